@@ -1,0 +1,22 @@
+# libstretto.so: exactly one library holds the compiler. The tools, the Python module and the PyTorch
+# operators link to it and see its C interface only.
+file(GLOB_RECURSE STRETTO_COMPILER_SOURCES CONFIGURE_DEPENDS
+  ${CMAKE_SOURCE_DIR}/dialect/*.cpp
+  ${CMAKE_SOURCE_DIR}/passes/*.cpp
+  ${CMAKE_SOURCE_DIR}/codegen/*.cpp
+  ${CMAKE_SOURCE_DIR}/runtime/*.cpp
+  ${CMAKE_SOURCE_DIR}/frontends/c/*.cpp)
+list(FILTER STRETTO_COMPILER_SOURCES EXCLUDE REGEX "/runtime/torch/")
+
+add_library(stretto SHARED ${STRETTO_COMPILER_SOURCES})
+target_compile_options(stretto PRIVATE -fno-exceptions)
+target_precompile_headers(stretto PRIVATE ${CMAKE_SOURCE_DIR}/build_tools/cmake/Precompiled.h)
+add_custom_target(stretto-tablegen) # every generated header
+add_dependencies(stretto stretto-tablegen)
+
+if(STRETTO_STATIC_LLVM)
+  include(StaticLLVM)
+  stretto_link_llvm_archives(stretto)
+else()
+  target_link_libraries(stretto PRIVATE MLIR LLVM)
+endif()

@@ -1,0 +1,28 @@
+//===- Registration.cpp - What the compiler brings into a context ---------===//
+
+#include "frontends/c/Registration.h"
+#include "dialect/stretto/StrettoDialect.h"
+#include "passes/Passes.h"
+#include "mlir/Dialect/Arith/IR/Arith.h"
+#include "mlir/Dialect/Func/IR/FuncOps.h"
+#include "mlir/Dialect/LLVMIR/LLVMDialect.h"
+#include "mlir/Dialect/LLVMIR/NVVMDialect.h"
+#include "mlir/Dialect/Math/IR/Math.h"
+#include "mlir/Dialect/MemRef/IR/MemRef.h"
+#include "mlir/Dialect/SCF/IR/SCF.h"
+#include "mlir/Dialect/Vector/IR/VectorOps.h"
+#include "mlir/IR/DialectRegistry.h"
+#include "mlir/Transforms/Passes.h"
+
+void stretto::registerDialects(mlir::DialectRegistry &registry) {
+  registry.insert<StrettoDialect, mlir::arith::ArithDialect, mlir::func::FuncDialect, mlir::LLVM::LLVMDialect,
+                  mlir::math::MathDialect, mlir::memref::MemRefDialect, mlir::NVVM::NVVMDialect, mlir::scf::SCFDialect,
+                  mlir::vector::VectorDialect>();
+}
+
+void stretto::registerPassesAndPipelines() {
+  mlir::registerTransformsPasses();
+  registerStrettoPasses();
+}
+
+void stretto::registerTranslations() {}

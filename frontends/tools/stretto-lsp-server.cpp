@@ -1,0 +1,3 @@
+#include "frontends/c/stretto.h"
+
+int main(int argc, char **argv) { return strettoLspServerMain(argc, argv); }

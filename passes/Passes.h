@@ -1,0 +1,14 @@
+//===- Passes.h - Every pass of the compiler --------------------*- C++ -*-===//
+#ifndef STRETTO_PASSES_PASSES_H
+#define STRETTO_PASSES_PASSES_H
+
+#include "mlir/Pass/Pass.h"
+
+namespace stretto {
+#define GEN_PASS_DECL
+#include "passes/Passes.h.inc"
+#define GEN_PASS_REGISTRATION
+#include "passes/Passes.h.inc"
+} // namespace stretto
+
+#endif // STRETTO_PASSES_PASSES_H
