@@ -313,6 +313,17 @@ LogicalResult ScanOp::verify() {
   return success();
 }
 
+SmallVector<Type> LookbackOp::resultTypes(Fold fold, TypeRange yielded) {
+  SmallVector<Type> types(yielded);
+  if (types.empty())
+    return types;
+  if (fold == Fold::Softmax)
+    types.insert(types.begin(), types.front()); // m and l
+  if (fold == Fold::Divergence)
+    types.push_back(types.back()); // kl beside the two log-sum-exps
+  return types;
+}
+
 LogicalResult LookbackOp::verifyRegions() {
   Block &block = getBody().front();
   auto yield = dyn_cast<YieldOp>(block.getTerminator());
@@ -320,27 +331,26 @@ LogicalResult LookbackOp::verifyRegions() {
   if (block.getNumArguments() || !yield || yield.getNumOperands() != wanted || !llvm::all_of(yield.getOperandTypes(), isRow))
     return emitOpError("[lookback_c1] the body of a fold of kind ")
            << stringifyFold(getFold()) << " has no arguments and yields " << wanted << " rows";
-  SmallVector<Type> expected;
-  for (Type type : yield.getOperandTypes()) {
-    bool score = getFold() == Fold::Divergence || (getFold() == Fold::Softmax && expected.empty());
+  for (auto [index, type] : llvm::enumerate(yield.getOperandTypes())) {
+    bool score = getFold() == Fold::Divergence || (getFold() == Fold::Softmax && index == 0);
     if (score && !axisOf(type).empty())
       return emitOpError("[lookback_c3] a score has the axis '") << axisOf(type) << "', expected a number";
-    expected.push_back(type);
+    if (StringRef heads = headsOf(yield.getOperand(0).getType()); headsOf(type) != heads)
+      return emitOpError("[lookback_c5] the body yields rows of the head sets '") << heads << "' and '" << headsOf(type)
+                                                                                  << "', expected one";
   }
-  if (getFold() == Fold::Softmax)
-    expected.insert(expected.begin(), expected.front()); // m and l
-  if (getFold() == Fold::Divergence)
-    expected.push_back(expected.back()); // kl beside the two log-sum-exps
-  if (!llvm::equal(expected, getResultTypes()))
+  if (SmallVector<Type> expected = resultTypes(getFold(), yield.getOperandTypes()); !llvm::equal(expected, getResultTypes()))
     return emitOpError("[lookback_c2] the results have types ") << getResultTypes() << ", expected " << TypeRange(expected);
-  for (Operation &op : block.without_terminator()) {
-    bool rowMap = isa<arith::ArithDialect, math::MathDialect>(op.getDialect()) ||
-                  isa<PastOp, OptionOp, SizeOp, ConstantOp, BroadcastOp, ReduceOp, SoftmaxOp, LogSigmoidOp,
-                      StopGradientOp, ConcatOp, SliceOp, DotOp, OuterOp, InnerOp, ContractOp>(op);
+  WalkResult result = getBody().walk([](Operation *op) -> WalkResult {
+    bool rowMap = isa<arith::ArithDialect, math::MathDialect>(op->getDialect()) ||
+                  isa<PastOp, OptionOp, OptionIsOp, PresentOp, SizeOp, ConstantOp, BroadcastOp, ReduceOp, SoftmaxOp,
+                      LogSigmoidOp, StopGradientOp, ConcatOp, SliceOp, DotOp, OuterOp, InnerOp, ContractOp, YieldOp,
+                      scf::IfOp, scf::YieldOp>(op);
     if (!rowMap)
-      return op.emitOpError("[lookback_c4] stands in a look-back, whose body holds row operations only");
-  }
-  return success();
+      return op->emitOpError("[lookback_c4] stands in a look-back, whose body holds row operations only");
+    return WalkResult::advance();
+  });
+  return failure(result.wasInterrupted());
 }
 
 LogicalResult PastOp::verify() {
