@@ -12,30 +12,36 @@ DeclarationBuilder::DeclarationBuilder(StringRef name, StringRef summary, Locati
 
 DeclarationBuilder::~DeclarationBuilder() = default;
 
-FailureOr<Handles> DeclarationBuilder::carryOut(const DeclarationRequest &request) {
-  FailureOr<Handles> results = failure();
-  if (trace) {
-    DeclarationCall call(*trace, request);
-    if (succeeded(call.checkOperands()))
-      results = carryOutByName(call);
-  } else {
-    emitError(request.location) << "the declaration '" << name << "' was given up at an earlier error, or is finished";
+static FailureOr<Handles> carryOut(DeclarationTrace &trace, const DeclarationRequest &request) {
+  DeclarationCall call(trace, request);
+  return failed(call.checkOperands()) ? FailureOr<Handles>() : carryOutByName(call);
+}
+
+LogicalResult DeclarationBuilder::checkIsOpen(Location at) const {
+  if (trace)
+    return success();
+  return emitError(at) << "the declaration '" << name << "' was given up at an earlier error, or is finished";
+}
+
+FailureOr<Handles> DeclarationBuilder::apply(DeclarationRequest request) {
+  if (failed(checkIsOpen(request.location)))
+    return failure();
+  requests.push_back(std::move(request));
+  FailureOr<Handles> results = carryOut(*trace, requests.back());
+  while (failed(results) && !trace->headsAreFound()) {
+    trace = std::make_unique<DeclarationTrace>(name, summary, location, trace->neededHeads());
+    for (const DeclarationRequest &each : requests)
+      if (failed(results = carryOut(*trace, each)))
+        break;
   }
   if (failed(results))
     trace.reset();
   return results;
 }
 
-FailureOr<Handles> DeclarationBuilder::apply(DeclarationRequest request) {
-  FailureOr<Handles> results = carryOut(request);
-  if (succeeded(results))
-    requests.push_back(std::move(request));
-  return results;
-}
-
 FailureOr<std::string> DeclarationBuilder::size(Handle handle, Location location) {
   DeclarationRequest request{"size", {handle}, {}, location};
-  if (!trace)
+  if (failed(checkIsOpen(location)))
     return failure();
   DeclarationCall call(*trace, request);
   if (failed(call.checkOperands()))
@@ -48,15 +54,10 @@ FailureOr<std::string> DeclarationBuilder::size(Handle handle, Location location
 }
 
 FailureOr<OwningOpRef<ModuleOp>> DeclarationBuilder::finish(ArrayRef<Handle> results, Location end) {
-  while (trace && !trace->headsAreFound()) {
-    trace = std::make_unique<DeclarationTrace>(name, summary, location, trace->neededHeads());
-    for (const DeclarationRequest &request : requests)
-      if (failed(carryOut(request)))
-        return failure();
-  }
-  if (!trace || failed(trace->finish(results, end)))
+  if (failed(checkIsOpen(end)))
     return failure();
-  OwningOpRef<ModuleOp> module = std::move(trace->module);
-  trace.reset();
-  return module;
+  std::unique_ptr<DeclarationTrace> ended = std::move(trace);
+  if (failed(ended->finish(results, end)))
+    return failure();
+  return std::move(ended->module);
 }

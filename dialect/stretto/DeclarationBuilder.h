@@ -9,8 +9,8 @@
 //   may meet an axis of another name: then it has to have size one, which is checked when sizes are known;
 // - **head sets of states**: a state has the finest head set of what decays it and what is written to it. A written
 //   row may depend on a read of the same state, so this is a least fixed point: every state starts with the set "1",
-//   all requests are kept, and `finish` carries them out again with the joins that were found until nothing changes.
-//   Head sets only grow and there are finitely many, so this ends, and the front end traces once;
+//   and when a decay or a write needs a finer one, all requests so far are carried out again with that. Head sets only
+//   grow and there are finitely many, so this ends, and the front end traces once;
 // - **checks**: every operation is verified when it is made, and an error is reported at the user's own line.
 //
 // DeclarationTrace.h holds one run over the requests, DeclarationVocabulary.cpp the operations.
@@ -62,11 +62,12 @@ public:
   mlir::FailureOr<mlir::OwningOpRef<mlir::ModuleOp>> finish(llvm::ArrayRef<Handle> results, mlir::Location location);
 
 private:
-  mlir::FailureOr<Handles> carryOut(const DeclarationRequest &request);
+  mlir::LogicalResult checkIsOpen(mlir::Location location) const;
 
   std::string name, summary;
   mlir::Location location;
   std::vector<DeclarationRequest> requests;
+  /// The run over the requests so far; null once the declaration is finished or given up.
   std::unique_ptr<DeclarationTrace> trace;
 };
 

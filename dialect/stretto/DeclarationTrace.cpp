@@ -17,7 +17,7 @@ using namespace stretto;
 DeclarationTrace::DeclarationTrace(StringRef name, StringRef summary, Location location,
                                    SmallVector<std::string> stateHeads)
     : module(ModuleOp::create(location)), builder(location.getContext()), assumed(std::move(stateHeads)),
-      needed(assumed.size(), allHeads.str()) {
+      needed(assumed) {
   OpBuilder atModule = OpBuilder::atBlockEnd(module->getBody());
   OperationState state(location, VariantOp::getOperationName());
   state.addAttribute(SymbolTable::getSymbolAttrName(), builder.getStringAttr(name));
@@ -44,7 +44,8 @@ Handle DeclarationTrace::add(TracedValue value) {
   return values.size() - 1;
 }
 
-Value DeclarationTrace::declareState(StringRef name, StringRef first, StringRef second, Location location) {
+Value DeclarationTrace::declareState(std::optional<StringRef> name, StringRef first, StringRef second,
+                                     Location location) {
   unsigned index = llvm::count_if(variant.getBlock()->getOperations(), llvm::IsaPred<StateOp>);
   if (index == assumed.size()) {
     assumed.push_back(allHeads.str());
@@ -56,16 +57,17 @@ Value DeclarationTrace::declareState(StringRef name, StringRef first, StringRef 
     return {};
   auto type = StateType::get(builder.getContext(), first, second, assumed[index], sizeOf(first), sizeOf(second),
                              /*reverse=*/false);
-  Value state = StateOp::create(builder, location, type, name);
+  std::string ordinal = index ? "S" + std::to_string(index) : "S";
+  Value state = StateOp::create(builder, location, type, name.value_or(ordinal));
   stateOf[state] = index;
   return state;
 }
 
-void DeclarationTrace::changeState(Value before, Value after, ValueRange rows) {
-  unsigned index = stateOf.lookup(before);
-  stateOf[after] = index;
+LogicalResult DeclarationTrace::needHeads(Value state, ValueRange rows) {
+  unsigned index = stateOf.lookup(state);
   for (Value row : rows)
     needed[index] = joinHeads(needed[index], headsOf(row.getType()));
+  return success(headsAreFound());
 }
 
 LogicalResult DeclarationTrace::finish(ArrayRef<Handle> results, Location location) {

@@ -33,12 +33,14 @@ public:
 
   mlir::LogicalResult finish(llvm::ArrayRef<Handle> results, mlir::Location location);
 
-  /// Creates the state value that is declared next.
-  mlir::Value declareState(llvm::StringRef name, llvm::StringRef first, llvm::StringRef second,
+  /// Creates the state value that is declared next. Without a name it is "S", and further ones "S1", "S2".
+  mlir::Value declareState(std::optional<llvm::StringRef> name, llvm::StringRef first, llvm::StringRef second,
                            mlir::Location location);
-  /// Notes that rows change a state value into another one.
-  void changeState(mlir::Value before, mlir::Value after, mlir::ValueRange rows);
-  /// The head sets of the states that this run's decays and writes ask for.
+  /// Notes that rows change a state. Fails without a message where that needs a finer head set than this run gives it.
+  mlir::LogicalResult needHeads(mlir::Value state, mlir::ValueRange rows);
+  /// Notes that an operation made a state of another one.
+  void continueState(mlir::Value before, mlir::Value after) { stateOf[after] = stateOf.lookup(before); }
+  /// The head sets of the states that the changes so far need.
   const llvm::SmallVector<std::string> &neededHeads() const { return needed; }
   bool headsAreFound() const { return needed == assumed; }
 

@@ -57,6 +57,9 @@ static FailureOr<Handles> declareArgument(DeclarationCall &call) {
   FailureOr<Type> type = argumentType(call);
   if (failed(name) || failed(type))
     return failure();
+  // Arguments are printed by name.
+  if (!llvm::all_of(*name, [](char c) { return llvm::isAlnum(c) || c == '_'; }))
+    return call.error() << "'" << *name << "' as the name of an argument, expected letters of ASCII, digits and '_'";
   NamedAttrList attributes;
   for (const auto &[key, text] : call.request.settings) {
     if (!StringRef(key).starts_with("stretto."))
@@ -519,19 +522,21 @@ static FailureOr<Handles> closeBody(DeclarationCall &call) {
 //===----------------------------------------------------------------------===//
 
 static FailureOr<Handles> declareState(DeclarationCall &call) {
-  FailureOr<StringRef> name = call.text("name");
   FailureOr<std::string> first = call.axis("first"), second = call.axis("second");
-  if (failed(name) || failed(first) || failed(second))
+  if (failed(first) || failed(second))
     return failure();
-  Value state = call.trace.declareState(*name, *first, *second, call.location);
+  Value state = call.trace.declareState(call.setting("name"), *first, *second, call.location);
   return state ? call.one(state) : FailureOr<Handles>();
 }
 
-/// Adds the state that `op` makes of its first operand and these rows.
-static FailureOr<Handles> changedState(DeclarationCall &call, Operation *op, ValueRange rows) {
-  FailureOr<Handles> results = call.results(op);
+/// Makes an operation that changes the state by rows.
+template <typename Op, typename... Arguments>
+static FailureOr<Handles> change(DeclarationCall &call, Value state, ValueRange rows, Arguments &&...arguments) {
+  if (failed(call.trace.needHeads(state, rows)))
+    return failure();
+  FailureOr<Handles> results = call.make<Op>(state, std::forward<Arguments>(arguments)...);
   if (succeeded(results))
-    call.trace.changeState(op->getOperand(0), op->getResult(0), rows);
+    call.trace.continueState(state, call.value(results->front()));
   return results;
 }
 
@@ -553,7 +558,7 @@ static FailureOr<Handles> decay(DeclarationCall &call) {
   }
   if (failed(amount))
     return failure();
-  return changedState(call, DecayOp::create(call.builder, call.location, *state, *form, *amount, along), *amount);
+  return change<DecayOp>(call, *state, *amount, *form, *amount, along);
 }
 
 static FailureOr<Handles> write(DeclarationCall &call) {
@@ -564,8 +569,7 @@ static FailureOr<Handles> write(DeclarationCall &call) {
   FailureOr<Value> second = call.rowOn(call.operand(2), state->getType().getSecond());
   if (failed(first) || failed(second))
     return failure();
-  auto op = WriteOp::create(call.builder, call.location, *state, *first, *second, /*at=*/Value());
-  return changedState(call, op, {*first, *second});
+  return change<WriteOp>(call, *state, {*first, *second}, *first, *second, /*at=*/Value());
 }
 
 /// A read along `along`; the third operand, if any, is the time at which the state is observed.

@@ -25,6 +25,7 @@ StrettoContext *strettoContextCreate() {
   registerDialects(registry);
   handle->context.appendDialectRegistry(registry);
   handle->context.loadDialect<StrettoDialect>();
+  handle->context.printOpOnDiagnostic(false); // the location says it in the user's words
   return handle;
 }
 

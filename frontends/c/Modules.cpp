@@ -1,6 +1,6 @@
 //===- Modules.cpp - Modules in the C interface ---------------------------===//
 
-#include "dialect/stretto/StrettoDialect.h"
+#include "dialect/stretto/Interpreter.h"
 #include "frontends/c/Handles.h"
 #include "frontends/c/Registration.h"
 #include "mlir/Parser/Parser.h"
@@ -127,6 +127,18 @@ static llvm::json::Object optionToJson(Attribute value) {
   return llvm::json::Object{{"default", choice.getValue().getValue()}, {"choices", std::move(choices)}};
 }
 
+/// The named sizes that the arguments have and no option fixes.
+static llvm::json::Array freeSizes(VariantOp variant) {
+  std::set<std::string> names;
+  for (Type type : variant.getType().getInputs())
+    forEachAxis(type, [&](StringRef axis, int64_t) {
+      for (const std::string &name : extentOf(axis).names())
+        if (!variant.getAxes().contains(name))
+          names.insert(name);
+    });
+  return llvm::json::Array(names);
+}
+
 static llvm::json::Object signatureToJson(VariantOp variant) {
   llvm::json::Array arguments, results;
   for (auto [index, type] : llvm::enumerate(variant.getType().getInputs())) {
@@ -141,19 +153,16 @@ static llvm::json::Object signatureToJson(VariantOp variant) {
   }
   for (Type type : variant.getType().getResults())
     results.push_back(typeToJson(type));
-  llvm::json::Object options, axes;
+  llvm::json::Object options;
   for (NamedAttribute option : variant.getOptions())
     options[option.getName().getValue()] = optionToJson(option.getValue());
-  for (NamedAttribute axis : variant.getAxes())
-    axes[axis.getName().getValue()] = cast<StringAttr>(axis.getValue()).getValue();
-  auto file = variant.getLoc()->findInstanceOf<FileLineColLoc>();
   return llvm::json::Object{{"name", variant.getSymName()},
                             {"summary", variant.getSummary().value_or("")},
-                            {"file", file ? file.getFilename().getValue() : ""},
                             {"arguments", std::move(arguments)},
                             {"results", std::move(results)},
                             {"options", std::move(options)},
-                            {"axes", std::move(axes)}};
+                            {"sizes", freeSizes(variant)},
+                            {"heads", llvm::json::Array(namedHeadSets(variant))}};
 }
 
 char *strettoModuleSignatures(const StrettoModule *module) {
@@ -162,6 +171,46 @@ char *strettoModuleSignatures(const StrettoModule *module) {
     signatures.push_back(signatureToJson(variant));
   std::string text;
   llvm::raw_string_ostream(text) << llvm::json::Value(std::move(signatures));
+  return ownedString(text);
+}
+
+static llvm::json::Object entryToJson(const StateEntry &entry) {
+  auto kind = [&] {
+    switch (entry.kind) {
+    case StateEntry::Kind::Matrix:
+      return "matrix";
+    case StateEntry::Kind::Scan:
+      return "scan";
+    case StateEntry::Kind::Tail:
+      return "tail";
+    case StateEntry::Kind::Position:
+      return "position";
+    }
+    llvm_unreachable("a state entry is of one of these kinds");
+  };
+  return llvm::json::Object{{"name", entry.name},
+                            {"kind", kind()},
+                            {"heads", entry.heads},
+                            {"axes", llvm::json::Array(entry.axes)},
+                            {"length", entry.length}};
+}
+
+char *strettoModuleState(const StrettoModule *handle, char **error) {
+  ModuleOp module = handle->module.get();
+  Messages messages(module.getContext());
+  SmallVector<VariantOp> variants(module.getOps<VariantOp>());
+  llvm::json::Array entries;
+  for (VariantOp variant : variants) {
+    FailureOr<std::vector<StateEntry>> state = deriveState(variant);
+    if (failed(state)) {
+      messages.give(error);
+      return nullptr;
+    }
+    for (const StateEntry &entry : *state)
+      entries.push_back(entryToJson(entry));
+  }
+  std::string text;
+  llvm::raw_string_ostream(text) << llvm::json::Value(std::move(entries));
   return ownedString(text);
 }
 

@@ -54,11 +54,17 @@ STRETTO_EXPORT void strettoModuleDestroy(StrettoModule *module);
 STRETTO_EXPORT char *strettoModulePrint(const StrettoModule *module);
 
 /* The signatures of all variants as JSON, a list of
- *   {"name", "summary", "file",
+ *   {"name", "summary",
  *    "arguments": [{"name", "kind": "row" | "parameter", "axes": [...], "heads", "optional", "attributes": {...}}],
  *    "results": [{"axes", "heads"}],
- *    "options": {name: {"default", "choices": [...] for a word}}, "axes": {name: expression}} */
+ *    "options": {name: {"default", "choices": [...] for a word}},
+ *    "sizes": [named sizes of the arguments], "heads": [head sets]} */
 STRETTO_EXPORT char *strettoModuleSignatures(const StrettoModule *module);
+
+/* The state that the only variant carries from call to call as JSON, a list of
+ *   {"name", "kind": "matrix" | "scan" | "tail" | "position", "heads", "axes": [...], "length" of a tail}
+ * Its alternatives have to be decided (strettoModuleSpecialize). */
+STRETTO_EXPORT char *strettoModuleState(const StrettoModule *module, char **error);
 
 /* A module of one variant of this one, which may be left unnamed where there is only one. */
 STRETTO_EXPORT StrettoModule *strettoModuleVariant(const StrettoModule *module, const char *name, char **error);

@@ -108,6 +108,7 @@ public:
 
   std::string print() const { return taken(strettoModulePrint(handle.get())); }
   std::string signatures() const { return taken(strettoModuleSignatures(handle.get())); }
+  std::string state() const { return taken(checked(strettoModuleState, handle.get())); }
   Module variant(const std::optional<std::string> &name) const {
     return Module(checked(strettoModuleVariant, handle.get(), name ? name->c_str() : nullptr));
   }
@@ -116,8 +117,8 @@ public:
     std::vector<const char *> names;
     for (const std::string &name : absent)
       names.push_back(name.c_str());
-    StrettoSpecialization specialization = {Settings(dims), Settings(heads), Settings(options), names.data(),
-                                            names.size()};
+    Settings ofDims(dims), ofHeads(heads), ofOptions(options);
+    StrettoSpecialization specialization = {ofDims, ofHeads, ofOptions, names.data(), names.size()};
     return Module(checked(strettoModuleSpecialize, handle.get(), &specialization));
   }
   Module run(const std::string &pipeline) const {
@@ -190,6 +191,7 @@ PYBIND11_MODULE(_compiler, module) {
       .def_static("load", &Module::load, py::arg("path"))
       .def("__str__", &Module::print)
       .def("signatures", &Module::signatures)
+      .def("state", &Module::state)
       .def("variant", &Module::variant, py::arg("name") = std::nullopt)
       .def("specialize", &Module::specialize, py::kw_only(), py::arg("dims") = Text(), py::arg("heads") = Text(),
            py::arg("options") = Text(), py::arg("absent") = std::vector<std::string>())
