@@ -12,6 +12,7 @@ add_library(stretto SHARED ${STRETTO_COMPILER_SOURCES})
 # Without a time stamp a precompiled header that is built again is the same file, and ccache knows what it made with it.
 target_compile_options(stretto PRIVATE -fno-exceptions $<$<CXX_COMPILER_ID:Clang>:SHELL:-Xclang\ -fno-pch-timestamp>)
 target_precompile_headers(stretto PRIVATE ${CMAKE_SOURCE_DIR}/build_tools/cmake/Precompiled.h)
+target_link_options(stretto PRIVATE -Wl,--version-script=${CMAKE_SOURCE_DIR}/build_tools/cmake/exports.map)
 add_custom_target(stretto-tablegen) # every generated header
 add_dependencies(stretto stretto-tablegen)
 
