@@ -1,6 +1,7 @@
 //===- Registration.cpp - What the compiler brings into a context ---------===//
 
 #include "frontends/c/Registration.h"
+#include "dialect/chunk/ChunkDialect.h"
 #include "dialect/stretto/StrettoDialect.h"
 #include "passes/Passes.h"
 #include "mlir/Dialect/Arith/IR/Arith.h"
@@ -15,7 +16,7 @@
 #include "mlir/Transforms/Passes.h"
 
 void stretto::registerDialects(mlir::DialectRegistry &registry) {
-  registry.insert<StrettoDialect, mlir::arith::ArithDialect, mlir::func::FuncDialect, mlir::LLVM::LLVMDialect,
+  registry.insert<StrettoDialect, chunk::ChunkDialect, mlir::arith::ArithDialect, mlir::func::FuncDialect, mlir::LLVM::LLVMDialect,
                   mlir::math::MathDialect, mlir::memref::MemRefDialect, mlir::NVVM::NVVMDialect, mlir::scf::SCFDialect,
                   mlir::vector::VectorDialect>();
 }

@@ -1,0 +1,31 @@
+//===- ChunkDialect.h - The chunk dialect -----------------------*- C++ -*-===//
+#ifndef STRETTO_DIALECT_CHUNK_CHUNKDIALECT_H
+#define STRETTO_DIALECT_CHUNK_CHUNKDIALECT_H
+
+#include "mlir/Bytecode/BytecodeOpInterface.h"
+#include "mlir/IR/BuiltinAttributes.h"
+#include "mlir/IR/BuiltinOps.h"
+#include "mlir/IR/BuiltinTypes.h"
+#include "mlir/IR/Dialect.h"
+#include "mlir/IR/OpDefinition.h"
+#include "mlir/IR/OpImplementation.h"
+#include "mlir/IR/SymbolTable.h"
+#include "mlir/Interfaces/ControlFlowInterfaces.h"
+#include "mlir/Interfaces/InferTypeOpInterface.h"
+#include "mlir/Interfaces/SideEffectInterfaces.h"
+
+#include "dialect/chunk/ChunkDialect.h.inc"
+#include "dialect/chunk/ChunkEnums.h.inc"
+
+#define GET_ATTRDEF_CLASSES
+#include "dialect/chunk/ChunkAttributes.h.inc"
+
+#define GET_OP_CLASSES
+#include "dialect/chunk/ChunkOps.h.inc"
+
+namespace stretto::chunk {
+/// Parses the word for a kind of argument.
+mlir::ParseResult parseArgumentKind(mlir::AsmParser &parser, ArgumentKind &kind);
+} // namespace stretto::chunk
+
+#endif // STRETTO_DIALECT_CHUNK_CHUNKDIALECT_H

@@ -1,0 +1,141 @@
+//===- ChunkOps.cpp - The chunk dialect: verifiers ------------------------===//
+
+#include "dialect/chunk/ChunkDialect.h"
+#include "mlir/IR/Builders.h"
+
+using namespace mlir;
+using namespace stretto::chunk;
+
+/// The type after `add`, which is that of the result.
+static ParseResult parseAddendType(OpAsmParser &, std::optional<OpAsmParser::UnresolvedOperand> addend, Type &type,
+                                   Type result) {
+  if (addend)
+    type = result;
+  return success();
+}
+
+static void printAddendType(OpAsmPrinter &, Operation *, Value, Type, Type) {}
+
+#define GET_OP_CLASSES
+#include "dialect/chunk/ChunkOps.cpp.inc"
+
+static ArrayRef<int64_t> shapeOf(Value value) { return cast<ShapedType>(value.getType()).getShape(); }
+
+LogicalResult BroadcastOp::verify() {
+  ArrayRef<int64_t> source = shapeOf(getOperand()), target = shapeOf(getResult());
+  if (getElementTypeOrSelf(getOperand()) != getElementTypeOrSelf(getResult()))
+    return emitOpError("[broadcast_c1] changes the element type");
+  if (source.empty())
+    return success();
+  size_t kept = getAlong() == Side::Rows ? 0 : 1;
+  if (source.size() != 1 || target.size() != 2 || source[0] != target[kept])
+    return emitOpError("[broadcast_c2] the operand has shape ")
+           << getOperand().getType() << ", expected one number for each "
+           << (kept ? "column" : "row") << " of " << getType();
+  return success();
+}
+
+LogicalResult ColumnsOp::verify() {
+  ArrayRef<int64_t> source = shapeOf(getOperand()), target = shapeOf(getResult());
+  bool column = source.size() == 2 && target.size() == 1 && target[0] == source[0]; // one column of a tile
+  bool same = source.size() == target.size() && source.drop_back() == target.drop_back();
+  int64_t width = column ? 1 : target.empty() ? 0 : target.back();
+  int64_t from = getFrom();
+  if (source.empty() || !(column || same) || from < 0 || from + width > source.back())
+    return emitOpError("[columns_c1] takes ") << getType() << " from column " << from << " of " << getOperand().getType();
+  return success();
+}
+
+LogicalResult ConcatOp::verify() {
+  int64_t width = 0;
+  for (Value operand : getOperands()) {
+    ArrayRef<int64_t> shape = shapeOf(operand);
+    if (shape.empty() || shape[0] != shapeOf(getResult())[0])
+      return emitOpError("[concat_c1] an operand has type ") << operand.getType() << ", the result " << getType();
+    width += shape.size() == 2 ? shape[1] : 1;
+  }
+  if (width != shapeOf(getResult())[1])
+    return emitOpError("[concat_c2] the operands have ") << width << " columns, the result " << shapeOf(getResult())[1];
+  return success();
+}
+
+LogicalResult DotOp::verify() {
+  ArrayRef<int64_t> left = shapeOf(getLeft()), right = shapeOf(getRight()), result = shapeOf(getResult());
+  int64_t rows = left[getTransposeLeft() ? 1 : 0], inner = left[getTransposeLeft() ? 0 : 1];
+  int64_t columns = right[getTransposeRight() ? 0 : 1], otherInner = right[getTransposeRight() ? 1 : 0];
+  if (inner != otherInner || result[0] != rows || result[1] != columns)
+    return emitOpError("[dot_c1] multiplies ") << rows << "x" << inner << " by " << otherInner << "x" << columns
+                                               << " to " << getType();
+  if (getAddend() && getAddend().getType() != getType())
+    return emitOpError("[dot_c2] adds ") << getAddend().getType() << " to " << getType();
+  Type element = getElementTypeOrSelf(getLeft());
+  if (element != getElementTypeOrSelf(getRight()) ||
+      element.getIntOrFloatBitWidth() > getElementTypeOrSelf(getResult()).getIntOrFloatBitWidth())
+    return emitOpError("[dot_c3] multiplies ") << element << " by " << getElementTypeOrSelf(getRight()) << " to "
+                                               << getElementTypeOrSelf(getResult());
+  return success();
+}
+
+LogicalResult ReduceOp::verify() {
+  size_t kept = getOver() == Side::Columns ? 0 : 1;
+  if (shapeOf(getResult())[0] != shapeOf(getOperand())[kept] ||
+      getElementTypeOrSelf(getResult()) != getElementTypeOrSelf(getOperand()))
+    return emitOpError("[reduce_c1] reduces ") << getOperand().getType() << " over " << stringifySide(getOver())
+                                               << " to " << getType();
+  return success();
+}
+
+LogicalResult ConvOp::verify() {
+  ArrayRef<int64_t> operand = shapeOf(getOperand()), taps = shapeOf(getTaps()), tail = shapeOf(getTail());
+  if (taps[0] != operand[1] || tail[1] != operand[1] || tail[0] != taps[1] - 1)
+    return emitOpError("[conv_c1] has an operand of type ")
+           << getOperand().getType() << ", taps of type " << getTaps().getType() << " and a tail of type "
+           << getTail().getType();
+  return success();
+}
+
+LogicalResult TailOp::verify() {
+  if (shapeOf(getTail())[1] != shapeOf(getOperand())[1])
+    return emitOpError("[tail_c1] has an operand of type ") << getOperand().getType() << " and a tail of type "
+                                                            << getTail().getType();
+  return success();
+}
+
+//===----------------------------------------------------------------------===//
+// Decay
+//===----------------------------------------------------------------------===//
+
+/// An amount is one number for each token, or one for each token and channel.
+static LogicalResult verifyAmount(Operation *op, StringRef id, Value amount, std::optional<int64_t> tokens,
+                                  int64_t channels) {
+  ArrayRef<int64_t> shape = shapeOf(amount);
+  bool fits = shape.size() == 1 || (shape.size() == 2 && shape[1] == channels);
+  if (fits && (!tokens || shape[0] == *tokens))
+    return success();
+  return op->emitOpError("[") << id << "] the amount has type " << amount.getType() << ", expected one number for each of "
+                              << (tokens ? Twine(*tokens) + " " : Twine("the ")) << "tokens, or for each token and "
+                              << channels << " channels";
+}
+
+LogicalResult DecayDotOp::verify() {
+  ArrayRef<int64_t> query = shapeOf(getQuery()), result = shapeOf(getResult());
+  if (getQuery().getType() != getKey().getType() || result[0] != query[0] || result[1] != query[0])
+    return emitOpError("[decay_dot_c1] multiplies ")
+           << getQuery().getType() << " by " << getKey().getType() << " to " << getType();
+  return verifyAmount(*this, "decay_dot_c2", getAmount(), query[0], query[1]);
+}
+
+LogicalResult DecayFromStartOp::verify() {
+  return verifyAmount(*this, "decay_from_start_c1", getAmount(), shapeOf(getOperand())[0], shapeOf(getOperand())[1]);
+}
+
+LogicalResult DecayToEndOp::verify() {
+  return verifyAmount(*this, "decay_to_end_c1", getAmount(), shapeOf(getOperand())[0], shapeOf(getOperand())[1]);
+}
+
+LogicalResult DecayStateOp::verify() {
+  ArrayRef<int64_t> state = shapeOf(getState());
+  if (state.empty() || (state.size() == 1 && getAlong() == Side::Columns))
+    return emitOpError("[decay_state_c1] decays ") << getState().getType() << " along " << stringifySide(getAlong());
+  return verifyAmount(*this, "decay_state_c2", getAmount(), std::nullopt, state[getAlong() == Side::Rows ? 0 : 1]);
+}

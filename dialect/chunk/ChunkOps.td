@@ -1,0 +1,410 @@
+//===- ChunkOps.td - The chunk dialect ---------------------------------*- tablegen -*-===//
+
+#ifndef STRETTO_DIALECT_CHUNK_OPS
+#define STRETTO_DIALECT_CHUNK_OPS
+
+include "mlir/IR/AttrTypeBase.td"
+include "mlir/IR/EnumAttr.td"
+include "mlir/IR/OpAsmInterface.td"
+include "mlir/IR/OpBase.td"
+include "mlir/IR/SymbolInterfaces.td"
+include "mlir/Interfaces/ControlFlowInterfaces.td"
+include "mlir/Interfaces/InferTypeOpInterface.td"
+include "mlir/Interfaces/SideEffectInterfaces.td"
+
+def Chunk_Dialect : Dialect {
+  let name = "chunk";
+  let cppNamespace = "::stretto::chunk";
+  let summary = "Chunk level: tiles of C tokens and carried states";
+  let description = [{
+    A `chunk.kernel` says what one chunk of C consecutive tokens of one head does: from tiles of its inputs and the
+    states that the chunk before left, it computes tiles of its outputs and the states that it leaves. The kernel as
+    a whole is the fold of this body over the chunks of each sequence and head; how the fold is executed is its
+    schedule, and memory does not occur at this level.
+
+    Values are builtin tensors of static shape: `tensor<64x128xbf16>` a tile (tokens by channels), `tensor<64xf32>` a
+    number for each token, `tensor<128xf32>` a row, `tensor<128x64xf32>` a state or a parameter. Elementwise
+    arithmetic is that of `arith` and `math`. All other arithmetic is below; sums are formed in the type of the
+    result.
+
+    The number of tokens that exist in a chunk is the kernel's `valid` argument: C, except in the last chunk of a
+    sequence. Rows beyond it load as 0 and are never stored.
+  }];
+  let dependentDialects = ["::mlir::arith::ArithDialect", "::mlir::math::MathDialect", "::mlir::scf::SCFDialect"];
+  let useDefaultAttributePrinterParser = 1;
+}
+
+//===----------------------------------------------------------------------===//
+// Attributes and types
+//===----------------------------------------------------------------------===//
+
+def Chunk_ArgumentKind : I32EnumAttr<"ArgumentKind", "what an argument of a kernel is", [
+    I32EnumAttrCase<"Input", 0, "input">, I32EnumAttrCase<"Parameter", 1, "parameter">,
+    I32EnumAttrCase<"Table", 2, "table">, I32EnumAttrCase<"State", 3, "state">,
+    I32EnumAttrCase<"Valid", 4, "valid">]> {
+  let cppNamespace = "::stretto::chunk";
+  let genSpecializedAttr = 0;
+}
+
+def Chunk_ArgumentAttr : AttrDef<Chunk_Dialect, "Argument"> {
+  let mnemonic = "argument";
+  let summary = "What one argument of a kernel is";
+  let description = [{
+    `group` is the number of the kernel's heads that share one head of the argument. `sliced` says that the last axis
+    is divided among the slices of the kernel. For a table, the name is that of its `chunk.table`.
+  }];
+  let parameters = (ins "::stretto::chunk::ArgumentKind":$kind, "::mlir::StringAttr":$name,
+                        DefaultValuedParameter<"int64_t", "1">:$group, DefaultValuedParameter<"bool", "false">:$sliced);
+  let assemblyFormat = "`<` custom<Kind>($kind) `,` $name (`,` `group` `=` $group^)? (`,` `sliced` `=` $sliced^)? `>`";
+}
+def Chunk_ArgumentArrayAttr : TypedArrayAttrBase<Chunk_ArgumentAttr, "what each argument is">;
+
+def Chunk_Side : I32EnumAttr<"Side", "an axis of a tile or matrix", [
+    I32EnumAttrCase<"Rows", 0, "rows">, I32EnumAttrCase<"Columns", 1, "columns">]> {
+  let cppNamespace = "::stretto::chunk";
+  let genSpecializedAttr = 0;
+}
+def Chunk_SideAttr : EnumAttr<Chunk_Dialect, Chunk_Side, "side"> { let assemblyFormat = "$value"; }
+
+def Chunk_Reduction : I32EnumAttr<"Reduction", "a reduction", [
+    I32EnumAttrCase<"Sum", 0, "sum">, I32EnumAttrCase<"Max", 1, "max">]> {
+  let cppNamespace = "::stretto::chunk";
+  let genSpecializedAttr = 0;
+}
+def Chunk_ReductionAttr : EnumAttr<Chunk_Dialect, Chunk_Reduction, "reduction"> { let assemblyFormat = "$value"; }
+
+def Chunk_DecayForm : I32EnumAttr<"DecayForm", "what the amount of a decay is", [
+    I32EnumAttrCase<"Log", 0, "log">, I32EnumAttrCase<"Factor", 1, "factor">]> {
+  let cppNamespace = "::stretto::chunk";
+  let genSpecializedAttr = 0;
+}
+def Chunk_DecayFormAttr : EnumAttr<Chunk_Dialect, Chunk_DecayForm, "decay_form"> { let assemblyFormat = "$value"; }
+
+def Chunk_Tensor : StaticShapeTensorOf<[AnyFloat]>;
+def Chunk_Vector : 1DTensorOf<[AnyFloat]>;
+def Chunk_Matrix : 2DTensorOf<[AnyFloat]>;
+
+class Chunk_Op<string name, list<Trait> traits = []> : Op<Chunk_Dialect, name, traits>;
+
+//===----------------------------------------------------------------------===//
+// The kernel
+//===----------------------------------------------------------------------===//
+
+def Chunk_KernelOp : Chunk_Op<"kernel", [
+    Symbol, IsolatedFromAbove, SingleBlock, HasParent<"::mlir::ModuleOp">,
+    DeclareOpInterfaceMethods<OpAsmOpInterface, ["getAsmBlockArgumentNames"]>]> {
+  let summary = "what one chunk of tokens of one head does";
+  let description = [{
+    The body's arguments, in the order of `arguments`: tiles of the inputs (element type as in memory), parameters,
+    tables, states as the chunk before left them (the initial state, or 0, before the first), and last the number of
+    valid tokens. It yields tiles of the outputs and, after `next`, the states in the order of the state arguments.
+
+    `chunk` is C. `outputs` names the outputs. A state's name is that of its entry in the state object; a state with
+    `group` g is the same for g neighbouring heads, which each compute it.
+    `slices` divides the value axis among independent blocks: arguments and outputs marked sliced hold one part.
+
+    Example:
+    ```mlir
+    chunk.kernel @linear chunk 16 (input %q: tensor<16x32xbf16>, input %k: tensor<16x32xbf16> group 2,
+        input %v: tensor<16x64xbf16> group 2, state %S: tensor<32x64xf32> group 2, valid %n: index)
+        -> (o: tensor<16x64xbf16>) {
+      %q32 = arith.extf %q : tensor<16x32xbf16> to tensor<16x32xf32>
+      %k32 = arith.extf %k : tensor<16x32xbf16> to tensor<16x32xf32>
+      %v32 = arith.extf %v : tensor<16x64xbf16> to tensor<16x64xf32>
+      %qk = chunk.dot %q32, %k32 transpose_right : tensor<16x32xf32>, tensor<16x32xf32> -> tensor<16x16xf32>
+      %p = chunk.causal %qk : tensor<16x16xf32>
+      %inner = chunk.dot %p, %v32 : tensor<16x16xf32>, tensor<16x64xf32> -> tensor<16x64xf32>
+      %o = chunk.dot %q32, %S add %inner : tensor<16x32xf32>, tensor<32x64xf32> -> tensor<16x64xf32>
+      %next = chunk.dot %k32, %v32 transpose_left add %S : tensor<16x32xf32>, tensor<16x64xf32> -> tensor<32x64xf32>
+      %o16 = arith.truncf %o : tensor<16x64xf32> to tensor<16x64xbf16>
+      chunk.yield %o16 next %next : tensor<16x64xbf16>, tensor<32x64xf32>
+    }
+    ```
+  }];
+  let arguments = (ins SymbolNameAttr:$sym_name, I64Attr:$chunk, Chunk_ArgumentArrayAttr:$arguments,
+                       StrArrayAttr:$outputs, TypeArrayAttr:$output_types, DefaultValuedAttr<I64Attr, "1">:$slices,
+                       OptionalAttr<DenseI64ArrayAttr>:$sliced_outputs);
+  let regions = (region SizedRegion<1>:$body);
+  let hasCustomAssemblyFormat = 1;
+  let hasRegionVerifier = 1;
+  let extraClassDeclaration = [{
+    ::mlir::Block *getBlock() { return &getBody().front(); }
+    ArgumentAttr getArgument(unsigned index) { return ::llvm::cast<ArgumentAttr>(getArguments()[index]); }
+    /// The body's arguments of one kind, in order.
+    ::llvm::SmallVector<::mlir::BlockArgument> argumentsOf(ArgumentKind kind);
+    ::mlir::BlockArgument getValid() { return getBlock()->getArguments().back(); }
+  }];
+}
+
+def Chunk_YieldOp : Chunk_Op<"yield", [Pure, Terminator, ReturnLike, AttrSizedOperandSegments, HasParent<"KernelOp">]> {
+  let summary = "ends a kernel's body with output tiles and next states";
+  let arguments = (ins Variadic<Chunk_Tensor>:$outputs, Variadic<Chunk_Tensor>:$states);
+  let hasCustomAssemblyFormat = 1;
+}
+
+def Chunk_TableOp : Chunk_Op<"table", [Symbol, IsolatedFromAbove, SingleBlock, HasParent<"::mlir::ModuleOp">,
+    DeclareOpInterfaceMethods<OpAsmOpInterface, ["getAsmBlockArgumentNames"]>]> {
+  let summary = "numbers that the host computes before a kernel runs";
+  let description = [{
+    `f(t, h, d)` in fp64, as in `stretto.table`, all options and sizes folded. Kernels refer to it by name. Without
+    `period` it does not depend on `t` unless `varying` says so.
+
+    Example:
+    ```mlir
+    chunk.table @decay {
+    ^bb0(%t: f64, %h: f64, %d: f64):
+      %l = arith.negf %h : f64
+      chunk.result %l : f64
+    }
+    ```
+  }];
+  let arguments = (ins SymbolNameAttr:$sym_name, OptionalAttr<I64Attr>:$period, UnitAttr:$varying);
+  let regions = (region SizedRegion<1>:$body);
+  let assemblyFormat = "$sym_name (`period` $period^)? (`varying` $varying^)? attr-dict-with-keyword $body";
+  let hasRegionVerifier = 1;
+}
+
+def Chunk_ResultOp : Chunk_Op<"result", [Pure, Terminator, ReturnLike, HasParent<"TableOp">]> {
+  let summary = "ends a table's body";
+  let arguments = (ins F64:$value);
+  let assemblyFormat = "$value attr-dict `:` type($value)";
+}
+
+//===----------------------------------------------------------------------===//
+// Shape
+//===----------------------------------------------------------------------===//
+
+def Chunk_BroadcastOp : Chunk_Op<"broadcast", [Pure]> {
+  let summary = "repeats a vector over the columns or the rows of a tile";
+  let description = [{
+    `along rows`: `y_ij = x_i`, one number for each row. `along columns`: `y_ij = x_j`, one row for all. A tensor of
+    rank 0 is repeated over everything (`along` is then of no consequence).
+
+    Example:
+    ```mlir
+    %y = chunk.broadcast %x along rows : tensor<64xf32> to tensor<64x128xf32>
+    ```
+  }];
+  let arguments = (ins Chunk_Tensor:$operand, Chunk_SideAttr:$along);
+  let results = (outs Chunk_Tensor:$result);
+  let assemblyFormat = "$operand `along` $along attr-dict `:` type($operand) `to` type($result)";
+  let hasVerifier = 1;
+}
+
+def Chunk_ColumnsOp : Chunk_Op<"columns", [Pure]> {
+  let summary = "consecutive columns of a tile";
+  let description = [{
+    `y_ij = x_i,(from + j)`. A vector result takes one column of a tile, or entries of a vector.
+
+    Example:
+    ```mlir
+    %y = chunk.columns %x from 32 : tensor<64x64xf32> -> tensor<64x32xf32>
+    ```
+  }];
+  let arguments = (ins Chunk_Tensor:$operand, I64Attr:$from);
+  let results = (outs Chunk_Tensor:$result);
+  let assemblyFormat = "$operand `from` $from attr-dict `:` type($operand) `->` type($result)";
+  let hasVerifier = 1;
+}
+
+def Chunk_ConcatOp : Chunk_Op<"concat", [Pure]> {
+  let summary = "tiles side by side";
+  let description = [{
+    A vector counts as a tile of one column.
+
+    Example:
+    ```mlir
+    %y = chunk.concat %a, %b : tensor<64x32xf32>, tensor<64x32xf32> -> tensor<64x64xf32>
+    ```
+  }];
+  let arguments = (ins Variadic<Chunk_Tensor>:$operands);
+  let results = (outs Chunk_Matrix:$result);
+  let assemblyFormat = "$operands attr-dict `:` type($operands) `->` type($result)";
+  let hasVerifier = 1;
+}
+
+//===----------------------------------------------------------------------===//
+// Sums and products
+//===----------------------------------------------------------------------===//
+
+def Chunk_DotOp : Chunk_Op<"dot", [Pure]> {
+  let summary = "matrix product";
+  let description = [{
+    `C = A B (+ D)`; `transpose_left` takes `A^T`, `transpose_right` `B^T`. Operands have one element type, at most as
+    wide as the result's, in which sums are formed.
+
+    Example:
+    ```mlir
+    %c = chunk.dot %a, %b transpose_right add %d : tensor<64x128xbf16>, tensor<64x128xbf16> -> tensor<64x64xf32>
+    ```
+  }];
+  let arguments = (ins Chunk_Matrix:$left, Chunk_Matrix:$right, Optional<Chunk_Matrix>:$addend,
+                       UnitAttr:$transpose_left, UnitAttr:$transpose_right);
+  let results = (outs Chunk_Matrix:$result);
+  let assemblyFormat = [{ $left `,` $right (`transpose_left` $transpose_left^)? (`transpose_right` $transpose_right^)?
+                          (`add` $addend^)? attr-dict `:` type($left) `,` type($right) `->` type($result)
+                          custom<AddendType>(ref($addend), type($addend), ref(type($result))) }];
+  let hasVerifier = 1;
+}
+
+def Chunk_ReduceOp : Chunk_Op<"reduce", [Pure]> {
+  let summary = "sum or maximum over the columns or the rows of a tile";
+  let description = [{
+    `over columns`: `y_i = sum_j x_ij`, one number for each row; `over rows`: `y_j = sum_i x_ij`.
+
+    Example:
+    ```mlir
+    %m = chunk.reduce max %x over columns : tensor<64x128xf32> -> tensor<64xf32>
+    ```
+  }];
+  let arguments = (ins Chunk_ReductionAttr:$kind, Chunk_Matrix:$operand, Chunk_SideAttr:$over);
+  let results = (outs Chunk_Vector:$result);
+  let assemblyFormat = "$kind $operand `over` $over attr-dict `:` type($operand) `->` type($result)";
+  let hasVerifier = 1;
+}
+
+def Chunk_CausalOp : Chunk_Op<"causal", [Pure, SameOperandsAndResultType]> {
+  let summary = "selects the pairs of a token with itself and earlier ones";
+  let description = [{
+    `y_ij = x_ij` for `j <= i` (`strict`: `j < i`), else 0: a selection, so that what is left out may be infinite.
+
+    Example:
+    ```mlir
+    %p = chunk.causal %s : tensor<64x64xf32>
+    ```
+  }];
+  let arguments = (ins Chunk_Matrix:$operand, UnitAttr:$strict);
+  let results = (outs Chunk_Matrix:$result);
+  let assemblyFormat = "$operand (`strict` $strict^)? attr-dict `:` type($operand)";
+}
+
+def Chunk_MaskOp : Chunk_Op<"mask", [Pure, AllTypesMatch<["operand", "result"]>]> {
+  let summary = "selects the rows of tokens that exist";
+  let description = [{
+    `y_i = x_i` for `i < valid`, else 0.
+
+    Example:
+    ```mlir
+    %y = chunk.mask %x valid %n : tensor<64x128xf32>
+    ```
+  }];
+  let arguments = (ins Chunk_Tensor:$operand, Index:$valid);
+  let results = (outs Chunk_Tensor:$result);
+  let assemblyFormat = "$operand `valid` $valid attr-dict `:` type($operand)";
+}
+
+//===----------------------------------------------------------------------===//
+// Time
+//===----------------------------------------------------------------------===//
+
+def Chunk_ConvOp : Chunk_Op<"conv", [Pure, AllTypesMatch<["operand", "result"]>]> {
+  let summary = "causal depthwise convolution";
+  let description = [{
+    `y_id = sum_{j=0..J-1} taps_d,(J-1-j) * x_(i-j)d`, where rows before the chunk are those of the tail, in time
+    order.
+
+    Example:
+    ```mlir
+    %y = chunk.conv %x, %taps tail %tail : tensor<64x128xf32>, tensor<128x4xf32>, tensor<3x128xf32>
+    ```
+  }];
+  let arguments = (ins Chunk_Matrix:$operand, Chunk_Matrix:$taps, Chunk_Matrix:$tail);
+  let results = (outs Chunk_Matrix:$result);
+  let assemblyFormat = "$operand `,` $taps `tail` $tail attr-dict `:` type($operand) `,` type($taps) `,` type($tail)";
+  let hasVerifier = 1;
+}
+
+def Chunk_TailOp : Chunk_Op<"tail", [Pure, AllTypesMatch<["tail", "result"]>]> {
+  let summary = "the last rows that exist, for the next chunk";
+  let description = [{
+    The last `J-1` rows of the old tail followed by the valid rows of the operand.
+
+    Example:
+    ```mlir
+    %next = chunk.tail %x valid %n after %tail : tensor<64x128xf32>, tensor<3x128xf32>
+    ```
+  }];
+  let arguments = (ins Chunk_Matrix:$operand, Index:$valid, Chunk_Matrix:$tail);
+  let results = (outs Chunk_Matrix:$result);
+  let assemblyFormat = "$operand `valid` $valid `after` $tail attr-dict `:` type($operand) `,` type($tail)";
+  let hasVerifier = 1;
+}
+
+//===----------------------------------------------------------------------===//
+// Decay
+//
+// `a_u` is the factor of token u: e^(amount_u) for `log`, amount_u for `factor`; one number for each token and
+// channel (an amount of two axes) or for each token (one axis). An empty product is 1. Factors may be exactly 0.
+// How products over tokens are formed without overflow and without 0 times infinity is decided below this level.
+//===----------------------------------------------------------------------===//
+
+class Chunk_DecayBase<string name, list<Trait> traits = []> : Chunk_Op<name, !listconcat([Pure], traits)>;
+
+def Chunk_DecayDotOp : Chunk_DecayBase<"decay_dot"> {
+  let summary = "products of queries with decayed keys";
+  let description = [{
+    `P_ij = sum_d q_id k_jd prod_{u=j+1..i} a_ud` for `j <= i`, else 0. `before`: the query reads before its own
+    token's decay and write, so that the product runs over `j+1..i-1` and `j < i`.
+
+    Example:
+    ```mlir
+    %p = chunk.decay_dot %q, %k log %g : tensor<64x128xf32>, tensor<64x128xf32>, tensor<64x128xf32> -> tensor<64x64xf32>
+    ```
+  }];
+  let arguments = (ins Chunk_Matrix:$query, Chunk_Matrix:$key, Chunk_DecayFormAttr:$form, Chunk_Tensor:$amount,
+                       UnitAttr:$before);
+  let results = (outs Chunk_Matrix:$result);
+  let assemblyFormat = [{ $query `,` $key $form $amount (`before` $before^)? attr-dict
+                          `:` type($query) `,` type($key) `,` type($amount) `->` type($result) }];
+  let hasVerifier = 1;
+}
+
+def Chunk_DecayFromStartOp : Chunk_DecayBase<"decay_from_start", [AllTypesMatch<["operand", "result"]>]> {
+  let summary = "rows decayed since the start of the chunk";
+  let description = [{
+    `y_id = x_id prod_{u<=i} a_ud`; `before`: `u < i`. What a query sees of the state at the start.
+
+    Example:
+    ```mlir
+    %y = chunk.decay_from_start %q log %g : tensor<64x128xf32>, tensor<64x128xf32>
+    ```
+  }];
+  let arguments = (ins Chunk_Matrix:$operand, Chunk_DecayFormAttr:$form, Chunk_Tensor:$amount, UnitAttr:$before);
+  let results = (outs Chunk_Matrix:$result);
+  let assemblyFormat = "$operand $form $amount (`before` $before^)? attr-dict `:` type($operand) `,` type($amount)";
+  let hasVerifier = 1;
+}
+
+def Chunk_DecayToEndOp : Chunk_DecayBase<"decay_to_end", [AllTypesMatch<["operand", "result"]>]> {
+  let summary = "rows decayed until the end of the chunk";
+  let description = [{
+    `y_jd = x_jd prod_{u>j} a_ud`. What the state at the end holds of a key.
+
+    Example:
+    ```mlir
+    %y = chunk.decay_to_end %k log %g : tensor<64x128xf32>, tensor<64x128xf32>
+    ```
+  }];
+  let arguments = (ins Chunk_Matrix:$operand, Chunk_DecayFormAttr:$form, Chunk_Tensor:$amount);
+  let results = (outs Chunk_Matrix:$result);
+  let assemblyFormat = "$operand $form $amount attr-dict `:` type($operand) `,` type($amount)";
+  let hasVerifier = 1;
+}
+
+def Chunk_DecayStateOp : Chunk_DecayBase<"decay_state", [AllTypesMatch<["state", "result"]>]> {
+  let summary = "a state decayed by a whole chunk";
+  let description = [{
+    `S'_dv = S_dv prod_u a_ud`; `along columns`: `S'_dv = S_dv prod_u a_uv`.
+
+    Example:
+    ```mlir
+    %s = chunk.decay_state %S log %g along rows : tensor<128x64xf32>, tensor<64x128xf32>
+    ```
+  }];
+  let arguments = (ins Chunk_Tensor:$state, Chunk_DecayFormAttr:$form, Chunk_Tensor:$amount, Chunk_SideAttr:$along);
+  let results = (outs Chunk_Tensor:$result);
+  let assemblyFormat = "$state $form $amount `along` $along attr-dict `:` type($state) `,` type($amount)";
+  let hasVerifier = 1;
+}
+
+#endif // STRETTO_DIALECT_CHUNK_OPS
