@@ -6,6 +6,7 @@
 #include "mlir/Dialect/SCF/IR/SCF.h"
 #include "mlir/IR/Builders.h"
 #include "mlir/IR/DialectImplementation.h"
+#include "mlir/Interfaces/FoldInterfaces.h"
 #include "llvm/ADT/StringExtras.h"
 #include "llvm/ADT/TypeSwitch.h"
 
@@ -395,6 +396,13 @@ struct TypeNames : OpAsmDialectInterface {
   }
 };
 
+/// The body of a table is a function that the host evaluates; its constants stay inside.
+struct TableConstants : DialectFoldInterface {
+  using DialectFoldInterface::DialectFoldInterface;
+
+  bool shouldMaterializeInto(Region *region) const override { return isa<TableOp>(region->getParentOp()); }
+};
+
 } // namespace
 
 void StrettoDialect::initialize() {
@@ -410,5 +418,5 @@ void StrettoDialect::initialize() {
 #define GET_OP_LIST
 #include "dialect/stretto/StrettoOps.cpp.inc"
       >();
-  addInterfaces<TypeNames>();
+  addInterfaces<TypeNames, TableConstants>();
 }

@@ -59,8 +59,9 @@ LogicalResult OptionIsOp::verify() {
     return emitOpError("[option_is_c1] the option '") << getName() << "' has the default " << value
                                                       << ", expected a choice";
   if (!llvm::is_contained(choice.getChoices(), getWordAttr()))
-    return emitOpError("[option_is_c2] '") << getWord() << "' is not one of the choices of the option '" << getName()
-                                           << "'";
+    return emitOpError("[option_is_c2] '")
+           << getWord() << "' is not one of the choices "
+           << ArrayAttr::get(getContext(), llvm::to_vector_of<Attribute>(choice.getChoices())) << " of the option '" << getName() << "'";
   return success();
 }
 
@@ -86,10 +87,10 @@ LogicalResult SizeOp::verify() {
 LogicalResult BroadcastOp::verify() {
   Type source = getOperand().getType(), target = getType();
   if (!isRow(target))
-    return emitOpError("[broadcast_c2] the result has type ") << target << ", expected a row";
+    return emitOpError("[broadcast_c4] the result has type ") << target << ", expected a row";
   Type element = cast<ShapedType>(target).getElementType();
   if (getElementTypeOrSelf(source) != element)
-    return emitOpError("[broadcast_c2] the operand's entries have type ")
+    return emitOpError("[broadcast_c4] the operand's entries have type ")
            << getElementTypeOrSelf(source) << ", the result's " << element;
   if (source == element)
     return success();
@@ -102,7 +103,7 @@ LogicalResult BroadcastOp::verify() {
   } else if (isRow(source)) {
     axis = axisOf(source);
   } else {
-    return emitOpError("[broadcast_c2] the operand has type ") << source << ", expected a row, a parameter or a number";
+    return emitOpError("[broadcast_c4] the operand has type ") << source << ", expected a row, a parameter or a number";
   }
   if (!headsDivide(headsOf(source), headsOf(target)))
     return emitOpError("[broadcast_c1] the head set '")
@@ -237,17 +238,17 @@ static LogicalResult verifyBody(Operation *op, function_ref<LogicalResult(Operat
 
 LogicalResult TableOp::verifyRegions() {
   Block &block = getBody().front();
-  auto yield = dyn_cast<YieldOp>(block.getTerminator());
-  bool arguments = block.getNumArguments() == 3 && llvm::all_of(block.getArgumentTypes(), [](Type type) {
-                     return type.isF64();
-                   });
-  if (!arguments || !yield || yield.getNumOperands() != 1 || !yield.getOperand(0).getType().isF64())
-    return emitOpError("[table_c1] expected a body with three arguments of type f64 that yields one f64");
+  TypeRange arguments = block.getArgumentTypes(), yielded = block.getTerminator()->getOperandTypes();
+  auto isReal = [](Type type) { return type.isF64(); };
+  if (arguments.size() != 3 || yielded.size() != 1 || !llvm::all_of(arguments, isReal) || !llvm::all_of(yielded, isReal))
+    return emitOpError("[table_c1] has a body of (") << arguments << ") that yields (" << yielded
+                                                     << "), expected three arguments of type f64 and one f64";
   return verifyBody(getOperation(), [&](Operation *op) -> LogicalResult {
     bool plain = isArithmetic(op) || isa<OptionOp, OptionIsOp, SizeOp>(op);
     if (plain && llvm::none_of(op->getResultTypes(), llvm::IsaPred<ShapedType>))
       return success();
-    return op->emitOpError("[table_c2] stands in a table, whose body holds arithmetic on real numbers only");
+    return op->emitOpError("[table_c2] stands in a table, whose body holds arithmetic on real numbers, conditions, "
+                           "options and sizes only");
   });
 }
 
@@ -280,14 +281,15 @@ LogicalResult ScanOp::verify() {
 
 LogicalResult LookbackOp::verifyRegions() {
   Block &block = getBody().front();
-  auto yield = dyn_cast<YieldOp>(block.getTerminator());
+  TypeRange arguments = block.getArgumentTypes(), yielded = block.getTerminator()->getOperandTypes();
   size_t wanted = getFold() == Fold::Sum ? 1 : 2;
-  if (block.getNumArguments() || !yield || yield.getNumOperands() != wanted ||
-      !llvm::all_of(yield.getOperandTypes(), [](Type type) { return isRow(type) && getElementTypeOrSelf(type).isF64(); }))
+  auto isRealRow = [](Type type) { return isRow(type) && getElementTypeOrSelf(type).isF64(); };
+  if (!arguments.empty() || yielded.size() != wanted || !llvm::all_of(yielded, isRealRow))
     return emitOpError("[lookback_c1] the body of a fold of kind ")
-           << stringifyFold(getFold()) << " has no arguments and yields " << wanted << " rows of real numbers";
+           << stringifyFold(getFold()) << " takes (" << arguments << ") and yields (" << yielded
+           << "), expected no argument and " << wanted << " rows of real numbers";
   SmallVector<Type> expected;
-  for (Type type : yield.getOperandTypes()) {
+  for (Type type : yielded) {
     bool score = getFold() == Fold::Divergence || (getFold() == Fold::Softmax && expected.empty());
     if (score && !axisOf(type).empty())
       return emitOpError("[lookback_c3] a score has the axis '") << axisOf(type) << "', expected a number";
@@ -301,7 +303,7 @@ LogicalResult LookbackOp::verifyRegions() {
   if (getFold() == Fold::Divergence)
     expected.push_back(expected.back()); // kl beside the two log-sum-exps
   if (!llvm::equal(expected, getResultTypes()))
-    return emitOpError("[lookback_c2] the results have types ") << getResultTypes() << ", expected " << TypeRange(expected);
+    return emitOpError("[lookback_c2] the results have types (") << getResultTypes() << "), expected (" << expected << ")";
   return verifyBody(getOperation(), [&](Operation *op) -> LogicalResult {
     if (isArithmetic(op) || isa<PastOp, OptionOp, OptionIsOp, PresentOp, SizeOp, ConstantOp, BroadcastOp, ReduceOp,
                                 SoftmaxOp, LogSigmoidOp, StopGradientOp, ConcatOp, SliceOp, DotOp, OuterOp, InnerOp,

@@ -175,7 +175,8 @@ def Stretto_BroadcastOp : Stretto_Op<"broadcast", [Pure]> {
     another name is accepted where it may be of size one; this is checked when sizes are known.
 
     Constraints: `broadcast_c1` the head set of the operand divides that of the result; `broadcast_c2` the axis of
-    the operand is absent, of size one or that of the result; `broadcast_c3` a parameter has at most one axis.
+    the operand is absent, of size one or that of the result; `broadcast_c3` a parameter has at most one axis;
+    `broadcast_c4` the result is a row, its entries of the operand's type.
 
     Example:
     ```mlir
