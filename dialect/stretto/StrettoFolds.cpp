@@ -18,6 +18,13 @@ Operation *StrettoDialect::materializeConstant(OpBuilder &builder, Attribute val
   return arith::ConstantOp::materialize(builder, value, type, location);
 }
 
+/// The number that every entry of a constant is: `stretto.constant` holds it, upstream's constants repeat it.
+static FloatAttr uniform(Attribute value) {
+  if (auto splat = dyn_cast_if_present<SplatElementsAttr>(value))
+    value = splat.getSplatValue<Attribute>();
+  return dyn_cast_if_present<FloatAttr>(value);
+}
+
 /// Whether the extent cannot be below zero, as far as the signs of its terms tell.
 static bool isNonNegative(const Extent &extent) { return (extent + Extent(1)).isPositive(); }
 
@@ -53,7 +60,7 @@ OpFoldResult SizeOp::fold(FoldAdaptor) {
 OpFoldResult BroadcastOp::fold(FoldAdaptor adaptor) {
   if (getOperand().getType() == getType())
     return getOperand();
-  if (auto number = dyn_cast_if_present<FloatAttr>(adaptor.getOperand()))
+  if (FloatAttr number = uniform(adaptor.getOperand()))
     return number;
   if (auto inner = getOperand().getDefiningOp<BroadcastOp>()) {
     getOperandMutable().assign(inner.getOperand());
@@ -63,21 +70,21 @@ OpFoldResult BroadcastOp::fold(FoldAdaptor adaptor) {
 }
 
 OpFoldResult StopGradientOp::fold(FoldAdaptor adaptor) {
-  if (adaptor.getOperand())
-    return adaptor.getOperand();
+  if (FloatAttr number = uniform(adaptor.getOperand()))
+    return number;
   return getOperand().getDefiningOp<StopGradientOp>() ? getOperand() : Value();
 }
 
 /// What is the same for every token is the same for the other token of the pair.
 OpFoldResult PastOp::fold(FoldAdaptor adaptor) {
-  if (adaptor.getOperand())
-    return adaptor.getOperand();
+  if (FloatAttr number = uniform(adaptor.getOperand()))
+    return number;
   auto broadcast = getOperand().getDefiningOp<BroadcastOp>();
   return broadcast && !isRow(broadcast.getOperand().getType()) ? getOperand() : Value();
 }
 
 OpFoldResult DecayOp::fold(FoldAdaptor adaptor) {
-  auto amount = dyn_cast_if_present<FloatAttr>(adaptor.getAmount());
+  FloatAttr amount = uniform(adaptor.getAmount());
   double unchanged = getForm() == DecayForm::Log ? 0.0 : 1.0;
   return amount && amount.getValueAsDouble() == unchanged ? getState() : Value();
 }
@@ -99,8 +106,8 @@ OpFoldResult DelayOp::fold(FoldAdaptor) {
 //===----------------------------------------------------------------------===//
 
 OpFoldResult SliceOp::fold(FoldAdaptor adaptor) {
-  if (adaptor.getOperand())
-    return adaptor.getOperand();
+  if (FloatAttr number = uniform(adaptor.getOperand()))
+    return number;
   return getOperand().getType() == getType() ? getOperand() : Value();
 }
 

@@ -25,7 +25,8 @@ def Stretto_VariantOp : Stretto_Op<"variant", [
     The arguments are rows and parameters, the results rows of the token. An argument marked `{stretto.optional}`
     may be absent. Options are compile-time values with a default: a number, a condition, one of several words
     (`#stretto.choice`), or an expression over sizes and other numeric options (`"K**-0.5"`). `axes` fixes named
-    sizes by such expressions. A size is known where the type of a value or an entry of `axes` names it.
+    sizes by such expressions. A size is known where the type of a value or an entry of `axes` names it. A specialised
+    variant says in the attribute `group` how many heads of its finest head set share one head of each set.
 
     Constraints: `variant_c1` arguments are rows or parameters, results rows, and every argument has one name;
     `variant_c2` argument names are identifiers and distinct; `variant_c3` an option's default is a number, a
@@ -33,7 +34,8 @@ def Stretto_VariantOp : Stretto_Op<"variant", [
     declared arguments and yields the declared results; `variant_c5` an axis has an identifier for a name and is fixed
     by an expression; `variant_c6` operations, nesting and settings stay within the closed list and its limits;
     `variant_c7` values are rows, parameters, states, `f64` or `i1`; `variant_c8` an axis has one dimension wherever
-    it is known; `variant_c9` expressions use known sizes and numeric options, and do not depend on themselves.
+    it is known; `variant_c9` expressions use known sizes and numeric options, and do not depend on themselves;
+    `variant_c10` `group` gives each head set a positive integer.
 
     Example:
     ```mlir
@@ -55,7 +57,8 @@ def Stretto_VariantOp : Stretto_Op<"variant", [
   }];
   let arguments = (ins SymbolNameAttr:$sym_name, TypeAttrOf<FunctionType>:$function_type,
                        StrArrayAttr:$arg_names, OptionalAttr<DictArrayAttr>:$arg_attrs,
-                       DictionaryAttr:$options, DictionaryAttr:$axes, OptionalAttr<StrAttr>:$summary);
+                       DictionaryAttr:$options, DictionaryAttr:$axes, OptionalAttr<StrAttr>:$summary,
+                       OptionalAttr<DictionaryAttr>:$group);
   let regions = (region SizedRegion<1>:$body);
   let hasCustomAssemblyFormat = 1;
   let hasVerifier = 1;
@@ -549,11 +552,12 @@ def Stretto_StateOp : Stretto_Op<"state", [MemoryEffects<[MemRead<Stretto_Carrie
     What the chain of operations on this state yielded at the previous token; at the first token the initial state,
     or 0. The name is that of the entry in the state object and is unique in the variant. A state is a chain: each
     of its values is decayed or written at most once, and any value of the token may be read. The last value is
-    carried to the next token, so a decay or a write is never dead, though nothing may use its result. What is done to
-    a state does not depend on a condition; the rows with which it is done may (a decay by `log 0` does nothing).
+    carried to the next token, so a decay or a write is never dead, though nothing may use its result. Under a
+    condition the chain goes through both branches of an `scf.if` and on from its result.
 
-    Constraints: `state_c1` names are distinct; `state_c2` each value has at most one decay or write, which stands
-    in the same block; `state_c3` only decay, write and read use a state.
+    Constraints: `state_c1` names are distinct; `state_c2` each value has at most one change: a decay or write that
+    stands in the same block, or one `scf.if` whose branches both yield what they make of it as the same result;
+    `state_c3` nothing but decay, write, read and `scf.if` uses a state.
 
     Example:
     ```mlir

@@ -1,6 +1,6 @@
 //===- VariantOp.cpp - The declaration: syntax and verification -----------===//
 
-#include "dialect/stretto/StrettoDialect.h"
+#include "dialect/stretto/Sizes.h"
 #include "mlir/Dialect/Arith/IR/Arith.h"
 #include "mlir/Dialect/Math/IR/Math.h"
 #include "mlir/Dialect/SCF/IR/SCF.h"
@@ -209,6 +209,11 @@ LogicalResult VariantOp::verify() {
       return emitOpError("[variant_c5] the size of the axis ")
              << axis.getName() << ": " << llvm::toString(names.takeError());
   }
+  for (NamedAttribute group : getGroupAttr() ? getGroupAttr() : DictionaryAttr::get(getContext()))
+    if (auto ratio = dyn_cast<IntegerAttr>(group.getValue());
+        !isIdentifier(group.getName()) || !ratio || !ratio.getType().isInteger(64) || ratio.getInt() < 1)
+      return emitOpError("[variant_c10] the group of the head set ")
+             << group.getName() << " is " << group.getValue() << ", expected a name and a positive i64";
   return success();
 }
 
@@ -238,44 +243,95 @@ static LogicalResult verifyOperation(VariantOp variant, Operation *op) {
   return success();
 }
 
-/// A state is a chain: each of its values is changed at most once, in the block where it comes about.
-static LogicalResult verifyChain(StateOp state, llvm::StringMap<StateOp> &states) {
+static LogicalResult verifyName(StateOp state, llvm::StringMap<StateOp> &states) {
   auto [other, isNew] = states.try_emplace(state.getName(), state);
-  if (!isNew) {
-    InFlightDiagnostic diagnostic = state.emitOpError("[state_c1] another state has the name '") << state.getName() << "'";
-    diagnostic.attachNote(other->second.getLoc()) << "the other state";
-    return diagnostic;
-  }
-  for (Value value = state; value;) {
-    Operation *change = nullptr;
-    for (Operation *user : value.getUsers()) {
-      if (isa<ReadOp>(user))
-        continue;
-      if (!isa<DecayOp, WriteOp>(user))
-        return user->emitOpError("[state_c3] uses a value of the state '")
-               << state.getName() << "', expected a decay, a write or a read";
-      if (user->getBlock() != state->getBlock())
-        return user->emitOpError("[state_c2] changes the state '")
-               << state.getName() << "' under a condition; let the condition choose the rows instead";
-      if (change) {
-        InFlightDiagnostic diagnostic = user->emitOpError("[state_c2] changes a value of the state '")
-                                        << state.getName() << "' that is changed elsewhere; a state is a chain";
-        diagnostic.attachNote(change->getLoc()) << "the other change";
-        return diagnostic;
-      }
-      change = user;
-    }
-    value = change ? change->getResult(0) : Value();
-  }
-  return success();
+  if (isNew)
+    return success();
+  InFlightDiagnostic diagnostic = state.emitOpError("[state_c1] another state has the name '") << state.getName() << "'";
+  diagnostic.attachNote(other->second.getLoc()) << "the other state";
+  return diagnostic;
 }
 
 namespace {
 
-/// The sizes that a variant knows: names in the types of its values and in `axes`.
-class Sizes {
+/// Follows the chain of changes of one state, through both branches of conditions.
+class StateChain {
 public:
-  explicit Sizes(VariantOp variant) : variant(variant) {
+  explicit StateChain(StateOp state) : state(state) {}
+
+  LogicalResult verify() {
+    FailureOr<OpOperand *> end = follow(state, state->getBlock());
+    if (succeeded(end) && *end)
+      return error((*end)->getOwner(), "state_c2", "leaves the branch in which it comes about");
+    return failure(failed(end));
+  }
+
+private:
+  InFlightDiagnostic error(Operation *op, StringRef id, const Twine &what) {
+    return op->emitOpError("[") << id << "] the state '" << state.getName() << "' " << what;
+  }
+
+  /// The operation in `block` that is or holds `op`.
+  static Operation *holder(Operation *op, Block *block) { return block->findAncestorOpInBlock(*op); }
+
+  /// Follows the chain from `value` on inside of `block`. Returns where a yield hands it on, or null where it ends.
+  FailureOr<OpOperand *> follow(Value value, Block *block) {
+    while (true) {
+      OpOperand *change = nullptr;
+      for (OpOperand &use : value.getUses()) {
+        Operation *user = use.getOwner(), *here = holder(user, block);
+        if (!here || isa<ReadOp>(user))
+          continue;
+        if (!isa<DecayOp, WriteOp, scf::YieldOp>(user))
+          return error(user, "state_c3", "is used by something other than a decay, a write, a read or an scf.if");
+        Operation *other = change ? holder(change->getOwner(), block) : nullptr;
+        if (other && (here != other || here == user)) {
+          Operation *first = change->getOwner(), *second = user;
+          if (here->isBeforeInBlock(other))
+            std::swap(first, second);
+          InFlightDiagnostic diagnostic = error(second, "state_c2", "is changed twice; expected a chain");
+          diagnostic.attachNote(first->getLoc()) << "the other change";
+          return diagnostic;
+        }
+        change = &use;
+      }
+      if (!change)
+        return static_cast<OpOperand *>(nullptr);
+      Operation *here = holder(change->getOwner(), block);
+      if (isa<scf::YieldOp>(here))
+        return change;
+      if (isa<DecayOp, WriteOp>(here)) {
+        value = here->getResult(0);
+        continue;
+      }
+      FailureOr<Value> result = throughBranches(value, here);
+      if (failed(result))
+        return failure();
+      value = *result;
+    }
+  }
+
+  /// The result of the conditional `op` as which both branches yield what they make of `value`.
+  FailureOr<Value> throughBranches(Value value, Operation *op) {
+    std::optional<unsigned> result;
+    for (Region &region : op->getRegions()) {
+      FailureOr<OpOperand *> end = region.empty() ? static_cast<OpOperand *>(nullptr) : follow(value, &region.front());
+      if (failed(end))
+        return failure();
+      if (!*end || (result && *result != (*end)->getOperandNumber()))
+        return error(op, "state_c2", "is changed under a condition; expected both branches to yield it as the same result");
+      result = (*end)->getOperandNumber();
+    }
+    return Value(op->getResult(*result));
+  }
+
+  StateOp state;
+};
+
+/// The sizes that a variant knows: names in the types of its values and in `axes`.
+class KnownSizes {
+public:
+  explicit KnownSizes(VariantOp variant) : variant(variant) {
     for (NamedAttribute axis : variant.getAxes())
       names.insert(axis.getName());
   }
@@ -283,19 +339,10 @@ public:
   bool contains(StringRef name) const { return names.contains(name); }
 
   LogicalResult add(Type type) {
-    if (!seen.insert(type).second)
-      return success();
-    if (auto state = dyn_cast<StateType>(type))
-      return success(succeeded(add(state.getFirst(), state.getFirstSize())) &&
-                     succeeded(add(state.getSecond(), state.getSecondSize())));
-    auto tensor = dyn_cast<RankedTensorType>(type);
-    if (tensor && isRow(type))
-      return tensor.getRank() ? add(axisOf(type), tensor.getDimSize(0)) : success();
-    if (tensor && isParam(type))
-      for (auto [axis, size] : llvm::zip_equal(cast<ParamAttr>(tensor.getEncoding()).getAxes(), tensor.getShape()))
-        if (failed(add(axis, size)))
-          return failure();
-    return success();
+    bool valid = true;
+    if (seen.insert(type).second)
+      forEachAxis(type, [&](StringRef axis, int64_t size) { valid = valid && succeeded(add(axis, size)); });
+    return success(valid);
   }
 
 private:
@@ -320,7 +367,7 @@ private:
 } // namespace
 
 /// The sizes in the text of a `stretto.size` or a `stretto.slice` are those of the variant.
-static LogicalResult verifySizesKnown(Operation *op, const Sizes &sizes) {
+static LogicalResult verifySizesKnown(Operation *op, const KnownSizes &sizes) {
   auto size = dyn_cast<SizeOp>(op);
   auto slice = dyn_cast<SliceOp>(op);
   if (!size && !slice)
@@ -332,7 +379,7 @@ static LogicalResult verifySizesKnown(Operation *op, const Sizes &sizes) {
 }
 
 /// The expressions of options and axes use what is known and do not go round in circles.
-static LogicalResult verifySettings(VariantOp variant, const Sizes &sizes) {
+static LogicalResult verifySettings(VariantOp variant, const KnownSizes &sizes) {
   for (NamedAttribute option : variant.getOptions())
     if (sizes.contains(option.getName()))
       return variant.emitOpError("[variant_c3] the option ") << option.getName() << " has the name of a size";
@@ -366,7 +413,7 @@ LogicalResult VariantOp::verifyRegions() {
            << getType().getResults() << ")";
 
   unsigned operations = 0;
-  Sizes sizes(*this);
+  KnownSizes sizes(*this);
   llvm::StringMap<StateOp> states;
   for (Type type : getType().getInputs())
     if (failed(sizes.add(type)))
@@ -380,10 +427,13 @@ LogicalResult VariantOp::verifyRegions() {
       if (failed(sizes.add(type)))
         return failure();
     auto state = dyn_cast<StateOp>(op);
-    return state ? verifyChain(state, states) : success();
+    return state ? verifyName(state, states) : success();
   });
   if (result.wasInterrupted())
     return failure();
-  result = getBody().walk([&](Operation *op) -> WalkResult { return verifySizesKnown(op, sizes); });
+  result = getBody().walk([&](Operation *op) -> WalkResult {
+    auto state = dyn_cast<StateOp>(op);
+    return state ? StateChain(state).verify() : verifySizesKnown(op, sizes);
+  });
   return failure(result.wasInterrupted() || failed(verifySettings(*this, sizes)));
 }

@@ -297,6 +297,14 @@ stretto.variant @variant_c9() -> () options(a = "N + 1", b = 1.0) axes(N = "2*a 
 
 // -----
 
+// variant_c10: `group` gives each head set a positive integer.
+// expected-error @+1 {{[variant_c10] the group of the head set "G" is 0 : i64, expected a name and a positive i64}}
+stretto.variant @variant_c10() -> () attributes {group = {G = 0 : i64, H = 1 : i64}} {
+  stretto.yield
+}
+
+// -----
+
 //===----------------------------------------------------------------------===//
 // Options and sizes
 //===----------------------------------------------------------------------===//
@@ -850,12 +858,13 @@ stretto.variant @state_c1() -> () {
 
 // -----
 
-// state_c2: each value has at most one decay or write, which stands in the same block.
+// state_c2: each value has at most one change: a decay or write that stands in the same block, or one scf.if whose
+// branches both yield what they make of it as the same result.
 stretto.variant @state_c2(%k: tensor<?xf64, #stretto.row<K>>, %v: tensor<?xf64, #stretto.row<V>>) -> () {
   %S = stretto.state "S" : !stretto.state<K, V>
-  // expected-error @+1 {{[state_c2] changes a value of the state 'S' that is changed elsewhere; a state is a chain}}
-  %S1 = stretto.decay %S log %k along "K" : !stretto.state<K, V>, tensor<?xf64, #stretto.row<K>>
   // expected-note @+1 {{the other change}}
+  %S1 = stretto.decay %S log %k along "K" : !stretto.state<K, V>, tensor<?xf64, #stretto.row<K>>
+  // expected-error @+1 {{[state_c2] the state 'S' is changed twice; expected a chain}}
   %S2 = stretto.write %S, %k, %v : !stretto.state<K, V>, tensor<?xf64, #stretto.row<K>>, tensor<?xf64, #stretto.row<V>>
   stretto.yield
 }
@@ -865,8 +874,8 @@ stretto.variant @state_c2(%k: tensor<?xf64, #stretto.row<K>>, %v: tensor<?xf64, 
 stretto.variant @state_c2(%g: tensor<?xf64, #stretto.row<K>>) -> () options(gated = true) {
   %S = stretto.state "S" : !stretto.state<K, V>
   %gated = stretto.option "gated" : i1
+  // expected-error @+1 {{[state_c2] the state 'S' is changed under a condition; expected both branches to yield it as the same result}}
   scf.if %gated {
-    // expected-error @+1 {{[state_c2] changes the state 'S' under a condition; let the condition choose the rows instead}}
     %S1 = stretto.decay %S log %g along "K" : !stretto.state<K, V>, tensor<?xf64, #stretto.row<K>>
   }
   stretto.yield
@@ -874,12 +883,66 @@ stretto.variant @state_c2(%g: tensor<?xf64, #stretto.row<K>>) -> () options(gate
 
 // -----
 
-// state_c3: only decay, write and read use a state.
+!state = !stretto.state<K, V>
+!K = tensor<?xf64, #stretto.row<K>>
+stretto.variant @state_c2(%g: !K) -> () options(gated = true) {
+  %S = stretto.state "S" : !state
+  %R = stretto.state "R" : !state
+  %gated = stretto.option "gated" : i1
+  // expected-error @+1 {{[state_c2] the state 'S' is changed under a condition; expected both branches to yield it as the same result}}
+  %T:2 = scf.if %gated -> (!state, !state) {
+    scf.yield %S, %R : !state, !state
+  } else {
+    scf.yield %R, %S : !state, !state
+  }
+  stretto.yield
+}
+
+// -----
+
+!state = !stretto.state<K, V>
+!K = tensor<?xf64, #stretto.row<K>>
+stretto.variant @state_c2(%g: !K) -> () options(gated = true) {
+  %gated = stretto.option "gated" : i1
+  %T = scf.if %gated -> !state {
+    %S = stretto.state "S" : !state
+    // expected-error @+1 {{[state_c2] the state 'S' leaves the branch in which it comes about}}
+    scf.yield %S : !state
+  } else {
+    %S = stretto.state "R" : !state
+    scf.yield %S : !state
+  }
+  stretto.yield
+}
+
+// -----
+
+// After a condition the chain goes on from the result, not from the value before.
+!state = !stretto.state<K, V>
+!K = tensor<?xf64, #stretto.row<K>>
+stretto.variant @state_c2(%g: !K) -> () options(gated = true) {
+  %S = stretto.state "S" : !state
+  %gated = stretto.option "gated" : i1
+  %T = scf.if %gated -> !state {
+    %S1 = stretto.decay %S log %g along "K" : !state, !K
+    scf.yield %S1 : !state
+  } else {
+    // expected-note @+1 {{the other change}}
+    scf.yield %S : !state
+  }
+  // expected-error @+1 {{[state_c2] the state 'S' is changed twice; expected a chain}}
+  %S2 = stretto.decay %S log %g along "K" : !state, !K
+  stretto.yield
+}
+
+// -----
+
+// state_c3: nothing but decay, write, read and scf.if uses a state.
 stretto.variant @state_c3() -> () options(first = true) {
   %S = stretto.state "S" : !stretto.state<K, V>
   %R = stretto.state "R" : !stretto.state<K, V>
   %first = stretto.option "first" : i1
-  // expected-error @+1 {{'arith.select' op [state_c3] uses a value of the state 'S', expected a decay, a write or a read}}
+  // expected-error @+1 {{'arith.select' op [state_c3] the state 'S' is used by something other than a decay, a write, a read or an scf.if}}
   %T = arith.select %first, %S, %R : !stretto.state<K, V>
   stretto.yield
 }

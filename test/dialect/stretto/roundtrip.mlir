@@ -219,7 +219,7 @@ stretto.variant @lookbacks(%q: !K, %k: !K, %v: !V, %mask: tensor<i1, #stretto.ro
 }
 
 // CHECK-LABEL: stretto.variant @states(
-stretto.variant @states(%k: !K, %v: !V, %g: !K, %f: !number) -> (!V, !K) {
+stretto.variant @states(%k: !K, %v: !V, %g: !K, %f: !number) -> (!V, !K) options(gated = true) {
   // CHECK: %[[t:.*]] = stretto.position
   // CHECK-NEXT: %[[S0:.*]] = stretto.state "S" : !state_K_by_V
   // CHECK-NEXT: %[[S1:.*]] = stretto.decay %[[S0]] log %g along "K" : !state_K_by_V, !K
@@ -234,6 +234,17 @@ stretto.variant @states(%k: !K, %v: !V, %g: !K, %f: !number) -> (!V, !K) {
   %S3 = stretto.write %S2, %k, %v : !stretto.state<K, V>, !K, !V
   %o = stretto.read %S3, %k along "K" : !stretto.state<K, V>, !K -> !V
   %p = stretto.read %S3, %v along "V" at %t : !stretto.state<K, V>, !V -> !K
+  // A chain may go through a condition.
+  // CHECK: scf.if %{{.*}} -> (!state_K_by_V) {
+  %T0 = stretto.state "T" : !stretto.state<K, V>
+  %gated = stretto.option "gated" : i1
+  %T2 = scf.if %gated -> !stretto.state<K, V> {
+    %T1 = stretto.decay %T0 log %g along "K" : !stretto.state<K, V>, !K
+    scf.yield %T1 : !stretto.state<K, V>
+  } else {
+    scf.yield %T0 : !stretto.state<K, V>
+  }
+  %T3 = stretto.write %T2, %k, %v : !stretto.state<K, V>, !K, !V
   // CHECK: stretto.write %{{.*}}, %k, %v at %[[t]] : !reverse_state_K_by_V, !K, !V
   %R0 = stretto.state "R" : !stretto.state<K, V, reverse>
   %R1 = stretto.write %R0, %k, %v at %t : !stretto.state<K, V, reverse>, !K, !V
