@@ -15,6 +15,13 @@
 using namespace mlir;
 using namespace stretto;
 
+/// A number that is printed even where it is the default.
+static ParseResult parseNumber(OpAsmParser &parser, IntegerAttr &number) {
+  return parser.parseAttribute(number, parser.getBuilder().getI64Type());
+}
+
+static void printNumber(OpAsmPrinter &printer, Operation *, IntegerAttr number) { printer << number.getInt(); }
+
 #define GET_OP_CLASSES
 #include "dialect/stretto/StrettoOps.cpp.inc"
 
@@ -62,11 +69,11 @@ LogicalResult OptionIsOp::verify() {
     return failure();
   auto choice = dyn_cast<ChoiceAttr>(value);
   if (!choice)
-    return emitOpError("[option_is_c1] the option '") << getName() << "' has the default " << value
-                                                      << ", expected a choice";
+    return emitOpError("[option_is_c1] the option '")
+           << getName() << "' has the default " << value << ", expected a choice";
   if (!llvm::is_contained(choice.getChoices(), getWordAttr()))
-    return emitOpError("[option_is_c2] '") << getWord() << "' is not one of the choices of the option '" << getName()
-                                           << "'";
+    return emitOpError("[option_is_c2] '")
+           << getWord() << "' is not one of the choices of the option '" << getName() << "'";
   return success();
 }
 
@@ -156,8 +163,8 @@ LogicalResult ConcatOp::verify() {
     sum = sum + widthOf(operand.getType());
   }
   if (!(sum == widthOf(getType())))
-    return emitOpError("[concat_c2] the operands' sizes add up to '") << sum.str() << "', the result's is '"
-                                                                      << widthOf(getType()).str() << "'";
+    return emitOpError("[concat_c2] the operands' sizes add up to '")
+           << sum.str() << "', the result's is '" << widthOf(getType()).str() << "'";
   return success();
 }
 
@@ -174,9 +181,8 @@ LogicalResult SliceOp::verify() {
   Extent end = *offset + widthOf(getType());
   std::optional<int64_t> beyond = difference(end, widthOf(getOperand().getType()));
   if ((beyond && *beyond > 0) || (offset->constant() && *offset->constant() < 0))
-    return emitOpError("[slice_c2] takes entries '")
-           << offset->str() << "' to '" << end.str() << "' of a row of size '" << widthOf(getOperand().getType()).str()
-           << "'";
+    return emitOpError("[slice_c2] takes entries '") << offset->str() << "' to '" << end.str() << "' of a row of size '"
+                                                     << widthOf(getOperand().getType()).str() << "'";
   if (headsOf(getOperand().getType()) != headsOf(getType()))
     return emitOpError("[slice_c3] the head set of the operand is '")
            << headsOf(getOperand().getType()) << "', that of the result '" << headsOf(getType()) << "'";
@@ -271,9 +277,8 @@ void TableOp::getAsmBlockArgumentNames(Region &region, OpAsmSetValueNameFn setNa
 LogicalResult TableOp::verifyRegions() {
   Block &block = getBody().front();
   auto yield = dyn_cast<YieldOp>(block.getTerminator());
-  bool arguments = block.getNumArguments() == 3 && llvm::all_of(block.getArgumentTypes(), [](Type type) {
-                     return type.isF64();
-                   });
+  bool arguments =
+      block.getNumArguments() == 3 && llvm::all_of(block.getArgumentTypes(), [](Type type) { return type.isF64(); });
   if (!arguments || !yield || yield.getNumOperands() != 1 || !yield.getOperand(0).getType().isF64())
     return emitOpError("[table_c1] expected a body with three arguments of type f64 that yields one f64");
   for (Operation &op : block.without_terminator()) {
@@ -317,7 +322,8 @@ LogicalResult LookbackOp::verifyRegions() {
   Block &block = getBody().front();
   auto yield = dyn_cast<YieldOp>(block.getTerminator());
   size_t wanted = getFold() == Fold::Sum ? 1 : 2;
-  if (block.getNumArguments() || !yield || yield.getNumOperands() != wanted || !llvm::all_of(yield.getOperandTypes(), isRow))
+  if (block.getNumArguments() || !yield || yield.getNumOperands() != wanted ||
+      !llvm::all_of(yield.getOperandTypes(), isRow))
     return emitOpError("[lookback_c1] the body of a fold of kind ")
            << stringifyFold(getFold()) << " has no arguments and yields " << wanted << " rows";
   SmallVector<Type> expected;
@@ -332,7 +338,8 @@ LogicalResult LookbackOp::verifyRegions() {
   if (getFold() == Fold::Divergence)
     expected.push_back(expected.back()); // kl beside the two log-sum-exps
   if (!llvm::equal(expected, getResultTypes()))
-    return emitOpError("[lookback_c2] the results have types ") << getResultTypes() << ", expected " << TypeRange(expected);
+    return emitOpError("[lookback_c2] the results have types ")
+           << getResultTypes() << ", expected " << TypeRange(expected);
   for (Operation &op : block.without_terminator()) {
     bool rowMap = isa<arith::ArithDialect, math::MathDialect>(op.getDialect()) ||
                   isa<PastOp, OptionOp, SizeOp, ConstantOp, BroadcastOp, ReduceOp, SoftmaxOp, LogSigmoidOp,
@@ -352,6 +359,19 @@ LogicalResult PastOp::verify() {
 //===----------------------------------------------------------------------===//
 // States
 //===----------------------------------------------------------------------===//
+
+void StateOp::build(OpBuilder &builder, OperationState &state, Type type, StringRef name) {
+  build(builder, state, type, builder.getStringAttr(name), /*entry=*/StringAttr(), /*column=*/IntegerAttr(),
+        /*columns=*/IntegerAttr());
+}
+
+LogicalResult StateOp::verify() {
+  int64_t column = getColumn(), columns = getColumns(), width = getType().getSecondSize();
+  if (getEntry() && (column < 0 || (!ShapedType::isDynamic(width) && column > columns - width)))
+    return emitOpError("[state_c3] takes ") << width << " columns from column " << column << " of the " << columns
+                                            << " columns of '" << *getEntry() << "'";
+  return success();
+}
 
 LogicalResult DecayOp::verify() {
   StateType state = getState().getType();
@@ -390,9 +410,8 @@ LogicalResult WriteOp::verify() {
 LogicalResult ReadOp::verify() {
   StateType state = getState().getType();
   if (!state.hasAxis(getAlong()))
-    return emitOpError("[read_c1] reads along '")
-           << getAlong() << "', the axes of the state are '" << state.getFirst() << "' and '" << state.getSecond()
-           << "'";
+    return emitOpError("[read_c1] reads along '") << getAlong() << "', the axes of the state are '" << state.getFirst()
+                                                  << "' and '" << state.getSecond() << "'";
   if (!standsOn(axisOf(getRow().getType()), getAlong()))
     return emitOpError("[read_c2] the row's axis is ")
            << quoted(axisOf(getRow().getType())) << ", expected '" << getAlong() << "'";

@@ -538,17 +538,23 @@ def Stretto_StateOp : Stretto_Op<"state", []> {
     or 0. The name is that of the entry in the state object and is unique in the variant. A state is a chain: each
     of its values is decayed or written at most once, and any value of the token may be read.
 
+    With `of`, the state is some columns of an entry that other states share: those from `column` on, of `columns`.
+
     Constraints: `state_c1` names are distinct; `state_c2` each value has at most one decay or write, which stands
-    in the same block.
+    in the same block; `state_c3` the entry has the columns that the state takes, where their number is known.
 
     Example:
     ```mlir
     %S = stretto.state "S" : !stretto.state<K, V, G>
     ```
   }];
-  let arguments = (ins StrAttr:$name);
+  let arguments = (ins StrAttr:$name, OptionalAttr<StrAttr>:$entry, DefaultValuedAttr<I64Attr, "0">:$column,
+                       DefaultValuedAttr<I64Attr, "0">:$columns);
   let results = (outs Stretto_State:$result);
-  let assemblyFormat = "$name attr-dict `:` type($result)";
+  let builders = [OpBuilder<(ins "::mlir::Type":$type, "::llvm::StringRef":$name)>];
+  let assemblyFormat = [{ $name (`of` $entry^ `column` custom<Number>($column) `columns` custom<Number>($columns))? attr-dict
+                          `:` type($result) }];
+  let hasVerifier = 1;
 }
 
 def Stretto_DecayOp : Stretto_Op<"decay", [AllTypesMatch<["state", "result"]>]> {
