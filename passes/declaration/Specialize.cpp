@@ -6,7 +6,6 @@
 //===----------------------------------------------------------------------===//
 
 #include "passes/declaration/Specialize.h"
-#include "passes/Passes.h"
 #include "mlir/Dialect/Arith/IR/Arith.h"
 #include "mlir/Dialect/SCF/IR/SCF.h"
 #include "mlir/IR/AttrTypeSubElements.h"
@@ -16,6 +15,7 @@
 #include "mlir/IR/Verifier.h"
 #include "mlir/Transforms/CSE.h"
 #include "mlir/Transforms/GreedyPatternRewriteDriver.h"
+#include "passes/Passes.h"
 
 namespace stretto {
 #define GEN_PASS_DEF_SPECIALIZE
