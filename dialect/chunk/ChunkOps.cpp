@@ -104,15 +104,18 @@ void MaskOp::build(OpBuilder &builder, OperationState &state, Value operand, Val
 }
 
 LogicalResult DelayOp::verify() {
-  if (shapeOf(getTail())[1] != shapeOf(getOperand())[1])
+  ArrayRef<int64_t> tail = shapeOf(getTail());
+  if (tail[1] != shapeOf(getOperand())[1])
     return emitOpError("[delay_c1] has an operand of type ")
            << getOperand().getType() << " and a tail of type " << getTail().getType();
+  if (int64_t by = getBy(); by < 0 || by > tail[0])
+    return emitOpError("[delay_c2] delays by ") << by << ", the tail has " << tail[0] << " rows";
   return success();
 }
 
 LogicalResult ConvOp::verify() {
   ArrayRef<int64_t> operand = shapeOf(getOperand()), taps = shapeOf(getTaps()), tail = shapeOf(getTail());
-  if (taps[0] != operand[1] || tail[1] != operand[1] || tail[0] != taps[1] - 1)
+  if (taps[0] != operand[1] || tail[1] != operand[1] || tail[0] < taps[1] - 1)
     return emitOpError("[conv_c1] has an operand of type ")
            << getOperand().getType() << ", taps of type " << getTaps().getType() << " and a tail of type "
            << getTail().getType();

@@ -349,11 +349,10 @@ def Chunk_MaskOp : Chunk_Op<"mask", [Pure, AllTypesMatch<["operand", "result"]>]
 def Chunk_ConvOp : Chunk_Op<"conv", [Pure, AllTypesMatch<["operand", "result"]>]> {
   let summary = "causal depthwise convolution";
   let description = [{
-    `y_id = sum_{j=0..J-1} taps_d,(J-1-j) * x_(i-j)d`, where rows before the chunk are those of the tail, in time
-    order.
+    `y_id = sum_{j=0..J-1} taps_d,(J-1-j) * x_(i-j)d`, where rows before the chunk are the last rows of the tail, in
+    time order.
 
-    Constraints: `conv_c1` operand, taps and tail have the same channels, and the tail one row less than there are
-    taps.
+    Constraints: `conv_c1` operand, taps and tail have the same channels, and the tail has at least `J-1` rows.
 
     Example:
     ```mlir
@@ -369,18 +368,19 @@ def Chunk_ConvOp : Chunk_Op<"conv", [Pure, AllTypesMatch<["operand", "result"]>]
 def Chunk_DelayOp : Chunk_Op<"delay", [Pure, AllTypesMatch<["operand", "result"]>]> {
   let summary = "rows of earlier tokens";
   let description = [{
-    `y_i = x_(i-n)`, `n` the number of rows of the tail, which are those before the chunk, in time order.
+    `y_i = x_(i-n)`, where rows before the chunk are the last rows of the tail, in time order.
 
-    Constraints: `delay_c1` operand and tail have the same channels.
+    Constraints: `delay_c1` operand and tail have the same channels; `delay_c2` the tail has at least `n` rows, and
+    `n` is at least 0.
 
     Example:
     ```mlir
-    %y = chunk.delay %x tail %tail : tensor<64x128xf32>, tensor<1x128xf32>
+    %y = chunk.delay %x by 1 tail %tail : tensor<64x128xf32>, tensor<3x128xf32>
     ```
   }];
-  let arguments = (ins Chunk_Matrix:$operand, Chunk_Matrix:$tail);
+  let arguments = (ins Chunk_Matrix:$operand, Chunk_Matrix:$tail, I64Attr:$by);
   let results = (outs Chunk_Matrix:$result);
-  let assemblyFormat = "$operand `tail` $tail attr-dict `:` type($operand) `,` type($tail)";
+  let assemblyFormat = "$operand `by` $by `tail` $tail attr-dict `:` type($operand) `,` type($tail)";
   let hasVerifier = 1;
 }
 

@@ -15,6 +15,13 @@
 using namespace mlir;
 using namespace stretto;
 
+/// A number that is printed even where it is the default.
+static ParseResult parseNumber(OpAsmParser &parser, IntegerAttr &number) {
+  return parser.parseAttribute(number, parser.getBuilder().getI64Type());
+}
+
+static void printNumber(OpAsmPrinter &printer, Operation *, IntegerAttr number) { printer << number.getInt(); }
+
 #define GET_OP_CLASSES
 #include "dialect/stretto/StrettoOps.cpp.inc"
 
@@ -56,8 +63,8 @@ LogicalResult OptionIsOp::verify() {
     return failure();
   auto choice = dyn_cast<ChoiceAttr>(value);
   if (!choice)
-    return emitOpError("[option_is_c1] the option '") << getName() << "' has the default " << value
-                                                      << ", expected a choice";
+    return emitOpError("[option_is_c1] the option '")
+           << getName() << "' has the default " << value << ", expected a choice";
   if (!llvm::is_contained(choice.getChoices(), getWordAttr()))
     return emitOpError("[option_is_c2] '")
            << getWord() << "' is not one of the choices "
@@ -141,8 +148,8 @@ LogicalResult ConcatOp::verify() {
     sum = sum + widthOf(operand.getType());
   }
   if (!(sum == widthOf(getType())))
-    return emitOpError("[concat_c2] the operands' sizes add up to '") << sum.str() << "', the result's is '"
-                                                                      << widthOf(getType()).str() << "'";
+    return emitOpError("[concat_c2] the operands' sizes add up to '")
+           << sum.str() << "', the result's is '" << widthOf(getType()).str() << "'";
   return success();
 }
 
@@ -326,6 +333,19 @@ LogicalResult PastOp::verify() {
 // States
 //===----------------------------------------------------------------------===//
 
+void StateOp::build(OpBuilder &builder, OperationState &state, Type type, StringRef name) {
+  build(builder, state, type, builder.getStringAttr(name), /*entry=*/StringAttr(), /*column=*/IntegerAttr(),
+        /*columns=*/IntegerAttr());
+}
+
+LogicalResult StateOp::verify() {
+  int64_t column = getColumn(), columns = getColumns(), width = getType().getSecondSize();
+  if (getEntry() && (column < 0 || (!ShapedType::isDynamic(width) && column > columns - width)))
+    return emitOpError("[state_c4] takes ") << width << " columns from column " << column << " of the " << columns
+                                            << " columns of '" << *getEntry() << "'";
+  return success();
+}
+
 LogicalResult DecayOp::verify() {
   StateType state = getState().getType();
   StringRef along = getAlong().value_or("");
@@ -363,9 +383,8 @@ LogicalResult WriteOp::verify() {
 LogicalResult ReadOp::verify() {
   StateType state = getState().getType();
   if (!state.hasAxis(getAlong()))
-    return emitOpError("[read_c1] reads along '")
-           << getAlong() << "', the axes of the state are '" << state.getFirst() << "' and '" << state.getSecond()
-           << "'";
+    return emitOpError("[read_c1] reads along '") << getAlong() << "', the axes of the state are '" << state.getFirst()
+                                                  << "' and '" << state.getSecond() << "'";
   if (!standsOn(axisOf(getRow().getType()), getAlong()))
     return emitOpError("[read_c2] the row's axis is ")
            << quoted(axisOf(getRow().getType())) << ", expected '" << getAlong() << "'";
