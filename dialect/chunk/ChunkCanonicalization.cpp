@@ -402,8 +402,8 @@ static LogicalResult decayOfColumn(DecayStateOp op, PatternRewriter &rewriter) {
   Value column = repeatedAlong(op.getState(), Side::Rows);
   if (!column || typeOf(op.getState()).getDimSize(1) != 1 || op.getAlong() != Side::Rows)
     return failure();
-  Value decayed = DecayStateOp::create(rewriter, op.getLoc(), column.getType(), column, op.getForm(), op.getAmount(),
-                                       Side::Rows);
+  Value decayed =
+      DecayStateOp::create(rewriter, op.getLoc(), column.getType(), column, op.getForm(), op.getAmount(), Side::Rows);
   rewriter.replaceOpWithNewOp<BroadcastOp>(op, op.getType(), decayed, Side::Rows);
   return success();
 }
