@@ -165,9 +165,8 @@ struct TileOperation {
     int64_t by = op.getBy();
     return fill([&](int64_t i, int64_t d) { return rowOrTail(*x[0], *x[1], i - by, d); });
   }
-  LogicalResult run(TailOp op) {
-    const Tile &tail = op.getTail() == op.getOperand() ? *x[0] : *x[2];
-    return fill([&](int64_t i, int64_t d) { return rowOrTail(*x[0], tail, valid - y.rows() + i, d); });
+  LogicalResult run(TailOp) {
+    return fill([&](int64_t i, int64_t d) { return rowOrTail(*x[0], *x[2], valid - y.rows() + i, d); });
   }
 
   LogicalResult run(DecayDotOp op) {
