@@ -5,7 +5,6 @@
 #include "mlir/IR/Verifier.h"
 #include "mlir/Interfaces/SideEffectInterfaces.h"
 #include "llvm/ADT/StringExtras.h"
-#include "llvm/Support/FormatVariadic.h"
 
 using namespace mlir;
 using namespace stretto;
@@ -176,6 +175,12 @@ FailureOr<std::string> DeclarationCall::heads() const {
 // DeclarationCall: operands
 //===----------------------------------------------------------------------===//
 
+std::string stretto::spellNumber(double number) {
+  SmallString<32> text;
+  APFloat(number).toString(text);
+  return text.str().str();
+}
+
 static std::string inWords(Type type) {
   std::string text;
   llvm::raw_string_ostream os(text);
@@ -204,7 +209,7 @@ Value DeclarationCall::value(Handle operand) const {
 
 std::string DeclarationCall::describe(Handle operand) const {
   if (auto *number = get<double>(operand))
-    return "the number " + llvm::formatv("{0:g}", *number).str();
+    return "the number " + spellNumber(*number);
   if (auto *option = get<OptionName>(operand))
     return "the option '" + option->name + "'";
   if (auto *extent = get<Extent>(operand))

@@ -148,6 +148,9 @@ public:
   mlir::Location location;
 };
 
+/// A number in as few digits as tell it from others.
+std::string spellNumber(double number);
+
 /// Carries out a request by the operation that it names.
 mlir::FailureOr<Handles> carryOutByName(DeclarationCall &call);
 

@@ -12,7 +12,6 @@
 #include "llvm/ADT/StringMap.h"
 #include "llvm/ADT/StringSwitch.h"
 #include "llvm/ADT/TypeSwitch.h"
-#include "llvm/Support/FormatVariadic.h"
 
 using namespace mlir;
 using namespace stretto;
@@ -104,7 +103,7 @@ static FailureOr<std::string> expressionOf(Value value) {
   return llvm::TypeSwitch<Operation *, FailureOr<std::string>>(op)
       .Case([](arith::ConstantOp constant) -> FailureOr<std::string> {
         auto number = dyn_cast<FloatAttr>(constant.getValue());
-        return number ? llvm::formatv("{0:g}", number.getValueAsDouble()).str() : FailureOr<std::string>();
+        return number ? spellNumber(number.getValueAsDouble()) : FailureOr<std::string>();
       })
       .Case([](OptionOp option) { return option.getName().str(); })
       .Case([](SizeOp size) { return ("(" + size.getExtent() + ")").str(); })
@@ -505,6 +504,7 @@ static FailureOr<Handles> closeLookback(DeclarationCall &call, LookbackOp open) 
                                    open.getReverse());
   closed.getBody().takeBody(open.getBody());
   open.erase();
+  call.builder.setInsertionPointAfter(closed);
   return call.results(closed);
 }
 

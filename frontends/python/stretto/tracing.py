@@ -82,10 +82,10 @@ def apply(operation: str, *operands: object, **settings: str) -> "Value | tuple[
 
 def axis_text(axis: object) -> str:
     """The spelling of an axis: a named size or an expression over sizes, a symbolic size, a number, or () for none."""
-    if axis == ():
-        return ""
     if isinstance(axis, str):
         return axis
+    if isinstance(axis, tuple) and not axis:
+        return ""
     if isinstance(axis, int) and not isinstance(axis, bool):
         return str(axis)
     if isinstance(axis, Value):
