@@ -6,15 +6,17 @@
 using namespace mlir;
 using namespace stretto::chunk;
 
-/// The type after `add`, which is that of the result.
-static ParseResult parseAddendType(OpAsmParser &, std::optional<OpAsmParser::UnresolvedOperand> addend, Type &type,
-                                   Type result) {
+/// What is added has the type of the sum.
+static ParseResult parseSumType(OpAsmParser &parser, Type &sum, std::optional<OpAsmParser::UnresolvedOperand> addend,
+                                Type &addendType) {
+  if (parser.parseType(sum))
+    return failure();
   if (addend)
-    type = result;
+    addendType = sum;
   return success();
 }
 
-static void printAddendType(OpAsmPrinter &, Operation *, Value, Type, Type) {}
+static void printSumType(OpAsmPrinter &printer, Operation *, Type sum, Value, Type) { printer << sum; }
 
 #define GET_OP_CLASSES
 #include "dialect/chunk/ChunkOps.cpp.inc"

@@ -72,21 +72,21 @@ def Chunk_Side : I32EnumAttr<"Side", "an axis of a tile or matrix", [
   let cppNamespace = "::stretto::chunk";
   let genSpecializedAttr = 0;
 }
-def Chunk_SideAttr : EnumAttr<Chunk_Dialect, Chunk_Side, "side"> { let assemblyFormat = "$value"; }
+def Chunk_SideAttr : EnumAttr<Chunk_Dialect, Chunk_Side, "side"> { let assemblyFormat = "`` $value"; }
 
 def Chunk_Reduction : I32EnumAttr<"Reduction", "a reduction", [
     I32EnumAttrCase<"Sum", 0, "sum">, I32EnumAttrCase<"Max", 1, "max">]> {
   let cppNamespace = "::stretto::chunk";
   let genSpecializedAttr = 0;
 }
-def Chunk_ReductionAttr : EnumAttr<Chunk_Dialect, Chunk_Reduction, "reduction"> { let assemblyFormat = "$value"; }
+def Chunk_ReductionAttr : EnumAttr<Chunk_Dialect, Chunk_Reduction, "reduction"> { let assemblyFormat = "`` $value"; }
 
 def Chunk_DecayForm : I32EnumAttr<"DecayForm", "what the amount of a decay is", [
     I32EnumAttrCase<"Log", 0, "log">, I32EnumAttrCase<"Factor", 1, "factor">]> {
   let cppNamespace = "::stretto::chunk";
   let genSpecializedAttr = 0;
 }
-def Chunk_DecayFormAttr : EnumAttr<Chunk_Dialect, Chunk_DecayForm, "decay_form"> { let assemblyFormat = "$value"; }
+def Chunk_DecayFormAttr : EnumAttr<Chunk_Dialect, Chunk_DecayForm, "decay_form"> { let assemblyFormat = "`` $value"; }
 
 def Chunk_Tensor : StaticShapeTensorOf<[AnyFloat]>;
 def Chunk_TensorOrCondition : StaticShapeTensorOf<[AnyFloat, I1]>;
@@ -276,8 +276,8 @@ def Chunk_DotOp : Chunk_Op<"dot", [Pure]> {
                        UnitAttr:$transpose_left, UnitAttr:$transpose_right);
   let results = (outs Chunk_Matrix:$result);
   let assemblyFormat = [{ $left `,` $right (`transpose_left` $transpose_left^)? (`transpose_right` $transpose_right^)?
-                          (`add` $addend^)? attr-dict `:` type($left) `,` type($right) `->` type($result)
-                          custom<AddendType>(ref($addend), type($addend), ref(type($result))) }];
+                          (`add` $addend^)? attr-dict `:` type($left) `,` type($right) `->`
+                          custom<SumType>(type($result), ref($addend), type($addend)) }];
   let hasVerifier = 1;
   let hasCanonicalizer = 1;
 }
