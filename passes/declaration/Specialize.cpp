@@ -41,31 +41,15 @@ static Value createConstant(OpBuilder &builder, Location location, Type type, do
   return arith::ConstantOp::create(builder, location, entry);
 }
 
-/// The number that every entry of `value` is, where that is known.
-static std::optional<double> uniformValue(Value value) {
-  if (auto constant = value.getDefiningOp<ConstantOp>())
-    return constant.getValue().convertToDouble();
-  Attribute attribute;
-  if (!matchPattern(value, m_Constant(&attribute)))
-    return std::nullopt;
-  if (auto splat = dyn_cast<SplatElementsAttr>(attribute))
-    attribute = splat.getSplatValue<Attribute>();
-  if (auto number = dyn_cast<FloatAttr>(attribute))
-    return number.getValueAsDouble();
-  if (auto condition = dyn_cast<IntegerAttr>(attribute); condition && condition.getType().isInteger(1))
-    return condition.getValue().getBoolValue();
-  return std::nullopt;
-}
-
 namespace {
 
 struct InlineDecidedIf : OpRewritePattern<scf::IfOp> {
   using OpRewritePattern::OpRewritePattern;
   LogicalResult matchAndRewrite(scf::IfOp op, PatternRewriter &rewriter) const override {
-    std::optional<double> condition = uniformValue(op.getCondition());
-    if (!condition)
+    APInt condition;
+    if (!matchPattern(op.getCondition(), m_ConstantInt(&condition)))
       return failure();
-    Region &taken = *condition ? op.getThenRegion() : op.getElseRegion();
+    Region &taken = condition.isZero() ? op.getElseRegion() : op.getThenRegion();
     if (taken.empty()) {
       rewriter.eraseOp(op);
       return success();
@@ -90,18 +74,6 @@ struct EraseUnusedState : OpRewritePattern<StateOp> {
   }
 };
 
-struct FoldConstantBroadcast : OpRewritePattern<BroadcastOp> {
-  using OpRewritePattern::OpRewritePattern;
-  LogicalResult matchAndRewrite(BroadcastOp op, PatternRewriter &rewriter) const override {
-    std::optional<double> value = uniformValue(op.getOperand());
-    bool condition = getElementTypeOrSelf(op.getType()).isInteger(1);
-    if (!value || (condition && !cast<ShapedType>(op.getType()).hasStaticShape()))
-      return failure();
-    rewriter.replaceOp(op, createConstant(rewriter, op.getLoc(), op.getType(), *value));
-    return success();
-  }
-};
-
 /// A stretto.constant of known size is an arith.constant, which upstream folders understand.
 struct FixConstant : OpRewritePattern<ConstantOp> {
   using OpRewritePattern::OpRewritePattern;
@@ -117,7 +89,7 @@ struct FixConstant : OpRewritePattern<ConstantOp> {
 
 static LogicalResult fold(VariantOp variant) {
   RewritePatternSet patterns(variant.getContext());
-  patterns.add<InlineDecidedIf, EraseUnusedState, FoldConstantBroadcast, FixConstant>(variant.getContext());
+  patterns.add<InlineDecidedIf, EraseUnusedState, FixConstant>(variant.getContext());
   GreedyRewriteConfig config;
   config.setRegionSimplificationLevel(GreedySimplifyRegionLevel::Disabled);
   return applyPatternsGreedily(variant, std::move(patterns), config);
