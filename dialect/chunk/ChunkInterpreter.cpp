@@ -3,8 +3,8 @@
 #include "dialect/chunk/ChunkInterpreter.h"
 
 using namespace mlir;
-using namespace stretto;
-using namespace stretto::chunk;
+
+namespace stretto::chunk {
 
 namespace {
 
@@ -101,7 +101,7 @@ LogicalResult KernelExecution::bindArguments() {
 }
 
 LogicalResult KernelExecution::bindStates() {
-  auto yield = cast<chunk::YieldOp>(kernel.getBlock()->getTerminator());
+  auto yield = cast<YieldOp>(kernel.getBlock()->getTerminator());
   int64_t count = sequences.size();
   for (auto [argument, next] : llvm::zip_equal(kernel.argumentsOf(ArgumentKind::State), yield.getStates())) {
     ArgumentAttr description = describe(argument);
@@ -150,7 +150,7 @@ Tile KernelExecution::loadParameter(BlockArgument argument, int64_t head) {
 
 FailureOr<Tile> KernelExecution::loadTable(BlockArgument argument, Sequence sequence, int64_t head, int64_t start,
                                            int64_t valid) {
-  auto table = SymbolTable::lookupNearestSymbolFrom<chunk::TableOp>(kernel, describe(argument).getName());
+  auto table = SymbolTable::lookupNearestSymbolFrom<TableOp>(kernel, describe(argument).getName());
   double ownHead = static_cast<double>(head / describe(argument).getGroup());
   bool varies = table.getPeriod() || table.getVarying();
   Tile tile(typeOf(argument).getShape());
@@ -203,7 +203,7 @@ LogicalResult KernelExecution::runChunk(Sequence sequence, int64_t head, int64_t
       return failure();
     tiles[op.getResult(0)] = std::move(*tile);
   }
-  auto yield = cast<chunk::YieldOp>(kernel.getBlock()->getTerminator());
+  auto yield = cast<YieldOp>(kernel.getBlock()->getTerminator());
   for (auto [result, output] : llvm::zip_equal(outcome.results, yield.getOutputs())) {
     const Tile &tile = tiles[output];
     for (int64_t i = 0; i < valid; ++i)
@@ -257,4 +257,6 @@ FailureOr<Outcome> KernelExecution::run() {
   return std::move(outcome);
 }
 
-FailureOr<Outcome> chunk::interpret(KernelOp kernel, const Call &call) { return KernelExecution(kernel, call).run(); }
+FailureOr<Outcome> interpret(KernelOp kernel, const Call &call) { return KernelExecution(kernel, call).run(); }
+
+} // namespace stretto::chunk
