@@ -3,8 +3,8 @@
 #include "dialect/chunk/ChunkInterpreter.h"
 
 using namespace mlir;
-using namespace stretto;
-using namespace stretto::chunk;
+
+namespace stretto::chunk {
 
 namespace {
 
@@ -77,9 +77,8 @@ LogicalResult KernelExecution::bindArguments() {
       batch = shape[0];
       tokens = shape[1];
     }
-    heads = std::max(heads, shape[leading - 1] * (shape[leading - 1] == 1 ? 1 : description.getGroup()));
-    if (shape[leading - 1] == 1 && description.getGroup() < (1 << 20))
-      heads = std::max<int64_t>(heads, description.getGroup());
+    if (description.getGroup() != allHeadsGroup)
+      heads = std::max(heads, shape[leading - 1] * description.getGroup());
   }
   if (!call.sequenceOffsets) {
     for (int64_t index = 0; index < batch; ++index)
@@ -231,7 +230,7 @@ LogicalResult KernelExecution::runHead(Sequence sequence, int64_t head) {
   };
   for (BlockArgument argument : arguments)
     states.emplace_back(typeOf(argument).getShape());
-  // Every head of a group begins with the same state, and the first of them leaves it.
+  // Every head of a group begins with the same state, which the last of them replaces.
   forEachNumber([&](ArgumentAttr, double &tile, double &entry) { tile = entry; });
   for (int64_t start = 0; start < sequence.length; start += kernel.getChunk())
     if (failed(runChunk(sequence, head, start, states)))
@@ -258,4 +257,6 @@ FailureOr<Outcome> KernelExecution::run() {
   return std::move(outcome);
 }
 
-FailureOr<Outcome> chunk::interpret(KernelOp kernel, const Call &call) { return KernelExecution(kernel, call).run(); }
+FailureOr<Outcome> interpret(KernelOp kernel, const Call &call) { return KernelExecution(kernel, call).run(); }
+
+} // namespace stretto::chunk

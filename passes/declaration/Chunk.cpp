@@ -87,14 +87,11 @@ private:
 // Heads and arguments
 //===----------------------------------------------------------------------===//
 
-/// The group of what is one for all heads: no kernel has more heads.
-static constexpr int64_t allHeadsGroup = std::numeric_limits<int32_t>::max();
-
 int64_t ChunkVariant::groupOf(StringRef heads) {
   if (heads == allHeads)
-    return allHeadsGroup;
+    return chunk::allHeadsGroup;
   // Joined sets are as fine as the finest of them.
-  int64_t group = allHeadsGroup;
+  int64_t group = chunk::allHeadsGroup;
   for (StringRef set : llvm::split(heads, '|'))
     group = std::min(group, cast<IntegerAttr>(variant.getGroupAttr().get(set)).getInt());
   return group;
