@@ -22,13 +22,6 @@ static ParseResult parseNumber(OpAsmParser &parser, IntegerAttr &number) {
 
 static void printNumber(OpAsmPrinter &printer, Operation *, IntegerAttr number) { printer << number.getInt(); }
 
-/// A number that is printed even where it is the default.
-static ParseResult parseNumber(OpAsmParser &parser, IntegerAttr &number) {
-  return parser.parseAttribute(number, parser.getBuilder().getI64Type());
-}
-
-static void printNumber(OpAsmPrinter &printer, Operation *, IntegerAttr number) { printer << number.getInt(); }
-
 #define GET_OP_CLASSES
 #include "dialect/stretto/StrettoOps.cpp.inc"
 
@@ -339,19 +332,6 @@ LogicalResult PastOp::verify() {
 //===----------------------------------------------------------------------===//
 // States
 //===----------------------------------------------------------------------===//
-
-void StateOp::build(OpBuilder &builder, OperationState &state, Type type, StringRef name) {
-  build(builder, state, type, builder.getStringAttr(name), /*entry=*/StringAttr(), /*column=*/IntegerAttr(),
-        /*columns=*/IntegerAttr());
-}
-
-LogicalResult StateOp::verify() {
-  int64_t column = getColumn(), columns = getColumns(), width = getType().getSecondSize();
-  if (getEntry() && (column < 0 || (!ShapedType::isDynamic(width) && column > columns - width)))
-    return emitOpError("[state_c4] takes ") << width << " columns from column " << column << " of the " << columns
-                                            << " columns of '" << *getEntry() << "'";
-  return success();
-}
 
 void StateOp::build(OpBuilder &builder, OperationState &state, Type type, StringRef name) {
   build(builder, state, type, builder.getStringAttr(name), /*entry=*/StringAttr(), /*column=*/IntegerAttr(),

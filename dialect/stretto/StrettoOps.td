@@ -559,8 +559,8 @@ def Stretto_StateOp : Stretto_Op<"state", [MemoryEffects<[MemRead<Stretto_Carrie
 
     Constraints: `state_c1` names are distinct; `state_c2` each value has at most one change: a decay or write that
     stands in the same block, or one `scf.if` whose branches both yield what they make of it as the same result;
-    `state_c3` nothing but decay, write, read and `scf.if` uses a state; `state_c4` the entry has the columns that the
-    state takes, where their number is known.
+    `state_c3` nothing but decay, write, read and `scf.if` uses a state;
+    `state_c4` the entry has the columns that the state takes, where their number is known.
 
     Example:
     ```mlir
