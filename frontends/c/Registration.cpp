@@ -4,6 +4,7 @@
 #include "dialect/chunk/ChunkDialect.h"
 #include "dialect/stretto/StrettoDialect.h"
 #include "passes/Passes.h"
+#include "passes/Pipelines.h"
 #include "mlir/Dialect/Arith/IR/Arith.h"
 #include "mlir/Dialect/Func/IR/FuncOps.h"
 #include "mlir/Dialect/LLVMIR/LLVMDialect.h"
@@ -24,6 +25,7 @@ void stretto::registerDialects(mlir::DialectRegistry &registry) {
 void stretto::registerPassesAndPipelines() {
   mlir::registerTransformsPasses();
   registerStrettoPasses();
+  registerPipelines();
 }
 
 void stretto::registerTranslations() {}
