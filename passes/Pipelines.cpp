@@ -21,13 +21,6 @@ StringRef stretto::spell(Level level) {
   llvm_unreachable("every level has its word");
 }
 
-std::optional<Level> stretto::readLevel(StringRef word) {
-  for (Level level : levels)
-    if (spell(level) == word)
-      return level;
-  return std::nullopt;
-}
-
 static void addDeclarationPasses(OpPassManager &manager, const PipelineOptions &options) {
   SpecializeOptions specialize;
   llvm::append_range(specialize.dims, options.dims);

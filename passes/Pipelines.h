@@ -8,7 +8,6 @@
 #define STRETTO_PASSES_PIPELINES_H
 
 #include "mlir/Pass/PassOptions.h"
-#include <optional>
 
 namespace mlir {
 class OpPassManager;
@@ -24,7 +23,6 @@ enum class Level {
 
 /// The word for a level: "declaration", "chunk".
 llvm::StringRef spell(Level level);
-std::optional<Level> readLevel(llvm::StringRef word);
 
 /// Everything that a caller may fix, spelled as on the command line of stretto-opt.
 struct PipelineOptions : mlir::PassPipelineOptions<PipelineOptions> {
