@@ -108,14 +108,13 @@ static LogicalResult fold(VariantOp variant) {
   return applyPatternsGreedily(variant, std::move(patterns), config);
 }
 
-/// Puts every operation without operands before its first user, in the order in which operands name them.
-static void placeConstants(VariantOp variant) {
+/// Puts every operation without operands before its first user in its block, in the order in which operands name them.
+static void placeConstants(Block &block) {
   auto isMovable = [&](Operation *op) {
-    return op && op->getBlock() == variant.getBlock() && op->getNumOperands() == 0 && op->getNumRegions() == 0 &&
-           isPure(op);
+    return op && op->getBlock() == &block && op->getNumOperands() == 0 && op->getNumRegions() == 0 && isPure(op);
   };
   llvm::SmallPtrSet<Operation *, 16> placed;
-  for (Operation &user : llvm::make_early_inc_range(*variant.getBlock())) {
+  for (Operation &user : llvm::make_early_inc_range(block)) {
     if (isMovable(&user))
       continue;
     user.walk<WalkOrder::PreOrder>([&](Operation *op) {
@@ -123,6 +122,9 @@ static void placeConstants(VariantOp variant) {
         if (Operation *constant = operand.getDefiningOp(); isMovable(constant) && placed.insert(constant).second)
           constant->moveBefore(&user);
     });
+    for (Region &region : user.getRegions())
+      for (Block &body : region)
+        placeConstants(body);
   }
 }
 
@@ -419,7 +421,7 @@ LogicalResult stretto::specialize(VariantOp variant, const Settings &settings) {
   IRRewriter rewriter(variant.getContext());
   DominanceInfo dominance(variant);
   eliminateCommonSubExpressions(rewriter, dominance, variant);
-  placeConstants(variant);
+  placeConstants(*variant.getBlock());
 
   keepSymbolic(variant, *sizes);
   if (failed(recordGroup(variant, *sizes)))

@@ -17,7 +17,7 @@ def hedgehog(x, w):
 
 def t2r(x, w, b=None, floor=1e-12):
     y = sl.matvec(x, w)
-    return sl.maximum(sl.relu(y if b is None else y + b), floor)
+    return sl.maximum(y if b is None else y + b, floor)
 
 
 def rotated(x, cos, sin):
