@@ -6,15 +6,17 @@
 using namespace mlir;
 using namespace stretto::chunk;
 
-/// The type after `add`, which is that of the result.
-static ParseResult parseAddendType(OpAsmParser &, std::optional<OpAsmParser::UnresolvedOperand> addend, Type &type,
-                                   Type result) {
+/// What is added has the type of the sum.
+static ParseResult parseSumType(OpAsmParser &parser, Type &sum, std::optional<OpAsmParser::UnresolvedOperand> addend,
+                                Type &addendType) {
+  if (parser.parseType(sum))
+    return failure();
   if (addend)
-    type = result;
+    addendType = sum;
   return success();
 }
 
-static void printAddendType(OpAsmPrinter &, Operation *, Value, Type, Type) {}
+static void printSumType(OpAsmPrinter &printer, Operation *, Type sum, Value, Type) { printer << sum; }
 
 #define GET_OP_CLASSES
 #include "dialect/chunk/ChunkOps.cpp.inc"
@@ -30,8 +32,8 @@ LogicalResult BroadcastOp::verify() {
   size_t kept = getAlong() == Side::Rows ? 0 : 1;
   if (source.size() != 1 || target.size() != 2 || source[0] != target[kept])
     return emitOpError("[broadcast_c2] the operand has shape ")
-           << getOperand().getType() << ", expected one number for each "
-           << (kept ? "column" : "row") << " of " << getType();
+           << getOperand().getType() << ", expected one number for each " << (kept ? "column" : "row") << " of "
+           << getType();
   return success();
 }
 
@@ -42,7 +44,8 @@ LogicalResult ColumnsOp::verify() {
   int64_t width = column ? 1 : target.empty() ? 0 : target.back();
   int64_t from = getFrom();
   if (source.empty() || !(column || same) || from < 0 || from + width > source.back())
-    return emitOpError("[columns_c1] takes ") << getType() << " from column " << from << " of " << getOperand().getType();
+    return emitOpError("[columns_c1] takes ")
+           << getType() << " from column " << from << " of " << getOperand().getType();
   return success();
 }
 
@@ -50,7 +53,8 @@ LogicalResult ConcatOp::verify() {
   int64_t width = 0;
   for (Value operand : getOperands()) {
     ArrayRef<int64_t> shape = shapeOf(operand);
-    if (shape.empty() || shape[0] != shapeOf(getResult())[0])
+    if (shape.empty() || shape[0] != shapeOf(getResult())[0] ||
+        getElementTypeOrSelf(operand) != getElementTypeOrSelf(getResult()))
       return emitOpError("[concat_c1] an operand has type ") << operand.getType() << ", the result " << getType();
     width += shape.size() == 2 ? shape[1] : 1;
   }
@@ -64,15 +68,15 @@ LogicalResult DotOp::verify() {
   int64_t rows = left[getTransposeLeft() ? 1 : 0], inner = left[getTransposeLeft() ? 0 : 1];
   int64_t columns = right[getTransposeRight() ? 0 : 1], otherInner = right[getTransposeRight() ? 1 : 0];
   if (inner != otherInner || result[0] != rows || result[1] != columns)
-    return emitOpError("[dot_c1] multiplies ") << rows << "x" << inner << " by " << otherInner << "x" << columns
-                                               << " to " << getType();
+    return emitOpError("[dot_c1] multiplies ")
+           << rows << "x" << inner << " by " << otherInner << "x" << columns << " to " << getType();
   if (getAddend() && getAddend().getType() != getType())
     return emitOpError("[dot_c2] adds ") << getAddend().getType() << " to " << getType();
   Type element = getElementTypeOrSelf(getLeft());
   if (element != getElementTypeOrSelf(getRight()) ||
       element.getIntOrFloatBitWidth() > getElementTypeOrSelf(getResult()).getIntOrFloatBitWidth())
-    return emitOpError("[dot_c3] multiplies ") << element << " by " << getElementTypeOrSelf(getRight()) << " to "
-                                               << getElementTypeOrSelf(getResult());
+    return emitOpError("[dot_c3] multiplies ")
+           << element << " by " << getElementTypeOrSelf(getRight()) << " to " << getElementTypeOrSelf(getResult());
   return success();
 }
 
@@ -80,14 +84,40 @@ LogicalResult ReduceOp::verify() {
   size_t kept = getOver() == Side::Columns ? 0 : 1;
   if (shapeOf(getResult())[0] != shapeOf(getOperand())[kept] ||
       getElementTypeOrSelf(getResult()) != getElementTypeOrSelf(getOperand()))
-    return emitOpError("[reduce_c1] reduces ") << getOperand().getType() << " over " << stringifySide(getOver())
-                                               << " to " << getType();
+    return emitOpError("[reduce_c1] reduces ")
+           << getOperand().getType() << " over " << stringifySide(getOver()) << " to " << getType();
+  return success();
+}
+
+LogicalResult CausalOp::verify() {
+  if (shapeOf(getOperand())[0] != shapeOf(getOperand())[1])
+    return emitOpError("[causal_c1] the operand has type ") << getType() << ", expected as many rows as columns";
+  return success();
+}
+
+LogicalResult MaskOp::verify() {
+  if (shapeOf(getOperand()).empty())
+    return emitOpError("[mask_c1] the operand has type ") << getType() << ", which has no rows";
+  return success();
+}
+
+void MaskOp::build(OpBuilder &builder, OperationState &state, Value operand, Value valid, double otherwise) {
+  build(builder, state, operand.getType(), operand, valid, builder.getF64FloatAttr(otherwise));
+}
+
+LogicalResult DelayOp::verify() {
+  ArrayRef<int64_t> tail = shapeOf(getTail());
+  if (tail[1] != shapeOf(getOperand())[1])
+    return emitOpError("[delay_c1] has an operand of type ")
+           << getOperand().getType() << " and a tail of type " << getTail().getType();
+  if (int64_t by = getBy(); by < 0 || by > tail[0])
+    return emitOpError("[delay_c2] delays by ") << by << ", the tail has " << tail[0] << " rows";
   return success();
 }
 
 LogicalResult ConvOp::verify() {
   ArrayRef<int64_t> operand = shapeOf(getOperand()), taps = shapeOf(getTaps()), tail = shapeOf(getTail());
-  if (taps[0] != operand[1] || tail[1] != operand[1] || tail[0] != taps[1] - 1)
+  if (taps[0] != operand[1] || tail[1] != operand[1] || tail[0] < taps[1] - 1)
     return emitOpError("[conv_c1] has an operand of type ")
            << getOperand().getType() << ", taps of type " << getTaps().getType() << " and a tail of type "
            << getTail().getType();
@@ -95,9 +125,10 @@ LogicalResult ConvOp::verify() {
 }
 
 LogicalResult TailOp::verify() {
-  if (shapeOf(getTail())[1] != shapeOf(getOperand())[1])
-    return emitOpError("[tail_c1] has an operand of type ") << getOperand().getType() << " and a tail of type "
-                                                            << getTail().getType();
+  if (shapeOf(getTail())[1] != shapeOf(getOperand())[1] ||
+      getElementTypeOrSelf(getTail()) != getElementTypeOrSelf(getOperand()))
+    return emitOpError("[tail_c1] has an operand of type ")
+           << getOperand().getType() << " and a tail of type " << getTail().getType();
   return success();
 }
 
@@ -112,9 +143,9 @@ static LogicalResult verifyAmount(Operation *op, StringRef id, Value amount, std
   bool fits = shape.size() == 1 || (shape.size() == 2 && shape[1] == channels);
   if (fits && (!tokens || shape[0] == *tokens))
     return success();
-  return op->emitOpError("[") << id << "] the amount has type " << amount.getType() << ", expected one number for each of "
-                              << (tokens ? Twine(*tokens) + " " : Twine("the ")) << "tokens, or for each token and "
-                              << channels << " channels";
+  return op->emitOpError("[") << id << "] the amount has type " << amount.getType()
+                              << ", expected one number for each of " << (tokens ? Twine(*tokens) + " " : Twine("the "))
+                              << "tokens, or for each token and " << channels << " channels";
 }
 
 LogicalResult DecayDotOp::verify() {
