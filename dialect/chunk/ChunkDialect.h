@@ -26,6 +26,9 @@
 namespace stretto::chunk {
 /// Parses the word for a kind of argument.
 mlir::ParseResult parseArgumentKind(mlir::AsmParser &parser, ArgumentKind &kind);
+
+/// How many columns of its entry a state of this type takes.
+int64_t columnsOfState(mlir::Type state);
 } // namespace stretto::chunk
 
 #endif // STRETTO_DIALECT_CHUNK_CHUNKDIALECT_H

@@ -52,10 +52,16 @@ def Chunk_ArgumentAttr : AttrDef<Chunk_Dialect, "Argument"> {
   let description = [{
     `group` is the number of the kernel's heads that share one head of the argument. `sliced` says that the last axis
     is divided among the slices of the kernel. For a table, the name is that of its `chunk.table`.
+
+    A state is a part of an entry of the state object: the columns from `column` on of the `columns` columns of
+    `entry`. A state of one axis is one column. For other kinds `entry` is absent.
   }];
   let parameters = (ins "::stretto::chunk::ArgumentKind":$kind, "::mlir::StringAttr":$name,
-                        DefaultValuedParameter<"int64_t", "1">:$group, DefaultValuedParameter<"bool", "false">:$sliced);
-  let assemblyFormat = "`<` custom<Kind>($kind) `,` $name (`,` `group` `=` $group^)? (`,` `sliced` `=` $sliced^)? `>`";
+                        DefaultValuedParameter<"int64_t", "1">:$group, DefaultValuedParameter<"bool", "false">:$sliced,
+                        OptionalParameter<"::mlir::StringAttr">:$entry, DefaultValuedParameter<"int64_t", "0">:$column,
+                        DefaultValuedParameter<"int64_t", "0">:$columns);
+  let assemblyFormat = [{ `<` custom<Kind>($kind) $name (`group` $group^)? (`sliced` $sliced^)? (`of` $entry^)?
+                          (`column` $column^)? (`columns` $columns^)? `>` }];
 }
 def Chunk_ArgumentArrayAttr : TypedArrayAttrBase<Chunk_ArgumentAttr, "what each argument is">;
 
@@ -92,16 +98,25 @@ class Chunk_Op<string name, list<Trait> traits = []> : Op<Chunk_Dialect, name, t
 
 def Chunk_KernelOp : Chunk_Op<"kernel", [
     Symbol, IsolatedFromAbove, SingleBlock, HasParent<"::mlir::ModuleOp">,
-    DeclareOpInterfaceMethods<OpAsmOpInterface, ["getAsmBlockArgumentNames"]>]> {
+    DeclareOpInterfaceMethods<OpAsmOpInterface, ["getAsmBlockArgumentNames"]>,
+    DeclareOpInterfaceMethods<SymbolUserOpInterface>]> {
   let summary = "what one chunk of tokens of one head does";
   let description = [{
     The body's arguments, in the order of `arguments`: tiles of the inputs (element type as in memory), parameters,
     tables, states as the chunk before left them (the initial state, or 0, before the first), and last the number of
     valid tokens. It yields tiles of the outputs and, after `next`, the states in the order of the state arguments.
 
-    `chunk` is C. `outputs` names the outputs. A state's name is that of its entry in the state object; a state with
-    `group` g is the same for g neighbouring heads, which each compute it.
+    `chunk` is C. `outputs` names the outputs. A state is all of the entry of its own name in the state object, or
+    some columns of another: `state %z: tensor<32xf32> of "S" column 64 columns 65`. A state with `group` g is the
+    same for g neighbouring heads, which each compute it.
     `slices` divides the value axis among independent blocks: arguments and outputs marked sliced hold one part.
+
+    Constraints: `kernel_c1` every argument is described, and the last alone is the number of valid tokens, of type
+    index; `kernel_c2` all others are tensors of real numbers of static shape; `kernel_c3` inputs and outputs have C
+    rows; `kernel_c4` the body yields the declared types; `kernel_c5` a group has at least one head; `kernel_c6` a
+    state, and nothing else, is a range of columns of an entry, of one axis or two; `kernel_c7` a table is a
+    `chunk.table` of the module; `kernel_c8` there is at least one token in a chunk, and one slice; `kernel_c9`
+    names of arguments are distinct; `kernel_c10` a sliced output exists.
 
     Example:
     ```mlir

@@ -2,6 +2,7 @@
 
 #include "dialect/chunk/ChunkDialect.h"
 #include "mlir/IR/Builders.h"
+#include "llvm/ADT/StringSet.h"
 
 using namespace mlir;
 using namespace stretto::chunk;
@@ -25,11 +26,22 @@ void TableOp::getAsmBlockArgumentNames(Region &region, OpAsmSetValueNameFn setNa
     setName(argument, name);
 }
 
+int64_t stretto::chunk::columnsOfState(Type state) {
+  auto type = dyn_cast<RankedTensorType>(state);
+  return type && type.getRank() == 2 ? type.getDimSize(1) : 1;
+}
+
+/// Whether a state is all of the entry of its own name.
+static bool isWholeEntry(ArgumentAttr state, Type type) {
+  return state.getEntry() == state.getName() && state.getColumn() == 0 && state.getColumns() == columnsOfState(type);
+}
+
 //===----------------------------------------------------------------------===//
 // Syntax
 //
 //   chunk.kernel @name chunk 64 slices 2
-//       (input %q: type group 4 sliced, parameter %w: type, table %t: type, state %S: type, valid %n: index)
+//       (input %q: type group 4 sliced, parameter %w: type, table %t: type,
+//        state %S: type of "entry" column 64 columns 65, valid %n: index)
 //       -> (o: type sliced) attributes {...} { ... }
 //===----------------------------------------------------------------------===//
 
@@ -56,7 +68,18 @@ ParseResult KernelOp::parse(OpAsmParser &parser, OperationState &result) {
       return failure();
     bool sliced = succeeded(parser.parseOptionalKeyword("sliced"));
     StringAttr argumentName = builder.getStringAttr(arguments.back().ssaName.name.drop_front());
-    descriptions.push_back(ArgumentAttr::get(builder.getContext(), kind, argumentName, group, sliced));
+    StringAttr entry;
+    int64_t column = 0, columns = 0;
+    if (kind == ArgumentKind::State) {
+      entry = argumentName;
+      columns = columnsOfState(arguments.back().type);
+      if (succeeded(parser.parseOptionalKeyword("of")) &&
+          (parser.parseAttribute(entry) || parser.parseKeyword("column") || parser.parseInteger(column) ||
+           parser.parseKeyword("columns") || parser.parseInteger(columns)))
+        return failure();
+    }
+    descriptions.push_back(
+        ArgumentAttr::get(builder.getContext(), kind, argumentName, group, sliced, entry, column, columns));
     return success();
   };
   if (parser.parseCommaSeparatedList(AsmParser::Delimiter::Paren, parseArgument) || parser.parseArrow())
@@ -103,6 +126,9 @@ void KernelOp::print(OpAsmPrinter &printer) {
       printer << " group " << description.getGroup();
     if (description.getSliced())
       printer << " sliced";
+    if (description.getKind() == ArgumentKind::State && !isWholeEntry(description, argument.getType()))
+      printer << " of " << description.getEntry() << " column " << description.getColumn() << " columns "
+              << description.getColumns();
   });
   printer << ") -> (";
   ArrayRef<int64_t> sliced = getSlicedOutputs().value_or(ArrayRef<int64_t>());
@@ -114,10 +140,9 @@ void KernelOp::print(OpAsmPrinter &printer) {
       printer << " sliced";
   }
   printer << ")";
-  printer.printOptionalAttrDictWithKeyword((*this)->getAttrs(),
-                                           {getSymNameAttrName(), getChunkAttrName(), getSlicesAttrName(),
-                                            getArgumentsAttrName(), getOutputsAttrName(), getOutputTypesAttrName(),
-                                            getSlicedOutputsAttrName()});
+  printer.printOptionalAttrDictWithKeyword(
+      (*this)->getAttrs(), {getSymNameAttrName(), getChunkAttrName(), getSlicesAttrName(), getArgumentsAttrName(),
+                            getOutputsAttrName(), getOutputTypesAttrName(), getSlicedOutputsAttrName()});
   printer << " ";
   printer.printRegion(getBody(), /*printEntryBlockArgs=*/false);
 }
@@ -154,24 +179,67 @@ void YieldOp::print(OpAsmPrinter &printer) {
 // Verification
 //===----------------------------------------------------------------------===//
 
+/// What is wrong with one argument is said about its name.
+static LogicalResult verifyArgument(KernelOp kernel, BlockArgument argument) {
+  ArgumentAttr description = kernel.getArgument(argument.getArgNumber());
+  StringRef name = description.getName().getValue();
+  bool isLast = argument.getArgNumber() + 1 == kernel.getBlock()->getNumArguments();
+  if (isLast != (description.getKind() == ArgumentKind::Valid))
+    return kernel.emitOpError("[kernel_c1] the argument '")
+           << name << "' is " << (isLast ? "the last but not" : "not the last but") << " the number of valid tokens";
+  if (isLast) {
+    if (!argument.getType().isIndex())
+      return kernel.emitOpError("[kernel_c1] the number of valid tokens has type ")
+             << argument.getType() << ", expected index";
+    return success();
+  }
+  auto type = dyn_cast<RankedTensorType>(argument.getType());
+  if (!type || !type.hasStaticShape() || !isa<FloatType>(type.getElementType()))
+    return kernel.emitOpError("[kernel_c2] the argument '")
+           << name << "' has type " << argument.getType() << ", expected a tensor of real numbers of static shape";
+  int64_t tokens = type.getRank() ? type.getDimSize(0) : 0;
+  if (description.getKind() == ArgumentKind::Input && tokens != static_cast<int64_t>(kernel.getChunk()))
+    return kernel.emitOpError("[kernel_c3] the input '")
+           << name << "' has type " << type << ", expected tiles of " << kernel.getChunk() << " tokens";
+  if (description.getGroup() < 1)
+    return kernel.emitOpError("[kernel_c5] the argument '")
+           << name << "' is shared by " << description.getGroup() << " heads, expected at least 1";
+  bool isState = description.getKind() == ArgumentKind::State;
+  if (isState != (description.getEntry() != nullptr))
+    return kernel.emitOpError("[kernel_c6] the argument '")
+           << name << "' is " << (isState ? "a state of no entry" : "no state, but of an entry");
+  int64_t column = description.getColumn(), width = columnsOfState(type), columns = description.getColumns();
+  if (isState && (type.getRank() < 1 || type.getRank() > 2 || column < 0 || column > columns - width))
+    return kernel.emitOpError("[kernel_c6] the state '")
+           << name << "' has type " << type << " and begins at column " << column << " of the " << columns
+           << " columns of the entry " << description.getEntry();
+  return success();
+}
+
+LogicalResult KernelOp::verifySymbolUses(SymbolTableCollection &symbols) {
+  for (BlockArgument table : argumentsOf(ArgumentKind::Table)) {
+    StringAttr name = getArgument(table.getArgNumber()).getName();
+    if (!symbols.lookupNearestSymbolFrom<TableOp>(*this, name))
+      return emitOpError("[kernel_c7] the module has no chunk.table @") << name.getValue();
+  }
+  return success();
+}
+
 LogicalResult KernelOp::verifyRegions() {
   Block &block = *getBlock();
-  if (block.getNumArguments() != getArguments().size() || block.getNumArguments() == 0 ||
-      getArgument(block.getNumArguments() - 1).getKind() != ArgumentKind::Valid ||
-      !block.getArguments().back().getType().isIndex())
-    return emitOpError("[kernel_c1] the body's arguments do not match their descriptions, or the last is not the "
-                       "number of valid tokens, of type index");
-  for (BlockArgument argument : block.getArguments().drop_back()) {
-    auto type = dyn_cast<RankedTensorType>(argument.getType());
-    ArgumentAttr description = getArgument(argument.getArgNumber());
-    if (!type || !type.hasStaticShape())
-      return emitOpError("[kernel_c2] the argument '") << description.getName().getValue() << "' has type "
-                                                       << argument.getType() << ", expected a tensor of static shape";
-    if (description.getKind() == ArgumentKind::Input && (type.getRank() < 1 || type.getDimSize(0) != static_cast<int64_t>(getChunk())))
-      return emitOpError("[kernel_c3] the input '") << description.getName().getValue() << "' has type " << type
-                                                    << ", expected tiles of " << getChunk() << " tokens";
-    if (description.getKind() == ArgumentKind::Valid || description.getGroup() < 1)
-      return emitOpError("[kernel_c1] the argument '") << description.getName().getValue() << "' has a wrong description";
+  if (block.getNumArguments() != getArguments().size() || block.getNumArguments() == 0)
+    return emitOpError("[kernel_c1] the body has ")
+           << block.getNumArguments() << " arguments and " << getArguments().size() << " descriptions of them";
+  if (static_cast<int64_t>(getChunk()) < 1 || static_cast<int64_t>(getSlices()) < 1)
+    return emitOpError("[kernel_c8] has chunks of ")
+           << getChunk() << " tokens and " << getSlices() << " slices, expected at least 1 of each";
+  llvm::StringSet<> names;
+  for (BlockArgument argument : block.getArguments()) {
+    if (failed(verifyArgument(*this, argument)))
+      return failure();
+    StringAttr name = getArgument(argument.getArgNumber()).getName();
+    if (!names.insert(name.getValue()).second)
+      return emitOpError("[kernel_c9] two arguments have the name ") << name;
   }
   auto yield = dyn_cast<YieldOp>(block.getTerminator());
   if (!yield)
@@ -186,6 +254,15 @@ LogicalResult KernelOp::verifyRegions() {
     return emitOpError("[kernel_c4] yields ")
            << yield.getOutputs().getTypes() << " next " << yield.getStates().getTypes() << ", expected "
            << TypeRange(outputs) << " next " << TypeRange(states);
+  for (auto [index, type] : llvm::enumerate(outputs)) {
+    auto tile = dyn_cast<RankedTensorType>(type);
+    if (!tile || tile.getRank() < 1 || tile.getDimSize(0) != static_cast<int64_t>(getChunk()))
+      return emitOpError("[kernel_c3] the output ")
+             << getOutputs()[index] << " has type " << type << ", expected tiles of " << getChunk() << " tokens";
+  }
+  for (int64_t index : getSlicedOutputs().value_or(ArrayRef<int64_t>()))
+    if (index < 0 || index >= static_cast<int64_t>(outputs.size()))
+      return emitOpError("[kernel_c10] slices output ") << index << " of " << outputs.size();
   return success();
 }
 
