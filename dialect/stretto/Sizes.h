@@ -22,6 +22,8 @@ struct Settings {
   std::map<std::string, int64_t> dims;
   std::map<std::string, int64_t> heads;
   std::map<std::string, std::string> options;
+  /// Whether numeric options that are not given have their defaults; otherwise they stay symbolic.
+  bool numericDefaults = false;
   /// Optional arguments that are not given.
   std::set<std::string> absent;
 };
@@ -51,12 +53,15 @@ public:
   /// divides the other, sizes that agree with `axes(...)` and with types that are static already.
   static mlir::FailureOr<Sizes> get(VariantOp variant, const Settings &settings);
 
-  /// The number that a name stands for: a named size, a numeric option or an axis fixed by options.
+  /// The number that a name stands for, a size or a numeric option, or nothing where it is not known.
   std::optional<double> number(llvm::StringRef name) const;
 
   /// The size of an axis (1 for no axis), or nothing where one of its names is not known. Fails where the size is no
   /// integer of at least 1; the error says so.
   llvm::Expected<std::optional<int64_t>> width(llvm::StringRef axis) const;
+
+  /// The same for any expression over sizes, which may come to 0.
+  llvm::Expected<std::optional<int64_t>> extent(const Extent &extent) const;
 
   /// The number of heads of a set, or nothing where it is not known. A joined set has as many as its largest.
   std::optional<int64_t> heads(llvm::StringRef set) const;
@@ -69,8 +74,12 @@ private:
 
   std::map<std::string, int64_t> dims, headCounts;
   std::map<std::string, mlir::Attribute> values;
-  std::map<std::string, std::string> axes;
+  /// Numeric options that stay symbolic.
+  std::set<std::string> symbolic;
 };
+
+/// Calls `visit` with every axis of a row, parameter or state and its size.
+void forEachAxis(mlir::Type type, llvm::function_ref<void(llvm::StringRef, int64_t)> visit);
 
 /// The head sets that the arguments and the body of `variant` name, without "1" and joined ones.
 std::set<std::string> namedHeadSets(VariantOp variant);
