@@ -133,7 +133,7 @@ FailureOr<Manifest> Manifest::of(chunk::KernelOp kernel) {
     argument.group = description.getGroup();
     argument.sliced = description.getSliced();
     if (argument.kind == Kind::State) {
-      argument.entry = description.entry().str();
+      argument.entry = description.getEntry().getValue();
       argument.column = description.getColumn();
       argument.columns = description.getColumns();
     }

@@ -5,15 +5,17 @@
 #include "frontends/c/Registration.h"
 #include "runtime/Cache.h"
 #include "mlir/Parser/Parser.h"
+#include "passes/declaration/Specialize.h"
+#include "llvm/ADT/SmallBitVector.h"
 #include "llvm/ADT/StringExtras.h"
-#include <atomic>
-#include <cmath>
+#include "llvm/Support/FormatVariadic.h"
 #include <mutex>
 #include <shared_mutex>
 #include <unordered_map>
 
 using namespace mlir;
 using namespace stretto;
+using llvm::SmallBitVector;
 
 namespace {
 
@@ -40,28 +42,36 @@ std::string spell(ArrayRef<int64_t> sizes) {
 /// A kernel of this operator: the code, and which value of a call each of its arguments is.
 struct Operator::Kernel {
   std::shared_ptr<CompiledKernel> code;
-  /// For each argument of the manifest the position among arguments, results, state entries or tables of a call.
+  /// For each argument of the manifest its position among the arguments, the results, the state's entries or the
+  /// tables of a call, by its kind.
   SmallVector<unsigned> positions;
-  /// Shapes of results and state entries, with the batch's and the time's extents left at 0.
-  SmallVector<TensorShape, 2> results;
-  SmallVector<TensorShape, 4> state;
-  SmallVector<std::string> resultHeads, stateHeads;
-  /// Arguments that are used as a log decay as they are.
-  SmallVector<unsigned> logDecays;
+  /// Heads and shape after batch and time of each result.
+  struct Result {
+    ElementType type;
+    SmallVector<int64_t, 2> sizes;
+  };
+  SmallVector<Result, 2> results;
+  std::vector<StateEntry> state;
+  SmallVector<int64_t> stateHeads;
+  SmallVector<ElementType> stateTypes;
+  /// Heads of the finest set of the kernel.
+  int64_t heads = 0;
 };
 
 struct Operator::Implementation {
-  // A context of its own: declarations of one operator are compiled one at a time, operators do not wait for each
-  // other.
+  // A context of its own, so that operators do not wait for each other's compilation.
   MLIRContext context{MLIRContext::Threading::DISABLED};
   OwningOpRef<ModuleOp> module;
   VariantOp variant;
+  SmallBitVector gates;
+  /// Arguments that are a log decay as they are.
+  SmallVector<unsigned> logDecays;
   std::mutex compiling;
 
   std::shared_mutex guard;
   std::unordered_map<CallKey, std::unique_ptr<Kernel>, HashCallKey> kernels;
 
-  llvm::Expected<std::unique_ptr<Kernel>> makeKernel(const Operator &op, const OperatorCall &call);
+  llvm::Expected<std::unique_ptr<Kernel>> make(const Operator &op, const OperatorCall &call, int device);
 };
 
 Operator::Operator() : implementation(std::make_unique<Implementation>()) {}
@@ -108,7 +118,7 @@ llvm::Expected<std::unique_ptr<Operator>> Operator::create(StringRef text) {
     } else {
       added.kind = Option::Kind::Number;
       if (auto number = dyn_cast<FloatAttr>(option.getValue()))
-        added.fallback = llvm::formatv("{0}", number.getValueAsDouble());
+        added.fallback = llvm::formatv("{0}", number.getValueAsDouble()).str();
       else
         added.fallback = cast<StringAttr>(option.getValue()).getValue();
     }
@@ -163,11 +173,9 @@ static llvm::Error checkDevices(const Operator &op, const OperatorCall &call, in
 }
 
 /// The words that identify the code for a call.
-static CallKey keyOf(const Operator &op, const OperatorCall &call, int device, int64_t slices, int capability) {
+static CallKey keyOf(const Operator &op, const OperatorCall &call, int device) {
   CallKey key;
-  key.words.push_back(device < 0 ? -1 : capability);
-  key.words.push_back(slices);
-  key.words.push_back(call.sequenceOffsets.has_value());
+  key.words.push_back(device);
   for (auto [input, view] : llvm::zip_equal(op.inputs(), call.arguments)) {
     if (!view) {
       key.words.push_back(-1);
@@ -234,4 +242,188 @@ static SmallBitVector gateInputs(VariantOp variant) {
       llvm::append_range(pending, value.getDefiningOp()->getOperands());
   }
   return gates;
+}
+
+/// The heads of a call up to a common factor, on which the code depends.
+static std::map<std::string, int64_t> ratios(std::map<std::string, int64_t> heads) {
+  int64_t divisor = 0;
+  for (const auto &[set, count] : heads)
+    divisor = std::gcd(divisor, count);
+  for (auto &[set, count] : heads)
+    count /= std::max<int64_t>(divisor, 1);
+  return heads;
+}
+
+llvm::Expected<std::unique_ptr<Operator::Kernel>>
+Operator::Implementation::make(const Operator &op, const OperatorCall &call, int device) {
+  std::lock_guard<std::mutex> lock(compiling);
+  if (llvm::Error found = checkTypes(op, call, gates))
+    return found;
+  DiagnosticText diagnostics(&context);
+  FailureOr<CallSizes> bound = bindShapes(variant, shapesOf(op, call), optionsOf(op, call));
+  if (failed(bound))
+    return diagnostics.takeError();
+  FailureOr<Sizes> sizes = Sizes::get(variant, bound->settings);
+  if (failed(sizes))
+    return diagnostics.takeError();
+
+  KernelRequest request;
+  request.settings = bound->settings;
+  request.settings.heads = ratios(bound->settings.heads);
+  ElementType main = ElementType::F32;
+  bool mainFound = false;
+  for (auto [index, input, view] : llvm::enumerate(op.inputs(), call.arguments)) {
+    if (!view)
+      continue;
+    request.types[input.name] = *view->type;
+    if (!mainFound && !input.isParameter && !gates[index]) {
+      main = *view->type;
+      mainFound = true;
+    }
+  }
+  ElementType compute = main == ElementType::F64 ? ElementType::F64 : ElementType::F32;
+
+  // What the results and the state look like follows from the specialised declaration.
+  OwningOpRef<ModuleOp> specialised = module->clone();
+  VariantOp program = *specialised->getOps<VariantOp>().begin();
+  if (failed(specialize(program, bound->settings)))
+    return diagnostics.takeError();
+  FailureOr<std::vector<StateEntry>> entries = deriveState(program);
+  if (failed(entries))
+    return diagnostics.takeError();
+
+  auto kernel = std::make_unique<Kernel>();
+  auto headsIn = [&](StringRef set) { return sizes->heads(set).value_or(1); };
+  for (Type type : program.getType().getResults()) {
+    Kernel::Result &result = kernel->results.emplace_back();
+    result.type = main;
+    result.sizes.push_back(headsIn(headsOf(type)));
+    llvm::append_range(result.sizes, cast<RankedTensorType>(type).getShape());
+  }
+  kernel->state = std::move(*entries);
+  for (const StateEntry &entry : kernel->state) {
+    kernel->stateHeads.push_back(headsIn(entry.heads));
+    // Convolution tails are rows of inputs; everything else is a sum in the type that is computed in.
+    kernel->stateTypes.push_back(entry.kind == StateEntry::Kind::Tail ? main : compute);
+  }
+
+  if (device < 0) {
+    request.target = Target::host();
+  } else {
+    llvm::Expected<int> capability = cudaComputeCapability(device);
+    if (!capability)
+      return capability.takeError();
+    request.target = Target::cuda(*capability);
+  }
+  request.slices = 0; // as many as the target needs
+  llvm::Expected<std::shared_ptr<CompiledKernel>> code = compileKernel(variant, request);
+  if (!code)
+    return code.takeError();
+  kernel->code = std::move(*code);
+
+  const Manifest &manifest = kernel->code->manifest;
+  unsigned outputs = 0, tables = 0;
+  for (const Manifest::Argument &argument : manifest.arguments) {
+    std::optional<unsigned> position;
+    switch (argument.kind) {
+    case Manifest::Kind::Input:
+    case Manifest::Kind::Parameter:
+      for (auto [index, input] : llvm::enumerate(op.inputs()))
+        if (input.name == argument.name)
+          position = index;
+      break;
+    case Manifest::Kind::Table:
+      position = tables++;
+      break;
+    case Manifest::Kind::State:
+      for (auto [index, entry] : llvm::enumerate(kernel->state))
+        if (entry.name == argument.entry)
+          position = index;
+      break;
+    case Manifest::Kind::Output:
+      position = outputs++;
+      break;
+    }
+    if (!position)
+      return error("internal: the kernel's argument '" + argument.name + "' is nothing that a call has");
+    kernel->positions.push_back(*position);
+    if (argument.kind == Manifest::Kind::Input || argument.kind == Manifest::Kind::Parameter) {
+      int64_t heads = call.arguments[*position]->sizes[op.inputs()[*position].isParameter ? 0 : 2];
+      kernel->heads = std::max(kernel->heads, heads * argument.group);
+    }
+  }
+  return kernel;
+}
+
+/// Checks of what is no part of the code: extents of batch and time, packing, states.
+static llvm::Error checkExtents(const Operator &op, const OperatorCall &call, const Operator::Prepared &prepared) {
+  if (call.sequenceOffsets) {
+    const TensorView &offsets = *call.sequenceOffsets;
+    if (offsets.sizes.size() != 1 || offsets.sizes[0] < 1)
+      return error("[R7] 'cu_seqlens' has shape " + spell(offsets.sizes) + ", expected [sequences + 1]");
+  }
+  if (call.initialState.empty())
+    return llvm::Error::success();
+  if (call.initialState.size() != prepared.state.size())
+    return error("[R6] 'initial_state' has " + llvm::Twine(call.initialState.size()) + " tensors, expected " +
+                 llvm::Twine(prepared.state.size()));
+  for (auto [index, view, expected] : llvm::enumerate(call.initialState, prepared.state)) {
+    if (view.type != expected.type || view.sizes != ArrayRef(expected.sizes))
+      return error("[R6] tensor " + llvm::Twine(index) + " of 'initial_state' is " + view.typeName + " " +
+                   spell(view.sizes) + ", expected " + nameOf(expected.type) + " " + spell(expected.sizes));
+  }
+  return llvm::Error::success();
+}
+
+llvm::Expected<Operator::Prepared> Operator::prepare(const OperatorCall &call) {
+  int device = -1;
+  if (llvm::Error found = checkDevices(*this, call, device))
+    return found;
+  CallKey key = keyOf(*this, call, device);
+  const Kernel *kernel = nullptr;
+  {
+    std::shared_lock lock(implementation->guard);
+    if (auto found = implementation->kernels.find(key); found != implementation->kernels.end())
+      kernel = found->second.get();
+  }
+  // Extents of batch and time are not in the key. A mismatch is worded where shapes are bound.
+  ArrayRef<int64_t> extents;
+  bool consistent = true;
+  for (auto [input, view] : llvm::zip_equal(inputs(), call.arguments)) {
+    if (!view || input.isParameter)
+      continue;
+    if (extents.empty())
+      extents = view->sizes.take_front(2);
+    consistent &= view->sizes.take_front(2) == extents;
+  }
+  if (!kernel || !consistent) {
+    llvm::Expected<std::unique_ptr<Kernel>> made = implementation->make(*this, call, device);
+    if (!made)
+      return made.takeError();
+    std::unique_lock lock(implementation->guard);
+    kernel = implementation->kernels.try_emplace(std::move(key), std::move(*made)).first->second.get();
+  }
+
+  Prepared prepared;
+  prepared.kernel = kernel;
+  prepared.time = extents[1];
+  prepared.heads = kernel->heads;
+  prepared.sequences = extents[0];
+  if (call.sequenceOffsets) {
+    if (extents[0] != 1)
+      return error("[R7] a packed batch has B = " + llvm::Twine(extents[0]) + ", expected 1");
+    if (call.sequenceOffsets->sizes.size() == 1)
+      prepared.sequences = call.sequenceOffsets->sizes[0] - 1;
+  }
+  for (const Kernel::Result &result : kernel->results) {
+    TensorShape &shape = prepared.results.emplace_back();
+    shape.type = result.type;
+    shape.sizes = {extents[0], extents[1]};
+    llvm::append_range(shape.sizes, result.sizes);
+  }
+  for (auto [entry, heads, type] : llvm::zip_equal(kernel->state, kernel->stateHeads, kernel->stateTypes))
+    prepared.state.push_back({type, entry.shape(prepared.sequences, heads)});
+  if (llvm::Error found = checkExtents(*this, call, prepared))
+    return found;
+  return prepared;
 }
