@@ -9,8 +9,10 @@ file(GLOB_RECURSE STRETTO_COMPILER_SOURCES CONFIGURE_DEPENDS
 list(FILTER STRETTO_COMPILER_SOURCES EXCLUDE REGEX "/runtime/torch/")
 
 add_library(stretto SHARED ${STRETTO_COMPILER_SOURCES})
-target_compile_options(stretto PRIVATE -fno-exceptions)
+# Without a time stamp a precompiled header that is built again is the same file, and ccache knows what it made with it.
+target_compile_options(stretto PRIVATE -fno-exceptions $<$<CXX_COMPILER_ID:Clang>:SHELL:-Xclang\ -fno-pch-timestamp>)
 target_precompile_headers(stretto PRIVATE ${CMAKE_SOURCE_DIR}/build_tools/cmake/Precompiled.h)
+target_link_options(stretto PRIVATE -Wl,--version-script=${CMAKE_SOURCE_DIR}/build_tools/cmake/exports.map)
 add_custom_target(stretto-tablegen) # every generated header
 add_dependencies(stretto stretto-tablegen)
 
