@@ -12,7 +12,9 @@
 using namespace mlir;
 using namespace stretto;
 
-static std::string listed(const std::set<std::string> &names) { return names.empty() ? "none" : llvm::join(names, ", "); }
+static std::string listed(const std::set<std::string> &names) {
+  return names.empty() ? "none" : llvm::join(names, ", ");
+}
 
 //===----------------------------------------------------------------------===//
 // What a variant names
@@ -87,8 +89,8 @@ static FailureOr<Attribute> readOption(VariantOp variant, StringRef name, String
   if (auto choice = dyn_cast<ChoiceAttr>(declared)) {
     if (llvm::is_contained(choice.getChoices(), word))
       return Attribute(ChoiceAttr::get(variant.getContext(), word, choice.getChoices()));
-    std::string choices = llvm::join(
-        llvm::map_range(choice.getChoices(), [](StringAttr each) { return "'" + each.str() + "'"; }), ", ");
+    std::string choices =
+        llvm::join(llvm::map_range(choice.getChoices(), [](StringAttr each) { return "'" + each.str() + "'"; }), ", ");
     return refuse("one of " + choices);
   }
   bool usesNames = false;
@@ -415,7 +417,8 @@ LogicalResult ShapeBinder::checkExpressions(const Sizes &sizes) {
   for (const Expression &joined : joinedHeads)
     if (std::optional<int64_t> count = sizes.heads(joined.text); !count || *count != joined.found)
       return variant.emitError() << "[R1] the argument '" << joined.argument << "' has " << joined.found << " heads ("
-                                 << joined.text << "), expected " << (count ? std::to_string(*count) : "a known number");
+                                 << joined.text << "), expected "
+                                 << (count ? std::to_string(*count) : "a known number");
   return success();
 }
 
