@@ -1,6 +1,7 @@
 //===- Checks.cpp - What is refused before anything runs ------------------===//
 
 #include "runtime/Checks.h"
+#include "mlir/Dialect/SCF/IR/SCF.h"
 #include "llvm/ADT/StringExtras.h"
 #include <atomic>
 
@@ -47,8 +48,8 @@ llvm::Expected<int> stretto::checkDevices(const Operator &op, const OperatorCall
   return device;
 }
 
-SmallBitVector stretto::findGates(VariantOp variant) {
-  SmallBitVector gates(variant.getType().getNumInputs());
+llvm::SmallBitVector stretto::findGates(VariantOp variant) {
+  llvm::SmallBitVector gates(variant.getType().getNumInputs());
   for (auto [index, type] : llvm::enumerate(variant.getType().getInputs()))
     gates[index] = isParam(type) || axisOf(type).empty();
 
@@ -79,7 +80,7 @@ SmallBitVector stretto::findGates(VariantOp variant) {
   return gates;
 }
 
-llvm::Expected<unsigned> stretto::checkTypes(const Operator &op, const OperatorCall &call, const SmallBitVector &gates) {
+llvm::Expected<unsigned> stretto::checkTypes(const Operator &op, const OperatorCall &call, const llvm::SmallBitVector &gates) {
   std::optional<unsigned> principal;
   for (auto [index, input, view] : llvm::enumerate(op.inputs(), call.arguments)) {
     if (!view)

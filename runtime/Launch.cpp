@@ -13,16 +13,16 @@ using Signature = Operator::Signature;
 // The argument block
 //===----------------------------------------------------------------------===//
 
-using Block = SmallVector<int64_t, 96>;
+using ArgumentBlock = SmallVector<int64_t, 96>;
 
 static int64_t word(const void *pointer) { return static_cast<int64_t>(reinterpret_cast<intptr_t>(pointer)); }
 
 /// A pointer that many bytes further.
 static int64_t word(const void *pointer, int64_t offset) { return pointer ? word(pointer) + offset : 0; }
 
-static Block fillBlock(const Signature &signature, const Signature::Kernel &kernel, const OperatorCall &call,
+static ArgumentBlock fillBlock(const Signature &signature, const Signature::Kernel &kernel, const OperatorCall &call,
                        ArrayRef<TensorView> results, ArrayRef<TensorView> finalState) {
-  Block block = {signature.sequences(call), signature.rowOf(call).sizes[1], signature.heads,
+  ArgumentBlock block = {signature.sequences(call), signature.rowOf(call).sizes[1], signature.heads,
                  call.sequenceOffsets ? word(call.sequenceOffsets->data) : 0, 0};
   for (auto [argument, position] : llvm::zip_equal(kernel.code->manifest.arguments, kernel.positions)) {
     switch (argument.kind) {
@@ -88,7 +88,7 @@ void Signature::Kernel::placeTables(int device, const Executor &executor) {
   });
 }
 
-static void runOnCpu(const CompiledKernel &code, const Block &block, int64_t items, const Executor &executor) {
+static void runOnCpu(const CompiledKernel &code, const ArgumentBlock &block, int64_t items, const Executor &executor) {
   // Sequences of a packed batch differ in length, so that threads take items one by one.
   std::atomic<int64_t> next = 0;
   executor.parallelFor(std::min(items, executor.threads), [&](int64_t, int64_t) {
@@ -109,7 +109,7 @@ llvm::Error Operator::run(Signature &signature, const OperatorCall &call, ArrayR
   const CompiledKernel &code = *(*kernel)->code;
   items *= code.manifest.slices;
   (*kernel)->placeTables(signature.device, executor);
-  Block block = fillBlock(signature, **kernel, call, results, finalState);
+  ArgumentBlock block = fillBlock(signature, **kernel, call, results, finalState);
   if (signature.device >= 0)
     return code.cuda->launch(items, block, executor.stream);
   runOnCpu(code, block, items, executor);

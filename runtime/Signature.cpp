@@ -110,7 +110,7 @@ void Operator::Signature::describe(VariantOp program, const Sizes &sizes) {
     shape.name = entry.name;
     shape.isPosition = entry.kind == StateEntry::Kind::Position;
     shape.type = isTail ? typeOfTail(entry, program) : accumulatorOf(request.element);
-    shape.sizes.append(ArrayRef(entry.shape(/*sequences=*/1, headCount)).drop_front());
+    llvm::append_range(shape.sizes, llvm::drop_begin(entry.shape(/*sequences=*/1, headCount)));
 
     EntryStrides &strides = stateStrides.emplace_back();
     strides.sequence = llvm::product_of(shape.sizes);
@@ -142,7 +142,7 @@ llvm::Expected<Operator::Signature::Kernel *> Operator::Signature::kernelFor(int
 }
 
 /// The position in a list of the item with a name.
-template <typename List> static std::optional<unsigned> find(const List &list, StringRef name) {
+template <typename List> static std::optional<unsigned> positionIn(const List &list, StringRef name) {
   for (auto [index, item] : llvm::enumerate(list))
     if (item.name == name)
       return index;
@@ -169,10 +169,10 @@ llvm::Expected<std::unique_ptr<Operator::Signature::Kernel>> Operator::Signature
     switch (argument.kind) {
     case Manifest::Kind::Input:
     case Manifest::Kind::Parameter:
-      position = find(op.inputs(), argument.name);
+      position = positionIn(op.inputs(), argument.name);
       break;
     case Manifest::Kind::State:
-      position = find(state, argument.entry);
+      position = positionIn(state, argument.entry);
       if (position)
         covered[*position] = true;
       break;

@@ -1,0 +1,184 @@
+//===- Operator.cpp - Calling variants through the C interface ------------===//
+
+#include "frontends/c/operator.h"
+#include "runtime/Knobs.h"
+#include "runtime/Signature.h"
+#include <cstring>
+
+using namespace stretto;
+
+static Operator *unwrap(StrettoOperator *op) { return reinterpret_cast<Operator *>(op); }
+static const Operator *unwrap(const StrettoOperator *op) { return reinterpret_cast<const Operator *>(op); }
+static Operator::Signature *unwrap(StrettoSignature *op) { return reinterpret_cast<Operator::Signature *>(op); }
+static const Operator::Signature *unwrap(const StrettoSignature *op) {
+  return reinterpret_cast<const Operator::Signature *>(op);
+}
+
+static char *copy(llvm::StringRef text) { return ::strndup(text.data(), text.size()); }
+
+/// Hands over a result, or the message of its error.
+template <typename Value, typename Result> static char *finish(llvm::Expected<Value> value, Result store) {
+  if (!value)
+    return copy(llvm::toString(value.takeError()));
+  store(std::move(*value));
+  return nullptr;
+}
+static char *finish(llvm::Error error) { return error ? copy(llvm::toString(std::move(error))) : nullptr; }
+
+//===----------------------------------------------------------------------===//
+// Descriptions
+//===----------------------------------------------------------------------===//
+
+static std::optional<ElementType> typeOf(StrettoElement element) {
+  switch (element) {
+  case STRETTO_F16:
+    return ElementType::F16;
+  case STRETTO_BF16:
+    return ElementType::BF16;
+  case STRETTO_F32:
+    return ElementType::F32;
+  case STRETTO_F64:
+    return ElementType::F64;
+  case STRETTO_I64:
+  case STRETTO_OTHER:
+    return std::nullopt;
+  }
+  return std::nullopt;
+}
+
+static StrettoElement elementOf(ElementType type) {
+  switch (type) {
+  case ElementType::F16:
+    return STRETTO_F16;
+  case ElementType::BF16:
+    return STRETTO_BF16;
+  case ElementType::F32:
+    return STRETTO_F32;
+  case ElementType::F64:
+    return STRETTO_F64;
+  }
+  llvm_unreachable("covered switch");
+}
+
+static TensorView viewOf(const StrettoTensor &tensor) {
+  size_t rank = tensor.rank;
+  return {tensor.data,   typeOf(tensor.element),  tensor.elementName,
+          tensor.device, {tensor.sizes, rank}, {tensor.strides, rank}};
+}
+
+static llvm::SmallVector<TensorView, 4> viewsOf(const StrettoTensor *tensors, size_t count) {
+  llvm::SmallVector<TensorView, 4> views;
+  for (const StrettoTensor &tensor : llvm::ArrayRef(tensors, tensors ? count : 0))
+    views.push_back(viewOf(tensor));
+  return views;
+}
+
+static OperatorCall callOf(const Operator &op, const StrettoCall &source) {
+  OperatorCall call;
+  for (const StrettoTensor &tensor : llvm::ArrayRef(source.arguments, op.inputs().size()))
+    call.arguments.push_back(tensor.isPresent ? std::optional(viewOf(tensor)) : std::nullopt);
+  for (const char *option : llvm::ArrayRef(source.options, op.options().size()))
+    call.options.push_back(option ? option : "");
+  call.initialState = viewsOf(source.initialState, source.initialStateCount);
+  if (source.sequenceOffsets.isPresent)
+    call.sequenceOffsets = viewOf(source.sequenceOffsets);
+  return call;
+}
+
+/// What the caller lends, as functions.
+namespace {
+struct ExecutorOf {
+  explicit ExecutorOf(const StrettoExecutor &source)
+      : parallelFor([&source](int64_t count, llvm::function_ref<void(int64_t, int64_t)> body) {
+          auto call = [](void *context, int64_t begin, int64_t end) {
+            (*static_cast<llvm::function_ref<void(int64_t, int64_t)> *>(context))(begin, end);
+          };
+          source.parallelFor(source.context, count, call, &body);
+        }),
+        upload([&source](llvm::ArrayRef<char> bytes) {
+          return source.upload(source.context, bytes.data(), bytes.size());
+        }),
+        executor{source.threads, parallelFor, source.stream, upload} {}
+
+private:
+  std::function<void(int64_t, llvm::function_ref<void(int64_t, int64_t)>)> parallelFor;
+  std::function<void *(llvm::ArrayRef<char>)> upload;
+
+public:
+  Executor executor;
+};
+} // namespace
+
+//===----------------------------------------------------------------------===//
+// Operators
+//===----------------------------------------------------------------------===//
+
+void strettoRelease(char *text) { ::free(text); }
+
+char *strettoOperatorCreate(const char *module, size_t length, StrettoOperator **result) {
+  return finish(Operator::create({module, length}), [&](std::unique_ptr<Operator> op) {
+    *result = reinterpret_cast<StrettoOperator *>(op.release());
+  });
+}
+
+void strettoOperatorDestroy(StrettoOperator *op) { delete unwrap(op); }
+const char *strettoOperatorName(const StrettoOperator *op) { return unwrap(op)->name().data(); }
+const char *strettoOperatorDigest(const StrettoOperator *op) { return unwrap(op)->digest().data(); }
+size_t strettoOperatorInputCount(const StrettoOperator *op) { return unwrap(op)->inputs().size(); }
+size_t strettoOperatorOptionCount(const StrettoOperator *op) { return unwrap(op)->options().size(); }
+size_t strettoOperatorResultCount(const StrettoOperator *op) { return unwrap(op)->resultCount(); }
+
+StrettoInput strettoOperatorInput(const StrettoOperator *op, size_t index) {
+  const Operator::Input &input = unwrap(op)->inputs()[index];
+  return {input.name.c_str(), input.isParameter, input.isOptional};
+}
+
+StrettoOption strettoOperatorOption(const StrettoOperator *op, size_t index) {
+  const Operator::Option &option = unwrap(op)->options()[index];
+  static constexpr StrettoOptionKind kinds[] = {STRETTO_NUMBER, STRETTO_CONDITION, STRETTO_WORD};
+  return {option.name.c_str(), kinds[static_cast<int>(option.kind)], option.fallback.c_str()};
+}
+
+//===----------------------------------------------------------------------===//
+// Calls
+//===----------------------------------------------------------------------===//
+
+char *strettoOperatorCheck(StrettoOperator *op, const StrettoCall *call, StrettoSignature **result) {
+  return finish(unwrap(op)->check(callOf(*unwrap(op), *call)), [&](Operator::Signature *signature) {
+    *result = reinterpret_cast<StrettoSignature *>(signature);
+  });
+}
+
+size_t strettoSignatureStateCount(const StrettoSignature *signature) { return unwrap(signature)->state.size(); }
+
+StrettoShape strettoSignatureState(const StrettoSignature *signature, size_t index) {
+  const EntryShape &entry = unwrap(signature)->state[index];
+  return {entry.name.c_str(), entry.isPosition ? STRETTO_I64 : elementOf(entry.type), entry.sizes.size(),
+          entry.sizes.data()};
+}
+
+StrettoShape strettoSignatureResult(const StrettoSignature *signature, size_t index) {
+  const ResultShape &result = unwrap(signature)->results[index];
+  return {nullptr, elementOf(result.type), result.sizes.size(), result.sizes.data()};
+}
+
+char *strettoCheckContents(const StrettoSignature *signature, const StrettoCall *call, const StrettoExecutor *executor) {
+  const Operator::Signature &checked = *unwrap(signature);
+  return finish(Operator::checkContents(checked, callOf(checked.op, *call), ExecutorOf(*executor).executor.parallelFor));
+}
+
+char *strettoRun(StrettoSignature *signature, const StrettoCall *call, const StrettoTensor *results,
+                 const StrettoTensor *finalState, const StrettoExecutor *executor) {
+  Operator::Signature &checked = *unwrap(signature);
+  return finish(Operator::run(checked, callOf(checked.op, *call), viewsOf(results, checked.results.size()),
+                              viewsOf(finalState, checked.state.size()), ExecutorOf(*executor).executor));
+}
+
+char *strettoExplain(StrettoSignature *signature, const StrettoCall *call, int64_t threads, char **result) {
+  Operator::Signature &checked = *unwrap(signature);
+  return finish(Operator::explain(checked, callOf(checked.op, *call), threads),
+                [&](const std::string &text) { *result = copy(text); });
+}
+
+bool strettoDebug() { return Knobs::instance().debug; }
+void strettoSetDebug(bool debug) { Knobs::instance().debug = debug; }
