@@ -15,6 +15,13 @@
 using namespace mlir;
 using namespace stretto;
 
+/// A number that is printed even where it is the default.
+static ParseResult parseNumber(OpAsmParser &parser, IntegerAttr &number) {
+  return parser.parseAttribute(number, parser.getBuilder().getI64Type());
+}
+
+static void printNumber(OpAsmPrinter &printer, Operation *, IntegerAttr number) { printer << number.getInt(); }
+
 #define GET_OP_CLASSES
 #include "dialect/stretto/StrettoOps.cpp.inc"
 
@@ -56,8 +63,8 @@ LogicalResult OptionIsOp::verify() {
     return failure();
   auto choice = dyn_cast<ChoiceAttr>(value);
   if (!choice)
-    return emitOpError("[option_is_c1] the option '") << getName() << "' has the default " << value
-                                                      << ", expected a choice";
+    return emitOpError("[option_is_c1] the option '")
+           << getName() << "' has the default " << value << ", expected a choice";
   if (!llvm::is_contained(choice.getChoices(), getWordAttr()))
     return emitOpError("[option_is_c2] '")
            << getWord() << "' is not one of the choices "
@@ -141,8 +148,8 @@ LogicalResult ConcatOp::verify() {
     sum = sum + widthOf(operand.getType());
   }
   if (!(sum == widthOf(getType())))
-    return emitOpError("[concat_c2] the operands' sizes add up to '") << sum.str() << "', the result's is '"
-                                                                      << widthOf(getType()).str() << "'";
+    return emitOpError("[concat_c2] the operands' sizes add up to '")
+           << sum.str() << "', the result's is '" << widthOf(getType()).str() << "'";
   return success();
 }
 
@@ -279,6 +286,17 @@ LogicalResult ScanOp::verify() {
   return success();
 }
 
+SmallVector<Type> LookbackOp::resultTypes(Fold fold, TypeRange yielded) {
+  SmallVector<Type> types(yielded);
+  if (types.empty())
+    return types;
+  if (fold == Fold::Softmax)
+    types.insert(types.begin(), types.front()); // m and l
+  if (fold == Fold::Divergence)
+    types.push_back(types.back()); // kl beside the two log-sum-exps
+  return types;
+}
+
 LogicalResult LookbackOp::verifyRegions() {
   Block &block = getBody().front();
   TypeRange arguments = block.getArgumentTypes(), yielded = block.getTerminator()->getOperandTypes();
@@ -288,20 +306,15 @@ LogicalResult LookbackOp::verifyRegions() {
     return emitOpError("[lookback_c1] the body of a fold of kind ")
            << stringifyFold(getFold()) << " takes (" << arguments << ") and yields (" << yielded
            << "), expected no argument and " << wanted << " rows of real numbers";
-  SmallVector<Type> expected;
-  for (Type type : yielded) {
-    bool score = getFold() == Fold::Divergence || (getFold() == Fold::Softmax && expected.empty());
+  for (auto [index, type] : llvm::enumerate(yielded)) {
+    bool score = getFold() == Fold::Divergence || (getFold() == Fold::Softmax && index == 0);
     if (score && !axisOf(type).empty())
       return emitOpError("[lookback_c3] a score has the axis '") << axisOf(type) << "', expected a number";
-    expected.push_back(type);
-    if (headsOf(type) != headsOf(expected.front()))
+    if (headsOf(type) != headsOf(yielded.front()))
       return emitOpError("[lookback_c5] folds rows of the head sets '")
-             << headsOf(expected.front()) << "' and '" << headsOf(type) << "', expected one head set";
+             << headsOf(yielded.front()) << "' and '" << headsOf(type) << "', expected one head set";
   }
-  if (getFold() == Fold::Softmax)
-    expected.insert(expected.begin(), expected.front()); // m and l
-  if (getFold() == Fold::Divergence)
-    expected.push_back(expected.back()); // kl beside the two log-sum-exps
+  SmallVector<Type> expected = resultTypes(getFold(), yielded);
   if (!llvm::equal(expected, getResultTypes()))
     return emitOpError("[lookback_c2] the results have types (") << getResultTypes() << "), expected (" << expected << ")";
   return verifyBody(getOperation(), [&](Operation *op) -> LogicalResult {
@@ -325,6 +338,19 @@ LogicalResult PastOp::verify() {
 //===----------------------------------------------------------------------===//
 // States
 //===----------------------------------------------------------------------===//
+
+void StateOp::build(OpBuilder &builder, OperationState &state, Type type, StringRef name) {
+  build(builder, state, type, builder.getStringAttr(name), /*entry=*/StringAttr(), /*column=*/IntegerAttr(),
+        /*columns=*/IntegerAttr());
+}
+
+LogicalResult StateOp::verify() {
+  int64_t column = getColumn(), columns = getColumns(), width = getType().getSecondSize();
+  if (getEntry() && (column < 0 || (!ShapedType::isDynamic(width) && column > columns - width)))
+    return emitOpError("[state_c4] takes ") << width << " columns from column " << column << " of the " << columns
+                                            << " columns of '" << *getEntry() << "'";
+  return success();
+}
 
 LogicalResult DecayOp::verify() {
   StateType state = getState().getType();
@@ -363,9 +389,8 @@ LogicalResult WriteOp::verify() {
 LogicalResult ReadOp::verify() {
   StateType state = getState().getType();
   if (!state.hasAxis(getAlong()))
-    return emitOpError("[read_c1] reads along '")
-           << getAlong() << "', the axes of the state are '" << state.getFirst() << "' and '" << state.getSecond()
-           << "'";
+    return emitOpError("[read_c1] reads along '") << getAlong() << "', the axes of the state are '" << state.getFirst()
+                                                  << "' and '" << state.getSecond() << "'";
   if (!standsOn(axisOf(getRow().getType()), getAlong()))
     return emitOpError("[read_c2] the row's axis is ")
            << quoted(axisOf(getRow().getType())) << ", expected '" << getAlong() << "'";

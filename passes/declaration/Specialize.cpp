@@ -102,6 +102,18 @@ struct FoldConstantBroadcast : OpRewritePattern<BroadcastOp> {
   }
 };
 
+/// An option or a size that is repeated is that option or size as a larger row.
+template <typename Op> struct FoldSymbolBroadcast : OpRewritePattern<BroadcastOp> {
+  using OpRewritePattern::OpRewritePattern;
+  LogicalResult matchAndRewrite(BroadcastOp op, PatternRewriter &rewriter) const override {
+    auto symbol = op.getOperand().getDefiningOp<Op>();
+    if (!symbol || !getElementTypeOrSelf(op.getType()).isF64())
+      return failure();
+    rewriter.replaceOpWithNewOp<Op>(op, op.getType(), symbol->getAttrs());
+    return success();
+  }
+};
+
 /// A stretto.constant of known size is an arith.constant, which upstream folders understand.
 struct FixConstant : OpRewritePattern<ConstantOp> {
   using OpRewritePattern::OpRewritePattern;
@@ -117,7 +129,8 @@ struct FixConstant : OpRewritePattern<ConstantOp> {
 
 static LogicalResult fold(VariantOp variant) {
   RewritePatternSet patterns(variant.getContext());
-  patterns.add<InlineDecidedIf, EraseUnusedState, FoldConstantBroadcast, FixConstant>(variant.getContext());
+  patterns.add<InlineDecidedIf, EraseUnusedState, FoldConstantBroadcast, FoldSymbolBroadcast<OptionOp>,
+               FoldSymbolBroadcast<SizeOp>, FixConstant>(variant.getContext());
   GreedyRewriteConfig config;
   config.setRegionSimplificationLevel(GreedySimplifyRegionLevel::Disabled);
   return applyPatternsGreedily(variant, std::move(patterns), config);
