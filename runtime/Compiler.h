@@ -2,6 +2,7 @@
 #ifndef STRETTO_RUNTIME_COMPILER_H
 #define STRETTO_RUNTIME_COMPILER_H
 
+#include "codegen/cpu/NativeCode.h"
 #include "dialect/stretto/Sizes.h"
 #include "runtime/CudaDriver.h"
 #include "runtime/Manifest.h"
@@ -42,6 +43,7 @@ struct CompiledKernel {
   std::string tables;
   /// One of the two, by target.
   CpuFunction function = nullptr;
+  std::unique_ptr<cpu::LoadedCode> code; // holds it
   std::unique_ptr<CudaKernel> cuda;
 
   bool fromCache = false;

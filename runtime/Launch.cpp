@@ -20,8 +20,26 @@ static int64_t word(const void *pointer) { return static_cast<int64_t>(reinterpr
 /// A pointer that many bytes further.
 static int64_t word(const void *pointer, int64_t offset) { return pointer ? word(pointer) + offset : 0; }
 
-static ArgumentBlock fillBlock(const Signature &signature, const Signature::Kernel &kernel, const OperatorCall &call,
-                       ArrayRef<TensorView> results, ArrayRef<TensorView> finalState) {
+Signature::Kernel::TableWords Signature::Kernel::place(Table &table, int64_t tokens, int device,
+                                                       const Executor &executor) {
+  std::lock_guard<std::mutex> lock(placing);
+  int64_t period = table.op.getPeriod().value_or(0);
+  int64_t needed = table.op.getVarying() ? tokens : std::max<int64_t>(period, 1);
+  if (!table.data || table.positions < needed) {
+    table.positions = table.op.getVarying() ? llvm::PowerOf2Ceil(needed) : needed;
+    std::vector<double> numbers = evaluateTable(table.op, table.heads, table.positions, table.width);
+    table.numbers.push_back(encode(numbers, table.type));
+    const std::vector<char> &bytes = table.numbers.back();
+    table.data = device < 0 ? bytes.data() : executor.upload(bytes);
+    if (device >= 0)
+      table.numbers.clear();
+  }
+  return {word(table.data), table.positions * table.width, table.varies() ? table.width : 0, period};
+}
+
+static ArgumentBlock fillBlock(const Signature &signature, Signature::Kernel &kernel, const OperatorCall &call,
+                               ArrayRef<TensorView> results, ArrayRef<TensorView> finalState,
+                               const Executor &executor) {
   ArgumentBlock block = {signature.sequences(call), signature.rowOf(call).sizes[1], signature.heads,
                  call.sequenceOffsets ? word(call.sequenceOffsets->data) : 0, 0};
   for (auto [argument, position] : llvm::zip_equal(kernel.code->manifest.arguments, kernel.positions)) {
@@ -42,9 +60,8 @@ static ArgumentBlock fillBlock(const Signature &signature, const Signature::Kern
       break;
     }
     case Manifest::Kind::Table: {
-      const Signature::Kernel::Table &table = kernel.tables[position];
-      int64_t positions = std::max<int64_t>(table.period, 1);
-      block.append({word(table.data), positions * table.width, table.period ? table.width : 0, table.period});
+      int64_t tokens = signature.rowOf(call).sizes[1];
+      llvm::append_range(block, kernel.place(kernel.tables[position], tokens, signature.device, executor));
       break;
     }
     case Manifest::Kind::State: {
@@ -81,13 +98,6 @@ static char *threadScratch(int64_t bytes) {
   return buffer.data;
 }
 
-void Signature::Kernel::placeTables(int device, const Executor &executor) {
-  std::call_once(placed, [&] {
-    for (Table &table : tables)
-      table.data = device < 0 ? table.numbers.data() : executor.upload(table.numbers);
-  });
-}
-
 static void runOnCpu(const CompiledKernel &code, const ArgumentBlock &block, int64_t items, const Executor &executor) {
   // Sequences of a packed batch differ in length, so that threads take items one by one.
   std::atomic<int64_t> next = 0;
@@ -106,10 +116,13 @@ llvm::Error Operator::run(Signature &signature, const OperatorCall &call, ArrayR
   llvm::Expected<Signature::Kernel *> kernel = signature.kernelFor(items, executor.threads);
   if (!kernel)
     return kernel.takeError();
+  bool continues = !call.initialState.empty();
+  if (continues && llvm::any_of((*kernel)->tables, [](Signature::Kernel::Table &table) { return table.varies(); }))
+    return llvm::createStringError("[R14] " + signature.op.name() +
+                                   " depends on the position of a token; no kernel continues it from a state yet");
   const CompiledKernel &code = *(*kernel)->code;
   items *= code.manifest.slices;
-  (*kernel)->placeTables(signature.device, executor);
-  ArgumentBlock block = fillBlock(signature, **kernel, call, results, finalState);
+  ArgumentBlock block = fillBlock(signature, **kernel, call, results, finalState, executor);
   if (signature.device >= 0)
     return code.cuda->launch(items, block, executor.stream);
   runOnCpu(code, block, items, executor);

@@ -160,8 +160,8 @@ llvm::Expected<std::unique_ptr<Operator::Signature::Kernel>> Operator::Signature
   kernel->code = std::move(*code);
 
   DiagnosticText diagnostics(&impl.context);
-  auto tables = parseSourceString<ModuleOp>(kernel->code->tables, &impl.context);
-  if (!tables)
+  kernel->tableModule = parseSourceString<ModuleOp>(kernel->code->tables, &impl.context);
+  if (!kernel->tableModule)
     return diagnostics.takeError();
   SmallVector<bool> covered(state.size());
   for (const Manifest::Argument &argument : kernel->code->manifest.arguments) {
@@ -183,17 +183,13 @@ llvm::Expected<std::unique_ptr<Operator::Signature::Kernel>> Operator::Signature
       break;
     case Manifest::Kind::Table: {
       position = kernel->tables.size();
-      auto table = tables->lookupSymbol<chunk::TableOp>(argument.name);
+      auto table = kernel->tableModule->lookupSymbol<chunk::TableOp>(argument.name);
       if (!table)
         return error("internal: the kernel's table '" + argument.name + "' is missing");
-      if (table.getVarying())
-        return error("[R14] " + op.name() + " depends on the position of a token without a period; it has no kernel yet");
-      Kernel::Table &added = kernel->tables.emplace_back();
-      added.heads = llvm::divideCeil(heads, argument.group);
-      added.width = argument.shape.empty() ? 1 : argument.shape.back();
-      added.period = table.getPeriod().value_or(0);
-      added.numbers = encode(
-          evaluateTable(table, added.heads, std::max<int64_t>(added.period, 1), added.width), argument.type);
+      kernel->tables.push_back({.op = table,
+                                .type = argument.type,
+                                .heads = static_cast<int64_t>(llvm::divideCeil(heads, argument.group)),
+                                .width = argument.shape.empty() ? 1 : argument.shape.back()});
       break;
     }
     }

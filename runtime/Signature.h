@@ -6,6 +6,9 @@
 #include "dialect/stretto/StateEntries.h"
 #include "runtime/HostTable.h"
 #include "runtime/Operator.h"
+#include "mlir/IR/OwningOpRef.h"
+#include <array>
+#include <deque>
 #include <mutex>
 
 namespace stretto {
@@ -60,19 +63,27 @@ struct Operator::Signature::Kernel {
   /// or among the tables, by its kind.
   llvm::SmallVector<unsigned> positions;
 
-  /// A table, and its numbers where kernels read them: on the host, or on the device.
+  /// A table, and its numbers where the kernel reads them: on the host, or on the device.
   struct Table {
-    int64_t heads = 1, width = 1, period = 0; // 0: constant in time
-    std::vector<char> numbers;
+    chunk::TableOp op;
+    ElementType type;
+    int64_t heads = 1, width = 1;
+    /// Positions for which there are numbers, and these. A table that grows leaves what calls may still read.
+    int64_t positions = 0;
+    std::deque<std::vector<char>> numbers;
     const void *data = nullptr;
-  };
-  std::vector<Table> tables;
 
-  /// Brings the tables to where the kernel reads them, on first use.
-  void placeTables(int device, const Executor &executor);
+    bool varies() { return op.getVarying() || op.getPeriod(); }
+  };
+  mlir::OwningOpRef<mlir::ModuleOp> tableModule;
+  std::deque<Table> tables;
+
+  /// The words of a table in the argument block of a call on sequences of at most so many tokens.
+  using TableWords = std::array<int64_t, 4>;
+  TableWords place(Table &table, int64_t tokens, int device, const Executor &executor);
 
 private:
-  std::once_flag placed;
+  std::mutex placing;
 };
 
 } // namespace stretto

@@ -1,9 +1,10 @@
 //===- Operator.cpp - Calling variants through the C interface ------------===//
 
 #include "frontends/c/operator.h"
+#include "frontends/c/Handles.h"
 #include "runtime/Knobs.h"
 #include "runtime/Signature.h"
-#include <cstring>
+#include <functional>
 
 using namespace stretto;
 
@@ -14,16 +15,23 @@ static const Operator::Signature *unwrap(const StrettoSignature *op) {
   return reinterpret_cast<const Operator::Signature *>(op);
 }
 
-static char *copy(llvm::StringRef text) { return ::strndup(text.data(), text.size()); }
-
-/// Hands over a result, or the message of its error.
-template <typename Value, typename Result> static char *finish(llvm::Expected<Value> value, Result store) {
-  if (!value)
-    return copy(llvm::toString(value.takeError()));
-  store(std::move(*value));
-  return nullptr;
+/// The value, or nothing and the message for the caller to release.
+template <typename Value> static std::optional<Value> take(llvm::Expected<Value> value, char **error) {
+  if (value)
+    return std::move(*value);
+  std::string message = llvm::toString(value.takeError());
+  if (error)
+    *error = ownedString(message);
+  return std::nullopt;
 }
-static char *finish(llvm::Error error) { return error ? copy(llvm::toString(std::move(error))) : nullptr; }
+
+/// 0, or -1 and the message.
+static int finish(llvm::Error failure, char **error) {
+  if (!failure)
+    return 0;
+  take(llvm::Expected<int>(std::move(failure)), error);
+  return -1;
+}
 
 //===----------------------------------------------------------------------===//
 // Descriptions
@@ -73,7 +81,7 @@ static llvm::SmallVector<TensorView, 4> viewsOf(const StrettoTensor *tensors, si
   return views;
 }
 
-static OperatorCall callOf(const Operator &op, const StrettoCall &source) {
+static OperatorCall callOf(const Operator &op, const StrettoOperatorCall &source) {
   OperatorCall call;
   for (const StrettoTensor &tensor : llvm::ArrayRef(source.arguments, op.inputs().size()))
     call.arguments.push_back(tensor.isPresent ? std::optional(viewOf(tensor)) : std::nullopt);
@@ -113,12 +121,9 @@ public:
 // Operators
 //===----------------------------------------------------------------------===//
 
-void strettoRelease(char *text) { ::free(text); }
-
-char *strettoOperatorCreate(const char *module, size_t length, StrettoOperator **result) {
-  return finish(Operator::create({module, length}), [&](std::unique_ptr<Operator> op) {
-    *result = reinterpret_cast<StrettoOperator *>(op.release());
-  });
+StrettoOperator *strettoOperatorCreate(const char *module, size_t length, char **error) {
+  auto op = take(Operator::create({module, length}), error);
+  return op ? reinterpret_cast<StrettoOperator *>(op->release()) : nullptr;
 }
 
 void strettoOperatorDestroy(StrettoOperator *op) { delete unwrap(op); }
@@ -143,10 +148,9 @@ StrettoOption strettoOperatorOption(const StrettoOperator *op, size_t index) {
 // Calls
 //===----------------------------------------------------------------------===//
 
-char *strettoOperatorCheck(StrettoOperator *op, const StrettoCall *call, StrettoSignature **result) {
-  return finish(unwrap(op)->check(callOf(*unwrap(op), *call)), [&](Operator::Signature *signature) {
-    *result = reinterpret_cast<StrettoSignature *>(signature);
-  });
+StrettoSignature *strettoOperatorCheck(StrettoOperator *op, const StrettoOperatorCall *call, char **error) {
+  auto signature = take(unwrap(op)->check(callOf(*unwrap(op), *call)), error);
+  return signature ? reinterpret_cast<StrettoSignature *>(*signature) : nullptr;
 }
 
 size_t strettoSignatureStateCount(const StrettoSignature *signature) { return unwrap(signature)->state.size(); }
@@ -162,22 +166,26 @@ StrettoShape strettoSignatureResult(const StrettoSignature *signature, size_t in
   return {nullptr, elementOf(result.type), result.sizes.size(), result.sizes.data()};
 }
 
-char *strettoCheckContents(const StrettoSignature *signature, const StrettoCall *call, const StrettoExecutor *executor) {
+int strettoCheckContents(const StrettoSignature *signature, const StrettoOperatorCall *call,
+                         const StrettoExecutor *executor, char **error) {
   const Operator::Signature &checked = *unwrap(signature);
-  return finish(Operator::checkContents(checked, callOf(checked.op, *call), ExecutorOf(*executor).executor.parallelFor));
+  ExecutorOf lent(*executor);
+  return finish(Operator::checkContents(checked, callOf(checked.op, *call), lent.executor.parallelFor), error);
 }
 
-char *strettoRun(StrettoSignature *signature, const StrettoCall *call, const StrettoTensor *results,
-                 const StrettoTensor *finalState, const StrettoExecutor *executor) {
+int strettoRun(StrettoSignature *signature, const StrettoOperatorCall *call, const StrettoTensor *results,
+               const StrettoTensor *finalState, const StrettoExecutor *executor, char **error) {
   Operator::Signature &checked = *unwrap(signature);
+  ExecutorOf lent(*executor);
   return finish(Operator::run(checked, callOf(checked.op, *call), viewsOf(results, checked.results.size()),
-                              viewsOf(finalState, checked.state.size()), ExecutorOf(*executor).executor));
+                              viewsOf(finalState, checked.state.size()), lent.executor),
+                error);
 }
 
-char *strettoExplain(StrettoSignature *signature, const StrettoCall *call, int64_t threads, char **result) {
+char *strettoExplain(StrettoSignature *signature, const StrettoOperatorCall *call, int64_t threads, char **error) {
   Operator::Signature &checked = *unwrap(signature);
-  return finish(Operator::explain(checked, callOf(checked.op, *call), threads),
-                [&](const std::string &text) { *result = copy(text); });
+  auto text = take(Operator::explain(checked, callOf(checked.op, *call), threads), error);
+  return text ? ownedString(*text) : nullptr;
 }
 
 bool strettoDebug() { return Knobs::instance().debug; }

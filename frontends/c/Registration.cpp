@@ -15,6 +15,7 @@
 #include "mlir/IR/DialectRegistry.h"
 #include "mlir/Transforms/Passes.h"
 #include "passes/Passes.h"
+#include "passes/Pipelines.h"
 
 void stretto::registerDialects(mlir::DialectRegistry &registry) {
   registry.insert<StrettoDialect, chunk::ChunkDialect, mlir::arith::ArithDialect, mlir::func::FuncDialect,
@@ -25,6 +26,7 @@ void stretto::registerDialects(mlir::DialectRegistry &registry) {
 void stretto::registerPassesAndPipelines() {
   mlir::registerTransformsPasses();
   registerStrettoPasses();
+  registerPipelines();
   cpu::registerPipeline();
 }
 

@@ -3,7 +3,7 @@
  * An operator is made from the text of a module with one variant. A call describes its tensors; checking it gives a
  * signature, which says what the results look like; running it needs their memory and what the executor lends.
  *
- * Functions that may fail return a message, which the caller releases with strettoRelease, or null for success. */
+ * Conventions are those of stretto.h. Operators may be called from several threads. */
 #ifndef STRETTO_FRONTENDS_C_OPERATOR_H
 #define STRETTO_FRONTENDS_C_OPERATOR_H
 
@@ -52,7 +52,7 @@ typedef struct {
   const StrettoTensor *initialState; /* one for each entry, or none */
   size_t initialStateCount;
   StrettoTensor sequenceOffsets;
-} StrettoCall;
+} StrettoOperatorCall;
 
 /* What a result (after batch and time) or an entry of the state (after the sequences) looks like. */
 typedef struct {
@@ -73,9 +73,7 @@ typedef struct {
   void *(*upload)(void *context, const void *bytes, size_t count);
 } StrettoExecutor;
 
-STRETTO_EXPORT void strettoRelease(char *text);
-
-STRETTO_EXPORT char *strettoOperatorCreate(const char *module, size_t length, StrettoOperator **result);
+STRETTO_EXPORT StrettoOperator *strettoOperatorCreate(const char *module, size_t length, char **error);
 STRETTO_EXPORT void strettoOperatorDestroy(StrettoOperator *op);
 STRETTO_EXPORT const char *strettoOperatorName(const StrettoOperator *op);
 /* 64 hexadecimal digits, the same for two declarations that print the same. */
@@ -87,23 +85,24 @@ STRETTO_EXPORT StrettoOption strettoOperatorOption(const StrettoOperator *op, si
 STRETTO_EXPORT size_t strettoOperatorResultCount(const StrettoOperator *op);
 
 /* Checks all of a call but contents. The signature belongs to the operator. */
-STRETTO_EXPORT char *strettoOperatorCheck(StrettoOperator *op, const StrettoCall *call, StrettoSignature **result);
+STRETTO_EXPORT StrettoSignature *strettoOperatorCheck(StrettoOperator *op, const StrettoOperatorCall *call,
+                                                      char **error);
 STRETTO_EXPORT size_t strettoSignatureStateCount(const StrettoSignature *signature);
 STRETTO_EXPORT StrettoShape strettoSignatureState(const StrettoSignature *signature, size_t index);
 STRETTO_EXPORT StrettoShape strettoSignatureResult(const StrettoSignature *signature, size_t index);
 
 /* Checks the contents of the tensors of a call, which lie on the CPU. */
-STRETTO_EXPORT char *strettoCheckContents(const StrettoSignature *signature, const StrettoCall *call,
-                                          const StrettoExecutor *executor);
+STRETTO_EXPORT int strettoCheckContents(const StrettoSignature *signature, const StrettoOperatorCall *call,
+                                        const StrettoExecutor *executor, char **error);
 
 /* Runs a call that was checked. `results` and `finalState` (one tensor for each entry, those of type I64 left out, or
  * null) and the initial state are contiguous. The last stride of a row is 1, and parameters are contiguous. */
-STRETTO_EXPORT char *strettoRun(StrettoSignature *signature, const StrettoCall *call, const StrettoTensor *results,
-                                const StrettoTensor *finalState, const StrettoExecutor *executor);
+STRETTO_EXPORT int strettoRun(StrettoSignature *signature, const StrettoOperatorCall *call, const StrettoTensor *results,
+                              const StrettoTensor *finalState, const StrettoExecutor *executor, char **error);
 
-/* Which kernel runs the call, as JSON, released with strettoRelease. */
-STRETTO_EXPORT char *strettoExplain(StrettoSignature *signature, const StrettoCall *call, int64_t threads,
-                                    char **result);
+/* Which kernel runs the call, as JSON. */
+STRETTO_EXPORT char *strettoExplain(StrettoSignature *signature, const StrettoOperatorCall *call, int64_t threads,
+                                    char **error);
 
 /* Whether contents are checked on devices too; STRETTO_DEBUG says what it is at first. */
 STRETTO_EXPORT bool strettoDebug(void);
