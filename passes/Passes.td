@@ -124,7 +124,9 @@ def Chunk : Pass<"stretto-chunk", "::mlir::ModuleOp"> {
     ListOption<"elements", "elements", "std::string", "Types of arguments that differ, as in g=f32,dt=f32">,
   ];
   let dependentDialects = ["::stretto::chunk::ChunkDialect", "::mlir::arith::ArithDialect", "::mlir::math::MathDialect"];
+}
 
+//===----------------------------------------------------------------------===//
 // CPU (codegen/cpu)
 //===----------------------------------------------------------------------===//
 
