@@ -42,3 +42,7 @@ void ChunkDialect::initialize() {
 #include "dialect/chunk/ChunkOps.cpp.inc"
       >();
 }
+
+Operation *ChunkDialect::materializeConstant(OpBuilder &builder, Attribute value, Type type, Location location) {
+  return arith::ConstantOp::materialize(builder, value, type, location);
+}

@@ -30,8 +30,8 @@ LogicalResult BroadcastOp::verify() {
   size_t kept = getAlong() == Side::Rows ? 0 : 1;
   if (source.size() != 1 || target.size() != 2 || source[0] != target[kept])
     return emitOpError("[broadcast_c2] the operand has shape ")
-           << getOperand().getType() << ", expected one number for each "
-           << (kept ? "column" : "row") << " of " << getType();
+           << getOperand().getType() << ", expected one number for each " << (kept ? "column" : "row") << " of "
+           << getType();
   return success();
 }
 
@@ -42,7 +42,8 @@ LogicalResult ColumnsOp::verify() {
   int64_t width = column ? 1 : target.empty() ? 0 : target.back();
   int64_t from = getFrom();
   if (source.empty() || !(column || same) || from < 0 || from + width > source.back())
-    return emitOpError("[columns_c1] takes ") << getType() << " from column " << from << " of " << getOperand().getType();
+    return emitOpError("[columns_c1] takes ")
+           << getType() << " from column " << from << " of " << getOperand().getType();
   return success();
 }
 
@@ -50,7 +51,8 @@ LogicalResult ConcatOp::verify() {
   int64_t width = 0;
   for (Value operand : getOperands()) {
     ArrayRef<int64_t> shape = shapeOf(operand);
-    if (shape.empty() || shape[0] != shapeOf(getResult())[0])
+    if (shape.empty() || shape[0] != shapeOf(getResult())[0] ||
+        getElementTypeOrSelf(operand) != getElementTypeOrSelf(getResult()))
       return emitOpError("[concat_c1] an operand has type ") << operand.getType() << ", the result " << getType();
     width += shape.size() == 2 ? shape[1] : 1;
   }
@@ -64,15 +66,15 @@ LogicalResult DotOp::verify() {
   int64_t rows = left[getTransposeLeft() ? 1 : 0], inner = left[getTransposeLeft() ? 0 : 1];
   int64_t columns = right[getTransposeRight() ? 0 : 1], otherInner = right[getTransposeRight() ? 1 : 0];
   if (inner != otherInner || result[0] != rows || result[1] != columns)
-    return emitOpError("[dot_c1] multiplies ") << rows << "x" << inner << " by " << otherInner << "x" << columns
-                                               << " to " << getType();
+    return emitOpError("[dot_c1] multiplies ")
+           << rows << "x" << inner << " by " << otherInner << "x" << columns << " to " << getType();
   if (getAddend() && getAddend().getType() != getType())
     return emitOpError("[dot_c2] adds ") << getAddend().getType() << " to " << getType();
   Type element = getElementTypeOrSelf(getLeft());
   if (element != getElementTypeOrSelf(getRight()) ||
       element.getIntOrFloatBitWidth() > getElementTypeOrSelf(getResult()).getIntOrFloatBitWidth())
-    return emitOpError("[dot_c3] multiplies ") << element << " by " << getElementTypeOrSelf(getRight()) << " to "
-                                               << getElementTypeOrSelf(getResult());
+    return emitOpError("[dot_c3] multiplies ")
+           << element << " by " << getElementTypeOrSelf(getRight()) << " to " << getElementTypeOrSelf(getResult());
   return success();
 }
 
@@ -80,8 +82,31 @@ LogicalResult ReduceOp::verify() {
   size_t kept = getOver() == Side::Columns ? 0 : 1;
   if (shapeOf(getResult())[0] != shapeOf(getOperand())[kept] ||
       getElementTypeOrSelf(getResult()) != getElementTypeOrSelf(getOperand()))
-    return emitOpError("[reduce_c1] reduces ") << getOperand().getType() << " over " << stringifySide(getOver())
-                                               << " to " << getType();
+    return emitOpError("[reduce_c1] reduces ")
+           << getOperand().getType() << " over " << stringifySide(getOver()) << " to " << getType();
+  return success();
+}
+
+LogicalResult CausalOp::verify() {
+  if (shapeOf(getOperand())[0] != shapeOf(getOperand())[1])
+    return emitOpError("[causal_c1] the operand has type ") << getType() << ", expected as many rows as columns";
+  return success();
+}
+
+LogicalResult MaskOp::verify() {
+  if (shapeOf(getOperand()).empty())
+    return emitOpError("[mask_c1] the operand has type ") << getType() << ", which has no rows";
+  return success();
+}
+
+void MaskOp::build(OpBuilder &builder, OperationState &state, Value operand, Value valid, double otherwise) {
+  build(builder, state, operand.getType(), operand, valid, builder.getF64FloatAttr(otherwise));
+}
+
+LogicalResult DelayOp::verify() {
+  if (shapeOf(getTail())[1] != shapeOf(getOperand())[1])
+    return emitOpError("[delay_c1] has an operand of type ")
+           << getOperand().getType() << " and a tail of type " << getTail().getType();
   return success();
 }
 
@@ -95,9 +120,10 @@ LogicalResult ConvOp::verify() {
 }
 
 LogicalResult TailOp::verify() {
-  if (shapeOf(getTail())[1] != shapeOf(getOperand())[1])
-    return emitOpError("[tail_c1] has an operand of type ") << getOperand().getType() << " and a tail of type "
-                                                            << getTail().getType();
+  if (shapeOf(getTail())[1] != shapeOf(getOperand())[1] ||
+      getElementTypeOrSelf(getTail()) != getElementTypeOrSelf(getOperand()))
+    return emitOpError("[tail_c1] has an operand of type ")
+           << getOperand().getType() << " and a tail of type " << getTail().getType();
   return success();
 }
 
@@ -112,9 +138,9 @@ static LogicalResult verifyAmount(Operation *op, StringRef id, Value amount, std
   bool fits = shape.size() == 1 || (shape.size() == 2 && shape[1] == channels);
   if (fits && (!tokens || shape[0] == *tokens))
     return success();
-  return op->emitOpError("[") << id << "] the amount has type " << amount.getType() << ", expected one number for each of "
-                              << (tokens ? Twine(*tokens) + " " : Twine("the ")) << "tokens, or for each token and "
-                              << channels << " channels";
+  return op->emitOpError("[") << id << "] the amount has type " << amount.getType()
+                              << ", expected one number for each of " << (tokens ? Twine(*tokens) + " " : Twine("the "))
+                              << "tokens, or for each token and " << channels << " channels";
 }
 
 LogicalResult DecayDotOp::verify() {

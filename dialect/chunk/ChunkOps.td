@@ -28,8 +28,10 @@ def Chunk_Dialect : Dialect {
     result.
 
     The number of tokens that exist in a chunk is the kernel's `valid` argument: C, except in the last chunk of a
-    sequence. Rows beyond it load as 0 and are never stored.
+    sequence. Rows beyond it load as 0, from inputs and from tables that vary over time, and are never stored.
   }];
+  let hasCanonicalizer = 1;
+  let hasConstantMaterializer = 1;
   let dependentDialects = ["::mlir::arith::ArithDialect", "::mlir::math::MathDialect", "::mlir::scf::SCFDialect"];
   let useDefaultAttributePrinterParser = 1;
 }
@@ -87,6 +89,7 @@ def Chunk_DecayForm : I32EnumAttr<"DecayForm", "what the amount of a decay is", 
 def Chunk_DecayFormAttr : EnumAttr<Chunk_Dialect, Chunk_DecayForm, "decay_form"> { let assemblyFormat = "$value"; }
 
 def Chunk_Tensor : StaticShapeTensorOf<[AnyFloat]>;
+def Chunk_TensorOrCondition : StaticShapeTensorOf<[AnyFloat, I1]>;
 def Chunk_Vector : 1DTensorOf<[AnyFloat]>;
 def Chunk_Matrix : 2DTensorOf<[AnyFloat]>;
 
@@ -193,23 +196,29 @@ def Chunk_BroadcastOp : Chunk_Op<"broadcast", [Pure]> {
   let summary = "repeats a vector over the columns or the rows of a tile";
   let description = [{
     `along rows`: `y_ij = x_i`, one number for each row. `along columns`: `y_ij = x_j`, one row for all. A tensor of
-    rank 0 is repeated over everything (`along` is then of no consequence).
+    rank 0 is repeated over everything (`along` is then of no consequence). Conditions (`i1`) are repeated alike.
+
+    Constraints: `broadcast_c1` operand and result have one element type; `broadcast_c2` the operand has one number
+    for each row or column of the result, or none but one.
 
     Example:
     ```mlir
     %y = chunk.broadcast %x along rows : tensor<64xf32> to tensor<64x128xf32>
     ```
   }];
-  let arguments = (ins Chunk_Tensor:$operand, Chunk_SideAttr:$along);
-  let results = (outs Chunk_Tensor:$result);
+  let arguments = (ins Chunk_TensorOrCondition:$operand, Chunk_SideAttr:$along);
+  let results = (outs Chunk_TensorOrCondition:$result);
   let assemblyFormat = "$operand `along` $along attr-dict `:` type($operand) `to` type($result)";
   let hasVerifier = 1;
+  let hasFolder = 1;
 }
 
 def Chunk_ColumnsOp : Chunk_Op<"columns", [Pure]> {
   let summary = "consecutive columns of a tile";
   let description = [{
     `y_ij = x_i,(from + j)`. A vector result takes one column of a tile, or entries of a vector.
+
+    Constraints: `columns_c1` the columns exist, and operand and result agree in everything else.
 
     Example:
     ```mlir
@@ -220,12 +229,17 @@ def Chunk_ColumnsOp : Chunk_Op<"columns", [Pure]> {
   let results = (outs Chunk_Tensor:$result);
   let assemblyFormat = "$operand `from` $from attr-dict `:` type($operand) `->` type($result)";
   let hasVerifier = 1;
+  let hasFolder = 1;
+  let hasCanonicalizer = 1;
 }
 
 def Chunk_ConcatOp : Chunk_Op<"concat", [Pure]> {
   let summary = "tiles side by side";
   let description = [{
     A vector counts as a tile of one column.
+
+    Constraints: `concat_c1` operands have the rows and the element type of the result; `concat_c2` their columns add
+    up to the result's.
 
     Example:
     ```mlir
@@ -236,6 +250,8 @@ def Chunk_ConcatOp : Chunk_Op<"concat", [Pure]> {
   let results = (outs Chunk_Matrix:$result);
   let assemblyFormat = "$operands attr-dict `:` type($operands) `->` type($result)";
   let hasVerifier = 1;
+  let hasFolder = 1;
+  let hasCanonicalizer = 1;
 }
 
 //===----------------------------------------------------------------------===//
@@ -247,6 +263,9 @@ def Chunk_DotOp : Chunk_Op<"dot", [Pure]> {
   let description = [{
     `C = A B (+ D)`; `transpose_left` takes `A^T`, `transpose_right` `B^T`. Operands have one element type, at most as
     wide as the result's, in which sums are formed.
+
+    Constraints: `dot_c1` the shapes multiply; `dot_c2` what is added has the result's type; `dot_c3` element types
+    are as said.
 
     Example:
     ```mlir
@@ -260,12 +279,15 @@ def Chunk_DotOp : Chunk_Op<"dot", [Pure]> {
                           (`add` $addend^)? attr-dict `:` type($left) `,` type($right) `->` type($result)
                           custom<AddendType>(ref($addend), type($addend), ref(type($result))) }];
   let hasVerifier = 1;
+  let hasCanonicalizer = 1;
 }
 
 def Chunk_ReduceOp : Chunk_Op<"reduce", [Pure]> {
   let summary = "sum or maximum over the columns or the rows of a tile";
   let description = [{
     `over columns`: `y_i = sum_j x_ij`, one number for each row; `over rows`: `y_j = sum_i x_ij`.
+
+    Constraints: `reduce_c1` the result has one number of the operand's type for each row or column that is kept.
 
     Example:
     ```mlir
@@ -276,12 +298,15 @@ def Chunk_ReduceOp : Chunk_Op<"reduce", [Pure]> {
   let results = (outs Chunk_Vector:$result);
   let assemblyFormat = "$kind $operand `over` $over attr-dict `:` type($operand) `->` type($result)";
   let hasVerifier = 1;
+  let hasCanonicalizer = 1;
 }
 
 def Chunk_CausalOp : Chunk_Op<"causal", [Pure, SameOperandsAndResultType]> {
   let summary = "selects the pairs of a token with itself and earlier ones";
   let description = [{
     `y_ij = x_ij` for `j <= i` (`strict`: `j < i`), else 0: a selection, so that what is left out may be infinite.
+
+    Constraints: `causal_c1` there are as many rows as columns.
 
     Example:
     ```mlir
@@ -291,21 +316,30 @@ def Chunk_CausalOp : Chunk_Op<"causal", [Pure, SameOperandsAndResultType]> {
   let arguments = (ins Chunk_Matrix:$operand, UnitAttr:$strict);
   let results = (outs Chunk_Matrix:$result);
   let assemblyFormat = "$operand (`strict` $strict^)? attr-dict `:` type($operand)";
+  let hasVerifier = 1;
+  let hasFolder = 1;
 }
 
 def Chunk_MaskOp : Chunk_Op<"mask", [Pure, AllTypesMatch<["operand", "result"]>]> {
   let summary = "selects the rows of tokens that exist";
   let description = [{
-    `y_i = x_i` for `i < valid`, else 0.
+    `y_i = x_i` for `i < valid`, else 0, or the number after `else`: what does nothing to a state, which is 1 for a
+    factor. A selection, so that what is left out may be infinite.
+
+    Constraints: `mask_c1` the operand has rows.
 
     Example:
     ```mlir
     %y = chunk.mask %x valid %n : tensor<64x128xf32>
+    %f = chunk.mask %x valid %n else 1.0 : tensor<64x128xf32>
     ```
   }];
-  let arguments = (ins Chunk_Tensor:$operand, Index:$valid);
+  let arguments = (ins Chunk_Tensor:$operand, Index:$valid, DefaultValuedAttr<F64Attr, "0.0">:$otherwise);
   let results = (outs Chunk_Tensor:$result);
-  let assemblyFormat = "$operand `valid` $valid attr-dict `:` type($operand)";
+  let assemblyFormat = "$operand `valid` $valid (`else` $otherwise^)? attr-dict `:` type($operand)";
+  let builders = [OpBuilder<(ins "::mlir::Value":$operand, "::mlir::Value":$valid, CArg<"double", "0.0">:$otherwise)>];
+  let hasVerifier = 1;
+  let hasFolder = 1;
 }
 
 //===----------------------------------------------------------------------===//
@@ -318,6 +352,9 @@ def Chunk_ConvOp : Chunk_Op<"conv", [Pure, AllTypesMatch<["operand", "result"]>]
     `y_id = sum_{j=0..J-1} taps_d,(J-1-j) * x_(i-j)d`, where rows before the chunk are those of the tail, in time
     order.
 
+    Constraints: `conv_c1` operand, taps and tail have the same channels, and the tail one row less than there are
+    taps.
+
     Example:
     ```mlir
     %y = chunk.conv %x, %taps tail %tail : tensor<64x128xf32>, tensor<128x4xf32>, tensor<3x128xf32>
@@ -329,10 +366,30 @@ def Chunk_ConvOp : Chunk_Op<"conv", [Pure, AllTypesMatch<["operand", "result"]>]
   let hasVerifier = 1;
 }
 
+def Chunk_DelayOp : Chunk_Op<"delay", [Pure, AllTypesMatch<["operand", "result"]>]> {
+  let summary = "rows of earlier tokens";
+  let description = [{
+    `y_i = x_(i-n)`, `n` the number of rows of the tail, which are those before the chunk, in time order.
+
+    Constraints: `delay_c1` operand and tail have the same channels.
+
+    Example:
+    ```mlir
+    %y = chunk.delay %x tail %tail : tensor<64x128xf32>, tensor<1x128xf32>
+    ```
+  }];
+  let arguments = (ins Chunk_Matrix:$operand, Chunk_Matrix:$tail);
+  let results = (outs Chunk_Matrix:$result);
+  let assemblyFormat = "$operand `tail` $tail attr-dict `:` type($operand) `,` type($tail)";
+  let hasVerifier = 1;
+}
+
 def Chunk_TailOp : Chunk_Op<"tail", [Pure, AllTypesMatch<["tail", "result"]>]> {
   let summary = "the last rows that exist, for the next chunk";
   let description = [{
-    The last `J-1` rows of the old tail followed by the valid rows of the operand.
+    The last rows of the old tail followed by the valid rows of the operand, as many as the tail has.
+
+    Constraints: `tail_c1` operand and tail have the same channels and element type.
 
     Example:
     ```mlir
@@ -353,13 +410,18 @@ def Chunk_TailOp : Chunk_Op<"tail", [Pure, AllTypesMatch<["tail", "result"]>]> {
 // How products over tokens are formed without overflow and without 0 times infinity is decided below this level.
 //===----------------------------------------------------------------------===//
 
-class Chunk_DecayBase<string name, list<Trait> traits = []> : Chunk_Op<name, !listconcat([Pure], traits)>;
+class Chunk_DecayBase<string name, list<Trait> traits = []> : Chunk_Op<name, !listconcat([Pure], traits)> {
+  let hasCanonicalizer = 1;
+}
 
 def Chunk_DecayDotOp : Chunk_DecayBase<"decay_dot"> {
   let summary = "products of queries with decayed keys";
   let description = [{
     `P_ij = sum_d q_id k_jd prod_{u=j+1..i} a_ud` for `j <= i`, else 0. `before`: the query reads before its own
     token's decay and write, so that the product runs over `j+1..i-1` and `j < i`.
+
+    Constraints: `decay_dot_c1` queries and keys have one type and the result a row and a column for each of their
+    tokens; `decay_dot_c2` the amount has one number for each token, or for each token and channel.
 
     Example:
     ```mlir
@@ -379,6 +441,8 @@ def Chunk_DecayFromStartOp : Chunk_DecayBase<"decay_from_start", [AllTypesMatch<
   let description = [{
     `y_id = x_id prod_{u<=i} a_ud`; `before`: `u < i`. What a query sees of the state at the start.
 
+    Constraints: `decay_from_start_c1` the amount has one number for each token, or for each token and channel.
+
     Example:
     ```mlir
     %y = chunk.decay_from_start %q log %g : tensor<64x128xf32>, tensor<64x128xf32>
@@ -395,6 +459,8 @@ def Chunk_DecayToEndOp : Chunk_DecayBase<"decay_to_end", [AllTypesMatch<["operan
   let description = [{
     `y_jd = x_jd prod_{u>j} a_ud`. What the state at the end holds of a key.
 
+    Constraints: `decay_to_end_c1` the amount has one number for each token, or for each token and channel.
+
     Example:
     ```mlir
     %y = chunk.decay_to_end %k log %g : tensor<64x128xf32>, tensor<64x128xf32>
@@ -410,6 +476,11 @@ def Chunk_DecayStateOp : Chunk_DecayBase<"decay_state", [AllTypesMatch<["state",
   let summary = "a state decayed by a whole chunk";
   let description = [{
     `S'_dv = S_dv prod_u a_ud`; `along columns`: `S'_dv = S_dv prod_u a_uv`.
+
+    A state of one axis has rows only.
+
+    Constraints: `decay_state_c1` the state has the side; `decay_state_c2` the amount has one number for each token,
+    or for each token and entry of that side.
 
     Example:
     ```mlir

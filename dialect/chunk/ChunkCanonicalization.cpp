@@ -1,0 +1,418 @@
+//===- ChunkCanonicalization.cpp - The chunk dialect: folders and patterns ===//
+//
+// What makes two ways of writing a computation one, and the cheaper one. Every rewrite is exact on real numbers; none
+// changes which numbers are selected away.
+//
+//===----------------------------------------------------------------------===//
+
+#include "dialect/chunk/ChunkDialect.h"
+#include "mlir/Dialect/Arith/IR/Arith.h"
+#include "mlir/IR/Matchers.h"
+#include "mlir/IR/PatternMatch.h"
+
+using namespace mlir;
+using namespace stretto::chunk;
+
+static RankedTensorType typeOf(Value value) { return cast<RankedTensorType>(value.getType()); }
+
+/// The constant that all entries of a value are.
+static std::optional<APFloat> splatOf(Attribute attribute) {
+  auto splat = dyn_cast_if_present<SplatElementsAttr>(attribute);
+  if (!splat || !isa<FloatType>(splat.getElementType()))
+    return std::nullopt;
+  return splat.getSplatValue<APFloat>();
+}
+
+static std::optional<APFloat> splatOf(Value value) {
+  Attribute attribute;
+  return matchPattern(value, m_Constant(&attribute)) ? splatOf(attribute) : std::nullopt;
+}
+
+/// What a broadcast repeats over the given side.
+static Value repeatedAlong(Value value, Side along) {
+  auto broadcast = value.getDefiningOp<BroadcastOp>();
+  bool oneNumber = broadcast && typeOf(broadcast.getOperand()).getRank() == 0;
+  return broadcast && !oneNumber && broadcast.getAlong() == along ? broadcast.getOperand() : Value();
+}
+
+static RankedTensorType columnType(RankedTensorType tile) { return tile.clone({tile.getDimSize(0)}); }
+
+/// The only column of a tile, or the only row.
+static Value onlyColumn(OpBuilder &builder, Location location, Value tile) {
+  return ColumnsOp::create(builder, location, columnType(typeOf(tile)), tile, 0);
+}
+
+static Value onlyRow(OpBuilder &builder, Location location, Value tile) {
+  return ReduceOp::create(builder, location, typeOf(tile).clone({typeOf(tile).getDimSize(1)}), Reduction::Sum, tile,
+                          Side::Rows);
+}
+
+//===----------------------------------------------------------------------===//
+// Broadcast
+//===----------------------------------------------------------------------===//
+
+OpFoldResult BroadcastOp::fold(FoldAdaptor adaptor) {
+  if (getOperand().getType() == getType())
+    return getOperand();
+  if (auto splat = dyn_cast_if_present<SplatElementsAttr>(adaptor.getOperand()))
+    return splat.resizeSplat(getType());
+  // A number that is repeated over a vector, which is repeated over a tile.
+  auto inner = getOperand().getDefiningOp<BroadcastOp>();
+  if (!inner || typeOf(inner.getOperand()).getRank() != 0)
+    return {};
+  getOperandMutable().assign(inner.getOperand());
+  return getResult();
+}
+
+namespace {
+/// An elementwise operation on repeated values is done once on what is repeated.
+struct RepeatLast : RewritePattern {
+  RepeatLast(MLIRContext *context) : RewritePattern(MatchAnyOpTypeTag(), /*benefit=*/1, context) {}
+
+  LogicalResult matchAndRewrite(Operation *op, PatternRewriter &rewriter) const override {
+    if (!op->hasTrait<OpTrait::Elementwise>() || op->getNumResults() != 1 || op->getNumOperands() == 0)
+      return failure();
+    auto resultType = dyn_cast<RankedTensorType>(op->getResult(0).getType());
+    if (!resultType)
+      return failure();
+
+    // The largest of what is repeated; numbers and constants fit to it.
+    std::optional<Side> along;
+    SmallVector<int64_t> shape;
+    bool anyBroadcast = false;
+    for (Value operand : op->getOperands()) {
+      Attribute constant;
+      if (matchPattern(operand, m_Constant(&constant)) && isa<SplatElementsAttr>(constant))
+        continue;
+      auto broadcast = operand.getDefiningOp<BroadcastOp>();
+      if (!broadcast)
+        return failure();
+      anyBroadcast = true;
+      if (typeOf(broadcast.getOperand()).getRank() == 0)
+        continue;
+      if (along && *along != broadcast.getAlong())
+        return failure();
+      along = broadcast.getAlong();
+      shape = llvm::to_vector(typeOf(broadcast.getOperand()).getShape());
+    }
+    if (!anyBroadcast)
+      return failure();
+
+    IRMapping mapping;
+    for (Value operand : op->getOperands()) {
+      RankedTensorType type = typeOf(operand).clone(shape);
+      Attribute constant;
+      Value small;
+      if (matchPattern(operand, m_Constant(&constant)))
+        small = arith::ConstantOp::create(rewriter, op->getLoc(), cast<SplatElementsAttr>(constant).resizeSplat(type));
+      else
+        small = operand.getDefiningOp<BroadcastOp>().getOperand();
+      if (small.getType() != type)
+        small = BroadcastOp::create(rewriter, op->getLoc(), type, small, Side::Rows);
+      mapping.map(operand, small);
+    }
+    Operation *once = rewriter.clone(*op, mapping);
+    once->getResult(0).setType(resultType.clone(shape));
+    rewriter.replaceOpWithNewOp<BroadcastOp>(op, resultType, once->getResult(0), along.value_or(Side::Rows));
+    return success();
+  }
+};
+} // namespace
+
+void ChunkDialect::getCanonicalizationPatterns(RewritePatternSet &results) const {
+  results.add<RepeatLast>(getContext());
+}
+
+//===----------------------------------------------------------------------===//
+// Columns and concatenation
+//===----------------------------------------------------------------------===//
+
+static int64_t widthOf(RankedTensorType type) { return type.getRank() == 2 ? type.getDimSize(1) : 1; }
+
+OpFoldResult ColumnsOp::fold(FoldAdaptor adaptor) {
+  if (getOperand().getType() == getType())
+    return getOperand();
+  if (auto splat = dyn_cast_if_present<SplatElementsAttr>(adaptor.getOperand()))
+    return splat.resizeSplat(cast<ShapedType>(getType()));
+  auto type = cast<RankedTensorType>(getType());
+  if (Value repeated = repeatedAlong(getOperand(), Side::Rows); repeated && repeated.getType() == type)
+    return repeated;
+  if (auto inner = getOperand().getDefiningOp<ColumnsOp>(); inner && typeOf(inner).getRank() == 2) {
+    setFrom(getFrom() + inner.getFrom());
+    getOperandMutable().assign(inner.getOperand());
+    return getResult();
+  }
+  return {};
+}
+
+/// Columns of tiles side by side are columns of the tiles that they lie in.
+static LogicalResult columnsOfConcat(ColumnsOp op, PatternRewriter &rewriter) {
+  auto concat = op.getOperand().getDefiningOp<ConcatOp>();
+  if (!concat)
+    return failure();
+  auto type = cast<RankedTensorType>(op.getType());
+  int64_t begin = op.getFrom(), end = begin + widthOf(type), start = 0;
+  SmallVector<Value> pieces;
+  for (Value operand : concat.getOperands()) {
+    int64_t width = widthOf(typeOf(operand)), from = std::max(begin - start, int64_t(0)),
+            to = std::min(end - start, width);
+    start += width;
+    if (from >= to)
+      continue;
+    if (typeOf(operand).getRank() == 1 || to - from == width) {
+      pieces.push_back(operand);
+      continue;
+    }
+    auto piece = type.getRank() == 1 ? type : typeOf(operand).clone({type.getDimSize(0), to - from});
+    pieces.push_back(ColumnsOp::create(rewriter, op.getLoc(), piece, operand, from));
+  }
+  if (type.getRank() == 1) {
+    // One column lies in one piece, which is a vector or a tile of one column.
+    Value piece = pieces.front();
+    rewriter.replaceOp(op, piece.getType() == type ? piece : onlyColumn(rewriter, op.getLoc(), piece));
+    return success();
+  }
+  rewriter.replaceOpWithNewOp<ConcatOp>(op, type, pieces);
+  return success();
+}
+
+/// Columns of a row that is repeated, or of a number that is repeated.
+static LogicalResult columnsOfBroadcast(ColumnsOp op, PatternRewriter &rewriter) {
+  auto broadcast = op.getOperand().getDefiningOp<BroadcastOp>();
+  if (!broadcast)
+    return failure();
+  auto type = cast<RankedTensorType>(op.getType());
+  Value repeated = broadcast.getOperand();
+  bool perColumn = typeOf(repeated).getRank() == 1 && broadcast.getAlong() == Side::Columns;
+  if (perColumn && type.getRank() == 1)
+    return failure();
+  if (perColumn)
+    repeated =
+        ColumnsOp::create(rewriter, op.getLoc(), typeOf(repeated).clone({type.getDimSize(1)}), repeated, op.getFrom());
+  rewriter.replaceOpWithNewOp<BroadcastOp>(op, type, repeated, broadcast.getAlong());
+  return success();
+}
+
+void ColumnsOp::getCanonicalizationPatterns(RewritePatternSet &results, MLIRContext *) {
+  results.add(columnsOfConcat);
+  results.add(columnsOfBroadcast);
+}
+
+OpFoldResult ConcatOp::fold(FoldAdaptor) {
+  if (getOperands().size() == 1 && getOperands().front().getType() == getType())
+    return getOperands().front();
+  return {};
+}
+
+/// Joins neighbours: tiles of an inner concatenation, and columns of one tile that follow each other.
+static LogicalResult joinNeighbours(ConcatOp op, PatternRewriter &rewriter) {
+  SmallVector<Value> joined;
+  bool changed = false;
+  for (Value operand : op.getOperands()) {
+    if (auto inner = operand.getDefiningOp<ConcatOp>()) {
+      llvm::append_range(joined, inner.getOperands());
+      changed = true;
+      continue;
+    }
+    auto next = operand.getDefiningOp<ColumnsOp>();
+    auto previous = joined.empty() ? ColumnsOp() : joined.back().getDefiningOp<ColumnsOp>();
+    if (next && previous && next.getOperand() == previous.getOperand() && typeOf(next.getOperand()).getRank() == 2 &&
+        static_cast<int64_t>(previous.getFrom()) + widthOf(typeOf(previous)) == static_cast<int64_t>(next.getFrom())) {
+      auto type = typeOf(next.getOperand())
+                      .clone({typeOf(next).getDimSize(0), widthOf(typeOf(previous)) + widthOf(typeOf(next))});
+      joined.back() = ColumnsOp::create(rewriter, op.getLoc(), type, next.getOperand(), previous.getFrom());
+      changed = true;
+      continue;
+    }
+    joined.push_back(operand);
+  }
+  // A vector that is all there is becomes a tile of one column.
+  if (joined.size() == 1 && typeOf(joined.front()).getRank() == 1) {
+    rewriter.replaceOpWithNewOp<BroadcastOp>(op, op.getType(), joined.front(), Side::Rows);
+    return success();
+  }
+  if (!changed)
+    return failure();
+  rewriter.replaceOpWithNewOp<ConcatOp>(op, op.getType(), joined);
+  return success();
+}
+
+void ConcatOp::getCanonicalizationPatterns(RewritePatternSet &results, MLIRContext *) { results.add(joinNeighbours); }
+
+//===----------------------------------------------------------------------===//
+// Masks
+//===----------------------------------------------------------------------===//
+
+OpFoldResult CausalOp::fold(FoldAdaptor) {
+  if (auto inner = getOperand().getDefiningOp<CausalOp>()) {
+    if (inner.getStrict() || !getStrict())
+      return inner.getResult();
+    getOperandMutable().assign(inner.getOperand());
+    return getResult();
+  }
+  // Decayed products are causal, and strictly so before the token.
+  if (auto product = getOperand().getDefiningOp<DecayDotOp>(); product && (product.getBefore() || !getStrict()))
+    return product.getResult();
+  return {};
+}
+
+OpFoldResult MaskOp::fold(FoldAdaptor adaptor) {
+  if (auto inner = getOperand().getDefiningOp<MaskOp>(); inner && inner.getValid() == getValid()) {
+    if (inner.getOtherwise() == getOtherwise())
+      return inner.getResult();
+    getOperandMutable().assign(inner.getOperand());
+    return getResult();
+  }
+  if (std::optional<APFloat> splat = splatOf(adaptor.getOperand()))
+    if (splat->convertToDouble() == getOtherwise().convertToDouble())
+      return getOperand();
+  return {};
+}
+
+//===----------------------------------------------------------------------===//
+// Sums and products
+//===----------------------------------------------------------------------===//
+
+/// Products with one number each way need no matrix multiplication. Sums are formed in the type of the result.
+static LogicalResult dotOfVectors(DotOp op, PatternRewriter &rewriter) {
+  Location location = op.getLoc();
+  auto type = cast<RankedTensorType>(op.getType());
+  auto wide = [&](Value operand) -> Value {
+    RankedTensorType wideType = typeOf(operand).clone(type.getElementType());
+    return wideType == operand.getType() ? operand : arith::ExtFOp::create(rewriter, location, wideType, operand);
+  };
+  bool leftTransposed = op.getTransposeLeft(), rightTransposed = op.getTransposeRight();
+  int64_t inner = typeOf(op.getLeft()).getDimSize(leftTransposed ? 0 : 1);
+  int64_t rows = type.getDimSize(0), columns = type.getDimSize(1);
+
+  // `rows over` of the left operand, summed: one number for each row of the result.
+  auto sumOverInner = [&](Value operand, bool innerIsRows) -> Value {
+    int64_t kept = typeOf(operand).getDimSize(innerIsRows ? 1 : 0);
+    return ReduceOp::create(rewriter, location, typeOf(operand).clone({kept}), Reduction::Sum, operand,
+                            innerIsRows ? Side::Rows : Side::Columns);
+  };
+  // The operand as a vector where one of its sides has size one.
+  auto vectorOf = [&](Value operand) -> Value {
+    bool oneColumn = typeOf(operand).getDimSize(1) == 1;
+    return oneColumn ? onlyColumn(rewriter, location, operand) : onlyRow(rewriter, location, operand);
+  };
+  auto repeat = [&](Value vector, RankedTensorType tile, Side along) -> Value {
+    return BroadcastOp::create(rewriter, location, tile, vector, along);
+  };
+
+  Value product;
+  if (std::optional<APFloat> splat = splatOf(op.getRight())) {
+    Value sums = sumOverInner(wide(op.getLeft()), leftTransposed);
+    bool losesInfo;
+    APFloat value = *splat;
+    value.convert(cast<FloatType>(type.getElementType()).getFloatSemantics(), APFloat::rmNearestTiesToEven, &losesInfo);
+    Value number = arith::ConstantOp::create(rewriter, location, DenseElementsAttr::get(typeOf(sums), value));
+    product = repeat(arith::MulFOp::create(rewriter, location, sums, number), type, Side::Rows);
+  } else if (inner == 1) {
+    Value left = repeat(vectorOf(wide(op.getLeft())), type, Side::Rows);
+    product =
+        arith::MulFOp::create(rewriter, location, left, repeat(vectorOf(wide(op.getRight())), type, Side::Columns));
+  } else if (rows == 1 || columns == 1) {
+    // One operand is a vector over the inner axis: the sums of the other's products with it.
+    bool vectorIsRight = columns == 1;
+    Value matrix = wide(vectorIsRight ? op.getLeft() : op.getRight());
+    bool innerIsRows = vectorIsRight ? leftTransposed : !rightTransposed;
+    Value vector = repeat(vectorOf(wide(vectorIsRight ? op.getRight() : op.getLeft())), typeOf(matrix),
+                          innerIsRows ? Side::Rows : Side::Columns);
+    Value sums = sumOverInner(arith::MulFOp::create(rewriter, location, matrix, vector), innerIsRows);
+    product = repeat(sums, type, vectorIsRight ? Side::Rows : Side::Columns);
+  } else {
+    return failure();
+  }
+  if (op.getAddend())
+    product = arith::AddFOp::create(rewriter, location, product, op.getAddend());
+  rewriter.replaceOp(op, product);
+  return success();
+}
+
+void DotOp::getCanonicalizationPatterns(RewritePatternSet &results, MLIRContext *) { results.add(dotOfVectors); }
+
+/// A reduction over one number is that number; the maximum or a sum over one row of repeated ones likewise.
+static LogicalResult reduceOfOne(ReduceOp op, PatternRewriter &rewriter) {
+  RankedTensorType type = typeOf(op.getOperand());
+  bool overColumns = op.getOver() == Side::Columns;
+  if (type.getDimSize(overColumns ? 1 : 0) != 1)
+    return failure();
+  if (overColumns) {
+    rewriter.replaceOp(op, onlyColumn(rewriter, op.getLoc(), op.getOperand()));
+    return success();
+  }
+  Value repeated = repeatedAlong(op.getOperand(), Side::Columns);
+  if (!repeated)
+    return failure();
+  rewriter.replaceOp(op, repeated);
+  return success();
+}
+
+void ReduceOp::getCanonicalizationPatterns(RewritePatternSet &results, MLIRContext *) { results.add(reduceOfOne); }
+
+//===----------------------------------------------------------------------===//
+// Decay
+//===----------------------------------------------------------------------===//
+
+/// An amount that all channels share is one number for each token.
+template <typename Op> static LogicalResult shareAmount(Op op, PatternRewriter &rewriter) {
+  Value amount = op.getAmount();
+  auto mask = amount.template getDefiningOp<MaskOp>();
+  auto broadcast = (mask ? mask.getOperand() : amount).template getDefiningOp<BroadcastOp>();
+  if (typeOf(amount).getRank() != 2 || !broadcast)
+    return failure();
+  bool oneNumber = typeOf(broadcast.getOperand()).getRank() == 0;
+  if (!oneNumber && broadcast.getAlong() != Side::Rows)
+    return failure();
+  RankedTensorType perToken = columnType(typeOf(amount));
+  Value shared = broadcast.getOperand();
+  if (oneNumber)
+    shared = BroadcastOp::create(rewriter, op.getLoc(), perToken, shared, Side::Rows);
+  if (mask)
+    shared = MaskOp::create(rewriter, op.getLoc(), perToken, shared, mask.getValid(), mask.getOtherwiseAttr());
+  rewriter.modifyOpInPlace(op, [&] { op.getAmountMutable().assign(shared); });
+  return success();
+}
+
+/// Whether a decay does nothing: log 0 or factor 1.
+template <typename Op> static bool isIdentity(Op op) {
+  std::optional<APFloat> splat = splatOf(op.getAmount());
+  return splat && (op.getForm() == DecayForm::Log ? splat->isZero() : splat->isExactlyValue(1.0));
+}
+
+template <typename Op> static LogicalResult dropIdentity(Op op, PatternRewriter &rewriter) {
+  if (!isIdentity(op))
+    return failure();
+  rewriter.replaceOp(op, op->getOperand(0));
+  return success();
+}
+
+static LogicalResult dotWithoutDecay(DecayDotOp op, PatternRewriter &rewriter) {
+  if (!isIdentity(op))
+    return failure();
+  Value product = DotOp::create(rewriter, op.getLoc(), op.getType(), op.getQuery(), op.getKey(), Value(),
+                                /*transpose_left=*/false, /*transpose_right=*/true);
+  rewriter.replaceOpWithNewOp<CausalOp>(op, op.getType(), product, op.getBefore());
+  return success();
+}
+
+void DecayDotOp::getCanonicalizationPatterns(RewritePatternSet &results, MLIRContext *) {
+  results.add(shareAmount<DecayDotOp>);
+  results.add(dotWithoutDecay);
+}
+
+void DecayFromStartOp::getCanonicalizationPatterns(RewritePatternSet &results, MLIRContext *) {
+  results.add(shareAmount<DecayFromStartOp>);
+  results.add(dropIdentity<DecayFromStartOp>);
+}
+
+void DecayToEndOp::getCanonicalizationPatterns(RewritePatternSet &results, MLIRContext *) {
+  results.add(shareAmount<DecayToEndOp>);
+  results.add(dropIdentity<DecayToEndOp>);
+}
+
+void DecayStateOp::getCanonicalizationPatterns(RewritePatternSet &results, MLIRContext *) {
+  results.add(shareAmount<DecayStateOp>);
+  results.add(dropIdentity<DecayStateOp>);
+}

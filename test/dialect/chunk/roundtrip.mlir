@@ -1,0 +1,118 @@
+// RUN: stretto-opt %s | stretto-opt | FileCheck %s
+// RUN: stretto-opt %s --mlir-print-op-generic | stretto-opt | FileCheck %s
+
+// CHECK-LABEL: chunk.table @decay {
+// CHECK-NEXT: ^bb0(%t: f64, %h: f64, %d: f64):
+chunk.table @decay {
+^bb0(%t: f64, %h: f64, %d: f64):
+  %l = arith.negf %h : f64
+  chunk.result %l : f64
+}
+// CHECK-LABEL: chunk.table @angles period 9 {
+chunk.table @angles period 9 {
+^bb0(%t: f64, %h: f64, %d: f64):
+  chunk.result %t : f64
+}
+// CHECK-LABEL: chunk.table @position varying {
+chunk.table @position varying {
+^bb0(%t: f64, %h: f64, %d: f64):
+  chunk.result %t : f64
+}
+
+// CHECK-LABEL: chunk.kernel @every_argument chunk 16 slices 2(
+// CHECK-SAME: input %q: tensor<16x32xbf16>, input %v: tensor<16x32xf32> group 2 sliced, parameter %w: tensor<32x8xf32>,
+// CHECK-SAME: table %decay: tensor<f32>, table %position: tensor<16xf32>,
+// CHECK-SAME: state %S: tensor<32x32xf32> group 2 sliced of "S" column 0 columns 33,
+// CHECK-SAME: state %z: tensor<32xf32> group 2 of "S" column 32 columns 33, state %T: tensor<4x8xf32>,
+// CHECK-SAME: valid %n: index) -> (o: tensor<16x32xf32> sliced, den: tensor<16xf32>)
+// CHECK-SAME: attributes {note = "kept"} {
+chunk.kernel @every_argument chunk 16 slices 2 (
+    input %q: tensor<16x32xbf16>, input %v: tensor<16x32xf32> group 2 sliced, parameter %w: tensor<32x8xf32>,
+    table %decay: tensor<f32>, table %position: tensor<16xf32>,
+    state %S: tensor<32x32xf32> group 2 sliced of "S" column 0 columns 33,
+    state %z: tensor<32xf32> group 2 of "S" column 32 columns 33, state %T: tensor<4x8xf32>, valid %n: index)
+    -> (o: tensor<16x32xf32> sliced, den: tensor<16xf32>) attributes {note = "kept"} {
+  // CHECK: chunk.yield %v, %position next %S, %z, %T
+  chunk.yield %v, %position next %S, %z, %T
+      : tensor<16x32xf32>, tensor<16xf32>, tensor<32x32xf32>, tensor<32xf32>, tensor<4x8xf32>
+}
+
+// CHECK-LABEL: chunk.kernel @shapes
+chunk.kernel @shapes chunk 16 (input %x: tensor<16xf32>, parameter %w: tensor<8xf32>, table %decay: tensor<f32>,
+                               valid %n: index) -> (o: tensor<16x8xf32>, c: tensor<16xf32>) {
+  // CHECK: chunk.broadcast %x along rows : tensor<16xf32> to tensor<16x8xf32>
+  %a = chunk.broadcast %x along rows : tensor<16xf32> to tensor<16x8xf32>
+  // CHECK: chunk.broadcast %w along columns : tensor<8xf32> to tensor<16x8xf32>
+  %b = chunk.broadcast %w along columns : tensor<8xf32> to tensor<16x8xf32>
+  // CHECK: chunk.broadcast %decay along rows : tensor<f32> to tensor<16x8xf32>
+  %c = chunk.broadcast %decay along rows : tensor<f32> to tensor<16x8xf32>
+  // CHECK: chunk.concat %{{.*}}, %{{.*}}, %x : tensor<16x8xf32>, tensor<16x8xf32>, tensor<16xf32> -> tensor<16x17xf32>
+  %d = chunk.concat %a, %b, %x : tensor<16x8xf32>, tensor<16x8xf32>, tensor<16xf32> -> tensor<16x17xf32>
+  // CHECK: chunk.columns %{{.*}} from 4 : tensor<16x17xf32> -> tensor<16x8xf32>
+  %e = chunk.columns %d from 4 : tensor<16x17xf32> -> tensor<16x8xf32>
+  // CHECK: chunk.columns %{{.*}} from 16 : tensor<16x17xf32> -> tensor<16xf32>
+  %f = chunk.columns %d from 16 : tensor<16x17xf32> -> tensor<16xf32>
+  // CHECK: arith.cmpf
+  %g = arith.cmpf olt, %f, %x : tensor<16xf32>
+  // CHECK: chunk.broadcast %{{.*}} along rows : tensor<16xi1> to tensor<16x8xi1>
+  %h = chunk.broadcast %g along rows : tensor<16xi1> to tensor<16x8xi1>
+  %i = arith.select %h, %e, %c : tensor<16x8xi1>, tensor<16x8xf32>
+  chunk.yield %i, %f : tensor<16x8xf32>, tensor<16xf32>
+}
+
+// CHECK-LABEL: chunk.kernel @products
+chunk.kernel @products chunk 16 (input %q: tensor<16x8xbf16>, input %v: tensor<16x4xbf16>, state %S: tensor<8x4xf32>,
+                                 valid %n: index) -> (o: tensor<16x4xbf16>, m: tensor<16xf32>) {
+  // CHECK: chunk.dot %q, %q transpose_right : tensor<16x8xbf16>, tensor<16x8xbf16> -> tensor<16x16xf32>
+  %s = chunk.dot %q, %q transpose_right : tensor<16x8xbf16>, tensor<16x8xbf16> -> tensor<16x16xf32>
+  // CHECK: chunk.causal %{{.*}} : tensor<16x16xf32>
+  %p = chunk.causal %s : tensor<16x16xf32>
+  // CHECK: chunk.causal %{{.*}} strict : tensor<16x16xf32>
+  %r = chunk.causal %p strict : tensor<16x16xf32>
+  // CHECK: chunk.reduce max %{{.*}} over columns : tensor<16x16xf32> -> tensor<16xf32>
+  %m = chunk.reduce max %r over columns : tensor<16x16xf32> -> tensor<16xf32>
+  // CHECK: chunk.reduce sum %{{.*}} over rows : tensor<16x16xf32> -> tensor<16xf32>
+  %t = chunk.reduce sum %r over rows : tensor<16x16xf32> -> tensor<16xf32>
+  // CHECK: chunk.dot %q, %v transpose_left add %S : tensor<16x8xbf16>, tensor<16x4xbf16> -> tensor<8x4xf32>
+  %next = chunk.dot %q, %v transpose_left add %S : tensor<16x8xbf16>, tensor<16x4xbf16> -> tensor<8x4xf32>
+  // CHECK: chunk.mask %{{.*}} valid %n : tensor<16xf32>
+  %u = chunk.mask %t valid %n : tensor<16xf32>
+  // CHECK: chunk.mask %{{.*}} valid %n else 1.000000e+00 : tensor<16xf32>
+  %w = chunk.mask %m valid %n else 1.0 : tensor<16xf32>
+  %x = arith.addf %u, %w : tensor<16xf32>
+  chunk.yield %v, %x next %next : tensor<16x4xbf16>, tensor<16xf32>, tensor<8x4xf32>
+}
+
+// CHECK-LABEL: chunk.kernel @time
+chunk.kernel @time chunk 16 (input %x: tensor<16x8xf32>, parameter %taps: tensor<8x4xf32>, state %tail: tensor<3x8xf32>,
+                             valid %n: index) -> (o: tensor<16x8xf32>) {
+  // CHECK: chunk.conv %x, %taps tail %tail : tensor<16x8xf32>, tensor<8x4xf32>, tensor<3x8xf32>
+  %y = chunk.conv %x, %taps tail %tail : tensor<16x8xf32>, tensor<8x4xf32>, tensor<3x8xf32>
+  // CHECK: chunk.delay %{{.*}} tail %tail : tensor<16x8xf32>, tensor<3x8xf32>
+  %z = chunk.delay %y tail %tail : tensor<16x8xf32>, tensor<3x8xf32>
+  // CHECK: chunk.tail %x valid %n after %tail : tensor<16x8xf32>, tensor<3x8xf32>
+  %next = chunk.tail %x valid %n after %tail : tensor<16x8xf32>, tensor<3x8xf32>
+  chunk.yield %z next %next : tensor<16x8xf32>, tensor<3x8xf32>
+}
+
+// CHECK-LABEL: chunk.kernel @decays
+chunk.kernel @decays chunk 16 (input %q: tensor<16x8xf32>, input %g: tensor<16x8xf32>, input %h: tensor<16xf32>,
+                               state %S: tensor<8x8xf32>, state %z: tensor<8xf32>, valid %n: index)
+    -> (p: tensor<16x16xf32>, o: tensor<16x8xf32>) {
+  // CHECK: chunk.decay_dot %q, %q log %g : tensor<16x8xf32>, tensor<16x8xf32>, tensor<16x8xf32> -> tensor<16x16xf32>
+  %a = chunk.decay_dot %q, %q log %g : tensor<16x8xf32>, tensor<16x8xf32>, tensor<16x8xf32> -> tensor<16x16xf32>
+  // CHECK: chunk.decay_dot %q, %q factor %h before : tensor<16x8xf32>, tensor<16x8xf32>, tensor<16xf32> -> tensor<16x16xf32>
+  %b = chunk.decay_dot %q, %q factor %h before : tensor<16x8xf32>, tensor<16x8xf32>, tensor<16xf32> -> tensor<16x16xf32>
+  %p = arith.addf %a, %b : tensor<16x16xf32>
+  // CHECK: chunk.decay_from_start %q factor %g before : tensor<16x8xf32>, tensor<16x8xf32>
+  %c = chunk.decay_from_start %q factor %g before : tensor<16x8xf32>, tensor<16x8xf32>
+  // CHECK: chunk.decay_to_end %{{.*}} log %h : tensor<16x8xf32>, tensor<16xf32>
+  %d = chunk.decay_to_end %c log %h : tensor<16x8xf32>, tensor<16xf32>
+  // CHECK: chunk.decay_state %S log %g along rows : tensor<8x8xf32>, tensor<16x8xf32>
+  %e = chunk.decay_state %S log %g along rows : tensor<8x8xf32>, tensor<16x8xf32>
+  // CHECK: chunk.decay_state %{{.*}} factor %g along columns : tensor<8x8xf32>, tensor<16x8xf32>
+  %f = chunk.decay_state %e factor %g along columns : tensor<8x8xf32>, tensor<16x8xf32>
+  // CHECK: chunk.decay_state %z log %g along rows : tensor<8xf32>, tensor<16x8xf32>
+  %y = chunk.decay_state %z log %g along rows : tensor<8xf32>, tensor<16x8xf32>
+  chunk.yield %p, %d next %f, %y : tensor<16x16xf32>, tensor<16x8xf32>, tensor<8x8xf32>, tensor<8xf32>
+}
