@@ -333,6 +333,21 @@ std::optional<Extent> Extent::dividedBy(const Extent &other) const {
   return result;
 }
 
+Extent Extent::with(llvm::StringRef name, const Extent &replacement) const {
+  Extent result;
+  for (const auto &[names, coefficient] : terms) {
+    Extent term;
+    term.terms[{}] = coefficient;
+    for (const std::string &factor : names) {
+      Extent plain;
+      plain.terms[{factor}] = {1, 1};
+      term = term * (factor == name ? replacement : plain);
+    }
+    result = result + term;
+  }
+  return result;
+}
+
 llvm::Expected<int64_t> Extent::evaluate(NameLookup lookup) const {
   double sum = 0;
   for (const auto &[names, coefficient] : terms) {

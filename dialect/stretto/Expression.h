@@ -59,6 +59,8 @@ public:
   /// Division by a constant; nothing where `other` is not a constant or is zero.
   std::optional<Extent> dividedBy(const Extent &other) const;
   bool operator==(const Extent &other) const { return terms == other.terms; }
+  /// The extent with `replacement` in place of the name.
+  Extent with(llvm::StringRef name, const Extent &replacement) const;
 
   /// The size under given sizes of the names. Fails where a name is unknown or the size is no integer >= 0.
   llvm::Expected<int64_t> evaluate(NameLookup lookup) const;

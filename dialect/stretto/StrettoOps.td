@@ -25,7 +25,8 @@ def Stretto_VariantOp : Stretto_Op<"variant", [
     The arguments are rows and parameters, the results rows of the token. An argument marked `{stretto.optional}`
     may be absent. Options are compile-time values with a default: a number, a condition, one of several words
     (`#stretto.choice`), or an expression over sizes and other numeric options (`"K**-0.5"`). `axes` fixes named
-    sizes by an expression over options.
+    sizes by an expression over options. A specialised variant says in the attribute `group` how many heads of its
+    finest head set share one head of each set.
 
     Constraints: `variant_c1` argument and result types are rows or parameters (results: rows); `variant_c2`
     argument names are distinct; `variant_c3` an option's default is a number, a condition, a choice or an
@@ -52,7 +53,8 @@ def Stretto_VariantOp : Stretto_Op<"variant", [
   }];
   let arguments = (ins SymbolNameAttr:$sym_name, TypeAttrOf<FunctionType>:$function_type,
                        StrArrayAttr:$arg_names, OptionalAttr<DictArrayAttr>:$arg_attrs,
-                       DictionaryAttr:$options, DictionaryAttr:$axes, OptionalAttr<StrAttr>:$summary);
+                       DictionaryAttr:$options, DictionaryAttr:$axes, OptionalAttr<StrAttr>:$summary,
+                       OptionalAttr<DictionaryAttr>:$group);
   let regions = (region SizedRegion<1>:$body);
   let hasCustomAssemblyFormat = 1;
   let hasVerifier = 1;
@@ -524,6 +526,9 @@ def Stretto_PastOp : Stretto_Op<"past", [Pure, SameOperandsAndResultType, HasPar
 
 //===----------------------------------------------------------------------===//
 // States
+//
+// A change of a state is never dead: what a chain yields last is what the next token finds, read or not. Hence `decay`
+// and `write` are not Pure, as `read` is.
 //===----------------------------------------------------------------------===//
 
 def Stretto_StateOp : Stretto_Op<"state", []> {
@@ -546,7 +551,7 @@ def Stretto_StateOp : Stretto_Op<"state", []> {
   let assemblyFormat = "$name attr-dict `:` type($result)";
 }
 
-def Stretto_DecayOp : Stretto_Op<"decay", [Pure, AllTypesMatch<["state", "result"]>]> {
+def Stretto_DecayOp : Stretto_Op<"decay", [AllTypesMatch<["state", "result"]>]> {
   let summary = "multiplies a state by a factor along one axis or as a whole";
   let description = [{
     `S' = diag(a) S` along the first axis, `S diag(a)` along the second, `a S` without an axis; `a = e^g` for `log g`
@@ -567,7 +572,7 @@ def Stretto_DecayOp : Stretto_Op<"decay", [Pure, AllTypesMatch<["state", "result
   let hasVerifier = 1;
 }
 
-def Stretto_WriteOp : Stretto_Op<"write", [Pure, AllTypesMatch<["state", "result"]>]> {
+def Stretto_WriteOp : Stretto_Op<"write", [AllTypesMatch<["state", "result"]>]> {
   let summary = "adds the outer product of two rows to a state";
   let description = [{
     `S' = S + x^T y`, `x` on the state's first axis, `y` on its second. Rows of coarser head sets are repeated; rows
