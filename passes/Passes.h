@@ -2,8 +2,13 @@
 #ifndef STRETTO_PASSES_PASSES_H
 #define STRETTO_PASSES_PASSES_H
 
+#include "dialect/chunk/ChunkDialect.h"
+#include "dialect/kernel/KernelDialect.h"
 #include "dialect/stretto/StrettoDialect.h"
 #include "mlir/Dialect/Arith/IR/Arith.h"
+#include "mlir/Dialect/LLVMIR/LLVMDialect.h"
+#include "mlir/Dialect/LLVMIR/NVVMDialect.h"
+#include "mlir/Dialect/SCF/IR/SCF.h"
 #include "mlir/Pass/Pass.h"
 
 namespace stretto {

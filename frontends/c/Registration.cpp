@@ -1,7 +1,9 @@
 //===- Registration.cpp - What the compiler brings into a context ---------===//
 
 #include "frontends/c/Registration.h"
+#include "codegen/nvptx/Nvptx.h"
 #include "dialect/chunk/ChunkDialect.h"
+#include "dialect/kernel/KernelDialect.h"
 #include "dialect/stretto/StrettoDialect.h"
 #include "passes/Passes.h"
 #include "mlir/Dialect/Arith/IR/Arith.h"
@@ -16,7 +18,7 @@
 #include "mlir/Transforms/Passes.h"
 
 void stretto::registerDialects(mlir::DialectRegistry &registry) {
-  registry.insert<StrettoDialect, chunk::ChunkDialect, mlir::arith::ArithDialect, mlir::func::FuncDialect, mlir::LLVM::LLVMDialect,
+  registry.insert<StrettoDialect, chunk::ChunkDialect, kernel::KernelDialect, mlir::arith::ArithDialect, mlir::func::FuncDialect, mlir::LLVM::LLVMDialect,
                   mlir::math::MathDialect, mlir::memref::MemRefDialect, mlir::NVVM::NVVMDialect, mlir::scf::SCFDialect,
                   mlir::vector::VectorDialect>();
 }
@@ -24,6 +26,7 @@ void stretto::registerDialects(mlir::DialectRegistry &registry) {
 void stretto::registerPassesAndPipelines() {
   mlir::registerTransformsPasses();
   registerStrettoPasses();
+  registerNvptxPipeline();
 }
 
-void stretto::registerTranslations() {}
+void stretto::registerTranslations() { registerNvptxTranslation(); }
