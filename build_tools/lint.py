@@ -21,8 +21,14 @@ RUFF = [sys.executable, "-m", "ruff"]
 
 
 def git(*arguments: str) -> str:
-    """The output of a git command, empty where it fails."""
-    return subprocess.run(["git", *arguments], cwd=ROOT, capture_output=True, text=True).stdout.strip()
+    result = subprocess.run(["git", *arguments], cwd=ROOT, stdout=subprocess.PIPE, text=True, check=True)
+    return result.stdout.strip()
+
+
+def commit(*arguments: str) -> str | None:
+    """The commit that a git command names, or None where there is none."""
+    result = subprocess.run(["git", *arguments], cwd=ROOT, capture_output=True, text=True)
+    return result.stdout.strip() or None
 
 
 def cpp_files() -> list[str]:
@@ -32,12 +38,19 @@ def cpp_files() -> list[str]:
 
 def changed_files() -> set[str]:
     """Files that differ from where this branch left origin's; on that branch itself, from the previous commit."""
-    head = git("rev-parse", "--verify", "HEAD")
-    base = git("merge-base", "HEAD", "origin/HEAD")
-    if base in ("", head):
-        base = git("rev-parse", "--verify", "HEAD~1") or git("hash-object", "-t", "tree", "/dev/null")
+    head = commit("rev-parse", "--verify", "HEAD")
+    base = commit("merge-base", "HEAD", "origin/HEAD")
+    if base in (None, head):
+        empty_tree = git("hash-object", "-t", "tree", "/dev/null")
+        base = commit("rev-parse", "--verify", "HEAD~1") or empty_tree
     changed = git("diff", "--name-only", "--diff-filter=d", base).splitlines()
     return {*changed, *git("ls-files", "--others", "--exclude-standard").splitlines()}
+
+
+def run(command: list[str]) -> subprocess.CompletedProcess:
+    return subprocess.run(
+        command, cwd=ROOT, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+    )
 
 
 class Report:
@@ -49,7 +62,7 @@ class Report:
     def add(self, name: str, failure: str | None = None, skipped: str | None = None) -> None:
         case = ElementTree.SubElement(self.suite, "testcase", name=name)
         if failure is not None:
-            ElementTree.SubElement(case, "failure").text = failure
+            ElementTree.SubElement(case, "failure")
             print(failure, flush=True)
         elif skipped is not None:
             ElementTree.SubElement(case, "skipped", message=skipped)
@@ -57,7 +70,7 @@ class Report:
         print(f"{word}: {name}", flush=True)
 
     def add_command(self, name: str, command: list[str]) -> None:
-        result = subprocess.run(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+        result = run(command)
         self.add(name, failure=result.stdout if result.returncode else None)
 
 
@@ -68,14 +81,13 @@ def tidy(report: Report, build: pathlib.Path) -> None:
     folders = "|".join(sorted({name.split("/")[0] for name in cpp_files()}))
     deadline = time.monotonic() + TIDY_SECONDS
 
-    def run(name: str) -> subprocess.CompletedProcess | None:
+    def check(name: str) -> subprocess.CompletedProcess | None:
         if time.monotonic() > deadline:
             return None
-        command = ["clang-tidy", "-p", str(build), "--quiet", f"--header-filter=^{ROOT}/({folders})/", name]
-        return subprocess.run(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+        return run(["clang-tidy", "-p", str(build), "--quiet", f"--header-filter=^{ROOT}/({folders})/", name])
 
     with ThreadPoolExecutor(os.cpu_count()) as pool:
-        for name, result in zip(files, pool.map(run, files), strict=True):
+        for name, result in zip(files, pool.map(check, files), strict=True):
             if result is None:
                 report.add(f"clang-tidy {name}", skipped=f"not reached in {TIDY_SECONDS} s")
             else:

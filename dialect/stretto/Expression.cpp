@@ -4,10 +4,10 @@
 #include "llvm/ADT/STLExtras.h"
 #include "llvm/ADT/ScopeExit.h"
 #include "llvm/ADT/StringExtras.h"
+#include "llvm/Support/Format.h"
 #include "llvm/Support/FormatVariadic.h"
 #include "llvm/Support/MathExtras.h"
 #include <cmath>
-#include <numeric>
 
 using namespace stretto;
 
@@ -180,7 +180,7 @@ struct Extents {
   Extent zero() const { return Extent(0); }
   llvm::Expected<Extent> number(double value) const {
     if (value != std::floor(value) || std::abs(value) > 1e9)
-      return failure(llvm::formatv("the size '{0}' holds {1}, which is no integer of at most 1e9", text, value).str());
+      return failure(llvm::formatv("the size '{0}' holds {1}, which is no integer of at most 1e9", text, llvm::format("%g", value)).str());
     return Extent(static_cast<int64_t>(value));
   }
   llvm::Expected<Extent> add(const Extent &a, const Extent &b) const { return limited(a + b); }
@@ -212,19 +212,30 @@ llvm::Expected<double> stretto::evaluateExpression(llvm::StringRef text, NameLoo
 // Extent
 //===----------------------------------------------------------------------===//
 
-Extent::Rational Extent::normalised(int64_t numerator, int64_t denominator) {
+Extent::Rational Extent::normalised(Wide numerator, Wide denominator) {
   if (denominator < 0)
     numerator = -numerator, denominator = -denominator;
-  int64_t divisor = std::gcd(numerator, denominator);
-  return divisor ? Rational{numerator / divisor, denominator / divisor} : Rational{0, 1};
+  Wide a = numerator < 0 ? -numerator : numerator, divisor = denominator;
+  while (a)
+    std::swap(a, divisor %= a);
+  constexpr int64_t limit = std::numeric_limits<int64_t>::max();
+  numerator /= divisor, denominator /= divisor;
+  if (numerator <= -limit || numerator >= limit || denominator >= limit)
+    return Rational::overflow();
+  return {static_cast<int64_t>(numerator), static_cast<int64_t>(denominator)};
 }
 
 Extent::Rational Extent::add(Rational a, Rational b) {
-  return normalised(a.numerator * b.denominator + b.numerator * a.denominator, a.denominator * b.denominator);
+  if (a == Rational::overflow() || b == Rational::overflow())
+    return Rational::overflow();
+  return normalised(Wide(a.numerator) * b.denominator + Wide(b.numerator) * a.denominator,
+                    Wide(a.denominator) * b.denominator);
 }
 
 Extent::Rational Extent::multiply(Rational a, Rational b) {
-  return normalised(a.numerator * b.numerator, a.denominator * b.denominator);
+  if (a == Rational::overflow() || b == Rational::overflow())
+    return Rational::overflow();
+  return normalised(Wide(a.numerator) * b.numerator, Wide(a.denominator) * b.denominator);
 }
 
 Extent::Extent(int64_t constant) {
@@ -243,11 +254,28 @@ llvm::Expected<Extent> Extent::parse(llvm::StringRef text) {
   return Parser<Extents>(text, Extents{text}).parse();
 }
 
+std::string Extent::Rational::str() const {
+  if (*this == overflow())
+    return "a number beyond 2^63";
+  return std::to_string(numerator) + (denominator == 1 ? "" : "/" + std::to_string(denominator));
+}
+
 bool Extent::isModerate() const {
   constexpr int64_t limit = int64_t(1) << 31;
   return terms.size() <= 32 && llvm::all_of(terms, [](const auto &term) {
            return term.first.size() <= 8 && std::abs(term.second.numerator) < limit && term.second.denominator < limit;
          });
+}
+
+bool Extent::isPositive() const {
+  // Sizes are at least one, so a product of them is, and what is added counts at least its coefficient.
+  Rational least;
+  for (const auto &[names, coefficient] : terms) {
+    if (!names.empty() && coefficient.numerator < 0)
+      return false;
+    least = add(least, coefficient);
+  }
+  return least.numerator > 0 && !(least == Rational::overflow());
 }
 
 std::string Extent::str() const {
@@ -349,18 +377,21 @@ Extent Extent::with(llvm::StringRef name, const Extent &replacement) const {
 }
 
 llvm::Expected<int64_t> Extent::evaluate(NameLookup lookup) const {
-  double sum = 0;
+  constexpr int64_t limit = 1'000'000'000;
+  Rational sum;
   for (const auto &[names, coefficient] : terms) {
-    double product = static_cast<double>(coefficient.numerator);
+    Rational product = coefficient;
     for (const std::string &name : names) {
       std::optional<double> value = lookup(name);
       if (!value)
         return failure("the size '" + name + "' is not known");
-      product *= *value;
+      if (*value != std::floor(*value) || *value < 0 || *value > limit)
+        return failure(llvm::formatv("the size '{0}' is {1}, which is no integer from 0 to 1e9", name, llvm::format("%g", *value)).str());
+      product = multiply(product, {static_cast<int64_t>(*value), 1});
     }
-    sum += product / static_cast<double>(coefficient.denominator);
+    sum = add(sum, product);
   }
-  if (sum < 0 || sum != std::floor(sum) || sum > 1e9)
-    return failure(llvm::formatv("the size '{0}' comes to {1}, which is no integer from 0 to 1e9", str(), sum).str());
-  return static_cast<int64_t>(sum);
+  if (sum.denominator != 1 || sum.numerator < 0 || sum.numerator > limit)
+    return failure("the size '" + str() + "' comes to " + sum.str() + ", which is no integer from 0 to 1e9");
+  return sum.numerator;
 }

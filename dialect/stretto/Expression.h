@@ -21,6 +21,7 @@
 #include "llvm/ADT/StringSet.h"
 #include "llvm/Support/Error.h"
 #include <cstdint>
+#include <limits>
 #include <map>
 #include <optional>
 #include <string>
@@ -42,8 +43,11 @@ public:
 
   static llvm::Expected<Extent> parse(llvm::StringRef text);
 
-  /// Whether the extent is small enough for arithmetic on it to be safe from overflow.
+  /// Whether the extent is within the limits of what a file may hold: 32 terms of at most 8 names, numbers below 2^31.
   bool isModerate() const;
+
+  /// Whether the extent is above zero for all sizes of at least one, as far as the signs of its terms tell.
+  bool isPositive() const;
 
   /// The normal form: monomials by degree, highest first, names in order, the constant last.
   std::string str() const;
@@ -62,17 +66,22 @@ public:
   /// The extent with `replacement` in place of the name.
   Extent with(llvm::StringRef name, const Extent &replacement) const;
 
-  /// The size under given sizes of the names. Fails where a name is unknown or the size is no integer >= 0.
+  /// The size under given sizes of the names. Fails where a name is unknown or a size is no integer from 0 to 1e9.
   llvm::Expected<int64_t> evaluate(NameLookup lookup) const;
 
 private:
+  /// A fraction in lowest terms. One that does not fit becomes `overflow()`, which every operation hands on and
+  /// `isModerate` refuses.
   struct Rational {
     int64_t numerator = 0, denominator = 1;
     bool operator==(const Rational &) const = default;
+    static Rational overflow() { return {std::numeric_limits<int64_t>::max(), 1}; }
+    std::string str() const;
   };
+  using Wide = __int128; // holds the intermediate results of one operation
   static Rational add(Rational a, Rational b);
   static Rational multiply(Rational a, Rational b);
-  static Rational normalised(int64_t numerator, int64_t denominator);
+  static Rational normalised(Wide numerator, Wide denominator);
 
   /// Sorted names of a monomial (with repetition) to its coefficient, which is never zero.
   std::map<std::vector<std::string>, Rational> terms;

@@ -6,6 +6,7 @@
 #include "mlir/Dialect/SCF/IR/SCF.h"
 #include "mlir/IR/Builders.h"
 #include "mlir/IR/DialectImplementation.h"
+#include "mlir/Interfaces/FoldInterfaces.h"
 #include "llvm/ADT/StringExtras.h"
 #include "llvm/ADT/TypeSwitch.h"
 
@@ -85,6 +86,8 @@ std::string stretto::joinHeads(StringRef a, StringRef b) {
 
 Extent stretto::extentOf(StringRef axis) { return llvm::cantFail(Extent::parse(axis)); }
 
+Extent stretto::widthOf(Type row) { return axisOf(row).empty() ? Extent(1) : extentOf(axisOf(row)); }
+
 static bool isHeadSet(StringRef heads) {
   SmallVector<StringRef> sets;
   heads.split(sets, '|');
@@ -111,40 +114,48 @@ static LogicalResult verifyExtent(function_ref<InFlightDiagnostic()> emitError, 
     return emitError() << "[axis_c1] " << llvm::toString(extent.takeError());
   if (extent->str() != axis)
     return emitError() << "[axis_c2] the size '" << axis << "' is not in normal form; expected '" << extent->str() << "'";
-  if (std::optional<int64_t> constant = extent->constant(); constant && *constant < 1)
-    return emitError() << "[axis_c3] the size of an axis is " << *constant << ", expected at least 1";
+  if ((Extent(1) - *extent).isPositive())
+    return emitError() << "[axis_c3] the size of an axis is '" << axis << "', expected at least 1";
   return success();
 }
 
-/// A literal size fixes the dimension; any other leaves it dynamic until sizes are known.
+/// A literal size fixes the dimension; any other leaves it unknown until sizes are given.
 static LogicalResult verifySize(function_ref<InFlightDiagnostic()> emitError, StringRef axis, int64_t size) {
   std::optional<int64_t> constant = extentOf(axis).constant();
   if (constant && *constant != size)
     return emitError() << "[axis_c4] the axis '" << axis << "' has "
                        << (ShapedType::isDynamic(size) ? "an unknown dimension" : "dimension " + Twine(size).str())
                        << ", expected " << *constant;
+  if (!ShapedType::isDynamic(size) && size < 1)
+    return emitError() << "[axis_c5] the axis '" << axis << "' has dimension " << size << ", expected at least 1";
   return success();
 }
 
-/// Parses an axis or a head set: a bare name or number, or a string. Extents are brought to normal form.
-static ParseResult parseName(AsmParser &parser, std::string &name, bool isAxis) {
+/// Parses an axis or a head set: a bare name or number, or a string.
+static ParseResult parseName(AsmParser &parser, std::string &name, const Twine &what) {
   SMLoc location = parser.getCurrentLocation();
   uint64_t number;
   OptionalParseResult parsed = parser.parseOptionalInteger(number);
   if (parsed.has_value()) {
-    if (failed(*parsed))
-      return failure();
     name = std::to_string(number);
-    return success();
+    return *parsed;
   }
   if (failed(parser.parseOptionalKeywordOrString(&name)))
-    return parser.emitError(location, isAxis ? "expected an axis" : "expected a head set");
-  if (!isAxis)
-    return success();
-  llvm::Expected<Extent> extent = Extent::parse(name);
+    return parser.emitError(location) << "expected " << what;
+  return success();
+}
+
+static ParseResult parseHeads(AsmParser &parser, std::string &heads) { return parseName(parser, heads, "a head set"); }
+
+/// Parses an axis and brings it to normal form.
+static ParseResult parseAxis(AsmParser &parser, std::string &axis) {
+  SMLoc location = parser.getCurrentLocation();
+  if (parseName(parser, axis, "an axis"))
+    return failure();
+  llvm::Expected<Extent> extent = Extent::parse(axis);
   if (!extent)
     return parser.emitError(location) << "[axis_c1] " << llvm::toString(extent.takeError());
-  name = extent->str();
+  axis = extent->str();
   return success();
 }
 
@@ -169,10 +180,10 @@ Attribute RowAttr::parse(AsmParser &parser, Type) {
   if (succeeded(parser.parseOptionalLParen())) {
     if (parser.parseRParen())
       return {};
-  } else if (parseName(parser, axis, /*isAxis=*/true)) {
+  } else if (parseAxis(parser, axis)) {
     return {};
   }
-  if (succeeded(parser.parseOptionalComma()) && parseName(parser, heads, /*isAxis=*/false))
+  if (succeeded(parser.parseOptionalComma()) && parseHeads(parser, heads))
     return {};
   if (parser.parseGreater())
     return {};
@@ -205,8 +216,8 @@ LogicalResult RowAttr::verifyEncoding(ArrayRef<int64_t> shape, Type elementType,
   if (shape.size() != rank)
     return emitError() << "[row_c1] a row with " << (rank ? "an axis" : "no axis") << " has rank " << rank << ", found "
                        << shape.size();
-  if (!isa<FloatType>(elementType) && !elementType.isInteger(1))
-    return emitError() << "[row_c2] the entries of a row are real numbers or i1, found " << elementType;
+  if (!elementType.isF64() && !elementType.isInteger(1))
+    return emitError() << "[row_c2] the entries of a row have type f64 or i1, found " << elementType;
   return rank ? verifySize(emitError, getAxis(), shape[0]) : success();
 }
 
@@ -217,16 +228,16 @@ LogicalResult RowAttr::verifyEncoding(ArrayRef<int64_t> shape, Type elementType,
 Attribute ParamAttr::parse(AsmParser &parser, Type) {
   SmallVector<StringAttr> axes;
   std::string heads = queryHeads.str();
-  auto parseAxis = [&]() -> ParseResult {
+  auto parseOne = [&]() -> ParseResult {
     std::string axis;
-    if (parseName(parser, axis, /*isAxis=*/true))
+    if (parseAxis(parser, axis))
       return failure();
     axes.push_back(intern(parser, axis));
     return success();
   };
-  if (parser.parseLess() || parser.parseCommaSeparatedList(AsmParser::Delimiter::Square, parseAxis))
+  if (parser.parseLess() || parser.parseCommaSeparatedList(AsmParser::Delimiter::Square, parseOne))
     return {};
-  if (succeeded(parser.parseOptionalComma()) && parseName(parser, heads, /*isAxis=*/false))
+  if (succeeded(parser.parseOptionalComma()) && parseHeads(parser, heads))
     return {};
   if (parser.parseGreater())
     return {};
@@ -256,10 +267,10 @@ LogicalResult ParamAttr::verify(function_ref<InFlightDiagnostic()> emitError, Ar
 LogicalResult ParamAttr::verifyEncoding(ArrayRef<int64_t> shape, Type elementType,
                                         function_ref<InFlightDiagnostic()> emitError) const {
   if (shape.size() != getAxes().size())
-    return emitError() << "[param_c1] a parameter with " << getAxes().size() << " axes has that rank, found "
+    return emitError() << "[param_c1] a parameter with axes " << ArrayAttr::get(getContext(), llvm::to_vector_of<Attribute>(getAxes())) << " has rank " << getAxes().size() << ", found "
                        << shape.size();
-  if (!isa<FloatType>(elementType))
-    return emitError() << "[param_c2] the entries of a parameter are real numbers, found " << elementType;
+  if (!elementType.isF64())
+    return emitError() << "[param_c2] the entries of a parameter have type f64, found " << elementType;
   for (auto [axis, size] : llvm::zip_equal(getAxes(), shape))
     if (failed(verifySize(emitError, axis, size)))
       return failure();
@@ -269,7 +280,8 @@ LogicalResult ParamAttr::verifyEncoding(ArrayRef<int64_t> shape, Type elementTyp
 LogicalResult ChoiceAttr::verify(function_ref<InFlightDiagnostic()> emitError, StringAttr value,
                                  ArrayRef<StringAttr> choices) {
   if (!llvm::is_contained(choices, value))
-    return emitError() << "[choice_c1] '" << value.getValue() << "' is not one of the choices";
+    return emitError() << "[choice_c1] " << value << " is not one of the choices "
+                       << ArrayAttr::get(value.getContext(), llvm::to_vector_of<Attribute>(choices));
   return success();
 }
 
@@ -284,7 +296,7 @@ Type StateType::parse(AsmParser &parser) {
   if (parser.parseLess())
     return {};
   for (int i = 0; i < 2; ++i) {
-    if ((i && parser.parseComma()) || parseName(parser, axes[i], /*isAxis=*/true))
+    if ((i && parser.parseComma()) || parseAxis(parser, axes[i]))
       return {};
     if (succeeded(parser.parseOptionalColon()) && parser.parseInteger(sizes[i]))
       return {};
@@ -295,7 +307,7 @@ Type StateType::parse(AsmParser &parser) {
   while (succeeded(parser.parseOptionalComma())) {
     if (succeeded(parser.parseOptionalKeyword("reverse")))
       reverse = true;
-    else if (parseName(parser, heads, /*isAxis=*/false))
+    else if (parseHeads(parser, heads))
       return {};
   }
   if (parser.parseGreater())
@@ -327,7 +339,7 @@ LogicalResult StateType::verify(function_ref<InFlightDiagnostic()> emitError, St
   for (auto [axis, size] : {std::pair(first, firstSize), std::pair(second, secondSize)})
     if (failed(verifyExtent(emitError, axis)) || failed(verifySize(emitError, axis, size)))
       return failure();
-  if (first == second && !extentOf(first).constant())
+  if (first == second && first != "1")
     return emitError() << "[state_type_c1] both axes of a state are '" << first
                        << "'; operations could not tell them apart, give them two names";
   return verifyHeads(emitError, heads);
@@ -344,7 +356,7 @@ struct TypeNames : OpAsmDialectInterface {
   using OpAsmDialectInterface::OpAsmDialectInterface;
 
   static std::string spell(StringRef extent) {
-    std::string text = extent.str();
+    std::string text = extent.starts_with("-") ? "minus_" + extent.drop_front().str() : extent.str();
     for (auto [from, to] : {std::pair(" + ", "_plus_"), {" - ", "_minus_"}, {"*", "_times_"}, {"/", "_over_"}})
       for (size_t at; (at = text.find(from)) != std::string::npos;)
         text.replace(at, StringRef(from).size(), to);
@@ -384,6 +396,13 @@ struct TypeNames : OpAsmDialectInterface {
   }
 };
 
+/// The body of a table is a function that the host evaluates; its constants stay inside.
+struct TableConstants : DialectFoldInterface {
+  using DialectFoldInterface::DialectFoldInterface;
+
+  bool shouldMaterializeInto(Region *region) const override { return isa<TableOp>(region->getParentOp()); }
+};
+
 } // namespace
 
 void StrettoDialect::initialize() {
@@ -399,5 +418,5 @@ void StrettoDialect::initialize() {
 #define GET_OP_LIST
 #include "dialect/stretto/StrettoOps.cpp.inc"
       >();
-  addInterfaces<TypeNames>();
+  addInterfaces<TypeNames, TableConstants>();
 }

@@ -30,6 +30,11 @@ namespace stretto {
 /// The head set of the query heads, of keys and values, and the one for all heads.
 inline constexpr llvm::StringLiteral queryHeads = "H", keyValueHeads = "G", allHeads = "1";
 
+/// The resource of the effects of state operations: what a token leaves to the next.
+struct CarriedState : mlir::SideEffects::Resource::Base<CarriedState> {
+  llvm::StringRef getName() final { return "stretto.carried_state"; }
+};
+
 bool isRow(mlir::Type type);
 bool isParam(mlir::Type type);
 
@@ -53,6 +58,8 @@ inline bool headsDivide(llvm::StringRef coarse, llvm::StringRef fine) { return j
 
 /// The extent that `axis` spells; axes of verified types always parse.
 Extent extentOf(llvm::StringRef axis);
+/// The number of entries of a row; a number is a row of size one.
+Extent widthOf(mlir::Type row);
 
 } // namespace stretto
 

@@ -1,4 +1,4 @@
-//===- StrettoOps.cpp - The token-level dialect: verifiers and folders ----===//
+//===- StrettoOps.cpp - The token-level dialect: verifiers ----------------===//
 //
 // Every constraint has an id, `<operation>_c<n>`, shared by the operation's description, the message here and the
 // name of its negative test.
@@ -15,14 +15,15 @@
 using namespace mlir;
 using namespace stretto;
 
+/// A number that is printed even where it is the default.
+static ParseResult parseNumber(OpAsmParser &parser, IntegerAttr &number) {
+  return parser.parseAttribute(number, parser.getBuilder().getI64Type());
+}
+
+static void printNumber(OpAsmPrinter &printer, Operation *, IntegerAttr number) { printer << number.getInt(); }
+
 #define GET_OP_CLASSES
 #include "dialect/stretto/StrettoOps.cpp.inc"
-
-/// The difference of two sizes where it is a known number.
-static std::optional<int64_t> difference(const Extent &a, const Extent &b) { return (a - b).constant(); }
-
-/// The extent of a row; a number is a row of size one.
-static Extent widthOf(Type row) { return axisOf(row).empty() ? Extent(1) : extentOf(axisOf(row)); }
 
 static std::string quoted(StringRef axis) { return axis.empty() ? "none" : "'" + axis.str() + "'"; }
 
@@ -62,11 +63,12 @@ LogicalResult OptionIsOp::verify() {
     return failure();
   auto choice = dyn_cast<ChoiceAttr>(value);
   if (!choice)
-    return emitOpError("[option_is_c1] the option '") << getName() << "' has the default " << value
-                                                      << ", expected a choice";
+    return emitOpError("[option_is_c1] the option '")
+           << getName() << "' has the default " << value << ", expected a choice";
   if (!llvm::is_contained(choice.getChoices(), getWordAttr()))
-    return emitOpError("[option_is_c2] '") << getWord() << "' is not one of the choices of the option '" << getName()
-                                           << "'";
+    return emitOpError("[option_is_c2] '")
+           << getWord() << "' is not one of the choices "
+           << ArrayAttr::get(getContext(), llvm::to_vector_of<Attribute>(choice.getChoices())) << " of the option '" << getName() << "'";
   return success();
 }
 
@@ -92,10 +94,10 @@ LogicalResult SizeOp::verify() {
 LogicalResult BroadcastOp::verify() {
   Type source = getOperand().getType(), target = getType();
   if (!isRow(target))
-    return emitOpError("[broadcast_c2] the result has type ") << target << ", expected a row";
+    return emitOpError("[broadcast_c4] the result has type ") << target << ", expected a row";
   Type element = cast<ShapedType>(target).getElementType();
   if (getElementTypeOrSelf(source) != element)
-    return emitOpError("[broadcast_c2] the operand's entries have type ")
+    return emitOpError("[broadcast_c4] the operand's entries have type ")
            << getElementTypeOrSelf(source) << ", the result's " << element;
   if (source == element)
     return success();
@@ -108,7 +110,7 @@ LogicalResult BroadcastOp::verify() {
   } else if (isRow(source)) {
     axis = axisOf(source);
   } else {
-    return emitOpError("[broadcast_c2] the operand has type ") << source << ", expected a row, a parameter or a number";
+    return emitOpError("[broadcast_c4] the operand has type ") << source << ", expected a row, a parameter or a number";
   }
   if (!headsDivide(headsOf(source), headsOf(target)))
     return emitOpError("[broadcast_c1] the head set '")
@@ -122,16 +124,6 @@ LogicalResult BroadcastOp::verify() {
     return emitOpError("[broadcast_c2] the operand's axis is '")
            << axis << "', expected none, size one or " << quoted(axisOf(target));
   return success();
-}
-
-OpFoldResult BroadcastOp::fold(FoldAdaptor) {
-  if (getOperand().getType() == getType())
-    return getOperand();
-  if (auto inner = getOperand().getDefiningOp<BroadcastOp>()) {
-    getOperandMutable().assign(inner.getOperand());
-    return getResult();
-  }
-  return {};
 }
 
 LogicalResult ReduceOp::verify() {
@@ -156,58 +148,29 @@ LogicalResult ConcatOp::verify() {
     sum = sum + widthOf(operand.getType());
   }
   if (!(sum == widthOf(getType())))
-    return emitOpError("[concat_c2] the operands' sizes add up to '") << sum.str() << "', the result's is '"
-                                                                      << widthOf(getType()).str() << "'";
+    return emitOpError("[concat_c2] the operands' sizes add up to '")
+           << sum.str() << "', the result's is '" << widthOf(getType()).str() << "'";
   return success();
-}
-
-OpFoldResult ConcatOp::fold(FoldAdaptor) {
-  if (getOperands().size() == 1 && getOperands().front().getType() == getType())
-    return getOperands().front();
-  return {};
 }
 
 LogicalResult SliceOp::verify() {
   llvm::Expected<Extent> offset = Extent::parse(getOffset());
   if (!offset)
     return emitOpError("[slice_c1] ") << llvm::toString(offset.takeError());
-  Extent end = *offset + widthOf(getType());
-  std::optional<int64_t> beyond = difference(end, widthOf(getOperand().getType()));
-  if ((beyond && *beyond > 0) || (offset->constant() && *offset->constant() < 0))
+  Extent width = widthOf(getOperand().getType()), end = *offset + widthOf(getType());
+  if ((end - width).isPositive() || (Extent(0) - *offset).isPositive())
     return emitOpError("[slice_c2] takes entries '")
-           << offset->str() << "' to '" << end.str() << "' of a row of size '" << widthOf(getOperand().getType()).str()
-           << "'";
+           << offset->str() << "' to '" << end.str() << "' of a row of size '" << width.str() << "'";
   if (headsOf(getOperand().getType()) != headsOf(getType()))
     return emitOpError("[slice_c3] the head set of the operand is '")
            << headsOf(getOperand().getType()) << "', that of the result '" << headsOf(getType()) << "'";
   return success();
 }
 
-OpFoldResult SliceOp::fold(FoldAdaptor) {
-  if (getOperand().getType() == getType())
-    return getOperand();
-  // The piece of a concatenation that starts here and has this type.
-  auto concat = getOperand().getDefiningOp<ConcatOp>();
-  llvm::Expected<Extent> offset = Extent::parse(getOffset());
-  if (!offset) {
-    llvm::consumeError(offset.takeError());
-    return {};
-  }
-  Extent start(0);
-  for (Value piece : concat ? concat.getOperands() : ValueRange()) {
-    if (start == *offset && piece.getType() == getType())
-      return piece;
-    start = start + widthOf(piece.getType());
-  }
-  return {};
-}
-
 LogicalResult DotOp::verify() {
-  if (getLeft().getType() != getRight().getType() || axisOf(getLeft().getType()).empty() ||
-      getType() != numberOf(getLeft()))
-    return emitOpError("[dot_c1] multiplies ")
-           << getLeft().getType() << " and " << getRight().getType() << " to " << getType()
-           << ", expected two rows of one type with an axis and the number of their head set";
+  if (axisOf(getLeft().getType()).empty() || getType() != numberOf(getLeft()))
+    return emitOpError("[dot_c1] multiplies rows of type ")
+           << getLeft().getType() << " to " << getType() << ", expected rows with an axis and the number of their head set";
   return success();
 }
 
@@ -268,25 +231,37 @@ void TableOp::getAsmBlockArgumentNames(Region &region, OpAsmSetValueNameFn setNa
     setName(argument, name);
 }
 
+static bool isArithmetic(Operation *op) {
+  return isa_and_present<arith::ArithDialect, math::MathDialect>(op->getDialect()) || isa<scf::IfOp, scf::YieldOp>(op);
+}
+
+/// Applies `verify` to all operations inside of `op`, but to the terminator of its body.
+static LogicalResult verifyBody(Operation *op, function_ref<LogicalResult(Operation *)> verify) {
+  WalkResult result = op->getRegion(0).walk([&](Operation *inner) -> WalkResult {
+    return isa<YieldOp>(inner) ? success() : verify(inner);
+  });
+  return failure(result.wasInterrupted());
+}
+
 LogicalResult TableOp::verifyRegions() {
   Block &block = getBody().front();
-  auto yield = dyn_cast<YieldOp>(block.getTerminator());
-  bool arguments = block.getNumArguments() == 3 && llvm::all_of(block.getArgumentTypes(), [](Type type) {
-                     return type.isF64();
-                   });
-  if (!arguments || !yield || yield.getNumOperands() != 1 || !yield.getOperand(0).getType().isF64())
-    return emitOpError("[table_c1] expected a body with three arguments of type f64 that yields one f64");
-  for (Operation &op : block.without_terminator()) {
-    bool plain = isa<arith::ArithDialect, math::MathDialect>(op.getDialect()) || isa<OptionOp, SizeOp>(op);
-    if (!plain || llvm::any_of(op.getResultTypes(), [](Type type) { return isa<ShapedType>(type); }))
-      return op.emitOpError("[table_c2] stands in a table, whose body holds arithmetic on real numbers only");
-  }
-  return success();
+  TypeRange arguments = block.getArgumentTypes(), yielded = block.getTerminator()->getOperandTypes();
+  auto isReal = [](Type type) { return type.isF64(); };
+  if (arguments.size() != 3 || yielded.size() != 1 || !llvm::all_of(arguments, isReal) || !llvm::all_of(yielded, isReal))
+    return emitOpError("[table_c1] has a body of (") << arguments << ") that yields (" << yielded
+                                                     << "), expected three arguments of type f64 and one f64";
+  return verifyBody(getOperation(), [&](Operation *op) -> LogicalResult {
+    bool plain = isArithmetic(op) || isa<OptionOp, OptionIsOp, SizeOp>(op);
+    if (plain && llvm::none_of(op->getResultTypes(), llvm::IsaPred<ShapedType>))
+      return success();
+    return op->emitOpError("[table_c2] stands in a table, whose body holds arithmetic on real numbers, conditions, "
+                           "options and sizes only");
+  });
 }
 
 LogicalResult ConvOp::verify() {
   auto encoding = cast<ParamAttr>(cast<RankedTensorType>(getTaps().getType()).getEncoding());
-  if (encoding.getAxes().size() != 2 || encoding.getAxes()[0] != axisOf(getType()))
+  if (encoding.getAxes().size() != 2 || !standsOn(axisOf(getType()), encoding.getAxes()[0]))
     return emitOpError("[conv_c1] the taps have type ")
            << getTaps().getType() << ", expected two axes, the first " << quoted(axisOf(getType()));
   if (!headsDivide(encoding.getHeads(), headsOf(getType())))
@@ -300,12 +275,10 @@ LogicalResult ConvOp::verify() {
 }
 
 LogicalResult DelayOp::verify() {
-  if (getBy() < 0 || getBy() > 1024)
-    return emitOpError("[delay_c1] delays by ") << static_cast<int64_t>(getBy()) << ", expected 0 to 1024";
+  if (getBy() > maximalDelay) // negative numbers are large ones here
+    return emitOpError("[delay_c1] delays by ") << static_cast<int64_t>(getBy()) << ", expected 0 to " << maximalDelay;
   return success();
 }
-
-OpFoldResult DelayOp::fold(FoldAdaptor) { return getBy() == 0 ? getOperand() : Value(); }
 
 LogicalResult ScanOp::verify() {
   if (getLog() && getLog().getType() != getType())
@@ -313,38 +286,51 @@ LogicalResult ScanOp::verify() {
   return success();
 }
 
+SmallVector<Type> LookbackOp::resultTypes(Fold fold, TypeRange yielded) {
+  SmallVector<Type> types(yielded);
+  if (types.empty())
+    return types;
+  if (fold == Fold::Softmax)
+    types.insert(types.begin(), types.front()); // m and l
+  if (fold == Fold::Divergence)
+    types.push_back(types.back()); // kl beside the two log-sum-exps
+  return types;
+}
+
 LogicalResult LookbackOp::verifyRegions() {
   Block &block = getBody().front();
-  auto yield = dyn_cast<YieldOp>(block.getTerminator());
+  TypeRange arguments = block.getArgumentTypes(), yielded = block.getTerminator()->getOperandTypes();
   size_t wanted = getFold() == Fold::Sum ? 1 : 2;
-  if (block.getNumArguments() || !yield || yield.getNumOperands() != wanted || !llvm::all_of(yield.getOperandTypes(), isRow))
+  auto isRealRow = [](Type type) { return isRow(type) && getElementTypeOrSelf(type).isF64(); };
+  if (!arguments.empty() || yielded.size() != wanted || !llvm::all_of(yielded, isRealRow))
     return emitOpError("[lookback_c1] the body of a fold of kind ")
-           << stringifyFold(getFold()) << " has no arguments and yields " << wanted << " rows";
-  SmallVector<Type> expected;
-  for (Type type : yield.getOperandTypes()) {
-    bool score = getFold() == Fold::Divergence || (getFold() == Fold::Softmax && expected.empty());
+           << stringifyFold(getFold()) << " takes (" << arguments << ") and yields (" << yielded
+           << "), expected no argument and " << wanted << " rows of real numbers";
+  for (auto [index, type] : llvm::enumerate(yielded)) {
+    bool score = getFold() == Fold::Divergence || (getFold() == Fold::Softmax && index == 0);
     if (score && !axisOf(type).empty())
       return emitOpError("[lookback_c3] a score has the axis '") << axisOf(type) << "', expected a number";
-    expected.push_back(type);
+    if (headsOf(type) != headsOf(yielded.front()))
+      return emitOpError("[lookback_c5] folds rows of the head sets '")
+             << headsOf(yielded.front()) << "' and '" << headsOf(type) << "', expected one head set";
   }
-  if (getFold() == Fold::Softmax)
-    expected.insert(expected.begin(), expected.front()); // m and l
-  if (getFold() == Fold::Divergence)
-    expected.push_back(expected.back()); // kl beside the two log-sum-exps
+  SmallVector<Type> expected = resultTypes(getFold(), yielded);
   if (!llvm::equal(expected, getResultTypes()))
-    return emitOpError("[lookback_c2] the results have types ") << getResultTypes() << ", expected " << TypeRange(expected);
-  for (Operation &op : block.without_terminator()) {
-    bool rowMap = isa<arith::ArithDialect, math::MathDialect>(op.getDialect()) ||
-                  isa<PastOp, OptionOp, SizeOp, ConstantOp, BroadcastOp, ReduceOp, SoftmaxOp, LogSigmoidOp,
-                      StopGradientOp, ConcatOp, SliceOp, DotOp, OuterOp, InnerOp, ContractOp>(op);
-    if (!rowMap)
-      return op.emitOpError("[lookback_c4] stands in a look-back, whose body holds row operations only");
-  }
-  return success();
+    return emitOpError("[lookback_c2] the results have types (") << getResultTypes() << "), expected (" << expected << ")";
+  return verifyBody(getOperation(), [&](Operation *op) -> LogicalResult {
+    if (isArithmetic(op) || isa<PastOp, OptionOp, OptionIsOp, PresentOp, SizeOp, ConstantOp, BroadcastOp, ReduceOp,
+                                SoftmaxOp, LogSigmoidOp, StopGradientOp, ConcatOp, SliceOp, DotOp, OuterOp, InnerOp,
+                                ContractOp>(op))
+      return success();
+    return op->emitOpError("[lookback_c4] stands in a look-back, whose body holds row operations only");
+  });
 }
 
 LogicalResult PastOp::verify() {
-  if ((*this)->getParentRegion()->isAncestor(getOperand().getParentRegion()))
+  auto lookback = (*this)->getParentOfType<LookbackOp>();
+  if (!lookback)
+    return emitOpError("[past_c1] stands outside a look-back");
+  if (lookback.getBody().isAncestor(getOperand().getParentRegion()))
     return emitOpError("[past_c1] the operand is defined inside the look-back, expected a row of the token");
   return success();
 }
@@ -352,6 +338,19 @@ LogicalResult PastOp::verify() {
 //===----------------------------------------------------------------------===//
 // States
 //===----------------------------------------------------------------------===//
+
+void StateOp::build(OpBuilder &builder, OperationState &state, Type type, StringRef name) {
+  build(builder, state, type, builder.getStringAttr(name), /*entry=*/StringAttr(), /*column=*/IntegerAttr(),
+        /*columns=*/IntegerAttr());
+}
+
+LogicalResult StateOp::verify() {
+  int64_t column = getColumn(), columns = getColumns(), width = getType().getSecondSize();
+  if (getEntry() && (column < 0 || (!ShapedType::isDynamic(width) && column > columns - width)))
+    return emitOpError("[state_c4] takes ") << width << " columns from column " << column << " of the " << columns
+                                            << " columns of '" << *getEntry() << "'";
+  return success();
+}
 
 LogicalResult DecayOp::verify() {
   StateType state = getState().getType();
@@ -390,9 +389,8 @@ LogicalResult WriteOp::verify() {
 LogicalResult ReadOp::verify() {
   StateType state = getState().getType();
   if (!state.hasAxis(getAlong()))
-    return emitOpError("[read_c1] reads along '")
-           << getAlong() << "', the axes of the state are '" << state.getFirst() << "' and '" << state.getSecond()
-           << "'";
+    return emitOpError("[read_c1] reads along '") << getAlong() << "', the axes of the state are '" << state.getFirst()
+                                                  << "' and '" << state.getSecond() << "'";
   if (!standsOn(axisOf(getRow().getType()), getAlong()))
     return emitOpError("[read_c2] the row's axis is ")
            << quoted(axisOf(getRow().getType())) << ", expected '" << getAlong() << "'";
@@ -400,6 +398,8 @@ LogicalResult ReadOp::verify() {
     return emitOpError("[read_c3] the result's axis is ")
            << quoted(axisOf(getType())) << ", expected '" << state.otherAxis(getAlong()) << "'";
   std::string heads = joinHeads(headsOf(getRow().getType()), state.getHeads());
+  if (getAt() && state.getReverse())
+    return emitOpError("[read_c5] reads at an earlier token from a state that is carried backwards");
   if (headsOf(getType()) != heads)
     return emitOpError("[read_c4] the result's head set is '") << headsOf(getType()) << "', expected '" << heads << "'";
   return success();

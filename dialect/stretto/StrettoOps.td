@@ -25,13 +25,17 @@ def Stretto_VariantOp : Stretto_Op<"variant", [
     The arguments are rows and parameters, the results rows of the token. An argument marked `{stretto.optional}`
     may be absent. Options are compile-time values with a default: a number, a condition, one of several words
     (`#stretto.choice`), or an expression over sizes and other numeric options (`"K**-0.5"`). `axes` fixes named
-    sizes by an expression over options. A specialised variant says in the attribute `group` how many heads of its
-    finest head set share one head of each set.
+    sizes by such expressions. A size is known where the type of a value or an entry of `axes` names it. A specialised
+    variant says in the attribute `group` how many heads of its finest head set share one head of each set.
 
-    Constraints: `variant_c1` argument and result types are rows or parameters (results: rows); `variant_c2`
-    argument names are distinct; `variant_c3` an option's default is a number, a condition, a choice or an
-    expression that parses; `variant_c4` the body yields the declared result types; `variant_c5` an axis is fixed
-    by an expression that parses; `variant_c6` operations and nesting stay within the closed list and its limits.
+    Constraints: `variant_c1` arguments are rows or parameters, results rows, and every argument has one name;
+    `variant_c2` argument names are identifiers and distinct; `variant_c3` an option's default is a number, a
+    condition, a choice or an expression, and its name is not that of a size; `variant_c4` the body takes the
+    declared arguments and yields the declared results; `variant_c5` an axis has an identifier for a name and is fixed
+    by an expression; `variant_c6` operations, nesting and settings stay within the closed list and its limits;
+    `variant_c7` values are rows, parameters, states, `f64` or `i1`; `variant_c8` an axis has one dimension wherever
+    it is known; `variant_c9` expressions use known sizes and numeric options, and do not depend on themselves;
+    `variant_c10` `group` gives each head set a positive integer.
 
     Example:
     ```mlir
@@ -132,7 +136,7 @@ def Stretto_PresentOp : Stretto_Op<"present", [Pure]> {
 def Stretto_SizeOp : Stretto_Op<"size", [Pure]> {
   let summary = "a size as a real number";
   let description = [{
-    Constraints: `size_c1` the expression is a size.
+    Constraints: `size_c1` the expression is a size; `size_c2` the variant knows the sizes in it.
 
     Example:
     ```mlir
@@ -143,13 +147,14 @@ def Stretto_SizeOp : Stretto_Op<"size", [Pure]> {
   let results = (outs Stretto_RowOrReal:$value);
   let assemblyFormat = "$extent attr-dict `:` type($value)";
   let hasVerifier = 1;
+  let hasFolder = 1;
 }
 
 //===----------------------------------------------------------------------===//
 // Row maps
 //===----------------------------------------------------------------------===//
 
-def Stretto_ConstantOp : Stretto_Op<"constant", [Pure]> {
+def Stretto_ConstantOp : Stretto_Op<"constant", [Pure, ConstantLike]> {
   let summary = "a row of one number";
   let description = [{
     `y_d = value`. What `arith.constant` is where the size is known.
@@ -162,6 +167,7 @@ def Stretto_ConstantOp : Stretto_Op<"constant", [Pure]> {
   let arguments = (ins F64Attr:$value);
   let results = (outs Stretto_Row:$result);
   let assemblyFormat = "$value attr-dict `:` type($result)";
+  let hasFolder = 1;
 }
 
 def Stretto_BroadcastOp : Stretto_Op<"broadcast", [Pure]> {
@@ -172,7 +178,8 @@ def Stretto_BroadcastOp : Stretto_Op<"broadcast", [Pure]> {
     another name is accepted where it may be of size one; this is checked when sizes are known.
 
     Constraints: `broadcast_c1` the head set of the operand divides that of the result; `broadcast_c2` the axis of
-    the operand is absent, of size one or that of the result; `broadcast_c3` a parameter has at most one axis.
+    the operand is absent, of size one or that of the result; `broadcast_c3` a parameter has at most one axis;
+    `broadcast_c4` the result is a row, its entries of the operand's type.
 
     Example:
     ```mlir
@@ -200,7 +207,7 @@ def Stretto_ReduceOp : Stretto_Op<"reduce", [Pure]> {
   }];
   let arguments = (ins Stretto_ReductionAttr:$kind, Stretto_Row:$operand);
   let results = (outs Stretto_ScalarRow:$result);
-  let assemblyFormat = "$kind $operand attr-dict `:` type($operand) `->` type($result)";
+  let assemblyFormat = "`` $kind $operand attr-dict `:` type($operand) `->` type($result)";
   let hasVerifier = 1;
 }
 
@@ -208,6 +215,8 @@ def Stretto_SoftmaxOp : Stretto_Op<"softmax", [Pure, SameOperandsAndResultType]>
   let summary = "softmax of a row";
   let description = [{
     `y_d = e^(x_d - m) / sum_c e^(x_c - m)`, `m = max_c x_c`. Entries of `-inf` get 0; a row of nothing else gives 0.
+
+    Constraints: `softmax_c1` the operand has an axis.
 
     Example:
     ```mlir
@@ -246,6 +255,7 @@ def Stretto_StopGradientOp : Stretto_Op<"stop_gradient", [Pure, SameOperandsAndR
   let arguments = (ins Stretto_Row:$operand);
   let results = (outs Stretto_Row:$result);
   let assemblyFormat = "$operand attr-dict `:` type($operand)";
+  let hasFolder = 1;
 }
 
 def Stretto_ConcatOp : Stretto_Op<"concat", [Pure]> {
@@ -266,6 +276,7 @@ def Stretto_ConcatOp : Stretto_Op<"concat", [Pure]> {
   let assemblyFormat = "$operands attr-dict `:` type($operands) `->` type($result)";
   let hasVerifier = 1;
   let hasFolder = 1;
+  let hasCanonicalizeMethod = 1;
 }
 
 def Stretto_SliceOp : Stretto_Op<"slice", [Pure]> {
@@ -273,8 +284,9 @@ def Stretto_SliceOp : Stretto_Op<"slice", [Pure]> {
   let description = [{
     `y_d = x_(offset + d)`; the result's axis says how many. A result without axis is the one entry at the offset.
 
-    Constraints: `slice_c1` the offset is a size; `slice_c2` offset plus size is at most the operand's size, where
-    that can be compared; `slice_c3` operand and result share the head set.
+    Constraints: `slice_c1` the offset is a size; `slice_c2` it is at least 0, and offset plus size is at most the
+    operand's size, where these can be compared; `slice_c3` operand and result share the head set; `slice_c4` the
+    variant knows the sizes in the offset.
 
     Example:
     ```mlir
@@ -286,6 +298,7 @@ def Stretto_SliceOp : Stretto_Op<"slice", [Pure]> {
   let assemblyFormat = "$operand `from` $offset attr-dict `:` type($operand) `->` type($result)";
   let hasVerifier = 1;
   let hasFolder = 1;
+  let hasCanonicalizeMethod = 1;
 }
 
 def Stretto_DotOp : Stretto_Op<"dot", [Pure, AllTypesMatch<["left", "right"]>]> {
@@ -293,7 +306,7 @@ def Stretto_DotOp : Stretto_Op<"dot", [Pure, AllTypesMatch<["left", "right"]>]> 
   let description = [{
     `z = sum_d x_d y_d`.
 
-    Constraints: `dot_c1` the operands have one type, with an axis, and the result is the number of its head set.
+    Constraints: `dot_c1` the operands have an axis, and the result is the number of their head set.
 
     Example:
     ```mlir
@@ -305,6 +318,7 @@ def Stretto_DotOp : Stretto_Op<"dot", [Pure, AllTypesMatch<["left", "right"]>]> 
   let assemblyFormat = "$left `,` $right attr-dict `:` type($left) `->` type($result)";
   let hasVerifier = 1;
 }
+
 def Stretto_OuterOp : Stretto_Op<"outer", [Pure]> {
   let summary = "all products of two rows, flattened";
   let description = [{
@@ -386,10 +400,11 @@ def Stretto_TableOp : Stretto_Op<"table", [Pure, SingleBlock,
   let description = [{
     `y[h, d] = f(t, h, d)`, evaluated in fp64 on the host. The body's arguments are `t`, `h` and `d` as real
     numbers; it may use options and sizes from outside. With a period `p`, `t` is first reduced to `t mod p`: an
-    integer period makes the table finite. A row that does not use `t` is constant in time.
+    integer period makes the table finite. A row that does not use `t` is constant in time. Conditions may choose
+    between values by `arith.select` or `scf.if`.
 
     Constraints: `table_c1` the body has three arguments of type `f64` and yields one `f64`; `table_c2` the body
-    holds arithmetic on real numbers only.
+    holds arithmetic on real numbers, conditions, options and sizes only.
 
     Example (RetNet's decay):
     ```mlir
@@ -436,7 +451,7 @@ def Stretto_DelayOp : Stretto_Op<"delay", [Pure, SameOperandsAndResultType]> {
   let description = [{
     `y_t = x_(t-n)`, 0 before the start; with `reverse`, `x_(t+n)`.
 
-    Constraints: `delay_c1` `n` is at least 0 (at most 1024).
+    Constraints: `delay_c1` `n` is from 0 to 1024.
 
     Example:
     ```mlir
@@ -448,6 +463,7 @@ def Stretto_DelayOp : Stretto_Op<"delay", [Pure, SameOperandsAndResultType]> {
   let assemblyFormat = "$operand `by` $by (`reverse` $reverse^)? attr-dict `:` type($operand)";
   let hasVerifier = 1;
   let hasFolder = 1;
+  let extraClassDeclaration = [{ static constexpr uint64_t maximalDelay = 1024; }];
 }
 
 def Stretto_ScanOp : Stretto_Op<"scan", [Pure, AllTypesMatch<["operand", "result"]>]> {
@@ -468,7 +484,7 @@ def Stretto_ScanOp : Stretto_Op<"scan", [Pure, AllTypesMatch<["operand", "result
   let arguments = (ins Stretto_ScanKindAttr:$kind, Stretto_Row:$operand, Optional<Stretto_Row>:$log,
                        UnitAttr:$exclusive, UnitAttr:$reverse);
   let results = (outs Stretto_Row:$result);
-  let assemblyFormat = [{ $kind $operand (`log` $log^)? (`exclusive` $exclusive^)? (`reverse` $reverse^)? attr-dict
+  let assemblyFormat = [{ `` $kind $operand (`log` $log^)? (`exclusive` $exclusive^)? (`reverse` $reverse^)? attr-dict
                           `:` type($operand) (`,` type($log)^)? }];
   let hasVerifier = 1;
 }
@@ -490,8 +506,9 @@ def Stretto_LookbackOp : Stretto_Op<"lookback", [Pure, SingleBlock]> {
     A score of `-inf` leaves its pair out. A range without pairs gives 0 (`m` and log-sum-exp: `-inf`).
     With `reverse` the fold runs over `{u : first_u <= t <= u}`, the look-ahead, and `stretto.past` takes rows of `u`.
 
-    Constraints: `lookback_c1` the body yields what the fold needs; `lookback_c2` results have the fold's types;
-    `lookback_c3` scores are numbers; `lookback_c4` the body holds row operations only.
+    Constraints: `lookback_c1` the body has no arguments and yields what the fold needs; `lookback_c2` results have
+    the fold's types; `lookback_c3` scores are numbers; `lookback_c4` the body holds row operations only, and `scf.if`
+    around them; `lookback_c5` the rows that are folded together share one head set.
 
     Example:
     ```mlir
@@ -506,52 +523,64 @@ def Stretto_LookbackOp : Stretto_Op<"lookback", [Pure, SingleBlock]> {
   let arguments = (ins Stretto_FoldAttr:$fold, Stretto_Time:$first, UnitAttr:$to_end, UnitAttr:$reverse);
   let regions = (region SizedRegion<1>:$body);
   let results = (outs Variadic<Stretto_Row>:$results);
-  let assemblyFormat = [{ $fold `from` $first (`to_end` $to_end^)? (`reverse` $reverse^)? $body attr-dict
+  let assemblyFormat = [{ `` $fold `from` $first (`to_end` $to_end^)? (`reverse` $reverse^)? $body attr-dict
                           `:` type($results) }];
   let hasRegionVerifier = 1;
+  let extraClassDeclaration = [{
+    /// The types of the results of a fold whose body yields rows of these types.
+    static ::llvm::SmallVector<::mlir::Type> resultTypes(Fold fold, ::mlir::TypeRange yielded);
+  }];
 }
 
-def Stretto_PastOp : Stretto_Op<"past", [Pure, SameOperandsAndResultType, HasParent<"LookbackOp">]> {
+def Stretto_PastOp : Stretto_Op<"past", [Pure, SameOperandsAndResultType]> {
   let summary = "a row of the other token of a look-back's pair";
   let description = [{
-    Constraints: `past_c1` the operand is defined outside the look-back.
+    Constraints: `past_c1` it stands in a look-back, its operand outside.
 
     Example: see `stretto.lookback`.
   }];
-  let arguments = (ins Stretto_Row:$operand);
-  let results = (outs Stretto_Row:$result);
+  let arguments = (ins Stretto_AnyRow:$operand);
+  let results = (outs Stretto_AnyRow:$result);
   let assemblyFormat = "$operand attr-dict `:` type($operand)";
   let hasVerifier = 1;
+  let hasFolder = 1;
 }
 
 //===----------------------------------------------------------------------===//
 // States
-//
-// A change of a state is never dead: what a chain yields last is what the next token finds, read or not. Hence `decay`
-// and `write` are not Pure, as `read` is.
 //===----------------------------------------------------------------------===//
 
-def Stretto_StateOp : Stretto_Op<"state", []> {
+def Stretto_StateOp : Stretto_Op<"state", [MemoryEffects<[MemRead<Stretto_Carried>]>]> {
   let summary = "the state that the previous token left";
   let description = [{
     What the chain of operations on this state yielded at the previous token; at the first token the initial state,
     or 0. The name is that of the entry in the state object and is unique in the variant. A state is a chain: each
-    of its values is decayed or written at most once, and any value of the token may be read.
+    of its values is decayed or written at most once, and any value of the token may be read. The last value is
+    carried to the next token, so a decay or a write is never dead, though nothing may use its result. Under a
+    condition the chain goes through both branches of an `scf.if` and on from its result.
 
-    Constraints: `state_c1` names are distinct; `state_c2` each value has at most one decay or write, which stands
-    in the same block.
+    With `of`, the state is some columns of an entry that other states share: those from `column` on, of `columns`.
+
+    Constraints: `state_c1` names are distinct; `state_c2` each value has at most one change: a decay or write that
+    stands in the same block, or one `scf.if` whose branches both yield what they make of it as the same result;
+    `state_c3` nothing but decay, write, read and `scf.if` uses a state;
+    `state_c4` the entry has the columns that the state takes, where their number is known.
 
     Example:
     ```mlir
     %S = stretto.state "S" : !stretto.state<K, V, G>
     ```
   }];
-  let arguments = (ins StrAttr:$name);
+  let arguments = (ins StrAttr:$name, OptionalAttr<StrAttr>:$entry, DefaultValuedAttr<I64Attr, "0">:$column,
+                       DefaultValuedAttr<I64Attr, "0">:$columns);
   let results = (outs Stretto_State:$result);
-  let assemblyFormat = "$name attr-dict `:` type($result)";
+  let builders = [OpBuilder<(ins "::mlir::Type":$type, "::llvm::StringRef":$name)>];
+  let assemblyFormat = [{ $name (`of` $entry^ `column` custom<Number>($column) `columns` custom<Number>($columns))? attr-dict
+                          `:` type($result) }];
+  let hasVerifier = 1;
 }
 
-def Stretto_DecayOp : Stretto_Op<"decay", [AllTypesMatch<["state", "result"]>]> {
+def Stretto_DecayOp : Stretto_Op<"decay", [MemoryEffects<[MemWrite<Stretto_Carried>]>, AllTypesMatch<["state", "result"]>]> {
   let summary = "multiplies a state by a factor along one axis or as a whole";
   let description = [{
     `S' = diag(a) S` along the first axis, `S diag(a)` along the second, `a S` without an axis; `a = e^g` for `log g`
@@ -568,11 +597,12 @@ def Stretto_DecayOp : Stretto_Op<"decay", [AllTypesMatch<["state", "result"]>]> 
   }];
   let arguments = (ins Stretto_State:$state, Stretto_DecayFormAttr:$form, Stretto_Row:$amount, OptionalAttr<StrAttr>:$along);
   let results = (outs Stretto_State:$result);
-  let assemblyFormat = "$state $form $amount (`along` $along^)? attr-dict `:` type($state) `,` type($amount)";
+  let assemblyFormat = "$state `` $form $amount (`along` $along^)? attr-dict `:` type($state) `,` type($amount)";
   let hasVerifier = 1;
+  let hasFolder = 1;
 }
 
-def Stretto_WriteOp : Stretto_Op<"write", [AllTypesMatch<["state", "result"]>]> {
+def Stretto_WriteOp : Stretto_Op<"write", [MemoryEffects<[MemWrite<Stretto_Carried>]>, AllTypesMatch<["state", "result"]>]> {
   let summary = "adds the outer product of two rows to a state";
   let description = [{
     `S' = S + x^T y`, `x` on the state's first axis, `y` on its second. Rows of coarser head sets are repeated; rows
@@ -602,7 +632,8 @@ def Stretto_ReadOp : Stretto_Op<"read", [Pure]> {
     decreases; before token 0 it is the initial state.
 
     Constraints: `read_c1` `along` is an axis of the state; `read_c2` the row's axis is that axis; `read_c3` the
-    result's axis is the other; `read_c4` the result's head set is the join of the row's and the state's.
+    result's axis is the other; `read_c4` the result's head set is the join of the row's and the state's; `read_c5`
+    `at` needs a forward state.
 
     Example:
     ```mlir

@@ -1,16 +1,64 @@
 //===- Tools.cpp - The command-line tools ---------------------------------===//
 
 #include "frontends/c/Registration.h"
+#include "frontends/c/SourceLimits.h"
 #include "frontends/c/stretto.h"
+#include "mlir/Bytecode/BytecodeReader.h"
+#include "mlir/Support/FileUtilities.h"
 #include "mlir/Tools/mlir-lsp-server/MlirLspServerMain.h"
 #include "mlir/Tools/mlir-opt/MlirOptMain.h"
 #include "mlir/Tools/mlir-translate/MlirTranslateMain.h"
+#include "llvm/Support/InitLLVM.h"
+#include "llvm/Support/MemoryBuffer.h"
+#include "llvm/Support/ToolOutputFile.h"
+#include "llvm/Support/raw_ostream.h"
+
+/// Opens `path`, or standard input for "-", and refuses text that the parser cannot bear.
+static std::unique_ptr<llvm::MemoryBuffer> openInput(llvm::StringRef path, llvm::StringRef splitMarker) {
+  std::string message;
+  std::unique_ptr<llvm::MemoryBuffer> input = mlir::openInputFile(path, &message);
+  if (!input) {
+    llvm::errs() << message << "\n";
+    return nullptr;
+  }
+  if (mlir::isBytecode(input->getMemBufferRef()))
+    return input;
+  // Parts that are parsed one by one are checked one by one.
+  llvm::SmallVector<llvm::StringRef> parts{input->getBuffer()};
+  if (!splitMarker.empty())
+    parts.pop_back_val().split(parts, splitMarker);
+  for (llvm::StringRef part : parts)
+    if (llvm::Error error = stretto::checkSourceLimits(part)) {
+      llvm::errs() << input->getBufferIdentifier() << ": " << llvm::toString(std::move(error)) << "\n";
+      return nullptr;
+    }
+  return input;
+}
 
 int strettoOptMain(int argc, char **argv) {
+  llvm::InitLLVM process(argc, argv);
   mlir::DialectRegistry registry;
   stretto::registerDialects(registry);
   stretto::registerPassesAndPipelines();
-  return mlir::failed(mlir::MlirOptMain(argc, argv, "stretto's modular optimiser driver\n", registry));
+  auto [input, output] =
+      mlir::registerAndParseCLIOptions(argc, argv, "stretto's modular optimiser driver\n", registry);
+  mlir::MlirOptMainConfig config = mlir::MlirOptMainConfig::createFromCLOptions();
+  if (config.shouldShowDialects() || config.shouldListPasses())
+    return mlir::failed(mlir::MlirOptMain(argc, argv, input, output, registry));
+
+  std::unique_ptr<llvm::MemoryBuffer> source = openInput(input, config.inputSplitMarker());
+  if (!source)
+    return 1;
+  std::string message;
+  std::unique_ptr<llvm::ToolOutputFile> target = mlir::openOutputFile(output, &message);
+  if (!target) {
+    llvm::errs() << message << "\n";
+    return 1;
+  }
+  if (mlir::failed(mlir::MlirOptMain(target->os(), std::move(source), registry, config)))
+    return 1;
+  target->keep();
+  return 0;
 }
 
 int strettoTranslateMain(int argc, char **argv) {

@@ -6,7 +6,6 @@
 //===----------------------------------------------------------------------===//
 
 #include "passes/declaration/Specialize.h"
-#include "passes/Passes.h"
 #include "mlir/Dialect/Arith/IR/Arith.h"
 #include "mlir/Dialect/SCF/IR/SCF.h"
 #include "mlir/IR/AttrTypeSubElements.h"
@@ -16,6 +15,7 @@
 #include "mlir/IR/Verifier.h"
 #include "mlir/Transforms/CSE.h"
 #include "mlir/Transforms/GreedyPatternRewriteDriver.h"
+#include "passes/Passes.h"
 
 namespace stretto {
 #define GEN_PASS_DEF_SPECIALIZE
@@ -102,6 +102,18 @@ struct FoldConstantBroadcast : OpRewritePattern<BroadcastOp> {
   }
 };
 
+/// An option or a size that is repeated is that option or size as a larger row.
+template <typename Op> struct FoldSymbolBroadcast : OpRewritePattern<BroadcastOp> {
+  using OpRewritePattern::OpRewritePattern;
+  LogicalResult matchAndRewrite(BroadcastOp op, PatternRewriter &rewriter) const override {
+    auto symbol = op.getOperand().getDefiningOp<Op>();
+    if (!symbol || !getElementTypeOrSelf(op.getType()).isF64())
+      return failure();
+    rewriter.replaceOpWithNewOp<Op>(op, op.getType(), symbol->getAttrs());
+    return success();
+  }
+};
+
 /// A stretto.constant of known size is an arith.constant, which upstream folders understand.
 struct FixConstant : OpRewritePattern<ConstantOp> {
   using OpRewritePattern::OpRewritePattern;
@@ -117,7 +129,8 @@ struct FixConstant : OpRewritePattern<ConstantOp> {
 
 static LogicalResult fold(VariantOp variant) {
   RewritePatternSet patterns(variant.getContext());
-  patterns.add<InlineDecidedIf, EraseUnusedState, FoldConstantBroadcast, FixConstant>(variant.getContext());
+  patterns.add<InlineDecidedIf, EraseUnusedState, FoldConstantBroadcast, FoldSymbolBroadcast<OptionOp>,
+               FoldSymbolBroadcast<SizeOp>, FixConstant>(variant.getContext());
   GreedyRewriteConfig config;
   config.setRegionSimplificationLevel(GreedySimplifyRegionLevel::Disabled);
   return applyPatternsGreedily(variant, std::move(patterns), config);
@@ -353,35 +366,44 @@ static LogicalResult fixSizes(VariantOp variant, const Sizes &sizes) {
 // What remains of options, axes and heads
 //===----------------------------------------------------------------------===//
 
-/// Keeps the options that the program still refers to, with the caller's values as defaults, and the axes that are
-/// still to be fixed.
+/// Keeps the options and axes that the program still refers to, with the caller's values as defaults. Axes whose size
+/// is known are fixed in the types.
 static void keepSymbolic(VariantOp variant, const Sizes &sizes) {
   llvm::StringSet<> used;
-  auto useExpression = [&](StringRef expression) {
-    llvm::consumeError(evaluateExpression(expression, [&](StringRef name) {
-                         used.insert(name);
-                         return 1.0;
-                       }).takeError());
+  auto useTypes = [&](TypeRange types) {
+    for (Type type : types)
+      forEachAxis(type, [&](StringRef axis, int64_t) {
+        for (const std::string &name : extentOf(axis).names())
+          used.insert(name);
+      });
   };
-  variant.getBody().walk([&](OptionOp option) { used.insert(option.getName()); });
-  NamedAttrList axes;
-  for (NamedAttribute axis : variant.getAxes())
-    if (!sizes.number(axis.getName())) {
-      axes.append(axis);
-      useExpression(cast<StringAttr>(axis.getValue()));
-    }
-  // An option may refer to others.
-  NamedAttrList options;
+  useTypes(variant.getBody().getArgumentTypes());
+  variant.getBody().walk([&](Operation *op) {
+    useTypes(op->getResultTypes());
+    if (auto option = dyn_cast<OptionOp>(op))
+      used.insert(option.getName());
+  });
+  NamedAttrList options, axes;
+  auto keep = [&](NamedAttrList &list, StringRef name, Attribute value) {
+    if (!used.contains(name))
+      return;
+    list.append(name, value);
+    // A setting may refer to others.
+    if (auto expression = dyn_cast<StringAttr>(value))
+      llvm::consumeError(evaluateExpression(expression, [&](StringRef other) {
+                           used.insert(other);
+                           return 1.0;
+                         }).takeError());
+  };
   for (size_t before = ~size_t(0); before != used.size();) {
     before = used.size();
     options.clear();
-    for (const auto &[name, value] : sizes.options()) {
-      if (!used.contains(name))
-        continue;
-      options.append(name, value);
-      if (auto expression = dyn_cast<StringAttr>(value))
-        useExpression(expression);
-    }
+    axes.clear();
+    for (const auto &[name, value] : sizes.options())
+      keep(options, name, value);
+    for (NamedAttribute axis : variant.getAxes())
+      if (!sizes.number(axis.getName()))
+        keep(axes, axis.getName(), axis.getValue());
   }
   variant.setOptionsAttr(options.getDictionary(variant.getContext()));
   variant.setAxesAttr(axes.getDictionary(variant.getContext()));
