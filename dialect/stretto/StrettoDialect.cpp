@@ -212,6 +212,8 @@ LogicalResult RowAttr::verify(function_ref<InFlightDiagnostic()> emitError, Stri
 
 LogicalResult RowAttr::verifyEncoding(ArrayRef<int64_t> shape, Type elementType,
                                       function_ref<InFlightDiagnostic()> emitError) const {
+  if (!elementType) // it did not parse, of which the parser tells later
+    return failure();
   size_t rank = getAxis().empty() ? 0 : 1;
   if (shape.size() != rank)
     return emitError() << "[row_c1] a row with " << (rank ? "an axis" : "no axis") << " has rank " << rank << ", found "
@@ -266,6 +268,8 @@ LogicalResult ParamAttr::verify(function_ref<InFlightDiagnostic()> emitError, Ar
 
 LogicalResult ParamAttr::verifyEncoding(ArrayRef<int64_t> shape, Type elementType,
                                         function_ref<InFlightDiagnostic()> emitError) const {
+  if (!elementType)
+    return failure();
   if (shape.size() != getAxes().size())
     return emitError() << "[param_c1] a parameter with axes " << ArrayAttr::get(getContext(), llvm::to_vector_of<Attribute>(getAxes())) << " has rank " << getAxes().size() << ", found "
                        << shape.size();
