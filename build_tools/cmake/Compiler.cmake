@@ -14,6 +14,7 @@ target_compile_options(stretto PRIVATE -fno-exceptions $<$<CXX_COMPILER_ID:Clang
 target_precompile_headers(stretto PRIVATE ${CMAKE_SOURCE_DIR}/build_tools/cmake/Precompiled.h)
 target_link_options(stretto PRIVATE -Wl,--version-script=${CMAKE_SOURCE_DIR}/build_tools/cmake/exports.map)
 add_custom_target(stretto-tablegen) # every generated header
+add_custom_target(stretto-doc)      # every generated reference page
 add_dependencies(stretto stretto-tablegen)
 
 if(STRETTO_STATIC_LLVM)
@@ -22,3 +23,14 @@ if(STRETTO_STATIC_LLVM)
 else()
   target_link_libraries(stretto PRIVATE MLIR LLVM)
 endif()
+
+# A page of the reference, written by mlir-tblgen from LLVM_TARGET_DEFINITIONS into <build>/docs/reference.
+#   stretto_reference(<page> <generator and its options>...)
+function(stretto_reference page)
+  tablegen(MLIR ${page}.md ${ARGN} "-I${CMAKE_SOURCE_DIR}")
+  set(published ${CMAKE_BINARY_DIR}/docs/reference/${page}.md)
+  add_custom_command(OUTPUT ${published} DEPENDS ${CMAKE_CURRENT_BINARY_DIR}/${page}.md
+    COMMAND ${CMAKE_COMMAND} -E copy ${CMAKE_CURRENT_BINARY_DIR}/${page}.md ${published})
+  add_custom_target(stretto-doc-${page} DEPENDS ${published})
+  add_dependencies(stretto-doc stretto-doc-${page})
+endfunction()

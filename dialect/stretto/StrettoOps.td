@@ -78,6 +78,9 @@ def Stretto_VariantOp : Stretto_Op<"variant", [
 def Stretto_YieldOp : Stretto_Op<"yield", [Pure, Terminator, ReturnLike,
     ParentOneOf<["VariantOp", "TableOp", "LookbackOp"]>]> {
   let summary = "ends a region with its results";
+  let description = [{
+    Example: see `stretto.variant`, `stretto.table` and `stretto.lookback`.
+  }];
   let arguments = (ins Variadic<AnyType>:$values);
   let builders = [OpBuilder<(ins)>];
   let assemblyFormat = "($values^ `:` type($values))? attr-dict";
@@ -92,7 +95,12 @@ def Stretto_OptionOp : Stretto_Op<"option", [Pure]> {
 
     Example:
     ```mlir
-    %scale = stretto.option "scale" : tensor<?xf64, #stretto.row<K>>
+    stretto.variant @scaled(%x: tensor<?xf64, #stretto.row<K>>) -> tensor<?xf64, #stretto.row<K>>
+        options(scale = "K**-0.5") {
+      %scale = stretto.option "scale" : tensor<?xf64, #stretto.row<K>>
+      %y = arith.mulf %x, %scale : tensor<?xf64, #stretto.row<K>>
+      stretto.yield %y : tensor<?xf64, #stretto.row<K>>
+    }
     ```
   }];
   let arguments = (ins StrAttr:$name);
@@ -108,7 +116,10 @@ def Stretto_OptionIsOp : Stretto_Op<"option_is", [Pure]> {
 
     Example:
     ```mlir
-    %signed = stretto.option_is "decay" "signed"
+    stretto.variant @signed() -> () options(decay = #stretto.choice<"none" of ["none", "abs", "signed"]>) {
+      %signed = stretto.option_is "decay" "signed"
+      stretto.yield
+    }
     ```
   }];
   let arguments = (ins StrAttr:$name, StrAttr:$word);
@@ -124,7 +135,18 @@ def Stretto_PresentOp : Stretto_Op<"present", [Pure]> {
 
     Example:
     ```mlir
-    %has = stretto.present %D : tensor<f64, #stretto.param<[], H>>
+    stretto.variant @skip(%x: tensor<f64, #stretto.row<()>>, %D: tensor<f64, #stretto.param<[]>> {stretto.optional})
+        -> tensor<f64, #stretto.row<()>> {
+      %has = stretto.present %D : tensor<f64, #stretto.param<[]>>
+      %y = scf.if %has -> tensor<f64, #stretto.row<()>> {
+        %d = stretto.broadcast %D : tensor<f64, #stretto.param<[]>> to tensor<f64, #stretto.row<()>>
+        %dx = arith.mulf %d, %x : tensor<f64, #stretto.row<()>>
+        scf.yield %dx : tensor<f64, #stretto.row<()>>
+      } else {
+        scf.yield %x : tensor<f64, #stretto.row<()>>
+      }
+      stretto.yield %y : tensor<f64, #stretto.row<()>>
+    }
     ```
   }];
   let arguments = (ins Stretto_Input:$argument);
