@@ -55,4 +55,108 @@ def Specialize : Pass<"stretto-specialize", "::stretto::VariantOp"> {
   let dependentDialects = ["::mlir::arith::ArithDialect"];
 }
 
+def SplitStates : Pass<"stretto-split-states", "::stretto::VariantOp"> {
+  let summary = "Divides states whose columns are written and read in parts";
+  let description = [{
+    Where every row that is written is put together from parts on the state's second axis, and every read is taken
+    apart at the same places, the parts never meet: each becomes a state of its own, which remains those columns of the
+    entry. Values and their normaliser are the usual case: the state's width stays a power of two, and the extra column
+    becomes a vector. Works on declarations of known sizes.
+
+    ```mlir
+    %S0 = stretto.state "S" : !stretto.state<K : 16, "V + 1" : 9>
+    %v1 = stretto.concat %v, %one : !V, !number -> !V_plus_1
+    %S1 = stretto.write %S0, %k, %v1 : !stretto.state<K : 16, "V + 1" : 9>, !K, !V_plus_1
+    %r = stretto.read %S1, %q along "K" : !stretto.state<K : 16, "V + 1" : 9>, !K -> !V_plus_1
+    %num = stretto.slice %r from "0" : !V_plus_1 -> !V
+    %den = stretto.slice %r from "V" : !V_plus_1 -> !number
+    ```
+    =>
+    ```mlir
+    %S0 = stretto.state "S" of "S" column 0 columns 9 : !stretto.state<K : 16, V : 8>
+    %z0 = stretto.state "S.8" of "S" column 8 columns 9 : !stretto.state<K : 16, 1 : 1>
+    %S1 = stretto.write %S0, %k, %v : !stretto.state<K : 16, V : 8>, !K, !V
+    %z1 = stretto.write %z0, %k, %one : !stretto.state<K : 16, 1 : 1>, !K, !number
+    %num = stretto.read %S1, %q along "K" : !stretto.state<K : 16, V : 8>, !K -> !V
+    %den = stretto.read %z1, %q along "K" : !stretto.state<K : 16, 1 : 1>, !K -> !number
+    ```
+  }];
+  let statistics = [Statistic<"numSplit", "states-split", "States that were divided">];
+}
+
+def Chunk : Pass<"stretto-chunk", "::mlir::ModuleOp"> {
+  let summary = "Derives what a chunk of tokens does from what one token does";
+  let description = [{
+    Turns every specialised variant into a `chunk.kernel`: rows become tiles of `chunk` tokens, tables become
+    `chunk.table`s, and reads of a state become matrix products over the chunk. With the decay `a` of one token, a read
+    of the state after decay and write is
+
+        o_i = (q_i a_1..a_i) S + sum_{j<=i} (q_i a_{j+1}..a_i . k_j) v_j
+
+    and the state at the end `(a_1..a_C) S + sum_j (k_j a_{j+1}..a_C)^T v_j`; docs/chunk-level.md has the general case.
+    Rows beyond the end of a sequence do nothing to a state: where that does not follow from inputs that load as 0,
+    they are masked. A variant without such a form is refused at the operation that prevents it ([R14]).
+
+    ```mlir
+    stretto.variant @linear(%q: !K, %k: !K, %v: !V) -> !V attributes {group = {H = 1 : i64}} {
+      %S0 = stretto.state "S" : !S
+      %S1 = stretto.write %S0, %k, %v : !S, !K, !V
+      %o = stretto.read %S1, %q along "K" : !S, !K -> !V
+      stretto.yield %o : !V
+    }
+    ```
+    with `chunk=16 element=f32` =>
+    ```mlir
+    chunk.kernel @linear chunk 16 (input %q: tensor<16x32xf32>, input %k: tensor<16x32xf32>,
+        input %v: tensor<16x64xf32>, state %S: tensor<32x64xf32>, valid %n: index) -> (o: tensor<16x64xf32>) {
+      %s = chunk.dot %q, %S : tensor<16x32xf32>, tensor<32x64xf32> -> tensor<16x64xf32>
+      %qk = chunk.dot %q, %k transpose_right : tensor<16x32xf32>, tensor<16x32xf32> -> tensor<16x16xf32>
+      %p = chunk.causal %qk : tensor<16x16xf32>
+      %o = chunk.dot %p, %v add %s : tensor<16x16xf32>, tensor<16x64xf32> -> tensor<16x64xf32>
+      %next = chunk.dot %k, %v transpose_left add %S : tensor<16x32xf32>, tensor<16x64xf32> -> tensor<32x64xf32>
+      chunk.yield %o next %next : tensor<16x64xf32>, tensor<32x64xf32>
+    }
+    ```
+  }];
+  let options = [
+    Option<"chunk", "chunk", "int64_t", "64", "Tokens of a chunk">,
+    Option<"element", "element", "std::string", "\"f32\"", "Type of inputs, parameters and outputs in memory">,
+    ListOption<"elements", "elements", "std::string", "Types of arguments that differ, as in g=f32,dt=f32">,
+  ];
+  let dependentDialects = ["::stretto::chunk::ChunkDialect", "::mlir::arith::ArithDialect", "::mlir::math::MathDialect"];
+}
+
+//===----------------------------------------------------------------------===//
+// Chunk kernels
+//===----------------------------------------------------------------------===//
+
+def SliceValues : Pass<"stretto-slice-values", "::stretto::chunk::KernelOp"> {
+  let summary = "Divides the value axis of a kernel among slices";
+  let description = [{
+    Fewer heads than processors leave some idle. The columns of outputs, and of all that they come from, are divided
+    among `slices` copies of the kernel, of which each does everything else too: scores, decays, a normaliser. The
+    values must meet their columns only one by one, as elements and as columns of a product's right operand; an
+    operation that mixes columns, such as a norm over the output, is an error that names it.
+
+    ```mlir
+    chunk.kernel @f chunk 16 (input %x: tensor<16x8xf32>, input %v: tensor<16x64xf32>, valid %n: index)
+        -> (o: tensor<16x64xf32>) {
+      %p = chunk.dot %x, %x transpose_right : tensor<16x8xf32>, tensor<16x8xf32> -> tensor<16x16xf32>
+      %o = chunk.dot %p, %v : tensor<16x16xf32>, tensor<16x64xf32> -> tensor<16x64xf32>
+      chunk.yield %o : tensor<16x64xf32>
+    }
+    ```
+    with `slices=2` =>
+    ```mlir
+    chunk.kernel @f chunk 16 slices 2 (input %x: tensor<16x8xf32>, input %v: tensor<16x32xf32> sliced, valid %n: index)
+        -> (o: tensor<16x32xf32> sliced) {
+      %p = chunk.dot %x, %x transpose_right : tensor<16x8xf32>, tensor<16x8xf32> -> tensor<16x16xf32>
+      %o = chunk.dot %p, %v : tensor<16x16xf32>, tensor<16x32xf32> -> tensor<16x32xf32>
+      chunk.yield %o : tensor<16x32xf32>
+    }
+    ```
+  }];
+  let options = [Option<"slices", "slices", "int64_t", "1", "Slices of the value axis">];
+}
+
 #endif // STRETTO_PASSES

@@ -8,29 +8,26 @@ file(GLOB_RECURSE STRETTO_COMPILER_SOURCES CONFIGURE_DEPENDS
   ${CMAKE_SOURCE_DIR}/frontends/c/*.cpp)
 list(FILTER STRETTO_COMPILER_SOURCES EXCLUDE REGEX "/runtime/torch/")
 
-add_library(stretto SHARED ${STRETTO_COMPILER_SOURCES})
+# The objects stand apart so that unit tests, which see more than the C interface, can link them too.
+add_library(stretto-objects OBJECT ${STRETTO_COMPILER_SOURCES})
 # Without a time stamp a precompiled header that is built again is the same file, and ccache knows what it made with it.
-target_compile_options(stretto PRIVATE -fno-exceptions $<$<CXX_COMPILER_ID:Clang>:SHELL:-Xclang\ -fno-pch-timestamp>)
-target_precompile_headers(stretto PRIVATE ${CMAKE_SOURCE_DIR}/build_tools/cmake/Precompiled.h)
-target_link_options(stretto PRIVATE -Wl,--version-script=${CMAKE_SOURCE_DIR}/build_tools/cmake/exports.map)
+target_compile_options(stretto-objects PRIVATE
+  -fno-exceptions $<$<CXX_COMPILER_ID:Clang>:SHELL:-Xclang\ -fno-pch-timestamp>)
+target_precompile_headers(stretto-objects PRIVATE ${CMAKE_SOURCE_DIR}/build_tools/cmake/Precompiled.h)
 add_custom_target(stretto-tablegen) # every generated header
-add_custom_target(stretto-doc)      # every generated reference page
-add_dependencies(stretto stretto-tablegen)
+add_dependencies(stretto-objects stretto-tablegen)
 
-if(STRETTO_STATIC_LLVM)
-  include(StaticLLVM)
-  stretto_link_llvm_archives(stretto)
-else()
-  target_link_libraries(stretto PRIVATE MLIR LLVM)
-endif()
-
-# A page of the reference, written by mlir-tblgen from LLVM_TARGET_DEFINITIONS into <build>/docs/reference.
-#   stretto_reference(<page> <generator and its options>...)
-function(stretto_reference page)
-  tablegen(MLIR ${page}.md ${ARGN} "-I${CMAKE_SOURCE_DIR}")
-  set(published ${CMAKE_BINARY_DIR}/docs/reference/${page}.md)
-  add_custom_command(OUTPUT ${published} DEPENDS ${CMAKE_CURRENT_BINARY_DIR}/${page}.md
-    COMMAND ${CMAKE_COMMAND} -E copy ${CMAKE_CURRENT_BINARY_DIR}/${page}.md ${published})
-  add_custom_target(stretto-doc-${page} DEPENDS ${published})
-  add_dependencies(stretto-doc stretto-doc-${page})
+# Links the compiler into a library or an executable, with LLVM and MLIR as this build has them.
+function(stretto_link_compiler target)
+  target_link_libraries(${target} PRIVATE stretto-objects)
+  if(STRETTO_STATIC_LLVM)
+    include(StaticLLVM)
+    stretto_link_llvm_archives(${target})
+  else()
+    target_link_libraries(${target} PRIVATE MLIR LLVM)
+  endif()
 endfunction()
+
+add_library(stretto SHARED)
+target_link_options(stretto PRIVATE -Wl,--version-script=${CMAKE_SOURCE_DIR}/build_tools/cmake/exports.map)
+stretto_link_compiler(stretto)

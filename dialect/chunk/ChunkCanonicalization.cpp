@@ -397,6 +397,17 @@ static LogicalResult dotWithoutDecay(DecayDotOp op, PatternRewriter &rewriter) {
   return success();
 }
 
+/// A state of one column is decayed as a vector.
+static LogicalResult decayOfColumn(DecayStateOp op, PatternRewriter &rewriter) {
+  Value column = repeatedAlong(op.getState(), Side::Rows);
+  if (!column || typeOf(op.getState()).getDimSize(1) != 1 || op.getAlong() != Side::Rows)
+    return failure();
+  Value decayed =
+      DecayStateOp::create(rewriter, op.getLoc(), column.getType(), column, op.getForm(), op.getAmount(), Side::Rows);
+  rewriter.replaceOpWithNewOp<BroadcastOp>(op, op.getType(), decayed, Side::Rows);
+  return success();
+}
+
 void DecayDotOp::getCanonicalizationPatterns(RewritePatternSet &results, MLIRContext *) {
   results.add(shareAmount<DecayDotOp>);
   results.add(dotWithoutDecay);
@@ -415,4 +426,5 @@ void DecayToEndOp::getCanonicalizationPatterns(RewritePatternSet &results, MLIRC
 void DecayStateOp::getCanonicalizationPatterns(RewritePatternSet &results, MLIRContext *) {
   results.add(shareAmount<DecayStateOp>);
   results.add(dropIdentity<DecayStateOp>);
+  results.add(decayOfColumn);
 }

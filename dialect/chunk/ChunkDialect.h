@@ -13,6 +13,7 @@
 #include "mlir/Interfaces/ControlFlowInterfaces.h"
 #include "mlir/Interfaces/InferTypeOpInterface.h"
 #include "mlir/Interfaces/SideEffectInterfaces.h"
+#include <limits>
 
 #include "dialect/chunk/ChunkDialect.h.inc"
 #include "dialect/chunk/ChunkEnums.h.inc"
@@ -26,6 +27,9 @@
 namespace stretto::chunk {
 /// Parses the word for a kind of argument.
 mlir::ParseResult parseArgumentKind(mlir::AsmParser &parser, ArgumentKind &kind);
+
+/// The group of an argument that all heads share, however many they are.
+inline constexpr int64_t allHeadsGroup = std::numeric_limits<int32_t>::max();
 
 /// How many columns of its entry a state of this type takes.
 int64_t columnsOfState(mlir::Type state);

@@ -6,15 +6,17 @@
 using namespace mlir;
 using namespace stretto::chunk;
 
-/// The type after `add`, which is that of the result.
-static ParseResult parseAddendType(OpAsmParser &, std::optional<OpAsmParser::UnresolvedOperand> addend, Type &type,
-                                   Type result) {
+/// What is added has the type of the sum.
+static ParseResult parseSumType(OpAsmParser &parser, Type &sum, std::optional<OpAsmParser::UnresolvedOperand> addend,
+                                Type &addendType) {
+  if (parser.parseType(sum))
+    return failure();
   if (addend)
-    type = result;
+    addendType = sum;
   return success();
 }
 
-static void printAddendType(OpAsmPrinter &, Operation *, Value, Type, Type) {}
+static void printSumType(OpAsmPrinter &printer, Operation *, Type sum, Value, Type) { printer << sum; }
 
 #define GET_OP_CLASSES
 #include "dialect/chunk/ChunkOps.cpp.inc"
@@ -104,15 +106,18 @@ void MaskOp::build(OpBuilder &builder, OperationState &state, Value operand, Val
 }
 
 LogicalResult DelayOp::verify() {
-  if (shapeOf(getTail())[1] != shapeOf(getOperand())[1])
+  ArrayRef<int64_t> tail = shapeOf(getTail());
+  if (tail[1] != shapeOf(getOperand())[1])
     return emitOpError("[delay_c1] has an operand of type ")
            << getOperand().getType() << " and a tail of type " << getTail().getType();
+  if (int64_t by = getBy(); by < 0 || by > tail[0])
+    return emitOpError("[delay_c2] delays by ") << by << ", the tail has " << tail[0] << " rows";
   return success();
 }
 
 LogicalResult ConvOp::verify() {
   ArrayRef<int64_t> operand = shapeOf(getOperand()), taps = shapeOf(getTaps()), tail = shapeOf(getTail());
-  if (taps[0] != operand[1] || tail[1] != operand[1] || tail[0] != taps[1] - 1)
+  if (taps[0] != operand[1] || tail[1] != operand[1] || tail[0] < taps[1] - 1)
     return emitOpError("[conv_c1] has an operand of type ")
            << getOperand().getType() << ", taps of type " << getTaps().getType() << " and a tail of type "
            << getTail().getType();

@@ -72,21 +72,21 @@ def Chunk_Side : I32EnumAttr<"Side", "an axis of a tile or matrix", [
   let cppNamespace = "::stretto::chunk";
   let genSpecializedAttr = 0;
 }
-def Chunk_SideAttr : EnumAttr<Chunk_Dialect, Chunk_Side, "side"> { let assemblyFormat = "$value"; }
+def Chunk_SideAttr : EnumAttr<Chunk_Dialect, Chunk_Side, "side"> { let assemblyFormat = "`` $value"; }
 
 def Chunk_Reduction : I32EnumAttr<"Reduction", "a reduction", [
     I32EnumAttrCase<"Sum", 0, "sum">, I32EnumAttrCase<"Max", 1, "max">]> {
   let cppNamespace = "::stretto::chunk";
   let genSpecializedAttr = 0;
 }
-def Chunk_ReductionAttr : EnumAttr<Chunk_Dialect, Chunk_Reduction, "reduction"> { let assemblyFormat = "$value"; }
+def Chunk_ReductionAttr : EnumAttr<Chunk_Dialect, Chunk_Reduction, "reduction"> { let assemblyFormat = "`` $value"; }
 
 def Chunk_DecayForm : I32EnumAttr<"DecayForm", "what the amount of a decay is", [
     I32EnumAttrCase<"Log", 0, "log">, I32EnumAttrCase<"Factor", 1, "factor">]> {
   let cppNamespace = "::stretto::chunk";
   let genSpecializedAttr = 0;
 }
-def Chunk_DecayFormAttr : EnumAttr<Chunk_Dialect, Chunk_DecayForm, "decay_form"> { let assemblyFormat = "$value"; }
+def Chunk_DecayFormAttr : EnumAttr<Chunk_Dialect, Chunk_DecayForm, "decay_form"> { let assemblyFormat = "`` $value"; }
 
 def Chunk_Tensor : StaticShapeTensorOf<[AnyFloat]>;
 def Chunk_TensorOrCondition : StaticShapeTensorOf<[AnyFloat, I1]>;
@@ -276,8 +276,8 @@ def Chunk_DotOp : Chunk_Op<"dot", [Pure]> {
                        UnitAttr:$transpose_left, UnitAttr:$transpose_right);
   let results = (outs Chunk_Matrix:$result);
   let assemblyFormat = [{ $left `,` $right (`transpose_left` $transpose_left^)? (`transpose_right` $transpose_right^)?
-                          (`add` $addend^)? attr-dict `:` type($left) `,` type($right) `->` type($result)
-                          custom<AddendType>(ref($addend), type($addend), ref(type($result))) }];
+                          (`add` $addend^)? attr-dict `:` type($left) `,` type($right) `->`
+                          custom<SumType>(type($result), ref($addend), type($addend)) }];
   let hasVerifier = 1;
   let hasCanonicalizer = 1;
 }
@@ -349,11 +349,10 @@ def Chunk_MaskOp : Chunk_Op<"mask", [Pure, AllTypesMatch<["operand", "result"]>]
 def Chunk_ConvOp : Chunk_Op<"conv", [Pure, AllTypesMatch<["operand", "result"]>]> {
   let summary = "causal depthwise convolution";
   let description = [{
-    `y_id = sum_{j=0..J-1} taps_d,(J-1-j) * x_(i-j)d`, where rows before the chunk are those of the tail, in time
-    order.
+    `y_id = sum_{j=0..J-1} taps_d,(J-1-j) * x_(i-j)d`, where rows before the chunk are the last rows of the tail, in
+    time order.
 
-    Constraints: `conv_c1` operand, taps and tail have the same channels, and the tail one row less than there are
-    taps.
+    Constraints: `conv_c1` operand, taps and tail have the same channels, and the tail has at least `J-1` rows.
 
     Example:
     ```mlir
@@ -369,18 +368,19 @@ def Chunk_ConvOp : Chunk_Op<"conv", [Pure, AllTypesMatch<["operand", "result"]>]
 def Chunk_DelayOp : Chunk_Op<"delay", [Pure, AllTypesMatch<["operand", "result"]>]> {
   let summary = "rows of earlier tokens";
   let description = [{
-    `y_i = x_(i-n)`, `n` the number of rows of the tail, which are those before the chunk, in time order.
+    `y_i = x_(i-n)`, where rows before the chunk are the last rows of the tail, in time order.
 
-    Constraints: `delay_c1` operand and tail have the same channels.
+    Constraints: `delay_c1` operand and tail have the same channels; `delay_c2` the tail has at least `n` rows, and
+    `n` is at least 0.
 
     Example:
     ```mlir
-    %y = chunk.delay %x tail %tail : tensor<64x128xf32>, tensor<1x128xf32>
+    %y = chunk.delay %x by 1 tail %tail : tensor<64x128xf32>, tensor<3x128xf32>
     ```
   }];
-  let arguments = (ins Chunk_Matrix:$operand, Chunk_Matrix:$tail);
+  let arguments = (ins Chunk_Matrix:$operand, Chunk_Matrix:$tail, I64Attr:$by);
   let results = (outs Chunk_Matrix:$result);
-  let assemblyFormat = "$operand `tail` $tail attr-dict `:` type($operand) `,` type($tail)";
+  let assemblyFormat = "$operand `by` $by `tail` $tail attr-dict `:` type($operand) `,` type($tail)";
   let hasVerifier = 1;
 }
 

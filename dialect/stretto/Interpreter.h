@@ -17,7 +17,7 @@
 #define STRETTO_DIALECT_STRETTO_INTERPRETER_H
 
 #include "dialect/stretto/Sizes.h"
-#include <vector>
+#include "dialect/stretto/StateEntries.h"
 
 namespace stretto {
 
@@ -33,38 +33,7 @@ struct Array {
   operator ArrayView() const { return {shape, values}; }
 };
 
-/// One entry of the state that a variant carries from call to call.
-struct StateEntry {
-  enum class Kind {
-    Matrix,   // [sequences, heads, first axis, second axis], a stretto.state; zero at the start
-    Scan,     // [sequences, heads(, width)], the last result of a scan; 0 or -inf at the start
-    Tail,     // [sequences, length, heads(, width)], the last rows that a convolution or delay saw, in time order
-    Position, // [sequences], the number of tokens so far, integers
-  };
-  std::string name;
-  Kind kind;
-  std::string heads = "1";
-  /// Axes as the declaration spells them, and their sizes (dynamic where not known).
-  llvm::SmallVector<std::string, 2> axes;
-  llvm::SmallVector<int64_t, 2> sizes;
-  /// Rows of a tail.
-  int64_t length = 0;
-  /// What every number of the entry is when no state is given.
-  double initial = 0;
-
-  /// The shape for a number of sequences, where all sizes are known and the entry's head set has `headCount` heads.
-  llvm::SmallVector<int64_t, 4> shape(int64_t sequences, int64_t headCount) const;
-};
-
-/// The entries of the state of a variant whose alternatives are decided (stretto-specialize), in the order in which
-/// the program names them, the position last. A matrix has the name of its state, a scan or tail of an argument the
-/// argument's name and its kind (`s_logaddexp`, `k_tail`), one of another row its kind and a number.
-mlir::FailureOr<std::vector<StateEntry>> deriveState(VariantOp variant);
-
-/// Whether the variant looks at earlier tokens themselves (a look-back, or a read at an earlier time), so that the
-/// entries of `deriveState` alone cannot continue a sequence.
-bool looksBack(VariantOp variant);
-
+/// The arguments of a call and what it asks for.
 struct Call {
   /// Rows `[B, T, heads(, width)]` and parameters `[heads, axes...]` by name; an optional argument may be left out.
   std::map<std::string, ArrayView> arguments;

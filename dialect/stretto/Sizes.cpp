@@ -12,7 +12,9 @@
 using namespace mlir;
 using namespace stretto;
 
-static std::string listed(const std::set<std::string> &names) { return names.empty() ? "none" : llvm::join(names, ", "); }
+static std::string listed(const std::set<std::string> &names) {
+  return names.empty() ? "none" : llvm::join(names, ", ");
+}
 
 //===----------------------------------------------------------------------===//
 // What a variant names
@@ -87,8 +89,8 @@ static FailureOr<Attribute> readOption(VariantOp variant, StringRef name, String
   if (auto choice = dyn_cast<ChoiceAttr>(declared)) {
     if (llvm::is_contained(choice.getChoices(), word))
       return Attribute(ChoiceAttr::get(variant.getContext(), word, choice.getChoices()));
-    std::string choices = llvm::join(
-        llvm::map_range(choice.getChoices(), [](StringAttr each) { return "'" + each.str() + "'"; }), ", ");
+    std::string choices =
+        llvm::join(llvm::map_range(choice.getChoices(), [](StringAttr each) { return "'" + each.str() + "'"; }), ", ");
     return refuse("one of " + choices);
   }
   bool usesNames = false;
@@ -125,22 +127,21 @@ static LogicalResult checkNames(VariantOp variant, const Twine &owner, StringRef
 // Head sets
 //===----------------------------------------------------------------------===//
 
-/// One of any two head sets divides the other, and the key and value heads divide all. `describe` spells the count of a
-/// set and where it comes from.
+/// One of any two head sets divides the other, and the key and value heads divide all. `describe` says whose heads
+/// those of a set are.
 static LogicalResult checkHeadCounts(VariantOp variant, const std::map<std::string, int64_t> &counts,
                                      function_ref<std::string(StringRef)> describe) {
-  auto refuse = [&](StringRef fine, StringRef coarse) {
-    return variant.emitError() << "[R2] " << describe(fine) << ", expected a multiple of " << describe(coarse);
-  };
   for (const auto &[set, count] : counts)
     if (count < 1)
-      return variant.emitError() << "[R1] " << describe(set) << ", expected at least 1";
+      return variant.emitError() << "[R1] " << describe(set) << " has " << count << " heads, expected at least 1";
   for (auto a = counts.begin(); a != counts.end(); ++a)
     for (auto b = std::next(a); b != counts.end(); ++b) {
       bool aFiner = b->first == keyValueHeads || (a->first != keyValueHeads && a->second >= b->second);
       const auto &[fine, coarse] = aFiner ? std::pair(*a, *b) : std::pair(*b, *a);
       if (fine.second % coarse.second)
-        return refuse(fine.first, coarse.first);
+        return variant.emitError() << "[R2] " << describe(fine.first) << " has " << fine.second
+                                   << " heads, expected a multiple of the " << coarse.second << " of "
+                                   << describe(coarse.first);
     }
   return success();
 }
@@ -229,9 +230,7 @@ FailureOr<Sizes> Sizes::get(VariantOp variant, const Settings &settings) {
                                  << listed(headSets);
     result.headCounts[set] = count;
   }
-  auto describe = [&](StringRef set) {
-    return llvm::formatv("the head set '{0}' has {1} heads", set, result.headCounts.at(set.str())).str();
-  };
+  auto describe = [](StringRef set) { return "the head set '" + set.str() + "'"; };
   if (failed(checkHeadCounts(variant, result.headCounts, describe)))
     return failure();
   return result;
@@ -395,8 +394,7 @@ LogicalResult ShapeBinder::checkHeads() {
   for (const auto &[set, bound] : heads)
     counts[set] = bound.size;
   return checkHeadCounts(variant, counts, [&](StringRef set) {
-    const Bound &bound = heads.at(set.str());
-    return llvm::formatv("the argument '{0}' has {1} heads ({2})", bound.argument, bound.size, set).str();
+    return "the argument '" + heads.at(set.str()).argument + "' (" + set.str() + ")";
   });
 }
 
@@ -406,16 +404,17 @@ LogicalResult ShapeBinder::checkExpressions(const Sizes &sizes) {
     if (!size)
       return variant.emitError() << "[R3] the argument '" << axis.argument << "': " << llvm::toString(size.takeError());
     if (!*size)
-      return variant.emitError() << "[R3] the argument '" << axis.argument << "' has the axis " << axis.text
-                                 << ", in which a size is fixed by no argument";
+      return variant.emitError() << "[R3] the argument '" << axis.argument << "' has the axis '" << axis.text
+                                 << "', in which a size is fixed by no argument";
     if (**size != axis.found)
-      return variant.emitError() << "[R3] the argument '" << axis.argument << "' has the axis " << axis.text << " = "
-                                 << axis.found << ", expected " << **size;
+      return variant.emitError() << "[R3] the argument '" << axis.argument << "' has size " << axis.found
+                                 << " on the axis '" << axis.text << "', expected " << **size;
   }
   for (const Expression &joined : joinedHeads)
     if (std::optional<int64_t> count = sizes.heads(joined.text); !count || *count != joined.found)
       return variant.emitError() << "[R1] the argument '" << joined.argument << "' has " << joined.found << " heads ("
-                                 << joined.text << "), expected " << (count ? std::to_string(*count) : "a known number");
+                                 << joined.text << "), expected "
+                                 << (count ? std::to_string(*count) : "a known number");
   return success();
 }
 

@@ -548,6 +548,10 @@ def Stretto_LookbackOp : Stretto_Op<"lookback", [Pure, SingleBlock]> {
   let assemblyFormat = [{ `` $fold `from` $first (`to_end` $to_end^)? (`reverse` $reverse^)? $body attr-dict
                           `:` type($results) }];
   let hasRegionVerifier = 1;
+  let extraClassDeclaration = [{
+    /// The types of the results of a fold whose body yields rows of these types.
+    static ::llvm::SmallVector<::mlir::Type> resultTypes(Fold fold, ::mlir::TypeRange yielded);
+  }];
 }
 
 def Stretto_PastOp : Stretto_Op<"past", [Pure, SameOperandsAndResultType]> {
@@ -577,21 +581,29 @@ def Stretto_StateOp : Stretto_Op<"state", [MemoryEffects<[MemRead<Stretto_Carrie
     carried to the next token, so a decay or a write is never dead, though nothing may use its result. Under a
     condition the chain goes through both branches of an `scf.if` and on from its result.
 
+    With `of`, the state is some columns of an entry that other states share: those from `column` on, of `columns`.
+
     Constraints: `state_c1` names are distinct; `state_c2` each value has at most one change: a decay or write that
     stands in the same block, or one `scf.if` whose branches both yield what they make of it as the same result;
-    `state_c3` nothing but decay, write, read and `scf.if` uses a state.
+    `state_c3` nothing but decay, write, read and `scf.if` uses a state;
+    `state_c4` the entry has the columns that the state takes, where their number is known.
 
     Example:
     ```mlir
     %S = stretto.state "S" : !stretto.state<K, V, G>
     ```
   }];
-  let arguments = (ins StrAttr:$name);
+  let arguments = (ins StrAttr:$name, OptionalAttr<StrAttr>:$entry, DefaultValuedAttr<I64Attr, "0">:$column,
+                       DefaultValuedAttr<I64Attr, "0">:$columns);
   let results = (outs Stretto_State:$result);
-  let assemblyFormat = "$name attr-dict `:` type($result)";
+  let builders = [OpBuilder<(ins "::mlir::Type":$type, "::llvm::StringRef":$name)>];
+  let assemblyFormat = [{ $name (`of` $entry^ `column` custom<Number>($column) `columns` custom<Number>($columns))? attr-dict
+                          `:` type($result) }];
+  let hasVerifier = 1;
 }
 
-def Stretto_DecayOp : Stretto_Op<"decay", [MemoryEffects<[MemWrite<Stretto_Carried>]>, AllTypesMatch<["state", "result"]>]> {
+def Stretto_DecayOp : Stretto_Op<"decay", [
+    MemoryEffects<[MemWrite<Stretto_Carried>]>, AllTypesMatch<["state", "result"]>]> {
   let summary = "multiplies a state by a factor along one axis or as a whole";
   let description = [{
     `S' = diag(a) S` along the first axis, `S diag(a)` along the second, `a S` without an axis; `a = e^g` for `log g`
@@ -613,7 +625,8 @@ def Stretto_DecayOp : Stretto_Op<"decay", [MemoryEffects<[MemWrite<Stretto_Carri
   let hasFolder = 1;
 }
 
-def Stretto_WriteOp : Stretto_Op<"write", [MemoryEffects<[MemWrite<Stretto_Carried>]>, AllTypesMatch<["state", "result"]>]> {
+def Stretto_WriteOp : Stretto_Op<"write", [
+    MemoryEffects<[MemWrite<Stretto_Carried>]>, AllTypesMatch<["state", "result"]>]> {
   let summary = "adds the outer product of two rows to a state";
   let description = [{
     `S' = S + x^T y`, `x` on the state's first axis, `y` on its second. Rows of coarser head sets are repeated; rows

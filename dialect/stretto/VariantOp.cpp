@@ -191,8 +191,8 @@ LogicalResult VariantOp::verify() {
       if (auto names = namesIn(expression); !names)
         return emitOpError("[variant_c3] the default of the option ")
                << option.getName() << ": " << llvm::toString(names.takeError());
-    } else if (auto number = dyn_cast<FloatAttr>(value); !isa<BoolAttr, ChoiceAttr>(value) &&
-                                                         !(number && number.getType().isF64())) {
+    } else if (auto number = dyn_cast<FloatAttr>(value);
+               !isa<BoolAttr, ChoiceAttr>(value) && !(number && number.getType().isF64())) {
       return emitOpError("[variant_c3] the default of the option ")
              << option.getName() << " is " << value
              << ", expected a number of type f64, a condition, a choice or an expression";
@@ -247,7 +247,8 @@ static LogicalResult verifyName(StateOp state, llvm::StringMap<StateOp> &states)
   auto [other, isNew] = states.try_emplace(state.getName(), state);
   if (isNew)
     return success();
-  InFlightDiagnostic diagnostic = state.emitOpError("[state_c1] another state has the name '") << state.getName() << "'";
+  InFlightDiagnostic diagnostic = state.emitOpError("[state_c1] another state has the name '")
+                                  << state.getName() << "'";
   diagnostic.attachNote(other->second.getLoc()) << "the other state";
   return diagnostic;
 }
@@ -319,7 +320,8 @@ private:
       if (failed(end))
         return failure();
       if (!*end || (result && *result != (*end)->getOperandNumber()))
-        return error(op, "state_c2", "is changed under a condition; expected both branches to yield it as the same result");
+        return error(op, "state_c2",
+                     "is changed under a condition; expected both branches to yield it as the same result");
       result = (*end)->getOperandNumber();
     }
     return Value(op->getResult(*result));

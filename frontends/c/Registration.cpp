@@ -3,7 +3,6 @@
 #include "frontends/c/Registration.h"
 #include "dialect/chunk/ChunkDialect.h"
 #include "dialect/stretto/StrettoDialect.h"
-#include "passes/Passes.h"
 #include "mlir/Dialect/Arith/IR/Arith.h"
 #include "mlir/Dialect/Func/IR/FuncOps.h"
 #include "mlir/Dialect/LLVMIR/LLVMDialect.h"
@@ -14,16 +13,19 @@
 #include "mlir/Dialect/Vector/IR/VectorOps.h"
 #include "mlir/IR/DialectRegistry.h"
 #include "mlir/Transforms/Passes.h"
+#include "passes/Passes.h"
+#include "passes/Pipelines.h"
 
 void stretto::registerDialects(mlir::DialectRegistry &registry) {
-  registry.insert<StrettoDialect, chunk::ChunkDialect, mlir::arith::ArithDialect, mlir::func::FuncDialect, mlir::LLVM::LLVMDialect,
-                  mlir::math::MathDialect, mlir::memref::MemRefDialect, mlir::NVVM::NVVMDialect, mlir::scf::SCFDialect,
-                  mlir::vector::VectorDialect>();
+  registry.insert<StrettoDialect, chunk::ChunkDialect, mlir::arith::ArithDialect, mlir::func::FuncDialect,
+                  mlir::LLVM::LLVMDialect, mlir::math::MathDialect, mlir::memref::MemRefDialect,
+                  mlir::NVVM::NVVMDialect, mlir::scf::SCFDialect, mlir::vector::VectorDialect>();
 }
 
 void stretto::registerPassesAndPipelines() {
   mlir::registerTransformsPasses();
   registerStrettoPasses();
+  registerPipelines();
 }
 
 void stretto::registerTranslations() {}

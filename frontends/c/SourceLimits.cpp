@@ -72,8 +72,8 @@ bool closes(StringRef token) { return token.size() == 1 && StringRef(")]}>").con
 /// first.
 class Names {
 public:
-  /// Takes in a token, before which `depth` brackets are open. `following` stands after it. Returns what is wrong, or an
-  /// empty string.
+  /// Takes in a token, before which `depth` brackets are open. `following` stands after it. Returns what is wrong, or
+  /// an empty string.
   std::string see(StringRef token, int depth, const Scanner &following) {
     StringRef before = std::exchange(previous, token);
     bool isDeclaration = token == "stretto.variant" || token == "\"stretto.variant\"";
@@ -159,9 +159,7 @@ Error stretto::checkSource(StringRef text, size_t firstLine) {
     StringRef token = scanner.next();
     if (token.empty())
       return Error::success();
-    auto refuse = [&](const Twine &what) {
-      return createStringError("line " + Twine(scanner.line()) + " " + what);
-    };
+    auto refuse = [&](const Twine &what) { return createStringError("line " + Twine(scanner.line()) + " " + what); };
     if (std::string problem = names.see(token, depth, scanner); !problem.empty())
       return refuse(problem);
     if (opens(token))

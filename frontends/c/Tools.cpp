@@ -16,7 +16,8 @@
 
 /// Reads a file, or standard input for "-". Parts that `splitMarker` separates are read one by one, as MLIR does; in
 /// place of those that the parser cannot bear stand empty lines, and `refused` is set.
-static std::unique_ptr<llvm::MemoryBuffer> readSource(llvm::StringRef path, llvm::StringRef splitMarker, bool &refused) {
+static std::unique_ptr<llvm::MemoryBuffer> readSource(llvm::StringRef path, llvm::StringRef splitMarker,
+                                                      bool &refused) {
   std::string message;
   std::unique_ptr<llvm::MemoryBuffer> input = mlir::openInputFile(path, &message);
   if (!input) {
@@ -50,8 +51,7 @@ int strettoOptMain(int argc, char **argv) {
   mlir::DialectRegistry registry;
   stretto::registerDialects(registry);
   stretto::registerPassesAndPipelines();
-  auto [input, output] =
-      mlir::registerAndParseCLIOptions(argc, argv, "stretto's modular optimiser driver\n", registry);
+  auto [input, output] = mlir::registerAndParseCLIOptions(argc, argv, "stretto's modular optimiser driver\n", registry);
   mlir::MlirOptMainConfig config = mlir::MlirOptMainConfig::createFromCLOptions();
   if (config.shouldShowDialects() || config.shouldListPasses())
     return mlir::failed(mlir::MlirOptMain(argc, argv, input, output, registry));

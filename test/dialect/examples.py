@@ -1,8 +1,8 @@
 """Parses and verifies every example in the descriptions of every dialect.
 
-An example stands between ```mlir and ``` in a .td file. It is a whole file, or a fragment that uses values it does not
-define. A fragment becomes the body of a function that has those values for arguments; their names and types are what the
-parser says it misses.
+An example stands between ```mlir and ``` in a .td file. It is a whole file, or a fragment that uses values it does
+not define. A fragment becomes the body of a function that has those values for arguments; their names and types are
+what the parser says it misses.
 
 RUN: %python %s %S/../../dialect
 """
@@ -77,7 +77,8 @@ def main() -> int:
         found = errors(examples)
         open_examples = []
         for number, of_example in found.items():
-            if any([examples[number].learn(*error) for error in of_example]):
+            learned = [examples[number].learn(*error) for error in of_example]
+            if any(learned):
                 open_examples.append(examples[number])
             else:
                 wrong.append(f"{examples[number].place}: {of_example[0][1]}\n{examples[number].source()}")

@@ -17,7 +17,9 @@ def declaration(body: str) -> str:
 
 DEEP = "line 2 is nested more than 200 deep"
 LONG = "line 1 is in an expression of more than 1000 operators"
-TABLE = "%w = stretto.table {\n^bb0(%t: f64, %h: f64, %d: f64):\nstretto.yield %t : f64\n} : tensor<f64, #stretto.row<()>>"
+BODY = "^bb0(%t: f64, %h: f64, %d: f64):\nstretto.yield %t : f64"
+TABLE = f"%w = stretto.table {{\n{BODY}\n}} : tensor<f64, #stretto.row<()>>"
+FORWARD = TABLE.replace("yield %t", "yield %y")
 REFUSED = {
     "\n" + "module {" * 5000 + "}" * 5000: DEEP,
     "\nmodule attributes {a = " + "[" * 5000 + "]" * 5000 + "} {}": DEEP,
@@ -29,13 +31,13 @@ REFUSED = {
     "#map = affine_map<(d0) -> (" + "d0 + " * 100000 + "d0)>": LONG,
     # Forward references, on which MLIR's parser would leave dangling pointers.
     declaration("%y = arith.negf %z : f64"): "line 2 uses %z before its definition",
-    declaration(TABLE.replace("yield %t", "yield %y") + TABLE.replace("%t", "%y")): "line 4 uses %y before its definition",
+    declaration(FORWARD + TABLE.replace("%t", "%y")): "line 4 uses %y before its definition",
     declaration(TABLE + "\n%y = arith.negf %t : f64"): "line 6 uses %t before its definition",
     declaration(TABLE + "\n" + TABLE): "line 6 defines %w again",
     declaration("scf.for %i = %x to %x step %x {}"): "line 2 holds scf.for, which declarations do not have",
     declaration("%t = stretto.position\n^next:"): "line 3 holds a block other than the first of a region",
     declaration("stretto.variant @g() -> () {}"): "line 2 holds a declaration inside of a declaration",
-    '"stretto.variant"() <{a = {}}> ({\n^bb0(%x: f64):\n"a"(%y) : (f64) -> ()\n}) : () -> ()': "line 3 uses %y before its",
+    '"stretto.variant"() <{a = {}}> ({\n^bb0(%x: f64):\n"a"(%y) : (f64) -> ()': "line 3 uses %y before its definition",
 }
 for text, message in REFUSED.items():
     status, output, error = opt(text)
@@ -54,6 +56,7 @@ for text in ACCEPTED:
     assert status == 0, (text[:200], error[:500])
 
 # A part that is refused does not keep the next from being read, nor move its lines.
-status, output, error = opt("module {}\n// -----\n" + "module {" * 300 + "\n// -----\nmodule @kept {}\n// -----\n\nmodule {", "--split-input-file")
+parts = ["module {}", "\n" + "module {" * 300, "\nmodule @kept {}", "\n\nmodule {"]
+status, output, error = opt("\n// -----".join(parts), "--split-input-file")
 assert status == 1 and "module @kept" in output, output
 assert "line 3 is nested" in error and "<stdin>:8:7: error: expected operation name" in error, error

@@ -1,0 +1,262 @@
+//===- ChunkInterpreter.cpp - Executes the chunk level --------------------===//
+
+#include "dialect/chunk/ChunkInterpreter.h"
+
+using namespace mlir;
+
+namespace stretto::chunk {
+
+namespace {
+
+class KernelExecution {
+public:
+  KernelExecution(KernelOp kernel, const Call &call) : kernel(kernel), call(call) {}
+  FailureOr<Outcome> run();
+
+private:
+  struct Sequence {
+    int64_t index, first, length;
+  };
+  /// An entry of the state, and where the numbers of one head begin and rows follow each other.
+  struct Entry {
+    Array values;
+    bool isTail;
+    double *row(int64_t sequence, int64_t head, int64_t index) {
+      ArrayRef<int64_t> shape = values.shape;
+      int64_t heads = shape[isTail ? 2 : 1], rows = shape[isTail ? 1 : 2], width = shape[3];
+      int64_t offset = isTail ? (sequence * rows + index) * heads + head : (sequence * heads + head) * rows + index;
+      return values.values.data() + offset * width;
+    }
+  };
+
+  LogicalResult bindArguments();
+  LogicalResult bindStates();
+  LogicalResult runHead(Sequence sequence, int64_t head);
+  LogicalResult runChunk(Sequence sequence, int64_t head, int64_t start, SmallVectorImpl<Tile> &states);
+  FailureOr<Tile> load(BlockArgument argument, Sequence sequence, int64_t head, int64_t start, int64_t valid);
+  FailureOr<Tile> loadTable(BlockArgument argument, Sequence sequence, int64_t head, int64_t start, int64_t valid);
+  Tile loadRows(BlockArgument argument, Sequence sequence, int64_t head, int64_t start, int64_t valid);
+  Tile loadParameter(BlockArgument argument, int64_t head);
+  ArgumentAttr describe(BlockArgument argument) { return kernel.getArgument(argument.getArgNumber()); }
+
+  KernelOp kernel;
+  const Call &call;
+  int64_t heads = 1, tokens = 0;
+  SmallVector<Sequence> sequences;
+  std::map<std::string, Entry> entries;
+  std::vector<double> positions; // of the first token of each sequence
+  Outcome outcome;
+};
+
+} // namespace
+
+static RankedTensorType typeOf(Value value) { return cast<RankedTensorType>(value.getType()); }
+
+//===----------------------------------------------------------------------===//
+// Memory
+//===----------------------------------------------------------------------===//
+
+LogicalResult KernelExecution::bindArguments() {
+  int64_t batch = 0;
+  for (BlockArgument argument : kernel.getBlock()->getArguments()) {
+    ArgumentAttr description = describe(argument);
+    bool isInput = description.getKind() == ArgumentKind::Input;
+    if (!isInput && description.getKind() != ArgumentKind::Parameter)
+      continue;
+    StringRef name = description.getName().getValue();
+    auto found = call.arguments.find(name.str());
+    if (found == call.arguments.end())
+      return kernel.emitError() << "the argument '" << name << "' is missing";
+    ArrayRef<int64_t> shape = found->second.shape, own = typeOf(argument).getShape();
+    size_t leading = isInput ? 3 : 1;
+    if (isInput)
+      own = own.drop_front();
+    if (shape.size() != leading + own.size() || shape.drop_front(leading) != own)
+      return kernel.emitError() << "the argument '" << name << "' does not have the shape of " << argument.getType();
+    if (isInput) {
+      batch = shape[0];
+      tokens = shape[1];
+    }
+    if (description.getGroup() != allHeadsGroup)
+      heads = std::max(heads, shape[leading - 1] * description.getGroup());
+  }
+  if (!call.sequenceOffsets) {
+    for (int64_t index = 0; index < batch; ++index)
+      sequences.push_back({index, index * tokens, tokens});
+  } else {
+    ArrayRef<int64_t> offsets = *call.sequenceOffsets;
+    for (size_t index = 0; index + 1 < offsets.size(); ++index)
+      sequences.push_back({static_cast<int64_t>(index), offsets[index], offsets[index + 1] - offsets[index]});
+  }
+  for (Attribute type : kernel.getOutputTypes()) {
+    Array &result = outcome.results.emplace_back();
+    result.shape = {batch, tokens, heads};
+    llvm::append_range(result.shape, cast<RankedTensorType>(cast<TypeAttr>(type).getValue()).getShape().drop_front());
+    int64_t size = 1;
+    for (int64_t length : result.shape)
+      size *= length;
+    result.values.resize(size);
+  }
+  return success();
+}
+
+LogicalResult KernelExecution::bindStates() {
+  auto yield = cast<YieldOp>(kernel.getBlock()->getTerminator());
+  int64_t count = sequences.size();
+  for (auto [argument, next] : llvm::zip_equal(kernel.argumentsOf(ArgumentKind::State), yield.getStates())) {
+    ArgumentAttr description = describe(argument);
+    std::string name = description.getEntry().str();
+    if (entries.count(name))
+      continue;
+    bool isTail = next.getDefiningOp<TailOp>() != nullptr;
+    int64_t entryHeads = std::max<int64_t>(heads / description.getGroup(), 1), rows = typeOf(argument).getDimSize(0);
+    Entry &entry = entries[name];
+    entry.isTail = isTail;
+    entry.values.shape = isTail ? SmallVector<int64_t, 4>{count, rows, entryHeads, description.getColumns()}
+                                : SmallVector<int64_t, 4>{count, entryHeads, rows, description.getColumns()};
+    size_t size = count * entryHeads * rows * description.getColumns();
+    entry.values.values.resize(size);
+    auto initial = call.initialState.find(name);
+    if (initial == call.initialState.end())
+      continue;
+    if (initial->second.values.size() != size)
+      return kernel.emitError() << "the initial state '" << name << "' holds " << initial->second.values.size()
+                                << " numbers, expected " << size;
+    entry.values.values = initial->second.values.vec();
+  }
+  positions.assign(count, 0);
+  if (auto position = call.initialState.find("position"); position != call.initialState.end())
+    positions = position->second.values.vec();
+  return success();
+}
+
+Tile KernelExecution::loadRows(BlockArgument argument, Sequence sequence, int64_t head, int64_t start, int64_t valid) {
+  const ArrayView &view = call.arguments.at(describe(argument).getName().str());
+  int64_t own = view.shape[2], ownHead = head / describe(argument).getGroup();
+  Tile tile(typeOf(argument).getShape());
+  for (int64_t i = 0; i < valid; ++i)
+    for (int64_t j = 0; j < tile.columns(); ++j)
+      tile.at(i, j) = view.values[((sequence.first + start + i) * own + ownHead) * tile.columns() + j];
+  return tile;
+}
+
+Tile KernelExecution::loadParameter(BlockArgument argument, int64_t head) {
+  const ArrayView &view = call.arguments.at(describe(argument).getName().str());
+  Tile tile(typeOf(argument).getShape());
+  int64_t ownHead = head / describe(argument).getGroup();
+  llvm::copy(view.values.slice(ownHead * tile.values.size(), tile.values.size()), tile.values.begin());
+  return tile;
+}
+
+FailureOr<Tile> KernelExecution::loadTable(BlockArgument argument, Sequence sequence, int64_t head, int64_t start,
+                                           int64_t valid) {
+  auto table = SymbolTable::lookupNearestSymbolFrom<TableOp>(kernel, describe(argument).getName());
+  double ownHead = static_cast<double>(head / describe(argument).getGroup());
+  bool varies = table.getPeriod() || table.getVarying();
+  Tile tile(typeOf(argument).getShape());
+  for (int64_t i = 0; i < (varies ? valid : tile.rows()); ++i)
+    for (int64_t j = 0; j < tile.columns(); ++j) {
+      double position = varies ? positions[sequence.index] + static_cast<double>(start + i) : 0;
+      FailureOr<double> number = evaluateTable(table, position, ownHead, static_cast<double>(varies ? j : i));
+      if (failed(number))
+        return failure();
+      tile.at(i, j) = *number;
+    }
+  return tile;
+}
+
+FailureOr<Tile> KernelExecution::load(BlockArgument argument, Sequence sequence, int64_t head, int64_t start,
+                                      int64_t valid) {
+  switch (describe(argument).getKind()) {
+  case ArgumentKind::Input:
+    return loadRows(argument, sequence, head, start, valid);
+  case ArgumentKind::Parameter:
+    return loadParameter(argument, head);
+  case ArgumentKind::Table:
+    return loadTable(argument, sequence, head, start, valid);
+  default:
+    return Tile();
+  }
+}
+
+//===----------------------------------------------------------------------===//
+// The fold over chunks
+//===----------------------------------------------------------------------===//
+
+LogicalResult KernelExecution::runChunk(Sequence sequence, int64_t head, int64_t start, SmallVectorImpl<Tile> &states) {
+  int64_t valid = std::min<int64_t>(kernel.getChunk(), sequence.length - start);
+  TileMap tiles;
+  auto *state = states.begin();
+  for (BlockArgument argument : kernel.getBlock()->getArguments().drop_back()) {
+    if (describe(argument).getKind() == ArgumentKind::State) {
+      tiles[argument] = std::move(*state++);
+      continue;
+    }
+    FailureOr<Tile> tile = load(argument, sequence, head, start, valid);
+    if (failed(tile))
+      return failure();
+    tiles[argument] = std::move(*tile);
+  }
+  for (Operation &op : kernel.getBlock()->without_terminator()) {
+    FailureOr<Tile> tile = executeTile(&op, tiles, valid);
+    if (failed(tile))
+      return failure();
+    tiles[op.getResult(0)] = std::move(*tile);
+  }
+  auto yield = cast<YieldOp>(kernel.getBlock()->getTerminator());
+  for (auto [result, output] : llvm::zip_equal(outcome.results, yield.getOutputs())) {
+    const Tile &tile = tiles[output];
+    for (int64_t i = 0; i < valid; ++i)
+      for (int64_t j = 0; j < tile.columns(); ++j)
+        result.values[((sequence.first + start + i) * heads + head) * tile.columns() + j] = tile.at(i, j);
+  }
+  for (auto [index, next] : llvm::enumerate(yield.getStates()))
+    states[index] = tiles[next];
+  return success();
+}
+
+LogicalResult KernelExecution::runHead(Sequence sequence, int64_t head) {
+  SmallVector<BlockArgument> arguments = kernel.argumentsOf(ArgumentKind::State);
+  SmallVector<Tile> states;
+  auto forEachNumber = [&](auto visit) {
+    for (auto [argument, state] : llvm::zip_equal(arguments, states)) {
+      ArgumentAttr description = describe(argument);
+      Entry &entry = entries.at(description.getEntry().str());
+      for (int64_t i = 0; i < state.rows(); ++i)
+        for (int64_t j = 0; j < state.columns(); ++j)
+          visit(description, state.at(i, j),
+                entry.row(sequence.index, head / description.getGroup(), i)[description.getColumn() + j]);
+    }
+  };
+  for (BlockArgument argument : arguments)
+    states.emplace_back(typeOf(argument).getShape());
+  // Every head of a group begins with the same state, which the last of them replaces.
+  forEachNumber([&](ArgumentAttr, double &tile, double &entry) { tile = entry; });
+  for (int64_t start = 0; start < sequence.length; start += kernel.getChunk())
+    if (failed(runChunk(sequence, head, start, states)))
+      return failure();
+  forEachNumber([&](ArgumentAttr description, double &tile, double &entry) {
+    if ((head + 1) % description.getGroup() == 0 || head + 1 == heads)
+      entry = tile;
+  });
+  return success();
+}
+
+FailureOr<Outcome> KernelExecution::run() {
+  if (kernel.getSlices() != 1)
+    return kernel.emitError() << "the interpreter of the chunk level executes whole kernels, not one of "
+                              << kernel.getSlices() << " slices";
+  if (failed(bindArguments()) || failed(bindStates()))
+    return failure();
+  for (Sequence sequence : sequences)
+    for (int64_t head = 0; head < heads; ++head)
+      if (failed(runHead(sequence, head)))
+        return failure();
+  for (auto &[name, entry] : entries)
+    outcome.finalState.emplace_back(name, std::move(entry.values));
+  return std::move(outcome);
+}
+
+FailureOr<Outcome> interpret(KernelOp kernel, const Call &call) { return KernelExecution(kernel, call).run(); }
+
+} // namespace stretto::chunk

@@ -1,0 +1,254 @@
+//===- TileInterpreter.cpp - Executes one operation on tiles --------------===//
+
+#include "dialect/chunk/ChunkInterpreter.h"
+#include "dialect/stretto/interpreter/Scalars.h"
+#include "mlir/Dialect/Arith/IR/Arith.h"
+#include "llvm/ADT/TypeSwitch.h"
+#include <cmath>
+
+using namespace mlir;
+
+namespace stretto::chunk {
+
+Tile::Tile(ArrayRef<int64_t> shape, double value) : shape(shape) {
+  int64_t size = 1;
+  for (int64_t length : shape)
+    size *= length;
+  values.assign(size, value);
+}
+
+static Tile tileFor(Value value) { return Tile(cast<ShapedType>(value.getType()).getShape()); }
+
+static std::optional<Tile> elementwise(Operation *op, ArrayRef<const Tile *> operands) {
+  Tile result = tileFor(op->getResult(0));
+  size_t size = result.values.size();
+  if (auto map = interpreter::unaryOf(op)) {
+    for (size_t i = 0; i < size; ++i)
+      result.values[i] = map(operands[0]->values[i]);
+    return result;
+  }
+  if (auto map = interpreter::binaryOf(op)) {
+    for (size_t i = 0; i < size; ++i)
+      result.values[i] = map(operands[0]->values[i], operands[1]->values[i]);
+    return result;
+  }
+  if (isa<arith::SelectOp>(op)) {
+    for (size_t i = 0; i < size; ++i)
+      result.values[i] = operands[0]->values[operands[0]->shape.empty() ? 0 : i] != 0 ? operands[1]->values[i]
+                                                                                      : operands[2]->values[i];
+    return result;
+  }
+  return std::nullopt;
+}
+
+namespace {
+
+/// The factor of each token and channel that a decay multiplies by.
+class Factors {
+public:
+  Factors(const Tile &amount, DecayForm form) : amount(amount), form(form) {}
+  int64_t tokens() const { return amount.rows(); }
+  double at(int64_t token, int64_t channel) const {
+    double value = amount.at(token, amount.shape.size() == 2 ? channel : 0);
+    return form == DecayForm::Log ? std::exp(value) : value;
+  }
+  /// The product over the tokens from `begin` on, before `end`.
+  double product(int64_t begin, int64_t end, int64_t channel) const {
+    double result = 1;
+    for (int64_t u = begin; u < end; ++u)
+      result *= at(u, channel);
+    return result;
+  }
+
+private:
+  const Tile &amount;
+  DecayForm form;
+};
+
+/// One overload for each operation, which computes `y` from the operands `x`.
+struct TileOperation {
+  ArrayRef<const Tile *> x;
+  int64_t valid;
+  Tile y;
+
+  /// Sets every entry to what the function says of its row and column.
+  template <typename Function> LogicalResult fill(Function function) {
+    for (int64_t i = 0; i < y.rows(); ++i)
+      for (int64_t j = 0; j < y.columns(); ++j)
+        y.at(i, j) = function(i, j);
+    return success();
+  }
+
+  LogicalResult run(arith::ConstantOp op) {
+    auto elements = dyn_cast<DenseElementsAttr>(op.getValue());
+    if (!elements)
+      return failure();
+    bool conditions = elements.getElementType().isInteger(1);
+    SmallVector<double> numbers;
+    if (conditions)
+      for (bool value : elements.getValues<bool>())
+        numbers.push_back(value);
+    else
+      for (APFloat value : elements.getValues<APFloat>())
+        numbers.push_back(value.convertToDouble());
+    y.values.assign(numbers.begin(), numbers.end());
+    return success();
+  }
+  LogicalResult run(BroadcastOp op) {
+    if (x[0]->shape.empty())
+      return fill([&](int64_t, int64_t) { return x[0]->values[0]; });
+    return fill([&](int64_t i, int64_t j) { return x[0]->values[op.getAlong() == Side::Rows ? i : j]; });
+  }
+  LogicalResult run(ColumnsOp op) {
+    int64_t from = op.getFrom();
+    if (x[0]->shape.size() == 1) // entries of a vector
+      return fill([&](int64_t i, int64_t) { return x[0]->values[from + i]; });
+    return fill([&](int64_t i, int64_t j) { return x[0]->at(i, from + j); });
+  }
+  LogicalResult run(ConcatOp op) {
+    int64_t start = 0;
+    for (const Tile *part : x) {
+      for (int64_t i = 0; i < part->rows(); ++i)
+        for (int64_t j = 0; j < part->columns(); ++j)
+          y.at(i, start + j) = part->at(i, j);
+      start += part->columns();
+    }
+    return success();
+  }
+  LogicalResult run(DotOp op) {
+    int64_t inner = op.getTransposeLeft() ? x[0]->rows() : x[0]->columns();
+    return fill([&](int64_t i, int64_t j) {
+      double sum = 0;
+      for (int64_t d = 0; d < inner; ++d)
+        sum += (op.getTransposeLeft() ? x[0]->at(d, i) : x[0]->at(i, d)) *
+               (op.getTransposeRight() ? x[1]->at(j, d) : x[1]->at(d, j));
+      return op.getAddend() ? sum + x[2]->at(i, j) : sum;
+    });
+  }
+  LogicalResult run(ReduceOp op) {
+    bool overColumns = op.getOver() == Side::Columns, isMax = op.getKind() == Reduction::Max;
+    int64_t count = overColumns ? x[0]->columns() : x[0]->rows();
+    return fill([&](int64_t i, int64_t) {
+      double result = isMax ? -HUGE_VAL : 0;
+      for (int64_t j = 0; j < count; ++j) {
+        double value = overColumns ? x[0]->at(i, j) : x[0]->at(j, i);
+        if (!isMax)
+          result += value;
+        else if (std::isnan(value) || value > result)
+          result = std::isnan(result) ? result : value;
+      }
+      return result;
+    });
+  }
+  LogicalResult run(CausalOp op) {
+    return fill([&](int64_t i, int64_t j) { return j < i || (j == i && !op.getStrict()) ? x[0]->at(i, j) : 0; });
+  }
+  LogicalResult run(MaskOp op) {
+    double otherwise = op.getOtherwise().convertToDouble();
+    return fill([&](int64_t i, int64_t j) { return i < valid ? x[0]->at(i, j) : otherwise; });
+  }
+
+  /// Row `i` of the operand, where negative ones are the last of the tail.
+  static double rowOrTail(const Tile &rows, const Tile &tail, int64_t i, int64_t j) {
+    return i >= 0 ? rows.at(i, j) : tail.at(tail.rows() + i, j);
+  }
+  LogicalResult run(ConvOp) {
+    int64_t taps = x[1]->columns();
+    return fill([&](int64_t i, int64_t d) {
+      double sum = 0;
+      for (int64_t j = 0; j < taps; ++j)
+        sum += x[1]->at(d, taps - 1 - j) * rowOrTail(*x[0], *x[2], i - j, d);
+      return sum;
+    });
+  }
+  LogicalResult run(DelayOp op) {
+    int64_t by = op.getBy();
+    return fill([&](int64_t i, int64_t d) { return rowOrTail(*x[0], *x[1], i - by, d); });
+  }
+  LogicalResult run(TailOp) {
+    return fill([&](int64_t i, int64_t d) { return rowOrTail(*x[0], *x[2], valid - y.rows() + i, d); });
+  }
+
+  LogicalResult run(DecayDotOp op) {
+    Factors factors(*x[2], op.getForm());
+    bool before = op.getBefore();
+    // For each key the product grows with the query's token.
+    for (int64_t j = 0; j < y.rows(); ++j)
+      for (int64_t d = 0; d < x[0]->columns(); ++d) {
+        double product = 1;
+        for (int64_t i = j + before; i < y.rows(); ++i) {
+          // Tokens j+1 .. i, or j+1 .. i-1.
+          if (i > j + before)
+            product *= factors.at(before ? i - 1 : i, d);
+          y.at(i, j) += x[0]->at(i, d) * x[1]->at(j, d) * product;
+        }
+      }
+    return success();
+  }
+  LogicalResult run(DecayFromStartOp op) {
+    Factors factors(*x[1], op.getForm());
+    return fill([&](int64_t i, int64_t d) { return x[0]->at(i, d) * factors.product(0, i + !op.getBefore(), d); });
+  }
+  LogicalResult run(DecayToEndOp op) {
+    Factors factors(*x[1], op.getForm());
+    return fill([&](int64_t j, int64_t d) { return x[0]->at(j, d) * factors.product(j + 1, factors.tokens(), d); });
+  }
+  LogicalResult run(DecayStateOp op) {
+    Factors factors(*x[1], op.getForm());
+    bool rows = op.getAlong() == Side::Rows;
+    return fill(
+        [&](int64_t i, int64_t j) { return x[0]->at(i, j) * factors.product(0, factors.tokens(), rows ? i : j); });
+  }
+};
+
+} // namespace
+
+FailureOr<Tile> executeTile(Operation *op, const TileMap &tiles, int64_t valid) {
+  SmallVector<const Tile *> operands;
+  for (Value operand : op->getOperands()) {
+    auto tile = tiles.find(operand);
+    operands.push_back(tile == tiles.end() ? nullptr : &tile->second); // null for the number of valid tokens
+  }
+  if (std::optional<Tile> tile = op->hasTrait<OpTrait::Elementwise>() ? elementwise(op, operands) : std::nullopt)
+    return std::move(*tile);
+  TileOperation operation{operands, valid, tileFor(op->getResult(0))};
+  LogicalResult executed =
+      llvm::TypeSwitch<Operation *, LogicalResult>(op)
+          .Case<arith::ConstantOp, BroadcastOp, ColumnsOp, ConcatOp, DotOp, ReduceOp, CausalOp, MaskOp, ConvOp, DelayOp,
+                TailOp, DecayDotOp, DecayFromStartOp, DecayToEndOp, DecayStateOp>(
+              [&](auto known) { return operation.run(known); })
+          .Default([](Operation *) { return failure(); });
+  if (failed(executed))
+    return op->emitError() << "the interpreter of the chunk level does not know this operation";
+  return std::move(operation.y);
+}
+
+FailureOr<double> evaluateTable(TableOp table, double position, double head, double channel) {
+  llvm::DenseMap<Value, double> numbers;
+  Block &body = table.getBody().front();
+  if (std::optional<int64_t> period = table.getPeriod())
+    position = std::fmod(position, static_cast<double>(*period));
+  numbers[body.getArgument(0)] = position;
+  numbers[body.getArgument(1)] = head;
+  numbers[body.getArgument(2)] = channel;
+  for (Operation &op : body.without_terminator()) {
+    auto operand = [&](unsigned index) { return numbers.lookup(op.getOperand(index)); };
+    double result;
+    if (auto constant = dyn_cast<arith::ConstantOp>(op)) {
+      auto real = dyn_cast<FloatAttr>(constant.getValue());
+      result = real ? real.getValueAsDouble() : cast<IntegerAttr>(constant.getValue()).getValue().getBoolValue();
+    } else if (auto map = interpreter::unaryOf(&op)) {
+      result = map(operand(0));
+    } else if (auto map = interpreter::binaryOf(&op)) {
+      result = map(operand(0), operand(1));
+    } else if (isa<arith::SelectOp>(op)) {
+      result = operand(0) != 0 ? operand(1) : operand(2);
+    } else {
+      return op.emitError() << "the interpreter of the chunk level does not know this operation";
+    }
+    numbers[op.getResult(0)] = result;
+  }
+  return numbers.lookup(body.getTerminator()->getOperand(0));
+}
+
+} // namespace stretto::chunk

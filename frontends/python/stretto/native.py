@@ -1,0 +1,34 @@
+"""The compiled half of the package: the module `_compiler` over libstretto.so.
+
+It is found in the folder that STRETTO_NATIVE names, or else in `_native` beside this file, which `make build` links to
+the libraries it made.
+"""
+
+import importlib.machinery
+import importlib.util
+import os
+import pathlib
+import sys
+from types import ModuleType
+
+
+def _load() -> ModuleType:
+    folder = pathlib.Path(os.environ.get("STRETTO_NATIVE") or pathlib.Path(__file__).with_name("_native"))
+    spec = importlib.machinery.PathFinder.find_spec("_compiler", [str(folder)])
+    if spec is None or spec.loader is None:
+        raise ImportError(
+            f"{folder} holds no compiled module `_compiler` for Python {sys.version_info[0]}.{sys.version_info[1]}: "
+            "run `make build`, or name its folder in STRETTO_NATIVE"
+        )
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+_compiler = _load()
+
+Module = _compiler.Module
+Builder = _compiler.Builder
+Error = _compiler.Error
+Error.__module__ = "stretto"
+Error.__doc__ = "What is wrong with a declaration or a call: where, which argument, what was found and what was expected."

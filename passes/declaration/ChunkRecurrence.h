@@ -1,0 +1,73 @@
+//===- ChunkRecurrence.h - A state over a chunk of tokens -------*- C++ -*-===//
+//
+// One token takes a state through steps, each a decay or a write, and reads it between them. Let A be the product of
+// all decays of a token, B_i that of those before position i, and R_w that of those after write w. A state at the end
+// of token j holds the write w of that token as k R_w; every token after that multiplies it by A. So a read at position
+// i of token t, of a state that was S when the chunk began, is
+//
+//   q B_i A_(t-1) .. A_0 S  +  sum over writes w and j < t of (q B_i A_(t-1) .. A_(j+1) . k_j R_w) v_j
+//                           +  sum over writes w before i of (q (decays between w and i) . k_t) v_t
+//
+// Where all decays stand before the read, B_i = A and the two sums are one `decay_dot` of q with k R_w; where none
+// does, q needs no factor and the `before` form of `decay_dot` is the first sum. A read along an axis is a product over
+// that axis, which is therefore the one that may decay.
+//
+//===----------------------------------------------------------------------===//
+#ifndef STRETTO_PASSES_DECLARATION_CHUNKRECURRENCE_H
+#define STRETTO_PASSES_DECLARATION_CHUNKRECURRENCE_H
+
+#include "passes/declaration/ChunkOrder.h"
+#include "passes/declaration/ChunkTiles.h"
+
+namespace stretto {
+
+class ChunkRecurrence {
+public:
+  ChunkRecurrence(const StateChain &chain, mlir::Value start, TileBuilder &builder);
+
+  /// Whether the chain has a chunk form; what prevents it is said at the operation that does.
+  static mlir::LogicalResult check(const StateChain &chain);
+
+  /// The tile of a read. The rows of all steps have theirs.
+  mlir::Value read(ReadOp op);
+  /// The state at the end of the chunk.
+  mlir::Value next();
+
+private:
+  /// A product of decays: an amount of one axis or two, or none.
+  struct Decay {
+    mlir::Value amount;
+    chunk::DecayForm form = chunk::DecayForm::Log;
+    explicit operator bool() const { return amount != nullptr; }
+  };
+  struct Write {
+    size_t position; // steps before it, itself included
+    mlir::Value first, second;
+    mlir::Location location;
+  };
+
+  Decay combine(llvm::ArrayRef<mlir::Operation *> steps);
+  /// The decays after position `from` and up to `to`.
+  Decay between(size_t from, size_t to);
+  /// Rows times a decay of their own token.
+  mlir::Value multiply(mlir::Value rows, Decay decay);
+  /// The side of a write that the product runs over, as the end of its token sees it, and the other.
+  std::pair<mlir::Value, mlir::Value> sidesOf(const Write &write, chunk::Side contracted);
+  /// The rows with 0 beyond the end where they could be anything there.
+  mlir::Value finite(mlir::Value rows);
+  mlir::Value finiteMatrix(mlir::Value row) { return finite(b.matrixOf(b.tileOf(row))); }
+  void prepare();
+
+  const StateChain &chain;
+  mlir::Value start;
+  TileBuilder &b;
+  bool prepared = false;
+  chunk::Side decayed = chunk::Side::Rows;
+  /// All decays of a token; beyond the end of the sequence they do nothing.
+  Decay total;
+  llvm::SmallVector<Write, 2> writes;
+};
+
+} // namespace stretto
+
+#endif // STRETTO_PASSES_DECLARATION_CHUNKRECURRENCE_H
