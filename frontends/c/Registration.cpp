@@ -1,6 +1,7 @@
 //===- Registration.cpp - What the compiler brings into a context ---------===//
 
 #include "frontends/c/Registration.h"
+#include "codegen/cpu/NativeCode.h"
 #include "dialect/chunk/ChunkDialect.h"
 #include "dialect/stretto/StrettoDialect.h"
 #include "mlir/Dialect/Arith/IR/Arith.h"
@@ -26,6 +27,7 @@ void stretto::registerPassesAndPipelines() {
   mlir::registerTransformsPasses();
   registerStrettoPasses();
   registerPipelines();
+  cpu::registerPipeline();
 }
 
 void stretto::registerTranslations() {}

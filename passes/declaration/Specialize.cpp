@@ -81,7 +81,7 @@ template <typename Op> struct FoldSymbolBroadcast : OpRewritePattern<BroadcastOp
     auto symbol = op.getOperand().getDefiningOp<Op>();
     if (!symbol || !getElementTypeOrSelf(op.getType()).isF64())
       return failure();
-    rewriter.replaceOpWithNewOp<Op>(op, op.getType(), symbol->getAttrs());
+    rewriter.replaceOpWithNewOp<Op>(op, TypeRange(op.getType()), ValueRange(), symbol->getAttrs());
     return success();
   }
 };
