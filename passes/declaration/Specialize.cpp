@@ -101,8 +101,9 @@ struct FixConstant : OpRewritePattern<ConstantOp> {
 
 static LogicalResult fold(VariantOp variant) {
   RewritePatternSet patterns(variant.getContext());
-  patterns.add<InlineDecidedIf, EraseUnusedState, FoldSymbolBroadcast<OptionOp>, FoldSymbolBroadcast<SizeOp>,
-               FixConstant>(variant.getContext());
+  patterns
+      .add<InlineDecidedIf, EraseUnusedState, FoldSymbolBroadcast<OptionOp>, FoldSymbolBroadcast<SizeOp>, FixConstant>(
+          variant.getContext());
   GreedyRewriteConfig config;
   config.setRegionSimplificationLevel(GreedySimplifyRegionLevel::Disabled);
   return applyPatternsGreedily(variant, std::move(patterns), config);
