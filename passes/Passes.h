@@ -2,6 +2,7 @@
 #ifndef STRETTO_PASSES_PASSES_H
 #define STRETTO_PASSES_PASSES_H
 
+#include "dialect/chunk/ChunkDialect.h"
 #include "dialect/stretto/StrettoDialect.h"
 #include "mlir/Dialect/Arith/IR/Arith.h"
 #include "mlir/Pass/Pass.h"
