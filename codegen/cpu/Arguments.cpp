@@ -338,6 +338,23 @@ void KernelLowering::viewTiles(Value firstToken) {
     }
 }
 
+void KernelLowering::prefetchTiles(Value firstToken) {
+  constexpr int64_t lineBytes = 64;
+  for (Argument &argument : arguments) {
+    if (argument.isOutput || !isTile(argument))
+      continue;
+    Type element = argument.type.getElementType();
+    Value memory = memoryAt(tileAddress(argument, firstToken), element);
+    int64_t width = argument.type.getRank() == 2 ? argument.type.getDimSize(1) : 1;
+    builder.loop(0, kernel.getChunk(), 1, [&](Value row) {
+      Value start = builder.multiply(row, argument.words[2]);
+      for (int64_t column = 0; column < width; column += lineBytes / bytesOf(element))
+        memref::PrefetchOp::create(builder, memory, builder.add(start, column), /*isWrite=*/false, /*localityHint=*/2,
+                                   /*isDataCache=*/true);
+    });
+  }
+}
+
 void KernelLowering::copyOutputsBack(Value firstToken) {
   if (outputViews.empty())
     return;

@@ -4,13 +4,12 @@
 // is positive, exact zeros and factors above one are like any others, and no infinity meets a 0.
 //
 // `decay_dot` with one factor a token is a plain product times the matrix of the products between pairs of tokens, whose
-// row i is row i-1 times a_i. With a factor for each channel the tokens are taken in blocks of one vector. Inside a
-// block, the vector of one channel of the block's keys is decayed in a register from row to row:
+// row i is row i-1 times a_i. With a factor for each channel, a key is decayed in registers from token to token on its
+// way to the end of the chunk, and meets each query on the way:
 //
-//   for d:  key = k[block, d];  for i in block:  key[lanes < i] *= a_id;  sums_i += q_id * key
+//   for j:  key = k_j;  for i > j:  key *= a_i;  P_ij = sum over channels of q_i * key
 //
-// and what is left of it at the end are the keys decayed to the end of the block. Between blocks the product is a plain
-// one, of queries decayed from the start of their block and keys decayed to the start of that block.
+// What is left of it at the end is the key decayed to the end, which the update of the state asks for.
 //
 //===----------------------------------------------------------------------===//
 
@@ -107,142 +106,115 @@ Value KernelLowering::decayPairs(chunk::DecayDotOp op, Point point, Value sums) 
 
 void KernelLowering::prepareChannelDecay(Decay decay, const DecayUses &uses) {
   DecayStorage &stored = decays[decay];
-  int64_t tokens = shapeOf(decay.first)[0], channels = shapeOf(decay.first)[1], width = builder.width;
+  int64_t tokens = shapeOf(decay.first)[0], channels = shapeOf(decay.first)[1];
   if (uses.factors || uses.suffix)
     stored.factors = allocateRows(tokens, channels);
   if (uses.prefix)
     stored.prefix = allocateRows(tokens + 1, channels);
-  if (uses.factors && tokens > width)
-    stored.blockPrefix = allocateRows(tokens, channels);
   if (uses.suffix)
     stored.suffix = allocateRows(tokens, channels);
 
-  Value one = builder.splat(1.0);
-  // Strips of channels whose running products fit into registers.
-  int64_t strip = machine.registers / 4 * width;
-  for (int64_t start = 0; start < channels; start += strip) {
-    SmallVector<Point> vectors;
-    for (int64_t column = start; column < std::min(channels, start + strip); column += width)
-      vectors.push_back({Value(), builder.index(column), std::min(width, channels - column)});
-    SmallVector<Value> products(vectors.size(), one);
+  forStrips(channels, [&](ArrayRef<Point> strip) {
+    SmallVector<Value> ones(strip.size(), builder.splat(1.0));
+    auto storeRow = [&](ValueRange vectors, Value buffer, Value row) {
+      for (auto [vector, point] : llvm::zip(vectors, strip))
+        builder.store(vector, buffer, {row, point.column});
+    };
     if (stored.prefix)
-      for (Point point : vectors)
-        builder.store(one, stored.prefix, {builder.index(0), point.column});
-
-    for (int64_t block = 0; block < tokens; block += width) {
-      SmallVector<Value> carried = products;
-      carried.append(stored.blockPrefix ? vectors.size() : 0, one);
-      Value end = builder.index(std::min(tokens, block + width));
-      carried = builder.loop(builder.index(block), end, carried, [&](Value token, ValueRange running) {
-        SmallVector<Value> next = llvm::to_vector(running);
-        for (auto [v, point] : llvm::enumerate(vectors)) {
-          known.clear();
-          point.row = token;
-          Value factors = factor(decay, point);
-          if (stored.factors)
-            builder.store(factors, stored.factors, {token, point.column});
-          if (stored.prefix) {
-            next[v] = builder.mul(running[v], factors);
-            builder.store(next[v], stored.prefix, {builder.add(token, 1), point.column});
-          }
-          if (stored.blockPrefix) {
-            Value &inBlock = next[vectors.size() + v];
-            inBlock = builder.mul(inBlock, factors);
-            builder.store(inBlock, stored.blockPrefix, {token, point.column});
-          }
-        }
-        return next;
-      });
-      products.assign(carried.begin(), carried.begin() + vectors.size());
-    }
-
+      storeRow(ones, stored.prefix, builder.index(0));
+    builder.loop(builder.index(0), builder.index(tokens), ones, [&](Value token, ValueRange running) {
+      SmallVector<Value> factors, products;
+      for (auto [point, product] : llvm::zip(strip, running)) {
+        known.clear();
+        factors.push_back(factor(decay, {token, point.column, point.lanes}));
+        products.push_back(stored.prefix ? builder.mul(product, factors.back()) : product);
+      }
+      if (stored.factors)
+        storeRow(factors, stored.factors, token);
+      if (stored.prefix)
+        storeRow(products, stored.prefix, builder.add(token, 1));
+      return products;
+    });
     if (!stored.suffix)
-      continue;
-    SmallVector<Value> ones(vectors.size(), one);
+      return;
     builder.loop(builder.index(0), builder.index(tokens), ones, [&](Value step, ValueRange running) {
       Value token = builder.subtract(builder.index(tokens - 1), step);
-      SmallVector<Value> next;
-      for (auto [point, product] : llvm::zip(vectors, running)) {
-        builder.store(product, stored.suffix, {token, point.column});
-        next.push_back(builder.mul(product, builder.load(stored.factors, {token, point.column})));
-      }
-      return next;
+      storeRow(running, stored.suffix, token);
+      SmallVector<Value> products;
+      for (auto [point, product] : llvm::zip(strip, running))
+        products.push_back(builder.mul(product, builder.load(stored.factors, {token, point.column})));
+      return products;
     });
+  });
+}
+
+void KernelLowering::forStrips(int64_t channels, llvm::function_ref<void(ArrayRef<Point>)> body) {
+  int64_t width = builder.width, stripWidth = machine.registers / 4 * width;
+  for (int64_t start = 0; start < channels; start += stripWidth) {
+    SmallVector<Point> strip;
+    for (int64_t column = start; column < std::min(channels, start + stripWidth); column += width)
+      strip.push_back({Value(), builder.index(column), std::min(width, channels - column)});
+    body(strip);
   }
 }
 
 void KernelLowering::computeDecayDot(chunk::DecayDotOp op) {
   int64_t tokens = shapeOf(op.getQuery())[0], channels = shapeOf(op.getQuery())[1], width = builder.width;
-  DecayStorage &decay = decays[{op.getAmount(), op.getForm()}];
-  Value keys = storage[op.getKey()].transposed, result = allocateRows(tokens, tokens);
+  bool before = op.getBefore();
+  Value queries = storage[op.getQuery()].rows, keys = storage[op.getKey()].rows;
+  Value factors = decays[{op.getAmount(), op.getForm()}].factors;
   chunk::DecayToEndOp decayedKeys = plan.decayedKeys(op);
-  Value keysToEnd = decayedKeys || tokens > width ? allocateRows(padded(channels), tokens) : Value();
-  auto consume = [&](Point point, Value entries) { storeAt(entries, result, point); };
+  Value keysToEnd = decayedKeys ? allocateRows(tokens, channels) : Value();
+  // The products of one key with each query, summed but for the lanes of a vector.
+  Value sums = allocateRows(padded(tokens), width), zero = builder.index(0);
+  Value result = allocateRows(tokens, tokens); // transposed: row j holds P_ij
 
-  for (int64_t block = 0; block < tokens; block += width) {
-    int64_t rows = std::min(width, tokens - block);
-    if (block > 0)
-      computeEarlierBlocks(op, decay, keysToEnd, block, rows, consume);
-    SmallVector<Value> zeros(rows, builder.splat(0.0));
-    Value firstColumn = builder.index(block);
-    SmallVector<Value> sums =
-        builder.loop(builder.index(0), builder.index(channels), zeros, [&](Value channel, ValueRange carried) {
-          SmallVector<Value> next;
-          Value key = builder.load(keys, {channel, firstColumn});
-          for (int64_t i = 0; i < rows; ++i) {
-            Value row = builder.index(block + i);
-            auto addProducts = [&] {
-              Value query = builder.splat(loadEntry(op.getQuery(), row, channel));
-              next.push_back(vector::FMAOp::create(builder, query, key, carried[i]));
-            };
-            if (op.getBefore())
-              addProducts();
-            Value decayed = builder.mul(key, builder.loadSplat(decay.factors, {row, channel}));
-            Value earlier = vector::ConstantMaskOp::create(builder, builder.maskType(), ArrayRef<int64_t>{i});
-            if (i > 0)
-              key = arith::SelectOp::create(builder, earlier, decayed, key);
-            if (!op.getBefore())
-              addProducts();
-          }
-          if (keysToEnd)
-            builder.store(key, keysToEnd, {channel, firstColumn});
-          return next;
-        });
-    for (int64_t i = 0; i < rows; ++i) {
-      Value mask = vector::ConstantMaskOp::create(builder, builder.maskType(), ArrayRef<int64_t>{i + (op.getBefore() ? 0 : 1)});
-      consume({builder.index(block + i), firstColumn, rows}, builder.selectOrZero(mask, sums[i]));
+  // Channels that do not exist are summed with the others, so they must be 0.
+  auto load = [&](Value buffer, Value row, Point point) {
+    Value entries = builder.load(buffer, {row, point.column});
+    return point.lanes == width ? entries : builder.selectOrZero(builder.firstLanes(point.lanes), entries);
+  };
+  builder.loop(0, tokens, 1, [&](Value j) {
+    bool isFirst = true;
+    forStrips(channels, [&](ArrayRef<Point> strip) {
+      auto meetQuery = [&](Value i, ValueRange key) {
+        Value sum = isFirst ? builder.splat(0.0) : builder.load(sums, {i, zero});
+        for (auto [entries, point] : llvm::zip(key, strip))
+          sum = vector::FMAOp::create(builder, load(queries, i, point), entries, sum);
+        builder.store(sum, sums, {i, zero});
+      };
+      SmallVector<Value> key;
+      for (Point point : strip)
+        key.push_back(load(keys, j, point));
+      if (!before)
+        meetQuery(j, key);
+      key = builder.loop(builder.add(j, 1), builder.index(tokens), key, [&](Value i, ValueRange carried) {
+        if (before)
+          meetQuery(i, carried);
+        SmallVector<Value> decayed;
+        for (auto [entries, point] : llvm::zip(carried, strip))
+          decayed.push_back(builder.mul(entries, load(factors, i, point)));
+        if (!before)
+          meetQuery(i, decayed);
+        return decayed;
+      });
+      if (keysToEnd)
+        for (auto [entries, point] : llvm::zip(key, strip))
+          builder.store(entries, keysToEnd, {j, point.column});
+      isFirst = false;
+    });
+    for (int64_t block = 0; block < tokens; block += width) {
+      SmallVector<Value> rows;
+      for (int64_t i = 0; i < width; ++i)
+        rows.push_back(builder.load(sums, {builder.index(block + i), zero}));
+      Value earlier = builder.lanesBefore(builder.subtract(builder.add(j, before ? 1 : 0), builder.index(block)));
+      Value column = arith::SelectOp::create(builder, earlier, builder.splat(0.0), builder.sumLanes(rows));
+      builder.store(column, result, {j, builder.index(block)});
     }
-    fillWithZeros(block, block + rows, block + width, tokens, consume);
-  }
-  storage[op.getResult()].rows = result;
-  if (decayedKeys)
-    storage[decayedKeys.getResult()].transposed = keysToEnd;
-}
-
-void KernelLowering::computeEarlierBlocks(chunk::DecayDotOp op, DecayStorage &decay, Value keysToEnd, int64_t block,
-                                          int64_t rows, Consumer consume) {
-  int64_t channels = shapeOf(op.getQuery())[1];
-  // The block's queries, decayed from its start.
-  Value queries = allocateRows(rows, channels);
-  for (int64_t i = 0; i < rows; ++i)
-    builder.loopOverVectors(channels, [&](Value column, int64_t lanes) {
-      Value row = builder.index(block + i), query = evaluateAnew(op.getQuery(), {row, column, lanes});
-      if (int64_t last = block + i - (op.getBefore() ? 1 : 0); last >= block)
-        query = builder.mul(query, builder.load(decay.blockPrefix, {builder.index(last), column}));
-      builder.store(query, queries, {builder.index(i), column});
-    });
-  Term term = {queries, /*leftByColumns=*/false, keysToEnd, channels};
-  computeRegion(
-      term, 0, rows, block, [&](Point) { return builder.splat(0.0); },
-      [&](Point point, Value sums) { consume({builder.add(point.row, block), point.column, point.lanes}, sums); });
-  // The earlier keys, decayed to the end of the block.
-  Value last = builder.index(block + rows - 1);
-  builder.loop(0, channels, 1, [&](Value channel) {
-    Value total = builder.loadSplat(decay.blockPrefix, {last, channel});
-    builder.loopOverVectors(block, [&](Value column, int64_t) {
-      builder.store(builder.mul(builder.load(keysToEnd, {channel, column}), total), keysToEnd, {channel, column});
-    });
   });
+  storage[op.getResult()].transposed = result;
+  if (decayedKeys)
+    storage[decayedKeys.getResult()].rows = keysToEnd;
 }
 
 //===----------------------------------------------------------------------===//
@@ -274,9 +246,4 @@ Value KernelLowering::evaluateDecay(chunk::DecayStateOp op, Point point) {
   else
     factors = builder.load(decay.prefix, {end, point.column});
   return builder.mul(evaluate(op.getState(), point), factors);
-}
-
-Value KernelLowering::loadEntry(Value value, Value row, Value column) {
-  Storage stored = storage.lookup(value);
-  return stored.rows ? builder.loadScalar(stored.rows, {row, column}) : builder.loadScalar(stored.transposed, {column, row});
 }

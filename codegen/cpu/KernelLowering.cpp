@@ -66,6 +66,7 @@ FailureOr<func::FuncOp> KernelLowering::lower() {
       valid = builder.minimum(builder.subtract(item.tokens, firstToken), builder.index(kernel.getChunk()));
       viewTiles(firstToken);
       loadTables(firstToken);
+      prefetchTiles(builder.add(firstToken, kernel.getChunk()));
       emitStages(/*invariant=*/false);
       emitYield(cast<chunk::YieldOp>(kernel.getBlock()->getTerminator()));
       copyOutputsBack(firstToken);
@@ -122,11 +123,15 @@ void KernelLowering::emitStage(Value value) {
 
   if (!plan.orders(value).any())
     return;
-  Storage &stored = storage[value];
-  if (plan.orders(value).rows && !stored.rows)
-    stored.rows = storeRows(value);
-  if (plan.orders(value).transposed && !storage[value].transposed)
-    storage[value].transposed = storeTransposed(value);
+  Storage stored = storage.lookup(value);
+  if (plan.orders(value).rows && !stored.rows) {
+    Value rows = stored.transposed ? transposeBuffer(stored.transposed, shapeOf(value)) : storeRows(value);
+    storage[value].rows = rows;
+  }
+  if (plan.orders(value).transposed && !storage[value].transposed) {
+    Value transposed = storeTransposed(value);
+    storage[value].transposed = transposed;
+  }
 }
 
 Value KernelLowering::storeRows(Value value) {
@@ -152,26 +157,34 @@ void KernelLowering::storeAt(Value entries, Value buffer, Point point) {
 }
 
 Value KernelLowering::storeTransposed(Value value) {
-  int64_t rows = shapeOf(value)[0], columns = shapeOf(value)[1], width = builder.width;
-  Value buffer = allocateRows(padded(columns), rows);
-  auto storeBlock = [&](Value firstRow, int64_t blockRows) {
-    auto storeStrip = [&](Value column, int64_t lanes) {
-      SmallVector<Value> vectors(width);
-      for (int64_t row = 0; row < width; ++row)
-        vectors[row] = row < blockRows ? evaluateAnew(value, {builder.add(firstRow, row), column, lanes}) : builder.splat(0.0);
-      builder.transpose(vectors);
-      for (int64_t lane = 0; lane < lanes; ++lane)
-        builder.store(vectors[lane], buffer, {builder.add(column, lane), firstRow});
-    };
+  return transpose(shapeOf(value), [&](Point point) { return evaluateAnew(value, point); });
+}
+
+Value KernelLowering::transposeBuffer(Value buffer, ArrayRef<int64_t> shape) {
+  return transpose({shape[1], shape[0]}, [&](Point point) { return builder.load(buffer, {point.row, point.column}); });
+}
+
+Value KernelLowering::transpose(ArrayRef<int64_t> shape, llvm::function_ref<Value(Point)> read) {
+  int64_t rows = shape[0], columns = shape[1], width = builder.width;
+  Value buffer = allocateRows(columns, rows);
+  auto transposeBlock = [&](Value firstRow, int64_t blockRows, Value column, int64_t lanes) {
+    SmallVector<Value> vectors;
+    for (int64_t row = 0; row < width; ++row)
+      vectors.push_back(row < blockRows ? read({builder.add(firstRow, row), column, lanes}) : builder.splat(0.0));
+    builder.transpose(vectors);
+    for (int64_t lane = 0; lane < lanes; ++lane)
+      builder.store(vectors[lane], buffer, {builder.add(column, lane), firstRow});
+  };
+  auto transposeRows = [&](Value row, int64_t blockRows) {
     int64_t whole = columns / width * width;
-    builder.loop(0, whole, width, [&](Value column) { storeStrip(column, width); });
+    builder.loop(0, whole, width, [&](Value column) { transposeBlock(row, blockRows, column, width); });
     if (whole < columns)
-      storeStrip(builder.index(whole), columns - whole);
+      transposeBlock(row, blockRows, builder.index(whole), columns - whole);
   };
   int64_t whole = rows / width * width;
-  builder.loop(0, whole, width, [&](Value row) { storeBlock(row, width); });
+  builder.loop(0, whole, width, [&](Value row) { transposeRows(row, width); });
   if (whole < rows)
-    storeBlock(builder.index(whole), rows - whole);
+    transposeRows(builder.index(whole), rows - whole);
   return buffer;
 }
 

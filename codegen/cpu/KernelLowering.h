@@ -97,6 +97,7 @@ private:
   void loadTables(mlir::Value firstToken);
   /// The tiles of the chunk at `firstToken`; a part of a chunk is copied to a whole one, followed by zeros.
   void viewTiles(mlir::Value firstToken);
+  void prefetchTiles(mlir::Value firstToken);
   void copyOutputsBack(mlir::Value firstToken);
   static bool isTile(const Argument &argument) { return argument.isOutput || argument.kind == chunk::ArgumentKind::Input; }
   mlir::Value tileAddress(const Argument &argument, mlir::Value firstToken);
@@ -112,6 +113,8 @@ private:
   void computePointwise(mlir::Value value, Consumer consume);
   mlir::Value storeRows(mlir::Value value);
   mlir::Value storeTransposed(mlir::Value value);
+  mlir::Value transposeBuffer(mlir::Value buffer, llvm::ArrayRef<int64_t> shape);
+  mlir::Value transpose(llvm::ArrayRef<int64_t> shape, llvm::function_ref<mlir::Value(Point)> read);
   /// Stores a vector of entries; lanes beyond the row's end fall into its padding.
   void storeAt(mlir::Value entries, mlir::Value buffer, Point point);
   void copyBuffer(mlir::Value from, mlir::Value to);
@@ -152,11 +155,10 @@ private:
   // Decay.cpp
   /// Products of the factors of one amount, as far as they are used.
   struct DecayStorage {
-    mlir::Value factors;      // [C, D] or [C]
-    mlir::Value prefix;       // row u: the product of the factors before token u; row C: of all
-    mlir::Value blockPrefix;  // row u: the product from the start of the block of `width` tokens to u, inclusive
-    mlir::Value suffix;       // row u: the product of the factors after token u
-    mlir::Value pairs;        // row i + 1, column j: the product of the factors after j up to i, 0 for j > i
+    mlir::Value factors; // [C, D] or [C]
+    mlir::Value prefix;  // row u: the product of the factors before token u; row C: of all
+    mlir::Value suffix;  // row u: the product of the factors after token u
+    mlir::Value pairs;   // row i + 1, column j: the product of the factors after j up to i, 0 for j > i
   };
   void prepareDecay(Decay decay, const DecayUses &uses);
   void prepareTokenDecay(Decay decay, const DecayUses &uses);
@@ -169,9 +171,8 @@ private:
   /// Sums of products of queries and keys, each times the decay between the two tokens.
   mlir::Value decayPairs(chunk::DecayDotOp op, Point point, mlir::Value sums);
   void computeDecayDot(chunk::DecayDotOp op);
-  void computeEarlierBlocks(chunk::DecayDotOp op, DecayStorage &decay, mlir::Value keysToEnd, int64_t block,
-                            int64_t rows, Consumer consume);
-  mlir::Value loadEntry(mlir::Value value, mlir::Value row, mlir::Value column);
+  /// Strips of channels whose vectors fit into a quarter of the registers.
+  void forStrips(int64_t channels, llvm::function_ref<void(llvm::ArrayRef<Point>)> body);
 
   // Rearrange.cpp
   void emitReduce(chunk::ReduceOp op);

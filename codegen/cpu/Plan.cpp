@@ -117,7 +117,7 @@ void Plan::storeOperands(chunk::KernelOp kernel) {
   }
   for (Operation &op : kernel.getBlock()->without_terminator()) {
     for (Value result : op.getResults())
-      if (isFloat(result) && !isa<arith::ConstantOp>(op) && (rankOf(result) < 2 || !(isPointwise(&op) || isProduct(&op))))
+      if (isFloat(result) && !isa<arith::ConstantOp, chunk::DecayDotOp>(op) && (rankOf(result) < 2 || !(isPointwise(&op) || isProduct(&op))))
         stored[result].rows = true;
     TypeSwitch<Operation *>(&op)
         .Case([&](chunk::DotOp dot) {
@@ -126,15 +126,26 @@ void Plan::storeOperands(chunk::KernelOp kernel) {
         })
         .Case([&](chunk::ConvOp conv) { stored[conv.getTaps()].transposed = true; })
         .Case([&](chunk::DecayDotOp dot) {
-          left.push_back(dot.getQuery());
-          stored[dot.getKey()].transposed = true;
+          if (isProduct(dot)) {
+            left.push_back(dot.getQuery());
+            stored[dot.getKey()].transposed = true;
+            return;
+          }
+          stored[dot.getQuery()].rows = stored[dot.getKey()].rows = true;
+          stored[dot.getResult()].transposed = true;
           if (chunk::DecayToEndOp keys = decayedKeys(dot))
-            stored[keys.getResult()].transposed = true;
+            stored[keys.getResult()].rows = true;
         });
   }
   for (Value value : left)
     if (!orders(value).any())
       stored[value].rows = true;
+  // What is made transposed is read by rows where it is computed with.
+  kernel.walk([&](chunk::DecayDotOp dot) {
+    for (OpOperand &use : dot.getResult().getUses())
+      if (!isProduct(dot) && !isa<chunk::DotOp>(use.getOwner()))
+        stored[dot.getResult()].rows = true;
+  });
 }
 
 void Plan::storeCostly(chunk::KernelOp kernel) {

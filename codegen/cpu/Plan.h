@@ -41,7 +41,7 @@ struct DecayUses {
   bool suffix = false;
   /// Products between each pair of tokens; one factor for each token only.
   bool pairs = false;
-  /// Factors themselves, and their products from the start of the block of `width` tokens; for `decay_dot`.
+  /// The factors themselves, for `decay_dot` with one for each channel.
   bool factors = false;
 };
 

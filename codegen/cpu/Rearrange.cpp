@@ -39,8 +39,8 @@ void KernelLowering::emitReduce(chunk::ReduceOp op) {
       });
       if (rest) {
         Value entries = evaluateAnew(operand, {row, builder.index(whole), rest});
-        Value mask = vector::ConstantMaskOp::create(builder, builder.maskType(), ArrayRef<int64_t>{rest});
-        reduced[0] = combine(reduced[0], arith::SelectOp::create(builder, mask, entries, neutral));
+        entries = arith::SelectOp::create(builder, builder.firstLanes(rest), entries, neutral);
+        reduced[0] = combine(reduced[0], entries);
       }
       auto kind = isSum ? vector::CombiningKind::ADD : vector::CombiningKind::MAXIMUMF;
       // Lanes may be summed in any order: halves first.

@@ -38,6 +38,10 @@ Value VectorBuilder::mul(Value left, Value right) { return arith::MulFOp::create
 
 Value VectorBuilder::lanesBefore(Value count) { return vector::CreateMaskOp::create(*this, maskType(), count); }
 
+Value VectorBuilder::firstLanes(int64_t count) {
+  return vector::ConstantMaskOp::create(*this, maskType(), ArrayRef<int64_t>{count});
+}
+
 Value VectorBuilder::selectOrZero(Value mask, Value value) {
   return arith::SelectOp::create(*this, mask, value, splat(0.0));
 }
@@ -59,6 +63,26 @@ void VectorBuilder::transpose(MutableArrayRef<Value> vectors) {
       vectors[row + half] = vector::ShuffleOp::create(*this, upper, lower, high);
     }
   }
+}
+
+Value VectorBuilder::sumLanes(ArrayRef<Value> vectors) {
+  // A stage adds the halves of every block of 2h lanes, and puts two vectors' sums into one: that of the first into the
+  // first half of each block.
+  SmallVector<Value> sums(vectors);
+  SmallVector<int64_t> low(width), high(width);
+  for (int64_t half = width / 2; half > 0; half /= 2) {
+    for (int64_t lane = 0; lane < width; ++lane) {
+      int64_t start = lane & half ? width + lane - half : lane;
+      low[lane] = start;
+      high[lane] = start + half;
+    }
+    for (int64_t row = 0; row < half; ++row) {
+      Value first = vector::ShuffleOp::create(*this, sums[row], sums[row + half], low);
+      Value second = vector::ShuffleOp::create(*this, sums[row], sums[row + half], high);
+      sums[row] = arith::AddFOp::create(*this, first, second);
+    }
+  }
+  return sums[0];
 }
 
 /// A floating-point number, scalar or vector, as one of another element type.
@@ -86,9 +110,8 @@ Value VectorBuilder::load(Value memory, ValueRange indices, int64_t lanes) {
   auto type = VectorType::get(width, memoryElement);
   if (lanes == width)
     return toComputeType(vector::LoadOp::create(*this, type, memory, indices));
-  Value mask = vector::ConstantMaskOp::create(*this, maskType(), ArrayRef<int64_t>{lanes});
   Value zero = arith::ConstantOp::create(*this, getZeroAttr(type));
-  return toComputeType(vector::MaskedLoadOp::create(*this, type, memory, indices, mask, zero));
+  return toComputeType(vector::MaskedLoadOp::create(*this, type, memory, indices, firstLanes(lanes), zero));
 }
 
 void VectorBuilder::store(Value vector, Value memory, ValueRange indices, int64_t lanes) {
@@ -97,8 +120,7 @@ void VectorBuilder::store(Value vector, Value memory, ValueRange indices, int64_
     vector::StoreOp::create(*this, vector, memory, indices);
     return;
   }
-  Value mask = vector::ConstantMaskOp::create(*this, maskType(), ArrayRef<int64_t>{lanes});
-  vector::MaskedStoreOp::create(*this, memory, indices, mask, vector);
+  vector::MaskedStoreOp::create(*this, memory, indices, firstLanes(lanes), vector);
 }
 
 Value VectorBuilder::loadScalar(Value memory, ValueRange indices) {

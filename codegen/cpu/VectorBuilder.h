@@ -44,10 +44,13 @@ public:
   mlir::Value mul(mlir::Value left, mlir::Value right);
   /// The lanes before `count`, which may be negative or exceed the width.
   mlir::Value lanesBefore(mlir::Value count);
+  mlir::Value firstLanes(int64_t count);
   /// `value` in the lanes of `mask`, 0 elsewhere.
   mlir::Value selectOrZero(mlir::Value mask, mlir::Value value);
   /// Rows to columns: `width` vectors become `width` vectors.
   void transpose(llvm::MutableArrayRef<mlir::Value> vectors);
+  /// The sums over the lanes of `width` vectors, that of vector i in lane i.
+  mlir::Value sumLanes(llvm::ArrayRef<mlir::Value> vectors);
   /// Any number as the compute type, scalar or vector, and back.
   mlir::Value toComputeType(mlir::Value value);
   mlir::Value fromComputeType(mlir::Value value, mlir::Type elementType);
