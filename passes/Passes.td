@@ -124,7 +124,9 @@ def Chunk : Pass<"stretto-chunk", "::mlir::ModuleOp"> {
     ListOption<"elements", "elements", "std::string", "Types of arguments that differ, as in g=f32,dt=f32">,
   ];
   let dependentDialects = ["::stretto::chunk::ChunkDialect", "::mlir::arith::ArithDialect", "::mlir::math::MathDialect"];
+}
 
+//===----------------------------------------------------------------------===//
 // CPU (codegen/cpu)
 //===----------------------------------------------------------------------===//
 
@@ -337,7 +339,7 @@ def LowerToThreads : Pass<"stretto-lower-to-threads", "::mlir::ModuleOp"> {
                            "::mlir::NVVM::NVVMDialect"];
 }
 
-def ExpandMath : Pass<"stretto-expand-math"> {
+def ExpandDeviceMath : Pass<"stretto-expand-device-math"> {
   let summary = "Makes arithmetic of elementary functions, for NVPTX";
   let description = [{
     LLVM's back end for NVPTX has few functions and aborts on the others.

@@ -35,7 +35,7 @@ void stretto::buildNvptxPipeline(OpPassManager &passes, StringRef chip) {
   passes.addPass(createLowerToThreads());
   OpPassManager &functions = passes.nest<LLVM::LLVMFuncOp>();
   functions.addPass(createCSEPass());
-  functions.addPass(createExpandMath());
+  functions.addPass(createExpandDeviceMath());
   functions.addPass(createSCFToControlFlowPass());
   functions.addPass(createArithToLLVMConversionPass());
   passes.addPass(createConvertControlFlowToLLVMPass());
