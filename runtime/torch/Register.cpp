@@ -75,7 +75,7 @@ public:
       TORCH_CHECK(known->second->uniqueName() == op->uniqueName(), "stretto: another operator has the name '", chosen, "'");
       return chosen;
     }
-    library.def(torch::schema(op->schema(chosen)), {at::Tag::pt2_compliant_tag});
+    library.def(torch::schema(op->schema(chosen).c_str()), {at::Tag::pt2_compliant_tag});
     implement<Run>(chosen, c10::DispatchKey::CPU, op);
     implement<Run>(chosen, c10::DispatchKey::CUDA, op);
     implement<Describe>(chosen, c10::DispatchKey::Meta, op);
