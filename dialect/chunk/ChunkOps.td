@@ -72,21 +72,21 @@ def Chunk_Side : I32EnumAttr<"Side", "an axis of a tile or matrix", [
   let cppNamespace = "::stretto::chunk";
   let genSpecializedAttr = 0;
 }
-def Chunk_SideAttr : EnumAttr<Chunk_Dialect, Chunk_Side, "side"> { let assemblyFormat = "`` $value"; }
+def Chunk_SideAttr : EnumAttr<Chunk_Dialect, Chunk_Side, "side"> { let assemblyFormat = "$value"; }
 
 def Chunk_Reduction : I32EnumAttr<"Reduction", "a reduction", [
     I32EnumAttrCase<"Sum", 0, "sum">, I32EnumAttrCase<"Max", 1, "max">]> {
   let cppNamespace = "::stretto::chunk";
   let genSpecializedAttr = 0;
 }
-def Chunk_ReductionAttr : EnumAttr<Chunk_Dialect, Chunk_Reduction, "reduction"> { let assemblyFormat = "`` $value"; }
+def Chunk_ReductionAttr : EnumAttr<Chunk_Dialect, Chunk_Reduction, "reduction"> { let assemblyFormat = "$value"; }
 
 def Chunk_DecayForm : I32EnumAttr<"DecayForm", "what the amount of a decay is", [
     I32EnumAttrCase<"Log", 0, "log">, I32EnumAttrCase<"Factor", 1, "factor">]> {
   let cppNamespace = "::stretto::chunk";
   let genSpecializedAttr = 0;
 }
-def Chunk_DecayFormAttr : EnumAttr<Chunk_Dialect, Chunk_DecayForm, "decay_form"> { let assemblyFormat = "`` $value"; }
+def Chunk_DecayFormAttr : EnumAttr<Chunk_Dialect, Chunk_DecayForm, "decay_form"> { let assemblyFormat = "$value"; }
 
 def Chunk_Tensor : StaticShapeTensorOf<[AnyFloat]>;
 def Chunk_TensorOrCondition : StaticShapeTensorOf<[AnyFloat, I1]>;
@@ -208,7 +208,7 @@ def Chunk_BroadcastOp : Chunk_Op<"broadcast", [Pure]> {
   }];
   let arguments = (ins Chunk_TensorOrCondition:$operand, Chunk_SideAttr:$along);
   let results = (outs Chunk_TensorOrCondition:$result);
-  let assemblyFormat = "$operand `along` $along attr-dict `:` type($operand) `to` type($result)";
+  let assemblyFormat = "$operand `along` `` $along attr-dict `:` type($operand) `to` type($result)";
   let hasVerifier = 1;
   let hasFolder = 1;
 }
@@ -296,7 +296,7 @@ def Chunk_ReduceOp : Chunk_Op<"reduce", [Pure]> {
   }];
   let arguments = (ins Chunk_ReductionAttr:$kind, Chunk_Matrix:$operand, Chunk_SideAttr:$over);
   let results = (outs Chunk_Vector:$result);
-  let assemblyFormat = "$kind $operand `over` $over attr-dict `:` type($operand) `->` type($result)";
+  let assemblyFormat = "`` $kind $operand `over` `` $over attr-dict `:` type($operand) `->` type($result)";
   let hasVerifier = 1;
   let hasCanonicalizer = 1;
 }
@@ -431,7 +431,7 @@ def Chunk_DecayDotOp : Chunk_DecayBase<"decay_dot"> {
   let arguments = (ins Chunk_Matrix:$query, Chunk_Matrix:$key, Chunk_DecayFormAttr:$form, Chunk_Tensor:$amount,
                        UnitAttr:$before);
   let results = (outs Chunk_Matrix:$result);
-  let assemblyFormat = [{ $query `,` $key $form $amount (`before` $before^)? attr-dict
+  let assemblyFormat = [{ $query `,` $key `` $form $amount (`before` $before^)? attr-dict
                           `:` type($query) `,` type($key) `,` type($amount) `->` type($result) }];
   let hasVerifier = 1;
 }
@@ -450,7 +450,7 @@ def Chunk_DecayFromStartOp : Chunk_DecayBase<"decay_from_start", [AllTypesMatch<
   }];
   let arguments = (ins Chunk_Matrix:$operand, Chunk_DecayFormAttr:$form, Chunk_Tensor:$amount, UnitAttr:$before);
   let results = (outs Chunk_Matrix:$result);
-  let assemblyFormat = "$operand $form $amount (`before` $before^)? attr-dict `:` type($operand) `,` type($amount)";
+  let assemblyFormat = "$operand `` $form $amount (`before` $before^)? attr-dict `:` type($operand) `,` type($amount)";
   let hasVerifier = 1;
 }
 
@@ -468,7 +468,7 @@ def Chunk_DecayToEndOp : Chunk_DecayBase<"decay_to_end", [AllTypesMatch<["operan
   }];
   let arguments = (ins Chunk_Matrix:$operand, Chunk_DecayFormAttr:$form, Chunk_Tensor:$amount);
   let results = (outs Chunk_Matrix:$result);
-  let assemblyFormat = "$operand $form $amount attr-dict `:` type($operand) `,` type($amount)";
+  let assemblyFormat = "$operand `` $form $amount attr-dict `:` type($operand) `,` type($amount)";
   let hasVerifier = 1;
 }
 
@@ -489,7 +489,7 @@ def Chunk_DecayStateOp : Chunk_DecayBase<"decay_state", [AllTypesMatch<["state",
   }];
   let arguments = (ins Chunk_Tensor:$state, Chunk_DecayFormAttr:$form, Chunk_Tensor:$amount, Chunk_SideAttr:$along);
   let results = (outs Chunk_Tensor:$result);
-  let assemblyFormat = "$state $form $amount `along` $along attr-dict `:` type($state) `,` type($amount)";
+  let assemblyFormat = "$state `` $form $amount `along` `` $along attr-dict `:` type($state) `,` type($amount)";
   let hasVerifier = 1;
 }
 
