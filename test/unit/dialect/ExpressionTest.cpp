@@ -156,9 +156,9 @@ TEST(AxisTest, ConstraintC2) {
   std::string message;
   mlir::ScopedDiagnosticHandler handler(&context, [&](mlir::Diagnostic &diagnostic) { message = diagnostic.str(); });
   auto emit = [&] { return mlir::emitError(mlir::UnknownLoc::get(&context)); };
-  EXPECT_FALSE(RowAttr::getChecked(emit, &context, "1 + V", "H"));
+  EXPECT_TRUE(failed(RowAttr::verify(emit, "1 + V", "H")));
   EXPECT_EQ(message, "[axis_c2] the size '1 + V' is not in normal form; expected 'V + 1'");
-  EXPECT_TRUE(RowAttr::getChecked(emit, &context, "V + 1", "H"));
+  EXPECT_TRUE(succeeded(RowAttr::verify(emit, "V + 1", "H")));
 }
 
 } // namespace
