@@ -124,7 +124,42 @@ def Chunk : Pass<"stretto-chunk", "::mlir::ModuleOp"> {
     ListOption<"elements", "elements", "std::string", "Types of arguments that differ, as in g=f32,dt=f32">,
   ];
   let dependentDialects = ["::stretto::chunk::ChunkDialect", "::mlir::arith::ArithDialect", "::mlir::math::MathDialect"];
+}
 
+//===----------------------------------------------------------------------===//
+// Chunk kernels
+//===----------------------------------------------------------------------===//
+
+def SliceValues : Pass<"stretto-slice-values", "::stretto::chunk::KernelOp"> {
+  let summary = "Divides the value axis of a kernel among slices";
+  let description = [{
+    Fewer heads than processors leave some idle. The columns of outputs, and of all that they come from, are divided
+    among `slices` copies of the kernel, of which each does everything else too: scores, decays, a normaliser. The
+    values must meet their columns only one by one, as elements and as columns of a product's right operand; an
+    operation that mixes columns, such as a norm over the output, is an error that names it.
+
+    ```mlir
+    chunk.kernel @f chunk 16 (input %x: tensor<16x8xf32>, input %v: tensor<16x64xf32>, valid %n: index)
+        -> (o: tensor<16x64xf32>) {
+      %p = chunk.dot %x, %x transpose_right : tensor<16x8xf32>, tensor<16x8xf32> -> tensor<16x16xf32>
+      %o = chunk.dot %p, %v : tensor<16x16xf32>, tensor<16x64xf32> -> tensor<16x64xf32>
+      chunk.yield %o : tensor<16x64xf32>
+    }
+    ```
+    with `slices=2` =>
+    ```mlir
+    chunk.kernel @f chunk 16 slices 2 (input %x: tensor<16x8xf32>, input %v: tensor<16x32xf32> sliced, valid %n: index)
+        -> (o: tensor<16x32xf32> sliced) {
+      %p = chunk.dot %x, %x transpose_right : tensor<16x8xf32>, tensor<16x8xf32> -> tensor<16x16xf32>
+      %o = chunk.dot %p, %v : tensor<16x16xf32>, tensor<16x32xf32> -> tensor<16x32xf32>
+      chunk.yield %o : tensor<16x32xf32>
+    }
+    ```
+  }];
+  let options = [Option<"slices", "slices", "int64_t", "1", "Slices of the value axis">];
+}
+
+//===----------------------------------------------------------------------===//
 // CPU (codegen/cpu)
 //===----------------------------------------------------------------------===//
 
@@ -182,39 +217,6 @@ def ExpandMath : Pass<"stretto-expand-math"> {
     ```
   }];
   let options = [Option<"scalef", "scalef", "bool", "true", "use AVX512's scalef on vectors of 512 bits">];
-}
-
-//===----------------------------------------------------------------------===//
-// Chunk kernels
-//===----------------------------------------------------------------------===//
-
-def SliceValues : Pass<"stretto-slice-values", "::stretto::chunk::KernelOp"> {
-  let summary = "Divides the value axis of a kernel among slices";
-  let description = [{
-    Fewer heads than processors leave some idle. The columns of outputs, and of all that they come from, are divided
-    among `slices` copies of the kernel, of which each does everything else too: scores, decays, a normaliser. The
-    values must meet their columns only one by one, as elements and as columns of a product's right operand; an
-    operation that mixes columns, such as a norm over the output, is an error that names it.
-
-    ```mlir
-    chunk.kernel @f chunk 16 (input %x: tensor<16x8xf32>, input %v: tensor<16x64xf32>, valid %n: index)
-        -> (o: tensor<16x64xf32>) {
-      %p = chunk.dot %x, %x transpose_right : tensor<16x8xf32>, tensor<16x8xf32> -> tensor<16x16xf32>
-      %o = chunk.dot %p, %v : tensor<16x16xf32>, tensor<16x64xf32> -> tensor<16x64xf32>
-      chunk.yield %o : tensor<16x64xf32>
-    }
-    ```
-    with `slices=2` =>
-    ```mlir
-    chunk.kernel @f chunk 16 slices 2 (input %x: tensor<16x8xf32>, input %v: tensor<16x32xf32> sliced, valid %n: index)
-        -> (o: tensor<16x32xf32> sliced) {
-      %p = chunk.dot %x, %x transpose_right : tensor<16x8xf32>, tensor<16x8xf32> -> tensor<16x16xf32>
-      %o = chunk.dot %p, %v : tensor<16x16xf32>, tensor<16x32xf32> -> tensor<16x32xf32>
-      chunk.yield %o : tensor<16x32xf32>
-    }
-    ```
-  }];
-  let options = [Option<"slices", "slices", "int64_t", "1", "Slices of the value axis">];
 }
 
 #endif // STRETTO_PASSES
