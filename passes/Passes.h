@@ -3,8 +3,12 @@
 #define STRETTO_PASSES_PASSES_H
 
 #include "dialect/chunk/ChunkDialect.h"
+#include "dialect/kernel/KernelDialect.h"
 #include "dialect/stretto/StrettoDialect.h"
 #include "mlir/Dialect/Arith/IR/Arith.h"
+#include "mlir/Dialect/LLVMIR/LLVMDialect.h"
+#include "mlir/Dialect/LLVMIR/NVVMDialect.h"
+#include "mlir/Dialect/SCF/IR/SCF.h"
 #include "mlir/Pass/Pass.h"
 
 namespace stretto {

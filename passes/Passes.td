@@ -127,39 +127,6 @@ def Chunk : Pass<"stretto-chunk", "::mlir::ModuleOp"> {
 }
 
 //===----------------------------------------------------------------------===//
-// Chunk kernels
-//===----------------------------------------------------------------------===//
-
-def SliceValues : Pass<"stretto-slice-values", "::stretto::chunk::KernelOp"> {
-  let summary = "Divides the value axis of a kernel among slices";
-  let description = [{
-    Fewer heads than processors leave some idle. The columns of outputs, and of all that they come from, are divided
-    among `slices` copies of the kernel, of which each does everything else too: scores, decays, a normaliser. The
-    values must meet their columns only one by one, as elements and as columns of a product's right operand; an
-    operation that mixes columns, such as a norm over the output, is an error that names it.
-
-    ```mlir
-    chunk.kernel @f chunk 16 (input %x: tensor<16x8xf32>, input %v: tensor<16x64xf32>, valid %n: index)
-        -> (o: tensor<16x64xf32>) {
-      %p = chunk.dot %x, %x transpose_right : tensor<16x8xf32>, tensor<16x8xf32> -> tensor<16x16xf32>
-      %o = chunk.dot %p, %v : tensor<16x16xf32>, tensor<16x64xf32> -> tensor<16x64xf32>
-      chunk.yield %o : tensor<16x64xf32>
-    }
-    ```
-    with `slices=2` =>
-    ```mlir
-    chunk.kernel @f chunk 16 slices 2 (input %x: tensor<16x8xf32>, input %v: tensor<16x32xf32> sliced, valid %n: index)
-        -> (o: tensor<16x32xf32> sliced) {
-      %p = chunk.dot %x, %x transpose_right : tensor<16x8xf32>, tensor<16x8xf32> -> tensor<16x16xf32>
-      %o = chunk.dot %p, %v : tensor<16x16xf32>, tensor<16x32xf32> -> tensor<16x32xf32>
-      chunk.yield %o : tensor<16x32xf32>
-    }
-    ```
-  }];
-  let options = [Option<"slices", "slices", "int64_t", "1", "Slices of the value axis">];
-}
-
-//===----------------------------------------------------------------------===//
 // CPU (codegen/cpu)
 //===----------------------------------------------------------------------===//
 
@@ -217,6 +184,176 @@ def ExpandMath : Pass<"stretto-expand-math"> {
     ```
   }];
   let options = [Option<"scalef", "scalef", "bool", "true", "use AVX512's scalef on vectors of 512 bits">];
+}
+
+//===----------------------------------------------------------------------===//
+// Chunk kernels
+//===----------------------------------------------------------------------===//
+
+def SliceValues : Pass<"stretto-slice-values", "::stretto::chunk::KernelOp"> {
+  let summary = "Divides the value axis of a kernel among slices";
+  let description = [{
+    Fewer heads than processors leave some idle. The columns of outputs, and of all that they come from, are divided
+    among `slices` copies of the kernel, of which each does everything else too: scores, decays, a normaliser. The
+    values must meet their columns only one by one, as elements and as columns of a product's right operand; an
+    operation that mixes columns, such as a norm over the output, is an error that names it.
+
+    ```mlir
+    chunk.kernel @f chunk 16 (input %x: tensor<16x8xf32>, input %v: tensor<16x64xf32>, valid %n: index)
+        -> (o: tensor<16x64xf32>) {
+      %p = chunk.dot %x, %x transpose_right : tensor<16x8xf32>, tensor<16x8xf32> -> tensor<16x16xf32>
+      %o = chunk.dot %p, %v : tensor<16x16xf32>, tensor<16x64xf32> -> tensor<16x64xf32>
+      chunk.yield %o : tensor<16x64xf32>
+    }
+    ```
+    with `slices=2` =>
+    ```mlir
+    chunk.kernel @f chunk 16 slices 2 (input %x: tensor<16x8xf32>, input %v: tensor<16x32xf32> sliced, valid %n: index)
+        -> (o: tensor<16x32xf32> sliced) {
+      %p = chunk.dot %x, %x transpose_right : tensor<16x8xf32>, tensor<16x8xf32> -> tensor<16x16xf32>
+      %o = chunk.dot %p, %v : tensor<16x16xf32>, tensor<16x32xf32> -> tensor<16x32xf32>
+      chunk.yield %o : tensor<16x32xf32>
+    }
+    ```
+  }];
+  let options = [Option<"slices", "slices", "int64_t", "1", "Slices of the value axis">];
+}
+
+//===----------------------------------------------------------------------===//
+// Kernels
+//===----------------------------------------------------------------------===//
+
+def FoldOverChunks : Pass<"stretto-fold-over-chunks", "::mlir::ModuleOp"> {
+  let summary = "Makes of each kernel what a block does, chunk after chunk";
+  let description = [{
+    One block takes one work item and walks the chunks of its sequence. Inputs come through channels two tiles deep, so
+    that a chunk is read from memory while the one before it is computed; states are carried in registers. The roles
+    of a function are eight warps that do everything, or four where the states are small (`warps` overrides).
+
+    ```mlir
+    chunk.kernel @f chunk 16 (input %x: tensor<16x32xbf16>, state %S: tensor<32x32xf32>, valid %n: index)
+        -> (o: tensor<16x32xbf16>) {
+      ...
+      chunk.yield %o next %T : tensor<16x32xbf16>, tensor<32x32xf32>
+    }
+    ```
+    =>
+    ```mlir
+    kernel.func @f(%x: !kernel.view<tensor<16x32xbf16>>, %S: !kernel.view<tensor<32x32xf32>>,
+                   %o: !kernel.view<tensor<16x32xbf16>>) chunk 16 roles [#kernel.role<all, 4>] {
+      %channel = kernel.channel depth 2 : !kernel.channel<tensor<16x32xbf16>>
+      kernel.send %x at %c0 to %channel
+      %S0 = kernel.load %S
+      %last = scf.for %c = %c0 to %chunks step %c1 iter_args(%S1 = %S0) {
+        kernel.await
+        kernel.send %x at %next to %channel
+        %tile = kernel.receive %channel at %c
+        ...
+        kernel.store %o1 to %o at %c
+        scf.yield %T
+      }
+      kernel.save %last to %S
+      kernel.return
+    }
+    ```
+  }];
+  let options = [Option<"warps", "warps", "int64_t", "0", "Warps of a block; 0 chooses">];
+  let dependentDialects = ["::stretto::kernel::KernelDialect", "::mlir::arith::ArithDialect", "::mlir::scf::SCFDialect"];
+}
+
+def AssignLayouts : Pass<"stretto-assign-layouts", "::stretto::kernel::FuncOp"> {
+  let summary = "Decides where each tile is";
+  let description = [{
+    Matrices are in registers in the fragments of a matrix product, vectors in the layout of what they are reduced
+    from or combined with; operands of products are in shared memory, or stay in registers where a left operand's
+    fragments agree. Where a value is wanted in another place than it is, a `kernel.convert` takes it there.
+
+    ```mlir
+    %c = chunk.dot %a, %b : tensor<16x32xbf16>, tensor<32x16xbf16> -> tensor<16x16xf32>
+    ```
+    =>
+    ```mlir
+    %a1 = kernel.convert %a : tensor<16x32xbf16, #registers> -> tensor<16x32xbf16, #shared>
+    %b1 = kernel.convert %b : tensor<32x16xbf16, #registers1> -> tensor<32x16xbf16, #shared1>
+    %c = chunk.dot %a1, %b1 : tensor<16x32xbf16, #shared>, tensor<32x16xbf16, #shared1> -> tensor<16x16xf32, #registers2>
+    ```
+  }];
+}
+
+def PlanSharedMemory : Pass<"stretto-plan-shared-memory", "::stretto::kernel::FuncOp"> {
+  let summary = "Decides where in shared memory tiles and scratch regions are";
+  let description = [{
+    Tiles that are never needed at the same time share memory. Where it does not suffice, channels become one tile
+    deep: then the next chunk is sent when everything of this one has been read. Offsets that stand in the IR already
+    are kept. An error names the bytes that are needed and that the chip has.
+
+    ```mlir
+    %b = kernel.convert %a : tensor<16x16xbf16, #registers> -> tensor<16x16xbf16, #shared>
+    ```
+    =>
+    ```mlir
+    %b = kernel.convert %a offset 1024 : tensor<16x16xbf16, #registers> -> tensor<16x16xbf16, #shared>
+    ```
+  }];
+  let options = [Option<"chip", "chip", "std::string", "\"sm_90a\"", "The chip, for instance sm_80">];
+}
+
+def InsertBarriers : Pass<"stretto-insert-barriers", "::stretto::kernel::FuncOp"> {
+  let summary = "Orders the accesses of different threads to shared memory";
+  let description = [{
+    Puts a `kernel.barrier` before an operation that touches bytes of shared memory which another has written, or
+    writes bytes that another has read, since the last barrier.
+
+    ```mlir
+    %b = kernel.convert %a offset 0 : tensor<16x16xbf16, #registers> -> tensor<16x16xbf16, #shared>
+    %c = chunk.dot %b, %b : tensor<16x16xbf16, #shared>, tensor<16x16xbf16, #shared> -> tensor<16x16xf32, #registers>
+    ```
+    =>
+    ```mlir
+    %b = kernel.convert %a offset 0 : tensor<16x16xbf16, #registers> -> tensor<16x16xbf16, #shared>
+    kernel.barrier
+    %c = chunk.dot %b, %b : tensor<16x16xbf16, #shared>, tensor<16x16xbf16, #shared> -> tensor<16x16xf32, #registers>
+    ```
+  }];
+}
+
+def LowerToThreads : Pass<"stretto-lower-to-threads", "::mlir::ModuleOp"> {
+  let summary = "Makes of what a block does what one of its threads does";
+  let description = [{
+    A tile in registers becomes this thread's registers of it, plain numbers; a product becomes `mma.sync` and
+    `ldmatrix` instructions, or multiplications and additions for fp32. Loops and conditions stay structured: they
+    are the same for all threads, or guard stores.
+
+    ```mlir
+    %y = arith.addf %x, %x : tensor<16x16xf32, #registers>
+    ```
+    with four registers =>
+    ```mlir
+    %y0 = arith.addf %x0, %x0 : f32
+    %y1 = arith.addf %x1, %x1 : f32
+    %y2 = arith.addf %x2, %x2 : f32
+    %y3 = arith.addf %x3, %x3 : f32
+    ```
+  }];
+  let dependentDialects = ["::mlir::arith::ArithDialect", "::mlir::scf::SCFDialect", "::mlir::LLVM::LLVMDialect",
+                           "::mlir::NVVM::NVVMDialect"];
+}
+
+def ExpandDeviceMath : Pass<"stretto-expand-device-math"> {
+  let summary = "Makes arithmetic of elementary functions, for NVPTX";
+  let description = [{
+    LLVM's back end for NVPTX has few functions and aborts on the others.
+
+    ```mlir
+    %y = math.exp %x : f32
+    ```
+    =>
+    ```mlir
+    %0 = arith.mulf %x, %log2e : f32
+    %y = llvm.intr.exp2(%0) : (f32) -> f32
+    ```
+  }];
+  let dependentDialects = ["::mlir::arith::ArithDialect", "::mlir::LLVM::LLVMDialect"];
 }
 
 #endif // STRETTO_PASSES

@@ -2,7 +2,9 @@
 
 #include "frontends/c/Registration.h"
 #include "codegen/cpu/NativeCode.h"
+#include "codegen/nvptx/Nvptx.h"
 #include "dialect/chunk/ChunkDialect.h"
+#include "dialect/kernel/KernelDialect.h"
 #include "dialect/stretto/StrettoDialect.h"
 #include "mlir/Dialect/Arith/IR/Arith.h"
 #include "mlir/Dialect/Func/IR/FuncOps.h"
@@ -18,9 +20,10 @@
 #include "passes/Pipelines.h"
 
 void stretto::registerDialects(mlir::DialectRegistry &registry) {
-  registry.insert<StrettoDialect, chunk::ChunkDialect, mlir::arith::ArithDialect, mlir::func::FuncDialect,
-                  mlir::LLVM::LLVMDialect, mlir::math::MathDialect, mlir::memref::MemRefDialect,
-                  mlir::NVVM::NVVMDialect, mlir::scf::SCFDialect, mlir::vector::VectorDialect>();
+  registry
+      .insert<StrettoDialect, chunk::ChunkDialect, kernel::KernelDialect, mlir::arith::ArithDialect,
+              mlir::func::FuncDialect, mlir::LLVM::LLVMDialect, mlir::math::MathDialect, mlir::memref::MemRefDialect,
+              mlir::NVVM::NVVMDialect, mlir::scf::SCFDialect, mlir::vector::VectorDialect>();
 }
 
 void stretto::registerPassesAndPipelines() {
@@ -28,6 +31,7 @@ void stretto::registerPassesAndPipelines() {
   registerStrettoPasses();
   registerPipelines();
   cpu::registerPipeline();
+  registerNvptxPipeline();
 }
 
-void stretto::registerTranslations() {}
+void stretto::registerTranslations() { registerNvptxTranslation(); }

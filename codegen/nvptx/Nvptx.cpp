@@ -1,0 +1,128 @@
+//===- Nvptx.cpp - From chunks to PTX -------------------------------------===//
+
+#include "codegen/nvptx/Nvptx.h"
+#include "dialect/kernel/Chip.h"
+#include "mlir/Conversion/ArithToLLVM/ArithToLLVM.h"
+#include "mlir/Conversion/ControlFlowToLLVM/ControlFlowToLLVM.h"
+#include "mlir/Conversion/NVVMToLLVM/NVVMToLLVM.h"
+#include "mlir/Conversion/ReconcileUnrealizedCasts/ReconcileUnrealizedCasts.h"
+#include "mlir/Conversion/SCFToControlFlow/SCFToControlFlow.h"
+#include "mlir/Target/LLVMIR/Dialect/Builtin/BuiltinToLLVMIRTranslation.h"
+#include "mlir/Target/LLVMIR/Dialect/LLVMIR/LLVMToLLVMIRTranslation.h"
+#include "mlir/Target/LLVMIR/Dialect/NVVM/NVVMToLLVMIRTranslation.h"
+#include "mlir/Target/LLVMIR/Export.h"
+#include "mlir/Transforms/Passes.h"
+#include "passes/Passes.h"
+#include "runtime/Manifest.h"
+#include "llvm/IR/InstIterator.h"
+#include "llvm/IR/Instructions.h"
+#include "llvm/IR/LegacyPassManager.h"
+#include "llvm/IR/Module.h"
+#include "llvm/MC/TargetRegistry.h"
+#include "llvm/Passes/PassBuilder.h"
+#include "llvm/Support/TargetSelect.h"
+#include "llvm/Target/TargetMachine.h"
+#include <mutex>
+
+using namespace mlir;
+using namespace stretto;
+
+void stretto::buildNvptxPipeline(OpPassManager &passes, StringRef chip) {
+  passes.addPass(createFoldOverChunks());
+  passes.addNestedPass<kernel::FuncOp>(createAssignLayouts());
+  passes.addNestedPass<kernel::FuncOp>(createPlanSharedMemory({chip.str()}));
+  passes.addNestedPass<kernel::FuncOp>(createInsertBarriers());
+  passes.addPass(createLowerToThreads());
+  OpPassManager &functions = passes.nest<LLVM::LLVMFuncOp>();
+  functions.addPass(createCSEPass());
+  functions.addPass(createExpandDeviceMath());
+  functions.addPass(createSCFToControlFlowPass());
+  functions.addPass(createArithToLLVMConversionPass());
+  passes.addPass(createConvertControlFlowToLLVMPass());
+  passes.addPass(createConvertNVVMToLLVMPass());
+  passes.addPass(createReconcileUnrealizedCastsPass());
+}
+
+//===----------------------------------------------------------------------===//
+// LLVM
+//===----------------------------------------------------------------------===//
+
+static const llvm::Target *nvptxTarget(const llvm::Triple &triple) {
+  static std::once_flag once;
+  std::call_once(once, [] {
+    LLVMInitializeNVPTXTargetInfo();
+    LLVMInitializeNVPTXTarget();
+    LLVMInitializeNVPTXTargetMC();
+    LLVMInitializeNVPTXAsmPrinter();
+  });
+  std::string error;
+  return llvm::TargetRegistry::lookupTarget(triple, error);
+}
+
+/// Inline assembly has no way to say in MLIR that all lanes must execute it together; without it LLVM may move it.
+static void markConvergent(llvm::Module &module) {
+  for (llvm::Function &function : module)
+    for (llvm::Instruction &instruction : llvm::instructions(function))
+      if (auto *call = llvm::dyn_cast<llvm::CallInst>(&instruction); call && call->isInlineAsm())
+        call->addFnAttr(llvm::Attribute::Convergent);
+}
+
+static void optimize(llvm::Module &module, llvm::TargetMachine &machine) {
+  llvm::LoopAnalysisManager loops;
+  llvm::FunctionAnalysisManager functions;
+  llvm::CGSCCAnalysisManager components;
+  llvm::ModuleAnalysisManager modules;
+  llvm::PassBuilder builder(&machine);
+  builder.registerModuleAnalyses(modules);
+  builder.registerCGSCCAnalyses(components);
+  builder.registerFunctionAnalyses(functions);
+  builder.registerLoopAnalyses(loops);
+  builder.crossRegisterProxies(loops, functions, components, modules);
+  builder.buildPerModuleDefaultPipeline(llvm::OptimizationLevel::O1).run(module, modules);
+}
+
+FailureOr<std::string> stretto::translateToPtx(ModuleOp module, StringRef chipName) {
+  FailureOr<kernel::Chip> chip = kernel::Chip::named(chipName, [&] { return module.emitError(); });
+  if (failed(chip))
+    return failure();
+  MLIRContext *context = module.getContext();
+  DialectRegistry registry;
+  registerBuiltinDialectTranslation(registry);
+  registerLLVMDialectTranslation(registry);
+  registerNVVMDialectTranslation(registry);
+  context->appendDialectRegistry(registry);
+
+  // Tables stay behind: the host computes them.
+  OpBuilder builder(context);
+  OwningOpRef<ModuleOp> functions = ModuleOp::create(module.getLoc());
+  builder.setInsertionPointToEnd(functions->getBody());
+  for (Operation &op : *module.getBody()) {
+    if (isa<LLVM::LLVMFuncOp, LLVM::GlobalOp>(op))
+      builder.clone(op)->removeAttr(Manifest::attributeName);
+    else if (!isa<chunk::TableOp>(op))
+      return op.emitOpError("cannot be translated to PTX; run the passes of the pipeline stretto-to-nvptx first");
+  }
+
+  llvm::LLVMContext llvmContext;
+  std::unique_ptr<llvm::Module> llvmModule = translateModuleToLLVMIR(*functions, llvmContext);
+  llvm::Triple triple("nvptx64-nvidia-cuda");
+  const llvm::Target *target = nvptxTarget(triple);
+  if (!llvmModule || !target)
+    return module.emitError("LLVM cannot compile for ") << triple.str();
+  llvm::TargetOptions options;
+  options.AllowFPOpFusion = llvm::FPOpFusion::Fast; // a * b + c in one instruction
+  std::unique_ptr<llvm::TargetMachine> machine(target->createTargetMachine(
+      triple, chip->name, chip->ptxFeature, options, std::nullopt, std::nullopt, llvm::CodeGenOptLevel::Aggressive));
+  llvmModule->setTargetTriple(triple);
+  llvmModule->setDataLayout(machine->createDataLayout());
+  markConvergent(*llvmModule);
+  optimize(*llvmModule, *machine);
+
+  llvm::SmallString<0> ptx;
+  llvm::raw_svector_ostream stream(ptx);
+  llvm::legacy::PassManager emission;
+  if (machine->addPassesToEmitFile(emission, stream, nullptr, llvm::CodeGenFileType::AssemblyFile))
+    return module.emitError("LLVM cannot write PTX");
+  emission.run(*llvmModule);
+  return std::string(ptx);
+}

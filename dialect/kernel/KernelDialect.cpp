@@ -1,0 +1,279 @@
+//===- KernelDialect.cpp - The kernel dialect -----------------------------===//
+
+#include "dialect/kernel/KernelDialect.h"
+#include "mlir/Dialect/Arith/IR/Arith.h"
+#include "mlir/Dialect/Math/IR/Math.h"
+#include "mlir/Dialect/SCF/IR/SCF.h"
+#include "mlir/IR/Builders.h"
+#include "mlir/IR/DialectImplementation.h"
+#include "llvm/ADT/TypeSwitch.h"
+
+using namespace mlir;
+using namespace stretto::kernel;
+
+#include "dialect/kernel/KernelDialect.cpp.inc"
+#include "dialect/kernel/KernelEnums.cpp.inc"
+
+#define GET_ATTRDEF_CLASSES
+#include "dialect/kernel/KernelAttributes.cpp.inc"
+
+#define GET_TYPEDEF_CLASSES
+#include "dialect/kernel/KernelTypes.cpp.inc"
+
+#define GET_OP_CLASSES
+#include "dialect/kernel/KernelOps.cpp.inc"
+
+namespace {
+/// Layouts are long: print them once, under a name that says where a tile is.
+struct LayoutAliases : OpAsmDialectInterface {
+  using OpAsmDialectInterface::OpAsmDialectInterface;
+  AliasResult getAlias(Attribute attribute, raw_ostream &out) const override {
+    auto layout = dyn_cast<LayoutAttr>(attribute);
+    if (!layout)
+      return AliasResult::NoAlias;
+    out << (layout.getLayout().inSharedMemory() ? "shared" : "registers");
+    return AliasResult::OverridableAlias;
+  }
+};
+} // namespace
+
+void KernelDialect::initialize() {
+  addInterfaces<LayoutAliases>();
+  addAttributes<
+#define GET_ATTRDEF_LIST
+#include "dialect/kernel/KernelAttributes.cpp.inc"
+      >();
+  addTypes<
+#define GET_TYPEDEF_LIST
+#include "dialect/kernel/KernelTypes.cpp.inc"
+      >();
+  addOperations<
+#define GET_OP_LIST
+#include "dialect/kernel/KernelOps.cpp.inc"
+      >();
+}
+
+//===----------------------------------------------------------------------===//
+// Layouts
+//===----------------------------------------------------------------------===//
+
+LayoutAttr LayoutAttr::get(MLIRContext *context, const Layout &layout) {
+  SmallVector<unsigned, 2> sides;
+  for (unsigned side = 0; side < layout.rank(); ++side)
+    sides.push_back(layout.bitsOf(side));
+  return get(context, sides, layout.basis(Layout::Register), layout.basis(Layout::Lane), layout.basis(Layout::Warp),
+             layout.basis(Layout::Offset));
+}
+
+Layout LayoutAttr::getLayout() const {
+  Layout layout(getSides());
+  ArrayRef<uint64_t> bases[] = {getRegisters(), getLanes(), getWarps(), getOffsets()};
+  for (unsigned space = 0; space < Layout::numSpaces; ++space)
+    for (uint64_t vector : bases[space])
+      layout.addFlat(static_cast<Layout::Space>(space), vector);
+  return layout;
+}
+
+LogicalResult LayoutAttr::verify(function_ref<InFlightDiagnostic()> emitError, ArrayRef<unsigned> sides,
+                                 ArrayRef<uint64_t> registers, ArrayRef<uint64_t> lanes, ArrayRef<uint64_t> warps,
+                                 ArrayRef<uint64_t> offsets) {
+  constexpr unsigned maximalBits = 32;
+  unsigned bits = 0;
+  for (unsigned side : sides)
+    bits += std::min(side, maximalBits + 1);
+  if (sides.size() > 2 || bits > maximalBits)
+    return emitError() << "[layout_c1] a tile of " << sides.size() << " sides and 2^" << bits
+                       << " elements, expected at most 2 sides and 2^" << maximalBits << " elements";
+  if (!offsets.empty() && !(registers.empty() && lanes.empty() && warps.empty()))
+    return emitError() << "[layout_c2] places a tile in shared memory and in registers";
+  for (ArrayRef<uint64_t> basis : {registers, lanes, warps, offsets}) {
+    if (basis.size() > maximalBits)
+      return emitError() << "[layout_c1] " << basis.size() << " basis vectors, expected at most " << maximalBits;
+    for (uint64_t vector : basis)
+      if (vector >> bits)
+        return emitError() << "[layout_c3] a basis vector lies outside the tile";
+  }
+  return success();
+}
+
+LogicalResult LayoutAttr::verifyEncoding(ArrayRef<int64_t> shape, Type,
+                                         function_ref<InFlightDiagnostic()> emitError) const {
+  if (shape.size() != getSides().size())
+    return emitError() << "[layout_c4] a layout of " << getSides().size() << " sides for a tile of " << shape.size();
+  for (auto [size, bits] : llvm::zip(shape, getSides()))
+    if (size > (int64_t(1) << bits))
+      return emitError() << "[layout_c4] a side of " << size << " in a layout of 2^" << bits;
+  return success();
+}
+
+static constexpr StringLiteral spaceNames[] = {"register", "lane", "warp", "offset"};
+
+void LayoutAttr::print(AsmPrinter &printer) const {
+  printer << "<[";
+  llvm::interleaveComma(getSides(), printer);
+  std::string bases = getLayout().str();
+  printer << "]" << (bases.empty() ? "" : ", ") << bases << ">";
+}
+
+/// Parses `[[0, 1], [8, 0]]` as flat coordinates.
+static ParseResult parseBasis(AsmParser &parser, const Layout &layout, SmallVectorImpl<uint64_t> &basis) {
+  auto parseVector = [&]() -> ParseResult {
+    SmallVector<int64_t, 2> vector;
+    SMLoc location = parser.getCurrentLocation();
+    if (parser.parseCommaSeparatedList(AsmParser::Delimiter::Square,
+                                       [&] { return parser.parseInteger(vector.emplace_back()); }))
+      return failure();
+    bool inside = vector.size() == layout.rank();
+    for (unsigned side = 0; inside && side < layout.rank(); ++side)
+      inside = vector[side] >= 0 && vector[side] < layout.side(side);
+    if (!inside)
+      return parser.emitError(location, "[layout_c3] a basis vector lies outside the tile");
+    basis.push_back(layout.flat(vector));
+    return success();
+  };
+  return parser.parseCommaSeparatedList(AsmParser::Delimiter::Square, parseVector);
+}
+
+Attribute LayoutAttr::parse(AsmParser &parser, Type) {
+  SmallVector<unsigned> sides;
+  SMLoc location = parser.getCurrentLocation();
+  if (parser.parseLess() || parser.parseCommaSeparatedList(AsmParser::Delimiter::Square,
+                                                           [&] { return parser.parseInteger(sides.emplace_back()); }))
+    return {};
+  if (sides.size() > 2 || llvm::any_of(sides, [](unsigned side) { return side > 16; })) {
+    parser.emitError(location, "[layout_c1] expected at most 2 sides of at most 16 bits");
+    return {};
+  }
+  Layout layout(sides);
+  std::array<SmallVector<uint64_t>, Layout::numSpaces> bases;
+  for (unsigned space = 0; space < Layout::numSpaces && succeeded(parser.parseOptionalComma());) {
+    // Spaces stand in their order; any may be left out.
+    StringRef name;
+    if (parser.parseKeyword(&name) || parser.parseEqual())
+      return {};
+    while (space < Layout::numSpaces && spaceNames[space] != name)
+      ++space;
+    if (space == Layout::numSpaces) {
+      parser.emitError(parser.getCurrentLocation()) << "expected one of register, lane, warp, offset, in this order";
+      return {};
+    }
+    if (parseBasis(parser, layout, bases[space++]))
+      return {};
+  }
+  if (parser.parseGreater())
+    return {};
+  return parser.getChecked<LayoutAttr>(location, parser.getContext(), sides, bases[0], bases[1], bases[2], bases[3]);
+}
+
+std::optional<Layout> stretto::kernel::layoutOf(Type tile) {
+  auto type = dyn_cast<RankedTensorType>(tile);
+  auto layout = type ? dyn_cast_if_present<LayoutAttr>(type.getEncoding()) : LayoutAttr();
+  return layout ? std::optional(layout.getLayout()) : std::nullopt;
+}
+
+bool stretto::kernel::inSharedMemory(Type tile) {
+  std::optional<Layout> layout = layoutOf(tile);
+  return layout && layout->inSharedMemory();
+}
+
+RankedTensorType stretto::kernel::withLayout(RankedTensorType tile, const Layout &layout) {
+  return RankedTensorType::get(tile.getShape(), tile.getElementType(), LayoutAttr::get(tile.getContext(), layout));
+}
+
+int64_t stretto::kernel::sharedBytesOf(RankedTensorType tile) {
+  int64_t elements = 1;
+  for (unsigned bits : paddedBits(tile.getShape()))
+    elements <<= bits;
+  return llvm::alignTo(elements * llvm::divideCeil(tile.getElementTypeBitWidth(), 8), 16);
+}
+
+//===----------------------------------------------------------------------===//
+// Roles and functions
+//===----------------------------------------------------------------------===//
+
+LogicalResult RoleAttr::verify(function_ref<InFlightDiagnostic()> emitError, RoleKind, int64_t warps) {
+  if (warps < 1 || warps > 32 || !llvm::isPowerOf2_64(warps))
+    return emitError() << "[role_c1] a role of " << warps << " warps, expected a power of two up to 32";
+  return success();
+}
+
+int64_t FuncOp::getWarps() {
+  int64_t warps = 0;
+  for (Attribute role : getRoles())
+    warps += cast<RoleAttr>(role).getWarps();
+  return warps;
+}
+
+void FuncOp::getAsmBlockArgumentNames(Region &region, OpAsmSetValueNameFn setName) {
+  if (!getArgNames())
+    return;
+  for (auto [argument, name] : llvm::zip(region.getArguments(), *getArgNames()))
+    setName(argument, cast<StringAttr>(name).getValue());
+}
+
+// kernel.func @name(%q: !kernel.view<...>, ...) chunk 64 roles [...] shared 1024 attributes {...} { ... }
+ParseResult FuncOp::parse(OpAsmParser &parser, OperationState &result) {
+  Builder &builder = parser.getBuilder();
+  StringAttr name;
+  SmallVector<OpAsmParser::Argument> arguments;
+  int64_t chunk, shared;
+  ArrayAttr roles;
+  if (parser.parseSymbolName(name, SymbolTable::getSymbolAttrName(), result.attributes) ||
+      parser.parseArgumentList(arguments, AsmParser::Delimiter::Paren, /*allowType=*/true) ||
+      parser.parseKeyword("chunk") || parser.parseInteger(chunk) || parser.parseKeyword("roles") ||
+      parser.parseAttribute(roles, getRolesAttrName(result.name), result.attributes))
+    return failure();
+  result.addAttribute(getChunkAttrName(result.name), builder.getI64IntegerAttr(chunk));
+  if (succeeded(parser.parseOptionalKeyword("shared"))) {
+    if (parser.parseInteger(shared))
+      return failure();
+    result.addAttribute(getSharedAttrName(result.name), builder.getI64IntegerAttr(shared));
+  }
+  SmallVector<StringRef> names;
+  for (OpAsmParser::Argument &argument : arguments)
+    names.push_back(argument.ssaName.name.drop_front());
+  result.addAttribute(getArgNamesAttrName(result.name), builder.getStrArrayAttr(names));
+  if (parser.parseOptionalAttrDictWithKeyword(result.attributes))
+    return failure();
+  return parser.parseRegion(*result.addRegion(), arguments);
+}
+
+void FuncOp::print(OpAsmPrinter &printer) {
+  printer << " ";
+  printer.printSymbolName(getSymName());
+  printer << "(";
+  llvm::interleaveComma(getBody().getArguments(), printer,
+                        [&](BlockArgument argument) { printer.printRegionArgument(argument); });
+  printer << ") chunk " << getChunk() << " roles " << getRoles();
+  if (getShared())
+    printer << " shared " << *getShared();
+  printer.printOptionalAttrDictWithKeyword(
+      (*this)->getAttrs(),
+      {getSymNameAttrName(), getChunkAttrName(), getRolesAttrName(), getSharedAttrName(), getArgNamesAttrName()});
+  printer << " ";
+  printer.printRegion(getBody(), /*printEntryBlockArgs=*/false);
+}
+
+LogicalResult FuncOp::verify() {
+  if (getRoles().empty())
+    return emitOpError("[func_c1] has no role");
+  for (BlockArgument argument : getBody().getArguments())
+    if (!isa<ViewType>(argument.getType()))
+      return emitOpError("[func_c2] argument ")
+             << argument.getArgNumber() << " has type " << argument.getType() << ", expected a view";
+  return success();
+}
+
+LogicalResult ConvertOp::verify() {
+  std::optional<Layout> source = layoutOf(getOperand().getType()), target = layoutOf(getType());
+  if (!source || !target)
+    return emitOpError("[convert_c1] converts ")
+           << getOperand().getType() << " to " << getType() << ", expected a layout on both";
+  bool bothShared = source->inSharedMemory() && target->inSharedMemory();
+  bool bothRegisters = !source->inSharedMemory() && !target->inSharedMemory();
+  if (bothShared || (bothRegisters && Conversion::between(*source, *target).kind == Conversion::SharedMemory))
+    return emitOpError("[convert_c2] converts ")
+           << getOperand().getType() << " to " << getType() << (bothShared ? " within" : " without passing through")
+           << " shared memory";
+  return success();
+}

@@ -1,0 +1,48 @@
+//===- KernelDialect.h - The kernel dialect ---------------------*- C++ -*-===//
+#ifndef STRETTO_DIALECT_KERNEL_KERNELDIALECT_H
+#define STRETTO_DIALECT_KERNEL_KERNELDIALECT_H
+
+#include "dialect/chunk/ChunkDialect.h"
+#include "dialect/kernel/Layout.h"
+#include "mlir/Bytecode/BytecodeOpInterface.h"
+#include "mlir/IR/BuiltinAttributes.h"
+#include "mlir/IR/BuiltinOps.h"
+#include "mlir/IR/BuiltinTypes.h"
+#include "mlir/IR/Dialect.h"
+#include "mlir/IR/OpDefinition.h"
+#include "mlir/IR/OpImplementation.h"
+#include "mlir/IR/SymbolTable.h"
+#include "mlir/IR/TensorEncoding.h"
+#include "mlir/Interfaces/InferTypeOpInterface.h"
+#include "mlir/Interfaces/SideEffectInterfaces.h"
+
+#include "dialect/kernel/KernelDialect.h.inc"
+#include "dialect/kernel/KernelEnums.h.inc"
+
+#define GET_ATTRDEF_CLASSES
+#include "dialect/kernel/KernelAttributes.h.inc"
+
+#define GET_TYPEDEF_CLASSES
+#include "dialect/kernel/KernelTypes.h.inc"
+
+#define GET_OP_CLASSES
+#include "dialect/kernel/KernelOps.h.inc"
+
+namespace stretto::kernel {
+
+/// The layout of a tile's type; nothing where it has not been assigned.
+std::optional<Layout> layoutOf(mlir::Type tile);
+bool inSharedMemory(mlir::Type tile);
+mlir::RankedTensorType withLayout(mlir::RankedTensorType tile, const Layout &layout);
+
+/// The bytes that a tile in shared memory takes, padding included.
+int64_t sharedBytesOf(mlir::RankedTensorType tile);
+
+/// The attribute that says where an operation's scratch region in shared memory begins, in bytes.
+inline constexpr llvm::StringLiteral scratchAttribute = "kernel.scratch";
+/// The bytes of shared memory that an operation needs while it is executed, beside its operands and results.
+int64_t scratchBytesOf(mlir::Operation *op);
+
+} // namespace stretto::kernel
+
+#endif // STRETTO_DIALECT_KERNEL_KERNELDIALECT_H

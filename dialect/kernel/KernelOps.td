@@ -1,0 +1,251 @@
+//===- KernelOps.td - The kernel dialect -------------------------------*- tablegen -*-===//
+
+#ifndef STRETTO_DIALECT_KERNEL_OPS
+#define STRETTO_DIALECT_KERNEL_OPS
+
+include "mlir/IR/AttrTypeBase.td"
+include "mlir/IR/EnumAttr.td"
+include "mlir/IR/OpAsmInterface.td"
+include "mlir/IR/OpBase.td"
+include "mlir/IR/SymbolInterfaces.td"
+include "mlir/IR/TensorEncoding.td"
+include "mlir/Interfaces/InferTypeOpInterface.td"
+include "mlir/Interfaces/SideEffectInterfaces.td"
+
+def Kernel_Dialect : Dialect {
+  let name = "kernel";
+  let cppNamespace = "::stretto::kernel";
+  let summary = "Kernels on a GPU: a block of warps, its memory and where tiles are in it";
+  let description = [{
+    A `kernel.func` is what one block of threads does with one work item, a sequence and a head (and a slice of the
+    values). Its operations are those of a whole block: tiles are still values, computed by the operations of `arith`,
+    `math` and `chunk`, and this dialect adds what memory adds.
+
+    Where a tile is, is the encoding of its type, a `#kernel.layout`: spread over the registers of lanes and warps, or
+    in shared memory. `kernel.convert` takes a tile from one place to another. A tile in shared memory begins at the
+    byte `offset` of the operation that makes it; operations that exchange elements between threads through shared
+    memory have a `scratch` region of their own. Both are decided by `stretto-plan-shared-memory` and can be read, and
+    overridden, as attributes. Entries of a tile beyond its shape (layouts cover powers of two) are 0 in shared
+    memory and anything in registers.
+
+    Tiles come from global memory through a `kernel.channel`, a ring of tiles in shared memory that one operation
+    fills (`kernel.send`) ahead of the one that reads it (`kernel.receive`). Work is divided among the `roles` of the
+    function, groups of warps joined by channels; there is one role, `all`.
+
+    `stretto-lower-to-threads` makes of this what one thread does.
+  }];
+  let dependentDialects = ["::mlir::arith::ArithDialect", "::mlir::math::MathDialect", "::mlir::scf::SCFDialect",
+                           "::stretto::chunk::ChunkDialect"];
+  let useDefaultAttributePrinterParser = 1;
+  let useDefaultTypePrinterParser = 1;
+}
+
+//===----------------------------------------------------------------------===//
+// Attributes and types
+//===----------------------------------------------------------------------===//
+
+def Kernel_LayoutAttr : AttrDef<Kernel_Dialect, "Layout", [
+    DeclareAttrInterfaceMethods<VerifiableTensorEncoding>]> {
+  let mnemonic = "layout";
+  let summary = "where the elements of a tile are";
+  let description = [{
+    The basis vectors of a layout, for each bit of the number of a register, a lane and a warp, or of an offset in
+    shared memory, the coordinate that it contributes; `sides` are the numbers of bits of the padded tile's
+    coordinates. dialect/kernel/Layout.h explains the algebra.
+
+    Example:
+    ```mlir
+    #kernel.layout<[4, 4], register = [[0, 1], [8, 0], [0, 8]], lane = [[0, 2], [0, 4], [1, 0], [2, 0], [4, 0]]>
+    #kernel.layout<[4, 4], offset = [[0, 1], [0, 2], [0, 4], [0, 8], [1, 0], [2, 0], [4, 8], [8, 0]]>
+    ```
+  }];
+  let parameters = (ins ArrayRefParameter<"unsigned">:$sides, ArrayRefParameter<"uint64_t">:$registers,
+                        ArrayRefParameter<"uint64_t">:$lanes, ArrayRefParameter<"uint64_t">:$warps,
+                        ArrayRefParameter<"uint64_t">:$offsets);
+  let hasCustomAssemblyFormat = 1;
+  let genVerifyDecl = 1;
+  let builders = [AttrBuilder<(ins "const ::stretto::kernel::Layout &":$layout)>];
+  let extraClassDeclaration = [{
+    ::stretto::kernel::Layout getLayout() const;
+  }];
+}
+
+def Kernel_RoleKind : I32EnumAttr<"RoleKind", "what a group of warps does", [
+    I32EnumAttrCase<"All", 0, "all">]> {
+  let cppNamespace = "::stretto::kernel";
+  let genSpecializedAttr = 0;
+}
+
+def Kernel_RoleAttr : AttrDef<Kernel_Dialect, "Role"> {
+  let mnemonic = "role";
+  let summary = "a group of warps and what it does";
+  let description = [{ `#kernel.role<all, 8>`: eight warps that do everything. }];
+  let parameters = (ins EnumParameter<Kernel_RoleKind>:$kind, "int64_t":$warps);
+  let assemblyFormat = "`<` $kind `,` $warps `>`";
+  let genVerifyDecl = 1;
+}
+def Kernel_RoleArrayAttr : TypedArrayAttrBase<Kernel_RoleAttr, "groups of warps">;
+
+class Kernel_TileType<string name, string typeMnemonic> : TypeDef<Kernel_Dialect, name> {
+  let mnemonic = typeMnemonic;
+  let parameters = (ins "::mlir::RankedTensorType":$tile);
+  let assemblyFormat = "`<` $tile `>`";
+}
+def Kernel_View : Kernel_TileType<"View", "view"> {
+  let summary = "the part of an argument in global memory that belongs to the block's work item";
+  let description = [{
+    The type is that of the argument's tile. Address, strides and heads are those of the argument in the kernel's
+    manifest.
+  }];
+}
+def Kernel_Channel : Kernel_TileType<"Channel", "channel"> {
+  let summary = "a ring of tiles in shared memory";
+}
+
+def Kernel_Tile : RankedTensorOf<[AnyFloat, I1]>;
+
+class Kernel_Op<string name, list<Trait> traits = []> : Op<Kernel_Dialect, name, traits>;
+
+//===----------------------------------------------------------------------===//
+// The function
+//===----------------------------------------------------------------------===//
+
+def Kernel_FuncOp : Kernel_Op<"func", [
+    Symbol, IsolatedFromAbove, SingleBlock, HasParent<"::mlir::ModuleOp">,
+    DeclareOpInterfaceMethods<OpAsmOpInterface, ["getAsmBlockArgumentNames"]>]> {
+  let summary = "what a block does with one work item";
+  let description = [{
+    The body's arguments are views of the arguments in `stretto.manifest`, in order. `chunk` is the number of tokens
+    of a chunk. `shared` is the shared memory of a block in bytes, once it is planned.
+
+    Constraints: `func_c1` there is a role; `func_c2` the body's arguments are views, one for each argument of the
+    manifest.
+
+    Example:
+    ```mlir
+    kernel.func @copy(%x: !kernel.view<tensor<16x32xbf16>>, %o: !kernel.view<tensor<16x32xbf16>>) chunk 16
+        roles [#kernel.role<all, 4>] {
+      %c0 = arith.constant 0 : index
+      %tiles = kernel.channel depth 2 : !kernel.channel<tensor<16x32xbf16>>
+      kernel.send %x at %c0 to %tiles : !kernel.view<tensor<16x32xbf16>>, !kernel.channel<tensor<16x32xbf16>>
+      kernel.await
+      %tile = kernel.receive %tiles at %c0 : !kernel.channel<tensor<16x32xbf16>> -> tensor<16x32xbf16>
+      kernel.store %tile to %o at %c0 : tensor<16x32xbf16>, !kernel.view<tensor<16x32xbf16>>
+      kernel.return
+    }
+    ```
+  }];
+  let arguments = (ins SymbolNameAttr:$sym_name, I64Attr:$chunk, Kernel_RoleArrayAttr:$roles,
+                       OptionalAttr<I64Attr>:$shared, OptionalAttr<StrArrayAttr>:$arg_names);
+  let regions = (region SizedRegion<1>:$body);
+  let hasCustomAssemblyFormat = 1;
+  let hasVerifier = 1;
+  let extraClassDeclaration = [{
+    ::mlir::Block *getBlock() { return &getBody().front(); }
+    /// The number of warps of all roles.
+    int64_t getWarps();
+  }];
+}
+
+def Kernel_ReturnOp : Kernel_Op<"return", [Terminator, HasParent<"FuncOp">]> {
+  let summary = "ends a function";
+  let assemblyFormat = "attr-dict";
+}
+
+def Kernel_TokensOp : Kernel_Op<"tokens", [Pure]> {
+  let summary = "the number of tokens of the work item's sequence";
+  let results = (outs Index:$result);
+  let assemblyFormat = "attr-dict";
+}
+
+//===----------------------------------------------------------------------===//
+// Global memory
+//===----------------------------------------------------------------------===//
+
+def Kernel_ChannelOp : Kernel_Op<"channel"> {
+  let summary = "makes a ring of tiles in shared memory";
+  let description = [{
+    `depth` tiles, from the byte `offset` on. The tile of chunk `c` is the one of number `c mod depth`.
+  }];
+  let arguments = (ins I64Attr:$depth, OptionalAttr<I64Attr>:$offset);
+  let results = (outs Kernel_Channel:$result);
+  let assemblyFormat = "`depth` $depth (`offset` $offset^)? attr-dict `:` type($result)";
+}
+
+def Kernel_SendOp : Kernel_Op<"send"> {
+  let summary = "starts to copy a chunk's tile from global memory to a channel";
+  let description = [{
+    Rows of tokens beyond the end of the sequence become 0 and are not read. Without a chunk the argument has no
+    tokens and all of it is copied. The copy is complete for every thread after the next `kernel.await`.
+  }];
+  let arguments = (ins Kernel_View:$view, Optional<Index>:$chunk, Kernel_Channel:$channel);
+  let assemblyFormat = "$view (`at` $chunk^)? `to` $channel attr-dict `:` type($view) `,` type($channel)";
+}
+
+def Kernel_AwaitOp : Kernel_Op<"await"> {
+  let summary = "waits until everything sent so far has arrived, for all threads";
+  let assemblyFormat = "attr-dict";
+}
+
+def Kernel_ReceiveOp : Kernel_Op<"receive"> {
+  let summary = "a chunk's tile in a channel";
+  let description = [{
+    Valid until the tile `depth` chunks later is sent. Without a chunk it is the first tile of the ring.
+  }];
+  let arguments = (ins Kernel_Channel:$channel, Optional<Index>:$chunk);
+  let results = (outs Kernel_Tile:$result);
+  let assemblyFormat = "$channel (`at` $chunk^)? attr-dict `:` type($channel) `->` type($result)";
+}
+
+def Kernel_LoadOp : Kernel_Op<"load"> {
+  let summary = "the initial state";
+  let description = [{ The state that the launch was given, or 0. }];
+  let arguments = (ins Kernel_View:$view);
+  let results = (outs Kernel_Tile:$result);
+  let assemblyFormat = "$view attr-dict `:` type($view) `->` type($result)";
+}
+
+def Kernel_SaveOp : Kernel_Op<"save"> {
+  let summary = "stores the final state";
+  let description = [{ Nothing is stored where the launch does not want it, or where another head of a group does. }];
+  let arguments = (ins Kernel_Tile:$tile, Kernel_View:$view);
+  let assemblyFormat = "$tile `to` $view attr-dict `:` type($tile) `,` type($view)";
+}
+
+def Kernel_StoreOp : Kernel_Op<"store"> {
+  let summary = "stores a chunk's tile of an output";
+  let description = [{ Rows of tokens beyond the end of the sequence are not stored. }];
+  let arguments = (ins Kernel_Tile:$tile, Kernel_View:$view, Index:$chunk);
+  let assemblyFormat = "$tile `to` $view `at` $chunk attr-dict `:` type($tile) `,` type($view)";
+}
+
+//===----------------------------------------------------------------------===//
+// The block
+//===----------------------------------------------------------------------===//
+
+def Kernel_ConvertOp : Kernel_Op<"convert", [Pure, SameOperandsAndResultElementType, SameOperandsAndResultShape]> {
+  let summary = "takes a tile from one place to another";
+  let description = [{
+    Between registers: by renaming or by shuffles within warps. To shared memory: to the byte `offset` on. What must
+    cross warps goes by two conversions, through shared memory.
+
+    Constraints: `convert_c1` both types have a layout; `convert_c2` not both are in shared memory, and elements do
+    not cross warps between registers.
+
+    Example:
+    ```mlir
+    %b = kernel.convert %a offset 1024 : tensor<16x16xbf16, #registers> -> tensor<16x16xbf16, #shared>
+    ```
+  }];
+  let arguments = (ins Kernel_Tile:$operand, OptionalAttr<I64Attr>:$offset);
+  let results = (outs Kernel_Tile:$result);
+  let assemblyFormat = "$operand (`offset` $offset^)? attr-dict `:` type($operand) `->` type($result)";
+  let hasVerifier = 1;
+}
+
+def Kernel_BarrierOp : Kernel_Op<"barrier"> {
+  let summary = "no thread goes on before all have come";
+  let assemblyFormat = "attr-dict";
+}
+
+#endif // STRETTO_DIALECT_KERNEL_OPS

@@ -1,0 +1,350 @@
+//===- Layout.cpp - Where the elements of a tile are ----------------------===//
+
+#include "dialect/kernel/Layout.h"
+#include "llvm/ADT/STLExtras.h"
+#include "llvm/Support/FormatVariadic.h"
+#include "llvm/Support/MathExtras.h"
+#include "llvm/Support/raw_ostream.h"
+#include <map>
+
+using namespace stretto::kernel;
+using llvm::ArrayRef;
+using llvm::SmallVector;
+
+unsigned Layout::totalBits() const {
+  unsigned total = 0;
+  for (unsigned bits : sideBits)
+    total += bits;
+  return total;
+}
+
+/// How far a side's bits are shifted in a flat coordinate.
+static unsigned shiftOf(const Layout &layout, unsigned side) {
+  unsigned shift = 0;
+  for (unsigned later = side + 1; later < layout.rank(); ++later)
+    shift += layout.bitsOf(later);
+  return shift;
+}
+
+uint64_t Layout::flat(ArrayRef<int64_t> coordinates) const {
+  assert(coordinates.size() == rank() && "one coordinate for each side");
+  uint64_t result = 0;
+  for (unsigned side = 0; side < rank(); ++side)
+    result |= static_cast<uint64_t>(coordinates[side]) << shiftOf(*this, side);
+  return result;
+}
+
+uint64_t Layout::maskOf(unsigned side) const {
+  return llvm::maskTrailingOnes<uint64_t>(bitsOf(side)) << shiftOf(*this, side);
+}
+
+int64_t Layout::coordinate(uint64_t flat, unsigned side) const {
+  return static_cast<int64_t>((flat & maskOf(side)) >> shiftOf(*this, side));
+}
+
+Layout &Layout::add(Space space, ArrayRef<int64_t> vector) {
+  bool inside = true;
+  for (unsigned side = 0; side < rank(); ++side)
+    inside &= vector[side] < this->side(side);
+  if (inside)
+    return addFlat(space, flat(vector));
+  return space == Lane || space == Warp ? addFlat(space, 0) : *this;
+}
+
+Layout &Layout::addFlat(Space space, uint64_t vector) {
+  bases[space].push_back(vector);
+  return *this;
+}
+
+uint64_t Layout::at(Space space, uint64_t number) const {
+  uint64_t result = 0;
+  for (auto [bit, vector] : llvm::enumerate(bases[space]))
+    if (number >> bit & 1)
+      result ^= vector;
+  return result;
+}
+
+uint64_t Layout::reach(Space space) const {
+  uint64_t result = 0;
+  for (uint64_t vector : bases[space])
+    result |= vector;
+  return result;
+}
+
+Layout Layout::onto(unsigned side) const {
+  Layout result({bitsOf(side)});
+  for (unsigned space = 0; space < numSpaces; ++space)
+    for (uint64_t vector : bases[space])
+      if (int64_t kept = coordinate(vector, side); kept || space == Lane || space == Warp)
+        result.addFlat(static_cast<Space>(space), kept);
+  return result;
+}
+
+//===----------------------------------------------------------------------===//
+// Elimination
+//===----------------------------------------------------------------------===//
+
+namespace {
+/// Vectors over two elements, in echelon form, each with the combination of the added vectors that it is.
+class Span {
+public:
+  /// Adds the next vector; the earlier ones are preferred when a target is expressed.
+  void add(uint64_t vector) {
+    uint64_t combination = uint64_t(1) << count++;
+    reduce(vector, combination);
+    if (vector)
+      rows.push_back({vector, combination});
+  }
+
+  /// Which vectors combine to `target`, as a mask in the order in which they were added.
+  std::optional<uint64_t> express(uint64_t target) const {
+    uint64_t combination = 0;
+    reduce(target, combination);
+    return target ? std::nullopt : std::optional(combination);
+  }
+
+private:
+  void reduce(uint64_t &vector, uint64_t &combination) const {
+    for (auto [row, parts] : rows)
+      if (vector & llvm::bit_floor(row)) {
+        vector ^= row;
+        combination ^= parts;
+      }
+  }
+
+  SmallVector<std::pair<uint64_t, uint64_t>> rows;
+  unsigned count = 0;
+};
+} // namespace
+
+std::optional<SmallVector<uint64_t>> Layout::offsetsOfCoordinates() const {
+  if (bits(Offset) != totalBits())
+    return std::nullopt;
+  Span span;
+  for (uint64_t vector : bases[Offset])
+    span.add(vector);
+  SmallVector<uint64_t> result;
+  for (unsigned bit = 0; bit < totalBits(); ++bit) {
+    std::optional<uint64_t> offset = span.express(uint64_t(1) << bit);
+    if (!offset)
+      return std::nullopt;
+    result.push_back(*offset);
+  }
+  return result;
+}
+
+Conversion Conversion::between(const Layout &source, const Layout &target) {
+  assert(source.rank() == target.rank() && "layouts of one tile");
+  Conversion result;
+
+  // Lanes and warps that contribute the same keep their elements if registers alone can express the rest.
+  Span registers;
+  for (uint64_t vector : source.basis(Layout::Register))
+    registers.add(vector);
+  auto sameLanesAndWarps = [&](Layout::Space space) { return source.basis(space) == target.basis(space); };
+  if (sameLanesAndWarps(Layout::Lane) && sameLanesAndWarps(Layout::Warp)) {
+    for (uint64_t vector : target.basis(Layout::Register)) {
+      std::optional<uint64_t> reg = registers.express(vector);
+      if (!reg)
+        return result;
+      result.fromRegister.push_back({*reg, 0});
+    }
+    result.fromLane.resize(target.bits(Layout::Lane));
+    result.fromWarp.resize(target.bits(Layout::Warp));
+    result.kind = SameRegisters;
+    return result;
+  }
+
+  // Within a warp any lane may be asked. The warp's own contribution is given, the rest is to be expressed by lanes
+  // (first, because the choice of a register costs a selection) and registers.
+  Span warp;
+  for (uint64_t vector : source.basis(Layout::Lane))
+    warp.add(vector);
+  for (uint64_t vector : source.basis(Layout::Register))
+    warp.add(vector);
+  unsigned laneBits = source.bits(Layout::Lane);
+  auto express = [&](uint64_t vector, llvm::SmallVectorImpl<Source> &into) {
+    std::optional<uint64_t> mask = warp.express(vector);
+    if (!mask)
+      return false;
+    into.push_back({*mask >> laneBits, *mask & llvm::maskTrailingOnes<uint64_t>(laneBits)});
+    return true;
+  };
+  for (uint64_t vector : target.basis(Layout::Register))
+    if (!express(vector, result.fromRegister))
+      return result;
+  for (uint64_t vector : target.basis(Layout::Lane))
+    if (!express(vector, result.fromLane))
+      return result;
+  for (auto [own, wanted] : llvm::zip_equal(source.basis(Layout::Warp), target.basis(Layout::Warp)))
+    if (!express(own ^ wanted, result.fromWarp))
+      return result;
+  result.kind = Shuffle;
+  return result;
+}
+
+//===----------------------------------------------------------------------===//
+// Text
+//===----------------------------------------------------------------------===//
+
+static constexpr llvm::StringLiteral spaceNames[] = {"register", "lane", "warp", "offset"};
+
+std::string Layout::str() const {
+  std::string text;
+  llvm::raw_string_ostream out(text);
+  llvm::ListSeparator comma;
+  for (unsigned space = 0; space < numSpaces; ++space) {
+    if (bases[space].empty())
+      continue;
+    out << comma << spaceNames[space] << " = [";
+    llvm::interleaveComma(bases[space], out, [&](uint64_t vector) {
+      out << "[";
+      llvm::ListSeparator inner;
+      for (unsigned side = 0; side < rank(); ++side)
+        out << inner << coordinate(vector, side);
+      out << "]";
+    });
+    out << "]";
+  }
+  return text;
+}
+
+std::string Layout::picture(int64_t rows, int64_t columns) const {
+  // The first holder of each element.
+  std::map<uint64_t, std::string> cells;
+  for (int64_t offset = 0; inSharedMemory() && offset < size(Offset); ++offset)
+    cells.try_emplace(at(Offset, offset), std::to_string(offset));
+  for (int64_t warp = 0; !inSharedMemory() && warp < size(Warp); ++warp)
+    for (int64_t lane = 0; lane < size(Lane); ++lane)
+      for (int64_t reg = 0; reg < size(Register); ++reg)
+        cells.try_emplace(
+            at(Place{static_cast<uint64_t>(reg), static_cast<uint64_t>(lane), static_cast<uint64_t>(warp)}),
+            llvm::formatv("{0}:{1}:{2}", warp, lane, reg).str());
+
+  int64_t height = rank() == 2 ? std::min(rows, side(0)) : 1;
+  int64_t width = rank() == 0 ? 1 : std::min(columns, side(rank() - 1));
+  std::string text;
+  llvm::raw_string_ostream out(text);
+  for (int64_t row = 0; row < height; ++row) {
+    for (int64_t column = 0; column < width; ++column) {
+      SmallVector<int64_t, 2> coordinates = {row, column};
+      auto cell = cells.find(flat(ArrayRef<int64_t>(coordinates).take_back(rank())));
+      out << llvm::formatv("{0,9}", cell == cells.end() ? "-" : cell->second);
+    }
+    out << "\n";
+  }
+  return text;
+}
+
+//===----------------------------------------------------------------------===//
+// The layouts in use
+//===----------------------------------------------------------------------===//
+
+static constexpr int64_t lanes = 32, fragmentSide = 16;
+
+unsigned stretto::kernel::bitsToCount(int64_t size) { return llvm::Log2_64_Ceil(std::max<int64_t>(size, 1)); }
+
+SmallVector<unsigned, 2> stretto::kernel::paddedBits(ArrayRef<int64_t> shape) {
+  SmallVector<unsigned, 2> result;
+  for (int64_t size : shape)
+    result.push_back(bitsToCount(shape.size() == 2 ? std::max(size, fragmentSide) : size));
+  return result;
+}
+
+WarpGrid WarpGrid::of(int64_t rows, int64_t columns, int64_t warps) {
+  SmallVector<unsigned, 2> bits = paddedBits({rows, columns});
+  int64_t byRows = std::min<int64_t>({warps, 4, (int64_t(1) << bits[0]) / fragmentSide});
+  return {byRows, warps / byRows};
+}
+
+/// Adds the bits of one side from `from` on, until the side is covered.
+static void addRemaining(Layout &layout, Layout::Space space, unsigned side, int64_t from) {
+  for (int64_t step = from; step < layout.side(side); step *= 2) {
+    SmallVector<int64_t, 2> vector(layout.rank(), 0);
+    vector[side] = step;
+    layout.add(space, vector);
+  }
+}
+
+/// What the fragments of results and of left operands share: lanes 4 x 8, pairs of columns, rows 8 apart.
+static Layout fragment(ArrayRef<int64_t> shape) {
+  Layout layout(paddedBits(shape));
+  layout.add(Layout::Register, {0, 1}).add(Layout::Register, {8, 0});
+  layout.add(Layout::Lane, {0, 2}).add(Layout::Lane, {0, 4});
+  return layout.add(Layout::Lane, {1, 0}).add(Layout::Lane, {2, 0}).add(Layout::Lane, {4, 0});
+}
+
+Layout stretto::kernel::registerLayout(ArrayRef<int64_t> shape, int64_t warps) {
+  if (shape.size() == 2) {
+    WarpGrid grid = WarpGrid::of(shape[0], shape[1], warps);
+    Layout layout = fragment(shape);
+    for (int64_t step = 1; step < grid.rows; step *= 2)
+      layout.add(Layout::Warp, {fragmentSide * step, 0});
+    for (int64_t step = 1; step < grid.columns; step *= 2)
+      layout.add(Layout::Warp, {0, 8 * step});
+    addRemaining(layout, Layout::Register, 1, 8 * grid.columns);
+    addRemaining(layout, Layout::Register, 0, fragmentSide * grid.rows);
+    return layout;
+  }
+  Layout layout(paddedBits(shape));
+  bool isVector = shape.size() == 1;
+  for (int64_t step = 1; step < lanes; step *= 2)
+    isVector ? layout.add(Layout::Lane, {step}) : layout.addFlat(Layout::Lane, 0);
+  for (int64_t step = 1; step < warps; step *= 2)
+    layout.addFlat(Layout::Warp, 0);
+  if (isVector)
+    addRemaining(layout, Layout::Register, 0, lanes);
+  return layout;
+}
+
+Layout stretto::kernel::leftOperandLayout(int64_t rows, int64_t inner, WarpGrid grid) {
+  Layout layout = fragment({rows, inner});
+  for (int64_t step = 1; step < grid.rows; step *= 2)
+    layout.add(Layout::Warp, {fragmentSide * step, 0});
+  for (int64_t step = 1; step < grid.columns; step *= 2)
+    layout.addFlat(Layout::Warp, 0);
+  addRemaining(layout, Layout::Register, 1, 8);
+  addRemaining(layout, Layout::Register, 0, fragmentSide * grid.rows);
+  return layout;
+}
+
+Layout stretto::kernel::copyLayout(ArrayRef<int64_t> shape, int64_t perAccess, int64_t warps) {
+  Layout layout(paddedBits(shape));
+  // Bits in the order in which they are dealt: along the last side, then along the first.
+  SmallVector<uint64_t> remaining;
+  for (unsigned bit = 0; bit < layout.totalBits(); ++bit)
+    remaining.push_back(uint64_t(1) << bit);
+  ArrayRef<uint64_t> bits = remaining;
+  auto deal = [&](Layout::Space space, unsigned count) {
+    for (; count; --count) {
+      layout.addFlat(space, bits.empty() ? 0 : bits.front());
+      bits = bits.drop_front(bits.empty() ? 0 : 1);
+    }
+  };
+  deal(Layout::Register, std::min<unsigned>(bitsToCount(perAccess), bits.size()));
+  deal(Layout::Lane, bitsToCount(lanes));
+  deal(Layout::Warp, bitsToCount(warps));
+  deal(Layout::Register, bits.size());
+  return layout;
+}
+
+Layout stretto::kernel::sharedLayout(ArrayRef<int64_t> shape, int64_t bytesPerElement) {
+  constexpr unsigned pieceBytes = 16, bankRow = 128;
+  Layout layout(paddedBits(shape));
+  if (layout.rank() < 2) {
+    for (unsigned bit = 0; bit < layout.totalBits(); ++bit)
+      layout.addFlat(Layout::Offset, uint64_t(1) << bit);
+    return layout;
+  }
+  int64_t perPiece = pieceBytes / bytesPerElement;
+  addRemaining(layout, Layout::Offset, 1, 1);
+  // A row that is shorter than all banks shares them with its neighbours: those are not exchanged.
+  int64_t rowBytes = layout.side(1) * bytesPerElement;
+  int64_t rowsPerBankRow = std::max<int64_t>(bankRow / rowBytes, 1);
+  for (int64_t row = 1; row < layout.side(0); row *= 2) {
+    int64_t exchanged = row / rowsPerBankRow * perPiece;
+    bool reaches = row >= rowsPerBankRow && row < 8 && exchanged < layout.side(1);
+    layout.add(Layout::Offset, {row, reaches ? exchanged : 0});
+  }
+  return layout;
+}

@@ -1,0 +1,209 @@
+//===- AssignLayouts.cpp - Where each tile is -----------------------------===//
+
+#include "mlir/IR/Matchers.h"
+#include "passes/Passes.h"
+
+namespace stretto {
+#define GEN_PASS_DEF_ASSIGNLAYOUTS
+#include "passes/Passes.h.inc"
+} // namespace stretto
+
+using namespace mlir;
+using namespace stretto;
+using namespace stretto::kernel;
+
+namespace {
+
+RankedTensorType tileTypeOf(Value value) { return dyn_cast<RankedTensorType>(value.getType()); }
+
+class LayoutAssigner {
+public:
+  explicit LayoutAssigner(FuncOp function)
+      : warps(cast<RoleAttr>(function.getRoles()[0]).getWarps()), builder(function.getContext()) {}
+
+  LogicalResult assign(Block &block) {
+    for (Operation &op : llvm::make_early_inc_range(block)) {
+      builder.setInsertionPoint(&op);
+      if (failed(assign(&op)))
+        return failure();
+    }
+    return success();
+  }
+
+private:
+  //===--------------------------------------------------------------------===//
+  // Places
+  //===--------------------------------------------------------------------===//
+
+  Layout registersFor(RankedTensorType tile) { return registerLayout(tile.getShape(), warps); }
+
+  Layout sharedFor(RankedTensorType tile) {
+    return sharedLayout(tile.getShape(), llvm::divideCeil(tile.getElementTypeBitWidth(), 8));
+  }
+
+  /// `value` in a place. Constants are made where they are wanted; what would cross warps passes through shared memory.
+  Value place(Value value, const Layout &layout) {
+    RankedTensorType target = withLayout(tileTypeOf(value), layout);
+    if (value.getType() == target)
+      return value;
+    DenseElementsAttr constant;
+    if (matchPattern(value, m_Constant(&constant)) && constant.isSplat())
+      return arith::ConstantOp::create(builder, value.getLoc(), constant.resizeSplat(target));
+
+    // A tile that was converted before is used again within the same block.
+    auto key = std::tuple(value, Type(target), builder.getInsertionBlock());
+    if (Value known = conversions.lookup(key))
+      return known;
+    bool betweenRegisters = !inSharedMemory(value.getType()) && !layout.inSharedMemory();
+    Value source = value;
+    if (betweenRegisters && Conversion::between(*layoutOf(value.getType()), layout).kind == Conversion::SharedMemory)
+      source = place(value, sharedFor(tileTypeOf(value)));
+    Value converted = ConvertOp::create(builder, value.getLoc(), target, source, nullptr);
+    return conversions[key] = converted;
+  }
+
+  Value inRegisters(Value value) {
+    if (std::optional<Layout> layout = layoutOf(value.getType()); layout && !layout->inSharedMemory())
+      return value;
+    return place(value, registersFor(tileTypeOf(value)));
+  }
+
+  void setLayout(Value value, const Layout &layout) { value.setType(withLayout(tileTypeOf(value), layout)); }
+
+  void placeOperand(OpOperand &operand, const Layout &layout) { operand.set(place(operand.get(), layout)); }
+
+  //===--------------------------------------------------------------------===//
+  // Operations
+  //===--------------------------------------------------------------------===//
+
+  LogicalResult assign(Operation *op) {
+    if (auto loop = dyn_cast<scf::ForOp>(op))
+      return assignLoop(loop);
+    if (auto condition = dyn_cast<scf::IfOp>(op))
+      return assignCondition(condition);
+    if (auto channel = dyn_cast<ChannelOp>(op)) {
+      RankedTensorType tile = channel.getType().getTile();
+      channel.getResult().setType(ChannelType::get(op->getContext(), withLayout(tile, sharedFor(tile))));
+    } else if (auto receive = dyn_cast<ReceiveOp>(op)) {
+      receive.getResult().setType(receive.getChannel().getType().getTile());
+    } else if (auto dot = dyn_cast<chunk::DotOp>(op)) {
+      assignProduct(dot);
+    } else if (auto broadcast = dyn_cast<chunk::BroadcastOp>(op)) {
+      assignBroadcast(broadcast);
+    } else if (auto reduce = dyn_cast<chunk::ReduceOp>(op)) {
+      placeOperand(reduce.getOperandMutable(), registersFor(tileTypeOf(reduce.getOperand())));
+      Layout tile = *layoutOf(reduce.getOperand().getType());
+      setLayout(reduce.getResult(), tile.onto(reduce.getOver() == chunk::Side::Columns ? 0 : 1));
+    } else if (isa<chunk::ColumnsOp, chunk::ConcatOp, chunk::ConvOp, chunk::DelayOp, chunk::TailOp>(op)) {
+      // These move elements between threads anyway: all in the registers that suit their shape.
+      for (OpOperand &operand : op->getOpOperands())
+        if (tileTypeOf(operand.get()))
+          placeOperand(operand, registersFor(tileTypeOf(operand.get())));
+      setLayout(op->getResult(0), registersFor(tileTypeOf(op->getResult(0))));
+    } else if (isa<LoadOp>(op)) {
+      setLayout(op->getResult(0), registersFor(tileTypeOf(op->getResult(0))));
+    } else if (isa<StoreOp, SaveOp>(op)) {
+      op->setOperand(0, inRegisters(op->getOperand(0)));
+    } else if (op->hasTrait<OpTrait::Elementwise>() || isa<chunk::MaskOp, chunk::CausalOp>(op)) {
+      assignElementwise(op);
+    } else if (!isa<arith::ConstantOp, SendOp, AwaitOp, TokensOp, ReturnOp, BarrierOp, scf::YieldOp>(op)) {
+      return op->emitOpError("has no form on a GPU");
+    }
+    return success();
+  }
+
+  /// All operands are in the layout of the first one that is in registers.
+  void assignElementwise(Operation *op) {
+    if (op->getNumResults() != 1 || !tileTypeOf(op->getResult(0)))
+      return;
+    Layout layout = registersFor(tileTypeOf(op->getResult(0)));
+    for (Value operand : op->getOperands())
+      if (std::optional<Layout> own = layoutOf(operand.getType()); own && !own->inSharedMemory()) {
+        layout = *own;
+        break;
+      }
+    for (OpOperand &operand : op->getOpOperands())
+      if (tileTypeOf(operand.get()))
+        placeOperand(operand, layout);
+    setLayout(op->getResult(0), layout);
+  }
+
+  void assignBroadcast(chunk::BroadcastOp op) {
+    Layout tile = registersFor(tileTypeOf(op.getResult()));
+    bool isVector = tileTypeOf(op.getOperand()).getRank() == 1;
+    Layout source = registersFor(tileTypeOf(op.getOperand()));
+    if (isVector && tile.rank() == 2)
+      source = tile.onto(op.getAlong() == chunk::Side::Rows ? 0 : 1);
+    placeOperand(op.getOperandMutable(), source);
+    setLayout(op.getResult(), tile);
+  }
+
+  void assignProduct(chunk::DotOp op) {
+    RankedTensorType result = tileTypeOf(op.getResult());
+    setLayout(op.getResult(), registersFor(result));
+    if (op.getAddend())
+      placeOperand(op.getAddendMutable()[0], registersFor(result));
+
+    // A left operand in fragments that agree stays where it is.
+    RankedTensorType left = tileTypeOf(op.getLeft());
+    int64_t rows = result.getDimSize(0), inner = left.getDimSize(1);
+    Layout fragments = leftOperandLayout(rows, inner, WarpGrid::of(rows, result.getDimSize(1), warps));
+    std::optional<Layout> own = layoutOf(left);
+    bool agrees = own && !own->inSharedMemory() && !op.getTransposeLeft() && left.getElementTypeBitWidth() == 16 &&
+                  inner % 16 == 0 && Conversion::between(*own, fragments).kind == Conversion::SameRegisters;
+    placeOperand(op.getLeftMutable(), agrees ? fragments : sharedFor(left));
+    placeOperand(op.getRightMutable(), sharedFor(tileTypeOf(op.getRight())));
+  }
+
+  LogicalResult assignLoop(scf::ForOp loop) {
+    for (auto [initial, argument, result] :
+         llvm::zip(loop.getInitArgsMutable(), loop.getRegionIterArgs(), loop.getResults())) {
+      initial.set(inRegisters(initial.get()));
+      argument.setType(initial.get().getType());
+      result.setType(initial.get().getType());
+    }
+    if (failed(assign(*loop.getBody())))
+      return failure();
+    Operation *yield = loop.getBody()->getTerminator();
+    builder.setInsertionPoint(yield);
+    for (auto [operand, argument] : llvm::zip(yield->getOpOperands(), loop.getRegionIterArgs()))
+      placeOperand(operand, *layoutOf(argument.getType()));
+    return success();
+  }
+
+  LogicalResult assignCondition(scf::IfOp condition) {
+    for (Region *region : condition.getRegions())
+      for (Block &block : *region)
+        if (failed(assign(block)))
+          return failure();
+    for (Block *block : {condition.thenBlock(), condition.elseBlock()}) {
+      if (!block)
+        continue;
+      builder.setInsertionPoint(block->getTerminator());
+      for (auto [operand, result] : llvm::zip(block->getTerminator()->getOpOperands(), condition.getResults()))
+        if (tileTypeOf(operand.get()))
+          placeOperand(operand, registersFor(tileTypeOf(result)));
+    }
+    for (Value result : condition.getResults())
+      if (tileTypeOf(result))
+        setLayout(result, registersFor(tileTypeOf(result)));
+    return success();
+  }
+
+  int64_t warps;
+  OpBuilder builder;
+  DenseMap<std::tuple<Value, Type, Block *>, Value> conversions;
+};
+
+struct AssignLayouts : stretto::impl::AssignLayoutsBase<AssignLayouts> {
+  void runOnOperation() override {
+    if (failed(LayoutAssigner(getOperation()).assign(*getOperation().getBlock())))
+      return signalPassFailure();
+    // Constants were made anew in every layout.
+    getOperation().walk([](arith::ConstantOp constant) {
+      if (constant.use_empty())
+        constant.erase();
+    });
+  }
+};
+} // namespace

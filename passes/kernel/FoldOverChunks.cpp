@@ -1,0 +1,178 @@
+//===- FoldOverChunks.cpp - What a block does, chunk after chunk ----------===//
+
+#include "mlir/IR/IRMapping.h"
+#include "mlir/IR/ImplicitLocOpBuilder.h"
+#include "mlir/IR/SymbolTable.h"
+#include "passes/Passes.h"
+#include "runtime/Manifest.h"
+
+namespace stretto {
+#define GEN_PASS_DEF_FOLDOVERCHUNKS
+#include "passes/Passes.h.inc"
+} // namespace stretto
+
+using namespace mlir;
+using namespace stretto;
+using namespace stretto::kernel;
+
+namespace {
+
+/// What becomes of the argument of a kernel that is neither a state nor the number of valid tokens.
+struct Stream {
+  Value view, channel, tile;
+  bool perChunk;
+};
+
+/// Four warps where their registers hold the states with room to spare, else eight.
+int64_t chooseWarps(chunk::KernelOp kernel) {
+  constexpr int64_t small = 64 * 64;
+  int64_t elements = 0;
+  for (BlockArgument state : kernel.argumentsOf(chunk::ArgumentKind::State))
+    elements += cast<RankedTensorType>(state.getType()).getNumElements();
+  return elements <= small ? 4 : 8;
+}
+
+class Folder {
+public:
+  Folder(chunk::KernelOp kernel, FuncOp function, SymbolTableCollection &symbols)
+      : kernel(kernel), function(function), symbols(symbols),
+        builder(kernel.getLoc(), OpBuilder::atBlockEnd(function.getBlock())) {}
+
+  void run() {
+    zero = constant(0);
+    one = constant(1);
+    Value perChunk = constant(kernel.getChunk());
+    Value tokens = TokensOp::create(builder);
+    Value rounded = arith::AddIOp::create(builder, tokens, constant(kernel.getChunk() - 1));
+    Value chunks = arith::DivUIOp::create(builder, rounded, perChunk);
+
+    SmallVector<Value> initial;
+    for (BlockArgument argument : kernel.getBlock()->getArguments().drop_back()) {
+      if (kindOf(argument) == chunk::ArgumentKind::State)
+        initial.push_back(LoadOp::create(builder, argument.getType(), view(argument.getArgNumber())));
+      else
+        open(argument);
+    }
+    auto loop = scf::ForOp::create(builder, zero, chunks, one, initial);
+    builder.setInsertionPointToStart(loop.getBody());
+    Value index = loop.getInductionVar();
+    AwaitOp::create(builder);
+    Value next = arith::AddIOp::create(builder, index, one);
+    for (Stream &stream : streams)
+      if (stream.perChunk)
+        SendOp::create(builder, stream.view, next, stream.channel);
+    Value first = arith::MulIOp::create(builder, index, perChunk);
+    Value left = arith::SubIOp::create(builder, tokens, first);
+    mapping.map(kernel.getValid(), arith::MinSIOp::create(builder, left, perChunk));
+    mapArguments(loop);
+    for (Operation &op : kernel.getBlock()->without_terminator())
+      builder.clone(op, mapping);
+
+    auto yield = cast<chunk::YieldOp>(kernel.getBlock()->getTerminator());
+    unsigned output = kernel.getBlock()->getNumArguments() - 1;
+    for (Value tile : yield.getOutputs())
+      StoreOp::create(builder, mapping.lookup(tile), view(output++), index);
+    SmallVector<Value> states;
+    for (Value state : yield.getStates())
+      states.push_back(mapping.lookup(state));
+    if (!states.empty())
+      scf::YieldOp::create(builder, states);
+
+    builder.setInsertionPointAfter(loop);
+    for (auto [state, last] : llvm::zip(kernel.argumentsOf(chunk::ArgumentKind::State), loop.getResults()))
+      SaveOp::create(builder, last, view(state.getArgNumber()));
+    ReturnOp::create(builder);
+  }
+
+private:
+  chunk::ArgumentKind kindOf(BlockArgument argument) { return kernel.getArgument(argument.getArgNumber()).getKind(); }
+  Value view(unsigned index) { return function.getBlock()->getArgument(index); }
+  Value constant(int64_t value) { return arith::ConstantIndexOp::create(builder, value); }
+
+  /// Inputs have tokens, and so have tables that vary over time.
+  bool hasTokens(BlockArgument argument) {
+    if (kindOf(argument) != chunk::ArgumentKind::Table)
+      return kindOf(argument) == chunk::ArgumentKind::Input;
+    StringAttr name = kernel.getArgument(argument.getArgNumber()).getName();
+    auto table = symbols.lookupNearestSymbolFrom<chunk::TableOp>(kernel, name);
+    return table.getPeriod() || table.getVarying();
+  }
+
+  /// Makes the channel of an argument and sends its first tile.
+  void open(BlockArgument argument) {
+    constexpr int64_t ahead = 2;
+    Stream stream;
+    stream.view = view(argument.getArgNumber());
+    stream.perChunk = hasTokens(argument);
+    auto type = ChannelType::get(builder.getContext(), cast<RankedTensorType>(argument.getType()));
+    stream.channel = ChannelOp::create(builder, type, builder.getI64IntegerAttr(stream.perChunk ? ahead : 1), nullptr);
+    SendOp::create(builder, stream.view, stream.perChunk ? zero : Value(), stream.channel);
+    streams.push_back(stream);
+  }
+
+  void mapArguments(scf::ForOp loop) {
+    unsigned stream = 0, state = 0;
+    for (BlockArgument argument : kernel.getBlock()->getArguments().drop_back()) {
+      if (kindOf(argument) == chunk::ArgumentKind::State) {
+        mapping.map(argument, loop.getRegionIterArg(state++));
+        continue;
+      }
+      const Stream &from = streams[stream++];
+      Value index = from.perChunk ? loop.getInductionVar() : Value();
+      mapping.map(argument, ReceiveOp::create(builder, argument.getType(), from.channel, index));
+    }
+  }
+
+  chunk::KernelOp kernel;
+  FuncOp function;
+  SymbolTableCollection &symbols;
+  ImplicitLocOpBuilder builder;
+  IRMapping mapping;
+  SmallVector<Stream> streams;
+  Value zero, one;
+};
+
+struct FoldOverChunks : stretto::impl::FoldOverChunksBase<FoldOverChunks> {
+  using FoldOverChunksBase::FoldOverChunksBase;
+
+  void runOnOperation() override {
+    SymbolTableCollection symbols;
+    for (chunk::KernelOp kernel : llvm::make_early_inc_range(getOperation().getOps<chunk::KernelOp>())) {
+      if (failed(fold(kernel, symbols)))
+        return signalPassFailure();
+      kernel.erase();
+    }
+  }
+
+  LogicalResult fold(chunk::KernelOp kernel, SymbolTableCollection &symbols) {
+    FailureOr<Manifest> manifest = Manifest::of(kernel);
+    if (failed(manifest))
+      return failure();
+    for (const Manifest::Argument &argument : manifest->arguments)
+      if (argument.type == ElementType::F64)
+        return kernel.emitOpError("the argument '")
+               << argument.name << "' has entries of type f64, expected f32, bf16 or f16: f64 runs on the CPU only";
+
+    OpBuilder builder(kernel);
+    auto role = RoleAttr::get(&getContext(), RoleKind::All, warps ? warps : chooseWarps(kernel));
+    manifest->threads = 32 * role.getWarps();
+    auto function = FuncOp::create(builder, kernel.getLoc(), kernel.getSymName(), kernel.getChunk(),
+                                   builder.getArrayAttr(role), nullptr, nullptr);
+    function->setAttr(Manifest::attributeName, manifest->toAttribute(&getContext()));
+    Block &block = function.getBody().emplaceBlock();
+    SmallVector<StringRef> names;
+    auto addView = [&](Type tile) {
+      block.addArgument(ViewType::get(&getContext(), cast<RankedTensorType>(tile)), kernel.getLoc());
+    };
+    for (BlockArgument argument : kernel.getBlock()->getArguments().drop_back())
+      addView(argument.getType());
+    for (Attribute output : kernel.getOutputTypes())
+      addView(cast<TypeAttr>(output).getValue());
+    for (const Manifest::Argument &argument : manifest->arguments)
+      names.push_back(argument.name);
+    function.setArgNamesAttr(builder.getStrArrayAttr(names));
+    Folder(kernel, function, symbols).run();
+    return success();
+  }
+};
+} // namespace

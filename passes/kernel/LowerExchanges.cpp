@@ -1,0 +1,347 @@
+//===- LowerExchanges.cpp - Elements that move between threads ------------===//
+
+#include "passes/kernel/ThreadLowering.h"
+
+using namespace mlir;
+using namespace stretto;
+using namespace stretto::kernel;
+
+//===----------------------------------------------------------------------===//
+// Conversions
+//===----------------------------------------------------------------------===//
+
+void ThreadLowering::lowerConvert(ConvertOp op) {
+  auto source = cast<RankedTensorType>(op.getOperand().getType()), target = cast<RankedTensorType>(op.getType());
+  if (inSharedMemory(target)) {
+    SharedTile tile(target, b.advance(shared, static_cast<int64_t>(*op.getOffset())));
+    toShared(registersOf(op.getOperand()), source, tile);
+    sharedTiles[op.getResult()] = tile;
+    return;
+  }
+  if (inSharedMemory(source)) {
+    registers[op.getResult()] = fromShared(sharedTiles.find(op.getOperand())->second, target);
+    return;
+  }
+  Layout layout = *layoutOf(target);
+  Conversion conversion = Conversion::between(*layoutOf(source), layout);
+  auto exchange = conversion.kind == Conversion::SameRegisters ? &ThreadLowering::rename : &ThreadLowering::shuffle;
+  Registers result = (this->*exchange)(registersOf(op.getOperand()), conversion, layout, target.getShape());
+  registers[op.getResult()] = std::move(result);
+}
+
+/// What the bits of a number contribute to the register, or lane, that an element comes from.
+static SmallVector<uint64_t> registersIn(ArrayRef<Conversion::Source> sources) {
+  return llvm::map_to_vector(sources, [](const Conversion::Source &source) { return source.reg; });
+}
+
+static SmallVector<uint64_t> lanesIn(ArrayRef<Conversion::Source> sources) {
+  return llvm::map_to_vector(sources, [](const Conversion::Source &source) { return source.lane; });
+}
+
+static uint64_t combined(ArrayRef<uint64_t> basis, uint64_t number) {
+  uint64_t result = 0;
+  for (auto [bit, vector] : llvm::enumerate(basis))
+    if (number >> bit & 1)
+      result ^= vector;
+  return result;
+}
+
+Registers ThreadLowering::rename(const Registers &source, const Conversion &conversion, const Layout &target,
+                                 ArrayRef<int64_t> shape) {
+  SmallVector<uint64_t> from = registersIn(conversion.fromRegister);
+  Registers result(target.size(Layout::Register));
+  for (auto [reg, value] : llvm::enumerate(result))
+    if (ThreadBuilder::inside(target, shape, reg) != ThreadBuilder::Inside::Never)
+      value = source[combined(from, reg)];
+  return result;
+}
+
+Registers ThreadLowering::shuffle(const Registers &source, const Conversion &conversion, const Layout &target,
+                                  ArrayRef<int64_t> shape) {
+  SmallVector<uint64_t> ownRegister = registersIn(conversion.fromRegister), ownLane = lanesIn(conversion.fromRegister);
+  // The thread's part of the source lane and register. The latter chooses among a few candidates.
+  Value threadLane = b.linear(lanesIn(conversion.fromLane), lanesIn(conversion.fromWarp));
+  SmallVector<uint64_t> byLane = registersIn(conversion.fromLane), byWarp = registersIn(conversion.fromWarp);
+  Value threadRegister = b.linear(byLane, byWarp);
+  uint64_t variable = 0;
+  for (uint64_t vector : llvm::concat<uint64_t>(byLane, byWarp))
+    variable |= vector;
+
+  Registers result(target.size(Layout::Register));
+  for (auto [reg, value] : llvm::enumerate(result)) {
+    if (ThreadBuilder::inside(target, shape, reg) == ThreadBuilder::Inside::Never)
+      continue;
+    uint64_t fixedRegister = combined(ownRegister, reg), fixedLane = combined(ownLane, reg);
+    Value lane = threadLane ? b.bitXor(threadLane, fixedLane) : b.i32(fixedLane);
+    // Every subset of the variable bits, the empty one last.
+    uint64_t subset = variable;
+    while (true) {
+      if (Value candidate = source[fixedRegister ^ subset]) {
+        Value moved = b.shuffleFrom(candidate, lane);
+        if (!value)
+          value = moved;
+        else
+          value = b.select(b.compare(arith::CmpIPredicate::eq, threadRegister, b.i32(subset)), moved, value);
+      }
+      if (!subset)
+        break;
+      subset = (subset - 1) & variable;
+    }
+  }
+  return result;
+}
+
+void ThreadLowering::toShared(const Registers &source, RankedTensorType type, const SharedTile &tile) {
+  Layout layout = *layoutOf(type);
+  ArrayRef<int64_t> shape = type.getShape();
+  int64_t together = int64_t(1) << neighbouringBits(layout, tile);
+  Addresses addresses(b, tile, layout.basis(Layout::Lane), layout.basis(Layout::Warp));
+  SmallVector<int64_t, 2> padded(shape);
+  if (shape.size() == 2)
+    for (int64_t &size : padded)
+      size = llvm::alignTo(size, 16);
+  // What products read beyond the tile is 0.
+  auto valueOf = [&](uint64_t reg) -> Value {
+    if (!source[reg])
+      return b.zero(type.getElementType());
+    Value exists = b.isInside(layout, shape, reg);
+    return exists ? b.select(exists, source[reg], b.zero(type.getElementType())) : source[reg];
+  };
+  for (int64_t reg = 0; reg < layout.size(Layout::Register); reg += together) {
+    if (ThreadBuilder::inside(layout, padded, reg) == ThreadBuilder::Inside::Never)
+      continue;
+    Registers values;
+    for (int64_t next = reg; next < reg + together; ++next)
+      values.push_back(valueOf(next));
+    b.store(addresses.at(layout.at(Layout::Register, reg)), values);
+  }
+}
+
+Registers ThreadLowering::fromShared(const SharedTile &tile, RankedTensorType type) {
+  Layout layout = *layoutOf(type);
+  int64_t together = int64_t(1) << neighbouringBits(layout, tile);
+  Addresses addresses(b, tile, layout.basis(Layout::Lane), layout.basis(Layout::Warp));
+  Registers result(layout.size(Layout::Register));
+  for (int64_t reg = 0; reg < layout.size(Layout::Register); reg += together) {
+    if (ThreadBuilder::inside(layout, type.getShape(), reg) == ThreadBuilder::Inside::Never)
+      continue;
+    Registers loaded = b.load(addresses.at(layout.at(Layout::Register, reg)), type.getElementType(), together);
+    for (auto [next, value] : llvm::enumerate(loaded))
+      if (ThreadBuilder::inside(layout, type.getShape(), reg + next) != ThreadBuilder::Inside::Never)
+        result[reg + next] = value;
+  }
+  return result;
+}
+
+//===----------------------------------------------------------------------===//
+// Reductions
+//===----------------------------------------------------------------------===//
+
+static Value combineReduced(ThreadBuilder &b, chunk::Reduction kind, Value left, Value right) {
+  if (kind == chunk::Reduction::Max)
+    return arith::MaximumFOp::create(b, left, right);
+  return arith::AddFOp::create(b, left, right);
+}
+
+void ThreadLowering::lowerReduce(chunk::ReduceOp op) {
+  auto type = cast<RankedTensorType>(op.getOperand().getType());
+  Layout layout = *layoutOf(type), kept = *layoutOf(op.getType());
+  unsigned reducedSide = op.getOver() == chunk::Side::Columns ? 1 : 0, keptSide = 1 - reducedSide;
+  const Registers &source = registersOf(op.getOperand());
+  Value neutral = b.real(type.getElementType(),
+                         op.getKind() == chunk::Reduction::Max ? -std::numeric_limits<double>::infinity() : 0.0);
+
+  // Within the thread: the registers of each row that is kept, in order.
+  llvm::SmallDenseMap<int64_t, Value> partial;
+  for (auto [reg, value] : llvm::enumerate(source)) {
+    if (!value)
+      continue;
+    Value own = value;
+    if (Value exists = b.isInside(layout, type.getShape(), reg))
+      own = b.select(exists, own, neutral);
+    Value &sum = partial[layout.coordinate(layout.at(Layout::Register, reg), keptSide)];
+    sum = sum ? combineReduced(b, op.getKind(), sum, own) : own;
+  }
+  // Across lanes: those that differ in the reduced side only.
+  for (auto [bit, vector] : llvm::enumerate(layout.basis(Layout::Lane)))
+    if (layout.coordinate(vector, reducedSide))
+      for (auto &[coordinate, sum] : partial)
+        sum = combineReduced(b, op.getKind(), sum, b.shuffleXor(sum, int64_t(1) << bit));
+
+  // Across warps: through the scratch region, one row of it for each warp of those that are reduced.
+  SmallVector<uint64_t> warpsReduced;
+  int64_t rows = 1;
+  for (uint64_t vector : layout.basis(Layout::Warp)) {
+    bool reduces = layout.coordinate(vector, reducedSide) != 0;
+    warpsReduced.push_back(reduces ? rows : 0);
+    rows *= reduces ? 2 : 1;
+  }
+  if (rows > 1) {
+    auto scratchType = RankedTensorType::get({kept.side(0)}, type.getElementType());
+    int64_t rowBytes = sharedBytesOf(scratchType);
+    Value base = scratchOf(op), ownRow = b.linear(b.warp, warpsReduced);
+    SharedTile first = scratchTile(base, scratchType),
+               own = scratchTile(b.advance(base, b.mul(ownRow, rowBytes)), scratchType);
+    Addresses write(b, own, kept.basis(Layout::Lane), kept.basis(Layout::Warp));
+    for (auto &[coordinate, sum] : partial)
+      b.store(write.at(coordinate), sum);
+    b.barrier();
+    Addresses read(b, first, kept.basis(Layout::Lane), kept.basis(Layout::Warp));
+    for (auto &[coordinate, sum] : partial) {
+      sum = Value();
+      for (int64_t row = 0; row < rows; ++row) {
+        Value part = b.load(b.advance(read.at(coordinate), row * rowBytes), type.getElementType(), 1)[0];
+        sum = sum ? combineReduced(b, op.getKind(), sum, part) : part;
+      }
+    }
+  }
+  define(op.getResult(), [&](uint64_t reg) { return partial.lookup(kept.at(Layout::Register, reg)); });
+}
+
+//===----------------------------------------------------------------------===//
+// Columns and rows from elsewhere
+//===----------------------------------------------------------------------===//
+
+namespace {
+/// Elements of a tile in shared memory by coordinates that are computed.
+class Gather {
+public:
+  Gather(ThreadBuilder &b, const SharedTile &tile) : b(b), tile(tile) {}
+
+  Value at(ArrayRef<Value> coordinates) { return b.load(address(coordinates), tile.type.getElementType(), 1)[0]; }
+
+  Value address(ArrayRef<Value> coordinates) {
+    Value offset;
+    for (auto [side, coordinate] : llvm::enumerate(coordinates))
+      offset = b.combine(offset, b.linear(coordinate, tile.byteOffsetsOf(side)));
+    return offset ? b.advance(tile.base, offset) : tile.base;
+  }
+
+private:
+  ThreadBuilder &b;
+  const SharedTile &tile;
+};
+} // namespace
+
+void ThreadLowering::lowerColumns(chunk::ColumnsOp op) {
+  auto type = cast<RankedTensorType>(op.getOperand().getType());
+  SharedTile tile = scratchTile(scratchOf(op), type);
+  toShared(registersOf(op.getOperand()), type, tile);
+  b.barrier();
+  Layout target = *layoutOf(op.getType());
+  Gather gather(b, tile);
+  int64_t from = op.getFrom();
+  bool oneColumn = type.getRank() == 2 && target.rank() == 1;
+  define(op.getResult(), [&](uint64_t reg) {
+    if (type.getRank() == 1)
+      return gather.at({b.add(b.coordinate(target, 0, reg), from)});
+    Value row = b.coordinate(target, 0, reg);
+    return gather.at({row, oneColumn ? b.i32(from) : b.add(b.coordinate(target, 1, reg), from)});
+  });
+}
+
+void ThreadLowering::lowerConcat(chunk::ConcatOp op) {
+  auto type = cast<RankedTensorType>(op.getType());
+  SharedTile tile = scratchTile(scratchOf(op), type);
+  Gather places(b, tile);
+  int64_t from = 0;
+  for (Value operand : op.getOperands()) {
+    auto part = cast<RankedTensorType>(operand.getType());
+    Layout layout = *layoutOf(part);
+    for (auto [reg, value] : llvm::enumerate(registersOf(operand))) {
+      if (!value)
+        continue;
+      Value column = part.getRank() == 2 ? b.add(b.coordinate(layout, 1, reg), from) : b.i32(from);
+      Value row = b.coordinate(layout, 0, reg);
+      OpBuilder::InsertionGuard guard(b);
+      if (Value exists = b.isInside(layout, part.getShape(), reg))
+        b.setInsertionPointToStart(scf::IfOp::create(b, exists).thenBlock());
+      b.store(places.address({row, column}), value);
+    }
+    from += part.getRank() == 2 ? part.getDimSize(1) : 1;
+  }
+  b.barrier();
+  Registers result = fromShared(tile, type);
+  registers[op.getResult()] = std::move(result);
+}
+
+namespace {
+/// Rows of a tile and, before its first, of the tail that the chunk before left, both in shared memory.
+class RowsWithTail {
+public:
+  RowsWithTail(ThreadBuilder &b, const SharedTile &tile, const SharedTile &tail)
+      : b(b), rows(b, tile), before(b, tail), tailRows(tail.type.getDimSize(0)), element(tile.type.getElementType()) {}
+
+  /// The element of `row`, which may be as low as minus the rows of the tail.
+  Value at(Value row, Value column) {
+    Value inTail = b.less(row, 0);
+    Value address = b.select(inTail, before.address({b.add(row, tailRows), column}), rows.address({row, column}));
+    return b.load(address, element, 1)[0];
+  }
+
+private:
+  ThreadBuilder &b;
+  Gather rows, before;
+  int64_t tailRows;
+  Type element;
+};
+} // namespace
+
+void ThreadLowering::lowerConv(chunk::ConvOp op) {
+  auto type = cast<RankedTensorType>(op.getOperand().getType()),
+       tailType = cast<RankedTensorType>(op.getTail().getType()),
+       tapsType = cast<RankedTensorType>(op.getTaps().getType());
+  Value base = scratchOf(op);
+  SharedTile tile = scratchTile(base, type);
+  SharedTile tail = scratchTile(b.advance(base, sharedBytesOf(type)), tailType);
+  SharedTile taps = scratchTile(b.advance(base, sharedBytesOf(type) + sharedBytesOf(tailType)), tapsType);
+  toShared(registersOf(op.getOperand()), type, tile);
+  toShared(registersOf(op.getTail()), tailType, tail);
+  toShared(registersOf(op.getTaps()), tapsType, taps);
+  b.barrier();
+  RowsWithTail rows(b, tile, tail);
+  Gather weights(b, taps);
+  Layout layout = *layoutOf(op.getType());
+  int64_t count = tapsType.getDimSize(1);
+  define(op.getResult(), [&](uint64_t reg) {
+    Value row = b.coordinate(layout, 0, reg), column = b.coordinate(layout, 1, reg), sum;
+    for (int64_t back = 0; back < count; ++back) {
+      Value product =
+          arith::MulFOp::create(b, weights.at({column, b.i32(count - 1 - back)}), rows.at(b.add(row, -back), column));
+      sum = sum ? arith::AddFOp::create(b, sum, product).getResult() : product;
+    }
+    return sum;
+  });
+}
+
+void ThreadLowering::lowerDelay(chunk::DelayOp op) {
+  auto type = cast<RankedTensorType>(op.getOperand().getType()),
+       tailType = cast<RankedTensorType>(op.getTail().getType());
+  Value base = scratchOf(op);
+  SharedTile tile = scratchTile(base, type), tail = scratchTile(b.advance(base, sharedBytesOf(type)), tailType);
+  toShared(registersOf(op.getOperand()), type, tile);
+  toShared(registersOf(op.getTail()), tailType, tail);
+  b.barrier();
+  RowsWithTail rows(b, tile, tail);
+  Layout layout = *layoutOf(op.getType());
+  define(op.getResult(), [&](uint64_t reg) {
+    return rows.at(b.add(b.coordinate(layout, 0, reg), -tailType.getDimSize(0)), b.coordinate(layout, 1, reg));
+  });
+}
+
+void ThreadLowering::lowerTail(chunk::TailOp op) {
+  auto type = cast<RankedTensorType>(op.getOperand().getType()),
+       tailType = cast<RankedTensorType>(op.getTail().getType());
+  Value base = scratchOf(op);
+  SharedTile tile = scratchTile(base, type), tail = scratchTile(b.advance(base, sharedBytesOf(type)), tailType);
+  toShared(registersOf(op.getOperand()), type, tile);
+  toShared(registersOf(op.getTail()), tailType, tail);
+  b.barrier();
+  RowsWithTail rows(b, tile, tail);
+  Layout layout = *layoutOf(op.getType());
+  Value valid = b.truncate(scalars.lookup(op.getValid()));
+  define(op.getResult(), [&](uint64_t reg) {
+    Value row = b.add(b.add(b.coordinate(layout, 0, reg), valid), -tailType.getDimSize(0));
+    return rows.at(row, b.coordinate(layout, 1, reg));
+  });
+}

@@ -1,0 +1,277 @@
+//===- LowerProducts.cpp - Matrix products --------------------------------===//
+//
+// 16-bit operands are multiplied by `mma.m16n8k16`. Every warp forms the fragments of the result that its layout gives
+// it; operands come from shared memory by `ldmatrix`, whose 8 x 8 matrices are transposed on the way where the stored
+// tile lies the other way round, or the left one from registers. Wider operands are multiplied number by number, in
+// the same layout.
+//
+//===----------------------------------------------------------------------===//
+
+#include "mlir/Dialect/LLVMIR/NVVMDialect.h"
+#include "passes/kernel/ThreadLowering.h"
+
+using namespace mlir;
+using namespace stretto;
+using namespace stretto::kernel;
+
+static constexpr int64_t innerOfFragment = 16;
+
+namespace {
+
+/// An operand as the product sees it: element (outer, inner) of a tile that may be stored transposed.
+struct Operand {
+  SharedTile tile;
+  bool innerIsRows; // the inner axis is the stored tile's first
+
+  uint64_t flat(int64_t outer, int64_t inner) const {
+    return tile.getLayout().flat(innerIsRows ? ArrayRef<int64_t>{inner, outer} : ArrayRef<int64_t>{outer, inner});
+  }
+};
+
+/// The registers of a result beside those within one fragment: where the fragments begin.
+struct Fragments {
+  SmallVector<int64_t> rows, columns;   // distinct origins
+  SmallVector<SmallVector<int64_t>> at; // first register of the fragment [row][column]
+
+  Fragments(const Layout &layout, ArrayRef<int64_t> shape) {
+    constexpr int64_t registersOfFragment = 4;
+    llvm::MapVector<int64_t, llvm::MapVector<int64_t, int64_t>> origins;
+    for (int64_t reg = 0; reg < layout.size(Layout::Register); reg += registersOfFragment) {
+      uint64_t origin = layout.at(Layout::Register, reg);
+      int64_t row = layout.coordinate(origin, 0), column = layout.coordinate(origin, 1);
+      if (row < shape[0] && column < shape[1])
+        origins[row][column] = reg;
+    }
+    for (auto &[row, inRow] : origins) {
+      rows.push_back(row);
+      SmallVector<int64_t> &registers = at.emplace_back();
+      for (auto &[column, reg] : inRow)
+        registers.push_back(reg);
+    }
+    for (auto &[column, reg] : origins.front().second)
+      columns.push_back(column);
+  }
+};
+
+/// What warps contribute to one side of a result.
+SmallVector<int64_t> warpsOn(const Layout &layout, unsigned side) {
+  SmallVector<int64_t> result;
+  for (uint64_t vector : layout.basis(Layout::Warp))
+    result.push_back(layout.coordinate(vector, side));
+  return result;
+}
+
+/// Emits the instructions on fragments of one type of element.
+class FragmentBuilder {
+public:
+  FragmentBuilder(ThreadBuilder &b, Type element) : b(b), element(element) {}
+
+  /// Addresses for `ldmatrix`: lane l gives a row of the matrix l / 8. The matrices are 8 further on the side of
+  /// `first` for odd ones, and by `second` for the upper pair. Rows of a matrix are those of the stored tile.
+  Addresses matrices(const Operand &operand, ArrayRef<int64_t> warps, std::pair<int64_t, int64_t> first,
+                     std::pair<int64_t, int64_t> second) {
+    SmallVector<uint64_t> lanes, ofWarps;
+    for (int64_t row = 1; row < 8; row *= 2)
+      lanes.push_back(operand.innerIsRows ? operand.flat(0, row) : operand.flat(row, 0));
+    lanes.push_back(operand.flat(first.first, first.second));
+    lanes.push_back(operand.flat(second.first, second.second));
+    for (int64_t outer : warps)
+      ofWarps.push_back(operand.flat(outer, 0));
+    return Addresses(b, operand.tile, lanes, ofWarps);
+  }
+
+  /// Loads `count` matrices, as fragments with pairs of inner elements.
+  SmallVector<Value> load(Value address, bool transposed, unsigned count) {
+    SmallVector<Type> words(count, b.getI32Type());
+    Type type = LLVM::LLVMStructType::getLiteral(b.getContext(), words);
+    auto shape = NVVM::LdStMatrixShapeAttr::get(b.getContext(), 8, 8);
+    Value loaded =
+        NVVM::LdMatrixOp::create(b, type, address, count, transposed ? NVVM::MMALayout::col : NVVM::MMALayout::row,
+                                 shape, NVVM::LdStMatrixEltType::B16);
+    SmallVector<Value> result;
+    for (unsigned index = 0; index < count; ++index)
+      result.push_back(operand(LLVM::ExtractValueOp::create(b, loaded, index)));
+    return result;
+  }
+
+  /// Two neighbouring elements as one register of an operand.
+  Value pair(Value low, Value high) {
+    Value both = b.pack({low, high});
+    return element.isF16() ? both : LLVM::BitcastOp::create(b, b.getI32Type(), both).getResult();
+  }
+
+  void multiply(ArrayRef<Value> left, ArrayRef<Value> right, MutableArrayRef<Value> sums) {
+    auto kind = element.isF16() ? NVVM::MMATypes::f16 : NVVM::MMATypes::bf16;
+    Type f32 = b.getF32Type();
+    Type type = LLVM::LLVMStructType::getLiteral(b.getContext(), {f32, f32, f32, f32});
+    Value result = NVVM::MmaOp::create(b, type, left, right, ValueRange(sums), ArrayRef<int64_t>{16, 8, 16},
+                                       std::nullopt, std::nullopt, std::array{kind, kind},
+                                       std::array{NVVM::MMALayout::row, NVVM::MMALayout::col});
+    for (auto [index, sum] : llvm::enumerate(sums))
+      sum = LLVM::ExtractValueOp::create(b, result, index);
+  }
+
+private:
+  /// Words are operands of bf16, pairs of numbers of f16.
+  Value operand(Value word) {
+    if (!element.isF16())
+      return word;
+    return LLVM::BitcastOp::create(b, VectorType::get(2, element), word);
+  }
+
+  ThreadBuilder &b;
+  Type element;
+};
+} // namespace
+
+void ThreadLowering::lowerProduct(chunk::DotOp op) {
+  Registers sums;
+  if (op.getAddend()) {
+    sums = registersOf(op.getAddend());
+  } else {
+    Value zero = b.zero(getElementTypeOrSelf(op.getType()));
+    define(op.getResult(), [&](uint64_t) { return zero; });
+    sums = registersOf(op.getResult());
+  }
+  if (getElementTypeOrSelf(op.getLeft()).getIntOrFloatBitWidth() == 16)
+    multiplyFragments(op, sums);
+  else
+    multiplyNumbers(op, sums);
+  registers[op.getResult()] = std::move(sums);
+}
+
+void ThreadLowering::multiplyFragments(chunk::DotOp op, Registers &sums) {
+  auto resultType = cast<RankedTensorType>(op.getType()), leftType = cast<RankedTensorType>(op.getLeft().getType());
+  Layout layout = *layoutOf(resultType);
+  Fragments fragments(layout, resultType.getShape());
+  FragmentBuilder build(b, leftType.getElementType());
+  int64_t inner = leftType.getDimSize(op.getTransposeLeft() ? 0 : 1);
+
+  // The left operand's four matrices: rows, rows + 8, and both again 8 inner elements on.
+  bool leftInRegisters = !inSharedMemory(leftType);
+  std::optional<Operand> left;
+  std::optional<Addresses> leftAddresses;
+  if (!leftInRegisters) {
+    left = {sharedTiles.find(op.getLeft())->second, op.getTransposeLeft()};
+    leftAddresses.emplace(build.matrices(*left, warpsOn(layout, 0), {8, 0}, {0, 8}));
+  }
+  auto leftFragment = [&](int64_t row, int64_t step) -> SmallVector<Value> {
+    if (!leftInRegisters)
+      return build.load(leftAddresses->at(left->flat(row, step)), left->innerIsRows, 4);
+    Layout own = *layoutOf(leftType);
+    const Registers &source = registersOf(op.getLeft());
+    SmallVector<Value> result;
+    for (int64_t reg = 0; reg < own.size(Layout::Register); ++reg)
+      if (own.at(Layout::Register, reg) == own.flat({row, step}))
+        for (int64_t pair = reg; pair < reg + 8; pair += 2)
+          result.push_back(build.pair(source[pair], source[pair + 1]));
+    return result;
+  };
+
+  // The right operand's: columns, the same 8 inner elements on, and both again for the next fragment's columns.
+  Operand right = {sharedTiles.find(op.getRight())->second, !op.getTransposeRight()};
+  bool inPairs = fragments.columns.size() > 1;
+  Addresses rightAddresses = build.matrices(right, warpsOn(layout, 1), {0, 8}, {inPairs ? fragments.columns[1] : 0, 0});
+
+  for (int64_t step = 0; step < inner; step += innerOfFragment) {
+    SmallVector<SmallVector<Value>> lefts;
+    for (int64_t row : fragments.rows)
+      lefts.push_back(leftFragment(row, step));
+    for (size_t column = 0; column < fragments.columns.size(); column += 2) {
+      SmallVector<Value> rights = build.load(rightAddresses.at(right.flat(fragments.columns[column], step)),
+                                             right.innerIsRows, inPairs ? 4 : 2);
+      for (size_t next = column; next < std::min(column + 2, fragments.columns.size()); ++next)
+        for (size_t row = 0; row < fragments.rows.size(); ++row)
+          build.multiply(lefts[row], ArrayRef(rights).slice(2 * (next - column), 2),
+                         MutableArrayRef(sums).slice(fragments.at[row][next], 4));
+    }
+  }
+}
+
+void ThreadLowering::multiplyNumbers(chunk::DotOp op, Registers &sums) {
+  constexpr int64_t unrolled = 4;
+  auto resultType = cast<RankedTensorType>(op.getType()), leftType = cast<RankedTensorType>(op.getLeft().getType());
+  Layout layout = *layoutOf(resultType);
+  Type element = resultType.getElementType();
+  int64_t inner = leftType.getDimSize(op.getTransposeLeft() ? 0 : 1);
+  Operand left = {sharedTiles.find(op.getLeft())->second, op.getTransposeLeft()};
+  Operand right = {sharedTiles.find(op.getRight())->second, !op.getTransposeRight()};
+
+  // For each operand the thread's rows, or columns, of the result, and their addresses at inner element 0.
+  struct Side {
+    const Operand &operand;
+    SmallVector<int64_t> outer;
+    SmallVector<unsigned> indexOfRegister; // which of `outer` a register of the result needs
+    Value threadOffset;
+    SmallVector<uint64_t> innerOffsets;
+  };
+  auto prepare = [&](const Operand &operand, unsigned side) {
+    Side result{operand, {}, {}, {}, operand.tile.byteOffsetsOf(operand.innerIsRows ? 0 : 1)};
+    for (int64_t reg = 0; reg < layout.size(Layout::Register); ++reg) {
+      int64_t outer = layout.coordinate(layout.at(Layout::Register, reg), side);
+      auto *found = llvm::find(result.outer, outer);
+      result.indexOfRegister.push_back(found - result.outer.begin());
+      if (found == result.outer.end())
+        result.outer.push_back(outer);
+    }
+    auto offsetsOf = [&](Layout::Space space) {
+      return llvm::map_to_vector(layout.basis(space), [&](uint64_t vector) {
+        return operand.tile.byteOffset(operand.flat(layout.coordinate(vector, side), 0));
+      });
+    };
+    result.threadOffset = b.linear(offsetsOf(Layout::Lane), offsetsOf(Layout::Warp));
+    return result;
+  };
+  Side sides[] = {prepare(left, 0), prepare(right, 1)};
+
+  SmallVector<Value> initial;
+  for (Value sum : sums)
+    if (sum)
+      initial.push_back(sum);
+  auto loop = scf::ForOp::create(b, b.i32(0), b.i32(llvm::alignTo(inner, unrolled)), b.i32(unrolled), initial);
+  {
+    OpBuilder::InsertionGuard guard(b);
+    b.setInsertionPointToStart(loop.getBody());
+    Value step = loop.getInductionVar();
+    SmallVector<Value> next(loop.getRegionIterArgs());
+    // Elements of both operands: [side][outer][inner].
+    SmallVector<SmallVector<Value>> elements[2];
+    for (auto [side, into] : llvm::zip(sides, elements)) {
+      Value offset = b.combine(side.threadOffset, b.linear(step, side.innerOffsets));
+      Type type = side.operand.tile.type.getElementType();
+      auto at = [&](int64_t outer, int64_t within) {
+        Value bytes = b.bitXor(offset, side.operand.tile.byteOffset(side.operand.flat(outer, within)));
+        return b.advance(side.operand.tile.base, bytes);
+      };
+      for (int64_t outer : side.outer) {
+        SmallVector<Value> &loaded = into.emplace_back();
+        if (!side.operand.innerIsRows) { // neighbours in memory
+          loaded = b.load(at(outer, 0), type, unrolled);
+          continue;
+        }
+        for (int64_t within = 0; within < unrolled; ++within)
+          loaded.push_back(b.load(at(outer, within), type, 1)[0]);
+      }
+    }
+    for (int64_t within = 0; within < unrolled; ++within) {
+      size_t live = 0;
+      for (auto [reg, sum] : llvm::enumerate(sums)) {
+        if (!sum)
+          continue;
+        Value product = arith::MulFOp::create(b, elements[0][sides[0].indexOfRegister[reg]][within],
+                                              elements[1][sides[1].indexOfRegister[reg]][within]);
+        if (product.getType() != element)
+          product = arith::ExtFOp::create(b, element, product);
+        next[live] = arith::AddFOp::create(b, next[live], product);
+        ++live;
+      }
+    }
+    scf::YieldOp::create(b, next);
+  }
+  ValueRange results = loop.getResults();
+  for (Value &sum : sums)
+    if (sum) {
+      sum = results.front();
+      results = results.drop_front();
+    }
+}

@@ -1,0 +1,404 @@
+//===- LowerToThreads.cpp - From a block to one of its threads ------------===//
+
+#include "mlir/Dialect/LLVMIR/NVVMDialect.h"
+#include "passes/Passes.h"
+#include "passes/kernel/ThreadLowering.h"
+
+namespace stretto {
+#define GEN_PASS_DEF_LOWERTOTHREADS
+#include "passes/Passes.h.inc"
+} // namespace stretto
+
+using namespace mlir;
+using namespace stretto;
+using namespace stretto::kernel;
+
+static constexpr int64_t lanesOfWarp = 32;
+static constexpr StringLiteral sharedMemory = "stretto_shared";
+
+//===----------------------------------------------------------------------===//
+// The frame
+//===----------------------------------------------------------------------===//
+
+/// Layouts may come from a file: those that the lowering cannot follow are refused.
+LogicalResult ThreadLowering::checkLayouts() {
+  unsigned laneBits = bitsToCount(lanesOfWarp), warpBits = bitsToCount(function.getWarps());
+  auto check = [&](Operation *op, Type type) -> LogicalResult {
+    auto channel = dyn_cast<ChannelType>(type);
+    auto tile = channel ? channel.getTile() : dyn_cast<RankedTensorType>(type);
+    if (!tile || (isa<arith::ConstantOp>(op) && op->use_empty()))
+      return success();
+    std::optional<Layout> layout = layoutOf(tile);
+    if (!layout)
+      return op->emitOpError("has the tile ") << tile << " without a layout; run stretto-assign-layouts first";
+    if (layout->inSharedMemory())
+      return success();
+    if (layout->bits(Layout::Lane) != laneBits || layout->bits(Layout::Warp) != warpBits)
+      return op->emitOpError("has the tile ")
+             << tile << ", expected the bits of " << lanesOfWarp << " lanes and " << function.getWarps() << " warps";
+    uint64_t thread = layout->reach(Layout::Lane) | layout->reach(Layout::Warp);
+    if (thread & layout->reach(Layout::Register))
+      return op->emitOpError("has the tile ") << tile << ", in which registers and threads contribute the same bits";
+    return success();
+  };
+  WalkResult result = function.walk([&](Operation *op) {
+    for (Type type : op->getResultTypes())
+      if (failed(check(op, type)))
+        return WalkResult::interrupt();
+    bool placed = !isa<ChannelOp>(op) || cast<ChannelOp>(op).getOffset();
+    if (auto convert = dyn_cast<ConvertOp>(op))
+      placed = !inSharedMemory(convert.getType()) || convert.getOffset();
+    if (!placed || (scratchBytesOf(op) && !op->hasAttr(scratchAttribute)) || !function.getShared()) {
+      op->emitOpError("has no place in shared memory; run stretto-plan-shared-memory first");
+      return WalkResult::interrupt();
+    }
+    return WalkResult::advance();
+  });
+  return failure(result.wasInterrupted());
+}
+
+LLVM::LLVMFuncOp ThreadLowering::createFunction() {
+  MLIRContext *context = b.getContext();
+  auto type = LLVM::LLVMFunctionType::get(LLVM::LLVMVoidType::get(context), {LLVM::LLVMPointerType::get(context)});
+  auto result = LLVM::LLVMFuncOp::create(b, function.getSymName(), type);
+  auto words = LLVM::LLVMArrayType::get(b.getI64Type(), manifest.blockWords());
+  result.setArgAttr(0, LLVM::LLVMDialect::getByValAttrName(), TypeAttr::get(words));
+  result.setArgAttr(0, LLVM::LLVMDialect::getAlignAttrName(), b.getI64IntegerAttr(8));
+  result.setArgAttr(0, NVVM::NVVMDialect::getGridConstantAttrName(), b.getUnitAttr());
+  result->setAttr(NVVM::NVVMDialect::getKernelFuncAttrName(), b.getUnitAttr());
+  result->setAttr(NVVM::NVVMDialect::getReqntidAttrName(),
+                  b.getDenseI32ArrayAttr({static_cast<int32_t>(manifest.threads), 1, 1}));
+  result->setAttr(NVVM::NVVMDialect::getMinctasmAttrName(), b.getI32IntegerAttr(1));
+  // Denormals become zero: otherwise every exponential would first test for them.
+  result->setAttr("denormal_fp_math_f32", b.getStringAttr("preserve-sign"));
+  manifest.sharedBytes = *function.getShared();
+  result->setAttr(Manifest::attributeName, manifest.toAttribute(context));
+  return result;
+}
+
+LogicalResult ThreadLowering::run() {
+  if (failed(checkLayouts()))
+    return failure();
+  LLVM::LLVMFuncOp result = createFunction();
+  Block *entry = result.addEntryBlock(b);
+  b.setInsertionPointToStart(entry);
+  decodeBlock(entry->getArgument(0));
+  return lower(*function.getBlock());
+}
+
+Value ThreadLowering::word(int64_t index) {
+  return LLVM::LoadOp::create(b, b.getI64Type(), b.advance(block, index * 8), /*alignment=*/8);
+}
+
+void ThreadLowering::decodeBlock(Value argument) {
+  block = argument;
+  Value thread = NVVM::ThreadIdXOp::create(b, b.getI32Type());
+  b.lane = arith::AndIOp::create(b, thread, b.i32(lanesOfWarp - 1));
+  b.warp = arith::ShRUIOp::create(b, thread, b.i32(bitsToCount(lanesOfWarp)));
+  shared = LLVM::AddressOfOp::create(b, b.pointerType(3), sharedMemory);
+
+  Value item = NVVM::BlockIdXOp::create(b, b.getI32Type());
+  slice = b.i32(0);
+  if (manifest.slices > 1) {
+    Value slices = b.i32(manifest.slices);
+    slice = arith::RemUIOp::create(b, item, slices);
+    item = arith::DivUIOp::create(b, item, slices);
+  }
+  Value heads = b.truncate(word(2));
+  head = arith::RemUIOp::create(b, item, heads);
+  sequence = b.extend(arith::DivUIOp::create(b, item, heads));
+
+  Value offsets = word(3);
+  packed = b.compare(arith::CmpIPredicate::ne, offsets, b.i64(0));
+  auto range = scf::IfOp::create(b, TypeRange{b.getI64Type(), b.getI64Type()}, packed, /*addElse=*/true);
+  {
+    OpBuilder::InsertionGuard guard(b);
+    b.setInsertionPointToStart(range.thenBlock());
+    Value pointer = LLVM::IntToPtrOp::create(b, b.pointerType(1), offsets);
+    pointer = b.advance(pointer, b.mul(sequence, 8));
+    Value first = b.load(pointer, b.getI64Type(), 1)[0], last = b.load(b.advance(pointer, 8), b.getI64Type(), 1)[0];
+    scf::YieldOp::create(b, ValueRange{first, b.sub(last, first)});
+    b.setInsertionPointToStart(range.elseBlock());
+    scf::YieldOp::create(b, ValueRange{b.i64(0), word(1)});
+  }
+  firstToken = range.getResult(0);
+  tokens = range.getResult(1);
+
+  int64_t position = Manifest::headerWords;
+  for (const Manifest::Argument &each : manifest.arguments) {
+    views.push_back(decodeView(each, position));
+    position += Manifest::words(each.kind);
+  }
+}
+
+//===----------------------------------------------------------------------===//
+// Control flow
+//===----------------------------------------------------------------------===//
+
+LogicalResult ThreadLowering::lower(Block &source) {
+  for (Operation &op : source) {
+    b.setLoc(op.getLoc());
+    if (failed(lower(&op)))
+      return failure();
+  }
+  return success();
+}
+
+LogicalResult ThreadLowering::lower(Operation *op) {
+  return llvm::TypeSwitch<Operation *, LogicalResult>(op)
+      .Case([&](scf::ForOp op) { return lowerLoop(op); })
+      .Case([&](scf::IfOp op) { return lowerCondition(op); })
+      .Case([&](scf::YieldOp) { return success(); }) // by the loop or condition
+      .Case([&](ReturnOp) { return LLVM::ReturnOp::create(b, ValueRange()), success(); })
+      .Case([&](TokensOp op) { return scalars.map(op.getResult(), tokens), success(); })
+      .Case([&](ChannelOp op) { return lowerChannel(op), success(); })
+      .Case([&](SendOp op) { return lowerSend(op), success(); })
+      .Case([&](ReceiveOp op) { return lowerReceive(op), success(); })
+      .Case([&](LoadOp op) { return lowerLoad(op), success(); })
+      .Case([&](SaveOp op) { return lowerSave(op), success(); })
+      .Case([&](StoreOp op) { return lowerStore(op), success(); })
+      .Case([&](ConvertOp op) { return lowerConvert(op), success(); })
+      .Case([&](BarrierOp) { return b.barrier(), success(); })
+      .Case([&](AwaitOp) {
+        NVVM::CpAsyncCommitGroupOp::create(b);
+        NVVM::CpAsyncWaitGroupOp::create(b, 0);
+        return b.barrier(), success();
+      })
+      .Case([&](chunk::DotOp op) { return lowerProduct(op), success(); })
+      .Case([&](chunk::BroadcastOp op) { return lowerBroadcast(op), success(); })
+      .Case([&](chunk::CausalOp op) { return lowerCausal(op), success(); })
+      .Case([&](chunk::MaskOp op) { return lowerMask(op), success(); })
+      .Case([&](chunk::ReduceOp op) { return lowerReduce(op), success(); })
+      .Case([&](chunk::ColumnsOp op) { return lowerColumns(op), success(); })
+      .Case([&](chunk::ConcatOp op) { return lowerConcat(op), success(); })
+      .Case([&](chunk::ConvOp op) { return lowerConv(op), success(); })
+      .Case([&](chunk::DelayOp op) { return lowerDelay(op), success(); })
+      .Case([&](chunk::TailOp op) { return lowerTail(op), success(); })
+      .Default([&](Operation *op) -> LogicalResult {
+        bool isTile = op->getNumResults() == 1 && isa<RankedTensorType>(op->getResult(0).getType());
+        if (!op->hasTrait<OpTrait::Elementwise>() && !isa<arith::ConstantOp>(op))
+          return op->emitOpError("has no form on a GPU");
+        return isTile ? lowerElementwise(op) : lowerScalar(op), success();
+      });
+}
+
+/// The types of all registers of tiles, in order.
+static void appendLive(const Registers &registers, SmallVectorImpl<Value> &values) {
+  for (Value value : registers)
+    if (value)
+      values.push_back(value);
+}
+
+LogicalResult ThreadLowering::lowerLoop(scf::ForOp loop) {
+  SmallVector<Value> initial;
+  for (Value value : loop.getInitArgs())
+    appendLive(registersOf(value), initial);
+  auto lowered = scf::ForOp::create(b, scalars.lookup(loop.getLowerBound()), scalars.lookup(loop.getUpperBound()),
+                                    scalars.lookup(loop.getStep()), initial);
+  // The loop's registers stand in the order of the initial ones.
+  auto distribute = [&](ValueRange targets, ValueRange values) {
+    for (auto [target, source] : llvm::zip(targets, loop.getInitArgs())) {
+      Registers tile = registersOf(source);
+      for (Value &value : tile)
+        if (value) {
+          value = values.front();
+          values = values.drop_front();
+        }
+      registers[target] = std::move(tile);
+    }
+  };
+  scalars.map(loop.getInductionVar(), lowered.getInductionVar());
+  distribute(loop.getRegionIterArgs(), lowered.getRegionIterArgs());
+  {
+    OpBuilder::InsertionGuard guard(b);
+    b.setInsertionPointToStart(lowered.getBody());
+    if (failed(lower(*loop.getBody())))
+      return failure();
+    SmallVector<Value> next;
+    for (Value value : loop.getBody()->getTerminator()->getOperands())
+      appendLive(registersOf(value), next);
+    if (!next.empty())
+      scf::YieldOp::create(b, next);
+  }
+  distribute(loop.getResults(), lowered.getResults());
+  return success();
+}
+
+LogicalResult ThreadLowering::lowerCondition(scf::IfOp condition) {
+  // Types are known once a branch is lowered: the branches are made first, the operation around them then.
+  auto lowered = scf::IfOp::create(b, TypeRange(), scalars.lookup(condition.getCondition()), /*addElse=*/true);
+  SmallVector<SmallVector<Value>, 2> yielded;
+  for (auto [source, target] :
+       {std::pair(condition.thenBlock(), lowered.thenBlock()), std::pair(condition.elseBlock(), lowered.elseBlock())}) {
+    SmallVector<Value> &values = yielded.emplace_back();
+    if (!source)
+      continue;
+    OpBuilder::InsertionGuard guard(b);
+    b.setInsertionPoint(target->getTerminator());
+    if (failed(lower(*source)))
+      return failure();
+    for (Value value : source->getTerminator()->getOperands())
+      appendLive(registersOf(value), values);
+    target->getTerminator()->setOperands(values);
+  }
+  if (condition.getNumResults() == 0)
+    return success();
+
+  auto result = scf::IfOp::create(b, ValueRange(yielded[0]).getTypes(), lowered.getCondition(), /*addElse=*/true);
+  result.getThenRegion().takeBody(lowered.getThenRegion());
+  result.getElseRegion().takeBody(lowered.getElseRegion());
+  lowered.erase();
+  ValueRange values = result.getResults();
+  for (auto [tile, source] : llvm::zip(condition.getResults(), condition.thenBlock()->getTerminator()->getOperands())) {
+    Registers merged = registersOf(source);
+    for (Value &value : merged)
+      if (value) {
+        value = values.front();
+        values = values.drop_front();
+      }
+    registers[tile] = std::move(merged);
+  }
+  return success();
+}
+
+//===----------------------------------------------------------------------===//
+// Elements in place
+//===----------------------------------------------------------------------===//
+
+void ThreadLowering::define(Value tile, function_ref<Value(uint64_t)> element) {
+  auto type = cast<RankedTensorType>(tile.getType());
+  Layout layout = *layoutOf(type);
+  Registers result(layout.size(Layout::Register));
+  for (auto [reg, value] : llvm::enumerate(result))
+    if (ThreadBuilder::inside(layout, type.getShape(), reg) != ThreadBuilder::Inside::Never)
+      value = element(reg);
+  registers[tile] = std::move(result);
+}
+
+void ThreadLowering::lowerScalar(Operation *op) {
+  if (auto constant = dyn_cast<arith::ConstantOp>(op); constant && constant.getType().isIndex()) {
+    scalars.map(constant.getResult(), b.i64(cast<IntegerAttr>(constant.getValue()).getInt()));
+    return;
+  }
+  // An index is a 64-bit number.
+  Operation *scalar = b.clone(*op, scalars);
+  for (Value result : scalar->getResults())
+    if (result.getType().isIndex())
+      result.setType(b.getI64Type());
+}
+
+void ThreadLowering::lowerElementwise(Operation *op) {
+  Value tile = op->getResult(0);
+  Type element = getElementTypeOrSelf(tile.getType());
+  if (auto constant = dyn_cast<arith::ConstantOp>(op)) {
+    if (op->use_empty())
+      return;
+    Value number =
+        arith::ConstantOp::create(b, cast<SplatElementsAttr>(constant.getValue()).getSplatValue<TypedAttr>());
+    return define(tile, [&](uint64_t) { return number; });
+  }
+  auto single = [&](uint64_t reg) -> Value {
+    IRMapping mapping;
+    for (Value operand : op->getOperands())
+      mapping.map(operand, isa<RankedTensorType>(operand.getType()) ? registersOf(operand)[reg]
+                                                                    : scalars.lookupOrDefault(operand));
+    Operation *scalar = b.clone(*op, mapping);
+    scalar->getResult(0).setType(element);
+    return scalar->getResult(0);
+  };
+  // Two numbers are rounded to 16 bits by one instruction, which leaves them where products want them.
+  bool inPairs = isa<arith::TruncFOp>(op) && element.getIntOrFloatBitWidth() == 16;
+  if (!inPairs)
+    return define(tile, single);
+  Registers &source = registersOf(op->getOperand(0));
+  Registers pair;
+  define(tile, [&](uint64_t reg) -> Value {
+    bool paired = (reg | 1) < source.size() && source[reg & ~1] && source[reg | 1];
+    if (!paired)
+      return single(reg);
+    if (!(reg & 1)) {
+      Value both = b.pack({source[reg], source[reg + 1]});
+      pair = b.unpack(arith::TruncFOp::create(b, VectorType::get(2, element), both));
+    }
+    return pair[reg & 1];
+  });
+}
+
+void ThreadLowering::lowerBroadcast(chunk::BroadcastOp op) {
+  const Registers &source = registersOf(op.getOperand());
+  Layout target = *layoutOf(op.getType()), own = *layoutOf(op.getOperand().getType());
+  if (own.rank() == 0)
+    return define(op.getResult(), [&](uint64_t) { return source[0]; });
+  // The operand's registers by coordinate.
+  llvm::SmallDenseMap<uint64_t, Value> byCoordinate;
+  for (auto [reg, value] : llvm::enumerate(source))
+    byCoordinate[own.at(Layout::Register, reg)] = value;
+  unsigned side = op.getAlong() == chunk::Side::Rows ? 0 : 1;
+  define(op.getResult(),
+         [&](uint64_t reg) { return byCoordinate.lookup(target.coordinate(target.at(Layout::Register, reg), side)); });
+}
+
+void ThreadLowering::lowerCausal(chunk::CausalOp op) {
+  const Registers &source = registersOf(op.getOperand());
+  Layout layout = *layoutOf(op.getType());
+  Value zero = b.zero(getElementTypeOrSelf(op.getType()));
+  auto predicate = op.getStrict() ? arith::CmpIPredicate::slt : arith::CmpIPredicate::sle;
+  define(op.getResult(), [&](uint64_t reg) {
+    Value kept = b.compare(predicate, b.coordinate(layout, 1, reg), b.coordinate(layout, 0, reg));
+    return b.select(kept, source[reg], zero);
+  });
+}
+
+void ThreadLowering::lowerMask(chunk::MaskOp op) {
+  const Registers &source = registersOf(op.getOperand());
+  Layout layout = *layoutOf(op.getType());
+  Value valid = b.truncate(scalars.lookup(op.getValid()));
+  Value otherwise = b.real(getElementTypeOrSelf(op.getType()), op.getOtherwise().convertToDouble());
+  define(op.getResult(),
+         [&](uint64_t reg) { return b.select(b.less(b.coordinate(layout, 0, reg), valid), source[reg], otherwise); });
+}
+
+Value ThreadLowering::scratchOf(Operation *op) {
+  return b.advance(shared, op->getAttrOfType<IntegerAttr>(scratchAttribute).getInt());
+}
+
+SharedTile ThreadLowering::scratchTile(Value base, RankedTensorType type) {
+  Layout layout = sharedLayout(type.getShape(), llvm::divideCeil(type.getElementTypeBitWidth(), 8));
+  return SharedTile(withLayout(type, layout), base);
+}
+
+//===----------------------------------------------------------------------===//
+// The pass
+//===----------------------------------------------------------------------===//
+
+namespace {
+struct LowerToThreads : stretto::impl::LowerToThreadsBase<LowerToThreads> {
+  void runOnOperation() override {
+    ModuleOp module = getOperation();
+    OpBuilder builder = OpBuilder::atBlockEnd(module.getBody());
+    SmallVector<FuncOp> functions(module.getOps<FuncOp>());
+    if (functions.empty())
+      return;
+    auto bytes = LLVM::LLVMArrayType::get(builder.getI8Type(), 0);
+    LLVM::GlobalOp::create(builder, module.getLoc(), bytes, /*isConstant=*/false, LLVM::Linkage::External, sharedMemory,
+                           Attribute(), /*alignment=*/1024, /*addrSpace=*/3);
+    for (FuncOp function : functions) {
+      builder.setInsertionPoint(function);
+      auto text = function->getAttrOfType<StringAttr>(Manifest::attributeName);
+      llvm::Expected<Manifest> manifest = Manifest::fromJson(text ? text.getValue() : "");
+      if (!manifest) {
+        function.emitOpError("has no manifest: ") << llvm::toString(manifest.takeError());
+        return signalPassFailure();
+      }
+      if (manifest->arguments.size() != function.getBlock()->getNumArguments()) {
+        function.emitOpError("[func_c2] has ")
+            << function.getBlock()->getNumArguments() << " arguments and a manifest of " << manifest->arguments.size();
+        return signalPassFailure();
+      }
+      if (failed(ThreadLowering(function, std::move(*manifest), builder).run()))
+        return signalPassFailure();
+      function.erase();
+    }
+  }
+};
+} // namespace

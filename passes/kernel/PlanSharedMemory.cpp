@@ -1,0 +1,158 @@
+//===- PlanSharedMemory.cpp - Offsets in shared memory --------------------===//
+
+#include "dialect/kernel/Chip.h"
+#include "passes/Passes.h"
+#include "runtime/Manifest.h"
+
+namespace stretto {
+#define GEN_PASS_DEF_PLANSHAREDMEMORY
+#include "passes/Passes.h.inc"
+} // namespace stretto
+
+using namespace mlir;
+using namespace stretto;
+using namespace stretto::kernel;
+
+namespace {
+
+/// Bytes that an operation makes or needs, and the span of operations for which they must not be touched.
+struct Region {
+  Operation *op;
+  int64_t bytes, begin, end;
+  std::optional<int64_t> offset;
+};
+
+int64_t depthOf(ChannelOp channel) { return static_cast<int64_t>(channel.getDepth()); }
+
+class Planner {
+public:
+  explicit Planner(FuncOp function) : function(function) {
+    // An operation with regions gets two numbers, before and after what it holds.
+    int64_t count = 0;
+    number(*function.getBlock(), count);
+    end = count;
+  }
+
+  /// Places every region; the bytes of all.
+  int64_t plan() {
+    collect();
+    // Fixed regions first, then the largest, each at the lowest offset that is free while it is needed.
+    llvm::sort(regions, [](const Region &a, const Region &b) {
+      return std::tuple(a.offset.has_value(), a.bytes, b.begin) > std::tuple(b.offset.has_value(), b.bytes, a.begin);
+    });
+    int64_t total = 0;
+    for (auto [index, region] : llvm::enumerate(regions)) {
+      if (!region.offset)
+        region.offset = lowestFree(region, index);
+      total = std::max(total, *region.offset + region.bytes);
+    }
+    return total;
+  }
+
+  void write() {
+    Builder builder(function.getContext());
+    for (const Region &region : regions) {
+      IntegerAttr offset = builder.getI64IntegerAttr(*region.offset);
+      if (auto channel = dyn_cast<ChannelOp>(region.op))
+        channel.setOffsetAttr(offset);
+      else if (auto convert = dyn_cast<ConvertOp>(region.op))
+        convert.setOffsetAttr(offset);
+      else
+        region.op->setAttr(scratchAttribute, offset);
+    }
+  }
+
+private:
+  void number(Block &block, int64_t &count) {
+    for (Operation &op : block) {
+      first[&op] = count++;
+      for (mlir::Region &region : op.getRegions())
+        for (Block &inner : region)
+          number(inner, count);
+      last[&op] = op.getNumRegions() ? count++ : first[&op];
+    }
+  }
+
+  /// The last operation that needs what `op` makes: in a loop that `op` stands outside of, the end of the loop.
+  int64_t lastUse(Operation *op) {
+    int64_t result = first[op];
+    for (Operation *user : op->getUsers())
+      result = std::max(result, last[op->getBlock()->findAncestorOpInBlock(*user)]);
+    return result;
+  }
+
+  void collect() {
+    function.walk([&](Operation *op) {
+      std::optional<int64_t> offset;
+      if (auto channel = dyn_cast<ChannelOp>(op)) {
+        if (channel.getOffset())
+          offset = *channel.getOffset();
+        // Copies are under way between any two operations.
+        int64_t bytes = depthOf(channel) * sharedBytesOf(channel.getType().getTile());
+        regions.push_back({op, bytes, 0, end, offset});
+      } else if (auto convert = dyn_cast<ConvertOp>(op); convert && inSharedMemory(convert.getType())) {
+        if (convert.getOffset())
+          offset = *convert.getOffset();
+        auto tile = cast<RankedTensorType>(convert.getType());
+        regions.push_back({op, sharedBytesOf(tile), first[op], lastUse(op), offset});
+      } else if (int64_t bytes = scratchBytesOf(op)) {
+        if (auto fixed = op->getAttrOfType<IntegerAttr>(scratchAttribute))
+          offset = fixed.getInt();
+        regions.push_back({op, bytes, first[op], last[op], offset});
+      }
+    });
+  }
+
+  int64_t lowestFree(const Region &wanted, size_t placed) {
+    constexpr int64_t alignment = 128; // all banks
+    SmallVector<std::pair<int64_t, int64_t>> taken;
+    for (const Region &other : ArrayRef(regions).take_front(placed))
+      if (other.begin <= wanted.end && wanted.begin <= other.end)
+        taken.push_back({*other.offset, *other.offset + other.bytes});
+    llvm::sort(taken);
+    int64_t offset = 0;
+    for (auto [from, to] : taken) {
+      if (offset + wanted.bytes <= from)
+        break;
+      offset = std::max<int64_t>(offset, llvm::alignTo(to, alignment));
+    }
+    return offset;
+  }
+
+  FuncOp function;
+  DenseMap<Operation *, int64_t> first, last;
+  int64_t end = 0;
+  SmallVector<Region> regions;
+};
+
+/// Makes every channel one tile deep: a chunk is sent when its predecessor has been computed.
+void serializeChannels(FuncOp function) {
+  function.walk([](ChannelOp channel) { channel.setDepth(1); });
+  function.walk([](scf::ForOp loop) {
+    for (SendOp send : llvm::make_early_inc_range(loop.getBody()->getOps<SendOp>()))
+      send->moveBefore(loop.getBody()->getTerminator());
+  });
+}
+
+struct PlanSharedMemory : stretto::impl::PlanSharedMemoryBase<PlanSharedMemory> {
+  using PlanSharedMemoryBase::PlanSharedMemoryBase;
+
+  void runOnOperation() override {
+    FuncOp function = getOperation();
+    FailureOr<Chip> target = Chip::named(chip, [&] { return function.emitOpError(); });
+    if (failed(target))
+      return signalPassFailure();
+    if (Planner(function).plan() > target->sharedBytes)
+      serializeChannels(function);
+    Planner planner(function);
+    int64_t bytes = planner.plan();
+    if (bytes > target->sharedBytes) {
+      function.emitOpError("needs ") << bytes << " bytes of shared memory, " << chip << " has " << target->sharedBytes
+                                     << "; take smaller chunks or more slices";
+      return signalPassFailure();
+    }
+    planner.write();
+    function.setShared(bytes);
+  }
+};
+} // namespace

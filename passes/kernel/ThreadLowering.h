@@ -1,0 +1,117 @@
+//===- ThreadLowering.h - From a block to one of its threads ----*- C++ -*-===//
+#ifndef STRETTO_PASSES_KERNEL_THREADLOWERING_H
+#define STRETTO_PASSES_KERNEL_THREADLOWERING_H
+
+#include "mlir/Dialect/SCF/IR/SCF.h"
+#include "mlir/IR/IRMapping.h"
+#include "passes/kernel/ThreadBuilder.h"
+#include "runtime/Manifest.h"
+
+namespace stretto::kernel {
+
+/// What one thread does of a `kernel.func`. The operations of the function are visited in order; each method below
+/// emits what one of them means for a thread and records where its result is.
+class ThreadLowering {
+public:
+  ThreadLowering(FuncOp function, Manifest manifest, mlir::OpBuilder &builder)
+      : function(function), manifest(std::move(manifest)), b(function.getLoc(), builder) {}
+
+  /// Emits the function in place of the block's.
+  mlir::LogicalResult run();
+
+private:
+  //===--------------------------------------------------------------------===//
+  // The frame and control flow (LowerToThreads.cpp)
+  //===--------------------------------------------------------------------===//
+
+  mlir::LogicalResult checkLayouts();
+  mlir::LLVM::LLVMFuncOp createFunction();
+  void decodeBlock(mlir::Value block);
+  mlir::LogicalResult lower(mlir::Block &block);
+  mlir::LogicalResult lower(mlir::Operation *op);
+  mlir::LogicalResult lowerLoop(mlir::scf::ForOp loop);
+  mlir::LogicalResult lowerCondition(mlir::scf::IfOp condition);
+  void lowerElementwise(mlir::Operation *op);
+  void lowerScalar(mlir::Operation *op);
+  void lowerBroadcast(chunk::BroadcastOp op);
+  void lowerCausal(chunk::CausalOp op);
+  void lowerMask(chunk::MaskOp op);
+
+  //===--------------------------------------------------------------------===//
+  // Global memory and channels (LowerMemory.cpp)
+  //===--------------------------------------------------------------------===//
+
+  /// An argument of the launch, for this block's work item.
+  struct View {
+    const Manifest::Argument *argument;
+    mlir::Value base;          // the first element of the item; states: of the initial state
+    mlir::Value rowStride;     // from token to token, or row to row of a state, in elements
+    mlir::Value period;        // tables: 0 where there is none
+    mlir::Value given;         // states: whether there is an initial state
+    mlir::Value final, wanted; // states: where the final state goes, and whether it is wanted from this block
+  };
+  View decodeView(const Manifest::Argument &argument, int64_t word);
+  mlir::Value word(int64_t index);
+  const View &viewOf(mlir::Value view) { return views[cast<mlir::BlockArgument>(view).getArgNumber()]; }
+  mlir::Value validTokens(mlir::Value firstToken);
+
+  void lowerChannel(ChannelOp op);
+  void lowerSend(SendOp op);
+  void lowerReceive(ReceiveOp op);
+  void lowerLoad(LoadOp op);
+  void lowerSave(SaveOp op);
+  void lowerStore(StoreOp op);
+
+  //===--------------------------------------------------------------------===//
+  // Exchange between threads (LowerExchanges.cpp)
+  //===--------------------------------------------------------------------===//
+
+  void lowerConvert(ConvertOp op);
+  Registers rename(const Registers &source, const Conversion &conversion, const Layout &target,
+                   llvm::ArrayRef<int64_t> shape);
+  Registers shuffle(const Registers &source, const Conversion &conversion, const Layout &target,
+                    llvm::ArrayRef<int64_t> shape);
+  void toShared(const Registers &source, mlir::RankedTensorType type, const SharedTile &tile);
+  Registers fromShared(const SharedTile &tile, mlir::RankedTensorType type);
+
+  void lowerReduce(chunk::ReduceOp op);
+  void lowerColumns(chunk::ColumnsOp op);
+  void lowerConcat(chunk::ConcatOp op);
+  void lowerConv(chunk::ConvOp op);
+  void lowerDelay(chunk::DelayOp op);
+  void lowerTail(chunk::TailOp op);
+
+  //===--------------------------------------------------------------------===//
+  // Products (LowerProducts.cpp)
+  //===--------------------------------------------------------------------===//
+
+  void lowerProduct(chunk::DotOp op);
+  void multiplyFragments(chunk::DotOp op, Registers &sums);
+  void multiplyNumbers(chunk::DotOp op, Registers &sums);
+
+  //===--------------------------------------------------------------------===//
+
+  Registers &registersOf(mlir::Value tile) { return registers.find(tile)->second; }
+  /// The registers of a new tile: made by `element` for each one that may belong to the tile.
+  void define(mlir::Value tile, llvm::function_ref<mlir::Value(uint64_t reg)> element);
+  mlir::Value scratchOf(mlir::Operation *op);
+  SharedTile scratchTile(mlir::Value base, mlir::RankedTensorType type);
+
+  FuncOp function;
+  Manifest manifest;
+  ThreadBuilder b;
+
+  mlir::Value block, shared;
+  mlir::Value firstToken, tokens, sequence, head, slice, packed;
+  llvm::SmallVector<View> views;
+
+  mlir::IRMapping scalars;
+  llvm::DenseMap<mlir::Value, Registers> registers;
+  llvm::DenseMap<mlir::Value, SharedTile> sharedTiles;
+  /// Channels: the address of the first tile.
+  llvm::DenseMap<mlir::Value, mlir::Value> channels;
+};
+
+} // namespace stretto::kernel
+
+#endif // STRETTO_PASSES_KERNEL_THREADLOWERING_H

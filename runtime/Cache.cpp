@@ -1,0 +1,220 @@
+//===- Cache.cpp - Compiled kernels on disk -------------------------------===//
+
+#include "runtime/Cache.h"
+#include "runtime/Knobs.h"
+#include "llvm-c/blake3.h"
+#include "llvm/ADT/SmallString.h"
+#include "llvm/ADT/StringExtras.h"
+#include "llvm/Support/FileSystem.h"
+#include "llvm/Support/MemoryBuffer.h"
+#include "llvm/Support/Path.h"
+#include "llvm/Support/Process.h"
+#include "llvm/Support/raw_ostream.h"
+#include <algorithm>
+#include <cerrno>
+#include <fcntl.h>
+#include <sys/random.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+using namespace llvm;
+using namespace stretto;
+
+// An entry: this line, the authentication code in hexadecimal digits, a line end, then the payload.
+static constexpr StringLiteral magic = "stretto kernel 1\n";
+static constexpr size_t codeDigits = 64;
+
+void stretto::note(const Twine &message) { errs() << "stretto: " << message << "\n"; }
+
+CacheKey CacheKey::of(ArrayRef<StringRef> parts) {
+  llvm_blake3_hasher hasher;
+  llvm_blake3_hasher_init(&hasher);
+  for (StringRef part : parts) {
+    uint64_t size = part.size();
+    llvm_blake3_hasher_update(&hasher, &size, sizeof(size));
+    llvm_blake3_hasher_update(&hasher, part.data(), part.size());
+  }
+  std::array<uint8_t, 32> digest;
+  llvm_blake3_hasher_finalize(&hasher, digest.data(), digest.size());
+  return {toHex(digest, /*LowerCase=*/true)};
+}
+
+//===----------------------------------------------------------------------===//
+// Writing
+//===----------------------------------------------------------------------===//
+
+/// Writes a file that is whole or absent, readable by its owner only. `replace` says what happens to one that exists:
+/// it is replaced, or left as it is and counted as success.
+static Error publish(StringRef path, StringRef contents, bool replace) {
+  SmallString<128> temporary(path);
+  temporary += ".%%%%%%%%.tmp";
+  int file;
+  if (std::error_code error = sys::fs::createUniqueFile(temporary, file, temporary, sys::fs::OF_None, 0600))
+    return errorCodeToError(error);
+  Error result = Error::success();
+  for (StringRef rest = contents; !rest.empty();) {
+    ssize_t written = ::write(file, rest.data(), rest.size());
+    if (written < 0 && errno == EINTR)
+      continue;
+    if (written < 0) {
+      result = joinErrors(std::move(result), errorCodeToError(std::error_code(errno, std::generic_category())));
+      break;
+    }
+    rest = rest.drop_front(written);
+  }
+  if (!result && ::fsync(file) != 0)
+    result = errorCodeToError(std::error_code(errno, std::generic_category()));
+  ::close(file);
+  if (!result) {
+    int failed = replace ? ::rename(temporary.c_str(), path.str().c_str()) : ::link(temporary.c_str(), path.str().c_str());
+    if (failed && (replace || errno != EEXIST))
+      result = errorCodeToError(std::error_code(errno, std::generic_category()));
+  }
+  if (result || !replace)
+    ::unlink(temporary.c_str());
+  return result;
+}
+
+//===----------------------------------------------------------------------===//
+// Opening
+//===----------------------------------------------------------------------===//
+
+/// Whether only this user can write to the directory.
+static bool isPrivate(const std::string &directory) {
+  struct stat status;
+  return ::stat(directory.c_str(), &status) == 0 && S_ISDIR(status.st_mode) && status.st_uid == ::geteuid() &&
+         (status.st_mode & (S_IWGRP | S_IWOTH)) == 0;
+}
+
+DiskCache &DiskCache::instance() {
+  static DiskCache cache = [] {
+    Knobs &knobs = Knobs::instance();
+    std::string home = sys::Process::GetEnv("HOME").value_or("");
+    auto under = [&](const char *variable, const char *fallback) {
+      SmallString<128> path(sys::Process::GetEnv(variable).value_or(""));
+      if (path.empty() && !home.empty())
+        path = home + "/" + fallback;
+      if (!path.empty())
+        sys::path::append(path, "stretto");
+      return path;
+    };
+    std::string directory = knobs.cacheDirectory.value_or(under("XDG_CACHE_HOME", ".cache").str().str());
+    SmallString<128> secret = under("XDG_STATE_HOME", ".local/state");
+    if (!secret.empty())
+      sys::path::append(secret, "cache-secret");
+    return DiskCache(directory, secret.str().str(), knobs.cacheBytes);
+  }();
+  return cache;
+}
+
+DiskCache::DiskCache(std::string where, std::string secretPath, uint64_t limitBytes)
+    : directory(std::move(where)), limitBytes(limitBytes) {
+  if (directory.empty() || secretPath.empty())
+    return;
+  StringRef secretDirectory = sys::path::parent_path(secretPath);
+  for (StringRef made : {StringRef(directory), secretDirectory})
+    if (std::error_code error = sys::fs::create_directories(made, /*IgnoreExisting=*/true, sys::fs::owner_all)) {
+      note("compiled kernels are not kept: cannot make '" + made + "': " + error.message());
+      return;
+    }
+  if (!isPrivate(directory)) {
+    note("compiled kernels are not kept: '" + directory + "' belongs to another user or can be written by others");
+    return;
+  }
+  auto read = [&]() -> bool {
+    ErrorOr<std::unique_ptr<MemoryBuffer>> file = MemoryBuffer::getFile(secretPath, /*IsText=*/false, false);
+    if (!file || (*file)->getBufferSize() != sizeof(Secret))
+      return false;
+    std::copy_n((*file)->getBufferStart(), sizeof(Secret), reinterpret_cast<char *>(secret.emplace().data()));
+    return true;
+  };
+  if (read())
+    return;
+  // Several processes may come here at once: the first to link its file wins, and all read that one.
+  Secret fresh;
+  if (::getrandom(fresh.data(), fresh.size(), 0) != static_cast<ssize_t>(fresh.size()))
+    return;
+  bool damaged = sys::fs::exists(secretPath);
+  StringRef bytes(reinterpret_cast<const char *>(fresh.data()), fresh.size());
+  if (Error error = publish(secretPath, bytes, /*replace=*/damaged))
+    note("compiled kernels are not kept: cannot write '" + secretPath + "': " + toString(std::move(error)));
+  else
+    read();
+}
+
+//===----------------------------------------------------------------------===//
+// Entries
+//===----------------------------------------------------------------------===//
+
+std::string DiskCache::pathOf(const CacheKey &key) const {
+  SmallString<128> path(directory);
+  sys::path::append(path, key.digest + ".kernel");
+  return path.str().str();
+}
+
+std::string DiskCache::authenticate(const CacheKey &key, StringRef payload) const {
+  llvm_blake3_hasher hasher;
+  llvm_blake3_hasher_init_keyed(&hasher, secret->data());
+  llvm_blake3_hasher_update(&hasher, key.digest.data(), key.digest.size());
+  llvm_blake3_hasher_update(&hasher, payload.data(), payload.size());
+  std::array<uint8_t, 32> code;
+  llvm_blake3_hasher_finalize(&hasher, code.data(), code.size());
+  return toHex(code, /*LowerCase=*/true);
+}
+
+std::optional<std::string> DiskCache::load(const CacheKey &key) {
+  if (!enabled())
+    return std::nullopt;
+  std::string path = pathOf(key);
+  ErrorOr<std::unique_ptr<MemoryBuffer>> file =
+      MemoryBuffer::getFile(path, /*IsText=*/false, /*RequiresNullTerminator=*/false, /*IsVolatile=*/true);
+  if (!file) {
+    if (file.getError() != std::errc::no_such_file_or_directory)
+      note("cannot read the cached kernel '" + path + "' (" + file.getError().message() + "); compiling it again");
+    return std::nullopt;
+  }
+  StringRef contents = (*file)->getBuffer();
+  if (!contents.consume_front(magic) || contents.size() <= codeDigits || contents[codeDigits] != '\n' ||
+      contents.take_front(codeDigits) != authenticate(key, contents.drop_front(codeDigits + 1))) {
+    note("the cached kernel '" + path + "' is damaged or not ours; compiling it again");
+    return std::nullopt;
+  }
+  // The time of access tells eviction what is in use; some file systems do not keep it.
+  ::utimensat(AT_FDCWD, path.c_str(), nullptr, 0);
+  return contents.drop_front(codeDigits + 1).str();
+}
+
+void DiskCache::store(const CacheKey &key, StringRef payload) {
+  if (!enabled())
+    return;
+  std::string contents = (magic + authenticate(key, payload) + "\n" + payload).str();
+  if (Error error = publish(pathOf(key), contents, /*replace=*/true))
+    note("cannot keep a compiled kernel in '" + directory + "': " + toString(std::move(error)));
+  else
+    evict();
+}
+
+void DiskCache::evict() const {
+  struct Entry {
+    std::string path;
+    sys::TimePoint<> used;
+    uint64_t size;
+  };
+  std::vector<Entry> entries;
+  uint64_t total = 0;
+  std::error_code error;
+  for (sys::fs::directory_iterator file(directory, error), end; !error && file != end; file.increment(error)) {
+    ErrorOr<sys::fs::basic_file_status> status = file->status();
+    if (!status || sys::path::extension(file->path()) != ".kernel")
+      continue;
+    entries.push_back({file->path(), status->getLastModificationTime(), status->getSize()});
+    total += status->getSize();
+  }
+  llvm::sort(entries, [](const Entry &a, const Entry &b) { return a.used < b.used; });
+  for (const Entry &entry : entries) {
+    if (total <= limitBytes)
+      return;
+    sys::fs::remove(entry.path);
+    total -= entry.size;
+  }
+}

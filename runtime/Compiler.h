@@ -1,0 +1,62 @@
+//===- Compiler.h - From a variant to a kernel that runs --------*- C++ -*-===//
+#ifndef STRETTO_RUNTIME_COMPILER_H
+#define STRETTO_RUNTIME_COMPILER_H
+
+#include "codegen/cpu/NativeCode.h"
+#include "dialect/stretto/Sizes.h"
+#include "runtime/CudaDriver.h"
+#include "runtime/Manifest.h"
+#include <map>
+#include <memory>
+#include <string>
+
+namespace stretto {
+
+/// What code is generated for: this machine's CPU, or a CUDA chip.
+struct Target {
+  enum class Kind { Cpu, Cuda } kind = Kind::Cpu;
+  /// The CPU's name and features as LLVM spells them, or the chip, such as "sm_90a".
+  std::string name, features;
+
+  static Target host();
+  /// The target of a compute capability, such as 90: the chip's own instructions where it has any.
+  static Target cuda(int capability);
+};
+
+/// All that the code of a kernel depends on besides the declaration.
+struct KernelRequest {
+  Settings settings;
+  /// The element type of the principal inputs and the outputs in memory, and those of arguments that differ.
+  ElementType element = ElementType::F32;
+  std::map<std::string, ElementType> others;
+  /// Into how many parts the value axis is divided.
+  int64_t slices = 1;
+  Target target;
+};
+
+/// A kernel that can be launched.
+struct CompiledKernel {
+  using CpuFunction = void (*)(const int64_t *block, int64_t begin, int64_t end, char *scratch);
+
+  Manifest manifest;
+  /// A module of the `chunk.table`s that the kernel reads.
+  std::string tables;
+  /// One of the two, by target.
+  CpuFunction function = nullptr;
+  std::unique_ptr<cpu::LoadedCode> code; // holds it
+  std::unique_ptr<CudaKernel> cuda;
+
+  bool fromCache = false;
+  double milliseconds = 0; // from request to kernel
+};
+
+/// Compiles a kernel, or finds it among those of the process or in the cache on disk. The error is the compiler's
+/// diagnostic, with its place. May be called from several threads as long as each has a context of its own.
+llvm::Expected<std::shared_ptr<CompiledKernel>> compileKernel(VariantOp variant, const KernelRequest &request);
+
+/// A digest of the build of this library, which changes whenever generated code might; empty where there is none.
+llvm::StringRef buildIdentity();
+
+} // namespace stretto
+
+#endif // STRETTO_RUNTIME_COMPILER_H

@@ -1,0 +1,128 @@
+//===- CudaDriver.cpp - Loading and launching PTX -------------------------===//
+
+#include "runtime/CudaDriver.h"
+#include "llvm/ADT/Twine.h"
+#include <array>
+#include <dlfcn.h>
+#include <limits>
+
+using namespace llvm;
+using namespace stretto;
+
+namespace {
+
+// The part of the driver's interface that is used, as its documentation declares it. Handles are opaque pointers, and
+// every function returns 0 for success.
+struct Driver {
+  int (*cuInit)(unsigned) = nullptr;
+  int (*cuGetErrorString)(int, const char **) = nullptr;
+  int (*cuDeviceGet)(int *, int) = nullptr;
+  int (*cuDeviceGetAttribute)(int *, int, int) = nullptr;
+  int (*cuCtxGetCurrent)(void **) = nullptr;
+  int (*cuModuleLoadDataEx)(void **, const void *, unsigned, int *, void **) = nullptr;
+  int (*cuModuleGetFunction)(void **, void *, const char *) = nullptr;
+  int (*cuFuncSetAttribute)(void *, int, int) = nullptr;
+  int (*cuLaunchKernel)(void *, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, void *, void **,
+                        void **) = nullptr;
+  std::string problem; // why the driver cannot be used, or empty
+
+  static Driver &instance() {
+    static Driver driver;
+    return driver;
+  }
+
+private:
+  Driver() {
+    void *library = dlopen("libcuda.so.1", RTLD_NOW | RTLD_GLOBAL);
+    if (!library) {
+      problem = "the CUDA driver cannot be opened: " + std::string(dlerror());
+      return;
+    }
+    auto find = [&](auto &function, const char *name) {
+      function = reinterpret_cast<std::remove_reference_t<decltype(function)>>(dlsym(library, name));
+      if (!function)
+        problem = "the CUDA driver has no function " + std::string(name);
+    };
+    find(cuInit, "cuInit");
+    find(cuGetErrorString, "cuGetErrorString");
+    find(cuDeviceGet, "cuDeviceGet");
+    find(cuDeviceGetAttribute, "cuDeviceGetAttribute");
+    find(cuCtxGetCurrent, "cuCtxGetCurrent");
+    find(cuModuleLoadDataEx, "cuModuleLoadDataEx");
+    find(cuModuleGetFunction, "cuModuleGetFunction");
+    find(cuFuncSetAttribute, "cuFuncSetAttribute");
+    find(cuLaunchKernel, "cuLaunchKernel");
+    if (problem.empty() && cuInit(0) != 0)
+      problem = "the CUDA driver cannot be initialised (is there a device?)";
+  }
+};
+
+// Numbers of the driver's enumerations.
+constexpr int maxDynamicSharedBytes = 8;
+constexpr int capabilityMajor = 75, capabilityMinor = 76;
+constexpr int errorLogBuffer = 5, errorLogBytes = 6;
+
+Error failed(const Twine &message) { return createStringError(inconvertibleErrorCode(), message); }
+
+Error check(int code, const Twine &what) {
+  if (code == 0)
+    return Error::success();
+  const char *text = nullptr;
+  Driver::instance().cuGetErrorString(code, &text);
+  return failed(what + ": " + (text ? text : "error " + std::to_string(code)));
+}
+
+} // namespace
+
+Expected<int> stretto::cudaComputeCapability(int index) {
+  Driver &driver = Driver::instance();
+  if (!driver.problem.empty())
+    return failed(driver.problem);
+  int device, major, minor;
+  if (Error error = check(driver.cuDeviceGet(&device, index), "cuDeviceGet"))
+    return error;
+  if (Error error = check(driver.cuDeviceGetAttribute(&major, capabilityMajor, device), "cuDeviceGetAttribute"))
+    return error;
+  if (Error error = check(driver.cuDeviceGetAttribute(&minor, capabilityMinor, device), "cuDeviceGetAttribute"))
+    return error;
+  return major * 10 + minor;
+}
+
+Expected<void *> CudaKernel::functionIn(void *context) {
+  std::lock_guard<std::mutex> lock(mutex);
+  if (auto found = functions.find(context); found != functions.end())
+    return found->second;
+  Driver &driver = Driver::instance();
+  std::array<char, 8192> log = {};
+  std::array<int, 2> options = {errorLogBuffer, errorLogBytes};
+  std::array<void *, 2> values = {log.data(), reinterpret_cast<void *>(log.size())};
+  void *module = nullptr, *function = nullptr;
+  int code = driver.cuModuleLoadDataEx(&module, ptx.c_str(), options.size(), options.data(), values.data());
+  if (Error error = check(code, "the driver refuses the kernel '" + symbol + "' (" + log.data() + ")"))
+    return error;
+  if (Error error = check(driver.cuModuleGetFunction(&function, module, symbol.c_str()), "cuModuleGetFunction"))
+    return error;
+  if (Error error = check(driver.cuFuncSetAttribute(function, maxDynamicSharedBytes, static_cast<int>(sharedBytes)),
+                          "the kernel '" + symbol + "' needs " + Twine(sharedBytes) + " bytes of shared memory"))
+    return error;
+  functions[context] = function;
+  return function;
+}
+
+Error CudaKernel::launch(int64_t blocks, ArrayRef<int64_t> argument, void *stream) {
+  Driver &driver = Driver::instance();
+  if (!driver.problem.empty())
+    return failed(driver.problem);
+  if (blocks > std::numeric_limits<int32_t>::max())
+    return failed("the kernel '" + symbol + "' needs " + Twine(blocks) + " blocks, more than a launch takes");
+  void *context = nullptr;
+  if (Error error = check(driver.cuCtxGetCurrent(&context), "cuCtxGetCurrent"))
+    return error;
+  Expected<void *> function = functionIn(context);
+  if (!function)
+    return function.takeError();
+  void *parameters[] = {const_cast<int64_t *>(argument.data())};
+  return check(driver.cuLaunchKernel(*function, static_cast<unsigned>(blocks), 1, 1, static_cast<unsigned>(threads), 1,
+                                     1, static_cast<unsigned>(sharedBytes), stream, parameters, nullptr),
+               "launching the kernel '" + symbol + "'");
+}

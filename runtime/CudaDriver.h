@@ -1,0 +1,43 @@
+//===- CudaDriver.h - Loading and launching PTX -----------------*- C++ -*-===//
+//
+// The CUDA driver, opened when the first GPU kernel is loaded, so that one build serves machines with and without it.
+// Nothing of the CUDA toolkit is needed, at build time or at run time.
+//
+//===----------------------------------------------------------------------===//
+#ifndef STRETTO_RUNTIME_CUDADRIVER_H
+#define STRETTO_RUNTIME_CUDADRIVER_H
+
+#include "llvm/ADT/ArrayRef.h"
+#include "llvm/ADT/StringRef.h"
+#include "llvm/Support/Error.h"
+#include <map>
+#include <mutex>
+#include <string>
+
+namespace stretto {
+
+/// A kernel in PTX, compiled by the driver for each context in which it is launched.
+class CudaKernel {
+public:
+  CudaKernel(std::string ptx, std::string symbol, int64_t threads, int64_t sharedBytes)
+      : ptx(std::move(ptx)), symbol(std::move(symbol)), threads(threads), sharedBytes(sharedBytes) {}
+
+  /// Launches `blocks` blocks in the current context on `stream`, with the words of `argument` as the kernel's one
+  /// parameter. The error says what the driver says.
+  llvm::Error launch(int64_t blocks, llvm::ArrayRef<int64_t> argument, void *stream);
+
+private:
+  llvm::Expected<void *> functionIn(void *context);
+
+  std::string ptx, symbol;
+  int64_t threads, sharedBytes;
+  std::mutex mutex;
+  std::map<void *, void *> functions; // by context; modules live as long as the process
+};
+
+/// The compute capability of a device, such as 90 for an H200, or an error where there is no driver or device.
+llvm::Expected<int> cudaComputeCapability(int device);
+
+} // namespace stretto
+
+#endif // STRETTO_RUNTIME_CUDADRIVER_H

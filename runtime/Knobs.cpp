@@ -1,0 +1,32 @@
+//===- Knobs.cpp - Settings from the environment --------------------------===//
+
+#include "runtime/Knobs.h"
+#include "runtime/Cache.h"
+#include "llvm/ADT/StringRef.h"
+#include "llvm/ADT/Twine.h"
+#include "llvm/Support/Process.h"
+
+using namespace stretto;
+
+Knobs &Knobs::instance() {
+  static Knobs knobs;
+  return knobs;
+}
+
+Knobs::Knobs()
+    : cacheDirectory(llvm::sys::Process::GetEnv("STRETTO_CACHE_DIR")),
+      dumpDirectory(llvm::sys::Process::GetEnv("STRETTO_DUMP")) {
+  auto read = [](const char *name, uint64_t limit, const char *expected) -> std::optional<uint64_t> {
+    std::optional<std::string> text = llvm::sys::Process::GetEnv(name);
+    uint64_t number;
+    if (text && !llvm::StringRef(*text).getAsInteger(10, number) && number <= limit)
+      return number;
+    if (text)
+      note(llvm::Twine(name) + " is '" + *text + "', expected " + expected + "; using the default");
+    return std::nullopt;
+  };
+  if (auto megabytes = read("STRETTO_CACHE_MEGABYTES", uint64_t(1) << 40, "a number of megabytes"))
+    cacheBytes = *megabytes << 20;
+  if (auto flag = read("STRETTO_DEBUG", 1, "0 or 1"))
+    debug = *flag;
+}

@@ -1,0 +1,38 @@
+//===- Knobs.h - Settings from the environment ------------------*- C++ -*-===//
+//
+// Every environment variable that stretto reads, in one place. They are read once, when first needed.
+//
+//===----------------------------------------------------------------------===//
+#ifndef STRETTO_RUNTIME_KNOBS_H
+#define STRETTO_RUNTIME_KNOBS_H
+
+#include <atomic>
+#include <cstdint>
+#include <optional>
+#include <string>
+
+namespace stretto {
+
+struct Knobs {
+  /// STRETTO_CACHE_DIR: where compiled kernels are kept; empty: nowhere. Unset: the user's cache folder.
+  std::optional<std::string> cacheDirectory;
+
+  /// STRETTO_CACHE_MEGABYTES: how much is kept before the entries used least recently go. Default 1024.
+  uint64_t cacheBytes = uint64_t(1024) << 20;
+
+  /// STRETTO_DUMP: a folder that receives the IR after each stage and the code of every kernel that is compiled.
+  std::optional<std::string> dumpDirectory;
+
+  /// STRETTO_DEBUG: whether contents are checked on devices too, at the cost of waiting for them: 1 or 0. Default 0.
+  /// May be changed at run time.
+  std::atomic<bool> debug = false;
+
+  static Knobs &instance();
+
+private:
+  Knobs();
+};
+
+} // namespace stretto
+
+#endif // STRETTO_RUNTIME_KNOBS_H

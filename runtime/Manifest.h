@@ -1,0 +1,94 @@
+//===- Manifest.h - What a launcher knows of a compiled kernel --*- C++ -*-===//
+//
+// A compiled kernel executes a `chunk.kernel`. Its work items are the triples (sequence n, head h, slice s), flattened
+// as (n * heads + h) * slices + s, where `heads` counts the finest head set; one item walks the chunks of its sequence
+// in order and carries the states. Two calling conventions share one argument block:
+//
+//   CPU   void symbol(const int64_t *block, int64_t begin, int64_t end, char *scratch), items [begin, end), `scratch`
+//         a buffer of `scratchBytes` of the calling thread, aligned to 64 bytes.
+//   GPU   kernel symbol(block by value), one block of `threads` threads for each item, `sharedBytes` of dynamic
+//         shared memory.
+//
+// The argument block is a sequence of 64-bit words. First the header
+//
+//   sequences, tokens of each sequence (dense batches), heads, pointer to offsets (int64[sequences + 1], 0 = dense), 0
+//
+// then for each argument in order (strides in elements; the last axis has stride 1)
+//
+//   input, output  pointer, sequence stride, token stride, head stride
+//   parameter      pointer, head stride
+//   table          pointer, head stride, position stride (0: constant in time), period (0: none)
+//   state          initial pointer (0: the zero state), final pointer (0: not wanted), sequence, head and row stride
+//
+// Head h of the kernel meets head h / group of an argument; a state shared by a group is computed by each of its heads
+// and stored by the first. A sliced argument starts at channel s * width. Packed batches address token
+// offsets[n] + t and leave the sequence stride unused.
+//
+//===----------------------------------------------------------------------===//
+#ifndef STRETTO_RUNTIME_MANIFEST_H
+#define STRETTO_RUNTIME_MANIFEST_H
+
+#include "dialect/chunk/ChunkDialect.h"
+#include "llvm/Support/Error.h"
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace stretto {
+
+enum class ElementType { F16, BF16, F32, F64 };
+
+llvm::StringRef nameOf(ElementType type);
+/// As a framework spells it: "bfloat16".
+llvm::StringRef spellType(ElementType type);
+std::optional<ElementType> elementTypeNamed(llvm::StringRef name);
+int64_t bytesOf(ElementType type);
+/// The type that arithmetic on entries of a type is done in, and states have.
+inline ElementType accumulatorOf(ElementType type) { return type == ElementType::F64 ? type : ElementType::F32; }
+
+struct Manifest {
+  enum class Kind { Input, Parameter, Table, State, Output };
+
+  struct Argument {
+    Kind kind = Kind::Input;
+    std::string name;
+    ElementType type = ElementType::F32;
+    /// One head's part, without the tokens: empty for a number, the width of a row, the two sides of a matrix.
+    std::vector<int64_t> shape;
+    int64_t group = 1;
+    bool sliced = false;
+    /// States only: the entry of the state object that holds it, its first column there and the entry's columns.
+    std::string entry;
+    int64_t column = 0, columns = 0;
+
+    bool operator==(const Argument &) const = default;
+  };
+
+  std::string symbol;
+  int64_t chunk = 0, slices = 1;
+  /// GPU: threads and bytes of shared memory of a block. CPU: bytes of scratch of a thread.
+  int64_t threads = 0, sharedBytes = 0, scratchBytes = 0;
+  ElementType computeType = ElementType::F32;
+  std::vector<Argument> arguments;
+
+  /// The manifest of a kernel, before a back end adds what it plans. Fails where a type has no form in memory.
+  static mlir::FailureOr<Manifest> of(chunk::KernelOp kernel);
+
+  std::string toJson() const;
+  static llvm::Expected<Manifest> fromJson(llvm::StringRef text);
+
+  /// The JSON as an attribute, which a back end leaves on the function it makes under the name `stretto.manifest`.
+  mlir::StringAttr toAttribute(mlir::MLIRContext *context) const;
+  static constexpr llvm::StringLiteral attributeName = "stretto.manifest";
+
+  bool operator==(const Manifest &) const = default;
+
+  /// Words of the block that an argument takes, and of the header.
+  static int64_t words(Kind kind);
+  static constexpr int64_t headerWords = 5;
+  int64_t blockWords() const;
+};
+
+} // namespace stretto
+
+#endif // STRETTO_RUNTIME_MANIFEST_H

@@ -1,0 +1,121 @@
+//===- Operator.h - A variant that can be called ----------------*- C++ -*-===//
+//
+// Between tensors and kernels, without any tensor library: an operator checks the arguments of a call, says what its
+// results look like, finds the kernel for it or has it compiled, and runs it. A framework's layer describes its
+// tensors, allocates results, and lends its threads or its stream.
+//
+// Everything but batch, time, strides and contents is part of the signature of a call (widths, heads, element types,
+// options, device). A signature that was seen before is found by one look-up; it holds its kernels.
+//
+//===----------------------------------------------------------------------===//
+#ifndef STRETTO_RUNTIME_OPERATOR_H
+#define STRETTO_RUNTIME_OPERATOR_H
+
+#include "runtime/Compiler.h"
+#include "llvm/ADT/STLFunctionalExtras.h"
+#include <memory>
+
+namespace stretto {
+
+/// A tensor of someone else. Strides count elements.
+struct TensorView {
+  void *data = nullptr;
+  /// Nothing for a type that kernels do not know.
+  std::optional<ElementType> type;
+  llvm::StringRef typeName;
+  int device = -1; // -1: the CPU; otherwise the number of a CUDA device
+  llvm::ArrayRef<int64_t> sizes, strides;
+};
+
+struct OperatorCall {
+  /// By position; an optional argument may be absent.
+  llvm::SmallVector<std::optional<TensorView>, 8> arguments;
+  /// Options by position, spelled as in `Settings`; empty for the default.
+  llvm::SmallVector<std::string, 4> options;
+  /// Entries of the state by position, or none at all.
+  llvm::SmallVector<TensorView, 4> initialState;
+  /// Where each sequence of a packed batch starts, and the end of the last: int64.
+  std::optional<TensorView> sequenceOffsets;
+};
+
+/// What a result looks like: the sizes are those after batch and time.
+struct ResultShape {
+  ElementType type;
+  llvm::SmallVector<int64_t, 2> sizes;
+};
+
+/// What an entry of the state looks like: the sizes are those after the sequences.
+struct EntryShape {
+  std::string name;
+  bool isPosition; // an int64 number, which counts the tokens so far
+  ElementType type;
+  llvm::SmallVector<int64_t, 3> sizes;
+};
+
+/// Runs `body(begin, end)` over parts of [0, count), on several threads where there are some.
+using ParallelFor = llvm::function_ref<void(int64_t count, llvm::function_ref<void(int64_t, int64_t)> body)>;
+
+/// What a framework lends to a call. On the CPU `threads` and `parallelFor`; on a CUDA device, whose context is
+/// current, `stream` and `upload`, which copies to memory of the device that is never freed.
+struct Executor {
+  int64_t threads = 1;
+  ParallelFor parallelFor;
+  void *stream = nullptr;
+  llvm::function_ref<void *(llvm::ArrayRef<char>)> upload;
+};
+
+class Operator {
+public:
+  struct Input {
+    std::string name;
+    bool isParameter = false, isOptional = false;
+  };
+  struct Option {
+    enum class Kind { Number, Condition, Word } kind;
+    std::string name;
+    std::string fallback; // the default, as text
+    std::vector<std::string> words;
+  };
+
+  /// An operator of the only variant of a module.
+  static llvm::Expected<std::unique_ptr<Operator>> create(llvm::StringRef module);
+  ~Operator();
+
+  llvm::StringRef name() const { return variantName; }
+  llvm::ArrayRef<Input> inputs() const { return inputList; }
+  llvm::ArrayRef<Option> options() const { return optionList; }
+  unsigned resultCount() const { return results; }
+  /// A digest of the declaration, the same for two that print the same.
+  llvm::StringRef digest() const { return declarationDigest; }
+
+  class Signature;
+
+  /// Checks a call but for its contents. The signature lives as long as the operator.
+  llvm::Expected<Signature *> check(const OperatorCall &call);
+
+  /// Checks what lies in the tensors of a call on the CPU: signs of decays and sequence offsets.
+  static llvm::Error checkContents(const Signature &signature, const OperatorCall &call, ParallelFor parallelFor);
+
+  /// Runs a call that was checked. `results` and `finalState` (all entries but the position, or none) are contiguous
+  /// and have the shapes that the signature announces; so has the initial state. Last strides of rows are 1, and
+  /// parameters contiguous.
+  static llvm::Error run(Signature &signature, const OperatorCall &call, llvm::ArrayRef<TensorView> results,
+                         llvm::ArrayRef<TensorView> finalState, const Executor &executor);
+
+  /// Says, as JSON, which kernel runs a call that was checked, and where it came from.
+  static llvm::Expected<std::string> explain(Signature &signature, const OperatorCall &call, int64_t threads);
+
+private:
+  Operator();
+
+  struct Implementation;
+  std::unique_ptr<Implementation> implementation;
+  std::string variantName, declarationDigest;
+  std::vector<Input> inputList;
+  std::vector<Option> optionList;
+  unsigned results = 0;
+};
+
+} // namespace stretto
+
+#endif // STRETTO_RUNTIME_OPERATOR_H
