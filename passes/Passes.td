@@ -127,6 +127,154 @@ def Chunk : Pass<"stretto-chunk", "::mlir::ModuleOp"> {
 }
 
 //===----------------------------------------------------------------------===//
+// CPU (codegen/cpu)
+//===----------------------------------------------------------------------===//
+
+def LowerToVector : Pass<"stretto-lower-to-vector", "::mlir::ModuleOp"> {
+  let summary = "chunk kernels to functions of vector code for a CPU";
+  let description = [{
+    Each `chunk.kernel` becomes a function over work items (sequence, head, slice) that walks the chunks of a sequence
+    with its states in scratch. Its arguments are the argument block, the first item and the one behind the last, and
+    scratch of `stretto.scratch_bytes`, aligned to 64 bytes.
+
+    Before:
+    ```mlir
+    chunk.kernel @sum chunk 16 (input %x: tensor<16x32xf32>, state %s: tensor<32x32xf32>, valid %n: index)
+        -> (y: tensor<16x32xf32>) {
+      %y = chunk.dot %x, %s : tensor<16x32xf32>, tensor<32x32xf32> -> tensor<16x32xf32>
+      chunk.yield %y next %s : tensor<16x32xf32>, tensor<32x32xf32>
+    }
+    ```
+    after, in part:
+    ```mlir
+    func.func @sum(%block: memref<18xi64>, %begin: index, %end: index, %scratch: memref<10240xi8>) {
+      scf.for %item = %begin to %end step %c1 {
+        scf.for %token = %c0 to %tokens step %c16 {
+          scf.for %row = %c0 to %c16 step %c8 {
+            %sums:16 = scf.for %k = %c0 to %c32 step %c1 iter_args(%s0 = %zero, ...) -> (vector<16xf32>, ...) {
+              %right = vector.load %state[%k, %c0] : memref<32x32xf32>, vector<16xf32>
+              %left = memref.load %x[%row, %k] : memref<16x32xf32>
+              %lanes = vector.broadcast %left : f32 to vector<16xf32>
+              %next = vector.fma %lanes, %right, %s0 : vector<16xf32>
+    ```
+  }];
+  let options = [Option<"vectorBits", "vector-bits", "int64_t", "512", "bits of a vector register: 256 or 512">];
+  let dependentDialects = ["::mlir::arith::ArithDialect", "::mlir::func::FuncDialect", "::mlir::LLVM::LLVMDialect",
+                           "::mlir::math::MathDialect", "::mlir::memref::MemRefDialect", "::mlir::scf::SCFDialect",
+                           "::mlir::vector::VectorDialect"];
+}
+
+def ExpandMath : Pass<"stretto-expand-math"> {
+  let summary = "elementary functions on vectors as polynomials";
+  let description = [{
+    `math.exp` and `math.exp2` (fp32 and fp64), `math.log` and `math.log1p` (fp32) on vectors become polynomials with an
+    error of about one unit in the last place, right for infinities, NaN and denormal results. Conversions from and to
+    bf16 become integer operations.
+
+    Before:
+    ```mlir
+    %y = math.exp %x : vector<16xf32>
+    ```
+    after, in part:
+    ```mlir
+    %n = math.roundeven %1 : vector<16xf32>
+    %r = math.fma %n, %minus_log_2, %x : vector<16xf32>
+    %p = math.fma %c5, %r, %c4 : vector<16xf32>
+    %y = x86vector.avx512.mask.scalef %p, %n, %p, %all, %rounding : vector<16xf32>
+    ```
+  }];
+  let options = [Option<"scalef", "scalef", "bool", "true", "use AVX512's scalef on vectors of 512 bits">];
+}
+
+//===----------------------------------------------------------------------===//
+// Chunk kernels
+//===----------------------------------------------------------------------===//
+
+def SliceValues : Pass<"stretto-slice-values", "::stretto::chunk::KernelOp"> {
+  let summary = "Divides the value axis of a kernel among slices";
+  let description = [{
+    Fewer heads than processors leave some idle. The columns of outputs, and of all that they come from, are divided
+    among `slices` copies of the kernel, of which each does everything else too: scores, decays, a normaliser. The
+    values must meet their columns only one by one, as elements and as columns of a product's right operand; an
+    operation that mixes columns, such as a norm over the output, is an error that names it.
+
+    ```mlir
+    chunk.kernel @f chunk 16 (input %x: tensor<16x8xf32>, input %v: tensor<16x64xf32>, valid %n: index)
+        -> (o: tensor<16x64xf32>) {
+      %p = chunk.dot %x, %x transpose_right : tensor<16x8xf32>, tensor<16x8xf32> -> tensor<16x16xf32>
+      %o = chunk.dot %p, %v : tensor<16x16xf32>, tensor<16x64xf32> -> tensor<16x64xf32>
+      chunk.yield %o : tensor<16x64xf32>
+    }
+    ```
+    with `slices=2` =>
+    ```mlir
+    chunk.kernel @f chunk 16 slices 2 (input %x: tensor<16x8xf32>, input %v: tensor<16x32xf32> sliced, valid %n: index)
+        -> (o: tensor<16x32xf32> sliced) {
+      %p = chunk.dot %x, %x transpose_right : tensor<16x8xf32>, tensor<16x8xf32> -> tensor<16x16xf32>
+      %o = chunk.dot %p, %v : tensor<16x16xf32>, tensor<16x32xf32> -> tensor<16x32xf32>
+      chunk.yield %o : tensor<16x32xf32>
+    }
+    ```
+  }];
+  let options = [Option<"slices", "slices", "int64_t", "1", "Slices of the value axis">];
+}
+
+//===----------------------------------------------------------------------===//
+// Chunks, for a GPU
+//===----------------------------------------------------------------------===//
+
+def ExpandDecay : Pass<"stretto-expand-decay", "::stretto::chunk::KernelOp"> {
+  let summary = "Decides how products of decay factors are formed";
+  let description = [{
+    Rows and states are multiplied by exponentials of sums of their own logarithms (or products of their factors).
+    Products of queries with decayed keys are multiplied by the matrix of decays where all channels share it. Where
+    each has its own, queries and keys are rescaled by the decay from the chunk's middle, which makes a plain product;
+    whether the factors and the operands that this needs are in range is tested once per chunk, and where they are not,
+    the products are formed one by one, marked `exact`. The range is e^60, e^8 for operands of fp16, and e^20 for fp32,
+    whose rounding of longer sums would show.
+
+    ```mlir
+    %p = chunk.decay_dot %q, %k log %g : tensor<64x32xf32>, tensor<64x32xf32>, tensor<64x32xf32> -> tensor<64x64xf32>
+    ```
+    =>
+    ```mlir
+    %b = chunk.accumulate sum %g : tensor<64x32xf32>
+    %middle = chunk.row %b at 31 : tensor<64x32xf32> -> tensor<32xf32>
+    ...
+    %good = chunk.within %up, %down, %q1, %k1 limits [...]
+    %p = scf.if %good -> (tensor<64x64xf32>) {
+      %s = chunk.dot %q1, %k1 transpose_right : tensor<64x32xf32>, tensor<64x32xf32> -> tensor<64x64xf32>
+      %c = chunk.causal %s : tensor<64x64xf32>
+      scf.yield %c : tensor<64x64xf32>
+    } else {
+      %e = chunk.decay_dot %q, %k log %g {exact} : ...
+      scf.yield %e : tensor<64x64xf32>
+    }
+    ```
+  }];
+  let dependentDialects = ["::mlir::arith::ArithDialect", "::mlir::math::MathDialect", "::mlir::scf::SCFDialect"];
+}
+
+def RoundOperands : Pass<"stretto-round-operands", "::stretto::chunk::KernelOp"> {
+  let summary = "Rounds operands of products to the type of the inputs";
+  let description = [{
+    In a kernel with inputs of 16 bits, operands of products are rounded to their type, as matrix units want them; sums
+    stay wide, and so does everything that is carried. An operand that was widened from that type is taken as it was.
+
+    ```mlir
+    %q1 = arith.extf %q : tensor<16x32xbf16> to tensor<16x32xf32>
+    %o = chunk.dot %q1, %S : tensor<16x32xf32>, tensor<32x32xf32> -> tensor<16x32xf32>
+    ```
+    =>
+    ```mlir
+    %S1 = arith.truncf %S : tensor<32x32xf32> to tensor<32x32xbf16>
+    %o = chunk.dot %q, %S1 : tensor<16x32xbf16>, tensor<32x32xbf16> -> tensor<16x32xf32>
+    ```
+  }];
+  let dependentDialects = ["::mlir::arith::ArithDialect"];
+}
+
+//===----------------------------------------------------------------------===//
 // Kernels
 //===----------------------------------------------------------------------===//
 
@@ -246,7 +394,7 @@ def LowerToThreads : Pass<"stretto-lower-to-threads", "::mlir::ModuleOp"> {
                            "::mlir::NVVM::NVVMDialect"];
 }
 
-def ExpandMath : Pass<"stretto-expand-math"> {
+def ExpandMathForNvptx : Pass<"stretto-expand-math-for-nvptx"> {
   let summary = "Makes arithmetic of elementary functions, for NVPTX";
   let description = [{
     LLVM's back end for NVPTX has few functions and aborts on the others.

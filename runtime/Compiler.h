@@ -2,6 +2,7 @@
 #ifndef STRETTO_RUNTIME_COMPILER_H
 #define STRETTO_RUNTIME_COMPILER_H
 
+#include "codegen/cpu/NativeCode.h"
 #include "dialect/stretto/Sizes.h"
 #include "runtime/CudaDriver.h"
 #include "runtime/Manifest.h"
@@ -25,8 +26,9 @@ struct Target {
 /// All that the code of a kernel depends on besides the declaration.
 struct KernelRequest {
   Settings settings;
-  /// The element types of arguments in memory.
-  std::map<std::string, ElementType> types;
+  /// The element type of the principal inputs and the outputs in memory, and those of arguments that differ.
+  ElementType element = ElementType::F32;
+  std::map<std::string, ElementType> others;
   /// Into how many parts the value axis is divided.
   int64_t slices = 1;
   Target target;
@@ -37,38 +39,23 @@ struct CompiledKernel {
   using CpuFunction = void (*)(const int64_t *block, int64_t begin, int64_t end, char *scratch);
 
   Manifest manifest;
-  /// The `chunk.table`s that the kernel reads, as IR.
+  /// A module of the `chunk.table`s that the kernel reads.
   std::string tables;
   /// One of the two, by target.
   CpuFunction function = nullptr;
+  std::unique_ptr<cpu::LoadedCode> code; // holds it
   std::unique_ptr<CudaKernel> cuda;
-  /// Keeps what `function` points into.
-  std::shared_ptr<void> code;
 
   bool fromCache = false;
   double milliseconds = 0; // from request to kernel
 };
 
-/// Compiles a kernel, or finds it in the cache on disk. The error is the compiler's diagnostic, with its place.
-/// May be called from several threads; compilation itself is serial.
+/// Compiles a kernel, or finds it among those of the process or in the cache on disk. The error is the compiler's
+/// diagnostic, with its place. May be called from several threads as long as each has a context of its own.
 llvm::Expected<std::shared_ptr<CompiledKernel>> compileKernel(VariantOp variant, const KernelRequest &request);
 
-/// A digest of the build of this library, which changes whenever generated code might.
+/// A digest of the build of this library, which changes whenever generated code might; empty where there is none.
 llvm::StringRef buildIdentity();
-
-/// Collects the diagnostics of a context as text while it lives.
-class DiagnosticText {
-public:
-  explicit DiagnosticText(mlir::MLIRContext *context);
-  ~DiagnosticText();
-  /// What was reported, as an error.
-  llvm::Error takeError();
-
-private:
-  mlir::MLIRContext *context;
-  uint64_t handler;
-  std::string text;
-};
 
 } // namespace stretto
 

@@ -9,18 +9,24 @@
 using namespace stretto;
 
 Knobs &Knobs::instance() {
-  static Knobs knobs = [] {
-    Knobs result;
-    result.cacheDirectory = llvm::sys::Process::GetEnv("STRETTO_CACHE_DIR");
-    result.dumpDirectory = llvm::sys::Process::GetEnv("STRETTO_DUMP");
-    if (std::optional<std::string> text = llvm::sys::Process::GetEnv("STRETTO_CACHE_MEGABYTES")) {
-      uint64_t megabytes;
-      if (llvm::StringRef(*text).getAsInteger(10, megabytes) || megabytes > (uint64_t(1) << 40))
-        note("STRETTO_CACHE_MEGABYTES is '" + *text + "', expected a number of megabytes; using the default");
-      else
-        result.cacheBytes = megabytes << 20;
-    }
-    return result;
-  }();
+  static Knobs knobs;
   return knobs;
+}
+
+Knobs::Knobs()
+    : cacheDirectory(llvm::sys::Process::GetEnv("STRETTO_CACHE_DIR")),
+      dumpDirectory(llvm::sys::Process::GetEnv("STRETTO_DUMP")) {
+  auto read = [](const char *name, uint64_t limit, const char *expected) -> std::optional<uint64_t> {
+    std::optional<std::string> text = llvm::sys::Process::GetEnv(name);
+    uint64_t number;
+    if (text && !llvm::StringRef(*text).getAsInteger(10, number) && number <= limit)
+      return number;
+    if (text)
+      note(llvm::Twine(name) + " is '" + *text + "', expected " + expected + "; using the default");
+    return std::nullopt;
+  };
+  if (auto megabytes = read("STRETTO_CACHE_MEGABYTES", uint64_t(1) << 40, "a number of megabytes"))
+    cacheBytes = *megabytes << 20;
+  if (auto flag = read("STRETTO_DEBUG", 1, "0 or 1"))
+    debug = *flag;
 }

@@ -6,6 +6,7 @@
 #ifndef STRETTO_RUNTIME_KNOBS_H
 #define STRETTO_RUNTIME_KNOBS_H
 
+#include <atomic>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -22,7 +23,14 @@ struct Knobs {
   /// STRETTO_DUMP: a folder that receives the IR after each stage and the code of every kernel that is compiled.
   std::optional<std::string> dumpDirectory;
 
+  /// STRETTO_DEBUG: whether contents are checked on devices too, at the cost of waiting for them: 1 or 0. Default 0.
+  /// May be changed at run time.
+  std::atomic<bool> debug = false;
+
   static Knobs &instance();
+
+private:
+  Knobs();
 };
 
 } // namespace stretto

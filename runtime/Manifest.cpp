@@ -33,6 +33,12 @@ template <typename Table> static auto valueIn(const Table &table, StringRef want
   return result;
 }
 
+static constexpr std::pair<StringLiteral, ElementType> spellings[] = {{"float16", ElementType::F16},
+                                                                      {"bfloat16", ElementType::BF16},
+                                                                      {"float32", ElementType::F32},
+                                                                      {"float64", ElementType::F64}};
+
+StringRef stretto::spellType(ElementType type) { return nameIn(spellings, type); }
 StringRef stretto::nameOf(ElementType type) { return nameIn(elementTypes, type); }
 std::optional<ElementType> stretto::elementTypeNamed(StringRef name) { return valueIn(elementTypes, name); }
 
@@ -104,6 +110,12 @@ static Manifest::Kind kindOf(chunk::ArgumentKind kind) {
   llvm_unreachable("the number of valid tokens is no argument in memory");
 }
 
+/// Whether a table is a tile, with a row for each token.
+static bool varies(chunk::KernelOp kernel, StringRef table) {
+  auto op = SymbolTable::lookupNearestSymbolFrom<chunk::TableOp>(kernel, StringAttr::get(kernel.getContext(), table));
+  return op.getVarying() || op.getPeriod();
+}
+
 FailureOr<Manifest> Manifest::of(chunk::KernelOp kernel) {
   Manifest manifest;
   manifest.symbol = kernel.getSymName();
@@ -118,7 +130,7 @@ FailureOr<Manifest> Manifest::of(chunk::KernelOp kernel) {
     argument.kind = kind;
     argument.name = name;
     argument.type = *element;
-    bool hasTokens = kind == Kind::Input || kind == Kind::Output;
+    bool hasTokens = kind == Kind::Input || kind == Kind::Output || (kind == Kind::Table && varies(kernel, name));
     ArrayRef<int64_t> shape = cast<RankedTensorType>(type).getShape().drop_front(hasTokens);
     argument.shape.assign(shape.begin(), shape.end());
     return &argument;

@@ -39,8 +39,12 @@ namespace stretto {
 enum class ElementType { F16, BF16, F32, F64 };
 
 llvm::StringRef nameOf(ElementType type);
+/// As a framework spells it: "bfloat16".
+llvm::StringRef spellType(ElementType type);
 std::optional<ElementType> elementTypeNamed(llvm::StringRef name);
 int64_t bytesOf(ElementType type);
+/// The type that arithmetic on entries of a type is done in, and states have.
+inline ElementType accumulatorOf(ElementType type) { return type == ElementType::F64 ? type : ElementType::F32; }
 
 struct Manifest {
   enum class Kind { Input, Parameter, Table, State, Output };

@@ -1,11 +1,11 @@
 //===- Operator.h - A variant that can be called ----------------*- C++ -*-===//
 //
-// Between tensors and kernels, without any tensor library: an operator checks the arguments of a call, finds the
-// kernel for them or has it compiled, says what the results look like, and runs it. A framework's layer describes its
-// tensors, allocates results, and lends its threads and its stream.
+// Between tensors and kernels, without any tensor library: an operator checks the arguments of a call, says what its
+// results look like, finds the kernel for it or has it compiled, and runs it. A framework's layer describes its
+// tensors, allocates results, and lends its threads or its stream.
 //
-// A call that was made before costs one look-up: what the code depends on (widths, head ratios, element types, options,
-// target) is one key, and everything else (batch, time, strides) is an argument of the kernel.
+// Everything but batch, time, strides and contents is part of the signature of a call (widths, heads, element types,
+// options, device). A signature that was seen before is found by one look-up; it holds its kernels.
 //
 //===----------------------------------------------------------------------===//
 #ifndef STRETTO_RUNTIME_OPERATOR_H
@@ -20,17 +20,11 @@ namespace stretto {
 /// A tensor of someone else. Strides count elements.
 struct TensorView {
   void *data = nullptr;
-  /// Nothing for a type that kernels do not know; `typeName` says which.
+  /// Nothing for a type that kernels do not know.
   std::optional<ElementType> type;
   llvm::StringRef typeName;
   int device = -1; // -1: the CPU; otherwise the number of a CUDA device
   llvm::ArrayRef<int64_t> sizes, strides;
-};
-
-/// What a result looks like.
-struct TensorShape {
-  ElementType type;
-  llvm::SmallVector<int64_t, 4> sizes;
 };
 
 struct OperatorCall {
@@ -40,17 +34,35 @@ struct OperatorCall {
   llvm::SmallVector<std::string, 4> options;
   /// Entries of the state by position, or none at all.
   llvm::SmallVector<TensorView, 4> initialState;
-  /// Where each sequence of a packed batch starts, and the end of the last: int64 on the device of the call.
+  /// Where each sequence of a packed batch starts, and the end of the last: int64.
   std::optional<TensorView> sequenceOffsets;
-  bool finalState = false;
-  /// Check contents that are otherwise checked on the CPU only.
-  bool debug = false;
-  /// Threads that `ParallelFor` will use at best.
-  int64_t threads = 1;
+};
+
+/// What a result looks like: the sizes are those after batch and time.
+struct ResultShape {
+  ElementType type;
+  llvm::SmallVector<int64_t, 2> sizes;
+};
+
+/// What an entry of the state looks like: the sizes are those after the sequences.
+struct EntryShape {
+  std::string name;
+  bool isPosition; // an int64 number, which counts the tokens so far
+  ElementType type;
+  llvm::SmallVector<int64_t, 3> sizes;
 };
 
 /// Runs `body(begin, end)` over parts of [0, count), on several threads where there are some.
 using ParallelFor = llvm::function_ref<void(int64_t count, llvm::function_ref<void(int64_t, int64_t)> body)>;
+
+/// What a framework lends to a call. On the CPU `threads` and `parallelFor`; on a CUDA device, whose context is
+/// current, `stream` and `upload`, which copies to memory of the device that is never freed.
+struct Executor {
+  int64_t threads = 1;
+  ParallelFor parallelFor;
+  void *stream = nullptr;
+  llvm::function_ref<void *(llvm::ArrayRef<char>)> upload;
+};
 
 class Operator {
 public:
@@ -76,32 +88,22 @@ public:
   /// A digest of the declaration, the same for two that print the same.
   llvm::StringRef digest() const { return declarationDigest; }
 
-  struct Kernel;
+  class Signature;
 
-  /// What a call needs and gives.
-  struct Prepared {
-    const Kernel *kernel = nullptr;
-    /// Sequences of the call, tokens of each in a dense batch, heads of the finest set.
-    int64_t sequences = 0, time = 0, heads = 0;
-    llvm::SmallVector<TensorShape, 2> results;
-    llvm::SmallVector<TensorShape, 4> state;
-  };
+  /// Checks a call but for its contents. The signature lives as long as the operator.
+  llvm::Expected<Signature *> check(const OperatorCall &call);
 
-  /// Checks a call, without its contents, and finds its kernel or compiles it.
-  llvm::Expected<Prepared> prepare(const OperatorCall &call);
+  /// Checks what lies in the tensors of a call on the CPU: signs of decays and sequence offsets.
+  static llvm::Error checkContents(const Signature &signature, const OperatorCall &call, ParallelFor parallelFor);
 
-  /// The names of the state's entries, in order, under the options of a call.
-  llvm::Expected<std::vector<std::string>> stateNames(const OperatorCall &call);
+  /// Runs a call that was checked. `results` and `finalState` (all entries but the position, or none) are contiguous
+  /// and have the shapes that the signature announces; so has the initial state. Last strides of rows are 1, and
+  /// parameters contiguous.
+  static llvm::Error run(Signature &signature, const OperatorCall &call, llvm::ArrayRef<TensorView> results,
+                         llvm::ArrayRef<TensorView> finalState, const Executor &executor);
 
-  /// The tables that the kernel of a call reads: values in the kernel's compute type, one buffer for each.
-  llvm::Expected<std::vector<std::string>> tables(const Prepared &prepared);
-
-  /// Runs a prepared call. `results` and `finalState` have the shapes that were announced, `tables` the contents of
-  /// `tables()`; all are on the device of the call. On the CPU `parallelFor` lends threads, on a CUDA device `stream`
-  /// is the stream. The last strides of arguments are 1.
-  llvm::Error run(const Prepared &prepared, const OperatorCall &call, llvm::ArrayRef<TensorView> results,
-                  llvm::ArrayRef<TensorView> finalState, llvm::ArrayRef<const void *> tables, ParallelFor parallelFor,
-                  void *stream);
+  /// Says, as JSON, which kernel runs a call that was checked, and where it came from.
+  static llvm::Expected<std::string> explain(Signature &signature, const OperatorCall &call, int64_t threads);
 
 private:
   Operator();

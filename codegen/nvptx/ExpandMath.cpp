@@ -12,7 +12,7 @@
 #include <numbers>
 
 namespace stretto {
-#define GEN_PASS_DEF_EXPANDMATH
+#define GEN_PASS_DEF_EXPANDMATHFORNVPTX
 #include "passes/Passes.h.inc"
 } // namespace stretto
 
@@ -167,7 +167,7 @@ private:
   static constexpr double nan = std::numeric_limits<double>::quiet_NaN();
 };
 
-struct ExpandMath : stretto::impl::ExpandMathBase<ExpandMath> {
+struct ExpandMathForNvptx : stretto::impl::ExpandMathForNvptxBase<ExpandMathForNvptx> {
   void runOnOperation() override {
     WalkResult result = getOperation()->walk([](Operation *op) -> WalkResult {
       if (!isa<math::MathDialect>(op->getDialect()) && !isa<arith::DivFOp>(op))

@@ -3,8 +3,8 @@
 #include "dialect/chunk/ChunkInterpreter.h"
 
 using namespace mlir;
-using namespace stretto;
-using namespace stretto::chunk;
+
+namespace stretto::chunk {
 
 namespace {
 
@@ -257,4 +257,6 @@ FailureOr<Outcome> KernelExecution::run() {
   return std::move(outcome);
 }
 
-FailureOr<Outcome> chunk::interpret(KernelOp kernel, const Call &call) { return KernelExecution(kernel, call).run(); }
+FailureOr<Outcome> interpret(KernelOp kernel, const Call &call) { return KernelExecution(kernel, call).run(); }
+
+} // namespace stretto::chunk

@@ -7,8 +7,8 @@
 #include <cmath>
 
 using namespace mlir;
-using namespace stretto;
-using namespace stretto::chunk;
+
+namespace stretto::chunk {
 
 Tile::Tile(ArrayRef<int64_t> shape, double value) : shape(shape) {
   int64_t size = 1;
@@ -203,7 +203,7 @@ struct TileOperation {
 
 } // namespace
 
-FailureOr<Tile> chunk::executeTile(Operation *op, const TileMap &tiles, int64_t valid) {
+FailureOr<Tile> executeTile(Operation *op, const TileMap &tiles, int64_t valid) {
   SmallVector<const Tile *> operands;
   for (Value operand : op->getOperands()) {
     auto tile = tiles.find(operand);
@@ -223,7 +223,7 @@ FailureOr<Tile> chunk::executeTile(Operation *op, const TileMap &tiles, int64_t 
   return std::move(operation.y);
 }
 
-FailureOr<double> chunk::evaluateTable(TableOp table, double position, double head, double channel) {
+FailureOr<double> evaluateTable(TableOp table, double position, double head, double channel) {
   llvm::DenseMap<Value, double> numbers;
   Block &body = table.getBody().front();
   if (std::optional<int64_t> period = table.getPeriod())
@@ -250,3 +250,5 @@ FailureOr<double> chunk::evaluateTable(TableOp table, double position, double he
   }
   return numbers.lookup(body.getTerminator()->getOperand(0));
 }
+
+} // namespace stretto::chunk

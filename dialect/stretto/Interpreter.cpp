@@ -9,6 +9,7 @@
 #include "dialect/stretto/interpreter/Program.h"
 #include "passes/declaration/Specialize.h"
 #include <cmath>
+#include <limits>
 
 using namespace mlir;
 using namespace stretto;
@@ -51,11 +52,13 @@ private:
 
 } // namespace
 
+/// The numbers of an array of this shape; at most the largest integer, which no array has.
 static int64_t product(ArrayRef<int64_t> shape) {
   int64_t result = 1;
+  bool tooLarge = false;
   for (int64_t size : shape)
-    result *= size;
-  return result;
+    tooLarge |= llvm::MulOverflow(result, size, result);
+  return tooLarge ? std::numeric_limits<int64_t>::max() : result;
 }
 
 static std::string spell(ArrayRef<int64_t> shape) {
@@ -104,6 +107,9 @@ LogicalResult Execution::specialise() {
 
 LogicalResult Execution::findSequences() {
   if (!call.sequenceOffsets) {
+    constexpr int64_t limit = int64_t(1) << 24;
+    if (callSizes.batch > limit)
+      return original.emitError() << "[R14] B = " << callSizes.batch << ", expected at most " << limit;
     for (int64_t b = 0; b < callSizes.batch; ++b)
       sequences.push_back({b * callSizes.time, callSizes.time});
     return success();

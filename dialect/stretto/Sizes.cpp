@@ -127,8 +127,8 @@ static LogicalResult checkNames(VariantOp variant, const Twine &owner, StringRef
 // Head sets
 //===----------------------------------------------------------------------===//
 
-/// One of any two head sets divides the other, and the key and value heads divide all. `describe` says whose heads those
-/// of a set are.
+/// One of any two head sets divides the other, and the key and value heads divide all. `describe` says whose heads
+/// those of a set are.
 static LogicalResult checkHeadCounts(VariantOp variant, const std::map<std::string, int64_t> &counts,
                                      function_ref<std::string(StringRef)> describe) {
   for (const auto &[set, count] : counts)

@@ -102,7 +102,7 @@ def Stretto_DecayForm : I32EnumAttr<"DecayForm", "what the amount of a decay is"
   let genSpecializedAttr = 0;
 }
 def Stretto_DecayFormAttr : EnumAttr<Stretto_Dialect, Stretto_DecayForm, "decay_form"> {
-  let assemblyFormat = "`` $value"; // an operation has printed the space already
+  let assemblyFormat = "$value";
 }
 
 def Stretto_Reduction : I32EnumAttr<"Reduction", "reduction of a row to a number", [
@@ -111,7 +111,7 @@ def Stretto_Reduction : I32EnumAttr<"Reduction", "reduction of a row to a number
   let genSpecializedAttr = 0;
 }
 def Stretto_ReductionAttr : EnumAttr<Stretto_Dialect, Stretto_Reduction, "reduction"> {
-  let assemblyFormat = "`` $value"; // an operation has printed the space already
+  let assemblyFormat = "$value";
 }
 
 def Stretto_ScanKind : I32EnumAttr<"ScanKind", "operation of a scan over time", [
@@ -121,7 +121,7 @@ def Stretto_ScanKind : I32EnumAttr<"ScanKind", "operation of a scan over time", 
   let genSpecializedAttr = 0;
 }
 def Stretto_ScanKindAttr : EnumAttr<Stretto_Dialect, Stretto_ScanKind, "scan_kind"> {
-  let assemblyFormat = "`` $value"; // an operation has printed the space already
+  let assemblyFormat = "$value";
 }
 
 def Stretto_Fold : I32EnumAttr<"Fold", "how a look-back folds its pairs", [
@@ -131,7 +131,7 @@ def Stretto_Fold : I32EnumAttr<"Fold", "how a look-back folds its pairs", [
   let genSpecializedAttr = 0;
 }
 def Stretto_FoldAttr : EnumAttr<Stretto_Dialect, Stretto_Fold, "fold"> {
-  let assemblyFormat = "`` $value"; // an operation has printed the space already
+  let assemblyFormat = "$value";
 }
 
 //===----------------------------------------------------------------------===//

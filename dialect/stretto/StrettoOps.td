@@ -526,10 +526,6 @@ def Stretto_LookbackOp : Stretto_Op<"lookback", [Pure, SingleBlock]> {
   let assemblyFormat = [{ `` $fold `from` $first (`to_end` $to_end^)? (`reverse` $reverse^)? $body attr-dict
                           `:` type($results) }];
   let hasRegionVerifier = 1;
-  let extraClassDeclaration = [{
-    /// The types of the results of a fold whose body yields rows of these types.
-    static ::llvm::SmallVector<::mlir::Type> resultTypes(Fold fold, ::mlir::TypeRange yielded);
-  }];
 }
 
 def Stretto_PastOp : Stretto_Op<"past", [Pure, SameOperandsAndResultType]> {
@@ -561,9 +557,9 @@ def Stretto_StateOp : Stretto_Op<"state", [MemoryEffects<[MemRead<Stretto_Carrie
 
     With `of`, the state is some columns of an entry that other states share: those from `column` on, of `columns`.
 
-    Constraints: `state_c1` names are distinct; `state_c2` each value has at most one change: a decay or write that
-    stands in the same block, or one `scf.if` whose branches both yield what they make of it as the same result;
-    `state_c3` nothing but decay, write, read and `scf.if` uses a state;
+    Constraints: `state_c1` names are distinct, except in branches of which only one is taken; `state_c2` each value
+    has at most one change: a decay or write that stands in the same block, or one `scf.if` whose branches both yield
+    what they make of it as the same result; `state_c3` nothing but decay, write, read and `scf.if` uses a state;
     `state_c4` the entry has the columns that the state takes, where their number is known.
 
     Example:

@@ -243,13 +243,19 @@ static LogicalResult verifyOperation(VariantOp variant, Operation *op) {
   return success();
 }
 
-static LogicalResult verifyName(StateOp state, llvm::StringMap<StateOp> &states) {
-  auto [other, isNew] = states.try_emplace(state.getName(), state);
-  if (isNew)
-    return success();
-  InFlightDiagnostic diagnostic = state.emitOpError("[state_c1] another state has the name '") << state.getName() << "'";
-  diagnostic.attachNote(other->second.getLoc()) << "the other state";
-  return diagnostic;
+/// Two states of one program have two names; states of alternatives may share one.
+static LogicalResult verifyName(StateOp state, llvm::StringMap<SmallVector<StateOp>> &states) {
+  SmallVector<StateOp> &namesakes = states[state.getName()];
+  for (StateOp other : namesakes) {
+    if (insideMutuallyExclusiveRegions(state, other))
+      continue;
+    InFlightDiagnostic diagnostic = state.emitOpError("[state_c1] another state has the name '")
+                                    << state.getName() << "'";
+    diagnostic.attachNote(other.getLoc()) << "the other state";
+    return diagnostic;
+  }
+  namesakes.push_back(state);
+  return success();
 }
 
 namespace {
@@ -414,7 +420,7 @@ LogicalResult VariantOp::verifyRegions() {
 
   unsigned operations = 0;
   KnownSizes sizes(*this);
-  llvm::StringMap<StateOp> states;
+  llvm::StringMap<SmallVector<StateOp>> states;
   for (Type type : getType().getInputs())
     if (failed(sizes.add(type)))
       return failure();

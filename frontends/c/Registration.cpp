@@ -1,6 +1,7 @@
 //===- Registration.cpp - What the compiler brings into a context ---------===//
 
 #include "frontends/c/Registration.h"
+#include "codegen/cpu/NativeCode.h"
 #include "codegen/nvptx/Nvptx.h"
 #include "dialect/chunk/ChunkDialect.h"
 #include "dialect/kernel/KernelDialect.h"
@@ -16,6 +17,7 @@
 #include "mlir/IR/DialectRegistry.h"
 #include "mlir/Transforms/Passes.h"
 #include "passes/Passes.h"
+#include "passes/Pipelines.h"
 
 void stretto::registerDialects(mlir::DialectRegistry &registry) {
   registry
@@ -27,6 +29,8 @@ void stretto::registerDialects(mlir::DialectRegistry &registry) {
 void stretto::registerPassesAndPipelines() {
   mlir::registerTransformsPasses();
   registerStrettoPasses();
+  registerPipelines();
+  cpu::registerPipeline();
   registerNvptxPipeline();
 }
 

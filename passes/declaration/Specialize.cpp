@@ -41,31 +41,15 @@ static Value createConstant(OpBuilder &builder, Location location, Type type, do
   return arith::ConstantOp::create(builder, location, entry);
 }
 
-/// The number that every entry of `value` is, where that is known.
-static std::optional<double> uniformValue(Value value) {
-  if (auto constant = value.getDefiningOp<ConstantOp>())
-    return constant.getValue().convertToDouble();
-  Attribute attribute;
-  if (!matchPattern(value, m_Constant(&attribute)))
-    return std::nullopt;
-  if (auto splat = dyn_cast<SplatElementsAttr>(attribute))
-    attribute = splat.getSplatValue<Attribute>();
-  if (auto number = dyn_cast<FloatAttr>(attribute))
-    return number.getValueAsDouble();
-  if (auto condition = dyn_cast<IntegerAttr>(attribute); condition && condition.getType().isInteger(1))
-    return condition.getValue().getBoolValue();
-  return std::nullopt;
-}
-
 namespace {
 
 struct InlineDecidedIf : OpRewritePattern<scf::IfOp> {
   using OpRewritePattern::OpRewritePattern;
   LogicalResult matchAndRewrite(scf::IfOp op, PatternRewriter &rewriter) const override {
-    std::optional<double> condition = uniformValue(op.getCondition());
-    if (!condition)
+    APInt condition;
+    if (!matchPattern(op.getCondition(), m_ConstantInt(&condition)))
       return failure();
-    Region &taken = *condition ? op.getThenRegion() : op.getElseRegion();
+    Region &taken = condition.isZero() ? op.getElseRegion() : op.getThenRegion();
     if (taken.empty()) {
       rewriter.eraseOp(op);
       return success();
@@ -90,18 +74,6 @@ struct EraseUnusedState : OpRewritePattern<StateOp> {
   }
 };
 
-struct FoldConstantBroadcast : OpRewritePattern<BroadcastOp> {
-  using OpRewritePattern::OpRewritePattern;
-  LogicalResult matchAndRewrite(BroadcastOp op, PatternRewriter &rewriter) const override {
-    std::optional<double> value = uniformValue(op.getOperand());
-    bool condition = getElementTypeOrSelf(op.getType()).isInteger(1);
-    if (!value || (condition && !cast<ShapedType>(op.getType()).hasStaticShape()))
-      return failure();
-    rewriter.replaceOp(op, createConstant(rewriter, op.getLoc(), op.getType(), *value));
-    return success();
-  }
-};
-
 /// An option or a size that is repeated is that option or size as a larger row.
 template <typename Op> struct FoldSymbolBroadcast : OpRewritePattern<BroadcastOp> {
   using OpRewritePattern::OpRewritePattern;
@@ -109,7 +81,7 @@ template <typename Op> struct FoldSymbolBroadcast : OpRewritePattern<BroadcastOp
     auto symbol = op.getOperand().getDefiningOp<Op>();
     if (!symbol || !getElementTypeOrSelf(op.getType()).isF64())
       return failure();
-    rewriter.replaceOpWithNewOp<Op>(op, op.getType(), symbol->getAttrs());
+    rewriter.replaceOpWithNewOp<Op>(op, TypeRange(op.getType()), ValueRange(), symbol->getAttrs());
     return success();
   }
 };
@@ -129,8 +101,8 @@ struct FixConstant : OpRewritePattern<ConstantOp> {
 
 static LogicalResult fold(VariantOp variant) {
   RewritePatternSet patterns(variant.getContext());
-  patterns.add<InlineDecidedIf, EraseUnusedState, FoldConstantBroadcast, FoldSymbolBroadcast<OptionOp>,
-               FoldSymbolBroadcast<SizeOp>, FixConstant>(variant.getContext());
+  patterns.add<InlineDecidedIf, EraseUnusedState, FoldSymbolBroadcast<OptionOp>, FoldSymbolBroadcast<SizeOp>,
+               FixConstant>(variant.getContext());
   GreedyRewriteConfig config;
   config.setRegionSimplificationLevel(GreedySimplifyRegionLevel::Disabled);
   return applyPatternsGreedily(variant, std::move(patterns), config);

@@ -52,12 +52,12 @@ def main():
     parser.add_argument("--sizes", default="16x16,64x32")
     parser.add_argument("--elements", default="bf16,f16,f32")
     parser.add_argument("--math", action="store_true", help="expand elementary functions too")
-    parser.add_argument("--chunk-passes", default="stretto-expand-decay,stretto-round-operands")
+    parser.add_argument("--chunk-passes", default="chunk.kernel(stretto-expand-decay,stretto-round-operands,cse)")
     options = parser.parse_args()
     sizes = [tuple(map(int, size.split("x"))) for size in options.sizes.split(",")]
     tools = options.build / "bin"
     chunk = f"{options.chunk_passes}," if options.chunk_passes else ""
-    pipeline = LOWERING.format(chunk=chunk, math=",stretto-expand-math" if options.math else "")
+    pipeline = LOWERING.format(chunk=chunk, math=",stretto-expand-math-for-nvptx" if options.math else "")
     failed = 0
     with tempfile.TemporaryDirectory() as name:
         folder = pathlib.Path(name)

@@ -25,9 +25,7 @@ struct ExponentialSum {
   double rescale(double score) {
     if (!(score > largest) && !std::isnan(score))
       return 1;
-    double before = std::exchange(largest, score);
-    // Without pairs so far there is nothing to rescale, and -inf - (-inf) is no number.
-    double factor = before == -infinity ? 0 : std::exp(before - score);
+    double factor = std::exp(std::exchange(largest, score) - score);
     total *= factor;
     return factor;
   }
@@ -112,16 +110,20 @@ static FoldInstructions divergenceFold(Row teacherScore, Row studentScore, Array
   return {begin, add, end};
 }
 
-/// Where the range of token `token` begins, as an index into the sequence: the first that is not before `first`. Ranges
-/// never begin before `earliest`, where that of an earlier token began.
-static std::optional<int64_t> beginOfRange(Frame &frame, Row first, int64_t token, int64_t earliest, Operation *op) {
+/// Where the range of token `token` begins, as an index into the sequence: the first that is not before `first`. A NaN
+/// begins at the end.
+static int64_t beginOfRange(Frame &frame, Row first, int64_t token, Operation *op) {
   double begin = std::ceil(*frame.at(first, token)) - static_cast<double>(frame.start);
-  double index = begin > 0 ? std::min(begin, static_cast<double>(frame.length)) : 0;
-  if (!std::isnan(begin) && index >= static_cast<double>(earliest))
-    return static_cast<int64_t>(index);
-  frame.fail(op, "the range of token " + Twine(token) + " begins at token " + std::to_string(begin) +
-                     ", expected at least " + Twine(earliest) + ", where that of an earlier token begins");
-  return std::nullopt;
+  if (std::isnan(begin))
+    frame.fail(op, "the range of token " + Twine(token) + " begins at a NaN");
+  return begin <= 0 ? 0 : begin < static_cast<double>(frame.length) ? static_cast<int64_t>(begin) : frame.length;
+}
+
+/// Ranges never begin earlier over time.
+static void checkOrder(Frame &frame, int64_t earlier, int64_t later, Operation *op) {
+  if (later < earlier)
+    frame.fail(op, "a range begins at token " + Twine(later) + ", that of an earlier token at " + Twine(earlier) +
+                       "; expected ranges that never begin earlier over time");
 }
 
 LogicalResult Compiler::compileLookback(LookbackOp op) {
@@ -161,24 +163,30 @@ LogicalResult Compiler::compileLookback(LookbackOp op) {
   };
   Row first = rows.at(op.getFirst());
   bool reverse = op.getReverse(), toEnd = op.getToEnd();
-  auto earliest = std::make_shared<int64_t>(0);
-  currentPass().begin.push_back([=](Frame &) { *earliest = 0; });
+  bool backwards = Schedule::isReverse(pass);
+  // Where the range of the token that was executed before began.
+  auto neighbour = std::make_shared<std::optional<int64_t>>();
+  currentPass().begin.push_back([=](Frame &) { neighbour->reset(); });
   emit([=](Frame &frame) {
     fold.begin(frame);
     for (const Instruction &instruction : ofToken)
       instruction(frame);
     if (reverse) {
-      // The tokens whose ranges hold this one. Ranges never begin earlier over time, so they are consecutive.
-      int64_t begin = 0;
+      // The tokens whose ranges hold this one are consecutive.
+      int64_t earlier = 0;
       for (int64_t u = toEnd ? 0 : frame.token; u < frame.length; ++u) {
-        begin = beginOfRange(frame, first, u, begin, op).value_or(frame.length);
+        int64_t begin = beginOfRange(frame, first, u, op);
+        checkOrder(frame, std::exchange(earlier, begin), begin, op);
         if (begin > frame.token)
           break;
         addPair(frame, u);
       }
-    } else if (std::optional<int64_t> begin = beginOfRange(frame, first, frame.token, *earliest, op)) {
-      *earliest = *begin;
-      for (int64_t j = *begin, last = toEnd ? frame.length - 1 : frame.token; j <= last; ++j)
+    } else {
+      int64_t begin = beginOfRange(frame, first, frame.token, op);
+      if (*neighbour)
+        checkOrder(frame, backwards ? begin : **neighbour, backwards ? **neighbour : begin, op);
+      *neighbour = begin;
+      for (int64_t j = begin, last = toEnd ? frame.length - 1 : frame.token; j <= last; ++j)
         addPair(frame, j);
     }
     fold.end(frame);

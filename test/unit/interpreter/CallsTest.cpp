@@ -69,7 +69,8 @@ TEST_F(CallsTest, ASequenceContinuesFromItsState) {
   call.finalState = true;
   Outcome whole = run();
   ASSERT_EQ(whole.finalState.size(), 4u);
-  for (auto [index, name] : {std::pair<size_t, std::string>(0, "k_tail"), {1, "v_logaddexp"}, {2, "S"}, {3, "position"}})
+  for (auto [index, name] :
+       {std::pair<size_t, std::string>(0, "k_tail"), {1, "v_logaddexp"}, {2, "S"}, {3, "position"}})
     EXPECT_EQ(whole.finalState[index].first, name);
   EXPECT_EQ(whole.results[0].shape, (llvm::SmallVector<int64_t, 4>{batch, time, H, V}));
 
@@ -168,8 +169,7 @@ TEST_F(CallsTest, OptionsChangeTheScale) {
 // Refusals
 //===----------------------------------------------------------------------===//
 
-#define EXPECT_REFUSAL(text)                                                                                           \
-  EXPECT_NE(refusal().find(text), std::string::npos) << messages << "expected: " << (text)
+#define EXPECT_REFUSAL(text) EXPECT_NE(refusal().find(text), std::string::npos) << messages << "expected: " << (text)
 
 TEST_F(CallsTest, RefusesShapes) {
   giveRows(2, 3);

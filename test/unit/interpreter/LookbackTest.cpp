@@ -78,11 +78,14 @@ TEST_F(LookbackTest, ALookaheadIsTheTransposeOfALookback) {
 }
 
 TEST_F(LookbackTest, RefusesRangesThatBeginEarlierThanBefore) {
-  declare(sumOf(""));
   row("first", 0, {0, 1, 0});
   row("x", 0, {1, 1, 1});
   row("y", 0, {1, 1, 1});
-  EXPECT_NE(refusal().find("the range of token 2 begins at token 0"), std::string::npos) << messages;
+  for (const char *modifiers : {"", "to_end", "reverse"}) {
+    declare(sumOf(modifiers));
+    EXPECT_NE(refusal().find("a range begins at token 0, that of an earlier token at 1"), std::string::npos)
+        << messages;
+  }
 }
 
 TEST_F(LookbackTest, PastRowsOfALaterPass) {
@@ -99,6 +102,21 @@ TEST_F(LookbackTest, PastRowsOfALaterPass) {
   row("first", 0, {0, 0, 0});
   row("y", 0, {1, 10, 100});
   expectNear(result(), {111, 111 + 221, 111 + 221 + 321});
+}
+
+TEST_F(LookbackTest, ARangeToTheEndNeedsAPassOfItsOwn) {
+  // The past row is computed forwards: at a token, those of later tokens are not known yet.
+  declare(R"((%first: !t, %y: !n) -> !n {
+    %z = stretto.scan add %y : !n
+    %o = stretto.lookback sum from %first to_end {
+      %zj = stretto.past %z : !n
+      stretto.yield %zj : !n
+    } : !n
+    stretto.yield %o : !n
+  })");
+  row("first", 0, {0, 1, 2});
+  row("y", 0, {1, 10, 100});
+  expectNear(result(), {1 + 11 + 111, 11 + 111, 111});
 }
 
 const char *const softmax = R"((%first: !t, %s: !n, %v: !V) -> (!n, !n, !V) {
@@ -150,14 +168,16 @@ TEST_F(LookbackTest, Divergence) {
     } : !n, !n, !n
     stretto.yield %kl, %lt, %ls : !n, !n, !n
   })");
-  row("first", 0, {0, 0, 3});
-  row("teacher", 0, {std::log(1), std::log(3), 0});
-  row("student", 0, {std::log(5), std::log(5), 0});
+  row("first", 0, {0, 0, 0, 4});
+  row("teacher", 0, {std::log(1), std::log(3), -infinity, 0});
+  row("student", 0, {std::log(5), std::log(5), -infinity, 0});
   Outcome outcome = run();
-  // The teacher is (1/4, 3/4), the student (1/2, 1/2).
-  expectNear(outcome.results[0].values, {0, 0.25 * std::log(0.5) + 0.75 * std::log(1.5), 0});
-  expectNear(outcome.results[1].values, {0, std::log(4), -infinity});
-  expectNear(outcome.results[2].values, {std::log(5), std::log(10), -infinity});
+  // The teacher is (1/4, 3/4), the student (1/2, 1/2); a pair of scores of -inf changes neither, the last range is
+  // empty.
+  double kl = 0.25 * std::log(0.5) + 0.75 * std::log(1.5);
+  expectNear(outcome.results[0].values, {0, kl, kl, 0});
+  expectNear(outcome.results[1].values, {0, std::log(4), std::log(4), -infinity});
+  expectNear(outcome.results[2].values, {std::log(5), std::log(10), std::log(10), -infinity});
 }
 
 TEST_F(LookbackTest, ContinuingIsRefused) {

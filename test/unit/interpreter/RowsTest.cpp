@@ -56,9 +56,9 @@ TEST_F(RowsTest, FunctionsOfTwoEntries) {
   };
   const double nan = std::nan("");
   const Function functions[] = {
-      {"arith.addf", {9, 0.5, nan}},     {"arith.subf", {5, -5.5, nan}},    {"arith.mulf", {14, -7.5, nan}},
+      {"arith.addf", {9, 0.5, nan}},        {"arith.subf", {5, -5.5, nan}},    {"arith.mulf", {14, -7.5, nan}},
       {"arith.divf", {3.5, -2.5 / 3, nan}}, {"arith.remf", {1, -2.5, nan}},    {"arith.maximumf", {7, 3, nan}},
-      {"arith.minimumf", {2, -2.5, nan}}, {"math.powf", {49, -15.625, nan}},
+      {"arith.minimumf", {2, -2.5, nan}},   {"math.powf", {49, -15.625, nan}},
   };
   row("x", 3, {7, -2.5, 1});
   row("y", 3, {2, 3, nan});
@@ -78,11 +78,21 @@ TEST_F(RowsTest, ComparisonsChoose) {
   // x is less, equal, greater, and no number.
   row("x", 4, {1, 2, 3, std::nan("")});
   row("y", 4, {2, 2, 2, 2});
-  for (const auto &[predicate, expected] : std::initializer_list<std::pair<const char *, std::vector<double>>>{
-           {"olt", {1, 0, 0, 0}}, {"ole", {1, 1, 0, 0}}, {"ogt", {0, 0, 1, 0}}, {"oge", {0, 1, 1, 0}},
-           {"oeq", {0, 1, 0, 0}}, {"one", {1, 0, 1, 0}}, {"ord", {1, 1, 1, 0}}, {"ult", {1, 0, 0, 1}},
-           {"ule", {1, 1, 0, 1}}, {"ugt", {0, 0, 1, 1}}, {"uge", {0, 1, 1, 1}}, {"ueq", {0, 1, 0, 1}},
-           {"une", {1, 0, 1, 1}}, {"uno", {0, 0, 0, 1}}}) {
+  for (const auto &[predicate, expected] :
+       std::initializer_list<std::pair<const char *, std::vector<double>>>{{"olt", {1, 0, 0, 0}},
+                                                                           {"ole", {1, 1, 0, 0}},
+                                                                           {"ogt", {0, 0, 1, 0}},
+                                                                           {"oge", {0, 1, 1, 0}},
+                                                                           {"oeq", {0, 1, 0, 0}},
+                                                                           {"one", {1, 0, 1, 0}},
+                                                                           {"ord", {1, 1, 1, 0}},
+                                                                           {"ult", {1, 0, 0, 1}},
+                                                                           {"ule", {1, 1, 0, 1}},
+                                                                           {"ugt", {0, 0, 1, 1}},
+                                                                           {"uge", {0, 1, 1, 1}},
+                                                                           {"ueq", {0, 1, 0, 1}},
+                                                                           {"une", {1, 0, 1, 1}},
+                                                                           {"uno", {0, 0, 0, 1}}}) {
     SCOPED_TRACE(predicate);
     declare(std::string(R"((%x: !K, %y: !K) -> !K {
       %one = stretto.constant 1.0 : !K

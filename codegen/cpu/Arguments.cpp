@@ -1,0 +1,375 @@
+//===- Arguments.cpp - The tiles and states of a work item ----------------===//
+//
+// The argument block is an array of 64-bit words: a header, then the words of each argument (runtime/Manifest.h). A
+// whole chunk is read and written where it lies. Of the chunk at the end of a sequence, which may be shorter, the
+// tokens that exist are copied to a whole tile in scratch, followed by zeros, and its outputs are copied back, so that
+// the stages always work on whole tiles.
+//
+//===----------------------------------------------------------------------===//
+
+#include "codegen/cpu/KernelLowering.h"
+#include "mlir/Dialect/LLVMIR/LLVMDialect.h"
+#include "mlir/Dialect/MemRef/IR/MemRef.h"
+#include "mlir/Dialect/SCF/IR/SCF.h"
+
+using namespace mlir;
+using namespace stretto;
+using namespace stretto::cpu;
+
+static constexpr int64_t headerWords = 5;
+
+/// Words of the block that describe an argument.
+static int64_t wordsOf(bool isOutput, chunk::ArgumentKind kind) {
+  if (isOutput || kind == chunk::ArgumentKind::Input || kind == chunk::ArgumentKind::Table)
+    return 4; // pointer; sequence, token and head stride, or head and position stride and period
+  return kind == chunk::ArgumentKind::Parameter ? 2 : 5;
+}
+
+static int64_t bytesOf(Type element) { return element.getIntOrFloatBitWidth() / 8; }
+
+void KernelLowering::readBlock(Value block) {
+  int64_t next = 0;
+  auto read = [&] {
+    Value word = memref::LoadOp::create(builder, block, ValueRange{builder.index(next++)});
+    return arith::IndexCastOp::create(builder, builder.getIndexType(), word).getResult();
+  };
+  sequences = read();
+  denseTokens = read();
+  heads = read();
+  offsets = read();
+  next = headerWords;
+  for (Argument &argument : arguments)
+    for (int64_t word = 0; word < wordsOf(argument.isOutput, argument.kind); ++word)
+      argument.words.push_back(read());
+}
+
+void KernelLowering::listArguments() {
+  for (BlockArgument value : kernel.getBlock()->getArguments().drop_back()) {
+    chunk::ArgumentAttr description = kernel.getArgument(value.getArgNumber());
+    arguments.push_back({.value = value,
+                         .kind = description.getKind(),
+                         .type = cast<RankedTensorType>(value.getType()),
+                         .group = description.getGroup(),
+                         .sliced = description.getSliced()});
+  }
+  ArrayRef<int64_t> sliced = kernel.getSlicedOutputs().value_or(ArrayRef<int64_t>());
+  for (auto [index, type] : llvm::enumerate(kernel.getOutputTypes().getAsRange<TypeAttr>()))
+    arguments.push_back({.kind = chunk::ArgumentKind::Input,
+                         .isOutput = true,
+                         .type = cast<RankedTensorType>(type.getValue()),
+                         .sliced = llvm::is_contained(sliced, static_cast<int64_t>(index))});
+}
+
+int64_t KernelLowering::blockWords() const {
+  int64_t count = headerWords;
+  for (const Argument &argument : arguments)
+    count += wordsOf(argument.isOutput, argument.kind);
+  return count;
+}
+
+//===----------------------------------------------------------------------===//
+// Where things lie
+//===----------------------------------------------------------------------===//
+
+static Value divide(VectorBuilder &builder, Value left, Value right) {
+  return builder.createOrFold<arith::DivUIOp>(left, right);
+}
+
+static Value remainder(VectorBuilder &builder, Value left, Value right) {
+  return builder.createOrFold<arith::RemUIOp>(left, right);
+}
+
+Value KernelLowering::memoryAt(Value address, Type element) {
+  MLIRContext *context = builder.getContext();
+  auto pointerType = LLVM::LLVMPointerType::get(context);
+  Value integer = arith::IndexCastOp::create(builder, builder.getI64Type(), address);
+  Value pointer = LLVM::IntToPtrOp::create(builder, pointerType, integer);
+  // The descriptor of a memref of one axis: two pointers, offset, extent, stride. The extent is not known or used.
+  Type word = builder.getI64Type(), words = LLVM::LLVMArrayType::get(word, 1);
+  auto structure = LLVM::LLVMStructType::getLiteral(context, {pointerType, pointerType, word, words, words});
+  Value zero = LLVM::ConstantOp::create(builder, word, 0), one = LLVM::ConstantOp::create(builder, word, 1);
+  Value descriptor = LLVM::PoisonOp::create(builder, structure);
+  auto set = [&](Value value, ArrayRef<int64_t> place) {
+    descriptor = LLVM::InsertValueOp::create(builder, descriptor, value, place);
+  };
+  set(pointer, {0});
+  set(pointer, {1});
+  set(zero, {2});
+  set(zero, {3, 0});
+  set(one, {4, 0});
+  auto type = MemRefType::get({ShapedType::kDynamic}, element);
+  return UnrealizedConversionCastOp::create(builder, type, descriptor).getResult(0);
+}
+
+KernelLowering::Item KernelLowering::findItem(Value number) {
+  Item item;
+  Value slices = builder.index(kernel.getSlices());
+  item.slice = remainder(builder, number, slices);
+  Value pair = divide(builder, number, slices);
+  item.head = remainder(builder, pair, heads);
+  item.sequence = divide(builder, pair, heads);
+  Value isPacked = builder.compare(arith::CmpIPredicate::ne, offsets, builder.index(0));
+  Type index = builder.getIndexType();
+  auto found = scf::IfOp::create(builder, TypeRange{index, index, index}, isPacked, /*withElseRegion=*/true);
+  OpBuilder::InsertionGuard guard(builder);
+  builder.setInsertionPointToStart(found.thenBlock());
+  Value memory = memoryAt(offsets, builder.getI64Type());
+  auto offset = [&](Value sequence) {
+    Value word = memref::LoadOp::create(builder, memory, sequence);
+    return arith::IndexCastOp::create(builder, index, word).getResult();
+  };
+  Value first = offset(item.sequence), last = offset(builder.add(item.sequence, 1));
+  scf::YieldOp::create(builder, ValueRange{builder.index(0), first, builder.subtract(last, first)});
+  builder.setInsertionPointToStart(found.elseBlock());
+  scf::YieldOp::create(builder, ValueRange{item.sequence, builder.index(0), denseTokens});
+  item.sequenceInMemory = found.getResult(0);
+  item.firstToken = found.getResult(1);
+  item.tokens = found.getResult(2);
+  return item;
+}
+
+void KernelLowering::findAddresses(const Item &item) {
+  for (Argument &argument : arguments) {
+    ArrayRef<Value> words = argument.words;
+    Value head = divide(builder, item.head, builder.index(argument.group));
+    int64_t width = argument.type.getRank() ? argument.type.getShape().back() : 1;
+    Value channel = argument.sliced ? builder.multiply(item.slice, width) : builder.index(0);
+    Value entries;
+    if (isTile(argument)) {
+      entries = builder.add(builder.multiply(item.sequenceInMemory, words[1]), builder.multiply(item.firstToken, words[2]));
+      entries = builder.add(entries, builder.add(builder.multiply(head, words[3]), channel));
+    } else if (argument.kind == chunk::ArgumentKind::State) {
+      // The entries of a vector are one column of the state object.
+      if (argument.type.getRank() < 2)
+        channel = builder.multiply(channel, words[4]);
+      entries = builder.add(builder.multiply(item.sequence, words[2]), builder.add(builder.multiply(head, words[3]), channel));
+    } else {
+      entries = builder.add(builder.multiply(head, words[1]), channel);
+    }
+    Value bytes = builder.multiply(entries, bytesOf(argument.type.getElementType()));
+    argument.address = builder.add(words[0], bytes);
+    if (argument.kind == chunk::ArgumentKind::State)
+      argument.finalAddress = builder.add(words[1], bytes);
+  }
+}
+
+//===----------------------------------------------------------------------===//
+// States
+//===----------------------------------------------------------------------===//
+
+/// Moves a state between the caller's memory and its buffer.
+template <typename MoveVector, typename MoveScalar>
+static void moveState(VectorBuilder &builder, RankedTensorType type, Value rowStride, MoveVector moveVector,
+                      MoveScalar moveScalar) {
+  builder.loop(0, type.getRank() ? type.getDimSize(0) : 1, 1, [&](Value row) {
+    Value start = builder.multiply(row, rowStride);
+    if (type.getRank() < 2)
+      return moveScalar(start, row);
+    builder.loopOverVectors(type.getDimSize(1),
+                            [&](Value column, int64_t lanes) { moveVector(builder.add(start, column), row, column, lanes); });
+  });
+}
+
+void KernelLowering::loadStates() {
+  for (Argument &argument : arguments) {
+    if (argument.kind != chunk::ArgumentKind::State)
+      continue;
+    RankedTensorType type = argument.type;
+    Value buffer = storage[argument.value].rows;
+    Value isGiven = builder.compare(arith::CmpIPredicate::ne, argument.words[0], builder.index(0));
+    auto branch = scf::IfOp::create(builder, isGiven, /*withElseRegion=*/true);
+    OpBuilder::InsertionGuard guard(builder);
+    builder.setInsertionPointToStart(branch.thenBlock());
+    Value memory = memoryAt(argument.address, type.getElementType());
+    moveState(
+        builder, type, argument.words[4],
+        [&](Value place, Value row, Value column, int64_t lanes) {
+          builder.store(builder.load(memory, place, lanes), buffer, {row, column});
+        },
+        [&](Value place, Value row) { builder.storeScalar(builder.loadScalar(memory, place), buffer, row); });
+    builder.setInsertionPointToStart(branch.elseBlock());
+    if (type.getRank() == 2)
+      builder.loop(0, type.getDimSize(0), 1, [&](Value row) {
+        builder.loopOverVectors(padded(type.getDimSize(1)), [&](Value column, int64_t) {
+          builder.store(builder.splat(0.0), buffer, {row, column});
+        });
+      });
+    else
+      builder.loopOverVectors(padded(type.getNumElements()),
+                              [&](Value column, int64_t) { builder.store(builder.splat(0.0), buffer, column); });
+  }
+}
+
+void KernelLowering::storeStates(const Item &item) {
+  for (Argument &argument : arguments) {
+    if (argument.kind != chunk::ArgumentKind::State)
+      continue;
+    Value isWanted = builder.compare(arith::CmpIPredicate::ne, argument.words[1], builder.index(0));
+    Value memberOfGroup = remainder(builder, item.head, builder.index(argument.group));
+    Value isFirst = builder.compare(arith::CmpIPredicate::eq, memberOfGroup, builder.index(0));
+    builder.ifTrue(builder.createOrFold<arith::AndIOp>(isWanted, isFirst), [&] {
+      Value buffer = storage[argument.value].rows;
+      Value memory = memoryAt(argument.finalAddress, argument.type.getElementType());
+      moveState(
+          builder, argument.type, argument.words[4],
+          [&](Value place, Value row, Value column, int64_t lanes) {
+            builder.store(builder.load(buffer, {row, column}), memory, place, lanes);
+          },
+          [&](Value place, Value row) { builder.storeScalar(builder.loadScalar(buffer, row), memory, place); });
+    });
+  }
+}
+
+//===----------------------------------------------------------------------===//
+// Parameters and tables
+//===----------------------------------------------------------------------===//
+
+void KernelLowering::viewParameters() {
+  for (Argument &argument : arguments) {
+    if (!argument.value || !plan.isInvariant(argument.value))
+      continue;
+    int64_t parts = argument.sliced ? kernel.getSlices() : 1;
+    int64_t width = argument.type.getRank() ? argument.type.getShape().back() : 1;
+    views[argument.value] = {memoryAt(argument.address, argument.type.getElementType()), builder.index(width * parts)};
+  }
+}
+
+void KernelLowering::loadTables(Value firstToken) {
+  for (Argument &argument : arguments) {
+    if (argument.kind != chunk::ArgumentKind::Table || plan.isInvariant(argument.value))
+      continue;
+    RankedTensorType type = argument.type;
+    Value memory = memoryAt(argument.address, type.getElementType());
+    Value period = argument.words[3], buffer = storage[argument.value].rows;
+    Value repeats = builder.compare(arith::CmpIPredicate::ne, period, builder.index(0));
+    Value divisor = arith::MaxUIOp::create(builder, period, builder.index(1));
+    // Tokens that do not exist may lie beyond the table: they get the row of the last one that does.
+    Value last = builder.subtract(valid, builder.index(1));
+    builder.loop(0, kernel.getChunk(), 1, [&](Value row) {
+      Value position = builder.add(firstToken, builder.minimum(row, last));
+      position = arith::SelectOp::create(builder, repeats, remainder(builder, position, divisor), position);
+      Value start = builder.multiply(position, argument.words[2]);
+      if (type.getRank() < 2)
+        return builder.storeScalar(builder.loadScalar(memory, start), buffer, row);
+      builder.loopOverVectors(type.getDimSize(1), [&](Value column, int64_t lanes) {
+        builder.store(builder.load(memory, builder.add(start, column), lanes), buffer, {row, column});
+      });
+    });
+  }
+}
+
+//===----------------------------------------------------------------------===//
+// Tiles
+//===----------------------------------------------------------------------===//
+
+/// Copies the entries of one token.
+static void copyToken(VectorBuilder &builder, RankedTensorType type, Value from, Value fromStart, Value to, Value toStart) {
+  if (type.getRank() < 2)
+    return builder.storeScalar(builder.loadScalar(from, fromStart), to, toStart);
+  builder.loopOverVectors(type.getDimSize(1), [&](Value column, int64_t lanes) {
+    builder.store(builder.load(from, builder.add(fromStart, column), lanes), to, builder.add(toStart, column), lanes);
+  });
+}
+
+Value KernelLowering::tileAddress(const Argument &argument, Value firstToken) {
+  Value entries = builder.multiply(firstToken, argument.words[2]);
+  return builder.add(argument.address, builder.multiply(entries, bytesOf(argument.type.getElementType())));
+}
+
+void KernelLowering::viewTiles(Value firstToken) {
+  SmallVector<Value> inMemory, standIns;
+  SmallVector<int64_t> standInStrides;
+  SmallVector<Type> types;
+  for (Argument &argument : arguments) {
+    if (!isTile(argument))
+      continue;
+    Type element = argument.type.getElementType();
+    llvm::append_values(inMemory, memoryAt(tileAddress(argument, firstToken), element), argument.words[2]);
+    standInStrides.push_back(argument.type.getRank() == 2 ? padded(argument.type.getDimSize(1)) : 1);
+    Value buffer = allocate({static_cast<int64_t>(kernel.getChunk()) * standInStrides.back()}, element);
+    standIns.push_back(memref::CastOp::create(builder, inMemory.end()[-2].getType(), buffer));
+    llvm::append_values(types, standIns.back().getType(), builder.getIndexType());
+  }
+  if (types.empty())
+    return;
+  isWhole = builder.compare(arith::CmpIPredicate::eq, valid, builder.index(kernel.getChunk()));
+  auto chosen = scf::IfOp::create(builder, types, isWhole, /*withElseRegion=*/true);
+  {
+    OpBuilder::InsertionGuard guard(builder);
+    builder.setInsertionPointToStart(chosen.thenBlock());
+    scf::YieldOp::create(builder, inMemory);
+    builder.setInsertionPointToStart(chosen.elseBlock());
+    SmallVector<Value> results;
+    unsigned tile = 0;
+    for (Argument &argument : arguments) {
+      if (!isTile(argument))
+        continue;
+      Value memory = inMemory[2 * tile], standIn = standIns[tile];
+      int64_t stride = standInStrides[tile++];
+      llvm::append_values(results, standIn, builder.index(stride));
+      if (argument.isOutput)
+        continue;
+      builder.loop(builder.index(0), valid, 1, [&](Value row) {
+        copyToken(builder, argument.type, memory, builder.multiply(row, argument.words[2]), standIn,
+                  builder.multiply(row, stride));
+      });
+      builder.loop(valid, builder.index(kernel.getChunk()), 1, [&](Value row) {
+        Value start = builder.multiply(row, stride);
+        if (argument.type.getRank() < 2) {
+          Value zero = arith::ConstantOp::create(builder, builder.getFloatAttr(builder.element, 0.0));
+          return builder.storeScalar(zero, standIn, start);
+        }
+        builder.loopOverVectors(stride, [&](Value column, int64_t) {
+          builder.store(builder.splat(0.0), standIn, builder.add(start, column));
+        });
+      });
+    }
+    scf::YieldOp::create(builder, results);
+  }
+  unsigned result = 0;
+  for (Argument &argument : arguments)
+    if (isTile(argument)) {
+      View view = {chosen.getResult(result), chosen.getResult(result + 1)};
+      result += 2;
+      if (argument.isOutput)
+        outputViews.push_back(view);
+      else
+        views[argument.value] = view;
+    }
+}
+
+void KernelLowering::prefetchTiles(Value firstToken) {
+  constexpr int64_t lineBytes = 64;
+  for (Argument &argument : arguments) {
+    if (argument.isOutput || !isTile(argument))
+      continue;
+    Type element = argument.type.getElementType();
+    Value memory = memoryAt(tileAddress(argument, firstToken), element);
+    int64_t width = argument.type.getRank() == 2 ? argument.type.getDimSize(1) : 1;
+    builder.loop(0, kernel.getChunk(), 1, [&](Value row) {
+      Value start = builder.multiply(row, argument.words[2]);
+      for (int64_t column = 0; column < width; column += lineBytes / bytesOf(element))
+        memref::PrefetchOp::create(builder, memory, builder.add(start, column), /*isWrite=*/false, /*localityHint=*/2,
+                                   /*isDataCache=*/true);
+    });
+  }
+}
+
+void KernelLowering::copyOutputsBack(Value firstToken) {
+  if (outputViews.empty())
+    return;
+  Value isPart = arith::XOrIOp::create(builder, isWhole, arith::ConstantOp::create(builder, builder.getBoolAttr(true)));
+  builder.ifTrue(isPart, [&] {
+    unsigned output = 0;
+    for (Argument &argument : arguments) {
+      if (!argument.isOutput)
+        continue;
+      View view = outputViews[output++];
+      Value memory = memoryAt(tileAddress(argument, firstToken), argument.type.getElementType());
+      builder.loop(builder.index(0), valid, 1, [&](Value row) {
+        copyToken(builder, argument.type, view.base, builder.multiply(row, view.stride), memory,
+                  builder.multiply(row, argument.words[2]));
+      });
+    }
+  });
+}

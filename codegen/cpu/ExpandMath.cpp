@@ -1,0 +1,243 @@
+//===- ExpandMath.cpp - Elementary functions on vectors -------------------===//
+//
+// Exponentials and logarithms as polynomials on whole vectors, right for every input: infinities, NaN, results that
+// overflow or are denormal. What is left goes to the C library, one lane at a time.
+//
+//===----------------------------------------------------------------------===//
+
+#include "passes/Passes.h"
+#include "mlir/Conversion/MathToLibm/MathToLibm.h"
+#include "mlir/Dialect/Arith/Transforms/Passes.h"
+#include "mlir/Dialect/Math/IR/Math.h"
+#include "mlir/Dialect/Math/Transforms/Passes.h"
+#include "mlir/Dialect/Vector/IR/VectorOps.h"
+#include "mlir/Dialect/X86Vector/X86VectorDialect.h"
+#include "mlir/Transforms/GreedyPatternRewriteDriver.h"
+
+using namespace mlir;
+
+namespace stretto {
+#define GEN_PASS_DEF_EXPANDMATH
+#include "passes/Passes.h.inc"
+} // namespace stretto
+
+namespace {
+
+/// Builds expressions on vectors of one type.
+class Vectors : public ImplicitLocOpBuilder {
+public:
+  Vectors(PatternRewriter &rewriter, Location location, VectorType type)
+      : ImplicitLocOpBuilder(location, rewriter), type(type) {}
+
+  VectorType type;
+  bool isDouble() const { return type.getElementType().isF64(); }
+  VectorType integers() { return type.clone(isDouble() ? getI64Type() : getI32Type()); }
+
+  Value number(double value) {
+    return arith::ConstantOp::create(*this, DenseElementsAttr::get(type, FloatAttr::get(type.getElementType(), value)));
+  }
+  Value integer(int64_t value) {
+    VectorType integerType = integers();
+    return arith::ConstantOp::create(*this,
+                                     DenseElementsAttr::get(integerType, IntegerAttr::get(integerType.getElementType(), value)));
+  }
+  Value fma(Value a, Value b, Value c) { return math::FmaOp::create(*this, a, b, c); }
+  Value mul(Value a, Value b) { return arith::MulFOp::create(*this, a, b); }
+  Value add(Value a, Value b) { return arith::AddFOp::create(*this, a, b); }
+  Value sub(Value a, Value b) { return arith::SubFOp::create(*this, a, b); }
+  Value div(Value a, Value b) { return arith::DivFOp::create(*this, a, b); }
+  Value select(arith::CmpFPredicate predicate, Value a, Value b, Value then, Value otherwise) {
+    return arith::SelectOp::create(*this, arith::CmpFOp::create(*this, predicate, a, b), then, otherwise);
+  }
+  /// `c[0] + c[1] x + c[2] x^2 + ...`
+  Value polynomial(Value x, ArrayRef<double> coefficients) {
+    Value result = number(coefficients.back());
+    for (double coefficient : llvm::reverse(coefficients.drop_back()))
+      result = fma(result, x, number(coefficient));
+    return result;
+  }
+  Value bits(Value value) { return arith::BitcastOp::create(*this, integers(), value); }
+  Value fromBits(Value value) { return arith::BitcastOp::create(*this, type, value); }
+  /// `2^n` for whole `n` whose power is a normal number.
+  Value powerOfTwo(Value n) {
+    Value exponent = arith::FPToSIOp::create(*this, integers(), n);
+    Value biased = arith::AddIOp::create(*this, exponent, integer(isDouble() ? 1023 : 127));
+    return fromBits(arith::ShLIOp::create(*this, biased, integer(isDouble() ? 52 : 23)));
+  }
+};
+
+/// The vectors that are expanded: whole registers of fp32 or fp64.
+VectorType expandedType(Operation *op) {
+  auto type = dyn_cast<VectorType>(op->getResult(0).getType());
+  if (!type || type.getRank() != 1 || !(type.getElementType().isF32() || type.getElementType().isF64()))
+    return nullptr;
+  return type;
+}
+
+//===----------------------------------------------------------------------===//
+// Exponentials
+//
+// e^x = 2^n e^r with n = round(x / log 2) and |r| <= log(2) / 2, and a polynomial for e^r. log 2 is subtracted in two
+// parts, the first of few enough digits that n times it is exact.
+//===----------------------------------------------------------------------===//
+
+/// `p * 2^n` for whole `n`.
+Value scale(Vectors &b, Value p, Value n, bool scalef) {
+  int64_t width = b.type.getNumElements();
+  if (scalef && width * b.type.getElementTypeBitWidth() == 512) {
+    Value all = arith::ConstantOp::create(b, b.getIntegerAttr(b.getIntegerType(width), -1));
+    Value currentRounding = arith::ConstantOp::create(b, b.getI32IntegerAttr(4));
+    return x86vector::MaskScaleFOp::create(b, b.type, p, n, p, all, currentRounding);
+  }
+  // In two steps, so that neither power overflows and a denormal result is rounded once.
+  double limit = b.isDouble() ? 2100 : 300;
+  n = b.select(arith::CmpFPredicate::OLT, n, b.number(limit), n, b.number(limit)); // also for NaN
+  n = b.select(arith::CmpFPredicate::OGT, n, b.number(-limit), n, b.number(-limit));
+  Value half = math::FloorOp::create(b, b.mul(n, b.number(0.5)));
+  Value quarter = math::FloorOp::create(b, b.mul(half, b.number(0.5)));
+  Value first = b.powerOfTwo(quarter), second = b.powerOfTwo(b.sub(half, quarter)), rest = b.powerOfTwo(b.sub(n, half));
+  return b.mul(b.mul(b.mul(p, first), second), rest);
+}
+
+/// `e^r` for `|r| <= log(2) / 2`.
+Value exponentialOfRest(Vectors &b, Value r) {
+  Value r2 = b.mul(r, r), p;
+  if (b.isDouble()) {
+    SmallVector<double> coefficients;
+    double factorial = 1;
+    for (int i = 2; i <= 13; ++i)
+      coefficients.push_back(1 / (factorial *= i));
+    p = b.polynomial(r, coefficients);
+  } else {
+    p = b.polynomial(r, {5.0000001201e-1, 1.6666665459e-1, 4.1665795894e-2, 8.3334519073e-3, 1.3981999507e-3, 1.9875691500e-4});
+  }
+  return b.add(b.fma(p, r2, r), b.number(1.0));
+}
+
+/// Infinities and what is beyond every result, which `x - n log 2` does not survive.
+Value limitExponent(Vectors &b, Value x, double limit) {
+  x = b.select(arith::CmpFPredicate::OGT, x, b.number(limit), b.number(limit), x); // keeps NaN
+  return b.select(arith::CmpFPredicate::OLT, x, b.number(-limit), b.number(-limit), x);
+}
+
+struct ExpandExp : OpRewritePattern<math::ExpOp> {
+  ExpandExp(MLIRContext *context, bool scalef) : OpRewritePattern(context), scalef(scalef) {}
+
+  LogicalResult matchAndRewrite(math::ExpOp op, PatternRewriter &rewriter) const override {
+    VectorType type = expandedType(op);
+    if (!type)
+      return failure();
+    Vectors b(rewriter, op.getLoc(), type);
+    Value x = limitExponent(b, op.getOperand(), b.isDouble() ? 800 : 110);
+    Value n = math::RoundEvenOp::create(b, b.mul(x, b.number(1.4426950408889634)));
+    Value r = b.fma(n, b.number(b.isDouble() ? -6.93147180369123816490e-01 : -0.693359375), x);
+    r = b.fma(n, b.number(b.isDouble() ? -1.90821492927058770002e-10 : 2.12194440e-4), r);
+    rewriter.replaceOp(op, scale(b, exponentialOfRest(b, r), n, scalef));
+    return success();
+  }
+  bool scalef;
+};
+
+struct ExpandExp2 : OpRewritePattern<math::Exp2Op> {
+  ExpandExp2(MLIRContext *context, bool scalef) : OpRewritePattern(context), scalef(scalef) {}
+
+  LogicalResult matchAndRewrite(math::Exp2Op op, PatternRewriter &rewriter) const override {
+    VectorType type = expandedType(op);
+    if (!type)
+      return failure();
+    Vectors b(rewriter, op.getLoc(), type);
+    Value x = limitExponent(b, op.getOperand(), b.isDouble() ? 1200 : 160);
+    Value n = math::RoundEvenOp::create(b, x);
+    Value r = b.mul(b.sub(x, n), b.number(0.6931471805599453));
+    rewriter.replaceOp(op, scale(b, exponentialOfRest(b, r), n, scalef));
+    return success();
+  }
+  bool scalef;
+};
+
+//===----------------------------------------------------------------------===//
+// Logarithms
+//===----------------------------------------------------------------------===//
+
+/// `log x` for fp32: x = 2^e m with m in [1/sqrt 2, sqrt 2), log x = e log 2 + log m.
+Value logarithm(Vectors &b, Value x) {
+  // Denormal numbers are made normal first.
+  Value smallest = b.number(0x1p-126);
+  Value isDenormal = arith::CmpFOp::create(b, arith::CmpFPredicate::OLT, x, smallest);
+  Value normal = arith::SelectOp::create(b, isDenormal, b.mul(x, b.number(0x1p23)), x);
+  Value shift = arith::SelectOp::create(b, isDenormal, b.number(23), b.number(0));
+
+  // With 1/sqrt 2 subtracted from the bits, the exponent is that of m in [1/sqrt 2, sqrt 2).
+  constexpr int64_t rootHalf = 0x3f3504f3;
+  Value moved = arith::SubIOp::create(b, b.bits(normal), b.integer(rootHalf));
+  Value exponent = arith::ShRSIOp::create(b, moved, b.integer(23));
+  Value fraction = arith::AndIOp::create(b, moved, b.integer(0x7fffff));
+  Value m = b.fromBits(arith::AddIOp::create(b, fraction, b.integer(rootHalf)));
+  Value e = b.sub(arith::SIToFPOp::create(b, b.type, exponent), shift);
+
+  // log m = f - f^2/2 + f^3 P(f), f = m - 1 (the coefficients are those of Cephes' logf).
+  Value f = b.sub(m, b.number(1.0)), f2 = b.mul(f, f);
+  Value p = b.polynomial(f, {3.3333331174e-1, -2.4999993993e-1, 2.0000714765e-1, -1.6668057665e-1, 1.4249322787e-1,
+                             -1.2420140846e-1, 1.1676998740e-1, -1.1514610310e-1, 7.0376836292e-2});
+  Value y = b.mul(b.mul(f, f2), p);
+  y = b.fma(e, b.number(-2.12194440e-4), y);
+  y = b.fma(f2, b.number(-0.5), y);
+  Value result = b.fma(e, b.number(0.693359375), b.add(f, y));
+
+  double infinity = std::numeric_limits<double>::infinity();
+  result = b.select(arith::CmpFPredicate::OEQ, x, b.number(infinity), x, result);
+  result = b.select(arith::CmpFPredicate::OEQ, x, b.number(0.0), b.number(-infinity), result);
+  Value isNumber = arith::CmpFOp::create(b, arith::CmpFPredicate::OGE, x, b.number(0.0));
+  return arith::SelectOp::create(b, isNumber, result, b.number(std::numeric_limits<double>::quiet_NaN()));
+}
+
+struct ExpandLog : OpRewritePattern<math::LogOp> {
+  using OpRewritePattern::OpRewritePattern;
+  LogicalResult matchAndRewrite(math::LogOp op, PatternRewriter &rewriter) const override {
+    VectorType type = expandedType(op);
+    if (!type || !type.getElementType().isF32())
+      return failure();
+    Vectors b(rewriter, op.getLoc(), type);
+    rewriter.replaceOp(op, logarithm(b, op.getOperand()));
+    return success();
+  }
+};
+
+/// `log(1 + x)`: with u = 1 + x rounded, log(u) * x / (u - 1) undoes the rounding.
+struct ExpandLog1p : OpRewritePattern<math::Log1pOp> {
+  using OpRewritePattern::OpRewritePattern;
+  LogicalResult matchAndRewrite(math::Log1pOp op, PatternRewriter &rewriter) const override {
+    VectorType type = expandedType(op);
+    if (!type || !type.getElementType().isF32())
+      return failure();
+    Vectors b(rewriter, op.getLoc(), type);
+    Value x = op.getOperand(), u = b.add(x, b.number(1.0)), difference = b.sub(u, b.number(1.0));
+    Value log = logarithm(b, u);
+    Value result = b.mul(log, b.div(x, difference));
+    result = b.select(arith::CmpFPredicate::OEQ, difference, b.number(0.0), x, result);
+    // At 0, infinity and beyond, the quotient means nothing.
+    result = b.select(arith::CmpFPredicate::OEQ, u, b.number(0.0), log, result);
+    result = b.select(arith::CmpFPredicate::OEQ, u, b.number(std::numeric_limits<double>::infinity()), u, result);
+    rewriter.replaceOp(op, result);
+    return success();
+  }
+};
+
+struct ExpandMath : stretto::impl::ExpandMathBase<ExpandMath> {
+  using ExpandMathBase::ExpandMathBase;
+
+  void getDependentDialects(DialectRegistry &registry) const override {
+    registry.insert<arith::ArithDialect, math::MathDialect, vector::VectorDialect, x86vector::X86VectorDialect>();
+  }
+
+  void runOnOperation() override {
+    RewritePatternSet patterns(&getContext());
+    patterns.add<ExpandExp, ExpandExp2>(&getContext(), scalef);
+    patterns.add<ExpandLog, ExpandLog1p>(&getContext());
+    arith::populateExpandBFloat16Patterns(patterns);
+    if (failed(applyPatternsGreedily(getOperation(), std::move(patterns))))
+      signalPassFailure();
+  }
+};
+
+} // namespace

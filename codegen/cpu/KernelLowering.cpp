@@ -1,0 +1,234 @@
+//===- KernelLowering.cpp - From a chunk kernel to vector code ------------===//
+
+#include "codegen/cpu/KernelLowering.h"
+#include "mlir/Dialect/MemRef/IR/MemRef.h"
+#include "mlir/Dialect/SCF/IR/SCF.h"
+#include "llvm/ADT/TypeSwitch.h"
+
+using namespace mlir;
+using namespace stretto;
+using namespace stretto::cpu;
+
+/// Buffers start on cache lines.
+static constexpr int64_t alignment = 64;
+
+KernelLowering::KernelLowering(chunk::KernelOp kernel, FloatType element, Machine machine)
+    : kernel(kernel), machine(machine),
+      builder(kernel.getLoc(), element, machine.vectorBits / element.getIntOrFloatBitWidth()), plan(kernel) {}
+
+Value KernelLowering::allocate(ArrayRef<int64_t> shape, Type element) {
+  auto type = MemRefType::get(shape, element);
+  OpBuilder::InsertionGuard guard(builder);
+  builder.setInsertionPointToStart(entry);
+  Value offset = builder.index(scratchSize);
+  // A vector that starts inside the last row may end beyond it.
+  int64_t entries = type.getNumElements() + builder.width;
+  scratchSize = llvm::alignTo(scratchSize + entries * element.getIntOrFloatBitWidth() / 8, alignment);
+  return memref::ViewOp::create(builder, type, entry->getArguments().back(), offset, ValueRange());
+}
+
+Value KernelLowering::allocateFor(Value value) {
+  ArrayRef<int64_t> shape = shapeOf(value);
+  return shape.size() == 2 ? allocateRows(shape[0], shape[1]) : allocateVector(shape.empty() ? 1 : shape[0]);
+}
+
+//===----------------------------------------------------------------------===//
+// The function
+//===----------------------------------------------------------------------===//
+
+FailureOr<func::FuncOp> KernelLowering::lower() {
+  listArguments();
+  builder.setInsertionPoint(kernel);
+  auto blockType = MemRefType::get({blockWords()}, builder.getI64Type());
+  auto scratchType = [&](int64_t bytes) { return MemRefType::get({bytes}, builder.getI8Type()); };
+  Type index = builder.getIndexType();
+  function = func::FuncOp::create(builder, (kernel.getSymName() + "_function").str(),
+                                  builder.getFunctionType({blockType, index, index, scratchType(0)}, {}));
+  entry = function.addEntryBlock();
+  builder.setInsertionPointToEnd(entry);
+  func::ReturnOp::create(builder);
+  builder.setInsertionPoint(entry->getTerminator());
+
+  readBlock(entry->getArgument(0));
+  for (BlockArgument state : kernel.argumentsOf(chunk::ArgumentKind::State))
+    storage[state].rows = allocateFor(state);
+  for (const Argument &argument : arguments)
+    if (argument.kind == chunk::ArgumentKind::Table && !plan.isInvariant(argument.value))
+      storage[argument.value].rows = allocateFor(argument.value);
+
+  builder.loop(entry->getArgument(1), entry->getArgument(2), 1, [&](Value number) {
+    Item item = findItem(number);
+    findAddresses(item);
+    viewParameters();
+    emitStages(/*invariant=*/true);
+    loadStates();
+    builder.loop(builder.index(0), item.tokens, kernel.getChunk(), [&](Value firstToken) {
+      valid = builder.minimum(builder.subtract(item.tokens, firstToken), builder.index(kernel.getChunk()));
+      viewTiles(firstToken);
+      loadTables(firstToken);
+      prefetchTiles(builder.add(firstToken, kernel.getChunk()));
+      emitStages(/*invariant=*/false);
+      emitYield(cast<chunk::YieldOp>(kernel.getBlock()->getTerminator()));
+      copyOutputsBack(firstToken);
+    });
+    builder.setLoc(kernel.getLoc());
+    storeStates(item);
+  });
+
+  entry->getArguments().back().setType(scratchType(scratchSize));
+  function.setFunctionType(builder.getFunctionType(entry->getArgumentTypes(), {}));
+  if (failed) {
+    function.erase();
+    return failure();
+  }
+  return function;
+}
+
+//===----------------------------------------------------------------------===//
+// Stages
+//===----------------------------------------------------------------------===//
+
+void KernelLowering::emitStages(bool invariant) {
+  auto emit = [&](Value value) {
+    if (plan.isInvariant(value) != invariant)
+      return;
+    builder.setLoc(value.getLoc());
+    emitStage(value);
+    for (auto &[decay, uses] : plan.decays())
+      if (decay.first == value)
+        prepareDecay(decay, uses);
+  };
+  for (BlockArgument argument : kernel.getBlock()->getArguments().drop_back())
+    emit(argument);
+  for (Operation &op : kernel.getBlock()->without_terminator())
+    for (Value result : op.getResults())
+      emit(result);
+}
+
+void KernelLowering::emitStage(Value value) {
+  Operation *op = value.getDefiningOp();
+  bool isMatrixColumn = isa_and_nonnull<chunk::ColumnsOp>(op) && !isPointwise(op);
+  if (auto reduce = dyn_cast_or_null<chunk::ReduceOp>(op))
+    emitReduce(reduce);
+  else if (auto concat = dyn_cast_or_null<chunk::ConcatOp>(op))
+    emitConcat(concat);
+  else if (isMatrixColumn)
+    emitColumn(cast<chunk::ColumnsOp>(op));
+  else if (auto tail = dyn_cast_or_null<chunk::TailOp>(op))
+    emitTail(tail);
+  else if (auto dot = dyn_cast_or_null<chunk::DecayDotOp>(op); dot && !isProduct(dot))
+    computeDecayDot(dot);
+  else if (auto conv = dyn_cast_or_null<chunk::ConvOp>(op))
+    history(conv.getOperand(), conv.getTail());
+
+  if (!plan.orders(value).any())
+    return;
+  Storage stored = storage.lookup(value);
+  if (plan.orders(value).rows && !stored.rows) {
+    Value rows = stored.transposed ? transposeBuffer(stored.transposed, shapeOf(value)) : storeRows(value);
+    storage[value].rows = rows;
+  }
+  if (plan.orders(value).transposed && !storage[value].transposed) {
+    Value transposed = storeTransposed(value);
+    storage[value].transposed = transposed;
+  }
+}
+
+Value KernelLowering::storeRows(Value value) {
+  Value buffer = allocateFor(value);
+  auto argument = dyn_cast<BlockArgument>(value);
+  if (argument && rankOf(value) == 1 && !plan.isInvariant(value)) {
+    // One number of each token, a token's stride apart.
+    View view = views[value];
+    builder.loop(0, shapeOf(value)[0], 1, [&](Value row) {
+      builder.storeScalar(builder.loadScalar(view.base, builder.multiply(row, view.stride)), buffer, row);
+    });
+    return buffer;
+  }
+  compute(value, [&](Point point, Value entries) { storeAt(entries, buffer, point); });
+  return buffer;
+}
+
+void KernelLowering::storeAt(Value entries, Value buffer, Point point) {
+  if (point.row)
+    builder.store(entries, buffer, {point.row, point.column});
+  else
+    builder.store(entries, buffer, point.column);
+}
+
+Value KernelLowering::storeTransposed(Value value) {
+  return transpose(shapeOf(value), [&](Point point) { return evaluateAnew(value, point); });
+}
+
+Value KernelLowering::transposeBuffer(Value buffer, ArrayRef<int64_t> shape) {
+  return transpose({shape[1], shape[0]}, [&](Point point) { return builder.load(buffer, {point.row, point.column}); });
+}
+
+Value KernelLowering::transpose(ArrayRef<int64_t> shape, llvm::function_ref<Value(Point)> read) {
+  int64_t rows = shape[0], columns = shape[1], width = builder.width;
+  Value buffer = allocateRows(columns, rows);
+  auto transposeBlock = [&](Value firstRow, int64_t blockRows, Value column, int64_t lanes) {
+    SmallVector<Value> vectors;
+    for (int64_t row = 0; row < width; ++row)
+      vectors.push_back(row < blockRows ? read({builder.add(firstRow, row), column, lanes}) : builder.splat(0.0));
+    builder.transpose(vectors);
+    for (int64_t lane = 0; lane < lanes; ++lane)
+      builder.store(vectors[lane], buffer, {builder.add(column, lane), firstRow});
+  };
+  auto transposeRows = [&](Value row, int64_t blockRows) {
+    int64_t whole = columns / width * width;
+    builder.loop(0, whole, width, [&](Value column) { transposeBlock(row, blockRows, column, width); });
+    if (whole < columns)
+      transposeBlock(row, blockRows, builder.index(whole), columns - whole);
+  };
+  int64_t whole = rows / width * width;
+  builder.loop(0, whole, width, [&](Value row) { transposeRows(row, width); });
+  if (whole < rows)
+    transposeRows(builder.index(whole), rows - whole);
+  return buffer;
+}
+
+void KernelLowering::emitYield(chunk::YieldOp yield) {
+  for (auto [index, output] : llvm::enumerate(yield.getOutputs())) {
+    builder.setLoc(output.getLoc());
+    View view = outputViews[index];
+    if (rankOf(output) == 2)
+      compute(output, [&](Point point, Value entries) {
+        Value start = builder.multiply(point.row, view.stride);
+        builder.store(entries, view.base, builder.add(start, point.column), point.lanes);
+      });
+    else
+      builder.loop(0, kernel.getChunk(), 1, [&](Value row) {
+        known.clear();
+        Value entry = vector::ExtractOp::create(builder, evaluateSplat(output, row), 0);
+        builder.storeScalar(entry, view.base, builder.multiply(row, view.stride));
+      });
+  }
+  // Next values that do not overwrite the present ones wait until every one is computed.
+  SmallVector<std::pair<Value, Value>> waiting;
+  for (auto [index, pair] : llvm::enumerate(llvm::zip(kernel.argumentsOf(chunk::ArgumentKind::State), yield.getStates()))) {
+    auto [state, next] = pair;
+    if (next == state)
+      continue;
+    builder.setLoc(next.getLoc());
+    Value buffer = storage[state].rows;
+    if (!plan.isUpdatedInPlace(index)) {
+      Value copy = allocateFor(state);
+      waiting.push_back({copy, buffer});
+      buffer = copy;
+    }
+    compute(next, [&](Point point, Value entries) { storeAt(entries, buffer, point); });
+  }
+  for (auto [from, to] : waiting)
+    copyBuffer(from, to);
+}
+
+void KernelLowering::copyBuffer(Value from, Value to) {
+  ArrayRef<int64_t> shape = cast<MemRefType>(from.getType()).getShape();
+  if (shape.size() == 1)
+    return builder.loopOverVectors(shape[0], [&](Value column, int64_t) { builder.store(builder.load(from, column), to, column); });
+  builder.loop(0, shape[0], 1, [&](Value row) {
+    builder.loopOverVectors(
+        shape[1], [&](Value column, int64_t) { builder.store(builder.load(from, {row, column}), to, {row, column}); });
+  });
+}

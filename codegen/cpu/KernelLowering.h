@@ -1,0 +1,209 @@
+//===- KernelLowering.h - From a chunk kernel to vector code ----*- C++ -*-===//
+//
+// Turns a `chunk.kernel` into a function over work items: a loop over items (sequence, head, slice), inside it one over
+// the chunks of the sequence, inside that one stage for each value that the plan stores. The parts are
+//
+//   Arguments.cpp   the argument block: where tiles and states of an item lie, the chunk at the end of a sequence
+//   Pointwise.cpp   expressions, one vector at a time, and the stages that store them
+//   Products.cpp    register-blocked matrix products with what is fused behind them
+//   Decay.cpp       products of decay factors, and `decay_dot`
+//   Rearrange.cpp   reductions, concatenations, convolution
+//
+//===----------------------------------------------------------------------===//
+#ifndef STRETTO_CODEGEN_CPU_KERNELLOWERING_H
+#define STRETTO_CODEGEN_CPU_KERNELLOWERING_H
+
+#include "codegen/cpu/Plan.h"
+#include "codegen/cpu/VectorBuilder.h"
+#include "mlir/Dialect/Func/IR/FuncOps.h"
+
+namespace stretto::cpu {
+
+/// What code is generated for.
+struct Machine {
+  /// Bits of a vector register, and how many of them there are.
+  int64_t vectorBits = 512, registers = 32;
+};
+
+class KernelLowering {
+public:
+  KernelLowering(chunk::KernelOp kernel, mlir::FloatType element, Machine machine);
+
+  /// Emits the function before the kernel, or reports what cannot be lowered.
+  mlir::FailureOr<mlir::func::FuncOp> lower();
+  /// Bytes of scratch that the function needs.
+  int64_t scratchBytes() const { return scratchSize; }
+
+private:
+  //===- Storage ---------------------------------------------------------------------------------------------===//
+
+  /// Where a value is stored, in the compute type. A buffer's rows are padded to whole vectors; vectors and numbers
+  /// are one row.
+  struct Storage {
+    mlir::Value rows, transposed;
+  };
+  /// Memory of the caller, or its stand-in for the chunk at the end: entry (i, j) at base[i * stride + j].
+  struct View {
+    mlir::Value base, stride;
+  };
+  /// Entries (row, column .. column + lanes) of a tile; of a vector, `row` is null.
+  struct Point {
+    mlir::Value row, column;
+    int64_t lanes;
+  };
+  using Consumer = llvm::function_ref<void(Point, mlir::Value)>;
+
+  int64_t padded(int64_t columns) const { return llvm::alignTo(columns, builder.width); }
+  /// Uninitialised scratch. All buffers live as long as the function.
+  mlir::Value allocate(llvm::ArrayRef<int64_t> shape, mlir::Type element);
+  mlir::Value allocateRows(int64_t rows, int64_t columns) { return allocate({rows, padded(columns)}, builder.element); }
+  mlir::Value allocateVector(int64_t length) { return allocate({padded(length)}, builder.element); }
+  /// A buffer for a value, by rows.
+  mlir::Value allocateFor(mlir::Value value);
+
+  //===- Arguments -------------------------------------------------------------------------------------------===//
+
+  /// One argument of the manifest: a block argument, or an output.
+  struct Argument {
+    mlir::Value value = {}; // null for outputs
+    chunk::ArgumentKind kind = chunk::ArgumentKind::Input;
+    bool isOutput = false;
+    mlir::RankedTensorType type = {};
+    int64_t group = 1;
+    bool sliced = false;
+    /// The words of the block, as index.
+    llvm::SmallVector<mlir::Value, 5> words = {};
+    /// Address of the item's first entry (of the initial state), and of its final state.
+    mlir::Value address = {}, finalAddress = {};
+  };
+  /// What is known of the item that is being run.
+  struct Item {
+    mlir::Value sequence, head, slice;
+    /// The sequence's number and first token in the tensors of tiles; a packed batch is one sequence there.
+    mlir::Value sequenceInMemory, firstToken;
+    mlir::Value tokens;
+  };
+
+  void listArguments();
+  int64_t blockWords() const;
+  void readBlock(mlir::Value block);
+  Item findItem(mlir::Value number);
+  void findAddresses(const Item &item);
+  /// Memory at an address, as a memref of unknown extent.
+  mlir::Value memoryAt(mlir::Value address, mlir::Type element);
+  void loadStates();
+  void storeStates(const Item &item);
+  void viewParameters();
+  void loadTables(mlir::Value firstToken);
+  /// The tiles of the chunk at `firstToken`; a part of a chunk is copied to a whole one, followed by zeros.
+  void viewTiles(mlir::Value firstToken);
+  void prefetchTiles(mlir::Value firstToken);
+  void copyOutputsBack(mlir::Value firstToken);
+  static bool isTile(const Argument &argument) { return argument.isOutput || argument.kind == chunk::ArgumentKind::Input; }
+  mlir::Value tileAddress(const Argument &argument, mlir::Value firstToken);
+
+  //===- Stages ----------------------------------------------------------------------------------------------===//
+
+  /// Stores what the plan says of the kernel's values that are, or are not, the same for all chunks.
+  void emitStages(bool invariant);
+  void emitStage(mlir::Value value);
+  void emitYield(chunk::YieldOp yield);
+  /// Computes every entry of `value`, fused product included, and hands it to `consume`.
+  void compute(mlir::Value value, Consumer consume);
+  void computePointwise(mlir::Value value, Consumer consume);
+  mlir::Value storeRows(mlir::Value value);
+  mlir::Value storeTransposed(mlir::Value value);
+  mlir::Value transposeBuffer(mlir::Value buffer, llvm::ArrayRef<int64_t> shape);
+  mlir::Value transpose(llvm::ArrayRef<int64_t> shape, llvm::function_ref<mlir::Value(Point)> read);
+  /// Stores a vector of entries; lanes beyond the row's end fall into its padding.
+  void storeAt(mlir::Value entries, mlir::Value buffer, Point point);
+  void copyBuffer(mlir::Value from, mlir::Value to);
+  /// Hands zeros to `consume` for the columns from a multiple of the width on.
+  void fillWithZeros(int64_t fromRow, int64_t toRow, int64_t fromColumn, int64_t columns, Consumer consume);
+
+  // Pointwise.cpp
+  /// The entries of `value` at a point; computed in place unless stored.
+  mlir::Value evaluate(mlir::Value value, Point point);
+  /// The same where nothing of what was computed before may be reused.
+  mlir::Value evaluateAnew(mlir::Value value, Point point);
+  mlir::Value evaluateElementwise(mlir::Operation *op, Point point);
+  mlir::Value evaluateOperation(mlir::Operation *op, Point point);
+  /// One entry of a vector or number, in all lanes.
+  mlir::Value evaluateSplat(mlir::Value vector, mlir::Value index);
+  mlir::Value unsupported(mlir::Operation *op, const llvm::Twine &reason);
+
+  // Products.cpp
+  /// One matrix product of a sum: left(i, k) * right(k, j), summed over k < depth. `left` holds entry (i, k) there, or
+  /// at (k, i) if `leftByColumns`; `right` holds rows of the result's columns.
+  struct Term {
+    mlir::Value left = {};
+    bool leftByColumns = false;
+    mlir::Value right = {};
+    int64_t depth = 0;
+    /// Of left: entries behind the diagonal are 0.
+    bool isLowerTriangle = false, isUpperTriangle = false;
+  };
+  using Initial = llvm::function_ref<mlir::Value(Point)>;
+  void computeProduct(mlir::Operation *product, mlir::Value root, Consumer consume);
+  Term termOf(mlir::Value left, bool transposeLeft, mlir::Value right, bool transposeRight);
+  /// Sums for the rows [fromRow, toRow) and the columns before `columns`, block by block.
+  void computeRegion(llvm::ArrayRef<Term> terms, int64_t fromRow, int64_t toRow, int64_t columns, Initial initial,
+                     Consumer finish);
+  void computeBlock(llvm::ArrayRef<Term> terms, mlir::Value row, int64_t rows, mlir::Value column,
+                    llvm::ArrayRef<int64_t> lanes, Initial initial, Consumer finish);
+
+  // Decay.cpp
+  /// Products of the factors of one amount, as far as they are used.
+  struct DecayStorage {
+    mlir::Value factors; // [C, D] or [C]
+    mlir::Value prefix;  // row u: the product of the factors before token u; row C: of all
+    mlir::Value suffix;  // row u: the product of the factors after token u
+    mlir::Value pairs;   // row i + 1, column j: the product of the factors after j up to i, 0 for j > i
+  };
+  void prepareDecay(Decay decay, const DecayUses &uses);
+  void prepareTokenDecay(Decay decay, const DecayUses &uses);
+  void preparePairs(DecayStorage &stored, int64_t tokens);
+  void prepareChannelDecay(Decay decay, const DecayUses &uses);
+  mlir::Value factor(Decay decay, Point point);
+  mlir::Value evaluateDecay(chunk::DecayFromStartOp op, Point point);
+  mlir::Value evaluateDecay(chunk::DecayToEndOp op, Point point);
+  mlir::Value evaluateDecay(chunk::DecayStateOp op, Point point);
+  /// Sums of products of queries and keys, each times the decay between the two tokens.
+  mlir::Value decayPairs(chunk::DecayDotOp op, Point point, mlir::Value sums);
+  void computeDecayDot(chunk::DecayDotOp op);
+  /// Strips of channels whose vectors fit into a quarter of the registers.
+  void forStrips(int64_t channels, llvm::function_ref<void(llvm::ArrayRef<Point>)> body);
+
+  // Rearrange.cpp
+  void emitReduce(chunk::ReduceOp op);
+  void emitConcat(chunk::ConcatOp op);
+  void emitColumn(chunk::ColumnsOp op);
+  void emitTail(chunk::TailOp op);
+  /// The rows of a tail followed by those of a tile.
+  mlir::Value history(mlir::Value operand, mlir::Value tail);
+  mlir::Value evaluateConvolution(chunk::ConvOp op, Point point);
+
+  chunk::KernelOp kernel;
+  Machine machine;
+  VectorBuilder builder;
+  Plan plan;
+  mlir::func::FuncOp function;
+  mlir::Block *entry = nullptr;
+  int64_t scratchSize = 0;
+  bool failed = false;
+
+  llvm::SmallVector<Argument> arguments;
+  mlir::Value sequences, denseTokens, heads, offsets; // the block's header
+  mlir::Value valid, isWhole;                         // tokens of this chunk, and whether that is C
+  llvm::DenseMap<mlir::Value, Storage> storage;
+  llvm::DenseMap<mlir::Value, View> views;
+  llvm::SmallVector<View> outputViews;
+  llvm::DenseMap<Decay, DecayStorage> decays;
+  llvm::DenseMap<std::pair<mlir::Value, mlir::Value>, mlir::Value> histories; // by operand and tail
+  /// What has been computed at the present point.
+  llvm::DenseMap<std::tuple<mlir::Value, mlir::Value, mlir::Value>, mlir::Value> known;
+};
+
+} // namespace stretto::cpu
+
+#endif // STRETTO_CODEGEN_CPU_KERNELLOWERING_H

@@ -1,0 +1,52 @@
+//===- LowerToVector.cpp - Chunk kernels to vector code for a CPU ---------===//
+
+#include "codegen/cpu/KernelLowering.h"
+#include "passes/Passes.h"
+#include "mlir/Dialect/LLVMIR/LLVMDialect.h"
+#include "mlir/Dialect/Math/IR/Math.h"
+#include "mlir/Dialect/MemRef/IR/MemRef.h"
+#include "mlir/Dialect/SCF/IR/SCF.h"
+#include "mlir/Dialect/Vector/IR/VectorOps.h"
+
+using namespace mlir;
+using namespace stretto;
+
+namespace stretto {
+#define GEN_PASS_DEF_LOWERTOVECTOR
+#include "passes/Passes.h.inc"
+} // namespace stretto
+
+/// fp64 where any tensor is fp64, else fp32.
+static FloatType computeType(chunk::KernelOp kernel) {
+  auto isDouble = [](Type type) { return getElementTypeOrSelf(type).isF64(); };
+  WalkResult result = kernel.walk([&](Operation *op) {
+    return llvm::any_of(op->getResultTypes(), isDouble) ? WalkResult::interrupt() : WalkResult::advance();
+  });
+  if (result.wasInterrupted() || llvm::any_of(kernel.getBlock()->getArgumentTypes(), isDouble))
+    return Float64Type::get(kernel.getContext());
+  return Float32Type::get(kernel.getContext());
+}
+
+namespace {
+struct LowerToVector : stretto::impl::LowerToVectorBase<LowerToVector> {
+  using LowerToVectorBase::LowerToVectorBase;
+
+  void runOnOperation() override {
+    if (vectorBits != 256 && vectorBits != 512) {
+      getOperation().emitError("the option vector-bits of ") << getArgument() << " is " << vectorBits << ", expected 256 or 512";
+      return signalPassFailure();
+    }
+    cpu::Machine machine = {vectorBits, vectorBits == 512 ? 32 : 16};
+    for (auto kernel : llvm::make_early_inc_range(getOperation().getOps<chunk::KernelOp>())) {
+      cpu::KernelLowering lowering(kernel, computeType(kernel), machine);
+      FailureOr<func::FuncOp> function = lowering.lower();
+      if (failed(function))
+        return signalPassFailure();
+      StringAttr symbol = kernel.getSymNameAttr();
+      kernel.erase();
+      function->setSymNameAttr(symbol);
+      (*function)->setAttr("stretto.scratch_bytes", Builder(symbol.getContext()).getI64IntegerAttr(lowering.scratchBytes()));
+    }
+  }
+};
+} // namespace

@@ -1,0 +1,43 @@
+//===- NativeCode.h - From vector code to machine code ----------*- C++ -*-===//
+#ifndef STRETTO_CODEGEN_CPU_NATIVECODE_H
+#define STRETTO_CODEGEN_CPU_NATIVECODE_H
+
+#include "mlir/IR/BuiltinOps.h"
+#include "mlir/Pass/PassManager.h"
+#include "llvm/Support/Error.h"
+#include <memory>
+#include <string>
+
+namespace stretto::cpu {
+
+/// A processor, as LLVM spells its name and features.
+struct Processor {
+  std::string name, features;
+
+  /// This machine's.
+  static Processor host();
+  bool has(llvm::StringRef feature) const;
+  /// Bits of its vector registers.
+  int64_t vectorBits() const { return has("avx512f") && has("avx512vl") && has("avx512bw") && has("avx512dq") ? 512 : 256; }
+};
+
+/// The passes from chunk kernels to the LLVM dialect.
+void buildPipeline(mlir::OpPassManager &passes, int64_t vectorBits);
+void registerPipeline();
+
+/// Object code for a module that the pipeline lowered.
+llvm::Expected<std::string> emitObject(mlir::ModuleOp module, const Processor &processor);
+/// The same as assembly, for tests and for reading.
+llvm::Expected<std::string> emitAssembly(mlir::ModuleOp module, const Processor &processor);
+
+/// Object code in this process, until it is destroyed.
+class LoadedCode {
+public:
+  static llvm::Expected<std::unique_ptr<LoadedCode>> load(llvm::StringRef object);
+  virtual ~LoadedCode() = default;
+  virtual llvm::Expected<void *> find(llvm::StringRef symbol) = 0;
+};
+
+} // namespace stretto::cpu
+
+#endif // STRETTO_CODEGEN_CPU_NATIVECODE_H

@@ -1,0 +1,66 @@
+//===- Pipeline.cpp - From chunk kernels to the LLVM dialect --------------===//
+
+#include "codegen/cpu/NativeCode.h"
+#include "passes/Passes.h"
+#include "mlir/Conversion/ArithToLLVM/ArithToLLVM.h"
+#include "mlir/Conversion/ControlFlowToLLVM/ControlFlowToLLVM.h"
+#include "mlir/Conversion/FuncToLLVM/ConvertFuncToLLVMPass.h"
+#include "mlir/Conversion/IndexToLLVM/IndexToLLVM.h"
+#include "mlir/Conversion/MathToLLVM/MathToLLVM.h"
+#include "mlir/Conversion/MathToLibm/MathToLibm.h"
+#include "mlir/Conversion/MemRefToLLVM/MemRefToLLVM.h"
+#include "mlir/Conversion/ReconcileUnrealizedCasts/ReconcileUnrealizedCasts.h"
+#include "mlir/Conversion/SCFToControlFlow/SCFToControlFlow.h"
+#include "mlir/Conversion/UBToLLVM/UBToLLVM.h"
+#include "mlir/Conversion/VectorToLLVM/ConvertVectorToLLVMPass.h"
+#include "mlir/Dialect/Arith/Transforms/Passes.h"
+#include "mlir/Dialect/Func/IR/FuncOps.h"
+#include "mlir/Dialect/MemRef/Transforms/Passes.h"
+#include "mlir/Pass/PassRegistry.h"
+#include "mlir/Transforms/Passes.h"
+
+using namespace mlir;
+using namespace stretto;
+
+void cpu::buildPipeline(OpPassManager &passes, int64_t vectorBits) {
+  LowerToVectorOptions lower;
+  lower.vectorBits = vectorBits;
+  passes.addPass(createLowerToVector(lower));
+  ExpandMathOptions expand;
+  expand.scalef = vectorBits == 512;
+  passes.addNestedPass<func::FuncOp>(createExpandMath(expand));
+  passes.addNestedPass<func::FuncOp>(createCanonicalizerPass());
+  passes.addNestedPass<func::FuncOp>(createCSEPass());
+
+  ConvertVectorToLLVMPassOptions vectors;
+  vectors.x86Vector = true;
+  passes.addPass(createConvertVectorToLLVMPass(vectors));
+  passes.addPass(memref::createExpandStridedMetadataPass());
+  passes.addPass(createSCFToControlFlowPass());
+  passes.addPass(createConvertMathToLLVMPass());
+  passes.addPass(createConvertMathToLibmPass());
+  passes.addPass(createArithToLLVMConversionPass());
+  passes.addPass(createFinalizeMemRefToLLVMConversionPass());
+  ConvertFuncToLLVMPassOptions functions;
+  functions.useBarePtrCallConv = true;
+  passes.addPass(createConvertFuncToLLVMPass(functions));
+  passes.addPass(createConvertControlFlowToLLVMPass());
+  passes.addPass(createConvertIndexToLLVMPass());
+  passes.addPass(createUBToLLVMConversionPass());
+  passes.addPass(createReconcileUnrealizedCastsPass());
+  passes.addPass(createCanonicalizerPass());
+  passes.addPass(createCSEPass());
+}
+
+namespace {
+struct CpuOptions : PassPipelineOptions<CpuOptions> {
+  Option<int64_t> vectorBits{*this, "vector-bits", llvm::cl::desc("bits of a vector register: 256 or 512"),
+                             llvm::cl::init(512)};
+};
+} // namespace
+
+void cpu::registerPipeline() {
+  PassPipelineRegistration<CpuOptions>(
+      "stretto-cpu-to-llvm", "chunk kernels to the LLVM dialect for a CPU",
+      [](OpPassManager &passes, const CpuOptions &options) { buildPipeline(passes, options.vectorBits); });
+}

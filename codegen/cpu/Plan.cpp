@@ -1,0 +1,231 @@
+//===- Plan.cpp - Where the values of a kernel live on a CPU --------------===//
+
+#include "codegen/cpu/Plan.h"
+#include "mlir/Dialect/Arith/IR/Arith.h"
+#include "mlir/Dialect/Math/IR/Math.h"
+#include "mlir/IR/SymbolTable.h"
+#include "llvm/ADT/TypeSwitch.h"
+
+using namespace mlir;
+using namespace stretto;
+using namespace stretto::cpu;
+
+//===----------------------------------------------------------------------===//
+// Properties of operations
+//===----------------------------------------------------------------------===//
+
+bool cpu::isPointwise(Operation *op) {
+  if (!op)
+    return false;
+  if (auto columns = dyn_cast<chunk::ColumnsOp>(op))
+    return rankOf(columns.getOperand()) == rankOf(columns.getResult());
+  if (isa<chunk::BroadcastOp, chunk::CausalOp, chunk::MaskOp, chunk::ConvOp, chunk::DecayFromStartOp,
+          chunk::DecayToEndOp, chunk::DecayStateOp>(op))
+    return true;
+  return isa<arith::ArithDialect, math::MathDialect>(op->getDialect());
+}
+
+bool cpu::keepsPlace(OpOperand &use) {
+  Operation *user = use.getOwner();
+  if (!isPointwise(user) || isa<chunk::BroadcastOp, chunk::ColumnsOp, chunk::ConvOp>(user))
+    return false;
+  return !isa<chunk::ChunkDialect>(user->getDialect()) || use.getOperandNumber() == 0; // not an amount of decay
+}
+
+bool cpu::isProduct(Operation *op) {
+  auto decayed = dyn_cast_or_null<chunk::DecayDotOp>(op);
+  return isa_and_nonnull<chunk::DotOp>(op) || (decayed && rankOf(decayed.getAmount()) == 1);
+}
+
+bool cpu::isCausal(Value value) {
+  Operation *op = value.getDefiningOp();
+  if (isa_and_nonnull<chunk::CausalOp, chunk::DecayDotOp>(op))
+    return true;
+  return isa_and_nonnull<arith::ExtFOp, arith::TruncFOp, chunk::MaskOp>(op) && isCausal(op->getOperand(0));
+}
+
+/// Whether the operation costs much more than a load and a store.
+static bool isCostly(Operation *op) {
+  return isa<arith::DivFOp, arith::RemFOp, chunk::ConvOp>(op) ||
+         (isa<math::MathDialect>(op->getDialect()) && !isa<math::AbsFOp, math::FloorOp, math::RoundEvenOp>(op));
+}
+
+//===----------------------------------------------------------------------===//
+// The plan
+//===----------------------------------------------------------------------===//
+
+Plan::Plan(chunk::KernelOp kernel) {
+  findInvariant(kernel);
+  findDecays(kernel);
+  storeOperands(kernel);
+  storeCostly(kernel);
+  fuseProducts(kernel);
+  findUpdatesInPlace(kernel);
+}
+
+/// Whether the argument's tile is the same for all chunks of a sequence.
+static bool isInvariantArgument(chunk::KernelOp kernel, BlockArgument argument) {
+  chunk::ArgumentAttr description = kernel.getArgument(argument.getArgNumber());
+  if (description.getKind() != chunk::ArgumentKind::Table)
+    return description.getKind() == chunk::ArgumentKind::Parameter;
+  auto table = SymbolTable::lookupNearestSymbolFrom<chunk::TableOp>(kernel, description.getName());
+  return table && !table.getPeriod() && !table.getVarying();
+}
+
+void Plan::findInvariant(chunk::KernelOp kernel) {
+  for (BlockArgument argument : kernel.getBlock()->getArguments())
+    if (isInvariantArgument(kernel, argument))
+      invariant.insert(argument);
+  for (Operation &op : kernel.getBlock()->without_terminator())
+    if (llvm::all_of(op.getOperands(), [&](Value operand) { return isInvariant(operand); }))
+      invariant.insert(op.result_begin(), op.result_end());
+}
+
+void Plan::findDecays(chunk::KernelOp kernel) {
+  // The loop of `decay_dot` decays its keys to the end as it goes; a `decay_to_end` of the same keys is then free.
+  kernel.walk([&](chunk::DecayDotOp product) {
+    if (rankOf(product.getAmount()) == 1)
+      return;
+    for (Operation *user : product.getKey().getUsers()) {
+      auto keys = dyn_cast<chunk::DecayToEndOp>(user);
+      if (keys && keys.getOperand() == product.getKey() && keys.getAmount() == product.getAmount() &&
+          keys.getForm() == product.getForm() && product->isBeforeInBlock(keys))
+        decayed[product] = keys;
+    }
+  });
+  for (Operation &op : *kernel.getBlock()) {
+    TypeSwitch<Operation *>(&op)
+        .Case([&](chunk::DecayDotOp dot) {
+          DecayUses &uses = decayUses[{dot.getAmount(), dot.getForm()}];
+          (rankOf(dot.getAmount()) == 1 ? uses.pairs : uses.factors) = true;
+        })
+        .Case([&](chunk::DecayFromStartOp start) { decayUses[{start.getAmount(), start.getForm()}].prefix = true; })
+        .Case([&](chunk::DecayStateOp state) { decayUses[{state.getAmount(), state.getForm()}].prefix = true; })
+        .Case([&](chunk::DecayToEndOp end) {
+          bool free = llvm::any_of(decayed, [&](auto &entry) { return entry.second == end; });
+          decayUses[{end.getAmount(), end.getForm()}].suffix |= !free;
+        });
+  }
+}
+
+void Plan::storeOperands(chunk::KernelOp kernel) {
+  SmallVector<Value> left; // in either order
+  for (BlockArgument argument : kernel.getBlock()->getArguments().drop_back()) {
+    chunk::ArgumentKind kind = kernel.getArgument(argument.getArgNumber()).getKind();
+    if (rankOf(argument) < 2 || kind == chunk::ArgumentKind::State || kind == chunk::ArgumentKind::Table)
+      stored[argument].rows = true;
+  }
+  for (Operation &op : kernel.getBlock()->without_terminator()) {
+    for (Value result : op.getResults())
+      if (isFloat(result) && !isa<arith::ConstantOp, chunk::DecayDotOp>(op) && (rankOf(result) < 2 || !(isPointwise(&op) || isProduct(&op))))
+        stored[result].rows = true;
+    TypeSwitch<Operation *>(&op)
+        .Case([&](chunk::DotOp dot) {
+          left.push_back(dot.getLeft());
+          (dot.getTransposeRight() ? stored[dot.getRight()].transposed : stored[dot.getRight()].rows) = true;
+        })
+        .Case([&](chunk::ConvOp conv) { stored[conv.getTaps()].transposed = true; })
+        .Case([&](chunk::DecayDotOp dot) {
+          if (isProduct(dot)) {
+            left.push_back(dot.getQuery());
+            stored[dot.getKey()].transposed = true;
+            return;
+          }
+          stored[dot.getQuery()].rows = stored[dot.getKey()].rows = true;
+          stored[dot.getResult()].transposed = true;
+          if (chunk::DecayToEndOp keys = decayedKeys(dot))
+            stored[keys.getResult()].rows = true;
+        });
+  }
+  for (Value value : left)
+    if (!orders(value).any())
+      stored[value].rows = true;
+  // What is made transposed is read by rows where it is computed with.
+  kernel.walk([&](chunk::DecayDotOp dot) {
+    for (OpOperand &use : dot.getResult().getUses())
+      if (!isProduct(dot) && !isa<chunk::DotOp>(use.getOwner()))
+        stored[dot.getResult()].rows = true;
+  });
+}
+
+void Plan::storeCostly(chunk::KernelOp kernel) {
+  // What a value computed in place costs its user includes what it computes in place itself.
+  llvm::DenseSet<Value> costly;
+  for (Operation &op : kernel.getBlock()->without_terminator()) {
+    if (!isPointwise(&op) || !isFloat(op.getResult(0)) || orders(op.getResult(0)).any())
+      continue;
+    Value result = op.getResult(0);
+    if (!isCostly(&op) && llvm::none_of(op.getOperands(), [&](Value operand) { return costly.contains(operand); }))
+      continue;
+    bool isRepeated = isInvariant(result) && llvm::any_of(result.getUsers(), [&](Operation *user) {
+      return user->getNumResults() == 0 || !isInvariant(user->getResult(0));
+    });
+    if (isRepeated || (!result.use_empty() && !result.hasOneUse()))
+      stored[result].rows = true;
+    else
+      costly.insert(result);
+  }
+}
+
+void Plan::fuseProducts(chunk::KernelOp kernel) {
+  for (Operation &op : kernel.getBlock()->without_terminator()) {
+    if (!isProduct(&op))
+      continue;
+    Value sums = op.getResult(0);
+    if (isa<chunk::DotOp>(op) && sums.hasOneUse() && !orders(sums).any()) {
+      auto total = dyn_cast<chunk::DotOp>(*sums.user_begin());
+      if (total && total.getAddend() == sums && isInvariant(total.getResult()) == isInvariant(sums)) {
+        fused.insert(&op);
+        continue;
+      }
+    }
+    // Follow the only user while it needs nothing but the same entry.
+    Value root = sums;
+    for (Value value = sums; !orders(value).any() && value.hasOneUse() && keepsPlace(*value.use_begin());) {
+      value = value.getUses().begin()->getOwner()->getResult(0);
+      if (shapeOf(value) != shapeOf(sums) || isInvariant(value) != isInvariant(sums))
+        break;
+      if (isFloat(value))
+        root = value;
+    }
+    // Sums cannot be stored transposed, and an expression holds at most one product.
+    if ((orders(root).transposed && !orders(root).rows) || product(root))
+      root = sums;
+    bool isYielded = root.hasOneUse() && isa<chunk::YieldOp>(*root.user_begin());
+    if (!isYielded)
+      stored[root].rows = true;
+    products[root] = &op;
+    if (root != sums)
+      fused.insert(&op);
+  }
+}
+
+/// Whether computing `value` in place reads `state`, at the same entry or, if `elsewhere`, only at others.
+static bool reads(const Plan &plan, Value value, Value state, bool elsewhere) {
+  SmallVector<std::pair<Value, bool>> pending = {{value, !elsewhere}};
+  llvm::DenseSet<std::pair<Value, unsigned>> seen;
+  while (!pending.empty()) {
+    auto [current, counts] = pending.pop_back_val();
+    if (current == state && counts)
+      return true;
+    Operation *op = current.getDefiningOp();
+    if (!op || !seen.insert({current, unsigned(counts)}).second)
+      continue;
+    for (OpOperand &operand : op->getOpOperands()) {
+      bool isAddend = isa<chunk::DotOp>(op) && operand.getOperandNumber() == 2;
+      bool samePlace = isAddend || keepsPlace(operand);
+      if (operand.get() == state || !plan.orders(operand.get()).any())
+        pending.push_back({operand.get(), counts || !samePlace});
+    }
+  }
+  return false;
+}
+
+void Plan::findUpdatesInPlace(chunk::KernelOp kernel) {
+  auto yield = cast<chunk::YieldOp>(kernel.getBlock()->getTerminator());
+  for (auto [index, state] : llvm::enumerate(kernel.argumentsOf(chunk::ArgumentKind::State))) {
+    bool isReadLater = llvm::any_of(yield.getStates().drop_front(index + 1),
+                                    [&](Value next) { return reads(*this, next, state, /*elsewhere=*/false); });
+    inPlace.push_back(!isReadLater && !reads(*this, yield.getStates()[index], state, /*elsewhere=*/true));
+  }
+}

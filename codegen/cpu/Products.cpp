@@ -1,0 +1,159 @@
+//===- Products.cpp - Register-blocked matrix products --------------------===//
+//
+// A block of the result, some rows by some vectors of columns, is summed in registers: for each k, an entry of the left
+// operand in all lanes times a vector of the right operand. Every product of a sum and the addend go through the same
+// registers, and so does the chain of pointwise operations behind it, whose last value is stored.
+//
+//===----------------------------------------------------------------------===//
+
+#include "codegen/cpu/KernelLowering.h"
+#include "mlir/Dialect/Vector/IR/VectorOps.h"
+
+using namespace mlir;
+using namespace stretto;
+using namespace stretto::cpu;
+
+namespace {
+/// The shape of a block: rows by vectors.
+struct BlockShape {
+  int64_t rows, vectors;
+};
+} // namespace
+
+/// The fastest block for a region. A step of k of r rows by v vectors issues r * v multiplications, of which each sum
+/// waits for its own predecessor, and r + v loads.
+static BlockShape chooseBlock(int64_t rows, int64_t vectors, int64_t registers) {
+  constexpr int64_t mostVectors = 4, mostRows = 16, latency = 8;
+  auto cost = [&](int64_t blockRows, int64_t blockVectors) {
+    double step = std::max<double>(blockRows * blockVectors, latency);
+    return step + 0.25 * (blockRows + blockVectors);
+  };
+  BlockShape best = {1, 1};
+  double bestCost = std::numeric_limits<double>::max();
+  for (int64_t v = 1; v <= std::min(vectors, mostVectors); ++v)
+    for (int64_t r = 1; r <= std::min(rows, mostRows); ++r) {
+      if (r * v + v + 1 > registers)
+        break;
+      int64_t restRows = rows % r, restVectors = vectors % v;
+      double total = (rows / r) * (vectors / v) * cost(r, v);
+      total += restRows ? (vectors / v) * cost(restRows, v) : 0;
+      total += restVectors ? (rows / r) * cost(r, restVectors) : 0;
+      total += restRows && restVectors ? cost(restRows, restVectors) : 0;
+      if (total < bestCost) {
+        bestCost = total;
+        best = {r, v};
+      }
+    }
+  return best;
+}
+
+KernelLowering::Term KernelLowering::termOf(Value left, bool transposeLeft, Value right, bool transposeRight) {
+  Storage leftStorage = storage.lookup(left), rightStorage = storage.lookup(right);
+  Term term;
+  term.left = leftStorage.rows ? leftStorage.rows : leftStorage.transposed;
+  term.leftByColumns = transposeLeft != !leftStorage.rows;
+  term.right = transposeRight ? rightStorage.transposed : rightStorage.rows;
+  term.depth = shapeOf(right)[transposeRight ? 1 : 0];
+  (transposeLeft ? term.isUpperTriangle : term.isLowerTriangle) = isCausal(left);
+  assert(term.left && term.right && "the plan stores a product's operands");
+  return term;
+}
+
+void KernelLowering::computeProduct(Operation *product, Value root, Consumer consume) {
+  SmallVector<Term> terms;
+  Value addend, result = product->getResult(0);
+  auto decayed = dyn_cast<chunk::DecayDotOp>(product);
+  if (decayed) {
+    terms.push_back(termOf(decayed.getQuery(), false, decayed.getKey(), true));
+  } else {
+    auto dot = cast<chunk::DotOp>(product);
+    while (true) {
+      terms.push_back(termOf(dot.getLeft(), dot.getTransposeLeft(), dot.getRight(), dot.getTransposeRight()));
+      addend = dot.getAddend();
+      auto inner = addend ? addend.getDefiningOp<chunk::DotOp>() : nullptr;
+      if (!inner || !plan.isFused(inner))
+        break;
+      dot = inner;
+    }
+  }
+
+  auto initial = [&](Point point) { return addend ? evaluateAnew(addend, point) : builder.splat(0.0); };
+  auto finish = [&](Point point, Value sums) {
+    known.clear();
+    if (decayed)
+      sums = decayPairs(decayed, point, sums);
+    known[{result, point.row, point.column}] = sums;
+    consume(point, evaluate(root, point));
+  };
+
+  int64_t rows = shapeOf(root)[0], columns = shapeOf(root)[1];
+  if (!isCausal(root))
+    return computeRegion(terms, 0, rows, columns, initial, finish);
+  // Of a causal result, only the blocks up to the diagonal; zeros behind them.
+  for (int64_t row = 0; row < rows; row += builder.width) {
+    int64_t end = std::min(rows, row + builder.width), filled = std::min(columns, end);
+    computeRegion(terms, row, end, filled, initial, finish);
+    fillWithZeros(row, end, padded(filled), columns, consume);
+  }
+}
+
+void KernelLowering::fillWithZeros(int64_t fromRow, int64_t toRow, int64_t fromColumn, int64_t columns, Consumer consume) {
+  if (fromColumn >= columns)
+    return;
+  builder.loop(fromRow, toRow, 1, [&](Value row) {
+    for (int64_t column = fromColumn; column < columns; column += builder.width)
+      consume({row, builder.index(column), std::min(builder.width, columns - column)}, builder.splat(0.0));
+  });
+}
+
+void KernelLowering::computeRegion(ArrayRef<Term> terms, int64_t fromRow, int64_t toRow, int64_t columns,
+                                   Initial initial, Consumer finish) {
+  int64_t width = builder.width, rows = toRow - fromRow, wholeVectors = columns / width, rest = columns % width;
+  BlockShape shape = chooseBlock(rows, wholeVectors + (rest ? 1 : 0), machine.registers);
+  int64_t wholeRows = fromRow + rows / shape.rows * shape.rows;
+  auto computePanel = [&](Value column, ArrayRef<int64_t> lanes) {
+    builder.loop(fromRow, wholeRows, shape.rows,
+                 [&](Value row) { computeBlock(terms, row, shape.rows, column, lanes, initial, finish); });
+    if (wholeRows < toRow)
+      computeBlock(terms, builder.index(wholeRows), toRow - wholeRows, column, lanes, initial, finish);
+  };
+  int64_t panels = wholeVectors / shape.vectors, panelWidth = shape.vectors * width;
+  SmallVector<int64_t> lanes(shape.vectors, width);
+  builder.loop(0, panels * panelWidth, panelWidth, [&](Value column) { computePanel(column, lanes); });
+  lanes.assign(wholeVectors % shape.vectors, width);
+  if (rest)
+    lanes.push_back(rest);
+  if (!lanes.empty())
+    computePanel(builder.index(panels * panelWidth), lanes);
+}
+
+void KernelLowering::computeBlock(ArrayRef<Term> terms, Value row, int64_t rows, Value column, ArrayRef<int64_t> lanes,
+                                  Initial initial, Consumer finish) {
+  SmallVector<Point> points;
+  for (int64_t r = 0; r < rows; ++r)
+    for (auto [v, count] : llvm::enumerate(lanes))
+      points.push_back({builder.add(row, r), builder.add(column, v * builder.width), count});
+  SmallVector<Value> sums = llvm::map_to_vector(points, initial);
+
+  for (const Term &term : terms) {
+    Value from = builder.index(0), to = builder.index(term.depth);
+    if (term.isLowerTriangle)
+      to = builder.minimum(to, builder.add(row, rows));
+    if (term.isUpperTriangle)
+      from = row;
+    sums = builder.loop(from, to, sums, [&](Value k, ValueRange carried) {
+      SmallVector<Value> right, next;
+      for (size_t v = 0; v < lanes.size(); ++v)
+        right.push_back(builder.load(term.right, {k, points[v].column}));
+      for (int64_t r = 0; r < rows; ++r) {
+        Value i = points[r * lanes.size()].row;
+        Value left = term.leftByColumns ? builder.loadSplat(term.left, {k, i}) : builder.loadSplat(term.left, {i, k});
+        for (size_t v = 0; v < lanes.size(); ++v)
+          next.push_back(vector::FMAOp::create(builder, left, right[v], carried[next.size()]));
+      }
+      return next;
+    });
+  }
+  for (auto [point, value] : llvm::zip(points, sums))
+    finish(point, value);
+}

@@ -1,0 +1,195 @@
+//===- VectorBuilder.cpp - Building vector code ---------------------------===//
+
+#include "codegen/cpu/VectorBuilder.h"
+#include "mlir/Dialect/MemRef/IR/MemRef.h"
+#include "mlir/Dialect/SCF/IR/SCF.h"
+#include "mlir/Dialect/Vector/IR/VectorOps.h"
+
+using namespace mlir;
+using namespace stretto::cpu;
+
+//===----------------------------------------------------------------------===//
+// Numbers
+//===----------------------------------------------------------------------===//
+
+Value VectorBuilder::index(int64_t value) { return arith::ConstantIndexOp::create(*this, value); }
+Value VectorBuilder::add(Value left, Value right) { return createOrFold<arith::AddIOp>(left, right); }
+Value VectorBuilder::subtract(Value left, Value right) { return createOrFold<arith::SubIOp>(left, right); }
+Value VectorBuilder::multiply(Value left, Value right) { return createOrFold<arith::MulIOp>(left, right); }
+Value VectorBuilder::minimum(Value left, Value right) { return createOrFold<arith::MinSIOp>(left, right); }
+
+Value VectorBuilder::compare(arith::CmpIPredicate predicate, Value left, Value right) {
+  return createOrFold<arith::CmpIOp>(predicate, left, right);
+}
+
+//===----------------------------------------------------------------------===//
+// Vectors
+//===----------------------------------------------------------------------===//
+
+Value VectorBuilder::splat(double value) {
+  return arith::ConstantOp::create(*this, DenseElementsAttr::get(vectorType(), getFloatAttr(element, value)));
+}
+
+Value VectorBuilder::splat(Value scalar) {
+  return vector::BroadcastOp::create(*this, VectorType::get(width, scalar.getType()), scalar);
+}
+
+Value VectorBuilder::mul(Value left, Value right) { return arith::MulFOp::create(*this, left, right); }
+
+Value VectorBuilder::lanesBefore(Value count) { return vector::CreateMaskOp::create(*this, maskType(), count); }
+
+Value VectorBuilder::firstLanes(int64_t count) {
+  return vector::ConstantMaskOp::create(*this, maskType(), ArrayRef<int64_t>{count});
+}
+
+Value VectorBuilder::selectOrZero(Value mask, Value value) {
+  return arith::SelectOp::create(*this, mask, value, splat(0.0));
+}
+
+void VectorBuilder::transpose(MutableArrayRef<Value> vectors) {
+  // A stage exchanges, between rows h apart, the halves of every block of 2h lanes.
+  SmallVector<int64_t> low(width), high(width);
+  for (int64_t half = width / 2; half > 0; half /= 2) {
+    for (int64_t lane = 0; lane < width; ++lane) {
+      bool second = lane & half;
+      low[lane] = second ? width + lane - half : lane;
+      high[lane] = second ? width + lane : lane + half;
+    }
+    for (int64_t row = 0; row < width; ++row) {
+      if (row & half)
+        continue;
+      Value upper = vectors[row], lower = vectors[row + half];
+      vectors[row] = vector::ShuffleOp::create(*this, upper, lower, low);
+      vectors[row + half] = vector::ShuffleOp::create(*this, upper, lower, high);
+    }
+  }
+}
+
+Value VectorBuilder::sumLanes(ArrayRef<Value> vectors) {
+  // A stage adds the halves of every block of 2h lanes, and puts two vectors' sums into one: that of the first into the
+  // first half of each block.
+  SmallVector<Value> sums(vectors);
+  SmallVector<int64_t> low(width), high(width);
+  for (int64_t half = width / 2; half > 0; half /= 2) {
+    for (int64_t lane = 0; lane < width; ++lane) {
+      int64_t start = lane & half ? width + lane - half : lane;
+      low[lane] = start;
+      high[lane] = start + half;
+    }
+    for (int64_t row = 0; row < half; ++row) {
+      Value first = vector::ShuffleOp::create(*this, sums[row], sums[row + half], low);
+      Value second = vector::ShuffleOp::create(*this, sums[row], sums[row + half], high);
+      sums[row] = arith::AddFOp::create(*this, first, second);
+    }
+  }
+  return sums[0];
+}
+
+/// A floating-point number, scalar or vector, as one of another element type.
+static Value convert(VectorBuilder &builder, Value value, Type elementType) {
+  Type from = getElementTypeOrSelf(value.getType());
+  if (from == elementType)
+    return value;
+  Type type = elementType;
+  if (auto vector = dyn_cast<VectorType>(value.getType()))
+    type = vector.clone(elementType);
+  if (from.getIntOrFloatBitWidth() < elementType.getIntOrFloatBitWidth())
+    return arith::ExtFOp::create(builder, type, value);
+  return arith::TruncFOp::create(builder, type, value);
+}
+
+Value VectorBuilder::toComputeType(Value value) { return convert(*this, value, element); }
+Value VectorBuilder::fromComputeType(Value value, Type elementType) { return convert(*this, value, elementType); }
+
+//===----------------------------------------------------------------------===//
+// Memory
+//===----------------------------------------------------------------------===//
+
+Value VectorBuilder::load(Value memory, ValueRange indices, int64_t lanes) {
+  Type memoryElement = cast<MemRefType>(memory.getType()).getElementType();
+  auto type = VectorType::get(width, memoryElement);
+  if (lanes == width)
+    return toComputeType(vector::LoadOp::create(*this, type, memory, indices));
+  Value zero = arith::ConstantOp::create(*this, getZeroAttr(type));
+  return toComputeType(vector::MaskedLoadOp::create(*this, type, memory, indices, firstLanes(lanes), zero));
+}
+
+void VectorBuilder::store(Value vector, Value memory, ValueRange indices, int64_t lanes) {
+  vector = fromComputeType(vector, cast<MemRefType>(memory.getType()).getElementType());
+  if (lanes == width) {
+    vector::StoreOp::create(*this, vector, memory, indices);
+    return;
+  }
+  vector::MaskedStoreOp::create(*this, memory, indices, firstLanes(lanes), vector);
+}
+
+Value VectorBuilder::loadScalar(Value memory, ValueRange indices) {
+  return toComputeType(memref::LoadOp::create(*this, memory, indices));
+}
+
+void VectorBuilder::storeScalar(Value scalar, Value memory, ValueRange indices) {
+  memref::StoreOp::create(*this, fromComputeType(scalar, cast<MemRefType>(memory.getType()).getElementType()), memory,
+                          indices);
+}
+
+//===----------------------------------------------------------------------===//
+// Loops
+//===----------------------------------------------------------------------===//
+
+void VectorBuilder::loop(Value from, Value to, int64_t step, Body body) {
+  std::optional<int64_t> first = getConstantIntValue(from), last = getConstantIntValue(to);
+  if (first && last && *last <= *first)
+    return;
+  if (first && last && *last - *first <= step)
+    return body(from);
+  auto loop = scf::ForOp::create(*this, from, to, index(step));
+  InsertionGuard guard(*this);
+  setInsertionPointToStart(loop.getBody());
+  body(loop.getInductionVar());
+}
+
+void VectorBuilder::loop(int64_t from, int64_t to, int64_t step, Body body) {
+  loop(index(from), index(to), step, body);
+}
+
+SmallVector<Value> VectorBuilder::loop(Value from, Value to, ValueRange carried, CarryingBody body) {
+  return loop(from, to, 1, carried, body);
+}
+
+SmallVector<Value> VectorBuilder::loop(Value from, Value to, int64_t step, ValueRange carried, CarryingBody body) {
+  auto loop = scf::ForOp::create(*this, from, to, index(step), carried);
+  InsertionGuard guard(*this);
+  setInsertionPointToStart(loop.getBody());
+  scf::YieldOp::create(*this, body(loop.getInductionVar(), loop.getRegionIterArgs()));
+  return llvm::to_vector_of<Value>(loop.getResults());
+}
+
+/// The longest walk, in vectors, that is written out.
+static constexpr int64_t mostWrittenOut = 8;
+
+void VectorBuilder::loopOverVectors(int64_t count, llvm::function_ref<void(Value, int64_t)> body) {
+  int64_t whole = count / width * width;
+  if (whole <= mostWrittenOut * width)
+    for (int64_t column = 0; column < whole; column += width)
+      body(index(column), width);
+  else
+    loop(0, whole, width, [&](Value column) { body(column, width); });
+  if (whole < count)
+    body(index(whole), count - whole);
+}
+
+void VectorBuilder::loopOverWhole(int64_t count, SmallVectorImpl<Value> &carried, CarryingBody body) {
+  if (count > mostWrittenOut * width) {
+    carried = loop(index(0), index(count), width, carried, body);
+    return;
+  }
+  for (int64_t column = 0; column < count; column += width)
+    carried = body(index(column), carried);
+}
+
+void VectorBuilder::ifTrue(Value condition, llvm::function_ref<void()> then) {
+  auto branch = scf::IfOp::create(*this, condition, /*withElseRegion=*/false);
+  InsertionGuard guard(*this);
+  setInsertionPointToStart(branch.thenBlock());
+  then();
+}

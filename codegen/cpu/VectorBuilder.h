@@ -1,0 +1,85 @@
+//===- VectorBuilder.h - Building vector code -------------------*- C++ -*-===//
+//
+// A builder for code on vectors of one element type and width: the compute type of a kernel and the width of the
+// host's registers. Memory may hold another floating-point type; loads and stores convert.
+//
+// A `lanes` argument says how many leading lanes of a vector exist. Memory beyond them is neither read nor written;
+// the other lanes hold no particular number.
+//
+//===----------------------------------------------------------------------===//
+#ifndef STRETTO_CODEGEN_CPU_VECTORBUILDER_H
+#define STRETTO_CODEGEN_CPU_VECTORBUILDER_H
+
+#include "mlir/Dialect/Arith/IR/Arith.h"
+#include "mlir/IR/Builders.h"
+#include "mlir/IR/BuiltinTypes.h"
+
+namespace stretto::cpu {
+
+class VectorBuilder : public mlir::ImplicitLocOpBuilder {
+public:
+  VectorBuilder(mlir::Location location, mlir::FloatType element, int64_t width)
+      : ImplicitLocOpBuilder(location, location.getContext()), element(element), width(width) {}
+
+  /// The compute type, and how many of it a register holds.
+  const mlir::FloatType element;
+  const int64_t width;
+
+  mlir::VectorType vectorType() { return mlir::VectorType::get(width, element); }
+  mlir::VectorType maskType() { return mlir::VectorType::get(width, getI1Type()); }
+
+  // Numbers.
+  mlir::Value index(int64_t value);
+  mlir::Value add(mlir::Value left, mlir::Value right);
+  mlir::Value add(mlir::Value left, int64_t right) { return add(left, index(right)); }
+  mlir::Value subtract(mlir::Value left, mlir::Value right);
+  mlir::Value multiply(mlir::Value left, mlir::Value right);
+  mlir::Value multiply(mlir::Value left, int64_t right) { return multiply(left, index(right)); }
+  mlir::Value minimum(mlir::Value left, mlir::Value right);
+  mlir::Value compare(mlir::arith::CmpIPredicate predicate, mlir::Value left, mlir::Value right);
+
+  // Vectors.
+  mlir::Value splat(double value);
+  mlir::Value splat(mlir::Value scalar);
+  mlir::Value mul(mlir::Value left, mlir::Value right);
+  /// The lanes before `count`, which may be negative or exceed the width.
+  mlir::Value lanesBefore(mlir::Value count);
+  mlir::Value firstLanes(int64_t count);
+  /// `value` in the lanes of `mask`, 0 elsewhere.
+  mlir::Value selectOrZero(mlir::Value mask, mlir::Value value);
+  /// Rows to columns: `width` vectors become `width` vectors.
+  void transpose(llvm::MutableArrayRef<mlir::Value> vectors);
+  /// The sums over the lanes of `width` vectors, that of vector i in lane i.
+  mlir::Value sumLanes(llvm::ArrayRef<mlir::Value> vectors);
+  /// Any number as the compute type, scalar or vector, and back.
+  mlir::Value toComputeType(mlir::Value value);
+  mlir::Value fromComputeType(mlir::Value value, mlir::Type elementType);
+
+  // Memory.
+  mlir::Value load(mlir::Value memory, mlir::ValueRange indices, int64_t lanes);
+  mlir::Value load(mlir::Value memory, mlir::ValueRange indices) { return load(memory, indices, width); }
+  void store(mlir::Value vector, mlir::Value memory, mlir::ValueRange indices, int64_t lanes);
+  void store(mlir::Value vector, mlir::Value memory, mlir::ValueRange indices) { store(vector, memory, indices, width); }
+  mlir::Value loadScalar(mlir::Value memory, mlir::ValueRange indices);
+  void storeScalar(mlir::Value scalar, mlir::Value memory, mlir::ValueRange indices);
+  /// One entry of memory in every lane.
+  mlir::Value loadSplat(mlir::Value memory, mlir::ValueRange indices) { return splat(loadScalar(memory, indices)); }
+
+  // Loops. A loop whose bounds are known and hold one step is that step.
+  using Body = llvm::function_ref<void(mlir::Value)>;
+  using CarryingBody = llvm::function_ref<llvm::SmallVector<mlir::Value>(mlir::Value, mlir::ValueRange)>;
+  void loop(mlir::Value from, mlir::Value to, int64_t step, Body body);
+  void loop(int64_t from, int64_t to, int64_t step, Body body);
+  llvm::SmallVector<mlir::Value> loop(mlir::Value from, mlir::Value to, mlir::ValueRange carried, CarryingBody body);
+  llvm::SmallVector<mlir::Value> loop(mlir::Value from, mlir::Value to, int64_t step, mlir::ValueRange carried,
+                                      CarryingBody body);
+  /// Walks [0, count) by whole vectors, and then by the lanes that are left. A short walk is written out.
+  void loopOverVectors(int64_t count, llvm::function_ref<void(mlir::Value column, int64_t lanes)> body);
+  /// Walks [0, count), whole vectors, and carries numbers; a short walk is written out.
+  void loopOverWhole(int64_t count, llvm::SmallVectorImpl<mlir::Value> &carried, CarryingBody body);
+  void ifTrue(mlir::Value condition, llvm::function_ref<void()> then);
+};
+
+} // namespace stretto::cpu
+
+#endif // STRETTO_CODEGEN_CPU_VECTORBUILDER_H

@@ -1,0 +1,192 @@
+//===- Operator.cpp - Calling variants through the C interface ------------===//
+
+#include "frontends/c/operator.h"
+#include "frontends/c/Handles.h"
+#include "runtime/Knobs.h"
+#include "runtime/Signature.h"
+#include <functional>
+
+using namespace stretto;
+
+static Operator *unwrap(StrettoOperator *op) { return reinterpret_cast<Operator *>(op); }
+static const Operator *unwrap(const StrettoOperator *op) { return reinterpret_cast<const Operator *>(op); }
+static Operator::Signature *unwrap(StrettoSignature *op) { return reinterpret_cast<Operator::Signature *>(op); }
+static const Operator::Signature *unwrap(const StrettoSignature *op) {
+  return reinterpret_cast<const Operator::Signature *>(op);
+}
+
+/// The value, or nothing and the message for the caller to release.
+template <typename Value> static std::optional<Value> take(llvm::Expected<Value> value, char **error) {
+  if (value)
+    return std::move(*value);
+  std::string message = llvm::toString(value.takeError());
+  if (error)
+    *error = ownedString(message);
+  return std::nullopt;
+}
+
+/// 0, or -1 and the message.
+static int finish(llvm::Error failure, char **error) {
+  if (!failure)
+    return 0;
+  take(llvm::Expected<int>(std::move(failure)), error);
+  return -1;
+}
+
+//===----------------------------------------------------------------------===//
+// Descriptions
+//===----------------------------------------------------------------------===//
+
+static std::optional<ElementType> typeOf(StrettoElement element) {
+  switch (element) {
+  case STRETTO_F16:
+    return ElementType::F16;
+  case STRETTO_BF16:
+    return ElementType::BF16;
+  case STRETTO_F32:
+    return ElementType::F32;
+  case STRETTO_F64:
+    return ElementType::F64;
+  case STRETTO_I64:
+  case STRETTO_OTHER:
+    return std::nullopt;
+  }
+  return std::nullopt;
+}
+
+static StrettoElement elementOf(ElementType type) {
+  switch (type) {
+  case ElementType::F16:
+    return STRETTO_F16;
+  case ElementType::BF16:
+    return STRETTO_BF16;
+  case ElementType::F32:
+    return STRETTO_F32;
+  case ElementType::F64:
+    return STRETTO_F64;
+  }
+  llvm_unreachable("covered switch");
+}
+
+static TensorView viewOf(const StrettoTensor &tensor) {
+  size_t rank = tensor.rank;
+  return {tensor.data,   typeOf(tensor.element),  tensor.elementName,
+          tensor.device, {tensor.sizes, rank}, {tensor.strides, rank}};
+}
+
+static llvm::SmallVector<TensorView, 4> viewsOf(const StrettoTensor *tensors, size_t count) {
+  llvm::SmallVector<TensorView, 4> views;
+  for (const StrettoTensor &tensor : llvm::ArrayRef(tensors, tensors ? count : 0))
+    views.push_back(viewOf(tensor));
+  return views;
+}
+
+static OperatorCall callOf(const Operator &op, const StrettoOperatorCall &source) {
+  OperatorCall call;
+  for (const StrettoTensor &tensor : llvm::ArrayRef(source.arguments, op.inputs().size()))
+    call.arguments.push_back(tensor.isPresent ? std::optional(viewOf(tensor)) : std::nullopt);
+  for (const char *option : llvm::ArrayRef(source.options, op.options().size()))
+    call.options.push_back(option ? option : "");
+  call.initialState = viewsOf(source.initialState, source.initialStateCount);
+  if (source.sequenceOffsets.isPresent)
+    call.sequenceOffsets = viewOf(source.sequenceOffsets);
+  return call;
+}
+
+/// What the caller lends, as functions.
+namespace {
+struct ExecutorOf {
+  explicit ExecutorOf(const StrettoExecutor &source)
+      : parallelFor([&source](int64_t count, llvm::function_ref<void(int64_t, int64_t)> body) {
+          auto call = [](void *context, int64_t begin, int64_t end) {
+            (*static_cast<llvm::function_ref<void(int64_t, int64_t)> *>(context))(begin, end);
+          };
+          source.parallelFor(source.context, count, call, &body);
+        }),
+        upload([&source](llvm::ArrayRef<char> bytes) {
+          return source.upload(source.context, bytes.data(), bytes.size());
+        }),
+        executor{source.threads, parallelFor, source.stream, upload} {}
+
+private:
+  std::function<void(int64_t, llvm::function_ref<void(int64_t, int64_t)>)> parallelFor;
+  std::function<void *(llvm::ArrayRef<char>)> upload;
+
+public:
+  Executor executor;
+};
+} // namespace
+
+//===----------------------------------------------------------------------===//
+// Operators
+//===----------------------------------------------------------------------===//
+
+StrettoOperator *strettoOperatorCreate(const char *module, size_t length, char **error) {
+  auto op = take(Operator::create({module, length}), error);
+  return op ? reinterpret_cast<StrettoOperator *>(op->release()) : nullptr;
+}
+
+void strettoOperatorDestroy(StrettoOperator *op) { delete unwrap(op); }
+const char *strettoOperatorName(const StrettoOperator *op) { return unwrap(op)->name().data(); }
+const char *strettoOperatorDigest(const StrettoOperator *op) { return unwrap(op)->digest().data(); }
+size_t strettoOperatorInputCount(const StrettoOperator *op) { return unwrap(op)->inputs().size(); }
+size_t strettoOperatorOptionCount(const StrettoOperator *op) { return unwrap(op)->options().size(); }
+size_t strettoOperatorResultCount(const StrettoOperator *op) { return unwrap(op)->resultCount(); }
+
+StrettoInput strettoOperatorInput(const StrettoOperator *op, size_t index) {
+  const Operator::Input &input = unwrap(op)->inputs()[index];
+  return {input.name.c_str(), input.isParameter, input.isOptional};
+}
+
+StrettoOption strettoOperatorOption(const StrettoOperator *op, size_t index) {
+  const Operator::Option &option = unwrap(op)->options()[index];
+  static constexpr StrettoOptionKind kinds[] = {STRETTO_NUMBER, STRETTO_CONDITION, STRETTO_WORD};
+  return {option.name.c_str(), kinds[static_cast<int>(option.kind)], option.fallback.c_str()};
+}
+
+//===----------------------------------------------------------------------===//
+// Calls
+//===----------------------------------------------------------------------===//
+
+StrettoSignature *strettoOperatorCheck(StrettoOperator *op, const StrettoOperatorCall *call, char **error) {
+  auto signature = take(unwrap(op)->check(callOf(*unwrap(op), *call)), error);
+  return signature ? reinterpret_cast<StrettoSignature *>(*signature) : nullptr;
+}
+
+size_t strettoSignatureStateCount(const StrettoSignature *signature) { return unwrap(signature)->state.size(); }
+
+StrettoShape strettoSignatureState(const StrettoSignature *signature, size_t index) {
+  const EntryShape &entry = unwrap(signature)->state[index];
+  return {entry.name.c_str(), entry.isPosition ? STRETTO_I64 : elementOf(entry.type), entry.sizes.size(),
+          entry.sizes.data()};
+}
+
+StrettoShape strettoSignatureResult(const StrettoSignature *signature, size_t index) {
+  const ResultShape &result = unwrap(signature)->results[index];
+  return {nullptr, elementOf(result.type), result.sizes.size(), result.sizes.data()};
+}
+
+int strettoCheckContents(const StrettoSignature *signature, const StrettoOperatorCall *call,
+                         const StrettoExecutor *executor, char **error) {
+  const Operator::Signature &checked = *unwrap(signature);
+  ExecutorOf lent(*executor);
+  return finish(Operator::checkContents(checked, callOf(checked.op, *call), lent.executor.parallelFor), error);
+}
+
+int strettoRun(StrettoSignature *signature, const StrettoOperatorCall *call, const StrettoTensor *results,
+               const StrettoTensor *finalState, const StrettoExecutor *executor, char **error) {
+  Operator::Signature &checked = *unwrap(signature);
+  ExecutorOf lent(*executor);
+  return finish(Operator::run(checked, callOf(checked.op, *call), viewsOf(results, checked.results.size()),
+                              viewsOf(finalState, checked.state.size()), lent.executor),
+                error);
+}
+
+char *strettoExplain(StrettoSignature *signature, const StrettoOperatorCall *call, int64_t threads, char **error) {
+  Operator::Signature &checked = *unwrap(signature);
+  auto text = take(Operator::explain(checked, callOf(checked.op, *call), threads), error);
+  return text ? ownedString(*text) : nullptr;
+}
+
+bool strettoDebug() { return Knobs::instance().debug; }
+void strettoSetDebug(bool debug) { Knobs::instance().debug = debug; }

@@ -1,0 +1,115 @@
+/* operator.h - Calling variants, for the layers that connect tensor libraries.
+ *
+ * An operator is made from the text of a module with one variant. A call describes its tensors; checking it gives a
+ * signature, which says what the results look like; running it needs their memory and what the executor lends.
+ *
+ * Conventions are those of stretto.h. Operators may be called from several threads. */
+#ifndef STRETTO_FRONTENDS_C_OPERATOR_H
+#define STRETTO_FRONTENDS_C_OPERATOR_H
+
+#include "frontends/c/stretto.h"
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef struct StrettoOperator StrettoOperator;
+typedef struct StrettoSignature StrettoSignature;
+
+/* Types of the entries of a tensor. */
+typedef enum { STRETTO_F16, STRETTO_BF16, STRETTO_F32, STRETTO_F64, STRETTO_I64, STRETTO_OTHER } StrettoElement;
+
+typedef struct {
+  const char *name;
+  bool isParameter, isOptional;
+} StrettoInput;
+
+typedef enum { STRETTO_NUMBER, STRETTO_CONDITION, STRETTO_WORD } StrettoOptionKind;
+
+typedef struct {
+  const char *name;
+  StrettoOptionKind kind;
+  const char *fallback; /* the default, as text */
+} StrettoOption;
+
+/* A tensor of the caller. Strides count elements. */
+typedef struct {
+  bool isPresent;
+  void *data;
+  StrettoElement element;
+  const char *elementName; /* for messages */
+  int32_t device;          /* -1: the CPU; otherwise the number of a CUDA device */
+  int32_t rank;
+  const int64_t *sizes, *strides;
+} StrettoTensor;
+
+typedef struct {
+  const StrettoTensor *arguments;   /* one for each input */
+  const char *const *options;       /* one for each option; null for the default */
+  const StrettoTensor *initialState; /* one for each entry, or none */
+  size_t initialStateCount;
+  StrettoTensor sequenceOffsets;
+} StrettoOperatorCall;
+
+/* What a result (after batch and time) or an entry of the state (after the sequences) looks like. */
+typedef struct {
+  const char *name; /* of an entry */
+  StrettoElement element;
+  size_t rank;
+  const int64_t *sizes;
+} StrettoShape;
+
+/* What the caller lends. On the CPU `threads` and `parallelFor`; on a CUDA device, whose context is current, `stream`
+ * and `upload`, which copies to memory of the device that is never released. */
+typedef void (*StrettoBody)(void *context, int64_t begin, int64_t end);
+typedef struct {
+  void *context;
+  int64_t threads;
+  void (*parallelFor)(void *context, int64_t count, StrettoBody body, void *bodyContext);
+  void *stream;
+  void *(*upload)(void *context, const void *bytes, size_t count);
+} StrettoExecutor;
+
+STRETTO_EXPORT StrettoOperator *strettoOperatorCreate(const char *module, size_t length, char **error);
+STRETTO_EXPORT void strettoOperatorDestroy(StrettoOperator *op);
+STRETTO_EXPORT const char *strettoOperatorName(const StrettoOperator *op);
+/* 64 hexadecimal digits, the same for two declarations that print the same. */
+STRETTO_EXPORT const char *strettoOperatorDigest(const StrettoOperator *op);
+STRETTO_EXPORT size_t strettoOperatorInputCount(const StrettoOperator *op);
+STRETTO_EXPORT StrettoInput strettoOperatorInput(const StrettoOperator *op, size_t index);
+STRETTO_EXPORT size_t strettoOperatorOptionCount(const StrettoOperator *op);
+STRETTO_EXPORT StrettoOption strettoOperatorOption(const StrettoOperator *op, size_t index);
+STRETTO_EXPORT size_t strettoOperatorResultCount(const StrettoOperator *op);
+
+/* Checks all of a call but contents. The signature belongs to the operator. */
+STRETTO_EXPORT StrettoSignature *strettoOperatorCheck(StrettoOperator *op, const StrettoOperatorCall *call,
+                                                      char **error);
+STRETTO_EXPORT size_t strettoSignatureStateCount(const StrettoSignature *signature);
+STRETTO_EXPORT StrettoShape strettoSignatureState(const StrettoSignature *signature, size_t index);
+STRETTO_EXPORT StrettoShape strettoSignatureResult(const StrettoSignature *signature, size_t index);
+
+/* Checks the contents of the tensors of a call, which lie on the CPU. */
+STRETTO_EXPORT int strettoCheckContents(const StrettoSignature *signature, const StrettoOperatorCall *call,
+                                        const StrettoExecutor *executor, char **error);
+
+/* Runs a call that was checked. `results` and `finalState` (one tensor for each entry, those of type I64 left out, or
+ * null) and the initial state are contiguous. The last stride of a row is 1, and parameters are contiguous. */
+STRETTO_EXPORT int strettoRun(StrettoSignature *signature, const StrettoOperatorCall *call, const StrettoTensor *results,
+                              const StrettoTensor *finalState, const StrettoExecutor *executor, char **error);
+
+/* Which kernel runs the call, as JSON. */
+STRETTO_EXPORT char *strettoExplain(StrettoSignature *signature, const StrettoOperatorCall *call, int64_t threads,
+                                    char **error);
+
+/* Whether contents are checked on devices too; STRETTO_DEBUG says what it is at first. */
+STRETTO_EXPORT bool strettoDebug(void);
+STRETTO_EXPORT void strettoSetDebug(bool debug);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif /* STRETTO_FRONTENDS_C_OPERATOR_H */

@@ -1,0 +1,84 @@
+//===- HostTable.cpp - Numbers that the host computes for kernels ---------===//
+
+#include "runtime/HostTable.h"
+#include "dialect/stretto/interpreter/Compiler.h"
+#include "mlir/IR/Matchers.h"
+#include "llvm/ADT/APFloat.h"
+
+using namespace mlir;
+using namespace stretto;
+using namespace stretto::interpreter;
+
+std::vector<double> stretto::evaluateTable(chunk::TableOp table, int64_t heads, int64_t positions, int64_t width) {
+  // A real number of the body stands for one number for each position and channel of a head.
+  int64_t lanes = positions * width;
+  Frame frame;
+  std::vector<std::vector<double>> numbers;
+  llvm::DenseMap<Value, Row> rows;
+  auto define = [&](Value value, int64_t size) -> std::vector<double> & {
+    rows[value] = {static_cast<unsigned>(numbers.size()), 1, size};
+    return numbers.emplace_back(size);
+  };
+  auto indices = table.getBody().getArguments();
+  numbers.reserve(table.getBody().front().getOperations().size() + indices.size());
+  std::vector<double> &position = define(indices[0], lanes), &head = define(indices[1], 1),
+                      &channel = define(indices[2], lanes);
+  for (int64_t i = 0; i < lanes; ++i) {
+    position[i] = static_cast<double>(i / width);
+    channel[i] = static_cast<double>(i % width);
+  }
+
+  std::vector<Instruction> program;
+  for (Operation &op : table.getBody().front().without_terminator()) {
+    Attribute constant;
+    if (matchPattern(&op, m_Constant(&constant))) {
+      auto number = dyn_cast<FloatAttr>(constant);
+      define(op.getResult(0), 1)[0] =
+          number ? number.getValueAsDouble() : double(cast<IntegerAttr>(constant).getValue().getBoolValue());
+      continue;
+    }
+    define(op.getResult(0), lanes);
+    auto operands = llvm::map_to_vector(op.getOperands(), [&](Value operand) { return rows.lookup(operand); });
+    program.push_back(compileElementwise(&op, rows[op.getResult(0)], operands));
+  }
+  for (std::vector<double> &buffer : numbers)
+    frame.slots.push_back({buffer.data(), 0});
+
+  const Row &result = rows[table.getBody().front().getTerminator()->getOperand(0)];
+  std::vector<double> values(heads * lanes);
+  for (int64_t h = 0; h < heads; ++h) {
+    head[0] = static_cast<double>(h);
+    for (const Instruction &instruction : program)
+      instruction(frame);
+    for (int64_t i = 0; i < lanes; ++i)
+      values[h * lanes + i] = frame.at(result)[result.size() == 1 ? 0 : i];
+  }
+  return values;
+}
+
+static const llvm::fltSemantics &semanticsOf(ElementType type) {
+  switch (type) {
+  case ElementType::F16:
+    return APFloat::IEEEhalf();
+  case ElementType::BF16:
+    return APFloat::BFloat();
+  case ElementType::F32:
+    return APFloat::IEEEsingle();
+  case ElementType::F64:
+    return APFloat::IEEEdouble();
+  }
+  llvm_unreachable("covered switch");
+}
+
+std::vector<char> stretto::encode(ArrayRef<double> numbers, ElementType type) {
+  int64_t bytes = bytesOf(type);
+  std::vector<char> result(numbers.size() * bytes);
+  for (auto [index, number] : llvm::enumerate(numbers)) {
+    APFloat value(number);
+    bool inexact;
+    value.convert(semanticsOf(type), APFloat::rmNearestTiesToEven, &inexact);
+    uint64_t bits = value.bitcastToAPInt().getZExtValue();
+    std::memcpy(result.data() + index * bytes, &bits, bytes); // little endian, as both targets are
+  }
+  return result;
+}

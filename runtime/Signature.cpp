@@ -1,0 +1,204 @@
+//===- Signature.cpp - What calls with the same kernels share -------------===//
+
+#include "runtime/Signature.h"
+#include "mlir/Parser/Parser.h"
+#include "passes/declaration/Specialize.h"
+#include "runtime/DiagnosticText.h"
+#include "runtime/OperatorImpl.h"
+#include <numeric>
+
+using namespace mlir;
+using namespace stretto;
+
+static llvm::Error error(const llvm::Twine &message) {
+  return llvm::createStringError(llvm::inconvertibleErrorCode(), message);
+}
+
+//===----------------------------------------------------------------------===//
+// From a call
+//===----------------------------------------------------------------------===//
+
+/// The heads of a call up to a common factor, on which alone the code depends.
+static std::map<std::string, int64_t> ratios(std::map<std::string, int64_t> heads) {
+  int64_t divisor = 0;
+  for (const auto &[set, count] : heads)
+    divisor = std::gcd(divisor, count);
+  for (auto &[set, count] : heads)
+    count /= divisor;
+  return heads;
+}
+
+llvm::Expected<std::unique_ptr<Operator::Signature>> Operator::Signature::create(Operator &op, const OperatorCall &call,
+                                                                                 int device) {
+  std::unique_ptr<Signature> signature(new Signature(op, device));
+  Implementation &impl = *op.implementation;
+  llvm::Expected<unsigned> principal = checkTypes(op, call, impl.gates);
+  if (!principal)
+    return principal.takeError();
+  KernelRequest &request = signature->request;
+  request.element = *call.arguments[*principal]->type;
+
+  std::vector<ArgumentShape> shapes;
+  std::optional<unsigned> row;
+  for (auto [index, input, view] : llvm::enumerate(op.inputs(), call.arguments)) {
+    if (!view)
+      continue;
+    shapes.push_back({input.name, SmallVector<int64_t, 4>(view->sizes)});
+    if (!input.isParameter && !row)
+      row = index;
+    if (*view->type != request.element)
+      request.others[input.name] = *view->type;
+  }
+  std::map<std::string, std::string> options;
+  for (auto [option, text] : llvm::zip_equal(op.options(), call.options))
+    if (!text.empty())
+      options[option.name] = text;
+
+  DiagnosticText diagnostics(&impl.context);
+  FailureOr<CallSizes> bound = bindShapes(impl.variant, shapes, options);
+  if (failed(bound))
+    return diagnostics.takeError();
+  FailureOr<Sizes> sizes = Sizes::get(impl.variant, bound->settings);
+  if (failed(sizes))
+    return diagnostics.takeError();
+  OwningOpRef<ModuleOp> specialised = impl.module->clone();
+  VariantOp program = *specialised->getOps<VariantOp>().begin();
+  if (failed(specialize(program, bound->settings)))
+    return diagnostics.takeError();
+
+  signature->row = *row; // bound shapes have one
+  for (const auto &[set, count] : bound->settings.heads)
+    signature->heads = std::max(signature->heads, count);
+  signature->decays = decayConditions(program);
+  signature->describe(program, *sizes);
+  request.settings = std::move(bound->settings);
+  request.settings.heads = ratios(std::move(request.settings.heads));
+  if (device < 0) {
+    request.target = Target::host();
+  } else {
+    llvm::Expected<int> capability = cudaComputeCapability(device);
+    if (!capability)
+      return capability.takeError();
+    request.target = Target::cuda(*capability);
+  }
+  return signature;
+}
+
+//===----------------------------------------------------------------------===//
+// Results and state
+//===----------------------------------------------------------------------===//
+
+/// A tail keeps raw rows in the type that their argument has in memory, and computed rows in that of arithmetic.
+ElementType Operator::Signature::typeOfTail(const StateEntry &entry, VariantOp program) const {
+  auto argument = dyn_cast<BlockArgument>(entry.operations.front()->getOperand(0));
+  if (!argument)
+    return accumulatorOf(request.element);
+  auto other = request.others.find(program.getArgName(argument.getArgNumber()).str());
+  return other == request.others.end() ? request.element : other->second;
+}
+
+void Operator::Signature::describe(VariantOp program, const Sizes &sizes) {
+  auto headsIn = [&](StringRef set) { return sizes.heads(set).value_or(1); };
+  for (Type type : program.getType().getResults()) {
+    ResultShape &result = results.emplace_back(ResultShape{request.element, {headsIn(headsOf(type))}});
+    llvm::append_range(result.sizes, cast<RankedTensorType>(type).getShape());
+  }
+  for (const StateEntry &entry : deriveState(program)) {
+    bool isTail = entry.kind == StateEntry::Kind::Tail;
+    int64_t headCount = headsIn(entry.heads);
+    EntryShape &shape = state.emplace_back();
+    shape.name = entry.name;
+    shape.isPosition = entry.kind == StateEntry::Kind::Position;
+    shape.type = isTail ? typeOfTail(entry, program) : accumulatorOf(request.element);
+    llvm::append_range(shape.sizes, llvm::drop_begin(entry.shape(/*sequences=*/1, headCount)));
+
+    EntryStrides &strides = stateStrides.emplace_back();
+    strides.sequence = llvm::product_of(shape.sizes);
+    // Axes after the heads: those of a row, or both of a matrix.
+    int64_t columns = entry.sizes.empty() ? 1 : entry.sizes.back();
+    if (isTail) {
+      strides.head = columns;
+      strides.row = headCount * columns;
+    } else {
+      strides.head = strides.sequence / headCount;
+      strides.row = entry.kind == StateEntry::Kind::Matrix ? columns : 1;
+    }
+  }
+}
+
+//===----------------------------------------------------------------------===//
+// Kernels
+//===----------------------------------------------------------------------===//
+
+llvm::Expected<Operator::Signature::Kernel *> Operator::Signature::kernelFor(int64_t items, int64_t threads) {
+  std::lock_guard<std::mutex> lock(mutex);
+  int64_t slices = 1;
+  if (auto found = kernels.find(slices); found != kernels.end())
+    return found->second.get();
+  llvm::Expected<std::unique_ptr<Kernel>> made = makeKernel(slices);
+  if (!made)
+    return made.takeError();
+  return kernels.emplace(slices, std::move(*made)).first->second.get();
+}
+
+/// The position in a list of the item with a name.
+template <typename List> static std::optional<unsigned> positionIn(const List &list, StringRef name) {
+  for (auto [index, item] : llvm::enumerate(list))
+    if (item.name == name)
+      return index;
+  return std::nullopt;
+}
+
+llvm::Expected<std::unique_ptr<Operator::Signature::Kernel>> Operator::Signature::makeKernel(int64_t slices) {
+  Implementation &impl = *op.implementation;
+  std::lock_guard<std::mutex> context(impl.contextMutex);
+  request.slices = slices;
+  llvm::Expected<std::shared_ptr<CompiledKernel>> code = compileKernel(impl.variant, request);
+  if (!code)
+    return code.takeError();
+  auto kernel = std::make_unique<Kernel>();
+  kernel->code = std::move(*code);
+
+  DiagnosticText diagnostics(&impl.context);
+  kernel->tableModule = parseSourceString<ModuleOp>(kernel->code->tables, &impl.context);
+  if (!kernel->tableModule)
+    return diagnostics.takeError();
+  SmallVector<bool> covered(state.size());
+  for (const Manifest::Argument &argument : kernel->code->manifest.arguments) {
+    std::optional<unsigned> position;
+    switch (argument.kind) {
+    case Manifest::Kind::Input:
+    case Manifest::Kind::Parameter:
+      position = positionIn(op.inputs(), argument.name);
+      break;
+    case Manifest::Kind::State:
+      position = positionIn(state, argument.entry);
+      if (position)
+        covered[*position] = true;
+      break;
+    case Manifest::Kind::Output:
+      position = llvm::count_if(kernel->code->manifest.arguments, [&](const Manifest::Argument &other) {
+        return other.kind == Manifest::Kind::Output && &other < &argument;
+      });
+      break;
+    case Manifest::Kind::Table: {
+      position = kernel->tables.size();
+      auto table = kernel->tableModule->lookupSymbol<chunk::TableOp>(argument.name);
+      if (!table)
+        return error("internal: the kernel's table '" + argument.name + "' is missing");
+      kernel->tables.push_back({.op = table,
+                                .type = argument.type,
+                                .heads = static_cast<int64_t>(llvm::divideCeil(heads, argument.group)),
+                                .width = argument.shape.empty() ? 1 : argument.shape.back()});
+      break;
+    }
+    }
+    if (!position)
+      return error("internal: the kernel's argument '" + argument.name + "' is nothing that a call has");
+    kernel->positions.push_back(*position);
+  }
+  for (auto [entry, isCovered] : llvm::zip_equal(state, covered))
+    if (!isCovered && !entry.isPosition)
+      return error("internal: no kernel of " + op.name() + " carries the entry '" + entry.name + "' of its state");
+  return kernel;
+}

@@ -1,0 +1,91 @@
+//===- Signature.h - What calls with the same kernels share -----*- C++ -*-===//
+#ifndef STRETTO_RUNTIME_SIGNATURE_H
+#define STRETTO_RUNTIME_SIGNATURE_H
+
+#include "dialect/stretto/Signs.h"
+#include "dialect/stretto/StateEntries.h"
+#include "runtime/HostTable.h"
+#include "runtime/Operator.h"
+#include "mlir/IR/OwningOpRef.h"
+#include <array>
+#include <deque>
+#include <mutex>
+
+namespace stretto {
+
+class Operator::Signature {
+public:
+  /// Checks a call whose arguments lie on `device` against the declaration and derives what follows from it.
+  static llvm::Expected<std::unique_ptr<Signature>> create(Operator &op, const OperatorCall &call, int device);
+
+  /// The kernel for a call with so many work items, before slicing, and threads to run them.
+  struct Kernel;
+  llvm::Expected<Kernel *> kernelFor(int64_t items, int64_t threads);
+
+  /// The argument whose shape says batch and time.
+  const TensorView &rowOf(const OperatorCall &call) const { return *call.arguments[row]; }
+  int64_t sequences(const OperatorCall &call) const {
+    return call.sequenceOffsets ? call.sequenceOffsets->sizes[0] - 1 : rowOf(call).sizes[0];
+  }
+
+  const Target &target() const { return request.target; }
+
+  Operator &op;
+  const int device;
+  /// Heads of the finest set.
+  int64_t heads = 1;
+  std::vector<ResultShape> results;
+  std::vector<EntryShape> state;
+  /// Elements from sequence to sequence, head to head and row to row of each entry.
+  struct EntryStrides {
+    int64_t sequence = 0, head = 0, row = 0;
+  };
+  std::vector<EntryStrides> stateStrides;
+  DecayConditions decays;
+
+private:
+  Signature(Operator &op, int device) : op(op), device(device) {}
+
+  void describe(VariantOp program, const Sizes &sizes);
+  ElementType typeOfTail(const StateEntry &entry, VariantOp program) const;
+  llvm::Expected<std::unique_ptr<Kernel>> makeKernel(int64_t slices);
+
+  unsigned row = 0;
+  KernelRequest request;
+  std::mutex mutex;
+  std::map<int64_t, std::unique_ptr<Kernel>> kernels; // by slices
+};
+
+/// A kernel of a signature: the code, and which tensor of a call each of its arguments is.
+struct Operator::Signature::Kernel {
+  std::shared_ptr<CompiledKernel> code;
+  /// For each argument of the manifest its position among the arguments, the results or the state's entries of a call,
+  /// or among the tables, by its kind.
+  llvm::SmallVector<unsigned> positions;
+
+  /// A table, and its numbers where the kernel reads them: on the host, or on the device.
+  struct Table {
+    chunk::TableOp op;
+    ElementType type;
+    int64_t heads = 1, width = 1;
+    /// Positions for which there are numbers, and these. A table that grows leaves what calls may still read.
+    int64_t positions = 0;
+    std::deque<std::vector<char>> numbers;
+    const void *data = nullptr;
+
+    bool varies() { return op.getVarying() || op.getPeriod(); }
+  };
+  mlir::OwningOpRef<mlir::ModuleOp> tableModule;
+  std::deque<Table> tables;
+
+  /// The words of a table in the argument block of a call on sequences of at most so many tokens.
+  using TableWords = std::array<int64_t, 4>;
+  TableWords place(Table &table, int64_t tokens, int device, const Executor &executor);
+
+private:
+  std::mutex placing;
+};
+
+} // namespace stretto
+
+#endif // STRETTO_RUNTIME_SIGNATURE_H

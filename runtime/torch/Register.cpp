@@ -1,0 +1,134 @@
+//===- Register.cpp - Operators of PyTorch, declared at run time ----------===//
+//
+// One boxed kernel each for the CPU, CUDA, Meta and Autograd serves every variant: a functor that holds its operator.
+//
+//===----------------------------------------------------------------------===//
+
+#include "runtime/torch/TorchOperator.h"
+#include <map>
+#include <mutex>
+#include <torch/library.h>
+
+using namespace stretto::torch_layer;
+
+namespace {
+
+using Operator = std::shared_ptr<const TorchOperator>;
+using Stack = torch::jit::Stack;
+
+Arguments top(const TorchOperator &op, const Stack &stack) {
+  size_t count = op.argumentCount();
+  return op.read({stack.data() + stack.size() - count, count});
+}
+
+void replaceTop(const TorchOperator &op, Stack &stack, Outputs outputs) {
+  torch::jit::drop(stack, op.argumentCount());
+  for (at::Tensor &result : outputs.results)
+    torch::jit::push(stack, std::move(result));
+  torch::jit::push(stack, std::move(outputs.finalState));
+}
+
+/// On the CPU, and on CUDA devices.
+struct Run : c10::OperatorKernel {
+  explicit Run(Operator op) : op(std::move(op)) {}
+  void operator()(const c10::OperatorHandle &, c10::DispatchKeySet, Stack *stack) {
+    replaceTop(*op, *stack, op->run(top(*op, *stack)));
+  }
+  Operator op;
+};
+
+/// On tensors without memory.
+struct Describe : c10::OperatorKernel {
+  explicit Describe(Operator op) : op(std::move(op)) {}
+  void operator()(const c10::OperatorHandle &, c10::DispatchKeySet, Stack *stack) {
+    replaceTop(*op, *stack, op->describe(top(*op, *stack)));
+  }
+  Operator op;
+};
+
+/// Where gradients are recorded.
+struct RefuseGradient : c10::OperatorKernel {
+  explicit RefuseGradient(Operator op) : op(std::move(op)) {}
+  void operator()(const c10::OperatorHandle &handle, c10::DispatchKeySet keys, Stack *stack) {
+    op->refuseGradient(top(*op, *stack));
+    at::AutoDispatchBelowAutograd guard;
+    handle.redispatchBoxed(keys & c10::after_autograd_keyset, stack);
+  }
+  Operator op;
+};
+
+/// The operators of this process, by name.
+class Registry {
+public:
+  static Registry &instance() {
+    static auto &registry = *new Registry(); // PyTorch's dispatcher may outlive static objects
+    return registry;
+  }
+
+  /// Registers the variant of a module and gives its name; one that is registered already is the same.
+  std::string declare(const std::string &module, const std::optional<std::string> &name) {
+    auto op = std::make_shared<const TorchOperator>(module);
+    std::string chosen = name.value_or(op->uniqueName());
+    std::lock_guard<std::mutex> lock(mutex);
+    auto [known, isNew] = operators.try_emplace(chosen, op);
+    if (!isNew) {
+      TORCH_CHECK(known->second->uniqueName() == op->uniqueName(), "stretto: another operator has the name '", chosen, "'");
+      return chosen;
+    }
+    library.def(torch::schema(op->schema(chosen)), {at::Tag::pt2_compliant_tag});
+    implement<Run>(chosen, c10::DispatchKey::CPU, op);
+    implement<Run>(chosen, c10::DispatchKey::CUDA, op);
+    implement<Describe>(chosen, c10::DispatchKey::Meta, op);
+    implement<RefuseGradient>(chosen, c10::DispatchKey::Autograd, op);
+    return chosen;
+  }
+
+  Operator find(const std::string &name) {
+    std::lock_guard<std::mutex> lock(mutex);
+    auto found = operators.find(name);
+    TORCH_CHECK(found != operators.end(), "stretto: there is no operator '", name, "'");
+    return found->second;
+  }
+
+private:
+  template <typename Kernel> void implement(const std::string &name, c10::DispatchKey key, const Operator &op) {
+    library.impl(name.c_str(),
+                 torch::dispatch(key, torch::CppFunction::makeFromBoxedFunctor(std::make_unique<Kernel>(op))));
+  }
+
+  std::mutex mutex;
+  torch::Library library{torch::Library::FRAGMENT, "stretto", std::nullopt, __FILE__, __LINE__};
+  std::map<std::string, Operator> operators;
+};
+
+std::string declare(const std::string &module, const std::optional<std::string> &name) {
+  return Registry::instance().declare(module, name);
+}
+
+std::string explain(const std::string &name, const c10::List<std::optional<at::Tensor>> &inputs,
+                    const std::vector<std::string> &options, const std::vector<at::Tensor> &initialState,
+                    const std::optional<at::Tensor> &sequenceOffsets) {
+  Arguments arguments;
+  for (const std::optional<at::Tensor> &input : inputs)
+    arguments.inputs.push_back(input);
+  for (const std::string &option : options)
+    arguments.options.push_back(option.empty() ? std::nullopt : std::optional(option));
+  arguments.initialState = initialState;
+  arguments.sequenceOffsets = sequenceOffsets;
+  return Registry::instance().find(name)->explain(std::move(arguments));
+}
+
+bool setDebug(bool debug) {
+  bool before = strettoDebug();
+  strettoSetDebug(debug);
+  return before;
+}
+
+} // namespace
+
+TORCH_LIBRARY_FRAGMENT(stretto, library) {
+  library.def("_declare(str module, str? name) -> str", declare);
+  library.def("_explain(str name, Tensor?[] inputs, str[] options, Tensor[] initial_state, Tensor? cu_seqlens) -> str",
+              explain);
+  library.def("_set_debug(bool debug) -> bool", setDebug);
+}

@@ -1,0 +1,413 @@
+//===- TorchOperator.cpp - A variant as an operator of PyTorch ------------===//
+
+#include "runtime/torch/TorchOperator.h"
+#include <ATen/Parallel.h>
+#include <c10/core/DeviceGuard.h>
+#include <c10/core/impl/VirtualGuardImpl.h>
+#include <mutex>
+#include <sstream>
+#include <torch/csrc/stable/c/shim.h>
+
+using namespace stretto::torch_layer;
+
+//===----------------------------------------------------------------------===//
+// The declaration
+//===----------------------------------------------------------------------===//
+
+TorchOperator::TorchOperator(const std::string &module)
+    : op(checked("", strettoOperatorCreate, module.data(), module.size()), strettoOperatorDestroy) {
+  for (size_t i = 0; i < strettoOperatorInputCount(op.get()); ++i) {
+    StrettoInput input = strettoOperatorInput(op.get(), i);
+    inputs.push_back({input.name, input.isParameter, input.isOptional});
+  }
+  for (size_t i = 0; i < strettoOperatorOptionCount(op.get()); ++i) {
+    StrettoOption option = strettoOperatorOption(op.get(), i);
+    options.push_back({option.name, option.kind});
+  }
+}
+
+std::string TorchOperator::schema(const std::string &name) const {
+  static constexpr const char *types[] = {"float", "bool", "str"}; // by StrettoOptionKind
+  std::ostringstream text;
+  text << name << "(";
+  for (const Input &input : inputs)
+    text << (input.isOptional ? "Tensor? " : "Tensor ") << input.name << (input.isOptional ? "=None, " : ", ");
+  text << "*, ";
+  for (const Option &option : options)
+    text << types[option.kind] << "? " << option.name << "=None, ";
+  text << "Tensor[]? initial_state=None, bool output_final_state=False, Tensor? cu_seqlens=None) -> (";
+  size_t count = strettoOperatorResultCount(op.get());
+  for (size_t i = 0; i < count; ++i)
+    text << "Tensor o" << (count == 1 ? "" : std::to_string(i)) << ", ";
+  text << "Tensor[] final_state)";
+  return text.str();
+}
+
+/// The value of an option as the compiler reads it.
+static std::optional<std::string> spell(const c10::IValue &value) {
+  if (value.isNone())
+    return std::nullopt;
+  if (value.isBool())
+    return value.toBool() ? "true" : "false";
+  if (value.isString())
+    return value.toStringRef();
+  char text[32];
+  std::snprintf(text, sizeof(text), "%.17g", value.toDouble());
+  return text;
+}
+
+static OptionalTensor tensorIn(const c10::IValue &value) {
+  OptionalTensor tensor;
+  if (value.isTensor() && value.toTensor().defined())
+    tensor = value.toTensor();
+  return tensor;
+}
+
+Arguments TorchOperator::read(at::ArrayRef<c10::IValue> values) const {
+  Arguments arguments;
+  auto next = values.begin();
+  for (size_t i = 0; i < inputs.size(); ++i)
+    arguments.inputs.push_back(tensorIn(*next++));
+  for (size_t i = 0; i < options.size(); ++i)
+    arguments.options.push_back(spell(*next++));
+  if (!next->isNone())
+    arguments.initialState = next->toTensorVector();
+  ++next;
+  arguments.outputFinalState = (next++)->toBool();
+  arguments.sequenceOffsets = tensorIn(*next);
+  return arguments;
+}
+
+void TorchOperator::visitTensors(const Arguments &arguments,
+                                 const std::function<void(const std::string &, const at::Tensor &)> &visit) const {
+  for (size_t i = 0; i < inputs.size(); ++i)
+    if (arguments.inputs[i])
+      visit(inputs[i].name, *arguments.inputs[i]);
+  for (const at::Tensor &entry : arguments.initialState)
+    visit("initial_state", entry);
+  if (arguments.sequenceOffsets)
+    visit("cu_seqlens", *arguments.sequenceOffsets);
+}
+
+void TorchOperator::refuseGradient(const Arguments &arguments) const {
+  bool isRecorded = at::GradMode::is_enabled();
+  visitTensors(arguments, [&](const std::string &name, const at::Tensor &tensor) {
+    TORCH_CHECK(!(isRecorded && tensor.requires_grad()), "stretto: ", variant(), ": [R14] '", name,
+                "' requires a gradient, and there is no backward pass yet; call the operator under torch.no_grad() or "
+                "pass a detached tensor");
+    TORCH_CHECK(!tensor._fw_grad(/*level=*/0).defined(), "stretto: ", variant(), ": [R14] '", name,
+                "' carries a forward-mode gradient, which the operator does not propagate");
+  });
+}
+
+//===----------------------------------------------------------------------===//
+// One call of the C interface
+//===----------------------------------------------------------------------===//
+
+static StrettoElement elementOf(at::ScalarType type) {
+  switch (type) {
+  case at::kHalf:
+    return STRETTO_F16;
+  case at::kBFloat16:
+    return STRETTO_BF16;
+  case at::kFloat:
+    return STRETTO_F32;
+  case at::kDouble:
+    return STRETTO_F64;
+  case at::kLong:
+    return STRETTO_I64;
+  default:
+    return STRETTO_OTHER;
+  }
+}
+
+static at::ScalarType scalarTypeOf(StrettoElement element) {
+  static constexpr at::ScalarType types[] = {at::kHalf, at::kBFloat16, at::kFloat, at::kDouble, at::kLong};
+  return types[element];
+}
+
+/// The name that Python gives a type: "bfloat16".
+static const char *spell(at::ScalarType type) {
+  switch (type) {
+  case at::kHalf:
+    return "float16";
+  case at::kBFloat16:
+    return "bfloat16";
+  case at::kFloat:
+    return "float32";
+  case at::kDouble:
+    return "float64";
+  case at::kInt:
+    return "int32";
+  case at::kLong:
+    return "int64";
+  default:
+    return at::toString(type);
+  }
+}
+
+static StrettoTensor describeTensor(const at::Tensor &tensor, at::IntArrayRef sizes, at::IntArrayRef strides, void *data) {
+  StrettoTensor result = {};
+  result.isPresent = true;
+  result.data = data;
+  result.element = elementOf(tensor.scalar_type());
+  result.elementName = spell(tensor.scalar_type());
+  result.device = tensor.is_cuda() ? tensor.get_device() : -1;
+  result.rank = static_cast<int32_t>(sizes.size());
+  result.sizes = sizes.data();
+  result.strides = strides.data();
+  return result;
+}
+
+static StrettoTensor describeTensor(const at::Tensor &tensor) {
+  return describeTensor(tensor, tensor.sizes(), tensor.strides(), const_cast<void *>(tensor.const_data_ptr()));
+}
+
+static StrettoTensor describeTensor(const OptionalTensor &tensor) {
+  return tensor ? describeTensor(*tensor) : StrettoTensor{};
+}
+
+/// Describes the arguments of a call, which have to outlive it.
+class TorchOperator::Call {
+public:
+  explicit Call(const TorchOperator &op, const Arguments &arguments) {
+    for (const OptionalTensor &input : arguments.inputs)
+      tensors.push_back(describeTensor(input));
+    for (const std::optional<std::string> &option : arguments.options)
+      options.push_back(option ? option->c_str() : nullptr);
+    for (const at::Tensor &entry : arguments.initialState)
+      state.push_back(describeTensor(entry));
+    call = {tensors.data(), options.data(), state.data(), state.size(), describeTensor(arguments.sequenceOffsets)};
+    signature = checked(op.variant(), strettoOperatorCheck, op.op.get(), &call);
+  }
+
+  StrettoOperatorCall call;
+  StrettoSignature *signature;
+
+private:
+  c10::SmallVector<StrettoTensor, 8> tensors;
+  c10::SmallVector<const char *, 4> options;
+  c10::SmallVector<StrettoTensor, 4> state;
+};
+
+//===----------------------------------------------------------------------===//
+// What kernels need of tensors, and what they are lent
+//===----------------------------------------------------------------------===//
+
+void TorchOperator::arrange(Arguments &arguments) const {
+  for (size_t i = 0; i < inputs.size(); ++i) {
+    OptionalTensor &tensor = arguments.inputs[i];
+    if (!tensor)
+      continue;
+    bool hasChannels = !inputs[i].isParameter && tensor->dim() > 3;
+    bool isReadable = inputs[i].isParameter ? tensor->is_contiguous()
+                                            : !hasChannels || tensor->size(-1) == 1 || tensor->stride(-1) == 1;
+    if (!isReadable)
+      tensor = tensor->contiguous();
+  }
+  for (at::Tensor &entry : arguments.initialState)
+    entry = entry.contiguous();
+  if (OptionalTensor &offsets = arguments.sequenceOffsets; offsets && offsets->scalar_type() == at::kInt)
+    offsets = offsets->to(at::kLong);
+}
+
+namespace {
+
+/// The threads of the CPU, or the current stream of a device.
+struct Lent {
+  explicit Lent(at::Device device) : device(device) {
+    executor.context = this;
+    executor.threads = at::get_num_threads();
+    // PyTorch's own function, so that its threads are used whichever OpenMP it was built with.
+    executor.parallelFor = [](void *, int64_t count, StrettoBody body, void *context) {
+      TORCH_CHECK(torch_parallel_for(0, count, /*grain_size=*/1, body, context) == 0, "stretto: cannot use threads");
+    };
+    executor.upload = [](void *context, const void *bytes, size_t count) {
+      return static_cast<Lent *>(context)->upload(bytes, count);
+    };
+    if (device.is_cuda())
+      executor.stream = c10::impl::VirtualGuardImpl(device.type()).getStream(device).native_handle();
+  }
+
+  StrettoExecutor executor = {};
+
+private:
+  /// Tables of kernels live as long as the process.
+  void *upload(const void *bytes, size_t count) const {
+    static std::mutex mutex;
+    static auto &tables = *new std::vector<at::Tensor>();
+    at::Tensor host = at::empty({static_cast<int64_t>(count)}, at::kByte);
+    std::memcpy(host.mutable_data_ptr(), bytes, count);
+    at::Tensor table = host.to(device);
+    std::lock_guard<std::mutex> lock(mutex);
+    tables.push_back(table);
+    return table.mutable_data_ptr();
+  }
+
+  at::Device device;
+};
+
+} // namespace
+
+//===----------------------------------------------------------------------===//
+// Running
+//===----------------------------------------------------------------------===//
+
+static std::vector<int64_t> joined(std::initializer_list<int64_t> leading, const StrettoShape &shape) {
+  std::vector<int64_t> sizes(leading);
+  sizes.insert(sizes.end(), shape.sizes, shape.sizes + shape.rank);
+  return sizes;
+}
+
+/// How many tokens each sequence has seen at its end.
+static at::Tensor countTokens(const OptionalTensor &before, const OptionalTensor &offsets, int64_t sequences,
+                              int64_t time, at::TensorOptions options) {
+  at::Tensor count = offsets ? offsets->diff() : at::full({sequences}, time, options);
+  return before ? count + *before : count;
+}
+
+/// The argument whose shape says batch and time, and whose device is that of the call.
+template <typename Inputs> static const at::Tensor &rowOf(const std::vector<OptionalTensor> &tensors, const Inputs &inputs) {
+  for (size_t i = 0; i < inputs.size(); ++i)
+    if (tensors[i] && !inputs[i].isParameter)
+      return *tensors[i];
+  TORCH_CHECK(false, "stretto: [R1] no row is given, expected at least one: its shape says B and T");
+}
+
+Outputs TorchOperator::run(Arguments arguments) const {
+  arrange(arguments);
+  const at::Tensor &row = rowOf(arguments.inputs, inputs);
+  c10::OptionalDeviceGuard guard;
+  if (row.is_cuda())
+    guard.reset_device(row.device());
+  Call call(*this, arguments);
+  Lent lent(row.device());
+
+  if (!row.is_cuda()) {
+    checked(variant(), strettoCheckContents, call.signature, &call.call, &lent.executor);
+  } else if (strettoDebug()) {
+    Arguments copies = arguments;
+    for (OptionalTensor &tensor : copies.inputs)
+      if (tensor)
+        tensor = tensor->cpu();
+    for (at::Tensor &entry : copies.initialState)
+      entry = entry.cpu();
+    if (copies.sequenceOffsets)
+      copies.sequenceOffsets = copies.sequenceOffsets->cpu();
+    Lent threads{at::Device(at::kCPU)};
+    Call onHost(*this, copies);
+    checked(variant(), strettoCheckContents, onHost.signature, &onHost.call, &threads.executor);
+  }
+
+  Outputs outputs;
+  std::vector<StrettoTensor> results, finalState;
+  int64_t batch = row.size(0), time = row.size(1);
+  for (size_t i = 0; i < strettoOperatorResultCount(op.get()); ++i) {
+    StrettoShape shape = strettoSignatureResult(call.signature, i);
+    outputs.results.push_back(at::empty(joined({batch, time}, shape), row.options().dtype(scalarTypeOf(shape.element))));
+    results.push_back(describeTensor(outputs.results.back()));
+  }
+  if (arguments.outputFinalState) {
+    int64_t sequences = arguments.sequenceOffsets ? arguments.sequenceOffsets->size(0) - 1 : batch;
+    for (size_t i = 0; i < strettoSignatureStateCount(call.signature); ++i) {
+      StrettoShape shape = strettoSignatureState(call.signature, i);
+      at::TensorOptions options = row.options().dtype(scalarTypeOf(shape.element));
+      if (shape.element == STRETTO_I64) {
+        OptionalTensor before;
+        if (!arguments.initialState.empty())
+          before = arguments.initialState[i];
+        outputs.finalState.push_back(countTokens(before, arguments.sequenceOffsets, sequences, time, options));
+      } else {
+        outputs.finalState.push_back(at::empty(joined({sequences}, shape), options));
+      }
+      finalState.push_back(describeTensor(outputs.finalState.back()));
+    }
+  }
+  checked(variant(), strettoRun, call.signature, &call.call, results.data(),
+          finalState.empty() ? nullptr : finalState.data(), &lent.executor);
+  return outputs;
+}
+
+std::string TorchOperator::explain(Arguments arguments) const {
+  arrange(arguments);
+  Call call(*this, arguments);
+  char *text = checked(variant(), strettoExplain, call.signature, &call.call, int64_t(at::get_num_threads()));
+  std::string result = text;
+  strettoStringDestroy(text);
+  return result;
+}
+
+//===----------------------------------------------------------------------===//
+// Shapes alone
+//===----------------------------------------------------------------------===//
+
+namespace {
+/// A tensor without memory, as one whose leading sizes are 1 instead of symbols.
+struct Stand {
+  Stand(const at::Tensor &tensor, int64_t leading) {
+    c10::SymIntArrayRef symbols = tensor.sym_sizes();
+    for (int64_t i = 0; i < tensor.dim(); ++i)
+      sizes.push_back(i < leading ? 1 : symbols[i].guard_int(__FILE__, __LINE__));
+    strides.resize(sizes.size());
+    described = describeTensor(tensor, sizes, strides, nullptr);
+  }
+  std::vector<int64_t> sizes, strides;
+  StrettoTensor described;
+};
+
+std::vector<c10::SymInt> joinedSymbols(std::vector<c10::SymInt> leading, const StrettoShape &shape) {
+  leading.insert(leading.end(), shape.sizes, shape.sizes + shape.rank);
+  return leading;
+}
+} // namespace
+
+Outputs TorchOperator::describe(const Arguments &arguments) const {
+  const at::Tensor &row = rowOf(arguments.inputs, inputs);
+  std::deque<Stand> stands;
+  std::vector<StrettoTensor> tensors, state;
+  for (size_t i = 0; i < inputs.size(); ++i) {
+    const OptionalTensor &tensor = arguments.inputs[i];
+    if (!tensor) {
+      tensors.push_back({});
+      continue;
+    }
+    bool hasTime = !inputs[i].isParameter && tensor->dim() >= 2 && row.dim() >= 2;
+    for (int64_t axis = 0; hasTime && axis < 2; ++axis)
+      TORCH_SYM_CHECK(tensor->sym_size(axis).sym_eq(row.sym_size(axis)), "stretto: ", variant(), ": [R1] the argument '",
+                      inputs[i].name, "' has ", axis ? "T" : "B", " = ", tensor->sym_size(axis), ", expected ",
+                      row.sym_size(axis));
+    tensors.push_back(stands.emplace_back(*tensor, hasTime ? 2 : 0).described);
+  }
+  for (const at::Tensor &entry : arguments.initialState)
+    state.push_back(stands.emplace_back(entry, std::min<int64_t>(entry.dim(), 1)).described);
+  std::vector<const char *> words;
+  for (const std::optional<std::string> &option : arguments.options)
+    words.push_back(option ? option->c_str() : nullptr);
+  StrettoOperatorCall call = {tensors.data(), words.data(), state.data(), state.size(), {}};
+  StrettoSignature *signature = checked(variant(), strettoOperatorCheck, op.get(), &call);
+
+  c10::SymInt sequences = row.sym_size(0);
+  if (arguments.sequenceOffsets) {
+    TORCH_CHECK(arguments.sequenceOffsets->dim() == 1, "stretto: ", variant(),
+                ": [R7] 'cu_seqlens' has rank ", arguments.sequenceOffsets->dim(), ", expected [sequences + 1]");
+    TORCH_SYM_CHECK(row.sym_size(0).sym_eq(1), "stretto: ", variant(), ": [R7] 'cu_seqlens' is given with B = ",
+                    row.sym_size(0), ", expected B = 1");
+    sequences = arguments.sequenceOffsets->sym_size(0) - 1;
+  }
+  for (const at::Tensor &entry : arguments.initialState)
+    TORCH_SYM_CHECK(entry.sym_size(0).sym_eq(sequences), "stretto: ", variant(), ": [R6] a tensor of 'initial_state' has ",
+                    entry.sym_size(0), " sequences, expected ", sequences);
+
+  Outputs outputs;
+  for (size_t i = 0; i < strettoOperatorResultCount(op.get()); ++i) {
+    StrettoShape shape = strettoSignatureResult(signature, i);
+    outputs.results.push_back(at::empty_symint(joinedSymbols({row.sym_size(0), row.sym_size(1)}, shape),
+                                               row.options().dtype(scalarTypeOf(shape.element))));
+  }
+  for (size_t i = 0; arguments.outputFinalState && i < strettoSignatureStateCount(signature); ++i) {
+    StrettoShape shape = strettoSignatureState(signature, i);
+    outputs.finalState.push_back(
+        at::empty_symint(joinedSymbols({sequences}, shape), row.options().dtype(scalarTypeOf(shape.element))));
+  }
+  return outputs;
+}

@@ -1,0 +1,106 @@
+//===- TorchOperator.h - A variant as an operator of PyTorch ----*- C++ -*-===//
+//
+// What an operator of PyTorch does with its tensors. The schema follows from the declaration:
+//
+//   gla(Tensor q, Tensor k, Tensor v, Tensor g, *, float? scale=None, Tensor[]? initial_state=None,
+//       bool output_final_state=False, Tensor? cu_seqlens=None) -> (Tensor o, Tensor[] final_state)
+//
+// Errors are c10::Error; Python makes a stretto.Error of those that start with "stretto: ".
+//
+//===----------------------------------------------------------------------===//
+#ifndef STRETTO_RUNTIME_TORCH_TORCHOPERATOR_H
+#define STRETTO_RUNTIME_TORCH_TORCHOPERATOR_H
+
+#include "frontends/c/operator.h"
+#include <ATen/ATen.h>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace stretto::torch_layer {
+
+using OptionalTensor = std::optional<at::Tensor>;
+
+/// The arguments of one call.
+struct Arguments {
+  std::vector<OptionalTensor> inputs;
+  /// As text; nothing for the default.
+  std::vector<std::optional<std::string>> options;
+  std::vector<at::Tensor> initialState;
+  bool outputFinalState = false;
+  OptionalTensor sequenceOffsets;
+};
+
+struct Outputs {
+  std::vector<at::Tensor> results, finalState;
+};
+
+class TorchOperator {
+public:
+  /// Reads a module with one variant.
+  explicit TorchOperator(const std::string &module);
+
+  std::string variant() const { return strettoOperatorName(op.get()); }
+  /// The variant's name and a part of the digest of its declaration.
+  std::string uniqueName() const { return variant() + "_" + std::string(strettoOperatorDigest(op.get()), 16); }
+  std::string schema(const std::string &name) const;
+
+  /// How many values a boxed call has, and what they are.
+  size_t argumentCount() const { return inputs.size() + options.size() + 3; }
+  Arguments read(at::ArrayRef<c10::IValue> values) const;
+
+  /// Checks a call, allocates its results, and runs it: on the threads of the CPU, or on the current stream.
+  Outputs run(Arguments arguments) const;
+
+  /// What the results of a call look like, whose tensors have no memory and perhaps symbolic batch and time.
+  Outputs describe(const Arguments &arguments) const;
+
+  /// Which kernel runs a call, as JSON.
+  std::string explain(Arguments arguments) const;
+
+  /// Refuses a call that would need a gradient.
+  void refuseGradient(const Arguments &arguments) const;
+
+private:
+  struct Input {
+    std::string name;
+    bool isParameter, isOptional;
+  };
+  struct Option {
+    std::string name;
+    StrettoOptionKind kind;
+  };
+  class Call;
+
+  void visitTensors(const Arguments &arguments,
+                    const std::function<void(const std::string &, const at::Tensor &)> &visit) const;
+  /// Gives tensors the strides that kernels read, by copies where they have others.
+  void arrange(Arguments &arguments) const;
+
+  std::unique_ptr<StrettoOperator, decltype(&strettoOperatorDestroy)> op;
+  std::vector<Input> inputs;
+  std::vector<Option> options;
+};
+
+/// A call of the C interface, or its message as an exception.
+template <typename Function, typename... Values> auto checked(const std::string &variant, Function function, Values... values) {
+  char *error = nullptr;
+  auto result = function(values..., &error);
+  bool failed = false;
+  if constexpr (std::is_pointer_v<decltype(result)>)
+    failed = result == nullptr;
+  else
+    failed = result < 0;
+  if (failed) {
+    std::string message = error ? error : "unknown error";
+    strettoStringDestroy(error);
+    TORCH_CHECK(false, "stretto: ", variant, variant.empty() ? "" : ": ", message);
+  }
+  return result;
+}
+
+} // namespace stretto::torch_layer
+
+#endif // STRETTO_RUNTIME_TORCH_TORCHOPERATOR_H
