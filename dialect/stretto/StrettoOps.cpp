@@ -286,6 +286,17 @@ LogicalResult ScanOp::verify() {
   return success();
 }
 
+SmallVector<Type> LookbackOp::resultTypes(Fold fold, TypeRange yielded) {
+  SmallVector<Type> types(yielded);
+  if (types.empty())
+    return types;
+  if (fold == Fold::Softmax)
+    types.insert(types.begin(), types.front()); // m and l
+  if (fold == Fold::Divergence)
+    types.push_back(types.back()); // kl beside the two log-sum-exps
+  return types;
+}
+
 LogicalResult LookbackOp::verifyRegions() {
   Block &block = getBody().front();
   TypeRange arguments = block.getArgumentTypes(), yielded = block.getTerminator()->getOperandTypes();
@@ -295,20 +306,15 @@ LogicalResult LookbackOp::verifyRegions() {
     return emitOpError("[lookback_c1] the body of a fold of kind ")
            << stringifyFold(getFold()) << " takes (" << arguments << ") and yields (" << yielded
            << "), expected no argument and " << wanted << " rows of real numbers";
-  SmallVector<Type> expected;
-  for (Type type : yielded) {
-    bool score = getFold() == Fold::Divergence || (getFold() == Fold::Softmax && expected.empty());
+  for (auto [index, type] : llvm::enumerate(yielded)) {
+    bool score = getFold() == Fold::Divergence || (getFold() == Fold::Softmax && index == 0);
     if (score && !axisOf(type).empty())
       return emitOpError("[lookback_c3] a score has the axis '") << axisOf(type) << "', expected a number";
-    expected.push_back(type);
-    if (headsOf(type) != headsOf(expected.front()))
+    if (headsOf(type) != headsOf(yielded.front()))
       return emitOpError("[lookback_c5] folds rows of the head sets '")
-             << headsOf(expected.front()) << "' and '" << headsOf(type) << "', expected one head set";
+             << headsOf(yielded.front()) << "' and '" << headsOf(type) << "', expected one head set";
   }
-  if (getFold() == Fold::Softmax)
-    expected.insert(expected.begin(), expected.front()); // m and l
-  if (getFold() == Fold::Divergence)
-    expected.push_back(expected.back()); // kl beside the two log-sum-exps
+  SmallVector<Type> expected = resultTypes(getFold(), yielded);
   if (!llvm::equal(expected, getResultTypes()))
     return emitOpError("[lookback_c2] the results have types (") << getResultTypes() << "), expected (" << expected << ")";
   return verifyBody(getOperation(), [&](Operation *op) -> LogicalResult {

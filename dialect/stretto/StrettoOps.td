@@ -526,6 +526,10 @@ def Stretto_LookbackOp : Stretto_Op<"lookback", [Pure, SingleBlock]> {
   let assemblyFormat = [{ `` $fold `from` $first (`to_end` $to_end^)? (`reverse` $reverse^)? $body attr-dict
                           `:` type($results) }];
   let hasRegionVerifier = 1;
+  let extraClassDeclaration = [{
+    /// The types of the results of a fold whose body yields rows of these types.
+    static ::llvm::SmallVector<::mlir::Type> resultTypes(Fold fold, ::mlir::TypeRange yielded);
+  }];
 }
 
 def Stretto_PastOp : Stretto_Op<"past", [Pure, SameOperandsAndResultType]> {
