@@ -136,12 +136,16 @@ llvm::Error Lowering::toKernel() {
 }
 
 llvm::Error Lowering::toLlvm() {
-  return run([&](OpPassManager &passes) {
+  llvm::Error error = run([&](OpPassManager &passes) {
     if (isCpu())
       cpu::buildPipeline(passes, processor().vectorBits());
     else
       buildThreadPipeline(passes);
   });
+  // Tables are the host's.
+  for (auto table : llvm::make_early_inc_range(module->getOps<chunk::TableOp>()))
+    table.erase();
+  return error;
 }
 
 llvm::Error Lowering::completeManifest(Manifest &manifest) {
