@@ -187,29 +187,20 @@ static bool anyOfSign(const char *numbers, ElementType type, int64_t count, bool
 
 /// Whether any entry of a view is of a sign, looked for on several threads.
 static bool anyOfSign(const TensorView &view, bool positive, ParallelFor parallelFor) {
-  // Axes that lie one behind the other in memory are one.
-  SmallVector<int64_t, 4> sizes, strides;
+  // Axes that lie one behind the other in memory are one; the first has stride 1.
+  SmallVector<int64_t, 4> sizes = {1}, strides = {1};
   for (auto [size, stride] : llvm::reverse(llvm::zip_equal(view.sizes, view.strides))) {
     if (size == 0)
       return false;
     if (size == 1)
       continue;
-    if (sizes.empty() ? stride != 1 : stride != sizes.back() * strides.back()) {
-      if (sizes.empty()) {
-        sizes.push_back(1);
-        strides.push_back(1);
-      }
+    if (stride == sizes.back() * strides.back()) {
+      sizes.back() *= size;
+    } else {
       sizes.push_back(size);
       strides.push_back(stride);
-    } else if (sizes.empty()) {
-      sizes.push_back(size);
-      strides.push_back(1);
-    } else {
-      sizes.back() *= size;
     }
   }
-  if (sizes.empty())
-    sizes.push_back(1);
   constexpr int64_t pieceSize = 1 << 14;
   int64_t bytes = bytesOf(*view.type), run = sizes[0], pieces = llvm::divideCeil(run, pieceSize), rows = 1;
   for (int64_t size : ArrayRef(sizes).drop_front())
