@@ -52,7 +52,7 @@ std::string write(const Shape &shape, std::string kernel) {
 
 std::string linear(const Shape &shape) {
   return write(shape, R"( (input %q: !inK, input %k: !inK group 2, input %v: !inV group 2,
-      state %S: !S group 2 of "S" columns )" + std::to_string(shape.V + 1) + R"(,
+      state %S: !S group 2 of "S" column 0 columns )" + std::to_string(shape.V + 1) + R"(,
       state %z: !k group 2 of "S" column )" + std::to_string(shape.V) + " columns " + std::to_string(shape.V + 1) + R"(,
       valid %n: index) -> (o: !inV) {
     %q32 = arith.extf %q : !inK to !K
@@ -136,7 +136,7 @@ TEST_F(Lengths, SlicesOfTheValues) {
   Shape whole = {16, 32, 64}, half = {16, 32, 32};
   auto text = [](const Shape &shape, const std::string &sliced) {
     std::string kernel = write(shape, R"( (input %q: !inK, input %k: !inK, input %v: !inV SLICED, parameter %w: !v SLICED,
-          state %S: !S SLICED of "S" columns 64, valid %n: index) -> (o: !inV SLICED) {
+          state %S: !S SLICED of "S" column 0 columns 64, valid %n: index) -> (o: !inV SLICED) {
         %qk = chunk.dot %q, %k transpose_right : !K, !K -> !P
         %p = chunk.causal %qk : !P
         %ws = chunk.broadcast %w along columns : !v to !V
