@@ -66,7 +66,7 @@ private:
     for (Value operand : op->getOperands())
       if (auto root = rootOf.lookup(operand))
         llvm::append_range(needs, rowsOf[root]);
-      else
+      else if (isRow(operand.getType()))
         needs.push_back(operand);
     return needs;
   }

@@ -1,0 +1,310 @@
+// RUN: stretto-opt %s --split-input-file --verify-diagnostics
+
+// expected-error @+1 {{[kernel_c1] the argument 'x' is the last but not the number of valid tokens}}
+chunk.kernel @kernel_c1 chunk 16 (input %x: tensor<16x8xf32>) -> (o: tensor<16x8xf32>) {
+  chunk.yield %x : tensor<16x8xf32>
+}
+
+// -----
+
+// expected-error @+1 {{[kernel_c1] the argument 'n' is not the last but the number of valid tokens}}
+chunk.kernel @kernel_c1_first chunk 16 (valid %n: index, input %x: tensor<16x8xf32>) -> (o: tensor<16x8xf32>) {
+  chunk.yield %x : tensor<16x8xf32>
+}
+
+// -----
+
+// expected-error @+1 {{[kernel_c1] the number of valid tokens has type 'i64', expected index}}
+chunk.kernel @kernel_c1_type chunk 16 (input %x: tensor<16x8xf32>, valid %n: i64) -> (o: tensor<16x8xf32>) {
+  chunk.yield %x : tensor<16x8xf32>
+}
+
+// -----
+
+// expected-error @+1 {{[kernel_c2] the argument 'x' has type 'tensor<16x?xf32>', expected a tensor of real numbers of static shape}}
+chunk.kernel @kernel_c2 chunk 16 (input %x: tensor<16x?xf32>, valid %n: index) -> () {
+  chunk.yield
+}
+
+// -----
+
+// expected-error @+1 {{[kernel_c2] the argument 'x' has type 'tensor<16x8xi32>', expected a tensor of real numbers of static shape}}
+chunk.kernel @kernel_c2_integers chunk 16 (input %x: tensor<16x8xi32>, valid %n: index) -> () {
+  chunk.yield
+}
+
+// -----
+
+// expected-error @+1 {{[kernel_c3] the input 'x' has type 'tensor<8x8xf32>', expected tiles of 16 tokens}}
+chunk.kernel @kernel_c3 chunk 16 (input %x: tensor<8x8xf32>, valid %n: index) -> () {
+  chunk.yield
+}
+
+// -----
+
+// expected-error @+1 {{[kernel_c3] the output "o" has type 'tensor<8x8xf32>', expected tiles of 16 tokens}}
+chunk.kernel @kernel_c3_output chunk 16 (parameter %x: tensor<8x8xf32>, valid %n: index) -> (o: tensor<8x8xf32>) {
+  chunk.yield %x : tensor<8x8xf32>
+}
+
+// -----
+
+// expected-error @+1 {{[kernel_c4] yields 'tensor<16x8xf32>' next , expected 'tensor<16x8xf32>' next 'tensor<8x8xf32>'}}
+chunk.kernel @kernel_c4 chunk 16 (input %x: tensor<16x8xf32>, state %S: tensor<8x8xf32>, valid %n: index) -> (o: tensor<16x8xf32>) {
+  chunk.yield %x : tensor<16x8xf32>
+}
+
+// -----
+
+// expected-error @+1 {{[kernel_c5] the argument 'x' is shared by 0 heads, expected at least 1}}
+chunk.kernel @kernel_c5 chunk 16 (input %x: tensor<16x8xf32> group 0, valid %n: index) -> (o: tensor<16x8xf32>) {
+  chunk.yield %x : tensor<16x8xf32>
+}
+
+// -----
+
+// expected-error @+1 {{[kernel_c6] the state 'S' has type 'tensor<8x8xf32>' and begins at column 60 of the 65 columns of the entry "S"}}
+chunk.kernel @kernel_c6 chunk 16 (input %x: tensor<16x8xf32>, state %S: tensor<8x8xf32> of "S" column 60 columns 65, valid %n: index) -> (o: tensor<16x8xf32>) {
+  chunk.yield %x next %S : tensor<16x8xf32>, tensor<8x8xf32>
+}
+
+// -----
+
+// expected-error @+1 {{[kernel_c6] the state 'S' has type 'tensor<f32>'}}
+chunk.kernel @kernel_c6_rank chunk 16 (input %x: tensor<16x8xf32>, state %S: tensor<f32>, valid %n: index) -> (o: tensor<16x8xf32>) {
+  chunk.yield %x next %S : tensor<16x8xf32>, tensor<f32>
+}
+
+// -----
+
+// expected-error @+1 {{[kernel_c7] the module has no chunk.table @missing}}
+chunk.kernel @kernel_c7 chunk 16 (input %x: tensor<16x8xf32>, table %missing: tensor<f32>, valid %n: index) -> (o: tensor<16x8xf32>) {
+  chunk.yield %x : tensor<16x8xf32>
+}
+
+// -----
+
+// expected-error @+1 {{[kernel_c8] has chunks of 0 tokens and 1 slices, expected at least 1 of each}}
+chunk.kernel @kernel_c8 chunk 0 (input %x: tensor<16x8xf32>, valid %n: index) -> (o: tensor<16x8xf32>) {
+  chunk.yield %x : tensor<16x8xf32>
+}
+
+// -----
+
+// expected-error @+1 {{[kernel_c9] two arguments have the name "x"}}
+"chunk.kernel"() <{arguments = [#chunk.argument<input "x">, #chunk.argument<input "x">, #chunk.argument<valid "n">],
+    chunk = 16 : i64, output_types = [], outputs = [], sym_name = "kernel_c9"}> ({
+^bb0(%x: tensor<16x8xf32>, %y: tensor<16x8xf32>, %n: index):
+  chunk.yield
+}) : () -> ()
+
+// -----
+
+// expected-error @+1 {{[kernel_c1] the body has 2 arguments and 1 descriptions of them}}
+"chunk.kernel"() <{arguments = [#chunk.argument<valid "n">], chunk = 16 : i64, output_types = [], outputs = [],
+    sym_name = "kernel_c1_descriptions"}> ({
+^bb0(%x: tensor<16x8xf32>, %n: index):
+  chunk.yield
+}) : () -> ()
+
+// -----
+
+// expected-error @+1 {{[kernel_c6] the argument 'x' is no state, but of an entry}}
+"chunk.kernel"() <{arguments = [#chunk.argument<input "x" of "S">, #chunk.argument<valid "n">], chunk = 16 : i64,
+    output_types = [], outputs = [], sym_name = "kernel_c6_input"}> ({
+^bb0(%x: tensor<16x8xf32>, %n: index):
+  chunk.yield
+}) : () -> ()
+
+// -----
+
+// expected-error @+1 {{[kernel_c10] slices output 1 of 0}}
+"chunk.kernel"() <{arguments = [#chunk.argument<valid "n">], chunk = 16 : i64, output_types = [], outputs = [],
+    sliced_outputs = array<i64: 1>, sym_name = "kernel_c10"}> ({
+^bb0(%n: index):
+  chunk.yield
+}) : () -> ()
+
+// -----
+
+// expected-error @+1 {{[table_c1] expected a body with three arguments of type f64 that ends with chunk.result}}
+chunk.table @table_c1 {
+^bb0(%t: f64, %h: f64):
+  chunk.result %t : f64
+}
+
+// -----
+
+chunk.kernel @broadcast_c1 chunk 16 (input %x: tensor<16x8xf32>, input %v: tensor<16xf32>, valid %n: index) -> (o: tensor<16x8xf32>) {
+  // expected-error @+1 {{[broadcast_c1] changes the element type}}
+  %y = chunk.broadcast %v along rows : tensor<16xf32> to tensor<16x8xbf16>
+  chunk.yield %x : tensor<16x8xf32>
+}
+
+// -----
+
+chunk.kernel @broadcast_c2 chunk 16 (input %x: tensor<16x8xf32>, input %v: tensor<16xf32>, valid %n: index) -> (o: tensor<16x8xf32>) {
+  // expected-error @+1 {{[broadcast_c2] the operand has shape 'tensor<16xf32>', expected one number for each column of 'tensor<16x8xf32>'}}
+  %y = chunk.broadcast %v along columns : tensor<16xf32> to tensor<16x8xf32>
+  chunk.yield %x : tensor<16x8xf32>
+}
+
+// -----
+
+chunk.kernel @columns_c1 chunk 16 (input %x: tensor<16x8xf32>, valid %n: index) -> (o: tensor<16x8xf32>) {
+  // expected-error @+1 {{[columns_c1] takes 'tensor<16x4xf32>' from column 5 of 'tensor<16x8xf32>'}}
+  %y = chunk.columns %x from 5 : tensor<16x8xf32> -> tensor<16x4xf32>
+  chunk.yield %x : tensor<16x8xf32>
+}
+
+// -----
+
+chunk.kernel @columns_c1_rows chunk 16 (input %x: tensor<16x8xf32>, valid %n: index) -> (o: tensor<16x8xf32>) {
+  // expected-error @+1 {{[columns_c1] takes 'tensor<8xf32>' from column 0 of 'tensor<16x8xf32>'}}
+  %y = chunk.columns %x from 0 : tensor<16x8xf32> -> tensor<8xf32>
+  chunk.yield %x : tensor<16x8xf32>
+}
+
+// -----
+
+chunk.kernel @concat_c1 chunk 16 (input %x: tensor<16x8xf32>, input %v: tensor<16x8xbf16>, valid %n: index) -> (o: tensor<16x8xf32>) {
+  // expected-error @+1 {{[concat_c1] an operand has type 'tensor<16x8xbf16>', the result 'tensor<16x16xf32>'}}
+  %y = chunk.concat %x, %v : tensor<16x8xf32>, tensor<16x8xbf16> -> tensor<16x16xf32>
+  chunk.yield %x : tensor<16x8xf32>
+}
+
+// -----
+
+chunk.kernel @concat_c2 chunk 16 (input %x: tensor<16x8xf32>, valid %n: index) -> (o: tensor<16x8xf32>) {
+  // expected-error @+1 {{[concat_c2] the operands have 16 columns, the result 17}}
+  %y = chunk.concat %x, %x : tensor<16x8xf32>, tensor<16x8xf32> -> tensor<16x17xf32>
+  chunk.yield %x : tensor<16x8xf32>
+}
+
+// -----
+
+chunk.kernel @dot_c1 chunk 16 (input %x: tensor<16x8xf32>, valid %n: index) -> (o: tensor<16x8xf32>) {
+  // expected-error @+1 {{[dot_c1] multiplies 16x8 by 16x8 to 'tensor<16x8xf32>'}}
+  %y = chunk.dot %x, %x : tensor<16x8xf32>, tensor<16x8xf32> -> tensor<16x8xf32>
+  chunk.yield %x : tensor<16x8xf32>
+}
+
+// -----
+
+chunk.kernel @dot_c2 chunk 16 (input %x: tensor<16x8xf32>, valid %n: index) -> (o: tensor<16x8xf32>) {
+  // expected-error @+1 {{[dot_c2] adds 'tensor<16x8xf32>' to 'tensor<16x16xf32>'}}
+  %y = "chunk.dot"(%x, %x, %x) {transpose_right} : (tensor<16x8xf32>, tensor<16x8xf32>, tensor<16x8xf32>) -> tensor<16x16xf32>
+  chunk.yield %x : tensor<16x8xf32>
+}
+
+// -----
+
+chunk.kernel @dot_c3 chunk 16 (input %x: tensor<16x8xf32>, valid %n: index) -> (o: tensor<16x8xf32>) {
+  // expected-error @+1 {{[dot_c3] multiplies 'f32' by 'f32' to 'bf16'}}
+  %y = chunk.dot %x, %x transpose_right : tensor<16x8xf32>, tensor<16x8xf32> -> tensor<16x16xbf16>
+  chunk.yield %x : tensor<16x8xf32>
+}
+
+// -----
+
+chunk.kernel @reduce_c1 chunk 16 (input %x: tensor<16x8xf32>, valid %n: index) -> (o: tensor<16x8xf32>) {
+  // expected-error @+1 {{[reduce_c1] reduces 'tensor<16x8xf32>' over columns to 'tensor<8xf32>'}}
+  %y = chunk.reduce sum %x over columns : tensor<16x8xf32> -> tensor<8xf32>
+  chunk.yield %x : tensor<16x8xf32>
+}
+
+// -----
+
+chunk.kernel @causal_c1 chunk 16 (input %x: tensor<16x8xf32>, valid %n: index) -> (o: tensor<16x8xf32>) {
+  // expected-error @+1 {{[causal_c1] the operand has type 'tensor<16x8xf32>', expected as many rows as columns}}
+  %y = chunk.causal %x : tensor<16x8xf32>
+  chunk.yield %x : tensor<16x8xf32>
+}
+
+// -----
+
+chunk.kernel @mask_c1 chunk 16 (input %x: tensor<16x8xf32>, parameter %c: tensor<f32>, valid %n: index) -> (o: tensor<16x8xf32>) {
+  // expected-error @+1 {{[mask_c1] the operand has type 'tensor<f32>', which has no rows}}
+  %y = chunk.mask %c valid %n : tensor<f32>
+  chunk.yield %x : tensor<16x8xf32>
+}
+
+// -----
+
+chunk.kernel @conv_c1 chunk 16 (input %x: tensor<16x8xf32>, parameter %taps: tensor<8x4xf32>, parameter %tail: tensor<2x8xf32>, valid %n: index) -> (o: tensor<16x8xf32>) {
+  // expected-error @+1 {{[conv_c1] has an operand of type 'tensor<16x8xf32>', taps of type 'tensor<8x4xf32>' and a tail of type 'tensor<2x8xf32>'}}
+  %y = chunk.conv %x, %taps tail %tail : tensor<16x8xf32>, tensor<8x4xf32>, tensor<2x8xf32>
+  chunk.yield %x : tensor<16x8xf32>
+}
+
+// -----
+
+chunk.kernel @delay_c1 chunk 16 (input %x: tensor<16x8xf32>, parameter %tail: tensor<2x4xf32>, valid %n: index) -> (o: tensor<16x8xf32>) {
+  // expected-error @+1 {{[delay_c1] has an operand of type 'tensor<16x8xf32>' and a tail of type 'tensor<2x4xf32>'}}
+  %y = chunk.delay %x by 1 tail %tail : tensor<16x8xf32>, tensor<2x4xf32>
+  chunk.yield %x : tensor<16x8xf32>
+}
+
+// -----
+
+chunk.kernel @delay_c2 chunk 16 (input %x: tensor<16x8xf32>, parameter %tail: tensor<2x8xf32>, valid %n: index) -> (o: tensor<16x8xf32>) {
+  // expected-error @+1 {{[delay_c2] delays by 3, the tail has 2 rows}}
+  %y = chunk.delay %x by 3 tail %tail : tensor<16x8xf32>, tensor<2x8xf32>
+  chunk.yield %x : tensor<16x8xf32>
+}
+
+// -----
+
+chunk.kernel @tail_c1 chunk 16 (input %x: tensor<16x8xf32>, parameter %tail: tensor<2x8xbf16>, valid %n: index) -> (o: tensor<16x8xf32>) {
+  // expected-error @+1 {{[tail_c1] has an operand of type 'tensor<16x8xf32>' and a tail of type 'tensor<2x8xbf16>'}}
+  %y = chunk.tail %x valid %n after %tail : tensor<16x8xf32>, tensor<2x8xbf16>
+  chunk.yield %x : tensor<16x8xf32>
+}
+
+// -----
+
+chunk.kernel @decay_dot_c1 chunk 16 (input %x: tensor<16x8xf32>, input %k: tensor<16x4xf32>, valid %n: index) -> (o: tensor<16x8xf32>) {
+  // expected-error @+1 {{[decay_dot_c1] multiplies 'tensor<16x8xf32>' by 'tensor<16x4xf32>' to 'tensor<16x16xf32>'}}
+  %y = chunk.decay_dot %x, %k log %x : tensor<16x8xf32>, tensor<16x4xf32>, tensor<16x8xf32> -> tensor<16x16xf32>
+  chunk.yield %x : tensor<16x8xf32>
+}
+
+// -----
+
+chunk.kernel @decay_dot_c2 chunk 16 (input %x: tensor<16x8xf32>, input %g: tensor<16x4xf32>, valid %n: index) -> (o: tensor<16x8xf32>) {
+  // expected-error @+1 {{[decay_dot_c2] the amount has type 'tensor<16x4xf32>', expected one number for each of 16 tokens, or for each token and 8 channels}}
+  %y = chunk.decay_dot %x, %x log %g : tensor<16x8xf32>, tensor<16x8xf32>, tensor<16x4xf32> -> tensor<16x16xf32>
+  chunk.yield %x : tensor<16x8xf32>
+}
+
+// -----
+
+chunk.kernel @decay_from_start_c1 chunk 16 (input %x: tensor<16x8xf32>, input %g: tensor<16x4xf32>, valid %n: index) -> (o: tensor<16x8xf32>) {
+  // expected-error @+1 {{[decay_from_start_c1] the amount has type 'tensor<16x4xf32>'}}
+  %y = chunk.decay_from_start %x log %g : tensor<16x8xf32>, tensor<16x4xf32>
+  chunk.yield %x : tensor<16x8xf32>
+}
+
+// -----
+
+chunk.kernel @decay_to_end_c1 chunk 16 (input %x: tensor<16x8xf32>, parameter %g: tensor<8xf32>, valid %n: index) -> (o: tensor<16x8xf32>) {
+  // expected-error @+1 {{[decay_to_end_c1] the amount has type 'tensor<8xf32>', expected one number for each of 16 tokens, or for each token and 8 channels}}
+  %y = chunk.decay_to_end %x log %g : tensor<16x8xf32>, tensor<8xf32>
+  chunk.yield %x : tensor<16x8xf32>
+}
+
+// -----
+
+chunk.kernel @decay_state_c1 chunk 16 (input %x: tensor<16x8xf32>, parameter %z: tensor<8xf32>, valid %n: index) -> (o: tensor<16x8xf32>) {
+  // expected-error @+1 {{[decay_state_c1] decays 'tensor<8xf32>' along columns}}
+  %y = chunk.decay_state %z log %x along columns : tensor<8xf32>, tensor<16x8xf32>
+  chunk.yield %x : tensor<16x8xf32>
+}
+
+// -----
+
+chunk.kernel @decay_state_c2 chunk 16 (input %x: tensor<16x8xf32>, parameter %S: tensor<4x8xf32>, valid %n: index) -> (o: tensor<16x8xf32>) {
+  // expected-error @+1 {{[decay_state_c2] the amount has type 'tensor<16x8xf32>', expected one number for each of the tokens, or for each token and 4 channels}}
+  %y = chunk.decay_state %S log %x along rows : tensor<4x8xf32>, tensor<16x8xf32>
+  chunk.yield %x : tensor<16x8xf32>
+}
