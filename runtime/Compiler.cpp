@@ -2,6 +2,7 @@
 
 #include "runtime/Compiler.h"
 #include "codegen/cpu/NativeCode.h"
+#include "codegen/nvptx/Nvptx.h"
 #include "mlir/Dialect/LLVMIR/LLVMDialect.h"
 #include "passes/Pipelines.h"
 #include "passes/declaration/Specialize.h"
@@ -114,15 +115,14 @@ llvm::Expected<KernelImage> KernelImage::unpack(StringRef packed) {
   return KernelImage{std::move(*manifest), parts[1].str(), parts[2].str()};
 }
 
-/// The types of memory and the chunk for a target. A core's caches hold the tiles of few tokens; on a GPU, matrix
-/// instructions want more.
-static void chooseChunk(ChunkPipelineOptions &options, const KernelRequest &request) {
+/// What the pipeline to the chunk level needs. A core's caches hold the tiles of few tokens; the matrix instructions of
+/// a GPU want more.
+static void fillOptions(PipelineOptions &options, const KernelRequest &request) {
   options.chunk = request.target.kind == Target::Kind::Cpu ? 32 : 64;
+  options.slices = request.slices;
   options.element = nameOf(request.element).str();
-  std::vector<std::string> others;
   for (const auto &[name, type] : request.others)
-    others.push_back(name + "=" + nameOf(type).str());
-  options.elements = others;
+    options.elements.push_back((name + "=" + nameOf(type)).str());
 }
 
 /// The text of the tables of a module.
@@ -157,7 +157,20 @@ static llvm::Expected<KernelImage> generate(ModuleOp module, const Target &targe
     image.code = std::move(*object);
     return image;
   }
-  return llvm::createStringError("[R14] there is no code generation for CUDA yet");
+  buildNvptxPipeline(passes, target.name);
+  if (failed(passes.run(module)))
+    return diagnostics.takeError();
+  auto function = module.lookupSymbol<LLVM::LLVMFuncOp>(image.manifest.symbol);
+  llvm::Expected<Manifest> planned =
+      Manifest::fromJson(function->getAttrOfType<StringAttr>(Manifest::attributeName).getValue());
+  if (!planned)
+    return planned.takeError();
+  image.manifest = std::move(*planned);
+  FailureOr<std::string> ptx = translateToPtx(module, target.name);
+  if (failed(ptx))
+    return diagnostics.takeError();
+  image.code = std::move(*ptx);
+  return image;
 }
 
 static llvm::Expected<KernelImage> compile(VariantOp program, const KernelRequest &request) {
@@ -165,9 +178,9 @@ static llvm::Expected<KernelImage> compile(VariantOp program, const KernelReques
   OwningOpRef<ModuleOp> module = ModuleOp::create(program.getLoc());
   module->push_back(program->clone());
   PassManager passes(program.getContext());
-  ChunkPipelineOptions options;
-  chooseChunk(options, request);
-  buildChunkPipeline(passes, options);
+  PipelineOptions options;
+  fillOptions(options, request);
+  buildPipeline(passes, options, Level::Chunk);
   if (failed(passes.run(*module)))
     return diagnostics.takeError();
   return generate(*module, request.target, diagnostics);

@@ -124,15 +124,16 @@ private:
   llvm::Expected<Value> number() {
     llvm::StringRef start = rest;
     take([](char c) { return llvm::isDigit(c) || c == '.'; });
+    bool hasExponent = true; // or none is begun
     if (!rest.empty() && (rest.front() == 'e' || rest.front() == 'E')) {
       rest = rest.drop_front();
       if (!rest.empty() && (rest.front() == '-' || rest.front() == '+'))
         rest = rest.drop_front();
-      take(llvm::isDigit);
+      hasExponent = !take(llvm::isDigit).empty();
     }
     llvm::StringRef digits = start.drop_back(rest.size());
     double value;
-    if (digits.getAsDouble(value))
+    if (!hasExponent || digits.getAsDouble(value))
       return failure("'" + digits + "' in '" + text + "' is no number");
     return algebra.number(value);
   }
@@ -180,7 +181,9 @@ struct Extents {
   Extent zero() const { return Extent(0); }
   llvm::Expected<Extent> number(double value) const {
     if (value != std::floor(value) || std::abs(value) > 1e9)
-      return failure(llvm::formatv("the size '{0}' holds {1}, which is no integer of at most 1e9", text, llvm::format("%g", value)).str());
+      return failure(
+          llvm::formatv("the size '{0}' holds {1}, which is no integer of at most 1e9", text, llvm::format("%g", value))
+              .str());
     return Extent(static_cast<int64_t>(value));
   }
   llvm::Expected<Extent> add(const Extent &a, const Extent &b) const { return limited(a + b); }
@@ -386,7 +389,9 @@ llvm::Expected<int64_t> Extent::evaluate(NameLookup lookup) const {
       if (!value)
         return failure("the size '" + name + "' is not known");
       if (*value != std::floor(*value) || *value < 0 || *value > limit)
-        return failure(llvm::formatv("the size '{0}' is {1}, which is no integer from 0 to 1e9", name, llvm::format("%g", *value)).str());
+        return failure(
+            llvm::formatv("the size '{0}' is {1}, which is no integer from 0 to 1e9", name, llvm::format("%g", *value))
+                .str());
       product = multiply(product, {static_cast<int64_t>(*value), 1});
     }
     sum = add(sum, product);

@@ -104,7 +104,8 @@ static bool isHeadSet(StringRef heads) {
 static LogicalResult verifyHeads(function_ref<InFlightDiagnostic()> emitError, StringRef heads) {
   if (isHeadSet(heads))
     return success();
-  return emitError() << "[heads_c1] '" << heads << "' is no head set; expected a name, \"1\", or names joined by '|' in "
+  return emitError() << "[heads_c1] '" << heads
+                     << "' is no head set; expected a name, \"1\", or names joined by '|' in "
                      << "alphabetical order, without \"1\" or \"G\" among them";
 }
 
@@ -113,7 +114,8 @@ static LogicalResult verifyExtent(function_ref<InFlightDiagnostic()> emitError, 
   if (!extent)
     return emitError() << "[axis_c1] " << llvm::toString(extent.takeError());
   if (extent->str() != axis)
-    return emitError() << "[axis_c2] the size '" << axis << "' is not in normal form; expected '" << extent->str() << "'";
+    return emitError() << "[axis_c2] the size '" << axis << "' is not in normal form; expected '" << extent->str()
+                       << "'";
   if ((Extent(1) - *extent).isPositive())
     return emitError() << "[axis_c3] the size of an axis is '" << axis << "', expected at least 1";
   return success();
@@ -212,6 +214,8 @@ LogicalResult RowAttr::verify(function_ref<InFlightDiagnostic()> emitError, Stri
 
 LogicalResult RowAttr::verifyEncoding(ArrayRef<int64_t> shape, Type elementType,
                                       function_ref<InFlightDiagnostic()> emitError) const {
+  if (!elementType) // it did not parse, of which the parser tells later
+    return failure();
   size_t rank = getAxis().empty() ? 0 : 1;
   if (shape.size() != rank)
     return emitError() << "[row_c1] a row with " << (rank ? "an axis" : "no axis") << " has rank " << rank << ", found "
@@ -266,9 +270,12 @@ LogicalResult ParamAttr::verify(function_ref<InFlightDiagnostic()> emitError, Ar
 
 LogicalResult ParamAttr::verifyEncoding(ArrayRef<int64_t> shape, Type elementType,
                                         function_ref<InFlightDiagnostic()> emitError) const {
+  if (!elementType)
+    return failure();
   if (shape.size() != getAxes().size())
-    return emitError() << "[param_c1] a parameter with axes " << ArrayAttr::get(getContext(), llvm::to_vector_of<Attribute>(getAxes())) << " has rank " << getAxes().size() << ", found "
-                       << shape.size();
+    return emitError() << "[param_c1] a parameter with axes "
+                       << ArrayAttr::get(getContext(), llvm::to_vector_of<Attribute>(getAxes())) << " has rank "
+                       << getAxes().size() << ", found " << shape.size();
   if (!elementType.isF64())
     return emitError() << "[param_c2] the entries of a parameter have type f64, found " << elementType;
   for (auto [axis, size] : llvm::zip_equal(getAxes(), shape))

@@ -68,7 +68,8 @@ LogicalResult OptionIsOp::verify() {
   if (!llvm::is_contained(choice.getChoices(), getWordAttr()))
     return emitOpError("[option_is_c2] '")
            << getWord() << "' is not one of the choices "
-           << ArrayAttr::get(getContext(), llvm::to_vector_of<Attribute>(choice.getChoices())) << " of the option '" << getName() << "'";
+           << ArrayAttr::get(getContext(), llvm::to_vector_of<Attribute>(choice.getChoices())) << " of the option '"
+           << getName() << "'";
   return success();
 }
 
@@ -170,7 +171,8 @@ LogicalResult SliceOp::verify() {
 LogicalResult DotOp::verify() {
   if (axisOf(getLeft().getType()).empty() || getType() != numberOf(getLeft()))
     return emitOpError("[dot_c1] multiplies rows of type ")
-           << getLeft().getType() << " to " << getType() << ", expected rows with an axis and the number of their head set";
+           << getLeft().getType() << " to " << getType()
+           << ", expected rows with an axis and the number of their head set";
   return success();
 }
 
@@ -237,9 +239,8 @@ static bool isArithmetic(Operation *op) {
 
 /// Applies `verify` to all operations inside of `op`, but to the terminator of its body.
 static LogicalResult verifyBody(Operation *op, function_ref<LogicalResult(Operation *)> verify) {
-  WalkResult result = op->getRegion(0).walk([&](Operation *inner) -> WalkResult {
-    return isa<YieldOp>(inner) ? success() : verify(inner);
-  });
+  WalkResult result = op->getRegion(0).walk(
+      [&](Operation *inner) -> WalkResult { return isa<YieldOp>(inner) ? success() : verify(inner); });
   return failure(result.wasInterrupted());
 }
 
@@ -247,9 +248,10 @@ LogicalResult TableOp::verifyRegions() {
   Block &block = getBody().front();
   TypeRange arguments = block.getArgumentTypes(), yielded = block.getTerminator()->getOperandTypes();
   auto isReal = [](Type type) { return type.isF64(); };
-  if (arguments.size() != 3 || yielded.size() != 1 || !llvm::all_of(arguments, isReal) || !llvm::all_of(yielded, isReal))
-    return emitOpError("[table_c1] has a body of (") << arguments << ") that yields (" << yielded
-                                                     << "), expected three arguments of type f64 and one f64";
+  if (arguments.size() != 3 || yielded.size() != 1 || !llvm::all_of(arguments, isReal) ||
+      !llvm::all_of(yielded, isReal))
+    return emitOpError("[table_c1] has a body of (")
+           << arguments << ") that yields (" << yielded << "), expected three arguments of type f64 and one f64";
   return verifyBody(getOperation(), [&](Operation *op) -> LogicalResult {
     bool plain = isArithmetic(op) || isa<OptionOp, OptionIsOp, SizeOp>(op);
     if (plain && llvm::none_of(op->getResultTypes(), llvm::IsaPred<ShapedType>))
@@ -286,6 +288,17 @@ LogicalResult ScanOp::verify() {
   return success();
 }
 
+SmallVector<Type> LookbackOp::resultTypes(Fold fold, TypeRange yielded) {
+  SmallVector<Type> types(yielded);
+  if (types.empty())
+    return types;
+  if (fold == Fold::Softmax)
+    types.insert(types.begin(), types.front()); // m and l
+  if (fold == Fold::Divergence)
+    types.push_back(types.back()); // kl beside the two log-sum-exps
+  return types;
+}
+
 LogicalResult LookbackOp::verifyRegions() {
   Block &block = getBody().front();
   TypeRange arguments = block.getArgumentTypes(), yielded = block.getTerminator()->getOperandTypes();
@@ -295,26 +308,22 @@ LogicalResult LookbackOp::verifyRegions() {
     return emitOpError("[lookback_c1] the body of a fold of kind ")
            << stringifyFold(getFold()) << " takes (" << arguments << ") and yields (" << yielded
            << "), expected no argument and " << wanted << " rows of real numbers";
-  SmallVector<Type> expected;
-  for (Type type : yielded) {
-    bool score = getFold() == Fold::Divergence || (getFold() == Fold::Softmax && expected.empty());
+  for (auto [index, type] : llvm::enumerate(yielded)) {
+    bool score = getFold() == Fold::Divergence || (getFold() == Fold::Softmax && index == 0);
     if (score && !axisOf(type).empty())
       return emitOpError("[lookback_c3] a score has the axis '") << axisOf(type) << "', expected a number";
-    expected.push_back(type);
-    if (headsOf(type) != headsOf(expected.front()))
+    if (headsOf(type) != headsOf(yielded.front()))
       return emitOpError("[lookback_c5] folds rows of the head sets '")
-             << headsOf(expected.front()) << "' and '" << headsOf(type) << "', expected one head set";
+             << headsOf(yielded.front()) << "' and '" << headsOf(type) << "', expected one head set";
   }
-  if (getFold() == Fold::Softmax)
-    expected.insert(expected.begin(), expected.front()); // m and l
-  if (getFold() == Fold::Divergence)
-    expected.push_back(expected.back()); // kl beside the two log-sum-exps
+  SmallVector<Type> expected = resultTypes(getFold(), yielded);
   if (!llvm::equal(expected, getResultTypes()))
-    return emitOpError("[lookback_c2] the results have types (") << getResultTypes() << "), expected (" << expected << ")";
+    return emitOpError("[lookback_c2] the results have types (")
+           << getResultTypes() << "), expected (" << expected << ")";
   return verifyBody(getOperation(), [&](Operation *op) -> LogicalResult {
-    if (isArithmetic(op) || isa<PastOp, OptionOp, OptionIsOp, PresentOp, SizeOp, ConstantOp, BroadcastOp, ReduceOp,
-                                SoftmaxOp, LogSigmoidOp, StopGradientOp, ConcatOp, SliceOp, DotOp, OuterOp, InnerOp,
-                                ContractOp>(op))
+    if (isArithmetic(op) ||
+        isa<PastOp, OptionOp, OptionIsOp, PresentOp, SizeOp, ConstantOp, BroadcastOp, ReduceOp, SoftmaxOp, LogSigmoidOp,
+            StopGradientOp, ConcatOp, SliceOp, DotOp, OuterOp, InnerOp, ContractOp>(op))
       return success();
     return op->emitOpError("[lookback_c4] stands in a look-back, whose body holds row operations only");
   });

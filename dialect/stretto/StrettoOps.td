@@ -78,6 +78,9 @@ def Stretto_VariantOp : Stretto_Op<"variant", [
 def Stretto_YieldOp : Stretto_Op<"yield", [Pure, Terminator, ReturnLike,
     ParentOneOf<["VariantOp", "TableOp", "LookbackOp"]>]> {
   let summary = "ends a region with its results";
+  let description = [{
+    Example: see `stretto.variant`, `stretto.table` and `stretto.lookback`.
+  }];
   let arguments = (ins Variadic<AnyType>:$values);
   let builders = [OpBuilder<(ins)>];
   let assemblyFormat = "($values^ `:` type($values))? attr-dict";
@@ -92,7 +95,12 @@ def Stretto_OptionOp : Stretto_Op<"option", [Pure]> {
 
     Example:
     ```mlir
-    %scale = stretto.option "scale" : tensor<?xf64, #stretto.row<K>>
+    stretto.variant @scaled(%x: tensor<?xf64, #stretto.row<K>>) -> tensor<?xf64, #stretto.row<K>>
+        options(scale = "K**-0.5") {
+      %scale = stretto.option "scale" : tensor<?xf64, #stretto.row<K>>
+      %y = arith.mulf %x, %scale : tensor<?xf64, #stretto.row<K>>
+      stretto.yield %y : tensor<?xf64, #stretto.row<K>>
+    }
     ```
   }];
   let arguments = (ins StrAttr:$name);
@@ -108,7 +116,10 @@ def Stretto_OptionIsOp : Stretto_Op<"option_is", [Pure]> {
 
     Example:
     ```mlir
-    %signed = stretto.option_is "decay" "signed"
+    stretto.variant @signed() -> () options(decay = #stretto.choice<"none" of ["none", "abs", "signed"]>) {
+      %signed = stretto.option_is "decay" "signed"
+      stretto.yield
+    }
     ```
   }];
   let arguments = (ins StrAttr:$name, StrAttr:$word);
@@ -124,7 +135,18 @@ def Stretto_PresentOp : Stretto_Op<"present", [Pure]> {
 
     Example:
     ```mlir
-    %has = stretto.present %D : tensor<f64, #stretto.param<[], H>>
+    stretto.variant @skip(%x: tensor<f64, #stretto.row<()>>, %D: tensor<f64, #stretto.param<[]>> {stretto.optional})
+        -> tensor<f64, #stretto.row<()>> {
+      %has = stretto.present %D : tensor<f64, #stretto.param<[]>>
+      %y = scf.if %has -> tensor<f64, #stretto.row<()>> {
+        %d = stretto.broadcast %D : tensor<f64, #stretto.param<[]>> to tensor<f64, #stretto.row<()>>
+        %dx = arith.mulf %d, %x : tensor<f64, #stretto.row<()>>
+        scf.yield %dx : tensor<f64, #stretto.row<()>>
+      } else {
+        scf.yield %x : tensor<f64, #stretto.row<()>>
+      }
+      stretto.yield %y : tensor<f64, #stretto.row<()>>
+    }
     ```
   }];
   let arguments = (ins Stretto_Input:$argument);
@@ -526,6 +548,10 @@ def Stretto_LookbackOp : Stretto_Op<"lookback", [Pure, SingleBlock]> {
   let assemblyFormat = [{ `` $fold `from` $first (`to_end` $to_end^)? (`reverse` $reverse^)? $body attr-dict
                           `:` type($results) }];
   let hasRegionVerifier = 1;
+  let extraClassDeclaration = [{
+    /// The types of the results of a fold whose body yields rows of these types.
+    static ::llvm::SmallVector<::mlir::Type> resultTypes(Fold fold, ::mlir::TypeRange yielded);
+  }];
 }
 
 def Stretto_PastOp : Stretto_Op<"past", [Pure, SameOperandsAndResultType]> {
@@ -576,7 +602,8 @@ def Stretto_StateOp : Stretto_Op<"state", [MemoryEffects<[MemRead<Stretto_Carrie
   let hasVerifier = 1;
 }
 
-def Stretto_DecayOp : Stretto_Op<"decay", [MemoryEffects<[MemWrite<Stretto_Carried>]>, AllTypesMatch<["state", "result"]>]> {
+def Stretto_DecayOp : Stretto_Op<"decay", [
+    MemoryEffects<[MemWrite<Stretto_Carried>]>, AllTypesMatch<["state", "result"]>]> {
   let summary = "multiplies a state by a factor along one axis or as a whole";
   let description = [{
     `S' = diag(a) S` along the first axis, `S diag(a)` along the second, `a S` without an axis; `a = e^g` for `log g`
@@ -598,7 +625,8 @@ def Stretto_DecayOp : Stretto_Op<"decay", [MemoryEffects<[MemWrite<Stretto_Carri
   let hasFolder = 1;
 }
 
-def Stretto_WriteOp : Stretto_Op<"write", [MemoryEffects<[MemWrite<Stretto_Carried>]>, AllTypesMatch<["state", "result"]>]> {
+def Stretto_WriteOp : Stretto_Op<"write", [
+    MemoryEffects<[MemWrite<Stretto_Carried>]>, AllTypesMatch<["state", "result"]>]> {
   let summary = "adds the outer product of two rows to a state";
   let description = [{
     `S' = S + x^T y`, `x` on the state's first axis, `y` on its second. Rows of coarser head sets are repeated; rows

@@ -191,8 +191,8 @@ LogicalResult VariantOp::verify() {
       if (auto names = namesIn(expression); !names)
         return emitOpError("[variant_c3] the default of the option ")
                << option.getName() << ": " << llvm::toString(names.takeError());
-    } else if (auto number = dyn_cast<FloatAttr>(value); !isa<BoolAttr, ChoiceAttr>(value) &&
-                                                         !(number && number.getType().isF64())) {
+    } else if (auto number = dyn_cast<FloatAttr>(value);
+               !isa<BoolAttr, ChoiceAttr>(value) && !(number && number.getType().isF64())) {
       return emitOpError("[variant_c3] the default of the option ")
              << option.getName() << " is " << value
              << ", expected a number of type f64, a condition, a choice or an expression";
@@ -325,7 +325,8 @@ private:
       if (failed(end))
         return failure();
       if (!*end || (result && *result != (*end)->getOperandNumber()))
-        return error(op, "state_c2", "is changed under a condition; expected both branches to yield it as the same result");
+        return error(op, "state_c2",
+                     "is changed under a condition; expected both branches to yield it as the same result");
       result = (*end)->getOperandNumber();
     }
     return Value(op->getResult(*result));

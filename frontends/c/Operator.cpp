@@ -98,7 +98,7 @@ namespace {
 struct ExecutorOf {
   explicit ExecutorOf(const StrettoExecutor &source)
       : parallelFor([&source](int64_t count, llvm::function_ref<void(int64_t, int64_t)> body) {
-          auto call = [](void *context, int64_t begin, int64_t end) {
+          auto call = [](int64_t begin, int64_t end, void *context) {
             (*static_cast<llvm::function_ref<void(int64_t, int64_t)> *>(context))(begin, end);
           };
           source.parallelFor(source.context, count, call, &body);

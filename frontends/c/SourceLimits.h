@@ -7,10 +7,15 @@
 
 namespace stretto {
 
-/// MLIR's parser recurses at every bracket and at every operator of an affine expression, so text from outside can
-/// exhaust its stack. Fails for text that is nested deeper, or holds a longer expression, than any program of ours; the
-/// error names the line.
-llvm::Error checkSourceLimits(llvm::StringRef text);
+/// MLIR's parser trusts its input in two ways, which text from outside can exploit.
+///
+/// - It recurses at every bracket and at every operator of an affine expression, until the stack ends. Refused is what
+///   is nested deeper, or holds a longer expression, than any program of ours.
+/// - It lets a name be used before it is defined, even by a region that follows; if that region then turns out to be
+///   malformed, the use dangles. Refused are declarations with such names, which none needs.
+///
+/// The error names the line, where `text` begins at `firstLine`.
+llvm::Error checkSource(llvm::StringRef text, size_t firstLine = 1);
 
 } // namespace stretto
 

@@ -8,13 +8,16 @@
 #include "mlir/Tools/mlir-lsp-server/MlirLspServerMain.h"
 #include "mlir/Tools/mlir-opt/MlirOptMain.h"
 #include "mlir/Tools/mlir-translate/MlirTranslateMain.h"
+#include "llvm/ADT/StringExtras.h"
 #include "llvm/Support/InitLLVM.h"
 #include "llvm/Support/MemoryBuffer.h"
 #include "llvm/Support/ToolOutputFile.h"
 #include "llvm/Support/raw_ostream.h"
 
-/// Opens `path`, or standard input for "-", and refuses text that the parser cannot bear.
-static std::unique_ptr<llvm::MemoryBuffer> openInput(llvm::StringRef path, llvm::StringRef splitMarker) {
+/// Reads a file, or standard input for "-". Parts that `splitMarker` separates are read one by one, as MLIR does; in
+/// place of those that the parser cannot bear stand empty lines, and `refused` is set.
+static std::unique_ptr<llvm::MemoryBuffer> readSource(llvm::StringRef path, llvm::StringRef splitMarker,
+                                                      bool &refused) {
   std::string message;
   std::unique_ptr<llvm::MemoryBuffer> input = mlir::openInputFile(path, &message);
   if (!input) {
@@ -23,16 +26,24 @@ static std::unique_ptr<llvm::MemoryBuffer> openInput(llvm::StringRef path, llvm:
   }
   if (mlir::isBytecode(input->getMemBufferRef()))
     return input;
-  // Parts that are parsed one by one are checked one by one.
   llvm::SmallVector<llvm::StringRef> parts{input->getBuffer()};
   if (!splitMarker.empty())
     parts.pop_back_val().split(parts, splitMarker);
-  for (llvm::StringRef part : parts)
-    if (llvm::Error error = stretto::checkSourceLimits(part)) {
+  std::vector<std::string> accepted;
+  size_t line = 1;
+  for (llvm::StringRef part : parts) {
+    if (llvm::Error error = stretto::checkSource(part, line)) {
       llvm::errs() << input->getBufferIdentifier() << ": " << llvm::toString(std::move(error)) << "\n";
-      return nullptr;
+      accepted.emplace_back(part.count('\n'), '\n');
+      refused = true;
+    } else {
+      accepted.push_back(part.str());
     }
-  return input;
+    line += part.count('\n');
+  }
+  if (!refused)
+    return input;
+  return llvm::MemoryBuffer::getMemBufferCopy(llvm::join(accepted, splitMarker), input->getBufferIdentifier());
 }
 
 int strettoOptMain(int argc, char **argv) {
@@ -40,13 +51,13 @@ int strettoOptMain(int argc, char **argv) {
   mlir::DialectRegistry registry;
   stretto::registerDialects(registry);
   stretto::registerPassesAndPipelines();
-  auto [input, output] =
-      mlir::registerAndParseCLIOptions(argc, argv, "stretto's modular optimiser driver\n", registry);
+  auto [input, output] = mlir::registerAndParseCLIOptions(argc, argv, "stretto's modular optimiser driver\n", registry);
   mlir::MlirOptMainConfig config = mlir::MlirOptMainConfig::createFromCLOptions();
   if (config.shouldShowDialects() || config.shouldListPasses())
     return mlir::failed(mlir::MlirOptMain(argc, argv, input, output, registry));
 
-  std::unique_ptr<llvm::MemoryBuffer> source = openInput(input, config.inputSplitMarker());
+  bool refused = false;
+  std::unique_ptr<llvm::MemoryBuffer> source = readSource(input, config.inputSplitMarker(), refused);
   if (!source)
     return 1;
   std::string message;
@@ -58,7 +69,7 @@ int strettoOptMain(int argc, char **argv) {
   if (mlir::failed(mlir::MlirOptMain(target->os(), std::move(source), registry, config)))
     return 1;
   target->keep();
-  return 0;
+  return refused;
 }
 
 int strettoTranslateMain(int argc, char **argv) {

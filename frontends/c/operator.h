@@ -64,7 +64,7 @@ typedef struct {
 
 /* What the caller lends. On the CPU `threads` and `parallelFor`; on a CUDA device, whose context is current, `stream`
  * and `upload`, which copies to memory of the device that is never released. */
-typedef void (*StrettoBody)(void *context, int64_t begin, int64_t end);
+typedef void (*StrettoBody)(int64_t begin, int64_t end, void *context);
 typedef struct {
   void *context;
   int64_t threads;

@@ -12,9 +12,11 @@
 #include "mlir/IR/Dominance.h"
 #include "mlir/IR/Matchers.h"
 #include "mlir/IR/PatternMatch.h"
+#include "mlir/IR/TypeUtilities.h"
 #include "mlir/IR/Verifier.h"
 #include "mlir/Transforms/CSE.h"
 #include "mlir/Transforms/GreedyPatternRewriteDriver.h"
+#include "llvm/ADT/StringExtras.h"
 #include "passes/Passes.h"
 
 namespace stretto {
@@ -101,8 +103,9 @@ struct FixConstant : OpRewritePattern<ConstantOp> {
 
 static LogicalResult fold(VariantOp variant) {
   RewritePatternSet patterns(variant.getContext());
-  patterns.add<InlineDecidedIf, EraseUnusedState, FoldSymbolBroadcast<OptionOp>, FoldSymbolBroadcast<SizeOp>,
-               FixConstant>(variant.getContext());
+  patterns
+      .add<InlineDecidedIf, EraseUnusedState, FoldSymbolBroadcast<OptionOp>, FoldSymbolBroadcast<SizeOp>, FixConstant>(
+          variant.getContext());
   GreedyRewriteConfig config;
   config.setRegionSimplificationLevel(GreedySimplifyRegionLevel::Disabled);
   return applyPatternsGreedily(variant, std::move(patterns), config);

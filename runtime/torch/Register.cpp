@@ -75,7 +75,7 @@ public:
       TORCH_CHECK(known->second->uniqueName() == op->uniqueName(), "stretto: another operator has the name '", chosen, "'");
       return chosen;
     }
-    library.def(torch::schema(op->schema(chosen)), {at::Tag::pt2_compliant_tag});
+    library.def(torch::schema(op->schema(chosen).c_str()), {at::Tag::pt2_compliant_tag});
     implement<Run>(chosen, c10::DispatchKey::CPU, op);
     implement<Run>(chosen, c10::DispatchKey::CUDA, op);
     implement<Describe>(chosen, c10::DispatchKey::Meta, op);
@@ -106,16 +106,9 @@ std::string declare(const std::string &module, const std::optional<std::string> 
 }
 
 std::string explain(const std::string &name, const c10::List<std::optional<at::Tensor>> &inputs,
-                    const std::vector<std::string> &options, const std::vector<at::Tensor> &initialState,
+                    const c10::Dict<std::string, std::string> &options, const std::vector<at::Tensor> &initialState,
                     const std::optional<at::Tensor> &sequenceOffsets) {
-  Arguments arguments;
-  for (const std::optional<at::Tensor> &input : inputs)
-    arguments.inputs.push_back(input);
-  for (const std::string &option : options)
-    arguments.options.push_back(option.empty() ? std::nullopt : std::optional(option));
-  arguments.initialState = initialState;
-  arguments.sequenceOffsets = sequenceOffsets;
-  return Registry::instance().find(name)->explain(std::move(arguments));
+  return Registry::instance().find(name)->explain({inputs.vec(), {}, initialState, false, sequenceOffsets}, options);
 }
 
 bool setDebug(bool debug) {
@@ -128,7 +121,7 @@ bool setDebug(bool debug) {
 
 TORCH_LIBRARY_FRAGMENT(stretto, library) {
   library.def("_declare(str module, str? name) -> str", declare);
-  library.def("_explain(str name, Tensor?[] inputs, str[] options, Tensor[] initial_state, Tensor? cu_seqlens) -> str",
+  library.def("_explain(str name, Tensor?[] inputs, Dict(str, str) options, Tensor[] initial_state, Tensor? cu_seqlens) -> str",
               explain);
   library.def("_set_debug(bool debug) -> bool", setDebug);
 }

@@ -57,8 +57,8 @@ public:
   /// What the results of a call look like, whose tensors have no memory and perhaps symbolic batch and time.
   Outputs describe(const Arguments &arguments) const;
 
-  /// Which kernel runs a call, as JSON.
-  std::string explain(Arguments arguments) const;
+  /// Which kernel runs a call with these options, as JSON.
+  std::string explain(Arguments arguments, const c10::Dict<std::string, std::string> &given) const;
 
   /// Refuses a call that would need a gradient.
   void refuseGradient(const Arguments &arguments) const;

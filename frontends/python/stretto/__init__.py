@@ -12,8 +12,10 @@
         return sl.read(S, q * scale, along="K")
 """
 
-from . import lang
+from . import lang, ops
 from .native import Error
+from .operator import debug
+from .state import State
 from .variant import Variant, load, variant
 
-__all__ = ["Error", "Variant", "lang", "load", "variant"]
+__all__ = ["Error", "State", "Variant", "debug", "lang", "load", "ops", "variant"]

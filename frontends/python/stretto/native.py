@@ -12,12 +12,19 @@ import sys
 from types import ModuleType
 
 
+_FOLDER = pathlib.Path(os.environ.get("STRETTO_NATIVE") or pathlib.Path(__file__).with_name("_native"))
+
+
+def library(name: str) -> str:
+    """The path of a compiled library."""
+    return str(_FOLDER / name)
+
+
 def _load() -> ModuleType:
-    folder = pathlib.Path(os.environ.get("STRETTO_NATIVE") or pathlib.Path(__file__).with_name("_native"))
-    spec = importlib.machinery.PathFinder.find_spec("_compiler", [str(folder)])
+    spec = importlib.machinery.PathFinder.find_spec("_compiler", [str(_FOLDER)])
     if spec is None or spec.loader is None:
         raise ImportError(
-            f"{folder} holds no compiled module `_compiler` for Python {sys.version_info[0]}.{sys.version_info[1]}: "
+            f"{_FOLDER} holds no compiled module `_compiler` for Python {sys.version_info[0]}.{sys.version_info[1]}: "
             "run `make build`, or name its folder in STRETTO_NATIVE"
         )
     module = importlib.util.module_from_spec(spec)

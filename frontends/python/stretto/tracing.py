@@ -15,7 +15,9 @@ from .native import Builder, Error, Module
 
 Location = tuple[str, int, int]
 
-_INTERNAL_MODULES = frozenset(f"stretto.{name}" for name in ("lang", "reference", "signature", "tracing", "variant"))
+_INTERNAL_MODULES = frozenset(
+    f"stretto.{name}" for name in ("lang", "operator", "ops", "reference", "signature", "tracing", "variant")
+)
 _current: ContextVar["Trace | None"] = ContextVar("stretto_trace", default=None)
 
 

@@ -1,19 +1,36 @@
 """Variants: operators that a declaration describes, in Python or in a file."""
 
 import functools
+import json
 import os
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 
 from . import reference
 from .native import Module
+from .operator import Explanation, Operator, ordered_state
 from .signature import Signature
+from .state import State
 from .tracing import Trace
 
-# What has to be run on a specialised declaration to reach a stage; the pipelines are those of stretto-opt.
-STAGES = {"stretto": ""}
-
 DEFAULT_SIZE = 128
+
+ELEMENT_TYPES = {"fp16": "f16", "bf16": "bf16", "fp32": "f32", "fp64": "f64"}
+
+
+@dataclass(frozen=True)
+class Program:
+    """An operator of PyTorch, the inputs that it takes, the options that choose the program, its state's entries."""
+
+    operator: Operator
+    inputs: tuple[str, ...]
+    options: dict[str, str | bool]
+    state: tuple[str, ...]
+
+
+def _state_of(module: Module) -> tuple[str, ...]:
+    return tuple(entry["name"] for entry in json.loads(module.state()))
 
 
 class Variant(ABC):
@@ -24,6 +41,7 @@ class Variant(ABC):
         self.__name__ = signature.name
         self.__doc__ = signature.summary
         self._programs: dict[tuple, Module] = {}
+        self._compiled: dict[tuple, Program] = {}
 
     @abstractmethod
     def _build(self, structure: Mapping[str, str | bool], absent: frozenset[str]) -> Module:
@@ -50,12 +68,13 @@ class Variant(ABC):
         module, numeric = self._choose(settings)
         return str(module.specialize(options=numeric) if numeric else module)
 
-    def lower(self, stage: str, **settings) -> str:
-        """The operator at a stage of the compiler. Beside options, the settings are sizes and head counts (`K=64`,
-        `H=8`); a size that is not given is 128.
+    def lower(self, stage: str, dtype: str = "fp32", target: str = "cpu", **settings) -> str:
+        """The operator at a stage of the compiler: "stretto", "chunk", "kernel" (GPU), "llvm", "asm" (CPU) or "ptx"
+        (GPU). The target is "cpu" or a chip such as "sm_90a". Beside options, the settings are sizes and head counts
+        (`K=64`, `H=8`); a size that is not given is 128, a number of heads 1.
         """
-        if stage not in STAGES:
-            raise self.signature.error(f"there is no stage '{stage}'; the stages are {', '.join(STAGES)}")
+        if dtype not in ELEMENT_TYPES:
+            raise self.signature.error(f"'dtype' is {dtype!r}, expected one of {', '.join(ELEMENT_TYPES)}")
         of_options = {
             name: value
             for name, value in settings.items()
@@ -64,7 +83,7 @@ class Variant(ABC):
         module, numeric = self._choose(of_options)
         declared = Signature.of_module(module)
         dims = dict.fromkeys(declared.sizes, DEFAULT_SIZE)
-        heads = {}
+        heads = {} if stage == "stretto" else dict.fromkeys(declared.heads, 1)
         for name, value in settings.items():
             if name in of_options:
                 continue
@@ -79,7 +98,39 @@ class Variant(ABC):
             heads={name: str(count) for name, count in heads.items()},
             options=numeric,
         )
-        return str(module.run(STAGES[stage]) if STAGES[stage] else module)
+        return str(module) if stage == "stretto" else module.lower(stage, target, ELEMENT_TYPES[dtype])
+
+    @abstractmethod
+    def _make_program(self, structure: Mapping, expressions: Mapping, present: frozenset[str]) -> Program:
+        """What runs calls with these options and inputs."""
+
+    def _prepare(self, inputs: tuple, keywords: Mapping[str, object]) -> tuple["Program", list, dict]:
+        """The program for a call, the tensors and the options of its operator."""
+        given, options = self.signature.bind(inputs, keywords)
+        structure, numeric = self.signature.split(options)
+        values = {name: float(options[name]) for name in numeric if not isinstance(options[name], str)}
+        expressions = {name: text for name, text in numeric.items() if name not in values}
+        key = (*structure.values(), *given, *expressions.items())
+        if key not in self._compiled:
+            self._compiled[key] = self._make_program(structure, expressions, frozenset(given))
+        program = self._compiled[key]
+        return program, [given.get(name) for name in program.inputs], {**program.options, **values}
+
+    def __call__(self, *inputs, initial_state=None, output_final_state: bool = False, cu_seqlens=None, **keywords):
+        """Runs the operator on tensors `[B, T, heads, width]`, or `[1, tokens, heads, width]` with `cu_seqlens`. With
+        `output_final_state` a stretto.State is returned beside the results; without, the results alone.
+        """
+        program, tensors, options = self._prepare(inputs, keywords)
+        state = ordered_state(self.signature.name, program.state, initial_state)
+        *results, final = program.operator(tensors, options, state, output_final_state, cu_seqlens)
+        output = results[0] if len(results) == 1 else tuple(results)
+        return (output, State(program.state, final)) if output_final_state else output
+
+    def explain(self, *inputs, initial_state=None, cu_seqlens=None, **keywords) -> Explanation:
+        """Which kernel runs a call; it is compiled if need be, but not run."""
+        program, tensors, options = self._prepare(inputs, keywords)
+        state = ordered_state(self.signature.name, program.state, initial_state)
+        return program.operator.explain(tensors, options, state, cu_seqlens)
 
     def reference(self, *inputs, initial_state=None, output_final_state: bool = False, cu_seqlens=None, **keywords):
         """The operator in double precision, token by token, on tensors of any type. The results are in double precision
@@ -122,17 +173,29 @@ class TracedVariant(Variant):
                     arguments[name] = trace.apply("option", name=name, default=default)
             return trace.finish(self.function(**arguments)).specialize()
 
+    def _make_program(self, structure, expressions, present):
+        module = self.program(structure, present)
+        if expressions:
+            module = module.specialize(options=expressions)
+        inputs = tuple(name for name in self.signature.inputs if name in present)
+        return Program(Operator(module), inputs, {}, _state_of(module))
+
 
 class LoadedVariant(Variant):
-    """A variant whose declaration is a file."""
+    """A variant whose declaration is a file. A shipped one has an operator of its own name."""
 
-    def __init__(self, module: Module):
+    def __init__(self, module: Module, operator_name: str | None = None):
         super().__init__(Signature.of_module(module))
         self.module = module
+        self.operator = Operator(module, operator_name)
 
     def _build(self, structure, absent):
         options = {name: str(value).lower() if isinstance(value, bool) else value for name, value in structure.items()}
         return self.module.specialize(options=options, absent=sorted(absent))
+
+    def _make_program(self, structure, expressions, present):
+        operator = Operator(self.module.specialize(options=expressions)) if expressions else self.operator
+        return Program(operator, tuple(self.signature.inputs), structure, _state_of(self.program(structure, present)))
 
 
 def variant(function: Callable) -> Variant:

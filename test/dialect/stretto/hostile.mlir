@@ -104,6 +104,16 @@ func.func private @numbers_that_fit() -> (tensor<?xf64, #stretto.row<"1000000000
 // -----
 
 // expected-error @+1 {{expected}}
+func.func private @no_element() -> tensor<, #stretto.row<()>>
+
+// -----
+
+// expected-error @+1 {{expected}}
+func.func private @no_element() -> tensor<?x, #stretto.param<[K]>>
+
+// -----
+
+// expected-error @+1 {{expected}}
 func.func private @state_without_axes() -> !stretto.state<>
 
 // -----
@@ -158,15 +168,6 @@ stretto.variant @empty_block(%x: tensor<?xf64, #stretto.row<K>>) -> () {}
   // expected-error @+1 {{block with no terminator}}
   %t = "stretto.position"() : () -> tensor<f64, #stretto.row<(), "1">>
 }) {arg_names = [], axes = {}, function_type = () -> (), options = {}, sym_name = "no_terminator"} : () -> ()
-
-// -----
-
-// expected-error @+1 {{expects region #0 to have 0 or 1 blocks}}
-"stretto.variant"() ({
-  "stretto.yield"() : () -> ()
-^next:
-  "stretto.yield"() : () -> ()
-}) {arg_names = [], axes = {}, function_type = () -> (), options = {}, sym_name = "two_blocks"} : () -> ()
 
 // -----
 

@@ -1,0 +1,113 @@
+"""Operators of PyTorch that declarations become: torch.ops.stretto.<name>."""
+
+import json
+from collections.abc import Mapping, Sequence
+
+import torch
+
+from .native import Error, Module, library
+from .state import State
+
+torch.ops.load_library(library("libstretto_torch.so"))
+
+_PREFIX = "stretto: "
+
+
+class Operator:
+    """A declaration as an operator of PyTorch. Shipped variants have the name that is given, others one of their own:
+    the variant's name and a digest of the declaration, so that a declaration may be changed and run again.
+    """
+
+    def __init__(self, module: Module, name: str | None = None):
+        self.name = torch.ops.stretto._declare(str(module), name)
+        self.overload = getattr(torch.ops.stretto, self.name).default
+
+    def __call__(
+        self,
+        inputs: Sequence[torch.Tensor | None],
+        options: Mapping[str, object],
+        initial_state: Sequence[torch.Tensor] | None,
+        output_final_state: bool,
+        cu_seqlens: torch.Tensor | None,
+    ) -> tuple:
+        """The results of the operator, and last its final state as a list."""
+        if torch.compiler.is_compiling():
+            return self.overload(
+                *inputs,
+                **options,
+                initial_state=initial_state,
+                output_final_state=output_final_state,
+                cu_seqlens=cu_seqlens,
+            )
+        try:
+            return self.overload(
+                *inputs,
+                **options,
+                initial_state=initial_state,
+                output_final_state=output_final_state,
+                cu_seqlens=cu_seqlens,
+            )
+        except RuntimeError as error:
+            raise _own(error) from None
+
+    def explain(
+        self,
+        inputs: Sequence[torch.Tensor | None],
+        options: Mapping[str, object],
+        initial_state: Sequence[torch.Tensor] | None,
+        cu_seqlens: torch.Tensor | None,
+    ) -> "Explanation":
+        """Which kernel runs a call, and where it comes from."""
+        words = {name: str(value).lower() if isinstance(value, bool) else str(value) for name, value in options.items()}
+        try:
+            text = torch.ops.stretto._explain(self.name, list(inputs), words, initial_state or [], cu_seqlens)
+        except RuntimeError as error:
+            raise _own(error) from None
+        return Explanation(operator=f"stretto::{self.name}", **json.loads(text))
+
+
+class Explanation(dict):
+    """What there is to know of a kernel, by name; one line each when printed."""
+
+    def __str__(self) -> str:
+        width = max(map(len, self))
+        return "\n".join(f"{name:{width}}  {value}" for name, value in self.items())
+
+
+def _own(error: RuntimeError) -> Exception:
+    """What the compiler or its checks said is a stretto.Error; anything else is passed on."""
+    message = str(error)
+    return Error(message.removeprefix(_PREFIX)) if message.startswith(_PREFIX) else error
+
+
+def ordered_state(variant: str, names: Sequence[str], state: object) -> list[torch.Tensor] | None:
+    """The entries of a state in the order of the operator; a tensor stands for the only one."""
+    if state is None:
+        return None
+    if isinstance(state, State) and state.names == names:
+        return list(state.tensors)
+    if isinstance(state, torch.Tensor) and len(names) == 1:
+        return [state]
+    expected = f"a stretto.State or a mapping with {', '.join(names)}" if names else "None: the variant has no state"
+    if not isinstance(state, Mapping):
+        raise Error(f"{variant}: [R6] 'initial_state' is a {type(state).__name__}, expected {expected}")
+    if set(state) != set(names):
+        raise Error(f"{variant}: [R6] 'initial_state' has {', '.join(sorted(state))}, expected {expected}")
+    return [state[name] for name in names]
+
+
+class debug:
+    """Checks the contents of tensors on devices too (signs of decays, cu_seqlens), which waits for the device.
+
+        stretto.debug(True)            # from now on
+        with stretto.debug(): ...      # in a block
+    """
+
+    def __init__(self, enabled: bool = True):
+        self.before = torch.ops.stretto._set_debug(enabled)
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *exception):
+        torch.ops.stretto._set_debug(self.before)

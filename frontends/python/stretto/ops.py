@@ -1,0 +1,85 @@
+"""Every shipped variant as a function, in the argument convention of flash-linear-attention.
+
+    o, state = stretto.ops.gla(q, k, v, g, scale=None, initial_state=None, output_final_state=False, cu_seqlens=None)
+
+Tensors are `[B, T, heads, width]`; keys and values may have fewer heads than queries. With `cu_seqlens`, packed
+sequences lie in `[1, tokens, heads, width]`. The state is None unless `output_final_state` is set. What an operator
+computes stands in models/<name>.
+"""
+
+import inspect
+import pathlib
+
+from .native import Error, Module
+from .variant import LoadedVariant
+
+_MODELS = pathlib.Path(__file__).with_name("models")
+
+_COMMON = {"initial_state": None, "output_final_state": False, "cu_seqlens": None}
+
+
+class ShippedOperator:
+    """A variant of models/. `parameters` are its inputs and options in the order of a call; what is left out here
+    comes after them: inputs first, by their order in the declaration, and `scale` last.
+    """
+
+    def __init__(self, name: str, *parameters: str):
+        self.variant = LoadedVariant(Module.load(str(_MODELS / name / "variant.mlir")), operator_name=name)
+        signature = self.variant.signature
+        rest = [name for name in [*signature.inputs, *signature.options] if name not in (*parameters, "scale")]
+        scale = ["scale"] if "scale" in signature.options else []
+        self.parameters = (*parameters, *rest, *scale, *_COMMON)
+        self.__name__ = name
+        self.__doc__ = signature.summary
+        self.__signature__ = inspect.Signature(
+            [
+                inspect.Parameter(
+                    name,
+                    inspect.Parameter.POSITIONAL_OR_KEYWORD,
+                    default=_COMMON.get(name, None if self._is_optional(name) else inspect.Parameter.empty),
+                )
+                for name in self.parameters
+            ]
+        )
+
+    def _is_optional(self, name: str) -> bool:
+        return self.variant.signature.inputs.get(name, True)
+
+    def __call__(self, *arguments, **keywords):
+        if len(arguments) > len(self.parameters):
+            expected = f"at most {len(self.parameters)}: {', '.join(self.parameters)}"
+            raise Error(f"{self.__name__} is given {len(arguments)} arguments, expected {expected}")
+        given = dict(zip(self.parameters, arguments, strict=False))
+        for name, value in keywords.items():
+            if name in given:
+                raise Error(f"{self.__name__}: '{name}' is given twice")
+            given[name] = value
+        # None is what leaves an option at its default.
+        given = {name: value for name, value in given.items() if value is not None}
+        outputs = self.variant(**given)
+        return outputs if given.get("output_final_state") else (outputs, None)
+
+    def __repr__(self) -> str:
+        return f"<stretto operator {self.__name__}{self.__signature__}>"
+
+
+linear_attn = ShippedOperator("linear_attn", "q", "k", "v", "normalize", "eps")
+retention = ShippedOperator("retention")
+simple_gla = ShippedOperator("simple_gla")
+gla = ShippedOperator("gla")
+hgrn2 = ShippedOperator("hgrn2")
+ssd = ShippedOperator("ssd")
+rwkv6 = ShippedOperator("rwkv6")
+based = ShippedOperator("based")
+supra = ShippedOperator("supra")
+lawcat = ShippedOperator("lawcat")
+delta_rule = ShippedOperator("delta_rule")
+gated_delta_rule = ShippedOperator("gated_delta_rule")
+gsa = ShippedOperator("gsa")
+abc = ShippedOperator("abc")
+swa = ShippedOperator("swa", "q", "k", "v", "window")
+bla = ShippedOperator("bla", "q", "k", "v", "modes", "period", "decay", "masked")
+lolcats = ShippedOperator(
+    "lolcats", "q", "k", "v", "w_q", "w_k", "factor", "window", "mode", "prev_blocks", "beta", "feature", "b_q", "b_k",
+    "max_gradient",
+)  # fmt: skip
