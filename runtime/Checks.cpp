@@ -120,6 +120,9 @@ llvm::Error stretto::checkPacking(const OperatorCall &call, int64_t batch) {
   ArrayRef<int64_t> sizes = call.sequenceOffsets->sizes;
   if (sizes.size() != 1 || sizes[0] < 1)
     return refuse("[R7] 'cu_seqlens' has shape " + spell(sizes) + ", expected [sequences + 1]");
+  if (call.sequenceOffsets->typeName != "int64")
+    return refuse("[R7] 'cu_seqlens' has entries of type " + call.sequenceOffsets->typeName +
+                  ", expected int32 or int64");
   if (batch != 1)
     return refuse("[R7] 'cu_seqlens' is given with B = " + Twine(batch) + ", expected B = 1");
   return llvm::Error::success();

@@ -1,13 +1,10 @@
 //===- Compiler.cpp - From a variant to a kernel that runs ----------------===//
 
 #include "runtime/Compiler.h"
-#include "codegen/cpu/NativeCode.h"
-#include "codegen/nvptx/Nvptx.h"
-#include "mlir/Dialect/LLVMIR/LLVMDialect.h"
-#include "passes/Pipelines.h"
 #include "passes/declaration/Specialize.h"
 #include "runtime/Cache.h"
 #include "runtime/DiagnosticText.h"
+#include "runtime/Lowering.h"
 #include "llvm/Config/llvm-config.h"
 #include <chrono>
 #include <elf.h>
@@ -72,119 +69,8 @@ StringRef stretto::buildIdentity() {
 }
 
 //===----------------------------------------------------------------------===//
-// Code
+// Loading
 //===----------------------------------------------------------------------===//
-
-namespace {
-
-/// What is kept of a compiled kernel: all that another process needs to run it.
-struct KernelImage {
-  Manifest manifest;
-  std::string tables; // the text of a module of chunk.tables
-  std::string code;   // object code, or PTX
-
-  std::string pack() const;
-  static llvm::Expected<KernelImage> unpack(StringRef packed);
-};
-
-} // namespace
-
-/// Each part follows its size and a line end.
-std::string KernelImage::pack() const {
-  std::string packed;
-  for (const std::string &part : {manifest.toJson(), tables, code})
-    packed += std::to_string(part.size()) + "\n" + part;
-  return packed;
-}
-
-llvm::Expected<KernelImage> KernelImage::unpack(StringRef packed) {
-  SmallVector<StringRef, 3> parts;
-  while (!packed.empty()) {
-    auto [digits, rest] = packed.split('\n');
-    size_t size;
-    if (digits.getAsInteger(10, size) || size > rest.size())
-      return llvm::createStringError("the parts of the entry do not fit its size");
-    parts.push_back(rest.take_front(size));
-    packed = rest.drop_front(size);
-  }
-  if (parts.size() != 3)
-    return llvm::createStringError("the entry has %zu parts, expected 3", parts.size());
-  llvm::Expected<Manifest> manifest = Manifest::fromJson(parts[0]);
-  if (!manifest)
-    return manifest.takeError();
-  return KernelImage{std::move(*manifest), parts[1].str(), parts[2].str()};
-}
-
-/// What the pipeline to the chunk level needs. A core's caches hold the tiles of few tokens; the matrix instructions of
-/// a GPU want more.
-static void fillOptions(PipelineOptions &options, const KernelRequest &request) {
-  options.chunk = request.target.kind == Target::Kind::Cpu ? 32 : 64;
-  options.slices = request.slices;
-  options.element = nameOf(request.element).str();
-  for (const auto &[name, type] : request.others)
-    options.elements.push_back((name + "=" + nameOf(type)).str());
-}
-
-/// The text of the tables of a module.
-static std::string printTables(ModuleOp module) {
-  OwningOpRef<ModuleOp> tables = ModuleOp::create(module.getLoc());
-  for (auto table : module.getOps<chunk::TableOp>())
-    tables->push_back(table->clone());
-  std::string text;
-  llvm::raw_string_ostream(text) << *tables;
-  return text;
-}
-
-/// Lowers the only chunk kernel of a module to code for a target.
-static llvm::Expected<KernelImage> generate(ModuleOp module, const Target &target, DiagnosticText &diagnostics) {
-  chunk::KernelOp kernel = *module.getOps<chunk::KernelOp>().begin();
-  FailureOr<Manifest> manifest = Manifest::of(kernel);
-  if (failed(manifest))
-    return diagnostics.takeError();
-  KernelImage image = {std::move(*manifest), printTables(module), ""};
-
-  PassManager passes(module.getContext());
-  if (target.kind == Target::Kind::Cpu) {
-    cpu::Processor processor = {target.name, target.features};
-    cpu::buildPipeline(passes, processor.vectorBits());
-    if (failed(passes.run(module)))
-      return diagnostics.takeError();
-    auto function = module.lookupSymbol<LLVM::LLVMFuncOp>(image.manifest.symbol);
-    image.manifest.scratchBytes = function->getAttrOfType<IntegerAttr>("stretto.scratch_bytes").getInt();
-    llvm::Expected<std::string> object = cpu::emitObject(module, processor);
-    if (!object)
-      return object.takeError();
-    image.code = std::move(*object);
-    return image;
-  }
-  buildNvptxPipeline(passes, target.name);
-  if (failed(passes.run(module)))
-    return diagnostics.takeError();
-  auto function = module.lookupSymbol<LLVM::LLVMFuncOp>(image.manifest.symbol);
-  llvm::Expected<Manifest> planned =
-      Manifest::fromJson(function->getAttrOfType<StringAttr>(Manifest::attributeName).getValue());
-  if (!planned)
-    return planned.takeError();
-  image.manifest = std::move(*planned);
-  FailureOr<std::string> ptx = translateToPtx(module, target.name);
-  if (failed(ptx))
-    return diagnostics.takeError();
-  image.code = std::move(*ptx);
-  return image;
-}
-
-static llvm::Expected<KernelImage> compile(VariantOp program, const KernelRequest &request) {
-  DiagnosticText diagnostics(program.getContext());
-  OwningOpRef<ModuleOp> module = ModuleOp::create(program.getLoc());
-  module->push_back(program->clone());
-  PassManager passes(program.getContext());
-  PipelineOptions options;
-  fillOptions(options, request);
-  buildPipeline(passes, options, Level::Chunk);
-  if (failed(passes.run(*module)))
-    return diagnostics.takeError();
-  return generate(*module, request.target, diagnostics);
-}
 
 /// Makes an image executable in this process.
 static llvm::Expected<std::shared_ptr<CompiledKernel>> load(KernelImage image, Target::Kind target) {
@@ -254,7 +140,7 @@ llvm::Expected<std::shared_ptr<CompiledKernel>> stretto::compileKernel(VariantOp
   if (!kernel)
     kernel = loadKept(key, request.target.kind);
   if (!kernel) {
-    llvm::Expected<KernelImage> image = compile(program, request);
+    llvm::Expected<KernelImage> image = generate(program, request);
     if (!image)
       return image.takeError();
     DiskCache::instance().store(key, image->pack());

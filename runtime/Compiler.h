@@ -29,7 +29,8 @@ struct KernelRequest {
   /// The element type of the principal inputs and the outputs in memory, and those of arguments that differ.
   ElementType element = ElementType::F32;
   std::map<std::string, ElementType> others;
-  /// Into how many parts the value axis is divided.
+  /// Into how many parts the value axis is to be divided: a power of two. A kernel that mixes the columns of its
+  /// outputs is divided less, or not at all.
   int64_t slices = 1;
   Target target;
 };

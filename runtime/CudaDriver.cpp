@@ -59,7 +59,7 @@ private:
 
 // Numbers of the driver's enumerations.
 constexpr int maxDynamicSharedBytes = 8;
-constexpr int capabilityMajor = 75, capabilityMinor = 76;
+constexpr int multiprocessorCount = 16, capabilityMajor = 75, capabilityMinor = 76;
 constexpr int errorLogBuffer = 5, errorLogBytes = 6;
 
 Error failed(const Twine &message) { return createStringError(inconvertibleErrorCode(), message); }
@@ -74,18 +74,20 @@ Error check(int code, const Twine &what) {
 
 } // namespace
 
-Expected<int> stretto::cudaComputeCapability(int index) {
+Expected<CudaDevice> CudaDevice::get(int number) {
   Driver &driver = Driver::instance();
   if (!driver.problem.empty())
     return failed(driver.problem);
   int device, major, minor;
-  if (Error error = check(driver.cuDeviceGet(&device, index), "cuDeviceGet"))
+  CudaDevice result;
+  if (Error error = check(driver.cuDeviceGet(&device, number), "cuDeviceGet"))
     return error;
-  if (Error error = check(driver.cuDeviceGetAttribute(&major, capabilityMajor, device), "cuDeviceGetAttribute"))
-    return error;
-  if (Error error = check(driver.cuDeviceGetAttribute(&minor, capabilityMinor, device), "cuDeviceGetAttribute"))
-    return error;
-  return major * 10 + minor;
+  for (auto [attribute, value] : {std::pair(capabilityMajor, &major), std::pair(capabilityMinor, &minor),
+                                  std::pair(multiprocessorCount, &result.multiprocessors)})
+    if (Error error = check(driver.cuDeviceGetAttribute(value, attribute, device), "cuDeviceGetAttribute"))
+      return error;
+  result.capability = major * 10 + minor;
+  return result;
 }
 
 Expected<void *> CudaKernel::functionIn(void *context) {

@@ -35,8 +35,13 @@ private:
   std::map<void *, void *> functions; // by context; modules live as long as the process
 };
 
-/// The compute capability of a device, such as 90 for an H200, or an error where there is no driver or device.
-llvm::Expected<int> cudaComputeCapability(int device);
+struct CudaDevice {
+  int capability = 0; // such as 90 for an H200
+  int multiprocessors = 0;
+
+  /// A device by its number, or an error where there is no driver or device.
+  static llvm::Expected<CudaDevice> get(int number);
+};
 
 } // namespace stretto
 

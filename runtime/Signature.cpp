@@ -76,10 +76,11 @@ llvm::Expected<std::unique_ptr<Operator::Signature>> Operator::Signature::create
   if (device < 0) {
     request.target = Target::host();
   } else {
-    llvm::Expected<int> capability = cudaComputeCapability(device);
-    if (!capability)
-      return capability.takeError();
-    request.target = Target::cuda(*capability);
+    llvm::Expected<CudaDevice> found = CudaDevice::get(device);
+    if (!found)
+      return found.takeError();
+    request.target = Target::cuda(found->capability);
+    signature->multiprocessors = found->multiprocessors;
   }
   return signature;
 }
@@ -131,8 +132,10 @@ void Operator::Signature::describe(VariantOp program, const Sizes &sizes) {
 //===----------------------------------------------------------------------===//
 
 llvm::Expected<Operator::Signature::Kernel *> Operator::Signature::kernelFor(int64_t items, int64_t threads) {
+  // Fewer items than processors leave some idle.
+  int64_t processors = device < 0 ? threads : multiprocessors;
+  int64_t slices = llvm::PowerOf2Ceil(llvm::divideCeil(processors, std::max<int64_t>(items, 1)));
   std::lock_guard<std::mutex> lock(mutex);
-  int64_t slices = 1;
   if (auto found = kernels.find(slices); found != kernels.end())
     return found->second.get();
   llvm::Expected<std::unique_ptr<Kernel>> made = makeKernel(slices);

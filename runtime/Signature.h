@@ -18,7 +18,7 @@ public:
   /// Checks a call whose arguments lie on `device` against the declaration and derives what follows from it.
   static llvm::Expected<std::unique_ptr<Signature>> create(Operator &op, const OperatorCall &call, int device);
 
-  /// The kernel for a call with so many work items, before slicing, and threads to run them.
+  /// The kernel for a call with so many work items, before slicing, and, on the CPU, threads to run them.
   struct Kernel;
   llvm::Expected<Kernel *> kernelFor(int64_t items, int64_t threads);
 
@@ -51,6 +51,7 @@ private:
   llvm::Expected<std::unique_ptr<Kernel>> makeKernel(int64_t slices);
 
   unsigned row = 0;
+  int64_t multiprocessors = 0; // of a CUDA device
   KernelRequest request;
   std::mutex mutex;
   std::map<int64_t, std::unique_ptr<Kernel>> kernels; // by slices
@@ -70,7 +71,7 @@ struct Operator::Signature::Kernel {
     int64_t heads = 1, width = 1;
     /// Positions for which there are numbers, and these. A table that grows leaves what calls may still read.
     int64_t positions = 0;
-    std::deque<std::vector<char>> numbers;
+    std::deque<std::vector<char>> numbers = {};
     const void *data = nullptr;
 
     bool varies() { return op.getVarying() || op.getPeriod(); }

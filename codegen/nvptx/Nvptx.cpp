@@ -27,7 +27,7 @@
 using namespace mlir;
 using namespace stretto;
 
-void stretto::buildNvptxPipeline(OpPassManager &passes, StringRef chip) {
+void stretto::buildKernelPipeline(OpPassManager &passes, StringRef chip) {
   OpPassManager &kernels = passes.nest<chunk::KernelOp>();
   kernels.addPass(createExpandDecay());
   kernels.addPass(createRoundOperands());
@@ -36,6 +36,9 @@ void stretto::buildNvptxPipeline(OpPassManager &passes, StringRef chip) {
   passes.addNestedPass<kernel::FuncOp>(createAssignLayouts());
   passes.addNestedPass<kernel::FuncOp>(createPlanSharedMemory({chip.str()}));
   passes.addNestedPass<kernel::FuncOp>(createInsertBarriers());
+}
+
+void stretto::buildThreadPipeline(OpPassManager &passes) {
   passes.addPass(createLowerToThreads());
   OpPassManager &functions = passes.nest<LLVM::LLVMFuncOp>();
   functions.addPass(createCSEPass());
@@ -45,6 +48,11 @@ void stretto::buildNvptxPipeline(OpPassManager &passes, StringRef chip) {
   passes.addPass(createConvertControlFlowToLLVMPass());
   passes.addPass(createConvertNVVMToLLVMPass());
   passes.addPass(createReconcileUnrealizedCastsPass());
+}
+
+void stretto::buildNvptxPipeline(OpPassManager &passes, StringRef chip) {
+  buildKernelPipeline(passes, chip);
+  buildThreadPipeline(passes);
 }
 
 //===----------------------------------------------------------------------===//

@@ -8,7 +8,11 @@
 
 namespace stretto {
 
-/// Adds the passes from `chunk.kernel`s to the LLVM dialect, for a chip such as "sm_90a".
+/// Adds the passes from `chunk.kernel`s to planned kernels of the kernel dialect, for a chip such as "sm_90a".
+void buildKernelPipeline(mlir::OpPassManager &passes, llvm::StringRef chip);
+/// Adds the passes from there to the LLVM dialect.
+void buildThreadPipeline(mlir::OpPassManager &passes);
+/// Adds both.
 void buildNvptxPipeline(mlir::OpPassManager &passes, llvm::StringRef chip);
 
 /// The PTX of the functions of a module that the pipeline has lowered. Each function's manifest stays on it, as the

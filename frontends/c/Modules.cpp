@@ -9,6 +9,7 @@
 #include "mlir/Pass/PassManager.h"
 #include "mlir/Pass/PassRegistry.h"
 #include "passes/declaration/Specialize.h"
+#include "runtime/Lowering.h"
 #include "llvm/Support/JSON.h"
 #include "llvm/Support/MemoryBuffer.h"
 #include <mutex>
@@ -268,4 +269,28 @@ StrettoModule *strettoModuleRun(const StrettoModule *handle, const char *pipelin
     return std::move(module);
   };
   return messages.handle<StrettoModule>(run(), error);
+}
+
+char *strettoModuleLower(const StrettoModule *handle, const char *stage, const char *target, const char *element,
+                         char **error) {
+  ModuleOp module = handle->module.get();
+  auto lower = [&]() -> llvm::Expected<std::string> {
+    auto variants = module.getOps<VariantOp>();
+    if (!llvm::hasSingleElement(variants))
+      return llvm::createStringError("expected a module of one variant");
+    KernelRequest request;
+    std::optional<ElementType> type = elementTypeNamed(element);
+    if (!type)
+      return llvm::createStringError("the element type is '" + StringRef(element) + "', expected f16, bf16, f32 or f64");
+    request.element = *type;
+    request.target = StringRef(target) == "cpu" ? Target::host() : Target{Target::Kind::Cuda, target, ""};
+    return lowerToText(*variants.begin(), request, stage);
+  };
+  llvm::Expected<std::string> text = lower();
+  if (text)
+    return ownedString(*text);
+  std::string message = llvm::toString(text.takeError());
+  if (error)
+    *error = ownedString(message);
+  return nullptr;
 }

@@ -18,7 +18,7 @@ using Stack = torch::jit::Stack;
 
 Arguments top(const TorchOperator &op, const Stack &stack) {
   size_t count = op.argumentCount();
-  return op.read({stack.data() + stack.size() - count, count});
+  return op.read(at::ArrayRef<c10::IValue>(stack.data() + stack.size() - count, count));
 }
 
 void replaceTop(const TorchOperator &op, Stack &stack, Outputs outputs) {

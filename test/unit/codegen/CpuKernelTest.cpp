@@ -72,7 +72,7 @@ public:
 
 private:
   static constexpr int64_t gap = 3;
-  int64_t elementBytes() const { return element.getWidth() / 8; }
+  int64_t elementBytes() { return element.getWidth() / 8; }
 
   void visit(llvm::function_ref<void(size_t, char *)> body) {
     SmallVector<int64_t, 4> place(shape.size());

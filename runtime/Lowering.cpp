@@ -1,0 +1,229 @@
+//===- Lowering.cpp - From a program to code for a target -----------------===//
+
+#include "runtime/Lowering.h"
+#include "codegen/cpu/NativeCode.h"
+#include "codegen/nvptx/Nvptx.h"
+#include "mlir/Dialect/LLVMIR/LLVMDialect.h"
+#include "mlir/Transforms/Passes.h"
+#include "passes/Passes.h"
+#include "passes/Pipelines.h"
+#include "runtime/DiagnosticText.h"
+#include "runtime/Dump.h"
+
+using namespace mlir;
+using namespace stretto;
+
+//===----------------------------------------------------------------------===//
+// Images
+//===----------------------------------------------------------------------===//
+
+/// Each part follows its size and a line end.
+std::string KernelImage::pack() const {
+  std::string packed;
+  for (const std::string &part : {manifest.toJson(), tables, code})
+    packed += std::to_string(part.size()) + "\n" + part;
+  return packed;
+}
+
+llvm::Expected<KernelImage> KernelImage::unpack(StringRef packed) {
+  SmallVector<StringRef, 3> parts;
+  while (!packed.empty()) {
+    auto [digits, rest] = packed.split('\n');
+    size_t size;
+    if (digits.getAsInteger(10, size) || size > rest.size())
+      return llvm::createStringError("the parts of the entry do not fit its size");
+    parts.push_back(rest.take_front(size));
+    packed = rest.drop_front(size);
+  }
+  if (parts.size() != 3)
+    return llvm::createStringError("the entry has %zu parts, expected 3", parts.size());
+  llvm::Expected<Manifest> manifest = Manifest::fromJson(parts[0]);
+  if (!manifest)
+    return manifest.takeError();
+  return KernelImage{std::move(*manifest), parts[1].str(), parts[2].str()};
+}
+
+//===----------------------------------------------------------------------===//
+// Stages
+//===----------------------------------------------------------------------===//
+
+namespace {
+
+/// A program on its way down. Each step returns the module at its stage, or what went wrong.
+class Lowering {
+public:
+  Lowering(VariantOp program, const KernelRequest &request)
+      : request(request), diagnostics(program.getContext()), module(ModuleOp::create(program.getLoc())) {
+    module->push_back(program->clone());
+  }
+
+  llvm::Error toChunk();
+  /// What the host has to know of the kernel at the chunk level.
+  llvm::Expected<KernelImage> describe();
+  llvm::Error toKernel();
+  llvm::Error toLlvm();
+  llvm::Expected<std::string> toCode();
+  llvm::Expected<std::string> toAssembly();
+  /// Adds to the description what the back end planned.
+  llvm::Error completeManifest(Manifest &manifest);
+
+  std::string text();
+
+private:
+  bool isCpu() const { return request.target.kind == Target::Kind::Cpu; }
+  cpu::Processor processor() const { return {request.target.name, request.target.features}; }
+  llvm::Error run(llvm::function_ref<void(OpPassManager &)> addPasses);
+  /// Divides the value axis as far as it was asked for and the kernel allows.
+  void divide();
+  LLVM::LLVMFuncOp function(StringRef symbol) { return module->lookupSymbol<LLVM::LLVMFuncOp>(symbol); }
+
+  const KernelRequest &request;
+  DiagnosticText diagnostics;
+  OwningOpRef<ModuleOp> module;
+};
+
+} // namespace
+
+llvm::Error Lowering::run(llvm::function_ref<void(OpPassManager &)> addPasses) {
+  PassManager passes(module->getContext());
+  addPasses(passes);
+  if (failed(passes.run(*module)))
+    return diagnostics.takeError();
+  return llvm::Error::success();
+}
+
+llvm::Error Lowering::toChunk() {
+  PipelineOptions options;
+  // A core's caches hold the tiles of few tokens; the matrix instructions of a GPU want more.
+  options.chunk = isCpu() ? 32 : 64;
+  options.element = nameOf(request.element).str();
+  for (const auto &[name, type] : request.others)
+    options.elements.push_back((name + "=" + nameOf(type)).str());
+  if (llvm::Error error = run([&](OpPassManager &passes) { buildPipeline(passes, options, Level::Chunk); }))
+    return error;
+  divide();
+  return llvm::Error::success();
+}
+
+void Lowering::divide() {
+  for (int64_t slices = request.slices; slices > 1; slices /= 2) {
+    OwningOpRef<ModuleOp> divided = module->clone();
+    PassManager passes(module->getContext());
+    passes.addNestedPass<chunk::KernelOp>(createSliceValues({slices}));
+    passes.addPass(createCSEPass());
+    if (succeeded(passes.run(*divided))) {
+      module = std::move(divided);
+      return;
+    }
+    llvm::consumeError(diagnostics.takeError());
+  }
+}
+
+llvm::Expected<KernelImage> Lowering::describe() {
+  FailureOr<Manifest> manifest = Manifest::of(*module->getOps<chunk::KernelOp>().begin());
+  if (failed(manifest))
+    return diagnostics.takeError();
+  OwningOpRef<ModuleOp> tables = ModuleOp::create(module->getLoc());
+  for (auto table : module->getOps<chunk::TableOp>())
+    tables->push_back(table->clone());
+  std::string text;
+  llvm::raw_string_ostream(text) << *tables;
+  return KernelImage{std::move(*manifest), text, ""};
+}
+
+llvm::Error Lowering::toKernel() {
+  return run([&](OpPassManager &passes) { buildKernelPipeline(passes, request.target.name); });
+}
+
+llvm::Error Lowering::toLlvm() {
+  llvm::Error error = run([&](OpPassManager &passes) {
+    if (isCpu())
+      cpu::buildPipeline(passes, processor().vectorBits());
+    else
+      buildThreadPipeline(passes);
+  });
+  // Tables are the host's.
+  for (auto table : llvm::make_early_inc_range(module->getOps<chunk::TableOp>()))
+    table.erase();
+  return error;
+}
+
+llvm::Error Lowering::completeManifest(Manifest &manifest) {
+  LLVM::LLVMFuncOp lowered = function(manifest.symbol);
+  if (isCpu()) {
+    manifest.scratchBytes = lowered->getAttrOfType<IntegerAttr>("stretto.scratch_bytes").getInt();
+    return llvm::Error::success();
+  }
+  return Manifest::fromJson(lowered->getAttrOfType<StringAttr>(Manifest::attributeName).getValue()).moveInto(manifest);
+}
+
+llvm::Expected<std::string> Lowering::toCode() {
+  if (isCpu())
+    return cpu::emitObject(*module, processor());
+  FailureOr<std::string> ptx = translateToPtx(*module, request.target.name);
+  if (failed(ptx))
+    return diagnostics.takeError();
+  return *ptx;
+}
+
+llvm::Expected<std::string> Lowering::toAssembly() {
+  return isCpu() ? cpu::emitAssembly(*module, processor()) : toCode();
+}
+
+std::string Lowering::text() {
+  std::string text;
+  llvm::raw_string_ostream(text) << *module;
+  return text;
+}
+
+//===----------------------------------------------------------------------===//
+// All the way, and part of it
+//===----------------------------------------------------------------------===//
+
+llvm::Expected<KernelImage> stretto::generate(VariantOp program, const KernelRequest &request) {
+  Dump dump(program.getSymName(), request.target.name);
+  Lowering lowering(program, request);
+  if (llvm::Error error = lowering.toChunk())
+    return error;
+  dump.write("chunk.mlir", [&] { return lowering.text(); });
+  llvm::Expected<KernelImage> image = lowering.describe();
+  if (!image)
+    return image.takeError();
+  if (request.target.kind == Target::Kind::Cuda) {
+    if (llvm::Error error = lowering.toKernel())
+      return error;
+    dump.write("kernel.mlir", [&] { return lowering.text(); });
+  }
+  if (llvm::Error error = lowering.toLlvm())
+    return error;
+  dump.write("llvm.mlir", [&] { return lowering.text(); });
+  if (llvm::Error error = lowering.completeManifest(image->manifest))
+    return error;
+  if (llvm::Error error = lowering.toCode().moveInto(image->code))
+    return error;
+  dump.write(request.target.kind == Target::Kind::Cpu ? "o" : "ptx", [&] { return image->code; });
+  return image;
+}
+
+llvm::Expected<std::string> stretto::lowerToText(VariantOp program, const KernelRequest &request, StringRef stage) {
+  bool isCpu = request.target.kind == Target::Kind::Cpu;
+  StringRef code = isCpu ? "asm" : "ptx";
+  SmallVector<StringRef> stages = isCpu ? SmallVector<StringRef>{"chunk", "llvm", code}
+                                        : SmallVector<StringRef>{"chunk", "kernel", "llvm", code};
+  if (!llvm::is_contained(stages, stage))
+    return llvm::createStringError("there is no stage '" + stage + "' on the way to " + request.target.name +
+                                   "; the stages are stretto, " + llvm::join(stages, ", "));
+  Lowering lowering(program, request);
+  if (llvm::Error error = lowering.toChunk())
+    return error;
+  if (stage == "chunk")
+    return lowering.text();
+  if (!isCpu)
+    if (llvm::Error error = lowering.toKernel())
+      return error;
+  if (stage == "kernel")
+    return lowering.text();
+  if (llvm::Error error = lowering.toLlvm())
+    return error;
+  return stage == "llvm" ? lowering.text() : lowering.toAssembly();
+}

@@ -1,0 +1,323 @@
+"""What operators compute on the CPU: every shipped operator that has a kernel, against the fp64 interpreter."""
+
+import math
+
+import pytest
+import torch
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from operator_cases import CASES, Case, Shape, check, error, gla, initial_state, offsets, simple_gla
+
+import stretto
+
+torch.set_grad_enabled(False)
+
+LENGTHS = (0, 1, 15, 16, 17, 63, 64, 65, 127)
+
+
+@pytest.fixture(params=CASES)
+def case(request) -> Case:
+    return CASES[request.param]
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16, torch.float64], ids=str)
+def test_types(case, dtype):
+    check(case, case.inputs(Shape(), dtype))
+
+
+def test_lengths(case):
+    for length in (*LENGTHS, 1000):
+        check(case, case.inputs(Shape(B=1, T=length)))
+
+
+def test_initial_state(case):
+    if not case.continues:
+        pytest.skip("no kernel continues it from a state")
+    inputs = case.inputs(Shape())
+    check(case, inputs, initial_state=initial_state(case, inputs))
+    empty = case.inputs(Shape(T=0))
+    state = initial_state(case, inputs)
+    _, final = case(empty, initial_state=state, output_final_state=True)
+    for name in state:
+        torch.testing.assert_close(final[name], state[name], rtol=0, atol=0)
+
+
+def test_continuing_equals_running_at_once(case):
+    if not case.continues:
+        pytest.skip("no kernel continues it from a state")
+    inputs = case.inputs(Shape(T=75))
+    rows = [name for name, x in inputs.items() if x.dim() >= 3 and x.shape[1] == 75]
+    whole, final = case(inputs, output_final_state=True)
+    for cut in (0, 1, 2, 31, 32, 33, 74, 75):
+        first = {**inputs, **{name: inputs[name][:, :cut] for name in rows}}
+        second = {**inputs, **{name: inputs[name][:, cut:] for name in rows}}
+        o1, state = case(first, output_final_state=True)
+        o2, state = case(second, initial_state=state, output_final_state=True)
+        assert error(torch.cat([o1, o2], 1), whole) < 2e-6
+        for name in final:
+            assert error(state[name], final[name]) < 4e-6
+
+
+@pytest.mark.parametrize("dtype", [torch.int32, torch.int64], ids=str)
+def test_packed_sequences(case, dtype):
+    lengths = [0, 17, 1, 0, 64, 33, 0]
+    inputs = case.inputs(Shape(B=1, T=sum(lengths)))
+    cu_seqlens = offsets(lengths, dtype)
+    check(case, inputs, cu_seqlens=cu_seqlens)
+    if case.continues:
+        check(case, inputs, cu_seqlens=cu_seqlens, initial_state=initial_state(case, inputs, cu_seqlens=cu_seqlens))
+
+
+def test_only_empty_sequences(case):
+    inputs = case.inputs(Shape(B=1, T=0))
+    check(case, inputs, cu_seqlens=offsets([0, 0, 0]))
+    o, state = case(inputs, cu_seqlens=offsets([]), output_final_state=True)
+    assert o.shape[:2] == (1, 0)
+    assert all(entry.shape[0] == 0 for entry in state.values())
+
+
+def test_empty_batch(case):
+    inputs = case.inputs(Shape(B=0))
+    o, state = case(inputs, output_final_state=True)
+    assert o.shape[0] == 0
+    assert all(entry.shape[0] == 0 for entry in state.values())
+
+
+def spread(x: torch.Tensor, how: str) -> torch.Tensor:
+    """The same numbers with other strides."""
+    if how == "transposed":  # [B, H, T, D] in memory
+        return x.transpose(1, 2).contiguous().transpose(1, 2)
+    if how == "gaps":  # every second token, head and channel of a larger tensor
+        larger = torch.full([2 * size for size in x.shape], math.nan, dtype=x.dtype)
+        view = larger[tuple(slice(None, None, 2) for _ in x.shape)]
+        view.copy_(x)
+        return view
+    if how == "channels first":
+        return x.movedim(-1, 0).contiguous().movedim(0, -1)
+    return x[:, :1].expand_as(x)  # one token for all, stride 0
+
+
+@pytest.mark.parametrize("how", ["transposed", "gaps", "channels first", "expanded"])
+def test_strides(case, how):
+    inputs = case.inputs(Shape())
+    rows = {name: spread(x, how) for name, x in inputs.items() if x.dim() >= 3 and x.shape[:2] == (2, 65)}
+    parameters = {name: spread(x, "gaps") for name, x in inputs.items() if name not in rows}
+    check(case, {**inputs, **rows, **parameters})
+
+
+def test_expanded_channels(case):
+    inputs = case.inputs(Shape())
+    rows = {name: x[..., :1].expand_as(x) for name, x in inputs.items() if x.dim() == 4 and x.shape[:2] == (2, 65)}
+    check(case, {**inputs, **rows}, bounds=(2e-5, 2e-5) if case.operator == "supra" else None)
+
+
+def test_a_call_leaves_its_inputs_alone(case):
+    inputs = case.inputs(Shape())
+    before = {name: x.clone() for name, x in inputs.items()}
+    case(inputs, output_final_state=True)
+    for name, x in inputs.items():
+        assert torch.equal(x, before[name])
+
+
+def test_results_are_the_same_bits(case):
+    inputs = case.inputs(Shape(T=300))
+    first = case(inputs)[0]
+    threads = torch.get_num_threads()
+    try:
+        torch.set_num_threads(1)
+        assert torch.equal(first, case(inputs)[0])
+    finally:
+        torch.set_num_threads(threads)
+
+
+widths = st.sampled_from([16, 32, 64, 96, 128, 256])
+
+
+@st.composite
+def calls(draw):
+    name = draw(st.sampled_from(sorted(CASES)))
+    group = draw(st.sampled_from([1, 2, 4]))
+    G = draw(st.sampled_from([1, 2]))
+    lengths = draw(st.lists(st.sampled_from(LENGTHS), min_size=1, max_size=4))
+    packed = draw(st.booleans())
+    K, V = draw(widths), draw(widths)
+    shape = Shape(B=1 if packed else draw(st.integers(1, 2)), T=sum(lengths), H=G * group, G=G, K=K, V=V)
+    dtype = draw(st.sampled_from([torch.float32, torch.float32, torch.bfloat16, torch.float16, torch.float64]))
+    return name, shape, dtype, lengths if packed else None, draw(st.booleans()), draw(st.booleans())
+
+
+@settings(max_examples=60, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
+@given(calls())
+def test_any_shape(call):
+    name, shape, dtype, lengths, starts, transposed = call
+    case = CASES[name]
+    inputs = case.inputs(shape, dtype)
+    if transposed:
+        inputs = {name: spread(x, "transposed") if x.dim() == 4 else x for name, x in inputs.items()}
+    keywords = {} if lengths is None else {"cu_seqlens": offsets(lengths, torch.int32)}
+    if starts and case.continues:
+        keywords["initial_state"] = initial_state(case, inputs, **keywords)
+    check(case, inputs, **keywords)
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Gates at their extremes
+# ---------------------------------------------------------------------------------------------------------------------
+
+
+def hard_gates(kind: str, like: torch.Tensor) -> torch.Tensor:
+    """Log decays of one kind, a little of it everywhere or a lot in places."""
+    generator = torch.Generator().manual_seed(5)
+    chance = torch.rand(like.shape, generator=generator)
+    mild = like * 0.1
+    strong = {"-50": -50.0, "-inf": -math.inf}.get(kind)
+    if kind == "0":
+        return torch.zeros_like(like)
+    if kind == "one channel in ten":
+        return torch.where(chance < 0.1, -50.0, mild)
+    if kind == "mixed":
+        return torch.where(chance < 0.05, -math.inf, torch.where(chance < 0.1, -50.0, mild))
+    return torch.where(chance < 0.5, strong, mild)
+
+
+@pytest.mark.parametrize("kind", ["-50", "-inf", "0", "one channel in ten", "mixed"])
+@pytest.mark.parametrize("name", ["gla", "simple_gla"])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16], ids=str)
+def test_hard_gates(name, kind, dtype):
+    case = CASES[name]
+    inputs = case.inputs(Shape(T=200, K=64, V=64), dtype)
+    inputs["g"] = hard_gates(kind, inputs["g"])
+    check(case, inputs)
+
+
+def test_every_gate_closed():
+    inputs = CASES["gla"].inputs(Shape(T=70))
+    inputs["g"] = torch.full_like(inputs["g"], -math.inf)
+    check(CASES["gla"], inputs)
+
+
+def test_forget_gates_of_zero_and_one():
+    inputs = CASES["hgrn2"].inputs(Shape(T=150))
+    chance = torch.rand(inputs["f"].shape, generator=torch.Generator().manual_seed(3))
+    inputs["f"] = torch.where(chance < 0.1, 0.0, torch.where(chance > 0.9, 1.0, inputs["f"]))
+    check(CASES["hgrn2"], inputs)
+
+
+@pytest.mark.parametrize("logit", [-math.inf, -800.0, 800.0, math.inf])
+def test_gate_logits_at_their_extremes(logit):
+    inputs = CASES["lawcat"].inputs(Shape(T=70))
+    chance = torch.rand(inputs["z"].shape, generator=torch.Generator().manual_seed(3))
+    inputs["z"] = torch.where(chance < 0.2, logit, inputs["z"])
+    check(CASES["lawcat"], inputs)
+
+
+@pytest.mark.parametrize("make", [gla, simple_gla], ids=lambda make: make.__name__)
+def test_decay_near_one_over_a_long_sequence(make):
+    case = CASES[make.__name__]
+    inputs = case.inputs(Shape(B=1, T=131072, H=1, G=1, K=16, V=16))
+    inputs["g"] = -torch.rand(inputs["g"].shape, generator=torch.Generator().manual_seed(2)) * 1e-4
+    check(case, inputs)
+
+
+def test_a_nan_stays_in_its_sequence_and_head():
+    case = CASES["gla"]
+    inputs = case.inputs(Shape(B=2, T=200))
+    clean = case(inputs)[0]
+    inputs["k"][1, 130, 0, 3] = math.nan
+    o = case(inputs)[0]
+    assert torch.equal(o[0], clean[0])
+    assert torch.equal(o[1, :, 2:], clean[1, :, 2:])  # heads 2 and 3 read the other key head
+    assert torch.equal(o[1, :128], clean[1, :128])  # earlier chunks of 64
+    assert o[1, 130:, :2].isnan().any()
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Calling
+# ---------------------------------------------------------------------------------------------------------------------
+
+
+def test_a_declaration_in_python_runs():
+    from stretto import lang as sl
+
+    @stretto.variant
+    def leaky(q: sl.Row["K"], k: sl.Row["K"], v: sl.Row["V"], g: sl.Row[()], floor=sl.Option(0.5)):
+        S = sl.write(sl.decay(sl.state("K", "V"), log=g), sl.maximum(k, floor), v)
+        return sl.read(S, q, along="K")
+
+    inputs = CASES["simple_gla"].inputs(Shape(G=4))
+    assert error(leaky(**inputs), leaky.reference(**inputs)) < 5e-6
+    assert error(leaky(**inputs, floor=-1.0), leaky.reference(**inputs, floor=-1.0)) < 5e-6
+    o, state = leaky(**inputs, output_final_state=True)
+    assert isinstance(state, stretto.State)
+    assert tuple(state) == ("S",)
+
+
+def test_a_declaration_may_be_changed_and_run_again():
+    from stretto import lang as sl
+
+    def declare(factor):
+        @stretto.variant
+        def changing(q: sl.Row["K"], k: sl.Row["K"], v: sl.Row["V"]):
+            S = sl.write(sl.state("K", "V"), k, v)
+            return sl.read(S, q * factor, along="K")
+
+        return changing
+
+    inputs = CASES["retention"].inputs(Shape(G=4))
+    first, second = declare(1.0), declare(2.0)
+    torch.testing.assert_close(2 * first(**inputs), second(**inputs))
+    torch.testing.assert_close(declare(1.0)(**inputs), first(**inputs), rtol=0, atol=0)
+
+
+def test_positional_arguments_are_those_of_flash_linear_attention():
+    inputs = CASES["gla"].inputs(Shape())
+    q, k, v, g = inputs.values()
+    state = initial_state(CASES["gla"], inputs)
+    o, final = stretto.ops.gla(q, k, v, g, 0.25, state, True)
+    expected, expected_final = CASES["gla"].reference(inputs, scale=0.25, initial_state=state)
+    assert error(o, expected) < 5e-6
+    assert error(final["S"], expected_final["S"]) < 1e-5
+    assert stretto.ops.gla(q, k, v, g)[1] is None
+
+
+def test_a_tensor_stands_for_the_only_entry():
+    inputs = CASES["gla"].inputs(Shape())
+    state = initial_state(CASES["gla"], inputs)
+    o, _ = CASES["gla"](inputs, initial_state=state)
+    torch.testing.assert_close(CASES["gla"](inputs, initial_state=state["S"])[0], o, rtol=0, atol=0)
+    torch.testing.assert_close(CASES["gla"](inputs, initial_state=dict(state))[0], o, rtol=0, atol=0)
+
+
+def test_a_state_is_a_pytree():
+    from torch.utils._pytree import tree_map
+
+    state = stretto.State(("S", "k_tail"), (torch.ones(2), torch.ones(3)))
+    doubled = tree_map(lambda x: 2 * x, state)
+    assert isinstance(doubled, stretto.State)
+    assert list(doubled) == ["S", "k_tail"]
+    assert doubled["k_tail"].tolist() == [2, 2, 2]
+
+
+def test_few_heads_use_all_threads_by_slices():
+    threads = torch.get_num_threads()
+    torch.set_num_threads(4)
+    try:
+        inputs = CASES["gla"].inputs(Shape(B=1, T=130, H=1, G=1, K=64, V=64))
+        variant = stretto.ops.gla.variant
+        assert variant.explain(**inputs)["slices"] == 4
+        check(CASES["gla"], inputs, initial_state=initial_state(CASES["gla"], inputs))
+        linear = CASES["linear_attn"]
+        check(linear, linear.inputs(Shape(B=1, T=130, H=1, G=1, K=64, V=64)))
+        # A norm over the output mixes what slices would divide: one slice, and the same numbers.
+        supra = CASES["supra"]
+        check(supra, supra.inputs(Shape(B=1, T=130, H=1, G=1, K=64, V=64)))
+    finally:
+        torch.set_num_threads(threads)
+
+
+@pytest.mark.parametrize("name", ["gsa", "delta_rule", "swa"])
+def test_what_has_no_kernel_yet_says_so(name):
+    x = torch.randn(1, 8, 2, 16)
+    more = {"gsa": {"s": x, "g": -x.abs()}, "delta_rule": {"beta": x[..., 0].sigmoid()}, "swa": {}}[name]
+    with pytest.raises(stretto.Error, match=r"\[R14\]"):
+        getattr(stretto.ops, name)(q=x, k=x, v=x, **more)
