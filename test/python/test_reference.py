@@ -86,6 +86,7 @@ def in_our_words(arguments):
 def assert_close(found, expected):
     assert found.shape == expected.shape
     assert found.dtype == (torch.int64 if expected.dtype == torch.int64 else torch.float64)
+    expected = expected.double()
     assert (found - expected).norm() <= TOLERANCE * max(1.0, float(expected.norm()))
 
 
