@@ -3,6 +3,8 @@
 #include "dialect/stretto/Interpreter.h"
 #include "frontends/c/Handles.h"
 #include "frontends/c/Registration.h"
+#include "frontends/c/SourceLimits.h"
+#include "mlir/Bytecode/BytecodeReader.h"
 #include "mlir/Parser/Parser.h"
 #include "mlir/Pass/PassManager.h"
 #include "mlir/Pass/PassRegistry.h"
@@ -19,39 +21,15 @@ using namespace stretto;
 // Reading
 //===----------------------------------------------------------------------===//
 
-/// MLIR's parser recurses at every bracket and reads bytecode on trust. Text from outside is kept to what it can bear.
+/// Refuses text from outside that the parser cannot bear.
 static LogicalResult checkText(StringRef text, Location location) {
   constexpr size_t maximalSize = size_t(1) << 20;
-  constexpr int maximalDepth = 200;
-  if (text.starts_with("ML\xefR"))
+  if (isBytecode(llvm::MemoryBufferRef(text, "")))
     return emitError(location) << "found bytecode, expected text";
   if (text.size() > maximalSize)
     return emitError(location) << "the text has " << text.size() << " bytes, expected at most " << maximalSize;
-  if (text.contains('\0'))
-    return emitError(location) << "found a zero byte, expected text";
-  int depth = 0;
-  bool quoted = false;
-  for (size_t i = 0; i < text.size(); ++i) {
-    char c = text[i];
-    if (quoted) {
-      if (c == '\\')
-        ++i;
-      quoted = c != '"';
-    } else if (c == '"') {
-      quoted = true;
-    } else if (text.substr(i).starts_with("//")) {
-      i = text.find('\n', i);
-      if (i == StringRef::npos)
-        break;
-    } else if (text.substr(i).starts_with("->")) {
-      ++i;
-    } else if (StringRef("([{<").contains(c)) {
-      if (++depth > maximalDepth)
-        return emitError(location) << "brackets are nested more than " << maximalDepth << " deep";
-    } else if (StringRef(")]}>").contains(c)) {
-      --depth;
-    }
-  }
+  if (llvm::Error error = checkSource(text))
+    return emitError(location) << llvm::toString(std::move(error));
   return success();
 }
 

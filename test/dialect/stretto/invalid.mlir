@@ -847,12 +847,26 @@ func.func @past_c1(%first: tensor<f64, #stretto.row<(), 1>>, %v: tensor<?xf64, #
 // States
 //===----------------------------------------------------------------------===//
 
-// state_c1: names are distinct.
+// state_c1: names are distinct, except in branches of which only one is taken.
 stretto.variant @state_c1() -> () {
   // expected-note @+1 {{the other state}}
   %S = stretto.state "S" : !stretto.state<K, V>
   // expected-error @+1 {{[state_c1] another state has the name 'S'}}
   %R = stretto.state "S" : !stretto.state<N, V>
+  stretto.yield
+}
+
+// -----
+
+// state_c1: a branch is no alternative to what stands around it.
+stretto.variant @state_c1() -> () options(more = true) {
+  // expected-note @+1 {{the other state}}
+  %S = stretto.state "S" : !stretto.state<K, V>
+  %more = stretto.option "more" : i1
+  scf.if %more {
+    // expected-error @+1 {{[state_c1] another state has the name 'S'}}
+    %R = stretto.state "S" : !stretto.state<N, V>
+  }
   stretto.yield
 }
 

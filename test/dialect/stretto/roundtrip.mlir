@@ -250,3 +250,21 @@ stretto.variant @states(%k: !K, %v: !V, %g: !K, %f: !number) -> (!V, !K) options
   %R1 = stretto.write %R0, %k, %v at %t : !stretto.state<K, V, reverse>, !K, !V
   stretto.yield %o, %p : !V, !K
 }
+
+// States of alternatives may share a name.
+// CHECK-LABEL: stretto.variant @alternatives(
+// CHECK:         stretto.state "S" : !state_K_by_V_per_G
+// CHECK:         stretto.state "S" : !state_K_by_V{{$}}
+stretto.variant @alternatives(%k: !K, %v: !V, %q: !K) -> !V options(shared = true) {
+  %shared = stretto.option "shared" : i1
+  %o = scf.if %shared -> !V {
+    %S = stretto.state "S" : !stretto.state<K, V, G>
+    %o = stretto.read %S, %q along "K" : !stretto.state<K, V, G>, !K -> !V
+    scf.yield %o : !V
+  } else {
+    %S = stretto.state "S" : !stretto.state<K, V>
+    %o = stretto.read %S, %q along "K" : !stretto.state<K, V>, !K -> !V
+    scf.yield %o : !V
+  }
+  stretto.yield %o : !V
+}
