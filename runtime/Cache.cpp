@@ -66,7 +66,8 @@ static Error publish(StringRef path, StringRef contents, bool replace) {
     result = errorCodeToError(std::error_code(errno, std::generic_category()));
   ::close(file);
   if (!result) {
-    int failed = replace ? ::rename(temporary.c_str(), path.str().c_str()) : ::link(temporary.c_str(), path.str().c_str());
+    int failed =
+        replace ? ::rename(temporary.c_str(), path.str().c_str()) : ::link(temporary.c_str(), path.str().c_str());
     if (failed && (replace || errno != EEXIST))
       result = errorCodeToError(std::error_code(errno, std::generic_category()));
   }

@@ -80,7 +80,8 @@ llvm::SmallBitVector stretto::findGates(VariantOp variant) {
   return gates;
 }
 
-llvm::Expected<unsigned> stretto::checkTypes(const Operator &op, const OperatorCall &call, const llvm::SmallBitVector &gates) {
+llvm::Expected<unsigned> stretto::checkTypes(const Operator &op, const OperatorCall &call,
+                                             const llvm::SmallBitVector &gates) {
   std::optional<unsigned> principal;
   for (auto [index, input, view] : llvm::enumerate(op.inputs(), call.arguments)) {
     if (!view)
@@ -89,7 +90,8 @@ llvm::Expected<unsigned> stretto::checkTypes(const Operator &op, const OperatorC
       return refuse("[R4] '" + input.name + "' has entries of type " + view->typeName +
                     ", expected float16, bfloat16, float32 or float64");
     if (*view->type == ElementType::F64 && view->device >= 0)
-      return refuse("[R4] '" + input.name + "' has entries of type float64, which is for the CPU only; expected "
+      return refuse("[R4] '" + input.name +
+                    "' has entries of type float64, which is for the CPU only; expected "
                     "float16, bfloat16 or float32");
     if (!principal && !gates[index])
       principal = index;

@@ -43,7 +43,7 @@ StringRef stretto::buildIdentity() {
         [](dl_phdr_info *object, size_t, void *data) -> int {
           auto &search = *static_cast<Search *>(data);
           ArrayRef<ElfW(Phdr)> segments(object->dlpi_phdr, object->dlpi_phnum);
-          bool isOurs = llvm::any_of(segments, [&](const ElfW(Phdr) &segment) {
+          bool isOurs = llvm::any_of(segments, [&](const ElfW(Phdr) & segment) {
             return segment.p_type == PT_LOAD && search.address - object->dlpi_addr - segment.p_vaddr < segment.p_memsz;
           });
           if (!isOurs)
@@ -122,7 +122,8 @@ static std::shared_ptr<CompiledKernel> loadKept(const CacheKey &key, Target::Kin
   return *kernel;
 }
 
-llvm::Expected<std::shared_ptr<CompiledKernel>> stretto::compileKernel(VariantOp variant, const KernelRequest &request) {
+llvm::Expected<std::shared_ptr<CompiledKernel>> stretto::compileKernel(VariantOp variant,
+                                                                       const KernelRequest &request) {
   auto start = std::chrono::steady_clock::now();
   DiagnosticText diagnostics(variant.getContext());
   OwningOpRef<ModuleOp> module = ModuleOp::create(variant.getLoc());

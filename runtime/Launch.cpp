@@ -41,7 +41,7 @@ static ArgumentBlock fillBlock(const Signature &signature, Signature::Kernel &ke
                                ArrayRef<TensorView> results, ArrayRef<TensorView> finalState,
                                const Executor &executor) {
   ArgumentBlock block = {signature.sequences(call), signature.rowOf(call).sizes[1], signature.heads,
-                 call.sequenceOffsets ? word(call.sequenceOffsets->data) : 0, 0};
+                         call.sequenceOffsets ? word(call.sequenceOffsets->data) : 0, 0};
   for (auto [argument, position] : llvm::zip_equal(kernel.code->manifest.arguments, kernel.positions)) {
     switch (argument.kind) {
     case Manifest::Kind::Input: {

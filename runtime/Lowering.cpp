@@ -208,8 +208,8 @@ llvm::Expected<KernelImage> stretto::generate(VariantOp program, const KernelReq
 llvm::Expected<std::string> stretto::lowerToText(VariantOp program, const KernelRequest &request, StringRef stage) {
   bool isCpu = request.target.kind == Target::Kind::Cpu;
   StringRef code = isCpu ? "asm" : "ptx";
-  SmallVector<StringRef> stages = isCpu ? SmallVector<StringRef>{"chunk", "llvm", code}
-                                        : SmallVector<StringRef>{"chunk", "kernel", "llvm", code};
+  SmallVector<StringRef> stages =
+      isCpu ? SmallVector<StringRef>{"chunk", "llvm", code} : SmallVector<StringRef>{"chunk", "kernel", "llvm", code};
   if (!llvm::is_contained(stages, stage))
     return llvm::createStringError("there is no stage '" + stage + "' on the way to " + request.target.name +
                                    "; the stages are stretto, " + llvm::join(stages, ", "));

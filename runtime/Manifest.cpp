@@ -225,8 +225,7 @@ static bool fromJSON(const llvm::json::Value &value, Manifest::Argument &argumen
   llvm::json::ObjectMapper map(value, path);
   return map && map.map("kind", argument.kind) && map.map("name", argument.name) && map.map("type", argument.type) &&
          map.map("shape", argument.shape) && map.map("group", argument.group) && map.map("sliced", argument.sliced) &&
-         map.map("entry", argument.entry) && map.map("column", argument.column) &&
-         map.map("columns", argument.columns);
+         map.map("entry", argument.entry) && map.map("column", argument.column) && map.map("columns", argument.columns);
 }
 
 static bool fromJSON(const llvm::json::Value &value, Manifest &manifest, llvm::json::Path path) {

@@ -1,10 +1,10 @@
 //===- Operator.cpp - A variant that can be called ------------------------===//
 
-#include "runtime/OperatorImpl.h"
 #include "frontends/c/Registration.h"
 #include "mlir/Parser/Parser.h"
 #include "runtime/Cache.h"
 #include "runtime/DiagnosticText.h"
+#include "runtime/OperatorImpl.h"
 #include "llvm/Support/FormatVariadic.h"
 
 using namespace mlir;
@@ -79,7 +79,8 @@ static SignatureKey keyOf(const Operator &op, const OperatorCall &call, int devi
     }
     key.numbers.push_back(view->type ? static_cast<int64_t>(*view->type) : -1);
     key.numbers.push_back(view->sizes.size());
-    llvm::append_range(key.numbers, view->sizes.drop_front(std::min<size_t>(input.isParameter ? 0 : 2, view->sizes.size())));
+    llvm::append_range(key.numbers,
+                       view->sizes.drop_front(std::min<size_t>(input.isParameter ? 0 : 2, view->sizes.size())));
   }
   key.options = call.options;
   return key;

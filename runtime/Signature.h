@@ -4,9 +4,9 @@
 
 #include "dialect/stretto/Signs.h"
 #include "dialect/stretto/StateEntries.h"
+#include "mlir/IR/OwningOpRef.h"
 #include "runtime/HostTable.h"
 #include "runtime/Operator.h"
-#include "mlir/IR/OwningOpRef.h"
 #include <array>
 #include <deque>
 #include <mutex>

@@ -3,7 +3,6 @@
 `-Dbuild=<folder>` names a build folder other than build/dev.
 """
 
-# ruff: noqa: F821  lit defines config and lit_config
 import importlib.util
 import os
 import pathlib

@@ -208,7 +208,8 @@ void KernelLowering::emitYield(chunk::YieldOp yield) {
   }
   // Next values that do not overwrite the present ones wait until every one is computed.
   SmallVector<std::pair<Value, Value>> waiting;
-  for (auto [index, pair] : llvm::enumerate(llvm::zip(kernel.argumentsOf(chunk::ArgumentKind::State), yield.getStates()))) {
+  for (auto [index, pair] :
+       llvm::enumerate(llvm::zip(kernel.argumentsOf(chunk::ArgumentKind::State), yield.getStates()))) {
     auto [state, next] = pair;
     if (next == state)
       continue;
@@ -228,7 +229,8 @@ void KernelLowering::emitYield(chunk::YieldOp yield) {
 void KernelLowering::copyBuffer(Value from, Value to) {
   ArrayRef<int64_t> shape = cast<MemRefType>(from.getType()).getShape();
   if (shape.size() == 1)
-    return builder.loopOverVectors(shape[0], [&](Value column, int64_t) { builder.store(builder.load(from, column), to, column); });
+    return builder.loopOverVectors(
+        shape[0], [&](Value column, int64_t) { builder.store(builder.load(from, column), to, column); });
   builder.loop(0, shape[0], 1, [&](Value row) {
     builder.loopOverVectors(
         shape[1], [&](Value column, int64_t) { builder.store(builder.load(from, {row, column}), to, {row, column}); });

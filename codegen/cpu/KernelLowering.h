@@ -99,7 +99,9 @@ private:
   void viewTiles(mlir::Value firstToken);
   void prefetchTiles(mlir::Value firstToken);
   void copyOutputsBack(mlir::Value firstToken);
-  static bool isTile(const Argument &argument) { return argument.isOutput || argument.kind == chunk::ArgumentKind::Input; }
+  static bool isTile(const Argument &argument) {
+    return argument.isOutput || argument.kind == chunk::ArgumentKind::Input;
+  }
   mlir::Value tileAddress(const Argument &argument, mlir::Value firstToken);
 
   //===- Stages ----------------------------------------------------------------------------------------------===//

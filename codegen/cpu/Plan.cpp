@@ -119,7 +119,8 @@ void Plan::storeOperands(chunk::KernelOp kernel) {
   }
   for (Operation &op : kernel.getBlock()->without_terminator()) {
     for (Value result : op.getResults())
-      if (isFloat(result) && !isa<arith::ConstantOp, chunk::DecayDotOp>(op) && (rankOf(result) < 2 || !(isPointwise(&op) || isProduct(&op))))
+      if (isFloat(result) && !isa<arith::ConstantOp, chunk::DecayDotOp>(op) &&
+          (rankOf(result) < 2 || !(isPointwise(&op) || isProduct(&op))))
         stored[result].rows = true;
     TypeSwitch<Operation *>(&op)
         .Case([&](chunk::DotOp dot) {
@@ -160,8 +161,8 @@ void Plan::storeCostly(chunk::KernelOp kernel) {
     if (!isCostly(&op) && llvm::none_of(op.getOperands(), [&](Value operand) { return costly.contains(operand); }))
       continue;
     bool isRepeated = isInvariant(result) && llvm::any_of(result.getUsers(), [&](Operation *user) {
-      return user->getNumResults() == 0 || !isInvariant(user->getResult(0));
-    });
+                        return user->getNumResults() == 0 || !isInvariant(user->getResult(0));
+                      });
     if (isRepeated || (!result.use_empty() && !result.hasOneUse()))
       stored[result].rows = true;
     else

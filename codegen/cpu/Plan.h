@@ -10,7 +10,8 @@
 //              is finished and stored.
 //
 // A plan says which, by these rules:
-//   1. The right operand of a product is read by vectors along its result's columns: it is stored by rows, or transposed
+//   1. The right operand of a product is read by vectors along its result's columns: it is stored by rows, or
+//   transposed
 //      under `transpose_right`. A left operand is read by scalars, so that either order serves.
 //   2. A product is fused with its only user, and that one's only user, while these are pointwise; an expression holds
 //      at most one product. A product that another one adds is summed in the same registers.

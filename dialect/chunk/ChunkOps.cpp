@@ -200,6 +200,7 @@ LogicalResult DecayMatrixOp::verify() {
 
 LogicalResult WithinOp::verify() {
   if (getLimits().size() != getOperands().size())
-    return emitOpError("[within_c1] has ") << getOperands().size() << " operands and " << getLimits().size() << " limits";
+    return emitOpError("[within_c1] has ")
+           << getOperands().size() << " operands and " << getLimits().size() << " limits";
   return success();
 }

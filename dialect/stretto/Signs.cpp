@@ -104,9 +104,8 @@ Sign Signs::ofResult(Operation *op) const {
       .Case([&](arith::NegFOp) { return negated(operand(0)); })
       .Case([&](arith::AddFOp) { return either(operand(0), operand(1)); })
       .Case([&](arith::SubFOp) { return either(operand(0), negated(operand(1))); })
-      .Case<arith::MulFOp, arith::DivFOp>([&](auto op) {
-        return op.getLhs() == op.getRhs() ? Sign::NonNegative : product(operand(0), operand(1));
-      })
+      .Case<arith::MulFOp, arith::DivFOp>(
+          [&](auto op) { return op.getLhs() == op.getRhs() ? Sign::NonNegative : product(operand(0), operand(1)); })
       .Case([&](arith::MaximumFOp) { return maximum(operand(0), operand(1)); })
       .Case([&](arith::MinimumFOp) { return minimum(operand(0), operand(1)); })
       .Case([&](arith::SelectOp) { return either(operand(1), operand(2)); })

@@ -281,7 +281,8 @@ char *strettoModuleLower(const StrettoModule *handle, const char *stage, const c
     KernelRequest request;
     std::optional<ElementType> type = elementTypeNamed(element);
     if (!type)
-      return llvm::createStringError("the element type is '" + StringRef(element) + "', expected f16, bf16, f32 or f64");
+      return llvm::createStringError("the element type is '" + StringRef(element) +
+                                     "', expected f16, bf16, f32 or f64");
     request.element = *type;
     request.target = StringRef(target) == "cpu" ? Target::host() : Target{Target::Kind::Cuda, target, ""};
     return lowerToText(*variants.begin(), request, stage);

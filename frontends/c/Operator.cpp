@@ -70,8 +70,8 @@ static StrettoElement elementOf(ElementType type) {
 
 static TensorView viewOf(const StrettoTensor &tensor) {
   size_t rank = tensor.rank;
-  return {tensor.data,   typeOf(tensor.element),  tensor.elementName,
-          tensor.device, {tensor.sizes, rank}, {tensor.strides, rank}};
+  return {tensor.data,   typeOf(tensor.element), tensor.elementName,
+          tensor.device, {tensor.sizes, rank},   {tensor.strides, rank}};
 }
 
 static llvm::SmallVector<TensorView, 4> viewsOf(const StrettoTensor *tensors, size_t count) {

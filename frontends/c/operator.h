@@ -47,8 +47,8 @@ typedef struct {
 } StrettoTensor;
 
 typedef struct {
-  const StrettoTensor *arguments;   /* one for each input */
-  const char *const *options;       /* one for each option; null for the default */
+  const StrettoTensor *arguments;    /* one for each input */
+  const char *const *options;        /* one for each option; null for the default */
   const StrettoTensor *initialState; /* one for each entry, or none */
   size_t initialStateCount;
   StrettoTensor sequenceOffsets;
@@ -97,8 +97,9 @@ STRETTO_EXPORT int strettoCheckContents(const StrettoSignature *signature, const
 
 /* Runs a call that was checked. `results` and `finalState` (one tensor for each entry, those of type I64 left out, or
  * null) and the initial state are contiguous. The last stride of a row is 1, and parameters are contiguous. */
-STRETTO_EXPORT int strettoRun(StrettoSignature *signature, const StrettoOperatorCall *call, const StrettoTensor *results,
-                              const StrettoTensor *finalState, const StrettoExecutor *executor, char **error);
+STRETTO_EXPORT int strettoRun(StrettoSignature *signature, const StrettoOperatorCall *call,
+                              const StrettoTensor *results, const StrettoTensor *finalState,
+                              const StrettoExecutor *executor, char **error);
 
 /* Which kernel runs the call, as JSON. */
 STRETTO_EXPORT char *strettoExplain(StrettoSignature *signature, const StrettoOperatorCall *call, int64_t threads,

@@ -86,9 +86,9 @@ STRETTO_EXPORT StrettoModule *strettoModuleSpecialize(const StrettoModule *modul
 /* A copy after a pipeline: passes and named pipelines, spelled as for stretto-opt's --pass-pipeline. */
 STRETTO_EXPORT StrettoModule *strettoModuleRun(const StrettoModule *module, const char *pipeline, char **error);
 
-/* The only variant of a specialised module as text at a stage of the compiler: "chunk", "kernel" (for a GPU), "llvm", and
- * "asm" (CPU) or "ptx" (GPU). `target` is "cpu" or a chip such as "sm_90a", `element` the type of its principal inputs
- * in memory: "f16", "bf16", "f32" or "f64". */
+/* The only variant of a specialised module as text at a stage of the compiler: "chunk", "kernel" (for a GPU), "llvm",
+ * and "asm" (CPU) or "ptx" (GPU). `target` is "cpu" or a chip such as "sm_90a", `element` the type of its principal
+ * inputs in memory: "f16", "bf16", "f32" or "f64". */
 STRETTO_EXPORT char *strettoModuleLower(const StrettoModule *module, const char *stage, const char *target,
                                         const char *element, char **error);
 

@@ -1,9 +1,9 @@
 //===- ExpandDecay.cpp - How products of decay factors are formed ---------===//
 
-#include "passes/Passes.h"
-#include "passes/chunk/InputType.h"
 #include "mlir/Dialect/Math/IR/Math.h"
 #include "mlir/IR/ImplicitLocOpBuilder.h"
+#include "passes/Passes.h"
+#include "passes/chunk/InputType.h"
 #include <cmath>
 
 namespace stretto {
@@ -76,9 +76,7 @@ private:
     return form == chunk::DecayForm::Log ? exp(result) : result;
   }
 
-  Value scaleRows(Value rows, Value factors) {
-    return mul(rows, repeat(factors, tileTypeOf(rows), chunk::Side::Rows));
-  }
+  Value scaleRows(Value rows, Value factors) { return mul(rows, repeat(factors, tileTypeOf(rows), chunk::Side::Rows)); }
 
   //===--------------------------------------------------------------------===//
   // A decay of its own for each channel

@@ -16,8 +16,8 @@
 #include "mlir/IR/Verifier.h"
 #include "mlir/Transforms/CSE.h"
 #include "mlir/Transforms/GreedyPatternRewriteDriver.h"
-#include "llvm/ADT/StringExtras.h"
 #include "passes/Passes.h"
+#include "llvm/ADT/StringExtras.h"
 
 namespace stretto {
 #define GEN_PASS_DEF_SPECIALIZE

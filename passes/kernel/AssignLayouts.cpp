@@ -103,8 +103,8 @@ private:
         operand.set(inRegisters(operand.get()));
       if (isa<chunk::DecayMatrixOp>(op))
         setLayout(op->getResult(0), registersFor(tileTypeOf(op->getResult(0))));
-    } else if (isa<chunk::ColumnsOp, chunk::ConcatOp, chunk::ConvOp, chunk::DelayOp, chunk::TailOp,
-                   chunk::DecayDotOp>(op)) {
+    } else if (isa<chunk::ColumnsOp, chunk::ConcatOp, chunk::ConvOp, chunk::DelayOp, chunk::TailOp, chunk::DecayDotOp>(
+                   op)) {
       // These move elements between threads anyway: all in the registers that suit their shape.
       for (OpOperand &operand : op->getOpOperands())
         if (tileTypeOf(operand.get()))

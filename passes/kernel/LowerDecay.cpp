@@ -1,8 +1,8 @@
 //===- LowerDecay.cpp - Products over tokens ------------------------------===//
 
-#include "passes/kernel/ThreadLowering.h"
 #include "mlir/Dialect/LLVMIR/NVVMDialect.h"
 #include "mlir/Dialect/Math/IR/Math.h"
+#include "passes/kernel/ThreadLowering.h"
 
 using namespace mlir;
 using namespace stretto;
@@ -317,8 +317,7 @@ LogicalResult ThreadLowering::lowerDecayDot(chunk::DecayDotOp op) {
     int64_t together = std::min<int64_t>(perLane, 16 / tile.elementBytes());
     Registers result;
     for (int64_t from = 0; from < perLane; from += together)
-      for (Value value :
-           b.load(address(tile, row, b.add(channel, from)), tile.type.getElementType(), together))
+      for (Value value : b.load(address(tile, row, b.add(channel, from)), tile.type.getElementType(), together))
         result.push_back(value.getType() == element ? value : arith::ExtFOp::create(b, element, value).getResult());
     return result;
   };

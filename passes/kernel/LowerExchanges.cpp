@@ -91,8 +91,7 @@ Registers ThreadLowering::shuffle(const Registers &source, const Conversion &con
   return result;
 }
 
-void ThreadLowering::toShared(const Registers &source, RankedTensorType type, const SharedTile &tile,
-                              Padding padding) {
+void ThreadLowering::toShared(const Registers &source, RankedTensorType type, const SharedTile &tile, Padding padding) {
   Layout layout = *layoutOf(type);
   ArrayRef<int64_t> shape = type.getShape();
   int64_t together = int64_t(1) << neighbouringBits(layout, tile);

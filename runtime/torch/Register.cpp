@@ -72,7 +72,8 @@ public:
     std::lock_guard<std::mutex> lock(mutex);
     auto [known, isNew] = operators.try_emplace(chosen, op);
     if (!isNew) {
-      TORCH_CHECK(known->second->uniqueName() == op->uniqueName(), "stretto: another operator has the name '", chosen, "'");
+      TORCH_CHECK(known->second->uniqueName() == op->uniqueName(), "stretto: another operator has the name '", chosen,
+                  "'");
       return chosen;
     }
     library.def(torch::schema(op->schema(chosen).c_str()), {at::Tag::pt2_compliant_tag});
@@ -121,7 +122,8 @@ bool setDebug(bool debug) {
 
 TORCH_LIBRARY_FRAGMENT(stretto, library) {
   library.def("_declare(str module, str? name) -> str", declare);
-  library.def("_explain(str name, Tensor?[] inputs, Dict(str, str) options, Tensor[] initial_state, Tensor? cu_seqlens) -> str",
-              explain);
+  library.def(
+      "_explain(str name, Tensor?[] inputs, Dict(str, str) options, Tensor[] initial_state, Tensor? cu_seqlens) -> str",
+      explain);
   library.def("_set_debug(bool debug) -> bool", setDebug);
 }

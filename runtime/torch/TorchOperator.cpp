@@ -146,7 +146,8 @@ static const char *spell(at::ScalarType type) {
   }
 }
 
-static StrettoTensor describeTensor(const at::Tensor &tensor, at::IntArrayRef sizes, at::IntArrayRef strides, void *data) {
+static StrettoTensor describeTensor(const at::Tensor &tensor, at::IntArrayRef sizes, at::IntArrayRef strides,
+                                    void *data) {
   StrettoTensor result = {};
   result.isPresent = true;
   result.data = data;
@@ -267,7 +268,8 @@ static at::Tensor countTokens(const OptionalTensor &before, const OptionalTensor
 }
 
 /// The argument whose shape says batch and time, and whose device is that of the call.
-template <typename Inputs> static const at::Tensor &rowOf(const std::vector<OptionalTensor> &tensors, const Inputs &inputs) {
+template <typename Inputs>
+static const at::Tensor &rowOf(const std::vector<OptionalTensor> &tensors, const Inputs &inputs) {
   for (size_t i = 0; i < inputs.size(); ++i)
     if (tensors[i] && !inputs[i].isParameter)
       return *tensors[i];
@@ -304,7 +306,8 @@ Outputs TorchOperator::run(Arguments arguments) const {
   int64_t batch = row.size(0), time = row.size(1);
   for (size_t i = 0; i < strettoOperatorResultCount(op.get()); ++i) {
     StrettoShape shape = strettoSignatureResult(call.signature, i);
-    outputs.results.push_back(at::empty(joined({batch, time}, shape), row.options().dtype(scalarTypeOf(shape.element))));
+    outputs.results.push_back(
+        at::empty(joined({batch, time}, shape), row.options().dtype(scalarTypeOf(shape.element))));
     results.push_back(describeTensor(outputs.results.back()));
   }
   if (arguments.outputFinalState) {
@@ -375,9 +378,9 @@ Outputs TorchOperator::describe(const Arguments &arguments) const {
     }
     bool hasTime = !inputs[i].isParameter && tensor->dim() >= 2 && row.dim() >= 2;
     for (int64_t axis = 0; hasTime && axis < 2; ++axis)
-      TORCH_SYM_CHECK(tensor->sym_size(axis).sym_eq(row.sym_size(axis)), "stretto: ", variant(), ": [R1] the argument '",
-                      inputs[i].name, "' has ", axis ? "T" : "B", " = ", tensor->sym_size(axis), ", expected ",
-                      row.sym_size(axis));
+      TORCH_SYM_CHECK(tensor->sym_size(axis).sym_eq(row.sym_size(axis)), "stretto: ", variant(),
+                      ": [R1] the argument '", inputs[i].name, "' has ", axis ? "T" : "B", " = ",
+                      tensor->sym_size(axis), ", expected ", row.sym_size(axis));
     tensors.push_back(stands.emplace_back(*tensor, hasTime ? 2 : 0).described);
   }
   for (const at::Tensor &entry : arguments.initialState)
@@ -390,15 +393,15 @@ Outputs TorchOperator::describe(const Arguments &arguments) const {
 
   c10::SymInt sequences = row.sym_size(0);
   if (arguments.sequenceOffsets) {
-    TORCH_CHECK(arguments.sequenceOffsets->dim() == 1, "stretto: ", variant(),
-                ": [R7] 'cu_seqlens' has rank ", arguments.sequenceOffsets->dim(), ", expected [sequences + 1]");
-    TORCH_SYM_CHECK(row.sym_size(0).sym_eq(1), "stretto: ", variant(), ": [R7] 'cu_seqlens' is given with B = ",
-                    row.sym_size(0), ", expected B = 1");
+    TORCH_CHECK(arguments.sequenceOffsets->dim() == 1, "stretto: ", variant(), ": [R7] 'cu_seqlens' has rank ",
+                arguments.sequenceOffsets->dim(), ", expected [sequences + 1]");
+    TORCH_SYM_CHECK(row.sym_size(0).sym_eq(1), "stretto: ", variant(),
+                    ": [R7] 'cu_seqlens' is given with B = ", row.sym_size(0), ", expected B = 1");
     sequences = arguments.sequenceOffsets->sym_size(0) - 1;
   }
   for (const at::Tensor &entry : arguments.initialState)
-    TORCH_SYM_CHECK(entry.sym_size(0).sym_eq(sequences), "stretto: ", variant(), ": [R6] a tensor of 'initial_state' has ",
-                    entry.sym_size(0), " sequences, expected ", sequences);
+    TORCH_SYM_CHECK(entry.sym_size(0).sym_eq(sequences), "stretto: ", variant(),
+                    ": [R6] a tensor of 'initial_state' has ", entry.sym_size(0), " sequences, expected ", sequences);
 
   Outputs outputs;
   for (size_t i = 0; i < strettoOperatorResultCount(op.get()); ++i) {

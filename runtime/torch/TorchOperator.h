@@ -85,7 +85,8 @@ private:
 };
 
 /// A call of the C interface, or its message as an exception.
-template <typename Function, typename... Values> auto checked(const std::string &variant, Function function, Values... values) {
+template <typename Function, typename... Values>
+auto checked(const std::string &variant, Function function, Values... values) {
   char *error = nullptr;
   auto result = function(values..., &error);
   bool failed = false;

@@ -72,7 +72,8 @@ def kernel(name, arguments, outputs, body, yields, states, slices=1, chunk=CHUNK
     end = f"  chunk.yield {', '.join(v[0] for v in yields)}{then} : {types}"
     return (
         "\n".join(tables)
-        + f"\nchunk.kernel @{name} chunk {chunk}{slices} ({arguments})\n    -> ({', '.join(outputs)}) {{\n{lines}\n{end}\n}}\n"
+        + f"\nchunk.kernel @{name} chunk {chunk}{slices} ({arguments})\n    -> ({', '.join(outputs)}) {{\n"
+        + f"{lines}\n{end}\n}}\n"
     )
 
 
@@ -80,7 +81,20 @@ def rounded(value, body):
     return body.narrow(value)
 
 
-def recurrent(name, element, K, V, decay=None, form="log", group=1, gate=None, slices=1, normalize=False, before=False, chunk=CHUNK):
+def recurrent(
+    name,
+    element,
+    K,
+    V,
+    decay=None,
+    form="log",
+    group=1,
+    gate=None,
+    slices=1,
+    normalize=False,
+    before=False,
+    chunk=CHUNK,
+):
     """Linear attention with no decay, one per head ("scalar") or one per channel ("channel")."""
     b = Body(element, chunk)
     C, gate = chunk, gate or element
@@ -101,10 +115,10 @@ def recurrent(name, element, K, V, decay=None, form="log", group=1, gate=None, s
             g = b.emit(f"arith.extf {raw[0]} : {raw[1]} to {target}", target)
         if form == "factor":
             g = b.emit(f"chunk.mask {g[0]} valid %n else 1.0 : {g[1]}", g[1])
-    entry = f" of \"S\" column 0 columns {V + 1}" if normalize else ""
+    entry = f' of "S" column 0 columns {V + 1}' if normalize else ""
     arguments.append(f"state %S: {S[1]}{shared}{sliced}{entry}")
     if normalize:
-        arguments.append(f"state %z: {z[1]}{shared} of \"S\" column {V} columns {V + 1}")
+        arguments.append(f'state %z: {z[1]}{shared} of "S" column {V} columns {V + 1}')
     square, out = b.tile(C, C), b.tile(C, V)
     q32, k32, v32 = b.wide(q), b.wide(k), b.wide(v)
     suffix = " before" if before else ""
@@ -197,8 +211,12 @@ def rowmaps(name, element, K, V, **_):
     o = b.narrow(o)
     one = b.emit(f"chunk.columns {x32[0]} from 1 : {tile} -> {column}", column)
     one = b.narrow(one)
-    nextTail = b.emit(f"chunk.tail %x valid %n after %tail : {x[1]}, {b.tile(3, K, element=element)}", b.tile(3, K, element=element))
-    nextLate = b.emit(f"chunk.tail %x valid %n after %late : {x[1]}, {b.tile(1, K, element=element)}", b.tile(1, K, element=element))
+    nextTail = b.emit(
+        f"chunk.tail %x valid %n after %tail : {x[1]}, {b.tile(3, K, element=element)}", b.tile(3, K, element=element)
+    )
+    nextLate = b.emit(
+        f"chunk.tail %x valid %n after %late : {x[1]}, {b.tile(1, K, element=element)}", b.tile(1, K, element=element)
+    )
     return kernel(name, arguments, [f"o: {o[1]}", f"c: {one[1]}"], b, [o, one], [nextTail, nextLate], tables=tables)
 
 
@@ -283,7 +301,9 @@ def family(name):
     return FAMILIES[name.split("_")[0]]
 
 
-def all_kernels(families=None, elements=("bf16", "f16", "f32"), sizes=((16, 16), (32, 64), (64, 64), (96, 32), (128, 128))):
+def all_kernels(
+    families=None, elements=("bf16", "f16", "f32"), sizes=((16, 16), (32, 64), (64, 64), (96, 32), (128, 128))
+):
     """Names and texts of the kernels that tests run."""
     for name, element, (K, V) in itertools.product(families or FAMILIES, elements, sizes):
         full = f"{name}_{element}_k{K}_v{V}"

@@ -6,9 +6,8 @@ Used by run_ptx.py, which launches on a GPU, and by simulate.py, which executes 
 import json
 import math
 
-import numpy as np
-
 import kernels
+import numpy as np
 
 # The largest errors allowed, by input type: outputs and final states (specification, section 1.4).
 OUTPUT = {"f32": 5e-6, "f16": 2e-3, "bf16": 8e-3}
@@ -66,10 +65,7 @@ class Launch:
                 shape[-1] *= slices
             if kind in ("input", "output"):
                 whole = (*rows, owners, *shape)
-                if kind == "input":
-                    values = self.input_values(rng, name, whole, gate)
-                else:
-                    values = np.full(whole, np.nan)
+                values = self.input_values(rng, name, whole, gate) if kind == "input" else np.full(whole, np.nan)
                 bits = to_bits(values, element)
                 address = self.buffer(bits)
                 strides = [s // bits.itemsize for s in bits.strides]
@@ -155,8 +151,10 @@ class Launch:
                 for name, rows in out.items():
                     found.setdefault(name, []).append(self.rows_of(got[name], n, h).ravel())
                     wanted.setdefault(name, []).append(rows.ravel())
-                for name, (i, shape, e, column, width, rank) in self.states.items():
-                    array = from_bits(self.buffers[i].reshape(shape), e)[n, h // groups[name], :, column : column + width]
+                for name, (i, shape, e, column, width, _rank) in self.states.items():
+                    array = from_bits(self.buffers[i].reshape(shape), e)[
+                        n, h // groups[name], :, column : column + width
+                    ]
                     found.setdefault("state " + name, []).append(array.ravel())
                     wanted.setdefault("state " + name, []).append(np.asarray(last[name]).ravel())
         result = {}

@@ -29,7 +29,9 @@ def manifest_of(text):
 
 def simulate(tool, threads, run, folder):
     """Runs a launch; its buffers then hold what the kernel left."""
-    words = [np.array([run.manifest["threads"], run.blocks, run.manifest["sharedBytes"], len(run.block), len(run.buffers)])]
+    words = [
+        np.array([run.manifest["threads"], run.blocks, run.manifest["sharedBytes"], len(run.block), len(run.buffers)])
+    ]
     words.append(run.block)
     for buffer in run.buffers:
         data = buffer.tobytes()

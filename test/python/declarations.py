@@ -82,9 +82,7 @@ def simple_gla(
 
 
 @stretto.variant
-def retention(
-    q: sl.Row["K"], k: sl.Row["K"](heads="G"), v: sl.Row["V"](heads="G"), scale=sl.Option("K**-0.5")
-):
+def retention(q: sl.Row["K"], k: sl.Row["K"](heads="G"), v: sl.Row["V"](heads="G"), scale=sl.Option("K**-0.5")):
     "Retention: linear attention with a fixed decay for each head."
     S = sl.state("K", "V")
     S = sl.decay(S, log=sl.per_head(lambda h: sl.log1p(-(2.0 ** (-5.0 - h))), heads="G"))
@@ -93,9 +91,7 @@ def retention(
 
 
 @stretto.variant
-def hgrn2(
-    q: sl.Row["K"], f: sl.Row["K"](heads="G"), v: sl.Row["V"](heads="G"), scale=sl.Option("K**-0.5")
-):
+def hgrn2(q: sl.Row["K"], f: sl.Row["K"](heads="G"), v: sl.Row["V"](heads="G"), scale=sl.Option("K**-0.5")):
     "HGRN2: what the forget gate lets go, the input replaces."
     S = sl.decay(sl.state("K", "V"), factor=f, along="K")
     S = sl.write(S, 1.0 - f, v)

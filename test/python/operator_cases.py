@@ -6,9 +6,8 @@ import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
-import torch
-
 import stretto
+import torch
 
 # Output and final state, relative in the Frobenius norm.
 BOUNDS = {
@@ -153,11 +152,15 @@ def initial_state(case: Case, inputs: Mapping[str, torch.Tensor], seed: int = 0,
     made = {}
     for name, entry in state.items():
         numbers = torch.randn(entry.shape, generator=generator, dtype=torch.float64)
-        made[name] = (numbers.abs() if case.make in (positive_qkv, lawcat) else numbers).to(entry.dtype).to(entry.device)
+        made[name] = (
+            (numbers.abs() if case.make in (positive_qkv, lawcat) else numbers).to(entry.dtype).to(entry.device)
+        )
     return stretto.State(tuple(made), tuple(made.values()))
 
 
-def check(case: Case, inputs: Mapping[str, torch.Tensor], bounds: tuple[float, float] | None = None, **keywords) -> None:
+def check(
+    case: Case, inputs: Mapping[str, torch.Tensor], bounds: tuple[float, float] | None = None, **keywords
+) -> None:
     """Runs the operator and holds it against the interpreter."""
     o, state = case(inputs, output_final_state=True, **keywords)
     expected, expected_state = case.reference(inputs, **keywords)

@@ -73,7 +73,7 @@ def test_sizes_are_symbolic():
         S = sl.write(sl.state("N", "D + 1"), a, sl.append(b, n))
         return sl.read(S, a, along="N")
 
-    assert "!stretto.state<D, \"D + 1\">" in f.mlir()
+    assert '!stretto.state<D, "D + 1">' in f.mlir()
     assert 'stretto.size "D" : !number' in f.mlir()
 
 
@@ -434,7 +434,9 @@ def test_input_given_twice():
 def test_stages():
     with pytest.raises(stretto.Error, match="there is no stage 'wasm' .*; the stages are stretto, "):
         gla.lower("wasm")
-    with pytest.raises(stretto.Error, match="gla: there is no setting 'X'; the settings are scale, twice, mode, K, V, G, H"):
+    with pytest.raises(
+        stretto.Error, match="gla: there is no setting 'X'; the settings are scale, twice, mode, K, V, G, H"
+    ):
         gla.lower("stretto", X=3)
     with pytest.raises(stretto.Error, match="gla: 'K' is 1.5, expected a whole number"):
         gla.lower("stretto", K=1.5)
@@ -501,7 +503,11 @@ def test_text_with_pieces_missing(tmp_path):
     text = (pathlib.Path(__file__).parents[2] / "models/lolcats/variant.mlir").read_text()
     path = tmp_path / "f.mlir"
     for start in range(0, len(text), 211):
-        for broken in (text[:start], text[:start] + text[start + 17 :], text[:start] + text[start : start + 31] + text[start:]):
+        for broken in (
+            text[:start],
+            text[:start] + text[start + 17 :],
+            text[:start] + text[start : start + 31] + text[start:],
+        ):
             path.write_text(broken)
             try:
                 stretto.load(path).mlir()

@@ -3,12 +3,11 @@
 import math
 
 import pytest
+import stretto
 import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from operator_cases import CASES, Case, Shape, check, error, gla, initial_state, offsets, simple_gla
-
-import stretto
 
 torch.set_grad_enabled(False)
 
@@ -254,7 +253,7 @@ def test_a_declaration_in_python_runs():
     inputs = CASES["simple_gla"].inputs(Shape(G=4))
     assert error(leaky(**inputs), leaky.reference(**inputs)) < 5e-6
     assert error(leaky(**inputs, floor=-1.0), leaky.reference(**inputs, floor=-1.0)) < 5e-6
-    o, state = leaky(**inputs, output_final_state=True)
+    _o, state = leaky(**inputs, output_final_state=True)
     assert isinstance(state, stretto.State)
     assert tuple(state) == ("S",)
 

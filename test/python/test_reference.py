@@ -1,5 +1,6 @@
 """The interpreter of every model's file against the closed formulas, in double precision."""
 
+import itertools
 import pathlib
 
 import pytest
@@ -107,9 +108,7 @@ def test_output(models, name, options, tokens):
 @pytest.mark.parametrize("name", WITH_DECAY)
 def test_regimes_of_decay(models, name, regime):
     arguments, state = example(name, regime=regime, **OPTIONS.get(name, [{}])[0])
-    output, final = models[name].reference(
-        **arguments, initial_state=by_name(name, state), output_final_state=True
-    )
+    output, final = models[name].reference(**arguments, initial_state=by_name(name, state), output_final_state=True)
     expected, expected_final = formula(name, arguments, state)
     assert_close(output, expected)
     assert_states_close(final, expected_final)
@@ -119,9 +118,7 @@ def test_regimes_of_decay(models, name, regime):
 @pytest.mark.parametrize("name", WITH_STATE)
 def test_initial_and_final_state(models, name, tokens):
     arguments, state = example(name, tokens=tokens, **OPTIONS.get(name, [{}])[0])
-    output, final = models[name].reference(
-        **arguments, initial_state=by_name(name, state), output_final_state=True
-    )
+    output, final = models[name].reference(**arguments, initial_state=by_name(name, state), output_final_state=True)
     expected, expected_final = formula(name, arguments, state)
     assert_close(output, expected)
     assert_states_close(final, expected_final)
@@ -133,7 +130,7 @@ def test_packed_sequences(models, name):
     cuts = torch.tensor([0, *lengths]).cumsum(0)
     arguments, _ = example(name, batch=1, tokens=int(cuts[-1]), with_state=False, **OPTIONS.get(name, [{}])[0])
     if name == "relation_kl":
-        pieces = [{k: v[:, a:b] for k, v in arguments.items()} for a, b in zip(cuts[:-1], cuts[1:], strict=True)]
+        pieces = [{k: v[:, a:b] for k, v in arguments.items()} for a, b in itertools.pairwise(cuts)]
         assert_close(
             models[name].reference(**arguments, cu_seqlens=cuts),
             torch.cat([relation_kl_rows(**piece) for piece in pieces], 1),
@@ -166,9 +163,7 @@ def test_head_groups(models, name, key_heads):
 @pytest.mark.parametrize("value_heads", [2, 4, 8])
 def test_value_heads(models, name, value_heads):
     arguments, state = example(name, heads=4, value_heads=value_heads)
-    output, final = models[name].reference(
-        **arguments, initial_state=by_name(name, state), output_final_state=True
-    )
+    output, final = models[name].reference(**arguments, initial_state=by_name(name, state), output_final_state=True)
     expected, expected_final = formula(name, arguments, state)
     assert_close(output, expected)
     assert_states_close(final, expected_final)

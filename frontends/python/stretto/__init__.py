@@ -1,15 +1,15 @@
 """stretto: a compiler for linear-recurrence attention.
 
-    import stretto
-    from stretto import lang as sl
+import stretto
+from stretto import lang as sl
 
-    @stretto.variant
-    def gla(q: sl.Row["K"], k: sl.Row["K"](heads="G"), v: sl.Row["V"](heads="G"), g: sl.Row["K"](heads="G"),
-            scale=sl.Option("K**-0.5")):
-        S = sl.state("K", "V")
-        S = sl.decay(S, log=g, along="K")
-        S = sl.write(S, k, v)
-        return sl.read(S, q * scale, along="K")
+@stretto.variant
+def gla(q: sl.Row["K"], k: sl.Row["K"](heads="G"), v: sl.Row["V"](heads="G"), g: sl.Row["K"](heads="G"),
+        scale=sl.Option("K**-0.5")):
+    S = sl.state("K", "V")
+    S = sl.decay(S, log=g, along="K")
+    S = sl.write(S, k, v)
+    return sl.read(S, q * scale, along="K")
 """
 
 from . import lang, ops

@@ -6,6 +6,7 @@ every machine, through a small byte-level attention layer of fixed random weight
 """
 
 import argparse
+import functools
 import math
 import os
 import pathlib
@@ -43,7 +44,7 @@ def fading_in_pytorch(q, k, v, z, taps, skip, tau: float = 16.0, eps: float = 1e
     """The same operator as one would write it in PyTorch: matrix products over chunks, and a scan over their states in
     a logarithmic number of steps. `z` must not be so strong that a chunk's decay leaves the range of fp32.
     """
-    B, T, H, K = q.shape
+    B, T, H, _ = q.shape
     length = -(-T // chunk) * chunk
 
     def chunks(x):
@@ -178,7 +179,7 @@ def main() -> None:
     for length in lengths:
         arguments = first(length)
         forms = (fading, fading_in_pytorch, compiled)
-        measured = [seconds_of(lambda form=form: form(**arguments), device) for form in forms]
+        measured = [seconds_of(functools.partial(form, **arguments), device) for form in forms]
         for name, value in zip(times, measured, strict=True):
             times[name].append(value)
         shown = "  ".join(f"{1e3 * value:8.2f}" for value in measured)

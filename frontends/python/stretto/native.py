@@ -11,7 +11,6 @@ import pathlib
 import sys
 from types import ModuleType
 
-
 _FOLDER = pathlib.Path(os.environ.get("STRETTO_NATIVE") or pathlib.Path(__file__).with_name("_native"))
 
 
@@ -38,4 +37,4 @@ Module = _compiler.Module
 Builder = _compiler.Builder
 Error = _compiler.Error
 Error.__module__ = "stretto"
-Error.__doc__ = "What is wrong with a declaration or a call: where, which argument, what was found and what was expected."
+Error.__doc__ = "What is wrong with a declaration or a call: where, which argument, what was found and expected."

@@ -96,11 +96,11 @@ def ordered_state(variant: str, names: Sequence[str], state: object) -> list[tor
     return [state[name] for name in names]
 
 
-class debug:
+class debug:  # noqa: N801  used as a context, in lower case
     """Checks the contents of tensors on devices too (signs of decays, cu_seqlens), which waits for the device.
 
-        stretto.debug(True)            # from now on
-        with stretto.debug(): ...      # in a block
+    stretto.debug(True)            # from now on
+    with stretto.debug(): ...      # in a block
     """
 
     def __init__(self, enabled: bool = True):

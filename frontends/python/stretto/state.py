@@ -27,8 +27,8 @@ class State(Mapping):
         return len(self.names)
 
     def __repr__(self) -> str:
-        entries = (f"{name}: {str(t.dtype)[6:]}{list(t.shape)}" for name, t in zip(self.names, self.tensors, strict=True))
-        return f"stretto.State({', '.join(entries)})"
+        tensors = zip(self.names, self.tensors, strict=True)
+        return f"stretto.State({', '.join(f'{name}: {str(t.dtype)[6:]}{list(t.shape)}' for name, t in tensors)})"
 
 
 pytree.register_pytree_node(

@@ -112,8 +112,9 @@ class Value:
 
     def __bool__(self) -> bool:
         raise user_error(
-            "a value of a declaration has no truth value: it is known when the operator runs. sl.where(condition, a, b) "
-            "chooses between rows; an option that is a condition or has choices=(...) chooses the program"
+            "a value of a declaration has no truth value: it is known when the operator runs. "
+            "sl.where(condition, a, b) chooses between rows; an option that is a condition or has choices=(...) "
+            "chooses the program"
         )
 
     def __float__(self) -> float:

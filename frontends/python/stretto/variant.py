@@ -139,12 +139,11 @@ class Variant(ABC):
         given, options = self.signature.bind(inputs, keywords)
         structure, numeric = self.signature.split(options)
         module = self.program(structure, frozenset(given))
-        return reference.run(
-            self.signature, module, given, numeric, initial_state, output_final_state, cu_seqlens
-        )
+        return reference.run(self.signature, module, given, numeric, initial_state, output_final_state, cu_seqlens)
 
     def __repr__(self) -> str:
-        return f"<stretto variant {self.signature.name}({', '.join([*self.signature.inputs, *self.signature.options])})>"
+        arguments = ", ".join([*self.signature.inputs, *self.signature.options])
+        return f"<stretto variant {self.signature.name}({arguments})>"
 
 
 class TracedVariant(Variant):

@@ -22,7 +22,8 @@ DecayConditions conditionsOf(const std::string &operations) {
         -> tensor<8xf64, #stretto.row<V>> {
       %minus = arith.constant dense<-2.0> : !K
       %plus = arith.constant dense<2.0> : !K
-      )" + operations + R"(
+      )" + operations +
+                     R"(
       %S0 = stretto.state "S" : !S
       %S1 = stretto.decay %S0 log %a along "K" : !S, !K
       %S2 = stretto.write %S1, %x, %v : !S, !K, tensor<8xf64, #stretto.row<V>>

@@ -122,8 +122,7 @@ TEST_F(OperatorTest, RefusesTypes) {
   OperatorCall integers = call();
   integers.arguments[3]->type = std::nullopt;
   integers.arguments[3]->typeName = "int32";
-  EXPECT_EQ(refusal(integers),
-            "[R4] 'g' has entries of type int32, expected float16, bfloat16, float32 or float64");
+  EXPECT_EQ(refusal(integers), "[R4] 'g' has entries of type int32, expected float16, bfloat16, float32 or float64");
 }
 
 TEST_F(OperatorTest, GatesMayBeWide) {
@@ -148,8 +147,7 @@ TEST_F(OperatorTest, RefusesStates) {
   Tensor state({batch, groups, keyWidth, valueWidth + 1});
   OperatorCall continued = call();
   continued.initialState = {state.view()};
-  EXPECT_EQ(refusal(continued),
-            "[R6] 'S' of 'initial_state' is float32[2, 2, 16, 33], expected float32[2, 2, 16, 32]");
+  EXPECT_EQ(refusal(continued), "[R6] 'S' of 'initial_state' is float32[2, 2, 16, 33], expected float32[2, 2, 16, 32]");
   continued.initialState.push_back(state.view());
   EXPECT_EQ(refusal(continued), "[R6] 'initial_state' has 2 tensors, expected 1");
 }
@@ -190,7 +188,8 @@ TEST_F(OperatorTest, LooksAtViewsOnly) {
 
 TEST_F(OperatorTest, FindsHalfPrecisionSigns) {
   std::vector<uint16_t> halves(g.numbers.size(), 0x8000); // -0
-  for (auto [type, name, infinity] : {std::tuple(ElementType::BF16, "bfloat16", 0x7f80), std::tuple(ElementType::F16, "float16", 0x7c00)}) {
+  for (auto [type, name, infinity] :
+       {std::tuple(ElementType::BF16, "bfloat16", 0x7f80), std::tuple(ElementType::F16, "float16", 0x7c00)}) {
     OperatorCall narrow = call();
     for (auto &argument : narrow.arguments) {
       argument->type = type;
@@ -255,7 +254,8 @@ TEST_F(OperatorTest, RunsOnTheCpu) {
         }
       }
       for (int64_t i = 0; i < keyWidth * valueWidth; ++i)
-        worst = std::max(worst, std::abs(S[i] - double(state.numbers[(b * groups + group) * keyWidth * valueWidth + i])));
+        worst =
+            std::max(worst, std::abs(S[i] - double(state.numbers[(b * groups + group) * keyWidth * valueWidth + i])));
     }
   EXPECT_LT(worst, 2e-5);
 }
