@@ -167,6 +167,8 @@ def Chunk_TableOp : Chunk_Op<"table", [Symbol, IsolatedFromAbove, SingleBlock, H
     `f(t, h, d)` in fp64, as in `stretto.table`, all options and sizes folded. Kernels refer to it by name. Without
     `period` it does not depend on `t` unless `varying` says so.
 
+    Constraints: `table_c1` the body takes three numbers and ends with `chunk.result`.
+
     Example:
     ```mlir
     chunk.table @decay {

@@ -432,13 +432,13 @@ def test_input_given_twice():
 
 
 def test_stages():
-    with pytest.raises(stretto.Error, match="there is no stage 'wasm' .*; the stages are stretto, "):
+    with pytest.raises(stretto.Error, match=r"there is no stage 'wasm' .*; the stages are stretto, "):
         gla.lower("wasm")
     with pytest.raises(
         stretto.Error, match="gla: there is no setting 'X'; the settings are scale, twice, mode, K, V, G, H"
     ):
         gla.lower("stretto", X=3)
-    with pytest.raises(stretto.Error, match="gla: 'K' is 1.5, expected a whole number"):
+    with pytest.raises(stretto.Error, match=r"gla: 'K' is 1.5, expected a whole number"):
         gla.lower("stretto", K=1.5)
     assert "tensor<64xf64, #stretto.row<K>>" in gla.lower("stretto", K=64, H=8, G=2)
     assert "tensor<128xf64, #stretto.row<V>>" in gla.lower("stretto", K=64)

@@ -308,3 +308,35 @@ chunk.kernel @decay_state_c2 chunk 16 (input %x: tensor<16x8xf32>, parameter %S:
   %y = chunk.decay_state %S log %x along rows : tensor<4x8xf32>, tensor<16x8xf32>
   chunk.yield %x : tensor<16x8xf32>
 }
+
+// -----
+
+chunk.kernel @accumulate_c1 chunk 16 (input %x: tensor<16x8xf32>, parameter %z: tensor<f32>, valid %n: index) -> (o: tensor<16x8xf32>) {
+  // expected-error @+1 {{[accumulate_c1] the operand has type 'tensor<f32>', which has no tokens}}
+  %y = chunk.accumulate sum %z : tensor<f32>
+  chunk.yield %x : tensor<16x8xf32>
+}
+
+// -----
+
+chunk.kernel @row_c1 chunk 16 (input %x: tensor<16x8xf32>, valid %n: index) -> (o: tensor<16x8xf32>) {
+  // expected-error @+1 {{[row_c1] takes 'tensor<8xf32>' at row 16 of 'tensor<16x8xf32>'}}
+  %y = chunk.row %x at 16 : tensor<16x8xf32> -> tensor<8xf32>
+  chunk.yield %x : tensor<16x8xf32>
+}
+
+// -----
+
+chunk.kernel @decay_matrix_c1 chunk 16 (input %x: tensor<16xf32>, valid %n: index) -> (o: tensor<16xf32>) {
+  // expected-error @+1 {{[decay_matrix_c1] makes 'tensor<8x8xf32>' of 'tensor<16xf32>'}}
+  %y = chunk.decay_matrix log %x : tensor<16xf32> -> tensor<8x8xf32>
+  chunk.yield %x : tensor<16xf32>
+}
+
+// -----
+
+chunk.kernel @within_c1 chunk 16 (input %x: tensor<16xf32>, valid %n: index) -> (o: tensor<16xf32>) {
+  // expected-error @+1 {{[within_c1] has}}
+  %y = chunk.within %x limits [1.0, 2.0] : tensor<16xf32>
+  chunk.yield %x : tensor<16xf32>
+}
