@@ -459,7 +459,7 @@ GOOD = """stretto.variant @f(%x: tensor<?xf64, #stretto.row<K>>) -> tensor<?xf64
     [
         ("stretto.variant @f(", "f.mlir:1:19: error: expected SSA operand"),
         (GOOD.replace("#stretto.row<K>>)", '#stretto.row<"K +">>)'), "f.mlir:1:"),
-        (GOOD.replace("yield %x", "yield %y"), "f.mlir:2:17: error: use of undeclared SSA value name"),
+        (GOOD.replace("yield %x", "yield %y"), "f.mlir:1:1: error: line 2 uses %y before its definition"),
         (GOOD + GOOD, "redefinition of symbol named 'f'"),
         (GOOD + GOOD.replace("@f", "@g"), "holds 2 variants, expected one or the name of one: f, g"),
         ("", "holds 0 variants"),

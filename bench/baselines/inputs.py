@@ -1,0 +1,46 @@
+"""Inputs of the benchmarked operators, by the names that `stretto.ops` gives them."""
+
+import torch
+
+
+def make(
+    operator, batch, tokens, heads, width, dtype=torch.float32, device="cpu", key_heads=None, value_width=None, seed=0
+):
+    """A dictionary of tensors for `operator` at shape B, T, H, D; gates as the layers of the papers make them.
+
+    Gates are fp32, all else has `dtype`. Drawn on the CPU, so that every device gets the same numbers.
+    """
+    key_heads, value_width = key_heads or heads, value_width or width
+    generator = torch.Generator().manual_seed(seed)
+
+    def normal(*shape):
+        return torch.randn(shape, generator=generator)
+
+    def gate(*trailing):
+        return torch.nn.functional.logsigmoid(normal(batch, tokens, key_heads, *trailing)) / 16
+
+    rows = {
+        "q": normal(batch, tokens, heads, width),
+        "k": normal(batch, tokens, key_heads, width),
+        "v": normal(batch, tokens, key_heads, value_width),
+    }
+    gates = {}
+    if operator == "linear_attn_normalized":
+        rows.update(q=torch.nn.functional.elu(rows["q"]) + 1, k=torch.nn.functional.elu(rows["k"]) + 1)
+    elif operator == "gla":
+        gates.update(g=gate(width))
+    elif operator == "simple_gla":
+        gates.update(g=gate())
+    elif operator == "lawcat":
+        taps = torch.tensor([1e-3, 1e-3, 1e-3, 1.0])
+        bound = (6 / (width * width // 2)) ** 0.5
+        rows.update(
+            z=normal(batch, tokens, key_heads, width),
+            conv_q=taps.expand(heads, width, 4) + 0.1 * normal(heads, width, 4),
+            conv_k=taps.expand(key_heads, width, 4) + 0.1 * normal(key_heads, width, 4),
+            w_phi=(2 * torch.rand(heads, width, width // 2, generator=generator) - 1) * bound,
+        )
+    elif operator not in ("linear_attn", "softmax_attn"):
+        raise ValueError(f"no baseline for {operator!r}")
+    inputs = {name: tensor.to(dtype) for name, tensor in rows.items()} | gates
+    return {name: tensor.to(device).contiguous() for name, tensor in inputs.items()}

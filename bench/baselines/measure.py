@@ -1,0 +1,85 @@
+"""Timing on a machine that others use too, and the ceilings that a kernel's floor is computed from.
+
+Calls to be compared are timed in turns, one call of each in a round, so that a busy minute hits all of them. A `Timing`
+holds every sample: `median` is what to report on a quiet machine, `fastest` is what a busy one disturbs least.
+"""
+
+import ctypes
+import statistics
+import time
+from dataclasses import dataclass, field
+
+import torch
+
+
+@dataclass
+class Timing:
+    """Seconds of each call; `cold` is the first call, which compiles."""
+
+    cold: float
+    samples: list[float] = field(default_factory=list)
+
+    @property
+    def median(self):
+        return statistics.median(self.samples)
+
+    @property
+    def fastest(self):
+        return min(self.samples)
+
+
+def reuse_memory():
+    """Let malloc keep freed memory: else each temporary of a PyTorch operation is mapped and cleared by the kernel
+    anew.
+
+    Halves the time of baselines with large temporaries on a CPU. A process-wide setting of glibc; elsewhere nothing
+    happens.
+    """
+    try:
+        libc = ctypes.CDLL("libc.so.6")
+    except OSError:
+        return
+    mmap_threshold, trim_threshold = -3, -1
+    libc.mallopt(mmap_threshold, 1 << 30)
+    libc.mallopt(trim_threshold, (1 << 31) - 1)
+
+
+def seconds_of(call, device):
+    """One call, the work on the device included."""
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
+    start = time.perf_counter()
+    call()
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
+    return time.perf_counter() - start
+
+
+def in_turns(calls, device="cpu", rounds=15, seconds=30.0):
+    """Time the calls {name: callable} round by round, for at most so many rounds or seconds. Returns {name: Timing}."""
+    device = torch.device(device)
+    timings = {name: Timing(cold=seconds_of(call, device)) for name, call in calls.items()}
+    for call in calls.values():
+        call()
+    start = time.perf_counter()
+    for _ in range(rounds):
+        for name, call in calls.items():
+            timings[name].samples.append(seconds_of(call, device))
+        if time.perf_counter() - start > seconds:
+            break
+    return timings
+
+
+def matmul_rate(dtype=torch.float32, size=None, device="cpu"):
+    """Flops per second of `torch.mm` on square matrices: the matrix rate of the floor."""
+    size = size or (2048 if torch.device(device).type == "cpu" else 8192)
+    a, b = (torch.randn(size, size, device=device).to(dtype) for _ in range(2))
+    return 2 * size**3 / in_turns({"mm": lambda: torch.mm(a, b)}, device, rounds=9)["mm"].fastest
+
+
+def copy_rate(size=None, device="cpu"):
+    """Bytes per second, read plus written, of a large copy: the bandwidth of the floor."""
+    size = size or (1 << 28 if torch.device(device).type == "cpu" else 1 << 31)
+    source = torch.ones(size // 4, device=device)
+    target = torch.empty_like(source)
+    return 2 * size / in_turns({"copy": lambda: target.copy_(source)}, device, rounds=9)["copy"].fastest
