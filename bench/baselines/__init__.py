@@ -50,8 +50,10 @@ from .chunked import attention, rescaled_step
 from .lawcat import lawcat, rescaled_lawcat_step
 
 CHUNKS = (32, 64, 128)
-#: Tokens of a segment: 1 is one chunk, None the whole sequence.
+#: Tokens of a segment: 1 is one chunk, None the whole sequence. Longer ones gain nothing on a CPU.
 SEGMENTS = {"cpu": (1, 256, 512), "cuda": (None,)}
+#: A compiled step costs its guards on every call: never the fastest with one chunk.
+COMPILED_SEGMENTS = {"cpu": (256, 512), "cuda": (None,)}
 
 
 def linear_attn(q, k, v, **form):
@@ -108,7 +110,7 @@ def forms(operator, dtype=torch.float32, device="cpu", compile_too=True):
                 name = f"chunk {chunk} " + {None: "whole", 1: "serial"}.get(segment, f"segment {segment}")
                 form = functools.partial(function, chunk=chunk, segment=segment)
                 found[f"eager {name}"] = form
-                if compile_too:
+                if compile_too and segment in COMPILED_SEGMENTS[torch.device(device).type]:
                     found[f"compiled {name}"] = functools.partial(form, step=compiled(step))
     if dtype.itemsize == 2 and torch.device(device).type == "cpu":
         found |= {f"{name}, fp32 operands": functools.partial(in_fp32, form) for name, form in found.items()}
