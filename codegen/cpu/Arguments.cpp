@@ -137,13 +137,15 @@ void KernelLowering::findAddresses(const Item &item) {
     Value channel = argument.sliced ? builder.multiply(item.slice, width) : builder.index(0);
     Value entries;
     if (isTile(argument)) {
-      entries = builder.add(builder.multiply(item.sequenceInMemory, words[1]), builder.multiply(item.firstToken, words[2]));
+      entries =
+          builder.add(builder.multiply(item.sequenceInMemory, words[1]), builder.multiply(item.firstToken, words[2]));
       entries = builder.add(entries, builder.add(builder.multiply(head, words[3]), channel));
     } else if (argument.kind == chunk::ArgumentKind::State) {
       // The entries of a vector are one column of the state object.
       if (argument.type.getRank() < 2)
         channel = builder.multiply(channel, words[4]);
-      entries = builder.add(builder.multiply(item.sequence, words[2]), builder.add(builder.multiply(head, words[3]), channel));
+      entries = builder.add(builder.multiply(item.sequence, words[2]),
+                            builder.add(builder.multiply(head, words[3]), channel));
     } else {
       entries = builder.add(builder.multiply(head, words[1]), channel);
     }
@@ -166,8 +168,9 @@ static void moveState(VectorBuilder &builder, RankedTensorType type, Value rowSt
     Value start = builder.multiply(row, rowStride);
     if (type.getRank() < 2)
       return moveScalar(start, row);
-    builder.loopOverVectors(type.getDimSize(1),
-                            [&](Value column, int64_t lanes) { moveVector(builder.add(start, column), row, column, lanes); });
+    builder.loopOverVectors(type.getDimSize(1), [&](Value column, int64_t lanes) {
+      moveVector(builder.add(start, column), row, column, lanes);
+    });
   });
 }
 
@@ -255,7 +258,8 @@ void KernelLowering::loadTables(Value firstToken) {
       Value position = builder.add(firstToken, row);
       position = arith::SelectOp::create(builder, repeats, remainder(builder, position, divisor), position);
       Value start = builder.multiply(position, argument.words[2]);
-      storeRow(row, [&](Value column, int64_t lanes) { return builder.load(memory, builder.add(start, column), lanes); });
+      storeRow(row,
+               [&](Value column, int64_t lanes) { return builder.load(memory, builder.add(start, column), lanes); });
     });
     builder.loop(valid, builder.index(kernel.getChunk()), 1,
                  [&](Value row) { storeRow(row, [&](Value, int64_t) { return builder.splat(0.0); }); });
@@ -267,7 +271,8 @@ void KernelLowering::loadTables(Value firstToken) {
 //===----------------------------------------------------------------------===//
 
 /// Copies the entries of one token.
-static void copyToken(VectorBuilder &builder, RankedTensorType type, Value from, Value fromStart, Value to, Value toStart) {
+static void copyToken(VectorBuilder &builder, RankedTensorType type, Value from, Value fromStart, Value to,
+                      Value toStart) {
   if (type.getRank() < 2)
     return builder.storeScalar(builder.loadScalar(from, fromStart), to, toStart);
   builder.loopOverVectors(type.getDimSize(1), [&](Value column, int64_t lanes) {

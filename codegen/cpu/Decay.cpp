@@ -3,9 +3,9 @@
 // Everything is a product of the factors a_u themselves, e^(amount) once for each entry, and never a ratio: no exponent
 // is positive, exact zeros and factors above one are like any others, and no infinity meets a 0.
 //
-// `decay_dot` with one factor a token is a plain product times the matrix of the products between pairs of tokens, whose
-// row i is row i-1 times a_i. With a factor for each channel, a key is decayed in registers from token to token on its
-// way to the end of the chunk, and meets each query on the way:
+// `decay_dot` with one factor a token is a plain product times the matrix of the products between pairs of tokens,
+// whose row i is row i-1 times a_i. With a factor for each channel, a key is decayed in registers from token to token
+// on its way to the end of the chunk, and meets each query on the way:
 //
 //   for j:  key = k_j;  for i > j:  key *= a_i;  P_ij = sum over channels of q_i * key
 //
@@ -212,6 +212,7 @@ void KernelLowering::computeDecayDot(chunk::DecayDotOp op) {
       builder.store(column, result, {j, builder.index(block)});
     }
   });
+  release(sums);
   storage[op.getResult()].transposed = result;
   if (decayedKeys)
     storage[decayedKeys.getResult()].rows = keysToEnd;

@@ -5,7 +5,6 @@
 //
 //===----------------------------------------------------------------------===//
 
-#include "passes/Passes.h"
 #include "mlir/Conversion/MathToLibm/MathToLibm.h"
 #include "mlir/Dialect/Arith/Transforms/Passes.h"
 #include "mlir/Dialect/Math/IR/Math.h"
@@ -13,6 +12,7 @@
 #include "mlir/Dialect/Vector/IR/VectorOps.h"
 #include "mlir/Dialect/X86Vector/X86VectorDialect.h"
 #include "mlir/Transforms/GreedyPatternRewriteDriver.h"
+#include "passes/Passes.h"
 
 using namespace mlir;
 
@@ -38,8 +38,8 @@ public:
   }
   Value integer(int64_t value) {
     VectorType integerType = integers();
-    return arith::ConstantOp::create(*this,
-                                     DenseElementsAttr::get(integerType, IntegerAttr::get(integerType.getElementType(), value)));
+    return arith::ConstantOp::create(
+        *this, DenseElementsAttr::get(integerType, IntegerAttr::get(integerType.getElementType(), value)));
   }
   Value fma(Value a, Value b, Value c) { return math::FmaOp::create(*this, a, b, c); }
   Value mul(Value a, Value b) { return arith::MulFOp::create(*this, a, b); }
@@ -109,7 +109,8 @@ Value exponentialOfRest(Vectors &b, Value r) {
       coefficients.push_back(1 / (factorial *= i));
     p = b.polynomial(r, coefficients);
   } else {
-    p = b.polynomial(r, {5.0000001201e-1, 1.6666665459e-1, 4.1665795894e-2, 8.3334519073e-3, 1.3981999507e-3, 1.9875691500e-4});
+    p = b.polynomial(
+        r, {5.0000001201e-1, 1.6666665459e-1, 4.1665795894e-2, 8.3334519073e-3, 1.3981999507e-3, 1.9875691500e-4});
   }
   return b.add(b.fma(p, r2, r), b.number(1.0));
 }

@@ -1,12 +1,12 @@
 //===- LowerToVector.cpp - Chunk kernels to vector code for a CPU ---------===//
 
 #include "codegen/cpu/KernelLowering.h"
-#include "passes/Passes.h"
 #include "mlir/Dialect/LLVMIR/LLVMDialect.h"
 #include "mlir/Dialect/Math/IR/Math.h"
 #include "mlir/Dialect/MemRef/IR/MemRef.h"
 #include "mlir/Dialect/SCF/IR/SCF.h"
 #include "mlir/Dialect/Vector/IR/VectorOps.h"
+#include "passes/Passes.h"
 
 using namespace mlir;
 using namespace stretto;
@@ -33,7 +33,8 @@ struct LowerToVector : stretto::impl::LowerToVectorBase<LowerToVector> {
 
   void runOnOperation() override {
     if (vectorBits != 256 && vectorBits != 512) {
-      getOperation().emitError("the option vector-bits of ") << getArgument() << " is " << vectorBits << ", expected 256 or 512";
+      getOperation().emitError("the option vector-bits of ")
+          << getArgument() << " is " << vectorBits << ", expected 256 or 512";
       return signalPassFailure();
     }
     cpu::Machine machine = {vectorBits, vectorBits == 512 ? 32 : 16};
@@ -45,7 +46,8 @@ struct LowerToVector : stretto::impl::LowerToVectorBase<LowerToVector> {
       StringAttr symbol = kernel.getSymNameAttr();
       kernel.erase();
       function->setSymNameAttr(symbol);
-      (*function)->setAttr("stretto.scratch_bytes", Builder(symbol.getContext()).getI64IntegerAttr(lowering.scratchBytes()));
+      (*function)->setAttr("stretto.scratch_bytes",
+                           Builder(symbol.getContext()).getI64IntegerAttr(lowering.scratchBytes()));
     }
   }
 };

@@ -61,9 +61,9 @@ static llvm::Expected<std::unique_ptr<llvm::TargetMachine>> machineFor(const Pro
   if (!target)
     return codegenError(error);
   llvm::TargetOptions options;
-  std::unique_ptr<llvm::TargetMachine> machine(
-      target->createTargetMachine(triple, processor.name, processor.features, options, llvm::Reloc::PIC_, std::nullopt,
-                                  llvm::CodeGenOptLevel::Default));
+  std::unique_ptr<llvm::TargetMachine> machine(target->createTargetMachine(triple, processor.name, processor.features,
+                                                                           options, llvm::Reloc::PIC_, std::nullopt,
+                                                                           llvm::CodeGenOptLevel::Default));
   if (!machine)
     return codegenError("no target machine for " + triple.str());
   return machine;

@@ -18,7 +18,9 @@ struct Processor {
   static Processor host();
   bool has(llvm::StringRef feature) const;
   /// Bits of its vector registers.
-  int64_t vectorBits() const { return has("avx512f") && has("avx512vl") && has("avx512bw") && has("avx512dq") ? 512 : 256; }
+  int64_t vectorBits() const {
+    return has("avx512f") && has("avx512vl") && has("avx512bw") && has("avx512dq") ? 512 : 256;
+  }
 };
 
 /// The passes from chunk kernels to the LLVM dialect.

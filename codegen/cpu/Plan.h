@@ -10,7 +10,8 @@
 //              is finished and stored.
 //
 // A plan says which, by these rules:
-//   1. The right operand of a product is read by vectors along its result's columns: it is stored by rows, or transposed
+//   1. The right operand of a product is read by vectors along its result's columns: it is stored by rows, or
+//   transposed
 //      under `transpose_right`. A left operand is read by scalars, so that either order serves.
 //   2. A product is fused with its only user, and that one's only user, while these are pointwise; an expression holds
 //      at most one product. A product that another one adds is summed in the same registers.
@@ -62,6 +63,8 @@ public:
   /// The decayed keys that `product` leaves behind as its last step, or null.
   chunk::DecayToEndOp decayedKeys(chunk::DecayDotOp product) const { return decayed.lookup(product); }
   const llvm::MapVector<Decay, DecayUses> &decays() const { return decayUses; }
+  /// Stored values that no stage reads after that of `value`, and that do not outlive a chunk.
+  llvm::ArrayRef<mlir::Value> readLastBy(mlir::Value value) const;
   /// Whether the next value of a state may overwrite the present one while it is computed.
   bool isUpdatedInPlace(unsigned state) const { return inPlace[state]; }
 
@@ -72,6 +75,7 @@ private:
   void storeCostly(chunk::KernelOp kernel);
   void fuseProducts(chunk::KernelOp kernel);
   void findUpdatesInPlace(chunk::KernelOp kernel);
+  void findLastReads(chunk::KernelOp kernel);
 
   llvm::DenseMap<mlir::Value, Orders> stored;
   llvm::DenseMap<mlir::Value, mlir::Operation *> products;
@@ -80,6 +84,7 @@ private:
   llvm::DenseMap<mlir::Operation *, chunk::DecayToEndOp> decayed;
   llvm::MapVector<Decay, DecayUses> decayUses;
   llvm::SmallVector<bool> inPlace;
+  llvm::DenseMap<mlir::Value, llvm::SmallVector<mlir::Value>> lastReads;
 };
 
 /// Whether an entry of the result is a function of the same entry of the operands (of a whole vector along one side,

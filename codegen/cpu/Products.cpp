@@ -97,7 +97,8 @@ void KernelLowering::computeProduct(Operation *product, Value root, Consumer con
   }
 }
 
-void KernelLowering::fillWithZeros(int64_t fromRow, int64_t toRow, int64_t fromColumn, int64_t columns, Consumer consume) {
+void KernelLowering::fillWithZeros(int64_t fromRow, int64_t toRow, int64_t fromColumn, int64_t columns,
+                                   Consumer consume) {
   if (fromColumn >= columns)
     return;
   builder.loop(fromRow, toRow, 1, [&](Value row) {

@@ -116,7 +116,8 @@ Value KernelLowering::evaluateConvolution(chunk::ConvOp op, Point point) {
 
 Value KernelLowering::evaluateDelay(chunk::DelayOp op, Point point) {
   int64_t offset = shapeOf(op.getTail())[0] - static_cast<int64_t>(op.getBy());
-  return builder.load(histories.lookup({op.getOperand(), op.getTail()}), {builder.add(point.row, offset), point.column});
+  return builder.load(histories.lookup({op.getOperand(), op.getTail()}),
+                      {builder.add(point.row, offset), point.column});
 }
 
 void KernelLowering::emitTail(chunk::TailOp op) {

@@ -59,7 +59,9 @@ public:
   mlir::Value load(mlir::Value memory, mlir::ValueRange indices, int64_t lanes);
   mlir::Value load(mlir::Value memory, mlir::ValueRange indices) { return load(memory, indices, width); }
   void store(mlir::Value vector, mlir::Value memory, mlir::ValueRange indices, int64_t lanes);
-  void store(mlir::Value vector, mlir::Value memory, mlir::ValueRange indices) { store(vector, memory, indices, width); }
+  void store(mlir::Value vector, mlir::Value memory, mlir::ValueRange indices) {
+    store(vector, memory, indices, width);
+  }
   mlir::Value loadScalar(mlir::Value memory, mlir::ValueRange indices);
   void storeScalar(mlir::Value scalar, mlir::Value memory, mlir::ValueRange indices);
   /// One entry of memory in every lane.

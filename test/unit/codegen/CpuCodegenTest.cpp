@@ -52,8 +52,10 @@ std::string write(const Shape &shape, std::string kernel) {
 
 std::string linear(const Shape &shape) {
   return write(shape, R"( (input %q: !inK, input %k: !inK group 2, input %v: !inV group 2,
-      state %S: !S group 2 of "S" columns )" + std::to_string(shape.V + 1) + R"(,
-      state %z: !k group 2 of "S" column )" + std::to_string(shape.V) + " columns " + std::to_string(shape.V + 1) + R"(,
+      state %S: !S group 2 of "S" columns )" +
+                          std::to_string(shape.V + 1) + R"(,
+      state %z: !k group 2 of "S" column )" +
+                          std::to_string(shape.V) + " columns " + std::to_string(shape.V + 1) + R"(,
       valid %n: index) -> (o: !inV) {
     %q32 = arith.extf %q : !inK to !K
     %k32 = arith.extf %k : !inK to !K
@@ -113,8 +115,15 @@ TEST_F(Lengths, ShorterVectors) {
 }
 
 TEST_F(Lengths, WidthsAndChunks) {
-  for (auto [chunk, K, V] : {std::array<int64_t, 3>{16, 16, 16}, {16, 24, 40}, {32, 40, 24}, {64, 64, 64}, {16, 256, 24},
-                             {24, 8, 200}, {16, 7, 5}, {5, 3, 17}, {40, 96, 128}}) {
+  for (auto [chunk, K, V] : {std::array<int64_t, 3>{16, 16, 16},
+                             {16, 24, 40},
+                             {32, 40, 24},
+                             {64, 64, 64},
+                             {16, 256, 24},
+                             {24, 8, 200},
+                             {16, 7, 5},
+                             {5, 3, 17},
+                             {40, 96, 128}}) {
     SCOPED_TRACE(testing::Message() << "chunk " << chunk << " K " << K << " V " << V);
     compile(linear({chunk, K, V}));
     checkLengths({1, chunk - 1, 2 * chunk + 3}, Problem());
@@ -135,7 +144,8 @@ TEST_F(Lengths, PackedSequencesAndNoState) {
 TEST_F(Lengths, SlicesOfTheValues) {
   Shape whole = {16, 32, 64}, half = {16, 32, 32};
   auto text = [](const Shape &shape, const std::string &sliced) {
-    std::string kernel = write(shape, R"( (input %q: !inK, input %k: !inK, input %v: !inV SLICED, parameter %w: !v SLICED,
+    std::string kernel =
+        write(shape, R"( (input %q: !inK, input %k: !inK, input %v: !inV SLICED, parameter %w: !v SLICED,
           state %S: !S SLICED of "S" columns 64, valid %n: index) -> (o: !inV SLICED) {
         %qk = chunk.dot %q, %k transpose_right : !K, !K -> !P
         %p = chunk.causal %qk : !P
@@ -161,7 +171,8 @@ TEST_F(Lengths, SlicesOfTheValues) {
 
 /// Gated linear attention; `amount` is !inK or !int, `form` log or factor, `before` "" or "before".
 std::string gated(const Shape &shape, const std::string &amount, const std::string &form, const std::string &before) {
-  std::string text = R"( (input %q: !inK, input %k: !inK, input %v: !inV, input %g: AMOUNT, state %S: !S, valid %n: index)
+  std::string text =
+      R"( (input %q: !inK, input %k: !inK, input %v: !inV, input %g: AMOUNT, state %S: !S, valid %n: index)
       -> (o: !inV) {
     %gm = chunk.mask %g valid %n else NEUTRAL : AMOUNT
     %p = chunk.decay_dot %q, %k FORM %gm BEFORE : !K, !K, AMOUNT -> !P
@@ -184,7 +195,8 @@ protected:
   void checkAll(const Shape &shape, const std::string &form, int64_t vectorBits = 0) {
     for (const char *amount : {"!inK", "!int"})
       for (const char *before : {"", "before"}) {
-        SCOPED_TRACE(testing::Message() << amount << " " << form << " " << before << " chunk " << shape.chunk << " K " << shape.K);
+        SCOPED_TRACE(testing::Message() << amount << " " << form << " " << before << " chunk " << shape.chunk << " K "
+                                        << shape.K);
         compile(gated(shape, amount, form, before), vectorBits);
         checkLengths({1, shape.chunk, 2 * shape.chunk + 5}, Problem());
       }
@@ -193,7 +205,8 @@ protected:
 
 TEST_F(Decay, GatesBelowOne) {
   uniform("g", -0.3, 0);
-  for (auto [chunk, K, V] : {std::array<int64_t, 3>{16, 64, 64}, {16, 24, 40}, {32, 40, 24}, {64, 16, 16}, {8, 160, 16}, {20, 7, 5}})
+  for (auto [chunk, K, V] :
+       {std::array<int64_t, 3>{16, 64, 64}, {16, 24, 40}, {32, 40, 24}, {64, 16, 16}, {8, 160, 16}, {20, 7, 5}})
     checkAll({chunk, K, V}, "log");
   checkAll({16, 40, 24}, "log", 256);
   checkAll({32, 24, 16, "f64", "f64"}, "log");
@@ -247,7 +260,8 @@ TEST_F(Decay, OfTheColumnsOfAStateAndOfAVector) {
       %nextz = arith.addf %zd, %sums : !k
       %o = chunk.decay_from_start %v log %gm before : !V, AMOUNT
       chunk.yield %o next %next, %nextz : !V, !S, !k
-    })", "AMOUNT", amount)));
+    })",
+                                         "AMOUNT", amount)));
     check();
   }
 }
@@ -285,14 +299,16 @@ protected:
         compile(write({16, 24, 24, type, type}, R"( (input %x: !inK, input %z: !inK, valid %n: index) -> (y: !inK) {
             %y = )" + operation + R"( : !K
             chunk.yield %y : !K
-          })"), bits);
+          })"),
+                bits);
         uniform("x", low, high);
         Problem problem;
         problem.tokens = 200;
         problem.tolerance = type == std::string("f64") ? 1e-15 : tolerance;
         check(problem);
         // Infinities, NaN, zeros and results that are denormal.
-        static constexpr double special[] = {0.0, -0.0, infinity, -infinity, NAN, -88, -100, -104.5, 1e-20, -1e-20, 89, -1, 1, 3e38, -3e38, 1e-40};
+        static constexpr double special[] = {0.0,   -0.0,   infinity, -infinity, NAN, -88,  -100,  -104.5,
+                                             1e-20, -1e-20, 89,       -1,        1,   3e38, -3e38, 1e-40};
         fill("x", [](size_t index) { return special[index % std::size(special)]; });
         check(problem);
       }
@@ -319,8 +335,8 @@ TEST_F(Functions, Logarithms) {
 }
 
 TEST_F(Functions, Others) {
-  for (const char *operation : {"math.sqrt %x", "math.absf %x", "math.tanh %x", "math.floor %x", "math.roundeven %x",
-                                "arith.negf %x"})
+  for (const char *operation :
+       {"math.sqrt %x", "math.absf %x", "math.tanh %x", "math.floor %x", "math.roundeven %x", "arith.negf %x"})
     checkFunction(operation, -3, 3, 1e-7);
   checkFunction("math.rsqrt %x", 0.1, 10, 1e-7);
   for (const char *operation : {"arith.addf %x, %z", "arith.subf %x, %z", "arith.mulf %x, %z", "arith.divf %x, %z",
@@ -413,7 +429,8 @@ TEST_F(Lengths, ConvolutionDelayAndTail) {
       %next = chunk.tail %x valid %n after %tail : !inK, tensor<5x40xMEMORY>
       %y16 = arith.truncf %y : !K to !inK
       chunk.yield %y16 next %next : !inK, tensor<5x40xMEMORY>
-    })", "MEMORY", memory)));
+    })",
+                                                        "MEMORY", memory)));
     Problem problem;
     problem.tolerance = memory == std::string("f32") ? 1e-6 : 3e-3;
     checkLengths(lengths, problem);
@@ -441,7 +458,8 @@ TEST_F(Lengths, TablesAndParameters) {
       %y = math.cos %t : f64
       chunk.result %y : f64
     }
-  )" + write({16, 24, 40}, R"( (input %x: !inK, table %slope: !v, table %wave: !V, table %angle: !t, parameter %w: !S group 2,
+  )" + write({16, 24, 40},
+             R"( (input %x: !inK, table %slope: !v, table %wave: !V, table %angle: !t, parameter %w: !S group 2,
         parameter %b: !v group 2147483647, valid %n: index) -> (y: !inV) {
       %e = math.exp %w : !S
       %xw = chunk.dot %x, %e : !K, !S -> !V
@@ -461,7 +479,8 @@ TEST_F(Lengths, TablesAndParameters) {
 
 TEST_F(Lengths, StatesThatReadEachOther) {
   // Each of these updates must see the values before all of them, also where a product reads the whole state.
-  compile(write({16, 24, 24}, R"( (input %x: !inK, state %A: !S, state %B: !S, state %D: !S, valid %n: index) -> (y: !inK) {
+  compile(
+      write({16, 24, 24}, R"( (input %x: !inK, state %A: !S, state %B: !S, state %D: !S, valid %n: index) -> (y: !inK) {
       %h = arith.constant dense<0.03> : !S
       %BA = chunk.dot %B, %A : !S, !S -> !S
       %nextA = arith.mulf %BA, %h : !S
@@ -475,8 +494,10 @@ TEST_F(Lengths, StatesThatReadEachOther) {
 }
 
 TEST_F(Lengths, ProductsInEveryPlace) {
-  // Transposed either way, of two products in one expression, added to each other, of a constant, and of causal factors.
-  compile(write({32, 24, 40}, R"( (input %x: !inK, input %y: !inV, state %S: !S, valid %n: index) -> (a: !inV, b: !inK) {
+  // Transposed either way, of two products in one expression, added to each other, of a constant, and of causal
+  // factors.
+  compile(
+      write({32, 24, 40}, R"( (input %x: !inK, input %y: !inV, state %S: !S, valid %n: index) -> (a: !inV, b: !inK) {
       %ones = arith.constant dense<1.0> : !P
       %xs = chunk.dot %x, %S : !K, !S -> !V
       %xs2 = arith.addf %xs, %xs : !V
@@ -502,7 +523,8 @@ TEST_F(CpuKernelTest, RefusesWhatItCannotLower) {
       %cs = chunk.broadcast %c along rows : !t to !K
       %y = arith.addf %x, %cs : !K
       chunk.yield %y : !K
-    })")).find("only constants whose entries are all the same are supported"),
+    })"))
+                .find("only constants whose entries are all the same are supported"),
             std::string::npos);
 }
 

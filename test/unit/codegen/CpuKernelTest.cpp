@@ -72,7 +72,7 @@ public:
 
 private:
   static constexpr int64_t gap = 3;
-  int64_t elementBytes() const { return element.getWidth() / 8; }
+  int64_t elementBytes() const { return element.getIntOrFloatBitWidth() / 8; }
 
   void visit(llvm::function_ref<void(size_t, char *)> body) {
     SmallVector<int64_t, 4> place(shape.size());
@@ -125,7 +125,9 @@ CpuKernelTest::CpuKernelTest() : context(MLIRContext::Threading::DISABLED) {
   });
 }
 
-CpuKernelTest::Kernel CpuKernelTest::parse(const std::string &text) { return parseSourceString<ModuleOp>(text, &context); }
+CpuKernelTest::Kernel CpuKernelTest::parse(const std::string &text) {
+  return parseSourceString<ModuleOp>(text, &context);
+}
 
 void CpuKernelTest::compile(const std::string &text, int64_t vectorBits) {
   module = parse(text);
@@ -136,7 +138,8 @@ void CpuKernelTest::compile(const std::string &text, int64_t vectorBits) {
   cpu::buildPipeline(passes, vectorBits ? vectorBits : host.vectorBits());
   ASSERT_TRUE(succeeded(passes.run(*lowered))) << messages << text;
   std::string symbol = (*module->getOps<chunk::KernelOp>().begin()).getSymName().str();
-  scratchBytes = lowered->lookupSymbol<LLVM::LLVMFuncOp>(symbol)->getAttrOfType<IntegerAttr>("stretto.scratch_bytes").getInt();
+  scratchBytes =
+      lowered->lookupSymbol<LLVM::LLVMFuncOp>(symbol)->getAttrOfType<IntegerAttr>("stretto.scratch_bytes").getInt();
   llvm::Expected<std::string> object = cpu::emitObject(*lowered, host);
   ASSERT_TRUE(bool(object)) << llvm::toString(object.takeError());
   llvm::Expected<std::unique_ptr<cpu::LoadedCode>> loaded = cpu::LoadedCode::load(*object);
@@ -189,7 +192,8 @@ void CpuKernelTest::check(const Problem &problem, const std::string &wholeText) 
   std::map<std::string, Memory *> initialOf; // by entry
   auto yield = cast<chunk::YieldOp>(kernel.getBlock()->getTerminator());
   unsigned states = 0;
-  std::vector<int64_t> block = {sequences, tokens, problem.heads, isPacked ? reinterpret_cast<int64_t>(problem.offsets.data()) : 0, 0};
+  std::vector<int64_t> block = {sequences, tokens, problem.heads,
+                                isPacked ? reinterpret_cast<int64_t>(problem.offsets.data()) : 0, 0};
   auto makeNumbers = [&](const std::string &name, size_t count) {
     if (!fillers.count(name))
       uniform(name, -1, 1);
@@ -209,7 +213,8 @@ void CpuKernelTest::check(const Problem &problem, const std::string &wholeText) 
     switch (description.getKind()) {
     case chunk::ArgumentKind::Input: {
       int64_t width = shape.size() == 2 ? shape[1] : 1;
-      Memory &memory = *memories.emplace_back(std::make_unique<Memory>(type.getElementType(), ArrayRef<int64_t>{rows, tokens, own}, width));
+      Memory &memory = *memories.emplace_back(
+          std::make_unique<Memory>(type.getElementType(), ArrayRef<int64_t>{rows, tokens, own}, width));
       numbers[name] = makeNumbers(name, memory.size());
       memory.write(numbers[name]);
       ArrayView view = {{rows, tokens, own}, numbers[name]};
@@ -219,7 +224,8 @@ void CpuKernelTest::check(const Problem &problem, const std::string &wholeText) 
       break;
     }
     case chunk::ArgumentKind::Parameter: {
-      Memory &memory = *memories.emplace_back(std::make_unique<Memory>(type.getElementType(), own, type.getNumElements()));
+      Memory &memory =
+          *memories.emplace_back(std::make_unique<Memory>(type.getElementType(), own, type.getNumElements()));
       numbers[name] = makeNumbers(name, memory.size());
       memory.write(numbers[name]);
       ArrayView view = {{own}, numbers[name]};
@@ -231,9 +237,11 @@ void CpuKernelTest::check(const Problem &problem, const std::string &wholeText) 
     case chunk::ArgumentKind::Table: {
       auto table = SymbolTable::lookupNearestSymbolFrom<chunk::TableOp>(kernel, description.getName());
       bool varies = table.getPeriod() || table.getVarying();
-      int64_t period = table.getPeriod().value_or(0), positions = varies ? (period ? period : std::max<int64_t>(tokens, 1)) : 1;
+      int64_t period = table.getPeriod().value_or(0),
+              positions = varies ? (period ? period : std::max<int64_t>(tokens, 1)) : 1;
       int64_t width = varies ? (shape.size() == 2 ? shape[1] : 1) : type.getNumElements();
-      Memory &memory = *memories.emplace_back(std::make_unique<Memory>(type.getElementType(), ArrayRef<int64_t>{own, positions}, width));
+      Memory &memory = *memories.emplace_back(
+          std::make_unique<Memory>(type.getElementType(), ArrayRef<int64_t>{own, positions}, width));
       std::vector<double> values;
       for (int64_t head = 0; head < own; ++head)
         for (int64_t position = 0; position < positions; ++position)
@@ -268,8 +276,8 @@ void CpuKernelTest::check(const Problem &problem, const std::string &wholeText) 
       }
       Memory &initial = *initialOf[entry];
       int64_t offset = description.getColumn() * type.getElementTypeBitWidth() / 8;
-      append({problem.initialState ? initial.address() + offset : 0, finals[index]->address() + offset, initial.strides[0],
-              initial.strides[isTail ? 2 : 1], initial.strides[isTail ? 1 : 2]});
+      append({problem.initialState ? initial.address() + offset : 0, finals[index]->address() + offset,
+              initial.strides[0], initial.strides[isTail ? 2 : 1], initial.strides[isTail ? 1 : 2]});
       break;
     }
     case chunk::ArgumentKind::Valid:
