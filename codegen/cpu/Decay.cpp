@@ -212,6 +212,7 @@ void KernelLowering::computeDecayDot(chunk::DecayDotOp op) {
       builder.store(column, result, {j, builder.index(block)});
     }
   });
+  release(sums);
   storage[op.getResult()].transposed = result;
   if (decayedKeys)
     storage[decayedKeys.getResult()].rows = keysToEnd;

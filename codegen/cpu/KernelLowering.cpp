@@ -16,15 +16,29 @@ KernelLowering::KernelLowering(chunk::KernelOp kernel, FloatType element, Machin
     : kernel(kernel), machine(machine),
       builder(kernel.getLoc(), element, machine.vectorBits / element.getIntOrFloatBitWidth()), plan(kernel) {}
 
+/// Bytes that a buffer takes: a vector that starts inside its last row may end beyond it.
+static int64_t bytesOfBuffer(MemRefType type, int64_t width) {
+  return llvm::alignTo((type.getNumElements() + width) * type.getElementTypeBitWidth() / 8, alignment);
+}
+
 Value KernelLowering::allocate(ArrayRef<int64_t> shape, Type element) {
   auto type = MemRefType::get(shape, element);
+  int64_t bytes = bytesOfBuffer(type, builder.width), offset = scratchSize;
+  if (SmallVector<int64_t> &released = releasedOffsets[bytes]; !released.empty())
+    offset = released.pop_back_val();
+  else
+    scratchSize += bytes;
   OpBuilder::InsertionGuard guard(builder);
   builder.setInsertionPointToStart(entry);
-  Value offset = builder.index(scratchSize);
-  // A vector that starts inside the last row may end beyond it.
-  int64_t entries = type.getNumElements() + builder.width;
-  scratchSize = llvm::alignTo(scratchSize + entries * element.getIntOrFloatBitWidth() / 8, alignment);
-  return memref::ViewOp::create(builder, type, entry->getArguments().back(), offset, ValueRange());
+  Value start = builder.index(offset);
+  Value buffer = memref::ViewOp::create(builder, type, entry->getArguments().back(), start, ValueRange());
+  scratchOffsets[buffer] = offset;
+  return buffer;
+}
+
+void KernelLowering::release(Value buffer) {
+  int64_t bytes = bytesOfBuffer(cast<MemRefType>(buffer.getType()), builder.width);
+  releasedOffsets[bytes].push_back(scratchOffsets.lookup(buffer));
 }
 
 Value KernelLowering::allocateFor(Value value) {
@@ -97,6 +111,12 @@ void KernelLowering::emitStages(bool invariant) {
     for (auto &[decay, uses] : plan.decays())
       if (decay.first == value)
         prepareDecay(decay, uses);
+    if (invariant)
+      return; // read by every chunk
+    for (Value last : plan.readLastBy(value))
+      for (Value buffer : {storage.lookup(last).rows, storage.lookup(last).transposed})
+        if (buffer)
+          release(buffer);
   };
   for (BlockArgument argument : kernel.getBlock()->getArguments().drop_back())
     emit(argument);
@@ -232,7 +252,8 @@ void KernelLowering::copyBuffer(Value from, Value to) {
     return builder.loopOverVectors(
         shape[0], [&](Value column, int64_t) { builder.store(builder.load(from, column), to, column); });
   builder.loop(0, shape[0], 1, [&](Value row) {
-    builder.loopOverVectors(
-        shape[1], [&](Value column, int64_t) { builder.store(builder.load(from, {row, column}), to, {row, column}); });
+    builder.loopOverVectors(shape[1], [&](Value column, int64_t) {
+      builder.store(builder.load(from, {row, column}), to, {row, column});
+    });
   });
 }

@@ -16,6 +16,7 @@
 #include "codegen/cpu/Plan.h"
 #include "codegen/cpu/VectorBuilder.h"
 #include "mlir/Dialect/Func/IR/FuncOps.h"
+#include <map>
 
 namespace stretto::cpu {
 
@@ -54,12 +55,15 @@ private:
   using Consumer = llvm::function_ref<void(Point, mlir::Value)>;
 
   int64_t padded(int64_t columns) const { return llvm::alignTo(columns, builder.width); }
-  /// Uninitialised scratch. All buffers live as long as the function.
+  /// Uninitialised scratch, which lives until it is released or the function returns.
   mlir::Value allocate(llvm::ArrayRef<int64_t> shape, mlir::Type element);
   mlir::Value allocateRows(int64_t rows, int64_t columns) { return allocate({rows, padded(columns)}, builder.element); }
   mlir::Value allocateVector(int64_t length) { return allocate({padded(length)}, builder.element); }
   /// A buffer for a value, by rows.
   mlir::Value allocateFor(mlir::Value value);
+  /// Lets what is written later in a chunk take the place of a buffer: the fewer bytes a chunk touches, the more of
+  /// them the nearest cache holds.
+  void release(mlir::Value buffer);
 
   //===- Arguments -------------------------------------------------------------------------------------------===//
 
@@ -193,6 +197,8 @@ private:
   mlir::func::FuncOp function;
   mlir::Block *entry = nullptr;
   int64_t scratchSize = 0;
+  llvm::DenseMap<mlir::Value, int64_t> scratchOffsets;           // of buffers
+  std::map<int64_t, llvm::SmallVector<int64_t>> releasedOffsets; // by size in bytes
   bool failed = false;
 
   llvm::SmallVector<Argument> arguments;

@@ -63,6 +63,7 @@ Plan::Plan(chunk::KernelOp kernel) {
   storeCostly(kernel);
   fuseProducts(kernel);
   findUpdatesInPlace(kernel);
+  findLastReads(kernel);
 }
 
 /// Whether the argument's tile is the same for all chunks of a sequence.
@@ -101,8 +102,12 @@ void Plan::findDecays(chunk::KernelOp kernel) {
           DecayUses &uses = decayUses[{dot.getAmount(), dot.getForm()}];
           (rankOf(dot.getAmount()) == 1 ? uses.pairs : uses.factors) = true;
         })
-        .Case([&](chunk::DecayFromStartOp start) { decayUses[{start.getAmount(), start.getForm()}].prefix = true; })
-        .Case([&](chunk::DecayStateOp state) { decayUses[{state.getAmount(), state.getForm()}].prefix = true; })
+        .Case([&](chunk::DecayFromStartOp start) {
+          decayUses[{start.getAmount(), start.getForm()}].prefix = true;
+        })
+        .Case([&](chunk::DecayStateOp state) {
+          decayUses[{state.getAmount(), state.getForm()}].prefix = true;
+        })
         .Case([&](chunk::DecayToEndOp end) {
           bool free = llvm::any_of(decayed, [&](auto &entry) { return entry.second == end; });
           decayUses[{end.getAmount(), end.getForm()}].suffix |= !free;
@@ -230,5 +235,43 @@ void Plan::findUpdatesInPlace(chunk::KernelOp kernel) {
     bool isReadLater = llvm::any_of(yield.getStates().drop_front(index + 1),
                                     [&](Value next) { return reads(*this, next, state, /*elsewhere=*/false); });
     inPlace.push_back(!isReadLater && !reads(*this, yield.getStates()[index], state, /*elsewhere=*/true));
+  }
+}
+
+ArrayRef<Value> Plan::readLastBy(Value value) const {
+  auto found = lastReads.find(value);
+  return found == lastReads.end() ? ArrayRef<Value>() : found->second;
+}
+
+void Plan::findLastReads(chunk::KernelOp kernel) {
+  // The stages, in order, each with the stored values that it reads; the yield is the last, under no value.
+  llvm::MapVector<Value, Value> readers; // the last one of each stored value
+  auto read = [&](Value reader, ValueRange operands) {
+    SmallVector<Value> pending = llvm::to_vector(operands);
+    llvm::DenseSet<Value> seen;
+    while (!pending.empty()) {
+      Value value = pending.pop_back_val();
+      if (!seen.insert(value).second)
+        continue;
+      if (orders(value).any())
+        readers[value] = reader;
+      else if (Operation *op = value.getDefiningOp())
+        llvm::append_range(pending, op->getOperands());
+    }
+  };
+  for (Operation &op : kernel.getBlock()->without_terminator()) {
+    Value result = op.getResult(0);
+    bool copiesRows = isa<chunk::ConvOp, chunk::DelayOp>(op); // to what precedes them
+    bool isAmount = llvm::any_of(decayUses, [&](auto &entry) { return entry.first.first == result; });
+    if (orders(result).any() || copiesRows || isAmount)
+      read(result, op.getOperands());
+  }
+  read(Value(), kernel.getBlock()->getTerminator()->getOperands());
+
+  for (auto [value, reader] : readers) {
+    auto argument = dyn_cast<BlockArgument>(value);
+    bool isTile = !argument || kernel.getArgument(argument.getArgNumber()).getKind() == chunk::ArgumentKind::Input;
+    if (reader && isTile && !isInvariant(value))
+      lastReads[reader].push_back(value);
   }
 }

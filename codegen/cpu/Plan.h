@@ -63,6 +63,8 @@ public:
   /// The decayed keys that `product` leaves behind as its last step, or null.
   chunk::DecayToEndOp decayedKeys(chunk::DecayDotOp product) const { return decayed.lookup(product); }
   const llvm::MapVector<Decay, DecayUses> &decays() const { return decayUses; }
+  /// Stored values that no stage reads after that of `value`, and that do not outlive a chunk.
+  llvm::ArrayRef<mlir::Value> readLastBy(mlir::Value value) const;
   /// Whether the next value of a state may overwrite the present one while it is computed.
   bool isUpdatedInPlace(unsigned state) const { return inPlace[state]; }
 
@@ -73,6 +75,7 @@ private:
   void storeCostly(chunk::KernelOp kernel);
   void fuseProducts(chunk::KernelOp kernel);
   void findUpdatesInPlace(chunk::KernelOp kernel);
+  void findLastReads(chunk::KernelOp kernel);
 
   llvm::DenseMap<mlir::Value, Orders> stored;
   llvm::DenseMap<mlir::Value, mlir::Operation *> products;
@@ -81,6 +84,7 @@ private:
   llvm::DenseMap<mlir::Operation *, chunk::DecayToEndOp> decayed;
   llvm::MapVector<Decay, DecayUses> decayUses;
   llvm::SmallVector<bool> inPlace;
+  llvm::DenseMap<mlir::Value, llvm::SmallVector<mlir::Value>> lastReads;
 };
 
 /// Whether an entry of the result is a function of the same entry of the operands (of a whole vector along one side,

@@ -114,7 +114,7 @@ TEST_F(Lengths, ShorterVectors) {
   }
 }
 
-TEST_F(Lengths, DISABLED_WidthsAndChunks) {
+TEST_F(Lengths, WidthsAndChunks) {
   for (auto [chunk, K, V] : {std::array<int64_t, 3>{16, 16, 16},
                              {16, 24, 40},
                              {32, 40, 24},
@@ -130,7 +130,7 @@ TEST_F(Lengths, DISABLED_WidthsAndChunks) {
   }
 }
 
-TEST_F(Lengths, DISABLED_PackedSequencesAndNoState) {
+TEST_F(Lengths, PackedSequencesAndNoState) {
   compile(linear({16, 32, 32}));
   Problem problem;
   problem.offsets = {0, 0, 17, 18, 18, 50, 50};
@@ -325,7 +325,7 @@ TEST_F(Functions, Exponentials) {
   checkFunction("math.exp %x", -103, -88, 1e-2); // denormal
 }
 
-TEST_F(Functions, DISABLED_Logarithms) {
+TEST_F(Functions, Logarithms) {
   checkFunction("math.log %x", 0, 2, 1e-7);
   checkFunction("math.log %x", 0.99, 1.01, 1e-7);
   checkFunction("math.log %x", 1e30, 1e38, 1e-7);
@@ -438,7 +438,7 @@ TEST_F(Lengths, ConvolutionDelayAndTail) {
   }
 }
 
-TEST_F(Lengths, DISABLED_TablesAndParameters) {
+TEST_F(Lengths, TablesAndParameters) {
   compile(R"(
     chunk.table @slope {
     ^bb0(%t: f64, %h: f64, %d: f64):

@@ -72,7 +72,7 @@ public:
 
 private:
   static constexpr int64_t gap = 3;
-  int64_t elementBytes() { return element.getWidth() / 8; }
+  int64_t elementBytes() const { return element.getIntOrFloatBitWidth() / 8; }
 
   void visit(llvm::function_ref<void(size_t, char *)> body) {
     SmallVector<int64_t, 4> place(shape.size());
@@ -99,10 +99,7 @@ testing::AssertionResult agree(ArrayRef<double> found, ArrayRef<double> expected
     return testing::AssertionFailure() << found.size() << " numbers, expected " << expected.size();
   double difference = 0, norm = 0;
   for (auto [index, pair] : llvm::enumerate(llvm::zip(found, expected))) {
-    double have = std::get<0>(pair), want = std::get<1>(pair);
-    // What no fp32 number reaches is infinite there.
-    if (std::abs(want) > std::numeric_limits<float>::max() && std::isinf(have))
-      want = std::copysign(std::numeric_limits<double>::infinity(), want);
+    auto [have, want] = pair;
     if (std::isfinite(have) != std::isfinite(want) || (!std::isfinite(want) && std::isnan(have) != std::isnan(want)))
       return testing::AssertionFailure() << have << " at " << index << ", expected " << want;
     if (!std::isfinite(want))
