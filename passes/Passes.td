@@ -338,9 +338,9 @@ def AssignLayouts : Pass<"stretto-assign-layouts", "::stretto::kernel::FuncOp"> 
 def PlanSharedMemory : Pass<"stretto-plan-shared-memory", "::stretto::kernel::FuncOp"> {
   let summary = "Decides where in shared memory tiles and scratch regions are";
   let description = [{
-    Tiles that are never needed at the same time share memory. Where it does not suffice, channels become one tile
-    deep: then the next chunk is sent when everything of this one has been read. Offsets that stand in the IR already
-    are kept. An error names the bytes that are needed and that the chip has.
+    Every tile has memory of its own where that suffices. Where it does not, tiles that are never needed at the same
+    time share it, and then channels become one tile deep: the next chunk is sent when everything of this one has been
+    read. Offsets that stand in the IR already are kept. An error names the bytes that are needed and that the chip has.
 
     ```mlir
     %b = kernel.convert %a : tensor<16x16xbf16, #registers> -> tensor<16x16xbf16, #shared>

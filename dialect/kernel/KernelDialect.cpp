@@ -93,6 +93,11 @@ LogicalResult LayoutAttr::verify(function_ref<InFlightDiagnostic()> emitError, A
       if (vector >> bits)
         return emitError() << "[layout_c3] a basis vector lies outside the tile";
   }
+  Layout layout(sides);
+  for (uint64_t vector : offsets)
+    layout.addFlat(Layout::Offset, vector);
+  if (lanes.empty() && !layout.offsetsOfCoordinates())
+    return emitError() << "[layout_c5] the offsets in shared memory do not reach each element once";
   return success();
 }
 

@@ -247,7 +247,7 @@ unsigned stretto::kernel::bitsToCount(int64_t size) { return llvm::Log2_64_Ceil(
 SmallVector<unsigned, 2> stretto::kernel::paddedBits(ArrayRef<int64_t> shape) {
   SmallVector<unsigned, 2> result;
   for (int64_t size : shape)
-    result.push_back(bitsToCount(shape.size() == 2 ? std::max(size, fragmentSide) : size));
+    result.push_back(bitsToCount(std::max(size, fragmentSide)));
   return result;
 }
 
@@ -295,6 +295,13 @@ Layout stretto::kernel::registerLayout(ArrayRef<int64_t> shape, int64_t warps) {
   if (isVector)
     addRemaining(layout, Layout::Register, 0, lanes);
   return layout;
+}
+
+int64_t stretto::kernel::rowsWithinWarps(const Layout &layout) {
+  int64_t rows = 1;
+  for (uint64_t vector : layout.basis(Layout::Warp))
+    rows = std::max(rows, 2 * layout.coordinate(vector, 0));
+  return rows;
 }
 
 Layout stretto::kernel::leftOperandLayout(int64_t rows, int64_t inner, WarpGrid grid) {

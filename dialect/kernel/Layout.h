@@ -124,7 +124,7 @@ struct Conversion {
 /// The bits that count to at least `size`.
 unsigned bitsToCount(int64_t size);
 
-/// The padded bits of a shape: powers of two, for matrices at least 16, the side of a fragment.
+/// The padded bits of a shape: powers of two, at least 16, the side of a fragment.
 llvm::SmallVector<unsigned, 2> paddedBits(llvm::ArrayRef<int64_t> shape);
 
 /// How the warps of a block divide a matrix: up to four of them its rows, by 16, the others its columns.
@@ -139,6 +139,10 @@ Layout registerLayout(llvm::ArrayRef<int64_t> shape, int64_t warps);
 
 /// The fragments of the left operand of `mma.m16n8k16` for a result whose warps stand in `grid`.
 Layout leftOperandLayout(int64_t rows, int64_t inner, WarpGrid grid);
+
+/// The rows that the warps which divide them, with all lanes and lower registers, hold in one block: those of higher
+/// register bits follow in further blocks.
+int64_t rowsWithinWarps(const Layout &layout);
 
 /// How a block copies a tile from global memory: each lane `perAccess` neighbouring elements, lanes along rows first.
 Layout copyLayout(llvm::ArrayRef<int64_t> shape, int64_t perAccess, int64_t warps);

@@ -11,27 +11,39 @@ namespace {
 /// The bytes of a tile where it lies in shared memory, wherever it is now.
 int64_t bytesOf(Value tile) { return sharedBytesOf(cast<RankedTensorType>(tile.getType())); }
 
-/// The bytes in which warps that divide one side of a tile leave a number each for what they hold of the other: a row
-/// for each of them. None where no warps divide that side.
-int64_t bytesAcrossWarps(Value tile, unsigned dividedSide) {
-  auto type = cast<RankedTensorType>(tile.getType());
-  std::optional<Layout> layout = layoutOf(type);
-  if (!layout)
-    return 0;
-  int64_t rows = 1;
-  for (uint64_t vector : layout->basis(Layout::Warp))
-    rows *= layout->coordinate(vector, dividedSide) ? 2 : 1;
-  int64_t numbers = layout->rank() == 2 ? layout->side(1 - dividedSide) : 1;
-  return rows == 1 ? 0 : rows * sharedBytesOf(RankedTensorType::get({numbers}, type.getElementType()));
+/// How many warps divide one side of a tile.
+int64_t warpsOn(const Layout &layout, unsigned side) {
+  int64_t warps = 1;
+  for (uint64_t vector : layout.basis(Layout::Warp))
+    warps *= layout.coordinate(vector, side) ? 2 : 1;
+  return warps;
+}
+
+/// The bytes in which each of some warps leaves `numbers`; none where there is one warp.
+int64_t bytesOfWarps(int64_t warps, int64_t numbers, Type element) {
+  return warps == 1 ? 0 : warps * sharedBytesOf(RankedTensorType::get({numbers}, element));
 }
 } // namespace
 
 int64_t stretto::kernel::scratchBytesOf(Operation *op) {
   return llvm::TypeSwitch<Operation *, int64_t>(op)
       .Case([](chunk::ReduceOp op) -> int64_t {
-        return bytesAcrossWarps(op.getOperand(), op.getOver() == chunk::Side::Columns ? 1 : 0);
+        // Each warp of those whose numbers are reduced leaves what it has for every row that is kept.
+        unsigned reduced = op.getOver() == chunk::Side::Columns ? 1 : 0;
+        std::optional<Layout> layout = layoutOf(op.getOperand().getType());
+        return layout
+                   ? bytesOfWarps(warpsOn(*layout, reduced), layout->side(1 - reduced), op.getType().getElementType())
+                   : 0;
       })
-      .Case([](chunk::AccumulateOp op) { return bytesAcrossWarps(op.getOperand(), 0); })
+      .Case([](chunk::AccumulateOp op) -> int64_t {
+        auto type = cast<RankedTensorType>(op.getType());
+        std::optional<Layout> layout = layoutOf(type);
+        if (!layout)
+          return 0;
+        int64_t columns = layout->rank() == 2 ? layout->side(1) : 1;
+        return bytesOfWarps(warpsOn(*layout, 0), columns * (layout->side(0) / rowsWithinWarps(*layout)),
+                            type.getElementType());
+      })
       .Case([](chunk::RowOp op) { return bytesOf(op.getResult()); })
       .Case([](chunk::DecayMatrixOp op) { return bytesOf(op.getAmount()); })
       .Case([](chunk::DecayDotOp op) {

@@ -90,30 +90,34 @@ private:
     }
     Value own = b.linear(b.warp, rowOfWarp);
     Type element = type.getElementType();
-    // One number for each column, or one.
-    Layout columns = layout.rank() == 2 ? layout.onto(1) : Layout(ArrayRef<unsigned>());
-    auto rowType = RankedTensorType::get({layout.rank() == 2 ? layout.side(1) : 1}, element);
+    // A warp leaves one number for each column and each block of the rows that all warps together hold.
+    int64_t width = layout.rank() == 2 ? layout.side(1) : 1, blockRows = rowsWithinWarps(layout);
+    auto rowType = RankedTensorType::get({width * (layout.side(0) / blockRows)}, element);
     int64_t rowBytes = sharedBytesOf(rowType);
     SharedTile all(withLayout(rowType, sharedLayout(rowType.getShape(), element.getIntOrFloatBitWidth() / 8)), scratch);
     SharedTile mine = all;
     mine.base = b.advance(scratch, b.mul(own, rowBytes));
-    SmallVector<uint64_t> laneBasis(columns.basis(Layout::Lane)), warpBasis(columns.basis(Layout::Warp));
-    Addresses write(b, mine, laneBasis, warpBasis);
-    auto columnOf = [&](uint64_t reg) {
-      return layout.rank() == 2 ? layout.coordinate(layout.at(Layout::Register, reg), 1) : 0;
+    auto columnsOf = [&](Layout::Space space) {
+      return llvm::map_to_vector(layout.basis(space), [&](uint64_t vector) -> uint64_t {
+        return layout.rank() == 2 ? layout.coordinate(vector, 1) : 0;
+      });
     };
-    llvm::MapVector<int64_t, SmallVector<uint64_t>> registersOfColumn;
-    for (uint64_t reg = 0; reg < running.size(); ++reg)
-      registersOfColumn[columnOf(reg)].push_back(reg);
-    // Rows in higher register bits than the warps' have totals of their own: they would need a second exchange.
-    for (auto &[column, members] : registersOfColumn)
-      b.store(write.at(column), totals[members.front()]);
+    SmallVector<uint64_t> laneBasis = columnsOf(Layout::Lane), warpBasis = columnsOf(Layout::Warp);
+    llvm::MapVector<int64_t, SmallVector<uint64_t>> registersOfNumber;
+    for (uint64_t reg = 0; reg < running.size(); ++reg) {
+      uint64_t flat = layout.at(Layout::Register, reg);
+      int64_t column = layout.rank() == 2 ? layout.coordinate(flat, 1) : 0;
+      registersOfNumber[column + width * (layout.coordinate(flat, 0) / blockRows)].push_back(reg);
+    }
+    Addresses write(b, mine, laneBasis, warpBasis);
+    for (auto &[number, members] : registersOfNumber)
+      b.store(write.at(number), totals[members.front()]);
     b.barrier();
     Addresses read(b, all, laneBasis, warpBasis);
-    for (auto &[column, members] : registersOfColumn) {
+    for (auto &[number, members] : registersOfNumber) {
       Value before, total;
       for (int64_t warp = 0; warp < warps; ++warp) {
-        Value part = b.load(b.advance(read.at(column), warp * rowBytes), element, 1)[0];
+        Value part = b.load(b.advance(read.at(number), warp * rowBytes), element, 1)[0];
         total = total ? join(total, part) : part;
         Value counts = op.getReverse() ? b.less(own, warp) : b.less(b.i32(warp), own);
         Value neutral = b.real(element, kind == chunk::Accumulation::Product ? 1.0 : 0.0);

@@ -26,7 +26,8 @@ int64_t depthOf(ChannelOp channel) { return static_cast<int64_t>(channel.getDept
 
 class Planner {
 public:
-  explicit Planner(FuncOp function) : function(function) {
+  /// With `apart` no two regions share memory, which saves the barriers between their uses.
+  Planner(FuncOp function, bool apart) : function(function), apart(apart) {
     // An operation with regions gets two numbers, before and after what it holds.
     int64_t count = 0;
     number(*function.getBlock(), count);
@@ -107,7 +108,7 @@ private:
     constexpr int64_t alignment = 128; // all banks
     SmallVector<std::pair<int64_t, int64_t>> taken;
     for (const Region &other : ArrayRef(regions).take_front(placed))
-      if (other.begin <= wanted.end && wanted.begin <= other.end)
+      if (apart || (other.begin <= wanted.end && wanted.begin <= other.end))
         taken.push_back({*other.offset, *other.offset + other.bytes});
     llvm::sort(taken);
     int64_t offset = 0;
@@ -120,6 +121,7 @@ private:
   }
 
   FuncOp function;
+  bool apart;
   DenseMap<Operation *, int64_t> first, last;
   int64_t end = 0;
   SmallVector<Region> regions;
@@ -142,9 +144,11 @@ struct PlanSharedMemory : stretto::impl::PlanSharedMemoryBase<PlanSharedMemory> 
     FailureOr<Chip> target = Chip::named(chip, [&] { return function.emitOpError(); });
     if (failed(target))
       return signalPassFailure();
-    if (Planner(function).plan() > target->sharedBytes)
+    // Memory to spare buys barriers; where it is scarce regions share it, and then channels lose their depth.
+    bool apart = Planner(function, /*apart=*/true).plan() <= target->sharedBytes;
+    if (!apart && Planner(function, /*apart=*/false).plan() > target->sharedBytes)
       serializeChannels(function);
-    Planner planner(function);
+    Planner planner(function, apart);
     int64_t bytes = planner.plan();
     if (bytes > target->sharedBytes) {
       function.emitOpError("needs ") << bytes << " bytes of shared memory, " << chip << " has " << target->sharedBytes

@@ -143,14 +143,26 @@ Registers ThreadBuilder::unpack(Value vector) {
 static unsigned bytesOf(Type element, int64_t count) { return element.getIntOrFloatBitWidth() / 8 * count; }
 
 Registers ThreadBuilder::load(Value pointer, Type element, int64_t count) {
+  if (element.isInteger(1)) { // a condition takes a byte
+    Registers bytes = load(pointer, getI8Type(), count);
+    for (Value &byte : bytes)
+      byte = arith::TruncIOp::create(*this, element, byte);
+    return bytes;
+  }
   Type type = count == 1 ? element : VectorType::get(count, element);
   Value value = LLVM::LoadOp::create(*this, type, pointer, bytesOf(element, count));
   return count == 1 ? Registers{value} : unpack(value);
 }
 
 void ThreadBuilder::store(Value pointer, ValueRange values) {
-  unsigned bytes = bytesOf(values.front().getType(), values.size());
-  LLVM::StoreOp::create(*this, values.size() == 1 ? values.front() : pack(values), pointer, bytes);
+  Registers bytes;
+  if (values.front().getType().isInteger(1)) {
+    for (Value value : values)
+      bytes.push_back(arith::ExtUIOp::create(*this, getI8Type(), value));
+    values = bytes;
+  }
+  unsigned alignment = bytesOf(values.front().getType(), values.size());
+  LLVM::StoreOp::create(*this, values.size() == 1 ? values.front() : pack(values), pointer, alignment);
 }
 
 void ThreadBuilder::barrier() { NVVM::BarrierOp::create(*this); }

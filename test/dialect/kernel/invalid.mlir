@@ -1,0 +1,71 @@
+// RUN: stretto-opt %s --split-input-file --verify-diagnostics
+
+// expected-error @+1 {{[layout_c1] expected at most 2 sides of at most 16 bits}}
+#three = #kernel.layout<[4, 4, 4], lane = [[0, 0, 1]]>
+
+// -----
+
+// expected-error @+1 {{[layout_c2] places a tile in shared memory and in registers}}
+#both = #kernel.layout<[1, 1], lane = [[0, 1]], offset = [[0, 1], [1, 0]]>
+
+// -----
+
+// expected-error @+1 {{[layout_c3] a basis vector lies outside the tile}}
+#outside = #kernel.layout<[4, 4], lane = [[0, 16]]>
+
+// -----
+
+// expected-error @+1 {{expected one of register, lane, warp, offset, in this order}}
+#order = #kernel.layout<[4, 4], lane = [[0, 1]], register = [[1, 0]]>
+
+// -----
+
+// expected-error @+1 {{[layout_c5] the offsets in shared memory do not reach each element once}}
+#twice = #kernel.layout<[1, 1], offset = [[0, 1], [0, 1]]>
+
+// -----
+
+#registers = #kernel.layout<[4], lane = [[1], [2], [4], [8], [0]]>
+// expected-error @+1 {{[layout_c4] a side of 32 in a layout of 2^4}}
+func.func private @f(tensor<32xf32, #registers>)
+
+// -----
+
+// expected-error @+1 {{[role_c1] a role of 3 warps, expected a power of two up to 32}}
+kernel.func @f() chunk 16 roles [#kernel.role<all, 3>] {
+  kernel.return
+}
+
+// -----
+
+// expected-error @+1 {{[func_c1] has no role}}
+kernel.func @f() chunk 16 roles [] {
+  kernel.return
+}
+
+// -----
+
+// expected-error @+1 {{[func_c2] argument 0 has type f32, expected a view}}
+kernel.func @f(%x: f32) chunk 16 roles [#kernel.role<all, 1>] {
+  kernel.return
+}
+
+// -----
+
+kernel.func @f(%x: !kernel.view<tensor<16xf32>>) chunk 16 roles [#kernel.role<all, 1>] {
+  %a = kernel.load %x : <tensor<16xf32>> -> tensor<16xf32>
+  // expected-error @+1 {{[convert_c1] converts 'tensor<16xf32>' to 'tensor<16xf32>', expected a layout on both}}
+  %b = kernel.convert %a : tensor<16xf32> -> tensor<16xf32>
+  kernel.return
+}
+
+// -----
+
+#rows = #kernel.layout<[4], lane = [[1], [2], [4], [0], [0]], warp = [[8]]>
+#all = #kernel.layout<[4], lane = [[1], [2], [4], [8], [0]], warp = [[0]]>
+kernel.func @f(%x: !kernel.view<tensor<16xf32>>) chunk 16 roles [#kernel.role<all, 2>] {
+  %a = kernel.load %x : <tensor<16xf32>> -> tensor<16xf32, #rows>
+  // expected-error @+1 {{without passing through shared memory}}
+  %b = kernel.convert %a : tensor<16xf32, #rows> -> tensor<16xf32, #all>
+  kernel.return
+}

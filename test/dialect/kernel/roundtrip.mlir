@@ -1,0 +1,43 @@
+// RUN: stretto-opt %s | stretto-opt | FileCheck %s
+// RUN: stretto-opt %s --mlir-print-op-generic | stretto-opt | FileCheck %s
+
+// CHECK: #registers = #kernel.layout<[4, 4], register = {{\[\[}}0, 1], [8, 0], [0, 8]], lane = {{\[\[}}0, 2], [0, 4], [1, 0], [2, 0], [4, 0]]>
+// CHECK: #shared = #kernel.layout<[4, 4], offset = {{\[\[}}0, 1], [0, 2], [0, 4], [0, 8], [1, 0], [2, 0], [4, 8], [8, 0]]>
+#registers = #kernel.layout<[4, 4], register = [[0, 1], [8, 0], [0, 8]], lane = [[0, 2], [0, 4], [1, 0], [2, 0], [4, 0]]>
+#shared = #kernel.layout<[4, 4], offset = [[0, 1], [0, 2], [0, 4], [0, 8], [1, 0], [2, 0], [4, 8], [8, 0]]>
+
+// CHECK-LABEL: kernel.func @every_operation(%x: !kernel.view<tensor<16x16xbf16>>, %S: !kernel.view<tensor<16x16xf32>>,
+// CHECK-SAME: %o: !kernel.view<tensor<16x16xbf16>>) chunk 16 roles [#kernel.role<all, 1>] shared 2048 attributes {note = "kept"}
+kernel.func @every_operation(%x: !kernel.view<tensor<16x16xbf16>>, %S: !kernel.view<tensor<16x16xf32>>,
+                             %o: !kernel.view<tensor<16x16xbf16>>)
+    chunk 16 roles [#kernel.role<all, 1>] shared 2048 attributes {note = "kept"} {
+  // CHECK: kernel.tokens
+  %tokens = kernel.tokens
+  %c0 = arith.constant 0 : index
+  // CHECK: kernel.channel depth 2 offset 512 : <tensor<16x16xbf16, #shared>>
+  %ring = kernel.channel depth 2 offset 512 : <tensor<16x16xbf16, #shared>>
+  // CHECK: kernel.send %x at %{{.*}} to %{{.*}} : <tensor<16x16xbf16>>, <tensor<16x16xbf16, #shared>>
+  kernel.send %x at %c0 to %ring : <tensor<16x16xbf16>>, <tensor<16x16xbf16, #shared>>
+  // CHECK: kernel.send %x to %{{.*}} : <tensor<16x16xbf16>>, <tensor<16x16xbf16, #shared>>
+  kernel.send %x to %ring : <tensor<16x16xbf16>>, <tensor<16x16xbf16, #shared>>
+  // CHECK: kernel.await
+  kernel.await
+  // CHECK: kernel.receive %{{.*}} at %{{.*}} : <tensor<16x16xbf16, #shared>> -> tensor<16x16xbf16, #shared>
+  %tile = kernel.receive %ring at %c0 : <tensor<16x16xbf16, #shared>> -> tensor<16x16xbf16, #shared>
+  // CHECK: kernel.receive %{{.*}} : <tensor<16x16xbf16, #shared>> -> tensor<16x16xbf16, #shared>
+  %same = kernel.receive %ring : <tensor<16x16xbf16, #shared>> -> tensor<16x16xbf16, #shared>
+  // CHECK: kernel.convert %{{.*}} : tensor<16x16xbf16, #shared> -> tensor<16x16xbf16, #registers>
+  %mine = kernel.convert %tile : tensor<16x16xbf16, #shared> -> tensor<16x16xbf16, #registers>
+  // CHECK: kernel.convert %{{.*}} offset 0 : tensor<16x16xbf16, #registers> -> tensor<16x16xbf16, #shared>
+  %ours = kernel.convert %mine offset 0 : tensor<16x16xbf16, #registers> -> tensor<16x16xbf16, #shared>
+  // CHECK: kernel.barrier
+  kernel.barrier
+  // CHECK: kernel.load %S : <tensor<16x16xf32>> -> tensor<16x16xf32, #registers>
+  %state = kernel.load %S : <tensor<16x16xf32>> -> tensor<16x16xf32, #registers>
+  // CHECK: kernel.store %{{.*}} to %o at %{{.*}} : tensor<16x16xbf16, #registers>, <tensor<16x16xbf16>>
+  kernel.store %mine to %o at %c0 : tensor<16x16xbf16, #registers>, <tensor<16x16xbf16>>
+  // CHECK: kernel.save %{{.*}} to %S : tensor<16x16xf32, #registers>, <tensor<16x16xf32>>
+  kernel.save %state to %S : tensor<16x16xf32, #registers>, <tensor<16x16xf32>>
+  // CHECK: kernel.return
+  kernel.return
+}

@@ -1,0 +1,131 @@
+"""Runs generated PTX on a GPU and compares it with loops in fp64: `run_ptx.py DIR [pattern] [--time]`.
+
+DIR holds NAME.ptx and NAME.json as build_ptx.py leaves them. Only numpy and the CUDA driver are needed. Each line is a
+launch and its errors; `--time` adds the time of a long one.
+"""
+
+import argparse
+import ctypes
+import fnmatch
+import pathlib
+import sys
+
+import launch
+import numpy as np
+
+
+class Cuda:
+    """The few calls of the driver that a launch takes."""
+
+    def __init__(self):
+        self.driver = ctypes.CDLL("libcuda.so.1")
+        self.call("cuInit", 0)
+        device, self.context = ctypes.c_int(), ctypes.c_void_p()
+        self.call("cuDeviceGet", ctypes.byref(device), 0)
+        self.call("cuDevicePrimaryCtxRetain", ctypes.byref(self.context), device)
+        self.call("cuCtxSetCurrent", self.context)
+
+    def call(self, function, *arguments):
+        code = getattr(self.driver, function)(*arguments)
+        if code:
+            text = ctypes.c_char_p()
+            self.driver.cuGetErrorString(code, ctypes.byref(text))
+            raise RuntimeError(f"{function}: {(text.value or b'unknown error').decode()}")
+
+    def load(self, ptx, symbol, shared):
+        module, function = ctypes.c_void_p(), ctypes.c_void_p()
+        self.call("cuModuleLoadData", ctypes.byref(module), ptx + b"\0")
+        self.call("cuModuleGetFunction", ctypes.byref(function), module, symbol.encode())
+        maximal_dynamic_shared = 8
+        self.call("cuFuncSetAttribute", function, maximal_dynamic_shared, shared)
+        return function
+
+    def allocate(self, size):
+        pointer = ctypes.c_uint64()
+        self.call("cuMemAlloc_v2", ctypes.byref(pointer), ctypes.c_size_t(max(size, 16)))
+        return pointer.value
+
+    def launch(self, function, blocks, threads, shared, block):
+        data = (ctypes.c_int64 * len(block))(*block)
+        parameters = (ctypes.c_void_p * 1)(ctypes.addressof(data))
+        if blocks:
+            self.call("cuLaunchKernel", function, blocks, 1, 1, threads, 1, 1, shared, None, parameters, None)
+
+    def milliseconds(self, action, repeats=20):
+        start, stop = ctypes.c_void_p(), ctypes.c_void_p()
+        for event in (start, stop):
+            self.call("cuEventCreate", ctypes.byref(event), 0)
+        action()
+        self.call("cuEventRecord", start, None)
+        for _ in range(repeats):
+            action()
+        self.call("cuEventRecord", stop, None)
+        self.call("cuEventSynchronize", stop)
+        result = ctypes.c_float()
+        self.call("cuEventElapsedTime", ctypes.byref(result), start, stop)
+        return result.value / repeats
+
+
+def on_device(cuda, run):
+    """Copies a launch's buffers to the device; the addresses, and the block with addresses in place."""
+    places = []
+    for buffer in run.buffers:
+        place = cuda.allocate(buffer.nbytes)
+        if buffer.nbytes:
+            cuda.call("cuMemcpyHtoD_v2", ctypes.c_uint64(place), buffer.ctypes.data_as(ctypes.c_void_p), ctypes.c_size_t(buffer.nbytes))
+        places.append(place)
+    return places, [relocated(int(word), places) for word in run.block]
+
+
+def relocated(word, places):
+    """An address counts buffers in its upper half; numbers of launches are smaller."""
+    return places[(word >> 32) - 1] + (word & 0xFFFFFFFF) if word >> 32 else word
+
+
+def execute(cuda, function, run):
+    manifest = run.manifest
+    places, block = on_device(cuda, run)
+    cuda.launch(function, run.blocks, manifest["threads"], manifest["sharedBytes"], block)
+    cuda.call("cuCtxSynchronize")
+    for buffer, place in zip(run.buffers, places):
+        if buffer.nbytes:
+            cuda.call("cuMemcpyDtoH_v2", buffer.ctypes.data_as(ctypes.c_void_p), ctypes.c_uint64(place), ctypes.c_size_t(buffer.nbytes))
+        cuda.call("cuMemFree_v2", ctypes.c_uint64(place))
+
+
+def timed(cuda, function, manifest, tokens=8192, heads=32):
+    """Milliseconds of one sequence of 8192 tokens with 32 heads."""
+    run = launch.Launch(manifest, [tokens], heads=heads, initial=False, final=False)
+    places, block = on_device(cuda, run)
+    result = cuda.milliseconds(lambda: cuda.launch(function, run.blocks, manifest["threads"], manifest["sharedBytes"], block))
+    for place in places:
+        cuda.call("cuMemFree_v2", ctypes.c_uint64(place))
+    return result
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("folder", type=pathlib.Path)
+    parser.add_argument("pattern", nargs="?", default="*")
+    parser.add_argument("--time", action="store_true")
+    options = parser.parse_args()
+    cuda, failed = Cuda(), 0
+    for path in sorted(options.folder.glob("*.json")):
+        if not fnmatch.fnmatch(path.stem, options.pattern):
+            continue
+        manifest = launch.read_manifest(path)
+        function = cuda.load(path.with_suffix(".ptx").read_bytes(), manifest["symbol"], manifest["sharedBytes"])
+        for case, settings in launch.cases(manifest):
+            run = launch.Launch(manifest, **settings)
+            execute(cuda, function, run)
+            good, line = launch.verdict(path.stem, case, run.errors())
+            failed += not good
+            print(line, flush=True)
+        if options.time:
+            print(f"time {path.stem}: {timed(cuda, function, manifest):.3f} ms", flush=True)
+    print(f"{failed} failed")
+    sys.exit(bool(failed))
+
+
+if __name__ == "__main__":
+    main()

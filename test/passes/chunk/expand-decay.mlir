@@ -1,0 +1,62 @@
+// RUN: stretto-opt %s --pass-pipeline='builtin.module(chunk.kernel(stretto-expand-decay,cse))' | FileCheck %s
+
+// CHECK-LABEL: chunk.kernel @shared_decay
+chunk.kernel @shared_decay chunk 16 (input %q: tensor<16x32xf32>, input %g: tensor<16xf32>, state %S: tensor<32x8xf32>,
+                                     valid %n: index) -> (o: tensor<16x32xf32>, p: tensor<16x16xf32>) {
+  // CHECK: %[[B:.*]] = chunk.accumulate sum %g : tensor<16xf32>
+  // CHECK: %[[A:.*]] = math.exp %[[B]]
+  // CHECK: %[[R:.*]] = chunk.broadcast %[[A]] along rows : tensor<16xf32> to tensor<16x32xf32>
+  // CHECK: %[[X:.*]] = arith.mulf %q, %[[R]]
+  %x = chunk.decay_from_start %q log %g : tensor<16x32xf32>, tensor<16xf32>
+  // CHECK: chunk.accumulate sum %g reverse exclusive
+  %y = chunk.decay_to_end %x log %g : tensor<16x32xf32>, tensor<16xf32>
+  // CHECK: %[[QK:.*]] = chunk.dot %q, %q transpose_right
+  // CHECK: %[[D:.*]] = chunk.decay_matrix log %g : tensor<16xf32> -> tensor<16x16xf32>
+  // CHECK: %[[P:.*]] = arith.mulf %[[QK]], %[[D]]
+  // CHECK: chunk.causal %[[P]] : tensor<16x16xf32>
+  %p = chunk.decay_dot %q, %q log %g : tensor<16x32xf32>, tensor<16x32xf32>, tensor<16xf32> -> tensor<16x16xf32>
+  // CHECK: %[[TOTAL:.*]] = chunk.row %[[B]] at 15 : tensor<16xf32> -> tensor<f32>
+  // CHECK: %[[E:.*]] = math.exp %[[TOTAL]]
+  // CHECK: %[[ES:.*]] = chunk.broadcast %[[E]] along rows : tensor<f32> to tensor<32x8xf32>
+  // CHECK: arith.mulf %S, %[[ES]]
+  %s = chunk.decay_state %S log %g along rows : tensor<32x8xf32>, tensor<16xf32>
+  chunk.yield %y, %p next %s : tensor<16x32xf32>, tensor<16x16xf32>, tensor<32x8xf32>
+}
+
+// CHECK-LABEL: chunk.kernel @decay_of_channels
+chunk.kernel @decay_of_channels chunk 16 (input %q: tensor<16x32xf16>, input %g: tensor<16x32xf32>, valid %n: index)
+    -> (p: tensor<16x16xf32>) {
+  %q32 = arith.extf %q : tensor<16x32xf16> to tensor<16x32xf32>
+  // CHECK: %[[B:.*]] = chunk.accumulate sum %g : tensor<16x32xf32>
+  // CHECK: %[[BQ:.*]] = chunk.accumulate sum %g exclusive : tensor<16x32xf32>
+  // CHECK: %[[ROW:.*]] = chunk.row %[[B]] at 7
+  // CHECK: %[[M:.*]] = chunk.broadcast %[[ROW]] along columns
+  // CHECK: %[[U:.*]] = arith.subf %[[BQ]], %[[M]]
+  // CHECK: %[[UP:.*]] = math.exp %[[U]]
+  // CHECK: %[[L:.*]] = arith.subf %[[M]], %[[B]]
+  // CHECK: %[[DOWN:.*]] = math.exp %[[L]]
+  // CHECK: %[[Q:.*]] = arith.mulf %{{.*}}, %[[UP]]
+  // CHECK: %[[K:.*]] = arith.mulf %{{.*}}, %[[DOWN]]
+  // fp16: factors up to e^8, operands up to 65504.
+  // CHECK: %[[GOOD:.*]] = chunk.within %[[UP]], %[[DOWN]], %[[Q]], %[[K]] limits [2980.95{{.*}}, 2980.95{{.*}}, 6.550400e+04, 6.550400e+04]
+  // CHECK: %[[P:.*]] = scf.if %[[GOOD]]
+  // CHECK: %[[S:.*]] = chunk.dot %[[Q]], %[[K]] transpose_right
+  // CHECK: chunk.causal %[[S]] strict
+  // CHECK: } else {
+  // CHECK: chunk.decay_dot %{{.*}}, %{{.*}} log %g before {exact}
+  // CHECK: chunk.yield %[[P]]
+  %p = chunk.decay_dot %q32, %q32 log %g before : tensor<16x32xf32>, tensor<16x32xf32>, tensor<16x32xf32> -> tensor<16x16xf32>
+  chunk.yield %p : tensor<16x16xf32>
+}
+
+// CHECK-LABEL: chunk.kernel @factors
+chunk.kernel @factors chunk 16 (input %q: tensor<16x32xf32>, input %f: tensor<16x32xf32>, valid %n: index)
+    -> (p: tensor<16x16xf32>) {
+  // CHECK: %[[B:.*]] = chunk.accumulate product %f
+  // CHECK: %[[M:.*]] = chunk.broadcast
+  // CHECK: arith.divf %[[B]], %[[M]]
+  // CHECK: arith.divf %[[M]], %[[B]]
+  // CHECK-NOT: math.exp
+  %p = chunk.decay_dot %q, %q factor %f : tensor<16x32xf32>, tensor<16x32xf32>, tensor<16x32xf32> -> tensor<16x16xf32>
+  chunk.yield %p : tensor<16x16xf32>
+}

@@ -1,0 +1,68 @@
+// RUN: stretto-opt %s --stretto-fold-over-chunks --split-input-file --verify-diagnostics | FileCheck %s
+
+chunk.table @angles period 9 {
+^bb0(%t: f64, %h: f64, %d: f64):
+  chunk.result %t : f64
+}
+chunk.table @slope {
+^bb0(%t: f64, %h: f64, %d: f64):
+  chunk.result %h : f64
+}
+// CHECK-LABEL: kernel.func @f(%x: !kernel.view<tensor<16x32xbf16>>, %w: !kernel.view<tensor<32xf32>>,
+// CHECK-SAME: %angles: !kernel.view<tensor<16x32xf32>>, %slope: !kernel.view<tensor<f32>>,
+// CHECK-SAME: %S: !kernel.view<tensor<32x32xf32>>, %o: !kernel.view<tensor<16x32xbf16>>) chunk 16 roles [#kernel.role<all, 4>]
+// CHECK-SAME: stretto.manifest =
+// CHECK-DAG: %[[ZERO:.*]] = arith.constant 0 : index
+// CHECK-DAG: %[[ONE:.*]] = arith.constant 1 : index
+// CHECK-DAG: %[[C:.*]] = arith.constant 16 : index
+// CHECK: %[[TOKENS:.*]] = kernel.tokens
+// CHECK: %[[ROUNDED:.*]] = arith.addi %[[TOKENS]], %c15
+// CHECK: %[[CHUNKS:.*]] = arith.divui %[[ROUNDED]], %[[C]]
+// What has tokens is sent chunk by chunk, and the rest once.
+// CHECK: %[[X:.*]] = kernel.channel depth 2
+// CHECK: kernel.send %x at %[[ZERO]] to %[[X]]
+// CHECK: %[[W:.*]] = kernel.channel depth 1
+// CHECK: kernel.send %w to %[[W]]
+// CHECK: %[[ANGLES:.*]] = kernel.channel depth 2
+// CHECK: kernel.send %angles at %[[ZERO]] to %[[ANGLES]]
+// CHECK: %[[SLOPE:.*]] = kernel.channel depth 1
+// CHECK: kernel.send %slope to %[[SLOPE]]
+// CHECK: %[[S0:.*]] = kernel.load %S
+// CHECK: %[[LAST:.*]] = scf.for %[[I:.*]] = %[[ZERO]] to %[[CHUNKS]] step %[[ONE]] iter_args(%[[S1:.*]] = %[[S0]])
+// CHECK: kernel.await
+// CHECK: %[[NEXT:.*]] = arith.addi %[[I]], %[[ONE]]
+// CHECK: kernel.send %x at %[[NEXT]] to %[[X]]
+// CHECK-NOT: kernel.send %w
+// CHECK: kernel.send %angles at %[[NEXT]] to %[[ANGLES]]
+// CHECK: %[[FIRST:.*]] = arith.muli %[[I]], %[[C]]
+// CHECK: %[[LEFT:.*]] = arith.subi %[[TOKENS]], %[[FIRST]]
+// CHECK: %[[VALID:.*]] = arith.minsi %[[LEFT]], %[[C]]
+// CHECK: %[[TILE:.*]] = kernel.receive %[[X]] at %[[I]]
+// CHECK: kernel.receive %[[W]] : 
+// CHECK: %[[O:.*]] = chunk.mask %[[TILE]] valid %[[VALID]]
+// CHECK: kernel.store %[[O]] to %o at %[[I]]
+// CHECK: scf.yield %[[S1]]
+// CHECK: kernel.save %[[LAST]] to %S
+// CHECK: kernel.return
+chunk.kernel @f chunk 16 (input %x: tensor<16x32xbf16>, parameter %w: tensor<32xf32>, table %angles: tensor<16x32xf32>,
+                          table %slope: tensor<f32>, state %S: tensor<32x32xf32>, valid %n: index)
+    -> (o: tensor<16x32xbf16>) {
+  %o = chunk.mask %x valid %n : tensor<16x32xbf16>
+  chunk.yield %o next %S : tensor<16x32xbf16>, tensor<32x32xf32>
+}
+
+// -----
+
+// CHECK-LABEL: kernel.func @large_states
+// CHECK-SAME: roles [#kernel.role<all, 8>]
+chunk.kernel @large_states chunk 16 (input %x: tensor<16x32xf32>, state %S: tensor<128x64xf32>, valid %n: index)
+    -> (o: tensor<16x32xf32>) {
+  chunk.yield %x next %S : tensor<16x32xf32>, tensor<128x64xf32>
+}
+
+// -----
+
+// expected-error @+1 {{the argument 'x' has entries of type f64, expected f32, bf16 or f16: f64 runs on the CPU only}}
+chunk.kernel @double chunk 16 (input %x: tensor<16x32xf64>, valid %n: index) -> (o: tensor<16x32xf64>) {
+  chunk.yield %x : tensor<16x32xf64>
+}

@@ -1,0 +1,193 @@
+//===- LayoutTest.cpp - The algebra of layouts ----------------------------===//
+
+#include "dialect/kernel/Layout.h"
+#include <gtest/gtest.h>
+#include <set>
+
+using namespace stretto::kernel;
+
+namespace {
+
+constexpr int64_t lanes = 32;
+
+/// Calls `visit` with every place of a register layout.
+template <typename Visit> void forEachPlace(const Layout &layout, Visit visit) {
+  for (int64_t warp = 0; warp < layout.size(Layout::Warp); ++warp)
+    for (int64_t lane = 0; lane < layout.size(Layout::Lane); ++lane)
+      for (int64_t reg = 0; reg < layout.size(Layout::Register); ++reg)
+        visit(Layout::Place{uint64_t(reg), uint64_t(lane), uint64_t(warp)});
+}
+
+/// The shapes that tests run through: squares and oblong ones, small ones, and sides that are no powers of two.
+const std::pair<int64_t, int64_t> shapes[] = {{64, 64}, {64, 128}, {128, 128}, {16, 16},  {64, 16},
+                                              {3, 128}, {128, 4},  {96, 65},   {256, 64}, {9, 64}};
+
+TEST(Layout, DescribesTheFragmentOfTheHeader) {
+  Layout layout({3, 3});
+  layout.add(Layout::Register, {0, 1});
+  layout.add(Layout::Lane, {0, 2}).add(Layout::Lane, {0, 4});
+  layout.add(Layout::Lane, {1, 0}).add(Layout::Lane, {2, 0}).add(Layout::Lane, {4, 0});
+  EXPECT_EQ(layout.at({0, 7, 0}), layout.flat({1, 6}));
+  EXPECT_EQ(layout.at({1, 7, 0}), layout.flat({1, 7}));
+  EXPECT_EQ(layout.str(), "register = [[0, 1]], lane = [[0, 2], [0, 4], [1, 0], [2, 0], [4, 0]]");
+}
+
+TEST(Layout, DrawsWhereElementsAre) {
+  Layout layout({1, 2});
+  layout.add(Layout::Register, {0, 1}).add(Layout::Lane, {0, 2}).add(Layout::Lane, {1, 0});
+  EXPECT_EQ(layout.picture(), "    0:0:0    0:0:1    0:1:0    0:1:1\n"
+                              "    0:2:0    0:2:1    0:3:0    0:3:1\n");
+  Layout shared({1, 2});
+  shared.add(Layout::Offset, {0, 1}).add(Layout::Offset, {0, 2}).add(Layout::Offset, {1, 2});
+  EXPECT_EQ(shared.picture(), "        0        1        2        3\n"
+                              "        6        7        4        5\n");
+}
+
+TEST(Layout, RegistersCoverEveryElement) {
+  for (auto [rows, columns] : shapes)
+    for (int64_t warps : {4, 8}) {
+      Layout layout = registerLayout({rows, columns}, warps);
+      EXPECT_EQ(layout.size(Layout::Lane), lanes);
+      EXPECT_EQ(layout.size(Layout::Warp), warps);
+      std::set<uint64_t> covered;
+      forEachPlace(layout, [&](Layout::Place place) { covered.insert(layout.at(place)); });
+      EXPECT_EQ(int64_t(covered.size()), layout.side(0) * layout.side(1)) << rows << "x" << columns;
+    }
+}
+
+TEST(Layout, FragmentsAreThoseOfMma) {
+  // Results of m16n8: lane l has the columns 2 (l mod 4) and the next of the rows l / 4 and l / 4 + 8.
+  Layout layout = registerLayout({64, 64}, 4);
+  for (int64_t lane = 0; lane < lanes; ++lane)
+    for (int64_t reg = 0; reg < 4; ++reg) {
+      uint64_t flat = layout.at({uint64_t(reg), uint64_t(lane), 2});
+      EXPECT_EQ(layout.coordinate(flat, 0), 2 * 16 + lane / 4 + 8 * (reg >> 1));
+      EXPECT_EQ(layout.coordinate(flat, 1), lane % 4 * 2 + (reg & 1));
+    }
+}
+
+TEST(Layout, WarpsDivideRowsFirst) {
+  EXPECT_EQ(WarpGrid::of(64, 64, 8).rows, 4);
+  EXPECT_EQ(WarpGrid::of(64, 64, 8).columns, 2);
+  EXPECT_EQ(WarpGrid::of(64, 64, 4).columns, 1);
+  EXPECT_EQ(WarpGrid::of(16, 128, 8).rows, 1);
+}
+
+TEST(Layout, CopiesAreNeighbouringElements) {
+  Layout layout = copyLayout({64, 128}, 8, 8);
+  // Sixteen lanes take a row of 128 in pieces of 8; the next sixteen the next row.
+  EXPECT_EQ(layout.at({7, 0, 0}), layout.flat({0, 7}));
+  EXPECT_EQ(layout.at({0, 1, 0}), layout.flat({0, 8}));
+  EXPECT_EQ(layout.at({0, 16, 0}), layout.flat({1, 0}));
+  // A tile that is smaller than the block is copied several times.
+  Layout small = copyLayout({16, 16}, 8, 8);
+  EXPECT_EQ(small.at({0, 0, 4}), 0u);
+}
+
+TEST(Layout, SharedMemoryIsABijection) {
+  for (auto [rows, columns] : shapes)
+    for (int64_t bytes : {2, 4}) {
+      Layout layout = sharedLayout({rows, columns}, bytes);
+      auto offsets = layout.offsetsOfCoordinates();
+      ASSERT_TRUE(offsets) << rows << "x" << columns;
+      for (int64_t offset = 0; offset < layout.size(Layout::Offset); ++offset) {
+        uint64_t back = 0, flat = layout.at(Layout::Offset, offset);
+        for (unsigned bit = 0; bit < offsets->size(); ++bit)
+          if (flat >> bit & 1)
+            back ^= (*offsets)[bit];
+        ASSERT_EQ(back, uint64_t(offset));
+      }
+    }
+}
+
+TEST(Layout, SharedMemoryHasNoBankConflicts) {
+  // What `ldmatrix` reads together: eight neighbouring rows of one column of 16-byte pieces.
+  for (auto [rows, columns] : shapes)
+    for (int64_t bytes : {2, 4}) {
+      Layout layout = sharedLayout({rows, columns}, bytes);
+      auto offsets = *layout.offsetsOfCoordinates();
+      auto offsetOf = [&](int64_t row, int64_t column) {
+        uint64_t offset = 0, flat = layout.flat({row, column});
+        for (unsigned bit = 0; bit < offsets.size(); ++bit)
+          if (flat >> bit & 1)
+            offset ^= offsets[bit];
+        return offset * bytes;
+      };
+      for (int64_t column = 0; column < layout.side(1); column += 16 / bytes) {
+        std::set<uint64_t> banks;
+        for (int64_t row = 0; row < 8; ++row) {
+          EXPECT_EQ(offsetOf(row, column) % 16, 0u);
+          banks.insert(offsetOf(row, column) % 128 / 16);
+        }
+        EXPECT_EQ(banks.size(), 8u) << rows << "x" << columns << " of " << bytes << " bytes, column " << column;
+      }
+    }
+}
+
+TEST(Layout, OntoDropsACoordinate) {
+  Layout tile = registerLayout({64, 128}, 8);
+  Layout rows = tile.onto(0), columns = tile.onto(1);
+  forEachPlace(rows, [&](Layout::Place place) {
+    // The register of the tile that has the same row.
+    uint64_t flat = tile.at({0, place.lane, place.warp});
+    uint64_t expected = tile.coordinate(flat, 0) ^ rows.at(Layout::Register, place.reg);
+    EXPECT_EQ(rows.at(place), expected);
+  });
+  EXPECT_EQ(rows.size(Layout::Register), 2);
+  EXPECT_EQ(columns.size(Layout::Register), 16);
+}
+
+/// Checks that a conversion finds every element where it says.
+void expectConverts(const Layout &source, const Layout &target, Conversion::Kind kind) {
+  Conversion conversion = Conversion::between(source, target);
+  ASSERT_EQ(conversion.kind, kind);
+  if (kind == Conversion::SharedMemory)
+    return;
+  auto gather = [](llvm::ArrayRef<Conversion::Source> bits, uint64_t number) {
+    Conversion::Source result;
+    for (unsigned bit = 0; bit < bits.size(); ++bit)
+      if (number >> bit & 1) {
+        result.reg ^= bits[bit].reg;
+        result.lane ^= bits[bit].lane;
+      }
+    return result;
+  };
+  forEachPlace(target, [&](Layout::Place place) {
+    Conversion::Source a = gather(conversion.fromRegister, place.reg), b = gather(conversion.fromLane, place.lane),
+                       c = gather(conversion.fromWarp, place.warp);
+    uint64_t lane = kind == Conversion::SameRegisters ? place.lane : a.lane ^ b.lane ^ c.lane;
+    ASSERT_EQ(source.at({a.reg ^ b.reg ^ c.reg, lane, place.warp}), target.at(place));
+  });
+}
+
+TEST(Conversion, ResultsBecomeLeftOperandsInPlace) {
+  // With the warps one above the other, the fragments of a result are those of the next product's left operand.
+  expectConverts(registerLayout({64, 64}, 4), leftOperandLayout(64, 64, WarpGrid::of(64, 128, 4)),
+                 Conversion::SameRegisters);
+  // Side by side, each has half the columns that it would need.
+  expectConverts(registerLayout({64, 64}, 8), leftOperandLayout(64, 64, WarpGrid::of(64, 128, 8)),
+                 Conversion::SharedMemory);
+}
+
+TEST(Conversion, VectorsReachEveryRowByShuffles) {
+  for (auto [rows, columns] : shapes)
+    for (int64_t warps : {4, 8})
+      for (unsigned side : {0, 1}) {
+        Layout tile = registerLayout({rows, columns}, warps);
+        // As long as the padded side.
+        Layout vector = registerLayout({tile.side(side)}, warps);
+        expectConverts(vector, tile.onto(side), Conversion::Shuffle);
+      }
+}
+
+TEST(Conversion, ReducedRowsCrossWarps) {
+  Layout rows = registerLayout({64, 128}, 8).onto(0);
+  expectConverts(rows, registerLayout({64}, 8), Conversion::SharedMemory);
+}
+
+TEST(Conversion, ALayoutIsItself) {
+  Layout layout = registerLayout({64, 128}, 8);
+  expectConverts(layout, layout, Conversion::SameRegisters);
+}
+
+} // namespace
