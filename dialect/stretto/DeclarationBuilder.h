@@ -13,7 +13,8 @@
 //   grow and there are finitely many, so this ends, and the front end traces once;
 // - **checks**: every operation is verified when it is made, and an error is reported at the user's own line.
 //
-// DeclarationTrace.h holds one run over the requests, DeclarationVocabulary.cpp the operations.
+// DeclarationTrace.h holds one run over the requests, DeclarationSignature.cpp and DeclarationVocabulary.cpp what the
+// requests become.
 //
 //===----------------------------------------------------------------------===//
 #ifndef STRETTO_DIALECT_STRETTO_DECLARATIONBUILDER_H

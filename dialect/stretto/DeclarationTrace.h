@@ -151,6 +151,11 @@ public:
 /// A number in as few digits as tell it from others.
 std::string spellNumber(double number);
 
+/// The requests that make the signature (DeclarationSignature.cpp).
+mlir::FailureOr<Handles> declareArgument(DeclarationCall &call);
+mlir::FailureOr<Handles> declareOption(DeclarationCall &call);
+mlir::FailureOr<Handles> declareAxis(DeclarationCall &call);
+
 /// Carries out a request by the operation that it names.
 mlir::FailureOr<Handles> carryOutByName(DeclarationCall &call);
 

@@ -271,6 +271,14 @@ def test_size_that_does_not_parse():
     refused(f, "'V +' ends where a number or a name is expected")
 
 
+def test_axis_bound_to_a_row():
+    def f(x: sl.Row["K"]):
+        sl.axis(N=x)  # here
+        return x
+
+    refused(f, "the size of 'N' is 'x', a row on the axis 'K' of the heads 'H', expected arithmetic on numbers")
+
+
 def test_split_beyond_the_row():
     def f(x: sl.Row["K"]):
         return sl.split(x, "K + 1")[0]  # here
