@@ -220,6 +220,61 @@ def SliceValues : Pass<"stretto-slice-values", "::stretto::chunk::KernelOp"> {
 }
 
 //===----------------------------------------------------------------------===//
+// Chunks, for a GPU
+//===----------------------------------------------------------------------===//
+
+def ExpandDecay : Pass<"stretto-expand-decay", "::stretto::chunk::KernelOp"> {
+  let summary = "Decides how products of decay factors are formed";
+  let description = [{
+    Rows and states are multiplied by exponentials of sums of their own logarithms (or products of their factors).
+    Products of queries with decayed keys are multiplied by the matrix of decays where all channels share it. Where
+    each has its own, queries and keys are rescaled by the decay from the chunk's middle, which makes a plain product;
+    whether the factors and the operands that this needs are in range is tested once per chunk, and where they are not,
+    the products are formed one by one, marked `exact`. The range is e^60, e^8 for operands of fp16, and e^20 for fp32,
+    whose rounding of longer sums would show.
+
+    ```mlir
+    %p = chunk.decay_dot %q, %k log %g : tensor<64x32xf32>, tensor<64x32xf32>, tensor<64x32xf32> -> tensor<64x64xf32>
+    ```
+    =>
+    ```mlir
+    %b = chunk.accumulate sum %g : tensor<64x32xf32>
+    %middle = chunk.row %b at 31 : tensor<64x32xf32> -> tensor<32xf32>
+    ...
+    %good = chunk.within %up, %down, %q1, %k1 limits [...]
+    %p = scf.if %good -> (tensor<64x64xf32>) {
+      %s = chunk.dot %q1, %k1 transpose_right : tensor<64x32xf32>, tensor<64x32xf32> -> tensor<64x64xf32>
+      %c = chunk.causal %s : tensor<64x64xf32>
+      scf.yield %c : tensor<64x64xf32>
+    } else {
+      %e = chunk.decay_dot %q, %k log %g {exact} : ...
+      scf.yield %e : tensor<64x64xf32>
+    }
+    ```
+  }];
+  let dependentDialects = ["::mlir::arith::ArithDialect", "::mlir::math::MathDialect", "::mlir::scf::SCFDialect"];
+}
+
+def RoundOperands : Pass<"stretto-round-operands", "::stretto::chunk::KernelOp"> {
+  let summary = "Rounds operands of products to the type of the inputs";
+  let description = [{
+    In a kernel with inputs of 16 bits, operands of products are rounded to their type, as matrix units want them; sums
+    stay wide, and so does everything that is carried. An operand that was widened from that type is taken as it was.
+
+    ```mlir
+    %q1 = arith.extf %q : tensor<16x32xbf16> to tensor<16x32xf32>
+    %o = chunk.dot %q1, %S : tensor<16x32xf32>, tensor<32x32xf32> -> tensor<16x32xf32>
+    ```
+    =>
+    ```mlir
+    %S1 = arith.truncf %S : tensor<32x32xf32> to tensor<32x32xbf16>
+    %o = chunk.dot %q, %S1 : tensor<16x32xbf16>, tensor<32x32xbf16> -> tensor<16x32xf32>
+    ```
+  }];
+  let dependentDialects = ["::mlir::arith::ArithDialect"];
+}
+
+//===----------------------------------------------------------------------===//
 // Kernels
 //===----------------------------------------------------------------------===//
 

@@ -11,6 +11,7 @@
 #include "mlir/Dialect/LLVMIR/LLVMDialect.h"
 #include "mlir/Dialect/MemRef/IR/MemRef.h"
 #include "mlir/Dialect/SCF/IR/SCF.h"
+#include "mlir/Dialect/Vector/IR/VectorOps.h"
 
 using namespace mlir;
 using namespace stretto;
@@ -243,18 +244,21 @@ void KernelLowering::loadTables(Value firstToken) {
     Value period = argument.words[3], buffer = storage[argument.value].rows;
     Value repeats = builder.compare(arith::CmpIPredicate::ne, period, builder.index(0));
     Value divisor = arith::MaxUIOp::create(builder, period, builder.index(1));
-    // Tokens that do not exist may lie beyond the table: they get the row of the last one that does.
-    Value last = builder.subtract(valid, builder.index(1));
-    builder.loop(0, kernel.getChunk(), 1, [&](Value row) {
-      Value position = builder.add(firstToken, builder.minimum(row, last));
+    auto storeRow = [&](Value row, llvm::function_ref<Value(Value column, int64_t lanes)> read) {
+      if (type.getRank() < 2)
+        return builder.storeScalar(vector::ExtractOp::create(builder, read(builder.index(0), 1), 0), buffer, row);
+      builder.loopOverVectors(type.getDimSize(1), [&](Value column, int64_t lanes) {
+        builder.store(read(column, lanes), buffer, {row, column});
+      });
+    };
+    builder.loop(builder.index(0), valid, 1, [&](Value row) {
+      Value position = builder.add(firstToken, row);
       position = arith::SelectOp::create(builder, repeats, remainder(builder, position, divisor), position);
       Value start = builder.multiply(position, argument.words[2]);
-      if (type.getRank() < 2)
-        return builder.storeScalar(builder.loadScalar(memory, start), buffer, row);
-      builder.loopOverVectors(type.getDimSize(1), [&](Value column, int64_t lanes) {
-        builder.store(builder.load(memory, builder.add(start, column), lanes), buffer, {row, column});
-      });
+      storeRow(row, [&](Value column, int64_t lanes) { return builder.load(memory, builder.add(start, column), lanes); });
     });
+    builder.loop(valid, builder.index(kernel.getChunk()), 1,
+                 [&](Value row) { storeRow(row, [&](Value, int64_t) { return builder.splat(0.0); }); });
   }
 }
 

@@ -120,6 +120,8 @@ void KernelLowering::emitStage(Value value) {
     computeDecayDot(dot);
   else if (auto conv = dyn_cast_or_null<chunk::ConvOp>(op))
     history(conv.getOperand(), conv.getTail());
+  else if (auto delay = dyn_cast_or_null<chunk::DelayOp>(op))
+    history(delay.getOperand(), delay.getTail());
 
   if (!plan.orders(value).any())
     return;

@@ -182,6 +182,7 @@ private:
   /// The rows of a tail followed by those of a tile.
   mlir::Value history(mlir::Value operand, mlir::Value tail);
   mlir::Value evaluateConvolution(chunk::ConvOp op, Point point);
+  mlir::Value evaluateDelay(chunk::DelayOp op, Point point);
 
   chunk::KernelOp kernel;
   Machine machine;

@@ -19,7 +19,7 @@ bool cpu::isPointwise(Operation *op) {
     return false;
   if (auto columns = dyn_cast<chunk::ColumnsOp>(op))
     return rankOf(columns.getOperand()) == rankOf(columns.getResult());
-  if (isa<chunk::BroadcastOp, chunk::CausalOp, chunk::MaskOp, chunk::ConvOp, chunk::DecayFromStartOp,
+  if (isa<chunk::BroadcastOp, chunk::CausalOp, chunk::MaskOp, chunk::ConvOp, chunk::DelayOp, chunk::DecayFromStartOp,
           chunk::DecayToEndOp, chunk::DecayStateOp>(op))
     return true;
   return isa<arith::ArithDialect, math::MathDialect>(op->getDialect());
@@ -27,7 +27,7 @@ bool cpu::isPointwise(Operation *op) {
 
 bool cpu::keepsPlace(OpOperand &use) {
   Operation *user = use.getOwner();
-  if (!isPointwise(user) || isa<chunk::BroadcastOp, chunk::ColumnsOp, chunk::ConvOp>(user))
+  if (!isPointwise(user) || isa<chunk::BroadcastOp, chunk::ColumnsOp, chunk::ConvOp, chunk::DelayOp>(user))
     return false;
   return !isa<chunk::ChunkDialect>(user->getDialect()) || use.getOperandNumber() == 0; // not an amount of decay
 }
@@ -41,6 +41,8 @@ bool cpu::isCausal(Value value) {
   Operation *op = value.getDefiningOp();
   if (isa_and_nonnull<chunk::CausalOp, chunk::DecayDotOp>(op))
     return true;
+  if (auto mask = dyn_cast_or_null<chunk::MaskOp>(op); mask && !mask.getOtherwise().isZero())
+    return false;
   return isa_and_nonnull<arith::ExtFOp, arith::TruncFOp, chunk::MaskOp>(op) && isCausal(op->getOperand(0));
 }
 

@@ -116,12 +116,13 @@ Value KernelLowering::evaluateOperation(Operation *op, Point point) {
         return builder.selectOrZero(builder.lanesBefore(count), evaluate(causal.getOperand(), point));
       })
       .Case([&](chunk::MaskOp mask) {
-        Value entries = evaluate(mask.getOperand(), point);
-        if (!point.row)
-          return builder.selectOrZero(builder.lanesBefore(builder.subtract(valid, point.column)), entries);
-        return builder.selectOrZero(builder.splat(builder.compare(arith::CmpIPredicate::slt, point.row, valid)), entries);
+        Value exists = point.row ? builder.splat(builder.compare(arith::CmpIPredicate::slt, point.row, valid))
+                                 : builder.lanesBefore(builder.subtract(valid, point.column));
+        Value otherwise = builder.splat(mask.getOtherwise().convertToDouble());
+        return arith::SelectOp::create(builder, exists, evaluate(mask.getOperand(), point), otherwise).getResult();
       })
       .Case([&](chunk::ConvOp conv) { return evaluateConvolution(conv, point); })
+      .Case([&](chunk::DelayOp delay) { return evaluateDelay(delay, point); })
       .Case<chunk::DecayFromStartOp, chunk::DecayToEndOp, chunk::DecayStateOp>(
           [&](auto decay) { return evaluateDecay(decay, point); })
       .Default([&](Operation *) {

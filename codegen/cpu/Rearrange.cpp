@@ -90,6 +90,7 @@ void KernelLowering::emitColumn(chunk::ColumnsOp op) {
 // Convolution
 //===----------------------------------------------------------------------===//
 
+// Row i of a history of a tail of R rows is that of token i - R.
 Value KernelLowering::history(Value operand, Value tail) {
   if (Value known = histories.lookup({operand, tail}))
     return known;
@@ -103,14 +104,19 @@ Value KernelLowering::history(Value operand, Value tail) {
 }
 
 Value KernelLowering::evaluateConvolution(chunk::ConvOp op, Point point) {
-  Value taps = storage[op.getTaps()].transposed, rows = history(op.getOperand(), op.getTail()), sum;
-  for (int64_t j = 0; j < shapeOf(op.getTaps())[1]; ++j) {
-    // Row i of the history is token i - (J - 1).
+  Value taps = storage[op.getTaps()].transposed, rows = histories.lookup({op.getOperand(), op.getTail()}), sum;
+  int64_t count = shapeOf(op.getTaps())[1], oldest = shapeOf(op.getTail())[0] - (count - 1);
+  for (int64_t j = 0; j < count; ++j) {
     Value tap = builder.load(taps, {builder.index(j), point.column});
-    Value entries = builder.load(rows, {builder.add(point.row, j), point.column});
+    Value entries = builder.load(rows, {builder.add(point.row, oldest + j), point.column});
     sum = sum ? vector::FMAOp::create(builder, tap, entries, sum).getResult() : builder.mul(tap, entries);
   }
   return sum;
+}
+
+Value KernelLowering::evaluateDelay(chunk::DelayOp op, Point point) {
+  int64_t offset = shapeOf(op.getTail())[0] - static_cast<int64_t>(op.getBy());
+  return builder.load(histories.lookup({op.getOperand(), op.getTail()}), {builder.add(point.row, offset), point.column});
 }
 
 void KernelLowering::emitTail(chunk::TailOp op) {

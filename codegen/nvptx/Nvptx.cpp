@@ -28,6 +28,10 @@ using namespace mlir;
 using namespace stretto;
 
 void stretto::buildKernelPipeline(OpPassManager &passes, StringRef chip) {
+  OpPassManager &kernels = passes.nest<chunk::KernelOp>();
+  kernels.addPass(createExpandDecay());
+  kernels.addPass(createRoundOperands());
+  kernels.addPass(createCSEPass());
   passes.addPass(createFoldOverChunks());
   passes.addNestedPass<kernel::FuncOp>(createAssignLayouts());
   passes.addNestedPass<kernel::FuncOp>(createPlanSharedMemory({chip.str()}));

@@ -31,6 +31,9 @@ mlir::ParseResult parseArgumentKind(mlir::AsmParser &parser, ArgumentKind &kind)
 /// The group of an argument that all heads share, however many they are.
 inline constexpr int64_t allHeadsGroup = std::numeric_limits<int32_t>::max();
 
+/// Marks a `chunk.decay_dot` whose products are to be formed one by one.
+inline constexpr llvm::StringLiteral exactAttribute = "exact";
+
 /// How many columns of its entry a state of this type takes.
 int64_t columnsOfState(mlir::Type state);
 } // namespace stretto::chunk

@@ -170,3 +170,36 @@ LogicalResult DecayStateOp::verify() {
     return emitOpError("[decay_state_c1] decays ") << getState().getType() << " along " << stringifySide(getAlong());
   return verifyAmount(*this, "decay_state_c2", getAmount(), std::nullopt, state[getAlong() == Side::Rows ? 0 : 1]);
 }
+
+//===----------------------------------------------------------------------===//
+// What decay is made of
+//===----------------------------------------------------------------------===//
+
+LogicalResult AccumulateOp::verify() {
+  if (shapeOf(getOperand()).empty())
+    return emitOpError("[accumulate_c1] the operand has type ") << getType() << ", which has no tokens";
+  return success();
+}
+
+LogicalResult RowOp::verify() {
+  ArrayRef<int64_t> source = shapeOf(getOperand());
+  int64_t at = getAt();
+  if (source.empty() || source.drop_front() != shapeOf(getResult()) || at < 0 || at >= source[0] ||
+      getElementTypeOrSelf(getOperand()) != getElementTypeOrSelf(getResult()))
+    return emitOpError("[row_c1] takes ") << getType() << " at row " << at << " of " << getOperand().getType();
+  return success();
+}
+
+LogicalResult DecayMatrixOp::verify() {
+  int64_t tokens = shapeOf(getAmount())[0];
+  if (shapeOf(getResult()) != ArrayRef<int64_t>{tokens, tokens} ||
+      getElementTypeOrSelf(getAmount()) != getElementTypeOrSelf(getResult()))
+    return emitOpError("[decay_matrix_c1] makes ") << getType() << " of " << getAmount().getType();
+  return success();
+}
+
+LogicalResult WithinOp::verify() {
+  if (getLimits().size() != getOperands().size())
+    return emitOpError("[within_c1] has ") << getOperands().size() << " operands and " << getLimits().size() << " limits";
+  return success();
+}

@@ -72,21 +72,21 @@ def Chunk_Side : I32EnumAttr<"Side", "an axis of a tile or matrix", [
   let cppNamespace = "::stretto::chunk";
   let genSpecializedAttr = 0;
 }
-def Chunk_SideAttr : EnumAttr<Chunk_Dialect, Chunk_Side, "side"> { let assemblyFormat = "`` $value"; }
+def Chunk_SideAttr : EnumAttr<Chunk_Dialect, Chunk_Side, "side"> { let assemblyFormat = "$value"; }
 
 def Chunk_Reduction : I32EnumAttr<"Reduction", "a reduction", [
     I32EnumAttrCase<"Sum", 0, "sum">, I32EnumAttrCase<"Max", 1, "max">]> {
   let cppNamespace = "::stretto::chunk";
   let genSpecializedAttr = 0;
 }
-def Chunk_ReductionAttr : EnumAttr<Chunk_Dialect, Chunk_Reduction, "reduction"> { let assemblyFormat = "`` $value"; }
+def Chunk_ReductionAttr : EnumAttr<Chunk_Dialect, Chunk_Reduction, "reduction"> { let assemblyFormat = "$value"; }
 
 def Chunk_DecayForm : I32EnumAttr<"DecayForm", "what the amount of a decay is", [
     I32EnumAttrCase<"Log", 0, "log">, I32EnumAttrCase<"Factor", 1, "factor">]> {
   let cppNamespace = "::stretto::chunk";
   let genSpecializedAttr = 0;
 }
-def Chunk_DecayFormAttr : EnumAttr<Chunk_Dialect, Chunk_DecayForm, "decay_form"> { let assemblyFormat = "`` $value"; }
+def Chunk_DecayFormAttr : EnumAttr<Chunk_Dialect, Chunk_DecayForm, "decay_form"> { let assemblyFormat = "$value"; }
 
 def Chunk_Tensor : StaticShapeTensorOf<[AnyFloat]>;
 def Chunk_TensorOrCondition : StaticShapeTensorOf<[AnyFloat, I1]>;
@@ -208,7 +208,7 @@ def Chunk_BroadcastOp : Chunk_Op<"broadcast", [Pure]> {
   }];
   let arguments = (ins Chunk_TensorOrCondition:$operand, Chunk_SideAttr:$along);
   let results = (outs Chunk_TensorOrCondition:$result);
-  let assemblyFormat = "$operand `along` $along attr-dict `:` type($operand) `to` type($result)";
+  let assemblyFormat = "$operand `along` `` $along attr-dict `:` type($operand) `to` type($result)";
   let hasVerifier = 1;
   let hasFolder = 1;
 }
@@ -296,7 +296,7 @@ def Chunk_ReduceOp : Chunk_Op<"reduce", [Pure]> {
   }];
   let arguments = (ins Chunk_ReductionAttr:$kind, Chunk_Matrix:$operand, Chunk_SideAttr:$over);
   let results = (outs Chunk_Vector:$result);
-  let assemblyFormat = "$kind $operand `over` $over attr-dict `:` type($operand) `->` type($result)";
+  let assemblyFormat = "`` $kind $operand `over` `` $over attr-dict `:` type($operand) `->` type($result)";
   let hasVerifier = 1;
   let hasCanonicalizer = 1;
 }
@@ -431,7 +431,7 @@ def Chunk_DecayDotOp : Chunk_DecayBase<"decay_dot"> {
   let arguments = (ins Chunk_Matrix:$query, Chunk_Matrix:$key, Chunk_DecayFormAttr:$form, Chunk_Tensor:$amount,
                        UnitAttr:$before);
   let results = (outs Chunk_Matrix:$result);
-  let assemblyFormat = [{ $query `,` $key $form $amount (`before` $before^)? attr-dict
+  let assemblyFormat = [{ $query `,` $key `` $form $amount (`before` $before^)? attr-dict
                           `:` type($query) `,` type($key) `,` type($amount) `->` type($result) }];
   let hasVerifier = 1;
 }
@@ -450,7 +450,7 @@ def Chunk_DecayFromStartOp : Chunk_DecayBase<"decay_from_start", [AllTypesMatch<
   }];
   let arguments = (ins Chunk_Matrix:$operand, Chunk_DecayFormAttr:$form, Chunk_Tensor:$amount, UnitAttr:$before);
   let results = (outs Chunk_Matrix:$result);
-  let assemblyFormat = "$operand $form $amount (`before` $before^)? attr-dict `:` type($operand) `,` type($amount)";
+  let assemblyFormat = "$operand `` $form $amount (`before` $before^)? attr-dict `:` type($operand) `,` type($amount)";
   let hasVerifier = 1;
 }
 
@@ -468,7 +468,7 @@ def Chunk_DecayToEndOp : Chunk_DecayBase<"decay_to_end", [AllTypesMatch<["operan
   }];
   let arguments = (ins Chunk_Matrix:$operand, Chunk_DecayFormAttr:$form, Chunk_Tensor:$amount);
   let results = (outs Chunk_Matrix:$result);
-  let assemblyFormat = "$operand $form $amount attr-dict `:` type($operand) `,` type($amount)";
+  let assemblyFormat = "$operand `` $form $amount attr-dict `:` type($operand) `,` type($amount)";
   let hasVerifier = 1;
 }
 
@@ -489,7 +489,96 @@ def Chunk_DecayStateOp : Chunk_DecayBase<"decay_state", [AllTypesMatch<["state",
   }];
   let arguments = (ins Chunk_Tensor:$state, Chunk_DecayFormAttr:$form, Chunk_Tensor:$amount, Chunk_SideAttr:$along);
   let results = (outs Chunk_Tensor:$result);
-  let assemblyFormat = "$state $form $amount `along` $along attr-dict `:` type($state) `,` type($amount)";
+  let assemblyFormat = "$state `` $form $amount `along` `` $along attr-dict `:` type($state) `,` type($amount)";
+  let hasVerifier = 1;
+}
+
+//===----------------------------------------------------------------------===//
+// What decay is made of, once it is decided how its products are formed
+//===----------------------------------------------------------------------===//
+
+def Chunk_Accumulation : I32EnumAttr<"Accumulation", "how numbers are accumulated", [
+    I32EnumAttrCase<"Sum", 0, "sum">, I32EnumAttrCase<"Product", 1, "product">]> {
+  let cppNamespace = "::stretto::chunk";
+  let genSpecializedAttr = 0;
+}
+def Chunk_AccumulationAttr : EnumAttr<Chunk_Dialect, Chunk_Accumulation, "accumulation"> {
+  let assemblyFormat = "$value";
+}
+
+def Chunk_AccumulateOp : Chunk_Op<"accumulate", [Pure, AllTypesMatch<["operand", "result"]>]> {
+  let summary = "running sum or product over the tokens of a chunk";
+  let description = [{
+    `y_i = sum_{u<=i} x_u` in each column; `reverse`: `u >= i`; `exclusive`: without `u = i`. An empty sum is 0, an
+    empty product 1.
+
+    Constraints: `accumulate_c1` the operand has tokens.
+
+    Example:
+    ```mlir
+    %b = chunk.accumulate sum %g : tensor<64x128xf32>
+    %e = chunk.accumulate product %f reverse exclusive : tensor<64xf32>
+    ```
+  }];
+  let arguments = (ins Chunk_AccumulationAttr:$kind, Chunk_Tensor:$operand, UnitAttr:$reverse, UnitAttr:$exclusive);
+  let results = (outs Chunk_Tensor:$result);
+  let assemblyFormat = "$kind $operand (`reverse` $reverse^)? (`exclusive` $exclusive^)? attr-dict `:` type($operand)";
+  let hasVerifier = 1;
+}
+
+def Chunk_RowOp : Chunk_Op<"row", [Pure]> {
+  let summary = "one row of a tile, or one number of a vector";
+  let description = [{
+    `y_j = x_(at)j`.
+
+    Constraints: `row_c1` the row exists, and operand and result agree in everything else.
+
+    Example:
+    ```mlir
+    %y = chunk.row %x at 31 : tensor<64x128xf32> -> tensor<128xf32>
+    ```
+  }];
+  let arguments = (ins Chunk_Tensor:$operand, I64Attr:$at);
+  let results = (outs Chunk_Tensor:$result);
+  let assemblyFormat = "$operand `at` $at attr-dict `:` type($operand) `->` type($result)";
+  let hasVerifier = 1;
+}
+
+def Chunk_DecayMatrixOp : Chunk_Op<"decay_matrix", [Pure]> {
+  let summary = "products of the factors between two tokens";
+  let description = [{
+    `D_ij = prod_{u=j+1..i} a_u` for `j <= i`, else 0. `before`: the product runs over `j+1..i-1`, for `j < i`. Each
+    entry is formed from its own factors (or the sum of its own logarithms): no difference, and no quotient, occurs.
+
+    Constraints: `decay_matrix_c1` the result has a row and a column for each token of the amount.
+
+    Example:
+    ```mlir
+    %d = chunk.decay_matrix log %g : tensor<64xf32> -> tensor<64x64xf32>
+    ```
+  }];
+  let arguments = (ins Chunk_DecayFormAttr:$form, Chunk_Vector:$amount, UnitAttr:$before);
+  let results = (outs Chunk_Matrix:$result);
+  let assemblyFormat = "$form $amount (`before` $before^)? attr-dict `:` type($amount) `->` type($result)";
+  let hasVerifier = 1;
+}
+
+def Chunk_WithinOp : Chunk_Op<"within", [Pure]> {
+  let summary = "whether no number exceeds a limit";
+  let description = [{
+    Whether all numbers of each operand have at most the magnitude of its limit. What is not a number exceeds every
+    limit.
+
+    Constraints: `within_c1` there is a limit for each operand.
+
+    Example:
+    ```mlir
+    %good = chunk.within %x, %y limits [60.0, 3.0e38] : tensor<64x128xf32>, tensor<64x128xf32>
+    ```
+  }];
+  let arguments = (ins Variadic<Chunk_Tensor>:$operands, DenseF64ArrayAttr:$limits);
+  let results = (outs I1:$result);
+  let assemblyFormat = "$operands `limits` $limits attr-dict `:` type($operands)";
   let hasVerifier = 1;
 }
 

@@ -53,8 +53,8 @@ def Kernel_LayoutAttr : AttrDef<Kernel_Dialect, "Layout", [
     shared memory, the coordinate that it contributes; `sides` are the numbers of bits of the padded tile's
     coordinates. dialect/kernel/Layout.h explains the algebra.
 
-    Example:
-    ```mlir
+    Example, in registers and in shared memory:
+    ```
     #kernel.layout<[4, 4], register = [[0, 1], [8, 0], [0, 8]], lane = [[0, 2], [0, 4], [1, 0], [2, 0], [4, 0]]>
     #kernel.layout<[4, 4], offset = [[0, 1], [0, 2], [0, 4], [0, 8], [1, 0], [2, 0], [4, 8], [8, 0]]>
     ```
@@ -234,7 +234,11 @@ def Kernel_ConvertOp : Kernel_Op<"convert", [Pure, SameOperandsAndResultElementT
 
     Example:
     ```mlir
-    %b = kernel.convert %a offset 1024 : tensor<16x16xbf16, #registers> -> tensor<16x16xbf16, #shared>
+    %b = kernel.convert %a offset 1024
+        : tensor<16x16xbf16, #kernel.layout<[4, 4], register = [[0, 1], [8, 0], [0, 8]],
+                                            lane = [[0, 2], [0, 4], [1, 0], [2, 0], [4, 0]]>>
+       -> tensor<16x16xbf16, #kernel.layout<[4, 4], offset = [[0, 1], [0, 2], [0, 4], [0, 8], [1, 0], [2, 0], [4, 8],
+                                                              [8, 0]]>>
     ```
   }];
   let arguments = (ins Kernel_Tile:$operand, OptionalAttr<I64Attr>:$offset);

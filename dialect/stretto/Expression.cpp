@@ -124,15 +124,16 @@ private:
   llvm::Expected<Value> number() {
     llvm::StringRef start = rest;
     take([](char c) { return llvm::isDigit(c) || c == '.'; });
+    bool hasExponent = true; // or none is begun
     if (!rest.empty() && (rest.front() == 'e' || rest.front() == 'E')) {
       rest = rest.drop_front();
       if (!rest.empty() && (rest.front() == '-' || rest.front() == '+'))
         rest = rest.drop_front();
-      take(llvm::isDigit);
+      hasExponent = !take(llvm::isDigit).empty();
     }
     llvm::StringRef digits = start.drop_back(rest.size());
     double value;
-    if (digits.getAsDouble(value))
+    if (!hasExponent || digits.getAsDouble(value))
       return failure("'" + digits + "' in '" + text + "' is no number");
     return algebra.number(value);
   }

@@ -8,6 +8,7 @@
 #include "dialect/stretto/Interpreter.h"
 #include "dialect/stretto/interpreter/Program.h"
 #include "passes/declaration/Specialize.h"
+#include "llvm/ADT/StringExtras.h"
 #include <cmath>
 #include <limits>
 

@@ -7,6 +7,7 @@
 
 #include "dialect/stretto/Sizes.h"
 #include "mlir/IR/Builders.h"
+#include "llvm/ADT/StringExtras.h"
 #include "llvm/Support/FormatVariadic.h"
 
 using namespace mlir;

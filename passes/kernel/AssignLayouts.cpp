@@ -94,7 +94,17 @@ private:
       placeOperand(reduce.getOperandMutable(), registersFor(tileTypeOf(reduce.getOperand())));
       Layout tile = *layoutOf(reduce.getOperand().getType());
       setLayout(reduce.getResult(), tile.onto(reduce.getOver() == chunk::Side::Columns ? 0 : 1));
-    } else if (isa<chunk::ColumnsOp, chunk::ConcatOp, chunk::ConvOp, chunk::DelayOp, chunk::TailOp>(op)) {
+    } else if (auto row = dyn_cast<chunk::RowOp>(op)) {
+      row.getOperandMutable().assign(inRegisters(row.getOperand()));
+      Layout source = *layoutOf(row.getOperand().getType());
+      setLayout(row.getResult(), source.rank() == 2 ? source.onto(1) : registersFor(tileTypeOf(row.getResult())));
+    } else if (isa<chunk::WithinOp, chunk::DecayMatrixOp>(op)) {
+      for (OpOperand &operand : op->getOpOperands())
+        operand.set(inRegisters(operand.get()));
+      if (isa<chunk::DecayMatrixOp>(op))
+        setLayout(op->getResult(0), registersFor(tileTypeOf(op->getResult(0))));
+    } else if (isa<chunk::ColumnsOp, chunk::ConcatOp, chunk::ConvOp, chunk::DelayOp, chunk::TailOp,
+                   chunk::DecayDotOp>(op)) {
       // These move elements between threads anyway: all in the registers that suit their shape.
       for (OpOperand &operand : op->getOpOperands())
         if (tileTypeOf(operand.get()))
@@ -104,7 +114,7 @@ private:
       setLayout(op->getResult(0), registersFor(tileTypeOf(op->getResult(0))));
     } else if (isa<StoreOp, SaveOp>(op)) {
       op->setOperand(0, inRegisters(op->getOperand(0)));
-    } else if (op->hasTrait<OpTrait::Elementwise>() || isa<chunk::MaskOp, chunk::CausalOp>(op)) {
+    } else if (op->hasTrait<OpTrait::Elementwise>() || isa<chunk::MaskOp, chunk::CausalOp, chunk::AccumulateOp>(op)) {
       assignElementwise(op);
     } else if (!isa<arith::ConstantOp, SendOp, AwaitOp, TokensOp, ReturnOp, BarrierOp, scf::YieldOp>(op)) {
       return op->emitOpError("has no form on a GPU");

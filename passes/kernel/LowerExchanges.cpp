@@ -91,16 +91,16 @@ Registers ThreadLowering::shuffle(const Registers &source, const Conversion &con
   return result;
 }
 
-void ThreadLowering::toShared(const Registers &source, RankedTensorType type, const SharedTile &tile) {
+void ThreadLowering::toShared(const Registers &source, RankedTensorType type, const SharedTile &tile,
+                              Padding padding) {
   Layout layout = *layoutOf(type);
   ArrayRef<int64_t> shape = type.getShape();
   int64_t together = int64_t(1) << neighbouringBits(layout, tile);
   Addresses addresses(b, tile, layout.basis(Layout::Lane), layout.basis(Layout::Warp));
   SmallVector<int64_t, 2> padded(shape);
-  if (shape.size() == 2)
-    for (int64_t &size : padded)
-      size = llvm::alignTo(size, 16);
-  // What products read beyond the tile is 0.
+  for (auto [side, size] : llvm::enumerate(padded))
+    if (shape.size() == 2)
+      size = padding == Padding::All ? layout.side(side) : llvm::alignTo(size, 16);
   auto valueOf = [&](uint64_t reg) -> Value {
     if (!source[reg])
       return b.zero(type.getElementType());

@@ -174,6 +174,11 @@ LogicalResult ThreadLowering::lower(Operation *op) {
       .Case([&](chunk::ConvOp op) { return lowerConv(op), success(); })
       .Case([&](chunk::DelayOp op) { return lowerDelay(op), success(); })
       .Case([&](chunk::TailOp op) { return lowerTail(op), success(); })
+      .Case([&](chunk::AccumulateOp op) { return lowerAccumulate(op), success(); })
+      .Case([&](chunk::RowOp op) { return lowerRow(op), success(); })
+      .Case([&](chunk::WithinOp op) { return lowerWithin(op), success(); })
+      .Case([&](chunk::DecayMatrixOp op) { return lowerDecayMatrix(op), success(); })
+      .Case([&](chunk::DecayDotOp op) { return lowerDecayDot(op); })
       .Default([&](Operation *op) -> LogicalResult {
         bool isTile = op->getNumResults() == 1 && isa<RankedTensorType>(op->getResult(0).getType());
         if (!op->hasTrait<OpTrait::Elementwise>() && !isa<arith::ConstantOp>(op))

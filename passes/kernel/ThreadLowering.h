@@ -71,7 +71,10 @@ private:
                    llvm::ArrayRef<int64_t> shape);
   Registers shuffle(const Registers &source, const Conversion &conversion, const Layout &target,
                     llvm::ArrayRef<int64_t> shape);
-  void toShared(const Registers &source, mlir::RankedTensorType type, const SharedTile &tile);
+  /// Stores a tile, and zeros beyond it: as far as products read, or all of the padding.
+  enum class Padding { Fragments, All };
+  void toShared(const Registers &source, mlir::RankedTensorType type, const SharedTile &tile,
+                Padding padding = Padding::Fragments);
   Registers fromShared(const SharedTile &tile, mlir::RankedTensorType type);
 
   void lowerReduce(chunk::ReduceOp op);
@@ -80,6 +83,16 @@ private:
   void lowerConv(chunk::ConvOp op);
   void lowerDelay(chunk::DelayOp op);
   void lowerTail(chunk::TailOp op);
+
+  //===--------------------------------------------------------------------===//
+  // Decay (LowerDecay.cpp)
+  //===--------------------------------------------------------------------===//
+
+  void lowerAccumulate(chunk::AccumulateOp op);
+  void lowerRow(chunk::RowOp op);
+  void lowerWithin(chunk::WithinOp op);
+  void lowerDecayMatrix(chunk::DecayMatrixOp op);
+  mlir::LogicalResult lowerDecayDot(chunk::DecayDotOp op);
 
   //===--------------------------------------------------------------------===//
   // Products (LowerProducts.cpp)

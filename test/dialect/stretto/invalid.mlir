@@ -858,6 +858,15 @@ stretto.variant @state_c1() -> () {
 
 // -----
 
+// state_c4: the entry has the columns that the state takes.
+stretto.variant @state_c4() -> () {
+  // expected-error @+1 {{[state_c4] takes 2 columns from column 3 of the 4 columns of 'T'}}
+  %S = stretto.state "S" of "T" column 3 columns 4 : !stretto.state<K, 2>
+  stretto.yield
+}
+
+// -----
+
 // state_c2: each value has at most one change: a decay or write that stands in the same block, or one scf.if whose
 // branches both yield what they make of it as the same result.
 stretto.variant @state_c2(%k: tensor<?xf64, #stretto.row<K>>, %v: tensor<?xf64, #stretto.row<V>>) -> () {

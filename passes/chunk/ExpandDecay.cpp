@@ -1,0 +1,152 @@
+//===- ExpandDecay.cpp - How products of decay factors are formed ---------===//
+
+#include "passes/Passes.h"
+#include "passes/chunk/InputType.h"
+#include "mlir/Dialect/Math/IR/Math.h"
+#include "mlir/IR/ImplicitLocOpBuilder.h"
+#include <cmath>
+
+namespace stretto {
+#define GEN_PASS_DEF_EXPANDDECAY
+#include "passes/Passes.h.inc"
+} // namespace stretto
+
+using namespace mlir;
+using namespace stretto;
+
+namespace {
+
+RankedTensorType tileTypeOf(Value value) { return cast<RankedTensorType>(value.getType()); }
+
+class DecayExpander {
+public:
+  DecayExpander(chunk::KernelOp kernel, Operation *op)
+      : builder(op->getLoc(), op), tokens(kernel.getChunk()), operandType(inputTypeOf(kernel)) {}
+
+  /// `y_id = x_id prod_{u<=i} a_ud`
+  Value fromStart(chunk::DecayFromStartOp op) {
+    return scaleRows(op.getOperand(), decays(op.getForm(), op.getAmount(), /*reverse=*/false, op.getBefore()));
+  }
+
+  Value toEnd(chunk::DecayToEndOp op) {
+    return scaleRows(op.getOperand(), decays(op.getForm(), op.getAmount(), /*reverse=*/true, /*exclusive=*/true));
+  }
+
+  Value state(chunk::DecayStateOp op) {
+    Value total = rowOf(accumulate(op.getForm(), op.getAmount(), /*reverse=*/false, /*exclusive=*/false), tokens - 1);
+    if (op.getForm() == chunk::DecayForm::Log)
+      total = exp(total);
+    return mul(op.getState(), repeat(total, tileTypeOf(op.getState()), op.getAlong()));
+  }
+
+  Value dot(chunk::DecayDotOp op) {
+    if (tileTypeOf(op.getAmount()).getRank() == 1) {
+      Value product = chunk::DotOp::create(builder, op.getType(), op.getQuery(), op.getKey(), Value(),
+                                           /*transpose_left=*/false, /*transpose_right=*/true);
+      Value matrix = chunk::DecayMatrixOp::create(builder, op.getType(), op.getForm(), op.getAmount(), op.getBefore());
+      return causal(mul(product, matrix), op.getBefore());
+    }
+    return dotOfChannels(op);
+  }
+
+private:
+  //===--------------------------------------------------------------------===//
+  // Arithmetic
+  //===--------------------------------------------------------------------===//
+
+  Value mul(Value a, Value b) { return arith::MulFOp::create(builder, a, b); }
+  Value exp(Value a) { return math::ExpOp::create(builder, a); }
+  Value rowOf(Value tile, int64_t at) {
+    RankedTensorType type = tileTypeOf(tile);
+    return chunk::RowOp::create(builder, type.clone(type.getShape().drop_front()), tile, at);
+  }
+  Value repeat(Value value, RankedTensorType type, chunk::Side along) {
+    return value.getType() == type ? value : chunk::BroadcastOp::create(builder, type, value, along).getResult();
+  }
+  Value causal(Value tile, bool strict) { return chunk::CausalOp::create(builder, tile.getType(), tile, strict); }
+
+  Value accumulate(chunk::DecayForm form, Value amount, bool reverse, bool exclusive) {
+    auto kind = form == chunk::DecayForm::Log ? chunk::Accumulation::Sum : chunk::Accumulation::Product;
+    return chunk::AccumulateOp::create(builder, amount.getType(), kind, amount, reverse, exclusive);
+  }
+
+  /// The factor of each token since the start of the chunk, or until its end. Sums are of one sign: nothing cancels.
+  Value decays(chunk::DecayForm form, Value amount, bool reverse, bool exclusive) {
+    Value result = accumulate(form, amount, reverse, exclusive);
+    return form == chunk::DecayForm::Log ? exp(result) : result;
+  }
+
+  Value scaleRows(Value rows, Value factors) {
+    return mul(rows, repeat(factors, tileTypeOf(rows), chunk::Side::Rows));
+  }
+
+  //===--------------------------------------------------------------------===//
+  // A decay of its own for each channel
+  //===--------------------------------------------------------------------===//
+
+  /// How large a factor, or its inverse, may become.
+  double factorLimit() {
+    if (operandType.isF16())
+      return std::exp(8.0);
+    return std::exp(operandType.isBF16() ? 60.0 : 20.0);
+  }
+
+  double operandLimit() {
+    return APFloat::getLargest(cast<FloatType>(operandType).getFloatSemantics()).convertToDouble();
+  }
+
+  Value dotOfChannels(chunk::DecayDotOp op) {
+    bool isLog = op.getForm() == chunk::DecayForm::Log;
+    RankedTensorType type = tileTypeOf(op.getAmount());
+    Value ofKeys = accumulate(op.getForm(), op.getAmount(), /*reverse=*/false, /*exclusive=*/false);
+    Value ofQueries = op.getBefore() ? accumulate(op.getForm(), op.getAmount(), false, /*exclusive=*/true) : ofKeys;
+    Value middle = repeat(rowOf(ofKeys, tokens / 2 - 1), type, chunk::Side::Columns);
+    auto ratio = [&](Value above, Value below) -> Value {
+      if (isLog)
+        return exp(arith::SubFOp::create(builder, above, below));
+      return arith::DivFOp::create(builder, above, below);
+    };
+    Value up = ratio(ofQueries, middle), down = ratio(middle, ofKeys);
+    Value query = mul(op.getQuery(), up), key = mul(op.getKey(), down);
+    // A factor that is too small has an inverse that is too large: `down` stands for it, and where queries read
+    // before their token, `up` is no inverse of `down`.
+    Value inRange = chunk::WithinOp::create(builder, ValueRange{up, down, query, key},
+                                            ArrayRef{factorLimit(), factorLimit(), operandLimit(), operandLimit()});
+    auto choice = scf::IfOp::create(builder, op.getType(), inRange, /*withElseRegion=*/true);
+    builder.setInsertionPointToStart(choice.thenBlock());
+    Value plain = chunk::DotOp::create(builder, op.getType(), query, key, Value(), false, /*transpose_right=*/true);
+    scf::YieldOp::create(builder, causal(plain, op.getBefore()));
+    builder.setInsertionPointToStart(choice.elseBlock());
+    auto exact = cast<chunk::DecayDotOp>(builder.clone(*op));
+    exact->setAttr(chunk::exactAttribute, builder.getUnitAttr());
+    scf::YieldOp::create(builder, exact.getResult());
+    return choice.getResult(0);
+  }
+
+  ImplicitLocOpBuilder builder;
+  int64_t tokens;
+  Type operandType;
+};
+
+struct ExpandDecay : stretto::impl::ExpandDecayBase<ExpandDecay> {
+  void runOnOperation() override {
+    chunk::KernelOp kernel = getOperation();
+    SmallVector<Operation *> decays;
+    kernel.walk([&](Operation *op) {
+      if (isa<chunk::DecayFromStartOp, chunk::DecayToEndOp, chunk::DecayStateOp, chunk::DecayDotOp>(op) &&
+          !op->hasAttr(chunk::exactAttribute))
+        decays.push_back(op);
+    });
+    for (Operation *op : decays) {
+      DecayExpander expander(kernel, op);
+      Value value = llvm::TypeSwitch<Operation *, Value>(op)
+                        .Case([&](chunk::DecayFromStartOp op) { return expander.fromStart(op); })
+                        .Case([&](chunk::DecayToEndOp op) { return expander.toEnd(op); })
+                        .Case([&](chunk::DecayStateOp op) { return expander.state(op); })
+                        .Case([&](chunk::DecayDotOp op) { return expander.dot(op); });
+      op->getResult(0).replaceAllUsesWith(value);
+      op->erase();
+    }
+  }
+};
+} // namespace

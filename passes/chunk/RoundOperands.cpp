@@ -1,0 +1,57 @@
+//===- RoundOperands.cpp - Operands of products in the inputs' type -------===//
+
+#include "passes/Passes.h"
+#include "passes/chunk/InputType.h"
+
+namespace stretto {
+#define GEN_PASS_DEF_ROUNDOPERANDS
+#include "passes/Passes.h.inc"
+} // namespace stretto
+
+using namespace mlir;
+using namespace stretto;
+
+namespace {
+struct RoundOperands : stretto::impl::RoundOperandsBase<RoundOperands> {
+  void runOnOperation() override {
+    element = inputTypeOf(getOperation());
+    if (element.getIntOrFloatBitWidth() != 16)
+      return;
+    getOperation().walk([&](Operation *op) {
+      if (auto dot = dyn_cast<chunk::DotOp>(op)) {
+        round(dot.getLeftMutable());
+        round(dot.getRightMutable());
+      } else if (auto dot = dyn_cast<chunk::DecayDotOp>(op)) {
+        round(dot.getQueryMutable());
+        round(dot.getKeyMutable());
+      }
+    });
+    // Widened inputs that only products used.
+    getOperation().walk([](arith::ExtFOp extension) {
+      if (extension.use_empty())
+        extension.erase();
+    });
+  }
+
+  void round(OpOperand &operand) {
+    auto type = cast<RankedTensorType>(operand.get().getType());
+    if (type.getElementType() == element)
+      return;
+    if (auto extension = operand.get().getDefiningOp<arith::ExtFOp>();
+        extension && getElementTypeOrSelf(extension.getIn()) == element) {
+      operand.set(extension.getIn());
+      return;
+    }
+    Value &known = rounded[{operand.get(), operand.getOwner()->getBlock()}];
+    if (!known) {
+      OpBuilder builder(operand.getOwner());
+      known = arith::TruncFOp::create(builder, operand.getOwner()->getLoc(), type.clone(element), operand.get());
+    }
+    operand.set(known);
+  }
+
+  Type element;
+  /// One rounding for all uses in a block, which stands before the first.
+  DenseMap<std::pair<Value, Block *>, Value> rounded;
+};
+} // namespace

@@ -1,0 +1,295 @@
+"""Chunk kernels for tests of generated PTX: their IR by name, their inputs, and what they must compute.
+
+A kernel's name is that of a family and its sizes, as in `gla_bf16_k64_v64`; `family` finds the former. The references
+are loops over tokens in fp64 that share nothing with the compiler.
+"""
+
+import dataclasses
+import itertools
+
+import numpy as np
+
+CHUNK = 64
+
+
+# ------------------------------------------------------------------------------------------------ chunk IR
+class Body:
+    """Text of a kernel's body. Values are `(name, type)`; every operation is written where it is called."""
+
+    def __init__(self, element, chunk=CHUNK):
+        self.element, self.chunk, self.lines, self.count = element, chunk, [], 0
+
+    def emit(self, text, kind):
+        self.count += 1
+        name = f"%x{self.count}"
+        self.lines.append(f"  {name} = {text}")
+        return name, kind
+
+    def tile(self, *shape, element="f32"):
+        return f"tensor<{'x'.join(map(str, (*shape, element)))}>"
+
+    def wide(self, value):
+        name, kind = value
+        if kind.endswith("xf32>") or kind == "tensor<f32>":
+            return value
+        target = kind.replace(self.element, "f32")
+        return self.emit(f"arith.extf {name} : {kind} to {target}", target)
+
+    def narrow(self, value):
+        name, kind = value
+        if self.element == "f32":
+            return value
+        target = kind.replace("f32", self.element)
+        return self.emit(f"arith.truncf {name} : {kind} to {target}", target)
+
+    def elementwise(self, op, *values):
+        kind = values[0][1]
+        return self.emit(f"{op} {', '.join(v[0] for v in values)} : {kind}", kind)
+
+    def constant(self, number, kind):
+        return self.emit(f"arith.constant dense<{number:e}> : {kind}", kind)
+
+    def dot(self, a, b, result, left=False, right=False, add=None):
+        text = f"chunk.dot {a[0]}, {b[0]}"
+        text += " transpose_left" * left + " transpose_right" * right + (f" add {add[0]}" if add else "")
+        return self.emit(f"{text} : {a[1]}, {b[1]} -> {result}", result)
+
+    def decay(self, op, value, amount, form="log", result=None, suffix=""):
+        target = result or value[-1][1]
+        operands = ", ".join(v[0] for v in value)
+        kinds = ", ".join(v[1] for v in (*value, amount))
+        arrow = f" -> {result}" if result else ""
+        return self.emit(f"chunk.{op} {operands} {form} {amount[0]}{suffix} : {kinds}{arrow}", target)
+
+
+def kernel(name, arguments, outputs, body, yields, states, slices=1, chunk=CHUNK, tables=()):
+    """The text of a `chunk.kernel`. Arguments and outputs are texts, yields and states are values."""
+    arguments = ",\n    ".join((*arguments, "valid %n: index"))
+    slices = f" slices {slices}" if slices > 1 else ""
+    lines = "\n".join(body.lines)
+    types = ", ".join(v[1] for v in (*yields, *states))
+    then = f" next {', '.join(v[0] for v in states)}" if states else ""
+    end = f"  chunk.yield {', '.join(v[0] for v in yields)}{then} : {types}"
+    return (
+        "\n".join(tables)
+        + f"\nchunk.kernel @{name} chunk {chunk}{slices} ({arguments})\n    -> ({', '.join(outputs)}) {{\n{lines}\n{end}\n}}\n"
+    )
+
+
+def rounded(value, body):
+    return body.narrow(value)
+
+
+def recurrent(name, element, K, V, decay=None, form="log", group=1, gate=None, slices=1, normalize=False, before=False, chunk=CHUNK):
+    """Linear attention with no decay, one per head ("scalar") or one per channel ("channel")."""
+    b = Body(element, chunk)
+    C, gate = chunk, gate or element
+    q = ("%q", b.tile(C, K, element=element))
+    k = ("%k", b.tile(C, K, element=element))
+    v = ("%v", b.tile(C, V, element=element))
+    S, z = ("%S", b.tile(K, V)), ("%z", b.tile(K))
+    g = None
+    shared = f" group {group}" if group > 1 else ""
+    sliced = " sliced" if slices > 1 else ""
+    arguments = [f"input {q[0]}: {q[1]}", f"input {k[0]}: {k[1]}{shared}", f"input {v[0]}: {v[1]}{shared}{sliced}"]
+    if decay:
+        raw = ("%g", b.tile(*((C,) if decay == "scalar" else (C, K)), element=gate))
+        arguments.append(f"input {raw[0]}: {raw[1]}{shared}")
+        g = raw
+        if gate != "f32":
+            target = raw[1].replace(gate, "f32")
+            g = b.emit(f"arith.extf {raw[0]} : {raw[1]} to {target}", target)
+        if form == "factor":
+            g = b.emit(f"chunk.mask {g[0]} valid %n else 1.0 : {g[1]}", g[1])
+    entry = f" of \"S\" column 0 columns {V + 1}" if normalize else ""
+    arguments.append(f"state %S: {S[1]}{shared}{sliced}{entry}")
+    if normalize:
+        arguments.append(f"state %z: {z[1]}{shared} of \"S\" column {V} columns {V + 1}")
+    square, out = b.tile(C, C), b.tile(C, V)
+    q32, k32, v32 = b.wide(q), b.wide(k), b.wide(v)
+    suffix = " before" if before else ""
+    if g:
+        p = b.decay("decay_dot", (q32, k32), g, form, square, suffix)
+        fromStart = b.decay("decay_from_start", (q32,), g, form, suffix=suffix)
+        toEnd = b.decay("decay_to_end", (k32,), g, form)
+        decayed = b.emit(f"chunk.decay_state %S {form} {g[0]} along rows : {S[1]}, {g[1]}", S[1])
+    else:
+        p = b.dot(q32, k32, square, right=True)
+        p = b.emit(f"chunk.causal {p[0]} : {square}", square)
+        fromStart, toEnd, decayed = q32, k32, S
+    o = b.dot(p, v32, out)
+    o = b.dot(fromStart, S, out, add=o)
+    S1 = b.dot(toEnd, v32, S[1], left=True, add=decayed)
+    states = [S1]
+    if normalize:
+        column = b.tile(C)
+        inner = b.emit(f"chunk.reduce sum {p[0]} over columns : {p[1]} -> {column}", column)
+        zs = b.emit(f"chunk.broadcast %z along columns : {z[1]} to {q32[1]}", q32[1])
+        product = b.elementwise("arith.mulf", fromStart, zs)
+        outer = b.emit(f"chunk.reduce sum {product[0]} over columns : {product[1]} -> {column}", column)
+        total = b.elementwise("arith.addf", inner, outer)
+        eps = b.constant(1e-10, column)
+        total = b.elementwise("arith.addf", total, eps)
+        total = b.emit(f"chunk.broadcast {total[0]} along rows : {column} to {out}", out)
+        o = b.elementwise("arith.divf", o, total)
+        keys = b.emit(f"chunk.reduce sum {toEnd[0]} over rows : {toEnd[1]} -> {z[1]}", z[1])
+        z0 = z
+        if g:
+            z0 = b.emit(f"chunk.decay_state %z {form} {g[0]} along rows : {z[1]}, {g[1]}", z[1])
+        states.append(b.elementwise("arith.addf", z0, keys))
+    o = b.narrow(o)
+    return kernel(name, arguments, [f"o: {o[1]}{sliced}"], b, [o], states, slices, chunk)
+
+
+def rowmaps(name, element, K, V, **_):
+    """Every row map: softmax features of a convolution, tables, columns and their join, a delay and a parameter."""
+    b = Body(element)
+    C, F = CHUNK, K // 2
+    x = ("%x", b.tile(C, K, element=element))
+    w = ("%w", b.tile(K, F, element=element))
+    arguments = [
+        f"input %x: {x[1]}",
+        f"parameter %w: {w[1]}",
+        f"parameter %taps: {b.tile(K, 4)}",
+        f"parameter %bias: {b.tile(F)}",
+        f"table %angles: {b.tile(C, K)}",
+        "table %slope: tensor<f32>",
+        f"state %tail: {b.tile(3, K, element=element)}",
+        f"state %late: {b.tile(1, K, element=element)}",
+    ]
+    tables = [
+        "chunk.table @angles period 5 {\n^bb0(%t: f64, %h: f64, %d: f64):\n  chunk.result %t : f64\n}",
+        "chunk.table @slope {\n^bb0(%t: f64, %h: f64, %d: f64):\n  chunk.result %h : f64\n}",
+    ]
+    tile, half, column = b.tile(C, K), b.tile(C, F), b.tile(C)
+    x32 = b.wide(x)
+    tail = b.wide(("%tail", b.tile(3, K, element=element)))
+    late = b.wide(("%late", b.tile(1, K, element=element)))
+    y = b.emit(f"chunk.conv {x32[0]}, %taps tail {tail[0]} : {tile}, {b.tile(K, 4)}, {tail[1]}", tile)
+    y16 = b.narrow(y)
+    z = b.dot(y16, w, half)
+    bias = b.emit(f"chunk.broadcast %bias along columns : {b.tile(F)} to {half}", half)
+    z = b.elementwise("arith.addf", z, bias)
+
+    def softmax(row):
+        m = b.emit(f"chunk.reduce max {row[0]} over columns : {half} -> {column}", column)
+        m = b.emit(f"chunk.broadcast {m[0]} along rows : {column} to {half}", half)
+        e = b.elementwise("math.exp", b.elementwise("arith.subf", row, m))
+        s = b.emit(f"chunk.reduce sum {e[0]} over columns : {half} -> {column}", column)
+        s = b.emit(f"chunk.broadcast {s[0]} along rows : {column} to {half}", half)
+        return b.elementwise("arith.divf", e, s)
+
+    negative = b.elementwise("arith.negf", z)
+    features = (softmax(z), softmax(negative))
+    joined = b.emit(f"chunk.concat {features[0][0]}, {features[1][0]} : {half}, {half} -> {tile}", tile)
+    floor = b.constant(1e-12, tile)
+    joined = b.elementwise("arith.maximumf", joined, floor)
+    # Rotated by a table, with the halves exchanged.
+    first = b.emit(f"chunk.columns {x32[0]} from 0 : {tile} -> {half}", half)
+    second = b.emit(f"chunk.columns {x32[0]} from {F} : {tile} -> {half}", half)
+    second = b.elementwise("arith.negf", second)
+    swapped = b.emit(f"chunk.concat {second[0]}, {first[0]} : {half}, {half} -> {tile}", tile)
+    turned = b.elementwise("arith.mulf", swapped, ("%angles", tile))
+    slope = b.emit(f"chunk.broadcast %slope along rows : tensor<f32> to {tile}", tile)
+    turned = b.elementwise("arith.mulf", turned, slope)
+    before = b.emit(f"chunk.delay {x32[0]} tail {late[0]} : {tile}, {late[1]}", tile)
+    o = b.elementwise("arith.addf", b.elementwise("arith.addf", joined, turned), before)
+    o = b.narrow(o)
+    one = b.emit(f"chunk.columns {x32[0]} from 1 : {tile} -> {column}", column)
+    one = b.narrow(one)
+    nextTail = b.emit(f"chunk.tail %x valid %n after %tail : {x[1]}, {b.tile(3, K, element=element)}", b.tile(3, K, element=element))
+    nextLate = b.emit(f"chunk.tail %x valid %n after %late : {x[1]}, {b.tile(1, K, element=element)}", b.tile(1, K, element=element))
+    return kernel(name, arguments, [f"o: {o[1]}", f"c: {one[1]}"], b, [o, one], [nextTail, nextLate], tables=tables)
+
+
+# ------------------------------------------------------------------------------------------------ references
+def reference_recurrent(x, states, decay=None, form="log", normalize=False, before=False):
+    q, k, v = x["q"], x["k"], x["v"]
+    S = states["S"].copy()
+    z = states["z"].copy() if normalize else None
+    out = np.zeros((len(q), v.shape[1]))
+    for t in range(len(q)):
+        a = 1.0
+        if decay:
+            a = np.exp(x["g"][t]) if form == "log" else x["g"][t]
+
+        def read():
+            row = q[t] @ S
+            return row / (q[t] @ z + 1e-10) if normalize else row
+
+        if before:
+            out[t] = read()
+        S *= np.reshape(a, (-1, 1))
+        S += np.outer(k[t], v[t])
+        if normalize:
+            z = a * z + k[t]
+        if not before:
+            out[t] = read()
+    return {"o": out}, {"S": S, "z": z} if normalize else {"S": S}
+
+
+def reference_rowmaps(x, states):
+    rows, w, taps, bias = x["x"], x["w"], x["taps"], x["bias"]
+    T, K = rows.shape
+    F = K // 2
+    past = np.concatenate([states["tail"], rows])
+    conv = sum(taps[:, 3 - j] * past[3 - j : 3 - j + T] for j in range(4))
+    z = conv @ w + bias
+
+    def softmax(y):
+        e = np.exp(y - y.max(axis=1, keepdims=True))
+        return e / e.sum(axis=1, keepdims=True)
+
+    joined = np.maximum(np.concatenate([softmax(z), softmax(-z)], axis=1), 1e-12)
+    swapped = np.concatenate([-rows[:, F:], rows[:, :F]], axis=1)
+    angles = x["angles"][np.arange(T) % 5]
+    late = np.concatenate([states["late"], rows])
+    o = joined + swapped * angles * x["slope"] + late[:T]
+    return {"o": o, "c": rows[:, 1]}, {"tail": past[T : T + 3], "late": late[T : T + 1]}
+
+
+@dataclasses.dataclass
+class Family:
+    """How to write a kernel of a family, and what it computes."""
+
+    write: object
+    reference: object
+    options: dict = dataclasses.field(default_factory=dict)
+
+    def text(self, name, element, K, V, **more):
+        return self.write(name, element, K, V, **{**self.options, **more})
+
+
+def family_of(**options):
+    reference_options = {k: v for k, v in options.items() if k in ("decay", "form", "normalize", "before")}
+    return Family(recurrent, lambda x, s: reference_recurrent(x, s, **reference_options), options)
+
+
+FAMILIES = {
+    "linear": family_of(),
+    "normalized": family_of(normalize=True),
+    "simple": family_of(decay="scalar", gate="f32"),
+    "simplebefore": family_of(decay="scalar", gate="f32", before=True),
+    "simplefactor": family_of(decay="scalar", gate="f32", form="factor"),
+    "gla": family_of(decay="channel", gate="f32"),
+    "glanorm": family_of(decay="channel", normalize=True),
+    "glabefore": family_of(decay="channel", before=True),
+    "hgrn": family_of(decay="channel", form="factor"),
+    "rowmaps": Family(rowmaps, reference_rowmaps),
+}
+
+
+def family(name):
+    return FAMILIES[name.split("_")[0]]
+
+
+def all_kernels(families=None, elements=("bf16", "f16", "f32"), sizes=((16, 16), (32, 64), (64, 64), (96, 32), (128, 128))):
+    """Names and texts of the kernels that tests run."""
+    for name, element, (K, V) in itertools.product(families or FAMILIES, elements, sizes):
+        full = f"{name}_{element}_k{K}_v{V}"
+        yield full, FAMILIES[name].text(full, element, K, V)
+    if not families or "linear" in families:
+        yield "linear_group", FAMILIES["linear"].text("linear_group", "bf16", 64, 64, group=2)
+        yield "linear_slices", FAMILIES["linear"].text("linear_slices", "bf16", 128, 32, slices=4)
+    if not families or "gla" in families:
+        yield "gla_group", FAMILIES["gla"].text("gla_group", "bf16", 64, 32, group=4, slices=2)

@@ -1,0 +1,193 @@
+"""Builds the memory of a launch from a kernel's manifest, and judges what the kernel left in it.
+
+Used by run_ptx.py, which launches on a GPU, and by simulate.py, which executes the threads on the host.
+"""
+
+import json
+import math
+
+import numpy as np
+
+import kernels
+
+# The largest errors allowed, by input type: outputs and final states (specification, section 1.4).
+OUTPUT = {"f32": 5e-6, "f16": 2e-3, "bf16": 8e-3}
+STATE = {"f32": 1e-5, "f16": 2e-3, "bf16": 8e-3}
+
+
+def to_bits(values, element):
+    """fp64 values as an array in memory; bf16 rounds to nearest even."""
+    if element == "bf16":
+        bits = values.astype(np.float32).view(np.uint32).astype(np.uint64)
+        rounded = ((bits + 0x7FFF + ((bits >> np.uint64(16)) & np.uint64(1))) >> np.uint64(16)).astype(np.uint16)
+        return np.where(np.isnan(values), np.uint16(0x7FC0), rounded)
+    return values.astype({"f16": np.float16, "f32": np.float32}[element])
+
+
+def from_bits(array, element):
+    if element == "bf16":
+        return (array.astype(np.uint32) << 16).view(np.float32).astype(np.float64)
+    return array.astype(np.float64)
+
+
+def gates(rng, shape, kind, form):
+    """Amounts of decay: gentle, strong, with exact zeros, or all mixed."""
+    soft = -np.log1p(np.exp(-rng.normal(size=shape))) / 16
+    log = {
+        "soft": soft,
+        "strong": np.full(shape, -50.0),
+        "near": np.full(shape, -1e-4),
+        "zeros": np.where(rng.random(shape) < 0.1, -math.inf, soft),
+        "mixed": rng.choice([-50.0, -1e-3, -0.7, -math.inf, 0.0, -5.0], size=shape, p=[0.1, 0.3, 0.3, 0.05, 0.05, 0.2]),
+    }[kind]
+    return np.exp(log) if form == "factor" else log
+
+
+class Launch:
+    """One launch: `lengths` are those of the sequences; with `packed` they lie in one row of tokens."""
+
+    def __init__(self, manifest, lengths, heads=2, gate="soft", packed=False, initial=True, final=True, seed=0):
+        self.manifest, self.lengths, self.heads, self.packed = manifest, lengths, heads, packed
+        self.family = kernels.family(manifest["symbol"])
+        rng = np.random.default_rng(seed)
+        self.buffers, self.values, self.words, self.outputs, self.states = [], {}, [], {}, {}
+        slices, N = manifest["slices"], len(lengths)
+        total, longest = sum(lengths), max(lengths)
+        offsets = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
+        self.blocks = N * heads * slices
+        header = [N, 0 if packed else longest, heads, self.buffer(offsets) if packed else 0, 0]
+        self.offsets = offsets
+        rows = (1, total) if packed else (N, longest)
+        entries = {}
+        for a in manifest["arguments"]:
+            name, kind, shape, element = a["name"], a["kind"], list(a["shape"]), a["type"]
+            owners = heads // a["group"]
+            if a["sliced"]:
+                shape[-1] *= slices
+            if kind in ("input", "output"):
+                whole = (*rows, owners, *shape)
+                if kind == "input":
+                    values = self.input_values(rng, name, whole, gate)
+                else:
+                    values = np.full(whole, np.nan)
+                bits = to_bits(values, element)
+                address = self.buffer(bits)
+                strides = [s // bits.itemsize for s in bits.strides]
+                self.words += [address, strides[0], strides[1], strides[2]]
+                if kind == "output":
+                    self.outputs[name] = (len(self.buffers) - 1, bits.shape, element)
+                else:
+                    self.values[name] = from_bits(bits, element)
+            elif kind == "parameter":
+                bits = to_bits(rng.normal(size=(owners, *shape)) / math.sqrt(max(1, *shape, 1)), element)
+                self.words += [self.buffer(bits), bits[0].size]
+                self.values[name] = from_bits(bits, element)
+            elif kind == "table":
+                varying = len(shape) and shape[0] == manifest["chunk"]
+                period = 5 if varying else 0
+                bits = to_bits(rng.normal(size=(owners, *((period, *shape[1:]) if varying else shape))), element)
+                stride = bits.strides[1] // bits.itemsize if varying else 0
+                self.words += [self.buffer(bits), bits.strides[0] // bits.itemsize, stride, period]
+                self.values[name] = from_bits(bits, element)
+            elif kind == "state":
+                columns = a["columns"] * (slices if a["sliced"] and a["columns"] == a["shape"][-1] else 1)
+                height = a["shape"][0]
+                if a["entry"] not in entries:
+                    start = to_bits(0.3 * rng.normal(size=(N, owners, height, columns)), element)
+                    if "z" in [b["name"] for b in manifest["arguments"]]:
+                        start = to_bits(np.abs(from_bits(start, element)), element)
+                    first = self.buffer(start) if initial else 0
+                    last = self.buffer(to_bits(np.full(start.shape, np.nan), element)) if final else 0
+                    entries[a["entry"]] = (first, last, start, len(self.buffers) - 1)
+                first, last, start, index = entries[a["entry"]]
+                column, item = a["column"], start.itemsize
+                width = shape[1] if len(shape) == 2 else 1
+                strides = [s // item for s in start.strides]
+                self.words += [first + column * item if first else 0, last + column * item if last else 0]
+                self.words += [strides[0], strides[1], strides[2]]
+                begin = from_bits(start, element)[..., column : column + width]
+                begin = begin if initial else np.zeros_like(begin)
+                self.values[name] = begin if len(shape) == 2 else begin[..., 0]
+                if final:
+                    self.states[name] = (index, start.shape, element, column, width, len(shape))
+        self.block = np.array(header + self.words, dtype=np.int64)
+
+    def input_values(self, rng, name, shape, gate):
+        options = self.family.options
+        if name == "g":
+            return gates(rng, shape, gate, options.get("form", "log"))
+        values = rng.normal(size=shape)
+        if name == "q":
+            values /= math.sqrt(shape[-1])
+        # A denominator near zero would be ill-conditioned.
+        return np.abs(values) if options.get("normalize") and name in "qk" else values
+
+    def buffer(self, array):
+        """Adds a buffer; its address is a placeholder that the launcher replaces."""
+        self.buffers.append(np.ascontiguousarray(array))
+        return len(self.buffers) << 32
+
+    # -------------------------------------------------------------------------------------------- the verdict
+    def rows_of(self, array, n, head_index):
+        if self.packed:
+            return array[0, self.offsets[n] : self.offsets[n + 1], head_index]
+        return array[n, : self.lengths[n], head_index]
+
+    def errors(self):
+        """Relative errors, in the Frobenius norm, of every output and final state against the fp64 loops."""
+        groups = {a["name"]: a["group"] for a in self.manifest["arguments"]}
+        kinds = {a["name"]: a["kind"] for a in self.manifest["arguments"]}
+        element = self.manifest["arguments"][0]["type"]
+        found, wanted = {}, {}
+        got = {name: from_bits(self.buffers[i].reshape(shape), e) for name, (i, shape, e) in self.outputs.items()}
+        for n in range(len(self.lengths)):
+            for h in range(self.heads):
+                x, states = {}, {}
+                for name, values in self.values.items():
+                    own = h // groups[name]
+                    if kinds[name] == "input":
+                        x[name] = self.rows_of(values, n, own)
+                    elif kinds[name] == "state":
+                        states[name] = values[n, own]
+                    else:
+                        x[name] = values[own]
+                out, last = self.family.reference(x, states)
+                for name, rows in out.items():
+                    found.setdefault(name, []).append(self.rows_of(got[name], n, h).ravel())
+                    wanted.setdefault(name, []).append(rows.ravel())
+                for name, (i, shape, e, column, width, rank) in self.states.items():
+                    array = from_bits(self.buffers[i].reshape(shape), e)[n, h // groups[name], :, column : column + width]
+                    found.setdefault("state " + name, []).append(array.ravel())
+                    wanted.setdefault("state " + name, []).append(np.asarray(last[name]).ravel())
+        result = {}
+        for name in found:
+            a, b = np.concatenate(found[name]), np.concatenate(wanted[name])
+            limit = (STATE if name.startswith("state") else OUTPUT)[element]
+            with np.errstate(invalid="ignore"):
+                error = float(np.linalg.norm(a - b) / max(np.linalg.norm(b), 1e-30)) if a.size else 0.0
+            result[name] = (error, limit)
+        return result
+
+
+def cases(manifest):
+    """The launches that every kernel goes through: lengths about the chunk, packing, gates at their extremes."""
+    C, group = manifest["chunk"], max(a["group"] for a in manifest["arguments"])
+    heads = max(2, group)
+    gated = any(a["name"] == "g" for a in manifest["arguments"])
+    yield "one chunk", dict(lengths=[C], heads=heads)
+    yield "one token", dict(lengths=[1, 1], heads=heads, initial=False)
+    yield "ragged", dict(lengths=[2 * C + 5], heads=heads)
+    yield "packed", dict(lengths=[0, C + 7, 1, 3], heads=heads, packed=True)
+    for kind in ("strong", "near", "zeros", "mixed") if gated else ():
+        yield kind, dict(lengths=[2 * C + 1], heads=group, gate=kind)
+
+
+def verdict(name, case, errors):
+    """One line; whether all errors are within their limits."""
+    good = all(error <= limit for error, limit in errors.values())
+    text = ", ".join(f"{what} {error:.1e}" for what, (error, _) in errors.items())
+    return good, f"{'ok  ' if good else 'FAIL'} {name} {case}: {text}"
+
+
+def read_manifest(path):
+    return json.loads(path.read_text())
