@@ -11,7 +11,7 @@
 //
 // The argument block is a sequence of 64-bit words. First the header
 //
-//   sequences, tokens of each sequence (dense batches), heads, pointer to offsets (int64[sequences + 1], 0 = dense), 0
+//   sequences, tokens of each sequence (packed: of all), heads, pointer to offsets (int64[sequences + 1], 0: dense), 0
 //
 // then for each argument in order (strides in elements; the last axis has stride 1)
 //

@@ -117,6 +117,12 @@ void ThreadLowering::decodeBlock(Value argument) {
     Value pointer = LLVM::IntToPtrOp::create(b, b.pointerType(1), offsets);
     pointer = b.advance(pointer, b.mul(sequence, 8));
     Value first = b.load(pointer, b.getI64Type(), 1)[0], last = b.load(b.advance(pointer, 8), b.getI64Type(), 1)[0];
+    // Offsets are not checked on a device; whatever they are, nothing outside of the tensors is touched.
+    auto between = [&](Value low, Value number, Value high) -> Value {
+      return arith::MinSIOp::create(b, arith::MaxSIOp::create(b, number, low), high);
+    };
+    first = between(b.i64(0), first, word(1));
+    last = between(first, last, word(1));
     scf::YieldOp::create(b, ValueRange{first, b.sub(last, first)});
     b.setInsertionPointToStart(range.elseBlock());
     scf::YieldOp::create(b, ValueRange{b.i64(0), word(1)});

@@ -195,21 +195,42 @@ private:
 // What kernels need of tensors, and what they are lent
 //===----------------------------------------------------------------------===//
 
+/// Bytes to which a kernel on a GPU wants rows of this width aligned.
+static int64_t alignmentOf(const at::Tensor &tensor, int64_t width) {
+  int64_t bytes = width * tensor.element_size();
+  return std::min<int64_t>(16, bytes & -bytes);
+}
+
+/// Whether the tensor begins, and each of its rows, at a multiple of so many bytes.
+static bool isAligned(const at::Tensor &tensor, int64_t alignment) {
+  if (reinterpret_cast<intptr_t>(tensor.const_data_ptr()) % alignment)
+    return false;
+  for (int64_t axis = 0; axis + 1 < tensor.dim(); ++axis)
+    if (tensor.size(axis) > 1 && tensor.stride(axis) * tensor.element_size() % alignment)
+      return false;
+  return true;
+}
+
 void TorchOperator::arrange(Arguments &arguments) const {
+  auto copy = [](at::Tensor &tensor) { tensor = tensor.clone(at::MemoryFormat::Contiguous); };
   for (size_t i = 0; i < inputs.size(); ++i) {
     OptionalTensor &tensor = arguments.inputs[i];
-    if (!tensor)
+    if (!tensor || tensor->numel() == 0)
       continue;
-    bool hasChannels = !inputs[i].isParameter && tensor->dim() > 3;
-    bool isReadable = inputs[i].isParameter ? tensor->is_contiguous()
-                                            : !hasChannels || tensor->size(-1) == 1 || tensor->stride(-1) == 1;
-    if (!isReadable)
-      tensor = tensor->contiguous();
+    bool isRow = !inputs[i].isParameter, hasChannels = tensor->dim() > (isRow ? 3 : 1);
+    int64_t width = hasChannels ? tensor->size(-1) : 1;
+    bool isReadable = isRow ? width == 1 || tensor->stride(-1) == 1 : tensor->is_contiguous();
+    if (!isReadable || (tensor->is_cuda() && !isAligned(*tensor, alignmentOf(*tensor, width))))
+      copy(*tensor);
   }
   for (at::Tensor &entry : arguments.initialState)
-    entry = entry.contiguous();
-  if (OptionalTensor &offsets = arguments.sequenceOffsets; offsets && offsets->scalar_type() == at::kInt)
-    offsets = offsets->to(at::kLong);
+    if (!entry.is_contiguous() || (entry.is_cuda() && !isAligned(entry, 16)))
+      copy(entry);
+  if (OptionalTensor &offsets = arguments.sequenceOffsets; offsets) {
+    if (offsets->scalar_type() == at::kInt)
+      offsets = offsets->to(at::kLong);
+    offsets = offsets->contiguous();
+  }
 }
 
 namespace {

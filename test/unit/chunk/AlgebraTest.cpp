@@ -201,7 +201,7 @@ TEST_F(AlgebraTest, RowsThatAreNotZeroBeyondTheEndAreMasked) {
   expectAgreement(program);
 }
 
-TEST_F(AlgebraTest, DISABLED_NothingIsMaskedThatIsZero) {
+TEST_F(AlgebraTest, NothingIsMaskedThatIsZero) {
   declare(R"((%q: !K, %k: !K, %v: !V, %g: !n, %p: tensor<?x?xf64, #stretto.param<[V, N]>>) -> !N {
     %half = stretto.constant 0.5 : !n
     %h = arith.mulf %g, %half : !n
@@ -224,7 +224,7 @@ TEST_F(AlgebraTest, DISABLED_NothingIsMaskedThatIsZero) {
 // Row maps
 //===----------------------------------------------------------------------===//
 
-TEST_F(AlgebraTest, DISABLED_RowMaps) {
+TEST_F(AlgebraTest, RowMaps) {
   declare(
       R"((%x: !K, %y: !K_G, %w_p: tensor<?x?xf64, #stretto.param<[K, V], G>>, %b: tensor<?xf64, #stretto.param<[V], G>>,
               %c: tensor<f64, #stretto.param<[], H>>) -> (!V, !n, !K, !n, tensor<?xf64, #stretto.row<"K*N">>, !K, !N) {
@@ -271,7 +271,7 @@ TEST_F(AlgebraTest, ConvolutionsAndDelaysShareATail) {
   expectAgreement(program);
 }
 
-TEST_F(AlgebraTest, DISABLED_TablesAndPositions) {
+TEST_F(AlgebraTest, TablesAndPositions) {
   declare(R"((%x: !K) -> (!K, !K, !K, !n, !n_G) {
     %five = arith.constant 5.0 : f64
     %odd = arith.constant 2.5 : f64
@@ -310,7 +310,7 @@ TEST_F(AlgebraTest, DISABLED_TablesAndPositions) {
   expectAgreement(program);
 }
 
-TEST_F(AlgebraTest, DISABLED_ADecayThatIsConstantInTimeIsOneNumberForEachToken) {
+TEST_F(AlgebraTest, ADecayThatIsConstantInTimeIsOneNumberForEachToken) {
   declare(R"((%q: !K, %k: !K_G, %v: !V_G) -> !V {
     %g = stretto.table {
     ^bb0(%t: f64, %h: f64, %d: f64):
