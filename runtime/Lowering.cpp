@@ -105,17 +105,30 @@ llvm::Error Lowering::toChunk() {
   return llvm::Error::success();
 }
 
+/// Whether the slices of a kernel's outputs are as wide as a vector of a CPU or a fragment of a matrix on a GPU.
+static bool fillsVectors(chunk::KernelOp kernel) {
+  constexpr int64_t width = 16;
+  ArrayRef<int64_t> sliced = kernel.getSlicedOutputs().value_or(ArrayRef<int64_t>());
+  OperandRange outputs = cast<chunk::YieldOp>(kernel.getBlock()->getTerminator()).getOutputs();
+  return llvm::all_of(sliced, [&](int64_t index) {
+    return cast<RankedTensorType>(outputs[index].getType()).getShape().back() >= width;
+  });
+}
+
 void Lowering::divide() {
   for (int64_t slices = request.slices; slices > 1; slices /= 2) {
     OwningOpRef<ModuleOp> divided = module->clone();
     PassManager passes(module->getContext());
     passes.addNestedPass<chunk::KernelOp>(createSliceValues({slices}));
     passes.addPass(createCSEPass());
-    if (succeeded(passes.run(*divided))) {
+    if (failed(passes.run(*divided))) {
+      llvm::consumeError(diagnostics.takeError());
+      continue;
+    }
+    if (fillsVectors(*divided->getOps<chunk::KernelOp>().begin())) {
       module = std::move(divided);
       return;
     }
-    llvm::consumeError(diagnostics.takeError());
   }
 }
 
