@@ -204,16 +204,16 @@ struct ExpandLog : OpRewritePattern<math::LogOp> {
   }
 };
 
-/// `log(1 + x)`: with u = 1 + x rounded, log(u) * x / (u - 1) undoes the rounding.
+/// `log(1 + x)`: with u = 1 + x rounded, log(u) * x / (u - 1) undoes the rounding, at any precision.
 struct ExpandLog1p : OpRewritePattern<math::Log1pOp> {
   using OpRewritePattern::OpRewritePattern;
   LogicalResult matchAndRewrite(math::Log1pOp op, PatternRewriter &rewriter) const override {
     VectorType type = expandedType(op);
-    if (!type || !type.getElementType().isF32())
+    if (!type)
       return failure();
     Vectors b(rewriter, op.getLoc(), type);
     Value x = op.getOperand(), u = b.add(x, b.number(1.0)), difference = b.sub(u, b.number(1.0));
-    Value log = logarithm(b, u);
+    Value log = math::LogOp::create(b, u);
     Value result = b.mul(log, b.div(x, difference));
     result = b.select(arith::CmpFPredicate::OEQ, difference, b.number(0.0), x, result);
     // At 0, infinity and beyond, the quotient means nothing.
