@@ -10,6 +10,7 @@ speed. `own` counts the work at the chunk size at hand.
 
 import argparse
 import ctypes
+import functools
 import pathlib
 import re
 import subprocess
@@ -78,7 +79,7 @@ def arguments(text: str):
     signature = re.search(
         r"chunk\.kernel @\w+ chunk \d+[^(]*\((.*?)\)\s*->\s*\((.*?)\)\s*(?:attributes|\{)", text, re.S
     )
-    for kind, name, shape in re.findall(r"(input|parameter|table|state) %(\w+): tensor<([^>]*)>", signature[1]):
+    for kind, name, shape in re.findall(r"(input|parameter|table|state) %([\w.]+): tensor<([^>]*)>", signature[1]):
         *sizes, element = shape.split("x")
         yield kind, name, [int(size) for size in sizes], element
     for name, shape in re.findall(r"(\w+): tensor<([^>]*)>", signature[2]):
@@ -131,8 +132,8 @@ def main() -> None:
             for chunk in options.chunk:
                 text = chunk_kernel(name, width, chunk, options.element, options.build)
                 kernel = Kernel(library, text)
-                words, tensors = block(text, tokens, heads)
-                time_of = milliseconds(lambda: kernel.run(words, heads))
+                words, _tensors = block(text, tokens, heads)
+                time_of = milliseconds(functools.partial(kernel.run, words, heads))
                 work = [tokens * heads * (4 * width * width + 2 * width * (pairs + 1)) for pairs in (64, chunk)]
                 rates = [count / time_of / 1e6 for count in work]
                 print(
