@@ -528,6 +528,30 @@ TEST_F(Lengths, ProductsInEveryPlace) {
   checkLengths(lengths);
 }
 
+TEST_F(Lengths, WhatIsStoredTransposedIsAlsoReadByRows) {
+  // %k is stored by columns for its product with %x and computed again for the state, when %x2, whose buffer has the
+  // size of many others, is long done with.
+  compile(write({16, 16, 16}, R"( (input %x: !inK, input %y: !inV, state %S: !S, valid %n: index) -> (a: !inV) {
+      %two = arith.constant dense<2.0> : !K
+      %xm = chunk.mask %x valid %n : !K
+      %x0 = chunk.dot %xm, %xm transpose_right : !K, !K -> !P
+      %x1 = arith.maximumf %x0, %two : !P
+      %x2 = chunk.mask %x1 valid %n : !P
+      %xx = chunk.dot %x2, %x2 : !P, !P -> !P
+      %k = arith.mulf %x2, %xm : !K
+      %p = chunk.dot %xx, %k transpose_right : !P, !K -> !P
+      %q = chunk.dot %p, %y : !P, !V -> !V
+      %r = chunk.dot %p, %q : !P, !V -> !V
+      %a = chunk.dot %q, %r : !V, !V -> !V
+      %ks = arith.mulf %k, %two : !K
+      %h = arith.constant dense<0.03> : !S
+      %Sh = arith.mulf %S, %h : !S
+      %next = chunk.dot %ks, %y transpose_left add %Sh : !K, !V -> !S
+      chunk.yield %a next %next : !V, !S
+    })"));
+  checkLengths(lengths);
+}
+
 TEST_F(CpuKernelTest, RefusesWhatItCannotLower) {
   EXPECT_NE(refusal(write({16, 24, 24}, R"( (input %x: !inK, valid %n: index) -> (y: !inK) {
       %c = arith.constant dense<[1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0, 9.0, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0]> : !t
