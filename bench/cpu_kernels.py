@@ -10,6 +10,7 @@ speed. `own` counts the work at the chunk size at hand.
 
 import argparse
 import ctypes
+import functools
 import pathlib
 import re
 import subprocess
@@ -67,15 +68,18 @@ def chunk_kernel(name: str, width: int, chunk: int, element: str, build: pathlib
     source = ROOT / "models" / name / "variant.mlir"
     axes = sorted(set(re.findall(r"\b([A-Z])\b", re.sub(r"//.*", "", source.read_text()))))
     dims = ",".join(f"{axis}={width}" for axis in axes if axis not in "HGWS")
-    options = f"dims={dims} heads=H=1,G=1,W=1 chunk={chunk} element={element}"
+    heads = ",".join(f"{group}=1" for group in "HGW" if group == "H" or group in axes)
+    options = f"dims={dims} heads={heads} chunk={chunk} element={element}"
     command = [build / "bin/stretto-opt", f"--stretto-pipeline-chunk={options}", source]
     return subprocess.run(command, check=True, capture_output=True, text=True).stdout
 
 
 def arguments(text: str):
     """Kind, name, shape and element type of each argument and output of the kernel in a text."""
-    signature = re.search(r"chunk\.kernel @\w+ chunk \d+[^(]*\((.*?)\)\s*->\s*\((.*?)\)\s*(?:attributes|\{)", text, re.S)
-    for kind, name, shape in re.findall(r"(input|parameter|table|state) %(\w+): tensor<([^>]*)>", signature[1]):
+    signature = re.search(
+        r"chunk\.kernel @\w+ chunk \d+[^(]*\((.*?)\)\s*->\s*\((.*?)\)\s*(?:attributes|\{)", text, re.S
+    )
+    for kind, name, shape in re.findall(r"(input|parameter|table|state) %([\w.]+): tensor<([^>]*)>", signature[1]):
         *sizes, element = shape.split("x")
         yield kind, name, [int(size) for size in sizes], element
     for name, shape in re.findall(r"(\w+): tensor<([^>]*)>", signature[2]):
@@ -128,8 +132,8 @@ def main() -> None:
             for chunk in options.chunk:
                 text = chunk_kernel(name, width, chunk, options.element, options.build)
                 kernel = Kernel(library, text)
-                words, tensors = block(text, tokens, heads)
-                time_of = milliseconds(lambda: kernel.run(words, heads))
+                words, _tensors = block(text, tokens, heads)
+                time_of = milliseconds(functools.partial(kernel.run, words, heads))
                 work = [tokens * heads * (4 * width * width + 2 * width * (pairs + 1)) for pairs in (64, chunk)]
                 rates = [count / time_of / 1e6 for count in work]
                 print(

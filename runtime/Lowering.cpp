@@ -95,7 +95,7 @@ llvm::Error Lowering::run(llvm::function_ref<void(OpPassManager &)> addPasses) {
 llvm::Error Lowering::toChunk() {
   PipelineOptions options;
   // A core's caches hold the tiles of few tokens; the matrix instructions of a GPU want more.
-  options.chunk = isCpu() ? 32 : 64;
+  options.chunk = isCpu() ? 16 : 64;
   options.element = nameOf(request.element).str();
   for (const auto &[name, type] : request.others)
     options.elements.push_back((name + "=" + nameOf(type)).str());

@@ -1,7 +1,9 @@
 //===- Decay.cpp - Products of decay factors ------------------------------===//
 //
-// Everything is a product of the factors a_u themselves, e^(amount) once for each entry, and never a ratio: no exponent
-// is positive, exact zeros and factors above one are like any others, and no infinity meets a 0.
+// What a token meets within its chunk is a product of the factors a_u themselves, e^(amount) once for each entry, and
+// never a ratio: no exponent is positive, exact zeros and factors above one are like any others, and no infinity meets
+// a 0. A state meets the factors of every chunk after it, so that its error would grow with the length of a sequence:
+// its factor is e^(sum of the amounts), or near 1 the difference from 1.
 //
 // `decay_dot` with one factor a token is a plain product times the matrix of the products between pairs of tokens,
 // whose row i is row i-1 times a_i. With a factor for each channel, a key is decayed in registers from token to token
@@ -27,10 +29,24 @@ Value KernelLowering::factor(Decay decay, Point point) {
 }
 
 void KernelLowering::prepareDecay(Decay decay, const DecayUses &uses) {
-  if (rankOf(decay.first) == 1)
-    prepareTokenDecay(decay, uses);
-  else
-    prepareChannelDecay(decay, uses);
+  bool isOfToken = rankOf(decay.first) == 1;
+  DecayStorage &stored = decays[decay];
+  int64_t channels = isOfToken ? 1 : shapeOf(decay.first)[1];
+  if (uses.total)
+    stored.total = allocateVector(channels);
+  if (uses.total && decay.second == chunk::DecayForm::Log)
+    stored.fromOne = allocateVector(channels);
+  isOfToken ? prepareTokenDecay(decay, uses) : prepareChannelDecay(decay, uses);
+}
+
+void KernelLowering::storeTotal(const DecayStorage &stored, Value accumulated, Value column) {
+  if (!stored.fromOne)
+    return builder.store(accumulated, stored.total, column);
+  // Near 1 the difference from 1 has digits that the factor has no room for: the factor is then 1 + that.
+  Value factor = math::ExpOp::create(builder, accumulated), difference = math::ExpM1Op::create(builder, accumulated);
+  Value isNearOne = arith::CmpFOp::create(builder, arith::CmpFPredicate::OGT, factor, builder.splat(0.5));
+  builder.store(arith::SelectOp::create(builder, isNearOne, builder.splat(1.0), factor), stored.total, column);
+  builder.store(builder.selectOrZero(isNearOne, difference), stored.fromOne, column);
 }
 
 //===----------------------------------------------------------------------===//
@@ -40,34 +56,50 @@ void KernelLowering::prepareDecay(Decay decay, const DecayUses &uses) {
 void KernelLowering::prepareTokenDecay(Decay decay, const DecayUses &uses) {
   DecayStorage &stored = decays[decay];
   int64_t tokens = shapeOf(decay.first)[0];
-  stored.factors = allocateVector(tokens);
+  bool isLog = decay.second == chunk::DecayForm::Log;
+  Value amounts = allocateVector(tokens);
   builder.loopOverVectors(tokens, [&](Value column, int64_t lanes) {
-    known.clear();
-    builder.store(factor(decay, {Value(), column, lanes}), stored.factors, column);
+    builder.store(evaluateAnew(decay.first, {Value(), column, lanes}), amounts, column);
   });
-  Value one = arith::ConstantOp::create(builder, builder.getFloatAttr(builder.element, 1.0));
-  auto multiplyBy = [&](Value product, Value token) {
-    return arith::MulFOp::create(builder, product, builder.loadScalar(stored.factors, token)).getResult();
+  Value neutral = arith::ConstantOp::create(builder, builder.getFloatAttr(builder.element, isLog ? 0.0 : 1.0));
+  auto accumulate = [&](Value running, Value token) -> Value {
+    Value amount = builder.loadScalar(amounts, token);
+    return isLog ? arith::AddFOp::create(builder, running, amount).getResult()
+                 : arith::MulFOp::create(builder, running, amount).getResult();
   };
-  if (uses.prefix) {
+  auto toFactors = [&](Value buffer, int64_t count) {
+    if (isLog)
+      builder.loopOverVectors(count, [&](Value column, int64_t) {
+        builder.store(math::ExpOp::create(builder, builder.load(buffer, column)), buffer, column);
+      });
+  };
+  if (uses.prefix || uses.total) {
     stored.prefix = allocateVector(tokens + 1);
-    builder.storeScalar(one, stored.prefix, builder.index(0));
-    builder.loop(builder.index(0), builder.index(tokens), one, [&](Value token, ValueRange carried) {
-      Value product = multiplyBy(carried[0], token);
-      builder.storeScalar(product, stored.prefix, builder.add(token, 1));
-      return SmallVector<Value>{product};
-    });
+    builder.storeScalar(neutral, stored.prefix, builder.index(0));
+    SmallVector<Value> all =
+        builder.loop(builder.index(0), builder.index(tokens), neutral, [&](Value token, ValueRange carried) {
+          Value running = accumulate(carried[0], token);
+          builder.storeScalar(running, stored.prefix, builder.add(token, 1));
+          return SmallVector<Value>{running};
+        });
+    toFactors(stored.prefix, tokens + 1);
+    if (uses.total)
+      storeTotal(stored, builder.splat(all[0]), builder.index(0));
   }
   if (uses.suffix) {
     stored.suffix = allocateVector(tokens);
-    builder.loop(builder.index(0), builder.index(tokens), one, [&](Value step, ValueRange carried) {
+    builder.loop(builder.index(0), builder.index(tokens), neutral, [&](Value step, ValueRange carried) {
       Value token = builder.subtract(builder.index(tokens - 1), step);
       builder.storeScalar(carried[0], stored.suffix, token);
-      return SmallVector<Value>{multiplyBy(carried[0], token)};
+      return SmallVector<Value>{accumulate(carried[0], token)};
     });
+    toFactors(stored.suffix, tokens);
   }
-  if (uses.pairs)
+  if (uses.pairs) {
+    toFactors(amounts, tokens);
+    stored.factors = amounts;
     preparePairs(stored, tokens);
+  }
 }
 
 void KernelLowering::preparePairs(DecayStorage &stored, int64_t tokens) {
@@ -113,28 +145,40 @@ void KernelLowering::prepareChannelDecay(Decay decay, const DecayUses &uses) {
     stored.prefix = allocateRows(tokens + 1, channels);
   if (uses.suffix)
     stored.suffix = allocateRows(tokens, channels);
+  bool isLog = decay.second == chunk::DecayForm::Log;
 
   forStrips(channels, [&](ArrayRef<Point> strip) {
-    SmallVector<Value> ones(strip.size(), builder.splat(1.0));
+    size_t count = strip.size();
+    SmallVector<Value> ones(count, builder.splat(1.0)), sums(uses.total && isLog ? count : 0, builder.splat(0.0));
     auto storeRow = [&](ValueRange vectors, Value buffer, Value row) {
       for (auto [vector, point] : llvm::zip(vectors, strip))
         builder.store(vector, buffer, {row, point.column});
     };
     if (stored.prefix)
       storeRow(ones, stored.prefix, builder.index(0));
-    builder.loop(builder.index(0), builder.index(tokens), ones, [&](Value token, ValueRange running) {
-      SmallVector<Value> factors, products;
-      for (auto [point, product] : llvm::zip(strip, running)) {
-        known.clear();
-        factors.push_back(factor(decay, {token, point.column, point.lanes}));
-        products.push_back(stored.prefix ? builder.mul(product, factors.back()) : product);
-      }
-      if (stored.factors)
-        storeRow(factors, stored.factors, token);
-      if (stored.prefix)
-        storeRow(products, stored.prefix, builder.add(token, 1));
-      return products;
-    });
+    // The products up to a token, followed by the sums of the amounts.
+    SmallVector<Value> start = llvm::to_vector(llvm::concat<Value>(ones, sums));
+    SmallVector<Value> all =
+        builder.loop(builder.index(0), builder.index(tokens), start, [&](Value token, ValueRange running) {
+          SmallVector<Value> factors, next;
+          for (auto [point, product] : llvm::zip(strip, running)) {
+            known.clear();
+            factors.push_back(factor(decay, {token, point.column, point.lanes}));
+            next.push_back(builder.mul(product, factors.back()));
+          }
+          for (size_t v = 0; v < sums.size(); ++v) {
+            Value amount = evaluateAnew(decay.first, {token, strip[v].column, strip[v].lanes});
+            next.push_back(arith::AddFOp::create(builder, running[count + v], amount));
+          }
+          if (stored.factors)
+            storeRow(factors, stored.factors, token);
+          if (stored.prefix)
+            storeRow(next, stored.prefix, builder.add(token, 1));
+          return next;
+        });
+    if (uses.total)
+      for (size_t v = 0; v < count; ++v)
+        storeTotal(stored, all[isLog ? count + v : v], strip[v].column);
     if (!stored.suffix)
       return;
     builder.loop(builder.index(0), builder.index(tokens), ones, [&](Value step, ValueRange running) {
@@ -237,14 +281,19 @@ Value KernelLowering::evaluateDecay(chunk::DecayToEndOp op, Point point) {
   return builder.mul(evaluate(op.getOperand(), point), factors);
 }
 
-Value KernelLowering::evaluateDecay(chunk::DecayStateOp op, Point point) {
+Value KernelLowering::addDecayedTo(Value sums, chunk::DecayStateOp op, Point point) {
   DecayStorage &decay = decays[{op.getAmount(), op.getForm()}];
-  Value end = builder.index(shapeOf(op.getAmount())[0]), factors;
-  if (rankOf(op.getAmount()) == 1)
-    factors = builder.loadSplat(decay.prefix, end);
-  else if (point.row && op.getAlong() == chunk::Side::Rows)
-    factors = builder.loadSplat(decay.prefix, {end, point.row});
-  else
-    factors = builder.load(decay.prefix, {end, point.column});
-  return builder.mul(evaluate(op.getState(), point), factors);
+  Value state = evaluate(op.getState(), point);
+  auto addTimes = [&](Value total, Value sums) {
+    Value factor;
+    if (rankOf(op.getAmount()) == 1)
+      factor = builder.loadSplat(total, builder.index(0));
+    else if (point.row && op.getAlong() == chunk::Side::Rows)
+      factor = builder.loadSplat(total, point.row);
+    else
+      factor = builder.load(total, point.column);
+    return vector::FMAOp::create(builder, state, factor, sums);
+  };
+  // First what is small: added to the state by itself, it could be lost chunk after chunk.
+  return addTimes(decay.total, decay.fromOne ? addTimes(decay.fromOne, sums) : sums);
 }

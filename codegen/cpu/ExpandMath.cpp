@@ -99,7 +99,7 @@ Value scale(Vectors &b, Value p, Value n, bool scalef) {
   return b.mul(b.mul(b.mul(p, first), second), rest);
 }
 
-/// `e^r` for `|r| <= log(2) / 2`.
+/// `e^r - 1` for `|r| <= log(2) / 2`.
 Value exponentialOfRest(Vectors &b, Value r) {
   Value r2 = b.mul(r, r), p;
   if (b.isDouble()) {
@@ -112,13 +112,21 @@ Value exponentialOfRest(Vectors &b, Value r) {
     p = b.polynomial(
         r, {5.0000001201e-1, 1.6666665459e-1, 4.1665795894e-2, 8.3334519073e-3, 1.3981999507e-3, 1.9875691500e-4});
   }
-  return b.add(b.fma(p, r2, r), b.number(1.0));
+  return b.fma(p, r2, r);
 }
 
 /// Infinities and what is beyond every result, which `x - n log 2` does not survive.
 Value limitExponent(Vectors &b, Value x, double limit) {
   x = b.select(arith::CmpFPredicate::OGT, x, b.number(limit), b.number(limit), x); // keeps NaN
   return b.select(arith::CmpFPredicate::OLT, x, b.number(-limit), b.number(-limit), x);
+}
+
+/// Whole `n` and `r` with `x = n log 2 + r`.
+std::pair<Value, Value> reduce(Vectors &b, Value x) {
+  x = limitExponent(b, x, b.isDouble() ? 800 : 110);
+  Value n = math::RoundEvenOp::create(b, b.mul(x, b.number(1.4426950408889634)));
+  Value r = b.fma(n, b.number(b.isDouble() ? -6.93147180369123816490e-01 : -0.693359375), x);
+  return {n, b.fma(n, b.number(b.isDouble() ? -1.90821492927058770002e-10 : 2.12194440e-4), r)};
 }
 
 struct ExpandExp : OpRewritePattern<math::ExpOp> {
@@ -129,11 +137,25 @@ struct ExpandExp : OpRewritePattern<math::ExpOp> {
     if (!type)
       return failure();
     Vectors b(rewriter, op.getLoc(), type);
-    Value x = limitExponent(b, op.getOperand(), b.isDouble() ? 800 : 110);
-    Value n = math::RoundEvenOp::create(b, b.mul(x, b.number(1.4426950408889634)));
-    Value r = b.fma(n, b.number(b.isDouble() ? -6.93147180369123816490e-01 : -0.693359375), x);
-    r = b.fma(n, b.number(b.isDouble() ? -1.90821492927058770002e-10 : 2.12194440e-4), r);
-    rewriter.replaceOp(op, scale(b, exponentialOfRest(b, r), n, scalef));
+    auto [n, r] = reduce(b, op.getOperand());
+    rewriter.replaceOp(op, scale(b, b.add(exponentialOfRest(b, r), b.number(1.0)), n, scalef));
+    return success();
+  }
+  bool scalef;
+};
+
+/// `e^x - 1 = 2^n (e^r - 1) + (2^n - 1)`: near 0, where n is 0, nothing is lost.
+struct ExpandExpM1 : OpRewritePattern<math::ExpM1Op> {
+  ExpandExpM1(MLIRContext *context, bool scalef) : OpRewritePattern(context), scalef(scalef) {}
+
+  LogicalResult matchAndRewrite(math::ExpM1Op op, PatternRewriter &rewriter) const override {
+    VectorType type = expandedType(op);
+    if (!type)
+      return failure();
+    Vectors b(rewriter, op.getLoc(), type);
+    auto [n, r] = reduce(b, op.getOperand());
+    Value one = b.number(1.0), power = scale(b, one, n, scalef);
+    rewriter.replaceOp(op, b.add(scale(b, exponentialOfRest(b, r), n, scalef), b.sub(power, one)));
     return success();
   }
   bool scalef;
@@ -150,7 +172,7 @@ struct ExpandExp2 : OpRewritePattern<math::Exp2Op> {
     Value x = limitExponent(b, op.getOperand(), b.isDouble() ? 1200 : 160);
     Value n = math::RoundEvenOp::create(b, x);
     Value r = b.mul(b.sub(x, n), b.number(0.6931471805599453));
-    rewriter.replaceOp(op, scale(b, exponentialOfRest(b, r), n, scalef));
+    rewriter.replaceOp(op, scale(b, b.add(exponentialOfRest(b, r), b.number(1.0)), n, scalef));
     return success();
   }
   bool scalef;
@@ -204,16 +226,16 @@ struct ExpandLog : OpRewritePattern<math::LogOp> {
   }
 };
 
-/// `log(1 + x)`: with u = 1 + x rounded, log(u) * x / (u - 1) undoes the rounding.
+/// `log(1 + x)`: with u = 1 + x rounded, log(u) * x / (u - 1) undoes the rounding, at any precision.
 struct ExpandLog1p : OpRewritePattern<math::Log1pOp> {
   using OpRewritePattern::OpRewritePattern;
   LogicalResult matchAndRewrite(math::Log1pOp op, PatternRewriter &rewriter) const override {
     VectorType type = expandedType(op);
-    if (!type || !type.getElementType().isF32())
+    if (!type)
       return failure();
     Vectors b(rewriter, op.getLoc(), type);
     Value x = op.getOperand(), u = b.add(x, b.number(1.0)), difference = b.sub(u, b.number(1.0));
-    Value log = logarithm(b, u);
+    Value log = math::LogOp::create(b, u);
     Value result = b.mul(log, b.div(x, difference));
     result = b.select(arith::CmpFPredicate::OEQ, difference, b.number(0.0), x, result);
     // At 0, infinity and beyond, the quotient means nothing.
@@ -233,7 +255,7 @@ struct ExpandMath : stretto::impl::ExpandMathBase<ExpandMath> {
 
   void runOnOperation() override {
     RewritePatternSet patterns(&getContext());
-    patterns.add<ExpandExp, ExpandExp2>(&getContext(), scalef);
+    patterns.add<ExpandExp, ExpandExp2, ExpandExpM1>(&getContext(), scalef);
     patterns.add<ExpandLog, ExpandLog1p>(&getContext());
     arith::populateExpandBFloat16Patterns(patterns);
     if (failed(applyPatternsGreedily(getOperation(), std::move(patterns))))

@@ -149,14 +149,16 @@ private:
     /// Of left: entries behind the diagonal are 0.
     bool isLowerTriangle = false, isUpperTriangle = false;
   };
-  using Initial = llvm::function_ref<mlir::Value(Point)>;
+  /// What is stored of the sums at a point.
+  using Finish = llvm::function_ref<mlir::Value(Point, mlir::Value)>;
   void computeProduct(mlir::Operation *product, mlir::Value root, Consumer consume);
   Term termOf(mlir::Value left, bool transposeLeft, mlir::Value right, bool transposeRight);
   /// Sums for the rows [fromRow, toRow) and the columns before `columns`, block by block.
-  void computeRegion(llvm::ArrayRef<Term> terms, int64_t fromRow, int64_t toRow, int64_t columns, Initial initial,
-                     Consumer finish);
+  void computeRegion(llvm::ArrayRef<Term> terms, int64_t fromRow, int64_t toRow, int64_t columns, Finish finish,
+                     Consumer consume);
   void computeBlock(llvm::ArrayRef<Term> terms, mlir::Value row, int64_t rows, mlir::Value column,
-                    llvm::ArrayRef<int64_t> lanes, Initial initial, Consumer finish);
+                    llvm::ArrayRef<int64_t> lanes, Finish finish, Consumer consume);
+  mlir::Value addTo(mlir::Value sums, mlir::Value addend, Point point);
 
   // Decay.cpp
   /// Products of the factors of one amount, as far as they are used.
@@ -165,15 +167,20 @@ private:
     mlir::Value prefix;  // row u: the product of the factors before token u; row C: of all
     mlir::Value suffix;  // row u: the product of the factors after token u
     mlir::Value pairs;   // row i + 1, column j: the product of the factors after j up to i, 0 for j > i
+    // [D] or [1]: the product of all factors is `total`, or the sum of both.
+    mlir::Value total, fromOne;
   };
   void prepareDecay(Decay decay, const DecayUses &uses);
+  /// The factor of a state, from the product of all factors or the sum of their logarithms.
+  void storeTotal(const DecayStorage &stored, mlir::Value accumulated, mlir::Value column);
   void prepareTokenDecay(Decay decay, const DecayUses &uses);
   void preparePairs(DecayStorage &stored, int64_t tokens);
   void prepareChannelDecay(Decay decay, const DecayUses &uses);
   mlir::Value factor(Decay decay, Point point);
   mlir::Value evaluateDecay(chunk::DecayFromStartOp op, Point point);
   mlir::Value evaluateDecay(chunk::DecayToEndOp op, Point point);
-  mlir::Value evaluateDecay(chunk::DecayStateOp op, Point point);
+  /// `sums` and what is left of a state.
+  mlir::Value addDecayedTo(mlir::Value sums, chunk::DecayStateOp op, Point point);
   /// Sums of products of queries and keys, each times the decay between the two tokens.
   mlir::Value decayPairs(chunk::DecayDotOp op, Point point, mlir::Value sums);
   void computeDecayDot(chunk::DecayDotOp op);

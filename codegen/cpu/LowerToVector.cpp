@@ -49,6 +49,9 @@ struct LowerToVector : stretto::impl::LowerToVectorBase<LowerToVector> {
       (*function)->setAttr("stretto.scratch_bytes",
                            Builder(symbol.getContext()).getI64IntegerAttr(lowering.scratchBytes()));
     }
+    // The host fills tables, from what the chunk level says of them; code reads only memory.
+    for (auto table : llvm::make_early_inc_range(getOperation().getOps<chunk::TableOp>()))
+      table.erase();
   }
 };
 } // namespace

@@ -4,6 +4,7 @@
 #include "mlir/Target/LLVMIR/Dialect/Builtin/BuiltinToLLVMIRTranslation.h"
 #include "mlir/Target/LLVMIR/Dialect/LLVMIR/LLVMToLLVMIRTranslation.h"
 #include "mlir/Target/LLVMIR/Export.h"
+#include "llvm/ADT/StringExtras.h"
 #include "llvm/ExecutionEngine/Orc/LLJIT.h"
 #include "llvm/IR/LegacyPassManager.h"
 #include "llvm/MC/TargetRegistry.h"
@@ -12,6 +13,7 @@
 #include "llvm/Support/TargetSelect.h"
 #include "llvm/Target/TargetMachine.h"
 #include "llvm/TargetParser/Host.h"
+#include "llvm/TargetParser/X86TargetParser.h"
 #include "llvm/Transforms/Scalar.h"
 #include <atomic>
 #include <cmath>
@@ -30,6 +32,13 @@ Processor Processor::host() {
   for (const auto &[feature, present] : llvm::sys::getHostCPUFeatures())
     host.features += (llvm::Twine(host.features.empty() ? "" : ",") + (present ? "+" : "-") + feature).str();
   return host;
+}
+
+Processor Processor::named(llvm::StringRef name) {
+  llvm::SmallVector<llvm::StringRef> features;
+  if (llvm::X86::parseArchX86(name) != llvm::X86::CK_None)
+    llvm::X86::getFeaturesForCPU(name, features, /*NeedPlus=*/true);
+  return {name.str(), llvm::join(features, ",")};
 }
 
 bool Processor::has(llvm::StringRef feature) const {

@@ -16,6 +16,8 @@ struct Processor {
 
   /// This machine's.
   static Processor host();
+  /// One that LLVM knows, such as "skylake-avx512"; without features if it does not.
+  static Processor named(llvm::StringRef name);
   bool has(llvm::StringRef feature) const;
   /// Bits of its vector registers.
   int64_t vectorBits() const {
@@ -26,6 +28,7 @@ struct Processor {
 /// The passes from chunk kernels to the LLVM dialect.
 void buildPipeline(mlir::OpPassManager &passes, int64_t vectorBits);
 void registerPipeline();
+void registerTranslation();
 
 /// Object code for a module that the pipeline lowered.
 llvm::Expected<std::string> emitObject(mlir::ModuleOp module, const Processor &processor);

@@ -15,7 +15,7 @@
 #include "mlir/Dialect/Arith/Transforms/Passes.h"
 #include "mlir/Dialect/Func/IR/FuncOps.h"
 #include "mlir/Dialect/MemRef/Transforms/Passes.h"
-#include "mlir/Pass/PassRegistry.h"
+#include "mlir/Pass/PassManager.h"
 #include "mlir/Transforms/Passes.h"
 #include "passes/Passes.h"
 
@@ -50,17 +50,4 @@ void cpu::buildPipeline(OpPassManager &passes, int64_t vectorBits) {
   passes.addPass(createReconcileUnrealizedCastsPass());
   passes.addPass(createCanonicalizerPass());
   passes.addPass(createCSEPass());
-}
-
-namespace {
-struct CpuOptions : PassPipelineOptions<CpuOptions> {
-  Option<int64_t> vectorBits{*this, "vector-bits", llvm::cl::desc("bits of a vector register: 256 or 512"),
-                             llvm::cl::init(512)};
-};
-} // namespace
-
-void cpu::registerPipeline() {
-  PassPipelineRegistration<CpuOptions>(
-      "stretto-cpu-to-llvm", "chunk kernels to the LLVM dialect for a CPU",
-      [](OpPassManager &passes, const CpuOptions &options) { buildPipeline(passes, options.vectorBits); });
 }

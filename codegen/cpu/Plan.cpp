@@ -106,7 +106,7 @@ void Plan::findDecays(chunk::KernelOp kernel) {
           decayUses[{start.getAmount(), start.getForm()}].prefix = true;
         })
         .Case([&](chunk::DecayStateOp state) {
-          decayUses[{state.getAmount(), state.getForm()}].prefix = true;
+          decayUses[{state.getAmount(), state.getForm()}].total = true;
         })
         .Case([&](chunk::DecayToEndOp end) {
           bool free = llvm::any_of(decayed, [&](auto &entry) { return entry.second == end; });
@@ -222,7 +222,7 @@ static bool reads(const Plan &plan, Value value, Value state, bool elsewhere) {
     for (OpOperand &operand : op->getOpOperands()) {
       bool isAddend = isa<chunk::DotOp>(op) && operand.getOperandNumber() == 2;
       bool samePlace = isAddend || keepsPlace(operand);
-      if (operand.get() == state || !plan.orders(operand.get()).any())
+      if (operand.get() == state || !plan.orders(operand.get()).rows)
         pending.push_back({operand.get(), counts || !samePlace});
     }
   }
@@ -255,7 +255,8 @@ void Plan::findLastReads(chunk::KernelOp kernel) {
         continue;
       if (orders(value).any())
         readers[value] = reader;
-      else if (Operation *op = value.getDefiningOp())
+      // What is stored transposed alone is computed in place once more where it is not a product's operand.
+      if (Operation *op = value.getDefiningOp(); op && !orders(value).rows)
         llvm::append_range(pending, op->getOperands());
     }
   };

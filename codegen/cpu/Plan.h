@@ -36,8 +36,10 @@ struct Orders {
 
 /// What the operations on one amount of decay ask for. All are products of the factors a_u of the tokens of a chunk.
 struct DecayUses {
-  /// Products from the start: the numbers for a query, and at the end that of the state.
+  /// Products from the start, for a query.
   bool prefix = false;
+  /// The product of all, for a state.
+  bool total = false;
   /// Products to the end, for a key.
   bool suffix = false;
   /// Products between each pair of tokens; one factor for each token only.

@@ -77,22 +77,23 @@ void KernelLowering::computeProduct(Operation *product, Value root, Consumer con
     }
   }
 
-  auto initial = [&](Point point) { return addend ? evaluateAnew(addend, point) : builder.splat(0.0); };
   auto finish = [&](Point point, Value sums) {
     known.clear();
     if (decayed)
       sums = decayPairs(decayed, point, sums);
+    if (addend)
+      sums = addTo(sums, addend, point);
     known[{result, point.row, point.column}] = sums;
-    consume(point, evaluate(root, point));
+    return evaluate(root, point);
   };
 
   int64_t rows = shapeOf(root)[0], columns = shapeOf(root)[1];
   if (!isCausal(root))
-    return computeRegion(terms, 0, rows, columns, initial, finish);
+    return computeRegion(terms, 0, rows, columns, finish, consume);
   // Of a causal result, only the blocks up to the diagonal; zeros behind them.
   for (int64_t row = 0; row < rows; row += builder.width) {
     int64_t end = std::min(rows, row + builder.width), filled = std::min(columns, end);
-    computeRegion(terms, row, end, filled, initial, finish);
+    computeRegion(terms, row, end, filled, finish, consume);
     fillWithZeros(row, end, padded(filled), columns, consume);
   }
 }
@@ -107,16 +108,16 @@ void KernelLowering::fillWithZeros(int64_t fromRow, int64_t toRow, int64_t fromC
   });
 }
 
-void KernelLowering::computeRegion(ArrayRef<Term> terms, int64_t fromRow, int64_t toRow, int64_t columns,
-                                   Initial initial, Consumer finish) {
+void KernelLowering::computeRegion(ArrayRef<Term> terms, int64_t fromRow, int64_t toRow, int64_t columns, Finish finish,
+                                   Consumer consume) {
   int64_t width = builder.width, rows = toRow - fromRow, wholeVectors = columns / width, rest = columns % width;
   BlockShape shape = chooseBlock(rows, wholeVectors + (rest ? 1 : 0), machine.registers);
   int64_t wholeRows = fromRow + rows / shape.rows * shape.rows;
   auto computePanel = [&](Value column, ArrayRef<int64_t> lanes) {
     builder.loop(fromRow, wholeRows, shape.rows,
-                 [&](Value row) { computeBlock(terms, row, shape.rows, column, lanes, initial, finish); });
+                 [&](Value row) { computeBlock(terms, row, shape.rows, column, lanes, finish, consume); });
     if (wholeRows < toRow)
-      computeBlock(terms, builder.index(wholeRows), toRow - wholeRows, column, lanes, initial, finish);
+      computeBlock(terms, builder.index(wholeRows), toRow - wholeRows, column, lanes, finish, consume);
   };
   int64_t panels = wholeVectors / shape.vectors, panelWidth = shape.vectors * width;
   SmallVector<int64_t> lanes(shape.vectors, width);
@@ -129,12 +130,12 @@ void KernelLowering::computeRegion(ArrayRef<Term> terms, int64_t fromRow, int64_
 }
 
 void KernelLowering::computeBlock(ArrayRef<Term> terms, Value row, int64_t rows, Value column, ArrayRef<int64_t> lanes,
-                                  Initial initial, Consumer finish) {
+                                  Finish finish, Consumer consume) {
   SmallVector<Point> points;
   for (int64_t r = 0; r < rows; ++r)
     for (auto [v, count] : llvm::enumerate(lanes))
       points.push_back({builder.add(row, r), builder.add(column, v * builder.width), count});
-  SmallVector<Value> sums = llvm::map_to_vector(points, initial);
+  SmallVector<Value> sums(points.size(), builder.splat(0.0));
 
   for (const Term &term : terms) {
     Value from = builder.index(0), to = builder.index(term.depth);
@@ -155,6 +156,16 @@ void KernelLowering::computeBlock(ArrayRef<Term> terms, Value row, int64_t rows,
       return next;
     });
   }
+  // A store may hide from the compiler that what it loads again is unchanged: every sum is finished before the first.
   for (auto [point, value] : llvm::zip(points, sums))
-    finish(point, value);
+    value = finish(point, value);
+  for (auto [point, value] : llvm::zip(points, sums))
+    consume(point, value);
+}
+
+Value KernelLowering::addTo(Value sums, Value addend, Point point) {
+  auto decayed = addend.getDefiningOp<chunk::DecayStateOp>();
+  if (decayed && !plan.orders(addend).any())
+    return addDecayedTo(sums, decayed, point);
+  return arith::AddFOp::create(builder, evaluate(addend, point), sums);
 }

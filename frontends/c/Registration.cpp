@@ -34,4 +34,7 @@ void stretto::registerPassesAndPipelines() {
   registerNvptxPipeline();
 }
 
-void stretto::registerTranslations() { registerNvptxTranslation(); }
+void stretto::registerTranslations() {
+  cpu::registerTranslation();
+  registerNvptxTranslation();
+}

@@ -22,17 +22,18 @@
 // CHECK:             scf.for {{.*}} -> (vector<16xf32>
 // CHECK:               vector.fma
 // CHECK:             arith.select
-// Sixteen rows by two vectors of the output: first the part of the pairs, up to the row's token, then that of the state.
+// Eight rows by two vectors of the output: the part of the state, then that of the pairs up to the last row's token.
 // CHECK:             scf.for %[[ROW:.*]] = %c0 to %c16 step %c8
-// CHECK:               %[[LAST:.*]] = arith.minsi
-// CHECK:               %[[INNER:.*]]:16 = scf.for %{{.*}} = %c0 to %[[LAST]]
-// CHECK:               %[[SUMS:.*]]:16 = scf.for %{{.*}} iter_args(%{{.*}} = %[[INNER]]#0
+// CHECK:               %[[OUTER:.*]]:16 = scf.for %{{.*}} = %c0 to %c32
 // CHECK:                 vector.load %[[S]]
+// CHECK:               %[[LAST:.*]] = arith.minsi
+// CHECK:               %[[SUMS:.*]]:16 = scf.for %{{.*}} = %c0 to %[[LAST]] step %c1 iter_args(%{{.*}} = %[[OUTER]]#0
 // CHECK:               vector.store %[[SUMS]]#0
-// The state in place.
+// The state in place, rounded once.
+// CHECK:               %[[WRITTEN:.*]]:22 = scf.for %{{.*}} iter_args(%{{.*}} = %[[ZERO:[a-z0-9_]*]], %{{.*}} = %[[ZERO]],
 // CHECK:               %[[OLD:.*]] = vector.load %[[S]]
-// CHECK:               %[[NEW:.*]]:16 = scf.for %{{.*}} iter_args(%{{.*}} = %[[OLD]]
-// CHECK:               vector.store %[[NEW]]#0, %[[S]]
+// CHECK:               %[[NEW:.*]] = arith.addf %[[OLD]], %[[WRITTEN]]#0
+// CHECK:               vector.store %[[NEW]], %[[S]]
 
 // SHORT-LABEL: func.func @linear
 // SHORT:         vector<8xf32>
@@ -73,16 +74,22 @@ chunk.kernel @invariant chunk 16 (input %x: tensor<16x24xf32>, parameter %w: ten
 
 // -----
 
-// Decay forms products of factors, one exponential for each entry, and neither a quotient nor an exponential of a sum.
+// Decay within a chunk is products of factors, one exponential for each entry, without a quotient; the factor of the
+// state is an exponential of a sum, or near 1 the difference from 1.
 
 // CHECK-LABEL: func.func @decay
-// CHECK-COUNT-2: math.exp
-// CHECK-NOT:     math.exp
+// The chunk's 32 channels are two vectors.
+// CHECK:         scf.for
+// CHECK-COUNT-2:   math.exp %
+// CHECK-NOT:       math.exp
+// CHECK:         }
+// CHECK:         %[[FACTOR:.*]] = math.exp %[[SUM:[^ ]*]]
+// CHECK:         %[[DIFFERENCE:.*]] = math.expm1 %[[SUM]]
+// CHECK:         %[[NEAR:.*]] = arith.cmpf ogt, %[[FACTOR]]
+// CHECK:         arith.select %[[NEAR]], %{{.*}}, %[[FACTOR]]
+// CHECK:         arith.select %[[NEAR]], %[[DIFFERENCE]]
 // CHECK-NOT:     arith.divf
 // CHECK-NOT:     arith.subf
-// SHORT-LABEL: func.func @decay
-// SHORT-COUNT-4: math.exp
-// SHORT-NOT:     math.exp
 chunk.kernel @decay chunk 16 (input %q: tensor<16x32xf32>, input %k: tensor<16x32xf32>, input %v: tensor<16x16xf32>,
     input %g: tensor<16x32xf32>, state %S: tensor<32x16xf32>, valid %n: index) -> (o: tensor<16x16xf32>) {
   %p = chunk.decay_dot %q, %k log %g : tensor<16x32xf32>, tensor<16x32xf32>, tensor<16x32xf32> -> tensor<16x16xf32>

@@ -49,7 +49,7 @@ public:
     visit([&](size_t index, char *place) {
       uint64_t bits = 0;
       memcpy(&bits, place, elementBytes());
-      APFloat number(element.getFloatSemantics(), APInt(element.getWidth(), bits));
+      APFloat number(element.getFloatSemantics(), APInt(element.getIntOrFloatBitWidth(), bits));
       bool lost;
       number.convert(APFloat::IEEEdouble(), APFloat::rmNearestTiesToEven, &lost);
       numbers[index] = number.convertToDouble();
@@ -68,6 +68,7 @@ public:
     return count;
   }
 
+  const FloatType element;
   SmallVector<int64_t, 4> strides; // of the axes before the last
 
 private:
@@ -87,20 +88,24 @@ private:
     }
   }
 
-  FloatType element;
   SmallVector<int64_t, 4> shape;
   int64_t width;
   std::vector<char> bytes;
 };
 
-/// Whether two arrays agree: |found - expected| / |expected| in the Frobenius norm, and NaN and infinity exactly.
-testing::AssertionResult agree(ArrayRef<double> found, ArrayRef<double> expected, double tolerance) {
+/// Whether two arrays agree: |found - expected| / |expected| in the Frobenius norm, and NaN and infinity exactly. What
+/// exceeds every number of the stored type is infinite in it.
+testing::AssertionResult agree(ArrayRef<double> found, ArrayRef<double> expected, FloatType stored, double tolerance) {
+  double largest = APFloat::getLargest(stored.getFloatSemantics()).convertToDouble();
   if (found.size() != expected.size())
     return testing::AssertionFailure() << found.size() << " numbers, expected " << expected.size();
   double difference = 0, norm = 0;
   for (auto [index, pair] : llvm::enumerate(llvm::zip(found, expected))) {
-    auto [have, want] = pair;
-    if (std::isfinite(have) != std::isfinite(want) || (!std::isfinite(want) && std::isnan(have) != std::isnan(want)))
+    double have = std::get<0>(pair), want = std::get<1>(pair);
+    if (std::abs(want) > largest)
+      want = std::copysign(std::numeric_limits<double>::infinity(), want);
+    bool isSame = have == want || (std::isnan(have) && std::isnan(want));
+    if (!isSame && (!std::isfinite(have) || !std::isfinite(want)))
       return testing::AssertionFailure() << have << " at " << index << ", expected " << want;
     if (!std::isfinite(want))
       continue;
@@ -299,12 +304,13 @@ void CpuKernelTest::check(const Problem &problem, const std::string &wholeText) 
   FailureOr<Outcome> expected = chunk::interpret(kernel, call);
   ASSERT_TRUE(succeeded(expected)) << messages;
   for (auto [index, memory] : llvm::enumerate(outputs)) {
-    EXPECT_TRUE(agree(memory->take(), expected->results[index].values, problem.tolerance)) << "output " << index;
+    EXPECT_TRUE(agree(memory->take(), expected->results[index].values, memory->element, problem.tolerance))
+        << "output " << index;
     EXPECT_TRUE(memory->isUntouched()) << "output " << index << " was written outside";
   }
   for (auto [name, memory] : llvm::zip(entries, finals)) {
     auto wanted = llvm::find_if(expected->finalState, [&](auto &entry) { return entry.first == name; });
-    EXPECT_TRUE(agree(memory->take(), wanted->second.values, problem.tolerance)) << "state " << name;
+    EXPECT_TRUE(agree(memory->take(), wanted->second.values, memory->element, problem.tolerance)) << "state " << name;
     EXPECT_TRUE(memory->isUntouched()) << "state " << name << " was written outside";
   }
 }
