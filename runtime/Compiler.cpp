@@ -48,7 +48,7 @@ StringRef stretto::buildIdentity() {
           });
           if (!isOurs)
             return 0;
-          for (const ElfW(Phdr) &segment : segments) {
+          for (const ElfW(Phdr) & segment : segments) {
             if (segment.p_type != PT_NOTE)
               continue;
             auto *position = reinterpret_cast<const char *>(object->dlpi_addr + segment.p_vaddr);

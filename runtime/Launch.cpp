@@ -110,10 +110,10 @@ static void runOnCpu(const CompiledKernel &code, const ArgumentBlock &block, int
 
 llvm::Error Operator::run(Signature &signature, const OperatorCall &call, ArrayRef<TensorView> results,
                           ArrayRef<TensorView> finalState, const Executor &executor) {
-  int64_t items = signature.sequences(call) * signature.heads;
+  int64_t items = signature.items(call);
   if (items == 0)
     return llvm::Error::success();
-  llvm::Expected<Signature::Kernel *> kernel = signature.kernelFor(items, executor.threads);
+  llvm::Expected<Signature::Kernel *> kernel = signature.kernelFor(call, executor.threads);
   if (!kernel)
     return kernel.takeError();
   bool continues = !call.initialState.empty();
@@ -134,8 +134,8 @@ llvm::Error Operator::run(Signature &signature, const OperatorCall &call, ArrayR
 //===----------------------------------------------------------------------===//
 
 llvm::Expected<std::string> Operator::explain(Signature &signature, const OperatorCall &call, int64_t threads) {
-  int64_t items = signature.sequences(call) * signature.heads;
-  llvm::Expected<Signature::Kernel *> kernel = signature.kernelFor(items, threads);
+  int64_t items = signature.items(call);
+  llvm::Expected<Signature::Kernel *> kernel = signature.kernelFor(call, threads);
   if (!kernel)
     return kernel.takeError();
   const CompiledKernel &code = *(*kernel)->code;

@@ -114,6 +114,16 @@ llvm::Expected<OwningOpRef<ModuleOp>> Lowering::chunked(int64_t tokens, int64_t 
   return kernels;
 }
 
+/// Whether the slices of a kernel's outputs are as wide as a vector of a CPU or a fragment of a matrix on a GPU.
+static bool fillsVectors(chunk::KernelOp kernel) {
+  constexpr int64_t width = 16;
+  ArrayRef<int64_t> sliced = kernel.getSlicedOutputs().value_or(ArrayRef<int64_t>());
+  OperandRange outputs = cast<chunk::YieldOp>(kernel.getBlock()->getTerminator()).getOutputs();
+  return llvm::all_of(sliced, [&](int64_t index) {
+    return cast<RankedTensorType>(outputs[index].getType()).getShape().back() >= width;
+  });
+}
+
 void Lowering::divide(OwningOpRef<ModuleOp> &kernels, int64_t slices) {
   for (; slices > 1; slices /= 2) {
     OwningOpRef<ModuleOp> divided = kernels->clone();
@@ -121,11 +131,14 @@ void Lowering::divide(OwningOpRef<ModuleOp> &kernels, int64_t slices) {
       passes.addNestedPass<chunk::KernelOp>(createSliceValues({slices}));
       passes.addPass(createCSEPass());
     });
-    if (!error) {
+    if (error) {
+      llvm::consumeError(std::move(error));
+      continue;
+    }
+    if (fillsVectors(*divided->getOps<chunk::KernelOp>().begin())) {
       kernels = std::move(divided);
       return;
     }
-    llvm::consumeError(std::move(error));
   }
 }
 

@@ -131,10 +131,20 @@ void Operator::Signature::describe(VariantOp program, const Sizes &sizes) {
 // Kernels
 //===----------------------------------------------------------------------===//
 
-llvm::Expected<Operator::Signature::Kernel *> Operator::Signature::kernelFor(int64_t items, int64_t threads) {
-  // Fewer items than processors leave some idle.
-  int64_t processors = device < 0 ? threads : multiprocessors;
-  int64_t slices = llvm::PowerOf2Ceil(llvm::divideCeil(processors, std::max<int64_t>(items, 1)));
+/// Slices of the values for a call: fewer items than processors leave some idle.
+int64_t Operator::Signature::slicesFor(const OperatorCall &call, int64_t threads) const {
+  // Waking threads of a CPU costs more than a few tokens do.
+  constexpr int64_t tokensWorthThreads = 16;
+  int64_t parallel = std::max<int64_t>(items(call), 1);
+  const TensorView &tokens = rowOf(call);
+  if (device < 0 && tokens.sizes[0] * tokens.sizes[1] < tokensWorthThreads * sequences(call))
+    return 1;
+  return llvm::PowerOf2Ceil(llvm::divideCeil(device < 0 ? threads : multiprocessors, parallel));
+}
+
+llvm::Expected<Operator::Signature::Kernel *> Operator::Signature::kernelFor(const OperatorCall &call,
+                                                                             int64_t threads) {
+  int64_t slices = slicesFor(call, threads);
   std::lock_guard<std::mutex> lock(mutex);
   if (auto found = kernels.find(slices); found != kernels.end())
     return found->second.get();

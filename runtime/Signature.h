@@ -20,13 +20,15 @@ public:
 
   /// The kernel for a call with so many work items, before slicing, and, on the CPU, threads to run them.
   struct Kernel;
-  llvm::Expected<Kernel *> kernelFor(int64_t items, int64_t threads);
+  llvm::Expected<Kernel *> kernelFor(const OperatorCall &call, int64_t threads);
 
   /// The argument whose shape says batch and time.
   const TensorView &rowOf(const OperatorCall &call) const { return *call.arguments[row]; }
   int64_t sequences(const OperatorCall &call) const {
     return call.sequenceOffsets ? call.sequenceOffsets->sizes[0] - 1 : rowOf(call).sizes[0];
   }
+  /// Sequences times heads: what runs in parallel before values are divided.
+  int64_t items(const OperatorCall &call) const { return sequences(call) * heads; }
 
   const Target &target() const { return request.target; }
 
@@ -48,6 +50,7 @@ private:
 
   void describe(VariantOp program, const Sizes &sizes);
   ElementType typeOfTail(const StateEntry &entry, VariantOp program) const;
+  int64_t slicesFor(const OperatorCall &call, int64_t threads) const;
   llvm::Expected<std::unique_ptr<Kernel>> makeKernel(int64_t slices);
 
   unsigned row = 0;

@@ -145,8 +145,11 @@ def best(
     key_heads=None,
     rounds=15,
     finalists=4,
+    beside=None,
 ):
     """Time all forms of an operator at shape (B, T, H, D), and the fastest of them once more, longer. Returns a `Best`.
+
+    `beside`, {name: callable without arguments}, is timed in turns with the finalists and found in `timings`.
 
     The choice and the first elimination go by the fastest sample, which other users of the machine disturb least; the
     reported seconds are a median.
@@ -163,8 +166,8 @@ def best(
             calls = {name: functools.partial(form, **tensors) for name, form in candidates.items()}
         timings = measure.in_turns(calls, device, rounds=5)
         order = sorted(timings, key=lambda name: timings[name].fastest)
-        final = measure.in_turns({name: calls[name] for name in order[:finalists]}, device, rounds=rounds)
-    for name, timing in final.items():
-        timings[name].samples += timing.samples
-    name = min(final, key=lambda name: timings[name].fastest)
+        chosen = {name: calls[name] for name in order[:finalists]}
+        final = measure.in_turns(chosen | (beside or {}), device, rounds=rounds)
+    name = min(chosen, key=lambda name: final[name].fastest)
+    timings |= final
     return Best(name, final[name].median, candidates[name], timings)

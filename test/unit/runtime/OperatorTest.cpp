@@ -232,7 +232,8 @@ TEST_F(OperatorTest, RunsOnTheCpu) {
   OperatorCall checked = call();
   Operator::Signature *signature = llvm::cantFail(op->check(checked));
   Tensor o({batch, time, heads, valueWidth}), state({batch, groups, keyWidth, valueWidth});
-  llvm::cantFail(Operator::run(*signature, checked, {o.view()}, {state.view()}, {.threads = 1, .parallelFor = serial}));
+  llvm::cantFail(Operator::run(*signature, checked, {o.view()}, {state.view()},
+                               {.threads = 1, .parallelFor = serial, .upload = nullptr}));
 
   double scale = 1 / std::sqrt(double(keyWidth)), worst = 0;
   for (int64_t b = 0; b < batch; ++b)
