@@ -1,8 +1,8 @@
 """Compiles what belongs to one Python environment against a libstretto.so that exists: `build_bindings.py FOLDER`.
 
 FOLDER holds libstretto.so. Beside it come `_compiler`, the module of this Python, and libstretto_torch.so, the
-operators of this PyTorch; both see the C interface only. A machine with a release build of the library thus needs PyTorch, pybind11
-and a C++20 compiler, and neither LLVM nor CMake. `STRETTO_NATIVE=FOLDER` makes the package use them.
+operators of this PyTorch; both see the C interface only. A machine that is given a release build of the library thus
+needs PyTorch, pybind11 and a C++20 compiler, and neither LLVM nor CMake. Set STRETTO_NATIVE=FOLDER to use them.
 """
 
 import argparse
