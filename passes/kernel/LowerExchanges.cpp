@@ -322,10 +322,10 @@ void ThreadLowering::lowerConv(chunk::ConvOp op) {
 void ThreadLowering::lowerDelay(chunk::DelayOp op) {
   auto tiles = gatherable(op, {op.getOperand(), op.getTail()});
   RowsWithTail rows(b, tiles[0], tiles[1]);
-  int64_t tailRows = cast<RankedTensorType>(op.getTail().getType()).getDimSize(0);
+  int64_t by = static_cast<int64_t>(op.getBy());
   Layout layout = *layoutOf(op.getType());
   define(op.getResult(), [&](uint64_t reg) {
-    return rows.at(b.add(b.coordinate(layout, 0, reg), -tailRows), b.coordinate(layout, 1, reg));
+    return rows.at(b.add(b.coordinate(layout, 0, reg), -by), b.coordinate(layout, 1, reg));
   });
 }
 
