@@ -7,6 +7,7 @@
 #include "mlir/Transforms/Passes.h"
 #include "passes/Passes.h"
 #include "passes/Pipelines.h"
+#include "passes/kernel/RegisterEstimate.h"
 #include "runtime/DiagnosticText.h"
 #include "runtime/Dump.h"
 
@@ -72,9 +73,12 @@ public:
 private:
   bool isCpu() const { return request.target.kind == Target::Kind::Cpu; }
   cpu::Processor processor() const { return {request.target.name, request.target.features}; }
-  llvm::Error run(llvm::function_ref<void(OpPassManager &)> addPasses);
-  /// Divides the value axis as far as it was asked for and the kernel allows.
-  void divide();
+  llvm::Error run(ModuleOp target, llvm::function_ref<void(OpPassManager &)> addPasses);
+  /// The chunk form for so many tokens, its value axis divided as far as asked for and as the kernel allows.
+  llvm::Expected<OwningOpRef<ModuleOp>> chunked(int64_t tokens, int64_t slices);
+  void divide(OwningOpRef<ModuleOp> &kernels, int64_t slices);
+  llvm::Error chooseForGpu();
+  llvm::Expected<int64_t> registersOf(ModuleOp form);
   LLVM::LLVMFuncOp function(StringRef symbol) { return module->lookupSymbol<LLVM::LLVMFuncOp>(symbol); }
 
   const KernelRequest &request;
@@ -84,25 +88,30 @@ private:
 
 } // namespace
 
-llvm::Error Lowering::run(llvm::function_ref<void(OpPassManager &)> addPasses) {
-  PassManager passes(module->getContext());
+llvm::Error Lowering::run(ModuleOp target, llvm::function_ref<void(OpPassManager &)> addPasses) {
+  PassManager passes(target.getContext());
   addPasses(passes);
-  if (failed(passes.run(*module)))
+  if (failed(passes.run(target)))
     return diagnostics.takeError();
   return llvm::Error::success();
 }
 
 llvm::Error Lowering::toChunk() {
-  PipelineOptions options;
   // A core's caches hold the tiles of few tokens; the matrix instructions of a GPU want more.
-  options.chunk = isCpu() ? 16 : 64;
+  return isCpu() ? chunked(16, request.slices).moveInto(module) : chooseForGpu();
+}
+
+llvm::Expected<OwningOpRef<ModuleOp>> Lowering::chunked(int64_t tokens, int64_t slices) {
+  PipelineOptions options;
+  options.chunk = tokens;
   options.element = nameOf(request.element).str();
   for (const auto &[name, type] : request.others)
     options.elements.push_back((name + "=" + nameOf(type)).str());
-  if (llvm::Error error = run([&](OpPassManager &passes) { buildPipeline(passes, options, Level::Chunk); }))
+  OwningOpRef<ModuleOp> kernels = module->clone();
+  if (llvm::Error error = run(*kernels, [&](OpPassManager &passes) { buildPipeline(passes, options, Level::Chunk); }))
     return error;
-  divide();
-  return llvm::Error::success();
+  divide(kernels, slices);
+  return kernels;
 }
 
 /// Whether the slices of a kernel's outputs are as wide as a vector of a CPU or a fragment of a matrix on a GPU.
@@ -115,21 +124,68 @@ static bool fillsVectors(chunk::KernelOp kernel) {
   });
 }
 
-void Lowering::divide() {
-  for (int64_t slices = request.slices; slices > 1; slices /= 2) {
-    OwningOpRef<ModuleOp> divided = module->clone();
-    PassManager passes(module->getContext());
-    passes.addNestedPass<chunk::KernelOp>(createSliceValues({slices}));
-    passes.addPass(createCSEPass());
-    if (failed(passes.run(*divided))) {
-      llvm::consumeError(diagnostics.takeError());
+void Lowering::divide(OwningOpRef<ModuleOp> &kernels, int64_t slices) {
+  for (; slices > 1; slices /= 2) {
+    OwningOpRef<ModuleOp> divided = kernels->clone();
+    llvm::Error error = run(*divided, [&](OpPassManager &passes) {
+      passes.addNestedPass<chunk::KernelOp>(createSliceValues({slices}));
+      passes.addPass(createCSEPass());
+    });
+    if (error) {
+      llvm::consumeError(std::move(error));
       continue;
     }
     if (fillsVectors(*divided->getOps<chunk::KernelOp>().begin())) {
-      module = std::move(divided);
+      kernels = std::move(divided);
       return;
     }
   }
+}
+
+/// The registers that the kernel of a chunk form keeps tiles in; an error where it does not fit shared memory.
+llvm::Expected<int64_t> Lowering::registersOf(ModuleOp form) {
+  OwningOpRef<ModuleOp> planned = form.clone();
+  llvm::Error error = run(*planned, [&](OpPassManager &passes) { buildKernelPipeline(passes, request.target.name); });
+  if (error)
+    return error;
+  return kernel::estimateRegisters(*planned->getOps<kernel::FuncOp>().begin());
+}
+
+/// Takes as many tokens in as few slices as the registers and the shared memory of a block allow. Where registers never
+/// suffice, the form that wants the fewest.
+llvm::Error Lowering::chooseForGpu() {
+  constexpr int64_t enoughRegisters = 192; // of 255: the others hold addresses and operands of products
+  OwningOpRef<ModuleOp> best;
+  int64_t fewest = std::numeric_limits<int64_t>::max();
+  std::string problem;
+  for (int64_t slices = request.slices, before = 0; fewest > enoughRegisters;) {
+    for (int64_t tokens : {64, 32, 16}) {
+      llvm::Expected<OwningOpRef<ModuleOp>> form = chunked(tokens, slices);
+      if (!form)
+        return form.takeError();
+      chunk::KernelOp kernel = *(*form)->getOps<chunk::KernelOp>().begin();
+      slices = kernel.getSlices();
+      llvm::Expected<int64_t> registers = registersOf(**form);
+      if (!registers) {
+        problem = llvm::toString(registers.takeError());
+        continue;
+      }
+      if (*registers < fewest) {
+        fewest = *registers;
+        best = std::move(*form);
+      }
+      if (fewest <= enoughRegisters)
+        break;
+    }
+    if (slices == before) // the kernel divides no further
+      break;
+    before = slices;
+    slices *= 2;
+  }
+  if (!best)
+    return llvm::createStringError(problem);
+  module = std::move(best);
+  return llvm::Error::success();
 }
 
 llvm::Expected<KernelImage> Lowering::describe() {
@@ -145,11 +201,11 @@ llvm::Expected<KernelImage> Lowering::describe() {
 }
 
 llvm::Error Lowering::toKernel() {
-  return run([&](OpPassManager &passes) { buildKernelPipeline(passes, request.target.name); });
+  return run(*module, [&](OpPassManager &passes) { buildKernelPipeline(passes, request.target.name); });
 }
 
 llvm::Error Lowering::toLlvm() {
-  llvm::Error error = run([&](OpPassManager &passes) {
+  llvm::Error error = run(*module, [&](OpPassManager &passes) {
     if (isCpu())
       cpu::buildPipeline(passes, processor().vectorBits());
     else

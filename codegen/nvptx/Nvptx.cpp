@@ -22,6 +22,10 @@
 #include "llvm/Passes/PassBuilder.h"
 #include "llvm/Support/TargetSelect.h"
 #include "llvm/Target/TargetMachine.h"
+#include "llvm/Transforms/InstCombine/InstCombine.h"
+#include "llvm/Transforms/Scalar/ADCE.h"
+#include "llvm/Transforms/Scalar/EarlyCSE.h"
+#include "llvm/Transforms/Scalar/SimplifyCFG.h"
 #include <mutex>
 
 using namespace mlir;
@@ -79,6 +83,8 @@ static void markConvergent(llvm::Module &module) {
         call->addFnAttr(llvm::Attribute::Convergent);
 }
 
+/// Cleans up what the lowering repeats. Nothing is moved out of loops: addresses that live as long as a kernel take the
+/// registers of its tiles, and the assembler knows better how many there are.
 static void optimize(llvm::Module &module, llvm::TargetMachine &machine) {
   llvm::LoopAnalysisManager loops;
   llvm::FunctionAnalysisManager functions;
@@ -90,7 +96,13 @@ static void optimize(llvm::Module &module, llvm::TargetMachine &machine) {
   builder.registerFunctionAnalyses(functions);
   builder.registerLoopAnalyses(loops);
   builder.crossRegisterProxies(loops, functions, components, modules);
-  builder.buildPerModuleDefaultPipeline(llvm::OptimizationLevel::O1).run(module, modules);
+  llvm::FunctionPassManager passes;
+  passes.addPass(llvm::EarlyCSEPass(/*UseMemorySSA=*/true));
+  passes.addPass(llvm::InstCombinePass());
+  passes.addPass(llvm::SimplifyCFGPass());
+  passes.addPass(llvm::EarlyCSEPass(/*UseMemorySSA=*/true));
+  passes.addPass(llvm::ADCEPass());
+  llvm::createModuleToFunctionPassAdaptor(std::move(passes)).run(module, modules);
 }
 
 FailureOr<std::string> stretto::translateToPtx(ModuleOp module, StringRef chipName) {

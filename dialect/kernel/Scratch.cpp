@@ -11,6 +11,9 @@ namespace {
 /// The bytes of a tile where it lies in shared memory, wherever it is now.
 int64_t bytesOf(Value tile) { return sharedBytesOf(cast<RankedTensorType>(tile.getType())); }
 
+/// The bytes in which an operation copies an operand to shared memory: none where it is there already.
+int64_t bytesOfCopy(Value tile) { return inSharedMemory(tile.getType()) ? 0 : bytesOf(tile); }
+
 /// How many warps divide one side of a tile.
 int64_t warpsOn(const Layout &layout, unsigned side) {
   int64_t warps = 1;
@@ -49,9 +52,12 @@ int64_t stretto::kernel::scratchBytesOf(Operation *op) {
       .Case([](chunk::DecayDotOp op) {
         return bytesOf(op.getQuery()) + bytesOf(op.getKey()) + bytesOf(op.getAmount()) + bytesOf(op.getResult());
       })
-      .Case([](chunk::ColumnsOp op) { return bytesOf(op.getOperand()); })
+      .Case([](chunk::ColumnsOp op) { return bytesOfCopy(op.getOperand()); })
       .Case([](chunk::ConcatOp op) { return bytesOf(op.getResult()); })
-      .Case([](chunk::ConvOp op) { return bytesOf(op.getOperand()) + bytesOf(op.getTail()) + bytesOf(op.getTaps()); })
-      .Case<chunk::DelayOp, chunk::TailOp>([](auto op) { return bytesOf(op.getOperand()) + bytesOf(op.getTail()); })
+      .Case([](chunk::ConvOp op) {
+        return bytesOfCopy(op.getOperand()) + bytesOfCopy(op.getTail()) + bytesOfCopy(op.getTaps());
+      })
+      .Case<chunk::DelayOp, chunk::TailOp>(
+          [](auto op) { return bytesOfCopy(op.getOperand()) + bytesOfCopy(op.getTail()); })
       .Default([](Operation *) -> int64_t { return 0; });
 }

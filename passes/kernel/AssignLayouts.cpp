@@ -103,8 +103,15 @@ private:
         operand.set(inRegisters(operand.get()));
       if (isa<chunk::DecayMatrixOp>(op))
         setLayout(op->getResult(0), registersFor(tileTypeOf(op->getResult(0))));
-    } else if (isa<chunk::ColumnsOp, chunk::ConcatOp, chunk::ConvOp, chunk::DelayOp, chunk::TailOp, chunk::DecayDotOp>(
-                   op)) {
+    } else if (isa<chunk::ColumnsOp, chunk::ConvOp, chunk::DelayOp, chunk::TailOp>(op)) {
+      // These read elements of other threads, from shared memory, where some operands are already. An operand of the
+      // result's type is where the result is.
+      for (OpOperand &operand : op->getOpOperands())
+        if (RankedTensorType tile = tileTypeOf(operand.get()))
+          if (!inSharedMemory(tile) || tile.getShape() == tileTypeOf(op->getResult(0)).getShape())
+            placeOperand(operand, registersFor(tile));
+      setLayout(op->getResult(0), registersFor(tileTypeOf(op->getResult(0))));
+    } else if (isa<chunk::ConcatOp, chunk::DecayDotOp>(op)) {
       // These move elements between threads anyway: all in the registers that suit their shape.
       for (OpOperand &operand : op->getOpOperands())
         if (tileTypeOf(operand.get()))

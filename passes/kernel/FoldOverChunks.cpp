@@ -25,7 +25,7 @@ struct Stream {
 
 /// Four warps where their registers hold the states with room to spare, else eight.
 int64_t chooseWarps(chunk::KernelOp kernel) {
-  constexpr int64_t small = 64 * 64;
+  constexpr int64_t small = 32 * 32;
   int64_t elements = 0;
   for (BlockArgument state : kernel.argumentsOf(chunk::ArgumentKind::State))
     elements += cast<RankedTensorType>(state.getType()).getNumElements();

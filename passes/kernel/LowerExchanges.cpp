@@ -132,6 +132,24 @@ Registers ThreadLowering::fromShared(const SharedTile &tile, RankedTensorType ty
   return result;
 }
 
+SmallVector<SharedTile, 3> ThreadLowering::gatherable(Operation *op, ArrayRef<Value> operands) {
+  SmallVector<SharedTile, 3> tiles;
+  int64_t offset = 0;
+  for (Value operand : operands) {
+    auto type = cast<RankedTensorType>(operand.getType());
+    if (inSharedMemory(type)) {
+      tiles.push_back(sharedTiles.find(operand)->second);
+      continue;
+    }
+    tiles.push_back(scratchTile(b.advance(scratchOf(op), offset), type));
+    toShared(registersOf(operand), type, tiles.back());
+    offset += sharedBytesOf(type);
+  }
+  if (offset > 0)
+    b.barrier();
+  return tiles;
+}
+
 //===----------------------------------------------------------------------===//
 // Reductions
 //===----------------------------------------------------------------------===//
@@ -224,9 +242,7 @@ private:
 
 void ThreadLowering::lowerColumns(chunk::ColumnsOp op) {
   auto type = cast<RankedTensorType>(op.getOperand().getType());
-  SharedTile tile = scratchTile(scratchOf(op), type);
-  toShared(registersOf(op.getOperand()), type, tile);
-  b.barrier();
+  SharedTile tile = gatherable(op, {op.getOperand()})[0];
   Layout target = *layoutOf(op.getType());
   Gather gather(b, tile);
   int64_t from = op.getFrom();
@@ -287,21 +303,11 @@ private:
 } // namespace
 
 void ThreadLowering::lowerConv(chunk::ConvOp op) {
-  auto type = cast<RankedTensorType>(op.getOperand().getType()),
-       tailType = cast<RankedTensorType>(op.getTail().getType()),
-       tapsType = cast<RankedTensorType>(op.getTaps().getType());
-  Value base = scratchOf(op);
-  SharedTile tile = scratchTile(base, type);
-  SharedTile tail = scratchTile(b.advance(base, sharedBytesOf(type)), tailType);
-  SharedTile taps = scratchTile(b.advance(base, sharedBytesOf(type) + sharedBytesOf(tailType)), tapsType);
-  toShared(registersOf(op.getOperand()), type, tile);
-  toShared(registersOf(op.getTail()), tailType, tail);
-  toShared(registersOf(op.getTaps()), tapsType, taps);
-  b.barrier();
-  RowsWithTail rows(b, tile, tail);
-  Gather weights(b, taps);
+  auto tiles = gatherable(op, {op.getOperand(), op.getTail(), op.getTaps()});
+  RowsWithTail rows(b, tiles[0], tiles[1]);
+  Gather weights(b, tiles[2]);
   Layout layout = *layoutOf(op.getType());
-  int64_t count = tapsType.getDimSize(1);
+  int64_t count = cast<RankedTensorType>(op.getTaps().getType()).getDimSize(1);
   define(op.getResult(), [&](uint64_t reg) {
     Value row = b.coordinate(layout, 0, reg), column = b.coordinate(layout, 1, reg), sum;
     for (int64_t back = 0; back < count; ++back) {
@@ -314,33 +320,23 @@ void ThreadLowering::lowerConv(chunk::ConvOp op) {
 }
 
 void ThreadLowering::lowerDelay(chunk::DelayOp op) {
-  auto type = cast<RankedTensorType>(op.getOperand().getType()),
-       tailType = cast<RankedTensorType>(op.getTail().getType());
-  Value base = scratchOf(op);
-  SharedTile tile = scratchTile(base, type), tail = scratchTile(b.advance(base, sharedBytesOf(type)), tailType);
-  toShared(registersOf(op.getOperand()), type, tile);
-  toShared(registersOf(op.getTail()), tailType, tail);
-  b.barrier();
-  RowsWithTail rows(b, tile, tail);
+  auto tiles = gatherable(op, {op.getOperand(), op.getTail()});
+  RowsWithTail rows(b, tiles[0], tiles[1]);
+  int64_t by = static_cast<int64_t>(op.getBy());
   Layout layout = *layoutOf(op.getType());
   define(op.getResult(), [&](uint64_t reg) {
-    return rows.at(b.add(b.coordinate(layout, 0, reg), -tailType.getDimSize(0)), b.coordinate(layout, 1, reg));
+    return rows.at(b.add(b.coordinate(layout, 0, reg), -by), b.coordinate(layout, 1, reg));
   });
 }
 
 void ThreadLowering::lowerTail(chunk::TailOp op) {
-  auto type = cast<RankedTensorType>(op.getOperand().getType()),
-       tailType = cast<RankedTensorType>(op.getTail().getType());
-  Value base = scratchOf(op);
-  SharedTile tile = scratchTile(base, type), tail = scratchTile(b.advance(base, sharedBytesOf(type)), tailType);
-  toShared(registersOf(op.getOperand()), type, tile);
-  toShared(registersOf(op.getTail()), tailType, tail);
-  b.barrier();
-  RowsWithTail rows(b, tile, tail);
+  auto tiles = gatherable(op, {op.getOperand(), op.getTail()});
+  RowsWithTail rows(b, tiles[0], tiles[1]);
+  int64_t tailRows = cast<RankedTensorType>(op.getTail().getType()).getDimSize(0);
   Layout layout = *layoutOf(op.getType());
   Value valid = b.truncate(scalars.lookup(op.getValid()));
   define(op.getResult(), [&](uint64_t reg) {
-    Value row = b.add(b.add(b.coordinate(layout, 0, reg), valid), -tailType.getDimSize(0));
+    Value row = b.add(b.add(b.coordinate(layout, 0, reg), valid), -tailRows);
     return rows.at(row, b.coordinate(layout, 1, reg));
   });
 }

@@ -131,7 +131,8 @@ private:
 void serializeChannels(FuncOp function) {
   function.walk([](ChannelOp channel) { channel.setDepth(1); });
   function.walk([](scf::ForOp loop) {
-    for (SendOp send : llvm::make_early_inc_range(loop.getBody()->getOps<SendOp>()))
+    SmallVector<SendOp> sends(loop.getBody()->getOps<SendOp>());
+    for (SendOp send : sends)
       send->moveBefore(loop.getBody()->getTerminator());
   });
 }

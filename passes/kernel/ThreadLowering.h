@@ -76,6 +76,9 @@ private:
   void toShared(const Registers &source, mlir::RankedTensorType type, const SharedTile &tile,
                 Padding padding = Padding::Fragments);
   Registers fromShared(const SharedTile &tile, mlir::RankedTensorType type);
+  /// Operands in shared memory: where they are, or copied to the scratch region of their operation. All threads may
+  /// read them.
+  llvm::SmallVector<SharedTile, 3> gatherable(mlir::Operation *op, llvm::ArrayRef<mlir::Value> operands);
 
   void lowerReduce(chunk::ReduceOp op);
   void lowerColumns(chunk::ColumnsOp op);

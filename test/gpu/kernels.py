@@ -77,10 +77,6 @@ def kernel(name, arguments, outputs, body, yields, states, slices=1, chunk=CHUNK
     )
 
 
-def rounded(value, body):
-    return body.narrow(value)
-
-
 def recurrent(
     name,
     element,
@@ -155,10 +151,10 @@ def recurrent(
     return kernel(name, arguments, [f"o: {o[1]}{sliced}"], b, [o], states, slices, chunk)
 
 
-def rowmaps(name, element, K, V, **_):
+def rowmaps(name, element, K, V, chunk=CHUNK):
     """Every row map: softmax features of a convolution, tables, columns and their join, a delay and a parameter."""
-    b = Body(element)
-    C, F = CHUNK, K // 2
+    b = Body(element, chunk)
+    C, F = chunk, K // 2
     x = ("%x", b.tile(C, K, element=element))
     w = ("%w", b.tile(K, F, element=element))
     arguments = [
@@ -169,7 +165,7 @@ def rowmaps(name, element, K, V, **_):
         f"table %angles: {b.tile(C, K)}",
         "table %slope: tensor<f32>",
         f"state %tail: {b.tile(3, K, element=element)}",
-        f"state %late: {b.tile(1, K, element=element)}",
+        f"state %late: {b.tile(2, K, element=element)}",
     ]
     tables = [
         "chunk.table @angles period 5 {\n^bb0(%t: f64, %h: f64, %d: f64):\n  chunk.result %t : f64\n}",
@@ -178,7 +174,7 @@ def rowmaps(name, element, K, V, **_):
     tile, half, column = b.tile(C, K), b.tile(C, F), b.tile(C)
     x32 = b.wide(x)
     tail = b.wide(("%tail", b.tile(3, K, element=element)))
-    late = b.wide(("%late", b.tile(1, K, element=element)))
+    late = b.wide(("%late", b.tile(2, K, element=element)))
     y = b.emit(f"chunk.conv {x32[0]}, %taps tail {tail[0]} : {tile}, {b.tile(K, 4)}, {tail[1]}", tile)
     y16 = b.narrow(y)
     z = b.dot(y16, w, half)
@@ -206,7 +202,7 @@ def rowmaps(name, element, K, V, **_):
     turned = b.elementwise("arith.mulf", swapped, ("%angles", tile))
     slope = b.emit(f"chunk.broadcast %slope along rows : tensor<f32> to {tile}", tile)
     turned = b.elementwise("arith.mulf", turned, slope)
-    before = b.emit(f"chunk.delay {x32[0]} tail {late[0]} : {tile}, {late[1]}", tile)
+    before = b.emit(f"chunk.delay {x32[0]} by 1 tail {late[0]} : {tile}, {late[1]}", tile)
     o = b.elementwise("arith.addf", b.elementwise("arith.addf", joined, turned), before)
     o = b.narrow(o)
     one = b.emit(f"chunk.columns {x32[0]} from 1 : {tile} -> {column}", column)
@@ -215,9 +211,11 @@ def rowmaps(name, element, K, V, **_):
         f"chunk.tail %x valid %n after %tail : {x[1]}, {b.tile(3, K, element=element)}", b.tile(3, K, element=element)
     )
     nextLate = b.emit(
-        f"chunk.tail %x valid %n after %late : {x[1]}, {b.tile(1, K, element=element)}", b.tile(1, K, element=element)
+        f"chunk.tail %x valid %n after %late : {x[1]}, {b.tile(2, K, element=element)}", b.tile(2, K, element=element)
     )
-    return kernel(name, arguments, [f"o: {o[1]}", f"c: {one[1]}"], b, [o, one], [nextTail, nextLate], tables=tables)
+    return kernel(
+        name, arguments, [f"o: {o[1]}", f"c: {one[1]}"], b, [o, one], [nextTail, nextLate], chunk=chunk, tables=tables
+    )
 
 
 # ------------------------------------------------------------------------------------------------ references
@@ -262,8 +260,8 @@ def reference_rowmaps(x, states):
     swapped = np.concatenate([-rows[:, F:], rows[:, :F]], axis=1)
     angles = x["angles"][np.arange(T) % 5]
     late = np.concatenate([states["late"], rows])
-    o = joined + swapped * angles * x["slope"] + late[:T]
-    return {"o": o, "c": rows[:, 1]}, {"tail": past[T : T + 3], "late": late[T : T + 1]}
+    o = joined + swapped * angles * x["slope"] + late[1 : T + 1]
+    return {"o": o, "c": rows[:, 1]}, {"tail": past[T : T + 3], "late": late[T : T + 2]}
 
 
 @dataclasses.dataclass
@@ -301,13 +299,18 @@ def family(name):
     return FAMILIES[name.split("_")[0]]
 
 
+def chunk_of(K):
+    """As many tokens as registers have room for, whatever the family."""
+    return CHUNK if K <= 64 else CHUNK // 2
+
+
 def all_kernels(
     families=None, elements=("bf16", "f16", "f32"), sizes=((16, 16), (32, 64), (64, 64), (96, 32), (128, 128))
 ):
     """Names and texts of the kernels that tests run."""
     for name, element, (K, V) in itertools.product(families or FAMILIES, elements, sizes):
         full = f"{name}_{element}_k{K}_v{V}"
-        yield full, FAMILIES[name].text(full, element, K, V)
+        yield full, FAMILIES[name].text(full, element, K, V, chunk=chunk_of(K))
     if not families or "linear" in families:
         yield "linear_group", FAMILIES["linear"].text("linear_group", "bf16", 64, 64, group=2)
         yield "linear_slices", FAMILIES["linear"].text("linear_slices", "bf16", 128, 32, slices=4)

@@ -11,7 +11,6 @@ import pathlib
 import sys
 
 import launch
-import numpy as np
 
 
 class Cuda:
@@ -66,13 +65,17 @@ class Cuda:
         return result.value / repeats
 
 
+def pointer(array):
+    return array.ctypes.data_as(ctypes.c_void_p)
+
+
 def on_device(cuda, run):
     """Copies a launch's buffers to the device; the addresses, and the block with addresses in place."""
     places = []
     for buffer in run.buffers:
         place = cuda.allocate(buffer.nbytes)
         if buffer.nbytes:
-            cuda.call("cuMemcpyHtoD_v2", ctypes.c_uint64(place), buffer.ctypes.data_as(ctypes.c_void_p), ctypes.c_size_t(buffer.nbytes))
+            cuda.call("cuMemcpyHtoD_v2", ctypes.c_uint64(place), pointer(buffer), ctypes.c_size_t(buffer.nbytes))
         places.append(place)
     return places, [relocated(int(word), places) for word in run.block]
 
@@ -87,9 +90,9 @@ def execute(cuda, function, run):
     places, block = on_device(cuda, run)
     cuda.launch(function, run.blocks, manifest["threads"], manifest["sharedBytes"], block)
     cuda.call("cuCtxSynchronize")
-    for buffer, place in zip(run.buffers, places):
+    for buffer, place in zip(run.buffers, places, strict=True):
         if buffer.nbytes:
-            cuda.call("cuMemcpyDtoH_v2", buffer.ctypes.data_as(ctypes.c_void_p), ctypes.c_uint64(place), ctypes.c_size_t(buffer.nbytes))
+            cuda.call("cuMemcpyDtoH_v2", pointer(buffer), ctypes.c_uint64(place), ctypes.c_size_t(buffer.nbytes))
         cuda.call("cuMemFree_v2", ctypes.c_uint64(place))
 
 
@@ -97,7 +100,8 @@ def timed(cuda, function, manifest, tokens=8192, heads=32):
     """Milliseconds of one sequence of 8192 tokens with 32 heads."""
     run = launch.Launch(manifest, [tokens], heads=heads, initial=False, final=False)
     places, block = on_device(cuda, run)
-    result = cuda.milliseconds(lambda: cuda.launch(function, run.blocks, manifest["threads"], manifest["sharedBytes"], block))
+    threads, shared = manifest["threads"], manifest["sharedBytes"]
+    result = cuda.milliseconds(lambda: cuda.launch(function, run.blocks, threads, shared, block))
     for place in places:
         cuda.call("cuMemFree_v2", ctypes.c_uint64(place))
     return result

@@ -1,0 +1,15 @@
+//===- RegisterEstimate.h - How many registers a kernel takes ---*- C++ -*-===//
+#ifndef STRETTO_PASSES_KERNEL_REGISTERESTIMATE_H
+#define STRETTO_PASSES_KERNEL_REGISTERESTIMATE_H
+
+#include "dialect/kernel/KernelDialect.h"
+
+namespace stretto::kernel {
+
+/// The registers of a thread that tiles occupy at once, at most, in a function whose layouts are assigned. Addresses
+/// and what the assembler keeps besides are not counted.
+int64_t estimateRegisters(FuncOp function);
+
+} // namespace stretto::kernel
+
+#endif // STRETTO_PASSES_KERNEL_REGISTERESTIMATE_H
