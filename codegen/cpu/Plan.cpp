@@ -255,7 +255,8 @@ void Plan::findLastReads(chunk::KernelOp kernel) {
         continue;
       if (orders(value).any())
         readers[value] = reader;
-      else if (Operation *op = value.getDefiningOp())
+      // What is stored transposed alone is computed again where it is read by rows.
+      if (Operation *op = value.getDefiningOp(); op && !orders(value).rows)
         llvm::append_range(pending, op->getOperands());
     }
   };

@@ -9,7 +9,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from operator_cases import CASES, Case, Shape, check, error, gla, initial_state, offsets, simple_gla
 
-torch.set_grad_enabled(False)
+pytestmark = pytest.mark.usefixtures("no_gradients")
 
 LENGTHS = (0, 1, 15, 16, 17, 63, 64, 65, 127)
 
