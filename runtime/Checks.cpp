@@ -237,10 +237,24 @@ static llvm::Error checkOffsets(const TensorView &view, int64_t tokens) {
   return llvm::Error::success();
 }
 
+static llvm::Error checkPositions(ArrayRef<int64_t> positions, StringRef entry) {
+  constexpr int64_t maximum = int64_t(1) << 24; // above, two positions may be one number of fp32
+  for (auto [sequence, position] : llvm::enumerate(positions))
+    if (position < 0 || position > maximum)
+      return refuse("[R6] '" + entry + "' of 'initial_state' is " + Twine(position) + " for sequence " +
+                    Twine(sequence) + ", expected 0 to " + Twine(maximum));
+  return llvm::Error::success();
+}
+
 llvm::Error Operator::checkContents(const Signature &signature, const OperatorCall &call, ParallelFor parallelFor) {
   if (call.sequenceOffsets)
     if (llvm::Error error = checkOffsets(*call.sequenceOffsets, signature.rowOf(call).sizes[1]))
       return error;
+  if (const int64_t *positions = signature.positions(call)) {
+    StringRef entry = signature.state[*signature.positionEntry].name;
+    if (llvm::Error error = checkPositions(ArrayRef(positions, signature.sequences(call)), entry))
+      return error;
+  }
   for (auto [argument, sign] : signature.decays.conditions) {
     bool positive = sign == Sign::NonPositive;
     if (anyOfSign(*call.arguments[argument], positive, parallelFor))

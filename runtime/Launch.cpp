@@ -20,11 +20,11 @@ static int64_t word(const void *pointer) { return static_cast<int64_t>(reinterpr
 /// A pointer that many bytes further.
 static int64_t word(const void *pointer, int64_t offset) { return pointer ? word(pointer) + offset : 0; }
 
-Signature::Kernel::TableWords Signature::Kernel::place(Table &table, int64_t tokens, int device,
+Signature::Kernel::TableWords Signature::Kernel::place(Table &table, int64_t end, int device,
                                                        const Executor &executor) {
   std::lock_guard<std::mutex> lock(placing);
   int64_t period = table.op.getPeriod().value_or(0);
-  int64_t needed = table.op.getVarying() ? tokens : std::max<int64_t>(period, 1);
+  int64_t needed = table.op.getVarying() ? end : std::max<int64_t>(period, 1);
   if (!table.data || table.positions < needed) {
     table.positions = table.op.getVarying() ? llvm::PowerOf2Ceil(needed) : needed;
     std::vector<double> numbers = evaluateTable(table.op, table.heads, table.positions, table.width);
@@ -40,8 +40,10 @@ Signature::Kernel::TableWords Signature::Kernel::place(Table &table, int64_t tok
 static ArgumentBlock fillBlock(const Signature &signature, Signature::Kernel &kernel, const OperatorCall &call,
                                ArrayRef<TensorView> results, ArrayRef<TensorView> finalState,
                                const Executor &executor) {
-  ArgumentBlock block = {signature.sequences(call), signature.rowOf(call).sizes[1], signature.heads,
-                         call.sequenceOffsets ? word(call.sequenceOffsets->data) : 0, 0};
+  const int64_t *positions = signature.positions(call);
+  int64_t sequences = signature.sequences(call), tokens = signature.rowOf(call).sizes[1];
+  ArgumentBlock block = {sequences, tokens, signature.heads,
+                         call.sequenceOffsets ? word(call.sequenceOffsets->data) : 0, word(positions)};
   for (auto [argument, position] : llvm::zip_equal(kernel.code->manifest.arguments, kernel.positions)) {
     switch (argument.kind) {
     case Manifest::Kind::Input: {
@@ -60,8 +62,8 @@ static ArgumentBlock fillBlock(const Signature &signature, Signature::Kernel &ke
       break;
     }
     case Manifest::Kind::Table: {
-      int64_t tokens = signature.rowOf(call).sizes[1];
-      llvm::append_range(block, kernel.place(kernel.tables[position], tokens, signature.device, executor));
+      int64_t last = positions ? *std::max_element(positions, positions + sequences) : 0;
+      llvm::append_range(block, kernel.place(kernel.tables[position], last + tokens, signature.device, executor));
       break;
     }
     case Manifest::Kind::State: {
@@ -116,10 +118,10 @@ llvm::Error Operator::run(Signature &signature, const OperatorCall &call, ArrayR
   llvm::Expected<Signature::Kernel *> kernel = signature.kernelFor(call, executor.threads);
   if (!kernel)
     return kernel.takeError();
-  bool continues = !call.initialState.empty();
-  if (continues && llvm::any_of((*kernel)->tables, [](Signature::Kernel::Table &table) { return table.varies(); }))
+  if (signature.device >= 0 && signature.positions(call))
     return llvm::createStringError("[R14] " + signature.op.name() +
-                                   " depends on the position of a token; no kernel continues it from a state yet");
+                                   " depends on the position of a token; no kernel for a GPU continues it from a state "
+                                   "yet");
   const CompiledKernel &code = *(*kernel)->code;
   items *= code.manifest.slices;
   ArgumentBlock block = fillBlock(signature, **kernel, call, results, finalState, executor);

@@ -11,7 +11,8 @@
 //
 // The argument block is a sequence of 64-bit words. First the header
 //
-//   sequences, tokens of each sequence (packed: of all), heads, pointer to offsets (int64[sequences + 1], 0: dense), 0
+//   sequences, tokens of each sequence (packed: of all), heads, pointer to offsets (int64[sequences + 1], 0: dense),
+//   pointer to the position of the first token of each sequence (int64[sequences], 0: 0 for all)
 //
 // then for each argument in order (strides in elements; the last axis has stride 1)
 //
@@ -22,7 +23,7 @@
 //
 // Head h of the kernel meets head h / group of an argument; a state shared by a group is computed by each of its heads
 // and stored by the first. A sliced argument starts at channel s * width. Packed batches address token
-// offsets[n] + t and leave the sequence stride unused.
+// offsets[n] + t and leave the sequence stride unused. Tables are read at positions; they hold all that occur.
 //
 //===----------------------------------------------------------------------===//
 #ifndef STRETTO_RUNTIME_MANIFEST_H

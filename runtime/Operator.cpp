@@ -41,10 +41,13 @@ llvm::Expected<std::unique_ptr<Operator>> Operator::create(StringRef text) {
   DialectRegistry registry;
   registerDialects(registry);
   impl.context.appendDialectRegistry(registry);
+  impl.context.printOpOnDiagnostic(false);
   DiagnosticText diagnostics(&impl.context);
   impl.module = parseSourceString<ModuleOp>(text, &impl.context);
   if (!impl.module)
     return diagnostics.takeError();
+  // The text is the compiler's own: its lines say nothing to the user.
+  impl.module->walk([&](Operation *op) { op->setLoc(UnknownLoc::get(&impl.context)); });
   auto variants = impl.module->getOps<VariantOp>();
   if (!llvm::hasSingleElement(variants))
     return llvm::createStringError("a module holds %zu variants, expected one",

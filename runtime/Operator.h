@@ -93,7 +93,7 @@ public:
   /// Checks a call but for its contents. The signature lives as long as the operator.
   llvm::Expected<Signature *> check(const OperatorCall &call);
 
-  /// Checks what lies in the tensors of a call on the CPU: signs of decays and sequence offsets.
+  /// Checks what lies in the tensors of a call on the CPU: signs of decays, sequence offsets and positions.
   static llvm::Error checkContents(const Signature &signature, const OperatorCall &call, ParallelFor parallelFor);
 
   /// Runs a call that was checked. `results` and `finalState` (all entries but the position, or none) are contiguous

@@ -110,6 +110,8 @@ void Operator::Signature::describe(VariantOp program, const Sizes &sizes) {
     EntryShape &shape = state.emplace_back();
     shape.name = entry.name;
     shape.isPosition = entry.kind == StateEntry::Kind::Position;
+    if (shape.isPosition)
+      positionEntry = state.size() - 1;
     shape.type = isTail ? typeOfTail(entry, program) : accumulatorOf(request.element);
     llvm::append_range(shape.sizes, llvm::drop_begin(entry.shape(/*sequences=*/1, headCount)));
 

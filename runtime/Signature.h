@@ -22,6 +22,12 @@ public:
   struct Kernel;
   llvm::Expected<Kernel *> kernelFor(const OperatorCall &call, int64_t threads);
 
+  /// The positions of the first token of each sequence, or null where all are 0.
+  const int64_t *positions(const OperatorCall &call) const {
+    bool continues = positionEntry && !call.initialState.empty();
+    return continues ? static_cast<const int64_t *>(call.initialState[*positionEntry].data) : nullptr;
+  }
+
   /// The argument whose shape says batch and time.
   const TensorView &rowOf(const OperatorCall &call) const { return *call.arguments[row]; }
   int64_t sequences(const OperatorCall &call) const {
@@ -43,6 +49,8 @@ public:
     int64_t sequence = 0, head = 0, row = 0;
   };
   std::vector<EntryStrides> stateStrides;
+  /// Which entry counts the tokens so far, where one does.
+  std::optional<unsigned> positionEntry;
   DecayConditions decays;
 
 private:
@@ -82,9 +90,9 @@ struct Operator::Signature::Kernel {
   mlir::OwningOpRef<mlir::ModuleOp> tableModule;
   std::deque<Table> tables;
 
-  /// The words of a table in the argument block of a call on sequences of at most so many tokens.
+  /// The words of a table in the argument block of a call on tokens at the positions before `end`.
   using TableWords = std::array<int64_t, 4>;
-  TableWords place(Table &table, int64_t tokens, int device, const Executor &executor);
+  TableWords place(Table &table, int64_t end, int device, const Executor &executor);
 
 private:
   std::mutex placing;

@@ -38,7 +38,7 @@ void KernelLowering::readBlock(Value block) {
   denseTokens = read();
   heads = read();
   offsets = read();
-  next = headerWords;
+  positions = read();
   for (Argument &argument : arguments)
     for (int64_t word = 0; word < wordsOf(argument.isOutput, argument.kind); ++word)
       argument.words.push_back(read());
@@ -111,21 +111,30 @@ KernelLowering::Item KernelLowering::findItem(Value number) {
   item.sequence = divide(builder, pair, heads);
   Value isPacked = builder.compare(arith::CmpIPredicate::ne, offsets, builder.index(0));
   Type index = builder.getIndexType();
+  auto wordIn = [&](Value address, Value place) {
+    Value word = memref::LoadOp::create(builder, memoryAt(address, builder.getI64Type()), place);
+    return arith::IndexCastOp::create(builder, index, word).getResult();
+  };
   auto found = scf::IfOp::create(builder, TypeRange{index, index, index}, isPacked, /*withElseRegion=*/true);
   OpBuilder::InsertionGuard guard(builder);
   builder.setInsertionPointToStart(found.thenBlock());
-  Value memory = memoryAt(offsets, builder.getI64Type());
-  auto offset = [&](Value sequence) {
-    Value word = memref::LoadOp::create(builder, memory, sequence);
-    return arith::IndexCastOp::create(builder, index, word).getResult();
-  };
-  Value first = offset(item.sequence), last = offset(builder.add(item.sequence, 1));
+  Value first = wordIn(offsets, item.sequence), last = wordIn(offsets, builder.add(item.sequence, 1));
   scf::YieldOp::create(builder, ValueRange{builder.index(0), first, builder.subtract(last, first)});
   builder.setInsertionPointToStart(found.elseBlock());
   scf::YieldOp::create(builder, ValueRange{item.sequence, builder.index(0), denseTokens});
   item.sequenceInMemory = found.getResult(0);
   item.firstToken = found.getResult(1);
   item.tokens = found.getResult(2);
+  if (llvm::none_of(arguments, [&](const Argument &argument) { return isTableInTime(argument); }))
+    return item;
+  builder.setInsertionPointAfter(found);
+  Value isGiven = builder.compare(arith::CmpIPredicate::ne, positions, builder.index(0));
+  auto start = scf::IfOp::create(builder, TypeRange{index}, isGiven, /*withElseRegion=*/true);
+  builder.setInsertionPointToStart(start.thenBlock());
+  scf::YieldOp::create(builder, wordIn(positions, item.sequence));
+  builder.setInsertionPointToStart(start.elseBlock());
+  scf::YieldOp::create(builder, builder.index(0));
+  item.position = start.getResult(0);
   return item;
 }
 
@@ -238,9 +247,13 @@ void KernelLowering::viewParameters() {
   }
 }
 
-void KernelLowering::loadTables(Value firstToken) {
+bool KernelLowering::isTableInTime(const Argument &argument) const {
+  return argument.kind == chunk::ArgumentKind::Table && !plan.isInvariant(argument.value);
+}
+
+void KernelLowering::loadTables(Value firstPosition) {
   for (Argument &argument : arguments) {
-    if (argument.kind != chunk::ArgumentKind::Table || plan.isInvariant(argument.value))
+    if (!isTableInTime(argument))
       continue;
     RankedTensorType type = argument.type;
     Value memory = memoryAt(argument.address, type.getElementType());
@@ -255,7 +268,7 @@ void KernelLowering::loadTables(Value firstToken) {
       });
     };
     builder.loop(builder.index(0), valid, 1, [&](Value row) {
-      Value position = builder.add(firstToken, row);
+      Value position = builder.add(firstPosition, row);
       position = arith::SelectOp::create(builder, repeats, remainder(builder, position, divisor), position);
       Value start = builder.multiply(position, argument.words[2]);
       storeRow(row,

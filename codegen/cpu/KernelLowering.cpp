@@ -67,7 +67,7 @@ FailureOr<func::FuncOp> KernelLowering::lower() {
   for (BlockArgument state : kernel.argumentsOf(chunk::ArgumentKind::State))
     storage[state].rows = allocateFor(state);
   for (const Argument &argument : arguments)
-    if (argument.kind == chunk::ArgumentKind::Table && !plan.isInvariant(argument.value))
+    if (isTableInTime(argument))
       storage[argument.value].rows = allocateFor(argument.value);
 
   builder.loop(entry->getArgument(1), entry->getArgument(2), 1, [&](Value number) {
@@ -79,7 +79,8 @@ FailureOr<func::FuncOp> KernelLowering::lower() {
     builder.loop(builder.index(0), item.tokens, kernel.getChunk(), [&](Value firstToken) {
       valid = builder.minimum(builder.subtract(item.tokens, firstToken), builder.index(kernel.getChunk()));
       viewTiles(firstToken);
-      loadTables(firstToken);
+      if (item.position)
+        loadTables(builder.add(item.position, firstToken));
       prefetchTiles(builder.add(firstToken, kernel.getChunk()));
       emitStages(/*invariant=*/false);
       emitYield(cast<chunk::YieldOp>(kernel.getBlock()->getTerminator()));

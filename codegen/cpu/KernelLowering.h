@@ -86,6 +86,8 @@ private:
     /// The sequence's number and first token in the tensors of tiles; a packed batch is one sequence there.
     mlir::Value sequenceInMemory, firstToken;
     mlir::Value tokens;
+    /// The position of the sequence's first token; null where no table varies in time.
+    mlir::Value position;
   };
 
   void listArguments();
@@ -98,7 +100,9 @@ private:
   void loadStates();
   void storeStates(const Item &item);
   void viewParameters();
-  void loadTables(mlir::Value firstToken);
+  bool isTableInTime(const Argument &argument) const;
+  /// The rows of tables that vary in time, from a position on.
+  void loadTables(mlir::Value firstPosition);
   /// The tiles of the chunk at `firstToken`; a part of a chunk is copied to a whole one, followed by zeros.
   void viewTiles(mlir::Value firstToken);
   void prefetchTiles(mlir::Value firstToken);
@@ -209,8 +213,8 @@ private:
   bool failed = false;
 
   llvm::SmallVector<Argument> arguments;
-  mlir::Value sequences, denseTokens, heads, offsets; // the block's header
-  mlir::Value valid, isWhole;                         // tokens of this chunk, and whether that is C
+  mlir::Value sequences, denseTokens, heads, offsets, positions; // the block's header
+  mlir::Value valid, isWhole;                                    // tokens of this chunk, and whether that is C
   llvm::DenseMap<mlir::Value, Storage> storage;
   llvm::DenseMap<mlir::Value, View> views;
   llvm::SmallVector<View> outputViews;

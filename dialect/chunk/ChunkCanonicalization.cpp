@@ -58,10 +58,14 @@ OpFoldResult BroadcastOp::fold(FoldAdaptor adaptor) {
     return splat.resizeSplat(getType());
   // A number that is repeated over a vector, which is repeated over a tile.
   auto inner = getOperand().getDefiningOp<BroadcastOp>();
-  if (!inner || typeOf(inner.getOperand()).getRank() != 0)
-    return {};
-  getOperandMutable().assign(inner.getOperand());
-  return getResult();
+  bool isNumber = inner && typeOf(inner.getOperand()).getRank() == 0;
+  if (isNumber)
+    getOperandMutable().assign(inner.getOperand());
+  // A number has no sides: one spelling for both.
+  bool isTurned = typeOf(getOperand()).getRank() == 0 && getAlong() != Side::Rows;
+  if (isTurned)
+    setAlong(Side::Rows);
+  return isNumber || isTurned ? getResult() : Value();
 }
 
 namespace {

@@ -44,10 +44,18 @@ static TypedAttr foldUniform(Operation *op, ArrayRef<Rows> operands) {
   SmallVector<OpFoldResult> results;
   // A fold that changes the operation itself would leave no result; it is done on a copy.
   Operation *copy = op->clone();
-  bool folded = succeeded(copy->fold(constants, results)) && results.size() == 1;
-  auto splat = folded ? dyn_cast_if_present<SplatElementsAttr>(dyn_cast<Attribute>(results.front())) : nullptr;
+  TypedAttr number;
+  if (succeeded(copy->fold(constants, results)) && results.size() == 1) {
+    OpFoldResult result = results.front();
+    if (auto splat = dyn_cast_if_present<SplatElementsAttr>(dyn_cast<Attribute>(result)))
+      number = cast<TypedAttr>(splat.getSplatValue<Attribute>());
+    // x - 0 is x, whichever number that is.
+    for (auto [operand, rows] : llvm::zip_equal(copy->getOperands(), operands))
+      if (dyn_cast<Value>(result) == operand)
+        number = rows.number;
+  }
   copy->destroy();
-  return splat ? cast<TypedAttr>(splat.getSplatValue<Attribute>()) : TypedAttr();
+  return number;
 }
 
 /// Whether finite operands give a finite result.

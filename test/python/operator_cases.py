@@ -37,8 +37,10 @@ class Case:
     options: Mapping[str, object] = field(default_factory=dict)
     # Inputs that stay in fp32 where the others are narrower.
     wide: tuple[str, ...] = ()
-    # Whether it can be continued from a state.
-    continues: bool = True
+    # Whether results are divided by sums that the state holds, so that not every state is one that tokens leave.
+    normalizes: bool = False
+    # The largest key size that is tried.
+    widest: int = 256
 
     def inputs(self, shape: Shape, dtype: torch.dtype = torch.float32, device: str = "cpu", seed: int = 0):
         made = self.make(shape, torch.Generator().manual_seed(seed))
@@ -125,7 +127,7 @@ def supra(s: Shape, g: torch.Generator):
 
 
 CASES = {
-    "linear_attn": Case("linear_attn", positive_qkv),
+    "linear_attn": Case("linear_attn", positive_qkv, normalizes=True),
     "linear_attn without normaliser": Case("linear_attn", qkv, {"normalize": False}),
     "retention": Case("retention", qkv),
     "simple_gla": Case("simple_gla", simple_gla, wide=("g",)),
@@ -134,8 +136,11 @@ CASES = {
     "hgrn2": Case("hgrn2", hgrn2, wide=("f",)),
     "ssd": Case("ssd", ssd, wide=("dt", "A_log", "D")),
     "rwkv6": Case("rwkv6", rwkv6, wide=("w", "u")),
-    "lawcat": Case("lawcat", lawcat, wide=("z",)),
-    "supra": Case("supra", supra, continues=False),
+    "lawcat": Case("lawcat", lawcat, wide=("z",), normalizes=True),
+    "supra": Case("supra", supra),
+    "bla": Case("bla", qkv, {"modes": 3, "period": 14.0}),
+    "bla with a period between tokens": Case("bla", qkv, {"modes": 4, "period": 20.5, "masked": False}),
+    "based": Case("based", qkv, normalizes=True, widest=64),
 }
 
 
@@ -146,15 +151,20 @@ def error(x: torch.Tensor, reference: torch.Tensor, floor: float = 1e-30) -> flo
 
 
 def initial_state(case: Case, inputs: Mapping[str, torch.Tensor], seed: int = 0, **keywords) -> stretto.State:
-    """A state with random numbers, of the shapes and types that the operator returns."""
+    """A state with random numbers, of the shapes and types that the operator returns; where results are divided by
+    what it holds, the one that the same tokens leave.
+    """
     _, state = case(inputs, output_final_state=True, **keywords)
+    if case.normalizes:
+        return state
     generator = torch.Generator().manual_seed(seed + 1)
     made = {}
     for name, entry in state.items():
+        if name == "position":
+            made[name] = torch.randint(0, 100, entry.shape, generator=generator).to(entry.device)
+            continue
         numbers = torch.randn(entry.shape, generator=generator, dtype=torch.float64)
-        made[name] = (
-            (numbers.abs() if case.make in (positive_qkv, lawcat) else numbers).to(entry.dtype).to(entry.device)
-        )
+        made[name] = numbers.to(entry.dtype).to(entry.device)
     return stretto.State(tuple(made), tuple(made.values()))
 
 

@@ -16,3 +16,22 @@ def test_code_runs_as_printed(document, tmp_path):
     script = tmp_path / "document.py"
     script.write_text("\n".join(blocks))
     exec(compile(script.read_text(), str(script), "exec"), {"__name__": "document"})
+
+
+def variables_of_the_page(section: str) -> list[str]:
+    """The first words of the table of a section."""
+    page = (ROOT / "docs/settings.md").read_text()
+    text = re.search(rf"^## {re.escape(section)}\n(.*?)(?=^## |\Z)", page, re.MULTILINE | re.DOTALL).group(1)
+    return re.findall(r"^\| `([A-Z_]+)`", text, re.MULTILINE)
+
+
+def test_every_variable_of_the_environment_is_on_the_page():
+    sources = [*ROOT.glob("runtime/**/*.cpp"), *ROOT.glob("frontends/**/*.cpp"), *ROOT.glob("frontends/**/*.py")]
+    reads = r"(?:GetEnv\(|getenv\(|environ\.get\(|environ\[|read\()\"(STRETTO_[A-Z_]+)\""
+    found = [name for path in sources for name in re.findall(reads, path.read_text())]
+    assert sorted(found) == sorted(variables_of_the_page("From the environment"))
+
+
+def test_every_setting_of_make_is_on_the_page():
+    settings = re.findall(r"^\s*'([A-Z_]+)=", (ROOT / "Makefile").read_text(), re.MULTILINE)
+    assert settings == variables_of_the_page("Of `make`")

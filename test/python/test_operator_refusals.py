@@ -11,7 +11,7 @@ from operator_cases import CASES, Shape, offsets
 
 import stretto
 
-torch.set_grad_enabled(False)
+pytestmark = pytest.mark.usefixtures("no_gradients")
 
 
 def refused(match: str, operator=stretto.ops.gla):

@@ -9,7 +9,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from operator_cases import CASES, Case, Shape, check, error, gla, initial_state, offsets, simple_gla
 
-torch.set_grad_enabled(False)
+pytestmark = pytest.mark.usefixtures("no_gradients")
 
 LENGTHS = (0, 1, 15, 16, 17, 63, 64, 65, 127)
 
@@ -30,8 +30,6 @@ def test_lengths(case):
 
 
 def test_initial_state(case):
-    if not case.continues:
-        pytest.skip("no kernel continues it from a state")
     inputs = case.inputs(Shape())
     check(case, inputs, initial_state=initial_state(case, inputs))
     empty = case.inputs(Shape(T=0))
@@ -42,8 +40,6 @@ def test_initial_state(case):
 
 
 def test_continuing_equals_running_at_once(case):
-    if not case.continues:
-        pytest.skip("no kernel continues it from a state")
     inputs = case.inputs(Shape(T=75))
     rows = [name for name, x in inputs.items() if x.dim() >= 3 and x.shape[1] == 75]
     whole, final = case(inputs, output_final_state=True)
@@ -63,8 +59,7 @@ def test_packed_sequences(case, dtype):
     inputs = case.inputs(Shape(B=1, T=sum(lengths)))
     cu_seqlens = offsets(lengths, dtype)
     check(case, inputs, cu_seqlens=cu_seqlens)
-    if case.continues:
-        check(case, inputs, cu_seqlens=cu_seqlens, initial_state=initial_state(case, inputs, cu_seqlens=cu_seqlens))
+    check(case, inputs, cu_seqlens=cu_seqlens, initial_state=initial_state(case, inputs, cu_seqlens=cu_seqlens))
 
 
 def test_only_empty_sequences(case):
@@ -106,8 +101,9 @@ def test_strides(case, how):
 
 def test_expanded_channels(case):
     inputs = case.inputs(Shape())
-    # Values that are all the same have no variance to divide by.
-    kept = {"v"} if case.operator == "supra" else set()
+    # Values that are all the same have no variance to divide by, and a sum of a thousand equal products, which are all
+    # rounded to the same side, is off by more than the bound.
+    kept = {"supra": {"v"}, "based": {"q", "k"}}.get(case.operator, set())
     rows = {
         name: x[..., :1].expand_as(x)
         for name, x in inputs.items()
@@ -145,7 +141,7 @@ def calls(draw):
     G = draw(st.sampled_from([1, 2]))
     lengths = draw(st.lists(st.sampled_from(LENGTHS), min_size=1, max_size=4))
     packed = draw(st.booleans())
-    K, V = draw(widths), draw(widths)
+    K, V = min(draw(widths), CASES[name].widest), draw(widths)
     shape = Shape(B=1 if packed else draw(st.integers(1, 2)), T=sum(lengths), H=G * group, G=G, K=K, V=V)
     dtype = draw(st.sampled_from([torch.float32, torch.float32, torch.bfloat16, torch.float16, torch.float64]))
     return name, shape, dtype, lengths if packed else None, draw(st.booleans()), draw(st.booleans())
@@ -160,7 +156,7 @@ def test_any_shape(call):
     if transposed:
         inputs = {name: spread(x, "transposed") if x.dim() == 4 else x for name, x in inputs.items()}
     keywords = {} if lengths is None else {"cu_seqlens": offsets(lengths, torch.int32)}
-    if starts and case.continues:
+    if starts:
         keywords["initial_state"] = initial_state(case, inputs, **keywords)
     check(case, inputs, **keywords)
 

@@ -134,6 +134,7 @@ def draw(path: pathlib.Path, lengths, times: dict[str, list[float]], errors: lis
     os.replace(temporary, path)
 
 
+@torch.no_grad()
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu", choices=("cpu", "cuda"))
@@ -141,7 +142,6 @@ def main() -> None:
     parser.add_argument("--lengths", type=int, nargs="+", default=[1024, 2048, 4096, 8192, 16384])
     options = parser.parse_args()
     device = options.device
-    torch.set_grad_enabled(False)
 
     print("1. The declaration\n")
     print(fading.mlir())

@@ -7,6 +7,8 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
+import torch
+
 from . import reference
 from .native import Module
 from .operator import Explanation, Operator, ordered_state
@@ -102,7 +104,14 @@ class Variant(ABC):
 
     @abstractmethod
     def _make_program(self, structure: Mapping, expressions: Mapping, present: frozenset[str]) -> Program:
-        """What runs calls with these options and inputs."""
+        """The program for options and inputs that were not met yet."""
+
+    # While torch.compile traces a call, Python itself makes the program.
+    @torch.compiler.assume_constant_result
+    def _ensure_program(self, key: tuple, structure: Mapping, expressions: Mapping, present: frozenset[str]) -> None:
+        """Makes what runs calls with these options and inputs, where it is not there."""
+        if key not in self._compiled:
+            self._compiled[key] = self._make_program(structure, expressions, present)
 
     def _prepare(self, inputs: tuple, keywords: Mapping[str, object]) -> tuple["Program", list, dict]:
         """The program for a call, the tensors and the options of its operator."""
@@ -111,8 +120,7 @@ class Variant(ABC):
         values = {name: float(options[name]) for name in numeric if not isinstance(options[name], str)}
         expressions = {name: text for name, text in numeric.items() if name not in values}
         key = (*structure.values(), *given, *expressions.items())
-        if key not in self._compiled:
-            self._compiled[key] = self._make_program(structure, expressions, frozenset(given))
+        self._ensure_program(key, structure, expressions, frozenset(given))
         program = self._compiled[key]
         return program, [given.get(name) for name in program.inputs], {**program.options, **values}
 

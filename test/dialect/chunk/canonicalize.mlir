@@ -39,7 +39,7 @@ chunk.kernel @broadcasts chunk 16 (parameter %c: tensor<f32>, valid %n: index)
   // CHECK-NEXT: %[[ONES:.*]] = arith.constant dense<1.000000e+00> : tensor<16x8xf32>
   // CHECK-NEXT: %[[A:.*]] = chunk.broadcast %c along rows : tensor<f32> to tensor<16x8xf32>
   // CHECK-NEXT: chunk.yield %[[A]], %[[ONES]]
-  %v = chunk.broadcast %c along rows : tensor<f32> to tensor<16xf32>
+  %v = chunk.broadcast %c along columns : tensor<f32> to tensor<16xf32>
   %a = chunk.broadcast %v along rows : tensor<16xf32> to tensor<16x8xf32>
   %one = arith.constant dense<1.0> : tensor<16xf32>
   %b = chunk.broadcast %one along rows : tensor<16xf32> to tensor<16x8xf32>

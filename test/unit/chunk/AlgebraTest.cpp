@@ -227,7 +227,7 @@ TEST_F(AlgebraTest, NothingIsMaskedThatIsZero) {
 TEST_F(AlgebraTest, RowMaps) {
   declare(
       R"((%x: !K, %y: !K_G, %w_p: tensor<?x?xf64, #stretto.param<[K, V], G>>, %b: tensor<?xf64, #stretto.param<[V], G>>,
-              %c: tensor<f64, #stretto.param<[], H>>) -> (!V, !n, !K, !n, tensor<?xf64, #stretto.row<"K*N">>, !K, !N) {
+              %c: tensor<f64, #stretto.param<[], H>>, %m: !N) -> (!V, !n, !K, !n, tensor<?xf64, #stretto.row<"K*N">>, !K, !N) {
     %yH = stretto.broadcast %y : !K_G to !K
     %z = stretto.contract %x, %w_p : !K, tensor<?x?xf64, #stretto.param<[K, V], G>> -> !V
     %back = stretto.contract %z, %w_p transpose : !V, tensor<?x?xf64, #stretto.param<[K, V], G>> -> !K
@@ -241,7 +241,8 @@ TEST_F(AlgebraTest, RowMaps) {
     %max = stretto.reduce max %x : !K -> !n
     %larger = arith.cmpf ogt, %d, %mean : !n
     %either = arith.select %larger, %max, %mean : tensor<i1, #stretto.row<()>>, !n
-    %n = stretto.slice %x from "1" : !K -> !N
+    %part = stretto.slice %x from "1" : !K -> !N
+    %n = arith.mulf %part, %m : !N
     %outer = stretto.outer %x, %n : !K, !N -> tensor<?xf64, #stretto.row<"K*N">>
     %inner = stretto.inner %outer, %n : tensor<?xf64, #stretto.row<"K*N">>, !N -> !K
     %turned = stretto.inner %outer, %x transpose : tensor<?xf64, #stretto.row<"K*N">>, !K -> !N
@@ -272,7 +273,7 @@ TEST_F(AlgebraTest, ConvolutionsAndDelaysShareATail) {
 }
 
 TEST_F(AlgebraTest, TablesAndPositions) {
-  declare(R"((%x: !K) -> (!K, !K, !K, !n, !n_G) {
+  declare(R"((%x: !K, %e: !n_G) -> (!K, !K, !K, !n, !n_G) {
     %five = arith.constant 5.0 : f64
     %odd = arith.constant 2.5 : f64
     %scale = arith.constant 0.25 : f64
@@ -302,7 +303,8 @@ TEST_F(AlgebraTest, TablesAndPositions) {
     %y = arith.mulf %x, %periodic : !K
     %z = arith.addf %x, %broken : !K
     %u = arith.mulf %x, %still : !K
-    stretto.yield %y, %z, %u, %tH, %perHead : !K, !K, !K, !n, !n_G
+    %w = arith.addf %e, %perHead : !n_G
+    stretto.yield %y, %z, %u, %tH, %w : !K, !K, !K, !n, !n_G
   })");
   Program program;
   program.dims = {{"K", 8}};

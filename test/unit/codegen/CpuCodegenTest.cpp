@@ -486,6 +486,11 @@ TEST_F(Lengths, TablesAndParameters) {
   Problem problem;
   problem.heads = 4;
   checkLengths(lengths, problem);
+  problem.positions = {5, 100};
+  checkLengths(lengths, problem);
+  problem.offsets = {0, 17, 17, 20};
+  problem.positions = {0, 3, 50};
+  check(problem);
 }
 
 TEST_F(Lengths, StatesThatReadEachOther) {

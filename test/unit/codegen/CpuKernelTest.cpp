@@ -198,7 +198,14 @@ void CpuKernelTest::check(const Problem &problem, const std::string &wholeText) 
   auto yield = cast<chunk::YieldOp>(kernel.getBlock()->getTerminator());
   unsigned states = 0;
   std::vector<int64_t> block = {sequences, tokens, problem.heads,
-                                isPacked ? reinterpret_cast<int64_t>(problem.offsets.data()) : 0, 0};
+                                isPacked ? reinterpret_cast<int64_t>(problem.offsets.data()) : 0,
+                                problem.positions.empty() ? 0 : reinterpret_cast<int64_t>(problem.positions.data())};
+  int64_t lastPosition = 0;
+  std::vector<double> positions(problem.positions.begin(), problem.positions.end());
+  for (int64_t position : problem.positions)
+    lastPosition = std::max(lastPosition, position);
+  if (!positions.empty())
+    call.initialState["position"] = {{sequences}, positions};
   auto makeNumbers = [&](const std::string &name, size_t count) {
     if (!fillers.count(name))
       uniform(name, -1, 1);
@@ -243,7 +250,7 @@ void CpuKernelTest::check(const Problem &problem, const std::string &wholeText) 
       auto table = SymbolTable::lookupNearestSymbolFrom<chunk::TableOp>(kernel, description.getName());
       bool varies = table.getPeriod() || table.getVarying();
       int64_t period = table.getPeriod().value_or(0),
-              positions = varies ? (period ? period : std::max<int64_t>(tokens, 1)) : 1;
+              positions = varies ? (period ? period : std::max<int64_t>(lastPosition + tokens, 1)) : 1;
       int64_t width = varies ? (shape.size() == 2 ? shape[1] : 1) : type.getNumElements();
       Memory &memory = *memories.emplace_back(
           std::make_unique<Memory>(type.getElementType(), ArrayRef<int64_t>{own, positions}, width));

@@ -25,6 +25,8 @@ protected:
     /// Ends of the sequences of a packed batch, whose tokens are then those of one batch row.
     std::vector<int64_t> offsets = {};
     bool initialState = true;
+    /// Positions of the first token of each sequence; none: all 0.
+    std::vector<int64_t> positions = {};
     /// Slices that `text` divides the kernel into; the interpreter is given the whole one.
     int64_t slices = 1;
     double tolerance = 2e-6;

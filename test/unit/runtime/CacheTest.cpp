@@ -15,11 +15,23 @@ namespace {
 class CacheTest : public testing::Test {
 protected:
   CacheTest() {
+    testing::internal::CaptureStderr();
     llvm::SmallString<128> path;
     EXPECT_FALSE(llvm::sys::fs::createUniqueDirectory("stretto-cache-test", path));
     folder = path.str();
   }
-  ~CacheTest() override { llvm::sys::fs::remove_directories(folder); }
+  ~CacheTest() override {
+    EXPECT_EQ(testing::internal::GetCapturedStderr(), "") << "what is noted is expected by a test";
+    llvm::sys::fs::remove_directories(folder);
+  }
+
+  /// Since the last call the user was told `count` times of what `text` is a part of, and of nothing else.
+  void expectNotes(size_t count, llvm::StringRef text) {
+    std::string noted = testing::internal::GetCapturedStderr();
+    testing::internal::CaptureStderr();
+    EXPECT_EQ(llvm::StringRef(noted).count(text), count) << noted;
+    EXPECT_EQ(llvm::StringRef(noted).count('\n'), count) << noted;
+  }
 
   DiskCache open(uint64_t limitBytes = 1 << 20) { return {folder + "/kernels", folder + "/secret", limitBytes}; }
   std::string fileOf(const CacheKey &key) const { return folder + "/kernels/" + key.digest + ".kernel"; }
@@ -67,6 +79,7 @@ TEST_F(CacheTest, EveryDamageIsFound) {
     overwrite(key, damaged);
     EXPECT_EQ(open().load(key), std::nullopt) << "another byte at " << at;
   }
+  expectNotes(2 * whole.size(), "is damaged or not ours; compiling it again");
   open().store(key, "the payload");
   EXPECT_EQ(open().load(key), "the payload");
 }
@@ -76,18 +89,21 @@ TEST_F(CacheTest, AnEntryUnderAnotherNameIsRefused) {
   CacheKey other = CacheKey::of({"another"});
   overwrite(other, contentsOf(key));
   EXPECT_EQ(open().load(other), std::nullopt);
+  expectNotes(1, "is damaged or not ours");
 }
 
 TEST_F(CacheTest, AnEntryOfAnotherUserIsRefused) {
   open().store(key, "the payload");
   DiskCache other(folder + "/kernels", folder + "/another secret", 1 << 20);
   EXPECT_EQ(other.load(key), std::nullopt);
+  expectNotes(1, "is damaged or not ours");
 }
 
 TEST_F(CacheTest, AFolderThatOthersMayWriteToIsNotUsed) {
   ASSERT_TRUE(open().enabled());
   ASSERT_EQ(::chmod((folder + "/kernels").c_str(), 0777), 0);
   EXPECT_FALSE(open().enabled());
+  expectNotes(1, "belongs to another user or can be written by others");
 }
 
 TEST_F(CacheTest, FilesAreTheOwnersAlone) {

@@ -1,0 +1,176 @@
+// RUN: stretto-opt %s --split-input-file --stretto-chunk='chunk=16 element=bf16 elements=g=f32' | FileCheck %s
+
+// Without decay: what the state holds, then what the chunk's own tokens wrote.
+
+!K = tensor<32xf64, #stretto.row<K>>
+!V = tensor<64xf64, #stretto.row<V>>
+!S = !stretto.state<K : 32, V : 64>
+
+// CHECK-LABEL: chunk.kernel @linear chunk 16(
+// CHECK-SAME:      input %q: tensor<16x32xbf16>, input %k: tensor<16x32xbf16>, input %v: tensor<16x64xbf16>,
+// CHECK-SAME:      state %S: tensor<32x64xf32>, valid %{{.*}}: index) -> (o: tensor<16x64xbf16>) {
+// CHECK-DAG:     %[[Q:.*]] = arith.extf %q
+// CHECK-DAG:     %[[K:.*]] = arith.extf %k
+// CHECK-DAG:     %[[V:.*]] = arith.extf %v
+// CHECK:         %[[OLD:.*]] = chunk.dot %[[Q]], %S : tensor<16x32xf32>, tensor<32x64xf32> -> tensor<16x64xf32>
+// CHECK-NEXT:    %[[QK:.*]] = chunk.dot %[[Q]], %[[K]] transpose_right : {{.*}} -> tensor<16x16xf32>
+// CHECK-NEXT:    %[[P:.*]] = chunk.causal %[[QK]] : tensor<16x16xf32>
+// CHECK-NEXT:    %[[O:.*]] = chunk.dot %[[P]], %[[V]] add %[[OLD]]
+// CHECK-NEXT:    %[[NARROW:.*]] = arith.truncf %[[O]] : tensor<16x64xf32> to tensor<16x64xbf16>
+// CHECK-NEXT:    %[[NEXT:.*]] = chunk.dot %[[K]], %[[V]] transpose_left add %S
+// CHECK-NEXT:    chunk.yield %[[NARROW]] next %[[NEXT]] : tensor<16x64xbf16>, tensor<32x64xf32>
+stretto.variant @linear(%q: !K, %k: !K, %v: !V, %g: !K) -> !V attributes {group = {H = 1 : i64}} {
+  %S0 = stretto.state "S" : !S
+  %S1 = stretto.write %S0, %k, %v : !S, !K, !V
+  %o = stretto.read %S1, %q along "K" : !S, !K -> !V
+  stretto.yield %o : !V
+}
+
+// -----
+
+// Gates, and a read on either side of decay and write; four heads share keys, values and state.
+
+!K = tensor<32xf64, #stretto.row<K>>
+!K_per_G = tensor<32xf64, #stretto.row<K, G>>
+!V = tensor<64xf64, #stretto.row<V>>
+!V_per_G = tensor<64xf64, #stretto.row<V, G>>
+!S = !stretto.state<K : 32, V : 64, G>
+
+// CHECK-LABEL: chunk.kernel @gated chunk 16(
+// CHECK-SAME:      input %q: tensor<16x32xbf16>, input %k: tensor<16x32xbf16> group 4,
+// CHECK-SAME:      input %g: tensor<16x32xf32> group 4, state %S: tensor<32x64xf32> group 4,
+// CHECK-DAG:     %[[Q:.*]] = arith.extf %q
+// CHECK-DAG:     %[[K:.*]] = arith.extf %k
+// CHECK-DAG:     %[[V:.*]] = arith.extf %v
+// CHECK:         %[[QB:.*]] = chunk.decay_from_start %[[Q]] log %g before
+// CHECK-NEXT:    %[[OLD_B:.*]] = chunk.dot %[[QB]], %S
+// CHECK-NEXT:    %[[PB:.*]] = chunk.decay_dot %[[Q]], %[[K]] log %g before
+// CHECK-NEXT:    %[[BEFORE:.*]] = chunk.dot %[[PB]], %[[V]] add %[[OLD_B]]
+// CHECK-NEXT:    %[[QA:.*]] = chunk.decay_from_start %[[Q]] log %g :
+// CHECK-NEXT:    %[[OLD_A:.*]] = chunk.dot %[[QA]], %S
+// CHECK-NEXT:    %[[PA:.*]] = chunk.decay_dot %[[Q]], %[[K]] log %g :
+// CHECK-NEXT:    %[[AFTER:.*]] = chunk.dot %[[PA]], %[[V]] add %[[OLD_A]]
+// CHECK:         %[[S:.*]] = chunk.decay_state %S log %g along rows
+// CHECK-NEXT:    %[[KE:.*]] = chunk.decay_to_end %[[K]] log %g
+// CHECK-NEXT:    chunk.dot %[[KE]], %[[V]] transpose_left add %[[S]]
+stretto.variant @gated(%q: !K, %k: !K_per_G, %v: !V_per_G, %g: !K_per_G) -> (!V, !V)
+    attributes {group = {G = 4 : i64, H = 1 : i64}} {
+  %S0 = stretto.state "S" : !S
+  %before = stretto.read %S0, %q along "K" : !S, !K -> !V
+  %S1 = stretto.decay %S0 log %g along "K" : !S, !K_per_G
+  %S2 = stretto.write %S1, %k, %v : !S, !K_per_G, !V_per_G
+  %after = stretto.read %S2, %q along "K" : !S, !K -> !V
+  stretto.yield %before, %after : !V, !V
+}
+
+// -----
+
+// Beyond the end of a sequence inputs are 0. A factor of 1/2 must become 1 there; keys of 1 and values of 2 must not be
+// written, for which it is enough that the keys are 0.
+
+!K = tensor<32xf64, #stretto.row<K>>
+!V = tensor<64xf64, #stretto.row<V>>
+!S = !stretto.state<K : 32, V : 64>
+
+// CHECK-LABEL: chunk.kernel @masked chunk 16(
+// CHECK-SAME:      valid %[[N:.*]]: index)
+// CHECK:         %[[F:.*]] = arith.mulf
+// CHECK:         %[[FM:.*]] = chunk.mask %[[F]] valid %[[N]] else 1.0
+// CHECK-NOT:     chunk.mask
+// CHECK:         %[[KE:.*]] = chunk.decay_to_end %{{.*}} factor %[[FM]]
+// CHECK-NEXT:    %[[KM:.*]] = chunk.mask %[[KE]] valid %[[N]] : tensor<16x32xf32>
+// CHECK-NEXT:    chunk.dot %[[KM]], %{{.*}} transpose_left
+// CHECK-NOT:     chunk.mask
+stretto.variant @masked(%q: !K, %k: !K, %v: !V, %g: !K) -> !V attributes {group = {H = 1 : i64}} {
+  %one = arith.constant dense<1.0> : !K
+  %two = arith.constant dense<2.0> : !V
+  %half = arith.constant dense<0.5> : !K
+  %k1 = arith.addf %k, %one : !K
+  %v2 = arith.addf %v, %two : !V
+  %f = math.exp %k : !K
+  %f2 = arith.mulf %f, %half : !K
+  %S0 = stretto.state "S" : !S
+  %S1 = stretto.decay %S0 factor %f2 along "K" : !S, !K
+  %S2 = stretto.write %S1, %k1, %v2 : !S, !K, !V
+  %o = stretto.read %S2, %q along "K" : !S, !K -> !V
+  stretto.yield %o : !V
+}
+
+// -----
+
+// 1 - k times 0 is 0: nothing is masked.
+
+!K = tensor<32xf64, #stretto.row<K>>
+!V = tensor<64xf64, #stretto.row<V>>
+!S = !stretto.state<K : 32, V : 64>
+
+// CHECK-LABEL: chunk.kernel @not_masked chunk 16(
+// CHECK-NOT:     chunk.mask
+// CHECK:         chunk.yield
+stretto.variant @not_masked(%q: !K, %k: !K, %v: !V, %g: !K) -> !V attributes {group = {H = 1 : i64}} {
+  %one = arith.constant dense<1.0> : !K
+  %k1 = arith.subf %one, %k : !K
+  %S0 = stretto.state "S" : !S
+  %S1 = stretto.write %S0, %k1, %v : !S, !K, !V
+  %o = stretto.read %S1, %q along "K" : !S, !K -> !V
+  stretto.yield %o : !V
+}
+
+// -----
+
+// Tables become symbols that the host evaluates; a convolution carries the raw rows before the chunk.
+
+!K = tensor<8xf64, #stretto.row<K>>
+!K_per_1 = tensor<8xf64, #stretto.row<K, 1>>
+!number_per_1 = tensor<f64, #stretto.row<(), 1>>
+!taps = tensor<8x4xf64, #stretto.param<[K, 4]>>
+
+// CHECK-LABEL: chunk.kernel @time chunk 16(
+// CHECK-SAME:      input %x: tensor<16x8xbf16>, parameter %taps: tensor<8x4xbf16>,
+// CHECK-SAME:      table %[[STILL:[^:]*]]: tensor<8xf32> group {{[0-9]+}},
+// CHECK-SAME:      table %[[ANGLE:[^:]*]]: tensor<16x8xf32> group {{[0-9]+}},
+// CHECK-SAME:      table %[[WAVE:[^:]*]]: tensor<16x8xf32> group {{[0-9]+}},
+// CHECK-SAME:      table %[[POSITION:[^:]*]]: tensor<16xf32> group {{[0-9]+}},
+// CHECK-SAME:      state %x_tail: tensor<3x8xbf16>, valid %[[N:.*]]: index)
+// CHECK:         chunk.broadcast %[[STILL]] along columns : tensor<8xf32> to tensor<16x8xf32>
+// CHECK:         %[[TAIL:.*]] = arith.extf %x_tail
+// CHECK:         chunk.conv %{{.*}}, %{{.*}} tail %[[TAIL]]
+// CHECK:         %[[NEXT:.*]] = chunk.tail %x valid %[[N]] after %x_tail : tensor<16x8xbf16>, tensor<3x8xbf16>
+// CHECK:         chunk.yield %{{.*}}, %{{.*}} next %[[NEXT]]
+// CHECK:       chunk.table @[[STILL]] {
+// CHECK-NEXT:    ^bb0(%t: f64, %h: f64, %[[D:.*]]: f64):
+// CHECK-NEXT:    chunk.result %[[D]] : f64
+// CHECK:       chunk.table @[[ANGLE]] varying {
+// CHECK:         math.cos %t : f64
+// CHECK:       chunk.table @[[WAVE]] period 7 {
+// CHECK:         math.sin %t : f64
+// CHECK:       chunk.table @[[POSITION]] varying {
+// CHECK-NEXT:    ^bb0(%[[T:.*]]: f64, %h: f64, %d: f64):
+// CHECK-NEXT:    chunk.result %[[T]] : f64
+stretto.variant @time(%x: !K, %taps: !taps, %g: !K) -> (!K, !K) attributes {group = {H = 1 : i64}} {
+  %seven = arith.constant 7.0 : f64
+  %still = stretto.table {
+  ^bb0(%t: f64, %h: f64, %d: f64):
+    stretto.yield %d : f64
+  } : !K_per_1
+  %wave = stretto.table period %seven {
+  ^bb0(%t: f64, %h: f64, %d: f64):
+    %y = math.sin %t : f64
+    stretto.yield %y : f64
+  } : !K_per_1
+  %angle = stretto.table {
+  ^bb0(%t: f64, %h: f64, %d: f64):
+    %y = math.cos %t : f64
+    stretto.yield %y : f64
+  } : !K_per_1
+  %s = stretto.broadcast %still : !K_per_1 to !K
+  %w = stretto.broadcast %wave : !K_per_1 to !K
+  %a = stretto.broadcast %angle : !K_per_1 to !K
+  %c = stretto.conv %x, %taps : !K, !taps
+  %0 = arith.mulf %c, %w : !K
+  %1 = arith.mulf %0, %a : !K
+  %2 = arith.addf %1, %s : !K
+  %t = stretto.position
+  %ts = stretto.broadcast %t : !number_per_1 to !K
+  stretto.yield %2, %ts : !K, !K
+}

@@ -1,0 +1,81 @@
+// RUN: stretto-opt %s --split-input-file --stretto-split-states | FileCheck %s
+
+// Values and their normaliser: each part is decayed and written like the whole and remains its columns of the entry.
+
+!K = tensor<16xf64, #stretto.row<K>>
+!V = tensor<8xf64, #stretto.row<V>>
+!V_plus_1 = tensor<9xf64, #stretto.row<"V + 1">>
+!number = tensor<f64, #stretto.row<()>>
+!S = !stretto.state<K : 16, "V + 1" : 9>
+
+// CHECK-DAG: !state_K_by_V = !stretto.state<K : 16, V : 8>
+// CHECK-DAG: !state_K_by_1 = !stretto.state<K : 16, 1>
+// CHECK-LABEL: stretto.variant @values_and_normaliser(
+// CHECK:         %[[ONE:.*]] = arith.constant dense<1.0{{.*}}> : !number
+// CHECK-NEXT:    %[[S0:.*]] = stretto.state "S" of "S" column 0 columns 9 : !state_K_by_V
+// CHECK-NEXT:    %[[Z0:.*]] = stretto.state "S.8" of "S" column 8 columns 9 : !state_K_by_1
+// CHECK-NEXT:    %[[S1:.*]] = stretto.decay %[[S0]] log %g along "K" : !state_K_by_V, !K
+// CHECK-NEXT:    %[[Z1:.*]] = stretto.decay %[[Z0]] log %g along "K" : !state_K_by_1, !K
+// CHECK:         %[[S2:.*]] = stretto.write %[[S1]], %k, %v : !state_K_by_V, !K, !V
+// CHECK-NEXT:    %[[Z2:.*]] = stretto.write %[[Z1]], %k, %[[ONE]] : !state_K_by_1, !K, !number
+// CHECK-DAG:     %[[NUM:.*]] = stretto.read %[[S2]], %q along "K" : !state_K_by_V, !K -> !V
+// CHECK-DAG:     %[[DEN:.*]] = stretto.read %[[Z2]], %q along "K" : !state_K_by_1, !K -> !number
+// CHECK-NEXT:    stretto.yield %[[NUM]], %[[DEN]]
+stretto.variant @values_and_normaliser(%q: !K, %k: !K, %v: !V, %g: !K) -> (!V, !number) {
+  %one = arith.constant dense<1.0> : !number
+  %S0 = stretto.state "S" : !S
+  %S1 = stretto.decay %S0 log %g along "K" : !S, !K
+  %v1 = stretto.concat %v, %one : !V, !number -> !V_plus_1
+  %S2 = stretto.write %S1, %k, %v1 : !S, !K, !V_plus_1
+  %r = stretto.read %S2, %q along "K" : !S, !K -> !V_plus_1
+  %num = stretto.slice %r from "0" : !V_plus_1 -> !V
+  %den = stretto.slice %r from "V" : !V_plus_1 -> !number
+  stretto.yield %num, %den : !V, !number
+}
+
+// -----
+
+// A read that is used as a whole keeps the state whole.
+
+!K = tensor<16xf64, #stretto.row<K>>
+!V = tensor<8xf64, #stretto.row<V>>
+!V_plus_1 = tensor<9xf64, #stretto.row<"V + 1">>
+!number = tensor<f64, #stretto.row<()>>
+!S = !stretto.state<K : 16, "V + 1" : 9>
+
+// CHECK-LABEL: stretto.variant @read_as_a_whole(
+// CHECK:         stretto.state "S" : !state_K_by_V_plus_1
+// CHECK-NOT:     stretto.state
+// CHECK:         stretto.read {{.*}} -> !V_plus_1
+stretto.variant @read_as_a_whole(%q: !K, %k: !K, %v: !V) -> !V_plus_1 {
+  %one = arith.constant dense<1.0> : !number
+  %S0 = stretto.state "S" : !S
+  %v1 = stretto.concat %v, %one : !V, !number -> !V_plus_1
+  %S1 = stretto.write %S0, %k, %v1 : !S, !K, !V_plus_1
+  %r = stretto.read %S1, %q along "K" : !S, !K -> !V_plus_1
+  stretto.yield %r : !V_plus_1
+}
+
+// -----
+
+// So does a decay of the columns, for which the parts would need a part of the decay each.
+
+!K = tensor<16xf64, #stretto.row<K>>
+!V = tensor<8xf64, #stretto.row<V>>
+!V_plus_1 = tensor<9xf64, #stretto.row<"V + 1">>
+!number = tensor<f64, #stretto.row<()>>
+!S = !stretto.state<K : 16, "V + 1" : 9>
+
+// CHECK-LABEL: stretto.variant @decays_columns(
+// CHECK:         stretto.state "S" : !state_K_by_V_plus_1
+// CHECK-NOT:     stretto.state
+stretto.variant @decays_columns(%q: !K, %k: !K, %v: !V, %g: !V_plus_1) -> !V {
+  %one = arith.constant dense<1.0> : !number
+  %S0 = stretto.state "S" : !S
+  %S1 = stretto.decay %S0 log %g along "V + 1" : !S, !V_plus_1
+  %v1 = stretto.concat %v, %one : !V, !number -> !V_plus_1
+  %S2 = stretto.write %S1, %k, %v1 : !S, !K, !V_plus_1
+  %r = stretto.read %S2, %q along "K" : !S, !K -> !V_plus_1
+  %num = stretto.slice %r from "0" : !V_plus_1 -> !V
+  stretto.yield %num : !V
+}

@@ -1,0 +1,30 @@
+"""What all tests share: none may leave PyTorch otherwise than it was, since they run in one process."""
+
+import pytest
+import torch
+
+
+def settings_of_pytorch() -> dict[str, object]:
+    return {
+        "gradients": torch.is_grad_enabled(),
+        "threads": torch.get_num_threads(),
+        "default type": torch.get_default_dtype(),
+        "deterministic algorithms": torch.are_deterministic_algorithms_enabled(),
+    }
+
+
+AT_THE_START = settings_of_pytorch()  # before any file of tests is imported
+
+
+@pytest.fixture(autouse=True, scope="module")
+def settings_are_kept():
+    assert settings_of_pytorch() == AT_THE_START
+    yield
+    assert settings_of_pytorch() == AT_THE_START
+
+
+@pytest.fixture
+def no_gradients():
+    """For files whose calls want none: `pytestmark = pytest.mark.usefixtures("no_gradients")`."""
+    with torch.no_grad():
+        yield
