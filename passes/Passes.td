@@ -55,6 +55,48 @@ def Specialize : Pass<"stretto-specialize", "::stretto::VariantOp"> {
   let dependentDialects = ["::mlir::arith::ArithDialect"];
 }
 
+def Differentiate : Pass<"stretto-differentiate", "::mlir::ModuleOp"> {
+  let summary = "Adds to each declaration the declaration of its gradient";
+  let description = [{
+    `@f_backward` takes the arguments of `@f` and, in `d_o` (`d_o0`, `d_o1`, ... of several), the cotangents of its
+    results; its results are the gradients of the rows of `@f`, in order. Gradients of what has no place among rows are
+    final entries of its state: `d_S` that of the initial value of a state `S`, and in the same way of scans and tails,
+    `d_w` that of a parameter `w`, for each sequence. The initial value of `d_S` is the cotangent of the final value of
+    `S`. Where several operations share a tail, further parts of its gradient are in `d_x_tail.1` and so on.
+
+    The rules are those of passes/declaration/Adjoint.h. A declaration whose alternatives are not decided, or that is a
+    gradient itself, is refused.
+
+    ```mlir
+    stretto.variant @decayed(%k: !K, %v: !V, %g: !number) -> !V {
+      %S0 = stretto.state "S" : !S
+      %S1 = stretto.decay %S0 log %g : !S, !number
+      %S2 = stretto.write %S1, %k, %v : !S, !K, !V
+      %o = stretto.read %S2, %k along "K" : !S, !K -> !V
+      stretto.yield %o : !V
+    }
+    ```
+    => `@decayed` and
+    ```mlir
+    stretto.variant @decayed_backward(%k: !K, %v: !V, %g: !number, %d_o: !V) -> (!K, !V, !number) {
+      %S0 = stretto.state "S" : !S
+      %S1 = stretto.decay %S0 log %g : !S, !number
+      %S2 = stretto.write %S1, %k, %v : !S, !K, !V
+      %dS0 = stretto.state "d_S" : !dS
+      %dk0 = stretto.read %S2, %d_o along "V" : !S, !V -> !K
+      %dS1 = stretto.write %dS0, %k, %d_o : !dS, !K, !V
+      %dk1 = stretto.read %dS1, %v along "V" : !dS, !V -> !K
+      %dk = arith.addf %dk0, %dk1 : !K
+      %dv = stretto.read %dS1, %k along "K" : !dS, !K -> !V
+      %dg = stretto.pair %S1, %dS1 : !S, !dS -> !number
+      %dS2 = stretto.decay %dS1 log %g : !dS, !number
+      stretto.yield %dk, %dv, %dg : !K, !V, !number
+    }
+    ```
+  }];
+  let dependentDialects = ["::mlir::arith::ArithDialect", "::mlir::math::MathDialect"];
+}
+
 def SplitStates : Pass<"stretto-split-states", "::stretto::VariantOp"> {
   let summary = "Divides states whose columns are written and read in parts";
   let description = [{

@@ -293,7 +293,7 @@ static FailureOr<Handles> contract(DeclarationCall &call) {
 static FailureOr<Handles> conv(DeclarationCall &call) {
   FailureOr<Value> taps = call.parameter(call.operand(1));
   FailureOr<Value> row = succeeded(taps) ? rowForParameter(call, *taps) : FailureOr<Value>();
-  return failed(row) ? FailureOr<Handles>() : call.make<ConvOp>(*row, *taps, /*reverse=*/false);
+  return failed(row) ? FailureOr<Handles>() : call.make<ConvOp>(*row, *taps, /*reverse=*/false, /*entry=*/StringAttr());
 }
 
 static FailureOr<Handles> delay(DeclarationCall &call) {
@@ -301,7 +301,8 @@ static FailureOr<Handles> delay(DeclarationCall &call) {
   FailureOr<Value> row = call.row(call.operand(0));
   if (failed(by) || failed(row))
     return failure();
-  return call.make<DelayOp>(row->getType(), *row, static_cast<uint64_t>(*by), /*reverse=*/false);
+  return call.make<DelayOp>(row->getType(), *row, static_cast<uint64_t>(*by), /*reverse=*/false,
+                            /*entry=*/StringAttr());
 }
 
 /// A scan of the first operand; the second, if any, is the logarithm of what the carry is multiplied by.

@@ -58,20 +58,28 @@ public:
   std::vector<StateEntry> finish();
 
 private:
-  /// The entry that carries `row`, unless an operation visited before has it: the same row in the same direction with
-  /// the same `log`.
-  StateEntry &entryFor(StateEntry::Kind kind, StringRef word, Value row, Value log, bool reverse) {
+  /// What operations that share an entry have in common.
+  struct Key {
+    StringRef word;
+    Value row, log;
+    bool reverse = false;
+    Operation *owner = nullptr;
+    bool operator==(const Key &) const = default;
+  };
+
+  /// The entry that carries what `key` says, unless an operation visited before has it.
+  StateEntry &entryFor(StateEntry::Kind kind, const Key &key, std::optional<StringRef> name = std::nullopt) {
     for (size_t i = 0; i < entries.size(); ++i)
-      if (keys[i] == Key{word, row, log, reverse})
+      if (keys[i] == key)
         return entries[i];
-    StateEntry &entry = add(kind, nameOf(word, row, reverse));
-    entry.heads = headsOf(row.getType()).str();
-    if (StringRef axis = axisOf(row.getType()); !axis.empty()) {
+    StateEntry &entry = add(kind, name ? unique(name->str()) : nameOf(key));
+    entry.heads = headsOf(key.row.getType()).str();
+    if (StringRef axis = axisOf(key.row.getType()); !axis.empty()) {
       entry.axes = {axis.str()};
-      entry.sizes = {cast<RankedTensorType>(row.getType()).getDimSize(0)};
+      entry.sizes = {cast<RankedTensorType>(key.row.getType()).getDimSize(0)};
     }
-    entry.reverse = reverse;
-    keys.back() = {word, row, log, reverse};
+    entry.reverse = key.reverse;
+    keys.back() = key;
     return entry;
   }
 
@@ -83,19 +91,21 @@ private:
     return entry;
   }
 
-  void addTail(Operation *op, Value row, int64_t length, bool reverse) {
+  void addTail(Operation *op, int64_t length, bool reverse, std::optional<StringRef> name) {
     if (length == 0)
       return;
-    StateEntry &tail = entryFor(StateEntry::Kind::Tail, "tail", row, Value(), reverse);
+    // Operations on one row share what went before; the sums that one leaves in reverse are its own.
+    Operation *owner = reverse ? op : nullptr;
+    StateEntry &tail = entryFor(StateEntry::Kind::Tail, {"tail", op->getOperand(0), Value(), reverse, owner}, name);
     tail.length = std::max(tail.length, length);
     tail.operations.push_back(op);
   }
 
-  std::string nameOf(StringRef word, Value row, bool reverse) {
-    std::string name = word.str();
-    if (auto argument = dyn_cast<BlockArgument>(row))
+  std::string nameOf(const Key &key) {
+    std::string name = key.word.str();
+    if (auto argument = dyn_cast<BlockArgument>(key.row))
       name = variant.getArgName(argument.getArgNumber()).str() + "_" + name;
-    return unique(reverse ? name + "_reverse" : name);
+    return unique(key.reverse ? name + "_reverse" : name);
   }
 
   std::string unique(const std::string &name) {
@@ -104,13 +114,6 @@ private:
       result = name + "_" + std::to_string(count);
     return result;
   }
-
-  struct Key {
-    StringRef word;
-    Value row, log;
-    bool reverse = false;
-    bool operator==(const Key &) const = default;
-  };
 
   VariantOp variant;
   std::set<std::string> names;
@@ -131,15 +134,15 @@ void EntryCollector::visit(Operation *op) {
     entry.reverse = type.getReverse();
     entry.operations.push_back(op);
   } else if (auto scan = dyn_cast<ScanOp>(op)) {
-    StateEntry &entry =
-        entryFor(StateEntry::Kind::Scan, spell(scan.getKind()), scan.getOperand(), scan.getLog(), scan.getReverse());
+    Key key = {spell(scan.getKind()), scan.getOperand(), scan.getLog(), scan.getReverse()};
+    StateEntry &entry = entryFor(StateEntry::Kind::Scan, key);
     entry.initial = scan.getKind() == ScanKind::Add ? 0 : -std::numeric_limits<double>::infinity();
     entry.operations.push_back(op);
   } else if (auto conv = dyn_cast<ConvOp>(op)) {
     int64_t taps = cast<RankedTensorType>(conv.getTaps().getType()).getDimSize(1);
-    addTail(op, conv.getOperand(), taps - 1, conv.getReverse());
+    addTail(op, taps - 1, conv.getReverse(), conv.getEntry());
   } else if (auto delay = dyn_cast<DelayOp>(op)) {
-    addTail(op, delay.getOperand(), delay.getBy(), delay.getReverse());
+    addTail(op, delay.getBy(), delay.getReverse(), delay.getEntry());
   } else if (isa<PositionOp>(op) || (isa<TableOp>(op) && !op->getRegion(0).getArgument(0).use_empty())) {
     positions.push_back(op);
   }

@@ -13,7 +13,8 @@ struct StateEntry {
   enum class Kind {
     Matrix,   // [sequences, heads, first axis, second axis], a stretto.state; zero at the start
     Scan,     // [sequences, heads(, width)], the last result of a scan; 0 or -inf at the start
-    Tail,     // [sequences, length, heads(, width)], the last rows that a convolution or delay saw, in time order
+    Tail,     // [sequences, length, heads(, width)], the last rows that a convolution or delay saw, in time order; in
+              // reverse what it adds to the results of as many tokens beyond the sequence
     Position, // [sequences], the number of tokens so far, integers
   };
   std::string name;
@@ -37,7 +38,8 @@ struct StateEntry {
 /// The entries of the state of a variant whose alternatives are decided (stretto-specialize), in the order in which
 /// the program names them, the position last. A matrix has the name of its state, a scan or tail of an argument the
 /// argument's name and its kind (`s_logaddexp`, `k_tail`), one of another row its kind (`tail`, `tail_2`).
-/// Convolutions and delays of one row share a tail, inclusive and exclusive scans a total.
+/// Convolutions and delays of one row share a tail, inclusive and exclusive scans a total; in reverse each convolution
+/// and delay has its own, by the name that it gives.
 std::vector<StateEntry> deriveState(VariantOp variant);
 
 /// The state that a state value is one step of.

@@ -69,6 +69,10 @@ OpFoldResult BroadcastOp::fold(FoldAdaptor adaptor) {
   return {};
 }
 
+OpFoldResult GroupSumOp::fold(FoldAdaptor adaptor) {
+  return getOperand().getType() == getType() ? OpFoldResult(getOperand()) : OpFoldResult();
+}
+
 OpFoldResult StopGradientOp::fold(FoldAdaptor adaptor) {
   if (FloatAttr number = uniform(adaptor.getOperand()))
     return number;
@@ -94,7 +98,8 @@ OpFoldResult DelayOp::fold(FoldAdaptor) {
     return getOperand();
   // Rows before the start are 0, however often they are delayed; but a delay does not undo one of the other direction.
   auto inner = getOperand().getDefiningOp<DelayOp>();
-  if (!inner || inner.getReverse() != getReverse() || getBy() + inner.getBy() > DelayOp::maximalDelay)
+  if (!inner || inner.getReverse() != getReverse() || getBy() + inner.getBy() > DelayOp::maximalDelay || getEntry() ||
+      inner.getEntry())
     return {};
   setBy(getBy() + inner.getBy());
   getOperandMutable().assign(inner.getOperand());

@@ -127,6 +127,17 @@ LogicalResult BroadcastOp::verify() {
   return success();
 }
 
+LogicalResult GroupSumOp::verify() {
+  StringRef fine = headsOf(getOperand().getType()), coarse = headsOf(getType());
+  if (!headsDivide(coarse, fine))
+    return emitOpError("[group_sum_c1] the head set of the result, '")
+           << coarse << "', does not divide that of the operand, '" << fine << "'";
+  if (withHeads(getOperand().getType(), coarse) != getType())
+    return emitOpError("[group_sum_c2] the operand has type ")
+           << getOperand().getType() << ", the result " << getType() << ", expected the same axis";
+  return success();
+}
+
 LogicalResult ReduceOp::verify() {
   if (axisOf(getOperand().getType()).empty() || getType() != numberOf(getOperand()))
     return emitOpError("[reduce_c1] reduces ") << getOperand().getType() << " to " << getType()
@@ -405,5 +416,22 @@ LogicalResult ReadOp::verify() {
     return emitOpError("[read_c5] reads at an earlier token from a state that is carried backwards");
   if (headsOf(getType()) != heads)
     return emitOpError("[read_c4] the result's head set is '") << headsOf(getType()) << "', expected '" << heads << "'";
+  return success();
+}
+
+LogicalResult PairOp::verify() {
+  StateType state = getState().getType(), cotangent = getCotangent().getType();
+  auto reversed = StateType::get(getContext(), state.getFirst(), state.getSecond(), state.getHeads(),
+                                 state.getFirstSize(), state.getSecondSize(), /*reverse=*/true);
+  if (state.getReverse() || cotangent != reversed)
+    return emitOpError("[pair_c1] pairs ")
+           << state << " with " << cotangent << ", expected a state that is carried forwards and the same backwards";
+  StringRef along = getAlong().value_or("");
+  if (!along.empty() && !state.hasAxis(along))
+    return emitOpError("[pair_c2] pairs along '")
+           << along << "', the axes of the states are '" << state.getFirst() << "' and '" << state.getSecond() << "'";
+  if (axisOf(getType()) != along || headsOf(getType()) != state.getHeads())
+    return emitOpError("[pair_c3] the result has type ")
+           << getType() << ", expected the axis " << quoted(along) << " and the heads '" << state.getHeads() << "'";
   return success();
 }

@@ -215,6 +215,26 @@ def Stretto_BroadcastOp : Stretto_Op<"broadcast", [Pure]> {
   let hasFolder = 1;
 }
 
+def Stretto_GroupSumOp : Stretto_Op<"group_sum", [Pure]> {
+  let summary = "sums a row over the heads that share one head: the adjoint of repeating it";
+  let description = [{
+    `y[h, d] = sum of x[h', d] over the heads h' of the operand's set that head h of the result's set is shared by`.
+
+    Constraints: `group_sum_c1` the head set of the result divides that of the operand; `group_sum_c2` the axes are
+    the same.
+
+    Example:
+    ```mlir
+    %dk = stretto.group_sum %dks : tensor<?xf64, #stretto.row<K>> to tensor<?xf64, #stretto.row<K, G>>
+    ```
+  }];
+  let arguments = (ins Stretto_Row:$operand);
+  let results = (outs Stretto_Row:$result);
+  let assemblyFormat = "$operand attr-dict `:` type($operand) `to` type($result)";
+  let hasVerifier = 1;
+  let hasFolder = 1;
+}
+
 def Stretto_ReduceOp : Stretto_Op<"reduce", [Pure]> {
   let summary = "sum, mean or maximum of a row";
   let description = [{
@@ -452,7 +472,9 @@ def Stretto_ConvOp : Stretto_Op<"conv", [Pure, AllTypesMatch<["operand", "result
   let summary = "causal depthwise convolution over time";
   let description = [{
     `y_t = sum_{j=0..J-1} taps[:, J-1-j] * x_(t-j)`: the last tap meets the token itself. Rows before the start of
-    the sequence are 0, or those of the initial state. With `reverse`, `x_(t+j)`: anti-causal.
+    the sequence are 0, or those of the initial state: the `J-1` rows of a tail. With `reverse`, `x_(t+j)`: anti-causal.
+    Then the tail holds sums, what comes from beyond the end for each of the last `J-1` tokens, and what the sequence
+    gives in turn to the `J-1` tokens before it: the gradients of a tail. `of` names the entry of the state that it is.
 
     Constraints: `conv_c1` the taps have two axes, the first that of the row; `conv_c2` their head set divides the
     row's; `conv_c3` the number of taps is a constant of at least 1 (at most 64).
@@ -462,16 +484,18 @@ def Stretto_ConvOp : Stretto_Op<"conv", [Pure, AllTypesMatch<["operand", "result
     %y = stretto.conv %x, %taps : tensor<?xf64, #stretto.row<D>>, tensor<?x4xf64, #stretto.param<[D, 4], H>>
     ```
   }];
-  let arguments = (ins Stretto_Row:$operand, Stretto_Param:$taps, UnitAttr:$reverse);
+  let arguments = (ins Stretto_Row:$operand, Stretto_Param:$taps, UnitAttr:$reverse, OptionalAttr<StrAttr>:$entry);
   let results = (outs Stretto_Row:$result);
-  let assemblyFormat = "$operand `,` $taps (`reverse` $reverse^)? attr-dict `:` type($operand) `,` type($taps)";
+  let assemblyFormat = [{ $operand `,` $taps (`reverse` $reverse^)? (`of` $entry^)? attr-dict
+                          `:` type($operand) `,` type($taps) }];
   let hasVerifier = 1;
 }
 
 def Stretto_DelayOp : Stretto_Op<"delay", [Pure, SameOperandsAndResultType]> {
   let summary = "the row of an earlier token";
   let description = [{
-    `y_t = x_(t-n)`, 0 before the start; with `reverse`, `x_(t+n)`.
+    `y_t = x_(t-n)`, 0 before the start or the rows of the initial state; with `reverse`, `x_(t+n)`. `of` names the
+    entry of the state that holds these rows.
 
     Constraints: `delay_c1` `n` is from 0 to 1024.
 
@@ -480,9 +504,9 @@ def Stretto_DelayOp : Stretto_Op<"delay", [Pure, SameOperandsAndResultType]> {
     %y = stretto.delay %x by 1 : tensor<?xf64, #stretto.row<D>>
     ```
   }];
-  let arguments = (ins Stretto_Row:$operand, I64Attr:$by, UnitAttr:$reverse);
+  let arguments = (ins Stretto_Row:$operand, I64Attr:$by, UnitAttr:$reverse, OptionalAttr<StrAttr>:$entry);
   let results = (outs Stretto_Row:$result);
-  let assemblyFormat = "$operand `by` $by (`reverse` $reverse^)? attr-dict `:` type($operand)";
+  let assemblyFormat = "$operand `by` $by (`reverse` $reverse^)? (`of` $entry^)? attr-dict `:` type($operand)";
   let hasVerifier = 1;
   let hasFolder = 1;
   let extraClassDeclaration = [{ static constexpr uint64_t maximalDelay = 1024; }];
@@ -585,7 +609,7 @@ def Stretto_StateOp : Stretto_Op<"state", [MemoryEffects<[MemRead<Stretto_Carrie
 
     Constraints: `state_c1` names are distinct, except in branches of which only one is taken; `state_c2` each value
     has at most one change: a decay or write that stands in the same block, or one `scf.if` whose branches both yield
-    what they make of it as the same result; `state_c3` nothing but decay, write, read and `scf.if` uses a state;
+    what they make of it as the same result; `state_c3` nothing but decay, write, read, pair and `scf.if` uses a state;
     `state_c4` the entry has the columns that the state takes, where their number is known.
 
     Example:
@@ -668,6 +692,30 @@ def Stretto_ReadOp : Stretto_Op<"read", [Pure]> {
   let results = (outs Stretto_Row:$result);
   let assemblyFormat = [{ $state `,` $row `along` $along (`at` $at^)? attr-dict
                           `:` type($state) `,` type($row) `->` type($result) }];
+  let hasVerifier = 1;
+}
+
+def Stretto_PairOp : Stretto_Op<"pair", [Pure]> {
+  let summary = "products of a state and the cotangent of a state: the gradient of a decay";
+  let description = [{
+    `p_a = sum_b S_ab D_ab` along the first axis, `p_b = sum_a S_ab D_ab` along the second, the sum of all products
+    without an axis. `S` is carried forwards, `D` backwards; both are values of the same token. A decay by the factor
+    `a` has the gradient `pair(S, D)` with `S` before and `D` after it, a decay by `e^g` has for `g` the same with `S`
+    after it.
+
+    Constraints: `pair_c1` the first state is carried forwards, the second is the same carried backwards; `pair_c2`
+    `along` is an axis of the states; `pair_c3` the result is a row on that axis (a number without one) of the states'
+    heads.
+
+    Example:
+    ```mlir
+    %dg = stretto.pair %S, %dS along "K" : !stretto.state<K, V>, !stretto.state<K, V, reverse> -> tensor<?xf64, #stretto.row<K>>
+    ```
+  }];
+  let arguments = (ins Stretto_State:$state, Stretto_State:$cotangent, OptionalAttr<StrAttr>:$along);
+  let results = (outs Stretto_Row:$result);
+  let assemblyFormat = [{ $state `,` $cotangent (`along` $along^)? attr-dict
+                          `:` type($state) `,` type($cotangent) `->` type($result) }];
   let hasVerifier = 1;
 }
 

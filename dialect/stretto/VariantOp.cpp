@@ -286,10 +286,11 @@ private:
       OpOperand *change = nullptr;
       for (OpOperand &use : value.getUses()) {
         Operation *user = use.getOwner(), *here = holder(user, block);
-        if (!here || isa<ReadOp>(user))
+        if (!here || isa<ReadOp, PairOp>(user))
           continue;
         if (!isa<DecayOp, WriteOp, scf::YieldOp>(user))
-          return error(user, "state_c3", "is used by something other than a decay, a write, a read or an scf.if");
+          return error(user, "state_c3",
+                       "is used by something other than a decay, a write, a read, a pair or an scf.if");
         Operation *other = change ? holder(change->getOwner(), block) : nullptr;
         if (other && (here != other || here == user)) {
           Operation *first = change->getOwner(), *second = user;

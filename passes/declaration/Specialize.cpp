@@ -256,6 +256,8 @@ static void renameAxis(VariantOp variant, StringRef from, const Extent &to) {
       read.setAlong(spell(read.getAlong()));
     else if (auto decay = dyn_cast<DecayOp>(op); decay && decay.getAlong())
       decay.setAlong(spell(*decay.getAlong()));
+    else if (auto pair = dyn_cast<PairOp>(op); pair && pair.getAlong())
+      pair.setAlong(spell(*pair.getAlong()));
     else if (auto slice = dyn_cast<SliceOp>(op))
       slice.setOffset(spell(slice.getOffset()));
     else if (auto size = dyn_cast<SizeOp>(op))
@@ -335,7 +337,8 @@ static LogicalResult fixSizes(VariantOp variant, const Sizes &sizes) {
   if (result.wasInterrupted())
     return failure();
   auto sizeOf = [&](StringRef axis, int64_t size) { return llvm::cantFail(sizes.width(axis)).value_or(size); };
-  rewriteTypes(variant, [](StringRef axis) { return axis.str(); }, sizeOf);
+  rewriteTypes(
+      variant, [](StringRef axis) { return axis.str(); }, sizeOf);
   return success();
 }
 

@@ -115,9 +115,10 @@ LogicalResult Compiler::compile(Operation *op) {
       .Case([&](TableOp op) { return compileTable(op); })
       .Case([&](LookbackOp op) { return compileLookback(op); })
       .Case([&](StateOp op) { return compileState(op); })
-      .Case([&](DecayOp op) { return compileDecay(op), keepForReads(op.getResult()), success(); })
-      .Case([&](WriteOp op) { return compileWrite(op), keepForReads(op.getResult()), success(); })
+      .Case([&](DecayOp op) { return compileDecay(op), keepForUsers(op.getResult()), success(); })
+      .Case([&](WriteOp op) { return compileWrite(op), keepForUsers(op.getResult()), success(); })
       .Case([&](ReadOp op) { return compileRead(op); })
+      .Case([&](PairOp op) { return compilePair(op); })
       .Default([&](Operation *op) { return compileRow(op); });
 }
 

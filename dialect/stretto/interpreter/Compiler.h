@@ -13,6 +13,8 @@ Instruction compileElementwise(mlir::Operation *op, Row result, llvm::ArrayRef<R
 /// The instruction of any other operation on rows of one token, or none.
 Instruction compileRowMap(mlir::Operation *op, Row result, llvm::ArrayRef<Row> operands, const Sizes &sizes);
 
+struct Window;
+
 class Compiler {
 public:
   Compiler(VariantOp variant, const Sizes &sizes, Schedule schedule, int64_t maximalLength);
@@ -36,6 +38,7 @@ private:
 
   // Time.cpp
   mlir::LogicalResult compileScan(ScanOp op);
+  void emitWindow(mlir::Operation *op, Window window);
   mlir::LogicalResult compileConv(ConvOp op);
   mlir::LogicalResult compileDelay(DelayOp op);
   mlir::LogicalResult compileTable(TableOp op);
@@ -51,7 +54,8 @@ private:
   void compileDecay(DecayOp op);
   void compileWrite(WriteOp op);
   mlir::LogicalResult compileRead(ReadOp op);
-  void keepForReads(mlir::Value state);
+  mlir::LogicalResult compilePair(PairOp op);
+  void keepForUsers(mlir::Value state);
 
   VariantOp variant;
   const Sizes &sizes;
@@ -60,7 +64,8 @@ private:
   llvm::DenseMap<mlir::Value, Row> rows;
   llvm::DenseMap<mlir::Operation *, size_t> entryIndex;
   llvm::DenseMap<mlir::Operation *, std::shared_ptr<Chain>> chains;
-  llvm::DenseMap<mlir::Operation *, std::shared_ptr<Snapshots>> snapshots;
+  /// By the value that is kept and the operation that uses it.
+  llvm::DenseMap<std::pair<mlir::Value, mlir::Operation *>, std::shared_ptr<Snapshots>> snapshots;
   int pass = 0;
   std::vector<Instruction> *target = nullptr;
   /// How many numbers a real number stands for: in the body of a table, one for each head and channel.

@@ -21,6 +21,17 @@ static Instruction broadcast(Row x, Row y) {
   };
 }
 
+static Instruction sumOverGroups(Row x, Row y) {
+  return [=](Frame &frame) {
+    const double *px = frame.at(x);
+    double *py = frame.at(y);
+    std::fill_n(py, y.size(), 0.0);
+    for (int64_t h = 0; h < x.heads; ++h)
+      for (int64_t d = 0; d < x.width; ++d)
+        py[meets(h, x.heads, y.heads) * y.width + d] += *px++;
+  };
+}
+
 /// The largest entry, or a NaN where there is one.
 static double maximum(const double *x, int64_t width) {
   double result = -std::numeric_limits<double>::infinity();
@@ -118,6 +129,7 @@ static Instruction position(Row y) {
 Instruction interpreter::compileRowMap(Operation *op, Row result, ArrayRef<Row> operands, const Sizes &sizes) {
   return TypeSwitch<Operation *, Instruction>(op)
       .Case([&](BroadcastOp) { return broadcast(operands[0], result); })
+      .Case([&](GroupSumOp) { return sumOverGroups(operands[0], result); })
       .Case([&](ReduceOp reduction) { return reduce(reduction.getKind(), operands[0], result); })
       .Case([&](SoftmaxOp) { return softmax(operands[0], result); })
       .Case([&](ConcatOp) { return concat(operands, result); })

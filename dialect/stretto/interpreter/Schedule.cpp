@@ -38,6 +38,8 @@ static Needs needsOf(Operation *op) {
     needs.reverse = scan.getReverse();
   else if (auto read = dyn_cast<ReadOp>(op))
     needs.reverse = read.getState().getType().getReverse();
+  else if (isa<PairOp>(op))
+    needs.reverse = true;
   for (Value operand : op->getOperands())
     if (!isa<StateType>(operand.getType()))
       needs.uses.push_back({operand, reach});
@@ -80,6 +82,8 @@ int Schedule::earliestPass(Operation *op) const {
   int pass = first.lookup(leaderOf(op));
   if (auto read = dyn_cast<ReadOp>(op))
     pass = std::max(pass, first.lookup(rootOf(read.getState())));
+  else if (auto pair = dyn_cast<PairOp>(op))
+    pass = std::max({pass, first.lookup(rootOf(pair.getState())) + 1, first.lookup(rootOf(pair.getCotangent()))});
   else if (auto state = dyn_cast<StateOp>(leaderOf(op)))
     needs.reverse = state.getType().getReverse();
   auto isKnown = [&](const Use &use) {
@@ -151,6 +155,8 @@ FailureOr<Schedule> Schedule::get(VariantOp variant) {
       schedule.chainPasses[&op].insert(schedule.first.lookup(&op));
     if (auto read = dyn_cast<ReadOp>(op))
       schedule.chainPasses[rootOf(read.getState())].insert(schedule.first.lookup(&op));
+    if (auto pair = dyn_cast<PairOp>(op))
+      schedule.chainPasses[rootOf(pair.getCotangent())].insert(schedule.first.lookup(&op));
     schedule.count = std::max(schedule.count, schedule.first.lookup(leaderOf(&op)) + 1);
   }
   schedule.findStored(variant);

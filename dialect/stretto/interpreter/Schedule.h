@@ -6,7 +6,8 @@
 // token from this pass or before, rows of other tokens from a pass before, or from this one if they come first in it.
 //
 // States are not stored. A chain of operations on a state runs in the earliest pass that has its rows, and again in
-// every later pass that reads it.
+// every later pass that reads it. Only a pair keeps the forward state of every token for the pass that carries the
+// other one backwards.
 //
 //===----------------------------------------------------------------------===//
 #ifndef STRETTO_DIALECT_STRETTO_INTERPRETER_SCHEDULE_H

@@ -65,23 +65,27 @@ LogicalResult Compiler::compileState(StateOp op) {
   }
   currentPass().begin.push_back([chain](Frame &) { *chain->values = chain->entry->before; });
   currentPass().end.push_back([chain](Frame &) { chain->entry->after = *chain->values; });
-  keepForReads(op.getResult());
+  keepForUsers(op.getResult());
   return success();
 }
 
-/// Copies a state value for the reads of this pass that find it changed or come at later tokens.
-void Compiler::keepForReads(Value state) {
+/// Copies a state value for the users of this pass that find it changed or want it of earlier tokens, and for pairs
+/// with a state that a later pass carries backwards.
+void Compiler::keepForUsers(Value state) {
   std::shared_ptr<Chain> chain = chains.at(rootOf(state));
   Operation *change = nullptr;
   for (Operation *user : state.getUsers())
-    if (!isa<ReadOp>(user))
+    if (isa<DecayOp, WriteOp>(user))
       change = user;
   for (Operation *user : state.getUsers()) {
     auto read = dyn_cast<ReadOp>(user);
-    if (!read || !schedule.runs(read, pass) || !(read.getAt() || (change && change->isBeforeInBlock(read))))
+    auto pair = dyn_cast<PairOp>(user);
+    bool waits = pair && pair.getState() == state;
+    bool manyTokens = waits || (read && read.getAt());
+    bool isUsed = waits ? !snapshots.contains({state, user}) : (read || pair) && schedule.runs(user, pass);
+    if (!isUsed || !(manyTokens || (change && change->isBeforeInBlock(user))))
       continue;
-    auto kept = snapshots[read] = std::make_shared<Snapshots>();
-    bool manyTokens = static_cast<bool>(read.getAt());
+    auto kept = snapshots[{state, user}] = std::make_shared<Snapshots>();
     currentPass().begin.push_back([=](Frame &) { kept->clear(); });
     emit([=](Frame &frame) {
       if (!manyTokens)
@@ -196,7 +200,7 @@ LogicalResult Compiler::compileRead(ReadOp op) {
     }
   };
 
-  auto found = snapshots.find(op);
+  auto found = snapshots.find({op.getState(), op});
   if (found == snapshots.end()) {
     emit([=](Frame &frame) { multiply(frame, chain->values->data()); });
     return success();
@@ -223,6 +227,30 @@ LogicalResult Compiler::compileRead(ReadOp op) {
     while (kept->copies.front().token < *token)
       kept->dropFirst();
     multiply(frame, *token < 0 ? chain->entry->before.data() : kept->copies.front().values.data());
+  });
+  return success();
+}
+
+LogicalResult Compiler::compilePair(PairOp op) {
+  FailureOr<Row> result = define(op.getResult());
+  if (failed(result))
+    return failure();
+  Row y = *result;
+  std::shared_ptr<Chain> chain = chains.at(rootOf(op.getCotangent()));
+  std::shared_ptr<Snapshots> states = snapshots.at({op.getState(), op}), kept;
+  if (auto found = snapshots.find({op.getCotangent(), op}); found != snapshots.end())
+    kept = found->second;
+  bool whole = !op.getAlong(), alongFirst = !whole && *op.getAlong() == op.getState().getType().getFirst();
+  emit([=](Frame &frame) {
+    // This pass meets the tokens in the other order.
+    const double *s = states->copies[frame.token].values.data();
+    const double *d = kept ? kept->copies.back().values.data() : chain->values->data();
+    double *py = frame.at(y);
+    std::fill_n(py, y.size(), 0.0);
+    for (int64_t h = 0; h < y.heads; ++h, py += y.width)
+      for (int64_t i = 0; i < chain->rows; ++i)
+        for (int64_t j = 0; j < chain->columns; ++j)
+          py[whole ? 0 : alongFirst ? i : j] += *s++ * *d++;
   });
   return success();
 }

@@ -58,29 +58,51 @@ LogicalResult Compiler::compileScan(ScanOp op) {
 //===----------------------------------------------------------------------===//
 // Convolutions and delays
 //===----------------------------------------------------------------------===//
+//
+// Forwards, a tail holds rows: those of the operand at the tokens before the sequence. In reverse it holds sums: what
+// the tokens beyond the end add to the results of the last tokens, and at the end what the sequence adds to the results
+// of the tokens before it.
 
-namespace {
-
-/// The rows of other tokens: within the sequence those of `row`, beyond its start (in reverse: its end) those of the
-/// tail that came before, beyond that zeros.
-struct Reached {
-  Row row;
-  const EntryValues *tail = nullptr;
+/// `y_t = sum over j of weight_j * x_(t - j)`, in reverse `x_(t + j)`.
+struct interpreter::Window {
+  Row x, y;
+  int64_t length; // of the tail, which forwards a longer window may share
   bool reverse;
+  /// Adds the row `x` with the weight at a distance to `y`.
+  std::function<void(const Frame &, int64_t distance, const double *x, double *y)> add;
+  /// The distances that have weights.
+  llvm::SmallVector<int64_t> distances;
 
-  /// The row `distance` tokens away, or nothing where it is zero.
-  const double *at(const Frame &frame, int64_t distance) const {
-    int64_t token = reverse ? frame.token + distance : frame.token - distance;
+  /// The row of a token of the sequence or of the tail, or nothing where it is zero. A tail is in time order: of rows
+  /// that went before, the last is the nearest.
+  const double *at(const Frame &frame, const std::vector<double> *tail, int64_t token) const {
     if (token >= 0 && token < frame.length)
-      return frame.at(row, token);
-    int64_t size = row.size(), length = tail ? static_cast<int64_t>(tail->before.size()) / size : 0;
-    // A tail is in time order: of rows that went before, the last is the nearest.
-    int64_t index = reverse ? token - frame.length : length + token;
-    return index >= 0 && index < length ? tail->before.data() + index * size : nullptr;
+      return frame.at(x, token);
+    return !reverse && token < 0 && tail && length + token >= 0 ? tail->data() + (length + token) * x.size() : nullptr;
+  }
+
+  /// The result at a token, which in reverse may be one before the sequence.
+  void compute(const Frame &frame, const std::vector<double> *tail, int64_t token, double *result) const {
+    std::fill_n(result, y.size(), 0.0);
+    for (int64_t distance : distances)
+      if (const double *row = at(frame, tail, reverse ? token + distance : token - distance))
+        add(frame, distance, row, result);
+    int64_t fromEnd = token - (frame.length - length);
+    if (reverse && tail && fromEnd >= 0)
+      for (int64_t i = 0; i < y.size(); ++i)
+        result[i] += (*tail)[fromEnd * y.size() + i];
   }
 };
 
-} // namespace
+void Compiler::emitWindow(Operation *op, Window window) {
+  EntryValues *entry = window.length ? &entryOf(op) : nullptr;
+  emit([=](Frame &frame) { window.compute(frame, entry ? &entry->before : nullptr, frame.token, frame.at(window.y)); });
+  if (entry && window.reverse)
+    currentPass().end.push_back([=](Frame &frame) {
+      for (int64_t i = 0; i < window.length; ++i)
+        window.compute(frame, &entry->before, i - window.length, entry->after.data() + i * window.y.size());
+    });
+}
 
 LogicalResult Compiler::compileConv(ConvOp op) {
   FailureOr<Row> result = define(op.getResult());
@@ -88,21 +110,18 @@ LogicalResult Compiler::compileConv(ConvOp op) {
     return failure();
   Row taps = rows.at(op.getTaps()), y = *result;
   int64_t count = cast<RankedTensorType>(op.getTaps().getType()).getDimSize(1);
-  Reached x = {rows.at(op.getOperand()), count > 1 ? &entryOf(op) : nullptr, op.getReverse()};
-  emit([=](Frame &frame) {
-    double *py = frame.at(y);
-    std::fill_n(py, y.size(), 0.0);
-    for (int64_t j = 0; j < count; ++j) {
-      const double *px = x.at(frame, j);
-      if (!px)
-        continue;
-      for (int64_t h = 0; h < y.heads; ++h) {
-        const double *w = frame.at(taps) + meets(h, y.heads, taps.heads) * taps.width + count - 1 - j;
-        for (int64_t d = 0; d < y.width; ++d)
-          py[h * y.width + d] += w[d * count] * px[h * y.width + d];
-      }
+  Window window = {rows.at(op.getOperand()), y, count - 1, op.getReverse(), {}, {}};
+  if (count > 1 && !window.reverse)
+    window.length = program->entries[entryIndex.at(op)].length;
+  window.distances = llvm::to_vector(llvm::seq<int64_t>(0, count));
+  window.add = [=](const Frame &frame, int64_t distance, const double *x, double *sum) {
+    for (int64_t h = 0; h < y.heads; ++h) {
+      const double *w = frame.at(taps) + meets(h, y.heads, taps.heads) * taps.width + count - 1 - distance;
+      for (int64_t d = 0; d < y.width; ++d)
+        sum[h * y.width + d] += w[d * count] * x[h * y.width + d];
     }
-  });
+  };
+  emitWindow(op, std::move(window));
   return success();
 }
 
@@ -112,25 +131,23 @@ LogicalResult Compiler::compileDelay(DelayOp op) {
     return failure();
   Row y = *result;
   int64_t by = op.getBy();
-  Reached x = {rows.at(op.getOperand()), by ? &entryOf(op) : nullptr, op.getReverse()};
-  emit([=](Frame &frame) {
-    if (const double *px = x.at(frame, by))
-      std::copy_n(px, y.size(), frame.at(y));
-    else
-      std::fill_n(frame.at(y), y.size(), 0.0);
-  });
+  Window window = {rows.at(op.getOperand()), y, by, op.getReverse(), {}, {by}};
+  if (by && !window.reverse)
+    window.length = program->entries[entryIndex.at(op)].length;
+  window.add = [=](const Frame &, int64_t, const double *x, double *sum) {
+    for (int64_t i = 0; i < y.size(); ++i)
+      sum[i] += x[i];
+  };
+  emitWindow(op, std::move(window));
   return success();
 }
 
-/// The last `entry.length` rows of what went before and the sequence, in the entry's direction of time.
+/// The last `entry.length` rows of what went before and the sequence.
 static void finishTail(const Frame &frame, const StateEntry &entry, EntryValues &values, Row row) {
   int64_t size = row.size();
   for (int64_t i = 0; i < entry.length; ++i) {
-    // Row i of the tail is token `length - entry.length + i`, in reverse token `i`.
-    int64_t token = entry.reverse ? i : frame.length - entry.length + i;
-    bool inside = token >= 0 && token < frame.length;
-    int64_t before = entry.reverse ? token - frame.length : token + entry.length;
-    const double *source = inside ? frame.at(row, token) : values.before.data() + before * size;
+    int64_t token = frame.length - entry.length + i;
+    const double *source = token >= 0 ? frame.at(row, token) : values.before.data() + (token + entry.length) * size;
     std::copy_n(source, size, values.after.data() + i * size);
   }
 }
@@ -140,7 +157,7 @@ void Compiler::finishEntries() {
   for (size_t i = 0; i < program->entries.size(); ++i) {
     const StateEntry &entry = program->entries[i];
     EntryValues *values = &program->entryValues[i];
-    if (entry.kind == StateEntry::Kind::Tail)
+    if (entry.kind == StateEntry::Kind::Tail && !entry.reverse)
       end.push_back([=, row = rows.at(entry.operations.front()->getOperand(0))](Frame &frame) {
         finishTail(frame, entry, *values, row);
       });

@@ -960,12 +960,12 @@ stretto.variant @state_c2(%g: !K) -> () options(gated = true) {
 
 // -----
 
-// state_c3: nothing but decay, write, read and scf.if uses a state.
+// state_c3: nothing but decay, write, read, pair and scf.if uses a state.
 stretto.variant @state_c3() -> () options(first = true) {
   %S = stretto.state "S" : !stretto.state<K, V>
   %R = stretto.state "R" : !stretto.state<K, V>
   %first = stretto.option "first" : i1
-  // expected-error @+1 {{'arith.select' op [state_c3] the state 'S' is used by something other than a decay, a write, a read or an scf.if}}
+  // expected-error @+1 {{'arith.select' op [state_c3] the state 'S' is used by something other than a decay, a write, a read, a pair or an scf.if}}
   %T = arith.select %first, %S, %R : !stretto.state<K, V>
   stretto.yield
 }
