@@ -135,7 +135,7 @@ def Chunk : Pass<"stretto-chunk", "::mlir::ModuleOp"> {
 
         o_i = (q_i a_1..a_i) S + sum_{j<=i} (q_i a_{j+1}..a_i . k_j) v_j
 
-    and the state at the end `(a_1..a_C) S + sum_j (k_j a_{j+1}..a_C)^T v_j`; docs/chunk-level.md has the general case.
+    and the state at the end `(a_1..a_C) S + sum_j (k_j a_{j+1}..a_C)^T v_j`; passes/declaration/ChunkRecurrence.h has the general case.
     Rows beyond the end of a sequence do nothing to a state: where that does not follow from inputs that load as 0,
     they are masked. A variant without such a form is refused at the operation that prevents it ([R14]).
 

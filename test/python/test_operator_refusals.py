@@ -7,7 +7,7 @@ import re
 
 import pytest
 import torch
-from operator_cases import CASES, Shape, offsets
+from operator_cases import CASES, Shape, initial_state, offsets
 
 import stretto
 
@@ -98,6 +98,24 @@ def test_a_state_with_other_entries(inputs):
         stretto.ops.gla(**inputs, initial_state={"T": torch.zeros(2, 2, 32, 32)})
     with refused(r"\[R6\] 'initial_state' is a int, expected"):
         stretto.ops.gla(**inputs, initial_state=3)
+
+
+@pytest.mark.parametrize("position", [-1, (1 << 24) + 1, 1 << 62])
+def test_a_position_that_no_token_has(position):
+    case = CASES["supra"]
+    inputs = case.inputs(Shape())
+    state = initial_state(case, inputs)
+    state["position"][1] = position
+    with refused(rf"^supra: \[R6\] 'position' of 'initial_state' is {position} for sequence 1, expected 0 to 16777216"):
+        case(inputs, initial_state=state)
+
+
+def test_positions_of_the_wrong_type():
+    case = CASES["supra"]
+    inputs = case.inputs(Shape())
+    state = {**initial_state(case, inputs), "position": torch.zeros(2, dtype=torch.int32)}
+    with refused(r"\[R6\] 'position' of 'initial_state' is int32\[2\], expected int64\[2\]"):
+        case(inputs, initial_state=state)
 
 
 def test_a_number_of_states_other_than_of_sequences():

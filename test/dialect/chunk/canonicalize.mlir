@@ -35,15 +35,16 @@ chunk.kernel @different_sides chunk 8 (parameter %w: tensor<8xf32>, input %x: te
 
 // CHECK-LABEL: chunk.kernel @broadcasts
 chunk.kernel @broadcasts chunk 16 (parameter %c: tensor<f32>, valid %n: index)
-    -> (a: tensor<16x8xf32>, b: tensor<16x8xf32>) {
+    -> (a: tensor<16x8xf32>, b: tensor<16x8xf32>, v: tensor<16xf32>) {
   // CHECK-NEXT: %[[ONES:.*]] = arith.constant dense<1.000000e+00> : tensor<16x8xf32>
+  // CHECK-NEXT: %[[V:.*]] = chunk.broadcast %c along rows : tensor<f32> to tensor<16xf32>
   // CHECK-NEXT: %[[A:.*]] = chunk.broadcast %c along rows : tensor<f32> to tensor<16x8xf32>
-  // CHECK-NEXT: chunk.yield %[[A]], %[[ONES]]
+  // CHECK-NEXT: chunk.yield %[[A]], %[[ONES]], %[[V]]
   %v = chunk.broadcast %c along columns : tensor<f32> to tensor<16xf32>
   %a = chunk.broadcast %v along rows : tensor<16xf32> to tensor<16x8xf32>
   %one = arith.constant dense<1.0> : tensor<16xf32>
   %b = chunk.broadcast %one along rows : tensor<16xf32> to tensor<16x8xf32>
-  chunk.yield %a, %b : tensor<16x8xf32>, tensor<16x8xf32>
+  chunk.yield %a, %b, %v : tensor<16x8xf32>, tensor<16x8xf32>, tensor<16xf32>
 }
 
 // -----
