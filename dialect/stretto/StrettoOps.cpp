@@ -313,17 +313,18 @@ SmallVector<Type> LookbackOp::resultTypes(Fold fold, TypeRange yielded) {
 LogicalResult LookbackOp::verifyRegions() {
   Block &block = getBody().front();
   TypeRange arguments = block.getArgumentTypes(), yielded = block.getTerminator()->getOperandTypes();
-  size_t wanted = getFold() == Fold::Sum ? 1 : 2;
+  bool isSum = getFold() == Fold::Sum;
+  bool isComplete = isSum ? !yielded.empty() : yielded.size() == 2;
   auto isRealRow = [](Type type) { return isRow(type) && getElementTypeOrSelf(type).isF64(); };
-  if (!arguments.empty() || yielded.size() != wanted || !llvm::all_of(yielded, isRealRow))
+  if (!arguments.empty() || !isComplete || !llvm::all_of(yielded, isRealRow))
     return emitOpError("[lookback_c1] the body of a fold of kind ")
            << stringifyFold(getFold()) << " takes (" << arguments << ") and yields (" << yielded
-           << "), expected no argument and " << wanted << " rows of real numbers";
+           << "), expected no argument and " << (isSum ? "one row or more" : "two rows") << " of real numbers";
   for (auto [index, type] : llvm::enumerate(yielded)) {
     bool score = getFold() == Fold::Divergence || (getFold() == Fold::Softmax && index == 0);
     if (score && !axisOf(type).empty())
       return emitOpError("[lookback_c3] a score has the axis '") << axisOf(type) << "', expected a number";
-    if (headsOf(type) != headsOf(yielded.front()))
+    if (!isSum && headsOf(type) != headsOf(yielded.front()))
       return emitOpError("[lookback_c5] folds rows of the head sets '")
              << headsOf(yielded.front()) << "' and '" << headsOf(type) << "', expected one head set";
   }
@@ -333,8 +334,8 @@ LogicalResult LookbackOp::verifyRegions() {
            << getResultTypes() << "), expected (" << expected << ")";
   return verifyBody(getOperation(), [&](Operation *op) -> LogicalResult {
     if (isArithmetic(op) ||
-        isa<PastOp, OptionOp, OptionIsOp, PresentOp, SizeOp, ConstantOp, BroadcastOp, ReduceOp, SoftmaxOp, LogSigmoidOp,
-            StopGradientOp, ConcatOp, SliceOp, DotOp, OuterOp, InnerOp, ContractOp>(op))
+        isa<PastOp, OptionOp, OptionIsOp, PresentOp, SizeOp, ConstantOp, BroadcastOp, GroupSumOp, ReduceOp, SoftmaxOp,
+            LogSigmoidOp, StopGradientOp, ConcatOp, SliceOp, DotOp, OuterOp, InnerOp, ContractOp>(op))
       return success();
     return op->emitOpError("[lookback_c4] stands in a look-back, whose body holds row operations only");
   });

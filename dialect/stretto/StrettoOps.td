@@ -542,7 +542,7 @@ def Stretto_LookbackOp : Stretto_Op<"lookback", [Pure, SingleBlock]> {
     `to_end`. `first` never decreases over time; what lies before token 0 is left out. In the body plain rows
     belong to `t`, `stretto.past` takes those of `j`. The body yields
 
-    - `sum`: a contribution `c`; the result is `sum_j c_j`.
+    - `sum`: contributions `c`; the results are `sum_j c_j` of each.
     - `softmax`: a score `s` and a contribution `c`; the results are `m = max_j s_j`, `l = sum_j e^(s_j - m)`,
       `acc = sum_j e^(s_j - m) c_j`.
     - `divergence`: a teacher's score and a student's score; the results are
@@ -554,7 +554,7 @@ def Stretto_LookbackOp : Stretto_Op<"lookback", [Pure, SingleBlock]> {
 
     Constraints: `lookback_c1` the body has no arguments and yields what the fold needs; `lookback_c2` results have
     the fold's types; `lookback_c3` scores are numbers; `lookback_c4` the body holds row operations only, and `scf.if`
-    around them; `lookback_c5` the rows that are folded together share one head set.
+    around them; `lookback_c5` a score and its contribution, or two scores, share one head set.
 
     Example:
     ```mlir

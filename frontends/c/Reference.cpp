@@ -36,6 +36,7 @@ StrettoOutcome *strettoModuleInterpret(const StrettoModule *handle, const Strett
     if (request->sequenceOffsets)
       call.sequenceOffsets = llvm::ArrayRef(request->sequenceOffsets, request->sequenceOffsetCount);
     call.finalState = request->finalState;
+    call.finalEntries.assign(request->finalEntries, request->finalEntries + request->finalEntryCount);
     return interpret(variants.front(), call);
   };
   return messages.handle<StrettoOutcome>(run(), error);

@@ -136,6 +136,9 @@ typedef struct {
   const int64_t *sequenceOffsets;
   size_t sequenceOffsetCount;
   int finalState;
+  /* Entries of the final state that are wanted although the variant looks back at earlier tokens. */
+  const char *const *finalEntries;
+  size_t finalEntryCount;
 } StrettoCall;
 
 /* Runs a module's only variant in double precision, token by token (dialect/stretto/Interpreter.h). */

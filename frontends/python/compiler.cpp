@@ -132,15 +132,21 @@ public:
   std::pair<std::vector<Numbers>, py::dict> interpret(const NamedNumbers &arguments, const Text &options,
                                                       const NamedNumbers &initialState,
                                                       const std::optional<Integers> &sequenceOffsets,
-                                                      bool finalState) const {
+                                                      bool finalState,
+                                                      const std::vector<std::string> &finalEntries) const {
     Arrays argumentArrays(arguments), stateArrays(initialState);
+    std::vector<const char *> entries;
+    for (const std::string &entry : finalEntries)
+      entries.push_back(entry.c_str());
     Settings optionSettings(options);
     StrettoCall call = {argumentArrays,
                         stateArrays,
                         optionSettings,
                         sequenceOffsets ? sequenceOffsets->data() : nullptr,
                         sequenceOffsets ? static_cast<size_t>(sequenceOffsets->size()) : 0,
-                        finalState};
+                        finalState,
+                        entries.data(),
+                        entries.size()};
     std::unique_ptr<StrettoOutcome, decltype(&strettoOutcomeDestroy)> outcome(
         checked(strettoModuleInterpret, handle.get(), &call), strettoOutcomeDestroy);
     std::vector<Numbers> results;
@@ -202,7 +208,7 @@ PYBIND11_MODULE(_compiler, module) {
       .def("run", &Module::run, py::arg("pipeline"))
       .def("interpret", &Module::interpret, py::arg("arguments"), py::kw_only(), py::arg("options") = Text(),
            py::arg("initial_state") = NamedNumbers(), py::arg("sequence_offsets") = std::nullopt,
-           py::arg("final_state") = false);
+           py::arg("final_state") = false, py::arg("final_entries") = std::vector<std::string>());
 
   py::class_<Builder>(module, "Builder")
       .def(py::init<const std::string &, const std::string &, const Location &>(), py::arg("name"), py::arg("summary"),

@@ -30,13 +30,16 @@ static bool isConstant(Operation *op) {
 }
 
 void Adjoint::findActive() {
-  for (BlockArgument argument : variant.getBody().getArguments())
-    if (getElementTypeOrSelf(argument).isF64())
-      active.insert(argument);
   for (Operation *op : program) {
     // The initial value of a state or a scan has a gradient, whatever comes after it.
     bool isCarried = isa<StateOp, ScanOp>(op);
-    if (isCarried || (!isConstant(op) && llvm::any_of(op->getOperands(), [&](Value row) { return isActive(row); })))
+    auto dependsOnActive = [&](Operation *inner) {
+      return llvm::any_of(inner->getOperands(), [&](Value row) { return isActive(row); });
+    };
+    auto holdsDependent = [&](Operation *) {
+      return op->walk([&](Operation *inner) { return WalkResult(failure(dependsOnActive(inner))); }).wasInterrupted();
+    };
+    if (isCarried || (!isConstant(op) && holdsDependent(op)))
       active.insert(op->result_begin(), op->result_end());
   }
 }
@@ -68,6 +71,9 @@ Value Adjoint::gradientOf(Value row) {
 //===----------------------------------------------------------------------===//
 
 LogicalResult Adjoint::run(ValueRange resultCotangents) {
+  for (BlockArgument argument : variant.getBody().getArguments())
+    if (getElementTypeOrSelf(argument).isF64())
+      active.insert(argument);
   findActive();
   for (const StateChain &chain : stateChains(variant)) {
     StateOp root = chain.getRoot();
@@ -101,13 +107,14 @@ LogicalResult Adjoint::visit(Operation *op) {
       visitScans(scans);
     return success();
   }
-  if (isa<LookbackOp>(op))
-    return op->emitError("[R14] has no gradient yet");
+  if (auto lookback = dyn_cast<LookbackOp>(op))
+    return visitLookback(lookback);
   if (isa<PairOp>(op))
     return op->emitError("[R14] stands in a gradient; second derivatives are not supported");
   if (op->getNumRegions() != 0 && !isa<TableOp>(op))
     return op->emitError("[R14] is not decided; run stretto-specialize with the options that decide it");
-  if (op->getNumResults() != 1 || !isActive(op->getResult(0)) || isConstant(op))
+  bool isLeaf = isConstant(op) || isa<PastOp>(op);
+  if (op->getNumResults() != 1 || !isActive(op->getResult(0)) || isLeaf)
     return success();
   Value cotangent = cotangentOf(op->getResult(0));
   if (!cotangent)
@@ -116,6 +123,8 @@ LogicalResult Adjoint::visit(Operation *op) {
     return visitRead(read, cotangent), success();
   if (auto conv = dyn_cast<ConvOp>(op))
     return visitConv(conv, cotangent), success();
+  if (auto broadcast = dyn_cast<BroadcastOp>(op))
+    return visitBroadcast(broadcast, cotangent);
   if (auto delay = dyn_cast<DelayOp>(op))
     return visitDelay(delay, cotangent), success();
   if (visitElementwise(op, op->getResult(0), cotangent) || visitRowMap(op, cotangent))
@@ -209,7 +218,7 @@ void Adjoint::writeParameters() {
     ArrayRef<StringAttr> axes = encoding.getAxes();
     auto axisAt = [&](size_t index) { return index < axes.size() ? axes[index].str() : std::string("1"); };
     auto sizeAt = [&](size_t index) { return index < axes.size() ? tensor.getDimSize(index) : 1; };
-    std::string first = axisAt(0), second = axisAt(1);
+    std::string first = sizeAt(0) == 1 ? "1" : axisAt(0), second = axisAt(1);
     // The axes of a state have different names: a square matrix's second axis gets one of its own.
     bool isSquare = first == second && first != "1";
     if (isSquare) {

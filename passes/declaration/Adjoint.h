@@ -38,10 +38,14 @@ public:
   mlir::Value gradientOf(mlir::Value row);
 
 private:
+  /// Differentiates within the body of a look-back.
+  Adjoint(const Adjoint &outer, mlir::Block &body);
+
   //===- What is asked for ------------------------------------------------------------------------------------===//
 
   /// Whether a value depends on what has a gradient: rows, parameters and states.
   bool isActive(mlir::Value value) const { return active.contains(value); }
+  /// Marks what depends on active values.
   void findActive();
   /// What has been added for a row, or nothing. Complete once all operations that use it have been visited.
   mlir::Value cotangentOf(mlir::Value row);
@@ -83,13 +87,17 @@ private:
   mlir::Value join(mlir::Value whole, llvm::SmallVector<CotangentOfSlice> slices);
   void visitConcat(ConcatOp op, mlir::Value cotangent);
   void visitContract(ContractOp op, mlir::Value cotangent);
-  void visitBroadcast(BroadcastOp op, mlir::Value cotangent);
+  mlir::LogicalResult visitBroadcast(BroadcastOp op, mlir::Value cotangent);
 
   //===- Time -------------------------------------------------------------------------------------------------===//
 
   void visitConv(ConvOp op, mlir::Value cotangent);
   void visitDelay(DelayOp op, mlir::Value cotangent);
   void visitScans(llvm::ArrayRef<mlir::Operation *> scans);
+  mlir::LogicalResult visitLookback(LookbackOp op);
+  class PairBody;
+  void addPair(LookbackOp op, PairBody &body, llvm::ArrayRef<mlir::Value> cotangents, mlir::Value ofMaximum);
+  mlir::Value gradientOfMaximum(LookbackOp op, llvm::ArrayRef<mlir::Value> cotangents);
   /// The entry of the gradient of a tail, for one of the operations that share it.
   mlir::StringAttr tailName(mlir::Operation *op);
 

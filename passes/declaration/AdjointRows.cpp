@@ -136,7 +136,6 @@ bool Adjoint::visitElementwise(Operation *op, Value y, Value dy) {
 
 bool Adjoint::visitRowMap(Operation *op, Value dy) {
   return llvm::TypeSwitch<Operation *, bool>(op)
-      .Case([&](BroadcastOp op) { return visitBroadcast(op, dy), true; })
       .Case([&](GroupSumOp op) { return add(op.getOperand(), repeat(dy, op.getOperand().getType())), true; })
       .Case([&](ReduceOp op) {
         Value x = op.getOperand();
@@ -188,24 +187,27 @@ bool Adjoint::visitRowMap(Operation *op, Value dy) {
       .Default(false);
 }
 
-void Adjoint::visitBroadcast(BroadcastOp op, Value dy) {
+LogicalResult Adjoint::visitBroadcast(BroadcastOp op, Value dy) {
   Value operand = op.getOperand();
-  Type type = operand.getType();
-  if (!isa<RankedTensorType>(type))
-    return;
-  bool hasAxis = cast<RankedTensorType>(type).getRank() > 0;
-  // Repeated over channels, from a number or from an axis of size one.
-  StringRef axis = isRow(type) ? axisOf(type)
-                   : hasAxis   ? cast<ParamAttr>(cast<RankedTensorType>(type).getEncoding()).getAxes()[0].getValue()
-                               : StringRef();
+  auto type = dyn_cast<RankedTensorType>(operand.getType());
+  if (!type) // a real number, which is known
+    return success();
+  StringRef axis = isRow(type)      ? axisOf(type)
+                   : type.getRank() ? cast<ParamAttr>(type.getEncoding()).getAxes()[0].getValue()
+                                    : StringRef();
   bool overChannels = axis != axisOf(dy.getType());
+  if (overChannels && type.getRank() && type.getDimSize(0) != 1)
+    return op.emitError("[R14] the axis '") << axis << "' may be of size one or '" << axisOf(dy.getType())
+                                            << "' by another name; run stretto-specialize with sizes";
   if (overChannels)
     dy = sum(dy);
-  if (isRow(type))
-    add(operand,
-        overChannels && hasAxis ? repeat(dy, withHeads(cast<RankedTensorType>(type), headsOf(dy.getType()))) : dy);
-  else
+  if (!isRow(type))
     addToParameter(operand, dy, constant(numberType(headsOf(dy.getType())), 1));
+  else if (overChannels && type.getRank())
+    add(operand, repeat(dy, withHeads(type, headsOf(dy.getType()))));
+  else
+    add(operand, dy);
+  return success();
 }
 
 Value Adjoint::join(Value whole, SmallVector<CotangentOfSlice> slices) {

@@ -35,13 +35,21 @@ struct ExponentialSum {
 
 } // namespace
 
-static FoldInstructions sumFold(Row contribution, Row result) {
-  auto begin = [=](Frame &frame) { std::fill_n(frame.at(result), result.size(), 0.0); };
+static FoldInstructions sumFold(ArrayRef<Row> contributions, ArrayRef<Row> results) {
+  SmallVector<std::pair<Row, Row>> sums;
+  for (auto [contribution, result] : llvm::zip_equal(contributions, results))
+    sums.push_back({contribution, result});
+  auto begin = [=](Frame &frame) {
+    for (auto [contribution, result] : sums)
+      std::fill_n(frame.at(result), result.size(), 0.0);
+  };
   auto add = [=](Frame &frame) {
-    const double *c = frame.at(contribution);
-    double *sum = frame.at(result);
-    for (int64_t i = 0; i < result.size(); ++i)
-      sum[i] += c[i];
+    for (auto [contribution, result] : sums) {
+      const double *c = frame.at(contribution);
+      double *sum = frame.at(result);
+      for (int64_t i = 0; i < result.size(); ++i)
+        sum[i] += c[i];
+    }
   };
   return {begin, add, [](Frame &) {}};
 }
@@ -152,7 +160,7 @@ LogicalResult Compiler::compileLookback(LookbackOp op) {
   target = outside;
 
   SmallVector<Row> yielded = rowsOf(block.getTerminator()->getOperands());
-  FoldInstructions fold = op.getFold() == Fold::Sum       ? sumFold(yielded[0], results[0])
+  FoldInstructions fold = op.getFold() == Fold::Sum       ? sumFold(yielded, results)
                           : op.getFold() == Fold::Softmax ? softmaxFold(yielded[0], yielded[1], results)
                                                           : divergenceFold(yielded[0], yielded[1], results);
   auto addPair = [=](Frame &frame, int64_t other) {

@@ -743,7 +743,7 @@ func.func @scan_c1(%x: tensor<?xf64, #stretto.row<N>>, %g: tensor<f64, #stretto.
 
 // lookback_c1: the body has no arguments and yields what the fold needs.
 func.func @lookback_c1(%first: tensor<f64, #stretto.row<(), 1>>, %s: tensor<f64, #stretto.row<()>>) {
-  // expected-error @+1 {{[lookback_c1] the body of a fold of kind softmax takes () and yields ('tensor<f64, #stretto.row<()>>'), expected no argument and 2 rows of real numbers}}
+  // expected-error @+1 {{[lookback_c1] the body of a fold of kind softmax takes () and yields ('tensor<f64, #stretto.row<()>>'), expected no argument and two rows of real numbers}}
   %m = stretto.lookback softmax from %first {
     stretto.yield %s : tensor<f64, #stretto.row<()>>
   } : tensor<f64, #stretto.row<()>>
@@ -753,7 +753,7 @@ func.func @lookback_c1(%first: tensor<f64, #stretto.row<(), 1>>, %s: tensor<f64,
 // -----
 
 func.func @lookback_c1(%first: tensor<f64, #stretto.row<(), 1>>, %s: tensor<i1, #stretto.row<()>>) {
-  // expected-error @+1 {{[lookback_c1] the body of a fold of kind sum takes () and yields ('tensor<i1, #stretto.row<()>>'), expected no argument and 1 rows of real numbers}}
+  // expected-error @+1 {{[lookback_c1] the body of a fold of kind sum takes () and yields ('tensor<i1, #stretto.row<()>>'), expected no argument and one row or more of real numbers}}
   %m = stretto.lookback sum from %first {
     stretto.yield %s : tensor<i1, #stretto.row<()>>
   } : tensor<f64, #stretto.row<()>>
@@ -809,7 +809,7 @@ func.func @lookback_c4(%first: tensor<f64, #stretto.row<(), 1>>, %v: tensor<?xf6
 
 // -----
 
-// lookback_c5: the rows that are folded together share one head set.
+// lookback_c5: a score and its contribution share one head set.
 func.func @lookback_c5(%first: tensor<f64, #stretto.row<(), 1>>, %s: tensor<f64, #stretto.row<()>>,
                        %v: tensor<?xf64, #stretto.row<V, G>>) {
   // expected-error @+1 {{[lookback_c5] folds rows of the head sets 'H' and 'G', expected one head set}}
@@ -1085,5 +1085,50 @@ func.func @read_c5(%S: !stretto.state<K, V, reverse>, %q: tensor<?xf64, #stretto
   %t = stretto.position
   // expected-error @+1 {{[read_c5] reads at an earlier token from a state that is carried backwards}}
   %o = stretto.read %S, %q along "K" at %t : !stretto.state<K, V, reverse>, tensor<?xf64, #stretto.row<K>> -> tensor<?xf64, #stretto.row<V>>
+  return
+}
+
+// -----
+
+// group_sum_c1: the head set of the result divides that of the operand.
+func.func @group_sum_c1(%x: tensor<?xf64, #stretto.row<K, G>>) {
+  // expected-error @+1 {{[group_sum_c1] the head set of the result, 'H', does not divide that of the operand, 'G'}}
+  %y = stretto.group_sum %x : tensor<?xf64, #stretto.row<K, G>> to tensor<?xf64, #stretto.row<K>>
+  return
+}
+
+// -----
+
+// group_sum_c2: the axes are the same.
+func.func @group_sum_c2(%x: tensor<?xf64, #stretto.row<K>>) {
+  // expected-error-re @+1 {{[group_sum_c2] the operand has type {{.*}}, the result {{.*}}, expected the same axis}}
+  %y = stretto.group_sum %x : tensor<?xf64, #stretto.row<K>> to tensor<?xf64, #stretto.row<V, G>>
+  return
+}
+
+// -----
+
+// pair_c1: the first state is carried forwards, the second is the same carried backwards.
+func.func @pair_c1(%S: !stretto.state<K, V>) {
+  // expected-error @+1 {{[pair_c1] pairs '!stretto.state<K, V>' with '!stretto.state<K, V>', expected a state that is carried forwards and the same backwards}}
+  %p = stretto.pair %S, %S along "K" : !stretto.state<K, V>, !stretto.state<K, V> -> tensor<?xf64, #stretto.row<K>>
+  return
+}
+
+// -----
+
+// pair_c2: `along` is an axis of the states.
+func.func @pair_c2(%S: !stretto.state<K, V>, %dS: !stretto.state<K, V, reverse>) {
+  // expected-error @+1 {{[pair_c2] pairs along 'N', the axes of the states are 'K' and 'V'}}
+  %p = stretto.pair %S, %dS along "N" : !stretto.state<K, V>, !stretto.state<K, V, reverse> -> tensor<?xf64, #stretto.row<N>>
+  return
+}
+
+// -----
+
+// pair_c3: the result is a row on that axis of the states' heads.
+func.func @pair_c3(%S: !stretto.state<K, V, G>, %dS: !stretto.state<K, V, G, reverse>) {
+  // expected-error-re @+1 {{[pair_c3] the result has type {{.*}}, expected the axis 'V' and the heads 'G'}}
+  %p = stretto.pair %S, %dS along "V" : !stretto.state<K, V, G>, !stretto.state<K, V, G, reverse> -> tensor<?xf64, #stretto.row<K, G>>
   return
 }

@@ -107,9 +107,13 @@ TEST_F(TimeTest, AnAnticausalConvolution) {
   row("x", 1, {1, 2, 3, 4});
   set("taps", {1, 1, 3}, {100, 10, 1});
   expectNear(result(), {321, 432, 43, 4});
-  expectNear(finalEntry("x_tail_reverse"), {1, 2});
-  initial("x_tail_reverse", {1, 2, 1, 1}, {5, 6});
+  // What it adds to the two tokens before the sequence, and what a later sequence adds to its last two.
+  expectNear(finalEntry("x_tail_reverse"), {100, 210});
+  initial("x_tail_reverse", {1, 2, 1, 1}, {500, 650});
   expectNear(result(), {321, 432, 543, 654});
+  row("x", 1, {7});
+  expectNear(result(), {657});
+  expectNear(finalEntry("x_tail_reverse"), {700, 570});
 }
 
 TEST_F(TimeTest, Delays) {
