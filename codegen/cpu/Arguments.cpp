@@ -361,19 +361,47 @@ void KernelLowering::viewTiles(Value firstToken) {
 }
 
 void KernelLowering::prefetchTiles(Value firstToken) {
-  constexpr int64_t lineBytes = 64;
-  for (Argument &argument : arguments) {
-    if (argument.isOutput || !isTile(argument))
+  // Requests all at once would wait for each other, and what is computed then for them: rows are spread over a matrix
+  // that is computed meanwhile.
+  SmallVector<const Argument *> rows;
+  nextRowsWidth = 0;
+  for (const Argument &argument : arguments) {
+    if (!isTile(argument))
       continue;
-    Type element = argument.type.getElementType();
-    Value memory = memoryAt(tileAddress(argument, firstToken), element);
-    int64_t width = argument.type.getRank() == 2 ? argument.type.getDimSize(1) : 1;
-    builder.loop(0, kernel.getChunk(), 1, [&](Value row) {
-      Value start = builder.multiply(row, argument.words[2]);
-      for (int64_t column = 0; column < width; column += lineBytes / bytesOf(element))
-        memref::PrefetchOp::create(builder, memory, builder.add(start, column), /*isWrite=*/false, /*localityHint=*/2,
-                                   /*isDataCache=*/true);
+    if (argument.type.getRank() == 2) {
+      rows.push_back(&argument);
+      nextRowsWidth = std::max(nextRowsWidth, argument.type.getDimSize(1));
+      continue;
+    }
+    Value memory = memoryAt(tileAddress(argument, firstToken), argument.type.getElementType());
+    builder.loop(0, kernel.getChunk(), 1,
+                 [&](Value row) { builder.prefetch(memory, builder.multiply(row, argument.words[2])); });
+  }
+  if (rows.empty())
+    return;
+  int64_t tokens = kernel.getChunk();
+  nextRows = allocate({static_cast<int64_t>(rows.size()) * tokens}, builder.getI64Type());
+  for (auto [tile, argument] : llvm::enumerate(rows)) {
+    Value start = tileAddress(*argument, firstToken);
+    Value stride = builder.multiply(argument->words[2], bytesOf(argument->type.getElementType()));
+    builder.loop(0, tokens, 1, [&](Value row) {
+      Value address = builder.add(start, builder.multiply(row, stride));
+      Value word = arith::IndexCastOp::create(builder, builder.getI64Type(), address);
+      memref::StoreOp::create(builder, word, nextRows, ValueRange{builder.add(row, tile * tokens)});
     });
+  }
+}
+
+void KernelLowering::prefetchBeside(Point point, ArrayRef<int64_t> shape) {
+  if (!nextRows)
+    return;
+  int64_t count = cast<MemRefType>(nextRows.getType()).getDimSize(0);
+  for (int64_t row = 0; row < count; row += shape[0]) {
+    Value number = builder.minimum(builder.add(point.row, row), builder.index(count - 1));
+    Value word = memref::LoadOp::create(builder, nextRows, ValueRange{number});
+    Value memory = memoryAt(arith::IndexCastOp::create(builder, builder.getIndexType(), word), builder.element);
+    for (int64_t column = 0; column < nextRowsWidth; column += padded(shape[1]))
+      builder.prefetch(memory, builder.add(point.column, column));
   }
 }
 

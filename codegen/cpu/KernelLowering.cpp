@@ -227,6 +227,8 @@ void KernelLowering::emitYield(chunk::YieldOp yield) {
         builder.storeScalar(entry, view.base, builder.multiply(row, view.stride));
       });
   }
+  // The first state whose update takes a while.
+  auto updated = llvm::find_if(yield.getStates(), [&](Value next) { return plan.product(next); });
   // Next values that do not overwrite the present ones wait until every one is computed.
   SmallVector<std::pair<Value, Value>> waiting;
   for (auto [index, pair] :
@@ -241,7 +243,12 @@ void KernelLowering::emitYield(chunk::YieldOp yield) {
       waiting.push_back({copy, buffer});
       buffer = copy;
     }
-    compute(next, [&](Point point, Value entries) { storeAt(entries, buffer, point); });
+    bool prefetches = updated != yield.getStates().end() && next == *updated;
+    compute(next, [&](Point point, Value entries) {
+      storeAt(entries, buffer, point);
+      if (prefetches)
+        prefetchBeside(point, shapeOf(next));
+    });
   }
   for (auto [from, to] : waiting)
     copyBuffer(from, to);

@@ -105,7 +105,10 @@ private:
   void loadTables(mlir::Value firstPosition);
   /// The tiles of the chunk at `firstToken`; a part of a chunk is copied to a whole one, followed by zeros.
   void viewTiles(mlir::Value firstToken);
+  /// Prepares to bring near the tiles of the chunk at `firstToken`; `prefetchBeside` does so, a share for each vector
+  /// of a matrix of this shape that is computed meanwhile.
   void prefetchTiles(mlir::Value firstToken);
+  void prefetchBeside(Point point, llvm::ArrayRef<int64_t> shape);
   void copyOutputsBack(mlir::Value firstToken);
   static bool isTile(const Argument &argument) {
     return argument.isOutput || argument.kind == chunk::ArgumentKind::Input;
@@ -218,6 +221,8 @@ private:
   llvm::DenseMap<mlir::Value, Storage> storage;
   llvm::DenseMap<mlir::Value, View> views;
   llvm::SmallVector<View> outputViews;
+  mlir::Value nextRows; // addresses of the rows of the next chunk's tiles
+  int64_t nextRowsWidth = 0;
   llvm::DenseMap<Decay, DecayStorage> decays;
   llvm::DenseMap<std::pair<mlir::Value, mlir::Value>, mlir::Value> histories; // by operand and tail
   /// What has been computed at the present point.

@@ -156,11 +156,16 @@ void KernelLowering::computeBlock(ArrayRef<Term> terms, Value row, int64_t rows,
       return next;
     });
   }
-  // A store may hide from the compiler that what it loads again is unchanged: every sum is finished before the first.
-  for (auto [point, value] : llvm::zip(points, sums))
-    value = finish(point, value);
-  for (auto [point, value] : llvm::zip(points, sums))
-    consume(point, value);
+  // Loads before stores, as the compiler cannot tell them apart; a few vectors at a time, as all would not fit into the
+  // registers beside the sums.
+  constexpr size_t together = 8;
+  for (size_t from = 0; from < points.size(); from += together) {
+    size_t to = std::min(points.size(), from + together);
+    for (size_t i = from; i < to; ++i)
+      sums[i] = finish(points[i], sums[i]);
+    for (size_t i = from; i < to; ++i)
+      consume(points[i], sums[i]);
+  }
 }
 
 Value KernelLowering::addTo(Value sums, Value addend, Point point) {

@@ -132,6 +132,10 @@ void VectorBuilder::storeScalar(Value scalar, Value memory, ValueRange indices) 
                           indices);
 }
 
+void VectorBuilder::prefetch(Value memory, Value index) {
+  memref::PrefetchOp::create(*this, memory, index, /*isWrite=*/false, /*localityHint=*/2, /*isDataCache=*/true);
+}
+
 //===----------------------------------------------------------------------===//
 // Loops
 //===----------------------------------------------------------------------===//

@@ -66,6 +66,8 @@ public:
   void storeScalar(mlir::Value scalar, mlir::Value memory, mlir::ValueRange indices);
   /// One entry of memory in every lane.
   mlir::Value loadSplat(mlir::Value memory, mlir::ValueRange indices) { return splat(loadScalar(memory, indices)); }
+  /// Asks for an entry to be brought near, but not nearest: there what is computed with has its place.
+  void prefetch(mlir::Value memory, mlir::Value index);
 
   // Loops. A loop whose bounds are known and hold one step is that step.
   using Body = llvm::function_ref<void(mlir::Value)>;

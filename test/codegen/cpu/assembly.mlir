@@ -19,14 +19,11 @@
 // REFUSED: the processor 'nehalem' lacks AVX2 or FMA, which generated code needs
 
 chunk.kernel @products chunk 16 (input %q: tensor<16x64xf32>, input %k: tensor<16x64xf32>, input %v: tensor<16x64xf32>,
-    input %g: tensor<16x64xf32>, state %S: tensor<64x64xf32>, valid %n: index) -> (o: tensor<16x64xf32>) {
-  %gm = chunk.mask %g valid %n : tensor<16x64xf32>
-  %p = chunk.decay_dot %q, %k log %gm : tensor<16x64xf32>, tensor<16x64xf32>, tensor<16x64xf32> -> tensor<16x16xf32>
-  %qd = chunk.decay_from_start %q log %gm : tensor<16x64xf32>, tensor<16x64xf32>
-  %s = chunk.dot %qd, %S : tensor<16x64xf32>, tensor<64x64xf32> -> tensor<16x64xf32>
+    state %S: tensor<64x64xf32>, valid %n: index) -> (o: tensor<16x64xf32>) {
+  %qk = chunk.dot %q, %k transpose_right : tensor<16x64xf32>, tensor<16x64xf32> -> tensor<16x16xf32>
+  %p = chunk.causal %qk : tensor<16x16xf32>
+  %s = chunk.dot %q, %S : tensor<16x64xf32>, tensor<64x64xf32> -> tensor<16x64xf32>
   %o = chunk.dot %p, %v add %s : tensor<16x16xf32>, tensor<16x64xf32> -> tensor<16x64xf32>
-  %ke = chunk.decay_to_end %k log %gm : tensor<16x64xf32>, tensor<16x64xf32>
-  %Sd = chunk.decay_state %S log %gm along rows : tensor<64x64xf32>, tensor<16x64xf32>
-  %next = chunk.dot %ke, %v transpose_left add %Sd : tensor<16x64xf32>, tensor<16x64xf32> -> tensor<64x64xf32>
+  %next = chunk.dot %k, %v transpose_left add %S : tensor<16x64xf32>, tensor<16x64xf32> -> tensor<64x64xf32>
   chunk.yield %o next %next : tensor<16x64xf32>, tensor<64x64xf32>
 }
