@@ -4,11 +4,10 @@ import math
 import threading
 
 import pytest
+import stretto
 import torch
 from operator_cases import CASES, Case, Shape, check, error, initial_state, offsets
 from test_operators import LENGTHS, hard_gates, spread
-
-import stretto
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="PyTorch sees no GPU")
 
