@@ -18,7 +18,9 @@ struct Driver {
   int (*cuGetErrorString)(int, const char **) = nullptr;
   int (*cuDeviceGet)(int *, int) = nullptr;
   int (*cuDeviceGetAttribute)(int *, int, int) = nullptr;
+  int (*cuDevicePrimaryCtxRetain)(void **, int) = nullptr;
   int (*cuCtxGetCurrent)(void **) = nullptr;
+  int (*cuCtxSetCurrent)(void *) = nullptr;
   int (*cuModuleLoadDataEx)(void **, const void *, unsigned, int *, void **) = nullptr;
   int (*cuModuleGetFunction)(void **, void *, const char *) = nullptr;
   int (*cuFuncSetAttribute)(void *, int, int) = nullptr;
@@ -47,7 +49,9 @@ private:
     find(cuGetErrorString, "cuGetErrorString");
     find(cuDeviceGet, "cuDeviceGet");
     find(cuDeviceGetAttribute, "cuDeviceGetAttribute");
+    find(cuDevicePrimaryCtxRetain, "cuDevicePrimaryCtxRetain");
     find(cuCtxGetCurrent, "cuCtxGetCurrent");
+    find(cuCtxSetCurrent, "cuCtxSetCurrent");
     find(cuModuleLoadDataEx, "cuModuleLoadDataEx");
     find(cuModuleGetFunction, "cuModuleGetFunction");
     find(cuFuncSetAttribute, "cuFuncSetAttribute");
@@ -70,6 +74,33 @@ Error check(int code, const Twine &what) {
   const char *text = nullptr;
   Driver::instance().cuGetErrorString(code, &text);
   return failed(what + ": " + (text ? text : "error " + std::to_string(code)));
+}
+
+/// The context that a device shares with PyTorch, made the calling thread's. A thread that has not used the device yet
+/// has none.
+Expected<void *> enterContext(int number) {
+  static std::mutex mutex;
+  static auto &contexts = *new std::map<int, void *>(); // kept until the process ends
+  Driver &driver = Driver::instance();
+  void *context = nullptr, *current = nullptr;
+  {
+    std::lock_guard<std::mutex> lock(mutex);
+    void *&known = contexts[number];
+    int device;
+    if (!known) {
+      if (Error error = check(driver.cuDeviceGet(&device, number), "cuDeviceGet"))
+        return error;
+      if (Error error = check(driver.cuDevicePrimaryCtxRetain(&known, device), "cuDevicePrimaryCtxRetain"))
+        return error;
+    }
+    context = known;
+  }
+  if (Error error = check(driver.cuCtxGetCurrent(&current), "cuCtxGetCurrent"))
+    return error;
+  if (current != context)
+    if (Error error = check(driver.cuCtxSetCurrent(context), "cuCtxSetCurrent"))
+      return error;
+  return context;
 }
 
 } // namespace
@@ -111,16 +142,16 @@ Expected<void *> CudaKernel::functionIn(void *context) {
   return function;
 }
 
-Error CudaKernel::launch(int64_t blocks, ArrayRef<int64_t> argument, void *stream) {
+Error CudaKernel::launch(int device, int64_t blocks, ArrayRef<int64_t> argument, void *stream) {
   Driver &driver = Driver::instance();
   if (!driver.problem.empty())
     return failed(driver.problem);
   if (blocks > std::numeric_limits<int32_t>::max())
     return failed("the kernel '" + symbol + "' needs " + Twine(blocks) + " blocks, more than a launch takes");
-  void *context = nullptr;
-  if (Error error = check(driver.cuCtxGetCurrent(&context), "cuCtxGetCurrent"))
-    return error;
-  Expected<void *> function = functionIn(context);
+  Expected<void *> context = enterContext(device);
+  if (!context)
+    return context.takeError();
+  Expected<void *> function = functionIn(*context);
   if (!function)
     return function.takeError();
   void *parameters[] = {const_cast<int64_t *>(argument.data())};

@@ -16,15 +16,15 @@
 
 namespace stretto {
 
-/// A kernel in PTX, compiled by the driver for each context in which it is launched.
+/// A kernel in PTX, compiled by the driver for each device on which it is launched.
 class CudaKernel {
 public:
   CudaKernel(std::string ptx, std::string symbol, int64_t threads, int64_t sharedBytes)
       : ptx(std::move(ptx)), symbol(std::move(symbol)), threads(threads), sharedBytes(sharedBytes) {}
 
-  /// Launches `blocks` blocks in the current context on `stream`, with the words of `argument` as the kernel's one
-  /// parameter. The error says what the driver says.
-  llvm::Error launch(int64_t blocks, llvm::ArrayRef<int64_t> argument, void *stream);
+  /// Launches `blocks` blocks on a stream of a device, with the words of `argument` as the kernel's one parameter. The
+  /// error says what the driver says.
+  llvm::Error launch(int device, int64_t blocks, llvm::ArrayRef<int64_t> argument, void *stream);
 
 private:
   llvm::Expected<void *> functionIn(void *context);

@@ -126,7 +126,7 @@ llvm::Error Operator::run(Signature &signature, const OperatorCall &call, ArrayR
   items *= code.manifest.slices;
   ArgumentBlock block = fillBlock(signature, **kernel, call, results, finalState, executor);
   if (signature.device >= 0)
-    return code.cuda->launch(items, block, executor.stream);
+    return code.cuda->launch(signature.device, items, block, executor.stream);
   runOnCpu(code, block, items, executor);
   return llvm::Error::success();
 }

@@ -106,6 +106,9 @@ void ThreadLowering::toShared(const Registers &source, RankedTensorType type, co
     Value exists = b.isInside(layout, shape, reg);
     return exists ? b.select(exists, source[reg], b.zero(type.getElementType())) : source[reg];
   };
+  OpBuilder::InsertionGuard guard(b);
+  if (Value isFirst = b.isFirstCopy(layout))
+    b.setInsertionPointToStart(scf::IfOp::create(b, isFirst).thenBlock());
   for (int64_t reg = 0; reg < layout.size(Layout::Register); reg += together) {
     if (ThreadBuilder::inside(layout, padded, reg) == ThreadBuilder::Inside::Never)
       continue;
@@ -324,9 +327,8 @@ void ThreadLowering::lowerDelay(chunk::DelayOp op) {
   RowsWithTail rows(b, tiles[0], tiles[1]);
   int64_t by = static_cast<int64_t>(op.getBy());
   Layout layout = *layoutOf(op.getType());
-  define(op.getResult(), [&](uint64_t reg) {
-    return rows.at(b.add(b.coordinate(layout, 0, reg), -by), b.coordinate(layout, 1, reg));
-  });
+  define(op.getResult(),
+         [&](uint64_t reg) { return rows.at(b.add(b.coordinate(layout, 0, reg), -by), b.coordinate(layout, 1, reg)); });
 }
 
 void ThreadLowering::lowerTail(chunk::TailOp op) {

@@ -141,6 +141,9 @@ void ThreadLowering::lowerSend(SendOp op) {
   };
 
   Addresses addresses(b, tile, layout.basis(Layout::Lane), layout.basis(Layout::Warp));
+  OpBuilder::InsertionGuard copyGuard(b);
+  if (Value isFirst = b.isFirstCopy(layout))
+    b.setInsertionPointToStart(scf::IfOp::create(b, isFirst).thenBlock());
   for (int64_t reg = 0; reg < layout.size(Layout::Register); reg += perPiece) {
     // The columns up to the side of a fragment become 0, because products read them.
     SmallVector<int64_t, 2> padded(shape);

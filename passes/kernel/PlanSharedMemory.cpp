@@ -15,11 +15,23 @@ using namespace stretto::kernel;
 
 namespace {
 
-/// Bytes that an operation makes or needs, and the span of operations for which they must not be touched.
+/// Operations from one to another, by their numbers.
+struct Span {
+  int64_t begin, end;
+};
+
+/// Bytes that an operation makes or needs, and the operations during which nothing else may touch them.
 struct Region {
   Operation *op;
-  int64_t bytes, begin, end;
+  int64_t bytes;
+  SmallVector<Span, 2> spans;
   std::optional<int64_t> offset;
+
+  bool meets(const Region &other) const {
+    return llvm::any_of(spans, [&](Span own) {
+      return llvm::any_of(other.spans, [&](Span its) { return own.begin <= its.end && its.begin <= own.end; });
+    });
+  }
 };
 
 int64_t depthOf(ChannelOp channel) { return static_cast<int64_t>(channel.getDepth()); }
@@ -39,7 +51,8 @@ public:
     collect();
     // Fixed regions first, then the largest, each at the lowest offset that is free while it is needed.
     llvm::sort(regions, [](const Region &a, const Region &b) {
-      return std::tuple(a.offset.has_value(), a.bytes, b.begin) > std::tuple(b.offset.has_value(), b.bytes, a.begin);
+      return std::tuple(a.offset.has_value(), a.bytes, b.spans[0].begin) >
+             std::tuple(b.offset.has_value(), b.bytes, a.spans[0].begin);
     });
     int64_t total = 0;
     for (auto [index, region] : llvm::enumerate(regions)) {
@@ -82,24 +95,38 @@ private:
     return result;
   }
 
+  /// Copies to a channel are under way between any two operations, unless a loop sends a tile when it has read the one
+  /// before.
+  SmallVector<Span, 2> spansOf(ChannelOp channel) {
+    int64_t lastRead = 0, sent = end;
+    for (Operation *user : channel->getUsers()) {
+      if (isa<ReceiveOp>(user))
+        lastRead = std::max(lastRead, lastUse(user));
+      else if (isa<scf::ForOp>(user->getParentOp()))
+        sent = first[user];
+    }
+    if (depthOf(channel) > 1 || sent == end)
+      return {{0, end}};
+    return {{0, lastRead}, {sent, end}};
+  }
+
   void collect() {
     function.walk([&](Operation *op) {
       std::optional<int64_t> offset;
       if (auto channel = dyn_cast<ChannelOp>(op)) {
         if (channel.getOffset())
           offset = *channel.getOffset();
-        // Copies are under way between any two operations.
         int64_t bytes = depthOf(channel) * sharedBytesOf(channel.getType().getTile());
-        regions.push_back({op, bytes, 0, end, offset});
+        regions.push_back({op, bytes, spansOf(channel), offset});
       } else if (auto convert = dyn_cast<ConvertOp>(op); convert && inSharedMemory(convert.getType())) {
         if (convert.getOffset())
           offset = *convert.getOffset();
         auto tile = cast<RankedTensorType>(convert.getType());
-        regions.push_back({op, sharedBytesOf(tile), first[op], lastUse(op), offset});
+        regions.push_back({op, sharedBytesOf(tile), {{first[op], lastUse(op)}}, offset});
       } else if (int64_t bytes = scratchBytesOf(op)) {
         if (auto fixed = op->getAttrOfType<IntegerAttr>(scratchAttribute))
           offset = fixed.getInt();
-        regions.push_back({op, bytes, first[op], last[op], offset});
+        regions.push_back({op, bytes, {{first[op], last[op]}}, offset});
       }
     });
   }
@@ -108,7 +135,7 @@ private:
     constexpr int64_t alignment = 128; // all banks
     SmallVector<std::pair<int64_t, int64_t>> taken;
     for (const Region &other : ArrayRef(regions).take_front(placed))
-      if (apart || (other.begin <= wanted.end && wanted.begin <= other.end))
+      if (apart || other.meets(wanted))
         taken.push_back({*other.offset, *other.offset + other.bytes});
     llvm::sort(taken);
     int64_t offset = 0;

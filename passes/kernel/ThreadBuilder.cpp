@@ -110,6 +110,19 @@ Value ThreadBuilder::isInside(const Layout &layout, ArrayRef<int64_t> shape, uin
   return result;
 }
 
+Value ThreadBuilder::isFirstCopy(const Layout &layout) {
+  Value result;
+  for (auto [space, number] : {std::pair(Layout::Lane, lane), std::pair(Layout::Warp, warp)}) {
+    int64_t copies = 0;
+    for (auto [bit, vector] : llvm::enumerate(layout.basis(space)))
+      copies |= vector ? 0 : int64_t(1) << bit;
+    if (copies)
+      result =
+          both(result, compare(arith::CmpIPredicate::eq, arith::AndIOp::create(*this, number, i32(copies)), i32(0)));
+  }
+  return result;
+}
+
 //===----------------------------------------------------------------------===//
 // Memory
 //===----------------------------------------------------------------------===//

@@ -90,6 +90,9 @@ public:
   /// The condition; null where it always holds.
   mlir::Value isInside(const Layout &layout, llvm::ArrayRef<int64_t> shape, uint64_t reg);
 
+  /// Whether this thread is the first of those that hold the same elements; null where none do.
+  mlir::Value isFirstCopy(const Layout &layout);
+
   //===--------------------------------------------------------------------===//
   // Memory
   //===--------------------------------------------------------------------===//

@@ -4,11 +4,10 @@ import math
 import threading
 
 import pytest
+import stretto
 import torch
 from operator_cases import CASES, Case, Shape, check, error, initial_state, offsets
 from test_operators import LENGTHS, hard_gates, spread
-
-import stretto
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="PyTorch sees no GPU")
 
@@ -28,14 +27,24 @@ def dtype(request) -> torch.dtype:
     return request.param
 
 
+def check_or_refused(case, shape, dtype):
+    """Two matrices of weights for 256 channels are larger than shared memory, which the error says."""
+    inputs = case.inputs(shape, dtype, DEVICE)
+    if case.operator == "supra" and shape.K == 256:
+        with pytest.raises(stretto.Error, match=r"needs \d+ bytes of shared memory, sm_\w+ has \d+"):
+            case(inputs)
+    else:
+        check(case, inputs)
+
+
 @pytest.mark.parametrize("width", [16, 32, 64, 96, 128, 256])
 def test_widths(case, dtype, width):
-    check(case, case.inputs(Shape(T=150, K=width, V=width), dtype, DEVICE))
+    check_or_refused(case, Shape(T=150, K=width, V=width), dtype)
 
 
 @pytest.mark.parametrize("K, V", [(16, 64), (64, 16), (64, 128), (128, 64), (256, 64)])
 def test_unequal_widths(case, dtype, K, V):
-    check(case, case.inputs(Shape(K=K, V=V), dtype, DEVICE))
+    check_or_refused(case, Shape(K=K, V=V), dtype)
 
 
 @pytest.mark.parametrize("H, G", [(1, 1), (8, 8), (8, 1), (8, 4)])

@@ -82,7 +82,7 @@ def spread(x: torch.Tensor, how: str) -> torch.Tensor:
     if how == "transposed":  # [B, H, T, D] in memory
         return x.transpose(1, 2).contiguous().transpose(1, 2)
     if how == "gaps":  # every second token, head and channel of a larger tensor
-        larger = torch.full([2 * size for size in x.shape], math.nan, dtype=x.dtype)
+        larger = torch.full([2 * size for size in x.shape], math.nan, dtype=x.dtype, device=x.device)
         view = larger[tuple(slice(None, None, 2) for _ in x.shape)]
         view.copy_(x)
         return view

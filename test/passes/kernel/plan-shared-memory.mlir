@@ -1,0 +1,47 @@
+// RUN: stretto-opt %s --split-input-file --verify-diagnostics \
+// RUN:   --pass-pipeline='builtin.module(stretto-fold-over-chunks,kernel.func(stretto-assign-layouts,stretto-plan-shared-memory{chip=sm_90a}))' \
+// RUN:   | FileCheck %s
+
+// Tiles two deep beside everything else: the sums of warps that share rows have bytes of their own.
+// CHECK-LABEL: kernel.func @apart
+// CHECK-SAME: shared 33280
+// CHECK: kernel.channel depth 2 at 0
+// CHECK: scf.for
+// CHECK: kernel.send
+// CHECK: chunk.reduce {{.*}}kernel.scratch = 32768
+chunk.kernel @apart chunk 64 (input %x: tensor<64x64xf32>, state %S: tensor<64x64xf32>, valid %n: index) -> (o: tensor<64xf32>) {
+  %sum = chunk.reduce sum %x over columns : tensor<64x64xf32> -> tensor<64xf32>
+  chunk.yield %sum next %S : tensor<64xf32>, tensor<64x64xf32>
+}
+
+// -----
+
+// Two tiles of each input are too large. Channels become one tile deep, what they send next is sent at the end, in order,
+// and the bytes of a tile that has been read serve as scratch.
+// CHECK-LABEL: kernel.func @serial
+// CHECK: %[[X:.*]] = kernel.channel depth 1 at 0
+// CHECK: %[[Y:.*]] = kernel.channel depth 1 at 131072
+// CHECK: scf.for
+// CHECK-NEXT: kernel.await
+// CHECK-NOT: kernel.send
+// CHECK: chunk.reduce {{.*}}kernel.scratch = 0
+// CHECK: chunk.reduce {{.*}}kernel.scratch = 0
+// CHECK: kernel.store
+// CHECK: kernel.send {{.*}} to %[[X]]
+// CHECK-NEXT: kernel.send {{.*}} to %[[Y]]
+// CHECK-NEXT: scf.yield
+chunk.kernel @serial chunk 64 (input %x: tensor<64x512xf32>, input %y: tensor<64x256xf32>, state %S: tensor<64x64xf32>, valid %n: index)
+    -> (o: tensor<64xf32>) {
+  %a = chunk.reduce sum %x over columns : tensor<64x512xf32> -> tensor<64xf32>
+  %b = chunk.reduce sum %y over columns : tensor<64x256xf32> -> tensor<64xf32>
+  %sum = arith.addf %a, %b : tensor<64xf32>
+  chunk.yield %sum next %S : tensor<64xf32>, tensor<64x64xf32>
+}
+
+// -----
+
+// expected-error @below {{needs 262144 bytes of shared memory, sm_90a has 232448; take smaller chunks or more slices}}
+chunk.kernel @large chunk 64 (input %x: tensor<64x1024xf32>, valid %n: index) -> (o: tensor<64xf32>) {
+  %sum = chunk.reduce sum %x over columns : tensor<64x1024xf32> -> tensor<64xf32>
+  chunk.yield %sum : tensor<64xf32>
+}
