@@ -183,6 +183,13 @@ def test_other_compilers_live_in_the_same_process(order, tmp_path):
     assert done.stdout.split() == ["1.0", "triton", "True", "True"]
 
 
+def test_importing_brings_no_other_compiler():
+    program = "import sys, stretto; print([m for m in ('torch._dynamo', 'triton', 'transformers') if m in sys.modules])"
+    environment = {**os.environ, "PYTHONPATH": f"{ROOT}/frontends/python"}
+    done = subprocess.run([sys.executable, "-c", program], env=environment, capture_output=True, text=True, timeout=100)
+    assert done.stdout.strip() == "[]", done.stderr
+
+
 def test_a_call_costs_microseconds():
     """At steady state a call adds little to the kernel's own time; printed by pytest -s."""
     import timeit

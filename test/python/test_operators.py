@@ -370,9 +370,34 @@ def test_few_heads_use_all_threads_by_slices():
         torch.set_num_threads(threads)
 
 
-@pytest.mark.parametrize("name", ["gsa", "delta_rule", "swa"])
+REFUSALS = {
+    "gsa": "reads along 'K' a state that decays along 'N'",
+    "abc": "reads along 'K' a state that decays along 'N'",
+    "bla": "reads along 'K' a state that decays along 'N'",
+    "delta_rule": "reads the state 'S', which is changed by a row that depends on this read",
+    "gated_delta_rule": "reads the state 'S', which is changed by a row that depends on this read",
+    "swa": "a look-back meets keys of other chunks",
+    "lolcats": "reads the state of an earlier token",
+}
+
+
+@pytest.mark.parametrize("name", REFUSALS)
 def test_what_has_no_kernel_yet_says_so(name):
     x = torch.randn(1, 8, 2, 16)
-    more = {"gsa": {"s": x, "g": -x.abs()}, "delta_rule": {"beta": x[..., 0].sigmoid()}, "swa": {}}[name]
-    with pytest.raises(stretto.Error, match=r"\[R14\]"):
+    beta, g, w = x[..., 0].sigmoid(), -x.abs(), torch.randn(2, 16, 8)
+    more = {
+        "gsa": {"s": x, "g": g},
+        "abc": {"s": x},
+        "bla": {"decay": "abs"},
+        "delta_rule": {"beta": beta},
+        "gated_delta_rule": {"g": g[..., 0], "beta": beta},
+        "swa": {},
+        "lolcats": {"w_q": w, "w_k": w, "factor": torch.zeros(2)},
+    }[name]
+    with pytest.raises(stretto.Error, match=rf"^{name}: \[R14\] variant '{name}': no chunk form: {REFUSALS[name]}$"):
         getattr(stretto.ops, name)(q=x, k=x, v=x, **more)
+
+
+def test_every_shipped_operator_runs_or_refuses():
+    operators = {name for name, value in vars(stretto.ops).items() if isinstance(value, stretto.ops.ShippedOperator)}
+    assert operators == {case.operator for case in CASES.values()} | set(REFUSALS)
