@@ -297,7 +297,16 @@ static const at::Tensor &rowOf(const std::vector<OptionalTensor> &tensors, const
   TORCH_CHECK(false, "stretto: [R1] no row is given, expected at least one: its shape says B and T");
 }
 
+void TorchOperator::checkMemory(const Arguments &arguments) const {
+  at::Device device = rowOf(arguments.inputs, inputs).device();
+  visitTensors(arguments, [&](const std::string &name, const at::Tensor &tensor) {
+    TORCH_CHECK(tensor.is_meta() == device.is_meta(), "stretto: ", variant(), ": [R5] '", name, "' is on ",
+                tensor.device(), ", expected ", device);
+  });
+}
+
 Outputs TorchOperator::run(Arguments arguments) const {
+  checkMemory(arguments);
   arrange(arguments);
   const at::Tensor &row = rowOf(arguments.inputs, inputs);
   c10::OptionalDeviceGuard guard;
@@ -389,6 +398,7 @@ std::vector<c10::SymInt> joinedSymbols(std::vector<c10::SymInt> leading, const S
 
 Outputs TorchOperator::describe(const Arguments &arguments) const {
   const at::Tensor &row = rowOf(arguments.inputs, inputs);
+  checkMemory(arguments);
   std::deque<Stand> stands;
   std::vector<StrettoTensor> tensors, state;
   for (size_t i = 0; i < inputs.size(); ++i) {

@@ -76,6 +76,8 @@ private:
 
   void visitTensors(const Arguments &arguments,
                     const std::function<void(const std::string &, const at::Tensor &)> &visit) const;
+  /// All tensors have memory or none has: PyTorch chooses between `run` and `describe` by some of them.
+  void checkMemory(const Arguments &arguments) const;
   /// Gives tensors the strides that kernels read, by copies where they have others.
   void arrange(Arguments &arguments) const;
 

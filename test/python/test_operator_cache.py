@@ -18,7 +18,7 @@ PROGRAM = textwrap.dedent(
     case = CASES["simple_gla"]
     inputs = case.inputs(Shape(K=16, V=16))
     check(case, inputs)
-    print("from cache:", case_explains := stretto.ops.simple_gla.variant.explain(**inputs)["from_cache"])
+    print("from cache:", stretto.ops.simple_gla.variant.explain(**inputs)["from_cache"])
     """
 )
 
@@ -55,23 +55,25 @@ def test_another_process_finds_the_kernel(environment):
     assert run(environment) == (True, "")
 
 
-@pytest.mark.parametrize("damage", ["truncated", "empty", "another byte of code", "another version", "not ours"])
-def test_an_entry_that_is_no_good_is_compiled_again(environment, damage):
+DAMAGES = {
+    "truncated": lambda contents: contents[: len(contents) // 2],
+    "empty": lambda contents: b"",
+    "another byte of code": lambda contents: contents[:-100] + bytes([contents[-100] ^ 1]) + contents[-99:],
+    "another version": lambda contents: contents.replace(b"stretto kernel 1", b"stretto kernel 0", 1),
+    "not ours": lambda contents: b"\x7fELF" + contents,
+}
+
+
+def test_an_entry_that_is_no_good_is_compiled_again(environment):
     run(environment)
-    path = entry(environment)
-    contents = path.read_bytes()
-    path.write_bytes(
-        {
-            "truncated": contents[: len(contents) // 2],
-            "empty": b"",
-            "another byte of code": contents[:-100] + bytes([contents[-100] ^ 1]) + contents[-99:],
-            "another version": contents.replace(b"stretto kernel 1", b"stretto kernel 0", 1),
-            "not ours": b"\x7fELF" + contents,
-        }[damage]
-    )
-    from_cache, notes = run(environment)
-    assert not from_cache
-    assert "is damaged or not ours; compiling it again" in notes
+    whole = entry(environment).read_bytes()
+    for name, damage in DAMAGES.items():
+        assert damage(whole) != whole
+        entry(environment).write_bytes(damage(whole))
+        from_cache, notes = run(environment)
+        assert not from_cache, name
+        assert "is damaged or not ours; compiling it again" in notes, name
+        assert entry(environment).read_bytes() not in (damage(whole), b""), name
     assert run(environment) == (True, "")
 
 
@@ -85,10 +87,17 @@ def test_processes_that_compile_at_once_are_all_right(environment):
     assert run(environment) == (True, "")
 
 
-def test_without_a_cache(environment):
-    environment["STRETTO_CACHE_DIR"] = ""
+def test_without_a_cache(environment, tmp_path):
+    environment |= {"STRETTO_CACHE_DIR": "", "XDG_CACHE_HOME": str(tmp_path / "home")}
     assert run(environment) == (False, "")
+    assert not list(tmp_path.rglob("*.kernel"))
+
+
+def test_the_cache_of_the_user(environment, tmp_path):
+    del environment["STRETTO_CACHE_DIR"]
+    environment["XDG_CACHE_HOME"] = str(tmp_path / "home")
     assert run(environment) == (False, "")
+    assert list((tmp_path / "home/stretto").glob("*.kernel"))
 
 
 def test_a_folder_that_cannot_be_used_is_noted(environment):

@@ -6,10 +6,9 @@ import math
 import re
 
 import pytest
+import stretto
 import torch
 from operator_cases import CASES, Shape, initial_state, offsets
-
-import stretto
 
 pytestmark = pytest.mark.usefixtures("no_gradients")
 
@@ -80,6 +79,30 @@ def test_types_that_kernels_do_not_know(inputs, dtype):
     inputs["g"] = inputs["g"].to(dtype)
     with refused(r"\[R4\] 'g' has entries of type \w+, expected float16, bfloat16, float32 or float64"):
         stretto.ops.gla(**inputs)
+
+
+@pytest.mark.parametrize("name", ["q", "k", "g"])
+def test_another_device(inputs, name):
+    inputs[name] = inputs[name].to("meta")
+    with refused(r"^gla: \[R5\] '\w' is on \w+, expected \w+"):
+        stretto.ops.gla(**inputs)
+
+
+def test_a_state_or_offsets_on_another_device():
+    inputs = CASES["gla"].inputs(Shape(B=1))
+    with refused(r"^gla: \[R5\] 'initial_state' is on meta, expected cpu"):
+        stretto.ops.gla(**inputs, initial_state=torch.zeros(1, 2, 32, 32, device="meta"))
+    with refused(r"^gla: \[R5\] 'cu_seqlens' is on meta, expected cpu"):
+        stretto.ops.gla(**inputs, cu_seqlens=offsets([65], device="meta"))
+
+
+def test_what_is_no_tensor(inputs):
+    with refused(r"^gla: \[R4\] 'k' is a ndarray, expected a tensor$"):
+        stretto.ops.gla(**{**inputs, "k": inputs["k"].numpy()})
+    with refused(r"^gla: \[R4\] 'cu_seqlens' is a list, expected a tensor$"):
+        stretto.ops.gla(**inputs, cu_seqlens=[0, 65])
+    with refused(r"^gla: \[R4\] 'initial_state' is a list, expected a tensor$"):
+        stretto.ops.gla(**inputs, initial_state={"S": [0.0]})
 
 
 def test_a_state_of_the_wrong_shape(inputs):

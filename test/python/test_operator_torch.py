@@ -7,14 +7,13 @@ import sys
 import textwrap
 
 import pytest
+import stretto
 import torch
 from operator_cases import CASES, Shape, error, initial_state, offsets
 
-import stretto
-
 ROOT = pathlib.Path(__file__).parents[2]
 
-NAMES = ["gla", "linear_attn", "lawcat", "ssd"]
+NAMES = ["gla", "linear_attn", "lawcat", "ssd", "supra"]
 
 
 @pytest.fixture(params=NAMES)
@@ -29,7 +28,8 @@ def arguments_of(case, shape=None):
     with torch.no_grad():
         state = initial_state(case, inputs, cu_seqlens=offsets([30, 0, 40]))
     keywords = {"initial_state": list(state.tensors), "output_final_state": True, "cu_seqlens": offsets([30, 0, 40])}
-    return tuple(inputs.values()), keywords
+    schema = getattr(torch.ops.stretto, case.operator).default._schema
+    return tuple(inputs.get(argument.name) for argument in schema.arguments if not argument.kwarg_only), keywords
 
 
 def test_opcheck(case):
@@ -183,6 +183,13 @@ def test_other_compilers_live_in_the_same_process(order, tmp_path):
     assert done.stdout.split() == ["1.0", "triton", "True", "True"]
 
 
+def test_importing_brings_no_other_compiler():
+    program = "import sys, stretto; print([m for m in ('torch._dynamo', 'triton', 'transformers') if m in sys.modules])"
+    environment = {**os.environ, "PYTHONPATH": f"{ROOT}/frontends/python"}
+    done = subprocess.run([sys.executable, "-c", program], env=environment, capture_output=True, text=True, timeout=100)
+    assert done.stdout.strip() == "[]", done.stderr
+
+
 def test_a_call_costs_microseconds():
     """At steady state a call adds little to the kernel's own time; printed by pytest -s."""
     import timeit
@@ -192,7 +199,7 @@ def test_a_call_costs_microseconds():
     overload = torch.ops.stretto.simple_gla.default
     with torch.no_grad():
         stretto.ops.simple_gla(*values)
-        count = 2000
+        count = 500
         through_python = min(timeit.repeat(lambda: stretto.ops.simple_gla(*values), number=count, repeat=5)) / count
         direct = min(timeit.repeat(lambda: overload(*values), number=count, repeat=5)) / count
     print(f"\na call of one token: {through_python * 1e6:.1f} us, of torch.ops.stretto alone {direct * 1e6:.1f} us")

@@ -53,6 +53,39 @@ def test_continuing_equals_running_at_once(case):
             assert error(state[name], final[name]) < 4e-6
 
 
+def test_continuing_packed_sequences(case):
+    """Each sequence is cut somewhere else, one before its first token and one behind its last."""
+    lengths, cuts = [40, 0, 33, 17, 70], [0, 0, 33, 5, 31]
+    inputs = case.inputs(Shape(B=1, T=sum(lengths)))
+    rows = [name for name, x in inputs.items() if x.dim() >= 3 and x.shape[1] == sum(lengths)]
+    whole, final = case(inputs, cu_seqlens=offsets(lengths), output_final_state=True)
+
+    def part(name, first):
+        sequences = inputs[name].split(lengths, 1)
+        pieces = [x[:, :cut] if first else x[:, cut:] for x, cut in zip(sequences, cuts, strict=True)]
+        return torch.cat(pieces, 1)
+
+    first = {**inputs, **{name: part(name, True) for name in rows}}
+    second = {**inputs, **{name: part(name, False) for name in rows}}
+    rest = [length - cut for length, cut in zip(lengths, cuts, strict=True)]
+    o1, state = case(first, cu_seqlens=offsets(cuts), output_final_state=True)
+    o2, state = case(second, cu_seqlens=offsets(rest), initial_state=state, output_final_state=True)
+    pieces = zip(o1.split(cuts, 1), o2.split(rest, 1), strict=True)
+    assert error(torch.cat([x for pair in pieces for x in pair], 1), whole) < 2e-6
+    for name in final:
+        assert error(state[name], final[name]) < 4e-6
+
+
+def test_a_state_of_other_strides(case):
+    inputs = case.inputs(Shape())
+    state = initial_state(case, inputs)
+    spread_out = {name: spread(entry, "gaps") if entry.is_floating_point() else entry for name, entry in state.items()}
+    o, final = case(inputs, initial_state=spread_out, output_final_state=True)
+    expected, expected_final = case(inputs, initial_state=state, output_final_state=True)
+    assert torch.equal(o, expected)
+    assert all(torch.equal(final[name], expected_final[name]) for name in final)
+
+
 @pytest.mark.parametrize("dtype", [torch.int32, torch.int64], ids=str)
 def test_packed_sequences(case, dtype):
     lengths = [0, 17, 1, 0, 64, 33, 0]
@@ -131,7 +164,7 @@ def test_results_are_the_same_bits(case):
         torch.set_num_threads(threads)
 
 
-widths = st.sampled_from([16, 32, 64, 96, 128, 256])
+widths = st.sampled_from([16, 24, 32, 40, 64, 96, 100, 128, 256])
 
 
 @st.composite
@@ -182,13 +215,20 @@ def hard_gates(kind: str, like: torch.Tensor) -> torch.Tensor:
 
 
 @pytest.mark.parametrize("kind", ["-50", "-inf", "0", "one channel in ten", "mixed"])
-@pytest.mark.parametrize("name", ["gla", "simple_gla"])
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16], ids=str)
-def test_hard_gates(name, kind, dtype):
+@pytest.mark.parametrize(("name", "gate"), [("gla", "g"), ("simple_gla", "g"), ("rwkv6", "w")])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16, torch.float64], ids=str)
+def test_hard_gates(name, gate, kind, dtype):
     case = CASES[name]
     inputs = case.inputs(Shape(T=200, K=64, V=64), dtype)
-    inputs["g"] = hard_gates(kind, inputs["g"])
+    inputs[gate] = hard_gates(kind, inputs[gate])
     check(case, inputs)
+
+
+def test_steps_of_zero_and_very_long_ones():
+    inputs = CASES["ssd"].inputs(Shape(T=150))
+    chance = torch.rand(inputs["dt"].shape, generator=torch.Generator().manual_seed(3))
+    inputs["dt"] = torch.where(chance < 0.2, 0.0, torch.where(chance > 0.8, 100.0, inputs["dt"]))
+    check(CASES["ssd"], inputs)
 
 
 def test_every_gate_closed():
@@ -223,12 +263,25 @@ def test_decay_near_one_over_a_long_sequence(make, rate, varies):
     check(case, inputs)
 
 
-def test_a_nan_stays_in_its_sequence_and_head():
-    case = CASES["gla"]
-    inputs = case.inputs(Shape(B=2, T=200))
-    clean = case(inputs)[0]
-    inputs["k"][1, 130, 0, 3] = math.nan
-    o = case(inputs)[0]
+def test_long_sequences(case):
+    inputs = case.inputs(Shape(B=1, T=131072, H=1, G=1, K=16, V=16))
+    if case.operator == "bla":
+        inputs["k"] /= 256  # else its sums of all keys make a softmax so sharp that fp32 cannot say where
+    check(case, inputs)
+
+
+@pytest.mark.parametrize("packed", [False, True], ids=["dense", "packed"])
+def test_a_nan_stays_in_its_sequence_and_head(case, packed):
+    key = {"hgrn2": "f", "ssd": "B"}.get(case.operator, "k")
+    inputs = case.inputs(Shape(B=1, T=400) if packed else Shape(B=2, T=200))
+    keywords = {"cu_seqlens": offsets([200, 200])} if packed else {}
+
+    def sequences():
+        return case(inputs, **keywords)[0].view(2, 200, 4, -1)
+
+    clean = sequences()
+    inputs[key].view(2, 200, 2, -1)[1, 130, 0, 3] = math.nan
+    o = sequences()
     assert torch.equal(o[0], clean[0])
     assert torch.equal(o[1, :, 2:], clean[1, :, 2:])  # heads 2 and 3 read the other key head
     assert torch.equal(o[1, :128], clean[1, :128])  # earlier chunks of 64
@@ -319,9 +372,34 @@ def test_few_heads_use_all_threads_by_slices():
         torch.set_num_threads(threads)
 
 
-@pytest.mark.parametrize("name", ["gsa", "delta_rule", "swa"])
+REFUSALS = {
+    "gsa": "reads along 'K' a state that decays along 'N'",
+    "abc": "reads along 'K' a state that decays along 'N'",
+    "bla": "reads along 'K' a state that decays along 'N'",
+    "delta_rule": "reads the state 'S', which is changed by a row that depends on this read",
+    "gated_delta_rule": "reads the state 'S', which is changed by a row that depends on this read",
+    "swa": "a look-back meets keys of other chunks",
+    "lolcats": "reads the state of an earlier token",
+}
+
+
+@pytest.mark.parametrize("name", REFUSALS)
 def test_what_has_no_kernel_yet_says_so(name):
     x = torch.randn(1, 8, 2, 16)
-    more = {"gsa": {"s": x, "g": -x.abs()}, "delta_rule": {"beta": x[..., 0].sigmoid()}, "swa": {}}[name]
-    with pytest.raises(stretto.Error, match=r"\[R14\]"):
+    beta, g, w = x[..., 0].sigmoid(), -x.abs(), torch.randn(2, 16, 8)
+    more = {
+        "gsa": {"s": x, "g": g},
+        "abc": {"s": x},
+        "bla": {"decay": "abs"},
+        "delta_rule": {"beta": beta},
+        "gated_delta_rule": {"g": g[..., 0], "beta": beta},
+        "swa": {},
+        "lolcats": {"w_q": w, "w_k": w, "factor": torch.zeros(2)},
+    }[name]
+    with pytest.raises(stretto.Error, match=rf"^{name}: \[R14\] variant '{name}': no chunk form: {REFUSALS[name]}$"):
         getattr(stretto.ops, name)(q=x, k=x, v=x, **more)
+
+
+def test_every_shipped_operator_runs_or_refuses():
+    operators = {name for name, value in vars(stretto.ops).items() if isinstance(value, stretto.ops.ShippedOperator)}
+    assert operators == {case.operator for case in CASES.values()} | set(REFUSALS)

@@ -20,6 +20,7 @@ class Operator:
 
     def __init__(self, module: Module, name: str | None = None):
         self.name = torch.ops.stretto._declare(str(module), name)
+        self.variant = name or self.name.rpartition("_")[0]
         self.overload = getattr(torch.ops.stretto, self.name).default
 
     def __call__(
@@ -48,7 +49,16 @@ class Operator:
                 cu_seqlens=cu_seqlens,
             )
         except RuntimeError as error:
+            self._check_tensors(inputs, initial_state or (), cu_seqlens)
             raise _own(error) from None
+
+    def _check_tensors(self, inputs: Sequence, initial_state: Sequence, cu_seqlens: object) -> None:
+        """Says in our words what PyTorch refused that is no tensor."""
+        names = [argument.name for argument in self.overload._schema.arguments]
+        given = [*zip(names, inputs, strict=False), *(("initial_state", entry) for entry in initial_state)]
+        for name, value in [*given, ("cu_seqlens", cu_seqlens)]:
+            if value is not None and not isinstance(value, torch.Tensor):
+                raise Error(f"{self.variant}: [R4] '{name}' is a {type(value).__name__}, expected a tensor")
 
     def explain(
         self,

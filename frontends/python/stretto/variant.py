@@ -7,8 +7,6 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-import torch
-
 from . import reference
 from .native import Module
 from .operator import Explanation, Operator, ordered_state
@@ -106,12 +104,14 @@ class Variant(ABC):
     def _make_program(self, structure: Mapping, expressions: Mapping, present: frozenset[str]) -> Program:
         """The program for options and inputs that were not met yet."""
 
-    # While torch.compile traces a call, Python itself makes the program.
-    @torch.compiler.assume_constant_result
     def _ensure_program(self, key: tuple, structure: Mapping, expressions: Mapping, present: frozenset[str]) -> None:
         """Makes what runs calls with these options and inputs, where it is not there."""
         if key not in self._compiled:
             self._compiled[key] = self._make_program(structure, expressions, present)
+
+    # While torch.compile traces a call, Python itself makes the program: torch.compiler.assume_constant_result, without
+    # importing all of PyTorch's compiler for it.
+    _ensure_program._dynamo_marked_constant = True
 
     def _prepare(self, inputs: tuple, keywords: Mapping[str, object]) -> tuple["Program", list, dict]:
         """The program for a call, the tensors and the options of its operator."""
