@@ -53,6 +53,10 @@ def Kernel_LayoutAttr : AttrDef<Kernel_Dialect, "Layout", [
     shared memory, the coordinate that it contributes; `sides` are the numbers of bits of the padded tile's
     coordinates. dialect/kernel/Layout.h explains the algebra.
 
+    Constraints: `layout_c1` at most 2 sides of 32 bits together, at most 32 vectors of each kind; `layout_c2` a tile is
+    in registers or in shared memory; `layout_c3` a vector lies within the tile; `layout_c4` the tile has the layout's
+    sides, none longer than the layout covers; `layout_c5` offsets reach each element once.
+
     Example, in registers and in shared memory:
     ```
     #kernel.layout<[4, 4], register = [[0, 1], [8, 0], [0, 8]], lane = [[0, 2], [0, 4], [1, 0], [2, 0], [4, 0]]>
@@ -79,7 +83,11 @@ def Kernel_RoleKind : I32EnumAttr<"RoleKind", "what a group of warps does", [
 def Kernel_RoleAttr : AttrDef<Kernel_Dialect, "Role"> {
   let mnemonic = "role";
   let summary = "a group of warps and what it does";
-  let description = [{ `#kernel.role<all, 8>`: eight warps that do everything. }];
+  let description = [{
+    `#kernel.role<all, 8>`: eight warps that do everything.
+
+    Constraints: `role_c1` the warps are a power of two up to 32.
+  }];
   let parameters = (ins EnumParameter<Kernel_RoleKind>:$kind, "int64_t":$warps);
   let assemblyFormat = "`<` $kind `,` $warps `>`";
   let genVerifyDecl = 1;

@@ -45,7 +45,7 @@ kernel.func @f() chunk 16 roles [] {
 
 // -----
 
-// expected-error @+1 {{[func_c2] argument 0 has type f32, expected a view}}
+// expected-error @+1 {{[func_c2] argument 0 has type 'f32', expected a view}}
 kernel.func @f(%x: f32) chunk 16 roles [#kernel.role<all, 1>] {
   kernel.return
 }
@@ -65,7 +65,7 @@ kernel.func @f(%x: !kernel.view<tensor<16xf32>>) chunk 16 roles [#kernel.role<al
 #all = #kernel.layout<[4], lane = [[1], [2], [4], [8], [0]], warp = [[0]]>
 kernel.func @f(%x: !kernel.view<tensor<16xf32>>) chunk 16 roles [#kernel.role<all, 2>] {
   %a = kernel.load %x : <tensor<16xf32>> -> tensor<16xf32, #rows>
-  // expected-error @+1 {{without passing through shared memory}}
+  // expected-error-re @+1 {{[convert_c2] converts {{.*}} without passing through shared memory}}
   %b = kernel.convert %a : tensor<16xf32, #rows> -> tensor<16xf32, #all>
   kernel.return
 }
