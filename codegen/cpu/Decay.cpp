@@ -147,7 +147,8 @@ void KernelLowering::prepareChannelDecay(Decay decay, const DecayUses &uses) {
     stored.suffix = allocateRows(tokens, channels);
   bool isLog = decay.second == chunk::DecayForm::Log;
 
-  forStrips(channels, [&](ArrayRef<Point> strip) {
+  // Each vector of a strip takes two registers, and exponentials of several are computed side by side.
+  forStrips(channels, machine.registers / 8, [&](ArrayRef<Point> strip) {
     size_t count = strip.size();
     SmallVector<Value> ones(count, builder.splat(1.0)), sums(uses.total && isLog ? count : 0, builder.splat(0.0));
     auto storeRow = [&](ValueRange vectors, Value buffer, Value row) {
@@ -192,8 +193,8 @@ void KernelLowering::prepareChannelDecay(Decay decay, const DecayUses &uses) {
   });
 }
 
-void KernelLowering::forStrips(int64_t channels, llvm::function_ref<void(ArrayRef<Point>)> body) {
-  int64_t width = builder.width, stripWidth = machine.registers / 4 * width;
+void KernelLowering::forStrips(int64_t channels, int64_t vectors, llvm::function_ref<void(ArrayRef<Point>)> body) {
+  int64_t width = builder.width, stripWidth = vectors * width;
   for (int64_t start = 0; start < channels; start += stripWidth) {
     SmallVector<Point> strip;
     for (int64_t column = start; column < std::min(channels, start + stripWidth); column += width)
@@ -220,7 +221,7 @@ void KernelLowering::computeDecayDot(chunk::DecayDotOp op) {
   };
   builder.loop(0, tokens, 1, [&](Value j) {
     bool isFirst = true;
-    forStrips(channels, [&](ArrayRef<Point> strip) {
+    forStrips(channels, machine.registers / 4, [&](ArrayRef<Point> strip) {
       auto meetQuery = [&](Value i, ValueRange key) {
         Value sum = isFirst ? builder.splat(0.0) : builder.load(sums, {i, zero});
         for (auto [entries, point] : llvm::zip(key, strip))

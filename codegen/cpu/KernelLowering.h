@@ -187,8 +187,8 @@ private:
   /// Sums of products of queries and keys, each times the decay between the two tokens.
   mlir::Value decayPairs(chunk::DecayDotOp op, Point point, mlir::Value sums);
   void computeDecayDot(chunk::DecayDotOp op);
-  /// Strips of channels whose vectors fit into a quarter of the registers.
-  void forStrips(int64_t channels, llvm::function_ref<void(llvm::ArrayRef<Point>)> body);
+  /// Strips of channels of at most so many vectors.
+  void forStrips(int64_t channels, int64_t vectors, llvm::function_ref<void(llvm::ArrayRef<Point>)> body);
 
   // Rearrange.cpp
   void emitReduce(chunk::ReduceOp op);
