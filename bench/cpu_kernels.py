@@ -3,9 +3,9 @@
     python bench/cpu_kernels.py gla simple_gla linear_attn --chunk 16 32 --shape 2048,8,64 --element f32
 
 Below all that the runtime does: stretto-opt brings the variant to the chunk level, and the C interface compiles the one
-kernel. Times are those of the thread's CPU clock, so that a busy machine spoils them less; the smallest of several runs
-counts. Compilation is on the same clock. The work is that of the kernel at chunks of 64 tokens, half of the pairs of tokens: what the chunk size saves is
-speed. `own` counts the work at the chunk size at hand.
+kernel. Times are those of the thread's CPU clock, that of compilation too, so that a busy machine spoils them less; the
+smallest of several runs counts. The work is that of the kernel at chunks of 64 tokens, half of the pairs of tokens: what
+the chunk size saves is speed. `own` counts the work at the chunk size at hand.
 """
 
 import argparse
