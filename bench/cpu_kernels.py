@@ -4,7 +4,7 @@
 
 Below all that the runtime does: stretto-opt brings the variant to the chunk level, and the C interface compiles the one
 kernel. Times are those of the thread's CPU clock, that of compilation too, so that a busy machine spoils them less; the
-smallest of several runs counts. The work is that of the kernel at chunks of 64 tokens, half of the pairs of tokens: what
+smallest of several runs counts. The work is that of the kernel at chunks of 64 tokens, half of the pairs: what
 the chunk size saves is speed. `own` counts the work at the chunk size at hand.
 """
 
