@@ -209,9 +209,9 @@ def LowerToVector : Pass<"stretto-lower-to-vector", "::mlir::ModuleOp"> {
 def ExpandMath : Pass<"stretto-expand-math"> {
   let summary = "elementary functions on vectors as polynomials";
   let description = [{
-    `math.exp` and `math.exp2` (fp32 and fp64), `math.log` and `math.log1p` (fp32) on vectors become polynomials with an
-    error of about one unit in the last place, right for infinities, NaN and denormal results. Conversions from and to
-    bf16 become integer operations.
+    `math.exp`, `math.exp2`, `math.expm1`, `math.tanh` and `math.log1p` (fp32 and fp64) and `math.log` (fp32) on vectors
+    become polynomials with an error of about one unit in the last place, right for infinities, NaN and denormal
+    results; a quotient by a power of two becomes a product. Conversions from and to bf16 become integer operations.
 
     Before:
     ```mlir

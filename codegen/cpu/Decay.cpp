@@ -3,7 +3,7 @@
 // What a token meets within its chunk is a product of the factors a_u themselves, e^(amount) once for each entry, and
 // never a ratio: no exponent is positive, exact zeros and factors above one are like any others, and no infinity meets
 // a 0. A state meets the factors of every chunk after it, so that its error would grow with the length of a sequence:
-// its factor is e^(sum of the amounts), or near 1 the difference from 1.
+// its factor is the exponential of a sum and, near 1, the difference from 1.
 //
 // `decay_dot` with one factor a token is a plain product times the matrix of the products between pairs of tokens,
 // whose row i is row i-1 times a_i. With a factor for each channel, a key is decayed in registers from token to token
@@ -32,20 +32,37 @@ void KernelLowering::prepareDecay(Decay decay, const DecayUses &uses) {
   bool isOfToken = rankOf(decay.first) == 1;
   DecayStorage &stored = decays[decay];
   int64_t channels = isOfToken ? 1 : shapeOf(decay.first)[1];
-  if (uses.total)
+  if (uses.total) {
     stored.total = allocateVector(channels);
-  if (uses.total && decay.second == chunk::DecayForm::Log)
     stored.fromOne = allocateVector(channels);
+  }
   isOfToken ? prepareTokenDecay(decay, uses) : prepareChannelDecay(decay, uses);
 }
 
-void KernelLowering::storeTotal(const DecayStorage &stored, Value accumulated, Value column) {
-  if (!stored.fromOne)
-    return builder.store(accumulated, stored.total, column);
+void KernelLowering::storeTotal(Decay decay, Value column, llvm::function_ref<Value(Value)> amountOf) {
+  const DecayStorage &stored = decays[decay];
+  Value zero = builder.splat(0.0), one = builder.splat(1.0), factor, difference;
+  Value first = builder.index(0), end = builder.index(shapeOf(decay.first)[0]);
+  if (decay.second == chunk::DecayForm::Log) {
+    Value sum = builder.loop(first, end, zero, [&](Value token, ValueRange carried) {
+      return SmallVector<Value>{arith::AddFOp::create(builder, carried[0], amountOf(token))};
+    })[0];
+    factor = math::ExpOp::create(builder, sum);
+    difference = math::ExpM1Op::create(builder, sum);
+  } else {
+    // (1 + d) a = 1 + (d a + (a - 1)).
+    SmallVector<Value> all = builder.loop(first, end, {one, zero}, [&](Value token, ValueRange carried) {
+      Value amount = amountOf(token), fromOne = arith::SubFOp::create(builder, amount, one);
+      return SmallVector<Value>{builder.mul(carried[0], amount),
+                                vector::FMAOp::create(builder, carried[1], amount, fromOne)};
+    });
+    factor = all[0];
+    difference = all[1];
+  }
   // Near 1 the difference from 1 has digits that the factor has no room for: the factor is then 1 + that.
-  Value factor = math::ExpOp::create(builder, accumulated), difference = math::ExpM1Op::create(builder, accumulated);
-  Value isNearOne = arith::CmpFOp::create(builder, arith::CmpFPredicate::OGT, factor, builder.splat(0.5));
-  builder.store(arith::SelectOp::create(builder, isNearOne, builder.splat(1.0), factor), stored.total, column);
+  Value distance = math::AbsFOp::create(builder, difference);
+  Value isNearOne = arith::CmpFOp::create(builder, arith::CmpFPredicate::OLT, distance, builder.splat(0.5));
+  builder.store(arith::SelectOp::create(builder, isNearOne, one, factor), stored.total, column);
   builder.store(builder.selectOrZero(isNearOne, difference), stored.fromOne, column);
 }
 
@@ -73,19 +90,18 @@ void KernelLowering::prepareTokenDecay(Decay decay, const DecayUses &uses) {
         builder.store(math::ExpOp::create(builder, builder.load(buffer, column)), buffer, column);
       });
   };
-  if (uses.prefix || uses.total) {
+  if (uses.prefix) {
     stored.prefix = allocateVector(tokens + 1);
     builder.storeScalar(neutral, stored.prefix, builder.index(0));
-    SmallVector<Value> all =
-        builder.loop(builder.index(0), builder.index(tokens), neutral, [&](Value token, ValueRange carried) {
-          Value running = accumulate(carried[0], token);
-          builder.storeScalar(running, stored.prefix, builder.add(token, 1));
-          return SmallVector<Value>{running};
-        });
+    builder.loop(builder.index(0), builder.index(tokens), neutral, [&](Value token, ValueRange carried) {
+      Value running = accumulate(carried[0], token);
+      builder.storeScalar(running, stored.prefix, builder.add(token, 1));
+      return SmallVector<Value>{running};
+    });
     toFactors(stored.prefix, tokens + 1);
-    if (uses.total)
-      storeTotal(stored, builder.splat(all[0]), builder.index(0));
   }
+  if (uses.total)
+    storeTotal(decay, builder.index(0), [&](Value token) { return builder.loadSplat(amounts, token); });
   if (uses.suffix) {
     stored.suffix = allocateVector(tokens);
     builder.loop(builder.index(0), builder.index(tokens), neutral, [&](Value step, ValueRange carried) {
@@ -145,40 +161,34 @@ void KernelLowering::prepareChannelDecay(Decay decay, const DecayUses &uses) {
     stored.prefix = allocateRows(tokens + 1, channels);
   if (uses.suffix)
     stored.suffix = allocateRows(tokens, channels);
-  bool isLog = decay.second == chunk::DecayForm::Log;
 
-  forStrips(channels, [&](ArrayRef<Point> strip) {
-    size_t count = strip.size();
-    SmallVector<Value> ones(count, builder.splat(1.0)), sums(uses.total && isLog ? count : 0, builder.splat(0.0));
+  // Exponentials of a strip are computed side by side, beside its products.
+  forStrips(channels, machine.registers / 8, [&](ArrayRef<Point> strip) {
+    SmallVector<Value> ones(strip.size(), builder.splat(1.0));
     auto storeRow = [&](ValueRange vectors, Value buffer, Value row) {
       for (auto [vector, point] : llvm::zip(vectors, strip))
         builder.store(vector, buffer, {row, point.column});
     };
     if (stored.prefix)
       storeRow(ones, stored.prefix, builder.index(0));
-    // The products up to a token, followed by the sums of the amounts.
-    SmallVector<Value> start = llvm::to_vector(llvm::concat<Value>(ones, sums));
-    SmallVector<Value> all =
-        builder.loop(builder.index(0), builder.index(tokens), start, [&](Value token, ValueRange running) {
-          SmallVector<Value> factors, next;
-          for (auto [point, product] : llvm::zip(strip, running)) {
-            known.clear();
-            factors.push_back(factor(decay, {token, point.column, point.lanes}));
-            next.push_back(builder.mul(product, factors.back()));
-          }
-          for (size_t v = 0; v < sums.size(); ++v) {
-            Value amount = evaluateAnew(decay.first, {token, strip[v].column, strip[v].lanes});
-            next.push_back(arith::AddFOp::create(builder, running[count + v], amount));
-          }
-          if (stored.factors)
-            storeRow(factors, stored.factors, token);
-          if (stored.prefix)
-            storeRow(next, stored.prefix, builder.add(token, 1));
-          return next;
-        });
+    builder.loop(builder.index(0), builder.index(tokens), ones, [&](Value token, ValueRange running) {
+      SmallVector<Value> factors, products;
+      for (auto [point, product] : llvm::zip(strip, running)) {
+        known.clear();
+        factors.push_back(factor(decay, {token, point.column, point.lanes}));
+        products.push_back(stored.prefix ? builder.mul(product, factors.back()) : product);
+      }
+      if (stored.factors)
+        storeRow(factors, stored.factors, token);
+      if (stored.prefix)
+        storeRow(products, stored.prefix, builder.add(token, 1));
+      return products;
+    });
     if (uses.total)
-      for (size_t v = 0; v < count; ++v)
-        storeTotal(stored, all[isLog ? count + v : v], strip[v].column);
+      for (Point point : strip)
+        storeTotal(decay, point.column, [&](Value token) {
+          return evaluateAnew(decay.first, {token, point.column, point.lanes});
+        });
     if (!stored.suffix)
       return;
     builder.loop(builder.index(0), builder.index(tokens), ones, [&](Value step, ValueRange running) {
@@ -192,8 +202,8 @@ void KernelLowering::prepareChannelDecay(Decay decay, const DecayUses &uses) {
   });
 }
 
-void KernelLowering::forStrips(int64_t channels, llvm::function_ref<void(ArrayRef<Point>)> body) {
-  int64_t width = builder.width, stripWidth = machine.registers / 4 * width;
+void KernelLowering::forStrips(int64_t channels, int64_t vectors, llvm::function_ref<void(ArrayRef<Point>)> body) {
+  int64_t width = builder.width, stripWidth = vectors * width;
   for (int64_t start = 0; start < channels; start += stripWidth) {
     SmallVector<Point> strip;
     for (int64_t column = start; column < std::min(channels, start + stripWidth); column += width)
@@ -220,7 +230,7 @@ void KernelLowering::computeDecayDot(chunk::DecayDotOp op) {
   };
   builder.loop(0, tokens, 1, [&](Value j) {
     bool isFirst = true;
-    forStrips(channels, [&](ArrayRef<Point> strip) {
+    forStrips(channels, machine.registers / 4, [&](ArrayRef<Point> strip) {
       auto meetQuery = [&](Value i, ValueRange key) {
         Value sum = isFirst ? builder.splat(0.0) : builder.load(sums, {i, zero});
         for (auto [entries, point] : llvm::zip(key, strip))
@@ -295,5 +305,5 @@ Value KernelLowering::addDecayedTo(Value sums, chunk::DecayStateOp op, Point poi
     return vector::FMAOp::create(builder, state, factor, sums);
   };
   // First what is small: added to the state by itself, it could be lost chunk after chunk.
-  return addTimes(decay.total, decay.fromOne ? addTimes(decay.fromOne, sums) : sums);
+  return addTimes(decay.total, addTimes(decay.fromOne, sums));
 }

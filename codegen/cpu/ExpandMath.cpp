@@ -1,7 +1,7 @@
 //===- ExpandMath.cpp - Elementary functions on vectors -------------------===//
 //
-// Exponentials and logarithms as polynomials on whole vectors, right for every input: infinities, NaN, results that
-// overflow or are denormal. What is left goes to the C library, one lane at a time.
+// Exponentials, logarithms and the hyperbolic tangent as polynomials on whole vectors, right for every input:
+// infinities, NaN, results that overflow or are denormal. What is left goes to the C library, one lane at a time.
 //
 //===----------------------------------------------------------------------===//
 
@@ -11,6 +11,7 @@
 #include "mlir/Dialect/Math/Transforms/Passes.h"
 #include "mlir/Dialect/Vector/IR/VectorOps.h"
 #include "mlir/Dialect/X86Vector/X86VectorDialect.h"
+#include "mlir/IR/Matchers.h"
 #include "mlir/Transforms/GreedyPatternRewriteDriver.h"
 #include "passes/Passes.h"
 
@@ -178,39 +179,54 @@ struct ExpandExp2 : OpRewritePattern<math::Exp2Op> {
   bool scalef;
 };
 
+/// `tanh |x| = (e^2|x| - 1) / (e^2|x| + 1)`.
+struct ExpandTanh : OpRewritePattern<math::TanhOp> {
+  using OpRewritePattern::OpRewritePattern;
+  LogicalResult matchAndRewrite(math::TanhOp op, PatternRewriter &rewriter) const override {
+    VectorType type = expandedType(op);
+    if (!type)
+      return failure();
+    Vectors b(rewriter, op.getLoc(), type);
+    Value x = op.getOperand(), twice = math::AbsFOp::create(b, b.mul(x, b.number(2)));
+    // From here on it is 1.
+    Value power = math::ExpM1Op::create(b, limitExponent(b, twice, 50));
+    Value result = b.div(power, b.add(power, b.number(2)));
+    rewriter.replaceOp(op, math::CopySignOp::create(b, result, x));
+    return success();
+  }
+};
+
 //===----------------------------------------------------------------------===//
 // Logarithms
 //===----------------------------------------------------------------------===//
 
-/// `log x` for fp32: x = 2^e m with m in [1/sqrt 2, sqrt 2), log x = e log 2 + log m.
-Value logarithm(Vectors &b, Value x) {
-  // Denormal numbers are made normal first.
-  Value smallest = b.number(0x1p-126);
-  Value isDenormal = arith::CmpFOp::create(b, arith::CmpFPredicate::OLT, x, smallest);
-  Value normal = arith::SelectOp::create(b, isDenormal, b.mul(x, b.number(0x1p23)), x);
-  Value shift = arith::SelectOp::create(b, isDenormal, b.number(23), b.number(0));
-
-  // With 1/sqrt 2 subtracted from the bits, the exponent is that of m in [1/sqrt 2, sqrt 2).
+/// `x = 2^e (1 + f)` with 1 + f in [1/sqrt 2, sqrt 2), for normal fp32: the bits of e and those of 1 + f.
+std::pair<Value, Value> splitExponent(Vectors &b, Value x) {
+  // With 1/sqrt 2 subtracted from the bits, the exponent is that of a fraction in this range.
   constexpr int64_t rootHalf = 0x3f3504f3;
-  Value moved = arith::SubIOp::create(b, b.bits(normal), b.integer(rootHalf));
-  Value exponent = arith::ShRSIOp::create(b, moved, b.integer(23));
+  Value moved = arith::SubIOp::create(b, b.bits(x), b.integer(rootHalf));
   Value fraction = arith::AndIOp::create(b, moved, b.integer(0x7fffff));
-  Value m = b.fromBits(arith::AddIOp::create(b, fraction, b.integer(rootHalf)));
-  Value e = b.sub(arith::SIToFPOp::create(b, b.type, exponent), shift);
+  return {arith::ShRSIOp::create(b, moved, b.integer(23)), arith::AddIOp::create(b, fraction, b.integer(rootHalf))};
+}
 
-  // log m = f - f^2/2 + f^3 P(f), f = m - 1 (the coefficients are those of Cephes' logf).
-  Value f = b.sub(m, b.number(1.0)), f2 = b.mul(f, f);
+/// `e log 2 + log(1 + f)`.
+Value logarithmOfParts(Vectors &b, Value e, Value f) {
+  // log(1 + f) = f - f^2/2 + f^3 P(f) (the coefficients are those of Cephes' logf).
+  Value f2 = b.mul(f, f);
   Value p = b.polynomial(f, {3.3333331174e-1, -2.4999993993e-1, 2.0000714765e-1, -1.6668057665e-1, 1.4249322787e-1,
                              -1.2420140846e-1, 1.1676998740e-1, -1.1514610310e-1, 7.0376836292e-2});
   Value y = b.mul(b.mul(f, f2), p);
   y = b.fma(e, b.number(-2.12194440e-4), y);
   y = b.fma(f2, b.number(-0.5), y);
-  Value result = b.fma(e, b.number(0.693359375), b.add(f, y));
+  return b.fma(e, b.number(0.693359375), b.add(f, y));
+}
 
+/// `result`, but infinity where `x` is, -infinity where it is `zero`, and NaN below that and for NaN.
+Value completeLogarithm(Vectors &b, Value x, double zero, Value result) {
   double infinity = std::numeric_limits<double>::infinity();
   result = b.select(arith::CmpFPredicate::OEQ, x, b.number(infinity), x, result);
-  result = b.select(arith::CmpFPredicate::OEQ, x, b.number(0.0), b.number(-infinity), result);
-  Value isNumber = arith::CmpFOp::create(b, arith::CmpFPredicate::OGE, x, b.number(0.0));
+  result = b.select(arith::CmpFPredicate::OEQ, x, b.number(zero), b.number(-infinity), result);
+  Value isNumber = arith::CmpFOp::create(b, arith::CmpFPredicate::OGE, x, b.number(zero));
   return arith::SelectOp::create(b, isNumber, result, b.number(std::numeric_limits<double>::quiet_NaN()));
 }
 
@@ -221,12 +237,20 @@ struct ExpandLog : OpRewritePattern<math::LogOp> {
     if (!type || !type.getElementType().isF32())
       return failure();
     Vectors b(rewriter, op.getLoc(), type);
-    rewriter.replaceOp(op, logarithm(b, op.getOperand()));
+    // Denormal numbers are made normal first.
+    Value x = op.getOperand(), zero = b.number(0);
+    Value isDenormal = arith::CmpFOp::create(b, arith::CmpFPredicate::OLT, x, b.number(0x1p-126));
+    Value normal = arith::SelectOp::create(b, isDenormal, b.mul(x, b.number(0x1p23)), x);
+    Value shift = arith::SelectOp::create(b, isDenormal, b.number(23), zero);
+    auto [exponent, fraction] = splitExponent(b, normal);
+    Value e = b.sub(arith::SIToFPOp::create(b, b.type, exponent), shift);
+    Value f = b.sub(b.fromBits(fraction), b.number(1));
+    rewriter.replaceOp(op, completeLogarithm(b, x, 0, logarithmOfParts(b, e, f)));
     return success();
   }
 };
 
-/// `log(1 + x)`: with u = 1 + x rounded, log(u) * x / (u - 1) undoes the rounding, at any precision.
+/// `log(1 + x)`, where 1 + x rounded would lose the digits of a small x.
 struct ExpandLog1p : OpRewritePattern<math::Log1pOp> {
   using OpRewritePattern::OpRewritePattern;
   LogicalResult matchAndRewrite(math::Log1pOp op, PatternRewriter &rewriter) const override {
@@ -234,14 +258,47 @@ struct ExpandLog1p : OpRewritePattern<math::Log1pOp> {
     if (!type)
       return failure();
     Vectors b(rewriter, op.getLoc(), type);
-    Value x = op.getOperand(), u = b.add(x, b.number(1.0)), difference = b.sub(u, b.number(1.0));
+    rewriter.replaceOp(op, b.isDouble() ? byQuotient(b, op.getOperand()) : byParts(b, op.getOperand()));
+    return success();
+  }
+
+  /// With u = 1 + x rounded, log(u) * x / (u - 1) undoes the rounding.
+  static Value byQuotient(Vectors &b, Value x) {
+    Value u = b.add(x, b.number(1.0)), difference = b.sub(u, b.number(1.0));
     Value log = math::LogOp::create(b, u);
     Value result = b.mul(log, b.div(x, difference));
     result = b.select(arith::CmpFPredicate::OEQ, difference, b.number(0.0), x, result);
     // At 0, infinity and beyond, the quotient means nothing.
     result = b.select(arith::CmpFPredicate::OEQ, u, b.number(0.0), log, result);
-    result = b.select(arith::CmpFPredicate::OEQ, u, b.number(std::numeric_limits<double>::infinity()), u, result);
-    rewriter.replaceOp(op, result);
+    return b.select(arith::CmpFPredicate::OEQ, u, b.number(std::numeric_limits<double>::infinity()), u, result);
+  }
+
+  /// 1 + x = 2^e (1 + f), where e is that of 1 + x rounded, and f = 2^-e x + (2^-e - 1) is not.
+  static Value byParts(Vectors &b, Value x) {
+    Value one = b.number(1.0), quarter = b.number(0.25);
+    Value exponent = splitExponent(b, b.add(x, one)).first;
+    // 2^(2 - e) is a normal number for every e, 2^-e is not.
+    Value biased = arith::SubIOp::create(b, b.integer(127 + 2), exponent);
+    Value power = b.fromBits(arith::ShLIOp::create(b, biased, b.integer(23)));
+    Value f = b.fma(b.mul(x, quarter), power, b.fma(power, quarter, b.number(-1.0)));
+    Value result = logarithmOfParts(b, arith::SIToFPOp::create(b, b.type, exponent), f);
+    // So small that x itself is the result, denormal numbers among them.
+    Value isSmall = arith::CmpFOp::create(b, arith::CmpFPredicate::OLT, math::AbsFOp::create(b, x), b.number(0x1p-40));
+    return completeLogarithm(b, x, -1, arith::SelectOp::create(b, isSmall, x, result));
+  }
+};
+
+/// A quotient by a power of two is a product, exactly.
+struct DivideByPowerOfTwo : OpRewritePattern<arith::DivFOp> {
+  using OpRewritePattern::OpRewritePattern;
+  LogicalResult matchAndRewrite(arith::DivFOp op, PatternRewriter &rewriter) const override {
+    SplatElementsAttr divisor;
+    APFloat inverse(0.0);
+    if (!expandedType(op) || !matchPattern(op.getRhs(), m_Constant(&divisor)) ||
+        !divisor.getSplatValue<APFloat>().getExactInverse(&inverse))
+      return failure();
+    Value factor = arith::ConstantOp::create(rewriter, op.getLoc(), DenseElementsAttr::get(divisor.getType(), inverse));
+    rewriter.replaceOpWithNewOp<arith::MulFOp>(op, op.getLhs(), factor);
     return success();
   }
 };
@@ -256,7 +313,7 @@ struct ExpandMath : stretto::impl::ExpandMathBase<ExpandMath> {
   void runOnOperation() override {
     RewritePatternSet patterns(&getContext());
     patterns.add<ExpandExp, ExpandExp2, ExpandExpM1>(&getContext(), scalef);
-    patterns.add<ExpandLog, ExpandLog1p>(&getContext());
+    patterns.add<ExpandTanh, ExpandLog, ExpandLog1p, DivideByPowerOfTwo>(&getContext());
     arith::populateExpandBFloat16Patterns(patterns);
     if (failed(applyPatternsGreedily(getOperation(), std::move(patterns))))
       signalPassFailure();

@@ -174,12 +174,12 @@ private:
     mlir::Value prefix;  // row u: the product of the factors before token u; row C: of all
     mlir::Value suffix;  // row u: the product of the factors after token u
     mlir::Value pairs;   // row i + 1, column j: the product of the factors after j up to i, 0 for j > i
-    // [D] or [1]: the product of all factors is `total`, or the sum of both.
+    // [D] or [1]: the product of all factors is the sum of both.
     mlir::Value total, fromOne;
   };
   void prepareDecay(Decay decay, const DecayUses &uses);
-  /// The factor of a state, from the product of all factors or the sum of their logarithms.
-  void storeTotal(const DecayStorage &stored, mlir::Value accumulated, mlir::Value column);
+  /// The factor of a state, or of a vector of its channels.
+  void storeTotal(Decay decay, mlir::Value column, llvm::function_ref<mlir::Value(mlir::Value token)> amountOf);
   void prepareTokenDecay(Decay decay, const DecayUses &uses);
   void preparePairs(DecayStorage &stored, int64_t tokens);
   void prepareChannelDecay(Decay decay, const DecayUses &uses);
@@ -191,8 +191,8 @@ private:
   /// Sums of products of queries and keys, each times the decay between the two tokens.
   mlir::Value decayPairs(chunk::DecayDotOp op, Point point, mlir::Value sums);
   void computeDecayDot(chunk::DecayDotOp op);
-  /// Strips of channels whose vectors fit into a quarter of the registers.
-  void forStrips(int64_t channels, llvm::function_ref<void(llvm::ArrayRef<Point>)> body);
+  /// Strips of channels of at most so many vectors.
+  void forStrips(int64_t channels, int64_t vectors, llvm::function_ref<void(llvm::ArrayRef<Point>)> body);
 
   // Rearrange.cpp
   void emitReduce(chunk::ReduceOp op);

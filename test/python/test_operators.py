@@ -7,7 +7,7 @@ import stretto
 import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from operator_cases import CASES, Case, Shape, check, error, gla, initial_state, offsets, simple_gla
+from operator_cases import CASES, Case, Shape, check, error, gla, hgrn2, initial_state, offsets, simple_gla
 
 pytestmark = pytest.mark.usefixtures("no_gradients")
 
@@ -252,14 +252,16 @@ def test_gate_logits_at_their_extremes(logit):
     check(CASES["lawcat"], inputs)
 
 
-@pytest.mark.parametrize("make", [gla, simple_gla], ids=lambda make: make.__name__)
+@pytest.mark.parametrize("make", [gla, simple_gla, hgrn2], ids=lambda make: make.__name__)
 @pytest.mark.parametrize("rate, varies", [(1e-4, True), (1e-5, False), (1e-6, False), (0.0, False)])
 def test_decay_near_one_over_a_long_sequence(make, rate, varies):
     # What is lost of a constant factor is lost the same way at every chunk.
     case = CASES[make.__name__]
     inputs = case.inputs(Shape(B=1, T=131072, H=1, G=1, K=16, V=16))
-    chance = torch.rand(inputs["g"].shape, generator=torch.Generator().manual_seed(2))
-    inputs["g"] = -rate * (chance if varies else torch.ones_like(chance))
+    decay = "f" if make is hgrn2 else "g"
+    chance = torch.rand(inputs[decay].shape, generator=torch.Generator().manual_seed(2))
+    amounts = -rate * (chance if varies else torch.ones_like(chance))
+    inputs[decay] = 1 + amounts if make is hgrn2 else amounts
     check(case, inputs)
 
 

@@ -35,9 +35,22 @@ func.func @expm1(%x: vector<16xf32>) -> vector<16xf32> {
   return %y : vector<16xf32>
 }
 
+// CHECK-LABEL: func.func @tanh
+// CHECK-NOT:     math.tanh
+// CHECK:         arith.divf
+// CHECK:         math.copysign
+func.func @tanh(%x: vector<16xf32>) -> vector<16xf32> {
+  %y = math.tanh %x : vector<16xf32>
+  return %y : vector<16xf32>
+}
+
+// The exponent is that of 1 + x rounded, the fraction that of 1 + x itself.
 // CHECK-LABEL: func.func @log1p
 // CHECK-NOT:     math.log
-// CHECK:         arith.divf
+// CHECK-NOT:     arith.divf
+// CHECK:         arith.shrsi
+// CHECK:         arith.shli
+// CHECK-COUNT-2: math.fma
 func.func @log1p(%x: vector<16xf32>) -> vector<16xf32> {
   %y = math.log1p %x : vector<16xf32>
   return %y : vector<16xf32>
@@ -59,6 +72,19 @@ func.func @log_double(%x: vector<8xf64>) -> vector<8xf64> {
 func.func @log1p_double(%x: vector<8xf64>) -> vector<8xf64> {
   %y = math.log1p %x : vector<8xf64>
   return %y : vector<8xf64>
+}
+
+// The inverse of a power of two is exact, that of another number is not.
+// CHECK-LABEL: func.func @quotients
+// CHECK:         %[[INVERSE:.*]] = arith.constant dense<6.250000e-02>
+// CHECK:         arith.mulf %{{.*}}, %[[INVERSE]]
+// CHECK:         arith.divf
+func.func @quotients(%x: vector<16xf32>) -> (vector<16xf32>, vector<16xf32>) {
+  %c16 = arith.constant dense<16.0> : vector<16xf32>
+  %c10 = arith.constant dense<10.0> : vector<16xf32>
+  %y = arith.divf %x, %c16 : vector<16xf32>
+  %z = arith.divf %x, %c10 : vector<16xf32>
+  return %y, %z : vector<16xf32>, vector<16xf32>
 }
 
 // CHECK-LABEL: func.func @from_bf16

@@ -83,9 +83,12 @@ chunk.kernel @invariant chunk 16 (input %x: tensor<16x24xf32>, parameter %w: ten
 // CHECK-COUNT-2:   math.exp %
 // CHECK-NOT:       math.exp
 // CHECK:         }
-// CHECK:         %[[FACTOR:.*]] = math.exp %[[SUM:[^ ]*]]
+// CHECK:         %[[SUM:.*]] = scf.for
+// CHECK:           arith.addf
+// CHECK:         %[[FACTOR:.*]] = math.exp %[[SUM]]
 // CHECK:         %[[DIFFERENCE:.*]] = math.expm1 %[[SUM]]
-// CHECK:         %[[NEAR:.*]] = arith.cmpf ogt, %[[FACTOR]]
+// CHECK:         %[[DISTANCE:.*]] = math.absf %[[DIFFERENCE]]
+// CHECK:         %[[NEAR:.*]] = arith.cmpf olt, %[[DISTANCE]]
 // CHECK:         arith.select %[[NEAR]], %{{.*}}, %[[FACTOR]]
 // CHECK:         arith.select %[[NEAR]], %[[DIFFERENCE]]
 // CHECK-NOT:     arith.divf

@@ -350,6 +350,7 @@ TEST_F(Functions, Others) {
        {"math.sqrt %x", "math.absf %x", "math.tanh %x", "math.floor %x", "math.roundeven %x", "arith.negf %x"})
     checkFunction(operation, -3, 3, 1e-7);
   checkFunction("math.rsqrt %x", 0.1, 10, 1e-7);
+  checkFunction("math.tanh %x", -1e-3, 1e-3, 1e-7);
   for (const char *operation : {"arith.addf %x, %z", "arith.subf %x, %z", "arith.mulf %x, %z", "arith.divf %x, %z",
                                 "arith.maximumf %x, %z", "arith.minimumf %x, %z"})
     checkFunction(operation, -3, 3, 1e-7);
