@@ -1,5 +1,6 @@
 """What operators compute on a CUDA device: the matrix of test/python, against the fp64 interpreter on the CPU."""
 
+import dataclasses
 import math
 import threading
 
@@ -15,11 +16,16 @@ torch.set_grad_enabled(False)
 
 DEVICE = "cuda"
 TYPES = [torch.float32, torch.bfloat16, torch.float16]
+BY_POSITION = ("supra", "bla")  # what they compute depends on where a token stands
 
 
 @pytest.fixture(params=CASES)
 def case(request) -> Case:
-    return CASES[request.param]
+    case = CASES[request.param]
+    if case.operator != "based":
+        return case
+    # A key has a feature for each pair of its channels: those of more than 16 channels do not fit shared memory.
+    return dataclasses.replace(case, make=lambda s, g: case.make(dataclasses.replace(s, K=16), g))
 
 
 @pytest.fixture(params=TYPES, ids=str)
@@ -58,8 +64,8 @@ def test_lengths(case, dtype):
 
 
 def test_initial_state(case, dtype):
-    if not case.continues:
-        pytest.skip("no kernel continues it from a state")
+    if case.operator in BY_POSITION:
+        pytest.skip("no kernel for a GPU continues it from a state")
     inputs = case.inputs(Shape(), dtype, DEVICE)
     check(case, inputs, initial_state=initial_state(case, inputs))
     state = initial_state(case, inputs)
@@ -73,7 +79,7 @@ def test_packed_sequences(case, dtype, offset_type):
     lengths = [0, 17, 1, 0, 64, 200, 0]
     inputs = case.inputs(Shape(B=1, T=sum(lengths)), dtype, DEVICE)
     check(case, inputs, cu_seqlens=offsets(lengths, offset_type, DEVICE))
-    if case.continues:
+    if case.operator not in BY_POSITION:
         state = initial_state(case, inputs, cu_seqlens=offsets(lengths, offset_type, DEVICE))
         check(case, inputs, cu_seqlens=offsets(lengths, offset_type, DEVICE), initial_state=state)
 

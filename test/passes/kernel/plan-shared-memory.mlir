@@ -5,7 +5,7 @@
 // Tiles two deep beside everything else: the sums of warps that share rows have bytes of their own.
 // CHECK-LABEL: kernel.func @apart
 // CHECK-SAME: shared 33280
-// CHECK: kernel.channel depth 2 at 0
+// CHECK: kernel.channel depth 2 offset 0
 // CHECK: scf.for
 // CHECK: kernel.send
 // CHECK: chunk.reduce {{.*}}kernel.scratch = 32768
@@ -19,8 +19,8 @@ chunk.kernel @apart chunk 64 (input %x: tensor<64x64xf32>, state %S: tensor<64x6
 // Two tiles of each input are too large. Channels become one tile deep, what they send next is sent at the end, in order,
 // and the bytes of a tile that has been read serve as scratch.
 // CHECK-LABEL: kernel.func @serial
-// CHECK: %[[X:.*]] = kernel.channel depth 1 at 0
-// CHECK: %[[Y:.*]] = kernel.channel depth 1 at 131072
+// CHECK: %[[X:.*]] = kernel.channel depth 1 offset 0
+// CHECK: %[[Y:.*]] = kernel.channel depth 1 offset 131072
 // CHECK: scf.for
 // CHECK-NEXT: kernel.await
 // CHECK-NOT: kernel.send
