@@ -45,7 +45,7 @@ kernel.func @f() chunk 16 roles [] {
 
 // -----
 
-// expected-error @+1 {{[func_c2] argument 0 has type f32, expected a view}}
+// expected-error @+1 {{[func_c2] argument 0 has type 'f32', expected a view}}
 kernel.func @f(%x: f32) chunk 16 roles [#kernel.role<all, 1>] {
   kernel.return
 }
