@@ -106,9 +106,6 @@ void ThreadLowering::toShared(const Registers &source, RankedTensorType type, co
     Value exists = b.isInside(layout, shape, reg);
     return exists ? b.select(exists, source[reg], b.zero(type.getElementType())) : source[reg];
   };
-  OpBuilder::InsertionGuard guard(b);
-  if (Value isFirst = b.isFirstCopy(layout))
-    b.setInsertionPointToStart(scf::IfOp::create(b, isFirst).thenBlock());
   for (int64_t reg = 0; reg < layout.size(Layout::Register); reg += together) {
     if (ThreadBuilder::inside(layout, padded, reg) == ThreadBuilder::Inside::Never)
       continue;

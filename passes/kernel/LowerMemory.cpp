@@ -141,8 +141,10 @@ void ThreadLowering::lowerSend(SendOp op) {
   };
 
   Addresses addresses(b, tile, layout.basis(Layout::Lane), layout.basis(Layout::Warp));
+  // Where the tile is smaller than the block, the others leave copies to the first: those are no ordinary stores, which
+  // may write the same numbers twice.
   OpBuilder::InsertionGuard copyGuard(b);
-  if (Value isFirst = b.isFirstCopy(layout))
+  if (Value isFirst = pieceBytes >= 4 ? b.isFirstCopy(layout) : Value())
     b.setInsertionPointToStart(scf::IfOp::create(b, isFirst).thenBlock());
   for (int64_t reg = 0; reg < layout.size(Layout::Register); reg += perPiece) {
     // The columns up to the side of a fragment become 0, because products read them.

@@ -124,20 +124,28 @@ private:
 };
 } // namespace
 
+/// Zeros for what is in no tile: an instruction takes whole fragments.
+static Registers whole(ThreadBuilder &b, Registers registers, Type element) {
+  for (Value &value : registers)
+    if (!value)
+      value = b.zero(element);
+  return registers;
+}
+
 void ThreadLowering::lowerProduct(chunk::DotOp op) {
-  Registers sums;
-  if (op.getAddend()) {
-    sums = registersOf(op.getAddend());
-  } else {
-    Value zero = b.zero(getElementTypeOrSelf(op.getType()));
-    define(op.getResult(), [&](uint64_t) { return zero; });
-    sums = registersOf(op.getResult());
-  }
-  if (getElementTypeOrSelf(op.getLeft()).getIntOrFloatBitWidth() == 16)
-    multiplyFragments(op, sums);
+  Type element = getElementTypeOrSelf(op.getType());
+  if (op.getAddend())
+    registers[op.getResult()] = Registers(registersOf(op.getAddend()));
   else
+    define(op.getResult(), [zero = b.zero(element)](uint64_t) { return zero; });
+  Registers sums = registersOf(op.getResult());
+  if (getElementTypeOrSelf(op.getLeft()).getIntOrFloatBitWidth() == 16) {
+    sums = whole(b, std::move(sums), element);
+    multiplyFragments(op, sums);
+  } else {
     multiplyNumbers(op, sums);
-  registers[op.getResult()] = std::move(sums);
+  }
+  define(op.getResult(), [&](uint64_t reg) { return sums[reg]; });
 }
 
 void ThreadLowering::multiplyFragments(chunk::DotOp op, Registers &sums) {
@@ -159,7 +167,7 @@ void ThreadLowering::multiplyFragments(chunk::DotOp op, Registers &sums) {
     if (!leftInRegisters)
       return build.load(leftAddresses->at(left->flat(row, step)), left->innerIsRows, 4);
     Layout own = *layoutOf(leftType);
-    const Registers &source = registersOf(op.getLeft());
+    Registers source = whole(b, registersOf(op.getLeft()), leftType.getElementType());
     SmallVector<Value> result;
     for (int64_t reg = 0; reg < own.size(Layout::Register); ++reg)
       if (own.at(Layout::Register, reg) == own.flat({row, step}))

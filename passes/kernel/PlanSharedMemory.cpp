@@ -154,13 +154,27 @@ private:
   SmallVector<Region> regions;
 };
 
-/// Makes every channel one tile deep: a chunk is sent when its predecessor has been computed.
+/// Moves an operation up to where the last of its operands is made.
+void moveUp(Operation *op) {
+  Operation *last = nullptr;
+  for (Value operand : op->getOperands())
+    if (Operation *made = operand.getDefiningOp(); made && made->getBlock() == op->getBlock())
+      last = last && made->isBeforeInBlock(last) ? last : made;
+  if (last)
+    op->moveAfter(last);
+}
+
+/// Makes every channel one tile deep: a chunk is sent when its predecessor has been computed. Rows that are kept for
+/// the next chunk are taken first, so that others may have the bytes of a tile once it has been read.
 void serializeChannels(FuncOp function) {
   function.walk([](ChannelOp channel) { channel.setDepth(1); });
   function.walk([](scf::ForOp loop) {
     SmallVector<SendOp> sends(loop.getBody()->getOps<SendOp>());
     for (SendOp send : sends)
       send->moveBefore(loop.getBody()->getTerminator());
+    SmallVector<chunk::TailOp> tails(loop.getBody()->getOps<chunk::TailOp>());
+    for (chunk::TailOp tail : tails)
+      moveUp(tail);
   });
 }
 

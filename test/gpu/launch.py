@@ -79,9 +79,10 @@ class Launch:
                 self.words += [self.buffer(bits), bits[0].size]
                 self.values[name] = from_bits(bits, element)
             elif kind == "table":
-                varying = len(shape) and shape[0] == manifest["chunk"]
+                # Tables with rows are periodic in these kernels.
+                varying = len(shape) > 0
                 period = 5 if varying else 0
-                bits = to_bits(rng.normal(size=(owners, *((period, *shape[1:]) if varying else shape))), element)
+                bits = to_bits(rng.normal(size=(owners, *((period, *shape) if varying else shape))), element)
                 stride = bits.strides[1] // bits.itemsize if varying else 0
                 self.words += [self.buffer(bits), bits.strides[0] // bits.itemsize, stride, period]
                 self.values[name] = from_bits(bits, element)
