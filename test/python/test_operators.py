@@ -29,6 +29,11 @@ def test_lengths(case):
         check(case, case.inputs(Shape(B=1, T=length)))
 
 
+@pytest.mark.parametrize(("K", "V"), [(256, 16), (40, 100)])
+def test_widths(case, K, V):
+    check(case, case.inputs(Shape(T=33, K=min(K, case.widest), V=V)))
+
+
 def test_initial_state(case):
     inputs = case.inputs(Shape())
     check(case, inputs, initial_state=initial_state(case, inputs))
