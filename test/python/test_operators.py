@@ -129,6 +129,17 @@ def spread(x: torch.Tensor, how: str) -> torch.Tensor:
     return x[:, :1].expand_as(x)  # one token for all, stride 0
 
 
+@pytest.mark.parametrize("name", ["supra", "bla", "bla with a period between tokens"])
+def test_a_state_from_far_on(name):
+    """Tables are made for positions that no call before has met."""
+    case = CASES[name]
+    inputs = case.inputs(Shape(T=9))
+    state = initial_state(case, inputs)
+    for position in (5, 200_000, 31):
+        state["position"][1] = position
+        check(case, inputs, initial_state=state)
+
+
 @pytest.mark.parametrize("how", ["transposed", "gaps", "channels first", "expanded"])
 def test_strides(case, how):
     inputs = case.inputs(Shape())
