@@ -9,9 +9,38 @@ using namespace mlir;
 using namespace stretto;
 using namespace stretto::interpreter;
 
-std::vector<double> stretto::evaluateTable(chunk::TableOp table, int64_t heads, int64_t positions, int64_t width) {
-  // A real number of the body stands for one number for each position and channel of a head.
-  int64_t lanes = positions * width;
+static const llvm::fltSemantics &semanticsOf(ElementType type) {
+  switch (type) {
+  case ElementType::F16:
+    return APFloat::IEEEhalf();
+  case ElementType::BF16:
+    return APFloat::BFloat();
+  case ElementType::F32:
+    return APFloat::IEEEsingle();
+  case ElementType::F64:
+    return APFloat::IEEEdouble();
+  }
+  llvm_unreachable("covered switch");
+}
+
+/// Writes numbers in a type of memory.
+static void encode(ArrayRef<double> numbers, ElementType type, char *target) {
+  int64_t bytes = bytesOf(type);
+  for (auto [index, number] : llvm::enumerate(numbers)) {
+    APFloat value(number);
+    bool inexact;
+    value.convert(semanticsOf(type), APFloat::rmNearestTiesToEven, &inexact);
+    uint64_t bits = value.bitcastToAPInt().getZExtValue();
+    std::memcpy(target + index * bytes, &bits, bytes); // little endian, as both targets are
+  }
+}
+
+std::vector<char> stretto::evaluateTable(chunk::TableOp table, int64_t heads, int64_t positions, int64_t width,
+                                         ElementType type) {
+  // A real number of the body stands for one number for each channel of some positions of a head, few enough for all
+  // numbers of the body to stay in a cache.
+  constexpr int64_t maximalLanes = 4096;
+  int64_t block = std::clamp<int64_t>(maximalLanes / width, 1, positions), lanes = block * width;
   Frame frame;
   std::vector<std::vector<double>> numbers;
   llvm::DenseMap<Value, Row> rows;
@@ -23,10 +52,8 @@ std::vector<double> stretto::evaluateTable(chunk::TableOp table, int64_t heads, 
   numbers.reserve(table.getBody().front().getOperations().size() + indices.size());
   std::vector<double> &position = define(indices[0], lanes), &head = define(indices[1], 1),
                       &channel = define(indices[2], lanes);
-  for (int64_t i = 0; i < lanes; ++i) {
-    position[i] = static_cast<double>(i / width);
+  for (int64_t i = 0; i < lanes; ++i)
     channel[i] = static_cast<double>(i % width);
-  }
 
   std::vector<Instruction> program;
   for (Operation &op : table.getBody().front().without_terminator()) {
@@ -45,40 +72,21 @@ std::vector<double> stretto::evaluateTable(chunk::TableOp table, int64_t heads, 
     frame.slots.push_back({buffer.data(), 0});
 
   const Row &result = rows[table.getBody().front().getTerminator()->getOperand(0)];
-  std::vector<double> values(heads * lanes);
-  for (int64_t h = 0; h < heads; ++h) {
-    head[0] = static_cast<double>(h);
-    for (const Instruction &instruction : program)
-      instruction(frame);
+  std::vector<double> values(lanes);
+  std::vector<char> encoded(heads * positions * width * bytesOf(type));
+  for (int64_t begin = 0; begin < positions; begin += block) {
+    int64_t count = std::min(block, positions - begin);
     for (int64_t i = 0; i < lanes; ++i)
-      values[h * lanes + i] = frame.at(result)[result.size() == 1 ? 0 : i];
+      position[i] = static_cast<double>(begin + i / width);
+    for (int64_t h = 0; h < heads; ++h) {
+      head[0] = static_cast<double>(h);
+      for (const Instruction &instruction : program)
+        instruction(frame);
+      for (int64_t i = 0; i < lanes; ++i)
+        values[i] = frame.at(result)[result.size() == 1 ? 0 : i];
+      encode(ArrayRef(values).take_front(count * width), type,
+             encoded.data() + (h * positions + begin) * width * bytesOf(type));
+    }
   }
-  return values;
-}
-
-static const llvm::fltSemantics &semanticsOf(ElementType type) {
-  switch (type) {
-  case ElementType::F16:
-    return APFloat::IEEEhalf();
-  case ElementType::BF16:
-    return APFloat::BFloat();
-  case ElementType::F32:
-    return APFloat::IEEEsingle();
-  case ElementType::F64:
-    return APFloat::IEEEdouble();
-  }
-  llvm_unreachable("covered switch");
-}
-
-std::vector<char> stretto::encode(ArrayRef<double> numbers, ElementType type) {
-  int64_t bytes = bytesOf(type);
-  std::vector<char> result(numbers.size() * bytes);
-  for (auto [index, number] : llvm::enumerate(numbers)) {
-    APFloat value(number);
-    bool inexact;
-    value.convert(semanticsOf(type), APFloat::rmNearestTiesToEven, &inexact);
-    uint64_t bits = value.bitcastToAPInt().getZExtValue();
-    std::memcpy(result.data() + index * bytes, &bits, bytes); // little endian, as both targets are
-  }
-  return result;
+  return encoded;
 }

@@ -8,11 +8,10 @@
 
 namespace stretto {
 
-/// The values f(t, h, d) of a table in fp64, as `[heads, positions, width]`, for positions from 0 on.
-std::vector<double> evaluateTable(chunk::TableOp table, int64_t heads, int64_t positions, int64_t width);
-
-/// Numbers in a type of memory.
-std::vector<char> encode(llvm::ArrayRef<double> numbers, ElementType type);
+/// The values f(t, h, d) of a table, computed in fp64 and rounded to a type of memory, as `[heads, positions, width]`,
+/// for positions from 0 on.
+std::vector<char> evaluateTable(chunk::TableOp table, int64_t heads, int64_t positions, int64_t width,
+                                ElementType type);
 
 } // namespace stretto
 

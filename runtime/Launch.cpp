@@ -27,8 +27,7 @@ Signature::Kernel::TableWords Signature::Kernel::place(Table &table, int64_t end
   int64_t needed = table.op.getVarying() ? end : std::max<int64_t>(period, 1);
   if (!table.data || table.positions < needed) {
     table.positions = table.op.getVarying() ? llvm::PowerOf2Ceil(needed) : needed;
-    std::vector<double> numbers = evaluateTable(table.op, table.heads, table.positions, table.width);
-    table.numbers.push_back(encode(numbers, table.type));
+    table.numbers.push_back(evaluateTable(table.op, table.heads, table.positions, table.width, table.type));
     const std::vector<char> &bytes = table.numbers.back();
     table.data = device < 0 ? bytes.data() : executor.upload(bytes);
     if (device >= 0)

@@ -417,6 +417,7 @@ Outputs TorchOperator::describe(const Arguments &arguments) const {
   for (const at::Tensor &entry : arguments.initialState)
     state.push_back(stands.emplace_back(entry, std::min<int64_t>(entry.dim(), 1)).described);
   std::vector<const char *> words;
+  words.reserve(arguments.options.size());
   for (const std::optional<std::string> &option : arguments.options)
     words.push_back(option ? option->c_str() : nullptr);
   StrettoOperatorCall call = {tensors.data(), words.data(), state.data(), state.size(), {}};

@@ -18,6 +18,15 @@ def test_code_runs_as_printed(document, tmp_path):
     exec(compile(script.read_text(), str(script), "exec"), {"__name__": "document"})
 
 
+@pytest.mark.parametrize("document", [*ROOT.glob("*.md"), *ROOT.glob("docs/*.md")], ids=lambda path: path.name)
+def test_what_is_referred_to_exists(document):
+    text = re.sub(r"^```.*?^```$", "", document.read_text(), flags=re.MULTILINE | re.DOTALL)
+    links = [document.parent / link for link in re.findall(r"\]\(([^)#:]+)\)", text)]
+    names = re.findall(r"`((?:[\w-]+/)+[\w.-]*)`", text)
+    files = [ROOT / name for name in names if (ROOT / name.split("/")[0]).is_dir()]
+    assert [str(path) for path in [*links, *files] if not path.exists()] == []
+
+
 def variables_of_the_page(section: str) -> list[str]:
     """The first words of the table of a section."""
     page = (ROOT / "docs/settings.md").read_text()

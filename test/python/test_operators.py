@@ -29,6 +29,11 @@ def test_lengths(case):
         check(case, case.inputs(Shape(B=1, T=length)))
 
 
+@pytest.mark.parametrize(("K", "V"), [(256, 16), (40, 100)])
+def test_widths(case, K, V):
+    check(case, case.inputs(Shape(T=33, K=min(K, case.widest), V=V)))
+
+
 def test_initial_state(case):
     inputs = case.inputs(Shape())
     check(case, inputs, initial_state=initial_state(case, inputs))
@@ -122,6 +127,17 @@ def spread(x: torch.Tensor, how: str) -> torch.Tensor:
     if how == "channels first":
         return x.movedim(-1, 0).contiguous().movedim(0, -1)
     return x[:, :1].expand_as(x)  # one token for all, stride 0
+
+
+@pytest.mark.parametrize("name", ["supra", "bla", "bla with a period between tokens"])
+def test_a_state_from_far_on(name):
+    """Tables are made for positions that no call before has met."""
+    case = CASES[name]
+    inputs = case.inputs(Shape(T=9))
+    state = initial_state(case, inputs)
+    for position in (5, 200_000, 31):
+        state["position"][1] = position
+        check(case, inputs, initial_state=state)
 
 
 @pytest.mark.parametrize("how", ["transposed", "gaps", "channels first", "expanded"])

@@ -22,7 +22,7 @@ protected:
   }
   ~CacheTest() override {
     EXPECT_EQ(testing::internal::GetCapturedStderr(), "") << "what is noted is expected by a test";
-    llvm::sys::fs::remove_directories(folder);
+    EXPECT_FALSE(llvm::sys::fs::remove_directories(folder));
   }
 
   /// Since the last call the user was told `count` times of what `text` is a part of, and of nothing else.
@@ -134,6 +134,7 @@ TEST_F(CacheTest, WhatWasUsedLeastRecentlyGoes) {
 
 TEST_F(CacheTest, ThreadsThatStoreOneEntryAtOnceLeaveAWholeOne) {
   std::vector<std::thread> threads;
+  threads.reserve(8);
   for (int i = 0; i < 8; ++i)
     threads.emplace_back([&] {
       DiskCache cache = open();
