@@ -12,6 +12,7 @@ import stretto
 import torch
 from formulas import FORMULAS, relation_kl_rows
 from formulas.examples import REGIMES, WITH_DECAY, example
+from stretto import lang as sl
 from test_reference import CASES, ENTRIES, in_our_words
 
 MODELS = pathlib.Path(__file__).parents[2] / "models"
@@ -122,3 +123,24 @@ def test_gradients_of_grouped_and_single_heads(models, name):
     for heads, key_heads in ((1, 1), (6, 3), (4, 4)):
         arguments, state = example(name, tokens=9, heads=heads, key_heads=key_heads)
         check(models[name], name, arguments, state)
+
+
+def test_the_gradient_is_a_declaration(models):
+    gla = models["gla"]
+    text = gla.mlir(backward=True)
+    assert "@gla_backward(%q: !K, %k: !K_per_G, %v: !V_per_G, %g: !K_per_G, %d_o: !V)" in text
+    assert 'stretto.state "d_S" : !reverse_state_K_by_V_per_G' in text
+    assert "tensor<16xf64, #stretto.row<K, G>>" in gla.lower("stretto", backward=True, K=16, V=8)
+    with pytest.raises(stretto.Error, match=r"\[R14\]"):
+        gla.lower("chunk", backward=True)
+
+
+def test_a_parameter_of_pairs_has_no_gradient():
+    @stretto.variant
+    def scores(q: sl.Row["K"], w: sl.Param["H", "K"]):
+        return sl.lookback(0, lambda past: sl.dot(q * w, past(q)), fold="sum")
+
+    with pytest.raises(
+        stretto.Error, match="uses a parameter in its body, whose gradient would be a sum over all pairs"
+    ):
+        scores.mlir(backward=True)

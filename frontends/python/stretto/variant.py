@@ -63,15 +63,20 @@ class Variant(ABC):
         structure, numeric = self.signature.split(options)
         return self.program(structure, present), numeric
 
-    def mlir(self, **settings) -> str:
-        """The declaration as MLIR, for some options. Optional inputs are absent unless named, as in `D=True`."""
-        module, numeric = self._choose(settings)
-        return str(module.specialize(options=numeric) if numeric else module)
+    def _backward(self, module: Module) -> Module:
+        """The declaration of the gradient of a program."""
+        return module.run("stretto-differentiate").variant(f"{self.signature.name}_backward")
 
-    def lower(self, stage: str, dtype: str = "fp32", target: str = "cpu", **settings) -> str:
+    def mlir(self, backward: bool = False, **settings) -> str:
+        """The declaration as MLIR, or that of its gradient. Optional inputs are absent unless named, as in `D=True`."""
+        module, numeric = self._choose(settings)
+        module = module.specialize(options=numeric) if numeric else module
+        return str(self._backward(module) if backward else module)
+
+    def lower(self, stage: str, dtype: str = "fp32", target: str = "cpu", backward: bool = False, **settings) -> str:
         """The operator at a stage of the compiler: "stretto", "chunk", "kernel" (GPU), "llvm", "asm" (CPU) or "ptx"
         (GPU). The target is "cpu" or a chip such as "sm_90a". Beside options, the settings are sizes and head counts
-        (`K=64`, `H=8`); a size that is not given is 128, a number of heads 1.
+        (`K=64`, `H=8`); a size that is not given is 128, a number of heads 1. With `backward` it is the gradient.
         """
         if dtype not in ELEMENT_TYPES:
             raise self.signature.error(f"'dtype' is {dtype!r}, expected one of {', '.join(ELEMENT_TYPES)}")
@@ -98,6 +103,8 @@ class Variant(ABC):
             heads={name: str(count) for name, count in heads.items()},
             options=numeric,
         )
+        if backward:
+            module = self._backward(module)
         return str(module) if stage == "stretto" else module.lower(stage, target, ELEMENT_TYPES[dtype])
 
     @abstractmethod
