@@ -264,7 +264,8 @@ void KernelLowering::computeDecayDot(chunk::DecayDotOp op) {
       for (int64_t i = 0; i < width; ++i)
         rows.push_back(builder.load(sums, {builder.index(block + i), zero}));
       Value earlier = builder.lanesBefore(builder.subtract(builder.add(j, before ? 1 : 0), builder.index(block)));
-      Value column = arith::SelectOp::create(builder, earlier, builder.splat(0.0), builder.sumLanes(rows));
+      auto add = [&](Value a, Value b) -> Value { return arith::AddFOp::create(builder, a, b); };
+      Value column = arith::SelectOp::create(builder, earlier, builder.splat(0.0), builder.reduceLanes(rows, add));
       builder.store(column, result, {j, builder.index(block)});
     }
   });
