@@ -31,7 +31,9 @@ void KernelLowering::emitReduce(chunk::ReduceOp op) {
       builder.store(reduced[0], buffer, column);
     });
   } else {
+    // Each row becomes one vector, and the vectors of many rows one.
     int64_t whole = columns / width * width, rest = columns - whole;
+    Value partial = allocateRows(padded(rows), width);
     builder.loop(0, rows, 1, [&](Value row) {
       SmallVector<Value> reduced = {neutral};
       builder.loopOverWhole(whole, reduced, [&](Value column, ValueRange carried) {
@@ -42,11 +44,15 @@ void KernelLowering::emitReduce(chunk::ReduceOp op) {
         entries = arith::SelectOp::create(builder, builder.firstLanes(rest), entries, neutral);
         reduced[0] = combine(reduced[0], entries);
       }
-      auto kind = isSum ? vector::CombiningKind::ADD : vector::CombiningKind::MAXIMUMF;
-      // Lanes may be summed in any order: halves first.
-      Value result = vector::ReductionOp::create(builder, kind, reduced[0], arith::FastMathFlags::reassoc);
-      builder.storeScalar(result, buffer, row);
+      builder.store(reduced[0], partial, {row, builder.index(0)});
     });
+    builder.loop(0, rows, width, [&](Value block) {
+      SmallVector<Value> vectors;
+      for (int64_t row = 0; row < width; ++row)
+        vectors.push_back(builder.load(partial, {builder.add(block, row), builder.index(0)}));
+      builder.store(builder.reduceLanes(vectors, combine), buffer, block);
+    });
+    release(partial);
   }
   storage[op.getResult()].rows = buffer;
 }

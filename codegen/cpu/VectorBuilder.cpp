@@ -65,10 +65,10 @@ void VectorBuilder::transpose(MutableArrayRef<Value> vectors) {
   }
 }
 
-Value VectorBuilder::sumLanes(ArrayRef<Value> vectors) {
-  // A stage adds the halves of every block of 2h lanes, and puts two vectors' sums into one: that of the first into the
-  // first half of each block.
-  SmallVector<Value> sums(vectors);
+Value VectorBuilder::reduceLanes(ArrayRef<Value> vectors, Combine combine) {
+  // A stage combines the halves of every block of 2h lanes, and puts two vectors' results into one: that of the first
+  // into the first half of each block.
+  SmallVector<Value> results(vectors);
   SmallVector<int64_t> low(width), high(width);
   for (int64_t half = width / 2; half > 0; half /= 2) {
     for (int64_t lane = 0; lane < width; ++lane) {
@@ -77,12 +77,12 @@ Value VectorBuilder::sumLanes(ArrayRef<Value> vectors) {
       high[lane] = start + half;
     }
     for (int64_t row = 0; row < half; ++row) {
-      Value first = vector::ShuffleOp::create(*this, sums[row], sums[row + half], low);
-      Value second = vector::ShuffleOp::create(*this, sums[row], sums[row + half], high);
-      sums[row] = arith::AddFOp::create(*this, first, second);
+      Value first = vector::ShuffleOp::create(*this, results[row], results[row + half], low);
+      Value second = vector::ShuffleOp::create(*this, results[row], results[row + half], high);
+      results[row] = combine(first, second);
     }
   }
-  return sums[0];
+  return results[0];
 }
 
 /// A floating-point number, scalar or vector, as one of another element type.

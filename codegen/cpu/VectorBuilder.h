@@ -49,8 +49,9 @@ public:
   mlir::Value selectOrZero(mlir::Value mask, mlir::Value value);
   /// Rows to columns: `width` vectors become `width` vectors.
   void transpose(llvm::MutableArrayRef<mlir::Value> vectors);
-  /// The sums over the lanes of `width` vectors, that of vector i in lane i.
-  mlir::Value sumLanes(llvm::ArrayRef<mlir::Value> vectors);
+  /// `width` vectors, the lanes of vector i combined in lane i.
+  using Combine = llvm::function_ref<mlir::Value(mlir::Value, mlir::Value)>;
+  mlir::Value reduceLanes(llvm::ArrayRef<mlir::Value> vectors, Combine combine);
   /// Any number as the compute type, scalar or vector, and back.
   mlir::Value toComputeType(mlir::Value value);
   mlir::Value fromComputeType(mlir::Value value, mlir::Type elementType);
