@@ -1,0 +1,20 @@
+// RUN: stretto-opt %s --pass-pipeline='builtin.module(stretto-fold-over-chunks,kernel.func(stretto-assign-layouts))' | FileCheck %s
+
+// What the products of a chunk read lies in shared memory, what they leave in the fragments of eight warps, and the left
+// operand of the second product passes through shared memory, because the columns of a row belong to two warps.
+// CHECK-DAG: #[[SHARED:.*]] = #kernel.layout<[6, 6], offset = {{.*}}>
+// CHECK-DAG: #[[FRAGMENTS:.*]] = #kernel.layout<[6, 6], register = {{.*}}, lane = {{.*}}, warp = {{\[\[}}16, 0], [32, 0], [0, 8]]>
+// CHECK-LABEL: kernel.func @f
+// CHECK: %[[X:.*]] = kernel.receive {{.*}} -> tensor<64x64xbf16, #[[SHARED]]>
+// CHECK: %[[P:.*]] = chunk.dot %[[X]], %[[X]] transpose_right : tensor<64x64xbf16, #[[SHARED]]>, tensor<64x64xbf16, #[[SHARED]]> -> tensor<64x64xf32, #[[FRAGMENTS]]>
+// CHECK: %[[C:.*]] = chunk.causal %[[P]] : tensor<64x64xf32, #[[FRAGMENTS]]>
+// CHECK: %[[N:.*]] = arith.truncf %[[C]] : tensor<64x64xf32, #[[FRAGMENTS]]> to tensor<64x64xbf16, #[[FRAGMENTS]]>
+// CHECK: %[[L:.*]] = kernel.convert %[[N]] : tensor<64x64xbf16, #[[FRAGMENTS]]> -> tensor<64x64xbf16, #[[SHARED]]>
+// CHECK: chunk.dot %[[L]], %[[X]]
+chunk.kernel @f chunk 64 (input %x: tensor<64x64xbf16>, state %S: tensor<64x64xf32>, valid %n: index) -> (o: tensor<64x64xf32>) {
+  %p = chunk.dot %x, %x transpose_right : tensor<64x64xbf16>, tensor<64x64xbf16> -> tensor<64x64xf32>
+  %c = chunk.causal %p : tensor<64x64xf32>
+  %l = arith.truncf %c : tensor<64x64xf32> to tensor<64x64xbf16>
+  %o = chunk.dot %l, %x : tensor<64x64xbf16>, tensor<64x64xbf16> -> tensor<64x64xf32>
+  chunk.yield %o next %S : tensor<64x64xf32>, tensor<64x64xf32>
+}
