@@ -128,6 +128,7 @@ Expected<void *> CudaKernel::functionIn(void *context) {
   Driver &driver = Driver::instance();
   std::array<char, 8192> log = {};
   std::array<int, 2> options = {errorLogBuffer, errorLogBytes};
+  // Options that are numbers travel as pointers. NOLINTNEXTLINE(performance-no-int-to-ptr)
   std::array<void *, 2> values = {log.data(), reinterpret_cast<void *>(log.size())};
   void *module = nullptr, *function = nullptr;
   int code = driver.cuModuleLoadDataEx(&module, ptx.c_str(), options.size(), options.data(), values.data());

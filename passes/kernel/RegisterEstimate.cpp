@@ -66,8 +66,7 @@ private:
 
   void add(Value value, int64_t made) {
     // Constants and repeated numbers take no registers of their own.
-    Operation *op = value.getDefiningOp();
-    if (op && isa<arith::ConstantOp, chunk::BroadcastOp>(op))
+    if (isa_and_nonnull<arith::ConstantOp, chunk::BroadcastOp>(value.getDefiningOp()))
       return;
     int64_t size = bitsOf(value), end = lastUse(value, made);
     if (!size || end == made)
