@@ -131,8 +131,7 @@ public:
   /// The results and the entries of the final state, by name.
   std::pair<std::vector<Numbers>, py::dict> interpret(const NamedNumbers &arguments, const Text &options,
                                                       const NamedNumbers &initialState,
-                                                      const std::optional<Integers> &sequenceOffsets,
-                                                      bool finalState,
+                                                      const std::optional<Integers> &sequenceOffsets, bool finalState,
                                                       const std::vector<std::string> &finalEntries) const {
     Arrays argumentArrays(arguments), stateArrays(initialState);
     std::vector<const char *> entries;
