@@ -8,14 +8,15 @@ Three tables, all of one run:
 - **compilation**: what a first call costs beyond a second one, with an empty cache, for every operator and type.
 - **dispatch**: a call of a cached kernel on one token.
 
-The results go to bench/results/<machine>-<date>.json with the machine and the commit, and replace the file as a whole
-or not at all.
+The results go to bench/results/<machine>-<date>.json with the machine and the commit, line by line: an interrupted run
+leaves what it measured.
 """
 
 import argparse
 import dataclasses
 import datetime
 import functools
+import itertools
 import json
 import os
 import pathlib
@@ -147,6 +148,14 @@ def compilation(name, dtype, options):
     }
 
 
+def print_compilation(line):
+    print(
+        f"{line['operator']:12} {line['dtype']} width {line['width']}: {line['compile_milliseconds']:6.0f} ms to a running"
+        f" kernel, {line['ptx_milliseconds']:6.0f} ms to PTX",
+        flush=True,
+    )
+
+
 def dispatch(options):
     """Microseconds of a call whose kernel has nothing to do but one token."""
     tensors = inputs.make("gla", 1, 1, 1, 16, device=options.device)
@@ -222,21 +231,20 @@ def main():
     torch.set_grad_enabled(False)
 
     results = {"machine": machine(options.device), "commit": commit(), "date": datetime.date.today().isoformat()}
+    processor = "".join(letter if letter.isalnum() else " " for letter in results["machine"]["processor"].lower())
+    path = options.output or ROOT / "bench/results" / f"{'-'.join(processor.split())}-{results['date']}.json"
     print(f"{results['machine']['processor']}, {results['machine']['threads']} threads, commit {results['commit']}")
     if "compilation" in options.tables:
         print("\ncompilation, cold")
         results["compilation"] = []
-        for name in OPERATORS:
-            for dtype in options.types:
-                results["compilation"].append(line := compilation(name, dtype, options))
-                print(
-                    f"{name:12} {dtype} width {line['width']}: {line['compile_milliseconds']:6.0f} ms to a running"
-                    f" kernel, {line['ptx_milliseconds']:6.0f} ms to PTX",
-                    flush=True,
-                )
+        for name, dtype in itertools.product(OPERATORS, options.types):
+            results["compilation"].append(line := compilation(name, dtype, options))
+            print_compilation(line)
+            write(results, path)
     if "dispatch" in options.tables:
         results["dispatch"] = dispatch(options)
         print(f"\ndispatch: {results['dispatch']['microseconds']:.1f} us for a call of one token, its kernel included")
+        write(results, path)
     if "speed" in options.tables:
         measure.reuse_memory()
         rates = {
@@ -245,20 +253,13 @@ def main():
             },
             "copy_bytes": measure.copy_rate(device=options.device),
         }
-        results["rates"] = rates
+        results |= {"rates": rates, "forms": "eager" if options.eager else "eager and compiled", "speed": []}
         shown = ", ".join(f"{dtype} {rate / 1e9:.0f} GF/s" for dtype, rate in rates["matmul_flops"].items())
         print(f"\nspeed; torch.mm {shown}, copy {rates['copy_bytes'] / 1e9:.0f} GB/s")
-        results["speed"] = []
-        for shape in options.shapes:
-            for dtype in options.types:
-                for name in options.operators:
-                    results["speed"].append(line := speed(name, shape, dtype, rates, options))
-                    print_speed(line)
-    processor = "-".join(
-        results["machine"]["processor"].lower().replace("(", " ").replace(")", " ").replace("@", " ").split()
-    )
-    path = options.output or ROOT / "bench/results" / f"{processor}-{results['date']}.json"
-    write(results, path)
+        for dtype, shape, name in itertools.product(options.types, options.shapes, options.operators):
+            results["speed"].append(line := speed(name, shape, dtype, rates, options))
+            print_speed(line)
+            write(results, path)
     print(f"\nThe results are in {path}.")
 
 
