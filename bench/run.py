@@ -150,8 +150,8 @@ def compilation(name, dtype, options):
 
 def print_compilation(line):
     print(
-        f"{line['operator']:12} {line['dtype']} width {line['width']}: {line['compile_milliseconds']:6.0f} ms to a running"
-        f" kernel, {line['ptx_milliseconds']:6.0f} ms to PTX",
+        f"{line['operator']:12} {line['dtype']} width {line['width']}: {line['compile_milliseconds']:6.0f} ms to a"
+        f" running kernel, {line['ptx_milliseconds']:6.0f} ms to PTX",
         flush=True,
     )
 
