@@ -322,7 +322,7 @@ void KernelLowering::viewTiles(Value firstToken) {
     scf::YieldOp::create(builder, inMemory);
     builder.setInsertionPointToStart(chosen.elseBlock());
     SmallVector<Value> results;
-    unsigned tile = 0;
+    size_t tile = 0;
     for (Argument &argument : arguments) {
       if (!isTile(argument))
         continue;

@@ -34,10 +34,11 @@ static BlockShape chooseBlock(int64_t rows, int64_t vectors, int64_t registers) 
     for (int64_t r = 1; r <= std::min(rows, mostRows); ++r) {
       if (r * v + v + 1 > registers)
         break;
-      int64_t restRows = rows % r, restVectors = vectors % v;
-      double total = (rows / r) * (vectors / v) * cost(r, v);
-      total += restRows ? (vectors / v) * cost(restRows, v) : 0;
-      total += restVectors ? (rows / r) * cost(r, restVectors) : 0;
+      auto times = [](int64_t count, double each) { return static_cast<double>(count) * each; };
+      int64_t fullRows = rows / r, fullVectors = vectors / v, restRows = rows % r, restVectors = vectors % v;
+      double total = times(fullRows * fullVectors, cost(r, v));
+      total += restRows ? times(fullVectors, cost(restRows, v)) : 0;
+      total += restVectors ? times(fullRows, cost(r, restVectors)) : 0;
       total += restRows && restVectors ? cost(restRows, restVectors) : 0;
       if (total < bestCost) {
         bestCost = total;
