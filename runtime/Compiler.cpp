@@ -51,6 +51,7 @@ StringRef stretto::buildIdentity() {
           for (const ElfW(Phdr) & segment : segments) {
             if (segment.p_type != PT_NOTE)
               continue;
+            // The loader gives addresses as numbers. NOLINTNEXTLINE(performance-no-int-to-ptr)
             auto *position = reinterpret_cast<const char *>(object->dlpi_addr + segment.p_vaddr);
             for (const char *end = position + segment.p_memsz; position < end;) {
               auto *note = reinterpret_cast<const ElfW(Nhdr) *>(position);

@@ -102,12 +102,8 @@ void Plan::findDecays(chunk::KernelOp kernel) {
           DecayUses &uses = decayUses[{dot.getAmount(), dot.getForm()}];
           (rankOf(dot.getAmount()) == 1 ? uses.pairs : uses.factors) = true;
         })
-        .Case([&](chunk::DecayFromStartOp start) {
-          decayUses[{start.getAmount(), start.getForm()}].prefix = true;
-        })
-        .Case([&](chunk::DecayStateOp state) {
-          decayUses[{state.getAmount(), state.getForm()}].total = true;
-        })
+        .Case([&](chunk::DecayFromStartOp start) { decayUses[{start.getAmount(), start.getForm()}].prefix = true; })
+        .Case([&](chunk::DecayStateOp state) { decayUses[{state.getAmount(), state.getForm()}].total = true; })
         .Case([&](chunk::DecayToEndOp end) {
           bool free = llvm::any_of(decayed, [&](auto &entry) { return entry.second == end; });
           decayUses[{end.getAmount(), end.getForm()}].suffix |= !free;
