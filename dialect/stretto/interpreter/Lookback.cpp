@@ -38,7 +38,7 @@ struct ExponentialSum {
 static FoldInstructions sumFold(ArrayRef<Row> contributions, ArrayRef<Row> results) {
   SmallVector<std::pair<Row, Row>> sums;
   for (auto [contribution, result] : llvm::zip_equal(contributions, results))
-    sums.push_back({contribution, result});
+    sums.emplace_back(contribution, result);
   auto begin = [=](Frame &frame) {
     for (auto [contribution, result] : sums)
       std::fill_n(frame.at(result), result.size(), 0.0);
@@ -174,7 +174,7 @@ LogicalResult Compiler::compileLookback(LookbackOp op) {
   bool backwards = Schedule::isReverse(pass);
   // Where the range of the token that was executed before began.
   auto neighbour = std::make_shared<std::optional<int64_t>>();
-  currentPass().begin.push_back([=](Frame &) { neighbour->reset(); });
+  currentPass().begin.emplace_back([=](Frame &) { neighbour->reset(); });
   emit([=](Frame &frame) {
     fold.begin(frame);
     for (const Instruction &instruction : ofToken)

@@ -63,8 +63,8 @@ LogicalResult Compiler::compileState(StateOp op) {
     if (!chain->values)
       return failure();
   }
-  currentPass().begin.push_back([chain](Frame &) { *chain->values = chain->entry->before; });
-  currentPass().end.push_back([chain](Frame &) { chain->entry->after = *chain->values; });
+  currentPass().begin.emplace_back([chain](Frame &) { *chain->values = chain->entry->before; });
+  currentPass().end.emplace_back([chain](Frame &) { chain->entry->after = *chain->values; });
   keepForUsers(op.getResult());
   return success();
 }
@@ -86,7 +86,7 @@ void Compiler::keepForUsers(Value state) {
     if (!isUsed || !(manyTokens || (change && change->isBeforeInBlock(user))))
       continue;
     auto kept = snapshots[{state, user}] = std::make_shared<Snapshots>();
-    currentPass().begin.push_back([=](Frame &) { kept->clear(); });
+    currentPass().begin.emplace_back([=](Frame &) { kept->clear(); });
     emit([=](Frame &frame) {
       if (!manyTokens)
         kept->clear();
@@ -157,7 +157,7 @@ void Compiler::compileWrite(WriteOp op) {
       (*chain->values)[i] += values[i];
     waiting->dropFirst();
   };
-  currentPass().begin.push_back([=](Frame &) { waiting->clear(); });
+  currentPass().begin.emplace_back([=](Frame &) { waiting->clear(); });
   emit([=](Frame &frame) {
     std::optional<int64_t> token = tokenAt(frame, at, op);
     if (!token)
@@ -214,7 +214,7 @@ LogicalResult Compiler::compileRead(ReadOp op) {
     return op.emitError("[R14] reads a state that is carried backwards at an earlier token; no form of it exists");
   Row at = rows.at(op.getAt());
   auto last = std::make_shared<int64_t>(-1);
-  currentPass().begin.push_back([=](Frame &) { *last = -1; });
+  currentPass().begin.emplace_back([=](Frame &) { *last = -1; });
   emit([=](Frame &frame) {
     std::optional<int64_t> token = tokenAt(frame, at, op);
     if (!token)

@@ -41,8 +41,8 @@ LogicalResult Compiler::compileScan(ScanOp op) {
   if (!carry)
     return failure();
   EntryValues *entry = &entryOf(op);
-  currentPass().begin.push_back([=](Frame &) { *carry = entry->before; });
-  currentPass().end.push_back([=](Frame &) { entry->after = *carry; });
+  currentPass().begin.emplace_back([=](Frame &) { *carry = entry->before; });
+  currentPass().end.emplace_back([=](Frame &) { entry->after = *carry; });
   emit([=, kind = op.getKind(), exclusive = op.getExclusive(), size = y.size()](Frame &frame) {
     const double *px = frame.at(x), *pg = log ? frame.at(*log) : nullptr;
     double *py = frame.at(y);
@@ -98,7 +98,7 @@ void Compiler::emitWindow(Operation *op, Window window) {
   EntryValues *entry = window.length ? &entryOf(op) : nullptr;
   emit([=](Frame &frame) { window.compute(frame, entry ? &entry->before : nullptr, frame.token, frame.at(window.y)); });
   if (entry && window.reverse)
-    currentPass().end.push_back([=](Frame &frame) {
+    currentPass().end.emplace_back([=](Frame &frame) {
       for (int64_t i = 0; i < window.length; ++i)
         window.compute(frame, &entry->before, i - window.length, entry->after.data() + i * window.y.size());
     });
@@ -158,11 +158,11 @@ void Compiler::finishEntries() {
     const StateEntry &entry = program->entries[i];
     EntryValues *values = &program->entryValues[i];
     if (entry.kind == StateEntry::Kind::Tail && !entry.reverse)
-      end.push_back([=, row = rows.at(entry.operations.front()->getOperand(0))](Frame &frame) {
+      end.emplace_back([=, row = rows.at(entry.operations.front()->getOperand(0))](Frame &frame) {
         finishTail(frame, entry, *values, row);
       });
     else if (entry.kind == StateEntry::Kind::Position)
-      end.push_back([=](Frame &frame) { values->after[0] = static_cast<double>(frame.start + frame.length); });
+      end.emplace_back([=](Frame &frame) { values->after[0] = static_cast<double>(frame.start + frame.length); });
   }
 }
 
@@ -183,8 +183,9 @@ LogicalResult Compiler::compileTable(TableOp op) {
     rows[argument] = index = scratch({0, 1, size});
   Row t = indices[0];
   for (int64_t i = 0; i < size; ++i) {
-    program->frame.at(indices[1])[i] = static_cast<double>(i / y.width);
-    program->frame.at(indices[2])[i] = static_cast<double>(i % y.width);
+    int64_t head = i / y.width, channel = i % y.width;
+    program->frame.at(indices[1])[i] = static_cast<double>(head);
+    program->frame.at(indices[2])[i] = static_cast<double>(channel);
   }
 
   std::vector<Instruction> body;
