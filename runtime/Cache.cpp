@@ -122,22 +122,25 @@ DiskCache::DiskCache(std::string where, std::string secretPath, uint64_t limitBy
     note("compiled kernels are not kept: '" + directory + "' belongs to another user or can be written by others");
     return;
   }
-  auto read = [&]() -> bool {
+  enum class Found { Nothing, Damaged, Secret };
+  auto read = [&]() {
     ErrorOr<std::unique_ptr<MemoryBuffer>> file = MemoryBuffer::getFile(secretPath, /*IsText=*/false, false);
-    if (!file || (*file)->getBufferSize() != sizeof(Secret))
-      return false;
+    if (!file)
+      return file.getError() == std::errc::no_such_file_or_directory ? Found::Nothing : Found::Damaged;
+    if ((*file)->getBufferSize() != sizeof(Secret))
+      return Found::Damaged;
     std::copy_n((*file)->getBufferStart(), sizeof(Secret), reinterpret_cast<char *>(secret.emplace().data()));
-    return true;
+    return Found::Secret;
   };
-  if (read())
+  Found found = read();
+  if (found == Found::Secret)
     return;
   // Several processes may come here at once: the first to link its file wins, and all read that one.
   Secret fresh;
   if (::getrandom(fresh.data(), fresh.size(), 0) != static_cast<ssize_t>(fresh.size()))
     return;
-  bool damaged = sys::fs::exists(secretPath);
   StringRef bytes(reinterpret_cast<const char *>(fresh.data()), fresh.size());
-  if (Error error = publish(secretPath, bytes, /*replace=*/damaged))
+  if (Error error = publish(secretPath, bytes, /*replace=*/found == Found::Damaged))
     note("compiled kernels are not kept: cannot write '" + secretPath + "': " + toString(std::move(error)));
   else
     read();
