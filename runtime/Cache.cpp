@@ -218,7 +218,8 @@ void DiskCache::evict() const {
   for (const Entry &entry : entries) {
     if (total <= limitBytes)
       return;
-    sys::fs::remove(entry.path);
-    total -= entry.size;
+    // One that another process removed is gone all the same; one that cannot be removed stays and counts.
+    if (!sys::fs::remove(entry.path))
+      total -= entry.size;
   }
 }
