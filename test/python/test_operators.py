@@ -423,3 +423,18 @@ def test_what_has_no_kernel_yet_says_so(name):
 def test_every_shipped_operator_runs_or_refuses():
     operators = {name for name, value in vars(stretto.ops).items() if isinstance(value, stretto.ops.ShippedOperator)}
     assert operators == {case.operator for case in CASES.values()} | set(REFUSALS)
+
+
+@pytest.mark.parametrize(
+    ("tokens", "heads", "width", "slices"),
+    [(200, 1, 64, 2), (1, 1, 64, 1), (200, 2, 64, 1), (200, 1, 16, 1)],
+    ids=["idle thread", "few tokens", "a head for each thread", "narrow values"],
+)
+def test_values_are_divided_where_it_pays(tokens, heads, width, slices):
+    threads = torch.get_num_threads()
+    torch.set_num_threads(2)
+    try:
+        inputs = CASES["gla"].inputs(Shape(B=1, T=tokens, H=heads, G=heads, K=16, V=width))
+        assert stretto.ops.gla.variant.explain(**inputs)["slices"] == slices
+    finally:
+        torch.set_num_threads(threads)
