@@ -261,9 +261,9 @@ static LogicalResult verifyName(StateOp state, llvm::StringMap<SmallVector<State
 namespace {
 
 /// Follows the chain of changes of one state, through both branches of conditions.
-class StateChain {
+class StateChainVerifier {
 public:
-  explicit StateChain(StateOp state) : state(state) {}
+  explicit StateChainVerifier(StateOp state) : state(state) {}
 
   LogicalResult verify() {
     FailureOr<OpOperand *> end = follow(state, state->getBlock());
@@ -441,7 +441,7 @@ LogicalResult VariantOp::verifyRegions() {
     return failure();
   result = getBody().walk([&](Operation *op) -> WalkResult {
     auto state = dyn_cast<StateOp>(op);
-    return state ? StateChain(state).verify() : verifySizesKnown(op, sizes);
+    return state ? StateChainVerifier(state).verify() : verifySizesKnown(op, sizes);
   });
   return failure(result.wasInterrupted() || failed(verifySettings(*this, sizes)));
 }

@@ -19,9 +19,9 @@
 #define STRETTO_PASSES_DECLARATION_ADJOINT_H
 
 #include "dialect/stretto/Sizes.h"
+#include "dialect/stretto/StateChain.h"
 #include "dialect/stretto/StateEntries.h"
 #include "mlir/IR/ImplicitLocOpBuilder.h"
-#include "passes/declaration/ChunkOrder.h"
 #include "llvm/ADT/MapVector.h"
 
 namespace stretto {

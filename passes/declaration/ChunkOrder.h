@@ -7,24 +7,9 @@
 #ifndef STRETTO_PASSES_DECLARATION_CHUNKORDER_H
 #define STRETTO_PASSES_DECLARATION_CHUNKORDER_H
 
-#include "dialect/stretto/StrettoDialect.h"
+#include "dialect/stretto/StateChain.h"
 
 namespace stretto {
-
-/// A state with the decays and writes of one token, in order.
-struct StateChain {
-  StateOp root;
-  llvm::SmallVector<mlir::Operation *, 4> steps;
-
-  StateOp getRoot() const { return root; }
-  /// How many steps lie before a value of the state.
-  size_t positionOf(mlir::Value state) const;
-  /// The rows of all steps.
-  llvm::SmallVector<mlir::Value> rows() const;
-};
-
-/// The states of a variant, in order.
-llvm::SmallVector<StateChain> stateChains(VariantOp variant);
 
 /// The operations that make the results and the rows that change states, each after those that it needs, with every
 /// read after all rows of its state. Refuses a state that is changed by what is read from it.

@@ -1,9 +1,9 @@
 //===- SplitStates.cpp - Divides states whose columns never meet ----------===//
 
 #include "dialect/stretto/Sizes.h"
+#include "dialect/stretto/StateChain.h"
 #include "mlir/IR/PatternMatch.h"
 #include "passes/Passes.h"
-#include "passes/declaration/ChunkOrder.h"
 #include "llvm/ADT/StringSet.h"
 
 namespace stretto {

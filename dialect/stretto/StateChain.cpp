@@ -1,0 +1,38 @@
+//===- StateChain.cpp - A state and what changes it per token -------------===//
+
+#include "dialect/stretto/StateChain.h"
+
+using namespace mlir;
+using namespace stretto;
+
+size_t StateChain::positionOf(Value state) const {
+  Operation *op = state.getDefiningOp();
+  const auto *step = llvm::find(steps, op);
+  return step == steps.end() ? 0 : step - steps.begin() + 1;
+}
+
+SmallVector<Value> StateChain::rows() const {
+  SmallVector<Value> rows;
+  for (Operation *step : steps)
+    for (Value operand : step->getOperands())
+      if (!isa<StateType>(operand.getType()))
+        rows.push_back(operand);
+  return rows;
+}
+
+SmallVector<StateChain> stretto::stateChains(VariantOp variant) {
+  SmallVector<StateChain> chains;
+  for (StateOp root : variant.getBlock()->getOps<StateOp>()) {
+    StateChain &chain = chains.emplace_back();
+    chain.root = root;
+    auto stepOf = [](Value state) -> Operation * {
+      for (Operation *user : state.getUsers())
+        if (isa<DecayOp, WriteOp>(user))
+          return user;
+      return nullptr;
+    };
+    for (Operation *step = stepOf(root); step; step = stepOf(step->getResult(0)))
+      chain.steps.push_back(step);
+  }
+  return chains;
+}
