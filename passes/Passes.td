@@ -58,7 +58,7 @@ def Specialize : Pass<"stretto-specialize", "::stretto::VariantOp"> {
 def Differentiate : Pass<"stretto-differentiate", "::mlir::ModuleOp"> {
   let summary = "Adds to each declaration the declaration of its gradient";
   let description = [{
-    `@f_backward` takes the arguments of `@f` and, in `d_o` (`d_o0`, `d_o1`, ... of several), the cotangents of its
+    `@f_backward`, marked `gradient`, takes the arguments of `@f` and, in `d_o` (`d_o0`, `d_o1`, ... of several), the cotangents of its
     results; its results are the gradients of the rows of `@f`, in order. Gradients of what has no place among rows are
     final entries of its state: `d_S` that of the initial value of a state `S`, and in the same way of scans and tails,
     `d_w` that of a parameter `w`, for each sequence. The initial value of `d_S` is the cotangent of the final value of
@@ -78,7 +78,7 @@ def Differentiate : Pass<"stretto-differentiate", "::mlir::ModuleOp"> {
     ```
     => `@decayed` and
     ```mlir
-    stretto.variant @decayed_backward(%k: !K, %v: !V, %g: !number, %d_o: !V) -> (!K, !V, !number) {
+    stretto.variant @decayed_backward(%k: !K, %v: !V, %g: !number, %d_o: !V) -> (!K, !V, !number) attributes {gradient} {
       %S0 = stretto.state "S" : !S
       %S1 = stretto.decay %S0 log %g : !S, !number
       %S2 = stretto.write %S1, %k, %v : !S, !K, !V
@@ -88,7 +88,9 @@ def Differentiate : Pass<"stretto-differentiate", "::mlir::ModuleOp"> {
       %dk1 = stretto.read %dS1, %v along "V" : !dS, !V -> !K
       %dk = arith.addf %dk0, %dk1 : !K
       %dv = stretto.read %dS1, %k along "K" : !dS, !K -> !V
-      %dg = stretto.pair %S1, %dS1 : !S, !dS -> !number
+      %pair = stretto.pair %S1, %dS1 : !S, !dS -> !number
+      %left = arith.cmpf ogt, %g, %minus_infinity : !number
+      %dg = arith.select %left, %pair, %zero : !condition, !number
       %dS2 = stretto.decay %dS1 log %g : !dS, !number
       stretto.yield %dk, %dv, %dg : !K, !V, !number
     }

@@ -65,6 +65,9 @@ static ArgumentBlock fillBlock(const Signature &signature, Signature::Kernel &ke
       llvm::append_range(block, kernel.place(kernel.tables[position], last + tokens, signature.device, executor));
       break;
     }
+    case Manifest::Kind::Checkpoint:
+    case Manifest::Kind::Kept:
+      llvm_unreachable("a kernel of a variant that is no gradient has no checkpoints");
     case Manifest::Kind::State: {
       const Signature::EntryStrides &strides = signature.stateStrides[position];
       int64_t offset = argument.column * bytesOf(argument.type);

@@ -117,10 +117,8 @@ llvm::Expected<OwningOpRef<ModuleOp>> Lowering::chunked(int64_t tokens, int64_t 
 /// Whether the slices of a kernel's outputs are as wide as a vector of a CPU or a fragment of a matrix on a GPU.
 static bool fillsVectors(chunk::KernelOp kernel) {
   constexpr int64_t width = 16;
-  ArrayRef<int64_t> sliced = kernel.getSlicedOutputs().value_or(ArrayRef<int64_t>());
-  OperandRange outputs = cast<chunk::YieldOp>(kernel.getBlock()->getTerminator()).getOutputs();
-  return llvm::all_of(sliced, [&](int64_t index) {
-    return cast<RankedTensorType>(outputs[index].getType()).getShape().back() >= width;
+  return llvm::all_of(kernel.getOutputs().getAsRange<chunk::OutputAttr>(), [&](chunk::OutputAttr output) {
+    return !output.getSliced() || output.getType().getShape().back() >= width;
   });
 }
 

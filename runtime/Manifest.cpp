@@ -10,11 +10,10 @@ using namespace stretto;
 static constexpr std::pair<StringLiteral, ElementType> elementTypes[] = {
     {"f16", ElementType::F16}, {"bf16", ElementType::BF16}, {"f32", ElementType::F32}, {"f64", ElementType::F64}};
 
-static constexpr std::pair<StringLiteral, Manifest::Kind> kinds[] = {{"input", Manifest::Kind::Input},
-                                                                     {"parameter", Manifest::Kind::Parameter},
-                                                                     {"table", Manifest::Kind::Table},
-                                                                     {"state", Manifest::Kind::State},
-                                                                     {"output", Manifest::Kind::Output}};
+static constexpr std::pair<StringLiteral, Manifest::Kind> kinds[] = {
+    {"input", Manifest::Kind::Input},  {"parameter", Manifest::Kind::Parameter},   {"table", Manifest::Kind::Table},
+    {"state", Manifest::Kind::State},  {"checkpoint", Manifest::Kind::Checkpoint}, {"kept", Manifest::Kind::Kept},
+    {"output", Manifest::Kind::Output}};
 
 /// The name of a value in a table of both.
 template <typename Table, typename Value> static StringRef nameIn(const Table &table, Value value) {
@@ -63,6 +62,9 @@ int64_t Manifest::words(Kind kind) {
     return 4;
   case Kind::Parameter:
     return 2;
+  case Kind::Checkpoint:
+  case Kind::Kept:
+    return 3;
   case Kind::State:
     return 5;
   }
@@ -104,6 +106,8 @@ static Manifest::Kind kindOf(chunk::ArgumentKind kind) {
     return Manifest::Kind::Table;
   case chunk::ArgumentKind::State:
     return Manifest::Kind::State;
+  case chunk::ArgumentKind::Checkpoint:
+    return Manifest::Kind::Checkpoint;
   case chunk::ArgumentKind::Valid:
     break;
   }
@@ -121,6 +125,7 @@ FailureOr<Manifest> Manifest::of(chunk::KernelOp kernel) {
   manifest.symbol = kernel.getSymName();
   manifest.chunk = kernel.getChunk();
   manifest.slices = kernel.getSlices();
+  manifest.reverse = kernel.getReverse();
 
   auto add = [&](Kind kind, StringRef name, Type type) -> FailureOr<Argument *> {
     FailureOr<ElementType> element = elementTypeOf(kernel, name, type);
@@ -150,12 +155,13 @@ FailureOr<Manifest> Manifest::of(chunk::KernelOp kernel) {
       argument.columns = description.getColumns();
     }
   }
-  ArrayRef<int64_t> sliced = kernel.getSlicedOutputs().value_or(ArrayRef<int64_t>());
-  for (auto [index, name, type] : llvm::enumerate(kernel.getOutputs(), kernel.getOutputTypes())) {
-    FailureOr<Argument *> added = add(Kind::Output, cast<StringAttr>(name).getValue(), cast<TypeAttr>(type).getValue());
+  for (auto output : kernel.getOutputs().getAsRange<chunk::OutputAttr>()) {
+    Kind kind = output.getCheckpoint() ? Kind::Kept : Kind::Output;
+    FailureOr<Argument *> added = add(kind, output.getName().getValue(), output.getType());
     if (failed(added))
       return failure();
-    (*added)->sliced = llvm::is_contained(sliced, static_cast<int64_t>(index));
+    (*added)->group = output.getGroup();
+    (*added)->sliced = output.getSliced();
   }
   if (llvm::any_of(manifest.arguments, [](const Argument &argument) { return argument.type == ElementType::F64; }))
     manifest.computeType = ElementType::F64;
@@ -174,6 +180,7 @@ std::string Manifest::toJson() const {
     json.attribute("symbol", symbol);
     json.attribute("chunk", chunk);
     json.attribute("slices", slices);
+    json.attribute("reverse", reverse);
     json.attribute("threads", threads);
     json.attribute("sharedBytes", sharedBytes);
     json.attribute("scratchBytes", scratchBytes);
@@ -231,9 +238,10 @@ static bool fromJSON(const llvm::json::Value &value, Manifest::Argument &argumen
 static bool fromJSON(const llvm::json::Value &value, Manifest &manifest, llvm::json::Path path) {
   llvm::json::ObjectMapper map(value, path);
   return map && map.map("symbol", manifest.symbol) && map.map("chunk", manifest.chunk) &&
-         map.map("slices", manifest.slices) && map.map("threads", manifest.threads) &&
-         map.map("sharedBytes", manifest.sharedBytes) && map.map("scratchBytes", manifest.scratchBytes) &&
-         map.map("computeType", manifest.computeType) && map.map("arguments", manifest.arguments);
+         map.map("slices", manifest.slices) && map.map("reverse", manifest.reverse) &&
+         map.map("threads", manifest.threads) && map.map("sharedBytes", manifest.sharedBytes) &&
+         map.map("scratchBytes", manifest.scratchBytes) && map.map("computeType", manifest.computeType) &&
+         map.map("arguments", manifest.arguments);
 }
 
 } // namespace stretto

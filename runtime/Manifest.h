@@ -20,6 +20,11 @@
 //   parameter      pointer, head stride
 //   table          pointer, head stride, position stride (0: constant in time), period (0: none)
 //   state          initial pointer (0: the zero state), final pointer (0: not wanted), sequence, head and row stride
+//   checkpoint     pointer, stride from chunk to chunk, head stride; read, or kept for another kernel
+//
+// Checkpoints of chunk c of sequence n lie at number offsets[n] / C + n + c (of a dense batch n * tokens / C + n + c,
+// rounded down): as many as there are chunks and sequences together are enough. An output of a group g holds the parts
+// of g heads beside each other, which the caller adds up.
 //
 // Head h of the kernel meets head h / group of an argument; a state shared by a group is computed by each of its heads
 // and stored by the first. A sliced argument starts at channel s * width. Packed batches address token
@@ -48,7 +53,7 @@ int64_t bytesOf(ElementType type);
 inline ElementType accumulatorOf(ElementType type) { return type == ElementType::F64 ? type : ElementType::F32; }
 
 struct Manifest {
-  enum class Kind { Input, Parameter, Table, State, Output };
+  enum class Kind { Input, Parameter, Table, State, Output, Checkpoint, Kept };
 
   struct Argument {
     Kind kind = Kind::Input;
@@ -67,6 +72,8 @@ struct Manifest {
 
   std::string symbol;
   int64_t chunk = 0, slices = 1;
+  /// Chunks are met from the last to the first.
+  bool reverse = false;
   /// GPU: threads and bytes of shared memory of a block. CPU: bytes of scratch of a thread.
   int64_t threads = 0, sharedBytes = 0, scratchBytes = 0;
   ElementType computeType = ElementType::F32;

@@ -186,6 +186,9 @@ llvm::Expected<std::unique_ptr<Operator::Signature::Kernel>> Operator::Signature
     case Manifest::Kind::Parameter:
       position = positionIn(op.inputs(), argument.name);
       break;
+    case Manifest::Kind::Checkpoint:
+    case Manifest::Kind::Kept:
+      break;
     case Manifest::Kind::State:
       position = positionIn(state, argument.entry);
       if (position)

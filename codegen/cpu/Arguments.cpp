@@ -20,10 +20,12 @@ using namespace stretto::cpu;
 static constexpr int64_t headerWords = 5;
 
 /// Words of the block that describe an argument.
-static int64_t wordsOf(bool isOutput, chunk::ArgumentKind kind) {
-  if (isOutput || kind == chunk::ArgumentKind::Input || kind == chunk::ArgumentKind::Table)
+int64_t KernelLowering::wordsOf(const Argument &argument) {
+  if (isCheckpoint(argument))
+    return 3;
+  if (isTile(argument) || argument.kind == chunk::ArgumentKind::Table)
     return 4; // pointer; sequence, token and head stride, or head and position stride and period
-  return kind == chunk::ArgumentKind::Parameter ? 2 : 5;
+  return argument.kind == chunk::ArgumentKind::Parameter ? 2 : 5;
 }
 
 static int64_t bytesOf(Type element) { return element.getIntOrFloatBitWidth() / 8; }
@@ -40,11 +42,12 @@ void KernelLowering::readBlock(Value block) {
   offsets = read();
   positions = read();
   for (Argument &argument : arguments)
-    for (int64_t word = 0; word < wordsOf(argument.isOutput, argument.kind); ++word)
+    for (int64_t word = 0; word < wordsOf(argument); ++word)
       argument.words.push_back(read());
 }
 
 void KernelLowering::listArguments() {
+  outputViews.resize(kernel.getOutputs().size());
   for (BlockArgument value : kernel.getBlock()->getArguments().drop_back()) {
     chunk::ArgumentAttr description = kernel.getArgument(value.getArgNumber());
     arguments.push_back({.value = value,
@@ -53,18 +56,19 @@ void KernelLowering::listArguments() {
                          .group = description.getGroup(),
                          .sliced = description.getSliced()});
   }
-  ArrayRef<int64_t> sliced = kernel.getSlicedOutputs().value_or(ArrayRef<int64_t>());
-  for (auto [index, type] : llvm::enumerate(kernel.getOutputTypes().getAsRange<TypeAttr>()))
-    arguments.push_back({.kind = chunk::ArgumentKind::Input,
-                         .isOutput = true,
-                         .type = cast<RankedTensorType>(type.getValue()),
-                         .sliced = llvm::is_contained(sliced, static_cast<int64_t>(index))});
+  // An output that heads share has room for the part of each; a checkpoint that they share is the same for all.
+  for (auto [index, output] : llvm::enumerate(kernel.getOutputs().getAsRange<chunk::OutputAttr>()))
+    arguments.push_back({.kind = output.getCheckpoint() ? chunk::ArgumentKind::Checkpoint : chunk::ArgumentKind::Input,
+                         .output = index,
+                         .type = output.getType(),
+                         .group = output.getCheckpoint() ? output.getGroup() : 1,
+                         .sliced = output.getSliced()});
 }
 
 int64_t KernelLowering::blockWords() const {
   int64_t count = headerWords;
   for (const Argument &argument : arguments)
-    count += wordsOf(argument.isOutput, argument.kind);
+    count += wordsOf(argument);
   return count;
 }
 
@@ -125,9 +129,12 @@ KernelLowering::Item KernelLowering::findItem(Value number) {
   item.sequenceInMemory = found.getResult(0);
   item.firstToken = found.getResult(1);
   item.tokens = found.getResult(2);
+  builder.setInsertionPointAfter(found);
+  // Chunks of earlier sequences leave at most one number unused each (runtime/Manifest.h).
+  Value before = builder.add(item.firstToken, builder.multiply(item.sequenceInMemory, denseTokens));
+  item.firstCheckpoint = builder.add(divide(builder, before, builder.index(kernel.getChunk())), item.sequence);
   if (llvm::none_of(arguments, [&](const Argument &argument) { return isTableInTime(argument); }))
     return item;
-  builder.setInsertionPointAfter(found);
   Value isGiven = builder.compare(arith::CmpIPredicate::ne, positions, builder.index(0));
   auto start = scf::IfOp::create(builder, TypeRange{index}, isGiven, /*withElseRegion=*/true);
   builder.setInsertionPointToStart(start.thenBlock());
@@ -145,7 +152,9 @@ void KernelLowering::findAddresses(const Item &item) {
     int64_t width = argument.type.getRank() ? argument.type.getShape().back() : 1;
     Value channel = argument.sliced ? builder.multiply(item.slice, width) : builder.index(0);
     Value entries;
-    if (isTile(argument)) {
+    if (isCheckpoint(argument)) {
+      entries = builder.add(builder.multiply(head, words[2]), channel);
+    } else if (isTile(argument)) {
       entries =
           builder.add(builder.multiply(item.sequenceInMemory, words[1]), builder.multiply(item.firstToken, words[2]));
       entries = builder.add(entries, builder.add(builder.multiply(head, words[3]), channel));
@@ -329,7 +338,7 @@ void KernelLowering::viewTiles(Value firstToken) {
       Value memory = inMemory[2 * tile], standIn = standIns[tile];
       int64_t stride = standInStrides[tile++];
       llvm::append_values(results, standIn, builder.index(stride));
-      if (argument.isOutput)
+      if (argument.output)
         continue;
       builder.loop(builder.index(0), valid, 1, [&](Value row) {
         copyToken(builder, argument.type, memory, builder.multiply(row, argument.words[2]), standIn,
@@ -353,11 +362,28 @@ void KernelLowering::viewTiles(Value firstToken) {
     if (isTile(argument)) {
       View view = {chosen.getResult(result), chosen.getResult(result + 1)};
       result += 2;
-      if (argument.isOutput)
-        outputViews.push_back(view);
+      if (argument.output)
+        outputViews[*argument.output] = view;
       else
         views[argument.value] = view;
     }
+}
+
+void KernelLowering::viewCheckpoints(const Item &item, Value firstToken) {
+  Value number = builder.add(item.firstCheckpoint, divide(builder, firstToken, builder.index(kernel.getChunk())));
+  for (Argument &argument : arguments) {
+    if (!isCheckpoint(argument))
+      continue;
+    Type element = argument.type.getElementType();
+    Value bytes = builder.multiply(builder.multiply(number, argument.words[1]), bytesOf(element));
+    int64_t parts = argument.sliced ? kernel.getSlices() : 1;
+    int64_t width = argument.type.getRank() == 2 ? argument.type.getDimSize(1) * parts : 1;
+    View view = {memoryAt(builder.add(argument.address, bytes), element), builder.index(width)};
+    if (argument.output)
+      outputViews[*argument.output] = view;
+    else
+      views[argument.value] = view;
+  }
 }
 
 void KernelLowering::prefetchTiles(Value firstToken) {
@@ -406,15 +432,14 @@ void KernelLowering::prefetchBeside(Point point, ArrayRef<int64_t> shape) {
 }
 
 void KernelLowering::copyOutputsBack(Value firstToken) {
-  if (outputViews.empty())
+  if (llvm::none_of(arguments, [](const Argument &argument) { return argument.output && isTile(argument); }))
     return;
   Value isPart = arith::XOrIOp::create(builder, isWhole, arith::ConstantOp::create(builder, builder.getBoolAttr(true)));
   builder.ifTrue(isPart, [&] {
-    unsigned output = 0;
     for (Argument &argument : arguments) {
-      if (!argument.isOutput)
+      if (!argument.output || !isTile(argument))
         continue;
-      View view = outputViews[output++];
+      View view = outputViews[*argument.output];
       Value memory = memoryAt(tileAddress(argument, firstToken), argument.type.getElementType());
       builder.loop(builder.index(0), valid, 1, [&](Value row) {
         copyToken(builder, argument.type, view.base, builder.multiply(row, view.stride), memory,

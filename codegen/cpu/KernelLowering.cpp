@@ -76,15 +76,27 @@ FailureOr<func::FuncOp> KernelLowering::lower() {
     viewParameters();
     emitStages(/*invariant=*/true);
     loadStates();
-    builder.loop(builder.index(0), item.tokens, kernel.getChunk(), [&](Value firstToken) {
+    auto runChunk = [&](Value firstToken, Value nextToken) {
       valid = builder.minimum(builder.subtract(item.tokens, firstToken), builder.index(kernel.getChunk()));
       viewTiles(firstToken);
+      viewCheckpoints(item, firstToken);
       if (item.position)
         loadTables(builder.add(item.position, firstToken));
-      prefetchTiles(builder.add(firstToken, kernel.getChunk()));
+      prefetchTiles(nextToken);
       emitStages(/*invariant=*/false);
-      emitYield(cast<chunk::YieldOp>(kernel.getBlock()->getTerminator()));
+      emitYield(cast<chunk::YieldOp>(kernel.getBlock()->getTerminator()), item);
       copyOutputsBack(firstToken);
+    };
+    int64_t chunk = kernel.getChunk();
+    builder.loop(builder.index(0), item.tokens, chunk, [&](Value met) {
+      if (!kernel.getReverse())
+        return runChunk(met, builder.add(met, chunk));
+      // The last chunk begins at the last multiple of C before the end.
+      Value last = builder.multiply(
+          builder.createOrFold<arith::DivUIOp>(builder.subtract(item.tokens, builder.index(1)), builder.index(chunk)),
+          chunk);
+      Value firstToken = builder.subtract(last, met);
+      runChunk(firstToken, builder.subtract(firstToken, builder.minimum(firstToken, builder.index(chunk))));
     });
     builder.setLoc(kernel.getLoc());
     storeStates(item);
@@ -211,21 +223,33 @@ Value KernelLowering::transpose(ArrayRef<int64_t> shape, llvm::function_ref<Valu
   return buffer;
 }
 
-void KernelLowering::emitYield(chunk::YieldOp yield) {
+void KernelLowering::emitOutput(Value output, View view) {
+  if (rankOf(output) == 2)
+    return compute(output, [&](Point point, Value entries) {
+      Value start = builder.multiply(point.row, view.stride);
+      builder.store(entries, view.base, builder.add(start, point.column), point.lanes);
+    });
+  builder.loop(0, shapeOf(output)[0], 1, [&](Value row) {
+    known.clear();
+    Value entry = vector::ExtractOp::create(builder, evaluateSplat(output, row), 0);
+    builder.storeScalar(entry, view.base, builder.multiply(row, view.stride));
+  });
+}
+
+void KernelLowering::emitYield(chunk::YieldOp yield, const Item &item) {
   for (auto [index, output] : llvm::enumerate(yield.getOutputs())) {
     builder.setLoc(output.getLoc());
+    chunk::OutputAttr description = kernel.getOutput(index);
+    Value value = output;
     View view = outputViews[index];
-    if (rankOf(output) == 2)
-      compute(output, [&](Point point, Value entries) {
-        Value start = builder.multiply(point.row, view.stride);
-        builder.store(entries, view.base, builder.add(start, point.column), point.lanes);
-      });
-    else
-      builder.loop(0, kernel.getChunk(), 1, [&](Value row) {
-        known.clear();
-        Value entry = vector::ExtractOp::create(builder, evaluateSplat(output, row), 0);
-        builder.storeScalar(entry, view.base, builder.multiply(row, view.stride));
-      });
+    if (!description.getCheckpoint() || description.getGroup() == 1) {
+      emitOutput(value, view);
+      continue;
+    }
+    // What heads share is the same for all; one of them keeps it.
+    Value member = builder.createOrFold<arith::RemUIOp>(item.head, builder.index(description.getGroup()));
+    builder.ifTrue(builder.compare(arith::CmpIPredicate::eq, member, builder.index(0)),
+                   [&] { emitOutput(value, view); });
   }
   // The first state whose update takes a while.
   auto updated = llvm::find_if(yield.getStates(), [&](Value next) { return plan.product(next); });

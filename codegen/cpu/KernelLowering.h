@@ -69,9 +69,9 @@ private:
 
   /// One argument of the manifest: a block argument, or an output.
   struct Argument {
-    mlir::Value value = {}; // null for outputs
-    chunk::ArgumentKind kind = chunk::ArgumentKind::Input;
-    bool isOutput = false;
+    mlir::Value value = {};                                // null for outputs
+    chunk::ArgumentKind kind = chunk::ArgumentKind::Input; // of an output, what would be read like it
+    std::optional<unsigned> output = {};                   // its number among the outputs
     mlir::RankedTensorType type = {};
     int64_t group = 1;
     bool sliced = false;
@@ -88,6 +88,8 @@ private:
     mlir::Value tokens;
     /// The position of the sequence's first token; null where no table varies in time.
     mlir::Value position;
+    /// The number of the sequence's first checkpoint.
+    mlir::Value firstCheckpoint;
   };
 
   void listArguments();
@@ -105,14 +107,16 @@ private:
   void loadTables(mlir::Value firstPosition);
   /// The tiles of the chunk at `firstToken`; a part of a chunk is copied to a whole one, followed by zeros.
   void viewTiles(mlir::Value firstToken);
+  /// The checkpoints of the chunk that begins at `firstToken`.
+  void viewCheckpoints(const Item &item, mlir::Value firstToken);
   /// Prepares to bring near the tiles of the chunk at `firstToken`; `prefetchBeside` does so, a share for each vector
   /// of a matrix of this shape that is computed meanwhile.
   void prefetchTiles(mlir::Value firstToken);
   void prefetchBeside(Point point, llvm::ArrayRef<int64_t> shape);
   void copyOutputsBack(mlir::Value firstToken);
-  static bool isTile(const Argument &argument) {
-    return argument.isOutput || argument.kind == chunk::ArgumentKind::Input;
-  }
+  static bool isTile(const Argument &argument) { return argument.kind == chunk::ArgumentKind::Input; }
+  static bool isCheckpoint(const Argument &argument) { return argument.kind == chunk::ArgumentKind::Checkpoint; }
+  static int64_t wordsOf(const Argument &argument);
   mlir::Value tileAddress(const Argument &argument, mlir::Value firstToken);
 
   //===- Stages ----------------------------------------------------------------------------------------------===//
@@ -120,7 +124,8 @@ private:
   /// Stores what the plan says of the kernel's values that are, or are not, the same for all chunks.
   void emitStages(bool invariant);
   void emitStage(mlir::Value value);
-  void emitYield(chunk::YieldOp yield);
+  void emitYield(chunk::YieldOp yield, const Item &item);
+  void emitOutput(mlir::Value output, View view);
   /// Computes every entry of `value`, fused product included, and hands it to `consume`.
   void compute(mlir::Value value, Consumer consume);
   void computePointwise(mlir::Value value, Consumer consume);
@@ -220,8 +225,8 @@ private:
   mlir::Value valid, isWhole;                                    // tokens of this chunk, and whether that is C
   llvm::DenseMap<mlir::Value, Storage> storage;
   llvm::DenseMap<mlir::Value, View> views;
-  llvm::SmallVector<View> outputViews;
-  mlir::Value nextRows; // addresses of the rows of the next chunk's tiles
+  llvm::SmallVector<View> outputViews; // in the order of the outputs
+  mlir::Value nextRows;                // addresses of the rows of the next chunk's tiles
   int64_t nextRowsWidth = 0;
   llvm::DenseMap<Decay, DecayStorage> decays;
   llvm::DenseMap<std::pair<mlir::Value, mlir::Value>, mlir::Value> histories; // by operand and tail

@@ -37,6 +37,11 @@ private:
   FailureOr<Tile> loadTable(BlockArgument argument, Sequence sequence, int64_t head, int64_t start, int64_t valid);
   Tile loadRows(BlockArgument argument, Sequence sequence, int64_t head, int64_t start, int64_t valid);
   Tile loadParameter(BlockArgument argument, int64_t head);
+  Tile loadCheckpoint(BlockArgument argument, Sequence sequence, int64_t head, int64_t start);
+  /// The number of a chunk among all of all sequences.
+  int64_t checkpointAt(Sequence sequence, int64_t start) {
+    return sequence.first / static_cast<int64_t>(kernel.getChunk()) + sequence.index + start / kernel.getChunk();
+  }
   ArgumentAttr describe(BlockArgument argument) { return kernel.getArgument(argument.getArgNumber()); }
 
   KernelOp kernel;
@@ -61,14 +66,15 @@ LogicalResult KernelExecution::bindArguments() {
   for (BlockArgument argument : kernel.getBlock()->getArguments()) {
     ArgumentAttr description = describe(argument);
     bool isInput = description.getKind() == ArgumentKind::Input;
-    if (!isInput && description.getKind() != ArgumentKind::Parameter)
+    bool isCheckpoint = description.getKind() == ArgumentKind::Checkpoint;
+    if (!isInput && !isCheckpoint && description.getKind() != ArgumentKind::Parameter)
       continue;
     StringRef name = description.getName().getValue();
     auto found = call.arguments.find(name.str());
     if (found == call.arguments.end())
       return kernel.emitError() << "the argument '" << name << "' is missing";
     ArrayRef<int64_t> shape = found->second.shape, own = typeOf(argument).getShape();
-    size_t leading = isInput ? 3 : 1;
+    size_t leading = isInput ? 3 : isCheckpoint ? 2 : 1;
     if (isInput)
       own = own.drop_front();
     if (shape.size() != leading + own.size() || shape.drop_front(leading) != own)
@@ -88,10 +94,17 @@ LogicalResult KernelExecution::bindArguments() {
     for (size_t index = 0; index + 1 < offsets.size(); ++index)
       sequences.push_back({static_cast<int64_t>(index), offsets[index], offsets[index + 1] - offsets[index]});
   }
-  for (Attribute type : kernel.getOutputTypes()) {
+  for (auto output : kernel.getOutputs().getAsRange<OutputAttr>()) {
     Array &result = outcome.results.emplace_back();
-    result.shape = {batch, tokens, heads};
-    llvm::append_range(result.shape, cast<RankedTensorType>(cast<TypeAttr>(type).getValue()).getShape().drop_front());
+    if (output.getCheckpoint()) {
+      int64_t last = sequences.empty() ? 0 : sequences.back().first + sequences.back().length;
+      result.shape = {last / static_cast<int64_t>(kernel.getChunk()) + static_cast<int64_t>(sequences.size()),
+                      std::max<int64_t>(heads / output.getGroup(), 1)};
+      llvm::append_range(result.shape, output.getType().getShape());
+    } else {
+      result.shape = {batch, tokens, heads};
+      llvm::append_range(result.shape, output.getType().getShape().drop_front());
+    }
     int64_t size = 1;
     for (int64_t length : result.shape)
       size *= length;
@@ -148,6 +161,15 @@ Tile KernelExecution::loadParameter(BlockArgument argument, int64_t head) {
   return tile;
 }
 
+Tile KernelExecution::loadCheckpoint(BlockArgument argument, Sequence sequence, int64_t head, int64_t start) {
+  const ArrayView &view = call.arguments.at(describe(argument).getName().str());
+  Tile tile(typeOf(argument).getShape());
+  int64_t ownHead = head / describe(argument).getGroup();
+  int64_t number = checkpointAt(sequence, start) * view.shape[1] + ownHead;
+  llvm::copy(view.values.slice(number * tile.values.size(), tile.values.size()), tile.values.begin());
+  return tile;
+}
+
 FailureOr<Tile> KernelExecution::loadTable(BlockArgument argument, Sequence sequence, int64_t head, int64_t start,
                                            int64_t valid) {
   auto table = SymbolTable::lookupNearestSymbolFrom<TableOp>(kernel, describe(argument).getName());
@@ -174,6 +196,8 @@ FailureOr<Tile> KernelExecution::load(BlockArgument argument, Sequence sequence,
     return loadParameter(argument, head);
   case ArgumentKind::Table:
     return loadTable(argument, sequence, head, start, valid);
+  case ArgumentKind::Checkpoint:
+    return loadCheckpoint(argument, sequence, head, start);
   default:
     return Tile();
   }
@@ -204,8 +228,14 @@ LogicalResult KernelExecution::runChunk(Sequence sequence, int64_t head, int64_t
     tiles[op.getResult(0)] = std::move(*tile);
   }
   auto yield = cast<YieldOp>(kernel.getBlock()->getTerminator());
-  for (auto [result, output] : llvm::zip_equal(outcome.results, yield.getOutputs())) {
+  for (auto [result, output, description] :
+       llvm::zip_equal(outcome.results, yield.getOutputs(), kernel.getOutputs().getAsRange<OutputAttr>())) {
     const Tile &tile = tiles[output];
+    if (description.getCheckpoint()) {
+      int64_t number = checkpointAt(sequence, start) * result.shape[1] + head / description.getGroup();
+      llvm::copy(tile.values, result.values.begin() + number * tile.values.size());
+      continue;
+    }
     for (int64_t i = 0; i < valid; ++i)
       for (int64_t j = 0; j < tile.columns(); ++j)
         result.values[((sequence.first + start + i) * heads + head) * tile.columns() + j] = tile.at(i, j);
@@ -232,8 +262,9 @@ LogicalResult KernelExecution::runHead(Sequence sequence, int64_t head) {
     states.emplace_back(typeOf(argument).getShape());
   // Every head of a group begins with the same state, which the last of them replaces.
   forEachNumber([&](ArgumentAttr, double &tile, double &entry) { tile = entry; });
-  for (int64_t start = 0; start < sequence.length; start += kernel.getChunk())
-    if (failed(runChunk(sequence, head, start, states)))
+  int64_t chunk = kernel.getChunk(), last = (sequence.length - 1) / chunk * chunk;
+  for (int64_t met = 0; met < sequence.length; met += chunk)
+    if (failed(runChunk(sequence, head, kernel.getReverse() ? last - met : met, states)))
       return failure();
   forEachNumber([&](ArgumentAttr description, double &tile, double &entry) {
     if ((head + 1) % description.getGroup() == 0 || head + 1 == heads)

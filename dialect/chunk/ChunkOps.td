@@ -43,7 +43,7 @@ def Chunk_Dialect : Dialect {
 def Chunk_ArgumentKind : I32EnumAttr<"ArgumentKind", "what an argument of a kernel is", [
     I32EnumAttrCase<"Input", 0, "input">, I32EnumAttrCase<"Parameter", 1, "parameter">,
     I32EnumAttrCase<"Table", 2, "table">, I32EnumAttrCase<"State", 3, "state">,
-    I32EnumAttrCase<"Valid", 4, "valid">]> {
+    I32EnumAttrCase<"Valid", 4, "valid">, I32EnumAttrCase<"Checkpoint", 5, "checkpoint">]> {
   let cppNamespace = "::stretto::chunk";
   let genSpecializedAttr = 0;
 }
@@ -66,6 +66,21 @@ def Chunk_ArgumentAttr : AttrDef<Chunk_Dialect, "Argument"> {
                           (`column` $column^)? (`columns` $columns^)? `>` }];
 }
 def Chunk_ArgumentArrayAttr : TypedArrayAttrBase<Chunk_ArgumentAttr, "what each argument is">;
+
+def Chunk_OutputAttr : AttrDef<Chunk_Dialect, "Output"> {
+  let mnemonic = "output";
+  let summary = "What one output of a kernel is";
+  let description = [{
+    `group` is the number of the kernel's heads that share one head of the output: it is the sum of what each of them
+    yields. `sliced` says that the last axis is divided among the slices of the kernel. A `checkpoint` is one matrix or
+    vector for each chunk, all others have a row for each token.
+  }];
+  let parameters = (ins "::mlir::StringAttr":$name, "::mlir::RankedTensorType":$type,
+                        DefaultValuedParameter<"int64_t", "1">:$group, DefaultValuedParameter<"bool", "false">:$sliced,
+                        DefaultValuedParameter<"bool", "false">:$checkpoint);
+  let assemblyFormat = [{ `<` $name `,` $type (`group` $group^)? (`sliced` $sliced^)? (`checkpoint` $checkpoint^)? `>` }];
+}
+def Chunk_OutputArrayAttr : TypedArrayAttrBase<Chunk_OutputAttr, "what each output is">;
 
 def Chunk_Side : I32EnumAttr<"Side", "an axis of a tile or matrix", [
     I32EnumAttrCase<"Rows", 0, "rows">, I32EnumAttrCase<"Columns", 1, "columns">]> {
@@ -109,17 +124,24 @@ def Chunk_KernelOp : Chunk_Op<"kernel", [
     tables, states as the chunk before left them (the initial state, or 0, before the first), and last the number of
     valid tokens. It yields tiles of the outputs and, after `next`, the states in the order of the state arguments.
 
-    `chunk` is C. `outputs` names the outputs. A state is all of the entry of its own name in the state object, or
+    A `reverse` kernel meets the last chunk of a sequence first, and "before" means the chunk after. Rows of a tile are
+    in the order of time all the same. What another kernel knew at the start of a chunk reaches it as a checkpoint: an
+    output marked `checkpoint` is a matrix or vector for each chunk, and the argument `checkpoint` of another kernel
+    with chunks of as many tokens is that for the same chunk. A checkpoint with `group` g is the same for g heads. An
+    output with `group` g belongs to a head that g heads of the kernel share: it is the part of one of them, and the
+    output proper is their sum.
+
+    `chunk` is C. A state is all of the entry of its own name in the state object, or
     some columns of another: `state %z: tensor<32xf32> of "S" column 64 columns 65`. A state with `group` g is the
     same for g neighbouring heads, which each compute it.
     `slices` divides the value axis among independent blocks: arguments and outputs marked sliced hold one part.
 
     Constraints: `kernel_c1` every argument is described, and the last alone is the number of valid tokens, of type
     index; `kernel_c2` all others are tensors of real numbers of static shape; `kernel_c3` inputs and outputs have C
-    rows; `kernel_c4` the body yields the declared types; `kernel_c5` a group has at least one head; `kernel_c6` a
+    rows, checkpoints one axis or two; `kernel_c4` the body yields the declared types; `kernel_c5` a group has at least one head; `kernel_c6` a
     state, and nothing else, is a range of columns of an entry, of one axis or two; `kernel_c7` a table is a
     `chunk.table` of the module; `kernel_c8` there is at least one token in a chunk, and one slice; `kernel_c9`
-    names of arguments are distinct; `kernel_c10` a sliced output exists.
+    names of arguments are distinct.
 
     Example:
     ```mlir
@@ -139,15 +161,16 @@ def Chunk_KernelOp : Chunk_Op<"kernel", [
     }
     ```
   }];
-  let arguments = (ins SymbolNameAttr:$sym_name, I64Attr:$chunk, Chunk_ArgumentArrayAttr:$arguments,
-                       StrArrayAttr:$outputs, TypeArrayAttr:$output_types, DefaultValuedAttr<I64Attr, "1">:$slices,
-                       OptionalAttr<DenseI64ArrayAttr>:$sliced_outputs);
+  let arguments = (ins SymbolNameAttr:$sym_name, I64Attr:$chunk, UnitAttr:$reverse,
+                       Chunk_ArgumentArrayAttr:$arguments, Chunk_OutputArrayAttr:$outputs,
+                       DefaultValuedAttr<I64Attr, "1">:$slices);
   let regions = (region SizedRegion<1>:$body);
   let hasCustomAssemblyFormat = 1;
   let hasRegionVerifier = 1;
   let extraClassDeclaration = [{
     ::mlir::Block *getBlock() { return &getBody().front(); }
     ArgumentAttr getArgument(unsigned index) { return ::llvm::cast<ArgumentAttr>(getArguments()[index]); }
+    OutputAttr getOutput(unsigned index) { return ::llvm::cast<OutputAttr>(getOutputs()[index]); }
     /// The body's arguments of one kind, in order.
     ::llvm::SmallVector<::mlir::BlockArgument> argumentsOf(ArgumentKind kind);
     ::mlir::BlockArgument getValid() { return getBlock()->getArguments().back(); }

@@ -39,10 +39,10 @@ static bool isWholeEntry(ArgumentAttr state, Type type) {
 //===----------------------------------------------------------------------===//
 // Syntax
 //
-//   chunk.kernel @name chunk 64 slices 2
-//       (input %q: type group 4 sliced, parameter %w: type, table %t: type,
+//   chunk.kernel @name chunk 64 reverse slices 2
+//       (input %q: type group 4 sliced, parameter %w: type, table %t: type, checkpoint %R: type
 //        state %S: type of "entry" column 64 columns 65, valid %n: index)
-//       -> (o: type sliced) attributes {...} { ... }
+//       -> (o: type sliced, d_k: type group 4, R: type checkpoint) attributes {...} { ... }
 //===----------------------------------------------------------------------===//
 
 ParseResult KernelOp::parse(OpAsmParser &parser, OperationState &result) {
@@ -52,6 +52,8 @@ ParseResult KernelOp::parse(OpAsmParser &parser, OperationState &result) {
   if (parser.parseSymbolName(name, SymbolTable::getSymbolAttrName(), result.attributes) ||
       parser.parseKeyword("chunk") || parser.parseInteger(chunk))
     return failure();
+  if (succeeded(parser.parseOptionalKeyword("reverse")))
+    result.addAttribute(getReverseAttrName(result.name), builder.getUnitAttr());
   if (succeeded(parser.parseOptionalKeyword("slices")) && parser.parseInteger(slices))
     return failure();
   result.addAttribute(getChunkAttrName(result.name), builder.getI64IntegerAttr(chunk));
@@ -86,25 +88,24 @@ ParseResult KernelOp::parse(OpAsmParser &parser, OperationState &result) {
     return failure();
   result.addAttribute(getArgumentsAttrName(result.name), builder.getArrayAttr(descriptions));
 
-  SmallVector<Attribute> outputs, types;
-  SmallVector<int64_t> sliced;
+  SmallVector<Attribute> outputs;
   auto parseOutput = [&]() -> ParseResult {
     std::string output;
-    Type type;
+    RankedTensorType type;
+    int64_t group = 1;
     if (parser.parseKeywordOrString(&output) || parser.parseColonType(type))
       return failure();
-    if (succeeded(parser.parseOptionalKeyword("sliced")))
-      sliced.push_back(outputs.size());
-    outputs.push_back(builder.getStringAttr(output));
-    types.push_back(TypeAttr::get(type));
+    if (succeeded(parser.parseOptionalKeyword("group")) && parser.parseInteger(group))
+      return failure();
+    bool sliced = succeeded(parser.parseOptionalKeyword("sliced"));
+    bool checkpoint = succeeded(parser.parseOptionalKeyword("checkpoint"));
+    outputs.push_back(
+        OutputAttr::get(builder.getContext(), builder.getStringAttr(output), type, group, sliced, checkpoint));
     return success();
   };
   if (parser.parseCommaSeparatedList(AsmParser::Delimiter::Paren, parseOutput))
     return failure();
   result.addAttribute(getOutputsAttrName(result.name), builder.getArrayAttr(outputs));
-  result.addAttribute(getOutputTypesAttrName(result.name), builder.getArrayAttr(types));
-  if (!sliced.empty())
-    result.addAttribute(getSlicedOutputsAttrName(result.name), builder.getDenseI64ArrayAttr(sliced));
 
   if (parser.parseOptionalAttrDictWithKeyword(result.attributes))
     return failure();
@@ -115,6 +116,8 @@ void KernelOp::print(OpAsmPrinter &printer) {
   printer << " ";
   printer.printSymbolName(getSymName());
   printer << " chunk " << getChunk();
+  if (getReverse())
+    printer << " reverse";
   if (getSlices() != 1)
     printer << " slices " << getSlices();
   printer << "(";
@@ -131,18 +134,20 @@ void KernelOp::print(OpAsmPrinter &printer) {
               << description.getColumns();
   });
   printer << ") -> (";
-  ArrayRef<int64_t> sliced = getSlicedOutputs().value_or(ArrayRef<int64_t>());
-  for (auto [index, output] : llvm::enumerate(llvm::zip(getOutputs(), getOutputTypes()))) {
-    printer << (index ? ", " : "");
-    printer.printKeywordOrString(cast<StringAttr>(std::get<0>(output)).getValue());
-    printer << ": " << cast<TypeAttr>(std::get<1>(output)).getValue();
-    if (llvm::is_contained(sliced, static_cast<int64_t>(index)))
+  llvm::interleaveComma(getOutputs().getAsRange<OutputAttr>(), printer, [&](OutputAttr output) {
+    printer.printKeywordOrString(output.getName());
+    printer << ": " << output.getType();
+    if (output.getGroup() != 1)
+      printer << " group " << output.getGroup();
+    if (output.getSliced())
       printer << " sliced";
-  }
+    if (output.getCheckpoint())
+      printer << " checkpoint";
+  });
   printer << ")";
-  printer.printOptionalAttrDictWithKeyword(
-      (*this)->getAttrs(), {getSymNameAttrName(), getChunkAttrName(), getSlicesAttrName(), getArgumentsAttrName(),
-                            getOutputsAttrName(), getOutputTypesAttrName(), getSlicedOutputsAttrName()});
+  printer.printOptionalAttrDictWithKeyword((*this)->getAttrs(),
+                                           {getSymNameAttrName(), getChunkAttrName(), getReverseAttrName(),
+                                            getSlicesAttrName(), getArgumentsAttrName(), getOutputsAttrName()});
   printer << " ";
   printer.printRegion(getBody(), /*printEntryBlockArgs=*/false);
 }
@@ -245,24 +250,26 @@ LogicalResult KernelOp::verifyRegions() {
   if (!yield)
     return emitOpError("[kernel_c4] the body does not end with a chunk.yield");
   SmallVector<Type> outputs, states;
-  for (Attribute type : getOutputTypes())
-    outputs.push_back(cast<TypeAttr>(type).getValue());
+  for (auto output : getOutputs().getAsRange<OutputAttr>())
+    outputs.push_back(output.getType());
   for (BlockArgument state : argumentsOf(ArgumentKind::State))
     states.push_back(state.getType());
-  if (!llvm::equal(yield.getOutputs().getTypes(), outputs) || !llvm::equal(yield.getStates().getTypes(), states) ||
-      outputs.size() != getOutputs().size())
+  if (!llvm::equal(yield.getOutputs().getTypes(), outputs) || !llvm::equal(yield.getStates().getTypes(), states))
     return emitOpError("[kernel_c4] yields ")
            << yield.getOutputs().getTypes() << " next " << yield.getStates().getTypes() << ", expected "
            << TypeRange(outputs) << " next " << TypeRange(states);
-  for (auto [index, type] : llvm::enumerate(outputs)) {
-    auto tile = dyn_cast<RankedTensorType>(type);
-    if (!tile || tile.getRank() < 1 || tile.getDimSize(0) != static_cast<int64_t>(getChunk()))
+  for (auto output : getOutputs().getAsRange<OutputAttr>()) {
+    RankedTensorType type = output.getType();
+    if (output.getCheckpoint() ? type.getRank() < 1 || type.getRank() > 2 || !type.hasStaticShape()
+                               : type.getRank() < 1 || type.getDimSize(0) != static_cast<int64_t>(getChunk()))
       return emitOpError("[kernel_c3] the output ")
-             << getOutputs()[index] << " has type " << type << ", expected tiles of " << getChunk() << " tokens";
+             << output.getName() << " has type " << type << ", expected "
+             << (output.getCheckpoint() ? "a matrix or a vector"
+                                        : "tiles of " + std::to_string(getChunk()) + " tokens");
+    if (output.getGroup() < 1)
+      return emitOpError("[kernel_c5] the output ")
+             << output.getName() << " is shared by " << output.getGroup() << " heads, expected at least 1";
   }
-  for (int64_t index : getSlicedOutputs().value_or(ArrayRef<int64_t>()))
-    if (index < 0 || index >= static_cast<int64_t>(outputs.size()))
-      return emitOpError("[kernel_c10] slices output ") << index << " of " << outputs.size();
   return success();
 }
 

@@ -26,7 +26,8 @@ def Stretto_VariantOp : Stretto_Op<"variant", [
     may be absent. Options are compile-time values with a default: a number, a condition, one of several words
     (`#stretto.choice`), or an expression over sizes and other numeric options (`"K**-0.5"`). `axes` fixes named
     sizes by such expressions. A size is known where the type of a value or an entry of `axes` names it. A specialised
-    variant says in the attribute `group` how many heads of its finest head set share one head of each set.
+    variant says in the attribute `group` how many heads of its finest head set share one head of each set. What
+    `stretto-differentiate` makes is marked `gradient`: its results are the gradients of its first rows.
 
     Constraints: `variant_c1` arguments are rows or parameters, results rows, and every argument has one name;
     `variant_c2` argument names are identifiers and distinct; `variant_c3` an option's default is a number, a
@@ -35,7 +36,8 @@ def Stretto_VariantOp : Stretto_Op<"variant", [
     by an expression; `variant_c6` operations, nesting and settings stay within the closed list and its limits;
     `variant_c7` values are rows, parameters, states, `f64` or `i1`; `variant_c8` an axis has one dimension wherever
     it is known; `variant_c9` expressions use known sizes and numeric options, and do not depend on themselves;
-    `variant_c10` `group` gives each head set a positive integer.
+    `variant_c10` `group` gives each head set a positive integer; `variant_c11` the results of a gradient have the
+    types of the first rows of real numbers among its arguments.
 
     Example:
     ```mlir
@@ -58,7 +60,7 @@ def Stretto_VariantOp : Stretto_Op<"variant", [
   let arguments = (ins SymbolNameAttr:$sym_name, TypeAttrOf<FunctionType>:$function_type,
                        StrArrayAttr:$arg_names, OptionalAttr<DictArrayAttr>:$arg_attrs,
                        DictionaryAttr:$options, DictionaryAttr:$axes, OptionalAttr<StrAttr>:$summary,
-                       OptionalAttr<DictionaryAttr>:$group);
+                       OptionalAttr<DictionaryAttr>:$group, UnitAttr:$gradient);
   let regions = (region SizedRegion<1>:$body);
   let hasCustomAssemblyFormat = 1;
   let hasVerifier = 1;
@@ -72,6 +74,8 @@ def Stretto_VariantOp : Stretto_Op<"variant", [
     /// Attributes of one argument, or an empty dictionary.
     ::mlir::DictionaryAttr getArgAttrDict(unsigned index);
     bool isOptional(unsigned index) { return getArgAttrDict(index).contains("stretto.optional"); }
+    /// The arguments that have a gradient among rows: those of real numbers.
+    ::llvm::SmallVector<unsigned> getDifferentiableRows();
   }];
 }
 

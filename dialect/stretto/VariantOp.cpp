@@ -21,6 +21,14 @@ DictionaryAttr VariantOp::getArgAttrDict(unsigned index) {
   return DictionaryAttr::get(getContext());
 }
 
+SmallVector<unsigned> VariantOp::getDifferentiableRows() {
+  SmallVector<unsigned> rows;
+  for (auto [index, type] : llvm::enumerate(getType().getInputs()))
+    if (isRow(type) && getElementTypeOrSelf(type).isF64())
+      rows.push_back(index);
+  return rows;
+}
+
 void VariantOp::getAsmBlockArgumentNames(Region &, OpAsmSetValueNameFn setName) {
   for (auto [argument, name] : llvm::zip(getBody().getArguments(), getArgNames()))
     setName(argument, cast<StringAttr>(name).getValue());
@@ -214,6 +222,15 @@ LogicalResult VariantOp::verify() {
         !isIdentifier(group.getName()) || !ratio || !ratio.getType().isInteger(64) || ratio.getInt() < 1)
       return emitOpError("[variant_c10] the group of the head set ")
              << group.getName() << " is " << group.getValue() << ", expected a name and a positive i64";
+  if (getGradient()) {
+    SmallVector<Type> rows;
+    for (unsigned row : getDifferentiableRows())
+      rows.push_back(getType().getInput(row));
+    ArrayRef<Type> results = getType().getResults();
+    if (rows.size() < results.size() || ArrayRef(rows).take_front(results.size()) != results)
+      return emitOpError("[variant_c11] a gradient has results of the types ")
+             << TypeRange(results) << ", expected those of its first rows: " << TypeRange(rows);
+  }
   return success();
 }
 

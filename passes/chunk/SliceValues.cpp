@@ -210,16 +210,12 @@ void SlicedValues::divide() {
                                              isSliced(argument), old.getEntry(), old.getColumn(), old.getColumns()));
   }
   kernel.setArgumentsAttr(builder.getArrayAttr(descriptions));
-  SmallVector<Attribute> types;
-  SmallVector<int64_t> slicedOutputs;
+  SmallVector<Attribute> outputs;
   auto yield = cast<YieldOp>(kernel.getBlock()->getTerminator());
-  for (auto [index, output] : llvm::enumerate(yield.getOutputs())) {
-    types.push_back(TypeAttr::get(output.getType()));
-    if (isSliced(output))
-      slicedOutputs.push_back(index);
-  }
-  kernel.setOutputTypesAttr(builder.getArrayAttr(types));
-  kernel.setSlicedOutputsAttr(builder.getDenseI64ArrayAttr(slicedOutputs));
+  for (auto [old, value] : llvm::zip_equal(kernel.getOutputs().getAsRange<OutputAttr>(), yield.getOutputs()))
+    outputs.push_back(OutputAttr::get(kernel.getContext(), old.getName(), cast<RankedTensorType>(value.getType()),
+                                      old.getGroup(), isSliced(value), old.getCheckpoint()));
+  kernel.setOutputsAttr(builder.getArrayAttr(outputs));
   kernel.setSlices(slices);
 }
 

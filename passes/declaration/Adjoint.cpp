@@ -193,7 +193,14 @@ void Adjoint::visitDecay(DecayOp op) {
   if (isActive(amount)) {
     Value state = op.getForm() == DecayForm::Log ? op.getResult() : op.getState();
     auto type = withHeads(cast<RankedTensorType>(amount.getType()), op.getState().getType().getHeads());
-    add(amount, create<PairOp>(type, state, pair.cotangent, op.getAlongAttr()));
+    Value gradient = create<PairOp>(type, state, pair.cotangent, op.getAlongAttr());
+    // Nothing is left of what e^-inf met, though sums that should cancel may not quite.
+    if (op.getForm() == DecayForm::Log) {
+      Value none = constant(amount.getType(), -std::numeric_limits<double>::infinity());
+      Value decays = forHeads(create<arith::CmpFOp>(arith::CmpFPredicate::OGT, amount, none), headsOf(type));
+      gradient = zeroUnless(decays, gradient);
+    }
+    add(amount, gradient);
   }
   pair.cotangent =
       create<DecayOp>(pair.cotangent.getType(), pair.cotangent, op.getFormAttr(), amount, op.getAlongAttr());

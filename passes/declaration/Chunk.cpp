@@ -284,7 +284,7 @@ void ChunkVariant::addStates() {
 
 LogicalResult ChunkVariant::createKernel() {
   SmallVector<std::string> names;
-  SmallVector<Attribute> outputs, outputTypes;
+  SmallVector<Attribute> outputs;
   TypeRange results = variant.getBlock()->getTerminator()->getOperandTypes();
   for (auto [index, result] : llvm::enumerate(results)) {
     SmallVector<int64_t> shape = {tokens};
@@ -292,13 +292,12 @@ LogicalResult ChunkVariant::createKernel() {
     if (!cast<RankedTensorType>(result).getElementType().isF64())
       return refuseChunkForm(variant) << "result " << index << " has type " << result << ", expected real numbers";
     std::string name = results.size() == 1 ? "o" : "o" + std::to_string(index);
-    outputs.push_back(moduleBuilder.getStringAttr(name));
-    outputTypes.push_back(TypeAttr::get(RankedTensorType::get(shape, types.standard)));
+    outputs.push_back(chunk::OutputAttr::get(variant.getContext(), moduleBuilder.getStringAttr(name),
+                                             RankedTensorType::get(shape, types.standard), /*group=*/1,
+                                             /*sliced=*/false, /*checkpoint=*/false));
   }
-  kernel = chunk::KernelOp::create(moduleBuilder, variant.getLoc(), variant.getSymName(), tokens,
-                                   moduleBuilder.getArrayAttr({}), moduleBuilder.getArrayAttr(outputs),
-                                   moduleBuilder.getArrayAttr(outputTypes), /*slices=*/1,
-                                   /*sliced_outputs=*/DenseI64ArrayAttr());
+  kernel = chunk::KernelOp::create(moduleBuilder, variant.getLoc(), variant.getSymName(), tokens, /*reverse=*/false,
+                                   moduleBuilder.getArrayAttr({}), moduleBuilder.getArrayAttr(outputs), /*slices=*/1);
   b = std::make_unique<TileBuilder>(variant.getLoc(), &kernel.getBody().emplaceBlock(), tokens, types.compute);
   return success();
 }

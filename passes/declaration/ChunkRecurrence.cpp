@@ -10,13 +10,11 @@ using chunk::Side;
 
 static RankedTensorType typeOf(Value value) { return cast<RankedTensorType>(value.getType()); }
 
-static Side sideOf(StateType state, StringRef axis) { return axis == state.getFirst() ? Side::Rows : Side::Columns; }
-
 /// The side that a decay acts on; none where it multiplies the whole state.
-static std::optional<Side> sideOf(DecayOp decay) {
+static std::optional<Side> sideDecayedBy(DecayOp decay) {
   if (!decay.getAlong())
     return std::nullopt;
-  return sideOf(decay.getState().getType(), *decay.getAlong());
+  return *decay.getAlong() == decay.getState().getType().getFirst() ? Side::Rows : Side::Columns;
 }
 
 //===----------------------------------------------------------------------===//
@@ -31,10 +29,10 @@ LogicalResult ChunkRecurrence::check(const StateChain &chain) {
   DecayOp decayed;
   for (Operation *step : chain.steps) {
     if (auto decay = dyn_cast<DecayOp>(step)) {
-      if (decayed && sideOf(decay) && sideOf(decay) != sideOf(decayed))
+      if (decayed && sideDecayedBy(decay) && sideDecayedBy(decay) != sideDecayedBy(decayed))
         return refuseChunkForm(decay) << "decays along '" << *decay.getAlong() << "' a state that also decays along '"
                                       << *decayed.getAlong() << "'";
-      if (sideOf(decay))
+      if (sideDecayedBy(decay))
         decayed = decay;
       continue;
     }
@@ -53,7 +51,7 @@ LogicalResult ChunkRecurrence::check(const StateChain &chain) {
       auto read = dyn_cast<ReadOp>(user);
       if (read && read.getAt())
         return refuseChunkForm(read) << "reads the state of an earlier token";
-      if (read && decayed && sideOf(type, read.getAlong()) != *sideOf(decayed))
+      if (read && decayed && sideOf(type, read.getAlong()) != *sideDecayedBy(decayed))
         return refuseChunkForm(read) << "reads along '" << read.getAlong() << "' a state that decays along '"
                                      << *decayed.getAlong() << "'";
     }
@@ -67,8 +65,8 @@ LogicalResult ChunkRecurrence::check(const StateChain &chain) {
 ChunkRecurrence::ChunkRecurrence(const StateChain &chain, Value start, TileBuilder &builder)
     : chain(chain), start(start), b(builder) {
   for (auto [index, step] : llvm::enumerate(chain.steps))
-    if (auto decay = dyn_cast<DecayOp>(step); decay && sideOf(decay))
-      decayed = *sideOf(decay);
+    if (auto decay = dyn_cast<DecayOp>(step); decay && sideDecayedBy(decay))
+      decayed = *sideDecayedBy(decay);
 }
 
 ChunkRecurrence::Decay ChunkRecurrence::combine(ArrayRef<Operation *> steps) {

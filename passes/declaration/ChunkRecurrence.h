@@ -24,16 +24,20 @@ namespace stretto {
 class ChunkRecurrence {
 public:
   ChunkRecurrence(const StateChain &chain, mlir::Value start, TileBuilder &builder);
+  virtual ~ChunkRecurrence() = default;
 
   /// Whether the chain has a chunk form; what prevents it is said at the operation that does.
   static mlir::LogicalResult check(const StateChain &chain);
 
   /// The tile of a read. The rows of all steps have theirs.
-  mlir::Value read(ReadOp op);
+  virtual mlir::Value read(ReadOp op);
   /// The state at the end of the chunk.
-  mlir::Value next();
+  virtual mlir::Value next();
 
-private:
+protected:
+  static chunk::Side sideOf(StateType state, llvm::StringRef axis) {
+    return axis == state.getFirst() ? chunk::Side::Rows : chunk::Side::Columns;
+  }
   /// A product of decays: an amount of one axis or two, or none.
   struct Decay {
     mlir::Value amount;
@@ -56,7 +60,7 @@ private:
   /// The rows with 0 beyond the end where they could be anything there.
   mlir::Value finite(mlir::Value rows);
   mlir::Value finiteMatrix(mlir::Value row) { return finite(b.matrixOf(b.tileOf(row))); }
-  void prepare();
+  virtual void prepare();
 
   const StateChain &chain;
   mlir::Value start;

@@ -100,14 +100,14 @@ LogicalResult DifferentiatePass::differentiate(VariantOp original) {
   if (failed(adjoint.run(cotangents)))
     return failure();
   SmallVector<Value> gradients;
-  for (BlockArgument argument : block->getArguments().drop_back(cotangents.size()))
-    if (isRow(argument.getType()) && getElementTypeOrSelf(argument).isF64())
-      gradients.push_back(adjoint.gradientOf(argument));
+  for (unsigned row : original.getDifferentiableRows())
+    gradients.push_back(adjoint.gradientOf(block->getArgument(row)));
   terminator->setOperands(gradients);
   variant.setArgNamesAttr(builder.getArrayAttr(names));
   if (variant.getArgAttrsAttr())
     variant.setArgAttrsAttr(builder.getArrayAttr(attributes));
   variant.setFunctionType(builder.getFunctionType(block->getArgumentTypes(), terminator->getOperandTypes()));
+  variant.setGradient(true);
   removeDead(variant);
   return success();
 }

@@ -153,6 +153,13 @@ struct FoldOverChunks : stretto::impl::FoldOverChunksBase<FoldOverChunks> {
         return kernel.emitOpError("the argument '")
                << argument.name << "' has entries of type f64, expected f32, bf16 or f16: f64 runs on the CPU only";
 
+    auto isCheckpoint = [](const Manifest::Argument &argument) {
+      return argument.kind == Manifest::Kind::Checkpoint || argument.kind == Manifest::Kind::Kept;
+    };
+    if (manifest->reverse || llvm::any_of(manifest->arguments, isCheckpoint))
+      return kernel.emitOpError(
+          "[R14] meets chunks in reverse or has checkpoints: there is no form of it for a GPU yet");
+
     OpBuilder builder(kernel);
     auto role = RoleAttr::get(&getContext(), RoleKind::All, warps ? warps : chooseWarps(kernel));
     manifest->threads = 32 * role.getWarps();
@@ -166,8 +173,8 @@ struct FoldOverChunks : stretto::impl::FoldOverChunksBase<FoldOverChunks> {
     };
     for (BlockArgument argument : kernel.getBlock()->getArguments().drop_back())
       addView(argument.getType());
-    for (Attribute output : kernel.getOutputTypes())
-      addView(cast<TypeAttr>(output).getValue());
+    for (auto output : kernel.getOutputs().getAsRange<chunk::OutputAttr>())
+      addView(output.getType());
     for (const Manifest::Argument &argument : manifest->arguments)
       names.push_back(argument.name);
     function.setArgNamesAttr(builder.getStrArrayAttr(names));

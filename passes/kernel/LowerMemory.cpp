@@ -43,6 +43,9 @@ ThreadLowering::View ThreadLowering::decodeView(const Manifest::Argument &argume
     view.rowStride = word(first + 2);
     view.period = word(first + 3);
     break;
+  case Kind::Checkpoint:
+  case Kind::Kept:
+    llvm_unreachable("stretto-fold-over-chunks refuses checkpoints");
   case Kind::State:
     offset = b.add(b.mul(sequence, word(first + 2)), b.mul(headIndex, word(first + 3)));
     view.rowStride = word(first + 4);

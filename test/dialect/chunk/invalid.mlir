@@ -93,7 +93,7 @@ chunk.kernel @kernel_c8 chunk 0 (input %x: tensor<16x8xf32>, valid %n: index) ->
 
 // expected-error @+1 {{[kernel_c9] two arguments have the name "x"}}
 "chunk.kernel"() <{arguments = [#chunk.argument<input "x">, #chunk.argument<input "x">, #chunk.argument<valid "n">],
-    chunk = 16 : i64, output_types = [], outputs = [], sym_name = "kernel_c9"}> ({
+    chunk = 16 : i64, outputs = [], sym_name = "kernel_c9"}> ({
 ^bb0(%x: tensor<16x8xf32>, %y: tensor<16x8xf32>, %n: index):
   chunk.yield
 }) : () -> ()
@@ -101,7 +101,7 @@ chunk.kernel @kernel_c8 chunk 0 (input %x: tensor<16x8xf32>, valid %n: index) ->
 // -----
 
 // expected-error @+1 {{[kernel_c1] the body has 2 arguments and 1 descriptions of them}}
-"chunk.kernel"() <{arguments = [#chunk.argument<valid "n">], chunk = 16 : i64, output_types = [], outputs = [],
+"chunk.kernel"() <{arguments = [#chunk.argument<valid "n">], chunk = 16 : i64, outputs = [],
     sym_name = "kernel_c1_descriptions"}> ({
 ^bb0(%x: tensor<16x8xf32>, %n: index):
   chunk.yield
@@ -111,19 +111,27 @@ chunk.kernel @kernel_c8 chunk 0 (input %x: tensor<16x8xf32>, valid %n: index) ->
 
 // expected-error @+1 {{[kernel_c6] the argument 'x' is no state, but of an entry}}
 "chunk.kernel"() <{arguments = [#chunk.argument<input "x" of "S">, #chunk.argument<valid "n">], chunk = 16 : i64,
-    output_types = [], outputs = [], sym_name = "kernel_c6_input"}> ({
+    outputs = [], sym_name = "kernel_c6_input"}> ({
 ^bb0(%x: tensor<16x8xf32>, %n: index):
   chunk.yield
 }) : () -> ()
 
 // -----
 
-// expected-error @+1 {{[kernel_c10] slices output 1 of 0}}
-"chunk.kernel"() <{arguments = [#chunk.argument<valid "n">], chunk = 16 : i64, output_types = [], outputs = [],
-    sliced_outputs = array<i64: 1>, sym_name = "kernel_c10"}> ({
-^bb0(%n: index):
-  chunk.yield
+// expected-error @+1 {{[kernel_c3] the output "S" has type 'tensor<2x8x8xf32>', expected a matrix or a vector}}
+"chunk.kernel"() <{arguments = [#chunk.argument<input "x">, #chunk.argument<valid "n">], chunk = 16 : i64,
+    outputs = [#chunk.output<"S", tensor<2x8x8xf32> checkpoint true>], sym_name = "kernel_c3_checkpoint"}> ({
+^bb0(%x: tensor<16x8xf32>, %n: index):
+  %y = arith.constant dense<0.0> : tensor<2x8x8xf32>
+  chunk.yield %y : tensor<2x8x8xf32>
 }) : () -> ()
+
+// -----
+
+// expected-error @+1 {{[kernel_c5] the output "o" is shared by 0 heads, expected at least 1}}
+chunk.kernel @kernel_c5_output chunk 16 (input %x: tensor<16x8xf32>, valid %n: index) -> (o: tensor<16x8xf32> group 0) {
+  chunk.yield %x : tensor<16x8xf32>
+}
 
 // -----
 

@@ -37,6 +37,22 @@ chunk.kernel @every_argument chunk 16 slices 2 (
       : tensor<16x32xf32>, tensor<16xf32>, tensor<32x32xf32>, tensor<32xf32>, tensor<4x8xf32>
 }
 
+// CHECK-LABEL: chunk.kernel @checkpoints chunk 16(
+// CHECK-SAME: -> (S: tensor<8x8xf32> group 2 checkpoint)
+chunk.kernel @checkpoints chunk 16 (input %k: tensor<16x8xf32> group 2, state %S: tensor<8x8xf32> group 2,
+    valid %n: index) -> (S: tensor<8x8xf32> group 2 checkpoint) {
+  chunk.yield %S next %S : tensor<8x8xf32>, tensor<8x8xf32>
+}
+
+// CHECK-LABEL: chunk.kernel @backwards chunk 16 reverse(
+// CHECK-SAME: checkpoint %S: tensor<8x8xf32> group 2
+// CHECK-SAME: -> (d_k: tensor<16x8xf32> group 2)
+chunk.kernel @backwards chunk 16 reverse (input %k: tensor<16x8xf32> group 2, checkpoint %S: tensor<8x8xf32> group 2,
+    valid %n: index) -> (d_k: tensor<16x8xf32> group 2) {
+  %y = chunk.dot %k, %S : tensor<16x8xf32>, tensor<8x8xf32> -> tensor<16x8xf32>
+  chunk.yield %y : tensor<16x8xf32>
+}
+
 // CHECK-LABEL: chunk.kernel @shapes
 chunk.kernel @shapes chunk 16 (input %x: tensor<16xf32>, parameter %w: tensor<8xf32>, table %decay: tensor<f32>,
                                valid %n: index) -> (o: tensor<16x8xf32>, c: tensor<16xf32>) {

@@ -305,6 +305,15 @@ stretto.variant @variant_c10() -> () attributes {group = {G = 0 : i64, H = 1 : i
 
 // -----
 
+// variant_c11: the results of a gradient have the types of its first rows.
+// expected-error @+1 {{[variant_c11] a gradient has results of the types 'tensor<f64, #stretto.row<()>>', expected those of its first rows: 'tensor<4xf64, #stretto.row<K>>'}}
+stretto.variant @variant_c11(%k: tensor<4xf64, #stretto.row<K>>) -> tensor<f64, #stretto.row<()>> attributes {gradient} {
+  %n = stretto.reduce sum %k : tensor<4xf64, #stretto.row<K>> -> tensor<f64, #stretto.row<()>>
+  stretto.yield %n : tensor<f64, #stretto.row<()>>
+}
+
+// -----
+
 //===----------------------------------------------------------------------===//
 // Options and sizes
 //===----------------------------------------------------------------------===//

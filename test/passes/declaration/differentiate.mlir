@@ -22,8 +22,10 @@
 // CHECK:         %[[DF:.+]] = stretto.pair %[[S1]], %[[D1]] along "K"
 // CHECK:         %[[D2:.+]] = stretto.decay %[[D1]] factor %f along "K"
 // CHECK:         %[[DG:.+]] = stretto.pair %[[S1]], %[[D2]] :
+// CHECK:         %[[LEFT:.+]] = arith.cmpf ogt, %g,
+// CHECK:         %[[DG_LEFT:.+]] = arith.select %[[LEFT]], %[[DG]],
 // CHECK:         stretto.decay %[[D2]] log %g
-// CHECK:         stretto.yield %[[DQ]], %[[DK]], %[[DV]], %[[DG]], %[[DF]]
+// CHECK:         stretto.yield %[[DQ]], %[[DK]], %[[DV]], %[[DG_LEFT]], %[[DF]]
 stretto.variant @decayed(%q: !K, %k: !K, %v: !V, %g: !n, %f: !K) -> !V {
   %S0 = stretto.state "S" : !S
   %S1 = stretto.decay %S0 log %g : !S, !n

@@ -296,8 +296,8 @@ void CpuKernelTest::check(const Problem &problem, const std::string &wholeText) 
       break;
     }
   }
-  for (auto type : kernel.getOutputTypes().getAsRange<TypeAttr>()) {
-    auto tile = cast<RankedTensorType>(type.getValue());
+  for (auto output : kernel.getOutputs().getAsRange<chunk::OutputAttr>()) {
+    RankedTensorType tile = output.getType();
     int64_t width = tile.getRank() == 2 ? tile.getDimSize(1) : 1;
     Memory &memory = *outputs.emplace_back(
         std::make_unique<Memory>(tile.getElementType(), ArrayRef<int64_t>{rows, tokens, problem.heads}, width));
