@@ -202,10 +202,13 @@ def LowerToVector : Pass<"stretto-lower-to-vector", "::mlir::ModuleOp"> {
               %next = vector.fma %lanes, %right, %s0 : vector<16xf32>
     ```
   }];
-  let options = [Option<"vectorBits", "vector-bits", "int64_t", "512", "bits of a vector register: 256 or 512">];
+  let options = [
+    Option<"vectorBits", "vector-bits", "int64_t", "512", "bits of a vector register: 256 or 512">,
+    Option<"bf16Dot", "bf16-dot", "bool", "false", "form products of bf16 operands with AVX512_BF16, from pairs">
+  ];
   let dependentDialects = ["::mlir::arith::ArithDialect", "::mlir::func::FuncDialect", "::mlir::LLVM::LLVMDialect",
                            "::mlir::math::MathDialect", "::mlir::memref::MemRefDialect", "::mlir::scf::SCFDialect",
-                           "::mlir::vector::VectorDialect"];
+                           "::mlir::vector::VectorDialect", "::mlir::x86vector::X86VectorDialect"];
 }
 
 def ExpandMath : Pass<"stretto-expand-math"> {
@@ -213,7 +216,8 @@ def ExpandMath : Pass<"stretto-expand-math"> {
   let description = [{
     `math.exp`, `math.exp2`, `math.expm1`, `math.tanh` and `math.log1p` (fp32 and fp64) and `math.log` (fp32) on vectors
     become polynomials with an error of about one unit in the last place, right for infinities, NaN and denormal
-    results; a quotient by a power of two becomes a product. Conversions from and to bf16 become integer operations.
+    results; a quotient by a power of two becomes a product. Conversions from and to bf16 become integer operations, or,
+    to bf16 and where there is one, the instruction that rounds a register.
 
     Before:
     ```mlir
@@ -227,7 +231,10 @@ def ExpandMath : Pass<"stretto-expand-math"> {
     %y = x86vector.avx512.mask.scalef %p, %n, %p, %all, %rounding : vector<16xf32>
     ```
   }];
-  let options = [Option<"scalef", "scalef", "bool", "true", "use AVX512's scalef on vectors of 512 bits">];
+  let options = [
+    Option<"scalef", "scalef", "bool", "true", "use AVX512's scalef on vectors of 512 bits">,
+    Option<"bf16", "bf16", "bool", "false", "round vectors to bf16 with AVX512_BF16">
+  ];
 }
 
 //===----------------------------------------------------------------------===//
@@ -305,6 +312,9 @@ def RoundOperands : Pass<"stretto-round-operands", "::stretto::chunk::KernelOp">
     In a kernel with inputs of 16 bits, operands of products are rounded to their type, as matrix units want them; sums
     stay wide, and so does everything that is carried. An operand that was widened from that type is taken as it was.
 
+    A CPU that multiplies bf16 asks for that `element` alone, and leaves out the `channel-decays`: a `decay_dot` with a
+    factor for each channel is not computed as a product of matrices there.
+
     ```mlir
     %q1 = arith.extf %q : tensor<16x32xbf16> to tensor<16x32xf32>
     %o = chunk.dot %q1, %S : tensor<16x32xf32>, tensor<32x32xf32> -> tensor<16x32xf32>
@@ -315,6 +325,10 @@ def RoundOperands : Pass<"stretto-round-operands", "::stretto::chunk::KernelOp">
     %o = chunk.dot %q, %S1 : tensor<16x32xbf16>, tensor<32x32xbf16> -> tensor<16x32xf32>
     ```
   }];
+  let options = [
+    Option<"element", "element", "std::string", "\"\"", "round to this type only: bf16 or f16; default: both">,
+    Option<"channelDecays", "channel-decays", "bool", "true", "round operands of decay_dot with factors for channels">
+  ];
   let dependentDialects = ["::mlir::arith::ArithDialect"];
 }
 

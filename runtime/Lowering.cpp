@@ -205,7 +205,7 @@ llvm::Error Lowering::toKernel() {
 llvm::Error Lowering::toLlvm() {
   llvm::Error error = run(*module, [&](OpPassManager &passes) {
     if (isCpu())
-      cpu::buildPipeline(passes, processor().vectorBits());
+      cpu::buildPipeline(passes, processor().instructions());
     else
       buildThreadPipeline(passes);
   });

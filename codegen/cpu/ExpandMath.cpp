@@ -303,6 +303,18 @@ struct DivideByPowerOfTwo : OpRewritePattern<arith::DivFOp> {
   }
 };
 
+/// A register of fp32 numbers, rounded to bf16 by one instruction.
+struct RoundToBf16 : OpRewritePattern<arith::TruncFOp> {
+  RoundToBf16(MLIRContext *context) : OpRewritePattern(context, /*benefit=*/2) {}
+  LogicalResult matchAndRewrite(arith::TruncFOp op, PatternRewriter &rewriter) const override {
+    auto from = dyn_cast<VectorType>(op.getIn().getType()), to = dyn_cast<VectorType>(op.getOut().getType());
+    if (!from || !from.getElementType().isF32() || !to.getElementType().isBF16() || from.getShape() != ArrayRef{16L})
+      return failure();
+    rewriter.replaceOpWithNewOp<x86vector::CvtPackedF32ToBF16Op>(op, to, op.getIn());
+    return success();
+  }
+};
+
 struct ExpandMath : stretto::impl::ExpandMathBase<ExpandMath> {
   using ExpandMathBase::ExpandMathBase;
 
@@ -315,6 +327,8 @@ struct ExpandMath : stretto::impl::ExpandMathBase<ExpandMath> {
     patterns.add<ExpandExp, ExpandExp2, ExpandExpM1>(&getContext(), scalef);
     patterns.add<ExpandTanh, ExpandLog, ExpandLog1p, DivideByPowerOfTwo>(&getContext());
     arith::populateExpandBFloat16Patterns(patterns);
+    if (bf16)
+      patterns.add<RoundToBf16>(&getContext());
     if (failed(applyPatternsGreedily(getOperation(), std::move(patterns))))
       signalPassFailure();
   }

@@ -14,7 +14,8 @@ static constexpr int64_t alignment = 64;
 
 KernelLowering::KernelLowering(chunk::KernelOp kernel, FloatType element, Machine machine)
     : kernel(kernel), machine(machine),
-      builder(kernel.getLoc(), element, machine.vectorBits / element.getIntOrFloatBitWidth()), plan(kernel) {}
+      builder(kernel.getLoc(), element, machine.vectorBits / element.getIntOrFloatBitWidth()),
+      plan(kernel, machine.bf16Dot && element.isF32()) {}
 
 /// Bytes that a buffer takes: a vector that starts inside its last row may end beyond it.
 static int64_t bytesOfBuffer(MemRefType type, int64_t width) {
@@ -127,7 +128,7 @@ void KernelLowering::emitStages(bool invariant) {
     if (invariant)
       return; // read by every chunk
     for (Value last : plan.readLastBy(value))
-      for (Value buffer : {storage.lookup(last).rows, storage.lookup(last).transposed})
+      for (Value buffer : storage.lookup(last).buffers())
         if (buffer)
           release(buffer);
   };
@@ -167,6 +168,18 @@ void KernelLowering::emitStage(Value value) {
     Value transposed = storeTransposed(value);
     storage[value].transposed = transposed;
   }
+  if (plan.orders(value).columnPairs) {
+    Value pairs = storeColumnPairs(value);
+    storage[value].columnPairs = pairs;
+  }
+  if (plan.orders(value).rowPairs) {
+    Value pairs = storeRowPairs(value);
+    storage[value].rowPairs = pairs;
+  }
+  if (plan.orders(value).transposedPairs) {
+    Value pairs = storeTransposedPairs(value);
+    storage[value].transposedPairs = pairs;
+  }
 }
 
 Value KernelLowering::storeRows(Value value) {
@@ -200,27 +213,35 @@ Value KernelLowering::transposeBuffer(Value buffer, ArrayRef<int64_t> shape) {
 }
 
 Value KernelLowering::transpose(ArrayRef<int64_t> shape, llvm::function_ref<Value(Point)> read) {
-  int64_t rows = shape[0], columns = shape[1], width = builder.width;
+  int64_t rows = shape[0], columns = shape[1];
   Value buffer = allocateRows(columns, rows);
-  auto transposeBlock = [&](Value firstRow, int64_t blockRows, Value column, int64_t lanes) {
+  forBlocks(rows, columns, builder.width, [&](Value firstRow, int64_t blockRows, Value column, int64_t lanes) {
     SmallVector<Value> vectors;
-    for (int64_t row = 0; row < width; ++row)
-      vectors.push_back(row < blockRows ? read({builder.add(firstRow, row), column, lanes}) : builder.splat(0.0));
-    builder.transpose(vectors);
-    for (int64_t lane = 0; lane < lanes; ++lane)
-      builder.store(vectors[lane], buffer, {builder.add(column, lane), firstRow});
-  };
-  auto transposeRows = [&](Value row, int64_t blockRows) {
-    int64_t whole = columns / width * width;
-    builder.loop(0, whole, width, [&](Value column) { transposeBlock(row, blockRows, column, width); });
-    if (whole < columns)
-      transposeBlock(row, blockRows, builder.index(whole), columns - whole);
-  };
-  int64_t whole = rows / width * width;
-  builder.loop(0, whole, width, [&](Value row) { transposeRows(row, width); });
-  if (whole < rows)
-    transposeRows(builder.index(whole), rows - whole);
+    for (int64_t row = 0; row < blockRows; ++row)
+      vectors.push_back(read({builder.add(firstRow, row), column, lanes}));
+    storeColumns(vectors, lanes, buffer, column, firstRow);
+  });
   return buffer;
+}
+
+void KernelLowering::forBlocks(int64_t rows, int64_t columns, int64_t blockColumns, BlockBody body) {
+  auto walkRows = [&](Value row, int64_t blockRows) {
+    int64_t whole = columns / blockColumns * blockColumns;
+    builder.loop(0, whole, blockColumns, [&](Value column) { body(row, blockRows, column, blockColumns); });
+    if (whole < columns)
+      body(row, blockRows, builder.index(whole), columns - whole);
+  };
+  int64_t whole = rows / builder.width * builder.width;
+  builder.loop(0, whole, builder.width, [&](Value row) { walkRows(row, builder.width); });
+  if (whole < rows)
+    walkRows(builder.index(whole), rows - whole);
+}
+
+void KernelLowering::storeColumns(SmallVector<Value> vectors, int64_t count, Value buffer, Value row, Value column) {
+  vectors.resize(builder.width, builder.zero(vectors.front().getType()));
+  builder.transpose(vectors);
+  for (int64_t lane = 0; lane < count; ++lane)
+    builder.store(vectors[lane], buffer, {builder.add(row, lane), column});
 }
 
 void KernelLowering::emitOutput(Value output, View view) {

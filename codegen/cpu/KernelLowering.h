@@ -5,6 +5,7 @@
 //
 //   Arguments.cpp   the argument block: where tiles and states of an item lie, the chunk at the end of a sequence
 //   Pointwise.cpp   expressions, one vector at a time, and the stages that store them
+//   Pairs.cpp       operands of products stored as pairs of bf16 numbers
 //   Products.cpp    register-blocked matrix products with what is fused behind them
 //   Decay.cpp       products of decay factors, and `decay_dot`
 //   Rearrange.cpp   reductions, concatenations, convolution
@@ -24,6 +25,8 @@ namespace stretto::cpu {
 struct Machine {
   /// Bits of a vector register, and how many of them there are.
   int64_t vectorBits = 512, registers = 32;
+  /// Whether it multiplies pairs of bf16 numbers.
+  bool bf16Dot = false;
 };
 
 class KernelLowering {
@@ -38,10 +41,11 @@ public:
 private:
   //===- Storage ---------------------------------------------------------------------------------------------===//
 
-  /// Where a value is stored, in the compute type. A buffer's rows are padded to whole vectors; vectors and numbers
-  /// are one row.
+  /// Where a value is stored, in the orders of the plan. A buffer's rows are padded to whole vectors; vectors and
+  /// numbers are one row. Pairs are words of 32 bits, everything else is of the compute type.
   struct Storage {
-    mlir::Value rows, transposed;
+    mlir::Value rows, transposed, columnPairs, rowPairs, transposedPairs;
+    std::array<mlir::Value, 5> buffers() const { return {rows, transposed, columnPairs, rowPairs, transposedPairs}; }
   };
   /// Memory of the caller, or its stand-in for the chunk at the end: entry (i, j) at base[i * stride + j].
   struct View {
@@ -133,6 +137,12 @@ private:
   mlir::Value storeTransposed(mlir::Value value);
   mlir::Value transposeBuffer(mlir::Value buffer, llvm::ArrayRef<int64_t> shape);
   mlir::Value transpose(llvm::ArrayRef<int64_t> shape, llvm::function_ref<mlir::Value(Point)> read);
+  /// Walks a matrix by blocks of as many rows as a vector has lanes, and fewer at the end.
+  using BlockBody = llvm::function_ref<void(mlir::Value row, int64_t rows, mlir::Value column, int64_t columns)>;
+  void forBlocks(int64_t rows, int64_t columns, int64_t blockColumns, BlockBody body);
+  /// Stores lane i of all vectors side by side at (row + i, column), for i < count.
+  void storeColumns(llvm::SmallVector<mlir::Value> vectors, int64_t count, mlir::Value buffer, mlir::Value row,
+                    mlir::Value column);
   /// Stores a vector of entries; lanes beyond the row's end fall into its padding.
   void storeAt(mlir::Value entries, mlir::Value buffer, Point point);
   void copyBuffer(mlir::Value from, mlir::Value to);
@@ -150,13 +160,20 @@ private:
   mlir::Value evaluateSplat(mlir::Value vector, mlir::Value index);
   mlir::Value unsupported(mlir::Operation *op, const llvm::Twine &reason);
 
+  // Pairs.cpp
+  mlir::Value storeColumnPairs(mlir::Value value);
+  mlir::Value storeRowPairs(mlir::Value value);
+  mlir::Value storeTransposedPairs(mlir::Value value);
+
   // Products.cpp
   /// One matrix product of a sum: left(i, k) * right(k, j), summed over k < depth. `left` holds entry (i, k) there, or
-  /// at (k, i) if `leftByColumns`; `right` holds rows of the result's columns.
+  /// at (k, i) if `leftByColumns`; `right` holds rows of the result's columns. If `inPairs`, both hold words of the
+  /// entries for k and k + 1, and depth counts those.
   struct Term {
     mlir::Value left = {};
     bool leftByColumns = false;
     mlir::Value right = {};
+    bool inPairs = false;
     int64_t depth = 0;
     /// Of left: entries behind the diagonal are 0.
     bool isLowerTriangle = false, isUpperTriangle = false;
@@ -164,7 +181,7 @@ private:
   /// What is stored of the sums at a point.
   using Finish = llvm::function_ref<mlir::Value(Point, mlir::Value)>;
   void computeProduct(mlir::Operation *product, mlir::Value root, Consumer consume);
-  Term termOf(mlir::Value left, bool transposeLeft, mlir::Value right, bool transposeRight);
+  Term termOf(mlir::Operation *product, mlir::Value left, bool transposeLeft, mlir::Value right, bool transposeRight);
   /// Sums for the rows [fromRow, toRow) and the columns before `columns`, block by block.
   void computeRegion(llvm::ArrayRef<Term> terms, int64_t fromRow, int64_t toRow, int64_t columns, Finish finish,
                      Consumer consume);

@@ -6,6 +6,7 @@
 #include "mlir/Dialect/MemRef/IR/MemRef.h"
 #include "mlir/Dialect/SCF/IR/SCF.h"
 #include "mlir/Dialect/Vector/IR/VectorOps.h"
+#include "mlir/Dialect/X86Vector/X86VectorDialect.h"
 #include "passes/Passes.h"
 
 using namespace mlir;
@@ -37,7 +38,11 @@ struct LowerToVector : stretto::impl::LowerToVectorBase<LowerToVector> {
           << getArgument() << " is " << vectorBits << ", expected 256 or 512";
       return signalPassFailure();
     }
-    cpu::Machine machine = {vectorBits, vectorBits == 512 ? 32 : 16};
+    if (bf16Dot && vectorBits != 512) {
+      getOperation().emitError("the option bf16-dot of ") << getArgument() << " needs vectors of 512 bits";
+      return signalPassFailure();
+    }
+    cpu::Machine machine = {vectorBits, vectorBits == 512 ? 32 : 16, bf16Dot};
     for (auto kernel : llvm::make_early_inc_range(getOperation().getOps<chunk::KernelOp>())) {
       cpu::KernelLowering lowering(kernel, computeType(kernel), machine);
       FailureOr<func::FuncOp> function = lowering.lower();

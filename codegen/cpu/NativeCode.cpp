@@ -48,6 +48,11 @@ bool Processor::has(llvm::StringRef feature) const {
   return false;
 }
 
+Instructions Processor::instructions() const {
+  bool isWide = has("avx512f") && has("avx512vl") && has("avx512bw") && has("avx512dq");
+  return {isWide ? 512 : 256, isWide && has("avx512bf16")};
+}
+
 //===----------------------------------------------------------------------===//
 // Code generation
 //===----------------------------------------------------------------------===//

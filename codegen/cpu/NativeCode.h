@@ -10,6 +10,14 @@
 
 namespace stretto::cpu {
 
+/// The instructions that vector code is made of.
+struct Instructions {
+  /// Bits of a vector register: 256, or 512 with AVX512's F, VL, BW and DQ.
+  int64_t vectorBits = 512;
+  /// Whether there is AVX512_BF16: products of pairs of bf16 numbers, summed in fp32.
+  bool bf16Dot = false;
+};
+
 /// A processor, as LLVM spells its name and features.
 struct Processor {
   std::string name, features;
@@ -19,14 +27,11 @@ struct Processor {
   /// One that LLVM knows, such as "skylake-avx512"; without features if it does not.
   static Processor named(llvm::StringRef name);
   bool has(llvm::StringRef feature) const;
-  /// Bits of its vector registers.
-  int64_t vectorBits() const {
-    return has("avx512f") && has("avx512vl") && has("avx512bw") && has("avx512dq") ? 512 : 256;
-  }
+  Instructions instructions() const;
 };
 
 /// The passes from chunk kernels to the LLVM dialect.
-void buildPipeline(mlir::OpPassManager &passes, int64_t vectorBits);
+void buildPipeline(mlir::OpPassManager &passes, Instructions instructions);
 void registerPipeline();
 void registerTranslation();
 

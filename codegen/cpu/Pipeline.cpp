@@ -22,12 +22,20 @@
 using namespace mlir;
 using namespace stretto;
 
-void cpu::buildPipeline(OpPassManager &passes, int64_t vectorBits) {
+void cpu::buildPipeline(OpPassManager &passes, Instructions instructions) {
+  if (instructions.bf16Dot) {
+    RoundOperandsOptions round;
+    round.element = "bf16";
+    round.channelDecays = false; // these are no products of matrices here
+    passes.addNestedPass<chunk::KernelOp>(createRoundOperands(round));
+  }
   LowerToVectorOptions lower;
-  lower.vectorBits = vectorBits;
+  lower.vectorBits = instructions.vectorBits;
+  lower.bf16Dot = instructions.bf16Dot;
   passes.addPass(createLowerToVector(lower));
   ExpandMathOptions expand;
-  expand.scalef = vectorBits == 512;
+  expand.scalef = instructions.vectorBits == 512;
+  expand.bf16 = instructions.bf16Dot;
   passes.addNestedPass<func::FuncOp>(createExpandMath(expand));
   passes.addNestedPass<func::FuncOp>(createCanonicalizerPass());
   passes.addNestedPass<func::FuncOp>(createCSEPass());

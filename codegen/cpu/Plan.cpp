@@ -56,7 +56,9 @@ static bool isCostly(Operation *op) {
 // The plan
 //===----------------------------------------------------------------------===//
 
-Plan::Plan(chunk::KernelOp kernel) {
+Plan::Plan(chunk::KernelOp kernel, bool pairs) {
+  if (pairs)
+    findPairs(kernel);
   findInvariant(kernel);
   findDecays(kernel);
   storeOperands(kernel);
@@ -73,6 +75,13 @@ static bool isInvariantArgument(chunk::KernelOp kernel, BlockArgument argument) 
     return description.getKind() == chunk::ArgumentKind::Parameter;
   auto table = SymbolTable::lookupNearestSymbolFrom<chunk::TableOp>(kernel, description.getName());
   return table && !table.getPeriod() && !table.getVarying();
+}
+
+void Plan::findPairs(chunk::KernelOp kernel) {
+  for (Operation &op : kernel.getBlock()->without_terminator())
+    if (isProduct(&op) && llvm::all_of(op.getOperands().take_front(2),
+                                       [](Value operand) { return getElementTypeOrSelf(operand.getType()).isBF16(); }))
+      ofPairs.insert(&op);
 }
 
 void Plan::findInvariant(chunk::KernelOp kernel) {
@@ -125,11 +134,20 @@ void Plan::storeOperands(chunk::KernelOp kernel) {
         stored[result].rows = true;
     TypeSwitch<Operation *>(&op)
         .Case([&](chunk::DotOp dot) {
+          if (isOfPairs(dot)) {
+            (dot.getTransposeLeft() ? stored[dot.getLeft()].rowPairs : stored[dot.getLeft()].columnPairs) = true;
+            (dot.getTransposeRight() ? stored[dot.getRight()].transposedPairs : stored[dot.getRight()].rowPairs) = true;
+            return;
+          }
           left.push_back(dot.getLeft());
           (dot.getTransposeRight() ? stored[dot.getRight()].transposed : stored[dot.getRight()].rows) = true;
         })
         .Case([&](chunk::ConvOp conv) { stored[conv.getTaps()].transposed = true; })
         .Case([&](chunk::DecayDotOp dot) {
+          if (isOfPairs(dot)) {
+            stored[dot.getQuery()].columnPairs = stored[dot.getKey()].transposedPairs = true;
+            return;
+          }
           if (isProduct(dot)) {
             left.push_back(dot.getQuery());
             stored[dot.getKey()].transposed = true;
@@ -192,11 +210,14 @@ void Plan::fuseProducts(chunk::KernelOp kernel) {
       if (isFloat(value))
         root = value;
     }
-    // Sums cannot be stored transposed, and an expression holds at most one product.
-    if ((orders(root).transposed && !orders(root).rows) || product(root))
+    // Sums are stored as they come, and an expression holds at most one product.
+    if ((orders(root).isTurned() && !orders(root).rows) || product(root))
       root = sums;
     bool isYielded = root.hasOneUse() && isa<chunk::YieldOp>(*root.user_begin());
-    if (!isYielded)
+    bool onlyInPairs = orders(root).columnPairs && llvm::all_of(root.getUses(), [&](OpOperand &use) {
+                         return isOfPairs(use.getOwner()) && use.getOperandNumber() < 2;
+                       });
+    if (!isYielded && !onlyInPairs)
       stored[root].rows = true;
     products[root] = &op;
     if (root != sums)
@@ -218,7 +239,9 @@ static bool reads(const Plan &plan, Value value, Value state, bool elsewhere) {
     for (OpOperand &operand : op->getOpOperands()) {
       bool isAddend = isa<chunk::DotOp>(op) && operand.getOperandNumber() == 2;
       bool samePlace = isAddend || keepsPlace(operand);
-      if (operand.get() == state || !plan.orders(operand.get()).rows)
+      bool isOperand = plan.isOfPairs(op) && operand.getOperandNumber() < 2;
+      Orders orders = plan.orders(operand.get());
+      if (operand.get() == state || !(isOperand ? orders.any() : orders.rows))
         pending.push_back({operand.get(), counts || !samePlace});
     }
   }

@@ -11,8 +11,8 @@
 //
 // A plan says which, by these rules:
 //   1. The right operand of a product is read by vectors along its result's columns: it is stored by rows, or
-//   transposed
-//      under `transpose_right`. A left operand is read by scalars, so that either order serves.
+//      transposed under `transpose_right`. A left operand is read by scalars, so that either order serves. Where the
+//      machine multiplies bf16 numbers and both operands are such, they are stored as pairs along the contracted axis.
 //   2. A product is fused with its only user, and that one's only user, while these are pointwise; an expression holds
 //      at most one product. A product that another one adds is summed in the same registers.
 //   3. Values that depend on parameters and constants only are computed once for each head, before the chunks.
@@ -31,7 +31,11 @@ namespace stretto::cpu {
 /// The orders in which a value is stored.
 struct Orders {
   bool rows = false, transposed = false;
-  bool any() const { return rows || transposed; }
+  // As pairs of bf16 numbers (Pairs.cpp).
+  bool columnPairs = false, rowPairs = false, transposedPairs = false;
+  bool any() const { return rows || columnPairs || isTurned(); }
+  /// In an order other than that in which sums come out of a product.
+  bool isTurned() const { return transposed || rowPairs || transposedPairs; }
 };
 
 /// What the operations on one amount of decay ask for. All are products of the factors a_u of the tokens of a chunk.
@@ -53,13 +57,16 @@ using Decay = std::pair<mlir::Value, chunk::DecayForm>;
 
 class Plan {
 public:
-  explicit Plan(chunk::KernelOp kernel);
+  /// `pairs` tells whether products of bf16 operands are formed from pairs.
+  Plan(chunk::KernelOp kernel, bool pairs);
 
   Orders orders(mlir::Value value) const { return stored.lookup(value); }
   /// The product that is summed in registers while `root` is computed, or null.
   mlir::Operation *product(mlir::Value root) const { return products.lookup(root); }
   /// Whether a product's sums never reach memory on their own.
   bool isFused(mlir::Operation *product) const { return fused.contains(product); }
+  /// Whether the product multiplies pairs of bf16 numbers.
+  bool isOfPairs(mlir::Operation *product) const { return ofPairs.contains(product); }
   /// Whether the value is the same in all chunks of a sequence.
   bool isInvariant(mlir::Value value) const { return invariant.contains(value); }
   /// The decayed keys that `product` leaves behind as its last step, or null.
@@ -71,6 +78,7 @@ public:
   bool isUpdatedInPlace(unsigned state) const { return inPlace[state]; }
 
 private:
+  void findPairs(chunk::KernelOp kernel);
   void findInvariant(chunk::KernelOp kernel);
   void findDecays(chunk::KernelOp kernel);
   void storeOperands(chunk::KernelOp kernel);
@@ -81,7 +89,7 @@ private:
 
   llvm::DenseMap<mlir::Value, Orders> stored;
   llvm::DenseMap<mlir::Value, mlir::Operation *> products;
-  llvm::DenseSet<mlir::Operation *> fused;
+  llvm::DenseSet<mlir::Operation *> fused, ofPairs;
   llvm::DenseSet<mlir::Value> invariant;
   llvm::DenseMap<mlir::Operation *, chunk::DecayToEndOp> decayed;
   llvm::MapVector<Decay, DecayUses> decayUses;

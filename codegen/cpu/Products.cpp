@@ -1,8 +1,9 @@
 //===- Products.cpp - Register-blocked matrix products --------------------===//
 //
 // A block of the result, some rows by some vectors of columns, is summed in registers: for each k, an entry of the left
-// operand in all lanes times a vector of the right operand. Every product of a sum and the addend go through the same
-// registers, and so does the chain of pointwise operations behind it, whose last value is stored.
+// operand in all lanes times a vector of the right operand, or a pair of entries times a vector of pairs. Every product
+// of a sum and the addend go through the same registers, and so does the chain of pointwise operations behind it, whose
+// last value is stored.
 //
 //===----------------------------------------------------------------------===//
 
@@ -48,13 +49,22 @@ static BlockShape chooseBlock(int64_t rows, int64_t vectors, int64_t registers) 
   return best;
 }
 
-KernelLowering::Term KernelLowering::termOf(Value left, bool transposeLeft, Value right, bool transposeRight) {
+KernelLowering::Term KernelLowering::termOf(Operation *product, Value left, bool transposeLeft, Value right,
+                                            bool transposeRight) {
   Storage leftStorage = storage.lookup(left), rightStorage = storage.lookup(right);
   Term term;
-  term.left = leftStorage.rows ? leftStorage.rows : leftStorage.transposed;
-  term.leftByColumns = transposeLeft != !leftStorage.rows;
-  term.right = transposeRight ? rightStorage.transposed : rightStorage.rows;
   term.depth = shapeOf(right)[transposeRight ? 1 : 0];
+  if (plan.isOfPairs(product)) {
+    term.inPairs = true;
+    term.depth = llvm::divideCeil(term.depth, 2);
+    term.left = transposeLeft ? leftStorage.rowPairs : leftStorage.columnPairs;
+    term.leftByColumns = transposeLeft;
+    term.right = transposeRight ? rightStorage.transposedPairs : rightStorage.rowPairs;
+  } else {
+    term.left = leftStorage.rows ? leftStorage.rows : leftStorage.transposed;
+    term.leftByColumns = transposeLeft != !leftStorage.rows;
+    term.right = transposeRight ? rightStorage.transposed : rightStorage.rows;
+  }
   (transposeLeft ? term.isUpperTriangle : term.isLowerTriangle) = isCausal(left);
   assert(term.left && term.right && "the plan stores a product's operands");
   return term;
@@ -65,11 +75,11 @@ void KernelLowering::computeProduct(Operation *product, Value root, Consumer con
   Value addend, result = product->getResult(0);
   auto decayed = dyn_cast<chunk::DecayDotOp>(product);
   if (decayed) {
-    terms.push_back(termOf(decayed.getQuery(), false, decayed.getKey(), true));
+    terms.push_back(termOf(product, decayed.getQuery(), false, decayed.getKey(), true));
   } else {
     auto dot = cast<chunk::DotOp>(product);
     while (true) {
-      terms.push_back(termOf(dot.getLeft(), dot.getTransposeLeft(), dot.getRight(), dot.getTransposeRight()));
+      terms.push_back(termOf(dot, dot.getLeft(), dot.getTransposeLeft(), dot.getRight(), dot.getTransposeRight()));
       addend = dot.getAddend();
       auto inner = addend ? addend.getDefiningOp<chunk::DotOp>() : nullptr;
       if (!inner || !plan.isFused(inner))
@@ -140,10 +150,12 @@ void KernelLowering::computeBlock(ArrayRef<Term> terms, Value row, int64_t rows,
 
   for (const Term &term : terms) {
     Value from = builder.index(0), to = builder.index(term.depth);
-    if (term.isLowerTriangle)
-      to = builder.minimum(to, builder.add(row, rows));
+    if (term.isLowerTriangle) {
+      Value end = builder.add(row, rows);
+      to = builder.minimum(to, term.inPairs ? builder.half(builder.add(end, 1)) : end);
+    }
     if (term.isUpperTriangle)
-      from = row;
+      from = term.inPairs ? builder.half(row) : row;
     sums = builder.loop(from, to, sums, [&](Value k, ValueRange carried) {
       SmallVector<Value> right, next;
       for (size_t v = 0; v < lanes.size(); ++v)
@@ -152,7 +164,8 @@ void KernelLowering::computeBlock(ArrayRef<Term> terms, Value row, int64_t rows,
         Value i = points[r * lanes.size()].row;
         Value left = term.leftByColumns ? builder.loadSplat(term.left, {k, i}) : builder.loadSplat(term.left, {i, k});
         for (size_t v = 0; v < lanes.size(); ++v)
-          next.push_back(vector::FMAOp::create(builder, left, right[v], carried[next.size()]));
+          next.push_back(term.inPairs ? builder.dotPairs(left, right[v], carried[next.size()])
+                                      : vector::FMAOp::create(builder, left, right[v], carried[next.size()]));
       }
       return next;
     });

@@ -15,6 +15,8 @@ namespace {
 struct CpuOptions : PassPipelineOptions<CpuOptions> {
   Option<int64_t> vectorBits{*this, "vector-bits", llvm::cl::desc("bits of a vector register: 256 or 512"),
                              llvm::cl::init(512)};
+  Option<bool> bf16Dot{*this, "bf16-dot", llvm::cl::desc("form products of bf16 operands with AVX512_BF16"),
+                       llvm::cl::init(false)};
 };
 
 /// Lives as long as the process, as LLVM wants it.
@@ -28,7 +30,7 @@ LogicalResult chunkToAssembly(Operation *op, llvm::raw_ostream &out) {
   auto module = cast<ModuleOp>(op);
   cpu::Processor processor = cpu::Processor::named(processorOption());
   PassManager passes(module.getContext());
-  cpu::buildPipeline(passes, processor.vectorBits());
+  cpu::buildPipeline(passes, processor.instructions());
   if (failed(passes.run(module)))
     return failure();
   llvm::Expected<std::string> assembly = cpu::emitAssembly(module, processor);
@@ -42,9 +44,10 @@ LogicalResult chunkToAssembly(Operation *op, llvm::raw_ostream &out) {
 } // namespace
 
 void cpu::registerPipeline() {
-  PassPipelineRegistration<CpuOptions>(
-      "stretto-cpu-to-llvm", "chunk kernels to the LLVM dialect for a CPU",
-      [](OpPassManager &passes, const CpuOptions &options) { buildPipeline(passes, options.vectorBits); });
+  PassPipelineRegistration<CpuOptions>("stretto-cpu-to-llvm", "chunk kernels to the LLVM dialect for a CPU",
+                                       [](OpPassManager &passes, const CpuOptions &options) {
+                                         buildPipeline(passes, {options.vectorBits, options.bf16Dot});
+                                       });
 }
 
 void cpu::registerTranslation() {

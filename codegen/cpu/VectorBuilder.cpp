@@ -4,6 +4,7 @@
 #include "mlir/Dialect/MemRef/IR/MemRef.h"
 #include "mlir/Dialect/SCF/IR/SCF.h"
 #include "mlir/Dialect/Vector/IR/VectorOps.h"
+#include "mlir/Dialect/X86Vector/X86VectorDialect.h"
 
 using namespace mlir;
 using namespace stretto::cpu;
@@ -17,6 +18,7 @@ Value VectorBuilder::add(Value left, Value right) { return createOrFold<arith::A
 Value VectorBuilder::subtract(Value left, Value right) { return createOrFold<arith::SubIOp>(left, right); }
 Value VectorBuilder::multiply(Value left, Value right) { return createOrFold<arith::MulIOp>(left, right); }
 Value VectorBuilder::minimum(Value left, Value right) { return createOrFold<arith::MinSIOp>(left, right); }
+Value VectorBuilder::half(Value value) { return createOrFold<arith::ShRUIOp>(value, index(1)); }
 
 Value VectorBuilder::compare(arith::CmpIPredicate predicate, Value left, Value right) {
   return createOrFold<arith::CmpIOp>(predicate, left, right);
@@ -33,6 +35,8 @@ Value VectorBuilder::splat(double value) {
 Value VectorBuilder::splat(Value scalar) {
   return vector::BroadcastOp::create(*this, VectorType::get(width, scalar.getType()), scalar);
 }
+
+Value VectorBuilder::zero(Type type) { return arith::ConstantOp::create(*this, getZeroAttr(type)); }
 
 Value VectorBuilder::mul(Value left, Value right) { return arith::MulFOp::create(*this, left, right); }
 
@@ -88,8 +92,11 @@ Value VectorBuilder::reduceLanes(ArrayRef<Value> vectors, Combine combine) {
 /// A floating-point number, scalar or vector, as one of another element type.
 static Value convert(VectorBuilder &builder, Value value, Type elementType) {
   Type from = getElementTypeOrSelf(value.getType());
-  if (from == elementType)
-    return value;
+  if (from == elementType || !isa<FloatType>(from))
+    return value; // a pair stays one
+  if (auto widened = value.getDefiningOp<arith::ExtFOp>();
+      widened && getElementTypeOrSelf(widened.getIn()) == elementType)
+    return widened.getIn();
   Type type = elementType;
   if (auto vector = dyn_cast<VectorType>(value.getType()))
     type = vector.clone(elementType);
@@ -102,6 +109,41 @@ Value VectorBuilder::toComputeType(Value value) { return convert(*this, value, e
 Value VectorBuilder::fromComputeType(Value value, Type elementType) { return convert(*this, value, elementType); }
 
 //===----------------------------------------------------------------------===//
+// Pairs
+//===----------------------------------------------------------------------===//
+
+/// The lanes of two vectors of fp32 numbers in another order, rounded to bf16, two to a word.
+static Value shuffleToWords(VectorBuilder &builder, Value first, Value second, ArrayRef<int64_t> lanes) {
+  Type bf16 = builder.getBF16Type();
+  Value numbers = vector::ShuffleOp::create(builder, builder.fromComputeType(first, bf16),
+                                            builder.fromComputeType(second, bf16), lanes);
+  return vector::BitCastOp::create(builder, builder.wordsType(), numbers);
+}
+
+Value VectorBuilder::pairLanes(Value first, Value second) {
+  SmallVector<int64_t> lanes;
+  for (int64_t lane = 0; lane < width; ++lane)
+    llvm::append_values(lanes, lane, width + lane);
+  return shuffleToWords(*this, first, second, lanes);
+}
+
+Value VectorBuilder::pairNeighbours(Value low, Value high) {
+  return shuffleToWords(*this, low, high, llvm::to_vector(llvm::seq<int64_t>(2 * width)));
+}
+
+void VectorBuilder::storeNeighbours(Value vector, Value memory, ValueRange indices) {
+  auto words = VectorType::get(width / 2, wordType());
+  Value numbers = fromComputeType(vector, getBF16Type());
+  vector::StoreOp::create(*this, vector::BitCastOp::create(*this, words, numbers), memory, indices);
+}
+
+Value VectorBuilder::dotPairs(Value leftWords, Value rightWords, Value sums) {
+  auto numbers = VectorType::get(2 * width, getBF16Type());
+  return x86vector::DotBF16Op::create(*this, sums.getType(), sums, vector::BitCastOp::create(*this, numbers, leftWords),
+                                      vector::BitCastOp::create(*this, numbers, rightWords));
+}
+
+//===----------------------------------------------------------------------===//
 // Memory
 //===----------------------------------------------------------------------===//
 
@@ -110,8 +152,7 @@ Value VectorBuilder::load(Value memory, ValueRange indices, int64_t lanes) {
   auto type = VectorType::get(width, memoryElement);
   if (lanes == width)
     return toComputeType(vector::LoadOp::create(*this, type, memory, indices));
-  Value zero = arith::ConstantOp::create(*this, getZeroAttr(type));
-  return toComputeType(vector::MaskedLoadOp::create(*this, type, memory, indices, firstLanes(lanes), zero));
+  return toComputeType(vector::MaskedLoadOp::create(*this, type, memory, indices, firstLanes(lanes), zero(type)));
 }
 
 void VectorBuilder::store(Value vector, Value memory, ValueRange indices, int64_t lanes) {

@@ -27,6 +27,9 @@ public:
 
   mlir::VectorType vectorType() { return mlir::VectorType::get(width, element); }
   mlir::VectorType maskType() { return mlir::VectorType::get(width, getI1Type()); }
+  /// A pair of bf16 numbers, as an integer; a register of them.
+  mlir::Type wordType() { return getI32Type(); }
+  mlir::VectorType wordsType() { return mlir::VectorType::get(width, wordType()); }
 
   // Numbers.
   mlir::Value index(int64_t value);
@@ -36,11 +39,14 @@ public:
   mlir::Value multiply(mlir::Value left, mlir::Value right);
   mlir::Value multiply(mlir::Value left, int64_t right) { return multiply(left, index(right)); }
   mlir::Value minimum(mlir::Value left, mlir::Value right);
+  /// Half of a number that is not negative, rounded down.
+  mlir::Value half(mlir::Value value);
   mlir::Value compare(mlir::arith::CmpIPredicate predicate, mlir::Value left, mlir::Value right);
 
   // Vectors.
   mlir::Value splat(double value);
   mlir::Value splat(mlir::Value scalar);
+  mlir::Value zero(mlir::Type type);
   mlir::Value mul(mlir::Value left, mlir::Value right);
   /// The lanes before `count`, which may be negative or exceed the width.
   mlir::Value lanesBefore(mlir::Value count);
@@ -55,6 +61,16 @@ public:
   /// Any number as the compute type, scalar or vector, and back.
   mlir::Value toComputeType(mlir::Value value);
   mlir::Value fromComputeType(mlir::Value value, mlir::Type elementType);
+
+  // Pairs of bf16 numbers.
+  /// In each lane, the first number and the second.
+  mlir::Value pairLanes(mlir::Value first, mlir::Value second);
+  /// Neighbouring lanes of two vectors behind each other.
+  mlir::Value pairNeighbours(mlir::Value low, mlir::Value high);
+  /// Stores the neighbouring lanes of one vector, as half as many words.
+  void storeNeighbours(mlir::Value vector, mlir::Value memory, mlir::ValueRange indices);
+  /// Sums and, in each lane, the products of first with first and second with second number.
+  mlir::Value dotPairs(mlir::Value leftWords, mlir::Value rightWords, mlir::Value sums);
 
   // Memory.
   mlir::Value load(mlir::Value memory, mlir::ValueRange indices, int64_t lanes);

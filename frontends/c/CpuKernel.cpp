@@ -26,7 +26,7 @@ static llvm::Expected<std::unique_ptr<StrettoCpuKernel>> compile(MLIRContext &co
     return llvm::createStringError("the text is no module");
   PassManager passes(&context);
   cpu::Processor host = cpu::Processor::host();
-  cpu::buildPipeline(passes, vectorBits ? vectorBits : host.vectorBits());
+  cpu::buildPipeline(passes, vectorBits ? cpu::Instructions{vectorBits} : host.instructions());
   if (failed(passes.run(*module)))
     return llvm::createStringError("the kernel cannot be lowered");
   auto functions = llvm::make_filter_range(module->getOps<LLVM::LLVMFuncOp>(),

@@ -13,15 +13,17 @@ using namespace stretto;
 
 namespace {
 struct RoundOperands : stretto::impl::RoundOperandsBase<RoundOperands> {
+  using RoundOperandsBase::RoundOperandsBase;
+
   void runOnOperation() override {
-    element = inputTypeOf(getOperation());
-    if (element.getIntOrFloatBitWidth() != 16)
+    inputType = inputTypeOf(getOperation());
+    if (inputType.getIntOrFloatBitWidth() != 16 || (!element.empty() && element != spell(inputType)))
       return;
     getOperation().walk([&](Operation *op) {
       if (auto dot = dyn_cast<chunk::DotOp>(op)) {
         round(dot.getLeftMutable());
         round(dot.getRightMutable());
-      } else if (auto dot = dyn_cast<chunk::DecayDotOp>(op)) {
+      } else if (auto dot = dyn_cast<chunk::DecayDotOp>(op); dot && (channelDecays || isOfTokens(dot.getAmount()))) {
         round(dot.getQueryMutable());
         round(dot.getKeyMutable());
       }
@@ -35,22 +37,29 @@ struct RoundOperands : stretto::impl::RoundOperandsBase<RoundOperands> {
 
   void round(OpOperand &operand) {
     auto type = cast<RankedTensorType>(operand.get().getType());
-    if (type.getElementType() == element)
+    if (type.getElementType() == inputType)
       return;
     if (auto extension = operand.get().getDefiningOp<arith::ExtFOp>();
-        extension && getElementTypeOrSelf(extension.getIn()) == element) {
+        extension && getElementTypeOrSelf(extension.getIn()) == inputType) {
       operand.set(extension.getIn());
       return;
     }
     Value &known = rounded[{operand.get(), operand.getOwner()->getBlock()}];
     if (!known) {
       OpBuilder builder(operand.getOwner());
-      known = arith::TruncFOp::create(builder, operand.getOwner()->getLoc(), type.clone(element), operand.get());
+      known = arith::TruncFOp::create(builder, operand.getOwner()->getLoc(), type.clone(inputType), operand.get());
     }
     operand.set(known);
   }
 
-  Type element;
+  static bool isOfTokens(Value amount) { return cast<RankedTensorType>(amount.getType()).getRank() == 1; }
+  static std::string spell(Type type) {
+    std::string name;
+    llvm::raw_string_ostream(name) << type;
+    return name;
+  }
+
+  Type inputType;
   /// One rounding for all uses in a block, which stands before the first.
   DenseMap<std::pair<Value, Block *>, Value> rounded;
 };

@@ -303,7 +303,7 @@ class Functions : public CpuKernelTest {
 protected:
   void checkFunction(const std::string &operation, double low, double high, double tolerance) {
     for (int64_t bits : {512, 256}) {
-      if (bits > cpu::Processor::host().vectorBits())
+      if (bits > cpu::Processor::host().instructions().vectorBits)
         continue;
       for (const char *type : {"f32", "f64"}) {
         SCOPED_TRACE(testing::Message() << operation << " " << type << " " << bits);

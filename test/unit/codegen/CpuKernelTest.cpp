@@ -140,7 +140,7 @@ void CpuKernelTest::compile(const std::string &text, int64_t vectorBits) {
   OwningOpRef<ModuleOp> lowered = module->clone();
   cpu::Processor host = cpu::Processor::host();
   PassManager passes(&context);
-  cpu::buildPipeline(passes, vectorBits ? vectorBits : host.vectorBits());
+  cpu::buildPipeline(passes, vectorBits ? cpu::Instructions{vectorBits} : host.instructions());
   ASSERT_TRUE(succeeded(passes.run(*lowered))) << messages << text;
   std::string symbol = (*module->getOps<chunk::KernelOp>().begin()).getSymName().str();
   scratchBytes =
@@ -158,7 +158,7 @@ void CpuKernelTest::compile(const std::string &text, int64_t vectorBits) {
 std::string CpuKernelTest::refusal(const std::string &text) {
   module = parse(text);
   PassManager passes(&context);
-  cpu::buildPipeline(passes, 512);
+  cpu::buildPipeline(passes, {});
   if (module && succeeded(passes.run(*module)))
     return "";
   return messages;
