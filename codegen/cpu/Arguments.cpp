@@ -51,7 +51,8 @@ void KernelLowering::listArguments() {
                          .kind = description.getKind(),
                          .type = cast<RankedTensorType>(value.getType()),
                          .group = description.getGroup(),
-                         .sliced = description.getSliced()});
+                         .sliced = description.getSliced(),
+                         .lowest = description.getLowest()});
   }
   ArrayRef<int64_t> sliced = kernel.getSlicedOutputs().value_or(ArrayRef<int64_t>());
   for (auto [index, type] : llvm::enumerate(kernel.getOutputTypes().getAsRange<TypeAttr>()))
@@ -201,15 +202,15 @@ void KernelLowering::loadStates() {
         },
         [&](Value place, Value row) { builder.storeScalar(builder.loadScalar(memory, place), buffer, row); });
     builder.setInsertionPointToStart(branch.elseBlock());
+    Value empty = builder.splat(argument.lowest ? -std::numeric_limits<double>::infinity() : 0.0);
     if (type.getRank() == 2)
       builder.loop(0, type.getDimSize(0), 1, [&](Value row) {
-        builder.loopOverVectors(padded(type.getDimSize(1)), [&](Value column, int64_t) {
-          builder.store(builder.splat(0.0), buffer, {row, column});
-        });
+        builder.loopOverVectors(padded(type.getDimSize(1)),
+                                [&](Value column, int64_t) { builder.store(empty, buffer, {row, column}); });
       });
     else
       builder.loopOverVectors(padded(type.getNumElements()),
-                              [&](Value column, int64_t) { builder.store(builder.splat(0.0), buffer, column); });
+                              [&](Value column, int64_t) { builder.store(empty, buffer, column); });
   }
 }
 

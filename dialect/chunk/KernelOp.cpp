@@ -41,7 +41,7 @@ static bool isWholeEntry(ArgumentAttr state, Type type) {
 //
 //   chunk.kernel @name chunk 64 slices 2
 //       (input %q: type group 4 sliced, parameter %w: type, table %t: type,
-//        state %S: type of "entry" column 64 columns 65, valid %n: index)
+//        state %S: type of "entry" column 64 columns 65 lowest, valid %n: index)
 //       -> (o: type sliced) attributes {...} { ... }
 //===----------------------------------------------------------------------===//
 
@@ -70,6 +70,7 @@ ParseResult KernelOp::parse(OpAsmParser &parser, OperationState &result) {
     StringAttr argumentName = builder.getStringAttr(arguments.back().ssaName.name.drop_front());
     StringAttr entry;
     int64_t column = 0, columns = 0;
+    bool lowest = false;
     if (kind == ArgumentKind::State) {
       entry = argumentName;
       columns = columnsOfState(arguments.back().type);
@@ -77,9 +78,10 @@ ParseResult KernelOp::parse(OpAsmParser &parser, OperationState &result) {
           (parser.parseAttribute(entry) || parser.parseKeyword("column") || parser.parseInteger(column) ||
            parser.parseKeyword("columns") || parser.parseInteger(columns)))
         return failure();
+      lowest = succeeded(parser.parseOptionalKeyword("lowest"));
     }
     descriptions.push_back(
-        ArgumentAttr::get(builder.getContext(), kind, argumentName, group, sliced, entry, column, columns));
+        ArgumentAttr::get(builder.getContext(), kind, argumentName, group, sliced, entry, column, columns, lowest));
     return success();
   };
   if (parser.parseCommaSeparatedList(AsmParser::Delimiter::Paren, parseArgument) || parser.parseArrow())
@@ -129,6 +131,8 @@ void KernelOp::print(OpAsmPrinter &printer) {
     if (description.getKind() == ArgumentKind::State && !isWholeEntry(description, argument.getType()))
       printer << " of " << description.getEntry() << " column " << description.getColumn() << " columns "
               << description.getColumns();
+    if (description.getLowest())
+      printer << " lowest";
   });
   printer << ") -> (";
   ArrayRef<int64_t> sliced = getSlicedOutputs().value_or(ArrayRef<int64_t>());
@@ -205,6 +209,8 @@ static LogicalResult verifyArgument(KernelOp kernel, BlockArgument argument) {
     return kernel.emitOpError("[kernel_c5] the argument '")
            << name << "' is shared by " << description.getGroup() << " heads, expected at least 1";
   bool isState = description.getKind() == ArgumentKind::State;
+  if (description.getLowest() && !isState)
+    return kernel.emitOpError("[kernel_c6] the argument '") << name << "' is no state, but lowest";
   if (isState != (description.getEntry() != nullptr))
     return kernel.emitOpError("[kernel_c6] the argument '")
            << name << "' is " << (isState ? "a state of no entry" : "no state, but of an entry");

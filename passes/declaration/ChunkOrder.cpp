@@ -12,6 +12,10 @@ size_t StateChain::positionOf(Value state) const {
   return step == steps.end() ? 0 : step - steps.begin() + 1;
 }
 
+bool StateChain::contains(Value state) const {
+  return state.getDefiningOp() == root || llvm::is_contained(steps, state.getDefiningOp());
+}
+
 SmallVector<Value> StateChain::rows() const {
   SmallVector<Value> rows;
   for (Operation *step : steps)
@@ -46,6 +50,8 @@ public:
   explicit OrderOfTiles(ArrayRef<StateChain> chains) {
     for (const StateChain &chain : chains) {
       rowsOf[chain.getRoot()] = chain.rows();
+      if (chain.feedback)
+        feedbackOf[chain.feedback->read] = &*chain.feedback;
       rootOf[chain.getRoot().getResult()] = chain.getRoot();
       for (Operation *step : chain.steps)
         rootOf[step->getResult(0)] = chain.getRoot();
@@ -68,11 +74,16 @@ private:
         llvm::append_range(needs, rowsOf[root]);
       else if (isRow(operand.getType()))
         needs.push_back(operand);
+    if (const Feedback *feedback = feedbackOf.lookup(op)) {
+      llvm::erase(needs, feedback->row);
+      llvm::append_range(needs, feedback->others);
+    }
     return needs;
   }
 
   llvm::DenseMap<Operation *, SmallVector<Value>> rowsOf;
   llvm::DenseMap<Value, Operation *> rootOf;
+  llvm::DenseMap<Operation *, const Feedback *> feedbackOf;
   llvm::DenseSet<Operation *> begun, done;
 };
 

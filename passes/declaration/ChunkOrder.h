@@ -11,12 +11,25 @@
 
 namespace stretto {
 
+/// A row that is written to a state and depends on what the same token read from it: a sum of the read, times a number
+/// of each token, and of rows that do not depend on it.
+struct Feedback {
+  ReadOp read;
+  WriteOp write;
+  mlir::Value row;
+  /// What else the row is made of.
+  llvm::SmallVector<mlir::Value> others;
+};
+
 /// A state with the decays and writes of one token, in order.
 struct StateChain {
   StateOp root;
   llvm::SmallVector<mlir::Operation *, 4> steps;
+  std::optional<Feedback> feedback = {};
 
   StateOp getRoot() const { return root; }
+  /// Whether a value of a state is one of this.
+  bool contains(mlir::Value state) const;
   /// How many steps lie before a value of the state.
   size_t positionOf(mlir::Value state) const;
   /// The rows of all steps.
@@ -27,7 +40,8 @@ struct StateChain {
 llvm::SmallVector<StateChain> stateChains(VariantOp variant);
 
 /// The operations that make the results and the rows that change states, each after those that it needs, with every
-/// read after all rows of its state. Refuses a state that is changed by what is read from it.
+/// read after all rows of its state, but for one that feeds back: that one is solved for together with its read.
+/// Refuses other circles.
 mlir::FailureOr<llvm::SmallVector<mlir::Operation *>> orderOfTiles(VariantOp variant,
                                                                    llvm::ArrayRef<StateChain> chains);
 
