@@ -54,7 +54,8 @@ void KernelLowering::listArguments() {
                          .kind = description.getKind(),
                          .type = cast<RankedTensorType>(value.getType()),
                          .group = description.getGroup(),
-                         .sliced = description.getSliced()});
+                         .sliced = description.getSliced(),
+                         .lowest = description.getLowest()});
   }
   // An output that heads share has room for the part of each; a checkpoint that they share is the same for all.
   for (auto [index, output] : llvm::enumerate(kernel.getOutputs().getAsRange<chunk::OutputAttr>()))
@@ -210,15 +211,15 @@ void KernelLowering::loadStates() {
         },
         [&](Value place, Value row) { builder.storeScalar(builder.loadScalar(memory, place), buffer, row); });
     builder.setInsertionPointToStart(branch.elseBlock());
+    Value empty = builder.splat(argument.lowest ? -std::numeric_limits<double>::infinity() : 0.0);
     if (type.getRank() == 2)
       builder.loop(0, type.getDimSize(0), 1, [&](Value row) {
-        builder.loopOverVectors(padded(type.getDimSize(1)), [&](Value column, int64_t) {
-          builder.store(builder.splat(0.0), buffer, {row, column});
-        });
+        builder.loopOverVectors(padded(type.getDimSize(1)),
+                                [&](Value column, int64_t) { builder.store(empty, buffer, {row, column}); });
       });
     else
       builder.loopOverVectors(padded(type.getNumElements()),
-                              [&](Value column, int64_t) { builder.store(builder.splat(0.0), buffer, column); });
+                              [&](Value column, int64_t) { builder.store(empty, buffer, column); });
   }
 }
 

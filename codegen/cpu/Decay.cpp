@@ -113,11 +113,12 @@ void KernelLowering::prepareTokenDecay(Decay decay, const DecayUses &uses) {
     });
     toFactors(stored.suffix, tokens);
   }
-  if (uses.pairs) {
+  if (uses.pairs || uses.factors) {
     toFactors(amounts, tokens);
     stored.factors = amounts;
-    preparePairs(stored, tokens);
   }
+  if (uses.pairs)
+    preparePairs(stored, tokens);
 }
 
 void KernelLowering::preparePairs(DecayStorage &stored, int64_t tokens) {
@@ -142,11 +143,15 @@ void KernelLowering::preparePairs(DecayStorage &stored, int64_t tokens) {
   });
 }
 
-Value KernelLowering::decayPairs(chunk::DecayDotOp op, Point point, Value sums) {
+Value KernelLowering::decayBetween(Decay decay, Point point, bool before) {
   // The products that a query sees before its own token's decay are those of the row before.
-  Value row = builder.add(point.row, op.getBefore() ? 0 : 1);
-  Value pairs = builder.load(decays[{op.getAmount(), op.getForm()}].pairs, {row, point.column});
-  Value mask = builder.lanesBefore(builder.subtract(row, point.column));
+  Value row = builder.add(point.row, before ? 0 : 1);
+  return builder.load(decays[decay].pairs, {row, point.column});
+}
+
+Value KernelLowering::decayPairs(chunk::DecayDotOp op, Point point, Value sums) {
+  Value pairs = decayBetween({op.getAmount(), op.getForm()}, point, op.getBefore());
+  Value mask = builder.lanesBefore(builder.subtract(builder.add(point.row, op.getBefore() ? 0 : 1), point.column));
   return builder.selectOrZero(mask, builder.mul(sums, pairs));
 }
 

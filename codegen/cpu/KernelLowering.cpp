@@ -152,6 +152,12 @@ void KernelLowering::emitStage(Value value) {
     emitTail(tail);
   else if (auto dot = dyn_cast_or_null<chunk::DecayDotOp>(op); dot && !isProduct(dot))
     computeDecayDot(dot);
+  else if (auto mix = dyn_cast_or_null<chunk::DecayMixOp>(op))
+    computeDecayMix(mix);
+  else if (auto solve = dyn_cast_or_null<chunk::SolveOp>(op))
+    computeSolve(solve);
+  else if (auto scan = dyn_cast_or_null<chunk::ScanOp>(op))
+    computeScan(scan);
   else if (auto conv = dyn_cast_or_null<chunk::ConvOp>(op))
     history(conv.getOperand(), conv.getTail());
   else if (auto delay = dyn_cast_or_null<chunk::DelayOp>(op))

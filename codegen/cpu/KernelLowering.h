@@ -8,6 +8,7 @@
 //   Pairs.cpp       operands of products stored as pairs of bf16 numbers
 //   Products.cpp    register-blocked matrix products with what is fused behind them
 //   Decay.cpp       products of decay factors, and `decay_dot`
+//   Recurrences.cpp what walks from token to token: `decay_mix`, `solve`, `scan`
 //   Rearrange.cpp   reductions, concatenations, convolution
 //
 //===----------------------------------------------------------------------===//
@@ -79,6 +80,8 @@ private:
     mlir::RankedTensorType type = {};
     int64_t group = 1;
     bool sliced = false;
+    /// A state that is -inf where none is given.
+    bool lowest = false;
     /// The words of the block, as index.
     llvm::SmallVector<mlir::Value, 5> words = {};
     /// Address of the item's first entry (of the initial state), and of its final state.
@@ -212,9 +215,17 @@ private:
   mlir::Value addDecayedTo(mlir::Value sums, chunk::DecayStateOp op, Point point);
   /// Sums of products of queries and keys, each times the decay between the two tokens.
   mlir::Value decayPairs(chunk::DecayDotOp op, Point point, mlir::Value sums);
+  mlir::Value decayBetween(Decay decay, Point point, bool before);
   void computeDecayDot(chunk::DecayDotOp op);
   /// Strips of channels of at most so many vectors.
   void forStrips(int64_t channels, int64_t vectors, llvm::function_ref<void(llvm::ArrayRef<Point>)> body);
+
+  // Recurrences.cpp
+  /// The weight between a row of a result and another token's: an entry of a matrix in either order, or its transpose.
+  mlir::Value weightBetween(mlir::Value matrix, bool transpose, mlir::Value own, mlir::Value other);
+  void computeDecayMix(chunk::DecayMixOp op);
+  void computeSolve(chunk::SolveOp op);
+  void computeScan(chunk::ScanOp op);
 
   // Rearrange.cpp
   void emitReduce(chunk::ReduceOp op);

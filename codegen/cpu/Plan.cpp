@@ -20,14 +20,15 @@ bool cpu::isPointwise(Operation *op) {
   if (auto columns = dyn_cast<chunk::ColumnsOp>(op))
     return rankOf(columns.getOperand()) == rankOf(columns.getResult());
   if (isa<chunk::BroadcastOp, chunk::CausalOp, chunk::MaskOp, chunk::ConvOp, chunk::DelayOp, chunk::DecayFromStartOp,
-          chunk::DecayToEndOp, chunk::DecayStateOp>(op))
+          chunk::DecayToEndOp, chunk::DecayStateOp, chunk::DecayMatrixOp>(op))
     return true;
   return isa<arith::ArithDialect, math::MathDialect>(op->getDialect());
 }
 
 bool cpu::keepsPlace(OpOperand &use) {
   Operation *user = use.getOwner();
-  if (!isPointwise(user) || isa<chunk::BroadcastOp, chunk::ColumnsOp, chunk::ConvOp, chunk::DelayOp>(user))
+  if (!isPointwise(user) ||
+      isa<chunk::BroadcastOp, chunk::ColumnsOp, chunk::ConvOp, chunk::DelayOp, chunk::DecayMatrixOp>(user))
     return false;
   return !isa<chunk::ChunkDialect>(user->getDialect()) || use.getOperandNumber() == 0; // not an amount of decay
 }
@@ -111,6 +112,8 @@ void Plan::findDecays(chunk::KernelOp kernel) {
           DecayUses &uses = decayUses[{dot.getAmount(), dot.getForm()}];
           (rankOf(dot.getAmount()) == 1 ? uses.pairs : uses.factors) = true;
         })
+        .Case([&](chunk::DecayMixOp mix) { decayUses[{mix.getAmount(), mix.getForm()}].factors = true; })
+        .Case([&](chunk::DecayMatrixOp matrix) { decayUses[{matrix.getAmount(), matrix.getForm()}].pairs = true; })
         .Case([&](chunk::DecayFromStartOp start) { decayUses[{start.getAmount(), start.getForm()}].prefix = true; })
         .Case([&](chunk::DecayStateOp state) { decayUses[{state.getAmount(), state.getForm()}].total = true; })
         .Case([&](chunk::DecayToEndOp end) {
@@ -143,6 +146,11 @@ void Plan::storeOperands(chunk::KernelOp kernel) {
           (dot.getTransposeRight() ? stored[dot.getRight()].transposed : stored[dot.getRight()].rows) = true;
         })
         .Case([&](chunk::ConvOp conv) { stored[conv.getTaps()].transposed = true; })
+        .Case([&](chunk::SolveOp solve) { left.push_back(solve.getMatrix()); })
+        .Case([&](chunk::DecayMixOp mix) {
+          left.push_back(mix.getWeights());
+          stored[mix.getRows()].rows = true;
+        })
         .Case([&](chunk::DecayDotOp dot) {
           if (isOfPairs(dot)) {
             stored[dot.getQuery()].columnPairs = stored[dot.getKey()].transposedPairs = true;
@@ -165,7 +173,7 @@ void Plan::storeOperands(chunk::KernelOp kernel) {
   // What is made transposed is read by rows where it is computed with.
   kernel.walk([&](chunk::DecayDotOp dot) {
     for (OpOperand &use : dot.getResult().getUses())
-      if (!isProduct(dot) && !isa<chunk::DotOp>(use.getOwner()))
+      if (!isProduct(dot) && !isa<chunk::DotOp, chunk::DecayMixOp, chunk::SolveOp>(use.getOwner()))
         stored[dot.getResult()].rows = true;
   });
 }

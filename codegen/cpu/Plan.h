@@ -48,7 +48,7 @@ struct DecayUses {
   bool suffix = false;
   /// Products between each pair of tokens; one factor for each token only.
   bool pairs = false;
-  /// The factors themselves, for `decay_dot` with one for each channel.
+  /// The factors themselves, for `decay_mix`, and `decay_dot` with one for each channel.
   bool factors = false;
 };
 

@@ -123,6 +123,9 @@ Value KernelLowering::evaluateOperation(Operation *op, Point point) {
       })
       .Case([&](chunk::ConvOp conv) { return evaluateConvolution(conv, point); })
       .Case([&](chunk::DelayOp delay) { return evaluateDelay(delay, point); })
+      .Case([&](chunk::DecayMatrixOp matrix) {
+        return decayBetween({matrix.getAmount(), matrix.getForm()}, point, matrix.getBefore());
+      })
       .Case<chunk::DecayFromStartOp, chunk::DecayToEndOp>([&](auto decay) { return evaluateDecay(decay, point); })
       .Case([&](chunk::DecayStateOp decay) { return addDecayedTo(builder.splat(0.0), decay, point); })
       .Default([&](Operation *) {

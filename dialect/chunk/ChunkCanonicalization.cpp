@@ -260,6 +260,15 @@ OpFoldResult CausalOp::fold(FoldAdaptor) {
   return {};
 }
 
+OpFoldResult SolveOp::fold(FoldAdaptor) {
+  // What a selection leaves of the entries below the diagonal is all of them.
+  auto causal = getMatrix().getDefiningOp<CausalOp>();
+  if (!causal)
+    return {};
+  getMatrixMutable().assign(causal.getOperand());
+  return getResult();
+}
+
 OpFoldResult MaskOp::fold(FoldAdaptor adaptor) {
   if (auto inner = getOperand().getDefiningOp<MaskOp>(); inner && inner.getValid() == getValid()) {
     if (inner.getOtherwise() == getOtherwise())
@@ -401,6 +410,22 @@ static LogicalResult dotWithoutDecay(DecayDotOp op, PatternRewriter &rewriter) {
   return success();
 }
 
+/// With one factor for each token, or none, the decay is a matter of the weights.
+static LogicalResult mixOfWeights(DecayMixOp op, PatternRewriter &rewriter) {
+  Value weights = op.getWeights();
+  if (!isIdentity(op)) {
+    if (typeOf(op.getAmount()).getRank() != 1)
+      return failure();
+    Value decay =
+        DecayMatrixOp::create(rewriter, op.getLoc(), weights.getType(), op.getForm(), op.getAmount(), op.getBefore());
+    weights = arith::MulFOp::create(rewriter, op.getLoc(), weights, decay);
+  }
+  weights = CausalOp::create(rewriter, op.getLoc(), weights.getType(), weights, op.getBefore());
+  rewriter.replaceOpWithNewOp<DotOp>(op, op.getType(), weights, op.getRows(), op.getAddend(),
+                                     /*transpose_left=*/op.getTranspose(), /*transpose_right=*/false);
+  return success();
+}
+
 /// A state of one column is decayed as a vector.
 static LogicalResult decayOfColumn(DecayStateOp op, PatternRewriter &rewriter) {
   Value column = repeatedAlong(op.getState(), Side::Rows);
@@ -415,6 +440,11 @@ static LogicalResult decayOfColumn(DecayStateOp op, PatternRewriter &rewriter) {
 void DecayDotOp::getCanonicalizationPatterns(RewritePatternSet &results, MLIRContext *) {
   results.add(shareAmount<DecayDotOp>);
   results.add(dotWithoutDecay);
+}
+
+void DecayMixOp::getCanonicalizationPatterns(RewritePatternSet &results, MLIRContext *) {
+  results.add(shareAmount<DecayMixOp>);
+  results.add(mixOfWeights);
 }
 
 void DecayFromStartOp::getCanonicalizationPatterns(RewritePatternSet &results, MLIRContext *) {

@@ -1,6 +1,7 @@
 //===- ChunkInterpreter.cpp - Executes the chunk level --------------------===//
 
 #include "dialect/chunk/ChunkInterpreter.h"
+#include <cmath>
 
 using namespace mlir;
 
@@ -128,7 +129,7 @@ LogicalResult KernelExecution::bindStates() {
     entry.values.shape = isTail ? SmallVector<int64_t, 4>{count, rows, entryHeads, description.getColumns()}
                                 : SmallVector<int64_t, 4>{count, entryHeads, rows, description.getColumns()};
     size_t size = count * entryHeads * rows * description.getColumns();
-    entry.values.values.resize(size);
+    entry.values.values.resize(size, description.getLowest() ? -HUGE_VAL : 0);
     auto initial = call.initialState.find(name);
     if (initial == call.initialState.end())
       continue;

@@ -80,6 +80,14 @@ LogicalResult DotOp::verify() {
   return success();
 }
 
+LogicalResult SolveOp::verify() {
+  ArrayRef<int64_t> matrix = shapeOf(getMatrix()), rows = shapeOf(getRows());
+  if (matrix[0] != rows[0] || matrix[1] != rows[0] ||
+      getElementTypeOrSelf(getMatrix()) != getElementTypeOrSelf(getRows()))
+    return emitOpError("[solve_c1] solves ") << getMatrix().getType() << " for " << getRows().getType();
+  return success();
+}
+
 LogicalResult ReduceOp::verify() {
   size_t kept = getOver() == Side::Columns ? 0 : 1;
   if (shapeOf(getResult())[0] != shapeOf(getOperand())[kept] ||
@@ -132,6 +140,18 @@ LogicalResult TailOp::verify() {
   return success();
 }
 
+LogicalResult ScanOp::verify() {
+  // On a GPU the layouts of the two differ.
+  ArrayRef<int64_t> operand = shapeOf(getOperand()), carry = shapeOf(getCarry());
+  if (carry[0] != 1 || carry[1] != operand[1] || getElementTypeOrSelf(getCarry()) != getElementTypeOrSelf(getOperand()))
+    return emitOpError("[scan_c1] has an operand of type ")
+           << getOperand().getType() << " and a carry of type " << getCarry().getType();
+  if (getLog() && getLog().getType() != getOperand().getType())
+    return emitOpError("[scan_c2] has an operand of type ")
+           << getOperand().getType() << " and logarithms of type " << getLog().getType();
+  return success();
+}
+
 //===----------------------------------------------------------------------===//
 // Decay
 //===----------------------------------------------------------------------===//
@@ -154,6 +174,18 @@ LogicalResult DecayDotOp::verify() {
     return emitOpError("[decay_dot_c1] multiplies ")
            << getQuery().getType() << " by " << getKey().getType() << " to " << getType();
   return verifyAmount(*this, "decay_dot_c2", getAmount(), query[0], query[1]);
+}
+
+LogicalResult DecayMixOp::verify() {
+  ArrayRef<int64_t> weights = shapeOf(getWeights()), rows = shapeOf(getRows());
+  if (weights[0] != rows[0] || weights[1] != rows[0] ||
+      getElementTypeOrSelf(getWeights()) != getElementTypeOrSelf(getRows()) || rows != shapeOf(getResult()) ||
+      getElementTypeOrSelf(getRows()).getIntOrFloatBitWidth() > getElementTypeOrSelf(getType()).getIntOrFloatBitWidth())
+    return emitOpError("[decay_mix_c1] mixes ")
+           << getRows().getType() << " by " << getWeights().getType() << " to " << getType();
+  if (getAddend() && getAddend().getType() != getType())
+    return emitOpError("[decay_mix_c3] adds ") << getAddend().getType() << " to " << getType();
+  return verifyAmount(*this, "decay_mix_c2", getAmount(), rows[0], rows[1]);
 }
 
 LogicalResult DecayFromStartOp::verify() {

@@ -56,14 +56,16 @@ def Chunk_ArgumentAttr : AttrDef<Chunk_Dialect, "Argument"> {
     is divided among the slices of the kernel. For a table, the name is that of its `chunk.table`.
 
     A state is a part of an entry of the state object: the columns from `column` on of the `columns` columns of
-    `entry`. A state of one axis is one column. For other kinds `entry` is absent.
+    `entry`. A state of one axis is one column. For other kinds `entry` is absent. Where no initial state is given, a
+    state is 0, or -inf if it is `lowest`.
   }];
   let parameters = (ins "::stretto::chunk::ArgumentKind":$kind, "::mlir::StringAttr":$name,
                         DefaultValuedParameter<"int64_t", "1">:$group, DefaultValuedParameter<"bool", "false">:$sliced,
                         OptionalParameter<"::mlir::StringAttr">:$entry, DefaultValuedParameter<"int64_t", "0">:$column,
-                        DefaultValuedParameter<"int64_t", "0">:$columns);
+                        DefaultValuedParameter<"int64_t", "0">:$columns,
+                        DefaultValuedParameter<"bool", "false">:$lowest);
   let assemblyFormat = [{ `<` custom<Kind>($kind) $name (`group` $group^)? (`sliced` $sliced^)? (`of` $entry^)?
-                          (`column` $column^)? (`columns` $columns^)? `>` }];
+                          (`column` $column^)? (`columns` $columns^)? (`lowest` $lowest^)? `>` }];
 }
 def Chunk_ArgumentArrayAttr : TypedArrayAttrBase<Chunk_ArgumentAttr, "what each argument is">;
 
@@ -103,6 +105,14 @@ def Chunk_DecayForm : I32EnumAttr<"DecayForm", "what the amount of a decay is", 
 }
 def Chunk_DecayFormAttr : EnumAttr<Chunk_Dialect, Chunk_DecayForm, "decay_form"> { let assemblyFormat = "$value"; }
 
+def Chunk_ScanKind : I32EnumAttr<"ScanKind", "operation of a scan over time", [
+    I32EnumAttrCase<"Add", 0, "add">, I32EnumAttrCase<"LogAddExp", 1, "logaddexp">,
+    I32EnumAttrCase<"Max", 2, "max">]> {
+  let cppNamespace = "::stretto::chunk";
+  let genSpecializedAttr = 0;
+}
+def Chunk_ScanKindAttr : EnumAttr<Chunk_Dialect, Chunk_ScanKind, "scan_kind"> { let assemblyFormat = "$value"; }
+
 def Chunk_Tensor : StaticShapeTensorOf<[AnyFloat]>;
 def Chunk_TensorOrCondition : StaticShapeTensorOf<[AnyFloat, I1]>;
 def Chunk_Vector : 1DTensorOf<[AnyFloat]>;
@@ -133,7 +143,7 @@ def Chunk_KernelOp : Chunk_Op<"kernel", [
 
     `chunk` is C. A state is all of the entry of its own name in the state object, or
     some columns of another: `state %z: tensor<32xf32> of "S" column 64 columns 65`. A state with `group` g is the
-    same for g neighbouring heads, which each compute it.
+    same for g neighbouring heads, which each compute it. A state after `lowest` is -inf where none is given, not 0.
     `slices` divides the value axis among independent blocks: arguments and outputs marked sliced hold one part.
 
     Constraints: `kernel_c1` every argument is described, and the last alone is the number of valid tokens, of type
@@ -307,6 +317,26 @@ def Chunk_DotOp : Chunk_Op<"dot", [Pure]> {
   let hasCanonicalizer = 1;
 }
 
+def Chunk_SolveOp : Chunk_Op<"solve", [Pure, AllTypesMatch<["rows", "result"]>]> {
+  let summary = "rows that each depend on those before them";
+  let description = [{
+    The `X` with `x_i + sum_{j<i} L_ij x_j = b_i`, which is `(1 + L)^-1 B` for the entries of L below the diagonal. Others
+    are not looked at. `transpose`: `x_i + sum_{j>i} L_ji x_j = b_i`, which is `(1 + L^T)^-1 B`.
+
+    Constraints: `solve_c1` L has the rows' element type, and a row and a column for each of them.
+
+    Example:
+    ```mlir
+    %x = chunk.solve %l, %b : tensor<64x64xf32>, tensor<64x128xf32>
+    ```
+  }];
+  let arguments = (ins Chunk_Matrix:$matrix, Chunk_Matrix:$rows, UnitAttr:$transpose);
+  let results = (outs Chunk_Matrix:$result);
+  let assemblyFormat = "$matrix `,` $rows (`transpose` $transpose^)? attr-dict `:` type($matrix) `,` type($rows)";
+  let hasVerifier = 1;
+  let hasFolder = 1;
+}
+
 def Chunk_ReduceOp : Chunk_Op<"reduce", [Pure]> {
   let summary = "sum or maximum over the columns or the rows of a tile";
   let description = [{
@@ -427,6 +457,29 @@ def Chunk_TailOp : Chunk_Op<"tail", [Pure, AllTypesMatch<["tail", "result"]>]> {
   let hasVerifier = 1;
 }
 
+def Chunk_ScanOp : Chunk_Op<"scan", [Pure, AllTypesMatch<["operand", "result"]>]> {
+  let summary = "running sum, maximum or log-sum-exp over the tokens";
+  let description = [{
+    In each column `add`: `y_i = e^(g_i) y_(i-1) + x_i`; `logaddexp`: `y_i = log(e^(y_(i-1) + g_i) + e^(x_i))`;
+    `max`: `y_i = max(y_(i-1) + g_i, x_i)`. Before the first token stands the row `carry`. Without `log`, `g = 0`.
+
+    Constraints: `scan_c1` the carry is one row of the operand's columns and element type; `scan_c2` the log tile has
+    the operand's type.
+
+    Example:
+    ```mlir
+    %y = chunk.scan logaddexp %x from %carry : tensor<64x32xf32>, tensor<1x32xf32>
+    %z = chunk.scan add %x from %carry log %g : tensor<64x32xf32>, tensor<1x32xf32>, tensor<64x32xf32>
+    ```
+  }];
+  let arguments = (ins Chunk_ScanKindAttr:$kind, Chunk_Matrix:$operand, Chunk_Matrix:$carry,
+                       Optional<Chunk_Matrix>:$log);
+  let results = (outs Chunk_Matrix:$result);
+  let assemblyFormat = [{ `` $kind $operand `from` $carry (`log` $log^)? attr-dict
+                          `:` type($operand) `,` type($carry) (`,` type($log)^)? }];
+  let hasVerifier = 1;
+}
+
 //===----------------------------------------------------------------------===//
 // Decay
 //
@@ -458,6 +511,35 @@ def Chunk_DecayDotOp : Chunk_DecayBase<"decay_dot"> {
   let results = (outs Chunk_Matrix:$result);
   let assemblyFormat = [{ $query `,` $key `` $form $amount (`before` $before^)? attr-dict
                           `:` type($query) `,` type($key) `,` type($amount) `->` type($result) }];
+  let hasVerifier = 1;
+}
+
+def Chunk_DecayMixOp : Chunk_DecayBase<"decay_mix"> {
+  let summary = "rows of other tokens, each decayed on its way, mixed by weights";
+  let description = [{
+    `y_id = sum_{j<=i} P_ij k_jd prod_{u=j+1..i} a_ud (+ x_id)`: what a query, whose products with the keys are the
+    weights, sees of rows that decay. `before`: the query reads before its own token's decay and write, so that the
+    product runs over `j+1..i-1` and `j < i`.
+    `transpose`: what a token gives to those after it, `y_jd = sum_{i>=j} P_ij k_id prod_{u=j+1..i} a_ud (+ x_jd)`;
+    with `before` the product runs over `j+1..i-1` and `i > j`.
+
+    Weights of pairs that are not summed are not looked at: they may be infinite.
+
+    Constraints: `decay_mix_c1` the weights have the rows' element type, and a row and a column for each token, and the
+    result has the rows' shape and an element type at least as wide, in which sums are formed; `decay_mix_c2` the amount has one number for each token, or for each token and channel; `decay_mix_c3` what is
+    added has the result's type.
+
+    Example:
+    ```mlir
+    %y = chunk.decay_mix %p, %k log %g add %x : tensor<64x64xf32>, tensor<64x128xf32>, tensor<64x128xf32> -> tensor<64x128xf32>
+    ```
+  }];
+  let arguments = (ins Chunk_Matrix:$weights, Chunk_Matrix:$rows, Chunk_DecayFormAttr:$form, Chunk_Tensor:$amount,
+                       Optional<Chunk_Matrix>:$addend, UnitAttr:$before, UnitAttr:$transpose);
+  let results = (outs Chunk_Matrix:$result);
+  let assemblyFormat = [{ $weights `,` $rows `` $form $amount (`before` $before^)? (`transpose` $transpose^)?
+                          (`add` $addend^)? attr-dict `:` type($weights) `,` type($rows) `,` type($amount) `->`
+                          custom<SumType>(type($result), ref($addend), type($addend)) }];
   let hasVerifier = 1;
 }
 

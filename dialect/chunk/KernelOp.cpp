@@ -41,7 +41,7 @@ static bool isWholeEntry(ArgumentAttr state, Type type) {
 //
 //   chunk.kernel @name chunk 64 reverse slices 2
 //       (input %q: type group 4 sliced, parameter %w: type, table %t: type, checkpoint %R: type
-//        state %S: type of "entry" column 64 columns 65, valid %n: index)
+//        state %S: type of "entry" column 64 columns 65 lowest, valid %n: index)
 //       -> (o: type sliced, d_k: type group 4, R: type checkpoint) attributes {...} { ... }
 //===----------------------------------------------------------------------===//
 
@@ -72,6 +72,7 @@ ParseResult KernelOp::parse(OpAsmParser &parser, OperationState &result) {
     StringAttr argumentName = builder.getStringAttr(arguments.back().ssaName.name.drop_front());
     StringAttr entry;
     int64_t column = 0, columns = 0;
+    bool lowest = false;
     if (kind == ArgumentKind::State) {
       entry = argumentName;
       columns = columnsOfState(arguments.back().type);
@@ -79,9 +80,10 @@ ParseResult KernelOp::parse(OpAsmParser &parser, OperationState &result) {
           (parser.parseAttribute(entry) || parser.parseKeyword("column") || parser.parseInteger(column) ||
            parser.parseKeyword("columns") || parser.parseInteger(columns)))
         return failure();
+      lowest = succeeded(parser.parseOptionalKeyword("lowest"));
     }
     descriptions.push_back(
-        ArgumentAttr::get(builder.getContext(), kind, argumentName, group, sliced, entry, column, columns));
+        ArgumentAttr::get(builder.getContext(), kind, argumentName, group, sliced, entry, column, columns, lowest));
     return success();
   };
   if (parser.parseCommaSeparatedList(AsmParser::Delimiter::Paren, parseArgument) || parser.parseArrow())
@@ -132,6 +134,8 @@ void KernelOp::print(OpAsmPrinter &printer) {
     if (description.getKind() == ArgumentKind::State && !isWholeEntry(description, argument.getType()))
       printer << " of " << description.getEntry() << " column " << description.getColumn() << " columns "
               << description.getColumns();
+    if (description.getLowest())
+      printer << " lowest";
   });
   printer << ") -> (";
   llvm::interleaveComma(getOutputs().getAsRange<OutputAttr>(), printer, [&](OutputAttr output) {
@@ -210,6 +214,8 @@ static LogicalResult verifyArgument(KernelOp kernel, BlockArgument argument) {
     return kernel.emitOpError("[kernel_c5] the argument '")
            << name << "' is shared by " << description.getGroup() << " heads, expected at least 1";
   bool isState = description.getKind() == ArgumentKind::State;
+  if (description.getLowest() && !isState)
+    return kernel.emitOpError("[kernel_c6] the argument '") << name << "' is no state, but lowest";
   if (isState != (description.getEntry() != nullptr))
     return kernel.emitOpError("[kernel_c6] the argument '")
            << name << "' is " << (isState ? "a state of no entry" : "no state, but of an entry");

@@ -169,6 +169,39 @@ struct TileOperation {
     return fill([&](int64_t i, int64_t d) { return rowOrTail(*x[0], *x[2], valid - y.rows() + i, d); });
   }
 
+  static double scanStep(ScanKind kind, double carry, double log, double x) {
+    switch (kind) {
+    case ScanKind::Add:
+      return std::exp(log) * carry + x;
+    case ScanKind::LogAddExp:
+      return interpreter::logAddExp(carry + log, x);
+    case ScanKind::Max:
+      return interpreter::larger(carry + log, x);
+    }
+    llvm_unreachable("a scan is of one of three kinds");
+  }
+  LogicalResult run(ScanOp op) {
+    for (int64_t d = 0; d < y.columns(); ++d) {
+      double running = x[1]->at(0, d);
+      for (int64_t i = 0; i < y.rows(); ++i) {
+        double log = op.getLog() ? x[2]->at(i, d) : 0;
+        running = y.at(i, d) = scanStep(op.getKind(), running, log, x[0]->at(i, d));
+      }
+    }
+    return success();
+  }
+  LogicalResult run(SolveOp op) {
+    y.values = x[1]->values;
+    int64_t rows = y.rows();
+    for (int64_t step = 0; step < rows; ++step)
+      for (int64_t before = 0; before < step; ++before) {
+        int64_t i = op.getTranspose() ? rows - 1 - step : step, j = op.getTranspose() ? rows - 1 - before : before;
+        for (int64_t d = 0; d < y.columns(); ++d)
+          y.at(i, d) -= (op.getTranspose() ? x[0]->at(j, i) : x[0]->at(i, j)) * y.at(j, d);
+      }
+    return success();
+  }
+
   LogicalResult run(DecayDotOp op) {
     Factors factors(*x[2], op.getForm());
     bool before = op.getBefore();
@@ -184,6 +217,28 @@ struct TileOperation {
         }
       }
     return success();
+  }
+  LogicalResult run(DecayMixOp op) {
+    Factors factors(*x[2], op.getForm());
+    int64_t before = op.getBefore();
+    for (int64_t j = 0; j < y.rows(); ++j)
+      for (int64_t d = 0; d < y.columns(); ++d) {
+        double product = 1;
+        for (int64_t i = j + before; i < y.rows(); ++i) {
+          // Tokens j+1 .. i, or j+1 .. i-1.
+          if (i > j + before)
+            product *= factors.at(i - before, d);
+          y.at(op.getTranspose() ? j : i, d) += x[0]->at(i, j) * x[1]->at(op.getTranspose() ? i : j, d) * product;
+        }
+      }
+    if (!op.getAddend())
+      return success();
+    return fill([&](int64_t i, int64_t d) { return y.at(i, d) + x[3]->at(i, d); });
+  }
+  LogicalResult run(DecayMatrixOp op) {
+    Factors factors(*x[0], op.getForm());
+    int64_t before = op.getBefore();
+    return fill([&](int64_t i, int64_t j) { return j + before <= i ? factors.product(j + 1, i + 1 - before, 0) : 0; });
   }
   LogicalResult run(DecayFromStartOp op) {
     Factors factors(*x[1], op.getForm());
@@ -214,9 +269,9 @@ FailureOr<Tile> executeTile(Operation *op, const TileMap &tiles, int64_t valid) 
   TileOperation operation{operands, valid, tileFor(op->getResult(0))};
   LogicalResult executed =
       llvm::TypeSwitch<Operation *, LogicalResult>(op)
-          .Case<arith::ConstantOp, BroadcastOp, ColumnsOp, ConcatOp, DotOp, ReduceOp, CausalOp, MaskOp, ConvOp, DelayOp,
-                TailOp, DecayDotOp, DecayFromStartOp, DecayToEndOp, DecayStateOp>(
-              [&](auto known) { return operation.run(known); })
+          .Case<arith::ConstantOp, BroadcastOp, ColumnsOp, ConcatOp, DotOp, SolveOp, ReduceOp, CausalOp, MaskOp, ConvOp,
+                DelayOp, TailOp, ScanOp, DecayDotOp, DecayMixOp, DecayMatrixOp, DecayFromStartOp, DecayToEndOp,
+                DecayStateOp>([&](auto known) { return operation.run(known); })
           .Default([](Operation *) { return failure(); });
   if (failed(executed))
     return op->emitError() << "the interpreter of the chunk level does not know this operation";

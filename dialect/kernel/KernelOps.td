@@ -207,10 +207,10 @@ def Kernel_ReceiveOp : Kernel_Op<"receive"> {
 
 def Kernel_LoadOp : Kernel_Op<"load"> {
   let summary = "the initial state";
-  let description = [{ The state that the launch was given, or 0. }];
-  let arguments = (ins Kernel_View:$view);
+  let description = [{ The state that the launch was given; without one 0, or -inf if `lowest`. }];
+  let arguments = (ins Kernel_View:$view, UnitAttr:$lowest);
   let results = (outs Kernel_Tile:$result);
-  let assemblyFormat = "$view attr-dict `:` type($view) `->` type($result)";
+  let assemblyFormat = "$view (`lowest` $lowest^)? attr-dict `:` type($view) `->` type($result)";
 }
 
 def Kernel_SaveOp : Kernel_Op<"save"> {

@@ -52,6 +52,13 @@ int64_t stretto::kernel::scratchBytesOf(Operation *op) {
       .Case([](chunk::DecayDotOp op) {
         return bytesOf(op.getQuery()) + bytesOf(op.getKey()) + bytesOf(op.getAmount()) + bytesOf(op.getResult());
       })
+      .Case([](chunk::DecayMixOp op) {
+        return bytesOf(op.getWeights()) + bytesOf(op.getRows()) + bytesOf(op.getAmount());
+      })
+      .Case([](chunk::SolveOp op) { return bytesOf(op.getMatrix()) + bytesOf(op.getRows()); })
+      .Case([](chunk::ScanOp op) {
+        return bytesOf(op.getOperand()) + bytesOf(op.getCarry()) + (op.getLog() ? bytesOf(op.getLog()) : 0);
+      })
       .Case([](chunk::ColumnsOp op) { return bytesOfCopy(op.getOperand()); })
       .Case([](chunk::ConcatOp op) { return bytesOf(op.getResult()); })
       .Case([](chunk::ConvOp op) {

@@ -11,6 +11,10 @@ size_t StateChain::positionOf(Value state) const {
   return step == steps.end() ? 0 : step - steps.begin() + 1;
 }
 
+bool StateChain::contains(Value state) const {
+  return state.getDefiningOp() == root || llvm::is_contained(steps, state.getDefiningOp());
+}
+
 SmallVector<Value> StateChain::rows() const {
   SmallVector<Value> rows;
   for (Operation *step : steps)

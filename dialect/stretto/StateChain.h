@@ -6,12 +6,26 @@
 
 namespace stretto {
 
+/// A row that is written to a state and depends on what the same token read from it: a sum of the read, times a number
+/// of each token, and of rows that do not depend on it.
+struct Feedback {
+  ReadOp read;
+  WriteOp write;
+  mlir::Value row;
+  /// What else the row is made of.
+  llvm::SmallVector<mlir::Value> others;
+};
+
 /// A state with the decays and writes of one token, in order.
 struct StateChain {
   StateOp root;
   llvm::SmallVector<mlir::Operation *, 4> steps;
+  /// Found where a chunk form is asked for (passes/declaration/ChunkOrder.h).
+  std::optional<Feedback> feedback = {};
 
   StateOp getRoot() const { return root; }
+  /// Whether a value of a state is one of this.
+  bool contains(mlir::Value state) const;
   /// How many steps lie before a value of the state.
   size_t positionOf(mlir::Value state) const;
   /// The rows of all steps.

@@ -49,6 +49,13 @@ public:
     return dotOfChannels(op);
   }
 
+  Value mix(chunk::DecayMixOp op) {
+    Value addend = op.getAddend();
+    op.getAddendMutable().clear();
+    Value sum = tileTypeOf(op.getAmount()).getRank() == 1 ? mixOfTokens(op) : mixOfChannels(op);
+    return addend ? arith::AddFOp::create(builder, sum, addend).getResult() : sum;
+  }
+
 private:
   //===--------------------------------------------------------------------===//
   // Arithmetic
@@ -93,32 +100,71 @@ private:
     return APFloat::getLargest(cast<FloatType>(operandType).getFloatSemantics()).convertToDouble();
   }
 
-  Value dotOfChannels(chunk::DecayDotOp op) {
-    bool isLog = op.getForm() == chunk::DecayForm::Log;
-    RankedTensorType type = tileTypeOf(op.getAmount());
-    Value ofKeys = accumulate(op.getForm(), op.getAmount(), /*reverse=*/false, /*exclusive=*/false);
-    Value ofQueries = op.getBefore() ? accumulate(op.getForm(), op.getAmount(), false, /*exclusive=*/true) : ofKeys;
-    Value middle = repeat(rowOf(ofKeys, tokens / 2 - 1), type, chunk::Side::Columns);
+  /// The decay between a later token and an earlier one is a product of the later one's `up` and the earlier one's
+  /// `down`: from the middle of the chunk to the later token, and from the earlier one to the middle.
+  struct AroundMiddle {
+    Value up, down;
+  };
+  AroundMiddle aroundMiddle(chunk::DecayForm form, Value amount, bool before) {
+    Value ofKeys = accumulate(form, amount, /*reverse=*/false, /*exclusive=*/false);
+    Value ofQueries = before ? accumulate(form, amount, false, /*exclusive=*/true) : ofKeys;
+    Value middle = repeat(rowOf(ofKeys, tokens / 2 - 1), tileTypeOf(amount), chunk::Side::Columns);
     auto ratio = [&](Value above, Value below) -> Value {
-      if (isLog)
+      if (form == chunk::DecayForm::Log)
         return exp(arith::SubFOp::create(builder, above, below));
       return arith::DivFOp::create(builder, above, below);
     };
-    Value up = ratio(ofQueries, middle), down = ratio(middle, ofKeys);
+    return {ratio(ofQueries, middle), ratio(middle, ofKeys)};
+  }
+
+  /// A plain form where `inRange`, and otherwise the operation itself, exactly.
+  Value choose(Value inRange, Operation *op, function_ref<Value()> plain) {
+    auto choice = scf::IfOp::create(builder, op->getResultTypes(), inRange, /*withElseRegion=*/true);
+    OpBuilder::InsertionGuard guard(builder);
+    builder.setInsertionPointToStart(choice.thenBlock());
+    scf::YieldOp::create(builder, plain());
+    builder.setInsertionPointToStart(choice.elseBlock());
+    Operation *exact = builder.clone(*op);
+    exact->setAttr(chunk::exactAttribute, builder.getUnitAttr());
+    scf::YieldOp::create(builder, exact->getResults());
+    return choice.getResult(0);
+  }
+
+  Value mixOfTokens(chunk::DecayMixOp op) {
+    Value matrix =
+        chunk::DecayMatrixOp::create(builder, op.getWeights().getType(), op.getForm(), op.getAmount(), op.getBefore());
+    return mixPlainly(op, causal(mul(op.getWeights(), matrix), op.getBefore()), op.getRows());
+  }
+
+  Value mixPlainly(chunk::DecayMixOp op, Value weights, Value rows) {
+    return chunk::DotOp::create(builder, op.getType(), weights, rows, Value(),
+                                /*transpose_left=*/op.getTranspose(), /*transpose_right=*/false);
+  }
+
+  Value mixOfChannels(chunk::DecayMixOp op) {
+    auto [up, down] = aroundMiddle(op.getForm(), op.getAmount(), op.getBefore());
+    // Rows are scaled on their side of the products, and sums on the other.
+    Value rows = mul(op.getRows(), op.getTranspose() ? up : down), sums = op.getTranspose() ? down : up;
+    Value weights = causal(op.getWeights(), op.getBefore());
+    // A sum over the tokens of products of weights and scaled rows is finite too.
+    double mostWeight = operandType.isF16() ? operandLimit() : 0x1p32,
+           mostRow = operandType.isF16() ? operandLimit() : 0x1p88;
+    Value inRange = chunk::WithinOp::create(builder, ValueRange{up, down, weights, rows},
+                                            ArrayRef{factorLimit(), factorLimit(), mostWeight, mostRow});
+    return choose(inRange, op, [&] { return mul(mixPlainly(op, weights, rows), sums); });
+  }
+
+  Value dotOfChannels(chunk::DecayDotOp op) {
+    auto [up, down] = aroundMiddle(op.getForm(), op.getAmount(), op.getBefore());
     Value query = mul(op.getQuery(), up), key = mul(op.getKey(), down);
     // A factor that is too small has an inverse that is too large: `down` stands for it, and where queries read
     // before their token, `up` is no inverse of `down`.
     Value inRange = chunk::WithinOp::create(builder, ValueRange{up, down, query, key},
                                             ArrayRef{factorLimit(), factorLimit(), operandLimit(), operandLimit()});
-    auto choice = scf::IfOp::create(builder, op.getType(), inRange, /*withElseRegion=*/true);
-    builder.setInsertionPointToStart(choice.thenBlock());
-    Value plain = chunk::DotOp::create(builder, op.getType(), query, key, Value(), false, /*transpose_right=*/true);
-    scf::YieldOp::create(builder, causal(plain, op.getBefore()));
-    builder.setInsertionPointToStart(choice.elseBlock());
-    auto exact = cast<chunk::DecayDotOp>(builder.clone(*op));
-    exact->setAttr(chunk::exactAttribute, builder.getUnitAttr());
-    scf::YieldOp::create(builder, exact.getResult());
-    return choice.getResult(0);
+    return choose(inRange, op, [&] {
+      Value plain = chunk::DotOp::create(builder, op.getType(), query, key, Value(), false, /*transpose_right=*/true);
+      return causal(plain, op.getBefore());
+    });
   }
 
   ImplicitLocOpBuilder builder;
@@ -131,7 +177,8 @@ struct ExpandDecay : stretto::impl::ExpandDecayBase<ExpandDecay> {
     chunk::KernelOp kernel = getOperation();
     SmallVector<Operation *> decays;
     kernel.walk([&](Operation *op) {
-      if (isa<chunk::DecayFromStartOp, chunk::DecayToEndOp, chunk::DecayStateOp, chunk::DecayDotOp>(op) &&
+      if (isa<chunk::DecayFromStartOp, chunk::DecayToEndOp, chunk::DecayStateOp, chunk::DecayDotOp, chunk::DecayMixOp>(
+              op) &&
           !op->hasAttr(chunk::exactAttribute))
         decays.push_back(op);
     });
@@ -141,7 +188,8 @@ struct ExpandDecay : stretto::impl::ExpandDecayBase<ExpandDecay> {
                         .Case([&](chunk::DecayFromStartOp op) { return expander.fromStart(op); })
                         .Case([&](chunk::DecayToEndOp op) { return expander.toEnd(op); })
                         .Case([&](chunk::DecayStateOp op) { return expander.state(op); })
-                        .Case([&](chunk::DecayDotOp op) { return expander.dot(op); });
+                        .Case([&](chunk::DecayDotOp op) { return expander.dot(op); })
+                        .Case([&](chunk::DecayMixOp op) { return expander.mix(op); });
       op->getResult(0).replaceAllUsesWith(value);
       op->erase();
     }

@@ -26,6 +26,9 @@ struct RoundOperands : stretto::impl::RoundOperandsBase<RoundOperands> {
       } else if (auto dot = dyn_cast<chunk::DecayDotOp>(op); dot && (channelDecays || isOfTokens(dot.getAmount()))) {
         round(dot.getQueryMutable());
         round(dot.getKeyMutable());
+      } else if (auto mix = dyn_cast<chunk::DecayMixOp>(op)) {
+        round(mix.getWeightsMutable());
+        round(mix.getRowsMutable());
       }
     });
     // Widened inputs that only products used.

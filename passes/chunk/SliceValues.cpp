@@ -43,7 +43,10 @@ private:
   LogicalResult visit(DotOp op);
   LogicalResult visit(BroadcastOp op);
   LogicalResult visit(ReduceOp op);
-  LogicalResult visitDecay(Operation *op, Value operand, Value amount);
+  /// `operands` are what the amount decays, by the divided axis if it has one number for each channel.
+  LogicalResult visitDecay(Operation *op, ValueRange operands, Value amount);
+  LogicalResult visit(DecayMixOp op);
+  LogicalResult visit(SolveOp op);
   LogicalResult visit(DecayStateOp op);
 
   RankedTensorType sliceType(Value value) const {
@@ -122,14 +125,32 @@ LogicalResult SlicedValues::visit(ReduceOp op) {
   return sliceAll(op, {op.getOperand(), op.getResult()});
 }
 
-LogicalResult SlicedValues::visitDecay(Operation *op, Value operand, Value amount) {
-  Value result = op->getResult(0);
+LogicalResult SlicedValues::visitDecay(Operation *op, ValueRange operands, Value amount) {
+  SmallVector<Value> values(operands);
+  values.push_back(op->getResult(0));
   bool perChannel = rankOf(amount) == 2;
-  if (!isSliced(operand) && !isSliced(result) && !(perChannel && isSliced(amount)))
+  if (perChannel)
+    values.push_back(amount);
+  if (llvm::none_of(values, [&](Value value) { return isSliced(value); }))
     return success();
   if (!perChannel && isSliced(amount))
     return refuse(op) << "the divided axis decays it";
-  return perChannel ? sliceAll(op, {operand, result, amount}) : sliceAll(op, {operand, result});
+  return sliceAll(op, values);
+}
+
+LogicalResult SlicedValues::visit(DecayMixOp op) {
+  if (isSliced(op.getWeights()))
+    return refuse(op) << "its weights meet the divided axis";
+  SmallVector<Value> values = {op.getRows()};
+  if (op.getAddend())
+    values.push_back(op.getAddend());
+  return visitDecay(op, values, op.getAmount());
+}
+
+LogicalResult SlicedValues::visit(SolveOp op) {
+  if (isSliced(op.getMatrix()))
+    return refuse(op) << "its matrix meets the divided axis";
+  return isSliced(op.getRows()) || isSliced(op.getResult()) ? sliceAll(op, {op.getRows(), op.getResult()}) : success();
 }
 
 LogicalResult SlicedValues::visit(DecayStateOp op) {
@@ -145,8 +166,8 @@ LogicalResult SlicedValues::visit(Operation *op) {
   if (op->hasTrait<OpTrait::Elementwise>())
     return visitColumnwise(op);
   return llvm::TypeSwitch<Operation *, LogicalResult>(op)
-      .Case<MaskOp, DelayOp, TailOp>([&](Operation *columnwise) { return visitColumnwise(columnwise); })
-      .Case<DotOp, BroadcastOp, ReduceOp, DecayStateOp>([&](auto known) { return visit(known); })
+      .Case<MaskOp, DelayOp, TailOp, ScanOp>([&](Operation *columnwise) { return visitColumnwise(columnwise); })
+      .Case<DotOp, BroadcastOp, ReduceOp, SolveOp, DecayMixOp, DecayStateOp>([&](auto known) { return visit(known); })
       .Case<DecayFromStartOp, DecayToEndOp>(
           [&](auto decay) { return visitDecay(decay, decay.getOperand(), decay.getAmount()); })
       .Case([](arith::ConstantOp) { return success(); })
@@ -207,7 +228,8 @@ void SlicedValues::divide() {
   for (auto [attribute, argument] : llvm::zip_equal(kernel.getArguments(), kernel.getBlock()->getArguments())) {
     auto old = cast<ArgumentAttr>(attribute);
     descriptions.push_back(ArgumentAttr::get(kernel.getContext(), old.getKind(), old.getName(), old.getGroup(),
-                                             isSliced(argument), old.getEntry(), old.getColumn(), old.getColumns()));
+                                             isSliced(argument), old.getEntry(), old.getColumn(), old.getColumns(),
+                                             old.getLowest()));
   }
   kernel.setArgumentsAttr(builder.getArrayAttr(descriptions));
   SmallVector<Attribute> outputs;

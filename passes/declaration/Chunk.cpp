@@ -8,6 +8,7 @@
 #include "mlir/IR/Matchers.h"
 #include "mlir/Transforms/RegionUtils.h"
 #include "passes/Passes.h"
+#include "passes/declaration/ChunkFeedback.h"
 #include "passes/declaration/ChunkRecurrence.h"
 #include "passes/declaration/ChunkRows.h"
 
@@ -48,7 +49,7 @@ private:
   int64_t groupOf(StringRef heads);
 
   BlockArgument addArgument(chunk::ArgumentKind kind, StringRef name, Type type, int64_t group, StringRef entry = {},
-                            int64_t column = 0, int64_t columns = 0);
+                            int64_t column = 0, int64_t columns = 0, bool lowest = false);
   void addArguments();
   LogicalResult addTables();
   void addTable(Operation *op, chunk::TableOp table);
@@ -56,6 +57,8 @@ private:
   chunk::TableOp createPositions(Location location);
   chunk::TableOp createTableOp(Location location);
   void addTails();
+  void addTail(const StateEntry &entry);
+  void addTotal(const StateEntry &entry);
   void addStates();
   LogicalResult buildBody();
 
@@ -76,6 +79,13 @@ private:
     BlockArgument argument;
   };
   SmallVector<Tail> tails;
+  /// A scan, one of those that share a total, and the total.
+  struct Total {
+    ScanOp scan;
+    BlockArgument argument;
+  };
+  SmallVector<Total> totals;
+  /// What operations look back to: a tail, or the total of a scan.
   llvm::DenseMap<Operation *, Value> tailOf;
   /// What comes from outside, in memory's types.
   llvm::MapVector<Value, Value> rawTiles;
@@ -110,11 +120,11 @@ LogicalResult ChunkVariant::readGroups() {
 }
 
 BlockArgument ChunkVariant::addArgument(chunk::ArgumentKind kind, StringRef name, Type type, int64_t group,
-                                        StringRef entry, int64_t column, int64_t columns) {
+                                        StringRef entry, int64_t column, int64_t columns, bool lowest) {
   MLIRContext *context = variant.getContext();
   StringAttr entryName = kind == chunk::ArgumentKind::State ? StringAttr::get(context, entry) : StringAttr();
   descriptions.push_back(chunk::ArgumentAttr::get(context, kind, StringAttr::get(context, name), group,
-                                                  /*sliced=*/false, entryName, column, columns));
+                                                  /*sliced=*/false, entryName, column, columns, lowest));
   return kernel.getBlock()->addArgument(type, b->getLoc());
 }
 
@@ -240,26 +250,42 @@ LogicalResult ChunkVariant::addTables() {
 // States
 //===----------------------------------------------------------------------===//
 
+void ChunkVariant::addTail(const StateEntry &entry) {
+  // A tail keeps the raw rows in their own type, rows that were computed in the type of arithmetic.
+  Value row = entry.operations.front()->getOperand(0);
+  Type element = types.compute;
+  if (Value raw = rawTiles.lookup(row))
+    element = getElementTypeOrSelf(raw);
+  int64_t width = entry.sizes.empty() ? 1 : entry.sizes.front();
+  BlockArgument argument =
+      addArgument(chunk::ArgumentKind::State, entry.name, RankedTensorType::get({entry.length, width}, element),
+                  groupOf(entry.heads), entry.name, 0, width);
+  b->padding.setRows(argument, {Padding::Rows::Kind::Finite});
+  tails.push_back({row, argument});
+  for (Operation *op : entry.operations)
+    tailOf[op] = argument;
+}
+
+void ChunkVariant::addTotal(const StateEntry &entry) {
+  int64_t width = entry.sizes.empty() ? 1 : entry.sizes.front();
+  BlockArgument argument = addArgument(chunk::ArgumentKind::State, entry.name, b->tensorType({1, width}),
+                                       groupOf(entry.heads), entry.name, 0, width, /*lowest=*/entry.initial != 0);
+  totals.push_back({cast<ScanOp>(entry.operations.front()), argument});
+  for (Operation *op : entry.operations)
+    tailOf[op] = argument;
+}
+
 void ChunkVariant::addTails() {
   llvm::DenseSet<Operation *> needed(order.begin(), order.end());
-  for (const StateEntry &entry : deriveState(variant)) {
-    bool isNeeded = llvm::any_of(entry.operations, [&](Operation *op) { return needed.contains(op); });
-    if (entry.kind != StateEntry::Kind::Tail || entry.reverse || !isNeeded)
-      continue;
-    // A tail keeps the raw rows in their own type, rows that were computed in the type of arithmetic.
-    Value row = entry.operations.front()->getOperand(0);
-    Type element = types.compute;
-    if (Value raw = rawTiles.lookup(row))
-      element = getElementTypeOrSelf(raw);
-    int64_t width = entry.sizes.empty() ? 1 : entry.sizes.front();
-    BlockArgument argument =
-        addArgument(chunk::ArgumentKind::State, entry.name, RankedTensorType::get({entry.length, width}, element),
-                    groupOf(entry.heads), entry.name, 0, width);
-    b->padding.setRows(argument, {Padding::Rows::Kind::Finite});
-    tails.push_back({row, argument});
-    for (Operation *op : entry.operations)
-      tailOf[op] = argument;
-  }
+  std::vector<StateEntry> entries = deriveState(variant);
+  auto addAll = [&](StateEntry::Kind kind, void (ChunkVariant::*add)(const StateEntry &)) {
+    for (const StateEntry &entry : entries)
+      if (entry.kind == kind && !entry.reverse &&
+          llvm::any_of(entry.operations, [&](Operation *op) { return needed.contains(op); }))
+        (this->*add)(entry);
+  };
+  addAll(StateEntry::Kind::Tail, &ChunkVariant::addTail);
+  addAll(StateEntry::Kind::Scan, &ChunkVariant::addTotal);
 }
 
 void ChunkVariant::addStates() {
@@ -341,6 +367,11 @@ LogicalResult ChunkVariant::buildBody() {
     Value rows = b->matrixOf(raw ? raw : b->tileOf(tail.row));
     next.push_back(b->create<chunk::TailOp>(tail.argument.getType(), rows, b->valid, tail.argument));
   }
+  for (const Total &total : totals) {
+    // A total is the last of those after each token, and stays what it was without tokens.
+    Value rows = buildTotals(total.scan, *b, total.argument);
+    next.push_back(b->create<chunk::TailOp>(total.argument.getType(), rows, b->valid, total.argument));
+  }
   for (const StateChain &chain : chains) {
     Value end = recurrences[chain.getRoot()]->next();
     next.push_back(chain.getRoot().getType().getSecondSize() == 1 ? b->column(end, 0) : end);
@@ -369,9 +400,14 @@ LogicalResult ChunkVariant::run() {
     return failure();
 
   chains = stateChains(variant);
-  for (const StateChain &chain : chains)
+  for (StateChain &chain : chains) {
+    FailureOr<std::optional<Feedback>> feedback = findFeedback(chain);
+    if (failed(feedback))
+      return failure();
+    chain.feedback = std::move(*feedback);
     if (failed(ChunkRecurrence::check(chain)))
       return failure();
+  }
   FailureOr<SmallVector<Operation *>> found = orderOfTiles(variant, chains);
   if (failed(found) || failed(createKernel()))
     return failure();

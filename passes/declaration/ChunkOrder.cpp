@@ -14,6 +14,8 @@ public:
   explicit OrderOfTiles(ArrayRef<StateChain> chains) {
     for (const StateChain &chain : chains) {
       rowsOf[chain.getRoot()] = chain.rows();
+      if (chain.feedback)
+        feedbackOf[chain.feedback->read] = &*chain.feedback;
       rootOf[chain.getRoot().getResult()] = chain.getRoot();
       for (Operation *step : chain.steps)
         rootOf[step->getResult(0)] = chain.getRoot();
@@ -36,11 +38,16 @@ private:
         llvm::append_range(needs, rowsOf[root]);
       else if (isRow(operand.getType()))
         needs.push_back(operand);
+    if (const Feedback *feedback = feedbackOf.lookup(op)) {
+      llvm::erase(needs, feedback->row);
+      llvm::append_range(needs, feedback->others);
+    }
     return needs;
   }
 
   llvm::DenseMap<Operation *, SmallVector<Value>> rowsOf;
   llvm::DenseMap<Value, Operation *> rootOf;
+  llvm::DenseMap<Operation *, const Feedback *> feedbackOf;
   llvm::DenseSet<Operation *> begun, done;
 };
 

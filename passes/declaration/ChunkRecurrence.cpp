@@ -3,6 +3,7 @@
 #include "passes/declaration/ChunkRecurrence.h"
 #include "mlir/Dialect/Arith/IR/Arith.h"
 #include "mlir/Dialect/Math/IR/Math.h"
+#include "passes/declaration/ChunkFeedback.h"
 
 using namespace mlir;
 using namespace stretto;
@@ -43,6 +44,10 @@ LogicalResult ChunkRecurrence::check(const StateChain &chain) {
                                       << "' over the groups of '" << type.getHeads()
                                       << "', and the heads of a group run apart";
   }
+  ReadOp fed = chain.feedback ? chain.feedback->read : ReadOp();
+  if (fed && decayed && sideOf(type, fed.getAlong()) != *sideDecayedBy(decayed))
+    return refuseChunkForm(fed) << "reads along '" << fed.getAlong() << "' a state that decays along '"
+                                << *decayed.getAlong() << "', and a row that is written to it depends on this read";
   SmallVector<Value> values = {root.getResult()};
   for (Operation *step : chain.steps)
     values.push_back(step->getResult(0));
@@ -51,9 +56,6 @@ LogicalResult ChunkRecurrence::check(const StateChain &chain) {
       auto read = dyn_cast<ReadOp>(user);
       if (read && read.getAt())
         return refuseChunkForm(read) << "reads the state of an earlier token";
-      if (read && decayed && sideOf(type, read.getAlong()) != *sideDecayedBy(decayed))
-        return refuseChunkForm(read) << "reads along '" << read.getAlong() << "' a state that decays along '"
-                                     << *decayed.getAlong() << "'";
     }
   return success();
 }
@@ -119,10 +121,13 @@ void ChunkRecurrence::prepare() {
   if (total && !b.padding.rowsOf(total.amount).isUniform(identity))
     total.amount = b.create<chunk::MaskOp>(total.amount, b.valid, identity);
   for (auto [index, step] : llvm::enumerate(chain.steps))
-    if (auto write = dyn_cast<WriteOp>(step)) {
-      b.setLoc(write.getLoc());
-      writes.push_back({index + 1, finiteMatrix(write.getFirst()), finiteMatrix(write.getSecond()), write.getLoc()});
-    }
+    if (auto write = dyn_cast<WriteOp>(step); write && !(chain.feedback && chain.feedback->write == write))
+      addWrite(write, index + 1);
+}
+
+void ChunkRecurrence::addWrite(WriteOp write, size_t position) {
+  b.setLoc(write.getLoc());
+  writes.push_back({position, finiteMatrix(write.getFirst()), finiteMatrix(write.getSecond()), write.getLoc()});
 }
 
 Value ChunkRecurrence::finite(Value rows) {
@@ -139,48 +144,114 @@ std::pair<Value, Value> ChunkRecurrence::sidesOf(const Write &write, Side contra
 // Reads and the end of the chunk
 //===----------------------------------------------------------------------===//
 
+bool ChunkRecurrence::isAfterAllDecays(size_t position) const {
+  return llvm::none_of(ArrayRef(chain.steps).drop_front(position), [](Operation *step) { return isa<DecayOp>(step); });
+}
+
 Value ChunkRecurrence::read(ReadOp op) {
   prepare();
   b.setLoc(op.getLoc());
   Side contracted = sideOf(op.getState().getType(), op.getAlong());
   size_t position = chain.positionOf(op.getState());
   Value row = b.matrixOf(b.tileOf(op.getRow()));
-
-  auto isDecay = [](Operation *step) { return isa<DecayOp>(step); };
-  bool afterAll = llvm::none_of(ArrayRef(chain.steps).drop_front(position), isDecay);
-  Value query = afterAll ? row : multiply(row, between(0, position));
-
-  Value atStart = query;
-  if (total)
-    atStart = b.create<chunk::DecayFromStartOp>(query.getType(), query, total.form, total.amount, !afterAll);
-  Value result = b.dot(atStart, start, /*addend=*/{}, /*transposeLeft=*/false, contracted == Side::Columns);
-
-  RankedTensorType square = b.tensorType({b.tokens, b.tokens});
-  for (const Write &write : writes) {
-    auto [key, other] = sidesOf(write, contracted);
-    bool seen = write.position <= position;
-    Value products;
-    if (total) {
-      products = b.create<chunk::DecayDotOp>(square, query, key, total.form, total.amount, !afterAll);
-      if (afterAll && !seen)
-        products = b.create<chunk::CausalOp>(square, products, /*strict=*/true);
-    } else {
-      products = b.create<chunk::CausalOp>(square, b.dot(query, key, {}, false, /*transposeRight=*/true), !seen);
-    }
-    result = b.dot(products, other, result);
-    if (afterAll || !seen)
-      continue;
-    // What the token itself wrote before this read, which the `before` form leaves out.
-    Value own = multiply(contracted == Side::Rows ? write.first : write.second, between(write.position, position));
-    Value weight = b.reduce(chunk::Reduction::Sum, b.create<arith::MulFOp>(row, own));
-    Value added = b.create<arith::MulFOp>(b.repeat(weight, typeOf(other)), other);
-    result = b.create<arith::AddFOp>(result, added);
-  }
+  if (chain.feedback && chain.feedback->read == op)
+    solveFeedback(row, position, contracted);
+  bool resultDecays = total && typeOf(total.amount).getRank() == 2 && contracted != decayed;
+  Value result = resultDecays ? readDecaying(row, position, contracted) : readDecayed(row, position, contracted);
   Value tile = b.shaped(result, b.tileType(op.getType()));
   // Finite rows meet a finite state.
   if (b.padding.rowsOf(row).isFinite())
     b.padding.setRows(tile, {Padding::Rows::Kind::Finite});
   return tile;
+}
+
+Value ChunkRecurrence::queryOf(Value row, size_t position) {
+  return isAfterAllDecays(position) ? row : multiply(row, between(0, position));
+}
+
+Value ChunkRecurrence::productsOf(Value query, Value key, bool afterAll, bool seen) {
+  RankedTensorType square = b.tensorType({b.tokens, b.tokens});
+  if (!total)
+    return b.create<chunk::CausalOp>(square, b.dot(query, key, {}, false, /*transposeRight=*/true), !seen);
+  Value products = b.create<chunk::DecayDotOp>(square, query, key, total.form, total.amount, !afterAll);
+  if (afterAll && !seen)
+    products = b.create<chunk::CausalOp>(square, products, /*strict=*/true);
+  return products;
+}
+
+/// Finds the rows that depend on what this read sees of those before them.
+void ChunkRecurrence::solveFeedback(Value row, size_t position, Side contracted) {
+  WriteOp write = chain.feedback->write;
+  Value known = readDecayed(row, position, contracted); // of the start, and of other writes
+  AffineRow affine = affineRow(*chain.feedback, b);
+  b.setLoc(write.getLoc());
+  size_t end = llvm::find(chain.steps, write.getOperation()) - chain.steps.begin() + 1;
+  Value key = finiteMatrix(contracted == Side::Rows ? write.getFirst() : write.getSecond());
+  key = finite(multiply(key, between(end, chain.steps.size())));
+  Value products = productsOf(queryOf(row, position), key, isAfterAllDecays(position), /*seen=*/false);
+  auto times = [&](Value factor, Value tile) -> Value {
+    return b.create<arith::MulFOp>(b.repeat(factor, typeOf(tile)), tile);
+  };
+  if (affine.factor)
+    known = times(affine.factor, known);
+  if (affine.offset)
+    known = b.create<arith::AddFOp>(affine.offset, known);
+  Value matrix = affine.factor ? times(b.create<arith::NegFOp>(affine.factor), products)
+                               : Value(b.create<arith::NegFOp>(products));
+  Value rows = b.create<chunk::SolveOp>(known.getType(), matrix, known, /*transpose=*/false);
+  // Finite rows and numbers beyond the end of the sequence leave finite ones.
+  auto isFinite = [&](Value tile) { return !tile || b.padding.rowsOf(tile).isFinite(); };
+  if (isFinite(row) && isFinite(affine.offset) && isFinite(affine.factor))
+    b.padding.setRows(rows, {Padding::Rows::Kind::Finite});
+  b.setTile(chain.feedback->row, b.shaped(rows, b.tileType(chain.feedback->row.getType())));
+  addWrite(write, end);
+}
+
+Value ChunkRecurrence::readDecayed(Value row, size_t position, Side contracted) {
+  bool afterAll = isAfterAllDecays(position);
+  Value query = queryOf(row, position);
+  Value atStart = query;
+  if (total)
+    atStart = b.create<chunk::DecayFromStartOp>(query.getType(), query, total.form, total.amount, !afterAll);
+  Value result = b.dot(atStart, start, /*addend=*/{}, /*transposeLeft=*/false, contracted == Side::Columns);
+
+  for (const Write &write : writes) {
+    auto [key, other] = sidesOf(write, contracted);
+    result = b.dot(productsOf(query, key, afterAll, /*seen=*/write.position <= position), other, result);
+  }
+  return afterAll ? result : addOwnWrites(result, row, position, contracted);
+}
+
+Value ChunkRecurrence::readDecaying(Value row, size_t position, Side contracted) {
+  bool afterAll = isAfterAllDecays(position);
+  Value result = b.dot(row, start, /*addend=*/{}, /*transposeLeft=*/false, contracted == Side::Columns);
+  result = b.create<chunk::DecayFromStartOp>(result.getType(), result, total.form, total.amount, !afterAll);
+  RankedTensorType square = b.tensorType({b.tokens, b.tokens});
+  for (const Write &write : writes) {
+    auto [rows, key] = sidesOf(write, decayed);
+    Value weights = b.dot(row, key, {}, false, /*transposeRight=*/true);
+    bool seen = write.position <= position;
+    if (afterAll && !seen)
+      weights = b.create<chunk::CausalOp>(square, weights, /*strict=*/true);
+    result = b.create<chunk::DecayMixOp>(result.getType(), weights, rows, total.form, total.amount, result,
+                                         /*before=*/!afterAll, /*transpose=*/false);
+  }
+  return afterAll ? result : addOwnWrites(multiply(result, between(0, position)), row, position, contracted);
+}
+
+Value ChunkRecurrence::addOwnWrites(Value result, Value row, size_t position, Side contracted) {
+  for (const Write &write : writes) {
+    if (write.position > position)
+      continue;
+    Value key = contracted == Side::Rows ? write.first : write.second;
+    Value other = contracted == Side::Rows ? write.second : write.first;
+    Value &decaying = contracted == decayed ? key : other;
+    decaying = multiply(decaying, between(write.position, position));
+    Value weight = b.reduce(chunk::Reduction::Sum, b.create<arith::MulFOp>(row, key));
+    Value added = b.create<arith::MulFOp>(b.repeat(weight, typeOf(other)), other);
+    result = b.create<arith::AddFOp>(result, added);
+  }
+  return result;
 }
 
 Value ChunkRecurrence::next() {

@@ -9,8 +9,12 @@
 //                           +  sum over writes w before i of (q (decays between w and i) . k_t) v_t
 //
 // Where all decays stand before the read, B_i = A and the two sums are one `decay_dot` of q with k R_w; where none
-// does, q needs no factor and the `before` form of `decay_dot` is the first sum. A read along an axis is a product over
-// that axis, which is therefore the one that may decay.
+// does, q needs no factor and the `before` form of `decay_dot` is the first sum.
+//
+// That is so where the axis that is read along decays, or the state as a whole. Where the other axis does, the decay of
+// the result's channels stands outside of the products of q with k, and the first sum is a `decay_mix`:
+//
+//   sum over writes w and j < t of (q . k_j) (v_j R_w) A_(j+1) .. A_(t-1) B_i
 //
 //===----------------------------------------------------------------------===//
 #ifndef STRETTO_PASSES_DECLARATION_CHUNKRECURRENCE_H
@@ -57,10 +61,22 @@ protected:
   mlir::Value multiply(mlir::Value rows, Decay decay);
   /// The side of a write that the product runs over, as the end of its token sees it, and the other.
   std::pair<mlir::Value, mlir::Value> sidesOf(const Write &write, chunk::Side contracted);
+  /// A read of `row` where the read axis decays, or the state as a whole; and where the axis of the result does.
+  mlir::Value readDecayed(mlir::Value row, size_t position, chunk::Side contracted);
+  mlir::Value readDecaying(mlir::Value row, size_t position, chunk::Side contracted);
+  /// Adds what the token itself wrote before a read that stands before some of its decays.
+  mlir::Value addOwnWrites(mlir::Value result, mlir::Value row, size_t position, chunk::Side contracted);
+  bool isAfterAllDecays(size_t position) const;
+  /// A read's row with the decays that it stands after, where it does not stand after all.
+  mlir::Value queryOf(mlir::Value row, size_t position);
+  /// What a query sees of keys, each decayed; `seen` says whether it stands behind its own token's write.
+  mlir::Value productsOf(mlir::Value query, mlir::Value key, bool afterAll, bool seen);
+  void solveFeedback(mlir::Value row, size_t position, chunk::Side contracted);
   /// The rows with 0 beyond the end where they could be anything there.
   mlir::Value finite(mlir::Value rows);
   mlir::Value finiteMatrix(mlir::Value row) { return finite(b.matrixOf(b.tileOf(row))); }
   virtual void prepare();
+  void addWrite(WriteOp write, size_t position);
 
   const StateChain &chain;
   mlir::Value start;

@@ -36,6 +36,7 @@ private:
   FailureOr<Value> map(ContractOp op);
   FailureOr<Value> map(ConvOp op);
   FailureOr<Value> map(DelayOp op);
+  FailureOr<Value> map(ScanOp op);
 
   Value multiply(Value leftRow, Value rightRow) {
     return b.create<arith::MulFOp>(b.tileOf(leftRow), b.tileOf(rightRow));
@@ -60,8 +61,7 @@ FailureOr<Value> RowMaps::build(Operation *op) {
     return elementwise(op);
   return llvm::TypeSwitch<Operation *, FailureOr<Value>>(op)
       .Case<arith::ConstantOp, ConstantOp, BroadcastOp, ReduceOp, SoftmaxOp, LogSigmoidOp, StopGradientOp, ConcatOp,
-            SliceOp, DotOp, OuterOp, InnerOp, ContractOp, ConvOp, DelayOp>([&](auto row) { return map(row); })
-      .Case([](ScanOp scan) { return refuseChunkForm(scan) << "a scan over time has only the form of one token"; })
+            SliceOp, DotOp, OuterOp, InnerOp, ContractOp, ConvOp, DelayOp, ScanOp>([&](auto row) { return map(row); })
       .Case([](LookbackOp fold) { return refuseChunkForm(fold) << "a look-back meets keys of other chunks"; })
       .Case<OptionOp, OptionIsOp, PresentOp, SizeOp>(
           [](Operation *open) { return refuseChunkForm(open) << "is not decided; run stretto-specialize first"; })
@@ -215,6 +215,30 @@ FailureOr<Value> RowMaps::map(DelayOp op) {
   Value x = matrixOf(op.getOperand());
   Value delayed = b.create<chunk::DelayOp>(typeOf(x), x, b.cast(tailOf(op), b.compute), op.getBy());
   return b.shaped(delayed, b.tileType(op.getType()));
+}
+
+static chunk::ScanKind kindOf(ScanOp op) {
+  switch (op.getKind()) {
+  case ScanKind::Add:
+    return chunk::ScanKind::Add;
+  case ScanKind::LogAddExp:
+    return chunk::ScanKind::LogAddExp;
+  case ScanKind::Max:
+    return chunk::ScanKind::Max;
+  }
+  llvm_unreachable("a scan is of one of three kinds");
+}
+
+Value stretto::buildTotals(ScanOp op, TileBuilder &b, Value carry) {
+  Value x = b.matrixOf(b.tileOf(op.getOperand())), log = op.getLog() ? b.matrixOf(b.tileOf(op.getLog())) : Value();
+  return b.create<chunk::ScanOp>(typeOf(x), kindOf(op), x, carry, log);
+}
+
+FailureOr<Value> RowMaps::map(ScanOp op) {
+  Value carry = tailOf(op), totals = buildTotals(op, b, carry);
+  if (op.getExclusive())
+    totals = b.create<chunk::DelayOp>(typeOf(totals), totals, carry, /*by=*/1);
+  return b.shaped(totals, b.tileType(op.getType()));
 }
 
 LogicalResult stretto::buildRowMap(Operation *op, TileBuilder &builder, const Sizes &sizes,

@@ -13,9 +13,12 @@ namespace stretto {
 
 /// Computes the tile of the result of a row map from those of its operands, or refuses. Rows that come from outside
 /// (arguments, tables, positions) and reads have theirs already. `tailOf` gives the rows before the chunk of a row that
-/// a convolution or a delay looks back at.
+/// a convolution or a delay looks back at, and the total of a scan before the chunk.
 mlir::LogicalResult buildRowMap(mlir::Operation *op, TileBuilder &builder, const Sizes &sizes,
                                 llvm::function_ref<mlir::Value(mlir::Operation *)> tailOf);
+
+/// The totals of a scan after each token.
+mlir::Value buildTotals(ScanOp op, TileBuilder &builder, mlir::Value carry);
 
 } // namespace stretto
 

@@ -111,7 +111,7 @@ private:
           if (!inSharedMemory(tile) || tile.getShape() == tileTypeOf(op->getResult(0)).getShape())
             placeOperand(operand, registersFor(tile));
       setLayout(op->getResult(0), registersFor(tileTypeOf(op->getResult(0))));
-    } else if (isa<chunk::ConcatOp, chunk::DecayDotOp>(op)) {
+    } else if (isa<chunk::ConcatOp, chunk::DecayDotOp, chunk::DecayMixOp, chunk::SolveOp, chunk::ScanOp>(op)) {
       // These move elements between threads anyway: all in the registers that suit their shape.
       for (OpOperand &operand : op->getOpOperands())
         if (tileTypeOf(operand.get()))

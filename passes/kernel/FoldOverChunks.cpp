@@ -49,7 +49,8 @@ public:
     SmallVector<Value> initial;
     for (BlockArgument argument : kernel.getBlock()->getArguments().drop_back()) {
       if (kindOf(argument) == chunk::ArgumentKind::State)
-        initial.push_back(LoadOp::create(builder, argument.getType(), view(argument.getArgNumber())));
+        initial.push_back(LoadOp::create(builder, argument.getType(), view(argument.getArgNumber()),
+                                         kernel.getArgument(argument.getArgNumber()).getLowest()));
       else
         open(argument);
     }

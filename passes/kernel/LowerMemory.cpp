@@ -7,6 +7,7 @@
 
 #include "mlir/Dialect/LLVMIR/NVVMDialect.h"
 #include "passes/kernel/ThreadLowering.h"
+#include <limits>
 
 using namespace mlir;
 using namespace stretto;
@@ -207,7 +208,8 @@ void ThreadLowering::lowerLoad(LoadOp op) {
     Value address = stateAddress(b, view.base, view.rowStride, layout, reg, element.getIntOrFloatBitWidth() / 8);
     scf::YieldOp::create(b, b.load(address, element, 1));
     b.setInsertionPointToStart(guarded.elseBlock());
-    scf::YieldOp::create(b, b.zero(element));
+    bool lowest = op.getLowest();
+    scf::YieldOp::create(b, lowest ? b.real(element, -std::numeric_limits<double>::infinity()) : b.zero(element));
     return guarded.getResult(0);
   });
 }

@@ -185,6 +185,9 @@ LogicalResult ThreadLowering::lower(Operation *op) {
       .Case([&](chunk::WithinOp op) { return lowerWithin(op), success(); })
       .Case([&](chunk::DecayMatrixOp op) { return lowerDecayMatrix(op), success(); })
       .Case([&](chunk::DecayDotOp op) { return lowerDecayDot(op); })
+      .Case([&](chunk::DecayMixOp op) { return lowerDecayMix(op); })
+      .Case([&](chunk::SolveOp op) { return lowerSolve(op), success(); })
+      .Case([&](chunk::ScanOp op) { return lowerScan(op), success(); })
       .Default([&](Operation *op) -> LogicalResult {
         bool isTile = op->getNumResults() == 1 && isa<RankedTensorType>(op->getResult(0).getType());
         if (!op->hasTrait<OpTrait::Elementwise>() && !isa<arith::ConstantOp>(op))

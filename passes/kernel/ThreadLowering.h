@@ -98,6 +98,16 @@ private:
   mlir::LogicalResult lowerDecayDot(chunk::DecayDotOp op);
 
   //===--------------------------------------------------------------------===//
+  // What walks from token to token (LowerRecurrences.cpp)
+  //===--------------------------------------------------------------------===//
+
+  mlir::LogicalResult lowerDecayMix(chunk::DecayMixOp op);
+  void lowerSolve(chunk::SolveOp op);
+  void lowerScan(chunk::ScanOp op);
+  /// Emits, for each column of a tile in shared memory, what the one thread that has the column does.
+  void forOwnColumn(const SharedTile &tile, llvm::function_ref<void(mlir::Value column)> body);
+
+  //===--------------------------------------------------------------------===//
   // Products (LowerProducts.cpp)
   //===--------------------------------------------------------------------===//
 

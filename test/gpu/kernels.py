@@ -218,6 +218,109 @@ def rowmaps(name, element, K, V, chunk=CHUNK):
     )
 
 
+def slots(name, element, K, V, form="log", chunk=CHUNK):
+    """Two states whose K slots decay, with a softmax between their reads."""
+    b = Body(element, chunk)
+    C, N = chunk, K
+    q, k = (("%" + x, b.tile(C, K, element=element)) for x in "qk")
+    v, s = ("%v", b.tile(C, V, element=element)), ("%s", b.tile(C, N, element=element))
+    g, keys, values = ("%g", b.tile(C, N)), ("%keys", b.tile(N, K)), ("%values", b.tile(N, V))
+    arguments = [f"input {x[0]}: {x[1]}" for x in (q, k, v, s, g)]
+    arguments += [f"state {x[0]}: {x[1]}" for x in (keys, values)]
+    square, slot, column = b.tile(C, C), b.tile(C, N), b.tile(C)
+    q32, k32, v32, s32 = (b.wide(x) for x in (q, k, v, s))
+    if form == "factor":
+        g = b.emit(f"chunk.mask %g valid %n else 1.0 : {g[1]}", g[1])
+    w = b.dot(q32, k32, square, right=True)
+    z = b.dot(q32, keys, slot, right=True)
+    z = b.decay("decay_from_start", (z,), g, form)
+    z = b.decay("decay_mix", (w, s32), g, form, slot, f" add {z[0]}")
+    m = b.emit(f"chunk.reduce max {z[0]} over columns : {slot} -> {column}", column)
+    m = b.emit(f"chunk.broadcast {m[0]} along rows : {column} to {slot}", slot)
+    e = b.elementwise("math.exp", b.elementwise("arith.subf", z, m))
+    t = b.emit(f"chunk.reduce sum {e[0]} over columns : {slot} -> {column}", column)
+    t = b.emit(f"chunk.broadcast {t[0]} along rows : {column} to {slot}", slot)
+    p = b.elementwise("arith.divf", e, t)
+    inner = b.decay("decay_dot", (p, s32), g, form, square)
+    fromStart = b.decay("decay_from_start", (p,), g, form)
+    o = b.dot(inner, v32, b.tile(C, V))
+    o = b.narrow(b.dot(fromStart, values, b.tile(C, V), add=o))
+    toEnd = b.decay("decay_to_end", (s32,), g, form)
+    states = []
+    for state, rows in ((keys, k32), (values, v32)):
+        kept = b.emit(f"chunk.decay_state {state[0]} {form} {g[0]} along rows : {state[1]}, {g[1]}", state[1])
+        states.append(b.dot(toEnd, rows, state[1], left=True, add=kept))
+    return kernel(name, arguments, [f"o: {o[1]}"], b, [o], states, chunk=chunk)
+
+
+def mixes(name, element, K, V, form="log", chunk=CHUNK):
+    """Every form of `decay_mix`, with weights that are infinite where nothing looks at them."""
+    b = Body(element, chunk)
+    C = chunk
+    q, k = (("%" + x, b.tile(C, K, element=element)) for x in "qk")
+    v, g = ("%v", b.tile(C, V, element=element)), ("%g", b.tile(C, V))
+    square, tile = b.tile(C, C), b.tile(C, V)
+    q32, k32, v32 = (b.wide(x) for x in (q, k, v))
+    w = b.dot(q32, k32, square, right=True)
+    one = b.constant(1, square)
+    outputs = []
+    for strict, transpose in itertools.product((False, True), repeat=2):
+        ones = b.emit(f"chunk.causal {one[0]}{' strict' * strict} : {square}", square)
+        poison = b.elementwise("arith.mulf", w, b.elementwise("arith.divf", one, ones))
+        flags = " before" * strict + " transpose" * transpose
+        outputs.append(b.narrow(b.decay("decay_mix", (poison, v32), g, form, tile, flags)))
+    names = ("forward", "transposed", "before", "beforetransposed")
+    arguments = [f"input {x[0]}: {x[1]}" for x in (q, k, v, g)]
+    return kernel(name, arguments, [f"{n}: {o[1]}" for n, o in zip(names, outputs)], b, outputs, [], chunk=chunk)
+
+
+def delta(name, element, K, V, decay="scalar", chunk=CHUNK):
+    """A gated delta rule: the rows that are written are solved for."""
+    b = Body(element, chunk)
+    C = chunk
+    q, k = (("%" + x, b.tile(C, K, element=element)) for x in "qk")
+    v, beta, S = ("%v", b.tile(C, V, element=element)), ("%b", b.tile(C)), ("%S", b.tile(K, V))
+    g = ("%g", b.tile(C) if decay == "scalar" else b.tile(C, K))
+    arguments = [f"input {x[0]}: {x[1]}" for x in (q, k, v, beta, g)] + [f"state %S: {S[1]}"]
+    square, tile = b.tile(C, C), b.tile(C, V)
+    q32, k32, v32 = (b.wide(x) for x in (q, k, v))
+
+    def times_beta(x):
+        return b.elementwise("arith.mulf", b.emit(f"chunk.broadcast %b along rows : {beta[1]} to {x[1]}", x[1]), x)
+
+    matrix = times_beta(b.decay("decay_dot", (k32, k32), g, "log", square))
+    known = b.dot(b.decay("decay_from_start", (k32,), g), S, tile)
+    rows = times_beta(b.elementwise("arith.subf", v32, known))
+    rows = b.emit(f"chunk.solve {matrix[0]}, {rows[0]} : {square}, {tile}", tile)
+    o = b.dot(b.decay("decay_dot", (q32, k32), g, "log", square), rows, tile)
+    o = b.narrow(b.dot(b.decay("decay_from_start", (q32,), g), S, tile, add=o))
+    kept = b.emit(f"chunk.decay_state %S log %g along rows : {S[1]}, {g[1]}", S[1])
+    S1 = b.dot(b.decay("decay_to_end", (k32,), g), rows, S[1], left=True, add=kept)
+    return kernel(name, arguments, [f"o: {o[1]}"], b, [o], [S1], chunk=chunk)
+
+
+def scans(name, element, K, V, chunk=CHUNK):
+    """Scans in every kind, the first without decay, and a system solved from its last row up."""
+    b = Body(element, chunk)
+    C = chunk
+    x, g, v = ("%x", b.tile(C, K, element=element)), ("%g", b.tile(C, K)), ("%v", b.tile(C, V, element=element))
+    row, tile, square = b.tile(1, K), b.tile(C, K), b.tile(C, C)
+    x32, v32 = b.wide(x), b.wide(v)
+    outputs, states = [], []
+    for kind, state in (("logaddexp", "%L"), ("max", "%M"), ("add", "%A")):
+        log = " log %g" if kind != "logaddexp" else ""
+        more = f", {tile}" if log else ""
+        y = b.emit(f"chunk.scan {kind} {x32[0]} from {state}{log} : {tile}, {row}{more}", tile)
+        outputs.append(b.narrow(y))
+        states.append(b.emit(f"chunk.tail {y[0]} valid %n after {state} : {tile}, {row}", row))
+    small = b.elementwise("arith.mulf", b.dot(x32, x32, square, right=True), b.constant(0.02 / K, square))
+    outputs.append(b.narrow(b.emit(f"chunk.solve {small[0]}, {v32[0]} transpose : {square}, {v32[1]}", v32[1])))
+    arguments = [f"input {y[0]}: {y[1]}" for y in (x, g, v)]
+    arguments += [f"state %L: {row} lowest", f"state %M: {row} lowest", f"state %A: {row}"]
+    names = [f"{n}: {o[1]}" for n, o in zip(("logaddexp", "max", "add", "solved"), outputs)]
+    return kernel(name, arguments, names, b, outputs, states, chunk=chunk)
+
+
 # ------------------------------------------------------------------------------------------------ references
 def reference_recurrent(x, states, decay=None, form="log", normalize=False, before=False):
     q, k, v = x["q"], x["k"], x["v"]
@@ -264,6 +367,62 @@ def reference_rowmaps(x, states):
     return {"o": o, "c": rows[:, 1]}, {"tail": past[T : T + 3], "late": late[T : T + 2]}
 
 
+def reference_slots(x, states, form="log"):
+    keys, values = states["keys"].copy(), states["values"].copy()
+    out = np.zeros((len(x["q"]), x["v"].shape[1]))
+    for t in range(len(out)):
+        a = (np.exp(x["g"][t]) if form == "log" else x["g"][t])[:, None]
+        keys = a * keys + np.outer(x["s"][t], x["k"][t])
+        values = a * values + np.outer(x["s"][t], x["v"][t])
+        z = keys @ x["q"][t]
+        p = np.exp(z - z.max())
+        out[t] = p / p.sum() @ values
+    return {"o": out}, {"keys": keys, "values": values}
+
+
+def reference_mixes(x, states, chunk, form="log"):
+    """Sums over the pairs of a chunk."""
+    q, k, v = x["q"], x["k"], x["v"]
+    a = np.exp(x["g"]) if form == "log" else x["g"]
+    out = {name: np.zeros(v.shape) for name in ("forward", "transposed", "before", "beforetransposed")}
+    for j in range(len(q)):
+        product = np.ones(v.shape[1])
+        for i in range(j, min(len(q), (j // chunk + 1) * chunk)):
+            weight = q[i] @ k[j]
+            if i > j:
+                out["before"][i] += weight * v[j] * product
+                out["beforetransposed"][j] += weight * v[i] * product
+                product = product * a[i]
+            out["forward"][i] += weight * v[j] * product
+            out["transposed"][j] += weight * v[i] * product
+    return out, {}
+
+
+def reference_delta(x, states):
+    S = states["S"].copy()
+    out = np.zeros((len(x["q"]), x["v"].shape[1]))
+    for t in range(len(out)):
+        S = np.reshape(np.exp(x["g"][t]), (-1, 1)) * S
+        S += np.outer(x["k"][t], x["b"][t] * (x["v"][t] - x["k"][t] @ S))
+        out[t] = x["q"][t] @ S
+    return {"o": out}, {"S": S}
+
+
+def reference_scans(x, states, chunk):
+    rows, T = x["x"], len(x["x"])
+    L, M, A = (states[name][0].copy() for name in "LMA")
+    out = {name: np.zeros(rows.shape) for name in ("logaddexp", "max", "add")}
+    for t in range(T):
+        L = out["logaddexp"][t] = np.logaddexp(L, rows[t])
+        M = out["max"][t] = np.maximum(M + x["g"][t], rows[t])
+        A = out["add"][t] = A * np.exp(x["g"][t]) + rows[t]
+    solved = x["v"].copy()
+    for t in reversed(range(T)):
+        later = slice(t + 1, min(T, (t // chunk + 1) * chunk))
+        solved[t] -= 0.02 / rows.shape[1] * (rows[later] @ rows[t]) @ solved[later]
+    return {**out, "solved": solved}, {"L": L[None], "M": M[None], "A": A[None]}
+
+
 @dataclasses.dataclass
 class Family:
     """How to write a kernel of a family, and what it computes."""
@@ -271,6 +430,10 @@ class Family:
     write: object
     reference: object
     options: dict = dataclasses.field(default_factory=dict)
+    # States that are -inf where none is given.
+    lowest: tuple = ()
+    # Whether the reference has to know where chunks begin.
+    by_chunk: bool = False
 
     def text(self, name, element, K, V, **more):
         return self.write(name, element, K, V, **{**self.options, **more})
@@ -292,6 +455,12 @@ FAMILIES = {
     "glabefore": family_of(decay="channel", before=True),
     "hgrn": family_of(decay="channel", form="factor"),
     "rowmaps": Family(rowmaps, reference_rowmaps),
+    "slots": Family(slots, reference_slots),
+    "slotsfactor": Family(slots, lambda x, s: reference_slots(x, s, "factor"), {"form": "factor"}),
+    "mixes": Family(mixes, reference_mixes, by_chunk=True),
+    "delta": Family(delta, reference_delta),
+    "deltachannel": Family(delta, reference_delta, {"decay": "channel"}),
+    "scans": Family(scans, reference_scans, lowest=("L", "M"), by_chunk=True),
 }
 
 

@@ -103,7 +103,8 @@ class Launch:
                 self.words += [first + column * item if first else 0, last + column * item if last else 0]
                 self.words += [strides[0], strides[1], strides[2]]
                 begin = from_bits(start, element)[..., column : column + width]
-                begin = begin if initial else np.zeros_like(begin)
+                if not initial:
+                    begin = np.full_like(begin, -math.inf if name in self.family.lowest else 0)
                 self.values[name] = begin if len(shape) == 2 else begin[..., 0]
                 if final:
                     self.states[name] = (index, start.shape, element, column, width, len(shape))
@@ -114,6 +115,10 @@ class Launch:
         if name == "g":
             return gates(rng, shape, gate, options.get("form", "log"))
         values = rng.normal(size=shape)
+        if name == "b":
+            return rng.random(size=shape)
+        if name == "k" and self.family.reference is kernels.reference_delta:
+            return values / np.linalg.norm(values, axis=-1, keepdims=True)
         if name == "q":
             values /= math.sqrt(shape[-1])
         # A denominator near zero would be ill-conditioned.
@@ -148,7 +153,8 @@ class Launch:
                         states[name] = values[n, own]
                     else:
                         x[name] = values[own]
-                out, last = self.family.reference(x, states)
+                more = {"chunk": self.manifest["chunk"]} if self.family.by_chunk else {}
+                out, last = self.family.reference(x, states, **more)
                 for name, rows in out.items():
                     found.setdefault(name, []).append(self.rows_of(got[name], n, h).ravel())
                     wanted.setdefault(name, []).append(rows.ravel())

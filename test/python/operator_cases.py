@@ -126,6 +126,27 @@ def supra(s: Shape, g: torch.Generator):
     return {**qkv(s, g), "w_q": weights(), "w_k": weights(), **biases, "log_gamma": log_gamma}
 
 
+def abc(s: Shape, g: torch.Generator):
+    return {**qkv(s, g), "s": rows(g, s.B, s.T, s.G, s.K // 2)}
+
+
+def gsa(s: Shape, g: torch.Generator):
+    gate = torch.nn.functional.logsigmoid(rows(g, s.B, s.T, s.G, s.K // 2)) / 8
+    return {**qkv(s, g), "s": 1 - gate.exp(), "g": gate}
+
+
+def delta_rule(s: Shape, g: torch.Generator):
+    """Keys of length 1; values have as many heads as queries, keys have fewer."""
+    made = qkv(s, g)
+    key = torch.nn.functional.normalize(made["k"], dim=-1)
+    beta = torch.sigmoid(rows(g, s.B, s.T, s.H))
+    return {"q": made["q"], "k": key, "v": rows(g, s.B, s.T, s.H, s.V), "beta": beta}
+
+
+def gated_delta_rule(s: Shape, g: torch.Generator):
+    return {**delta_rule(s, g), "g": log_decay(g, s.B, s.T, s.H)}
+
+
 CASES = {
     "linear_attn": Case("linear_attn", positive_qkv, normalizes=True),
     "linear_attn without normaliser": Case("linear_attn", qkv, {"normalize": False}),
@@ -140,14 +161,22 @@ CASES = {
     "supra": Case("supra", supra),
     "bla": Case("bla", qkv, {"modes": 3, "period": 14.0}),
     "bla with a period between tokens": Case("bla", qkv, {"modes": 4, "period": 20.5, "masked": False}),
+    "bla with decay": Case("bla", qkv, {"modes": 3, "period": 14.0, "decay": "abs"}),
+    "bla with factors above one": Case("bla", qkv, {"modes": 4, "period": 20.5, "decay": "signed"}),
+    "gsa": Case("gsa", gsa, wide=("g",)),
+    "abc": Case("abc", abc, wide=("s",)),
+    "delta_rule": Case("delta_rule", delta_rule, wide=("beta",)),
+    "gated_delta_rule": Case("gated_delta_rule", gated_delta_rule, wide=("beta", "g")),
     "based": Case("based", qkv, normalizes=True, widest=64),
 }
 
 
 def error(x: torch.Tensor, reference: torch.Tensor, floor: float = 1e-30) -> float:
-    reference = reference.to("cpu", torch.float64)
-    difference = (x.to("cpu", torch.float64) - reference).norm()
-    return (difference / reference.norm().clamp(min=floor)).item() if reference.numel() else 0.0
+    x, reference = x.to("cpu", torch.float64), reference.to("cpu", torch.float64)
+    # The total of no numbers is -inf on both sides.
+    difference = torch.where(x == reference, 0.0, x - reference).norm()
+    size = reference[reference.isfinite()].norm()
+    return (difference / size.clamp(min=floor)).item() if reference.numel() else 0.0
 
 
 def initial_state(case: Case, inputs: Mapping[str, torch.Tensor], seed: int = 0, **keywords) -> stretto.State:

@@ -11,6 +11,15 @@ using namespace mlir;
 using namespace stretto;
 using namespace stretto::interpreter;
 
+double interpreter::logAddExp(double a, double b) {
+  double larger = std::fmax(a, b);
+  if (std::isinf(larger) && !std::isunordered(a, b))
+    return larger;
+  return larger + std::log1p(std::exp(-std::abs(a - b)));
+}
+
+double interpreter::larger(double a, double b) { return std::isunordered(a, b) ? a + b : std::fmax(a, b); }
+
 Unary interpreter::unaryOf(Operation *op) {
   return TypeSwitch<Operation *, Unary>(op)
       .Case([](arith::NegFOp) -> Unary { return [](double x) { return -x; }; })

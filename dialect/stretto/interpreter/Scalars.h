@@ -14,6 +14,11 @@ using Binary = double (*)(double, double);
 Unary unaryOf(mlir::Operation *op);
 Binary binaryOf(mlir::Operation *op);
 
+/// log(e^a + e^b), also where one is infinite.
+double logAddExp(double a, double b);
+/// The larger number, or NaN if one is.
+double larger(double a, double b);
+
 } // namespace stretto::interpreter
 
 #endif // STRETTO_DIALECT_STRETTO_INTERPRETER_SCALARS_H

@@ -1,6 +1,7 @@
 //===- Time.cpp - Operations that look at other tokens --------------------===//
 
 #include "dialect/stretto/interpreter/Compiler.h"
+#include "dialect/stretto/interpreter/Scalars.h"
 #include <cmath>
 #include <limits>
 
@@ -12,13 +13,6 @@ using namespace stretto::interpreter;
 // Scans
 //===----------------------------------------------------------------------===//
 
-static double logAddExp(double a, double b) {
-  double larger = std::fmax(a, b);
-  if (std::isinf(larger) && !std::isunordered(a, b))
-    return larger;
-  return larger + std::log1p(std::exp(-std::abs(a - b)));
-}
-
 static double scanStep(ScanKind kind, double carry, double log, double x) {
   switch (kind) {
   case ScanKind::Add:
@@ -26,7 +20,7 @@ static double scanStep(ScanKind kind, double carry, double log, double x) {
   case ScanKind::LogAddExp:
     return logAddExp(carry + log, x);
   case ScanKind::Max:
-    return std::isunordered(carry + log, x) ? carry + log + x : std::fmax(carry + log, x);
+    return larger(carry + log, x);
   }
   llvm_unreachable("a scan is of one of three kinds");
 }

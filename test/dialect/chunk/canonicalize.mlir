@@ -224,6 +224,23 @@ chunk.kernel @no_decay chunk 16 (input %q: tensor<16x8xf32>, state %S: tensor<8x
 // -----
 
 // A state of one column is a vector.
+// CHECK-LABEL: chunk.kernel @decay_of_weights
+chunk.kernel @decay_of_weights chunk 16 (input %p: tensor<16x16xf32>, input %k: tensor<16x8xf32>, input %g: tensor<16xf32>, valid %n: index)
+    -> (o0: tensor<16x8xf32>, o1: tensor<16x8xf32>) {
+  // CHECK-DAG: %[[D:.*]] = chunk.decay_matrix log %g before : tensor<16xf32> -> tensor<16x16xf32>
+  // CHECK-DAG: %[[PD:.*]] = arith.mulf %p, %[[D]]
+  // CHECK-DAG: %[[W:.*]] = chunk.causal %[[PD]] strict
+  // CHECK-DAG: %[[A:.*]] = chunk.dot %[[W]], %k add %k
+  // CHECK-DAG: %[[C:.*]] = chunk.causal %p :
+  // CHECK-DAG: %[[B:.*]] = chunk.dot %[[C]], %k transpose_left :
+  // CHECK: chunk.yield %[[A]], %[[B]]
+  %wide = chunk.broadcast %g along rows : tensor<16xf32> to tensor<16x8xf32>
+  %a = chunk.decay_mix %p, %k log %wide before add %k : tensor<16x16xf32>, tensor<16x8xf32>, tensor<16x8xf32> -> tensor<16x8xf32>
+  %one = arith.constant dense<1.0> : tensor<16x8xf32>
+  %b = chunk.decay_mix %p, %k factor %one transpose : tensor<16x16xf32>, tensor<16x8xf32>, tensor<16x8xf32> -> tensor<16x8xf32>
+  chunk.yield %a, %b : tensor<16x8xf32>, tensor<16x8xf32>
+}
+
 // CHECK-LABEL: chunk.kernel @decay_of_column
 chunk.kernel @decay_of_column chunk 16 (input %g: tensor<16x8xf32>, state %z: tensor<8xf32>, valid %n: index)
     -> (o: tensor<16x8xf32>) {
@@ -249,4 +266,17 @@ chunk.kernel @types chunk 16 (input %x: tensor<16x8xbf16>, input %y: tensor<16x8
   %y16 = arith.truncf %y : tensor<16x8xf32> to tensor<16x8xbf16>
   %b = arith.extf %y16 : tensor<16x8xbf16> to tensor<16x8xf32>
   chunk.yield %a, %b : tensor<16x8xbf16>, tensor<16x8xf32>
+}
+
+// -----
+
+// A system does not look at what a selection leaves out.
+
+// CHECK-LABEL: chunk.kernel @solve
+chunk.kernel @solve chunk 16 (input %l: tensor<16x16xf32>, input %x: tensor<16x8xf32>, valid %n: index) -> (o: tensor<16x8xf32>) {
+  // CHECK-NEXT: %[[O:.*]] = chunk.solve %l, %x
+  // CHECK-NEXT: chunk.yield %[[O]]
+  %c = chunk.causal %l strict : tensor<16x16xf32>
+  %o = chunk.solve %c, %x : tensor<16x16xf32>, tensor<16x8xf32>
+  chunk.yield %o : tensor<16x8xf32>
 }

@@ -287,6 +287,30 @@ chunk.kernel @decay_dot_c2 chunk 16 (input %x: tensor<16x8xf32>, input %g: tenso
 
 // -----
 
+chunk.kernel @decay_mix_c1 chunk 16 (input %x: tensor<16x8xf32>, input %p: tensor<16x8xf32>, valid %n: index) -> (o: tensor<16x8xf32>) {
+  // expected-error @+1 {{[decay_mix_c1] mixes 'tensor<16x8xf32>' by 'tensor<16x8xf32>' to 'tensor<16x8xf32>'}}
+  %y = chunk.decay_mix %p, %x log %x : tensor<16x8xf32>, tensor<16x8xf32>, tensor<16x8xf32> -> tensor<16x8xf32>
+  chunk.yield %x : tensor<16x8xf32>
+}
+
+// -----
+
+chunk.kernel @decay_mix_c2 chunk 16 (input %x: tensor<16x8xf32>, input %p: tensor<16x16xf32>, input %g: tensor<16x4xf32>, valid %n: index) -> (o: tensor<16x8xf32>) {
+  // expected-error @+1 {{[decay_mix_c2] the amount has type 'tensor<16x4xf32>', expected one number for each of 16 tokens, or for each token and 8 channels}}
+  %y = chunk.decay_mix %p, %x log %g before : tensor<16x16xf32>, tensor<16x8xf32>, tensor<16x4xf32> -> tensor<16x8xf32>
+  chunk.yield %x : tensor<16x8xf32>
+}
+
+// -----
+
+chunk.kernel @decay_mix_c3 chunk 16 (input %x: tensor<16x8xf32>, input %p: tensor<16x16xf32>, valid %n: index) -> (o: tensor<16x8xf32>) {
+  // expected-error @+1 {{[decay_mix_c3] adds 'tensor<16x16xf32>' to 'tensor<16x8xf32>'}}
+  %y = "chunk.decay_mix"(%p, %x, %x, %p) <{form = #chunk<decay_form log>}> : (tensor<16x16xf32>, tensor<16x8xf32>, tensor<16x8xf32>, tensor<16x16xf32>) -> tensor<16x8xf32>
+  chunk.yield %x : tensor<16x8xf32>
+}
+
+// -----
+
 chunk.kernel @decay_from_start_c1 chunk 16 (input %x: tensor<16x8xf32>, input %g: tensor<16x4xf32>, valid %n: index) -> (o: tensor<16x8xf32>) {
   // expected-error @+1 {{[decay_from_start_c1] the amount has type 'tensor<16x4xf32>'}}
   %y = chunk.decay_from_start %x log %g : tensor<16x8xf32>, tensor<16x4xf32>
@@ -347,4 +371,28 @@ chunk.kernel @within_c1 chunk 16 (input %x: tensor<16xf32>, valid %n: index) -> 
   // expected-error @+1 {{[within_c1] has}}
   %y = chunk.within %x limits [1.0, 2.0] : tensor<16xf32>
   chunk.yield %x : tensor<16xf32>
+}
+
+// -----
+
+chunk.kernel @solve_c1 chunk 16 (input %x: tensor<16x8xf32>, valid %n: index) -> (o: tensor<16x8xf32>) {
+  // expected-error @+1 {{[solve_c1] solves 'tensor<16x8xf32>' for 'tensor<16x8xf32>'}}
+  %y = chunk.solve %x, %x : tensor<16x8xf32>, tensor<16x8xf32>
+  chunk.yield %x : tensor<16x8xf32>
+}
+
+// -----
+
+chunk.kernel @scan_c1 chunk 16 (input %x: tensor<16x8xf32>, state %L: tensor<2x8xf32>, valid %n: index) -> (o: tensor<16x8xf32>) {
+  // expected-error @+1 {{[scan_c1] has an operand of type 'tensor<16x8xf32>' and a carry of type 'tensor<2x8xf32>'}}
+  %y = chunk.scan add %x from %L : tensor<16x8xf32>, tensor<2x8xf32>
+  chunk.yield %x next %L : tensor<16x8xf32>, tensor<2x8xf32>
+}
+
+// -----
+
+chunk.kernel @scan_c2 chunk 16 (input %x: tensor<16x8xf32>, input %g: tensor<16x4xf32>, state %L: tensor<1x8xf32>, valid %n: index) -> (o: tensor<16x8xf32>) {
+  // expected-error @+1 {{[scan_c2] has an operand of type 'tensor<16x8xf32>' and logarithms of type 'tensor<16x4xf32>'}}
+  %y = chunk.scan max %x from %L log %g : tensor<16x8xf32>, tensor<1x8xf32>, tensor<16x4xf32>
+  chunk.yield %x next %L : tensor<16x8xf32>, tensor<1x8xf32>
 }

@@ -112,14 +112,26 @@ chunk.kernel @time chunk 16 (input %x: tensor<16x8xf32>, parameter %taps: tensor
 }
 
 // CHECK-LABEL: chunk.kernel @decays
+// CHECK-SAME: state %L: tensor<1x8xf32> lowest, state %M: tensor<1x8xf32> group 2 of "L" column 0 columns 8 lowest,
 chunk.kernel @decays chunk 16 (input %q: tensor<16x8xf32>, input %g: tensor<16x8xf32>, input %h: tensor<16xf32>,
-                               state %S: tensor<8x8xf32>, state %z: tensor<8xf32>, valid %n: index)
+                               state %S: tensor<8x8xf32>, state %z: tensor<8xf32>, state %L: tensor<1x8xf32> lowest,
+                               state %M: tensor<1x8xf32> group 2 of "L" column 0 columns 8 lowest, valid %n: index)
     -> (p: tensor<16x16xf32>, o: tensor<16x8xf32>) {
   // CHECK: chunk.decay_dot %q, %q log %g : tensor<16x8xf32>, tensor<16x8xf32>, tensor<16x8xf32> -> tensor<16x16xf32>
   %a = chunk.decay_dot %q, %q log %g : tensor<16x8xf32>, tensor<16x8xf32>, tensor<16x8xf32> -> tensor<16x16xf32>
   // CHECK: chunk.decay_dot %q, %q factor %h before : tensor<16x8xf32>, tensor<16x8xf32>, tensor<16xf32> -> tensor<16x16xf32>
   %b = chunk.decay_dot %q, %q factor %h before : tensor<16x8xf32>, tensor<16x8xf32>, tensor<16xf32> -> tensor<16x16xf32>
   %p = arith.addf %a, %b : tensor<16x16xf32>
+  // CHECK: chunk.solve %{{.*}}, %q transpose : tensor<16x16xf32>, tensor<16x8xf32>
+  %u = chunk.solve %a, %q transpose : tensor<16x16xf32>, tensor<16x8xf32>
+  // CHECK: chunk.scan logaddexp %q from %L : tensor<16x8xf32>, tensor<1x8xf32>
+  %v = chunk.scan logaddexp %q from %L : tensor<16x8xf32>, tensor<1x8xf32>
+  // CHECK: chunk.scan add %q from %L log %g : tensor<16x8xf32>, tensor<1x8xf32>, tensor<16x8xf32>
+  %w = chunk.scan add %q from %L log %g : tensor<16x8xf32>, tensor<1x8xf32>, tensor<16x8xf32>
+  // CHECK: chunk.decay_mix %{{.*}}, %q log %g : tensor<16x16xf32>, tensor<16x8xf32>, tensor<16x8xf32> -> tensor<16x8xf32>
+  %m = chunk.decay_mix %a, %q log %g : tensor<16x16xf32>, tensor<16x8xf32>, tensor<16x8xf32> -> tensor<16x8xf32>
+  // CHECK: chunk.decay_mix %{{.*}}, %q factor %h before transpose add %q : tensor<16x16xf32>, tensor<16x8xf32>, tensor<16xf32> -> tensor<16x8xf32>
+  %o = chunk.decay_mix %b, %q factor %h before transpose add %q : tensor<16x16xf32>, tensor<16x8xf32>, tensor<16xf32> -> tensor<16x8xf32>
   // CHECK: chunk.decay_from_start %q factor %g before : tensor<16x8xf32>, tensor<16x8xf32>
   %c = chunk.decay_from_start %q factor %g before : tensor<16x8xf32>, tensor<16x8xf32>
   // CHECK: chunk.decay_to_end %{{.*}} log %h : tensor<16x8xf32>, tensor<16xf32>
@@ -130,5 +142,5 @@ chunk.kernel @decays chunk 16 (input %q: tensor<16x8xf32>, input %g: tensor<16x8
   %f = chunk.decay_state %e factor %g along columns : tensor<8x8xf32>, tensor<16x8xf32>
   // CHECK: chunk.decay_state %z log %g along rows : tensor<8xf32>, tensor<16x8xf32>
   %y = chunk.decay_state %z log %g along rows : tensor<8xf32>, tensor<16x8xf32>
-  chunk.yield %p, %d next %f, %y : tensor<16x16xf32>, tensor<16x8xf32>, tensor<8x8xf32>, tensor<8xf32>
+  chunk.yield %p, %d next %f, %y, %L, %M : tensor<16x16xf32>, tensor<16x8xf32>, tensor<8x8xf32>, tensor<8xf32>, tensor<1x8xf32>, tensor<1x8xf32>
 }

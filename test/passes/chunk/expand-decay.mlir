@@ -60,3 +60,36 @@ chunk.kernel @factors chunk 16 (input %q: tensor<16x32xf32>, input %f: tensor<16
   %p = chunk.decay_dot %q, %q factor %f : tensor<16x32xf32>, tensor<16x32xf32>, tensor<16x32xf32> -> tensor<16x16xf32>
   chunk.yield %p : tensor<16x16xf32>
 }
+
+// CHECK-LABEL: chunk.kernel @mixed_by_channels
+chunk.kernel @mixed_by_channels chunk 16 (input %k: tensor<16x32xbf16>, input %g: tensor<16x32xf32>, valid %n: index)
+    -> (o: tensor<16x32xf32>) {
+  %k32 = arith.extf %k : tensor<16x32xbf16> to tensor<16x32xf32>
+  // CHECK: %[[W:.*]] = chunk.dot
+  %w = chunk.dot %k32, %k32 transpose_right : tensor<16x32xf32>, tensor<16x32xf32> -> tensor<16x16xf32>
+  // CHECK: %[[UP:.*]] = math.exp
+  // CHECK: %[[DOWN:.*]] = math.exp
+  // Rows are scaled before the product, and sums after it.
+  // CHECK: %[[ROWS:.*]] = arith.mulf %{{.*}}, %[[DOWN]]
+  // CHECK: %[[P:.*]] = chunk.causal %[[W]] : tensor<16x16xf32>
+  // CHECK: %[[GOOD:.*]] = chunk.within %[[UP]], %[[DOWN]], %[[P]], %[[ROWS]] limits
+  // CHECK: %[[Y:.*]] = scf.if %[[GOOD]]
+  // CHECK: %[[SUM:.*]] = chunk.dot %[[P]], %[[ROWS]] :
+  // CHECK: arith.mulf %[[SUM]], %[[UP]]
+  // CHECK: } else {
+  // CHECK: chunk.decay_mix %[[W]], %{{.*}} log %g {exact} :
+  // CHECK: arith.addf %[[Y]], %[[K:.*]] : tensor<16x32xf32>
+  %o = chunk.decay_mix %w, %k32 log %g add %k32 : tensor<16x16xf32>, tensor<16x32xf32>, tensor<16x32xf32> -> tensor<16x32xf32>
+  chunk.yield %o : tensor<16x32xf32>
+}
+
+// CHECK-LABEL: chunk.kernel @mixed_by_tokens
+chunk.kernel @mixed_by_tokens chunk 16 (input %w: tensor<16x16xf32>, input %k: tensor<16x32xf32>, input %g: tensor<16xf32>, valid %n: index)
+    -> (o: tensor<16x32xf32>) {
+  // CHECK: %[[D:.*]] = chunk.decay_matrix log %g before
+  // CHECK: %[[WD:.*]] = arith.mulf %w, %[[D]]
+  // CHECK: %[[P:.*]] = chunk.causal %[[WD]] strict
+  // CHECK: chunk.dot %[[P]], %k transpose_left :
+  %o = chunk.decay_mix %w, %k log %g before transpose : tensor<16x16xf32>, tensor<16x32xf32>, tensor<16xf32> -> tensor<16x32xf32>
+  chunk.yield %o : tensor<16x32xf32>
+}

@@ -27,3 +27,13 @@ chunk.kernel @single chunk 16 (input %q: tensor<16x32xf32>, state %S: tensor<32x
   %o = chunk.dot %q, %S : tensor<16x32xf32>, tensor<32x32xf32> -> tensor<16x32xf32>
   chunk.yield %o next %S : tensor<16x32xf32>, tensor<32x32xf32>
 }
+
+// CHECK-LABEL: chunk.kernel @mixed
+chunk.kernel @mixed chunk 16 (input %w: tensor<16x16xbf16>, input %k: tensor<16x32xf32>, input %g: tensor<16x32xf32>, valid %n: index)
+    -> (o: tensor<16x32xf32>) {
+  // CHECK: %[[K:.*]] = arith.truncf %k
+  // CHECK: chunk.decay_mix %w, %[[K]] log %g : tensor<16x16xbf16>, tensor<16x32xbf16>, tensor<16x32xf32> -> tensor<16x32xf32>
+  %w32 = arith.extf %w : tensor<16x16xbf16> to tensor<16x16xf32>
+  %o = chunk.decay_mix %w32, %k log %g : tensor<16x16xf32>, tensor<16x32xf32>, tensor<16x32xf32> -> tensor<16x32xf32>
+  chunk.yield %o : tensor<16x32xf32>
+}

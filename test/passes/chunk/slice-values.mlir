@@ -40,3 +40,29 @@ chunk.kernel @norm chunk 16 (input %v: tensor<16x64xf32>, valid %n: index) -> (o
   %y = arith.divf %v, %ss : tensor<16x64xf32>
   chunk.yield %y : tensor<16x64xf32>
 }
+
+// -----
+
+// Rows that are mixed or solved for are divided, the weights between tokens are not.
+
+// CHECK-LABEL: chunk.kernel @rows chunk 16 slices 2(
+// CHECK-SAME:      input %w: tensor<16x16xf32>, input %v: tensor<16x32xf32> sliced, input %g: tensor<16x32xf32> sliced,
+// CHECK-NEXT:    chunk.decay_mix %w, %v log %g add %v : tensor<16x16xf32>, tensor<16x32xf32>, tensor<16x32xf32> -> tensor<16x32xf32>
+// CHECK-NEXT:    chunk.solve %w, %{{.*}} : tensor<16x16xf32>, tensor<16x32xf32>
+// CHECK-NEXT:    chunk.scan add %{{.*}} from %L : tensor<16x32xf32>, tensor<1x32xf32>
+chunk.kernel @rows chunk 16 (input %w: tensor<16x16xf32>, input %v: tensor<16x64xf32>, input %g: tensor<16x64xf32>,
+                             state %L: tensor<1x64xf32>, valid %n: index) -> (o: tensor<16x64xf32>) {
+  %m = chunk.decay_mix %w, %v log %g add %v : tensor<16x16xf32>, tensor<16x64xf32>, tensor<16x64xf32> -> tensor<16x64xf32>
+  %s = chunk.solve %w, %m : tensor<16x16xf32>, tensor<16x64xf32>
+  %o = chunk.scan add %s from %L : tensor<16x64xf32>, tensor<1x64xf32>
+  %next = chunk.tail %o valid %n after %L : tensor<16x64xf32>, tensor<1x64xf32>
+  chunk.yield %o next %next : tensor<16x64xf32>, tensor<1x64xf32>
+}
+
+// -----
+
+chunk.kernel @weights chunk 16 (input %v: tensor<16x16xf32>, valid %n: index) -> (o: tensor<16x16xf32>) {
+  // expected-error @+1 {{the kernel 'weights' cannot be divided into 2 slices: its matrix meets the divided axis}}
+  %y = chunk.solve %v, %v : tensor<16x16xf32>, tensor<16x16xf32>
+  chunk.yield %y : tensor<16x16xf32>
+}

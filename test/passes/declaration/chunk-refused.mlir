@@ -6,11 +6,11 @@
 !V = tensor<4xf64, #stretto.row<V>>
 !S = !stretto.state<K : 8, V : 4>
 
-stretto.variant @delta(%q: !K, %k: !K, %v: !V) -> !V attributes {group = {H = 1 : i64}} {
+stretto.variant @squared(%q: !K, %k: !K, %v: !V) -> !V attributes {group = {H = 1 : i64}} {
   %0 = stretto.state "S" : !S
-  // expected-error @+1 {{[R14] variant 'delta': no chunk form: reads the state 'S', which is changed by a row that depends on this read}}
   %r = stretto.read %0, %k along "K" : !S, !K -> !V
-  %d = arith.subf %v, %r : !V
+  // expected-error @+1 {{[R14] variant 'squared': no chunk form: what is written to the state 'S' depends on what is read from it, expected by sums and products with a number}}
+  %d = arith.mulf %r, %r : !V
   %1 = stretto.write %0, %k, %d : !S, !K, !V
   %o = stretto.read %1, %q along "K" : !S, !K -> !V
   stretto.yield %o : !V
@@ -22,24 +22,17 @@ stretto.variant @delta(%q: !K, %k: !K, %v: !V) -> !V attributes {group = {H = 1 
 !V = tensor<4xf64, #stretto.row<V>>
 !S = !stretto.state<K : 8, V : 4>
 
-stretto.variant @columns(%q: !K, %k: !K, %v: !V, %g: !V) -> !V attributes {group = {H = 1 : i64}} {
+// Each of two states is written with what the other recalls.
+stretto.variant @crossed(%q: !K, %k: !K, %v: !V) -> !V attributes {group = {H = 1 : i64}} {
   %0 = stretto.state "S" : !S
-  %1 = stretto.decay %0 log %g along "V" : !S, !V
-  %2 = stretto.write %1, %k, %v : !S, !K, !V
-  // expected-error @+1 {{no chunk form: reads along 'K' a state that decays along 'V'}}
-  %o = stretto.read %2, %q along "K" : !S, !K -> !V
+  %T0 = stretto.state "T" : !S
+  %t = stretto.read %T0, %k along "K" : !S, !K -> !V
+  %1 = stretto.write %0, %k, %t : !S, !K, !V
+  // expected-error @+1 {{no chunk form: reads the state 'S', which is changed by a row that depends on this read}}
+  %r = stretto.read %0, %k along "K" : !S, !K -> !V
+  %T1 = stretto.write %T0, %k, %r : !S, !K, !V
+  %o = stretto.read %1, %q along "K" : !S, !K -> !V
   stretto.yield %o : !V
-}
-
-// -----
-
-!K = tensor<8xf64, #stretto.row<K>>
-!number = tensor<f64, #stretto.row<()>>
-
-stretto.variant @scan(%x: !number) -> !number attributes {group = {H = 1 : i64}} {
-  // expected-error @+1 {{no chunk form: a scan over time has only the form of one token}}
-  %y = stretto.scan logaddexp %x : !number
-  stretto.yield %y : !number
 }
 
 // -----

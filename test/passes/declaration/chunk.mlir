@@ -174,3 +174,90 @@ stretto.variant @time(%x: !K, %taps: !taps, %g: !K) -> (!K, !K) attributes {grou
   %ts = stretto.broadcast %t : !number_per_1 to !K
   stretto.yield %2, %ts : !K, !K
 }
+
+// -----
+
+// Two chained states whose slots decay: that decay stands outside of the products of queries and keys, and on the keys'
+// side of the products with values.
+
+!K = tensor<32xf64, #stretto.row<K>>
+!V = tensor<64xf64, #stretto.row<V>>
+!N = tensor<16xf64, #stretto.row<N>>
+!keys = !stretto.state<N : 16, K : 32>
+!values = !stretto.state<N : 16, V : 64>
+
+// CHECK-LABEL: chunk.kernel @slots chunk 16(
+// CHECK-DAG:     %[[Q:.*]] = arith.extf %q
+// CHECK-DAG:     %[[K:.*]] = arith.extf %k
+// CHECK-DAG:     %[[S:.*]] = arith.extf %s
+// CHECK:         %[[OLD:.*]] = chunk.dot %[[Q]], %keys transpose_right : {{.*}} -> tensor<16x16xf32>
+// CHECK-NEXT:    %[[START:.*]] = chunk.decay_from_start %[[OLD]] log %g :
+// CHECK-NEXT:    %[[QK:.*]] = chunk.dot %[[Q]], %[[K]] transpose_right
+// CHECK-NEXT:    %[[Z:.*]] = chunk.decay_mix %[[QK]], %[[S]] log %g add %[[START]]
+// CHECK:         %[[P:.*]] = math.exp %[[Z]]
+// CHECK:         chunk.decay_from_start %[[P]] log %g
+// CHECK:         chunk.decay_dot %[[P]], %[[S]] log %g
+stretto.variant @slots(%q: !K, %k: !K, %v: !V, %s: !N, %g: !N) -> !V attributes {group = {H = 1 : i64}} {
+  %keys0 = stretto.state "keys" : !keys
+  %keys1 = stretto.decay %keys0 log %g along "N" : !keys, !N
+  %keys2 = stretto.write %keys1, %s, %k : !keys, !N, !K
+  %values0 = stretto.state "values" : !values
+  %values1 = stretto.decay %values0 log %g along "N" : !values, !N
+  %values2 = stretto.write %values1, %s, %v : !values, !N, !V
+  %z = stretto.read %keys2, %q along "K" : !keys, !K -> !N
+  %p = math.exp %z : !N
+  %o = stretto.read %values2, %p along "N" : !values, !N -> !V
+  stretto.yield %o : !V
+}
+
+// -----
+
+// A row that depends on what the state recalls: the rows of a chunk are the solution of a triangular system.
+
+!K = tensor<32xf64, #stretto.row<K>>
+!V = tensor<64xf64, #stretto.row<V>>
+!number = tensor<f64, #stretto.row<()>>
+!S = !stretto.state<K : 32, V : 64>
+
+// CHECK-LABEL: chunk.kernel @delta chunk 16(
+// CHECK-DAG:     %[[Q:.*]] = arith.extf %q
+// CHECK-DAG:     %[[K:.*]] = arith.extf %k
+// CHECK-DAG:     %[[B:.*]] = arith.extf %b
+// What the read sees of the start, and the row that is left of the values, times its number.
+// CHECK:         %[[KS:.*]] = chunk.decay_from_start %[[K]] log %[[G:.*]] :
+// CHECK-NEXT:    %[[KNOWN:.*]] = chunk.dot %[[KS]], %S
+// CHECK:         %[[P:.*]] = chunk.decay_dot %[[K]], %[[K]] log %[[G]] :
+// CHECK:         %[[L:.*]] = arith.mulf %{{.*}}, %{{.*}} : tensor<16x16xf32>
+// CHECK:         %[[U:.*]] = chunk.solve %[[L]], %{{.*}} : tensor<16x16xf32>, tensor<16x64xf32>
+// CHECK:         %[[PQ:.*]] = chunk.decay_dot %[[Q]], %[[K]] log %[[G]] :
+// CHECK-NEXT:    chunk.dot %[[PQ]], %[[U]] add
+// CHECK:         chunk.dot %{{.*}}, %[[U]] transpose_left add
+stretto.variant @delta(%q: !K, %k: !K, %v: !V, %b: !number, %g: !K) -> !V attributes {group = {H = 1 : i64}} {
+  %S0 = stretto.state "S" : !S
+  %S1 = stretto.decay %S0 log %g along "K" : !S, !K
+  %r = stretto.read %S1, %k along "K" : !S, !K -> !V
+  %d = arith.subf %v, %r : !V
+  %bs = stretto.broadcast %b : !number to !V
+  %u = arith.mulf %bs, %d : !V
+  %S2 = stretto.write %S1, %k, %u : !S, !K, !V
+  %o = stretto.read %S2, %q along "K" : !S, !K -> !V
+  stretto.yield %o : !V
+}
+
+// -----
+
+// A scan carries its total, which is -inf before the first number; an exclusive one looks back by one token.
+
+!K = tensor<32xf64, #stretto.row<K>>
+
+// CHECK-LABEL: chunk.kernel @scan chunk 16(
+// CHECK-SAME:      input %x: tensor<16x32xbf16>, state %x_logaddexp: tensor<1x32xf32> lowest,
+// CHECK:         %[[X:.*]] = arith.extf %x
+// CHECK:         %[[L:.*]] = chunk.scan logaddexp %[[X]] from %x_logaddexp : tensor<16x32xf32>, tensor<1x32xf32>
+// CHECK:         chunk.delay %{{.*}} by 1 tail %x_logaddexp
+// CHECK:         chunk.tail %{{.*}} valid %{{.*}} after %x_logaddexp
+stretto.variant @scan(%x: !K, %g: !K) -> (!K, !K) attributes {group = {H = 1 : i64}} {
+  %total = stretto.scan logaddexp %x : !K
+  %before = stretto.scan logaddexp %x exclusive : !K
+  stretto.yield %total, %before : !K, !K
+}

@@ -24,3 +24,42 @@ chunk.kernel @f chunk 64 (input %x: tensor<64x16xbf16>, parameter %w: tensor<9x1
   %r = arith.negf %g : tensor<64xf32>
   chunk.yield %o, %r : tensor<64x9xf32>, tensor<64xf32>
 }
+
+// A thread solves for one column, sixteen rows at a time: what is done before them contributes first.
+// CHECK-LABEL: llvm.func @solve
+// CHECK: nvvm.barrier
+// CHECK: scf.if
+// CHECK: scf.for
+// CHECK: scf.for {{.*}} iter_args
+// CHECK: scf.yield
+// CHECK-COUNT-120: arith.subf
+// CHECK-NOT: arith.subf
+// CHECK: nvvm.barrier
+// CHECK: llvm.return
+chunk.kernel @solve chunk 64 (input %l: tensor<64x64xf32>, input %x: tensor<64x32xf32>, valid %n: index) -> (o: tensor<64x32xf32>) {
+  %o = chunk.solve %l, %x : tensor<64x64xf32>, tensor<64x32xf32>
+  chunk.yield %o : tensor<64x32xf32>
+}
+
+// A thread scans one column.
+// CHECK-LABEL: llvm.func @scan
+// CHECK: scf.for
+// CHECK: math.log1p
+// CHECK-NOT: math.log1p
+// CHECK: llvm.return
+chunk.kernel @scan chunk 64 (input %x: tensor<64x32xf32>, state %L: tensor<1x32xf32> lowest, valid %n: index) -> (o: tensor<64x32xf32>) {
+  %o = chunk.scan logaddexp %x from %L : tensor<64x32xf32>, tensor<1x32xf32>
+  %next = chunk.tail %o valid %n after %L : tensor<64x32xf32>, tensor<1x32xf32>
+  chunk.yield %o next %next : tensor<64x32xf32>, tensor<1x32xf32>
+}
+
+// A thread sums its own 8 numbers of the result, two columns in a step.
+// CHECK-LABEL: llvm.func @mix
+// CHECK: scf.for {{.*}} iter_args
+// CHECK-COUNT-8: arith.select
+// CHECK: scf.yield
+chunk.kernel @mix chunk 64 (input %w: tensor<64x64xf32>, input %x: tensor<64x16xf32>, input %g: tensor<64x16xf32>, valid %n: index)
+    -> (o: tensor<64x16xf32>) {
+  %o = chunk.decay_mix %w, %x log %g {exact} : tensor<64x64xf32>, tensor<64x16xf32>, tensor<64x16xf32> -> tensor<64x16xf32>
+  chunk.yield %o : tensor<64x16xf32>
+}

@@ -223,6 +223,70 @@ TEST_F(Decay, GatesBelowOne) {
   checkAll({32, 24, 16, "f64", "f64"}, "log");
 }
 
+/// Rows that decay and are mixed by weights, infinite where nothing looks at them; the weights are stored by rows or
+/// transposed, and a decay of their products is added.
+std::string mixed(const Shape &shape, const std::string &amount, const std::string &form, const std::string &flags) {
+  std::string text = R"( (input %q: !inK, input %k: !inK, input %v: !inV, input %g: AMOUNT, state %S: !S,
+      valid %n: index) -> (o: !inV, r: !inV) {
+    %gm = chunk.mask %g valid %n else NEUTRAL : AMOUNT
+    %p = chunk.dot %q, %k transpose_right : !K, !K -> !P
+    %zero = arith.constant dense<0.0> : !P
+    %one = arith.constant dense<1.0> : !P
+    %ones = chunk.causal %one CAUSAL : !P
+    %unseen = arith.divf %one, %ones : !P
+    %poison = arith.addf %p, %unseen : !P
+    %finite = arith.subf %poison, %one : !P
+    %w = chunk.dot %q, %S : !K, !S -> !V
+    %start = chunk.decay_from_start %w FORM %gm : !V, AMOUNT
+    %o = chunk.decay_mix WEIGHTS, %v FORM %gm FLAGS add %start : !P, !V, AMOUNT -> !V
+    %key = chunk.decay_dot %q, %k log %k : !K, !K, !K -> !P
+    %r = chunk.decay_mix %key, %v FORM %gm FLAGS : !P, !V, AMOUNT -> !V
+    chunk.yield %o, %r next %S : !V, !V, !S
+  })";
+  text = replaced(replaced(text, "AMOUNT", amount), "FORM", form);
+  text = replaced(replaced(text, "FLAGS", flags), "NEUTRAL", form == "log" ? "0.0" : "1.0");
+  text = replaced(text, "CAUSAL", flags.find("before") == 0 ? "strict" : "");
+  return write(shape, replaced(text, "WEIGHTS", "%finite"));
+}
+
+class Mix : public CpuKernelTest {
+protected:
+  void checkAll(const Shape &shape, const std::string &form, int64_t vectorBits = 0) {
+    uniform("k", -1, 0); // also a gate
+    for (const char *amount : {"!inV", "!int"})
+      for (const char *flags : {"", "before", "transpose", "before transpose"}) {
+        SCOPED_TRACE(testing::Message() << amount << " " << form << " " << flags << " chunk " << shape.chunk << " V "
+                                        << shape.V);
+        compile(mixed(shape, amount, form, flags), vectorBits);
+        checkLengths({1, shape.chunk, 2 * shape.chunk + 5}, Problem());
+      }
+  }
+};
+
+TEST_F(Mix, GatesBelowOne) {
+  uniform("g", -0.3, 0);
+  for (auto [chunk, K, V] : {std::array<int64_t, 3>{16, 24, 40}, {64, 16, 16}, {21, 7, 5}})
+    checkAll({chunk, K, V}, "log");
+  checkAll({16, 16, 136, "f64", "f64"}, "log", 256);
+}
+
+TEST_F(Mix, StrongGates) {
+  fill("g", [](size_t index) { return index % 7 == 3 ? 0.0 : -50.0; });
+  checkAll({32, 32, 32}, "log");
+}
+
+TEST_F(Mix, ExactZerosCutWhatCameBefore) {
+  fill("g", [](size_t index) { return index % 5 == 2 ? -infinity : -0.01 * static_cast<double>(index % 11); });
+  checkAll({32, 32, 32}, "log");
+  fill("g", [](size_t index) { return index % 5 == 2 ? 0.0 : 0.5; });
+  checkAll({16, 32, 32}, "factor");
+}
+
+TEST_F(Mix, FactorsAboveOneAndBelowZero) {
+  uniform("g", -1.3, 1.3);
+  checkAll({32, 24, 40}, "factor");
+}
+
 TEST_F(Decay, StrongGates) {
   fill("g", [](size_t index) { return index % 7 == 3 ? 0.0 : -50.0; });
   checkAll({16, 32, 32}, "log");
@@ -292,6 +356,63 @@ TEST_F(Decay, OfProductsThatAreUsedInOtherWays) {
       chunk.yield %o, %r : !V, !V
     })"));
     check();
+  }
+}
+
+//===----------------------------------------------------------------------===//
+// Substitution and scans
+//===----------------------------------------------------------------------===//
+
+class Walks : public CpuKernelTest {};
+
+TEST_F(Walks, Substitution) {
+  // What stands on the diagonal and behind it is infinite, and not looked at.
+  uniform("k", -0.3, 0.3);
+  for (auto [chunk, K, V, type] : {std::tuple<int64_t, int64_t, int64_t, const char *>{16, 24, 40, "f32"},
+                                   {64, 16, 16, "f32"},
+                                   {21, 7, 5, "f64"}}) {
+    SCOPED_TRACE(testing::Message() << "chunk " << chunk << " V " << V);
+    compile(
+        write({chunk, K, V, type, type}, R"( (input %k: !inK, input %v: !inV, valid %n: index) -> (o: !inV, r: !inV) {
+      %p = chunk.dot %k, %k transpose_right : !K, !K -> !P
+      %one = arith.constant dense<1.0> : !P
+      %ones = chunk.causal %one strict : !P
+      %unseen = arith.divf %one, %ones : !P
+      %l = arith.mulf %p, %unseen : !P
+      %o = chunk.solve %l, %v : !P, !V
+      %scale = arith.constant dense<0.5> : !V
+      %w = arith.mulf %v, %scale : !V
+      %r = chunk.solve %l, %w transpose : !P, !V
+      chunk.yield %o, %r : !V, !V
+    })"));
+    Problem problem;
+    problem.tolerance = 5e-6;
+    checkLengths({chunk, 2 * chunk + 5}, problem);
+  }
+}
+
+TEST_F(Walks, ScansInEveryKind) {
+  uniform("g", -0.3, 0);
+  for (const char *type : {"f32", "f64"}) {
+    compile(write({16, 24, 40, type, type},
+                  replaced(R"( (input %x: !inK, input %g: !inK, state %L: tensor<1x24xTYPE> lowest,
+        state %M: tensor<1x24xTYPE> lowest, state %A: tensor<1x24xTYPE>, valid %n: index)
+        -> (a: !inK, b: !inK, c: !inK, d: !inK) {
+      %a = chunk.scan logaddexp %x from %L : !K, tensor<1x24xTYPE>
+      %b = chunk.scan max %x from %M log %g : !K, tensor<1x24xTYPE>, !K
+      %c = chunk.scan add %x from %A log %g : !K, tensor<1x24xTYPE>, !K
+      %d = chunk.delay %a by 1 tail %L : !K, tensor<1x24xTYPE>
+      %nl = chunk.tail %a valid %n after %L : !K, tensor<1x24xTYPE>
+      %nm = chunk.tail %b valid %n after %M : !K, tensor<1x24xTYPE>
+      %na = chunk.tail %c valid %n after %A : !K, tensor<1x24xTYPE>
+      chunk.yield %a, %b, %c, %d next %nl, %nm, %na
+        : !K, !K, !K, !K, tensor<1x24xTYPE>, tensor<1x24xTYPE>, tensor<1x24xTYPE>
+    })",
+                           "TYPE", type)));
+    checkLengths({1, 16, 37}, Problem());
+    Problem empty;
+    empty.initialState = false;
+    checkLengths({5, 16, 37}, empty);
   }
 }
 

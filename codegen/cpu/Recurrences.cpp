@@ -1,0 +1,199 @@
+//===- Recurrences.cpp - What walks from token to token -------------------===//
+//
+// A few rows of a result at a time, in registers, take in the other tokens one by one, then each other.
+//
+// `decay_mix` sums by Horner's rule, y_i = (.. (P_i0 k_0) a_1 + P_i1 k_1) a_2 + ..: a multiplication more than a plain
+// product has for each term, and as in `decay_dot` nothing but the factors themselves. `solve` substitutes, the rows
+// that are done already read from memory. Transposed, both walk from the last token down.
+//
+//===----------------------------------------------------------------------===//
+
+#include "codegen/cpu/KernelLowering.h"
+#include "mlir/Dialect/Math/IR/Math.h"
+#include "mlir/Dialect/Vector/IR/VectorOps.h"
+#include <limits>
+
+using namespace mlir;
+using namespace stretto;
+using namespace stretto::cpu;
+
+/// Rows of a result that are in registers together.
+static constexpr int64_t mostRows = 4;
+
+Value KernelLowering::weightBetween(Value matrix, bool transpose, Value own, Value other) {
+  Storage stored = storage.lookup(matrix);
+  bool ownFirst = (stored.rows != nullptr) != transpose;
+  Value buffer = stored.rows ? stored.rows : stored.transposed;
+  return ownFirst ? builder.loadSplat(buffer, {own, other}) : builder.loadSplat(buffer, {other, own});
+}
+
+//===----------------------------------------------------------------------===//
+// Decayed rows, mixed
+//===----------------------------------------------------------------------===//
+
+void KernelLowering::computeDecayMix(chunk::DecayMixOp op) {
+  int64_t tokens = shapeOf(op.getRows())[0], channels = shapeOf(op.getRows())[1];
+  bool before = op.getBefore(), transpose = op.getTranspose(), perToken = rankOf(op.getAmount()) == 1;
+  Value rows = storage[op.getRows()].rows, factors = decays[{op.getAmount(), op.getForm()}].factors;
+  Value result = allocateRows(tokens, channels);
+
+  auto computeRows = [&](ArrayRef<Point> strip, Value row, int64_t count) {
+    // Token `other` joins the sums of the results [from, to) of `count`. What has joined before is decayed by it first;
+    // in the transposed form, where a product ends with the token that joined, afterwards, except for its own result.
+    auto join = [&](ValueRange sums, Value other, int64_t from, int64_t to, int64_t own) {
+      SmallVector<Value> next(sums);
+      bool decayAfter = transpose && !before;
+      for (auto [v, point] : llvm::enumerate(strip)) {
+        Value entries = builder.load(rows, {other, point.column});
+        Value factor = perToken ? builder.loadSplat(factors, other) : builder.load(factors, {other, point.column});
+        for (int64_t r = from; r < to; ++r) {
+          Value &sum = next[r * strip.size() + v];
+          if (!decayAfter)
+            sum = builder.mul(sum, factor);
+          Value weight = weightBetween(op.getWeights(), transpose, builder.add(row, r), other);
+          sum = vector::FMAOp::create(builder, weight, entries, sum);
+          if (decayAfter && r != own)
+            sum = builder.mul(sum, factor);
+        }
+      }
+      return next;
+    };
+    SmallVector<Value> sums(count * strip.size(), builder.splat(0.0));
+    Value others = transpose ? builder.subtract(builder.index(tokens - count), row) : row;
+    sums = builder.loop(builder.index(0), others, sums, [&](Value step, ValueRange carried) {
+      Value other = transpose ? builder.subtract(builder.index(tokens - 1), step) : step;
+      return join(carried, other, 0, count, /*own=*/-1);
+    });
+    // The tokens of these rows themselves: each joins the results on its side.
+    for (int64_t step = 0; step < count; ++step) {
+      int64_t own = transpose ? count - 1 - step : step, skipped = before ? 1 : 0;
+      sums =
+          join(sums, builder.add(row, own), transpose ? 0 : own + skipped, transpose ? own + 1 - skipped : count, own);
+    }
+    for (int64_t r = 0; r < count; ++r)
+      for (auto [v, point] : llvm::enumerate(strip)) {
+        Point place = {builder.add(row, r), point.column, point.lanes};
+        Value sum = sums[r * strip.size() + v];
+        known.clear();
+        if (op.getAddend())
+          sum = arith::AddFOp::create(builder, evaluate(op.getAddend(), place), sum);
+        storeAt(sum, result, place);
+      }
+  };
+  int64_t whole = tokens / mostRows * mostRows;
+  forStrips(channels, std::max<int64_t>(1, machine.registers / 16), [&](ArrayRef<Point> strip) {
+    builder.loop(0, whole, mostRows, [&](Value row) { computeRows(strip, row, mostRows); });
+    if (whole < tokens)
+      computeRows(strip, builder.index(whole), tokens - whole);
+  });
+  storage[op.getResult()].rows = result;
+}
+
+//===----------------------------------------------------------------------===//
+// Substitution
+//===----------------------------------------------------------------------===//
+
+void KernelLowering::computeSolve(chunk::SolveOp op) {
+  int64_t tokens = shapeOf(op.getRows())[0], channels = shapeOf(op.getRows())[1];
+  bool transpose = op.getTranspose();
+  Value result = allocateRows(tokens, channels);
+
+  auto solveRows = [&](ArrayRef<Point> strip, Value row, int64_t count) {
+    auto minusWeight = [&](int64_t r, Value other) -> Value {
+      return arith::NegFOp::create(builder, weightBetween(op.getMatrix(), transpose, builder.add(row, r), other));
+    };
+    SmallVector<Value> sums;
+    for (int64_t r = 0; r < count; ++r)
+      for (Point point : strip)
+        sums.push_back(evaluateAnew(op.getRows(), {builder.add(row, r), point.column, point.lanes}));
+    // The rows that are done: those before, transposed those after.
+    Value from = transpose ? builder.add(row, count) : builder.index(0);
+    Value to = transpose ? builder.index(tokens) : row;
+    sums = builder.loop(from, to, sums, [&](Value other, ValueRange carried) {
+      SmallVector<Value> next(carried);
+      for (auto [v, point] : llvm::enumerate(strip)) {
+        Value entries = builder.load(result, {other, point.column});
+        for (int64_t r = 0; r < count; ++r) {
+          Value &sum = next[r * strip.size() + v];
+          sum = vector::FMAOp::create(builder, minusWeight(r, other), entries, sum);
+        }
+      }
+      return next;
+    });
+    for (int64_t step = 0; step < count; ++step) {
+      int64_t own = transpose ? count - 1 - step : step;
+      Value other = builder.add(row, own);
+      for (auto [v, point] : llvm::enumerate(strip)) {
+        Value done = sums[own * strip.size() + v];
+        storeAt(done, result, {other, point.column, point.lanes});
+        for (int64_t r = transpose ? 0 : own + 1; r < (transpose ? own : count); ++r) {
+          Value &sum = sums[r * strip.size() + v];
+          sum = vector::FMAOp::create(builder, minusWeight(r, other), done, sum);
+        }
+      }
+    }
+  };
+  int64_t whole = tokens / mostRows * mostRows;
+  forStrips(channels, std::max<int64_t>(1, machine.registers / 16), [&](ArrayRef<Point> strip) {
+    auto solveRest = [&] {
+      if (whole < tokens)
+        solveRows(strip, builder.index(whole), tokens - whole);
+    };
+    if (transpose)
+      solveRest();
+    builder.loop(0, whole, mostRows, [&](Value row) {
+      solveRows(strip, transpose ? builder.subtract(builder.index(whole - mostRows), row) : row, mostRows);
+    });
+    if (!transpose)
+      solveRest();
+  });
+  storage[op.getResult()].rows = result;
+}
+
+//===----------------------------------------------------------------------===//
+// Scans
+//===----------------------------------------------------------------------===//
+
+/// log(e^a + e^b); where one is infinite, the larger.
+static Value logAddExp(VectorBuilder &builder, Value a, Value b) {
+  Value larger = arith::MaximumFOp::create(builder, a, b);
+  Value distance = math::AbsFOp::create(builder, arith::SubFOp::create(builder, a, b));
+  Value rest = math::Log1pOp::create(builder, math::ExpOp::create(builder, arith::NegFOp::create(builder, distance)));
+  Value sum = arith::AddFOp::create(builder, larger, rest);
+  Value magnitude = math::AbsFOp::create(builder, larger);
+  Value isInfinite = arith::CmpFOp::create(builder, arith::CmpFPredicate::OEQ, magnitude,
+                                           builder.splat(std::numeric_limits<double>::infinity()));
+  return arith::SelectOp::create(builder, isInfinite, larger, sum);
+}
+
+void KernelLowering::computeScan(chunk::ScanOp op) {
+  int64_t tokens = shapeOf(op.getOperand())[0];
+  Value result = allocateFor(op.getResult());
+  // The total so far, shifted, and the next number.
+  auto step = [&](Value running, Point point) -> Value {
+    Value next = evaluateAnew(op.getOperand(), point), log = op.getLog() ? evaluate(op.getLog(), point) : Value();
+    if (op.getKind() == chunk::ScanKind::Add) {
+      Value factor = log ? math::ExpOp::create(builder, log).getResult() : builder.splat(1.0);
+      return vector::FMAOp::create(builder, running, factor, next);
+    }
+    Value shifted = log ? arith::AddFOp::create(builder, running, log).getResult() : running;
+    if (op.getKind() == chunk::ScanKind::Max)
+      return arith::MaximumFOp::create(builder, shifted, next);
+    return logAddExp(builder, shifted, next);
+  };
+  forStrips(shapeOf(op.getOperand())[1], machine.registers / 8, [&](ArrayRef<Point> strip) {
+    SmallVector<Value> carry;
+    for (Point point : strip)
+      carry.push_back(evaluateAnew(op.getCarry(), {builder.index(0), point.column, point.lanes}));
+    builder.loop(builder.index(0), builder.index(tokens), carry, [&](Value token, ValueRange carried) {
+      SmallVector<Value> next;
+      for (auto [running, point] : llvm::zip(carried, strip)) {
+        Point place = {token, point.column, point.lanes};
+        next.push_back(step(running, place));
+        storeAt(next.back(), result, place);
+      }
+      return next;
+    });
+  });
+  storage[op.getResult()].rows = result;
+}
