@@ -1,6 +1,8 @@
 //===- Compiler.cpp - From a variant to a kernel that runs ----------------===//
 
 #include "runtime/Compiler.h"
+#include "mlir/Pass/PassManager.h"
+#include "passes/Passes.h"
 #include "passes/declaration/Specialize.h"
 #include "runtime/Cache.h"
 #include "runtime/DiagnosticText.h"
@@ -104,8 +106,9 @@ static CacheKey keyOf(ModuleOp specialised, const KernelRequest &request) {
   llvm::raw_string_ostream(program) << specialised;
   for (const auto &[name, type] : request.others)
     types += (" " + name + "=" + nameOf(type)).str();
-  return CacheKey::of(
-      {buildIdentity(), program, types, std::to_string(request.slices), request.target.name, request.target.features});
+  static constexpr const char *parts[] = {"results", "checkpoints", "gradient"};
+  return CacheKey::of({buildIdentity(), program, types, parts[static_cast<int>(request.part)],
+                       std::to_string(request.slices), request.target.name, request.target.features});
 }
 
 /// The kernel of an entry of the cache on disk, or nothing; what cannot be read is compiled again.
@@ -123,6 +126,18 @@ static std::shared_ptr<CompiledKernel> loadKept(const CacheKey &key, Target::Kin
   return *kernel;
 }
 
+llvm::Expected<OwningOpRef<ModuleOp>> stretto::differentiated(VariantOp program) {
+  DiagnosticText diagnostics(program.getContext());
+  OwningOpRef<ModuleOp> module = ModuleOp::create(program.getLoc());
+  module->push_back(program->clone());
+  PassManager passes(program.getContext());
+  passes.addPass(createDifferentiate());
+  if (failed(passes.run(*module)))
+    return diagnostics.takeError();
+  (*module->getOps<VariantOp>().begin())->erase(); // the program itself
+  return module;
+}
+
 llvm::Expected<std::shared_ptr<CompiledKernel>> stretto::compileKernel(VariantOp variant,
                                                                        const KernelRequest &request) {
   auto start = std::chrono::steady_clock::now();
@@ -132,6 +147,11 @@ llvm::Expected<std::shared_ptr<CompiledKernel>> stretto::compileKernel(VariantOp
   VariantOp program = *module->getOps<VariantOp>().begin();
   if (failed(specialize(program, request.settings)))
     return diagnostics.takeError();
+  if (request.part != KernelRequest::Part::Results) {
+    if (llvm::Error error = differentiated(program).moveInto(module))
+      return error;
+    program = *module->getOps<VariantOp>().begin();
+  }
   CacheKey key = keyOf(*module, request);
 
   // Whoever asks for a kernel that is being compiled waits for it here.

@@ -4,6 +4,7 @@
 
 #include "codegen/cpu/NativeCode.h"
 #include "dialect/stretto/Sizes.h"
+#include "mlir/IR/OwningOpRef.h"
 #include "runtime/CudaDriver.h"
 #include "runtime/Manifest.h"
 #include <map>
@@ -29,6 +30,9 @@ struct KernelRequest {
   /// The element type of the principal inputs and the outputs in memory, and those of arguments that differ.
   ElementType element = ElementType::F32;
   std::map<std::string, ElementType> others;
+  /// What of the program the kernel computes: its results, or of its gradient the states at the start of each chunk, or
+  /// all else of the gradient.
+  enum class Part { Results, Checkpoints, Gradient } part = Part::Results;
   /// Into how many parts the value axis is to be divided: a power of two. A kernel that mixes the columns of its
   /// outputs is divided less, or not at all.
   int64_t slices = 1;
@@ -50,6 +54,9 @@ struct CompiledKernel {
   bool fromCache = false;
   double milliseconds = 0; // from request to kernel
 };
+
+/// The declaration of the gradient of a specialised one. The error is the compiler's diagnostic.
+llvm::Expected<mlir::OwningOpRef<mlir::ModuleOp>> differentiated(VariantOp program);
 
 /// Compiles a kernel, or finds it among those of the process or in the cache on disk. The error is the compiler's
 /// diagnostic, with its place. May be called from several threads as long as each has a context of its own.

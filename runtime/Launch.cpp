@@ -1,6 +1,6 @@
 //===- Launch.cpp - Running a kernel on the tensors of a call -------------===//
 
-#include "runtime/Signature.h"
+#include "runtime/Gradient.h"
 #include "llvm/Support/JSON.h"
 #include <atomic>
 
@@ -36,9 +36,34 @@ Signature::Kernel::TableWords Signature::Kernel::place(Table &table, int64_t end
   return {word(table.data), table.positions * table.width, table.varies() ? table.width : 0, period};
 }
 
+namespace {
+
+/// The tensors that kernels of a call find by their positions.
+struct Tensors {
+  struct Entry {
+    const void *initial = nullptr, *final = nullptr;
+    Signature::EntryStrides strides = {};
+  };
+  struct Checkpoint {
+    const void *data = nullptr;
+    int64_t chunkStride = 0, headStride = 0;
+  };
+
+  SmallVector<const TensorView *, 8> inputs;
+  ArrayRef<TensorView> results;
+  SmallVector<Entry, 4> entries;
+  SmallVector<Checkpoint, 2> checkpoints;
+
+  void addInputs(const OperatorCall &call) {
+    for (const std::optional<TensorView> &view : call.arguments)
+      inputs.push_back(view ? &*view : nullptr);
+  }
+};
+
+} // namespace
+
 static ArgumentBlock fillBlock(const Signature &signature, Signature::Kernel &kernel, const OperatorCall &call,
-                               ArrayRef<TensorView> results, ArrayRef<TensorView> finalState,
-                               const Executor &executor) {
+                               const Tensors &tensors, const Executor &executor) {
   const int64_t *positions = signature.positions(call);
   int64_t sequences = signature.sequences(call), tokens = signature.rowOf(call).sizes[1];
   ArgumentBlock block = {sequences, tokens, signature.heads,
@@ -46,17 +71,17 @@ static ArgumentBlock fillBlock(const Signature &signature, Signature::Kernel &ke
   for (auto [argument, position] : llvm::zip_equal(kernel.code->manifest.arguments, kernel.positions)) {
     switch (argument.kind) {
     case Manifest::Kind::Input: {
-      const TensorView &view = *call.arguments[position];
+      const TensorView &view = *tensors.inputs[position];
       block.append({word(view.data), view.strides[0], view.strides[1], view.strides[2]});
       break;
     }
     case Manifest::Kind::Parameter: {
-      const TensorView &view = *call.arguments[position];
+      const TensorView &view = *tensors.inputs[position];
       block.append({word(view.data), view.strides[0]});
       break;
     }
     case Manifest::Kind::Output: {
-      const TensorView &view = results[position];
+      const TensorView &view = tensors.results[position];
       block.append({word(view.data), view.strides[0], view.strides[1], view.strides[2]});
       break;
     }
@@ -66,14 +91,16 @@ static ArgumentBlock fillBlock(const Signature &signature, Signature::Kernel &ke
       break;
     }
     case Manifest::Kind::Checkpoint:
-    case Manifest::Kind::Kept:
-      llvm_unreachable("a kernel of a variant that is no gradient has no checkpoints");
+    case Manifest::Kind::Kept: {
+      const Tensors::Checkpoint &checkpoint = tensors.checkpoints[position];
+      block.append({word(checkpoint.data), checkpoint.chunkStride, checkpoint.headStride});
+      break;
+    }
     case Manifest::Kind::State: {
-      const Signature::EntryStrides &strides = signature.stateStrides[position];
+      const Tensors::Entry &entry = tensors.entries[position];
       int64_t offset = argument.column * bytesOf(argument.type);
-      const void *initial = call.initialState.empty() ? nullptr : call.initialState[position].data;
-      const void *final = finalState.empty() ? nullptr : finalState[position].data;
-      block.append({word(initial, offset), word(final, offset), strides.sequence, strides.head, strides.row});
+      block.append({word(entry.initial, offset), word(entry.final, offset), entry.strides.sequence, entry.strides.head,
+                    entry.strides.row});
       break;
     }
     }
@@ -112,10 +139,20 @@ static void runOnCpu(const CompiledKernel &code, const ArgumentBlock &block, int
   });
 }
 
+static llvm::Error launch(const Signature &signature, Signature::Kernel &kernel, const OperatorCall &call,
+                          const Tensors &tensors, const Executor &executor) {
+  const CompiledKernel &code = *kernel.code;
+  int64_t items = signature.items(call) * code.manifest.slices;
+  ArgumentBlock block = fillBlock(signature, kernel, call, tensors, executor);
+  if (signature.device >= 0)
+    return code.cuda->launch(signature.device, items, block, executor.stream);
+  runOnCpu(code, block, items, executor);
+  return llvm::Error::success();
+}
+
 llvm::Error Operator::run(Signature &signature, const OperatorCall &call, ArrayRef<TensorView> results,
                           ArrayRef<TensorView> finalState, const Executor &executor) {
-  int64_t items = signature.items(call);
-  if (items == 0)
+  if (signature.items(call) == 0)
     return llvm::Error::success();
   llvm::Expected<Signature::Kernel *> kernel = signature.kernelFor(call, executor.threads);
   if (!kernel)
@@ -124,13 +161,50 @@ llvm::Error Operator::run(Signature &signature, const OperatorCall &call, ArrayR
     return llvm::createStringError("[R14] " + signature.op.name() +
                                    " depends on the position of a token; no kernel for a GPU continues it from a state "
                                    "yet");
-  const CompiledKernel &code = *(*kernel)->code;
-  items *= code.manifest.slices;
-  ArgumentBlock block = fillBlock(signature, **kernel, call, results, finalState, executor);
-  if (signature.device >= 0)
-    return code.cuda->launch(signature.device, items, block, executor.stream);
-  runOnCpu(code, block, items, executor);
-  return llvm::Error::success();
+  Tensors tensors;
+  tensors.addInputs(call);
+  tensors.results = results;
+  for (auto [index, strides] : llvm::enumerate(signature.stateStrides))
+    tensors.entries.push_back({.initial = call.initialState.empty() ? nullptr : call.initialState[index].data,
+                               .final = finalState.empty() ? nullptr : finalState[index].data,
+                               .strides = strides});
+  return launch(signature, **kernel, call, tensors, executor);
+}
+
+llvm::Error Operator::runGradient(Signature &signature, const OperatorCall &call, const GradientCall &gradientCall,
+                                  const Executor &executor) {
+  if (signature.items(call) == 0)
+    return llvm::Error::success();
+  llvm::Expected<Signature::Gradient *> made = signature.gradient();
+  if (!made)
+    return made.takeError();
+  Signature::Gradient &gradient = **made;
+  int64_t chunks = gradient.checkpointCount(call);
+  Tensors forward, backward;
+  forward.addInputs(call);
+  for (auto [index, strides] : llvm::enumerate(signature.stateStrides))
+    forward.entries.push_back(
+        {.initial = call.initialState.empty() ? nullptr : call.initialState[index].data, .strides = strides});
+  auto *workspace = static_cast<char *>(gradientCall.workspace);
+  for (const Signature::Gradient::Checkpoint &checkpoint : gradient.checkpointShapes) {
+    forward.checkpoints.push_back({workspace, checkpoint.heads * checkpoint.size, checkpoint.size});
+    workspace += chunks * checkpoint.heads * checkpoint.size * bytesOf(checkpoint.type);
+  }
+  backward.checkpoints = forward.checkpoints;
+  backward.addInputs(call);
+  for (const TensorView &cotangent : gradientCall.resultCotangents)
+    backward.inputs.push_back(&cotangent);
+  backward.results = gradientCall.rows;
+  for (auto [index, strides] : llvm::enumerate(gradient.entryStrides)) {
+    const std::optional<TensorView> &cotangent = gradientCall.entryCotangents[index];
+    backward.entries.push_back({.initial = cotangent ? cotangent->data : nullptr,
+                                .final = gradientCall.entries[index].data,
+                                .strides = strides});
+  }
+  if (gradient.checkpoints)
+    if (llvm::Error error = launch(signature, *gradient.checkpoints, call, forward, executor))
+      return error;
+  return launch(signature, *gradient.kernel, call, backward, executor);
 }
 
 //===----------------------------------------------------------------------===//

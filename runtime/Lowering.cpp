@@ -97,6 +97,9 @@ llvm::Error Lowering::run(ModuleOp target, llvm::function_ref<void(OpPassManager
 }
 
 llvm::Error Lowering::toChunk() {
+  // Checkpoints of the gradient are to be few.
+  if (request.part != KernelRequest::Part::Results)
+    return chunked(64, /*slices=*/1).moveInto(module);
   // A core's caches hold the tiles of few tokens; the matrix instructions of a GPU want more.
   return isCpu() ? chunked(16, request.slices).moveInto(module) : chooseForGpu();
 }
@@ -110,6 +113,12 @@ llvm::Expected<OwningOpRef<ModuleOp>> Lowering::chunked(int64_t tokens, int64_t 
   OwningOpRef<ModuleOp> kernels = module->clone();
   if (llvm::Error error = run(*kernels, [&](OpPassManager &passes) { buildPipeline(passes, options, Level::Chunk); }))
     return error;
+  if (request.part != KernelRequest::Part::Results) {
+    bool isReverse = request.part == KernelRequest::Part::Gradient;
+    for (auto kernel : llvm::make_early_inc_range(kernels->getOps<chunk::KernelOp>()))
+      if (kernel.getReverse() != isReverse)
+        kernel.erase();
+  }
   divide(kernels, slices);
   return kernels;
 }

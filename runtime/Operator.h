@@ -38,6 +38,17 @@ struct OperatorCall {
   std::optional<TensorView> sequenceOffsets;
 };
 
+/// What a gradient takes and leaves beside the call that it is of (runtime/Gradient.h says what each part is).
+struct GradientCall {
+  /// Of the results, by position.
+  llvm::SmallVector<TensorView, 2> resultCotangents;
+  /// Of the final state, by the parts of entries; absent for 0. All of a group lies with its first head.
+  llvm::SmallVector<std::optional<TensorView>, 4> entryCotangents;
+  /// The parts that the gradient leaves.
+  llvm::SmallVector<TensorView, 8> rows, entries;
+  void *workspace = nullptr;
+};
+
 /// What a result looks like: the sizes are those after batch and time.
 struct ResultShape {
   ElementType type;
@@ -48,6 +59,7 @@ struct ResultShape {
 struct EntryShape {
   std::string name;
   bool isPosition; // an int64 number, which counts the tokens so far
+  bool isTail;     // rows of earlier tokens, the axis before the heads
   ElementType type;
   llvm::SmallVector<int64_t, 3> sizes;
 };
@@ -101,6 +113,11 @@ public:
   /// parameters contiguous.
   static llvm::Error run(Signature &signature, const OperatorCall &call, llvm::ArrayRef<TensorView> results,
                          llvm::ArrayRef<TensorView> finalState, const Executor &executor);
+
+  /// Runs the gradient of a call that was checked. Cotangents of results have unit strides in their last axis; all that
+  /// is left is contiguous.
+  static llvm::Error runGradient(Signature &signature, const OperatorCall &call, const GradientCall &gradient,
+                                 const Executor &executor);
 
   /// Says, as JSON, which kernel runs a call that was checked, and where it came from.
   static llvm::Expected<std::string> explain(Signature &signature, const OperatorCall &call, int64_t threads);

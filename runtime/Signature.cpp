@@ -4,6 +4,7 @@
 #include "mlir/Parser/Parser.h"
 #include "passes/declaration/Specialize.h"
 #include "runtime/DiagnosticText.h"
+#include "runtime/Gradient.h"
 #include "runtime/OperatorImpl.h"
 #include <numeric>
 
@@ -27,6 +28,9 @@ static std::map<std::string, int64_t> ratios(std::map<std::string, int64_t> head
     count /= divisor;
   return heads;
 }
+
+Operator::Signature::Signature(Operator &op, int device) : op(op), device(device) {}
+Operator::Signature::~Signature() = default;
 
 llvm::Expected<std::unique_ptr<Operator::Signature>> Operator::Signature::create(Operator &op, const OperatorCall &call,
                                                                                  int device) {
@@ -110,23 +114,29 @@ void Operator::Signature::describe(VariantOp program, const Sizes &sizes) {
     EntryShape &shape = state.emplace_back();
     shape.name = entry.name;
     shape.isPosition = entry.kind == StateEntry::Kind::Position;
+    shape.isTail = isTail;
     if (shape.isPosition)
       positionEntry = state.size() - 1;
     shape.type = isTail ? typeOfTail(entry, program) : accumulatorOf(request.element);
     llvm::append_range(shape.sizes, llvm::drop_begin(entry.shape(/*sequences=*/1, headCount)));
 
-    EntryStrides &strides = stateStrides.emplace_back();
-    strides.sequence = llvm::product_of(shape.sizes);
-    // Axes after the heads: those of a row, or both of a matrix.
-    int64_t columns = entry.sizes.empty() ? 1 : entry.sizes.back();
-    if (isTail) {
-      strides.head = columns;
-      strides.row = headCount * columns;
-    } else {
-      strides.head = strides.sequence / headCount;
-      strides.row = entry.kind == StateEntry::Kind::Matrix ? columns : 1;
-    }
+    stateStrides.push_back(stridesOf(entry, headCount));
   }
+}
+
+Operator::Signature::EntryStrides Operator::Signature::stridesOf(const StateEntry &entry, int64_t headCount) {
+  EntryStrides strides;
+  strides.sequence = llvm::product_of(entry.shape(/*sequences=*/1, headCount));
+  // Axes after the heads: those of a row, or both of a matrix.
+  int64_t columns = entry.sizes.empty() ? 1 : entry.sizes.back();
+  if (entry.kind == StateEntry::Kind::Tail) {
+    strides.head = columns;
+    strides.row = headCount * columns;
+  } else {
+    strides.head = strides.sequence / headCount;
+    strides.row = entry.kind == StateEntry::Kind::Matrix ? columns : 1;
+  }
+  return strides;
 }
 
 //===----------------------------------------------------------------------===//
@@ -150,49 +160,62 @@ llvm::Expected<Operator::Signature::Kernel *> Operator::Signature::kernelFor(con
   std::lock_guard<std::mutex> lock(mutex);
   if (auto found = kernels.find(slices); found != kernels.end())
     return found->second.get();
-  llvm::Expected<std::unique_ptr<Kernel>> made = makeKernel(slices);
+  std::vector<std::string> inputs, entries;
+  for (const Input &input : op.inputs())
+    inputs.push_back(input.name);
+  for (const EntryShape &entry : state)
+    entries.push_back(entry.name);
+  request.slices = slices;
+  llvm::Expected<std::shared_ptr<CompiledKernel>> code = compile(request);
+  if (!code)
+    return code.takeError();
+  llvm::Expected<std::unique_ptr<Kernel>> made = makeKernel(std::move(*code), {inputs, entries, {}});
   if (!made)
     return made.takeError();
+  for (const EntryShape &entry : state)
+    if (!entry.isPosition && llvm::none_of((*made)->code->manifest.arguments, [&](const Manifest::Argument &argument) {
+          return argument.kind == Manifest::Kind::State && argument.entry == entry.name;
+        }))
+      return error("internal: no kernel of " + op.name() + " carries the entry '" + entry.name + "' of its state");
   return kernels.emplace(slices, std::move(*made)).first->second.get();
 }
 
-/// The position in a list of the item with a name.
-template <typename List> static std::optional<unsigned> positionIn(const List &list, StringRef name) {
-  for (auto [index, item] : llvm::enumerate(list))
-    if (item.name == name)
-      return index;
-  return std::nullopt;
+/// The position of a name.
+static std::optional<unsigned> positionIn(ArrayRef<std::string> names, StringRef name) {
+  const auto *found = llvm::find(names, name);
+  return found == names.end() ? std::nullopt : std::optional<unsigned>(found - names.begin());
 }
 
-llvm::Expected<std::unique_ptr<Operator::Signature::Kernel>> Operator::Signature::makeKernel(int64_t slices) {
+llvm::Expected<std::shared_ptr<CompiledKernel>> Operator::Signature::compile(const KernelRequest &request) const {
   Implementation &impl = *op.implementation;
   std::lock_guard<std::mutex> context(impl.contextMutex);
-  request.slices = slices;
-  llvm::Expected<std::shared_ptr<CompiledKernel>> code = compileKernel(impl.variant, request);
-  if (!code)
-    return code.takeError();
+  return compileKernel(impl.variant, request);
+}
+
+llvm::Expected<std::unique_ptr<Operator::Signature::Kernel>>
+Operator::Signature::makeKernel(std::shared_ptr<CompiledKernel> code, const ArgumentNames &names) const {
+  Implementation &impl = *op.implementation;
+  std::lock_guard<std::mutex> context(impl.contextMutex);
   auto kernel = std::make_unique<Kernel>();
-  kernel->code = std::move(*code);
+  kernel->code = std::move(code);
 
   DiagnosticText diagnostics(&impl.context);
   kernel->tableModule = parseSourceString<ModuleOp>(kernel->code->tables, &impl.context);
   if (!kernel->tableModule)
     return diagnostics.takeError();
-  SmallVector<bool> covered(state.size());
   for (const Manifest::Argument &argument : kernel->code->manifest.arguments) {
     std::optional<unsigned> position;
     switch (argument.kind) {
     case Manifest::Kind::Input:
     case Manifest::Kind::Parameter:
-      position = positionIn(op.inputs(), argument.name);
+      position = positionIn(names.inputs, argument.name);
       break;
     case Manifest::Kind::Checkpoint:
     case Manifest::Kind::Kept:
+      position = positionIn(names.checkpoints, argument.name);
       break;
     case Manifest::Kind::State:
-      position = positionIn(state, argument.entry);
-      if (position)
-        covered[*position] = true;
+      position = positionIn(names.entries, argument.entry);
       break;
     case Manifest::Kind::Output:
       position = llvm::count_if(kernel->code->manifest.arguments, [&](const Manifest::Argument &other) {
@@ -215,8 +238,5 @@ llvm::Expected<std::unique_ptr<Operator::Signature::Kernel>> Operator::Signature
       return error("internal: the kernel's argument '" + argument.name + "' is nothing that a call has");
     kernel->positions.push_back(*position);
   }
-  for (auto [entry, isCovered] : llvm::zip_equal(state, covered))
-    if (!isCovered && !entry.isPosition)
-      return error("internal: no kernel of " + op.name() + " carries the entry '" + entry.name + "' of its state");
   return kernel;
 }

@@ -17,6 +17,11 @@ class Operator::Signature {
 public:
   /// Checks a call whose arguments lie on `device` against the declaration and derives what follows from it.
   static llvm::Expected<std::unique_ptr<Signature>> create(Operator &op, const OperatorCall &call, int device);
+  ~Signature();
+
+  /// The gradient of calls of this signature, made when it is first asked for.
+  struct Gradient;
+  llvm::Expected<Gradient *> gradient();
 
   /// The kernel for a call with so many work items, before slicing, and, on the CPU, threads to run them.
   struct Kernel;
@@ -54,25 +59,34 @@ public:
   DecayConditions decays;
 
 private:
-  Signature(Operator &op, int device) : op(op), device(device) {}
+  Signature(Operator &op, int device);
+
+  /// What the arguments of a kernel are called where the tensors for them are found.
+  struct ArgumentNames {
+    llvm::ArrayRef<std::string> inputs, entries, checkpoints;
+  };
 
   void describe(VariantOp program, const Sizes &sizes);
+  static EntryStrides stridesOf(const StateEntry &entry, int64_t headCount);
   ElementType typeOfTail(const StateEntry &entry, VariantOp program) const;
   int64_t slicesFor(const OperatorCall &call, int64_t threads) const;
-  llvm::Expected<std::unique_ptr<Kernel>> makeKernel(int64_t slices);
+  llvm::Expected<std::shared_ptr<CompiledKernel>> compile(const KernelRequest &request) const;
+  llvm::Expected<std::unique_ptr<Kernel>> makeKernel(std::shared_ptr<CompiledKernel> code,
+                                                     const ArgumentNames &names) const;
 
   unsigned row = 0;
   int64_t multiprocessors = 0; // of a CUDA device
   KernelRequest request;
   std::mutex mutex;
   std::map<int64_t, std::unique_ptr<Kernel>> kernels; // by slices
+  std::unique_ptr<Gradient> gradientOfCalls;
 };
 
-/// A kernel of a signature: the code, and which tensor of a call each of its arguments is.
+/// A kernel of a signature: the code, and which tensor each of its arguments is.
 struct Operator::Signature::Kernel {
   std::shared_ptr<CompiledKernel> code;
-  /// For each argument of the manifest its position among the arguments, the results or the state's entries of a call,
-  /// or among the tables, by its kind.
+  /// For each argument of the manifest its position among the inputs, results, entries, checkpoints or tables, by its
+  /// kind.
   llvm::SmallVector<unsigned> positions;
 
   /// A table, and its numbers where the kernel reads them: on the host, or on the device.

@@ -158,6 +158,8 @@ void KernelLowering::emitStage(Value value) {
     computeSolve(solve);
   else if (auto scan = dyn_cast_or_null<chunk::ScanOp>(op))
     computeScan(scan);
+  else if (auto sums = dyn_cast_or_null<chunk::AccumulateOp>(op))
+    computeAccumulate(sums);
   else if (auto conv = dyn_cast_or_null<chunk::ConvOp>(op))
     history(conv.getOperand(), conv.getTail());
   else if (auto delay = dyn_cast_or_null<chunk::DelayOp>(op))

@@ -226,6 +226,7 @@ private:
   void computeDecayMix(chunk::DecayMixOp op);
   void computeSolve(chunk::SolveOp op);
   void computeScan(chunk::ScanOp op);
+  void computeAccumulate(chunk::AccumulateOp op);
 
   // Rearrange.cpp
   void emitReduce(chunk::ReduceOp op);

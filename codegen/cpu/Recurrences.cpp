@@ -166,6 +166,41 @@ static Value logAddExp(VectorBuilder &builder, Value a, Value b) {
   return arith::SelectOp::create(builder, isInfinite, larger, sum);
 }
 
+void KernelLowering::computeAccumulate(chunk::AccumulateOp op) {
+  int64_t tokens = shapeOf(op.getOperand())[0];
+  bool isSum = op.getKind() == chunk::Accumulation::Sum;
+  Value result = allocateFor(op.getResult());
+  auto tokenAt = [&](Value step) { return op.getReverse() ? builder.subtract(builder.index(tokens - 1), step) : step; };
+  if (rankOf(op.getResult()) == 1) {
+    Value operand = storage[op.getOperand()].rows;
+    Value neutral = arith::ConstantOp::create(builder, builder.getFloatAttr(builder.element, isSum ? 0.0 : 1.0));
+    builder.loop(builder.index(0), builder.index(tokens), neutral, [&](Value step, ValueRange carried) {
+      Value token = tokenAt(step), number = builder.loadScalar(operand, token);
+      Value next = isSum ? arith::AddFOp::create(builder, carried[0], number).getResult()
+                         : arith::MulFOp::create(builder, carried[0], number).getResult();
+      builder.storeScalar(op.getExclusive() ? carried[0] : next, result, token);
+      return SmallVector<Value>{next};
+    });
+  } else {
+    forStrips(shapeOf(op.getOperand())[1], machine.registers / 8, [&](ArrayRef<Point> strip) {
+      SmallVector<Value> neutral(strip.size(), builder.splat(isSum ? 0.0 : 1.0));
+      builder.loop(builder.index(0), builder.index(tokens), neutral, [&](Value step, ValueRange carried) {
+        Value token = tokenAt(step);
+        SmallVector<Value> next;
+        for (auto [running, point] : llvm::zip(carried, strip)) {
+          Point place = {token, point.column, point.lanes};
+          Value entries = evaluateAnew(op.getOperand(), place);
+          next.push_back(isSum ? arith::AddFOp::create(builder, running, entries).getResult()
+                               : builder.mul(running, entries));
+          storeAt(op.getExclusive() ? running : next.back(), result, place);
+        }
+        return next;
+      });
+    });
+  }
+  storage[op.getResult()].rows = result;
+}
+
 void KernelLowering::computeScan(chunk::ScanOp op) {
   int64_t tokens = shapeOf(op.getOperand())[0];
   Value result = allocateFor(op.getResult());

@@ -2,8 +2,8 @@
 
 #include "frontends/c/operator.h"
 #include "frontends/c/Handles.h"
+#include "runtime/Gradient.h"
 #include "runtime/Knobs.h"
-#include "runtime/Signature.h"
 #include <functional>
 
 using namespace stretto;
@@ -157,13 +157,13 @@ size_t strettoSignatureStateCount(const StrettoSignature *signature) { return un
 
 StrettoShape strettoSignatureState(const StrettoSignature *signature, size_t index) {
   const EntryShape &entry = unwrap(signature)->state[index];
-  return {entry.name.c_str(), entry.isPosition ? STRETTO_I64 : elementOf(entry.type), entry.sizes.size(),
+  return {entry.name.c_str(), entry.isTail, entry.isPosition ? STRETTO_I64 : elementOf(entry.type), entry.sizes.size(),
           entry.sizes.data()};
 }
 
 StrettoShape strettoSignatureResult(const StrettoSignature *signature, size_t index) {
   const ResultShape &result = unwrap(signature)->results[index];
-  return {nullptr, elementOf(result.type), result.sizes.size(), result.sizes.data()};
+  return {nullptr, false, elementOf(result.type), result.sizes.size(), result.sizes.data()};
 }
 
 int strettoCheckContents(const StrettoSignature *signature, const StrettoOperatorCall *call,
@@ -180,6 +180,59 @@ int strettoRun(StrettoSignature *signature, const StrettoOperatorCall *call, con
   return finish(Operator::run(checked, callOf(checked.op, *call), viewsOf(results, checked.results.size()),
                               viewsOf(finalState, checked.state.size()), lent.executor),
                 error);
+}
+
+//===----------------------------------------------------------------------===//
+// Gradients
+//===----------------------------------------------------------------------===//
+
+using Gradient = Operator::Signature::Gradient;
+
+static const Gradient *unwrap(const StrettoGradient *gradient) { return reinterpret_cast<const Gradient *>(gradient); }
+
+static StrettoGradientPart describePart(const Gradient::Part &part) {
+  static constexpr StrettoSubject subjects[] = {STRETTO_OF_ROW, STRETTO_OF_STATE, STRETTO_OF_PARAMETER};
+  return {subjects[static_cast<int>(part.of)],
+          part.index,
+          {nullptr, false, elementOf(part.type), part.sizes.size(), part.sizes.data()},
+          part.group};
+}
+
+StrettoGradient *strettoSignatureGradient(StrettoSignature *signature, char **error) {
+  auto gradient = take(unwrap(signature)->gradient(), error);
+  return gradient ? reinterpret_cast<StrettoGradient *>(*gradient) : nullptr;
+}
+
+size_t strettoGradientRowCount(const StrettoGradient *gradient) { return unwrap(gradient)->rows.size(); }
+size_t strettoGradientEntryCount(const StrettoGradient *gradient) { return unwrap(gradient)->entries.size(); }
+
+StrettoGradientPart strettoGradientRow(const StrettoGradient *gradient, size_t index) {
+  return describePart(unwrap(gradient)->rows[index]);
+}
+
+StrettoGradientPart strettoGradientEntry(const StrettoGradient *gradient, size_t index) {
+  return describePart(unwrap(gradient)->entries[index]);
+}
+
+int64_t strettoGradientWorkspace(const StrettoGradient *gradient, const StrettoOperatorCall *call) {
+  return unwrap(gradient)->workspaceBytes(callOf(unwrap(gradient)->signature.op, *call));
+}
+
+int strettoRunGradient(StrettoSignature *signature, const StrettoOperatorCall *call,
+                       const StrettoGradientCall *gradient, const StrettoExecutor *executor, char **error) {
+  Operator::Signature &checked = *unwrap(signature);
+  auto made = take(checked.gradient(), error);
+  if (!made)
+    return -1;
+  GradientCall parts;
+  llvm::append_range(parts.resultCotangents, viewsOf(gradient->resultCotangents, checked.results.size()));
+  for (const StrettoTensor &tensor : llvm::ArrayRef(gradient->entryCotangents, (*made)->entries.size()))
+    parts.entryCotangents.push_back(tensor.isPresent ? std::optional(viewOf(tensor)) : std::nullopt);
+  llvm::append_range(parts.rows, viewsOf(gradient->rows, (*made)->rows.size()));
+  llvm::append_range(parts.entries, viewsOf(gradient->entries, (*made)->entries.size()));
+  parts.workspace = gradient->workspace;
+  ExecutorOf lent(*executor);
+  return finish(Operator::runGradient(checked, callOf(checked.op, *call), parts, lent.executor), error);
 }
 
 char *strettoExplain(StrettoSignature *signature, const StrettoOperatorCall *call, int64_t threads, char **error) {

@@ -57,6 +57,7 @@ typedef struct {
 /* What a result (after batch and time) or an entry of the state (after the sequences) looks like. */
 typedef struct {
   const char *name; /* of an entry */
+  bool isTail;      /* an entry with rows before its heads */
   StrettoElement element;
   size_t rank;
   const int64_t *sizes;
@@ -100,6 +101,39 @@ STRETTO_EXPORT int strettoCheckContents(const StrettoSignature *signature, const
 STRETTO_EXPORT int strettoRun(StrettoSignature *signature, const StrettoOperatorCall *call,
                               const StrettoTensor *results, const StrettoTensor *finalState,
                               const StrettoExecutor *executor, char **error);
+
+/* A tensor that a gradient leaves, and what of the call it is the gradient of: an input, or an entry of the state. Its
+ * shape is that after batch and time (rows) or after the sequences (states and parameters), with all heads of the
+ * kernel: the parts of `group` neighbouring heads are to be added up, and those of all sequences for a parameter. Where
+ * several belong to one entry, they too; the cotangent of the final value of an entry goes with the first. */
+typedef enum { STRETTO_OF_ROW, STRETTO_OF_STATE, STRETTO_OF_PARAMETER } StrettoSubject;
+typedef struct {
+  StrettoSubject of;
+  size_t index;
+  StrettoShape shape;
+  int64_t group;
+} StrettoGradientPart;
+
+typedef struct {
+  const StrettoTensor *resultCotangents; /* one for each result */
+  const StrettoTensor *entryCotangents;  /* one for each part of an entry or parameter; absent for 0; of a group, all
+                                            lies with the first head */
+  const StrettoTensor *rows, *entries;   /* the parts, contiguous */
+  void *workspace;
+} StrettoGradientCall;
+
+typedef struct StrettoGradient StrettoGradient;
+
+/* The gradient of calls with a signature, which it belongs to. */
+STRETTO_EXPORT StrettoGradient *strettoSignatureGradient(StrettoSignature *signature, char **error);
+STRETTO_EXPORT size_t strettoGradientRowCount(const StrettoGradient *gradient);
+STRETTO_EXPORT StrettoGradientPart strettoGradientRow(const StrettoGradient *gradient, size_t index);
+STRETTO_EXPORT size_t strettoGradientEntryCount(const StrettoGradient *gradient);
+STRETTO_EXPORT StrettoGradientPart strettoGradientEntry(const StrettoGradient *gradient, size_t index);
+STRETTO_EXPORT int64_t strettoGradientWorkspace(const StrettoGradient *gradient, const StrettoOperatorCall *call);
+STRETTO_EXPORT int strettoRunGradient(StrettoSignature *signature, const StrettoOperatorCall *call,
+                                      const StrettoGradientCall *gradient, const StrettoExecutor *executor,
+                                      char **error);
 
 /* Which kernel runs the call, as JSON. */
 STRETTO_EXPORT char *strettoExplain(StrettoSignature *signature, const StrettoOperatorCall *call, int64_t threads,

@@ -8,8 +8,8 @@
 #include "mlir/IR/Matchers.h"
 #include "mlir/Transforms/RegionUtils.h"
 #include "passes/Passes.h"
+#include "passes/declaration/ChunkCotangent.h"
 #include "passes/declaration/ChunkFeedback.h"
-#include "passes/declaration/ChunkRecurrence.h"
 #include "passes/declaration/ChunkRows.h"
 
 namespace stretto {
@@ -34,17 +34,31 @@ struct ElementTypes {
   }
 };
 
-/// Turns one variant into a kernel.
+/// What a kernel computes of a variant.
+enum class Part {
+  Whole,
+  /// Of a gradient, the forward states at the start of each chunk.
+  Checkpoints,
+  /// Of a gradient, all else: from the last chunk to the first, each with the forward states at its start.
+  Gradient,
+};
+
+/// Makes a kernel of one variant, or of a part of it.
 class ChunkVariant {
 public:
-  ChunkVariant(VariantOp variant, int64_t tokens, const ElementTypes &types)
-      : variant(variant), tokens(tokens), types(types), moduleBuilder(variant) {}
+  ChunkVariant(VariantOp variant, int64_t tokens, const ElementTypes &types, Part part)
+      : variant(variant), tokens(tokens), types(types), part(part), moduleBuilder(variant) {}
 
   LogicalResult run();
 
 private:
+  LogicalResult checkTypes();
+  LogicalResult checkChains();
   LogicalResult createKernel();
+  SmallVector<chunk::OutputAttr> describeOutputs();
   LogicalResult readGroups();
+  /// Whether a state is carried by the kernel, and not given to it as a checkpoint.
+  bool isCarried(StateOp root) { return part != Part::Gradient || root.getType().getReverse(); }
   /// How many of the kernel's heads share one head of a set.
   int64_t groupOf(StringRef heads);
 
@@ -65,6 +79,7 @@ private:
   VariantOp variant;
   int64_t tokens;
   const ElementTypes &types;
+  Part part;
   OpBuilder moduleBuilder;
 
   chunk::KernelOp kernel;
@@ -72,12 +87,14 @@ private:
   SmallVector<Attribute> descriptions;
   SmallVector<StateChain> chains;
   SmallVector<Operation *> order;
-  llvm::DenseMap<Operation *, std::unique_ptr<ChunkRecurrence>> recurrences;
+  llvm::DenseMap<Operation *, std::unique_ptr<ChunkRecurrence>> recurrences; // by root
   /// The raw tile of each row that a tail follows, the tail, and the operations that look back to it.
   struct Tail {
     Value row;
     BlockArgument argument;
   };
+  /// The state of each chain at the start of a chunk, or of a reverse one at its end.
+  llvm::DenseMap<Operation *, Value> starts;
   SmallVector<Tail> tails;
   /// A scan, one of those that share a total, and the total.
   struct Total {
@@ -112,6 +129,8 @@ LogicalResult ChunkVariant::readGroups() {
     if (!variant.getGroupAttr() || !isa_and_present<IntegerAttr>(variant.getGroupAttr().get(set)))
       return refuseChunkForm(variant) << "the number of heads of '" << set
                                       << "' is not known; run stretto-specialize with heads";
+  if (part != Part::Whole)
+    return success();
   for (auto [index, result] : llvm::enumerate(variant.getBlock()->getTerminator()->getOperandTypes()))
     if (int64_t group = groupOf(headsOf(result)); group != 1)
       return refuseChunkForm(variant) << "result " << index << " is of the heads '" << headsOf(result) << "', of which "
@@ -129,8 +148,15 @@ BlockArgument ChunkVariant::addArgument(chunk::ArgumentKind kind, StringRef name
 }
 
 void ChunkVariant::addArguments() {
+  llvm::DenseSet<Value> used;
+  for (Operation *op : order)
+    used.insert(op->operand_begin(), op->operand_end());
+  for (StateChain &chain : chains)
+    used.insert_range(chain.rows());
+  if (part != Part::Checkpoints)
+    used.insert_range(variant.getBlock()->getTerminator()->getOperands());
   for (BlockArgument argument : variant.getBody().getArguments()) {
-    if (argument.use_empty())
+    if (!used.contains(argument))
       continue;
     StringRef name = variant.getArgName(argument.getArgNumber());
     auto shape =
@@ -288,19 +314,30 @@ void ChunkVariant::addTails() {
   addAll(StateEntry::Kind::Scan, &ChunkVariant::addTotal);
 }
 
+/// The shape of a state in memory: one column is a vector.
+static SmallVector<int64_t> shapeOf(StateType type) {
+  SmallVector<int64_t> shape = {type.getFirstSize()};
+  if (type.getSecondSize() != 1)
+    shape.push_back(type.getSecondSize());
+  return shape;
+}
+
 void ChunkVariant::addStates() {
   for (const StateChain &chain : chains) {
     StateOp root = chain.getRoot();
     StateType type = root.getType();
-    // One column is carried as a vector.
-    SmallVector<int64_t> shape = {type.getFirstSize()};
-    if (type.getSecondSize() != 1)
-      shape.push_back(type.getSecondSize());
+    SmallVector<int64_t> shape = shapeOf(type);
     StringRef entry = root.getEntry().value_or(root.getName());
     int64_t columns = root.getEntry() ? root.getColumns() : type.getSecondSize();
-    Value start = addArgument(chunk::ArgumentKind::State, root.getName(), b->tensorType(shape),
-                              groupOf(type.getHeads()), entry, root.getColumn(), columns);
-    recurrences[root] = std::make_unique<ChunkRecurrence>(chain, b->matrixOf(start), *b);
+    auto kind = isCarried(root) ? chunk::ArgumentKind::State : chunk::ArgumentKind::Checkpoint;
+    // Heads that share a state have parts of its cotangent, which are added up in the end: all else is linear in them.
+    int64_t group = type.getReverse() ? 1 : groupOf(type.getHeads());
+    Value start = addArgument(kind, root.getName(), b->tensorType(shape), group, entry, root.getColumn(), columns);
+    starts[root] = start;
+    if (type.getReverse())
+      recurrences[root] = std::make_unique<ChunkCotangent>(chain, b->matrixOf(start), *b);
+    else
+      recurrences[root] = std::make_unique<ChunkRecurrence>(chain, b->matrixOf(start), *b);
   }
 }
 
@@ -308,21 +345,44 @@ void ChunkVariant::addStates() {
 // The kernel
 //===----------------------------------------------------------------------===//
 
-LogicalResult ChunkVariant::createKernel() {
-  SmallVector<std::string> names;
-  SmallVector<Attribute> outputs;
+SmallVector<chunk::OutputAttr> ChunkVariant::describeOutputs() {
+  SmallVector<chunk::OutputAttr> outputs;
+  auto add = [&](const llvm::Twine &name, ArrayRef<int64_t> shape, Type element, int64_t group) {
+    outputs.push_back(chunk::OutputAttr::get(variant.getContext(), moduleBuilder.getStringAttr(name),
+                                             RankedTensorType::get(shape, element), group, /*sliced=*/false,
+                                             /*checkpoint=*/part == Part::Checkpoints));
+  };
+  if (part == Part::Checkpoints) {
+    for (StateChain &chain : chains)
+      add(chain.getRoot().getName(), shapeOf(chain.getRoot().getType()), types.compute,
+          groupOf(chain.getRoot().getType().getHeads()));
+    return outputs;
+  }
+  SmallVector<unsigned> rows = variant.getDifferentiableRows();
   TypeRange results = variant.getBlock()->getTerminator()->getOperandTypes();
   for (auto [index, result] : llvm::enumerate(results)) {
     SmallVector<int64_t> shape = {tokens};
     llvm::append_range(shape, cast<RankedTensorType>(result).getShape());
-    if (!cast<RankedTensorType>(result).getElementType().isF64())
-      return refuseChunkForm(variant) << "result " << index << " has type " << result << ", expected real numbers";
-    std::string name = results.size() == 1 ? "o" : "o" + std::to_string(index);
-    outputs.push_back(chunk::OutputAttr::get(variant.getContext(), moduleBuilder.getStringAttr(name),
-                                             RankedTensorType::get(shape, types.standard), /*group=*/1,
-                                             /*sliced=*/false, /*checkpoint=*/false));
+    if (part == Part::Whole) {
+      add(results.size() == 1 ? "o" : "o" + llvm::Twine(index), shape, types.standard, 1);
+      continue;
+    }
+    // A gradient has the type of its row; parts that are still to be added up are not rounded.
+    StringRef row = variant.getArgName(rows[index]);
+    int64_t group = groupOf(headsOf(result));
+    add("d_" + row, shape, group == 1 ? types.of(row) : types.compute, group);
   }
-  kernel = chunk::KernelOp::create(moduleBuilder, variant.getLoc(), variant.getSymName(), tokens, /*reverse=*/false,
+  return outputs;
+}
+
+LogicalResult ChunkVariant::createKernel() {
+  for (auto [index, result] : llvm::enumerate(variant.getBlock()->getTerminator()->getOperandTypes()))
+    if (!getElementTypeOrSelf(result).isF64())
+      return refuseChunkForm(variant) << "result " << index << " has type " << result << ", expected real numbers";
+  SmallVector<chunk::OutputAttr> descriptions = describeOutputs();
+  SmallVector<Attribute> outputs(descriptions.begin(), descriptions.end());
+  std::string name = variant.getSymName().str() + (part == Part::Checkpoints ? "_checkpoints" : "");
+  kernel = chunk::KernelOp::create(moduleBuilder, variant.getLoc(), name, tokens, /*reverse=*/part == Part::Gradient,
                                    moduleBuilder.getArrayAttr({}), moduleBuilder.getArrayAttr(outputs), /*slices=*/1);
   b = std::make_unique<TileBuilder>(variant.getLoc(), &kernel.getBody().emplaceBlock(), tokens, types.compute);
   return success();
@@ -351,17 +411,30 @@ LogicalResult ChunkVariant::buildBody() {
   for (Operation *op : order) {
     if (b->tileOf(op->getResult(0)))
       continue;
-    if (auto read = dyn_cast<ReadOp>(op))
-      b->setTile(read.getResult(), recurrences[rootOf.at(read.getState())]->read(read));
-    else if (failed(buildRowMap(op, *b, *sizes, [&](Operation *user) { return tailOf.lookup(user); })))
+    auto recurrenceOf = [&](Value state) { return recurrences[rootOf.at(state)].get(); };
+    if (auto read = dyn_cast<ReadOp>(op)) {
+      b->setTile(read.getResult(), recurrenceOf(read.getState())->read(read));
+    } else if (auto pair = dyn_cast<PairOp>(op)) {
+      auto *cotangent = static_cast<ChunkCotangent *>(recurrenceOf(pair.getCotangent()));
+      b->setTile(pair.getResult(), cotangent->pair(pair, *recurrenceOf(pair.getState())));
+    } else if (auto sum = dyn_cast<GroupSumOp>(op); sum && part == Part::Gradient) {
+      // The parts of heads stay apart until the end.
+      b->setTile(sum.getResult(), b->tileOf(sum.getOperand()));
+    } else if (failed(buildRowMap(op, *b, *sizes, [&](Operation *user) { return tailOf.lookup(user); }))) {
       return failure();
+    }
     // Asking in order keeps the recursion of the answer flat.
     b->padding.rowsOf(b->tileOf(op->getResult(0)));
   }
 
   SmallVector<Value> outputs, next;
-  for (Value result : variant.getBlock()->getTerminator()->getOperands())
-    outputs.push_back(b->cast(b->tileOf(result), types.standard));
+  if (part == Part::Checkpoints)
+    for (const StateChain &chain : chains)
+      outputs.push_back(starts.at(chain.root));
+  else
+    for (auto [result, output] : llvm::zip_equal(variant.getBlock()->getTerminator()->getOperands(),
+                                                 kernel.getOutputs().getAsRange<chunk::OutputAttr>()))
+      outputs.push_back(b->cast(b->tileOf(result), output.getType().getElementType()));
   for (const Tail &tail : tails) {
     Value raw = rawTiles.lookup(tail.row);
     Value rows = b->matrixOf(raw ? raw : b->tileOf(tail.row));
@@ -373,6 +446,8 @@ LogicalResult ChunkVariant::buildBody() {
     next.push_back(b->create<chunk::TailOp>(total.argument.getType(), rows, b->valid, total.argument));
   }
   for (const StateChain &chain : chains) {
+    if (!isCarried(chain.root))
+      continue;
     Value end = recurrences[chain.getRoot()]->next();
     next.push_back(chain.getRoot().getType().getSecondSize() == 1 ? b->column(end, 0) : end);
   }
@@ -381,7 +456,7 @@ LogicalResult ChunkVariant::buildBody() {
   return success();
 }
 
-LogicalResult ChunkVariant::run() {
+LogicalResult ChunkVariant::checkTypes() {
   for (Type type : variant.getBody().getArgumentTypes())
     if (auto tensor = cast<RankedTensorType>(type); !tensor.hasStaticShape() || !tensor.getElementType().isF64())
       return refuseChunkForm(variant) << "an argument has type " << type
@@ -396,19 +471,41 @@ LogicalResult ChunkVariant::run() {
     }
     return success();
   });
-  if (sized.wasInterrupted() || failed(readGroups()))
-    return failure();
+  return failure(sized.wasInterrupted());
+}
 
-  chains = stateChains(variant);
+LogicalResult ChunkVariant::checkChains() {
   for (StateChain &chain : chains) {
     FailureOr<std::optional<Feedback>> feedback = findFeedback(chain);
     if (failed(feedback))
       return failure();
     chain.feedback = std::move(*feedback);
-    if (failed(ChunkRecurrence::check(chain)))
+    bool isCotangent = part == Part::Gradient && chain.getRoot().getType().getReverse();
+    if (failed(isCotangent ? ChunkCotangent::check(chain) : ChunkRecurrence::check(chain)))
       return failure();
   }
-  FailureOr<SmallVector<Operation *>> found = orderOfTiles(variant, chains);
+  auto chainOf = [&](Value state) -> const StateChain & {
+    return *llvm::find_if(chains, [&](const StateChain &chain) { return chain.root == rootOf(state); });
+  };
+  for (auto pair : variant.getBlock()->getOps<PairOp>())
+    if (part == Part::Gradient &&
+        failed(ChunkCotangent::checkPair(pair, chainOf(pair.getState()), chainOf(pair.getCotangent()))))
+      return failure();
+  return success();
+}
+
+LogicalResult ChunkVariant::run() {
+  if (failed(checkTypes()) || failed(readGroups()))
+    return failure();
+  chains = stateChains(variant);
+  SmallVector<Value> wanted = llvm::to_vector(variant.getBlock()->getTerminator()->getOperands());
+  if (part == Part::Checkpoints) {
+    llvm::erase_if(chains, [](const StateChain &chain) { return chain.getRoot().getType().getReverse(); });
+    wanted.clear();
+  }
+  if (failed(checkChains()))
+    return failure();
+  FailureOr<SmallVector<Operation *>> found = orderOfTiles(chains, wanted);
   if (failed(found) || failed(createKernel()))
     return failure();
   order = std::move(*found);
@@ -417,10 +514,13 @@ LogicalResult ChunkVariant::run() {
     return failure();
   addTails();
   addStates();
-  if (failed(buildBody()))
-    return failure();
-  variant.erase();
-  return success();
+  return buildBody();
+}
+
+/// Whether a gradient asks for states that are carried forwards.
+static bool needsCheckpoints(VariantOp gradient) {
+  return llvm::any_of(gradient.getBlock()->getOps<StateOp>(),
+                      [](StateOp state) { return !state.getType().getReverse(); });
 }
 
 //===----------------------------------------------------------------------===//
@@ -489,9 +589,17 @@ struct ChunkPass : stretto::impl::ChunkBase<ChunkPass> {
     }
     if (failed(checkNames()))
       return signalPassFailure();
-    for (VariantOp variant : llvm::make_early_inc_range(getOperation().getOps<VariantOp>()))
-      if (failed(ChunkVariant(variant, chunk, *types).run()))
+    for (VariantOp variant : llvm::make_early_inc_range(getOperation().getOps<VariantOp>())) {
+      auto chunkPart = [&](Part part) { return ChunkVariant(variant, chunk, *types, part).run(); };
+      if (!variant.getGradient()) {
+        if (failed(chunkPart(Part::Whole)))
+          return signalPassFailure();
+      } else if ((needsCheckpoints(variant) && failed(chunkPart(Part::Checkpoints))) ||
+                 failed(chunkPart(Part::Gradient))) {
         return signalPassFailure();
+      }
+      variant.erase();
+    }
   }
 };
 

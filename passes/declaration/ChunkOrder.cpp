@@ -86,13 +86,13 @@ LogicalResult OrderOfTiles::add(Value row) {
   return success();
 }
 
-FailureOr<SmallVector<Operation *>> stretto::orderOfTiles(VariantOp variant, ArrayRef<StateChain> chains) {
+FailureOr<SmallVector<Operation *>> stretto::orderOfTiles(ArrayRef<StateChain> chains, ArrayRef<Value> results) {
   OrderOfTiles tiles(chains);
   for (const StateChain &chain : chains)
     for (Value row : chain.rows())
       if (failed(tiles.add(row)))
         return failure();
-  for (Value result : variant.getBlock()->getTerminator()->getOperands())
+  for (Value result : results)
     if (failed(tiles.add(result)))
       return failure();
   return std::move(tiles.order);

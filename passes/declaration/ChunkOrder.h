@@ -14,8 +14,8 @@ namespace stretto {
 /// The operations that make the results and the rows that change states, each after those that it needs, with every
 /// read after all rows of its state, but for one that feeds back: that one is solved for together with its read.
 /// Refuses other circles.
-mlir::FailureOr<llvm::SmallVector<mlir::Operation *>> orderOfTiles(VariantOp variant,
-                                                                   llvm::ArrayRef<StateChain> chains);
+mlir::FailureOr<llvm::SmallVector<mlir::Operation *>> orderOfTiles(llvm::ArrayRef<StateChain> chains,
+                                                                   llvm::ArrayRef<mlir::Value> results);
 
 } // namespace stretto
 

@@ -187,24 +187,28 @@ void ChunkRecurrence::solveFeedback(Value row, size_t position, Side contracted)
   b.setLoc(write.getLoc());
   size_t end = llvm::find(chain.steps, write.getOperation()) - chain.steps.begin() + 1;
   Value key = finiteMatrix(contracted == Side::Rows ? write.getFirst() : write.getSecond());
-  key = finite(multiply(key, between(end, chain.steps.size())));
-  Value products = productsOf(queryOf(row, position), key, isAfterAllDecays(position), /*seen=*/false);
-  auto times = [&](Value factor, Value tile) -> Value {
-    return b.create<arith::MulFOp>(b.repeat(factor, typeOf(tile)), tile);
+  Value products = feedbackProducts(row, position, key, end);
+  auto times = [&](Value factor, Value tile, Side side) -> Value {
+    return b.create<arith::MulFOp>(b.repeat(factor, typeOf(tile), side), tile);
   };
   if (affine.factor)
-    known = times(affine.factor, known);
+    known = times(affine.factor, known, Side::Rows);
   if (affine.offset)
     known = b.create<arith::AddFOp>(affine.offset, known);
-  Value matrix = affine.factor ? times(b.create<arith::NegFOp>(affine.factor), products)
+  Value matrix = affine.factor ? times(b.create<arith::NegFOp>(affine.factor), products, feedbackSide())
                                : Value(b.create<arith::NegFOp>(products));
-  Value rows = b.create<chunk::SolveOp>(known.getType(), matrix, known, /*transpose=*/false);
+  Value rows = b.create<chunk::SolveOp>(known.getType(), matrix, known, /*transpose=*/feedbackSide() == Side::Columns);
   // Finite rows and numbers beyond the end of the sequence leave finite ones.
   auto isFinite = [&](Value tile) { return !tile || b.padding.rowsOf(tile).isFinite(); };
   if (isFinite(row) && isFinite(affine.offset) && isFinite(affine.factor))
     b.padding.setRows(rows, {Padding::Rows::Kind::Finite});
   b.setTile(chain.feedback->row, b.shaped(rows, b.tileType(chain.feedback->row.getType())));
   addWrite(write, end);
+}
+
+Value ChunkRecurrence::feedbackProducts(Value row, size_t position, Value key, size_t writePosition) {
+  key = finite(multiply(key, between(writePosition, chain.steps.size())));
+  return productsOf(queryOf(row, position), key, isAfterAllDecays(position), /*seen=*/false);
 }
 
 Value ChunkRecurrence::readDecayed(Value row, size_t position, Side contracted) {

@@ -34,11 +34,13 @@ public:
   static mlir::LogicalResult check(const StateChain &chain);
 
   /// The tile of a read. The rows of all steps have theirs.
-  virtual mlir::Value read(ReadOp op);
+  mlir::Value read(ReadOp op);
   /// The state at the end of the chunk.
   virtual mlir::Value next();
 
 protected:
+  friend class ChunkCotangent;
+
   static chunk::Side sideOf(StateType state, llvm::StringRef axis) {
     return axis == state.getFirst() ? chunk::Side::Rows : chunk::Side::Columns;
   }
@@ -62,8 +64,8 @@ protected:
   /// The side of a write that the product runs over, as the end of its token sees it, and the other.
   std::pair<mlir::Value, mlir::Value> sidesOf(const Write &write, chunk::Side contracted);
   /// A read of `row` where the read axis decays, or the state as a whole; and where the axis of the result does.
-  mlir::Value readDecayed(mlir::Value row, size_t position, chunk::Side contracted);
-  mlir::Value readDecaying(mlir::Value row, size_t position, chunk::Side contracted);
+  virtual mlir::Value readDecayed(mlir::Value row, size_t position, chunk::Side contracted);
+  virtual mlir::Value readDecaying(mlir::Value row, size_t position, chunk::Side contracted);
   /// Adds what the token itself wrote before a read that stands before some of its decays.
   mlir::Value addOwnWrites(mlir::Value result, mlir::Value row, size_t position, chunk::Side contracted);
   bool isAfterAllDecays(size_t position) const;
@@ -72,11 +74,23 @@ protected:
   /// What a query sees of keys, each decayed; `seen` says whether it stands behind its own token's write.
   mlir::Value productsOf(mlir::Value query, mlir::Value key, bool afterAll, bool seen);
   void solveFeedback(mlir::Value row, size_t position, chunk::Side contracted);
+  /// What a read that feeds back sees of the row that it decides, of tokens that come before its own in the direction
+  /// of the state; the read's rows are those of the matrix, or its columns.
+  virtual mlir::Value feedbackProducts(mlir::Value row, size_t position, mlir::Value key, size_t writePosition);
+  virtual chunk::Side feedbackSide() const { return chunk::Side::Rows; }
   /// The rows with 0 beyond the end where they could be anything there.
   mlir::Value finite(mlir::Value rows);
   mlir::Value finiteMatrix(mlir::Value row) { return finite(b.matrixOf(b.tileOf(row))); }
-  virtual void prepare();
-  void addWrite(WriteOp write, size_t position);
+  void prepare();
+  virtual void addWrite(WriteOp write, size_t position);
+  /// The row of a write on the side that decays, and the other.
+  mlir::Value decayedRow(const Write &write) const { return decayed == chunk::Side::Rows ? write.first : write.second; }
+  mlir::Value otherRow(const Write &write) const { return decayed == chunk::Side::Rows ? write.second : write.first; }
+  /// The row that decays with the decays of its own token, or, if the decay of tokens between takes them `whole`,
+  /// without.
+  mlir::Value decayedSide(const Write &write, bool whole) {
+    return whole ? decayedRow(write) : sidesOf(write, decayed).first;
+  }
 
   const StateChain &chain;
   mlir::Value start;

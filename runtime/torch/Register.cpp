@@ -4,7 +4,7 @@
 //
 //===----------------------------------------------------------------------===//
 
-#include "runtime/torch/TorchOperator.h"
+#include "runtime/torch/Autograd.h"
 #include <map>
 #include <mutex>
 #include <torch/library.h>
@@ -30,7 +30,7 @@ void replaceTop(const TorchOperator &op, Stack &stack, Outputs outputs) {
 
 /// On the CPU, and on CUDA devices.
 struct Run : c10::OperatorKernel {
-  explicit Run(Operator op) : op(std::move(op)) {}
+  Run(Operator op, const std::string &) : op(std::move(op)) {}
   void operator()(const c10::OperatorHandle &, c10::DispatchKeySet, Stack *stack) {
     replaceTop(*op, *stack, op->run(top(*op, *stack)));
   }
@@ -39,20 +39,32 @@ struct Run : c10::OperatorKernel {
 
 /// On tensors without memory.
 struct Describe : c10::OperatorKernel {
-  explicit Describe(Operator op) : op(std::move(op)) {}
+  Describe(Operator op, const std::string &) : op(std::move(op)) {}
   void operator()(const c10::OperatorHandle &, c10::DispatchKeySet, Stack *stack) {
     replaceTop(*op, *stack, op->describe(top(*op, *stack)));
   }
   Operator op;
 };
 
-/// Where gradients are recorded.
-struct RefuseGradient : c10::OperatorKernel {
-  explicit RefuseGradient(Operator op) : op(std::move(op)) {}
-  void operator()(const c10::OperatorHandle &handle, c10::DispatchKeySet keys, Stack *stack) {
-    op->refuseGradient(top(*op, *stack));
-    at::AutoDispatchBelowAutograd guard;
-    handle.redispatchBoxed(keys & c10::after_autograd_keyset, stack);
+/// The gradient, on the CPU and on CUDA devices.
+struct RunGradient : c10::OperatorKernel {
+  RunGradient(Operator op, const std::string &) : op(std::move(op)) {}
+  void operator()(const c10::OperatorHandle &, c10::DispatchKeySet, Stack *stack) {
+    std::vector<OptionalTensor> cotangents = torch::jit::pop(*stack).toOptionalTensorVector();
+    std::vector<at::Tensor> gradients = op->gradient(top(*op, *stack), cotangents);
+    torch::jit::drop(*stack, op->argumentCount());
+    torch::jit::push(*stack, std::move(gradients));
+  }
+  Operator op;
+};
+
+struct DescribeGradient : c10::OperatorKernel {
+  DescribeGradient(Operator op, const std::string &) : op(std::move(op)) {}
+  void operator()(const c10::OperatorHandle &, c10::DispatchKeySet, Stack *stack) {
+    torch::jit::drop(*stack, 1);
+    std::vector<at::Tensor> gradients = op->describeGradient(top(*op, *stack));
+    torch::jit::drop(*stack, op->argumentCount());
+    torch::jit::push(*stack, std::move(gradients));
   }
   Operator op;
 };
@@ -80,7 +92,13 @@ public:
     implement<Run>(chosen, c10::DispatchKey::CPU, op);
     implement<Run>(chosen, c10::DispatchKey::CUDA, op);
     implement<Describe>(chosen, c10::DispatchKey::Meta, op);
-    implement<RefuseGradient>(chosen, c10::DispatchKey::Autograd, op);
+    implement<RecordGradient>(chosen, c10::DispatchKey::Autograd, op);
+    std::string gradient = chosen + "_backward";
+    library.def(torch::schema(op->gradientSchema(chosen).c_str()), {at::Tag::pt2_compliant_tag});
+    implement<RunGradient>(gradient, c10::DispatchKey::CPU, op);
+    implement<RunGradient>(gradient, c10::DispatchKey::CUDA, op);
+    implement<DescribeGradient>(gradient, c10::DispatchKey::Meta, op);
+    implement<RefuseSecondOrder>(gradient, c10::DispatchKey::Autograd, op);
     return chosen;
   }
 
@@ -94,7 +112,7 @@ public:
 private:
   template <typename Kernel> void implement(const std::string &name, c10::DispatchKey key, const Operator &op) {
     library.impl(name.c_str(),
-                 torch::dispatch(key, torch::CppFunction::makeFromBoxedFunctor(std::make_unique<Kernel>(op))));
+                 torch::dispatch(key, torch::CppFunction::makeFromBoxedFunctor(std::make_unique<Kernel>(op, name))));
   }
 
   std::mutex mutex;

@@ -4,7 +4,9 @@
 #include <ATen/Parallel.h>
 #include <c10/core/DeviceGuard.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
+#include <deque>
 #include <mutex>
+#include <set>
 #include <sstream>
 #include <torch/csrc/stable/c/shim.h>
 
@@ -89,12 +91,14 @@ void TorchOperator::visitTensors(const Arguments &arguments,
     visit("cu_seqlens", *arguments.sequenceOffsets);
 }
 
-void TorchOperator::refuseGradient(const Arguments &arguments) const {
-  bool isRecorded = at::GradMode::is_enabled();
+bool TorchOperator::requiresGradient(const Arguments &arguments) const {
+  bool isAsked = false;
+  visitTensors(arguments, [&](const std::string &, const at::Tensor &tensor) { isAsked |= tensor.requires_grad(); });
+  return isAsked && at::GradMode::is_enabled();
+}
+
+void TorchOperator::refuseForwardGradient(const Arguments &arguments) const {
   visitTensors(arguments, [&](const std::string &name, const at::Tensor &tensor) {
-    TORCH_CHECK(!(isRecorded && tensor.requires_grad()), "stretto: ", variant(), ": [R14] '", name,
-                "' requires a gradient, and there is no backward pass yet; call the operator under torch.no_grad() or "
-                "pass a detached tensor");
     TORCH_CHECK(!tensor._fw_grad(/*level=*/0).defined(), "stretto: ", variant(), ": [R14] '", name,
                 "' carries a forward-mode gradient, which the operator does not propagate");
   });
@@ -447,4 +451,139 @@ Outputs TorchOperator::describe(const Arguments &arguments) const {
         at::empty_symint(joinedSymbols({sequences}, shape), row.options().dtype(scalarTypeOf(shape.element))));
   }
   return outputs;
+}
+
+//===----------------------------------------------------------------------===//
+// Gradients
+//===----------------------------------------------------------------------===//
+
+std::vector<at::Tensor> TorchOperator::describeGradient(const Arguments &arguments) const {
+  std::vector<at::Tensor> gradients;
+  auto add = [&](const at::Tensor &tensor) {
+    gradients.push_back(at::empty_symint(tensor.sym_sizes(), tensor.options()));
+  };
+  for (const OptionalTensor &input : arguments.inputs)
+    if (input)
+      add(*input);
+  for (const at::Tensor &entry : arguments.initialState)
+    if (entry.is_floating_point())
+      add(entry);
+  return gradients;
+}
+
+/// The sum over groups of neighbours on an axis.
+static at::Tensor sumOfGroups(const at::Tensor &parts, int64_t axis, int64_t group) {
+  return group == 1 ? parts : parts.unflatten(axis, {parts.size(axis) / group, group}).sum(axis + 1);
+}
+
+/// All with the first of each group of neighbours on an axis, and 0 with the others.
+static at::Tensor withFirstOfGroups(const at::Tensor &tensor, int64_t axis, int64_t group) {
+  if (group == 1)
+    return tensor.contiguous();
+  std::vector<int64_t> sizes = tensor.sizes().vec();
+  sizes.insert(sizes.begin() + axis + 1, group);
+  at::Tensor parts = at::zeros(sizes, tensor.options());
+  parts.select(axis + 1, 0).copy_(tensor);
+  return parts.flatten(axis, axis + 1);
+}
+
+std::vector<at::Tensor> TorchOperator::gradient(Arguments arguments,
+                                                const std::vector<OptionalTensor> &cotangents) const {
+  checkMemory(arguments);
+  std::vector<OptionalTensor> given = arguments.inputs;
+  std::vector<at::Tensor> givenState = arguments.initialState;
+  arrange(arguments);
+  const at::Tensor &row = rowOf(arguments.inputs, inputs);
+  c10::OptionalDeviceGuard guard;
+  if (row.is_cuda())
+    guard.reset_device(row.device());
+  Call call(*this, arguments);
+  Lent lent(row.device());
+  StrettoGradient *gradient = checked(variant(), strettoSignatureGradient, call.signature);
+  int64_t batch = row.size(0), time = row.size(1);
+  int64_t sequences = arguments.sequenceOffsets ? arguments.sequenceOffsets->size(0) - 1 : batch;
+
+  std::deque<at::Tensor> kept; // described tensors, which have to outlive the call
+  auto describe = [&](at::Tensor tensor) { return describeTensor(kept.emplace_back(std::move(tensor))); };
+  std::vector<StrettoTensor> resultCotangents, entryCotangents, rows, entries;
+  size_t resultCount = this->resultCount();
+  TORCH_CHECK(cotangents.size() >= resultCount, "stretto: ", variant(), ": [R1] there are ", cotangents.size(),
+              " cotangents, expected at least ", resultCount);
+  for (size_t i = 0; i < resultCount; ++i) {
+    StrettoShape shape = strettoSignatureResult(call.signature, i);
+    std::vector<int64_t> sizes = joined({batch, time}, shape);
+    at::TensorOptions options = row.options().dtype(scalarTypeOf(shape.element));
+    TORCH_CHECK(!cotangents[i] || cotangents[i]->sizes() == sizes, "stretto: ", variant(), ": [R1] the cotangent of ",
+                "result ", i, " has shape ", cotangents[i]->sizes(), ", expected ", sizes);
+    resultCotangents.push_back(
+        describe(cotangents[i] ? cotangents[i]->to(options).contiguous() : at::zeros(sizes, options)));
+  }
+  // The parts of rows.
+  std::vector<at::Tensor> rowParts, entryParts;
+  for (size_t i = 0; i < strettoGradientRowCount(gradient); ++i) {
+    StrettoGradientPart part = strettoGradientRow(gradient, i);
+    rowParts.push_back(
+        at::empty(joined({batch, time}, part.shape), row.options().dtype(scalarTypeOf(part.shape.element))));
+    rows.push_back(describe(rowParts.back()));
+  }
+  std::set<size_t> hasCotangent;
+  for (size_t i = 0; i < strettoGradientEntryCount(gradient); ++i) {
+    StrettoGradientPart part = strettoGradientEntry(gradient, i);
+    at::TensorOptions options = row.options().dtype(scalarTypeOf(part.shape.element));
+    entryParts.push_back(at::zeros(joined({sequences}, part.shape), options));
+    entries.push_back(describe(entryParts.back()));
+    OptionalTensor cotangent;
+    bool isGiven = part.of == STRETTO_OF_STATE && resultCount + part.index < cotangents.size();
+    if (isGiven && hasCotangent.insert(part.index).second)
+      cotangent = cotangents[resultCount + part.index];
+    int64_t axis = headAxis(call.signature, part);
+    entryCotangents.push_back(cotangent ? describe(withFirstOfGroups(cotangent->to(options), axis, part.group))
+                                        : StrettoTensor{});
+  }
+  at::Tensor workspace = at::empty({strettoGradientWorkspace(gradient, &call.call)}, row.options().dtype(at::kByte));
+  StrettoGradientCall request = {resultCotangents.data(), entryCotangents.data(), rows.data(), entries.data(),
+                                 workspace.mutable_data_ptr()};
+  checked(variant(), strettoRunGradient, call.signature, &call.call, &request, &lent.executor);
+
+  // What belongs together is added up.
+  std::vector<at::Tensor> ofInputs(inputs.size()), ofState(strettoSignatureStateCount(call.signature));
+  auto addTo = [](at::Tensor &sum, const at::Tensor &part) { sum = sum.defined() ? sum + part : part; };
+  for (size_t i = 0; i < rowParts.size(); ++i) {
+    StrettoGradientPart part = strettoGradientRow(gradient, i);
+    addTo(ofInputs[part.index], sumOfGroups(rowParts[i], 2, part.group));
+  }
+  for (size_t i = 0; i < entryParts.size(); ++i) {
+    StrettoGradientPart part = strettoGradientEntry(gradient, i);
+    at::Tensor sum = sumOfGroups(entryParts[i], headAxis(call.signature, part), part.group);
+    if (part.of == STRETTO_OF_PARAMETER)
+      addTo(ofInputs[part.index], sum.sum(0));
+    else
+      addTo(ofState[part.index], sum);
+  }
+  std::vector<at::Tensor> gradients;
+  auto finish = [&](const at::Tensor &found, const at::Tensor &like) {
+    gradients.push_back(found.defined() ? found.reshape(like.sizes()).to(like.options())
+                                        : at::zeros(like.sizes(), like.options()));
+  };
+  for (size_t i = 0; i < inputs.size(); ++i)
+    if (given[i])
+      finish(ofInputs[i], *given[i]);
+  for (size_t i = 0; i < givenState.size(); ++i)
+    if (givenState[i].is_floating_point())
+      finish(ofState[i], givenState[i]);
+  return gradients;
+}
+
+int64_t TorchOperator::headAxis(StrettoSignature *signature, const StrettoGradientPart &part) {
+  // A tail has its rows before the heads.
+  if (part.of != STRETTO_OF_STATE)
+    return 1;
+  StrettoShape entry = strettoSignatureState(signature, part.index);
+  return entry.isTail ? 2 : 1;
+}
+
+std::string TorchOperator::gradientSchema(const std::string &name) const {
+  std::string text = schema(name + "_backward");
+  text.resize(text.rfind(") -> ("));
+  return text + ", Tensor?[] cotangents) -> Tensor[]";
 }

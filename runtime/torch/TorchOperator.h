@@ -60,8 +60,18 @@ public:
   /// Which kernel runs a call with these options, as JSON.
   std::string explain(Arguments arguments, const c10::Dict<std::string, std::string> &given) const;
 
-  /// Refuses a call that would need a gradient.
-  void refuseGradient(const Arguments &arguments) const;
+  /// The gradient of a call: of the inputs that are given, then of the entries of the initial state that are real
+  /// numbers. `cotangents` are those of the results, then of all entries of the final state.
+  std::vector<at::Tensor> gradient(Arguments arguments, const std::vector<OptionalTensor> &cotangents) const;
+  std::vector<at::Tensor> describeGradient(const Arguments &arguments) const;
+  /// gla_backward(the arguments of gla, Tensor?[] cotangents) -> Tensor[]
+  std::string gradientSchema(const std::string &name) const;
+  size_t resultCount() const { return strettoOperatorResultCount(op.get()); }
+
+  /// Whether a gradient of the call is to be recorded.
+  bool requiresGradient(const Arguments &arguments) const;
+  /// Refuses forward-mode gradients, and, of a gradient, gradients.
+  void refuseForwardGradient(const Arguments &arguments) const;
 
 private:
   struct Input {
@@ -80,6 +90,8 @@ private:
   void checkMemory(const Arguments &arguments) const;
   /// Gives tensors the strides that kernels read, by copies where they have others.
   void arrange(Arguments &arguments) const;
+  /// The axis of heads in a part of a gradient that has one for sequences.
+  static int64_t headAxis(StrettoSignature *signature, const StrettoGradientPart &part);
 
   std::unique_ptr<StrettoOperator, decltype(&strettoOperatorDestroy)> op;
   std::vector<Input> inputs;

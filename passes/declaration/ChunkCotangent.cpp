@@ -1,0 +1,253 @@
+//===- ChunkCotangent.cpp - A state in reverse time over a chunk ----------===//
+
+#include "passes/declaration/ChunkCotangent.h"
+#include "mlir/Dialect/Arith/IR/Arith.h"
+
+using namespace mlir;
+using namespace stretto;
+using chunk::Side;
+
+static RankedTensorType typeOf(Value value) { return cast<RankedTensorType>(value.getType()); }
+static bool isDecay(Operation *step) { return isa<DecayOp>(step); }
+
+LogicalResult ChunkCotangent::check(const StateChain &chain) {
+  DecayOp along;
+  SmallVector<Value> values = {chain.getRoot().getResult()};
+  for (Operation *step : chain.steps) {
+    values.push_back(step->getResult(0));
+    auto write = dyn_cast<WriteOp>(step);
+    if (write && write.getAt())
+      return refuseChunkForm(write) << "writes to the state of an earlier token";
+    auto decay = dyn_cast<DecayOp>(step);
+    if (!decay || !decay.getAlong())
+      continue;
+    if (along && along.getAlong() != decay.getAlong())
+      return refuseChunkForm(decay) << "decays along '" << *decay.getAlong() << "' a state that also decays along '"
+                                    << *along.getAlong() << "'";
+    along = decay;
+  }
+  for (Value value : values)
+    for (Operation *user : value.getUsers())
+      if (auto read = dyn_cast<ReadOp>(user); read && read.getAt())
+        return refuseChunkForm(read) << "reads the state of an earlier token";
+  return success();
+}
+
+bool ChunkCotangent::isBeforeDecays(size_t position) const {
+  return llvm::none_of(ArrayRef(chain.steps).take_front(position), isDecay);
+}
+
+void ChunkCotangent::addWrite(WriteOp op, size_t position) {
+  ChunkRecurrence::addWrite(op, position);
+  // Tokens beyond the end come before all others here: they must have written nothing.
+  Write &write = writes.back();
+  if (b.padding.rowsOf(write.first).isUniform(0) || b.padding.rowsOf(write.second).isUniform(0))
+    return;
+  Value &row = decayed == Side::Rows ? write.first : write.second;
+  row = b.create<chunk::MaskOp>(row, b.valid);
+}
+
+//===----------------------------------------------------------------------===//
+// Reads and the start of the chunk
+//===----------------------------------------------------------------------===//
+
+Value ChunkCotangent::laterProducts(Value row, size_t position, Value key, size_t writePosition) {
+  RankedTensorType square = b.tensorType({b.tokens, b.tokens});
+  if (!total)
+    return b.create<chunk::CausalOp>(square, b.dot(key, row, {}, false, /*transposeRight=*/true), /*strict=*/true);
+  bool isWhole = isBeforeDecays(position) && isBeforeDecays(writePosition);
+  if (!isWhole) {
+    row = multiply(row, between(0, position));
+    key = finite(multiply(key, between(writePosition, chain.steps.size())));
+  }
+  Value products = b.create<chunk::DecayDotOp>(square, key, row, total.form, total.amount, /*before=*/!isWhole);
+  return isWhole ? Value(b.create<chunk::CausalOp>(square, products, /*strict=*/true)) : products;
+}
+
+Value ChunkCotangent::feedbackProducts(Value row, size_t position, Value key, size_t writePosition) {
+  return laterProducts(row, position, key, writePosition);
+}
+
+Value ChunkCotangent::readDecayed(Value row, size_t position, Side contracted) {
+  Value atEnd = isBeforeDecays(position) ? row : multiply(row, between(0, position));
+  if (total)
+    atEnd = b.create<chunk::DecayToEndOp>(atEnd.getType(), atEnd, total.form, total.amount);
+  Value result = b.dot(atEnd, start, /*addend=*/{}, /*transposeLeft=*/false, contracted == Side::Columns);
+  for (const Write &write : writes) {
+    Value key = contracted == Side::Rows ? write.first : write.second;
+    Value other = contracted == Side::Rows ? write.second : write.first;
+    Value products = laterProducts(row, position, key, write.position);
+    result = b.dot(products, other, result, /*transposeLeft=*/true);
+  }
+  return addOwnWrites(result, row, position, contracted);
+}
+
+Value ChunkCotangent::readDecaying(Value row, size_t position, Side contracted) {
+  Value result = b.dot(row, start, /*addend=*/{}, /*transposeLeft=*/false, contracted == Side::Columns);
+  result = b.create<chunk::DecayToEndOp>(result.getType(), result, total.form, total.amount);
+  RankedTensorType square = b.tensorType({b.tokens, b.tokens});
+  for (const Write &write : writes) {
+    bool isWhole = isBeforeDecays(position) && isBeforeDecays(write.position);
+    Value products = b.dot(otherRow(write), row, {}, false, /*transposeRight=*/true);
+    products = b.create<chunk::CausalOp>(square, products, /*strict=*/true);
+    result = mix(products, decayedSide(write, isWhole), result, /*before=*/!isWhole, /*transpose=*/true);
+  }
+  if (!isBeforeDecays(position))
+    result = multiply(result, between(0, position));
+  return addOwnWrites(result, row, position, contracted);
+}
+
+Value ChunkCotangent::next() {
+  prepare();
+  b.setLoc(chain.getRoot().getLoc());
+  Value result = start;
+  if (total)
+    result = b.create<chunk::DecayStateOp>(start.getType(), start, total.form, total.amount, decayed);
+  for (const Write &write : writes) {
+    b.setLoc(write.location);
+    bool isWhole = isBeforeDecays(write.position);
+    Value key = decayedSide(write, isWhole), other = otherRow(write);
+    if (total)
+      key = b.create<chunk::DecayFromStartOp>(key.getType(), key, total.form, total.amount, !isWhole);
+    result = decayed == Side::Rows ? b.dot(key, other, result, /*transposeLeft=*/true)
+                                   : b.dot(other, key, result, /*transposeLeft=*/true);
+  }
+  return result;
+}
+
+//===----------------------------------------------------------------------===//
+// Pairs
+//
+// A pair at token t is the sum over all that was written before it (the state at the start of the chunk, and the writes
+// of tokens j) and all that is read behind it (the state at the end, and the cotangent's writes of tokens i), each
+// product decayed from the one to the other. For i and j of the chunk these are the sums over i >= t > j; with
+//
+//   X_i = q_i * sum_{j<i} M_ij (k_j decayed to i)      Y_j = k_j * sum_{i>j} M_ij (q_i decayed to j)      M_ij = g_i .
+//   v_j
+//
+// they are sum_{i>=t} X_i - sum_{j>=t} Y_j, as the pairs with j >= t are in both. A token with itself would be, too,
+// and is left out: what cancels is never formed where the decay is strong.
+//===----------------------------------------------------------------------===//
+
+LogicalResult ChunkCotangent::checkPair(PairOp op, const StateChain &forward, const StateChain &cotangent) {
+  size_t before = llvm::count_if(ArrayRef(forward.steps).take_front(forward.positionOf(op.getState())), isDecay);
+  size_t after = llvm::count_if(ArrayRef(cotangent.steps).take_front(cotangent.positionOf(op.getCotangent())), isDecay);
+  if (before + after != static_cast<size_t>(llvm::count_if(forward.steps, isDecay)))
+    return refuseChunkForm(op) << "the gradient of a decay that is given as a factor, which may be 0";
+  bool isOfChannels = llvm::any_of(forward.steps, [&](Operation *step) {
+    auto decay = dyn_cast<DecayOp>(step);
+    return decay && decay.getAlong();
+  });
+  if (op.getAlong() && !isOfChannels)
+    return refuseChunkForm(op) << "the products along '" << *op.getAlong() << "' of a state that decays as a whole";
+  for (Operation *step : forward.steps)
+    if (auto decay = dyn_cast<DecayOp>(step); decay && decay.getAlong() && op.getAlong() != decay.getAlong())
+      return refuseChunkForm(op) << "the products along '" << op.getAlong().value_or("both axes")
+                                 << "' of a state that decays along '" << *decay.getAlong() << "'";
+  return success();
+}
+
+namespace {
+
+/// Sums over tokens from a token on, or up to it, with it or without.
+class TokenSums {
+public:
+  explicit TokenSums(TileBuilder &b) : b(b) {}
+
+  void add(Value tile, bool fromToken, bool inclusive, bool negative = false) {
+    if (negative)
+      tile = b.create<arith::NegFOp>(tile);
+    Value &sum = sums[fromToken][inclusive];
+    sum = sum ? b.create<arith::AddFOp>(sum, tile) : tile;
+  }
+  /// Adds to each token's own numbers.
+  Value addTo(Value result) {
+    for (bool fromToken : {false, true})
+      for (bool inclusive : {false, true})
+        if (Value tile = sums[fromToken][inclusive])
+          result = b.create<arith::AddFOp>(
+              result, b.create<chunk::AccumulateOp>(tile.getType(), chunk::Accumulation::Sum, tile,
+                                                    /*reverse=*/fromToken, /*exclusive=*/!inclusive));
+    return result;
+  }
+
+private:
+  TileBuilder &b;
+  Value sums[2][2] = {};
+};
+
+} // namespace
+
+Value ChunkCotangent::pair(PairOp op, ChunkRecurrence &forward) {
+  prepare();
+  forward.prepare();
+  b.setLoc(op.getLoc());
+  size_t statePosition = forward.chain.positionOf(op.getState()), position = chain.positionOf(op.getCotangent());
+  bool isOfChannels = typeOf(total.amount).getRank() == 2;
+  chunk::DecayForm form = total.form;
+  Value amount = total.amount;
+  auto times = [&](Value x, Value y) -> Value { return b.create<arith::MulFOp>(x, y); };
+  auto sumOfRow = [&](Value x) { return b.reduce(chunk::Reduction::Sum, x); };
+  auto isLast = [&](const Write &write) {
+    return llvm::none_of(ArrayRef(forward.chain.steps).drop_front(write.position), isDecay);
+  };
+  // A row on the axis that does not decay times a state, on the axis that does.
+  auto through = [&](Value row, Value state) { return b.dot(row, state, {}, false, decayed == Side::Rows); };
+
+  // The state at the start with that at the end.
+  Value both =
+      times(b.create<chunk::DecayStateOp>(forward.start.getType(), forward.start, form, amount, decayed), start);
+  Side reduced = decayed == Side::Rows ? Side::Columns : Side::Rows;
+  int64_t channels = typeOf(both).getDimSize(decayed == Side::Rows ? 0 : 1);
+  Value ends = b.create<chunk::ReduceOp>(b.tensorType({channels}), chunk::Reduction::Sum, both, reduced);
+  if (!isOfChannels)
+    ends = b.create<chunk::ReduceOp>(b.tensorType({1}), chunk::Reduction::Sum, b.matrixOf(ends), Side::Rows);
+  Value result = b.repeat(ends, b.tensorType({b.tokens, isOfChannels ? channels : 1}), Side::Columns);
+  if (!isOfChannels)
+    result = b.column(result, 0);
+
+  TokenSums sums(b);
+  RankedTensorType square = b.tensorType({b.tokens, b.tokens});
+  for (const Write &read : writes) {
+    bool isWhole = isBeforeDecays(read.position), isSeen = read.position <= position;
+    Value query = decayedSide(read, isWhole), state = through(otherRow(read), forward.start);
+    Value decays = isOfChannels ? state : query;
+    decays = b.create<chunk::DecayFromStartOp>(decays.getType(), decays, form, amount, !isWhole);
+    Value product = isOfChannels ? times(query, decays) : sumOfRow(times(decays, state));
+    sums.add(product, /*fromToken=*/true, isSeen);
+  }
+  for (const Write &write : forward.writes) {
+    bool isSeen = write.position <= statePosition;
+    Value key = forward.decayedSide(write, isLast(write)), state = through(otherRow(write), start);
+    Value decays = isOfChannels ? state : key;
+    decays = b.create<chunk::DecayToEndOp>(decays.getType(), decays, form, amount);
+    Value product = isOfChannels ? times(key, decays) : sumOfRow(times(decays, state));
+    sums.add(product, /*fromToken=*/false, isSeen);
+
+    for (const Write &read : writes) {
+      bool isReadSeen = read.position <= position, isWhole = isLast(write) && isBeforeDecays(read.position);
+      Value query = decayedSide(read, isWhole), decayedKey = forward.decayedSide(write, isWhole);
+      Value products = b.dot(otherRow(read), otherRow(write), {}, false, /*transposeRight=*/true);
+      products = b.create<chunk::CausalOp>(square, products, /*strict=*/true);
+      if (isOfChannels) {
+        sums.add(times(query, mix(products, decayedKey, {}, !isWhole, /*transpose=*/false)), true, isReadSeen);
+        sums.add(times(decayedKey, mix(products, query, {}, !isWhole, /*transpose=*/true)), true, !isSeen, true);
+      } else {
+        Value weights = b.create<chunk::DecayDotOp>(square, query, decayedKey, form, amount, !isWhole);
+        weights = times(products, weights);
+        sums.add(sumOfRow(weights), true, isReadSeen);
+        Value ofKeys = b.create<chunk::ReduceOp>(b.tensorType({b.tokens}), chunk::Reduction::Sum, weights, Side::Rows);
+        sums.add(ofKeys, true, !isSeen, /*negative=*/true);
+      }
+      if (!isSeen || !isReadSeen)
+        continue;
+      Value own = times(multiply(decayedRow(read), between(read.position, position)),
+                        multiply(decayedRow(write), forward.between(write.position, statePosition)));
+      Value weight = sumOfRow(times(otherRow(read), otherRow(write)));
+      own = isOfChannels ? times(own, b.repeat(weight, typeOf(own))) : times(sumOfRow(own), weight);
+      result = b.create<arith::AddFOp>(result, own);
+    }
+  }
+  result = sums.addTo(result);
+  return b.shaped(result, b.tileType(op.getType()));
+}

@@ -1,0 +1,145 @@
+//===- Gradient.cpp - The gradient of calls of one signature --------------===//
+
+#include "runtime/Gradient.h"
+#include "passes/declaration/Specialize.h"
+#include "runtime/DiagnosticText.h"
+#include "runtime/OperatorImpl.h"
+
+using namespace mlir;
+using namespace stretto;
+
+using Gradient = Operator::Signature::Gradient;
+
+/// The type that a row or parameter has in memory.
+static ElementType typeOf(const KernelRequest &request, const std::string &name) {
+  auto other = request.others.find(name);
+  return other == request.others.end() ? request.element : other->second;
+}
+
+/// The position of what has a name.
+template <typename List> static std::optional<unsigned> positionOf(const List &list, StringRef name) {
+  for (auto [index, item] : llvm::enumerate(list))
+    if (item.name == name)
+      return index;
+  return std::nullopt;
+}
+
+/// How many heads of the kernel share one of a set.
+static int64_t groupOf(VariantOp gradient, StringRef heads, int64_t all) {
+  int64_t group = all;
+  for (StringRef set : llvm::split(heads, '|'))
+    if (set != allHeads)
+      group = std::min(group, cast<IntegerAttr>(gradient.getGroupAttr().get(set)).getInt());
+  return group;
+}
+
+llvm::Error Gradient::describe(VariantOp gradient) {
+  ElementType accumulator = accumulatorOf(signature.request.element);
+  int64_t heads = signature.heads;
+  SmallVector<unsigned> differentiable = gradient.getDifferentiableRows();
+  for (auto [index, type] : llvm::enumerate(gradient.getType().getResults())) {
+    std::string name = gradient.getArgName(differentiable[index]).str();
+    int64_t group = groupOf(gradient, headsOf(type), heads);
+    Part part = {Part::Of::Row,
+                 *positionOf(signature.op.inputs(), name),
+                 group == 1 ? typeOf(signature.request, name) : accumulator,
+                 {heads},
+                 group};
+    llvm::append_range(part.sizes, cast<RankedTensorType>(type).getShape());
+    rows.push_back(std::move(part));
+  }
+  for (const StateEntry &entry : deriveState(gradient)) {
+    if (!entry.reverse)
+      continue;
+    // The entries of a gradient are d_<entry or parameter>, with a number where a tail has several.
+    StringRef subject = StringRef(entry.name).drop_front(2).split('.').first;
+    std::optional<unsigned> state = positionOf(signature.state, subject);
+    std::optional<unsigned> parameter = positionOf(signature.op.inputs(), subject.rtrim('_'));
+    if (!state && !parameter)
+      return llvm::createStringError("internal: the entry '" + entry.name + "' is the gradient of nothing");
+    Part part = {state ? Part::Of::State : Part::Of::Parameter,
+                 state ? *state : *parameter,
+                 accumulator,
+                 {},
+                 groupOf(gradient, entry.heads, heads)};
+    llvm::append_range(part.sizes, llvm::drop_begin(entry.shape(/*sequences=*/1, heads)));
+    entries.push_back(std::move(part));
+    entryNames.push_back(entry.name);
+    entryStrides.push_back(stridesOf(entry, heads));
+  }
+  return llvm::Error::success();
+}
+
+llvm::Expected<std::unique_ptr<Gradient>> Gradient::create(const Signature &signature) {
+  std::unique_ptr<Gradient> gradient(new Gradient(signature));
+  Implementation &impl = *signature.op.implementation;
+  KernelRequest request = signature.request;
+  std::vector<std::string> inputs, states;
+  {
+    std::lock_guard<std::mutex> context(impl.contextMutex);
+    DiagnosticText diagnostics(&impl.context);
+    OwningOpRef<ModuleOp> specialised = impl.module->clone();
+    VariantOp program = *specialised->getOps<VariantOp>().begin();
+    if (failed(specialize(program, request.settings)))
+      return diagnostics.takeError();
+    llvm::Expected<OwningOpRef<ModuleOp>> differentiated = stretto::differentiated(program);
+    if (!differentiated)
+      return differentiated.takeError();
+    VariantOp declaration = *(*differentiated)->getOps<VariantOp>().begin();
+    if (llvm::Error error = gradient->describe(declaration))
+      return error;
+    for (const Input &input : signature.op.inputs())
+      inputs.push_back(input.name);
+    unsigned results = signature.results.size(), arguments = declaration.getArgNames().size();
+    for (unsigned index = arguments - results; index < arguments; ++index)
+      inputs.push_back(declaration.getArgName(index).str());
+  }
+  for (const EntryShape &entry : signature.state)
+    states.push_back(entry.name);
+
+  // What one kernel asks for the other keeps.
+  request.part = KernelRequest::Part::Gradient;
+  std::vector<std::string> checkpoints;
+  auto code = signature.compile(request);
+  if (!code)
+    return code.takeError();
+  for (const Manifest::Argument &argument : (*code)->manifest.arguments)
+    if (argument.kind == Manifest::Kind::Checkpoint) {
+      checkpoints.push_back(argument.name);
+      gradient->checkpointShapes.push_back({std::max<int64_t>(signature.heads / argument.group, 1),
+                                            static_cast<int64_t>(llvm::product_of(argument.shape)), argument.type});
+    }
+  if (llvm::Error error = signature.makeKernel(std::move(*code), {inputs, gradient->entryNames, checkpoints})
+                              .moveInto(gradient->kernel))
+    return error;
+  if (checkpoints.empty())
+    return gradient;
+  request.part = KernelRequest::Part::Checkpoints;
+  code = signature.compile(request);
+  if (!code)
+    return code.takeError();
+  if (llvm::Error error =
+          signature.makeKernel(std::move(*code), {inputs, states, checkpoints}).moveInto(gradient->checkpoints))
+    return error;
+  return gradient;
+}
+
+int64_t Gradient::checkpointCount(const OperatorCall &call) const {
+  const TensorView &row = signature.rowOf(call);
+  return row.sizes[0] * row.sizes[1] / kernel->code->manifest.chunk + signature.sequences(call);
+}
+
+int64_t Gradient::workspaceBytes(const OperatorCall &call) const {
+  int64_t bytes = 0;
+  for (const Checkpoint &checkpoint : checkpointShapes)
+    bytes += checkpointCount(call) * checkpoint.heads * checkpoint.size * bytesOf(checkpoint.type);
+  return bytes;
+}
+
+llvm::Expected<Gradient *> Operator::Signature::gradient() {
+  std::lock_guard<std::mutex> lock(mutex);
+  if (!gradientOfCalls)
+    if (llvm::Error error = Gradient::create(*this).moveInto(gradientOfCalls))
+      return error;
+  return gradientOfCalls.get();
+}

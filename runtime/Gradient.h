@@ -1,0 +1,61 @@
+//===- Gradient.h - The gradient of calls of one signature ------*- C++ -*-===//
+//
+// Two kernels, both with chunks of as many tokens: one walks the sequence and keeps the forward states at the start of
+// each chunk, as checkpoints in a workspace that the caller lends; the other walks it back and computes all else.
+//
+// Heads that share a row, a state or a parameter leave a part of its gradient each, and sequences one of a parameter's:
+// the caller adds them up.
+//
+//===----------------------------------------------------------------------===//
+#ifndef STRETTO_RUNTIME_GRADIENT_H
+#define STRETTO_RUNTIME_GRADIENT_H
+
+#include "runtime/Signature.h"
+
+namespace stretto {
+
+struct Operator::Signature::Gradient {
+  /// A tensor that the gradient leaves, and what of the call it is the gradient of.
+  struct Part {
+    enum class Of { Row, State, Parameter } of;
+    unsigned index; // among the arguments, or the entries of the state
+    ElementType type;
+    /// The heads of the kernel, and what follows them; before them come batch and time, or the sequences. A tail has
+    /// its rows before the heads.
+    llvm::SmallVector<int64_t, 3> sizes;
+    /// Neighbouring heads whose parts are to be added up.
+    int64_t group = 1;
+  };
+
+  static llvm::Expected<std::unique_ptr<Gradient>> create(const Signature &signature);
+
+  /// Checkpoints of each state of a call, and bytes of all.
+  int64_t checkpointCount(const OperatorCall &call) const;
+  int64_t workspaceBytes(const OperatorCall &call) const;
+
+  const Signature &signature;
+  /// Of rows in the order of the arguments; then, after them, of entries of the state and of parameters. A tail may
+  /// have several, which are added up.
+  std::vector<Part> rows, entries;
+
+private:
+  friend class Operator;
+  explicit Gradient(const Signature &signature) : signature(signature) {}
+
+  llvm::Error describe(VariantOp gradient);
+
+  std::vector<EntryStrides> entryStrides;
+  std::vector<std::string> entryNames;
+  /// What is kept of a state at the start of a chunk: so many numbers for so many heads.
+  struct Checkpoint {
+    int64_t heads, size;
+    ElementType type;
+  };
+  std::vector<Checkpoint> checkpointShapes;
+  std::unique_ptr<Kernel> checkpoints; // null where no forward state is asked for
+  std::unique_ptr<Kernel> kernel;
+};
+
+} // namespace stretto
+
+#endif // STRETTO_RUNTIME_GRADIENT_H

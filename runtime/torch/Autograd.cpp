@@ -1,0 +1,137 @@
+//===- Autograd.cpp - Recording gradients of operators --------------------===//
+
+#include "runtime/torch/Autograd.h"
+#include <torch/csrc/autograd/custom_function.h>
+#include <torch/csrc/autograd/functions/utils.h>
+#include <torch/csrc/autograd/saved_variable.h>
+#include <torch/library.h>
+
+using namespace stretto::torch_layer;
+using torch::autograd::SavedVariable;
+using torch::autograd::variable_list;
+using Stack = torch::jit::Stack;
+
+namespace {
+
+/// Calls `_backward` with what the forward call was given.
+struct VariantBackward : torch::autograd::Node {
+  variable_list apply(variable_list &&cotangents) override;
+  std::string name() const override { return "stretto::" + operatorName + "_backward"; }
+  void release_variables() override {
+    std::lock_guard<std::mutex> lock(mutex_);
+    inputs.clear();
+    initialState.clear();
+    isReleased = true;
+  }
+
+  std::string operatorName;
+  /// Absent inputs are undefined.
+  std::vector<SavedVariable> inputs, initialState;
+  /// The other arguments of the call.
+  std::vector<c10::IValue> options;
+  c10::IValue sequenceOffsets;
+  /// Of each output that has a gradient, its number among the results and, after them, the entries of the final state.
+  std::vector<size_t> outputs;
+  size_t outputCount = 0;
+  bool isReleased = false;
+};
+
+} // namespace
+
+variable_list VariantBackward::apply(variable_list &&cotangents) {
+  std::lock_guard<std::mutex> lock(mutex_);
+  TORCH_CHECK(!isReleased, torch::autograd::ERR_BACKWARD_TWICE);
+  Stack stack;
+  std::vector<bool> isGiven;
+  for (SavedVariable &input : inputs) {
+    at::Tensor tensor = input.unpack();
+    isGiven.push_back(tensor.defined());
+    stack.push_back(tensor.defined() ? c10::IValue(tensor) : c10::IValue());
+  }
+  stack.insert(stack.end(), options.begin(), options.end());
+  std::vector<at::Tensor> state;
+  for (SavedVariable &entry : initialState)
+    state.push_back(entry.unpack());
+  stack.push_back(state.empty() ? c10::IValue() : c10::IValue(state));
+  stack.push_back(false);
+  stack.push_back(sequenceOffsets);
+  c10::List<std::optional<at::Tensor>> all;
+  all.resize(outputCount);
+  for (size_t i = 0; i < cotangents.size(); ++i)
+    if (cotangents[i].defined())
+      all.set(outputs[i], cotangents[i]);
+  stack.push_back(std::move(all));
+
+  c10::Dispatcher::singleton().findSchemaOrThrow(name().c_str(), "").callBoxed(&stack);
+  std::vector<at::Tensor> found = stack.back().toTensorVector();
+  // One edge for each input, and for each entry of the initial state.
+  variable_list gradients;
+  auto next = found.begin();
+  for (bool given : isGiven)
+    gradients.push_back(given ? *next++ : at::Tensor());
+  for (const at::Tensor &entry : state)
+    gradients.push_back(entry.is_floating_point() ? *next++ : at::Tensor());
+  return gradients;
+}
+
+static Arguments top(const TorchOperator &op, const Stack &stack, size_t beside = 0) {
+  size_t count = op.argumentCount();
+  return op.read(at::ArrayRef<c10::IValue>(stack.data() + stack.size() - count - beside, count));
+}
+
+void RecordGradient::operator()(const c10::OperatorHandle &handle, c10::DispatchKeySet keys, Stack *stack) {
+  Arguments arguments = top(*op, *stack);
+  op->refuseForwardGradient(arguments);
+  auto run = [&] {
+    at::AutoDispatchBelowAutograd guard;
+    handle.redispatchBoxed(keys & c10::after_autograd_keyset, stack);
+  };
+  if (!op->requiresGradient(arguments))
+    return run();
+
+  std::shared_ptr<VariantBackward> node(new VariantBackward(), torch::autograd::deleteNode);
+  node->operatorName = name;
+  variable_list differentiated;
+  for (const OptionalTensor &input : arguments.inputs) {
+    differentiated.push_back(input ? *input : at::Tensor());
+    node->inputs.emplace_back(differentiated.back(), /*is_output=*/false);
+  }
+  for (const at::Tensor &entry : arguments.initialState) {
+    differentiated.push_back(entry);
+    node->initialState.emplace_back(entry, /*is_output=*/false);
+  }
+  node->set_next_edges(torch::autograd::collect_next_edges(differentiated));
+  const c10::IValue *first = stack->data() + stack->size() - op->argumentCount() + arguments.inputs.size();
+  node->options.assign(first, first + arguments.options.size());
+  node->sequenceOffsets = stack->back();
+  run();
+
+  auto record = [&](at::Tensor &output) {
+    if (output.is_floating_point()) {
+      torch::autograd::set_history(output, node);
+      node->outputs.push_back(node->outputCount);
+    }
+    ++node->outputCount;
+  };
+  std::vector<at::Tensor> finalState = torch::jit::pop(*stack).toTensorVector();
+  size_t results = op->resultCount();
+  for (size_t i = 0; i < results; ++i) {
+    at::Tensor result = (*stack)[stack->size() - results + i].toTensor();
+    record(result);
+  }
+  for (at::Tensor &entry : finalState)
+    record(entry);
+  torch::jit::push(*stack, std::move(finalState));
+}
+
+void RefuseSecondOrder::operator()(const c10::OperatorHandle &handle, c10::DispatchKeySet keys, Stack *stack) {
+  Arguments arguments = top(*op, *stack, /*beside=*/1);
+  op->refuseForwardGradient(arguments);
+  bool isAsked = op->requiresGradient(arguments);
+  for (const auto &cotangent : stack->back().toOptionalTensorVector())
+    isAsked |= at::GradMode::is_enabled() && cotangent && cotangent->requires_grad();
+  TORCH_CHECK(!isAsked, "stretto: ", op->variant(),
+              ": [R14] a second derivative is asked for (create_graph=True), and gradients have none");
+  at::AutoDispatchBelowAutograd guard;
+  handle.redispatchBoxed(keys & c10::after_autograd_keyset, stack);
+}
