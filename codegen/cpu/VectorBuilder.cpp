@@ -18,7 +18,12 @@ Value VectorBuilder::add(Value left, Value right) { return createOrFold<arith::A
 Value VectorBuilder::subtract(Value left, Value right) { return createOrFold<arith::SubIOp>(left, right); }
 Value VectorBuilder::multiply(Value left, Value right) { return createOrFold<arith::MulIOp>(left, right); }
 Value VectorBuilder::minimum(Value left, Value right) { return createOrFold<arith::MinSIOp>(left, right); }
-Value VectorBuilder::half(Value value) { return createOrFold<arith::ShRUIOp>(value, index(1)); }
+Value VectorBuilder::divide(Value value, int64_t divisor) {
+  return createOrFold<arith::DivUIOp>(value, index(divisor));
+}
+Value VectorBuilder::remainder(Value value, int64_t divisor) {
+  return createOrFold<arith::RemUIOp>(value, index(divisor));
+}
 
 Value VectorBuilder::compare(arith::CmpIPredicate predicate, Value left, Value right) {
   return createOrFold<arith::CmpIOp>(predicate, left, right);
