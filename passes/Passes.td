@@ -312,8 +312,10 @@ def RoundOperands : Pass<"stretto-round-operands", "::stretto::chunk::KernelOp">
     In a kernel with inputs of 16 bits, operands of products are rounded to their type, as matrix units want them; sums
     stay wide, and so does everything that is carried. An operand that was widened from that type is taken as it was.
 
-    A CPU that multiplies bf16 asks for that `element` alone, and leaves out the `channel-decays`: a `decay_dot` with a
-    factor for each channel is not computed as a product of matrices there.
+    A CPU that multiplies bf16 does that beside fp32, and rounds only where it gains: it asks for the one `element`, and
+    is `sparing`. What stays as it is: a `decay_dot` with a factor for each channel and a `decay_mix`, which are no
+    products of matrices there; a product with numbers of tables alone, whose errors would be the same at every token; and what is read from a
+    state and then exponentiated, as an error of a large score is a relative one of its weight.
 
     ```mlir
     %q1 = arith.extf %q : tensor<16x32xbf16> to tensor<16x32xf32>
@@ -327,7 +329,7 @@ def RoundOperands : Pass<"stretto-round-operands", "::stretto::chunk::KernelOp">
   }];
   let options = [
     Option<"element", "element", "std::string", "\"\"", "round to this type only: bf16 or f16; default: both">,
-    Option<"channelDecays", "channel-decays", "bool", "true", "round operands of decay_dot with factors for channels">
+    Option<"sparing", "sparing", "bool", "false", "leave products of which less is gained than lost">
   ];
   let dependentDialects = ["::mlir::arith::ArithDialect"];
 }

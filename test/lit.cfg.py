@@ -36,9 +36,9 @@ def ptxas() -> pathlib.Path:
 config.name = "stretto"
 config.test_format = lit.formats.ShTest(execute_external=False)
 config.suffixes = [".mlir", ".test", ".py"]
-config.excludes = ["lit.cfg.py", "Inputs", "python", "unit", "gpu"]
+config.excludes = ["lit.cfg.py", "conftest.py", "Inputs", "python", "unit", "gpu"]
 config.test_source_root = str(root / "test")
 config.test_exec_root = str(build / "test")
 config.environment["PATH"] = os.pathsep.join([str(build / "bin"), str(llvm_tools()), config.environment["PATH"]])
 config.environment["PYTHONPATH"] = str(root / "frontends/python")
-config.substitutions += [("%ptxas", str(ptxas())), ("%python", sys.executable)]
+config.substitutions += [("%ptxas", str(ptxas())), ("%python", sys.executable), ("%build", str(build))]

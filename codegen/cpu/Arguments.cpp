@@ -29,6 +29,7 @@ int64_t KernelLowering::wordsOf(const Argument &argument) {
 }
 
 static int64_t bytesOf(Type element) { return element.getIntOrFloatBitWidth() / 8; }
+static constexpr int64_t cacheLine = 64;
 
 void KernelLowering::readBlock(Value block) {
   int64_t next = 0;
@@ -388,16 +389,18 @@ void KernelLowering::viewCheckpoints(const Item &item, Value firstToken) {
 }
 
 void KernelLowering::prefetchTiles(Value firstToken) {
-  // Requests all at once would wait for each other, and what is computed then for them: rows are spread over a matrix
-  // that is computed meanwhile.
+  // The rows of a head lie pages apart, and each of the first requests for them waits for the translation of its
+  // address. Requests all at once would wait for each other, and what is computed then for them: they are spread over
+  // the steps of a product that is computed meanwhile.
   SmallVector<const Argument *> rows;
-  nextRowsWidth = 0;
+  linesOfNextRows = 0;
   for (const Argument &argument : arguments) {
     if (!isTile(argument))
       continue;
     if (argument.type.getRank() == 2) {
       rows.push_back(&argument);
-      nextRowsWidth = std::max(nextRowsWidth, argument.type.getDimSize(1));
+      int64_t bytes = argument.type.getDimSize(1) * bytesOf(argument.type.getElementType());
+      linesOfNextRows = std::max<int64_t>(linesOfNextRows, llvm::divideCeil(bytes, cacheLine));
       continue;
     }
     Value memory = memoryAt(tileAddress(argument, firstToken), argument.type.getElementType());
@@ -419,16 +422,15 @@ void KernelLowering::prefetchTiles(Value firstToken) {
   }
 }
 
-void KernelLowering::prefetchBeside(Point point, ArrayRef<int64_t> shape) {
-  if (!nextRows)
-    return;
-  int64_t count = cast<MemRefType>(nextRows.getType()).getDimSize(0);
-  for (int64_t row = 0; row < count; row += shape[0]) {
-    Value number = builder.minimum(builder.add(point.row, row), builder.index(count - 1));
-    Value word = memref::LoadOp::create(builder, nextRows, ValueRange{number});
-    Value memory = memoryAt(arith::IndexCastOp::create(builder, builder.getIndexType(), word), builder.element);
-    for (int64_t column = 0; column < nextRowsWidth; column += padded(shape[1]))
-      builder.prefetch(memory, builder.add(point.column, column));
+void KernelLowering::prefetchBeside(Value step, int64_t steps) {
+  int64_t rows = cast<MemRefType>(nextRows.getType()).getDimSize(0), lines = rows * linesOfNextRows;
+  int64_t perStep = llvm::divideCeil(lines, steps);
+  for (int64_t i = 0; i < perStep; ++i) {
+    Value line = builder.minimum(builder.add(builder.multiply(step, perStep), i), builder.index(lines - 1));
+    Value word = memref::LoadOp::create(builder, nextRows, ValueRange{builder.remainder(line, rows)});
+    Value offset = builder.multiply(builder.divide(line, rows), cacheLine);
+    Value address = arith::IndexCastOp::create(builder, builder.getIndexType(), word);
+    builder.prefetch(memoryAt(address, builder.getI8Type()), offset);
   }
 }
 

@@ -296,12 +296,9 @@ void KernelLowering::emitYield(chunk::YieldOp yield, const Item &item) {
       waiting.push_back({copy, buffer});
       buffer = copy;
     }
-    bool prefetches = updated != yield.getStates().end() && next == *updated;
-    compute(next, [&](Point point, Value entries) {
-      storeAt(entries, buffer, point);
-      if (prefetches)
-        prefetchBeside(point, shapeOf(next));
-    });
+    prefetches = nextRows && updated != yield.getStates().end() && next == *updated;
+    compute(next, [&](Point point, Value entries) { storeAt(entries, buffer, point); });
+    prefetches = false;
   }
   for (auto [from, to] : waiting)
     copyBuffer(from, to);

@@ -116,10 +116,10 @@ private:
   void viewTiles(mlir::Value firstToken);
   /// The checkpoints of the chunk that begins at `firstToken`.
   void viewCheckpoints(const Item &item, mlir::Value firstToken);
-  /// Prepares to bring near the tiles of the chunk at `firstToken`; `prefetchBeside` does so, a share for each vector
-  /// of a matrix of this shape that is computed meanwhile.
+  /// Prepares to bring near the tiles of the chunk at `firstToken`; `prefetchBeside` does so, a share with each of the
+  /// steps of a product that is computed meanwhile.
   void prefetchTiles(mlir::Value firstToken);
-  void prefetchBeside(Point point, llvm::ArrayRef<int64_t> shape);
+  void prefetchBeside(mlir::Value step, int64_t steps);
   void copyOutputsBack(mlir::Value firstToken);
   static bool isTile(const Argument &argument) { return argument.kind == chunk::ArgumentKind::Input; }
   static bool isCheckpoint(const Argument &argument) { return argument.kind == chunk::ArgumentKind::Checkpoint; }
@@ -188,8 +188,10 @@ private:
   /// Sums for the rows [fromRow, toRow) and the columns before `columns`, block by block.
   void computeRegion(llvm::ArrayRef<Term> terms, int64_t fromRow, int64_t toRow, int64_t columns, Finish finish,
                      Consumer consume);
+  /// A block of it, `beside` each step of which something else is done.
   void computeBlock(llvm::ArrayRef<Term> terms, mlir::Value row, int64_t rows, mlir::Value column,
-                    llvm::ArrayRef<int64_t> lanes, Finish finish, Consumer consume);
+                    llvm::ArrayRef<int64_t> lanes, llvm::function_ref<void(mlir::Value step)> beside, Finish finish,
+                    Consumer consume);
   mlir::Value addTo(mlir::Value sums, mlir::Value addend, Point point);
 
   // Decay.cpp
@@ -256,7 +258,8 @@ private:
   llvm::DenseMap<mlir::Value, View> views;
   llvm::SmallVector<View> outputViews; // in the order of the outputs
   mlir::Value nextRows;                // addresses of the rows of the next chunk's tiles
-  int64_t nextRowsWidth = 0;
+  int64_t linesOfNextRows = 0;
+  bool prefetches = false; // beside the product that is being computed
   llvm::DenseMap<Decay, DecayStorage> decays;
   llvm::DenseMap<std::pair<mlir::Value, mlir::Value>, mlir::Value> histories; // by operand and tail
   /// What has been computed at the present point.

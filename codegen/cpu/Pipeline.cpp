@@ -26,7 +26,7 @@ void cpu::buildPipeline(OpPassManager &passes, Instructions instructions) {
   if (instructions.bf16Dot) {
     RoundOperandsOptions round;
     round.element = "bf16";
-    round.channelDecays = false; // these are no products of matrices here
+    round.sparing = true;
     passes.addNestedPass<chunk::KernelOp>(createRoundOperands(round));
   }
   LowerToVectorOptions lower;

@@ -124,13 +124,25 @@ void KernelLowering::computeRegion(ArrayRef<Term> terms, int64_t fromRow, int64_
   int64_t width = builder.width, rows = toRow - fromRow, wholeVectors = columns / width, rest = columns % width;
   BlockShape shape = chooseBlock(rows, wholeVectors + (rest ? 1 : 0), machine.registers);
   int64_t wholeRows = fromRow + rows / shape.rows * shape.rows;
-  auto computePanel = [&](Value column, ArrayRef<int64_t> lanes) {
-    builder.loop(fromRow, wholeRows, shape.rows,
-                 [&](Value row) { computeBlock(terms, row, shape.rows, column, lanes, finish, consume); });
-    if (wholeRows < toRow)
-      computeBlock(terms, builder.index(wholeRows), toRow - wholeRows, column, lanes, finish, consume);
-  };
   int64_t panels = wholeVectors / shape.vectors, panelWidth = shape.vectors * width;
+  int64_t blocks = llvm::divideCeil(rows, shape.rows), depth = 0;
+  for (const Term &term : terms)
+    depth += term.depth;
+  auto computePanel = [&](Value column, ArrayRef<int64_t> lanes) {
+    auto computeRows = [&](Value row, int64_t count) {
+      Value panel = builder.divide(column, panelWidth);
+      Value block = builder.divide(builder.subtract(row, builder.index(fromRow)), shape.rows);
+      Value firstStep = builder.multiply(builder.add(builder.multiply(panel, blocks), block), depth);
+      auto beside = [&](Value step) {
+        if (prefetches)
+          prefetchBeside(builder.add(firstStep, step), llvm::divideCeil(columns, panelWidth) * blocks * depth);
+      };
+      computeBlock(terms, row, count, column, lanes, beside, finish, consume);
+    };
+    builder.loop(fromRow, wholeRows, shape.rows, [&](Value row) { computeRows(row, shape.rows); });
+    if (wholeRows < toRow)
+      computeRows(builder.index(wholeRows), toRow - wholeRows);
+  };
   SmallVector<int64_t> lanes(shape.vectors, width);
   builder.loop(0, panels * panelWidth, panelWidth, [&](Value column) { computePanel(column, lanes); });
   lanes.assign(wholeVectors % shape.vectors, width);
@@ -141,13 +153,14 @@ void KernelLowering::computeRegion(ArrayRef<Term> terms, int64_t fromRow, int64_
 }
 
 void KernelLowering::computeBlock(ArrayRef<Term> terms, Value row, int64_t rows, Value column, ArrayRef<int64_t> lanes,
-                                  Finish finish, Consumer consume) {
+                                  llvm::function_ref<void(Value)> beside, Finish finish, Consumer consume) {
   SmallVector<Point> points;
   for (int64_t r = 0; r < rows; ++r)
     for (auto [v, count] : llvm::enumerate(lanes))
       points.push_back({builder.add(row, r), builder.add(column, v * builder.width), count});
   SmallVector<Value> sums(points.size(), builder.splat(0.0));
 
+  int64_t stepsBefore = 0;
   for (const Term &term : terms) {
     Value from = builder.index(0), to = builder.index(term.depth);
     if (term.isLowerTriangle) {
@@ -158,6 +171,7 @@ void KernelLowering::computeBlock(ArrayRef<Term> terms, Value row, int64_t rows,
       from = term.inPairs ? builder.half(row) : row;
     sums = builder.loop(from, to, sums, [&](Value k, ValueRange carried) {
       SmallVector<Value> right, next;
+      beside(builder.add(k, stepsBefore));
       for (size_t v = 0; v < lanes.size(); ++v)
         right.push_back(builder.load(term.right, {k, points[v].column}));
       for (int64_t r = 0; r < rows; ++r) {
@@ -169,6 +183,7 @@ void KernelLowering::computeBlock(ArrayRef<Term> terms, Value row, int64_t rows,
       }
       return next;
     });
+    stepsBefore += term.depth;
   }
   // Loads before stores, as the compiler cannot tell them apart; a few vectors at a time, as all would not fit into the
   // registers beside the sums.

@@ -18,7 +18,12 @@ Value VectorBuilder::add(Value left, Value right) { return createOrFold<arith::A
 Value VectorBuilder::subtract(Value left, Value right) { return createOrFold<arith::SubIOp>(left, right); }
 Value VectorBuilder::multiply(Value left, Value right) { return createOrFold<arith::MulIOp>(left, right); }
 Value VectorBuilder::minimum(Value left, Value right) { return createOrFold<arith::MinSIOp>(left, right); }
-Value VectorBuilder::half(Value value) { return createOrFold<arith::ShRUIOp>(value, index(1)); }
+Value VectorBuilder::divide(Value value, int64_t divisor) {
+  return createOrFold<arith::DivUIOp>(value, index(divisor));
+}
+Value VectorBuilder::remainder(Value value, int64_t divisor) {
+  return createOrFold<arith::RemUIOp>(value, index(divisor));
+}
 
 Value VectorBuilder::compare(arith::CmpIPredicate predicate, Value left, Value right) {
   return createOrFold<arith::CmpIOp>(predicate, left, right);
@@ -112,23 +117,17 @@ Value VectorBuilder::fromComputeType(Value value, Type elementType) { return con
 // Pairs
 //===----------------------------------------------------------------------===//
 
-/// The lanes of two vectors of fp32 numbers in another order, rounded to bf16, two to a word.
-static Value shuffleToWords(VectorBuilder &builder, Value first, Value second, ArrayRef<int64_t> lanes) {
-  Type bf16 = builder.getBF16Type();
-  Value numbers = vector::ShuffleOp::create(builder, builder.fromComputeType(first, bf16),
-                                            builder.fromComputeType(second, bf16), lanes);
-  return vector::BitCastOp::create(builder, builder.wordsType(), numbers);
-}
-
 Value VectorBuilder::pairLanes(Value first, Value second) {
-  SmallVector<int64_t> lanes;
-  for (int64_t lane = 0; lane < width; ++lane)
-    llvm::append_values(lanes, lane, width + lane);
-  return shuffleToWords(*this, first, second, lanes);
+  Type bf16 = getBF16Type();
+  Value numbers = vector::InterleaveOp::create(*this, fromComputeType(first, bf16), fromComputeType(second, bf16));
+  return vector::BitCastOp::create(*this, wordsType(), numbers);
 }
 
 Value VectorBuilder::pairNeighbours(Value low, Value high) {
-  return shuffleToWords(*this, low, high, llvm::to_vector(llvm::seq<int64_t>(2 * width)));
+  Type bf16 = getBF16Type();
+  Value numbers = vector::ShuffleOp::create(*this, fromComputeType(low, bf16), fromComputeType(high, bf16),
+                                            llvm::to_vector(llvm::seq<int64_t>(2 * width)));
+  return vector::BitCastOp::create(*this, wordsType(), numbers);
 }
 
 void VectorBuilder::storeNeighbours(Value vector, Value memory, ValueRange indices) {

@@ -39,8 +39,10 @@ public:
   mlir::Value multiply(mlir::Value left, mlir::Value right);
   mlir::Value multiply(mlir::Value left, int64_t right) { return multiply(left, index(right)); }
   mlir::Value minimum(mlir::Value left, mlir::Value right);
-  /// Half of a number that is not negative, rounded down.
-  mlir::Value half(mlir::Value value);
+  /// The quotient, rounded down, of a number that is not negative, and what is left.
+  mlir::Value divide(mlir::Value value, int64_t divisor);
+  mlir::Value remainder(mlir::Value value, int64_t divisor);
+  mlir::Value half(mlir::Value value) { return divide(value, 2); }
   mlir::Value compare(mlir::arith::CmpIPredicate predicate, mlir::Value left, mlir::Value right);
 
   // Vectors.

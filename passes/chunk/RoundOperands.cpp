@@ -1,5 +1,6 @@
 //===- RoundOperands.cpp - Operands of products in the inputs' type -------===//
 
+#include "mlir/Dialect/Math/IR/Math.h"
 #include "passes/Passes.h"
 #include "passes/chunk/InputType.h"
 
@@ -20,10 +21,12 @@ struct RoundOperands : stretto::impl::RoundOperandsBase<RoundOperands> {
     if (inputType.getIntOrFloatBitWidth() != 16 || (!element.empty() && element != spell(inputType)))
       return;
     getOperation().walk([&](Operation *op) {
+      if (sparing && isSpared(op))
+        return;
       if (auto dot = dyn_cast<chunk::DotOp>(op)) {
         round(dot.getLeftMutable());
         round(dot.getRightMutable());
-      } else if (auto dot = dyn_cast<chunk::DecayDotOp>(op); dot && (channelDecays || isOfTokens(dot.getAmount()))) {
+      } else if (auto dot = dyn_cast<chunk::DecayDotOp>(op)) {
         round(dot.getQueryMutable());
         round(dot.getKeyMutable());
       } else if (auto mix = dyn_cast<chunk::DecayMixOp>(op)) {
@@ -55,7 +58,54 @@ struct RoundOperands : stretto::impl::RoundOperandsBase<RoundOperands> {
     operand.set(known);
   }
 
-  static bool isOfTokens(Value amount) { return cast<RankedTensorType>(amount.getType()).getRank() == 1; }
+  bool isSpared(Operation *op) {
+    if (auto dot = dyn_cast<chunk::DecayDotOp>(op))
+      return cast<RankedTensorType>(dot.getAmount().getType()).getRank() > 1;
+    if (isa<chunk::DecayMixOp>(op))
+      return true;
+    auto dot = dyn_cast<chunk::DotOp>(op);
+    if (!dot)
+      return false;
+    bool isRead =
+        isOfKind(dot.getLeft(), chunk::ArgumentKind::State) || isOfKind(dot.getRight(), chunk::ArgumentKind::State);
+    return isOfTables(dot.getLeft()) || isOfTables(dot.getRight()) || (isRead && isExponentiated(dot));
+  }
+  bool isOfKind(Value value, chunk::ArgumentKind kind) {
+    auto argument = dyn_cast<BlockArgument>(value);
+    return argument && getOperation().getArgument(argument.getArgNumber()).getKind() == kind;
+  }
+  /// Whether the numbers are made of tables and constants alone.
+  bool isOfTables(Value value) {
+    SmallVector<Value> pending = {value};
+    for (DenseSet<Value> seen; !pending.empty();) {
+      Value next = pending.pop_back_val();
+      if (!seen.insert(next).second)
+        continue;
+      if (Operation *op = next.getDefiningOp())
+        llvm::append_range(pending, op->getOperands());
+      else if (!isOfKind(next, chunk::ArgumentKind::Table))
+        return false;
+    }
+    return true;
+  }
+  /// Whether the sums, or those that they are added to, reach an exponential one by one.
+  static bool isExponentiated(Value sums) {
+    SmallVector<Value> pending = {sums};
+    for (DenseSet<Value> seen; !pending.empty();) {
+      Value next = pending.pop_back_val();
+      if (!seen.insert(next).second)
+        continue;
+      for (OpOperand &use : next.getUses()) {
+        Operation *user = use.getOwner();
+        if (isa<math::ExpOp, math::Exp2Op>(user))
+          return true;
+        bool isAddend = isa<chunk::DotOp>(user) && use.getOperandNumber() == 2;
+        if (isAddend || isa<arith::ArithDialect>(user->getDialect()) || isa<chunk::CausalOp, chunk::MaskOp>(user))
+          pending.push_back(user->getResult(0));
+      }
+    }
+    return false;
+  }
   static std::string spell(Type type) {
     std::string name;
     llvm::raw_string_ostream(name) << type;

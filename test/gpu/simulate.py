@@ -2,6 +2,7 @@
 
 BUILD is the build folder that holds `stretto-opt` and `simulate-block`. Every kernel of kernels.py is lowered to what
 one thread does and run by the simulator in test/simulator, on small launches; each line is a launch and its errors.
+`make check` runs a few of them.
 """
 
 import argparse

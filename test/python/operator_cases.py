@@ -214,5 +214,28 @@ def check(
         assert found <= state_bound, f"the error of '{name}' is {found:.2e}, expected at most {state_bound:.0e}"
 
 
+def check_ordinary_inputs_in_bf16(case: Case, inputs: Mapping[str, torch.Tensor]) -> None:
+    """Without extremes the output is better than the bound of every regime."""
+    check(case, inputs, bounds=(4e-3, BOUNDS[torch.bfloat16][1]))
+
+
+def check_that_a_nan_stays(case: Case, dtype: torch.dtype, packed: bool, device: str = "cpu") -> None:
+    """A NaN reaches no earlier chunk of 64 tokens, no other sequence, and no head that does not read it."""
+    key = {"hgrn2": "f", "ssd": "B"}.get(case.operator, "k")
+    inputs = case.inputs(Shape(B=1, T=400) if packed else Shape(B=2, T=200), dtype, device)
+    keywords = {"cu_seqlens": offsets([200, 200], device=device)} if packed else {}
+
+    def sequences():
+        return case(inputs, **keywords)[0].view(2, 200, 4, -1)
+
+    clean = sequences()
+    inputs[key].view(2, 200, 2, -1)[1, 130, 0, 3] = math.nan
+    o = sequences()
+    assert torch.equal(o[0], clean[0])
+    assert torch.equal(o[1, :, 2:], clean[1, :, 2:])  # heads 2 and 3 read the other key head
+    assert torch.equal(o[1, :128], clean[1, :128])
+    assert o[1, 130:, :2].isnan().any()
+
+
 def offsets(lengths: list[int], dtype: torch.dtype = torch.int64, device: str = "cpu") -> torch.Tensor:
     return torch.tensor([0, *lengths]).cumsum(0).to(dtype).to(device)

@@ -7,7 +7,21 @@ import stretto
 import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from operator_cases import BOUNDS, CASES, Case, Shape, check, error, gla, hgrn2, initial_state, offsets, simple_gla
+from operator_cases import (
+    BOUNDS,
+    CASES,
+    Case,
+    Shape,
+    check,
+    check_ordinary_inputs_in_bf16,
+    check_that_a_nan_stays,
+    error,
+    gla,
+    hgrn2,
+    initial_state,
+    offsets,
+    simple_gla,
+)
 
 pytestmark = pytest.mark.usefixtures("no_gradients")
 
@@ -22,6 +36,10 @@ def case(request) -> Case:
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16, torch.float64], ids=str)
 def test_types(case, dtype):
     check(case, case.inputs(Shape(), dtype))
+
+
+def test_ordinary_inputs_in_bf16(case):
+    check_ordinary_inputs_in_bf16(case, case.inputs(Shape(T=1000, K=min(64, case.widest), V=64), torch.bfloat16))
 
 
 def test_lengths(case):
@@ -300,22 +318,10 @@ def test_long_sequences(case):
     check(case, inputs)
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
 @pytest.mark.parametrize("packed", [False, True], ids=["dense", "packed"])
-def test_a_nan_stays_in_its_sequence_and_head(case, packed):
-    key = {"hgrn2": "f", "ssd": "B"}.get(case.operator, "k")
-    inputs = case.inputs(Shape(B=1, T=400) if packed else Shape(B=2, T=200))
-    keywords = {"cu_seqlens": offsets([200, 200])} if packed else {}
-
-    def sequences():
-        return case(inputs, **keywords)[0].view(2, 200, 4, -1)
-
-    clean = sequences()
-    inputs[key].view(2, 200, 2, -1)[1, 130, 0, 3] = math.nan
-    o = sequences()
-    assert torch.equal(o[0], clean[0])
-    assert torch.equal(o[1, :, 2:], clean[1, :, 2:])  # heads 2 and 3 read the other key head
-    assert torch.equal(o[1, :128], clean[1, :128])  # earlier chunks of 64
-    assert o[1, 130:, :2].isnan().any()
+def test_a_nan_stays_in_its_sequence_and_head(case, dtype, packed):
+    check_that_a_nan_stays(case, dtype, packed)
 
 
 # ---------------------------------------------------------------------------------------------------------------------

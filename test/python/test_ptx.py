@@ -8,7 +8,18 @@ import subprocess
 import pytest
 import stretto
 
-OPERATORS = ("linear_attn", "retention", "simple_gla", "gla", "ssd", "lawcat")
+# The named sizes that are a head's width.
+OPERATORS = {
+    "linear_attn": "KV",
+    "retention": "KV",
+    "simple_gla": "KV",
+    "gla": "KV",
+    "ssd": "NP",
+    "lawcat": "DV",
+    "hgrn2": "KV",
+    "rwkv6": "KV",
+    "supra": "DFV",
+}
 
 
 @pytest.fixture(scope="module")
@@ -21,9 +32,7 @@ def ptxas() -> pathlib.Path:
 @pytest.mark.parametrize("dtype, width", [("bf16", 16), ("bf16", 64), ("bf16", 128), ("fp32", 64), ("fp32", 128)])
 @pytest.mark.parametrize("operator", OPERATORS)
 def test_assembles_without_spills(ptxas, tmp_path, operator, dtype, width):
-    sizes = {"D": width, "V": width} if operator == "lawcat" else {"K": width, "V": width}
-    if operator == "ssd":
-        sizes = {"N": width, "P": width}
+    sizes = dict.fromkeys(OPERATORS[operator], width)
     (tmp_path / "kernel.ptx").write_text(
         getattr(stretto.ops, operator).variant.lower("ptx", target="sm_90a", dtype=dtype, **sizes)
     )

@@ -1,5 +1,6 @@
 // RUN: stretto-opt --stretto-expand-math %s | FileCheck %s
 // RUN: stretto-opt --stretto-expand-math=scalef=false %s | FileCheck --check-prefix=PLAIN %s
+// RUN: stretto-opt --stretto-expand-math=bf16 %s | FileCheck --check-prefix=NATIVE %s
 
 // CHECK-LABEL: func.func @exp
 // CHECK-NOT:     math.exp
@@ -98,6 +99,9 @@ func.func @from_bf16(%x: vector<16xbf16>) -> vector<16xf32> {
 // CHECK-LABEL: func.func @to_bf16
 // CHECK-NOT:     arith.truncf
 // CHECK:         arith.shrui
+// NATIVE-LABEL: func.func @to_bf16
+// NATIVE-NEXT:    x86vector.avx512.cvt.packed.f32_to_bf16 %{{.*}} : vector<16xf32> -> vector<16xbf16>
+// NATIVE-NEXT:    return
 func.func @to_bf16(%x: vector<16xf32>) -> vector<16xbf16> {
   %y = arith.truncf %x : vector<16xf32> to vector<16xbf16>
   return %y : vector<16xbf16>

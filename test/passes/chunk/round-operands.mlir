@@ -1,4 +1,5 @@
 // RUN: stretto-opt %s --pass-pipeline='builtin.module(chunk.kernel(stretto-round-operands))' | FileCheck %s
+// RUN: stretto-opt %s --pass-pipeline='builtin.module(chunk.kernel(stretto-round-operands{element=bf16 sparing=true}))' | FileCheck --check-prefix=SPARING %s
 
 // CHECK-LABEL: chunk.kernel @half
 chunk.kernel @half chunk 16 (input %q: tensor<16x32xbf16>, input %g: tensor<16x32xf32>, state %S: tensor<32x32xf32>,
@@ -12,6 +13,7 @@ chunk.kernel @half chunk 16 (input %q: tensor<16x32xbf16>, input %g: tensor<16x3
   // CHECK: chunk.dot %[[P]], %[[S]] add %[[O]]
   %p = chunk.dot %o, %S add %o : tensor<16x32xf32>, tensor<32x32xf32> -> tensor<16x32xf32>
   // Decays are not operands.
+  // SPARING: chunk.decay_dot %[[WIDE:.*]], %[[WIDE]] log %g {exact} : tensor<16x32xf32>
   // CHECK: chunk.decay_dot %q, %q log %g {exact} : tensor<16x32xbf16>, tensor<16x32xbf16>, tensor<16x32xf32>
   %d = chunk.decay_dot %q32, %q32 log %g {exact} : tensor<16x32xf32>, tensor<16x32xf32>, tensor<16x32xf32> -> tensor<16x16xf32>
   %r = chunk.dot %d, %p : tensor<16x16xf32>, tensor<16x32xf32> -> tensor<16x32xf32>
@@ -31,9 +33,48 @@ chunk.kernel @single chunk 16 (input %q: tensor<16x32xf32>, state %S: tensor<32x
 // CHECK-LABEL: chunk.kernel @mixed
 chunk.kernel @mixed chunk 16 (input %w: tensor<16x16xbf16>, input %k: tensor<16x32xf32>, input %g: tensor<16x32xf32>, valid %n: index)
     -> (o: tensor<16x32xf32>) {
+  // SPARING: chunk.decay_mix %{{.*}}, %k log %g : tensor<16x16xf32>, tensor<16x32xf32>
   // CHECK: %[[K:.*]] = arith.truncf %k
   // CHECK: chunk.decay_mix %w, %[[K]] log %g : tensor<16x16xbf16>, tensor<16x32xbf16>, tensor<16x32xf32> -> tensor<16x32xf32>
   %w32 = arith.extf %w : tensor<16x16xbf16> to tensor<16x16xf32>
   %o = chunk.decay_mix %w32, %k log %g : tensor<16x16xf32>, tensor<16x32xf32>, tensor<16x32xf32> -> tensor<16x32xf32>
   chunk.yield %o : tensor<16x32xf32>
+}
+
+// A CPU multiplies fp32 as well. It leaves the numbers of tables and the scores of a softmax over what a state holds.
+// SPARING-LABEL: chunk.kernel @slots
+chunk.table @weights {
+^bb0(%t: f64, %h: f64, %d: f64):
+  chunk.result %d : f64
+}
+chunk.kernel @slots chunk 16 (input %q: tensor<16x32xbf16>, table %weights: tensor<16x8xf32>, state %K: tensor<8x32xf32>,
+                              state %V: tensor<8x32xf32>, valid %n: index) -> (o: tensor<16x32xbf16>) {
+  %two = arith.constant dense<2.0> : tensor<16x8xf32>
+  %q32 = arith.extf %q : tensor<16x32xbf16> to tensor<16x32xf32>
+  %w = arith.mulf %weights, %two : tensor<16x8xf32>
+  // CHECK: chunk.dot %q, %{{.*}} transpose_right : tensor<16x32xbf16>, tensor<8x32xbf16>
+  // SPARING: %[[READ:.*]] = chunk.dot %[[Q:.*]], %K transpose_right : tensor<16x32xf32>, tensor<8x32xf32>
+  %s0 = chunk.dot %q32, %K transpose_right : tensor<16x32xf32>, tensor<8x32xf32> -> tensor<16x8xf32>
+  // CHECK: %[[P:.*]] = chunk.dot %q, %q transpose_right
+  // SPARING: %[[P:.*]] = chunk.dot %q, %q transpose_right
+  %p = chunk.dot %q32, %q32 transpose_right : tensor<16x32xf32>, tensor<16x32xf32> -> tensor<16x16xf32>
+  // CHECK: chunk.dot %{{.*}} : tensor<16x16xbf16>, tensor<16x8xbf16>
+  // SPARING: chunk.dot %[[P]], %{{.*}} add %[[READ]] : tensor<16x16xf32>, tensor<16x8xf32>
+  %s = chunk.dot %p, %w add %s0 : tensor<16x16xf32>, tensor<16x8xf32> -> tensor<16x8xf32>
+  %e = math.exp %s : tensor<16x8xf32>
+  // SPARING: chunk.dot %{{.*}}, %{{.*}} : tensor<16x8xbf16>, tensor<8x32xbf16>
+  %o = chunk.dot %e, %V : tensor<16x8xf32>, tensor<8x32xf32> -> tensor<16x32xf32>
+  %o16 = arith.truncf %o : tensor<16x32xf32> to tensor<16x32xbf16>
+  chunk.yield %o16 next %K, %V : tensor<16x32xbf16>, tensor<8x32xf32>, tensor<8x32xf32>
+}
+
+// Only bf16 was asked for.
+// SPARING-LABEL: chunk.kernel @other
+chunk.kernel @other chunk 16 (input %q: tensor<16x32xf16>, state %S: tensor<32x32xf32>, valid %n: index)
+    -> (o: tensor<16x32xf32>) {
+  %q32 = arith.extf %q : tensor<16x32xf16> to tensor<16x32xf32>
+  // CHECK: chunk.dot %q, %{{.*}} : tensor<16x32xf16>, tensor<32x32xf16>
+  // SPARING: chunk.dot %{{.*}}, %S : tensor<16x32xf32>, tensor<32x32xf32>
+  %o = chunk.dot %q32, %S : tensor<16x32xf32>, tensor<32x32xf32> -> tensor<16x32xf32>
+  chunk.yield %o next %S : tensor<16x32xf32>, tensor<32x32xf32>
 }

@@ -655,6 +655,51 @@ TEST_F(Lengths, ProductsInEveryPlace) {
   checkLengths(lengths);
 }
 
+TEST_F(Lengths, ProductsOfPairs) {
+  // Operands of bf16, contracted along rows and columns of either side, with an odd axis or one that ends inside of a
+  // vector: what is beyond its end is NaN in memory, and here 1 in registers, where it is not made 0. Entries of -1, 0
+  // and 1 have products that are integers, of which bf16 loses none below 256.
+  for (const char *name : {"x", "y", "S"})
+    fill(name, [](size_t index) { return static_cast<double>(index * 7 % 11 % 3) - 1; });
+  fill("g", [](size_t index) { return index % 5 ? 1.0 : 0.5; });
+  for (auto [chunk, K, V] : {std::array<int64_t, 3>{16, 24, 40},
+                             {16, 32, 32},
+                             {5, 3, 17},
+                             {15, 7, 33},
+                             {33, 31, 1},
+                             {32, 65, 64},
+                             {1, 1, 1}}) {
+    SCOPED_TRACE(testing::Message() << "chunk " << chunk << " K " << K << " V " << V);
+    std::string text = R"( (input %x: !inK, input %y: !inV, input %g: !int, state %S: !S, valid %n: index)
+        -> (a: !V, b: !K, c: !V) {
+      %x32 = arith.extf %x : !inK to !K
+      %y32 = arith.extf %y : !inV to !V
+      %g32 = arith.extf %g : !int to !t
+      %xS = chunk.dot %x32, %S : !K, !S -> !V
+      %yS = chunk.dot %y32, %S transpose_right : !V, !S -> !K
+      %one = arith.constant dense<1.0> : !K
+      %squares = arith.mulf %x32, %x32 : !K
+      %zeros = arith.subf %one, %squares : !K
+      %xx = chunk.dot %zeros, %zeros transpose_right : !K, !K -> !P
+      %P = chunk.causal %xx : !P
+      %Py = chunk.dot %P, %y32 add %xS : !P, !V -> !V
+      %PTx = chunk.dot %P, %x32 transpose_left add %yS : !P, !K -> !K
+      %D = chunk.decay_dot %x32, %x32 factor %g32 : !K, !K, !t -> !P
+      %Dy = chunk.dot %D, %y32 : !P, !V -> !V
+      %SS = chunk.dot %S, %S transpose_left : !S, !S -> tensor<VxVxf32>
+      %ySS = chunk.dot %y32, %SS : !V, tensor<VxVxf32> -> !V
+      %ySST = chunk.dot %y32, %SS transpose_right add %Dy : !V, tensor<VxVxf32> -> !V
+      %c = arith.subf %ySST, %ySS : !V
+      chunk.yield %Py, %PTx, %c next %S : !V, !K, !V, !S
+    })";
+    compile(write({chunk, K, V, "bf16", "f32"},
+                  replaced(text, "<VxVx", "<" + std::to_string(V) + "x" + std::to_string(V) + "x")));
+    Problem problem;
+    problem.tolerance = 1e-7;
+    checkLengths({1, chunk, 2 * chunk + 1}, problem);
+  }
+}
+
 TEST_F(Lengths, WhatIsStoredTransposedIsAlsoReadByRows) {
   // %k is stored by columns for its product with %x and computed again for the state, when %x2, whose buffer has the
   // size of many others, is long done with.
