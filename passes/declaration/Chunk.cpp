@@ -8,6 +8,8 @@
 #include "mlir/IR/Matchers.h"
 #include "mlir/Transforms/RegionUtils.h"
 #include "passes/Passes.h"
+#include "passes/declaration/ChunkEarlierReads.h"
+#include "passes/declaration/ChunkLookback.h"
 #include "passes/declaration/ChunkRecurrence.h"
 #include "passes/declaration/ChunkRows.h"
 
@@ -69,7 +71,9 @@ private:
   SmallVector<Attribute> descriptions;
   SmallVector<StateChain> chains;
   SmallVector<Operation *> order;
+  /// By the root of their chain, which is read now or at an earlier time.
   llvm::DenseMap<Operation *, std::unique_ptr<ChunkRecurrence>> recurrences;
+  llvm::DenseMap<Operation *, std::unique_ptr<ChunkEarlierReads>> earlierReads;
   /// The raw tile of each row that a tail follows, the tail, and the operations that look back to it.
   struct Tail {
     Value row;
@@ -79,6 +83,10 @@ private:
   llvm::DenseMap<Operation *, Value> tailOf;
   /// What comes from outside, in memory's types.
   llvm::MapVector<Value, Value> rawTiles;
+  std::function<BlockArgument(Value)> rawTileOf = [this](Value row) {
+    return cast_if_present<BlockArgument>(rawTiles.lookup(row));
+  };
+  FailureOr<Sizes> sizes = failure();
 };
 
 } // namespace
@@ -274,7 +282,10 @@ void ChunkVariant::addStates() {
     int64_t columns = root.getEntry() ? root.getColumns() : type.getSecondSize();
     Value start = addArgument(chunk::ArgumentKind::State, root.getName(), b->tensorType(shape),
                               groupOf(type.getHeads()), entry, root.getColumn(), columns);
-    recurrences[root] = std::make_unique<ChunkRecurrence>(chain, b->matrixOf(start), *b);
+    if (ChunkEarlierReads::hasSome(chain))
+      earlierReads[root] = std::make_unique<ChunkEarlierReads>(chain, b->matrixOf(start), *b, *sizes, rawTileOf);
+    else
+      recurrences[root] = std::make_unique<ChunkRecurrence>(chain, b->matrixOf(start), *b);
   }
 }
 
@@ -313,9 +324,6 @@ LogicalResult ChunkVariant::buildBody() {
     b->setTile(row, tile);
   }
 
-  FailureOr<Sizes> sizes = Sizes::get(variant, {});
-  if (failed(sizes))
-    return failure();
   llvm::DenseMap<Value, Operation *> rootOf;
   for (const StateChain &chain : chains) {
     rootOf[chain.getRoot().getResult()] = chain.getRoot();
@@ -325,10 +333,18 @@ LogicalResult ChunkVariant::buildBody() {
   for (Operation *op : order) {
     if (b->tileOf(op->getResult(0)))
       continue;
-    if (auto read = dyn_cast<ReadOp>(op))
-      b->setTile(read.getResult(), recurrences[rootOf.at(read.getState())]->read(read));
-    else if (failed(buildRowMap(op, *b, *sizes, [&](Operation *user) { return tailOf.lookup(user); })))
+    if (auto read = dyn_cast<ReadOp>(op)) {
+      Operation *root = rootOf.at(read.getState());
+      FailureOr<Value> tile = read.getAt() ? earlierReads[root]->read(read) : recurrences[root]->read(read);
+      if (failed(tile))
+        return failure();
+      b->setTile(read.getResult(), *tile);
+    } else if (auto fold = dyn_cast<LookbackOp>(op)) {
+      if (failed(buildLookback(fold, *b, *sizes, rawTileOf)))
+        return failure();
+    } else if (failed(buildRowMap(op, *b, *sizes, [&](Operation *user) { return tailOf.lookup(user); }))) {
       return failure();
+    }
     // Asking in order keeps the recursion of the answer flat.
     b->padding.rowsOf(b->tileOf(op->getResult(0)));
   }
@@ -342,8 +358,12 @@ LogicalResult ChunkVariant::buildBody() {
     next.push_back(b->create<chunk::TailOp>(tail.argument.getType(), rows, b->valid, tail.argument));
   }
   for (const StateChain &chain : chains) {
-    Value end = recurrences[chain.getRoot()]->next();
-    next.push_back(chain.getRoot().getType().getSecondSize() == 1 ? b->column(end, 0) : end);
+    StateOp root = chain.getRoot();
+    auto earlier = earlierReads.find(root);
+    FailureOr<Value> end = earlier != earlierReads.end() ? earlier->second->next() : recurrences[root]->next();
+    if (failed(end))
+      return failure();
+    next.push_back(root.getType().getSecondSize() == 1 ? b->column(*end, 0) : *end);
   }
   b->setLoc(variant.getLoc());
   b->create<chunk::YieldOp>(outputs, next);
@@ -370,12 +390,15 @@ LogicalResult ChunkVariant::run() {
 
   chains = stateChains(variant);
   for (const StateChain &chain : chains)
-    if (failed(ChunkRecurrence::check(chain)))
+    if (failed(ChunkEarlierReads::hasSome(chain) ? ChunkEarlierReads::check(chain) : ChunkRecurrence::check(chain)))
       return failure();
   FailureOr<SmallVector<Operation *>> found = orderOfTiles(variant, chains);
   if (failed(found) || failed(createKernel()))
     return failure();
   order = std::move(*found);
+  sizes = Sizes::get(variant, {});
+  if (failed(sizes))
+    return failure();
   addArguments();
   if (failed(addTables()))
     return failure();

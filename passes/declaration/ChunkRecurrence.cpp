@@ -49,8 +49,6 @@ LogicalResult ChunkRecurrence::check(const StateChain &chain) {
   for (Value value : values)
     for (Operation *user : value.getUsers()) {
       auto read = dyn_cast<ReadOp>(user);
-      if (read && read.getAt())
-        return refuseChunkForm(read) << "reads the state of an earlier token";
       if (read && decayed && sideOf(type, read.getAlong()) != *sideDecayedBy(decayed))
         return refuseChunkForm(read) << "reads along '" << read.getAlong() << "' a state that decays along '"
                                      << *decayed.getAlong() << "'";

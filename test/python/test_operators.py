@@ -398,23 +398,19 @@ REFUSALS = {
     "bla": "reads along 'K' a state that decays along 'N'",
     "delta_rule": "reads the state 'S', which is changed by a row that depends on this read",
     "gated_delta_rule": "reads the state 'S', which is changed by a row that depends on this read",
-    "swa": "a look-back meets keys of other chunks",
-    "lolcats": "reads the state of an earlier token",
 }
 
 
 @pytest.mark.parametrize("name", REFUSALS)
 def test_what_has_no_kernel_yet_says_so(name):
     x = torch.randn(1, 8, 2, 16)
-    beta, g, w = x[..., 0].sigmoid(), -x.abs(), torch.randn(2, 16, 8)
+    beta, g = x[..., 0].sigmoid(), -x.abs()
     more = {
         "gsa": {"s": x, "g": g},
         "abc": {"s": x},
         "bla": {"decay": "abs"},
         "delta_rule": {"beta": beta},
         "gated_delta_rule": {"g": g[..., 0], "beta": beta},
-        "swa": {},
-        "lolcats": {"w_q": w, "w_k": w, "factor": torch.zeros(2)},
     }[name]
     with pytest.raises(stretto.Error, match=rf"^{name}: \[R14\] variant '{name}': no chunk form: {REFUSALS[name]}$"):
         getattr(stretto.ops, name)(q=x, k=x, v=x, **more)
