@@ -24,7 +24,7 @@ Signature::Kernel::TableWords Signature::Kernel::place(Table &table, int64_t end
                                                        const Executor &executor) {
   std::lock_guard<std::mutex> lock(placing);
   int64_t period = table.op.getPeriod().value_or(0);
-  int64_t needed = table.op.getVarying() ? end : std::max<int64_t>(period, 1);
+  int64_t needed = std::max<int64_t>(table.op.getVarying() ? end : period, 1);
   if (!table.data || table.positions < needed) {
     table.positions = table.op.getVarying() ? llvm::PowerOf2Ceil(needed) : needed;
     table.numbers.push_back(evaluateTable(table.op, table.heads, table.positions, table.width, table.type));
@@ -142,7 +142,8 @@ static void runOnCpu(const CompiledKernel &code, const ArgumentBlock &block, int
 static llvm::Error launch(const Signature &signature, Signature::Kernel &kernel, const OperatorCall &call,
                           const Tensors &tensors, const Executor &executor) {
   const CompiledKernel &code = *kernel.code;
-  int64_t items = signature.items(call) * code.manifest.slices;
+  int64_t items =
+      code.manifest.items(signature.items(call), signature.rowOf(call).sizes[1], call.sequenceOffsets.has_value());
   ArgumentBlock block = fillBlock(signature, kernel, call, tensors, executor);
   if (signature.device >= 0)
     return code.cuda->launch(signature.device, items, block, executor.stream);
@@ -157,6 +158,10 @@ llvm::Error Operator::run(Signature &signature, const OperatorCall &call, ArrayR
   llvm::Expected<Signature::Kernel *> kernel = signature.kernelFor(call, executor.threads);
   if (!kernel)
     return kernel.takeError();
+  if (signature.looksBack && (!call.initialState.empty() || !finalState.empty()))
+    return llvm::createStringError("[R14] " + signature.op.name() +
+                                   " looks back at earlier tokens; no kernel returns their rows or continues from them "
+                                   "yet");
   if (signature.device >= 0 && signature.positions(call))
     return llvm::createStringError("[R14] " + signature.op.name() +
                                    " depends on the position of a token; no kernel for a GPU continues it from a state "
@@ -225,10 +230,10 @@ llvm::Expected<std::string> Operator::explain(Signature &signature, const Operat
     json.attribute("kernel", manifest.symbol);
     json.attribute("target", signature.target().name);
     json.attribute("form", "chunk");
-    json.attribute("schedule", "serial");
+    json.attribute("schedule", manifest.independentChunks ? "parallel" : "serial");
     json.attribute("chunk", manifest.chunk);
     json.attribute("slices", manifest.slices);
-    json.attribute("items", items * manifest.slices);
+    json.attribute("items", manifest.items(items, signature.rowOf(call).sizes[1], call.sequenceOffsets.has_value()));
     if (signature.device < 0) {
       json.attribute("scratch_bytes", manifest.scratchBytes);
     } else {

@@ -77,6 +77,7 @@ private:
   /// The chunk form for so many tokens, its value axis divided as far as asked for and as the kernel allows.
   llvm::Expected<OwningOpRef<ModuleOp>> chunked(int64_t tokens, int64_t slices);
   void divide(OwningOpRef<ModuleOp> &kernels, int64_t slices);
+  int64_t tokensForCpu();
   llvm::Error chooseForGpu();
   llvm::Expected<int64_t> registersOf(ModuleOp form);
   LLVM::LLVMFuncOp function(StringRef symbol) { return module->lookupSymbol<LLVM::LLVMFuncOp>(symbol); }
@@ -100,8 +101,14 @@ llvm::Error Lowering::toChunk() {
   // Checkpoints of the gradient are to be few.
   if (request.part != KernelRequest::Part::Results)
     return chunked(64, /*slices=*/1).moveInto(module);
-  // A core's caches hold the tiles of few tokens; the matrix instructions of a GPU want more.
-  return isCpu() ? chunked(16, request.slices).moveInto(module) : chooseForGpu();
+  return isCpu() ? chunked(tokensForCpu(), request.slices).moveInto(module) : chooseForGpu();
+}
+
+/// A core's caches hold the tiles of few tokens; the matrix instructions of a GPU want more, and so does a look-back,
+/// in which each token of a chunk meets each of another's.
+int64_t Lowering::tokensForCpu() {
+  WalkResult result = module->walk([](LookbackOp) { return WalkResult::interrupt(); });
+  return result.wasInterrupted() ? 64 : 16;
 }
 
 llvm::Expected<OwningOpRef<ModuleOp>> Lowering::chunked(int64_t tokens, int64_t slices) {
@@ -228,6 +235,7 @@ llvm::Error Lowering::completeManifest(Manifest &manifest) {
   LLVM::LLVMFuncOp lowered = function(manifest.symbol);
   if (isCpu()) {
     manifest.scratchBytes = lowered->getAttrOfType<IntegerAttr>("stretto.scratch_bytes").getInt();
+    manifest.independentChunks = lowered->hasAttr("stretto.independent_chunks");
     return llvm::Error::success();
   }
   return Manifest::fromJson(lowered->getAttrOfType<StringAttr>(Manifest::attributeName).getValue()).moveInto(manifest);

@@ -2,7 +2,8 @@
 //
 // A compiled kernel executes a `chunk.kernel`. Its work items are the triples (sequence n, head h, slice s), flattened
 // as (n * heads + h) * slices + s, where `heads` counts the finest head set; one item walks the chunks of its sequence
-// in order and carries the states. Two calling conventions share one argument block:
+// in order and carries the states. Where chunks are independent, each chunk c of a batch that is not packed is an item
+// of its own: item * chunks + c. Two calling conventions share one argument block:
 //
 //   CPU   void symbol(const int64_t *block, int64_t begin, int64_t end, char *scratch), items [begin, end), `scratch`
 //         a buffer of `scratchBytes` of the calling thread, aligned to 64 bytes.
@@ -36,6 +37,7 @@
 
 #include "dialect/chunk/ChunkDialect.h"
 #include "llvm/Support/Error.h"
+#include "llvm/Support/MathExtras.h"
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -74,6 +76,7 @@ struct Manifest {
   int64_t chunk = 0, slices = 1;
   /// Chunks are met from the last to the first.
   bool reverse = false;
+  bool independentChunks = false;
   /// GPU: threads and bytes of shared memory of a block. CPU: bytes of scratch of a thread.
   int64_t threads = 0, sharedBytes = 0, scratchBytes = 0;
   ElementType computeType = ElementType::F32;
@@ -95,6 +98,12 @@ struct Manifest {
   static int64_t words(Kind kind);
   static constexpr int64_t headerWords = 5;
   int64_t blockWords() const;
+
+  /// The work items of a batch with so many pairs of a sequence and a head.
+  int64_t items(int64_t pairs, int64_t tokens, bool isPacked) const {
+    int64_t chunks = independentChunks && !isPacked ? llvm::divideCeil(tokens, chunk) : 1;
+    return pairs * slices * chunks;
+  }
 };
 
 } // namespace stretto

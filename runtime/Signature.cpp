@@ -74,6 +74,7 @@ llvm::Expected<std::unique_ptr<Operator::Signature>> Operator::Signature::create
   for (const auto &[set, count] : bound->settings.heads)
     signature->heads = std::max(signature->heads, count);
   signature->decays = decayConditions(program);
+  signature->looksBack = stretto::looksBack(program);
   signature->describe(program, *sizes);
   request.settings = std::move(bound->settings);
   request.settings.heads = ratios(std::move(request.settings.heads));

@@ -57,6 +57,8 @@ public:
   /// Which entry counts the tokens so far, where one does.
   std::optional<unsigned> positionEntry;
   DecayConditions decays;
+  /// Whether earlier tokens themselves are met, so that the state's entries do not continue a sequence.
+  bool looksBack = false;
 
 private:
   Signature(Operator &op, int device);

@@ -110,12 +110,19 @@ Value KernelLowering::memoryAt(Value address, Type element) {
 
 KernelLowering::Item KernelLowering::findItem(Value number) {
   Item item;
+  Value isPacked = builder.compare(arith::CmpIPredicate::ne, offsets, builder.index(0)), chunkNumber;
+  if (hasIndependentChunks()) {
+    Value tokens = builder.index(kernel.getChunk());
+    Value chunks = arith::SelectOp::create(builder, isPacked, builder.index(1),
+                                           arith::CeilDivUIOp::create(builder, denseTokens, tokens));
+    chunkNumber = remainder(builder, number, chunks);
+    number = divide(builder, number, chunks);
+  }
   Value slices = builder.index(kernel.getSlices());
   item.slice = remainder(builder, number, slices);
   Value pair = divide(builder, number, slices);
   item.head = remainder(builder, pair, heads);
   item.sequence = divide(builder, pair, heads);
-  Value isPacked = builder.compare(arith::CmpIPredicate::ne, offsets, builder.index(0));
   Type index = builder.getIndexType();
   auto wordIn = [&](Value address, Value place) {
     Value word = memref::LoadOp::create(builder, memoryAt(address, builder.getI64Type()), place);
@@ -135,6 +142,14 @@ KernelLowering::Item KernelLowering::findItem(Value number) {
   // Chunks of earlier sequences leave at most one number unused each (runtime/Manifest.h).
   Value before = builder.add(item.firstToken, builder.multiply(item.sequenceInMemory, denseTokens));
   item.firstCheckpoint = builder.add(divide(builder, before, builder.index(kernel.getChunk())), item.sequence);
+  item.begin = builder.index(0);
+  item.end = item.tokens;
+  if (chunkNumber) {
+    Value tokens = builder.index(kernel.getChunk());
+    item.begin = builder.multiply(chunkNumber, tokens);
+    Value next = builder.minimum(builder.add(item.begin, tokens), item.tokens);
+    item.end = arith::SelectOp::create(builder, isPacked, item.tokens, next);
+  }
   if (llvm::none_of(arguments, [&](const Argument &argument) { return isTableInTime(argument); }))
     return item;
   Value isGiven = builder.compare(arith::CmpIPredicate::ne, positions, builder.index(0));
@@ -263,31 +278,31 @@ bool KernelLowering::isTableInTime(const Argument &argument) const {
 }
 
 void KernelLowering::loadTables(Value firstPosition) {
-  for (Argument &argument : arguments) {
-    if (!isTableInTime(argument))
-      continue;
-    RankedTensorType type = argument.type;
-    Value memory = memoryAt(argument.address, type.getElementType());
-    Value period = argument.words[3], buffer = storage[argument.value].rows;
-    Value repeats = builder.compare(arith::CmpIPredicate::ne, period, builder.index(0));
-    Value divisor = arith::MaxUIOp::create(builder, period, builder.index(1));
-    auto storeRow = [&](Value row, llvm::function_ref<Value(Value column, int64_t lanes)> read) {
-      if (type.getRank() < 2)
-        return builder.storeScalar(vector::ExtractOp::create(builder, read(builder.index(0), 1), 0), buffer, row);
-      builder.loopOverVectors(type.getDimSize(1), [&](Value column, int64_t lanes) {
-        builder.store(read(column, lanes), buffer, {row, column});
-      });
-    };
-    builder.loop(builder.index(0), valid, 1, [&](Value row) {
-      Value position = builder.add(firstPosition, row);
-      position = arith::SelectOp::create(builder, repeats, remainder(builder, position, divisor), position);
-      Value start = builder.multiply(position, argument.words[2]);
-      storeRow(row,
-               [&](Value column, int64_t lanes) { return builder.load(memory, builder.add(start, column), lanes); });
+  for (const Argument &argument : arguments)
+    if (isTableInTime(argument))
+      loadTable(argument, firstPosition, valid, storage[argument.value].rows);
+}
+
+void KernelLowering::loadTable(const Argument &table, Value firstPosition, Value count, Value buffer) {
+  RankedTensorType type = table.type;
+  Value memory = memoryAt(table.address, type.getElementType()), period = table.words[3];
+  Value repeats = builder.compare(arith::CmpIPredicate::ne, period, builder.index(0));
+  Value divisor = arith::MaxUIOp::create(builder, period, builder.index(1));
+  auto storeRow = [&](Value row, llvm::function_ref<Value(Value column, int64_t lanes)> read) {
+    if (type.getRank() < 2)
+      return builder.storeScalar(vector::ExtractOp::create(builder, read(builder.index(0), 1), 0), buffer, row);
+    builder.loopOverVectors(type.getDimSize(1), [&](Value column, int64_t lanes) {
+      builder.store(read(column, lanes), buffer, {row, column});
     });
-    builder.loop(valid, builder.index(kernel.getChunk()), 1,
-                 [&](Value row) { storeRow(row, [&](Value, int64_t) { return builder.splat(0.0); }); });
-  }
+  };
+  builder.loop(builder.index(0), count, 1, [&](Value row) {
+    Value position = builder.add(firstPosition, row);
+    position = arith::SelectOp::create(builder, repeats, remainder(builder, position, divisor), position);
+    Value start = builder.multiply(position, table.words[2]);
+    storeRow(row, [&](Value column, int64_t lanes) { return builder.load(memory, builder.add(start, column), lanes); });
+  });
+  builder.loop(count, builder.index(kernel.getChunk()), 1,
+               [&](Value row) { storeRow(row, [&](Value, int64_t) { return builder.splat(0.0); }); });
 }
 
 //===----------------------------------------------------------------------===//
@@ -309,46 +324,42 @@ Value KernelLowering::tileAddress(const Argument &argument, Value firstToken) {
   return builder.add(argument.address, builder.multiply(entries, bytesOf(argument.type.getElementType())));
 }
 
-void KernelLowering::viewTiles(Value firstToken) {
+SmallVector<KernelLowering::View> KernelLowering::viewRows(ArrayRef<const Argument *> tiles, Value firstToken,
+                                                           Value count) {
+  if (tiles.empty())
+    return {};
   SmallVector<Value> inMemory, standIns;
   SmallVector<int64_t> standInStrides;
   SmallVector<Type> types;
-  for (Argument &argument : arguments) {
-    if (!isTile(argument))
-      continue;
-    Type element = argument.type.getElementType();
-    llvm::append_values(inMemory, memoryAt(tileAddress(argument, firstToken), element), argument.words[2]);
-    standInStrides.push_back(argument.type.getRank() == 2 ? padded(argument.type.getDimSize(1)) : 1);
+  for (const Argument *argument : tiles) {
+    Type element = argument->type.getElementType();
+    llvm::append_values(inMemory, memoryAt(tileAddress(*argument, firstToken), element), argument->words[2]);
+    standInStrides.push_back(argument->type.getRank() == 2 ? padded(argument->type.getDimSize(1)) : 1);
     Value buffer = allocate({static_cast<int64_t>(kernel.getChunk()) * standInStrides.back()}, element);
     standIns.push_back(memref::CastOp::create(builder, inMemory.end()[-2].getType(), buffer));
     llvm::append_values(types, standIns.back().getType(), builder.getIndexType());
   }
-  if (types.empty())
-    return;
-  isWhole = builder.compare(arith::CmpIPredicate::eq, valid, builder.index(kernel.getChunk()));
-  auto chosen = scf::IfOp::create(builder, types, isWhole, /*withElseRegion=*/true);
+  Value whole = builder.compare(arith::CmpIPredicate::eq, count, builder.index(kernel.getChunk()));
+  auto chosen = scf::IfOp::create(builder, types, whole, /*withElseRegion=*/true);
   {
     OpBuilder::InsertionGuard guard(builder);
     builder.setInsertionPointToStart(chosen.thenBlock());
     scf::YieldOp::create(builder, inMemory);
     builder.setInsertionPointToStart(chosen.elseBlock());
     SmallVector<Value> results;
-    size_t tile = 0;
-    for (Argument &argument : arguments) {
-      if (!isTile(argument))
-        continue;
+    for (auto [tile, argument] : llvm::enumerate(tiles)) {
       Value memory = inMemory[2 * tile], standIn = standIns[tile];
-      int64_t stride = standInStrides[tile++];
+      int64_t stride = standInStrides[tile];
       llvm::append_values(results, standIn, builder.index(stride));
-      if (argument.output)
+      if (argument->output)
         continue;
-      builder.loop(builder.index(0), valid, 1, [&](Value row) {
-        copyToken(builder, argument.type, memory, builder.multiply(row, argument.words[2]), standIn,
+      builder.loop(builder.index(0), count, 1, [&](Value row) {
+        copyToken(builder, argument->type, memory, builder.multiply(row, argument->words[2]), standIn,
                   builder.multiply(row, stride));
       });
-      builder.loop(valid, builder.index(kernel.getChunk()), 1, [&](Value row) {
+      builder.loop(count, builder.index(kernel.getChunk()), 1, [&](Value row) {
         Value start = builder.multiply(row, stride);
-        if (argument.type.getRank() < 2) {
+        if (argument->type.getRank() < 2) {
           Value zero = arith::ConstantOp::create(builder, builder.getFloatAttr(builder.element, 0.0));
           return builder.storeScalar(zero, standIn, start);
         }
@@ -359,16 +370,23 @@ void KernelLowering::viewTiles(Value firstToken) {
     }
     scf::YieldOp::create(builder, results);
   }
-  unsigned result = 0;
-  for (Argument &argument : arguments)
-    if (isTile(argument)) {
-      View view = {chosen.getResult(result), chosen.getResult(result + 1)};
-      result += 2;
-      if (argument.output)
-        outputViews[*argument.output] = view;
-      else
-        views[argument.value] = view;
-    }
+  SmallVector<View> found;
+  for (unsigned tile = 0; tile < tiles.size(); ++tile)
+    found.push_back({chosen.getResult(2 * tile), chosen.getResult(2 * tile + 1)});
+  return found;
+}
+
+void KernelLowering::viewTiles(Value firstToken) {
+  isWhole = builder.compare(arith::CmpIPredicate::eq, valid, builder.index(kernel.getChunk()));
+  SmallVector<const Argument *> tiles;
+  for (const Argument &argument : arguments)
+    if (isTile(argument))
+      tiles.push_back(&argument);
+  for (auto [argument, view] : llvm::zip_equal(tiles, viewRows(tiles, firstToken, valid)))
+    if (argument->output)
+      outputViews[*argument->output] = view;
+    else
+      views[argument->value] = view;
 }
 
 void KernelLowering::viewCheckpoints(const Item &item, Value firstToken) {

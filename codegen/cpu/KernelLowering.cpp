@@ -73,11 +73,14 @@ FailureOr<func::FuncOp> KernelLowering::lower() {
 
   builder.loop(entry->getArgument(1), entry->getArgument(2), 1, [&](Value number) {
     Item item = findItem(number);
+    itemTokens = item.tokens;
+    itemPosition = item.position ? item.position : builder.index(0);
     findAddresses(item);
     viewParameters();
     emitStages(/*invariant=*/true);
     loadStates();
     auto runChunk = [&](Value firstToken, Value nextToken) {
+      chunkStart = firstToken;
       valid = builder.minimum(builder.subtract(item.tokens, firstToken), builder.index(kernel.getChunk()));
       viewTiles(firstToken);
       viewCheckpoints(item, firstToken);
@@ -89,7 +92,7 @@ FailureOr<func::FuncOp> KernelLowering::lower() {
       copyOutputsBack(firstToken);
     };
     int64_t chunk = kernel.getChunk();
-    builder.loop(builder.index(0), item.tokens, chunk, [&](Value met) {
+    builder.loop(item.begin, item.end, chunk, [&](Value met) {
       if (!kernel.getReverse())
         return runChunk(met, builder.add(met, chunk));
       // The last chunk begins at the last multiple of C before the end.
@@ -117,26 +120,29 @@ FailureOr<func::FuncOp> KernelLowering::lower() {
 //===----------------------------------------------------------------------===//
 
 void KernelLowering::emitStages(bool invariant) {
-  auto emit = [&](Value value) {
-    if (plan.isInvariant(value) != invariant)
-      return;
-    builder.setLoc(value.getLoc());
-    emitStage(value);
-    for (auto &[decay, uses] : plan.decays())
-      if (decay.first == value)
-        prepareDecay(decay, uses);
-    if (invariant)
-      return; // read by every chunk
-    for (Value last : plan.readLastBy(value))
-      for (Value buffer : storage.lookup(last).buffers())
-        if (buffer)
-          release(buffer);
-  };
   for (BlockArgument argument : kernel.getBlock()->getArguments().drop_back())
-    emit(argument);
-  for (Operation &op : kernel.getBlock()->without_terminator())
-    for (Value result : op.getResults())
-      emit(result);
+    if (plan.isInvariant(argument) == invariant)
+      emitValue(argument);
+  // The body of a look-back is emitted with it, except for what is the same in all chunks.
+  for (Operation *op : operationsOf(kernel))
+    if (invariant || op->getParentOp() == kernel)
+      for (Value result : op->getResults())
+        if (plan.isInvariant(result) == invariant)
+          emitValue(result);
+}
+
+void KernelLowering::emitValue(Value value) {
+  builder.setLoc(value.getLoc());
+  emitStage(value);
+  for (auto &[decay, uses] : plan.decays())
+    if (decay.first == value)
+      prepareDecay(decay, uses);
+  if (plan.isInvariant(value))
+    return; // read by every chunk
+  for (Value last : plan.readLastBy(value))
+    for (Value buffer : storage.lookup(last).buffers())
+      if (buffer)
+        release(buffer);
 }
 
 void KernelLowering::emitStage(Value value) {
@@ -148,6 +154,8 @@ void KernelLowering::emitStage(Value value) {
     emitConcat(concat);
   else if (isMatrixColumn)
     emitColumn(cast<chunk::ColumnsOp>(op));
+  else if (auto row = dyn_cast_or_null<chunk::RowOp>(op))
+    emitRow(row);
   else if (auto tail = dyn_cast_or_null<chunk::TailOp>(op))
     emitTail(tail);
   else if (auto dot = dyn_cast_or_null<chunk::DecayDotOp>(op); dot && !isProduct(dot))
@@ -160,6 +168,8 @@ void KernelLowering::emitStage(Value value) {
     computeScan(scan);
   else if (auto sums = dyn_cast_or_null<chunk::AccumulateOp>(op))
     computeAccumulate(sums);
+  else if (auto lookback = dyn_cast_or_null<chunk::LookbackOp>(op); lookback && value == op->getResult(0))
+    emitLookback(lookback);
   else if (auto conv = dyn_cast_or_null<chunk::ConvOp>(op))
     history(conv.getOperand(), conv.getTail());
   else if (auto delay = dyn_cast_or_null<chunk::DelayOp>(op))

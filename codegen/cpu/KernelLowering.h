@@ -1,7 +1,8 @@
 //===- KernelLowering.h - From a chunk kernel to vector code ----*- C++ -*-===//
 //
-// Turns a `chunk.kernel` into a function over work items: a loop over items (sequence, head, slice), inside it one over
-// the chunks of the sequence, inside that one stage for each value that the plan stores. The parts are
+// Turns a `chunk.kernel` into a function over work items: a loop over items (sequence, head, slice, and chunk where
+// chunks do not depend on each other), inside it one over the chunks of the item, inside that one stage for each value
+// that the plan stores. The parts are
 //
 //   Arguments.cpp   the argument block: where tiles and states of an item lie, the chunk at the end of a sequence
 //   Pointwise.cpp   expressions, one vector at a time, and the stages that store them
@@ -9,6 +10,7 @@
 //   Products.cpp    register-blocked matrix products with what is fused behind them
 //   Decay.cpp       products of decay factors, and `decay_dot`
 //   Recurrences.cpp what walks from token to token: `decay_mix`, `solve`, `scan`
+//   Lookback.cpp    folds over the tiles of other chunks
 //   Rearrange.cpp   reductions, concatenations, convolution
 //
 //===----------------------------------------------------------------------===//
@@ -36,6 +38,8 @@ public:
 
   /// Emits the function before the kernel, or reports what cannot be lowered.
   mlir::FailureOr<mlir::func::FuncOp> lower();
+  /// Whether chunks do not depend on each other, so that each may be an item of its own.
+  bool hasIndependentChunks() { return kernel.argumentsOf(chunk::ArgumentKind::State).empty(); }
   /// Bytes of scratch that the function needs.
   int64_t scratchBytes() const { return scratchSize; }
 
@@ -93,6 +97,8 @@ private:
     /// The sequence's number and first token in the tensors of tiles; a packed batch is one sequence there.
     mlir::Value sequenceInMemory, firstToken;
     mlir::Value tokens;
+    /// The tokens whose chunks the item walks: all, or those of one chunk.
+    mlir::Value begin, end;
     /// The position of the sequence's first token; null where no table varies in time.
     mlir::Value position;
     /// The number of the sequence's first checkpoint.
@@ -110,9 +116,13 @@ private:
   void storeStates(const Item &item);
   void viewParameters();
   bool isTableInTime(const Argument &argument) const;
-  /// The rows of tables that vary in time, from a position on.
+  /// As many rows of a table that varies in time, from a position on, followed by zeros.
+  void loadTable(const Argument &table, mlir::Value firstPosition, mlir::Value count, mlir::Value buffer);
   void loadTables(mlir::Value firstPosition);
-  /// The tiles of the chunk at `firstToken`; a part of a chunk is copied to a whole one, followed by zeros.
+  /// Tiles of the chunk at `firstToken`, of which `count` tokens exist; a part of a chunk is copied to a whole one,
+  /// followed by zeros.
+  llvm::SmallVector<View> viewRows(llvm::ArrayRef<const Argument *> tiles, mlir::Value firstToken, mlir::Value count);
+  /// The tiles of the kernel's chunk at `firstToken`.
   void viewTiles(mlir::Value firstToken);
   /// The checkpoints of the chunk that begins at `firstToken`.
   void viewCheckpoints(const Item &item, mlir::Value firstToken);
@@ -130,6 +140,8 @@ private:
 
   /// Stores what the plan says of the kernel's values that are, or are not, the same for all chunks.
   void emitStages(bool invariant);
+  /// Stores a value if the plan says so, and lets go of what is not read any more.
+  void emitValue(mlir::Value value);
   void emitStage(mlir::Value value);
   void emitYield(chunk::YieldOp yield, const Item &item);
   void emitOutput(mlir::Value output, View view);
@@ -169,14 +181,16 @@ private:
   mlir::Value storeTransposedPairs(mlir::Value value);
 
   // Products.cpp
-  /// One matrix product of a sum: left(i, k) * right(k, j), summed over k < depth. `left` holds entry (i, k) there, or
-  /// at (k, i) if `leftByColumns`; `right` holds rows of the result's columns. If `inPairs`, both hold words of the
-  /// entries for k and k + 1, and depth counts those.
+  /// One matrix product of a sum: left(i, k) * right(k, j), summed over a range of k. `left` holds entry (i, k) there,
+  /// or at (k, i) if `leftByColumns`; `right` holds rows of the result's columns. If `inPairs`, both hold words of the
+  /// entries for k and k + 1, and the range is that of those.
   struct Term {
     mlir::Value left = {};
     bool leftByColumns = false;
     mlir::Value right = {};
     bool inPairs = false;
+    /// The range of k, and how many there are at most, beside which tiles may be brought near.
+    mlir::Value from = {}, to = {};
     int64_t depth = 0;
     /// Of left: entries behind the diagonal are 0.
     bool isLowerTriangle = false, isUpperTriangle = false;
@@ -230,10 +244,26 @@ private:
   void computeScan(chunk::ScanOp op);
   void computeAccumulate(chunk::AccumulateOp op);
 
+  // Lookback.cpp
+  /// What a look-back keeps while it meets the tiles of other chunks.
+  struct LookbackFold;
+  void emitLookback(chunk::LookbackOp op);
+  /// Of each token the range of tokens that it looks back to, as two buffers.
+  void findRanges(chunk::LookbackOp op, LookbackFold &fold);
+  /// Loads and computes what the body contributes for the chunk of the tile.
+  void emitBody(chunk::LookbackOp op, mlir::Value firstPast, mlir::Value count);
+  void beginFold(chunk::LookbackOp op, LookbackFold &fold);
+  void foldWeights(chunk::LookbackOp op, LookbackFold &fold);
+  void foldSoftmax(chunk::LookbackOp op, LookbackFold &fold);
+  void foldDivergence(chunk::LookbackOp op, LookbackFold &fold);
+  void foldOuter(chunk::LookbackOp op, LookbackFold &fold);
+  void endFold(chunk::LookbackOp op, LookbackFold &fold);
+
   // Rearrange.cpp
   void emitReduce(chunk::ReduceOp op);
   void emitConcat(chunk::ConcatOp op);
   void emitColumn(chunk::ColumnsOp op);
+  void emitRow(chunk::RowOp op);
   void emitTail(chunk::TailOp op);
   /// The rows of a tail followed by those of a tile.
   mlir::Value history(mlir::Value operand, mlir::Value tail);
@@ -253,7 +283,9 @@ private:
 
   llvm::SmallVector<Argument> arguments;
   mlir::Value sequences, denseTokens, heads, offsets, positions; // the block's header
+  mlir::Value chunkStart;                                        // the first token of this chunk
   mlir::Value valid, isWhole;                                    // tokens of this chunk, and whether that is C
+  mlir::Value itemTokens, itemPosition;                          // of this item's sequence, as in `Item`
   llvm::DenseMap<mlir::Value, Storage> storage;
   llvm::DenseMap<mlir::Value, View> views;
   llvm::SmallVector<View> outputViews; // in the order of the outputs

@@ -48,6 +48,8 @@ struct LowerToVector : stretto::impl::LowerToVectorBase<LowerToVector> {
       FailureOr<func::FuncOp> function = lowering.lower();
       if (failed(function))
         return signalPassFailure();
+      if (lowering.hasIndependentChunks())
+        (*function)->setAttr("stretto.independent_chunks", UnitAttr::get(kernel.getContext()));
       StringAttr symbol = kernel.getSymNameAttr();
       kernel.erase();
       function->setSymNameAttr(symbol);

@@ -4,6 +4,7 @@
 #include "mlir/Dialect/Arith/IR/Arith.h"
 #include "mlir/Dialect/Math/IR/Math.h"
 #include "mlir/IR/SymbolTable.h"
+#include "mlir/Transforms/RegionUtils.h"
 #include "llvm/ADT/TypeSwitch.h"
 
 using namespace mlir;
@@ -57,9 +58,18 @@ static bool isCostly(Operation *op) {
 // The plan
 //===----------------------------------------------------------------------===//
 
-Plan::Plan(chunk::KernelOp kernel, bool pairs) {
+SmallVector<Operation *> cpu::operationsOf(chunk::KernelOp kernel) {
+  SmallVector<Operation *> operations;
+  kernel.walk<WalkOrder::PostOrder>([&](Operation *op) {
+    if (op != kernel && !op->hasTrait<OpTrait::IsTerminator>())
+      operations.push_back(op);
+  });
+  return operations;
+}
+
+Plan::Plan(chunk::KernelOp kernel, bool pairs) : operations(operationsOf(kernel)) {
   if (pairs)
-    findPairs(kernel);
+    findPairs();
   findInvariant(kernel);
   findDecays(kernel);
   storeOperands(kernel);
@@ -78,20 +88,21 @@ static bool isInvariantArgument(chunk::KernelOp kernel, BlockArgument argument) 
   return table && !table.getPeriod() && !table.getVarying();
 }
 
-void Plan::findPairs(chunk::KernelOp kernel) {
-  for (Operation &op : kernel.getBlock()->without_terminator())
-    if (isProduct(&op) && llvm::all_of(op.getOperands().take_front(2),
-                                       [](Value operand) { return getElementTypeOrSelf(operand.getType()).isBF16(); }))
-      ofPairs.insert(&op);
+void Plan::findPairs() {
+  for (Operation *op : operations)
+    if (isProduct(op) && llvm::all_of(op->getOperands().take_front(2),
+                                      [](Value operand) { return getElementTypeOrSelf(operand.getType()).isBF16(); }))
+      ofPairs.insert(op);
 }
 
 void Plan::findInvariant(chunk::KernelOp kernel) {
   for (BlockArgument argument : kernel.getBlock()->getArguments())
     if (isInvariantArgument(kernel, argument))
       invariant.insert(argument);
-  for (Operation &op : kernel.getBlock()->without_terminator())
-    if (llvm::all_of(op.getOperands(), [&](Value operand) { return isInvariant(operand); }))
-      invariant.insert(op.result_begin(), op.result_end());
+  for (Operation *op : operations)
+    if (!isa<chunk::LookbackOp>(op) &&
+        llvm::all_of(op->getOperands(), [&](Value operand) { return isInvariant(operand); }))
+      invariant.insert(op->result_begin(), op->result_end());
 }
 
 void Plan::findDecays(chunk::KernelOp kernel) {
@@ -130,12 +141,12 @@ void Plan::storeOperands(chunk::KernelOp kernel) {
     if (rankOf(argument) < 2 || kind == chunk::ArgumentKind::State || kind == chunk::ArgumentKind::Table)
       stored[argument].rows = true;
   }
-  for (Operation &op : kernel.getBlock()->without_terminator()) {
-    for (Value result : op.getResults())
+  for (Operation *op : operations) {
+    for (Value result : op->getResults())
       if (isFloat(result) && !isa<arith::ConstantOp, chunk::DecayDotOp>(op) &&
-          (rankOf(result) < 2 || !(isPointwise(&op) || isProduct(&op))))
+          (rankOf(result) < 2 || !(isPointwise(op) || isProduct(op))))
         stored[result].rows = true;
-    TypeSwitch<Operation *>(&op)
+    TypeSwitch<Operation *>(op)
         .Case([&](chunk::DotOp dot) {
           if (isOfPairs(dot)) {
             (dot.getTransposeLeft() ? stored[dot.getLeft()].rowPairs : stored[dot.getLeft()].columnPairs) = true;
@@ -145,6 +156,7 @@ void Plan::storeOperands(chunk::KernelOp kernel) {
           left.push_back(dot.getLeft());
           (dot.getTransposeRight() ? stored[dot.getRight()].transposed : stored[dot.getRight()].rows) = true;
         })
+        .Case([&](chunk::LookbackOp lookback) { storePast(kernel, lookback); })
         .Case([&](chunk::ConvOp conv) { stored[conv.getTaps()].transposed = true; })
         .Case([&](chunk::SolveOp solve) { left.push_back(solve.getMatrix()); })
         .Case([&](chunk::DecayMixOp mix) {
@@ -178,14 +190,26 @@ void Plan::storeOperands(chunk::KernelOp kernel) {
   });
 }
 
+/// What tables hold of other tokens is gathered, and numbers of tokens too; what the body contributes is met by
+/// products.
+void Plan::storePast(chunk::KernelOp kernel, chunk::LookbackOp lookback) {
+  for (auto [argument, source] : llvm::zip_equal(lookback.getBlock()->getArguments(), lookback.getPast())) {
+    unsigned number = cast<BlockArgument>(source).getArgNumber();
+    if (rankOf(argument) < 2 || kernel.getArgument(number).getKind() == chunk::ArgumentKind::Table)
+      stored[argument].rows = true;
+  }
+  for (Value contribution : lookback.getContribution().getOperands())
+    stored[contribution].rows = true;
+}
+
 void Plan::storeCostly(chunk::KernelOp kernel) {
   // What a value computed in place costs its user includes what it computes in place itself.
   llvm::DenseSet<Value> costly;
-  for (Operation &op : kernel.getBlock()->without_terminator()) {
-    if (!isPointwise(&op) || !isFloat(op.getResult(0)) || orders(op.getResult(0)).any())
+  for (Operation *op : operations) {
+    if (!isPointwise(op) || !isFloat(op->getResult(0)) || orders(op->getResult(0)).any())
       continue;
-    Value result = op.getResult(0);
-    if (!isCostly(&op) && llvm::none_of(op.getOperands(), [&](Value operand) { return costly.contains(operand); }))
+    Value result = op->getResult(0);
+    if (!isCostly(op) && llvm::none_of(op->getOperands(), [&](Value operand) { return costly.contains(operand); }))
       continue;
     bool isRepeated = isInvariant(result) && llvm::any_of(result.getUsers(), [&](Operation *user) {
                         return user->getNumResults() == 0 || !isInvariant(user->getResult(0));
@@ -198,14 +222,14 @@ void Plan::storeCostly(chunk::KernelOp kernel) {
 }
 
 void Plan::fuseProducts(chunk::KernelOp kernel) {
-  for (Operation &op : kernel.getBlock()->without_terminator()) {
-    if (!isProduct(&op))
+  for (Operation *op : operations) {
+    if (!isProduct(op))
       continue;
-    Value sums = op.getResult(0);
+    Value sums = op->getResult(0);
     if (isa<chunk::DotOp>(op) && sums.hasOneUse() && !orders(sums).any()) {
       auto total = dyn_cast<chunk::DotOp>(*sums.user_begin());
       if (total && total.getAddend() == sums && isInvariant(total.getResult()) == isInvariant(sums)) {
-        fused.insert(&op);
+        fused.insert(op);
         continue;
       }
     }
@@ -227,9 +251,9 @@ void Plan::fuseProducts(chunk::KernelOp kernel) {
                        });
     if (!isYielded && !onlyInPairs)
       stored[root].rows = true;
-    products[root] = &op;
+    products[root] = op;
     if (root != sums)
-      fused.insert(&op);
+      fused.insert(op);
   }
 }
 
@@ -287,18 +311,26 @@ void Plan::findLastReads(chunk::KernelOp kernel) {
         llvm::append_range(pending, op->getOperands());
     }
   };
-  for (Operation &op : kernel.getBlock()->without_terminator()) {
-    Value result = op.getResult(0);
+  for (Operation *op : operations) {
+    Value result = op->getResult(0);
     bool copiesRows = isa<chunk::ConvOp, chunk::DelayOp>(op); // to what precedes them
     bool isAmount = llvm::any_of(decayUses, [&](auto &entry) { return entry.first.first == result; });
     if (orders(result).any() || copiesRows || isAmount)
-      read(result, op.getOperands());
+      read(result, op->getOperands());
+    // Every tile that a look-back meets is computed from the same values from outside of its body.
+    if (auto lookback = dyn_cast<chunk::LookbackOp>(op)) {
+      SetVector<Value> outside;
+      getUsedValuesDefinedAbove(lookback.getBody(), outside);
+      read(result, outside.getArrayRef());
+      read(result, lookback.getContribution().getOperands());
+    }
   }
   read(Value(), kernel.getBlock()->getTerminator()->getOperands());
 
   for (auto [value, reader] : readers) {
     auto argument = dyn_cast<BlockArgument>(value);
-    bool isTile = !argument || kernel.getArgument(argument.getArgNumber()).getKind() == chunk::ArgumentKind::Input;
+    bool isTile = !argument || argument.getOwner() != kernel.getBlock() ||
+                  kernel.getArgument(argument.getArgNumber()).getKind() == chunk::ArgumentKind::Input;
     if (reader && isTile && !isInvariant(value))
       lastReads[reader].push_back(value);
   }

@@ -15,7 +15,8 @@
 //      machine multiplies bf16 numbers and both operands are such, they are stored as pairs along the contracted axis.
 //   2. A product is fused with its only user, and that one's only user, while these are pointwise; an expression holds
 //      at most one product. A product that another one adds is summed in the same registers.
-//   3. Values that depend on parameters and constants only are computed once for each head, before the chunks.
+//   3. What the body of a look-back contributes is stored, by rows.
+//   4. Values that depend on parameters and constants only are computed once for each head, before the chunks.
 //
 //===----------------------------------------------------------------------===//
 #ifndef STRETTO_CODEGEN_CPU_PLAN_H
@@ -78,15 +79,17 @@ public:
   bool isUpdatedInPlace(unsigned state) const { return inPlace[state]; }
 
 private:
-  void findPairs(chunk::KernelOp kernel);
+  void findPairs();
   void findInvariant(chunk::KernelOp kernel);
   void findDecays(chunk::KernelOp kernel);
   void storeOperands(chunk::KernelOp kernel);
+  void storePast(chunk::KernelOp kernel, chunk::LookbackOp lookback);
   void storeCostly(chunk::KernelOp kernel);
   void fuseProducts(chunk::KernelOp kernel);
   void findUpdatesInPlace(chunk::KernelOp kernel);
   void findLastReads(chunk::KernelOp kernel);
 
+  llvm::SmallVector<mlir::Operation *> operations;
   llvm::DenseMap<mlir::Value, Orders> stored;
   llvm::DenseMap<mlir::Value, mlir::Operation *> products;
   llvm::DenseSet<mlir::Operation *> fused, ofPairs;
@@ -97,6 +100,8 @@ private:
   llvm::DenseMap<mlir::Value, llvm::SmallVector<mlir::Value>> lastReads;
 };
 
+/// The operations of a kernel, those of a look-back's body before it.
+llvm::SmallVector<mlir::Operation *> operationsOf(chunk::KernelOp kernel);
 /// Whether an entry of the result is a function of the same entry of the operands (of a whole vector along one side,
 /// where the operand is a vector).
 bool isPointwise(mlir::Operation *op);

@@ -65,6 +65,8 @@ KernelLowering::Term KernelLowering::termOf(Operation *product, Value left, bool
     term.leftByColumns = transposeLeft != !leftStorage.rows;
     term.right = transposeRight ? rightStorage.transposed : rightStorage.rows;
   }
+  term.from = builder.index(0);
+  term.to = builder.index(term.depth);
   (transposeLeft ? term.isUpperTriangle : term.isLowerTriangle) = isCausal(left);
   assert(term.left && term.right && "the plan stores a product's operands");
   return term;
@@ -162,7 +164,7 @@ void KernelLowering::computeBlock(ArrayRef<Term> terms, Value row, int64_t rows,
 
   int64_t stepsBefore = 0;
   for (const Term &term : terms) {
-    Value from = builder.index(0), to = builder.index(term.depth);
+    Value from = term.from, to = term.to;
     if (term.isLowerTriangle) {
       Value end = builder.add(row, rows);
       to = builder.minimum(to, term.inPairs ? builder.half(builder.add(end, 1)) : end);

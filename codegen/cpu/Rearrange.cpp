@@ -92,6 +92,18 @@ void KernelLowering::emitColumn(chunk::ColumnsOp op) {
   storage[op.getResult()].rows = buffer;
 }
 
+void KernelLowering::emitRow(chunk::RowOp op) {
+  Value buffer = allocateFor(op.getResult()), row = builder.index(op.getAt());
+  known.clear();
+  if (rankOf(op.getResult()) == 0)
+    builder.store(evaluateSplat(op.getOperand(), row), buffer, builder.index(0));
+  else
+    builder.loopOverVectors(shapeOf(op.getResult())[0], [&](Value column, int64_t lanes) {
+      builder.store(evaluateAnew(op.getOperand(), {row, column, lanes}), buffer, column);
+    });
+  storage[op.getResult()].rows = buffer;
+}
+
 //===----------------------------------------------------------------------===//
 // Convolution
 //===----------------------------------------------------------------------===//

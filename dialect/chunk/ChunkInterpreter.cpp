@@ -34,6 +34,8 @@ private:
   LogicalResult bindStates();
   LogicalResult runHead(Sequence sequence, int64_t head);
   LogicalResult runChunk(Sequence sequence, int64_t head, int64_t start, SmallVectorImpl<Tile> &states);
+  LogicalResult runLookback(LookbackOp op, TileMap &tiles, Sequence sequence, int64_t head, int64_t start,
+                            int64_t valid);
   FailureOr<Tile> load(BlockArgument argument, Sequence sequence, int64_t head, int64_t start, int64_t valid);
   FailureOr<Tile> loadTable(BlockArgument argument, Sequence sequence, int64_t head, int64_t start, int64_t valid);
   Tile loadRows(BlockArgument argument, Sequence sequence, int64_t head, int64_t start, int64_t valid);
@@ -223,6 +225,11 @@ LogicalResult KernelExecution::runChunk(Sequence sequence, int64_t head, int64_t
     tiles[argument] = std::move(*tile);
   }
   for (Operation &op : kernel.getBlock()->without_terminator()) {
+    if (auto lookback = dyn_cast<LookbackOp>(op)) {
+      if (failed(runLookback(lookback, tiles, sequence, head, start, valid)))
+        return failure();
+      continue;
+    }
     FailureOr<Tile> tile = executeTile(&op, tiles, valid);
     if (failed(tile))
       return failure();
@@ -243,6 +250,49 @@ LogicalResult KernelExecution::runChunk(Sequence sequence, int64_t head, int64_t
   }
   for (auto [index, next] : llvm::enumerate(yield.getStates()))
     states[index] = tiles[next];
+  return success();
+}
+
+LogicalResult KernelExecution::runLookback(LookbackOp op, TileMap &tiles, Sequence sequence, int64_t head,
+                                           int64_t start, int64_t valid) {
+  LookbackFold fold(op);
+  // The range of token i of the chunk, as tokens of the sequence.
+  auto tokenAt = [&](Value bound, int64_t i) { return tiles[bound].at(i, 0) - positions[sequence.index]; };
+  auto isInRange = [&](int64_t i, int64_t token) {
+    bool ends = op.getLast() && static_cast<double>(token) > tokenAt(op.getLast(), i);
+    return static_cast<double>(token) >= tokenAt(op.getFirst(), i) && !ends && (op.getToEnd() || token <= start + i);
+  };
+  int64_t end = op.getToEnd() ? sequence.length : start + valid;
+  for (int64_t past = 0; past < end; past += kernel.getChunk()) {
+    int64_t existing = std::min<int64_t>(kernel.getChunk(), sequence.length - past);
+    for (auto [argument, source] : llvm::zip_equal(op.getBlock()->getArguments(), op.getPast())) {
+      FailureOr<Tile> tile = load(cast<BlockArgument>(source), sequence, head, past, existing);
+      if (failed(tile))
+        return failure();
+      tiles[argument] = std::move(*tile);
+    }
+    for (Operation &inner : op.getBlock()->without_terminator()) {
+      FailureOr<Tile> tile = executeTile(&inner, tiles, valid);
+      if (failed(tile))
+        return failure();
+      tiles[inner.getResult(0)] = std::move(*tile);
+    }
+    SmallVector<const Tile *> given;
+    for (Value operand : op.getContribution().getOperands())
+      given.push_back(&tiles[operand]);
+    for (int64_t j = 0; j < existing; ++j) {
+      bool isInAny = false;
+      for (int64_t i = 0; i < valid; ++i)
+        if (isInRange(i, past + j)) {
+          isInAny = true;
+          fold.addPair(given, i, j);
+        }
+      if (isInAny)
+        fold.addRow(given, j);
+    }
+  }
+  for (auto [result, tile] : llvm::zip_equal(op.getResults(), fold.finish()))
+    tiles[result] = std::move(tile);
   return success();
 }
 

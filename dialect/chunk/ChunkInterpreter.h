@@ -33,6 +33,26 @@ using TileMap = llvm::DenseMap<mlir::Value, Tile>;
 /// The result of an operation of a kernel's body whose operands are in `tiles`; `valid` tokens exist.
 mlir::FailureOr<Tile> executeTile(mlir::Operation *op, const TileMap &tiles, int64_t valid);
 
+/// A look-back of one chunk, to which the tokens j are given tile by tile, in order.
+class LookbackFold {
+public:
+  explicit LookbackFold(LookbackOp op);
+  /// Token i of the chunk with row j of what the body contributes.
+  void addPair(llvm::ArrayRef<const Tile *> given, int64_t i, int64_t j);
+  /// Row j, which is in the range of some token.
+  void addRow(llvm::ArrayRef<const Tile *> given, int64_t j);
+  std::vector<Tile> finish();
+
+private:
+  /// Takes a score that is not -inf into the sum of exponentials of that number; returns what scales the sums so far.
+  double weigh(int64_t sum, double score);
+
+  LookbackOp op;
+  std::vector<Tile> results;
+  /// Of each token, then those of the student's.
+  std::vector<double> largest, totals;
+};
+
 /// The number of a table at a position, head and channel.
 mlir::FailureOr<double> evaluateTable(TableOp table, double position, double head, double channel);
 

@@ -98,6 +98,14 @@ def Chunk_Reduction : I32EnumAttr<"Reduction", "a reduction", [
 }
 def Chunk_ReductionAttr : EnumAttr<Chunk_Dialect, Chunk_Reduction, "reduction"> { let assemblyFormat = "$value"; }
 
+def Chunk_Fold : I32EnumAttr<"Fold", "how the pairs of a look-back are folded", [
+    I32EnumAttrCase<"Sum", 0, "sum">, I32EnumAttrCase<"Softmax", 1, "softmax">,
+    I32EnumAttrCase<"Divergence", 2, "divergence">, I32EnumAttrCase<"Outer", 3, "outer">]> {
+  let cppNamespace = "::stretto::chunk";
+  let genSpecializedAttr = 0;
+}
+def Chunk_FoldAttr : EnumAttr<Chunk_Dialect, Chunk_Fold, "fold"> { let assemblyFormat = "$value"; }
+
 def Chunk_DecayForm : I32EnumAttr<"DecayForm", "what the amount of a decay is", [
     I32EnumAttrCase<"Log", 0, "log">, I32EnumAttrCase<"Factor", 1, "factor">]> {
   let cppNamespace = "::stretto::chunk";
@@ -478,6 +486,80 @@ def Chunk_ScanOp : Chunk_Op<"scan", [Pure, AllTypesMatch<["operand", "result"]>]
   let assemblyFormat = [{ `` $kind $operand `from` $carry (`log` $log^)? attr-dict
                           `:` type($operand) `,` type($carry) (`,` type($log)^)? }];
   let hasVerifier = 1;
+}
+
+//===----------------------------------------------------------------------===//
+// Look-backs
+//===----------------------------------------------------------------------===//
+
+def Chunk_LookbackOp : Chunk_Op<"lookback", [Pure, SingleBlock, AttrSizedOperandSegments,
+    DeclareOpInterfaceMethods<OpAsmOpInterface, ["getAsmBlockArgumentNames"]>]> {
+  let summary = "a fold over the pairs of the chunk's tokens with earlier tokens";
+  let description = [{
+    Pairs each token i of the chunk with the tokens j of its sequence from position `first_i` to its own; `to` ends the
+    range at `last_i` where that is earlier; `to_end` ends it with the sequence. Both bounds are positions, as tables are
+    read at, and never fall from token to token.
+
+    The sequence is met in tiles of C tokens j, chunk by chunk. The body's arguments are tiles of the arguments `past` there, inputs of
+    the kernel and tables that vary in time, and what it computes from these are rows of j; all other values belong to
+    the chunk itself. It ends with
+
+    - `sum`: weights `w` (C by C, a row for each i) and rows `x`, once for each result: `y_i = sum_j w_ij x_j`.
+    - `softmax`: scores `s` and rows `x`; the results are `m_i = max_j s_ij`, `l_i = sum_j e^(s_ij - m_i)`,
+      `acc_i = sum_j e^(s_ij - m_i) x_j`.
+    - `divergence`: scores `s` of the teacher and `r` of the student; the results are, with `p` and `u` the softmaxes of
+      `s_i` and `r_i` over j, `kl_i = sum_j p_j (log p_j - log u_j)`, and the log-sum-exp of `s_i` and of `r_i`.
+    - `outer`: rows `x` and `y`; the result is the matrix `sum_j x_j^T y_j` over the tokens j in the range of any token.
+
+    A score of `-inf` (of either side of a divergence) leaves its pair out. A token without pairs has `m = -inf`, `l = 0`,
+    `acc = 0`; `kl = 0` and logarithms of `-inf`. Pairs outside of the range are left out by selection, and so are tokens
+    beyond the end of the sequence, whatever the body makes of their zeros.
+
+    Constraints: `lookback_c1` the bounds have a number for each token; `lookback_c2` what is past is an input of the
+    kernel or a table that varies, and the body has an argument of the type of each; `lookback_c3` the body ends with
+    `chunk.contribute` of what the fold takes: scores and weights are C by C, rows have C rows; `lookback_c4` the results
+    have the shapes that follow from it and one element type with it; `lookback_c5` a range ends at `to` or at the end;
+    `lookback_c6` an operation in the body has one result and no region, and no decay and nothing that reaches across
+    tokens: `tail`, `conv`, `delay`, `mask`, `accumulate`.
+
+    Example:
+    ```mlir
+    chunk.table @position varying {
+    ^bb0(%t: f64, %h: f64, %d: f64):
+      chunk.result %t : f64
+    }
+    chunk.kernel @window chunk 64 (input %q: tensor<64x32xf32>, input %k: tensor<64x32xf32> group 2,
+        input %v: tensor<64x16xf32> group 2, table %position: tensor<64xf32>, valid %n: index)
+        -> (o: tensor<64x16xf32>) {
+      %before = arith.constant dense<127.0> : tensor<64xf32>
+      %first = arith.subf %position, %before : tensor<64xf32>
+      %m, %l, %acc = chunk.lookback softmax from %first : tensor<64xf32>
+          past(%k_j = %k : tensor<64x32xf32>, %v_j = %v : tensor<64x16xf32>) {
+        %s = chunk.dot %q, %k_j transpose_right : tensor<64x32xf32>, tensor<64x32xf32> -> tensor<64x64xf32>
+        chunk.contribute %s, %v_j : tensor<64x64xf32>, tensor<64x16xf32>
+      } : tensor<64xf32>, tensor<64xf32>, tensor<64x16xf32>
+      %ls = chunk.broadcast %l along rows : tensor<64xf32> to tensor<64x16xf32>
+      %o = arith.divf %acc, %ls : tensor<64x16xf32>
+      chunk.yield %o : tensor<64x16xf32>
+    }
+    ```
+  }];
+  let arguments = (ins Chunk_FoldAttr:$fold, Chunk_Vector:$first, Optional<Chunk_Vector>:$last,
+                       Variadic<Chunk_Tensor>:$past, UnitAttr:$to_end);
+  let regions = (region SizedRegion<1>:$body);
+  let results = (outs Variadic<Chunk_Tensor>:$results);
+  let hasCustomAssemblyFormat = 1;
+  let hasRegionVerifier = 1;
+  let extraClassDeclaration = [{
+    ::mlir::Block *getBlock() { return &getBody().front(); }
+    ContributeOp getContribution();
+  }];
+}
+
+def Chunk_ContributeOp : Chunk_Op<"contribute", [Pure, Terminator, ReturnLike, HasParent<"LookbackOp">]> {
+  let summary = "ends a look-back's body with what a tile of pairs contributes";
+  let arguments = (ins Variadic<Chunk_Tensor>:$operands);
+  let assemblyFormat = "$operands attr-dict `:` type($operands)";
 }
 
 //===----------------------------------------------------------------------===//

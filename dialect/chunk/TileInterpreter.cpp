@@ -105,6 +105,9 @@ struct TileOperation {
       return fill([&](int64_t i, int64_t) { return x[0]->values[from + i]; });
     return fill([&](int64_t i, int64_t j) { return x[0]->at(i, from + j); });
   }
+  LogicalResult run(RowOp op) {
+    return fill([&](int64_t i, int64_t) { return x[0]->at(op.getAt(), i); });
+  }
   LogicalResult run(ConcatOp op) {
     int64_t start = 0;
     for (const Tile *part : x) {
@@ -269,8 +272,8 @@ FailureOr<Tile> executeTile(Operation *op, const TileMap &tiles, int64_t valid) 
   TileOperation operation{operands, valid, tileFor(op->getResult(0))};
   LogicalResult executed =
       llvm::TypeSwitch<Operation *, LogicalResult>(op)
-          .Case<arith::ConstantOp, BroadcastOp, ColumnsOp, ConcatOp, DotOp, SolveOp, ReduceOp, CausalOp, MaskOp, ConvOp,
-                DelayOp, TailOp, ScanOp, DecayDotOp, DecayMixOp, DecayMatrixOp, DecayFromStartOp, DecayToEndOp,
+          .Case<arith::ConstantOp, BroadcastOp, ColumnsOp, RowOp, ConcatOp, DotOp, SolveOp, ReduceOp, CausalOp, MaskOp,
+                ConvOp, DelayOp, TailOp, ScanOp, DecayDotOp, DecayMixOp, DecayMatrixOp, DecayFromStartOp, DecayToEndOp,
                 DecayStateOp>([&](auto known) { return operation.run(known); })
           .Default([](Operation *) { return failure(); });
   if (failed(executed))

@@ -24,6 +24,19 @@ SmallVector<Value> StateChain::rows() const {
   return rows;
 }
 
+SmallVector<ReadOp> StateChain::reads() const {
+  SmallVector<ReadOp> reads;
+  auto collect = [&](Value state) {
+    for (Operation *user : state.getUsers())
+      if (auto read = dyn_cast<ReadOp>(user))
+        reads.push_back(read);
+  };
+  collect(root->getResult(0));
+  for (Operation *step : steps)
+    collect(step->getResult(0));
+  return reads;
+}
+
 SmallVector<StateChain> stretto::stateChains(VariantOp variant) {
   SmallVector<StateChain> chains;
   for (StateOp root : variant.getBlock()->getOps<StateOp>()) {

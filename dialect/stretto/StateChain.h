@@ -30,6 +30,8 @@ struct StateChain {
   size_t positionOf(mlir::Value state) const;
   /// The rows of all steps.
   llvm::SmallVector<mlir::Value> rows() const;
+  /// The reads of all values of the state.
+  llvm::SmallVector<ReadOp> reads() const;
 };
 
 /// The states of a variant, in order.

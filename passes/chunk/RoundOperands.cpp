@@ -50,9 +50,14 @@ struct RoundOperands : stretto::impl::RoundOperandsBase<RoundOperands> {
       operand.set(extension.getIn());
       return;
     }
-    Value &known = rounded[{operand.get(), operand.getOwner()->getBlock()}];
+    // What a look-back takes from outside of its body is the same in all tiles that it meets.
+    Operation *user = operand.getOwner();
+    if (auto lookback = dyn_cast<chunk::LookbackOp>(user->getParentOp());
+        lookback && operand.get().getParentBlock() != user->getBlock())
+      user = lookback;
+    Value &known = rounded[{operand.get(), user->getBlock()}];
     if (!known) {
-      OpBuilder builder(operand.getOwner());
+      OpBuilder builder(user);
       known = arith::TruncFOp::create(builder, operand.getOwner()->getLoc(), type.clone(inputType), operand.get());
     }
     operand.set(known);

@@ -9,7 +9,9 @@
 #include "mlir/Transforms/RegionUtils.h"
 #include "passes/Passes.h"
 #include "passes/declaration/ChunkCotangent.h"
+#include "passes/declaration/ChunkEarlierReads.h"
 #include "passes/declaration/ChunkFeedback.h"
+#include "passes/declaration/ChunkLookback.h"
 #include "passes/declaration/ChunkRows.h"
 
 namespace stretto {
@@ -87,7 +89,9 @@ private:
   SmallVector<Attribute> descriptions;
   SmallVector<StateChain> chains;
   SmallVector<Operation *> order;
-  llvm::DenseMap<Operation *, std::unique_ptr<ChunkRecurrence>> recurrences; // by root
+  /// By the root of their chain, which is read now or at an earlier time.
+  llvm::DenseMap<Operation *, std::unique_ptr<ChunkRecurrence>> recurrences;
+  llvm::DenseMap<Operation *, std::unique_ptr<ChunkEarlierReads>> earlierReads;
   /// The raw tile of each row that a tail follows, the tail, and the operations that look back to it.
   struct Tail {
     Value row;
@@ -106,6 +110,10 @@ private:
   llvm::DenseMap<Operation *, Value> tailOf;
   /// What comes from outside, in memory's types.
   llvm::MapVector<Value, Value> rawTiles;
+  std::function<BlockArgument(Value)> rawTileOf = [this](Value row) {
+    return cast_if_present<BlockArgument>(rawTiles.lookup(row));
+  };
+  FailureOr<Sizes> sizes = failure();
 };
 
 } // namespace
@@ -150,7 +158,7 @@ BlockArgument ChunkVariant::addArgument(chunk::ArgumentKind kind, StringRef name
 void ChunkVariant::addArguments() {
   llvm::DenseSet<Value> used;
   for (Operation *op : order)
-    used.insert(op->operand_begin(), op->operand_end());
+    op->walk([&](Operation *inner) { used.insert(inner->operand_begin(), inner->operand_end()); });
   for (StateChain &chain : chains)
     used.insert_range(chain.rows());
   if (part != Part::Checkpoints)
@@ -334,7 +342,9 @@ void ChunkVariant::addStates() {
     int64_t group = type.getReverse() ? 1 : groupOf(type.getHeads());
     Value start = addArgument(kind, root.getName(), b->tensorType(shape), group, entry, root.getColumn(), columns);
     starts[root] = start;
-    if (type.getReverse())
+    if (ChunkEarlierReads::hasSome(chain))
+      earlierReads[root] = std::make_unique<ChunkEarlierReads>(chain, b->matrixOf(start), *b, *sizes, rawTileOf);
+    else if (type.getReverse())
       recurrences[root] = std::make_unique<ChunkCotangent>(chain, b->matrixOf(start), *b);
     else
       recurrences[root] = std::make_unique<ChunkRecurrence>(chain, b->matrixOf(start), *b);
@@ -399,9 +409,6 @@ LogicalResult ChunkVariant::buildBody() {
     b->setTile(row, tile);
   }
 
-  FailureOr<Sizes> sizes = Sizes::get(variant, {});
-  if (failed(sizes))
-    return failure();
   llvm::DenseMap<Value, Operation *> rootOf;
   for (const StateChain &chain : chains) {
     rootOf[chain.getRoot().getResult()] = chain.getRoot();
@@ -413,7 +420,14 @@ LogicalResult ChunkVariant::buildBody() {
       continue;
     auto recurrenceOf = [&](Value state) { return recurrences[rootOf.at(state)].get(); };
     if (auto read = dyn_cast<ReadOp>(op)) {
-      b->setTile(read.getResult(), recurrenceOf(read.getState())->read(read));
+      FailureOr<Value> tile = read.getAt() ? earlierReads[rootOf.at(read.getState())]->read(read)
+                                           : recurrenceOf(read.getState())->read(read);
+      if (failed(tile))
+        return failure();
+      b->setTile(read.getResult(), *tile);
+    } else if (auto fold = dyn_cast<LookbackOp>(op)) {
+      if (failed(buildLookback(fold, *b, *sizes, rawTileOf)))
+        return failure();
     } else if (auto pair = dyn_cast<PairOp>(op)) {
       auto *cotangent = static_cast<ChunkCotangent *>(recurrenceOf(pair.getCotangent()));
       b->setTile(pair.getResult(), cotangent->pair(pair, *recurrenceOf(pair.getState())));
@@ -448,8 +462,12 @@ LogicalResult ChunkVariant::buildBody() {
   for (const StateChain &chain : chains) {
     if (!isCarried(chain.root))
       continue;
-    Value end = recurrences[chain.getRoot()]->next();
-    next.push_back(chain.getRoot().getType().getSecondSize() == 1 ? b->column(end, 0) : end);
+    StateOp root = chain.getRoot();
+    auto earlier = earlierReads.find(root);
+    FailureOr<Value> end = earlier != earlierReads.end() ? earlier->second->next() : recurrences[root]->next();
+    if (failed(end))
+      return failure();
+    next.push_back(root.getType().getSecondSize() == 1 ? b->column(*end, 0) : *end);
   }
   b->setLoc(variant.getLoc());
   b->create<chunk::YieldOp>(outputs, next);
@@ -481,7 +499,9 @@ LogicalResult ChunkVariant::checkChains() {
       return failure();
     chain.feedback = std::move(*feedback);
     bool isCotangent = part == Part::Gradient && chain.getRoot().getType().getReverse();
-    if (failed(isCotangent ? ChunkCotangent::check(chain) : ChunkRecurrence::check(chain)))
+    if (failed(isCotangent                         ? ChunkCotangent::check(chain)
+               : ChunkEarlierReads::hasSome(chain) ? ChunkEarlierReads::check(chain)
+                                                   : ChunkRecurrence::check(chain)))
       return failure();
   }
   auto chainOf = [&](Value state) -> const StateChain & {
@@ -509,6 +529,9 @@ LogicalResult ChunkVariant::run() {
   if (failed(found) || failed(createKernel()))
     return failure();
   order = std::move(*found);
+  sizes = Sizes::get(variant, {});
+  if (failed(sizes))
+    return failure();
   addArguments();
   if (failed(addTables()))
     return failure();

@@ -1,7 +1,7 @@
 //===- ChunkOrder.cpp - The order in which tiles are computed -------------===//
 
 #include "passes/declaration/ChunkOrder.h"
-#include "passes/declaration/ChunkTiles.h"
+#include "passes/declaration/ChunkLookback.h"
 
 using namespace mlir;
 using namespace stretto;
@@ -33,7 +33,10 @@ private:
 
   SmallVector<Value> needsOf(Operation *op) {
     SmallVector<Value> needs;
-    for (Value operand : op->getOperands())
+    SmallVector<Value> used = llvm::to_vector(op->getOperands());
+    if (auto fold = dyn_cast<LookbackOp>(op))
+      used = valuesUsedBy(fold).takeVector();
+    for (Value operand : used)
       if (auto root = rootOf.lookup(operand))
         llvm::append_range(needs, rowsOf[root]);
       else if (isRow(operand.getType()))

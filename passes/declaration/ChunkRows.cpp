@@ -62,7 +62,6 @@ FailureOr<Value> RowMaps::build(Operation *op) {
   return llvm::TypeSwitch<Operation *, FailureOr<Value>>(op)
       .Case<arith::ConstantOp, ConstantOp, BroadcastOp, ReduceOp, SoftmaxOp, LogSigmoidOp, StopGradientOp, ConcatOp,
             SliceOp, DotOp, OuterOp, InnerOp, ContractOp, ConvOp, DelayOp, ScanOp>([&](auto row) { return map(row); })
-      .Case([](LookbackOp fold) { return refuseChunkForm(fold) << "a look-back meets keys of other chunks"; })
       .Case<OptionOp, OptionIsOp, PresentOp, SizeOp>(
           [](Operation *open) { return refuseChunkForm(open) << "is not decided; run stretto-specialize first"; })
       .Default([](Operation *other) { return refuseChunkForm(other) << "has no meaning for a tile"; });

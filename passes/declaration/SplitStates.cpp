@@ -45,19 +45,6 @@ static int64_t sizeOf(Type row) {
   return type.getRank() ? type.getDimSize(0) : 1;
 }
 
-static SmallVector<ReadOp> readsOf(const StateChain &chain) {
-  SmallVector<ReadOp> reads;
-  auto collect = [&](Value state) {
-    for (Operation *user : state.getUsers())
-      if (auto read = dyn_cast<ReadOp>(user))
-        reads.push_back(read);
-  };
-  collect(chain.getRoot().getResult());
-  for (Operation *step : chain.steps)
-    collect(step->getResult(0));
-  return reads;
-}
-
 /// The parts that the rows of every write are put together from.
 static std::optional<SmallVector<Part>> partsOfWrites(const StateChain &chain) {
   StateType type = chain.getRoot().getType();
@@ -96,8 +83,9 @@ static std::optional<Division> findDivision(const StateChain &chain, const Sizes
     return std::nullopt;
   Division division;
   division.parts = *parts;
-  for (ReadOp read : readsOf(chain)) {
-    if (read.getAlong() != type.getFirst())
+  for (ReadOp read : chain.reads()) {
+    // A read of an earlier token meets whole rows that were written since.
+    if (read.getAlong() != type.getFirst() || read.getAt())
       return std::nullopt;
     for (Operation *user : read->getUsers()) {
       auto slice = dyn_cast<SliceOp>(user);
@@ -162,7 +150,7 @@ void SplitStatesPass::split(const StateChain &chain, const Division &division) {
     }
     partsOf[step->getResult(0)] = after;
   }
-  for (ReadOp read : readsOf(chain)) {
+  for (ReadOp read : chain.reads()) {
     SmallVector<Value> states = partsOf.lookup(read.getState());
     for (Operation *user : llvm::make_early_inc_range(read->getUsers())) {
       auto slice = cast<SliceOp>(user);

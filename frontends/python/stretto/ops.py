@@ -10,6 +10,8 @@ computes stands in models/<name>.
 import inspect
 import pathlib
 
+import torch
+
 from .native import Error, Module
 from .variant import LoadedVariant
 
@@ -83,3 +85,30 @@ lolcats = ShippedOperator(
     "lolcats", "q", "k", "v", "w_q", "w_k", "factor", "window", "mode", "prev_blocks", "beta", "feature", "b_q", "b_k",
     "max_gradient",
 )  # fmt: skip
+_relation_kl_rows = ShippedOperator("relation_kl")
+
+
+def relation_kl(
+    q_s, q_t, k_s=None, k_t=None, mask=None, scale_s=None, scale_t=None, causal=True, denominator_heads=None
+) -> torch.Tensor:
+    """The divergence of a student's relation from its teacher's: the sum of that of all rows, divided by the number of
+    valid tokens times `denominator_heads`, by default those of `q_s`. `mask` [B, T] is nonzero for valid tokens.
+    """
+    valid = max(1, q_s.shape[0] * q_s.shape[1])
+    if mask is not None:
+        if mask.is_floating_point() or mask.is_complex():
+            raise Error(f"relation_kl: [R12] 'mask' has entries of type {mask.dtype}, expected booleans or integers")
+        if mask.shape != q_s.shape[:2]:
+            expected = list(q_s.shape[:2])
+            raise Error(f"relation_kl: [R12] 'mask' has shape {list(mask.shape)}, expected that of tokens, {expected}")
+        mask = mask != 0
+        valid = mask.sum().clamp(min=1)
+        mask = mask.to(q_s.dtype)[..., None]
+    rows, _ = _relation_kl_rows(
+        q_s=q_s, q_t=q_t, k_s=k_s, k_t=k_t, mask=mask, scale_s=scale_s, scale_t=scale_t, causal=causal
+    )
+    total = rows.sum(dtype=torch.promote_types(rows.dtype, torch.float32))
+    return total / (valid * (q_s.shape[2] if denominator_heads is None else denominator_heads))
+
+
+relation_kl.variant = _relation_kl_rows.variant

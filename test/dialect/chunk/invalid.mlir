@@ -396,3 +396,90 @@ chunk.kernel @scan_c2 chunk 16 (input %x: tensor<16x8xf32>, input %g: tensor<16x
   %y = chunk.scan max %x from %L log %g : tensor<16x8xf32>, tensor<1x8xf32>, tensor<16x4xf32>
   chunk.yield %x next %L : tensor<16x8xf32>, tensor<1x8xf32>
 }
+
+// -----
+
+chunk.kernel @lookback_c1 chunk 16 (input %x: tensor<16x8xf32>, input %t: tensor<16xf32>, valid %n: index) -> (o: tensor<16x8xf32>) {
+  %first = chunk.columns %t from 0 : tensor<16xf32> -> tensor<8xf32>
+  // expected-error @+1 {{[lookback_c1] a bound has type 'tensor<8xf32>', expected a number for each of 16 tokens}}
+  %y = chunk.lookback outer from %first : tensor<8xf32> past(%j = %x : tensor<16x8xf32>) {
+    chunk.contribute %j, %j : tensor<16x8xf32>, tensor<16x8xf32>
+  } : tensor<8x8xf32>
+  chunk.yield %x : tensor<16x8xf32>
+}
+
+// -----
+
+chunk.kernel @lookback_c2 chunk 16 (input %x: tensor<16x8xf32>, input %t: tensor<16xf32>, valid %n: index) -> (o: tensor<16x8xf32>) {
+  %z = arith.negf %x : tensor<16x8xf32>
+  // expected-error @+1 {{[lookback_c2] what is past is no argument of the kernel}}
+  %y = chunk.lookback outer from %t : tensor<16xf32> past(%j = %z : tensor<16x8xf32>) {
+    chunk.contribute %j, %j : tensor<16x8xf32>, tensor<16x8xf32>
+  } : tensor<8x8xf32>
+  chunk.yield %x : tensor<16x8xf32>
+}
+
+// -----
+
+chunk.kernel @lookback_c2_parameter chunk 16 (input %x: tensor<16x8xf32>, input %t: tensor<16xf32>, parameter %w: tensor<16x8xf32>, valid %n: index) -> (o: tensor<16x8xf32>) {
+  // expected-error @+1 {{[lookback_c2] what is past, "w", is neither an input nor a table of the kernel}}
+  %y = chunk.lookback outer from %t : tensor<16xf32> past(%j = %w : tensor<16x8xf32>) {
+    chunk.contribute %j, %j : tensor<16x8xf32>, tensor<16x8xf32>
+  } : tensor<8x8xf32>
+  chunk.yield %x : tensor<16x8xf32>
+}
+
+// -----
+
+chunk.table @decay {
+^bb0(%t: f64, %h: f64, %d: f64):
+  chunk.result %h : f64
+}
+chunk.kernel @lookback_c2_table chunk 16 (input %x: tensor<16x8xf32>, input %t: tensor<16xf32>, table %decay: tensor<16x8xf32>, valid %n: index) -> (o: tensor<16x8xf32>) {
+  // expected-error @+1 {{[lookback_c2] the table "decay" does not vary in time}}
+  %y = chunk.lookback outer from %t : tensor<16xf32> past(%j = %decay : tensor<16x8xf32>) {
+    chunk.contribute %j, %j : tensor<16x8xf32>, tensor<16x8xf32>
+  } : tensor<8x8xf32>
+  chunk.yield %x : tensor<16x8xf32>
+}
+
+// -----
+
+chunk.kernel @lookback_c3 chunk 16 (input %x: tensor<16x8xf32>, input %t: tensor<16xf32>, valid %n: index) -> (o: tensor<16x8xf32>) {
+  // expected-error @+1 {{[lookback_c3] a fold of kind softmax is given 'tensor<16x8xf32>', 'tensor<16x8xf32>' for chunks of 16 tokens}}
+  %m, %l, %acc = chunk.lookback softmax from %t : tensor<16xf32> past(%j = %x : tensor<16x8xf32>) {
+    chunk.contribute %j, %j : tensor<16x8xf32>, tensor<16x8xf32>
+  } : tensor<16xf32>, tensor<16xf32>, tensor<16x8xf32>
+  chunk.yield %x : tensor<16x8xf32>
+}
+
+// -----
+
+chunk.kernel @lookback_c4 chunk 16 (input %x: tensor<16x8xf32>, input %t: tensor<16xf32>, valid %n: index) -> (o: tensor<16x8xf32>) {
+  // expected-error @+1 {{[lookback_c4] makes 'tensor<16x8xf32>' of 'tensor<16x8xf32>', 'tensor<16x8xf32>', expected 'tensor<8x8xf32>'}}
+  %y = chunk.lookback outer from %t : tensor<16xf32> past(%j = %x : tensor<16x8xf32>) {
+    chunk.contribute %j, %j : tensor<16x8xf32>, tensor<16x8xf32>
+  } : tensor<16x8xf32>
+  chunk.yield %x : tensor<16x8xf32>
+}
+
+// -----
+
+chunk.kernel @lookback_c5 chunk 16 (input %x: tensor<16x8xf32>, input %t: tensor<16xf32>, valid %n: index) -> (o: tensor<16x8xf32>) {
+  // expected-error @+1 {{[lookback_c5] ends both at a position and at the end of the sequence}}
+  %y = chunk.lookback outer from %t to %t to_end : tensor<16xf32> past(%j = %x : tensor<16x8xf32>) {
+    chunk.contribute %j, %j : tensor<16x8xf32>, tensor<16x8xf32>
+  } : tensor<8x8xf32>
+  chunk.yield %x : tensor<16x8xf32>
+}
+
+// -----
+
+chunk.kernel @lookback_c6 chunk 16 (input %x: tensor<16x8xf32>, input %t: tensor<16xf32>, valid %n: index) -> (o: tensor<16x8xf32>) {
+  %y = chunk.lookback outer from %t : tensor<16xf32> past(%j = %x : tensor<16x8xf32>) {
+    // expected-error @+1 {{[lookback_c6] stands in the body of a look-back}}
+    %sums = chunk.accumulate sum %j : tensor<16x8xf32>
+    chunk.contribute %sums, %j : tensor<16x8xf32>, tensor<16x8xf32>
+  } : tensor<8x8xf32>
+  chunk.yield %x : tensor<16x8xf32>
+}

@@ -144,3 +144,36 @@ chunk.kernel @decays chunk 16 (input %q: tensor<16x8xf32>, input %g: tensor<16x8
   %y = chunk.decay_state %z log %g along rows : tensor<8xf32>, tensor<16x8xf32>
   chunk.yield %p, %d next %f, %y, %L, %M : tensor<16x16xf32>, tensor<16x8xf32>, tensor<8x8xf32>, tensor<8xf32>, tensor<1x8xf32>, tensor<1x8xf32>
 }
+
+// CHECK-LABEL: chunk.kernel @lookbacks
+chunk.kernel @lookbacks chunk 16 (input %q: tensor<16x8xf32>, input %k: tensor<16x8xf32>, table %position: tensor<16xf32>,
+                                  state %S: tensor<8x8xf32>, valid %n: index) -> (o: tensor<16x8xf32>, d: tensor<16xf32>) {
+  // CHECK: %{{.*}}:3 = chunk.lookback softmax from %position : tensor<16xf32>
+  // CHECK-SAME: past(%k_j = %k : tensor<16x8xf32>, %position_j = %position : tensor<16xf32>) {
+  // CHECK: chunk.contribute %{{.*}}, %k_j : tensor<16x16xf32>, tensor<16x8xf32>
+  // CHECK-NEXT: } : tensor<16xf32>, tensor<16xf32>, tensor<16x8xf32>
+  %m, %l, %acc = chunk.lookback softmax from %position : tensor<16xf32>
+      past(%kj = %k : tensor<16x8xf32>, %j = %position : tensor<16xf32>) {
+    %qk = chunk.dot %q, %kj transpose_right : tensor<16x8xf32>, tensor<16x8xf32> -> tensor<16x16xf32>
+    %js = chunk.broadcast %j along columns : tensor<16xf32> to tensor<16x16xf32>
+    %s = arith.mulf %qk, %js : tensor<16x16xf32>
+    chunk.contribute %s, %kj : tensor<16x16xf32>, tensor<16x8xf32>
+  } : tensor<16xf32>, tensor<16xf32>, tensor<16x8xf32>
+  // CHECK: chunk.lookback divergence from %position to_end : tensor<16xf32> past(
+  %d, %lse_s, %lse_r = chunk.lookback divergence from %position to_end : tensor<16xf32> past(%kj = %k : tensor<16x8xf32>) {
+    %s = chunk.dot %q, %kj transpose_right : tensor<16x8xf32>, tensor<16x8xf32> -> tensor<16x16xf32>
+    chunk.contribute %s, %s : tensor<16x16xf32>, tensor<16x16xf32>
+  } : tensor<16xf32>, tensor<16xf32>, tensor<16xf32>
+  // CHECK: chunk.lookback sum from %position to %{{.*}} : tensor<16xf32> past(
+  %y = chunk.lookback sum from %position to %l : tensor<16xf32> past(%kj = %k : tensor<16x8xf32>) {
+    %s = chunk.dot %q, %kj transpose_right : tensor<16x8xf32>, tensor<16x8xf32> -> tensor<16x16xf32>
+    chunk.contribute %s, %kj : tensor<16x16xf32>, tensor<16x8xf32>
+  } : tensor<16x8xf32>
+  // CHECK: chunk.lookback outer from %position : tensor<16xf32> past(
+  %outer = chunk.lookback outer from %position : tensor<16xf32> past(%kj = %k : tensor<16x8xf32>) {
+    chunk.contribute %kj, %kj : tensor<16x8xf32>, tensor<16x8xf32>
+  } : tensor<8x8xf32>
+  %o = arith.addf %acc, %y : tensor<16x8xf32>
+  %next = arith.addf %S, %outer : tensor<8x8xf32>
+  chunk.yield %o, %d next %next : tensor<16x8xf32>, tensor<16xf32>, tensor<8x8xf32>
+}

@@ -306,7 +306,9 @@ void CpuKernelTest::check(const Problem &problem, const std::string &wholeText) 
 
   std::vector<char> scratch(scratchBytes + 64, char(0xff));
   char *aligned = scratch.data() + (64 - reinterpret_cast<uintptr_t>(scratch.data()) % 64) % 64;
-  function(block.data(), 0, sequences * problem.heads * problem.slices, aligned);
+  bool eachChunk = kernel.argumentsOf(chunk::ArgumentKind::State).empty() && problem.offsets.empty();
+  int64_t chunks = eachChunk ? llvm::divideCeil(tokens, kernel.getChunk()) : 1;
+  function(block.data(), 0, sequences * problem.heads * problem.slices * chunks, aligned);
 
   FailureOr<Outcome> expected = chunk::interpret(kernel, call);
   ASSERT_TRUE(succeeded(expected)) << messages;

@@ -1,0 +1,49 @@
+//===- ChunkEarlierReads.h - Reads of a state of long ago -------*- C++ -*-===//
+//
+// Without decay a state at time tau(t) is a sum over the tokens up to tau(t). It is carried as of the last token of the
+// chunk before, u, that is up to tau(u); a read adds what was written since, which is a look-back:
+//
+//   q_t S_tau(t) = q_t S_tau(u) + sum_{tau(u) < j <= tau(t)} (q_t . k_j) v_j        S_tau(next u) = S_tau(u) + sum
+//   k_j^T v_j
+//
+// As tau never falls, each token j joins the state once.
+//
+//===----------------------------------------------------------------------===//
+#ifndef STRETTO_PASSES_DECLARATION_CHUNKEARLIERREADS_H
+#define STRETTO_PASSES_DECLARATION_CHUNKEARLIERREADS_H
+
+#include "passes/declaration/ChunkOrder.h"
+#include "passes/declaration/ChunkPast.h"
+
+namespace stretto {
+
+/// A state that is read at an earlier time.
+class ChunkEarlierReads {
+public:
+  ChunkEarlierReads(const StateChain &chain, mlir::Value start, TileBuilder &builder, const Sizes &sizes,
+                    RawTiles rawTileOf)
+      : chain(chain), start(start), b(builder), sizes(sizes), rawTileOf(rawTileOf) {}
+
+  static bool hasSome(const StateChain &chain);
+  /// Whether the chain has a chunk form; what prevents it is said at the operation that does.
+  static mlir::LogicalResult check(const StateChain &chain);
+
+  /// The tile of a read. The row that is read with, and the time, have theirs.
+  mlir::FailureOr<mlir::Value> read(ReadOp op);
+  /// The state as of the time of the chunk's last token.
+  mlir::FailureOr<mlir::Value> next();
+
+private:
+  /// Of each token those that were written between the state that is carried and the time that it reads at.
+  mlir::FailureOr<PastTiles::Range> writtenSince();
+
+  const StateChain &chain;
+  mlir::Value start;
+  TileBuilder &b;
+  const Sizes &sizes;
+  RawTiles rawTileOf;
+};
+
+} // namespace stretto
+
+#endif // STRETTO_PASSES_DECLARATION_CHUNKEARLIERREADS_H

@@ -1,0 +1,233 @@
+//===- ChunkLookback.cpp - Look-backs over tiles of pairs -----------------===//
+
+#include "passes/declaration/ChunkLookback.h"
+#include "mlir/Dialect/Arith/IR/Arith.h"
+#include "mlir/Transforms/RegionUtils.h"
+#include "passes/declaration/ChunkRows.h"
+
+using namespace mlir;
+using namespace stretto;
+
+static RankedTensorType typeOf(Value value) { return cast<RankedTensorType>(value.getType()); }
+static bool isNumber(Value row) { return axisOf(row.getType()).empty(); }
+
+namespace {
+
+/// What a value of the body depends on.
+enum class Of {
+  Neither,      // constants and parameters: the same tile for all tokens
+  Token,        // rows of t
+  Past,         // rows of j
+  Pair,         // a number of both
+  WeightedPast, // a number of both times a row of j
+};
+
+class LookbackTiles {
+public:
+  LookbackTiles(LookbackOp op, TileBuilder &b, const Sizes &sizes, RawTiles rawTileOf)
+      : op(op), b(b), sizes(sizes), pastTiles(op, b, sizes, rawTileOf), past(pastTiles.builder()) {}
+
+  LogicalResult build();
+
+private:
+  LogicalResult add(Operation *inner);
+  LogicalResult addPast(PastOp inner);
+  LogicalResult addPairs(Operation *inner);
+  LogicalResult contribute(SmallVectorImpl<Value> &contribution);
+  Of kindOf(Value row);
+  /// A number of t, of j or of both as a tile of pairs.
+  Value pairsOf(Value number);
+  LogicalResult refuse(Operation *at, const Twine &reason) { return refuseChunkForm(at) << reason; }
+  RankedTensorType square() { return b.tensorType({b.tokens, b.tokens}); }
+
+  LookbackOp op;
+  TileBuilder &b;
+  const Sizes &sizes;
+  PastTiles pastTiles;
+  TileBuilder &past;
+  llvm::DenseMap<Value, Of> kinds;
+  llvm::DenseMap<Value, Value> pairs;
+  /// The row of j that a `WeightedPast` multiplies; null while it is its number repeated over channels.
+  llvm::DenseMap<Value, Value> weighted;
+};
+
+} // namespace
+
+//===----------------------------------------------------------------------===//
+// Rows of one token
+//===----------------------------------------------------------------------===//
+
+Of LookbackTiles::kindOf(Value row) {
+  if (auto found = kinds.find(row); found != kinds.end())
+    return found->second;
+  // What comes from outside belongs to t, if to any token.
+  Operation *maker = row.getDefiningOp();
+  bool isConstant = maker && isa<ConstantOp, arith::ConstantOp>(maker);
+  return kinds[row] = isConstant || isParam(row.getType()) ? Of::Neither : Of::Token;
+}
+
+LogicalResult LookbackTiles::addPast(PastOp inner) {
+  Value row = inner.getOperand();
+  if (failed(pastTiles.build(row)))
+    return failure();
+  past.setTile(inner.getResult(), past.tileOf(row));
+  kinds[inner.getResult()] = Of::Past;
+  return success();
+}
+
+//===----------------------------------------------------------------------===//
+// Pairs
+//===----------------------------------------------------------------------===//
+
+Value LookbackTiles::pairsOf(Value number) {
+  if (Value tile = pairs.lookup(number))
+    return tile;
+  bool isPast = kindOf(number) == Of::Past;
+  Value tile = isPast ? past.tileOf(number) : b.tileOf(number);
+  auto type = square().clone(typeOf(tile).getElementType());
+  return pairs[number] = past.repeat(tile, type, isPast ? chunk::Side::Columns : chunk::Side::Rows);
+}
+
+LogicalResult LookbackTiles::addPairs(Operation *inner) {
+  Value result = inner->getResult(0);
+  past.setLoc(inner->getLoc());
+  auto rowsOf = [&](Value row) { return past.matrixOf(kindOf(row) == Of::Past ? past.tileOf(row) : b.tileOf(row)); };
+
+  if (auto dot = dyn_cast<DotOp>(inner)) {
+    Value left = dot.getLeft(), right = dot.getRight();
+    if (kindOf(left) == Of::Past)
+      std::swap(left, right);
+    if (kindOf(left) == Of::Token && kindOf(right) == Of::Past) {
+      kinds[result] = Of::Pair;
+      pairs[result] = past.dot(rowsOf(left), rowsOf(right), {}, /*transposeLeft=*/false, /*transposeRight=*/true);
+      return success();
+    }
+  } else if (auto broadcast = dyn_cast<BroadcastOp>(inner); broadcast && kindOf(broadcast.getOperand()) == Of::Pair) {
+    kinds[result] = isNumber(result) ? Of::Pair : Of::WeightedPast;
+    pairs[result] = pairsOf(broadcast.getOperand());
+    return success();
+  } else if (isa<arith::MulFOp>(inner) && !isNumber(result)) {
+    Value weight = inner->getOperand(0), row = inner->getOperand(1);
+    if (kindOf(row) == Of::WeightedPast)
+      std::swap(weight, row);
+    bool isFree = kindOf(weight) == Of::WeightedPast && !weighted.lookup(weight);
+    if (isFree && (kindOf(row) == Of::Past || kindOf(row) == Of::Neither)) {
+      kinds[result] = Of::WeightedPast;
+      pairs[result] = pairs[weight];
+      weighted[result] = rowsOf(row);
+      return success();
+    }
+  } else if (inner->hasTrait<OpTrait::Elementwise>() && isNumber(result)) {
+    IRMapping mapping;
+    for (Value operand : inner->getOperands())
+      mapping.map(operand, pairsOf(operand));
+    Operation *tile = past.clone(*inner, mapping);
+    tile->getResult(0).setType(square().clone(past.tileType(result.getType()).getElementType()));
+    kinds[result] = Of::Pair;
+    pairs[result] = tile->getResult(0);
+    return success();
+  }
+  return refuse(inner, "rows of both tokens of a pair meet, and neither is a product of the two nor a number made of "
+                       "such products");
+}
+
+LogicalResult LookbackTiles::add(Operation *inner) {
+  if (auto row = dyn_cast<PastOp>(inner))
+    return addPast(row);
+  bool ofToken = false, ofPast = false, ofPair = false;
+  for (Value operand : inner->getOperands()) {
+    Of kind = kindOf(operand);
+    ofToken |= kind == Of::Token;
+    ofPast |= kind == Of::Past;
+    ofPair |= kind == Of::Pair || kind == Of::WeightedPast;
+  }
+  if (ofPair || (ofToken && ofPast))
+    return addPairs(inner);
+  kinds[inner->getResult(0)] = ofPast ? Of::Past : ofToken ? Of::Token : Of::Neither;
+  auto noTail = [](Operation *) { return Value(); };
+  if (!ofPast)
+    return buildRowMap(inner, b, sizes, noTail);
+  for (Value operand : inner->getOperands())
+    if (kindOf(operand) == Of::Neither)
+      past.setTile(operand, b.tileOf(operand));
+  return buildRowMap(inner, past, sizes, noTail);
+}
+
+//===----------------------------------------------------------------------===//
+// The fold
+//===----------------------------------------------------------------------===//
+
+LogicalResult LookbackTiles::contribute(SmallVectorImpl<Value> &contribution) {
+  OperandRange yielded = op.getBody().front().getTerminator()->getOperands();
+  auto rowsOfPast = [&](Value row) -> Value {
+    if (kindOf(row) == Of::Past)
+      return past.matrixOf(past.tileOf(row));
+    return kindOf(row) == Of::Neither ? past.matrixOf(b.tileOf(row)) : Value();
+  };
+  if (op.getFold() == Fold::Divergence) {
+    contribution.append({pairsOf(yielded[0]), pairsOf(yielded[1])});
+    return success();
+  }
+  if (op.getFold() == Fold::Softmax) {
+    Value rows = rowsOfPast(yielded[1]);
+    if (!rows)
+      return refuse(op, "contributes rows that are not of the other token alone");
+    contribution.append({pairsOf(yielded[0]), rows});
+    return success();
+  }
+  for (Value row : yielded) {
+    Value weights, rows;
+    if (kindOf(row) == Of::WeightedPast) {
+      weights = pairs[row];
+      rows = weighted.lookup(row);
+    } else if (kindOf(row) == Of::Pair || (isNumber(row) && kindOf(row) == Of::Token)) {
+      weights = pairsOf(row);
+      rows = past.splat(b.tensorType({b.tokens, 1}), 1);
+    } else {
+      weights = past.splat(square(), 1);
+      rows = rowsOfPast(row);
+    }
+    if (!rows)
+      return refuse(op, "contributes a row that is no number times a row of the other token");
+    contribution.append({weights, rows});
+  }
+  return success();
+}
+
+LogicalResult LookbackTiles::build() {
+  b.setLoc(op.getLoc());
+  if (op.getReverse())
+    return refuse(op, "runs in reverse time");
+  for (Operation &inner : op.getBody().front().without_terminator())
+    if (failed(add(&inner)))
+      return failure();
+  past.setLoc(op.getLoc());
+  SmallVector<Value> contribution;
+  if (failed(contribute(contribution)))
+    return failure();
+
+  SmallVector<Type> types;
+  for (auto [index, result] : llvm::enumerate(op.getResults())) {
+    RankedTensorType type = b.tileType(result.getType());
+    // Rows are tiles, even of one column.
+    bool isRows = op.getFold() == Fold::Sum || (op.getFold() == Fold::Softmax && index == 2);
+    types.push_back(isRows && type.getRank() == 1 ? type.clone({b.tokens, 1}) : type);
+  }
+  auto fold = *chunk::symbolizeFold(stringifyFold(op.getFold()));
+  PastTiles::Range range = {.first = b.tileOf(op.getFirst()), .toEnd = op.getToEnd()};
+  chunk::LookbackOp tiles = pastTiles.finish(fold, range, contribution, types);
+  for (auto [result, tile] : llvm::zip_equal(op.getResults(), tiles.getResults()))
+    b.setTile(result, b.shaped(tile, b.tileType(result.getType())));
+  return success();
+}
+
+LogicalResult stretto::buildLookback(LookbackOp op, TileBuilder &builder, const Sizes &sizes, RawTiles rawTileOf) {
+  return LookbackTiles(op, builder, sizes, rawTileOf).build();
+}
+
+SetVector<Value> stretto::valuesUsedBy(LookbackOp op) {
+  SetVector<Value> values;
+  getUsedValuesDefinedAbove(op.getBody(), values);
+  values.insert(op.getFirst());
+  return values;
+}

@@ -1,0 +1,75 @@
+//===- ChunkPast.cpp - Tiles of other chunks ------------------------------===//
+
+#include "passes/declaration/ChunkPast.h"
+#include "mlir/Analysis/SliceAnalysis.h"
+#include "mlir/Analysis/TopologicalSortUtils.h"
+#include "passes/declaration/ChunkRows.h"
+
+using namespace mlir;
+using namespace stretto;
+
+/// Whether an argument of a kernel has other numbers for other tokens.
+static bool varies(BlockArgument raw) {
+  auto kernel = cast<chunk::KernelOp>(raw.getOwner()->getParentOp());
+  chunk::ArgumentAttr description = kernel.getArgument(raw.getArgNumber());
+  if (description.getKind() != chunk::ArgumentKind::Table)
+    return description.getKind() == chunk::ArgumentKind::Input;
+  auto table = SymbolTable::lookupNearestSymbolFrom<chunk::TableOp>(kernel, description.getName());
+  return table.getVarying() || table.getPeriod();
+}
+
+LogicalResult PastTiles::load(Value source) {
+  if (body.tileOf(source))
+    return success();
+  BlockArgument raw = rawTileOf(source);
+  if (!varies(raw)) {
+    body.setTile(source, b.tileOf(source));
+    return success();
+  }
+  sources.push_back(raw);
+  Value tile = body.cast(block.addArgument(raw.getType(), op->getLoc()), b.compute);
+  body.setTile(source, tile);
+  return success();
+}
+
+LogicalResult PastTiles::build(Value row) {
+  if (isa<BlockArgument>(row))
+    return load(row);
+  SetVector<Operation *> makers;
+  BackwardSliceOptions options;
+  options.inclusive = true;
+  if (failed(getBackwardSlice(row.getDefiningOp(), &makers, options)))
+    return refuseChunkForm(op) << "looks back to what is no row";
+  for (Operation *maker : topologicalSort(makers)) {
+    if (body.tileOf(maker->getResult(0)))
+      continue;
+    if (isa<StateOp, WriteOp, DecayOp, ReadOp, LookbackOp, ScanOp, ConvOp, DelayOp>(maker))
+      return refuseChunkForm(op) << "looks back to rows that are made of other tokens' by '"
+                                 << maker->getName().getStringRef() << "'";
+    if (rawTileOf(maker->getResult(0))) {
+      if (failed(load(maker->getResult(0))))
+        return failure();
+      continue;
+    }
+    if (!isRow(maker->getResult(0).getType()))
+      continue; // what a table is made of
+    for (Value operand : maker->getOperands())
+      if (isa<BlockArgument>(operand) && failed(load(operand)))
+        return failure();
+    if (failed(buildRowMap(maker, body, sizes, [](Operation *) { return Value(); })))
+      return failure();
+  }
+  return success();
+}
+
+chunk::LookbackOp PastTiles::finish(chunk::Fold fold, Range range, ValueRange contribution, TypeRange results) {
+  body.setLoc(op->getLoc());
+  body.create<chunk::ContributeOp>(contribution);
+  b.setLoc(op->getLoc());
+  auto lookback = b.create<chunk::LookbackOp>(results, fold, range.first, range.last, sources, range.toEnd);
+  Block &target = lookback.getBody().emplaceBlock();
+  for (BlockArgument argument : block.getArguments())
+    argument.replaceAllUsesWith(target.addArgument(argument.getType(), argument.getLoc()));
+  target.getOperations().splice(target.end(), block.getOperations());
+  return lookback;
+}

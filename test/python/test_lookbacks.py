@@ -1,0 +1,303 @@
+"""Operators that look back at tokens, on the CPU: sliding windows, LoLCATs and the relation divergence, against
+independent formulas in fp64.
+"""
+
+import itertools
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+import pytest
+import stretto
+import torch
+from formulas import relation_kl, windows
+from operator_cases import BOUNDS, Shape, error, offsets, qkv, rows
+
+pytestmark = pytest.mark.usefixtures("no_gradients")
+
+DTYPES = pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16, torch.float64], ids=str)
+
+
+def maps(s: Shape, g: torch.Generator, feature: str, bias: int) -> dict[str, torch.Tensor]:
+    width = s.K if feature == "t2r" else s.K // 2
+    made = {name: rows(g, s.H, s.K, width) / math.sqrt(s.K) for name in ("w_q", "w_k")}
+    if bias:
+        made |= {name: rows(g, s.H, bias if bias == 1 else width) / 4 for name in ("b_q", "b_k")}
+    return {**made, "factor": rows(g, s.H)}
+
+
+@dataclass(frozen=True)
+class Case:
+    operator: str
+    options: Mapping[str, object]
+    # Those of the formula, where they differ.
+    formula_options: Mapping[str, object] = field(default_factory=dict)
+    make: Callable[[Shape, torch.Generator], dict[str, torch.Tensor]] = lambda shape, generator: {}
+
+    def inputs(self, shape: Shape, dtype: torch.dtype = torch.float32, seed: int = 0) -> dict[str, torch.Tensor]:
+        generator = torch.Generator().manual_seed(seed)
+        made = {**qkv(shape, generator), **self.make(shape, generator)}
+        return {name: x.to(dtype) for name, x in made.items()}
+
+    def __call__(self, inputs, **keywords) -> torch.Tensor:
+        return getattr(stretto.ops, self.operator)(**inputs, **self.options, **keywords)[0]
+
+    def formula(self, inputs) -> torch.Tensor:
+        options = {name: value for name, value in self.options.items() if name != "affine"}
+        return getattr(windows, self.operator)(**inputs, **options, **self.formula_options)[0]
+
+    def check(self, inputs) -> None:
+        o = self(inputs)
+        found = error(o, self.formula(inputs))
+        assert found <= BOUNDS[o.dtype][0], f"the output's error is {found:.2e}"
+
+
+def lolcats(feature="hedgehog", bias=0, formula=None, **options) -> Case:
+    return Case(
+        "lolcats",
+        {"feature": feature, **options},
+        formula or {},
+        lambda shape, generator: maps(shape, generator, feature, bias),
+    )
+
+
+CASES = {
+    "swa of one token": Case("swa", {"window": 1}),
+    "swa of few tokens": Case("swa", {"window": 9}),
+    "swa of a chunk": Case("swa", {"window": 64}),
+    "swa of more than a chunk": Case("swa", {"window": 100}),
+    "swa of everything": Case("swa", {"window": 100_000}),
+    "lolcats": lolcats(),
+    "lolcats of few tokens": lolcats(window=5),
+    "lolcats of its own block": lolcats(window=16, prev_blocks=0),
+    "lolcats sliding": lolcats(mode="sliding"),
+    "lolcats sliding over few tokens": lolcats(mode="sliding", window=7, beta=0.5),
+    "lolcats over one token": lolcats(mode="sliding", window=1),
+    "lolcats over everything": lolcats(window=100_000),
+    "lolcats affine": lolcats(window=20, affine=True, formula={"beta": "affine"}),
+    "lolcats t2r": lolcats("t2r", window=20),
+    "lolcats t2r with biases": lolcats("t2r", bias=32, window=20),
+    "lolcats t2r with one bias": lolcats("t2r", bias=1, window=20, mode="sliding"),
+    "lolcats with a constant maximum": lolcats(window=20, max_gradient=False),
+}
+
+
+@pytest.fixture(params=CASES)
+def case(request) -> Case:
+    return CASES[request.param]
+
+
+@DTYPES
+def test_types(case, dtype):
+    case.check(case.inputs(Shape(T=150), dtype))
+
+
+@pytest.mark.parametrize("T", [0, 1, 63, 64, 65, 127, 500])
+def test_lengths(case, T):
+    case.check(case.inputs(Shape(B=1, T=T)))
+
+
+@pytest.mark.parametrize(("K", "V", "H", "G"), [(64, 16, 4, 4), (128, 40, 4, 1), (24, 256, 2, 2)])
+def test_widths_and_heads(case, K, V, H, G):
+    if "biases" in str(case.make):
+        pytest.skip("biases are made for one width")
+    case.check(case.inputs(Shape(T=140, K=K, V=V, H=H, G=G)))
+
+
+@pytest.mark.parametrize("name", ["swa of more than a chunk", "lolcats", "lolcats sliding over few tokens"])
+def test_interpreter(name):
+    case = CASES[name]
+    inputs = case.inputs(Shape(B=1, T=70, K=8, V=8))
+    variant = getattr(stretto.ops, case.operator).variant
+    assert error(case(inputs), variant.reference(**inputs, **case.options)) < 5e-6
+
+
+def test_packed_sequences(case):
+    lengths = [0, 17, 1, 130, 64, 0]
+    inputs = case.inputs(Shape(B=1, T=sum(lengths)))
+    o = case(inputs, cu_seqlens=offsets(lengths))
+    starts = offsets(lengths).tolist()
+    for first, last in itertools.pairwise(starts):
+        part = {name: x[:, first:last] if x.dim() == 4 and x.shape[0] == 1 else x for name, x in inputs.items()}
+        assert torch.equal(o[:, first:last], case(part))
+
+
+def test_strides(case):
+    inputs = case.inputs(Shape(T=140))
+    expected = case(inputs)
+    spread = {name: x.transpose(1, 2).contiguous().transpose(1, 2) if x.dim() == 4 else x for name, x in inputs.items()}
+    assert torch.equal(case(spread), expected)
+
+
+def test_results_are_the_same_bits(case):
+    inputs = case.inputs(Shape(T=300))
+    first, threads = case(inputs), torch.get_num_threads()
+    try:
+        torch.set_num_threads(1)
+        assert torch.equal(first, case(inputs))
+    finally:
+        torch.set_num_threads(threads)
+
+
+def test_a_nan_reaches_no_earlier_chunk_and_no_other_head(case):
+    inputs = case.inputs(Shape(B=1, T=200))
+    clean = case(inputs)
+    inputs["k"][0, 130, 0, 3] = math.nan
+    o = case(inputs)
+    assert torch.equal(o[:, :128], clean[:, :128])
+    assert torch.equal(o[:, :, 2:], clean[:, :, 2:])
+    assert o[0, 130:, :2].isnan().any()
+
+
+def test_large_scores():
+    """A softmax that is all but a choice, of scores up to a thousand."""
+    for name in ("swa of more than a chunk", "lolcats"):
+        inputs = CASES[name].inputs(Shape(T=150))
+        inputs["q"] *= 100
+        CASES[name].check(inputs)
+
+
+def test_long_sequences():
+    """The end of a long sequence is that of its last tokens, where nothing older is seen."""
+    case = CASES["swa of a chunk"]
+    inputs = case.inputs(Shape(B=1, T=131072, H=1, G=1, K=16, V=16))
+    tail = {name: x[:, -256:] for name, x in inputs.items()}
+    assert error(case(inputs)[:, -128:], case.formula(tail)[:, -128:]) < 5e-6
+
+
+@pytest.mark.parametrize("name", ["lolcats", "lolcats sliding"])
+def test_a_state_over_a_long_sequence(name):
+    case = CASES[name]
+    inputs = case.inputs(Shape(B=1, T=131072, H=1, G=1, K=16, V=16))
+    exact = {name: x.double() for name, x in inputs.items()}
+    assert error(case(inputs), case(exact)) < 5e-6
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Identities
+# ---------------------------------------------------------------------------------------------------------------------
+
+
+def test_a_window_of_all_tokens_is_causal_softmax_attention():
+    inputs = CASES["swa of everything"].inputs(Shape(T=300, G=4))
+    o, _ = stretto.ops.swa(**inputs, window=300)
+    q, k, v = (x.double().transpose(1, 2) for x in inputs.values())
+    expected = torch.nn.functional.scaled_dot_product_attention(q, k, v, is_causal=True).transpose(1, 2)
+    assert error(o, expected) < 5e-6
+
+
+@pytest.mark.parametrize("mode", ["sliding", "terraced"])
+def test_lolcats_without_its_window_is_linear_attention(mode):
+    window, case = 20, CASES["lolcats"]
+    inputs = case.inputs(Shape(T=150))
+    inputs["factor"] = torch.full((4,), -200.0)  # gamma is 0
+    o, _ = stretto.ops.lolcats(**inputs, window=window, mode=mode)
+
+    def features(x, w):
+        y = torch.einsum("bthd,hdf->bthf", x.double(), w.double())
+        return torch.cat([y.softmax(-1), (-y).softmax(-1)], -1).clamp(min=1e-12)
+
+    q = features(inputs["q"], inputs["w_q"])
+    k = features(inputs["k"].repeat_interleave(2, 2), inputs["w_k"])
+    v = inputs["v"].double().repeat_interleave(2, 2)
+    # The keys outside of the window: all but the last, or those before the block before the token's own.
+    t = torch.arange(150)
+    first = t - window + 1 if mode == "sliding" else (t // window - 1) * window
+    linear = torch.einsum("bihf,bjhf->bhij", q, k) * (t[None] < first[:, None])
+    sums = torch.einsum("bhij,bjhv->bihv", linear, v)
+    expected = sums / linear.sum(-1).transpose(1, 2)[..., None]
+    some = first > 0
+    assert error(o[:, some], expected[:, some]) < 5e-6
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Relations
+# ---------------------------------------------------------------------------------------------------------------------
+
+RELATIONS = {
+    "self": {},
+    "self, not causal": {"causal": False},
+    "cross, grouped heads": {"keys": True},
+    "cross, masked, not causal": {"keys": True, "mask": True, "causal": False},
+    "masked": {"mask": True},
+    "scaled": {"scale_s": 1.0, "scale_t": 0.25, "denominator_heads": 8},
+}
+
+
+def relation(T=130, keys=False, mask=False, dtype=torch.float32, **options):
+    g = torch.Generator().manual_seed(3)
+    made = {"q_s": rows(g, 2, T, 4, 32), "q_t": rows(g, 2, T, 4, 48)}
+    if keys:
+        made |= {"k_s": rows(g, 2, T, 2, 32), "k_t": rows(g, 2, T, 2, 48)}
+    made = {name: x.to(dtype) for name, x in made.items()}
+    if mask:
+        made["mask"] = torch.rand(2, T, generator=g) > 0.3
+    return {**made, **options}
+
+
+@pytest.mark.parametrize("name", RELATIONS)
+@DTYPES
+def test_relation(name, dtype):
+    arguments = relation(dtype=dtype, **RELATIONS[name])
+    loss = stretto.ops.relation_kl(**arguments)
+    assert loss.dtype == torch.promote_types(dtype, torch.float32)
+    assert error(loss, relation_kl(**arguments)) < BOUNDS[dtype][0]
+
+
+@pytest.mark.parametrize("T", [0, 1, 64, 200])
+def test_relation_lengths(T):
+    for options in RELATIONS.values():
+        arguments = relation(T=T, **options)
+        assert error(stretto.ops.relation_kl(**arguments), relation_kl(**arguments)) < 5e-6
+
+
+def test_relation_with_itself_is_zero():
+    x = relation()["q_s"] * 4
+    assert stretto.ops.relation_kl(x, x).abs() < 1e-6
+
+
+def test_relation_of_large_scores():
+    """Scores that have several hundred in common."""
+    arguments = relation()
+    for name in ("q_s", "q_t"):
+        arguments[name][..., 0] = 50.0
+    assert error(stretto.ops.relation_kl(**arguments), relation_kl(**arguments)) < 1e-3
+
+
+def test_relation_of_masks():
+    arguments = relation(mask=True)
+    expected = stretto.ops.relation_kl(**arguments)
+    assert torch.equal(stretto.ops.relation_kl(**{**arguments, "mask": arguments["mask"].long() * 7}), expected)
+    none = {**arguments, "mask": torch.zeros_like(arguments["mask"])}
+    assert stretto.ops.relation_kl(**none) == 0
+    with pytest.raises(stretto.Error, match=r"relation_kl: \[R12\] 'mask' has shape \[2, 129\].*\[2, 130\]"):
+        stretto.ops.relation_kl(**{**arguments, "mask": arguments["mask"][:, 1:]})
+    with pytest.raises(stretto.Error, match=r"relation_kl: \[R12\] 'mask' has entries of type torch.float32"):
+        stretto.ops.relation_kl(**{**arguments, "mask": arguments["mask"].float()})
+
+
+def test_relation_of_masked_tokens_that_are_infinite():
+    """Left out by selection: what a masked token holds does not matter."""
+    arguments = relation(mask=True)
+    expected = stretto.ops.relation_kl(**arguments)
+    arguments["q_s"] = torch.where(arguments["mask"][..., None, None], arguments["q_s"], math.inf)
+    assert torch.equal(stretto.ops.relation_kl(**arguments), expected)
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Running
+# ---------------------------------------------------------------------------------------------------------------------
+
+
+def test_chunks_without_a_state_are_items_of_their_own():
+    inputs = CASES["swa of a chunk"].inputs(Shape(B=1, T=1000, H=2, G=1))
+    plan = stretto.ops.swa.variant.explain(**inputs, window=64)
+    assert (plan["schedule"], plan["chunk"], plan["items"]) == ("parallel", 64, 2 * 16)
+    inputs = CASES["lolcats"].inputs(Shape(B=1, T=1000))
+    assert stretto.ops.lolcats.variant.explain(**inputs)["schedule"] == "serial"
+
+
+def test_states_are_refused():
+    inputs = CASES["swa of a chunk"].inputs(Shape())
+    with pytest.raises(stretto.Error, match=r"\[R14\] swa looks back at earlier tokens"):
+        stretto.ops.swa(**inputs, window=64, output_final_state=True)
