@@ -138,6 +138,7 @@ def Chunk : Pass<"stretto-chunk", "::mlir::ModuleOp"> {
         o_i = (q_i a_1..a_i) S + sum_{j<=i} (q_i a_{j+1}..a_i . k_j) v_j
 
     and the state at the end `(a_1..a_C) S + sum_j (k_j a_{j+1}..a_C)^T v_j`; passes/declaration/ChunkRecurrence.h has the general case.
+    Written rows that depend on a read of their own state are solved for (passes/declaration/ChunkFeedback.h).
     Rows beyond the end of a sequence do nothing to a state: where that does not follow from inputs that load as 0,
     they are masked. A variant without such a form is refused at the operation that prevents it ([R14]).
 
@@ -281,7 +282,8 @@ def ExpandDecay : Pass<"stretto-expand-decay", "::stretto::chunk::KernelOp"> {
     Products of queries with decayed keys are multiplied by the matrix of decays where all channels share it. Where
     each has its own, queries and keys are rescaled by the decay from the chunk's middle, which makes a plain product;
     whether the factors and the operands that this needs are in range is tested once per chunk, and where they are not,
-    the products are formed one by one, marked `exact`. The range is e^60, e^8 for operands of fp16, and e^20 for fp32,
+    the products are formed one by one, marked `exact`. A `decay_mix` is formed alike: its rows are rescaled before the
+    plain product, and its sums after it. The range is e^60, e^8 for operands of fp16, and e^20 for fp32,
     whose rounding of longer sums would show.
 
     ```mlir

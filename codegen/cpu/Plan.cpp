@@ -180,7 +180,7 @@ void Plan::storeOperands(chunk::KernelOp kernel) {
         });
   }
   for (Value value : left)
-    if (!orders(value).any())
+    if (!orders(value).rows && !orders(value).transposed)
       stored[value].rows = true;
   // What is made transposed is read by rows where it is computed with.
   kernel.walk([&](chunk::DecayDotOp dot) {

@@ -19,7 +19,13 @@ OPERATORS = {
     "hgrn2": "KV",
     "rwkv6": "KV",
     "supra": "DFV",
+    "gsa": "KNV",
+    "abc": "KNV",
+    "bla": "KV",
+    "delta_rule": "KV",
+    "gated_delta_rule": "KV",
 }
+OPTIONS = {"bla": {"decay": "signed"}}
 
 
 @pytest.fixture(scope="module")
@@ -34,7 +40,9 @@ def ptxas() -> pathlib.Path:
 def test_assembles_without_spills(ptxas, tmp_path, operator, dtype, width):
     sizes = dict.fromkeys(OPERATORS[operator], width)
     (tmp_path / "kernel.ptx").write_text(
-        getattr(stretto.ops, operator).variant.lower("ptx", target="sm_90a", dtype=dtype, **sizes)
+        getattr(stretto.ops, operator).variant.lower(
+            "ptx", target="sm_90a", dtype=dtype, **sizes, **OPTIONS.get(operator, {})
+        )
     )
     command = [ptxas, "-v", "-arch=sm_90a", tmp_path / "kernel.ptx", "-o", tmp_path / "kernel.cubin"]
     report = subprocess.run(command, capture_output=True, text=True, check=True).stderr
