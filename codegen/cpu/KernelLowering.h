@@ -243,6 +243,8 @@ private:
   void computeSolve(chunk::SolveOp op);
   void computeScan(chunk::ScanOp op);
   void computeAccumulate(chunk::AccumulateOp op);
+  void computeDecayPairs(chunk::DecayPairsOp op);
+  void computeConvBack(chunk::ConvBackOp op);
 
   // Lookback.cpp
   /// What a look-back keeps while it meets the tiles of other chunks.

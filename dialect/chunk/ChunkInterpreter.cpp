@@ -230,6 +230,10 @@ LogicalResult KernelExecution::runChunk(Sequence sequence, int64_t head, int64_t
         return failure();
       continue;
     }
+    if (auto conv = dyn_cast<ConvBackOp>(op)) {
+      std::tie(tiles[conv.getResult()], tiles[conv.getNext()]) = executeConvBack(conv, tiles, valid);
+      continue;
+    }
     FailureOr<Tile> tile = executeTile(&op, tiles, valid);
     if (failed(tile))
       return failure();

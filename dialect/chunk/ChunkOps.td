@@ -447,6 +447,28 @@ def Chunk_DelayOp : Chunk_Op<"delay", [Pure, AllTypesMatch<["operand", "result"]
   let hasVerifier = 1;
 }
 
+def Chunk_ConvBackOp : Chunk_Op<"conv_back", [Pure, AllTypesMatch<["operand", "result"]>,
+                                              AllTypesMatch<["carry", "next"]>]> {
+  let summary = "anti-causal depthwise convolution, which hands sums on to the chunk before";
+  let description = [{
+    With `e_sd = sum_{j=0..J-1} taps_d,(J-1-j) * x_(s+j)d` over the valid rows of the operand, for `s` from `-(J-1)` on,
+    and the carry, sums for the last `J-1` tokens that exist, added to those: `y_i = e_i`, and the next carry is what
+    is left for the tokens before the chunk, in time order.
+
+    Constraints: `conv_back_c1` operand, taps and carry have the same channels, and the carry has `J-1` rows.
+
+    Example:
+    ```mlir
+    %y, %next = chunk.conv_back %x, %taps valid %n after %carry : tensor<64x128xf32>, tensor<128x4xf32>, tensor<3x128xf32>
+    ```
+  }];
+  let arguments = (ins Chunk_Matrix:$operand, Chunk_Matrix:$taps, Index:$valid, Chunk_Matrix:$carry);
+  let results = (outs Chunk_Matrix:$result, Chunk_Matrix:$next);
+  let assemblyFormat = [{ $operand `,` $taps `valid` $valid `after` $carry attr-dict
+                          `:` type($operand) `,` type($taps) `,` type($carry) }];
+  let hasVerifier = 1;
+}
+
 def Chunk_TailOp : Chunk_Op<"tail", [Pure, AllTypesMatch<["tail", "result"]>]> {
   let summary = "the last rows that exist, for the next chunk";
   let description = [{
@@ -622,6 +644,28 @@ def Chunk_DecayMixOp : Chunk_DecayBase<"decay_mix"> {
   let assemblyFormat = [{ $weights `,` $rows `` $form $amount (`before` $before^)? (`transpose` $transpose^)?
                           (`add` $addend^)? attr-dict `:` type($weights) `,` type($rows) `,` type($amount) `->`
                           custom<SumType>(type($result), ref($addend), type($addend)) }];
+  let hasVerifier = 1;
+}
+
+def Chunk_DecayPairsOp : Chunk_Op<"decay_pairs", [Pure, AllTypesMatch<["query", "key", "result"]>]> {
+  let summary = "what crosses a token on its way from keys to queries, but for the token's own decay";
+  let description = [{
+    `y_td = sum_{i>=t} sum_{j<t} q_id P_ij k_jd prod_{u=j+1..i, u!=t} a_ud`: the gradient of the factor `a_td`, which
+    may be 0, of what queries see of keys in the chunk, where `P_ij` is what the two have in common.
+
+    Constraints: `decay_pairs_c1` the weights have the rows' element type, and a row and a column for each token;
+    `decay_pairs_c2` the amount has one number for each token and channel.
+
+    Example:
+    ```mlir
+    %y = chunk.decay_pairs %q, %k, %p factor %f : tensor<64x128xf32>, tensor<64x64xf32>, tensor<64x128xf32>
+    ```
+  }];
+  let arguments = (ins Chunk_Matrix:$query, Chunk_Matrix:$key, Chunk_Matrix:$weights, Chunk_DecayFormAttr:$form,
+                       Chunk_Matrix:$amount);
+  let results = (outs Chunk_Matrix:$result);
+  let assemblyFormat = [{ $query `,` $key `,` $weights `` $form $amount attr-dict
+                          `:` type($query) `,` type($weights) `,` type($amount) }];
   let hasVerifier = 1;
 }
 

@@ -53,6 +53,17 @@ chunk.kernel @backwards chunk 16 reverse (input %k: tensor<16x8xf32> group 2, ch
   chunk.yield %y : tensor<16x8xf32>
 }
 
+// CHECK-LABEL: chunk.kernel @of_gradients
+chunk.kernel @of_gradients chunk 16 reverse (input %q: tensor<16x8xf32>, input %f: tensor<16x8xf32>,
+    parameter %taps: tensor<8x4xf32>, state %t: tensor<3x8xf32>, valid %n: index) -> (o: tensor<16x8xf32>) {
+  %p = chunk.dot %q, %f transpose_right : tensor<16x8xf32>, tensor<16x8xf32> -> tensor<16x16xf32>
+  // CHECK: chunk.decay_pairs %q, %q, %{{.+}} factor %f : tensor<16x8xf32>, tensor<16x16xf32>, tensor<16x8xf32>
+  %y = chunk.decay_pairs %q, %q, %p factor %f : tensor<16x8xf32>, tensor<16x16xf32>, tensor<16x8xf32>
+  // CHECK: chunk.conv_back %{{.+}}, %taps valid %n after %t : tensor<16x8xf32>, tensor<8x4xf32>, tensor<3x8xf32>
+  %z, %next = chunk.conv_back %y, %taps valid %n after %t : tensor<16x8xf32>, tensor<8x4xf32>, tensor<3x8xf32>
+  chunk.yield %z next %next : tensor<16x8xf32>, tensor<3x8xf32>
+}
+
 // CHECK-LABEL: chunk.kernel @shapes
 chunk.kernel @shapes chunk 16 (input %x: tensor<16xf32>, parameter %w: tensor<8xf32>, table %decay: tensor<f32>,
                                valid %n: index) -> (o: tensor<16x8xf32>, c: tensor<16xf32>) {
