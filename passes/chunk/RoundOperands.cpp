@@ -77,7 +77,8 @@ struct RoundOperands : stretto::impl::RoundOperandsBase<RoundOperands> {
   }
   bool isOfKind(Value value, chunk::ArgumentKind kind) {
     auto argument = dyn_cast<BlockArgument>(value);
-    return argument && getOperation().getArgument(argument.getArgNumber()).getKind() == kind;
+    return argument && argument.getOwner() == getOperation().getBlock() &&
+           getOperation().getArgument(argument.getArgNumber()).getKind() == kind;
   }
   /// Whether the numbers are made of tables and constants alone.
   bool isOfTables(Value value) {

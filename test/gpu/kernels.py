@@ -271,7 +271,9 @@ def mixes(name, element, K, V, form="log", chunk=CHUNK):
         outputs.append(b.narrow(b.decay("decay_mix", (poison, v32), g, form, tile, flags)))
     names = ("forward", "transposed", "before", "beforetransposed")
     arguments = [f"input {x[0]}: {x[1]}" for x in (q, k, v, g)]
-    return kernel(name, arguments, [f"{n}: {o[1]}" for n, o in zip(names, outputs)], b, outputs, [], chunk=chunk)
+    return kernel(
+        name, arguments, [f"{n}: {o[1]}" for n, o in zip(names, outputs, strict=True)], b, outputs, [], chunk=chunk
+    )
 
 
 def delta(name, element, K, V, decay="scalar", chunk=CHUNK):
@@ -317,7 +319,7 @@ def scans(name, element, K, V, chunk=CHUNK):
     outputs.append(b.narrow(b.emit(f"chunk.solve {small[0]}, {v32[0]} transpose : {square}, {v32[1]}", v32[1])))
     arguments = [f"input {y[0]}: {y[1]}" for y in (x, g, v)]
     arguments += [f"state %L: {row} lowest", f"state %M: {row} lowest", f"state %A: {row}"]
-    names = [f"{n}: {o[1]}" for n, o in zip(("logaddexp", "max", "add", "solved"), outputs)]
+    names = [f"{n}: {o[1]}" for n, o in zip(("logaddexp", "max", "add", "solved"), outputs, strict=True)]
     return kernel(name, arguments, names, b, outputs, states, chunk=chunk)
 
 
