@@ -29,7 +29,7 @@ struct RoundOperands : stretto::impl::RoundOperandsBase<RoundOperands> {
       } else if (auto dot = dyn_cast<chunk::DecayDotOp>(op)) {
         round(dot.getQueryMutable());
         round(dot.getKeyMutable());
-      } else if (auto mix = dyn_cast<chunk::DecayMixOp>(op); mix && (channelDecays || isOfTokens(mix.getAmount()))) {
+      } else if (auto mix = dyn_cast<chunk::DecayMixOp>(op)) {
         round(mix.getWeightsMutable());
         round(mix.getRowsMutable());
       }
