@@ -219,9 +219,9 @@ def rowmaps(name, element, K, V, chunk=CHUNK):
 
 
 def slots(name, element, K, V, form="log", chunk=CHUNK):
-    """Two states whose K slots decay, with a softmax between their reads."""
+    """Two states whose slots decay, with a softmax between their reads."""
     b = Body(element, chunk)
-    C, N = chunk, K
+    C, N = chunk, min(K, 64)
     q, k = (("%" + x, b.tile(C, K, element=element)) for x in "qk")
     v, s = ("%v", b.tile(C, V, element=element)), ("%s", b.tile(C, N, element=element))
     g, keys, values = ("%g", b.tile(C, N)), ("%keys", b.tile(N, K)), ("%values", b.tile(N, V))
