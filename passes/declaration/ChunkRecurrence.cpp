@@ -48,6 +48,13 @@ LogicalResult ChunkRecurrence::check(const StateChain &chain) {
   if (fed && decayed && sideOf(type, fed.getAlong()) != *sideDecayedBy(decayed))
     return refuseChunkForm(fed) << "reads along '" << fed.getAlong() << "' a state that decays along '"
                                 << *decayed.getAlong() << "', and a row that is written to it depends on this read";
+  SmallVector<Value> values = {root.getResult()};
+  for (Operation *step : chain.steps)
+    values.push_back(step->getResult(0));
+  for (Value value : values)
+    for (Operation *user : value.getUsers()) {
+      auto read = dyn_cast<ReadOp>(user);
+    }
   return success();
 }
 

@@ -483,3 +483,10 @@ chunk.kernel @lookback_c6 chunk 16 (input %x: tensor<16x8xf32>, input %t: tensor
   } : tensor<8x8xf32>
   chunk.yield %x : tensor<16x8xf32>
 }
+
+// -----
+
+// expected-error @+1 {{[kernel_c10] the window "k_window" has type 'tensor<9x4xf32>', expected rows of an input "k"}}
+chunk.kernel @kernel_c10 chunk 16 (input %k: tensor<16x8xf32>, window %k_window: tensor<9x4xf32> of "k", valid %n: index) -> (o: tensor<16x8xf32>) {
+  chunk.yield %k : tensor<16x8xf32>
+}
