@@ -96,6 +96,11 @@ static ArgumentBlock fillBlock(const Signature &signature, Signature::Kernel &ke
       block.append({word(checkpoint.data), checkpoint.chunkStride, checkpoint.headStride});
       break;
     }
+    case Manifest::Kind::Window: {
+      const Tensors::Entry &entry = tensors.entries[position];
+      block.append({word(entry.initial), entry.strides.sequence, entry.strides.head, entry.strides.row});
+      break;
+    }
     case Manifest::Kind::State: {
       const Tensors::Entry &entry = tensors.entries[position];
       int64_t offset = argument.column * bytesOf(argument.type);
@@ -142,8 +147,8 @@ static void runOnCpu(const CompiledKernel &code, const ArgumentBlock &block, int
 static llvm::Error launch(const Signature &signature, Signature::Kernel &kernel, const OperatorCall &call,
                           const Tensors &tensors, const Executor &executor) {
   const CompiledKernel &code = *kernel.code;
-  int64_t items =
-      code.manifest.items(signature.items(call), signature.rowOf(call).sizes[1], call.sequenceOffsets.has_value());
+  int64_t tokens = signature.rowOf(call).sizes[1];
+  int64_t items = code.manifest.items(signature.items(call), tokens, call.sequenceOffsets.has_value());
   ArgumentBlock block = fillBlock(signature, kernel, call, tensors, executor);
   if (signature.device >= 0)
     return code.cuda->launch(signature.device, items, block, executor.stream);
@@ -158,10 +163,9 @@ llvm::Error Operator::run(Signature &signature, const OperatorCall &call, ArrayR
   llvm::Expected<Signature::Kernel *> kernel = signature.kernelFor(call, executor.threads);
   if (!kernel)
     return kernel.takeError();
-  if (signature.looksBack && (!call.initialState.empty() || !finalState.empty()))
+  if (signature.looksBackWithoutBound && (!call.initialState.empty() || !finalState.empty()))
     return llvm::createStringError("[R14] " + signature.op.name() +
-                                   " looks back at earlier tokens; no kernel returns their rows or continues from them "
-                                   "yet");
+                                   " looks back at earlier tokens without a bound; no state continues it");
   if (signature.device >= 0 && signature.positions(call))
     return llvm::createStringError("[R14] " + signature.op.name() +
                                    " depends on the position of a token; no kernel for a GPU continues it from a state "

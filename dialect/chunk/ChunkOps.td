@@ -43,7 +43,8 @@ def Chunk_Dialect : Dialect {
 def Chunk_ArgumentKind : I32EnumAttr<"ArgumentKind", "what an argument of a kernel is", [
     I32EnumAttrCase<"Input", 0, "input">, I32EnumAttrCase<"Parameter", 1, "parameter">,
     I32EnumAttrCase<"Table", 2, "table">, I32EnumAttrCase<"State", 3, "state">,
-    I32EnumAttrCase<"Valid", 4, "valid">, I32EnumAttrCase<"Checkpoint", 5, "checkpoint">]> {
+    I32EnumAttrCase<"Valid", 4, "valid">, I32EnumAttrCase<"Checkpoint", 5, "checkpoint">,
+    I32EnumAttrCase<"Window", 6, "window">]> {
   let cppNamespace = "::stretto::chunk";
   let genSpecializedAttr = 0;
 }
@@ -56,8 +57,9 @@ def Chunk_ArgumentAttr : AttrDef<Chunk_Dialect, "Argument"> {
     is divided among the slices of the kernel. For a table, the name is that of its `chunk.table`.
 
     A state is a part of an entry of the state object: the columns from `column` on of the `columns` columns of
-    `entry`. A state of one axis is one column. For other kinds `entry` is absent. Where no initial state is given, a
-    state is 0, or -inf if it is `lowest`.
+    `entry`. A state of one axis is one column. Where no initial state is given, a state is 0, or -inf if it is `lowest`.
+    A window is the entry of its own name and holds the last rows of the input `entry` before the first token, in time
+    order. For other kinds `entry` is absent.
   }];
   let parameters = (ins "::stretto::chunk::ArgumentKind":$kind, "::mlir::StringAttr":$name,
                         DefaultValuedParameter<"int64_t", "1">:$group, DefaultValuedParameter<"bool", "false">:$sliced,
@@ -159,7 +161,8 @@ def Chunk_KernelOp : Chunk_Op<"kernel", [
     rows, checkpoints one axis or two; `kernel_c4` the body yields the declared types; `kernel_c5` a group has at least one head; `kernel_c6` a
     state, and nothing else, is a range of columns of an entry, of one axis or two; `kernel_c7` a table is a
     `chunk.table` of the module; `kernel_c8` there is at least one token in a chunk, and one slice; `kernel_c9`
-    names of arguments are distinct.
+    names of arguments are distinct; `kernel_c10` a
+    window has rows of an input.
 
     Example:
     ```mlir
@@ -522,7 +525,8 @@ def Chunk_LookbackOp : Chunk_Op<"lookback", [Pure, SingleBlock, AttrSizedOperand
     range at `last_i` where that is earlier; `to_end` ends it with the sequence. Both bounds are positions, as tables are
     read at, and never fall from token to token.
 
-    The sequence is met in tiles of C tokens j, chunk by chunk. The body's arguments are tiles of the arguments `past` there, inputs of
+    The sequence is met in tiles of C tokens j, chunk by chunk. Where the kernel has windows of the inputs `past`, the
+    tokens before the first that these hold are met as well. The body's arguments are tiles of the arguments `past` there, inputs of
     the kernel and tables that vary in time, and what it computes from these are rows of j; all other values belong to
     the chunk itself. It ends with
 

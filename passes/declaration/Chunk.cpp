@@ -1,6 +1,7 @@
 //===- Chunk.cpp - From one token to a chunk of tokens --------------------===//
 
 #include "dialect/stretto/StateEntries.h"
+#include "dialect/stretto/Windows.h"
 #include "mlir/Analysis/SliceAnalysis.h"
 #include "mlir/Analysis/TopologicalSortUtils.h"
 #include "mlir/Dialect/Arith/IR/Arith.h"
@@ -76,6 +77,7 @@ private:
   void addTail(const StateEntry &entry);
   void addTotal(const StateEntry &entry);
   void addStates();
+  void addWindows();
   LogicalResult buildBody();
 
   VariantOp variant;
@@ -149,7 +151,8 @@ LogicalResult ChunkVariant::readGroups() {
 BlockArgument ChunkVariant::addArgument(chunk::ArgumentKind kind, StringRef name, Type type, int64_t group,
                                         StringRef entry, int64_t column, int64_t columns, bool lowest) {
   MLIRContext *context = variant.getContext();
-  StringAttr entryName = kind == chunk::ArgumentKind::State ? StringAttr::get(context, entry) : StringAttr();
+  bool hasEntry = kind == chunk::ArgumentKind::State || kind == chunk::ArgumentKind::Window;
+  StringAttr entryName = hasEntry ? StringAttr::get(context, entry) : StringAttr();
   descriptions.push_back(chunk::ArgumentAttr::get(context, kind, StringAttr::get(context, name), group,
                                                   /*sliced=*/false, entryName, column, columns, lowest));
   return kernel.getBlock()->addArgument(type, b->getLoc());
@@ -158,7 +161,7 @@ BlockArgument ChunkVariant::addArgument(chunk::ArgumentKind kind, StringRef name
 void ChunkVariant::addArguments() {
   llvm::DenseSet<Value> used;
   for (Operation *op : order)
-    op->walk([&](Operation *inner) { used.insert(inner->operand_begin(), inner->operand_end()); });
+    used.insert(op->operand_begin(), op->operand_end());
   for (StateChain &chain : chains)
     used.insert_range(chain.rows());
   if (part != Part::Checkpoints)
@@ -351,6 +354,19 @@ void ChunkVariant::addStates() {
   }
 }
 
+void ChunkVariant::addWindows() {
+  std::optional<std::vector<Window>> windows = deriveWindows(variant);
+  if (!windows)
+    return; // no state continues it
+  for (const Window &window : *windows) {
+    BlockArgument row = variant.getBody().getArgument(window.argument);
+    Type element = getElementTypeOrSelf(rawTiles.lookup(row));
+    int64_t width = axisOf(row.getType()).empty() ? 1 : cast<RankedTensorType>(row.getType()).getDimSize(0);
+    addArgument(chunk::ArgumentKind::Window, window.name, RankedTensorType::get({window.length, width}, element),
+                groupOf(headsOf(row.getType())), variant.getArgName(window.argument));
+  }
+}
+
 //===----------------------------------------------------------------------===//
 // The kernel
 //===----------------------------------------------------------------------===//
@@ -419,21 +435,22 @@ LogicalResult ChunkVariant::buildBody() {
     if (b->tileOf(op->getResult(0)))
       continue;
     auto recurrenceOf = [&](Value state) { return recurrences[rootOf.at(state)].get(); };
-    if (auto read = dyn_cast<ReadOp>(op)) {
-      FailureOr<Value> tile = read.getAt() ? earlierReads[rootOf.at(read.getState())]->read(read)
-                                           : recurrenceOf(read.getState())->read(read);
+    if (auto read = dyn_cast<ReadOp>(op); read && read.getAt()) {
+      FailureOr<Value> tile = earlierReads[rootOf.at(read.getState())]->read(read);
       if (failed(tile))
         return failure();
       b->setTile(read.getResult(), *tile);
-    } else if (auto fold = dyn_cast<LookbackOp>(op)) {
-      if (failed(buildLookback(fold, *b, *sizes, rawTileOf)))
-        return failure();
+    } else if (read) {
+      b->setTile(read.getResult(), recurrenceOf(read.getState())->read(read));
     } else if (auto pair = dyn_cast<PairOp>(op)) {
       auto *cotangent = static_cast<ChunkCotangent *>(recurrenceOf(pair.getCotangent()));
       b->setTile(pair.getResult(), cotangent->pair(pair, *recurrenceOf(pair.getState())));
     } else if (auto sum = dyn_cast<GroupSumOp>(op); sum && part == Part::Gradient) {
       // The parts of heads stay apart until the end.
       b->setTile(sum.getResult(), b->tileOf(sum.getOperand()));
+    } else if (auto fold = dyn_cast<LookbackOp>(op)) {
+      if (failed(buildLookback(fold, *b, *sizes, rawTileOf)))
+        return failure();
     } else if (failed(buildRowMap(op, *b, *sizes, [&](Operation *user) { return tailOf.lookup(user); }))) {
       return failure();
     }
@@ -460,9 +477,9 @@ LogicalResult ChunkVariant::buildBody() {
     next.push_back(b->create<chunk::TailOp>(total.argument.getType(), rows, b->valid, total.argument));
   }
   for (const StateChain &chain : chains) {
-    if (!isCarried(chain.root))
-      continue;
     StateOp root = chain.getRoot();
+    if (!isCarried(root))
+      continue;
     auto earlier = earlierReads.find(root);
     FailureOr<Value> end = earlier != earlierReads.end() ? earlier->second->next() : recurrences[root]->next();
     if (failed(end))
@@ -494,14 +511,17 @@ LogicalResult ChunkVariant::checkTypes() {
 
 LogicalResult ChunkVariant::checkChains() {
   for (StateChain &chain : chains) {
+    if (ChunkEarlierReads::hasSome(chain)) {
+      if (failed(ChunkEarlierReads::check(chain)))
+        return failure();
+      continue;
+    }
     FailureOr<std::optional<Feedback>> feedback = findFeedback(chain);
     if (failed(feedback))
       return failure();
     chain.feedback = std::move(*feedback);
     bool isCotangent = part == Part::Gradient && chain.getRoot().getType().getReverse();
-    if (failed(isCotangent                         ? ChunkCotangent::check(chain)
-               : ChunkEarlierReads::hasSome(chain) ? ChunkEarlierReads::check(chain)
-                                                   : ChunkRecurrence::check(chain)))
+    if (failed(isCotangent ? ChunkCotangent::check(chain) : ChunkRecurrence::check(chain)))
       return failure();
   }
   auto chainOf = [&](Value state) -> const StateChain & {
@@ -537,6 +557,7 @@ LogicalResult ChunkVariant::run() {
     return failure();
   addTails();
   addStates();
+  addWindows();
   return buildBody();
 }
 

@@ -8,7 +8,7 @@ import stretto
 import torch
 from formulas import FORMULAS
 from formulas.examples import REGIMES, WITH_DECAY, example
-from test_gradients import LOOKING_BACK, by_autograd, entry_names
+from test_gradients import by_autograd, entry_names
 from test_reference import CASES, in_our_words
 
 # Why the gradient has no kernel yet.
@@ -100,12 +100,10 @@ def test_a_gradient_without_a_kernel_says_so(name):
         output.sum().backward()
 
 
-def inputs(tokens=20, **options):
+def inputs(tokens=20):
     generator = torch.Generator().manual_seed(0)
-    random = lambda *shape: torch.randn(*shape, dtype=torch.float64, generator=generator)
-    q, k, v = random(1, tokens, 2, 8), random(1, tokens, 2, 8), random(1, tokens, 2, 4)
-    g = -random(1, tokens, 2, 8).abs()
-    return [x.requires_grad_() for x in (q, k, v, g)]
+    q, k, v, g = (torch.randn(1, tokens, 2, width, dtype=torch.float64, generator=generator) for width in (8, 8, 4, 8))
+    return [x.requires_grad_() for x in (q, k, v, -g.abs())]
 
 
 def test_gradcheck():

@@ -157,8 +157,9 @@ chunk.kernel @decays chunk 16 (input %q: tensor<16x8xf32>, input %g: tensor<16x8
 }
 
 // CHECK-LABEL: chunk.kernel @lookbacks
+// CHECK-SAME: window %k_window: tensor<9x8xf32> group 2 of "k"
 chunk.kernel @lookbacks chunk 16 (input %q: tensor<16x8xf32>, input %k: tensor<16x8xf32>, table %position: tensor<16xf32>,
-                                  state %S: tensor<8x8xf32>, valid %n: index) -> (o: tensor<16x8xf32>, d: tensor<16xf32>) {
+                                  state %S: tensor<8x8xf32>, window %k_window: tensor<9x8xf32> group 2 of "k", valid %n: index) -> (o: tensor<16x8xf32>, d: tensor<16xf32>) {
   // CHECK: %{{.*}}:3 = chunk.lookback softmax from %position : tensor<16xf32>
   // CHECK-SAME: past(%k_j = %k : tensor<16x8xf32>, %position_j = %position : tensor<16xf32>) {
   // CHECK: chunk.contribute %{{.*}}, %k_j : tensor<16x16xf32>, tensor<16x8xf32>
