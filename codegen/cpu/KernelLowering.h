@@ -198,8 +198,9 @@ private:
     bool leftByColumns = false;
     mlir::Value right = {};
     bool inPairs = false;
-    /// The range of k.
+    /// The range of k, and how many there are at most, beside which tiles may be brought near.
     mlir::Value from = {}, to = {};
+    int64_t depth = 0;
     /// Of left: entries behind the diagonal are 0.
     bool isLowerTriangle = false, isUpperTriangle = false;
   };

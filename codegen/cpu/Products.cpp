@@ -53,10 +53,10 @@ KernelLowering::Term KernelLowering::termOf(Operation *product, Value left, bool
                                             bool transposeRight) {
   Storage leftStorage = storage.lookup(left), rightStorage = storage.lookup(right);
   Term term;
-  int64_t depth = shapeOf(right)[transposeRight ? 1 : 0];
+  term.depth = shapeOf(right)[transposeRight ? 1 : 0];
   if (plan.isOfPairs(product)) {
     term.inPairs = true;
-    depth = llvm::divideCeil(depth, 2);
+    term.depth = llvm::divideCeil(term.depth, 2);
     term.left = transposeLeft ? leftStorage.rowPairs : leftStorage.columnPairs;
     term.leftByColumns = transposeLeft;
     term.right = transposeRight ? rightStorage.transposedPairs : rightStorage.rowPairs;
@@ -66,7 +66,7 @@ KernelLowering::Term KernelLowering::termOf(Operation *product, Value left, bool
     term.right = transposeRight ? rightStorage.transposed : rightStorage.rows;
   }
   term.from = builder.index(0);
-  term.to = builder.index(depth);
+  term.to = builder.index(term.depth);
   (transposeLeft ? term.isUpperTriangle : term.isLowerTriangle) = isCausal(left);
   assert(term.left && term.right && "the plan stores a product's operands");
   return term;
