@@ -29,7 +29,7 @@ struct RoundOperands : stretto::impl::RoundOperandsBase<RoundOperands> {
       } else if (auto dot = dyn_cast<chunk::DecayDotOp>(op)) {
         round(dot.getQueryMutable());
         round(dot.getKeyMutable());
-      } else if (auto mix = dyn_cast<chunk::DecayMixOp>(op); mix && (channelDecays || isOfTokens(mix.getAmount()))) {
+      } else if (auto mix = dyn_cast<chunk::DecayMixOp>(op)) {
         round(mix.getWeightsMutable());
         round(mix.getRowsMutable());
       }
@@ -77,7 +77,8 @@ struct RoundOperands : stretto::impl::RoundOperandsBase<RoundOperands> {
   }
   bool isOfKind(Value value, chunk::ArgumentKind kind) {
     auto argument = dyn_cast<BlockArgument>(value);
-    return argument && getOperation().getArgument(argument.getArgNumber()).getKind() == kind;
+    return argument && argument.getOwner() == getOperation().getBlock() &&
+           getOperation().getArgument(argument.getArgNumber()).getKind() == kind;
   }
   /// Whether the numbers are made of tables and constants alone.
   bool isOfTables(Value value) {
