@@ -100,6 +100,11 @@ static ArgumentBlock fillBlock(const Signature &signature, Signature::Kernel &ke
       block.append({word(checkpoint.data), checkpoint.chunkStride, checkpoint.headStride});
       break;
     }
+    case Manifest::Kind::Window: {
+      const Tensors::Entry &entry = tensors.entries[position];
+      block.append({word(entry.initial), entry.strides.sequence, entry.strides.head, entry.strides.row});
+      break;
+    }
     case Manifest::Kind::State: {
       const Tensors::Entry &entry = tensors.entries[position];
       int64_t offset = argument.column * bytesOf(argument.type);
@@ -217,10 +222,9 @@ llvm::Error Operator::run(Signature &signature, const OperatorCall &call, ArrayR
   llvm::Expected<Signature::Kernel *> kernel = signature.kernelFor(call, executor.threads);
   if (!kernel)
     return kernel.takeError();
-  if (signature.looksBack && (!call.initialState.empty() || !finalState.empty()))
+  if (signature.looksBackWithoutBound && (!call.initialState.empty() || !finalState.empty()))
     return llvm::createStringError("[R14] " + signature.op.name() +
-                                   " looks back at earlier tokens; no kernel returns their rows or continues from them "
-                                   "yet");
+                                   " looks back at earlier tokens without a bound; no state continues it");
   if (signature.device >= 0 && signature.positions(call))
     return llvm::createStringError("[R14] " + signature.op.name() +
                                    " depends on the position of a token; no kernel for a GPU continues it from a state "

@@ -191,7 +191,8 @@ void Lowering::divide(OwningOpRef<ModuleOp> &kernels, int64_t slices) {
   }
 }
 
-/// The registers that the kernel of a chunk form keeps tiles in; an error where it does not fit shared memory.
+/// The registers that the kernel of a chunk form keeps tiles and addresses in; an error where it does not fit shared
+/// memory.
 llvm::Expected<int64_t> Lowering::registersOf(ModuleOp form) {
   OwningOpRef<ModuleOp> planned = form.clone();
   llvm::Error error = run(*planned, [&](OpPassManager &passes) { buildKernelPipeline(passes, request.target.name); });
@@ -203,7 +204,7 @@ llvm::Expected<int64_t> Lowering::registersOf(ModuleOp form) {
 /// Takes as many tokens in as few slices as the registers and the shared memory of a block allow. Where registers never
 /// suffice, the form that wants the fewest.
 llvm::Error Lowering::chooseForGpu() {
-  constexpr int64_t enoughRegisters = 192; // of 255: the others hold addresses and operands of products
+  constexpr int64_t enoughRegisters = 204; // of 255: the others hold offsets and operands of products
   OwningOpRef<ModuleOp> best;
   int64_t fewest = std::numeric_limits<int64_t>::max();
   std::string problem;

@@ -11,9 +11,9 @@ static constexpr std::pair<StringLiteral, ElementType> elementTypes[] = {
     {"f16", ElementType::F16}, {"bf16", ElementType::BF16}, {"f32", ElementType::F32}, {"f64", ElementType::F64}};
 
 static constexpr std::pair<StringLiteral, Manifest::Kind> kinds[] = {
-    {"input", Manifest::Kind::Input},  {"parameter", Manifest::Kind::Parameter},   {"table", Manifest::Kind::Table},
-    {"state", Manifest::Kind::State},  {"checkpoint", Manifest::Kind::Checkpoint}, {"kept", Manifest::Kind::Kept},
-    {"output", Manifest::Kind::Output}};
+    {"input", Manifest::Kind::Input},   {"parameter", Manifest::Kind::Parameter},   {"table", Manifest::Kind::Table},
+    {"state", Manifest::Kind::State},   {"checkpoint", Manifest::Kind::Checkpoint}, {"kept", Manifest::Kind::Kept},
+    {"window", Manifest::Kind::Window}, {"output", Manifest::Kind::Output}};
 
 /// The name of a value in a table of both.
 template <typename Table, typename Value> static StringRef nameIn(const Table &table, Value value) {
@@ -59,6 +59,7 @@ int64_t Manifest::words(Kind kind) {
   case Kind::Input:
   case Kind::Output:
   case Kind::Table:
+  case Kind::Window:
     return 4;
   case Kind::Parameter:
     return 2;
@@ -108,6 +109,8 @@ static Manifest::Kind kindOf(chunk::ArgumentKind kind) {
     return Manifest::Kind::State;
   case chunk::ArgumentKind::Checkpoint:
     return Manifest::Kind::Checkpoint;
+  case chunk::ArgumentKind::Window:
+    return Manifest::Kind::Window;
   case chunk::ArgumentKind::Valid:
     break;
   }
@@ -149,7 +152,7 @@ FailureOr<Manifest> Manifest::of(chunk::KernelOp kernel) {
     Argument &argument = **added;
     argument.group = description.getGroup();
     argument.sliced = description.getSliced();
-    if (argument.kind == Kind::State) {
+    if (argument.kind == Kind::State || argument.kind == Kind::Window) {
       argument.entry = description.getEntry().getValue();
       argument.column = description.getColumn();
       argument.columns = description.getColumns();

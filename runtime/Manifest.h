@@ -22,6 +22,7 @@
 //   parameter      pointer, head stride
 //   table          pointer, head stride, position stride (0: constant in time), period (0: none)
 //   state          initial pointer (0: the zero state), final pointer (0: not wanted), sequence, head and row stride
+//   window         initial pointer (0: nothing came before), sequence, head and row stride
 //   checkpoint     pointer, stride from chunk to chunk, head stride; read, or kept for another kernel
 //
 // Checkpoints of chunk c of sequence n lie at number offsets[n] / C + n + c (of a dense batch n * tokens / C + n + c,
@@ -31,7 +32,9 @@
 // The sequence n has the row slots[n] of the state, or without slots row n. A sequence whose slot is no row is left
 // out. Head h of the kernel meets head h / group of an argument; a state shared by a group is computed by each of its
 // heads and stored by the first. A sliced argument starts at channel s * width. Packed batches address token offsets[n]
-// + t and leave the sequence stride unused. Tables are read at positions; they hold all that occur.
+// + t and leave the sequence stride unused. The rows of a window are those of its input before the first token, as many
+// as its shape says, the newest last; those of tokens that there were not are never used. Tables are read at positions;
+// they hold all that occur.
 //
 //===----------------------------------------------------------------------===//
 #ifndef STRETTO_RUNTIME_MANIFEST_H
@@ -57,7 +60,7 @@ int64_t bytesOf(ElementType type);
 inline ElementType accumulatorOf(ElementType type) { return type == ElementType::F64 ? type : ElementType::F32; }
 
 struct Manifest {
-  enum class Kind { Input, Parameter, Table, State, Output, Checkpoint, Kept };
+  enum class Kind { Input, Parameter, Table, State, Output, Checkpoint, Kept, Window };
 
   struct Argument {
     Kind kind = Kind::Input;
@@ -67,7 +70,8 @@ struct Manifest {
     std::vector<int64_t> shape;
     int64_t group = 1;
     bool sliced = false;
-    /// States only: the entry of the state object that holds it, its first column there and the entry's columns.
+    /// Windows: the input whose rows they hold. States: the entry of the state object that holds them, their first
+    /// column there and the entry's columns.
     std::string entry;
     int64_t column = 0, columns = 0;
 

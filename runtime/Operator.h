@@ -67,6 +67,8 @@ struct EntryShape {
   std::string name;
   bool isPosition; // an int64 number, which counts the tokens so far
   bool isTail;     // rows of earlier tokens, the axis before the heads
+  /// The argument whose last rows it holds, which whoever calls keeps.
+  std::optional<unsigned> window;
   ElementType type;
   llvm::SmallVector<int64_t, 3> sizes;
 };

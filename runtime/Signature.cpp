@@ -1,6 +1,7 @@
 //===- Signature.cpp - What calls with the same kernels share -------------===//
 
 #include "runtime/Signature.h"
+#include "dialect/stretto/Windows.h"
 #include "mlir/Parser/Parser.h"
 #include "passes/declaration/Specialize.h"
 #include "runtime/DiagnosticText.h"
@@ -75,7 +76,6 @@ llvm::Expected<std::unique_ptr<Operator::Signature>> Operator::Signature::create
   for (const auto &[set, count] : bound->settings.heads)
     signature->heads = std::max(signature->heads, count);
   signature->decays = decayConditions(program);
-  signature->looksBack = stretto::looksBack(program);
   signature->describe(program, *sizes);
   request.settings = std::move(bound->settings);
   request.settings.heads = ratios(std::move(request.settings.heads));
@@ -95,13 +95,27 @@ llvm::Expected<std::unique_ptr<Operator::Signature>> Operator::Signature::create
 // Results and state
 //===----------------------------------------------------------------------===//
 
+/// Of an entry [rows, heads(, width)].
+static Operator::Signature::EntryStrides stridesOfRows(ArrayRef<int64_t> sizes) {
+  int64_t width = sizes.size() == 3 ? sizes[2] : 1;
+  return {.sequence = llvm::product_of(sizes), .head = width, .row = sizes[1] * width};
+}
+
+/// The position of an input of the operator; a specialised program lacks those that are absent.
+unsigned Operator::Signature::inputOf(StringRef name) const {
+  auto inputs = op.inputs();
+  return llvm::find_if(inputs, [&](const Input &input) { return input.name == name; }) - inputs.begin();
+}
+
+ElementType Operator::Signature::typeOfArgument(VariantOp program, unsigned argument) const {
+  auto other = request.others.find(program.getArgName(argument).str());
+  return other == request.others.end() ? request.element : other->second;
+}
+
 /// A tail keeps raw rows in the type that their argument has in memory, and computed rows in that of arithmetic.
 ElementType Operator::Signature::typeOfTail(const StateEntry &entry, VariantOp program) const {
   auto argument = dyn_cast<BlockArgument>(entry.operations.front()->getOperand(0));
-  if (!argument)
-    return accumulatorOf(request.element);
-  auto other = request.others.find(program.getArgName(argument.getArgNumber()).str());
-  return other == request.others.end() ? request.element : other->second;
+  return argument ? typeOfArgument(program, argument.getArgNumber()) : accumulatorOf(request.element);
 }
 
 void Operator::Signature::describe(VariantOp program, const Sizes &sizes) {
@@ -121,8 +135,21 @@ void Operator::Signature::describe(VariantOp program, const Sizes &sizes) {
       positionEntry = state.size() - 1;
     shape.type = isTail ? typeOfTail(entry, program) : accumulatorOf(request.element);
     llvm::append_range(shape.sizes, llvm::drop_begin(entry.shape(/*sequences=*/1, headCount)));
-
     stateStrides.push_back(stridesOf(entry, headCount));
+  }
+  std::optional<std::vector<Window>> windows = deriveWindows(program);
+  looksBackWithoutBound = !windows;
+  for (const Window &window : windows.value_or(std::vector<Window>())) {
+    auto row = cast<RankedTensorType>(program.getBody().getArgument(window.argument).getType());
+    EntryShape &shape = state.emplace_back();
+    shape.name = window.name;
+    shape.isPosition = false;
+    shape.isTail = true;
+    shape.window = inputOf(program.getArgName(window.argument));
+    shape.type = typeOfArgument(program, window.argument);
+    shape.sizes = {window.length, headsIn(headsOf(row))};
+    llvm::append_range(shape.sizes, row.getShape());
+    stateStrides.push_back(stridesOfRows(shape.sizes));
   }
 }
 
@@ -214,6 +241,9 @@ Operator::Signature::makeKernel(std::shared_ptr<CompiledKernel> code, const Argu
     case Manifest::Kind::Checkpoint:
     case Manifest::Kind::Kept:
       position = positionIn(names.checkpoints, argument.name);
+      break;
+    case Manifest::Kind::Window:
+      position = positionIn(state, argument.name);
       break;
     case Manifest::Kind::State:
       position = positionIn(names.entries, argument.entry);

@@ -64,8 +64,8 @@ public:
   /// Which entry counts the tokens so far, where one does.
   std::optional<unsigned> positionEntry;
   DecayConditions decays;
-  /// Whether earlier tokens themselves are met, so that the state's entries do not continue a sequence.
-  bool looksBack = false;
+  /// Whether no state of a bounded size continues a sequence.
+  bool looksBackWithoutBound = false;
 
 private:
   Signature(Operator &op, int device);
@@ -77,6 +77,8 @@ private:
 
   void describe(VariantOp program, const Sizes &sizes);
   static EntryStrides stridesOf(const StateEntry &entry, int64_t headCount);
+  unsigned inputOf(llvm::StringRef name) const;
+  ElementType typeOfArgument(VariantOp program, unsigned argument) const;
   ElementType typeOfTail(const StateEntry &entry, VariantOp program) const;
   int64_t slicesFor(const OperatorCall &call, int64_t threads) const;
   llvm::Expected<std::shared_ptr<CompiledKernel>> compile(const KernelRequest &request) const;

@@ -23,8 +23,8 @@ static constexpr int64_t headerWords = 7;
 int64_t KernelLowering::wordsOf(const Argument &argument) {
   if (isCheckpoint(argument))
     return 3;
-  if (isTile(argument) || argument.kind == chunk::ArgumentKind::Table)
-    return 4; // pointer; sequence, token and head stride, or head and position stride and period
+  if (isTile(argument) || argument.kind == chunk::ArgumentKind::Table || isWindow(argument))
+    return 4; // pointer; sequence, token and head stride, or others in their place (runtime/Manifest.h)
   return argument.kind == chunk::ArgumentKind::Parameter ? 2 : 5;
 }
 
@@ -58,7 +58,9 @@ void KernelLowering::listArguments() {
                          .type = cast<RankedTensorType>(value.getType()),
                          .group = description.getGroup(),
                          .sliced = description.getSliced(),
-                         .lowest = description.getLowest()});
+                         .lowest = description.getLowest(),
+                         .name = description.getName(),
+                         .entry = description.getEntry() ? description.getEntry().getValue() : StringRef()});
   }
   // An output that heads share has room for the part of each; a checkpoint that they share is the same for all.
   for (auto [index, output] : llvm::enumerate(kernel.getOutputs().getAsRange<chunk::OutputAttr>()))
@@ -182,6 +184,8 @@ void KernelLowering::findAddresses(const Item &item) {
       entries =
           builder.add(builder.multiply(item.sequenceInMemory, words[1]), builder.multiply(item.firstToken, words[2]));
       entries = builder.add(entries, builder.add(builder.multiply(head, words[3]), channel));
+    } else if (isWindow(argument)) {
+      entries = builder.add(builder.multiply(item.sequence, words[1]), builder.multiply(head, words[2]));
     } else if (argument.kind == chunk::ArgumentKind::State) {
       // The entries of a vector are one column of the state object.
       if (argument.type.getRank() < 2)
@@ -307,7 +311,7 @@ void KernelLowering::loadTable(const Argument &table, Value firstPosition, Value
     });
   };
   builder.loop(builder.index(0), count, 1, [&](Value row) {
-    Value position = builder.add(firstPosition, row);
+    Value position = arith::MaxSIOp::create(builder, builder.add(firstPosition, row), builder.index(0));
     position = arith::SelectOp::create(builder, repeats, remainder(builder, position, divisor), position);
     Value start = builder.multiply(position, table.words[2]);
     storeRow(row, [&](Value column, int64_t lanes) { return builder.load(memory, builder.add(start, column), lanes); });
@@ -335,22 +339,22 @@ Value KernelLowering::tileAddress(const Argument &argument, Value firstToken) {
   return builder.add(argument.address, builder.multiply(entries, bytesOf(argument.type.getElementType())));
 }
 
-SmallVector<KernelLowering::View> KernelLowering::viewRows(ArrayRef<const Argument *> tiles, Value firstToken,
-                                                           Value count) {
+SmallVector<KernelLowering::View> KernelLowering::viewRows(ArrayRef<Rows> tiles, Value from, Value to) {
   if (tiles.empty())
     return {};
   SmallVector<Value> inMemory, standIns;
   SmallVector<int64_t> standInStrides;
   SmallVector<Type> types;
-  for (const Argument *argument : tiles) {
+  for (auto [argument, address, stride] : tiles) {
     Type element = argument->type.getElementType();
-    llvm::append_values(inMemory, memoryAt(tileAddress(*argument, firstToken), element), argument->words[2]);
+    llvm::append_values(inMemory, memoryAt(address, element), stride);
     standInStrides.push_back(argument->type.getRank() == 2 ? padded(argument->type.getDimSize(1)) : 1);
     Value buffer = allocate({static_cast<int64_t>(kernel.getChunk()) * standInStrides.back()}, element);
     standIns.push_back(memref::CastOp::create(builder, inMemory.end()[-2].getType(), buffer));
     llvm::append_values(types, standIns.back().getType(), builder.getIndexType());
   }
-  Value whole = builder.compare(arith::CmpIPredicate::eq, count, builder.index(kernel.getChunk()));
+  Value tokens = builder.index(kernel.getChunk()), none = builder.index(0);
+  Value whole = builder.compare(arith::CmpIPredicate::eq, builder.subtract(to, from), tokens);
   auto chosen = scf::IfOp::create(builder, types, whole, /*withElseRegion=*/true);
   {
     OpBuilder::InsertionGuard guard(builder);
@@ -358,26 +362,28 @@ SmallVector<KernelLowering::View> KernelLowering::viewRows(ArrayRef<const Argume
     scf::YieldOp::create(builder, inMemory);
     builder.setInsertionPointToStart(chosen.elseBlock());
     SmallVector<Value> results;
-    for (auto [tile, argument] : llvm::enumerate(tiles)) {
-      Value memory = inMemory[2 * tile], standIn = standIns[tile];
+    for (auto [tile, rows] : llvm::enumerate(tiles)) {
+      RankedTensorType type = rows.argument->type;
+      Value memory = inMemory[2 * tile], memoryStride = inMemory[2 * tile + 1], standIn = standIns[tile];
       int64_t stride = standInStrides[tile];
       llvm::append_values(results, standIn, builder.index(stride));
-      if (argument->output)
+      if (rows.argument->output)
         continue;
-      builder.loop(builder.index(0), count, 1, [&](Value row) {
-        copyToken(builder, argument->type, memory, builder.multiply(row, argument->words[2]), standIn,
-                  builder.multiply(row, stride));
+      builder.loop(from, to, 1, [&](Value row) {
+        copyToken(builder, type, memory, builder.multiply(row, memoryStride), standIn, builder.multiply(row, stride));
       });
-      builder.loop(count, builder.index(kernel.getChunk()), 1, [&](Value row) {
+      auto clear = [&](Value row) {
         Value start = builder.multiply(row, stride);
-        if (argument->type.getRank() < 2) {
+        if (type.getRank() < 2) {
           Value zero = arith::ConstantOp::create(builder, builder.getFloatAttr(builder.element, 0.0));
           return builder.storeScalar(zero, standIn, start);
         }
         builder.loopOverVectors(stride, [&](Value column, int64_t) {
           builder.store(builder.splat(0.0), standIn, builder.add(start, column));
         });
-      });
+      };
+      builder.loop(none, from, 1, clear);
+      builder.loop(to, tokens, 1, clear);
     }
     scf::YieldOp::create(builder, results);
   }
@@ -389,15 +395,15 @@ SmallVector<KernelLowering::View> KernelLowering::viewRows(ArrayRef<const Argume
 
 void KernelLowering::viewTiles(Value firstToken) {
   isWhole = builder.compare(arith::CmpIPredicate::eq, valid, builder.index(kernel.getChunk()));
-  SmallVector<const Argument *> tiles;
+  SmallVector<Rows> tiles;
   for (const Argument &argument : arguments)
     if (isTile(argument))
-      tiles.push_back(&argument);
-  for (auto [argument, view] : llvm::zip_equal(tiles, viewRows(tiles, firstToken, valid)))
-    if (argument->output)
-      outputViews[*argument->output] = view;
+      tiles.push_back(rowsOf(argument, firstToken));
+  for (auto [rows, view] : llvm::zip_equal(tiles, viewRows(tiles, builder.index(0), valid)))
+    if (rows.argument->output)
+      outputViews[*rows.argument->output] = view;
     else
-      views[argument->value] = view;
+      views[rows.argument->value] = view;
 }
 
 void KernelLowering::viewCheckpoints(const Item &item, Value firstToken) {

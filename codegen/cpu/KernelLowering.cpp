@@ -175,6 +175,10 @@ void KernelLowering::emitStage(Value value) {
     computeSolve(solve);
   else if (auto scan = dyn_cast_or_null<chunk::ScanOp>(op))
     computeScan(scan);
+  else if (auto pairs = dyn_cast_or_null<chunk::DecayPairsOp>(op))
+    computeDecayPairs(pairs);
+  else if (auto conv = dyn_cast_or_null<chunk::ConvBackOp>(op); conv && value == conv.getResult())
+    computeConvBack(conv);
   else if (auto sums = dyn_cast_or_null<chunk::AccumulateOp>(op))
     computeAccumulate(sums);
   else if (auto lookback = dyn_cast_or_null<chunk::LookbackOp>(op); lookback && value == op->getResult(0))

@@ -90,6 +90,7 @@ private:
     bool sliced = false;
     /// A state that is -inf where none is given.
     bool lowest = false;
+    llvm::StringRef name = {}, entry = {}; // of a window, the input
     /// The words of the block, as index.
     llvm::SmallVector<mlir::Value, 5> words = {};
     /// Address of the item's first entry (of the initial state), and of its final state.
@@ -125,9 +126,16 @@ private:
   /// As many rows of a table that varies in time, from a position on, followed by zeros.
   void loadTable(const Argument &table, mlir::Value firstPosition, mlir::Value count, mlir::Value buffer);
   void loadTables(mlir::Value firstPosition);
-  /// Tiles of the chunk at `firstToken`, of which `count` tokens exist; a part of a chunk is copied to a whole one,
-  /// followed by zeros.
-  llvm::SmallVector<View> viewRows(llvm::ArrayRef<const Argument *> tiles, mlir::Value firstToken, mlir::Value count);
+  /// Where the rows of a tile lie.
+  struct Rows {
+    const Argument *argument;
+    mlir::Value address, stride;
+  };
+  Rows rowsOf(const Argument &argument, mlir::Value firstToken) {
+    return {&argument, tileAddress(argument, firstToken), argument.words[2]};
+  }
+  /// Tiles of a chunk whose tokens in [from, to) exist; of a part of a chunk a whole one is made, with zeros.
+  llvm::SmallVector<View> viewRows(llvm::ArrayRef<Rows> tiles, mlir::Value from, mlir::Value to);
   /// The tiles of the kernel's chunk at `firstToken`.
   void viewTiles(mlir::Value firstToken);
   /// The checkpoints of the chunk that begins at `firstToken`.
@@ -138,6 +146,7 @@ private:
   void prefetchBeside(mlir::Value step, int64_t steps);
   void copyOutputsBack(mlir::Value firstToken);
   static bool isTile(const Argument &argument) { return argument.kind == chunk::ArgumentKind::Input; }
+  static bool isWindow(const Argument &argument) { return argument.kind == chunk::ArgumentKind::Window; }
   static bool isCheckpoint(const Argument &argument) { return argument.kind == chunk::ArgumentKind::Checkpoint; }
   static int64_t wordsOf(const Argument &argument);
   mlir::Value tileAddress(const Argument &argument, mlir::Value firstToken);
@@ -249,11 +258,20 @@ private:
   void computeSolve(chunk::SolveOp op);
   void computeScan(chunk::ScanOp op);
   void computeAccumulate(chunk::AccumulateOp op);
+  void computeDecayPairs(chunk::DecayPairsOp op);
+  void computeConvBack(chunk::ConvBackOp op);
 
   // Lookback.cpp
   /// What a look-back keeps while it meets the tiles of other chunks.
   struct LookbackFold;
   void emitLookback(chunk::LookbackOp op);
+  /// The window that holds the rows of an input before the first token, or null.
+  const Argument *windowOf(const Argument &input) const;
+  /// How many tokens before the first windows hold: at most, and of this sequence.
+  int64_t windowLength() const;
+  mlir::Value tokensInWindow();
+  /// The tiles of inputs at the chunk that is met, which may lie before the first token.
+  llvm::SmallVector<View> viewPast(llvm::ArrayRef<const Argument *> inputs, mlir::Value firstPast, mlir::Value count);
   /// Of each token the range of tokens that it looks back to, as two buffers.
   void findRanges(chunk::LookbackOp op, LookbackFold &fold);
   /// Loads and computes what the body contributes for the chunk of the tile.

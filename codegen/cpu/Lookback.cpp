@@ -44,6 +44,53 @@ struct KernelLowering::LookbackFold {
 };
 
 //===----------------------------------------------------------------------===//
+// Windows
+//===----------------------------------------------------------------------===//
+
+const KernelLowering::Argument *KernelLowering::windowOf(const Argument &input) const {
+  const Argument *window =
+      llvm::find_if(arguments, [&](const Argument &other) { return isWindow(other) && other.entry == input.name; });
+  return window == arguments.end() ? nullptr : window;
+}
+
+int64_t KernelLowering::windowLength() const {
+  const Argument *window = llvm::find_if(arguments, isWindow);
+  return window == arguments.end() ? 0 : window->type.getDimSize(0);
+}
+
+Value KernelLowering::tokensInWindow() {
+  const Argument *window = llvm::find_if(arguments, isWindow);
+  if (window == arguments.end())
+    return builder.index(0);
+  Value isGiven = builder.compare(arith::CmpIPredicate::ne, window->words[0], builder.index(0));
+  Value held = builder.minimum(itemPosition, builder.index(windowLength()));
+  return arith::SelectOp::create(builder, isGiven, held, builder.index(0));
+}
+
+SmallVector<KernelLowering::View> KernelLowering::viewPast(ArrayRef<const Argument *> inputs, Value firstPast,
+                                                           Value count) {
+  Value none = builder.index(0), from = none;
+  Value isBefore = builder.compare(arith::CmpIPredicate::slt, firstPast, none);
+  if (int64_t length = windowLength()) {
+    Value missing = builder.subtract(none, builder.add(firstPast, length));
+    from = arith::SelectOp::create(builder, isBefore, arith::MaxSIOp::create(builder, missing, none), none);
+  }
+  SmallVector<Rows> tiles;
+  for (const Argument *input : inputs) {
+    Rows &rows = tiles.emplace_back(rowsOf(*input, firstPast));
+    const Argument *window = windowOf(*input);
+    if (!window)
+      continue;
+    Value row = builder.multiply(builder.add(firstPast, windowLength()), window->words[3]);
+    int64_t bytes = input->type.getElementTypeBitWidth() / 8;
+    Value address = builder.add(window->address, builder.multiply(row, bytes));
+    rows.address = arith::SelectOp::create(builder, isBefore, address, rows.address);
+    rows.stride = arith::SelectOp::create(builder, isBefore, window->words[3], rows.stride);
+  }
+  return viewRows(tiles, from, count);
+}
+
+//===----------------------------------------------------------------------===//
 // Ranges
 //===----------------------------------------------------------------------===//
 
@@ -68,12 +115,13 @@ void KernelLowering::findRanges(chunk::LookbackOp op, LookbackFold &fold) {
     return arith::ConstantOp::create(builder, builder.getFloatAttr(builder.element, value));
   };
   Value end = toNumber(itemTokens), position = toNumber(itemPosition);
-  // A bound as a token of the sequence, or its end; what is not a number is the start.
+  Value start = toNumber(builder.subtract(builder.index(0), tokensInWindow()));
+  // A bound as a token of the sequence or a window, or the end; what is not a number is the start.
   auto tokenAt = [&](Value bound, Value row, double offset, auto round) {
     known.clear();
     Value number = vector::ExtractOp::create(builder, evaluateSplat(bound, row), 0);
     number = arith::AddFOp::create(builder, arith::SubFOp::create(builder, round(number), position), constant(offset));
-    number = arith::MinNumFOp::create(builder, arith::MaxNumFOp::create(builder, number, constant(0)), end);
+    number = arith::MinNumFOp::create(builder, arith::MaxNumFOp::create(builder, number, start), end);
     Value integer = arith::FPToSIOp::create(builder, builder.getI64Type(), number);
     return arith::IndexCastOp::create(builder, builder.getIndexType(), integer).getResult();
   };
@@ -111,7 +159,10 @@ void KernelLowering::emitLookback(chunk::LookbackOp op) {
   Value begin = loadIndex(builder, fold.begins, builder.index(0));
   Value end = loadIndex(builder, fold.ends, builder.subtract(valid, builder.index(1)));
   Value tokens = builder.index(kernel.getChunk());
-  Value firstChunk = builder.multiply(builder.createOrFold<arith::DivUIOp>(begin, tokens), tokens);
+  // Chunks before the first token are counted from it, too.
+  int64_t before = llvm::alignTo(windowLength(), kernel.getChunk());
+  Value firstChunk = builder.createOrFold<arith::DivUIOp>(builder.add(begin, before), tokens);
+  firstChunk = builder.subtract(builder.multiply(firstChunk, tokens), builder.index(before));
   builder.loop(firstChunk, end, kernel.getChunk(), [&](Value firstPast) {
     fold.first = firstPast;
     fold.count = builder.minimum(builder.subtract(itemTokens, firstPast), tokens);
@@ -144,7 +195,7 @@ void KernelLowering::emitBody(chunk::LookbackOp op, Value firstPast, Value count
     tiles.push_back(&described);
     inputs.push_back(argument);
   }
-  for (auto [argument, view] : llvm::zip_equal(inputs, viewRows(tiles, firstPast, count)))
+  for (auto [argument, view] : llvm::zip_equal(inputs, viewPast(tiles, firstPast, count)))
     views[argument] = view;
   for (BlockArgument argument : op.getBlock()->getArguments())
     emitValue(argument);

@@ -125,6 +125,7 @@ void Plan::findDecays(chunk::KernelOp kernel) {
           (rankOf(dot.getAmount()) == 1 ? uses.pairs : uses.factors) = true;
         })
         .Case([&](chunk::DecayMixOp mix) { decayUses[{mix.getAmount(), mix.getForm()}].factors = true; })
+        .Case([&](chunk::DecayPairsOp pairs) { decayUses[{pairs.getAmount(), pairs.getForm()}].factors = true; })
         .Case([&](chunk::DecayMatrixOp matrix) { decayUses[{matrix.getAmount(), matrix.getForm()}].pairs = true; })
         .Case([&](chunk::DecayFromStartOp start) { decayUses[{start.getAmount(), start.getForm()}].prefix = true; })
         .Case([&](chunk::DecayStateOp state) { decayUses[{state.getAmount(), state.getForm()}].total = true; })
@@ -160,6 +161,14 @@ void Plan::storeOperands(chunk::KernelOp kernel) {
         })
         .Case([&](chunk::LookbackOp lookback) { storePast(kernel, lookback); })
         .Case([&](chunk::ConvOp conv) { stored[conv.getTaps()].transposed = true; })
+        .Case([&](chunk::ConvBackOp conv) {
+          stored[conv.getTaps()].transposed = true;
+          stored[conv.getOperand()].rows = true;
+        })
+        .Case([&](chunk::DecayPairsOp pairs) {
+          left.push_back(pairs.getWeights());
+          stored[pairs.getQuery()].rows = stored[pairs.getKey()].rows = true;
+        })
         .Case([&](chunk::SolveOp solve) { left.push_back(solve.getMatrix()); })
         .Case([&](chunk::DecayMixOp mix) {
           left.push_back(mix.getWeights());

@@ -166,6 +166,86 @@ static Value logAddExp(VectorBuilder &builder, Value a, Value b) {
   return arith::SelectOp::create(builder, isInfinite, larger, sum);
 }
 
+/// From the last token down, the weighted sums of what queries behind a token take of each key are decayed by one more
+/// token, and the keys before it are summed with them by Horner's rule: the token's own factor occurs in neither.
+void KernelLowering::computeDecayPairs(chunk::DecayPairsOp op) {
+  int64_t tokens = shapeOf(op.getQuery())[0], channels = shapeOf(op.getQuery())[1];
+  Value queries = storage[op.getQuery()].rows, keys = storage[op.getKey()].rows;
+  Value factors = decays[{op.getAmount(), op.getForm()}].factors;
+  Value result = allocateRows(tokens, channels), taken = allocateRows(tokens, channels);
+  forStrips(channels, machine.registers / 8, [&](ArrayRef<Point> strip) {
+    builder.loop(0, tokens, 1, [&](Value j) {
+      for (Point point : strip)
+        builder.store(builder.splat(0.0), taken, {j, point.column});
+    });
+    SmallVector<Value> ones(strip.size(), builder.splat(1.0));
+    builder.loop(builder.index(0), builder.index(tokens), ones, [&](Value step, ValueRange factorsBehind) {
+      Value token = builder.subtract(builder.index(tokens - 1), step);
+      SmallVector<Value> own, zeros(strip.size(), builder.splat(0.0)), query;
+      for (Point point : strip) {
+        own.push_back(builder.load(factors, {token, point.column}));
+        query.push_back(builder.load(queries, {token, point.column}));
+      }
+      SmallVector<Value> sums = builder.loop(builder.index(0), token, zeros, [&](Value j, ValueRange carried) {
+        Value weight = weightBetween(op.getWeights(), /*transpose=*/false, token, j);
+        SmallVector<Value> next;
+        for (auto [v, point] : llvm::enumerate(strip)) {
+          Value decayed = builder.mul(builder.load(taken, {j, point.column}), factorsBehind[v]);
+          Value joined = vector::FMAOp::create(builder, weight, query[v], decayed);
+          builder.store(joined, taken, {j, point.column});
+          Value sum = builder.mul(carried[v], builder.load(factors, {j, point.column}));
+          next.push_back(vector::FMAOp::create(builder, builder.load(keys, {j, point.column}), joined, sum));
+        }
+        return next;
+      });
+      for (auto [sum, point] : llvm::zip(sums, strip))
+        builder.store(sum, result, {token, point.column});
+      return own;
+    });
+  });
+  release(taken);
+  storage[op.getResult()].rows = result;
+}
+
+void KernelLowering::computeConvBack(chunk::ConvBackOp op) {
+  int64_t tokens = shapeOf(op.getOperand())[0], channels = shapeOf(op.getOperand())[1];
+  int64_t count = shapeOf(op.getTaps())[1], before = count - 1;
+  Value rows = storage[op.getOperand()].rows, taps = storage[op.getTaps()].transposed;
+  // Sums for the tokens of the chunk and those before it, which are handed on.
+  Value sums = allocateRows(tokens + before, channels), result = allocateRows(tokens, channels);
+  Value next = allocateRows(before, channels);
+  auto forVectors = [&](Value from, Value to, llvm::function_ref<void(Value, Value)> body) {
+    builder.loop(from, to, 1, [&](Value row) {
+      builder.loopOverVectors(channels, [&](Value column, int64_t) { body(row, column); });
+    });
+  };
+  Value first = builder.index(0);
+  forVectors(first, builder.index(tokens + before),
+             [&](Value row, Value column) { builder.store(builder.splat(0.0), sums, {row, column}); });
+  forVectors(first, valid, [&](Value row, Value column) {
+    Value entries = builder.load(rows, {row, column});
+    for (int64_t j = 0; j < count; ++j) {
+      Value place = builder.add(row, before - j);
+      Value tap = builder.load(taps, {builder.index(count - 1 - j), column});
+      Value sum = vector::FMAOp::create(builder, tap, entries, builder.load(sums, {place, column}));
+      builder.store(sum, sums, {place, column});
+    }
+  });
+  forVectors(first, builder.index(before), [&](Value row, Value column) {
+    Value place = builder.add(valid, row);
+    Value carried = evaluateAnew(op.getCarry(), {row, column, builder.width});
+    builder.store(arith::AddFOp::create(builder, builder.load(sums, {place, column}), carried), sums, {place, column});
+  });
+  forVectors(first, builder.index(before),
+             [&](Value row, Value column) { builder.store(builder.load(sums, {row, column}), next, {row, column}); });
+  forVectors(first, builder.index(tokens), [&](Value row, Value column) {
+    builder.store(builder.load(sums, {builder.add(row, before), column}), result, {row, column});
+  });
+  release(sums);
+  storage[op.getResult()].rows = result;
+  storage[op.getNext()].rows = next;
+}
+
 void KernelLowering::computeAccumulate(chunk::AccumulateOp op) {
   int64_t tokens = shapeOf(op.getOperand())[0];
   bool isSum = op.getKind() == chunk::Accumulation::Sum;

@@ -34,11 +34,14 @@ private:
   LogicalResult bindStates();
   LogicalResult runHead(Sequence sequence, int64_t head);
   LogicalResult runChunk(Sequence sequence, int64_t head, int64_t start, SmallVectorImpl<Tile> &states);
+  int64_t firstPast(int64_t sequence);
   LogicalResult runLookback(LookbackOp op, TileMap &tiles, Sequence sequence, int64_t head, int64_t start,
                             int64_t valid);
   FailureOr<Tile> load(BlockArgument argument, Sequence sequence, int64_t head, int64_t start, int64_t valid);
   FailureOr<Tile> loadTable(BlockArgument argument, Sequence sequence, int64_t head, int64_t start, int64_t valid);
   Tile loadRows(BlockArgument argument, Sequence sequence, int64_t head, int64_t start, int64_t valid);
+  /// Fills the rows of a tile that lie before the first token.
+  void loadWindow(BlockArgument argument, Tile &tile, int64_t sequence, int64_t head, int64_t start);
   Tile loadParameter(BlockArgument argument, int64_t head);
   Tile loadCheckpoint(BlockArgument argument, Sequence sequence, int64_t head, int64_t start);
   /// The number of a chunk among all of all sequences.
@@ -150,10 +153,24 @@ Tile KernelExecution::loadRows(BlockArgument argument, Sequence sequence, int64_
   const ArrayView &view = call.arguments.at(describe(argument).getName().str());
   int64_t own = view.shape[2], ownHead = head / describe(argument).getGroup();
   Tile tile(typeOf(argument).getShape());
-  for (int64_t i = 0; i < valid; ++i)
+  for (int64_t i = std::clamp<int64_t>(-start, 0, valid); i < valid; ++i)
     for (int64_t j = 0; j < tile.columns(); ++j)
       tile.at(i, j) = view.values[((sequence.first + start + i) * own + ownHead) * tile.columns() + j];
   return tile;
+}
+
+void KernelExecution::loadWindow(BlockArgument argument, Tile &tile, int64_t sequence, int64_t head, int64_t start) {
+  for (BlockArgument window : kernel.argumentsOf(ArgumentKind::Window)) {
+    auto given = call.initialState.find(describe(window).getName().str());
+    if (describe(window).getEntry() != describe(argument).getName() || given == call.initialState.end())
+      continue;
+    int64_t rows = typeOf(window).getDimSize(0), own = given->second.shape[2];
+    int64_t ownHead = head / describe(argument).getGroup();
+    for (int64_t i = std::max<int64_t>(0, -start - rows); i < std::min(tile.rows(), -start); ++i)
+      for (int64_t j = 0; j < tile.columns(); ++j)
+        tile.at(i, j) =
+            given->second.values[((sequence * rows + rows + start + i) * own + ownHead) * tile.columns() + j];
+  }
 }
 
 Tile KernelExecution::loadParameter(BlockArgument argument, int64_t head) {
@@ -181,7 +198,7 @@ FailureOr<Tile> KernelExecution::loadTable(BlockArgument argument, Sequence sequ
   Tile tile(typeOf(argument).getShape());
   for (int64_t i = 0; i < (varies ? valid : tile.rows()); ++i)
     for (int64_t j = 0; j < tile.columns(); ++j) {
-      double position = varies ? positions[sequence.index] + static_cast<double>(start + i) : 0;
+      double position = varies ? std::max(positions[sequence.index] + static_cast<double>(start + i), 0.0) : 0;
       FailureOr<double> number = evaluateTable(table, position, ownHead, static_cast<double>(varies ? j : i));
       if (failed(number))
         return failure();
@@ -193,8 +210,11 @@ FailureOr<Tile> KernelExecution::loadTable(BlockArgument argument, Sequence sequ
 FailureOr<Tile> KernelExecution::load(BlockArgument argument, Sequence sequence, int64_t head, int64_t start,
                                       int64_t valid) {
   switch (describe(argument).getKind()) {
-  case ArgumentKind::Input:
-    return loadRows(argument, sequence, head, start, valid);
+  case ArgumentKind::Input: {
+    Tile tile = loadRows(argument, sequence, head, start, valid);
+    loadWindow(argument, tile, sequence.index, head, start);
+    return tile;
+  }
   case ArgumentKind::Parameter:
     return loadParameter(argument, head);
   case ArgumentKind::Table:
@@ -230,6 +250,10 @@ LogicalResult KernelExecution::runChunk(Sequence sequence, int64_t head, int64_t
         return failure();
       continue;
     }
+    if (auto conv = dyn_cast<ConvBackOp>(op)) {
+      std::tie(tiles[conv.getResult()], tiles[conv.getNext()]) = executeConvBack(conv, tiles, valid);
+      continue;
+    }
     FailureOr<Tile> tile = executeTile(&op, tiles, valid);
     if (failed(tile))
       return failure();
@@ -253,6 +277,15 @@ LogicalResult KernelExecution::runChunk(Sequence sequence, int64_t head, int64_t
   return success();
 }
 
+/// The first token that windows hold, at the edge of a chunk.
+int64_t KernelExecution::firstPast(int64_t sequence) {
+  int64_t rows = 0;
+  for (BlockArgument window : kernel.argumentsOf(ArgumentKind::Window))
+    if (call.initialState.count(describe(window).getName().str()))
+      rows = std::min(typeOf(window).getDimSize(0), static_cast<int64_t>(positions[sequence]));
+  return -static_cast<int64_t>(llvm::alignTo(rows, kernel.getChunk()));
+}
+
 LogicalResult KernelExecution::runLookback(LookbackOp op, TileMap &tiles, Sequence sequence, int64_t head,
                                            int64_t start, int64_t valid) {
   LookbackFold fold(op);
@@ -260,10 +293,12 @@ LogicalResult KernelExecution::runLookback(LookbackOp op, TileMap &tiles, Sequen
   auto tokenAt = [&](Value bound, int64_t i) { return tiles[bound].at(i, 0) - positions[sequence.index]; };
   auto isInRange = [&](int64_t i, int64_t token) {
     bool ends = op.getLast() && static_cast<double>(token) > tokenAt(op.getLast(), i);
-    return static_cast<double>(token) >= tokenAt(op.getFirst(), i) && !ends && (op.getToEnd() || token <= start + i);
+    bool exists = static_cast<double>(token) + positions[sequence.index] >= 0;
+    return exists && static_cast<double>(token) >= tokenAt(op.getFirst(), i) && !ends &&
+           (op.getToEnd() || token <= start + i);
   };
   int64_t end = op.getToEnd() ? sequence.length : start + valid;
-  for (int64_t past = 0; past < end; past += kernel.getChunk()) {
+  for (int64_t past = firstPast(sequence.index); past < end; past += kernel.getChunk()) {
     int64_t existing = std::min<int64_t>(kernel.getChunk(), sequence.length - past);
     for (auto [argument, source] : llvm::zip_equal(op.getBlock()->getArguments(), op.getPast())) {
       FailureOr<Tile> tile = load(cast<BlockArgument>(source), sequence, head, past, existing);

@@ -53,6 +53,9 @@ private:
   std::vector<double> largest, totals;
 };
 
+/// The two results of a `conv_back`.
+std::pair<Tile, Tile> executeConvBack(ConvBackOp op, const TileMap &tiles, int64_t valid);
+
 /// The number of a table at a position, head and channel.
 mlir::FailureOr<double> evaluateTable(TableOp table, double position, double head, double channel);
 

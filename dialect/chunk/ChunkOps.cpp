@@ -132,6 +132,15 @@ LogicalResult ConvOp::verify() {
   return success();
 }
 
+LogicalResult ConvBackOp::verify() {
+  ArrayRef<int64_t> operand = shapeOf(getOperand()), taps = shapeOf(getTaps()), carry = shapeOf(getCarry());
+  if (taps[0] != operand[1] || carry[1] != operand[1] || carry[0] != taps[1] - 1)
+    return emitOpError("[conv_back_c1] has an operand of type ")
+           << getOperand().getType() << ", taps of type " << getTaps().getType() << " and a carry of type "
+           << getCarry().getType();
+  return success();
+}
+
 LogicalResult TailOp::verify() {
   if (shapeOf(getTail())[1] != shapeOf(getOperand())[1] ||
       getElementTypeOrSelf(getTail()) != getElementTypeOrSelf(getOperand()))
@@ -186,6 +195,18 @@ LogicalResult DecayMixOp::verify() {
   if (getAddend() && getAddend().getType() != getType())
     return emitOpError("[decay_mix_c3] adds ") << getAddend().getType() << " to " << getType();
   return verifyAmount(*this, "decay_mix_c2", getAmount(), rows[0], rows[1]);
+}
+
+LogicalResult DecayPairsOp::verify() {
+  ArrayRef<int64_t> weights = shapeOf(getWeights()), rows = shapeOf(getQuery()), amount = shapeOf(getAmount());
+  if (weights[0] != rows[0] || weights[1] != rows[0] ||
+      getElementTypeOrSelf(getWeights()) != getElementTypeOrSelf(getQuery()))
+    return emitOpError("[decay_pairs_c1] weighs rows of ") << getQuery().getType() << " by " << getWeights().getType();
+  if (amount != rows)
+    return emitOpError("[decay_pairs_c2] has an amount of type ")
+           << getAmount().getType() << ", expected a number for each of " << rows[0] << " tokens and " << rows[1]
+           << " channels";
+  return success();
 }
 
 LogicalResult DecayFromStartOp::verify() {

@@ -43,7 +43,8 @@ def Chunk_Dialect : Dialect {
 def Chunk_ArgumentKind : I32EnumAttr<"ArgumentKind", "what an argument of a kernel is", [
     I32EnumAttrCase<"Input", 0, "input">, I32EnumAttrCase<"Parameter", 1, "parameter">,
     I32EnumAttrCase<"Table", 2, "table">, I32EnumAttrCase<"State", 3, "state">,
-    I32EnumAttrCase<"Valid", 4, "valid">, I32EnumAttrCase<"Checkpoint", 5, "checkpoint">]> {
+    I32EnumAttrCase<"Valid", 4, "valid">, I32EnumAttrCase<"Checkpoint", 5, "checkpoint">,
+    I32EnumAttrCase<"Window", 6, "window">]> {
   let cppNamespace = "::stretto::chunk";
   let genSpecializedAttr = 0;
 }
@@ -56,8 +57,9 @@ def Chunk_ArgumentAttr : AttrDef<Chunk_Dialect, "Argument"> {
     is divided among the slices of the kernel. For a table, the name is that of its `chunk.table`.
 
     A state is a part of an entry of the state object: the columns from `column` on of the `columns` columns of
-    `entry`. A state of one axis is one column. For other kinds `entry` is absent. Where no initial state is given, a
-    state is 0, or -inf if it is `lowest`.
+    `entry`. A state of one axis is one column. Where no initial state is given, a state is 0, or -inf if it is `lowest`.
+    A window is the entry of its own name and holds the last rows of the input `entry` before the first token, in time
+    order. For other kinds `entry` is absent.
   }];
   let parameters = (ins "::stretto::chunk::ArgumentKind":$kind, "::mlir::StringAttr":$name,
                         DefaultValuedParameter<"int64_t", "1">:$group, DefaultValuedParameter<"bool", "false">:$sliced,
@@ -159,7 +161,8 @@ def Chunk_KernelOp : Chunk_Op<"kernel", [
     rows, checkpoints one axis or two; `kernel_c4` the body yields the declared types; `kernel_c5` a group has at least one head; `kernel_c6` a
     state, and nothing else, is a range of columns of an entry, of one axis or two; `kernel_c7` a table is a
     `chunk.table` of the module; `kernel_c8` there is at least one token in a chunk, and one slice; `kernel_c9`
-    names of arguments are distinct.
+    names of arguments are distinct; `kernel_c10` a
+    window has rows of an input.
 
     Example:
     ```mlir
@@ -447,6 +450,28 @@ def Chunk_DelayOp : Chunk_Op<"delay", [Pure, AllTypesMatch<["operand", "result"]
   let hasVerifier = 1;
 }
 
+def Chunk_ConvBackOp : Chunk_Op<"conv_back", [Pure, AllTypesMatch<["operand", "result"]>,
+                                              AllTypesMatch<["carry", "next"]>]> {
+  let summary = "anti-causal depthwise convolution, which hands sums on to the chunk before";
+  let description = [{
+    With `e_sd = sum_{j=0..J-1} taps_d,(J-1-j) * x_(s+j)d` over the valid rows of the operand, for `s` from `-(J-1)` on,
+    and the carry, sums for the last `J-1` tokens that exist, added to those: `y_i = e_i`, and the next carry is what
+    is left for the tokens before the chunk, in time order.
+
+    Constraints: `conv_back_c1` operand, taps and carry have the same channels, and the carry has `J-1` rows.
+
+    Example:
+    ```mlir
+    %y, %next = chunk.conv_back %x, %taps valid %n after %carry : tensor<64x128xf32>, tensor<128x4xf32>, tensor<3x128xf32>
+    ```
+  }];
+  let arguments = (ins Chunk_Matrix:$operand, Chunk_Matrix:$taps, Index:$valid, Chunk_Matrix:$carry);
+  let results = (outs Chunk_Matrix:$result, Chunk_Matrix:$next);
+  let assemblyFormat = [{ $operand `,` $taps `valid` $valid `after` $carry attr-dict
+                          `:` type($operand) `,` type($taps) `,` type($carry) }];
+  let hasVerifier = 1;
+}
+
 def Chunk_TailOp : Chunk_Op<"tail", [Pure, AllTypesMatch<["tail", "result"]>]> {
   let summary = "the last rows that exist, for the next chunk";
   let description = [{
@@ -500,7 +525,8 @@ def Chunk_LookbackOp : Chunk_Op<"lookback", [Pure, SingleBlock, AttrSizedOperand
     range at `last_i` where that is earlier; `to_end` ends it with the sequence. Both bounds are positions, as tables are
     read at, and never fall from token to token.
 
-    The sequence is met in tiles of C tokens j, chunk by chunk. The body's arguments are tiles of the arguments `past` there, inputs of
+    The sequence is met in tiles of C tokens j, chunk by chunk. Where the kernel has windows of the inputs `past`, the
+    tokens before the first that these hold are met as well. The body's arguments are tiles of the arguments `past` there, inputs of
     the kernel and tables that vary in time, and what it computes from these are rows of j; all other values belong to
     the chunk itself. It ends with
 
@@ -622,6 +648,28 @@ def Chunk_DecayMixOp : Chunk_DecayBase<"decay_mix"> {
   let assemblyFormat = [{ $weights `,` $rows `` $form $amount (`before` $before^)? (`transpose` $transpose^)?
                           (`add` $addend^)? attr-dict `:` type($weights) `,` type($rows) `,` type($amount) `->`
                           custom<SumType>(type($result), ref($addend), type($addend)) }];
+  let hasVerifier = 1;
+}
+
+def Chunk_DecayPairsOp : Chunk_Op<"decay_pairs", [Pure, AllTypesMatch<["query", "key", "result"]>]> {
+  let summary = "what crosses a token on its way from keys to queries, but for the token's own decay";
+  let description = [{
+    `y_td = sum_{i>=t} sum_{j<t} q_id P_ij k_jd prod_{u=j+1..i, u!=t} a_ud`: the gradient of the factor `a_td`, which
+    may be 0, of what queries see of keys in the chunk, where `P_ij` is what the two have in common.
+
+    Constraints: `decay_pairs_c1` the weights have the rows' element type, and a row and a column for each token;
+    `decay_pairs_c2` the amount has one number for each token and channel.
+
+    Example:
+    ```mlir
+    %y = chunk.decay_pairs %q, %k, %p factor %f : tensor<64x128xf32>, tensor<64x64xf32>, tensor<64x128xf32>
+    ```
+  }];
+  let arguments = (ins Chunk_Matrix:$query, Chunk_Matrix:$key, Chunk_Matrix:$weights, Chunk_DecayFormAttr:$form,
+                       Chunk_Matrix:$amount);
+  let results = (outs Chunk_Matrix:$result);
+  let assemblyFormat = [{ $query `,` $key `,` $weights `` $form $amount attr-dict
+                          `:` type($query) `,` type($weights) `,` type($amount) }];
   let hasVerifier = 1;
 }
 

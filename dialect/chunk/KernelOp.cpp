@@ -81,6 +81,8 @@ ParseResult KernelOp::parse(OpAsmParser &parser, OperationState &result) {
            parser.parseKeyword("columns") || parser.parseInteger(columns)))
         return failure();
       lowest = succeeded(parser.parseOptionalKeyword("lowest"));
+    } else if (kind == ArgumentKind::Window && (parser.parseKeyword("of") || parser.parseAttribute(entry))) {
+      return failure();
     }
     descriptions.push_back(
         ArgumentAttr::get(builder.getContext(), kind, argumentName, group, sliced, entry, column, columns, lowest));
@@ -136,6 +138,8 @@ void KernelOp::print(OpAsmPrinter &printer) {
               << description.getColumns();
     if (description.getLowest())
       printer << " lowest";
+    if (description.getKind() == ArgumentKind::Window)
+      printer << " of " << description.getEntry();
   });
   printer << ") -> (";
   llvm::interleaveComma(getOutputs().getAsRange<OutputAttr>(), printer, [&](OutputAttr output) {
@@ -188,6 +192,19 @@ void YieldOp::print(OpAsmPrinter &printer) {
 // Verification
 //===----------------------------------------------------------------------===//
 
+/// A window has rows of an input.
+static LogicalResult verifyWindow(KernelOp kernel, ArgumentAttr window, RankedTensorType type) {
+  for (BlockArgument input : kernel.argumentsOf(ArgumentKind::Input)) {
+    auto tile = cast<RankedTensorType>(input.getType());
+    int64_t width = tile.getRank() == 2 ? tile.getDimSize(1) : 1;
+    if (kernel.getArgument(input.getArgNumber()).getName() == window.getEntry() && type.getRank() == 2 &&
+        type.getDimSize(1) == width && type.getElementType() == tile.getElementType())
+      return success();
+  }
+  return kernel.emitOpError("[kernel_c10] the window ")
+         << window.getName() << " has type " << type << ", expected rows of an input " << window.getEntry();
+}
+
 /// What is wrong with one argument is said about its name.
 static LogicalResult verifyArgument(KernelOp kernel, BlockArgument argument) {
   ArgumentAttr description = kernel.getArgument(argument.getArgNumber());
@@ -213,6 +230,8 @@ static LogicalResult verifyArgument(KernelOp kernel, BlockArgument argument) {
   if (description.getGroup() < 1)
     return kernel.emitOpError("[kernel_c5] the argument '")
            << name << "' is shared by " << description.getGroup() << " heads, expected at least 1";
+  if (description.getKind() == ArgumentKind::Window)
+    return verifyWindow(kernel, description, type);
   bool isState = description.getKind() == ArgumentKind::State;
   if (description.getLowest() && !isState)
     return kernel.emitOpError("[kernel_c6] the argument '") << name << "' is no state, but lowest";

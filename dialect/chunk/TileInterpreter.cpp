@@ -238,6 +238,17 @@ struct TileOperation {
       return success();
     return fill([&](int64_t i, int64_t d) { return y.at(i, d) + x[3]->at(i, d); });
   }
+  LogicalResult run(DecayPairsOp op) {
+    Factors factors(*x[3], op.getForm());
+    return fill([&](int64_t t, int64_t d) {
+      double sum = 0;
+      for (int64_t i = t; i < y.rows(); ++i)
+        for (int64_t j = 0; j < t; ++j)
+          sum += x[0]->at(i, d) * x[1]->at(j, d) * x[2]->at(i, j) * factors.product(j + 1, t, d) *
+                 factors.product(t + 1, i + 1, d);
+      return sum;
+    });
+  }
   LogicalResult run(DecayMatrixOp op) {
     Factors factors(*x[0], op.getForm());
     int64_t before = op.getBefore();
@@ -273,12 +284,29 @@ FailureOr<Tile> executeTile(Operation *op, const TileMap &tiles, int64_t valid) 
   LogicalResult executed =
       llvm::TypeSwitch<Operation *, LogicalResult>(op)
           .Case<arith::ConstantOp, BroadcastOp, ColumnsOp, RowOp, ConcatOp, DotOp, SolveOp, ReduceOp, CausalOp, MaskOp,
-                ConvOp, DelayOp, TailOp, ScanOp, DecayDotOp, DecayMixOp, DecayMatrixOp, DecayFromStartOp, DecayToEndOp,
-                DecayStateOp>([&](auto known) { return operation.run(known); })
+                ConvOp, DelayOp, TailOp, ScanOp, DecayDotOp, DecayMixOp, DecayPairsOp, DecayMatrixOp, DecayFromStartOp,
+                DecayToEndOp, DecayStateOp>([&](auto known) { return operation.run(known); })
           .Default([](Operation *) { return failure(); });
   if (failed(executed))
     return op->emitError() << "the interpreter of the chunk level does not know this operation";
   return std::move(operation.y);
+}
+
+std::pair<Tile, Tile> executeConvBack(ConvBackOp op, const TileMap &tiles, int64_t valid) {
+  const Tile &x = tiles.at(op.getOperand()), &taps = tiles.at(op.getTaps()), &carry = tiles.at(op.getCarry());
+  Tile y(x.shape), next(carry.shape);
+  int64_t count = taps.columns();
+  auto add = [&](int64_t token, int64_t d, double number) {
+    (token < 0 ? next.at(count - 1 + token, d) : y.at(token, d)) += number;
+  };
+  for (int64_t d = 0; d < x.columns(); ++d) {
+    for (int64_t i = 0; i < valid; ++i)
+      for (int64_t j = 0; j < count; ++j)
+        add(i - j, d, taps.at(d, count - 1 - j) * x.at(i, d));
+    for (int64_t row = 0; row < count - 1; ++row)
+      add(valid - (count - 1) + row, d, carry.at(row, d));
+  }
+  return {std::move(y), std::move(next)};
 }
 
 FailureOr<double> evaluateTable(TableOp table, double position, double head, double channel) {

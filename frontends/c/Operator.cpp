@@ -162,13 +162,13 @@ size_t strettoSignatureStateCount(const StrettoSignature *signature) { return un
 
 StrettoShape strettoSignatureState(const StrettoSignature *signature, size_t index) {
   const EntryShape &entry = unwrap(signature)->state[index];
-  return {entry.name.c_str(), entry.isTail, entry.isPosition ? STRETTO_I64 : elementOf(entry.type), entry.sizes.size(),
-          entry.sizes.data()};
+  return {entry.name.c_str(), entry.isTail,       entry.isPosition ? STRETTO_I64 : elementOf(entry.type),
+          entry.sizes.size(), entry.sizes.data(), entry.window ? static_cast<int32_t>(*entry.window) : -1};
 }
 
 StrettoShape strettoSignatureResult(const StrettoSignature *signature, size_t index) {
   const ResultShape &result = unwrap(signature)->results[index];
-  return {nullptr, false, elementOf(result.type), result.sizes.size(), result.sizes.data()};
+  return {nullptr, false, elementOf(result.type), result.sizes.size(), result.sizes.data(), -1};
 }
 
 int strettoCheckContents(const StrettoSignature *signature, const StrettoOperatorCall *call,

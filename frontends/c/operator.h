@@ -65,6 +65,7 @@ typedef struct {
   StrettoElement element;
   size_t rank;
   const int64_t *sizes;
+  int32_t window; /* of an entry that the caller keeps: the input whose last rows it holds; otherwise -1 */
 } StrettoShape;
 
 /* What the caller lends. On the CPU `threads` and `parallelFor`; on a CUDA device, whose context is current, `stream`

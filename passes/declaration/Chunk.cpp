@@ -68,14 +68,17 @@ private:
 
 LogicalResult ChunkVariant::checkChains() {
   for (StateChain &chain : chains) {
+    if (ChunkEarlierReads::hasSome(chain)) {
+      if (failed(ChunkEarlierReads::check(chain)))
+        return failure();
+      continue;
+    }
     FailureOr<std::optional<Feedback>> feedback = findFeedback(chain);
     if (failed(feedback))
       return failure();
     chain.feedback = std::move(*feedback);
     bool isCotangent = part == Part::Gradient && chain.getRoot().getType().getReverse();
-    if (failed(isCotangent                         ? ChunkCotangent::check(chain)
-               : ChunkEarlierReads::hasSome(chain) ? ChunkEarlierReads::check(chain)
-                                                   : ChunkRecurrence::check(chain)))
+    if (failed(isCotangent ? ChunkCotangent::check(chain) : ChunkRecurrence::check(chain)))
       return failure();
   }
   auto chainOf = [&](Value state) -> const StateChain & {
@@ -212,6 +215,7 @@ LogicalResult ChunkVariant::run() {
       failed(kernel.addArguments(*order, used)))
     return failure();
   addStates();
+  kernel.addWindows();
   if (failed(kernel.beginBody()))
     return failure();
   for (Operation *op : *order)

@@ -132,8 +132,17 @@ Value ChunkCotangent::next() {
 LogicalResult ChunkCotangent::checkPair(PairOp op, const StateChain &forward, const StateChain &cotangent) {
   size_t before = llvm::count_if(ArrayRef(forward.steps).take_front(forward.positionOf(op.getState())), isDecay);
   size_t after = llvm::count_if(ArrayRef(cotangent.steps).take_front(cotangent.positionOf(op.getCotangent())), isDecay);
-  if (before + after != static_cast<size_t>(llvm::count_if(forward.steps, isDecay)))
-    return refuseChunkForm(op) << "the gradient of a decay that is given as a factor, which may be 0";
+  size_t decays = llvm::count_if(forward.steps, isDecay);
+  if (before + after != decays) {
+    // The one decay, all writes behind it and all reads before.
+    auto isWrite = llvm::IsaPred<WriteOp>;
+    size_t state = forward.positionOf(op.getState()), position = cotangent.positionOf(op.getCotangent());
+    bool isAlone = decays == 1 && isDecay(forward.steps[state]) && isDecay(cotangent.steps[position]) &&
+                   llvm::none_of(ArrayRef(forward.steps).take_front(state), isWrite) &&
+                   llvm::none_of(ArrayRef(cotangent.steps).drop_front(position), isWrite);
+    if (!isAlone)
+      return refuseChunkForm(op) << "the gradient of a factor beside other decays, or behind a write";
+  }
   bool isOfChannels = llvm::any_of(forward.steps, [&](Operation *step) {
     auto decay = dyn_cast<DecayOp>(step);
     return decay && decay.getAlong();
@@ -178,10 +187,61 @@ private:
 
 } // namespace
 
+Value ChunkCotangent::pairOfFactor(PairOp op, ChunkRecurrence &forward) {
+  bool isOfChannels = typeOf(total.amount).getRank() == 2;
+  chunk::DecayForm form = total.form;
+  RankedTensorType square = b.tensorType({b.tokens, b.tokens});
+  auto times = [&](Value x, Value y) -> Value { return b.create<arith::MulFOp>(x, y); };
+  auto sumOfRow = [&](Value x) { return b.reduce(chunk::Reduction::Sum, x); };
+  auto through = [&](Value row, Value state) { return b.dot(row, state, {}, false, decayed == Side::Rows); };
+  // One factor for all channels is that of a single one, which holds the sums of all.
+  auto channelsOf = [&](Value product) { return isOfChannels ? product : b.matrixOf(sumOfRow(product)); };
+  Value amount = b.matrixOf(total.amount), both = times(forward.start, start);
+  RankedTensorType tile = typeOf(amount);
+  Value all = b.splat(square, 1), ones = b.splat(tile, 1);
+  auto mixed = [&](Value weights, Value rows, bool before, bool transpose) -> Value {
+    return b.create<chunk::DecayMixOp>(tile, weights, rows, form, amount, Value(), before, transpose);
+  };
+  auto fromStart = [&](Value rows) -> Value {
+    return b.create<chunk::DecayFromStartOp>(tile, rows, form, amount, /*before=*/true);
+  };
+  auto toEnd = [&](Value rows) -> Value { return b.create<chunk::DecayToEndOp>(tile, rows, form, amount); };
+
+  Side reduced = decayed == Side::Rows ? Side::Columns : Side::Rows;
+  int64_t channels = typeOf(both).getDimSize(decayed == Side::Rows ? 0 : 1);
+  Value ends = b.create<chunk::ReduceOp>(b.tensorType({channels}), chunk::Reduction::Sum, both, reduced);
+  if (!isOfChannels)
+    ends = b.create<chunk::ReduceOp>(b.tensorType({1}), chunk::Reduction::Sum, b.matrixOf(ends), Side::Rows);
+  Value result = times(b.repeat(ends, tile, Side::Columns), fromStart(toEnd(ones)));
+  auto add = [&](Value part) { result = b.create<arith::AddFOp>(result, part); };
+  for (const Write &read : writes)
+    add(fromStart(mixed(all, channelsOf(times(decayedRow(read), through(otherRow(read), forward.start))),
+                        /*before=*/false, /*transpose=*/true)));
+  for (const Write &write : forward.writes) {
+    add(toEnd(mixed(all, channelsOf(times(decayedRow(write), through(otherRow(write), start))), /*before=*/true,
+                    /*transpose=*/false)));
+    for (const Write &read : writes) {
+      Value products = b.dot(otherRow(read), otherRow(write), {}, false, /*transposeRight=*/true);
+      Value query = decayedRow(read), key = decayedRow(write);
+      if (!isOfChannels) {
+        products = times(products, b.dot(query, key, {}, false, /*transposeRight=*/true));
+        query = key = ones;
+      }
+      add(b.create<chunk::DecayPairsOp>(tile, query, key, products, form, amount));
+    }
+  }
+  return b.shaped(result, b.tileType(op.getType()));
+}
+
 Value ChunkCotangent::pair(PairOp op, ChunkRecurrence &forward) {
   prepare();
   forward.prepare();
   b.setLoc(op.getLoc());
+  size_t decays =
+      llvm::count_if(ArrayRef(forward.chain.steps).take_front(forward.chain.positionOf(op.getState())), isDecay) +
+      llvm::count_if(ArrayRef(chain.steps).take_front(chain.positionOf(op.getCotangent())), isDecay);
+  if (decays == 0)
+    return pairOfFactor(op, forward);
   size_t statePosition = forward.chain.positionOf(op.getState()), position = chain.positionOf(op.getCotangent());
   bool isOfChannels = typeOf(total.amount).getRank() == 2;
   chunk::DecayForm form = total.form;

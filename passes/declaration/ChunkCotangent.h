@@ -41,6 +41,8 @@ protected:
   void addWrite(WriteOp write, size_t position) override;
 
 private:
+  /// The gradient of a factor, which may be 0, so that products without it are formed.
+  mlir::Value pairOfFactor(PairOp op, ChunkRecurrence &forward);
   /// No decay stands before a position.
   bool isBeforeDecays(size_t position) const;
   /// What reads of tokens see of the keys of those after them, without their own: entry (i, t) for i > t.

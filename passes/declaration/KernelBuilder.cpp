@@ -1,6 +1,7 @@
 //===- KernelBuilder.cpp - Makes the kernel of a variant ------------------===//
 
 #include "passes/declaration/KernelBuilder.h"
+#include "dialect/stretto/Windows.h"
 #include "mlir/Analysis/SliceAnalysis.h"
 #include "mlir/Analysis/TopologicalSortUtils.h"
 #include "mlir/Dialect/Arith/IR/Arith.h"
@@ -45,7 +46,8 @@ SmallVector<int64_t> KernelBuilder::shapeOf(StateType type) {
 BlockArgument KernelBuilder::addArgument(chunk::ArgumentKind kind, StringRef name, Type type, int64_t group,
                                          StringRef entry, int64_t column, int64_t columns, bool lowest) {
   MLIRContext *context = variant.getContext();
-  StringAttr entryName = kind == chunk::ArgumentKind::State ? StringAttr::get(context, entry) : StringAttr();
+  bool hasEntry = kind == chunk::ArgumentKind::State || kind == chunk::ArgumentKind::Window;
+  StringAttr entryName = hasEntry ? StringAttr::get(context, entry) : StringAttr();
   descriptions.push_back(chunk::ArgumentAttr::get(context, kind, StringAttr::get(context, name), group,
                                                   /*sliced=*/false, entryName, column, columns, lowest));
   return kernel.getBlock()->addArgument(type, builder->getLoc());
@@ -220,6 +222,19 @@ BlockArgument KernelBuilder::addState(StateOp root, chunk::ArgumentKind kind, in
   int64_t columns = root.getEntry() ? root.getColumns() : root.getType().getSecondSize();
   return addArgument(kind, root.getName(), builder->tensorType(shapeOf(root.getType())), group, entry, root.getColumn(),
                      columns);
+}
+
+void KernelBuilder::addWindows() {
+  std::optional<std::vector<Window>> windows = deriveWindows(variant);
+  if (!windows)
+    return; // no state continues it
+  for (const Window &window : *windows) {
+    BlockArgument row = variant.getBody().getArgument(window.argument);
+    Type element = getElementTypeOrSelf(rawTiles.lookup(row));
+    int64_t width = axisOf(row.getType()).empty() ? 1 : cast<RankedTensorType>(row.getType()).getDimSize(0);
+    addArgument(chunk::ArgumentKind::Window, window.name, RankedTensorType::get({window.length, width}, element),
+                groupOf(headsOf(row.getType())), variant.getArgName(window.argument));
+  }
 }
 
 //===----------------------------------------------------------------------===//

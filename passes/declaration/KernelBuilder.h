@@ -38,6 +38,8 @@ public:
   /// the tables, the tails and the totals of operations in `order`.
   mlir::LogicalResult addArguments(llvm::ArrayRef<mlir::Operation *> order, llvm::ArrayRef<mlir::Value> wanted);
   mlir::BlockArgument addState(StateOp root, chunk::ArgumentKind kind, int64_t group);
+  /// Adds the windows of look-backs, where they continue a sequence.
+  void addWindows();
   /// Begins the body, once all arguments are there.
   mlir::LogicalResult beginBody();
   /// The tiles of the body that have been made so far.

@@ -154,6 +154,10 @@ struct FoldOverChunks : stretto::impl::FoldOverChunksBase<FoldOverChunks> {
         return kernel.emitOpError("the argument '")
                << argument.name << "' has entries of type f64, expected f32, bf16 or f16: f64 runs on the CPU only";
 
+    WalkResult looksBack = kernel.walk([](chunk::LookbackOp) { return WalkResult::interrupt(); });
+    if (looksBack.wasInterrupted())
+      return kernel.emitOpError("[R14] looks back at earlier chunks: there is no form of it for a GPU yet");
+
     auto isCheckpoint = [](const Manifest::Argument &argument) {
       return argument.kind == Manifest::Kind::Checkpoint || argument.kind == Manifest::Kind::Kept;
     };

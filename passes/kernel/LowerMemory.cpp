@@ -46,7 +46,8 @@ ThreadLowering::View ThreadLowering::decodeView(const Manifest::Argument &argume
     break;
   case Kind::Checkpoint:
   case Kind::Kept:
-    llvm_unreachable("stretto-fold-over-chunks refuses checkpoints");
+  case Kind::Window:
+    llvm_unreachable("stretto-fold-over-chunks refuses checkpoints and windows");
   case Kind::State:
     offset = b.add(b.mul(sequence, word(first + 2)), b.mul(headIndex, word(first + 3)));
     view.rowStride = word(first + 4);

@@ -196,8 +196,20 @@ void ThreadLowering::multiplyFragments(chunk::DotOp op, Registers &sums) {
   }
 }
 
+/// Keeps the assembler from unrolling a loop further, which it does until it spills what outlives the loop.
+static void keepRolled(scf::ForOp loop) {
+  MLIRContext *context = loop.getContext();
+  auto unroll = LLVM::LoopUnrollAttr::get(context, /*disable=*/BoolAttr::get(context, true), {}, {}, {}, {}, {}, {});
+  auto annotation = LLVM::LoopAnnotationAttr::get(context, {}, {}, {}, unroll, {}, {}, {}, {}, {}, {}, {}, {}, {}, {},
+                                                  /*parallelAccesses=*/{});
+  loop->setAttr("loop_annotation", annotation); // of the branch that the loop becomes
+}
+
 void ThreadLowering::multiplyNumbers(chunk::DotOp op, Registers &sums) {
-  constexpr int64_t unrolled = 4;
+  // Products of one step of the loop: enough of them to wait for their operands, also where a thread has few sums.
+  constexpr int64_t together = 4, fewSums = 4;
+  bool hasFewSums = llvm::count_if(sums, [](Value sum) { return sum != nullptr; }) <= fewSums;
+  const int64_t unrolled = hasFewSums ? 4 * together : together;
   auto resultType = cast<RankedTensorType>(op.getType()), leftType = cast<RankedTensorType>(op.getLeft().getType());
   Layout layout = *layoutOf(resultType);
   Type element = resultType.getElementType();
@@ -237,6 +249,8 @@ void ThreadLowering::multiplyNumbers(chunk::DotOp op, Registers &sums) {
     if (sum)
       initial.push_back(sum);
   auto loop = scf::ForOp::create(b, b.i32(0), b.i32(llvm::alignTo(inner, unrolled)), b.i32(unrolled), initial);
+  if (hasFewSums)
+    keepRolled(loop);
   {
     OpBuilder::InsertionGuard guard(b);
     b.setInsertionPointToStart(loop.getBody());
@@ -254,7 +268,8 @@ void ThreadLowering::multiplyNumbers(chunk::DotOp op, Registers &sums) {
       for (int64_t outer : side.outer) {
         SmallVector<Value> &loaded = into.emplace_back();
         if (!side.operand.innerIsRows) { // neighbours in memory
-          loaded = b.load(at(outer, 0), type, unrolled);
+          for (int64_t within = 0; within < unrolled; within += together)
+            llvm::append_range(loaded, b.load(at(outer, within), type, together));
           continue;
         }
         for (int64_t within = 0; within < unrolled; ++within)

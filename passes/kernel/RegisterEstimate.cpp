@@ -95,4 +95,7 @@ private:
 
 } // namespace
 
-int64_t stretto::kernel::estimateRegisters(FuncOp function) { return Lifetimes(function).mostRegisters(); }
+int64_t stretto::kernel::estimateRegisters(FuncOp function) {
+  constexpr int64_t registersOfAddress = 2;
+  return Lifetimes(function).mostRegisters() + registersOfAddress * function.getBlock()->getNumArguments();
+}

@@ -6,8 +6,8 @@
 
 namespace stretto::kernel {
 
-/// The registers of a thread that tiles occupy at once, at most, in a function whose layouts are assigned. Addresses
-/// and what the assembler keeps besides are not counted.
+/// The registers of a thread that tiles occupy at once, at most, in a function whose layouts are assigned, and the
+/// addresses of its arguments, which live throughout. What the assembler keeps besides is not counted.
 int64_t estimateRegisters(FuncOp function);
 
 } // namespace stretto::kernel

@@ -339,6 +339,29 @@ static at::Tensor countTokens(const OptionalTensor &before, const OptionalTensor
   return before ? count + *before : count;
 }
 
+/// The last rows of an input, so many for each sequence, the newest last; where a sequence has fewer tokens, those
+/// before it, or zeros.
+static at::Tensor lastRows(const at::Tensor &input, int64_t length, const OptionalTensor &before,
+                           const OptionalTensor &offsets, int64_t sequences) {
+  std::vector<int64_t> sizes = {sequences, length};
+  sizes.insert(sizes.end(), input.sizes().begin() + 2, input.sizes().end());
+  at::Tensor earlier = before ? *before : at::zeros(sizes, input.options());
+  if (!offsets)
+    return at::cat({earlier, input}, 1).narrow(1, input.size(1), length).contiguous();
+  if (input.size(1) == 0 || sequences == 0)
+    return earlier.clone();
+  at::Tensor starts = offsets->narrow(0, 0, sequences).unsqueeze(1),
+             ends = offsets->narrow(0, 1, sequences).unsqueeze(1);
+  at::Tensor tokens = ends + at::arange(-length, 0, ends.options()), isEarlier = tokens < starts;
+  at::Tensor rows = input[0].index_select(0, tokens.clamp_min(0).flatten()).view(sizes);
+  at::Tensor sequence = at::arange(sequences, ends.options()).unsqueeze(1);
+  at::Tensor place = (sequence * length + (tokens - starts + length).clamp_max(length - 1)).flatten();
+  at::Tensor others = earlier.flatten(0, 1).index_select(0, place).view(sizes);
+  std::vector<int64_t> repeated(rows.dim(), 1);
+  std::copy_n(sizes.begin(), 2, repeated.begin());
+  return at::where(isEarlier.view(repeated), others, rows);
+}
+
 /// The argument whose shape says batch and time, and whose device is that of the call.
 template <typename Inputs>
 static const at::Tensor &rowOf(const std::vector<OptionalTensor> &tensors, const Inputs &inputs) {
@@ -379,10 +402,12 @@ std::vector<at::Tensor> TorchOperator::allocateState(const Call &call, const Arg
   for (size_t i = 0; i < strettoSignatureStateCount(call.signature); ++i) {
     StrettoShape shape = strettoSignatureState(call.signature, i);
     at::TensorOptions options = row.options().dtype(scalarTypeOf(shape.element));
-    if (shape.element == STRETTO_I64) {
-      OptionalTensor before;
-      if (!arguments.initialState.empty())
-        before = arguments.initialState[i];
+    OptionalTensor before;
+    if (!arguments.initialState.empty())
+      before = arguments.initialState[i];
+    if (shape.window >= 0) {
+      state.push_back(lastRows(*arguments.inputs[shape.window], shape.sizes[0], before, offsets, sequences));
+    } else if (shape.element == STRETTO_I64) {
       state.push_back(countTokens(before, offsets, sequences, row.size(1), options));
     } else {
       state.push_back(at::empty(joined({sequences}, shape), options));

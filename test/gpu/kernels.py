@@ -219,9 +219,9 @@ def rowmaps(name, element, K, V, chunk=CHUNK):
 
 
 def slots(name, element, K, V, form="log", chunk=CHUNK):
-    """Two states whose K slots decay, with a softmax between their reads."""
+    """Two states whose slots decay, with a softmax between their reads."""
     b = Body(element, chunk)
-    C, N = chunk, K
+    C, N = chunk, min(K, 64)
     q, k = (("%" + x, b.tile(C, K, element=element)) for x in "qk")
     v, s = ("%v", b.tile(C, V, element=element)), ("%s", b.tile(C, N, element=element))
     g, keys, values = ("%g", b.tile(C, N)), ("%keys", b.tile(N, K)), ("%values", b.tile(N, V))
@@ -271,7 +271,9 @@ def mixes(name, element, K, V, form="log", chunk=CHUNK):
         outputs.append(b.narrow(b.decay("decay_mix", (poison, v32), g, form, tile, flags)))
     names = ("forward", "transposed", "before", "beforetransposed")
     arguments = [f"input {x[0]}: {x[1]}" for x in (q, k, v, g)]
-    return kernel(name, arguments, [f"{n}: {o[1]}" for n, o in zip(names, outputs)], b, outputs, [], chunk=chunk)
+    return kernel(
+        name, arguments, [f"{n}: {o[1]}" for n, o in zip(names, outputs, strict=True)], b, outputs, [], chunk=chunk
+    )
 
 
 def delta(name, element, K, V, decay="scalar", chunk=CHUNK):
@@ -317,7 +319,7 @@ def scans(name, element, K, V, chunk=CHUNK):
     outputs.append(b.narrow(b.emit(f"chunk.solve {small[0]}, {v32[0]} transpose : {square}, {v32[1]}", v32[1])))
     arguments = [f"input {y[0]}: {y[1]}" for y in (x, g, v)]
     arguments += [f"state %L: {row} lowest", f"state %M: {row} lowest", f"state %A: {row}"]
-    names = [f"{n}: {o[1]}" for n, o in zip(("logaddexp", "max", "add", "solved"), outputs)]
+    names = [f"{n}: {o[1]}" for n, o in zip(("logaddexp", "max", "add", "solved"), outputs, strict=True)]
     return kernel(name, arguments, names, b, outputs, states, chunk=chunk)
 
 
@@ -434,6 +436,8 @@ class Family:
     lowest: tuple = ()
     # Whether the reference has to know where chunks begin.
     by_chunk: bool = False
+    # How many times more registers a token takes than in other families.
+    weight: int = 1
 
     def text(self, name, element, K, V, **more):
         return self.write(name, element, K, V, **{**self.options, **more})
@@ -455,12 +459,12 @@ FAMILIES = {
     "glabefore": family_of(decay="channel", before=True),
     "hgrn": family_of(decay="channel", form="factor"),
     "rowmaps": Family(rowmaps, reference_rowmaps),
-    "slots": Family(slots, reference_slots),
-    "slotsfactor": Family(slots, lambda x, s: reference_slots(x, s, "factor"), {"form": "factor"}),
-    "mixes": Family(mixes, reference_mixes, by_chunk=True),
-    "delta": Family(delta, reference_delta),
-    "deltachannel": Family(delta, reference_delta, {"decay": "channel"}),
-    "scans": Family(scans, reference_scans, lowest=("L", "M"), by_chunk=True),
+    "slots": Family(slots, reference_slots, weight=2),
+    "slotsfactor": Family(slots, lambda x, s: reference_slots(x, s, "factor"), {"form": "factor"}, weight=2),
+    "mixes": Family(mixes, reference_mixes, by_chunk=True, weight=4),
+    "delta": Family(delta, reference_delta, weight=2),
+    "deltachannel": Family(delta, reference_delta, {"decay": "channel"}, weight=2),
+    "scans": Family(scans, reference_scans, lowest=("L", "M"), by_chunk=True, weight=2),
 }
 
 
@@ -468,9 +472,9 @@ def family(name):
     return FAMILIES[name.split("_")[0]]
 
 
-def chunk_of(K):
-    """As many tokens as registers have room for, whatever the family."""
-    return CHUNK if K <= 64 else CHUNK // 2
+def chunk_of(family, K):
+    """As many tokens as registers have room for."""
+    return max(16, (CHUNK if K <= 64 else CHUNK // 2) // FAMILIES[family].weight)
 
 
 def all_kernels(
@@ -479,7 +483,7 @@ def all_kernels(
     """Names and texts of the kernels that tests run."""
     for name, element, (K, V) in itertools.product(families or FAMILIES, elements, sizes):
         full = f"{name}_{element}_k{K}_v{V}"
-        yield full, FAMILIES[name].text(full, element, K, V, chunk=chunk_of(K))
+        yield full, FAMILIES[name].text(full, element, K, V, chunk=chunk_of(name, K))
     if not families or "linear" in families:
         yield "linear_group", FAMILIES["linear"].text("linear_group", "bf16", 64, 64, group=2)
         yield "linear_slices", FAMILIES["linear"].text("linear_slices", "bf16", 128, 32, slices=4)

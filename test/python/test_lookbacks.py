@@ -297,7 +297,92 @@ def test_chunks_without_a_state_are_items_of_their_own():
     assert stretto.ops.lolcats.variant.explain(**inputs)["schedule"] == "serial"
 
 
-def test_states_are_refused():
-    inputs = CASES["swa of a chunk"].inputs(Shape())
-    with pytest.raises(stretto.Error, match=r"\[R14\] swa looks back at earlier tokens"):
-        stretto.ops.swa(**inputs, window=64, output_final_state=True)
+# ---------------------------------------------------------------------------------------------------------------------
+# States
+# ---------------------------------------------------------------------------------------------------------------------
+
+BOUNDED = [name for name in CASES if "everything" not in name]
+
+
+def run(case, inputs, **keywords):
+    return getattr(stretto.ops, case.operator)(**inputs, **case.options, output_final_state=True, **keywords)
+
+
+def tokens_of(inputs, first, last):
+    return {name: x[:, first:last] if name in ("q", "k", "v") else x for name, x in inputs.items()}
+
+
+@pytest.mark.parametrize("name", BOUNDED)
+def test_continuing_equals_running_at_once(name):
+    case = CASES[name]
+    inputs = case.inputs(Shape(T=150))
+    whole, final = run(case, inputs)
+    for cuts in ([0], [1], [20], [63], [64, 65], [128], [149], [150], [3, 40, 41, 100]):
+        outputs, state = [], None
+        for first, last in itertools.pairwise([0, *cuts, 150]):
+            o, state = run(case, tokens_of(inputs, first, last), initial_state=state)
+            outputs.append(o)
+        assert error(torch.cat(outputs, 1), whole) < 2e-6
+        assert tuple(state) == tuple(final)
+        for entry in final:
+            assert error(state[entry], final[entry]) < 4e-6
+
+
+@pytest.mark.parametrize("name", BOUNDED)
+def test_continuing_packed_sequences(name):
+    case = CASES[name]
+    lengths, cuts = [40, 0, 133, 17, 90], [0, 0, 70, 5, 90]
+    inputs = case.inputs(Shape(B=1, T=sum(lengths)))
+    whole, final = run(case, inputs, cu_seqlens=offsets(lengths))
+
+    def part(x, first):
+        pieces = [p[:, :cut] if first else p[:, cut:] for p, cut in zip(x.split(lengths, 1), cuts, strict=True)]
+        return torch.cat(pieces, 1)
+
+    rest = [length - cut for length, cut in zip(lengths, cuts, strict=True)]
+    first, second = ({n: part(x, f) if n in ("q", "k", "v") else x for n, x in inputs.items()} for f in (True, False))
+    o1, state = run(case, first, cu_seqlens=offsets(cuts))
+    o2, state = run(case, second, cu_seqlens=offsets(rest), initial_state=state)
+    pieces = zip(o1.split(cuts, 1), o2.split(rest, 1), strict=True)
+    assert error(torch.cat([x for pair in pieces for x in pair], 1), whole) < 2e-6
+    for entry in final:
+        assert error(state[entry], final[entry]) < 4e-6
+
+
+@DTYPES
+def test_what_a_window_holds(dtype):
+    inputs = CASES["swa of few tokens"].inputs(Shape(T=20), dtype)
+    _, state = run(CASES["swa of few tokens"], inputs)
+    assert {name: tuple(x.shape) for name, x in state.items()} == {
+        "position": (2,),
+        "k_window": (2, 9, 2, 32),
+        "v_window": (2, 9, 2, 32),
+    }
+    assert torch.equal(state["k_window"], inputs["k"][:, -9:])
+    _, state = run(CASES["swa of few tokens"], tokens_of(inputs, 0, 4))
+    assert torch.equal(state["v_window"][:, 5:], inputs["v"][:, :4])
+    assert not state["v_window"][:, :5].any()
+
+
+def test_the_state_of_lolcats_is_that_of_its_formula():
+    case = CASES["lolcats of few tokens"]
+    inputs = case.inputs(Shape(T=33))
+    _, state = run(case, inputs)
+    _, (S, keys, _, position) = windows.lolcats(**inputs, **case.options)
+    assert error(state["S"], S) < 1e-5
+    assert torch.equal(state["k_window"][:, -keys.shape[1] :], keys.float())
+    assert torch.equal(state["position"], position)
+
+
+def test_what_looks_back_without_a_bound_is_not_continued():
+    from stretto import lang as sl
+
+    @stretto.variant
+    def full_attention(q: sl.Row["K"], k: sl.Row["K"], v: sl.Row["V"], scale=sl.Option("K**-0.5")):
+        _m, l, acc = sl.lookback(0.0, lambda past: (sl.dot(q * scale, past(k)), past(v)), fold="softmax")
+        return acc / l
+
+    inputs = CASES["swa of everything"].inputs(Shape(T=100, G=4))
+    assert error(full_attention(**inputs), CASES["swa of everything"].formula(inputs)) < 5e-6
+    with pytest.raises(stretto.Error, match=r"\[R14\] full_attention.* looks back at earlier tokens without a bound"):
+        full_attention(**inputs, output_final_state=True)

@@ -39,7 +39,7 @@ def test_types(case, dtype):
 
 
 def test_ordinary_inputs_in_bf16(case):
-    check_ordinary_inputs_in_bf16(case, case.inputs(Shape(T=1000, K=min(64, case.widest), V=64), torch.bfloat16))
+    check_ordinary_inputs_in_bf16(case, case.inputs(Shape(T=1000, K=min(64, case.widest // 4), V=64), torch.bfloat16))
 
 
 def test_lengths(case):
@@ -485,9 +485,10 @@ def test_few_heads_use_all_threads_by_slices():
         torch.set_num_threads(threads)
 
 
-def test_every_shipped_operator_is_tested():
-    operators = {name for name, value in vars(stretto.ops).items() if isinstance(value, stretto.ops.ShippedOperator)}
-    assert operators == {case.operator for case in CASES.values()}
+def test_every_shipped_operator_runs():
+    shipped = [value.__name__ for value in vars(stretto.ops).values() if isinstance(value, stretto.ops.ShippedOperator)]
+    look_back = {"swa", "lolcats", "relation_kl"}  # in test_lookbacks.py
+    assert set(shipped) == {case.operator for case in CASES.values()} | look_back
 
 
 @pytest.mark.parametrize(

@@ -483,3 +483,35 @@ chunk.kernel @lookback_c6 chunk 16 (input %x: tensor<16x8xf32>, input %t: tensor
   } : tensor<8x8xf32>
   chunk.yield %x : tensor<16x8xf32>
 }
+
+// -----
+
+chunk.kernel @conv_back_c1 chunk 16 reverse (input %x: tensor<16x8xf32>, parameter %taps: tensor<8x4xf32>, state %t: tensor<4x8xf32>, valid %n: index) -> (o: tensor<16x8xf32>) {
+  // expected-error @+1 {{[conv_back_c1] has an operand of type 'tensor<16x8xf32>', taps of type 'tensor<8x4xf32>' and a carry of type 'tensor<4x8xf32>'}}
+  %y, %next = chunk.conv_back %x, %taps valid %n after %t : tensor<16x8xf32>, tensor<8x4xf32>, tensor<4x8xf32>
+  chunk.yield %y next %next : tensor<16x8xf32>, tensor<4x8xf32>
+}
+
+// -----
+
+chunk.kernel @decay_pairs_c1 chunk 16 (input %x: tensor<16x8xf32>, valid %n: index) -> (o: tensor<16x8xf32>) {
+  // expected-error @+1 {{[decay_pairs_c1] weighs rows of 'tensor<16x8xf32>' by 'tensor<16x8xf32>'}}
+  %y = chunk.decay_pairs %x, %x, %x factor %x : tensor<16x8xf32>, tensor<16x8xf32>, tensor<16x8xf32>
+  chunk.yield %y : tensor<16x8xf32>
+}
+
+// -----
+
+chunk.kernel @decay_pairs_c2 chunk 16 (input %x: tensor<16x8xf32>, input %f: tensor<16x1xf32>, valid %n: index) -> (o: tensor<16x8xf32>) {
+  %p = chunk.dot %x, %x transpose_right : tensor<16x8xf32>, tensor<16x8xf32> -> tensor<16x16xf32>
+  // expected-error @+1 {{[decay_pairs_c2] has an amount of type 'tensor<16x1xf32>', expected a number for each of 16 tokens and 8 channels}}
+  %y = chunk.decay_pairs %x, %x, %p factor %f : tensor<16x8xf32>, tensor<16x16xf32>, tensor<16x1xf32>
+  chunk.yield %y : tensor<16x8xf32>
+}
+
+// -----
+
+// expected-error @+1 {{[kernel_c10] the window "k_window" has type 'tensor<9x4xf32>', expected rows of an input "k"}}
+chunk.kernel @kernel_c10 chunk 16 (input %k: tensor<16x8xf32>, window %k_window: tensor<9x4xf32> of "k", valid %n: index) -> (o: tensor<16x8xf32>) {
+  chunk.yield %k : tensor<16x8xf32>
+}

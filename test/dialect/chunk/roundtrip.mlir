@@ -53,6 +53,17 @@ chunk.kernel @backwards chunk 16 reverse (input %k: tensor<16x8xf32> group 2, ch
   chunk.yield %y : tensor<16x8xf32>
 }
 
+// CHECK-LABEL: chunk.kernel @of_gradients
+chunk.kernel @of_gradients chunk 16 reverse (input %q: tensor<16x8xf32>, input %f: tensor<16x8xf32>,
+    parameter %taps: tensor<8x4xf32>, state %t: tensor<3x8xf32>, valid %n: index) -> (o: tensor<16x8xf32>) {
+  %p = chunk.dot %q, %f transpose_right : tensor<16x8xf32>, tensor<16x8xf32> -> tensor<16x16xf32>
+  // CHECK: chunk.decay_pairs %q, %q, %{{.+}} factor %f : tensor<16x8xf32>, tensor<16x16xf32>, tensor<16x8xf32>
+  %y = chunk.decay_pairs %q, %q, %p factor %f : tensor<16x8xf32>, tensor<16x16xf32>, tensor<16x8xf32>
+  // CHECK: chunk.conv_back %{{.+}}, %taps valid %n after %t : tensor<16x8xf32>, tensor<8x4xf32>, tensor<3x8xf32>
+  %z, %next = chunk.conv_back %y, %taps valid %n after %t : tensor<16x8xf32>, tensor<8x4xf32>, tensor<3x8xf32>
+  chunk.yield %z next %next : tensor<16x8xf32>, tensor<3x8xf32>
+}
+
 // CHECK-LABEL: chunk.kernel @shapes
 chunk.kernel @shapes chunk 16 (input %x: tensor<16xf32>, parameter %w: tensor<8xf32>, table %decay: tensor<f32>,
                                valid %n: index) -> (o: tensor<16x8xf32>, c: tensor<16xf32>) {
@@ -146,8 +157,9 @@ chunk.kernel @decays chunk 16 (input %q: tensor<16x8xf32>, input %g: tensor<16x8
 }
 
 // CHECK-LABEL: chunk.kernel @lookbacks
+// CHECK-SAME: window %k_window: tensor<9x8xf32> group 2 of "k"
 chunk.kernel @lookbacks chunk 16 (input %q: tensor<16x8xf32>, input %k: tensor<16x8xf32>, table %position: tensor<16xf32>,
-                                  state %S: tensor<8x8xf32>, valid %n: index) -> (o: tensor<16x8xf32>, d: tensor<16xf32>) {
+                                  state %S: tensor<8x8xf32>, window %k_window: tensor<9x8xf32> group 2 of "k", valid %n: index) -> (o: tensor<16x8xf32>, d: tensor<16xf32>) {
   // CHECK: %{{.*}}:3 = chunk.lookback softmax from %position : tensor<16xf32>
   // CHECK-SAME: past(%k_j = %k : tensor<16x8xf32>, %position_j = %position : tensor<16xf32>) {
   // CHECK: chunk.contribute %{{.*}}, %k_j : tensor<16x16xf32>, tensor<16x8xf32>

@@ -296,6 +296,9 @@ void CpuKernelTest::check(const Problem &problem, const std::string &wholeText) 
               initial.strides[0], initial.strides[isTail ? 2 : 1], initial.strides[isTail ? 1 : 2]});
       break;
     }
+    case chunk::ArgumentKind::Window:
+      append({0, 0, 0, 0});
+      break;
     case chunk::ArgumentKind::Valid:
       break;
     }

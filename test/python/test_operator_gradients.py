@@ -1,0 +1,160 @@
+"""Gradients of the operators in PyTorch, on the CPU, against autograd through the closed formulas.
+
+Cotangents come in at the results and at the final state, gradients go out at rows, parameters and the initial state.
+"""
+
+import pytest
+import stretto
+import torch
+from formulas import FORMULAS
+from formulas.examples import REGIMES, WITH_DECAY, example
+from test_gradients import by_autograd, entry_names
+from test_reference import CASES, in_our_words
+
+# Why the gradient has no kernel yet.
+REFUSALS = {
+    "lawcat": "runs in reverse time",
+    "swa": "runs in reverse time",
+    "lolcats": "runs in reverse time",
+}
+WITHOUT = ("abc", "relation_kl", *REFUSALS)
+RUNNING = [(name, options) for name, options in CASES if name not in WITHOUT]
+# Of states and rows, and of gates and parameters (design, section 5; in fp64 as the token-by-token gradients).
+TOLERANCES = {torch.float64: (1e-10, 1e-10), torch.float32: (2e-5, 1e-4), torch.bfloat16: (1.2e-2, 2e-2),
+              torch.float16: (3e-3, 5e-3)}  # fmt: skip
+
+
+def gradients(name, arguments, state, d_output, d_state, **keywords):
+    """Those of the operator, by the names of arguments and entries."""
+    given = in_our_words(arguments)
+    leaves = {key: x.detach().clone() if isinstance(x, torch.Tensor) else x for key, x in given.items()}
+    entries = dict(zip(entry_names(name), state, strict=True))
+    entries = {key: x.detach().clone() for key, x in entries.items()}
+    wanted = {
+        key: x.requires_grad_()
+        for key, x in (leaves | entries).items()
+        if isinstance(x, torch.Tensor) and x.is_floating_point()
+    }
+    output, final = getattr(stretto.ops, name).variant(
+        **leaves, initial_state=entries or None, output_final_state=True, **keywords
+    )
+    results = [output, *(final[key] for key in d_state)]
+    cotangents = [x.to(y.dtype) for x, y in zip([d_output, *d_state.values()], results, strict=True)]
+    found = torch.autograd.grad(results, list(wanted.values()), cotangents, allow_unused=True)
+    return dict(zip(wanted, found, strict=True))
+
+
+def check(name, arguments, state, dtype=torch.float64):
+    """Judges each gradient by its own size, or by the size that the terms of its sum have by nature."""
+    rows = {key: x for key, x in arguments.items() if isinstance(x, torch.Tensor) and x.is_floating_point()}
+    arguments = arguments | {key: x.to(dtype) for key, x in rows.items()}
+    accumulator = torch.promote_types(dtype, torch.float32)
+    state = [x.to(accumulator) if x.is_floating_point() else x for x in state]
+    exact = arguments | {key: arguments[key].double() for key in rows}
+    generator = torch.Generator().manual_seed(1)
+    d_output, d_state, expected = by_autograd(
+        name, exact, [x.double() if x.is_floating_point() else x for x in state], generator
+    )
+    d_output = d_output.to(dtype).double()
+    generator = torch.Generator().manual_seed(1)
+    found = gradients(name, arguments, state, d_output, d_state)
+    of_rows, of_others = TOLERANCES[dtype]
+    for key, value in expected.items():
+        tolerance = of_rows if key in ("q", "k", "v", "r", "x", "B", "C") else of_others
+        deviation = (found[key].double().reshape(value.shape) - value).norm().item()
+        assert deviation <= tolerance * max(value.norm().item(), 1.0), (key, deviation, value.norm().item())
+
+
+@pytest.mark.parametrize(("name", "options"), RUNNING)
+@pytest.mark.parametrize("tokens", [0, 1, 64, 65, 130])
+def test_gradients_agree_with_autograd(name, options, tokens):
+    if tokens == 0 and FORMULAS[name].state == ():
+        pytest.skip("nothing to compare without tokens and state")
+    arguments, state = example(name, tokens=tokens, **options)
+    check(name, arguments, state)
+
+
+@pytest.mark.parametrize("regime", REGIMES)
+@pytest.mark.parametrize("name", [name for name in WITH_DECAY if name not in WITHOUT])
+def test_gradients_in_regimes_of_decay(name, regime):
+    options = next(options for other, options in CASES if other == name)
+    arguments, state = example(name, tokens=100, regime=regime, **options)
+    check(name, arguments, state)
+
+
+@pytest.mark.parametrize("name", ["gla", "simple_gla", "linear_attn", "delta_rule", "gsa", "ssd"])
+@pytest.mark.parametrize(("heads", "key_heads"), [(1, 1), (6, 3), (4, 4), (4, 1)])
+def test_gradients_of_grouped_heads(name, heads, key_heads):
+    arguments, state = example(name, tokens=70, heads=heads, key_heads=key_heads)
+    check(name, arguments, state)
+
+
+@pytest.mark.parametrize("name", REFUSALS)
+def test_a_gradient_without_a_kernel_says_so(name):
+    arguments, _ = example(name, tokens=3)
+    given = in_our_words(arguments)
+    given = {key: x.requires_grad_() if isinstance(x, torch.Tensor) else x for key, x in given.items()}
+    output = getattr(stretto.ops, name).variant(**given)
+    output = output[0] if isinstance(output, tuple) else output
+    with pytest.raises(RuntimeError, match=rf"\[R14\] variant '{name}_backward': no chunk form: {REFUSALS[name]}"):
+        output.sum().backward()
+
+
+def inputs(tokens=20):
+    generator = torch.Generator().manual_seed(0)
+    q, k, v, g = (torch.randn(1, tokens, 2, width, dtype=torch.float64, generator=generator) for width in (8, 8, 4, 8))
+    return [x.requires_grad_() for x in (q, k, v, -g.abs())]
+
+
+def test_gradcheck():
+    assert torch.autograd.gradcheck(lambda *rows: stretto.ops.gla(*rows)[0], inputs(tokens=5), fast_mode=True)
+
+
+def test_second_derivatives_are_refused():
+    q, k, v, g = inputs()
+    output, _ = stretto.ops.gla(q, k, v, g)
+    with pytest.raises(RuntimeError, match=r"\[R14\] a second derivative is asked for"):
+        torch.autograd.grad(output.sum(), q, create_graph=True)
+
+
+def test_packed_sequences_are_apart():
+    q, k, v, g = inputs(tokens=90)
+    offsets = torch.tensor([0, 0, 17, 17, 81, 90])
+    output, state = stretto.ops.gla(q, k, v, g, output_final_state=True, cu_seqlens=offsets)
+    d_output, d_state = torch.randn_like(output), torch.randn_like(state["S"])
+    packed = torch.autograd.grad([output, state["S"]], [q, k, v, g], [d_output, d_state])
+    for index, (start, end) in enumerate(zip(offsets[:-1].tolist(), offsets[1:].tolist(), strict=True)):
+        rows = [x[:, start:end].detach().clone().requires_grad_() for x in (q, k, v, g)]
+        alone, own = stretto.ops.gla(*rows, output_final_state=True)
+        expected = torch.autograd.grad([alone, own["S"]], rows, [d_output[:, start:end], d_state[index : index + 1]])
+        for found, x in zip(packed, expected, strict=True):
+            torch.testing.assert_close(found[:, start:end], x, rtol=0, atol=1e-12)
+
+
+def test_strided_and_expanded_inputs():
+    q, k, v, g = inputs(tokens=33)
+    expected = torch.autograd.grad(stretto.ops.gla(q, k, v, g)[0].square().sum(), [q, k, v, g])
+    wide = [torch.cat([x, x], -1).detach().transpose(1, 2).contiguous().transpose(1, 2) for x in (q, k, v, g)]
+    strided = [x[..., : x.shape[-1] // 2].requires_grad_() for x in wide]
+    found = torch.autograd.grad(stretto.ops.gla(*strided)[0].square().sum(), strided)
+    for x, y in zip(found, expected, strict=True):
+        torch.testing.assert_close(x, y, rtol=0, atol=1e-12)
+    one = v[:, :, :1].detach().expand_as(v).requires_grad_()
+    (gradient,) = torch.autograd.grad(stretto.ops.gla(q, k, one, g)[0].sum(), one)
+    assert gradient.shape == v.shape
+
+
+def test_reruns_are_identical():
+    q, k, v, g = inputs(tokens=200)
+    first, second = (torch.autograd.grad(stretto.ops.gla(q, k, v, g)[0].sum(), [q, k, v, g]) for _ in range(2))
+    assert all(torch.equal(x, y) for x, y in zip(first, second, strict=True))
+
+
+def test_the_backward_operator_is_checked_by_pytorch():
+    q, k, v, g = inputs(tokens=20)
+    torch.library.opcheck(torch.ops.stretto.gla.default, (q, k, v, g))
+    compiled = torch.compile(lambda *rows: stretto.ops.gla(*rows)[0].square().sum(), fullgraph=True)
+    found = torch.autograd.grad(compiled(q, k, v, g), [q, k, v, g])
+    expected = torch.autograd.grad(stretto.ops.gla(q, k, v, g)[0].square().sum(), [q, k, v, g])
+    for x, y in zip(found, expected, strict=True):
+        torch.testing.assert_close(x, y, rtol=0, atol=1e-12)
