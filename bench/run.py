@@ -1,12 +1,13 @@
 """Measures stretto beside PyTorch: `make bench`, or `python bench/run.py --help`.
 
-Three tables, all of one run:
+Four tables, all of one run:
 
 - **speed**: the operator beside the fastest of PyTorch's forms of it (see `baselines`) and softmax attention, timed in
   turns. `floor` is the larger of its bytes at the rate of a large copy and its flops at the rate of torch.mm, both
   measured here; `mm` is the rate that it reaches as a part of torch.mm's.
 - **compilation**: what a first call costs beyond a second one, with an empty cache, for every operator and type.
-- **dispatch**: a call of a cached kernel on one token.
+- **dispatch**: a call of a cached kernel on one token, and a step.
+- **decode**: steps beside the time that a copy of their states takes.
 
 The results go to bench/results/<machine>-<date>.json with the machine and the commit, line by line: an interrupted run
 leaves what it measured.
@@ -29,6 +30,7 @@ import time
 os.environ["STRETTO_CACHE_DIR"] = ""
 
 import baselines
+import decode
 import stretto
 import torch
 from baselines import inputs, measure
@@ -158,14 +160,17 @@ def print_compilation(line):
 
 def dispatch(options):
     """Microseconds of a call whose kernel has nothing to do but one token."""
+    device, calls = torch.device(options.device), 2000
+
+    def microseconds(run):
+        run()
+        return 1e6 / calls * measure.seconds_of(lambda: [run() for _ in range(calls)], device)
+
     tensors = inputs.make("gla", 1, 1, 1, 16, device=options.device)
-    run = functools.partial(operator_of("gla"), **tensors)
-    run()
-    calls = 2000
+    step, _ = decode.prepare("gla", (1, 1, 16), torch.float32, options.device)
     return {
-        "microseconds": 1e6
-        / calls
-        * measure.seconds_of(lambda: [run() for _ in range(calls)], torch.device(options.device))
+        "microseconds": microseconds(functools.partial(operator_of("gla"), **tensors)),
+        "step_microseconds": microseconds(step),
     }
 
 
@@ -217,8 +222,8 @@ def main():
     parser.add_argument(
         "--tables",
         nargs="+",
-        default=["speed", "compilation", "dispatch"],
-        choices=("speed", "compilation", "dispatch"),
+        default=["speed", "compilation", "dispatch", "decode"],
+        choices=("speed", "compilation", "dispatch", "decode"),
     )
     parser.add_argument(
         "--eager", action="store_true", help="leave out the forms that take torch.compile a minute each"
@@ -243,8 +248,19 @@ def main():
             write(results, path)
     if "dispatch" in options.tables:
         results["dispatch"] = dispatch(options)
-        print(f"\ndispatch: {results['dispatch']['microseconds']:.1f} us for a call of one token, its kernel included")
+        spent = results["dispatch"]
+        print(f"\ndispatch: {spent['microseconds']:.1f} us for a call of one token", end=", ")
+        print(f"{spent['step_microseconds']:.1f} us for a step")
         write(results, path)
+    if "decode" in options.tables:
+        rate = measure.copy_rate(device=options.device)
+        print(f"\ndecode; copy {rate / 1e9:.0f} GB/s")
+        results["decode"] = []
+        names = [str(TYPES[dtype]).removeprefix("torch.") for dtype in options.types]
+        for line in decode.lines(names, options.device, rate):
+            results["decode"].append(line)
+            decode.show(line)
+            write(results, path)
     if "speed" in options.tables:
         measure.reuse_memory()
         rates = {

@@ -171,6 +171,42 @@ def Chunk : Pass<"stretto-chunk", "::mlir::ModuleOp"> {
   let dependentDialects = ["::stretto::chunk::ChunkDialect", "::mlir::arith::ArithDialect", "::mlir::math::MathDialect"];
 }
 
+def Step : Pass<"stretto-step", "::mlir::ModuleOp"> {
+  let summary = "Makes a kernel over single tokens of what one token does";
+  let description = [{
+    Turns every specialised variant into a `chunk.kernel` whose chunks have one token: what decodes, and what runs a
+    variant that has no chunk form. Operations stand in the order of the declaration: a decay scales the state's matrix,
+    a write adds an outer product, a read is a product with a row, so that nothing is refused that runs forwards in
+    time. A state of one column is carried as a vector, and so is the total of a scan. A look-back, or a read of the
+    state of an earlier token, is refused at the operation ([R14]).
+
+    ```mlir
+    stretto.variant @delta(%k: !K, %v: !V) -> !V attributes {group = {H = 1 : i64}} {
+      %S0 = stretto.state "S" : !S
+      %r = stretto.read %S0, %k along "K" : !S, !K -> !V
+      %e = arith.subf %v, %r : !V
+      %S1 = stretto.write %S0, %k, %e : !S, !K, !V
+      stretto.yield %r : !V
+    }
+    ```
+    with `element=f32` =>
+    ```mlir
+    chunk.kernel @delta chunk 1 (input %k: tensor<1x32xf32>, input %v: tensor<1x64xf32>, state %S: tensor<32x64xf32>,
+        valid %n: index) -> (o: tensor<1x64xf32>) {
+      %r = chunk.dot %k, %S : tensor<1x32xf32>, tensor<32x64xf32> -> tensor<1x64xf32>
+      %e = arith.subf %v, %r : tensor<1x64xf32>
+      %next = chunk.dot %k, %e transpose_left add %S : tensor<1x32xf32>, tensor<1x64xf32> -> tensor<32x64xf32>
+      chunk.yield %r next %next : tensor<1x64xf32>, tensor<32x64xf32>
+    }
+    ```
+  }];
+  let options = [
+    Option<"element", "element", "std::string", "\"f32\"", "Type of inputs, parameters and outputs in memory">,
+    ListOption<"elements", "elements", "std::string", "Types of arguments that differ, as in g=f32,dt=f32">,
+  ];
+  let dependentDialects = ["::stretto::chunk::ChunkDialect", "::mlir::arith::ArithDialect", "::mlir::math::MathDialect"];
+}
+
 //===----------------------------------------------------------------------===//
 // CPU (codegen/cpu)
 //===----------------------------------------------------------------------===//
@@ -192,7 +228,7 @@ def LowerToVector : Pass<"stretto-lower-to-vector", "::mlir::ModuleOp"> {
     ```
     after, in part:
     ```mlir
-    func.func @sum(%block: memref<18xi64>, %begin: index, %end: index, %scratch: memref<10240xi8>) {
+    func.func @sum(%block: memref<20xi64>, %begin: index, %end: index, %scratch: memref<10240xi8>) {
       scf.for %item = %begin to %end step %c1 {
         scf.for %token = %c0 to %tokens step %c16 {
           scf.for %row = %c0 to %c16 step %c8 {

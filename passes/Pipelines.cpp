@@ -31,12 +31,19 @@ static void addDeclarationPasses(OpPassManager &manager, const PipelineOptions &
 }
 
 static void addChunkPasses(OpPassManager &manager, const PipelineOptions &options) {
-  ChunkOptions chunk;
-  chunk.chunk = options.chunk;
-  chunk.element = options.element;
-  llvm::append_range(chunk.elements, options.elements);
   manager.addNestedPass<VariantOp>(createSplitStates());
-  manager.addPass(createChunk(chunk));
+  if (options.step) {
+    StepOptions step;
+    step.element = options.element;
+    llvm::append_range(step.elements, options.elements);
+    manager.addPass(createStep(step));
+  } else {
+    ChunkOptions chunk;
+    chunk.chunk = options.chunk;
+    chunk.element = options.element;
+    llvm::append_range(chunk.elements, options.elements);
+    manager.addPass(createChunk(chunk));
+  }
   // Reads of the parts of a state share their scores, once both are written alike.
   manager.addPass(createCSEPass());
   manager.addPass(createCanonicalizerPass());

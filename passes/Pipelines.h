@@ -30,6 +30,8 @@ struct PipelineOptions : mlir::PassPipelineOptions<PipelineOptions> {
   ListOption<std::string> heads{*this, "heads", llvm::cl::desc("Head counts, as in H=8,G=2")};
   ListOption<std::string> optionValues{*this, "options", llvm::cl::desc("Options, as in scale=0.5,decay=abs")};
   ListOption<std::string> absent{*this, "absent", llvm::cl::desc("Optional arguments that are not given")};
+  Option<bool> step{*this, "step", llvm::cl::desc("The step form, over single tokens, in place of the chunk form"),
+                    llvm::cl::init(false)};
   Option<int64_t> chunk{*this, "chunk", llvm::cl::desc("Tokens of a chunk"), llvm::cl::init(64)};
   Option<std::string> element{*this, "element", llvm::cl::desc("Type of inputs, parameters and outputs in memory"),
                               llvm::cl::init("f32")};

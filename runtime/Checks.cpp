@@ -23,6 +23,8 @@ static std::string spell(ArrayRef<int64_t> sizes) {
 
 static std::string spellDevice(int device) { return device < 0 ? "the CPU" : "CUDA device " + std::to_string(device); }
 
+static StringRef nameOfState(const OperatorCall &call) { return call.isStep ? "state" : "initial_state"; }
+
 llvm::Expected<int> stretto::checkDevices(const Operator &op, const OperatorCall &call) {
   StringRef first;
   int device = -1;
@@ -41,8 +43,10 @@ llvm::Expected<int> stretto::checkDevices(const Operator &op, const OperatorCall
     if (view && differs(input.name, *view))
       return refusal(input.name, *view);
   for (const TensorView &view : call.initialState)
-    if (differs("initial_state", view))
-      return refusal("initial_state", view);
+    if (differs(nameOfState(call), view))
+      return refusal(nameOfState(call), view);
+  if (call.slots && differs("slots", *call.slots))
+    return refusal("slots", *call.slots);
   if (call.sequenceOffsets && differs("cu_seqlens", *call.sequenceOffsets))
     return refusal("cu_seqlens", *call.sequenceOffsets);
   return device;
@@ -131,21 +135,31 @@ llvm::Error stretto::checkPacking(const OperatorCall &call, int64_t batch) {
 }
 
 llvm::Error stretto::checkInitialState(const Operator::Signature &signature, const OperatorCall &call) {
-  if (call.initialState.empty())
+  if (call.initialState.empty() && !call.isStep)
     return llvm::Error::success();
   if (call.initialState.size() != signature.state.size())
-    return refuse("[R6] 'initial_state' has " + Twine(call.initialState.size()) + " tensors, expected " +
+    return refuse("[R6] '" + nameOfState(call) + "' has " + Twine(call.initialState.size()) + " tensors, expected " +
                   Twine(signature.state.size()));
-  int64_t sequences = signature.sequences(call);
+  int64_t sequences = signature.stateRows(call);
   for (auto [view, entry] : llvm::zip_equal(call.initialState, signature.state)) {
     SmallVector<int64_t> expected = {sequences};
     llvm::append_range(expected, entry.sizes);
     StringRef type = entry.isPosition ? "int64" : spellType(entry.type);
     StringRef id = call.sequenceOffsets && !view.sizes.empty() && view.sizes[0] != sequences ? "R7" : "R6";
     if (view.typeName != type || view.sizes != ArrayRef(expected))
-      return refuse("[" + id + "] '" + entry.name + "' of 'initial_state' is " + view.typeName + spell(view.sizes) +
-                    ", expected " + type + spell(expected));
+      return refuse("[" + id + "] '" + entry.name + "' of '" + nameOfState(call) + "' is " + view.typeName +
+                    spell(view.sizes) + ", expected " + type + spell(expected));
   }
+  return llvm::Error::success();
+}
+
+llvm::Error stretto::checkSlots(const Operator::Signature &signature, const OperatorCall &call) {
+  if (!call.slots)
+    return llvm::Error::success();
+  if (call.slots->typeName != "int64")
+    return refuse("[R7] 'slots' has entries of type " + call.slots->typeName + ", expected int32 or int64");
+  if (int64_t sequences = signature.sequences(call); call.slots->sizes != ArrayRef(sequences))
+    return refuse("[R7] 'slots' has shape " + spell(call.slots->sizes) + ", expected " + spell(ArrayRef(sequences)));
   return llvm::Error::success();
 }
 
@@ -237,11 +251,27 @@ static llvm::Error checkOffsets(const TensorView &view, int64_t tokens) {
   return llvm::Error::success();
 }
 
-static llvm::Error checkPositions(ArrayRef<int64_t> positions, StringRef entry) {
+/// Sequences have rows of their own.
+static llvm::Error checkSlotNumbers(ArrayRef<int64_t> slots, int64_t rows) {
+  llvm::SmallDenseMap<int64_t, size_t, 64> owners;
+  for (auto [sequence, slot] : llvm::enumerate(slots)) {
+    if (slot < -1 || slot >= rows)
+      return refuse("[R13] 'slots' is " + Twine(slot) + " for sequence " + Twine(sequence) + ", expected -1 or 0 to " +
+                    Twine(rows - 1));
+    if (slot < 0)
+      continue;
+    if (auto [owner, isNew] = owners.try_emplace(slot, sequence); !isNew)
+      return refuse("[R13] 'slots' is " + Twine(slot) + " for the sequences " + Twine(owner->second) + " and " +
+                    Twine(sequence) + ", expected a slot of its own for each");
+  }
+  return llvm::Error::success();
+}
+
+static llvm::Error checkPositions(ArrayRef<int64_t> positions, StringRef state, StringRef entry) {
   constexpr int64_t maximum = int64_t(1) << 24; // above, two positions may be one number of fp32
   for (auto [sequence, position] : llvm::enumerate(positions))
     if (position < 0 || position > maximum)
-      return refuse("[R6] '" + entry + "' of 'initial_state' is " + Twine(position) + " for sequence " +
+      return refuse("[R6] '" + entry + "' of '" + state + "' is " + Twine(position) + " for sequence " +
                     Twine(sequence) + ", expected 0 to " + Twine(maximum));
   return llvm::Error::success();
 }
@@ -250,9 +280,14 @@ llvm::Error Operator::checkContents(const Signature &signature, const OperatorCa
   if (call.sequenceOffsets)
     if (llvm::Error error = checkOffsets(*call.sequenceOffsets, signature.rowOf(call).sizes[1]))
       return error;
+  if (call.slots) {
+    ArrayRef<int64_t> slots(static_cast<const int64_t *>(call.slots->data), call.slots->sizes[0]);
+    if (llvm::Error error = checkSlotNumbers(slots, signature.stateRows(call)))
+      return error;
+  }
   if (const int64_t *positions = signature.positions(call)) {
     StringRef entry = signature.state[*signature.positionEntry].name;
-    if (llvm::Error error = checkPositions(ArrayRef(positions, signature.sequences(call)), entry))
+    if (llvm::Error error = checkPositions(ArrayRef(positions, signature.stateRows(call)), nameOfState(call), entry))
       return error;
   }
   for (auto [argument, sign] : signature.decays.conditions) {

@@ -26,6 +26,8 @@ llvm::Expected<unsigned> checkTypes(const Operator &op, const OperatorCall &call
 /// Packing (R7) and initial state (R6).
 llvm::Error checkPacking(const OperatorCall &call, int64_t batch);
 llvm::Error checkInitialState(const Operator::Signature &signature, const OperatorCall &call);
+/// The shape and the type of the slots of a step (R7).
+llvm::Error checkSlots(const Operator::Signature &signature, const OperatorCall &call);
 
 } // namespace stretto
 

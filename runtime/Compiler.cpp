@@ -106,7 +106,7 @@ static CacheKey keyOf(ModuleOp specialised, const KernelRequest &request) {
   llvm::raw_string_ostream(program) << specialised;
   for (const auto &[name, type] : request.others)
     types += (" " + name + "=" + nameOf(type)).str();
-  static constexpr const char *parts[] = {"results", "checkpoints", "gradient"};
+  static constexpr const char *parts[] = {"results", "step", "checkpoints", "gradient"};
   return CacheKey::of({buildIdentity(), program, types, parts[static_cast<int>(request.part)],
                        std::to_string(request.slices), request.target.name, request.target.features});
 }
@@ -147,7 +147,7 @@ llvm::Expected<std::shared_ptr<CompiledKernel>> stretto::compileKernel(VariantOp
   VariantOp program = *module->getOps<VariantOp>().begin();
   if (failed(specialize(program, request.settings)))
     return diagnostics.takeError();
-  if (request.part != KernelRequest::Part::Results) {
+  if (request.isOfGradient()) {
     if (llvm::Error error = differentiated(program).moveInto(module))
       return error;
     program = *module->getOps<VariantOp>().begin();

@@ -1,8 +1,10 @@
 //===- Launch.cpp - Running a kernel on the tensors of a call -------------===//
 
 #include "runtime/Gradient.h"
+#include "runtime/OperatorImpl.h"
 #include "llvm/Support/JSON.h"
 #include <atomic>
+#include <numeric>
 
 using namespace mlir;
 using namespace stretto;
@@ -65,28 +67,30 @@ struct Tensors {
 static ArgumentBlock fillBlock(const Signature &signature, Signature::Kernel &kernel, const OperatorCall &call,
                                const Tensors &tensors, const Executor &executor) {
   const int64_t *positions = signature.positions(call);
-  int64_t sequences = signature.sequences(call), tokens = signature.rowOf(call).sizes[1];
-  ArgumentBlock block = {sequences, tokens, signature.heads,
-                         call.sequenceOffsets ? word(call.sequenceOffsets->data) : 0, word(positions)};
+  int64_t sequences = signature.sequences(call), tokens = signature.tokens(call), stateRows = signature.stateRows(call);
+  ArgumentBlock block = {sequences,       tokens,
+                         signature.heads, call.sequenceOffsets ? word(call.sequenceOffsets->data) : 0,
+                         word(positions), call.slots ? word(call.slots->data) : 0,
+                         stateRows};
+  auto appendRows = [&](const TensorView &view) {
+    ArrayRef<int64_t> strides = view.strides;
+    block.append({word(view.data), strides[0], call.isStep ? 0 : strides[1], strides[call.leadingAxes()]});
+  };
   for (auto [argument, position] : llvm::zip_equal(kernel.code->manifest.arguments, kernel.positions)) {
     switch (argument.kind) {
-    case Manifest::Kind::Input: {
-      const TensorView &view = *tensors.inputs[position];
-      block.append({word(view.data), view.strides[0], view.strides[1], view.strides[2]});
+    case Manifest::Kind::Input:
+      appendRows(*tensors.inputs[position]);
       break;
-    }
     case Manifest::Kind::Parameter: {
       const TensorView &view = *tensors.inputs[position];
       block.append({word(view.data), view.strides[0]});
       break;
     }
-    case Manifest::Kind::Output: {
-      const TensorView &view = tensors.results[position];
-      block.append({word(view.data), view.strides[0], view.strides[1], view.strides[2]});
+    case Manifest::Kind::Output:
+      appendRows(tensors.results[position]);
       break;
-    }
     case Manifest::Kind::Table: {
-      int64_t last = positions ? *std::max_element(positions, positions + sequences) : 0;
+      int64_t last = positions ? *std::max_element(positions, positions + stateRows) : 0;
       llvm::append_range(block, kernel.place(kernel.tables[position], last + tokens, signature.device, executor));
       break;
     }
@@ -144,15 +148,68 @@ static void runOnCpu(const CompiledKernel &code, const ArgumentBlock &block, int
   });
 }
 
+/// How many neighbouring heads read states that one of them replaces.
+static int64_t headsTogether(const Manifest &manifest, int64_t heads) {
+  int64_t together = 1;
+  for (const Manifest::Argument &argument : manifest.arguments)
+    if (argument.kind == Manifest::Kind::State)
+      together = std::lcm(together, std::min(argument.group, heads));
+  return together;
+}
+
+/// The bytes of the states of one work item.
+static int64_t bytesOfStates(const Manifest &manifest) {
+  int64_t bytes = 0;
+  for (const Manifest::Argument &argument : manifest.arguments)
+    if (argument.kind == Manifest::Kind::State)
+      bytes += llvm::product_of(argument.shape) * bytesOf(argument.type);
+  return bytes;
+}
+
+/// Runs a kernel whose states are updated where they lie. The first head of a group replaces what the others read: it
+/// comes last.
+static void stepOnCpu(const CompiledKernel &code, const ArgumentBlock &block, int64_t sequences, int64_t heads,
+                      const int64_t *slots, const Executor &executor) {
+  int64_t together = headsTogether(code.manifest, heads), groups = heads / together;
+  auto stepGroups = [&](int64_t begin, int64_t end) {
+    char *scratch = threadScratch(code.manifest.scratchBytes);
+    for (int64_t group = begin; group < end; ++group) {
+      if (slots && slots[group / groups] < 0)
+        continue;
+      for (int64_t item = (group + 1) * together - 1; item >= group * together; --item)
+        code.function(block.data(), item, item + 1, scratch);
+    }
+  };
+  // Waking threads takes as long as walking over states of this size.
+  constexpr int64_t bytesWorthThreads = 1 << 18;
+  if (sequences * heads * bytesOfStates(code.manifest) < bytesWorthThreads)
+    stepGroups(0, sequences * groups);
+  else
+    executor.parallelFor(sequences * groups, stepGroups);
+}
+
+/// Counts the token of each sequence of a step.
+static void advancePositions(int64_t *positions, const int64_t *slots, int64_t sequences) {
+  for (int64_t sequence = 0; sequence < sequences; ++sequence)
+    if (int64_t row = slots ? slots[sequence] : sequence; row >= 0)
+      ++positions[row];
+}
+
 static llvm::Error launch(const Signature &signature, Signature::Kernel &kernel, const OperatorCall &call,
                           const Tensors &tensors, const Executor &executor) {
   const CompiledKernel &code = *kernel.code;
-  int64_t tokens = signature.rowOf(call).sizes[1];
-  int64_t items = code.manifest.items(signature.items(call), tokens, call.sequenceOffsets.has_value());
+  int64_t items = code.manifest.items(signature.items(call), signature.tokens(call), call.sequenceOffsets.has_value());
   ArgumentBlock block = fillBlock(signature, kernel, call, tensors, executor);
   if (signature.device >= 0)
     return code.cuda->launch(signature.device, items, block, executor.stream);
-  runOnCpu(code, block, items, executor);
+  if (!call.isStep) {
+    runOnCpu(code, block, items, executor);
+    return llvm::Error::success();
+  }
+  const int64_t *slots = call.slots ? static_cast<const int64_t *>(call.slots->data) : nullptr;
+  stepOnCpu(code, block, signature.sequences(call), signature.heads, slots, executor);
+  if (int64_t *positions = signature.positions(call))
+    advancePositions(positions, slots, signature.sequences(call));
   return llvm::Error::success();
 }
 
@@ -160,6 +217,8 @@ llvm::Error Operator::run(Signature &signature, const OperatorCall &call, ArrayR
                           ArrayRef<TensorView> finalState, const Executor &executor) {
   if (signature.items(call) == 0)
     return llvm::Error::success();
+  if (signature.device >= 0 && call.isStep)
+    return llvm::createStringError("[R14] " + signature.op.name() + ": there is no step on a GPU yet");
   llvm::Expected<Signature::Kernel *> kernel = signature.kernelFor(call, executor.threads);
   if (!kernel)
     return kernel.takeError();
@@ -170,13 +229,17 @@ llvm::Error Operator::run(Signature &signature, const OperatorCall &call, ArrayR
     return llvm::createStringError("[R14] " + signature.op.name() +
                                    " depends on the position of a token; no kernel for a GPU continues it from a state "
                                    "yet");
+  if (const std::string &reason = (*kernel)->code->manifest.noChunkForm; !reason.empty())
+    if (!signature.op.implementation->hasWarned.exchange(true))
+      executor.warn((signature.op.name() + ": no chunk form: " + reason + "; runs token by token").str());
   Tensors tensors;
   tensors.addInputs(call);
   tensors.results = results;
-  for (auto [index, strides] : llvm::enumerate(signature.stateStrides))
-    tensors.entries.push_back({.initial = call.initialState.empty() ? nullptr : call.initialState[index].data,
-                               .final = finalState.empty() ? nullptr : finalState[index].data,
-                               .strides = strides});
+  for (auto [index, strides] : llvm::enumerate(signature.stateStrides)) {
+    const void *initial = call.initialState.empty() ? nullptr : call.initialState[index].data;
+    const void *final = call.isStep ? initial : finalState.empty() ? nullptr : finalState[index].data;
+    tensors.entries.push_back({.initial = initial, .final = final, .strides = strides});
+  }
   return launch(signature, **kernel, call, tensors, executor);
 }
 
@@ -220,6 +283,18 @@ llvm::Error Operator::runGradient(Signature &signature, const OperatorCall &call
 // Explaining
 //===----------------------------------------------------------------------===//
 
+/// The bytes of all rows, parameters and results of a call, each once.
+static int64_t bytesOfCall(const Signature &signature, const OperatorCall &call) {
+  int64_t bytes = 0;
+  for (const std::optional<TensorView> &view : call.arguments)
+    if (view)
+      bytes += llvm::product_of(view->sizes) * bytesOf(*view->type);
+  int64_t tokens = signature.rowOf(call).sizes[0] * signature.tokens(call);
+  for (const ResultShape &result : signature.results)
+    bytes += tokens * llvm::product_of(result.sizes) * bytesOf(result.type);
+  return bytes;
+}
+
 llvm::Expected<std::string> Operator::explain(Signature &signature, const OperatorCall &call, int64_t threads) {
   int64_t items = signature.items(call);
   llvm::Expected<Signature::Kernel *> kernel = signature.kernelFor(call, threads);
@@ -233,11 +308,14 @@ llvm::Expected<std::string> Operator::explain(Signature &signature, const Operat
   json.object([&] {
     json.attribute("kernel", manifest.symbol);
     json.attribute("target", signature.target().name);
-    json.attribute("form", "chunk");
-    json.attribute("schedule", manifest.independentChunks ? "parallel" : "serial");
+    json.attribute("form", manifest.chunk == 1 ? "step" : "chunk");
+    if (!manifest.noChunkForm.empty())
+      json.attribute("no_chunk_form", manifest.noChunkForm);
+    json.attribute("schedule", signature.isStep() ? "step" : manifest.independentChunks ? "parallel" : "serial");
     json.attribute("chunk", manifest.chunk);
     json.attribute("slices", manifest.slices);
-    json.attribute("items", manifest.items(items, signature.rowOf(call).sizes[1], call.sequenceOffsets.has_value()));
+    json.attribute("bytes", bytesOfCall(signature, call));
+    json.attribute("items", manifest.items(items, signature.tokens(call), call.sequenceOffsets.has_value()));
     if (signature.device < 0) {
       json.attribute("scratch_bytes", manifest.scratchBytes);
     } else {

@@ -74,8 +74,12 @@ private:
   bool isCpu() const { return request.target.kind == Target::Kind::Cpu; }
   cpu::Processor processor() const { return {request.target.name, request.target.features}; }
   llvm::Error run(ModuleOp target, llvm::function_ref<void(OpPassManager &)> addPasses);
-  /// The chunk form for so many tokens, its value axis divided as far as asked for and as the kernel allows.
+  /// The step form, or the chunk form for so many tokens, its value axis divided as far as asked for and as the kernel
+  /// allows.
+  llvm::Expected<OwningOpRef<ModuleOp>> stepped(int64_t slices);
   llvm::Expected<OwningOpRef<ModuleOp>> chunked(int64_t tokens, int64_t slices);
+  llvm::Expected<OwningOpRef<ModuleOp>> formed(PipelineOptions &options, int64_t slices);
+  llvm::Error chooseForCpu();
   void divide(OwningOpRef<ModuleOp> &kernels, int64_t slices);
   int64_t tokensForCpu();
   llvm::Error chooseForGpu();
@@ -85,6 +89,7 @@ private:
   const KernelRequest &request;
   DiagnosticText diagnostics;
   OwningOpRef<ModuleOp> module;
+  std::string noChunkForm; // why, where the step form stands in for it
 };
 
 } // namespace
@@ -99,9 +104,11 @@ llvm::Error Lowering::run(ModuleOp target, llvm::function_ref<void(OpPassManager
 
 llvm::Error Lowering::toChunk() {
   // Checkpoints of the gradient are to be few.
-  if (request.part != KernelRequest::Part::Results)
+  if (request.isOfGradient())
     return chunked(64, /*slices=*/1).moveInto(module);
-  return isCpu() ? chunked(tokensForCpu(), request.slices).moveInto(module) : chooseForGpu();
+  if (request.part == KernelRequest::Part::Step)
+    return stepped(request.slices).moveInto(module);
+  return isCpu() ? chooseForCpu() : chooseForGpu();
 }
 
 /// A core's caches hold the tiles of few tokens; the matrix instructions of a GPU want more, and so does a look-back,
@@ -111,16 +118,44 @@ int64_t Lowering::tokensForCpu() {
   return result.wasInterrupted() ? 64 : 16;
 }
 
+/// What has no chunk form runs token by token.
+llvm::Error Lowering::chooseForCpu() {
+  llvm::Expected<OwningOpRef<ModuleOp>> chunks = chunked(tokensForCpu(), request.slices);
+  if (chunks)
+    return std::move(chunks).moveInto(module);
+  std::string refusal = llvm::toString(chunks.takeError());
+  StringRef reason = StringRef(refusal).split("no chunk form: ").second;
+  if (reason.empty())
+    return llvm::createStringError(refusal);
+  llvm::Expected<OwningOpRef<ModuleOp>> steps = stepped(request.slices);
+  if (!steps) {
+    llvm::consumeError(steps.takeError());
+    return llvm::createStringError(refusal);
+  }
+  noChunkForm = reason;
+  return std::move(steps).moveInto(module);
+}
+
+llvm::Expected<OwningOpRef<ModuleOp>> Lowering::stepped(int64_t slices) {
+  PipelineOptions options;
+  options.step = true;
+  return formed(options, slices);
+}
+
 llvm::Expected<OwningOpRef<ModuleOp>> Lowering::chunked(int64_t tokens, int64_t slices) {
   PipelineOptions options;
   options.chunk = tokens;
+  return formed(options, slices);
+}
+
+llvm::Expected<OwningOpRef<ModuleOp>> Lowering::formed(PipelineOptions &options, int64_t slices) {
   options.element = nameOf(request.element).str();
   for (const auto &[name, type] : request.others)
     options.elements.push_back((name + "=" + nameOf(type)).str());
   OwningOpRef<ModuleOp> kernels = module->clone();
   if (llvm::Error error = run(*kernels, [&](OpPassManager &passes) { buildPipeline(passes, options, Level::Chunk); }))
     return error;
-  if (request.part != KernelRequest::Part::Results) {
+  if (request.isOfGradient()) {
     bool isReverse = request.part == KernelRequest::Part::Gradient;
     for (auto kernel : llvm::make_early_inc_range(kernels->getOps<chunk::KernelOp>()))
       if (kernel.getReverse() != isReverse)
@@ -156,7 +191,8 @@ void Lowering::divide(OwningOpRef<ModuleOp> &kernels, int64_t slices) {
   }
 }
 
-/// The registers that the kernel of a chunk form keeps tiles and addresses in; an error where it does not fit shared memory.
+/// The registers that the kernel of a chunk form keeps tiles and addresses in; an error where it does not fit shared
+/// memory.
 llvm::Expected<int64_t> Lowering::registersOf(ModuleOp form) {
   OwningOpRef<ModuleOp> planned = form.clone();
   llvm::Error error = run(*planned, [&](OpPassManager &passes) { buildKernelPipeline(passes, request.target.name); });
@@ -206,6 +242,7 @@ llvm::Expected<KernelImage> Lowering::describe() {
   FailureOr<Manifest> manifest = Manifest::of(*module->getOps<chunk::KernelOp>().begin());
   if (failed(manifest))
     return diagnostics.takeError();
+  manifest->noChunkForm = noChunkForm;
   OwningOpRef<ModuleOp> tables = ModuleOp::create(module->getLoc());
   for (auto table : module->getOps<chunk::TableOp>())
     tables->push_back(table->clone());

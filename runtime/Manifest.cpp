@@ -185,6 +185,7 @@ std::string Manifest::toJson() const {
     json.attribute("slices", slices);
     json.attribute("reverse", reverse);
     json.attribute("independentChunks", independentChunks);
+    json.attribute("noChunkForm", noChunkForm);
     json.attribute("threads", threads);
     json.attribute("sharedBytes", sharedBytes);
     json.attribute("scratchBytes", scratchBytes);
@@ -243,9 +244,10 @@ static bool fromJSON(const llvm::json::Value &value, Manifest &manifest, llvm::j
   llvm::json::ObjectMapper map(value, path);
   return map && map.map("symbol", manifest.symbol) && map.map("chunk", manifest.chunk) &&
          map.map("slices", manifest.slices) && map.map("reverse", manifest.reverse) &&
-         map.map("independentChunks", manifest.independentChunks) && map.map("threads", manifest.threads) &&
-         map.map("sharedBytes", manifest.sharedBytes) && map.map("scratchBytes", manifest.scratchBytes) &&
-         map.map("computeType", manifest.computeType) && map.map("arguments", manifest.arguments);
+         map.map("independentChunks", manifest.independentChunks) && map.map("noChunkForm", manifest.noChunkForm) &&
+         map.map("threads", manifest.threads) && map.map("sharedBytes", manifest.sharedBytes) &&
+         map.map("scratchBytes", manifest.scratchBytes) && map.map("computeType", manifest.computeType) &&
+         map.map("arguments", manifest.arguments);
 }
 
 } // namespace stretto

@@ -13,7 +13,8 @@
 // The argument block is a sequence of 64-bit words. First the header
 //
 //   sequences, tokens of each sequence (packed: of all), heads, pointer to offsets (int64[sequences + 1], 0: dense),
-//   pointer to the position of the first token of each sequence (int64[sequences], 0: 0 for all)
+//   pointer to the position of the first token of each row of the state (int64[rows], 0: 0 for all), pointer to the
+//   slots (int64[sequences], 0: none), rows of the state
 //
 // then for each argument in order (strides in elements; the last axis has stride 1)
 //
@@ -28,11 +29,12 @@
 // rounded down): as many as there are chunks and sequences together are enough. An output of a group g holds the parts
 // of g heads beside each other, which the caller adds up.
 //
-// Head h of the kernel meets head h / group of an argument; a state shared by a group is computed by each of its heads
-// and stored by the first. A sliced argument starts at channel s * width. Packed batches address token
-// offsets[n] + t and leave the sequence stride unused. The rows of a window are those of its input before the first
-// token, as many as its shape says, the newest last; those of tokens that there were not are never used. Tables are
-// read at positions; they hold all that occur.
+// The sequence n has the row slots[n] of the state, or without slots row n. A sequence whose slot is no row is left
+// out. Head h of the kernel meets head h / group of an argument; a state shared by a group is computed by each of its
+// heads and stored by the first. A sliced argument starts at channel s * width. Packed batches address token offsets[n]
+// + t and leave the sequence stride unused. The rows of a window are those of its input before the first token, as many
+// as its shape says, the newest last; those of tokens that there were not are never used. Tables are read at positions;
+// they hold all that occur.
 //
 //===----------------------------------------------------------------------===//
 #ifndef STRETTO_RUNTIME_MANIFEST_H
@@ -81,6 +83,8 @@ struct Manifest {
   /// Chunks are met from the last to the first.
   bool reverse = false;
   bool independentChunks = false;
+  /// Why the kernel takes single tokens, where it stands in for a chunk form that there is not.
+  std::string noChunkForm;
   /// GPU: threads and bytes of shared memory of a block. CPU: bytes of scratch of a thread.
   int64_t threads = 0, sharedBytes = 0, scratchBytes = 0;
   ElementType computeType = ElementType::F32;
@@ -100,7 +104,7 @@ struct Manifest {
 
   /// Words of the block that an argument takes, and of the header.
   static int64_t words(Kind kind);
-  static constexpr int64_t headerWords = 5;
+  static constexpr int64_t headerWords = 7;
   int64_t blockWords() const;
 
   /// The work items of a batch with so many pairs of a sequence and a head.

@@ -74,7 +74,7 @@ llvm::Expected<std::unique_ptr<Operator>> Operator::create(StringRef text) {
 /// The words that identify the signature of a call. Batch and time of a row are not part of it.
 static SignatureKey keyOf(const Operator &op, const OperatorCall &call, int device) {
   SignatureKey key;
-  key.numbers.push_back(device);
+  llvm::append_values(key.numbers, static_cast<int64_t>(device), static_cast<int64_t>(call.isStep));
   for (auto [input, view] : llvm::zip_equal(op.inputs(), call.arguments)) {
     if (!view) {
       key.numbers.push_back(-1);
@@ -82,8 +82,8 @@ static SignatureKey keyOf(const Operator &op, const OperatorCall &call, int devi
     }
     key.numbers.push_back(view->type ? static_cast<int64_t>(*view->type) : -1);
     key.numbers.push_back(view->sizes.size());
-    llvm::append_range(key.numbers,
-                       view->sizes.drop_front(std::min<size_t>(input.isParameter ? 0 : 2, view->sizes.size())));
+    size_t leading = input.isParameter ? 0 : call.leadingAxes();
+    llvm::append_range(key.numbers, view->sizes.drop_front(std::min(leading, view->sizes.size())));
   }
   key.options = call.options;
   return key;
@@ -96,8 +96,8 @@ static bool extentsAgree(const Operator &op, const OperatorCall &call) {
     if (!view || input.isParameter)
       continue;
     if (extents.empty())
-      extents = view->sizes.take_front(2);
-    if (view->sizes.take_front(2) != extents)
+      extents = view->sizes.take_front(call.leadingAxes());
+    if (view->sizes.take_front(call.leadingAxes()) != extents)
       return false;
   }
   return true;
@@ -123,6 +123,8 @@ llvm::Expected<Operator::Signature *> Operator::check(const OperatorCall &call) 
     signature = implementation->signatures.try_emplace(std::move(key), std::move(*made)).first->second.get();
   }
   if (llvm::Error error = checkPacking(call, signature->rowOf(call).sizes[0]))
+    return error;
+  if (llvm::Error error = checkSlots(*signature, call))
     return error;
   if (llvm::Error error = checkInitialState(*signature, call))
     return error;

@@ -28,14 +28,21 @@ struct TensorView {
 };
 
 struct OperatorCall {
+  /// One token for each sequence, whose rows have no axis for time, and a state that is updated where it lies.
+  bool isStep = false;
   /// By position; an optional argument may be absent.
   llvm::SmallVector<std::optional<TensorView>, 8> arguments;
   /// Options by position, spelled as in `Settings`; empty for the default.
   llvm::SmallVector<std::string, 4> options;
-  /// Entries of the state by position, or none at all.
+  /// Entries of the state by position, or none at all. Those of a step are its state.
   llvm::SmallVector<TensorView, 4> initialState;
   /// Where each sequence of a packed batch starts, and the end of the last: int64.
   std::optional<TensorView> sequenceOffsets;
+  /// Of a step: the row of the state that each sequence has, or -1 where it has none and is left out: int64.
+  std::optional<TensorView> slots;
+
+  /// Axes of a row before its heads.
+  size_t leadingAxes() const { return isStep ? 1 : 2; }
 };
 
 /// What a gradient takes and leaves beside the call that it is of (runtime/Gradient.h says what each part is).
@@ -49,7 +56,7 @@ struct GradientCall {
   void *workspace = nullptr;
 };
 
-/// What a result looks like: the sizes are those after batch and time.
+/// What a result looks like: the sizes are those after batch and time, or after the batch of a step.
 struct ResultShape {
   ElementType type;
   llvm::SmallVector<int64_t, 2> sizes;
@@ -70,12 +77,13 @@ struct EntryShape {
 using ParallelFor = llvm::function_ref<void(int64_t count, llvm::function_ref<void(int64_t, int64_t)> body)>;
 
 /// What a framework lends to a call. On the CPU `threads` and `parallelFor`; on a CUDA device, whose context is
-/// current, `stream` and `upload`, which copies to memory of the device that is never freed.
+/// current, `stream` and `upload`, which copies to memory of the device that is never freed. `warn` tells the user.
 struct Executor {
   int64_t threads = 1;
   ParallelFor parallelFor;
   void *stream = nullptr;
   llvm::function_ref<void *(llvm::ArrayRef<char>)> upload;
+  llvm::function_ref<void(llvm::StringRef)> warn;
 };
 
 class Operator {
@@ -107,12 +115,12 @@ public:
   /// Checks a call but for its contents. The signature lives as long as the operator.
   llvm::Expected<Signature *> check(const OperatorCall &call);
 
-  /// Checks what lies in the tensors of a call on the CPU: signs of decays, sequence offsets and positions.
+  /// Checks what lies in the tensors of a call on the CPU: signs of decays, sequence offsets, slots and positions.
   static llvm::Error checkContents(const Signature &signature, const OperatorCall &call, ParallelFor parallelFor);
 
-  /// Runs a call that was checked. `results` and `finalState` (all entries but the position, or none) are contiguous
-  /// and have the shapes that the signature announces; so has the initial state. Last strides of rows are 1, and
-  /// parameters contiguous.
+  /// Runs a call that was checked. `results` and `finalState` (all entries but the position, or none, as of a step) are
+  /// contiguous and have the shapes that the signature announces; so has the initial state. Last strides of rows are 1,
+  /// and parameters contiguous. A step leaves the results of sequences without a slot alone.
   static llvm::Error run(Signature &signature, const OperatorCall &call, llvm::ArrayRef<TensorView> results,
                          llvm::ArrayRef<TensorView> finalState, const Executor &executor);
 

@@ -4,6 +4,7 @@
 
 #include "runtime/Checks.h"
 #include "runtime/Signature.h"
+#include <atomic>
 #include <shared_mutex>
 #include <unordered_map>
 
@@ -31,6 +32,8 @@ struct Operator::Implementation {
   std::mutex contextMutex;
 
   std::shared_mutex guard;
+  /// Whether the user knows that a slower form runs.
+  std::atomic<bool> hasWarned = false;
   std::unordered_map<SignatureKey, std::unique_ptr<Signature>, HashSignatureKey> signatures;
 };
 

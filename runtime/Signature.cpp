@@ -42,6 +42,7 @@ llvm::Expected<std::unique_ptr<Operator::Signature>> Operator::Signature::create
     return principal.takeError();
   KernelRequest &request = signature->request;
   request.element = *call.arguments[*principal]->type;
+  request.part = call.isStep ? KernelRequest::Part::Step : KernelRequest::Part::Results;
 
   std::vector<ArgumentShape> shapes;
   std::optional<unsigned> row;
@@ -60,7 +61,7 @@ llvm::Expected<std::unique_ptr<Operator::Signature>> Operator::Signature::create
       options[option.name] = text;
 
   DiagnosticText diagnostics(&impl.context);
-  FailureOr<CallSizes> bound = bindShapes(impl.variant, shapes, options);
+  FailureOr<CallSizes> bound = bindShapes(impl.variant, shapes, options, call.isStep);
   if (failed(bound))
     return diagnostics.takeError();
   FailureOr<Sizes> sizes = Sizes::get(impl.variant, bound->settings);
@@ -176,8 +177,7 @@ int64_t Operator::Signature::slicesFor(const OperatorCall &call, int64_t threads
   // Waking threads of a CPU costs more than a few tokens do.
   constexpr int64_t tokensWorthThreads = 16;
   int64_t parallel = std::max<int64_t>(items(call), 1);
-  const TensorView &tokens = rowOf(call);
-  if (device < 0 && tokens.sizes[0] * tokens.sizes[1] < tokensWorthThreads * sequences(call))
+  if (device < 0 && rowOf(call).sizes[0] * tokens(call) < tokensWorthThreads * sequences(call))
     return 1;
   return llvm::PowerOf2Ceil(llvm::divideCeil(device < 0 ? threads : multiprocessors, parallel));
 }

@@ -27,10 +27,10 @@ public:
   struct Kernel;
   llvm::Expected<Kernel *> kernelFor(const OperatorCall &call, int64_t threads);
 
-  /// The positions of the first token of each sequence, or null where all are 0.
-  const int64_t *positions(const OperatorCall &call) const {
+  /// The position of the next token of each row of the state, or null where all are 0.
+  int64_t *positions(const OperatorCall &call) const {
     bool continues = positionEntry && !call.initialState.empty();
-    return continues ? static_cast<const int64_t *>(call.initialState[*positionEntry].data) : nullptr;
+    return continues ? static_cast<int64_t *>(call.initialState[*positionEntry].data) : nullptr;
   }
 
   /// The argument whose shape says batch and time.
@@ -38,10 +38,17 @@ public:
   int64_t sequences(const OperatorCall &call) const {
     return call.sequenceOffsets ? call.sequenceOffsets->sizes[0] - 1 : rowOf(call).sizes[0];
   }
+  int64_t tokens(const OperatorCall &call) const { return call.isStep ? 1 : rowOf(call).sizes[1]; }
+  /// Rows that the state of a call has.
+  int64_t stateRows(const OperatorCall &call) const {
+    bool isPool = call.slots && !call.initialState.empty() && !call.initialState[0].sizes.empty();
+    return isPool ? call.initialState[0].sizes[0] : sequences(call);
+  }
   /// Sequences times heads: what runs in parallel before values are divided.
   int64_t items(const OperatorCall &call) const { return sequences(call) * heads; }
 
   const Target &target() const { return request.target; }
+  bool isStep() const { return request.part == KernelRequest::Part::Step; }
 
   Operator &op;
   const int device;

@@ -31,6 +31,12 @@ def make(
         gates.update(g=gate(width))
     elif operator == "simple_gla":
         gates.update(g=gate())
+    elif operator == "gsa":
+        rows.update(s=normal(batch, tokens, key_heads, 64))
+        gates.update(g=gate(64))
+    elif operator == "gated_delta_rule":
+        rows.update(k=torch.nn.functional.normalize(rows["k"], dim=-1))
+        gates.update(g=gate(), beta=torch.sigmoid(normal(batch, tokens, key_heads)))
     elif operator == "lawcat":
         taps = torch.tensor([1e-3, 1e-3, 1e-3, 1.0])
         bound = (6 / (width * width // 2)) ** 0.5

@@ -17,7 +17,7 @@ using namespace mlir;
 using namespace stretto;
 using namespace stretto::cpu;
 
-static constexpr int64_t headerWords = 5;
+static constexpr int64_t headerWords = 7;
 
 /// Words of the block that describe an argument.
 int64_t KernelLowering::wordsOf(const Argument &argument) {
@@ -42,6 +42,8 @@ void KernelLowering::readBlock(Value block) {
   heads = read();
   offsets = read();
   positions = read();
+  slots = read();
+  read(); // the rows of the state, which slots on the CPU are checked against
   for (Argument &argument : arguments)
     for (int64_t word = 0; word < wordsOf(argument); ++word)
       argument.words.push_back(read());
@@ -130,6 +132,20 @@ KernelLowering::Item KernelLowering::findItem(Value number) {
     Value word = memref::LoadOp::create(builder, memoryAt(address, builder.getI64Type()), place);
     return arith::IndexCastOp::create(builder, index, word).getResult();
   };
+  // The word at a place, or what there is without an address.
+  auto wordOr = [&](Value address, Value place, Value otherwise) {
+    Value isGiven = builder.compare(arith::CmpIPredicate::ne, address, builder.index(0));
+    auto found = scf::IfOp::create(builder, TypeRange{index}, isGiven, /*withElseRegion=*/true);
+    OpBuilder::InsertionGuard guard(builder);
+    builder.setInsertionPointToStart(found.thenBlock());
+    scf::YieldOp::create(builder, wordIn(address, place));
+    builder.setInsertionPointToStart(found.elseBlock());
+    scf::YieldOp::create(builder, otherwise);
+    return found.getResult(0);
+  };
+  item.stateRow = wordOr(slots, item.sequence, item.sequence);
+  if (llvm::any_of(arguments, [&](const Argument &argument) { return isTableInTime(argument); }))
+    item.position = wordOr(positions, item.stateRow, builder.index(0));
   auto found = scf::IfOp::create(builder, TypeRange{index, index, index}, isPacked, /*withElseRegion=*/true);
   OpBuilder::InsertionGuard guard(builder);
   builder.setInsertionPointToStart(found.thenBlock());
@@ -152,15 +168,6 @@ KernelLowering::Item KernelLowering::findItem(Value number) {
     Value next = builder.minimum(builder.add(item.begin, tokens), item.tokens);
     item.end = arith::SelectOp::create(builder, isPacked, item.tokens, next);
   }
-  if (llvm::none_of(arguments, [&](const Argument &argument) { return isTableInTime(argument); }))
-    return item;
-  Value isGiven = builder.compare(arith::CmpIPredicate::ne, positions, builder.index(0));
-  auto start = scf::IfOp::create(builder, TypeRange{index}, isGiven, /*withElseRegion=*/true);
-  builder.setInsertionPointToStart(start.thenBlock());
-  scf::YieldOp::create(builder, wordIn(positions, item.sequence));
-  builder.setInsertionPointToStart(start.elseBlock());
-  scf::YieldOp::create(builder, builder.index(0));
-  item.position = start.getResult(0);
   return item;
 }
 
@@ -183,7 +190,7 @@ void KernelLowering::findAddresses(const Item &item) {
       // The entries of a vector are one column of the state object.
       if (argument.type.getRank() < 2)
         channel = builder.multiply(channel, words[4]);
-      entries = builder.add(builder.multiply(item.sequence, words[2]),
+      entries = builder.add(builder.multiply(item.stateRow, words[2]),
                             builder.add(builder.multiply(head, words[3]), channel));
     } else {
       entries = builder.add(builder.multiply(head, words[1]), channel);
@@ -213,10 +220,14 @@ static void moveState(VectorBuilder &builder, RankedTensorType type, Value rowSt
   });
 }
 
-void KernelLowering::loadStates() {
+void KernelLowering::loadStates(const Item &item) {
   for (Argument &argument : arguments) {
     if (argument.kind != chunk::ArgumentKind::State)
       continue;
+    if (isSwept(sweeps, argument)) {
+      locateState(argument, item);
+      continue;
+    }
     RankedTensorType type = argument.type;
     Value buffer = storage[argument.value].rows;
     Value isGiven = builder.compare(arith::CmpIPredicate::ne, argument.words[0], builder.index(0));
@@ -245,7 +256,7 @@ void KernelLowering::loadStates() {
 
 void KernelLowering::storeStates(const Item &item) {
   for (Argument &argument : arguments) {
-    if (argument.kind != chunk::ArgumentKind::State)
+    if (argument.kind != chunk::ArgumentKind::State || isSwept(sweeps, argument))
       continue;
     Value isWanted = builder.compare(arith::CmpIPredicate::ne, argument.words[1], builder.index(0));
     Value memberOfGroup = remainder(builder, item.head, builder.index(argument.group));

@@ -14,8 +14,8 @@ static constexpr int64_t alignment = 64;
 
 KernelLowering::KernelLowering(chunk::KernelOp kernel, FloatType element, Machine machine)
     : kernel(kernel), machine(machine),
-      builder(kernel.getLoc(), element, machine.vectorBits / element.getIntOrFloatBitWidth()),
-      plan(kernel, machine.bf16Dot && element.isF32()) {}
+      builder(kernel.getLoc(), element, machine.vectorBits / element.getIntOrFloatBitWidth()), sweeps(kernel),
+      plan(kernel, sweeps, machine.bf16Dot && element.isF32()) {}
 
 /// Bytes that a buffer takes: a vector that starts inside its last row may end beyond it.
 static int64_t bytesOfBuffer(MemRefType type, int64_t width) {
@@ -66,7 +66,7 @@ FailureOr<func::FuncOp> KernelLowering::lower() {
 
   readBlock(entry->getArgument(0));
   for (BlockArgument state : kernel.argumentsOf(chunk::ArgumentKind::State))
-    storage[state].rows = allocateFor(state);
+    (sweeps.isMatrix(state) ? sweptStates[state].scratch : storage[state].rows) = allocateFor(state);
   for (const Argument &argument : arguments)
     if (isTableInTime(argument))
       storage[argument.value].rows = allocateFor(argument.value);
@@ -78,15 +78,19 @@ FailureOr<func::FuncOp> KernelLowering::lower() {
     findAddresses(item);
     viewParameters();
     emitStages(/*invariant=*/true);
-    loadStates();
+    loadStates(item);
     auto runChunk = [&](Value firstToken, Value nextToken) {
       chunkStart = firstToken;
-      valid = builder.minimum(builder.subtract(item.tokens, firstToken), builder.index(kernel.getChunk()));
+      valid = builder.index(1);
+      if (kernel.getChunk() > 1)
+        valid = builder.minimum(builder.subtract(item.tokens, firstToken), builder.index(kernel.getChunk()));
       viewTiles(firstToken);
       viewCheckpoints(item, firstToken);
+      findSources(firstToken);
       if (item.position)
         loadTables(builder.add(item.position, firstToken));
-      prefetchTiles(nextToken);
+      if (kernel.getChunk() > 1)
+        prefetchTiles(nextToken);
       emitStages(/*invariant=*/false);
       emitYield(cast<chunk::YieldOp>(kernel.getBlock()->getTerminator()), item);
       copyOutputsBack(firstToken);
@@ -148,7 +152,12 @@ void KernelLowering::emitValue(Value value) {
 void KernelLowering::emitStage(Value value) {
   Operation *op = value.getDefiningOp();
   bool isMatrixColumn = isa_and_nonnull<chunk::ColumnsOp>(op) && !isPointwise(op);
-  if (auto reduce = dyn_cast_or_null<chunk::ReduceOp>(op))
+  const Sweep *sweep = op ? sweeps.beginningAt(op) : nullptr;
+  if (sweep)
+    emitSweep(*sweep);
+  else if (op && sweeps.isRead(op))
+    return; // by the sweep that it is a part of
+  else if (auto reduce = dyn_cast_or_null<chunk::ReduceOp>(op))
     emitReduce(reduce);
   else if (auto concat = dyn_cast_or_null<chunk::ConcatOp>(op))
     emitConcat(concat);
@@ -294,6 +303,8 @@ void KernelLowering::emitYield(chunk::YieldOp yield, const Item &item) {
     builder.ifTrue(builder.compare(arith::CmpIPredicate::eq, member, builder.index(0)),
                    [&] { emitOutput(value, view); });
   }
+  for (const Sweep &update : sweeps.updates())
+    emitSweep(update);
   // The first state whose update takes a while.
   auto updated = llvm::find_if(yield.getStates(), [&](Value next) { return plan.product(next); });
   // Next values that do not overwrite the present ones wait until every one is computed.
@@ -301,7 +312,7 @@ void KernelLowering::emitYield(chunk::YieldOp yield, const Item &item) {
   for (auto [index, pair] :
        llvm::enumerate(llvm::zip(kernel.argumentsOf(chunk::ArgumentKind::State), yield.getStates()))) {
     auto [state, next] = pair;
-    if (next == state)
+    if (next == state || sweeps.isMatrix(state))
       continue;
     builder.setLoc(next.getLoc());
     Value buffer = storage[state].rows;

@@ -11,6 +11,7 @@
 //   Decay.cpp       products of decay factors, and `decay_dot`
 //   Recurrences.cpp what walks from token to token: `decay_mix`, `solve`, `scan`
 //   Lookback.cpp    folds over the tiles of other chunks
+//   Sweeps.cpp      walks over the states of a kernel over single tokens
 //   Rearrange.cpp   reductions, concatenations, convolution
 //
 //===----------------------------------------------------------------------===//
@@ -18,6 +19,7 @@
 #define STRETTO_CODEGEN_CPU_KERNELLOWERING_H
 
 #include "codegen/cpu/Plan.h"
+#include "codegen/cpu/SweepPlan.h"
 #include "codegen/cpu/VectorBuilder.h"
 #include "mlir/Dialect/Func/IR/FuncOps.h"
 #include <map>
@@ -44,6 +46,8 @@ public:
   int64_t scratchBytes() const { return scratchSize; }
 
 private:
+  friend class SweepEmitter;
+
   //===- Storage ---------------------------------------------------------------------------------------------===//
 
   /// Where a value is stored, in the orders of the plan. A buffer's rows are padded to whole vectors; vectors and
@@ -95,6 +99,8 @@ private:
   /// What is known of the item that is being run.
   struct Item {
     mlir::Value sequence, head, slice;
+    /// The sequence's row of the state.
+    mlir::Value stateRow;
     /// The sequence's number and first token in the tensors of tiles; a packed batch is one sequence there.
     mlir::Value sequenceInMemory, firstToken;
     mlir::Value tokens;
@@ -113,7 +119,7 @@ private:
   void findAddresses(const Item &item);
   /// Memory at an address, as a memref of unknown extent.
   mlir::Value memoryAt(mlir::Value address, mlir::Type element);
-  void loadStates();
+  void loadStates(const Item &item);
   void storeStates(const Item &item);
   void viewParameters();
   bool isTableInTime(const Argument &argument) const;
@@ -277,6 +283,22 @@ private:
   void foldOuter(chunk::LookbackOp op, LookbackFold &fold);
   void endFold(chunk::LookbackOp op, LookbackFold &fold);
 
+  // Sweeps.cpp
+  /// A state that sweeps walk over: where it is kept, which is in scratch where nobody wants it. Its view is where the
+  /// present token finds it.
+  struct SweptState {
+    mlir::Value scratch;
+    View home;
+    mlir::Value isGiven;
+  };
+  static bool isSwept(const SweepPlan &sweeps, const Argument &argument) {
+    return argument.value && sweeps.isMatrix(argument.value);
+  }
+  mlir::Value placeIn(View matrix, mlir::Value row, mlir::Value column);
+  void locateState(const Argument &argument, const Item &item);
+  void findSources(mlir::Value firstToken);
+  void emitSweep(const Sweep &sweep);
+
   // Rearrange.cpp
   void emitReduce(chunk::ReduceOp op);
   void emitConcat(chunk::ConcatOp op);
@@ -291,6 +313,7 @@ private:
   chunk::KernelOp kernel;
   Machine machine;
   VectorBuilder builder;
+  SweepPlan sweeps;
   Plan plan;
   mlir::func::FuncOp function;
   mlir::Block *entry = nullptr;
@@ -300,14 +323,15 @@ private:
   bool failed = false;
 
   llvm::SmallVector<Argument> arguments;
-  mlir::Value sequences, denseTokens, heads, offsets, positions; // the block's header
-  mlir::Value chunkStart;                                        // the first token of this chunk
-  mlir::Value valid, isWhole;                                    // tokens of this chunk, and whether that is C
-  mlir::Value itemTokens, itemPosition;                          // of this item's sequence, as in `Item`
+  mlir::Value sequences, denseTokens, heads, offsets, positions, slots; // the block's header
+  mlir::Value chunkStart;                                               // the first token of this chunk
+  mlir::Value valid, isWhole;                                           // tokens of this chunk, and whether that is C
+  mlir::Value itemTokens, itemPosition;                                 // of this item's sequence, as in `Item`
   llvm::DenseMap<mlir::Value, Storage> storage;
   llvm::DenseMap<mlir::Value, View> views;
   llvm::SmallVector<View> outputViews; // in the order of the outputs
-  mlir::Value nextRows;                // addresses of the rows of the next chunk's tiles
+  llvm::DenseMap<mlir::Value, SweptState> sweptStates;
+  mlir::Value nextRows; // addresses of the rows of the next chunk's tiles
   int64_t linesOfNextRows = 0;
   bool prefetches = false; // beside the product that is being computed
   llvm::DenseMap<Decay, DecayStorage> decays;

@@ -67,7 +67,8 @@ SmallVector<Operation *> cpu::operationsOf(chunk::KernelOp kernel) {
   return operations;
 }
 
-Plan::Plan(chunk::KernelOp kernel, bool pairs) : operations(operationsOf(kernel)) {
+Plan::Plan(chunk::KernelOp kernel, const SweepPlan &sweeps, bool pairs)
+    : operations(operationsOf(kernel)), sweeps(sweeps) {
   if (pairs)
     findPairs();
   findInvariant(kernel);
@@ -139,7 +140,8 @@ void Plan::storeOperands(chunk::KernelOp kernel) {
   SmallVector<Value> left; // in either order
   for (BlockArgument argument : kernel.getBlock()->getArguments().drop_back()) {
     chunk::ArgumentKind kind = kernel.getArgument(argument.getArgNumber()).getKind();
-    if (rankOf(argument) < 2 || kind == chunk::ArgumentKind::State || kind == chunk::ArgumentKind::Table)
+    bool isStored = rankOf(argument) < 2 || kind == chunk::ArgumentKind::State || kind == chunk::ArgumentKind::Table;
+    if (isStored && !sweeps.isMatrix(argument))
       stored[argument].rows = true;
   }
   for (Operation *op : operations) {
@@ -215,7 +217,8 @@ void Plan::storeCostly(chunk::KernelOp kernel) {
   // What a value computed in place costs its user includes what it computes in place itself.
   llvm::DenseSet<Value> costly;
   for (Operation *op : operations) {
-    if (!isPointwise(op) || !isFloat(op->getResult(0)) || orders(op->getResult(0)).any())
+    if (!isPointwise(op) || !isFloat(op->getResult(0)) || orders(op->getResult(0)).any() ||
+        sweeps.isMatrix(op->getResult(0)))
       continue;
     Value result = op->getResult(0);
     if (!isCostly(op) && llvm::none_of(op->getOperands(), [&](Value operand) { return costly.contains(operand); }))

@@ -6,6 +6,7 @@
 //              reaches across a row or a column (reductions, concatenations), every vector, and what is costly and
 //              has several users;
 //   in place   computed where it is used, one vector at a time: a chain of pointwise operations;
+//   swept      computed entry by entry from a state, in a walk over it (SweepPlan.h);
 //   or fused   a product whose sums stay in registers until the chain of pointwise operations behind it, its `root`,
 //              is finished and stored.
 //
@@ -22,7 +23,7 @@
 #ifndef STRETTO_CODEGEN_CPU_PLAN_H
 #define STRETTO_CODEGEN_CPU_PLAN_H
 
-#include "dialect/chunk/ChunkDialect.h"
+#include "codegen/cpu/SweepPlan.h"
 #include "llvm/ADT/DenseMap.h"
 #include "llvm/ADT/DenseSet.h"
 #include "llvm/ADT/MapVector.h"
@@ -59,7 +60,7 @@ using Decay = std::pair<mlir::Value, chunk::DecayForm>;
 class Plan {
 public:
   /// `pairs` tells whether products of bf16 operands are formed from pairs.
-  Plan(chunk::KernelOp kernel, bool pairs);
+  Plan(chunk::KernelOp kernel, const SweepPlan &sweeps, bool pairs);
 
   Orders orders(mlir::Value value) const { return stored.lookup(value); }
   /// The product that is summed in registers while `root` is computed, or null.
@@ -90,6 +91,7 @@ private:
   void findLastReads(chunk::KernelOp kernel);
 
   llvm::SmallVector<mlir::Operation *> operations;
+  const SweepPlan &sweeps;
   llvm::DenseMap<mlir::Value, Orders> stored;
   llvm::DenseMap<mlir::Value, mlir::Operation *> products;
   llvm::DenseSet<mlir::Operation *> fused, ofPairs;

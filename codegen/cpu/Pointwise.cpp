@@ -111,6 +111,9 @@ Value KernelLowering::evaluateOperation(Operation *op, Point point) {
         shifted.column = builder.add(point.column, columns.getFrom());
         return evaluate(columns.getOperand(), shifted);
       })
+      .Case([&](chunk::RowOp row) {
+        return evaluate(row.getOperand(), {builder.index(row.getAt()), point.column, point.lanes});
+      })
       .Case([&](chunk::CausalOp causal) {
         Value count = builder.subtract(builder.add(point.row, causal.getStrict() ? 0 : 1), point.column);
         return builder.selectOrZero(builder.lanesBefore(count), evaluate(causal.getOperand(), point));

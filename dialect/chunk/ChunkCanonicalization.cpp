@@ -202,6 +202,13 @@ void ColumnsOp::getCanonicalizationPatterns(RewritePatternSet &results, MLIRCont
   results.add(columnsOfBroadcast);
 }
 
+OpFoldResult RowOp::fold(FoldAdaptor) {
+  // One of rows that are all the same.
+  auto broadcast = getOperand().getDefiningOp<BroadcastOp>();
+  bool isRepeated = broadcast && broadcast.getAlong() == Side::Columns;
+  return isRepeated && broadcast.getOperand().getType() == getType() ? broadcast.getOperand() : OpFoldResult();
+}
+
 OpFoldResult ConcatOp::fold(FoldAdaptor) {
   if (getOperands().size() == 1 && getOperands().front().getType() == getType())
     return getOperands().front();

@@ -201,8 +201,7 @@ LogicalResult DecayPairsOp::verify() {
   ArrayRef<int64_t> weights = shapeOf(getWeights()), rows = shapeOf(getQuery()), amount = shapeOf(getAmount());
   if (weights[0] != rows[0] || weights[1] != rows[0] ||
       getElementTypeOrSelf(getWeights()) != getElementTypeOrSelf(getQuery()))
-    return emitOpError("[decay_pairs_c1] weighs rows of ")
-           << getQuery().getType() << " by " << getWeights().getType();
+    return emitOpError("[decay_pairs_c1] weighs rows of ") << getQuery().getType() << " by " << getWeights().getType();
   if (amount != rows)
     return emitOpError("[decay_pairs_c2] has an amount of type ")
            << getAmount().getType() << ", expected a number for each of " << rows[0] << " tokens and " << rows[1]

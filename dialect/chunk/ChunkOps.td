@@ -779,6 +779,7 @@ def Chunk_RowOp : Chunk_Op<"row", [Pure]> {
   let results = (outs Chunk_Tensor:$result);
   let assemblyFormat = "$operand `at` $at attr-dict `:` type($operand) `->` type($result)";
   let hasVerifier = 1;
+  let hasFolder = 1;
 }
 
 def Chunk_DecayMatrixOp : Chunk_Op<"decay_matrix", [Pure]> {

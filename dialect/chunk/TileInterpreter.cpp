@@ -284,8 +284,8 @@ FailureOr<Tile> executeTile(Operation *op, const TileMap &tiles, int64_t valid) 
   LogicalResult executed =
       llvm::TypeSwitch<Operation *, LogicalResult>(op)
           .Case<arith::ConstantOp, BroadcastOp, ColumnsOp, RowOp, ConcatOp, DotOp, SolveOp, ReduceOp, CausalOp, MaskOp,
-                ConvOp, DelayOp, TailOp, ScanOp, DecayDotOp, DecayMixOp, DecayPairsOp, DecayMatrixOp, DecayFromStartOp, DecayToEndOp,
-                DecayStateOp>([&](auto known) { return operation.run(known); })
+                ConvOp, DelayOp, TailOp, ScanOp, DecayDotOp, DecayMixOp, DecayPairsOp, DecayMatrixOp, DecayFromStartOp,
+                DecayToEndOp, DecayStateOp>([&](auto known) { return operation.run(known); })
           .Default([](Operation *) { return failure(); });
   if (failed(executed))
     return op->emitError() << "the interpreter of the chunk level does not know this operation";

@@ -310,7 +310,7 @@ namespace {
 /// plain name (an expression, a joined head set) is checked once all names are known.
 class ShapeBinder {
 public:
-  explicit ShapeBinder(VariantOp variant) : variant(variant) {}
+  ShapeBinder(VariantOp variant, bool isStep) : variant(variant), isStep(isStep) {}
 
   LogicalResult bind(StringRef argument, Type type, ArrayRef<int64_t> shape);
   /// The head sets divide as they must.
@@ -333,6 +333,7 @@ private:
     int64_t found;
   };
   VariantOp variant;
+  bool isStep;
   SmallVector<Expression> axisExpressions, joinedHeads;
 };
 
@@ -356,11 +357,11 @@ LogicalResult ShapeBinder::bind(StringRef argument, Type type, ArrayRef<int64_t>
   SmallVector<StringRef> axes;
   forEachAxis(type, [&](StringRef axis, int64_t) { axes.push_back(axis); });
   StringRef set = headsOf(type);
-  std::string layout = isRow(type) ? "[B, T, " : "[";
+  std::string layout = !isRow(type) ? "[" : isStep ? "[B, " : "[B, T, ";
   layout += set;
   for (StringRef axis : axes)
     layout += ", " + axis.str();
-  size_t leading = isRow(type) ? 3 : 1;
+  size_t leading = !isRow(type) ? 1 : isStep ? 2 : 3;
   if (shape.size() != leading + axes.size())
     return variant.emitError() << "[R1] the argument '" << argument << "' has shape " << spell(shape)
                                << ", expected rank " << leading + axes.size() << ": " << layout << "]";
@@ -369,7 +370,7 @@ LogicalResult ShapeBinder::bind(StringRef argument, Type type, ArrayRef<int64_t>
       return variant.emitError() << "[R1] the argument '" << argument << "' has shape " << spell(shape)
                                  << ", expected no negative size";
   if (isRow(type) && (failed(bindName(batchAndTime, "R1", "B", "B", shape[0], argument)) ||
-                      failed(bindName(batchAndTime, "R1", "T", "T", shape[1], argument))))
+                      failed(bindName(batchAndTime, "R1", "T", "T", isStep ? 1 : shape[1], argument))))
     return failure();
 
   int64_t headCount = shape[leading - 1];
@@ -420,7 +421,7 @@ LogicalResult ShapeBinder::checkExpressions(const Sizes &sizes) {
 }
 
 FailureOr<CallSizes> stretto::bindShapes(VariantOp variant, ArrayRef<ArgumentShape> arguments,
-                                         const std::map<std::string, std::string> &options) {
+                                         const std::map<std::string, std::string> &options, bool isStep) {
   std::map<StringRef, ArrayRef<int64_t>> shapes;
   for (const ArgumentShape &argument : arguments)
     if (!shapes.try_emplace(argument.name, argument.shape).second)
@@ -429,7 +430,7 @@ FailureOr<CallSizes> stretto::bindShapes(VariantOp variant, ArrayRef<ArgumentSha
   CallSizes call;
   call.settings.options = options;
   call.settings.numericDefaults = true;
-  ShapeBinder binder(variant);
+  ShapeBinder binder(variant, isStep);
   std::set<std::string> names;
   for (auto [index, type] : llvm::enumerate(variant.getBody().getArgumentTypes())) {
     StringRef name = variant.getArgName(index);

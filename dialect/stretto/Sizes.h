@@ -29,7 +29,7 @@ struct Settings {
 };
 
 /// The shape of one argument of a call: `[B, T, heads]` for a number, `[B, T, heads, width]` for a row with an axis,
-/// `[heads, axes...]` for a parameter.
+/// `[heads, axes...]` for a parameter. Rows of a step, which is one token, have no axis T.
 struct ArgumentShape {
   std::string name;
   llvm::SmallVector<int64_t, 4> shape;
@@ -44,7 +44,7 @@ struct CallSizes {
 /// Binds the named sizes and head sets of `variant` to the shapes of a call. Arguments that are not listed are absent,
 /// which only optional ones may be. An error names the argument, the value found and the value expected.
 mlir::FailureOr<CallSizes> bindShapes(VariantOp variant, llvm::ArrayRef<ArgumentShape> arguments,
-                                      const std::map<std::string, std::string> &options = {});
+                                      const std::map<std::string, std::string> &options = {}, bool isStep = false);
 
 /// The number that each name and expression of a variant stands for, as far as it is known.
 class Sizes {

@@ -272,7 +272,7 @@ StrettoModule *strettoModuleRun(const StrettoModule *handle, const char *pipelin
 }
 
 char *strettoModuleLower(const StrettoModule *handle, const char *stage, const char *target, const char *element,
-                         char **error) {
+                         bool isStep, char **error) {
   ModuleOp module = handle->module.get();
   auto lower = [&]() -> llvm::Expected<std::string> {
     auto variants = module.getOps<VariantOp>();
@@ -284,6 +284,7 @@ char *strettoModuleLower(const StrettoModule *handle, const char *stage, const c
       return llvm::createStringError("the element type is '" + StringRef(element) +
                                      "', expected f16, bf16, f32 or f64");
     request.element = *type;
+    request.part = isStep ? KernelRequest::Part::Step : KernelRequest::Part::Results;
     request.target = StringRef(target) == "cpu" ? Target::host() : Target{Target::Kind::Cuda, target, ""};
     return lowerToText(*variants.begin(), request, stage);
   };

@@ -83,6 +83,7 @@ static llvm::SmallVector<TensorView, 4> viewsOf(const StrettoTensor *tensors, si
 
 static OperatorCall callOf(const Operator &op, const StrettoOperatorCall &source) {
   OperatorCall call;
+  call.isStep = source.isStep;
   for (const StrettoTensor &tensor : llvm::ArrayRef(source.arguments, op.inputs().size()))
     call.arguments.push_back(tensor.isPresent ? std::optional(viewOf(tensor)) : std::nullopt);
   for (const char *option : llvm::ArrayRef(source.options, op.options().size()))
@@ -90,6 +91,8 @@ static OperatorCall callOf(const Operator &op, const StrettoOperatorCall &source
   call.initialState = viewsOf(source.initialState, source.initialStateCount);
   if (source.sequenceOffsets.isPresent)
     call.sequenceOffsets = viewOf(source.sequenceOffsets);
+  if (source.slots.isPresent)
+    call.slots = viewOf(source.slots);
   return call;
 }
 
@@ -106,11 +109,13 @@ struct ExecutorOf {
         upload([&source](llvm::ArrayRef<char> bytes) {
           return source.upload(source.context, bytes.data(), bytes.size());
         }),
-        executor{source.threads, parallelFor, source.stream, upload} {}
+        warn([&source](llvm::StringRef message) { source.warn(source.context, message.str().c_str()); }),
+        executor{source.threads, parallelFor, source.stream, upload, warn} {}
 
 private:
   std::function<void(int64_t, llvm::function_ref<void(int64_t, int64_t)>)> parallelFor;
   std::function<void *(llvm::ArrayRef<char>)> upload;
+  std::function<void(llvm::StringRef)> warn;
 
 public:
   Executor executor;
@@ -157,12 +162,8 @@ size_t strettoSignatureStateCount(const StrettoSignature *signature) { return un
 
 StrettoShape strettoSignatureState(const StrettoSignature *signature, size_t index) {
   const EntryShape &entry = unwrap(signature)->state[index];
-  return {entry.name.c_str(),
-          entry.isTail,
-          entry.isPosition ? STRETTO_I64 : elementOf(entry.type),
-          entry.sizes.size(),
-          entry.sizes.data(),
-          entry.window ? static_cast<int32_t>(*entry.window) : -1};
+  return {entry.name.c_str(), entry.isTail,       entry.isPosition ? STRETTO_I64 : elementOf(entry.type),
+          entry.sizes.size(), entry.sizes.data(), entry.window ? static_cast<int32_t>(*entry.window) : -1};
 }
 
 StrettoShape strettoSignatureResult(const StrettoSignature *signature, size_t index) {

@@ -46,12 +46,16 @@ typedef struct {
   const int64_t *sizes, *strides;
 } StrettoTensor;
 
+/* A step is one token for each sequence, whose rows have no axis for time; its state is updated where it lies, the row
+ * of each sequence being that of its slot, if slots are given; a sequence of slot -1 is left out. */
 typedef struct {
+  bool isStep;
   const StrettoTensor *arguments;    /* one for each input */
   const char *const *options;        /* one for each option; null for the default */
   const StrettoTensor *initialState; /* one for each entry, or none */
   size_t initialStateCount;
   StrettoTensor sequenceOffsets;
+  StrettoTensor slots;
 } StrettoOperatorCall;
 
 /* What a result (after batch and time) or an entry of the state (after the sequences) looks like. */
@@ -65,7 +69,7 @@ typedef struct {
 } StrettoShape;
 
 /* What the caller lends. On the CPU `threads` and `parallelFor`; on a CUDA device, whose context is current, `stream`
- * and `upload`, which copies to memory of the device that is never released. */
+ * and `upload`, which copies to memory of the device that is never released. `warn` tells the user. */
 typedef void (*StrettoBody)(int64_t begin, int64_t end, void *context);
 typedef struct {
   void *context;
@@ -73,6 +77,7 @@ typedef struct {
   void (*parallelFor)(void *context, int64_t count, StrettoBody body, void *bodyContext);
   void *stream;
   void *(*upload)(void *context, const void *bytes, size_t count);
+  void (*warn)(void *context, const char *message);
 } StrettoExecutor;
 
 STRETTO_EXPORT StrettoOperator *strettoOperatorCreate(const char *module, size_t length, char **error);

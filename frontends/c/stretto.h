@@ -9,6 +9,7 @@
 #ifndef STRETTO_FRONTENDS_C_STRETTO_H
 #define STRETTO_FRONTENDS_C_STRETTO_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -88,9 +89,9 @@ STRETTO_EXPORT StrettoModule *strettoModuleRun(const StrettoModule *module, cons
 
 /* The only variant of a specialised module as text at a stage of the compiler: "chunk", "kernel" (for a GPU), "llvm",
  * and "asm" (CPU) or "ptx" (GPU). `target` is "cpu" or a chip such as "sm_90a", `element` the type of its principal
- * inputs in memory: "f16", "bf16", "f32" or "f64". */
+ * inputs in memory: "f16", "bf16", "f32" or "f64". With `isStep`, its form over single tokens. */
 STRETTO_EXPORT char *strettoModuleLower(const StrettoModule *module, const char *stage, const char *target,
-                                        const char *element, char **error);
+                                        const char *element, bool isStep, char **error);
 
 /*===-- Building a declaration ---------------------------------------------------------------------------------===*/
 

@@ -38,7 +38,7 @@ LogicalResult ChunkEarlierReads::check(const StateChain &chain) {
 
 /// The tile of a time, for the tokens before those of the chunk.
 static FailureOr<Value> timeOfTokenBefore(Value time, TileBuilder &b, const Sizes &sizes) {
-  TileBuilder before(b.getLoc(), b.getInsertionBlock(), b.tokens, b.compute);
+  TileBuilder before(b.getLoc(), b.getInsertionBlock(), b.form, b.tokens, b.compute);
   SetVector<Operation *> makers;
   BackwardSliceOptions options;
   options.inclusive = true;

@@ -42,6 +42,7 @@ private:
     return b.create<arith::MulFOp>(b.tileOf(leftRow), b.tileOf(rightRow));
   }
   Value matrixOf(Value row) { return b.matrixOf(b.tileOf(row)); }
+  InFlightDiagnostic refuse(Operation *op) { return refuseForm(b.form, op); }
 
   TileBuilder &b;
   const Sizes &sizes;
@@ -56,15 +57,15 @@ static int64_t widthOf(Value matrix) { return typeOf(matrix).getDimSize(1); }
 FailureOr<Value> RowMaps::build(Operation *op) {
   bool runsBackwards = op->hasAttr("reverse");
   if (runsBackwards)
-    return refuseChunkForm(op) << "runs in reverse time";
+    return refuse(op) << "runs in reverse time";
   if (op->hasTrait<OpTrait::Elementwise>() && isa<RankedTensorType>(op->getResult(0).getType()))
     return elementwise(op);
   return llvm::TypeSwitch<Operation *, FailureOr<Value>>(op)
       .Case<arith::ConstantOp, ConstantOp, BroadcastOp, ReduceOp, SoftmaxOp, LogSigmoidOp, StopGradientOp, ConcatOp,
             SliceOp, DotOp, OuterOp, InnerOp, ContractOp, ConvOp, DelayOp, ScanOp>([&](auto row) { return map(row); })
       .Case<OptionOp, OptionIsOp, PresentOp, SizeOp>(
-          [](Operation *open) { return refuseChunkForm(open) << "is not decided; run stretto-specialize first"; })
-      .Default([](Operation *other) { return refuseChunkForm(other) << "has no meaning for a tile"; });
+          [&](Operation *open) { return refuse(open) << "is not decided; run stretto-specialize first"; })
+      .Default([&](Operation *other) { return refuse(other) << "has no meaning for a tile"; });
 }
 
 Value RowMaps::elementwise(Operation *op) {
@@ -79,7 +80,7 @@ Value RowMaps::elementwise(Operation *op) {
 FailureOr<Value> RowMaps::map(arith::ConstantOp op) {
   auto elements = dyn_cast<DenseElementsAttr>(op.getValue());
   if (!elements || !isRow(op.getType()))
-    return refuseChunkForm(op) << "is no constant row";
+    return refuse(op) << "is no constant row";
   RankedTensorType type = b.tileType(op.getType());
   if (elements.isSplat() && type.getElementType().isInteger(1))
     return Value(b.create<arith::ConstantOp>(SplatElementsAttr::get(type, elements.getSplatValue<Attribute>())));
@@ -100,7 +101,7 @@ FailureOr<Value> RowMaps::map(BroadcastOp op) {
   Value tile = b.tileOf(op.getOperand());
   RankedTensorType type = b.tileType(op.getType());
   if (!tile)
-    return refuseChunkForm(op) << "repeats a number that is no constant";
+    return refuse(op) << "repeats a number that is no constant";
   // Heads that share a row compute the same.
   if (tile.getType() == type)
     return tile;
@@ -157,7 +158,7 @@ FailureOr<Value> RowMaps::map(SliceOp op) {
   llvm::Expected<std::optional<int64_t>> offset = sizes.extent(extentOf(op.getOffset()));
   if (!offset || !*offset) {
     std::string reason = offset ? "is not known" : llvm::toString(offset.takeError());
-    return refuseChunkForm(op) << "the offset '" << op.getOffset() << "' " << reason;
+    return refuse(op) << "the offset '" << op.getOffset() << "' " << reason;
   }
   RankedTensorType type = b.tileType(op.getType());
   return Value(b.create<chunk::ColumnsOp>(type, matrixOf(op.getOperand()), **offset));

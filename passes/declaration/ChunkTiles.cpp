@@ -8,11 +8,11 @@ using namespace stretto;
 
 static RankedTensorType typeOf(Value value) { return llvm::cast<RankedTensorType>(value.getType()); }
 
-InFlightDiagnostic stretto::refuseChunkForm(Operation *op) {
+InFlightDiagnostic stretto::refuseForm(StringRef form, Operation *op) {
   auto variant = llvm::dyn_cast<VariantOp>(op);
   if (!variant)
     variant = op->getParentOfType<VariantOp>();
-  return op->emitError() << "[R14] variant '" << variant.getSymName() << "': no chunk form: ";
+  return op->emitError() << "[R14] variant '" << variant.getSymName() << "': no " << form << " form: ";
 }
 
 RankedTensorType TileBuilder::tileType(Type row) const {

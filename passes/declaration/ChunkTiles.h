@@ -16,11 +16,14 @@ namespace stretto {
 
 class TileBuilder : public mlir::ImplicitLocOpBuilder {
 public:
-  TileBuilder(mlir::Location location, mlir::Block *block, int64_t tokens, mlir::FloatType compute)
-      : ImplicitLocOpBuilder(location, location.getContext()), tokens(tokens), compute(compute) {
+  TileBuilder(mlir::Location location, mlir::Block *block, llvm::StringRef form, int64_t tokens,
+              mlir::FloatType compute)
+      : ImplicitLocOpBuilder(location, location.getContext()), form(form), tokens(tokens), compute(compute) {
     setInsertionPointToEnd(block);
   }
 
+  /// The form that is built: "chunk" or "step".
+  const llvm::StringRef form;
   /// Tokens of a chunk, and the type that arithmetic is done in.
   const int64_t tokens;
   const mlir::FloatType compute;
@@ -63,8 +66,9 @@ private:
   llvm::DenseMap<mlir::Value, mlir::Value> tiles;
 };
 
-/// Begins a refusal: the variant has no chunk form because of `op`.
-mlir::InFlightDiagnostic refuseChunkForm(mlir::Operation *op);
+/// Begins a refusal: the variant does not have a form because of `op`.
+mlir::InFlightDiagnostic refuseForm(llvm::StringRef form, mlir::Operation *op);
+inline mlir::InFlightDiagnostic refuseChunkForm(mlir::Operation *op) { return refuseForm("chunk", op); }
 
 } // namespace stretto
 

@@ -16,32 +16,47 @@ namespace {
 using Operator = std::shared_ptr<const TorchOperator>;
 using Stack = torch::jit::Stack;
 
-Arguments top(const TorchOperator &op, const Stack &stack) {
-  size_t count = op.argumentCount();
-  return op.read(at::ArrayRef<c10::IValue>(stack.data() + stack.size() - count, count));
+Arguments top(const TorchOperator &op, const Stack &stack, bool isStep = false) {
+  size_t count = op.argumentCount(isStep);
+  return op.read(at::ArrayRef<c10::IValue>(stack.data() + stack.size() - count, count), isStep);
 }
 
-void replaceTop(const TorchOperator &op, Stack &stack, Outputs outputs) {
-  torch::jit::drop(stack, op.argumentCount());
+void replaceTop(const TorchOperator &op, Stack &stack, Outputs outputs, bool isStep) {
+  torch::jit::drop(stack, op.argumentCount(isStep));
   for (at::Tensor &result : outputs.results)
     torch::jit::push(stack, std::move(result));
-  torch::jit::push(stack, std::move(outputs.finalState));
+  if (!isStep)
+    torch::jit::push(stack, std::move(outputs.finalState));
 }
 
 /// On the CPU, and on CUDA devices.
-struct Run : c10::OperatorKernel {
+template <bool isStep> struct Run : c10::OperatorKernel {
   Run(Operator op, const std::string &) : op(std::move(op)) {}
   void operator()(const c10::OperatorHandle &, c10::DispatchKeySet, Stack *stack) {
-    replaceTop(*op, *stack, op->run(top(*op, *stack)));
+    replaceTop(*op, *stack, op->run(top(*op, *stack, isStep)), isStep);
   }
   Operator op;
 };
 
 /// On tensors without memory.
-struct Describe : c10::OperatorKernel {
+template <bool isStep> struct Describe : c10::OperatorKernel {
   Describe(Operator op, const std::string &) : op(std::move(op)) {}
   void operator()(const c10::OperatorHandle &, c10::DispatchKeySet, Stack *stack) {
-    replaceTop(*op, *stack, op->describe(top(*op, *stack)));
+    replaceTop(*op, *stack, op->describe(top(*op, *stack, isStep)), isStep);
+  }
+  Operator op;
+};
+
+/// Where gradients are recorded: a step leaves none.
+struct RefuseStepGradient : c10::OperatorKernel {
+  RefuseStepGradient(Operator op, const std::string &) : op(std::move(op)) {}
+  void operator()(const c10::OperatorHandle &handle, c10::DispatchKeySet keys, Stack *stack) {
+    Arguments arguments = top(*op, *stack, /*isStep=*/true);
+    op->refuseForwardGradient(arguments);
+    TORCH_CHECK(!op->requiresGradient(arguments), "stretto: ", op->variant(),
+                ": [R14] a step has no gradient; call it under torch.no_grad(), or the operator itself on one token");
+    at::AutoDispatchBelowAutograd guard;
+    handle.redispatchBoxed(keys & c10::after_autograd_keyset, stack);
   }
   Operator op;
 };
@@ -89,9 +104,9 @@ public:
       return chosen;
     }
     library.def(torch::schema(op->schema(chosen).c_str()), {at::Tag::pt2_compliant_tag});
-    implement<Run>(chosen, c10::DispatchKey::CPU, op);
-    implement<Run>(chosen, c10::DispatchKey::CUDA, op);
-    implement<Describe>(chosen, c10::DispatchKey::Meta, op);
+    implement<Run<false>>(chosen, c10::DispatchKey::CPU, op);
+    implement<Run<false>>(chosen, c10::DispatchKey::CUDA, op);
+    implement<Describe<false>>(chosen, c10::DispatchKey::Meta, op);
     implement<RecordGradient>(chosen, c10::DispatchKey::Autograd, op);
     std::string gradient = chosen + "_backward";
     library.def(torch::schema(op->gradientSchema(chosen).c_str()), {at::Tag::pt2_compliant_tag});
@@ -99,6 +114,12 @@ public:
     implement<RunGradient>(gradient, c10::DispatchKey::CUDA, op);
     implement<DescribeGradient>(gradient, c10::DispatchKey::Meta, op);
     implement<RefuseSecondOrder>(gradient, c10::DispatchKey::Autograd, op);
+    std::string step = chosen + "_step";
+    library.def(torch::schema(op->schema(step, /*isStep=*/true).c_str()), {at::Tag::pt2_compliant_tag});
+    implement<Run<true>>(step, c10::DispatchKey::CPU, op);
+    implement<Run<true>>(step, c10::DispatchKey::CUDA, op);
+    implement<Describe<true>>(step, c10::DispatchKey::Meta, op);
+    implement<RefuseStepGradient>(step, c10::DispatchKey::Autograd, op);
     return chosen;
   }
 
@@ -127,13 +148,19 @@ std::string declare(const std::string &module, const std::optional<std::string> 
 std::string explain(const std::string &name, const c10::List<std::optional<at::Tensor>> &inputs,
                     const c10::Dict<std::string, std::string> &options, const std::vector<at::Tensor> &initialState,
                     const std::optional<at::Tensor> &sequenceOffsets) {
-  return Registry::instance().find(name)->explain({inputs.vec(), {}, initialState, false, sequenceOffsets}, options);
+  return Registry::instance().find(name)->explain(
+      {.inputs = inputs.vec(), .initialState = initialState, .sequenceOffsets = sequenceOffsets}, options);
 }
 
 bool setDebug(bool debug) {
   bool before = strettoDebug();
   strettoSetDebug(debug);
   return before;
+}
+
+void setWarningHandler(int64_t function) {
+  // A frontend gives its own function as a number. NOLINTNEXTLINE(performance-no-int-to-ptr)
+  TorchOperator::warningHandler = reinterpret_cast<TorchOperator::WarningHandler>(function);
 }
 
 } // namespace
@@ -144,4 +171,5 @@ TORCH_LIBRARY_FRAGMENT(stretto, library) {
       "_explain(str name, Tensor?[] inputs, Dict(str, str) options, Tensor[] initial_state, Tensor? cu_seqlens) -> str",
       explain);
   library.def("_set_debug(bool debug) -> bool", setDebug);
+  library.def("_set_warning_handler(int function) -> ()", setWarningHandler);
 }

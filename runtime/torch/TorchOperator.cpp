@@ -28,21 +28,36 @@ TorchOperator::TorchOperator(const std::string &module)
   }
 }
 
-std::string TorchOperator::schema(const std::string &name) const {
-  static constexpr const char *types[] = {"float", "bool", "str"}; // by StrettoOptionKind
-  std::ostringstream text;
-  text << name << "(";
+std::string TorchOperator::listOfInputs() const {
+  std::string text;
   for (const Input &input : inputs)
-    text << (input.isOptional ? "Tensor? " : "Tensor ") << input.name << (input.isOptional ? "=None, " : ", ");
-  text << "*, ";
+    text += (input.isOptional ? "Tensor? " : "Tensor ") + input.name + (input.isOptional ? "=None, " : ", ");
+  return text;
+}
+
+std::string TorchOperator::listOfOptions() const {
+  static constexpr const char *types[] = {"float", "bool", "str"}; // by StrettoOptionKind
+  std::string text;
   for (const Option &option : options)
-    text << types[option.kind] << "? " << option.name << "=None, ";
-  text << "Tensor[]? initial_state=None, bool output_final_state=False, Tensor? cu_seqlens=None) -> (";
+    text += std::string(types[option.kind]) + "? " + option.name + "=None, ";
+  return text;
+}
+
+std::string TorchOperator::listOfResults() const {
+  std::string text;
   size_t count = strettoOperatorResultCount(op.get());
   for (size_t i = 0; i < count; ++i)
-    text << "Tensor o" << (count == 1 ? "" : std::to_string(i)) << ", ";
-  text << "Tensor[] final_state)";
-  return text.str();
+    text += (i ? ", Tensor o" : "Tensor o") + (count == 1 ? "" : std::to_string(i));
+  return text;
+}
+
+std::string TorchOperator::schema(const std::string &name, bool isStep) const {
+  if (isStep)
+    return name + "(" + listOfInputs() + "*, Tensor(a!)[] state, " + listOfOptions() + "Tensor? slots=None) -> (" +
+           listOfResults() + ")";
+  return name + "(" + listOfInputs() + "*, " + listOfOptions() +
+         "Tensor[]? initial_state=None, bool output_final_state=False, Tensor? cu_seqlens=None) -> (" +
+         listOfResults() + ", Tensor[] final_state)";
 }
 
 /// The value of an option as the compiler reads it.
@@ -65,13 +80,20 @@ static OptionalTensor tensorIn(const c10::IValue &value) {
   return tensor;
 }
 
-Arguments TorchOperator::read(at::ArrayRef<c10::IValue> values) const {
+Arguments TorchOperator::read(at::ArrayRef<c10::IValue> values, bool isStep) const {
   Arguments arguments;
+  arguments.isStep = isStep;
   auto next = values.begin();
   for (size_t i = 0; i < inputs.size(); ++i)
     arguments.inputs.push_back(tensorIn(*next++));
+  if (isStep)
+    arguments.initialState = (next++)->toTensorVector();
   for (size_t i = 0; i < options.size(); ++i)
     arguments.options.push_back(spell(*next++));
+  if (isStep) {
+    arguments.slots = tensorIn(*next);
+    return arguments;
+  }
   if (!next->isNone())
     arguments.initialState = next->toTensorVector();
   ++next;
@@ -86,9 +108,11 @@ void TorchOperator::visitTensors(const Arguments &arguments,
     if (arguments.inputs[i])
       visit(inputs[i].name, *arguments.inputs[i]);
   for (const at::Tensor &entry : arguments.initialState)
-    visit("initial_state", entry);
+    visit(arguments.isStep ? "state" : "initial_state", entry);
   if (arguments.sequenceOffsets)
     visit("cu_seqlens", *arguments.sequenceOffsets);
+  if (arguments.slots)
+    visit("slots", *arguments.slots);
 }
 
 bool TorchOperator::requiresGradient(const Arguments &arguments) const {
@@ -182,7 +206,13 @@ public:
       options.push_back(option ? option->c_str() : nullptr);
     for (const at::Tensor &entry : arguments.initialState)
       state.push_back(describeTensor(entry));
-    call = {tensors.data(), options.data(), state.data(), state.size(), describeTensor(arguments.sequenceOffsets)};
+    call = {arguments.isStep,
+            tensors.data(),
+            options.data(),
+            state.data(),
+            state.size(),
+            describeTensor(arguments.sequenceOffsets),
+            describeTensor(arguments.slots)};
     signature = checked(op.variant(), strettoOperatorCheck, op.op.get(), &call);
   }
 
@@ -221,20 +251,36 @@ void TorchOperator::arrange(Arguments &arguments) const {
     OptionalTensor &tensor = arguments.inputs[i];
     if (!tensor || tensor->numel() == 0)
       continue;
-    bool isRow = !inputs[i].isParameter, hasChannels = tensor->dim() > (isRow ? 3 : 1);
+    bool isRow = !inputs[i].isParameter, hasChannels = tensor->dim() > (isRow ? arguments.leadingAxes() + 1 : 1);
     int64_t width = hasChannels ? tensor->size(-1) : 1;
     bool isReadable = isRow ? width == 1 || tensor->stride(-1) == 1 : tensor->is_contiguous();
     if (!isReadable || (tensor->is_cuda() && !isAligned(*tensor, alignmentOf(*tensor, width))))
       copy(*tensor);
   }
-  for (at::Tensor &entry : arguments.initialState)
-    if (!entry.is_contiguous() || (entry.is_cuda() && !isAligned(entry, 16)))
-      copy(entry);
-  if (OptionalTensor &offsets = arguments.sequenceOffsets; offsets) {
-    if (offsets->scalar_type() == at::kInt)
-      offsets = offsets->to(at::kLong);
-    offsets = offsets->contiguous();
+  for (at::Tensor &entry : arguments.initialState) {
+    if (entry.is_contiguous() && !(entry.is_cuda() && !isAligned(entry, 16)))
+      continue;
+    TORCH_CHECK(!arguments.isStep, "stretto: ", variant(), ": [R6] a tensor of 'state' with shape ", entry.sizes(),
+                " has the strides ", entry.strides(),
+                ", expected those of a contiguous tensor, on a GPU aligned to 16 bytes: it is updated where it lies");
+    copy(entry);
   }
+  for (OptionalTensor *integers : {&arguments.sequenceOffsets, &arguments.slots}) {
+    if (!*integers)
+      continue;
+    if ((*integers)->scalar_type() == at::kInt)
+      *integers = (*integers)->to(at::kLong);
+    *integers = (*integers)->contiguous();
+  }
+}
+
+std::atomic<TorchOperator::WarningHandler> TorchOperator::warningHandler = nullptr;
+
+void TorchOperator::warn(const char *message) {
+  if (WarningHandler handler = warningHandler)
+    handler(message);
+  else
+    TORCH_WARN("stretto: ", message);
 }
 
 namespace {
@@ -251,6 +297,7 @@ struct Lent {
     executor.upload = [](void *context, const void *bytes, size_t count) {
       return static_cast<Lent *>(context)->upload(bytes, count);
     };
+    executor.warn = [](void *, const char *message) { TorchOperator::warn(message); };
     if (device.is_cuda())
       executor.stream = c10::impl::VirtualGuardImpl(device.type()).getStream(device).native_handle();
   }
@@ -279,8 +326,8 @@ private:
 // Running
 //===----------------------------------------------------------------------===//
 
-static std::vector<int64_t> joined(std::initializer_list<int64_t> leading, const StrettoShape &shape) {
-  std::vector<int64_t> sizes(leading);
+static std::vector<int64_t> joined(at::IntArrayRef leading, const StrettoShape &shape) {
+  std::vector<int64_t> sizes = leading.vec();
   sizes.insert(sizes.end(), shape.sizes, shape.sizes + shape.rank);
   return sizes;
 }
@@ -332,6 +379,43 @@ void TorchOperator::checkMemory(const Arguments &arguments) const {
   });
 }
 
+std::vector<at::Tensor> TorchOperator::allocateResults(const Call &call, const Arguments &arguments,
+                                                       const at::Tensor &row) const {
+  std::vector<at::Tensor> results;
+  for (size_t i = 0; i < strettoOperatorResultCount(op.get()); ++i) {
+    StrettoShape shape = strettoSignatureResult(call.signature, i);
+    std::vector<int64_t> sizes = joined(row.sizes().slice(0, arguments.leadingAxes()), shape);
+    at::TensorOptions options = row.options().dtype(scalarTypeOf(shape.element));
+    // What has no slot is left as it is.
+    results.push_back(arguments.slots ? at::zeros(sizes, options) : at::empty(sizes, options));
+  }
+  return results;
+}
+
+std::vector<at::Tensor> TorchOperator::allocateState(const Call &call, const Arguments &arguments,
+                                                     const at::Tensor &row) const {
+  std::vector<at::Tensor> state;
+  if (!arguments.outputFinalState)
+    return state;
+  const OptionalTensor &offsets = arguments.sequenceOffsets;
+  int64_t sequences = offsets ? offsets->size(0) - 1 : row.size(0);
+  for (size_t i = 0; i < strettoSignatureStateCount(call.signature); ++i) {
+    StrettoShape shape = strettoSignatureState(call.signature, i);
+    at::TensorOptions options = row.options().dtype(scalarTypeOf(shape.element));
+    OptionalTensor before;
+    if (!arguments.initialState.empty())
+      before = arguments.initialState[i];
+    if (shape.window >= 0) {
+      state.push_back(lastRows(*arguments.inputs[shape.window], shape.sizes[0], before, offsets, sequences));
+    } else if (shape.element == STRETTO_I64) {
+      state.push_back(countTokens(before, offsets, sequences, row.size(1), options));
+    } else {
+      state.push_back(at::empty(joined({sequences}, shape), options));
+    }
+  }
+  return state;
+}
+
 Outputs TorchOperator::run(Arguments arguments) const {
   checkMemory(arguments);
   arrange(arguments);
@@ -351,43 +435,26 @@ Outputs TorchOperator::run(Arguments arguments) const {
         tensor = tensor->cpu();
     for (at::Tensor &entry : copies.initialState)
       entry = entry.cpu();
-    if (copies.sequenceOffsets)
-      copies.sequenceOffsets = copies.sequenceOffsets->cpu();
+    for (OptionalTensor *integers : {&copies.sequenceOffsets, &copies.slots})
+      if (*integers)
+        *integers = (*integers)->cpu();
     Lent threads{at::Device(at::kCPU)};
     Call onHost(*this, copies);
     checked(variant(), strettoCheckContents, onHost.signature, &onHost.call, &threads.executor);
   }
 
-  Outputs outputs;
+  Outputs outputs = {allocateResults(call, arguments, row), allocateState(call, arguments, row)};
   std::vector<StrettoTensor> results, finalState;
-  int64_t batch = row.size(0), time = row.size(1);
-  for (size_t i = 0; i < strettoOperatorResultCount(op.get()); ++i) {
-    StrettoShape shape = strettoSignatureResult(call.signature, i);
-    outputs.results.push_back(
-        at::empty(joined({batch, time}, shape), row.options().dtype(scalarTypeOf(shape.element))));
-    results.push_back(describeTensor(outputs.results.back()));
-  }
-  if (arguments.outputFinalState) {
-    int64_t sequences = arguments.sequenceOffsets ? arguments.sequenceOffsets->size(0) - 1 : batch;
-    for (size_t i = 0; i < strettoSignatureStateCount(call.signature); ++i) {
-      StrettoShape shape = strettoSignatureState(call.signature, i);
-      at::TensorOptions options = row.options().dtype(scalarTypeOf(shape.element));
-      OptionalTensor before;
-      if (!arguments.initialState.empty())
-        before = arguments.initialState[i];
-      if (shape.window >= 0) {
-        outputs.finalState.push_back(
-            lastRows(*arguments.inputs[shape.window], shape.sizes[0], before, arguments.sequenceOffsets, sequences));
-      } else if (shape.element == STRETTO_I64) {
-        outputs.finalState.push_back(countTokens(before, arguments.sequenceOffsets, sequences, time, options));
-      } else {
-        outputs.finalState.push_back(at::empty(joined({sequences}, shape), options));
-      }
-      finalState.push_back(describeTensor(outputs.finalState.back()));
-    }
-  }
+  for (const at::Tensor &result : outputs.results)
+    results.push_back(describeTensor(result));
+  for (const at::Tensor &entry : outputs.finalState)
+    finalState.push_back(describeTensor(entry));
   checked(variant(), strettoRun, call.signature, &call.call, results.data(),
           finalState.empty() ? nullptr : finalState.data(), &lent.executor);
+  if (arguments.isStep)
+    for (const at::Tensor &entry : arguments.initialState)
+      if (!entry.is_inference())
+        entry.unsafeGetTensorImpl()->bump_version();
   return outputs;
 }
 
@@ -437,12 +504,14 @@ Outputs TorchOperator::describe(const Arguments &arguments) const {
       tensors.push_back({});
       continue;
     }
-    bool hasTime = !inputs[i].isParameter && tensor->dim() >= 2 && row.dim() >= 2;
-    for (int64_t axis = 0; hasTime && axis < 2; ++axis)
+    int64_t leading = arguments.leadingAxes();
+    if (inputs[i].isParameter || tensor->dim() < leading || row.dim() < leading)
+      leading = 0;
+    for (int64_t axis = 0; axis < leading; ++axis)
       TORCH_SYM_CHECK(tensor->sym_size(axis).sym_eq(row.sym_size(axis)), "stretto: ", variant(),
                       ": [R1] the argument '", inputs[i].name, "' has ", axis ? "T" : "B", " = ",
                       tensor->sym_size(axis), ", expected ", row.sym_size(axis));
-    tensors.push_back(stands.emplace_back(*tensor, hasTime ? 2 : 0).described);
+    tensors.push_back(stands.emplace_back(*tensor, leading).described);
   }
   for (const at::Tensor &entry : arguments.initialState)
     state.push_back(stands.emplace_back(entry, std::min<int64_t>(entry.dim(), 1)).described);
@@ -450,7 +519,7 @@ Outputs TorchOperator::describe(const Arguments &arguments) const {
   words.reserve(arguments.options.size());
   for (const std::optional<std::string> &option : arguments.options)
     words.push_back(option ? option->c_str() : nullptr);
-  StrettoOperatorCall call = {tensors.data(), words.data(), state.data(), state.size(), {}};
+  StrettoOperatorCall call = {arguments.isStep, tensors.data(), words.data(), state.data(), state.size(), {}, {}};
   StrettoSignature *signature = checked(variant(), strettoOperatorCheck, op.get(), &call);
 
   c10::SymInt sequences = row.sym_size(0);
@@ -461,15 +530,27 @@ Outputs TorchOperator::describe(const Arguments &arguments) const {
                     ": [R7] 'cu_seqlens' is given with B = ", row.sym_size(0), ", expected B = 1");
     sequences = arguments.sequenceOffsets->sym_size(0) - 1;
   }
+  if (arguments.slots) {
+    TORCH_CHECK(arguments.slots->dim() == 1, "stretto: ", variant(), ": [R7] 'slots' has rank ", arguments.slots->dim(),
+                ", expected [B]");
+    TORCH_SYM_CHECK(arguments.slots->sym_size(0).sym_eq(sequences), "stretto: ", variant(), ": [R7] 'slots' has ",
+                    arguments.slots->sym_size(0), " entries, expected ", sequences);
+    if (!arguments.initialState.empty())
+      sequences = arguments.initialState[0].sym_size(0);
+  }
   for (const at::Tensor &entry : arguments.initialState)
-    TORCH_SYM_CHECK(entry.sym_size(0).sym_eq(sequences), "stretto: ", variant(),
-                    ": [R6] a tensor of 'initial_state' has ", entry.sym_size(0), " sequences, expected ", sequences);
+    TORCH_SYM_CHECK(entry.sym_size(0).sym_eq(sequences), "stretto: ", variant(), ": [R6] a tensor of '",
+                    arguments.isStep ? "state" : "initial_state", "' has ", entry.sym_size(0), " rows, expected ",
+                    sequences);
 
   Outputs outputs;
   for (size_t i = 0; i < strettoOperatorResultCount(op.get()); ++i) {
     StrettoShape shape = strettoSignatureResult(signature, i);
-    outputs.results.push_back(at::empty_symint(joinedSymbols({row.sym_size(0), row.sym_size(1)}, shape),
-                                               row.options().dtype(scalarTypeOf(shape.element))));
+    std::vector<c10::SymInt> leading;
+    for (int64_t axis = 0; axis < arguments.leadingAxes(); ++axis)
+      leading.push_back(row.sym_size(axis));
+    outputs.results.push_back(
+        at::empty_symint(joinedSymbols(leading, shape), row.options().dtype(scalarTypeOf(shape.element))));
   }
   for (size_t i = 0; arguments.outputFinalState && i < strettoSignatureStateCount(signature); ++i) {
     StrettoShape shape = strettoSignatureState(signature, i);

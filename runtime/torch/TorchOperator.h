@@ -5,6 +5,11 @@
 //   gla(Tensor q, Tensor k, Tensor v, Tensor g, *, float? scale=None, Tensor[]? initial_state=None,
 //       bool output_final_state=False, Tensor? cu_seqlens=None) -> (Tensor o, Tensor[] final_state)
 //
+// and a step, one token of each sequence, is an operator of its own that updates the state where it lies:
+//
+//   gla_step(Tensor q, Tensor k, Tensor v, Tensor g, *, Tensor(a!)[] state, float? scale=None, Tensor? slots=None)
+//       -> Tensor o
+//
 // Errors are c10::Error; Python makes a stretto.Error of those that start with "stretto: ".
 //
 //===----------------------------------------------------------------------===//
@@ -13,6 +18,7 @@
 
 #include "frontends/c/operator.h"
 #include <ATen/ATen.h>
+#include <atomic>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -25,12 +31,17 @@ using OptionalTensor = std::optional<at::Tensor>;
 
 /// The arguments of one call.
 struct Arguments {
+  bool isStep = false;
   std::vector<OptionalTensor> inputs;
   /// As text; nothing for the default.
   std::vector<std::optional<std::string>> options;
+  /// The state that a step updates, or that a sequence begins with.
   std::vector<at::Tensor> initialState;
   bool outputFinalState = false;
-  OptionalTensor sequenceOffsets;
+  OptionalTensor sequenceOffsets, slots;
+
+  /// Axes of a row before its heads.
+  int64_t leadingAxes() const { return isStep ? 1 : 2; }
 };
 
 struct Outputs {
@@ -45,11 +56,11 @@ public:
   std::string variant() const { return strettoOperatorName(op.get()); }
   /// The variant's name and a part of the digest of its declaration.
   std::string uniqueName() const { return variant() + "_" + std::string(strettoOperatorDigest(op.get()), 16); }
-  std::string schema(const std::string &name) const;
+  std::string schema(const std::string &name, bool isStep = false) const;
 
   /// How many values a boxed call has, and what they are.
-  size_t argumentCount() const { return inputs.size() + options.size() + 3; }
-  Arguments read(at::ArrayRef<c10::IValue> values) const;
+  size_t argumentCount(bool isStep = false) const { return inputs.size() + options.size() + (isStep ? 2 : 3); }
+  Arguments read(at::ArrayRef<c10::IValue> values, bool isStep = false) const;
 
   /// Checks a call, allocates its results, and runs it: on the threads of the CPU, or on the current stream.
   Outputs run(Arguments arguments) const;
@@ -73,6 +84,11 @@ public:
   /// Refuses forward-mode gradients, and, of a gradient, gradients.
   void refuseForwardGradient(const Arguments &arguments) const;
 
+  /// What tells the user of a slower form; where there is nobody, PyTorch does.
+  using WarningHandler = void (*)(const char *message);
+  static std::atomic<WarningHandler> warningHandler;
+  static void warn(const char *message);
+
 private:
   struct Input {
     std::string name;
@@ -84,14 +100,22 @@ private:
   };
   class Call;
 
+  std::string listOfInputs() const;
+  std::string listOfOptions() const;
+  std::string listOfResults() const;
   void visitTensors(const Arguments &arguments,
                     const std::function<void(const std::string &, const at::Tensor &)> &visit) const;
   /// All tensors have memory or none has: PyTorch chooses between `run` and `describe` by some of them.
   void checkMemory(const Arguments &arguments) const;
-  /// Gives tensors the strides that kernels read, by copies where they have others.
+  /// Gives tensors the strides that kernels read, by copies where they have others; a state that is to be updated is
+  /// refused then.
   void arrange(Arguments &arguments) const;
   /// The axis of heads in a part of a gradient that has one for sequences.
   static int64_t headAxis(StrettoSignature *signature, const StrettoGradientPart &part);
+  /// Memory for the results of a call on `row`.
+  std::vector<at::Tensor> allocateResults(const Call &call, const Arguments &arguments, const at::Tensor &row) const;
+  /// Memory for the final state, and the positions counted.
+  std::vector<at::Tensor> allocateState(const Call &call, const Arguments &arguments, const at::Tensor &row) const;
 
   std::unique_ptr<StrettoOperator, decltype(&strettoOperatorDestroy)> op;
   std::vector<Input> inputs;

@@ -54,7 +54,7 @@ class Launch:
         total, longest = sum(lengths), max(lengths)
         offsets = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
         self.blocks = N * heads * slices
-        header = [N, total if packed else longest, heads, self.buffer(offsets) if packed else 0, 0]
+        header = [N, total if packed else longest, heads, self.buffer(offsets) if packed else 0, 0, 0, N]
         self.offsets = offsets
         rows = (1, total) if packed else (N, longest)
         entries = {}

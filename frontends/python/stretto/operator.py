@@ -1,6 +1,8 @@
 """Operators of PyTorch that declarations become: torch.ops.stretto.<name>."""
 
+import ctypes
 import json
+import warnings
 from collections.abc import Mapping, Sequence
 
 import torch
@@ -9,6 +11,15 @@ from .native import Error, Module, library
 from .state import State
 
 torch.ops.load_library(library("libstretto_torch.so"))
+
+
+@ctypes.CFUNCTYPE(None, ctypes.c_char_p)
+def _warn(message: bytes) -> None:
+    """Warns where an operator was called: behind this function, PyTorch's, and two of ours."""
+    warnings.warn(message.decode(), stacklevel=5)
+
+
+torch.ops.stretto._set_warning_handler(ctypes.cast(_warn, ctypes.c_void_p).value)
 
 _PREFIX = "stretto: "
 
@@ -22,6 +33,7 @@ class Operator:
         self.name = torch.ops.stretto._declare(str(module), name)
         self.variant = name or self.name.rpartition("_")[0]
         self.overload = getattr(torch.ops.stretto, self.name).default
+        self.step_overload = getattr(torch.ops.stretto, f"{self.name}_step").default
 
     def __call__(
         self,
@@ -49,14 +61,30 @@ class Operator:
                 cu_seqlens=cu_seqlens,
             )
         except RuntimeError as error:
-            self._check_tensors(inputs, initial_state or (), cu_seqlens)
+            self._check_tensors(inputs, initial_state=initial_state or (), cu_seqlens=[cu_seqlens])
             raise _own(error) from None
 
-    def _check_tensors(self, inputs: Sequence, initial_state: Sequence, cu_seqlens: object) -> None:
+    def step(
+        self,
+        inputs: Sequence[torch.Tensor | None],
+        options: Mapping[str, object],
+        state: Sequence[torch.Tensor],
+        slots: torch.Tensor | None,
+    ) -> torch.Tensor | tuple[torch.Tensor, ...]:
+        """The results for one token of each sequence; the state is updated."""
+        if torch.compiler.is_compiling():
+            return self.step_overload(*inputs, state=state, **options, slots=slots)
+        try:
+            return self.step_overload(*inputs, state=state, **options, slots=slots)
+        except RuntimeError as error:
+            self._check_tensors(inputs, state=state, slots=[slots])
+            raise _own(error) from None
+
+    def _check_tensors(self, inputs: Sequence, **others: Sequence) -> None:
         """Says in our words what PyTorch refused that is no tensor."""
         names = [argument.name for argument in self.overload._schema.arguments]
-        given = [*zip(names, inputs, strict=False), *(("initial_state", entry) for entry in initial_state)]
-        for name, value in [*given, ("cu_seqlens", cu_seqlens)]:
+        given = [*zip(names, inputs, strict=False), *((name, value) for name in others for value in others[name])]
+        for name, value in given:
             if value is not None and not isinstance(value, torch.Tensor):
                 raise Error(f"{self.variant}: [R4] '{name}' is a {type(value).__name__}, expected a tensor")
 
@@ -90,7 +118,9 @@ def _own(error: RuntimeError) -> Exception:
     return Error(message.removeprefix(_PREFIX)) if message.startswith(_PREFIX) else error
 
 
-def ordered_state(variant: str, names: Sequence[str], state: object) -> list[torch.Tensor] | None:
+def ordered_state(
+    variant: str, names: Sequence[str], state: object, argument: str = "initial_state"
+) -> list[torch.Tensor] | None:
     """The entries of a state in the order of the operator; a tensor stands for the only one."""
     if state is None:
         return None
@@ -100,9 +130,9 @@ def ordered_state(variant: str, names: Sequence[str], state: object) -> list[tor
         return [state]
     expected = f"a stretto.State or a mapping with {', '.join(names)}" if names else "None: the variant has no state"
     if not isinstance(state, Mapping):
-        raise Error(f"{variant}: [R6] 'initial_state' is a {type(state).__name__}, expected {expected}")
+        raise Error(f"{variant}: [R6] '{argument}' is a {type(state).__name__}, expected {expected}")
     if set(state) != set(names):
-        raise Error(f"{variant}: [R6] 'initial_state' has {', '.join(sorted(state))}, expected {expected}")
+        raise Error(f"{variant}: [R6] '{argument}' has {', '.join(sorted(state))}, expected {expected}")
     return [state[name] for name in names]
 
 

@@ -47,7 +47,8 @@ class ShippedOperator:
     def _is_optional(self, name: str) -> bool:
         return self.variant.signature.inputs.get(name, True)
 
-    def __call__(self, *arguments, **keywords):
+    def _bind(self, arguments: tuple, keywords: dict) -> dict:
+        """The arguments of a call by name, those left out that are None: what leaves an option at its default."""
         if len(arguments) > len(self.parameters):
             expected = f"at most {len(self.parameters)}: {', '.join(self.parameters)}"
             raise Error(f"{self.__name__} is given {len(arguments)} arguments, expected {expected}")
@@ -56,10 +57,16 @@ class ShippedOperator:
             if name in given:
                 raise Error(f"{self.__name__}: '{name}' is given twice")
             given[name] = value
-        # None is what leaves an option at its default.
-        given = {name: value for name, value in given.items() if value is not None}
+        return {name: value for name, value in given.items() if value is not None}
+
+    def __call__(self, *arguments, **keywords):
+        given = self._bind(arguments, keywords)
         outputs = self.variant(**given)
         return outputs if given.get("output_final_state") else (outputs, None)
+
+    def step(self, *arguments, state, slots=None, **keywords):
+        """One token of each sequence, `[B, heads, width]`; see Variant.step."""
+        return self.variant.step(**self._bind(arguments, keywords), state=state, slots=slots)
 
     def __repr__(self) -> str:
         return f"<stretto operator {self.__name__}{self.__signature__}>"

@@ -73,10 +73,19 @@ class Variant(ABC):
         module = module.specialize(options=numeric) if numeric else module
         return str(self._backward(module) if backward else module)
 
-    def lower(self, stage: str, dtype: str = "fp32", target: str = "cpu", backward: bool = False, **settings) -> str:
+    def lower(
+        self,
+        stage: str,
+        dtype: str = "fp32",
+        target: str = "cpu",
+        backward: bool = False,
+        step: bool = False,
+        **settings,
+    ) -> str:
         """The operator at a stage of the compiler: "stretto", "chunk", "kernel" (GPU), "llvm", "asm" (CPU) or "ptx"
         (GPU). The target is "cpu" or a chip such as "sm_90a". Beside options, the settings are sizes and head counts
-        (`K=64`, `H=8`); a size that is not given is 128, a number of heads 1. With `backward` it is the gradient.
+        (`K=64`, `H=8`); a size that is not given is 128, a number of heads 1. With `backward` it is the gradient, with
+        `step` what one token does.
         """
         if dtype not in ELEMENT_TYPES:
             raise self.signature.error(f"'dtype' is {dtype!r}, expected one of {', '.join(ELEMENT_TYPES)}")
@@ -105,7 +114,7 @@ class Variant(ABC):
         )
         if backward:
             module = self._backward(module)
-        return str(module) if stage == "stretto" else module.lower(stage, target, ELEMENT_TYPES[dtype])
+        return str(module) if stage == "stretto" else module.lower(stage, target, ELEMENT_TYPES[dtype], step)
 
     @abstractmethod
     def _make_program(self, structure: Mapping, expressions: Mapping, present: frozenset[str]) -> Program:
@@ -140,6 +149,21 @@ class Variant(ABC):
         *results, final = program.operator(tensors, options, state, output_final_state, cu_seqlens)
         output = results[0] if len(results) == 1 else tuple(results)
         return (output, State(program.state, final)) if output_final_state else output
+
+    def step(self, *inputs, slots=None, **keywords):
+        """Runs the operator on one token of each sequence: tensors `[B, heads, width]`, and after them the state, which
+        is updated where it lies. Returns the results and the same state.
+
+        With `slots` the state is a pool: sequence `n` has its row `slots[n]`. A sequence whose slot is -1 is left out:
+        its results are 0. Slots are distinct.
+        """
+        if "state" in keywords:
+            state = keywords.pop("state")
+        else:
+            *inputs, state = inputs or [None]
+        program, tensors, options = self._prepare(inputs, keywords)
+        entries = ordered_state(self.signature.name, program.state, state, "state") or []
+        return program.operator.step(tensors, options, entries, slots), state
 
     def explain(self, *inputs, initial_state=None, cu_seqlens=None, **keywords) -> Explanation:
         """Which kernel runs a call; it is compiled if need be, but not run."""

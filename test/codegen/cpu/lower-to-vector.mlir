@@ -5,7 +5,7 @@
 // over both products before it is stored.
 
 // CHECK-LABEL: func.func @linear
-// CHECK-SAME:    (%{{.*}}: memref<26xi64>, %[[BEGIN:.*]]: index, %[[END:.*]]: index, %[[SCRATCH:.*]]: memref<{{[0-9]+}}xi8>)
+// CHECK-SAME:    (%{{.*}}: memref<28xi64>, %[[BEGIN:.*]]: index, %[[END:.*]]: index, %[[SCRATCH:.*]]: memref<{{[0-9]+}}xi8>)
 // CHECK-SAME:    stretto.scratch_bytes
 // CHECK:         %[[S:.*]] = memref.view %[[SCRATCH]]{{.*}} to memref<32x32xf32>
 // CHECK:         scf.for %{{.*}} = %[[BEGIN]] to %[[END]]
@@ -103,4 +103,33 @@ chunk.kernel @decay chunk 16 (input %q: tensor<16x32xf32>, input %k: tensor<16x3
   %Sd = chunk.decay_state %S log %g along rows : tensor<32x16xf32>, tensor<16x32xf32>
   %next = chunk.dot %ke, %v transpose_left add %Sd : tensor<16x32xf32>, tensor<16x16xf32> -> tensor<32x16xf32>
   chunk.yield %o next %next : tensor<16x16xf32>, tensor<32x16xf32>
+}
+
+// -----
+
+// A kernel over single tokens walks over its state once, where it lies: what it becomes is computed, read and stored in
+// registers, a row at a time.
+
+// CHECK-LABEL: func.func @step
+// CHECK:         scf.for %{{.*}} step %c1
+// CHECK:           %[[SUMS:.*]]:2 = scf.for %[[ROW:.*]] = %c0 to %c64 step %c1 iter_args
+// CHECK-COUNT-2:     vector.load %[[STATE:[0-9a-z]*]][
+// CHECK-NOT:         scf.for
+// CHECK-COUNT-2:     vector.store %{{.*}}, %{{.*}} : memref<?xf32>, vector<16xf32>
+// CHECK:             scf.yield
+// CHECK-NOT:       vector<16xf32>, vector<16xf32>, vector<16xf32>
+chunk.kernel @step chunk 1 (input %q: tensor<1x64xf32>, input %k: tensor<1x64xf32>, input %v: tensor<1x32xf32>,
+    state %S: tensor<64x32xf32>, valid %n: index) -> (o: tensor<1x32xf32>) {
+  %k1 = chunk.row %k at 0 : tensor<1x64xf32> -> tensor<64xf32>
+  %v1 = chunk.row %v at 0 : tensor<1x32xf32> -> tensor<32xf32>
+  %q1 = chunk.row %q at 0 : tensor<1x64xf32> -> tensor<64xf32>
+  %ks = chunk.broadcast %k1 along rows : tensor<64xf32> to tensor<64x32xf32>
+  %vs = chunk.broadcast %v1 along columns : tensor<32xf32> to tensor<64x32xf32>
+  %qs = chunk.broadcast %q1 along rows : tensor<64xf32> to tensor<64x32xf32>
+  %kv = arith.mulf %ks, %vs : tensor<64x32xf32>
+  %next = arith.addf %S, %kv : tensor<64x32xf32>
+  %qS = arith.mulf %qs, %next : tensor<64x32xf32>
+  %o1 = chunk.reduce sum %qS over rows : tensor<64x32xf32> -> tensor<32xf32>
+  %o = chunk.broadcast %o1 along columns : tensor<32xf32> to tensor<1x32xf32>
+  chunk.yield %o next %next : tensor<1x32xf32>, tensor<64x32xf32>
 }

@@ -48,6 +48,7 @@ LogicalResult AgreementTest::runPipeline(const Program &program, int64_t chunk) 
     options.optionValues.push_back(name + "=" + value);
   for (const std::string &name : program.absent)
     options.absent.push_back(name);
+  options.step = chunk == 1;
   options.chunk = chunk;
   options.element = "f64";
   PassManager manager(&context);
@@ -62,10 +63,10 @@ chunk::KernelOp AgreementTest::lower(const Program &program, int64_t chunk) {
   return kernels.empty() ? chunk::KernelOp() : *kernels.begin();
 }
 
-std::string AgreementTest::kernelText(const Program &program) {
+std::string AgreementTest::kernelText(const Program &program, int64_t chunk) {
   std::string text;
   llvm::raw_string_ostream stream(text);
-  if (chunk::KernelOp kernel = lower(program, 16))
+  if (chunk::KernelOp kernel = lower(program, chunk))
     kernel.print(stream);
   return text;
 }
@@ -169,18 +170,29 @@ void AgreementTest::compare(chunk::KernelOp kernel) {
 }
 
 void AgreementTest::expectAgreement(const Program &program) {
+  // What looks back has no step form.
+  if (looksBack(*module->getOps<VariantOp>().begin()))
+    expectAgreement(program, {16, 64});
+  else
+    expectAgreement(program, {1, 16, 64});
+}
+void AgreementTest::expectStepAgreement(const Program &program) { expectAgreement(program, {1}); }
+
+void AgreementTest::expectAgreement(const Program &program, ArrayRef<int64_t> chunks) {
   OwningOpRef<ModuleOp> copy = module->clone();
   VariantOp specialised = *copy->getOps<VariantOp>().begin();
   ASSERT_TRUE(succeeded(specialize(specialised, settingsFor(specialised, program)))) << messages;
   call.options = program.options;
   // What looks back is not continued by the interpreter of declarations.
   call.finalState = !looksBack(specialised);
-  for (int64_t chunk : {16, 64}) {
+  for (int64_t chunk : chunks) {
     chunk::KernelOp kernel = lower(program, chunk);
     ASSERT_TRUE(kernel);
     std::vector<int64_t> lengths = {63, 127};
     if (chunk == 16)
       lengths = {0, 1, 15, 16, 17, 64, 65};
+    else if (chunk == 1)
+      lengths = {0, 1, 2, 9};
     for (int64_t time : lengths)
       for (Gates gates : {Gates::Gentle, Gates::Strong})
         for (bool continues : {false, true}) {

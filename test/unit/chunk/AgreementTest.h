@@ -25,16 +25,21 @@ enum class Gates { Gentle, Strong };
 
 class AgreementTest : public InterpreterTest {
 protected:
-  /// Compares results and final states over lengths around chunks of 16 tokens, for gentle and for strong gates, from
-  /// no state and from some state.
+  /// Compares results and final states of the step form, where there is one, and over lengths around chunks of 16
+  /// tokens, for gentle and for strong gates, from no state and from some state.
   void expectAgreement(const Program &program = {});
-  /// The kernel of the declaration, and how it prints. The test fails where there is none.
+  /// The same of the step form alone.
+  void expectStepAgreement(const Program &program = {});
+  /// The kernel of the declaration, and how it prints; a chunk of 1 is the step form. The test fails where there is
+  /// none.
   chunk::KernelOp lower(const Program &program, int64_t chunk);
-  std::string kernelText(const Program &program = {});
+  std::string kernelText(const Program &program = {}, int64_t chunk = 16);
+  std::string stepText(const Program &program = {}) { return kernelText(program, 1); }
   /// What the compiler says of a declaration that has no chunk form.
   std::string chunkRefusal(const Program &program = {});
 
 private:
+  void expectAgreement(const Program &program, llvm::ArrayRef<int64_t> chunks);
   mlir::LogicalResult runPipeline(const Program &program, int64_t chunk);
   void fillArguments(VariantOp variant, const Program &program, int64_t time, Gates gates);
   void fillState(VariantOp variant, const Program &program, int64_t sequences);

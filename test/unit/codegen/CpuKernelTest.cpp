@@ -197,9 +197,13 @@ void CpuKernelTest::check(const Problem &problem, const std::string &wholeText) 
   std::map<std::string, Memory *> initialOf; // by entry
   auto yield = cast<chunk::YieldOp>(kernel.getBlock()->getTerminator());
   unsigned states = 0;
-  std::vector<int64_t> block = {sequences, tokens, problem.heads,
+  std::vector<int64_t> block = {sequences,
+                                tokens,
+                                problem.heads,
                                 isPacked ? reinterpret_cast<int64_t>(problem.offsets.data()) : 0,
-                                problem.positions.empty() ? 0 : reinterpret_cast<int64_t>(problem.positions.data())};
+                                problem.positions.empty() ? 0 : reinterpret_cast<int64_t>(problem.positions.data()),
+                                /*slots=*/0,
+                                /*rows of the state=*/sequences};
   int64_t lastPosition = 0;
   std::vector<double> positions(problem.positions.begin(), problem.positions.end());
   for (int64_t position : problem.positions)

@@ -1,0 +1,48 @@
+"""Steps: one token of each sequence, whose state is updated in place. A table of bench/run.py."""
+
+import functools
+
+import stretto
+import torch
+from baselines import inputs, measure
+
+OPERATORS = ("linear_attn", "simple_gla", "gla", "lawcat", "gsa", "gated_delta_rule")
+SHAPES = ((1, 4, 128), (16, 16, 128))  # batch, heads, width
+
+
+def prepare(name, shape, dtype, device):
+    """A step as a function, and the bytes that it reads and writes at least: rows once, states twice."""
+    batch, heads, width = shape
+    tensors = inputs.make(name, batch, 1, heads, width, dtype=dtype, device=device)
+    variant = getattr(stretto.ops, name).variant
+    output, state = variant(**tensors, output_final_state=True)
+    rows = {key: x[:, 0] if x.shape[:2] == (batch, 1) else x for key, x in tensors.items()}
+    size = sum(x.numel() * x.element_size() for x in [*rows.values(), output])
+    size += 2 * sum(x.numel() * x.element_size() for x in state.values())
+    return functools.partial(variant.step, **rows, state=state), size
+
+
+def lines(types, device, copy_rate):
+    """The lines of the table, one by one, as dictionaries."""
+    for dtype in types:
+        for shape in SHAPES:
+            for name in OPERATORS:
+                step, size = prepare(name, shape, getattr(torch, dtype), device)
+                timing = measure.in_turns({"step": step}, device, rounds=200, seconds=3)["step"]
+                yield {
+                    "operator": name,
+                    **dict(zip(("B", "H", "D"), shape, strict=True)),
+                    "dtype": dtype,
+                    "microseconds": 1e6 * timing.median,
+                    "fastest_microseconds": 1e6 * timing.fastest,
+                    "floor_microseconds": 1e6 * size / copy_rate,
+                }
+
+
+def show(line):
+    shape = " ".join(f"{name}{line[name]}" for name in "BHD")
+    print(
+        f"{line['operator']:18} {shape:14} {line['dtype']:9} {line['microseconds']:9.1f} us"
+        f"  fastest {line['fastest_microseconds']:9.1f}  floor {line['floor_microseconds']:8.1f}",
+        flush=True,
+    )

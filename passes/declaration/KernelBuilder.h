@@ -1,0 +1,104 @@
+//===- KernelBuilder.h - Makes the kernel of a variant ----------*- C++ -*-===//
+//
+// What the forms of a variant share: the kernel with its arguments, tables and tails, row maps on tiles, and the yield.
+// A form says in which order operations are executed, and what becomes of states.
+//
+//===----------------------------------------------------------------------===//
+#ifndef STRETTO_PASSES_DECLARATION_KERNELBUILDER_H
+#define STRETTO_PASSES_DECLARATION_KERNELBUILDER_H
+
+#include "dialect/stretto/Sizes.h"
+#include "dialect/stretto/StateEntries.h"
+#include "passes/declaration/ChunkTiles.h"
+#include "passes/declaration/ElementTypes.h"
+#include <functional>
+
+namespace stretto {
+
+class KernelBuilder {
+public:
+  KernelBuilder(VariantOp variant, llvm::StringRef form, int64_t tokens, const ElementTypes &types);
+
+  /// Refuses a variant whose sizes or heads are not known, and one whose results are not those of every head.
+  mlir::LogicalResult check();
+  mlir::LogicalResult checkResults();
+
+  /// How many of the kernel's heads share one head of a set.
+  int64_t groupOf(llvm::StringRef heads);
+  /// The shape of the tile of a row, and that of a state in memory: one column is a vector.
+  llvm::SmallVector<int64_t> tileShape(mlir::Type row);
+  static llvm::SmallVector<int64_t> shapeOf(StateType type);
+  chunk::OutputAttr describeOutput(const llvm::Twine &name, llvm::ArrayRef<int64_t> shape, mlir::Type element,
+                                   int64_t group = 1, bool checkpoint = false);
+  /// The outputs of a kernel that computes the results of the variant.
+  llvm::SmallVector<chunk::OutputAttr> describeResults();
+
+  mlir::LogicalResult create(llvm::StringRef name, bool reverse, llvm::ArrayRef<chunk::OutputAttr> outputs);
+  /// Adds arguments for the rows and parameters that operations in `order`, and what is wanted besides, use, and for
+  /// the tables, the tails and the totals of operations in `order`.
+  mlir::LogicalResult addArguments(llvm::ArrayRef<mlir::Operation *> order, llvm::ArrayRef<mlir::Value> wanted);
+  mlir::BlockArgument addState(StateOp root, chunk::ArgumentKind kind, int64_t group);
+  /// Adds the windows of look-backs, where they continue a sequence.
+  void addWindows();
+  /// Begins the body, once all arguments are there.
+  mlir::LogicalResult beginBody();
+  /// The tiles of the body that have been made so far.
+  TileBuilder &tiles() { return *builder; }
+  /// Computes the tile of a row map.
+  mlir::LogicalResult buildRow(mlir::Operation *op);
+  /// Ends the body with its outputs, the tails, the totals, and what `makeNext` carries on, in the order in which
+  /// states were added.
+  mlir::LogicalResult finish(llvm::ArrayRef<mlir::Value> outputs,
+                             llvm::function_ref<mlir::FailureOr<llvm::SmallVector<mlir::Value>>()> makeNext);
+
+  const Sizes &sizes() const { return *knownSizes; }
+  /// The argument that is the raw tile of a row, or null where the row is computed.
+  std::function<mlir::BlockArgument(mlir::Value)> rawTileOf = [this](mlir::Value row) {
+    return llvm::cast_if_present<mlir::BlockArgument>(rawTiles.lookup(row));
+  };
+
+private:
+  mlir::BlockArgument addArgument(chunk::ArgumentKind kind, llvm::StringRef name, mlir::Type type, int64_t group,
+                                  llvm::StringRef entry = {}, int64_t column = 0, int64_t columns = 0,
+                                  bool lowest = false);
+  void addInputs(llvm::ArrayRef<mlir::Operation *> order, llvm::ArrayRef<mlir::Value> wanted);
+  mlir::LogicalResult addTables(llvm::ArrayRef<mlir::Operation *> order);
+  void addTable(mlir::Operation *op, chunk::TableOp table);
+  mlir::FailureOr<chunk::TableOp> createTable(TableOp op);
+  chunk::TableOp createPositions(mlir::Location location);
+  chunk::TableOp createTableOp(mlir::Location location);
+  void addTails(llvm::ArrayRef<mlir::Operation *> order);
+  void addTail(const StateEntry &entry);
+  void addTotal(const StateEntry &entry);
+
+  VariantOp variant;
+  llvm::StringRef form;
+  int64_t tokens;
+  const ElementTypes &types;
+  mlir::OpBuilder moduleBuilder;
+  std::optional<Sizes> knownSizes;
+
+  chunk::KernelOp kernel;
+  std::unique_ptr<TileBuilder> builder;
+  llvm::SmallVector<mlir::Attribute> descriptions;
+  /// The row that a tail follows, and the tail.
+  struct Tail {
+    mlir::Value row;
+    mlir::BlockArgument argument;
+  };
+  llvm::SmallVector<Tail> tails;
+  /// A scan, one of those that share a total, and the total.
+  struct Total {
+    ScanOp scan;
+    mlir::BlockArgument argument;
+  };
+  llvm::SmallVector<Total> totals;
+  /// What operations look back to: a tail, or the total of a scan.
+  llvm::DenseMap<mlir::Operation *, mlir::Value> tailOf;
+  /// What comes from outside, in memory's types.
+  llvm::MapVector<mlir::Value, mlir::Value> rawTiles;
+};
+
+} // namespace stretto
+
+#endif // STRETTO_PASSES_DECLARATION_KERNELBUILDER_H
