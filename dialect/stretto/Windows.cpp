@@ -44,6 +44,9 @@ std::optional<TimeBounds> stretto::boundsOf(Value time) {
     return std::nullopt;
   if (isa<PositionOp>(op))
     return TimeBounds{1, 0, 0};
+  // An option that is not decided yet counts as 1: how many rows are kept depends on it, which ones does not.
+  if (isa<OptionOp>(op))
+    return TimeBounds{0, 1, 1};
   if (std::optional<double> number = numberOf(op))
     return TimeBounds{0, *number, *number};
   SmallVector<TimeBounds, 2> x;

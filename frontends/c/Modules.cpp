@@ -1,6 +1,7 @@
 //===- Modules.cpp - Modules in the C interface ---------------------------===//
 
 #include "dialect/stretto/Interpreter.h"
+#include "dialect/stretto/Windows.h"
 #include "frontends/c/Handles.h"
 #include "frontends/c/Registration.h"
 #include "frontends/c/SourceLimits.h"
@@ -187,6 +188,8 @@ char *strettoModuleState(const StrettoModule *handle, char **error) {
     }
     for (const StateEntry &entry : *state)
       entries.push_back(entryToJson(entry));
+    for (const Window &window : deriveWindows(variant).value_or(std::vector<Window>()))
+      entries.push_back(llvm::json::Object{{"name", window.name}, {"kind", "window"}, {"length", window.length}});
   }
   std::string text;
   llvm::raw_string_ostream(text) << llvm::json::Value(std::move(entries));

@@ -261,3 +261,60 @@ stretto.variant @scan(%x: !K, %g: !K) -> (!K, !K) attributes {group = {H = 1 : i
   %before = stretto.scan logaddexp %x exclusive : !K
   stretto.yield %total, %before : !K, !K
 }
+
+// -----
+
+// Rows of the other token of a look-back are computed from the inputs of its chunk. The last tokens are kept as long as
+// the range asks for.
+
+!K = tensor<32xf64, #stretto.row<K>>
+!V = tensor<16xf64, #stretto.row<V>>
+!number = tensor<f64, #stretto.row<()>>
+!number_per_1 = tensor<f64, #stretto.row<(), 1>>
+
+// CHECK-LABEL: chunk.kernel @window chunk 16(
+// CHECK-SAME:      window %k_window: tensor<9x32xbf16> of "k", window %v_window: tensor<9x16xbf16> of "v"
+// CHECK:         %{{.*}}:3 = chunk.lookback softmax from %{{.*}} : tensor<16xf32>
+// CHECK-SAME:      past(%k_j = %k : tensor<16x32xbf16>, %v_j = %v : tensor<16x16xbf16>) {
+// CHECK:           %[[K:.*]] = arith.extf %k_j
+// CHECK:           %[[S:.*]] = chunk.dot %{{.*}}, %[[K]] transpose_right
+// CHECK:           chunk.contribute %[[S]],
+stretto.variant @window(%q: !K, %k: !K, %v: !V, %g: !K) -> !V attributes {group = {H = 1 : i64}} {
+  %t = stretto.position
+  %w = stretto.constant 8.0 : !number_per_1
+  %first = arith.subf %t, %w : !number_per_1
+  %m, %l, %acc = stretto.lookback softmax from %first {
+    %k_j = stretto.past %k : !K
+    %s = stretto.dot %q, %k_j : !K -> !number
+    %v_j = stretto.past %v : !V
+    stretto.yield %s, %v_j : !number, !V
+  } : !number, !number, !V
+  stretto.yield %acc : !V
+}
+
+// -----
+
+// A state of long ago is carried as of the last token of the chunk before; what was written since is looked back to.
+
+!K = tensor<32xf64, #stretto.row<K>>
+!V = tensor<16xf64, #stretto.row<V>>
+!number_per_1 = tensor<f64, #stretto.row<(), 1>>
+!S = !stretto.state<K : 32, V : 16>
+
+// CHECK-LABEL: chunk.kernel @long_ago chunk 16(
+// CHECK-SAME:      state %S: tensor<32x16xf32>, window %k_window: tensor<8x32xbf16> of "k"
+// CHECK:         %[[O:.*]] = chunk.dot %{{.*}}, %S : tensor<16x32xf32>, tensor<32x16xf32>
+// CHECK:         %[[SINCE:.*]] = chunk.lookback sum from %{{.*}} to %[[TIME:.*]] : tensor<16xf32>
+// CHECK:         arith.addf %[[O]], %[[SINCE]]
+// CHECK:         %[[WRITTEN:.*]] = chunk.lookback outer from %{{.*}} to %[[TIME]] : tensor<16xf32>
+// CHECK:         %[[NEXT:.*]] = arith.addf %S, %[[WRITTEN]]
+// CHECK:         chunk.yield %{{.*}} next %[[NEXT]]
+stretto.variant @long_ago(%q: !K, %k: !K, %v: !V, %g: !K) -> !V attributes {group = {H = 1 : i64}} {
+  %t = stretto.position
+  %w = stretto.constant 8.0 : !number_per_1
+  %at = arith.subf %t, %w : !number_per_1
+  %0 = stretto.state "S" : !S
+  %1 = stretto.write %0, %k, %v : !S, !K, !V
+  %o = stretto.read %1, %q along "K" at %at : !S, !K -> !V
+  stretto.yield %o : !V
+}
