@@ -132,7 +132,7 @@ int64_t Gradient::checkpointCount(const OperatorCall &call) const {
 int64_t Gradient::workspaceBytes(const OperatorCall &call) const {
   int64_t bytes = 0;
   for (const Checkpoint &checkpoint : checkpointShapes)
-    bytes += checkpointCount(call) * checkpoint.heads * checkpoint.size * bytesOf(checkpoint.type);
+    bytes += checkpoint.bytes(checkpointCount(call));
   return bytes;
 }
 

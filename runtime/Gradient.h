@@ -50,6 +50,8 @@ private:
   struct Checkpoint {
     int64_t heads, size;
     ElementType type;
+    /// Of so many, begun at a multiple of a cache line.
+    int64_t bytes(int64_t count) const { return llvm::alignTo(count * heads * size * bytesOf(type), 64); }
   };
   std::vector<Checkpoint> checkpointShapes;
   std::unique_ptr<Kernel> checkpoints; // null where no forward state is asked for

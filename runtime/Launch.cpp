@@ -260,7 +260,7 @@ llvm::Error Operator::runGradient(Signature &signature, const OperatorCall &call
   auto *workspace = static_cast<char *>(gradientCall.workspace);
   for (const Signature::Gradient::Checkpoint &checkpoint : gradient.checkpointShapes) {
     forward.checkpoints.push_back({workspace, checkpoint.heads * checkpoint.size, checkpoint.size});
-    workspace += chunks * checkpoint.heads * checkpoint.size * bytesOf(checkpoint.type);
+    workspace += checkpoint.bytes(chunks);
   }
   backward.checkpoints = forward.checkpoints;
   backward.addInputs(call);

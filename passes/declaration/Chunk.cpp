@@ -44,7 +44,9 @@ private:
   /// The values that the kernel is made for, beside the rows of its states.
   SmallVector<Value> wanted();
   void addStates();
+  void addTails(ArrayRef<Operation *> order);
   LogicalResult buildTile(Operation *op);
+  void buildReverseConv(Operation *op);
   SmallVector<Value> results();
   FailureOr<SmallVector<Value>> next();
 
@@ -58,6 +60,11 @@ private:
   llvm::DenseMap<Operation *, std::unique_ptr<ChunkEarlierReads>> earlierReads;
   /// The state of each chain at the start of a chunk, or of a reverse one at its end.
   llvm::DenseMap<Operation *, Value> starts;
+  /// Of a gradient, the tails and totals of the program, and those of what runs in reverse.
+  SmallVector<StateEntry> forwardTails, reverseTails;
+  SmallVector<Value> tailStarts;                // of the forward ones
+  llvm::DenseMap<Operation *, Value> carryOf;   // of each reverse convolution or delay
+  llvm::DenseMap<Operation *, Value> nextCarry; // what it hands on
 };
 
 } // namespace
@@ -109,6 +116,45 @@ void ChunkVariant::addStates() {
     else
       recurrences[root] = std::make_unique<ChunkRecurrence>(chain, b.matrixOf(start), b);
   }
+  if (part != Part::Gradient)
+    return;
+  for (const StateEntry &tail : reverseTails)
+    carryOf[tail.operations.front()] = kernel.addTail(tail, chunk::ArgumentKind::State, /*group=*/1);
+}
+
+//===----------------------------------------------------------------------===//
+// Tails
+//===----------------------------------------------------------------------===//
+
+void ChunkVariant::addTails(ArrayRef<Operation *> order) {
+  if (part == Part::Whole)
+    return kernel.addTails(order);
+  bool keeps = part == Part::Checkpoints;
+  for (const StateEntry &tail : forwardTails) {
+    auto kind = keeps ? chunk::ArgumentKind::State : chunk::ArgumentKind::Checkpoint;
+    Value start = kernel.addTail(tail, kind, kernel.groupOf(tail.heads));
+    if (keeps)
+      tailStarts.push_back(start);
+  }
+}
+
+/// What adds to the rows of earlier tokens hands on what it has for those of the chunk before.
+void ChunkVariant::buildReverseConv(Operation *op) {
+  TileBuilder &b = kernel.tiles();
+  b.setLoc(op->getLoc());
+  Value rows = b.matrixOf(b.tileOf(op->getOperand(0))), carry = carryOf.lookup(op), taps;
+  int64_t channels = cast<RankedTensorType>(rows.getType()).getDimSize(1);
+  if (auto conv = dyn_cast<ConvOp>(op)) {
+    taps = b.tileOf(conv.getTaps());
+  } else {
+    // One tap, that of the earliest token.
+    int64_t before = static_cast<int64_t>(cast<DelayOp>(op).getBy());
+    Value one = b.splat(b.tensorType({channels, 1}), 1), none = b.splat(b.tensorType({channels, before}), 0);
+    taps = b.create<chunk::ConcatOp>(b.tensorType({channels, before + 1}), ValueRange{one, none});
+  }
+  auto built = b.create<chunk::ConvBackOp>(TypeRange{rows.getType(), carry.getType()}, rows, taps, b.valid, carry);
+  b.setTile(op->getResult(0), b.shaped(built.getResult(), b.tileType(op->getResult(0).getType())));
+  nextCarry[op] = built.getNext();
 }
 
 //===----------------------------------------------------------------------===//
@@ -120,6 +166,11 @@ SmallVector<chunk::OutputAttr> ChunkVariant::describeOutputs() {
     return kernel.describeResults();
   SmallVector<chunk::OutputAttr> outputs;
   if (part == Part::Checkpoints) {
+    for (const StateEntry &tail : forwardTails) {
+      RankedTensorType type = kernel.typeOfTail(tail);
+      outputs.push_back(kernel.describeOutput(tail.name, type.getShape(), type.getElementType(),
+                                              kernel.groupOf(tail.heads), /*checkpoint=*/true));
+    }
     for (StateChain &chain : chains)
       outputs.push_back(kernel.describeOutput(chain.getRoot().getName(),
                                               KernelBuilder::shapeOf(chain.getRoot().getType()), types.compute,
@@ -139,9 +190,13 @@ SmallVector<chunk::OutputAttr> ChunkVariant::describeOutputs() {
 }
 
 SmallVector<Value> ChunkVariant::wanted() {
-  if (part == Part::Checkpoints)
-    return {};
-  return llvm::to_vector(variant.getBlock()->getTerminator()->getOperands());
+  if (part != Part::Checkpoints)
+    return llvm::to_vector(variant.getBlock()->getTerminator()->getOperands());
+  SmallVector<Value> rows;
+  for (const StateEntry &tail : forwardTails)
+    for (Operation *op : tail.operations)
+      rows.append(op->operand_begin(), op->operand_end());
+  return rows;
 }
 
 LogicalResult ChunkVariant::buildTile(Operation *op) {
@@ -159,6 +214,8 @@ LogicalResult ChunkVariant::buildTile(Operation *op) {
   } else if (auto pair = dyn_cast<PairOp>(op)) {
     auto *cotangent = static_cast<ChunkCotangent *>(recurrenceOf(pair.getCotangent()));
     b.setTile(pair.getResult(), cotangent->pair(pair, *recurrenceOf(pair.getState())));
+  } else if (carryOf.contains(op)) {
+    buildReverseConv(op);
   } else if (auto sum = dyn_cast<GroupSumOp>(op); sum && part == Part::Gradient) {
     // The parts of heads stay apart until the end.
     b.setTile(sum.getResult(), b.tileOf(sum.getOperand()));
@@ -171,7 +228,7 @@ LogicalResult ChunkVariant::buildTile(Operation *op) {
 }
 
 SmallVector<Value> ChunkVariant::results() {
-  SmallVector<Value> tiles;
+  SmallVector<Value> tiles = tailStarts;
   if (part == Part::Checkpoints)
     for (const StateChain &chain : chains)
       tiles.push_back(starts.at(chain.root));
@@ -193,6 +250,9 @@ FailureOr<SmallVector<Value>> ChunkVariant::next() {
       return failure();
     states.push_back(root.getType().getSecondSize() == 1 ? kernel.tiles().column(*end, 0) : *end);
   }
+  if (part == Part::Gradient)
+    for (const StateEntry &tail : reverseTails)
+      states.push_back(nextCarry.lookup(tail.operations.front()));
   return states;
 }
 
@@ -200,6 +260,10 @@ LogicalResult ChunkVariant::run() {
   if (failed(kernel.check()) || (part == Part::Whole && failed(kernel.checkResults())))
     return failure();
   chains = stateChains(variant);
+  if (part != Part::Whole)
+    for (StateEntry &entry : deriveState(variant))
+      if (entry.kind == StateEntry::Kind::Tail || entry.kind == StateEntry::Kind::Scan)
+        (entry.reverse ? reverseTails : forwardTails).push_back(std::move(entry));
   if (part == Part::Checkpoints)
     llvm::erase_if(chains, [](const StateChain &chain) { return chain.getRoot().getType().getReverse(); });
   if (failed(checkChains()))
@@ -214,6 +278,7 @@ LogicalResult ChunkVariant::run() {
   if (failed(kernel.create(name, /*reverse=*/part == Part::Gradient, describeOutputs())) ||
       failed(kernel.addArguments(*order, used)))
     return failure();
+  addTails(*order);
   addStates();
   kernel.addWindows();
   if (failed(kernel.beginBody()))
@@ -226,8 +291,9 @@ LogicalResult ChunkVariant::run() {
 
 /// Whether a gradient asks for states that are carried forwards.
 static bool needsCheckpoints(VariantOp gradient) {
-  return llvm::any_of(gradient.getBlock()->getOps<StateOp>(),
-                      [](StateOp state) { return !state.getType().getReverse(); });
+  return llvm::any_of(deriveState(gradient), [](const StateEntry &entry) {
+    return !entry.reverse && entry.kind != StateEntry::Kind::Position;
+  });
 }
 
 //===----------------------------------------------------------------------===//

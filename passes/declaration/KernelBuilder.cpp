@@ -178,43 +178,42 @@ LogicalResult KernelBuilder::addTables(ArrayRef<Operation *> order) {
 // States
 //===----------------------------------------------------------------------===//
 
-void KernelBuilder::addTail(const StateEntry &entry) {
-  // A tail keeps the raw rows in their own type, rows that were computed in the type of arithmetic.
-  Value row = entry.operations.front()->getOperand(0);
-  Type element = types.compute;
-  if (Value raw = rawTiles.lookup(row))
-    element = getElementTypeOrSelf(raw);
+RankedTensorType KernelBuilder::typeOfTail(const StateEntry &entry) {
   int64_t width = entry.sizes.empty() ? 1 : entry.sizes.front();
-  BlockArgument argument =
-      addArgument(chunk::ArgumentKind::State, entry.name, RankedTensorType::get({entry.length, width}, element),
-                  groupOf(entry.heads), entry.name, /*column=*/0, width);
-  builder->padding.setRows(argument, {Padding::Rows::Kind::Finite});
-  tails.push_back({row, argument});
-  for (Operation *op : entry.operations)
-    tailOf[op] = argument;
+  if (entry.kind == StateEntry::Kind::Scan)
+    return RankedTensorType::get({1, width}, types.compute);
+  // A tail keeps the raw rows in their own type, rows that were computed in the type of arithmetic.
+  auto argument = dyn_cast<BlockArgument>(entry.operations.front()->getOperand(0));
+  bool isRaw = argument && !entry.reverse;
+  return RankedTensorType::get({entry.length, width},
+                               isRaw ? types.of(variant.getArgName(argument.getArgNumber())) : types.compute);
 }
 
-void KernelBuilder::addTotal(const StateEntry &entry) {
-  int64_t width = entry.sizes.empty() ? 1 : entry.sizes.front();
-  BlockArgument argument =
-      addArgument(chunk::ArgumentKind::State, entry.name, builder->tensorType({1, width}), groupOf(entry.heads),
-                  entry.name, /*column=*/0, width, /*lowest=*/entry.initial != 0);
-  totals.push_back({cast<ScanOp>(entry.operations.front()), argument});
+BlockArgument KernelBuilder::addTail(const StateEntry &entry, chunk::ArgumentKind kind, int64_t group) {
+  RankedTensorType type = typeOfTail(entry);
+  BlockArgument argument = addArgument(kind, entry.name, type, group, entry.name, /*column=*/0, type.getDimSize(1),
+                                       /*lowest=*/entry.initial != 0 && kind == chunk::ArgumentKind::State);
+  if (entry.kind == StateEntry::Kind::Tail)
+    builder->padding.setRows(argument, {Padding::Rows::Kind::Finite});
   for (Operation *op : entry.operations)
     tailOf[op] = argument;
+  if (kind == chunk::ArgumentKind::Checkpoint || entry.reverse)
+    return argument;
+  if (entry.kind == StateEntry::Kind::Tail)
+    tails.push_back({entry.operations.front()->getOperand(0), argument});
+  else
+    totals.push_back({cast<ScanOp>(entry.operations.front()), argument});
+  return argument;
 }
 
 void KernelBuilder::addTails(ArrayRef<Operation *> order) {
   llvm::DenseSet<Operation *> needed(order.begin(), order.end());
   std::vector<StateEntry> entries = deriveState(variant);
-  auto addAll = [&](StateEntry::Kind kind, void (KernelBuilder::*add)(const StateEntry &)) {
+  for (StateEntry::Kind kind : {StateEntry::Kind::Tail, StateEntry::Kind::Scan})
     for (const StateEntry &entry : entries)
       if (entry.kind == kind && !entry.reverse &&
           llvm::any_of(entry.operations, [&](Operation *op) { return needed.contains(op); }))
-        (this->*add)(entry);
-  };
-  addAll(StateEntry::Kind::Tail, &KernelBuilder::addTail);
-  addAll(StateEntry::Kind::Scan, &KernelBuilder::addTotal);
+        addTail(entry, chunk::ArgumentKind::State, groupOf(entry.heads));
 }
 
 BlockArgument KernelBuilder::addState(StateOp root, chunk::ArgumentKind kind, int64_t group) {
@@ -310,7 +309,6 @@ LogicalResult KernelBuilder::addArguments(ArrayRef<Operation *> order, ArrayRef<
   addInputs(order, wanted);
   if (failed(addTables(order)))
     return failure();
-  addTails(order);
   return success();
 }
 

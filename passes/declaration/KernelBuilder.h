@@ -35,8 +35,13 @@ public:
 
   mlir::LogicalResult create(llvm::StringRef name, bool reverse, llvm::ArrayRef<chunk::OutputAttr> outputs);
   /// Adds arguments for the rows and parameters that operations in `order`, and what is wanted besides, use, and for
-  /// the tables, the tails and the totals of operations in `order`.
+  /// the tables of operations in `order`.
   mlir::LogicalResult addArguments(llvm::ArrayRef<mlir::Operation *> order, llvm::ArrayRef<mlir::Value> wanted);
+  /// Adds the tails and the totals of operations in `order`.
+  void addTails(llvm::ArrayRef<mlir::Operation *> order);
+  /// Adds a tail or a total, carried by the kernel or as a checkpoint of another, which knows it by the same type.
+  mlir::BlockArgument addTail(const StateEntry &entry, chunk::ArgumentKind kind, int64_t group);
+  mlir::RankedTensorType typeOfTail(const StateEntry &entry);
   mlir::BlockArgument addState(StateOp root, chunk::ArgumentKind kind, int64_t group);
   /// Adds the windows of look-backs, where they continue a sequence.
   void addWindows();
@@ -67,9 +72,6 @@ private:
   mlir::FailureOr<chunk::TableOp> createTable(TableOp op);
   chunk::TableOp createPositions(mlir::Location location);
   chunk::TableOp createTableOp(mlir::Location location);
-  void addTails(llvm::ArrayRef<mlir::Operation *> order);
-  void addTail(const StateEntry &entry);
-  void addTotal(const StateEntry &entry);
 
   VariantOp variant;
   llvm::StringRef form;

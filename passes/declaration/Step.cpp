@@ -178,6 +178,7 @@ LogicalResult StepForm::run() {
       failed(kernel.addArguments(order, results)))
     return failure();
   b = &kernel.tiles();
+  kernel.addTails(order);
   addCarried();
   if (failed(kernel.beginBody()))
     return failure();

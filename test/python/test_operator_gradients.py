@@ -13,11 +13,10 @@ from test_reference import CASES, in_our_words
 
 # Why the gradient has no kernel yet.
 REFUSALS = {
-    "lawcat": "runs in reverse time",
     "swa": "runs in reverse time",
     "lolcats": "runs in reverse time",
 }
-WITHOUT = ("abc", "relation_kl", *REFUSALS)
+WITHOUT = ("relation_kl", *REFUSALS)
 RUNNING = [(name, options) for name, options in CASES if name not in WITHOUT]
 # Of states and rows, and of gates and parameters (design, section 5; in fp64 as the token-by-token gradients).
 TOLERANCES = {torch.float64: (1e-10, 1e-10), torch.float32: (2e-5, 1e-4), torch.bfloat16: (1.2e-2, 2e-2),
