@@ -142,6 +142,10 @@ def Chunk : Pass<"stretto-chunk", "::mlir::ModuleOp"> {
     Rows beyond the end of a sequence do nothing to a state: where that does not follow from inputs that load as 0,
     they are masked. A variant without such a form is refused at the operation that prevents it ([R14]).
 
+    A gradient becomes two kernels: `@f_backward_checkpoints` keeps what is carried forwards at the start of each chunk,
+    and `@f_backward`, which meets chunks in reverse, has it as checkpoints. What heads share has a part for each of
+    them (passes/declaration/ChunkCotangent.h).
+
     ```mlir
     stretto.variant @linear(%q: !K, %k: !K, %v: !V) -> !V attributes {group = {H = 1 : i64}} {
       %S0 = stretto.state "S" : !S
