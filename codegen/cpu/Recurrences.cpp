@@ -154,16 +154,26 @@ void KernelLowering::computeSolve(chunk::SolveOp op) {
 // Scans
 //===----------------------------------------------------------------------===//
 
-/// log(e^a + e^b); where one is infinite, the larger.
-static Value logAddExp(VectorBuilder &builder, Value a, Value b) {
-  Value larger = arith::MaximumFOp::create(builder, a, b);
-  Value distance = math::AbsFOp::create(builder, arith::SubFOp::create(builder, a, b));
-  Value rest = math::Log1pOp::create(builder, math::ExpOp::create(builder, arith::NegFOp::create(builder, distance)));
-  Value sum = arith::AddFOp::create(builder, larger, rest);
+namespace {
+/// A number and what rounding took from it.
+struct Compensated {
+  Value number, rest;
+};
+} // namespace
+
+/// log(e^a + e^b); where one is infinite, the larger. What a long sum of small terms loses is kept for the next term.
+static Compensated logAddExp(VectorBuilder &builder, Compensated a, Value b) {
+  Value larger = arith::MaximumFOp::create(builder, a.number, b);
+  Value distance = math::AbsFOp::create(builder, arith::SubFOp::create(builder, a.number, b));
+  Value added = math::Log1pOp::create(builder, math::ExpOp::create(builder, arith::NegFOp::create(builder, distance)));
+  Value isFirst = arith::CmpFOp::create(builder, arith::CmpFPredicate::OGE, a.number, b);
+  added = arith::AddFOp::create(builder, added, builder.selectOrZero(isFirst, a.rest));
+  Value sum = arith::AddFOp::create(builder, larger, added);
+  Value rest = arith::SubFOp::create(builder, added, arith::SubFOp::create(builder, sum, larger));
   Value magnitude = math::AbsFOp::create(builder, larger);
-  Value isInfinite = arith::CmpFOp::create(builder, arith::CmpFPredicate::OEQ, magnitude,
-                                           builder.splat(std::numeric_limits<double>::infinity()));
-  return arith::SelectOp::create(builder, isInfinite, larger, sum);
+  Value isFinite = arith::CmpFOp::create(builder, arith::CmpFPredicate::ULT, magnitude,
+                                         builder.splat(std::numeric_limits<double>::infinity()));
+  return {arith::SelectOp::create(builder, isFinite, sum, larger), builder.selectOrZero(isFinite, rest)};
 }
 
 /// From the last token down, the weighted sums of what queries behind a token take of each key are decayed by one more
@@ -285,29 +295,34 @@ void KernelLowering::computeScan(chunk::ScanOp op) {
   int64_t tokens = shapeOf(op.getOperand())[0];
   Value result = allocateFor(op.getResult());
   // The total so far, shifted, and the next number.
-  auto step = [&](Value running, Point point) -> Value {
+  auto step = [&](Compensated running, Point point) -> Compensated {
     Value next = evaluateAnew(op.getOperand(), point), log = op.getLog() ? evaluate(op.getLog(), point) : Value();
     if (op.getKind() == chunk::ScanKind::Add) {
       Value factor = log ? math::ExpOp::create(builder, log).getResult() : builder.splat(1.0);
-      return vector::FMAOp::create(builder, running, factor, next);
+      return {vector::FMAOp::create(builder, running.number, factor, next), running.rest};
     }
-    Value shifted = log ? arith::AddFOp::create(builder, running, log).getResult() : running;
+    if (log)
+      running.number = arith::AddFOp::create(builder, running.number, log);
     if (op.getKind() == chunk::ScanKind::Max)
-      return arith::MaximumFOp::create(builder, shifted, next);
-    return logAddExp(builder, shifted, next);
+      return {arith::MaximumFOp::create(builder, running.number, next), running.rest};
+    return logAddExp(builder, running, next);
   };
   forStrips(shapeOf(op.getOperand())[1], machine.registers / 8, [&](ArrayRef<Point> strip) {
     SmallVector<Value> carry;
     for (Point point : strip)
       carry.push_back(evaluateAnew(op.getCarry(), {builder.index(0), point.column, point.lanes}));
+    carry.append(strip.size(), builder.splat(0.0));
     builder.loop(builder.index(0), builder.index(tokens), carry, [&](Value token, ValueRange carried) {
-      SmallVector<Value> next;
-      for (auto [running, point] : llvm::zip(carried, strip)) {
+      SmallVector<Value> numbers, rests;
+      for (auto [v, point] : llvm::enumerate(strip)) {
         Point place = {token, point.column, point.lanes};
-        next.push_back(step(running, place));
-        storeAt(next.back(), result, place);
+        Compensated next = step({carried[v], carried[strip.size() + v]}, place);
+        storeAt(next.number, result, place);
+        numbers.push_back(next.number);
+        rests.push_back(next.rest);
       }
-      return next;
+      llvm::append_range(numbers, rests);
+      return numbers;
     });
   });
   storage[op.getResult()].rows = result;
