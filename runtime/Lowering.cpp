@@ -111,10 +111,10 @@ llvm::Error Lowering::toChunk() {
   return isCpu() ? chooseForCpu() : chooseForGpu();
 }
 
-/// A core's caches hold the tiles of few tokens; the matrix instructions of a GPU want more, and so does a look-back,
-/// in which each token of a chunk meets each of another's.
+/// A core's caches hold the tiles of few tokens; the matrix instructions of a GPU want more. So does a look-back, in
+/// which each token of a chunk meets each of another's, and a scan, whose total is rounded once a chunk.
 int64_t Lowering::tokensForCpu() {
-  WalkResult result = module->walk([](LookbackOp) { return WalkResult::interrupt(); });
+  WalkResult result = module->walk([](Operation *op) { return WalkResult(failure(isa<LookbackOp, ScanOp>(op))); });
   return result.wasInterrupted() ? 64 : 16;
 }
 

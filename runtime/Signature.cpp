@@ -202,8 +202,9 @@ llvm::Expected<Operator::Signature::Kernel *> Operator::Signature::kernelFor(con
     return made.takeError();
   for (const EntryShape &entry : state)
     if (!entry.isPosition && llvm::none_of((*made)->code->manifest.arguments, [&](const Manifest::Argument &argument) {
-          return argument.kind == Manifest::Kind::Window ? argument.name == entry.name
-                                                         : argument.kind == Manifest::Kind::State && argument.entry == entry.name;
+          return argument.kind == Manifest::Kind::Window
+                     ? argument.name == entry.name
+                     : argument.kind == Manifest::Kind::State && argument.entry == entry.name;
         }))
       return error("internal: no kernel of " + op.name() + " carries the entry '" + entry.name + "' of its state");
   return kernels.emplace(slices, std::move(*made)).first->second.get();

@@ -76,6 +76,8 @@ private:
 LogicalResult ChunkVariant::checkChains() {
   for (StateChain &chain : chains) {
     if (ChunkEarlierReads::hasSome(chain)) {
+      if (part != Part::Whole)
+        return refuseChunkForm(chain.getRoot()) << "the gradient of a state that is read at an earlier time";
       if (failed(ChunkEarlierReads::check(chain)))
         return failure();
       continue;

@@ -18,6 +18,8 @@ namespace stretto {
 class KernelBuilder {
 public:
   KernelBuilder(VariantOp variant, llvm::StringRef form, int64_t tokens, const ElementTypes &types);
+  KernelBuilder(const KernelBuilder &) = delete;
+  KernelBuilder &operator=(const KernelBuilder &) = delete;
 
   /// Refuses a variant whose sizes or heads are not known, and one whose results are not those of every head.
   mlir::LogicalResult check();

@@ -316,8 +316,8 @@ def test_long_sequences(case):
         inputs["k"] /= 256
         inputs["v"] += 1
     if case.operator == "abc":
-        # Slots hold averages. Those of so many numbers around 0 are nearly 0 themselves: fp32 token by token misses them
-        # by 7e-5, and the kernel by 2e-5.
+        # Slots hold averages. Those of so many numbers around 0 are nearly 0 themselves: fp32 token by token misses
+        # them by 7e-5, and the kernel by 2e-5.
         inputs["k"] += 1
         inputs["v"] += 1
     check(case, inputs)
