@@ -43,24 +43,26 @@ variable_list VariantBackward::apply(variable_list &&cotangents) {
   TORCH_CHECK(!isReleased, torch::autograd::ERR_BACKWARD_TWICE);
   Stack stack;
   std::vector<bool> isGiven;
+  isGiven.reserve(inputs.size());
   for (SavedVariable &input : inputs) {
     at::Tensor tensor = input.unpack();
     isGiven.push_back(tensor.defined());
-    stack.push_back(tensor.defined() ? c10::IValue(tensor) : c10::IValue());
+    tensor.defined() ? stack.emplace_back(tensor) : stack.emplace_back();
   }
   stack.insert(stack.end(), options.begin(), options.end());
   std::vector<at::Tensor> state;
+  state.reserve(initialState.size());
   for (SavedVariable &entry : initialState)
     state.push_back(entry.unpack());
-  stack.push_back(state.empty() ? c10::IValue() : c10::IValue(state));
-  stack.push_back(false);
+  state.empty() ? stack.emplace_back() : stack.emplace_back(state);
+  stack.emplace_back(false);
   stack.push_back(sequenceOffsets);
   c10::List<std::optional<at::Tensor>> all;
   all.resize(outputCount);
   for (size_t i = 0; i < cotangents.size(); ++i)
     if (cotangents[i].defined())
       all.set(outputs[i], cotangents[i]);
-  stack.push_back(std::move(all));
+  stack.emplace_back(std::move(all));
 
   c10::Dispatcher::singleton().findSchemaOrThrow(name().c_str(), "").callBoxed(&stack);
   std::vector<at::Tensor> found = stack.back().toTensorVector();

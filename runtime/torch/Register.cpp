@@ -30,19 +30,19 @@ void replaceTop(const TorchOperator &op, Stack &stack, Outputs outputs, bool isS
 }
 
 /// On the CPU, and on CUDA devices.
-template <bool isStep> struct Run : c10::OperatorKernel {
+template <bool IsStep> struct Run : c10::OperatorKernel {
   Run(Operator op, const std::string &) : op(std::move(op)) {}
   void operator()(const c10::OperatorHandle &, c10::DispatchKeySet, Stack *stack) {
-    replaceTop(*op, *stack, op->run(top(*op, *stack, isStep)), isStep);
+    replaceTop(*op, *stack, op->run(top(*op, *stack, IsStep)), IsStep);
   }
   Operator op;
 };
 
 /// On tensors without memory.
-template <bool isStep> struct Describe : c10::OperatorKernel {
+template <bool IsStep> struct Describe : c10::OperatorKernel {
   Describe(Operator op, const std::string &) : op(std::move(op)) {}
   void operator()(const c10::OperatorHandle &, c10::DispatchKeySet, Stack *stack) {
-    replaceTop(*op, *stack, op->describe(top(*op, *stack, isStep)), isStep);
+    replaceTop(*op, *stack, op->describe(top(*op, *stack, IsStep)), IsStep);
   }
   Operator op;
 };

@@ -277,10 +277,11 @@ void TorchOperator::arrange(Arguments &arguments) const {
 std::atomic<TorchOperator::WarningHandler> TorchOperator::warningHandler = nullptr;
 
 void TorchOperator::warn(const char *message) {
-  if (WarningHandler handler = warningHandler)
+  if (WarningHandler handler = warningHandler) {
     handler(message);
-  else
+  } else {
     TORCH_WARN("stretto: ", message);
+  }
 }
 
 namespace {
@@ -546,9 +547,8 @@ Outputs TorchOperator::describe(const Arguments &arguments) const {
   Outputs outputs;
   for (size_t i = 0; i < strettoOperatorResultCount(op.get()); ++i) {
     StrettoShape shape = strettoSignatureResult(signature, i);
-    std::vector<c10::SymInt> leading;
-    for (int64_t axis = 0; axis < arguments.leadingAxes(); ++axis)
-      leading.push_back(row.sym_size(axis));
+    c10::SymIntArrayRef sizes = row.sym_sizes();
+    std::vector<c10::SymInt> leading(sizes.begin(), sizes.begin() + arguments.leadingAxes());
     outputs.results.push_back(
         at::empty_symint(joinedSymbols(leading, shape), row.options().dtype(scalarTypeOf(shape.element))));
   }

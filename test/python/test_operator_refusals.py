@@ -205,15 +205,6 @@ def test_computed_gates_are_proven():
         assert getattr(stretto.ops, name).variant.explain(**inputs)["decay_proven"]
 
 
-def test_gradients():
-    q, k, v, g = (x.requires_grad_() for x in CASES["gla"].inputs(Shape()).values())
-    stretto.ops.gla(q, k, v, g)  # gradients are off in this file
-    with torch.enable_grad():
-        with refused(r"\[R14\] 'q' requires a gradient, and there is no backward pass yet"):
-            stretto.ops.gla(q, k, v, g)
-        stretto.ops.gla(*(x.detach() for x in (q, k, v, g)))
-
-
 def test_a_missing_input(inputs):
     del inputs["v"]
     with refused(r"'v' is missing; the inputs are q, k, v, g"):
