@@ -7,6 +7,8 @@
 #ifndef STRETTO_FRONTENDS_C_OPERATOR_H
 #define STRETTO_FRONTENDS_C_OPERATOR_H
 
+/* C has no `using`, and its names are the compiler's. NOLINTBEGIN(modernize-use-using,readability-identifier-naming) */
+
 #include "frontends/c/stretto.h"
 #include <stdbool.h>
 #include <stddef.h>
@@ -152,5 +154,7 @@ STRETTO_EXPORT void strettoSetDebug(bool debug);
 #ifdef __cplusplus
 }
 #endif
+
+/* NOLINTEND(modernize-use-using,readability-identifier-naming) */
 
 #endif /* STRETTO_FRONTENDS_C_OPERATOR_H */

@@ -9,6 +9,8 @@
 #ifndef STRETTO_FRONTENDS_C_STRETTO_H
 #define STRETTO_FRONTENDS_C_STRETTO_H
 
+/* C has no `using`, and its names are the compiler's. NOLINTBEGIN(modernize-use-using,readability-identifier-naming) */
+
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -175,5 +177,7 @@ STRETTO_EXPORT void strettoFree(char *text);
 #ifdef __cplusplus
 }
 #endif
+
+/* NOLINTEND(modernize-use-using,readability-identifier-naming) */
 
 #endif /* STRETTO_FRONTENDS_C_STRETTO_H */
