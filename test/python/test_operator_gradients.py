@@ -6,7 +6,6 @@ Cotangents come in at the results and at the final state, gradients go out at ro
 import pytest
 import stretto
 import torch
-from formulas import FORMULAS
 from formulas.examples import REGIMES, WITH_DECAY, example
 from test_gradients import by_autograd, entry_names
 from test_reference import CASES, in_our_words
@@ -18,6 +17,7 @@ REFUSALS = {
 }
 WITHOUT = ("relation_kl", *REFUSALS)
 RUNNING = [(name, options) for name, options in CASES if name not in WITHOUT]
+FIRST = dict(reversed(RUNNING))  # of each name, its first options
 # Of states and rows, and of gates and parameters (design, section 5; in fp64 as the token-by-token gradients).
 TOLERANCES = {torch.float64: (1e-10, 1e-10), torch.float32: (2e-5, 1e-4), torch.bfloat16: (1.2e-2, 2e-2),
               torch.float16: (3e-3, 5e-3)}  # fmt: skip
@@ -48,7 +48,8 @@ def check(name, arguments, state, dtype=torch.float64):
     rows = {key: x for key, x in arguments.items() if isinstance(x, torch.Tensor) and x.is_floating_point()}
     arguments = arguments | {key: x.to(dtype) for key, x in rows.items()}
     accumulator = torch.promote_types(dtype, torch.float32)
-    state = [x.to(accumulator) if x.is_floating_point() else x for x in state]
+    types = [dtype if entry.endswith("_tail") else accumulator for entry in entry_names(name)]
+    state = [x.to(own) if x.is_floating_point() else x for x, own in zip(state, types, strict=True)]
     exact = arguments | {key: arguments[key].double() for key in rows}
     generator = torch.Generator().manual_seed(1)
     d_output, d_state, expected = by_autograd(
@@ -67,10 +68,18 @@ def check(name, arguments, state, dtype=torch.float64):
 @pytest.mark.parametrize(("name", "options"), RUNNING)
 @pytest.mark.parametrize("tokens", [0, 1, 64, 65, 130])
 def test_gradients_agree_with_autograd(name, options, tokens):
-    if tokens == 0 and FORMULAS[name].state == ():
-        pytest.skip("nothing to compare without tokens and state")
     arguments, state = example(name, tokens=tokens, **options)
     check(name, arguments, state)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16], ids=str)
+@pytest.mark.parametrize("name", FIRST)
+def test_gradients_of_types(name, dtype, request):
+    if name == "supra" and dtype == torch.bfloat16:
+        reason = "products of bf16 operands before the norm leave 2.5e-2 in the gradient of q; 1.2e-2 is allowed"
+        request.applymarker(pytest.mark.xfail(reason=reason, strict=True))
+    arguments, state = example(name, tokens=100, **FIRST[name])
+    check(name, arguments, state, dtype)
 
 
 @pytest.mark.parametrize("regime", REGIMES)
