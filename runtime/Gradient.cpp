@@ -66,6 +66,9 @@ llvm::Error Gradient::describe(VariantOp gradient) {
     entries.push_back(std::move(part));
     entryNames.push_back(entry.name);
     entryStrides.push_back(stridesOf(entry, heads));
+    isDelayed.push_back(llvm::any_of(gradient.getBlock()->getOps<WriteOp>(), [&](WriteOp write) {
+      return write.getAt() && rootOf(write.getResult()).getOperation() == entry.operations.front();
+    }));
   }
   return llvm::Error::success();
 }
@@ -73,14 +76,13 @@ llvm::Error Gradient::describe(VariantOp gradient) {
 llvm::Expected<std::unique_ptr<Gradient>> Gradient::create(const Signature &signature) {
   std::unique_ptr<Gradient> gradient(new Gradient(signature));
   Implementation &impl = *signature.op.implementation;
-  KernelRequest request = signature.request;
-  std::vector<std::string> inputs, states;
+  std::vector<std::string> inputs;
   {
     std::lock_guard<std::mutex> context(impl.contextMutex);
     DiagnosticText diagnostics(&impl.context);
     OwningOpRef<ModuleOp> specialised = impl.module->clone();
     VariantOp program = *specialised->getOps<VariantOp>().begin();
-    if (failed(specialize(program, request.settings)))
+    if (failed(specialize(program, signature.request.settings)))
       return diagnostics.takeError();
     llvm::Expected<OwningOpRef<ModuleOp>> differentiated = stretto::differentiated(program);
     if (!differentiated)
@@ -94,34 +96,46 @@ llvm::Expected<std::unique_ptr<Gradient>> Gradient::create(const Signature &sign
     for (unsigned index = arguments - results; index < arguments; ++index)
       inputs.push_back(declaration.getArgName(index).str());
   }
+  if (llvm::Error error = gradient->makeKernels(std::move(inputs)))
+    return error;
+  return gradient;
+}
+
+llvm::Error Gradient::makeKernels(std::vector<std::string> inputs) {
+  KernelRequest request = signature.request;
+  std::vector<std::string> states, checkpointNames;
   for (const EntryShape &entry : signature.state)
     states.push_back(entry.name);
-
-  // What one kernel asks for the other keeps.
   request.part = KernelRequest::Part::Gradient;
-  std::vector<std::string> checkpoints;
   auto code = signature.compile(request);
   if (!code)
     return code.takeError();
-  for (const Manifest::Argument &argument : (*code)->manifest.arguments)
-    if (argument.kind == Manifest::Kind::Checkpoint) {
-      checkpoints.push_back(argument.name);
-      gradient->checkpointShapes.push_back({std::max<int64_t>(signature.heads / argument.group, 1),
-                                            static_cast<int64_t>(llvm::product_of(argument.shape)), argument.type});
-    }
-  if (llvm::Error error = signature.makeKernel(std::move(*code), {inputs, gradient->entryNames, checkpoints})
-                              .moveInto(gradient->kernel))
-    return error;
-  if (checkpoints.empty())
-    return gradient;
-  request.part = KernelRequest::Part::Checkpoints;
-  code = signature.compile(request);
-  if (!code)
-    return code.takeError();
-  if (llvm::Error error =
-          signature.makeKernel(std::move(*code), {inputs, states, checkpoints}).moveInto(gradient->checkpoints))
-    return error;
-  return gradient;
+  // What one kernel asks for the other keeps.
+  bool needsRows = false;
+  for (const Manifest::Argument &argument : (*code)->manifest.arguments) {
+    needsRows |= argument.kind == Manifest::Kind::Input && !llvm::is_contained(inputs, argument.name);
+    if (argument.kind != Manifest::Kind::Checkpoint)
+      continue;
+    checkpointNames.push_back(argument.name);
+    checkpointShapes.push_back({std::max<int64_t>(signature.heads / argument.group, 1),
+                                static_cast<int64_t>(llvm::product_of(argument.shape)), argument.type});
+  }
+  if (needsRows || !checkpointNames.empty()) {
+    request.part = KernelRequest::Part::Checkpoints;
+    auto keeping = signature.compile(request);
+    if (!keeping)
+      return keeping.takeError();
+    for (const Manifest::Argument &argument : (*keeping)->manifest.arguments)
+      if (argument.kind == Manifest::Kind::Output)
+        keptRows.push_back({argument.name, signature.heads, static_cast<int64_t>(llvm::product_of(argument.shape)),
+                            argument.type});
+    if (llvm::Error error = signature.makeKernel(std::move(*keeping), {inputs, states, checkpointNames})
+                                .moveInto(checkpoints))
+      return error;
+  }
+  for (const KeptRow &row : keptRows)
+    inputs.push_back(row.name);
+  return signature.makeKernel(std::move(*code), {inputs, entryNames, checkpointNames}).moveInto(kernel);
 }
 
 int64_t Gradient::checkpointCount(const OperatorCall &call) const {
@@ -133,7 +147,24 @@ int64_t Gradient::workspaceBytes(const OperatorCall &call) const {
   int64_t bytes = 0;
   for (const Checkpoint &checkpoint : checkpointShapes)
     bytes += checkpoint.bytes(checkpointCount(call));
+  const TensorView &row = signature.rowOf(call);
+  for (const KeptRow &kept : keptRows)
+    bytes += kept.bytes(row.sizes[0] * row.sizes[1]);
   return bytes;
+}
+
+llvm::Error Gradient::check(const OperatorCall &call, const GradientCall &gradientCall) const {
+  for (const EntryShape &entry : signature.state)
+    if (entry.window && !call.initialState.empty())
+      return llvm::createStringError("[R14] " + signature.op.name() + ": there is no gradient of a call that continues " +
+                                     "from '" + entry.name + "' of an initial state; expected sequences from their " +
+                                     "first token on");
+  for (auto [index, cotangent] : llvm::enumerate(gradientCall.entryCotangents))
+    if (cotangent && isDelayed.test(index))
+      return llvm::createStringError("[R14] " + signature.op.name() + ": the final value of the state '" +
+                                     signature.state[entries[index].index].name +
+                                     "', which is read at an earlier time, has no gradient");
+  return llvm::Error::success();
 }
 
 llvm::Expected<Gradient *> Operator::Signature::gradient() {

@@ -1,7 +1,8 @@
 //===- Gradient.h - The gradient of calls of one signature ------*- C++ -*-===//
 //
 // Two kernels, both with chunks of as many tokens: one walks the sequence and keeps the forward states at the start of
-// each chunk, as checkpoints in a workspace that the caller lends; the other walks it back and computes all else.
+// each chunk, as checkpoints in a workspace that the caller lends, and there too the rows of each token that others look
+// ahead to (passes/declaration/KeptRows.h); the other walks it back and computes all else.
 //
 // Heads that share a row, a state or a parameter leave a part of its gradient each, and sequences one of a parameter's:
 // the caller adds them up.
@@ -11,6 +12,7 @@
 #define STRETTO_RUNTIME_GRADIENT_H
 
 #include "runtime/Signature.h"
+#include "llvm/ADT/SmallBitVector.h"
 
 namespace stretto {
 
@@ -32,6 +34,8 @@ struct Operator::Signature::Gradient {
   /// Checkpoints of each state of a call, and bytes of all.
   int64_t checkpointCount(const OperatorCall &call) const;
   int64_t workspaceBytes(const OperatorCall &call) const;
+  /// Refuses calls that continue from windows, and cotangents of states as they were at an earlier time.
+  llvm::Error check(const OperatorCall &call, const GradientCall &gradientCall) const;
 
   const Signature &signature;
   /// Of rows in the order of the arguments; then, after them, of entries of the state and of parameters. A tail may
@@ -43,9 +47,12 @@ private:
   explicit Gradient(const Signature &signature) : signature(signature) {}
 
   llvm::Error describe(VariantOp gradient);
+  llvm::Error makeKernels(std::vector<std::string> inputs);
 
   std::vector<EntryStrides> entryStrides;
   std::vector<std::string> entryNames;
+  /// Entries that are written to at an earlier time.
+  llvm::SmallBitVector isDelayed;
   /// What is kept of a state at the start of a chunk: so many numbers for so many heads.
   struct Checkpoint {
     int64_t heads, size;
@@ -54,7 +61,15 @@ private:
     int64_t bytes(int64_t count) const { return llvm::alignTo(count * heads * size * bytesOf(type), 64); }
   };
   std::vector<Checkpoint> checkpointShapes;
-  std::unique_ptr<Kernel> checkpoints; // null where no forward state is asked for
+  /// Rows that are kept of each token: so many numbers for each head of the kernel.
+  struct KeptRow {
+    std::string name;
+    int64_t heads, size;
+    ElementType type;
+    int64_t bytes(int64_t tokens) const { return llvm::alignTo(tokens * heads * size * bytesOf(type), 64); }
+  };
+  std::vector<KeptRow> keptRows;
+  std::unique_ptr<Kernel> checkpoints; // null where nothing is kept
   std::unique_ptr<Kernel> kernel;
 };
 

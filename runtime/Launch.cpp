@@ -251,6 +251,8 @@ llvm::Error Operator::runGradient(Signature &signature, const OperatorCall &call
   if (!made)
     return made.takeError();
   Signature::Gradient &gradient = **made;
+  if (llvm::Error error = gradient.check(call, gradientCall))
+    return error;
   int64_t chunks = gradient.checkpointCount(call);
   Tensors forward, backward;
   forward.addInputs(call);
@@ -262,10 +264,23 @@ llvm::Error Operator::runGradient(Signature &signature, const OperatorCall &call
     forward.checkpoints.push_back({workspace, checkpoint.heads * checkpoint.size, checkpoint.size});
     workspace += checkpoint.bytes(chunks);
   }
-  backward.checkpoints = forward.checkpoints;
-  backward.addInputs(call);
+  const TensorView &row = signature.rowOf(call);
+  std::vector<TensorView> kept(gradient.keptRows.size());
+  std::vector<std::array<int64_t, 4>> keptStrides(kept.size());
+  for (auto [keptRow, view, strides] : llvm::zip_equal(gradient.keptRows, kept, keptStrides)) {
+    int64_t ofToken = keptRow.heads * keptRow.size;
+    strides = {row.sizes[1] * ofToken, ofToken, keptRow.size, 1};
+    view.data = workspace;
+    view.strides = strides;
+    workspace += keptRow.bytes(row.sizes[0] * row.sizes[1]);
+  }
   for (const TensorView &cotangent : gradientCall.resultCotangents)
-    backward.inputs.push_back(&cotangent);
+    forward.inputs.push_back(&cotangent);
+  forward.results = kept;
+  backward.checkpoints = forward.checkpoints;
+  backward.inputs = forward.inputs;
+  for (const TensorView &view : kept)
+    backward.inputs.push_back(&view);
   backward.results = gradientCall.rows;
   for (auto [index, strides] : llvm::enumerate(gradient.entryStrides)) {
     const std::optional<TensorView> &cotangent = gradientCall.entryCotangents[index];

@@ -272,10 +272,20 @@ private:
   mlir::Value tokensInWindow();
   /// The tiles of inputs at the chunk that is met, which may lie before the first token.
   llvm::SmallVector<View> viewPast(llvm::ArrayRef<const Argument *> inputs, mlir::Value firstPast, mlir::Value count);
-  /// Of each token the range of tokens that it looks back to, as two buffers.
-  void findRanges(chunk::LookbackOp op, LookbackFold &fold);
-  /// Loads and computes what the body contributes for the chunk of the tile.
-  void emitBody(chunk::LookbackOp op, mlir::Value firstPast, mlir::Value count);
+  /// Of each token of the chunk at `firstToken` the range of tokens that it looks back to, in the buffers of the fold.
+  void findRanges(chunk::LookbackOp op, mlir::Value first, mlir::Value last, mlir::Value firstToken,
+                  LookbackFold &fold);
+  /// The lanes of a tile's row whose pairs are in a range.
+  mlir::Value isInRange(const LookbackFold &fold, mlir::Value row, mlir::Value column);
+  /// Folds over the chunks that the tokens look back to, or over those whose tokens look back at them.
+  void foldBack(chunk::LookbackOp op, LookbackFold &fold);
+  void foldAhead(chunk::LookbackOp op, LookbackFold &fold);
+  /// The tokens of the tile, as it was met, that are in the range of any token.
+  std::pair<mlir::Value, mlir::Value> rowsInRange(const LookbackFold &fold);
+  /// Loads the chunk that is met, and computes what the body makes of it.
+  void loadPast(chunk::LookbackOp op, const LookbackFold &fold);
+  void emitBody(llvm::iterator_range<mlir::Block::iterator> operations);
+  void foldTile(chunk::LookbackOp op, LookbackFold &fold);
   void beginFold(chunk::LookbackOp op, LookbackFold &fold);
   void foldWeights(chunk::LookbackOp op, LookbackFold &fold);
   void foldSoftmax(chunk::LookbackOp op, LookbackFold &fold);

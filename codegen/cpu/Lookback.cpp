@@ -8,6 +8,9 @@
 // The range of a token is a range of lanes of a tile's row. Beyond it scores are -inf and weights 0; tokens of a tile
 // that do not exist are beyond it too, and no product runs over them.
 //
+// A fold ahead has a range for each lane instead, and does not know before which chunk is the last: it goes on until the
+// last token of a tile looks back to none of the chunk's. Of a tile that meets none of them the ranges alone are found.
+//
 //===----------------------------------------------------------------------===//
 
 #include "codegen/cpu/KernelLowering.h"
@@ -32,7 +35,9 @@ struct Exponentials {
 } // namespace
 
 struct KernelLowering::LookbackFold {
-  /// Tokens of the sequence where the range of each token begins and ends.
+  bool isAhead = false;
+  /// Tokens of the sequence where the range of each token begins and ends; ahead, of each token of the chunk that is
+  /// met.
   Value begins, ends;
   /// The chunk that is met: its first token, and how many tokens of it exist.
   Value first, count;
@@ -103,10 +108,7 @@ static Value loadIndex(VectorBuilder &builder, Value buffer, Value place) {
   return arith::IndexCastOp::create(builder, builder.getIndexType(), memref::LoadOp::create(builder, buffer, place));
 }
 
-void KernelLowering::findRanges(chunk::LookbackOp op, LookbackFold &fold) {
-  int64_t tokens = kernel.getChunk();
-  fold.begins = allocate({tokens}, builder.getI64Type());
-  fold.ends = allocate({tokens}, builder.getI64Type());
+void KernelLowering::findRanges(chunk::LookbackOp op, Value first, Value last, Value firstToken, LookbackFold &fold) {
   auto toNumber = [&](Value index) -> Value {
     Value integer = arith::IndexCastOp::create(builder, builder.getI64Type(), index);
     return arith::SIToFPOp::create(builder, builder.element, integer);
@@ -125,22 +127,30 @@ void KernelLowering::findRanges(chunk::LookbackOp op, LookbackFold &fold) {
     Value integer = arith::FPToSIOp::create(builder, builder.getI64Type(), number);
     return arith::IndexCastOp::create(builder, builder.getIndexType(), integer).getResult();
   };
-  builder.loop(0, tokens, 1, [&](Value row) {
-    Value begin = tokenAt(op.getFirst(), row, 0, [&](Value x) -> Value { return math::CeilOp::create(builder, x); });
-    Value last = op.getToEnd() ? itemTokens : builder.minimum(itemTokens, builder.add(builder.add(chunkStart, row), 1));
-    if (op.getLast())
-      last = builder.minimum(
-          last, tokenAt(op.getLast(), row, 1, [&](Value x) -> Value { return math::FloorOp::create(builder, x); }));
+  builder.loop(0, kernel.getChunk(), 1, [&](Value row) {
+    Value begin = tokenAt(first, row, 0, [&](Value x) -> Value { return math::CeilOp::create(builder, x); });
+    Value end = op.getToEnd() ? itemTokens : builder.minimum(itemTokens, builder.add(builder.add(firstToken, row), 1));
+    if (last)
+      end = builder.minimum(
+          end, tokenAt(last, row, 1, [&](Value x) -> Value { return math::FloorOp::create(builder, x); }));
     storeIndex(builder, begin, fold.begins, row);
-    storeIndex(builder, last, fold.ends, row);
+    storeIndex(builder, end, fold.ends, row);
   });
 }
 
-/// The lanes of a tile's row that are in the range of its token.
-static Value isInRange(VectorBuilder &builder, Value begins, Value ends, Value first, Value count, Value row,
-                       Value column) {
-  Value begin = builder.subtract(loadIndex(builder, begins, row), first);
-  Value end = builder.minimum(builder.subtract(loadIndex(builder, ends, row), first), count);
+Value KernelLowering::isInRange(const LookbackFold &fold, Value row, Value column) {
+  if (fold.isAhead) {
+    auto words = VectorType::get(builder.width, builder.getI64Type());
+    auto wordsAt = [&](Value buffer) -> Value { return vector::LoadOp::create(builder, words, buffer, column); };
+    Value token = arith::IndexCastOp::create(builder, builder.getI64Type(), builder.add(chunkStart, row));
+    token = vector::BroadcastOp::create(builder, words, token);
+    Value begun = arith::CmpIOp::create(builder, arith::CmpIPredicate::sle, wordsAt(fold.begins), token);
+    Value within = arith::CmpIOp::create(builder, arith::CmpIPredicate::slt, token, wordsAt(fold.ends));
+    Value exists = builder.lanesBefore(builder.subtract(fold.count, column));
+    return arith::AndIOp::create(builder, exists, arith::AndIOp::create(builder, begun, within));
+  }
+  Value begin = builder.subtract(loadIndex(builder, fold.begins, row), fold.first);
+  Value end = builder.minimum(builder.subtract(loadIndex(builder, fold.ends, row), fold.first), fold.count);
   Value before = builder.lanesBefore(builder.subtract(begin, column));
   Value within = builder.lanesBefore(builder.subtract(end, column));
   // In front of the range there is nothing that is not also before its end.
@@ -154,8 +164,19 @@ static Value isInRange(VectorBuilder &builder, Value begins, Value ends, Value f
 
 void KernelLowering::emitLookback(chunk::LookbackOp op) {
   LookbackFold fold;
-  findRanges(op, fold);
+  fold.isAhead = op.getAhead();
+  for (Value *bounds : {&fold.begins, &fold.ends})
+    *bounds = allocate({padded(kernel.getChunk())}, builder.getI64Type());
   beginFold(op, fold);
+  if (fold.isAhead)
+    foldAhead(op, fold);
+  else
+    foldBack(op, fold);
+  endFold(op, fold);
+}
+
+void KernelLowering::foldBack(chunk::LookbackOp op, LookbackFold &fold) {
+  findRanges(op, op.getFirst(), op.getLast(), chunkStart, fold);
   Value begin = loadIndex(builder, fold.begins, builder.index(0));
   Value end = loadIndex(builder, fold.ends, builder.subtract(valid, builder.index(1)));
   Value tokens = builder.index(kernel.getChunk());
@@ -166,40 +187,74 @@ void KernelLowering::emitLookback(chunk::LookbackOp op) {
   builder.loop(firstChunk, end, kernel.getChunk(), [&](Value firstPast) {
     fold.first = firstPast;
     fold.count = builder.minimum(builder.subtract(itemTokens, firstPast), tokens);
-    emitBody(op, firstPast, fold.count);
-    builder.setLoc(op.getLoc());
-    switch (op.getFold()) {
-    case chunk::Fold::Sum:
-      return foldWeights(op, fold);
-    case chunk::Fold::Softmax:
-      return foldSoftmax(op, fold);
-    case chunk::Fold::Divergence:
-      return foldDivergence(op, fold);
-    case chunk::Fold::Outer:
-      return foldOuter(op, fold);
-    }
+    loadPast(op, fold);
+    emitBody(op.getBlock()->without_terminator());
+    foldTile(op, fold);
   });
-  endFold(op, fold);
 }
 
-void KernelLowering::emitBody(chunk::LookbackOp op, Value firstPast, Value count) {
+void KernelLowering::foldAhead(chunk::LookbackOp op, LookbackFold &fold) {
+  chunk::ContributeOp contribution = op.getContribution();
+  // What the bounds need stands before what only pairs do.
+  auto operations = op.getBlock()->without_terminator();
+  auto rest = operations.begin();
+  for (auto next = operations.begin(); next != operations.end(); ++next)
+    if (llvm::is_contained({contribution.getFirst(), contribution.getLast()}, next->getResult(0)))
+      rest = std::next(next);
+  Value tokens = builder.index(kernel.getChunk()), chunkEnd = builder.add(chunkStart, valid);
+  auto isAfter = [&](Value left, Value right) { return builder.compare(arith::CmpIPredicate::sgt, left, right); };
+  builder.loopWhile(op.getToEnd() ? builder.index(0) : chunkStart, itemTokens, kernel.getChunk(), [&](Value firstPast) {
+    fold.first = firstPast;
+    fold.count = builder.minimum(builder.subtract(itemTokens, firstPast), tokens);
+    loadPast(op, fold);
+    emitBody({operations.begin(), rest});
+    findRanges(op, contribution.getFirst(), contribution.getLast(), firstPast, fold);
+    Value last = builder.subtract(fold.count, builder.index(1));
+    Value begun = isAfter(chunkEnd, loadIndex(builder, fold.begins, builder.index(0)));
+    Value reached = isAfter(loadIndex(builder, fold.ends, last), chunkStart);
+    builder.ifTrue(arith::AndIOp::create(builder, begun, reached), [&] {
+      emitBody({rest, operations.end()});
+      foldTile(op, fold);
+    });
+    return isAfter(chunkEnd, loadIndex(builder, fold.begins, last));
+  });
+}
+
+void KernelLowering::foldTile(chunk::LookbackOp op, LookbackFold &fold) {
+  builder.setLoc(op.getLoc());
+  switch (op.getFold()) {
+  case chunk::Fold::Sum:
+    return foldWeights(op, fold);
+  case chunk::Fold::Softmax:
+    return foldSoftmax(op, fold);
+  case chunk::Fold::Divergence:
+    return foldDivergence(op, fold);
+  case chunk::Fold::Outer:
+    return foldOuter(op, fold);
+  }
+}
+
+void KernelLowering::loadPast(chunk::LookbackOp op, const LookbackFold &fold) {
   SmallVector<const Argument *> tiles;
   SmallVector<Value> inputs;
   for (auto [argument, source] : llvm::zip_equal(op.getBlock()->getArguments(), op.getPast())) {
     const Argument &described = arguments[cast<BlockArgument>(source).getArgNumber()];
     if (described.kind == chunk::ArgumentKind::Table) {
       storage[argument].rows = allocateFor(argument);
-      loadTable(described, builder.add(itemPosition, firstPast), count, storage[argument].rows);
+      loadTable(described, builder.add(itemPosition, fold.first), fold.count, storage[argument].rows);
       continue;
     }
     tiles.push_back(&described);
     inputs.push_back(argument);
   }
-  for (auto [argument, view] : llvm::zip_equal(inputs, viewPast(tiles, firstPast, count)))
+  for (auto [argument, view] : llvm::zip_equal(inputs, viewPast(tiles, fold.first, fold.count)))
     views[argument] = view;
   for (BlockArgument argument : op.getBlock()->getArguments())
     emitValue(argument);
-  for (Operation &inner : op.getBlock()->without_terminator())
+}
+
+void KernelLowering::emitBody(llvm::iterator_range<Block::iterator> operations) {
+  for (Operation &inner : operations)
     if (!plan.isInvariant(inner.getResult(0)))
       emitValue(inner.getResult(0));
 }
@@ -249,10 +304,10 @@ static void raise(VectorBuilder &builder, Exponentials &stream, Value maxima, in
 void KernelLowering::foldSoftmax(chunk::LookbackOp op, LookbackFold &fold) {
   int64_t tokens = kernel.getChunk();
   Exponentials &stream = fold.streams[0];
-  stream.scores = storage[op.getContribution().getOperand(0)].rows;
+  stream.scores = storage[op.getContribution().getGiven()[0]].rows;
   Value zero = builder.index(0), nothing = builder.splat(-infinity);
   auto scoresAt = [&](Value row, Value column) -> Value {
-    Value within = isInRange(builder, fold.begins, fold.ends, fold.first, fold.count, row, column);
+    Value within = isInRange(fold, row, column);
     return arith::SelectOp::create(builder, within, builder.load(stream.scores, {row, column}), nothing);
   };
   builder.loop(0, tokens, 1, [&](Value row) {
@@ -274,7 +329,7 @@ void KernelLowering::foldSoftmax(chunk::LookbackOp op, LookbackFold &fold) {
     builder.store(sums[0], stream.sums, {row, zero});
   });
 
-  Value rows = op.getContribution().getOperand(1), sums = storage[op.getResult(2)].rows;
+  Value rows = op.getContribution().getGiven()[1], sums = storage[op.getResult(2)].rows;
   Term term = {.left = fold.weights, .right = storage[rows].rows, .from = zero, .to = fold.count};
   auto scaleAndAdd = [&](Point point, Value added) -> Value {
     Value before = builder.load(sums, {point.row, point.column});
@@ -295,11 +350,11 @@ void KernelLowering::foldSoftmax(chunk::LookbackOp op, LookbackFold &fold) {
 void KernelLowering::foldDivergence(chunk::LookbackOp op, LookbackFold &fold) {
   int64_t tokens = kernel.getChunk();
   Value zero = builder.index(0), nothing = builder.splat(-infinity);
-  for (auto [stream, contribution] : llvm::zip_equal(fold.streams, op.getContribution().getOperands()))
+  for (auto [stream, contribution] : llvm::zip_equal(fold.streams, op.getContribution().getGiven()))
     stream.scores = storage[contribution].rows;
   // A pair that either stream leaves out is left out of both.
   auto scoresAt = [&](Value row, Value column) -> std::pair<Value, Value> {
-    Value within = isInRange(builder, fold.begins, fold.ends, fold.first, fold.count, row, column);
+    Value within = isInRange(fold, row, column);
     Value teacher = builder.load(fold.streams[0].scores, {row, column});
     Value student = builder.load(fold.streams[1].scores, {row, column});
     for (Value score : {teacher, student})
@@ -354,12 +409,12 @@ void KernelLowering::foldDivergence(chunk::LookbackOp op, LookbackFold &fold) {
 
 void KernelLowering::foldWeights(chunk::LookbackOp op, LookbackFold &fold) {
   int64_t tokens = kernel.getChunk();
-  OperandRange given = op.getContribution().getOperands();
+  OperandRange given = op.getContribution().getGiven();
   for (auto [index, result] : llvm::enumerate(op.getResults())) {
     Value weights = storage[given[2 * index]].rows, rows = given[2 * index + 1], sums = storage[result].rows;
     builder.loop(0, tokens, 1, [&](Value row) {
       builder.loopOverVectors(padded(tokens), [&](Value column, int64_t) {
-        Value within = isInRange(builder, fold.begins, fold.ends, fold.first, fold.count, row, column);
+        Value within = isInRange(fold, row, column);
         builder.store(builder.selectOrZero(within, builder.load(weights, {row, column})), fold.weights, {row, column});
       });
     });
@@ -372,14 +427,33 @@ void KernelLowering::foldWeights(chunk::LookbackOp op, LookbackFold &fold) {
   }
 }
 
-void KernelLowering::foldOuter(chunk::LookbackOp op, LookbackFold &fold) {
-  OperandRange given = op.getContribution().getOperands();
-  Value sums = storage[op.getResult(0)].rows;
-  Value begin = loadIndex(builder, fold.begins, builder.index(0));
-  Value end = loadIndex(builder, fold.ends, builder.subtract(valid, builder.index(1)));
+std::pair<Value, Value> KernelLowering::rowsInRange(const LookbackFold &fold) {
   Value none = builder.index(0);
-  Value from = arith::MaxSIOp::create(builder, builder.subtract(begin, fold.first), none);
-  Value to = arith::MaxSIOp::create(builder, builder.minimum(builder.subtract(end, fold.first), fold.count), from);
+  if (!fold.isAhead) {
+    Value begin = loadIndex(builder, fold.begins, none);
+    Value end = loadIndex(builder, fold.ends, builder.subtract(valid, builder.index(1)));
+    Value from = arith::MaxSIOp::create(builder, builder.subtract(begin, fold.first), none);
+    Value to = builder.minimum(builder.subtract(end, fold.first), fold.count);
+    return {from, arith::MaxSIOp::create(builder, to, from)};
+  }
+  // Ranges never fall: those that end before the chunk come first, those that begin behind it last.
+  Value chunkEnd = builder.add(chunkStart, valid);
+  SmallVector<Value> counts = builder.loop(
+      none, fold.count, ValueRange{none, none}, [&](Value row, ValueRange carried) -> SmallVector<Value> {
+        auto addIf = [&](Value count, arith::CmpIPredicate predicate, Value bounds, Value edge) {
+          Value counts = builder.compare(predicate, loadIndex(builder, bounds, row), edge);
+          return builder.add(count, arith::IndexCastUIOp::create(builder, builder.getIndexType(), counts));
+        };
+        return {addIf(carried[0], arith::CmpIPredicate::sle, fold.ends, chunkStart),
+                addIf(carried[1], arith::CmpIPredicate::slt, fold.begins, chunkEnd)};
+      });
+  return {counts[0], arith::MaxSIOp::create(builder, counts[1], counts[0])};
+}
+
+void KernelLowering::foldOuter(chunk::LookbackOp op, LookbackFold &fold) {
+  OperandRange given = op.getContribution().getGiven();
+  Value sums = storage[op.getResult(0)].rows;
+  auto [from, to] = rowsInRange(fold);
   Term term = {
       .left = storage[given[0]].rows, .leftByColumns = true, .right = storage[given[1]].rows, .from = from, .to = to};
   auto add = [&](Point point, Value added) -> Value {

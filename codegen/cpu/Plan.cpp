@@ -209,7 +209,7 @@ void Plan::storePast(chunk::KernelOp kernel, chunk::LookbackOp lookback) {
     if (rankOf(argument) < 2 || kernel.getArgument(number).getKind() == chunk::ArgumentKind::Table)
       stored[argument].rows = true;
   }
-  for (Value contribution : lookback.getContribution().getOperands())
+  for (Value contribution : lookback.getContribution().getGiven())
     stored[contribution].rows = true;
 }
 

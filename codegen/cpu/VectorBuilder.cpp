@@ -208,6 +208,21 @@ SmallVector<Value> VectorBuilder::loop(Value from, Value to, int64_t step, Value
   return llvm::to_vector_of<Value>(loop.getResults());
 }
 
+void VectorBuilder::loopWhile(Value from, Value to, int64_t step, llvm::function_ref<Value(Value)> body) {
+  Value isMore = arith::ConstantOp::create(*this, getBoolAttr(true));
+  SmallVector<Type> types = {from.getType(), isMore.getType()};
+  SmallVector<Location> locations(2, getLoc());
+  auto loop = scf::WhileOp::create(*this, types, ValueRange{from, isMore});
+  InsertionGuard guard(*this);
+  Block *before = createBlock(&loop.getBefore(), {}, types, locations);
+  Value isInside = compare(arith::CmpIPredicate::slt, before->getArgument(0), to);
+  scf::ConditionOp::create(*this, arith::AndIOp::create(*this, isInside, before->getArgument(1)),
+                           before->getArguments());
+  Block *after = createBlock(&loop.getAfter(), {}, types, locations);
+  Value goesOn = body(after->getArgument(0));
+  scf::YieldOp::create(*this, ValueRange{add(after->getArgument(0), step), goesOn});
+}
+
 /// The longest walk, in vectors, that is written out.
 static constexpr int64_t mostWrittenOut = 8;
 

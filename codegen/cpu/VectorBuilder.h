@@ -96,6 +96,8 @@ public:
   llvm::SmallVector<mlir::Value> loop(mlir::Value from, mlir::Value to, mlir::ValueRange carried, CarryingBody body);
   llvm::SmallVector<mlir::Value> loop(mlir::Value from, mlir::Value to, int64_t step, mlir::ValueRange carried,
                                       CarryingBody body);
+  /// Walks [from, to) for as long as the body says that there is more.
+  void loopWhile(mlir::Value from, mlir::Value to, int64_t step, llvm::function_ref<mlir::Value(mlir::Value)> body);
   /// Walks [0, count) by whole vectors, and then by the lanes that are left. A short walk is written out.
   void loopOverVectors(int64_t count, llvm::function_ref<void(mlir::Value column, int64_t lanes)> body);
   /// Walks [0, count), whole vectors, and carries numbers; a short walk is written out.

@@ -289,16 +289,23 @@ int64_t KernelExecution::firstPast(int64_t sequence) {
 LogicalResult KernelExecution::runLookback(LookbackOp op, TileMap &tiles, Sequence sequence, int64_t head,
                                            int64_t start, int64_t valid) {
   LookbackFold fold(op);
-  // The range of token i of the chunk, as tokens of the sequence.
-  auto tokenAt = [&](Value bound, int64_t i) { return tiles[bound].at(i, 0) - positions[sequence.index]; };
-  auto isInRange = [&](int64_t i, int64_t token) {
-    bool ends = op.getLast() && static_cast<double>(token) > tokenAt(op.getLast(), i);
+  ContributeOp contribution = op.getContribution();
+  // The range of a token of a chunk, as tokens of the sequence.
+  auto holds = [&](Value first, Value last, int64_t index, int64_t token) {
+    auto tokenAt = [&](Value bound) { return tiles[bound].at(index, 0) - positions[sequence.index]; };
     bool exists = static_cast<double>(token) + positions[sequence.index] >= 0;
-    return exists && static_cast<double>(token) >= tokenAt(op.getFirst(), i) && !ends &&
-           (op.getToEnd() || token <= start + i);
+    return exists && static_cast<double>(token) >= tokenAt(first) &&
+           (!last || static_cast<double>(token) <= tokenAt(last));
   };
-  int64_t end = op.getToEnd() ? sequence.length : start + valid;
-  for (int64_t past = firstPast(sequence.index); past < end; past += kernel.getChunk()) {
+  auto isInRange = [&](int64_t i, int64_t past, int64_t j) {
+    int64_t token = start + i, other = past + j;
+    if (op.getAhead())
+      return (op.getToEnd() || token <= other) && holds(contribution.getFirst(), contribution.getLast(), j, token);
+    return (op.getToEnd() || other <= token) && holds(op.getFirst(), op.getLast(), i, other);
+  };
+  int64_t begin = op.getToEnd() || !op.getAhead() ? firstPast(sequence.index) : start;
+  int64_t end = op.getToEnd() || op.getAhead() ? sequence.length : start + valid;
+  for (int64_t past = begin; past < end; past += kernel.getChunk()) {
     int64_t existing = std::min<int64_t>(kernel.getChunk(), sequence.length - past);
     for (auto [argument, source] : llvm::zip_equal(op.getBlock()->getArguments(), op.getPast())) {
       FailureOr<Tile> tile = load(cast<BlockArgument>(source), sequence, head, past, existing);
@@ -313,12 +320,12 @@ LogicalResult KernelExecution::runLookback(LookbackOp op, TileMap &tiles, Sequen
       tiles[inner.getResult(0)] = std::move(*tile);
     }
     SmallVector<const Tile *> given;
-    for (Value operand : op.getContribution().getOperands())
+    for (Value operand : contribution.getGiven())
       given.push_back(&tiles[operand]);
     for (int64_t j = 0; j < existing; ++j) {
       bool isInAny = false;
       for (int64_t i = 0; i < valid; ++i)
-        if (isInRange(i, past + j)) {
+        if (isInRange(i, past, j)) {
           isInAny = true;
           fold.addPair(given, i, j);
         }

@@ -519,7 +519,7 @@ def Chunk_ScanOp : Chunk_Op<"scan", [Pure, AllTypesMatch<["operand", "result"]>]
 
 def Chunk_LookbackOp : Chunk_Op<"lookback", [Pure, SingleBlock, AttrSizedOperandSegments,
     DeclareOpInterfaceMethods<OpAsmOpInterface, ["getAsmBlockArgumentNames"]>]> {
-  let summary = "a fold over the pairs of the chunk's tokens with earlier tokens";
+  let summary = "a fold over the pairs of the chunk's tokens with earlier tokens, or with later ones";
   let description = [{
     Pairs each token i of the chunk with the tokens j of its sequence from position `first_i` to its own; `to` ends the
     range at `last_i` where that is earlier; `to_end` ends it with the sequence. Both bounds are positions, as tables are
@@ -541,12 +541,17 @@ def Chunk_LookbackOp : Chunk_Op<"lookback", [Pure, SingleBlock, AttrSizedOperand
     `acc = 0`; `kl = 0` and logarithms of `-inf`. Pairs outside of the range are left out by selection, and so are tokens
     beyond the end of the sequence, whatever the body makes of their zeros.
 
+    `ahead` asks the other way round, as gradients do: it pairs each token i with the tokens j that look back at it, those
+    from its own on (`to_end`: all of the sequence) in whose range it is. A range is that of j then, and the body
+    contributes its bounds, too: `sum` and `outer` are summed over `first_j <= i <= last_j`, `last_j` where it is given.
+
     Constraints: `lookback_c1` the bounds have a number for each token; `lookback_c2` what is past is an input of the
     kernel or a table that varies, and the body has an argument of the type of each; `lookback_c3` the body ends with
     `chunk.contribute` of what the fold takes: scores and weights are C by C, rows have C rows; `lookback_c4` the results
     have the shapes that follow from it and one element type with it; `lookback_c5` a range ends at `to` or at the end;
     `lookback_c6` an operation in the body has one result and no region, and no decay and nothing that reaches across
-    tokens: `tail`, `conv`, `delay`, `mask`, `accumulate`.
+    tokens: `tail`, `conv`, `delay`, `mask`, `accumulate`; `lookback_c7` a range begins somewhere: at `from` of the
+    operation or, of a `sum` or `outer` that is `ahead`, at `from` of what the body contributes.
 
     Example:
     ```mlir
@@ -568,10 +573,20 @@ def Chunk_LookbackOp : Chunk_Op<"lookback", [Pure, SingleBlock, AttrSizedOperand
       %o = arith.divf %acc, %ls : tensor<64x16xf32>
       chunk.yield %o : tensor<64x16xf32>
     }
+    chunk.kernel @seen chunk 64 (input %q: tensor<64x32xf32>, input %k: tensor<64x32xf32>, table %position: tensor<64xf32>,
+        valid %n: index) -> (o: tensor<64x32xf32>) {
+      %seen = chunk.lookback sum ahead past(%q_j = %q : tensor<64x32xf32>, %position_j = %position : tensor<64xf32>) {
+        %s = chunk.dot %k, %q_j transpose_right : tensor<64x32xf32>, tensor<64x32xf32> -> tensor<64x64xf32>
+        %before = arith.constant dense<127.0> : tensor<64xf32>
+        %first = arith.subf %position_j, %before : tensor<64xf32>
+        chunk.contribute %s, %q_j : tensor<64x64xf32>, tensor<64x32xf32> from %first : tensor<64xf32>
+      } : tensor<64x32xf32>
+      chunk.yield %seen : tensor<64x32xf32>
+    }
     ```
   }];
-  let arguments = (ins Chunk_FoldAttr:$fold, Chunk_Vector:$first, Optional<Chunk_Vector>:$last,
-                       Variadic<Chunk_Tensor>:$past, UnitAttr:$to_end);
+  let arguments = (ins Chunk_FoldAttr:$fold, Optional<Chunk_Vector>:$first, Optional<Chunk_Vector>:$last,
+                       Variadic<Chunk_Tensor>:$past, UnitAttr:$ahead, UnitAttr:$to_end);
   let regions = (region SizedRegion<1>:$body);
   let results = (outs Variadic<Chunk_Tensor>:$results);
   let hasCustomAssemblyFormat = 1;
@@ -582,10 +597,17 @@ def Chunk_LookbackOp : Chunk_Op<"lookback", [Pure, SingleBlock, AttrSizedOperand
   }];
 }
 
-def Chunk_ContributeOp : Chunk_Op<"contribute", [Pure, Terminator, ReturnLike, HasParent<"LookbackOp">]> {
+def Chunk_ContributeOp : Chunk_Op<"contribute", [Pure, Terminator, ReturnLike, AttrSizedOperandSegments,
+    HasParent<"LookbackOp">]> {
   let summary = "ends a look-back's body with what a tile of pairs contributes";
-  let arguments = (ins Variadic<Chunk_Tensor>:$operands);
-  let assemblyFormat = "$operands attr-dict `:` type($operands)";
+  let description = [{
+    What the fold takes and, where a look-back is `ahead`, the ranges of the tokens j.
+
+    Example: see `chunk.lookback`.
+  }];
+  let arguments = (ins Variadic<Chunk_Tensor>:$given, Optional<Chunk_Vector>:$first, Optional<Chunk_Vector>:$last);
+  let assemblyFormat = [{ $given `:` type($given) (`from` $first^ `:` type($first))? (`to` $last^ `:` type($last))?
+                          attr-dict }];
 }
 
 //===----------------------------------------------------------------------===//

@@ -21,8 +21,9 @@ void LookbackOp::getAsmBlockArgumentNames(Region &, OpAsmSetValueNameFn setName)
 //   %m, %l, %acc = chunk.lookback softmax from %first to %last to_end past(%k_j = %k, %v_j = %v) attributes {...} { ...
 //   }
 //       : types of the results
+//   %y = chunk.lookback sum ahead to_end past(...) { ... } : types of the results
 //
-// The bounds have the element type of the results; what is past has the type of its argument.
+// The bounds have one type; what is past has the type of its argument.
 //===----------------------------------------------------------------------===//
 
 ParseResult LookbackOp::parse(OpAsmParser &parser, OperationState &result) {
@@ -36,15 +37,18 @@ ParseResult LookbackOp::parse(OpAsmParser &parser, OperationState &result) {
     return parser.emitError(location) << "'" << word << "' is no fold";
   result.addAttribute(getFoldAttrName(result.name), FoldAttr::get(builder.getContext(), *fold));
 
-  SmallVector<OpAsmParser::UnresolvedOperand, 2> bounds(1);
+  SmallVector<OpAsmParser::UnresolvedOperand, 2> bounds;
   Type boundType;
-  if (parser.parseKeyword("from") || parser.parseOperand(bounds.front()))
+  bool isAhead = succeeded(parser.parseOptionalKeyword("ahead"));
+  if (isAhead)
+    result.addAttribute(getAheadAttrName(result.name), builder.getUnitAttr());
+  else if (parser.parseKeyword("from") || parser.parseOperand(bounds.emplace_back()))
     return failure();
-  if (succeeded(parser.parseOptionalKeyword("to")) && parser.parseOperand(bounds.emplace_back()))
+  if (!isAhead && succeeded(parser.parseOptionalKeyword("to")) && parser.parseOperand(bounds.emplace_back()))
     return failure();
   if (succeeded(parser.parseOptionalKeyword("to_end")))
     result.addAttribute(getToEndAttrName(result.name), builder.getUnitAttr());
-  if (parser.parseColonType(boundType) || parser.resolveOperands(bounds, boundType, result.operands))
+  if (!isAhead && (parser.parseColonType(boundType) || parser.resolveOperands(bounds, boundType, result.operands)))
     return failure();
 
   SmallVector<OpAsmParser::Argument> arguments;
@@ -58,20 +62,26 @@ ParseResult LookbackOp::parse(OpAsmParser &parser, OperationState &result) {
   if (succeeded(parser.parseOptionalKeyword("past")) &&
       parser.parseCommaSeparatedList(AsmParser::Delimiter::Paren, parsePast))
     return failure();
-  result.getOrAddProperties<Properties>().operandSegmentSizes = {1, static_cast<int32_t>(bounds.size()) - 1,
-                                                                 static_cast<int32_t>(arguments.size())};
+  result.getOrAddProperties<Properties>().operandSegmentSizes = {
+      static_cast<int32_t>(!bounds.empty()), static_cast<int32_t>(bounds.size() > 1),
+      static_cast<int32_t>(arguments.size())};
   if (parser.parseOptionalAttrDictWithKeyword(result.attributes) || parser.parseRegion(*result.addRegion(), arguments))
     return failure();
   return parser.parseColonTypeList(result.types);
 }
 
 void LookbackOp::print(OpAsmPrinter &printer) {
-  printer << " " << stringifyFold(getFold()) << " from " << getFirst();
+  printer << " " << stringifyFold(getFold());
+  if (getAhead())
+    printer << " ahead";
+  if (getFirst())
+    printer << " from " << getFirst();
   if (getLast())
     printer << " to " << getLast();
   if (getToEnd())
     printer << " to_end";
-  printer << " : " << getFirst().getType();
+  if (getFirst())
+    printer << " : " << getFirst().getType();
   if (!getPast().empty()) {
     printer << " past(";
     llvm::interleaveComma(llvm::zip(getBody().getArguments(), getPast()), printer, [&](auto pair) {
@@ -80,8 +90,9 @@ void LookbackOp::print(OpAsmPrinter &printer) {
     });
     printer << ")";
   }
-  printer.printOptionalAttrDictWithKeyword((*this)->getAttrs(),
-                                           {getOperandSegmentSizesAttrName(), getFoldAttrName(), getToEndAttrName()});
+  printer.printOptionalAttrDictWithKeyword(
+      (*this)->getAttrs(),
+      {getOperandSegmentSizesAttrName(), getFoldAttrName(), getAheadAttrName(), getToEndAttrName()});
   printer << " ";
   printer.printRegion(getBody(), /*printEntryBlockArgs=*/false);
   printer << " : " << getResultTypes();
@@ -115,7 +126,7 @@ static LogicalResult verifyPast(LookbackOp op, KernelOp kernel, Value past, Type
 
 /// The shapes of what a fold of C tokens takes, the channels of rows wherever they are free, and of what it gives.
 static LogicalResult verifyFold(LookbackOp op, int64_t tokens) {
-  OperandRange given = op.getContribution().getOperands();
+  OperandRange given = op.getContribution().getGiven();
   auto isPairs = [&](Value value) { return shapeOf(value) == ArrayRef<int64_t>{tokens, tokens}; };
   auto isRows = [&](Value value) { return shapeOf(value).size() == 2 && shapeOf(value)[0] == tokens; };
   auto width = [&](unsigned index) { return shapeOf(given[index])[1]; };
@@ -165,10 +176,20 @@ LogicalResult LookbackOp::verifyRegions() {
   if (!kernel || (*this)->getParentOp() != kernel)
     return emitOpError("[lookback_c2] stands in no kernel");
   auto tokens = static_cast<int64_t>(kernel.getChunk());
-  for (Value bound : {getFirst(), getLast()})
+  if (!isa<ContributeOp>(getBlock()->getTerminator()))
+    return emitOpError("[lookback_c3] the body does not end with chunk.contribute");
+  ContributeOp contribution = getContribution();
+  for (Value bound : {getFirst(), getLast(), contribution.getFirst(), contribution.getLast()})
     if (bound && shapeOf(bound) != ArrayRef<int64_t>{tokens})
       return emitOpError("[lookback_c1] a bound has type ")
              << bound.getType() << ", expected a number for each of " << tokens << " tokens";
+  bool fromBody = contribution.getFirst() != nullptr, endsInBody = contribution.getLast() != nullptr;
+  if (fromBody != getAhead() || (endsInBody && !getAhead()) || (getFirst() != nullptr) == getAhead() ||
+      (getAhead() && getFold() != Fold::Sum && getFold() != Fold::Outer))
+    return emitOpError("[lookback_c7] is a fold of kind ")
+           << stringifyFold(getFold()) << (getAhead() ? " ahead" : "") << " whose range is given by "
+           << (getFirst() ? "the operation" : fromBody ? "the body" : "nothing")
+           << ", expected the body for a sum or outer ahead and the operation for others";
   if (getLast() && getToEnd())
     return emitOpError("[lookback_c5] ends both at a position and at the end of the sequence");
   if (getPast().size() != getBlock()->getNumArguments())
@@ -177,8 +198,6 @@ LogicalResult LookbackOp::verifyRegions() {
   for (auto [past, type] : llvm::zip_equal(getPast(), getBlock()->getArgumentTypes()))
     if (failed(verifyPast(*this, kernel, past, type)))
       return failure();
-  if (!isa<ContributeOp>(getBlock()->getTerminator()))
-    return emitOpError("[lookback_c3] the body does not end with chunk.contribute");
   for (Operation &op : getBlock()->without_terminator()) {
     bool reachesAcross = isa<TailOp, ConvOp, DelayOp, MaskOp, AccumulateOp, DecayDotOp, DecayFromStartOp, DecayToEndOp,
                              DecayStateOp, DecayMatrixOp>(op);

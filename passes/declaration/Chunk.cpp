@@ -6,7 +6,9 @@
 #include "passes/declaration/ChunkCotangent.h"
 #include "passes/declaration/ChunkEarlierReads.h"
 #include "passes/declaration/ChunkFeedback.h"
+#include "passes/declaration/ChunkLaterWrites.h"
 #include "passes/declaration/ChunkLookback.h"
+#include "passes/declaration/KeptRows.h"
 #include "passes/declaration/KernelBuilder.h"
 
 namespace stretto {
@@ -22,7 +24,7 @@ namespace {
 /// What a kernel computes of a variant.
 enum class Part {
   Whole,
-  /// Of a gradient, the forward states at the start of each chunk.
+  /// Of a gradient, the forward states at the start of each chunk, and rows that are kept of each token.
   Checkpoints,
   /// Of a gradient, all else: from the last chunk to the first, each with the forward states at its start.
   Gradient,
@@ -31,8 +33,8 @@ enum class Part {
 /// Makes a kernel of one variant, or of a part of it.
 class ChunkVariant {
 public:
-  ChunkVariant(VariantOp variant, int64_t tokens, const ElementTypes &types, Part part)
-      : variant(variant), types(types), part(part), kernel(variant, "chunk", tokens, types) {}
+  ChunkVariant(VariantOp variant, int64_t tokens, const ElementTypes &types, Part part, ArrayRef<Value> kept = {})
+      : variant(variant), types(types), part(part), kept(kept), kernel(variant, "chunk", tokens, types) {}
 
   LogicalResult run();
 
@@ -53,9 +55,10 @@ private:
   VariantOp variant;
   const ElementTypes &types;
   Part part;
+  ArrayRef<Value> kept; // by the kernel of checkpoints
   KernelBuilder kernel;
   SmallVector<StateChain> chains;
-  /// By the root of their chain, which is read now or at an earlier time.
+  /// By the root of their chain, which is read and written now or at an earlier time.
   llvm::DenseMap<Operation *, std::unique_ptr<ChunkRecurrence>> recurrences;
   llvm::DenseMap<Operation *, std::unique_ptr<ChunkEarlierReads>> earlierReads;
   /// The state of each chain at the start of a chunk, or of a reverse one at its end.
@@ -76,9 +79,12 @@ private:
 LogicalResult ChunkVariant::checkChains() {
   for (StateChain &chain : chains) {
     if (ChunkEarlierReads::hasSome(chain)) {
-      if (part != Part::Whole)
-        return refuseChunkForm(chain.getRoot()) << "the gradient of a state that is read at an earlier time";
       if (failed(ChunkEarlierReads::check(chain)))
+        return failure();
+      continue;
+    }
+    if (ChunkLaterWrites::hasSome(chain)) {
+      if (failed(ChunkLaterWrites::check(chain)))
         return failure();
       continue;
     }
@@ -113,6 +119,9 @@ void ChunkVariant::addStates() {
     if (ChunkEarlierReads::hasSome(chain))
       earlierReads[root] =
           std::make_unique<ChunkEarlierReads>(chain, b.matrixOf(start), b, kernel.sizes(), kernel.rawTileOf);
+    else if (ChunkLaterWrites::hasSome(chain))
+      earlierReads[root] =
+          std::make_unique<ChunkLaterWrites>(chain, b.matrixOf(start), b, kernel.sizes(), kernel.rawTileOf);
     else if (isReverse)
       recurrences[root] = std::make_unique<ChunkCotangent>(chain, b.matrixOf(start), b);
     else
@@ -178,10 +187,13 @@ SmallVector<chunk::OutputAttr> ChunkVariant::describeOutputs() {
                                               KernelBuilder::shapeOf(chain.getRoot().getType()), types.compute,
                                               kernel.groupOf(chain.getRoot().getType().getHeads()),
                                               /*checkpoint=*/true));
+    for (auto [index, row] : llvm::enumerate(kept))
+      outputs.push_back(
+          kernel.describeOutput(nameOfKeptRow(index), kernel.tileShape(row.getType()), types.compute));
     return outputs;
   }
   SmallVector<unsigned> rows = variant.getDifferentiableRows();
-  for (auto [index, result] : llvm::enumerate(variant.getBlock()->getTerminator()->getOperandTypes())) {
+  for (auto [index, result] : llvm::enumerate(variant.getType().getResults())) {
     // A gradient has the type of its row; parts that are still to be added up are not rounded.
     StringRef row = variant.getArgName(rows[index]);
     int64_t group = kernel.groupOf(headsOf(result));
@@ -194,7 +206,7 @@ SmallVector<chunk::OutputAttr> ChunkVariant::describeOutputs() {
 SmallVector<Value> ChunkVariant::wanted() {
   if (part != Part::Checkpoints)
     return llvm::to_vector(variant.getBlock()->getTerminator()->getOperands());
-  SmallVector<Value> rows;
+  SmallVector<Value> rows(kept);
   for (const StateEntry &tail : forwardTails)
     for (Operation *op : tail.operations)
       rows.append(op->operand_begin(), op->operand_end());
@@ -205,8 +217,9 @@ LogicalResult ChunkVariant::buildTile(Operation *op) {
   TileBuilder &b = kernel.tiles();
   auto recurrenceOf = [&](Value state) { return recurrences[rootOf(state)].get(); };
   if (auto read = dyn_cast<ReadOp>(op)) {
+    auto earlier = earlierReads.find(rootOf(read.getState()));
     FailureOr<Value> tile =
-        read.getAt() ? earlierReads[rootOf(read.getState())]->read(read) : recurrenceOf(read.getState())->read(read);
+        earlier != earlierReads.end() ? earlier->second->read(read) : recurrenceOf(read.getState())->read(read);
     if (failed(tile))
       return failure();
     b.setTile(read.getResult(), *tile);
@@ -218,9 +231,6 @@ LogicalResult ChunkVariant::buildTile(Operation *op) {
     b.setTile(pair.getResult(), cotangent->pair(pair, *recurrenceOf(pair.getState())));
   } else if (carryOf.contains(op)) {
     buildReverseConv(op);
-  } else if (auto sum = dyn_cast<GroupSumOp>(op); sum && part == Part::Gradient) {
-    // The parts of heads stay apart until the end.
-    b.setTile(sum.getResult(), b.tileOf(sum.getOperand()));
   } else if (failed(kernel.buildRow(op))) {
     return failure();
   }
@@ -230,13 +240,14 @@ LogicalResult ChunkVariant::buildTile(Operation *op) {
 }
 
 SmallVector<Value> ChunkVariant::results() {
-  SmallVector<Value> tiles = tailStarts;
+  SmallVector<Value> tiles = tailStarts, rows(kept);
   if (part == Part::Checkpoints)
     for (const StateChain &chain : chains)
       tiles.push_back(starts.at(chain.root));
   else
-    for (Value result : variant.getBlock()->getTerminator()->getOperands())
-      tiles.push_back(kernel.tiles().tileOf(result));
+    rows = wanted();
+  for (Value row : rows)
+    tiles.push_back(kernel.tiles().tileOf(row));
   return tiles;
 }
 
@@ -282,13 +293,22 @@ LogicalResult ChunkVariant::run() {
     return failure();
   addTails(*order);
   addStates();
-  kernel.addWindows();
+  if (part == Part::Whole)
+    kernel.addWindows();
   if (failed(kernel.beginBody()))
     return failure();
   for (Operation *op : *order)
     if (!kernel.tiles().tileOf(op->getResult(0)) && failed(buildTile(op)))
       return failure();
   return kernel.finish(results(), [&] { return next(); });
+}
+
+/// Heads that share a row each have a part of its gradient, and the parts stay apart until the end.
+static void separateHeads(VariantOp gradient) {
+  gradient.walk([](GroupSumOp sum) {
+    sum.replaceAllUsesWith(sum.getOperand());
+    sum.erase();
+  });
 }
 
 /// Whether a gradient asks for states that are carried forwards.
@@ -316,16 +336,27 @@ struct ChunkPass : stretto::impl::ChunkBase<ChunkPass> {
       return signalPassFailure();
     }
     for (VariantOp variant : llvm::make_early_inc_range(getOperation().getOps<VariantOp>())) {
-      auto chunkPart = [&](Part part) { return ChunkVariant(variant, chunk, *types, part).run(); };
-      if (!variant.getGradient()) {
-        if (failed(chunkPart(Part::Whole)))
-          return signalPassFailure();
-      } else if ((needsCheckpoints(variant) && failed(chunkPart(Part::Checkpoints))) ||
-                 failed(chunkPart(Part::Gradient))) {
+      if (failed(variant.getGradient() ? chunkGradient(variant, *types)
+                                       : ChunkVariant(variant, chunk, *types, Part::Whole).run()))
         return signalPassFailure();
-      }
       variant.erase();
     }
+  }
+
+private:
+  LogicalResult chunkGradient(VariantOp variant, ElementTypes types) {
+    separateHeads(variant);
+    FailureOr<SetVector<Value>> kept = findKeptRows(variant);
+    if (failed(kept))
+      return failure();
+    bool isPrepared = needsCheckpoints(variant) || !kept->empty();
+    if (isPrepared &&
+        failed(ChunkVariant(variant, chunk, types, Part::Checkpoints, kept->getArrayRef()).run()))
+      return failure();
+    replaceByArguments(variant, kept->getArrayRef());
+    for (size_t index = 0; index < kept->size(); ++index)
+      types.others[nameOfKeptRow(index)] = types.compute;
+    return ChunkVariant(variant, chunk, types, Part::Gradient).run();
   }
 };
 

@@ -23,25 +23,27 @@ public:
   ChunkEarlierReads(const StateChain &chain, mlir::Value start, TileBuilder &builder, const Sizes &sizes,
                     RawTiles rawTileOf)
       : chain(chain), start(start), b(builder), sizes(sizes), rawTileOf(rawTileOf) {}
+  virtual ~ChunkEarlierReads() = default;
 
   static bool hasSome(const StateChain &chain);
   /// Whether the chain has a chunk form; what prevents it is said at the operation that does.
   static mlir::LogicalResult check(const StateChain &chain);
 
   /// The tile of a read. The row that is read with, and the time, have theirs.
-  mlir::FailureOr<mlir::Value> read(ReadOp op);
+  virtual mlir::FailureOr<mlir::Value> read(ReadOp op);
   /// The state as of the time of the chunk's last token.
-  mlir::FailureOr<mlir::Value> next();
+  virtual mlir::FailureOr<mlir::Value> next();
 
-private:
-  /// Of each token those that were written between the state that is carried and the time that it reads at.
-  mlir::FailureOr<PastTiles::Range> writtenSince();
-
+protected:
   const StateChain &chain;
   mlir::Value start;
   TileBuilder &b;
   const Sizes &sizes;
   RawTiles rawTileOf;
+
+private:
+  /// Of each token those that were written between the state that is carried and the time that it reads at.
+  mlir::FailureOr<PastTiles::Range> writtenSince();
 };
 
 } // namespace stretto

@@ -19,8 +19,14 @@ enum class Of {
   Token,        // rows of t
   Past,         // rows of j
   Pair,         // a number of both
-  WeightedPast, // a number of both times a row of j
+  WeightedPast, // numbers of both times rows of j, added up
 };
+
+/// A number of both times a row of j; a null row while the number is repeated over channels.
+struct Term {
+  Value weights, rows;
+};
+using Terms = SmallVector<Term, 2>;
 
 class LookbackTiles {
 public:
@@ -33,7 +39,12 @@ private:
   LogicalResult add(Operation *inner);
   LogicalResult addPast(PastOp inner);
   LogicalResult addPairs(Operation *inner);
-  LogicalResult contribute(SmallVectorImpl<Value> &contribution);
+  /// The tile of rows of j, or null where a row is of another kind.
+  Value rowsOfPast(Value row);
+  FailureOr<Terms> termsOf(Value row);
+  FailureOr<PastTiles::Range> range();
+  LogicalResult buildSums(PastTiles::Range range);
+  LogicalResult buildScores(PastTiles::Range range);
   Of kindOf(Value row);
   /// A number of t, of j or of both as a tile of pairs.
   Value pairsOf(Value number);
@@ -47,8 +58,7 @@ private:
   TileBuilder &past;
   llvm::DenseMap<Value, Of> kinds;
   llvm::DenseMap<Value, Value> pairs;
-  /// The row of j that a `WeightedPast` multiplies; null while it is its number repeated over channels.
-  llvm::DenseMap<Value, Value> weighted;
+  llvm::DenseMap<Value, Terms> weighted;
 };
 
 } // namespace
@@ -104,17 +114,30 @@ LogicalResult LookbackTiles::addPairs(Operation *inner) {
     }
   } else if (auto broadcast = dyn_cast<BroadcastOp>(inner); broadcast && kindOf(broadcast.getOperand()) == Of::Pair) {
     kinds[result] = isNumber(result) ? Of::Pair : Of::WeightedPast;
-    pairs[result] = pairsOf(broadcast.getOperand());
+    Value weights = pairsOf(broadcast.getOperand());
+    if (isNumber(result))
+      pairs[result] = weights;
+    else
+      weighted[result] = {{weights, Value()}};
     return success();
   } else if (isa<arith::MulFOp>(inner) && !isNumber(result)) {
     Value weight = inner->getOperand(0), row = inner->getOperand(1);
     if (kindOf(row) == Of::WeightedPast)
       std::swap(weight, row);
-    bool isFree = kindOf(weight) == Of::WeightedPast && !weighted.lookup(weight);
+    Terms terms = weighted.lookup(weight);
+    bool isFree = terms.size() == 1 && !terms.front().rows;
     if (isFree && (kindOf(row) == Of::Past || kindOf(row) == Of::Neither)) {
       kinds[result] = Of::WeightedPast;
-      pairs[result] = pairs[weight];
-      weighted[result] = rowsOf(row);
+      weighted[result] = {{terms.front().weights, rowsOf(row)}};
+      return success();
+    }
+  } else if (isa<arith::AddFOp>(inner) && !isNumber(result)) {
+    Value left = inner->getOperand(0), right = inner->getOperand(1);
+    if (kindOf(left) == Of::WeightedPast && kindOf(right) == Of::WeightedPast) {
+      Terms terms = weighted.lookup(left);
+      llvm::append_range(terms, weighted.lookup(right));
+      kinds[result] = Of::WeightedPast;
+      weighted[result] = std::move(terms);
       return success();
     }
   } else if (inner->hasTrait<OpTrait::Elementwise>() && isNumber(result)) {
@@ -157,68 +180,99 @@ LogicalResult LookbackTiles::add(Operation *inner) {
 // The fold
 //===----------------------------------------------------------------------===//
 
-LogicalResult LookbackTiles::contribute(SmallVectorImpl<Value> &contribution) {
-  OperandRange yielded = op.getBody().front().getTerminator()->getOperands();
-  auto rowsOfPast = [&](Value row) -> Value {
-    if (kindOf(row) == Of::Past)
-      return past.matrixOf(past.tileOf(row));
-    return kindOf(row) == Of::Neither ? past.matrixOf(b.tileOf(row)) : Value();
-  };
-  if (op.getFold() == Fold::Divergence) {
-    contribution.append({pairsOf(yielded[0]), pairsOf(yielded[1])});
-    return success();
+Value LookbackTiles::rowsOfPast(Value row) {
+  if (kindOf(row) == Of::Past)
+    return past.matrixOf(past.tileOf(row));
+  return kindOf(row) == Of::Neither ? past.matrixOf(b.tileOf(row)) : Value();
+}
+
+FailureOr<Terms> LookbackTiles::termsOf(Value row) {
+  if (kindOf(row) == Of::WeightedPast) {
+    Terms terms = weighted.lookup(row);
+    for (Term &term : terms)
+      if (!term.rows)
+        term.rows = past.splat(b.tileType(row.getType()), 1);
+    return terms;
   }
-  if (op.getFold() == Fold::Softmax) {
-    Value rows = rowsOfPast(yielded[1]);
-    if (!rows)
-      return refuse(op, "contributes rows that are not of the other token alone");
-    contribution.append({pairsOf(yielded[0]), rows});
-    return success();
+  if (kindOf(row) == Of::Pair || (isNumber(row) && kindOf(row) == Of::Token))
+    return Terms{{pairsOf(row), past.splat(b.tensorType({b.tokens, 1}), 1)}};
+  Value rows = rowsOfPast(row);
+  if (!rows)
+    return refuse(op, "contributes a row that is no number times a row of the other token");
+  return Terms{{past.splat(square(), 1), rows}};
+}
+
+FailureOr<PastTiles::Range> LookbackTiles::range() {
+  PastTiles::Range range = {.toEnd = op.getToEnd(), .ahead = op.getReverse()};
+  if (!range.ahead) {
+    range.first = b.tileOf(op.getFirst());
+    return range;
   }
-  for (Value row : yielded) {
-    Value weights, rows;
-    if (kindOf(row) == Of::WeightedPast) {
-      weights = pairs[row];
-      rows = weighted.lookup(row);
-    } else if (kindOf(row) == Of::Pair || (isNumber(row) && kindOf(row) == Of::Token)) {
-      weights = pairsOf(row);
-      rows = past.splat(b.tensorType({b.tokens, 1}), 1);
-    } else {
-      weights = past.splat(square(), 1);
-      rows = rowsOfPast(row);
+  // Ahead, it is the other token that looks back.
+  if (failed(pastTiles.build(op.getFirst())))
+    return failure();
+  range.first = past.tileOf(op.getFirst());
+  return range;
+}
+
+LogicalResult LookbackTiles::buildSums(PastTiles::Range range) {
+  SmallVector<Value> contribution;
+  SmallVector<Type> types;
+  SmallVector<size_t> counts;
+  for (Value row : op.getBody().front().getTerminator()->getOperands()) {
+    FailureOr<Terms> terms = termsOf(row);
+    if (failed(terms))
+      return failure();
+    counts.push_back(terms->size());
+    for (auto [weights, rows] : *terms) {
+      contribution.append({weights, rows});
+      types.push_back(rows.getType());
     }
-    if (!rows)
-      return refuse(op, "contributes a row that is no number times a row of the other token");
-    contribution.append({weights, rows});
   }
+  chunk::LookbackOp tiles = pastTiles.finish(chunk::Fold::Sum, range, contribution, types);
+  auto next = tiles.getResults().begin();
+  for (auto [result, count] : llvm::zip_equal(op.getResults(), counts)) {
+    Value sum = *next++;
+    for (size_t term = 1; term < count; ++term)
+      sum = b.create<arith::AddFOp>(sum, *next++);
+    b.setTile(result, b.shaped(sum, b.tileType(result.getType())));
+  }
+  return success();
+}
+
+LogicalResult LookbackTiles::buildScores(PastTiles::Range range) {
+  OperandRange yielded = op.getBody().front().getTerminator()->getOperands();
+  SmallVector<Value> contribution = {pairsOf(yielded[0])};
+  if (op.getFold() == Fold::Divergence)
+    contribution.push_back(pairsOf(yielded[1]));
+  else
+    contribution.push_back(rowsOfPast(yielded[1]));
+  if (!contribution.back())
+    return refuse(op, "contributes rows that are not of the other token alone");
+  SmallVector<Type> types;
+  for (auto [index, result] : llvm::enumerate(op.getResults())) {
+    RankedTensorType type = b.tileType(result.getType());
+    // Rows are tiles, even of one column.
+    bool isRows = op.getFold() == Fold::Softmax && index == 2;
+    types.push_back(isRows && type.getRank() == 1 ? type.clone({b.tokens, 1}) : type);
+  }
+  auto fold = *chunk::symbolizeFold(stringifyFold(op.getFold()));
+  chunk::LookbackOp tiles = pastTiles.finish(fold, range, contribution, types);
+  for (auto [result, tile] : llvm::zip_equal(op.getResults(), tiles.getResults()))
+    b.setTile(result, b.shaped(tile, b.tileType(result.getType())));
   return success();
 }
 
 LogicalResult LookbackTiles::build() {
   b.setLoc(op.getLoc());
-  if (op.getReverse())
-    return refuse(op, "runs in reverse time");
+  FailureOr<PastTiles::Range> range = this->range();
+  if (failed(range))
+    return failure();
   for (Operation &inner : op.getBody().front().without_terminator())
     if (failed(add(&inner)))
       return failure();
   past.setLoc(op.getLoc());
-  SmallVector<Value> contribution;
-  if (failed(contribute(contribution)))
-    return failure();
-
-  SmallVector<Type> types;
-  for (auto [index, result] : llvm::enumerate(op.getResults())) {
-    RankedTensorType type = b.tileType(result.getType());
-    // Rows are tiles, even of one column.
-    bool isRows = op.getFold() == Fold::Sum || (op.getFold() == Fold::Softmax && index == 2);
-    types.push_back(isRows && type.getRank() == 1 ? type.clone({b.tokens, 1}) : type);
-  }
-  auto fold = *chunk::symbolizeFold(stringifyFold(op.getFold()));
-  PastTiles::Range range = {.first = b.tileOf(op.getFirst()), .toEnd = op.getToEnd()};
-  chunk::LookbackOp tiles = pastTiles.finish(fold, range, contribution, types);
-  for (auto [result, tile] : llvm::zip_equal(op.getResults(), tiles.getResults()))
-    b.setTile(result, b.shaped(tile, b.tileType(result.getType())));
-  return success();
+  return op.getFold() == Fold::Sum ? buildSums(*range) : buildScores(*range);
 }
 
 LogicalResult stretto::buildLookback(LookbackOp op, TileBuilder &builder, const Sizes &sizes, RawTiles rawTileOf) {

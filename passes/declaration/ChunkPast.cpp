@@ -64,9 +64,11 @@ LogicalResult PastTiles::build(Value row) {
 
 chunk::LookbackOp PastTiles::finish(chunk::Fold fold, Range range, ValueRange contribution, TypeRange results) {
   body.setLoc(op->getLoc());
-  body.create<chunk::ContributeOp>(contribution);
+  Range none, ofToken = range.ahead ? none : range, ofPast = range.ahead ? range : none;
+  body.create<chunk::ContributeOp>(contribution, ofPast.first, ofPast.last);
   b.setLoc(op->getLoc());
-  auto lookback = b.create<chunk::LookbackOp>(results, fold, range.first, range.last, sources, range.toEnd);
+  auto lookback =
+      b.create<chunk::LookbackOp>(results, fold, ofToken.first, ofToken.last, sources, range.ahead, range.toEnd);
   Block &target = lookback.getBody().emplaceBlock();
   for (BlockArgument argument : block.getArguments())
     argument.replaceAllUsesWith(target.addArgument(argument.getType(), argument.getLoc()));

@@ -27,10 +27,10 @@ public:
   /// Computes the tile of rows of j of a row of the declaration, or refuses.
   mlir::LogicalResult build(mlir::Value row);
 
-  /// The range of tokens j of each token, as tiles of positions.
+  /// The range of tokens j of each token, as tiles of positions; `ahead`, that of each token j, as tiles of the body.
   struct Range {
     mlir::Value first, last = {}; // without `last`: up to the token itself
-    bool toEnd = false;
+    bool toEnd = false, ahead = false;
   };
   /// Ends the body, and makes the operation that holds it.
   chunk::LookbackOp finish(chunk::Fold fold, Range range, mlir::ValueRange contribution, mlir::TypeRange results);

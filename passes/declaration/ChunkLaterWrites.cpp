@@ -1,0 +1,98 @@
+//===- ChunkLaterWrites.cpp - Writes to a state of long ago ---------------===//
+
+#include "passes/declaration/ChunkLaterWrites.h"
+#include "mlir/Analysis/SliceAnalysis.h"
+#include "mlir/Dialect/Arith/IR/Arith.h"
+#include <limits>
+
+using namespace mlir;
+using namespace stretto;
+
+static bool isDelayed(Operation *step) {
+  auto write = dyn_cast<WriteOp>(step);
+  return write && write.getAt();
+}
+
+bool ChunkLaterWrites::hasSome(const StateChain &chain) { return llvm::any_of(chain.steps, isDelayed); }
+
+LogicalResult ChunkLaterWrites::check(const StateChain &chain) {
+  StateOp root = chain.getRoot();
+  for (Operation *step : chain.steps)
+    if (!isDelayed(step))
+      return refuseChunkForm(step) << "changes the state '" << root.getName()
+                                   << "', which is written to at an earlier time";
+  for (ReadOp read : chain.reads())
+    if (read.getAt() || chain.positionOf(read.getState()) != chain.steps.size())
+      return refuseChunkForm(read) << "reads the state '" << root.getName()
+                                   << "', which is written to at an earlier time, otherwise than behind all writes";
+  return success();
+}
+
+/// The position that a time is computed from, or null.
+static PositionOp positionOf(Value time) {
+  SetVector<Operation *> makers;
+  BackwardSliceOptions options;
+  options.inclusive = true;
+  Operation *maker = time.getDefiningOp();
+  if (!maker || failed(getBackwardSlice(maker, &makers, options)))
+    return nullptr;
+  auto position = llvm::find_if(makers, llvm::IsaPred<PositionOp>);
+  return position == makers.end() ? nullptr : cast<PositionOp>(*position);
+}
+
+FailureOr<PastTiles::Range> ChunkLaterWrites::joinedAt(PastTiles &past, Value time) {
+  PositionOp position = positionOf(time);
+  if (!position || failed(past.build(time)))
+    return refuseChunkForm(chain.root) << "is written to at a time that is not computed from the position";
+  Value positions = b.tileOf(position);
+  auto type = cast<RankedTensorType>(positions.getType());
+  Value first = b.create<chunk::RowOp>(type.clone(ArrayRef<int64_t>()), positions, /*at=*/0);
+  Value end = b.create<arith::AddFOp>(b.repeat(first, type), b.splat(type, static_cast<double>(b.tokens)));
+  // What joins behind the chunk is in the state that it is entered with.
+  TileBuilder &body = past.builder();
+  Value times = body.tileOf(time);
+  Value isInside = body.create<arith::CmpFOp>(arith::CmpFPredicate::OLT, times, end);
+  Value never = body.splat(type, std::numeric_limits<double>::infinity());
+  Value from = body.create<arith::SelectOp>(isInside, body.splat(type, 0), never);
+  return PastTiles::Range{.first = from, .last = times, .ahead = true};
+}
+
+FailureOr<Value> ChunkLaterWrites::read(ReadOp op) {
+  b.setLoc(op.getLoc());
+  bool alongRows = op.getAlong() == op.getState().getType().getFirst();
+  Value row = b.matrixOf(b.tileOf(op.getRow()));
+  Value result = b.dot(row, start, /*addend=*/{}, /*transposeLeft=*/false, /*transposeRight=*/!alongRows);
+  for (Operation *step : chain.steps) {
+    auto write = cast<WriteOp>(step);
+    Value key = alongRows ? write.getFirst() : write.getSecond(),
+          other = alongRows ? write.getSecond() : write.getFirst();
+    PastTiles past(write, b, sizes, rawTileOf);
+    FailureOr<PastTiles::Range> range = joinedAt(past, write.getAt());
+    if (failed(range) || failed(past.build(key)) || failed(past.build(other)))
+      return failure();
+    TileBuilder &body = past.builder();
+    Value keys = body.matrixOf(body.tileOf(key)), others = body.matrixOf(body.tileOf(other));
+    Value weights = body.dot(row, keys, /*addend=*/{}, /*transposeLeft=*/false, /*transposeRight=*/true);
+    chunk::LookbackOp added = past.finish(chunk::Fold::Sum, *range, {weights, others}, result.getType());
+    result = b.create<arith::AddFOp>(result, added.getResult(0));
+  }
+  return b.shaped(result, b.tileType(op.getType()));
+}
+
+FailureOr<Value> ChunkLaterWrites::next() {
+  Value result = start;
+  for (Operation *step : chain.steps) {
+    auto write = cast<WriteOp>(step);
+    b.setLoc(write.getLoc());
+    PastTiles past(write, b, sizes, rawTileOf);
+    FailureOr<PastTiles::Range> range = joinedAt(past, write.getAt());
+    if (failed(range) || failed(past.build(write.getFirst())) || failed(past.build(write.getSecond())))
+      return failure();
+    TileBuilder &body = past.builder();
+    Value firsts = body.matrixOf(body.tileOf(write.getFirst()));
+    Value seconds = body.matrixOf(body.tileOf(write.getSecond()));
+    chunk::LookbackOp added = past.finish(chunk::Fold::Outer, *range, {firsts, seconds}, start.getType());
+    result = b.create<arith::AddFOp>(result, added.getResult(0));
+  }
+  return result;
+}

@@ -1,0 +1,172 @@
+//===- KeptRows.cpp - Rows that a gradient keeps between kernels ----------===//
+
+#include "passes/declaration/KeptRows.h"
+#include "mlir/Transforms/RegionUtils.h"
+#include "passes/declaration/ChunkTiles.h"
+#include <algorithm>
+
+using namespace mlir;
+using namespace stretto;
+
+/// What an operation is computed from, its regions included.
+static SetVector<Value> valuesUsedBy(Operation *op) {
+  SetVector<Value> values(op->operand_begin(), op->operand_end());
+  getUsedValuesDefinedAbove(op->getRegions(), values);
+  return values;
+}
+
+static bool isReverse(Operation *op) {
+  auto isReverseState = [](Type type) {
+    auto state = dyn_cast<StateType>(type);
+    return state && state.getReverse();
+  };
+  return op->hasAttr("reverse") || llvm::any_of(op->getOperandTypes(), isReverseState) ||
+         llvm::any_of(op->getResultTypes(), isReverseState);
+}
+
+namespace {
+
+/// What a row is wanted for.
+enum class Use {
+  /// By later tokens: whatever is made of other tokens has to be kept.
+  OfOthers,
+  /// By the token itself, which may read states anew: only what is costly to find again is kept.
+  OfToken,
+};
+
+class KeptRows {
+public:
+  explicit KeptRows(VariantOp gradient) : gradient(gradient) { findForwardRows(); }
+
+  LogicalResult run();
+  SetVector<Value> kept;
+
+private:
+  /// More numbers than any row has.
+  static constexpr int64_t never = int64_t(1) << 32;
+
+  void findForwardRows();
+  /// Finds, for each operation, the fewest numbers that it is computed from.
+  void findCosts(Use use);
+  /// Keeps what the row is computed from, or the row.
+  LogicalResult keepFor(Value row, Use use, Operation *user);
+  bool isToBeKept(Operation *op, Use use);
+  /// The numbers of a row that the kernel which walks forward can keep.
+  int64_t numbersOf(Value row);
+
+  VariantOp gradient;
+  llvm::DenseSet<Value> forward; // rows that need nothing of reverse time
+  llvm::DenseMap<Operation *, int64_t> costs;
+};
+
+} // namespace
+
+void KeptRows::findForwardRows() {
+  for (Operation &op : gradient.getBlock()->without_terminator()) {
+    bool isForward = !isReverse(&op) && llvm::all_of(valuesUsedBy(&op), [&](Value value) {
+      return isa<BlockArgument>(value) || forward.contains(value);
+    });
+    if (isForward)
+      forward.insert(op.result_begin(), op.result_end());
+  }
+}
+
+int64_t KeptRows::numbersOf(Value row) {
+  if (!forward.contains(row) || !isRow(row.getType()) || !getElementTypeOrSelf(row).isF64())
+    return never;
+  return cast<RankedTensorType>(row.getType()).getNumElements();
+}
+
+bool KeptRows::isToBeKept(Operation *op, Use use) {
+  if (use == Use::OfOthers)
+    return isa<StateOp, WriteOp, DecayOp, ReadOp, PairOp, LookbackOp, ScanOp, ConvOp, DelayOp>(op);
+  auto fold = dyn_cast<LookbackOp>(op);
+  return fold && fold.getFold() != Fold::Sum;
+}
+
+void KeptRows::findCosts(Use use) {
+  costs.clear();
+  for (Operation &op : gradient.getBlock()->without_terminator()) {
+    int64_t cost = isToBeKept(&op, use) ? never : 0;
+    for (Value value : valuesUsedBy(&op)) {
+      Operation *maker = value.getDefiningOp();
+      if (maker && !kept.contains(value))
+        cost += std::min(costs.lookup(maker), numbersOf(value));
+    }
+    costs[&op] = std::min(cost, never);
+  }
+}
+
+LogicalResult KeptRows::keepFor(Value row, Use use, Operation *user) {
+  SmallVector<Value> pending = {row};
+  llvm::DenseSet<Value> seen;
+  while (!pending.empty()) {
+    Value value = pending.pop_back_val();
+    Operation *maker = value.getDefiningOp();
+    if (!maker || kept.contains(value) || costs.lookup(maker) == 0 || !seen.insert(value).second)
+      continue;
+    if (numbersOf(value) < never && numbersOf(value) <= costs.lookup(maker)) {
+      kept.insert(value);
+      continue;
+    }
+    if (use == Use::OfOthers && isToBeKept(maker, use))
+      return refuseChunkForm(user) << "meets rows of later tokens that are found in reverse time, by '"
+                                   << maker->getName().getStringRef() << "'";
+    llvm::append_range(pending, valuesUsedBy(maker));
+  }
+  return success();
+}
+
+LogicalResult KeptRows::run() {
+  findCosts(Use::OfOthers);
+  WalkResult walked = gradient.getBody().walk([&](Operation *op) -> WalkResult {
+    if (auto past = dyn_cast<PastOp>(op); past && past->getParentOfType<LookbackOp>().getReverse())
+      return keepFor(past.getOperand(), Use::OfOthers, past->getParentOfType<LookbackOp>());
+    if (auto write = dyn_cast<WriteOp>(op); write && write.getAt() && isReverse(op))
+      for (Value row : {write.getFirst(), write.getSecond()})
+        if (failed(keepFor(row, Use::OfOthers, op)))
+          return failure();
+    return success();
+  });
+  if (walked.wasInterrupted())
+    return failure();
+  findCosts(Use::OfToken);
+  for (Operation &op : *gradient.getBlock())
+    if (isReverse(&op) || op.hasTrait<OpTrait::IsTerminator>())
+      for (Value value : valuesUsedBy(&op))
+        if (failed(keepFor(value, Use::OfToken, &op)))
+          return failure();
+  return success();
+}
+
+FailureOr<SetVector<Value>> stretto::findKeptRows(VariantOp gradient) {
+  KeptRows rows(gradient);
+  if (failed(rows.run()))
+    return failure();
+  return std::move(rows.kept);
+}
+
+/// A head set whose heads are those of the kernel.
+static StringRef finestHeads(VariantOp variant) {
+  for (NamedAttribute group : variant.getGroupAttr())
+    if (cast<IntegerAttr>(group.getValue()).getInt() == 1)
+      return group.getName();
+  return allHeads;
+}
+
+std::string stretto::nameOfKeptRow(unsigned index) { return "kept." + std::to_string(index); }
+
+void stretto::replaceByArguments(VariantOp gradient, ArrayRef<Value> rows) {
+  Builder builder(gradient.getContext());
+  Block *block = gradient.getBlock();
+  SmallVector<Attribute> names(gradient.getArgNames().begin(), gradient.getArgNames().end());
+  StringRef heads = finestHeads(gradient);
+  for (auto [index, row] : llvm::enumerate(rows)) {
+    names.push_back(builder.getStringAttr(nameOfKeptRow(index)));
+    auto type = withHeads(cast<RankedTensorType>(row.getType()), heads);
+    Value(row).replaceAllUsesWith(block->addArgument(type, row.getLoc()));
+  }
+  gradient.setArgNamesAttr(builder.getArrayAttr(names));
+  gradient.setFunctionType(
+      builder.getFunctionType(block->getArgumentTypes(), gradient.getFunctionType().getResults()));
+}

@@ -1,0 +1,33 @@
+//===- KeptRows.h - Rows that a gradient keeps between kernels --*- C++ -*-===//
+//
+// A fold that looks ahead meets rows of later tokens. In the kernel that walks back it computes them from the inputs of
+// their chunk, as a look-back does, as long as they are row maps of these; but the largest score of a softmax, or what
+// a token's cotangent is divided by, is made of other tokens. Such rows are found by the kernel that walks forward, which
+// keeps them for the other: one row for each token, an output of the one and an input of the other.
+//
+// Often several choices would do. The fewest numbers are kept: of a softmax the three numbers `m`, `l` and the
+// cotangent of `l`, not the row `acc` that the latter is made of, and not the cotangent of `acc` either, which is that of
+// the result divided by `l`.
+//
+//===----------------------------------------------------------------------===//
+#ifndef STRETTO_PASSES_DECLARATION_KEPTROWS_H
+#define STRETTO_PASSES_DECLARATION_KEPTROWS_H
+
+#include "dialect/stretto/StrettoDialect.h"
+#include "llvm/ADT/SetVector.h"
+
+namespace stretto {
+
+/// The rows of a gradient that are to be kept: for folds that look ahead and for states that are written at an earlier
+/// time; and so that no softmax and no divergence is folded twice. Refuses rows that are found in reverse time only.
+mlir::FailureOr<llvm::SetVector<mlir::Value>> findKeptRows(VariantOp gradient);
+
+/// What a kept row is called by both kernels.
+std::string nameOfKeptRow(unsigned index);
+
+/// Makes the rows arguments of the declaration, as they are for the kernel that walks back. Each head has its own.
+void replaceByArguments(VariantOp gradient, llvm::ArrayRef<mlir::Value> rows);
+
+} // namespace stretto
+
+#endif // STRETTO_PASSES_DECLARATION_KEPTROWS_H

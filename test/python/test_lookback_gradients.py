@@ -1,0 +1,205 @@
+"""Gradients of the operators that look back at tokens, on the CPU: sliding windows, LoLCATs and the relation divergence,
+against autograd through independent formulas in fp64.
+"""
+
+import itertools
+
+import pytest
+import stretto
+import torch
+from formulas import relation_kl
+from operator_cases import Shape, offsets
+from test_lookbacks import CASES, DTYPES, RELATIONS, SOME, relation, tokens_of
+
+# Of states and rows, and of gates and parameters (design, section 5; in fp64 as the token-by-token gradients).
+TOLERANCES = {torch.float64: (1e-10, 1e-10), torch.float32: (2e-5, 1e-4), torch.bfloat16: (1.2e-2, 2e-2),
+              torch.float16: (3e-3, 5e-3)}  # fmt: skip
+ROWS = ("q", "k", "v", "q_s", "k_s", "q_t", "k_t")
+
+
+def leaves_of(arguments, dtype=None):
+    """The arguments that have gradients, as leaves of a graph."""
+    return {
+        name: x.detach().clone().to(dtype or x.dtype).requires_grad_()
+        for name, x in arguments.items()
+        if isinstance(x, torch.Tensor) and x.is_floating_point()
+    }
+
+
+def gradients(run, arguments, cotangent, dtype=None):
+    leaves = leaves_of(arguments, dtype)
+    output = run({**arguments, **leaves})
+    found = torch.autograd.grad(output, list(leaves.values()), cotangent.to(output.dtype), allow_unused=True)
+    return {name: torch.zeros_like(x) if g is None else g for (name, x), g in zip(leaves.items(), found, strict=True)}
+
+
+def compare(found, expected, dtype):
+    """Judges each gradient by its own size, or by the size that the terms of its sum have by nature."""
+    of_rows, of_others = TOLERANCES[dtype]
+    for name, value in expected.items():
+        deviation = (found[name].double() - value).norm().item()
+        tolerance = of_rows if name in ROWS else of_others
+        assert deviation <= tolerance * max(value.norm().item(), 1.0), (name, deviation, value.norm().item())
+
+
+def check(run, formula, arguments, dtype=torch.float64):
+    generator = torch.Generator().manual_seed(1)
+    shape = formula(arguments).shape
+    cotangent = torch.randn(shape, dtype=torch.float64, generator=generator).to(dtype).double()
+    compare(
+        gradients(run, arguments, cotangent), gradients(formula, arguments, cotangent, dtype=torch.float64), dtype
+    )
+
+
+@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("T", [0, 1, 64, 65, 130])
+def test_gradients_agree_with_autograd(name, T):
+    case = CASES[name]
+    check(case, case.formula, case.inputs(Shape(B=2, T=T, K=16, V=8), torch.float64))
+
+
+@pytest.mark.parametrize("name", ["swa of a chunk", "lolcats", "lolcats of its own block", "lolcats sliding"])
+def test_gradients_of_long_sequences(name):
+    case = CASES[name]
+    check(case, case.formula, case.inputs(Shape(B=1, T=517, H=2, G=1, K=8, V=8), torch.float64))
+
+
+@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16], ids=str)
+def test_gradients_of_types(name, dtype):
+    case = CASES[name]
+    check(case, case.formula, case.inputs(Shape(T=150), dtype), dtype)
+
+
+@SOME
+@pytest.mark.parametrize(("K", "V", "H", "G"), [(64, 16, 4, 4), (128, 40, 4, 1), (24, 256, 2, 2)])
+def test_gradients_of_widths_and_heads(name, K, V, H, G):
+    case = CASES[name]
+    check(case, case.formula, case.inputs(Shape(B=1, T=140, K=K, V=V, H=H, G=G), torch.float64))
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_gradients_of_packed_sequences(name):
+    case, lengths = CASES[name], [0, 17, 1, 130, 64, 0]
+    inputs = case.inputs(Shape(B=1, T=sum(lengths), K=16, V=8), torch.float64)
+    cotangent = torch.randn(1, sum(lengths), 4, 8, dtype=torch.float64)
+    packed = gradients(lambda given: case(given, cu_seqlens=offsets(lengths)), inputs, cotangent)
+    starts, parameters = offsets(lengths).tolist(), dict.fromkeys(set(packed) - {"q", "k", "v"}, 0)
+    for first, last in itertools.pairwise(starts):
+        alone = gradients(case, tokens_of(inputs, first, last), cotangent[:, first:last])
+        for name in ("q", "k", "v"):
+            torch.testing.assert_close(packed[name][:, first:last], alone[name], rtol=0, atol=1e-11)
+        parameters = {name: x + alone[name] for name, x in parameters.items()}
+    for name, x in parameters.items():
+        torch.testing.assert_close(packed[name], x, rtol=0, atol=1e-10)
+
+
+def test_ties_share_the_gradient_of_the_maximum():
+    """Tokens with the same key attain the largest score together."""
+    case = CASES["lolcats of few tokens"]
+    inputs = case.inputs(Shape(B=1, T=90, K=16, V=8), torch.float64)
+    inputs["k"] = inputs["k"][:, ::3].repeat_interleave(3, 1)[:, :90]
+    check(case, case.formula, inputs)
+
+
+def test_large_scores():
+    for name in ("swa of more than a chunk", "lolcats"):
+        inputs = CASES[name].inputs(Shape(T=150, K=16, V=8), torch.float64)
+        inputs["q"] *= 100
+        check(CASES[name], CASES[name].formula, inputs)
+
+
+def test_reruns_are_identical():
+    case = CASES["lolcats"]
+    inputs, threads = case.inputs(Shape(T=300)), torch.get_num_threads()
+    cotangent = torch.randn(2, 300, 4, 32)
+    first = gradients(case, inputs, cotangent)
+    try:
+        torch.set_num_threads(1)
+        second = gradients(case, inputs, cotangent)
+    finally:
+        torch.set_num_threads(threads)
+    assert all(torch.equal(first[name], second[name]) for name in first)
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Relations
+# ---------------------------------------------------------------------------------------------------------------------
+
+
+def relation_loss(arguments):
+    return stretto.ops.relation_kl(**arguments)
+
+
+def relation_formula(arguments):
+    given = {name: x.double() if name in ROWS else x for name, x in arguments.items()}
+    return relation_kl(**given)
+
+
+@pytest.mark.parametrize("name", RELATIONS)
+@pytest.mark.parametrize("T", [1, 64, 130])
+def test_gradients_of_relations(name, T):
+    check(relation_loss, relation_formula, relation(T=T, dtype=torch.float64, **RELATIONS[name]))
+
+
+@pytest.mark.parametrize("name", RELATIONS)
+@DTYPES
+def test_gradients_of_relations_in_types(name, dtype):
+    """The mean of a row's gradient is tiny: it is judged as that of the sum."""
+    arguments = relation(dtype=dtype, **RELATIONS[name])
+    heads = arguments.get("denominator_heads", arguments["q_s"].shape[2])
+    tokens = arguments["mask"].sum().item() if "mask" in arguments else 2 * 130
+    scaled = lambda loss: lambda given: loss(given) * tokens * heads  # noqa: E731
+    check(scaled(relation_loss), scaled(relation_formula), arguments, dtype)
+
+
+@pytest.mark.parametrize("causal", [True, False])
+def test_relations_of_no_token(causal):
+    arguments = relation(T=0, causal=causal)
+    found = gradients(relation_loss, arguments, torch.tensor(1.0))
+    assert all(x.shape == arguments[name].shape for name, x in found.items())
+
+
+def test_the_teacher_has_no_gradient():
+    found = gradients(relation_loss, relation(keys=True, dtype=torch.float64), torch.tensor(1.0))
+    assert not found["q_t"].any()
+    assert not found["k_t"].any()
+    assert found["k_s"].any()
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# PyTorch
+# ---------------------------------------------------------------------------------------------------------------------
+
+SMALL = Shape(B=1, T=6, H=2, G=1, K=4, V=3)
+
+
+@pytest.mark.parametrize("name", ["swa of few tokens", "lolcats of few tokens", "lolcats t2r with one bias"])
+def test_gradcheck(name):
+    inputs = leaves_of(CASES[name].inputs(SMALL, torch.float64))
+    run = lambda *given: CASES[name](dict(zip(inputs, given, strict=True)))  # noqa: E731
+    assert torch.autograd.gradcheck(run, list(inputs.values()), fast_mode=True)
+
+
+@pytest.mark.parametrize("name", ["swa of few tokens", "lolcats"])
+def test_operators_are_checked_by_pytorch(name):
+    case = CASES[name]
+    inputs = leaves_of(case.inputs(Shape(T=70, K=16, V=8), torch.float64))
+    run = lambda *given: case(dict(zip(inputs, given, strict=True))).square().sum()  # noqa: E731
+    rows = list(inputs.values())
+    expected = torch.autograd.grad(run(*rows), rows)
+    found = torch.autograd.grad(torch.compile(run, fullgraph=True)(*rows), rows)
+    for x, y in zip(found, expected, strict=True):
+        torch.testing.assert_close(x, y, rtol=0, atol=1e-12)
+
+
+def test_opcheck():
+    inputs = tuple(leaves_of(CASES["swa of few tokens"].inputs(Shape(T=20, K=8, V=8), torch.float64)).values())
+    torch.library.opcheck(torch.ops.stretto.swa.default, inputs, {"window": 9.0})
+
+
+@pytest.mark.parametrize("name", ["swa of few tokens", "lolcats"])
+def test_second_derivatives_are_refused(name):
+    inputs = leaves_of(CASES[name].inputs(SMALL, torch.float64))
+    with pytest.raises(RuntimeError, match=r"\[R14\] a second derivative is asked for"):
+        torch.autograd.grad(CASES[name](inputs).sum(), inputs["q"], create_graph=True)
