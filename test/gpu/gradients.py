@@ -136,7 +136,8 @@ def problem(name, element, K, V, tokens, regime="ordinary", batch=2, heads=2, ke
     tensors = {key: x.to(TYPES[element]).double() for key, x in arguments.items() if isinstance(x, torch.Tensor)}
     names = entry_names(name)
     types = [TYPES[element] if entry.endswith("_tail") else torch.float32 for entry in names]
-    state = [x.to(t).double() if x.is_floating_point() else x for x, t in zip(state, types, strict=True)]
+    # No kernel for a GPU begins at a position.
+    state = [x.to(t).double() if x.is_floating_point() else 0 * x for x, t in zip(state, types, strict=True)]
     leaves = {key: x.requires_grad_() for key, x in tensors.items()}
     entries = {key: x.requires_grad_(x.is_floating_point()) for key, x in zip(names, state, strict=True)}
     output, final = FORMULAS[name].function(**arguments | leaves, initial_state=tuple(entries.values()) or None)

@@ -181,6 +181,28 @@ class Launch:
         return result
 
 
+def save_problem(path, problem, tables, packed):
+    """Leaves in a file what a GradientLaunch is made of."""
+    arrays = {f"{part}/{name}": array for part, named in problem.items() for name, array in named.items()}
+    for name, (period, varying, numbers) in tables.items():
+        arrays |= {f"tables/{name}": numbers, f"meta/{name}": np.array([period, varying])}
+    np.savez_compressed(path, packed=np.array(packed), **arrays)
+
+
+def load_problem(path):
+    arrays, problem, tables = np.load(path), {}, {}
+    for key in arrays.files:
+        part, _, name = key.partition("/")
+        if part == "tables":
+            period, varying = arrays[f"meta/{name}"].tolist()
+            tables[name] = (period, bool(varying), arrays[key])
+        elif name and part != "meta":
+            problem.setdefault(part, {})[name] = arrays[key]
+    for part in ("initial", "cotangents"):
+        problem.setdefault(part, {})
+    return problem, tables, bool(arrays["packed"])
+
+
 class Stage:
     """One of the launches of a gradient, which share their buffers."""
 
