@@ -213,6 +213,15 @@ static llvm::Error launch(const Signature &signature, Signature::Kernel &kernel,
   return llvm::Error::success();
 }
 
+/// Refuses what begins at positions that are in a device's memory.
+static llvm::Error checkPositions(const Signature &signature, const OperatorCall &call) {
+  if (signature.device < 0 || !signature.positions(call))
+    return llvm::Error::success();
+  return llvm::createStringError("[R14] " + signature.op.name() +
+                                 " depends on the position of a token; no kernel for a GPU continues it from a state "
+                                 "yet");
+}
+
 llvm::Error Operator::run(Signature &signature, const OperatorCall &call, ArrayRef<TensorView> results,
                           ArrayRef<TensorView> finalState, const Executor &executor) {
   if (signature.items(call) == 0)
@@ -225,10 +234,8 @@ llvm::Error Operator::run(Signature &signature, const OperatorCall &call, ArrayR
   if (signature.looksBackWithoutBound && (!call.initialState.empty() || !finalState.empty()))
     return llvm::createStringError("[R14] " + signature.op.name() +
                                    " looks back at earlier tokens without a bound; no state continues it");
-  if (signature.device >= 0 && signature.positions(call))
-    return llvm::createStringError("[R14] " + signature.op.name() +
-                                   " depends on the position of a token; no kernel for a GPU continues it from a state "
-                                   "yet");
+  if (llvm::Error error = checkPositions(signature, call))
+    return error;
   if (const std::string &reason = (*kernel)->code->manifest.noChunkForm; !reason.empty())
     if (!signature.op.implementation->hasWarned.exchange(true))
       executor.warn((signature.op.name() + ": no chunk form: " + reason + "; runs token by token").str());
@@ -247,6 +254,8 @@ llvm::Error Operator::runGradient(Signature &signature, const OperatorCall &call
                                   const Executor &executor) {
   if (signature.items(call) == 0)
     return llvm::Error::success();
+  if (llvm::Error error = checkPositions(signature, call))
+    return error;
   llvm::Expected<Signature::Gradient *> made = signature.gradient();
   if (!made)
     return made.takeError();

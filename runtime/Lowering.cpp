@@ -79,11 +79,14 @@ private:
   llvm::Expected<OwningOpRef<ModuleOp>> stepped(int64_t slices);
   llvm::Expected<OwningOpRef<ModuleOp>> chunked(int64_t tokens, int64_t slices);
   llvm::Expected<OwningOpRef<ModuleOp>> formed(PipelineOptions &options, int64_t slices);
+  llvm::Error chooseForm();
   llvm::Error chooseForCpu();
   void divide(OwningOpRef<ModuleOp> &kernels, int64_t slices);
   int64_t tokensForCpu();
   llvm::Error chooseForGpu();
   llvm::Expected<int64_t> registersOf(ModuleOp form);
+  /// Leaves of the kernels of a gradient the one that is asked for.
+  void keepPart();
   LLVM::LLVMFuncOp function(StringRef symbol) { return module->lookupSymbol<LLVM::LLVMFuncOp>(symbol); }
 
   const KernelRequest &request;
@@ -103,12 +106,27 @@ llvm::Error Lowering::run(ModuleOp target, llvm::function_ref<void(OpPassManager
 }
 
 llvm::Error Lowering::toChunk() {
-  // Checkpoints of the gradient are to be few.
+  if (llvm::Error error = chooseForm())
+    return error;
   if (request.isOfGradient())
-    return chunked(64, /*slices=*/1).moveInto(module);
+    keepPart();
+  return llvm::Error::success();
+}
+
+llvm::Error Lowering::chooseForm() {
   if (request.part == KernelRequest::Part::Step)
     return stepped(request.slices).moveInto(module);
-  return isCpu() ? chooseForCpu() : chooseForGpu();
+  if (!isCpu())
+    return chooseForGpu();
+  // Checkpoints of the gradient are to be few.
+  return request.isOfGradient() ? chunked(64, /*slices=*/1).moveInto(module) : chooseForCpu();
+}
+
+void Lowering::keepPart() {
+  bool isReverse = request.part == KernelRequest::Part::Gradient;
+  for (auto kernel : llvm::make_early_inc_range(module->getOps<chunk::KernelOp>()))
+    if (kernel.getReverse() != isReverse)
+      kernel.erase();
 }
 
 /// A core's caches hold the tiles of few tokens; the matrix instructions of a GPU want more. So does a look-back, in
@@ -155,12 +173,6 @@ llvm::Expected<OwningOpRef<ModuleOp>> Lowering::formed(PipelineOptions &options,
   OwningOpRef<ModuleOp> kernels = module->clone();
   if (llvm::Error error = run(*kernels, [&](OpPassManager &passes) { buildPipeline(passes, options, Level::Chunk); }))
     return error;
-  if (request.isOfGradient()) {
-    bool isReverse = request.part == KernelRequest::Part::Gradient;
-    for (auto kernel : llvm::make_early_inc_range(kernels->getOps<chunk::KernelOp>()))
-      if (kernel.getReverse() != isReverse)
-        kernel.erase();
-  }
   divide(kernels, slices);
   return kernels;
 }
@@ -191,18 +203,21 @@ void Lowering::divide(OwningOpRef<ModuleOp> &kernels, int64_t slices) {
   }
 }
 
-/// The registers that the kernel of a chunk form keeps tiles and addresses in; an error where it does not fit shared
-/// memory.
+/// The registers that the kernels of a chunk form keep tiles and addresses in, the most of all; an error where one does
+/// not fit shared memory.
 llvm::Expected<int64_t> Lowering::registersOf(ModuleOp form) {
   OwningOpRef<ModuleOp> planned = form.clone();
   llvm::Error error = run(*planned, [&](OpPassManager &passes) { buildKernelPipeline(passes, request.target.name); });
   if (error)
     return error;
-  return kernel::estimateRegisters(*planned->getOps<kernel::FuncOp>().begin());
+  int64_t most = 0;
+  for (kernel::FuncOp function : planned->getOps<kernel::FuncOp>())
+    most = std::max(most, kernel::estimateRegisters(function));
+  return most;
 }
 
 /// Takes as many tokens in as few slices as the registers and the shared memory of a block allow. Where registers never
-/// suffice, the form that wants the fewest.
+/// suffice, the form that wants the fewest. The kernels of a gradient agree, whichever of them is asked for.
 llvm::Error Lowering::chooseForGpu() {
   constexpr int64_t enoughRegisters = 204; // of 255: the others hold offsets and operands of products
   OwningOpRef<ModuleOp> best;

@@ -14,6 +14,7 @@
 #include "mlir/Transforms/Passes.h"
 #include "passes/Passes.h"
 #include "runtime/Manifest.h"
+#include "llvm/IR/IRBuilder.h"
 #include "llvm/IR/InstIterator.h"
 #include "llvm/IR/Instructions.h"
 #include "llvm/IR/LegacyPassManager.h"
@@ -105,6 +106,20 @@ static void optimize(llvm::Module &module, llvm::TargetMachine &machine) {
   llvm::createModuleToFunctionPassAdaptor(std::move(passes)).run(module, modules);
 }
 
+/// Compares numbers of bf16 as those of fp32, which they may have been before LLVM narrowed them: it writes such
+/// comparisons with a modifier that PTX has for fp32 only.
+static void widenComparisons(llvm::Module &module) {
+  for (llvm::Function &function : module)
+    for (llvm::Instruction &instruction : llvm::instructions(function)) {
+      auto *comparison = llvm::dyn_cast<llvm::FCmpInst>(&instruction);
+      if (!comparison || !comparison->getOperand(0)->getType()->isBFloatTy())
+        continue;
+      llvm::IRBuilder<> builder(comparison);
+      for (llvm::Use &operand : comparison->operands())
+        operand.set(builder.CreateFPExt(operand.get(), builder.getFloatTy()));
+    }
+}
+
 FailureOr<std::string> stretto::translateToPtx(ModuleOp module, StringRef chipName) {
   FailureOr<kernel::Chip> chip = kernel::Chip::named(chipName, [&] { return module.emitError(); });
   if (failed(chip))
@@ -141,6 +156,7 @@ FailureOr<std::string> stretto::translateToPtx(ModuleOp module, StringRef chipNa
   llvmModule->setDataLayout(machine->createDataLayout());
   markConvergent(*llvmModule);
   optimize(*llvmModule, *machine);
+  widenComparisons(*llvmModule);
 
   llvm::SmallString<0> ptx;
   llvm::raw_svector_ostream stream(ptx);

@@ -55,6 +55,10 @@ int64_t stretto::kernel::scratchBytesOf(Operation *op) {
       .Case([](chunk::DecayMixOp op) {
         return bytesOf(op.getWeights()) + bytesOf(op.getRows()) + bytesOf(op.getAmount());
       })
+      .Case([](chunk::DecayPairsOp op) {
+        return bytesOf(op.getQuery()) + bytesOf(op.getKey()) + bytesOf(op.getAmount()) + bytesOf(op.getWeights()) +
+               bytesOf(op.getResult());
+      })
       .Case([](chunk::SolveOp op) { return bytesOf(op.getMatrix()) + bytesOf(op.getRows()); })
       .Case([](chunk::ScanOp op) {
         return bytesOf(op.getOperand()) + bytesOf(op.getCarry()) + (op.getLog() ? bytesOf(op.getLog()) : 0);
@@ -63,6 +67,9 @@ int64_t stretto::kernel::scratchBytesOf(Operation *op) {
       .Case([](chunk::ConcatOp op) { return bytesOf(op.getResult()); })
       .Case([](chunk::ConvOp op) {
         return bytesOfCopy(op.getOperand()) + bytesOfCopy(op.getTail()) + bytesOfCopy(op.getTaps());
+      })
+      .Case([](chunk::ConvBackOp op) {
+        return bytesOfCopy(op.getOperand()) + bytesOfCopy(op.getTaps()) + bytesOfCopy(op.getCarry());
       })
       .Case<chunk::DelayOp, chunk::TailOp>(
           [](auto op) { return bytesOfCopy(op.getOperand()) + bytesOfCopy(op.getTail()); })

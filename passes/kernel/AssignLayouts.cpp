@@ -103,15 +103,17 @@ private:
         operand.set(inRegisters(operand.get()));
       if (isa<chunk::DecayMatrixOp>(op))
         setLayout(op->getResult(0), registersFor(tileTypeOf(op->getResult(0))));
-    } else if (isa<chunk::ColumnsOp, chunk::ConvOp, chunk::DelayOp, chunk::TailOp>(op)) {
+    } else if (isa<chunk::ColumnsOp, chunk::ConvOp, chunk::ConvBackOp, chunk::DelayOp, chunk::TailOp>(op)) {
       // These read elements of other threads, from shared memory, where some operands are already. An operand of the
       // result's type is where the result is.
       for (OpOperand &operand : op->getOpOperands())
         if (RankedTensorType tile = tileTypeOf(operand.get()))
           if (!inSharedMemory(tile) || tile.getShape() == tileTypeOf(op->getResult(0)).getShape())
             placeOperand(operand, registersFor(tile));
-      setLayout(op->getResult(0), registersFor(tileTypeOf(op->getResult(0))));
-    } else if (isa<chunk::ConcatOp, chunk::DecayDotOp, chunk::DecayMixOp, chunk::SolveOp, chunk::ScanOp>(op)) {
+      for (Value result : op->getResults())
+        setLayout(result, registersFor(tileTypeOf(result)));
+    } else if (isa<chunk::ConcatOp, chunk::DecayDotOp, chunk::DecayMixOp, chunk::DecayPairsOp, chunk::SolveOp,
+                   chunk::ScanOp>(op)) {
       // These move elements between threads anyway: all in the registers that suit their shape.
       for (OpOperand &operand : op->getOpOperands())
         if (tileTypeOf(operand.get()))

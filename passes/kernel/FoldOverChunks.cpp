@@ -45,6 +45,9 @@ public:
     Value tokens = TokensOp::create(builder);
     Value rounded = arith::AddIOp::create(builder, tokens, constant(kernel.getChunk() - 1));
     Value chunks = arith::DivUIOp::create(builder, rounded, perChunk);
+    // In reverse the last chunk, which may have fewer tokens, comes first.
+    Value last = kernel.getReverse() ? arith::SubIOp::create(builder, chunks, one).getResult() : Value();
+    firstChunk = last ? last : zero;
 
     SmallVector<Value> initial;
     for (BlockArgument argument : kernel.getBlock()->getArguments().drop_back()) {
@@ -56,9 +59,12 @@ public:
     }
     auto loop = scf::ForOp::create(builder, zero, chunks, one, initial);
     builder.setInsertionPointToStart(loop.getBody());
-    Value index = loop.getInductionVar();
+    index = loop.getInductionVar();
+    if (last)
+      index = arith::SubIOp::create(builder, last, index);
     AwaitOp::create(builder);
-    Value next = arith::AddIOp::create(builder, index, one);
+    Value next = last ? arith::SubIOp::create(builder, index, one).getResult()
+                      : arith::AddIOp::create(builder, index, one).getResult();
     for (Stream &stream : streams)
       if (stream.perChunk)
         SendOp::create(builder, stream.view, next, stream.channel);
@@ -66,13 +72,14 @@ public:
     Value left = arith::SubIOp::create(builder, tokens, first);
     mapping.map(kernel.getValid(), arith::MinSIOp::create(builder, left, perChunk));
     mapArguments(loop);
-    for (Operation &op : kernel.getBlock()->without_terminator())
+    // What is stored as soon as it is known needs no registers any longer.
+    store(kernel.getBlock()->getArguments());
+    for (Operation &op : kernel.getBlock()->without_terminator()) {
       builder.clone(op, mapping);
+      store(op.getResults());
+    }
 
     auto yield = cast<chunk::YieldOp>(kernel.getBlock()->getTerminator());
-    unsigned output = kernel.getBlock()->getNumArguments() - 1;
-    for (Value tile : yield.getOutputs())
-      StoreOp::create(builder, mapping.lookup(tile), view(output++), index);
     SmallVector<Value> states;
     for (Value state : yield.getStates())
       states.push_back(mapping.lookup(state));
@@ -90,10 +97,11 @@ private:
   Value view(unsigned index) { return function.getBlock()->getArgument(index); }
   Value constant(int64_t value) { return arith::ConstantIndexOp::create(builder, value); }
 
-  /// Inputs have tokens, and so have tables that vary over time.
-  bool hasTokens(BlockArgument argument) {
-    if (kindOf(argument) != chunk::ArgumentKind::Table)
-      return kindOf(argument) == chunk::ArgumentKind::Input;
+  /// Whether each chunk has a tile of its own: of inputs, of checkpoints, and of tables that vary over time.
+  bool isPerChunk(BlockArgument argument) {
+    chunk::ArgumentKind kind = kindOf(argument);
+    if (kind != chunk::ArgumentKind::Table)
+      return kind == chunk::ArgumentKind::Input || kind == chunk::ArgumentKind::Checkpoint;
     StringAttr name = kernel.getArgument(argument.getArgNumber()).getName();
     auto table = symbols.lookupNearestSymbolFrom<chunk::TableOp>(kernel, name);
     return table.getPeriod() || table.getVarying();
@@ -104,10 +112,10 @@ private:
     constexpr int64_t ahead = 2;
     Stream stream;
     stream.view = view(argument.getArgNumber());
-    stream.perChunk = hasTokens(argument);
+    stream.perChunk = isPerChunk(argument);
     auto type = ChannelType::get(builder.getContext(), cast<RankedTensorType>(argument.getType()));
     stream.channel = ChannelOp::create(builder, type, builder.getI64IntegerAttr(stream.perChunk ? ahead : 1), nullptr);
-    SendOp::create(builder, stream.view, stream.perChunk ? zero : Value(), stream.channel);
+    SendOp::create(builder, stream.view, stream.perChunk ? firstChunk : Value(), stream.channel);
     streams.push_back(stream);
   }
 
@@ -119,9 +127,19 @@ private:
         continue;
       }
       const Stream &from = streams[stream++];
-      Value index = from.perChunk ? loop.getInductionVar() : Value();
-      mapping.map(argument, ReceiveOp::create(builder, argument.getType(), from.channel, index));
+      mapping.map(argument,
+                  ReceiveOp::create(builder, argument.getType(), from.channel, from.perChunk ? index : Value()));
     }
+  }
+
+  /// Stores those of some values that are outputs.
+  void store(ValueRange values) {
+    auto yield = cast<chunk::YieldOp>(kernel.getBlock()->getTerminator());
+    unsigned first = kernel.getBlock()->getNumArguments() - 1;
+    for (Value value : values)
+      for (auto [number, output] : llvm::enumerate(yield.getOutputs()))
+        if (output == value)
+          StoreOp::create(builder, mapping.lookup(value), view(first + number), index);
   }
 
   chunk::KernelOp kernel;
@@ -130,7 +148,8 @@ private:
   ImplicitLocOpBuilder builder;
   IRMapping mapping;
   SmallVector<Stream> streams;
-  Value zero, one;
+  Value zero, one, firstChunk;
+  Value index; // the chunk that the loop is at
 };
 
 struct FoldOverChunks : stretto::impl::FoldOverChunksBase<FoldOverChunks> {
@@ -157,13 +176,6 @@ struct FoldOverChunks : stretto::impl::FoldOverChunksBase<FoldOverChunks> {
     WalkResult looksBack = kernel.walk([](chunk::LookbackOp) { return WalkResult::interrupt(); });
     if (looksBack.wasInterrupted())
       return kernel.emitOpError("[R14] looks back at earlier chunks: there is no form of it for a GPU yet");
-
-    auto isCheckpoint = [](const Manifest::Argument &argument) {
-      return argument.kind == Manifest::Kind::Checkpoint || argument.kind == Manifest::Kind::Kept;
-    };
-    if (manifest->reverse || llvm::any_of(manifest->arguments, isCheckpoint))
-      return kernel.emitOpError(
-          "[R14] meets chunks in reverse or has checkpoints: there is no form of it for a GPU yet");
 
     OpBuilder builder(kernel);
     auto role = RoleAttr::get(&getContext(), RoleKind::All, warps ? warps : chooseWarps(kernel));

@@ -319,6 +319,38 @@ void ThreadLowering::lowerConv(chunk::ConvOp op) {
   });
 }
 
+void ThreadLowering::lowerConvBack(chunk::ConvBackOp op) {
+  auto tiles = gatherable(op, {op.getOperand(), op.getTaps(), op.getCarry()});
+  Gather rows(b, tiles[0]), weights(b, tiles[1]), carry(b, tiles[2]);
+  int64_t tokens = tiles[0].type.getDimSize(0), taps = tiles[1].type.getDimSize(1), before = taps - 1;
+  Type element = getElementTypeOrSelf(op.getResult().getType());
+  Value valid = b.truncate(scalars.lookup(op.getValid())), zero = b.zero(element);
+  // The element of a row that may be no row: then it counts as 0, whatever is there.
+  auto elementAt = [&](Gather &tile, Value row, Value limit, int64_t size, Value column,
+                       function_ref<Value(Value)> weighted) {
+    Value isRow = b.both(b.compare(arith::CmpIPredicate::sge, row, b.i32(0)), b.less(row, limit));
+    Value known = arith::MinSIOp::create(b, arith::MaxSIOp::create(b, row, b.i32(0)), b.i32(size - 1));
+    return b.select(isRow, weighted(tile.at({known, column})), zero);
+  };
+  // What tokens from `token` on give to it, and what was left for it by the chunk after.
+  auto sumFor = [&](Value token, Value column) {
+    Value sum = elementAt(carry, b.add(b.sub(token, valid), before), b.i32(before), before, column,
+                          [](Value left) { return left; });
+    for (int64_t later = 0; later < taps; ++later)
+      sum = arith::AddFOp::create(
+          b, sum, elementAt(rows, b.add(token, later), valid, tokens, column, [&](Value number) -> Value {
+            return arith::MulFOp::create(b, weights.at({column, b.i32(before - later)}), number);
+          }));
+    return sum;
+  };
+  Layout layout = *layoutOf(op.getResult().getType()), nextLayout = *layoutOf(op.getNext().getType());
+  define(op.getResult(),
+         [&](uint64_t reg) { return sumFor(b.coordinate(layout, 0, reg), b.coordinate(layout, 1, reg)); });
+  define(op.getNext(), [&](uint64_t reg) {
+    return sumFor(b.add(b.coordinate(nextLayout, 0, reg), -before), b.coordinate(nextLayout, 1, reg));
+  });
+}
+
 void ThreadLowering::lowerDelay(chunk::DelayOp op) {
   auto tiles = gatherable(op, {op.getOperand(), op.getTail()});
   RowsWithTail rows(b, tiles[0], tiles[1]);

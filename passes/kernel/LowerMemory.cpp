@@ -21,7 +21,9 @@ ThreadLowering::View ThreadLowering::decodeView(const Manifest::Argument &argume
   using Kind = Manifest::Kind;
   View view;
   view.argument = &argument;
-  Value ownHead = argument.group == 1 ? head : arith::DivUIOp::create(b, head, b.i32(argument.group)).getResult();
+  // An output that heads share has room for the part of each.
+  bool isShared = argument.group > 1 && argument.kind != Kind::Output;
+  Value ownHead = isShared ? arith::DivUIOp::create(b, head, b.i32(argument.group)).getResult() : head;
   Value headIndex = b.extend(ownHead);
   int64_t bytes = stretto::bytesOf(argument.type);
   auto pointerAt = [&](int64_t index) -> Value { return LLVM::IntToPtrOp::create(b, b.pointerType(1), word(index)); };
@@ -45,9 +47,20 @@ ThreadLowering::View ThreadLowering::decodeView(const Manifest::Argument &argume
     view.period = word(first + 3);
     break;
   case Kind::Checkpoint:
-  case Kind::Kept:
+  case Kind::Kept: {
+    // Chunks of earlier sequences leave at most one number unused each (runtime/Manifest.h).
+    Value before = b.select(packed, firstToken, b.mul(sequence, tokens));
+    Value number = b.add(arith::DivUIOp::create(b, before, b.i64(manifest.chunk)), sequence);
+    view.chunkStride = word(first + 1);
+    offset = b.add(b.mul(number, view.chunkStride), b.mul(headIndex, word(first + 2)));
+    if (argument.shape.size() == 2)
+      view.rowStride = b.i64(argument.shape[1] * (argument.sliced ? manifest.slices : 1));
+    else
+      view.rowStride = b.i64(1);
+    break;
+  }
   case Kind::Window:
-    llvm_unreachable("stretto-fold-over-chunks refuses checkpoints and windows");
+    llvm_unreachable("stretto-fold-over-chunks refuses windows");
   case Kind::State:
     offset = b.add(b.mul(sequence, word(first + 2)), b.mul(headIndex, word(first + 3)));
     view.rowStride = word(first + 4);
@@ -62,18 +75,22 @@ ThreadLowering::View ThreadLowering::decodeView(const Manifest::Argument &argume
     view.given = isGiven(first);
     view.final = b.advance(pointerAt(first + 1), offsetBytes);
     view.wanted = isGiven(first + 1);
-    if (argument.group > 1) {
-      Value place = arith::RemUIOp::create(b, head, b.i32(argument.group));
-      view.wanted = b.both(view.wanted, b.compare(arith::CmpIPredicate::eq, place, b.i32(0)));
-    }
+  }
+  // What heads share is left by the first of them.
+  if (isShared && (argument.kind == Kind::State || argument.kind == Kind::Kept)) {
+    Value place = arith::RemUIOp::create(b, head, b.i32(argument.group));
+    view.wanted = b.both(view.wanted, b.compare(arith::CmpIPredicate::eq, place, b.i32(0)));
   }
   return view;
 }
 
-/// How many tokens a chunk has that begins at `firstToken` of the sequence: none beyond its end.
+/// How many tokens a chunk has that begins at `firstToken` of the sequence: none beyond its end or before its start.
 Value ThreadLowering::validTokens(Value firstToken) {
   Value left = arith::MaxSIOp::create(b, b.sub(tokens, firstToken), b.i64(0));
-  return b.truncate(arith::MinSIOp::create(b, left, b.i64(manifest.chunk)));
+  Value valid = b.truncate(arith::MinSIOp::create(b, left, b.i64(manifest.chunk)));
+  if (!manifest.reverse)
+    return valid;
+  return b.select(b.compare(arith::CmpIPredicate::slt, firstToken, b.i64(0)), b.i32(0), valid);
 }
 
 //===----------------------------------------------------------------------===//
@@ -109,30 +126,38 @@ void ThreadLowering::lowerSend(SendOp op) {
   Value chunk = op.getChunk() ? scalars.lookup(op.getChunk()) : Value();
   SharedTile tile(type, tileOf(b, channels.lookup(op.getChannel()), chunk, depthOf(op.getChannel()), type));
   int64_t elementBytes = tile.elementBytes();
+  bool isTable = view.argument->kind == Manifest::Kind::Table;
+  bool hasTokens = chunk && view.argument->kind != Manifest::Kind::Checkpoint;
 
   // What lies side by side in memory: a row, and all of a vector that has no tokens.
-  int64_t neighbours = shape.size() == 2 ? shape[1] : shape.size() == 1 && !chunk ? shape[0] : 1;
+  int64_t neighbours = shape.size() == 2 ? shape[1] : shape.size() == 1 && !hasTokens ? shape[0] : 1;
   int64_t rowBytes = neighbours * elementBytes, pieceBytes = std::min<int64_t>(16, rowBytes & -rowBytes);
   int64_t perPiece = pieceBytes / elementBytes;
   Layout layout = copyLayout(shape, perPiece, function.getWarps());
 
-  // Rows of tokens: the first one of the chunk, how far apart they are, and how many exist.
-  Value base = view.base, first, valid, rowStride;
+  // Rows of tokens: the first one of the chunk, how far apart they are, and how many exist. A checkpoint exists where
+  // its chunk has tokens.
+  Value base = view.base, first, valid, rowStride, isThere;
   if (chunk) {
     first = b.mul(chunk, manifest.chunk);
     valid = validTokens(first);
+  }
+  if (hasTokens) {
     rowStride = view.rowStride;
+    if (!isTable)
+      base = b.advance(base, b.mul(b.mul(first, rowStride), elementBytes));
+  } else if (chunk) {
+    rowStride = shape.size() == 2 ? view.rowStride : Value();
+    isThere = b.compare(arith::CmpIPredicate::sgt, valid, b.i32(0));
+    base = b.advance(base, b.mul(b.mul(chunk, view.chunkStride), elementBytes));
   } else if (shape.size() == 2) {
     rowStride = b.i64(shape[1]);
   }
-  bool isTable = view.argument->kind == Manifest::Kind::Table;
-  if (chunk && !isTable)
-    base = b.advance(base, b.mul(b.mul(first, rowStride), elementBytes));
   auto addressOf = [&](uint64_t reg) {
     Value index = b.i64(0);
     if (rowStride) {
       Value row = b.extend(b.coordinate(layout, 0, reg));
-      if (chunk && isTable) {
+      if (hasTokens && isTable) {
         // A periodic table is entered again from its start.
         row = b.add(row, first);
         Value once = b.compare(arith::CmpIPredicate::eq, view.period, b.i64(0));
@@ -161,8 +186,8 @@ void ThreadLowering::lowerSend(SendOp op) {
     Value exists = b.isInside(layout, shape, reg);
     if (ThreadBuilder::inside(layout, shape, reg) == ThreadBuilder::Inside::Never)
       exists = b.i1(false);
-    else if (valid)
-      exists = b.both(exists, b.less(b.coordinate(layout, 0, reg), valid));
+    else if (chunk)
+      exists = b.both(exists, hasTokens ? b.less(b.coordinate(layout, 0, reg), valid) : isThere);
     Value source = addressOf(reg), target = addresses.at(layout.at(Layout::Register, reg));
     if (pieceBytes >= 4) {
       Value bytes = exists ? b.select(exists, b.i32(pieceBytes), b.i32(0)) : Value();
@@ -240,9 +265,19 @@ void ThreadLowering::lowerStore(StoreOp op) {
   Layout layout = *layoutOf(type);
   const Registers &tile = registersOf(op.getTile());
   int64_t bytes = type.getElementTypeBitWidth() / 8;
-  Value first = b.mul(scalars.lookup(op.getChunk()), manifest.chunk), valid = validTokens(first);
-  Value base = b.advance(view.base, b.mul(b.mul(first, view.rowStride), bytes));
+  Value chunk = scalars.lookup(op.getChunk()), base, valid;
+  bool isKept = view.argument->kind == Manifest::Kind::Kept;
+  if (isKept) {
+    base = b.advance(view.base, b.mul(b.mul(chunk, view.chunkStride), bytes));
+  } else {
+    Value first = b.mul(chunk, manifest.chunk);
+    valid = validTokens(first);
+    base = b.advance(view.base, b.mul(b.mul(first, view.rowStride), bytes));
+  }
 
+  OpBuilder::InsertionGuard wantedGuard(b);
+  if (view.wanted)
+    b.setInsertionPointToStart(scf::IfOp::create(b, view.wanted).thenBlock());
   // Pairs of columns go together where rows begin at an even number of elements.
   bool inPairs = shape.size() == 2 && shape[1] % 2 == 0 && layout.bits(Layout::Register) > 0 &&
                  layout.basis(Layout::Register)[0] == 1;
@@ -252,18 +287,17 @@ void ThreadLowering::lowerStore(StoreOp op) {
     if (tile[reg])
       rows[layout.coordinate(layout.at(Layout::Register, reg), 0)].push_back(reg);
   for (auto &[row, members] : rows) {
-    Value token = b.coordinate(layout, 0, members.front());
-    Value address = b.advance(base, b.mul(b.mul(b.extend(token), view.rowStride), bytes));
+    Value number = b.coordinate(layout, 0, members.front());
+    Value address = b.advance(base, b.mul(b.mul(b.extend(number), view.rowStride), bytes));
     OpBuilder::InsertionGuard guard(b);
-    b.setInsertionPointToStart(scf::IfOp::create(b, b.less(token, valid)).thenBlock());
+    if (valid)
+      b.setInsertionPointToStart(scf::IfOp::create(b, b.less(number, valid)).thenBlock());
     for (uint64_t reg : members) {
       OpBuilder::InsertionGuard inner(b);
-      Value target = address;
-      if (shape.size() == 2) {
-        if (Value exists = b.isInside(layout, shape, reg))
-          b.setInsertionPointToStart(scf::IfOp::create(b, exists).thenBlock());
-        target = b.advance(address, b.mul(b.coordinate(layout, 1, reg), bytes));
-      }
+      // Of a vector, the number of valid tokens says all.
+      if (Value exists = shape.size() == 2 || isKept ? b.isInside(layout, shape, reg) : Value())
+        b.setInsertionPointToStart(scf::IfOp::create(b, exists).thenBlock());
+      Value target = shape.size() == 2 ? b.advance(address, b.mul(b.coordinate(layout, 1, reg), bytes)) : address;
       b.store(target, ArrayRef(tile).slice(reg, inPairs ? 2 : 1));
     }
   }

@@ -174,6 +174,20 @@ void ThreadLowering::forOwnColumn(const SharedTile &tile, function_ref<void(Valu
   }
 }
 
+void ThreadLowering::toSharedMatrix(Value matrix, const SharedTile &tile, bool transpose) {
+  Layout layout = *layoutOf(matrix.getType());
+  auto placed = [&](uint64_t flat) -> uint64_t {
+    if (!transpose)
+      return flat;
+    return tile.getLayout().flat({layout.coordinate(flat, 1), layout.coordinate(flat, 0)});
+  };
+  auto placedBasis = [&](Layout::Space space) { return llvm::map_to_vector(layout.basis(space), placed); };
+  Addresses places(b, tile, placedBasis(Layout::Lane), placedBasis(Layout::Warp));
+  for (auto [reg, value] : llvm::enumerate(registersOf(matrix)))
+    if (value)
+      b.store(places.at(placed(layout.at(Layout::Register, reg))), value);
+}
+
 // Sixteen rows at a time in registers: first without what the rows that are done contribute, then one after the other.
 void ThreadLowering::lowerSolve(chunk::SolveOp op) {
   constexpr int64_t blockRows = 16, together = 4;
@@ -185,17 +199,7 @@ void ThreadLowering::lowerSolve(chunk::SolveOp op) {
   SharedTile matrix = scratch.next(matrixType), rows = scratch.next(type);
   toShared(registersOf(op.getRows()), type, rows, Padding::All);
   // The matrix lies so that what one row contributes to sixteen neighbouring ones are neighbours.
-  Layout layout = *layoutOf(matrixType);
-  auto placed = [&](uint64_t flat) -> uint64_t {
-    if (transpose)
-      return flat;
-    return matrix.getLayout().flat({layout.coordinate(flat, 1), layout.coordinate(flat, 0)});
-  };
-  auto placedBasis = [&](Layout::Space space) { return llvm::map_to_vector(layout.basis(space), placed); };
-  Addresses places(b, matrix, placedBasis(Layout::Lane), placedBasis(Layout::Warp));
-  for (auto [reg, value] : llvm::enumerate(registersOf(op.getMatrix())))
-    if (value)
-      b.store(places.at(placed(layout.at(Layout::Register, reg))), value);
+  toSharedMatrix(op.getMatrix(), matrix, /*transpose=*/!transpose);
   b.barrier();
 
   forOwnColumn(rows, [&](Value column) {
@@ -248,6 +252,92 @@ void ThreadLowering::lowerSolve(chunk::SolveOp op) {
   });
   b.barrier();
   Registers result = fromShared(rows, type);
+  registers[op.getResult()] = std::move(result);
+}
+
+// Queries i, sixteen at a time, the last first. For each the thread keeps what it sees of the keys of tokens before t,
+// decayed up to t, while t walks to the query; the result at t gathers their products from the last query to t by
+// Horner's rule. No exponential, quotient or difference occurs.
+void ThreadLowering::lowerDecayPairs(chunk::DecayPairsOp op) {
+  constexpr int64_t blockRows = 16, together = 4;
+  auto type = cast<RankedTensorType>(op.getType());
+  Type element = type.getElementType();
+  int64_t tokens = type.getDimSize(0);
+  ScratchTiles scratch(b, scratchOf(op));
+  auto share = [&](const Registers &source, Type tile) {
+    SharedTile shared = scratch.next(tile);
+    toShared(source, cast<RankedTensorType>(tile), shared, Padding::All);
+    return shared;
+  };
+  SharedTile queries = share(registersOf(op.getQuery()), type), keys = share(registersOf(op.getKey()), type);
+  Registers amounts = registersOf(op.getAmount());
+  if (op.getForm() == chunk::DecayForm::Log)
+    for (Value &amount : amounts)
+      amount = amount ? math::ExpOp::create(b, amount).getResult() : amount;
+  SharedTile factors = share(amounts, op.getAmount().getType());
+  SharedTile weights = scratch.next(op.getWeights().getType()), sums = scratch.next(type);
+  toSharedMatrix(op.getWeights(), weights, /*transpose=*/true);
+  b.barrier();
+
+  forOwnColumn(sums, [&](Value column) {
+    Value ofColumn = b.linear(column, sums.byteOffsetsOf(1)); // alike in all tiles of this type
+    auto offsetAt = [&](Value row) { return b.combine(ofColumn, b.linear(row, sums.byteOffsetsOf(0))); };
+    auto load = [&](const SharedTile &tile, Value offset) {
+      return b.load(b.advance(tile.base, offset), element, 1)[0];
+    };
+    auto times = [&](Value x, Value y, Value z) -> Value {
+      return arith::AddFOp::create(b, arith::MulFOp::create(b, x, y), z);
+    };
+    auto initial = scf::ForOp::create(b, b.i32(0), b.i32(llvm::alignTo(tokens, blockRows)), b.i32(1));
+    {
+      OpBuilder::InsertionGuard guard(b);
+      b.setInsertionPointToStart(initial.getBody());
+      b.store(b.advance(sums.base, offsetAt(initial.getInductionVar())), b.zero(element));
+    }
+    auto blocks = scf::ForOp::create(b, b.i32(0), b.i32(llvm::divideCeil(tokens, blockRows)), b.i32(1));
+    OpBuilder::InsertionGuard guard(b);
+    b.setInsertionPointToStart(blocks.getBody());
+    Value number = b.sub(b.i32(llvm::divideCeil(tokens, blockRows) - 1), blocks.getInductionVar());
+    Value first = b.mul(number, blockRows), ofBlock = b.linear(first, weights.byteOffsetsOf(1));
+    Registers query, factor;
+    for (int64_t r = 0; r < blockRows; ++r) {
+      Value offset = offsetAt(b.add(first, r));
+      query.push_back(load(queries, offset));
+      factor.push_back(load(factors, offset));
+    }
+    // Behind the last query nothing has been gathered yet: any factor will do.
+    Value after = arith::MinSIOp::create(b, b.add(first, blockRows), b.i32(tokens - 1));
+    Value factorAfter = load(factors, offsetAt(after));
+    // Token t, of which the queries from `from` on are not before it: its result; then what they see with its key.
+    auto meet = [&](Value token, int64_t from, MutableArrayRef<Value> seen) {
+      Value offset = offsetAt(token), sum = load(sums, offset);
+      for (int64_t r = blockRows - 1; r >= from; --r)
+        sum = times(r + 1 < blockRows ? factor[r + 1] : factorAfter, sum, arith::MulFOp::create(b, query[r], seen[r]));
+      b.store(b.advance(sums.base, offset), sum);
+      Value key = load(keys, offset), decay = load(factors, offset);
+      Value ofToken = b.combine(ofBlock, b.linear(token, weights.byteOffsetsOf(0)));
+      for (int64_t r = 0; r < blockRows; r += together) {
+        Registers weight =
+            b.load(b.advance(weights.base, b.bitXor(ofToken, offsetOf(weights, 1, r))), element, together);
+        for (int64_t within = r; within < r + together; ++within)
+          seen[within] = times(decay, seen[within], arith::MulFOp::create(b, weight[within - r], key));
+      }
+    };
+    SmallVector<Value> none(blockRows, b.zero(element));
+    auto before = scf::ForOp::create(b, b.i32(0), first, b.i32(1), none);
+    {
+      OpBuilder::InsertionGuard inner(b);
+      b.setInsertionPointToStart(before.getBody());
+      SmallVector<Value> seen(before.getRegionIterArgs());
+      meet(before.getInductionVar(), 0, seen);
+      scf::YieldOp::create(b, seen);
+    }
+    SmallVector<Value> seen(before.getResults());
+    for (int64_t step = 0; step < blockRows; ++step)
+      meet(b.add(first, step), step, seen);
+  });
+  b.barrier();
+  Registers result = fromShared(sums, type);
   registers[op.getResult()] = std::move(result);
 }
 

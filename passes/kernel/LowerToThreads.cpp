@@ -178,6 +178,7 @@ LogicalResult ThreadLowering::lower(Operation *op) {
       .Case([&](chunk::ColumnsOp op) { return lowerColumns(op), success(); })
       .Case([&](chunk::ConcatOp op) { return lowerConcat(op), success(); })
       .Case([&](chunk::ConvOp op) { return lowerConv(op), success(); })
+      .Case([&](chunk::ConvBackOp op) { return lowerConvBack(op), success(); })
       .Case([&](chunk::DelayOp op) { return lowerDelay(op), success(); })
       .Case([&](chunk::TailOp op) { return lowerTail(op), success(); })
       .Case([&](chunk::AccumulateOp op) { return lowerAccumulate(op), success(); })
@@ -186,6 +187,7 @@ LogicalResult ThreadLowering::lower(Operation *op) {
       .Case([&](chunk::DecayMatrixOp op) { return lowerDecayMatrix(op), success(); })
       .Case([&](chunk::DecayDotOp op) { return lowerDecayDot(op); })
       .Case([&](chunk::DecayMixOp op) { return lowerDecayMix(op); })
+      .Case([&](chunk::DecayPairsOp op) { return lowerDecayPairs(op), success(); })
       .Case([&](chunk::SolveOp op) { return lowerSolve(op), success(); })
       .Case([&](chunk::ScanOp op) { return lowerScan(op), success(); })
       .Default([&](Operation *op) -> LogicalResult {

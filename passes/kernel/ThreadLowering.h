@@ -44,11 +44,13 @@ private:
   /// An argument of the launch, for this block's work item.
   struct View {
     const Manifest::Argument *argument;
-    mlir::Value base;          // the first element of the item; states: of the initial state
-    mlir::Value rowStride;     // from token to token, or row to row of a state, in elements
-    mlir::Value period;        // tables: 0 where there is none
-    mlir::Value given;         // states: whether there is an initial state
-    mlir::Value final, wanted; // states: where the final state goes, and whether it is wanted from this block
+    mlir::Value base;        // the first element of the item; states: of the initial state
+    mlir::Value rowStride;   // from token to token, or row to row of a state, in elements
+    mlir::Value chunkStride; // checkpoints: from chunk to chunk, in elements
+    mlir::Value period;      // tables: 0 where there is none
+    mlir::Value given;       // states: whether there is an initial state
+    mlir::Value final;       // states: where the final state goes
+    mlir::Value wanted;      // whether what is left is wanted from this block; null where it always is
   };
   View decodeView(const Manifest::Argument &argument, int64_t word);
   mlir::Value word(int64_t index);
@@ -84,6 +86,7 @@ private:
   void lowerColumns(chunk::ColumnsOp op);
   void lowerConcat(chunk::ConcatOp op);
   void lowerConv(chunk::ConvOp op);
+  void lowerConvBack(chunk::ConvBackOp op);
   void lowerDelay(chunk::DelayOp op);
   void lowerTail(chunk::TailOp op);
 
@@ -102,8 +105,11 @@ private:
   //===--------------------------------------------------------------------===//
 
   mlir::LogicalResult lowerDecayMix(chunk::DecayMixOp op);
+  void lowerDecayPairs(chunk::DecayPairsOp op);
   void lowerSolve(chunk::SolveOp op);
   void lowerScan(chunk::ScanOp op);
+  /// Stores a square matrix, as it is or transposed.
+  void toSharedMatrix(mlir::Value matrix, const SharedTile &tile, bool transpose);
   /// Emits, for each column of a tile in shared memory, what the one thread that has the column does.
   void forOwnColumn(const SharedTile &tile, llvm::function_ref<void(mlir::Value column)> body);
 

@@ -622,8 +622,10 @@ std::vector<at::Tensor> TorchOperator::gradient(Arguments arguments,
     at::TensorOptions options = row.options().dtype(scalarTypeOf(shape.element));
     TORCH_CHECK(!cotangents[i] || cotangents[i]->sizes() == sizes, "stretto: ", variant(), ": [R1] the cotangent of ",
                 "result ", i, " has shape ", cotangents[i]->sizes(), ", expected ", sizes);
-    resultCotangents.push_back(
-        describe(cotangents[i] ? cotangents[i]->to(options).contiguous() : at::zeros(sizes, options)));
+    at::Tensor cotangent = cotangents[i] ? cotangents[i]->to(options).contiguous() : at::zeros(sizes, options);
+    if (cotangent.is_cuda() && !isAligned(cotangent, alignmentOf(cotangent, shape.rank > 1 ? sizes.back() : 1)))
+      cotangent = cotangent.clone();
+    resultCotangents.push_back(describe(std::move(cotangent)));
   }
   // The parts of rows.
   std::vector<at::Tensor> rowParts, entryParts;

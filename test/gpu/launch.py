@@ -9,9 +9,13 @@ import math
 import kernels
 import numpy as np
 
-# The largest errors allowed, by input type: outputs and final states (specification, section 1.4).
+# The largest errors allowed, by input type: outputs and final states (specification, section 1.4), then gradients of
+# rows and states, and of gates and parameters.
 OUTPUT = {"f32": 5e-6, "f16": 2e-3, "bf16": 8e-3}
 STATE = {"f32": 1e-5, "f16": 2e-3, "bf16": 8e-3}
+GRADIENT = {"f32": 2e-5, "f16": 3e-3, "bf16": 1.2e-2}
+GRADIENT_OF_OTHERS = {"f32": 1e-4, "f16": 5e-3, "bf16": 2e-2}
+ROWS = ("q", "k", "v", "r", "x", "B", "C")
 
 
 def to_bits(values, element):
@@ -175,6 +179,165 @@ class Launch:
                 error = float(np.linalg.norm(a - b) / max(np.linalg.norm(b), 1e-30)) if a.size else 0.0
             result[name] = (error, limit)
         return result
+
+
+def save_problem(path, problem, tables, packed):
+    """Leaves in a file what a GradientLaunch is made of."""
+    arrays = {f"{part}/{name}": array for part, named in problem.items() for name, array in named.items()}
+    for name, (period, varying, numbers) in tables.items():
+        arrays |= {f"tables/{name}": numbers, f"meta/{name}": np.array([period, varying])}
+    np.savez_compressed(path, packed=np.array(packed), **arrays)
+
+
+def load_problem(path):
+    arrays, problem, tables = np.load(path), {}, {}
+    for key in arrays.files:
+        part, _, name = key.partition("/")
+        if part == "tables":
+            period, varying = arrays[f"meta/{name}"].tolist()
+            tables[name] = (period, bool(varying), arrays[key])
+        elif name and part != "meta":
+            problem.setdefault(part, {})[name] = arrays[key]
+    for part in ("initial", "cotangents"):
+        problem.setdefault(part, {})
+    return problem, tables, bool(arrays["packed"])
+
+
+class Stage:
+    """One of the launches of a gradient, which share their buffers."""
+
+    def __init__(self, manifest, blocks, block, buffers):
+        self.manifest, self.blocks, self.block, self.buffers = manifest, blocks, np.array(block, np.int64), buffers
+
+
+class GradientLaunch:
+    """The launches of a gradient on the arrays of a problem (gradients.py), the kernel of checkpoints first. With
+    `packed` the sequences of the batch lie in one row of tokens.
+    """
+
+    def __init__(self, manifests, problem, tables, packed=False):
+        self.problem, self.buffers, self.outputs, self.entries = problem, [], {}, {}
+        self.element = next(a["type"] for a in manifests[-1]["arguments"] if a["name"] == "d_o")
+        self.batch, self.tokens, self.heads = problem["inputs"]["d_o"].shape[:3]
+        offsets = np.arange(self.batch + 1, dtype=np.int64) * self.tokens
+        tokens = self.batch * self.tokens if packed else self.tokens
+        header = [self.batch, tokens, self.heads, self.buffer(offsets) if packed else 0, 0, 0, self.batch]
+        self.tables, self.packed, self.shared = tables, packed, {}
+        self.stages = []
+        for manifest in manifests:
+            self.manifest = manifest
+            words = [word for argument in manifest["arguments"] for word in self.words_of(argument)]
+            blocks = self.batch * self.heads * manifest["slices"]
+            self.stages.append(Stage(manifest, blocks, header + words, self.buffers))
+
+    def buffer(self, array):
+        self.buffers.append(np.ascontiguousarray(array))
+        return len(self.buffers) << 32
+
+    def once(self, name, array, element):
+        """An array that several arguments are about."""
+        if (name, element) not in self.shared:
+            self.shared[name, element] = self.buffer(to_bits(array, element))
+        return self.shared[name, element]
+
+    def words_of(self, a):
+        kind, name, shape, element, group = a["kind"], a["name"], list(a["shape"]), a["type"], a["group"]
+        if a["sliced"]:
+            shape[-1] *= self.manifest["slices"]
+        if kind in ("input", "output"):
+            # An output that heads share has the parts of each.
+            owners = self.heads if kind == "output" else self.heads // group
+            size = int(np.prod(shape))
+            strides = [0 if self.packed else self.tokens * owners * size, owners * size, size]
+            if kind == "input":
+                return [self.once(name, self.problem["inputs"][name], element), *strides]
+            whole = (self.batch, self.tokens, owners, *shape)
+            self.outputs[name] = (len(self.buffers), whole, element, group)
+            return [self.buffer(to_bits(np.full(whole, np.nan), element)), *strides]
+        if kind == "parameter":
+            array = self.problem["inputs"][name]
+            return [self.once(name, array, element), array[0].size]
+        if kind == "table":
+            period, varying, numbers = self.tables[name]
+            heads = max(1, self.heads // group)
+            address = self.buffer(to_bits(numbers[:heads], element))
+            return [address, numbers[0].size, numbers.shape[2] if varying else 0, period]
+        if kind in ("checkpoint", "kept"):
+            heads, size = self.heads // group, int(np.prod(shape))
+            count = self.batch * self.tokens // self.manifest["chunk"] + self.batch
+            address = self.once("checkpoint " + name, np.full(count * heads * size, np.nan), element)
+            return [address, heads * size, size]
+        assert kind == "state", kind
+        return self.reverse_words(a) if a["entry"].startswith("d_") else self.forward_words(a)
+
+    def strides_of(self, entry, shape):
+        """Of a sequence, a head and a row, in an array with heads on the second axis, or in a tail on the third."""
+        strides = [int(np.prod(shape[axis + 1 :])) for axis in range(4)]
+        return [strides[0], strides[2], strides[1]] if entry.endswith("_tail") else strides[:3]
+
+    def forward_words(self, a):
+        array = self.problem["initial"][a["entry"]]
+        array = array if array.ndim == 4 else array[..., None] if a["columns"] == 1 else array[:, :, None]
+        address = self.once("initial " + a["entry"], array, a["type"])
+        column = a["column"] * to_bits(np.zeros(1), a["type"]).itemsize
+        return [address + column, 0, *self.strides_of(a["entry"], array.shape)]
+
+    def reverse_words(self, a):
+        entry, columns, height = a["entry"], a["columns"], a["shape"][0]
+        tail = entry.split(".")[0].endswith("_tail")
+        whole = (self.batch, height, self.heads, columns) if tail else (self.batch, self.heads, height, columns)
+        if entry not in self.entries:
+            cotangent = self.problem["cotangents"].get(entry[2:])
+            first = 0
+            if cotangent is not None:
+                # All of a head that heads share is with the first of them.
+                parts = np.zeros(whole)
+                axis = 2 if tail else 1
+                group = self.heads // cotangent.shape[axis]
+                place = [slice(None)] * 4
+                place[axis] = slice(None, None, group)
+                parts[tuple(place)] = cotangent.reshape(parts[tuple(place)].shape)
+                first = self.buffer(to_bits(parts, a["type"]))
+            index = len(self.buffers)
+            last = self.buffer(to_bits(np.full(whole, np.nan), a["type"]))
+            self.entries[entry] = (first, last, index, whole, a["type"], tail)
+        first, last, *_ = self.entries[entry]
+        column = a["column"] * to_bits(np.zeros(1), a["type"]).itemsize
+        return [first + column if first else 0, last + column, *self.strides_of("_tail" if tail else "", whole)]
+
+    def errors(self):
+        """Errors of every gradient, by the size that it has or that its terms have by nature, and limits."""
+        found = {}
+        for name, (index, whole, element, _group) in self.outputs.items():
+            found[name[2:]] = from_bits(self.buffers[index].reshape(whole), element)
+        for name, (_first, _last, index, whole, element, tail) in self.entries.items():
+            parts = from_bits(self.buffers[index].reshape(whole), element)
+            parts = parts.swapaxes(1, 2) if tail else parts
+            subject = name[2:].split(".")[0]
+            if subject not in self.problem["gradients"]:
+                subject = subject.rstrip("_")
+            found[subject] = found.get(subject, 0) + (
+                parts if subject in self.problem["initial"] else parts.sum(0)[None]
+            )
+        result = {}
+        for name, parts in found.items():
+            wanted = self.problem["gradients"][name]
+            if name in self.problem["inputs"] and wanted.ndim < parts.ndim and parts.shape[0] == 1:
+                wanted = wanted[None]
+            if name.endswith("_tail"):
+                wanted = wanted.swapaxes(1, 2)
+            axis = 2 if name in self.outputs_of_rows() else 1
+            group = parts.shape[axis] // wanted.shape[axis]
+            parts = parts.reshape(*parts.shape[:axis], -1, group, *parts.shape[axis + 1 :]).sum(axis + 1)
+            error = float(np.linalg.norm(parts.reshape(wanted.shape) - wanted) / max(np.linalg.norm(wanted), 1.0))
+            limits = GRADIENT if name in ROWS or name in self.problem["initial"] else GRADIENT_OF_OTHERS
+            result["d_" + name] = (error, limits[self.element])
+        missing = self.problem["gradients"].keys() - found.keys()
+        assert not missing, f"no gradient of {', '.join(missing)}"
+        return result
+
+    def outputs_of_rows(self):
+        return {name[2:] for name in self.outputs}
 
 
 def cases(manifest):

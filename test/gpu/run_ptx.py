@@ -70,14 +70,19 @@ def pointer(array):
 
 
 def on_device(cuda, run):
-    """Copies a launch's buffers to the device; the addresses, and the block with addresses in place."""
+    """Copies a launch's buffers to the device; the addresses."""
     places = []
     for buffer in run.buffers:
         place = cuda.allocate(buffer.nbytes)
         if buffer.nbytes:
             cuda.call("cuMemcpyHtoD_v2", ctypes.c_uint64(place), pointer(buffer), ctypes.c_size_t(buffer.nbytes))
         places.append(place)
-    return places, [relocated(int(word), places) for word in run.block]
+    return places
+
+
+def block_on_device(block, places):
+    """The argument block with addresses in place."""
+    return [relocated(int(word), places) for word in block]
 
 
 def relocated(word, places):
@@ -85,10 +90,12 @@ def relocated(word, places):
     return places[(word >> 32) - 1] + (word & 0xFFFFFFFF) if word >> 32 else word
 
 
-def execute(cuda, function, run):
-    manifest = run.manifest
-    places, block = on_device(cuda, run)
-    cuda.launch(function, run.blocks, manifest["threads"], manifest["sharedBytes"], block)
+def execute(cuda, functions, run, stages):
+    """Runs the stages of a launch on its buffers, which then hold what the kernels left."""
+    places = on_device(cuda, run)
+    for function, stage in zip(functions, stages, strict=True):
+        threads, shared = stage.manifest["threads"], stage.manifest["sharedBytes"]
+        cuda.launch(function, stage.blocks, threads, shared, block_on_device(stage.block, places))
     cuda.call("cuCtxSynchronize")
     for buffer, place in zip(run.buffers, places, strict=True):
         if buffer.nbytes:
@@ -99,7 +106,8 @@ def execute(cuda, function, run):
 def timed(cuda, function, manifest, tokens=8192, heads=32):
     """Milliseconds of one sequence of 8192 tokens with 32 heads."""
     run = launch.Launch(manifest, [tokens], heads=heads, initial=False, final=False)
-    places, block = on_device(cuda, run)
+    places = on_device(cuda, run)
+    block = block_on_device(run.block, places)
     threads, shared = manifest["threads"], manifest["sharedBytes"]
     result = cuda.milliseconds(lambda: cuda.launch(function, run.blocks, threads, shared, block))
     for place in places:
@@ -114,19 +122,33 @@ def main():
     parser.add_argument("--time", action="store_true")
     options = parser.parse_args()
     cuda, failed = Cuda(), 0
+    loaded = {}
     for path in sorted(options.folder.glob("*.json")):
         if not fnmatch.fnmatch(path.stem, options.pattern):
             continue
         manifest = launch.read_manifest(path)
         function = cuda.load(path.with_suffix(".ptx").read_bytes(), manifest["symbol"], manifest["sharedBytes"])
+        loaded[path.stem] = (manifest, function)
+        if "." in path.stem:  # one of the kernels of a gradient
+            continue
         for case, settings in launch.cases(manifest):
             run = launch.Launch(manifest, **settings)
-            execute(cuda, function, run)
+            execute(cuda, [function], run, [run])
             good, line = launch.verdict(path.stem, case, run.errors())
             failed += not good
             print(line, flush=True)
         if options.time:
             print(f"time {path.stem}: {timed(cuda, function, manifest):.3f} ms", flush=True)
+    for path in sorted(options.folder.glob("*.npz")):
+        name, case = path.stem.split(".")
+        kernels = [loaded[key] for key in sorted(loaded) if key.split(".")[0] == name]
+        if not kernels:
+            continue
+        run = launch.GradientLaunch([manifest for manifest, _ in kernels], *launch.load_problem(path))
+        execute(cuda, [function for _, function in kernels], run, run.stages)
+        good, line = launch.verdict(name, case, run.errors())
+        failed += not good
+        print(line, flush=True)
     print(f"{failed} failed")
     sys.exit(bool(failed))
 

@@ -6,6 +6,7 @@ one thread does and run by the simulator in test/simulator, on small launches; e
 """
 
 import argparse
+import itertools
 import json
 import pathlib
 import re
@@ -49,6 +50,53 @@ def simulate(tool, threads, run, folder):
         position += 1 + count
 
 
+def lower(tools, pipeline, text, threads):
+    """Leaves in the file `threads` what one thread does; the manifest."""
+    command = [tools / "stretto-opt", f"--pass-pipeline={pipeline}", "-", "-o", threads]
+    subprocess.run(command, input=text, capture_output=True, text=True, check=True)
+    lowered = threads.read_text()
+    # Tables stay in the module for the host.
+    threads.write_text(re.sub(r"\n  chunk\.table .*?\n  }(?=\n)", "", lowered, flags=re.DOTALL))
+    return manifest_of(lowered)
+
+
+def simulate_gradients(tools, pipeline, operators, elements, sizes):
+    """Runs the gradients of operators, by pairs of kernels; the number of failures."""
+    import gradients
+
+    failed = 0
+    with tempfile.TemporaryDirectory() as name:
+        folder = pathlib.Path(name)
+        for operator, element, (K, V) in itertools.product(operators or gradients.SIZES, elements, sizes):
+            kernel = f"{operator}_{element}_k{K}_v{V}"
+            for case, settings in gradients.cases(operator):
+                texts = gradients.kernels_of(operator, element, K, V, settings["heads"], settings["key_heads"])
+                files = [folder / f"threads{number}.mlir" for number in range(len(texts))]
+                try:
+                    manifests = [
+                        lower(tools, pipeline, text, threads) for text, threads in zip(texts, files, strict=True)
+                    ]
+                    tables = {}
+                    for text in texts:
+                        tables |= gradients.tables_of(text, settings["heads"])
+                    packed = settings.pop("packed", False)
+                    run = launch.GradientLaunch(
+                        manifests, gradients.problem(operator, element, K, V, **settings), tables, packed
+                    )
+                    for stage, threads in zip(run.stages, files, strict=True):
+                        simulate(tools / "simulate-block", threads, stage, folder)
+                except subprocess.CalledProcessError as error:
+                    failed += 1
+                    print(
+                        f"FAIL {kernel} {case}: {(error.stderr or 'the simulator stopped').splitlines()[0]}", flush=True
+                    )
+                    continue
+                good, line = launch.verdict(kernel, case, run.errors())
+                failed += not good
+                print(line, flush=True)
+    return bool(failed)
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("build", type=pathlib.Path)
@@ -57,26 +105,25 @@ def main():
     parser.add_argument("--elements", default="bf16,f16,f32")
     parser.add_argument("--math", action="store_true", help="expand elementary functions too")
     parser.add_argument("--chunk-passes", default="chunk.kernel(stretto-expand-decay,stretto-round-operands,cse)")
+    parser.add_argument("--gradients", action="store_true", help="gradients of the operators that are named")
     options = parser.parse_args()
     sizes = [tuple(map(int, size.split("x"))) for size in options.sizes.split(",")]
     tools = options.build / "bin"
     chunk = f"{options.chunk_passes}," if options.chunk_passes else ""
     pipeline = LOWERING.format(chunk=chunk, math=",stretto-expand-math-for-nvptx" if options.math else "")
+    if options.gradients:
+        sys.exit(simulate_gradients(tools, pipeline, options.families, options.elements.split(","), sizes))
     failed = 0
     with tempfile.TemporaryDirectory() as name:
         folder = pathlib.Path(name)
         for kernel, text in kernels.all_kernels(options.families, options.elements.split(","), sizes):
-            (folder / "kernel.mlir").write_text(text)
             threads = folder / "threads.mlir"
-            command = [tools / "stretto-opt", f"--pass-pipeline={pipeline}", folder / "kernel.mlir", "-o", threads]
-            lowered = subprocess.run(command, capture_output=True, text=True)
-            if lowered.returncode:
+            try:
+                manifest = lower(tools, pipeline, text, threads)
+            except subprocess.CalledProcessError as error:
                 failed += 1
-                print(f"FAIL {kernel}: does not compile: {lowered.stderr.splitlines()[0]}", flush=True)
+                print(f"FAIL {kernel}: does not compile: {error.stderr.splitlines()[0]}", flush=True)
                 continue
-            manifest = manifest_of(threads.read_text())
-            # Tables stay in the module for the host.
-            threads.write_text(re.sub(r"\n  chunk\.table .*?\n  }(?=\n)", "", threads.read_text(), flags=re.DOTALL))
             for case, settings in launch.cases(manifest):
                 run = launch.Launch(manifest, **settings)
                 try:

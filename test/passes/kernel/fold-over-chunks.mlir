@@ -66,3 +66,47 @@ chunk.kernel @large_states chunk 16 (input %x: tensor<16x32xf32>, state %S: tens
 chunk.kernel @double chunk 16 (input %x: tensor<16x32xf64>, valid %n: index) -> (o: tensor<16x32xf64>) {
   chunk.yield %x : tensor<16x32xf64>
 }
+
+// -----
+
+// A kernel that keeps states stores them where each chunk begins, before they change.
+// CHECK-LABEL: kernel.func @keeps(%x: !kernel.view<tensor<16x32xf32>>, %S: !kernel.view<tensor<32x32xf32>>,
+// CHECK-SAME: %S_0: !kernel.view<tensor<32x32xf32>>)
+// CHECK: scf.for %[[I:.*]] = %c0{{.*}} to %{{.*}} step %c1{{.*}} iter_args(%[[S:.*]] = %{{.*}})
+// CHECK: %[[X:.*]] = kernel.receive
+// CHECK: kernel.store %[[S]] to %S_0 at %[[I]]
+// CHECK-NEXT: %[[NEXT:.*]] = chunk.dot %[[X]], %[[X]] transpose_left add %[[S]]
+// CHECK: scf.yield %[[NEXT]]
+chunk.kernel @keeps chunk 16 (input %x: tensor<16x32xf32>, state %S: tensor<32x32xf32>, valid %n: index)
+    -> (S: tensor<32x32xf32> checkpoint) {
+  %next = chunk.dot %x, %x transpose_left add %S : tensor<16x32xf32>, tensor<16x32xf32> -> tensor<32x32xf32>
+  chunk.yield %S next %next : tensor<32x32xf32>, tensor<32x32xf32>
+}
+
+// -----
+
+// In reverse the last chunk comes first, and what comes next is the chunk before. Each chunk has its checkpoint.
+// CHECK-LABEL: kernel.func @walks_back(
+// CHECK: %[[CHUNKS:.*]] = arith.divui
+// CHECK: %[[LAST:.*]] = arith.subi %[[CHUNKS]], %c1
+// CHECK: %[[X:.*]] = kernel.channel depth 2 : !kernel.channel<tensor<16x32xf32>>
+// CHECK: kernel.send %x at %[[LAST]] to %[[X]]
+// CHECK: %[[S:.*]] = kernel.channel depth 2 : !kernel.channel<tensor<32x32xf32>>
+// CHECK: kernel.send %S at %[[LAST]] to %[[S]]
+// CHECK: scf.for %[[STEP:.*]] = %c0{{.*}} to %[[CHUNKS]]
+// CHECK: %[[I:.*]] = arith.subi %[[LAST]], %[[STEP]]
+// CHECK: kernel.await
+// CHECK: %[[BEFORE:.*]] = arith.subi %[[I]], %c1
+// CHECK: kernel.send %x at %[[BEFORE]] to %[[X]]
+// CHECK: kernel.send %S at %[[BEFORE]] to %[[S]]
+// CHECK: %[[FIRST:.*]] = arith.muli %[[I]], %c16
+// CHECK: arith.subi %{{.*}}, %[[FIRST]]
+// CHECK: kernel.receive %[[X]] at %[[I]]
+// CHECK: kernel.receive %[[S]] at %[[I]]
+// CHECK: kernel.store %{{.*}} to %d_x at %[[I]]
+chunk.kernel @walks_back chunk 16 reverse (input %x: tensor<16x32xf32>, checkpoint %S: tensor<32x32xf32>,
+    state %d_S: tensor<32x32xf32>, valid %n: index) -> (d_x: tensor<16x32xf32>) {
+  %d_x = chunk.dot %x, %S : tensor<16x32xf32>, tensor<32x32xf32> -> tensor<16x32xf32>
+  %next = chunk.dot %x, %x transpose_left add %d_S : tensor<16x32xf32>, tensor<16x32xf32> -> tensor<32x32xf32>
+  chunk.yield %d_x next %next : tensor<16x32xf32>, tensor<32x32xf32>
+}

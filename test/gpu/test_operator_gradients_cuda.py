@@ -1,0 +1,143 @@
+"""Gradients of the operators on a CUDA device: the matrix of test/python/test_operator_gradients.py."""
+
+import pytest
+import stretto
+import torch
+from formulas.examples import REGIMES, WITH_DECAY, example
+from test_operator_gradients import FIRST, RUNNING, WITHOUT, check
+from test_operators_cuda import BY_POSITION
+from test_reference import CASES
+
+pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="PyTorch sees no GPU")
+
+DEVICE = "cuda"
+TYPES = [torch.float32, torch.bfloat16, torch.float16]
+
+
+@pytest.fixture(params=TYPES, ids=str)
+def dtype(request) -> torch.dtype:
+    return request.param
+
+
+def check_on_device(name, dtype, **settings):
+    """No kernel for a GPU continues what depends on positions from a state: it begins with none."""
+    arguments, state = example(name, **settings)
+    continues = name not in BY_POSITION
+    if not continues:
+        state = tuple(torch.zeros_like(x) for x in state)
+    check(name, arguments, state, dtype, DEVICE, with_state=continues)
+
+
+@pytest.mark.parametrize(("name", "options"), RUNNING)
+@pytest.mark.parametrize("tokens", [0, 1, 64, 65, 130])
+def test_lengths(name, options, tokens):
+    check_on_device(name, torch.float32, tokens=tokens, **options)
+
+
+@pytest.mark.parametrize("name", FIRST)
+def test_types(name, dtype):
+    check_on_device(name, dtype, tokens=200, **FIRST[name])
+
+
+@pytest.mark.parametrize("width, value_width", [(16, 16), (64, 64), (128, 128), (128, 64), (64, 128), (96, 32)])
+@pytest.mark.parametrize("name", ["linear_attn", "simple_gla", "gla", "hgrn2", "rwkv6", "ssd", "delta_rule"])
+def test_widths(name, dtype, width, value_width):
+    check_on_device(name, dtype, tokens=150, width=width, value_width=value_width)
+
+
+@pytest.mark.parametrize("regime", REGIMES)
+@pytest.mark.parametrize("name", [name for name in WITH_DECAY if name not in WITHOUT])
+def test_regimes_of_decay(name, regime):
+    options = next(options for other, options in CASES if other == name)
+    check_on_device(name, torch.float32, tokens=100, regime=regime, **options)
+
+
+@pytest.mark.parametrize("name", ["gla", "simple_gla", "linear_attn", "delta_rule", "gsa", "ssd", "lawcat"])
+@pytest.mark.parametrize(("heads", "key_heads"), [(1, 1), (6, 3), (4, 4), (4, 1)])
+def test_grouped_heads(name, heads, key_heads):
+    check_on_device(name, torch.float32, tokens=70, heads=heads, key_heads=key_heads)
+
+
+def inputs(tokens=90, dtype=torch.float32, width=64):
+    generator = torch.Generator().manual_seed(0)
+    q, k, v, g = (torch.randn(1, tokens, 2, size, generator=generator) for size in (width, width, 32, width))
+    return [x.to(DEVICE, dtype).requires_grad_() for x in (q, k / width**0.5, v, -g.abs() / 8)]
+
+
+def gradients_of_gla(rows, **keywords):
+    return torch.autograd.grad(stretto.ops.gla(*rows, **keywords)[0].square().sum(), rows)
+
+
+def test_packed_sequences_are_apart():
+    rows = inputs()
+    offsets = torch.tensor([0, 0, 17, 17, 81, 90], device=DEVICE)
+    output, state = stretto.ops.gla(*rows, output_final_state=True, cu_seqlens=offsets)
+    d_output, d_state = torch.randn_like(output), torch.randn_like(state["S"])
+    packed = torch.autograd.grad([output, state["S"]], rows, [d_output, d_state])
+    for index, (start, end) in enumerate(zip(offsets[:-1].tolist(), offsets[1:].tolist(), strict=True)):
+        own_rows = [x[:, start:end].detach().clone().requires_grad_() for x in rows]
+        alone, own = stretto.ops.gla(*own_rows, output_final_state=True)
+        cotangents = [d_output[:, start:end], d_state[index : index + 1]]
+        expected = torch.autograd.grad([alone, own["S"]], own_rows, cotangents)
+        for found, x in zip(packed, expected, strict=True):
+            assert torch.equal(found[:, start:end], x)
+
+
+def test_gradients_are_the_same_bits():
+    rows = inputs(tokens=300, dtype=torch.bfloat16)
+    first = gradients_of_gla(rows)
+    for _ in range(5):
+        assert all(torch.equal(x, y) for x, y in zip(first, gradients_of_gla(rows), strict=True))
+
+
+def test_a_cotangent_that_is_not_aligned():
+    rows = inputs()
+    output, _ = stretto.ops.gla(*rows)
+    cotangent = torch.randn(output.numel() + 1, device=DEVICE)[1:].view(output.shape)
+    found = torch.autograd.grad(output, rows, cotangent, retain_graph=True)
+    expected = torch.autograd.grad(output, rows, cotangent.clone())
+    assert all(torch.equal(x, y) for x, y in zip(found, expected, strict=True))
+
+
+def test_the_current_stream_is_used():
+    rows = inputs(tokens=300)
+    expected = gradients_of_gla(rows)
+    stream = torch.cuda.Stream()
+    stream.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(stream):
+        late = [torch.zeros_like(x) for x in rows]
+        torch.cuda._sleep(20_000_000)  # a kernel on another stream would read the zeros
+        for target, x in zip(late, rows, strict=True):
+            target.copy_(x.detach())
+        found = gradients_of_gla([x.requires_grad_() for x in late])
+    stream.synchronize()
+    assert all(torch.equal(x, y) for x, y in zip(found, expected, strict=True))
+
+
+def test_cuda_graph():
+    rows = inputs()
+    gradients_of_gla(rows)  # compiled and loaded before the capture
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        found = gradients_of_gla(rows)
+    with torch.no_grad():
+        rows[0].mul_(2)
+    graph.replay()
+    torch.cuda.synchronize()
+    assert all(torch.equal(x, y) for x, y in zip(found, gradients_of_gla(rows), strict=True))
+
+
+def test_the_backward_operator_is_checked_by_pytorch():
+    rows = inputs(tokens=20)
+    torch.library.opcheck(torch.ops.stretto.gla.default, tuple(rows))
+    compiled = torch.compile(lambda *rows: stretto.ops.gla(*rows)[0].square().sum(), fullgraph=True)
+    found = torch.autograd.grad(compiled(*rows), rows)
+    for x, y in zip(found, gradients_of_gla(rows), strict=True):
+        torch.testing.assert_close(x, y)
+
+
+@pytest.mark.parametrize("name", BY_POSITION)
+def test_what_depends_on_positions_is_refused(name):
+    arguments, state = example(name, tokens=5, **FIRST[name])
+    with pytest.raises(RuntimeError, match=r"\[R14\] .* depends on the position of a token"):
+        check(name, arguments, state, torch.float32, DEVICE)
