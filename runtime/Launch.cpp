@@ -100,11 +100,7 @@ static ArgumentBlock fillBlock(const Signature &signature, Signature::Kernel &ke
       block.append({word(checkpoint.data), checkpoint.chunkStride, checkpoint.headStride});
       break;
     }
-    case Manifest::Kind::Window: {
-      const Tensors::Entry &entry = tensors.entries[position];
-      block.append({word(entry.initial), entry.strides.sequence, entry.strides.head, entry.strides.row});
-      break;
-    }
+    case Manifest::Kind::Window:
     case Manifest::Kind::State: {
       const Tensors::Entry &entry = tensors.entries[position];
       int64_t offset = argument.column * bytesOf(argument.type);
@@ -152,7 +148,7 @@ static void runOnCpu(const CompiledKernel &code, const ArgumentBlock &block, int
 static int64_t headsTogether(const Manifest &manifest, int64_t heads) {
   int64_t together = 1;
   for (const Manifest::Argument &argument : manifest.arguments)
-    if (argument.kind == Manifest::Kind::State)
+    if (argument.kind == Manifest::Kind::State || argument.kind == Manifest::Kind::Window)
       together = std::lcm(together, std::min(argument.group, heads));
   return together;
 }
@@ -161,7 +157,7 @@ static int64_t headsTogether(const Manifest &manifest, int64_t heads) {
 static int64_t bytesOfStates(const Manifest &manifest) {
   int64_t bytes = 0;
   for (const Manifest::Argument &argument : manifest.arguments)
-    if (argument.kind == Manifest::Kind::State)
+    if (argument.kind == Manifest::Kind::State || argument.kind == Manifest::Kind::Window)
       bytes += llvm::product_of(argument.shape) * bytesOf(argument.type);
   return bytes;
 }

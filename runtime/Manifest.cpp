@@ -59,7 +59,6 @@ int64_t Manifest::words(Kind kind) {
   case Kind::Input:
   case Kind::Output:
   case Kind::Table:
-  case Kind::Window:
     return 4;
   case Kind::Parameter:
     return 2;
@@ -67,6 +66,7 @@ int64_t Manifest::words(Kind kind) {
   case Kind::Kept:
     return 3;
   case Kind::State:
+  case Kind::Window:
     return 5;
   }
   llvm_unreachable("covered switch");

@@ -21,8 +21,9 @@
 //   input, output  pointer, sequence stride, token stride, head stride
 //   parameter      pointer, head stride
 //   table          pointer, head stride, position stride (0: constant in time), period (0: none)
-//   state          initial pointer (0: the zero state), final pointer (0: not wanted), sequence, head and row stride
-//   window         initial pointer (0: nothing came before), sequence, head and row stride
+//   state, window  initial pointer (0: the zero state, or nothing came before), final pointer (0: not wanted),
+//   sequence,
+//                  head and row stride
 //   checkpoint     pointer, stride from chunk to chunk, head stride; read, or kept for another kernel
 //
 // Checkpoints of chunk c of sequence n lie at number offsets[n] / C + n + c (of a dense batch n * tokens / C + n + c,
@@ -32,9 +33,9 @@
 // The sequence n has the row slots[n] of the state, or without slots row n. A sequence whose slot is no row is left
 // out. Head h of the kernel meets head h / group of an argument; a state shared by a group is computed by each of its
 // heads and stored by the first. A sliced argument starts at channel s * width. Packed batches address token offsets[n]
-// + t and leave the sequence stride unused. The rows of a window are those of its input before the first token, as many
-// as its shape says, the newest last; those of tokens that there were not are never used. Tables are read at positions;
-// they hold all that occur.
+// + t and leave the sequence stride unused. A window is a ring: its row of a token is the token's position modulo as
+// many rows as its shape says, and holds the last token of those. Rows of tokens that there were not are never used.
+// Tables are read at positions; they hold all that occur.
 //
 //===----------------------------------------------------------------------===//
 #ifndef STRETTO_RUNTIME_MANIFEST_H

@@ -23,7 +23,7 @@ static constexpr int64_t headerWords = 7;
 int64_t KernelLowering::wordsOf(const Argument &argument) {
   if (isCheckpoint(argument))
     return 3;
-  if (isTile(argument) || argument.kind == chunk::ArgumentKind::Table || isWindow(argument))
+  if (isTile(argument) || argument.kind == chunk::ArgumentKind::Table)
     return 4; // pointer; sequence, token and head stride, or others in their place (runtime/Manifest.h)
   return argument.kind == chunk::ArgumentKind::Parameter ? 2 : 5;
 }
@@ -185,7 +185,7 @@ void KernelLowering::findAddresses(const Item &item) {
           builder.add(builder.multiply(item.sequenceInMemory, words[1]), builder.multiply(item.firstToken, words[2]));
       entries = builder.add(entries, builder.add(builder.multiply(head, words[3]), channel));
     } else if (isWindow(argument)) {
-      entries = builder.add(builder.multiply(item.sequence, words[1]), builder.multiply(head, words[2]));
+      entries = builder.add(builder.multiply(item.stateRow, words[2]), builder.multiply(head, words[3]));
     } else if (argument.kind == chunk::ArgumentKind::State) {
       // The entries of a vector are one column of the state object.
       if (argument.type.getRank() < 2)
@@ -197,7 +197,7 @@ void KernelLowering::findAddresses(const Item &item) {
     }
     Value bytes = builder.multiply(entries, bytesOf(argument.type.getElementType()));
     argument.address = builder.add(words[0], bytes);
-    if (argument.kind == chunk::ArgumentKind::State)
+    if (argument.kind == chunk::ArgumentKind::State || isWindow(argument))
       argument.finalAddress = builder.add(words[1], bytes);
   }
 }
@@ -295,10 +295,10 @@ bool KernelLowering::isTableInTime(const Argument &argument) const {
 void KernelLowering::loadTables(Value firstPosition) {
   for (const Argument &argument : arguments)
     if (isTableInTime(argument))
-      loadTable(argument, firstPosition, valid, storage[argument.value].rows);
+      loadTable(argument, firstPosition, valid, kernel.getChunk(), storage[argument.value].rows);
 }
 
-void KernelLowering::loadTable(const Argument &table, Value firstPosition, Value count, Value buffer) {
+void KernelLowering::loadTable(const Argument &table, Value firstPosition, Value count, int64_t tokens, Value buffer) {
   RankedTensorType type = table.type;
   Value memory = memoryAt(table.address, type.getElementType()), period = table.words[3];
   Value repeats = builder.compare(arith::CmpIPredicate::ne, period, builder.index(0));
@@ -316,7 +316,7 @@ void KernelLowering::loadTable(const Argument &table, Value firstPosition, Value
     Value start = builder.multiply(position, table.words[2]);
     storeRow(row, [&](Value column, int64_t lanes) { return builder.load(memory, builder.add(start, column), lanes); });
   });
-  builder.loop(count, builder.index(kernel.getChunk()), 1,
+  builder.loop(count, builder.index(tokens), 1,
                [&](Value row) { storeRow(row, [&](Value, int64_t) { return builder.splat(0.0); }); });
 }
 
@@ -324,9 +324,7 @@ void KernelLowering::loadTable(const Argument &table, Value firstPosition, Value
 // Tiles
 //===----------------------------------------------------------------------===//
 
-/// Copies the entries of one token.
-static void copyToken(VectorBuilder &builder, RankedTensorType type, Value from, Value fromStart, Value to,
-                      Value toStart) {
+void KernelLowering::copyToken(RankedTensorType type, Value from, Value fromStart, Value to, Value toStart) {
   if (type.getRank() < 2)
     return builder.storeScalar(builder.loadScalar(from, fromStart), to, toStart);
   builder.loopOverVectors(type.getDimSize(1), [&](Value column, int64_t lanes) {
@@ -339,22 +337,28 @@ Value KernelLowering::tileAddress(const Argument &argument, Value firstToken) {
   return builder.add(argument.address, builder.multiply(entries, bytesOf(argument.type.getElementType())));
 }
 
-SmallVector<KernelLowering::View> KernelLowering::viewRows(ArrayRef<Rows> tiles, Value from, Value to) {
+SmallVector<KernelLowering::View> KernelLowering::viewRows(ArrayRef<Rows> tiles, Value from, Value to,
+                                                           int64_t tokenCount) {
   if (tiles.empty())
     return {};
   SmallVector<Value> inMemory, standIns;
   SmallVector<int64_t> standInStrides;
   SmallVector<Type> types;
-  for (auto [argument, address, stride] : tiles) {
-    Type element = argument->type.getElementType();
-    llvm::append_values(inMemory, memoryAt(address, element), stride);
-    standInStrides.push_back(argument->type.getRank() == 2 ? padded(argument->type.getDimSize(1)) : 1);
-    Value buffer = allocate({static_cast<int64_t>(kernel.getChunk()) * standInStrides.back()}, element);
+  for (const Rows &rows : tiles) {
+    RankedTensorType type = rows.argument->type;
+    Type element = type.getElementType();
+    llvm::append_values(inMemory, memoryAt(rows.address, element), rows.stride);
+    standInStrides.push_back(type.getRank() == 2 ? padded(type.getDimSize(1)) : 1);
+    Value buffer = allocate({tokenCount * standInStrides.back()}, element);
     standIns.push_back(memref::CastOp::create(builder, inMemory.end()[-2].getType(), buffer));
     llvm::append_values(types, standIns.back().getType(), builder.getIndexType());
   }
-  Value tokens = builder.index(kernel.getChunk()), none = builder.index(0);
+  Value tokens = builder.index(tokenCount), none = builder.index(0);
   Value whole = builder.compare(arith::CmpIPredicate::eq, builder.subtract(to, from), tokens);
+  for (const Rows &rows : tiles)
+    if (rows.isRing)
+      whole = arith::SelectOp::create(builder, rows.isRing,
+                                      arith::ConstantOp::create(builder, builder.getBoolAttr(false)), whole);
   auto chosen = scf::IfOp::create(builder, types, whole, /*withElseRegion=*/true);
   {
     OpBuilder::InsertionGuard guard(builder);
@@ -370,7 +374,13 @@ SmallVector<KernelLowering::View> KernelLowering::viewRows(ArrayRef<Rows> tiles,
       if (rows.argument->output)
         continue;
       builder.loop(from, to, 1, [&](Value row) {
-        copyToken(builder, type, memory, builder.multiply(row, memoryStride), standIn, builder.multiply(row, stride));
+        Value place = row;
+        if (rows.isRing) {
+          Value inRing =
+              builder.createOrFold<arith::RemUIOp>(builder.add(rows.ringStart, row), builder.index(rows.ringLength));
+          place = arith::SelectOp::create(builder, rows.isRing, inRing, row);
+        }
+        copyToken(type, memory, builder.multiply(place, memoryStride), standIn, builder.multiply(row, stride));
       });
       auto clear = [&](Value row) {
         Value start = builder.multiply(row, stride);
@@ -399,7 +409,7 @@ void KernelLowering::viewTiles(Value firstToken) {
   for (const Argument &argument : arguments)
     if (isTile(argument))
       tiles.push_back(rowsOf(argument, firstToken));
-  for (auto [rows, view] : llvm::zip_equal(tiles, viewRows(tiles, builder.index(0), valid)))
+  for (auto [rows, view] : llvm::zip_equal(tiles, viewRows(tiles, builder.index(0), valid, kernel.getChunk())))
     if (rows.argument->output)
       outputViews[*rows.argument->output] = view;
     else
@@ -480,7 +490,7 @@ void KernelLowering::copyOutputsBack(Value firstToken) {
       View view = outputViews[*argument.output];
       Value memory = memoryAt(tileAddress(argument, firstToken), argument.type.getElementType());
       builder.loop(builder.index(0), valid, 1, [&](Value row) {
-        copyToken(builder, argument.type, view.base, builder.multiply(row, view.stride), memory,
+        copyToken(argument.type, view.base, builder.multiply(row, view.stride), memory,
                   builder.multiply(row, argument.words[2]));
       });
     }

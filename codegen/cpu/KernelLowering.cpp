@@ -108,6 +108,7 @@ FailureOr<func::FuncOp> KernelLowering::lower() {
     });
     builder.setLoc(kernel.getLoc());
     storeStates(item);
+    storeWindows(item);
   });
 
   entry->getArguments().back().setType(scratchType(scratchSize));

@@ -123,19 +123,25 @@ private:
   void storeStates(const Item &item);
   void viewParameters();
   bool isTableInTime(const Argument &argument) const;
-  /// As many rows of a table that varies in time, from a position on, followed by zeros.
-  void loadTable(const Argument &table, mlir::Value firstPosition, mlir::Value count, mlir::Value buffer);
+  /// As many rows of a table that varies in time, from a position on, followed by zeros up to those of a tile.
+  void loadTable(const Argument &table, mlir::Value firstPosition, mlir::Value count, int64_t tokens,
+                 mlir::Value buffer);
   void loadTables(mlir::Value firstPosition);
-  /// Where the rows of a tile lie.
+  /// Where the rows of a tile lie. Those of a ring begin at a row of it; no tile is a view of one.
   struct Rows {
     const Argument *argument;
     mlir::Value address, stride;
+    mlir::Value isRing = {}, ringStart = {};
+    int64_t ringLength = 0;
   };
   Rows rowsOf(const Argument &argument, mlir::Value firstToken) {
     return {&argument, tileAddress(argument, firstToken), argument.words[2]};
   }
-  /// Tiles of a chunk whose tokens in [from, to) exist; of a part of a chunk a whole one is made, with zeros.
-  llvm::SmallVector<View> viewRows(llvm::ArrayRef<Rows> tiles, mlir::Value from, mlir::Value to);
+  /// Tiles of so many tokens, of which those in [from, to) exist; of a part of a tile a whole one is made, with zeros.
+  llvm::SmallVector<View> viewRows(llvm::ArrayRef<Rows> tiles, mlir::Value from, mlir::Value to, int64_t tokens);
+  /// Copies the entries of one token of a tile.
+  void copyToken(mlir::RankedTensorType type, mlir::Value from, mlir::Value fromStart, mlir::Value to,
+                 mlir::Value toStart);
   /// The tiles of the kernel's chunk at `firstToken`.
   void viewTiles(mlir::Value firstToken);
   /// The checkpoints of the chunk that begins at `firstToken`.
@@ -270,8 +276,11 @@ private:
   /// How many tokens before the first windows hold: at most, and of this sequence.
   int64_t windowLength() const;
   mlir::Value tokensInWindow();
-  /// The tiles of inputs at the chunk that is met, which may lie before the first token.
-  llvm::SmallVector<View> viewPast(llvm::ArrayRef<const Argument *> inputs, mlir::Value firstPast, mlir::Value count);
+  /// The tiles of inputs at the tokens that are met, which may lie before the first token.
+  llvm::SmallVector<View> viewPast(llvm::ArrayRef<const Argument *> inputs, mlir::Value firstPast, mlir::Value count,
+                                   int64_t tokens);
+  /// Leaves the tokens of an item in the windows that the caller wants them in.
+  void storeWindows(const Item &item);
   /// Of each token of the chunk at `firstToken` the range of tokens that it looks back to, in the buffers of the fold.
   void findRanges(chunk::LookbackOp op, mlir::Value first, mlir::Value last, mlir::Value firstToken,
                   LookbackFold &fold);

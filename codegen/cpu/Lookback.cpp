@@ -8,8 +8,9 @@
 // The range of a token is a range of lanes of a tile's row. Beyond it scores are -inf and weights 0; tokens of a tile
 // that do not exist are beyond it too, and no product runs over them.
 //
-// A fold ahead has a range for each lane instead, and does not know before which chunk is the last: it goes on until the
-// last token of a tile looks back to none of the chunk's. Of a tile that meets none of them the ranges alone are found.
+// A fold ahead has a range for each lane instead, and does not know before which chunk is the last: it goes on until
+// the last token of a tile looks back to none of the chunk's. Of a tile that meets none of them the ranges alone are
+// found.
 //
 //===----------------------------------------------------------------------===//
 
@@ -36,10 +37,11 @@ struct Exponentials {
 
 struct KernelLowering::LookbackFold {
   bool isAhead = false;
+  int64_t pastTokens = 0; // of a tile that is met
   /// Tokens of the sequence where the range of each token begins and ends; ahead, of each token of the chunk that is
   /// met.
   Value begins, ends;
-  /// The chunk that is met: its first token, and how many tokens of it exist.
+  /// The tile that is met: its first token, and how many tokens of it exist.
   Value first, count;
   SmallVector<Exponentials, 2> streams;
   /// Weights of the pairs, 0 where a pair is left out.
@@ -73,11 +75,11 @@ Value KernelLowering::tokensInWindow() {
 }
 
 SmallVector<KernelLowering::View> KernelLowering::viewPast(ArrayRef<const Argument *> inputs, Value firstPast,
-                                                           Value count) {
+                                                           Value count, int64_t tokens) {
   Value none = builder.index(0), from = none;
   Value isBefore = builder.compare(arith::CmpIPredicate::slt, firstPast, none);
-  if (int64_t length = windowLength()) {
-    Value missing = builder.subtract(none, builder.add(firstPast, length));
+  if (windowLength()) {
+    Value missing = builder.subtract(none, builder.add(firstPast, tokensInWindow()));
     from = arith::SelectOp::create(builder, isBefore, arith::MaxSIOp::create(builder, missing, none), none);
   }
   SmallVector<Rows> tiles;
@@ -86,13 +88,36 @@ SmallVector<KernelLowering::View> KernelLowering::viewPast(ArrayRef<const Argume
     const Argument *window = windowOf(*input);
     if (!window)
       continue;
-    Value row = builder.multiply(builder.add(firstPast, windowLength()), window->words[3]);
-    int64_t bytes = input->type.getElementTypeBitWidth() / 8;
-    Value address = builder.add(window->address, builder.multiply(row, bytes));
-    rows.address = arith::SelectOp::create(builder, isBefore, address, rows.address);
-    rows.stride = arith::SelectOp::create(builder, isBefore, window->words[3], rows.stride);
+    rows.address = arith::SelectOp::create(builder, isBefore, window->address, rows.address);
+    rows.stride = arith::SelectOp::create(builder, isBefore, window->words[4], rows.stride);
+    rows.isRing = isBefore;
+    rows.ringStart = builder.add(itemPosition, firstPast);
+    rows.ringLength = windowLength();
   }
-  return viewRows(tiles, from, count);
+  return viewRows(tiles, from, count, tokens);
+}
+
+void KernelLowering::storeWindows(const Item &item) {
+  for (const Argument &window : arguments) {
+    if (!isWindow(window))
+      continue;
+    const Argument &input =
+        *llvm::find_if(arguments, [&](const Argument &other) { return isTile(other) && other.name == window.entry; });
+    Value isWanted = builder.compare(arith::CmpIPredicate::ne, window.words[1], builder.index(0));
+    Value member = builder.createOrFold<arith::RemUIOp>(item.head, builder.index(window.group));
+    Value isFirst = builder.compare(arith::CmpIPredicate::eq, member, builder.index(0));
+    builder.ifTrue(builder.createOrFold<arith::AndIOp>(isWanted, isFirst), [&] {
+      Type element = input.type.getElementType();
+      Value from = memoryAt(input.address, element), to = memoryAt(window.finalAddress, element);
+      Value length = builder.index(windowLength());
+      Value first = arith::MaxSIOp::create(builder, builder.subtract(item.tokens, length), item.begin);
+      builder.loop(first, item.end, 1, [&](Value token) {
+        Value row = builder.createOrFold<arith::RemUIOp>(builder.add(itemPosition, token), length);
+        copyToken(input.type, from, builder.multiply(token, input.words[2]), to,
+                  builder.multiply(row, window.words[4]));
+      });
+    });
+  }
 }
 
 //===----------------------------------------------------------------------===//
@@ -127,12 +152,12 @@ void KernelLowering::findRanges(chunk::LookbackOp op, Value first, Value last, V
     Value integer = arith::FPToSIOp::create(builder, builder.getI64Type(), number);
     return arith::IndexCastOp::create(builder, builder.getIndexType(), integer).getResult();
   };
-  builder.loop(0, kernel.getChunk(), 1, [&](Value row) {
+  builder.loop(0, fold.isAhead ? fold.pastTokens : kernel.getChunk(), 1, [&](Value row) {
     Value begin = tokenAt(first, row, 0, [&](Value x) -> Value { return math::CeilOp::create(builder, x); });
     Value end = op.getToEnd() ? itemTokens : builder.minimum(itemTokens, builder.add(builder.add(firstToken, row), 1));
     if (last)
-      end = builder.minimum(
-          end, tokenAt(last, row, 1, [&](Value x) -> Value { return math::FloorOp::create(builder, x); }));
+      end = builder.minimum(end,
+                            tokenAt(last, row, 1, [&](Value x) -> Value { return math::FloorOp::create(builder, x); }));
     storeIndex(builder, begin, fold.begins, row);
     storeIndex(builder, end, fold.ends, row);
   });
@@ -165,8 +190,10 @@ Value KernelLowering::isInRange(const LookbackFold &fold, Value row, Value colum
 void KernelLowering::emitLookback(chunk::LookbackOp op) {
   LookbackFold fold;
   fold.isAhead = op.getAhead();
+  fold.pastTokens = op.getPastTokens();
+  int64_t bounded = fold.isAhead ? fold.pastTokens : kernel.getChunk();
   for (Value *bounds : {&fold.begins, &fold.ends})
-    *bounds = allocate({padded(kernel.getChunk())}, builder.getI64Type());
+    *bounds = allocate({padded(bounded)}, builder.getI64Type());
   beginFold(op, fold);
   if (fold.isAhead)
     foldAhead(op, fold);
@@ -179,12 +206,12 @@ void KernelLowering::foldBack(chunk::LookbackOp op, LookbackFold &fold) {
   findRanges(op, op.getFirst(), op.getLast(), chunkStart, fold);
   Value begin = loadIndex(builder, fold.begins, builder.index(0));
   Value end = loadIndex(builder, fold.ends, builder.subtract(valid, builder.index(1)));
-  Value tokens = builder.index(kernel.getChunk());
-  // Chunks before the first token are counted from it, too.
-  int64_t before = llvm::alignTo(windowLength(), kernel.getChunk());
-  Value firstChunk = builder.createOrFold<arith::DivUIOp>(builder.add(begin, before), tokens);
-  firstChunk = builder.subtract(builder.multiply(firstChunk, tokens), builder.index(before));
-  builder.loop(firstChunk, end, kernel.getChunk(), [&](Value firstPast) {
+  Value tokens = builder.index(fold.pastTokens);
+  // Tiles before the first token are counted from it, too.
+  int64_t before = llvm::alignTo(windowLength(), fold.pastTokens);
+  Value firstTile = builder.createOrFold<arith::DivUIOp>(builder.add(begin, before), tokens);
+  firstTile = builder.subtract(builder.multiply(firstTile, tokens), builder.index(before));
+  builder.loop(firstTile, end, fold.pastTokens, [&](Value firstPast) {
     fold.first = firstPast;
     fold.count = builder.minimum(builder.subtract(itemTokens, firstPast), tokens);
     loadPast(op, fold);
@@ -201,9 +228,9 @@ void KernelLowering::foldAhead(chunk::LookbackOp op, LookbackFold &fold) {
   for (auto next = operations.begin(); next != operations.end(); ++next)
     if (llvm::is_contained({contribution.getFirst(), contribution.getLast()}, next->getResult(0)))
       rest = std::next(next);
-  Value tokens = builder.index(kernel.getChunk()), chunkEnd = builder.add(chunkStart, valid);
+  Value tokens = builder.index(fold.pastTokens), chunkEnd = builder.add(chunkStart, valid);
   auto isAfter = [&](Value left, Value right) { return builder.compare(arith::CmpIPredicate::sgt, left, right); };
-  builder.loopWhile(op.getToEnd() ? builder.index(0) : chunkStart, itemTokens, kernel.getChunk(), [&](Value firstPast) {
+  builder.loopWhile(op.getToEnd() ? builder.index(0) : chunkStart, itemTokens, fold.pastTokens, [&](Value firstPast) {
     fold.first = firstPast;
     fold.count = builder.minimum(builder.subtract(itemTokens, firstPast), tokens);
     loadPast(op, fold);
@@ -241,13 +268,13 @@ void KernelLowering::loadPast(chunk::LookbackOp op, const LookbackFold &fold) {
     const Argument &described = arguments[cast<BlockArgument>(source).getArgNumber()];
     if (described.kind == chunk::ArgumentKind::Table) {
       storage[argument].rows = allocateFor(argument);
-      loadTable(described, builder.add(itemPosition, fold.first), fold.count, storage[argument].rows);
+      loadTable(described, builder.add(itemPosition, fold.first), fold.count, fold.pastTokens, storage[argument].rows);
       continue;
     }
     tiles.push_back(&described);
     inputs.push_back(argument);
   }
-  for (auto [argument, view] : llvm::zip_equal(inputs, viewPast(tiles, fold.first, fold.count)))
+  for (auto [argument, view] : llvm::zip_equal(inputs, viewPast(tiles, fold.first, fold.count, fold.pastTokens)))
     views[argument] = view;
   for (BlockArgument argument : op.getBlock()->getArguments())
     emitValue(argument);
@@ -312,16 +339,17 @@ void KernelLowering::foldSoftmax(chunk::LookbackOp op, LookbackFold &fold) {
   };
   builder.loop(0, tokens, 1, [&](Value row) {
     SmallVector<Value> largest = {nothing};
-    builder.loopOverWhole(padded(tokens), largest, [&](Value column, ValueRange carried) -> SmallVector<Value> {
-      return {arith::MaximumFOp::create(builder, carried[0], scoresAt(row, column))};
-    });
+    builder.loopOverWhole(padded(fold.pastTokens), largest,
+                          [&](Value column, ValueRange carried) -> SmallVector<Value> {
+                            return {arith::MaximumFOp::create(builder, carried[0], scoresAt(row, column))};
+                          });
     builder.store(largest[0], fold.maxima, {row, zero});
   });
   raise(builder, stream, fold.maxima, tokens);
   builder.loop(0, tokens, 1, [&](Value row) {
     Value shift = builder.loadSplat(stream.shift, row), scale = builder.loadSplat(stream.scale, row);
     SmallVector<Value> sums = {builder.mul(builder.load(stream.sums, {row, zero}), scale)};
-    builder.loopOverWhole(padded(tokens), sums, [&](Value column, ValueRange carried) -> SmallVector<Value> {
+    builder.loopOverWhole(padded(fold.pastTokens), sums, [&](Value column, ValueRange carried) -> SmallVector<Value> {
       Value weight = math::ExpOp::create(builder, arith::SubFOp::create(builder, scoresAt(row, column), shift));
       builder.store(weight, fold.weights, {row, column});
       return {arith::AddFOp::create(builder, carried[0], weight)};
@@ -366,10 +394,11 @@ void KernelLowering::foldDivergence(chunk::LookbackOp op, LookbackFold &fold) {
   for (unsigned number : {0, 1}) {
     builder.loop(0, tokens, 1, [&](Value row) {
       SmallVector<Value> largest = {nothing};
-      builder.loopOverWhole(padded(tokens), largest, [&](Value column, ValueRange carried) -> SmallVector<Value> {
-        auto [teacher, student] = scoresAt(row, column);
-        return {arith::MaximumFOp::create(builder, carried[0], number ? student : teacher)};
-      });
+      builder.loopOverWhole(padded(fold.pastTokens), largest,
+                            [&](Value column, ValueRange carried) -> SmallVector<Value> {
+                              auto [teacher, student] = scoresAt(row, column);
+                              return {arith::MaximumFOp::create(builder, carried[0], number ? student : teacher)};
+                            });
       builder.store(largest[0], fold.maxima, {row, zero});
     });
     raise(builder, fold.streams[number], fold.maxima, tokens);
@@ -387,7 +416,7 @@ void KernelLowering::foldDivergence(chunk::LookbackOp op, LookbackFold &fold) {
         builder.mul(before, teacherScale),
         builder.mul(builder.load(student.sums, {row, zero}), builder.loadSplat(student.scale, row)),
         builder.mul(differences, teacherScale)};
-    builder.loopOverWhole(padded(tokens), sums, [&](Value column, ValueRange carried) -> SmallVector<Value> {
+    builder.loopOverWhole(padded(fold.pastTokens), sums, [&](Value column, ValueRange carried) -> SmallVector<Value> {
       auto [s, r] = scoresAt(row, column);
       Value isIn = arith::CmpFOp::create(builder, arith::CmpFPredicate::UNE, s, nothing);
       s = arith::SubFOp::create(builder, s, teacherShift);
@@ -413,7 +442,7 @@ void KernelLowering::foldWeights(chunk::LookbackOp op, LookbackFold &fold) {
   for (auto [index, result] : llvm::enumerate(op.getResults())) {
     Value weights = storage[given[2 * index]].rows, rows = given[2 * index + 1], sums = storage[result].rows;
     builder.loop(0, tokens, 1, [&](Value row) {
-      builder.loopOverVectors(padded(tokens), [&](Value column, int64_t) {
+      builder.loopOverVectors(padded(fold.pastTokens), [&](Value column, int64_t) {
         Value within = isInRange(fold, row, column);
         builder.store(builder.selectOrZero(within, builder.load(weights, {row, column})), fold.weights, {row, column});
       });
@@ -438,8 +467,8 @@ std::pair<Value, Value> KernelLowering::rowsInRange(const LookbackFold &fold) {
   }
   // Ranges never fall: those that end before the chunk come first, those that begin behind it last.
   Value chunkEnd = builder.add(chunkStart, valid);
-  SmallVector<Value> counts = builder.loop(
-      none, fold.count, ValueRange{none, none}, [&](Value row, ValueRange carried) -> SmallVector<Value> {
+  SmallVector<Value> counts =
+      builder.loop(none, fold.count, ValueRange{none, none}, [&](Value row, ValueRange carried) -> SmallVector<Value> {
         auto addIf = [&](Value count, arith::CmpIPredicate predicate, Value bounds, Value edge) {
           Value counts = builder.compare(predicate, loadIndex(builder, bounds, row), edge);
           return builder.add(count, arith::IndexCastUIOp::create(builder, builder.getIndexType(), counts));
@@ -492,7 +521,7 @@ void KernelLowering::beginFold(chunk::LookbackOp op, LookbackFold &fold) {
   }
   chunk::Fold kind = op.getFold();
   if (kind == chunk::Fold::Sum || kind == chunk::Fold::Softmax)
-    fold.weights = allocateRows(tokens, tokens);
+    fold.weights = allocateRows(tokens, fold.pastTokens);
   unsigned streams = kind == chunk::Fold::Softmax ? 1 : kind == chunk::Fold::Divergence ? 2 : 0;
   if (streams)
     fold.maxima = allocateRows(rows, builder.width);

@@ -40,8 +40,11 @@ void SweepPlan::sort(chunk::KernelOp kernel) {
   llvm::DenseMap<Value, int64_t> levels;
   auto levelOf = [&](Operation &op) {
     int64_t level = 0;
-    for (Value operand : op.getOperands())
-      level = std::max(level, levels.lookup(operand));
+    // The body of a look-back needs values of the kernel, too.
+    op.walk([&](Operation *inner) {
+      for (Value operand : inner->getOperands())
+        level = std::max(level, levels.lookup(operand));
+    });
     return level;
   };
   struct Place {
@@ -55,7 +58,8 @@ void SweepPlan::sort(chunk::KernelOp kernel) {
     auto reduce = dyn_cast<chunk::ReduceOp>(op);
     bool reads = reduce && isMatrix(reduce.getOperand());
     int64_t level = levelOf(op);
-    levels[op.getResult(0)] = level + (reads ? 1 : 0);
+    for (Value result : op.getResults())
+      levels[result] = level + (reads ? 1 : 0);
     places.push_back({level, reads ? rootOf.lookup(reduce.getOperand()).getArgNumber() + 1 : 0, places.size(), &op});
   }
   llvm::sort(places, [](const Place &left, const Place &right) {

@@ -37,9 +37,13 @@ private:
   int64_t firstPast(int64_t sequence);
   LogicalResult runLookback(LookbackOp op, TileMap &tiles, Sequence sequence, int64_t head, int64_t start,
                             int64_t valid);
-  FailureOr<Tile> load(BlockArgument argument, Sequence sequence, int64_t head, int64_t start, int64_t valid);
-  FailureOr<Tile> loadTable(BlockArgument argument, Sequence sequence, int64_t head, int64_t start, int64_t valid);
-  Tile loadRows(BlockArgument argument, Sequence sequence, int64_t head, int64_t start, int64_t valid);
+  /// The tile of an argument at a token, with as many rows as its type says where it has tokens.
+  FailureOr<Tile> load(BlockArgument argument, Type type, Sequence sequence, int64_t head, int64_t start,
+                       int64_t valid);
+  FailureOr<Tile> loadTable(BlockArgument argument, ArrayRef<int64_t> shape, Sequence sequence, int64_t head,
+                            int64_t start, int64_t valid);
+  Tile loadRows(BlockArgument argument, ArrayRef<int64_t> shape, Sequence sequence, int64_t head, int64_t start,
+                int64_t valid);
   /// Fills the rows of a tile that lie before the first token.
   void loadWindow(BlockArgument argument, Tile &tile, int64_t sequence, int64_t head, int64_t start);
   Tile loadParameter(BlockArgument argument, int64_t head);
@@ -149,10 +153,11 @@ LogicalResult KernelExecution::bindStates() {
   return success();
 }
 
-Tile KernelExecution::loadRows(BlockArgument argument, Sequence sequence, int64_t head, int64_t start, int64_t valid) {
+Tile KernelExecution::loadRows(BlockArgument argument, ArrayRef<int64_t> shape, Sequence sequence, int64_t head,
+                               int64_t start, int64_t valid) {
   const ArrayView &view = call.arguments.at(describe(argument).getName().str());
   int64_t own = view.shape[2], ownHead = head / describe(argument).getGroup();
-  Tile tile(typeOf(argument).getShape());
+  Tile tile(shape);
   for (int64_t i = std::clamp<int64_t>(-start, 0, valid); i < valid; ++i)
     for (int64_t j = 0; j < tile.columns(); ++j)
       tile.at(i, j) = view.values[((sequence.first + start + i) * own + ownHead) * tile.columns() + j];
@@ -165,11 +170,12 @@ void KernelExecution::loadWindow(BlockArgument argument, Tile &tile, int64_t seq
     if (describe(window).getEntry() != describe(argument).getName() || given == call.initialState.end())
       continue;
     int64_t rows = typeOf(window).getDimSize(0), own = given->second.shape[2];
-    int64_t ownHead = head / describe(argument).getGroup();
-    for (int64_t i = std::max<int64_t>(0, -start - rows); i < std::min(tile.rows(), -start); ++i)
+    int64_t ownHead = head / describe(argument).getGroup(), position = static_cast<int64_t>(positions[sequence]);
+    for (int64_t i = std::max<int64_t>(0, -start - std::min(rows, position)); i < std::min(tile.rows(), -start); ++i) {
+      int64_t row = sequence * rows + (position + start + i) % rows;
       for (int64_t j = 0; j < tile.columns(); ++j)
-        tile.at(i, j) =
-            given->second.values[((sequence * rows + rows + start + i) * own + ownHead) * tile.columns() + j];
+        tile.at(i, j) = given->second.values[(row * own + ownHead) * tile.columns() + j];
+    }
   }
 }
 
@@ -190,12 +196,12 @@ Tile KernelExecution::loadCheckpoint(BlockArgument argument, Sequence sequence, 
   return tile;
 }
 
-FailureOr<Tile> KernelExecution::loadTable(BlockArgument argument, Sequence sequence, int64_t head, int64_t start,
-                                           int64_t valid) {
+FailureOr<Tile> KernelExecution::loadTable(BlockArgument argument, ArrayRef<int64_t> shape, Sequence sequence,
+                                           int64_t head, int64_t start, int64_t valid) {
   auto table = SymbolTable::lookupNearestSymbolFrom<TableOp>(kernel, describe(argument).getName());
   double ownHead = static_cast<double>(head / describe(argument).getGroup());
   bool varies = table.getPeriod() || table.getVarying();
-  Tile tile(typeOf(argument).getShape());
+  Tile tile(shape);
   for (int64_t i = 0; i < (varies ? valid : tile.rows()); ++i)
     for (int64_t j = 0; j < tile.columns(); ++j) {
       double position = varies ? std::max(positions[sequence.index] + static_cast<double>(start + i), 0.0) : 0;
@@ -207,18 +213,19 @@ FailureOr<Tile> KernelExecution::loadTable(BlockArgument argument, Sequence sequ
   return tile;
 }
 
-FailureOr<Tile> KernelExecution::load(BlockArgument argument, Sequence sequence, int64_t head, int64_t start,
+FailureOr<Tile> KernelExecution::load(BlockArgument argument, Type type, Sequence sequence, int64_t head, int64_t start,
                                       int64_t valid) {
+  ArrayRef<int64_t> shape = cast<RankedTensorType>(type).getShape();
   switch (describe(argument).getKind()) {
   case ArgumentKind::Input: {
-    Tile tile = loadRows(argument, sequence, head, start, valid);
+    Tile tile = loadRows(argument, shape, sequence, head, start, valid);
     loadWindow(argument, tile, sequence.index, head, start);
     return tile;
   }
   case ArgumentKind::Parameter:
     return loadParameter(argument, head);
   case ArgumentKind::Table:
-    return loadTable(argument, sequence, head, start, valid);
+    return loadTable(argument, shape, sequence, head, start, valid);
   case ArgumentKind::Checkpoint:
     return loadCheckpoint(argument, sequence, head, start);
   default:
@@ -239,7 +246,7 @@ LogicalResult KernelExecution::runChunk(Sequence sequence, int64_t head, int64_t
       tiles[argument] = std::move(*state++);
       continue;
     }
-    FailureOr<Tile> tile = load(argument, sequence, head, start, valid);
+    FailureOr<Tile> tile = load(argument, argument.getType(), sequence, head, start, valid);
     if (failed(tile))
       return failure();
     tiles[argument] = std::move(*tile);
@@ -277,13 +284,13 @@ LogicalResult KernelExecution::runChunk(Sequence sequence, int64_t head, int64_t
   return success();
 }
 
-/// The first token that windows hold, at the edge of a chunk.
+/// The first token that windows hold.
 int64_t KernelExecution::firstPast(int64_t sequence) {
   int64_t rows = 0;
   for (BlockArgument window : kernel.argumentsOf(ArgumentKind::Window))
     if (call.initialState.count(describe(window).getName().str()))
       rows = std::min(typeOf(window).getDimSize(0), static_cast<int64_t>(positions[sequence]));
-  return -static_cast<int64_t>(llvm::alignTo(rows, kernel.getChunk()));
+  return -rows;
 }
 
 LogicalResult KernelExecution::runLookback(LookbackOp op, TileMap &tiles, Sequence sequence, int64_t head,
@@ -305,10 +312,10 @@ LogicalResult KernelExecution::runLookback(LookbackOp op, TileMap &tiles, Sequen
   };
   int64_t begin = op.getToEnd() || !op.getAhead() ? firstPast(sequence.index) : start;
   int64_t end = op.getToEnd() || op.getAhead() ? sequence.length : start + valid;
-  for (int64_t past = begin; past < end; past += kernel.getChunk()) {
-    int64_t existing = std::min<int64_t>(kernel.getChunk(), sequence.length - past);
+  for (int64_t past = begin; past < end; past += op.getPastTokens()) {
+    int64_t existing = std::min<int64_t>(op.getPastTokens(), sequence.length - past);
     for (auto [argument, source] : llvm::zip_equal(op.getBlock()->getArguments(), op.getPast())) {
-      FailureOr<Tile> tile = load(cast<BlockArgument>(source), sequence, head, past, existing);
+      FailureOr<Tile> tile = load(cast<BlockArgument>(source), argument.getType(), sequence, head, past, existing);
       if (failed(tile))
         return failure();
       tiles[argument] = std::move(*tile);

@@ -58,8 +58,8 @@ def Chunk_ArgumentAttr : AttrDef<Chunk_Dialect, "Argument"> {
 
     A state is a part of an entry of the state object: the columns from `column` on of the `columns` columns of
     `entry`. A state of one axis is one column. Where no initial state is given, a state is 0, or -inf if it is `lowest`.
-    A window is the entry of its own name and holds the last rows of the input `entry` before the first token, in time
-    order. For other kinds `entry` is absent.
+    A window is the entry of its own name and holds the last L rows of the input `entry` before the first token: that of
+    position t is row t mod L. For other kinds `entry` is absent.
   }];
   let parameters = (ins "::stretto::chunk::ArgumentKind":$kind, "::mlir::StringAttr":$name,
                         DefaultValuedParameter<"int64_t", "1">:$group, DefaultValuedParameter<"bool", "false">:$sliced,
@@ -525,12 +525,12 @@ def Chunk_LookbackOp : Chunk_Op<"lookback", [Pure, SingleBlock, AttrSizedOperand
     range at `last_i` where that is earlier; `to_end` ends it with the sequence. Both bounds are positions, as tables are
     read at, and never fall from token to token.
 
-    The sequence is met in tiles of C tokens j, chunk by chunk. Where the kernel has windows of the inputs `past`, the
-    tokens before the first that these hold are met as well. The body's arguments are tiles of the arguments `past` there, inputs of
-    the kernel and tables that vary in time, and what it computes from these are rows of j; all other values belong to
-    the chunk itself. It ends with
+    The sequence is met in tiles of P tokens j: as many as a chunk has, or more where a chunk is a single token. Where the
+    kernel has windows of the inputs `past`, the tokens before the first that these hold are met as well. The body's
+    arguments are tiles of the arguments `past` there, inputs of the kernel and tables that vary in time, and what it
+    computes from these are rows of j; all other values belong to the chunk itself. It ends with
 
-    - `sum`: weights `w` (C by C, a row for each i) and rows `x`, once for each result: `y_i = sum_j w_ij x_j`.
+    - `sum`: weights `w` (C by P, a row for each i) and rows `x`, once for each result: `y_i = sum_j w_ij x_j`.
     - `softmax`: scores `s` and rows `x`; the results are `m_i = max_j s_ij`, `l_i = sum_j e^(s_ij - m_i)`,
       `acc_i = sum_j e^(s_ij - m_i) x_j`.
     - `divergence`: scores `s` of the teacher and `r` of the student; the results are, with `p` and `u` the softmaxes of
@@ -547,7 +547,7 @@ def Chunk_LookbackOp : Chunk_Op<"lookback", [Pure, SingleBlock, AttrSizedOperand
 
     Constraints: `lookback_c1` the bounds have a number for each token; `lookback_c2` what is past is an input of the
     kernel or a table that varies, and the body has an argument of the type of each; `lookback_c3` the body ends with
-    `chunk.contribute` of what the fold takes: scores and weights are C by C, rows have C rows; `lookback_c4` the results
+    `chunk.contribute` of what the fold takes: scores and weights are C by P, rows have P rows; `lookback_c4` the results
     have the shapes that follow from it and one element type with it; `lookback_c5` a range ends at `to` or at the end;
     `lookback_c6` an operation in the body has one result and no region, and no decay and nothing that reaches across
     tokens: `tail`, `conv`, `delay`, `mask`, `accumulate`; `lookback_c7` a range begins somewhere: at `from` of the
@@ -594,6 +594,8 @@ def Chunk_LookbackOp : Chunk_Op<"lookback", [Pure, SingleBlock, AttrSizedOperand
   let extraClassDeclaration = [{
     ::mlir::Block *getBlock() { return &getBody().front(); }
     ContributeOp getContribution();
+    /// P.
+    int64_t getPastTokens();
   }];
 }
 

@@ -8,6 +8,13 @@ using namespace stretto::chunk;
 
 ContributeOp LookbackOp::getContribution() { return cast<ContributeOp>(getBlock()->getTerminator()); }
 
+int64_t LookbackOp::getPastTokens() {
+  if (getBlock()->getNumArguments())
+    return cast<RankedTensorType>(getBlock()->getArgumentTypes().front()).getDimSize(0);
+  auto first = cast<RankedTensorType>(getContribution().getGiven().front().getType());
+  return getFold() == Fold::Outer ? first.getDimSize(0) : first.getDimSize(1);
+}
+
 void LookbackOp::getAsmBlockArgumentNames(Region &, OpAsmSetValueNameFn setName) {
   auto kernel = (*this)->getParentOfType<KernelOp>();
   for (auto [past, argument] : llvm::zip(getPast(), getBody().getArguments()))
@@ -55,16 +62,19 @@ ParseResult LookbackOp::parse(OpAsmParser &parser, OperationState &result) {
   auto parsePast = [&]() -> ParseResult {
     OpAsmParser::UnresolvedOperand source;
     OpAsmParser::Argument &argument = arguments.emplace_back();
-    return failure(parser.parseArgument(argument) || parser.parseEqual() || parser.parseOperand(source) ||
-                   parser.parseColonType(argument.type) ||
-                   parser.resolveOperand(source, argument.type, result.operands));
+    Type type;
+    if (parser.parseArgument(argument) || parser.parseEqual() || parser.parseOperand(source) ||
+        parser.parseColonType(type) || parser.resolveOperand(source, type, result.operands))
+      return failure();
+    argument.type = type;
+    return failure(succeeded(parser.parseOptionalKeyword("to")) && parser.parseType(argument.type));
   };
   if (succeeded(parser.parseOptionalKeyword("past")) &&
       parser.parseCommaSeparatedList(AsmParser::Delimiter::Paren, parsePast))
     return failure();
-  result.getOrAddProperties<Properties>().operandSegmentSizes = {
-      static_cast<int32_t>(!bounds.empty()), static_cast<int32_t>(bounds.size() > 1),
-      static_cast<int32_t>(arguments.size())};
+  result.getOrAddProperties<Properties>().operandSegmentSizes = {static_cast<int32_t>(!bounds.empty()),
+                                                                 static_cast<int32_t>(bounds.size() > 1),
+                                                                 static_cast<int32_t>(arguments.size())};
   if (parser.parseOptionalAttrDictWithKeyword(result.attributes) || parser.parseRegion(*result.addRegion(), arguments))
     return failure();
   return parser.parseColonTypeList(result.types);
@@ -87,12 +97,13 @@ void LookbackOp::print(OpAsmPrinter &printer) {
     llvm::interleaveComma(llvm::zip(getBody().getArguments(), getPast()), printer, [&](auto pair) {
       auto [argument, source] = pair;
       printer << argument << " = " << source << " : " << source.getType();
+      if (argument.getType() != source.getType())
+        printer << " to " << argument.getType();
     });
     printer << ")";
   }
-  printer.printOptionalAttrDictWithKeyword(
-      (*this)->getAttrs(),
-      {getOperandSegmentSizesAttrName(), getFoldAttrName(), getAheadAttrName(), getToEndAttrName()});
+  printer.printOptionalAttrDictWithKeyword((*this)->getAttrs(), {getOperandSegmentSizesAttrName(), getFoldAttrName(),
+                                                                 getAheadAttrName(), getToEndAttrName()});
   printer << " ";
   printer.printRegion(getBody(), /*printEntryBlockArgs=*/false);
   printer << " : " << getResultTypes();
@@ -105,7 +116,7 @@ void LookbackOp::print(OpAsmPrinter &printer) {
 static ArrayRef<int64_t> shapeOf(Value value) { return cast<ShapedType>(value.getType()).getShape(); }
 
 /// What is past can be loaded for any chunk.
-static LogicalResult verifyPast(LookbackOp op, KernelOp kernel, Value past, Type argument) {
+static LogicalResult verifyPast(LookbackOp op, KernelOp kernel, Value past, Type argument, int64_t pastTokens) {
   auto source = dyn_cast<BlockArgument>(past);
   if (!source || source.getOwner() != kernel.getBlock())
     return op.emitOpError("[lookback_c2] what is past is no argument of the kernel");
@@ -118,17 +129,21 @@ static LogicalResult verifyPast(LookbackOp op, KernelOp kernel, Value past, Type
     return op.emitOpError("[lookback_c2] what is past, ")
            << description.getName() << ", is neither an input nor a table of the kernel";
   }
-  if (past.getType() != argument)
+  auto type = cast<RankedTensorType>(past.getType());
+  SmallVector<int64_t, 2> shape(type.getShape());
+  shape.front() = pastTokens;
+  if (type.clone(shape) != argument)
     return op.emitOpError("[lookback_c2] the body's argument for ")
-           << description.getName() << " has type " << argument << ", expected " << past.getType();
+           << description.getName() << " has type " << argument << ", expected " << type.clone(shape);
   return success();
 }
 
-/// The shapes of what a fold of C tokens takes, the channels of rows wherever they are free, and of what it gives.
-static LogicalResult verifyFold(LookbackOp op, int64_t tokens) {
+/// The shapes of what a fold of C tokens with P takes, the channels of rows wherever they are free, and of what it
+/// gives.
+static LogicalResult verifyFold(LookbackOp op, int64_t tokens, int64_t pastTokens) {
   OperandRange given = op.getContribution().getGiven();
-  auto isPairs = [&](Value value) { return shapeOf(value) == ArrayRef<int64_t>{tokens, tokens}; };
-  auto isRows = [&](Value value) { return shapeOf(value).size() == 2 && shapeOf(value)[0] == tokens; };
+  auto isPairs = [&](Value value) { return shapeOf(value) == ArrayRef<int64_t>{tokens, pastTokens}; };
+  auto isRows = [&](Value value) { return shapeOf(value).size() == 2 && shapeOf(value)[0] == pastTokens; };
   auto width = [&](unsigned index) { return shapeOf(given[index])[1]; };
   bool fits = false;
   SmallVector<SmallVector<int64_t, 2>> expected;
@@ -159,7 +174,7 @@ static LogicalResult verifyFold(LookbackOp op, int64_t tokens) {
   if (!fits)
     return op.emitOpError("[lookback_c3] a fold of kind ")
            << stringifyFold(op.getFold()) << " is given " << given.getTypes() << " for chunks of " << tokens
-           << " tokens";
+           << " tokens, and tiles of " << pastTokens;
   Type element = getElementTypeOrSelf(given.front());
   SmallVector<Type> types;
   for (ArrayRef<int64_t> shape : expected)
@@ -179,16 +194,27 @@ LogicalResult LookbackOp::verifyRegions() {
   if (!isa<ContributeOp>(getBlock()->getTerminator()))
     return emitOpError("[lookback_c3] the body does not end with chunk.contribute");
   ContributeOp contribution = getContribution();
-  for (Value bound : {getFirst(), getLast(), contribution.getFirst(), contribution.getLast()})
-    if (bound && shapeOf(bound) != ArrayRef<int64_t>{tokens})
-      return emitOpError("[lookback_c1] a bound has type ")
-             << bound.getType() << ", expected a number for each of " << tokens << " tokens";
+  if (contribution.getGiven().empty() || shapeOf(contribution.getGiven().front()).size() != 2)
+    return emitOpError("[lookback_c3] the body does not end with pairs or rows");
+  int64_t pastTokens = getPastTokens();
+  auto verifyBounds = [&](ValueRange bounds, int64_t expected) -> LogicalResult {
+    for (Value bound : bounds)
+      if (bound && shapeOf(bound) != ArrayRef<int64_t>{expected})
+        return emitOpError("[lookback_c1] a bound has type ")
+               << bound.getType() << ", expected a number for each of " << expected << " tokens";
+    return success();
+  };
+  if (failed(verifyBounds({getFirst(), getLast()}, tokens)) ||
+      failed(verifyBounds({contribution.getFirst(), contribution.getLast()}, pastTokens)))
+    return failure();
   bool fromBody = contribution.getFirst() != nullptr, endsInBody = contribution.getLast() != nullptr;
   if (fromBody != getAhead() || (endsInBody && !getAhead()) || (getFirst() != nullptr) == getAhead() ||
       (getAhead() && getFold() != Fold::Sum && getFold() != Fold::Outer))
     return emitOpError("[lookback_c7] is a fold of kind ")
            << stringifyFold(getFold()) << (getAhead() ? " ahead" : "") << " whose range is given by "
-           << (getFirst() ? "the operation" : fromBody ? "the body" : "nothing")
+           << (getFirst() ? "the operation"
+               : fromBody ? "the body"
+                          : "nothing")
            << ", expected the body for a sum or outer ahead and the operation for others";
   if (getLast() && getToEnd())
     return emitOpError("[lookback_c5] ends both at a position and at the end of the sequence");
@@ -196,7 +222,7 @@ LogicalResult LookbackOp::verifyRegions() {
     return emitOpError("[lookback_c2] the body has ")
            << getBlock()->getNumArguments() << " arguments, expected " << getPast().size();
   for (auto [past, type] : llvm::zip_equal(getPast(), getBlock()->getArgumentTypes()))
-    if (failed(verifyPast(*this, kernel, past, type)))
+    if (failed(verifyPast(*this, kernel, past, type, pastTokens)))
       return failure();
   for (Operation &op : getBlock()->without_terminator()) {
     bool reachesAcross = isa<TailOp, ConvOp, DelayOp, MaskOp, AccumulateOp, DecayDotOp, DecayFromStartOp, DecayToEndOp,
@@ -204,5 +230,5 @@ LogicalResult LookbackOp::verifyRegions() {
     if (op.getNumResults() != 1 || op.getNumRegions() != 0 || reachesAcross)
       return op.emitOpError("[lookback_c6] stands in the body of a look-back");
   }
-  return verifyFold(*this, tokens);
+  return verifyFold(*this, tokens, pastTokens);
 }

@@ -84,13 +84,14 @@ std::optional<TimeBounds> stretto::boundsOf(Value time) {
 namespace {
 
 struct Collector {
-  /// Tokens from the first one that is looked back to up to the token itself.
-  LogicalResult lookBack(Value first, int64_t offset) {
+  /// Tokens from the first one that is looked back to up to the token itself, which takes the place of one that no
+  /// later token looks back to, nor the token itself.
+  LogicalResult lookBack(Value first) {
     std::optional<TimeBounds> bounds = boundsOf(first);
     constexpr double maximum = 1 << 20;
     if (!bounds || std::abs(bounds->slope - 1) > 1e-9 || !(bounds->lower > -maximum))
       return failure();
-    length = std::max(length, static_cast<int64_t>(std::ceil(-bounds->lower - 1e-6)) + offset);
+    length = std::max(length, static_cast<int64_t>(std::ceil(-bounds->lower - 1e-6)) + 1);
     return success();
   }
 
@@ -125,12 +126,12 @@ std::optional<std::vector<Window>> stretto::deriveWindows(VariantOp variant) {
   Collector collector;
   WalkResult walked = variant.getBody().walk([&](Operation *op) -> WalkResult {
     if (auto fold = dyn_cast<LookbackOp>(op)) {
-      if (fold.getToEnd() || fold.getReverse() || failed(collector.lookBack(fold.getFirst(), /*offset=*/1)))
+      if (fold.getToEnd() || fold.getReverse() || failed(collector.lookBack(fold.getFirst())))
         return failure();
     } else if (auto past = dyn_cast<PastOp>(op)) {
       return collector.keep(past.getOperand());
     } else if (auto read = dyn_cast<ReadOp>(op); read && read.getAt()) {
-      if (failed(collector.lookBack(read.getAt(), /*offset=*/0)))
+      if (failed(collector.lookBack(read.getAt())))
         return failure();
       for (Operation *state = read.getState().getDefiningOp(); auto write = dyn_cast<WriteOp>(state);
            state = write.getState().getDefiningOp())

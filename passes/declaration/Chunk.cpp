@@ -34,7 +34,8 @@ enum class Part {
 class ChunkVariant {
 public:
   ChunkVariant(VariantOp variant, int64_t tokens, const ElementTypes &types, Part part, ArrayRef<Value> kept = {})
-      : variant(variant), types(types), part(part), kept(kept), kernel(variant, "chunk", tokens, types) {}
+      : variant(variant), types(types), part(part), kept(kept),
+        kernel(variant, "chunk", tokens, /*pastTokens=*/tokens, types) {}
 
   LogicalResult run();
 
@@ -188,8 +189,7 @@ SmallVector<chunk::OutputAttr> ChunkVariant::describeOutputs() {
                                               kernel.groupOf(chain.getRoot().getType().getHeads()),
                                               /*checkpoint=*/true));
     for (auto [index, row] : llvm::enumerate(kept))
-      outputs.push_back(
-          kernel.describeOutput(nameOfKeptRow(index), kernel.tileShape(row.getType()), types.compute));
+      outputs.push_back(kernel.describeOutput(nameOfKeptRow(index), kernel.tileShape(row.getType()), types.compute));
     return outputs;
   }
   SmallVector<unsigned> rows = variant.getDifferentiableRows();
@@ -350,8 +350,7 @@ private:
     if (failed(kept))
       return failure();
     bool isPrepared = needsCheckpoints(variant) || !kept->empty();
-    if (isPrepared &&
-        failed(ChunkVariant(variant, chunk, types, Part::Checkpoints, kept->getArrayRef()).run()))
+    if (isPrepared && failed(ChunkVariant(variant, chunk, types, Part::Checkpoints, kept->getArrayRef()).run()))
       return failure();
     replaceByArguments(variant, kept->getArrayRef());
     for (size_t index = 0; index < kept->size(); ++index)

@@ -38,7 +38,7 @@ LogicalResult ChunkEarlierReads::check(const StateChain &chain) {
 
 /// The tile of a time, for the tokens before those of the chunk.
 static FailureOr<Value> timeOfTokenBefore(Value time, TileBuilder &b, const Sizes &sizes) {
-  TileBuilder before(b.getLoc(), b.getInsertionBlock(), b.form, b.tokens, b.compute);
+  TileBuilder before(b.getLoc(), b.getInsertionBlock(), b.form, b.tokens, b.pastTokens, b.compute);
   SetVector<Operation *> makers;
   BackwardSliceOptions options;
   options.inclusive = true;
@@ -64,7 +64,7 @@ FailureOr<PastTiles::Range> ChunkEarlierReads::writtenSince() {
   Value time = chain.reads().front().getAt();
   FailureOr<Value> before = timeOfTokenBefore(time, b, sizes);
   if (failed(before))
-    return refuseChunkForm(chain.root) << "is read at a time that is not computed from the position alone";
+    return refuseForm(b.form, chain.root) << "is read at a time that is not computed from the position alone";
   auto type = cast<RankedTensorType>(before->getType());
   Value ofLast = b.create<chunk::RowOp>(type.clone(ArrayRef<int64_t>()), *before, /*at=*/0);
   Value first = b.create<arith::AddFOp>(b.repeat(ofLast, type), b.splat(type, 1));

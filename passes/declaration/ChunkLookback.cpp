@@ -39,6 +39,8 @@ private:
   LogicalResult add(Operation *inner);
   LogicalResult addPast(PastOp inner);
   LogicalResult addPairs(Operation *inner);
+  /// The tile of j of what is the same for all tokens.
+  LogicalResult addSame(Value row);
   /// The tile of rows of j, or null where a row is of another kind.
   Value rowsOfPast(Value row);
   FailureOr<Terms> termsOf(Value row);
@@ -48,8 +50,8 @@ private:
   Of kindOf(Value row);
   /// A number of t, of j or of both as a tile of pairs.
   Value pairsOf(Value number);
-  LogicalResult refuse(Operation *at, const Twine &reason) { return refuseChunkForm(at) << reason; }
-  RankedTensorType square() { return b.tensorType({b.tokens, b.tokens}); }
+  LogicalResult refuse(Operation *at, const Twine &reason) { return refuseForm(b.form, at) << reason; }
+  RankedTensorType square() { return b.tensorType({b.tokens, past.tokens}); }
 
   LookbackOp op;
   TileBuilder &b;
@@ -74,6 +76,22 @@ Of LookbackTiles::kindOf(Value row) {
   Operation *maker = row.getDefiningOp();
   bool isConstant = maker && isa<ConstantOp, arith::ConstantOp>(maker);
   return kinds[row] = isConstant || isParam(row.getType()) ? Of::Neither : Of::Token;
+}
+
+static Value noTail(Operation *) { return Value(); }
+
+LogicalResult LookbackTiles::addSame(Value row) {
+  if (past.tileOf(row))
+    return success();
+  Operation *maker = row.getDefiningOp();
+  if (!maker) {
+    past.setTile(row, b.tileOf(row));
+    return success();
+  }
+  for (Value operand : maker->getOperands())
+    if (failed(addSame(operand)))
+      return failure();
+  return buildRowMap(maker, past, sizes, noTail);
 }
 
 LogicalResult LookbackTiles::addPast(PastOp inner) {
@@ -101,7 +119,7 @@ Value LookbackTiles::pairsOf(Value number) {
 LogicalResult LookbackTiles::addPairs(Operation *inner) {
   Value result = inner->getResult(0);
   past.setLoc(inner->getLoc());
-  auto rowsOf = [&](Value row) { return past.matrixOf(kindOf(row) == Of::Past ? past.tileOf(row) : b.tileOf(row)); };
+  auto rowsOf = [&](Value row) { return past.matrixOf((kindOf(row) == Of::Past ? past : b).tileOf(row)); };
 
   if (auto dot = dyn_cast<DotOp>(inner)) {
     Value left = dot.getLeft(), right = dot.getRight();
@@ -128,7 +146,7 @@ LogicalResult LookbackTiles::addPairs(Operation *inner) {
     bool isFree = terms.size() == 1 && !terms.front().rows;
     if (isFree && (kindOf(row) == Of::Past || kindOf(row) == Of::Neither)) {
       kinds[result] = Of::WeightedPast;
-      weighted[result] = {{terms.front().weights, rowsOf(row)}};
+      weighted[result] = {{terms.front().weights, rowsOfPast(row)}};
       return success();
     }
   } else if (isa<arith::AddFOp>(inner) && !isNumber(result)) {
@@ -167,12 +185,11 @@ LogicalResult LookbackTiles::add(Operation *inner) {
   if (ofPair || (ofToken && ofPast))
     return addPairs(inner);
   kinds[inner->getResult(0)] = ofPast ? Of::Past : ofToken ? Of::Token : Of::Neither;
-  auto noTail = [](Operation *) { return Value(); };
   if (!ofPast)
     return buildRowMap(inner, b, sizes, noTail);
   for (Value operand : inner->getOperands())
-    if (kindOf(operand) == Of::Neither)
-      past.setTile(operand, b.tileOf(operand));
+    if (kindOf(operand) == Of::Neither && failed(addSame(operand)))
+      return failure();
   return buildRowMap(inner, past, sizes, noTail);
 }
 
@@ -181,9 +198,8 @@ LogicalResult LookbackTiles::add(Operation *inner) {
 //===----------------------------------------------------------------------===//
 
 Value LookbackTiles::rowsOfPast(Value row) {
-  if (kindOf(row) == Of::Past)
-    return past.matrixOf(past.tileOf(row));
-  return kindOf(row) == Of::Neither ? past.matrixOf(b.tileOf(row)) : Value();
+  bool isSame = kindOf(row) == Of::Neither && succeeded(addSame(row));
+  return isSame || kindOf(row) == Of::Past ? past.matrixOf(past.tileOf(row)) : Value();
 }
 
 FailureOr<Terms> LookbackTiles::termsOf(Value row) {
@@ -191,11 +207,11 @@ FailureOr<Terms> LookbackTiles::termsOf(Value row) {
     Terms terms = weighted.lookup(row);
     for (Term &term : terms)
       if (!term.rows)
-        term.rows = past.splat(b.tileType(row.getType()), 1);
+        term.rows = past.splat(past.tileType(row.getType()), 1);
     return terms;
   }
   if (kindOf(row) == Of::Pair || (isNumber(row) && kindOf(row) == Of::Token))
-    return Terms{{pairsOf(row), past.splat(b.tensorType({b.tokens, 1}), 1)}};
+    return Terms{{pairsOf(row), past.splat(past.tensorType({past.tokens, 1}), 1)}};
   Value rows = rowsOfPast(row);
   if (!rows)
     return refuse(op, "contributes a row that is no number times a row of the other token");
@@ -226,7 +242,7 @@ LogicalResult LookbackTiles::buildSums(PastTiles::Range range) {
     counts.push_back(terms->size());
     for (auto [weights, rows] : *terms) {
       contribution.append({weights, rows});
-      types.push_back(rows.getType());
+      types.push_back(b.tensorType({b.tokens, typeOf(rows).getDimSize(1)}));
     }
   }
   chunk::LookbackOp tiles = pastTiles.finish(chunk::Fold::Sum, range, contribution, types);

@@ -23,12 +23,14 @@ LogicalResult PastTiles::load(Value source) {
     return success();
   BlockArgument raw = rawTileOf(source);
   if (!varies(raw)) {
-    body.setTile(source, b.tileOf(source));
+    body.loadTile(source, raw);
     return success();
   }
   sources.push_back(raw);
-  Value tile = body.cast(block.addArgument(raw.getType(), op->getLoc()), b.compute);
-  body.setTile(source, tile);
+  auto type = cast<RankedTensorType>(raw.getType());
+  SmallVector<int64_t, 2> shape(type.getShape());
+  shape.front() = body.tokens;
+  body.loadTile(source, block.addArgument(type.clone(shape), op->getLoc()));
   return success();
 }
 
@@ -39,13 +41,13 @@ LogicalResult PastTiles::build(Value row) {
   BackwardSliceOptions options;
   options.inclusive = true;
   if (failed(getBackwardSlice(row.getDefiningOp(), &makers, options)))
-    return refuseChunkForm(op) << "looks back to what is no row";
+    return refuseForm(b.form, op) << "looks back to what is no row";
   for (Operation *maker : topologicalSort(makers)) {
     if (body.tileOf(maker->getResult(0)))
       continue;
     if (isa<StateOp, WriteOp, DecayOp, ReadOp, LookbackOp, ScanOp, ConvOp, DelayOp>(maker))
-      return refuseChunkForm(op) << "looks back to rows that are made of other tokens' by '"
-                                 << maker->getName().getStringRef() << "'";
+      return refuseForm(b.form, op) << "looks back to rows that are made of other tokens' by '"
+                                    << maker->getName().getStringRef() << "'";
     if (rawTileOf(maker->getResult(0))) {
       if (failed(load(maker->getResult(0))))
         return failure();

@@ -20,7 +20,7 @@ public:
   /// For a look-back of `op`, which is told what is refused.
   PastTiles(mlir::Operation *op, TileBuilder &builder, const Sizes &sizes, RawTiles rawTileOf)
       : op(op), b(builder), sizes(sizes), rawTileOf(rawTileOf),
-        body(op->getLoc(), &block, builder.form, builder.tokens, builder.compute) {}
+        body(op->getLoc(), &block, builder.form, builder.pastTokens, builder.pastTokens, builder.compute) {}
 
   /// Builds the body.
   TileBuilder &builder() { return body; }

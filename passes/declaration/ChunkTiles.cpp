@@ -15,6 +15,14 @@ InFlightDiagnostic stretto::refuseForm(StringRef form, Operation *op) {
   return op->emitError() << "[R14] variant '" << variant.getSymName() << "': no " << form << " form: ";
 }
 
+void TileBuilder::loadTile(Value row, Value raw) {
+  Value tile = cast(raw, compute);
+  // A table that is constant in time is repeated over the tokens.
+  if (row.getDefiningOp() && tile.getType() != tileType(row.getType()))
+    tile = repeat(tile, tileType(row.getType()), chunk::Side::Columns);
+  setTile(row, tile);
+}
+
 RankedTensorType TileBuilder::tileType(Type row) const {
   auto type = llvm::cast<RankedTensorType>(row);
   SmallVector<int64_t> shape = {tokens};

@@ -16,16 +16,17 @@ namespace stretto {
 
 class TileBuilder : public mlir::ImplicitLocOpBuilder {
 public:
-  TileBuilder(mlir::Location location, mlir::Block *block, llvm::StringRef form, int64_t tokens,
+  TileBuilder(mlir::Location location, mlir::Block *block, llvm::StringRef form, int64_t tokens, int64_t pastTokens,
               mlir::FloatType compute)
-      : ImplicitLocOpBuilder(location, location.getContext()), form(form), tokens(tokens), compute(compute) {
+      : ImplicitLocOpBuilder(location, location.getContext()), form(form), tokens(tokens), pastTokens(pastTokens),
+        compute(compute) {
     setInsertionPointToEnd(block);
   }
 
   /// The form that is built: "chunk" or "step".
   const llvm::StringRef form;
-  /// Tokens of a chunk, and the type that arithmetic is done in.
-  const int64_t tokens;
+  /// Tokens of a chunk, those of a tile that look-backs meet, and the type that arithmetic is done in.
+  const int64_t tokens, pastTokens;
   const mlir::FloatType compute;
   /// How many tokens of the chunk exist.
   mlir::Value valid;
@@ -33,6 +34,9 @@ public:
 
   mlir::Value tileOf(mlir::Value row) const { return tiles.lookup(row); }
   void setTile(mlir::Value row, mlir::Value tile) { tiles[row] = tile; }
+
+  /// Sets the tile of a row that comes from outside to what memory holds of it.
+  void loadTile(mlir::Value row, mlir::Value raw);
 
   /// The type of the tile of a row.
   mlir::RankedTensorType tileType(mlir::Type row) const;

@@ -13,8 +13,9 @@
 using namespace mlir;
 using namespace stretto;
 
-KernelBuilder::KernelBuilder(VariantOp variant, StringRef form, int64_t tokens, const ElementTypes &types)
-    : variant(variant), form(form), tokens(tokens), types(types), moduleBuilder(variant) {}
+KernelBuilder::KernelBuilder(VariantOp variant, StringRef form, int64_t tokens, int64_t pastTokens,
+                             const ElementTypes &types)
+    : variant(variant), form(form), tokens(tokens), pastTokens(pastTokens), types(types), moduleBuilder(variant) {}
 
 //===----------------------------------------------------------------------===//
 // Heads and arguments
@@ -300,8 +301,8 @@ LogicalResult KernelBuilder::create(StringRef name, bool reverse, ArrayRef<chunk
   kernel = chunk::KernelOp::create(moduleBuilder, variant.getLoc(), name, tokens, reverse,
                                    moduleBuilder.getArrayAttr({}), moduleBuilder.getArrayAttr(descriptions),
                                    /*slices=*/1);
-  builder =
-      std::make_unique<TileBuilder>(variant.getLoc(), &kernel.getBody().emplaceBlock(), form, tokens, types.compute);
+  builder = std::make_unique<TileBuilder>(variant.getLoc(), &kernel.getBody().emplaceBlock(), form, tokens, pastTokens,
+                                          types.compute);
   return success();
 }
 
@@ -316,13 +317,8 @@ LogicalResult KernelBuilder::beginBody() {
   TileBuilder &b = *builder;
   b.valid = addArgument(chunk::ArgumentKind::Valid, "valid", b.getIndexType(), /*group=*/1);
   kernel.setArgumentsAttr(b.getArrayAttr(descriptions));
-  for (auto [row, raw] : rawTiles) {
-    Value tile = b.cast(raw, types.compute);
-    // A table that is constant in time is repeated over the tokens.
-    if (row.getDefiningOp() && tile.getType() != b.tileType(row.getType()))
-      tile = b.repeat(tile, b.tileType(row.getType()), chunk::Side::Columns);
-    b.setTile(row, tile);
-  }
+  for (auto [row, raw] : rawTiles)
+    b.loadTile(row, raw);
   return success();
 }
 

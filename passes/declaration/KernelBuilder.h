@@ -17,7 +17,8 @@ namespace stretto {
 
 class KernelBuilder {
 public:
-  KernelBuilder(VariantOp variant, llvm::StringRef form, int64_t tokens, const ElementTypes &types);
+  /// Of chunks of so many tokens, which look back at tiles of so many.
+  KernelBuilder(VariantOp variant, llvm::StringRef form, int64_t tokens, int64_t pastTokens, const ElementTypes &types);
   KernelBuilder(const KernelBuilder &) = delete;
   KernelBuilder &operator=(const KernelBuilder &) = delete;
 
@@ -77,7 +78,7 @@ private:
 
   VariantOp variant;
   llvm::StringRef form;
-  int64_t tokens;
+  int64_t tokens, pastTokens;
   const ElementTypes &types;
   mlir::OpBuilder moduleBuilder;
   std::optional<Sizes> knownSizes;

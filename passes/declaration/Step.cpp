@@ -4,10 +4,15 @@
 // outer product, a read is a product with a row. One column is carried as a vector and computed with as a row, so that
 // its entries lie side by side like those of any other row.
 //
+// Look-backs meet the tokens that windows hold, many at a time.
+//
 //===----------------------------------------------------------------------===//
 
+#include "dialect/stretto/Windows.h"
 #include "mlir/Dialect/Arith/IR/Arith.h"
 #include "passes/Passes.h"
+#include "passes/declaration/ChunkEarlierReads.h"
+#include "passes/declaration/ChunkLookback.h"
 #include "passes/declaration/KernelBuilder.h"
 
 namespace stretto {
@@ -24,7 +29,8 @@ namespace {
 /// Turns one variant into a kernel over single tokens.
 class StepForm {
 public:
-  StepForm(VariantOp variant, const ElementTypes &types) : variant(variant), kernel(variant, "step", 1, types) {}
+  StepForm(VariantOp variant, const ElementTypes &types)
+      : variant(variant), kernel(variant, "step", /*tokens=*/1, /*pastTokens=*/64, types) {}
 
   LogicalResult run();
 
@@ -34,7 +40,7 @@ private:
   LogicalResult execute(Operation *op);
   void decay(DecayOp op);
   void write(WriteOp op);
-  void read(ReadOp op);
+  LogicalResult read(ReadOp op);
 
   /// The rows of a state's matrix as a row of its only column.
   static bool isColumn(Value state) { return cast<StateType>(state.getType()).getSecondSize() == 1; }
@@ -55,6 +61,9 @@ private:
   VariantOp variant;
   KernelBuilder kernel;
   TileBuilder *b = nullptr;
+  SmallVector<StateChain> chains;
+  /// By the root, those that are read at an earlier time.
+  llvm::DenseMap<Operation *, std::unique_ptr<ChunkEarlierReads>> earlierReads;
   /// The matrix of each value of a state, or the row of its only column.
   llvm::DenseMap<Value, Value> states;
   /// The matrix that a state has after the operations so far.
@@ -70,15 +79,16 @@ private:
 LogicalResult StepForm::check() {
   if (failed(kernel.check()) || failed(kernel.checkResults()))
     return failure();
+  for (const StateChain &chain : chains)
+    if (ChunkEarlierReads::hasSome(chain) && failed(ChunkEarlierReads::check(chain)))
+      return failure();
   for (Operation &op : *variant.getBlock()) {
     auto state = dyn_cast<StateOp>(op);
     if (state && state.getType().getReverse())
       return refuseForm("step", state) << "the state '" << state.getName() << "' runs in reverse time";
-    if (auto fold = dyn_cast<LookbackOp>(op))
-      return refuseForm("step", fold) << "a look-back meets keys of other tokens";
-    auto read = dyn_cast<ReadOp>(op);
-    if (read && read.getAt())
-      return refuseForm("step", read) << "reads the state of an earlier token";
+    bool looksBack = isa<LookbackOp>(op) || (isa<ReadOp>(op) && cast<ReadOp>(op).getAt());
+    if (looksBack && !deriveWindows(variant))
+      return refuseForm("step", &op) << "looks back at earlier tokens without a bound";
     auto write = dyn_cast<WriteOp>(op);
     if (!write)
       continue;
@@ -96,11 +106,16 @@ LogicalResult StepForm::check() {
 //===----------------------------------------------------------------------===//
 
 void StepForm::addCarried() {
-  for (StateOp root : variant.getBlock()->getOps<StateOp>()) {
+  for (const StateChain &chain : chains) {
+    StateOp root = chain.getRoot();
     int64_t group = kernel.groupOf(root.getType().getHeads());
     Value start = kernel.addState(root, chunk::ArgumentKind::State, group);
-    states[root.getResult()] = isColumn(root.getResult()) ? asRow(start) : start;
-    ends[root] = states[root.getResult()];
+    if (ChunkEarlierReads::hasSome(chain))
+      earlierReads[root] =
+          std::make_unique<ChunkEarlierReads>(chain, b->matrixOf(start), *b, kernel.sizes(), kernel.rawTileOf);
+    else
+      states[root.getResult()] = isColumn(root.getResult()) ? asRow(start) : start;
+    ends[root] = states.lookup(root.getResult());
   }
 }
 
@@ -134,7 +149,13 @@ void StepForm::write(WriteOp op) {
   states[op.getResult()] = ends[rootOf(op.getState())] = result;
 }
 
-void StepForm::read(ReadOp op) {
+LogicalResult StepForm::read(ReadOp op) {
+  if (auto earlier = earlierReads.find(rootOf(op.getState())); earlier != earlierReads.end()) {
+    FailureOr<Value> tile = earlier->second->read(op);
+    if (succeeded(tile))
+      b->setTile(op.getResult(), *tile);
+    return tile;
+  }
   Value state = states.lookup(op.getState()), row = matrixOf(op.getRow()), result;
   bool alongFirst = op.getAlong() == op.getState().getType().getFirst();
   if (!isColumn(op.getState())) {
@@ -144,6 +165,7 @@ void StepForm::read(ReadOp op) {
     result = alongFirst ? b->reduce(chunk::Reduction::Sum, product) : product;
   }
   b->setTile(op.getResult(), b->shaped(result, b->tileType(op.getType())));
+  return success();
 }
 
 //===----------------------------------------------------------------------===//
@@ -154,12 +176,16 @@ LogicalResult StepForm::execute(Operation *op) {
   b->setLoc(op->getLoc());
   if (isa<StateOp>(op) || b->tileOf(op->getResult(0)))
     return success();
+  if (isa<DecayOp, WriteOp>(op) && earlierReads.contains(rootOf(op->getResult(0))))
+    return success(); // joins the state when it is as old as the reads
   if (auto decayed = dyn_cast<DecayOp>(op))
     decay(decayed);
   else if (auto written = dyn_cast<WriteOp>(op))
     write(written);
   else if (auto reading = dyn_cast<ReadOp>(op))
-    read(reading);
+    return read(reading);
+  else if (auto fold = dyn_cast<LookbackOp>(op))
+    return buildLookback(fold, *b, kernel.sizes(), kernel.rawTileOf);
   else
     return kernel.buildRow(op);
   return success();
@@ -171,6 +197,7 @@ LogicalResult StepForm::run() {
   for (Operation &op : variant.getBlock()->without_terminator())
     if (llvm::all_of(op.getResultTypes(), [](Type type) { return isRow(type) || isa<StateType>(type); }))
       order.push_back(&op);
+  chains = stateChains(variant);
   if (failed(check()))
     return failure();
   SmallVector<Value> results = llvm::to_vector(variant.getBlock()->getTerminator()->getOperands());
@@ -180,6 +207,7 @@ LogicalResult StepForm::run() {
   b = &kernel.tiles();
   kernel.addTails(order);
   addCarried();
+  kernel.addWindows();
   if (failed(kernel.beginBody()))
     return failure();
   for (Operation *op : order)
@@ -190,8 +218,14 @@ LogicalResult StepForm::run() {
     outputs.push_back(b->tileOf(result));
   return kernel.finish(outputs, [&] {
     SmallVector<Value> next;
-    for (auto &[root, end] : ends)
-      next.push_back(isColumn(cast<StateOp>(root).getResult()) ? asVector(end) : end);
+    for (auto &[root, end] : ends) {
+      auto earlier = earlierReads.find(root);
+      FailureOr<Value> state = earlier == earlierReads.end() ? end : earlier->second->next();
+      if (failed(state))
+        return FailureOr<SmallVector<Value>>();
+      bool column = isColumn(cast<StateOp>(root).getResult());
+      next.push_back(!column ? *state : earlier == earlierReads.end() ? asVector(*state) : b->column(*state, 0));
+    }
     return FailureOr<SmallVector<Value>>(std::move(next));
   });
 }

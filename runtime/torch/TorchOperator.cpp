@@ -340,29 +340,6 @@ static at::Tensor countTokens(const OptionalTensor &before, const OptionalTensor
   return before ? count + *before : count;
 }
 
-/// The last rows of an input, so many for each sequence, the newest last; where a sequence has fewer tokens, those
-/// before it, or zeros.
-static at::Tensor lastRows(const at::Tensor &input, int64_t length, const OptionalTensor &before,
-                           const OptionalTensor &offsets, int64_t sequences) {
-  std::vector<int64_t> sizes = {sequences, length};
-  sizes.insert(sizes.end(), input.sizes().begin() + 2, input.sizes().end());
-  at::Tensor earlier = before ? *before : at::zeros(sizes, input.options());
-  if (!offsets)
-    return at::cat({earlier, input}, 1).narrow(1, input.size(1), length).contiguous();
-  if (input.size(1) == 0 || sequences == 0)
-    return earlier.clone();
-  at::Tensor starts = offsets->narrow(0, 0, sequences).unsqueeze(1),
-             ends = offsets->narrow(0, 1, sequences).unsqueeze(1);
-  at::Tensor tokens = ends + at::arange(-length, 0, ends.options()), isEarlier = tokens < starts;
-  at::Tensor rows = input[0].index_select(0, tokens.clamp_min(0).flatten()).view(sizes);
-  at::Tensor sequence = at::arange(sequences, ends.options()).unsqueeze(1);
-  at::Tensor place = (sequence * length + (tokens - starts + length).clamp_max(length - 1)).flatten();
-  at::Tensor others = earlier.flatten(0, 1).index_select(0, place).view(sizes);
-  std::vector<int64_t> repeated(rows.dim(), 1);
-  std::copy_n(sizes.begin(), 2, repeated.begin());
-  return at::where(isEarlier.view(repeated), others, rows);
-}
-
 /// The argument whose shape says batch and time, and whose device is that of the call.
 template <typename Inputs>
 static const at::Tensor &rowOf(const std::vector<OptionalTensor> &tensors, const Inputs &inputs) {
@@ -407,7 +384,8 @@ std::vector<at::Tensor> TorchOperator::allocateState(const Call &call, const Arg
     if (!arguments.initialState.empty())
       before = arguments.initialState[i];
     if (shape.window >= 0) {
-      state.push_back(lastRows(*arguments.inputs[shape.window], shape.sizes[0], before, offsets, sequences));
+      // What it has from earlier calls stays until newer tokens take its place.
+      state.push_back(before ? before->clone() : at::zeros(joined({sequences}, shape), options));
     } else if (shape.element == STRETTO_I64) {
       state.push_back(countTokens(before, offsets, sequences, row.size(1), options));
     } else {
@@ -650,8 +628,8 @@ std::vector<at::Tensor> TorchOperator::gradient(Arguments arguments,
                                         : StrettoTensor{});
   }
   for (size_t i = 0; resultCount + i < cotangents.size(); ++i)
-    TORCH_CHECK(!cotangents[resultCount + i] || hasCotangent.count(i), "stretto: ", variant(), ": [R14] the final value of '",
-                strettoSignatureState(call.signature, i).name, "' has no gradient");
+    TORCH_CHECK(!cotangents[resultCount + i] || hasCotangent.count(i), "stretto: ", variant(),
+                ": [R14] the final value of '", strettoSignatureState(call.signature, i).name, "' has no gradient");
   at::Tensor workspace = at::empty({strettoGradientWorkspace(gradient, &call.call)}, row.options().dtype(at::kByte));
   StrettoGradientCall request = {resultCotangents.data(), entryCotangents.data(), rows.data(), entries.data(),
                                  workspace.mutable_data_ptr()};

@@ -365,10 +365,11 @@ def test_what_a_window_holds(dtype):
         "k_window": (2, 9, 2, 32),
         "v_window": (2, 9, 2, 32),
     }
-    assert torch.equal(state["k_window"], inputs["k"][:, -9:])
+    # The row of a token is its position modulo the rows.
+    assert torch.equal(state["k_window"], inputs["k"][:, [18, 19, *range(11, 18)]])
     _, state = run(CASES["swa of few tokens"], tokens_of(inputs, 0, 4))
-    assert torch.equal(state["v_window"][:, 5:], inputs["v"][:, :4])
-    assert not state["v_window"][:, :5].any()
+    assert torch.equal(state["v_window"][:, :4], inputs["v"][:, :4])
+    assert not state["v_window"][:, 4:].any()
 
 
 def test_the_state_of_lolcats_is_that_of_its_formula():
@@ -377,8 +378,65 @@ def test_the_state_of_lolcats_is_that_of_its_formula():
     _, state = run(case, inputs)
     _, (S, keys, _, position) = windows.lolcats(**inputs, **case.options)
     assert error(state["S"], S) < 1e-5
-    assert torch.equal(state["k_window"][:, -keys.shape[1] :], keys.float())
+    held = torch.arange(33 - keys.shape[1], 33) % state["k_window"].shape[1]
+    assert torch.equal(state["k_window"][:, held], keys.float())
     assert torch.equal(state["position"], position)
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Steps
+# ---------------------------------------------------------------------------------------------------------------------
+
+
+def step(case, inputs, token, state, **keywords):
+    rows = {name: x[:, token] for name, x in inputs.items() if name in ("q", "k", "v")}
+    return getattr(stretto.ops, case.operator).step(**{**inputs, **rows}, **case.options, state=state, **keywords)
+
+
+@DTYPES
+@pytest.mark.parametrize("name", BOUNDED)
+def test_steps_equal_running_at_once(name, dtype):
+    """From no token on, and from the middle of a window."""
+    case = CASES[name]
+    inputs = case.inputs(Shape(T=75), dtype)
+    expected = case.formula(inputs)
+    for first in (0, 61):
+        _, state = run(case, tokens_of(inputs, 0, first))
+        last = min(first + 14, 75)
+        o = torch.stack([step(case, inputs, token, state)[0] for token in range(first, last)], 1)
+        assert o.dtype == dtype
+        assert error(o, expected[:, first:last]) <= BOUNDS[dtype][0]
+    _, final = run(case, inputs)
+    for entry in final:
+        assert error(state[entry], final[entry]) <= BOUNDS[dtype][1]
+
+
+@pytest.mark.parametrize("name", ["swa of few tokens", "lolcats of few tokens", "lolcats sliding"])
+def test_a_pool_of_windows(name):
+    """Sequences have rows of their own, at positions of their own; -1 is left out, rows of nobody stay as they are."""
+    case = CASES[name]
+    inputs = case.inputs(Shape(B=4, T=30))
+    slots = torch.tensor([6, -1, 0, 3])
+    states = [run(case, tokens_of(inputs, 0, 5 * sequence))[1] for sequence in range(4)]
+    pool = {name: torch.zeros(8, *entry.shape[1:], dtype=entry.dtype) for name, entry in states[0].items()}
+    pool["position"] += 3
+    for sequence, slot in enumerate(slots.tolist()):
+        for entry in pool:
+            if slot >= 0:
+                pool[entry][slot] = states[sequence][entry][sequence]
+    before = {name: entry.clone() for name, entry in pool.items()}
+    o, _ = step(case, inputs, 25, pool, slots=slots)
+    for sequence, slot in enumerate(slots.tolist()):
+        if slot < 0:
+            assert not o[sequence].any()
+            continue
+        expected, _ = step(case, inputs, 25, states[sequence])
+        assert torch.equal(o[sequence], expected[sequence])
+        for entry in pool:
+            assert torch.equal(pool[entry][slot], states[sequence][entry][sequence])
+    others = [row for row in range(8) if row not in slots]
+    for entry in pool:
+        assert torch.equal(pool[entry][others], before[entry][others])
 
 
 def test_what_looks_back_without_a_bound_is_not_continued():

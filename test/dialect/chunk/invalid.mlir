@@ -446,7 +446,7 @@ chunk.kernel @lookback_c2_table chunk 16 (input %x: tensor<16x8xf32>, input %t: 
 // -----
 
 chunk.kernel @lookback_c3 chunk 16 (input %x: tensor<16x8xf32>, input %t: tensor<16xf32>, valid %n: index) -> (o: tensor<16x8xf32>) {
-  // expected-error @+1 {{[lookback_c3] a fold of kind softmax is given 'tensor<16x8xf32>', 'tensor<16x8xf32>' for chunks of 16 tokens}}
+  // expected-error @+1 {{[lookback_c3] a fold of kind softmax is given 'tensor<16x8xf32>', 'tensor<16x8xf32>' for chunks of 16 tokens, and tiles of 16}}
   %m, %l, %acc = chunk.lookback softmax from %t : tensor<16xf32> past(%j = %x : tensor<16x8xf32>) {
     chunk.contribute %j, %j : tensor<16x8xf32>, tensor<16x8xf32>
   } : tensor<16xf32>, tensor<16xf32>, tensor<16x8xf32>

@@ -189,3 +189,15 @@ chunk.kernel @lookbacks chunk 16 (input %q: tensor<16x8xf32>, input %k: tensor<1
   %next = arith.addf %S, %outer : tensor<8x8xf32>
   chunk.yield %o, %d next %next : tensor<16x8xf32>, tensor<16xf32>, tensor<8x8xf32>
 }
+
+// A token by itself meets many others at once.
+// CHECK-LABEL: chunk.kernel @one_token
+chunk.kernel @one_token chunk 1 (input %q: tensor<1x8xf32>, input %k: tensor<1x8xf32>, table %position: tensor<1xf32>, valid %n: index) -> (o: tensor<1x8xf32>) {
+  // CHECK: past(%k_j = %k : tensor<1x8xf32> to tensor<32x8xf32>) {
+  // CHECK: chunk.contribute %{{.*}}, %k_j : tensor<1x32xf32>, tensor<32x8xf32>
+  %m, %l, %acc = chunk.lookback softmax from %position : tensor<1xf32> past(%kj = %k : tensor<1x8xf32> to tensor<32x8xf32>) {
+    %s = chunk.dot %q, %kj transpose_right : tensor<1x8xf32>, tensor<32x8xf32> -> tensor<1x32xf32>
+    chunk.contribute %s, %kj : tensor<1x32xf32>, tensor<32x8xf32>
+  } : tensor<1xf32>, tensor<1xf32>, tensor<1x8xf32>
+  chunk.yield %acc : tensor<1x8xf32>
+}

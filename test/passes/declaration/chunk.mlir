@@ -302,7 +302,7 @@ stretto.variant @window(%q: !K, %k: !K, %v: !V, %g: !K) -> !V attributes {group 
 !S = !stretto.state<K : 32, V : 16>
 
 // CHECK-LABEL: chunk.kernel @long_ago chunk 16(
-// CHECK-SAME:      state %S: tensor<32x16xf32>, window %k_window: tensor<8x32xbf16> of "k"
+// CHECK-SAME:      state %S: tensor<32x16xf32>, window %k_window: tensor<9x32xbf16> of "k"
 // CHECK:         %[[O:.*]] = chunk.dot %{{.*}}, %S : tensor<16x32xf32>, tensor<32x16xf32>
 // CHECK:         %[[SINCE:.*]] = chunk.lookback sum from %{{.*}} to %[[TIME:.*]] : tensor<16xf32>
 // CHECK:         arith.addf %[[O]], %[[SINCE]]

@@ -4,16 +4,16 @@
 
 !K = tensor<8xf64, #stretto.row<K>>
 !number = tensor<f64, #stretto.row<()>>
-!time = tensor<f64, #stretto.row<(), 1>>
+!number_per_1 = tensor<f64, #stretto.row<(), 1>>
 
-stretto.variant @window(%q: !K, %k: !K) -> !number attributes {group = {H = 1 : i64}} {
-  %t = stretto.position
-  // expected-error @+1 {{[R14] variant 'window': no step form: a look-back meets keys of other}}
-  %m, %l, %acc = stretto.lookback softmax from %t {
+stretto.variant @everything(%q: !K, %k: !K) -> !number attributes {group = {H = 1 : i64}} {
+  %first = stretto.constant 0.0 : !number_per_1
+  // expected-error @+1 {{[R14] variant 'everything': no step form: looks back at earlier tokens without a bound}}
+  %m, %l, %acc = stretto.lookback softmax from %first {
     %kj = stretto.past %k : !K
     %s = stretto.dot %q, %kj : !K -> !number
-    stretto.yield %s, %s : !number, !number
-  } : !number, !number, !number
+    stretto.yield %s, %kj : !number, !K
+  } : !number, !number, !K
   stretto.yield %m : !number
 }
 
@@ -21,14 +21,15 @@ stretto.variant @window(%q: !K, %k: !K) -> !number attributes {group = {H = 1 : 
 
 !K = tensor<8xf64, #stretto.row<K>>
 !V = tensor<4xf64, #stretto.row<V>>
+!number_per_1 = tensor<f64, #stretto.row<(), 1>>
 !S = !stretto.state<K : 8, V : 4>
 
 stretto.variant @earlier(%q: !K, %k: !K, %v: !V) -> !V attributes {group = {H = 1 : i64}} {
-  %t = stretto.position
+  %at = stretto.constant 3.0 : !number_per_1
   %0 = stretto.state "S" : !S
   %1 = stretto.write %0, %k, %v : !S, !K, !V
-  // expected-error @+1 {{no step form: reads the state of an earlier token}}
-  %o = stretto.read %1, %q along "K" at %t : !S, !K -> !V
+  // expected-error @+1 {{no step form: looks back at earlier tokens without a bound}}
+  %o = stretto.read %1, %q along "K" at %at : !S, !K -> !V
   stretto.yield %o : !V
 }
 

@@ -91,3 +91,41 @@ stretto.variant @normaliser(%q: !K, %k: !K, %x: !number, %g: !K) -> !number attr
   %o = stretto.read %2, %q along "K" : !z, !K -> !number
   stretto.yield %o : !number
 }
+
+// -----
+
+// Look-backs of one token meet many of a window at once; a state of long ago takes up what has become as old.
+
+!K = tensor<32xf64, #stretto.row<K>>
+!V = tensor<16xf64, #stretto.row<V>>
+!number = tensor<f64, #stretto.row<()>>
+!number_per_1 = tensor<f64, #stretto.row<(), 1>>
+!S = !stretto.state<K : 32, V : 16>
+
+// CHECK-LABEL: chunk.kernel @window chunk 1(
+// CHECK-SAME:      state %S: tensor<32x16xf32>, window %k_window: tensor<9x32xbf16> of "k", window %v_window
+// CHECK:         chunk.lookback softmax from %[[FIRST:.*]] : tensor<1xf32>
+// CHECK-SAME:      past(%k_j = %k : tensor<1x32xbf16> to tensor<64x32xbf16>, %v_j = %v
+// CHECK:           chunk.contribute %{{.*}}, %{{.*}} : tensor<1x64xf32>, tensor<64x16xf32>
+// CHECK:         %[[OLD:.*]] = chunk.dot %{{.*}}, %S
+// CHECK:         %[[SINCE:.*]] = chunk.lookback sum from %{{.*}} to %[[FIRST]]
+// CHECK:         arith.addf %[[OLD]], %[[SINCE]]
+// CHECK:         %[[WRITTEN:.*]] = chunk.lookback outer from %{{.*}} to %[[FIRST]]
+// CHECK:         %[[NEXT:.*]] = arith.addf %S, %[[WRITTEN]]
+// CHECK:         chunk.yield %{{.*}} next %[[NEXT]]
+stretto.variant @window(%q: !K, %k: !K, %v: !V, %g: !K) -> !V attributes {group = {H = 1 : i64}} {
+  %t = stretto.position
+  %w = stretto.constant 8.0 : !number_per_1
+  %first = arith.subf %t, %w : !number_per_1
+  %m, %l, %acc = stretto.lookback softmax from %first {
+    %k_j = stretto.past %k : !K
+    %s = stretto.dot %q, %k_j : !K -> !number
+    %v_j = stretto.past %v : !V
+    stretto.yield %s, %v_j : !number, !V
+  } : !number, !number, !V
+  %0 = stretto.state "S" : !S
+  %1 = stretto.write %0, %k, %v : !S, !K, !V
+  %old = stretto.read %1, %q along "K" at %first : !S, !K -> !V
+  %o = arith.addf %acc, %old : !V
+  stretto.yield %o : !V
+}
