@@ -188,8 +188,7 @@ SmallVector<chunk::OutputAttr> ChunkVariant::describeOutputs() {
                                               kernel.groupOf(chain.getRoot().getType().getHeads()),
                                               /*checkpoint=*/true));
     for (auto [index, row] : llvm::enumerate(kept))
-      outputs.push_back(
-          kernel.describeOutput(nameOfKeptRow(index), kernel.tileShape(row.getType()), types.compute));
+      outputs.push_back(kernel.describeOutput(nameOfKeptRow(index), kernel.tileShape(row.getType()), types.compute));
     return outputs;
   }
   SmallVector<unsigned> rows = variant.getDifferentiableRows();
@@ -224,6 +223,8 @@ LogicalResult ChunkVariant::buildTile(Operation *op) {
       return failure();
     b.setTile(read.getResult(), *tile);
   } else if (auto fold = dyn_cast<LookbackOp>(op)) {
+    if (fold.getReverse() && part != Part::Gradient)
+      return refuseChunkForm(fold) << "runs in reverse time";
     if (failed(buildLookback(fold, b, kernel.sizes(), kernel.rawTileOf)))
       return failure();
   } else if (auto pair = dyn_cast<PairOp>(op)) {
@@ -350,8 +351,7 @@ private:
     if (failed(kept))
       return failure();
     bool isPrepared = needsCheckpoints(variant) || !kept->empty();
-    if (isPrepared &&
-        failed(ChunkVariant(variant, chunk, types, Part::Checkpoints, kept->getArrayRef()).run()))
+    if (isPrepared && failed(ChunkVariant(variant, chunk, types, Part::Checkpoints, kept->getArrayRef()).run()))
       return failure();
     replaceByArguments(variant, kept->getArrayRef());
     for (size_t index = 0; index < kept->size(); ++index)

@@ -650,8 +650,8 @@ std::vector<at::Tensor> TorchOperator::gradient(Arguments arguments,
                                         : StrettoTensor{});
   }
   for (size_t i = 0; resultCount + i < cotangents.size(); ++i)
-    TORCH_CHECK(!cotangents[resultCount + i] || hasCotangent.count(i), "stretto: ", variant(), ": [R14] the final value of '",
-                strettoSignatureState(call.signature, i).name, "' has no gradient");
+    TORCH_CHECK(!cotangents[resultCount + i] || hasCotangent.count(i), "stretto: ", variant(),
+                ": [R14] the final value of '", strettoSignatureState(call.signature, i).name, "' has no gradient");
   at::Tensor workspace = at::empty({strettoGradientWorkspace(gradient, &call.call)}, row.options().dtype(at::kByte));
   StrettoGradientCall request = {resultCotangents.data(), entryCotangents.data(), rows.data(), entries.data(),
                                  workspace.mutable_data_ptr()};
