@@ -224,6 +224,8 @@ LogicalResult ChunkVariant::buildTile(Operation *op) {
       return failure();
     b.setTile(read.getResult(), *tile);
   } else if (auto fold = dyn_cast<LookbackOp>(op)) {
+    if (fold.getReverse() && part != Part::Gradient)
+      return refuseChunkForm(fold) << "runs in reverse time";
     if (failed(buildLookback(fold, b, kernel.sizes(), kernel.rawTileOf)))
       return failure();
   } else if (auto pair = dyn_cast<PairOp>(op)) {

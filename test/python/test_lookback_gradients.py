@@ -1,4 +1,4 @@
-"""Gradients of the operators that look back at tokens, on the CPU: sliding windows, LoLCATs and the relation divergence,
+"""Gradients of the operators that look back at tokens, on the CPU: sliding windows, LoLCATs, the relation divergence,
 against autograd through independent formulas in fp64.
 """
 
@@ -10,10 +10,8 @@ import torch
 from formulas import relation_kl
 from operator_cases import Shape, offsets
 from test_lookbacks import CASES, DTYPES, RELATIONS, SOME, relation, tokens_of
+from test_operator_gradients import TOLERANCES
 
-# Of states and rows, and of gates and parameters (design, section 5; in fp64 as the token-by-token gradients).
-TOLERANCES = {torch.float64: (1e-10, 1e-10), torch.float32: (2e-5, 1e-4), torch.bfloat16: (1.2e-2, 2e-2),
-              torch.float16: (3e-3, 5e-3)}  # fmt: skip
 ROWS = ("q", "k", "v", "q_s", "k_s", "q_t", "k_t")
 
 
@@ -29,26 +27,23 @@ def leaves_of(arguments, dtype=None):
 def gradients(run, arguments, cotangent, dtype=None):
     leaves = leaves_of(arguments, dtype)
     output = run({**arguments, **leaves})
+    cotangent = torch.as_tensor(cotangent).expand(output.shape)
     found = torch.autograd.grad(output, list(leaves.values()), cotangent.to(output.dtype), allow_unused=True)
     return {name: torch.zeros_like(x) if g is None else g for (name, x), g in zip(leaves.items(), found, strict=True)}
 
 
-def compare(found, expected, dtype):
-    """Judges each gradient by its own size, or by the size that the terms of its sum have by nature."""
-    of_rows, of_others = TOLERANCES[dtype]
-    for name, value in expected.items():
-        deviation = (found[name].double() - value).norm().item()
-        tolerance = of_rows if name in ROWS else of_others
-        assert deviation <= tolerance * max(value.norm().item(), 1.0), (name, deviation, value.norm().item())
-
-
 def check(run, formula, arguments, dtype=torch.float64):
+    """Judges each gradient by its own size, or by the natural size of noise (specification, 1.4)."""
+    output = formula(arguments)
     generator = torch.Generator().manual_seed(1)
-    shape = formula(arguments).shape
-    cotangent = torch.randn(shape, dtype=torch.float64, generator=generator).to(dtype).double()
-    compare(
-        gradients(run, arguments, cotangent), gradients(formula, arguments, cotangent, dtype=torch.float64), dtype
-    )
+    cotangent = torch.randn(output.shape, dtype=torch.float64, generator=generator).to(dtype).double()
+    found = gradients(run, arguments, cotangent)
+    of_rows, of_others = TOLERANCES[dtype]
+    for name, value in gradients(formula, arguments, cotangent, dtype=torch.float64).items():
+        deviation = (found[name].double() - value).norm().item()
+        floor = 0.1 * cotangent.norm() * output.norm() / arguments[name].double().norm().clamp(min=1e-300)
+        size = max(value.norm().item(), floor.item())
+        assert deviation <= (of_rows if name in ROWS else of_others) * size, (name, deviation, size)
 
 
 @pytest.mark.parametrize("name", CASES)
@@ -64,7 +59,9 @@ def test_gradients_of_long_sequences(name):
     check(case, case.formula, case.inputs(Shape(B=1, T=517, H=2, G=1, K=8, V=8), torch.float64))
 
 
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize(
+    "name", ["swa of one token", "swa of more than a chunk", "lolcats", "lolcats t2r with one bias"]
+)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16], ids=str)
 def test_gradients_of_types(name, dtype):
     case = CASES[name]
@@ -95,10 +92,11 @@ def test_gradients_of_packed_sequences(name):
 
 
 def test_ties_share_the_gradient_of_the_maximum():
-    """Tokens with the same key attain the largest score together."""
+    """Tokens with the same key attain the largest score together; scores of small integers are exact."""
     case = CASES["lolcats of few tokens"]
     inputs = case.inputs(Shape(B=1, T=90, K=16, V=8), torch.float64)
-    inputs["k"] = inputs["k"][:, ::3].repeat_interleave(3, 1)[:, :90]
+    inputs["q"] = inputs["q"].round()
+    inputs["k"] = inputs["k"].round()[:, ::3].repeat_interleave(3, 1)
     check(case, case.formula, inputs)
 
 

@@ -7,16 +7,10 @@ import pytest
 import stretto
 import torch
 from formulas.examples import REGIMES, WITH_DECAY, example
-from test_gradients import by_autograd, entry_names
+from test_gradients import LOOKING_BACK, by_autograd, entry_names
 from test_reference import CASES, in_our_words
 
-# Why the gradient has no kernel yet.
-REFUSALS = {
-    "swa": "runs in reverse time",
-    "lolcats": "the gradient of a state that is read at an earlier time",
-}
-WITHOUT = ("relation_kl", *REFUSALS)
-RUNNING = [(name, options) for name, options in CASES if name not in WITHOUT]
+RUNNING = [(name, options) for name, options in CASES if name != "relation_kl"]  # that one is a loss, without a state
 FIRST = dict(reversed(RUNNING))  # of each name, its first options
 # Of states and rows, and of gates and parameters (design, section 5; in fp64 as the token-by-token gradients).
 TOLERANCES = {torch.float64: (1e-10, 1e-10), torch.float32: (2e-5, 1e-4), torch.bfloat16: (1.2e-2, 2e-2),
@@ -30,7 +24,8 @@ def gradients(name, arguments, state, d_output, d_state, device="cpu", **keyword
         return x.detach().to(device, copy=True) if isinstance(x, torch.Tensor) else x
 
     leaves = {key: fresh(x) for key, x in in_our_words(arguments).items()}
-    entries = {key: fresh(x) for key, x in zip(entry_names(name), state, strict=True)} if state else {}
+    has_state = state and name not in LOOKING_BACK
+    entries = {key: fresh(x) for key, x in zip(entry_names(name), state, strict=True)} if has_state else {}
     wanted = {
         key: x.requires_grad_()
         for key, x in (leaves | entries).items()
@@ -88,7 +83,7 @@ def test_gradients_of_types(name, dtype, request):
 
 
 @pytest.mark.parametrize("regime", REGIMES)
-@pytest.mark.parametrize("name", [name for name in WITH_DECAY if name not in WITHOUT])
+@pytest.mark.parametrize("name", WITH_DECAY)
 def test_gradients_in_regimes_of_decay(name, regime):
     options = next(options for other, options in CASES if other == name)
     arguments, state = example(name, tokens=100, regime=regime, **options)
@@ -100,18 +95,6 @@ def test_gradients_in_regimes_of_decay(name, regime):
 def test_gradients_of_grouped_heads(name, heads, key_heads):
     arguments, state = example(name, tokens=70, heads=heads, key_heads=key_heads)
     check(name, arguments, state)
-
-
-@pytest.mark.parametrize("name", REFUSALS)
-def test_a_gradient_without_a_kernel_says_so(name):
-    options = next((options for other, options in CASES if other == name), {})
-    arguments, _ = example(name, tokens=3, **options)
-    given = in_our_words(arguments)
-    given = {key: x.requires_grad_() if isinstance(x, torch.Tensor) else x for key, x in given.items()}
-    output = getattr(stretto.ops, name).variant(**given)
-    output = output[0] if isinstance(output, tuple) else output
-    with pytest.raises(RuntimeError, match=rf"\[R14\] variant '{name}_backward': no chunk form: {REFUSALS[name]}"):
-        output.sum().backward()
 
 
 def inputs(tokens=20):

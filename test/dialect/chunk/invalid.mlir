@@ -486,6 +486,37 @@ chunk.kernel @lookback_c6 chunk 16 (input %x: tensor<16x8xf32>, input %t: tensor
 
 // -----
 
+chunk.kernel @lookback_c7 chunk 16 (input %x: tensor<16x8xf32>, input %t: tensor<16xf32>, valid %n: index) -> (o: tensor<16x8xf32>) {
+  // expected-error @+1 {{[lookback_c7] is a fold of kind outer ahead whose range is given by nothing, expected the body for a sum or outer ahead and the operation for others}}
+  %y = chunk.lookback outer ahead past(%j = %x : tensor<16x8xf32>) {
+    chunk.contribute %j, %j : tensor<16x8xf32>, tensor<16x8xf32>
+  } : tensor<8x8xf32>
+  chunk.yield %x : tensor<16x8xf32>
+}
+
+// -----
+
+chunk.kernel @lookback_c7_back chunk 16 (input %x: tensor<16x8xf32>, input %t: tensor<16xf32>, valid %n: index) -> (o: tensor<16x8xf32>) {
+  // expected-error @+1 {{[lookback_c7] is a fold of kind outer whose range is given by the operation, expected}}
+  %y = chunk.lookback outer from %t : tensor<16xf32> past(%j = %x : tensor<16x8xf32>) {
+    chunk.contribute %j, %j : tensor<16x8xf32>, tensor<16x8xf32> from %t : tensor<16xf32>
+  } : tensor<8x8xf32>
+  chunk.yield %x : tensor<16x8xf32>
+}
+
+// -----
+
+chunk.kernel @lookback_c7_softmax chunk 16 (input %x: tensor<16x8xf32>, input %t: tensor<16xf32>, valid %n: index) -> (o: tensor<16x8xf32>) {
+  // expected-error @+1 {{[lookback_c7] is a fold of kind softmax ahead whose range is given by the body, expected}}
+  %m, %l, %acc = chunk.lookback softmax ahead past(%j = %x : tensor<16x8xf32>) {
+    %s = chunk.dot %x, %j transpose_right : tensor<16x8xf32>, tensor<16x8xf32> -> tensor<16x16xf32>
+    chunk.contribute %s, %j : tensor<16x16xf32>, tensor<16x8xf32> from %t : tensor<16xf32>
+  } : tensor<16xf32>, tensor<16xf32>, tensor<16x8xf32>
+  chunk.yield %x : tensor<16x8xf32>
+}
+
+// -----
+
 chunk.kernel @conv_back_c1 chunk 16 reverse (input %x: tensor<16x8xf32>, parameter %taps: tensor<8x4xf32>, state %t: tensor<4x8xf32>, valid %n: index) -> (o: tensor<16x8xf32>) {
   // expected-error @+1 {{[conv_back_c1] has an operand of type 'tensor<16x8xf32>', taps of type 'tensor<8x4xf32>' and a carry of type 'tensor<4x8xf32>'}}
   %y, %next = chunk.conv_back %x, %taps valid %n after %t : tensor<16x8xf32>, tensor<8x4xf32>, tensor<4x8xf32>

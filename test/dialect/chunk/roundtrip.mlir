@@ -185,8 +185,21 @@ chunk.kernel @lookbacks chunk 16 (input %q: tensor<16x8xf32>, input %k: tensor<1
   %outer = chunk.lookback outer from %position : tensor<16xf32> past(%kj = %k : tensor<16x8xf32>) {
     chunk.contribute %kj, %kj : tensor<16x8xf32>, tensor<16x8xf32>
   } : tensor<8x8xf32>
-  %o = arith.addf %acc, %y : tensor<16x8xf32>
-  %next = arith.addf %S, %outer : tensor<8x8xf32>
+  // CHECK: chunk.lookback sum ahead to_end past(
+  // CHECK: chunk.contribute %{{.*}}, %k_j : tensor<16x16xf32>, tensor<16x8xf32> from %position_j : tensor<16xf32>
+  %ahead = chunk.lookback sum ahead to_end past(%kj = %k : tensor<16x8xf32>, %j = %position : tensor<16xf32>) {
+    %s = chunk.dot %q, %kj transpose_right : tensor<16x8xf32>, tensor<16x8xf32> -> tensor<16x16xf32>
+    chunk.contribute %s, %kj : tensor<16x16xf32>, tensor<16x8xf32> from %j : tensor<16xf32>
+  } : tensor<16x8xf32>
+  // CHECK: chunk.lookback outer ahead past(
+  // CHECK: chunk.contribute %k_j, %k_j : tensor<16x8xf32>, tensor<16x8xf32> from %position_j : tensor<16xf32> to %position_j : tensor<16xf32>
+  %outer_ahead = chunk.lookback outer ahead past(%kj = %k : tensor<16x8xf32>, %j = %position : tensor<16xf32>) {
+    chunk.contribute %kj, %kj : tensor<16x8xf32>, tensor<16x8xf32> from %j : tensor<16xf32> to %j : tensor<16xf32>
+  } : tensor<8x8xf32>
+  %back = arith.addf %acc, %y : tensor<16x8xf32>
+  %o = arith.addf %back, %ahead : tensor<16x8xf32>
+  %outers = arith.addf %outer, %outer_ahead : tensor<8x8xf32>
+  %next = arith.addf %S, %outers : tensor<8x8xf32>
   chunk.yield %o, %d next %next : tensor<16x8xf32>, tensor<16xf32>, tensor<8x8xf32>
 }
 

@@ -42,6 +42,113 @@ stretto.variant @linear_backward(%q: !K, %k: !K_per_G, %v: !V_per_G, %d_o: !V) -
 
 // -----
 
+// A window: the forward kernel keeps three numbers of each token, from which the one that walks back computes what a
+// token's cotangents are divided into, of its own tokens and, ahead, of later ones. Ranges are those of these.
+
+!K = tensor<8xf64, #stretto.row<K>>
+!V = tensor<4xf64, #stretto.row<V>>
+!V_per_G = tensor<4xf64, #stretto.row<V, G>>
+!n = tensor<f64, #stretto.row<()>>
+!n_per_1 = tensor<f64, #stretto.row<(), 1>>
+
+// CHECK-LABEL: chunk.kernel @window_backward_checkpoints chunk 16(
+// CHECK-SAME:    -> (kept.0: tensor<16xf32>, kept.1: tensor<16xf32>)
+// CHECK:         %[[M:.+]]:3 = chunk.lookback softmax from
+// CHECK:         chunk.yield %[[M]]#0, %[[M]]#1 :
+
+// CHECK-LABEL: chunk.kernel @window_backward chunk 16 reverse(
+// CHECK-SAME:    input %kept.0: tensor<16xf32>, input %kept.1: tensor<16xf32>
+// CHECK-SAME:    -> (d_v: tensor<16x4xf32> group 2)
+// CHECK-NOT:     softmax
+// CHECK:         chunk.lookback sum ahead past(
+// CHECK-SAME:      %kept.0_j = %kept.0 : tensor<16xf32>
+// CHECK:           %[[FIRST:.+]] = arith.subf
+// CHECK:           %[[SCORES:.+]] = chunk.dot %k, %{{.+}} transpose_right
+// CHECK:           %[[LARGEST:.+]] = chunk.broadcast %kept.0_j along columns
+// CHECK:           arith.subf %[[SCORES]], %[[LARGEST]]
+// CHECK:           %[[WEIGHTS:.+]] = math.exp
+// CHECK:           chunk.contribute %[[WEIGHTS]], %{{.+}} from %[[FIRST]] : tensor<16xf32>
+stretto.variant @window_backward(%v: !V_per_G, %q: !K, %k: !K, %d_o: !V) -> !V_per_G
+    attributes {gradient, group = {G = 2 : i64, H = 1 : i64}} {
+  %t = stretto.position
+  %w = stretto.constant 8.0 : !n_per_1
+  %first = arith.subf %t, %w : !n_per_1
+  %m, %l, %acc = stretto.lookback softmax from %first {
+    %k_j = stretto.past %k : !K
+    %s = stretto.dot %q, %k_j : !K -> !n
+    %v_j = stretto.past %v : !V_per_G
+    %vs_j = stretto.broadcast %v_j : !V_per_G to !V
+    stretto.yield %s, %vs_j : !n, !V
+  } : !n, !n, !V
+  %ls = stretto.broadcast %l : !n to !V
+  %d_acc = arith.divf %d_o, %ls : !V
+  %d_v = stretto.lookback sum from %first reverse {
+    %q_t = stretto.past %q : !K
+    %s = stretto.dot %q_t, %k : !K -> !n
+    %m_t = stretto.past %m : !n
+    %x = arith.subf %s, %m_t : !n
+    %e = math.exp %x : !n
+    %d_acc_t = stretto.past %d_acc : !V
+    %es = stretto.broadcast %e : !n to !V
+    %dv = arith.mulf %es, %d_acc_t : !V
+    %sum = stretto.group_sum %dv : !V to !V_per_G
+    stretto.yield %sum : !V_per_G
+  } : !V_per_G
+  stretto.yield %d_v : !V_per_G
+}
+
+// -----
+
+// The cotangent of a state that is read at an earlier time: what later tokens write joins it in their times' chunk.
+
+!K = tensor<8xf64, #stretto.row<K>>
+!V = tensor<4xf64, #stretto.row<V>>
+!n_per_1 = tensor<f64, #stretto.row<(), 1>>
+!dS = !stretto.state<K : 8, V : 4, reverse>
+
+// CHECK-LABEL: chunk.kernel @long_ago_backward chunk 16 reverse(
+// CHECK:         %[[BEHIND:.+]] = chunk.dot %v, %d_S transpose_right
+// CHECK:         %[[JOINED:.+]] = chunk.lookback sum ahead past(
+// CHECK:           %[[TIME:.+]] = arith.subf
+// CHECK:           %[[INSIDE:.+]] = arith.cmpf olt, %[[TIME]],
+// CHECK:           %[[FIRST:.+]] = arith.select %[[INSIDE]],
+// CHECK:           chunk.contribute %{{.+}}, %q_j : {{.+}} from %[[FIRST]] : tensor<16xf32> to %[[TIME]] : tensor<16xf32>
+// CHECK:         %[[DK:.+]] = arith.addf %[[BEHIND]], %[[JOINED]]
+// CHECK:         %[[ALL:.+]] = chunk.lookback outer ahead past(
+// CHECK:         %[[NEXT:.+]] = arith.addf %d_S, %[[ALL]]
+// CHECK:         chunk.yield %[[DK]] next %[[NEXT]]
+stretto.variant @long_ago_backward(%q: !K, %v: !V, %d_o: !V) -> !K attributes {gradient, group = {H = 1 : i64}} {
+  %t = stretto.position
+  %w = stretto.constant 8.0 : !n_per_1
+  %at = arith.subf %t, %w : !n_per_1
+  %0 = stretto.state "d_S" : !dS
+  %1 = stretto.write %0, %q, %d_o at %at : !dS, !K, !V
+  %d_k = stretto.read %1, %v along "V" : !dS, !V -> !K
+  stretto.yield %d_k : !K
+}
+
+// -----
+
+// A row of reverse time is not known to tokens before it.
+
+!n = tensor<f64, #stretto.row<()>>
+!n_per_1 = tensor<f64, #stretto.row<(), 1>>
+
+stretto.variant @twice_backward(%x: !n, %first: !n_per_1, %d_o: !n) -> !n attributes {gradient, group = {H = 1 : i64}} {
+  %d_y = stretto.lookback sum from %first reverse {
+    %d_t = stretto.past %d_o : !n
+    stretto.yield %d_t : !n
+  } : !n
+  // expected-error @+1 {{no chunk form: meets rows of later tokens that are found in reverse time, by 'stretto.lookback'}}
+  %d_x = stretto.lookback sum from %first reverse {
+    %d_t = stretto.past %d_y : !n
+    stretto.yield %d_t : !n
+  } : !n
+  stretto.yield %d_x : !n
+}
+
+// -----
+
 // A factor beside another decay: no form leaves out the one and keeps the other.
 
 !K = tensor<8xf64, #stretto.row<K>>
