@@ -376,6 +376,30 @@ def RoundOperands : Pass<"stretto-round-operands", "::stretto::chunk::KernelOp">
   let dependentDialects = ["::mlir::arith::ArithDialect"];
 }
 
+def ShortenLifetimes : Pass<"stretto-shorten-lifetimes", "::stretto::chunk::KernelOp"> {
+  let summary = "Orders the operations of a gradient so that few tiles are kept at a time";
+  let description = [{
+    A kernel that meets chunks in reverse has more tiles than a GPU has registers. Tiles that cost little, inputs that are
+    widened and scaled, are made anew where they are used. Each output is computed as a whole, with all that it is made
+    of, before the next is begun, first what needs the most room on the way; what is carried comes last. Kernels that
+    walk forwards have fewer tiles: they keep their order, in which the assembler finds more to do at the same time.
+
+    ```mlir
+    %a = arith.extf %x : tensor<16x32xbf16> to tensor<16x32xf32>
+    %b = math.exp %a : tensor<16x32xf32>
+    %c = arith.addf %b, %a : tensor<16x32xf32>
+    ```
+    =>
+    ```mlir
+    %a = arith.extf %x : tensor<16x32xbf16> to tensor<16x32xf32>
+    %b = math.exp %a : tensor<16x32xf32>
+    %d = arith.extf %x : tensor<16x32xbf16> to tensor<16x32xf32>
+    %c = arith.addf %b, %d : tensor<16x32xf32>
+    ```
+  }];
+  let dependentDialects = ["::mlir::arith::ArithDialect"];
+}
+
 //===----------------------------------------------------------------------===//
 // Kernels
 //===----------------------------------------------------------------------===//

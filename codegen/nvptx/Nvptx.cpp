@@ -37,6 +37,7 @@ void stretto::buildKernelPipeline(OpPassManager &passes, StringRef chip) {
   kernels.addPass(createExpandDecay());
   kernels.addPass(createRoundOperands());
   kernels.addPass(createCSEPass());
+  kernels.addPass(createShortenLifetimes());
   passes.addPass(createFoldOverChunks());
   passes.addNestedPass<kernel::FuncOp>(createAssignLayouts());
   passes.addNestedPass<kernel::FuncOp>(createPlanSharedMemory({chip.str()}));

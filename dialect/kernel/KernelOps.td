@@ -183,8 +183,9 @@ def Kernel_ChannelOp : Kernel_Op<"channel"> {
 def Kernel_SendOp : Kernel_Op<"send"> {
   let summary = "starts to copy a chunk's tile from global memory to a channel";
   let description = [{
-    Rows of tokens beyond the end of the sequence become 0 and are not read. Without a chunk the argument has no
-    tokens and all of it is copied. The copy is complete for every thread after the next `kernel.await`.
+    Rows of tokens beyond the end of the sequence, or before its start, become 0 and are not read; so does the checkpoint
+    of a chunk that has no tokens. Without a chunk the argument has no tokens and all of it is copied. The copy is
+    complete for every thread after the next `kernel.await`.
   }];
   let arguments = (ins Kernel_View:$view, Optional<Index>:$chunk, Kernel_Channel:$channel);
   let assemblyFormat = "$view (`at` $chunk^)? `to` $channel attr-dict `:` type($view) `,` type($channel)";
@@ -221,8 +222,10 @@ def Kernel_SaveOp : Kernel_Op<"save"> {
 }
 
 def Kernel_StoreOp : Kernel_Op<"store"> {
-  let summary = "stores a chunk's tile of an output";
-  let description = [{ Rows of tokens beyond the end of the sequence are not stored. }];
+  let summary = "stores a chunk's tile of an output, or its checkpoint";
+  let description = [{
+    Rows of tokens beyond the end of the sequence are not stored. A checkpoint that heads share is stored by the first.
+  }];
   let arguments = (ins Kernel_Tile:$tile, Kernel_View:$view, Index:$chunk);
   let assemblyFormat = "$tile `to` $view `at` $chunk attr-dict `:` type($tile) `,` type($view)";
 }

@@ -50,9 +50,10 @@ private:
     if (matchPattern(value, m_Constant(&constant)) && constant.isSplat())
       return arith::ConstantOp::create(builder, value.getLoc(), constant.resizeSplat(target));
 
-    // A tile that was converted before is used again within the same block.
+    // A tile that was converted before is used again within the same block; what is in shared memory is read again, so
+    // that it need not be kept.
     auto key = std::tuple(value, Type(target), builder.getInsertionBlock());
-    if (Value known = conversions.lookup(key))
+    if (Value known = conversions.lookup(key); known && !inSharedMemory(value.getType()))
       return known;
     bool betweenRegisters = !inSharedMemory(value.getType()) && !layout.inSharedMemory();
     Value source = value;

@@ -72,14 +72,20 @@ public:
     Value left = arith::SubIOp::create(builder, tokens, first);
     mapping.map(kernel.getValid(), arith::MinSIOp::create(builder, left, perChunk));
     mapArguments(loop);
-    // What is stored as soon as it is known needs no registers any longer.
-    store(kernel.getBlock()->getArguments());
+    // The many tiles of a gradient are stored as soon as they are known: then they need no registers any longer.
+    auto outputs = kernel.getOutputs().getAsRange<chunk::OutputAttr>();
+    bool early = kernel.getReverse() || llvm::any_of(outputs, std::mem_fn(&chunk::OutputAttr::getCheckpoint));
+    if (early)
+      store(kernel.getBlock()->getArguments());
     for (Operation &op : kernel.getBlock()->without_terminator()) {
       builder.clone(op, mapping);
-      store(op.getResults());
+      if (early)
+        store(op.getResults());
     }
 
     auto yield = cast<chunk::YieldOp>(kernel.getBlock()->getTerminator());
+    if (!early)
+      store(llvm::SmallSetVector<Value, 4>(yield.getOutputs().begin(), yield.getOutputs().end()).getArrayRef());
     SmallVector<Value> states;
     for (Value state : yield.getStates())
       states.push_back(mapping.lookup(state));

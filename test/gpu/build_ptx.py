@@ -57,9 +57,14 @@ def build_gradients(translate, options, elements, sizes):
     failed = 0
     for operator, element, (K, V) in itertools.product(options.families or gradients.SIZES, elements, sizes):
         name = f"{operator}_{element}_k{K}_v{V}"
-        texts = gradients.kernels_of(operator, element, K, V, chip=options.chip)
+        try:
+            texts = gradients.kernels_of(operator, element, K, V, chip=options.chip)
+        except gradients.stretto.Error as error:
+            failed += 1
+            print(f"{name}: {error}")
+            continue
         failed += sum(not build(translate, options.out / f"{name}.{i}", text) for i, text in enumerate(texts))
-        for case, settings in gradients.cases(operator):
+        for case, settings in gradients.cases(operator, element):
             packed = settings.pop("packed", False)
             tables = {}
             for text in texts:

@@ -133,6 +133,9 @@ def problem(name, element, K, V, tokens, regime="ordinary", batch=2, heads=2, ke
     arguments, state = example(
         name, batch, tokens, heads, key_heads, K, V, SLOTS, regime=regime, **OPTIONS.get(name, {})
     )
+    for weights in ("w_phi", "w_q", "w_k"):
+        if weights in arguments:
+            arguments[weights] = arguments[weights] / K**0.5
     tensors = {key: x.to(TYPES[element]).double() for key, x in arguments.items() if isinstance(x, torch.Tensor)}
     names = entry_names(name)
     types = [TYPES[element] if entry.endswith("_tail") else torch.float32 for entry in names]
@@ -155,12 +158,12 @@ def problem(name, element, K, V, tokens, regime="ordinary", batch=2, heads=2, ke
     }
 
 
-def cases(name):
-    """The problems that every gradient goes through: lengths about the chunk, shared heads, packing, strong decay."""
+def cases(name, element):
+    """The problems that every gradient goes through: lengths about the chunk, shared heads, packing; strong decay."""
     heads = dict(heads=2, key_heads=1)
     yield "one token", dict(tokens=1, **heads)
     yield "ragged", dict(tokens=70, **heads)
     yield "packed", dict(tokens=37, packed=True, **heads)
-    if name in WITH_DECAY:
+    if name in WITH_DECAY and element == "f32":
         yield "strong", dict(tokens=40, regime="strong", batch=1, **heads)
         yield "mixed", dict(tokens=70, regime="mixed", batch=1, **heads)

@@ -69,8 +69,13 @@ def simulate_gradients(tools, pipeline, operators, elements, sizes):
         folder = pathlib.Path(name)
         for operator, element, (K, V) in itertools.product(operators or gradients.SIZES, elements, sizes):
             kernel = f"{operator}_{element}_k{K}_v{V}"
-            for case, settings in gradients.cases(operator):
-                texts = gradients.kernels_of(operator, element, K, V, settings["heads"], settings["key_heads"])
+            for case, settings in gradients.cases(operator, element):
+                try:
+                    texts = gradients.kernels_of(operator, element, K, V, settings["heads"], settings["key_heads"])
+                except gradients.stretto.Error as error:
+                    failed += 1
+                    print(f"FAIL {kernel}: {error}", flush=True)
+                    break
                 files = [folder / f"threads{number}.mlir" for number in range(len(texts))]
                 try:
                     manifests = [

@@ -89,9 +89,9 @@ chunk.kernel @keeps chunk 16 (input %x: tensor<16x32xf32>, state %S: tensor<32x3
 // CHECK-LABEL: kernel.func @walks_back(
 // CHECK: %[[CHUNKS:.*]] = arith.divui
 // CHECK: %[[LAST:.*]] = arith.subi %[[CHUNKS]], %c1
-// CHECK: %[[X:.*]] = kernel.channel depth 2 : !kernel.channel<tensor<16x32xf32>>
+// CHECK: %[[X:.*]] = kernel.channel depth 2 : <tensor<16x32xf32>>
 // CHECK: kernel.send %x at %[[LAST]] to %[[X]]
-// CHECK: %[[S:.*]] = kernel.channel depth 2 : !kernel.channel<tensor<32x32xf32>>
+// CHECK: %[[S:.*]] = kernel.channel depth 2 : <tensor<32x32xf32>>
 // CHECK: kernel.send %S at %[[LAST]] to %[[S]]
 // CHECK: scf.for %[[STEP:.*]] = %c0{{.*}} to %[[CHUNKS]]
 // CHECK: %[[I:.*]] = arith.subi %[[LAST]], %[[STEP]]

@@ -63,3 +63,36 @@ chunk.kernel @mix chunk 64 (input %w: tensor<64x64xf32>, input %x: tensor<64x16x
   %o = chunk.decay_mix %w, %x log %g {exact} : tensor<64x64xf32>, tensor<64x16xf32>, tensor<64x16xf32> -> tensor<64x16xf32>
   chunk.yield %o : tensor<64x16xf32>
 }
+
+// A thread has one column of the pairs: for sixteen queries what they see of the keys so far, first up to their block,
+// then within it.
+// CHECK-LABEL: llvm.func @pairs
+// CHECK: scf.for
+// CHECK: scf.for
+// CHECK: scf.for {{.*}} iter_args({{.*}}) -> (f32, f32, f32, f32, f32, f32, f32, f32, f32, f32, f32, f32, f32, f32, f32, f32)
+// CHECK: scf.yield
+// CHECK: nvvm.barrier
+// CHECK: llvm.return
+chunk.kernel @pairs chunk 64 (input %q: tensor<64x32xf32>, input %k: tensor<64x32xf32>, input %w: tensor<64x64xf32>,
+                              input %f: tensor<64x32xf32>, valid %n: index) -> (o: tensor<64x32xf32>) {
+  %o = chunk.decay_pairs %q, %k, %w factor %f : tensor<64x32xf32>, tensor<64x64xf32>, tensor<64x32xf32>
+  chunk.yield %o : tensor<64x32xf32>
+}
+
+// Sums for tokens before the chunk are carried; a token that does not exist gives nothing. A walk in reverse begins with
+// the last chunk, and copies nothing before the first.
+// CHECK-LABEL: llvm.func @back
+// CHECK: %[[LAST:.*]] = arith.subi %{{.*}}, %c1_i64
+// CHECK: %[[FIRST:.*]] = arith.muli %[[LAST]], %{{.*}} : i64
+// CHECK: %[[VALID:.*]] = arith.trunci
+// CHECK: %[[BEFORE:.*]] = arith.cmpi slt, %[[FIRST]], %c0_i64
+// CHECK: arith.select %[[BEFORE]], %{{.*}}, %[[VALID]] : i32
+// CHECK: scf.for
+// CHECK: nvvm.barrier
+// CHECK-COUNT-4: arith.select
+// CHECK: llvm.return
+chunk.kernel @back chunk 16 reverse (input %x: tensor<16x32xf32>, parameter %taps: tensor<32x4xf32>,
+                                     state %carry: tensor<3x32xf32>, valid %n: index) -> (o: tensor<16x32xf32>) {
+  %o, %next = chunk.conv_back %x, %taps valid %n after %carry : tensor<16x32xf32>, tensor<32x4xf32>, tensor<3x32xf32>
+  chunk.yield %o next %next : tensor<16x32xf32>, tensor<3x32xf32>
+}

@@ -1,0 +1,165 @@
+//===- ShortenLifetimes.cpp - An order that keeps few tiles at a time -----===//
+
+#include "mlir/Dialect/Arith/IR/Arith.h"
+#include "mlir/IR/Matchers.h"
+#include "mlir/Transforms/RegionUtils.h"
+#include "passes/Passes.h"
+
+namespace stretto {
+#define GEN_PASS_DEF_SHORTENLIFETIMES
+#include "passes/Passes.h.inc"
+} // namespace stretto
+
+using namespace mlir;
+using namespace stretto;
+
+namespace {
+
+/// Whether the tile is in memory all along: a state is carried.
+bool isInMemory(Value value) {
+  auto argument = dyn_cast<BlockArgument>(value);
+  auto kernel = argument ? dyn_cast<chunk::KernelOp>(argument.getOwner()->getParentOp()) : nullptr;
+  return kernel && kernel.getArgument(argument.getArgNumber()).getKind() != chunk::ArgumentKind::State;
+}
+
+/// Whether a tile costs less than the registers that would keep it: numbers of memory that are widened, scaled by a
+/// constant, or repeated.
+bool isCheap(Value value) {
+  Operation *op = value.getDefiningOp();
+  if (!op)
+    return isInMemory(value);
+  if (matchPattern(op, m_Constant()))
+    return true;
+  return isa<arith::ExtFOp, arith::MulFOp, arith::NegFOp, chunk::BroadcastOp>(op) &&
+         llvm::all_of(op->getOperands(), isCheap) &&
+         llvm::count_if(op->getOperands(), [](Value operand) { return !matchPattern(operand, m_Constant()); }) <= 1;
+}
+
+/// Makes cheap tiles anew for each operation that asks for them.
+class Copies {
+public:
+  void run(chunk::KernelOp kernel) {
+    SmallVector<Operation *> users;
+    kernel.walk([&](Operation *op) {
+      if (op != kernel && !(op->getNumResults() == 1 && isCheap(op->getResult(0))))
+        users.push_back(op);
+    });
+    for (Operation *user : users) {
+      builder.setInsertionPoint(user);
+      copies.clear();
+      for (OpOperand &operand : user->getOpOperands())
+        operand.set(copyOf(operand.get()));
+    }
+  }
+  explicit Copies(MLIRContext *context) : builder(context) {}
+
+private:
+  Value copyOf(Value value) {
+    Operation *op = value.getDefiningOp();
+    if (!op || matchPattern(op, m_Constant()) || !isCheap(value))
+      return value;
+    Value &copy = copies[value];
+    if (!copy) {
+      IRMapping mapping;
+      for (Value operand : op->getOperands())
+        mapping.map(operand, copyOf(operand));
+      copy = builder.clone(*op, mapping)->getResult(0);
+    }
+    return copy;
+  }
+
+  OpBuilder builder;
+  DenseMap<Value, Value> copies;
+};
+
+/// Puts the operations of a kernel's body into an order in which each result is computed as a whole, with all that it
+/// is made of, before the next is begun, and so is each operand: first what needs the most room on the way. What is
+/// carried to the next chunk comes last, so that it may take the place of what it replaces.
+class Order {
+public:
+  explicit Order(chunk::KernelOp kernel) : body(*kernel.getBlock()) {}
+
+  void run() {
+    auto yield = cast<chunk::YieldOp>(body.getTerminator());
+    SmallVector<Value> outputs(yield.getOutputs());
+    sortByRoom(outputs);
+    for (ValueRange results : {ValueRange(outputs), ValueRange(yield.getStates())})
+      for (Value result : results)
+        place(result.getDefiningOp());
+    // What nobody asks for any longer stands before all that was placed.
+    for (Operation &op : llvm::make_early_inc_range(llvm::reverse(body)))
+      if (!placed.contains(&op) && &op != yield)
+        op.erase();
+  }
+
+private:
+  static int64_t sizeOf(Value value) {
+    auto type = dyn_cast<RankedTensorType>(value.getType());
+    bool isFree =
+        !type || isInMemory(value) || matchPattern(value, m_Constant()) || value.getDefiningOp<chunk::BroadcastOp>();
+    return isFree ? 0 : type.getNumElements() * type.getElementTypeBitWidth();
+  }
+
+  /// What an operation takes from its block, as operands or in regions.
+  SmallVector<Value> operandsOf(Operation *op) {
+    llvm::SetVector<Value> operands(op->operand_begin(), op->operand_end());
+    getUsedValuesDefinedAbove(op->getRegions(), operands);
+    return llvm::filter_to_vector(operands, [&](Value value) { return value.getParentBlock() == &body; });
+  }
+
+  /// How much is kept at a time while a tile is computed by itself.
+  int64_t roomFor(Value value) {
+    Operation *op = value.getDefiningOp();
+    if (!op)
+      return 0;
+    if (auto known = room.find(op); known != room.end())
+      return known->second;
+    SmallVector<Value> operands = operandsOf(op);
+    sortByRoom(operands);
+    int64_t kept = 0, most = 0;
+    for (Value operand : operands) {
+      most = std::max(most, kept + roomFor(operand));
+      kept += sizeOf(operand);
+    }
+    int64_t results = 0;
+    for (Value result : op->getResults())
+      results += sizeOf(result);
+    return room[op] = std::max({most, kept, results});
+  }
+
+  /// First those that need much more room than they leave behind.
+  void sortByRoom(SmallVectorImpl<Value> &values) {
+    SmallVector<std::pair<int64_t, size_t>> ranks;
+    for (auto [index, value] : llvm::enumerate(values))
+      ranks.push_back({sizeOf(value) - roomFor(value), index});
+    llvm::sort(ranks);
+    SmallVector<Value> given(values.begin(), values.end());
+    for (auto [value, rank] : llvm::zip_equal(values, ranks))
+      value = given[rank.second];
+  }
+
+  void place(Operation *op) {
+    if (!op || !placed.insert(op).second)
+      return;
+    SmallVector<Value> operands = operandsOf(op);
+    sortByRoom(operands);
+    for (Value operand : operands)
+      place(operand.getDefiningOp());
+    op->moveBefore(body.getTerminator());
+  }
+
+  Block &body;
+  DenseMap<Operation *, int64_t> room;
+  DenseSet<Operation *> placed;
+};
+
+struct ShortenLifetimes : stretto::impl::ShortenLifetimesBase<ShortenLifetimes> {
+  void runOnOperation() override {
+    chunk::KernelOp kernel = getOperation();
+    if (!kernel.getReverse())
+      return;
+    Copies(&getContext()).run(kernel);
+    Order(kernel).run();
+  }
+};
+} // namespace

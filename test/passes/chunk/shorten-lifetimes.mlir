@@ -1,0 +1,42 @@
+// RUN: stretto-opt %s --pass-pipeline='builtin.module(chunk.kernel(stretto-shorten-lifetimes))' --split-input-file | FileCheck %s
+
+// A widened input is widened again where it is used again; what needs the most room, the product of two states, comes
+// first, each output is rounded as soon as it is known, and the state that is carried comes last.
+// CHECK-LABEL: chunk.kernel @gradient
+// CHECK-NEXT: %[[PAIR:.*]] = arith.mulf %S, %d_S : tensor<32x32xf32>
+// CHECK-NEXT: %[[SUM:.*]] = chunk.reduce sum %[[PAIR]] over rows
+// CHECK-NEXT: %[[ROWS:.*]] = chunk.broadcast %[[SUM]]
+// CHECK-NEXT: %[[X0:.*]] = arith.extf %x
+// CHECK-NEXT: %[[D_G:.*]] = arith.mulf %[[ROWS]], %[[X0]]
+// CHECK-NEXT: %[[X1:.*]] = arith.extf %x
+// CHECK-NEXT: %[[READ:.*]] = chunk.dot %[[X1]], %d_S
+// CHECK-NEXT: %[[D_X:.*]] = arith.truncf %[[READ]]
+// CHECK-NEXT: %[[X2:.*]] = arith.extf %x
+// CHECK-NEXT: %[[NEXT:.*]] = chunk.dot %[[X2]], %[[X2]] transpose_left add %d_S
+// CHECK-NEXT: chunk.yield %[[D_X]], %[[D_G]] next %[[NEXT]]
+chunk.kernel @gradient chunk 16 reverse (input %x: tensor<16x32xbf16>, checkpoint %S: tensor<32x32xf32>,
+    state %d_S: tensor<32x32xf32>, valid %n: index) -> (d_x: tensor<16x32xbf16>, d_g: tensor<16x32xf32>) {
+  %x32 = arith.extf %x : tensor<16x32xbf16> to tensor<16x32xf32>
+  %read = chunk.dot %x32, %d_S : tensor<16x32xf32>, tensor<32x32xf32> -> tensor<16x32xf32>
+  %next = chunk.dot %x32, %x32 transpose_left add %d_S : tensor<16x32xf32>, tensor<16x32xf32> -> tensor<32x32xf32>
+  %pair = arith.mulf %S, %d_S : tensor<32x32xf32>
+  %sum = chunk.reduce sum %pair over rows : tensor<32x32xf32> -> tensor<32xf32>
+  %rows = chunk.broadcast %sum along columns : tensor<32xf32> to tensor<16x32xf32>
+  %d_g = arith.mulf %rows, %x32 : tensor<16x32xf32>
+  %d_x = arith.truncf %read : tensor<16x32xf32> to tensor<16x32xbf16>
+  chunk.yield %d_x, %d_g next %next : tensor<16x32xbf16>, tensor<16x32xf32>, tensor<32x32xf32>
+}
+
+// -----
+
+// What walks forwards keeps its order.
+// CHECK-LABEL: chunk.kernel @forward
+// CHECK-NEXT: %[[X:.*]] = arith.extf %x
+// CHECK-NEXT: %[[E:.*]] = math.exp %[[X]]
+// CHECK-NEXT: arith.addf %[[E]], %[[X]]
+chunk.kernel @forward chunk 16 (input %x: tensor<16x32xbf16>, valid %n: index) -> (o: tensor<16x32xf32>) {
+  %x32 = arith.extf %x : tensor<16x32xbf16> to tensor<16x32xf32>
+  %e = math.exp %x32 : tensor<16x32xf32>
+  %o = arith.addf %e, %x32 : tensor<16x32xf32>
+  chunk.yield %o : tensor<16x32xf32>
+}
