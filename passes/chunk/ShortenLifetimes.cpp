@@ -95,8 +95,9 @@ public:
 private:
   static int64_t sizeOf(Value value) {
     auto type = dyn_cast<RankedTensorType>(value.getType());
-    bool isFree =
-        !type || isInMemory(value) || matchPattern(value, m_Constant()) || value.getDefiningOp<chunk::BroadcastOp>();
+    // States are there in any order.
+    bool isFree = !type || isa<BlockArgument>(value) || matchPattern(value, m_Constant()) ||
+                  value.getDefiningOp<chunk::BroadcastOp>();
     return isFree ? 0 : type.getNumElements() * type.getElementTypeBitWidth();
   }
 
