@@ -165,6 +165,17 @@ def test_the_teacher_has_no_gradient():
     assert found["k_s"].any()
 
 
+@pytest.mark.parametrize("causal", [True, False])
+def test_relations_need_linear_memory(causal):
+    """Of 4096 tokens the scores of one head alone would be 64 MiB."""
+    g = torch.Generator().manual_seed(3)
+    leaves = [torch.randn(1, 4096, 2, 16, generator=g).requires_grad_() for _ in range(2)]
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU], profile_memory=True) as profile:
+        stretto.ops.relation_kl(*leaves, causal=causal).backward()
+    allocated = sum(max(event.self_cpu_memory_usage, 0) for event in profile.events())
+    assert allocated < 8 * leaves[0].nbytes
+
+
 # ---------------------------------------------------------------------------------------------------------------------
 # PyTorch
 # ---------------------------------------------------------------------------------------------------------------------
