@@ -7,7 +7,8 @@ import torch
 from baselines import inputs, measure
 
 OPERATORS = ("linear_attn", "simple_gla", "gla", "lawcat", "gsa", "gated_delta_rule")
-SHAPES = ((1, 4, 128), (16, 16, 128))  # batch, heads, width
+# Batch, heads, width.
+SHAPES = {"cpu": ((1, 4, 128), (16, 16, 128)), "cuda": ((1, 32, 128), (64, 32, 128), (256, 32, 128))}
 
 
 def prepare(name, shape, dtype, device):
@@ -22,20 +23,34 @@ def prepare(name, shape, dtype, device):
     return functools.partial(variant.step, **rows, state=state), size
 
 
+def copy_of(size, device):
+    """A copy that reads and writes so many bytes together."""
+    source = torch.ones(size // 2, dtype=torch.uint8, device=device)
+    return functools.partial(torch.empty_like(source).copy_, source)
+
+
 def lines(types, device, copy_rate):
     """The lines of the table, one by one, as dictionaries."""
     for dtype in types:
-        for shape in SHAPES:
+        for shape in SHAPES[device]:
             for name in OPERATORS:
                 step, size = prepare(name, shape, getattr(torch, dtype), device)
-                timing = measure.in_turns({"step": step}, device, rounds=200, seconds=3)["step"]
+                calls = {"step": step, "copy": copy_of(size, device)}
+                if device == "cuda":
+                    timings = measure.in_bursts(calls)
+                else:
+                    timings = measure.in_turns(calls, device, rounds=200, seconds=3)
+                step, copy = timings["step"], timings["copy"]
                 yield {
                     "operator": name,
                     **dict(zip(("B", "H", "D"), shape, strict=True)),
                     "dtype": dtype,
-                    "microseconds": 1e6 * timing.median,
-                    "fastest_microseconds": 1e6 * timing.fastest,
+                    "bytes": size,
+                    "microseconds": 1e6 * step.median,
+                    "fastest_microseconds": 1e6 * step.fastest,
                     "floor_microseconds": 1e6 * size / copy_rate,
+                    "terabytes_per_second": 1e-12 * size / step.median,
+                    "share_of_copy": copy.median / step.median,
                 }
 
 
@@ -43,6 +58,7 @@ def show(line):
     shape = " ".join(f"{name}{line[name]}" for name in "BHD")
     print(
         f"{line['operator']:18} {shape:14} {line['dtype']:9} {line['microseconds']:9.1f} us"
-        f"  fastest {line['fastest_microseconds']:9.1f}  floor {line['floor_microseconds']:8.1f}",
+        f"  fastest {line['fastest_microseconds']:9.1f}  floor {line['floor_microseconds']:8.1f}"
+        f"  {line['terabytes_per_second']:6.3f} TB/s  {100 * line['share_of_copy']:4.0f} % of a copy",
         flush=True,
     )

@@ -411,6 +411,10 @@ def FoldOverChunks : Pass<"stretto-fold-over-chunks", "::mlir::ModuleOp"> {
     that a chunk is read from memory while the one before it is computed; states are carried in registers. The roles
     of a function are eight warps that do everything, or four where the states are small (`warps` overrides).
 
+    With `in-place` a kernel over single tokens is given one token of each sequence, and states are updated where they
+    lie: rows and states are loaded to registers, all at once, and states stored when every thread has read its own.
+    Its warps are so many that each thread has the entries of states that memory is to be asked for at a time.
+
     ```mlir
     chunk.kernel @f chunk 16 (input %x: tensor<16x32xbf16>, state %S: tensor<32x32xf32>, valid %n: index)
         -> (o: tensor<16x32xbf16>) {
@@ -438,7 +442,8 @@ def FoldOverChunks : Pass<"stretto-fold-over-chunks", "::mlir::ModuleOp"> {
     }
     ```
   }];
-  let options = [Option<"warps", "warps", "int64_t", "0", "Warps of a block; 0 chooses">];
+  let options = [Option<"warps", "warps", "int64_t", "0", "Warps of a block; 0 chooses">,
+                 Option<"inPlace", "in-place", "bool", "false", "One token of each sequence, whose states are updated">];
   let dependentDialects = ["::stretto::kernel::KernelDialect", "::mlir::arith::ArithDialect", "::mlir::scf::SCFDialect"];
 }
 
@@ -447,7 +452,8 @@ def AssignLayouts : Pass<"stretto-assign-layouts", "::stretto::kernel::FuncOp"> 
   let description = [{
     Matrices are in registers in the fragments of a matrix product, vectors in the layout of what they are reduced
     from or combined with; operands of products are in shared memory, or stay in registers where a left operand's
-    fragments agree. Where a value is wanted in another place than it is, a `kernel.convert` takes it there.
+    fragments agree. Matrices of single tokens are where a walk over their entries wants them. Where a value is wanted
+    in another place than it is, a `kernel.convert` takes it there.
 
     ```mlir
     %c = chunk.dot %a, %b : tensor<16x32xbf16>, tensor<32x16xbf16> -> tensor<16x16xf32>

@@ -4,7 +4,6 @@
 #include "runtime/OperatorImpl.h"
 #include "llvm/Support/JSON.h"
 #include <atomic>
-#include <numeric>
 
 using namespace mlir;
 using namespace stretto;
@@ -90,7 +89,9 @@ static ArgumentBlock fillBlock(const Signature &signature, Signature::Kernel &ke
       appendRows(tensors.results[position]);
       break;
     case Manifest::Kind::Table: {
-      int64_t last = positions ? *std::max_element(positions, positions + stateRows) : 0;
+      // On a GPU positions are known there alone, and tables that depend on them have a period.
+      bool areKnown = positions && signature.device < 0;
+      int64_t last = areKnown ? *std::max_element(positions, positions + stateRows) : 0;
       llvm::append_range(block, kernel.place(kernel.tables[position], last + tokens, signature.device, executor));
       break;
     }
@@ -144,15 +145,6 @@ static void runOnCpu(const CompiledKernel &code, const ArgumentBlock &block, int
   });
 }
 
-/// How many neighbouring heads read states that one of them replaces.
-static int64_t headsTogether(const Manifest &manifest, int64_t heads) {
-  int64_t together = 1;
-  for (const Manifest::Argument &argument : manifest.arguments)
-    if (argument.kind == Manifest::Kind::State || argument.kind == Manifest::Kind::Window)
-      together = std::lcm(together, std::min(argument.group, heads));
-  return together;
-}
-
 /// The bytes of the states of one work item.
 static int64_t bytesOfStates(const Manifest &manifest) {
   int64_t bytes = 0;
@@ -166,7 +158,7 @@ static int64_t bytesOfStates(const Manifest &manifest) {
 /// comes last.
 static void stepOnCpu(const CompiledKernel &code, const ArgumentBlock &block, int64_t sequences, int64_t heads,
                       const int64_t *slots, const Executor &executor) {
-  int64_t together = headsTogether(code.manifest, heads), groups = heads / together;
+  int64_t together = code.manifest.headsTogether(heads), groups = heads / together;
   auto stepGroups = [&](int64_t begin, int64_t end) {
     char *scratch = threadScratch(code.manifest.scratchBytes);
     for (int64_t group = begin; group < end; ++group) {
@@ -194,7 +186,8 @@ static void advancePositions(int64_t *positions, const int64_t *slots, int64_t s
 static llvm::Error launch(const Signature &signature, Signature::Kernel &kernel, const OperatorCall &call,
                           const Tensors &tensors, const Executor &executor) {
   const CompiledKernel &code = *kernel.code;
-  int64_t items = code.manifest.items(signature.items(call), signature.tokens(call), call.sequenceOffsets.has_value());
+  int64_t items = code.manifest.items(signature.sequences(call), signature.heads, signature.tokens(call),
+                                      call.sequenceOffsets.has_value());
   ArgumentBlock block = fillBlock(signature, kernel, call, tensors, executor);
   if (signature.device >= 0)
     return code.cuda->launch(signature.device, items, block, executor.stream);
@@ -209,28 +202,29 @@ static llvm::Error launch(const Signature &signature, Signature::Kernel &kernel,
   return llvm::Error::success();
 }
 
-/// Refuses what begins at positions that are in a device's memory.
-static llvm::Error checkPositions(const Signature &signature, const OperatorCall &call) {
+/// Refuses tables without a period where they are read at positions that only a device knows.
+static llvm::Error checkPositions(const Signature &signature, Signature::Kernel &kernel, const OperatorCall &call) {
   if (signature.device < 0 || !signature.positions(call))
     return llvm::Error::success();
-  return llvm::createStringError("[R14] " + signature.op.name() +
-                                 " depends on the position of a token; no kernel for a GPU continues it from a state "
-                                 "yet");
+  for (Signature::Kernel::Table &table : kernel.tables)
+    if (table.op.getVarying() && !table.op.getPeriod() && !table.op.isPosition())
+      return llvm::createStringError("[R14] " + signature.op.name() +
+                                     " reads a table at the position of a token, without a period; no kernel for a GPU "
+                                     "continues it from a state yet");
+  return llvm::Error::success();
 }
 
 llvm::Error Operator::run(Signature &signature, const OperatorCall &call, ArrayRef<TensorView> results,
                           ArrayRef<TensorView> finalState, const Executor &executor) {
   if (signature.items(call) == 0)
     return llvm::Error::success();
-  if (signature.device >= 0 && call.isStep)
-    return llvm::createStringError("[R14] " + signature.op.name() + ": there is no step on a GPU yet");
   llvm::Expected<Signature::Kernel *> kernel = signature.kernelFor(call, executor.threads);
   if (!kernel)
     return kernel.takeError();
   if (signature.looksBackWithoutBound && (!call.initialState.empty() || !finalState.empty()))
     return llvm::createStringError("[R14] " + signature.op.name() +
                                    " looks back at earlier tokens without a bound; no state continues it");
-  if (llvm::Error error = checkPositions(signature, call))
+  if (llvm::Error error = checkPositions(signature, **kernel, call))
     return error;
   if (const std::string &reason = (*kernel)->code->manifest.noChunkForm; !reason.empty())
     if (!signature.op.implementation->hasWarned.exchange(true))
@@ -250,12 +244,14 @@ llvm::Error Operator::runGradient(Signature &signature, const OperatorCall &call
                                   const Executor &executor) {
   if (signature.items(call) == 0)
     return llvm::Error::success();
-  if (llvm::Error error = checkPositions(signature, call))
-    return error;
   llvm::Expected<Signature::Gradient *> made = signature.gradient();
   if (!made)
     return made.takeError();
   Signature::Gradient &gradient = **made;
+  for (Signature::Kernel *kernel : {gradient.checkpoints.get(), gradient.kernel.get()})
+    if (kernel)
+      if (llvm::Error error = checkPositions(signature, *kernel, call))
+        return error;
   if (llvm::Error error = gradient.check(call, gradientCall))
     return error;
   int64_t chunks = gradient.checkpointCount(call);
@@ -316,7 +312,6 @@ static int64_t bytesOfCall(const Signature &signature, const OperatorCall &call)
 }
 
 llvm::Expected<std::string> Operator::explain(Signature &signature, const OperatorCall &call, int64_t threads) {
-  int64_t items = signature.items(call);
   llvm::Expected<Signature::Kernel *> kernel = signature.kernelFor(call, threads);
   if (!kernel)
     return kernel.takeError();
@@ -335,7 +330,8 @@ llvm::Expected<std::string> Operator::explain(Signature &signature, const Operat
     json.attribute("chunk", manifest.chunk);
     json.attribute("slices", manifest.slices);
     json.attribute("bytes", bytesOfCall(signature, call));
-    json.attribute("items", manifest.items(items, signature.tokens(call), call.sequenceOffsets.has_value()));
+    json.attribute("items", manifest.items(signature.sequences(call), signature.heads, signature.tokens(call),
+                                           call.sequenceOffsets.has_value()));
     if (signature.device < 0) {
       json.attribute("scratch_bytes", manifest.scratchBytes);
     } else {

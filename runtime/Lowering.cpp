@@ -72,6 +72,7 @@ public:
 
 private:
   bool isCpu() const { return request.target.kind == Target::Kind::Cpu; }
+  bool isStep() const { return request.part == KernelRequest::Part::Step; }
   cpu::Processor processor() const { return {request.target.name, request.target.features}; }
   llvm::Error run(ModuleOp target, llvm::function_ref<void(OpPassManager &)> addPasses);
   /// The step form, or the chunk form for so many tokens, its value axis divided as far as asked for and as the kernel
@@ -81,6 +82,9 @@ private:
   llvm::Expected<OwningOpRef<ModuleOp>> formed(PipelineOptions &options, int64_t slices);
   llvm::Error chooseForm();
   llvm::Error chooseForCpu();
+  /// Takes the step form of what has no chunk form; `refusal` says why it has none.
+  llvm::Error standIn(std::string refusal, llvm::function_ref<llvm::Error()> takeSteps);
+  llvm::Error stepOnGpu();
   void divide(OwningOpRef<ModuleOp> &kernels, int64_t slices);
   int64_t tokensForCpu();
   llvm::Error chooseForGpu();
@@ -114,8 +118,8 @@ llvm::Error Lowering::toChunk() {
 }
 
 llvm::Error Lowering::chooseForm() {
-  if (request.part == KernelRequest::Part::Step)
-    return stepped(request.slices).moveInto(module);
+  if (isStep())
+    return isCpu() ? stepped(request.slices).moveInto(module) : stepOnGpu();
   if (!isCpu())
     return chooseForGpu();
   // Checkpoints of the gradient are to be few.
@@ -136,22 +140,24 @@ int64_t Lowering::tokensForCpu() {
   return result.wasInterrupted() ? 64 : 16;
 }
 
-/// What has no chunk form runs token by token.
 llvm::Error Lowering::chooseForCpu() {
   llvm::Expected<OwningOpRef<ModuleOp>> chunks = chunked(tokensForCpu(), request.slices);
   if (chunks)
     return std::move(chunks).moveInto(module);
-  std::string refusal = llvm::toString(chunks.takeError());
+  return standIn(llvm::toString(chunks.takeError()), [&] { return stepped(request.slices).moveInto(module); });
+}
+
+/// What has no chunk form runs token by token.
+llvm::Error Lowering::standIn(std::string refusal, llvm::function_ref<llvm::Error()> takeSteps) {
   StringRef reason = StringRef(refusal).split("no chunk form: ").second;
   if (reason.empty())
     return llvm::createStringError(refusal);
-  llvm::Expected<OwningOpRef<ModuleOp>> steps = stepped(request.slices);
-  if (!steps) {
-    llvm::consumeError(steps.takeError());
+  if (llvm::Error error = takeSteps()) {
+    llvm::consumeError(std::move(error));
     return llvm::createStringError(refusal);
   }
   noChunkForm = reason;
-  return std::move(steps).moveInto(module);
+  return llvm::Error::success();
 }
 
 llvm::Expected<OwningOpRef<ModuleOp>> Lowering::stepped(int64_t slices) {
@@ -207,7 +213,8 @@ void Lowering::divide(OwningOpRef<ModuleOp> &kernels, int64_t slices) {
 /// not fit shared memory.
 llvm::Expected<int64_t> Lowering::registersOf(ModuleOp form) {
   OwningOpRef<ModuleOp> planned = form.clone();
-  llvm::Error error = run(*planned, [&](OpPassManager &passes) { buildKernelPipeline(passes, request.target.name); });
+  llvm::Error error =
+      run(*planned, [&](OpPassManager &passes) { buildKernelPipeline(passes, request.target.name, isStep()); });
   if (error)
     return error;
   int64_t most = 0;
@@ -227,7 +234,7 @@ llvm::Error Lowering::chooseForGpu() {
     for (int64_t tokens : {64, 32, 16}) {
       llvm::Expected<OwningOpRef<ModuleOp>> form = chunked(tokens, slices);
       if (!form)
-        return form.takeError();
+        return standIn(llvm::toString(form.takeError()), [&] { return stepOnGpu(); });
       chunk::KernelOp kernel = *(*form)->getOps<chunk::KernelOp>().begin();
       slices = kernel.getSlices();
       llvm::Expected<int64_t> registers = registersOf(**form);
@@ -253,6 +260,41 @@ llvm::Error Lowering::chooseForGpu() {
   return llvm::Error::success();
 }
 
+/// The entries of the states of a block.
+static int64_t entriesOfStates(chunk::KernelOp kernel) {
+  int64_t entries = 0;
+  for (BlockArgument state : kernel.argumentsOf(chunk::ArgumentKind::State))
+    entries += cast<RankedTensorType>(state.getType()).getNumElements();
+  return entries;
+}
+
+/// Whether blocks of different slices store states of their own.
+static bool dividesStates(chunk::KernelOp kernel) {
+  return llvm::all_of(kernel.getArguments().getAsRange<chunk::ArgumentAttr>(), [](chunk::ArgumentAttr argument) {
+    return argument.getKind() != chunk::ArgumentKind::State || argument.getSliced();
+  });
+}
+
+/// Divides states until four warps hold them. One that all slices compute cannot be replaced where they read it.
+llvm::Error Lowering::stepOnGpu() {
+  constexpr int64_t enoughEntries = 4 * 32 * 64;
+  for (int64_t slices = request.slices, before = 0;; slices *= 2) {
+    llvm::Expected<OwningOpRef<ModuleOp>> form = stepped(slices);
+    if (!form)
+      return form.takeError();
+    chunk::KernelOp kernel = *(*form)->getOps<chunk::KernelOp>().begin();
+    int64_t divided = kernel.getSlices();
+    if (isStep() && divided > 1 && !dividesStates(kernel))
+      return stepped(1).moveInto(module);
+    bool isLast = divided == before || entriesOfStates(kernel) <= enoughEntries;
+    before = divided;
+    if (!isLast)
+      continue;
+    module = std::move(*form);
+    return llvm::Error::success();
+  }
+}
+
 llvm::Expected<KernelImage> Lowering::describe() {
   FailureOr<Manifest> manifest = Manifest::of(*module->getOps<chunk::KernelOp>().begin());
   if (failed(manifest))
@@ -267,7 +309,7 @@ llvm::Expected<KernelImage> Lowering::describe() {
 }
 
 llvm::Error Lowering::toKernel() {
-  return run(*module, [&](OpPassManager &passes) { buildKernelPipeline(passes, request.target.name); });
+  return run(*module, [&](OpPassManager &passes) { buildKernelPipeline(passes, request.target.name, isStep()); });
 }
 
 llvm::Error Lowering::toLlvm() {
@@ -290,7 +332,13 @@ llvm::Error Lowering::completeManifest(Manifest &manifest) {
     manifest.independentChunks = lowered->hasAttr("stretto.independent_chunks");
     return llvm::Error::success();
   }
-  return Manifest::fromJson(lowered->getAttrOfType<StringAttr>(Manifest::attributeName).getValue()).moveInto(manifest);
+  llvm::Expected<Manifest> planned =
+      Manifest::fromJson(lowered->getAttrOfType<StringAttr>(Manifest::attributeName).getValue());
+  if (!planned)
+    return planned.takeError();
+  planned->noChunkForm = noChunkForm;
+  manifest = std::move(*planned);
+  return llvm::Error::success();
 }
 
 llvm::Expected<std::string> Lowering::toCode() {

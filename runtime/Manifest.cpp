@@ -3,6 +3,7 @@
 #include "runtime/Manifest.h"
 #include "mlir/IR/Builders.h"
 #include "llvm/Support/JSON.h"
+#include <numeric>
 
 using namespace mlir;
 using namespace stretto;
@@ -77,6 +78,23 @@ int64_t Manifest::blockWords() const {
   for (const Argument &argument : arguments)
     count += words(argument.kind);
   return count;
+}
+
+int64_t Manifest::Argument::perAccess() const {
+  constexpr int64_t mostBytes = 16;
+  // Numbers of a state of one axis are a column of its entry.
+  if (shape.empty() || (kind == Kind::State && shape.size() == 1))
+    return 1;
+  int64_t places = shape.back() | column | columns;
+  return std::min(mostBytes / bytesOf(type), places & -places);
+}
+
+int64_t Manifest::headsTogether(int64_t heads) const {
+  int64_t together = 1;
+  for (const Argument &argument : arguments)
+    if (argument.kind == Kind::State || argument.kind == Kind::Window)
+      together = std::lcm(together, argument.group);
+  return std::min(together, heads);
 }
 
 //===----------------------------------------------------------------------===//
@@ -185,6 +203,7 @@ std::string Manifest::toJson() const {
     json.attribute("slices", slices);
     json.attribute("reverse", reverse);
     json.attribute("independentChunks", independentChunks);
+    json.attribute("inPlace", inPlace);
     json.attribute("noChunkForm", noChunkForm);
     json.attribute("threads", threads);
     json.attribute("sharedBytes", sharedBytes);
@@ -244,10 +263,10 @@ static bool fromJSON(const llvm::json::Value &value, Manifest &manifest, llvm::j
   llvm::json::ObjectMapper map(value, path);
   return map && map.map("symbol", manifest.symbol) && map.map("chunk", manifest.chunk) &&
          map.map("slices", manifest.slices) && map.map("reverse", manifest.reverse) &&
-         map.map("independentChunks", manifest.independentChunks) && map.map("noChunkForm", manifest.noChunkForm) &&
-         map.map("threads", manifest.threads) && map.map("sharedBytes", manifest.sharedBytes) &&
-         map.map("scratchBytes", manifest.scratchBytes) && map.map("computeType", manifest.computeType) &&
-         map.map("arguments", manifest.arguments);
+         map.map("independentChunks", manifest.independentChunks) && map.map("inPlace", manifest.inPlace) &&
+         map.map("noChunkForm", manifest.noChunkForm) && map.map("threads", manifest.threads) &&
+         map.map("sharedBytes", manifest.sharedBytes) && map.map("scratchBytes", manifest.scratchBytes) &&
+         map.map("computeType", manifest.computeType) && map.map("arguments", manifest.arguments);
 }
 
 } // namespace stretto

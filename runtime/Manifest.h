@@ -3,7 +3,8 @@
 // A compiled kernel executes a `chunk.kernel`. Its work items are the triples (sequence n, head h, slice s), flattened
 // as (n * heads + h) * slices + s, where `heads` counts the finest head set; one item walks the chunks of its sequence
 // in order and carries the states. Where chunks are independent, each chunk c of a batch that is not packed is an item
-// of its own: item * chunks + c. Two calling conventions share one argument block:
+// of its own: item * chunks + c. On a GPU, heads that share a state which is updated in place are one item. Two calling
+// conventions share one argument block:
 //
 //   CPU   void symbol(const int64_t *block, int64_t begin, int64_t end, char *scratch), items [begin, end), `scratch`
 //         a buffer of `scratchBytes` of the calling thread, aligned to 64 bytes.
@@ -76,6 +77,10 @@ struct Manifest {
     std::string entry;
     int64_t column = 0, columns = 0;
 
+    /// How many neighbouring entries of a row one access may take: up to 16 bytes of them, from multiples of as many
+    /// on.
+    int64_t perAccess() const;
+
     bool operator==(const Argument &) const = default;
   };
 
@@ -84,6 +89,9 @@ struct Manifest {
   /// Chunks are met from the last to the first.
   bool reverse = false;
   bool independentChunks = false;
+  /// GPU: the kernel takes one token of each sequence and updates states where they lie. Heads that share a state are
+  /// one work item, whose block takes them from the last to the first, which stores what they share.
+  bool inPlace = false;
   /// Why the kernel takes single tokens, where it stands in for a chunk form that there is not.
   std::string noChunkForm;
   /// GPU: threads and bytes of shared memory of a block. CPU: bytes of scratch of a thread.
@@ -108,10 +116,14 @@ struct Manifest {
   static constexpr int64_t headerWords = 7;
   int64_t blockWords() const;
 
-  /// The work items of a batch with so many pairs of a sequence and a head.
-  int64_t items(int64_t pairs, int64_t tokens, bool isPacked) const {
+  /// How many neighbouring heads, of so many, read states that one of them stores.
+  int64_t headsTogether(int64_t heads) const;
+
+  /// The work items of a batch of so many sequences and heads.
+  int64_t items(int64_t sequences, int64_t heads, int64_t tokens, bool isPacked) const {
     int64_t chunks = independentChunks && !isPacked ? llvm::divideCeil(tokens, chunk) : 1;
-    return pairs * slices * chunks;
+    int64_t together = inPlace ? headsTogether(heads) : 1;
+    return sequences * heads / together * slices * chunks;
   }
 };
 

@@ -70,6 +70,24 @@ def in_turns(calls, device="cpu", rounds=15, seconds=30.0):
     return timings
 
 
+def in_bursts(calls, rounds=15, burst=20):
+    """Time the calls {name: callable} on a GPU, so many of each in a row, by its own clock: what it takes to launch one
+    is hidden behind the one before. Returns {name: Timing} of single calls.
+    """
+    timings = {name: Timing(cold=seconds_of(call, torch.device("cuda"))) for name, call in calls.items()}
+    start, stop = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+    for _ in range(rounds):
+        for name, call in calls.items():
+            call()
+            start.record()
+            for _ in range(burst):
+                call()
+            stop.record()
+            stop.synchronize()
+            timings[name].samples.append(1e-3 * start.elapsed_time(stop) / burst)
+    return timings
+
+
 def matmul_rate(dtype=torch.float32, size=None, device="cpu"):
     """Flops per second of `torch.mm` on square matrices: the matrix rate of the floor."""
     size = size or (2048 if torch.device(device).type == "cpu" else 8192)

@@ -32,13 +32,15 @@
 using namespace mlir;
 using namespace stretto;
 
-void stretto::buildKernelPipeline(OpPassManager &passes, StringRef chip) {
+void stretto::buildKernelPipeline(OpPassManager &passes, StringRef chip, bool inPlace) {
   OpPassManager &kernels = passes.nest<chunk::KernelOp>();
   kernels.addPass(createExpandDecay());
   kernels.addPass(createRoundOperands());
   kernels.addPass(createCSEPass());
   kernels.addPass(createShortenLifetimes());
-  passes.addPass(createFoldOverChunks());
+  FoldOverChunksOptions fold;
+  fold.inPlace = inPlace;
+  passes.addPass(createFoldOverChunks(fold));
   passes.addNestedPass<kernel::FuncOp>(createAssignLayouts());
   passes.addNestedPass<kernel::FuncOp>(createPlanSharedMemory({chip.str()}));
   passes.addNestedPass<kernel::FuncOp>(createInsertBarriers());
@@ -56,8 +58,8 @@ void stretto::buildThreadPipeline(OpPassManager &passes) {
   passes.addPass(createReconcileUnrealizedCastsPass());
 }
 
-void stretto::buildNvptxPipeline(OpPassManager &passes, StringRef chip) {
-  buildKernelPipeline(passes, chip);
+void stretto::buildNvptxPipeline(OpPassManager &passes, StringRef chip, bool inPlace) {
+  buildKernelPipeline(passes, chip, inPlace);
   buildThreadPipeline(passes);
 }
 

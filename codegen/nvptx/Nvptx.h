@@ -8,12 +8,13 @@
 
 namespace stretto {
 
-/// Adds the passes from `chunk.kernel`s to planned kernels of the kernel dialect, for a chip such as "sm_90a".
-void buildKernelPipeline(mlir::OpPassManager &passes, llvm::StringRef chip);
+/// Adds the passes from `chunk.kernel`s to planned kernels of the kernel dialect, for a chip such as "sm_90a". Kernels
+/// `inPlace` take one token of each sequence and update its states.
+void buildKernelPipeline(mlir::OpPassManager &passes, llvm::StringRef chip, bool inPlace);
 /// Adds the passes from there to the LLVM dialect.
 void buildThreadPipeline(mlir::OpPassManager &passes);
 /// Adds both.
-void buildNvptxPipeline(mlir::OpPassManager &passes, llvm::StringRef chip);
+void buildNvptxPipeline(mlir::OpPassManager &passes, llvm::StringRef chip, bool inPlace);
 
 /// The PTX of the functions of a module that the pipeline has lowered. Each function's manifest stays on it, as the
 /// attribute `stretto.manifest`.

@@ -16,12 +16,14 @@ using namespace stretto;
 namespace {
 struct PipelineOptions : PassPipelineOptions<PipelineOptions> {
   Option<std::string> chip{*this, "chip", llvm::cl::desc("The chip, for instance sm_80"), llvm::cl::init("sm_90a")};
+  Option<bool> inPlace{*this, "in-place", llvm::cl::desc("One token of each sequence, whose states are updated")};
 };
 
 /// The options of the translations, which live as long as the process, as LLVM wants it.
 struct TranslationOptions {
   llvm::cl::opt<std::string> chip{"chip", llvm::cl::desc("The chip that kernels are compiled for"),
                                   llvm::cl::init("sm_90a")};
+  llvm::cl::opt<bool> inPlace{"in-place", llvm::cl::desc("Kernels take one token and update states where they lie")};
   llvm::cl::opt<bool> time{"report-time", llvm::cl::desc("Print the milliseconds that compilation took")};
 };
 TranslationOptions &translationOptions() {
@@ -31,7 +33,7 @@ TranslationOptions &translationOptions() {
 
 LogicalResult lower(ModuleOp module) {
   PassManager passes(module.getContext());
-  buildNvptxPipeline(passes, translationOptions().chip);
+  buildNvptxPipeline(passes, translationOptions().chip, translationOptions().inPlace);
   return passes.run(module);
 }
 
@@ -82,9 +84,10 @@ LogicalResult printLayouts(Operation *op, llvm::raw_ostream &out) {
 } // namespace
 
 void stretto::registerNvptxPipeline() {
-  PassPipelineRegistration<PipelineOptions>(
-      "stretto-to-nvptx", "From chunks to the LLVM dialect for a GPU",
-      [](OpPassManager &passes, const PipelineOptions &options) { buildNvptxPipeline(passes, options.chip); });
+  PassPipelineRegistration<PipelineOptions>("stretto-to-nvptx", "From chunks to the LLVM dialect for a GPU",
+                                            [](OpPassManager &passes, const PipelineOptions &options) {
+                                              buildNvptxPipeline(passes, options.chip, options.inPlace);
+                                            });
 }
 
 void stretto::registerNvptxTranslation() {

@@ -226,6 +226,10 @@ def Chunk_TableOp : Chunk_Op<"table", [Symbol, IsolatedFromAbove, SingleBlock, H
   let regions = (region SizedRegion<1>:$body);
   let assemblyFormat = "$sym_name (`period` $period^)? (`varying` $varying^)? attr-dict-with-keyword $body";
   let hasRegionVerifier = 1;
+  let extraClassDeclaration = [{
+    /// Whether it is the position of a token itself.
+    bool isPosition();
+  }];
 }
 
 def Chunk_ResultOp : Chunk_Op<"result", [Pure, Terminator, ReturnLike, HasParent<"TableOp">]> {

@@ -298,6 +298,11 @@ LogicalResult KernelOp::verifyRegions() {
   return success();
 }
 
+bool TableOp::isPosition() {
+  Block &block = getBody().front();
+  return getVarying() && !getPeriod() && block.getTerminator()->getOperand(0) == block.getArgument(0);
+}
+
 LogicalResult TableOp::verifyRegions() {
   Block &block = getBody().front();
   if (block.getNumArguments() != 3 || !llvm::all_of(block.getArgumentTypes(), [](Type type) { return type.isF64(); }) ||

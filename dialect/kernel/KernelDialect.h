@@ -38,6 +38,9 @@ mlir::RankedTensorType withLayout(mlir::RankedTensorType tile, const Layout &lay
 /// The bytes that a tile in shared memory takes, padding included.
 int64_t sharedBytesOf(mlir::RankedTensorType tile);
 
+/// Whether the operand has one row, which is in the registers of the result.
+bool isOnlyRow(chunk::RowOp op);
+
 /// The attribute that says where an operation's scratch region in shared memory begins, in bytes.
 inline constexpr llvm::StringLiteral scratchAttribute = "kernel.scratch";
 /// The bytes of shared memory that an operation needs while it is executed, beside its operands and results.

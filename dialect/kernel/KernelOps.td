@@ -207,11 +207,47 @@ def Kernel_ReceiveOp : Kernel_Op<"receive"> {
 }
 
 def Kernel_LoadOp : Kernel_Op<"load"> {
-  let summary = "the initial state";
-  let description = [{ The state that the launch was given; without one 0, or -inf if `lowest`. }];
-  let arguments = (ins Kernel_View:$view, UnitAttr:$lowest);
+  let summary = "an argument's tile in registers";
+  let description = [{
+    Of a state the one that the launch was given; without one 0, or -inf if `lowest`. Of an argument with tokens the
+    rows of a chunk, those beyond the end of the sequence 0. Otherwise all of the argument.
+
+    Example:
+    ```mlir
+    kernel.func @add(%x: !kernel.view<tensor<1x32xf32>>, %S: !kernel.view<tensor<1x32xf32>>) chunk 1
+        roles [#kernel.role<all, 1>] {
+      %c0 = arith.constant 0 : index
+      %row = kernel.load %x at %c0 : !kernel.view<tensor<1x32xf32>> -> tensor<1x32xf32>
+      %before = kernel.load %S : !kernel.view<tensor<1x32xf32>> -> tensor<1x32xf32>
+      %after = arith.addf %before, %row : tensor<1x32xf32>
+      kernel.save %after to %S : tensor<1x32xf32>, !kernel.view<tensor<1x32xf32>>
+      kernel.return
+    }
+    ```
+  }];
+  let arguments = (ins Kernel_View:$view, Optional<Index>:$chunk, UnitAttr:$lowest);
   let results = (outs Kernel_Tile:$result);
-  let assemblyFormat = "$view (`lowest` $lowest^)? attr-dict `:` type($view) `->` type($result)";
+  let assemblyFormat = "$view (`at` $chunk^)? (`lowest` $lowest^)? attr-dict `:` type($view) `->` type($result)";
+}
+
+def Kernel_PositionsOp : Kernel_Op<"positions", [Pure]> {
+  let summary = "the positions of a chunk's tokens";
+  let description = [{
+    `y_i = p + C c + i`, where `p` is the position of the first token of the work item's sequence; 0 beyond its end.
+
+    Example:
+    ```mlir
+    kernel.func @f(%o: !kernel.view<tensor<16xf32>>) chunk 16 roles [#kernel.role<all, 4>] {
+      %c0 = arith.constant 0 : index
+      %tile = kernel.positions at %c0 : tensor<16xf32>
+      kernel.store %tile to %o at %c0 : tensor<16xf32>, !kernel.view<tensor<16xf32>>
+      kernel.return
+    }
+    ```
+  }];
+  let arguments = (ins Index:$chunk);
+  let results = (outs Kernel_Tile:$result);
+  let assemblyFormat = "`at` $chunk attr-dict `:` type($result)";
 }
 
 def Kernel_SaveOp : Kernel_Op<"save"> {

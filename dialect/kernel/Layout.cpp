@@ -51,6 +51,11 @@ Layout &Layout::add(Space space, ArrayRef<int64_t> vector) {
   return space == Lane || space == Warp ? addFlat(space, 0) : *this;
 }
 
+Layout &Layout::addCopies(Space space, unsigned count) {
+  bases[space].append(count, 0);
+  return *this;
+}
+
 Layout &Layout::addFlat(Space space, uint64_t vector) {
   bases[space].push_back(vector);
   return *this;
@@ -247,13 +252,13 @@ unsigned stretto::kernel::bitsToCount(int64_t size) { return llvm::Log2_64_Ceil(
 SmallVector<unsigned, 2> stretto::kernel::paddedBits(ArrayRef<int64_t> shape) {
   SmallVector<unsigned, 2> result;
   for (int64_t size : shape)
-    result.push_back(bitsToCount(std::max(size, fragmentSide)));
+    result.push_back(size == 1 ? 0 : bitsToCount(std::max(size, fragmentSide)));
   return result;
 }
 
 WarpGrid WarpGrid::of(int64_t rows, int64_t columns, int64_t warps) {
   SmallVector<unsigned, 2> bits = paddedBits({rows, columns});
-  int64_t byRows = std::min<int64_t>({warps, 4, (int64_t(1) << bits[0]) / fragmentSide});
+  int64_t byRows = std::min<int64_t>({warps, 4, std::max<int64_t>((int64_t(1) << bits[0]) / fragmentSide, 1)});
   return {byRows, warps / byRows};
 }
 
@@ -295,6 +300,50 @@ Layout stretto::kernel::registerLayout(ArrayRef<int64_t> shape, int64_t warps) {
   if (isVector)
     addRemaining(layout, Layout::Register, 0, lanes);
   return layout;
+}
+
+Layout stretto::kernel::sweepLayout(ArrayRef<int64_t> shape, int64_t perAccess, int64_t warps) {
+  constexpr unsigned lineBits = 5; // 128 bytes of fp32 numbers
+  Layout layout(paddedBits(shape));
+  unsigned laneBits = bitsToCount(lanes), warpBits = bitsToCount(warps);
+  unsigned columns = layout.rank() ? layout.bitsOf(layout.rank() - 1) : 0, rows = layout.totalBits() - columns;
+  // Bits are dealt in order; where there are none left, threads hold copies. Bits that are those of lanes in a row of
+  // tokens are dealt to lanes and warps first: each number then gets to a matrix by one shuffle.
+  unsigned column = 0, row = 0;
+  auto dealColumns = [&](Layout::Space space, unsigned count) {
+    for (; count; --count)
+      layout.addFlat(space, column < columns ? uint64_t(1) << column++ : 0);
+  };
+  auto dealRows = [&](Layout::Space space, unsigned count) {
+    for (; count; --count)
+      layout.addFlat(space, uint64_t(1) << (columns + row++));
+  };
+  bool isMatrix = rows > 0;
+  if (isMatrix)
+    dealColumns(Layout::Register, std::min(columns, bitsToCount(perAccess)));
+  unsigned ofLine = isMatrix ? std::min(lineBits, columns) - column : laneBits;
+  unsigned laneRows = std::min(laneBits - ofLine, rows), warpRows = std::min(warpBits, rows - laneRows);
+  dealColumns(Layout::Lane, ofLine);
+  dealRows(Layout::Lane, laneRows);
+  dealColumns(Layout::Lane, laneBits - ofLine - laneRows);
+  dealRows(Layout::Warp, warpRows);
+  if (isMatrix)
+    dealColumns(Layout::Warp, warpBits - warpRows);
+  else
+    layout.addCopies(Layout::Warp, warpBits);
+  dealColumns(Layout::Register, columns - column);
+  dealRows(Layout::Register, rows - row);
+  return layout;
+}
+
+int64_t stretto::kernel::neighbouringColumns(const Layout &layout) {
+  int64_t count = 1, columns = layout.rank() ? layout.side(layout.rank() - 1) : 1;
+  for (uint64_t vector : layout.basis(Layout::Register)) {
+    if (vector != static_cast<uint64_t>(count) || count == columns)
+      break;
+    count *= 2;
+  }
+  return count;
 }
 
 int64_t stretto::kernel::rowsWithinWarps(const Layout &layout) {

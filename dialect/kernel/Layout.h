@@ -74,6 +74,8 @@ public:
   /// copy) for lanes and warps.
   Layout &add(Space space, llvm::ArrayRef<int64_t> vector);
   Layout &addFlat(Space space, uint64_t vector);
+  /// Adds bits that contribute nothing.
+  Layout &addCopies(Space space, unsigned count);
 
   /// The flat coordinate that a number, or a place, contributes.
   uint64_t at(Space space, uint64_t number) const;
@@ -124,7 +126,7 @@ struct Conversion {
 /// The bits that count to at least `size`.
 unsigned bitsToCount(int64_t size);
 
-/// The padded bits of a shape: powers of two, at least 16, the side of a fragment.
+/// The padded bits of a shape: powers of two, at least 16, the side of a fragment; a side of 1 is not padded.
 llvm::SmallVector<unsigned, 2> paddedBits(llvm::ArrayRef<int64_t> shape);
 
 /// How the warps of a block divide a matrix: up to four of them its rows, by 16, the others its columns.
@@ -137,8 +139,16 @@ struct WarpGrid {
 /// lanes hold neighbouring numbers and every warp has them all. Numbers: everybody has them.
 Layout registerLayout(llvm::ArrayRef<int64_t> shape, int64_t warps);
 
+/// Where a walk over the entries of a matrix has them: each lane `perAccess` neighbouring columns, neighbouring lanes
+/// those of a cache line, other lanes and warps other rows, registers what is left. A row, and a vector, lies in every
+/// warp, so that what is computed with it needs no other.
+Layout sweepLayout(llvm::ArrayRef<int64_t> shape, int64_t perAccess, int64_t warps);
+
 /// The fragments of the left operand of `mma.m16n8k16` for a result whose warps stand in `grid`.
 Layout leftOperandLayout(int64_t rows, int64_t inner, WarpGrid grid);
+
+/// How many neighbouring columns the lowest registers of a thread hold, as a power of two.
+int64_t neighbouringColumns(const Layout &layout);
 
 /// The rows that the warps which divide them, with all lanes and lower registers, hold in one block: those of higher
 /// register bits follow in further blocks.

@@ -28,6 +28,13 @@ int64_t bytesOfWarps(int64_t warps, int64_t numbers, Type element) {
 }
 } // namespace
 
+bool stretto::kernel::isOnlyRow(chunk::RowOp op) {
+  std::optional<Layout> layout = layoutOf(op.getOperand().getType()), row = layoutOf(op.getType());
+  if (!layout || !row)
+    return false;
+  return layout->rank() == 2 ? layout->side(0) == 1 && layout->onto(1) == *row : layout->totalBits() == 0;
+}
+
 int64_t stretto::kernel::scratchBytesOf(Operation *op) {
   return llvm::TypeSwitch<Operation *, int64_t>(op)
       .Case([](chunk::ReduceOp op) -> int64_t {
@@ -47,7 +54,7 @@ int64_t stretto::kernel::scratchBytesOf(Operation *op) {
         return bytesOfWarps(warpsOn(*layout, 0), columns * (layout->side(0) / rowsWithinWarps(*layout)),
                             type.getElementType());
       })
-      .Case([](chunk::RowOp op) { return bytesOf(op.getResult()); })
+      .Case([](chunk::RowOp op) { return isOnlyRow(op) ? 0 : bytesOf(op.getResult()); })
       .Case([](chunk::DecayMatrixOp op) { return bytesOf(op.getAmount()); })
       .Case([](chunk::DecayDotOp op) {
         return bytesOf(op.getQuery()) + bytesOf(op.getKey()) + bytesOf(op.getAmount()) + bytesOf(op.getResult());

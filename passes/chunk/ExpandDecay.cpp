@@ -74,6 +74,8 @@ private:
 
   Value accumulate(chunk::DecayForm form, Value amount, bool reverse, bool exclusive) {
     auto kind = form == chunk::DecayForm::Log ? chunk::Accumulation::Sum : chunk::Accumulation::Product;
+    if (tokens == 1 && !exclusive)
+      return amount;
     return chunk::AccumulateOp::create(builder, amount.getType(), kind, amount, reverse, exclusive);
   }
 

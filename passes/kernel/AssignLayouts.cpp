@@ -2,6 +2,7 @@
 
 #include "mlir/IR/Matchers.h"
 #include "passes/Passes.h"
+#include "runtime/Manifest.h"
 
 namespace stretto {
 #define GEN_PASS_DEF_ASSIGNLAYOUTS
@@ -18,8 +19,9 @@ RankedTensorType tileTypeOf(Value value) { return dyn_cast<RankedTensorType>(val
 
 class LayoutAssigner {
 public:
-  explicit LayoutAssigner(FuncOp function)
-      : warps(cast<RoleAttr>(function.getRoles()[0]).getWarps()), builder(function.getContext()) {}
+  LayoutAssigner(FuncOp function, int64_t perAccess)
+      : warps(cast<RoleAttr>(function.getRoles()[0]).getWarps()), sweeps(function.getChunk() == 1),
+        perAccess(perAccess), builder(function.getContext()) {}
 
   LogicalResult assign(Block &block) {
     for (Operation &op : llvm::make_early_inc_range(block)) {
@@ -35,7 +37,9 @@ private:
   // Places
   //===--------------------------------------------------------------------===//
 
-  Layout registersFor(RankedTensorType tile) { return registerLayout(tile.getShape(), warps); }
+  Layout registersFor(RankedTensorType tile) {
+    return sweeps ? sweepLayout(tile.getShape(), perAccess, warps) : registerLayout(tile.getShape(), warps);
+  }
 
   Layout sharedFor(RankedTensorType tile) {
     return sharedLayout(tile.getShape(), llvm::divideCeil(tile.getElementTypeBitWidth(), 8));
@@ -120,7 +124,7 @@ private:
         if (tileTypeOf(operand.get()))
           placeOperand(operand, registersFor(tileTypeOf(operand.get())));
       setLayout(op->getResult(0), registersFor(tileTypeOf(op->getResult(0))));
-    } else if (isa<LoadOp>(op)) {
+    } else if (isa<LoadOp, PositionsOp>(op)) {
       setLayout(op->getResult(0), registersFor(tileTypeOf(op->getResult(0))));
     } else if (isa<StoreOp, SaveOp>(op)) {
       op->setOperand(0, inRegisters(op->getOperand(0)));
@@ -160,9 +164,10 @@ private:
 
   void assignProduct(chunk::DotOp op) {
     RankedTensorType result = tileTypeOf(op.getResult());
-    setLayout(op.getResult(), registersFor(result));
+    Layout sums = registerLayout(result.getShape(), warps);
+    setLayout(op.getResult(), sums);
     if (op.getAddend())
-      placeOperand(op.getAddendMutable()[0], registersFor(result));
+      placeOperand(op.getAddendMutable()[0], sums);
 
     // A left operand in fragments that agree stays where it is.
     RankedTensorType left = tileTypeOf(op.getLeft());
@@ -211,13 +216,32 @@ private:
   }
 
   int64_t warps;
+  /// Whether matrices are walked over, as those of single tokens are, so many columns at a time.
+  bool sweeps;
+  int64_t perAccess;
   OpBuilder builder;
   DenseMap<std::tuple<Value, Type, Block *>, Value> conversions;
 };
 
+/// The columns that one access may take of each state.
+FailureOr<int64_t> columnsPerAccess(FuncOp function) {
+  int64_t columns = 4;
+  auto text = function->getAttrOfType<StringAttr>(Manifest::attributeName);
+  if (!text)
+    return columns;
+  llvm::Expected<Manifest> manifest = Manifest::fromJson(text.getValue());
+  if (!manifest)
+    return function.emitOpError("has no manifest: ") << llvm::toString(manifest.takeError());
+  for (const Manifest::Argument &argument : manifest->arguments)
+    if (argument.kind == Manifest::Kind::State && argument.shape.size() == 2)
+      columns = std::min(columns, argument.perAccess());
+  return columns;
+}
+
 struct AssignLayouts : stretto::impl::AssignLayoutsBase<AssignLayouts> {
   void runOnOperation() override {
-    if (failed(LayoutAssigner(getOperation()).assign(*getOperation().getBlock())))
+    FailureOr<int64_t> perAccess = columnsPerAccess(getOperation());
+    if (failed(perAccess) || failed(LayoutAssigner(getOperation(), *perAccess).assign(*getOperation().getBlock())))
       return signalPassFailure();
     // Constants were made anew in every layout.
     getOperation().walk([](arith::ConstantOp constant) {

@@ -23,13 +23,24 @@ struct Stream {
   bool perChunk;
 };
 
-/// Four warps where their registers hold the states with room to spare, else eight.
+/// Products of matrices: four warps where their registers hold the states with room to spare, else eight. Walks over
+/// states: up to four warps with 32 entries for each thread, or half as many again; more where it would have twice
+/// that.
 int64_t chooseWarps(chunk::KernelOp kernel) {
-  constexpr int64_t small = 32 * 32;
-  int64_t elements = 0;
-  for (BlockArgument state : kernel.argumentsOf(chunk::ArgumentKind::State))
-    elements += cast<RankedTensorType>(state.getType()).getNumElements();
-  return elements <= small ? 4 : 8;
+  constexpr int64_t small = 32 * 32, lanes = 32, few = 32 * lanes, many = 64 * lanes, mostWarps = 16;
+  auto elementsOf = [&](chunk::ArgumentKind kind) {
+    int64_t elements = 0;
+    for (BlockArgument argument : kernel.argumentsOf(kind))
+      elements += cast<RankedTensorType>(argument.getType()).getNumElements();
+    return elements;
+  };
+  int64_t elements = elementsOf(chunk::ArgumentKind::State), warps = 1;
+  if (kernel.getChunk() > 1)
+    return elements <= small ? 4 : 8;
+  elements += elementsOf(chunk::ArgumentKind::Parameter) / 2; // they come and go
+  while (2 * elements > 3 * warps * (warps < 4 ? few : many) && warps < mostWarps)
+    warps *= 2;
+  return warps;
 }
 
 class Folder {
@@ -38,7 +49,8 @@ public:
       : kernel(kernel), function(function), symbols(symbols),
         builder(kernel.getLoc(), OpBuilder::atBlockEnd(function.getBlock())) {}
 
-  void run() {
+  /// All chunks of a sequence, one after the other.
+  void foldOverChunks() {
     zero = constant(0);
     one = constant(1);
     Value perChunk = constant(kernel.getChunk());
@@ -51,10 +63,10 @@ public:
 
     SmallVector<Value> initial;
     for (BlockArgument argument : kernel.getBlock()->getArguments().drop_back()) {
-      if (kindOf(argument) == chunk::ArgumentKind::State)
-        initial.push_back(LoadOp::create(builder, argument.getType(), view(argument.getArgNumber()),
+      if (isState(argument))
+        initial.push_back(LoadOp::create(builder, argument.getType(), view(argument.getArgNumber()), /*chunk=*/Value(),
                                          kernel.getArgument(argument.getArgNumber()).getLowest()));
-      else
+      else if (!isPosition(argument))
         open(argument);
     }
     auto loop = scf::ForOp::create(builder, zero, chunks, one, initial);
@@ -98,18 +110,60 @@ public:
     ReturnOp::create(builder);
   }
 
+  /// One token, whose states lie where their next ones go: nobody stores before all have loaded.
+  void stepInPlace() {
+    zero = constant(0);
+    // What takes longest comes first, so that nothing it could overlap with is waited for. Parameters come when they
+    // are asked for, as there may be more of them than registers.
+    mapping.map(kernel.getValid(), constant(1));
+    for (BlockArgument argument : kernel.argumentsOf(chunk::ArgumentKind::State))
+      mapping.map(argument, load(argument));
+    for (BlockArgument argument : kernel.argumentsOf(chunk::ArgumentKind::Input))
+      mapping.map(argument, load(argument));
+    for (Operation &op : kernel.getBlock()->without_terminator()) {
+      for (Value operand : op.getOperands())
+        if (!mapping.contains(operand))
+          mapping.map(operand, load(cast<BlockArgument>(operand)));
+      builder.clone(op, mapping);
+    }
+    auto yield = cast<chunk::YieldOp>(kernel.getBlock()->getTerminator());
+    unsigned output = kernel.getBlock()->getNumArguments() - 1;
+    for (Value tile : yield.getOutputs())
+      StoreOp::create(builder, mapping.lookup(tile), view(output++), zero);
+    BarrierOp::create(builder);
+    for (auto [state, next] : llvm::zip_equal(kernel.argumentsOf(chunk::ArgumentKind::State), yield.getStates()))
+      SaveOp::create(builder, mapping.lookup(next), view(state.getArgNumber()));
+    ReturnOp::create(builder);
+  }
+
 private:
+  Value load(BlockArgument argument) {
+    if (isPosition(argument))
+      return PositionsOp::create(builder, argument.getType(), zero);
+    return LoadOp::create(builder, argument.getType(), view(argument.getArgNumber()),
+                          isPerChunk(argument) ? zero : Value(),
+                          kernel.getArgument(argument.getArgNumber()).getLowest());
+  }
+
   chunk::ArgumentKind kindOf(BlockArgument argument) { return kernel.getArgument(argument.getArgNumber()).getKind(); }
+  bool isState(BlockArgument argument) { return kindOf(argument) == chunk::ArgumentKind::State; }
   Value view(unsigned index) { return function.getBlock()->getArgument(index); }
   Value constant(int64_t value) { return arith::ConstantIndexOp::create(builder, value); }
+
+  chunk::TableOp tableOf(BlockArgument argument) {
+    StringAttr name = kernel.getArgument(argument.getArgNumber()).getName();
+    return symbols.lookupNearestSymbolFrom<chunk::TableOp>(kernel, name);
+  }
+  bool isTable(BlockArgument argument) { return kindOf(argument) == chunk::ArgumentKind::Table; }
+  /// Positions are computed, as nobody knows how far a table of them would have to go.
+  bool isPosition(BlockArgument argument) { return isTable(argument) && tableOf(argument).isPosition(); }
 
   /// Whether each chunk has a tile of its own: of inputs, of checkpoints, and of tables that vary over time.
   bool isPerChunk(BlockArgument argument) {
     chunk::ArgumentKind kind = kindOf(argument);
     if (kind != chunk::ArgumentKind::Table)
       return kind == chunk::ArgumentKind::Input || kind == chunk::ArgumentKind::Checkpoint;
-    StringAttr name = kernel.getArgument(argument.getArgNumber()).getName();
-    auto table = symbols.lookupNearestSymbolFrom<chunk::TableOp>(kernel, name);
+    chunk::TableOp table = tableOf(argument);
     return table.getPeriod() || table.getVarying();
   }
 
@@ -128,8 +182,12 @@ private:
   void mapArguments(scf::ForOp loop) {
     unsigned stream = 0, state = 0;
     for (BlockArgument argument : kernel.getBlock()->getArguments().drop_back()) {
-      if (kindOf(argument) == chunk::ArgumentKind::State) {
+      if (isState(argument)) {
         mapping.map(argument, loop.getRegionIterArg(state++));
+        continue;
+      }
+      if (isPosition(argument)) {
+        mapping.map(argument, PositionsOp::create(builder, argument.getType(), index));
         continue;
       }
       const Stream &from = streams[stream++];
@@ -179,6 +237,8 @@ struct FoldOverChunks : stretto::impl::FoldOverChunksBase<FoldOverChunks> {
         return kernel.emitOpError("the argument '")
                << argument.name << "' has entries of type f64, expected f32, bf16 or f16: f64 runs on the CPU only";
 
+    if (inPlace && kernel.getChunk() != 1)
+      return kernel.emitOpError("takes ") << kernel.getChunk() << " tokens at a time, expected 1 in a step";
     WalkResult looksBack = kernel.walk([](chunk::LookbackOp) { return WalkResult::interrupt(); });
     if (looksBack.wasInterrupted())
       return kernel.emitOpError("[R14] looks back at earlier chunks: there is no form of it for a GPU yet");
@@ -186,6 +246,7 @@ struct FoldOverChunks : stretto::impl::FoldOverChunksBase<FoldOverChunks> {
     OpBuilder builder(kernel);
     auto role = RoleAttr::get(&getContext(), RoleKind::All, warps ? warps : chooseWarps(kernel));
     manifest->threads = 32 * role.getWarps();
+    manifest->inPlace = inPlace;
     auto function = FuncOp::create(builder, kernel.getLoc(), kernel.getSymName(), kernel.getChunk(),
                                    builder.getArrayAttr(role), nullptr, nullptr);
     function->setAttr(Manifest::attributeName, manifest->toAttribute(&getContext()));
@@ -201,7 +262,8 @@ struct FoldOverChunks : stretto::impl::FoldOverChunksBase<FoldOverChunks> {
     for (const Manifest::Argument &argument : manifest->arguments)
       names.push_back(argument.name);
     function.setArgNamesAttr(builder.getStrArrayAttr(names));
-    Folder(kernel, function, symbols).run();
+    Folder folder(kernel, function, symbols);
+    inPlace ? folder.stepInPlace() : folder.foldOverChunks();
     return success();
   }
 };

@@ -155,6 +155,10 @@ void ThreadLowering::lowerAccumulate(chunk::AccumulateOp op) {
 void ThreadLowering::lowerRow(chunk::RowOp op) {
   auto type = cast<RankedTensorType>(op.getOperand().getType()), rowType = cast<RankedTensorType>(op.getType());
   Layout layout = *layoutOf(type), target = *layoutOf(rowType);
+  if (isOnlyRow(op)) {
+    registers[op.getResult()] = Registers(registersOf(op.getOperand()));
+    return;
+  }
   SharedTile tile = scratchTile(scratchOf(op), rowType);
   int64_t at = op.getAt();
   // Those who have the row store it.

@@ -62,7 +62,7 @@ ThreadLowering::View ThreadLowering::decodeView(const Manifest::Argument &argume
   case Kind::Window:
     llvm_unreachable("stretto-fold-over-chunks refuses windows");
   case Kind::State:
-    offset = b.add(b.mul(sequence, word(first + 2)), b.mul(headIndex, word(first + 3)));
+    offset = b.add(b.mul(stateRow, word(first + 2)), b.mul(headIndex, word(first + 3)));
     view.rowStride = word(first + 4);
     break;
   }
@@ -72,9 +72,12 @@ ThreadLowering::View ThreadLowering::decodeView(const Manifest::Argument &argume
   view.base = b.advance(pointerAt(first), offsetBytes);
   if (argument.kind == Kind::State) {
     auto isGiven = [&](int64_t index) { return b.compare(arith::CmpIPredicate::ne, word(index), b.i64(0)); };
-    view.given = isGiven(first);
-    view.final = b.advance(pointerAt(first + 1), offsetBytes);
-    view.wanted = isGiven(first + 1);
+    view.final = view.base;
+    if (!manifest.inPlace) {
+      view.given = isGiven(first);
+      view.final = b.advance(pointerAt(first + 1), offsetBytes);
+      view.wanted = isGiven(first + 1);
+    }
   }
   // What heads share is left by the first of them.
   if (isShared && (argument.kind == Kind::State || argument.kind == Kind::Kept)) {
@@ -91,6 +94,60 @@ Value ThreadLowering::validTokens(Value firstToken) {
   if (!manifest.reverse)
     return valid;
   return b.select(b.compare(arith::CmpIPredicate::slt, firstToken, b.i64(0)), b.i32(0), valid);
+}
+
+ThreadLowering::Rows ThreadLowering::rowsOf(const View &view, Value chunk, RankedTensorType tile) {
+  Rows rows;
+  rows.base = view.base;
+  if (view.argument->kind == Manifest::Kind::State) {
+    rows.stride = tile.getRank() ? view.rowStride : Value();
+    return rows;
+  }
+  if (!chunk) {
+    rows.stride = tile.getRank() == 2 ? b.i64(tile.getDimSize(1)) : Value();
+    return rows;
+  }
+  Value first = b.mul(chunk, manifest.chunk);
+  if (view.argument->kind == Manifest::Kind::Checkpoint) {
+    // It exists where its chunk has tokens.
+    rows.stride = tile.getRank() == 2 ? view.rowStride : Value();
+    rows.exist = b.compare(arith::CmpIPredicate::sgt, validTokens(first), b.i32(0));
+    rows.base = b.advance(rows.base, b.mul(b.mul(chunk, view.chunkStride), stretto::bytesOf(view.argument->type)));
+    return rows;
+  }
+  rows.stride = view.rowStride;
+  rows.valid = validTokens(first);
+  if (view.argument->kind == Manifest::Kind::Table) {
+    rows.first = b.add(position, first);
+    rows.period = view.period;
+  } else {
+    rows.base = b.advance(rows.base, b.mul(b.mul(first, rows.stride), stretto::bytesOf(view.argument->type)));
+  }
+  return rows;
+}
+
+Value ThreadLowering::addressIn(const Rows &rows, const Layout &layout, uint64_t reg, int64_t elementBytes) {
+  Value index;
+  if (rows.stride) {
+    Value row = b.extend(b.coordinate(layout, 0, reg));
+    if (rows.period) {
+      // A periodic table is entered again from its start.
+      row = b.add(row, rows.first);
+      Value once = b.compare(arith::CmpIPredicate::eq, rows.period, b.i64(0));
+      row = arith::RemUIOp::create(b, row, b.select(once, b.i64(INT64_MAX), rows.period));
+    }
+    index = b.mul(row, rows.stride);
+  }
+  if (layout.rank() == (rows.stride ? 2 : 1)) {
+    Value column = b.extend(b.coordinate(layout, layout.rank() - 1, reg));
+    index = index ? b.add(index, column) : column;
+  }
+  return index ? b.advance(rows.base, b.mul(index, elementBytes)) : rows.base;
+}
+
+Value ThreadLowering::existsIn(const Rows &rows, const Layout &layout, ArrayRef<int64_t> shape, uint64_t reg) {
+  Value exists = b.both(b.isInside(layout, shape, reg), rows.exist);
+  return rows.valid ? b.both(exists, b.less(b.coordinate(layout, 0, reg), rows.valid)) : exists;
 }
 
 //===----------------------------------------------------------------------===//
@@ -135,41 +192,7 @@ void ThreadLowering::lowerSend(SendOp op) {
   int64_t perPiece = pieceBytes / elementBytes;
   Layout layout = copyLayout(shape, perPiece, function.getWarps());
 
-  // Rows of tokens: the first one of the chunk, how far apart they are, and how many exist. A checkpoint exists where
-  // its chunk has tokens.
-  Value base = view.base, first, valid, rowStride, isThere;
-  if (chunk) {
-    first = b.mul(chunk, manifest.chunk);
-    valid = validTokens(first);
-  }
-  if (hasTokens) {
-    rowStride = view.rowStride;
-    if (!isTable)
-      base = b.advance(base, b.mul(b.mul(first, rowStride), elementBytes));
-  } else if (chunk) {
-    rowStride = shape.size() == 2 ? view.rowStride : Value();
-    isThere = b.compare(arith::CmpIPredicate::sgt, valid, b.i32(0));
-    base = b.advance(base, b.mul(b.mul(chunk, view.chunkStride), elementBytes));
-  } else if (shape.size() == 2) {
-    rowStride = b.i64(shape[1]);
-  }
-  auto addressOf = [&](uint64_t reg) {
-    Value index = b.i64(0);
-    if (rowStride) {
-      Value row = b.extend(b.coordinate(layout, 0, reg));
-      if (hasTokens && isTable) {
-        // A periodic table is entered again from its start.
-        row = b.add(row, first);
-        Value once = b.compare(arith::CmpIPredicate::eq, view.period, b.i64(0));
-        row = arith::RemUIOp::create(b, row, b.select(once, b.i64(INT64_MAX), view.period));
-      }
-      index = b.mul(row, rowStride);
-    }
-    if (shape.size() == 2 || (shape.size() == 1 && !rowStride))
-      index = b.add(index, b.extend(b.coordinate(layout, shape.size() - 1, reg)));
-    return b.advance(base, b.mul(index, elementBytes));
-  };
-
+  Rows rows = rowsOf(view, chunk, type);
   Addresses addresses(b, tile, layout.basis(Layout::Lane), layout.basis(Layout::Warp));
   // Where the tile is smaller than the block, the others leave copies to the first: those are no ordinary stores, which
   // may write the same numbers twice.
@@ -183,12 +206,9 @@ void ThreadLowering::lowerSend(SendOp op) {
       size = shape.size() == 2 ? llvm::alignTo(size, 16) : size;
     if (ThreadBuilder::inside(layout, padded, reg) == ThreadBuilder::Inside::Never)
       continue;
-    Value exists = b.isInside(layout, shape, reg);
-    if (ThreadBuilder::inside(layout, shape, reg) == ThreadBuilder::Inside::Never)
-      exists = b.i1(false);
-    else if (chunk)
-      exists = b.both(exists, hasTokens ? b.less(b.coordinate(layout, 0, reg), valid) : isThere);
-    Value source = addressOf(reg), target = addresses.at(layout.at(Layout::Register, reg));
+    bool isPadding = ThreadBuilder::inside(layout, shape, reg) == ThreadBuilder::Inside::Never;
+    Value exists = isPadding ? b.i1(false) : existsIn(rows, layout, shape, reg);
+    Value source = addressIn(rows, layout, reg, elementBytes), target = addresses.at(layout.at(Layout::Register, reg));
     if (pieceBytes >= 4) {
       Value bytes = exists ? b.select(exists, b.i32(pieceBytes), b.i32(0)) : Value();
       auto cache = pieceBytes == 16 ? NVVM::LoadCacheModifierKind::CG : NVVM::LoadCacheModifierKind::CA;
@@ -209,16 +229,20 @@ void ThreadLowering::lowerSend(SendOp op) {
 }
 
 //===----------------------------------------------------------------------===//
-// States and outputs
+// Registers
 //===----------------------------------------------------------------------===//
 
-/// The address of a state's element, `row * stride + column` elements from its first.
-static Value stateAddress(ThreadBuilder &b, Value base, Value rowStride, const Layout &layout, uint64_t reg,
-                          int64_t elementBytes) {
-  Value index = b.mul(b.extend(b.coordinate(layout, 0, reg)), rowStride);
-  if (layout.rank() == 2)
-    index = b.add(index, b.extend(b.coordinate(layout, 1, reg)));
-  return b.advance(base, b.mul(index, elementBytes));
+/// How many neighbouring elements a thread can load or store in one access.
+static int64_t elementsPerAccess(const Layout &layout, const Manifest::Argument &argument) {
+  return std::min(neighbouringColumns(layout), argument.perAccess());
+}
+
+/// Emits `body` where a condition holds, if there is one.
+static void where(ThreadBuilder &b, Value condition, function_ref<void()> body) {
+  OpBuilder::InsertionGuard guard(b);
+  if (condition)
+    b.setInsertionPointToStart(scf::IfOp::create(b, condition).thenBlock());
+  body();
 }
 
 void ThreadLowering::lowerLoad(LoadOp op) {
@@ -226,36 +250,55 @@ void ThreadLowering::lowerLoad(LoadOp op) {
   auto type = cast<RankedTensorType>(op.getType());
   Layout layout = *layoutOf(type);
   Type element = type.getElementType();
-  define(op.getResult(), [&](uint64_t reg) -> Value {
-    Value exists = b.both(view.given, b.isInside(layout, type.getShape(), reg));
-    auto guarded = scf::IfOp::create(b, element, exists, /*addElse=*/true);
+  int64_t bytes = element.getIntOrFloatBitWidth() / 8, together = elementsPerAccess(layout, *view.argument);
+  Rows rows = rowsOf(view, op.getChunk() ? scalars.lookup(op.getChunk()) : Value(), type);
+  SmallVector<uint64_t> accesses;
+  for (int64_t reg = 0; reg < layout.size(Layout::Register); reg += together)
+    if (ThreadBuilder::inside(layout, type.getShape(), reg) != ThreadBuilder::Inside::Never)
+      accesses.push_back(reg);
+  Value otherwise = op.getLowest() ? b.real(element, -std::numeric_limits<double>::infinity()) : b.zero(element);
+  auto loadWhere = [&](Value condition, size_t count, function_ref<void(Registers &)> load) {
+    Registers loaded;
+    if (!condition) {
+      load(loaded);
+      return loaded;
+    }
+    auto guarded = scf::IfOp::create(b, SmallVector<Type>(count, element), condition, /*addElse=*/true);
     OpBuilder::InsertionGuard guard(b);
-    b.setInsertionPointToStart(guarded.thenBlock());
-    Value address = stateAddress(b, view.base, view.rowStride, layout, reg, element.getIntOrFloatBitWidth() / 8);
-    scf::YieldOp::create(b, b.load(address, element, 1));
     b.setInsertionPointToStart(guarded.elseBlock());
-    bool lowest = op.getLowest();
-    scf::YieldOp::create(b, lowest ? b.real(element, -std::numeric_limits<double>::infinity()) : b.zero(element));
-    return guarded.getResult(0);
+    scf::YieldOp::create(b, Registers(count, otherwise));
+    b.setInsertionPointToStart(guarded.thenBlock());
+    load(loaded);
+    scf::YieldOp::create(b, loaded);
+    return Registers(guarded.getResults());
+  };
+  // All that exists is asked for at once: nothing between two loads waits for the first.
+  Registers loaded = loadWhere(view.given, accesses.size() * together, [&](Registers &all) {
+    for (uint64_t reg : accesses)
+      llvm::append_range(all, loadWhere(existsIn(rows, layout, type.getShape(), reg), together, [&](Registers &some) {
+                           some = b.load(addressIn(rows, layout, reg, bytes), element, together);
+                         }));
   });
+  Registers &result = registers[op.getResult()];
+  result.resize(layout.size(Layout::Register));
+  for (auto [index, reg] : llvm::enumerate(accesses))
+    llvm::copy(ArrayRef(loaded).slice(index * together, together), result.begin() + reg);
 }
 
 void ThreadLowering::lowerSave(SaveOp op) {
   const View &view = viewOf(op.getView());
   auto type = cast<RankedTensorType>(op.getTile().getType());
   Layout layout = *layoutOf(type);
-  int64_t bytes = type.getElementTypeBitWidth() / 8;
-  auto wanted = scf::IfOp::create(b, view.wanted);
-  OpBuilder::InsertionGuard guard(b);
-  b.setInsertionPointToStart(wanted.thenBlock());
-  for (auto [reg, value] : llvm::enumerate(registersOf(op.getTile()))) {
-    if (!value)
-      continue;
-    OpBuilder::InsertionGuard inner(b);
-    if (Value exists = b.isInside(layout, type.getShape(), reg))
-      b.setInsertionPointToStart(scf::IfOp::create(b, exists).thenBlock());
-    b.store(stateAddress(b, view.final, view.rowStride, layout, reg, bytes), value);
-  }
+  int64_t bytes = type.getElementTypeBitWidth() / 8, together = elementsPerAccess(layout, *view.argument);
+  Rows rows = rowsOf(view, Value(), type);
+  rows.base = view.final;
+  const Registers &tile = registersOf(op.getTile());
+  where(b, b.both(view.wanted, b.isFirstCopy(layout)), [&] {
+    for (uint64_t reg = 0; reg < tile.size(); reg += together)
+      if (tile[reg])
+        where(b, existsIn(rows, layout, type.getShape(), reg),
+              [&] { b.store(addressIn(rows, layout, reg, bytes), ArrayRef(tile).slice(reg, together)); });
+  });
 }
 
 void ThreadLowering::lowerStore(StoreOp op) {
@@ -275,30 +318,24 @@ void ThreadLowering::lowerStore(StoreOp op) {
     base = b.advance(view.base, b.mul(b.mul(first, view.rowStride), bytes));
   }
 
-  OpBuilder::InsertionGuard wantedGuard(b);
-  if (view.wanted)
-    b.setInsertionPointToStart(scf::IfOp::create(b, view.wanted).thenBlock());
-  // Pairs of columns go together where rows begin at an even number of elements.
-  bool inPairs = shape.size() == 2 && shape[1] % 2 == 0 && layout.bits(Layout::Register) > 0 &&
-                 layout.basis(Layout::Register)[0] == 1;
+  int64_t together = shape.size() == 2 ? elementsPerAccess(layout, *view.argument) : 1;
   // Registers of one row share its address and condition.
   llvm::MapVector<int64_t, SmallVector<uint64_t>> rows;
-  for (uint64_t reg = 0; reg < tile.size(); reg += inPairs ? 2 : 1)
+  for (uint64_t reg = 0; reg < tile.size(); reg += together)
     if (tile[reg])
       rows[layout.coordinate(layout.at(Layout::Register, reg), 0)].push_back(reg);
   for (auto &[row, members] : rows) {
     Value number = b.coordinate(layout, 0, members.front());
     Value address = b.advance(base, b.mul(b.mul(b.extend(number), view.rowStride), bytes));
-    OpBuilder::InsertionGuard guard(b);
-    if (valid)
-      b.setInsertionPointToStart(scf::IfOp::create(b, b.less(number, valid)).thenBlock());
-    for (uint64_t reg : members) {
-      OpBuilder::InsertionGuard inner(b);
-      // Of a vector, the number of valid tokens says all.
-      if (Value exists = shape.size() == 2 || isKept ? b.isInside(layout, shape, reg) : Value())
-        b.setInsertionPointToStart(scf::IfOp::create(b, exists).thenBlock());
-      Value target = shape.size() == 2 ? b.advance(address, b.mul(b.coordinate(layout, 1, reg), bytes)) : address;
-      b.store(target, ArrayRef(tile).slice(reg, inPairs ? 2 : 1));
-    }
+    Value isOwn = b.both(view.wanted, b.isFirstCopy(layout));
+    where(b, valid ? b.both(isOwn, b.less(number, valid)) : isOwn, [&] {
+      for (uint64_t reg : members) {
+        // Of a vector, the number of valid tokens says all.
+        where(b, shape.size() == 2 || isKept ? b.isInside(layout, shape, reg) : Value(), [&] {
+          Value target = shape.size() == 2 ? b.advance(address, b.mul(b.coordinate(layout, 1, reg), bytes)) : address;
+          b.store(target, ArrayRef(tile).slice(reg, together));
+        });
+      }
+    });
   }
 }

@@ -57,6 +57,24 @@ LogicalResult ThreadLowering::checkLayouts() {
   return failure(result.wasInterrupted());
 }
 
+/// How many blocks a multiprocessor is to have. Of those that walk over states some wait for memory while others
+/// compute, as far as registers reach.
+int64_t ThreadLowering::blocksAtOnce() {
+  constexpr int64_t registersOfProcessor = 65536, others = 56, threadsThatWait = 512;
+  if (!manifest.inPlace)
+    return 1;
+  int64_t entries = 0;
+  for (const Manifest::Argument &argument : manifest.arguments) {
+    // What is made of a state takes its place; a parameter stays beside it.
+    if (argument.kind == Manifest::Kind::State)
+      entries += llvm::product_of(argument.shape);
+    if (argument.kind == Manifest::Kind::Parameter)
+      entries += 2 * llvm::product_of(argument.shape);
+  }
+  int64_t threads = registersOfProcessor / (entries / manifest.threads + others);
+  return std::max<int64_t>(std::min(threads, threadsThatWait) / manifest.threads, 1);
+}
+
 LLVM::LLVMFuncOp ThreadLowering::createFunction() {
   MLIRContext *context = b.getContext();
   auto type = LLVM::LLVMFunctionType::get(LLVM::LLVMVoidType::get(context), {LLVM::LLVMPointerType::get(context)});
@@ -68,7 +86,7 @@ LLVM::LLVMFuncOp ThreadLowering::createFunction() {
   result->setAttr(NVVM::NVVMDialect::getKernelFuncAttrName(), b.getUnitAttr());
   result->setAttr(NVVM::NVVMDialect::getReqntidAttrName(),
                   b.getDenseI32ArrayAttr({static_cast<int32_t>(manifest.threads), 1, 1}));
-  result->setAttr(NVVM::NVVMDialect::getMinctasmAttrName(), b.getI32IntegerAttr(1));
+  result->setAttr(NVVM::NVVMDialect::getMinctasmAttrName(), b.getI32IntegerAttr(static_cast<int32_t>(blocksAtOnce())));
   // Denormals become zero: otherwise every exponential would first test for them.
   result->setAttr("denormal_fp_math_f32", b.getStringAttr("preserve-sign"));
   manifest.sharedBytes = *function.getShared();
@@ -82,15 +100,17 @@ LogicalResult ThreadLowering::run() {
   LLVM::LLVMFuncOp result = createFunction();
   Block *entry = result.addEntryBlock(b);
   b.setInsertionPointToStart(entry);
-  decodeBlock(entry->getArgument(0));
-  return lower(*function.getBlock());
+  if (failed(lowerItem(entry->getArgument(0))))
+    return failure();
+  LLVM::ReturnOp::create(b, ValueRange());
+  return success();
 }
 
 Value ThreadLowering::word(int64_t index) {
   return LLVM::LoadOp::create(b, b.getI64Type(), b.advance(block, index * 8), /*alignment=*/8);
 }
 
-void ThreadLowering::decodeBlock(Value argument) {
+LogicalResult ThreadLowering::lowerItem(Value argument) {
   block = argument;
   Value thread = NVVM::ThreadIdXOp::create(b, b.getI32Type());
   b.lane = arith::AndIOp::create(b, thread, b.i32(lanesOfWarp - 1));
@@ -104,10 +124,66 @@ void ThreadLowering::decodeBlock(Value argument) {
     slice = arith::RemUIOp::create(b, item, slices);
     item = arith::DivUIOp::create(b, item, slices);
   }
-  Value heads = b.truncate(word(2));
-  head = arith::RemUIOp::create(b, item, heads);
-  sequence = b.extend(arith::DivUIOp::create(b, item, heads));
+  int64_t group = manifest.inPlace ? manifest.headsTogether(std::numeric_limits<int32_t>::max()) : 1;
+  Value heads = b.truncate(word(2)), together = arith::MinSIOp::create(b, b.i32(group), heads);
+  Value items = group == 1 ? heads : arith::DivUIOp::create(b, heads, together).getResult();
+  sequence = b.extend(arith::DivUIOp::create(b, item, items));
+  Value first = arith::RemUIOp::create(b, item, items);
+  if (group > 1)
+    first = b.mul(first, together);
+  findTokens();
+  stateRow = sequence;
+  if (!manifest.inPlace)
+    return lowerHead(first);
 
+  // A sequence without a row of the state is left out.
+  stateRow = numberAt(word(5), sequence, sequence);
+  OpBuilder::InsertionGuard guard(b);
+  Value isRow = b.compare(arith::CmpIPredicate::ult, stateRow, word(6));
+  b.setInsertionPointToStart(scf::IfOp::create(b, isRow).thenBlock());
+  if (group == 1)
+    return lowerHead(first);
+  // The first head stores what the others read: it comes last.
+  auto loop = scf::ForOp::create(b, b.i32(0), together, b.i32(1));
+  b.setInsertionPointToStart(loop.getBody());
+  Value fromLast = b.sub(b.add(together, -1), loop.getInductionVar());
+  LogicalResult lowered = lowerHead(b.add(first, fromLast));
+  b.barrier();
+  return lowered;
+}
+
+Value ThreadLowering::numberAt(Value address, Value index, Value otherwise) {
+  Value exists = b.compare(arith::CmpIPredicate::ne, address, b.i64(0));
+  auto number = scf::IfOp::create(b, b.getI64Type(), exists, /*addElse=*/true);
+  OpBuilder::InsertionGuard guard(b);
+  b.setInsertionPointToStart(number.thenBlock());
+  Value numbers = LLVM::IntToPtrOp::create(b, b.pointerType(1), address);
+  scf::YieldOp::create(b, b.load(b.advance(numbers, b.mul(index, 8)), b.getI64Type(), 1));
+  b.setInsertionPointToStart(number.elseBlock());
+  scf::YieldOp::create(b, otherwise);
+  return number.getResult(0);
+}
+
+LogicalResult ThreadLowering::lowerHead(Value number) {
+  head = number;
+  auto isTable = [](const Manifest::Argument &argument) { return argument.kind == Manifest::Kind::Table; };
+  if (llvm::any_of(manifest.arguments, isTable))
+    position = numberAt(word(4), stateRow, b.i64(0));
+  int64_t place = Manifest::headerWords;
+  for (const Manifest::Argument &each : manifest.arguments) {
+    views.push_back(decodeView(each, place));
+    place += Manifest::words(each.kind);
+  }
+  return lower(*function.getBlock());
+}
+
+void ThreadLowering::findTokens() {
+  if (manifest.inPlace) {
+    packed = b.i1(false);
+    firstToken = b.i64(0);
+    tokens = b.i64(1);
+    return;
+  }
   Value offsets = word(3);
   packed = b.compare(arith::CmpIPredicate::ne, offsets, b.i64(0));
   auto range = scf::IfOp::create(b, TypeRange{b.getI64Type(), b.getI64Type()}, packed, /*addElse=*/true);
@@ -129,12 +205,6 @@ void ThreadLowering::decodeBlock(Value argument) {
   }
   firstToken = range.getResult(0);
   tokens = range.getResult(1);
-
-  int64_t position = Manifest::headerWords;
-  for (const Manifest::Argument &each : manifest.arguments) {
-    views.push_back(decodeView(each, position));
-    position += Manifest::words(each.kind);
-  }
 }
 
 //===----------------------------------------------------------------------===//
@@ -155,12 +225,13 @@ LogicalResult ThreadLowering::lower(Operation *op) {
       .Case([&](scf::ForOp op) { return lowerLoop(op); })
       .Case([&](scf::IfOp op) { return lowerCondition(op); })
       .Case([&](scf::YieldOp) { return success(); }) // by the loop or condition
-      .Case([&](ReturnOp) { return LLVM::ReturnOp::create(b, ValueRange()), success(); })
+      .Case([&](ReturnOp) { return success(); })     // by the frame
       .Case([&](TokensOp op) { return scalars.map(op.getResult(), tokens), success(); })
       .Case([&](ChannelOp op) { return lowerChannel(op), success(); })
       .Case([&](SendOp op) { return lowerSend(op), success(); })
       .Case([&](ReceiveOp op) { return lowerReceive(op), success(); })
       .Case([&](LoadOp op) { return lowerLoad(op), success(); })
+      .Case([&](PositionsOp op) { return lowerPositions(op), success(); })
       .Case([&](SaveOp op) { return lowerSave(op), success(); })
       .Case([&](StoreOp op) { return lowerStore(op), success(); })
       .Case([&](ConvertOp op) { return lowerConvert(op), success(); })
@@ -362,6 +433,16 @@ void ThreadLowering::lowerCausal(chunk::CausalOp op) {
   define(op.getResult(), [&](uint64_t reg) {
     Value kept = b.compare(predicate, b.coordinate(layout, 1, reg), b.coordinate(layout, 0, reg));
     return b.select(kept, source[reg], zero);
+  });
+}
+
+void ThreadLowering::lowerPositions(PositionsOp op) {
+  Layout layout = *layoutOf(op.getType());
+  Type element = getElementTypeOrSelf(op.getType());
+  Value first = b.mul(scalars.lookup(op.getChunk()), manifest.chunk), valid = validTokens(first);
+  define(op.getResult(), [&](uint64_t reg) {
+    Value token = b.coordinate(layout, 0, reg), place = b.add(b.add(position, first), b.extend(token));
+    return b.select(b.less(token, valid), arith::SIToFPOp::create(b, element, place), b.zero(element));
   });
 }
 

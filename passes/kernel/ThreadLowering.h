@@ -26,7 +26,13 @@ private:
 
   mlir::LogicalResult checkLayouts();
   mlir::LLVM::LLVMFuncOp createFunction();
-  void decodeBlock(mlir::Value block);
+  int64_t blocksAtOnce();
+  /// What the block's work item is, and what it does with its heads.
+  mlir::LogicalResult lowerItem(mlir::Value block);
+  mlir::LogicalResult lowerHead(mlir::Value number);
+  void findTokens();
+  /// A number of an array of 64-bit ones, where there is one.
+  mlir::Value numberAt(mlir::Value address, mlir::Value index, mlir::Value otherwise);
   mlir::LogicalResult lower(mlir::Block &block);
   mlir::LogicalResult lower(mlir::Operation *op);
   mlir::LogicalResult lowerLoop(mlir::scf::ForOp loop);
@@ -36,6 +42,7 @@ private:
   void lowerBroadcast(chunk::BroadcastOp op);
   void lowerCausal(chunk::CausalOp op);
   void lowerMask(chunk::MaskOp op);
+  void lowerPositions(PositionsOp op);
 
   //===--------------------------------------------------------------------===//
   // Global memory and channels (LowerMemory.cpp)
@@ -48,11 +55,23 @@ private:
     mlir::Value rowStride;   // from token to token, or row to row of a state, in elements
     mlir::Value chunkStride; // checkpoints: from chunk to chunk, in elements
     mlir::Value period;      // tables: 0 where there is none
-    mlir::Value given;       // states: whether there is an initial state
+    mlir::Value given;       // states: whether there is an initial state; null where there always is
     mlir::Value final;       // states: where the final state goes
     mlir::Value wanted;      // whether what is left is wanted from this block; null where it always is
   };
   View decodeView(const Manifest::Argument &argument, int64_t word);
+  /// The rows of a tile in global memory.
+  struct Rows {
+    mlir::Value base;          // the first row, or the first row of a table
+    mlir::Value stride;        // in elements; null where the tile is one row
+    mlir::Value first, period; // tables: the position of the first row; 0 where there is no period
+    mlir::Value valid;         // how many exist; null for all
+    mlir::Value exist;         // whether any does; null where they do
+  };
+  Rows rowsOf(const View &view, mlir::Value chunk, mlir::RankedTensorType tile);
+  mlir::Value addressIn(const Rows &rows, const Layout &layout, uint64_t reg, int64_t elementBytes);
+  /// Whether the element in a register is in memory; null where all are.
+  mlir::Value existsIn(const Rows &rows, const Layout &layout, llvm::ArrayRef<int64_t> shape, uint64_t reg);
   mlir::Value word(int64_t index);
   const View &viewOf(mlir::Value view) { return views[cast<mlir::BlockArgument>(view).getArgNumber()]; }
   mlir::Value validTokens(mlir::Value firstToken);
@@ -134,7 +153,7 @@ private:
   ThreadBuilder b;
 
   mlir::Value block, shared;
-  mlir::Value firstToken, tokens, sequence, head, slice, packed;
+  mlir::Value firstToken, tokens, sequence, stateRow, position, head, slice, packed;
   llvm::SmallVector<View> views;
 
   mlir::IRMapping scalars;

@@ -349,6 +349,14 @@ static const at::Tensor &rowOf(const std::vector<OptionalTensor> &tensors, const
   TORCH_CHECK(false, "stretto: [R1] no row is given, expected at least one: its shape says B and T");
 }
 
+/// Counts the token of each sequence of a step on a GPU, behind the kernel that reads the positions.
+static void advancePositions(at::Tensor positions, const OptionalTensor &slots) {
+  if (!slots)
+    positions.add_(1);
+  else
+    positions.index_add_(0, slots->clamp_min(0), slots->ge(0).to(at::kLong));
+}
+
 void TorchOperator::checkMemory(const Arguments &arguments) const {
   at::Device device = rowOf(arguments.inputs, inputs).device();
   visitTensors(arguments, [&](const std::string &name, const at::Tensor &tensor) {
@@ -430,6 +438,10 @@ Outputs TorchOperator::run(Arguments arguments) const {
     finalState.push_back(describeTensor(entry));
   checked(variant(), strettoRun, call.signature, &call.call, results.data(),
           finalState.empty() ? nullptr : finalState.data(), &lent.executor);
+  if (arguments.isStep && row.is_cuda())
+    for (const at::Tensor &entry : arguments.initialState)
+      if (entry.scalar_type() == at::kLong)
+        advancePositions(entry, arguments.slots);
   if (arguments.isStep)
     for (const at::Tensor &entry : arguments.initialState)
       if (!entry.is_inference())

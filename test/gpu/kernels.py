@@ -323,6 +323,146 @@ def scans(name, element, K, V, chunk=CHUNK):
     return kernel(name, arguments, names, b, outputs, states, chunk=chunk)
 
 
+# ------------------------------------------------------------------------------------------------ single tokens
+def along_rows(b, row, matrix):
+    """The numbers of a row of one token, one for each row of a matrix."""
+    vector = b.tile(int(row[1].split("x")[1]))
+    numbers = b.emit(f"chunk.reduce sum {row[0]} over rows : {row[1]} -> {vector}", vector)
+    return b.emit(f"chunk.broadcast {numbers[0]} along rows : {vector} to {matrix}", matrix)
+
+
+def along_columns(b, row, matrix):
+    vector = b.tile(int(row[1].split("x")[1]))
+    numbers = b.emit(f"chunk.reduce sum {row[0]} over rows : {row[1]} -> {vector}", vector)
+    return b.emit(f"chunk.broadcast {numbers[0]} along columns : {vector} to {matrix}", matrix)
+
+
+def read_step(b, matrix, weights, over, width):
+    """The sum of a matrix's weighted rows or columns, as a row of one token."""
+    vector, row = b.tile(width), b.tile(1, width)
+    product = b.elementwise("arith.mulf", matrix, weights)
+    total = b.emit(f"chunk.reduce sum {product[0]} over {over} : {product[1]} -> {vector}", vector)
+    return b.emit(f"chunk.broadcast {total[0]} along columns : {vector} to {row}", row)
+
+
+def write_step(b, state, keys, values, amount=None):
+    if amount:
+        state = b.emit(f"chunk.decay_state {state[0]} log {amount[0]} along rows : {state[1]}, {amount[1]}", state[1])
+    return b.elementwise("arith.addf", b.elementwise("arith.mulf", keys, values), state)
+
+
+def step(name, element, K, V, decay=None, group=1, slices=1, normalize=False, delta=False, chunk=1):
+    """One token of linear attention, decayed or corrected by what the state recalls."""
+    b = Body(element, chunk)
+    q, k = (("%" + x, b.tile(1, K, element=element)) for x in "qk")
+    v, S, z = ("%v", b.tile(1, V, element=element)), ("%S", b.tile(K, V)), ("%z", b.tile(K))
+    shared, sliced = f" group {group}" * (group > 1), " sliced" * (slices > 1)
+    arguments = [f"input {q[0]}: {q[1]}", f"input {k[0]}: {k[1]}{shared}", f"input {v[0]}: {v[1]}{shared}{sliced}"]
+    g = None
+    if decay:
+        g = ("%g", b.tile(1) if decay == "scalar" else b.tile(1, K))
+        arguments.append(f"input %g: {g[1]}{shared}")
+    if delta:
+        arguments.append(f"input %b: {b.tile(1)}{shared}")
+    entry = f' of "S" column 0 columns {V + 1}' if normalize else ""
+    arguments.append(f"state %S: {S[1]}{shared}{sliced}{entry}")
+    if normalize:
+        arguments.append(f'state %z: {z[1]}{shared} of "S" column {V} columns {V + 1}')
+    row = b.tile(1, V)
+    keys, queries, values = along_rows(b, b.wide(k), S[1]), along_rows(b, b.wide(q), S[1]), b.wide(v)
+    if delta:
+        S = b.emit(f"chunk.decay_state %S log %g along rows : {S[1]}, {g[1]}", S[1])
+        rest = b.elementwise("arith.subf", values, read_step(b, S, keys, "rows", V))
+        beta = b.emit(f"chunk.broadcast %b along rows : {b.tile(1)} to {row}", row)
+        values, g = b.elementwise("arith.mulf", beta, rest), None
+    after = write_step(b, S, keys, along_columns(b, values, S[1]), g)
+    o, states = read_step(b, after, queries, "rows", V), [after]
+    if normalize:
+        kept, wide, one = b.tile(1, K), b.wide(k), b.tile(1)
+        zs = b.emit(f"chunk.broadcast %z along columns : {z[1]} to {kept}", kept)
+        zs = b.elementwise("arith.addf", zs, wide)
+        product = b.elementwise("arith.mulf", b.wide(q), zs)
+        total = b.emit(f"chunk.reduce sum {product[0]} over columns : {kept} -> {one}", one)
+        total = b.elementwise("arith.addf", total, b.constant(1e-10, one))
+        total = b.emit(f"chunk.broadcast {total[0]} along rows : {one} to {row}", row)
+        o = b.elementwise("arith.divf", o, total)
+        states.append(b.emit(f"chunk.row {zs[0]} at 0 : {kept} -> {z[1]}", z[1]))
+    o = b.narrow(o)
+    return kernel(name, arguments, [f"o: {o[1]}{sliced}"], b, [o], states, slices, chunk)
+
+
+def step_slots(name, element, K, V, chunk=1):
+    """One token of two states with a softmax between; the first is read along its columns. 65 slots at most."""
+    b = Body(element, chunk)
+    N = min(K + 1, 65)
+    q, k = (("%" + x, b.tile(1, K, element=element)) for x in "qk")
+    v, s, g = ("%v", b.tile(1, V, element=element)), ("%s", b.tile(1, N, element=element)), ("%g", b.tile(1, N))
+    keys, values = ("%keys", b.tile(N, K)), ("%values", b.tile(N, V))
+    arguments = [f"input {x[0]}: {x[1]}" for x in (q, k, v, s, g)]
+    arguments += [f"state {x[0]}: {x[1]}" for x in (keys, values)]
+    row, one = b.tile(1, N), b.tile(1)
+    s32 = b.wide(s)
+    keys = write_step(b, keys, along_rows(b, s32, keys[1]), along_columns(b, b.wide(k), keys[1]), g)
+    values = write_step(b, values, along_rows(b, s32, values[1]), along_columns(b, b.wide(v), values[1]), g)
+    scores = read_step(b, keys, along_columns(b, b.wide(q), keys[1]), "columns", N)
+    m = b.emit(f"chunk.reduce max {scores[0]} over columns : {row} -> {one}", one)
+    m = b.emit(f"chunk.broadcast {m[0]} along rows : {one} to {row}", row)
+    e = b.elementwise("math.exp", b.elementwise("arith.subf", scores, m))
+    t = b.emit(f"chunk.reduce sum {e[0]} over columns : {row} -> {one}", one)
+    t = b.emit(f"chunk.broadcast {t[0]} along rows : {one} to {row}", row)
+    p = b.elementwise("arith.divf", e, t)
+    o = b.narrow(read_step(b, values, along_rows(b, p, values[1]), "rows", V))
+    return kernel(name, arguments, [f"o: {o[1]}"], b, [o], [keys, values], chunk=chunk)
+
+
+def step_rowmaps(name, element, K, V, chunk=1):
+    """Row maps of one token: a convolution, a product with a parameter, a scan, a delay, columns and tables."""
+    b = Body(element, chunk)
+    F = K // 2
+    x, w = ("%x", b.tile(1, K, element=element)), ("%w", b.tile(K, F, element=element))
+    tail = b.tile(3, K, element=element)
+    row, half = b.tile(1, K), b.tile(1, F)
+    arguments = [
+        f"input %x: {x[1]}",
+        f"parameter %w: {w[1]}",
+        f"parameter %taps: {b.tile(K, 4)}",
+        f"parameter %bias: {b.tile(F)}",
+        f"table %angles: {row}",
+        "table %slope: tensor<f32>",
+        f"state %tail: {tail}",
+        f"state %late: {tail.replace('3x', '2x')}",
+        f"state %L: {half} lowest",
+    ]
+    tables = [
+        "chunk.table @angles period 5 {\n^bb0(%t: f64, %h: f64, %d: f64):\n  chunk.result %t : f64\n}",
+        "chunk.table @slope {\n^bb0(%t: f64, %h: f64, %d: f64):\n  chunk.result %h : f64\n}",
+    ]
+    x32, before = b.wide(x), b.wide(("%tail", tail))
+    y = b.emit(f"chunk.conv {x32[0]}, %taps tail {before[0]} : {row}, {b.tile(K, 4)}, {before[1]}", row)
+    w32 = b.wide(w)
+    z = read_step(b, w32, along_rows(b, y, w32[1]), "rows", F)
+    bias = b.emit(f"chunk.broadcast %bias along columns : {b.tile(F)} to {half}", half)
+    z = b.elementwise("arith.addf", z, bias)
+    total = b.emit(f"chunk.scan logaddexp {z[0]} from %L : {half}, {half}", half)
+    first = b.emit(f"chunk.columns {x32[0]} from 0 : {row} -> {half}", half)
+    joined = b.emit(f"chunk.concat {total[0]}, {first[0]} : {half}, {half} -> {row}", row)
+    turned = b.elementwise("arith.mulf", joined, ("%angles", row))
+    slope = b.emit(f"chunk.broadcast %slope along rows : tensor<f32> to {row}", row)
+    turned = b.elementwise("arith.mulf", turned, slope)
+    late = b.wide(("%late", arguments[7].split(": ")[1]))
+    last = b.emit(f"chunk.delay {x32[0]} by 1 tail {late[0]} : {row}, {late[1]}", row)
+    o = b.narrow(b.elementwise("arith.addf", turned, last))
+    states = [
+        b.emit(f"chunk.tail {y} valid %n after {state} : {kind}, {old}", old)
+        for y, kind, state, old in (
+            ("%x", x[1], "%tail", tail),
+            ("%x", x[1], "%late", tail.replace("3x", "2x")),
+            (total[0], half, "%L", half),
+        )
+    ]
+    return kernel(name, arguments, [f"o: {o[1]}"], b, [o], states, chunk=chunk, tables=tables)
+
+
 # ------------------------------------------------------------------------------------------------ references
 def reference_recurrent(x, states, decay=None, form="log", normalize=False, before=False):
     q, k, v = x["q"], x["k"], x["v"]
@@ -425,6 +565,18 @@ def reference_scans(x, states, chunk):
     return {**out, "solved": solved}, {"L": L[None], "M": M[None], "A": A[None]}
 
 
+def reference_step_rowmaps(x, states):
+    rows, w, taps, bias = x["x"], x["w"], x["taps"], x["bias"]
+    T, K = rows.shape
+    past, late = np.concatenate([states["tail"], rows]), np.concatenate([states["late"], rows])
+    conv = sum(taps[:, 3 - j] * past[3 - j : 3 - j + T] for j in range(4))
+    L, out = states["L"][0].copy(), np.zeros(rows.shape)
+    for t in range(T):
+        L = np.logaddexp(L, conv[t] @ w + bias)
+        out[t] = np.concatenate([L, rows[t, : K // 2]]) * x["angles"][t % 5] * x["slope"] + late[t + 1]
+    return {"o": out}, {"tail": past[T : T + 3], "late": late[T : T + 2], "L": L[None]}
+
+
 @dataclasses.dataclass
 class Family:
     """How to write a kernel of a family, and what it computes."""
@@ -436,6 +588,8 @@ class Family:
     lowest: tuple = ()
     # Whether the reference has to know where chunks begin.
     by_chunk: bool = False
+    # Whether it takes single tokens: then there is a kernel that updates states in place, too.
+    steps: bool = False
     # How many times more registers a token takes than in other families.
     weight: int = 1
 
@@ -446,6 +600,10 @@ class Family:
 def family_of(**options):
     reference_options = {k: v for k, v in options.items() if k in ("decay", "form", "normalize", "before")}
     return Family(recurrent, lambda x, s: reference_recurrent(x, s, **reference_options), options)
+
+
+def step_family(**options):
+    return dataclasses.replace(family_of(**options), write=step, steps=True)
 
 
 FAMILIES = {
@@ -464,6 +622,12 @@ FAMILIES = {
     "mixes": Family(mixes, reference_mixes, by_chunk=True, weight=4),
     "delta": Family(delta, reference_delta, weight=2),
     "deltachannel": Family(delta, reference_delta, {"decay": "channel"}, weight=2),
+    "steplinear": step_family(normalize=True),
+    "stepsimple": step_family(decay="scalar"),
+    "stepgla": step_family(decay="channel"),
+    "stepdelta": Family(step, reference_delta, {"decay": "scalar", "delta": True}, steps=True),
+    "stepslots": Family(step_slots, reference_slots, steps=True),
+    "steprowmaps": Family(step_rowmaps, reference_step_rowmaps, lowest=("L",), steps=True),
     "scans": Family(scans, reference_scans, lowest=("L", "M"), by_chunk=True, weight=2),
 }
 
@@ -474,18 +638,35 @@ def family(name):
 
 def chunk_of(family, K):
     """As many tokens as registers have room for."""
+    if FAMILIES[family].steps:
+        return 1
     return max(16, (CHUNK if K <= 64 else CHUNK // 2) // FAMILIES[family].weight)
+
+
+def is_in_place(name):
+    return name.endswith("_inplace")
 
 
 def all_kernels(
     families=None, elements=("bf16", "f16", "f32"), sizes=((16, 16), (32, 64), (64, 64), (96, 32), (128, 128))
 ):
     """Names and texts of the kernels that tests run."""
+    for name, text in written(families, elements, sizes):
+        yield name, text
+        if family(name).steps:
+            yield name + "_inplace", text.replace(f"@{name} ", f"@{name}_inplace ")
+
+
+def written(families, elements, sizes):
     for name, element, (K, V) in itertools.product(families or FAMILIES, elements, sizes):
         full = f"{name}_{element}_k{K}_v{V}"
         yield full, FAMILIES[name].text(full, element, K, V, chunk=chunk_of(name, K))
-    if not families or "linear" in families:
-        yield "linear_group", FAMILIES["linear"].text("linear_group", "bf16", 64, 64, group=2)
-        yield "linear_slices", FAMILIES["linear"].text("linear_slices", "bf16", 128, 32, slices=4)
-    if not families or "gla" in families:
-        yield "gla_group", FAMILIES["gla"].text("gla_group", "bf16", 64, 32, group=4, slices=2)
+    for name, element, K, V, options in (
+        ("linear_group", "bf16", 64, 64, {"group": 2}),
+        ("linear_slices", "bf16", 128, 32, {"slices": 4}),
+        ("gla_group", "bf16", 64, 32, {"group": 4, "slices": 2}),
+        ("stepgla_group", "bf16", 64, 32, {"group": 2, "slices": 2}),
+        ("steplinear_group", "bf16", 16, 24, {"group": 4}),
+    ):
+        if not families or name.split("_")[0] in families:
+            yield name, family(name).text(name, element, K, V, **options)

@@ -49,16 +49,26 @@ def gates(rng, shape, kind, form):
 class Launch:
     """One launch: `lengths` are those of the sequences; with `packed` they lie in one row of tokens."""
 
-    def __init__(self, manifest, lengths, heads=2, gate="soft", packed=False, initial=True, final=True, seed=0):
+    def __init__(
+        self, manifest, lengths, heads=2, gate="soft", packed=False, initial=True, final=True, pool=False, seed=0
+    ):
         self.manifest, self.lengths, self.heads, self.packed = manifest, lengths, heads, packed
         self.family = kernels.family(manifest["symbol"])
         rng = np.random.default_rng(seed)
         self.buffers, self.values, self.words, self.outputs, self.states = [], {}, [], {}, {}
-        slices, N = manifest["slices"], len(lengths)
+        slices, N, in_place = manifest["slices"], len(lengths), manifest["inPlace"]
         total, longest = sum(lengths), max(lengths)
         offsets = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
-        self.blocks = N * heads * slices
-        header = [N, total if packed else longest, heads, self.buffer(offsets) if packed else 0, 0, 0, N]
+        together = math.lcm(*(a["group"] for a in manifest["arguments"] if a["kind"] == "state")) if in_place else 1
+        self.blocks = N * heads // together * slices
+        # States in a pool have rows in any order; the sequence in the middle has none.
+        self.slots = np.arange(N, dtype=np.int64)
+        if pool:
+            self.slots = rng.permutation(2 * N)[:N].astype(np.int64)
+            self.slots[N // 2] = -1
+        rows_of_state = 2 * N if pool else N
+        words_of_rows = [0, self.buffer(self.slots) if pool else 0, rows_of_state]
+        header = [N, total if packed else longest, heads, self.buffer(offsets) if packed else 0, *words_of_rows]
         self.offsets = offsets
         rows = (1, total) if packed else (N, longest)
         entries = {}
@@ -94,11 +104,13 @@ class Launch:
                 columns = a["columns"] * (slices if a["sliced"] and a["columns"] == a["shape"][-1] else 1)
                 height = a["shape"][0]
                 if a["entry"] not in entries:
-                    start = to_bits(0.3 * rng.normal(size=(N, owners, height, columns)), element)
+                    start = to_bits(0.3 * rng.normal(size=(rows_of_state, owners, height, columns)), element)
                     if "z" in [b["name"] for b in manifest["arguments"]]:
                         start = to_bits(np.abs(from_bits(start, element)), element)
                     first = self.buffer(start) if initial else 0
-                    last = self.buffer(to_bits(np.full(start.shape, np.nan), element)) if final else 0
+                    last = first if in_place else 0
+                    if final and not in_place:
+                        last = self.buffer(to_bits(np.full(start.shape, np.nan), element))
                     entries[a["entry"]] = (first, last, start, len(self.buffers) - 1)
                 first, last, start, index = entries[a["entry"]]
                 column, item = a["column"], start.itemsize
@@ -142,39 +154,56 @@ class Launch:
             return array[0, self.offsets[n] : self.offsets[n + 1], head_index]
         return array[n, : self.lengths[n], head_index]
 
+    def state(self, name):
+        """What a state is after the launch, of all rows."""
+        index, shape, element, column, width, rank = self.states[name]
+        entry = from_bits(self.buffers[index].reshape(shape), element)[..., column : column + width]
+        return entry if rank == 2 else entry[..., 0]
+
     def errors(self):
-        """Relative errors, in the Frobenius norm, of every output and final state against the fp64 loops."""
+        """Relative errors, in the Frobenius norm, of every output and final state against the fp64 loops.
+
+        What belongs to no sequence has to be as it was.
+        """
         groups = {a["name"]: a["group"] for a in self.manifest["arguments"]}
         kinds = {a["name"]: a["kind"] for a in self.manifest["arguments"]}
         element = self.manifest["arguments"][0]["type"]
         found, wanted = {}, {}
+
+        def compare(name, array, expected):
+            found.setdefault(name, []).append(np.asarray(array).ravel())
+            wanted.setdefault(name, []).append(np.asarray(expected).ravel())
+
         got = {name: from_bits(self.buffers[i].reshape(shape), e) for name, (i, shape, e) in self.outputs.items()}
-        for n in range(len(self.lengths)):
+        for n, row in enumerate(self.slots):
             for h in range(self.heads):
+                if row < 0:
+                    for name in got:
+                        untouched = np.isnan(self.rows_of(got[name], n, h))
+                        compare("left out", untouched, np.ones_like(untouched))
+                    continue
                 x, states = {}, {}
                 for name, values in self.values.items():
                     own = h // groups[name]
                     if kinds[name] == "input":
                         x[name] = self.rows_of(values, n, own)
                     elif kinds[name] == "state":
-                        states[name] = values[n, own]
+                        states[name] = values[row, own]
                     else:
                         x[name] = values[own]
                 more = {"chunk": self.manifest["chunk"]} if self.family.by_chunk else {}
                 out, last = self.family.reference(x, states, **more)
                 for name, rows in out.items():
-                    found.setdefault(name, []).append(self.rows_of(got[name], n, h).ravel())
-                    wanted.setdefault(name, []).append(rows.ravel())
-                for name, (i, shape, e, column, width, _rank) in self.states.items():
-                    array = from_bits(self.buffers[i].reshape(shape), e)[
-                        n, h // groups[name], :, column : column + width
-                    ]
-                    found.setdefault("state " + name, []).append(array.ravel())
-                    wanted.setdefault("state " + name, []).append(np.asarray(last[name]).ravel())
+                    compare(name, self.rows_of(got[name], n, h), rows)
+                for name in self.states:
+                    compare("state " + name, self.state(name)[row, h // groups[name]], last[name])
+        for name in self.states:
+            others = np.setdiff1d(np.arange(len(self.values[name])), self.slots)
+            compare("left out", self.state(name)[others], self.values[name][others])
         result = {}
         for name in found:
             a, b = np.concatenate(found[name]), np.concatenate(wanted[name])
-            limit = (STATE if name.startswith("state") else OUTPUT)[element]
+            limit = 0 if name == "left out" else (STATE if name.startswith("state") else OUTPUT)[element]
             with np.errstate(invalid="ignore"):
                 error = float(np.linalg.norm(a - b) / max(np.linalg.norm(b), 1e-30)) if a.size else 0.0
             result[name] = (error, limit)
@@ -345,6 +374,10 @@ def cases(manifest):
     C, group = manifest["chunk"], max(a["group"] for a in manifest["arguments"])
     heads = max(2, group)
     gated = any(a["name"] == "g" for a in manifest["arguments"])
+    if manifest["inPlace"]:
+        yield "one token", dict(lengths=[1] * 3, heads=heads)
+        yield "a pool", dict(lengths=[1] * 5, heads=2 * group, pool=True)
+        return
     yield "one chunk", dict(lengths=[C], heads=heads)
     yield "one token", dict(lengths=[1, 1], heads=heads, initial=False)
     yield "ragged", dict(lengths=[2 * C + 5], heads=heads)

@@ -19,7 +19,7 @@ import launch
 import numpy as np
 
 LOWERING = (
-    "builtin.module({chunk}stretto-fold-over-chunks,kernel.func(stretto-assign-layouts,stretto-plan-shared-memory,"
+    "builtin.module({chunk}stretto-fold-over-chunks{fold},kernel.func(stretto-assign-layouts,stretto-plan-shared-memory,"
     "stretto-insert-barriers),stretto-lower-to-threads,llvm.func(cse{math}))"
 )
 
@@ -115,7 +115,8 @@ def main():
     sizes = [tuple(map(int, size.split("x"))) for size in options.sizes.split(",")]
     tools = options.build / "bin"
     chunk = f"{options.chunk_passes}," if options.chunk_passes else ""
-    pipeline = LOWERING.format(chunk=chunk, math=",stretto-expand-math-for-nvptx" if options.math else "")
+    math = ",stretto-expand-math-for-nvptx" if options.math else ""
+    pipeline = LOWERING.format(chunk=chunk, fold="", math=math)
     if options.gradients:
         sys.exit(simulate_gradients(tools, pipeline, options.families, options.elements.split(","), sizes))
     failed = 0
@@ -123,6 +124,8 @@ def main():
         folder = pathlib.Path(name)
         for kernel, text in kernels.all_kernels(options.families, options.elements.split(","), sizes):
             threads = folder / "threads.mlir"
+            fold = "{in-place}" if kernels.is_in_place(kernel) else ""
+            pipeline = LOWERING.format(chunk=chunk, fold=fold, math=math)
             try:
                 manifest = lower(tools, pipeline, text, threads)
             except subprocess.CalledProcessError as error:

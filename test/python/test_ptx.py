@@ -37,11 +37,12 @@ def ptxas() -> pathlib.Path:
 
 @pytest.mark.parametrize("dtype, width", [("bf16", 16), ("bf16", 64), ("bf16", 128), ("fp32", 64), ("fp32", 128)])
 @pytest.mark.parametrize("operator", OPERATORS)
-def test_assembles_without_spills(ptxas, tmp_path, operator, dtype, width):
+@pytest.mark.parametrize("step", [False, True], ids=["chunk", "step"])
+def test_assembles_without_spills(ptxas, tmp_path, operator, dtype, width, step):
     sizes = dict.fromkeys(OPERATORS[operator], width)
     (tmp_path / "kernel.ptx").write_text(
         getattr(stretto.ops, operator).variant.lower(
-            "ptx", target="sm_90a", dtype=dtype, **sizes, **OPTIONS.get(operator, {})
+            "ptx", target="sm_90a", dtype=dtype, step=step, **sizes, **OPTIONS.get(operator, {})
         )
     )
     command = [ptxas, "-v", "-arch=sm_90a", tmp_path / "kernel.ptx", "-o", tmp_path / "kernel.cubin"]

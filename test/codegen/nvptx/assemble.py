@@ -35,8 +35,11 @@ def modules(elements):
         texts = dict(kernels.all_kernels([family], elements, sizes))
         alone = [name for name, text in texts.items() if "chunk.table" in text]
         yield from ((name, {name: texts.pop(name)}) for name in alone)
+        in_place = {name: texts.pop(name) for name in list(texts) if kernels.is_in_place(name)}
         if texts:
             yield family, texts
+        if in_place:
+            yield family + "_inplace", in_place
 
 
 def run(*command):
@@ -73,7 +76,8 @@ def check(folder, ptxas, chip, module):
     source, code = folder / f"{title}.mlir", folder / f"{title}.ptx"
     source.write_text("\n".join(texts.values()))
     try:
-        run("stretto-translate", "--chunk-to-ptx", f"--chip={chip}", source, "-o", code)
+        in_place = ["--in-place"] if kernels.is_in_place(title) else []
+        run("stretto-translate", "--chunk-to-ptx", *in_place, f"--chip={chip}", source, "-o", code)
         report = run(ptxas, "-v", f"-arch={chip}", code, "-o", folder / f"{title}.cubin")
     except RuntimeError as error:
         return False, f"FAIL {title}: {error}"
