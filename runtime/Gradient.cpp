@@ -33,7 +33,25 @@ static int64_t groupOf(VariantOp gradient, StringRef heads, int64_t all) {
   return group;
 }
 
+/// Whether a row is computed with a parameter.
+static bool dependsOnParameter(Value row) {
+  SmallVector<Value> pending = {row};
+  llvm::DenseSet<Value> seen;
+  while (!pending.empty()) {
+    Value value = pending.pop_back_val();
+    if (isParam(value.getType()))
+      return true;
+    if (Operation *maker = value.getDefiningOp(); maker && seen.insert(value).second)
+      llvm::append_range(pending, maker->getOperands());
+  }
+  return false;
+}
+
 llvm::Error Gradient::describe(VariantOp gradient) {
+  gradient.walk([&](PastOp past) {
+    bool isAhead = past->getParentOfType<LookbackOp>().getReverse();
+    meetsParameters |= !isAhead && dependsOnParameter(past.getOperand());
+  });
   ElementType accumulator = accumulatorOf(signature.request.element);
   int64_t heads = signature.heads;
   SmallVector<unsigned> differentiable = gradient.getDifferentiableRows();
@@ -127,15 +145,18 @@ llvm::Error Gradient::makeKernels(std::vector<std::string> inputs) {
       return keeping.takeError();
     for (const Manifest::Argument &argument : (*keeping)->manifest.arguments)
       if (argument.kind == Manifest::Kind::Output)
-        keptRows.push_back({argument.name, signature.heads, static_cast<int64_t>(llvm::product_of(argument.shape)),
-                            argument.type});
-    if (llvm::Error error = signature.makeKernel(std::move(*keeping), {inputs, states, checkpointNames})
-                                .moveInto(checkpoints))
+        keptRows.push_back(
+            {argument.name, signature.heads, static_cast<int64_t>(llvm::product_of(argument.shape)), argument.type});
+    if (llvm::Error error =
+            signature.makeKernel(std::move(*keeping), {inputs, states, checkpointNames}).moveInto(checkpoints))
       return error;
   }
   for (const KeptRow &row : keptRows)
     inputs.push_back(row.name);
-  return signature.makeKernel(std::move(*code), {inputs, entryNames, checkpointNames}).moveInto(kernel);
+  // Windows are those of the call.
+  std::vector<std::string> names = entryNames;
+  llvm::append_range(names, states);
+  return signature.makeKernel(std::move(*code), {inputs, names, checkpointNames}).moveInto(kernel);
 }
 
 int64_t Gradient::checkpointCount(const OperatorCall &call) const {
@@ -154,11 +175,9 @@ int64_t Gradient::workspaceBytes(const OperatorCall &call) const {
 }
 
 llvm::Error Gradient::check(const OperatorCall &call, const GradientCall &gradientCall) const {
-  for (const EntryShape &entry : signature.state)
-    if (entry.window && !call.initialState.empty())
-      return llvm::createStringError("[R14] " + signature.op.name() + ": there is no gradient of a call that continues " +
-                                     "from '" + entry.name + "' of an initial state; expected sequences from their " +
-                                     "first token on");
+  if (!call.initialState.empty() && (meetsParameters || isDelayed.any()))
+    return llvm::createStringError("[R14] " + signature.op.name() + ": a call with an initial state has no gradient: " +
+                                   "rows of windows are computed with parameters, which would have a part in it");
   for (auto [index, cotangent] : llvm::enumerate(gradientCall.entryCotangents))
     if (cotangent && isDelayed.test(index))
       return llvm::createStringError("[R14] " + signature.op.name() + ": the final value of the state '" +

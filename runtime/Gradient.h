@@ -1,8 +1,11 @@
 //===- Gradient.h - The gradient of calls of one signature ------*- C++ -*-===//
 //
 // Two kernels, both with chunks of as many tokens: one walks the sequence and keeps the forward states at the start of
-// each chunk, as checkpoints in a workspace that the caller lends, and there too the rows of each token that others look
-// ahead to (passes/declaration/KeptRows.h); the other walks it back and computes all else.
+// each chunk, as checkpoints in a workspace that the caller lends, and there too the rows of each token that others
+// look ahead to (passes/declaration/KeptRows.h); the other walks it back and computes all else.
+//
+// A call that continues from windows has gradients of its own tokens, and of parameters where those of the windows have
+// no part in them; whoever calls sees to it that none of the initial state is asked for.
 //
 // Heads that share a row, a state or a parameter leave a part of its gradient each, and sequences one of a parameter's:
 // the caller adds them up.
@@ -34,7 +37,8 @@ struct Operator::Signature::Gradient {
   /// Checkpoints of each state of a call, and bytes of all.
   int64_t checkpointCount(const OperatorCall &call) const;
   int64_t workspaceBytes(const OperatorCall &call) const;
-  /// Refuses calls that continue from windows, and cotangents of states as they were at an earlier time.
+  /// Refuses cotangents of states as they were at an earlier time, and calls that continue where the rows of windows
+  /// are computed with parameters.
   llvm::Error check(const OperatorCall &call, const GradientCall &gradientCall) const;
 
   const Signature &signature;
@@ -53,6 +57,8 @@ private:
   std::vector<std::string> entryNames;
   /// Entries that are written to at an earlier time.
   llvm::SmallBitVector isDelayed;
+  /// Whether rows that are met by later tokens are computed with parameters.
+  bool meetsParameters = false;
   /// What is kept of a state at the start of a chunk: so many numbers for so many heads.
   struct Checkpoint {
     int64_t heads, size;

@@ -289,6 +289,7 @@ llvm::Error Operator::runGradient(Signature &signature, const OperatorCall &call
                                 .final = gradientCall.entries[index].data,
                                 .strides = strides});
   }
+  llvm::append_range(backward.entries, forward.entries);
   if (gradient.checkpoints)
     if (llvm::Error error = launch(signature, *gradient.checkpoints, call, forward, executor))
       return error;

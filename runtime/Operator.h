@@ -109,6 +109,8 @@ public:
   unsigned resultCount() const { return results; }
   /// A digest of the declaration, the same for two that print the same.
   llvm::StringRef digest() const { return declarationDigest; }
+  /// Whether it looks at earlier tokens themselves.
+  bool looksBack() const { return isLookingBack; }
 
   class Signature;
 
@@ -138,6 +140,7 @@ private:
   struct Implementation;
   std::unique_ptr<Implementation> implementation;
   std::string variantName, declarationDigest;
+  bool isLookingBack = false;
   std::vector<Input> inputList;
   std::vector<Option> optionList;
   unsigned results = 0;

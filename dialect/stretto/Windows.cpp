@@ -124,9 +124,12 @@ struct Collector {
 
 std::optional<std::vector<Window>> stretto::deriveWindows(VariantOp variant) {
   Collector collector;
-  WalkResult walked = variant.getBody().walk([&](Operation *op) -> WalkResult {
+  WalkResult walked = variant.getBody().walk<WalkOrder::PreOrder>([&](Operation *op) -> WalkResult {
+    // What looks ahead meets tokens that are still to come.
+    if (auto fold = dyn_cast<LookbackOp>(op); fold && fold.getReverse())
+      return WalkResult::skip();
     if (auto fold = dyn_cast<LookbackOp>(op)) {
-      if (fold.getToEnd() || fold.getReverse() || failed(collector.lookBack(fold.getFirst())))
+      if (fold.getToEnd() || failed(collector.lookBack(fold.getFirst())))
         return failure();
     } else if (auto past = dyn_cast<PastOp>(op)) {
       return collector.keep(past.getOperand());

@@ -133,6 +133,7 @@ StrettoOperator *strettoOperatorCreate(const char *module, size_t length, char *
 
 void strettoOperatorDestroy(StrettoOperator *op) { delete unwrap(op); }
 const char *strettoOperatorName(const StrettoOperator *op) { return unwrap(op)->name().data(); }
+bool strettoOperatorLooksBack(const StrettoOperator *op) { return unwrap(op)->looksBack(); }
 const char *strettoOperatorDigest(const StrettoOperator *op) { return unwrap(op)->digest().data(); }
 size_t strettoOperatorInputCount(const StrettoOperator *op) { return unwrap(op)->inputs().size(); }
 size_t strettoOperatorOptionCount(const StrettoOperator *op) { return unwrap(op)->options().size(); }

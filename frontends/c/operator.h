@@ -87,6 +87,8 @@ STRETTO_EXPORT void strettoOperatorDestroy(StrettoOperator *op);
 STRETTO_EXPORT const char *strettoOperatorName(const StrettoOperator *op);
 /* 64 hexadecimal digits, the same for two declarations that print the same. */
 STRETTO_EXPORT const char *strettoOperatorDigest(const StrettoOperator *op);
+/* Whether later tokens meet the rows of earlier ones, which windows in the state hold. */
+STRETTO_EXPORT bool strettoOperatorLooksBack(const StrettoOperator *op);
 STRETTO_EXPORT size_t strettoOperatorInputCount(const StrettoOperator *op);
 STRETTO_EXPORT StrettoInput strettoOperatorInput(const StrettoOperator *op, size_t index);
 STRETTO_EXPORT size_t strettoOperatorOptionCount(const StrettoOperator *op);

@@ -295,8 +295,7 @@ LogicalResult ChunkVariant::run() {
     return failure();
   addTails(*order);
   addStates();
-  if (part == Part::Whole)
-    kernel.addWindows();
+  kernel.addWindows();
   if (failed(kernel.beginBody()))
     return failure();
   for (Operation *op : *order)

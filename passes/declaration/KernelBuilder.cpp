@@ -230,6 +230,8 @@ void KernelBuilder::addWindows() {
     return; // no state continues it
   for (const Window &window : *windows) {
     BlockArgument row = variant.getBody().getArgument(window.argument);
+    if (!rawTiles.contains(row))
+      continue; // another kernel of the variant looks back to it
     Type element = getElementTypeOrSelf(rawTiles.lookup(row));
     int64_t width = axisOf(row.getType()).empty() ? 1 : cast<RankedTensorType>(row.getType()).getDimSize(0);
     addArgument(chunk::ArgumentKind::Window, window.name, RankedTensorType::get({window.length, width}, element),

@@ -90,6 +90,7 @@ void RecordGradient::operator()(const c10::OperatorHandle &handle, c10::Dispatch
   };
   if (!op->requiresGradient(arguments))
     return run();
+  op->refuseGradientOfWindows(arguments);
 
   std::shared_ptr<VariantBackward> node(new VariantBackward(), torch::autograd::deleteNode);
   node->operatorName = name;

@@ -121,6 +121,15 @@ bool TorchOperator::requiresGradient(const Arguments &arguments) const {
   return isAsked && at::GradMode::is_enabled();
 }
 
+void TorchOperator::refuseGradientOfWindows(const Arguments &arguments) const {
+  if (!strettoOperatorLooksBack(op.get()))
+    return;
+  for (const at::Tensor &entry : arguments.initialState)
+    TORCH_CHECK(!entry.requires_grad(), "stretto: ", variant(),
+                ": [R14] an entry of 'initial_state' requires a gradient, and there is none of what looks back beyond ",
+                "the first token; expected a state that is detached");
+}
+
 void TorchOperator::refuseForwardGradient(const Arguments &arguments) const {
   visitTensors(arguments, [&](const std::string &name, const at::Tensor &tensor) {
     TORCH_CHECK(!tensor._fw_grad(/*level=*/0).defined(), "stretto: ", variant(), ": [R14] '", name,

@@ -81,6 +81,8 @@ public:
 
   /// Whether a gradient of the call is to be recorded.
   bool requiresGradient(const Arguments &arguments) const;
+  /// Refuses an initial state that asks for a gradient where there is none of windows.
+  void refuseGradientOfWindows(const Arguments &arguments) const;
   /// Refuses forward-mode gradients, and, of a gradient, gradients.
   void refuseForwardGradient(const Arguments &arguments) const;
 

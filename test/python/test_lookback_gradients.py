@@ -7,12 +7,20 @@ import itertools
 import pytest
 import stretto
 import torch
-from formulas import relation_kl
+from formulas import relation_kl, windows
 from operator_cases import Shape, offsets
-from test_lookbacks import CASES, DTYPES, RELATIONS, SOME, relation, tokens_of
+from test_lookbacks import CASES, DTYPES, RELATIONS, SOME, relation, run, tokens_of
 from test_operator_gradients import TOLERANCES
 
 ROWS = ("q", "k", "v", "q_s", "k_s", "q_t", "k_t")
+
+
+SMALL = Shape(B=1, T=6, H=2, G=1, K=4, V=3)
+
+
+def windows_of(case, inputs, **keywords):
+    """The result and the state of a case's formula."""
+    return getattr(windows, case.operator)(**inputs, **case.options, **case.formula_options, **keywords)
 
 
 def leaves_of(arguments, dtype=None):
@@ -89,6 +97,40 @@ def test_gradients_of_packed_sequences(name):
         parameters = {name: x + alone[name] for name, x in parameters.items()}
     for name, x in parameters.items():
         torch.testing.assert_close(packed[name], x, rtol=0, atol=1e-10)
+
+
+@pytest.mark.parametrize("name", ["swa of few tokens", "swa of a chunk", "swa of more than a chunk"])
+@pytest.mark.parametrize("cut", [1, 40, 64, 100])
+def test_gradients_of_a_call_that_continues(name, cut):
+    """Of its own tokens; what came before is a constant."""
+    case = CASES[name]
+    inputs = case.inputs(Shape(T=170, K=16, V=8), torch.float64)
+    before, after = tokens_of(inputs, 0, cut), tokens_of(inputs, cut, 170)
+    _, state = run(case, before)
+    _, past = windows_of(case, before)
+    check(
+        lambda given: case(given, initial_state=state),
+        lambda given: windows_of(case, given, initial_state=past)[0],
+        after,
+    )
+
+
+def test_a_state_that_asks_for_a_gradient_is_refused():
+    case = CASES["swa of few tokens"]
+    inputs = leaves_of(case.inputs(SMALL, torch.float64))
+    output, state = run(case, inputs)
+    with pytest.raises(stretto.Error, match=r"swa: \[R14\] an entry of 'initial_state' requires a gradient"):
+        case(inputs, initial_state=state)
+    with pytest.raises(RuntimeError, match=r"swa: \[R14\] the final value of 'k_window' has no gradient"):
+        torch.autograd.grad([output.sum(), state["k_window"].sum()], inputs["k"])
+    case = CASES["lolcats of few tokens"]
+    inputs = leaves_of(case.inputs(SMALL, torch.float64))
+    _, state = run(case, inputs)
+    with pytest.raises(RuntimeError, match=r"lolcats: the final value of the state 'S', which is read at an earlier"):
+        torch.autograd.grad(state["S"].sum(), inputs["k"])
+    state = {name: x.detach() for name, x in state.items()}
+    with pytest.raises(RuntimeError, match=r"lolcats: a call with an initial state has no gradient: rows of windows"):
+        case(inputs, initial_state=state).sum().backward()
 
 
 def test_ties_share_the_gradient_of_the_maximum():
@@ -179,8 +221,6 @@ def test_relations_need_linear_memory(causal):
 # ---------------------------------------------------------------------------------------------------------------------
 # PyTorch
 # ---------------------------------------------------------------------------------------------------------------------
-
-SMALL = Shape(B=1, T=6, H=2, G=1, K=4, V=3)
 
 
 @pytest.mark.parametrize("name", ["swa of few tokens", "lolcats of few tokens", "lolcats t2r with one bias"])
