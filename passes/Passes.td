@@ -144,7 +144,9 @@ def Chunk : Pass<"stretto-chunk", "::mlir::ModuleOp"> {
 
     A gradient becomes two kernels: `@f_backward_checkpoints` keeps what is carried forwards at the start of each chunk,
     and `@f_backward`, which meets chunks in reverse, has it as checkpoints. What heads share has a part for each of
-    them (passes/declaration/ChunkCotangent.h).
+    them (passes/declaration/ChunkCotangent.h). Rows of later tokens that the gradient of a look-back meets, and that are
+    made of other tokens, are outputs `kept.0`, ... of the first kernel and inputs of the second
+    (passes/declaration/KeptRows.h).
 
     ```mlir
     stretto.variant @linear(%q: !K, %k: !K, %v: !V) -> !V attributes {group = {H = 1 : i64}} {
