@@ -105,7 +105,8 @@ def SplitStates : Pass<"stretto-split-states", "::stretto::VariantOp"> {
     Where every row that is written is put together from parts on the state's second axis, and every read is taken
     apart at the same places, the parts never meet: each becomes a state of its own, which remains those columns of the
     entry. Values and their normaliser are the usual case: the state's width stays a power of two, and the extra column
-    becomes a vector. Works on declarations of known sizes.
+    becomes a vector. In a gradient rows that are put together from the same parts are also read along that axis, and two
+    states that are divided alike are paired: these are sums of what the parts give. Works on declarations of known sizes.
 
     ```mlir
     %S0 = stretto.state "S" : !stretto.state<K : 16, "V + 1" : 9>

@@ -5,6 +5,7 @@
 #include "mlir/IR/PatternMatch.h"
 #include "passes/Passes.h"
 #include "llvm/ADT/StringSet.h"
+#include <utility>
 
 namespace stretto {
 #define GEN_PASS_DEF_SPLITSTATES
@@ -27,14 +28,26 @@ struct Part {
 struct Division {
   SmallVector<Part> parts;
   llvm::DenseMap<Operation *, size_t> partOf;
+
+  bool agreesWith(const Division &other) const {
+    return llvm::equal(parts, other.parts, [](const Part &a, const Part &b) { return a.size == b.size; });
+  }
 };
 
 struct SplitStatesPass : stretto::impl::SplitStatesBase<SplitStatesPass> {
   void runOnOperation() override;
 
 private:
-  void split(const StateChain &chain, const Division &division);
+  void findDivisions(const Sizes &sizes);
+  void splitSteps(const StateChain &chain, const Division &division);
+  void splitReads(const StateChain &chain, const Division &division);
+  void splitPair(PairOp pair);
   std::string partName(StateOp root, const Part &part);
+
+  SmallVector<StateChain> chains;
+  llvm::DenseMap<Operation *, Division> divisions; // of roots
+  /// The value of each part that stands for a value of the whole.
+  llvm::DenseMap<Value, SmallVector<Value>> partsOf;
   llvm::StringSet<> names;
 };
 
@@ -43,6 +56,23 @@ private:
 static int64_t sizeOf(Type row) {
   auto type = cast<RankedTensorType>(row);
   return type.getRank() ? type.getDimSize(0) : 1;
+}
+
+/// The parts that a row is put together from.
+static std::optional<SmallVector<Part>> partsOfRow(Value row, StateType type) {
+  auto concat = row.getDefiningOp<ConcatOp>();
+  if (!concat)
+    return std::nullopt;
+  SmallVector<Part> parts;
+  int64_t from = 0;
+  for (Value piece : concat.getOperands()) {
+    auto own = cast<RankedTensorType>(piece.getType());
+    if (!own.hasStaticShape())
+      return std::nullopt;
+    parts.push_back({from, sizeOf(own), withHeads(own, type.getHeads())});
+    from += sizeOf(own);
+  }
+  return parts;
 }
 
 /// The parts that the rows of every write are put together from.
@@ -56,26 +86,16 @@ static std::optional<SmallVector<Part>> partsOfWrites(const StateChain &chain) {
       continue;
     }
     auto write = cast<WriteOp>(step);
-    auto concat = write.getSecond().getDefiningOp<ConcatOp>();
-    if (!concat || write.getAt())
-      return std::nullopt;
-    SmallVector<Part> written;
-    int64_t from = 0;
-    for (Value piece : concat.getOperands()) {
-      auto row = cast<RankedTensorType>(piece.getType());
-      if (!row.hasStaticShape())
-        return std::nullopt;
-      written.push_back({from, sizeOf(row), withHeads(row, type.getHeads())});
-      from += sizeOf(row);
-    }
-    if (parts && *parts != written)
+    std::optional<SmallVector<Part>> written = partsOfRow(write.getSecond(), type);
+    if (!written || write.getAt() || (parts && *parts != *written))
       return std::nullopt;
     parts = written;
   }
   return parts;
 }
 
-/// How the chain's columns can be divided: every read takes its row apart into parts of the writes.
+/// How the chain's columns can be divided: every read takes its row apart into parts of the writes, or has a row that
+/// is put together from such parts, of whose reads it is the sum.
 static std::optional<Division> findDivision(const StateChain &chain, const Sizes &sizes) {
   StateType type = chain.getRoot().getType();
   std::optional<SmallVector<Part>> parts = partsOfWrites(chain);
@@ -85,8 +105,13 @@ static std::optional<Division> findDivision(const StateChain &chain, const Sizes
   division.parts = *parts;
   for (ReadOp read : chain.reads()) {
     // A read of an earlier token meets whole rows that were written since.
-    if (read.getAlong() != type.getFirst() || read.getAt())
+    if (read.getAt())
       return std::nullopt;
+    if (read.getAlong() != type.getFirst()) {
+      if (partsOfRow(read.getRow(), type) != parts)
+        return std::nullopt;
+      continue;
+    }
     for (Operation *user : read->getUsers()) {
       auto slice = dyn_cast<SliceOp>(user);
       if (!slice)
@@ -118,13 +143,34 @@ std::string SplitStatesPass::partName(StateOp root, const Part &part) {
   return name;
 }
 
-void SplitStatesPass::split(const StateChain &chain, const Division &division) {
+void SplitStatesPass::findDivisions(const Sizes &sizes) {
+  for (const StateChain &chain : chains)
+    if (std::optional<Division> division = findDivision(chain, sizes))
+      divisions[chain.getRoot()] = std::move(*division);
+  // The two states of a pair are divided alike, or neither is. What a state is refused for, others may be as well.
+  llvm::DenseMap<Value, Operation *> rootOf;
+  for (const StateChain &chain : chains) {
+    rootOf[chain.getRoot()] = chain.getRoot();
+    for (Operation *step : chain.steps)
+      rootOf[step->getResult(0)] = chain.getRoot();
+  }
+  for (bool changed = true; std::exchange(changed, false);)
+    for (auto pair : getOperation().getOps<PairOp>()) {
+      auto state = divisions.find(rootOf[pair.getState()]), cotangent = divisions.find(rootOf[pair.getCotangent()]);
+      bool hasState = state != divisions.end(), hasCotangent = cotangent != divisions.end();
+      bool isOfColumns = pair.getAlong() == cast<StateType>(pair.getState().getType()).getSecond();
+      if (hasState && hasCotangent && !isOfColumns && state->second.agreesWith(cotangent->second))
+        continue;
+      for (Value value : {pair.getState(), pair.getCotangent()})
+        changed |= divisions.erase(rootOf[value]);
+    }
+}
+
+void SplitStatesPass::splitSteps(const StateChain &chain, const Division &division) {
   StateOp root = chain.getRoot();
   StateType type = root.getType();
   StringRef entry = root.getEntry().value_or(root.getName());
   int64_t columns = root.getEntry() ? root.getColumns() : type.getSecondSize();
-  // The value of each part that stands for a value of the whole.
-  llvm::DenseMap<Value, SmallVector<Value>> partsOf;
   OpBuilder builder(root);
   for (const Part &part : division.parts) {
     StringRef axis = axisOf(part.row);
@@ -150,33 +196,71 @@ void SplitStatesPass::split(const StateChain &chain, const Division &division) {
     }
     partsOf[step->getResult(0)] = after;
   }
+}
+
+void SplitStatesPass::splitReads(const StateChain &chain, const Division &division) {
   for (ReadOp read : chain.reads()) {
     SmallVector<Value> states = partsOf.lookup(read.getState());
-    for (Operation *user : llvm::make_early_inc_range(read->getUsers())) {
-      auto slice = cast<SliceOp>(user);
-      builder.setInsertionPoint(read);
-      auto part = ReadOp::create(builder, read.getLoc(), slice.getType(), states[division.partOf.lookup(slice)],
-                                 read.getRow(), read.getAlongAttr(), read.getAt());
-      slice.replaceAllUsesWith(part.getResult());
-      slice.erase();
+    OpBuilder builder(read);
+    auto readPart = [&](Type type, size_t part, Value row, StringRef along) {
+      return ReadOp::create(builder, read.getLoc(), type, states[part], row, builder.getStringAttr(along),
+                            /*at=*/Value());
+    };
+    if (read.getAlong() == chain.getRoot().getType().getFirst()) {
+      for (Operation *user : llvm::make_early_inc_range(read->getUsers())) {
+        auto slice = cast<SliceOp>(user);
+        slice.replaceAllUsesWith(
+            readPart(slice.getType(), division.partOf.lookup(slice), read.getRow(), read.getAlong()).getResult());
+        slice.erase();
+      }
+    } else {
+      Value sum;
+      for (auto [part, piece] : llvm::enumerate(read.getRow().getDefiningOp<ConcatOp>().getOperands())) {
+        StringRef along = cast<StateType>(states[part].getType()).getSecond();
+        Value product = readPart(read.getType(), part, piece, along);
+        sum = sum ? arith::AddFOp::create(builder, read.getLoc(), sum, product).getResult() : product;
+      }
+      read.replaceAllUsesWith(sum);
     }
     read.erase();
   }
-  for (Operation *step : llvm::reverse(chain.steps))
-    step->erase();
-  root.erase();
-  ++numSplit;
+}
+
+void SplitStatesPass::splitPair(PairOp pair) {
+  OpBuilder builder(pair);
+  Value sum;
+  for (auto [state, cotangent] : llvm::zip_equal(partsOf[pair.getState()], partsOf[pair.getCotangent()])) {
+    Value part = PairOp::create(builder, pair.getLoc(), pair.getType(), state, cotangent, pair.getAlongAttr());
+    sum = sum ? arith::AddFOp::create(builder, pair.getLoc(), sum, part).getResult() : part;
+  }
+  pair.replaceAllUsesWith(sum);
+  pair.erase();
 }
 
 void SplitStatesPass::runOnOperation() {
   FailureOr<Sizes> sizes = Sizes::get(getOperation(), {});
   if (failed(sizes))
     return signalPassFailure();
-  SmallVector<StateChain> chains = stateChains(getOperation());
+  chains = stateChains(getOperation());
   for (const StateChain &chain : chains)
     names.insert(chain.getRoot().getName());
-  for (const StateChain &chain : chains)
-    if (std::optional<Division> division = findDivision(chain, *sizes))
-      split(chain, *division);
+  findDivisions(*sizes);
+  llvm::erase_if(chains, [&](const StateChain &chain) { return !divisions.contains(chain.getRoot()); });
+  for (const StateChain &chain : chains) {
+    splitSteps(chain, divisions[chain.getRoot()]);
+    splitReads(chain, divisions[chain.getRoot()]);
+  }
+  for (auto pair : llvm::make_early_inc_range(getOperation().getOps<PairOp>()))
+    if (partsOf.contains(pair.getState()))
+      splitPair(pair);
+  for (StateChain &chain : chains) {
+    for (Operation *step : llvm::reverse(chain.steps))
+      step->erase();
+    chain.getRoot().erase();
+    ++numSplit;
+  }
+  chains.clear();
+  divisions.clear();
+  partsOf.clear();
   names.clear();
 }

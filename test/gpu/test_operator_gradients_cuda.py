@@ -137,10 +137,3 @@ def test_the_backward_operator_is_checked_by_pytorch():
     found = torch.autograd.grad(compiled(*rows), rows)
     for x, y in zip(found, gradients_of_gla(rows), strict=True):
         torch.testing.assert_close(x, y)
-
-
-@pytest.mark.parametrize("name", BY_POSITION)
-def test_what_depends_on_positions_is_refused(name):
-    arguments, state = example(name, tokens=5, **FIRST[name])
-    with pytest.raises(RuntimeError, match=r"\[R14\] .* depends on the position of a token"):
-        check(name, arguments, state, torch.float32, DEVICE)

@@ -11,7 +11,7 @@ import pathlib
 import sys
 from types import ModuleType
 
-# Before our module: PyTorch for CUDA 13 crashes in its own import where a module of another pybind11 came first.
+# Before our module: PyTorch for CUDA 13 crashed in its own import where our module came first.
 import torch  # noqa: F401
 
 _FOLDER = pathlib.Path(os.environ.get("STRETTO_NATIVE") or pathlib.Path(__file__).with_name("_native"))

@@ -79,3 +79,41 @@ stretto.variant @decays_columns(%q: !K, %k: !K, %v: !V, %g: !V_plus_1) -> !V {
   %num = stretto.slice %r from "0" : !V_plus_1 -> !V
   stretto.yield %num : !V
 }
+
+// -----
+
+// A gradient is divided like what it is the gradient of: what is read along the columns with a row put together from the
+// same parts is the sum of what the parts give, and so is a pair of two states.
+
+!K = tensor<16xf64, #stretto.row<K>>
+!V = tensor<8xf64, #stretto.row<V>>
+!V_plus_1 = tensor<9xf64, #stretto.row<"V + 1">>
+!number = tensor<f64, #stretto.row<()>>
+!S = !stretto.state<K : 16, "V + 1" : 9>
+!dS = !stretto.state<K : 16, "V + 1" : 9, reverse>
+
+// CHECK:       {{^// [-]+$}}
+// CHECK-LABEL: stretto.variant @gradient(
+// CHECK-DAG:     %[[S2:.*]] = stretto.write %{{.*}}, %k, %v
+// CHECK-DAG:     %[[Z2:.*]] = stretto.write %{{.*}}, %k, %[[ONE:.*]] :
+// CHECK-DAG:     %[[NUM:.*]] = stretto.read %[[S2]], %d_num along "V"
+// CHECK-DAG:     %[[DEN:.*]] = stretto.read %[[Z2]], %d_den along "1"
+// CHECK:         %[[DQ:.*]] = arith.addf %[[NUM]], %[[DEN]] : !K
+// CHECK-DAG:     %[[PS:.*]] = stretto.pair %{{.*}}, %{{.*}} along "K" : !state_K_by_V, !reverse_state_K_by_V -> !K
+// CHECK-DAG:     %[[PZ:.*]] = stretto.pair %{{.*}}, %{{.*}} along "K" : !state_K_by_1, !reverse_state_K_by_1 -> !K
+// CHECK:         %[[DG:.*]] = arith.addf %[[PS]], %[[PZ]] : !K
+// CHECK:         stretto.yield %[[DQ]], %[[DG]]
+stretto.variant @gradient(%q: !K, %k: !K, %v: !V, %g: !K, %d_num: !V, %d_den: !number) -> (!K, !K) attributes {gradient} {
+  %one = arith.constant dense<1.0> : !number
+  %S0 = stretto.state "S" : !S
+  %S1 = stretto.decay %S0 log %g along "K" : !S, !K
+  %v1 = stretto.concat %v, %one : !V, !number -> !V_plus_1
+  %S2 = stretto.write %S1, %k, %v1 : !S, !K, !V_plus_1
+  %d_r = stretto.concat %d_num, %d_den : !V, !number -> !V_plus_1
+  %d_q = stretto.read %S2, %d_r along "V + 1" : !S, !V_plus_1 -> !K
+  %dS0 = stretto.state "d_S" : !dS
+  %dS1 = stretto.write %dS0, %q, %d_r : !dS, !K, !V_plus_1
+  %d_g = stretto.pair %S1, %dS1 along "K" : !S, !dS -> !K
+  %dS2 = stretto.decay %dS1 log %g along "K" : !dS, !K
+  stretto.yield %d_q, %d_g : !K, !K
+}
