@@ -23,6 +23,8 @@ static int64_t word(const void *pointer, int64_t offset) { return pointer ? word
 
 Signature::Kernel::TableWords Signature::Kernel::place(Table &table, int64_t end, int device,
                                                        const Executor &executor) {
+  if (device >= 0 && table.op.isPosition())
+    return {}; // computed by the kernel
   std::lock_guard<std::mutex> lock(placing);
   int64_t period = table.op.getPeriod().value_or(0);
   int64_t needed = std::max<int64_t>(table.op.getVarying() ? end : period, 1);

@@ -1,7 +1,9 @@
 //===- LayoutTest.cpp - The algebra of layouts ----------------------------===//
 
 #include "dialect/kernel/Layout.h"
+#include "llvm/ADT/STLExtras.h"
 #include <gtest/gtest.h>
+#include <map>
 #include <set>
 
 using namespace stretto::kernel;
@@ -82,6 +84,39 @@ TEST(Layout, CopiesAreNeighbouringElements) {
   // A tile that is smaller than the block is copied several times.
   Layout small = copyLayout({16, 16}, 8, 8);
   EXPECT_EQ(small.at({0, 0, 4}), 0u);
+}
+
+TEST(Layout, SweepsCoverEveryElementOnce) {
+  for (auto [rows, columns] : shapes)
+    for (int64_t perAccess : {1, 2, 4})
+      for (int64_t warps : {1, 4, 16}) {
+        Layout layout = sweepLayout({rows, columns}, perAccess, warps);
+        EXPECT_EQ(layout.size(Layout::Lane), lanes);
+        EXPECT_EQ(layout.size(Layout::Warp), warps);
+        EXPECT_EQ(neighbouringColumns(layout) % perAccess, 0);
+        std::map<uint64_t, int64_t> holders;
+        forEachPlace(layout, [&](Layout::Place place) { ++holders[layout.at(place)]; });
+        int64_t elements = layout.side(0) * layout.side(1), threads = lanes * warps;
+        EXPECT_EQ(int64_t(holders.size()), elements) << rows << "x" << columns;
+        // Copies only where there are fewer elements than accesses of all threads.
+        for (auto [element, count] : holders)
+          EXPECT_EQ(count, std::max<int64_t>(threads * perAccess / elements, 1)) << rows << "x" << columns;
+      }
+}
+
+TEST(Layout, SweepsTakeLinesOfRows) {
+  // 128 bytes of a row by eight lanes, four rows by a warp, the next four by the next.
+  Layout layout = sweepLayout({128, 64}, 4, 4);
+  EXPECT_EQ(layout.at({3, 7, 0}), layout.flat({0, 31}));
+  EXPECT_EQ(layout.at({0, 8, 0}), layout.flat({1, 0}));
+  EXPECT_EQ(layout.at({0, 0, 1}), layout.flat({4, 0}));
+  EXPECT_EQ(layout.at({4, 0, 0}), layout.flat({0, 32}));
+  EXPECT_EQ(layout.at({8, 0, 0}), layout.flat({16, 0}));
+  // A row of a token lies in every warp, and nothing of it is padding.
+  Layout row = sweepLayout({1, 128}, 4, 4);
+  EXPECT_EQ(row.side(0), 1);
+  EXPECT_EQ(row.at({1, 3, 2}), row.flat({0, 35}));
+  EXPECT_EQ(row.size(Layout::Register), 4);
 }
 
 TEST(Layout, SharedMemoryIsABijection) {
@@ -188,6 +223,20 @@ TEST(Conversion, ReducedRowsCrossWarps) {
 TEST(Conversion, ALayoutIsItself) {
   Layout layout = registerLayout({64, 128}, 8);
   expectConverts(layout, layout, Conversion::SameRegisters);
+}
+
+TEST(Conversion, RowsReachMatricesWithinWarps) {
+  Layout matrix = sweepLayout({128, 64}, 4, 4);
+  for (unsigned side : {0, 1}) {
+    Layout row = sweepLayout({matrix.side(side)}, 4, 4);
+    expectConverts(row, matrix.onto(side), Conversion::Shuffle);
+    // Lanes and warps choose among lanes, never among registers.
+    Conversion conversion = Conversion::between(row, matrix.onto(side));
+    for (Conversion::Source source : llvm::concat<Conversion::Source>(conversion.fromLane, conversion.fromWarp))
+      EXPECT_EQ(source.reg, 0u);
+  }
+  // What a matrix leaves of its columns comes back.
+  expectConverts(matrix.onto(1), sweepLayout({64}, 4, 4), Conversion::Shuffle);
 }
 
 } // namespace
