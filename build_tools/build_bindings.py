@@ -38,7 +38,8 @@ def compile_objects(sources: list[pathlib.Path], flags: list[str], folder: pathl
 
 
 def link(objects: list[pathlib.Path], libraries: list, target: pathlib.Path) -> None:
-    own = [f"-L{target.parent}", "-lstretto", "-Wl,-rpath,$ORIGIN"]
+    # The C++ library that PyTorch uses, and no copy of it, which a compiler takes that has the archive alone.
+    own = [f"-L{target.parent}", "-lstretto", "-Wl,-rpath,$ORIGIN", "-l:libstdc++.so.6"]
     subprocess.run([*COMPILER, "-shared", *objects, *own, *libraries, "-o", target], check=True)
     print(target)
 
