@@ -10,7 +10,7 @@
 //   Products.cpp    register-blocked matrix products with what is fused behind them
 //   Decay.cpp       products of decay factors, and `decay_dot`
 //   Recurrences.cpp what walks from token to token: `decay_mix`, `solve`, `scan`
-//   Lookback.cpp    folds over the tiles of other chunks
+//   Lookback*.cpp   folds over the tiles of other chunks
 //   Sweeps.cpp      walks over the states of a kernel over single tokens
 //   Rearrange.cpp   reductions, concatenations, convolution
 //

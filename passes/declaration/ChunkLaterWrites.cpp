@@ -44,13 +44,14 @@ FailureOr<PastTiles::Range> ChunkLaterWrites::joinedAt(PastTiles &past, Value ti
   PositionOp position = positionOf(time);
   if (!position || failed(past.build(time)))
     return refuseChunkForm(chain.root) << "is written to at a time that is not computed from the position";
-  Value positions = b.tileOf(position);
-  auto type = cast<RankedTensorType>(positions.getType());
-  Value first = b.create<chunk::RowOp>(type.clone(ArrayRef<int64_t>()), positions, /*at=*/0);
-  Value end = b.create<arith::AddFOp>(b.repeat(first, type), b.splat(type, static_cast<double>(b.tokens)));
+  auto number = RankedTensorType::get({}, b.compute);
+  Value first = b.create<chunk::RowOp>(number, b.tileOf(position), /*at=*/0);
+  Value behind = b.create<arith::AddFOp>(first, b.splat(number, static_cast<double>(b.tokens)));
   // What joins behind the chunk is in the state that it is entered with.
   TileBuilder &body = past.builder();
   Value times = body.tileOf(time);
+  auto type = cast<RankedTensorType>(times.getType());
+  Value end = body.repeat(behind, type);
   Value isInside = body.create<arith::CmpFOp>(arith::CmpFPredicate::OLT, times, end);
   Value never = body.splat(type, std::numeric_limits<double>::infinity());
   Value from = body.create<arith::SelectOp>(isInside, body.splat(type, 0), never);

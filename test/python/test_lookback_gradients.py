@@ -7,8 +7,9 @@ import itertools
 import pytest
 import stretto
 import torch
-from formulas import relation_kl, windows
+from formulas import FORMULAS, relation_kl, windows
 from operator_cases import Shape, offsets
+from stretto import lang as sl
 from test_lookbacks import CASES, DTYPES, RELATIONS, SOME, relation, run, tokens_of
 from test_operator_gradients import TOLERANCES
 
@@ -160,6 +161,47 @@ def test_reruns_are_identical():
     finally:
         torch.set_num_threads(threads)
     assert all(torch.equal(first[name], second[name]) for name in first)
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Declarations of one's own
+# ---------------------------------------------------------------------------------------------------------------------
+
+
+@stretto.variant
+def tied(q: sl.Row["K"], k: sl.Row["K"](heads="G")):
+    "Keys are values, too."
+    _m, l, acc = sl.lookback(sl.position() - 8.0, lambda past: (sl.dot(q, past(k)), past(k)), fold="softmax")
+    return acc / l
+
+
+@stretto.variant
+def beside_a_state(q: sl.Row["K"], k: sl.Row["K"](heads="G"), v: sl.Row["V"](heads="G"), g: sl.Row["K"](heads="G")):
+    "A window and a state that decays."
+    S = sl.decay(sl.state("K", "V"), log=g, along="K")
+    S = sl.write(S, k, v)
+    _m, l, acc = sl.lookback(sl.position() - 8.0, lambda past: (sl.dot(q, past(k)), past(v)), fold="softmax")
+    return acc / l + sl.read(S, q, along="K")
+
+
+@pytest.mark.parametrize("T", [70, 130])
+def test_gradients_of_other_declarations(T):
+    inputs = CASES["swa of few tokens"].inputs(Shape(B=1, T=T, K=8, V=4), torch.float64)
+    q, k = inputs["q"], inputs["k"]
+    check(
+        lambda given: tied(**given),
+        lambda given: windows.swa(given["q"], given["k"], given["k"], 9, scale=1.0)[0],
+        {"q": q, "k": k},
+    )
+    inputs["g"] = -torch.rand(k.shape, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    check(
+        lambda given: beside_a_state(**given),
+        lambda given: (
+            windows.swa(given["q"], given["k"], given["v"], 9, scale=1.0)[0]
+            + FORMULAS["gla"].function(**given, scale=1.0)[0]
+        ),
+        inputs,
+    )
 
 
 # ---------------------------------------------------------------------------------------------------------------------
