@@ -17,11 +17,22 @@ namespace {
 
 RankedTensorType tileTypeOf(Value value) { return dyn_cast<RankedTensorType>(value.getType()); }
 
+/// Functions of tests may have no manifest.
+bool walksInReverse(FuncOp function) {
+  auto text = function->getAttrOfType<StringAttr>(Manifest::attributeName);
+  if (!text)
+    return false;
+  llvm::Expected<Manifest> manifest = Manifest::fromJson(text);
+  if (!manifest)
+    llvm::consumeError(manifest.takeError());
+  return manifest && manifest->reverse;
+}
+
 class LayoutAssigner {
 public:
   LayoutAssigner(FuncOp function, int64_t perAccess)
       : warps(cast<RoleAttr>(function.getRoles()[0]).getWarps()), sweeps(function.getChunk() == 1),
-        perAccess(perAccess), builder(function.getContext()) {}
+        isGradient(walksInReverse(function)), perAccess(perAccess), builder(function.getContext()) {}
 
   LogicalResult assign(Block &block) {
     for (Operation &op : llvm::make_early_inc_range(block)) {
@@ -54,10 +65,10 @@ private:
     if (matchPattern(value, m_Constant(&constant)) && constant.isSplat())
       return arith::ConstantOp::create(builder, value.getLoc(), constant.resizeSplat(target));
 
-    // A tile that was converted before is used again within the same block; what is in shared memory is read again, so
-    // that it need not be kept.
+    // A tile that was converted before is used again within the same block. A gradient, which has more tiles than
+    // registers, reads what is in shared memory again.
     auto key = std::tuple(value, Type(target), builder.getInsertionBlock());
-    if (Value known = conversions.lookup(key); known && !inSharedMemory(value.getType()))
+    if (Value known = conversions.lookup(key); known && !(isGradient && inSharedMemory(value.getType())))
       return known;
     bool betweenRegisters = !inSharedMemory(value.getType()) && !layout.inSharedMemory();
     Value source = value;
@@ -218,6 +229,7 @@ private:
   int64_t warps;
   /// Whether matrices are walked over, as those of single tokens are, so many columns at a time.
   bool sweeps;
+  bool isGradient;
   int64_t perAccess;
   OpBuilder builder;
   DenseMap<std::tuple<Value, Type, Block *>, Value> conversions;

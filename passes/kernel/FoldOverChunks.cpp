@@ -23,9 +23,9 @@ struct Stream {
   bool perChunk;
 };
 
-/// Products of matrices: four warps where their registers hold the states with room to spare, else eight. Walks over
-/// states: up to four warps with 32 entries for each thread, or half as many again; more where it would have twice
-/// that.
+/// Products of matrices: four warps where their registers hold the states with room to spare, else eight, and so for a
+/// gradient, which has many other tiles. Walks over states: up to four warps with 32 entries for each thread, or half as
+/// many again; more where it would have twice that.
 int64_t chooseWarps(chunk::KernelOp kernel) {
   constexpr int64_t small = 32 * 32, lanes = 32, few = 32 * lanes, many = 64 * lanes, mostWarps = 16;
   auto elementsOf = [&](chunk::ArgumentKind kind) {
@@ -36,7 +36,7 @@ int64_t chooseWarps(chunk::KernelOp kernel) {
   };
   int64_t elements = elementsOf(chunk::ArgumentKind::State), warps = 1;
   if (kernel.getChunk() > 1)
-    return elements <= small ? 4 : 8;
+    return elements <= small && !kernel.getReverse() ? 4 : 8;
   elements += elementsOf(chunk::ArgumentKind::Parameter) / 2; // they come and go
   while (2 * elements > 3 * warps * (warps < 4 ? few : many) && warps < mostWarps)
     warps *= 2;

@@ -35,10 +35,28 @@ def ptxas() -> pathlib.Path:
     return next(path for folder in folders if (path := pathlib.Path(folder, "cu13/bin/ptxas")).exists())
 
 
-# Gradients that have more tiles than registers, also in the smallest chunks.
-SPILLS = {}
+# Gradients that want more registers than there are: most by less than 20, which are spilled.
+SPILLS = {
+    "linear_attn": [("bf16", 128)],
+    "ssd": [("bf16", 64), ("bf16", 128), ("fp32", 64), ("fp32", 128)],
+    "gla": [("bf16", 128), ("fp32", 128)],
+    "hgrn2": [("bf16", 128), ("fp32", 128)],
+    "rwkv6": [("bf16", 128), ("fp32", 128)],
+    "delta_rule": [("bf16", 64), ("fp32", 128)],
+    "gated_delta_rule": [("bf16", 16), ("bf16", 128), ("fp32", 128)],
+    "lawcat": [("bf16", 16), ("bf16", 64), ("fp32", 64)],
+    "supra": [("bf16", 64), ("fp32", 64)],
+    "gsa": [("bf16", 64), ("bf16", 128), ("fp32", 64)],
+    "abc": [("bf16", 64), ("bf16", 128), ("fp32", 64)],
+    "bla": [("bf16", 128), ("fp32", 128)],
+}
 # Gradients of which no chunk fits shared memory.
-TOO_LARGE = {}
+TOO_LARGE = {
+    "lawcat": [("bf16", 128), ("fp32", 128)],
+    "supra": [("bf16", 128), ("fp32", 128)],
+    "gsa": [("fp32", 128)],
+    "abc": [("fp32", 128)],
+}
 CONFIGURATIONS = [("bf16", 16), ("bf16", 64), ("bf16", 128), ("fp32", 64), ("fp32", 128)]
 
 
