@@ -421,7 +421,7 @@ def step_rowmaps(name, element, K, V, chunk=1):
     F = K // 2
     x, w = ("%x", b.tile(1, K, element=element)), ("%w", b.tile(K, F, element=element))
     tail = b.tile(3, K, element=element)
-    row, half = b.tile(1, K), b.tile(1, F)
+    row, half, one = b.tile(1, K), b.tile(1, F), b.tile(1)
     arguments = [
         f"input %x: {x[1]}",
         f"parameter %w: {w[1]}",
@@ -429,6 +429,7 @@ def step_rowmaps(name, element, K, V, chunk=1):
         f"parameter %bias: {b.tile(F)}",
         f"table %angles: {row}",
         "table %slope: tensor<f32>",
+        f"table %place: {one}",
         f"state %tail: {tail}",
         f"state %late: {tail.replace('3x', '2x')}",
         f"state %L: {half} lowest",
@@ -436,6 +437,7 @@ def step_rowmaps(name, element, K, V, chunk=1):
     tables = [
         "chunk.table @angles period 5 {\n^bb0(%t: f64, %h: f64, %d: f64):\n  chunk.result %t : f64\n}",
         "chunk.table @slope {\n^bb0(%t: f64, %h: f64, %d: f64):\n  chunk.result %h : f64\n}",
+        "chunk.table @place varying {\n^bb0(%t: f64, %h: f64, %d: f64):\n  chunk.result %t : f64\n}",
     ]
     x32, before = b.wide(x), b.wide(("%tail", tail))
     y = b.emit(f"chunk.conv {x32[0]}, %taps tail {before[0]} : {row}, {b.tile(K, 4)}, {before[1]}", row)
@@ -449,7 +451,10 @@ def step_rowmaps(name, element, K, V, chunk=1):
     turned = b.elementwise("arith.mulf", joined, ("%angles", row))
     slope = b.emit(f"chunk.broadcast %slope along rows : tensor<f32> to {row}", row)
     turned = b.elementwise("arith.mulf", turned, slope)
-    late = b.wide(("%late", arguments[7].split(": ")[1]))
+    place = b.emit(f"chunk.broadcast %place along rows : {one} to {row}", row)
+    place = b.elementwise("arith.mulf", place, b.constant(0.02, row))
+    turned = b.elementwise("arith.addf", turned, place)
+    late = b.wide(("%late", tail.replace("3x", "2x")))
     last = b.emit(f"chunk.delay {x32[0]} by 1 tail {late[0]} : {row}, {late[1]}", row)
     o = b.narrow(b.elementwise("arith.addf", turned, last))
     states = [
@@ -503,7 +508,7 @@ def reference_rowmaps(x, states):
 
     joined = np.maximum(np.concatenate([softmax(z), softmax(-z)], axis=1), 1e-12)
     swapped = np.concatenate([-rows[:, F:], rows[:, :F]], axis=1)
-    angles = x["angles"][np.arange(T) % 5]
+    angles = x["angles"][(x["position"] + np.arange(T)) % 5]
     late = np.concatenate([states["late"], rows])
     o = joined + swapped * angles * x["slope"] + late[1 : T + 1]
     return {"o": o, "c": rows[:, 1]}, {"tail": past[T : T + 3], "late": late[T : T + 2]}
@@ -572,8 +577,9 @@ def reference_step_rowmaps(x, states):
     conv = sum(taps[:, 3 - j] * past[3 - j : 3 - j + T] for j in range(4))
     L, out = states["L"][0].copy(), np.zeros(rows.shape)
     for t in range(T):
-        L = np.logaddexp(L, conv[t] @ w + bias)
-        out[t] = np.concatenate([L, rows[t, : K // 2]]) * x["angles"][t % 5] * x["slope"] + late[t + 1]
+        L, place = np.logaddexp(L, conv[t] @ w + bias), x["position"] + t
+        joined = np.concatenate([L, rows[t, : K // 2]])
+        out[t] = joined * x["angles"][place % 5] * x["slope"] + late[t + 1] + 0.02 * place
     return {"o": out}, {"tail": past[T : T + 3], "late": late[T : T + 2], "L": L[None]}
 
 

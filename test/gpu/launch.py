@@ -67,7 +67,13 @@ class Launch:
             self.slots = rng.permutation(2 * N)[:N].astype(np.int64)
             self.slots[N // 2] = -1
         rows_of_state = 2 * N if pool else N
-        words_of_rows = [0, self.buffer(self.slots) if pool else 0, rows_of_state]
+        self.positions = rng.integers(0, 50, size=rows_of_state)
+        has_tables = any(a["kind"] == "table" for a in manifest["arguments"])
+        words_of_rows = [
+            self.buffer(self.positions) if has_tables else 0,
+            self.buffer(self.slots) if pool else 0,
+            rows_of_state,
+        ]
         header = [N, total if packed else longest, heads, self.buffer(offsets) if packed else 0, *words_of_rows]
         self.offsets = offsets
         rows = (1, total) if packed else (N, longest)
@@ -182,7 +188,7 @@ class Launch:
                         untouched = np.isnan(self.rows_of(got[name], n, h))
                         compare("left out", untouched, np.ones_like(untouched))
                     continue
-                x, states = {}, {}
+                x, states = {"position": self.positions[row]}, {}
                 for name, values in self.values.items():
                     own = h // groups[name]
                     if kinds[name] == "input":
