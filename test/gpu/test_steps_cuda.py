@@ -17,10 +17,11 @@ pytestmark = [
 
 DEVICE = "cuda"
 TYPES = [torch.float32, torch.bfloat16, torch.float16]
-ROTATED = "supra"  # reads a table without a period at the position of a token
+# These read a table without a period at the position of a token.
+WITHOUT_PERIOD = ("supra", "bla with a period between tokens", "bla with factors above one")
 
 
-@pytest.fixture(params=[name for name in CASES if CASES[name].operator != ROTATED])
+@pytest.fixture(params=[name for name in CASES if name not in WITHOUT_PERIOD])
 def case(request) -> Case:
     case = CASES[request.param]
     if case.operator != "based":
@@ -171,13 +172,12 @@ def test_positions_count_up():
     assert state["position"].tolist() == [3, 2, 3]
 
 
-def test_rotations_are_refused():
-    case = CASES[ROTATED]
+@pytest.mark.parametrize("name", WITHOUT_PERIOD)
+def test_tables_without_a_period_are_refused(name):
+    case = CASES[name]
     inputs = case.inputs(Shape(T=2), device=DEVICE)
     _, state = case(inputs, output_final_state=True)
-    with pytest.raises(
-        stretto.Error, match=r"\[R14\] supra reads a table at the position of a token, without a period"
-    ):
+    with pytest.raises(stretto.Error, match=r"\[R14\] \w+ reads a table at the position of a token, without a period"):
         step(case, inputs, 1, state, T=2)
 
 
