@@ -60,14 +60,16 @@ LogicalResult ThreadLowering::checkLayouts() {
 /// How many blocks a multiprocessor is to have. Of those that walk over states some wait for memory while others
 /// compute, as far as registers reach.
 int64_t ThreadLowering::blocksAtOnce() {
-  constexpr int64_t registersOfProcessor = 65536, others = 56, threadsThatWait = 512;
+  constexpr int64_t registersOfProcessor = 65536, threadsThatWait = 512, ofMatrix = 16;
   if (!manifest.inPlace)
     return 1;
-  int64_t entries = 0;
+  int64_t entries = 0, others = 40;
   for (const Manifest::Argument &argument : manifest.arguments) {
-    // What is made of a state takes its place; a parameter stays beside it.
-    if (argument.kind == Manifest::Kind::State)
+    // What is made of a state takes its place, but for addresses; a parameter stays beside it.
+    if (argument.kind == Manifest::Kind::State) {
       entries += llvm::product_of(argument.shape);
+      others += argument.shape.size() == 2 ? ofMatrix : 0;
+    }
     if (argument.kind == Manifest::Kind::Parameter)
       entries += 2 * llvm::product_of(argument.shape);
   }
