@@ -1,6 +1,6 @@
 """Measures stretto beside PyTorch: `make bench`, or `python bench/run.py --help`.
 
-Four tables, all of one run:
+Five tables, all of one run:
 
 - **speed**: the operator beside the fastest of PyTorch's forms of it (see `baselines`) and softmax attention, timed in
   turns. `floor` is the larger of its bytes at the rate of a large copy and its flops at the rate of torch.mm, both
@@ -8,6 +8,8 @@ Four tables, all of one run:
 - **compilation**: what a first call costs beyond a second one, with an empty cache, for every operator and type.
 - **dispatch**: a call of a cached kernel on one token, and a step.
 - **decode**: steps beside the time that a copy of their states takes.
+- **gradients**: forwards and backwards, beside the time that a copy of all inputs, outputs and gradients takes, and the
+  most memory that a call on a GPU holds, its results and gradients included.
 
 The results go to bench/results/<machine>-<date>.json with the machine and the commit, line by line: an interrupted run
 leaves what it measured.
@@ -31,6 +33,7 @@ os.environ["STRETTO_CACHE_DIR"] = ""
 
 import baselines
 import decode
+import gradients
 import stretto
 import torch
 from baselines import inputs, measure
@@ -222,8 +225,8 @@ def main():
     parser.add_argument(
         "--tables",
         nargs="+",
-        default=["speed", "compilation", "dispatch", "decode"],
-        choices=("speed", "compilation", "dispatch", "decode"),
+        default=["speed", "compilation", "dispatch", "decode", "gradients"],
+        choices=("speed", "compilation", "dispatch", "decode", "gradients"),
     )
     parser.add_argument(
         "--eager", action="store_true", help="leave out the forms that take torch.compile a minute each"
@@ -260,6 +263,16 @@ def main():
         for line in decode.lines(names, options.device, rate):
             results["decode"].append(line)
             decode.show(line)
+            write(results, path)
+    if "gradients" in options.tables:
+        rate = measure.copy_rate(device=options.device)
+        print(f"\ngradients; copy {rate / 1e9:.0f} GB/s")
+        results["gradients"] = []
+        names = [str(TYPES[dtype]).removeprefix("torch.") for dtype in options.types]
+        shapes = [dataclasses.astuple(shape) for shape in options.shapes]
+        for line in gradients.lines(names, shapes, options.device, rate, options.rounds):
+            results["gradients"].append(line)
+            gradients.show(line)
             write(results, path)
     if "speed" in options.tables:
         measure.reuse_memory()

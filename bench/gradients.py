@@ -1,0 +1,74 @@
+"""Gradients: an operator forwards and backwards, and the memory that it takes. A table of bench/run.py."""
+
+import stretto
+import torch
+from baselines import inputs, measure
+
+OPERATORS = ("linear_attn", "simple_gla", "gla", "lawcat", "gsa", "gated_delta_rule")
+
+
+def prepare(name, shape, dtype, device):
+    """Forwards and backwards as a function, and the bytes of every input, output, cotangent and gradient once."""
+    tensors = inputs.make(name, *shape, dtype=dtype, device=device)
+    if name == "lawcat":
+        tensors["z"] = tensors["z"].float()
+    leaves = {key: x.requires_grad_() for key, x in tensors.items()}
+    variant = getattr(stretto.ops, name).variant
+    with torch.no_grad():
+        output = variant(**tensors)
+    cotangent = torch.randn_like(output)
+
+    def run():
+        with torch.enable_grad():
+            torch.autograd.grad(variant(**leaves), list(leaves.values()), cotangent)
+
+    of_rows = sum(x.numel() * x.element_size() for x in leaves.values())
+    return run, 2 * of_rows + 2 * output.numel() * output.element_size()
+
+
+def memory_of(run, device):
+    """The most bytes that a call holds beyond what there was before it: its output and gradients, and its workspace.
+    None on a CPU, where nothing counts them.
+    """
+    if device == "cpu":
+        return None
+    run()
+    torch.cuda.synchronize()
+    torch.cuda.reset_peak_memory_stats()
+    before = torch.cuda.memory_allocated()
+    run()
+    torch.cuda.synchronize()
+    return torch.cuda.max_memory_allocated() - before
+
+
+def lines(types, shapes, device, copy_rate, rounds):
+    """The lines of the table, one by one, as dictionaries."""
+    for dtype in types:
+        for shape in shapes:
+            for name in OPERATORS:
+                run, size = prepare(name, shape, getattr(torch, dtype), device)
+                memory = memory_of(run, device)
+                timing = measure.in_turns({"both": run}, device, rounds=rounds)["both"]
+                yield {
+                    "operator": name,
+                    **dict(zip(("B", "T", "H", "D"), shape, strict=True)),
+                    "dtype": dtype,
+                    "milliseconds": 1e3 * timing.median,
+                    "fastest_milliseconds": 1e3 * timing.fastest,
+                    "floor_milliseconds": 1e3 * size / copy_rate,
+                    "bytes": size,
+                    "memory_bytes": memory,
+                    "bytes_of_an_input": shape[0] * shape[1] * shape[2] * shape[3] * getattr(torch, dtype).itemsize,
+                }
+
+
+def show(line):
+    shape, memory = " ".join(f"{name}{line[name]}" for name in "BTHD"), ""
+    if line["memory_bytes"] is not None:
+        inputs_of_memory = line["memory_bytes"] / line["bytes_of_an_input"]
+        memory = f"  memory {line['memory_bytes'] / 1e6:8.0f} MB = {inputs_of_memory:5.1f} inputs"
+    print(
+        f"{line['operator']:18} {shape:20} {line['dtype']:9} {line['milliseconds']:9.2f} ms"
+        f"  floor {line['floor_milliseconds']:8.2f}{memory}",
+        flush=True,
+    )
