@@ -16,6 +16,10 @@ from test_operator_gradients import TOLERANCES
 ROWS = ("q", "k", "v", "q_s", "k_s", "q_t", "k_t")
 
 
+# Of all that runs forwards, what differs backwards: each is three kernels to compile.
+DISTINCT = ["swa of one token", "swa of few tokens", "swa of more than a chunk", "lolcats", "lolcats of few tokens",
+            "lolcats of its own block", "lolcats sliding over few tokens", "lolcats affine", "lolcats t2r with biases",
+            "lolcats t2r with one bias", "lolcats with a constant maximum"]  # fmt: skip
 SMALL = Shape(B=1, T=6, H=2, G=1, K=4, V=3)
 
 
@@ -55,17 +59,17 @@ def check(run, formula, arguments, dtype=torch.float64):
         assert deviation <= (of_rows if name in ROWS else of_others) * size, (name, deviation, size)
 
 
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("name", DISTINCT)
 @pytest.mark.parametrize("T", [0, 1, 64, 65, 130])
 def test_gradients_agree_with_autograd(name, T):
     case = CASES[name]
     check(case, case.formula, case.inputs(Shape(B=2, T=T, K=16, V=8), torch.float64))
 
 
-@pytest.mark.parametrize("name", ["swa of a chunk", "lolcats", "lolcats of its own block", "lolcats sliding"])
+@SOME
 def test_gradients_of_long_sequences(name):
     case = CASES[name]
-    check(case, case.formula, case.inputs(Shape(B=1, T=517, H=2, G=1, K=8, V=8), torch.float64))
+    check(case, case.formula, case.inputs(Shape(B=1, T=517, K=16, V=8), torch.float64))
 
 
 @pytest.mark.parametrize(
@@ -84,7 +88,7 @@ def test_gradients_of_widths_and_heads(name, K, V, H, G):
     check(case, case.formula, case.inputs(Shape(B=1, T=140, K=K, V=V, H=H, G=G), torch.float64))
 
 
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("name", DISTINCT)
 def test_gradients_of_packed_sequences(name):
     case, lengths = CASES[name], [0, 17, 1, 130, 64, 0]
     inputs = case.inputs(Shape(B=1, T=sum(lengths), K=16, V=8), torch.float64)
