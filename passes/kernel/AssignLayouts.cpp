@@ -65,10 +65,10 @@ private:
     if (matchPattern(value, m_Constant(&constant)) && constant.isSplat())
       return arith::ConstantOp::create(builder, value.getLoc(), constant.resizeSplat(target));
 
-    // A tile that was converted before is used again within the same block. A gradient, which has more tiles than
-    // registers, reads what is in shared memory again.
+    // A tile that was converted before is used again within the same block. What is in shared memory is read again by a
+    // gradient, which has more tiles than registers, and by a walk over states.
     auto key = std::tuple(value, Type(target), builder.getInsertionBlock());
-    if (Value known = conversions.lookup(key); known && !(isGradient && inSharedMemory(value.getType())))
+    if (Value known = conversions.lookup(key); known && !((isGradient || sweeps) && inSharedMemory(value.getType())))
       return known;
     bool betweenRegisters = !inSharedMemory(value.getType()) && !layout.inSharedMemory();
     Value source = value;
