@@ -46,13 +46,16 @@ def lines(types, shapes, device, copy_rate, rounds):
     for dtype in types:
         for shape in shapes:
             for name in OPERATORS:
+                call = {"operator": name, **dict(zip(("B", "T", "H", "D"), shape, strict=True)), "dtype": dtype}
                 run, size = prepare(name, shape, getattr(torch, dtype), device)
-                memory = memory_of(run, device)
-                timing = measure.in_turns({"both": run}, device, rounds=rounds)["both"]
+                try:
+                    memory = memory_of(run, device)
+                    timing = measure.in_turns({"both": run}, device, rounds=rounds)["both"]
+                except RuntimeError as error:  # there may be no kernel of this width
+                    yield {**call, "refused": str(error).splitlines()[0]}
+                    continue
                 yield {
-                    "operator": name,
-                    **dict(zip(("B", "T", "H", "D"), shape, strict=True)),
-                    "dtype": dtype,
+                    **call,
                     "milliseconds": 1e3 * timing.median,
                     "fastest_milliseconds": 1e3 * timing.fastest,
                     "floor_milliseconds": 1e3 * size / copy_rate,
@@ -64,6 +67,9 @@ def lines(types, shapes, device, copy_rate, rounds):
 
 def show(line):
     shape, memory = " ".join(f"{name}{line[name]}" for name in "BTHD"), ""
+    if "refused" in line:
+        print(f"{line['operator']:18} {shape:20} {line['dtype']:9} {line['refused']}", flush=True)
+        return
     if line["memory_bytes"] is not None:
         inputs_of_memory = line["memory_bytes"] / line["bytes_of_an_input"]
         memory = f"  memory {line['memory_bytes'] / 1e6:8.0f} MB = {inputs_of_memory:5.1f} inputs"
