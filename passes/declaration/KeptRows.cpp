@@ -167,6 +167,5 @@ void stretto::replaceByArguments(VariantOp gradient, ArrayRef<Value> rows) {
     Value(row).replaceAllUsesWith(block->addArgument(type, row.getLoc()));
   }
   gradient.setArgNamesAttr(builder.getArrayAttr(names));
-  gradient.setFunctionType(
-      builder.getFunctionType(block->getArgumentTypes(), gradient.getFunctionType().getResults()));
+  gradient.setFunctionType(builder.getFunctionType(block->getArgumentTypes(), gradient.getFunctionType().getResults()));
 }

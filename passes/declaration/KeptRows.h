@@ -2,12 +2,12 @@
 //
 // A fold that looks ahead meets rows of later tokens. In the kernel that walks back it computes them from the inputs of
 // their chunk, as a look-back does, as long as they are row maps of these; but the largest score of a softmax, or what
-// a token's cotangent is divided by, is made of other tokens. Such rows are found by the kernel that walks forward, which
-// keeps them for the other: one row for each token, an output of the one and an input of the other.
+// a token's cotangent is divided by, is made of other tokens. Such rows are found by the kernel that walks forward,
+// which keeps them for the other: one row for each token, an output of the one and an input of the other.
 //
 // Often several choices would do. The fewest numbers are kept: of a softmax the three numbers `m`, `l` and the
-// cotangent of `l`, not the row `acc` that the latter is made of, and not the cotangent of `acc` either, which is that of
-// the result divided by `l`.
+// cotangent of `l`, not the row `acc` that the latter is made of, and not the cotangent of `acc` either, which is that
+// of the result divided by `l`.
 //
 //===----------------------------------------------------------------------===//
 #ifndef STRETTO_PASSES_DECLARATION_KEPTROWS_H

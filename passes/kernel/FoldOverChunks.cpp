@@ -24,10 +24,10 @@ struct Stream {
 };
 
 /// Products of matrices: four warps where their registers hold the states with room to spare, else eight, and so for a
-/// gradient, which has many other tiles. Walks over states: up to four warps with 32 entries for each thread, or half as
-/// many again; more where it would have twice that.
+/// gradient, which has many other tiles. Walks over states: up to four warps with 32 entries for each thread, or half
+/// as many again; more where it would have twice that.
 int64_t chooseWarps(chunk::KernelOp kernel) {
-  constexpr int64_t small = 32 * 32, lanes = 32, few = 32 * lanes, many = 64 * lanes, mostWarps = 16;
+  constexpr int64_t lanes = 32, few = 32 * lanes, small = few, many = 64 * lanes, mostWarps = 16;
   auto elementsOf = [&](chunk::ArgumentKind kind) {
     int64_t elements = 0;
     for (BlockArgument argument : kernel.argumentsOf(kind))
