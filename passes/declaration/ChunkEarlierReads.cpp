@@ -60,7 +60,7 @@ static FailureOr<Value> timeOfTokenBefore(Value time, TileBuilder &b, const Size
   return before.tileOf(time);
 }
 
-FailureOr<PastTiles::Range> ChunkEarlierReads::writtenSince() {
+FailureOr<PastTiles::Range> ChunkEarlierReads::unseen(PastTiles &, WriteOp) {
   Value time = chain.reads().front().getAt();
   FailureOr<Value> before = timeOfTokenBefore(time, b, sizes);
   if (failed(before))
@@ -80,14 +80,14 @@ FailureOr<Value> ChunkEarlierReads::read(ReadOp op) {
     auto write = cast<WriteOp>(step);
     Value key = alongRows ? write.getFirst() : write.getSecond(),
           other = alongRows ? write.getSecond() : write.getFirst();
-    FailureOr<PastTiles::Range> since = writtenSince();
     PastTiles past(write, b, sizes, rawTileOf);
-    if (failed(since) || failed(past.build(key)) || failed(past.build(other)))
+    FailureOr<PastTiles::Range> range = unseen(past, write);
+    if (failed(range) || failed(past.build(key)) || failed(past.build(other)))
       return failure();
     TileBuilder &body = past.builder();
     Value keys = body.matrixOf(body.tileOf(key)), others = body.matrixOf(body.tileOf(other));
     Value weights = body.dot(query, keys, /*addend=*/{}, /*transposeLeft=*/false, /*transposeRight=*/true);
-    chunk::LookbackOp added = past.finish(chunk::Fold::Sum, *since, {weights, others}, result.getType());
+    chunk::LookbackOp added = past.finish(chunk::Fold::Sum, *range, {weights, others}, result.getType());
     result = b.create<arith::AddFOp>(result, added.getResult(0));
   }
   return b.shaped(result, b.tileType(op.getType()));
@@ -98,13 +98,13 @@ FailureOr<Value> ChunkEarlierReads::next() {
   for (Operation *step : chain.steps) {
     auto write = cast<WriteOp>(step);
     b.setLoc(write.getLoc());
-    FailureOr<PastTiles::Range> since = writtenSince();
     PastTiles past(write, b, sizes, rawTileOf);
-    if (failed(since) || failed(past.build(write.getFirst())) || failed(past.build(write.getSecond())))
+    FailureOr<PastTiles::Range> range = unseen(past, write);
+    if (failed(range) || failed(past.build(write.getFirst())) || failed(past.build(write.getSecond())))
       return failure();
     TileBuilder &body = past.builder();
     Value keys = body.matrixOf(body.tileOf(write.getFirst())), values = body.matrixOf(body.tileOf(write.getSecond()));
-    chunk::LookbackOp added = past.finish(chunk::Fold::Outer, *since, {keys, values}, start.getType());
+    chunk::LookbackOp added = past.finish(chunk::Fold::Outer, *range, {keys, values}, start.getType());
     result = b.create<arith::AddFOp>(result, added.getResult(0));
   }
   return result;

@@ -30,9 +30,9 @@ public:
   static mlir::LogicalResult check(const StateChain &chain);
 
   /// The tile of a read. The row that is read with, and the time, have theirs.
-  virtual mlir::FailureOr<mlir::Value> read(ReadOp op);
+  mlir::FailureOr<mlir::Value> read(ReadOp op);
   /// The state as of the time of the chunk's last token.
-  virtual mlir::FailureOr<mlir::Value> next();
+  mlir::FailureOr<mlir::Value> next();
 
 protected:
   const StateChain &chain;
@@ -42,8 +42,9 @@ protected:
   RawTiles rawTileOf;
 
 private:
-  /// Of each token those that were written between the state that is carried and the time that it reads at.
-  mlir::FailureOr<PastTiles::Range> writtenSince();
+  /// Of each token those whose writes it sees and the state that is carried does not hold: here, those between the two
+  /// times.
+  virtual mlir::FailureOr<PastTiles::Range> unseen(PastTiles &past, WriteOp write);
 };
 
 } // namespace stretto

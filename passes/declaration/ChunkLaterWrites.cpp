@@ -40,7 +40,8 @@ static PositionOp positionOf(Value time) {
   return position == makers.end() ? nullptr : cast<PositionOp>(*position);
 }
 
-FailureOr<PastTiles::Range> ChunkLaterWrites::joinedAt(PastTiles &past, Value time) {
+FailureOr<PastTiles::Range> ChunkLaterWrites::unseen(PastTiles &past, WriteOp write) {
+  Value time = write.getAt();
   PositionOp position = positionOf(time);
   if (!position || failed(past.build(time)))
     return refuseChunkForm(chain.root) << "is written to at a time that is not computed from the position";
@@ -56,44 +57,4 @@ FailureOr<PastTiles::Range> ChunkLaterWrites::joinedAt(PastTiles &past, Value ti
   Value never = body.splat(type, std::numeric_limits<double>::infinity());
   Value from = body.create<arith::SelectOp>(isInside, body.splat(type, 0), never);
   return PastTiles::Range{.first = from, .last = times, .ahead = true};
-}
-
-FailureOr<Value> ChunkLaterWrites::read(ReadOp op) {
-  b.setLoc(op.getLoc());
-  bool alongRows = op.getAlong() == op.getState().getType().getFirst();
-  Value row = b.matrixOf(b.tileOf(op.getRow()));
-  Value result = b.dot(row, start, /*addend=*/{}, /*transposeLeft=*/false, /*transposeRight=*/!alongRows);
-  for (Operation *step : chain.steps) {
-    auto write = cast<WriteOp>(step);
-    Value key = alongRows ? write.getFirst() : write.getSecond(),
-          other = alongRows ? write.getSecond() : write.getFirst();
-    PastTiles past(write, b, sizes, rawTileOf);
-    FailureOr<PastTiles::Range> range = joinedAt(past, write.getAt());
-    if (failed(range) || failed(past.build(key)) || failed(past.build(other)))
-      return failure();
-    TileBuilder &body = past.builder();
-    Value keys = body.matrixOf(body.tileOf(key)), others = body.matrixOf(body.tileOf(other));
-    Value weights = body.dot(row, keys, /*addend=*/{}, /*transposeLeft=*/false, /*transposeRight=*/true);
-    chunk::LookbackOp added = past.finish(chunk::Fold::Sum, *range, {weights, others}, result.getType());
-    result = b.create<arith::AddFOp>(result, added.getResult(0));
-  }
-  return b.shaped(result, b.tileType(op.getType()));
-}
-
-FailureOr<Value> ChunkLaterWrites::next() {
-  Value result = start;
-  for (Operation *step : chain.steps) {
-    auto write = cast<WriteOp>(step);
-    b.setLoc(write.getLoc());
-    PastTiles past(write, b, sizes, rawTileOf);
-    FailureOr<PastTiles::Range> range = joinedAt(past, write.getAt());
-    if (failed(range) || failed(past.build(write.getFirst())) || failed(past.build(write.getSecond())))
-      return failure();
-    TileBuilder &body = past.builder();
-    Value firsts = body.matrixOf(body.tileOf(write.getFirst()));
-    Value seconds = body.matrixOf(body.tileOf(write.getSecond()));
-    chunk::LookbackOp added = past.finish(chunk::Fold::Outer, *range, {firsts, seconds}, start.getType());
-    result = b.create<arith::AddFOp>(result, added.getResult(0));
-  }
-  return result;
 }

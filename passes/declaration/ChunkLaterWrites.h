@@ -23,12 +23,9 @@ public:
   static bool hasSome(const StateChain &chain);
   static mlir::LogicalResult check(const StateChain &chain);
 
-  mlir::FailureOr<mlir::Value> read(ReadOp op) override;
-  mlir::FailureOr<mlir::Value> next() override;
-
 private:
   /// Of each later token the tokens of this chunk at which what it writes is there already.
-  mlir::FailureOr<PastTiles::Range> joinedAt(PastTiles &past, mlir::Value time);
+  mlir::FailureOr<PastTiles::Range> unseen(PastTiles &past, WriteOp write) override;
 };
 
 } // namespace stretto

@@ -361,10 +361,11 @@ static const at::Tensor &rowOf(const std::vector<OptionalTensor> &tensors, const
 
 /// Counts the token of each sequence of a step on a GPU, behind the kernel that reads the positions.
 static void advancePositions(at::Tensor positions, const OptionalTensor &slots) {
+  int64_t rows = positions.size(0);
   if (!slots)
     positions.add_(1);
-  else
-    positions.index_add_(0, slots->clamp_min(0), slots->ge(0).to(at::kLong));
+  else if (rows > 0) // a slot that is no row is left out
+    positions.index_add_(0, slots->clamp(0, rows - 1), slots->ge(0).logical_and(slots->lt(rows)).to(at::kLong));
 }
 
 void TorchOperator::checkMemory(const Arguments &arguments) const {
