@@ -8,7 +8,7 @@ import stretto
 import torch
 from operator_cases import BOUNDS, CASES, Case, Shape, error, initial_state
 from stretto import lang as sl
-from test_steps import decode, rows_of, step
+from test_steps import check_pool, decode, rows_of, step
 
 pytestmark = [
     pytest.mark.skipif(not torch.cuda.is_available(), reason="PyTorch sees no GPU"),
@@ -83,23 +83,7 @@ def test_many_sequences_and_heads(B):
 
 @pytest.mark.parametrize("dtype", [torch.int32, torch.int64], ids=str)
 def test_a_pool_of_states(case, dtype):
-    """Sequences have rows of their own, in any order; one of -1 is left out, and rows of nobody stay as they are."""
-    inputs = case.inputs(Shape(B=4, T=5), device=DEVICE)
-    slots = torch.tensor([6, -1, 0, 3], dtype=dtype, device=DEVICE)
-    pool = initial_state(case, case.inputs(Shape(B=8, T=5), device=DEVICE, seed=3))
-    before = {name: entry.clone() for name, entry in pool.items()}
-    held = slots >= 0
-    dense = stretto.State(tuple(pool), tuple(entry[slots.clamp(min=0).long()].clone() for entry in pool.values()))
-    for token in range(2):
-        expected, _ = step(case, inputs, token, dense, T=5)
-        o, returned = step(case, inputs, token, pool, T=5, slots=slots)
-        assert returned is pool
-        assert torch.equal(o[held], expected[held])
-        assert not o[~held].any()
-    for name, entry in pool.items():
-        assert torch.equal(entry[slots[held].long()], dense[name][held])
-        others = [row for row in range(8) if row not in slots]
-        assert torch.equal(entry[others], before[name][others])
+    check_pool(case, dtype, DEVICE)
 
 
 @pytest.mark.parametrize("values", [[9, -7, 1 << 40], [-1, -1, -1]])

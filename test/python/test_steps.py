@@ -73,12 +73,11 @@ def test_widths(case, K, V):
     assert error(decode(case, inputs, state, range(3), T=3), expected) <= BOUNDS[torch.float32][0]
 
 
-@pytest.mark.parametrize("dtype", [torch.int32, torch.int64], ids=str)
-def test_a_pool_of_states(case, dtype):
+def check_pool(case: Case, dtype: torch.dtype, device: str = "cpu") -> None:
     """Sequences have rows of their own, in any order; one of -1 is left out, and rows of nobody stay as they are."""
-    inputs = case.inputs(Shape(B=4, T=5))
-    slots = torch.tensor([6, -1, 0, 3], dtype=dtype)
-    larger = case.inputs(Shape(B=8, T=5), seed=3)
+    inputs = case.inputs(Shape(B=4, T=5), device=device)
+    slots = torch.tensor([6, -1, 0, 3], dtype=dtype, device=device)
+    larger = case.inputs(Shape(B=8, T=5), device=device, seed=3)
     pool = initial_state(case, larger)
     before = {name: entry.clone() for name, entry in pool.items()}
     held = slots >= 0
@@ -93,6 +92,11 @@ def test_a_pool_of_states(case, dtype):
         assert torch.equal(entry[slots[held].long()], dense[name][held])
         others = [row for row in range(8) if row not in slots]
         assert torch.equal(entry[others], before[name][others])
+
+
+@pytest.mark.parametrize("dtype", [torch.int32, torch.int64], ids=str)
+def test_a_pool_of_states(case, dtype):
+    check_pool(case, dtype)
 
 
 def test_a_batch_of_none(case):
