@@ -418,6 +418,9 @@ def FoldOverChunks : Pass<"stretto-fold-over-chunks", "::mlir::ModuleOp"> {
     lie: rows and states are loaded to registers, all at once, and states stored when every thread has read its own.
     Its warps are so many that each thread has the entries of states that memory is to be asked for at a time.
 
+    With `compute-tables` a kernel evaluates what tables without a period say of its tokens: where a call continues
+    from a state, their positions are known on the device alone.
+
     ```mlir
     chunk.kernel @f chunk 16 (input %x: tensor<16x32xbf16>, state %S: tensor<32x32xf32>, valid %n: index)
         -> (o: tensor<16x32xbf16>) {
@@ -446,7 +449,9 @@ def FoldOverChunks : Pass<"stretto-fold-over-chunks", "::mlir::ModuleOp"> {
     ```
   }];
   let options = [Option<"warps", "warps", "int64_t", "0", "Warps of a block; 0 chooses">,
-                 Option<"inPlace", "in-place", "bool", "false", "One token of each sequence, whose states are updated">];
+                 Option<"inPlace", "in-place", "bool", "false", "One token of each sequence, whose states are updated">,
+                 Option<"computeTables", "compute-tables", "bool", "false",
+                        "Compute tables that have other numbers at every position, which only the device knows">];
   let dependentDialects = ["::stretto::kernel::KernelDialect", "::mlir::arith::ArithDialect", "::mlir::scf::SCFDialect"];
 }
 

@@ -108,7 +108,8 @@ static CacheKey keyOf(ModuleOp specialised, const KernelRequest &request) {
     types += (" " + name + "=" + nameOf(type)).str();
   static constexpr const char *parts[] = {"results", "step", "checkpoints", "gradient"};
   return CacheKey::of({buildIdentity(), program, types, parts[static_cast<int>(request.part)],
-                       std::to_string(request.slices), request.target.name, request.target.features});
+                       std::to_string(request.slices), request.continues ? "continues" : "", request.target.name,
+                       request.target.features});
 }
 
 /// The kernel of an entry of the cache on disk, or nothing; what cannot be read is compiled again.

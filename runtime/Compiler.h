@@ -37,6 +37,8 @@ struct KernelRequest {
   /// Into how many parts the value axis is to be divided: a power of two. A kernel that mixes the columns of its
   /// outputs is divided less, or not at all.
   int64_t slices = 1;
+  /// Whether the calls continue from positions that only a device knows. Steps do anyway.
+  bool continues = false;
   Target target;
 };
 

@@ -23,8 +23,8 @@ static int64_t word(const void *pointer, int64_t offset) { return pointer ? word
 
 Signature::Kernel::TableWords Signature::Kernel::place(Table &table, int64_t end, int device,
                                                        const Executor &executor) {
-  if (device >= 0 && table.op.isPosition())
-    return {}; // computed by the kernel
+  if (table.isComputed)
+    return {};
   std::lock_guard<std::mutex> lock(placing);
   int64_t period = table.op.getPeriod().value_or(0);
   int64_t needed = std::max<int64_t>(table.op.getVarying() ? end : period, 1);
@@ -91,7 +91,7 @@ static ArgumentBlock fillBlock(const Signature &signature, Signature::Kernel &ke
       appendRows(tensors.results[position]);
       break;
     case Manifest::Kind::Table: {
-      // On a GPU positions are known there alone, and tables that depend on them have a period.
+      // On a GPU positions are known there alone; tables that have no period are computed there, too.
       bool areKnown = positions && signature.device < 0;
       int64_t last = areKnown ? *std::max_element(positions, positions + stateRows) : 0;
       llvm::append_range(block, kernel.place(kernel.tables[position], last + tokens, signature.device, executor));
@@ -204,18 +204,6 @@ static llvm::Error launch(const Signature &signature, Signature::Kernel &kernel,
   return llvm::Error::success();
 }
 
-/// Refuses tables without a period where they are read at positions that only a device knows.
-static llvm::Error checkPositions(const Signature &signature, Signature::Kernel &kernel, const OperatorCall &call) {
-  if (signature.device < 0 || !signature.positions(call))
-    return llvm::Error::success();
-  for (Signature::Kernel::Table &table : kernel.tables)
-    if (table.op.getVarying() && !table.op.getPeriod() && !table.op.isPosition())
-      return llvm::createStringError("[R14] " + signature.op.name() +
-                                     " reads a table at the position of a token, without a period; no kernel for a GPU "
-                                     "continues it from a state yet");
-  return llvm::Error::success();
-}
-
 llvm::Error Operator::run(Signature &signature, const OperatorCall &call, ArrayRef<TensorView> results,
                           ArrayRef<TensorView> finalState, const Executor &executor) {
   if (signature.items(call) == 0)
@@ -226,8 +214,6 @@ llvm::Error Operator::run(Signature &signature, const OperatorCall &call, ArrayR
   if (signature.looksBackWithoutBound && (!call.initialState.empty() || !finalState.empty()))
     return llvm::createStringError("[R14] " + signature.op.name() +
                                    " looks back at earlier tokens without a bound; no state continues it");
-  if (llvm::Error error = checkPositions(signature, **kernel, call))
-    return error;
   if (const std::string &reason = (*kernel)->code->manifest.noChunkForm; !reason.empty())
     if (!signature.op.implementation->hasWarned.exchange(true))
       executor.warn((signature.op.name() + ": no chunk form: " + reason + "; runs token by token").str());
@@ -250,10 +236,6 @@ llvm::Error Operator::runGradient(Signature &signature, const OperatorCall &call
   if (!made)
     return made.takeError();
   Signature::Gradient &gradient = **made;
-  for (Signature::Kernel *kernel : {gradient.checkpoints.get(), gradient.kernel.get()})
-    if (kernel)
-      if (llvm::Error error = checkPositions(signature, *kernel, call))
-        return error;
   if (llvm::Error error = gradient.check(call, gradientCall))
     return error;
   int64_t chunks = gradient.checkpointCount(call);

@@ -73,6 +73,7 @@ public:
 private:
   bool isCpu() const { return request.target.kind == Target::Kind::Cpu; }
   bool isStep() const { return request.part == KernelRequest::Part::Step; }
+  KernelForm kernelForm() const { return {request.target.name, isStep(), isStep() || request.continues}; }
   cpu::Processor processor() const { return {request.target.name, request.target.features}; }
   llvm::Error run(ModuleOp target, llvm::function_ref<void(OpPassManager &)> addPasses);
   /// The step form, or the chunk form for so many tokens, its value axis divided as far as asked for and as the kernel
@@ -213,8 +214,7 @@ void Lowering::divide(OwningOpRef<ModuleOp> &kernels, int64_t slices) {
 /// not fit shared memory.
 llvm::Expected<int64_t> Lowering::registersOf(ModuleOp form) {
   OwningOpRef<ModuleOp> planned = form.clone();
-  llvm::Error error =
-      run(*planned, [&](OpPassManager &passes) { buildKernelPipeline(passes, request.target.name, isStep()); });
+  llvm::Error error = run(*planned, [&](OpPassManager &passes) { buildKernelPipeline(passes, kernelForm()); });
   if (error)
     return error;
   int64_t most = 0;
@@ -309,7 +309,7 @@ llvm::Expected<KernelImage> Lowering::describe() {
 }
 
 llvm::Error Lowering::toKernel() {
-  return run(*module, [&](OpPassManager &passes) { buildKernelPipeline(passes, request.target.name, isStep()); });
+  return run(*module, [&](OpPassManager &passes) { buildKernelPipeline(passes, kernelForm()); });
 }
 
 llvm::Error Lowering::toLlvm() {

@@ -76,6 +76,8 @@ llvm::Expected<std::unique_ptr<Operator>> Operator::create(StringRef text) {
 static SignatureKey keyOf(const Operator &op, const OperatorCall &call, int device) {
   SignatureKey key;
   llvm::append_values(key.numbers, static_cast<int64_t>(device), static_cast<int64_t>(call.isStep));
+  // Kernels for a GPU that continue may compute what others read.
+  key.numbers.push_back(device >= 0 && !call.initialState.empty());
   for (auto [input, view] : llvm::zip_equal(op.inputs(), call.arguments)) {
     if (!view) {
       key.numbers.push_back(-1);

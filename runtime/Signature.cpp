@@ -30,6 +30,13 @@ static std::map<std::string, int64_t> ratios(std::map<std::string, int64_t> head
   return heads;
 }
 
+/// Whether a program reads tables that have other numbers at every position.
+static bool readsUnboundedTables(VariantOp program) {
+  WalkResult result = program.walk(
+      [](TableOp table) { return WalkResult(failure(table.variesOverTime() && !table.getWholePeriod())); });
+  return result.wasInterrupted();
+}
+
 Operator::Signature::Signature(Operator &op, int device) : op(op), device(device) {}
 Operator::Signature::~Signature() = default;
 
@@ -86,6 +93,7 @@ llvm::Expected<std::unique_ptr<Operator::Signature>> Operator::Signature::create
     if (!found)
       return found.takeError();
     request.target = Target::cuda(found->capability);
+    request.continues = !call.initialState.empty() && readsUnboundedTables(program);
     signature->multiprocessors = found->multiprocessors;
   }
   return signature;
@@ -222,6 +230,11 @@ llvm::Expected<std::shared_ptr<CompiledKernel>> Operator::Signature::compile(con
   return compileKernel(impl.variant, request);
 }
 
+/// Whether kernels compute a table, as they do where its positions are known on a device alone.
+bool Operator::Signature::computes(chunk::TableOp table) const {
+  return device >= 0 && (table.isPosition() || (request.continues && table.isUnbounded()));
+}
+
 llvm::Expected<std::unique_ptr<Operator::Signature::Kernel>>
 Operator::Signature::makeKernel(std::shared_ptr<CompiledKernel> code, const ArgumentNames &names) const {
   Implementation &impl = *op.implementation;
@@ -263,7 +276,8 @@ Operator::Signature::makeKernel(std::shared_ptr<CompiledKernel> code, const Argu
       kernel->tables.push_back({.op = table,
                                 .type = argument.type,
                                 .heads = static_cast<int64_t>(llvm::divideCeil(heads, argument.group)),
-                                .width = argument.shape.empty() ? 1 : argument.shape.back()});
+                                .width = argument.shape.empty() ? 1 : argument.shape.back(),
+                                .isComputed = computes(table)});
       break;
     }
     }

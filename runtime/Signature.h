@@ -80,6 +80,7 @@ private:
   unsigned inputOf(llvm::StringRef name) const;
   ElementType typeOfArgument(VariantOp program, unsigned argument) const;
   ElementType typeOfTail(const StateEntry &entry, VariantOp program) const;
+  bool computes(chunk::TableOp table) const;
   int64_t slicesFor(const OperatorCall &call, int64_t threads) const;
   llvm::Expected<std::shared_ptr<CompiledKernel>> compile(const KernelRequest &request) const;
   llvm::Expected<std::unique_ptr<Kernel>> makeKernel(std::shared_ptr<CompiledKernel> code,
@@ -105,6 +106,8 @@ struct Operator::Signature::Kernel {
     chunk::TableOp op;
     ElementType type;
     int64_t heads = 1, width = 1;
+    /// Whether the kernel computes it.
+    bool isComputed = false;
     /// Positions for which there are numbers, and these. A table that grows leaves what calls may still read.
     int64_t positions = 0;
     std::deque<std::vector<char>> numbers = {};

@@ -2,12 +2,12 @@
 //
 // The back end of LLVM has instructions for a few functions, some of them too coarse, and aborts on the others. Here
 // every function of the closed list becomes arithmetic and instructions that exist. Polynomials are least in the
-// maximum of their relative error. Denormals count as zero.
+// maximum of their relative error. Denormals of fp32 count as zero.
 //
 //===----------------------------------------------------------------------===//
 
+#include "codegen/nvptx/DeviceArithmetic.h"
 #include "mlir/Dialect/Math/IR/Math.h"
-#include "mlir/IR/ImplicitLocOpBuilder.h"
 #include "passes/Passes.h"
 #include <numbers>
 
@@ -21,48 +21,12 @@ using namespace stretto;
 
 namespace {
 
-/// Arithmetic on numbers of f32.
-class Arithmetic : public ImplicitLocOpBuilder {
+/// Functions of f32.
+class SingleMath : public DeviceArithmetic {
 public:
-  using ImplicitLocOpBuilder::ImplicitLocOpBuilder;
+  explicit SingleMath(Operation *op) : DeviceArithmetic(op, Float32Type::get(op->getContext())) {}
 
-  Value number(double value) { return arith::ConstantOp::create(*this, getF32FloatAttr(value)); }
-  Value integer(int64_t value) { return arith::ConstantIntOp::create(*this, value, 32); }
-  Value add(Value a, Value b) { return arith::AddFOp::create(*this, a, b); }
-  Value sub(Value a, Value b) { return arith::SubFOp::create(*this, a, b); }
-  Value mul(Value a, Value b) { return arith::MulFOp::create(*this, a, b); }
-  Value mul(Value a, double b) { return mul(a, number(b)); }
-  Value fma(Value a, Value b, Value c) { return LLVM::FMAOp::create(*this, a, b, c); }
-  Value fma(Value a, double b, Value c) { return fma(a, number(b), c); }
-  Value negate(Value a) { return arith::NegFOp::create(*this, a); }
-  Value absolute(Value a) { return LLVM::FAbsOp::create(*this, a); }
-  Value floor(Value a) { return LLVM::FFloorOp::create(*this, a); }
-  Value roundEven(Value a) { return LLVM::RoundEvenOp::create(*this, a); }
-  Value select(Value condition, Value yes, Value no) { return arith::SelectOp::create(*this, condition, yes, no); }
-  Value compare(arith::CmpFPredicate predicate, Value a, double b) {
-    return arith::CmpFOp::create(*this, predicate, a, number(b));
-  }
-  Value less(Value a, double b) { return compare(arith::CmpFPredicate::OLT, a, b); }
-  Value equal(Value a, double b) { return compare(arith::CmpFPredicate::OEQ, a, b); }
-  Value asInteger(Value a) { return arith::BitcastOp::create(*this, getI32Type(), a); }
-  Value asNumber(Value a) { return arith::BitcastOp::create(*this, getF32Type(), a); }
-
-  Value instruction(StringRef intrinsic, ValueRange operands) {
-    return LLVM::CallIntrinsicOp::create(*this, getF32Type(), getStringAttr(intrinsic), operands)->getResult(0);
-  }
   Value divide(Value a, Value b) { return instruction("llvm.nvvm.div.full.ftz", {a, b}); }
-
-  /// `c[0] + c[1] x + ...`
-  Value polynomial(Value x, ArrayRef<double> coefficients) {
-    Value result = number(coefficients.back());
-    for (double coefficient : llvm::reverse(coefficients.drop_back()))
-      result = fma(result, x, number(coefficient));
-    return result;
-  }
-
-  //===--------------------------------------------------------------------===//
-  // Functions
-  //===--------------------------------------------------------------------===//
 
   Value exp2(Value x) { return LLVM::Exp2Op::create(*this, x); }
   Value exp(Value x) { return exp2(mul(x, std::numbers::log2e)); }
@@ -78,10 +42,10 @@ public:
     Value p = polynomial(f, {-0.5, 0.33333209157, -0.249997168779, 0.200107470155, -0.16682305932, 0.140011608601,
                              -0.121671542525, 0.140047565103, -0.129489630461});
     Value result = fma(mul(f, f), p, f);
-    result = fma(arith::SIToFPOp::create(*this, getF32Type(), exponent), std::numbers::ln2, result);
+    result = fma(fromInteger(exponent), std::numbers::ln2, result);
     // 0 gives -inf, what is below it NaN; infinity and NaN give themselves.
     Value special = select(equal(x, 0), number(-infinity), select(less(x, 0), number(nan), x));
-    Value ordinary = arith::AndIOp::create(*this, compare(arith::CmpFPredicate::OGT, x, 0), less(x, infinity));
+    Value ordinary = both(greater(x, 0), less(x, infinity));
     return select(ordinary, result, special);
   }
 
@@ -89,7 +53,7 @@ public:
   Value log1p(Value x) {
     Value sum = add(number(1), x);
     Value lost = divide(sub(x, sub(sum, number(1))), sum);
-    Value ordinary = arith::AndIOp::create(*this, compare(arith::CmpFPredicate::OGT, sum, 0), less(sum, infinity));
+    Value ordinary = both(greater(sum, 0), less(sum, infinity));
     return add(log(sum), select(ordinary, lost, number(0)));
   }
 
@@ -101,7 +65,7 @@ public:
         polynomial(square, {-0.333332806826, 0.133314415812, -0.0537397153676, 0.020639086142, -0.00570498686284});
     Value near = fma(mul(x, square), p, x);
     Value far = sub(number(1), divide(number(2), add(exp(add(size, size)), number(1))));
-    far = LLVM::CopySignOp::create(*this, far, x);
+    far = copySign(far, x);
     return select(less(size, small), near, far);
   }
 
@@ -111,7 +75,7 @@ public:
     Value r = fma(n, -1.5703125, x);
     r = fma(n, -0.0004837512969970703, r);
     r = fma(n, -7.549789948768648e-08, r);
-    return {arith::FPToSIOp::create(*this, getI32Type(), n), r};
+    return {toInteger(n), r};
   }
 
   /// The sine of an angle and `ahead` quarter turns.
@@ -123,24 +87,12 @@ public:
     Value sin = fma(mul(r, square), ps, r);
     Value cos = fma(mul(square, square), pc, fma(square, -0.5, number(1)));
     Value quarter = arith::AddIOp::create(*this, n, integer(ahead));
-    Value odd = arith::TruncIOp::create(*this, getI1Type(), quarter);
-    Value half = arith::TruncIOp::create(*this, getI1Type(), arith::ShRSIOp::create(*this, quarter, integer(1)));
-    Value value = select(odd, cos, sin);
     // An infinite angle has no sine.
-    value = select(less(absolute(x), infinity), value, number(nan));
-    return select(half, negate(value), value);
+    return select(less(absolute(x), infinity), ofQuarter(quarter, sin, cos), number(nan));
   }
 
   /// |x|^y by logarithms; where x is negative, y must be an integer, which gives the sign.
-  Value power(Value x, Value y) {
-    Value size = exp2(mul(mul(y, log(absolute(x))), std::numbers::log2e));
-    Value half = mul(y, 0.5);
-    Value isInteger = arith::CmpFOp::create(*this, arith::CmpFPredicate::OEQ, floor(y), y);
-    Value isEven = arith::CmpFOp::create(*this, arith::CmpFPredicate::OEQ, floor(half), half);
-    Value negative = select(isInteger, select(isEven, size, negate(size)), number(nan));
-    Value result = select(less(x, 0), negative, size);
-    return select(equal(y, 0), number(1), result);
-  }
+  Value power(Value x, Value y) { return signOfPower(x, y, exp2(mul(mul(y, log(absolute(x))), std::numbers::log2e))); }
 
   Value expand(Operation *op) {
     Value x = op->getOperand(0);
@@ -161,29 +113,150 @@ public:
         .Case([&](arith::DivFOp op) { return divide(x, op.getRhs()); })
         .Default(Value());
   }
+};
+
+/// Functions of f64, as tables use them: to a few roundings, over series whose first term left out is below one.
+class DoubleMath : public DeviceArithmetic {
+public:
+  explicit DoubleMath(Operation *op) : DeviceArithmetic(op, Float64Type::get(op->getContext())) {}
+
+  /// `1 / first! , 1 / (first + step)! , ...` with signs that alternate by `sign`.
+  static SmallVector<double> inverseFactorials(int first, int step, int count, double sign) {
+    SmallVector<double> result;
+    double factorial = 1;
+    for (int i = 2; i <= first; ++i)
+      factorial *= i;
+    for (int i = 0, n = first; i < count; ++i) {
+      result.push_back((i % 2 ? sign : 1) / factorial);
+      for (int j = 0; j < step; ++j)
+        factorial *= ++n;
+    }
+    return result;
+  }
+
+  /// e^x = 2^n e^r, |r| <= log(2) / 2.
+  Value exp(Value x) {
+    constexpr double limit = 800; // beyond every exponent: infinity, or 0
+    Value near = select(greater(x, limit), number(limit), select(less(x, -limit), number(-limit), x));
+    Value n = roundEven(mul(near, std::numbers::log2e));
+    Value r = fma(n, -6.93147180369123816490e-01, near);
+    r = fma(n, -1.90821492927058770002e-10, r);
+    Value p = polynomial(r, inverseFactorials(0, 1, 14, 1));
+    // In two steps, so that neither power overflows.
+    Value half = floor(mul(n, 0.5));
+    return mul(mul(p, powerOfTwo(half)), powerOfTwo(sub(n, half)));
+  }
+  Value exp2(Value x) { return exp(mul(x, std::numbers::ln2)); }
+
+  /// x = 2^e m with m in [2/3, 4/3); log m = 2 (s + s^3/3 + s^5/5 + ...) with s = (m - 1) / (m + 1), |s| <= 1/5.
+  Value log(Value x) {
+    constexpr int64_t twoThirds = 0x3fe5555555555555, mantissaBits = 52;
+    Value bits = asInteger(x);
+    Value exponent =
+        arith::ShRSIOp::create(*this, arith::SubIOp::create(*this, bits, integer(twoThirds)), integer(mantissaBits));
+    Value scaled = arith::ShLIOp::create(*this, exponent, integer(mantissaBits));
+    Value f = sub(asNumber(arith::SubIOp::create(*this, bits, scaled)), number(1));
+    Value s = divide(f, add(f, number(2))), square = mul(s, s);
+    SmallVector<double> coefficients;
+    for (int i = 3; i <= 21; i += 2)
+      coefficients.push_back(2.0 / i);
+    Value result = fma(mul(s, square), polynomial(square, coefficients), mul(s, 2));
+    result = fma(fromInteger(exponent), std::numbers::ln2, result);
+    Value special = select(equal(x, 0), number(-infinity), select(less(x, 0), number(nan), x));
+    return select(both(greater(x, 0), less(x, infinity)), result, special);
+  }
+
+  /// With u = 1 + x rounded, log(u) * x / (u - 1) undoes the rounding.
+  Value log1p(Value x) {
+    Value u = add(number(1), x), difference = sub(u, number(1)), whole = log(u);
+    Value ordinary = both(greater(u, 0), less(u, infinity));
+    Value result = select(ordinary, mul(whole, divide(x, difference)), whole);
+    return select(equal(difference, 0), x, result);
+  }
+
+  /// The rest is small against e^2|x| where the difference to 1 is; near 0 the quotient loses what tables do not show.
+  Value tanh(Value x) {
+    Value power = exp(mul(absolute(x), 2));
+    return copySign(sub(number(1), divide(number(2), add(power, number(1)))), x);
+  }
+
+  /// The sine of an angle and `ahead` quarter turns. The two parts of pi/2 leave a rest that is right to a rounding of
+  /// the angle.
+  Value sine(Value x, int64_t ahead) {
+    Value n = roundEven(mul(x, 2 * std::numbers::inv_pi));
+    Value r = fma(n, -1.5707963267948966, x);
+    r = fma(n, -6.123233995736766e-17, r);
+    Value square = mul(r, r);
+    Value sin = mul(r, polynomial(square, inverseFactorials(1, 2, 8, -1)));
+    Value cos = polynomial(square, inverseFactorials(0, 2, 9, -1));
+    Value quarter = arith::AddIOp::create(*this, toInteger(n), integer(ahead));
+    return select(less(absolute(x), infinity), ofQuarter(quarter, sin, cos), number(nan));
+  }
+
+  Value power(Value x, Value y) { return signOfPower(x, y, exp(mul(y, log(absolute(x))))); }
+
+  /// The rest of a division, with the sign of `x`. Where the quotient was rounded up to a whole number, one is too
+  /// many.
+  Value remainder(Value x, Value y) {
+    Value size = absolute(x), divisor = absolute(y);
+    Value rest = fma(negate(truncate(divide(size, divisor))), divisor, size);
+    return copySign(select(less(rest, 0), add(rest, divisor), rest), x);
+  }
+
+  Value expand(Operation *op) {
+    Value x = op->getOperand(0);
+    return llvm::TypeSwitch<Operation *, Value>(op)
+        .Case([&](math::ExpOp) { return exp(x); })
+        .Case([&](math::Exp2Op) { return exp2(x); })
+        .Case([&](math::LogOp) { return log(x); })
+        .Case([&](math::Log1pOp) { return log1p(x); })
+        .Case([&](math::SqrtOp) { return LLVM::SqrtOp::create(*this, x); })
+        .Case([&](math::RsqrtOp) { return divide(number(1), LLVM::SqrtOp::create(*this, x)); })
+        .Case([&](math::AbsFOp) { return absolute(x); })
+        .Case([&](math::TanhOp) { return tanh(x); })
+        .Case([&](math::SinOp) { return sine(x, 0); })
+        .Case([&](math::CosOp) { return sine(x, 1); })
+        .Case([&](math::FloorOp) { return floor(x); })
+        .Case([&](math::RoundEvenOp) { return roundEven(x); })
+        .Case([&](math::PowFOp op) { return power(x, op.getRhs()); })
+        .Case([&](arith::RemFOp op) { return remainder(x, op.getRhs()); })
+        .Default(Value());
+  }
 
 private:
-  static constexpr double infinity = std::numeric_limits<double>::infinity();
-  static constexpr double nan = std::numeric_limits<double>::quiet_NaN();
+  /// The instruction rounds correctly.
+  Value divide(Value a, Value b) { return LLVM::FDivOp::create(*this, a, b); }
+  /// `2^n` for whole `n` whose power is a normal number.
+  Value powerOfTwo(Value n) {
+    Value biased = arith::AddIOp::create(*this, toInteger(n), integer(1023));
+    return asNumber(arith::ShLIOp::create(*this, biased, integer(52)));
+  }
 };
+
+/// Numbers of 16 bits are computed with as fp32.
+Value inSingle(Operation *op, Type type) {
+  if (!type.isF32() && !type.isF16() && !type.isBF16())
+    return nullptr;
+  SingleMath math(op);
+  if (!type.isF32())
+    for (OpOperand &operand : op->getOpOperands())
+      operand.set(arith::ExtFOp::create(math, math.type, operand.get()));
+  Value value = math.expand(op);
+  return value && !type.isF32() ? arith::TruncFOp::create(math, type, value) : value;
+}
 
 struct ExpandDeviceMath : stretto::impl::ExpandDeviceMathBase<ExpandDeviceMath> {
   void runOnOperation() override {
     WalkResult result = getOperation()->walk([](Operation *op) -> WalkResult {
-      if (!isa<math::MathDialect>(op->getDialect()) && !isa<arith::DivFOp>(op))
+      Type type = op->getNumResults() ? op->getResult(0).getType() : Type();
+      bool isDouble = type && type.isF64();
+      // In fp64 a quotient is an instruction.
+      bool isArithmetic = isDouble ? isa<arith::RemFOp>(op) : isa<arith::DivFOp>(op);
+      if (!isa<math::MathDialect>(op->getDialect()) && !isArithmetic)
         return WalkResult::advance();
-      Arithmetic builder(op->getLoc(), op);
-      Type type = op->getResult(0).getType();
-      if (!type.isF32() && !type.isF16() && !type.isBF16())
-        return op->emitOpError("of type ") << type << " has no form on a GPU";
-      if (!type.isF32())
-        for (OpOperand &operand : op->getOpOperands())
-          operand.set(arith::ExtFOp::create(builder, builder.getF32Type(), operand.get()));
-      Value value = builder.expand(op);
+      Value value = isDouble ? DoubleMath(op).expand(op) : inSingle(op, type);
       if (!value)
-        return op->emitOpError("has no form on a GPU");
-      if (!type.isF32())
-        value = arith::TruncFOp::create(builder, type, value);
+        return op->emitOpError("of type ") << type << " has no form on a GPU";
       op->getResult(0).replaceAllUsesWith(value);
       op->erase();
       return WalkResult::advance();

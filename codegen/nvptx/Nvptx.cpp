@@ -32,17 +32,18 @@
 using namespace mlir;
 using namespace stretto;
 
-void stretto::buildKernelPipeline(OpPassManager &passes, StringRef chip, bool inPlace) {
+void stretto::buildKernelPipeline(OpPassManager &passes, const KernelForm &form) {
   OpPassManager &kernels = passes.nest<chunk::KernelOp>();
   kernels.addPass(createExpandDecay());
   kernels.addPass(createRoundOperands());
   kernels.addPass(createCSEPass());
   kernels.addPass(createShortenLifetimes());
   FoldOverChunksOptions fold;
-  fold.inPlace = inPlace;
+  fold.inPlace = form.inPlace;
+  fold.computeTables = form.computeTables;
   passes.addPass(createFoldOverChunks(fold));
   passes.addNestedPass<kernel::FuncOp>(createAssignLayouts());
-  passes.addNestedPass<kernel::FuncOp>(createPlanSharedMemory({chip.str()}));
+  passes.addNestedPass<kernel::FuncOp>(createPlanSharedMemory({form.chip.str()}));
   passes.addNestedPass<kernel::FuncOp>(createInsertBarriers());
 }
 
@@ -58,8 +59,8 @@ void stretto::buildThreadPipeline(OpPassManager &passes) {
   passes.addPass(createReconcileUnrealizedCastsPass());
 }
 
-void stretto::buildNvptxPipeline(OpPassManager &passes, StringRef chip, bool inPlace) {
-  buildKernelPipeline(passes, chip, inPlace);
+void stretto::buildNvptxPipeline(OpPassManager &passes, const KernelForm &form) {
+  buildKernelPipeline(passes, form);
   buildThreadPipeline(passes);
 }
 

@@ -8,13 +8,21 @@
 
 namespace stretto {
 
-/// Adds the passes from `chunk.kernel`s to planned kernels of the kernel dialect, for a chip such as "sm_90a". Kernels
-/// `inPlace` take one token of each sequence and update its states.
-void buildKernelPipeline(mlir::OpPassManager &passes, llvm::StringRef chip, bool inPlace);
+/// What is asked of kernels for a GPU.
+struct KernelForm {
+  llvm::StringRef chip; // for instance "sm_90a"
+  /// They take one token of each sequence and update its states.
+  bool inPlace = false;
+  /// They compute tables that have other numbers at every position.
+  bool computeTables = false;
+};
+
+/// Adds the passes from `chunk.kernel`s to planned kernels of the kernel dialect.
+void buildKernelPipeline(mlir::OpPassManager &passes, const KernelForm &form);
 /// Adds the passes from there to the LLVM dialect.
 void buildThreadPipeline(mlir::OpPassManager &passes);
 /// Adds both.
-void buildNvptxPipeline(mlir::OpPassManager &passes, llvm::StringRef chip, bool inPlace);
+void buildNvptxPipeline(mlir::OpPassManager &passes, const KernelForm &form);
 
 /// The PTX of the functions of a module that the pipeline has lowered. Each function's manifest stays on it, as the
 /// attribute `stretto.manifest`.

@@ -17,6 +17,7 @@ namespace {
 struct PipelineOptions : PassPipelineOptions<PipelineOptions> {
   Option<std::string> chip{*this, "chip", llvm::cl::desc("The chip, for instance sm_80"), llvm::cl::init("sm_90a")};
   Option<bool> inPlace{*this, "in-place", llvm::cl::desc("One token of each sequence, whose states are updated")};
+  Option<bool> computeTables{*this, "compute-tables", llvm::cl::desc("Kernels compute tables without a period")};
 };
 
 /// The options of the translations, which live as long as the process, as LLVM wants it.
@@ -24,6 +25,7 @@ struct TranslationOptions {
   llvm::cl::opt<std::string> chip{"chip", llvm::cl::desc("The chip that kernels are compiled for"),
                                   llvm::cl::init("sm_90a")};
   llvm::cl::opt<bool> inPlace{"in-place", llvm::cl::desc("Kernels take one token and update states where they lie")};
+  llvm::cl::opt<bool> computeTables{"compute-tables", llvm::cl::desc("Kernels compute tables without a period")};
   llvm::cl::opt<bool> time{"report-time", llvm::cl::desc("Print the milliseconds that compilation took")};
 };
 TranslationOptions &translationOptions() {
@@ -33,7 +35,8 @@ TranslationOptions &translationOptions() {
 
 LogicalResult lower(ModuleOp module) {
   PassManager passes(module.getContext());
-  buildNvptxPipeline(passes, translationOptions().chip, translationOptions().inPlace);
+  const TranslationOptions &options = translationOptions();
+  buildNvptxPipeline(passes, {options.chip, options.inPlace, options.computeTables});
   return passes.run(module);
 }
 
@@ -86,7 +89,8 @@ LogicalResult printLayouts(Operation *op, llvm::raw_ostream &out) {
 void stretto::registerNvptxPipeline() {
   PassPipelineRegistration<PipelineOptions>("stretto-to-nvptx", "From chunks to the LLVM dialect for a GPU",
                                             [](OpPassManager &passes, const PipelineOptions &options) {
-                                              buildNvptxPipeline(passes, options.chip, options.inPlace);
+                                              buildNvptxPipeline(
+                                                  passes, {options.chip, options.inPlace, options.computeTables});
                                             });
 }
 

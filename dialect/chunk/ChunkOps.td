@@ -229,6 +229,8 @@ def Chunk_TableOp : Chunk_Op<"table", [Symbol, IsolatedFromAbove, SingleBlock, H
   let extraClassDeclaration = [{
     /// Whether it is the position of a token itself.
     bool isPosition();
+    /// Whether it has other numbers at every position, so that nobody can write down all of them.
+    bool isUnbounded() { return getVarying() && !getPeriod(); }
   }];
 }
 

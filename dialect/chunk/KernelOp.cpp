@@ -300,7 +300,7 @@ LogicalResult KernelOp::verifyRegions() {
 
 bool TableOp::isPosition() {
   Block &block = getBody().front();
-  return getVarying() && !getPeriod() && block.getTerminator()->getOperand(0) == block.getArgument(0);
+  return isUnbounded() && block.getTerminator()->getOperand(0) == block.getArgument(0);
 }
 
 LogicalResult TableOp::verifyRegions() {

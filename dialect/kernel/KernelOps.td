@@ -230,24 +230,27 @@ def Kernel_LoadOp : Kernel_Op<"load"> {
   let assemblyFormat = "$view (`at` $chunk^)? (`lowest` $lowest^)? attr-dict `:` type($view) `->` type($result)";
 }
 
-def Kernel_PositionsOp : Kernel_Op<"positions", [Pure]> {
-  let summary = "the positions of a chunk's tokens";
+def Kernel_EvaluateOp : Kernel_Op<"evaluate", [Pure]> {
+  let summary = "rows of a table, computed where they are read";
   let description = [{
-    `y_i = p + C c + i`, where `p` is the position of the first token of the work item's sequence; 0 beyond its end.
+    `y_id = f(p + C c + i, h, d)`, where `f` is the `chunk.table` of the view's name, evaluated in fp64 and rounded once,
+    and `p` the position of the first token of the work item's sequence; 0 beyond its end. For tables that no host can
+    lay out, because it does not know the positions.
 
     Example:
     ```mlir
-    kernel.func @f(%o: !kernel.view<tensor<16xf32>>) chunk 16 roles [#kernel.role<all, 4>] {
+    kernel.func @f(%angles: !kernel.view<tensor<16x8xf32>>, %o: !kernel.view<tensor<16x8xf32>>) chunk 16
+        roles [#kernel.role<all, 4>] {
       %c0 = arith.constant 0 : index
-      %tile = kernel.positions at %c0 : tensor<16xf32>
-      kernel.store %tile to %o at %c0 : tensor<16xf32>, !kernel.view<tensor<16xf32>>
+      %tile = kernel.evaluate %angles at %c0 : !kernel.view<tensor<16x8xf32>> -> tensor<16x8xf32>
+      kernel.store %tile to %o at %c0 : tensor<16x8xf32>, !kernel.view<tensor<16x8xf32>>
       kernel.return
     }
     ```
   }];
-  let arguments = (ins Index:$chunk);
+  let arguments = (ins Kernel_View:$table, Index:$chunk);
   let results = (outs Kernel_Tile:$result);
-  let assemblyFormat = "`at` $chunk attr-dict `:` type($result)";
+  let assemblyFormat = "$table `at` $chunk attr-dict `:` type($table) `->` type($result)";
 }
 
 def Kernel_SaveOp : Kernel_Op<"save"> {

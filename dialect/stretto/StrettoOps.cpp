@@ -255,6 +255,15 @@ static LogicalResult verifyBody(Operation *op, function_ref<LogicalResult(Operat
   return failure(result.wasInterrupted());
 }
 
+std::optional<int64_t> TableOp::getWholePeriod() {
+  FloatAttr number;
+  if (!getPeriod() || !matchPattern(getPeriod(), m_Constant(&number)))
+    return std::nullopt;
+  double period = number.getValueAsDouble();
+  bool isWhole = period == std::floor(period) && period >= 1 && period < 0x1p53;
+  return isWhole ? std::optional(static_cast<int64_t>(period)) : std::nullopt;
+}
+
 LogicalResult TableOp::verifyRegions() {
   Block &block = getBody().front();
   TypeRange arguments = block.getArgumentTypes(), yielded = block.getTerminator()->getOperandTypes();

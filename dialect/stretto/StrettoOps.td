@@ -470,6 +470,11 @@ def Stretto_TableOp : Stretto_Op<"table", [Pure, SingleBlock,
   let results = (outs Stretto_Row:$result);
   let assemblyFormat = "(`period` $period^)? $body attr-dict `:` type($result)";
   let hasRegionVerifier = 1;
+  let extraClassDeclaration = [{
+    bool variesOverTime() { return !getBody().getArgument(0).use_empty(); }
+    /// The period, where it is a known number of whole tokens, after which the numbers return.
+    ::std::optional<int64_t> getWholePeriod();
+  }];
 }
 
 def Stretto_ConvOp : Stretto_Op<"conv", [Pure, AllTypesMatch<["operand", "result"]>]> {

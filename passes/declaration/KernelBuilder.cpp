@@ -132,17 +132,17 @@ FailureOr<chunk::TableOp> KernelBuilder::createTable(TableOp op) {
     builder.clone(*maker, mapping);
   }
 
-  bool varies = !source.getArgument(0).use_empty();
-  bool isWhole = period && *period == std::floor(*period) && *period >= 1 && *period < 0x1p53;
-  if (varies && period && !isWhole) {
+  bool varies = op.variesOverTime();
+  std::optional<int64_t> wholePeriod = op.getWholePeriod();
+  if (varies && period && !wholePeriod) {
     Value modulus = arith::ConstantOp::create(builder, op.getLoc(), builder.getF64FloatAttr(*period));
     mapping.map(source.getArgument(0), arith::RemFOp::create(builder, op.getLoc(), target.getArgument(0), modulus));
   }
   for (Operation &inner : source.without_terminator())
     builder.clone(inner, mapping);
   chunk::ResultOp::create(builder, op.getLoc(), mapping.lookupOrDefault(source.getTerminator()->getOperand(0)));
-  if (varies && isWhole)
-    table.setPeriod(static_cast<int64_t>(*period));
+  if (varies && wholePeriod)
+    table.setPeriod(*wholePeriod);
   else if (varies)
     table.setVarying(true);
   return table;

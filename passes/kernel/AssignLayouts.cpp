@@ -135,7 +135,7 @@ private:
         if (tileTypeOf(operand.get()))
           placeOperand(operand, registersFor(tileTypeOf(operand.get())));
       setLayout(op->getResult(0), registersFor(tileTypeOf(op->getResult(0))));
-    } else if (isa<LoadOp, PositionsOp>(op)) {
+    } else if (isa<LoadOp, EvaluateOp>(op)) {
       setLayout(op->getResult(0), registersFor(tileTypeOf(op->getResult(0))));
     } else if (isa<StoreOp, SaveOp>(op)) {
       op->setOperand(0, inRegisters(op->getOperand(0)));

@@ -45,8 +45,8 @@ int64_t chooseWarps(chunk::KernelOp kernel) {
 
 class Folder {
 public:
-  Folder(chunk::KernelOp kernel, FuncOp function, SymbolTableCollection &symbols)
-      : kernel(kernel), function(function), symbols(symbols),
+  Folder(chunk::KernelOp kernel, FuncOp function, bool computeTables, SymbolTableCollection &symbols)
+      : kernel(kernel), function(function), computeTables(computeTables), symbols(symbols),
         builder(kernel.getLoc(), OpBuilder::atBlockEnd(function.getBlock())) {}
 
   /// All chunks of a sequence, one after the other.
@@ -66,7 +66,7 @@ public:
       if (isState(argument))
         initial.push_back(LoadOp::create(builder, argument.getType(), view(argument.getArgNumber()), /*chunk=*/Value(),
                                          kernel.getArgument(argument.getArgNumber()).getLowest()));
-      else if (!isPosition(argument))
+      else if (!isComputed(argument))
         open(argument);
     }
     auto loop = scf::ForOp::create(builder, zero, chunks, one, initial);
@@ -138,8 +138,8 @@ public:
 
 private:
   Value load(BlockArgument argument) {
-    if (isPosition(argument))
-      return PositionsOp::create(builder, argument.getType(), zero);
+    if (isComputed(argument))
+      return evaluate(argument, zero);
     return LoadOp::create(builder, argument.getType(), view(argument.getArgNumber()),
                           isPerChunk(argument) ? zero : Value(),
                           kernel.getArgument(argument.getArgNumber()).getLowest());
@@ -155,8 +155,16 @@ private:
     return symbols.lookupNearestSymbolFrom<chunk::TableOp>(kernel, name);
   }
   bool isTable(BlockArgument argument) { return kindOf(argument) == chunk::ArgumentKind::Table; }
-  /// Positions are computed, as nobody knows how far a table of them would have to go.
-  bool isPosition(BlockArgument argument) { return isTable(argument) && tableOf(argument).isPosition(); }
+  /// Positions are computed, as they take less time than a table of them.
+  bool isComputed(BlockArgument argument) {
+    if (!isTable(argument))
+      return false;
+    chunk::TableOp table = tableOf(argument);
+    return table.isPosition() || (computeTables && table.isUnbounded());
+  }
+  Value evaluate(BlockArgument argument, Value chunk) {
+    return EvaluateOp::create(builder, argument.getType(), view(argument.getArgNumber()), chunk);
+  }
 
   /// Whether each chunk has a tile of its own: of inputs, of checkpoints, and of tables that vary over time.
   bool isPerChunk(BlockArgument argument) {
@@ -186,8 +194,8 @@ private:
         mapping.map(argument, loop.getRegionIterArg(state++));
         continue;
       }
-      if (isPosition(argument)) {
-        mapping.map(argument, PositionsOp::create(builder, argument.getType(), index));
+      if (isComputed(argument)) {
+        mapping.map(argument, evaluate(argument, index));
         continue;
       }
       const Stream &from = streams[stream++];
@@ -208,6 +216,7 @@ private:
 
   chunk::KernelOp kernel;
   FuncOp function;
+  bool computeTables;
   SymbolTableCollection &symbols;
   ImplicitLocOpBuilder builder;
   IRMapping mapping;
@@ -262,7 +271,7 @@ struct FoldOverChunks : stretto::impl::FoldOverChunksBase<FoldOverChunks> {
     for (const Manifest::Argument &argument : manifest->arguments)
       names.push_back(argument.name);
     function.setArgNamesAttr(builder.getStrArrayAttr(names));
-    Folder folder(kernel, function, symbols);
+    Folder folder(kernel, function, computeTables, symbols);
     inPlace ? folder.stepInPlace() : folder.foldOverChunks();
     return success();
   }

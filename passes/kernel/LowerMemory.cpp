@@ -25,6 +25,7 @@ ThreadLowering::View ThreadLowering::decodeView(const Manifest::Argument &argume
   bool isShared = argument.group > 1 && argument.kind != Kind::Output;
   Value ownHead = isShared ? arith::DivUIOp::create(b, head, b.i32(argument.group)).getResult() : head;
   Value headIndex = b.extend(ownHead);
+  view.head = headIndex;
   int64_t bytes = stretto::bytesOf(argument.type);
   auto pointerAt = [&](int64_t index) -> Value { return LLVM::IntToPtrOp::create(b, b.pointerType(1), word(index)); };
 

@@ -233,7 +233,7 @@ LogicalResult ThreadLowering::lower(Operation *op) {
       .Case([&](SendOp op) { return lowerSend(op), success(); })
       .Case([&](ReceiveOp op) { return lowerReceive(op), success(); })
       .Case([&](LoadOp op) { return lowerLoad(op), success(); })
-      .Case([&](PositionsOp op) { return lowerPositions(op), success(); })
+      .Case([&](EvaluateOp op) { return lowerEvaluate(op); })
       .Case([&](SaveOp op) { return lowerSave(op), success(); })
       .Case([&](StoreOp op) { return lowerStore(op), success(); })
       .Case([&](ConvertOp op) { return lowerConvert(op), success(); })
@@ -438,14 +438,30 @@ void ThreadLowering::lowerCausal(chunk::CausalOp op) {
   });
 }
 
-void ThreadLowering::lowerPositions(PositionsOp op) {
+LogicalResult ThreadLowering::lowerEvaluate(EvaluateOp op) {
+  const View &view = viewOf(op.getTable());
+  auto table = function->getParentOfType<ModuleOp>().lookupSymbol<chunk::TableOp>(view.argument->name);
+  if (!table)
+    return op.emitOpError("computes the table '") << view.argument->name << "', which the module does not have";
+  Block &body = table.getBody().front();
   Layout layout = *layoutOf(op.getType());
-  Type element = getElementTypeOrSelf(op.getType());
-  Value first = b.mul(scalars.lookup(op.getChunk()), manifest.chunk), valid = validTokens(first);
+  Type element = getElementTypeOrSelf(op.getType()), real = b.getF64Type();
+  auto asReal = [&](Value number) { return arith::SIToFPOp::create(b, real, number); };
+  Value head = asReal(view.head), first = b.mul(scalars.lookup(op.getChunk()), manifest.chunk),
+        valid = validTokens(first);
   define(op.getResult(), [&](uint64_t reg) {
     Value token = b.coordinate(layout, 0, reg), place = b.add(b.add(position, first), b.extend(token));
-    return b.select(b.less(token, valid), arith::SIToFPOp::create(b, element, place), b.zero(element));
+    if (std::optional<int64_t> period = table.getPeriod())
+      place = arith::RemUIOp::create(b, place, b.i64(*period));
+    Value column = layout.rank() == 2 ? b.coordinate(layout, 1, reg) : b.i32(0);
+    IRMapping numbers;
+    numbers.map(body.getArguments(), ValueRange{asReal(place), head, asReal(column)});
+    for (Operation &inner : body.without_terminator())
+      b.clone(inner, numbers);
+    Value number = numbers.lookup(body.getTerminator()->getOperand(0));
+    return b.select(b.less(token, valid), arith::TruncFOp::create(b, element, number), b.zero(element));
   });
+  return success();
 }
 
 void ThreadLowering::lowerMask(chunk::MaskOp op) {

@@ -42,7 +42,7 @@ private:
   void lowerBroadcast(chunk::BroadcastOp op);
   void lowerCausal(chunk::CausalOp op);
   void lowerMask(chunk::MaskOp op);
-  void lowerPositions(PositionsOp op);
+  mlir::LogicalResult lowerEvaluate(EvaluateOp op);
 
   //===--------------------------------------------------------------------===//
   // Global memory and channels (LowerMemory.cpp)
@@ -52,6 +52,7 @@ private:
   struct View {
     const Manifest::Argument *argument;
     mlir::Value base;        // the first element of the item; states: of the initial state
+    mlir::Value head;        // the head of the argument that the item meets
     mlir::Value rowStride;   // from token to token, or row to row of a state, in elements
     mlir::Value chunkStride; // checkpoints: from chunk to chunk, in elements
     mlir::Value period;      // tables: 0 where there is none

@@ -41,9 +41,9 @@ def build(translate, target, text):
     """Leaves the PTX and the manifest of a kernel beside each other; whether there are any."""
     source = target.with_name(target.name + ".mlir")
     source.write_text(text)
-    in_place = ["--in-place"] if kernels.is_in_place(target.name) else []
+    fold = [f"--{option}" for option in kernels.fold_options(target.name)]
     for action, suffix in (("--chunk-to-ptx", "ptx"), ("--chunk-to-manifests", "json")):
-        command = [*translate, *in_place, action, source, "-o", target.with_name(f"{target.name}.{suffix}")]
+        command = [*translate, *fold, action, source, "-o", target.with_name(f"{target.name}.{suffix}")]
         done = subprocess.run(command, capture_output=True, text=True)
         if done.returncode:
             print(f"{target.name}: {done.stderr.splitlines()[0]}")

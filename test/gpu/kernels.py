@@ -4,6 +4,7 @@ A kernel's name is that of a family and its sizes, as in `gla_bf16_k64_v64`; `fa
 are loops over tokens in fp64 that share nothing with the compiler.
 """
 
+import ast
 import dataclasses
 import itertools
 
@@ -216,6 +217,77 @@ def rowmaps(name, element, K, V, chunk=CHUNK):
     return kernel(
         name, arguments, [f"o: {o[1]}", f"c: {one[1]}"], b, [o, one], [nextTail, nextLate], chunk=chunk, tables=tables
     )
+
+
+# Functions of a position `t`, a head `h` and a channel `d`: in the IR, by the names of its operations, and in numpy.
+# Angles and positions are large, as they become in long sequences.
+TABLES = {
+    "exp": ("math.exp", "(d - t) / 8", np.exp),
+    "exp2": ("math.exp2", "(d - t) / 8", np.exp2),
+    "log": ("math.log", "t + d / 8 + h / 4 + 1 / 16", np.log),
+    "log1p": ("math.log1p", "(d + 1) / (t * t + 1)", np.log1p),
+    "sqrt": ("math.sqrt", "t + d", np.sqrt),
+    "rsqrt": ("math.rsqrt", "t + d + 1", lambda x: x**-0.5),
+    "tanh": ("math.tanh", "(t - 30) / (d + 4)", np.tanh),
+    "sin": ("math.sin", "(t + 100000) * (d + 1) / 7", np.sin),
+    "cos": ("math.cos", "(t + 100000) * (d - 40) / 7", np.cos),
+    "floor": ("math.floor", "t * (d - 8) / 7", np.floor),
+    "round": ("math.roundeven", "t * (d - 8) / 4", np.round),
+    "power": ("math.powf", ("(d + 1) / (t + 1)", "(d - h) / 8"), np.power),
+    "oddpower": ("math.powf", ("0 - (d + 1) / (t + 1)", "3 + t * 0"), np.power),
+    "remainder": ("arith.remf", ("t + 100000", "7.3 + d / 4"), np.fmod),
+    "quotient": ("arith.divf", ("t", "d + 3"), np.divide),
+}
+
+
+def table_body(operation, expressions):
+    """The body of a table: an operation on expressions, which Python parses and the IR spells out."""
+    lines, operations = [], {ast.Add: "addf", ast.Sub: "subf", ast.Mult: "mulf", ast.Div: "divf"}
+
+    def emit(text):
+        lines.append(f"  %{len(lines)} = {text} : f64")
+        return f"%{len(lines) - 1}"
+
+    def value(node):
+        if isinstance(node, ast.Name):
+            return f"%{node.id}"
+        if isinstance(node, ast.Constant):
+            return emit(f"arith.constant {float(node.value):e}")
+        return emit(f"arith.{operations[type(node.op)]} {value(node.left)}, {value(node.right)}")
+
+    operands = [value(ast.parse(text, mode="eval").body) for text in expressions]
+    result = emit(f"{operation} {', '.join(operands)}")
+    return "\n".join(["^bb0(%t: f64, %h: f64, %d: f64):", *lines, f"  chunk.result {result} : f64"])
+
+
+def expressions_of(name):
+    expressions = TABLES[name][1]
+    return expressions if isinstance(expressions, tuple) else (expressions,)
+
+
+def computed(name, element, K, V, chunk=CHUNK):
+    """Tables that the kernel computes at positions which only the device knows: an output for each function."""
+    b = Body(element, chunk)
+    tile = b.tile(chunk, K)
+    arguments = [f"input %x: {b.tile(chunk, K, element=element)}", *(f"table %{table}: {tile}" for table in TABLES)]
+    tables = [
+        f"chunk.table @{table} varying {{\n{table_body(operation, expressions_of(table))}\n}}"
+        for table, (operation, _, _) in TABLES.items()
+    ]
+    x = b.elementwise("arith.mulf", b.wide(("%x", b.tile(chunk, K, element=element))), b.constant(0.0, tile))
+    sums = [b.elementwise("arith.addf", x, (f"%{table}", tile)) for table in TABLES]
+    return kernel(name, arguments, [f"{t}_o: {tile}" for t in TABLES], b, sums, [], chunk=chunk, tables=tables)
+
+
+def reference_computed(x, states):
+    T, K = x["x"].shape
+    t, d = np.meshgrid(x["position"] + np.arange(T, dtype=float), np.arange(K, dtype=float), indexing="ij")
+    names = {"t": t, "d": d, "h": float(x["head"])}
+    out = {}
+    for table, (_, _, function) in TABLES.items():
+        values = [eval(text, {}, names) * np.ones((T, K)) for text in expressions_of(table)]
+        out[f"{table}_o"] = function(*values)
+    return out, {}
 
 
 def slots(name, element, K, V, form="log", chunk=CHUNK):
@@ -596,6 +668,8 @@ class Family:
     by_chunk: bool = False
     # Whether it takes single tokens: then there is a kernel that updates states in place, too.
     steps: bool = False
+    # Whether the kernel computes tables at positions that only the device knows.
+    computes_tables: bool = False
     # How many times more registers a token takes than in other families.
     weight: int = 1
 
@@ -623,6 +697,7 @@ FAMILIES = {
     "glabefore": family_of(decay="channel", before=True),
     "hgrn": family_of(decay="channel", form="factor"),
     "rowmaps": Family(rowmaps, reference_rowmaps),
+    "computed": Family(computed, reference_computed, computes_tables=True, weight=4),
     "slots": Family(slots, reference_slots, weight=2),
     "slotsfactor": Family(slots, lambda x, s: reference_slots(x, s, "factor"), {"form": "factor"}, weight=2),
     "mixes": Family(mixes, reference_mixes, by_chunk=True, weight=4),
@@ -649,8 +724,11 @@ def chunk_of(family, K):
     return max(16, (CHUNK if K <= 64 else CHUNK // 2) // FAMILIES[family].weight)
 
 
-def is_in_place(name):
-    return name.endswith("_inplace")
+def fold_options(name):
+    """What `stretto-fold-over-chunks` is told."""
+    written = FAMILIES.get(name.split("_")[0])
+    options = ["in-place"] if name.endswith("_inplace") else []
+    return options + (["compute-tables"] if written and written.computes_tables else [])
 
 
 def all_kernels(

@@ -98,6 +98,8 @@ class Launch:
                 bits = to_bits(rng.normal(size=(owners, *shape)) / math.sqrt(max(1, *shape, 1)), element)
                 self.words += [self.buffer(bits), bits[0].size]
                 self.values[name] = from_bits(bits, element)
+            elif kind == "table" and self.family.computes_tables:
+                self.words += [0, 0, 0, 0]
             elif kind == "table":
                 # Tables with rows are periodic in these kernels.
                 varying = len(shape) > 0
@@ -188,7 +190,7 @@ class Launch:
                         untouched = np.isnan(self.rows_of(got[name], n, h))
                         compare("left out", untouched, np.ones_like(untouched))
                     continue
-                x, states = {"position": self.positions[row]}, {}
+                x, states = {"position": self.positions[row], "head": h}, {}
                 for name, values in self.values.items():
                     own = h // groups[name]
                     if kinds[name] == "input":

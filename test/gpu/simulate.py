@@ -115,7 +115,7 @@ def main():
     sizes = [tuple(map(int, size.split("x"))) for size in options.sizes.split(",")]
     tools = options.build / "bin"
     chunk = f"{options.chunk_passes}," if options.chunk_passes else ""
-    math = ",stretto-expand-math-for-nvptx" if options.math else ""
+    math = ",stretto-expand-device-math" if options.math else ""
     pipeline = LOWERING.format(chunk=chunk, fold="", math=math)
     if options.gradients:
         sys.exit(simulate_gradients(tools, pipeline, options.families, options.elements.split(","), sizes))
@@ -124,8 +124,7 @@ def main():
         folder = pathlib.Path(name)
         for kernel, text in kernels.all_kernels(options.families, options.elements.split(","), sizes):
             threads = folder / "threads.mlir"
-            fold = "{in-place}" if kernels.is_in_place(kernel) else ""
-            pipeline = LOWERING.format(chunk=chunk, fold=fold, math=math)
+            pipeline = LOWERING.format(chunk=chunk, fold=f"{{{' '.join(kernels.fold_options(kernel))}}}", math=math)
             try:
                 manifest = lower(tools, pipeline, text, threads)
             except subprocess.CalledProcessError as error:

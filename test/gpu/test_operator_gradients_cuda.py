@@ -26,12 +26,8 @@ def dtype(request) -> torch.dtype:
 
 
 def check_on_device(name, dtype, **settings):
-    """No kernel for a GPU continues what reads a table without a period from a state: it begins with none."""
     arguments, state = example(name, **settings)
-    continues = name != "supra" and settings.get("period", 1) % 1 == 0
-    if not continues:
-        state = tuple(torch.zeros_like(x) for x in state)
-    check(name, arguments, state, dtype, DEVICE, with_state=continues)
+    check(name, arguments, state, dtype, DEVICE)
 
 
 @pytest.mark.parametrize(("name", "options"), ON_DEVICE)

@@ -17,11 +17,9 @@ pytestmark = [
 
 DEVICE = "cuda"
 TYPES = [torch.float32, torch.bfloat16, torch.float16]
-# These read a table without a period at the position of a token.
-WITHOUT_PERIOD = ("supra", "bla with a period between tokens", "bla with factors above one")
 
 
-@pytest.fixture(params=[name for name in CASES if name not in WITHOUT_PERIOD])
+@pytest.fixture(params=CASES)
 def case(request) -> Case:
     case = CASES[request.param]
     if case.operator != "based":

@@ -40,7 +40,7 @@ def gradients(name, arguments, state, d_output, d_state, device="cpu", **keyword
     return dict(zip(wanted, found, strict=True))
 
 
-def check(name, arguments, state, dtype=torch.float64, device="cpu", with_state=True, **keywords):
+def check(name, arguments, state, dtype=torch.float64, device="cpu", **keywords):
     """Judges each gradient by its own size, or by the size that the terms of its sum have by nature. Without a state,
     the one that is given is what no tokens have left.
     """
@@ -56,7 +56,7 @@ def check(name, arguments, state, dtype=torch.float64, device="cpu", with_state=
     )
     d_output = d_output.to(dtype).double()
     generator = torch.Generator().manual_seed(1)
-    found = gradients(name, arguments, state if with_state else (), d_output, d_state, device, **keywords)
+    found = gradients(name, arguments, state, d_output, d_state, device, **keywords)
     expected = {key: value for key, value in expected.items() if key in found}
     of_rows, of_others = TOLERANCES[dtype]
     for key, value in expected.items():

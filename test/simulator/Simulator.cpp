@@ -56,7 +56,9 @@ uint64_t fromFloat(float value) { return std::bit_cast<uint32_t>(value); }
 
 const llvm::fltSemantics &semanticsOf(Type type) { return cast<FloatType>(type).getFloatSemantics(); }
 
-float widen(uint64_t bits, Type type) {
+double widen(uint64_t bits, Type type) {
+  if (type.isF64())
+    return std::bit_cast<double>(bits);
   if (type.isF32())
     return toFloat(bits);
   if (type.isBF16())
@@ -65,9 +67,13 @@ float widen(uint64_t bits, Type type) {
   return value.convertToFloat();
 }
 
-uint64_t narrow(float value, Type type) {
+/// Numbers are computed with in fp64 and rounded to their type, which for sums, products and quotients of fp32 is the
+/// rounding of fp32.
+uint64_t narrow(double value, Type type) {
+  if (type.isF64())
+    return std::bit_cast<uint64_t>(value);
   if (type.isF32())
-    return fromFloat(value);
+    return fromFloat(static_cast<float>(value));
   llvm::APFloat result(value);
   bool losesInformation;
   result.convert(semanticsOf(type), llvm::APFloat::rmNearestTiesToEven, &losesInformation);
@@ -520,7 +526,7 @@ Action ThreadBlock::compileIntrinsic(LLVM::CallIntrinsicOp op) {
 
 bool ordered(arith::CmpFPredicate predicate) { return static_cast<int>(predicate) < 8; }
 
-bool compareReal(arith::CmpFPredicate predicate, float a, float b) {
+bool compareReal(arith::CmpFPredicate predicate, double a, double b) {
   if (std::isnan(a) || std::isnan(b))
     return predicate == arith::CmpFPredicate::AlwaysTrue ||
            (!ordered(predicate) && predicate != arith::CmpFPredicate::AlwaysFalse);
@@ -553,8 +559,8 @@ bool compareReal(arith::CmpFPredicate predicate, float a, float b) {
   return false;
 }
 
-float maximum(float a, float b) { return std::isnan(a) || std::isnan(b) ? NAN : std::max(a, b); }
-float minimum(float a, float b) { return std::isnan(a) || std::isnan(b) ? NAN : std::min(a, b); }
+double maximum(double a, double b) { return std::isnan(a) || std::isnan(b) ? NAN : std::max(a, b); }
+double minimum(double a, double b) { return std::isnan(a) || std::isnan(b) ? NAN : std::min(a, b); }
 
 Action ThreadBlock::compile(Operation *op) {
   return llvm::TypeSwitch<Operation *, Action>(op)
@@ -678,16 +684,18 @@ Action ThreadBlock::compile(Operation *op) {
       })
       .Case([&](arith::SIToFPOp op) {
         unsigned width = widthOf(op.getIn().getType());
-        return perThread(op, [=](auto x) { return fromFloat(static_cast<float>(asSigned(x(0), width))); });
+        Type type = getElementTypeOrSelf(op.getType());
+        return perThread(op, [=](auto x) { return narrow(static_cast<double>(asSigned(x(0), width)), type); });
       })
       .Case([&](arith::FPToSIOp op) {
-        return integer(op, [](auto x) { return static_cast<uint64_t>(static_cast<int64_t>(toFloat(x(0)))); });
+        Type type = getElementTypeOrSelf(op.getIn());
+        return integer(op, [=](auto x) { return static_cast<uint64_t>(static_cast<int64_t>(widen(x(0), type))); });
       })
       .Case<arith::ExtFOp, arith::TruncFOp>([&](auto op) { return real(op, [](auto x) { return x(0); }); })
       .Case([&](arith::AddFOp op) { return real(op, [](auto x) { return x(0) + x(1); }); })
       .Case([&](arith::SubFOp op) { return real(op, [](auto x) { return x(0) - x(1); }); })
       .Case([&](arith::MulFOp op) { return real(op, [](auto x) { return x(0) * x(1); }); })
-      .Case([&](arith::DivFOp op) { return real(op, [](auto x) { return x(0) / x(1); }); })
+      .Case<arith::DivFOp, LLVM::FDivOp>([&](auto op) { return real(op, [](auto x) { return x(0) / x(1); }); })
       .Case([&](arith::RemFOp op) { return real(op, [](auto x) { return std::fmod(x(0), x(1)); }); })
       .Case([&](arith::NegFOp op) { return real(op, [](auto x) { return -x(0); }); })
       .Case([&](arith::MaximumFOp op) { return real(op, [](auto x) { return maximum(x(0), x(1)); }); })
@@ -703,6 +711,7 @@ Action ThreadBlock::compile(Operation *op) {
       .Case([&](math::SinOp op) { return real(op, [](auto x) { return std::sin(x(0)); }); })
       .Case([&](math::CosOp op) { return real(op, [](auto x) { return std::cos(x(0)); }); })
       .Case<math::FloorOp, LLVM::FFloorOp>([&](auto op) { return real(op, [](auto x) { return std::floor(x(0)); }); })
+      .Case([&](LLVM::FTruncOp op) { return real(op, [](auto x) { return std::trunc(x(0)); }); })
       .Case<math::RoundEvenOp, LLVM::RoundEvenOp>(
           [&](auto op) { return real(op, [](auto x) { return std::nearbyint(x(0)); }); })
       .Case([&](math::PowFOp op) { return real(op, [](auto x) { return std::pow(x(0), x(1)); }); })

@@ -35,7 +35,7 @@ def modules(elements):
         texts = dict(kernels.all_kernels([family], elements, sizes))
         alone = [name for name, text in texts.items() if "chunk.table" in text]
         yield from ((name, {name: texts.pop(name)}) for name in alone)
-        in_place = {name: texts.pop(name) for name in list(texts) if kernels.is_in_place(name)}
+        in_place = {name: texts.pop(name) for name in list(texts) if kernels.fold_options(name)}
         if texts:
             yield family, texts
         if in_place:
@@ -76,8 +76,8 @@ def check(folder, ptxas, chip, module):
     source, code = folder / f"{title}.mlir", folder / f"{title}.ptx"
     source.write_text("\n".join(texts.values()))
     try:
-        in_place = ["--in-place"] if kernels.is_in_place(title) else []
-        run("stretto-translate", "--chunk-to-ptx", *in_place, f"--chip={chip}", source, "-o", code)
+        fold = [f"--{option}" for option in kernels.fold_options(title)]
+        run("stretto-translate", "--chunk-to-ptx", *fold, f"--chip={chip}", source, "-o", code)
         report = run(ptxas, "-v", f"-arch={chip}", code, "-o", folder / f"{title}.cubin")
     except RuntimeError as error:
         return False, f"FAIL {title}: {error}"

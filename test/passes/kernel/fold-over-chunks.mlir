@@ -1,4 +1,5 @@
 // RUN: stretto-opt %s --stretto-fold-over-chunks --split-input-file --verify-diagnostics | FileCheck %s
+// RUN: stretto-opt %s --stretto-fold-over-chunks=compute-tables --split-input-file --verify-diagnostics | FileCheck %s --check-prefix=COMPUTED
 
 chunk.table @angles period 9 {
 ^bb0(%t: f64, %h: f64, %d: f64):
@@ -109,4 +110,23 @@ chunk.kernel @walks_back chunk 16 reverse (input %x: tensor<16x32xf32>, checkpoi
   %d_x = chunk.dot %x, %S : tensor<16x32xf32>, tensor<32x32xf32> -> tensor<16x32xf32>
   %next = chunk.dot %x, %x transpose_left add %d_S : tensor<16x32xf32>, tensor<16x32xf32> -> tensor<32x32xf32>
   chunk.yield %d_x next %next : tensor<16x32xf32>, tensor<32x32xf32>
+}
+
+// -----
+
+// What has other numbers at every position is computed where only the device knows the positions, and sent otherwise.
+chunk.table @angles varying {
+^bb0(%t: f64, %h: f64, %d: f64):
+  %angle = arith.mulf %t, %d : f64
+  chunk.result %angle : f64
+}
+// COMPUTED-LABEL: kernel.func @turn(
+// COMPUTED-NOT: kernel.send %angles
+// COMPUTED: scf.for %[[I:.*]] =
+// COMPUTED: kernel.evaluate %angles at %[[I]]
+// CHECK-LABEL: kernel.func @turn(
+// CHECK: kernel.send %angles at
+// CHECK-NOT: kernel.evaluate
+chunk.kernel @turn chunk 16 (table %angles: tensor<16x32xf32>, valid %n: index) -> (o: tensor<16x32xf32>) {
+  chunk.yield %angles : tensor<16x32xf32>
 }

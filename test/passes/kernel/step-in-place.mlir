@@ -16,7 +16,7 @@ chunk.table @position varying {
 // CHECK-NOT: kernel.load
 // CHECK: chunk.decay_state %[[S]]
 // CHECK: kernel.load %w : 
-// CHECK: kernel.positions at %c0
+// CHECK: kernel.evaluate %position at %c0
 // CHECK: kernel.store %{{.*}} to %o at %c0
 // CHECK: kernel.barrier
 // CHECK: kernel.save %{{.*}} to %S
