@@ -277,7 +277,7 @@ static bool dividesStates(chunk::KernelOp kernel) {
 
 /// Divides states until four warps hold them. One that all slices compute cannot be replaced where they read it.
 llvm::Error Lowering::stepOnGpu() {
-  constexpr int64_t enoughEntries = 4 * 32 * 64;
+  constexpr int64_t enoughEntries = int64_t(4) * 32 * 64;
   for (int64_t slices = request.slices, before = 0;; slices *= 2) {
     llvm::Expected<OwningOpRef<ModuleOp>> form = stepped(slices);
     if (!form)

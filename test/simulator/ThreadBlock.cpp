@@ -1,0 +1,247 @@
+//===- ThreadBlock.cpp - Control, memory, and what threads do together ----===//
+
+#include "ThreadBlock.h"
+#include <algorithm>
+#include <memory>
+
+using namespace mlir;
+using namespace stretto::simulator;
+
+static void assign(const std::vector<Slot> &targets, const std::vector<Slot> &sources,
+                   const std::vector<uint8_t> &active) {
+  // Targets may be sources too: a loop can exchange two values.
+  std::vector<std::vector<uint64_t>> values;
+  values.reserve(sources.size());
+  for (const Slot &source : sources)
+    values.emplace_back(source.words, source.words + source.components * active.size());
+  for (size_t i = 0; i < targets.size(); ++i)
+    for (size_t word = 0; word < values[i].size(); ++word)
+      if (active[word % active.size()])
+        targets[i].words[word] = values[i][word];
+}
+
+Action ThreadBlock::compileFor(scf::ForOp op) {
+  std::vector<Slot> initial, arguments, yielded, results;
+  for (Value value : op.getInitArgs())
+    initial.push_back(slotOf(value));
+  for (Value value : op.getRegionIterArgs())
+    arguments.push_back(slotOf(value));
+  for (Value value : op.getResults())
+    results.push_back(slotOf(value));
+  auto body = std::make_shared<std::vector<Action>>(compile(*op.getBody()));
+  for (Value value : op.getBody()->getTerminator()->getOperands())
+    yielded.push_back(slotOf(value));
+  Slot from = slotOf(op.getLowerBound()), to = slotOf(op.getUpperBound()), step = slotOf(op.getStep()),
+       variable = slotOf(op.getInductionVar());
+  Operation *operation = op;
+  return [=, this] {
+    for (int thread = 1; thread < threads; ++thread)
+      if (to.words[thread] != to.words[0] || from.words[thread] != from.words[0])
+        fail(operation, "threads disagree about the bounds of a loop");
+    assign(arguments, initial, active);
+    for (int64_t i = from.words[0]; i < static_cast<int64_t>(to.words[0]); i += step.words[0]) {
+      std::fill_n(variable.words, threads, i);
+      execute(*body);
+      assign(arguments, yielded, active);
+    }
+    assign(results, arguments, active);
+  };
+}
+
+Action ThreadBlock::compileIf(scf::IfOp op) {
+  Slot condition = slotOf(op.getCondition());
+  std::vector<Slot> results;
+  for (Value value : op.getResults())
+    results.push_back(slotOf(value));
+  struct Branch {
+    std::vector<Action> body;
+    std::vector<Slot> yielded;
+  };
+  auto branches = std::make_shared<std::vector<Branch>>();
+  for (mlir::Block *block : {op.thenBlock(), op.elseBlock()}) {
+    Branch &branch = branches->emplace_back();
+    if (!block)
+      continue;
+    branch.body = compile(*block);
+    for (Value value : block->getTerminator()->getOperands())
+      branch.yielded.push_back(slotOf(value));
+  }
+  return [=, this] {
+    std::vector<uint8_t> outer = active;
+    for (int taken : {1, 0}) {
+      bool any = false;
+      for (int thread = 0; thread < threads; ++thread) {
+        active[thread] = outer[thread] && (condition.words[thread] & 1) == static_cast<uint64_t>(taken);
+        any |= active[thread];
+      }
+      const Branch &branch = (*branches)[taken ? 0 : 1];
+      if (any && !branch.body.empty())
+        execute(branch.body);
+      if (any)
+        assign(results, branch.yielded, active);
+    }
+    active = outer;
+  };
+}
+
+Action ThreadBlock::compileLoad(LLVM::LoadOp op) {
+  Slot address = slotOf(op.getAddr()), result = slotOf(op.getResult());
+  size_t bytes = widthOf(op.getResult().getType()) / 8;
+  Operation *operation = op;
+  return [=, this] {
+    for (int thread = 0; thread < threads; ++thread) {
+      if (!active[thread])
+        continue;
+      size_t all = bytes * result.components;
+      const uint8_t *source = memory.at(operation, address.words[thread], all);
+      memory.noteRead(operation, address.words[thread], all, thread);
+      for (int i = 0; i < result.components; ++i) {
+        uint64_t word = 0;
+        std::memcpy(&word, source + i * bytes, bytes);
+        result.words[i * threads + thread] = word;
+      }
+    }
+  };
+}
+
+Action ThreadBlock::compileStore(LLVM::StoreOp op) {
+  Slot address = slotOf(op.getAddr()), value = slotOf(op.getValue());
+  size_t bytes = widthOf(op.getValue().getType()) / 8;
+  Operation *operation = op;
+  return [=, this] {
+    for (int thread = 0; thread < threads; ++thread) {
+      if (!active[thread])
+        continue;
+      size_t all = bytes * value.components;
+      std::vector<uint8_t> data(all);
+      for (int i = 0; i < value.components; ++i)
+        std::memcpy(data.data() + i * bytes, &value.words[i * threads + thread], bytes);
+      uint8_t *target = memory.at(operation, address.words[thread], all);
+      memory.noteWrite(operation, address.words[thread], all, thread, data.data());
+      std::memcpy(target, data.data(), all);
+    }
+  };
+}
+
+Action ThreadBlock::compileCopy(NVVM::CpAsyncOp op) {
+  Slot target = slotOf(op.getDst()), source = slotOf(op.getSrc());
+  Slot given = op.getCpSize() ? slotOf(op.getCpSize()) : Slot();
+  size_t bytes = op.getSize();
+  Operation *operation = op;
+  return [=, this] {
+    for (int thread = 0; thread < threads; ++thread) {
+      if (!active[thread])
+        continue;
+      uint64_t read = given.words ? given.words[thread] : bytes, address = target.words[thread];
+      memory.at(operation, address, bytes);
+      std::vector<uint8_t> data(bytes, 0);
+      if (read)
+        std::memcpy(data.data(), memory.at(operation, source.words[thread], bytes), read);
+      uint64_t offset = address - sharedAddress;
+      // Several threads may copy the same.
+      bool again = memory.pending[offset];
+      if (!again)
+        memory.noteWrite(operation, address, bytes, thread, nullptr);
+      std::fill_n(memory.pending.begin() + offset, bytes, 1);
+      memory.copies.push_back({offset, std::move(data)});
+    }
+  };
+}
+
+Action ThreadBlock::compileLoadMatrix(NVVM::LdMatrixOp op) {
+  Slot address = slotOf(op.getPtr()), result = slotOf(op.getResult());
+  int matrices = op.getNum();
+  bool transposed = op.getLayout() == NVVM::MMALayout::col;
+  Operation *operation = op;
+  return [=, this] {
+    mustConverge(operation);
+    for (int warp = 0; warp < threads; warp += lanes)
+      for (int matrix = 0; matrix < matrices; ++matrix) {
+        uint16_t elements[8][8];
+        for (int row = 0; row < 8; ++row) {
+          int giver = warp + matrix * 8 + row;
+          const uint8_t *source = memory.at(operation, address.words[giver], 16);
+          memory.noteRead(operation, address.words[giver], 16, giver);
+          std::memcpy(elements[row], source, 16);
+        }
+        for (int lane = 0; lane < lanes; ++lane) {
+          int row = lane / 4, column = lane % 4 * 2;
+          uint64_t low = transposed ? elements[column][row] : elements[row][column];
+          uint64_t high = transposed ? elements[column + 1][row] : elements[row][column + 1];
+          result.words[matrix * threads + warp + lane] = low | high << 16;
+        }
+      }
+  };
+}
+
+Action ThreadBlock::compileMultiply(NVVM::MmaOp op) {
+  std::vector<Slot> left, right, sums;
+  for (Value value : op.getOperandA())
+    left.push_back(slotOf(value));
+  for (Value value : op.getOperandB())
+    right.push_back(slotOf(value));
+  for (Value value : op.getOperandC())
+    sums.push_back(slotOf(value));
+  Slot result = slotOf(op.getResult());
+  Type element = *op.getMultiplicandAPtxType() == NVVM::MMATypes::f16 ? Type(Float16Type::get(op.getContext()))
+                                                                      : Type(BFloat16Type::get(op.getContext()));
+  Operation *operation = op;
+  return [=, this] {
+    mustConverge(operation);
+    // Half `half` of a register, which is a word or a vector of two.
+    auto part = [&](const Slot &slot, int thread, int half) {
+      uint64_t word = slot.components == 2 ? slot.words[half * threads + thread] : slot.words[thread] >> (16 * half);
+      return widen(word & 0xffff, element);
+    };
+    for (int warp = 0; warp < threads; warp += lanes) {
+      float a[16][16], b[16][8];
+      for (int lane = 0; lane < lanes; ++lane)
+        for (int half = 0; half < 2; ++half) {
+          int group = lane / 4, pair = lane % 4 * 2 + half;
+          for (int reg = 0; reg < 4; ++reg)
+            a[group + 8 * (reg & 1)][pair + 8 * (reg >> 1)] = part(left[reg], warp + lane, half);
+          for (int reg = 0; reg < 2; ++reg)
+            b[pair + 8 * reg][group] = part(right[reg], warp + lane, half);
+        }
+      for (int lane = 0; lane < lanes; ++lane)
+        for (int reg = 0; reg < 4; ++reg) {
+          int row = lane / 4 + 8 * (reg >> 1), column = lane % 4 * 2 + (reg & 1);
+          float sum = 0;
+          for (int inner = 0; inner < 16; ++inner)
+            sum += a[row][inner] * b[inner][column];
+          result.words[reg * threads + warp + lane] = fromFloat(toFloat(sums[reg].words[warp + lane]) + sum);
+        }
+    }
+  };
+}
+
+Action ThreadBlock::compileShuffle(NVVM::ShflOp op) {
+  Slot value = slotOf(op.getVal()), offset = slotOf(op.getOffset()), result = slotOf(op.getResult());
+  bool butterfly = op.getKind() == NVVM::ShflKind::bfly;
+  Operation *operation = op;
+  return [=, this] {
+    mustConverge(operation);
+    std::vector<uint64_t> before(value.words, value.words + threads);
+    for (int thread = 0; thread < threads; ++thread) {
+      int lane = thread % lanes, other = offset.words[thread] & (lanes - 1);
+      result.words[thread] = before[thread - lane + (butterfly ? lane ^ other : other)];
+    }
+  };
+}
+
+Action ThreadBlock::compileBarrier(NVVM::BarrierOp op) {
+  Slot predicate = op.getReductionPredicate() ? slotOf(op.getReductionPredicate()) : Slot();
+  Slot result = predicate.words ? slotOf(op.getRes()) : Slot();
+  bool isOr = predicate.words && *op.getReductionOp() == NVVM::BarrierReduction::OR;
+  Operation *operation = op;
+  return [=, this] {
+    mustConverge(operation);
+    memory.barrier();
+    if (!predicate.words)
+      return;
+    bool combined = !isOr;
+    for (int thread = 0; thread < threads; ++thread)
+      combined = isOr ? combined || predicate.words[thread] : combined && predicate.words[thread];
+    std::fill_n(result.words, threads, combined);
+  };
+}

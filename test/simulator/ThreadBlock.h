@@ -1,0 +1,130 @@
+//===- ThreadBlock.h - A block of threads, operation by operation -*- C++ -*-===//
+#ifndef STRETTO_TEST_SIMULATOR_THREADBLOCK_H
+#define STRETTO_TEST_SIMULATOR_THREADBLOCK_H
+
+#include "Memory.h"
+#include "Numbers.h"
+#include "mlir/Dialect/LLVMIR/LLVMDialect.h"
+#include "mlir/Dialect/LLVMIR/NVVMDialect.h"
+#include "mlir/Dialect/SCF/IR/SCF.h"
+#include <functional>
+
+namespace stretto::simulator {
+
+/// The components of a value, each with one word for every thread: one, or those of a vector or structure.
+struct Slot {
+  uint64_t *words = nullptr;
+  int components = 0;
+};
+
+inline int componentsOf(mlir::Type type) {
+  if (auto vector = llvm::dyn_cast<mlir::VectorType>(type))
+    return vector.getNumElements();
+  if (auto structure = llvm::dyn_cast<mlir::LLVM::LLVMStructType>(type))
+    return structure.getBody().size();
+  return 1;
+}
+
+inline unsigned widthOf(mlir::Type type) {
+  if (llvm::isa<mlir::LLVM::LLVMPointerType>(type))
+    return 64;
+  return mlir::getElementTypeOrSelf(type).getIntOrFloatBitWidth();
+}
+
+constexpr int lanes = 32;
+
+using Action = std::function<void()>;
+
+class ThreadBlock {
+public:
+  ThreadBlock(mlir::LLVM::LLVMFuncOp function, int threads, Memory &memory)
+      : threads(threads), memory(memory), active(threads, 1) {
+    mlir::Block &entry = function.getBody().front();
+    Slot parameter = slotOf(entry.getArgument(0));
+    std::fill_n(parameter.words, threads, parameterAddress);
+    program = compile(entry);
+  }
+
+  void run(int64_t block) {
+    number = block;
+    execute(program);
+  }
+
+private:
+  void execute(const std::vector<Action> &actions) {
+    for (const Action &action : actions)
+      action();
+  }
+
+  Slot slotOf(mlir::Value value) {
+    Slot &slot = slots[value];
+    if (!slot.words) {
+      slot.components = componentsOf(value.getType());
+      storage.emplace_back(size_t(slot.components) * threads);
+      slot.words = storage.back().data();
+    }
+    return slot;
+  }
+
+  std::vector<Action> compile(mlir::Block &block) {
+    std::vector<Action> actions;
+    for (mlir::Operation &op : block)
+      if (Action action = compile(&op))
+        actions.push_back(std::move(action));
+    return actions;
+  }
+
+  void mustConverge(mlir::Operation *op) {
+    for (uint8_t each : active)
+      if (!each)
+        fail(op, "not all threads take part");
+  }
+
+  /// An operation on each component and thread on its own. Inactive threads compute too; nobody sees it.
+  template <typename Function> Action perThread(mlir::Operation *op, Function function) {
+    Slot result = slotOf(op->getResult(0));
+    std::vector<Slot> operands;
+    for (mlir::Value operand : op->getOperands())
+      operands.push_back(slotOf(operand));
+    int count = result.components * threads;
+    return [=] {
+      for (int i = 0; i < count; ++i)
+        result.words[i] = function([&](int operand) { return operands[operand].words[i]; });
+    };
+  }
+
+  template <typename Function> Action real(mlir::Operation *op, Function function) {
+    mlir::Type from = mlir::getElementTypeOrSelf(op->getOperand(0)), to = mlir::getElementTypeOrSelf(op->getResult(0));
+    return perThread(
+        op, [=](auto word) { return narrow(function([&](int operand) { return widen(word(operand), from); }), to); });
+  }
+
+  template <typename Function> Action integer(mlir::Operation *op, Function function) {
+    unsigned width = widthOf(op->getResult(0).getType());
+    return perThread(op, [=](auto word) { return truncated(function(word), width); });
+  }
+
+  Action compile(mlir::Operation *op);
+  Action compileFor(mlir::scf::ForOp op);
+  Action compileIf(mlir::scf::IfOp op);
+  Action compileLoad(mlir::LLVM::LoadOp op);
+  Action compileStore(mlir::LLVM::StoreOp op);
+  Action compileCopy(mlir::NVVM::CpAsyncOp op);
+  Action compileLoadMatrix(mlir::NVVM::LdMatrixOp op);
+  Action compileMultiply(mlir::NVVM::MmaOp op);
+  Action compileShuffle(mlir::NVVM::ShflOp op);
+  Action compileBarrier(mlir::NVVM::BarrierOp op);
+  Action compileIntrinsic(mlir::LLVM::CallIntrinsicOp op);
+
+  int threads;
+  int64_t number = 0;
+  Memory &memory;
+  std::vector<uint8_t> active;
+  llvm::DenseMap<mlir::Value, Slot> slots;
+  std::vector<std::vector<uint64_t>> storage;
+  std::vector<Action> program;
+};
+
+} // namespace stretto::simulator
+
+#endif // STRETTO_TEST_SIMULATOR_THREADBLOCK_H
