@@ -3,6 +3,7 @@
 #include "runtime/Gradient.h"
 #include "passes/declaration/Specialize.h"
 #include "runtime/DiagnosticText.h"
+#include "runtime/Knobs.h"
 #include "runtime/OperatorImpl.h"
 
 using namespace mlir;
@@ -121,7 +122,7 @@ llvm::Expected<std::unique_ptr<Gradient>> Gradient::create(const Signature &sign
 
 llvm::Error Gradient::makeKernels(std::vector<std::string> inputs) {
   KernelRequest request = signature.request;
-  std::vector<std::string> states, checkpointNames;
+  std::vector<std::string> states;
   for (const EntryShape &entry : signature.state)
     states.push_back(entry.name);
   request.part = KernelRequest::Part::Gradient;
@@ -159,15 +160,64 @@ llvm::Error Gradient::makeKernels(std::vector<std::string> inputs) {
   return signature.makeKernel(std::move(*code), {inputs, names, checkpointNames}).moveInto(kernel);
 }
 
-int64_t Gradient::checkpointCount(const OperatorCall &call) const {
+//===----------------------------------------------------------------------===//
+// Memory
+//===----------------------------------------------------------------------===//
+
+int64_t Gradient::checkpointCount(const OperatorCall &call, int64_t chunks, int64_t interval) const {
   const TensorView &row = signature.rowOf(call);
-  return row.sizes[0] * row.sizes[1] / kernel->code->manifest.chunk + signature.sequences(call);
+  int64_t tokens = row.sizes[0] * row.sizes[1], sequences = signature.sequences(call);
+  // What firstCheckpoint (runtime/Manifest.h) would be of one more sequence.
+  int64_t ifAllAreLong = sequences * llvm::divideCeil(chunks, interval);
+  int64_t together = tokens / (kernel->code->manifest.chunk * interval) + sequences;
+  return std::min(ifAllAreLong, together);
+}
+
+int64_t Gradient::checkpointBytes(int64_t count) const {
+  int64_t bytes = 0;
+  for (const Checkpoint &checkpoint : checkpointShapes)
+    bytes += checkpoint.bytes(count);
+  return bytes;
+}
+
+std::array<int64_t, 2> Gradient::checkpointCounts(const OperatorCall &call, Segments segments) const {
+  int64_t ofSegments = segments.count() > 1 ? checkpointCount(call, segments.chunks, segments.length) : 0;
+  return {ofSegments, checkpointCount(call, segments.length, /*interval=*/1)};
+}
+
+/// The bytes of the largest row of a call.
+static int64_t bytesOfInput(const Operator &op, const OperatorCall &call) {
+  int64_t bytes = 0;
+  for (auto [input, view] : llvm::zip_equal(op.inputs(), call.arguments))
+    if (view && !input.isParameter)
+      bytes = std::max(bytes, static_cast<int64_t>(llvm::product_of(view->sizes)) * bytesOf(*view->type));
+  return bytes;
+}
+
+Gradient::Segments Gradient::segmentsOf(const OperatorCall &call) const {
+  int64_t chunks =
+      std::max<int64_t>(llvm::divideCeil(signature.rowOf(call).sizes[1], kernel->code->manifest.chunk), 1);
+  if (checkpointShapes.empty())
+    return {chunks, chunks};
+  if (int64_t length = Knobs::instance().segment)
+    return {chunks, std::min(chunks, length)};
+  int64_t enough = 2 * bytesOfInput(signature.op, call), least = std::numeric_limits<int64_t>::max();
+  Segments best = {chunks, chunks};
+  // Each launch of few chunks takes its time: powers of two are near enough to the fewest.
+  for (int64_t count = 1; count <= chunks && least > enough; count *= 2) {
+    Segments segments = {chunks, llvm::divideCeil(chunks, count)};
+    auto [ofSegments, ofChunks] = checkpointCounts(call, segments);
+    if (int64_t bytes = checkpointBytes(ofSegments) + checkpointBytes(ofChunks); bytes < least) {
+      least = bytes;
+      best = segments;
+    }
+  }
+  return best;
 }
 
 int64_t Gradient::workspaceBytes(const OperatorCall &call) const {
-  int64_t bytes = 0;
-  for (const Checkpoint &checkpoint : checkpointShapes)
-    bytes += checkpoint.bytes(checkpointCount(call));
+  auto [ofSegments, ofChunks] = checkpointCounts(call, segmentsOf(call));
+  int64_t bytes = checkpointBytes(ofSegments) + checkpointBytes(ofChunks);
   const TensorView &row = signature.rowOf(call);
   for (const KeptRow &kept : keptRows)
     bytes += kept.bytes(row.sizes[0] * row.sizes[1]);

@@ -4,6 +4,10 @@
 // each chunk, as checkpoints in a workspace that the caller lends, and there too the rows of each token that others
 // look ahead to (passes/declaration/KeptRows.h); the other walks it back and computes all else.
 //
+// Where checkpoints of all chunks would take more than two inputs do, sequences are divided into segments: the first
+// kernel keeps the states at the start of each segment; then, from the last segment to the first, it walks the segment
+// again and keeps those of its chunks, and the second kernel walks it back.
+//
 // A call that continues from windows has gradients of its own tokens, and of parameters where those of the windows have
 // no part in them; whoever calls sees to it that none of the initial state is asked for.
 //
@@ -34,8 +38,13 @@ struct Operator::Signature::Gradient {
 
   static llvm::Expected<std::unique_ptr<Gradient>> create(const Signature &signature);
 
-  /// Checkpoints of each state of a call, and bytes of all.
-  int64_t checkpointCount(const OperatorCall &call) const;
+  /// How the sequences of a call are divided: the chunks of the longest that there may be, and those of a segment.
+  struct Segments {
+    int64_t chunks, length;
+    int64_t count() const { return llvm::divideCeil(chunks, length); }
+  };
+  /// As few segments as the memory for checkpoints allows, or those that take the least.
+  Segments segmentsOf(const OperatorCall &call) const;
   int64_t workspaceBytes(const OperatorCall &call) const;
   /// Refuses cotangents of states as they were at an earlier time, and calls that continue where the rows of windows
   /// are computed with parameters.
@@ -48,6 +57,7 @@ struct Operator::Signature::Gradient {
 
 private:
   friend class Operator;
+  friend class GradientLauncher;
   explicit Gradient(const Signature &signature) : signature(signature) {}
 
   llvm::Error describe(VariantOp gradient);
@@ -67,6 +77,12 @@ private:
     int64_t bytes(int64_t count) const { return llvm::alignTo(count * heads * size * bytesOf(type), 64); }
   };
   std::vector<Checkpoint> checkpointShapes;
+  std::vector<std::string> checkpointNames;
+  /// Checkpoints of each state, of every `interval`-th of so many chunks of each sequence, and bytes of all states'.
+  int64_t checkpointCount(const OperatorCall &call, int64_t chunks, int64_t interval) const;
+  int64_t checkpointBytes(int64_t count) const;
+  /// The checkpoints at the start of segments, where there are several, and those of the chunks of a segment.
+  std::array<int64_t, 2> checkpointCounts(const OperatorCall &call, Segments segments) const;
   /// Rows that are kept of each token: so many numbers for each head of the kernel.
   struct KeptRow {
     std::string name;

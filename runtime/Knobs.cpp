@@ -29,4 +29,6 @@ Knobs::Knobs()
     cacheBytes = *megabytes << 20;
   if (auto flag = read("STRETTO_DEBUG", 1, "0 or 1"))
     debug = *flag;
+  if (auto chunks = read("STRETTO_SEGMENT", uint64_t(1) << 40, "a number of chunks"))
+    segment = static_cast<int64_t>(*chunks);
 }

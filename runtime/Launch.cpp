@@ -1,5 +1,6 @@
 //===- Launch.cpp - Running a kernel on the tensors of a call -------------===//
 
+#include "runtime/Launch.h"
 #include "runtime/Gradient.h"
 #include "runtime/OperatorImpl.h"
 #include "llvm/Support/JSON.h"
@@ -39,40 +40,17 @@ Signature::Kernel::TableWords Signature::Kernel::place(Table &table, int64_t end
   return {word(table.data), table.positions * table.width, table.varies() ? table.width : 0, period};
 }
 
-namespace {
-
-/// The tensors that kernels of a call find by their positions.
-struct Tensors {
-  struct Entry {
-    const void *initial = nullptr, *final = nullptr;
-    Signature::EntryStrides strides = {};
-  };
-  struct Checkpoint {
-    const void *data = nullptr;
-    int64_t chunkStride = 0, headStride = 0;
-  };
-
-  SmallVector<const TensorView *, 8> inputs;
-  ArrayRef<TensorView> results;
-  SmallVector<Entry, 4> entries;
-  SmallVector<Checkpoint, 2> checkpoints;
-
-  void addInputs(const OperatorCall &call) {
-    for (const std::optional<TensorView> &view : call.arguments)
-      inputs.push_back(view ? &*view : nullptr);
-  }
-};
-
-} // namespace
-
 static ArgumentBlock fillBlock(const Signature &signature, Signature::Kernel &kernel, const OperatorCall &call,
-                               const Tensors &tensors, const Executor &executor) {
+                               const LaunchTensors &tensors, const LaunchSegment &segment,
+                               const Executor &executor) {
   const int64_t *positions = signature.positions(call);
   int64_t sequences = signature.sequences(call), tokens = signature.tokens(call), stateRows = signature.stateRows(call);
   ArgumentBlock block = {sequences,       tokens,
                          signature.heads, call.sequenceOffsets ? word(call.sequenceOffsets->data) : 0,
                          word(positions), call.slots ? word(call.slots->data) : 0,
-                         stateRows};
+                         stateRows,       segment.first,
+                         segment.chunks,  segment.interval,
+                         segment.intervalOfStarts};
   auto appendRows = [&](const TensorView &view) {
     ArrayRef<int64_t> strides = view.strides;
     block.append({word(view.data), strides[0], call.isStep ? 0 : strides[1], strides[call.leadingAxes()]});
@@ -99,13 +77,20 @@ static ArgumentBlock fillBlock(const Signature &signature, Signature::Kernel &ke
     }
     case Manifest::Kind::Checkpoint:
     case Manifest::Kind::Kept: {
-      const Tensors::Checkpoint &checkpoint = tensors.checkpoints[position];
+      const LaunchTensors::Checkpoint &checkpoint = tensors.checkpoints[position];
       block.append({word(checkpoint.data), checkpoint.chunkStride, checkpoint.headStride});
       break;
     }
     case Manifest::Kind::Window:
     case Manifest::Kind::State: {
-      const Tensors::Entry &entry = tensors.entries[position];
+      const auto *start = llvm::find_if(tensors.starts, [&](const auto &named) { return named.first == argument.name; });
+      if (start != tensors.starts.end()) {
+        const LaunchTensors::Checkpoint &checkpoint = start->second;
+        block.append({word(checkpoint.data), /*final=*/0, checkpoint.chunkStride, checkpoint.headStride,
+                      argument.shape.size() == 2 ? argument.shape[1] : 1});
+        break;
+      }
+      const LaunchTensors::Entry &entry = tensors.entries[position];
       int64_t offset = argument.column * bytesOf(argument.type);
       block.append({word(entry.initial, offset), word(entry.final, offset), entry.strides.sequence, entry.strides.head,
                     entry.strides.row});
@@ -185,12 +170,12 @@ static void advancePositions(int64_t *positions, const int64_t *slots, int64_t s
       ++positions[row];
 }
 
-static llvm::Error launch(const Signature &signature, Signature::Kernel &kernel, const OperatorCall &call,
-                          const Tensors &tensors, const Executor &executor) {
+llvm::Error stretto::launch(const Signature &signature, Signature::Kernel &kernel, const OperatorCall &call,
+                            const LaunchTensors &tensors, const LaunchSegment &segment, const Executor &executor) {
   const CompiledKernel &code = *kernel.code;
   int64_t items = code.manifest.items(signature.sequences(call), signature.heads, signature.tokens(call),
                                       call.sequenceOffsets.has_value());
-  ArgumentBlock block = fillBlock(signature, kernel, call, tensors, executor);
+  ArgumentBlock block = fillBlock(signature, kernel, call, tensors, segment, executor);
   if (signature.device >= 0)
     return code.cuda->launch(signature.device, items, block, executor.stream);
   if (!call.isStep) {
@@ -217,7 +202,7 @@ llvm::Error Operator::run(Signature &signature, const OperatorCall &call, ArrayR
   if (const std::string &reason = (*kernel)->code->manifest.noChunkForm; !reason.empty())
     if (!signature.op.implementation->hasWarned.exchange(true))
       executor.warn((signature.op.name() + ": no chunk form: " + reason + "; runs token by token").str());
-  Tensors tensors;
+  LaunchTensors tensors;
   tensors.addInputs(call);
   tensors.results = results;
   for (auto [index, strides] : llvm::enumerate(signature.stateStrides)) {
@@ -225,59 +210,7 @@ llvm::Error Operator::run(Signature &signature, const OperatorCall &call, ArrayR
     const void *final = call.isStep ? initial : finalState.empty() ? nullptr : finalState[index].data;
     tensors.entries.push_back({.initial = initial, .final = final, .strides = strides});
   }
-  return launch(signature, **kernel, call, tensors, executor);
-}
-
-llvm::Error Operator::runGradient(Signature &signature, const OperatorCall &call, const GradientCall &gradientCall,
-                                  const Executor &executor) {
-  if (signature.items(call) == 0)
-    return llvm::Error::success();
-  llvm::Expected<Signature::Gradient *> made = signature.gradient();
-  if (!made)
-    return made.takeError();
-  Signature::Gradient &gradient = **made;
-  if (llvm::Error error = gradient.check(call, gradientCall))
-    return error;
-  int64_t chunks = gradient.checkpointCount(call);
-  Tensors forward, backward;
-  forward.addInputs(call);
-  for (auto [index, strides] : llvm::enumerate(signature.stateStrides))
-    forward.entries.push_back(
-        {.initial = call.initialState.empty() ? nullptr : call.initialState[index].data, .strides = strides});
-  auto *workspace = static_cast<char *>(gradientCall.workspace);
-  for (const Signature::Gradient::Checkpoint &checkpoint : gradient.checkpointShapes) {
-    forward.checkpoints.push_back({workspace, checkpoint.heads * checkpoint.size, checkpoint.size});
-    workspace += checkpoint.bytes(chunks);
-  }
-  const TensorView &row = signature.rowOf(call);
-  std::vector<TensorView> kept(gradient.keptRows.size());
-  std::vector<std::array<int64_t, 4>> keptStrides(kept.size());
-  for (auto [keptRow, view, strides] : llvm::zip_equal(gradient.keptRows, kept, keptStrides)) {
-    int64_t ofToken = keptRow.heads * keptRow.size;
-    strides = {row.sizes[1] * ofToken, ofToken, keptRow.size, 1};
-    view.data = workspace;
-    view.strides = strides;
-    workspace += keptRow.bytes(row.sizes[0] * row.sizes[1]);
-  }
-  for (const TensorView &cotangent : gradientCall.resultCotangents)
-    forward.inputs.push_back(&cotangent);
-  forward.results = kept;
-  backward.checkpoints = forward.checkpoints;
-  backward.inputs = forward.inputs;
-  for (const TensorView &view : kept)
-    backward.inputs.push_back(&view);
-  backward.results = gradientCall.rows;
-  for (auto [index, strides] : llvm::enumerate(gradient.entryStrides)) {
-    const std::optional<TensorView> &cotangent = gradientCall.entryCotangents[index];
-    backward.entries.push_back({.initial = cotangent ? cotangent->data : nullptr,
-                                .final = gradientCall.entries[index].data,
-                                .strides = strides});
-  }
-  llvm::append_range(backward.entries, forward.entries);
-  if (gradient.checkpoints)
-    if (llvm::Error error = launch(signature, *gradient.checkpoints, call, forward, executor))
-      return error;
-  return launch(signature, *gradient.kernel, call, backward, executor);
+  return launch(signature, **kernel, call, tensors, LaunchSegment::whole(**kernel, signature.tokens(call)), executor);
 }
 
 //===----------------------------------------------------------------------===//

@@ -15,7 +15,8 @@
 //
 //   sequences, tokens of each sequence (packed: of all), heads, pointer to offsets (int64[sequences + 1], 0: dense),
 //   pointer to the position of the first token of each row of the state (int64[rows], 0: 0 for all), pointer to the
-//   slots (int64[sequences], 0: none), rows of the state
+//   slots (int64[sequences], 0: none), rows of the state, first chunk and chunks of the segment, chunks from one
+//   checkpoint to the next, chunks from one initial state to the next (0: the initial state is the caller's)
 //
 // then for each argument in order (strides in elements; the last axis has stride 1)
 //
@@ -27,9 +28,16 @@
 //                  head and row stride
 //   checkpoint     pointer, stride from chunk to chunk, head stride; read, or kept for another kernel
 //
-// Checkpoints of chunk c of sequence n lie at number offsets[n] / C + n + c (of a dense batch n * tokens / C + n + c,
-// rounded down): as many as there are chunks and sequences together are enough. An output of a group g holds the parts
-// of g heads beside each other, which the caller adds up.
+// A kernel with checkpoints walks a segment: of each sequence the chunks [first, first + chunks), as far as they exist.
+// What it carries begins and ends with the segment, and passes through where there are no chunks. Every i-th chunk has
+// checkpoints, the first of the segment among them. Those of sequence n begin at the number
+//
+//   firstCheckpoint(n, chunks, i) = min(n * ceil(chunks / i), offsets[n] / (C * i) + n)
+//
+// rounded down, where of a dense batch offsets[n] is n * tokens: no more than what earlier sequences need, whether they
+// are long or many. Where checkpoints of every j-th chunk of all are the initial states, the sequence n has row
+// firstCheckpoint(n, all chunks, j) + first / j of them. An output of a group g holds the parts of g heads beside each
+// other, which the caller adds up.
 //
 // The sequence n has the row slots[n] of the state, or without slots row n. A sequence whose slot is no row is left
 // out. Head h of the kernel meets head h / group of an argument; a state shared by a group is computed by each of its
@@ -113,8 +121,15 @@ struct Manifest {
 
   /// Words of the block that an argument takes, and of the header.
   static int64_t words(Kind kind);
-  static constexpr int64_t headerWords = 7;
+  static constexpr int64_t headerWords = 11;
   int64_t blockWords() const;
+
+  /// Whether the kernel reads or keeps checkpoints, and thus walks a segment.
+  bool hasCheckpoints() const {
+    return llvm::any_of(arguments, [](const Argument &argument) {
+      return argument.kind == Kind::Checkpoint || argument.kind == Kind::Kept;
+    });
+  }
 
   /// How many neighbouring heads, of so many, read states that one of them stores.
   int64_t headsTogether(int64_t heads) const;

@@ -133,6 +133,8 @@ public:
 
   /// Says, as JSON, which kernel runs a call that was checked, and where it came from.
   static llvm::Expected<std::string> explain(Signature &signature, const OperatorCall &call, int64_t threads);
+  /// Says, as JSON, how the gradient of a call that was checked is computed.
+  static llvm::Expected<std::string> explainGradient(Signature &signature, const OperatorCall &call);
 
 private:
   Operator();

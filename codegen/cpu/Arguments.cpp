@@ -17,7 +17,7 @@ using namespace mlir;
 using namespace stretto;
 using namespace stretto::cpu;
 
-static constexpr int64_t headerWords = 7;
+static constexpr int64_t headerWords = 11;
 
 /// Words of the block that describe an argument.
 int64_t KernelLowering::wordsOf(const Argument &argument) {
@@ -44,6 +44,10 @@ void KernelLowering::readBlock(Value block) {
   positions = read();
   slots = read();
   read(); // the rows of the state, which slots on the CPU are checked against
+  firstChunk = read();
+  segmentChunks = read();
+  interval = read();
+  intervalOfStarts = read();
   for (Argument &argument : arguments)
     for (int64_t word = 0; word < wordsOf(argument); ++word)
       argument.words.push_back(read());
@@ -143,7 +147,7 @@ KernelLowering::Item KernelLowering::findItem(Value number) {
     scf::YieldOp::create(builder, otherwise);
     return found.getResult(0);
   };
-  item.stateRow = wordOr(slots, item.sequence, item.sequence);
+  item.stateRow = item.startRow = wordOr(slots, item.sequence, item.sequence);
   if (llvm::any_of(arguments, [&](const Argument &argument) { return isTableInTime(argument); }))
     item.position = wordOr(positions, item.stateRow, builder.index(0));
   auto found = scf::IfOp::create(builder, TypeRange{index, index, index}, isPacked, /*withElseRegion=*/true);
@@ -157,11 +161,10 @@ KernelLowering::Item KernelLowering::findItem(Value number) {
   item.firstToken = found.getResult(1);
   item.tokens = found.getResult(2);
   builder.setInsertionPointAfter(found);
-  // Chunks of earlier sequences leave at most one number unused each (runtime/Manifest.h).
-  Value before = builder.add(item.firstToken, builder.multiply(item.sequenceInMemory, denseTokens));
-  item.firstCheckpoint = builder.add(divide(builder, before, builder.index(kernel.getChunk())), item.sequence);
   item.begin = builder.index(0);
   item.end = item.tokens;
+  if (llvm::any_of(arguments, isCheckpoint))
+    findSegment(item);
   if (chunkNumber) {
     Value tokens = builder.index(kernel.getChunk());
     item.begin = builder.multiply(chunkNumber, tokens);
@@ -169,6 +172,28 @@ KernelLowering::Item KernelLowering::findItem(Value number) {
     item.end = arith::SelectOp::create(builder, isPacked, item.tokens, next);
   }
   return item;
+}
+
+Value KernelLowering::firstCheckpoint(const Item &item, Value chunks, Value interval) {
+  Value before = builder.add(item.firstToken, builder.multiply(item.sequenceInMemory, denseTokens));
+  Value tokens = builder.multiply(interval, kernel.getChunk());
+  Value ifAllAreLong = builder.multiply(item.sequence, arith::CeilDivUIOp::create(builder, chunks, interval));
+  return builder.minimum(ifAllAreLong, builder.add(divide(builder, before, tokens), item.sequence));
+}
+
+void KernelLowering::findSegment(Item &item) {
+  Value tokens = builder.index(kernel.getChunk());
+  item.begin = builder.minimum(builder.multiply(firstChunk, tokens), item.tokens);
+  item.end = builder.minimum(builder.add(item.begin, builder.multiply(segmentChunks, tokens)), item.tokens);
+  item.firstCheckpoint = firstCheckpoint(item, segmentChunks, interval);
+  // The row of the checkpoint that the item begins with. A sequence that has ended begins with any.
+  Value every = arith::MaxUIOp::create(builder, intervalOfStarts, builder.index(1));
+  Value areCheckpoints = builder.compare(arith::CmpIPredicate::ne, intervalOfStarts, builder.index(0));
+  Value row = firstCheckpoint(item, arith::CeilDivUIOp::create(builder, denseTokens, tokens), every);
+  Value fromFirst = divide(builder, divide(builder, item.begin, tokens), every);
+  Value isEnded = builder.compare(arith::CmpIPredicate::eq, item.begin, item.end);
+  row = builder.add(row, arith::SelectOp::create(builder, isEnded, builder.index(0), fromFirst));
+  item.startRow = arith::SelectOp::create(builder, areCheckpoints, row, item.stateRow);
 }
 
 void KernelLowering::findAddresses(const Item &item) {
@@ -190,7 +215,7 @@ void KernelLowering::findAddresses(const Item &item) {
       // The entries of a vector are one column of the state object.
       if (argument.type.getRank() < 2)
         channel = builder.multiply(channel, words[4]);
-      entries = builder.add(builder.multiply(item.stateRow, words[2]),
+      entries = builder.add(builder.multiply(item.startRow, words[2]),
                             builder.add(builder.multiply(head, words[3]), channel));
     } else {
       entries = builder.add(builder.multiply(head, words[1]), channel);
@@ -417,7 +442,12 @@ void KernelLowering::viewTiles(Value firstToken) {
 }
 
 void KernelLowering::viewCheckpoints(const Item &item, Value firstToken) {
-  Value number = builder.add(item.firstCheckpoint, divide(builder, firstToken, builder.index(kernel.getChunk())));
+  if (llvm::none_of(arguments, isCheckpoint))
+    return;
+  Value number = divide(builder, builder.subtract(firstToken, item.begin), builder.index(kernel.getChunk()));
+  Value isSkipped = remainder(builder, number, interval);
+  isKept = builder.compare(arith::CmpIPredicate::eq, isSkipped, builder.index(0));
+  number = builder.add(item.firstCheckpoint, divide(builder, number, interval));
   for (Argument &argument : arguments) {
     if (!isCheckpoint(argument))
       continue;

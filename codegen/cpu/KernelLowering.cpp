@@ -101,9 +101,9 @@ FailureOr<func::FuncOp> KernelLowering::lower() {
         return runChunk(met, builder.add(met, chunk));
       // The last chunk begins at the last multiple of C before the end.
       Value last = builder.multiply(
-          builder.createOrFold<arith::DivUIOp>(builder.subtract(item.tokens, builder.index(1)), builder.index(chunk)),
+          builder.createOrFold<arith::DivUIOp>(builder.subtract(item.end, builder.index(1)), builder.index(chunk)),
           chunk);
-      Value firstToken = builder.subtract(last, met);
+      Value firstToken = builder.subtract(last, builder.subtract(met, item.begin));
       runChunk(firstToken, builder.subtract(firstToken, builder.minimum(firstToken, builder.index(chunk))));
     });
     builder.setLoc(kernel.getLoc());
@@ -295,14 +295,14 @@ void KernelLowering::emitYield(chunk::YieldOp yield, const Item &item) {
     chunk::OutputAttr description = kernel.getOutput(index);
     Value value = output;
     View view = outputViews[index];
-    if (!description.getCheckpoint() || description.getGroup() == 1) {
+    if (!description.getCheckpoint()) {
       emitOutput(value, view);
       continue;
     }
     // What heads share is the same for all; one of them keeps it.
     Value member = builder.createOrFold<arith::RemUIOp>(item.head, builder.index(description.getGroup()));
-    builder.ifTrue(builder.compare(arith::CmpIPredicate::eq, member, builder.index(0)),
-                   [&] { emitOutput(value, view); });
+    Value isFirst = builder.compare(arith::CmpIPredicate::eq, member, builder.index(0));
+    builder.ifTrue(builder.createOrFold<arith::AndIOp>(isKept, isFirst), [&] { emitOutput(value, view); });
   }
   for (const Sweep &update : sweeps.updates())
     emitSweep(update);

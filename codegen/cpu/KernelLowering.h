@@ -99,16 +99,16 @@ private:
   /// What is known of the item that is being run.
   struct Item {
     mlir::Value sequence, head, slice;
-    /// The sequence's row of the state.
-    mlir::Value stateRow;
+    /// The sequence's row of the state, and of what the item begins with, which may be a checkpoint.
+    mlir::Value stateRow, startRow;
     /// The sequence's number and first token in the tensors of tiles; a packed batch is one sequence there.
     mlir::Value sequenceInMemory, firstToken;
     mlir::Value tokens;
-    /// The tokens whose chunks the item walks: all, or those of one chunk.
+    /// The tokens whose chunks the item walks: all, or those of a segment or of one chunk.
     mlir::Value begin, end;
     /// The position of the sequence's first token; null where no table varies in time.
     mlir::Value position;
-    /// The number of the sequence's first checkpoint.
+    /// The number of the first checkpoint that the item reads or keeps.
     mlir::Value firstCheckpoint;
   };
 
@@ -116,6 +116,9 @@ private:
   int64_t blockWords() const;
   void readBlock(mlir::Value block);
   Item findItem(mlir::Value number);
+  /// What the item has of the segment that the launch walks, and where its checkpoints begin (runtime/Manifest.h).
+  void findSegment(Item &item);
+  mlir::Value firstCheckpoint(const Item &item, mlir::Value chunks, mlir::Value interval);
   void findAddresses(const Item &item);
   /// Memory at an address, as a memref of unknown extent.
   mlir::Value memoryAt(mlir::Value address, mlir::Type element);
@@ -343,8 +346,10 @@ private:
 
   llvm::SmallVector<Argument> arguments;
   mlir::Value sequences, denseTokens, heads, offsets, positions, slots; // the block's header
+  mlir::Value firstChunk, segmentChunks, interval, intervalOfStarts;    // and of it, the segment
   mlir::Value chunkStart;                                               // the first token of this chunk
   mlir::Value valid, isWhole;                                           // tokens of this chunk, and whether that is C
+  mlir::Value isKept;                                                   // whether checkpoints of this chunk are kept
   mlir::Value itemTokens, itemPosition;                                 // of this item's sequence, as in `Item`
   llvm::DenseMap<mlir::Value, Storage> storage;
   llvm::DenseMap<mlir::Value, View> views;

@@ -166,6 +166,22 @@ def Kernel_TokensOp : Kernel_Op<"tokens", [Pure]> {
   let assemblyFormat = "attr-dict";
 }
 
+def Kernel_SegmentOp : Kernel_Op<"segment", [Pure]> {
+  let summary = "the chunks of the work item's sequence that the launch walks";
+  let description = [{
+    Chunks from `begin` to before `end`, none where the sequence has ended before the segment. Checkpoints are those of
+    a segment; what is carried begins and ends with it.
+
+    Example:
+
+    ```mlir
+    %begin, %end = kernel.segment
+    ```
+  }];
+  let results = (outs Index:$begin, Index:$end);
+  let assemblyFormat = "attr-dict";
+}
+
 //===----------------------------------------------------------------------===//
 // Global memory
 //===----------------------------------------------------------------------===//

@@ -247,5 +247,13 @@ char *strettoExplain(StrettoSignature *signature, const StrettoOperatorCall *cal
   return text ? ownedString(*text) : nullptr;
 }
 
+char *strettoExplainGradient(StrettoSignature *signature, const StrettoOperatorCall *call, char **error) {
+  Operator::Signature &checked = *unwrap(signature);
+  auto text = take(Operator::explainGradient(checked, callOf(checked.op, *call)), error);
+  return text ? ownedString(*text) : nullptr;
+}
+
 bool strettoDebug() { return Knobs::instance().debug; }
 void strettoSetDebug(bool debug) { Knobs::instance().debug = debug; }
+int64_t strettoSegment() { return Knobs::instance().segment; }
+void strettoSetSegment(int64_t chunks) { Knobs::instance().segment = chunks; }

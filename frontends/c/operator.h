@@ -149,9 +149,16 @@ STRETTO_EXPORT int strettoRunGradient(StrettoSignature *signature, const Stretto
 STRETTO_EXPORT char *strettoExplain(StrettoSignature *signature, const StrettoOperatorCall *call, int64_t threads,
                                     char **error);
 
+/* How the gradient of the call is computed, as JSON. */
+STRETTO_EXPORT char *strettoExplainGradient(StrettoSignature *signature, const StrettoOperatorCall *call, char **error);
+
 /* Whether contents are checked on devices too; STRETTO_DEBUG says what it is at first. */
 STRETTO_EXPORT bool strettoDebug(void);
 STRETTO_EXPORT void strettoSetDebug(bool debug);
+
+/* The chunks of a segment of a gradient, or 0: as memory allows; STRETTO_SEGMENT says what it is at first. */
+STRETTO_EXPORT int64_t strettoSegment(void);
+STRETTO_EXPORT void strettoSetSegment(int64_t chunks);
 
 #ifdef __cplusplus
 }

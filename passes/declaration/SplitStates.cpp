@@ -38,6 +38,7 @@ struct SplitStatesPass : stretto::impl::SplitStatesBase<SplitStatesPass> {
   void runOnOperation() override;
 
 private:
+  void sliceBeforeSums();
   void findDivisions(const Sizes &sizes);
   void splitSteps(const StateChain &chain, const Division &division);
   void splitReads(const StateChain &chain, const Division &division);
@@ -143,6 +144,22 @@ std::string SplitStatesPass::partName(StateOp root, const Part &part) {
   return name;
 }
 
+/// A slice of sums over heads is the sum of slices: so a read that is summed is taken apart where it is made.
+void SplitStatesPass::sliceBeforeSums() {
+  for (auto slice : llvm::make_early_inc_range(getOperation().getBlock()->getOps<SliceOp>())) {
+    auto sum = slice.getOperand().getDefiningOp<GroupSumOp>();
+    if (!sum)
+      continue;
+    OpBuilder builder(slice);
+    Type type = withHeads(slice.getType(), headsOf(sum.getOperand().getType()));
+    Value piece = SliceOp::create(builder, slice.getLoc(), type, sum.getOperand(), slice.getOffset());
+    slice.replaceAllUsesWith(GroupSumOp::create(builder, sum.getLoc(), slice.getType(), piece).getResult());
+    slice.erase();
+    if (sum.use_empty())
+      sum.erase();
+  }
+}
+
 void SplitStatesPass::findDivisions(const Sizes &sizes) {
   for (const StateChain &chain : chains)
     if (std::optional<Division> division = findDivision(chain, sizes))
@@ -241,6 +258,7 @@ void SplitStatesPass::runOnOperation() {
   FailureOr<Sizes> sizes = Sizes::get(getOperation(), {});
   if (failed(sizes))
     return signalPassFailure();
+  sliceBeforeSums();
   chains = stateChains(getOperation());
   for (const StateChain &chain : chains)
     names.insert(chain.getRoot().getName());

@@ -141,7 +141,7 @@ private:
       op->setOperand(0, inRegisters(op->getOperand(0)));
     } else if (op->hasTrait<OpTrait::Elementwise>() || isa<chunk::MaskOp, chunk::CausalOp, chunk::AccumulateOp>(op)) {
       assignElementwise(op);
-    } else if (!isa<arith::ConstantOp, SendOp, AwaitOp, TokensOp, ReturnOp, BarrierOp, scf::YieldOp>(op)) {
+    } else if (!isa<arith::ConstantOp, SendOp, AwaitOp, TokensOp, SegmentOp, ReturnOp, BarrierOp, scf::YieldOp>(op)) {
       return op->emitOpError("has no form on a GPU");
     }
     return success();

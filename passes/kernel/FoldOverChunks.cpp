@@ -49,17 +49,23 @@ public:
       : kernel(kernel), function(function), computeTables(computeTables), symbols(symbols),
         builder(kernel.getLoc(), OpBuilder::atBlockEnd(function.getBlock())) {}
 
-  /// All chunks of a sequence, one after the other.
+  /// All chunks of a sequence, or of its segment, one after the other.
   void foldOverChunks() {
     zero = constant(0);
     one = constant(1);
     Value perChunk = constant(kernel.getChunk());
-    Value tokens = TokensOp::create(builder);
-    Value rounded = arith::AddIOp::create(builder, tokens, constant(kernel.getChunk() - 1));
-    Value chunks = arith::DivUIOp::create(builder, rounded, perChunk);
+    Value tokens = TokensOp::create(builder), begin = zero, end;
+    if (hasCheckpoints()) {
+      auto segment = SegmentOp::create(builder);
+      begin = segment.getBegin();
+      end = segment.getEnd();
+    } else {
+      Value rounded = arith::AddIOp::create(builder, tokens, constant(kernel.getChunk() - 1));
+      end = arith::DivUIOp::create(builder, rounded, perChunk);
+    }
     // In reverse the last chunk, which may have fewer tokens, comes first.
-    Value last = kernel.getReverse() ? arith::SubIOp::create(builder, chunks, one).getResult() : Value();
-    firstChunk = last ? last : zero;
+    Value last = kernel.getReverse() ? arith::SubIOp::create(builder, end, one).getResult() : Value();
+    firstChunk = last ? last : begin;
 
     SmallVector<Value> initial;
     for (BlockArgument argument : kernel.getBlock()->getArguments().drop_back()) {
@@ -69,11 +75,11 @@ public:
       else if (!isComputed(argument))
         open(argument);
     }
-    auto loop = scf::ForOp::create(builder, zero, chunks, one, initial);
+    auto loop = scf::ForOp::create(builder, begin, end, one, initial);
     builder.setInsertionPointToStart(loop.getBody());
     index = loop.getInductionVar();
     if (last)
-      index = arith::SubIOp::create(builder, last, index);
+      index = arith::SubIOp::create(builder, arith::AddIOp::create(builder, begin, last), index);
     AwaitOp::create(builder);
     Value next = last ? arith::SubIOp::create(builder, index, one).getResult()
                       : arith::AddIOp::create(builder, index, one).getResult();
@@ -85,8 +91,7 @@ public:
     mapping.map(kernel.getValid(), arith::MinSIOp::create(builder, left, perChunk));
     mapArguments(loop);
     // The many tiles of a gradient are stored as soon as they are known: then they need no registers any longer.
-    auto outputs = kernel.getOutputs().getAsRange<chunk::OutputAttr>();
-    bool early = kernel.getReverse() || llvm::any_of(outputs, std::mem_fn(&chunk::OutputAttr::getCheckpoint));
+    bool early = kernel.getReverse() || keepsCheckpoints();
     if (early)
       store(kernel.getBlock()->getArguments());
     for (Operation &op : kernel.getBlock()->without_terminator()) {
@@ -143,6 +148,14 @@ private:
     return LoadOp::create(builder, argument.getType(), view(argument.getArgNumber()),
                           isPerChunk(argument) ? zero : Value(),
                           kernel.getArgument(argument.getArgNumber()).getLowest());
+  }
+
+  bool keepsCheckpoints() {
+    return llvm::any_of(kernel.getOutputs().getAsRange<chunk::OutputAttr>(),
+                        std::mem_fn(&chunk::OutputAttr::getCheckpoint));
+  }
+  bool hasCheckpoints() {
+    return keepsCheckpoints() || !kernel.argumentsOf(chunk::ArgumentKind::Checkpoint).empty();
   }
 
   chunk::ArgumentKind kindOf(BlockArgument argument) { return kernel.getArgument(argument.getArgNumber()).getKind(); }

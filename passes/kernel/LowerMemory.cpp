@@ -49,11 +49,8 @@ ThreadLowering::View ThreadLowering::decodeView(const Manifest::Argument &argume
     break;
   case Kind::Checkpoint:
   case Kind::Kept: {
-    // Chunks of earlier sequences leave at most one number unused each (runtime/Manifest.h).
-    Value before = b.select(packed, firstToken, b.mul(sequence, tokens));
-    Value number = b.add(arith::DivUIOp::create(b, before, b.i64(manifest.chunk)), sequence);
     view.chunkStride = word(first + 1);
-    offset = b.add(b.mul(number, view.chunkStride), b.mul(headIndex, word(first + 2)));
+    offset = b.add(b.mul(checkpoint, view.chunkStride), b.mul(headIndex, word(first + 2)));
     if (argument.shape.size() == 2)
       view.rowStride = b.i64(argument.shape[1] * (argument.sliced ? manifest.slices : 1));
     else
@@ -63,7 +60,7 @@ ThreadLowering::View ThreadLowering::decodeView(const Manifest::Argument &argume
   case Kind::Window:
     llvm_unreachable("stretto-fold-over-chunks refuses windows");
   case Kind::State:
-    offset = b.add(b.mul(stateRow, word(first + 2)), b.mul(headIndex, word(first + 3)));
+    offset = b.add(b.mul(startRow, word(first + 2)), b.mul(headIndex, word(first + 3)));
     view.rowStride = word(first + 4);
     break;
   }
@@ -110,10 +107,12 @@ ThreadLowering::Rows ThreadLowering::rowsOf(const View &view, Value chunk, Ranke
   }
   Value first = b.mul(chunk, manifest.chunk);
   if (view.argument->kind == Manifest::Kind::Checkpoint) {
-    // It exists where its chunk has tokens.
+    // It exists where its chunk has tokens, in the segment.
+    Value number = b.sub(chunk, begin);
     rows.stride = tile.getRank() == 2 ? view.rowStride : Value();
-    rows.exist = b.compare(arith::CmpIPredicate::sgt, validTokens(first), b.i32(0));
-    rows.base = b.advance(rows.base, b.mul(b.mul(chunk, view.chunkStride), stretto::bytesOf(view.argument->type)));
+    rows.exist = b.both(b.compare(arith::CmpIPredicate::sgt, validTokens(first), b.i32(0)),
+                        b.compare(arith::CmpIPredicate::sge, number, b.i64(0)));
+    rows.base = b.advance(rows.base, b.mul(b.mul(number, view.chunkStride), stretto::bytesOf(view.argument->type)));
     return rows;
   }
   rows.stride = view.rowStride;
@@ -311,8 +310,13 @@ void ThreadLowering::lowerStore(StoreOp op) {
   int64_t bytes = type.getElementTypeBitWidth() / 8;
   Value chunk = scalars.lookup(op.getChunk()), base, valid;
   bool isKept = view.argument->kind == Manifest::Kind::Kept;
+  Value isWanted = view.wanted;
   if (isKept) {
-    base = b.advance(view.base, b.mul(b.mul(chunk, view.chunkStride), bytes));
+    Value number = b.truncate(b.sub(chunk, begin)), interval = b.truncate(word(9));
+    Value skipped = arith::RemUIOp::create(b, number, interval);
+    isWanted = b.both(isWanted, b.compare(arith::CmpIPredicate::eq, skipped, b.i32(0)));
+    number = b.extend(arith::DivUIOp::create(b, number, interval));
+    base = b.advance(view.base, b.mul(b.mul(number, view.chunkStride), bytes));
   } else {
     Value first = b.mul(chunk, manifest.chunk);
     valid = validTokens(first);
@@ -328,7 +332,7 @@ void ThreadLowering::lowerStore(StoreOp op) {
   for (auto &[row, members] : rows) {
     Value number = b.coordinate(layout, 0, members.front());
     Value address = b.advance(base, b.mul(b.mul(b.extend(number), view.rowStride), bytes));
-    Value isOwn = b.both(view.wanted, b.isFirstCopy(layout));
+    Value isOwn = b.both(isWanted, b.isFirstCopy(layout));
     where(b, valid ? b.both(isOwn, b.less(number, valid)) : isOwn, [&] {
       for (uint64_t reg : members) {
         // Of a vector, the number of valid tokens says all.

@@ -134,12 +134,14 @@ LogicalResult ThreadLowering::lowerItem(Value argument) {
   if (group > 1)
     first = b.mul(first, together);
   findTokens();
-  stateRow = sequence;
+  stateRow = startRow = sequence;
+  if (manifest.hasCheckpoints())
+    findSegment();
   if (!manifest.inPlace)
     return lowerHead(first);
 
   // A sequence without a row of the state is left out.
-  stateRow = numberAt(word(5), sequence, sequence);
+  stateRow = startRow = numberAt(word(5), sequence, sequence);
   OpBuilder::InsertionGuard guard(b);
   Value isRow = b.compare(arith::CmpIPredicate::ult, stateRow, word(6));
   b.setInsertionPointToStart(scf::IfOp::create(b, isRow).thenBlock());
@@ -209,6 +211,31 @@ void ThreadLowering::findTokens() {
   tokens = range.getResult(1);
 }
 
+static Value divideUp(ThreadBuilder &b, Value number, Value by) {
+  return arith::DivUIOp::create(b, b.add(number, b.sub(by, b.i64(1))), by);
+}
+
+Value ThreadLowering::firstCheckpoint(Value chunks, Value interval) {
+  Value before = b.select(packed, firstToken, b.mul(sequence, tokens));
+  Value ofSequence = divideUp(b, chunks, interval);
+  Value together = arith::DivUIOp::create(b, before, b.mul(interval, manifest.chunk));
+  return arith::MinSIOp::create(b, b.mul(sequence, ofSequence), b.add(together, sequence));
+}
+
+void ThreadLowering::findSegment() {
+  Value chunk = b.i64(manifest.chunk), chunks = divideUp(b, tokens, chunk);
+  begin = arith::MinSIOp::create(b, word(7), chunks);
+  end = arith::MinSIOp::create(b, b.add(begin, word(8)), chunks);
+  checkpoint = firstCheckpoint(word(8), word(9));
+  // The row of the checkpoint that a segment begins with. A sequence that has ended begins with any.
+  Value every = arith::MaxSIOp::create(b, word(10), b.i64(1));
+  Value areCheckpoints = b.compare(arith::CmpIPredicate::ne, word(10), b.i64(0));
+  Value row = firstCheckpoint(divideUp(b, word(1), chunk), every);
+  Value isEnded = b.compare(arith::CmpIPredicate::eq, begin, end);
+  row = b.add(row, b.select(isEnded, b.i64(0), arith::DivUIOp::create(b, begin, every)));
+  startRow = b.select(areCheckpoints, row, stateRow);
+}
+
 //===----------------------------------------------------------------------===//
 // Control flow
 //===----------------------------------------------------------------------===//
@@ -229,6 +256,7 @@ LogicalResult ThreadLowering::lower(Operation *op) {
       .Case([&](scf::YieldOp) { return success(); }) // by the loop or condition
       .Case([&](ReturnOp) { return success(); })     // by the frame
       .Case([&](TokensOp op) { return scalars.map(op.getResult(), tokens), success(); })
+      .Case([&](SegmentOp op) { return scalars.map(op->getResults(), ValueRange{begin, end}), success(); })
       .Case([&](ChannelOp op) { return lowerChannel(op), success(); })
       .Case([&](SendOp op) { return lowerSend(op), success(); })
       .Case([&](ReceiveOp op) { return lowerReceive(op), success(); })

@@ -31,6 +31,9 @@ private:
   mlir::LogicalResult lowerItem(mlir::Value block);
   mlir::LogicalResult lowerHead(mlir::Value number);
   void findTokens();
+  /// What the segment that the launch walks has of the sequence, and where its checkpoints begin (runtime/Manifest.h).
+  void findSegment();
+  mlir::Value firstCheckpoint(mlir::Value chunks, mlir::Value interval);
   /// A number of an array of 64-bit ones, where there is one.
   mlir::Value numberAt(mlir::Value address, mlir::Value index, mlir::Value otherwise);
   mlir::LogicalResult lower(mlir::Block &block);
@@ -155,6 +158,8 @@ private:
 
   mlir::Value block, shared;
   mlir::Value firstToken, tokens, sequence, stateRow, position, head, slice, packed;
+  /// The row of the initial state, which may be a checkpoint; the chunks of the segment, and its first checkpoint.
+  mlir::Value startRow, begin, end, checkpoint;
   llvm::SmallVector<View> views;
 
   mlir::IRMapping scalars;

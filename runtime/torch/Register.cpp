@@ -147,14 +147,21 @@ std::string declare(const std::string &module, const std::optional<std::string> 
 
 std::string explain(const std::string &name, const c10::List<std::optional<at::Tensor>> &inputs,
                     const c10::Dict<std::string, std::string> &options, const std::vector<at::Tensor> &initialState,
-                    const std::optional<at::Tensor> &sequenceOffsets) {
+                    const std::optional<at::Tensor> &sequenceOffsets, bool backward) {
   return Registry::instance().find(name)->explain(
-      {.inputs = inputs.vec(), .initialState = initialState, .sequenceOffsets = sequenceOffsets}, options);
+      {.inputs = inputs.vec(), .initialState = initialState, .sequenceOffsets = sequenceOffsets}, options, backward);
 }
 
 bool setDebug(bool debug) {
   bool before = strettoDebug();
   strettoSetDebug(debug);
+  return before;
+}
+
+int64_t setSegment(int64_t chunks) {
+  TORCH_CHECK(chunks >= 0, "stretto: a segment has ", chunks, " chunks, expected 0 or more");
+  int64_t before = strettoSegment();
+  strettoSetSegment(chunks);
   return before;
 }
 
@@ -168,8 +175,10 @@ void setWarningHandler(int64_t function) {
 TORCH_LIBRARY_FRAGMENT(stretto, library) {
   library.def("_declare(str module, str? name) -> str", declare);
   library.def(
-      "_explain(str name, Tensor?[] inputs, Dict(str, str) options, Tensor[] initial_state, Tensor? cu_seqlens) -> str",
+      "_explain(str name, Tensor?[] inputs, Dict(str, str) options, Tensor[] initial_state, Tensor? cu_seqlens, "
+      "bool backward) -> str",
       explain);
   library.def("_set_debug(bool debug) -> bool", setDebug);
+  library.def("_set_segment(int chunks) -> int", setSegment);
   library.def("_set_warning_handler(int function) -> ()", setWarningHandler);
 }

@@ -460,12 +460,14 @@ Outputs TorchOperator::run(Arguments arguments) const {
   return outputs;
 }
 
-std::string TorchOperator::explain(Arguments arguments, const c10::Dict<std::string, std::string> &given) const {
+std::string TorchOperator::explain(Arguments arguments, const c10::Dict<std::string, std::string> &given,
+                                   bool backward) const {
   for (const Option &option : options)
     arguments.options.push_back(given.contains(option.name) ? std::optional(given.at(option.name)) : std::nullopt);
   arrange(arguments);
   Call call(*this, arguments);
-  char *text = checked(variant(), strettoExplain, call.signature, &call.call, int64_t(at::get_num_threads()));
+  char *text = backward ? checked(variant(), strettoExplainGradient, call.signature, &call.call)
+                        : checked(variant(), strettoExplain, call.signature, &call.call, int64_t(at::get_num_threads()));
   std::string result = text;
   strettoStringDestroy(text);
   return result;

@@ -69,7 +69,7 @@ public:
   Outputs describe(const Arguments &arguments) const;
 
   /// Which kernel runs a call with these options, as JSON.
-  std::string explain(Arguments arguments, const c10::Dict<std::string, std::string> &given) const;
+  std::string explain(Arguments arguments, const c10::Dict<std::string, std::string> &given, bool backward) const;
 
   /// The gradient of a call: of the inputs that are given, then of the entries of the initial state that are real
   /// numbers. `cotangents` are those of the results, then of all entries of the final state.

@@ -66,12 +66,12 @@ def build_gradients(translate, options, elements, sizes):
             continue
         failed += sum(not build(translate, options.out / f"{name}.{i}", text) for i, text in enumerate(texts))
         for case, settings in gradients.cases(operator, element):
-            packed = settings.pop("packed", False)
+            packed, segment = settings.pop("packed", False), settings.pop("segment", 0)
             tables = {}
             for text in texts:
                 tables |= gradients.tables_of(text, settings["heads"])
             problem = gradients.problem(operator, element, K, V, **settings)
-            launch.save_problem(options.out / f"{name}.{case.replace(' ', '-')}.npz", problem, tables, packed)
+            launch.save_problem(options.out / f"{name}.{case.replace(' ', '-')}.npz", problem, tables, packed, segment)
     return failed
 
 

@@ -164,6 +164,8 @@ def cases(name, element):
     yield "one token", dict(tokens=1, **heads)
     yield "ragged", dict(tokens=70, **heads)
     yield "packed", dict(tokens=37, packed=True, **heads)
+    yield "segments", dict(tokens=150, segment=1, **heads)
+    yield "packed segments", dict(tokens=70, packed=True, segment=1, **heads)
     if name in WITH_DECAY and element == "f32":
         yield "strong", dict(tokens=40, regime="strong", batch=1, **heads)
         # Steps of 800 multiply what is rounded in the gradient of ssd's rate.

@@ -75,6 +75,7 @@ class Launch:
             rows_of_state,
         ]
         header = [N, total if packed else longest, heads, self.buffer(offsets) if packed else 0, *words_of_rows]
+        header += [0, -(-header[1] // manifest["chunk"]), 1, 0]  # a segment of all chunks
         self.offsets = offsets
         rows = (1, total) if packed else (N, longest)
         entries = {}
@@ -218,12 +219,12 @@ class Launch:
         return result
 
 
-def save_problem(path, problem, tables, packed):
+def save_problem(path, problem, tables, packed, segment):
     """Leaves in a file what a GradientLaunch is made of."""
     arrays = {f"{part}/{name}": array for part, named in problem.items() for name, array in named.items()}
     for name, (period, varying, numbers) in tables.items():
         arrays |= {f"tables/{name}": numbers, f"meta/{name}": np.array([period, varying])}
-    np.savez_compressed(path, packed=np.array(packed), **arrays)
+    np.savez_compressed(path, packed=np.array(packed), segment=np.array(segment), **arrays)
 
 
 def load_problem(path):
@@ -237,35 +238,48 @@ def load_problem(path):
             problem.setdefault(part, {})[name] = arrays[key]
     for part in ("initial", "cotangents"):
         problem.setdefault(part, {})
-    return problem, tables, bool(arrays["packed"])
+    return problem, tables, bool(arrays["packed"]), int(arrays["segment"])
 
 
 class Stage:
-    """One of the launches of a gradient, which share their buffers."""
+    """One of the launches of a gradient, of one of its kernels; they share their buffers."""
 
-    def __init__(self, manifest, blocks, block, buffers):
-        self.manifest, self.blocks, self.block, self.buffers = manifest, blocks, np.array(block, np.int64), buffers
+    def __init__(self, kernel, manifest, blocks, block, buffers):
+        self.kernel, self.manifest, self.blocks, self.buffers = kernel, manifest, blocks, buffers
+        self.block = np.array(block, np.int64)
 
 
 class GradientLaunch:
     """The launches of a gradient on the arrays of a problem (gradients.py), the kernel of checkpoints first. With
-    `packed` the sequences of the batch lie in one row of tokens.
+    `packed` the sequences of the batch lie in one row of tokens; with `segment` they are walked in segments of as many
+    chunks, as runtime/LaunchGradient.cpp does.
     """
 
-    def __init__(self, manifests, problem, tables, packed=False):
+    def __init__(self, manifests, problem, tables, packed=False, segment=0):
         self.problem, self.buffers, self.outputs, self.entries = problem, [], {}, {}
         self.element = next(a["type"] for a in manifests[-1]["arguments"] if a["name"] == "d_o")
         self.batch, self.tokens, self.heads = problem["inputs"]["d_o"].shape[:3]
         offsets = np.arange(self.batch + 1, dtype=np.int64) * self.tokens
         tokens = self.batch * self.tokens if packed else self.tokens
-        header = [self.batch, tokens, self.heads, self.buffer(offsets) if packed else 0, 0, 0, self.batch]
+        self.header = [self.batch, tokens, self.heads, self.buffer(offsets) if packed else 0, 0, 0, self.batch]
         self.tables, self.packed, self.shared = tables, packed, {}
-        self.stages = []
-        for manifest in manifests:
-            self.manifest = manifest
-            words = [word for argument in manifest["arguments"] for word in self.words_of(argument)]
-            blocks = self.batch * self.heads * manifest["slices"]
-            self.stages.append(Stage(manifest, blocks, header + words, self.buffers))
+        self.manifests, self.stages = manifests, []
+        chunks = -(-tokens // manifests[-1]["chunk"])
+        self.segment = min(segment, chunks) or chunks
+        is_segmented = len(manifests) > 1 and self.segment < chunks
+        if is_segmented:
+            self.add_stage(0, 0, chunks, self.segment, 0)
+        for first in reversed(range(0, chunks, self.segment)):
+            count = min(self.segment, chunks - first)
+            for kernel in range(len(manifests)):
+                self.add_stage(kernel, first, count, 1, self.segment if is_segmented and kernel == 0 else 0)
+
+    def add_stage(self, kernel, *segment):
+        """A launch over chunks from a first one on: so many, those between checkpoints, those between starts."""
+        self.manifest, (_, _, self.interval, self.starts) = self.manifests[kernel], segment
+        words = [word for argument in self.manifest["arguments"] for word in self.words_of(argument)]
+        blocks = self.batch * self.heads * self.manifest["slices"]
+        self.stages.append(Stage(kernel, self.manifest, blocks, [*self.header, *segment, *words], self.buffers))
 
     def buffer(self, array):
         self.buffers.append(np.ascontiguousarray(array))
@@ -288,9 +302,11 @@ class GradientLaunch:
             strides = [0 if self.packed else self.tokens * owners * size, owners * size, size]
             if kind == "input":
                 return [self.once(name, self.problem["inputs"][name], element), *strides]
-            whole = (self.batch, self.tokens, owners, *shape)
-            self.outputs[name] = (len(self.buffers), whole, element, group)
-            return [self.buffer(to_bits(np.full(whole, np.nan), element)), *strides]
+            if name not in self.outputs:
+                whole = (self.batch, self.tokens, owners, *shape)
+                self.outputs[name] = (len(self.buffers), whole, element, group)
+                self.buffer(to_bits(np.full(whole, np.nan), element))
+            return [(self.outputs[name][0] + 1) << 32, *strides]
         if kind == "parameter":
             array = self.problem["inputs"][name]
             return [self.once(name, array, element), array[0].size]
@@ -300,12 +316,21 @@ class GradientLaunch:
             address = self.buffer(to_bits(numbers[:heads], element))
             return [address, numbers[0].size, numbers.shape[2] if varying else 0, period]
         if kind in ("checkpoint", "kept"):
-            heads, size = self.heads // group, int(np.prod(shape))
-            count = self.batch * self.tokens // self.manifest["chunk"] + self.batch
-            address = self.once("checkpoint " + name, np.full(count * heads * size, np.nan), element)
-            return [address, heads * size, size]
+            return self.checkpoint_words(a, self.interval)
         assert kind == "state", kind
+        if self.starts:
+            address, *strides = self.checkpoint_words(a, self.starts)
+            return [address, 0, *strides, shape[1] if len(shape) == 2 else 1]
         return self.reverse_words(a) if a["entry"].startswith("d_") else self.forward_words(a)
+
+    def checkpoint_words(self, a, interval):
+        """Of checkpoints of every chunk of a segment, or of every interval-th of all; no more than there are to be."""
+        heads, size, chunk = self.heads // a["group"], int(np.prod(a["shape"])), self.manifest["chunk"]
+        chunks = self.segment if interval == 1 else -(-self.header[1] // chunk)
+        together = self.batch * self.tokens // (chunk * interval) + self.batch
+        count = min(self.batch * -(-chunks // interval), together)
+        array = np.full(count * heads * size, np.nan)
+        return [self.once(f"checkpoint {a['name']} {interval > 1}", array, a["type"]), heads * size, size]
 
     def strides_of(self, entry, shape):
         """Of a sequence, a head and a row, in an array with heads on the second axis, or in a tail on the third."""
@@ -339,6 +364,9 @@ class GradientLaunch:
             last = self.buffer(to_bits(np.full(whole, np.nan), a["type"]))
             self.entries[entry] = (first, last, index, whole, a["type"], tail)
         first, last, *_ = self.entries[entry]
+        # What is carried begins with what the segment behind has left.
+        if any(stage.kernel == len(self.manifests) - 1 for stage in self.stages):
+            first = last
         column = a["column"] * to_bits(np.zeros(1), a["type"]).itemsize
         return [first + column if first else 0, last + column, *self.strides_of("_tail" if tail else "", whole)]
 

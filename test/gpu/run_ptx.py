@@ -145,7 +145,7 @@ def main():
         if not kernels:
             continue
         run = launch.GradientLaunch([manifest for manifest, _ in kernels], *launch.load_problem(path))
-        execute(cuda, [function for _, function in kernels], run, run.stages)
+        execute(cuda, [kernels[stage.kernel][1] for stage in run.stages], run, run.stages)
         good, line = launch.verdict(name, case, run.errors())
         failed += not good
         print(line, flush=True)

@@ -84,12 +84,11 @@ def simulate_gradients(tools, pipeline, operators, elements, sizes):
                     tables = {}
                     for text in texts:
                         tables |= gradients.tables_of(text, settings["heads"])
-                    packed = settings.pop("packed", False)
-                    run = launch.GradientLaunch(
-                        manifests, gradients.problem(operator, element, K, V, **settings), tables, packed
-                    )
-                    for stage, threads in zip(run.stages, files, strict=True):
-                        simulate(tools / "simulate-block", threads, stage, folder)
+                    packed, segment = settings.pop("packed", False), settings.pop("segment", 0)
+                    problem = gradients.problem(operator, element, K, V, **settings)
+                    run = launch.GradientLaunch(manifests, problem, tables, packed, segment)
+                    for stage in run.stages:
+                        simulate(tools / "simulate-block", files[stage.kernel], stage, folder)
                 except subprocess.CalledProcessError as error:
                     failed += 1
                     print(

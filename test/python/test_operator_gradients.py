@@ -3,6 +3,8 @@
 Cotangents come in at the results and at the final state, gradients go out at rows, parameters and the initial state.
 """
 
+import contextlib
+
 import pytest
 import stretto
 import torch
@@ -155,3 +157,87 @@ def test_the_backward_operator_is_checked_by_pytorch():
     expected = torch.autograd.grad(stretto.ops.gla(q, k, v, g)[0].square().sum(), [q, k, v, g])
     for x, y in zip(found, expected, strict=True):
         torch.testing.assert_close(x, y, rtol=0, atol=1e-12)
+
+
+# ------------------------------------------------------------------------------------------------ segments
+@contextlib.contextmanager
+def segments_of(chunks):
+    """Sequences are walked in segments of as many chunks."""
+    before = torch.ops.stretto._set_segment(chunks)
+    try:
+        yield
+    finally:
+        torch.ops.stretto._set_segment(before)
+
+
+def check_segments(name, chunks, tokens, offsets=None, dtype=torch.float64, device="cpu", with_state=True, **options):
+    """Segments of so many chunks leave the same bits as a walk over all of them."""
+    arguments, state = example(name, tokens=tokens, batch=1 if offsets else 2, **options)
+    sequences = len(offsets) - 1 if offsets else 2
+    accumulator = torch.promote_types(dtype, torch.float32)
+    rows = {key: x for key, x in arguments.items() if isinstance(x, torch.Tensor) and x.is_floating_point()}
+    arguments = arguments | {key: x.to(dtype) for key, x in rows.items()}
+    state = [x[torch.arange(sequences) % len(x)] for x in state] if with_state and name not in LOOKING_BACK else []
+    entries = {
+        key: x.to(dtype if key.endswith("_tail") else accumulator) if x.is_floating_point() else x
+        for key, x in zip(entry_names(name) if state else (), state, strict=True)
+    }
+    keywords = {"cu_seqlens": torch.tensor(offsets, device=device)} if offsets else {}
+    generator = torch.Generator().manual_seed(1)
+    d_state = {key: torch.randn(x.shape, generator=generator) for key, x in entries.items() if x.is_floating_point()}
+    heads = 4 if name != "relation_kl" else 1
+    of_values = arguments["x" if "x" in arguments else "v"]
+    d_output = torch.randn(*of_values.shape[:2], heads, of_values.shape[-1], generator=generator)
+    found = []
+    for length in (0, chunks):
+        with segments_of(length):
+            found.append(gradients(name, arguments, entries.values(), d_output, d_state, device, **keywords))
+    whole, segmented = found
+    assert all(torch.equal(segmented[key], x) for key, x in whole.items() if x is not None)
+    assert any(x is not None and x.any() for x in whole.values())
+
+
+@pytest.mark.parametrize(("name", "options"), RUNNING)
+def test_segments_change_nothing(name, options):
+    check_segments(name, chunks=2, tokens=330, **options)
+
+
+@pytest.mark.parametrize("name", ["gla", "lawcat", "gsa", "rwkv6", "supra", "delta_rule", "lolcats"])
+def test_segments_of_packed_sequences(name):
+    """Some are empty, shorter than a chunk or than a segment, or end with one."""
+    lengths = [0, 1, 70, 128, 300, 0, 5, 129]
+    offsets = [sum(lengths[:count]) for count in range(len(lengths) + 1)]
+    for chunks in (1, 2):
+        check_segments(name, chunks, offsets[-1], offsets, **FIRST[name])
+
+
+def explanation(name, tokens, width, dtype, device="cpu", heads=2, **options):
+    """What there is to know of the gradient of a call, and the bytes of its largest row."""
+    arguments, _ = example(name, batch=1, tokens=1, heads=heads, width=width, value_width=width, slots=64, **options)
+    parameters = getattr(stretto.ops, name).variant.signature.parameters
+    arguments = {
+        key: x.to(device, dtype if x.is_floating_point() else x.dtype) if isinstance(x, torch.Tensor) else x
+        for key, x in in_our_words(arguments).items()
+    }
+    rows = {
+        key: x.expand(1, tokens, *x.shape[2:])
+        for key, x in arguments.items()
+        if isinstance(x, torch.Tensor) and key not in parameters
+    }
+    found = getattr(stretto.ops, name).variant.explain(**arguments | rows, backward=True)
+    return found, max(x.numel() * x.element_size() for x in rows.values())
+
+
+@pytest.mark.parametrize("width", [64, 128])
+@pytest.mark.parametrize("name", FIRST)
+def test_checkpoints_take_no_more_than_two_inputs(name, width):
+    for tokens in (2048, 8192, 32768):
+        found, size = explanation(name, tokens, width, torch.bfloat16, **FIRST[name])
+        assert found["checkpoint_bytes"] <= 2 * size, (tokens, found)
+
+
+def test_what_fits_is_walked_once():
+    found, size = explanation("gla", 8192, 64, torch.float32)
+    assert found["segments"] == 1 and found["checkpoint_bytes"] <= size
+    found, _ = explanation("gla", 8192, 128, torch.bfloat16)
+    assert found["segments"] > 1

@@ -94,11 +94,12 @@ class Operator:
         options: Mapping[str, object],
         initial_state: Sequence[torch.Tensor] | None,
         cu_seqlens: torch.Tensor | None,
+        backward: bool = False,
     ) -> "Explanation":
-        """Which kernel runs a call, and where it comes from."""
+        """Which kernel runs a call or its gradient, and where it comes from."""
         words = {name: str(value).lower() if isinstance(value, bool) else str(value) for name, value in options.items()}
         try:
-            text = torch.ops.stretto._explain(self.name, list(inputs), words, initial_state or [], cu_seqlens)
+            text = torch.ops.stretto._explain(self.name, list(inputs), words, initial_state or [], cu_seqlens, backward)
         except RuntimeError as error:
             raise _own(error) from None
         return Explanation(operator=f"stretto::{self.name}", **json.loads(text))

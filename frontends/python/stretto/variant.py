@@ -165,11 +165,11 @@ class Variant(ABC):
         entries = ordered_state(self.signature.name, program.state, state, "state") or []
         return program.operator.step(tensors, options, entries, slots), state
 
-    def explain(self, *inputs, initial_state=None, cu_seqlens=None, **keywords) -> Explanation:
-        """Which kernel runs a call; it is compiled if need be, but not run."""
+    def explain(self, *inputs, initial_state=None, cu_seqlens=None, backward=False, **keywords) -> Explanation:
+        """Which kernel runs a call, or its gradient; it is compiled if need be, but not run."""
         program, tensors, options = self._prepare(inputs, keywords)
         state = ordered_state(self.signature.name, program.state, initial_state)
-        return program.operator.explain(tensors, options, state, cu_seqlens)
+        return program.operator.explain(tensors, options, state, cu_seqlens, backward)
 
     def reference(self, *inputs, initial_state=None, output_final_state: bool = False, cu_seqlens=None, **keywords):
         """The operator in double precision, token by token, on tensors of any type. The results are in double precision

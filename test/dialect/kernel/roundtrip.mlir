@@ -13,6 +13,8 @@ kernel.func @every_operation(%x: !kernel.view<tensor<16x16xbf16>>, %S: !kernel.v
     chunk 16 roles [#kernel.role<all, 1>] shared 2048 attributes {note = "kept"} {
   // CHECK: kernel.tokens
   %tokens = kernel.tokens
+  // CHECK: kernel.segment
+  %begin, %end = kernel.segment
   %c0 = arith.constant 0 : index
   // CHECK: kernel.channel depth 2 offset 512 : <tensor<16x16xbf16, #shared>>
   %ring = kernel.channel depth 2 offset 512 : <tensor<16x16xbf16, #shared>>

@@ -117,3 +117,30 @@ stretto.variant @gradient(%q: !K, %k: !K, %v: !V, %g: !K, %d_num: !V, %d_den: !n
   %dS2 = stretto.decay %dS1 log %g along "K" : !dS, !K
   stretto.yield %d_q, %d_g : !K, !K
 }
+
+// -----
+
+// What is read for each head and summed over those that share values is taken apart before it is summed.
+
+!K = tensor<16xf64, #stretto.row<K>>
+!V = tensor<8xf64, #stretto.row<V>>
+!V_per_G = tensor<8xf64, #stretto.row<V, G>>
+!V_plus_1 = tensor<9xf64, #stretto.row<"V + 1">>
+!V_plus_1_per_G = tensor<9xf64, #stretto.row<"V + 1", G>>
+!number = tensor<f64, #stretto.row<()>>
+!dS = !stretto.state<K : 16, "V + 1" : 9, reverse>
+
+// CHECK:       {{^// [-]+$}}
+// CHECK-LABEL: stretto.variant @shared_values(
+// CHECK:         %[[READ:.*]] = stretto.read %{{.*}}, %k along "K" : !reverse_state_K_by_V, !K -> !V
+// CHECK:         %[[SUM:.*]] = stretto.group_sum %[[READ]] : !V to !V_per_G
+// CHECK:         stretto.yield %[[SUM]]
+stretto.variant @shared_values(%q: !K, %k: !K, %d_num: !V, %d_den: !number) -> !V_per_G attributes {gradient} {
+  %d_r = stretto.concat %d_num, %d_den : !V, !number -> !V_plus_1
+  %dS0 = stretto.state "d_S" : !dS
+  %dS1 = stretto.write %dS0, %q, %d_r : !dS, !K, !V_plus_1
+  %r = stretto.read %dS1, %k along "K" : !dS, !K -> !V_plus_1
+  %sum = stretto.group_sum %r : !V_plus_1 to !V_plus_1_per_G
+  %d_v = stretto.slice %sum from "0" : !V_plus_1_per_G -> !V_per_G
+  stretto.yield %d_v : !V_per_G
+}

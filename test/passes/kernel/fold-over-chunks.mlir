@@ -70,10 +70,12 @@ chunk.kernel @double chunk 16 (input %x: tensor<16x32xf64>, valid %n: index) -> 
 
 // -----
 
-// A kernel that keeps states stores them where each chunk begins, before they change.
+// A kernel that keeps states walks a segment. It stores them where each chunk begins, before they change.
 // CHECK-LABEL: kernel.func @keeps(%x: !kernel.view<tensor<16x32xf32>>, %S: !kernel.view<tensor<32x32xf32>>,
 // CHECK-SAME: %S_0: !kernel.view<tensor<32x32xf32>>)
-// CHECK: scf.for %[[I:.*]] = %c0{{.*}} to %{{.*}} step %c1{{.*}} iter_args(%[[S:.*]] = %{{.*}})
+// CHECK: %[[BEGIN:.*]], %[[END:.*]] = kernel.segment
+// CHECK: kernel.send %x at %[[BEGIN]]
+// CHECK: scf.for %[[I:.*]] = %[[BEGIN]] to %[[END]] step %c1{{.*}} iter_args(%[[S:.*]] = %{{.*}})
 // CHECK: %[[X:.*]] = kernel.receive
 // CHECK: kernel.store %[[S]] to %S_0 at %[[I]]
 // CHECK-NEXT: %[[NEXT:.*]] = chunk.dot %[[X]], %[[X]] transpose_left add %[[S]]
@@ -88,14 +90,15 @@ chunk.kernel @keeps chunk 16 (input %x: tensor<16x32xf32>, state %S: tensor<32x3
 
 // In reverse the last chunk comes first, and what comes next is the chunk before. Each chunk has its checkpoint.
 // CHECK-LABEL: kernel.func @walks_back(
-// CHECK: %[[CHUNKS:.*]] = arith.divui
-// CHECK: %[[LAST:.*]] = arith.subi %[[CHUNKS]], %c1
+// CHECK: %[[BEGIN:.*]], %[[END:.*]] = kernel.segment
+// CHECK: %[[LAST:.*]] = arith.subi %[[END]], %c1
 // CHECK: %[[X:.*]] = kernel.channel depth 2 : <tensor<16x32xf32>>
 // CHECK: kernel.send %x at %[[LAST]] to %[[X]]
 // CHECK: %[[S:.*]] = kernel.channel depth 2 : <tensor<32x32xf32>>
 // CHECK: kernel.send %S at %[[LAST]] to %[[S]]
-// CHECK: scf.for %[[STEP:.*]] = %c0{{.*}} to %[[CHUNKS]]
-// CHECK: %[[I:.*]] = arith.subi %[[LAST]], %[[STEP]]
+// CHECK: scf.for %[[STEP:.*]] = %[[BEGIN]] to %[[END]]
+// CHECK: %[[BOTH:.*]] = arith.addi %[[BEGIN]], %[[LAST]]
+// CHECK: %[[I:.*]] = arith.subi %[[BOTH]], %[[STEP]]
 // CHECK: kernel.await
 // CHECK: %[[BEFORE:.*]] = arith.subi %[[I]], %c1
 // CHECK: kernel.send %x at %[[BEFORE]] to %[[X]]

@@ -203,7 +203,11 @@ void CpuKernelTest::check(const Problem &problem, const std::string &wholeText) 
                                 isPacked ? reinterpret_cast<int64_t>(problem.offsets.data()) : 0,
                                 problem.positions.empty() ? 0 : reinterpret_cast<int64_t>(problem.positions.data()),
                                 /*slots=*/0,
-                                /*rows of the state=*/sequences};
+                                /*rows of the state=*/sequences,
+                                /*first chunk of the segment=*/0,
+                                /*chunks=*/static_cast<int64_t>(llvm::divideCeil(tokens, kernel.getChunk())),
+                                /*chunks between checkpoints=*/1,
+                                /*chunks between initial states=*/0};
   int64_t lastPosition = 0;
   std::vector<double> positions(problem.positions.begin(), problem.positions.end());
   for (int64_t position : problem.positions)

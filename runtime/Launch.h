@@ -1,0 +1,48 @@
+//===- Launch.h - Running a kernel on the tensors of a call -----*- C++ -*-===//
+#ifndef STRETTO_RUNTIME_LAUNCH_H
+#define STRETTO_RUNTIME_LAUNCH_H
+
+#include "runtime/Signature.h"
+
+namespace stretto {
+
+/// The tensors that kernels of a call find by their positions.
+struct LaunchTensors {
+  struct Entry {
+    const void *initial = nullptr, *final = nullptr;
+    Operator::Signature::EntryStrides strides = {};
+  };
+  struct Checkpoint {
+    const void *data = nullptr;
+    int64_t chunkStride = 0, headStride = 0;
+  };
+
+  llvm::SmallVector<const TensorView *, 8> inputs;
+  llvm::ArrayRef<TensorView> results;
+  llvm::SmallVector<Entry, 4> entries;
+  llvm::SmallVector<Checkpoint, 2> checkpoints;
+  /// Checkpoints that stand in for the initial state, by the names of states, where a segment begins with them.
+  llvm::SmallVector<std::pair<llvm::StringRef, Checkpoint>, 2> starts;
+
+  void addInputs(const OperatorCall &call) {
+    for (const std::optional<TensorView> &view : call.arguments)
+      inputs.push_back(view ? &*view : nullptr);
+  }
+};
+
+/// The chunks of each sequence that a launch walks, those from one checkpoint to the next, and from one initial state
+/// to the next where these are checkpoints (runtime/Manifest.h).
+struct LaunchSegment {
+  int64_t first = 0, chunks, interval = 1, intervalOfStarts = 0;
+
+  static LaunchSegment whole(const Operator::Signature::Kernel &kernel, int64_t tokens) {
+    return {.chunks = llvm::divideCeil(tokens, kernel.code->manifest.chunk)};
+  }
+};
+
+llvm::Error launch(const Operator::Signature &signature, Operator::Signature::Kernel &kernel, const OperatorCall &call,
+                   const LaunchTensors &tensors, const LaunchSegment &segment, const Executor &executor);
+
+} // namespace stretto
+
+#endif // STRETTO_RUNTIME_LAUNCH_H

@@ -1,0 +1,173 @@
+//===- LaunchGradient.cpp - Running the gradient of a call ----------------===//
+
+#include "runtime/Gradient.h"
+#include "runtime/Launch.h"
+#include "llvm/Support/JSON.h"
+#include <utility>
+
+using namespace mlir;
+using namespace stretto;
+
+using Gradient = Operator::Signature::Gradient;
+
+namespace stretto {
+
+/// The launches of a gradient: the workspace divided, and the tensors of both kernels.
+class GradientLauncher {
+public:
+  GradientLauncher(Gradient &gradient, const OperatorCall &call, const GradientCall &gradientCall,
+                   const Executor &executor)
+      : gradient(gradient), signature(gradient.signature), call(call), gradientCall(gradientCall), executor(executor),
+        segments(gradient.segmentsOf(call)), next(static_cast<char *>(gradientCall.workspace)) {
+    auto counts = gradient.checkpointCounts(call, segments);
+    ofSegments = lendCheckpoints(counts[0]);
+    ofChunks = lendCheckpoints(counts[1]);
+    lendKeptRows();
+    describeForward();
+    describeBackward();
+  }
+
+  llvm::Error run() {
+    bool areSeveral = segments.count() > 1;
+    if (areSeveral)
+      if (llvm::Error error = keep({.chunks = segments.chunks, .interval = segments.length}, ofSegments))
+        return error;
+    for (int64_t segment = segments.count() - 1; segment >= 0; --segment) {
+      if (gradient.checkpoints)
+        if (llvm::Error error = areSeveral ? keepAgain(segment) : keep(rangeOf(segment), ofChunks))
+          return error;
+      if (llvm::Error error = walkBack(segment))
+        return error;
+    }
+    return llvm::Error::success();
+  }
+
+private:
+  using Checkpoints = SmallVector<LaunchTensors::Checkpoint, 2>;
+
+  LaunchSegment rangeOf(int64_t segment) const {
+    int64_t first = segment * segments.length;
+    return {.first = first, .chunks = std::min(segments.length, segments.chunks - first)};
+  }
+
+  llvm::Error keep(const LaunchSegment &range, const Checkpoints &checkpoints) {
+    forward.checkpoints = checkpoints;
+    return launch(signature, *gradient.checkpoints, call, forward, range, executor);
+  }
+
+  /// Walks a segment from its checkpoint. Rows that were kept are kept again, as the same numbers.
+  llvm::Error keepAgain(int64_t segment) {
+    LaunchSegment range = rangeOf(segment);
+    range.intervalOfStarts = segments.length;
+    forward.starts.clear();
+    for (auto [name, checkpoint] : llvm::zip_equal(gradient.checkpointNames, ofSegments))
+      forward.starts.emplace_back(name, checkpoint);
+    return keep(range, ofChunks);
+  }
+
+  /// What is carried begins with what the segment behind has left.
+  llvm::Error walkBack(int64_t segment) {
+    backward.checkpoints = ofChunks;
+    if (segment + 1 < segments.count())
+      for (auto [entry, part] : llvm::zip(backward.entries, gradientCall.entries))
+        entry.initial = part.data;
+    return launch(signature, *gradient.kernel, call, backward, rangeOf(segment), executor);
+  }
+
+  char *lend(int64_t bytes) { return std::exchange(next, next + bytes); }
+
+  Checkpoints lendCheckpoints(int64_t count) {
+    Checkpoints lent;
+    for (const Gradient::Checkpoint &checkpoint : gradient.checkpointShapes)
+      lent.push_back({lend(checkpoint.bytes(count)), checkpoint.heads * checkpoint.size, checkpoint.size});
+    return lent;
+  }
+
+  void lendKeptRows() {
+    const TensorView &row = signature.rowOf(call);
+    kept.resize(gradient.keptRows.size());
+    keptStrides.resize(kept.size());
+    for (auto [keptRow, view, strides] : llvm::zip_equal(gradient.keptRows, kept, keptStrides)) {
+      int64_t ofToken = keptRow.heads * keptRow.size;
+      strides = {row.sizes[1] * ofToken, ofToken, keptRow.size, 1};
+      view.data = lend(keptRow.bytes(row.sizes[0] * row.sizes[1]));
+      view.strides = strides;
+    }
+  }
+
+  void describeForward() {
+    forward.addInputs(call);
+    for (const TensorView &cotangent : gradientCall.resultCotangents)
+      forward.inputs.push_back(&cotangent);
+    forward.results = kept;
+    for (auto [index, strides] : llvm::enumerate(signature.stateStrides))
+      forward.entries.push_back(
+          {.initial = call.initialState.empty() ? nullptr : call.initialState[index].data, .strides = strides});
+  }
+
+  void describeBackward() {
+    backward.inputs = forward.inputs;
+    for (const TensorView &view : kept)
+      backward.inputs.push_back(&view);
+    backward.results = gradientCall.rows;
+    for (auto [index, strides] : llvm::enumerate(gradient.entryStrides)) {
+      const std::optional<TensorView> &cotangent = gradientCall.entryCotangents[index];
+      backward.entries.push_back({.initial = cotangent ? cotangent->data : nullptr,
+                                  .final = gradientCall.entries[index].data,
+                                  .strides = strides});
+    }
+    llvm::append_range(backward.entries, forward.entries);
+  }
+
+  Gradient &gradient;
+  const Operator::Signature &signature;
+  const OperatorCall &call;
+  const GradientCall &gradientCall;
+  const Executor &executor;
+  Gradient::Segments segments;
+  char *next; // of the workspace
+  Checkpoints ofSegments, ofChunks;
+  std::vector<TensorView> kept;
+  std::vector<std::array<int64_t, 4>> keptStrides;
+  LaunchTensors forward, backward;
+};
+
+} // namespace stretto
+
+llvm::Error Operator::runGradient(Signature &signature, const OperatorCall &call, const GradientCall &gradientCall,
+                                  const Executor &executor) {
+  if (signature.items(call) == 0)
+    return llvm::Error::success();
+  llvm::Expected<Gradient *> made = signature.gradient();
+  if (!made)
+    return made.takeError();
+  Gradient &gradient = **made;
+  if (llvm::Error error = gradient.check(call, gradientCall))
+    return error;
+  return GradientLauncher(gradient, call, gradientCall, executor).run();
+}
+
+llvm::Expected<std::string> Operator::explainGradient(Signature &signature, const OperatorCall &call) {
+  llvm::Expected<Gradient *> made = signature.gradient();
+  if (!made)
+    return made.takeError();
+  const Gradient &gradient = **made;
+  const Manifest &manifest = gradient.kernel->code->manifest;
+  Gradient::Segments segments = gradient.segmentsOf(call);
+  std::string text;
+  llvm::raw_string_ostream stream(text);
+  llvm::json::OStream json(stream);
+  json.object([&] {
+    json.attribute("kernel", manifest.symbol);
+    json.attribute("target", signature.target().name);
+    json.attribute("chunk", manifest.chunk);
+    json.attribute("segments", segments.count());
+    json.attribute("chunks_of_a_segment", segments.length);
+    auto [ofSegments, ofChunks] = gradient.checkpointCounts(call, segments);
+    json.attribute("checkpoint_bytes", gradient.checkpointBytes(ofSegments) + gradient.checkpointBytes(ofChunks));
+    json.attribute("workspace_bytes", gradient.workspaceBytes(call));
+    json.attribute("items", manifest.items(signature.sequences(call), signature.heads, signature.tokens(call),
+                                           call.sequenceOffsets.has_value()));
+  });
+  return text;
+}
