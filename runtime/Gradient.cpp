@@ -205,7 +205,7 @@ Gradient::Segments Gradient::segmentsOf(const OperatorCall &call) const {
   Segments best = {chunks, chunks};
   // Each launch of few chunks takes its time: powers of two are near enough to the fewest.
   for (int64_t count = 1; count <= chunks && least > enough; count *= 2) {
-    Segments segments = {chunks, llvm::divideCeil(chunks, count)};
+    Segments segments = {chunks, static_cast<int64_t>(llvm::divideCeil(chunks, count))};
     auto [ofSegments, ofChunks] = checkpointCounts(call, segments);
     if (int64_t bytes = checkpointBytes(ofSegments) + checkpointBytes(ofChunks); bytes < least) {
       least = bytes;

@@ -36,7 +36,7 @@ struct LaunchSegment {
   int64_t first = 0, chunks, interval = 1, intervalOfStarts = 0;
 
   static LaunchSegment whole(const Operator::Signature::Kernel &kernel, int64_t tokens) {
-    return {.chunks = llvm::divideCeil(tokens, kernel.code->manifest.chunk)};
+    return {.chunks = static_cast<int64_t>(llvm::divideCeil(tokens, kernel.code->manifest.chunk))};
   }
 };
 

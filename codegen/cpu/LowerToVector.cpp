@@ -28,6 +28,19 @@ static FloatType computeType(chunk::KernelOp kernel) {
   return Float32Type::get(kernel.getContext());
 }
 
+/// Totals by two mixes, which on a CPU are made of the same numbers up to a rounding of sums.
+static void expandTotals(chunk::KernelOp kernel) {
+  kernel.walk([](chunk::DecayTotalsOp op) {
+    OpBuilder builder(op);
+    auto [ofQueries, ofKeys] = op.mix(builder, op.getQuery(), op.getKey());
+    auto times = [&](Value rows, Value mixed) -> Value {
+      return arith::MulFOp::create(builder, op.getLoc(), rows, mixed);
+    };
+    op->replaceAllUsesWith(ValueRange{times(op.getQuery(), ofQueries), times(op.getKey(), ofKeys)});
+    op.erase();
+  });
+}
+
 namespace {
 struct LowerToVector : stretto::impl::LowerToVectorBase<LowerToVector> {
   using LowerToVectorBase::LowerToVectorBase;
@@ -44,6 +57,7 @@ struct LowerToVector : stretto::impl::LowerToVectorBase<LowerToVector> {
     }
     cpu::Machine machine = {vectorBits, vectorBits == 512 ? 32 : 16, bf16Dot};
     for (auto kernel : llvm::make_early_inc_range(getOperation().getOps<chunk::KernelOp>())) {
+      expandTotals(kernel);
       cpu::KernelLowering lowering(kernel, computeType(kernel), machine);
       FailureOr<func::FuncOp> function = lowering.lower();
       if (failed(function))

@@ -261,6 +261,10 @@ LogicalResult KernelExecution::runChunk(Sequence sequence, int64_t head, int64_t
       std::tie(tiles[conv.getResult()], tiles[conv.getNext()]) = executeConvBack(conv, tiles, valid);
       continue;
     }
+    if (auto totals = dyn_cast<DecayTotalsOp>(op)) {
+      std::tie(tiles[totals.getOfQueries()], tiles[totals.getOfKeys()]) = executeDecayTotals(totals, tiles);
+      continue;
+    }
     FailureOr<Tile> tile = executeTile(&op, tiles, valid);
     if (failed(tile))
       return failure();

@@ -55,6 +55,7 @@ private:
 
 /// The two results of a `conv_back`.
 std::pair<Tile, Tile> executeConvBack(ConvBackOp op, const TileMap &tiles, int64_t valid);
+std::pair<Tile, Tile> executeDecayTotals(DecayTotalsOp op, const TileMap &tiles);
 
 /// The number of a table at a position, head and channel.
 mlir::FailureOr<double> evaluateTable(TableOp table, double position, double head, double channel);

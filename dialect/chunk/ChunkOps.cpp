@@ -197,16 +197,31 @@ LogicalResult DecayMixOp::verify() {
   return verifyAmount(*this, "decay_mix_c2", getAmount(), rows[0], rows[1]);
 }
 
-LogicalResult DecayPairsOp::verify() {
-  ArrayRef<int64_t> weights = shapeOf(getWeights()), rows = shapeOf(getQuery()), amount = shapeOf(getAmount());
+/// Of what sums over pairs of tokens, `weights` what the two have in common.
+template <typename PairsOp> static LogicalResult verifyPairs(PairsOp op, StringRef name) {
+  ArrayRef<int64_t> weights = shapeOf(op.getWeights()), rows = shapeOf(op.getQuery()), amount = shapeOf(op.getAmount());
   if (weights[0] != rows[0] || weights[1] != rows[0] ||
-      getElementTypeOrSelf(getWeights()) != getElementTypeOrSelf(getQuery()))
-    return emitOpError("[decay_pairs_c1] weighs rows of ") << getQuery().getType() << " by " << getWeights().getType();
+      getElementTypeOrSelf(op.getWeights()) != getElementTypeOrSelf(op.getQuery()))
+    return op.emitOpError("[") << name << "_c1] weighs rows of " << op.getQuery().getType() << " by "
+                               << op.getWeights().getType();
   if (amount != rows)
-    return emitOpError("[decay_pairs_c2] has an amount of type ")
-           << getAmount().getType() << ", expected a number for each of " << rows[0] << " tokens and " << rows[1]
-           << " channels";
+    return op.emitOpError("[") << name << "_c2] has an amount of type " << op.getAmount().getType()
+                               << ", expected a number for each of " << rows[0] << " tokens and " << rows[1]
+                               << " channels";
   return success();
+}
+
+LogicalResult DecayPairsOp::verify() { return verifyPairs(*this, "decay_pairs"); }
+LogicalResult DecayTotalsOp::verify() { return verifyPairs(*this, "decay_totals"); }
+
+std::pair<DecayMixOp, DecayMixOp> DecayTotalsOp::mix(OpBuilder &builder, Value query, Value key) {
+  auto strict = CausalOp::create(builder, getLoc(), getWeights().getType(), getWeights(), /*strict=*/true);
+  auto mixOf = [&](Value rows, bool transpose) {
+    return DecayMixOp::create(builder, getLoc(), getQuery().getType(), strict, rows, getForm(), getAmount(), Value(),
+                              getBefore(), transpose);
+  };
+  DecayMixOp ofQueries = mixOf(key, /*transpose=*/false);
+  return {ofQueries, mixOf(query, /*transpose=*/true)};
 }
 
 LogicalResult DecayFromStartOp::verify() {

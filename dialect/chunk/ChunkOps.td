@@ -703,6 +703,36 @@ def Chunk_DecayPairsOp : Chunk_Op<"decay_pairs", [Pure, AllTypesMatch<["query", 
   let hasVerifier = 1;
 }
 
+def Chunk_DecayTotalsOp : Chunk_Op<"decay_totals", [
+    Pure, AllTypesMatch<["query", "key", "ofQueries", "ofKeys"]>]> {
+  let summary = "what queries have of all earlier keys, and keys of all later queries";
+  let description = [{
+    `x_id = sum_{j<i} z_ijd` and `y_jd = sum_{i>j} z_ijd` with `z_ijd = q_id P_ij k_jd prod_{u=j+1..i} a_ud`, for the
+    gradient of a logarithm of `a`, which is a sum over pairs around a token, a difference of such totals. Both are made
+    of the same numbers, however those are rounded, so that what is in both cancels. `before`: the product runs over
+    `j+1..i-1`.
+
+    Constraints: `decay_totals_c1` the weights have the rows' element type, and a row and a column for each token;
+    `decay_totals_c2` the amount has one number for each token and channel.
+
+    Example:
+    ```mlir
+    %x, %y = chunk.decay_totals %q, %k, %p log %g : tensor<64x128xf32>, tensor<64x64xf32>, tensor<64x128xf32>
+    ```
+  }];
+  let arguments = (ins Chunk_Matrix:$query, Chunk_Matrix:$key, Chunk_Matrix:$weights, Chunk_DecayFormAttr:$form,
+                       Chunk_Matrix:$amount, UnitAttr:$before);
+  let results = (outs Chunk_Matrix:$ofQueries, Chunk_Matrix:$ofKeys);
+  let assemblyFormat = [{ $query `,` $key `,` $weights `` $form $amount (`before` $before^)? attr-dict
+                          `:` type($query) `,` type($weights) `,` type($amount) }];
+  let hasVerifier = 1;
+  let extraClassDeclaration = [{
+    /// The totals by two `decay_mix`es, with other rows in place of the query and the key.
+    ::std::pair<::stretto::chunk::DecayMixOp, ::stretto::chunk::DecayMixOp>
+    mix(::mlir::OpBuilder &builder, ::mlir::Value query, ::mlir::Value key);
+  }];
+}
+
 def Chunk_DecayFromStartOp : Chunk_DecayBase<"decay_from_start", [AllTypesMatch<["operand", "result"]>]> {
   let summary = "rows decayed since the start of the chunk";
   let description = [{

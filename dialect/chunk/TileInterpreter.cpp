@@ -292,6 +292,21 @@ FailureOr<Tile> executeTile(Operation *op, const TileMap &tiles, int64_t valid) 
   return std::move(operation.y);
 }
 
+std::pair<Tile, Tile> executeDecayTotals(DecayTotalsOp op, const TileMap &tiles) {
+  const Tile &q = tiles.at(op.getQuery()), &k = tiles.at(op.getKey()), &weights = tiles.at(op.getWeights());
+  Factors factors(tiles.at(op.getAmount()), op.getForm());
+  Tile x(q.shape), y(k.shape);
+  for (int64_t i = 0; i < q.rows(); ++i)
+    for (int64_t j = 0; j < i; ++j)
+      for (int64_t d = 0; d < q.columns(); ++d) {
+        double product = factors.product(j + 1, i + 1 - int64_t(op.getBefore()), d);
+        double both = q.at(i, d) * weights.at(i, j) * k.at(j, d) * product;
+        x.at(i, d) += both;
+        y.at(j, d) += both;
+      }
+  return {std::move(x), std::move(y)};
+}
+
 std::pair<Tile, Tile> executeConvBack(ConvBackOp op, const TileMap &tiles, int64_t valid) {
   const Tile &x = tiles.at(op.getOperand()), &taps = tiles.at(op.getTaps()), &carry = tiles.at(op.getCarry());
   Tile y(x.shape), next(carry.shape);

@@ -56,6 +56,28 @@ public:
     return addend ? arith::AddFOp::create(builder, sum, addend).getResult() : sum;
   }
 
+  /// Both totals multiply the same rounded rows.
+  ValueRange totals(chunk::DecayTotalsOp op) {
+    auto [up, down] = aroundMiddle(op.getForm(), op.getAmount(), op.getBefore());
+    Value queries = rounded(mul(op.getQuery(), up)), keys = rounded(mul(op.getKey(), down));
+    Value weights = causal(op.getWeights(), /*strict=*/true);
+    Value inRange = chunk::WithinOp::create(builder, ValueRange{up, down, weights, queries, keys},
+                                            ArrayRef{factorLimit(), factorLimit(), mostWeight(), mostRow(), mostRow()});
+    auto plain = [&]() -> SmallVector<Value> {
+      auto dot = [&](Value rows, bool transpose) -> Value {
+        return chunk::DotOp::create(builder, tileTypeOf(queries), weights, rows, Value(), transpose,
+                                    /*transpose_right=*/false);
+      };
+      return {mul(queries, dot(keys, false)), mul(keys, dot(queries, true))};
+    };
+    auto exact = [&]() -> SmallVector<Value> {
+      Value query = rounded(op.getQuery()), key = rounded(op.getKey());
+      auto [ofQueries, ofKeys] = op.mix(builder, query, key);
+      return {mul(query, exactly(ofQueries)), mul(key, exactly(ofKeys))};
+    };
+    return choose(inRange, op.getResultTypes(), plain, exact);
+  }
+
 private:
   //===--------------------------------------------------------------------===//
   // Arithmetic
@@ -119,17 +141,34 @@ private:
     return {ratio(ofQueries, middle), ratio(middle, ofKeys)};
   }
 
-  /// A plain form where `inRange`, and otherwise the operation itself, exactly.
-  Value choose(Value inRange, Operation *op, function_ref<Value()> plain) {
-    auto choice = scf::IfOp::create(builder, op->getResultTypes(), inRange, /*withElseRegion=*/true);
+  /// A plain form where `inRange`, and otherwise an exact one.
+  ValueRange choose(Value inRange, TypeRange types, function_ref<SmallVector<Value>()> plain,
+                    function_ref<SmallVector<Value>()> exact) {
+    auto choice = scf::IfOp::create(builder, types, inRange, /*withElseRegion=*/true);
     OpBuilder::InsertionGuard guard(builder);
     builder.setInsertionPointToStart(choice.thenBlock());
     scf::YieldOp::create(builder, plain());
     builder.setInsertionPointToStart(choice.elseBlock());
-    Operation *exact = builder.clone(*op);
-    exact->setAttr(chunk::exactAttribute, builder.getUnitAttr());
-    scf::YieldOp::create(builder, exact->getResults());
-    return choice.getResult(0);
+    scf::YieldOp::create(builder, exact());
+    return choice.getResults();
+  }
+  /// A plain form where `inRange`, and otherwise the operation itself, exactly.
+  Value choose(Value inRange, Operation *op, function_ref<Value()> plain) {
+    auto exact = [&]() -> SmallVector<Value> { return {exactly(builder.clone(*op))}; };
+    return choose(inRange, op->getResultTypes(), [&]() -> SmallVector<Value> { return {plain()}; }, exact).front();
+  }
+  Value exactly(Operation *op) {
+    op->setAttr(chunk::exactAttribute, builder.getUnitAttr());
+    return op->getResult(0);
+  }
+
+  /// Rows as operands of products are rounded, in the type of sums.
+  Value rounded(Value rows) {
+    RankedTensorType type = tileTypeOf(rows);
+    if (operandType.getIntOrFloatBitWidth() >= type.getElementTypeBitWidth())
+      return rows;
+    Value operand = arith::TruncFOp::create(builder, type.clone(operandType), rows);
+    return arith::ExtFOp::create(builder, type, operand);
   }
 
   Value mixOfTokens(chunk::DecayMixOp op) {
@@ -148,13 +187,14 @@ private:
     // Rows are scaled on their side of the products, and sums on the other.
     Value rows = mul(op.getRows(), op.getTranspose() ? up : down), sums = op.getTranspose() ? down : up;
     Value weights = causal(op.getWeights(), op.getBefore());
-    // A sum over the tokens of products of weights and scaled rows is finite too.
-    double mostWeight = operandType.isF16() ? operandLimit() : 0x1p32,
-           mostRow = operandType.isF16() ? operandLimit() : 0x1p88;
     Value inRange = chunk::WithinOp::create(builder, ValueRange{up, down, weights, rows},
-                                            ArrayRef{factorLimit(), factorLimit(), mostWeight, mostRow});
+                                            ArrayRef{factorLimit(), factorLimit(), mostWeight(), mostRow()});
     return choose(inRange, op, [&] { return mul(mixPlainly(op, weights, rows), sums); });
   }
+
+  // A sum over the tokens of products of weights and scaled rows is finite too.
+  double mostWeight() { return operandType.isF16() ? operandLimit() : 0x1p32; }
+  double mostRow() { return operandType.isF16() ? operandLimit() : 0x1p88; }
 
   Value dotOfChannels(chunk::DecayDotOp op) {
     auto [up, down] = aroundMiddle(op.getForm(), op.getAmount(), op.getBefore());
@@ -179,20 +219,22 @@ struct ExpandDecay : stretto::impl::ExpandDecayBase<ExpandDecay> {
     chunk::KernelOp kernel = getOperation();
     SmallVector<Operation *> decays;
     kernel.walk([&](Operation *op) {
-      if (isa<chunk::DecayFromStartOp, chunk::DecayToEndOp, chunk::DecayStateOp, chunk::DecayDotOp, chunk::DecayMixOp>(
-              op) &&
+      if (isa<chunk::DecayFromStartOp, chunk::DecayToEndOp, chunk::DecayStateOp, chunk::DecayDotOp, chunk::DecayMixOp,
+              chunk::DecayTotalsOp>(op) &&
           !op->hasAttr(chunk::exactAttribute))
         decays.push_back(op);
     });
     for (Operation *op : decays) {
       DecayExpander expander(kernel, op);
-      Value value = llvm::TypeSwitch<Operation *, Value>(op)
-                        .Case([&](chunk::DecayFromStartOp op) { return expander.fromStart(op); })
-                        .Case([&](chunk::DecayToEndOp op) { return expander.toEnd(op); })
-                        .Case([&](chunk::DecayStateOp op) { return expander.state(op); })
-                        .Case([&](chunk::DecayDotOp op) { return expander.dot(op); })
-                        .Case([&](chunk::DecayMixOp op) { return expander.mix(op); });
-      op->getResult(0).replaceAllUsesWith(value);
+      using Values = SmallVector<Value, 2>;
+      Values values = llvm::TypeSwitch<Operation *, Values>(op)
+                          .Case([&](chunk::DecayFromStartOp op) -> Values { return {expander.fromStart(op)}; })
+                          .Case([&](chunk::DecayToEndOp op) -> Values { return {expander.toEnd(op)}; })
+                          .Case([&](chunk::DecayStateOp op) -> Values { return {expander.state(op)}; })
+                          .Case([&](chunk::DecayDotOp op) -> Values { return {expander.dot(op)}; })
+                          .Case([&](chunk::DecayMixOp op) -> Values { return {expander.mix(op)}; })
+                          .Case([&](chunk::DecayTotalsOp op) -> Values { return expander.totals(op); });
+      op->replaceAllUsesWith(values);
       op->erase();
     }
   }

@@ -288,13 +288,14 @@ Value ChunkCotangent::pair(PairOp op, ChunkRecurrence &forward) {
       bool isReadSeen = read.position <= position, isWhole = isLast(write) && isBeforeDecays(read.position);
       Value query = decayedSide(read, isWhole), decayedKey = forward.decayedSide(write, isWhole);
       Value products = b.dot(otherRow(read), otherRow(write), {}, false, /*transposeRight=*/true);
-      products = b.create<chunk::CausalOp>(square, products, /*strict=*/true);
       if (isOfChannels) {
-        sums.add(times(query, mix(products, decayedKey, {}, !isWhole, /*transpose=*/false)), true, isReadSeen);
-        sums.add(times(decayedKey, mix(products, query, {}, !isWhole, /*transpose=*/true)), true, !isSeen, true);
+        auto totals = b.create<chunk::DecayTotalsOp>(TypeRange{typeOf(query), typeOf(query)}, query, decayedKey,
+                                                     products, form, amount, /*before=*/!isWhole);
+        sums.add(totals.getOfQueries(), true, isReadSeen);
+        sums.add(totals.getOfKeys(), true, !isSeen, /*negative=*/true);
       } else {
         Value weights = b.create<chunk::DecayDotOp>(square, query, decayedKey, form, amount, !isWhole);
-        weights = times(products, weights);
+        weights = times(b.create<chunk::CausalOp>(square, products, /*strict=*/true), weights);
         sums.add(sumOfRow(weights), true, isReadSeen);
         Value ofKeys = b.create<chunk::ReduceOp>(b.tensorType({b.tokens}), chunk::Reduction::Sum, weights, Side::Rows);
         sums.add(ofKeys, true, !isSeen, /*negative=*/true);

@@ -183,7 +183,6 @@ void ThreadLowering::lowerSend(SendOp op) {
   Value chunk = op.getChunk() ? scalars.lookup(op.getChunk()) : Value();
   SharedTile tile(type, tileOf(b, channels.lookup(op.getChannel()), chunk, depthOf(op.getChannel()), type));
   int64_t elementBytes = tile.elementBytes();
-  bool isTable = view.argument->kind == Manifest::Kind::Table;
   bool hasTokens = chunk && view.argument->kind != Manifest::Kind::Checkpoint;
 
   // What lies side by side in memory: a row, and all of a vector that has no tokens.

@@ -546,3 +546,20 @@ chunk.kernel @decay_pairs_c2 chunk 16 (input %x: tensor<16x8xf32>, input %f: ten
 chunk.kernel @kernel_c10 chunk 16 (input %k: tensor<16x8xf32>, window %k_window: tensor<9x4xf32> of "k", valid %n: index) -> (o: tensor<16x8xf32>) {
   chunk.yield %k : tensor<16x8xf32>
 }
+
+// -----
+
+chunk.kernel @decay_totals_c1 chunk 16 (input %x: tensor<16x8xf32>, valid %n: index) -> (o: tensor<16x8xf32>) {
+  // expected-error @+1 {{[decay_totals_c1] weighs rows of 'tensor<16x8xf32>' by 'tensor<16x8xf32>'}}
+  %y, %z = chunk.decay_totals %x, %x, %x log %x : tensor<16x8xf32>, tensor<16x8xf32>, tensor<16x8xf32>
+  chunk.yield %y : tensor<16x8xf32>
+}
+
+// -----
+
+chunk.kernel @decay_totals_c2 chunk 16 (input %x: tensor<16x8xf32>, input %f: tensor<16x1xf32>, valid %n: index) -> (o: tensor<16x8xf32>) {
+  %p = chunk.dot %x, %x transpose_right : tensor<16x8xf32>, tensor<16x8xf32> -> tensor<16x16xf32>
+  // expected-error @+1 {{[decay_totals_c2] has an amount of type 'tensor<16x1xf32>', expected a number for each of 16 tokens and 8 channels}}
+  %y, %z = chunk.decay_totals %x, %x, %p log %f : tensor<16x8xf32>, tensor<16x16xf32>, tensor<16x1xf32>
+  chunk.yield %y : tensor<16x8xf32>
+}
