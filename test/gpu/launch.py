@@ -14,7 +14,11 @@ import numpy as np
 OUTPUT = {"f32": 5e-6, "f16": 2e-3, "bf16": 8e-3}
 STATE = {"f32": 1e-5, "f16": 2e-3, "bf16": 8e-3}
 GRADIENT = {"f32": 2e-5, "f16": 3e-3, "bf16": 1.2e-2}
-GRADIENT_OF_OTHERS = {"f32": 1e-4, "f16": 5e-3, "bf16": 2e-2}
+GRADIENT_OF_OTHERS = {
+    "f32": 1e-4,
+    "f16": 5e-3,
+    "bf16": 6e-3,
+}  # 2e-2 is allowed in bf16; what should cancel shows before
 ROWS = ("q", "k", "v", "r", "x", "B", "C")
 
 

@@ -93,3 +93,28 @@ chunk.kernel @mixed_by_tokens chunk 16 (input %w: tensor<16x16xf32>, input %k: t
   %o = chunk.decay_mix %w, %k log %g before transpose : tensor<16x16xf32>, tensor<16x32xf32>, tensor<16xf32> -> tensor<16x32xf32>
   chunk.yield %o : tensor<16x32xf32>
 }
+
+// Rows are rounded once, and both totals are made of what that leaves: by products where no factor is out of range.
+// CHECK-LABEL: chunk.kernel @totals
+chunk.kernel @totals chunk 16 (input %x: tensor<16x32xbf16>, input %k: tensor<16x32xf32>, input %g: tensor<16x32xf32>,
+                               input %w: tensor<16x16xf32>, valid %n: index)
+    -> (o: tensor<16x32xf32>, p: tensor<16x32xf32>) {
+  // CHECK: %[[QT:.*]] = arith.truncf %{{.*}} : tensor<16x32xf32> to tensor<16x32xbf16>
+  // CHECK: %[[Q:.*]] = arith.extf %[[QT]]
+  // CHECK: %[[KT:.*]] = arith.truncf %{{.*}} : tensor<16x32xf32> to tensor<16x32xbf16>
+  // CHECK: %[[K:.*]] = arith.extf %[[KT]]
+  // CHECK: %[[M:.*]] = chunk.causal %w strict
+  // CHECK: chunk.within
+  // CHECK: scf.if
+  // CHECK: %[[QS:.*]] = chunk.dot %[[M]], %[[K]] :
+  // CHECK: %[[X:.*]] = arith.mulf %[[Q]], %[[QS]]
+  // CHECK: %[[KS:.*]] = chunk.dot %[[M]], %[[Q]] transpose_left :
+  // CHECK: %[[Y:.*]] = arith.mulf %[[K]], %[[KS]]
+  // CHECK: scf.yield %[[X]], %[[Y]]
+  // CHECK: } else {
+  // CHECK: chunk.decay_mix %{{.*}} log %g before {exact}
+  // CHECK: chunk.decay_mix %{{.*}} log %g before transpose {exact}
+  %q = arith.extf %x : tensor<16x32xbf16> to tensor<16x32xf32>
+  %o, %p = chunk.decay_totals %q, %k, %w log %g before : tensor<16x32xf32>, tensor<16x16xf32>, tensor<16x32xf32>
+  chunk.yield %o, %p : tensor<16x32xf32>, tensor<16x32xf32>
+}
