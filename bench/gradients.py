@@ -1,19 +1,23 @@
-"""Gradients: an operator forwards and backwards, and the memory that it takes. A table of bench/run.py."""
+"""Gradients: an operator forwards and backwards, and the memory that it takes, beside flash-linear-attention where that
+is installed. A table of bench/run.py.
+"""
 
 import stretto
 import torch
-from baselines import inputs, measure
+from baselines import inputs, measure, peers
 
 OPERATORS = ("linear_attn", "simple_gla", "gla", "lawcat", "gsa", "gated_delta_rule")
 
 
-def prepare(name, shape, dtype, device):
-    """Forwards and backwards as a function, and the bytes of every input, output, cotangent and gradient once."""
+def prepare(name, shape, dtype, device, peer=None):
+    """Forwards and backwards as a function, of the operator or of a peer with the same inputs, and the bytes of every
+    input, output, cotangent and gradient once.
+    """
     tensors = inputs.make(name, *shape, dtype=dtype, device=device)
     if name == "lawcat":
         tensors["z"] = tensors["z"].float()
     leaves = {key: x.requires_grad_() for key, x in tensors.items()}
-    variant = getattr(stretto.ops, name).variant
+    variant = peer or getattr(stretto.ops, name).variant
     with torch.no_grad():
         output = variant(**tensors)
     cotangent = torch.randn_like(output)
@@ -24,6 +28,27 @@ def prepare(name, shape, dtype, device):
 
     of_rows = sum(x.numel() * x.element_size() for x in leaves.values())
     return run, 2 * of_rows + 2 * output.numel() * output.element_size()
+
+
+def of_peer(name, shape, dtype, device, run, rounds):
+    """What a peer takes, in turns with the operator, and what it needs; or why there is nothing to compare with."""
+    peer = peers.operators().get(name) if device != "cpu" else None
+    if not peer:
+        return {}
+    try:
+        other, _ = prepare(name, shape, dtype, device, peer)
+        memory = memory_of(other, device)
+        timings = measure.in_turns({"both": run, "peer": other}, device, rounds=rounds)
+    except RuntimeError as error:  # of what it knows to be wrong on a device
+        return {"peer_refused": str(error).splitlines()[0]}
+    both, other = timings["both"], timings["peer"]
+    return {
+        "peer": "flash-linear-attention",
+        "peer_milliseconds": 1e3 * other.median,
+        "peer_cold_seconds": other.cold,
+        "peer_memory_bytes": memory,
+        "ratio": other.median / both.median,
+    }
 
 
 def memory_of(run, device):
@@ -61,6 +86,7 @@ def lines(types, shapes, device, copy_rate, rounds):
                     "floor_milliseconds": 1e3 * size / copy_rate,
                     "bytes": size,
                     "memory_bytes": memory,
+                    **of_peer(name, shape, getattr(torch, dtype), device, run, rounds),
                     "bytes_of_an_input": shape[0] * shape[1] * shape[2] * shape[3] * getattr(torch, dtype).itemsize,
                 }
 
@@ -73,8 +99,11 @@ def show(line):
     if line["memory_bytes"] is not None:
         inputs_of_memory = line["memory_bytes"] / line["bytes_of_an_input"]
         memory = f"  memory {line['memory_bytes'] / 1e6:8.0f} MB = {inputs_of_memory:5.1f} inputs"
+    peer = f"  peer: {line['peer_refused']}" if "peer_refused" in line else ""
+    if "peer" in line:
+        peer = f"  {line['peer']} {line['ratio']:.2f}x the time, {line['peer_memory_bytes'] / 1e6:.0f} MB"
     print(
         f"{line['operator']:18} {shape:20} {line['dtype']:9} {line['milliseconds']:9.2f} ms"
-        f"  floor {line['floor_milliseconds']:8.2f}{memory}",
+        f"  floor {line['floor_milliseconds']:8.2f}{memory}{peer}",
         flush=True,
     )
