@@ -1,7 +1,7 @@
 """Kernels of flash-linear-attention as baselines, where that library is installed.
 
-It is none of our requirements: `pip install flash-linear-attention`, or a checkout of it on the path. Its kernels run on
-a GPU; the first call of each tunes it, which takes up to minutes.
+It is none of our requirements: `pip install flash-linear-attention`, or a checkout of it on the path. Its kernels run
+on a GPU; the first call of each tunes it, which takes up to minutes.
 """
 
 
