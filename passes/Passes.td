@@ -356,6 +356,7 @@ def RoundOperands : Pass<"stretto-round-operands", "::stretto::chunk::KernelOp">
   let description = [{
     In a kernel with inputs of 16 bits, operands of products are rounded to their type, as matrix units want them; sums
     stay wide, and so does everything that is carried. An operand that was widened from that type is taken as it was.
+    What a look-back contributes to products is rounded, too, and stays in its wide type.
 
     A CPU that multiplies bf16 does that beside fp32, and rounds only where it gains: it asks for the one `element`, and
     is `sparing`. What stays as it is: a `decay_dot` with a factor for each channel and a `decay_mix`, which are no
@@ -414,6 +415,10 @@ def FoldOverChunks : Pass<"stretto-fold-over-chunks", "::mlir::ModuleOp"> {
     that a chunk is read from memory while the one before it is computed; states are carried in registers. The roles
     of a function are eight warps that do everything, or four where the states are small (`warps` overrides).
 
+    Where there are no states, chunks do not depend on each other, and each is a work item of its own. A look-back becomes
+    a loop over the chunks that the ranges of this one's tokens reach. Their tiles come through channels of their own,
+    those of chunks before the first token from windows, and the loop carries what the fold has so far.
+
     With `in-place` a kernel over single tokens is given one token of each sequence, and states are updated where they
     lie: rows and states are loaded to registers, all at once, and states stored when every thread has read its own.
     Its warps are so many that each thread has the entries of states that memory is to be asked for at a time.
@@ -447,6 +452,28 @@ def FoldOverChunks : Pass<"stretto-fold-over-chunks", "::mlir::ModuleOp"> {
       kernel.return
     }
     ```
+    and a look-back
+    ```mlir
+    %m, %l, %acc = chunk.lookback softmax from %first : tensor<16xf32> past(%k_j = %k : tensor<16x32xf32>, ...) {
+      ...
+      chunk.contribute %s, %v_j
+    }
+    ```
+    =>
+    ```mlir
+    %begin, %end = kernel.span %first at %c : tensor<16xf32>
+    kernel.send %k at %begin to %ring
+    %m, %l, %acc = scf.for %j = %begin to %end step %c1 iter_args(%m0 = %lowest, %l0 = %zero, %acc0 = %zeros) {
+      kernel.await
+      kernel.send %k at %next to %ring
+      %k_j = kernel.receive %ring at %j
+      ...
+      %pairs = kernel.in_range %first of %c in %j : tensor<16xf32> -> tensor<16x16xi1>
+      %scores = arith.select %pairs, %s, %lowest
+      ...
+      scf.yield %m1, %l1, %acc1
+    }
+    ```
   }];
   let options = [Option<"warps", "warps", "int64_t", "0", "Warps of a block; 0 chooses">,
                  Option<"inPlace", "in-place", "bool", "false", "One token of each sequence, whose states are updated">,
@@ -461,7 +488,7 @@ def AssignLayouts : Pass<"stretto-assign-layouts", "::stretto::kernel::FuncOp"> 
     Matrices are in registers in the fragments of a matrix product, vectors in the layout of what they are reduced
     from or combined with; operands of products are in shared memory, or stay in registers where a left operand's
     fragments agree. Matrices of single tokens are where a walk over their entries wants them. Where a value is wanted
-    in another place than it is, a `kernel.convert` takes it there.
+    in another place than it is, a `kernel.convert` takes it there, in front of loops that do not make it.
 
     ```mlir
     %c = chunk.dot %a, %b : tensor<16x32xbf16>, tensor<32x16xbf16> -> tensor<16x16xf32>

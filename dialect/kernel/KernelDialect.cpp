@@ -269,6 +269,37 @@ LogicalResult FuncOp::verify() {
   return success();
 }
 
+/// What `kernel.span` and `kernel.in_range` share.
+template <typename Op> static LogicalResult verifyRanges(Op op, StringRef boundsId, StringRef endId) {
+  auto function = op->template getParentOfType<FuncOp>();
+  if (!function)
+    return op.emitOpError("stands in no kernel.func");
+  auto tokens = static_cast<int64_t>(function.getChunk());
+  for (Value bound : {op.getFirst(), op.getLast()}) {
+    auto type = bound ? cast<RankedTensorType>(bound.getType()) : RankedTensorType();
+    if (type && (type.getShape() != ArrayRef<int64_t>{tokens} || !isa<FloatType>(type.getElementType())))
+      return op.emitOpError() << "[" << boundsId << "] a bound has type " << type << ", expected a number for each of "
+                              << tokens << " tokens";
+  }
+  if (op.getLast() && op.getToEnd())
+    return op.emitOpError() << "[" << endId << "] ends both at a position and at the end of the sequence";
+  return success();
+}
+
+LogicalResult SpanOp::verify() { return verifyRanges(*this, "span_c1", "span_c2"); }
+
+LogicalResult InRangeOp::verify() {
+  if (failed(verifyRanges(*this, "in_range_c1", "in_range_c2")))
+    return failure();
+  auto tokens = static_cast<int64_t>((*this)->getParentOfType<FuncOp>().getChunk());
+  auto type = cast<RankedTensorType>(getType());
+  SmallVector<int64_t, 2> expected(type.getRank(), tokens);
+  if (type.getRank() == 0 || type.getShape() != ArrayRef(expected) || !type.getElementType().isInteger(1))
+    return emitOpError("[in_range_c3] makes ")
+           << type << ", expected conditions of " << tokens << " tokens, or of pairs of them";
+  return success();
+}
+
 LogicalResult ConvertOp::verify() {
   std::optional<Layout> source = layoutOf(getOperand().getType()), target = layoutOf(getType());
   if (!source || !target)

@@ -32,6 +32,10 @@ def Kernel_Dialect : Dialect {
     fills (`kernel.send`) ahead of the one that reads it (`kernel.receive`). Work is divided among the `roles` of the
     function, groups of warps joined by channels; there is one role, `all`.
 
+    A look-back is a loop over the chunks of a `kernel.span`, whose tiles come through channels like those of the chunk
+    itself; pairs of tokens are selected by `kernel.in_range`. Chunks below 0 hold tokens before the first, of which a
+    window has the last.
+
     `stretto-lower-to-threads` makes of this what one thread does.
   }];
   let dependentDialects = ["::mlir::arith::ArithDialect", "::mlir::math::MathDialect", "::mlir::scf::SCFDialect",
@@ -182,6 +186,62 @@ def Kernel_SegmentOp : Kernel_Op<"segment", [Pure]> {
   let assemblyFormat = "attr-dict";
 }
 
+def Kernel_ChunkOp : Kernel_Op<"chunk", [Pure]> {
+  let summary = "the chunk of the work item";
+  let description = [{ In a kernel whose chunks are independent: each is a work item of its own. }];
+  let results = (outs Index:$result);
+  let assemblyFormat = "attr-dict";
+}
+
+//===----------------------------------------------------------------------===//
+// Look-backs
+//===----------------------------------------------------------------------===//
+
+def Kernel_SpanOp : Kernel_Op<"span"> {
+  let summary = "the chunks that the ranges of a chunk's tokens reach";
+  let description = [{
+    The range of token i of the chunk is that of a `chunk.lookback`: from position `first_i` to its own, or with `to` to
+    `last_i` where that is earlier, or `to_end` to that of the last token of the sequence. As bounds never fall from
+    token to token, all ranges lie in the chunks from `begin`, that of the first bound, to `end`, the one behind that of
+    the last bound of a token that exists. There are none where `end` is no greater.
+
+    Constraints: `span_c1` bounds are numbers of the chunk's tokens; `span_c2` ranges end at `to` or at the end.
+
+    Example:
+    ```mlir
+    kernel.func @f(%first: !kernel.view<tensor<16xf32>>) chunk 16 roles [#kernel.role<all, 4>] {
+      %c0 = arith.constant 0 : index
+      %bounds = kernel.load %first at %c0 : !kernel.view<tensor<16xf32>> -> tensor<16xf32>
+      %begin, %end = kernel.span %bounds at %c0 : tensor<16xf32>
+      %pairs = kernel.in_range %bounds of %c0 in %begin : tensor<16xf32> -> tensor<16x16xi1>
+      kernel.return
+    }
+    ```
+  }];
+  let arguments = (ins Kernel_Tile:$first, Optional<Kernel_Tile>:$last, Index:$chunk, UnitAttr:$to_end);
+  let results = (outs Index:$begin, Index:$end);
+  let assemblyFormat = [{ $first (`to` $last^)? (`to_end` $to_end^)? `at` $chunk attr-dict
+                          `:` type($first) (`,` type($last)^)? }];
+  let hasVerifier = 1;
+}
+
+def Kernel_InRangeOp : Kernel_Op<"in_range", [Pure]> {
+  let summary = "which tokens of another chunk are in the ranges of a chunk's tokens";
+  let description = [{
+    `y_ij`: whether token j of the chunk `other` exists, in the sequence or in the windows before it, and lies in the
+    range of token i of `chunk`, as in `kernel.span`. A vector says of each j whether the range of any token reaches it.
+
+    Constraints: `in_range_c1` bounds are numbers of the chunk's tokens; `in_range_c2` ranges end at `to` or at the end;
+    `in_range_c3` the result has conditions: a row for each token and a column for each of the other chunk, or one for
+    each of those alone.
+  }];
+  let arguments = (ins Kernel_Tile:$first, Optional<Kernel_Tile>:$last, Index:$chunk, Index:$other, UnitAttr:$to_end);
+  let results = (outs Kernel_Tile:$result);
+  let assemblyFormat = [{ $first (`to` $last^)? (`to_end` $to_end^)? `of` $chunk `in` $other attr-dict
+                          `:` type($first) (`,` type($last)^)? `->` type($result) }];
+  let hasVerifier = 1;
+}
+
 //===----------------------------------------------------------------------===//
 // Global memory
 //===----------------------------------------------------------------------===//
@@ -200,8 +260,9 @@ def Kernel_SendOp : Kernel_Op<"send"> {
   let summary = "starts to copy a chunk's tile from global memory to a channel";
   let description = [{
     Rows of tokens beyond the end of the sequence, or before its start, become 0 and are not read; so does the checkpoint
-    of a chunk that has no tokens. Without a chunk the argument has no tokens and all of it is copied. The copy is
-    complete for every thread after the next `kernel.await`.
+    of a chunk that has no tokens. Without a chunk the argument has no tokens and all of it is copied. The view of a
+    window has the tokens of chunks below 0, as far as they were kept. The copy is complete for every thread after the
+    next `kernel.await`.
   }];
   let arguments = (ins Kernel_View:$view, Optional<Index>:$chunk, Kernel_Channel:$channel);
   let assemblyFormat = "$view (`at` $chunk^)? `to` $channel attr-dict `:` type($view) `,` type($channel)";
@@ -283,6 +344,26 @@ def Kernel_StoreOp : Kernel_Op<"store"> {
   }];
   let arguments = (ins Kernel_Tile:$tile, Kernel_View:$view, Index:$chunk);
   let assemblyFormat = "$tile `to` $view `at` $chunk attr-dict `:` type($tile) `,` type($view)";
+}
+
+def Kernel_CarryOp : Kernel_Op<"carry"> {
+  let summary = "leaves a chunk's rows of an input in its window";
+  let description = [{
+    Of the chunk's tokens those that are among the last of the sequence, as many as the window has rows. Nothing is
+    stored where the launch does not want it, or where another head of a group does.
+
+    Example:
+    ```mlir
+    kernel.func @f(%k: !kernel.view<tensor<16x32xbf16>>, %k_window: !kernel.view<tensor<24x32xbf16>>) chunk 16
+        roles [#kernel.role<all, 4>] {
+      %c0 = arith.constant 0 : index
+      kernel.carry %k at %c0 to %k_window : !kernel.view<tensor<16x32xbf16>>, !kernel.view<tensor<24x32xbf16>>
+      kernel.return
+    }
+    ```
+  }];
+  let arguments = (ins Kernel_View:$view, Index:$chunk, Kernel_View:$window);
+  let assemblyFormat = "$view `at` $chunk `to` $window attr-dict `:` type($view) `,` type($window)";
 }
 
 //===----------------------------------------------------------------------===//

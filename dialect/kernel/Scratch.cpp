@@ -14,6 +14,13 @@ int64_t bytesOf(Value tile) { return sharedBytesOf(cast<RankedTensorType>(tile.g
 /// The bytes in which an operation copies an operand to shared memory: none where it is there already.
 int64_t bytesOfCopy(Value tile) { return inSharedMemory(tile.getType()) ? 0 : bytesOf(tile); }
 
+int64_t bytesOfCopies(ArrayRef<Value> tiles) {
+  int64_t bytes = 0;
+  for (Value tile : tiles)
+    bytes += tile ? bytesOfCopy(tile) : 0;
+  return bytes;
+}
+
 /// How many warps divide one side of a tile.
 int64_t warpsOn(const Layout &layout, unsigned side) {
   int64_t warps = 1;
@@ -55,6 +62,10 @@ int64_t stretto::kernel::scratchBytesOf(Operation *op) {
                             type.getElementType());
       })
       .Case([](chunk::RowOp op) { return isOnlyRow(op) ? 0 : bytesOf(op.getResult()); })
+      .Case([](SpanOp op) { return bytesOfCopies({op.getFirst(), op.getLast()}); })
+      .Case([](InRangeOp op) {
+        return cast<RankedTensorType>(op.getType()).getRank() == 1 ? bytesOfCopies({op.getFirst(), op.getLast()}) : 0;
+      })
       .Case([](chunk::DecayMatrixOp op) { return bytesOf(op.getAmount()); })
       .Case([](chunk::DecayDotOp op) {
         return bytesOf(op.getQuery()) + bytesOf(op.getKey()) + bytesOf(op.getAmount()) + bytesOf(op.getResult());

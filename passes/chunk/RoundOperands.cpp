@@ -32,6 +32,8 @@ struct RoundOperands : stretto::impl::RoundOperandsBase<RoundOperands> {
       } else if (auto mix = dyn_cast<chunk::DecayMixOp>(op)) {
         round(mix.getWeightsMutable());
         round(mix.getRowsMutable());
+      } else if (auto contribution = dyn_cast<chunk::ContributeOp>(op); contribution && !sparing) {
+        roundValues(contribution);
       }
     });
     // Widened inputs that only products used.
@@ -61,6 +63,25 @@ struct RoundOperands : stretto::impl::RoundOperandsBase<RoundOperands> {
       known = arith::TruncFOp::create(builder, operand.getOwner()->getLoc(), type.clone(inputType), operand.get());
     }
     operand.set(known);
+  }
+
+  /// A fold has numbers of one type: what it multiplies is rounded and widened again. Weights of a softmax it makes
+  /// itself.
+  void roundValues(chunk::ContributeOp contribution) {
+    chunk::Fold fold = cast<chunk::LookbackOp>(contribution->getParentOp()).getFold();
+    if (fold == chunk::Fold::Divergence)
+      return;
+    OpBuilder builder(contribution);
+    for (OpOperand &operand : contribution.getGivenMutable()) {
+      if (fold == chunk::Fold::Softmax && operand.getOperandNumber() == 0)
+        continue;
+      auto type = cast<RankedTensorType>(operand.get().getType());
+      auto extension = operand.get().getDefiningOp<arith::ExtFOp>();
+      if (extension && getElementTypeOrSelf(extension.getIn()) == inputType)
+        continue;
+      Value narrow = arith::TruncFOp::create(builder, contribution.getLoc(), type.clone(inputType), operand.get());
+      operand.set(arith::ExtFOp::create(builder, contribution.getLoc(), type, narrow));
+    }
   }
 
   bool isSpared(Operation *op) {

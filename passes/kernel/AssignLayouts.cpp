@@ -65,10 +65,14 @@ private:
     if (matchPattern(value, m_Constant(&constant)) && constant.isSplat())
       return arith::ConstantOp::create(builder, value.getLoc(), constant.resizeSplat(target));
 
-    // A tile that was converted before is used again within the same block. What is in shared memory is read again by a
-    // gradient, which has more tiles than registers, and by a walk over states.
+    // A tile that was converted before is used again within the same block, or in a loop that it is not made in. What
+    // is in shared memory is read again by a gradient, which has more tiles than registers, and by a walk over states.
+    bool isReadAgain = (isGradient || sweeps) && inSharedMemory(value.getType());
+    OpBuilder::InsertionGuard guard(builder);
+    if (!isReadAgain)
+      leaveLoops(value);
     auto key = std::tuple(value, Type(target), builder.getInsertionBlock());
-    if (Value known = conversions.lookup(key); known && !((isGradient || sweeps) && inSharedMemory(value.getType())))
+    if (Value known = conversions.lookup(key); known && !isReadAgain)
       return known;
     bool betweenRegisters = !inSharedMemory(value.getType()) && !layout.inSharedMemory();
     Value source = value;
@@ -76,6 +80,14 @@ private:
       source = place(value, sharedFor(tileTypeOf(value)));
     Value converted = ConvertOp::create(builder, value.getLoc(), target, source, nullptr);
     return conversions[key] = converted;
+  }
+
+  /// Moves on to the front of all loops that do not make `value`: it is the same in each of their iterations.
+  void leaveLoops(Value value) {
+    Region *made = value.getParentRegion();
+    for (Region *inner = builder.getInsertionBlock()->getParent(); inner != made; inner = inner->getParentRegion())
+      if (auto loop = dyn_cast<scf::ForOp>(inner->getParentOp()))
+        builder.setInsertionPoint(loop);
   }
 
   Value inRegisters(Value value) {
@@ -135,13 +147,21 @@ private:
         if (tileTypeOf(operand.get()))
           placeOperand(operand, registersFor(tileTypeOf(operand.get())));
       setLayout(op->getResult(0), registersFor(tileTypeOf(op->getResult(0))));
+    } else if (isa<SpanOp>(op)) {
+      // Bounds that any thread may ask for.
+      for (OpOperand &operand : op->getOpOperands())
+        if (RankedTensorType tile = tileTypeOf(operand.get()); tile && !inSharedMemory(tile))
+          placeOperand(operand, registersFor(tile));
+    } else if (auto inRange = dyn_cast<InRangeOp>(op)) {
+      assignInRange(inRange);
     } else if (isa<LoadOp, EvaluateOp>(op)) {
       setLayout(op->getResult(0), registersFor(tileTypeOf(op->getResult(0))));
     } else if (isa<StoreOp, SaveOp>(op)) {
       op->setOperand(0, inRegisters(op->getOperand(0)));
     } else if (op->hasTrait<OpTrait::Elementwise>() || isa<chunk::MaskOp, chunk::CausalOp, chunk::AccumulateOp>(op)) {
       assignElementwise(op);
-    } else if (!isa<arith::ConstantOp, SendOp, AwaitOp, TokensOp, SegmentOp, ReturnOp, BarrierOp, scf::YieldOp>(op)) {
+    } else if (!isa<arith::ConstantOp, SendOp, AwaitOp, TokensOp, SegmentOp, kernel::ChunkOp, CarryOp, ReturnOp,
+                    BarrierOp, scf::YieldOp>(op)) {
       return op->emitOpError("has no form on a GPU");
     }
     return success();
@@ -173,6 +193,17 @@ private:
     setLayout(op.getResult(), tile);
   }
 
+  /// Bounds are where the rows of pairs are, conditions of tokens alone where those of any tile's rows are.
+  void assignInRange(InRangeOp op) {
+    RankedTensorType result = tileTypeOf(op.getResult()), bounds = tileTypeOf(op.getFirst());
+    int64_t tokens = bounds.getDimSize(0);
+    Layout pairs = registerLayout({tokens, tokens}, warps);
+    setLayout(op.getResult(), result.getRank() == 2 ? pairs : pairs.onto(0));
+    for (OpOperand &operand : op->getOpOperands())
+      if (tileTypeOf(operand.get()))
+        placeOperand(operand, result.getRank() == 2 ? pairs.onto(0) : registersFor(bounds));
+  }
+
   void assignProduct(chunk::DotOp op) {
     RankedTensorType result = tileTypeOf(op.getResult());
     Layout sums = registerLayout(result.getShape(), warps);
@@ -191,10 +222,26 @@ private:
     placeOperand(op.getRightMutable(), sharedFor(tileTypeOf(op.getRight())));
   }
 
+  /// Where a loop carries a value: numbers of rows that a reduction leaves where that leaves them.
+  Layout carriedLayout(Value next) {
+    RankedTensorType type = tileTypeOf(next);
+    SmallVector<Value> pending = {next};
+    while (type.getRank() == 1 && !pending.empty()) {
+      Operation *op = pending.pop_back_val().getDefiningOp();
+      if (auto reduce = dyn_cast_if_present<chunk::ReduceOp>(op))
+        return registersFor(tileTypeOf(reduce.getOperand())).onto(reduce.getOver() == chunk::Side::Columns ? 0 : 1);
+      if (op && op->hasTrait<OpTrait::Elementwise>())
+        llvm::append_range(pending, op->getOperands());
+    }
+    return registersFor(type);
+  }
+
   LogicalResult assignLoop(scf::ForOp loop) {
-    for (auto [initial, argument, result] :
-         llvm::zip(loop.getInitArgsMutable(), loop.getRegionIterArgs(), loop.getResults())) {
-      initial.set(inRegisters(initial.get()));
+    for (auto [initial, argument, result, next] :
+         llvm::zip(loop.getInitArgsMutable(), loop.getRegionIterArgs(), loop.getResults(),
+                   loop.getBody()->getTerminator()->getOperands())) {
+      std::optional<Layout> own = layoutOf(initial.get().getType());
+      initial.set(own && !own->inSharedMemory() ? initial.get() : place(initial.get(), carriedLayout(next)));
       argument.setType(initial.get().getType());
       result.setType(initial.get().getType());
     }

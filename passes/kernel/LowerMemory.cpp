@@ -58,17 +58,18 @@ ThreadLowering::View ThreadLowering::decodeView(const Manifest::Argument &argume
     break;
   }
   case Kind::Window:
-    llvm_unreachable("stretto-fold-over-chunks refuses windows");
-  case Kind::State:
-    offset = b.add(b.mul(startRow, word(first + 2)), b.mul(headIndex, word(first + 3)));
+  case Kind::State: {
+    Value row = argument.kind == Kind::State ? startRow : stateRow;
+    offset = b.add(b.mul(row, word(first + 2)), b.mul(headIndex, word(first + 3)));
     view.rowStride = word(first + 4);
     break;
+  }
   }
   if (argument.sliced)
     offset = b.add(offset, b.mul(b.extend(slice), argument.shape.back()));
   Value offsetBytes = b.mul(offset, bytes);
   view.base = b.advance(pointerAt(first), offsetBytes);
-  if (argument.kind == Kind::State) {
+  if (argument.kind == Kind::State || argument.kind == Kind::Window) {
     auto isGiven = [&](int64_t index) { return b.compare(arith::CmpIPredicate::ne, word(index), b.i64(0)); };
     view.final = view.base;
     if (!manifest.inPlace) {
@@ -78,7 +79,9 @@ ThreadLowering::View ThreadLowering::decodeView(const Manifest::Argument &argume
     }
   }
   // What heads share is left by the first of them.
-  if (isShared && (argument.kind == Kind::State || argument.kind == Kind::Kept)) {
+  if (argument.kind == Kind::Window)
+    held = b.select(view.given, arith::MinSIOp::create(b, position, b.i64(windowLength())), b.i64(0));
+  if (isShared && (argument.kind == Kind::State || argument.kind == Kind::Window || argument.kind == Kind::Kept)) {
     Value place = arith::RemUIOp::create(b, head, b.i32(argument.group));
     view.wanted = b.both(view.wanted, b.compare(arith::CmpIPredicate::eq, place, b.i32(0)));
   }
@@ -117,9 +120,14 @@ ThreadLowering::Rows ThreadLowering::rowsOf(const View &view, Value chunk, Ranke
   }
   rows.stride = view.rowStride;
   rows.valid = validTokens(first);
-  if (view.argument->kind == Manifest::Kind::Table) {
+  if (windowLength()) {
+    Value missing = arith::MaxSIOp::create(b, b.sub(b.i64(0), b.add(held, first)), b.i64(0));
+    rows.from = b.truncate(arith::MinSIOp::create(b, missing, b.i64(manifest.chunk)));
+  }
+  bool isRing = view.argument->kind == Manifest::Kind::Window;
+  if (isRing || view.argument->kind == Manifest::Kind::Table) {
     rows.first = b.add(position, first);
-    rows.period = view.period;
+    rows.period = isRing ? b.i64(windowLength()) : view.period;
   } else {
     rows.base = b.advance(rows.base, b.mul(b.mul(first, rows.stride), stretto::bytesOf(view.argument->type)));
   }
@@ -147,7 +155,11 @@ Value ThreadLowering::addressIn(const Rows &rows, const Layout &layout, uint64_t
 
 Value ThreadLowering::existsIn(const Rows &rows, const Layout &layout, ArrayRef<int64_t> shape, uint64_t reg) {
   Value exists = b.both(b.isInside(layout, shape, reg), rows.exist);
-  return rows.valid ? b.both(exists, b.less(b.coordinate(layout, 0, reg), rows.valid)) : exists;
+  if (rows.valid)
+    exists = b.both(exists, b.less(b.coordinate(layout, 0, reg), rows.valid));
+  if (rows.from)
+    exists = b.both(exists, b.compare(arith::CmpIPredicate::sge, b.coordinate(layout, 0, reg), rows.from));
+  return exists;
 }
 
 //===----------------------------------------------------------------------===//
@@ -342,4 +354,31 @@ void ThreadLowering::lowerStore(StoreOp op) {
       }
     });
   }
+}
+
+void ThreadLowering::lowerCarry(CarryOp op) {
+  const View &source = viewOf(op.getView()), &window = viewOf(op.getWindow());
+  RankedTensorType type = cast<ViewType>(op.getView().getType()).getTile();
+  Type element = type.getElementType();
+  int64_t bytes = element.getIntOrFloatBitWidth() / 8;
+  int64_t together = type.getRank() == 2 ? std::min(source.argument->perAccess(), window.argument->perAccess()) : 1;
+  Layout layout = copyLayout(type.getShape(), together, function.getWarps());
+  Rows rows = rowsOf(source, scalars.lookup(op.getChunk()), type);
+  Value first = b.mul(scalars.lookup(op.getChunk()), manifest.chunk);
+  // The tokens that later ones of the sequence replace are left out.
+  Value replaced = b.sub(b.sub(tokens, first), b.i64(windowLength()));
+  rows.from = b.truncate(arith::MaxSIOp::create(b, replaced, b.i64(0)));
+  Rows ring{.base = window.final,
+            .stride = window.rowStride,
+            .first = b.add(position, first),
+            .period = b.i64(windowLength())};
+  where(b, b.both(window.wanted, b.less(rows.from, rows.valid)), [&] {
+    for (int64_t reg = 0; reg < layout.size(Layout::Register); reg += together) {
+      if (ThreadBuilder::inside(layout, type.getShape(), reg) == ThreadBuilder::Inside::Never)
+        continue;
+      where(b, existsIn(rows, layout, type.getShape(), reg), [&] {
+        b.store(addressIn(ring, layout, reg, bytes), b.load(addressIn(rows, layout, reg, bytes), element, together));
+      });
+    }
+  });
 }

@@ -112,6 +112,10 @@ Value ThreadLowering::word(int64_t index) {
   return LLVM::LoadOp::create(b, b.getI64Type(), b.advance(block, index * 8), /*alignment=*/8);
 }
 
+static Value divideUp(ThreadBuilder &b, Value number, Value by) {
+  return arith::DivUIOp::create(b, b.add(number, b.sub(by, b.i64(1))), by);
+}
+
 LogicalResult ThreadLowering::lowerItem(Value argument) {
   block = argument;
   Value thread = NVVM::ThreadIdXOp::create(b, b.getI32Type());
@@ -126,6 +130,9 @@ LogicalResult ThreadLowering::lowerItem(Value argument) {
     slice = arith::RemUIOp::create(b, item, slices);
     item = arith::DivUIOp::create(b, item, slices);
   }
+  packed = manifest.inPlace ? b.i1(false) : b.compare(arith::CmpIPredicate::ne, word(3), b.i64(0));
+  if (manifest.independentChunks)
+    return lowerChunk(b.extend(item));
   int64_t group = manifest.inPlace ? manifest.headsTogether(std::numeric_limits<int32_t>::max()) : 1;
   Value heads = b.truncate(word(2)), together = arith::MinSIOp::create(b, b.i32(group), heads);
   Value items = group == 1 ? heads : arith::DivUIOp::create(b, heads, together).getResult();
@@ -156,6 +163,54 @@ LogicalResult ThreadLowering::lowerItem(Value argument) {
   return lowered;
 }
 
+LogicalResult ThreadLowering::lowerChunk(Value item) {
+  Value perChunk = b.i64(manifest.chunk), sequences = word(0);
+  auto chunksOf = [&](Value count) { return divideUp(b, count, perChunk); };
+  auto wholeIn = [&](Value count) -> Value { return arith::DivUIOp::create(b, count, perChunk); };
+  Value perSequence = chunksOf(word(1));
+  Value numbers = b.select(packed, b.add(wholeIn(word(1)), sequences), b.mul(sequences, perSequence));
+  Value number = arith::RemUIOp::create(b, item, numbers);
+  Value owner = b.truncate(arith::DivUIOp::create(b, item, numbers));
+  auto found = scf::IfOp::create(b, b.getI64Type(), packed, /*addElse=*/true);
+  OpBuilder::InsertionGuard guard(b);
+  b.setInsertionPointToStart(found.thenBlock());
+  scf::YieldOp::create(b, sequenceOf(number));
+  b.setInsertionPointToStart(found.elseBlock());
+  scf::YieldOp::create(b, Value(arith::DivUIOp::create(b, number, perSequence)));
+  b.setInsertionPointAfter(found);
+  stateRow = startRow = sequence = found.getResult(0);
+  findTokens();
+  Value before = b.select(packed, b.add(wholeIn(firstToken), sequence), b.mul(sequence, perSequence));
+  Value place = b.sub(number, before), chunks = chunksOf(tokens);
+  Value exists = b.compare(arith::CmpIPredicate::ult, place, chunks);
+  b.setInsertionPointToStart(scf::IfOp::create(b, exists).thenBlock());
+  // The last comes first: of those that look back without a bound it takes longest.
+  ownChunk = b.sub(b.add(chunks, -1), place);
+  return lowerHead(owner);
+}
+
+Value ThreadLowering::sequenceOf(Value number) {
+  // Bisection: the last sequence whose first chunk has at most this number.
+  constexpr int64_t halvings = 32;
+  Value offsets = LLVM::IntToPtrOp::create(b, b.pointerType(1), word(3));
+  auto loop = scf::ForOp::create(b, b.i32(0), b.i32(halvings), b.i32(1), ValueRange{b.i64(0), word(0)});
+  OpBuilder::InsertionGuard guard(b);
+  b.setInsertionPointToStart(loop.getBody());
+  Value low = loop.getRegionIterArg(0), count = loop.getRegionIterArg(1);
+  Value half = arith::ShRUIOp::create(b, count, b.i64(1)), middle = b.add(low, half);
+  Value isOpen = b.compare(arith::CmpIPredicate::sgt, count, b.i64(1));
+  auto halved = scf::IfOp::create(b, TypeRange{b.getI64Type(), b.getI64Type()}, isOpen, /*addElse=*/true);
+  scf::YieldOp::create(b, halved.getResults());
+  b.setInsertionPointToStart(halved.thenBlock());
+  Value first = b.load(b.advance(offsets, b.mul(middle, 8)), b.getI64Type(), 1)[0];
+  Value begins = b.add(arith::DivUIOp::create(b, first, b.i64(manifest.chunk)), middle);
+  Value isBefore = b.compare(arith::CmpIPredicate::sle, begins, number);
+  scf::YieldOp::create(b, ValueRange{b.select(isBefore, middle, low), b.select(isBefore, b.sub(count, half), half)});
+  b.setInsertionPointToStart(halved.elseBlock());
+  scf::YieldOp::create(b, ValueRange{low, count});
+  return loop.getResult(0);
+}
+
 Value ThreadLowering::numberAt(Value address, Value index, Value otherwise) {
   Value exists = b.compare(arith::CmpIPredicate::ne, address, b.i64(0));
   auto number = scf::IfOp::create(b, b.getI64Type(), exists, /*addElse=*/true);
@@ -170,9 +225,12 @@ Value ThreadLowering::numberAt(Value address, Value index, Value otherwise) {
 
 LogicalResult ThreadLowering::lowerHead(Value number) {
   head = number;
-  auto isTable = [](const Manifest::Argument &argument) { return argument.kind == Manifest::Kind::Table; };
-  if (llvm::any_of(manifest.arguments, isTable))
-    position = numberAt(word(4), stateRow, b.i64(0));
+  auto isPlaced = [](const Manifest::Argument &argument) {
+    return argument.kind == Manifest::Kind::Table || argument.kind == Manifest::Kind::Window;
+  };
+  bool hasPosition = llvm::any_of(manifest.arguments, isPlaced);
+  position = hasPosition ? numberAt(word(4), stateRow, b.i64(0)) : b.i64(0);
+  held = b.i64(0);
   int64_t place = Manifest::headerWords;
   for (const Manifest::Argument &each : manifest.arguments) {
     views.push_back(decodeView(each, place));
@@ -183,13 +241,11 @@ LogicalResult ThreadLowering::lowerHead(Value number) {
 
 void ThreadLowering::findTokens() {
   if (manifest.inPlace) {
-    packed = b.i1(false);
     firstToken = b.i64(0);
     tokens = b.i64(1);
     return;
   }
   Value offsets = word(3);
-  packed = b.compare(arith::CmpIPredicate::ne, offsets, b.i64(0));
   auto range = scf::IfOp::create(b, TypeRange{b.getI64Type(), b.getI64Type()}, packed, /*addElse=*/true);
   {
     OpBuilder::InsertionGuard guard(b);
@@ -209,10 +265,6 @@ void ThreadLowering::findTokens() {
   }
   firstToken = range.getResult(0);
   tokens = range.getResult(1);
-}
-
-static Value divideUp(ThreadBuilder &b, Value number, Value by) {
-  return arith::DivUIOp::create(b, b.add(number, b.sub(by, b.i64(1))), by);
 }
 
 Value ThreadLowering::firstCheckpoint(Value chunks, Value interval) {
@@ -257,6 +309,9 @@ LogicalResult ThreadLowering::lower(Operation *op) {
       .Case([&](ReturnOp) { return success(); })     // by the frame
       .Case([&](TokensOp op) { return scalars.map(op.getResult(), tokens), success(); })
       .Case([&](SegmentOp op) { return scalars.map(op->getResults(), ValueRange{begin, end}), success(); })
+      .Case([&](kernel::ChunkOp op) { return scalars.map(op.getResult(), ownChunk), success(); })
+      .Case([&](SpanOp op) { return lowerSpan(op), success(); })
+      .Case([&](InRangeOp op) { return lowerInRange(op), success(); })
       .Case([&](ChannelOp op) { return lowerChannel(op), success(); })
       .Case([&](SendOp op) { return lowerSend(op), success(); })
       .Case([&](ReceiveOp op) { return lowerReceive(op), success(); })
@@ -264,6 +319,7 @@ LogicalResult ThreadLowering::lower(Operation *op) {
       .Case([&](EvaluateOp op) { return lowerEvaluate(op); })
       .Case([&](SaveOp op) { return lowerSave(op), success(); })
       .Case([&](StoreOp op) { return lowerStore(op), success(); })
+      .Case([&](CarryOp op) { return lowerCarry(op), success(); })
       .Case([&](ConvertOp op) { return lowerConvert(op), success(); })
       .Case([&](BarrierOp) { return b.barrier(), success(); })
       .Case([&](AwaitOp) {

@@ -164,14 +164,23 @@ void moveUp(Operation *op) {
     op->moveAfter(last);
 }
 
+/// Whether an operation sends a tile, perhaps on a condition.
+bool isSending(Operation *op) {
+  if (auto condition = dyn_cast<scf::IfOp>(op)) {
+    WalkResult result = condition.walk([](SendOp) { return WalkResult::interrupt(); });
+    return result.wasInterrupted();
+  }
+  return isa<SendOp>(op);
+}
+
 /// Makes every channel one tile deep: a chunk is sent when its predecessor has been computed. Rows that are kept for
 /// the next chunk are taken first, so that others may have the bytes of a tile once it has been read.
 void serializeChannels(FuncOp function) {
   function.walk([](ChannelOp channel) { channel.setDepth(1); });
   function.walk([](scf::ForOp loop) {
-    SmallVector<SendOp> sends(loop.getBody()->getOps<SendOp>());
-    for (SendOp send : sends)
-      send->moveBefore(loop.getBody()->getTerminator());
+    for (Operation &op : llvm::make_early_inc_range(loop.getBody()->without_terminator()))
+      if (isSending(&op))
+        op.moveBefore(loop.getBody()->getTerminator());
     SmallVector<chunk::TailOp> tails(loop.getBody()->getOps<chunk::TailOp>());
     for (chunk::TailOp tail : tails)
       moveUp(tail);

@@ -29,6 +29,10 @@ private:
   int64_t blocksAtOnce();
   /// What the block's work item is, and what it does with its heads.
   mlir::LogicalResult lowerItem(mlir::Value block);
+  /// Where each chunk is an item of its own.
+  mlir::LogicalResult lowerChunk(mlir::Value item);
+  /// The sequence of a packed batch that a chunk belongs to, by its number.
+  mlir::Value sequenceOf(mlir::Value number);
   mlir::LogicalResult lowerHead(mlir::Value number);
   void findTokens();
   /// What the segment that the launch walks has of the sequence, and where its checkpoints begin (runtime/Manifest.h).
@@ -46,6 +50,27 @@ private:
   void lowerCausal(chunk::CausalOp op);
   void lowerMask(chunk::MaskOp op);
   mlir::LogicalResult lowerEvaluate(EvaluateOp op);
+
+  //===--------------------------------------------------------------------===//
+  // Look-backs (LowerLookbacks.cpp)
+  //===--------------------------------------------------------------------===//
+
+  /// Tokens of the sequence, from those that windows hold before the first on.
+  struct Range {
+    mlir::Value begin, end;
+  };
+  /// The range of a token, from its bounds.
+  Range rangeOf(mlir::Value token, mlir::Value first, mlir::Value last, bool toEnd);
+  /// A bound as a token, rounded towards the range; what is not a number is the start.
+  mlir::Value tokenAt(mlir::Value bound, bool isLast);
+  /// From the first bound of a chunk to the last of a token that exists.
+  Range rangeOfChunk(mlir::Operation *op, mlir::Value first, mlir::Value last, mlir::Value chunk, bool toEnd);
+  /// The first token of a chunk.
+  mlir::Value startOf(mlir::Value chunk) { return b.truncate(b.mul(scalars.lookup(chunk), manifest.chunk)); }
+  /// How many tokens before the first windows hold at most.
+  int64_t windowLength() const;
+  void lowerSpan(SpanOp op);
+  void lowerInRange(InRangeOp op);
 
   //===--------------------------------------------------------------------===//
   // Global memory and channels (LowerMemory.cpp)
@@ -69,7 +94,7 @@ private:
     mlir::Value base;          // the first row, or the first row of a table
     mlir::Value stride;        // in elements; null where the tile is one row
     mlir::Value first, period; // tables: the position of the first row; 0 where there is no period
-    mlir::Value valid;         // how many exist; null for all
+    mlir::Value from, valid;   // from which one on, and how many, exist; null for all
     mlir::Value exist;         // whether any does; null where they do
   };
   Rows rowsOf(const View &view, mlir::Value chunk, mlir::RankedTensorType tile);
@@ -86,6 +111,7 @@ private:
   void lowerLoad(LoadOp op);
   void lowerSave(SaveOp op);
   void lowerStore(StoreOp op);
+  void lowerCarry(CarryOp op);
 
   //===--------------------------------------------------------------------===//
   // Exchange between threads (LowerExchanges.cpp)
@@ -160,6 +186,8 @@ private:
   mlir::Value firstToken, tokens, sequence, stateRow, position, head, slice, packed;
   /// The row of the initial state, which may be a checkpoint; the chunks of the segment, and its first checkpoint.
   mlir::Value startRow, begin, end, checkpoint;
+  mlir::Value ownChunk; // where chunks are independent
+  mlir::Value held;     // the tokens before the first that windows hold
   llvm::SmallVector<View> views;
 
   mlir::IRMapping scalars;

@@ -101,6 +101,32 @@ def simulate_gradients(tools, pipeline, operators, elements, sizes):
     return bool(failed)
 
 
+def simulate_lookbacks(tools, pipeline, names, elements, sizes):
+    """Runs operators that look back; the number of failures."""
+    import lookbacks
+
+    failed = 0
+    with tempfile.TemporaryDirectory() as folder:
+        folder = pathlib.Path(folder)
+        for name, element, (K, V) in itertools.product(names or lookbacks.CASES, elements, sizes):
+            kernel, threads = f"{name} {element} {K} {V}", folder / "threads.mlir"
+            for case, settings in lookbacks.launches(name, element):
+                try:
+                    text = lookbacks.kernel_of(name, element, K, V, settings["heads"], settings["key_heads"])
+                    manifest = lower(tools, pipeline, text, threads)
+                    run = lookbacks.LookbackLaunch(name, manifest, sizes=(K, V), element=element, **settings)
+                    simulate(tools / "simulate-block", threads, run, folder)
+                except (subprocess.CalledProcessError, lookbacks.stretto.Error) as error:
+                    failed += 1
+                    reason = getattr(error, "stderr", None) or str(error)
+                    print(f"FAIL {kernel} {case}: {reason.splitlines()[0]}", flush=True)
+                    continue
+                good, line = launch.verdict(kernel, case, run.errors())
+                failed += not good
+                print(line, flush=True)
+    return bool(failed)
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("build", type=pathlib.Path)
@@ -110,6 +136,7 @@ def main():
     parser.add_argument("--math", action="store_true", help="expand elementary functions too")
     parser.add_argument("--chunk-passes", default="chunk.kernel(stretto-expand-decay,stretto-round-operands,cse)")
     parser.add_argument("--gradients", action="store_true", help="gradients of the operators that are named")
+    parser.add_argument("--lookbacks", action="store_true", help="cases of lookbacks.py")
     options = parser.parse_args()
     sizes = [tuple(map(int, size.split("x"))) for size in options.sizes.split(",")]
     tools = options.build / "bin"
@@ -118,6 +145,8 @@ def main():
     pipeline = LOWERING.format(chunk=chunk, fold="", math=math)
     if options.gradients:
         sys.exit(simulate_gradients(tools, pipeline, options.families, options.elements.split(","), sizes))
+    if options.lookbacks:
+        sys.exit(simulate_lookbacks(tools, pipeline, options.families, options.elements.split(","), sizes))
     failed = 0
     with tempfile.TemporaryDirectory() as name:
         folder = pathlib.Path(name)

@@ -25,6 +25,8 @@ OPERATORS = {
     "delta_rule": "KV",
     "gated_delta_rule": "KV",
 }
+# Those that look back have no steps and no gradients for a GPU yet.
+LOOKBACKS = {"swa": "KV", "lolcats": "DFV", "relation_kl": ("Ds", "Dt")}
 OPTIONS = {"bla": {"decay": "signed"}}
 
 
@@ -61,7 +63,7 @@ CONFIGURATIONS = [("bf16", 16), ("bf16", 64), ("bf16", 128), ("fp32", 64), ("fp3
 
 
 def lower(operator, dtype, width, **settings):
-    sizes = dict.fromkeys(OPERATORS[operator], width)
+    sizes = dict.fromkeys({**OPERATORS, **LOOKBACKS}[operator], width)
     variant = getattr(stretto.ops, operator).variant
     return variant.lower("ptx", target="sm_90a", dtype=dtype, **sizes, **OPTIONS.get(operator, {}), **settings)
 
@@ -80,6 +82,12 @@ def spilled(ptxas, folder, ptx):
 @pytest.mark.parametrize("step", [False, True], ids=["chunk", "step"])
 def test_assembles_without_spills(ptxas, tmp_path, operator, dtype, width, step):
     assert spilled(ptxas, tmp_path, lower(operator, dtype, width, step=step)) == [("0", "0")]
+
+
+@pytest.mark.parametrize("dtype, width", CONFIGURATIONS)
+@pytest.mark.parametrize("operator", LOOKBACKS)
+def test_lookbacks_assemble_without_spills(ptxas, tmp_path, operator, dtype, width):
+    assert spilled(ptxas, tmp_path, lower(operator, dtype, width)) == [("0", "0")]
 
 
 @pytest.mark.parametrize("dtype, width", CONFIGURATIONS)

@@ -195,6 +195,8 @@ Action ThreadBlock::compile(Operation *op) {
       .Case([&](arith::NegFOp op) { return real(op, [](auto x) { return -x(0); }); })
       .Case([&](arith::MaximumFOp op) { return real(op, [](auto x) { return maximum(x(0), x(1)); }); })
       .Case([&](arith::MinimumFOp op) { return real(op, [](auto x) { return minimum(x(0), x(1)); }); })
+      .Case([&](arith::MaxNumFOp op) { return real(op, [](auto x) { return std::fmax(x(0), x(1)); }); })
+      .Case([&](arith::MinNumFOp op) { return real(op, [](auto x) { return std::fmin(x(0), x(1)); }); })
       .Case([&](math::ExpOp op) { return real(op, [](auto x) { return std::exp(x(0)); }); })
       .Case<math::Exp2Op, LLVM::Exp2Op>([&](auto op) { return real(op, [](auto x) { return std::exp2(x(0)); }); })
       .Case([&](math::LogOp op) { return real(op, [](auto x) { return std::log(x(0)); }); })

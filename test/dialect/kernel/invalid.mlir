@@ -69,3 +69,55 @@ kernel.func @f(%x: !kernel.view<tensor<16xf32>>) chunk 16 roles [#kernel.role<al
   %b = kernel.convert %a : tensor<16xf32, #rows> -> tensor<16xf32, #all>
   kernel.return
 }
+
+// -----
+
+kernel.func @f(%x: !kernel.view<tensor<8xf32>>) chunk 16 roles [#kernel.role<all, 1>] {
+  %c = kernel.chunk
+  %first = kernel.load %x at %c : <tensor<8xf32>> -> tensor<8xf32>
+  // expected-error @+1 {{[span_c1] a bound has type 'tensor<8xf32>', expected a number for each of 16 tokens}}
+  %begin, %end = kernel.span %first at %c : tensor<8xf32>
+  kernel.return
+}
+
+// -----
+
+kernel.func @f(%x: !kernel.view<tensor<16xf32>>) chunk 16 roles [#kernel.role<all, 1>] {
+  %c = kernel.chunk
+  %first = kernel.load %x at %c : <tensor<16xf32>> -> tensor<16xf32>
+  // expected-error @+1 {{[span_c2] ends both at a position and at the end of the sequence}}
+  %begin, %end = kernel.span %first to %first to_end at %c : tensor<16xf32>, tensor<16xf32>
+  kernel.return
+}
+
+// -----
+
+kernel.func @f(%x: !kernel.view<tensor<16xf32>>, %y: !kernel.view<tensor<16x16xf32>>) chunk 16
+    roles [#kernel.role<all, 1>] {
+  %c = kernel.chunk
+  %first = kernel.load %x at %c : <tensor<16xf32>> -> tensor<16xf32>
+  %last = kernel.load %y at %c : <tensor<16x16xf32>> -> tensor<16x16xf32>
+  // expected-error @+1 {{[in_range_c1] a bound has type 'tensor<16x16xf32>', expected a number for each of 16 tokens}}
+  %pairs = kernel.in_range %first to %last of %c in %c : tensor<16xf32>, tensor<16x16xf32> -> tensor<16x16xi1>
+  kernel.return
+}
+
+// -----
+
+kernel.func @f(%x: !kernel.view<tensor<16xf32>>) chunk 16 roles [#kernel.role<all, 1>] {
+  %c = kernel.chunk
+  %first = kernel.load %x at %c : <tensor<16xf32>> -> tensor<16xf32>
+  // expected-error @+1 {{[in_range_c2] ends both at a position and at the end of the sequence}}
+  %pairs = kernel.in_range %first to %first to_end of %c in %c : tensor<16xf32>, tensor<16xf32> -> tensor<16x16xi1>
+  kernel.return
+}
+
+// -----
+
+kernel.func @f(%x: !kernel.view<tensor<16xf32>>) chunk 16 roles [#kernel.role<all, 1>] {
+  %c = kernel.chunk
+  %first = kernel.load %x at %c : <tensor<16xf32>> -> tensor<16xf32>
+  // expected-error @+1 {{[in_range_c3] makes 'tensor<16x8xi1>', expected conditions of 16 tokens, or of pairs of them}}
+  %pairs = kernel.in_range %first of %c in %c : tensor<16xf32> -> tensor<16x8xi1>
+  kernel.return
+}

@@ -43,3 +43,26 @@ kernel.func @every_operation(%x: !kernel.view<tensor<16x16xbf16>>, %S: !kernel.v
   // CHECK: kernel.return
   kernel.return
 }
+
+// CHECK-LABEL: kernel.func @looks_back(
+kernel.func @looks_back(%x: !kernel.view<tensor<16xf32>>, %k: !kernel.view<tensor<16x32xf32>>,
+                        %w: !kernel.view<tensor<24x32xf32>>) chunk 16 roles [#kernel.role<all, 1>] {
+  // CHECK: %[[C:.*]] = kernel.chunk
+  %c = kernel.chunk
+  %first = kernel.load %x at %c : <tensor<16xf32>> -> tensor<16xf32>
+  // CHECK: %[[BEGIN:.*]], %{{.*}} = kernel.span %[[FIRST:.*]] at %[[C]] : tensor<16xf32>
+  %begin, %end = kernel.span %first at %c : tensor<16xf32>
+  // CHECK: kernel.span %[[FIRST]] to %[[FIRST]] at %[[C]] : tensor<16xf32>, tensor<16xf32>
+  %begin1, %end1 = kernel.span %first to %first at %c : tensor<16xf32>, tensor<16xf32>
+  // CHECK: kernel.span %[[FIRST]] to_end at %[[C]] : tensor<16xf32>
+  %begin2, %end2 = kernel.span %first to_end at %c : tensor<16xf32>
+  // CHECK: kernel.in_range %[[FIRST]] of %[[C]] in %[[BEGIN]] : tensor<16xf32> -> tensor<16x16xi1>
+  %pairs = kernel.in_range %first of %c in %begin : tensor<16xf32> -> tensor<16x16xi1>
+  // CHECK: kernel.in_range %[[FIRST]] to %[[FIRST]] of %[[C]] in %[[BEGIN]] : tensor<16xf32>, tensor<16xf32> -> tensor<16xi1>
+  %tokens = kernel.in_range %first to %first of %c in %begin : tensor<16xf32>, tensor<16xf32> -> tensor<16xi1>
+  // CHECK: kernel.in_range %[[FIRST]] to_end of %[[C]] in %[[BEGIN]] : tensor<16xf32> -> tensor<16x16xi1>
+  %all = kernel.in_range %first to_end of %c in %begin : tensor<16xf32> -> tensor<16x16xi1>
+  // CHECK: kernel.carry %k at %[[C]] to %w : <tensor<16x32xf32>>, <tensor<24x32xf32>>
+  kernel.carry %k at %c to %w : <tensor<16x32xf32>>, <tensor<24x32xf32>>
+  kernel.return
+}

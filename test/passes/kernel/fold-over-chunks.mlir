@@ -125,11 +125,81 @@ chunk.table @angles varying {
 }
 // COMPUTED-LABEL: kernel.func @turn(
 // COMPUTED-NOT: kernel.send %angles
-// COMPUTED: scf.for %[[I:.*]] =
+// COMPUTED: %[[I:.*]] = kernel.chunk
 // COMPUTED: kernel.evaluate %angles at %[[I]]
 // CHECK-LABEL: kernel.func @turn(
 // CHECK: kernel.send %angles at
 // CHECK-NOT: kernel.evaluate
 chunk.kernel @turn chunk 16 (table %angles: tensor<16x32xf32>, valid %n: index) -> (o: tensor<16x32xf32>) {
   chunk.yield %angles : tensor<16x32xf32>
+}
+
+// -----
+
+// A look-back is a loop over the chunks that are seen. Where there is no state, a block has one chunk. Rows that are only
+// met have no tile of this chunk; those of chunks before the first token are in windows.
+chunk.table @position varying {
+^bb0(%t: f64, %h: f64, %d: f64):
+  chunk.result %t : f64
+}
+// CHECK-LABEL: kernel.func @looks_back(
+// CHECK-SAME: independentChunks\22:true
+// CHECK-DAG: %[[V:.*]] = kernel.channel depth 2 : <tensor<16x16xbf16>>
+// CHECK-DAG: %[[K:.*]] = kernel.channel depth 2 : <tensor<16x32xbf16>>
+// CHECK: %[[C:.*]] = kernel.chunk
+// CHECK: kernel.channel depth 1
+// CHECK-NEXT: kernel.send %q at %[[C]]
+// CHECK-NOT: kernel.send
+// CHECK: kernel.await
+// CHECK: %[[FIRST:.*]] = arith.subf
+// CHECK: %[[BEGIN:.*]], %[[END:.*]] = kernel.span %[[FIRST]] at %[[C]]
+// CHECK: %[[MET:.*]] = arith.cmpi slt, %[[BEGIN]], %[[END]]
+// CHECK: scf.if %[[MET]] {
+// CHECK: scf.if
+// CHECK-NEXT: kernel.send %k_window at %[[BEGIN]] to %[[K]]
+// CHECK-NEXT: } else {
+// CHECK-NEXT: kernel.send %k at %[[BEGIN]] to %[[K]]
+// CHECK: kernel.send %v_window at %[[BEGIN]] to %[[V]]
+// CHECK: kernel.send %v at %[[BEGIN]] to %[[V]]
+// CHECK: scf.for %[[J:.*]] = %[[BEGIN]] to %[[END]] {{.*}} iter_args(%[[M:.*]] = %{{.*}}, %[[L:.*]] = %{{.*}}, %[[ACC:.*]] = %{{.*}})
+// CHECK: kernel.await
+// CHECK: %[[NEXT:.*]] = arith.addi %[[J]]
+// CHECK: kernel.send %k at %[[NEXT]]
+// CHECK: %[[KJ:.*]] = kernel.receive %[[K]] at %[[J]]
+// CHECK: %[[VJ:.*]] = kernel.receive %[[V]] at %[[J]]
+// CHECK: %[[S:.*]] = chunk.dot %{{.*}}, %[[KJ]] transpose_right
+// CHECK: %[[PAIRS:.*]] = kernel.in_range %[[FIRST]] of %[[C]] in %[[J]] : tensor<16xf32> -> tensor<16x16xi1>
+// CHECK: %[[SCORES:.*]] = arith.select %[[PAIRS]], %[[S]]
+// CHECK: %[[HERE:.*]] = chunk.reduce max %[[SCORES]] over columns
+// CHECK: %[[LARGEST:.*]] = arith.maximumf %[[M]], %[[HERE]]
+// CHECK: %[[WEIGHTS:.*]] = arith.truncf
+// CHECK: %[[SUM:.*]] = chunk.dot %[[WEIGHTS]], %[[VJ]] add
+// CHECK: scf.yield %[[LARGEST]], %{{.*}}, %[[SUM]]
+// CHECK: kernel.store
+// CHECK: kernel.carry %k at %[[C]] to %k_window
+// CHECK: kernel.carry %v at %[[C]] to %v_window
+chunk.kernel @looks_back chunk 16 (input %q: tensor<16x32xbf16>, input %k: tensor<16x32xbf16>, input %v: tensor<16x16xbf16>,
+    table %position: tensor<16xf32>, window %k_window: tensor<24x32xbf16> of "k",
+    window %v_window: tensor<24x16xbf16> of "v", valid %n: index) -> (o: tensor<16x16xf32>) {
+  %before = arith.constant dense<23.0> : tensor<16xf32>
+  %first = arith.subf %position, %before : tensor<16xf32>
+  %m, %l, %acc = chunk.lookback softmax from %first : tensor<16xf32>
+      past(%k_j = %k : tensor<16x32xbf16>, %v_j = %v : tensor<16x16xbf16>) {
+    %s = chunk.dot %q, %k_j transpose_right : tensor<16x32xbf16>, tensor<16x32xbf16> -> tensor<16x16xf32>
+    %x = arith.extf %v_j : tensor<16x16xbf16> to tensor<16x16xf32>
+    chunk.contribute %s, %x : tensor<16x16xf32>, tensor<16x16xf32>
+  } : tensor<16xf32>, tensor<16xf32>, tensor<16x16xf32>
+  chunk.yield %acc : tensor<16x16xf32>
+}
+
+// -----
+
+// expected-error @+1 {{[R14] looks ahead at later chunks: there is no form of it for a GPU yet}}
+chunk.kernel @looks_ahead chunk 16 (input %k: tensor<16x32xf32>, input %f: tensor<16xf32>, valid %n: index)
+    -> (o: tensor<16x32xf32>) {
+  %o = chunk.lookback sum ahead past(%k_j = %k : tensor<16x32xf32>, %f_j = %f : tensor<16xf32>) {
+    %s = chunk.dot %k, %k_j transpose_right : tensor<16x32xf32>, tensor<16x32xf32> -> tensor<16x16xf32>
+    chunk.contribute %s, %k_j : tensor<16x16xf32>, tensor<16x32xf32> from %f_j : tensor<16xf32>
+  } : tensor<16x32xf32>
+  chunk.yield %o : tensor<16x32xf32>
 }

@@ -2,16 +2,17 @@
 
 // One thread of four warps: 16 rows of the result for each, in fragments of 8 columns, of which a tile of 9 columns fills
 // the second in part. The input has 128 pieces of 16 bytes, one for each thread; the pieces of the weights and the 64
-// numbers of the vector are left to the first threads.
+// numbers of the vector are left to the first threads. There is no state: a block has one chunk, whose sequence it finds
+// among those of a packed batch by bisection.
 // CHECK-LABEL: llvm.func @f
 // CHECK-SAME: nvvm.reqntid = array<i32: 128, 1, 1>
+// CHECK: scf.for
 // CHECK: nvvm.cp.async.shared.global {{.*}}, 16, cache =  cg
 // CHECK: scf.if
 // CHECK: nvvm.cp.async.shared.global {{.*}}, 16, cache =  cg
 // CHECK: scf.if
 // CHECK: nvvm.cp.async.shared.global {{.*}}, 4, cache =  ca
-// CHECK: scf.for
-// CHECK-NEXT: nvvm.cp.async.commit.group
+// CHECK: nvvm.cp.async.commit.group
 // CHECK-NEXT: nvvm.cp.async.wait.group 0
 // CHECK-NEXT: nvvm.barrier
 // CHECK-COUNT-2: nvvm.ldmatrix

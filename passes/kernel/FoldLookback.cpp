@@ -1,0 +1,281 @@
+//===- FoldLookback.cpp - Folds over the tiles of other chunks ------------===//
+//
+// A look-back becomes a loop over the chunks that any token of this chunk sees, as attention in linear memory is
+// computed: tiles of the other chunk come through channels, the next while one is worked on, and the loop carries what
+// the fold has so far. What was carried before a tile is scaled where the tile has a larger score.
+//
+//===----------------------------------------------------------------------===//
+
+#include "mlir/Dialect/Math/IR/Math.h"
+#include "mlir/Interfaces/SideEffectInterfaces.h"
+#include "passes/kernel/KernelFolder.h"
+
+using namespace mlir;
+using namespace stretto;
+using namespace stretto::kernel;
+
+static constexpr double infinity = std::numeric_limits<double>::infinity();
+
+//===----------------------------------------------------------------------===//
+// The loop
+//===----------------------------------------------------------------------===//
+
+void KernelFolder::foldLookback(chunk::LookbackOp op) {
+  builder.setLoc(op.getLoc());
+  Value first = mapping.lookup(op.getFirst()), last = op.getLast() ? mapping.lookup(op.getLast()) : Value();
+  auto span = SpanOp::create(builder, first, last, index, op.getToEnd());
+  bool sharesChannels =
+      llvm::any_of(op.getPast(), [&](Value past) { return pastChannels.contains(cast<BlockArgument>(past)); });
+  if (sharesChannels) // other threads may still read what an earlier look-back left there
+    BarrierOp::create(builder);
+  sendPast(op, span.getBegin(), span.getEnd());
+  auto loop = scf::ForOp::create(builder, span.getBegin(), span.getEnd(), constant(1), beginFold(op));
+  {
+    OpBuilder::InsertionGuard guard(builder);
+    builder.setInsertionPointToStart(loop.getBody());
+    Value other = loop.getInductionVar();
+    AwaitOp::create(builder);
+    sendPast(op, arith::AddIOp::create(builder, other, constant(1)), span.getEnd());
+    for (auto [argument, past] : llvm::zip_equal(op.getBlock()->getArguments(), op.getPast())) {
+      auto source = cast<BlockArgument>(past);
+      if (isComputed(source))
+        mapping.map(argument, evaluate(source, other));
+      else
+        mapping.map(argument, ReceiveOp::create(builder, argument.getType(), channelOfPast(source), other));
+    }
+    for (Operation &inner : op.getBlock()->without_terminator())
+      builder.clone(inner, mapping);
+    SmallVector<Value> after = foldTile(op, other, loop.getRegionIterArgs());
+    scf::YieldOp::create(builder, after);
+  }
+  // Rows that were widened for the fold alone.
+  for (Operation &inner : llvm::make_early_inc_range(llvm::reverse(*loop.getBody())))
+    if (isOpTriviallyDead(&inner))
+      inner.erase();
+  for (auto [result, value] : llvm::zip_equal(op.getResults(), endFold(op, loop.getResults())))
+    mapping.map(result, value);
+}
+
+Value KernelFolder::channelOfPast(BlockArgument argument) {
+  Value &channel = pastChannels[argument];
+  if (channel)
+    return channel;
+  OpBuilder::InsertionGuard guard(builder);
+  builder.setInsertionPointToStart(function.getBlock());
+  auto type = ChannelType::get(builder.getContext(), cast<RankedTensorType>(argument.getType()));
+  return channel = ChannelOp::create(builder, type, builder.getI64IntegerAttr(2), nullptr);
+}
+
+void KernelFolder::sendPast(chunk::LookbackOp op, Value other, Value end) {
+  OpBuilder::InsertionGuard guard(builder);
+  Value isMet = arith::CmpIOp::create(builder, arith::CmpIPredicate::slt, other, end);
+  builder.setInsertionPointToStart(scf::IfOp::create(builder, isMet).thenBlock());
+  for (Value past : op.getPast()) {
+    auto argument = cast<BlockArgument>(past);
+    if (isComputed(argument))
+      continue;
+    Value channel = channelOfPast(argument);
+    auto windows = kernel.argumentsOf(chunk::ArgumentKind::Window);
+    auto window = llvm::find_if(windows, [&](BlockArgument window) {
+      return kernel.getArgument(window.getArgNumber()).getEntry() ==
+             kernel.getArgument(argument.getArgNumber()).getName();
+    });
+    if (window == windows.end()) {
+      SendOp::create(builder, view(argument), other, channel);
+      continue;
+    }
+    Value isBefore = arith::CmpIOp::create(builder, arith::CmpIPredicate::slt, other, constant(0));
+    auto choice = scf::IfOp::create(builder, isBefore, /*withElseRegion=*/true);
+    auto before = OpBuilder::atBlockBegin(choice.thenBlock()), within = OpBuilder::atBlockBegin(choice.elseBlock());
+    SendOp::create(before, op.getLoc(), view(*window), other, channel);
+    SendOp::create(within, op.getLoc(), view(argument), other, channel);
+  }
+}
+
+//===----------------------------------------------------------------------===//
+// Numbers
+//===----------------------------------------------------------------------===//
+
+Value KernelFolder::splat(Type type, double number) {
+  auto tile = cast<RankedTensorType>(type);
+  return arith::ConstantOp::create(builder,
+                                   DenseElementsAttr::get(tile, FloatAttr::get(tile.getElementType(), number)));
+}
+
+Value KernelFolder::selectOr(Value condition, Value numbers, double otherwise) {
+  return arith::SelectOp::create(builder, condition, numbers, splat(numbers.getType(), otherwise));
+}
+
+/// Numbers of rows, repeated over the columns of a tile's shape.
+Value KernelFolder::broadcastRows(Value numbers, Value tile) {
+  auto type = cast<RankedTensorType>(tile.getType()).clone(getElementTypeOrSelf(numbers.getType()));
+  return chunk::BroadcastOp::create(builder, type, numbers, chunk::Side::Rows);
+}
+
+/// Of each row less its shift.
+Value KernelFolder::exponentialOf(Value numbers, Value shift) {
+  return math::ExpOp::create(builder, arith::SubFOp::create(builder, numbers, broadcastRows(shift, numbers)));
+}
+
+/// A row as it was before it was widened.
+static Value narrow(Value rows) {
+  auto extension = rows.getDefiningOp<arith::ExtFOp>();
+  return extension ? extension.getIn() : rows;
+}
+
+/// A product of which the left operand is rounded as the right one was.
+Value KernelFolder::multiply(Value left, Value right, Value addend, bool transposeLeft) {
+  Type element = getElementTypeOrSelf(right.getType());
+  if (getElementTypeOrSelf(left.getType()) != element)
+    left = arith::TruncFOp::create(builder, cast<RankedTensorType>(left.getType()).clone(element), left);
+  return chunk::DotOp::create(builder, addend.getType(), left, right, addend, transposeLeft,
+                              /*transpose_right=*/false);
+}
+
+Value KernelFolder::inRangeOf(chunk::LookbackOp op, Value other, unsigned rank) {
+  SmallVector<int64_t, 2> shape(rank, kernel.getChunk());
+  Type type = RankedTensorType::get(shape, builder.getI1Type());
+  Value last = op.getLast() ? mapping.lookup(op.getLast()) : Value();
+  return InRangeOp::create(builder, type, mapping.lookup(op.getFirst()), last, index, other, op.getToEnd());
+}
+
+//===----------------------------------------------------------------------===//
+// Folds
+//===----------------------------------------------------------------------===//
+
+/// The largest score so far, as what differences are taken from: no difference of two infinities is formed.
+static Value shiftOf(ImplicitLocOpBuilder &builder, Value largest) {
+  auto type = cast<RankedTensorType>(largest.getType());
+  auto constant = [&](double number) {
+    return arith::ConstantOp::create(builder,
+                                     DenseElementsAttr::get(type, FloatAttr::get(type.getElementType(), number)));
+  };
+  Value none = arith::CmpFOp::create(builder, arith::CmpFPredicate::OEQ, largest, constant(-infinity));
+  return arith::SelectOp::create(builder, none, constant(0), largest);
+}
+
+SmallVector<Value> KernelFolder::beginFold(chunk::LookbackOp op) {
+  SmallVector<Value> begin;
+  auto add = [&](Type type, double number) { begin.push_back(splat(type, number)); };
+  switch (op.getFold()) {
+  case chunk::Fold::Softmax: // the largest score, the sum of exponentials, and rows summed with these weights
+    add(op.getResultTypes()[0], -infinity);
+    add(op.getResultTypes()[1], 0);
+    add(op.getResultTypes()[2], 0);
+    break;
+  case chunk::Fold::Divergence: // largest scores and sums of the teacher and the student, and weighted differences
+    for (double number : {-infinity, -infinity, 0.0, 0.0, 0.0})
+      add(op.getResultTypes()[0], number);
+    break;
+  case chunk::Fold::Sum:
+  case chunk::Fold::Outer:
+    for (Type type : op.getResultTypes())
+      add(type, 0);
+    break;
+  }
+  return begin;
+}
+
+SmallVector<Value> KernelFolder::foldTile(chunk::LookbackOp op, Value other, ValueRange before) {
+  SmallVector<Value> given =
+      llvm::map_to_vector(op.getContribution().getGiven(), [&](Value value) { return mapping.lookup(value); });
+  // Rows of tokens outside of all ranges are as they are in memory, or 0 beyond it; what was computed of them may be
+  // infinite.
+  auto rowsInRange = [&](Value rows) {
+    rows = narrow(rows);
+    if (rows.getDefiningOp<ReceiveOp>())
+      return rows;
+    return selectOr(broadcastRows(inRangeOf(op, other, 1), rows), rows, 0);
+  };
+  switch (op.getFold()) {
+  case chunk::Fold::Softmax:
+    return foldSoftmax(inRangeOf(op, other, 2), given[0], rowsInRange(given[1]), before);
+  case chunk::Fold::Divergence:
+    return foldDivergence(inRangeOf(op, other, 2), given[0], given[1], before);
+  case chunk::Fold::Sum: {
+    SmallVector<Value> after;
+    Value inRange = inRangeOf(op, other, 2);
+    for (auto [number, sum] : llvm::enumerate(before)) {
+      Value weights = selectOr(inRange, narrow(given[2 * number]), 0);
+      after.push_back(multiply(weights, rowsInRange(given[2 * number + 1]), sum));
+    }
+    return after;
+  }
+  case chunk::Fold::Outer: {
+    Value inRange = inRangeOf(op, other, 1);
+    auto selected = [&](Value rows) { return selectOr(broadcastRows(inRange, rows), narrow(rows), 0); };
+    return {multiply(selected(given[0]), selected(given[1]), before[0], /*transposeLeft=*/true)};
+  }
+  }
+  llvm_unreachable("covered switch");
+}
+
+SmallVector<Value> KernelFolder::foldSoftmax(Value inRange, Value scores, Value rows, ValueRange before) {
+  Type numbers = before[0].getType();
+  scores = selectOr(inRange, scores, -infinity);
+  Value here = chunk::ReduceOp::create(builder, numbers, chunk::Reduction::Max, scores, chunk::Side::Columns);
+  Value largest = arith::MaximumFOp::create(builder, before[0], here);
+  Value shift = shiftOf(builder, largest);
+  Value scale = math::ExpOp::create(builder, arith::SubFOp::create(builder, before[0], shift));
+  Value weights = exponentialOf(scores, shift);
+  Value sum = chunk::ReduceOp::create(builder, numbers, chunk::Reduction::Sum, weights, chunk::Side::Columns);
+  Value scaledSum = arith::MulFOp::create(builder, before[1], scale);
+  Value scaledRows = arith::MulFOp::create(builder, before[2], broadcastRows(scale, before[2]));
+  return {largest, arith::AddFOp::create(builder, scaledSum, sum), multiply(weights, rows, scaledRows)};
+}
+
+/// Of the scores s and r, less their shifts, the sum of e^s (s - r) is kept. When the shifts grow by c and d, each
+/// difference shrinks by c - d before it is scaled, so that large scores that both streams have in common cancel
+/// exactly.
+SmallVector<Value> KernelFolder::foldDivergence(Value inRange, Value teacher, Value student, ValueRange before) {
+  Type numbers = before[0].getType();
+  // A pair that either stream leaves out is left out of both.
+  for (Value scores : {teacher, student}) {
+    Value exists =
+        arith::CmpFOp::create(builder, arith::CmpFPredicate::UNE, scores, splat(scores.getType(), -infinity));
+    inRange = arith::AndIOp::create(builder, inRange, exists);
+  }
+  struct Stream {
+    Value scores, largest, shift, change, scale, weights, sum;
+  };
+  auto raise = [&](Value scores, Value largest, Value sum) {
+    Stream stream;
+    stream.scores = selectOr(inRange, scores, -infinity);
+    Value here = chunk::ReduceOp::create(builder, numbers, chunk::Reduction::Max, stream.scores, chunk::Side::Columns);
+    stream.largest = arith::MaximumFOp::create(builder, largest, here);
+    stream.shift = shiftOf(builder, stream.largest);
+    stream.change = arith::SubFOp::create(builder, stream.shift, shiftOf(builder, largest));
+    stream.scale = math::ExpOp::create(builder, arith::SubFOp::create(builder, largest, stream.shift));
+    stream.scores = arith::SubFOp::create(builder, stream.scores, broadcastRows(stream.shift, scores));
+    stream.weights = math::ExpOp::create(builder, stream.scores);
+    Value scaled = arith::MulFOp::create(builder, sum, stream.scale);
+    Value added =
+        chunk::ReduceOp::create(builder, numbers, chunk::Reduction::Sum, stream.weights, chunk::Side::Columns);
+    stream.sum = arith::AddFOp::create(builder, scaled, added);
+    return stream;
+  };
+  Stream t = raise(teacher, before[0], before[2]), s = raise(student, before[1], before[3]);
+  Value grown = arith::SubFOp::create(builder, t.change, s.change);
+  Value differences = arith::SubFOp::create(builder, before[4], arith::MulFOp::create(builder, before[2], grown));
+  Value difference = selectOr(inRange, arith::SubFOp::create(builder, t.scores, s.scores), 0);
+  Value weighted = arith::MulFOp::create(builder, t.weights, difference);
+  Value added = chunk::ReduceOp::create(builder, numbers, chunk::Reduction::Sum, weighted, chunk::Side::Columns);
+  differences = arith::AddFOp::create(builder, arith::MulFOp::create(builder, differences, t.scale), added);
+  return {t.largest, s.largest, t.sum, s.sum, differences};
+}
+
+SmallVector<Value> KernelFolder::endFold(chunk::LookbackOp op, ValueRange after) {
+  if (op.getFold() != chunk::Fold::Divergence)
+    return llvm::to_vector(after);
+  Value nothing = splat(after[0].getType(), -infinity);
+  Value isEmpty = arith::CmpFOp::create(builder, arith::CmpFPredicate::OEQ, after[0], nothing);
+  SmallVector<Value, 2> logarithms, totals;
+  for (unsigned stream : {0, 1}) {
+    logarithms.push_back(math::LogOp::create(builder, after[2 + stream]));
+    Value total = arith::AddFOp::create(builder, shiftOf(builder, after[stream]), logarithms[stream]);
+    totals.push_back(arith::SelectOp::create(builder, isEmpty, nothing, total));
+  }
+  Value mean = arith::DivFOp::create(builder, after[4], after[2]);
+  Value divergence = arith::AddFOp::create(builder, mean, arith::SubFOp::create(builder, logarithms[1], logarithms[0]));
+  return {arith::SelectOp::create(builder, isEmpty, splat(divergence.getType(), 0), divergence), totals[0], totals[1]};
+}

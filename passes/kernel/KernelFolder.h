@@ -1,0 +1,115 @@
+//===- KernelFolder.h - From a chunk's kernel to a block's ------*- C++ -*-===//
+#ifndef STRETTO_PASSES_KERNEL_KERNELFOLDER_H
+#define STRETTO_PASSES_KERNEL_KERNELFOLDER_H
+
+#include "dialect/kernel/KernelDialect.h"
+#include "mlir/Dialect/Arith/IR/Arith.h"
+#include "mlir/Dialect/SCF/IR/SCF.h"
+#include "mlir/IR/IRMapping.h"
+#include "mlir/IR/ImplicitLocOpBuilder.h"
+
+namespace stretto::kernel {
+
+/// Makes of a `chunk.kernel` what a block does, in a `kernel.func` that has the views of its arguments.
+class KernelFolder {
+public:
+  KernelFolder(chunk::KernelOp kernel, FuncOp function, bool computeTables, mlir::SymbolTableCollection &symbols)
+      : kernel(kernel), function(function), computeTables(computeTables), symbols(symbols),
+        builder(kernel.getLoc(), mlir::OpBuilder::atBlockEnd(function.getBlock())) {}
+
+  //===--------------------------------------------------------------------===//
+  // Chunks (FoldOverChunks.cpp)
+  //===--------------------------------------------------------------------===//
+
+  /// All chunks of a sequence, or of its segment, one after the other.
+  void foldOverChunks();
+  /// One chunk, where each is a work item of its own.
+  void takeChunk();
+  /// One token, whose states lie where their next ones go: nobody stores before all have loaded.
+  void stepInPlace();
+
+private:
+  /// What becomes of the argument of a kernel that is neither a state nor the number of valid tokens.
+  struct Stream {
+    mlir::Value channel;
+    bool perChunk;
+  };
+
+  /// Opens the channels of all arguments that a chunk reads, `ahead` tiles deep.
+  void openStreams(int64_t ahead);
+  void mapArguments(mlir::ValueRange states);
+  void mapValid();
+  mlir::Value chunksOfSequence();
+  /// The operations of the kernel for the chunk `index`, and what they leave in memory.
+  void emitBody();
+  /// Stores those of some values that are outputs.
+  void store(mlir::ValueRange values);
+  mlir::Value load(mlir::BlockArgument argument);
+
+  //===--------------------------------------------------------------------===//
+  // Look-backs (FoldLookback.cpp)
+  //===--------------------------------------------------------------------===//
+
+  void foldLookback(chunk::LookbackOp op);
+  /// The channel through which tiles of an argument come that a look-back meets.
+  mlir::Value channelOfPast(mlir::BlockArgument argument);
+  /// Sends the tiles of the chunk `other`, unless it is `end`.
+  void sendPast(chunk::LookbackOp op, mlir::Value other, mlir::Value end);
+  /// What the fold has before the first tile.
+  llvm::SmallVector<mlir::Value> beginFold(chunk::LookbackOp op);
+  /// What it has after a tile of the chunk `other`, for which the body was emitted.
+  llvm::SmallVector<mlir::Value> foldTile(chunk::LookbackOp op, mlir::Value other, mlir::ValueRange before);
+  llvm::SmallVector<mlir::Value> foldSoftmax(mlir::Value inRange, mlir::Value scores, mlir::Value rows,
+                                             mlir::ValueRange before);
+  llvm::SmallVector<mlir::Value> foldDivergence(mlir::Value inRange, mlir::Value teacher, mlir::Value student,
+                                                mlir::ValueRange before);
+  /// The results, from what the fold has after the last tile.
+  llvm::SmallVector<mlir::Value> endFold(chunk::LookbackOp op, mlir::ValueRange after);
+  /// Conditions of pairs, or with `rank` 1 of the other chunk's tokens alone.
+  mlir::Value inRangeOf(chunk::LookbackOp op, mlir::Value other, unsigned rank);
+
+  mlir::Value splat(mlir::Type type, double number);
+  mlir::Value selectOr(mlir::Value condition, mlir::Value numbers, double otherwise);
+  mlir::Value broadcastRows(mlir::Value numbers, mlir::Value tile);
+  mlir::Value exponentialOf(mlir::Value numbers, mlir::Value shift);
+  mlir::Value multiply(mlir::Value left, mlir::Value right, mlir::Value addend, bool transposeLeft = false);
+
+  //===--------------------------------------------------------------------===//
+
+  chunk::ArgumentKind kindOf(mlir::BlockArgument argument) {
+    return kernel.getArgument(argument.getArgNumber()).getKind();
+  }
+  bool isState(mlir::BlockArgument argument) { return kindOf(argument) == chunk::ArgumentKind::State; }
+  bool isTable(mlir::BlockArgument argument) { return kindOf(argument) == chunk::ArgumentKind::Table; }
+  bool isWindow(mlir::BlockArgument argument) { return kindOf(argument) == chunk::ArgumentKind::Window; }
+  /// Positions are computed, as they take less time than a table of them.
+  bool isComputed(mlir::BlockArgument argument);
+  /// The rows of such a table for a chunk.
+  mlir::Value evaluate(mlir::BlockArgument argument, mlir::Value chunk);
+  bool keepsCheckpoints();
+  bool hasCheckpoints() { return keepsCheckpoints() || !kernel.argumentsOf(chunk::ArgumentKind::Checkpoint).empty(); }
+  /// Whether each chunk has a tile of its own: of inputs, of checkpoints, and of tables that vary over time.
+  bool isPerChunk(mlir::BlockArgument argument);
+  /// Whether only look-backs read it: its tiles come when they are met.
+  bool isOnlyPast(mlir::BlockArgument argument);
+  chunk::TableOp tableOf(mlir::BlockArgument argument);
+
+  mlir::Value view(unsigned index) { return function.getBlock()->getArgument(index); }
+  mlir::Value view(mlir::BlockArgument argument) { return view(argument.getArgNumber()); }
+  mlir::Value constant(int64_t value) { return mlir::arith::ConstantIndexOp::create(builder, value); }
+
+  chunk::KernelOp kernel;
+  FuncOp function;
+  bool computeTables;
+  mlir::SymbolTableCollection &symbols;
+  mlir::ImplicitLocOpBuilder builder;
+  mlir::IRMapping mapping;
+  llvm::MapVector<mlir::BlockArgument, Stream> streams;
+  llvm::MapVector<mlir::BlockArgument, mlir::Value> pastChannels;
+  mlir::Value tokens, perChunk;
+  mlir::Value index; // the chunk that is worked on
+};
+
+} // namespace stretto::kernel
+
+#endif // STRETTO_PASSES_KERNEL_KERNELFOLDER_H

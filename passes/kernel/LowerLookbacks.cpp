@@ -1,0 +1,106 @@
+//===- LowerLookbacks.cpp - Ranges of tokens ------------------------------===//
+//
+// Bounds are positions, as numbers of fp32. Tokens are counted from the first of the sequence; those that windows hold
+// are below 0.
+//
+//===----------------------------------------------------------------------===//
+
+#include "mlir/Dialect/Math/IR/Math.h"
+#include "passes/kernel/ThreadLowering.h"
+
+using namespace mlir;
+using namespace stretto;
+using namespace stretto::kernel;
+
+int64_t ThreadLowering::windowLength() const {
+  auto window = llvm::find_if(
+      manifest.arguments, [](const Manifest::Argument &argument) { return argument.kind == Manifest::Kind::Window; });
+  return window == manifest.arguments.end() ? 0 : window->shape[0];
+}
+
+Value ThreadLowering::tokenAt(Value bound, bool isLast) {
+  Type type = bound.getType();
+  auto toNumber = [&](Value integer) -> Value { return arith::SIToFPOp::create(b, type, integer); };
+  auto negative = [&](Value number) -> Value { return arith::NegFOp::create(b, number); };
+  Value number =
+      isLast ? math::FloorOp::create(b, bound).getResult() : negative(math::FloorOp::create(b, negative(bound)));
+  number = arith::SubFOp::create(b, number, toNumber(position));
+  if (isLast)
+    number = arith::AddFOp::create(b, number, b.real(type, 1));
+  number = arith::MaxNumFOp::create(b, number, negative(toNumber(held)));
+  number = arith::MinNumFOp::create(b, number, toNumber(tokens));
+  return arith::FPToSIOp::create(b, b.getI32Type(), number);
+}
+
+ThreadLowering::Range ThreadLowering::rangeOf(Value token, Value first, Value last, bool toEnd) {
+  auto least = [&](Value left, Value right) -> Value { return arith::MinSIOp::create(b, left, right); };
+  Range range{tokenAt(first, /*isLast=*/false), b.truncate(tokens)};
+  if (!toEnd)
+    range.end = least(range.end, b.add(token, 1));
+  if (last)
+    range.end = least(range.end, tokenAt(last, /*isLast=*/true));
+  return range;
+}
+
+ThreadLowering::Range ThreadLowering::rangeOfChunk(Operation *op, Value first, Value last, Value chunk, bool toEnd) {
+  SmallVector<Value, 2> bounds = {first};
+  if (last)
+    bounds.push_back(last);
+  SmallVector<SharedTile, 3> tiles = gatherable(op, bounds);
+  Value lastRow = b.add(validTokens(b.mul(scalars.lookup(chunk), manifest.chunk)), -1);
+  auto boundAt = [&](const SharedTile &tile, Value row) {
+    Value offset = b.linear(row, tile.byteOffsetsOf(0));
+    return b.load(b.advance(tile.base, offset), tile.type.getElementType(), 1)[0];
+  };
+  Value begin = b.load(tiles[0].base, tiles[0].type.getElementType(), 1)[0];
+  return rangeOf(b.add(startOf(chunk), lastRow), begin, last ? boundAt(tiles[1], lastRow) : Value(), toEnd);
+}
+
+void ThreadLowering::lowerSpan(SpanOp op) {
+  Range range = rangeOfChunk(op, op.getFirst(), op.getLast(), op.getChunk(), op.getToEnd());
+  // Tokens before the first are counted from it, too.
+  int64_t before = llvm::divideCeil(windowLength(), manifest.chunk);
+  auto chunkOf = [&](Value token) -> Value {
+    Value shifted = b.add(token, before * manifest.chunk);
+    Value chunk = arith::DivUIOp::create(b, shifted, b.i32(manifest.chunk));
+    return arith::ExtSIOp::create(b, b.getI64Type(), b.add(chunk, -before));
+  };
+  scalars.map(op.getBegin(), chunkOf(range.begin));
+  scalars.map(op.getEnd(), chunkOf(b.add(range.end, manifest.chunk - 1)));
+}
+
+void ThreadLowering::lowerInRange(InRangeOp op) {
+  Layout layout = *layoutOf(op.getType());
+  auto within = [&](const Range &range, Value place) {
+    return b.both(b.compare(arith::CmpIPredicate::sge, place, range.begin), b.less(place, range.end));
+  };
+  Value otherStart = startOf(op.getOther());
+  if (layout.rank() == 1) {
+    Range range = rangeOfChunk(op, op.getFirst(), op.getLast(), op.getChunk(), op.getToEnd());
+    define(op.getResult(),
+           [&](uint64_t reg) { return within(range, b.add(otherStart, b.coordinate(layout, 0, reg))); });
+    return;
+  }
+  // The range of each row, in columns from the thread's first on: then those of registers are constants.
+  auto boundIn = [&](Value bounds, int64_t row) {
+    Layout own = *layoutOf(bounds.getType());
+    for (auto [reg, value] : llvm::enumerate(registersOf(bounds)))
+      if (own.coordinate(own.at(Layout::Register, reg), 0) == row)
+        return value;
+    llvm_unreachable("bounds are where the rows of pairs are");
+  };
+  Value start = startOf(op.getChunk()), firstColumn = b.add(otherStart, b.coordinate(layout, 1, 0));
+  llvm::SmallDenseMap<int64_t, Range> ranges;
+  define(op.getResult(), [&](uint64_t reg) {
+    uint64_t own = layout.at(Layout::Register, reg);
+    int64_t row = layout.coordinate(own, 0);
+    auto [known, isNew] = ranges.try_emplace(row);
+    if (isNew) {
+      Value token = b.add(start, b.coordinate(layout, 0, reg));
+      Range range = rangeOf(token, boundIn(op.getFirst(), row), op.getLast() ? boundIn(op.getLast(), row) : Value(),
+                            op.getToEnd());
+      known->second = {b.sub(range.begin, firstColumn), b.sub(range.end, firstColumn)};
+    }
+    return within(known->second, b.i32(layout.coordinate(own, 1)));
+  });
+}
