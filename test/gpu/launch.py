@@ -272,15 +272,15 @@ class GradientLaunch:
         self.segment = min(segment, chunks) or chunks
         is_segmented = len(manifests) > 1 and self.segment < chunks
         if is_segmented:
-            self.add_stage(0, 0, chunks, self.segment, 0)
+            self.add_stage(0, "segments", 0, chunks, self.segment, 0)
         for first in reversed(range(0, chunks, self.segment)):
             count = min(self.segment, chunks - first)
             for kernel in range(len(manifests)):
-                self.add_stage(kernel, first, count, 1, self.segment if is_segmented and kernel == 0 else 0)
+                self.add_stage(kernel, "chunks", first, count, 1, self.segment if is_segmented and kernel == 0 else 0)
 
-    def add_stage(self, kernel, *segment):
+    def add_stage(self, kernel, checkpoints, *segment):
         """A launch over chunks from a first one on: so many, those between checkpoints, those between starts."""
-        self.manifest, (_, _, self.interval, self.starts) = self.manifests[kernel], segment
+        self.manifest, self.checkpoints, self.starts = self.manifests[kernel], checkpoints, segment[-1]
         words = [word for argument in self.manifest["arguments"] for word in self.words_of(argument)]
         blocks = self.batch * self.heads * self.manifest["slices"]
         self.stages.append(Stage(kernel, self.manifest, blocks, [*self.header, *segment, *words], self.buffers))
@@ -320,21 +320,22 @@ class GradientLaunch:
             address = self.buffer(to_bits(numbers[:heads], element))
             return [address, numbers[0].size, numbers.shape[2] if varying else 0, period]
         if kind in ("checkpoint", "kept"):
-            return self.checkpoint_words(a, self.interval)
+            return self.checkpoint_words(a, self.checkpoints)
         assert kind == "state", kind
         if self.starts:
-            address, *strides = self.checkpoint_words(a, self.starts)
+            address, *strides = self.checkpoint_words(a, "segments")
             return [address, 0, *strides, shape[1] if len(shape) == 2 else 1]
         return self.reverse_words(a) if a["entry"].startswith("d_") else self.forward_words(a)
 
-    def checkpoint_words(self, a, interval):
-        """Of checkpoints of every chunk of a segment, or of every interval-th of all; no more than there are to be."""
+    def checkpoint_words(self, a, checkpoints):
+        """Of the checkpoints of the segments, or of those of the chunks of one: no more than there are to be."""
         heads, size, chunk = self.heads // a["group"], int(np.prod(a["shape"])), self.manifest["chunk"]
-        chunks = self.segment if interval == 1 else -(-self.header[1] // chunk)
+        of_all = checkpoints == "segments"
+        interval, chunks = (self.segment, -(-self.header[1] // chunk)) if of_all else (1, self.segment)
         together = self.batch * self.tokens // (chunk * interval) + self.batch
         count = min(self.batch * -(-chunks // interval), together)
         array = np.full(count * heads * size, np.nan)
-        return [self.once(f"checkpoint {a['name']} {interval > 1}", array, a["type"]), heads * size, size]
+        return [self.once(f"checkpoint {a['name']} of {checkpoints}", array, a["type"]), heads * size, size]
 
     def strides_of(self, entry, shape):
         """Of a sequence, a head and a row, in an array with heads on the second axis, or in a tail on the third."""

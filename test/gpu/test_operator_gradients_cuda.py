@@ -5,7 +5,7 @@ import stretto
 import torch
 from formulas.examples import REGIMES, WITH_DECAY, example
 from test_gradients import LOOKING_BACK
-from test_operator_gradients import FIRST, RUNNING, WIDE, check
+from test_operator_gradients import FIRST, RUNNING, WIDE, check, check_segments, explanation, segments_of
 from test_reference import CASES
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="PyTorch sees no GPU")
@@ -132,3 +132,39 @@ def test_the_backward_operator_is_checked_by_pytorch():
     found = torch.autograd.grad(compiled(*rows), rows)
     for x, y in zip(found, gradients_of_gla(rows), strict=True):
         torch.testing.assert_close(x, y)
+
+
+@pytest.mark.parametrize(("name", "options"), ON_DEVICE)
+def test_segments_change_nothing(name, options):
+    check_segments(name, chunks=2, tokens=330, dtype=torch.float32, device=DEVICE, **options)
+
+
+@pytest.mark.parametrize("name", ["gla", "linear_attn", "lawcat", "gsa", "rwkv6", "delta_rule"])
+def test_segments_of_packed_sequences(name, dtype):
+    lengths = [0, 1, 70, 128, 300, 0, 5, 129]
+    offsets = [sum(lengths[:count]) for count in range(len(lengths) + 1)]
+    for chunks in (1, 3):
+        check_segments(name, chunks, offsets[-1], offsets, dtype, DEVICE, **FIRST[name])
+
+
+@pytest.mark.parametrize("width", [64, 128])
+@pytest.mark.parametrize("name", dict(ON_DEVICE))
+def test_checkpoints_take_no_more_than_two_inputs(name, width):
+    sizes = {"width": 16 if name == "based" else width, "value_width": width}
+    for tokens in (8192, 32768):
+        found, size = explanation(name, tokens, torch.bfloat16, DEVICE, **sizes)
+        assert found["checkpoint_bytes"] <= 2 * size, (tokens, found)
+
+
+def test_cuda_graph_of_segments():
+    rows = inputs(tokens=300)
+    with segments_of(1):
+        gradients_of_gla(rows)
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
+            found = gradients_of_gla(rows)
+    with torch.no_grad():
+        rows[0].mul_(2)
+    graph.replay()
+    torch.cuda.synchronize()
+    assert all(torch.equal(x, y) for x, y in zip(found, gradients_of_gla(rows), strict=True))

@@ -12,7 +12,8 @@ class Workspace {
 public:
   explicit Workspace(const char *declaration) : op(llvm::cantFail(Operator::create(declaration))) {}
 
-  int64_t bytes(int64_t time, int64_t heads, std::initializer_list<int64_t> widths) {
+  int64_t bytes(int64_t time, int64_t heads, std::initializer_list<int64_t> widths,
+                ElementType type = ElementType::F32) {
     std::vector<std::array<int64_t, 4>> sizes, strides;
     for (int64_t width : widths) {
       sizes.push_back({1, time, heads, width});
@@ -20,7 +21,7 @@ public:
     }
     OperatorCall call;
     for (size_t i = 0; i < sizes.size(); ++i)
-      call.arguments.push_back(TensorView{nullptr, ElementType::F32, "float32", -1, sizes[i], strides[i]});
+      call.arguments.push_back(TensorView{nullptr, type, spellType(type), -1, sizes[i], strides[i]});
     Operator::Signature *signature = llvm::cantFail(op->check(call));
     return llvm::cantFail(signature->gradient())->workspaceBytes(call);
   }
@@ -74,6 +75,29 @@ TEST(GradientTest, WindowsKeepThreeNumbersOfEachTokenAndHead) {
     })");
   for (int64_t tokens : {64, 4096})
     EXPECT_EQ(window.bytes(tokens, /*heads=*/2, {64, 64, 64}), 3 * 4 * tokens * 2);
+}
+
+TEST(GradientTest, CheckpointsTakeNoMoreThanTwoInputs) {
+  Workspace linear(R"(
+    !K = tensor<?xf64, #stretto.row<K>>
+    !V = tensor<?xf64, #stretto.row<V>>
+    stretto.variant @linear(%q: !K, %k: !K, %v: !V) -> !V {
+      %S0 = stretto.state "S" : !stretto.state<K, V>
+      %S1 = stretto.write %S0, %k, %v : !stretto.state<K, V>, !K, !V
+      %o = stretto.read %S1, %q along "K" : !stretto.state<K, V>, !K -> !V
+      stretto.yield %o : !V
+    })");
+  constexpr int64_t chunk = 64, heads = 3;
+  for (int64_t width : {64, 128})
+    for (int64_t tokens : {1, 2048, 8192, 32768}) {
+      int64_t input = 2 * tokens * heads * width, checkpoint = 4 * heads * width * width;
+      int64_t bytes = linear.bytes(tokens, heads, {width, width, width}, ElementType::BF16);
+      EXPECT_LE(bytes, std::max(2 * input, checkpoint)) << tokens << " tokens of width " << width;
+      // No segments where they are not needed.
+      int64_t ofAllChunks = (tokens + chunk - 1) / chunk * checkpoint;
+      if (ofAllChunks <= 2 * input)
+        EXPECT_EQ(bytes, ofAllChunks);
+    }
 }
 
 } // namespace
