@@ -154,15 +154,6 @@ def test_positions_count_up():
     assert state["position"].tolist() == [3, 2, 3]
 
 
-@pytest.mark.parametrize("name", WITHOUT_PERIOD)
-def test_tables_without_a_period_are_refused(name):
-    case = CASES[name]
-    inputs = case.inputs(Shape(T=2), device=DEVICE)
-    _, state = case(inputs, output_final_state=True)
-    with pytest.raises(stretto.Error, match=r"\[R14\] \w+ reads a table at the position of a token, without a period"):
-        step(case, inputs, 1, state, T=2)
-
-
 def test_slots_are_checked_on_request():
     case = CASES["gla"]
     inputs = case.inputs(Shape(B=2, T=1), device=DEVICE)
