@@ -178,9 +178,12 @@ bool isSending(Operation *op) {
 void serializeChannels(FuncOp function) {
   function.walk([](ChannelOp channel) { channel.setDepth(1); });
   function.walk([](scf::ForOp loop) {
-    for (Operation &op : llvm::make_early_inc_range(loop.getBody()->without_terminator()))
+    SmallVector<Operation *> sending;
+    for (Operation &op : loop.getBody()->without_terminator())
       if (isSending(&op))
-        op.moveBefore(loop.getBody()->getTerminator());
+        sending.push_back(&op);
+    for (Operation *op : sending)
+      op->moveBefore(loop.getBody()->getTerminator());
     SmallVector<chunk::TailOp> tails(loop.getBody()->getOps<chunk::TailOp>());
     for (chunk::TailOp tail : tails)
       moveUp(tail);
