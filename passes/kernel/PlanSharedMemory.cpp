@@ -178,12 +178,12 @@ bool isSending(Operation *op) {
 void serializeChannels(FuncOp function) {
   function.walk([](ChannelOp channel) { channel.setDepth(1); });
   function.walk([](scf::ForOp loop) {
-    SmallVector<Operation *> sending;
+    SmallVector<Operation *> sends;
     for (Operation &op : loop.getBody()->without_terminator())
       if (isSending(&op))
-        sending.push_back(&op);
-    for (Operation *op : sending)
-      op->moveBefore(loop.getBody()->getTerminator());
+        sends.push_back(&op);
+    for (Operation *send : sends)
+      send->moveBefore(loop.getBody()->getTerminator());
     SmallVector<chunk::TailOp> tails(loop.getBody()->getOps<chunk::TailOp>());
     for (chunk::TailOp tail : tails)
       moveUp(tail);
