@@ -164,13 +164,17 @@ void moveUp(Operation *op) {
     op->moveAfter(last);
 }
 
-/// Whether an operation sends a tile, perhaps on a condition.
-bool isSending(Operation *op) {
-  if (auto condition = dyn_cast<scf::IfOp>(op)) {
-    WalkResult result = condition.walk([](SendOp) { return WalkResult::interrupt(); });
-    return result.wasInterrupted();
-  }
-  return isa<SendOp>(op);
+/// Whether an operation sends a tile that a loop receives, perhaps on a condition.
+bool sendsFor(scf::ForOp loop, Operation *op) {
+  if (isa<scf::ForOp>(op))
+    return false;
+  WalkResult result = op->walk([&](SendOp send) {
+    bool isReceived = llvm::any_of(send.getChannel().getUsers(), [&](Operation *user) {
+      return isa<ReceiveOp>(user) && user->getParentOp() == loop;
+    });
+    return isReceived ? WalkResult::interrupt() : WalkResult::advance();
+  });
+  return result.wasInterrupted();
 }
 
 /// Makes every channel one tile deep: a chunk is sent when its predecessor has been computed. Rows that are kept for
@@ -179,7 +183,7 @@ void serializeChannels(FuncOp function) {
   function.walk([](ChannelOp channel) { channel.setDepth(1); });
   function.walk([](scf::ForOp loop) {
     for (Operation &op : llvm::make_early_inc_range(loop.getBody()->without_terminator()))
-      if (isSending(&op))
+      if (sendsFor(loop, &op))
         op.moveBefore(loop.getBody()->getTerminator());
     SmallVector<chunk::TailOp> tails(loop.getBody()->getOps<chunk::TailOp>());
     for (chunk::TailOp tail : tails)
