@@ -230,14 +230,17 @@ def Kernel_InRangeOp : Kernel_Op<"in_range", [Pure]> {
   let description = [{
     `y_ij`: whether token j of the chunk `other` exists, in the sequence or in the windows before it, and lies in the
     range of token i of `chunk`, as in `kernel.span`. A vector says of each j whether the range of any token reaches it.
+    `ahead` asks the other way round: the bounds are those of the other chunk, and `y_ij` is whether token i lies in the
+    range of token j, a vector whether that reaches any token of `chunk`.
 
-    Constraints: `in_range_c1` bounds are numbers of the chunk's tokens; `in_range_c2` ranges end at `to` or at the end;
+    Constraints: `in_range_c1` bounds are numbers of a chunk's tokens; `in_range_c2` ranges end at `to` or at the end;
     `in_range_c3` the result has conditions: a row for each token and a column for each of the other chunk, or one for
     each of those alone.
   }];
-  let arguments = (ins Kernel_Tile:$first, Optional<Kernel_Tile>:$last, Index:$chunk, Index:$other, UnitAttr:$to_end);
+  let arguments = (ins Kernel_Tile:$first, Optional<Kernel_Tile>:$last, Index:$chunk, Index:$other, UnitAttr:$to_end,
+                       UnitAttr:$ahead);
   let results = (outs Kernel_Tile:$result);
-  let assemblyFormat = [{ $first (`to` $last^)? (`to_end` $to_end^)? `of` $chunk `in` $other attr-dict
+  let assemblyFormat = [{ (`ahead` $ahead^)? $first (`to` $last^)? (`to_end` $to_end^)? `of` $chunk `in` $other attr-dict
                           `:` type($first) (`,` type($last)^)? `->` type($result) }];
   let hasVerifier = 1;
 }

@@ -64,7 +64,8 @@ int64_t stretto::kernel::scratchBytesOf(Operation *op) {
       .Case([](chunk::RowOp op) { return isOnlyRow(op) ? 0 : bytesOf(op.getResult()); })
       .Case([](SpanOp op) { return bytesOfCopies({op.getFirst(), op.getLast()}); })
       .Case([](InRangeOp op) {
-        return cast<RankedTensorType>(op.getType()).getRank() == 1 ? bytesOfCopies({op.getFirst(), op.getLast()}) : 0;
+        bool asksAnyThread = cast<RankedTensorType>(op.getType()).getRank() == 1 && !op.getAhead();
+        return asksAnyThread ? bytesOfCopies({op.getFirst(), op.getLast()}) : 0;
       })
       .Case([](chunk::DecayMatrixOp op) { return bytesOf(op.getAmount()); })
       .Case([](chunk::DecayDotOp op) {

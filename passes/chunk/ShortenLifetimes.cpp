@@ -56,7 +56,9 @@ public:
 private:
   Value copyOf(Value value) {
     Operation *op = value.getDefiningOp();
-    if (!op || matchPattern(op, m_Constant()) || !isCheap(value))
+    // What a look-back takes from outside of its body is the same in all tiles that it meets.
+    bool isOwn = op && op->getBlock() == builder.getInsertionBlock();
+    if (!isOwn || matchPattern(op, m_Constant()) || !isCheap(value))
       return value;
     Value &copy = copies[value];
     if (!copy) {

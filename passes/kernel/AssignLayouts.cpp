@@ -193,15 +193,20 @@ private:
     setLayout(op.getResult(), tile);
   }
 
-  /// Bounds are where the rows of pairs are, conditions of tokens alone where those of any tile's rows are.
+  /// Bounds are where the tokens that have them are in pairs, conditions of tokens alone where those of any tile's rows
+  /// are. Of the bounds of a whole chunk any thread may ask.
   void assignInRange(InRangeOp op) {
-    RankedTensorType result = tileTypeOf(op.getResult()), bounds = tileTypeOf(op.getFirst());
+    RankedTensorType bounds = tileTypeOf(op.getFirst());
+    bool isOfPairs = tileTypeOf(op.getResult()).getRank() == 2;
     int64_t tokens = bounds.getDimSize(0);
     Layout pairs = registerLayout({tokens, tokens}, warps);
-    setLayout(op.getResult(), result.getRank() == 2 ? pairs : pairs.onto(0));
+    setLayout(op.getResult(), isOfPairs ? pairs : pairs.onto(0));
+    Layout places = isOfPairs && op.getAhead()   ? pairs.onto(1)
+                    : isOfPairs || op.getAhead() ? pairs.onto(0)
+                                                 : registersFor(bounds);
     for (OpOperand &operand : op->getOpOperands())
       if (tileTypeOf(operand.get()))
-        placeOperand(operand, result.getRank() == 2 ? pairs.onto(0) : registersFor(bounds));
+        placeOperand(operand, places);
   }
 
   void assignProduct(chunk::DotOp op) {
@@ -240,6 +245,8 @@ private:
     for (auto [initial, argument, result, next] :
          llvm::zip(loop.getInitArgsMutable(), loop.getRegionIterArgs(), loop.getResults(),
                    loop.getBody()->getTerminator()->getOperands())) {
+      if (!tileTypeOf(next))
+        continue;
       std::optional<Layout> own = layoutOf(initial.get().getType());
       initial.set(own && !own->inSharedMemory() ? initial.get() : place(initial.get(), carriedLayout(next)));
       argument.setType(initial.get().getType());
@@ -250,7 +257,8 @@ private:
     Operation *yield = loop.getBody()->getTerminator();
     builder.setInsertionPoint(yield);
     for (auto [operand, argument] : llvm::zip(yield->getOpOperands(), loop.getRegionIterArgs()))
-      placeOperand(operand, *layoutOf(argument.getType()));
+      if (tileTypeOf(argument))
+        placeOperand(operand, *layoutOf(argument.getType()));
     return success();
   }
 

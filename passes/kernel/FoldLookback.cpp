@@ -6,6 +6,7 @@
 //
 //===----------------------------------------------------------------------===//
 
+#include "mlir/Analysis/SliceAnalysis.h"
 #include "mlir/Dialect/Math/IR/Math.h"
 #include "mlir/Interfaces/SideEffectInterfaces.h"
 #include "passes/kernel/KernelFolder.h"
@@ -22,20 +23,19 @@ static constexpr double infinity = std::numeric_limits<double>::infinity();
 
 void KernelFolder::foldLookback(chunk::LookbackOp op) {
   builder.setLoc(op.getLoc());
-  Value first = mapping.lookup(op.getFirst()), last = op.getLast() ? mapping.lookup(op.getLast()) : Value();
-  auto span = SpanOp::create(builder, first, last, index, op.getToEnd());
+  auto [begin, end] = chunksOf(op);
   bool sharesChannels =
       llvm::any_of(op.getPast(), [&](Value past) { return pastChannels.contains(cast<BlockArgument>(past)); });
   if (sharesChannels) // other threads may still read what an earlier look-back left there
     BarrierOp::create(builder);
-  sendPast(op, span.getBegin(), span.getEnd());
-  auto loop = scf::ForOp::create(builder, span.getBegin(), span.getEnd(), constant(1), beginFold(op));
+  sendPast(op, begin, end);
+  auto loop = scf::ForOp::create(builder, begin, end, constant(1), beginFold(op));
   {
     OpBuilder::InsertionGuard guard(builder);
     builder.setInsertionPointToStart(loop.getBody());
     Value other = loop.getInductionVar();
     AwaitOp::create(builder);
-    sendPast(op, arith::AddIOp::create(builder, other, constant(1)), span.getEnd());
+    sendPast(op, arith::AddIOp::create(builder, other, constant(1)), end);
     for (auto [argument, past] : llvm::zip_equal(op.getBlock()->getArguments(), op.getPast())) {
       auto source = cast<BlockArgument>(past);
       if (isComputed(source))
@@ -54,6 +54,73 @@ void KernelFolder::foldLookback(chunk::LookbackOp op) {
       inner.erase();
   for (auto [result, value] : llvm::zip_equal(op.getResults(), endFold(op, loop.getResults())))
     mapping.map(result, value);
+}
+
+KernelFolder::Chunks KernelFolder::chunksOf(chunk::LookbackOp op) {
+  if (op.getAhead())
+    return chunksAhead(op);
+  Value last = op.getLast() ? mapping.lookup(op.getLast()) : Value();
+  auto span = SpanOp::create(builder, mapping.lookup(op.getFirst()), last, index, op.getToEnd());
+  return {span.getBegin(), span.getEnd()};
+}
+
+/// Up to the first chunk whose first token looks back at none of this one's. As bounds never fall, it is found by
+/// bisection.
+KernelFolder::Chunks KernelFolder::chunksAhead(chunk::LookbackOp op) {
+  constexpr int64_t halvings = 32;
+  Chunks chunks{op.getToEnd() ? constant(0) : index, chunksOfSequence()};
+  if (!boundsArePositions(op))
+    return chunks;
+  auto loop =
+      scf::ForOp::create(builder, constant(0), constant(halvings), constant(1), ValueRange{chunks.begin, chunks.end});
+  OpBuilder::InsertionGuard guard(builder);
+  builder.setInsertionPointToStart(loop.getBody());
+  Value low = loop.getRegionIterArg(0), high = loop.getRegionIterArg(1);
+  Value isOpen = arith::CmpIOp::create(builder, arith::CmpIPredicate::slt, low, high);
+  auto halved = scf::IfOp::create(builder, loop.getResultTypes(), isOpen, /*withElseRegion=*/true);
+  scf::YieldOp::create(builder, halved.getResults());
+  builder.setInsertionPointToStart(halved.elseBlock());
+  scf::YieldOp::create(builder, ValueRange{low, high});
+  builder.setInsertionPointToStart(halved.thenBlock());
+  Value middle = arith::DivUIOp::create(builder, arith::AddIOp::create(builder, low, high), constant(2));
+  Value first = emitFirst(op, middle);
+  auto span = SpanOp::create(builder, first, /*last=*/Value(), middle, /*to_end=*/false);
+  Value reaches = arith::CmpIOp::create(builder, arith::CmpIPredicate::sle, span.getBegin(), index);
+  Value next = arith::AddIOp::create(builder, middle, constant(1));
+  scf::YieldOp::create(builder, ValueRange{arith::SelectOp::create(builder, reaches, next, low),
+                                           arith::SelectOp::create(builder, reaches, high, middle)});
+  return {chunks.begin, loop.getResult(0)};
+}
+
+/// The operations of a look-ahead's body that its bounds begin with.
+static SetVector<Operation *> operationsOfFirst(chunk::LookbackOp op) {
+  SetVector<Operation *> operations;
+  BackwardSliceOptions options;
+  options.inclusive = true;
+  options.omitBlockArguments = true;
+  options.filter = [&](Operation *inner) { return inner->getBlock() == op.getBlock(); };
+  (void)getBackwardSlice(op.getContribution().getFirst(), &operations, options);
+  return operations;
+}
+
+bool KernelFolder::boundsArePositions(chunk::LookbackOp op) {
+  auto isComputedPast = [&](Value value) {
+    auto argument = dyn_cast<BlockArgument>(value);
+    bool isPast = argument && argument.getOwner() == op.getBlock();
+    return !isPast || isComputed(cast<BlockArgument>(op.getPast()[argument.getArgNumber()]));
+  };
+  return isComputedPast(op.getContribution().getFirst()) && llvm::all_of(operationsOfFirst(op), [&](Operation *inner) {
+           return llvm::all_of(inner->getOperands(), isComputedPast);
+         });
+}
+
+Value KernelFolder::emitFirst(chunk::LookbackOp op, Value other) {
+  for (auto [argument, past] : llvm::zip_equal(op.getBlock()->getArguments(), op.getPast()))
+    if (auto source = cast<BlockArgument>(past); isComputed(source))
+      mapping.map(argument, evaluate(source, other));
+  for (Operation *inner : operationsOfFirst(op))
+    builder.clone(*inner, mapping);
+  return mapping.lookup(op.getContribution().getFirst());
 }
 
 Value KernelFolder::channelOfPast(BlockArgument argument) {
@@ -80,7 +147,7 @@ void KernelFolder::sendPast(chunk::LookbackOp op, Value other, Value end) {
       return kernel.getArgument(window.getArgNumber()).getEntry() ==
              kernel.getArgument(argument.getArgNumber()).getName();
     });
-    if (window == windows.end()) {
+    if (op.getAhead() || window == windows.end()) {
       SendOp::create(builder, view(argument), other, channel);
       continue;
     }
@@ -123,6 +190,11 @@ static Value narrow(Value rows) {
   return extension ? extension.getIn() : rows;
 }
 
+Value KernelFolder::widen(Value tile, Type element) {
+  auto wide = cast<RankedTensorType>(tile.getType()).clone(element);
+  return tile.getType() == wide ? tile : arith::ExtFOp::create(builder, wide, tile).getResult();
+}
+
 /// A product of which the left operand is rounded as the right one was.
 Value KernelFolder::multiply(Value left, Value right, Value addend, bool transposeLeft) {
   Type element = getElementTypeOrSelf(right.getType());
@@ -132,11 +204,32 @@ Value KernelFolder::multiply(Value left, Value right, Value addend, bool transpo
                               /*transpose_right=*/false);
 }
 
+/// Rows added up by weights. Those of one column are no operands of a product of matrices.
+Value KernelFolder::addWeighted(Value weights, Value rows, Value addend) {
+  auto type = cast<RankedTensorType>(addend.getType());
+  if (type.getDimSize(1) > 1)
+    return multiply(weights, rows, addend);
+  Type element = type.getElementType();
+  auto sumOf = [&](Value tile) -> Value {
+    int64_t count = cast<RankedTensorType>(tile.getType()).getDimSize(0);
+    return chunk::ReduceOp::create(builder, RankedTensorType::get({count}, element), chunk::Reduction::Sum, tile,
+                                   chunk::Side::Columns);
+  };
+  weights = widen(weights, element);
+  Value numbers =
+      chunk::BroadcastOp::create(builder, weights.getType(), sumOf(widen(rows, element)), chunk::Side::Columns);
+  Value sums = sumOf(arith::MulFOp::create(builder, weights, numbers));
+  return arith::AddFOp::create(builder, addend, broadcastRows(sums, addend));
+}
+
 Value KernelFolder::inRangeOf(chunk::LookbackOp op, Value other, unsigned rank) {
   SmallVector<int64_t, 2> shape(rank, kernel.getChunk());
   Type type = RankedTensorType::get(shape, builder.getI1Type());
-  Value last = op.getLast() ? mapping.lookup(op.getLast()) : Value();
-  return InRangeOp::create(builder, type, mapping.lookup(op.getFirst()), last, index, other, op.getToEnd());
+  chunk::ContributeOp contribution = op.getContribution();
+  Value first = op.getAhead() ? contribution.getFirst() : op.getFirst();
+  Value last = op.getAhead() ? contribution.getLast() : op.getLast();
+  return InRangeOp::create(builder, type, mapping.lookup(first), last ? mapping.lookup(last) : Value(), index, other,
+                           op.getToEnd(), op.getAhead());
 }
 
 //===----------------------------------------------------------------------===//
@@ -197,7 +290,7 @@ SmallVector<Value> KernelFolder::foldTile(chunk::LookbackOp op, Value other, Val
     Value inRange = inRangeOf(op, other, 2);
     for (auto [number, sum] : llvm::enumerate(before)) {
       Value weights = selectOr(inRange, narrow(given[2 * number]), 0);
-      after.push_back(multiply(weights, rowsInRange(given[2 * number + 1]), sum));
+      after.push_back(addWeighted(weights, rowsInRange(given[2 * number + 1]), sum));
     }
     return after;
   }
@@ -221,7 +314,7 @@ SmallVector<Value> KernelFolder::foldSoftmax(Value inRange, Value scores, Value 
   Value sum = chunk::ReduceOp::create(builder, numbers, chunk::Reduction::Sum, weights, chunk::Side::Columns);
   Value scaledSum = arith::MulFOp::create(builder, before[1], scale);
   Value scaledRows = arith::MulFOp::create(builder, before[2], broadcastRows(scale, before[2]));
-  return {largest, arith::AddFOp::create(builder, scaledSum, sum), multiply(weights, rows, scaledRows)};
+  return {largest, arith::AddFOp::create(builder, scaledSum, sum), addWeighted(weights, rows, scaledRows)};
 }
 
 /// Of the scores s and r, less their shifts, the sum of e^s (s - r) is kept. When the shifts grow by c and d, each

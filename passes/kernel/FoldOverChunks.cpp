@@ -270,12 +270,9 @@ struct FoldOverChunks : stretto::impl::FoldOverChunksBase<FoldOverChunks> {
 
     if (inPlace && kernel.getChunk() != 1)
       return kernel.emitOpError("takes ") << kernel.getChunk() << " tokens at a time, expected 1 in a step";
-    WalkResult refused = kernel.walk([&](chunk::LookbackOp op) {
-      return inPlace || op.getAhead() ? WalkResult::interrupt() : WalkResult::advance();
-    });
-    if (refused.wasInterrupted())
-      return kernel.emitOpError("[R14] looks ")
-             << (inPlace ? "back in a step" : "ahead at later chunks") << ": there is no form of it for a GPU yet";
+    WalkResult looksBack = kernel.walk([](chunk::LookbackOp) { return WalkResult::interrupt(); });
+    if (inPlace && looksBack.wasInterrupted())
+      return kernel.emitOpError("[R14] looks back in a step: there is no form of it for a GPU yet");
 
     OpBuilder builder(kernel);
     auto role = RoleAttr::get(&getContext(), RoleKind::All, warps ? warps : chooseWarps(kernel));

@@ -51,6 +51,17 @@ private:
   //===--------------------------------------------------------------------===//
 
   void foldLookback(chunk::LookbackOp op);
+  /// Chunks from one to before another.
+  struct Chunks {
+    mlir::Value begin, end;
+  };
+  /// Those that a look-back meets.
+  Chunks chunksOf(chunk::LookbackOp op);
+  Chunks chunksAhead(chunk::LookbackOp op);
+  /// Whether positions say where the ranges of a look-ahead begin.
+  bool boundsArePositions(chunk::LookbackOp op);
+  /// Where those of the tokens of the chunk `other` do.
+  mlir::Value emitFirst(chunk::LookbackOp op, mlir::Value other);
   /// The channel through which tiles of an argument come that a look-back meets.
   mlir::Value channelOfPast(mlir::BlockArgument argument);
   /// Sends the tiles of the chunk `other`, unless it is `end`.
@@ -72,6 +83,8 @@ private:
   mlir::Value selectOr(mlir::Value condition, mlir::Value numbers, double otherwise);
   mlir::Value broadcastRows(mlir::Value numbers, mlir::Value tile);
   mlir::Value exponentialOf(mlir::Value numbers, mlir::Value shift);
+  mlir::Value widen(mlir::Value tile, mlir::Type element);
+  mlir::Value addWeighted(mlir::Value weights, mlir::Value rows, mlir::Value addend);
   mlir::Value multiply(mlir::Value left, mlir::Value right, mlir::Value addend, bool transposeLeft = false);
 
   //===--------------------------------------------------------------------===//

@@ -69,38 +69,56 @@ void ThreadLowering::lowerSpan(SpanOp op) {
   scalars.map(op.getEnd(), chunkOf(b.add(range.end, manifest.chunk - 1)));
 }
 
+/// Ahead, the ranges are those of the other chunk's tokens, of which those beyond the end of the sequence have none.
 void ThreadLowering::lowerInRange(InRangeOp op) {
   Layout layout = *layoutOf(op.getType());
   auto within = [&](const Range &range, Value place) {
     return b.both(b.compare(arith::CmpIPredicate::sge, place, range.begin), b.less(place, range.end));
   };
-  Value otherStart = startOf(op.getOther());
-  if (layout.rank() == 1) {
-    Range range = rangeOfChunk(op, op.getFirst(), op.getLast(), op.getChunk(), op.getToEnd());
-    define(op.getResult(),
-           [&](uint64_t reg) { return within(range, b.add(otherStart, b.coordinate(layout, 0, reg))); });
-    return;
-  }
-  // The range of each row, in columns from the thread's first on: then those of registers are constants.
-  auto boundIn = [&](Value bounds, int64_t row) {
+  auto boundIn = [&](Value bounds, int64_t place) {
     Layout own = *layoutOf(bounds.getType());
     for (auto [reg, value] : llvm::enumerate(registersOf(bounds)))
-      if (own.coordinate(own.at(Layout::Register, reg), 0) == row)
+      if (own.coordinate(own.at(Layout::Register, reg), 0) == place)
         return value;
-    llvm_unreachable("bounds are where the rows of pairs are");
+    llvm_unreachable("bounds are where the tokens are that have them");
   };
-  Value start = startOf(op.getChunk()), firstColumn = b.add(otherStart, b.coordinate(layout, 1, 0));
+  auto rangeIn = [&](Value token, int64_t place) {
+    Range range = rangeOf(token, boundIn(op.getFirst(), place), op.getLast() ? boundIn(op.getLast(), place) : Value(),
+                          op.getToEnd());
+    if (op.getAhead())
+      range.end = b.select(b.less(token, b.truncate(tokens)), range.end, range.begin);
+    return range;
+  };
+  Value start = startOf(op.getChunk()), otherStart = startOf(op.getOther());
+  if (layout.rank() == 1 && op.getAhead()) {
+    Value end = b.add(start, validTokens(b.mul(scalars.lookup(op.getChunk()), manifest.chunk)));
+    return define(op.getResult(), [&](uint64_t reg) {
+      Range range = rangeIn(b.add(otherStart, b.coordinate(layout, 0, reg)),
+                            layout.coordinate(layout.at(Layout::Register, reg), 0));
+      Value last = b.add(range.end, -1);
+      // A range that begins before the end and ends behind the start meets the chunk, unless it is empty.
+      Value isAny = b.compare(arith::CmpIPredicate::sge, last, range.begin);
+      return b.both(isAny, b.both(b.less(range.begin, end), b.compare(arith::CmpIPredicate::sge, last, start)));
+    });
+  }
+  if (layout.rank() == 1) {
+    Range range = rangeOfChunk(op, op.getFirst(), op.getLast(), op.getChunk(), op.getToEnd());
+    return define(op.getResult(),
+                  [&](uint64_t reg) { return within(range, b.add(otherStart, b.coordinate(layout, 0, reg))); });
+  }
+  // The range of each row, or ahead of each column, from the thread's first token of the other side on: then those of
+  // registers are constants.
+  unsigned side = op.getAhead() ? 1 : 0;
+  Value ofRanges = side ? otherStart : start, ofPlaces = side ? start : otherStart;
+  Value firstPlace = b.add(ofPlaces, b.coordinate(layout, 1 - side, 0));
   llvm::SmallDenseMap<int64_t, Range> ranges;
   define(op.getResult(), [&](uint64_t reg) {
     uint64_t own = layout.at(Layout::Register, reg);
-    int64_t row = layout.coordinate(own, 0);
-    auto [known, isNew] = ranges.try_emplace(row);
+    auto [known, isNew] = ranges.try_emplace(layout.coordinate(own, side));
     if (isNew) {
-      Value token = b.add(start, b.coordinate(layout, 0, reg));
-      Range range = rangeOf(token, boundIn(op.getFirst(), row), op.getLast() ? boundIn(op.getLast(), row) : Value(),
-                            op.getToEnd());
-      known->second = {b.sub(range.begin, firstColumn), b.sub(range.end, firstColumn)};
+      Range range = rangeIn(b.add(ofRanges, b.coordinate(layout, side, reg)), layout.coordinate(own, side));
+      known->second = {b.sub(range.begin, firstPlace), b.sub(range.end, firstPlace)};
     }
-    return within(known->second, b.i32(layout.coordinate(own, 1)));
+    return within(known->second, b.i32(layout.coordinate(own, 1 - side)));
   });
 }

@@ -88,13 +88,10 @@ ThreadLowering::View ThreadLowering::decodeView(const Manifest::Argument &argume
   return view;
 }
 
-/// How many tokens a chunk has that begins at `firstToken` of the sequence: none beyond its end or before its start.
+/// How many tokens a chunk has that begins at `firstToken` of the sequence: none beyond its end.
 Value ThreadLowering::validTokens(Value firstToken) {
   Value left = arith::MaxSIOp::create(b, b.sub(tokens, firstToken), b.i64(0));
-  Value valid = b.truncate(arith::MinSIOp::create(b, left, b.i64(manifest.chunk)));
-  if (!manifest.reverse)
-    return valid;
-  return b.select(b.compare(arith::CmpIPredicate::slt, firstToken, b.i64(0)), b.i32(0), valid);
+  return b.truncate(arith::MinSIOp::create(b, left, b.i64(manifest.chunk)));
 }
 
 ThreadLowering::Rows ThreadLowering::rowsOf(const View &view, Value chunk, RankedTensorType tile) {
@@ -120,11 +117,14 @@ ThreadLowering::Rows ThreadLowering::rowsOf(const View &view, Value chunk, Ranke
   }
   rows.stride = view.rowStride;
   rows.valid = validTokens(first);
+  // A walk back comes to its end before the start, where there are windows alone.
+  bool isRing = view.argument->kind == Manifest::Kind::Window;
+  if (manifest.reverse && !isRing)
+    rows.valid = b.select(b.compare(arith::CmpIPredicate::slt, first, b.i64(0)), b.i32(0), rows.valid);
   if (windowLength()) {
     Value missing = arith::MaxSIOp::create(b, b.sub(b.i64(0), b.add(held, first)), b.i64(0));
     rows.from = b.truncate(arith::MinSIOp::create(b, missing, b.i64(manifest.chunk)));
   }
-  bool isRing = view.argument->kind == Manifest::Kind::Window;
   if (isRing || view.argument->kind == Manifest::Kind::Table) {
     rows.first = b.add(position, first);
     rows.period = isRing ? b.i64(windowLength()) : view.period;

@@ -355,30 +355,40 @@ LogicalResult ThreadLowering::lower(Operation *op) {
       });
 }
 
-/// The types of all registers of tiles, in order.
-static void appendLive(const Registers &registers, SmallVectorImpl<Value> &values) {
-  for (Value value : registers)
+/// The registers of a tile, or a number that is the same for all threads, in order.
+void ThreadLowering::appendLive(Value source, SmallVectorImpl<Value> &values) {
+  if (!isa<RankedTensorType>(source.getType()))
+    return values.push_back(scalars.lookup(source));
+  for (Value value : registersOf(source))
     if (value)
       values.push_back(value);
+}
+
+void ThreadLowering::takeLive(Value target, Value source, ValueRange &values) {
+  auto next = [&] {
+    Value first = values.front();
+    values = values.drop_front();
+    return first;
+  };
+  if (!isa<RankedTensorType>(source.getType()))
+    return scalars.map(target, next());
+  Registers tile = registersOf(source);
+  for (Value &value : tile)
+    if (value)
+      value = next();
+  registers[target] = std::move(tile);
 }
 
 LogicalResult ThreadLowering::lowerLoop(scf::ForOp loop) {
   SmallVector<Value> initial;
   for (Value value : loop.getInitArgs())
-    appendLive(registersOf(value), initial);
+    appendLive(value, initial);
   auto lowered = scf::ForOp::create(b, scalars.lookup(loop.getLowerBound()), scalars.lookup(loop.getUpperBound()),
                                     scalars.lookup(loop.getStep()), initial);
   // The loop's registers stand in the order of the initial ones.
   auto distribute = [&](ValueRange targets, ValueRange values) {
-    for (auto [target, source] : llvm::zip(targets, loop.getInitArgs())) {
-      Registers tile = registersOf(source);
-      for (Value &value : tile)
-        if (value) {
-          value = values.front();
-          values = values.drop_front();
-        }
-      registers[target] = std::move(tile);
-    }
+    for (auto [target, source] : llvm::zip(targets, loop.getInitArgs()))
+      takeLive(target, source, values);
   };
   scalars.map(loop.getInductionVar(), lowered.getInductionVar());
   distribute(loop.getRegionIterArgs(), lowered.getRegionIterArgs());
@@ -389,7 +399,7 @@ LogicalResult ThreadLowering::lowerLoop(scf::ForOp loop) {
       return failure();
     SmallVector<Value> next;
     for (Value value : loop.getBody()->getTerminator()->getOperands())
-      appendLive(registersOf(value), next);
+      appendLive(value, next);
     if (!next.empty())
       scf::YieldOp::create(b, next);
   }
@@ -411,7 +421,7 @@ LogicalResult ThreadLowering::lowerCondition(scf::IfOp condition) {
     if (failed(lower(*source)))
       return failure();
     for (Value value : source->getTerminator()->getOperands())
-      appendLive(registersOf(value), values);
+      appendLive(value, values);
     target->getTerminator()->setOperands(values);
   }
   if (condition.getNumResults() == 0)
@@ -422,15 +432,8 @@ LogicalResult ThreadLowering::lowerCondition(scf::IfOp condition) {
   result.getElseRegion().takeBody(lowered.getElseRegion());
   lowered.erase();
   ValueRange values = result.getResults();
-  for (auto [tile, source] : llvm::zip(condition.getResults(), condition.thenBlock()->getTerminator()->getOperands())) {
-    Registers merged = registersOf(source);
-    for (Value &value : merged)
-      if (value) {
-        value = values.front();
-        values = values.drop_front();
-      }
-    registers[tile] = std::move(merged);
-  }
+  for (auto [tile, source] : llvm::zip(condition.getResults(), condition.thenBlock()->getTerminator()->getOperands()))
+    takeLive(tile, source, values);
   return success();
 }
 

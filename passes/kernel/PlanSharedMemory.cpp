@@ -164,13 +164,17 @@ void moveUp(Operation *op) {
     op->moveAfter(last);
 }
 
-/// Whether an operation sends a tile, perhaps on a condition.
-bool isSending(Operation *op) {
-  if (auto condition = dyn_cast<scf::IfOp>(op)) {
-    WalkResult result = condition.walk([](SendOp) { return WalkResult::interrupt(); });
-    return result.wasInterrupted();
-  }
-  return isa<SendOp>(op);
+/// Whether an operation sends a tile that a loop receives, perhaps on a condition.
+bool sendsFor(scf::ForOp loop, Operation *op) {
+  if (isa<scf::ForOp>(op))
+    return false;
+  WalkResult result = op->walk([&](SendOp send) {
+    bool isReceived = llvm::any_of(send.getChannel().getUsers(), [&](Operation *user) {
+      return isa<ReceiveOp>(user) && user->getParentOp() == loop;
+    });
+    return isReceived ? WalkResult::interrupt() : WalkResult::advance();
+  });
+  return result.wasInterrupted();
 }
 
 /// Makes every channel one tile deep: a chunk is sent when its predecessor has been computed. Rows that are kept for
@@ -180,7 +184,7 @@ void serializeChannels(FuncOp function) {
   function.walk([](scf::ForOp loop) {
     SmallVector<Operation *> sends;
     for (Operation &op : loop.getBody()->without_terminator())
-      if (isSending(&op))
+      if (sendsFor(loop, &op))
         sends.push_back(&op);
     for (Operation *send : sends)
       send->moveBefore(loop.getBody()->getTerminator());

@@ -44,6 +44,10 @@ private:
   mlir::LogicalResult lower(mlir::Operation *op);
   mlir::LogicalResult lowerLoop(mlir::scf::ForOp loop);
   mlir::LogicalResult lowerCondition(mlir::scf::IfOp condition);
+  /// Appends what a value that loops and conditions hand on consists of in a thread.
+  void appendLive(mlir::Value source, llvm::SmallVectorImpl<mlir::Value> &values);
+  /// Makes of the next of `values` what `source` consists of the value `target`.
+  void takeLive(mlir::Value target, mlir::Value source, mlir::ValueRange &values);
   void lowerElementwise(mlir::Operation *op);
   void lowerScalar(mlir::Operation *op);
   void lowerBroadcast(chunk::BroadcastOp op);

@@ -59,18 +59,18 @@ def build_gradients(translate, options, elements, sizes):
     for operator, element, (K, V) in itertools.product(options.families or gradients.SIZES, elements, sizes):
         name = f"{operator}_{element}_k{K}_v{V}"
         try:
-            texts = gradients.kernels_of(operator, element, K, V, chip=options.chip)
+            texts = gradients.gradient_kernels(operator, element, K, V, chip=options.chip)
         except gradients.stretto.Error as error:
             failed += 1
             print(f"{name}: {error}")
             continue
         failed += sum(not build(translate, options.out / f"{name}.{i}", text) for i, text in enumerate(texts))
-        for case, settings in gradients.cases(operator, element):
+        for case, settings in gradients.gradient_cases(operator, element):
             packed, segment = settings.pop("packed", False), settings.pop("segment", 0)
             tables = {}
             for text in texts:
                 tables |= gradients.tables_of(text, settings["heads"])
-            problem = gradients.problem(operator, element, K, V, **settings)
+            problem = gradients.gradient_problem(operator, element, K, V, **settings)
             launch.save_problem(options.out / f"{name}.{case.replace(' ', '-')}.npz", problem, tables, packed, segment)
     return failed
 

@@ -39,13 +39,14 @@ SIZES = {
     "supra": {"D": 0, "F": 0, "V": 1},
     "based": {"K": 0, "V": 1},
 }
+WITH_GRADIENTS = tuple(SIZES)
 OPTIONS = {"bla": {"modes": 2, "period": 10.0, "decay": "abs"}}
 # Inputs that may be absent, and are not.
 PRESENT = {"ssd": ["D"], "supra": ["weight", "bias"]}
 SLOTS = 16
 
 
-def kernels_of(name, element, K, V, heads=2, key_heads=1, chip="sm_90a"):
+def gradient_kernels(name, element, K, V, heads=2, key_heads=1, chip="sm_90a"):
     """The text of the kernel that leaves checkpoints, where there is one, and of the one that walks back."""
     sizes = {size: (K, V, SLOTS)[which] for size, which in SIZES[name].items()}
     variant = getattr(stretto.ops, name).variant
@@ -53,7 +54,11 @@ def kernels_of(name, element, K, V, heads=2, key_heads=1, chip="sm_90a"):
     shares = {"H": heads, "G": key_heads, "W": heads}
     declared = Signature.of_module(variant._choose(options)[0]).heads
     shares = {key: count for key, count in shares.items() if key in declared}
-    text = variant.lower("chunk", target=chip, dtype=NAMES[element], backward=True, **sizes, **shares, **options)
+    return split(variant.lower("chunk", target=chip, dtype=NAMES[element], backward=True, **sizes, **shares, **options))
+
+
+def split(text):
+    """The kernels of a module, each with the tables that it reads."""
     tables = re.findall(r"^  chunk\.table @.*?^  }\n", text, re.DOTALL | re.MULTILINE)
     parts = re.findall(r"^  chunk\.kernel @.*?^  }\n", text, re.DOTALL | re.MULTILINE)
     return ["".join([*(table for table in tables if f"table %{table_name(table)}:" in part), part]) for part in parts]
@@ -126,7 +131,7 @@ def tables_of(text, heads):
 
 
 # ------------------------------------------------------------------------------------------------ problems
-def problem(name, element, K, V, tokens, regime="ordinary", batch=2, heads=2, key_heads=1):
+def gradient_problem(name, element, K, V, tokens, regime="ordinary", batch=2, heads=2, key_heads=1):
     """Arrays of a call by name, of rounded numbers: `inputs` with the cotangents of the results, the `initial` state,
     the `cotangents` of the final one, and the `gradients`.
     """
@@ -158,7 +163,7 @@ def problem(name, element, K, V, tokens, regime="ordinary", batch=2, heads=2, ke
     }
 
 
-def cases(name, element):
+def gradient_cases(name, element):
     """The problems that every gradient goes through: lengths about the chunk, shared heads, packing; strong decay."""
     heads = dict(heads=2, key_heads=1)
     yield "one token", dict(tokens=1, **heads)

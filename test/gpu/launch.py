@@ -282,8 +282,16 @@ class GradientLaunch:
         """A launch over chunks from a first one on: so many, those between checkpoints, those between starts."""
         self.manifest, self.checkpoints, self.starts = self.manifests[kernel], checkpoints, segment[-1]
         words = [word for argument in self.manifest["arguments"] for word in self.words_of(argument)]
-        blocks = self.batch * self.heads * self.manifest["slices"]
+        blocks = self.items() * self.heads * self.manifest["slices"]
         self.stages.append(Stage(kernel, self.manifest, blocks, [*self.header, *segment, *words], self.buffers))
+
+    def items(self):
+        """Sequences, or their chunks, where each is an item of its own."""
+        if not self.manifest["independentChunks"]:
+            return self.batch
+        chunk = self.manifest["chunk"]
+        together = self.batch * self.tokens // chunk + self.batch
+        return together if self.packed else self.batch * -(-self.tokens // chunk)
 
     def buffer(self, array):
         self.buffers.append(np.ascontiguousarray(array))
@@ -301,9 +309,12 @@ class GradientLaunch:
             shape[-1] *= self.manifest["slices"]
         if kind in ("input", "output"):
             # An output that heads share has the parts of each.
-            owners = self.heads if kind == "output" else self.heads // group
+            owners = self.heads if kind == "output" else max(1, self.heads // group)
             size = int(np.prod(shape))
             strides = [0 if self.packed else self.tokens * owners * size, owners * size, size]
+            if name.startswith("kept."):  # what the first kernel leaves for the second
+                array = np.full((self.batch, self.tokens, owners, *shape), np.nan)
+                return [self.once(name, array, element), *strides]
             if kind == "input":
                 return [self.once(name, self.problem["inputs"][name], element), *strides]
             if name not in self.outputs:
@@ -319,6 +330,8 @@ class GradientLaunch:
             heads = max(1, self.heads // group)
             address = self.buffer(to_bits(numbers[:heads], element))
             return [address, numbers[0].size, numbers.shape[2] if varying else 0, period]
+        if kind == "window":
+            return [0, 0, 0, 0, 0]
         if kind in ("checkpoint", "kept"):
             return self.checkpoint_words(a, self.checkpoints)
         assert kind == "state", kind
@@ -391,6 +404,8 @@ class GradientLaunch:
             )
         result = {}
         for name, parts in found.items():
+            if name not in self.problem["gradients"]:  # of a state that is read at an earlier time there is none
+                continue
             wanted = self.problem["gradients"][name]
             if name in self.problem["inputs"] and wanted.ndim < parts.ndim and parts.shape[0] == 1:
                 wanted = wanted[None]

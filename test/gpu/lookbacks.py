@@ -6,6 +6,7 @@ import pathlib
 import sys
 
 import numpy as np
+from gradients import split
 from launch import OUTPUT, STATE, from_bits, to_bits
 
 sys.path[:0] = [str(pathlib.Path(__file__).parents[2] / folder) for folder in ("frontends/python", "test/python")]
@@ -50,6 +51,7 @@ CASES = {
     "relation_kl masked": ("relation_kl", {"mask": True}),
     "computed_values": ("computed_values", {}),
 }
+WITH_GRADIENTS = tuple(name for name in CASES if name != "computed_values")
 # Cases of which no state continues a call.
 UNBOUNDED = ("relation_kl", "computed_values")
 
@@ -59,15 +61,15 @@ def variant_of(name):
     return computed_values if operator == "computed_values" else getattr(stretto.ops, operator).variant
 
 
-def kernel_of(name, element, K, V, heads, key_heads, chip="sm_90a"):
-    """The text of a case's kernel as chunk IR."""
+def lowered(name, element, K, V, heads, key_heads, chip="sm_90a", **more):
+    """A case as chunk IR."""
     operator, options = CASES[name]
     sizes = {"swa": {"K": K, "V": V}, "lolcats": {"D": K, "V": V, "F": 16}, "relation_kl": {"Ds": K, "Dt": V}}
     sizes = sizes.get(operator, {"K": K, "V": V})
     shares = {"H": heads, "G": key_heads}
     if operator == "computed_values" or (operator == "relation_kl" and "k_s" not in options):
         del shares["G"]
-    return variant_of(name).lower("chunk", target=chip, dtype=NAMES[element], **sizes, **shares, **options)
+    return variant_of(name).lower("chunk", target=chip, dtype=NAMES[element], **sizes, **shares, **options, **more)
 
 
 def inputs_of(name, tokens, heads, key_heads, K, V, generator):
@@ -108,6 +110,48 @@ def formula(name, inputs, parameters):
         return computed_values_formula(**inputs)[0], {}
     o, state = getattr(windows, operator)(**inputs, **parameters, **options)
     return o, {"S": state[0]} if operator == "lolcats" else {}
+
+
+def gradient_problem(name, element, K, V, tokens, batch, heads, key_heads):
+    """The arrays of a launch of a gradient (launch.py), with what autograd finds through the formula."""
+    generator = torch.Generator().manual_seed(2)
+    leaves = {}
+    for _ in range(batch):
+        for key, x in inputs_of(name, tokens, heads, key_heads, K, V, generator).items():
+            leaves[key] = torch.cat([leaves[key], x]) if key in leaves else x
+    leaves |= parameters_of(name, heads, K, generator)
+    leaves = {key: x.to(TYPES[element]).double() for key, x in leaves.items()}
+    is_constant = [key for key in leaves if key in ("q_t", "k_t", "mask")]
+    wanted = {key: x.requires_grad_() for key, x in leaves.items() if key not in is_constant}
+    arguments = {key: x for key, x in leaves.items() if x.dim() > 3 or key == "mask"}
+    parameters = {key: x for key, x in leaves.items() if key not in arguments}
+    o, _ = formula(name, arguments, parameters)
+    d_o = torch.randn(o.shape, generator=generator, dtype=torch.float64).to(TYPES[element]).double()
+    found = torch.autograd.grad(o, list(wanted.values()), d_o)
+    problem = {
+        "inputs": {key: x.detach().numpy() for key, x in (leaves | {"d_o": d_o}).items()},
+        "gradients": {key: x.numpy() for key, x in zip(wanted, found, strict=True)},
+        "initial": {},
+        "cotangents": {},
+    }
+    problem["gradients"] |= {key: np.zeros(x.shape) for key, x in leaves.items() if key in ("q_t", "k_t")}
+    if CASES[name][0] == "lolcats":
+        features = parameters["w_k"].shape[-1] * (1 if CASES[name][1].get("feature") == "t2r" else 2)
+        problem["initial"]["S"] = np.zeros((batch, heads, features, V + 1))
+    return problem
+
+
+def gradient_kernels(name, element, K, V, heads, key_heads):
+    """The text of the kernel that leaves rows and checkpoints, and of the one that walks back."""
+    return split(lowered(name, element, K, V, heads, key_heads, backward=True))
+
+
+def gradient_cases(name, element):
+    """The problems that every gradient goes through: lengths about the chunk, shared heads, packing."""
+    sizes = dict(batch=2, heads=2, key_heads=2 if name == "computed_values" else 1)
+    yield "one token", dict(tokens=1, **sizes)
+    yield "ragged", dict(tokens=133, **sizes)
+    yield "packed", dict(tokens=71, packed=True, **sizes)
 
 
 def window_after(rows, length):

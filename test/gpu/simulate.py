@@ -60,18 +60,18 @@ def lower(tools, pipeline, text, threads):
     return manifest_of(lowered)
 
 
-def simulate_gradients(tools, pipeline, operators, elements, sizes):
-    """Runs the gradients of operators, by pairs of kernels; the number of failures."""
+def simulate_gradients(tools, pipeline, source, operators, elements, sizes):
+    """Runs the gradients that a module knows, by pairs of kernels; the number of failures."""
     import gradients
 
     failed = 0
     with tempfile.TemporaryDirectory() as name:
         folder = pathlib.Path(name)
-        for operator, element, (K, V) in itertools.product(operators or gradients.SIZES, elements, sizes):
+        for operator, element, (K, V) in itertools.product(operators, elements, sizes):
             kernel = f"{operator}_{element}_k{K}_v{V}"
-            for case, settings in gradients.cases(operator, element):
+            for case, settings in source.gradient_cases(operator, element):
                 try:
-                    texts = gradients.kernels_of(operator, element, K, V, settings["heads"], settings["key_heads"])
+                    texts = source.gradient_kernels(operator, element, K, V, settings["heads"], settings["key_heads"])
                 except gradients.stretto.Error as error:
                     failed += 1
                     print(f"FAIL {kernel}: {error}", flush=True)
@@ -85,7 +85,7 @@ def simulate_gradients(tools, pipeline, operators, elements, sizes):
                     for text in texts:
                         tables |= gradients.tables_of(text, settings["heads"])
                     packed, segment = settings.pop("packed", False), settings.pop("segment", 0)
-                    problem = gradients.problem(operator, element, K, V, **settings)
+                    problem = source.gradient_problem(operator, element, K, V, **settings)
                     run = launch.GradientLaunch(manifests, problem, tables, packed, segment)
                     for stage in run.stages:
                         simulate(tools / "simulate-block", files[stage.kernel], stage, folder)
@@ -112,7 +112,7 @@ def simulate_lookbacks(tools, pipeline, names, elements, sizes):
             kernel, threads = f"{name} {element} {K} {V}", folder / "threads.mlir"
             for case, settings in lookbacks.launches(name, element):
                 try:
-                    text = lookbacks.kernel_of(name, element, K, V, settings["heads"], settings["key_heads"])
+                    text = lookbacks.lowered(name, element, K, V, settings["heads"], settings["key_heads"])
                     manifest = lower(tools, pipeline, text, threads)
                     run = lookbacks.LookbackLaunch(name, manifest, sizes=(K, V), element=element, **settings)
                     simulate(tools / "simulate-block", threads, run, folder)
@@ -143,14 +143,20 @@ def main():
     chunk = f"{options.chunk_passes}," if options.chunk_passes else ""
     math = ",stretto-expand-device-math" if options.math else ""
     pipeline = LOWERING.format(chunk=chunk, fold="", math=math)
+    elements = options.elements.split(",")
     if options.gradients:
-        sys.exit(simulate_gradients(tools, pipeline, options.families, options.elements.split(","), sizes))
+        import gradients
+        import lookbacks
+
+        source = lookbacks if options.lookbacks else gradients
+        names = options.families or source.WITH_GRADIENTS
+        sys.exit(simulate_gradients(tools, pipeline, source, names, elements, sizes))
     if options.lookbacks:
-        sys.exit(simulate_lookbacks(tools, pipeline, options.families, options.elements.split(","), sizes))
+        sys.exit(simulate_lookbacks(tools, pipeline, options.families, elements, sizes))
     failed = 0
     with tempfile.TemporaryDirectory() as name:
         folder = pathlib.Path(name)
-        for kernel, text in kernels.all_kernels(options.families, options.elements.split(","), sizes):
+        for kernel, text in kernels.all_kernels(options.families, elements, sizes):
             threads = folder / "threads.mlir"
             pipeline = LOWERING.format(chunk=chunk, fold=f"{{{' '.join(kernels.fold_options(kernel))}}}", math=math)
             try:

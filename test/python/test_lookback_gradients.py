@@ -41,7 +41,7 @@ def gradients(run, arguments, cotangent, dtype=None):
     leaves = leaves_of(arguments, dtype)
     output = run({**arguments, **leaves})
     cotangent = torch.as_tensor(cotangent).expand(output.shape)
-    found = torch.autograd.grad(output, list(leaves.values()), cotangent.to(output.dtype), allow_unused=True)
+    found = torch.autograd.grad(output, list(leaves.values()), cotangent.to(output), allow_unused=True)
     return {name: torch.zeros_like(x) if g is None else g for (name, x), g in zip(leaves.items(), found, strict=True)}
 
 

@@ -62,6 +62,8 @@ kernel.func @looks_back(%x: !kernel.view<tensor<16xf32>>, %k: !kernel.view<tenso
   %tokens = kernel.in_range %first to %first of %c in %begin : tensor<16xf32>, tensor<16xf32> -> tensor<16xi1>
   // CHECK: kernel.in_range %[[FIRST]] to_end of %[[C]] in %[[BEGIN]] : tensor<16xf32> -> tensor<16x16xi1>
   %all = kernel.in_range %first to_end of %c in %begin : tensor<16xf32> -> tensor<16x16xi1>
+  // CHECK: kernel.in_range ahead %[[FIRST]] of %[[C]] in %[[BEGIN]] : tensor<16xf32> -> tensor<16x16xi1>
+  %ahead = kernel.in_range ahead %first of %c in %begin : tensor<16xf32> -> tensor<16x16xi1>
   // CHECK: kernel.carry %k at %[[C]] to %w : <tensor<16x32xf32>>, <tensor<24x32xf32>>
   kernel.carry %k at %c to %w : <tensor<16x32xf32>>, <tensor<24x32xf32>>
   kernel.return

@@ -194,8 +194,43 @@ chunk.kernel @looks_back chunk 16 (input %q: tensor<16x32xbf16>, input %k: tenso
 
 // -----
 
-// expected-error @+1 {{[R14] looks ahead at later chunks: there is no form of it for a GPU yet}}
-chunk.kernel @looks_ahead chunk 16 (input %k: tensor<16x32xf32>, input %f: tensor<16xf32>, valid %n: index)
+// A look-ahead meets chunks from its own to the last whose first token looks back at it, which is found by bisection.
+chunk.table @place varying {
+^bb0(%t: f64, %h: f64, %d: f64):
+  chunk.result %t : f64
+}
+// CHECK-LABEL: kernel.func @looks_ahead(
+// CHECK: %[[CHUNKS:.*]] = arith.divui
+// CHECK: %[[END:.*]]:2 = scf.for {{.*}} iter_args(%[[LOW:.*]] = %[[C:.*]], %[[HIGH:.*]] = %[[CHUNKS]])
+// CHECK: arith.cmpi slt, %[[LOW]], %[[HIGH]]
+// CHECK: %[[MIDDLE:.*]] = arith.divui
+// CHECK: %[[AT:.*]] = kernel.evaluate %place at %[[MIDDLE]]
+// CHECK: %[[FIRST:.*]] = arith.subf %[[AT]]
+// CHECK: %[[BEGIN:.*]], %{{.*}} = kernel.span %[[FIRST]] at %[[MIDDLE]]
+// CHECK: arith.cmpi sle, %[[BEGIN]], %[[C]]
+// CHECK: scf.for %[[J:.*]] = %[[C]] to %[[END]]#0
+// CHECK: %[[AT:.*]] = kernel.evaluate %place at %[[J]]
+// CHECK: %[[FIRST:.*]] = arith.subf %[[AT]]
+// CHECK: %[[PAIRS:.*]] = kernel.in_range ahead %[[FIRST]] of %[[C]] in %[[J]] : tensor<16xf32> -> tensor<16x16xi1>
+// CHECK: arith.select %[[PAIRS]]
+chunk.kernel @looks_ahead chunk 16 (input %k: tensor<16x32xf32>, table %place: tensor<16xf32>, valid %n: index)
+    -> (o: tensor<16x32xf32>) {
+  %before = arith.constant dense<23.0> : tensor<16xf32>
+  %o = chunk.lookback sum ahead past(%k_j = %k : tensor<16x32xf32>, %p_j = %place : tensor<16xf32>) {
+    %first = arith.subf %p_j, %before : tensor<16xf32>
+    %s = chunk.dot %k, %k_j transpose_right : tensor<16x32xf32>, tensor<16x32xf32> -> tensor<16x16xf32>
+    chunk.contribute %s, %k_j : tensor<16x16xf32>, tensor<16x32xf32> from %first : tensor<16xf32>
+  } : tensor<16x32xf32>
+  chunk.yield %o : tensor<16x32xf32>
+}
+
+// -----
+
+// Where bounds are data, all later chunks are met.
+// CHECK-LABEL: kernel.func @looks_ahead_at_all(
+// CHECK: %[[CHUNKS:.*]] = arith.divui
+// CHECK: scf.for %{{.*}} = %{{.*}} to %[[CHUNKS]]
+chunk.kernel @looks_ahead_at_all chunk 16 (input %k: tensor<16x32xf32>, input %f: tensor<16xf32>, valid %n: index)
     -> (o: tensor<16x32xf32>) {
   %o = chunk.lookback sum ahead past(%k_j = %k : tensor<16x32xf32>, %f_j = %f : tensor<16xf32>) {
     %s = chunk.dot %k, %k_j transpose_right : tensor<16x32xf32>, tensor<16x32xf32> -> tensor<16x16xf32>
