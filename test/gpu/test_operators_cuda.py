@@ -29,11 +29,6 @@ DEVICE = "cuda"
 TYPES = [torch.float32, torch.bfloat16, torch.float16]
 
 
-def continues(case: Case) -> bool:
-    """Tables without a period are not read at positions that only the device knows."""
-    return case.operator != "supra" and case.options.get("period", 1.0) % 1 == 0
-
-
 @pytest.fixture(params=CASES)
 def case(request) -> Case:
     case = CASES[request.param]
@@ -80,10 +75,6 @@ def test_lengths(case, dtype):
 
 def test_initial_state(case, dtype):
     inputs = case.inputs(Shape(), dtype, DEVICE)
-    if not continues(case):
-        with pytest.raises(stretto.Error, match=r"\[R14\] \w+ reads a table at the position of a token"):
-            case(inputs, initial_state=initial_state(case, inputs))
-        return
     check(case, inputs, initial_state=initial_state(case, inputs))
     state = initial_state(case, inputs)
     _, final = case(case.inputs(Shape(T=0), dtype, DEVICE), initial_state=state, output_final_state=True)
@@ -96,9 +87,8 @@ def test_packed_sequences(case, dtype, offset_type):
     lengths = [0, 17, 1, 0, 64, 200, 0]
     inputs = case.inputs(Shape(B=1, T=sum(lengths)), dtype, DEVICE)
     check(case, inputs, cu_seqlens=offsets(lengths, offset_type, DEVICE))
-    if continues(case):
-        state = initial_state(case, inputs, cu_seqlens=offsets(lengths, offset_type, DEVICE))
-        check(case, inputs, cu_seqlens=offsets(lengths, offset_type, DEVICE), initial_state=state)
+    state = initial_state(case, inputs, cu_seqlens=offsets(lengths, offset_type, DEVICE))
+    check(case, inputs, cu_seqlens=offsets(lengths, offset_type, DEVICE), initial_state=state)
 
 
 def test_nothing_to_do(case):
