@@ -286,17 +286,24 @@ template <typename Op> static LogicalResult verifyRanges(Op op, StringRef bounds
   return success();
 }
 
-LogicalResult SpanOp::verify() { return verifyRanges(*this, "span_c1", "span_c2"); }
+LogicalResult SpanOp::verify() {
+  if (failed(verifyRanges(*this, "span_c1", "span_c2")))
+    return failure();
+  if (static_cast<int64_t>(getBy()) < 1)
+    return emitOpError("[span_c3] counts chunks of ") << getBy() << " tokens, expected at least 1";
+  return success();
+}
 
 LogicalResult InRangeOp::verify() {
   if (failed(verifyRanges(*this, "in_range_c1", "in_range_c2")))
     return failure();
   auto tokens = static_cast<int64_t>((*this)->getParentOfType<FuncOp>().getChunk());
   auto type = cast<RankedTensorType>(getType());
-  SmallVector<int64_t, 2> expected(type.getRank(), tokens);
-  if (type.getRank() == 0 || type.getShape() != ArrayRef(expected) || !type.getElementType().isInteger(1))
+  // Bounds ahead are those of columns, others those of rows.
+  bool fits = type.getRank() == 2 ? type.getDimSize(getAhead() ? 1 : 0) == tokens : type.getRank() == 1;
+  if (!fits || !type.getElementType().isInteger(1))
     return emitOpError("[in_range_c3] makes ")
-           << type << ", expected conditions of " << tokens << " tokens, or of pairs of them";
+           << type << ", expected conditions of tokens, or of their pairs with " << tokens << " that have bounds";
   return success();
 }
 

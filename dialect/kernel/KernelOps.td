@@ -203,24 +203,26 @@ def Kernel_SpanOp : Kernel_Op<"span"> {
     The range of token i of the chunk is that of a `chunk.lookback`: from position `first_i` to its own, or with `to` to
     `last_i` where that is earlier, or `to_end` to that of the last token of the sequence. As bounds never fall from
     token to token, all ranges lie in the chunks from `begin`, that of the first bound, to `end`, the one behind that of
-    the last bound of a token that exists. There are none where `end` is no greater.
+    the last bound of a token that exists. There are none where `end` is no greater. These chunks have as many tokens as
+    `by` says.
 
-    Constraints: `span_c1` bounds are numbers of the chunk's tokens; `span_c2` ranges end at `to` or at the end.
+    Constraints: `span_c1` bounds are numbers of the chunk's tokens; `span_c2` ranges end at `to` or at the end; `span_c3`
+    chunks have tokens.
 
     Example:
     ```mlir
     kernel.func @f(%first: !kernel.view<tensor<16xf32>>) chunk 16 roles [#kernel.role<all, 4>] {
       %c0 = arith.constant 0 : index
       %bounds = kernel.load %first at %c0 : !kernel.view<tensor<16xf32>> -> tensor<16xf32>
-      %begin, %end = kernel.span %bounds at %c0 : tensor<16xf32>
+      %begin, %end = kernel.span %bounds at %c0 by 16 : tensor<16xf32>
       %pairs = kernel.in_range %bounds of %c0 in %begin : tensor<16xf32> -> tensor<16x16xi1>
       kernel.return
     }
     ```
   }];
-  let arguments = (ins Kernel_Tile:$first, Optional<Kernel_Tile>:$last, Index:$chunk, UnitAttr:$to_end);
+  let arguments = (ins Kernel_Tile:$first, Optional<Kernel_Tile>:$last, Index:$chunk, UnitAttr:$to_end, I64Attr:$by);
   let results = (outs Index:$begin, Index:$end);
-  let assemblyFormat = [{ $first (`to` $last^)? (`to_end` $to_end^)? `at` $chunk attr-dict
+  let assemblyFormat = [{ $first (`to` $last^)? (`to_end` $to_end^)? `at` $chunk `by` $by attr-dict
                           `:` type($first) (`,` type($last)^)? }];
   let hasVerifier = 1;
 }
@@ -229,7 +231,7 @@ def Kernel_InRangeOp : Kernel_Op<"in_range", [Pure]> {
   let summary = "which tokens of another chunk are in the ranges of a chunk's tokens";
   let description = [{
     `y_ij`: whether token j of the chunk `other` exists, in the sequence or in the windows before it, and lies in the
-    range of token i of `chunk`, as in `kernel.span`. A vector says of each j whether the range of any token reaches it.
+    range of token i of `chunk`, as in `kernel.span`. Other chunks have as many tokens as the result has columns. A vector says of each j whether the range of any token reaches it.
     `ahead` asks the other way round: the bounds are those of the other chunk, and `y_ij` is whether token i lies in the
     range of token j, a vector whether that reaches any token of `chunk`.
 

@@ -32,7 +32,8 @@ struct RoundOperands : stretto::impl::RoundOperandsBase<RoundOperands> {
       } else if (auto mix = dyn_cast<chunk::DecayMixOp>(op)) {
         round(mix.getWeightsMutable());
         round(mix.getRowsMutable());
-      } else if (auto contribution = dyn_cast<chunk::ContributeOp>(op); contribution && !sparing) {
+      } else if (auto contribution = dyn_cast<chunk::ContributeOp>(op);
+                 contribution && !sparing && getOperation().getChunk() > 1) {
         roundValues(contribution);
       }
     });

@@ -196,10 +196,9 @@ private:
   /// Bounds are where the tokens that have them are in pairs, conditions of tokens alone where those of any tile's rows
   /// are. Of the bounds of a whole chunk any thread may ask.
   void assignInRange(InRangeOp op) {
-    RankedTensorType bounds = tileTypeOf(op.getFirst());
-    bool isOfPairs = tileTypeOf(op.getResult()).getRank() == 2;
-    int64_t tokens = bounds.getDimSize(0);
-    Layout pairs = registerLayout({tokens, tokens}, warps);
+    RankedTensorType bounds = tileTypeOf(op.getFirst()), result = tileTypeOf(op.getResult());
+    bool isOfPairs = result.getRank() == 2;
+    Layout pairs = registersFor(isOfPairs ? result : result.clone({result.getDimSize(0), result.getDimSize(0)}));
     setLayout(op.getResult(), isOfPairs ? pairs : pairs.onto(0));
     Layout places = isOfPairs && op.getAhead()   ? pairs.onto(1)
                     : isOfPairs || op.getAhead() ? pairs.onto(0)

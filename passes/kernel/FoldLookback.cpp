@@ -34,15 +34,11 @@ void KernelFolder::foldLookback(chunk::LookbackOp op) {
     OpBuilder::InsertionGuard guard(builder);
     builder.setInsertionPointToStart(loop.getBody());
     Value other = loop.getInductionVar();
-    AwaitOp::create(builder);
+    if (!loadsPast(op))
+      AwaitOp::create(builder);
     sendPast(op, arith::AddIOp::create(builder, other, constant(1)), end);
-    for (auto [argument, past] : llvm::zip_equal(op.getBlock()->getArguments(), op.getPast())) {
-      auto source = cast<BlockArgument>(past);
-      if (isComputed(source))
-        mapping.map(argument, evaluate(source, other));
-      else
-        mapping.map(argument, ReceiveOp::create(builder, argument.getType(), channelOfPast(source), other));
-    }
+    for (auto [argument, past] : llvm::zip_equal(op.getBlock()->getArguments(), op.getPast()))
+      mapping.map(argument, tileOfPast(op, cast<BlockArgument>(past), argument.getType(), other));
     for (Operation &inner : op.getBlock()->without_terminator())
       builder.clone(inner, mapping);
     SmallVector<Value> after = foldTile(op, other, loop.getRegionIterArgs());
@@ -60,7 +56,7 @@ KernelFolder::Chunks KernelFolder::chunksOf(chunk::LookbackOp op) {
   if (op.getAhead())
     return chunksAhead(op);
   Value last = op.getLast() ? mapping.lookup(op.getLast()) : Value();
-  auto span = SpanOp::create(builder, mapping.lookup(op.getFirst()), last, index, op.getToEnd());
+  auto span = SpanOp::create(builder, mapping.lookup(op.getFirst()), last, index, op.getToEnd(), op.getPastTokens());
   return {span.getBegin(), span.getEnd()};
 }
 
@@ -84,7 +80,7 @@ KernelFolder::Chunks KernelFolder::chunksAhead(chunk::LookbackOp op) {
   builder.setInsertionPointToStart(halved.thenBlock());
   Value middle = arith::DivUIOp::create(builder, arith::AddIOp::create(builder, low, high), constant(2));
   Value first = emitFirst(op, middle);
-  auto span = SpanOp::create(builder, first, /*last=*/Value(), middle, /*to_end=*/false);
+  auto span = SpanOp::create(builder, first, /*last=*/Value(), middle, /*to_end=*/false, kernel.getChunk());
   Value reaches = arith::CmpIOp::create(builder, arith::CmpIPredicate::sle, span.getBegin(), index);
   Value next = arith::AddIOp::create(builder, middle, constant(1));
   scf::YieldOp::create(builder, ValueRange{arith::SelectOp::create(builder, reaches, next, low),
@@ -117,10 +113,38 @@ bool KernelFolder::boundsArePositions(chunk::LookbackOp op) {
 Value KernelFolder::emitFirst(chunk::LookbackOp op, Value other) {
   for (auto [argument, past] : llvm::zip_equal(op.getBlock()->getArguments(), op.getPast()))
     if (auto source = cast<BlockArgument>(past); isComputed(source))
-      mapping.map(argument, evaluate(source, other));
+      mapping.map(argument, evaluate(source, argument.getType(), other));
   for (Operation *inner : operationsOfFirst(op))
     builder.clone(*inner, mapping);
   return mapping.lookup(op.getContribution().getFirst());
+}
+
+Value KernelFolder::tileOfPast(chunk::LookbackOp op, BlockArgument argument, Type type, Value other) {
+  if (isComputed(argument))
+    return evaluate(argument, type, other);
+  if (!loadsPast(op))
+    return ReceiveOp::create(builder, type, channelOfPast(argument), other);
+  return whereItLies(op, argument, other, type, [&](Value view) -> SmallVector<Value> {
+    return {LoadOp::create(builder, type, view, other, /*lowest=*/false)};
+  })[0];
+}
+
+SmallVector<Value> KernelFolder::whereItLies(chunk::LookbackOp op, BlockArgument argument, Value other,
+                                             TypeRange results, function_ref<SmallVector<Value>(Value view)> body) {
+  BlockArgument window = windowOf(argument);
+  if (op.getAhead() || !window)
+    return body(view(argument));
+  Value isBefore = arith::CmpIOp::create(builder, arith::CmpIPredicate::slt, other, constant(0));
+  auto choice = scf::IfOp::create(builder, results, isBefore, /*withElseRegion=*/true);
+  for (auto [block, place] :
+       {std::pair(choice.thenBlock(), view(window)), std::pair(choice.elseBlock(), view(argument))}) {
+    OpBuilder::InsertionGuard guard(builder);
+    builder.setInsertionPointToStart(block);
+    SmallVector<Value> made = body(place);
+    if (!results.empty())
+      scf::YieldOp::create(builder, made);
+  }
+  return llvm::to_vector(ValueRange(choice.getResults()));
 }
 
 Value KernelFolder::channelOfPast(BlockArgument argument) {
@@ -134,6 +158,8 @@ Value KernelFolder::channelOfPast(BlockArgument argument) {
 }
 
 void KernelFolder::sendPast(chunk::LookbackOp op, Value other, Value end) {
+  if (loadsPast(op))
+    return;
   OpBuilder::InsertionGuard guard(builder);
   Value isMet = arith::CmpIOp::create(builder, arith::CmpIPredicate::slt, other, end);
   builder.setInsertionPointToStart(scf::IfOp::create(builder, isMet).thenBlock());
@@ -142,20 +168,10 @@ void KernelFolder::sendPast(chunk::LookbackOp op, Value other, Value end) {
     if (isComputed(argument))
       continue;
     Value channel = channelOfPast(argument);
-    auto windows = kernel.argumentsOf(chunk::ArgumentKind::Window);
-    auto window = llvm::find_if(windows, [&](BlockArgument window) {
-      return kernel.getArgument(window.getArgNumber()).getEntry() ==
-             kernel.getArgument(argument.getArgNumber()).getName();
+    whereItLies(op, argument, other, TypeRange(), [&](Value view) -> SmallVector<Value> {
+      SendOp::create(builder, view, other, channel);
+      return {};
     });
-    if (op.getAhead() || window == windows.end()) {
-      SendOp::create(builder, view(argument), other, channel);
-      continue;
-    }
-    Value isBefore = arith::CmpIOp::create(builder, arith::CmpIPredicate::slt, other, constant(0));
-    auto choice = scf::IfOp::create(builder, isBefore, /*withElseRegion=*/true);
-    auto before = OpBuilder::atBlockBegin(choice.thenBlock()), within = OpBuilder::atBlockBegin(choice.elseBlock());
-    SendOp::create(before, op.getLoc(), view(*window), other, channel);
-    SendOp::create(within, op.getLoc(), view(argument), other, channel);
   }
 }
 
@@ -204,26 +220,35 @@ Value KernelFolder::multiply(Value left, Value right, Value addend, bool transpo
                               /*transpose_right=*/false);
 }
 
-/// Rows added up by weights. Those of one column are no operands of a product of matrices.
+/// Rows added up by weights. What a single token adds up are reductions, as all that a step reads; rows of one column
+/// are no operands of a product of matrices.
 Value KernelFolder::addWeighted(Value weights, Value rows, Value addend) {
-  auto type = cast<RankedTensorType>(addend.getType());
-  if (type.getDimSize(1) > 1)
+  ArrayRef<int64_t> shape = cast<RankedTensorType>(addend.getType()).getShape();
+  if (shape[0] > 1 && shape[1] > 1)
     return multiply(weights, rows, addend);
-  Type element = type.getElementType();
-  auto sumOf = [&](Value tile) -> Value {
-    int64_t count = cast<RankedTensorType>(tile.getType()).getDimSize(0);
-    return chunk::ReduceOp::create(builder, RankedTensorType::get({count}, element), chunk::Reduction::Sum, tile,
-                                   chunk::Side::Columns);
+  Type element = getElementTypeOrSelf(addend.getType());
+  auto sumOver = [&](chunk::Side side, Value tile) -> Value {
+    int64_t count = cast<RankedTensorType>(tile.getType()).getDimSize(side == chunk::Side::Columns ? 0 : 1);
+    return chunk::ReduceOp::create(builder, RankedTensorType::get({count}, element), chunk::Reduction::Sum, tile, side);
   };
   weights = widen(weights, element);
-  Value numbers =
-      chunk::BroadcastOp::create(builder, weights.getType(), sumOf(widen(rows, element)), chunk::Side::Columns);
-  Value sums = sumOf(arith::MulFOp::create(builder, weights, numbers));
-  return arith::AddFOp::create(builder, addend, broadcastRows(sums, addend));
+  rows = widen(rows, element);
+  if (shape[1] == 1) {
+    Value numbers = sumOver(chunk::Side::Columns, rows);
+    numbers = chunk::BroadcastOp::create(builder, weights.getType(), numbers, chunk::Side::Columns);
+    Value sums = sumOver(chunk::Side::Columns, arith::MulFOp::create(builder, weights, numbers));
+    return arith::AddFOp::create(builder, addend, broadcastRows(sums, addend));
+  }
+  Value numbers = broadcastRows(sumOver(chunk::Side::Rows, weights), rows);
+  Value sums = sumOver(chunk::Side::Rows, arith::MulFOp::create(builder, rows, numbers));
+  sums = chunk::BroadcastOp::create(builder, addend.getType(), sums, chunk::Side::Columns);
+  return arith::AddFOp::create(builder, addend, sums);
 }
 
 Value KernelFolder::inRangeOf(chunk::LookbackOp op, Value other, unsigned rank) {
-  SmallVector<int64_t, 2> shape(rank, kernel.getChunk());
+  SmallVector<int64_t, 2> shape = {static_cast<int64_t>(kernel.getChunk()), op.getPastTokens()};
+  if (rank == 1)
+    shape.erase(shape.begin());
   Type type = RankedTensorType::get(shape, builder.getI1Type());
   chunk::ContributeOp contribution = op.getContribution();
   Value first = op.getAhead() ? contribution.getFirst() : op.getFirst();
@@ -274,15 +299,15 @@ SmallVector<Value> KernelFolder::foldTile(chunk::LookbackOp op, Value other, Val
       llvm::map_to_vector(op.getContribution().getGiven(), [&](Value value) { return mapping.lookup(value); });
   // Rows of tokens outside of all ranges are as they are in memory, or 0 beyond it; what was computed of them may be
   // infinite.
-  auto rowsInRange = [&](Value rows) {
-    rows = narrow(rows);
-    if (rows.getDefiningOp<ReceiveOp>())
+  auto rowsInRange = [&](unsigned number) {
+    Value rows = narrow(given[number]);
+    if (isa<BlockArgument>(narrow(op.getContribution().getGiven()[number])))
       return rows;
     return selectOr(broadcastRows(inRangeOf(op, other, 1), rows), rows, 0);
   };
   switch (op.getFold()) {
   case chunk::Fold::Softmax:
-    return foldSoftmax(inRangeOf(op, other, 2), given[0], rowsInRange(given[1]), before);
+    return foldSoftmax(inRangeOf(op, other, 2), given[0], rowsInRange(1), before);
   case chunk::Fold::Divergence:
     return foldDivergence(inRangeOf(op, other, 2), given[0], given[1], before);
   case chunk::Fold::Sum: {
@@ -290,7 +315,7 @@ SmallVector<Value> KernelFolder::foldTile(chunk::LookbackOp op, Value other, Val
     Value inRange = inRangeOf(op, other, 2);
     for (auto [number, sum] : llvm::enumerate(before)) {
       Value weights = selectOr(inRange, narrow(given[2 * number]), 0);
-      after.push_back(addWeighted(weights, rowsInRange(given[2 * number + 1]), sum));
+      after.push_back(addWeighted(weights, rowsInRange(2 * number + 1), sum));
     }
     return after;
   }

@@ -1,5 +1,6 @@
 //===- FoldOverChunks.cpp - What a block does, chunk after chunk ----------===//
 
+#include "mlir/Transforms/RegionUtils.h"
 #include "passes/Passes.h"
 #include "passes/kernel/KernelFolder.h"
 #include "runtime/Manifest.h"
@@ -30,6 +31,12 @@ int64_t chooseWarps(chunk::KernelOp kernel) {
   if (kernel.getChunk() > 1)
     return elements <= small && !kernel.getReverse() ? 4 : 8;
   elements += elementsOf(chunk::ArgumentKind::Parameter) / 2; // they come and go
+  kernel.walk([&](chunk::LookbackOp op) {                     // so do tiles of other tokens
+    int64_t met = 0;
+    for (Type tile : op.getBlock()->getArgumentTypes())
+      met += cast<RankedTensorType>(tile).getNumElements();
+    elements = std::max(elements, met);
+  });
   while (2 * elements > 3 * warps * (warps < 4 ? few : many) && warps < mostWarps)
     warps *= 2;
   return warps;
@@ -128,7 +135,7 @@ void KernelFolder::mapArguments(ValueRange states) {
     mapping.map(argument, state);
   for (BlockArgument argument : kernel.getBlock()->getArguments().drop_back())
     if (isComputed(argument))
-      mapping.map(argument, evaluate(argument, index));
+      mapping.map(argument, evaluate(argument, argument.getType(), index));
   for (auto &[argument, stream] : streams)
     mapping.map(argument,
                 ReceiveOp::create(builder, argument.getType(), stream.channel, stream.perChunk ? index : Value()));
@@ -140,22 +147,27 @@ void KernelFolder::emitBody() {
   if (early)
     store(kernel.getBlock()->getArguments());
   for (Operation &op : kernel.getBlock()->without_terminator()) {
-    if (auto lookback = dyn_cast<chunk::LookbackOp>(op))
-      foldLookback(lookback);
-    else
-      builder.clone(op, mapping);
+    emit(op);
     if (early)
       store(op.getResults());
   }
   auto yield = cast<chunk::YieldOp>(kernel.getBlock()->getTerminator());
   if (!early)
     store(llvm::SmallSetVector<Value, 4>(yield.getOutputs().begin(), yield.getOutputs().end()).getArrayRef());
-  for (BlockArgument window : kernel.argumentsOf(chunk::ArgumentKind::Window)) {
-    StringAttr input = kernel.getArgument(window.getArgNumber()).getEntry();
-    for (BlockArgument argument : kernel.argumentsOf(chunk::ArgumentKind::Input))
-      if (kernel.getArgument(argument.getArgNumber()).getName() == input)
-        CarryOp::create(builder, view(argument), index, view(window));
-  }
+  carry();
+}
+
+void KernelFolder::emit(Operation &op) {
+  if (auto lookback = dyn_cast<chunk::LookbackOp>(op))
+    foldLookback(lookback);
+  else
+    builder.clone(op, mapping);
+}
+
+void KernelFolder::carry() {
+  for (BlockArgument argument : kernel.argumentsOf(chunk::ArgumentKind::Input))
+    if (BlockArgument window = windowOf(argument))
+      CarryOp::create(builder, view(argument), index, view(window));
 }
 
 void KernelFolder::store(ValueRange values) {
@@ -179,12 +191,15 @@ void KernelFolder::stepInPlace() {
   for (BlockArgument argument : kernel.argumentsOf(chunk::ArgumentKind::State))
     mapping.map(argument, load(argument));
   for (BlockArgument argument : kernel.argumentsOf(chunk::ArgumentKind::Input))
-    mapping.map(argument, load(argument));
+    if (!isOnlyPast(argument))
+      mapping.map(argument, load(argument));
   for (Operation &op : kernel.getBlock()->without_terminator()) {
-    for (Value operand : op.getOperands())
-      if (!mapping.contains(operand))
-        mapping.map(operand, load(cast<BlockArgument>(operand)));
-    builder.clone(op, mapping);
+    llvm::SetVector<Value> used(op.operand_begin(), op.operand_end());
+    getUsedValuesDefinedAbove(op.getRegions(), used);
+    for (Value value : used)
+      if (auto argument = dyn_cast<BlockArgument>(value); argument && !mapping.contains(value) && !isOnlyPast(argument))
+        mapping.map(argument, load(argument));
+    emit(op);
   }
   auto yield = cast<chunk::YieldOp>(kernel.getBlock()->getTerminator());
   unsigned output = kernel.getBlock()->getNumArguments() - 1;
@@ -193,6 +208,7 @@ void KernelFolder::stepInPlace() {
   BarrierOp::create(builder);
   for (auto [state, next] : llvm::zip_equal(kernel.argumentsOf(chunk::ArgumentKind::State), yield.getStates()))
     SaveOp::create(builder, mapping.lookup(next), view(state));
+  carry();
   ReturnOp::create(builder);
 }
 
@@ -202,7 +218,7 @@ void KernelFolder::stepInPlace() {
 
 Value KernelFolder::load(BlockArgument argument) {
   if (isComputed(argument))
-    return evaluate(argument, index);
+    return evaluate(argument, argument.getType(), index);
   return LoadOp::create(builder, argument.getType(), view(argument), isPerChunk(argument) ? index : Value(),
                         kernel.getArgument(argument.getArgNumber()).getLowest());
 }
@@ -212,6 +228,13 @@ chunk::TableOp KernelFolder::tableOf(BlockArgument argument) {
   return symbols.lookupNearestSymbolFrom<chunk::TableOp>(kernel, name);
 }
 
+BlockArgument KernelFolder::windowOf(BlockArgument input) {
+  for (BlockArgument window : kernel.argumentsOf(chunk::ArgumentKind::Window))
+    if (kernel.getArgument(window.getArgNumber()).getEntry() == kernel.getArgument(input.getArgNumber()).getName())
+      return window;
+  return {};
+}
+
 bool KernelFolder::isComputed(BlockArgument argument) {
   if (!isTable(argument))
     return false;
@@ -219,8 +242,8 @@ bool KernelFolder::isComputed(BlockArgument argument) {
   return table.isPosition() || (computeTables && table.isUnbounded());
 }
 
-Value KernelFolder::evaluate(BlockArgument argument, Value chunk) {
-  return EvaluateOp::create(builder, argument.getType(), view(argument), chunk);
+Value KernelFolder::evaluate(BlockArgument argument, Type type, Value chunk) {
+  return EvaluateOp::create(builder, type, view(argument), chunk);
 }
 
 bool KernelFolder::keepsCheckpoints() {
@@ -270,9 +293,6 @@ struct FoldOverChunks : stretto::impl::FoldOverChunksBase<FoldOverChunks> {
 
     if (inPlace && kernel.getChunk() != 1)
       return kernel.emitOpError("takes ") << kernel.getChunk() << " tokens at a time, expected 1 in a step";
-    WalkResult looksBack = kernel.walk([](chunk::LookbackOp) { return WalkResult::interrupt(); });
-    if (inPlace && looksBack.wasInterrupted())
-      return kernel.emitOpError("[R14] looks back in a step: there is no form of it for a GPU yet");
 
     OpBuilder builder(kernel);
     auto role = RoleAttr::get(&getContext(), RoleKind::All, warps ? warps : chooseWarps(kernel));

@@ -42,6 +42,9 @@ private:
   mlir::Value chunksOfSequence();
   /// The operations of the kernel for the chunk `index`, and what they leave in memory.
   void emitBody();
+  void emit(mlir::Operation &op);
+  /// Leaves the rows of inputs in their windows.
+  void carry();
   /// Stores those of some values that are outputs.
   void store(mlir::ValueRange values);
   mlir::Value load(mlir::BlockArgument argument);
@@ -62,6 +65,15 @@ private:
   bool boundsArePositions(chunk::LookbackOp op);
   /// Where those of the tokens of the chunk `other` do.
   mlir::Value emitFirst(chunk::LookbackOp op, mlir::Value other);
+  /// The tile of an argument that a look-back meets, for the chunk `other`.
+  mlir::Value tileOfPast(chunk::LookbackOp op, mlir::BlockArgument argument, mlir::Type type, mlir::Value other);
+  /// Whether tiles are loaded when they are met, as those of many tokens are that a single one looks back at.
+  bool loadsPast(chunk::LookbackOp op) { return op.getPastTokens() != static_cast<int64_t>(kernel.getChunk()); }
+  /// Emits what is done with the view in which the chunk `other` of an argument lies: the window's before the first
+  /// token, else its own.
+  llvm::SmallVector<mlir::Value> whereItLies(chunk::LookbackOp op, mlir::BlockArgument argument, mlir::Value other,
+                                             mlir::TypeRange results,
+                                             llvm::function_ref<llvm::SmallVector<mlir::Value>(mlir::Value)> body);
   /// The channel through which tiles of an argument come that a look-back meets.
   mlir::Value channelOfPast(mlir::BlockArgument argument);
   /// Sends the tiles of the chunk `other`, unless it is `end`.
@@ -98,11 +110,13 @@ private:
   /// Positions are computed, as they take less time than a table of them.
   bool isComputed(mlir::BlockArgument argument);
   /// The rows of such a table for a chunk.
-  mlir::Value evaluate(mlir::BlockArgument argument, mlir::Value chunk);
+  mlir::Value evaluate(mlir::BlockArgument argument, mlir::Type type, mlir::Value chunk);
   bool keepsCheckpoints();
   bool hasCheckpoints() { return keepsCheckpoints() || !kernel.argumentsOf(chunk::ArgumentKind::Checkpoint).empty(); }
   /// Whether each chunk has a tile of its own: of inputs, of checkpoints, and of tables that vary over time.
   bool isPerChunk(mlir::BlockArgument argument);
+  /// The window of an input, where it has one.
+  mlir::BlockArgument windowOf(mlir::BlockArgument input);
   /// Whether only look-backs read it: its tiles come when they are met.
   bool isOnlyPast(mlir::BlockArgument argument);
   chunk::TableOp tableOf(mlir::BlockArgument argument);

@@ -47,26 +47,27 @@ ThreadLowering::Range ThreadLowering::rangeOfChunk(Operation *op, Value first, V
   if (last)
     bounds.push_back(last);
   SmallVector<SharedTile, 3> tiles = gatherable(op, bounds);
-  Value lastRow = b.add(validTokens(b.mul(scalars.lookup(chunk), manifest.chunk)), -1);
+  Value lastRow = b.add(validTokens(b.mul(scalars.lookup(chunk), manifest.chunk), manifest.chunk), -1);
   auto boundAt = [&](const SharedTile &tile, Value row) {
     Value offset = b.linear(row, tile.byteOffsetsOf(0));
     return b.load(b.advance(tile.base, offset), tile.type.getElementType(), 1)[0];
   };
   Value begin = b.load(tiles[0].base, tiles[0].type.getElementType(), 1)[0];
-  return rangeOf(b.add(startOf(chunk), lastRow), begin, last ? boundAt(tiles[1], lastRow) : Value(), toEnd);
+  return rangeOf(b.add(startOf(chunk, manifest.chunk), lastRow), begin, last ? boundAt(tiles[1], lastRow) : Value(),
+                 toEnd);
 }
 
 void ThreadLowering::lowerSpan(SpanOp op) {
   Range range = rangeOfChunk(op, op.getFirst(), op.getLast(), op.getChunk(), op.getToEnd());
   // Tokens before the first are counted from it, too.
-  int64_t before = llvm::divideCeil(windowLength(), manifest.chunk);
+  auto by = static_cast<int64_t>(op.getBy());
+  int64_t before = llvm::divideCeil(windowLength(), by);
   auto chunkOf = [&](Value token) -> Value {
-    Value shifted = b.add(token, before * manifest.chunk);
-    Value chunk = arith::DivUIOp::create(b, shifted, b.i32(manifest.chunk));
+    Value chunk = arith::DivUIOp::create(b, b.add(token, before * by), b.i32(by));
     return arith::ExtSIOp::create(b, b.getI64Type(), b.add(chunk, -before));
   };
   scalars.map(op.getBegin(), chunkOf(range.begin));
-  scalars.map(op.getEnd(), chunkOf(b.add(range.end, manifest.chunk - 1)));
+  scalars.map(op.getEnd(), chunkOf(b.add(range.end, by - 1)));
 }
 
 /// Ahead, the ranges are those of the other chunk's tokens, of which those beyond the end of the sequence have none.
@@ -89,9 +90,10 @@ void ThreadLowering::lowerInRange(InRangeOp op) {
       range.end = b.select(b.less(token, b.truncate(tokens)), range.end, range.begin);
     return range;
   };
-  Value start = startOf(op.getChunk()), otherStart = startOf(op.getOther());
+  int64_t others = cast<RankedTensorType>(op.getType()).getShape().back();
+  Value start = startOf(op.getChunk(), manifest.chunk), otherStart = startOf(op.getOther(), others);
   if (layout.rank() == 1 && op.getAhead()) {
-    Value end = b.add(start, validTokens(b.mul(scalars.lookup(op.getChunk()), manifest.chunk)));
+    Value end = b.add(start, validTokens(b.mul(scalars.lookup(op.getChunk()), manifest.chunk), manifest.chunk));
     return define(op.getResult(), [&](uint64_t reg) {
       Range range = rangeIn(b.add(otherStart, b.coordinate(layout, 0, reg)),
                             layout.coordinate(layout.at(Layout::Register, reg), 0));

@@ -79,8 +79,11 @@ ThreadLowering::View ThreadLowering::decodeView(const Manifest::Argument &argume
     }
   }
   // What heads share is left by the first of them.
-  if (argument.kind == Kind::Window)
-    held = b.select(view.given, arith::MinSIOp::create(b, position, b.i64(windowLength())), b.i64(0));
+  if (argument.kind == Kind::Window) {
+    held = arith::MinSIOp::create(b, position, b.i64(windowLength()));
+    if (view.given)
+      held = b.select(view.given, held, b.i64(0));
+  }
   if (isShared && (argument.kind == Kind::State || argument.kind == Kind::Window || argument.kind == Kind::Kept)) {
     Value place = arith::RemUIOp::create(b, head, b.i32(argument.group));
     view.wanted = b.both(view.wanted, b.compare(arith::CmpIPredicate::eq, place, b.i32(0)));
@@ -88,10 +91,10 @@ ThreadLowering::View ThreadLowering::decodeView(const Manifest::Argument &argume
   return view;
 }
 
-/// How many tokens a chunk has that begins at `firstToken` of the sequence: none beyond its end.
-Value ThreadLowering::validTokens(Value firstToken) {
+/// How many tokens a chunk of `count` has that begins at `firstToken` of the sequence: none beyond its end.
+Value ThreadLowering::validTokens(Value firstToken, int64_t count) {
   Value left = arith::MaxSIOp::create(b, b.sub(tokens, firstToken), b.i64(0));
-  return b.truncate(arith::MinSIOp::create(b, left, b.i64(manifest.chunk)));
+  return b.truncate(arith::MinSIOp::create(b, left, b.i64(count)));
 }
 
 ThreadLowering::Rows ThreadLowering::rowsOf(const View &view, Value chunk, RankedTensorType tile) {
@@ -105,25 +108,27 @@ ThreadLowering::Rows ThreadLowering::rowsOf(const View &view, Value chunk, Ranke
     rows.stride = tile.getRank() == 2 ? b.i64(tile.getDimSize(1)) : Value();
     return rows;
   }
-  Value first = b.mul(chunk, manifest.chunk);
   if (view.argument->kind == Manifest::Kind::Checkpoint) {
     // It exists where its chunk has tokens, in the segment.
     Value number = b.sub(chunk, begin);
     rows.stride = tile.getRank() == 2 ? view.rowStride : Value();
-    rows.exist = b.both(b.compare(arith::CmpIPredicate::sgt, validTokens(first), b.i32(0)),
-                        b.compare(arith::CmpIPredicate::sge, number, b.i64(0)));
+    rows.exist = b.both(
+        b.compare(arith::CmpIPredicate::sgt, validTokens(b.mul(chunk, manifest.chunk), manifest.chunk), b.i32(0)),
+        b.compare(arith::CmpIPredicate::sge, number, b.i64(0)));
     rows.base = b.advance(rows.base, b.mul(b.mul(number, view.chunkStride), stretto::bytesOf(view.argument->type)));
     return rows;
   }
+  int64_t count = tile.getDimSize(0);
+  Value first = b.mul(chunk, count);
   rows.stride = view.rowStride;
-  rows.valid = validTokens(first);
+  rows.valid = validTokens(first, count);
   // A walk back comes to its end before the start, where there are windows alone.
   bool isRing = view.argument->kind == Manifest::Kind::Window;
   if (manifest.reverse && !isRing)
     rows.valid = b.select(b.compare(arith::CmpIPredicate::slt, first, b.i64(0)), b.i32(0), rows.valid);
   if (windowLength()) {
     Value missing = arith::MaxSIOp::create(b, b.sub(b.i64(0), b.add(held, first)), b.i64(0));
-    rows.from = b.truncate(arith::MinSIOp::create(b, missing, b.i64(manifest.chunk)));
+    rows.from = b.truncate(arith::MinSIOp::create(b, missing, b.i64(count)));
   }
   if (isRing || view.argument->kind == Manifest::Kind::Table) {
     rows.first = b.add(position, first);
@@ -330,7 +335,7 @@ void ThreadLowering::lowerStore(StoreOp op) {
     base = b.advance(view.base, b.mul(b.mul(number, view.chunkStride), bytes));
   } else {
     Value first = b.mul(chunk, manifest.chunk);
-    valid = validTokens(first);
+    valid = validTokens(first, manifest.chunk);
     base = b.advance(view.base, b.mul(b.mul(first, view.rowStride), bytes));
   }
 

@@ -533,9 +533,10 @@ LogicalResult ThreadLowering::lowerEvaluate(EvaluateOp op) {
   Block &body = table.getBody().front();
   Layout layout = *layoutOf(op.getType());
   Type element = getElementTypeOrSelf(op.getType()), real = b.getF64Type();
+  int64_t count = op.getType().getDimSize(0);
   auto asReal = [&](Value number) { return arith::SIToFPOp::create(b, real, number); };
-  Value head = asReal(view.head), first = b.mul(scalars.lookup(op.getChunk()), manifest.chunk),
-        valid = validTokens(first);
+  Value head = asReal(view.head), first = b.mul(scalars.lookup(op.getChunk()), count),
+        valid = validTokens(first, count);
   define(op.getResult(), [&](uint64_t reg) {
     Value token = b.coordinate(layout, 0, reg), place = b.add(b.add(position, first), b.extend(token));
     if (std::optional<int64_t> period = table.getPeriod())

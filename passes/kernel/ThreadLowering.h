@@ -69,8 +69,8 @@ private:
   mlir::Value tokenAt(mlir::Value bound, bool isLast);
   /// From the first bound of a chunk to the last of a token that exists.
   Range rangeOfChunk(mlir::Operation *op, mlir::Value first, mlir::Value last, mlir::Value chunk, bool toEnd);
-  /// The first token of a chunk.
-  mlir::Value startOf(mlir::Value chunk) { return b.truncate(b.mul(scalars.lookup(chunk), manifest.chunk)); }
+  /// The first token of a chunk of so many.
+  mlir::Value startOf(mlir::Value chunk, int64_t tokens) { return b.truncate(b.mul(scalars.lookup(chunk), tokens)); }
   /// How many tokens before the first windows hold at most.
   int64_t windowLength() const;
   void lowerSpan(SpanOp op);
@@ -107,7 +107,7 @@ private:
   mlir::Value existsIn(const Rows &rows, const Layout &layout, llvm::ArrayRef<int64_t> shape, uint64_t reg);
   mlir::Value word(int64_t index);
   const View &viewOf(mlir::Value view) { return views[cast<mlir::BlockArgument>(view).getArgNumber()]; }
-  mlir::Value validTokens(mlir::Value firstToken);
+  mlir::Value validTokens(mlir::Value firstToken, int64_t count);
 
   void lowerChannel(ChannelOp op);
   void lowerSend(SendOp op);

@@ -2,6 +2,7 @@
 independent formulas in fp64 say.
 """
 
+import math
 import pathlib
 import sys
 
@@ -54,6 +55,7 @@ CASES = {
 WITH_GRADIENTS = tuple(name for name in CASES if name != "computed_values")
 # Cases of which no state continues a call.
 UNBOUNDED = ("relation_kl", "computed_values")
+WITH_STEPS = tuple(name for name, (operator, _) in CASES.items() if operator not in UNBOUNDED)
 
 
 def variant_of(name):
@@ -164,10 +166,10 @@ def window_after(rows, length):
 
 class LookbackLaunch:
     """One launch: for each sequence the tokens of an earlier call, and those of this one. With `packed` the sequences
-    lie in one row of tokens.
+    lie in one row of tokens; in a `pool` states have rows in any order, and the sequence in the middle has none.
     """
 
-    def __init__(self, name, manifest, lengths, heads, key_heads, sizes, element, packed=False, seed=0):
+    def __init__(self, name, manifest, lengths, heads, key_heads, sizes, element, packed=False, pool=False, seed=0):
         self.manifest, self.element, self.packed, self.heads = manifest, element, packed, heads
         self.buffers, self.outputs, self.finals, self.wanted = [], {}, {}, {}
         generator = torch.Generator().manual_seed(seed)
@@ -187,16 +189,22 @@ class LookbackLaunch:
             formula(name, {key: x[:, :before] for key, x in inputs.items()}, self.parameters)[1]
             for inputs, (before, _) in zip(self.sequences, lengths, strict=True)
         ]
-        self.continues = any(before for before, _ in lengths)
+        self.continues = any(before for before, _ in lengths) or manifest["inPlace"]
         tokens, N, C = [tokens for _, tokens in lengths], len(lengths), manifest["chunk"]
-        items = N
+        items, together = N, 1
         if manifest["independentChunks"]:
             items = sum(tokens) // C + N if packed else N * -(-max(tokens) // C)
-        self.blocks = items * heads * manifest["slices"]
-        positions = np.array([before for before, _ in lengths], dtype=np.int64)
+        if manifest["inPlace"]:
+            together = math.lcm(1, *(a["group"] for a in manifest["arguments"] if a["kind"] in ("state", "window")))
+        self.blocks = items * heads // together * manifest["slices"]
+        self.rows, self.slots = N, np.arange(N, dtype=np.int64)
+        if pool:
+            self.rows, self.slots = 2 * N, np.random.default_rng(seed).permutation(2 * N)[:N].astype(np.int64)
+            self.slots[N // 2] = -1
+        positions = self.in_rows(np.array([before for before, _ in lengths], dtype=np.int64))
         header = [N, sum(tokens) if packed else max(tokens), heads]
         header.append(self.buffer(np.concatenate([[0], np.cumsum(tokens)]).astype(np.int64)) if packed else 0)
-        header += [self.buffer(positions) if self.continues else 0, 0, N]
+        header += [self.buffer(positions) if self.continues else 0, self.buffer(self.slots) if pool else 0, self.rows]
         header += [0, -(-header[1] // C), 1, 0]  # a segment of all chunks
         words = [word for argument in manifest["arguments"] for word in self.words_of(argument)]
         self.block = np.array(header + words, dtype=np.int64)
@@ -204,6 +212,12 @@ class LookbackLaunch:
     def buffer(self, array):
         self.buffers.append(np.ascontiguousarray(array))
         return len(self.buffers) << 32
+
+    def in_rows(self, array):
+        """What sequences have, in the rows of the state; those of nobody hold something else."""
+        rows = np.full((self.rows, *array.shape[1:]), 7, dtype=array.dtype)
+        rows[self.slots[self.slots >= 0]] = array[self.slots >= 0]
+        return rows
 
     def batch(self, rows):
         """Rows of each sequence in one array."""
@@ -240,9 +254,13 @@ class LookbackLaunch:
         had stays where nothing newer comes.
         """
         if name not in self.finals:
-            first = self.buffer(to_bits(before, element)) if self.continues else 0
+            before, after = self.in_rows(before), self.in_rows(after)
             index = len(self.buffers)
-            last = self.buffer(to_bits(before if name.endswith("_window") else np.full(after.shape, np.nan), element))
+            first = last = self.buffer(to_bits(before, element)) if self.continues else 0
+            if not self.manifest["inPlace"]:
+                index = len(self.buffers)
+                was = before if name.endswith("_window") else np.full(after.shape, np.nan)
+                last = self.buffer(to_bits(was, element))
             self.finals[name] = (first, last, index, after, element)
         first, last, *_ = self.finals[name]
         strides = [int(np.prod(before.shape[axis + 1 :])) for axis in range(3)]
@@ -258,12 +276,23 @@ class LookbackLaunch:
             result[name] = (difference if found.size else 0.0, limit)
 
         for name, (index, shape) in self.outputs.items():
-            array = from_bits(self.buffers[index].reshape(shape), self.element)
-            compare(name, array, self.batch(self.results), OUTPUT[self.element])
+            array, wanted = from_bits(self.buffers[index].reshape(shape), self.element), self.batch(self.results)
+            if (self.slots < 0).any():
+                left_out = np.isnan(array[self.slots < 0]).astype(float)
+                compare("left out", left_out, np.ones_like(left_out), 0)
+                array, wanted = array[self.slots >= 0], wanted[self.slots >= 0]
+            compare(name, array, wanted, OUTPUT[self.element])
         for name, (_first, _last, index, after, element) in self.finals.items():
             found = from_bits(self.buffers[index].reshape(after.shape), element)
             compare("state " + name, found, after, 0 if name.endswith("_window") else STATE[self.element])
         return result
+
+
+def step_launches(name, element):
+    """The steps that every case goes through: from no token on, within a window and beyond it, of a pool."""
+    heads = dict(heads=2, key_heads=1)
+    yield "steps", dict(lengths=[(before, 1) for before in (0, 1, 3, 70, 131)], **heads)
+    yield "a pool", dict(lengths=[(before, 1) for before in (64, 2, 9)], pool=True, **heads)
 
 
 def launches(name, element):

@@ -101,18 +101,23 @@ def simulate_gradients(tools, pipeline, source, operators, elements, sizes):
     return bool(failed)
 
 
-def simulate_lookbacks(tools, pipeline, names, elements, sizes):
-    """Runs operators that look back; the number of failures."""
+def simulate_lookbacks(tools, pipeline, names, elements, sizes, step):
+    """Runs operators that look back, or their steps; the number of failures."""
     import lookbacks
 
+    names = names or [
+        name for name in lookbacks.CASES if not step or lookbacks.CASES[name][0] not in lookbacks.UNBOUNDED
+    ]
+    launches = lookbacks.step_launches if step else lookbacks.launches
     failed = 0
     with tempfile.TemporaryDirectory() as folder:
         folder = pathlib.Path(folder)
-        for name, element, (K, V) in itertools.product(names or lookbacks.CASES, elements, sizes):
+        for name, element, (K, V) in itertools.product(names, elements, sizes):
             kernel, threads = f"{name} {element} {K} {V}", folder / "threads.mlir"
-            for case, settings in lookbacks.launches(name, element):
+            for case, settings in launches(name, element):
                 try:
-                    text = lookbacks.lowered(name, element, K, V, settings["heads"], settings["key_heads"])
+                    heads = settings["heads"], settings["key_heads"]
+                    text = lookbacks.lowered(name, element, K, V, *heads, step=step)
                     manifest = lower(tools, pipeline, text, threads)
                     run = lookbacks.LookbackLaunch(name, manifest, sizes=(K, V), element=element, **settings)
                     simulate(tools / "simulate-block", threads, run, folder)
@@ -136,6 +141,7 @@ def main():
     parser.add_argument("--math", action="store_true", help="expand elementary functions too")
     parser.add_argument("--chunk-passes", default="chunk.kernel(stretto-expand-decay,stretto-round-operands,cse)")
     parser.add_argument("--gradients", action="store_true", help="gradients of the operators that are named")
+    parser.add_argument("--steps", action="store_true", help="steps of the cases of lookbacks.py")
     parser.add_argument("--lookbacks", action="store_true", help="cases of lookbacks.py")
     options = parser.parse_args()
     sizes = [tuple(map(int, size.split("x"))) for size in options.sizes.split(",")]
@@ -152,7 +158,8 @@ def main():
         names = options.families or source.WITH_GRADIENTS
         sys.exit(simulate_gradients(tools, pipeline, source, names, elements, sizes))
     if options.lookbacks:
-        sys.exit(simulate_lookbacks(tools, pipeline, options.families, elements, sizes))
+        pipeline = LOWERING.format(chunk=chunk, fold="{in-place}" if options.steps else "", math=math)
+        sys.exit(simulate_lookbacks(tools, pipeline, options.families, elements, sizes, options.steps))
     failed = 0
     with tempfile.TemporaryDirectory() as name:
         folder = pathlib.Path(name)

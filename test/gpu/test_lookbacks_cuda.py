@@ -10,7 +10,7 @@ import torch
 from formulas import relation_kl
 from operator_cases import BOUNDS, Shape, error, offsets
 from stretto import lang as sl
-from test_lookbacks import BOUNDED, CASES, RELATIONS, relation, run, tokens_of
+from test_lookbacks import BOUNDED, CASES, RELATIONS, relation, run, step, tokens_of
 from test_operators import spread
 
 pytestmark = [
@@ -192,6 +192,85 @@ def test_the_state_is_that_of_the_cpu(name, dtype):
     _, state = run(CASES[name], on_device(inputs))
     for entry in expected:
         assert error(state[entry], expected[entry]) <= BOUNDS[dtype][1]
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Steps
+# ---------------------------------------------------------------------------------------------------------------------
+
+
+@DTYPES
+@pytest.mark.parametrize("name", BOUNDED)
+def test_steps_equal_running_at_once(name, dtype):
+    """From no token on, and from the middle of a window."""
+    case = CASES[name]
+    inputs = made(case, Shape(T=75), dtype)
+    expected = case.formula(inputs)
+    for first in (0, 61):
+        _, state = run(case, tokens_of(inputs, 0, first))
+        last = min(first + 14, 75)
+        o = torch.stack([step(case, inputs, token, state)[0] for token in range(first, last)], 1)
+        assert o.dtype == dtype
+        assert error(o, expected[:, first:last]) <= BOUNDS[dtype][0]
+    _, final = run(case, inputs)
+    for entry in final:
+        assert error(state[entry], final[entry]) <= BOUNDS[dtype][1]
+
+
+@pytest.mark.parametrize(("K", "V", "H", "G"), [(64, 64, 4, 1), (128, 128, 2, 2), (24, 256, 2, 1)])
+@pytest.mark.parametrize("name", ["swa of more than a chunk", "lolcats", "lolcats sliding over few tokens"])
+def test_steps_of_widths_and_heads(name, K, V, H, G):
+    case = CASES[name]
+    inputs = made(case, Shape(T=140, K=K, V=V, H=H, G=G), torch.bfloat16)
+    _, state = run(case, tokens_of(inputs, 0, 139))
+    assert error(step(case, inputs, 139, state)[0], case.formula(inputs)[:, 139]) <= BOUNDS[torch.bfloat16][0]
+
+
+@pytest.mark.parametrize("name", ["swa of few tokens", "lolcats of few tokens", "lolcats sliding"])
+def test_a_pool_of_windows(name):
+    """Sequences have rows of their own, at positions of their own; -1 is left out, rows of nobody stay as they are."""
+    case = CASES[name]
+    inputs = made(case, Shape(B=4, T=30))
+    slots = torch.tensor([6, -1, 0, 3], device=DEVICE)
+    states = [run(case, tokens_of(inputs, 0, 5 * sequence))[1] for sequence in range(4)]
+    pool = {name: torch.zeros_like(entry).repeat(2, *[1] * (entry.dim() - 1)) for name, entry in states[0].items()}
+    pool["position"] += 3
+    for sequence, slot in enumerate(slots.tolist()):
+        for entry in pool:
+            if slot >= 0:
+                pool[entry][slot] = states[sequence][entry][sequence]
+    before = {name: entry.clone() for name, entry in pool.items()}
+    o, _ = step(case, inputs, 25, pool, slots=slots)
+    for sequence, slot in enumerate(slots.tolist()):
+        if slot < 0:
+            continue
+        expected, _ = step(case, inputs, 25, states[sequence])
+        assert torch.equal(o[sequence], expected[sequence])
+        for entry in pool:
+            assert torch.equal(pool[entry][slot], states[sequence][entry][sequence])
+    others = [row for row in range(8) if row not in slots.tolist()]
+    for entry in pool:
+        assert torch.equal(pool[entry][others], before[entry][others])
+
+
+def test_cuda_graph_of_steps():
+    """A replay decodes one token more, from the rows and the windows that are in place then."""
+    case = CASES["swa of few tokens"]
+    inputs = made(case, Shape(T=20))
+    expected = case.formula(inputs)
+    rows = {name: inputs[name][:, 0].clone() for name in ("q", "k", "v")}
+    _, state = run(case, tokens_of(inputs, 0, 0))
+    stretto.ops.swa.step(**rows, **case.options, state=state)  # compiled and loaded before the capture
+    for name, entry in run(case, tokens_of(inputs, 0, 0))[1].items():
+        state[name].copy_(entry)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        o = stretto.ops.swa.step(**rows, **case.options, state=state)[0]
+    for token in range(20):
+        for name, row in rows.items():
+            row.copy_(inputs[name][:, token])
+        graph.replay()
+        assert error(o, expected[:, token]) <= BOUNDS[torch.float32][0]
 
 
 # ---------------------------------------------------------------------------------------------------------------------

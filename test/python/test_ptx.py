@@ -25,7 +25,6 @@ OPERATORS = {
     "delta_rule": "KV",
     "gated_delta_rule": "KV",
 }
-# Those that look back have no steps and no gradients for a GPU yet.
 LOOKBACKS = {"swa": "KV", "lolcats": "DFV", "relation_kl": ("Ds", "Dt")}
 OPTIONS = {"bla": {"decay": "signed"}}
 
@@ -86,12 +85,17 @@ def test_assembles_without_spills(ptxas, tmp_path, operator, dtype, width, step)
 
 @pytest.mark.parametrize("dtype, width", CONFIGURATIONS)
 @pytest.mark.parametrize("operator", LOOKBACKS)
-def test_lookbacks_assemble_without_spills(ptxas, tmp_path, operator, dtype, width):
-    assert spilled(ptxas, tmp_path, lower(operator, dtype, width)) == [("0", "0")]
+@pytest.mark.parametrize("step", [False, True], ids=["chunk", "step"])
+def test_lookbacks_assemble_without_spills(ptxas, tmp_path, operator, dtype, width, step):
+    if operator == "relation_kl" and step:
+        with pytest.raises(stretto.Error, match="no step form: looks back at earlier tokens without a bound"):
+            lower(operator, dtype, width, step=True)
+        return
+    assert spilled(ptxas, tmp_path, lower(operator, dtype, width, step=step)) == [("0", "0")]
 
 
 @pytest.mark.parametrize("dtype, width", CONFIGURATIONS)
-@pytest.mark.parametrize("operator", OPERATORS)
+@pytest.mark.parametrize("operator", {**OPERATORS, **LOOKBACKS})
 def test_gradients_assemble_without_spills(ptxas, tmp_path, operator, dtype, width, request):
     if (dtype, width) in TOO_LARGE.get(operator, ()):
         with pytest.raises(stretto.Error, match=r"needs \d+ bytes of shared memory, sm_90a has 232448"):

@@ -76,7 +76,7 @@ kernel.func @f(%x: !kernel.view<tensor<8xf32>>) chunk 16 roles [#kernel.role<all
   %c = kernel.chunk
   %first = kernel.load %x at %c : <tensor<8xf32>> -> tensor<8xf32>
   // expected-error @+1 {{[span_c1] a bound has type 'tensor<8xf32>', expected a number for each of 16 tokens}}
-  %begin, %end = kernel.span %first at %c : tensor<8xf32>
+  %begin, %end = kernel.span %first at %c by 16 : tensor<8xf32>
   kernel.return
 }
 
@@ -86,7 +86,7 @@ kernel.func @f(%x: !kernel.view<tensor<16xf32>>) chunk 16 roles [#kernel.role<al
   %c = kernel.chunk
   %first = kernel.load %x at %c : <tensor<16xf32>> -> tensor<16xf32>
   // expected-error @+1 {{[span_c2] ends both at a position and at the end of the sequence}}
-  %begin, %end = kernel.span %first to %first to_end at %c : tensor<16xf32>, tensor<16xf32>
+  %begin, %end = kernel.span %first to %first to_end at %c by 16 : tensor<16xf32>, tensor<16xf32>
   kernel.return
 }
 
@@ -117,7 +117,17 @@ kernel.func @f(%x: !kernel.view<tensor<16xf32>>) chunk 16 roles [#kernel.role<al
 kernel.func @f(%x: !kernel.view<tensor<16xf32>>) chunk 16 roles [#kernel.role<all, 1>] {
   %c = kernel.chunk
   %first = kernel.load %x at %c : <tensor<16xf32>> -> tensor<16xf32>
-  // expected-error @+1 {{[in_range_c3] makes 'tensor<16x8xi1>', expected conditions of 16 tokens, or of pairs of them}}
-  %pairs = kernel.in_range %first of %c in %c : tensor<16xf32> -> tensor<16x8xi1>
+  // expected-error @+1 {{[in_range_c3] makes 'tensor<8x16xi1>', expected conditions of tokens, or of their pairs with 16 that have bounds}}
+  %pairs = kernel.in_range %first of %c in %c : tensor<16xf32> -> tensor<8x16xi1>
+  kernel.return
+}
+
+// -----
+
+kernel.func @f(%x: !kernel.view<tensor<16xf32>>) chunk 16 roles [#kernel.role<all, 1>] {
+  %c = kernel.chunk
+  %first = kernel.load %x at %c : <tensor<16xf32>> -> tensor<16xf32>
+  // expected-error @+1 {{[span_c3] counts chunks of 0 tokens, expected at least 1}}
+  %begin, %end = kernel.span %first at %c by 0 : tensor<16xf32>
   kernel.return
 }

@@ -50,12 +50,12 @@ kernel.func @looks_back(%x: !kernel.view<tensor<16xf32>>, %k: !kernel.view<tenso
   // CHECK: %[[C:.*]] = kernel.chunk
   %c = kernel.chunk
   %first = kernel.load %x at %c : <tensor<16xf32>> -> tensor<16xf32>
-  // CHECK: %[[BEGIN:.*]], %{{.*}} = kernel.span %[[FIRST:.*]] at %[[C]] : tensor<16xf32>
-  %begin, %end = kernel.span %first at %c : tensor<16xf32>
-  // CHECK: kernel.span %[[FIRST]] to %[[FIRST]] at %[[C]] : tensor<16xf32>, tensor<16xf32>
-  %begin1, %end1 = kernel.span %first to %first at %c : tensor<16xf32>, tensor<16xf32>
-  // CHECK: kernel.span %[[FIRST]] to_end at %[[C]] : tensor<16xf32>
-  %begin2, %end2 = kernel.span %first to_end at %c : tensor<16xf32>
+  // CHECK: %[[BEGIN:.*]], %{{.*}} = kernel.span %[[FIRST:.*]] at %[[C]] by 16 : tensor<16xf32>
+  %begin, %end = kernel.span %first at %c by 16 : tensor<16xf32>
+  // CHECK: kernel.span %[[FIRST]] to %[[FIRST]] at %[[C]] by 16 : tensor<16xf32>, tensor<16xf32>
+  %begin1, %end1 = kernel.span %first to %first at %c by 16 : tensor<16xf32>, tensor<16xf32>
+  // CHECK: kernel.span %[[FIRST]] to_end at %[[C]] by 16 : tensor<16xf32>
+  %begin2, %end2 = kernel.span %first to_end at %c by 16 : tensor<16xf32>
   // CHECK: kernel.in_range %[[FIRST]] of %[[C]] in %[[BEGIN]] : tensor<16xf32> -> tensor<16x16xi1>
   %pairs = kernel.in_range %first of %c in %begin : tensor<16xf32> -> tensor<16x16xi1>
   // CHECK: kernel.in_range %[[FIRST]] to %[[FIRST]] of %[[C]] in %[[BEGIN]] : tensor<16xf32>, tensor<16xf32> -> tensor<16xi1>
@@ -64,6 +64,8 @@ kernel.func @looks_back(%x: !kernel.view<tensor<16xf32>>, %k: !kernel.view<tenso
   %all = kernel.in_range %first to_end of %c in %begin : tensor<16xf32> -> tensor<16x16xi1>
   // CHECK: kernel.in_range ahead %[[FIRST]] of %[[C]] in %[[BEGIN]] : tensor<16xf32> -> tensor<16x16xi1>
   %ahead = kernel.in_range ahead %first of %c in %begin : tensor<16xf32> -> tensor<16x16xi1>
+  // CHECK: kernel.in_range %[[FIRST]] of %[[C]] in %[[BEGIN]] : tensor<16xf32> -> tensor<16x64xi1>
+  %more = kernel.in_range %first of %c in %begin : tensor<16xf32> -> tensor<16x64xi1>
   // CHECK: kernel.carry %k at %[[C]] to %w : <tensor<16x32xf32>>, <tensor<24x32xf32>>
   kernel.carry %k at %c to %w : <tensor<16x32xf32>>, <tensor<24x32xf32>>
   kernel.return

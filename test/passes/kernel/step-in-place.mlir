@@ -70,3 +70,44 @@ chunk.kernel @with_a_normaliser chunk 1 (input %v: tensor<1x63xf32>,
 chunk.kernel @of_many_tokens chunk 16 (input %x: tensor<16x32xf32>, valid %n: index) -> (o: tensor<16x32xf32>) {
   chunk.yield %x : tensor<16x32xf32>
 }
+
+// -----
+
+chunk.table @position varying {
+^bb0(%t: f64, %h: f64, %d: f64):
+  chunk.result %t : f64
+}
+// A step meets the tokens of its window in tiles, which are loaded where they lie: in the ring before the token, and the
+// token itself. Its row takes its place in the ring when all threads have read it.
+// CHECK-LABEL: kernel.func @look_back(
+// CHECK: %[[C:.*]] = arith.constant 0 : index
+// CHECK: %[[Q:.*]] = kernel.load %q at %[[C]]
+// CHECK-NOT: kernel.load
+// CHECK: %[[FIRST:.*]] = arith.subf
+// CHECK: %[[BEGIN:.*]], %[[END:.*]] = kernel.span %[[FIRST]] at %[[C]] by 64 : tensor<1xf32>
+// CHECK: scf.for %[[J:.*]] = %[[BEGIN]] to %[[END]]
+// CHECK-NOT: kernel.await
+// CHECK: %[[K:.*]] = scf.if %{{.*}} -> (tensor<64x32xf32>) {
+// CHECK-NEXT: kernel.load %k_window at %[[J]] : <tensor<24x32xf32>> -> tensor<64x32xf32>
+// CHECK: } else {
+// CHECK-NEXT: kernel.load %k at %[[J]] : <tensor<1x32xf32>> -> tensor<64x32xf32>
+// CHECK: kernel.in_range %[[FIRST]] of %[[C]] in %[[J]] : tensor<1xf32> -> tensor<1x64xi1>
+// CHECK-NOT: chunk.dot
+// CHECK: kernel.store
+// CHECK: kernel.barrier
+// CHECK: kernel.carry %k at %[[C]] to %k_window
+chunk.kernel @look_back chunk 1 (input %q: tensor<1x32xf32>, input %k: tensor<1x32xf32>, table %position: tensor<1xf32>,
+    window %k_window: tensor<24x32xf32> of "k", valid %n: index) -> (o: tensor<1x32xf32>) {
+  %before = arith.constant dense<23.0> : tensor<1xf32>
+  %first = arith.subf %position, %before : tensor<1xf32>
+  %row = chunk.reduce sum %q over rows : tensor<1x32xf32> -> tensor<32xf32>
+  %rows = chunk.broadcast %row along columns : tensor<32xf32> to tensor<64x32xf32>
+  %m, %l, %acc = chunk.lookback softmax from %first : tensor<1xf32>
+      past(%k_j = %k : tensor<1x32xf32> to tensor<64x32xf32>) {
+    %products = arith.mulf %rows, %k_j : tensor<64x32xf32>
+    %scores = chunk.reduce sum %products over columns : tensor<64x32xf32> -> tensor<64xf32>
+    %s = chunk.broadcast %scores along columns : tensor<64xf32> to tensor<1x64xf32>
+    chunk.contribute %s, %k_j : tensor<1x64xf32>, tensor<64x32xf32>
+  } : tensor<1xf32>, tensor<1xf32>, tensor<1x32xf32>
+  chunk.yield %acc : tensor<1x32xf32>
+}
