@@ -41,15 +41,19 @@ Signature::Kernel::TableWords Signature::Kernel::place(Table &table, int64_t end
 }
 
 static ArgumentBlock fillBlock(const Signature &signature, Signature::Kernel &kernel, const OperatorCall &call,
-                               const LaunchTensors &tensors, const LaunchSegment &segment,
-                               const Executor &executor) {
+                               const LaunchTensors &tensors, const LaunchSegment &segment, const Executor &executor) {
   const int64_t *positions = signature.positions(call);
   int64_t sequences = signature.sequences(call), tokens = signature.tokens(call), stateRows = signature.stateRows(call);
-  ArgumentBlock block = {sequences,       tokens,
-                         signature.heads, call.sequenceOffsets ? word(call.sequenceOffsets->data) : 0,
-                         word(positions), call.slots ? word(call.slots->data) : 0,
-                         stateRows,       segment.first,
-                         segment.chunks,  segment.interval,
+  ArgumentBlock block = {sequences,
+                         tokens,
+                         signature.heads,
+                         call.sequenceOffsets ? word(call.sequenceOffsets->data) : 0,
+                         word(positions),
+                         call.slots ? word(call.slots->data) : 0,
+                         stateRows,
+                         segment.first,
+                         segment.chunks,
+                         segment.interval,
                          segment.intervalOfStarts};
   auto appendRows = [&](const TensorView &view) {
     ArrayRef<int64_t> strides = view.strides;
@@ -83,7 +87,8 @@ static ArgumentBlock fillBlock(const Signature &signature, Signature::Kernel &ke
     }
     case Manifest::Kind::Window:
     case Manifest::Kind::State: {
-      const auto *start = llvm::find_if(tensors.starts, [&](const auto &named) { return named.first == argument.name; });
+      const auto *start =
+          llvm::find_if(tensors.starts, [&](const auto &named) { return named.first == argument.name; });
       if (start != tensors.starts.end()) {
         const LaunchTensors::Checkpoint &checkpoint = start->second;
         block.append({word(checkpoint.data), /*final=*/0, checkpoint.chunkStride, checkpoint.headStride,
