@@ -13,7 +13,7 @@ static int64_t meetingsOf(const Operator::Signature &signature, int64_t chunks, 
   int64_t most = chunks;
   for (const EntryShape &entry : signature.state)
     if (entry.window)
-      most = std::min(chunks, llvm::divideCeil(entry.sizes[0] - 1, tokens) + 1);
+      most = std::min<int64_t>(chunks, llvm::divideCeil(entry.sizes[0] - 1, tokens) + 1);
   return most * (most + 1) / 2 + (chunks - most) * most;
 }
 
@@ -26,21 +26,21 @@ static int64_t flopsOf(const Operator::Signature &signature, const OperatorCall 
   return signature.items(call) * (chunks * manifest.flops + meetings * manifest.flopsOfMeeting);
 }
 
-static int64_t bytesOf(const TensorView &view) { return llvm::product_of(view.sizes) * stretto::bytesOf(*view.type); }
+static int64_t bytesOfTensor(const TensorView &view) { return llvm::product_of(view.sizes) * stretto::bytesOf(*view.type); }
 
 /// Every input and gradient, and the cotangents of the results that have one, once.
-static int64_t bytesOf(const Gradient &gradient, const OperatorCall &call) {
+static int64_t bytesOfTensors(const Gradient &gradient, const OperatorCall &call) {
   const Operator::Signature &signature = gradient.signature;
   int64_t bytes = 0;
   for (auto [view, isWanted] : llvm::zip_equal(call.arguments, gradient.request.inputs))
     if (view)
-      bytes += bytesOf(*view) * (isWanted ? 2 : 1);
+      bytes += bytesOfTensor(*view) * (isWanted ? 2 : 1);
   int64_t tokens = signature.rowOf(call).sizes[0] * signature.tokens(call);
   for (auto [result, isGiven] : llvm::zip_equal(signature.results, gradient.request.results))
     bytes += isGiven ? tokens * llvm::product_of(result.sizes) * stretto::bytesOf(result.type) : 0;
   for (auto [view, isWanted] : llvm::zip(call.initialState, gradient.request.entries))
     if (view.type)
-      bytes += bytesOf(view) * (isWanted ? 2 : 1);
+      bytes += bytesOfTensor(view) * (isWanted ? 2 : 1);
   return bytes;
 }
 
@@ -91,7 +91,7 @@ void Gradient::explain(llvm::json::OStream &json, const OperatorCall &call) cons
   json.attribute("recomputed", "all other rows, from the inputs of their chunk and what is saved");
   json.attribute("checkpoint_bytes", checkpointBytes(ofSegments) + checkpointBytes(ofChunks));
   json.attribute("workspace_bytes", workspaceBytes(call));
-  json.attribute("bytes", bytesOf(*this, call));
+  json.attribute("bytes", bytesOfTensors(*this, call));
   // A segment is walked forwards twice, but where there is only one.
   int64_t forwards = segments.count() > 1 ? 2 : 1;
   json.attribute("flops", (checkpoints ? forwards * flopsOf(signature, call, checkpoints->code->manifest) : 0) +
