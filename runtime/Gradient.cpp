@@ -69,7 +69,8 @@ llvm::Error Gradient::describe(VariantOp gradient) {
     rows.push_back(std::move(part));
   }
   for (const StateEntry &entry : deriveState(gradient)) {
-    if (!entry.reverse)
+    // What no token changes needs no kernel: its cotangent is its gradient.
+    if (!entry.reverse || (entry.kind == StateEntry::Kind::Matrix && entry.operations.front()->use_empty()))
       continue;
     // The entries of a gradient are d_<entry or parameter>, with a number where a tail has several.
     StringRef subject = StringRef(entry.name).drop_front(2).split('.').first;

@@ -747,7 +747,11 @@ std::vector<at::Tensor> TorchOperator::gradient(Arguments arguments, const std::
   for (size_t i = 0; i < wanted.size(); ++i) {
     if (!wanted[i])
       continue;
-    const at::Tensor &found = sums[i], &like = of[gradients.size()];
+    const at::Tensor &like = of[gradients.size()];
+    at::Tensor found = sums[i];
+    // What tokens leave alone hands its cotangent on.
+    if (i >= inputs.size() && !found.defined() && ofFinal[i - inputs.size()])
+      found = *cotangents[resultCount + i - inputs.size()];
     gradients.push_back(found.defined() ? found.reshape(like.sizes()).to(like.options())
                                         : at::zeros(like.sizes(), like.options()));
   }

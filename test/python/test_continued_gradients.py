@@ -79,11 +79,7 @@ def beside_a_state(q: sl.Row["K"], k: sl.Row["K"](heads="G"), v: sl.Row["V"](hea
     S = sl.decay(sl.state("K", "V"), log=g, along="K")
     S = sl.write(S, k, v)
     _m, l, acc = sl.lookback(sl.position() - 8.0, lambda past: (sl.dot(q, past(k)), past(v)), fold="softmax")
-    return acc / l + sl.read(S, q * sl.scan(sl.sum(k), "add", log=g_of(g)), along="K")
-
-
-def g_of(g):
-    return -abs(sl.mean(g))
+    return acc / l + sl.read(S, q * sl.scan(sl.sum(k), "add", log=-abs(sl.mean(g))), along="K")
 
 
 def cut_anywhere(run, leaves, initial, tokens, seed):

@@ -30,7 +30,7 @@
 // Q-NEXT:        %[[DQ:.+]] = stretto.read %[[S]], %d_o along "V"
 // Q-NEXT:        stretto.yield %[[DQ]]
 
-// S-SAME:        %d_o: !V) attributes {gradient, wanted = []}
+// S-SAME:        %d_o: !V) -> () attributes {gradient, wanted = []}
 // S-NEXT:        %[[D0:.+]] = stretto.state "d_S"
 // S-NEXT:        %[[D1:.+]] = stretto.write %[[D0]], %q, %d_o
 // S-NEXT:        stretto.decay %[[D1]] log %g
