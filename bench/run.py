@@ -1,6 +1,6 @@
 """Measures stretto beside PyTorch: `make bench`, or `python bench/run.py --help`.
 
-Five tables, all of one run:
+Six tables, all of one run:
 
 - **speed**: the operator beside the fastest of PyTorch's forms of it (see `baselines`) and softmax attention, timed in
   turns. `floor` is the larger of its bytes at the rate of a large copy and its flops at the rate of torch.mm, both
@@ -8,6 +8,7 @@ Five tables, all of one run:
 - **compilation**: what a first call costs beyond a second one, with an empty cache, for every operator and type.
 - **dispatch**: a call of a cached kernel on one token, and a step.
 - **decode**: steps beside the time that a copy of their states takes.
+- **forms**: every operator in chunks beside the same tokens in steps, from 256 tokens on.
 - **gradients**: forwards and backwards, beside the time that a copy of all inputs, outputs and gradients takes, and the
   most memory that a call on a GPU holds, its results and gradients included.
 
@@ -33,6 +34,7 @@ os.environ["STRETTO_CACHE_DIR"] = ""
 
 import baselines
 import decode
+import forms
 import gradients
 import stretto
 import torch
@@ -203,6 +205,14 @@ def commit():
     return described.stdout.strip() or None
 
 
+def rates_of(options):
+    """Those of torch.mm for each type and of a large copy, measured here."""
+    return {
+        "matmul_flops": {dtype: measure.matmul_rate(TYPES[dtype], device=options.device) for dtype in options.types},
+        "copy_bytes": measure.copy_rate(device=options.device),
+    }
+
+
 def write(results, path):
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_suffix(".tmp")
@@ -225,8 +235,8 @@ def main():
     parser.add_argument(
         "--tables",
         nargs="+",
-        default=["speed", "compilation", "dispatch", "decode", "gradients"],
-        choices=("speed", "compilation", "dispatch", "decode", "gradients"),
+        default=["speed", "compilation", "dispatch", "decode", "forms", "gradients"],
+        choices=("speed", "compilation", "dispatch", "decode", "forms", "gradients"),
     )
     parser.add_argument(
         "--eager", action="store_true", help="leave out the forms that take torch.compile a minute each"
@@ -264,6 +274,13 @@ def main():
             results["decode"].append(line)
             decode.show(line)
             write(results, path)
+    if "forms" in options.tables:
+        print("\nforms")
+        results["forms"] = []
+        for line in forms.lines(options.types, options.device, rates_of(options), options.rounds):
+            results["forms"].append(line)
+            forms.show(line)
+            write(results, path)
     if "gradients" in options.tables:
         rate = measure.copy_rate(device=options.device)
         print(f"\ngradients; copy {rate / 1e9:.0f} GB/s")
@@ -276,12 +293,7 @@ def main():
             write(results, path)
     if "speed" in options.tables:
         measure.reuse_memory()
-        rates = {
-            "matmul_flops": {
-                dtype: measure.matmul_rate(TYPES[dtype], device=options.device) for dtype in options.types
-            },
-            "copy_bytes": measure.copy_rate(device=options.device),
-        }
+        rates = rates_of(options)
         results |= {"rates": rates, "forms": "eager" if options.eager else "eager and compiled", "speed": []}
         shown = ", ".join(f"{dtype} {rate / 1e9:.0f} GF/s" for dtype, rate in rates["matmul_flops"].items())
         print(f"\nspeed; torch.mm {shown}, copy {rates['copy_bytes'] / 1e9:.0f} GB/s")

@@ -64,6 +64,10 @@ def Differentiate : Pass<"stretto-differentiate", "::mlir::ModuleOp"> {
     `d_w` that of a parameter `w`, for each sequence. The initial value of `d_S` is the cotangent of the final value of
     `S`. Where several operations share a tail, further parts of its gradient are in `d_x_tail.1` and so on.
 
+    With `wanted` only the gradients of these arguments, and of the initial values of these entries of the state, are
+    computed, in the order of the declaration; what nobody wants is not there, and `wanted` stands among the attributes.
+    Results that `zero` counts have no cotangent: it is 0. What follows from that is left out, too.
+
     The rules are those of passes/declaration/Adjoint.h. A declaration whose alternatives are not decided, or that is a
     gradient itself, is refused.
 
@@ -96,7 +100,50 @@ def Differentiate : Pass<"stretto-differentiate", "::mlir::ModuleOp"> {
     }
     ```
   }];
+  let options = [
+    ListOption<"wanted", "wanted", "std::string", "arguments and entries of the state; none: all">,
+    ListOption<"zero", "zero", "int64_t", "positions of results whose cotangent is 0">,
+  ];
   let dependentDialects = ["::mlir::arith::ArithDialect", "::mlir::math::MathDialect"];
+}
+
+def Resume : Pass<"stretto-resume", "::stretto::VariantOp"> {
+  let summary = "Makes of a declaration one whose first tokens are those that windows hold";
+  let description = [{
+    A call that continues from windows is one on the tokens of these and on its own, where the former ask for nothing:
+    they are there for others to look back to. Two rows say which tokens are the call's: `first` is the position of its
+    first, `last` that of its last. For tokens before `first` decays and writes change nothing, and scans stay what they
+    are. A state that is read at an earlier time is given as of that time of the token before `first`: what those before
+    have written it holds, what those behind have written is written again. As it is left, as of the time of `last`, it
+    is a state of its own, `S.last`. So gradients of windows are those of their tokens, and cotangents and gradients of
+    states enter and leave as always. Works on declarations whose alternatives are decided.
+
+    ```mlir
+    %t = stretto.position
+    %at = arith.subf %t, %w : !number_per_1
+    %S0 = stretto.state "S" : !S
+    %S1 = stretto.write %S0, %k, %v : !S, !K, !V
+    %o = stretto.read %S1, %q along "K" at %at : !S, !K -> !V
+    ```
+    =>
+    ```mlir
+    %one = stretto.constant 1.0 : !number_per_1
+    %before = arith.subf %first, %one : !number_per_1
+    %given = arith.subf %before, %w : !number_per_1
+    %left = arith.subf %last, %w : !number_per_1
+    %is_lacking = arith.cmpf ogt, %t, %given : !number_per_1
+    %is_left = arith.cmpf ole, %t, %left : !number_per_1
+    %is_both = arith.andi %is_lacking, %is_left : !condition_per_1
+    %L0 = stretto.state "S.last" : !S
+    %S0 = stretto.state "S" : !S
+    %k_lacking = arith.select %is_lackings, %k, %zero : !conditions, !K
+    %S1 = stretto.write %S0, %k_lacking, %v : !S, !K, !V
+    %k_both = arith.select %is_boths, %k, %zero : !conditions, !K
+    %L1 = stretto.write %L0, %k_both, %v : !S, !K, !V
+    %o = stretto.read %S1, %q along "K" at %at : !S, !K -> !V
+    ```
+  }];
+  let dependentDialects = ["::mlir::arith::ArithDialect"];
 }
 
 def SplitStates : Pass<"stretto-split-states", "::stretto::VariantOp"> {

@@ -127,12 +127,15 @@ static std::shared_ptr<CompiledKernel> loadKept(const CacheKey &key, Target::Kin
   return *kernel;
 }
 
-llvm::Expected<OwningOpRef<ModuleOp>> stretto::differentiated(VariantOp program) {
+llvm::Expected<OwningOpRef<ModuleOp>> stretto::differentiated(VariantOp program, const GradientOf &request) {
   DiagnosticText diagnostics(program.getContext());
   OwningOpRef<ModuleOp> module = ModuleOp::create(program.getLoc());
   module->push_back(program->clone());
   PassManager passes(program.getContext());
-  passes.addPass(createDifferentiate());
+  DifferentiateOptions options;
+  llvm::append_range(options.wanted, request.wanted);
+  llvm::append_range(options.zero, request.zero);
+  passes.addPass(createDifferentiate(options));
   if (failed(passes.run(*module)))
     return diagnostics.takeError();
   (*module->getOps<VariantOp>().begin())->erase(); // the program itself
@@ -149,7 +152,7 @@ llvm::Expected<std::shared_ptr<CompiledKernel>> stretto::compileKernel(VariantOp
   if (failed(specialize(program, request.settings)))
     return diagnostics.takeError();
   if (request.isOfGradient()) {
-    if (llvm::Error error = differentiated(program).moveInto(module))
+    if (llvm::Error error = differentiated(program, request.gradient).moveInto(module))
       return error;
     program = *module->getOps<VariantOp>().begin();
   }

@@ -24,6 +24,14 @@ struct Target {
   static Target cuda(int capability);
 };
 
+/// What of a declaration's gradient is asked for.
+struct GradientOf {
+  /// The arguments and entries of the state whose gradients are wanted; none: all.
+  std::vector<std::string> wanted;
+  /// The positions of results whose cotangent is 0.
+  std::vector<int64_t> zero;
+};
+
 /// All that the code of a kernel depends on besides the declaration.
 struct KernelRequest {
   Settings settings;
@@ -33,6 +41,7 @@ struct KernelRequest {
   /// What of the program the kernel computes: its results, those of single tokens, or of its gradient the states at the
   /// start of each chunk, or all else of the gradient.
   enum class Part { Results, Step, Checkpoints, Gradient } part = Part::Results;
+  GradientOf gradient;
   bool isOfGradient() const { return part == Part::Checkpoints || part == Part::Gradient; }
   /// Into how many parts the value axis is to be divided: a power of two. A kernel that mixes the columns of its
   /// outputs is divided less, or not at all.
@@ -59,7 +68,7 @@ struct CompiledKernel {
 };
 
 /// The declaration of the gradient of a specialised one. The error is the compiler's diagnostic.
-llvm::Expected<mlir::OwningOpRef<mlir::ModuleOp>> differentiated(VariantOp program);
+llvm::Expected<mlir::OwningOpRef<mlir::ModuleOp>> differentiated(VariantOp program, const GradientOf &request);
 
 /// Compiles a kernel, or finds it among those of the process or in the cache on disk. The error is the compiler's
 /// diagnostic, with its place. May be called from several threads as long as each has a context of its own.

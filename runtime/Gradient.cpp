@@ -1,6 +1,8 @@
 //===- Gradient.cpp - The gradient of calls of one signature --------------===//
 
 #include "runtime/Gradient.h"
+#include "mlir/Pass/PassManager.h"
+#include "passes/Passes.h"
 #include "passes/declaration/Specialize.h"
 #include "runtime/DiagnosticText.h"
 #include "runtime/Knobs.h"
@@ -34,25 +36,24 @@ static int64_t groupOf(VariantOp gradient, StringRef heads, int64_t all) {
   return group;
 }
 
-/// Whether a row is computed with a parameter.
-static bool dependsOnParameter(Value row) {
-  SmallVector<Value> pending = {row};
-  llvm::DenseSet<Value> seen;
-  while (!pending.empty()) {
-    Value value = pending.pop_back_val();
-    if (isParam(value.getType()))
-      return true;
-    if (Operation *maker = value.getDefiningOp(); maker && seen.insert(value).second)
-      llvm::append_range(pending, maker->getOperands());
-  }
-  return false;
+GradientOf Gradient::names() const {
+  GradientOf names;
+  auto add = [&](const std::string &name, bool isWanted) {
+    if (isWanted)
+      names.wanted.push_back(name);
+  };
+  for (auto [input, isWanted] : llvm::zip_equal(signature.op.inputs(), request.inputs))
+    add(input.name, isWanted);
+  for (auto [entry, isWanted] : llvm::zip_equal(signature.state, request.entries))
+    if (!entry.isPosition && !entry.window)
+      add(entry.name, isWanted);
+  for (auto [index, isGiven] : llvm::enumerate(request.results))
+    if (!isGiven)
+      names.zero.push_back(index);
+  return names;
 }
 
 llvm::Error Gradient::describe(VariantOp gradient) {
-  gradient.walk([&](PastOp past) {
-    bool isAhead = past->getParentOfType<LookbackOp>().getReverse();
-    meetsParameters |= !isAhead && dependsOnParameter(past.getOperand());
-  });
   ElementType accumulator = accumulatorOf(signature.request.element);
   int64_t heads = signature.heads;
   SmallVector<unsigned> differentiable = gradient.getDifferentiableRows();
@@ -68,7 +69,8 @@ llvm::Error Gradient::describe(VariantOp gradient) {
     rows.push_back(std::move(part));
   }
   for (const StateEntry &entry : deriveState(gradient)) {
-    if (!entry.reverse)
+    // What no token changes needs no kernel: its cotangent is its gradient.
+    if (!entry.reverse || (entry.kind == StateEntry::Kind::Matrix && entry.operations.front()->use_empty()))
       continue;
     // The entries of a gradient are d_<entry or parameter>, with a number where a tail has several.
     StringRef subject = StringRef(entry.name).drop_front(2).split('.').first;
@@ -76,24 +78,18 @@ llvm::Error Gradient::describe(VariantOp gradient) {
     std::optional<unsigned> parameter = positionOf(signature.op.inputs(), subject.rtrim('_'));
     if (!state && !parameter)
       return llvm::createStringError("internal: the entry '" + entry.name + "' is the gradient of nothing");
-    Part part = {state ? Part::Of::State : Part::Of::Parameter,
-                 state ? *state : *parameter,
-                 accumulator,
-                 {},
-                 groupOf(gradient, entry.heads, heads)};
+    Part part = {state ? Part::Of::State : Part::Of::Parameter, state ? *state : *parameter,      accumulator, {},
+                 groupOf(gradient, entry.heads, heads),         !state || request.entries[*state]};
     llvm::append_range(part.sizes, llvm::drop_begin(entry.shape(/*sequences=*/1, heads)));
     entries.push_back(std::move(part));
     entryNames.push_back(entry.name);
     entryStrides.push_back(stridesOf(entry, heads));
-    isDelayed.push_back(llvm::any_of(gradient.getBlock()->getOps<WriteOp>(), [&](WriteOp write) {
-      return write.getAt() && rootOf(write.getResult()).getOperation() == entry.operations.front();
-    }));
   }
   return llvm::Error::success();
 }
 
-llvm::Expected<std::unique_ptr<Gradient>> Gradient::create(const Signature &signature) {
-  std::unique_ptr<Gradient> gradient(new Gradient(signature));
+llvm::Expected<std::unique_ptr<Gradient>> Gradient::create(const Signature &signature, GradientRequest request) {
+  std::unique_ptr<Gradient> gradient(new Gradient(signature, std::move(request)));
   Implementation &impl = *signature.op.implementation;
   std::vector<std::string> inputs;
   {
@@ -103,7 +99,7 @@ llvm::Expected<std::unique_ptr<Gradient>> Gradient::create(const Signature &sign
     VariantOp program = *specialised->getOps<VariantOp>().begin();
     if (failed(specialize(program, signature.request.settings)))
       return diagnostics.takeError();
-    llvm::Expected<OwningOpRef<ModuleOp>> differentiated = stretto::differentiated(program);
+    llvm::Expected<OwningOpRef<ModuleOp>> differentiated = stretto::differentiated(program, gradient->names());
     if (!differentiated)
       return differentiated.takeError();
     VariantOp declaration = *(*differentiated)->getOps<VariantOp>().begin();
@@ -111,9 +107,9 @@ llvm::Expected<std::unique_ptr<Gradient>> Gradient::create(const Signature &sign
       return error;
     for (const Input &input : signature.op.inputs())
       inputs.push_back(input.name);
-    unsigned results = signature.results.size(), arguments = declaration.getArgNames().size();
-    for (unsigned index = arguments - results; index < arguments; ++index)
-      inputs.push_back(declaration.getArgName(index).str());
+    unsigned next = declaration.getArgNames().size() - llvm::count(gradient->request.results, true);
+    for (bool isGiven : gradient->request.results)
+      inputs.push_back(isGiven ? declaration.getArgName(next++).str() : "");
   }
   if (llvm::Error error = gradient->makeKernels(std::move(inputs)))
     return error;
@@ -121,12 +117,13 @@ llvm::Expected<std::unique_ptr<Gradient>> Gradient::create(const Signature &sign
 }
 
 llvm::Error Gradient::makeKernels(std::vector<std::string> inputs) {
-  KernelRequest request = signature.request;
+  KernelRequest kernelRequest = signature.request;
   std::vector<std::string> states;
   for (const EntryShape &entry : signature.state)
     states.push_back(entry.name);
-  request.part = KernelRequest::Part::Gradient;
-  auto code = signature.compile(request);
+  kernelRequest.part = KernelRequest::Part::Gradient;
+  kernelRequest.gradient = names();
+  auto code = signature.compile(kernelRequest);
   if (!code)
     return code.takeError();
   // What one kernel asks for the other keeps.
@@ -140,8 +137,8 @@ llvm::Error Gradient::makeKernels(std::vector<std::string> inputs) {
                                 static_cast<int64_t>(llvm::product_of(argument.shape)), argument.type});
   }
   if (needsRows || !checkpointNames.empty()) {
-    request.part = KernelRequest::Part::Checkpoints;
-    auto keeping = signature.compile(request);
+    kernelRequest.part = KernelRequest::Part::Checkpoints;
+    auto keeping = signature.compile(kernelRequest);
     if (!keeping)
       return keeping.takeError();
     for (const Manifest::Argument &argument : (*keeping)->manifest.arguments)
@@ -195,8 +192,7 @@ static int64_t bytesOfInput(const Operator &op, const OperatorCall &call) {
 }
 
 Gradient::Segments Gradient::segmentsOf(const OperatorCall &call) const {
-  int64_t chunks =
-      std::max<int64_t>(llvm::divideCeil(signature.rowOf(call).sizes[1], kernel->code->manifest.chunk), 1);
+  int64_t chunks = std::max<int64_t>(llvm::divideCeil(signature.rowOf(call).sizes[1], kernel->code->manifest.chunk), 1);
   if (checkpointShapes.empty())
     return {chunks, chunks};
   if (int64_t length = Knobs::instance().segment)
@@ -224,22 +220,38 @@ int64_t Gradient::workspaceBytes(const OperatorCall &call) const {
   return bytes;
 }
 
-llvm::Error Gradient::check(const OperatorCall &call, const GradientCall &gradientCall) const {
-  if (!call.initialState.empty() && (meetsParameters || isDelayed.any()))
-    return llvm::createStringError("[R14] " + signature.op.name() + ": a call with an initial state has no gradient: " +
-                                   "rows of windows are computed with parameters, which would have a part in it");
-  for (auto [index, cotangent] : llvm::enumerate(gradientCall.entryCotangents))
-    if (cotangent && isDelayed.test(index))
-      return llvm::createStringError("[R14] " + signature.op.name() + ": the final value of the state '" +
-                                     signature.state[entries[index].index].name +
-                                     "', which is read at an earlier time, has no gradient");
-  return llvm::Error::success();
+llvm::Expected<Gradient *> Operator::Signature::gradient(const GradientRequest &request) {
+  std::lock_guard<std::mutex> lock(mutex);
+  std::unique_ptr<Gradient> &gradient = gradients[request];
+  if (!gradient)
+    if (llvm::Error error = Gradient::create(*this, request).moveInto(gradient))
+      return error;
+  return gradient.get();
 }
 
-llvm::Expected<Gradient *> Operator::Signature::gradient() {
-  std::lock_guard<std::mutex> lock(mutex);
-  if (!gradientOfCalls)
-    if (llvm::Error error = Gradient::create(*this).moveInto(gradientOfCalls))
-      return error;
-  return gradientOfCalls.get();
+bool Operator::Signature::resumes(const OperatorCall &call, const GradientRequest &request,
+                                  ArrayRef<bool> finalEntries) const {
+  bool isAsked = false, isDelayed = false;
+  for (auto [entry, isWanted, isFinal] : llvm::zip(state, request.entries, finalEntries)) {
+    isAsked |= (isWanted && entry.window) || (isFinal && entry.isDelayed);
+    isDelayed |= entry.isDelayed;
+  }
+  return isAsked || (!call.initialState.empty() && (isDelayed || windowsMeetParameters));
+}
+
+llvm::Expected<std::string> Operator::Signature::resumed() const {
+  Implementation &impl = *op.implementation;
+  std::lock_guard<std::mutex> context(impl.contextMutex);
+  DiagnosticText diagnostics(&impl.context);
+  OwningOpRef<ModuleOp> module = impl.module->clone();
+  Settings settings = request.settings;
+  settings.dims.clear();
+  settings.heads.clear();
+  PassManager passes(&impl.context);
+  passes.addNestedPass<VariantOp>(createResume());
+  if (failed(specialize(*module->getOps<VariantOp>().begin(), settings)) || failed(passes.run(*module)))
+    return diagnostics.takeError();
+  std::string text;
+  llvm::raw_string_ostream(text) << *module;
+  return text;
 }

@@ -1,5 +1,7 @@
 //===- Gradient.h - The gradient of calls of one signature ------*- C++ -*-===//
 //
+// One for each choice of gradients that are wanted, which its kernels compute and no others.
+//
 // Two kernels, both with chunks of as many tokens: one walks the sequence and keeps the forward states at the start of
 // each chunk, as checkpoints in a workspace that the caller lends, and there too the rows of each token that others
 // look ahead to (passes/declaration/KeptRows.h); the other walks it back and computes all else.
@@ -8,8 +10,8 @@
 // kernel keeps the states at the start of each segment; then, from the last segment to the first, it walks the segment
 // again and keeps those of its chunks, and the second kernel walks it back.
 //
-// A call that continues from windows has gradients of its own tokens, and of parameters where those of the windows have
-// no part in them; whoever calls sees to it that none of the initial state is asked for.
+// Of a call that continues from windows these are the gradients of its own tokens; where those of the windows have a
+// part in what is asked for, whoever calls makes one call of both (Signature::resumes).
 //
 // Heads that share a row, a state or a parameter leave a part of its gradient each, and sequences one of a parameter's:
 // the caller adds them up.
@@ -19,7 +21,7 @@
 #define STRETTO_RUNTIME_GRADIENT_H
 
 #include "runtime/Signature.h"
-#include "llvm/ADT/SmallBitVector.h"
+#include "llvm/Support/JSON.h"
 
 namespace stretto {
 
@@ -34,9 +36,11 @@ struct Operator::Signature::Gradient {
     llvm::SmallVector<int64_t, 3> sizes;
     /// Neighbouring heads whose parts are to be added up.
     int64_t group = 1;
+    /// Of a state: otherwise the cotangent of its final value is taken, and what is left is of no use.
+    bool isWanted = true;
   };
 
-  static llvm::Expected<std::unique_ptr<Gradient>> create(const Signature &signature);
+  static llvm::Expected<std::unique_ptr<Gradient>> create(const Signature &signature, GradientRequest request);
 
   /// How the sequences of a call are divided: the chunks of the longest that there may be, and those of a segment.
   struct Segments {
@@ -46,11 +50,12 @@ struct Operator::Signature::Gradient {
   /// As few segments as the memory for checkpoints allows, or those that take the least.
   Segments segmentsOf(const OperatorCall &call) const;
   int64_t workspaceBytes(const OperatorCall &call) const;
-  /// Refuses cotangents of states as they were at an earlier time, and calls that continue where the rows of windows
-  /// are computed with parameters.
-  llvm::Error check(const OperatorCall &call, const GradientCall &gradientCall) const;
+  /// Says what the gradient of a call takes: its kernels, what is saved and what is computed anew
+  /// (ExplainGradient.cpp).
+  void explain(llvm::json::OStream &json, const OperatorCall &call) const;
 
   const Signature &signature;
+  const GradientRequest request;
   /// Of rows in the order of the arguments; then, after them, of entries of the state and of parameters. A tail may
   /// have several, which are added up.
   std::vector<Part> rows, entries;
@@ -58,17 +63,15 @@ struct Operator::Signature::Gradient {
 private:
   friend class Operator;
   friend class GradientLauncher;
-  explicit Gradient(const Signature &signature) : signature(signature) {}
+  Gradient(const Signature &signature, GradientRequest request) : signature(signature), request(std::move(request)) {}
 
+  /// The names of what the request counts.
+  GradientOf names() const;
   llvm::Error describe(VariantOp gradient);
   llvm::Error makeKernels(std::vector<std::string> inputs);
 
   std::vector<EntryStrides> entryStrides;
   std::vector<std::string> entryNames;
-  /// Entries that are written to at an earlier time.
-  llvm::SmallBitVector isDelayed;
-  /// Whether rows that are met by later tokens are computed with parameters.
-  bool meetsParameters = false;
   /// What is kept of a state at the start of a chunk: so many numbers for so many heads.
   struct Checkpoint {
     int64_t heads, size;

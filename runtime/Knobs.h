@@ -27,7 +27,8 @@ struct Knobs {
   /// May be changed at run time.
   std::atomic<bool> debug = false;
 
-  /// STRETTO_SEGMENT: the chunks of a segment of a gradient; 0: as memory allows. Default 0. May be changed at run time.
+  /// STRETTO_SEGMENT: the chunks of a segment of a gradient; 0: as memory allows. Default 0. May be changed at run
+  /// time.
   std::atomic<int64_t> segment = 0;
 
   static Knobs &instance();

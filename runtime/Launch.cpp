@@ -41,15 +41,19 @@ Signature::Kernel::TableWords Signature::Kernel::place(Table &table, int64_t end
 }
 
 static ArgumentBlock fillBlock(const Signature &signature, Signature::Kernel &kernel, const OperatorCall &call,
-                               const LaunchTensors &tensors, const LaunchSegment &segment,
-                               const Executor &executor) {
+                               const LaunchTensors &tensors, const LaunchSegment &segment, const Executor &executor) {
   const int64_t *positions = signature.positions(call);
   int64_t sequences = signature.sequences(call), tokens = signature.tokens(call), stateRows = signature.stateRows(call);
-  ArgumentBlock block = {sequences,       tokens,
-                         signature.heads, call.sequenceOffsets ? word(call.sequenceOffsets->data) : 0,
-                         word(positions), call.slots ? word(call.slots->data) : 0,
-                         stateRows,       segment.first,
-                         segment.chunks,  segment.interval,
+  ArgumentBlock block = {sequences,
+                         tokens,
+                         signature.heads,
+                         call.sequenceOffsets ? word(call.sequenceOffsets->data) : 0,
+                         word(positions),
+                         call.slots ? word(call.slots->data) : 0,
+                         stateRows,
+                         segment.first,
+                         segment.chunks,
+                         segment.interval,
                          segment.intervalOfStarts};
   auto appendRows = [&](const TensorView &view) {
     ArrayRef<int64_t> strides = view.strides;
@@ -83,7 +87,8 @@ static ArgumentBlock fillBlock(const Signature &signature, Signature::Kernel &ke
     }
     case Manifest::Kind::Window:
     case Manifest::Kind::State: {
-      const auto *start = llvm::find_if(tensors.starts, [&](const auto &named) { return named.first == argument.name; });
+      const auto *start =
+          llvm::find_if(tensors.starts, [&](const auto &named) { return named.first == argument.name; });
       if (start != tensors.starts.end()) {
         const LaunchTensors::Checkpoint &checkpoint = start->second;
         block.append({word(checkpoint.data), /*final=*/0, checkpoint.chunkStride, checkpoint.headStride,
@@ -175,6 +180,8 @@ llvm::Error stretto::launch(const Signature &signature, Signature::Kernel &kerne
   const CompiledKernel &code = *kernel.code;
   int64_t items = code.manifest.items(signature.sequences(call), signature.heads, signature.tokens(call),
                                       call.sequenceOffsets.has_value());
+  if (items == 0)
+    return llvm::Error::success();
   ArgumentBlock block = fillBlock(signature, kernel, call, tensors, segment, executor);
   if (signature.device >= 0)
     return code.cuda->launch(signature.device, items, block, executor.stream);

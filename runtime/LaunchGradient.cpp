@@ -2,7 +2,6 @@
 
 #include "runtime/Gradient.h"
 #include "runtime/Launch.h"
-#include "llvm/Support/JSON.h"
 #include <utility>
 
 using namespace mlir;
@@ -97,8 +96,8 @@ private:
 
   void describeForward() {
     forward.addInputs(call);
-    for (const TensorView &cotangent : gradientCall.resultCotangents)
-      forward.inputs.push_back(&cotangent);
+    for (const std::optional<TensorView> &cotangent : gradientCall.resultCotangents)
+      forward.inputs.push_back(cotangent ? &*cotangent : nullptr);
     forward.results = kept;
     for (auto [index, strides] : llvm::enumerate(signature.stateStrides))
       forward.entries.push_back(
@@ -138,36 +137,8 @@ llvm::Error Operator::runGradient(Signature &signature, const OperatorCall &call
                                   const Executor &executor) {
   if (signature.items(call) == 0)
     return llvm::Error::success();
-  llvm::Expected<Gradient *> made = signature.gradient();
+  llvm::Expected<Gradient *> made = signature.gradient(gradientCall.request);
   if (!made)
     return made.takeError();
-  Gradient &gradient = **made;
-  if (llvm::Error error = gradient.check(call, gradientCall))
-    return error;
-  return GradientLauncher(gradient, call, gradientCall, executor).run();
-}
-
-llvm::Expected<std::string> Operator::explainGradient(Signature &signature, const OperatorCall &call) {
-  llvm::Expected<Gradient *> made = signature.gradient();
-  if (!made)
-    return made.takeError();
-  const Gradient &gradient = **made;
-  const Manifest &manifest = gradient.kernel->code->manifest;
-  Gradient::Segments segments = gradient.segmentsOf(call);
-  std::string text;
-  llvm::raw_string_ostream stream(text);
-  llvm::json::OStream json(stream);
-  json.object([&] {
-    json.attribute("kernel", manifest.symbol);
-    json.attribute("target", signature.target().name);
-    json.attribute("chunk", manifest.chunk);
-    json.attribute("segments", segments.count());
-    json.attribute("chunks_of_a_segment", segments.length);
-    auto [ofSegments, ofChunks] = gradient.checkpointCounts(call, segments);
-    json.attribute("checkpoint_bytes", gradient.checkpointBytes(ofSegments) + gradient.checkpointBytes(ofChunks));
-    json.attribute("workspace_bytes", gradient.workspaceBytes(call));
-    json.attribute("items", manifest.items(signature.sequences(call), signature.heads, signature.tokens(call),
-                                           call.sequenceOffsets.has_value()));
-  });
-  return text;
+  return GradientLauncher(**made, call, gradientCall, executor).run();
 }

@@ -1,6 +1,7 @@
 //===- Manifest.cpp - What a launcher knows of a compiled kernel ----------===//
 
 #include "runtime/Manifest.h"
+#include "dialect/chunk/Flops.h"
 #include "mlir/IR/Builders.h"
 #include "llvm/Support/JSON.h"
 #include <numeric>
@@ -147,6 +148,9 @@ FailureOr<Manifest> Manifest::of(chunk::KernelOp kernel) {
   manifest.chunk = kernel.getChunk();
   manifest.slices = kernel.getSlices();
   manifest.reverse = kernel.getReverse();
+  chunk::Flops flops = chunk::countFlops(kernel);
+  manifest.flops = flops.ofChunk;
+  manifest.flopsOfMeeting = flops.ofMeeting;
 
   auto add = [&](Kind kind, StringRef name, Type type) -> FailureOr<Argument *> {
     FailureOr<ElementType> element = elementTypeOf(kernel, name, type);
@@ -205,6 +209,8 @@ std::string Manifest::toJson() const {
     json.attribute("independentChunks", independentChunks);
     json.attribute("inPlace", inPlace);
     json.attribute("noChunkForm", noChunkForm);
+    json.attribute("flops", flops);
+    json.attribute("flopsOfMeeting", flopsOfMeeting);
     json.attribute("threads", threads);
     json.attribute("sharedBytes", sharedBytes);
     json.attribute("scratchBytes", scratchBytes);
@@ -264,7 +270,8 @@ static bool fromJSON(const llvm::json::Value &value, Manifest &manifest, llvm::j
   return map && map.map("symbol", manifest.symbol) && map.map("chunk", manifest.chunk) &&
          map.map("slices", manifest.slices) && map.map("reverse", manifest.reverse) &&
          map.map("independentChunks", manifest.independentChunks) && map.map("inPlace", manifest.inPlace) &&
-         map.map("noChunkForm", manifest.noChunkForm) && map.map("threads", manifest.threads) &&
+         map.map("noChunkForm", manifest.noChunkForm) && map.map("flops", manifest.flops) &&
+         map.map("flopsOfMeeting", manifest.flopsOfMeeting) && map.map("threads", manifest.threads) &&
          map.map("sharedBytes", manifest.sharedBytes) && map.map("scratchBytes", manifest.scratchBytes) &&
          map.map("computeType", manifest.computeType) && map.map("arguments", manifest.arguments);
 }

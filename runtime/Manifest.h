@@ -104,6 +104,8 @@ struct Manifest {
   bool inPlace = false;
   /// Why the kernel takes single tokens, where it stands in for a chunk form that there is not.
   std::string noChunkForm;
+  /// Multiplications and additions of a chunk of one head, and for each chunk that a look-back meets.
+  int64_t flops = 0, flopsOfMeeting = 0;
   /// GPU: threads and bytes of shared memory of a block. CPU: bytes of scratch of a thread.
   int64_t threads = 0, sharedBytes = 0, scratchBytes = 0;
   ElementType computeType = ElementType::F32;

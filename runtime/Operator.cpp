@@ -57,7 +57,6 @@ llvm::Expected<std::unique_ptr<Operator>> Operator::create(StringRef text) {
 
   op->variantName = variant.getSymName();
   op->results = variant.getType().getNumResults();
-  op->isLookingBack = stretto::looksBack(variant);
   std::string canonical;
   llvm::raw_string_ostream(canonical) << *impl.module;
   op->declarationDigest = CacheKey::of({canonical}).digest;

@@ -45,10 +45,25 @@ struct OperatorCall {
   size_t leadingAxes() const { return isStep ? 1 : 2; }
 };
 
+/// Which gradients of a call are wanted, and from what, by position.
+struct GradientRequest {
+  /// Arguments, and entries of the initial state.
+  std::vector<bool> inputs, entries;
+  /// Results that have a cotangent; that of the others is 0.
+  std::vector<bool> results;
+
+  static GradientRequest ofAll(size_t inputs, size_t entries, size_t results) {
+    auto all = [](size_t count) { return std::vector<bool>(count, true); };
+    return {all(inputs), all(entries), all(results)};
+  }
+  auto operator<=>(const GradientRequest &) const = default;
+};
+
 /// What a gradient takes and leaves beside the call that it is of (runtime/Gradient.h says what each part is).
 struct GradientCall {
-  /// Of the results, by position.
-  llvm::SmallVector<TensorView, 2> resultCotangents;
+  GradientRequest request;
+  /// Of the results, by position; absent where the request says that it is 0.
+  llvm::SmallVector<std::optional<TensorView>, 2> resultCotangents;
   /// Of the final state, by the parts of entries; absent for 0. All of a group lies with its first head.
   llvm::SmallVector<std::optional<TensorView>, 4> entryCotangents;
   /// The parts that the gradient leaves.
@@ -67,6 +82,7 @@ struct EntryShape {
   std::string name;
   bool isPosition; // an int64 number, which counts the tokens so far
   bool isTail;     // rows of earlier tokens, the axis before the heads
+  bool isDelayed;  // a state as it was at an earlier time
   /// The argument whose last rows it holds, which whoever calls keeps.
   std::optional<unsigned> window;
   ElementType type;
@@ -109,8 +125,6 @@ public:
   unsigned resultCount() const { return results; }
   /// A digest of the declaration, the same for two that print the same.
   llvm::StringRef digest() const { return declarationDigest; }
-  /// Whether it looks at earlier tokens themselves.
-  bool looksBack() const { return isLookingBack; }
 
   class Signature;
 
@@ -133,8 +147,9 @@ public:
 
   /// Says, as JSON, which kernel runs a call that was checked, and where it came from.
   static llvm::Expected<std::string> explain(Signature &signature, const OperatorCall &call, int64_t threads);
-  /// Says, as JSON, how the gradient of a call that was checked is computed.
-  static llvm::Expected<std::string> explainGradient(Signature &signature, const OperatorCall &call);
+  /// The same of its gradient: the kernels, the segments, what is saved between them and what is computed anew.
+  static llvm::Expected<std::string> explainGradient(Signature &signature, const OperatorCall &call,
+                                                     const GradientRequest &request);
 
 private:
   Operator();
@@ -142,7 +157,6 @@ private:
   struct Implementation;
   std::unique_ptr<Implementation> implementation;
   std::string variantName, declarationDigest;
-  bool isLookingBack = false;
   std::vector<Input> inputList;
   std::vector<Option> optionList;
   unsigned results = 0;

@@ -120,6 +120,20 @@ ElementType Operator::Signature::typeOfArgument(VariantOp program, unsigned argu
   return other == request.others.end() ? request.element : other->second;
 }
 
+/// Whether a row is computed with a parameter.
+static bool dependsOnParameter(Value row) {
+  SmallVector<Value> pending = {row};
+  llvm::DenseSet<Value> seen;
+  while (!pending.empty()) {
+    Value value = pending.pop_back_val();
+    if (isParam(value.getType()))
+      return true;
+    if (Operation *maker = value.getDefiningOp(); maker && seen.insert(value).second)
+      llvm::append_range(pending, maker->getOperands());
+  }
+  return false;
+}
+
 /// A tail keeps raw rows in the type that their argument has in memory, and computed rows in that of arithmetic.
 ElementType Operator::Signature::typeOfTail(const StateEntry &entry, VariantOp program) const {
   auto argument = dyn_cast<BlockArgument>(entry.operations.front()->getOperand(0));
@@ -139,6 +153,9 @@ void Operator::Signature::describe(VariantOp program, const Sizes &sizes) {
     shape.name = entry.name;
     shape.isPosition = entry.kind == StateEntry::Kind::Position;
     shape.isTail = isTail;
+    shape.isDelayed = llvm::any_of(program.getBlock()->getOps<ReadOp>(), [&](ReadOp read) {
+      return read.getAt() && rootOf(read.getState()).getOperation() == entry.operations.front();
+    });
     if (shape.isPosition)
       positionEntry = state.size() - 1;
     shape.type = isTail ? typeOfTail(entry, program) : accumulatorOf(request.element);
@@ -147,12 +164,14 @@ void Operator::Signature::describe(VariantOp program, const Sizes &sizes) {
   }
   std::optional<std::vector<Window>> windows = deriveWindows(program);
   looksBackWithoutBound = !windows;
+  program.walk([&](PastOp past) { windowsMeetParameters |= dependsOnParameter(past.getOperand()); });
   for (const Window &window : windows.value_or(std::vector<Window>())) {
     auto row = cast<RankedTensorType>(program.getBody().getArgument(window.argument).getType());
     EntryShape &shape = state.emplace_back();
     shape.name = window.name;
     shape.isPosition = false;
     shape.isTail = true;
+    shape.isDelayed = false;
     shape.window = inputOf(program.getArgName(window.argument));
     shape.type = typeOfArgument(program, window.argument);
     shape.sizes = {window.length, headsIn(headsOf(row))};

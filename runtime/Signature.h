@@ -19,9 +19,13 @@ public:
   static llvm::Expected<std::unique_ptr<Signature>> create(Operator &op, const OperatorCall &call, int device);
   ~Signature();
 
-  /// The gradient of calls of this signature, made when it is first asked for.
+  /// What is asked for of the gradient of calls of this signature, made when it is first asked for.
   struct Gradient;
-  llvm::Expected<Gradient *> gradient();
+  llvm::Expected<Gradient *> gradient(const GradientRequest &request);
+  /// Whether the gradient of a call is that of a longer one, on the tokens of the windows too, by the declaration that
+  /// `resumed` gives (stretto-resume). `finalEntries` says which entries of the final state have a cotangent.
+  bool resumes(const OperatorCall &call, const GradientRequest &request, llvm::ArrayRef<bool> finalEntries) const;
+  llvm::Expected<std::string> resumed() const;
 
   /// The kernel for a call with so many work items, before slicing, and, on the CPU, threads to run them.
   struct Kernel;
@@ -66,6 +70,8 @@ public:
   DecayConditions decays;
   /// Whether no state of a bounded size continues a sequence.
   bool looksBackWithoutBound = false;
+  /// Whether rows of windows are computed with parameters.
+  bool windowsMeetParameters = false;
 
 private:
   Signature(Operator &op, int device);
@@ -91,7 +97,7 @@ private:
   KernelRequest request;
   std::mutex mutex;
   std::map<int64_t, std::unique_ptr<Kernel>> kernels; // by slices
-  std::unique_ptr<Gradient> gradientOfCalls;
+  std::map<GradientRequest, std::unique_ptr<Gradient>> gradients;
 };
 
 /// A kernel of a signature: the code, and which tensor each of its arguments is.

@@ -46,7 +46,27 @@ def make(
             conv_k=taps.expand(key_heads, width, 4) + 0.1 * normal(key_heads, width, 4),
             w_phi=(2 * torch.rand(heads, width, width // 2, generator=generator) - 1) * bound,
         )
-    elif operator not in ("linear_attn", "softmax_attn"):
+    elif operator == "delta_rule":
+        rows.update(k=torch.nn.functional.normalize(rows["k"], dim=-1))
+        gates.update(beta=torch.sigmoid(normal(batch, tokens, key_heads)))
+    elif operator == "hgrn2":
+        gates.update(f=gate(width).exp())
+        del rows["k"]
+    elif operator == "rwkv6":
+        gates.update(w=gate(width), u=normal(key_heads, width))
+        rows["r"] = rows.pop("q")
+    elif operator == "abc":
+        gates.update(s=normal(batch, tokens, key_heads, 64))
+    elif operator == "ssd":
+        rows = {"x": rows["v"], "B": rows["k"], "C": rows["q"]}
+        gates.update(dt=torch.nn.functional.softplus(normal(batch, tokens, heads)), A_log=normal(heads))
+    elif operator == "supra":
+        rows.update(w_q=normal(heads, width, width) / width, w_k=normal(heads, width, width) / width)
+        gates.update(b_q=normal(heads, width), b_k=normal(heads, width), log_gamma=-torch.rand(heads) / 64)
+    elif operator == "lolcats":
+        rows.update({name: normal(heads, width, width // 2) / width**0.5 for name in ("w_q", "w_k")})
+        gates.update(factor=normal(heads))
+    elif operator not in ("linear_attn", "softmax_attn", "retention", "based", "bla", "swa"):
         raise ValueError(f"no baseline for {operator!r}")
     inputs = {name: tensor.to(dtype) for name, tensor in rows.items()} | gates
     return {name: tensor.to(device).contiguous() for name, tensor in inputs.items()}

@@ -40,8 +40,12 @@ public:
 
   /// Emits the function before the kernel, or reports what cannot be lowered.
   mlir::FailureOr<mlir::func::FuncOp> lower();
-  /// Whether chunks do not depend on each other, so that each may be an item of its own.
-  bool hasIndependentChunks() { return kernel.argumentsOf(chunk::ArgumentKind::State).empty(); }
+  /// Whether chunks do not depend on each other, so that each may be an item of its own. Checkpoints are counted from
+  /// the first chunk that an item walks.
+  bool hasIndependentChunks() {
+    return kernel.argumentsOf(chunk::ArgumentKind::State).empty() &&
+           kernel.argumentsOf(chunk::ArgumentKind::Checkpoint).empty();
+  }
   /// Bytes of scratch that the function needs.
   int64_t scratchBytes() const { return scratchSize; }
 

@@ -121,6 +121,9 @@ void KernelLowering::findRanges(chunk::LookbackOp op, Value first, Value last, V
     if (last)
       end = builder.minimum(end,
                             tokenAt(last, row, 1, [&](Value x) -> Value { return math::FloorOp::create(builder, x); }));
+    // What joins a matrix before the sequence joins it at the first token, where it is handed on.
+    if (fold.isAhead && op.getFold() == chunk::Fold::Outer)
+      end = arith::MaxSIOp::create(builder, end, builder.index(1));
     storeIndex(builder, begin, fold.begins, row);
     storeIndex(builder, end, fold.ends, row);
   });

@@ -550,6 +550,7 @@ def Chunk_LookbackOp : Chunk_Op<"lookback", [Pure, SingleBlock, AttrSizedOperand
     `ahead` asks the other way round, as gradients do: it pairs each token i with the tokens j that look back at it, those
     from its own on (`to_end`: all of the sequence) in whose range it is. A range is that of j then, and the body
     contributes its bounds, too: `sum` and `outer` are summed over `first_j <= i <= last_j`, `last_j` where it is given.
+    For an `outer` product a range that ends before the sequence ends at its first token: there the matrix is handed on.
 
     Constraints: `lookback_c1` the bounds have a number for each token; `lookback_c2` what is past is an input of the
     kernel or a table that varies, and the body has an argument of the type of each; `lookback_c3` the body ends with

@@ -27,7 +27,8 @@ def Stretto_VariantOp : Stretto_Op<"variant", [
     (`#stretto.choice`), or an expression over sizes and other numeric options (`"K**-0.5"`). `axes` fixes named
     sizes by such expressions. A size is known where the type of a value or an entry of `axes` names it. A specialised
     variant says in the attribute `group` how many heads of its finest head set share one head of each set. What
-    `stretto-differentiate` makes is marked `gradient`: its results are the gradients of its first rows.
+    `stretto-differentiate` makes is marked `gradient`: its results are the gradients of its first rows, or of those that
+    `wanted` names.
 
     Constraints: `variant_c1` arguments are rows or parameters, results rows, and every argument has one name;
     `variant_c2` argument names are identifiers and distinct; `variant_c3` an option's default is a number, a
@@ -37,7 +38,7 @@ def Stretto_VariantOp : Stretto_Op<"variant", [
     `variant_c7` values are rows, parameters, states, `f64` or `i1`; `variant_c8` an axis has one dimension wherever
     it is known; `variant_c9` expressions use known sizes and numeric options, and do not depend on themselves;
     `variant_c10` `group` gives each head set a positive integer; `variant_c11` the results of a gradient have the
-    types of the first rows of real numbers among its arguments.
+    types of the first rows of real numbers among its arguments, or of the rows of real numbers that `wanted` names.
 
     Example:
     ```mlir
@@ -60,7 +61,8 @@ def Stretto_VariantOp : Stretto_Op<"variant", [
   let arguments = (ins SymbolNameAttr:$sym_name, TypeAttrOf<FunctionType>:$function_type,
                        StrArrayAttr:$arg_names, OptionalAttr<DictArrayAttr>:$arg_attrs,
                        DictionaryAttr:$options, DictionaryAttr:$axes, OptionalAttr<StrAttr>:$summary,
-                       OptionalAttr<DictionaryAttr>:$group, UnitAttr:$gradient);
+                       OptionalAttr<DictionaryAttr>:$group, UnitAttr:$gradient,
+                       OptionalAttr<StrArrayAttr>:$wanted);
   let regions = (region SizedRegion<1>:$body);
   let hasCustomAssemblyFormat = 1;
   let hasVerifier = 1;
@@ -74,7 +76,7 @@ def Stretto_VariantOp : Stretto_Op<"variant", [
     /// Attributes of one argument, or an empty dictionary.
     ::mlir::DictionaryAttr getArgAttrDict(unsigned index);
     bool isOptional(unsigned index) { return getArgAttrDict(index).contains("stretto.optional"); }
-    /// The arguments that have a gradient among rows: those of real numbers.
+    /// The rows that a gradient of the variant is of, or that this gradient is of.
     ::llvm::SmallVector<unsigned> getDifferentiableRows();
   }];
 }

@@ -23,8 +23,11 @@ DictionaryAttr VariantOp::getArgAttrDict(unsigned index) {
 
 SmallVector<unsigned> VariantOp::getDifferentiableRows() {
   SmallVector<unsigned> rows;
+  auto isWanted = [&](unsigned index) {
+    return !getWantedAttr() || llvm::is_contained(getWantedAttr(), getArgNames()[index]);
+  };
   for (auto [index, type] : llvm::enumerate(getType().getInputs()))
-    if (isRow(type) && getElementTypeOrSelf(type).isF64())
+    if (isRow(type) && getElementTypeOrSelf(type).isF64() && isWanted(index))
       rows.push_back(index);
   return rows;
 }
@@ -227,9 +230,13 @@ LogicalResult VariantOp::verify() {
     for (unsigned row : getDifferentiableRows())
       rows.push_back(getType().getInput(row));
     ArrayRef<Type> results = getType().getResults();
-    if (rows.size() < results.size() || ArrayRef(rows).take_front(results.size()) != results)
+    bool isOfWanted = getWantedAttr() != nullptr;
+    bool fits = isOfWanted ? rows.size() == getWantedAttr().size() && ArrayRef(rows) == results
+                           : rows.size() >= results.size() && ArrayRef(rows).take_front(results.size()) == results;
+    if (!fits)
       return emitOpError("[variant_c11] a gradient has results of the types ")
-             << TypeRange(results) << ", expected those of its first rows: " << TypeRange(rows);
+             << TypeRange(results) << ", expected those of "
+             << (isOfWanted ? "the rows that are wanted" : "its first rows") << ": " << TypeRange(rows);
   }
   return success();
 }

@@ -133,7 +133,6 @@ StrettoOperator *strettoOperatorCreate(const char *module, size_t length, char *
 
 void strettoOperatorDestroy(StrettoOperator *op) { delete unwrap(op); }
 const char *strettoOperatorName(const StrettoOperator *op) { return unwrap(op)->name().data(); }
-bool strettoOperatorLooksBack(const StrettoOperator *op) { return unwrap(op)->looksBack(); }
 const char *strettoOperatorDigest(const StrettoOperator *op) { return unwrap(op)->digest().data(); }
 size_t strettoOperatorInputCount(const StrettoOperator *op) { return unwrap(op)->inputs().size(); }
 size_t strettoOperatorOptionCount(const StrettoOperator *op) { return unwrap(op)->options().size(); }
@@ -201,11 +200,31 @@ static StrettoGradientPart describePart(const Gradient::Part &part) {
   return {subjects[static_cast<int>(part.of)],
           part.index,
           {nullptr, false, elementOf(part.type), part.sizes.size(), part.sizes.data()},
-          part.group};
+          part.group,
+          part.isWanted};
 }
 
-StrettoGradient *strettoSignatureGradient(StrettoSignature *signature, char **error) {
-  auto gradient = take(unwrap(signature)->gradient(), error);
+static GradientRequest requestOf(const Operator::Signature &signature, const StrettoGradientRequest &source) {
+  auto flags = [](const bool *first, size_t count) { return std::vector<bool>(first, first + count); };
+  return {flags(source.inputs, signature.op.inputs().size()), flags(source.entries, signature.state.size()),
+          flags(source.results, signature.results.size())};
+}
+
+bool strettoSignatureResumes(const StrettoSignature *signature, const StrettoOperatorCall *call,
+                             const StrettoGradientRequest *request, const bool *finalEntries) {
+  const Operator::Signature &checked = *unwrap(signature);
+  return checked.resumes(callOf(checked.op, *call), requestOf(checked, *request),
+                         llvm::ArrayRef(finalEntries, checked.state.size()));
+}
+
+char *strettoSignatureResumed(const StrettoSignature *signature, char **error) {
+  auto text = take(unwrap(signature)->resumed(), error);
+  return text ? ownedString(*text) : nullptr;
+}
+
+StrettoGradient *strettoSignatureGradient(StrettoSignature *signature, const StrettoGradientRequest *request,
+                                          char **error) {
+  auto gradient = take(unwrap(signature)->gradient(requestOf(*unwrap(signature), *request)), error);
   return gradient ? reinterpret_cast<StrettoGradient *>(*gradient) : nullptr;
 }
 
@@ -227,13 +246,17 @@ int64_t strettoGradientWorkspace(const StrettoGradient *gradient, const StrettoO
 int strettoRunGradient(StrettoSignature *signature, const StrettoOperatorCall *call,
                        const StrettoGradientCall *gradient, const StrettoExecutor *executor, char **error) {
   Operator::Signature &checked = *unwrap(signature);
-  auto made = take(checked.gradient(), error);
+  GradientCall parts;
+  parts.request = requestOf(checked, gradient->request);
+  auto made = take(checked.gradient(parts.request), error);
   if (!made)
     return -1;
-  GradientCall parts;
-  llvm::append_range(parts.resultCotangents, viewsOf(gradient->resultCotangents, checked.results.size()));
-  for (const StrettoTensor &tensor : llvm::ArrayRef(gradient->entryCotangents, (*made)->entries.size()))
-    parts.entryCotangents.push_back(tensor.isPresent ? std::optional(viewOf(tensor)) : std::nullopt);
+  auto addPresent = [](auto &views, const StrettoTensor *tensors, size_t count) {
+    for (const StrettoTensor &tensor : llvm::ArrayRef(tensors, count))
+      views.push_back(tensor.isPresent ? std::optional(viewOf(tensor)) : std::nullopt);
+  };
+  addPresent(parts.resultCotangents, gradient->resultCotangents, checked.results.size());
+  addPresent(parts.entryCotangents, gradient->entryCotangents, (*made)->entries.size());
   llvm::append_range(parts.rows, viewsOf(gradient->rows, (*made)->rows.size()));
   llvm::append_range(parts.entries, viewsOf(gradient->entries, (*made)->entries.size()));
   parts.workspace = gradient->workspace;
@@ -247,9 +270,10 @@ char *strettoExplain(StrettoSignature *signature, const StrettoOperatorCall *cal
   return text ? ownedString(*text) : nullptr;
 }
 
-char *strettoExplainGradient(StrettoSignature *signature, const StrettoOperatorCall *call, char **error) {
+char *strettoExplainGradient(StrettoSignature *signature, const StrettoOperatorCall *call,
+                             const StrettoGradientRequest *request, char **error) {
   Operator::Signature &checked = *unwrap(signature);
-  auto text = take(Operator::explainGradient(checked, callOf(checked.op, *call)), error);
+  auto text = take(Operator::explainGradient(checked, callOf(checked.op, *call), requestOf(checked, *request)), error);
   return text ? ownedString(*text) : nullptr;
 }
 

@@ -87,8 +87,6 @@ STRETTO_EXPORT void strettoOperatorDestroy(StrettoOperator *op);
 STRETTO_EXPORT const char *strettoOperatorName(const StrettoOperator *op);
 /* 64 hexadecimal digits, the same for two declarations that print the same. */
 STRETTO_EXPORT const char *strettoOperatorDigest(const StrettoOperator *op);
-/* Whether later tokens meet the rows of earlier ones, which windows in the state hold. */
-STRETTO_EXPORT bool strettoOperatorLooksBack(const StrettoOperator *op);
 STRETTO_EXPORT size_t strettoOperatorInputCount(const StrettoOperator *op);
 STRETTO_EXPORT StrettoInput strettoOperatorInput(const StrettoOperator *op, size_t index);
 STRETTO_EXPORT size_t strettoOperatorOptionCount(const StrettoOperator *op);
@@ -122,20 +120,36 @@ typedef struct {
   size_t index;
   StrettoShape shape;
   int64_t group;
+  bool isWanted; /* otherwise an entry's, whose cotangent is taken, and what is left of no use */
 } StrettoGradientPart;
 
+/* Which gradients of a call are wanted: of inputs and of entries of the initial state; and which results have a
+ * cotangent, which is 0 for the others. */
 typedef struct {
-  const StrettoTensor *resultCotangents; /* one for each result */
+  const bool *inputs, *entries, *results;
+} StrettoGradientRequest;
+
+typedef struct {
+  StrettoGradientRequest request;
+  const StrettoTensor *resultCotangents; /* one for each result; absent for 0 */
   const StrettoTensor *entryCotangents;  /* one for each part of an entry or parameter; absent for 0; of a group, all
                                             lies with the first head */
   const StrettoTensor *rows, *entries;   /* the parts, contiguous */
   void *workspace;
 } StrettoGradientCall;
 
+/* Whether the gradient of a call is that of a longer one, on the tokens of the windows too, and the text of its
+ * declaration, which strettoStringDestroy releases. It takes two more rows, `first` and `last`, and no windows.
+ * `finalEntries` says which entries of the final state have a cotangent. */
+STRETTO_EXPORT bool strettoSignatureResumes(const StrettoSignature *signature, const StrettoOperatorCall *call,
+                                            const StrettoGradientRequest *request, const bool *finalEntries);
+STRETTO_EXPORT char *strettoSignatureResumed(const StrettoSignature *signature, char **error);
+
 typedef struct StrettoGradient StrettoGradient;
 
 /* The gradient of calls with a signature, which it belongs to. */
-STRETTO_EXPORT StrettoGradient *strettoSignatureGradient(StrettoSignature *signature, char **error);
+STRETTO_EXPORT StrettoGradient *strettoSignatureGradient(StrettoSignature *signature,
+                                                         const StrettoGradientRequest *request, char **error);
 STRETTO_EXPORT size_t strettoGradientRowCount(const StrettoGradient *gradient);
 STRETTO_EXPORT StrettoGradientPart strettoGradientRow(const StrettoGradient *gradient, size_t index);
 STRETTO_EXPORT size_t strettoGradientEntryCount(const StrettoGradient *gradient);
@@ -145,12 +159,12 @@ STRETTO_EXPORT int strettoRunGradient(StrettoSignature *signature, const Stretto
                                       const StrettoGradientCall *gradient, const StrettoExecutor *executor,
                                       char **error);
 
-/* Which kernel runs the call, as JSON. */
+/* Which kernel runs the call, and what its gradient takes, as JSON. */
 STRETTO_EXPORT char *strettoExplain(StrettoSignature *signature, const StrettoOperatorCall *call, int64_t threads,
                                     char **error);
 
-/* How the gradient of the call is computed, as JSON. */
-STRETTO_EXPORT char *strettoExplainGradient(StrettoSignature *signature, const StrettoOperatorCall *call, char **error);
+STRETTO_EXPORT char *strettoExplainGradient(StrettoSignature *signature, const StrettoOperatorCall *call,
+                                            const StrettoGradientRequest *request, char **error);
 
 /* Whether contents are checked on devices too; STRETTO_DEBUG says what it is at first. */
 STRETTO_EXPORT bool strettoDebug(void);

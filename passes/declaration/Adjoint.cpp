@@ -7,13 +7,13 @@
 using namespace mlir;
 using namespace stretto;
 
-Adjoint::Adjoint(VariantOp variant, const Sizes &sizes)
-    : ImplicitLocOpBuilder(variant.getLoc(), variant.getContext()), variant(variant), sizes(sizes) {
+Adjoint::Adjoint(VariantOp variant, const Sizes &sizes, IsWanted isWanted)
+    : ImplicitLocOpBuilder(variant.getLoc(), variant.getContext()), variant(variant), sizes(sizes), isWanted(isWanted) {
   setInsertionPoint(variant.getBlock()->getTerminator());
   for (Operation &op : variant.getBlock()->without_terminator())
     program.push_back(&op);
   for (const StateEntry &entry : deriveState(variant)) {
-    auto shared = std::make_shared<Carried>(Carried{entry.name, entry.operations});
+    auto shared = std::make_shared<Carried>(Carried{entry.name, entry.operations, isWanted(entry.name)});
     for (Operation *op : entry.operations)
       carried[op] = shared;
   }
@@ -30,18 +30,25 @@ static bool isConstant(Operation *op) {
 }
 
 void Adjoint::findActive() {
-  for (Operation *op : program) {
-    // The initial value of a state or a scan has a gradient, whatever comes after it.
-    bool isCarried = isa<StateOp, ScanOp>(op);
-    auto dependsOnActive = [&](Operation *inner) {
-      return llvm::any_of(inner->getOperands(), [&](Value row) { return isActive(row); });
-    };
-    auto holdsDependent = [&](Operation *) {
-      return op->walk([&](Operation *inner) { return WalkResult(failure(dependsOnActive(inner))); }).wasInterrupted();
-    };
-    if (isCarried || (!isConstant(op) && holdsDependent(op)))
-      active.insert(op->result_begin(), op->result_end());
-  }
+  SmallVector<StateChain> chains = stateChains(variant);
+  size_t before;
+  do {
+    before = active.size();
+    for (Operation *op : program) {
+      auto dependsOnActive = [&](Operation *inner) {
+        return llvm::any_of(inner->getOperands(), [&](Value row) { return isActive(row); });
+      };
+      auto holdsDependent = [&](Operation *) {
+        return op->walk([&](Operation *inner) { return WalkResult(failure(dependsOnActive(inner))); }).wasInterrupted();
+      };
+      if (!isConstant(op) && (isEntryWanted(op) || holdsDependent(op)))
+        active.insert(op->result_begin(), op->result_end());
+    }
+    // A token begins with what the one before has left.
+    for (const StateChain &chain : chains)
+      if (!chain.steps.empty() && isActive(chain.steps.back()->getResult(0)))
+        active.insert(chain.getRoot().getResult());
+  } while (active.size() != before);
 }
 
 void Adjoint::add(Value value, Value cotangent) {
@@ -70,19 +77,25 @@ Value Adjoint::gradientOf(Value row) {
 // The walk
 //===----------------------------------------------------------------------===//
 
-LogicalResult Adjoint::run(ValueRange resultCotangents) {
-  for (BlockArgument argument : variant.getBody().getArguments())
-    if (getElementTypeOrSelf(argument).isF64())
+LogicalResult Adjoint::run(ArrayRef<Value> resultCotangents) {
+  for (auto [argument, name] :
+       llvm::zip(variant.getBody().getArguments(), variant.getArgNames().getAsRange<StringAttr>()))
+    if (getElementTypeOrSelf(argument).isF64() && isWanted(name))
       active.insert(argument);
   findActive();
   for (const StateChain &chain : stateChains(variant)) {
     StateOp root = chain.getRoot();
+    if (!isActive(root.getResult()))
+      continue;
     setLoc(root.getLoc());
     auto cotangent = create<StateOp>(reversed(root.getType()), ("d_" + root.getName()).str());
     pairs[root].cotangent = cotangent.getResult();
+    if (isEntryWanted(root))
+      leaving.push_back(cotangent);
   }
   for (auto [result, cotangent] : llvm::zip_equal(variant.getBlock()->getTerminator()->getOperands(), resultCotangents))
-    add(result, cotangent);
+    if (cotangent)
+      add(result, cotangent);
   for (Operation *op : llvm::reverse(program)) {
     setLoc(op->getLoc());
     if (failed(visit(op)))
@@ -94,6 +107,8 @@ LogicalResult Adjoint::run(ValueRange resultCotangents) {
 }
 
 LogicalResult Adjoint::visit(Operation *op) {
+  if (isa<StateOp, WriteOp, DecayOp>(op) && !isActive(op->getResult(0)))
+    return success();
   if (isa<StateOp>(op))
     return writeReadsOf(op->getResult(0)), success();
   if (auto write = dyn_cast<WriteOp>(op))
@@ -103,7 +118,7 @@ LogicalResult Adjoint::visit(Operation *op) {
   // Scans that share a carry share its cotangent, which is complete at the first of them.
   if (auto scan = dyn_cast<ScanOp>(op)) {
     ArrayRef<Operation *> scans = carried.at(op)->operations;
-    if (scans.front() == op)
+    if (scans.front() == op && isActive(scan.getResult()))
       visitScans(scans);
     return success();
   }
@@ -117,16 +132,19 @@ LogicalResult Adjoint::visit(Operation *op) {
   if (op->getNumResults() != 1 || !isActive(op->getResult(0)) || isLeaf)
     return success();
   Value cotangent = cotangentOf(op->getResult(0));
-  if (!cotangent)
+  if (!cotangent) {
+    if (isa<ConvOp, DelayOp>(op))
+      visitUnusedTail(op);
     return success();
+  }
   if (auto read = dyn_cast<ReadOp>(op))
     return visitRead(read, cotangent), success();
   if (auto conv = dyn_cast<ConvOp>(op))
     return visitConv(conv, cotangent), success();
   if (auto broadcast = dyn_cast<BroadcastOp>(op))
     return visitBroadcast(broadcast, cotangent);
-  if (auto delay = dyn_cast<DelayOp>(op))
-    return visitDelay(delay, cotangent), success();
+  if (isa<DelayOp>(op))
+    return addThroughTail(op, cotangent), success();
   if (visitElementwise(op, op->getResult(0), cotangent) || visitRowMap(op, cotangent))
     return success();
   return op->emitError("[R14] has no gradient");
@@ -148,7 +166,8 @@ static RankedTensorType readType(Value row, Value other, StateType state) {
 
 void Adjoint::visitRead(ReadOp op, Value cotangent) {
   Value state = op.getState(), row = op.getRow();
-  pairOf(state).waiting[state].push_back(op);
+  if (isActive(state))
+    pairOf(state).waiting[state].push_back(op);
   if (!isActive(row))
     return;
   StateType type = op.getState().getType();
@@ -239,7 +258,9 @@ void Adjoint::writeParameters() {
     std::string name = "d_" + variant.getArgName(cast<BlockArgument>(parameter).getArgNumber()).str();
     while (!taken.try_emplace(name, true).second)
       name += "_";
-    Value state = create<StateOp>(type, name);
+    auto root = create<StateOp>(type, name);
+    leaving.push_back(root);
+    Value state = root;
     for (auto [x, y] : products) {
       if (isSquare)
         y = create<SliceOp>(rowType(getContext(), second, headsOf(y.getType()), type.getSecondSize()), y, "0");

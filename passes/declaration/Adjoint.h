@@ -14,6 +14,8 @@
 //
 // Parameters gather their gradients in states without decay.
 //
+// Cotangents are built of what depends on something that a gradient is wanted of, and of nothing else.
+//
 //===----------------------------------------------------------------------===//
 #ifndef STRETTO_PASSES_DECLARATION_ADJOINT_H
 #define STRETTO_PASSES_DECLARATION_ADJOINT_H
@@ -26,16 +28,21 @@
 
 namespace stretto {
 
+/// Whether the gradient of an argument, or of the initial value of an entry of the state, is wanted.
+using IsWanted = llvm::function_ref<bool(llvm::StringRef name)>;
+
 /// Builds cotangents after the program whose adjoint they are.
 class Adjoint : public mlir::ImplicitLocOpBuilder {
 public:
   /// `variant` is the program, whose alternatives are decided; what is built follows its operations.
-  Adjoint(VariantOp variant, const Sizes &sizes);
+  Adjoint(VariantOp variant, const Sizes &sizes, IsWanted isWanted);
 
-  /// Walks the program backwards from the given cotangents of its results.
-  mlir::LogicalResult run(mlir::ValueRange resultCotangents);
+  /// Walks the program backwards from the cotangents of its results, null where one is 0.
+  mlir::LogicalResult run(llvm::ArrayRef<mlir::Value> resultCotangents);
   /// The cotangent of a row, zeros where nothing depends on it.
   mlir::Value gradientOf(mlir::Value row);
+  /// The operations that leave a gradient in the final state.
+  llvm::ArrayRef<mlir::Operation *> getLeaving() const { return leaving; }
 
 private:
   /// Differentiates within the body of a look-back.
@@ -45,8 +52,13 @@ private:
 
   /// Whether a value depends on what has a gradient: rows, parameters and states.
   bool isActive(mlir::Value value) const { return active.contains(value); }
-  /// Marks what depends on active values.
+  /// Marks what depends on active values, or on entries of the state that a gradient is wanted of.
   void findActive();
+  /// Whether an operation carries an entry that a gradient is wanted of.
+  bool isEntryWanted(mlir::Operation *op) const {
+    auto entry = carried.find(op);
+    return entry != carried.end() && entry->second->isWanted;
+  }
   /// What has been added for a row, or nothing. Complete once all operations that use it have been visited.
   mlir::Value cotangentOf(mlir::Value row);
   /// Adds to the cotangent of a row, or of a parameter of at most one axis; `cotangent` is summed over what `value` was
@@ -92,7 +104,10 @@ private:
   //===- Time -------------------------------------------------------------------------------------------------===//
 
   void visitConv(ConvOp op, mlir::Value cotangent);
-  void visitDelay(DelayOp op, mlir::Value cotangent);
+  /// Adds to the cotangent of the rows that a convolution or delay sees, those of its tail included.
+  void addThroughTail(mlir::Operation *op, mlir::Value cotangent);
+  /// Of a convolution or delay whose result has no cotangent: that of the tail which it leaves enters with it.
+  void visitUnusedTail(mlir::Operation *op);
   void visitScans(llvm::ArrayRef<mlir::Operation *> scans);
   mlir::LogicalResult visitLookback(LookbackOp op);
   class PairBody;
@@ -109,6 +124,7 @@ private:
     /// Reads that were met, by the value that they read; their rows are written when the walk comes to it.
     llvm::DenseMap<mlir::Value, llvm::SmallVector<ReadOp, 2>> waiting;
   };
+  /// Of an active state.
   Pair &pairOf(mlir::Value state) { return pairs[rootOf(state)]; }
   void writeReadsOf(mlir::Value state);
   void visitRead(ReadOp op, mlir::Value cotangent);
@@ -124,7 +140,9 @@ private:
 
   VariantOp variant;
   const Sizes &sizes;
+  IsWanted isWanted;
   llvm::SmallVector<mlir::Operation *> program;
+  llvm::SmallVector<mlir::Operation *> leaving;
   llvm::DenseSet<mlir::Value> active;
   llvm::DenseMap<mlir::Value, mlir::Value> cotangents;
   /// Cotangents of the slices of a row, put together when its own is wanted.
@@ -134,6 +152,7 @@ private:
   struct Carried {
     std::string name;
     llvm::SmallVector<mlir::Operation *, 2> operations;
+    bool isWanted;
   };
   llvm::DenseMap<mlir::Operation *, std::shared_ptr<Carried>> carried;
   llvm::MapVector<mlir::Value, llvm::SmallVector<std::pair<mlir::Value, mlir::Value>>> parameterProducts;

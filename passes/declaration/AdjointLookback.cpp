@@ -24,7 +24,8 @@ using namespace mlir;
 using namespace stretto;
 
 Adjoint::Adjoint(const Adjoint &outer, Block &body)
-    : ImplicitLocOpBuilder(outer.getLoc(), outer.getContext()), variant(outer.variant), sizes(outer.sizes) {
+    : ImplicitLocOpBuilder(outer.getLoc(), outer.getContext()), variant(outer.variant), sizes(outer.sizes),
+      isWanted(outer.isWanted) {
   setInsertionPointToEnd(&body);
 }
 

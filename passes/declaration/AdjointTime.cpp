@@ -18,21 +18,43 @@ static int64_t lengthOf(Operation *op) {
   return static_cast<int64_t>(cast<DelayOp>(op).getBy());
 }
 
+/// The operation that keeps all of a tail, of those that share it.
+static Operation *longestOf(ArrayRef<Operation *> operations) {
+  return *llvm::max_element(operations, [](auto *a, auto *b) { return lengthOf(a) < lengthOf(b); });
+}
+
 /// The cotangent of a tail enters with the operation that keeps all of it; the gradient is the sum of what all leave.
 StringAttr Adjoint::tailName(Operation *op) {
   auto found = carried.find(op);
   if (found == carried.end())
     return {};
   const Carried &tail = *found->second;
-  auto *longest = llvm::max_element(tail.operations, [](auto *a, auto *b) { return lengthOf(a) < lengthOf(b); });
   size_t index = llvm::find(tail.operations, op) - tail.operations.begin();
-  return getStringAttr("d_" + tail.name + (op == *longest ? "" : "." + std::to_string(index)));
+  return getStringAttr("d_" + tail.name + (op == longestOf(tail.operations) ? "" : "." + std::to_string(index)));
+}
+
+void Adjoint::addThroughTail(Operation *op, Value dy) {
+  Value x = op->getOperand(0), dx;
+  if (!isActive(x) && !isEntryWanted(op))
+    return;
+  if (auto conv = dyn_cast<ConvOp>(op))
+    dx = create<ConvOp>(x.getType(), dy, conv.getTaps(), /*reverse=*/true, tailName(op));
+  else
+    dx = create<DelayOp>(x.getType(), dy, cast<DelayOp>(op).getBy(), /*reverse=*/true, tailName(op));
+  if (isEntryWanted(op))
+    leaving.push_back(dx.getDefiningOp());
+  add(x, dx);
+}
+
+void Adjoint::visitUnusedTail(Operation *op) {
+  auto tail = carried.find(op);
+  if (tail != carried.end() && longestOf(tail->second->operations) == op)
+    addThroughTail(op, constant(op->getResult(0).getType(), 0));
 }
 
 void Adjoint::visitConv(ConvOp op, Value dy) {
   Value x = op.getOperand(), taps = op.getTaps();
-  if (isActive(x))
-    add(x, create<ConvOp>(x.getType(), dy, taps, /*reverse=*/true, tailName(op)));
+  addThroughTail(op, dy);
   if (!isActive(taps))
     return;
   // taps[:, J-1-j] meets x_(t-j): as many products as taps, each in a column of its own.
@@ -49,10 +71,6 @@ void Adjoint::visitConv(ConvOp op, Value dy) {
     Value one = count == 1 ? column.front() : create<ConcatOp>(rowTypeOf(Extent(count), heads), column).getResult();
     addToParameter(taps, times(dy, earlier), one);
   }
-}
-
-void Adjoint::visitDelay(DelayOp op, Value dy) {
-  add(op.getOperand(), create<DelayOp>(dy.getType(), dy, op.getBy(), /*reverse=*/true, tailName(op)));
 }
 
 //===----------------------------------------------------------------------===//
@@ -107,7 +125,10 @@ void Adjoint::visitScans(ArrayRef<Operation *> scans) {
   Value one = constant(numberType(heads), 1);
   auto stateType = StateType::get(getContext(), axis, "1", heads, axisOf(type).empty() ? 1 : type.getDimSize(0), 1,
                                   /*reverse=*/true);
-  Value state = create<StateOp>(stateType, "d_" + carried.at(first)->name);
+  auto root = create<StateOp>(stateType, "d_" + carried.at(first)->name);
+  if (isEntryWanted(first))
+    leaving.push_back(root);
+  Value state = root;
   if (dAfter)
     state = create<WriteOp>(stateType, state, dAfter, one, /*at=*/Value());
   // Along the second axis, of size one; a number has no other.

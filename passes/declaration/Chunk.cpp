@@ -283,7 +283,12 @@ LogicalResult ChunkVariant::run() {
     llvm::erase_if(chains, [](const StateChain &chain) { return chain.getRoot().getType().getReverse(); });
   if (failed(checkChains()))
     return failure();
-  FailureOr<SmallVector<Operation *>> order = orderOfTiles(chains, wanted());
+  // What is handed on to earlier tokens may be all that is wanted.
+  SmallVector<Value> needed = wanted();
+  if (part == Part::Gradient)
+    for (const StateEntry &tail : reverseTails)
+      needed.push_back(tail.operations.front()->getResult(0));
+  FailureOr<SmallVector<Operation *>> order = orderOfTiles(chains, needed);
   if (failed(order))
     return failure();
   SmallVector<Value> used = wanted();

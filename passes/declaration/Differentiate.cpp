@@ -1,8 +1,11 @@
 //===- Differentiate.cpp - The adjoint of a declaration -------------------===//
 
 #include "mlir/IR/SymbolTable.h"
+#include "mlir/Transforms/RegionUtils.h"
 #include "passes/Passes.h"
 #include "passes/declaration/Adjoint.h"
+#include "llvm/ADT/SetVector.h"
+#include "llvm/ADT/StringExtras.h"
 #include "llvm/ADT/StringSet.h"
 
 namespace stretto {
@@ -13,47 +16,36 @@ namespace stretto {
 using namespace mlir;
 using namespace stretto;
 
-/// Whether an operation leaves something in the state of the gradient: what runs in reverse does.
-static bool isGradient(Operation *op) {
-  if (auto conv = dyn_cast<ConvOp>(op))
-    return conv.getReverse();
-  if (auto delay = dyn_cast<DelayOp>(op))
-    return delay.getReverse();
-  if (isa<StateOp, DecayOp, WriteOp>(op))
-    return cast<StateType>(op->getResult(0).getType()).getReverse();
-  return false;
-}
-
-/// Whether a read or a pair looks at a state or at what a token makes of it.
-static bool isLookedAt(const StateChain &chain) {
-  auto isUsed = [](Operation *op) { return llvm::any_of(op->getUsers(), llvm::IsaPred<ReadOp, PairOp>); };
-  return isUsed(chain.getRoot()) || llvm::any_of(chain.steps, isUsed);
-}
-
-/// Removes what of the program the gradient does not need.
-static void removeDead(VariantOp variant) {
-  for (bool changed = true; changed;) {
-    changed = false;
-    auto erase = [&](Operation *op) {
-      op->erase();
-      changed = true;
-    };
-    for (Operation &op : llvm::make_early_inc_range(llvm::reverse(*variant.getBlock())))
-      if (op.use_empty() && !isa<YieldOp, DecayOp, WriteOp>(op) && !isGradient(&op))
-        erase(&op);
-    for (const StateChain &chain : stateChains(variant)) {
-      if (isGradient(chain.getRoot()) || isLookedAt(chain))
-        continue;
-      for (Operation *step : llvm::reverse(chain.steps))
-        erase(step);
-      erase(chain.getRoot());
+/// Removes what neither the gradients among rows nor those that `leaving` leave in the state are made of.
+static void removeDead(VariantOp variant, ArrayRef<Operation *> leaving) {
+  // A state is all that its tokens do to it.
+  llvm::DenseMap<Operation *, SmallVector<Operation *>> stepsOf;
+  for (const StateChain &chain : stateChains(variant))
+    llvm::append_range(stepsOf[chain.getRoot()], chain.steps);
+  SetVector<Operation *> live(leaving.begin(), leaving.end());
+  live.insert(variant.getBlock()->getTerminator());
+  for (size_t next = 0; next < live.size(); ++next) {
+    Operation *op = live[next];
+    live.insert(stepsOf[op].begin(), stepsOf[op].end());
+    SetVector<Value> used(op->operand_begin(), op->operand_end());
+    getUsedValuesDefinedAbove(op->getRegions(), used);
+    for (Value value : used) {
+      if (isa<StateType>(value.getType()))
+        live.insert(rootOf(value));
+      if (Operation *maker = value.getDefiningOp())
+        live.insert(maker);
     }
   }
+  for (Operation &op : llvm::make_early_inc_range(llvm::reverse(*variant.getBlock())))
+    if (!live.contains(&op))
+      op.erase();
 }
 
 namespace {
 
 struct DifferentiatePass : stretto::impl::DifferentiateBase<DifferentiatePass> {
+  using DifferentiateBase::DifferentiateBase;
+
   void runOnOperation() override {
     for (VariantOp variant : llvm::to_vector(getOperation().getOps<VariantOp>()))
       if (failed(differentiate(variant)))
@@ -61,14 +53,35 @@ struct DifferentiatePass : stretto::impl::DifferentiateBase<DifferentiatePass> {
   }
 
 private:
+  LogicalResult checkNames(VariantOp variant);
   LogicalResult differentiate(VariantOp variant);
 };
 
 } // namespace
 
+LogicalResult DifferentiatePass::checkNames(VariantOp variant) {
+  llvm::SmallVector<std::string> known;
+  for (auto [argument, name] :
+       llvm::zip(variant.getBody().getArguments(), variant.getArgNames().getAsRange<StringAttr>()))
+    if (getElementTypeOrSelf(argument).isF64())
+      known.push_back(name.str());
+  for (const StateEntry &entry : deriveState(variant))
+    if (entry.kind != StateEntry::Kind::Position)
+      known.push_back(entry.name);
+  for (const std::string &name : wanted)
+    if (!llvm::is_contained(known, name))
+      return variant.emitError() << "the gradient of '" << name
+                                 << "' is wanted, expected some of: " << llvm::join(known, ", ");
+  for (int64_t result : zero)
+    if (result < 0 || result >= variant.getType().getNumResults())
+      return variant.emitError() << "the cotangent of result " << result << " is 0, expected one of "
+                                 << variant.getType().getNumResults();
+  return success();
+}
+
 LogicalResult DifferentiatePass::differentiate(VariantOp original) {
   FailureOr<Sizes> sizes = Sizes::get(original, {});
-  if (failed(sizes))
+  if (failed(sizes) || failed(checkNames(original)))
     return failure();
   OpBuilder builder(original);
   builder.setInsertionPointAfter(original);
@@ -86,28 +99,37 @@ LogicalResult DifferentiatePass::differentiate(VariantOp original) {
     attributes.push_back(variant.getArgAttrDict(i));
   Block *block = variant.getBlock();
   Operation *terminator = block->getTerminator();
-  SmallVector<Value> cotangents;
+  SmallVector<Value> cotangents(terminator->getNumOperands());
   for (auto [index, result] : llvm::enumerate(terminator->getOperands())) {
+    if (llvm::is_contained(zero, static_cast<int64_t>(index)))
+      continue;
     std::string name = terminator->getNumOperands() == 1 ? "d_o" : "d_o" + std::to_string(index);
     while (!taken.insert(name).second)
       name += "_";
     names.push_back(builder.getStringAttr(name));
     attributes.push_back(builder.getDictionaryAttr({}));
-    cotangents.push_back(block->addArgument(result.getType(), result.getLoc()));
+    cotangents[index] = block->addArgument(result.getType(), result.getLoc());
   }
 
-  Adjoint adjoint(variant, *sizes);
+  auto isWanted = [&](StringRef name) { return wanted.empty() || llvm::is_contained(wanted, name); };
+  Adjoint adjoint(variant, *sizes, isWanted);
   if (failed(adjoint.run(cotangents)))
     return failure();
   SmallVector<Value> gradients;
+  SmallVector<Attribute> wantedRows;
   for (unsigned row : original.getDifferentiableRows())
-    gradients.push_back(adjoint.gradientOf(block->getArgument(row)));
+    if (isWanted(original.getArgName(row))) {
+      gradients.push_back(adjoint.gradientOf(block->getArgument(row)));
+      wantedRows.push_back(original.getArgNames()[row]);
+    }
   terminator->setOperands(gradients);
   variant.setArgNamesAttr(builder.getArrayAttr(names));
   if (variant.getArgAttrsAttr())
     variant.setArgAttrsAttr(builder.getArrayAttr(attributes));
   variant.setFunctionType(builder.getFunctionType(block->getArgumentTypes(), terminator->getOperandTypes()));
   variant.setGradient(true);
-  removeDead(variant);
+  if (!wanted.empty())
+    variant.setWantedAttr(builder.getArrayAttr(wantedRows));
+  removeDead(variant, adjoint.getLeaving());
   return success();
 }

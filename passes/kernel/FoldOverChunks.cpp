@@ -298,7 +298,9 @@ struct FoldOverChunks : stretto::impl::FoldOverChunksBase<FoldOverChunks> {
     auto role = RoleAttr::get(&getContext(), RoleKind::All, warps ? warps : chooseWarps(kernel));
     manifest->threads = 32 * role.getWarps();
     manifest->inPlace = inPlace;
-    manifest->independentChunks = !inPlace && kernel.argumentsOf(chunk::ArgumentKind::State).empty();
+    // Checkpoints are counted from the first chunk that a block walks.
+    manifest->independentChunks = !inPlace && kernel.argumentsOf(chunk::ArgumentKind::State).empty() &&
+                                  kernel.argumentsOf(chunk::ArgumentKind::Checkpoint).empty();
     auto function = FuncOp::create(builder, kernel.getLoc(), kernel.getSymName(), kernel.getChunk(),
                                    builder.getArrayAttr(role), nullptr, nullptr);
     function->setAttr(Manifest::attributeName, manifest->toAttribute(&getContext()));

@@ -42,11 +42,8 @@ variable_list VariantBackward::apply(variable_list &&cotangents) {
   std::lock_guard<std::mutex> lock(mutex_);
   TORCH_CHECK(!isReleased, torch::autograd::ERR_BACKWARD_TWICE);
   Stack stack;
-  std::vector<bool> isGiven;
-  isGiven.reserve(inputs.size());
   for (SavedVariable &input : inputs) {
     at::Tensor tensor = input.unpack();
-    isGiven.push_back(tensor.defined());
     tensor.defined() ? stack.emplace_back(tensor) : stack.emplace_back();
   }
   stack.insert(stack.end(), options.begin(), options.end());
@@ -57,6 +54,11 @@ variable_list VariantBackward::apply(variable_list &&cotangents) {
   state.empty() ? stack.emplace_back() : stack.emplace_back(state);
   stack.emplace_back(false);
   stack.push_back(sequenceOffsets);
+  // One edge for each input, and for each entry of the initial state.
+  c10::List<bool> wanted;
+  for (size_t edge = 0; edge < inputs.size() + initialState.size(); ++edge)
+    wanted.push_back(task_should_compute_output(edge));
+  stack.emplace_back(wanted);
   c10::List<std::optional<at::Tensor>> all;
   all.resize(outputCount);
   for (size_t i = 0; i < cotangents.size(); ++i)
@@ -66,13 +68,10 @@ variable_list VariantBackward::apply(variable_list &&cotangents) {
 
   c10::Dispatcher::singleton().findSchemaOrThrow(name().c_str(), "").callBoxed(&stack);
   std::vector<at::Tensor> found = stack.back().toTensorVector();
-  // One edge for each input, and for each entry of the initial state.
   variable_list gradients;
   auto next = found.begin();
-  for (bool given : isGiven)
-    gradients.push_back(given ? *next++ : at::Tensor());
-  for (const at::Tensor &entry : state)
-    gradients.push_back(entry.is_floating_point() ? *next++ : at::Tensor());
+  for (bool isWanted : wanted)
+    gradients.push_back(isWanted ? *next++ : at::Tensor());
   return gradients;
 }
 
@@ -90,7 +89,6 @@ void RecordGradient::operator()(const c10::OperatorHandle &handle, c10::Dispatch
   };
   if (!op->requiresGradient(arguments))
     return run();
-  op->refuseGradientOfWindows(arguments);
 
   std::shared_ptr<VariantBackward> node(new VariantBackward(), torch::autograd::deleteNode);
   node->operatorName = name;
@@ -128,7 +126,7 @@ void RecordGradient::operator()(const c10::OperatorHandle &handle, c10::Dispatch
 }
 
 void RefuseSecondOrder::operator()(const c10::OperatorHandle &handle, c10::DispatchKeySet keys, Stack *stack) {
-  Arguments arguments = top(*op, *stack, /*beside=*/1);
+  Arguments arguments = top(*op, *stack, /*beside=*/2);
   op->refuseForwardGradient(arguments);
   bool isAsked = op->requiresGradient(arguments);
   for (const auto &cotangent : stack->back().toOptionalTensorVector())

@@ -61,12 +61,20 @@ struct RefuseStepGradient : c10::OperatorKernel {
   Operator op;
 };
 
+std::vector<bool> flagsIn(const c10::IValue &list) {
+  std::vector<bool> flags;
+  for (bool flag : list.toBoolList())
+    flags.push_back(flag);
+  return flags;
+}
+
 /// The gradient, on the CPU and on CUDA devices.
 struct RunGradient : c10::OperatorKernel {
   RunGradient(Operator op, const std::string &) : op(std::move(op)) {}
   void operator()(const c10::OperatorHandle &, c10::DispatchKeySet, Stack *stack) {
     std::vector<OptionalTensor> cotangents = torch::jit::pop(*stack).toOptionalTensorVector();
-    std::vector<at::Tensor> gradients = op->gradient(top(*op, *stack), cotangents);
+    std::vector<bool> wanted = flagsIn(torch::jit::pop(*stack));
+    std::vector<at::Tensor> gradients = op->gradient(top(*op, *stack), wanted, cotangents);
     torch::jit::drop(*stack, op->argumentCount());
     torch::jit::push(*stack, std::move(gradients));
   }
@@ -77,7 +85,8 @@ struct DescribeGradient : c10::OperatorKernel {
   DescribeGradient(Operator op, const std::string &) : op(std::move(op)) {}
   void operator()(const c10::OperatorHandle &, c10::DispatchKeySet, Stack *stack) {
     torch::jit::drop(*stack, 1);
-    std::vector<at::Tensor> gradients = op->describeGradient(top(*op, *stack));
+    std::vector<bool> wanted = flagsIn(torch::jit::pop(*stack));
+    std::vector<at::Tensor> gradients = op->describeGradient(top(*op, *stack), wanted);
     torch::jit::drop(*stack, op->argumentCount());
     torch::jit::push(*stack, std::move(gradients));
   }
@@ -147,9 +156,17 @@ std::string declare(const std::string &module, const std::optional<std::string> 
 
 std::string explain(const std::string &name, const c10::List<std::optional<at::Tensor>> &inputs,
                     const c10::Dict<std::string, std::string> &options, const std::vector<at::Tensor> &initialState,
-                    const std::optional<at::Tensor> &sequenceOffsets, bool backward) {
+                    const std::optional<at::Tensor> &sequenceOffsets) {
   return Registry::instance().find(name)->explain(
-      {.inputs = inputs.vec(), .initialState = initialState, .sequenceOffsets = sequenceOffsets}, options, backward);
+      {.inputs = inputs.vec(), .initialState = initialState, .sequenceOffsets = sequenceOffsets}, options);
+}
+
+std::string explainGradient(const std::string &name, const c10::List<std::optional<at::Tensor>> &inputs,
+                            const c10::Dict<std::string, std::string> &options,
+                            const std::vector<at::Tensor> &initialState,
+                            const std::optional<at::Tensor> &sequenceOffsets, const std::vector<std::string> &wanted) {
+  return Registry::instance().find(name)->explainGradient(
+      {.inputs = inputs.vec(), .initialState = initialState, .sequenceOffsets = sequenceOffsets}, options, wanted);
 }
 
 bool setDebug(bool debug) {
@@ -175,9 +192,11 @@ void setWarningHandler(int64_t function) {
 TORCH_LIBRARY_FRAGMENT(stretto, library) {
   library.def("_declare(str module, str? name) -> str", declare);
   library.def(
-      "_explain(str name, Tensor?[] inputs, Dict(str, str) options, Tensor[] initial_state, Tensor? cu_seqlens, "
-      "bool backward) -> str",
+      "_explain(str name, Tensor?[] inputs, Dict(str, str) options, Tensor[] initial_state, Tensor? cu_seqlens) -> str",
       explain);
+  library.def("_explain_backward(str name, Tensor?[] inputs, Dict(str, str) options, Tensor[] initial_state, "
+              "Tensor? cu_seqlens, str[] wanted) -> str",
+              explainGradient);
   library.def("_set_debug(bool debug) -> bool", setDebug);
   library.def("_set_segment(int chunks) -> int", setSegment);
   library.def("_set_warning_handler(int function) -> ()", setWarningHandler);

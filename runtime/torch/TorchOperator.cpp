@@ -121,15 +121,6 @@ bool TorchOperator::requiresGradient(const Arguments &arguments) const {
   return isAsked && at::GradMode::is_enabled();
 }
 
-void TorchOperator::refuseGradientOfWindows(const Arguments &arguments) const {
-  if (!strettoOperatorLooksBack(op.get()))
-    return;
-  for (const at::Tensor &entry : arguments.initialState)
-    TORCH_CHECK(!entry.requires_grad(), "stretto: ", variant(),
-                ": [R14] an entry of 'initial_state' requires a gradient, and there is none of what looks back beyond ",
-                "the first token; expected a state that is detached");
-}
-
 void TorchOperator::refuseForwardGradient(const Arguments &arguments) const {
   visitTensors(arguments, [&](const std::string &name, const at::Tensor &tensor) {
     TORCH_CHECK(!tensor._fw_grad(/*level=*/0).defined(), "stretto: ", variant(), ": [R14] '", name,
@@ -205,6 +196,21 @@ static StrettoTensor describeTensor(const OptionalTensor &tensor) {
   return tensor ? describeTensor(*tensor) : StrettoTensor{};
 }
 
+namespace {
+/// Words as C has them.
+struct Flags {
+  template <typename Flag> Flags(size_t count, Flag flag) : flags(std::make_unique<bool[]>(count)) {
+    for (size_t i = 0; i < count; ++i)
+      flags[i] = flag(i);
+  }
+  const bool *data() const { return flags.get(); }
+  bool operator[](size_t index) const { return flags[index]; }
+
+private:
+  std::unique_ptr<bool[]> flags;
+};
+} // namespace
+
 /// Describes the arguments of a call, which have to outlive it.
 class TorchOperator::Call {
 public:
@@ -223,6 +229,10 @@ public:
             describeTensor(arguments.sequenceOffsets),
             describeTensor(arguments.slots)};
     signature = checked(op.variant(), strettoOperatorCheck, op.op.get(), &call);
+    if (!arguments.hasWindows)
+      for (size_t i = 0; i < state.size(); ++i)
+        if (strettoSignatureState(signature, i).window >= 0)
+          state[i].data = nullptr;
   }
 
   StrettoOperatorCall call;
@@ -460,14 +470,39 @@ Outputs TorchOperator::run(Arguments arguments) const {
   return outputs;
 }
 
-std::string TorchOperator::explain(Arguments arguments, const c10::Dict<std::string, std::string> &given,
-                                   bool backward) const {
+std::string TorchOperator::explain(Arguments arguments, const c10::Dict<std::string, std::string> &given) const {
   for (const Option &option : options)
     arguments.options.push_back(given.contains(option.name) ? std::optional(given.at(option.name)) : std::nullopt);
   arrange(arguments);
   Call call(*this, arguments);
-  char *text = backward ? checked(variant(), strettoExplainGradient, call.signature, &call.call)
-                        : checked(variant(), strettoExplain, call.signature, &call.call, int64_t(at::get_num_threads()));
+  char *text = checked(variant(), strettoExplain, call.signature, &call.call, int64_t(at::get_num_threads()));
+  std::string result = text;
+  strettoStringDestroy(text);
+  return result;
+}
+
+std::string TorchOperator::explainGradient(Arguments arguments, const c10::Dict<std::string, std::string> &given,
+                                           const std::vector<std::string> &wanted) const {
+  for (const Option &option : options)
+    arguments.options.push_back(given.contains(option.name) ? std::optional(given.at(option.name)) : std::nullopt);
+  arrange(arguments);
+  Call call(*this, arguments);
+  std::set<std::string> names(wanted.begin(), wanted.end());
+  auto isWanted = [&](const std::string &name, bool exists) {
+    return wanted.empty() ? exists : names.erase(name) != 0;
+  };
+  Flags ofInputs(inputs.size(), [&](size_t i) {
+    return isWanted(inputs[i].name, arguments.inputs[i] && arguments.inputs[i]->is_floating_point());
+  });
+  Flags ofEntries(strettoSignatureStateCount(call.signature), [&](size_t i) {
+    bool exists = i < arguments.initialState.size() && arguments.initialState[i].is_floating_point();
+    return isWanted(strettoSignatureState(call.signature, i).name, exists);
+  });
+  Flags ofResults(resultCount(), [](size_t) { return true; });
+  TORCH_CHECK(names.empty(), "stretto: ", variant(), ": [R14] the gradient of '", *names.begin(),
+              "' is asked for, which is neither an input nor an entry of the state");
+  StrettoGradientRequest asked = {ofInputs.data(), ofEntries.data(), ofResults.data()};
+  char *text = checked(variant(), strettoExplainGradient, call.signature, &call.call, &asked);
   std::string result = text;
   strettoStringDestroy(text);
   return result;
@@ -567,17 +602,29 @@ Outputs TorchOperator::describe(const Arguments &arguments) const {
 // Gradients
 //===----------------------------------------------------------------------===//
 
-std::vector<at::Tensor> TorchOperator::describeGradient(const Arguments &arguments) const {
+/// The inputs and entries of the initial state whose gradients are wanted.
+static std::vector<at::Tensor> differentiated(const std::string &variant, const Arguments &arguments,
+                                              const std::vector<bool> &wanted) {
+  std::vector<OptionalTensor> all = arguments.inputs;
+  all.insert(all.end(), arguments.initialState.begin(), arguments.initialState.end());
+  TORCH_CHECK(wanted.size() == all.size(), "stretto: ", variant, ": [R14] 'wanted' has ", wanted.size(),
+              " words, expected ", all.size(), ": one for each input and each entry of 'initial_state'");
+  std::vector<at::Tensor> tensors;
+  for (size_t i = 0; i < all.size(); ++i) {
+    if (!wanted[i])
+      continue;
+    TORCH_CHECK(all[i] && all[i]->is_floating_point(), "stretto: ", variant, ": [R14] the gradient of argument ", i,
+                " is wanted, which is absent or no real numbers");
+    tensors.push_back(*all[i]);
+  }
+  return tensors;
+}
+
+std::vector<at::Tensor> TorchOperator::describeGradient(const Arguments &arguments,
+                                                        const std::vector<bool> &wanted) const {
   std::vector<at::Tensor> gradients;
-  auto add = [&](const at::Tensor &tensor) {
+  for (const at::Tensor &tensor : differentiated(variant(), arguments, wanted))
     gradients.push_back(at::empty_symint(tensor.sym_sizes(), tensor.options()));
-  };
-  for (const OptionalTensor &input : arguments.inputs)
-    if (input)
-      add(*input);
-  for (const at::Tensor &entry : arguments.initialState)
-    if (entry.is_floating_point())
-      add(entry);
   return gradients;
 }
 
@@ -597,11 +644,12 @@ static at::Tensor withFirstOfGroups(const at::Tensor &tensor, int64_t axis, int6
   return parts.flatten(axis, axis + 1);
 }
 
-std::vector<at::Tensor> TorchOperator::gradient(Arguments arguments,
+std::vector<at::Tensor> TorchOperator::gradient(Arguments arguments, const std::vector<bool> &wanted,
                                                 const std::vector<OptionalTensor> &cotangents) const {
   checkMemory(arguments);
-  std::vector<OptionalTensor> given = arguments.inputs;
-  std::vector<at::Tensor> givenState = arguments.initialState;
+  std::vector<at::Tensor> of = differentiated(variant(), arguments, wanted);
+  if (of.empty())
+    return {};
   arrange(arguments);
   const at::Tensor &row = rowOf(arguments.inputs, inputs);
   c10::OptionalDeviceGuard guard;
@@ -609,23 +657,38 @@ std::vector<at::Tensor> TorchOperator::gradient(Arguments arguments,
     guard.reset_device(row.device());
   Call call(*this, arguments);
   Lent lent(row.device());
-  StrettoGradient *gradient = checked(variant(), strettoSignatureGradient, call.signature);
   int64_t batch = row.size(0), time = row.size(1);
   int64_t sequences = arguments.sequenceOffsets ? arguments.sequenceOffsets->size(0) - 1 : batch;
+  size_t resultCount = this->resultCount(), entryCount = strettoSignatureStateCount(call.signature);
+  TORCH_CHECK(cotangents.size() >= resultCount, "stretto: ", variant(), ": [R1] there are ", cotangents.size(),
+              " cotangents, expected at least ", resultCount);
+
+  // What is asked for, as the C interface has it. Without an initial state none of its entries is.
+  auto isWanted = [&](size_t i) { return i < wanted.size() && wanted[i]; };
+  Flags ofInputs(inputs.size(), isWanted);
+  Flags ofEntries(entryCount, [&](size_t i) { return isWanted(inputs.size() + i); });
+  Flags ofResults(resultCount, [&](size_t i) { return cotangents[i].has_value(); });
+  Flags ofFinal(entryCount, [&](size_t i) {
+    return resultCount + i < cotangents.size() && cotangents[resultCount + i].has_value();
+  });
+  StrettoGradientRequest asked = {ofInputs.data(), ofEntries.data(), ofResults.data()};
+  if (arguments.hasWindows && strettoSignatureResumes(call.signature, &call.call, &asked, ofFinal.data()))
+    return resumedGradient(arguments, call.signature, wanted, cotangents);
+  StrettoGradient *gradient = checked(variant(), strettoSignatureGradient, call.signature, &asked);
 
   std::deque<at::Tensor> kept; // described tensors, which have to outlive the call
   auto describe = [&](at::Tensor tensor) { return describeTensor(kept.emplace_back(std::move(tensor))); };
   std::vector<StrettoTensor> resultCotangents, entryCotangents, rows, entries;
-  size_t resultCount = this->resultCount();
-  TORCH_CHECK(cotangents.size() >= resultCount, "stretto: ", variant(), ": [R1] there are ", cotangents.size(),
-              " cotangents, expected at least ", resultCount);
   for (size_t i = 0; i < resultCount; ++i) {
+    if (!cotangents[i]) {
+      resultCotangents.emplace_back();
+      continue;
+    }
     StrettoShape shape = strettoSignatureResult(call.signature, i);
     std::vector<int64_t> sizes = joined({batch, time}, shape);
-    at::TensorOptions options = row.options().dtype(scalarTypeOf(shape.element));
-    TORCH_CHECK(!cotangents[i] || cotangents[i]->sizes() == sizes, "stretto: ", variant(), ": [R1] the cotangent of ",
-                "result ", i, " has shape ", cotangents[i]->sizes(), ", expected ", sizes);
-    at::Tensor cotangent = cotangents[i] ? cotangents[i]->to(options).contiguous() : at::zeros(sizes, options);
+    TORCH_CHECK(cotangents[i]->sizes() == sizes, "stretto: ", variant(), ": [R1] the cotangent of result ", i,
+                " has shape ", cotangents[i]->sizes(), ", expected ", sizes);
+    at::Tensor cotangent = cotangents[i]->to(row.options().dtype(scalarTypeOf(shape.element))).contiguous();
     if (cotangent.is_cuda() && !isAligned(cotangent, alignmentOf(cotangent, shape.rank > 1 ? sizes.back() : 1)))
       cotangent = cotangent.clone();
     resultCotangents.push_back(describe(std::move(cotangent)));
@@ -642,6 +705,7 @@ std::vector<at::Tensor> TorchOperator::gradient(Arguments arguments,
   for (size_t i = 0; i < strettoGradientEntryCount(gradient); ++i) {
     StrettoGradientPart part = strettoGradientEntry(gradient, i);
     at::TensorOptions options = row.options().dtype(scalarTypeOf(part.shape.element));
+    // What nobody wants is carried from segment to segment all the same.
     entryParts.push_back(at::zeros(joined({sequences}, part.shape), options));
     entries.push_back(describe(entryParts.back()));
     OptionalTensor cotangent;
@@ -652,41 +716,56 @@ std::vector<at::Tensor> TorchOperator::gradient(Arguments arguments,
     entryCotangents.push_back(cotangent ? describe(withFirstOfGroups(cotangent->to(options), axis, part.group))
                                         : StrettoTensor{});
   }
-  for (size_t i = 0; resultCount + i < cotangents.size(); ++i)
-    TORCH_CHECK(!cotangents[resultCount + i] || hasCotangent.count(i), "stretto: ", variant(),
-                ": [R14] the final value of '", strettoSignatureState(call.signature, i).name, "' has no gradient");
   at::Tensor workspace = at::empty({strettoGradientWorkspace(gradient, &call.call)}, row.options().dtype(at::kByte));
-  StrettoGradientCall request = {resultCotangents.data(), entryCotangents.data(), rows.data(), entries.data(),
-                                 workspace.mutable_data_ptr()};
+  StrettoGradientCall request = {asked,       resultCotangents.data(), entryCotangents.data(),
+                                 rows.data(), entries.data(),          workspace.mutable_data_ptr()};
   checked(variant(), strettoRunGradient, call.signature, &call.call, &request, &lent.executor);
 
   // What belongs together is added up.
-  std::vector<at::Tensor> ofInputs(inputs.size()), ofState(strettoSignatureStateCount(call.signature));
+  std::vector<at::Tensor> sums(inputs.size() + entryCount);
   auto addTo = [](at::Tensor &sum, const at::Tensor &part) { sum = sum.defined() ? sum + part : part; };
   for (size_t i = 0; i < rowParts.size(); ++i) {
     StrettoGradientPart part = strettoGradientRow(gradient, i);
-    addTo(ofInputs[part.index], sumOfGroups(rowParts[i], 2, part.group));
+    addTo(sums[part.index], sumOfGroups(rowParts[i], 2, part.group));
   }
   for (size_t i = 0; i < entryParts.size(); ++i) {
     StrettoGradientPart part = strettoGradientEntry(gradient, i);
+    if (!part.isWanted)
+      continue;
     at::Tensor sum = sumOfGroups(entryParts[i], headAxis(call.signature, part), part.group);
     if (part.of == STRETTO_OF_PARAMETER)
-      addTo(ofInputs[part.index], sum.sum(0));
+      addTo(sums[part.index], sum.sum(0));
     else
-      addTo(ofState[part.index], sum);
+      addTo(sums[inputs.size() + part.index], sum);
+  }
+  for (size_t i = 0; i < entryCount; ++i) {
+    int64_t window = strettoSignatureState(call.signature, i).window;
+    if (window >= 0 && wanted[window] && ofFinal[i])
+      addTo(sums[window], fromFinalWindow(arguments, entryNames(arguments), *cotangents[resultCount + i]));
   }
   std::vector<at::Tensor> gradients;
-  auto finish = [&](const at::Tensor &found, const at::Tensor &like) {
+  for (size_t i = 0; i < wanted.size(); ++i) {
+    if (!wanted[i])
+      continue;
+    const at::Tensor &like = of[gradients.size()];
+    at::Tensor found = sums[i];
+    // What tokens leave alone hands its cotangent on.
+    if (i >= inputs.size() && !found.defined() && ofFinal[i - inputs.size()])
+      found = *cotangents[resultCount + i - inputs.size()];
     gradients.push_back(found.defined() ? found.reshape(like.sizes()).to(like.options())
                                         : at::zeros(like.sizes(), like.options()));
-  };
-  for (size_t i = 0; i < inputs.size(); ++i)
-    if (given[i])
-      finish(ofInputs[i], *given[i]);
-  for (size_t i = 0; i < givenState.size(); ++i)
-    if (givenState[i].is_floating_point())
-      finish(ofState[i], givenState[i]);
+  }
   return gradients;
+}
+
+const at::Tensor &TorchOperator::firstRow(const Arguments &arguments) const { return rowOf(arguments.inputs, inputs); }
+
+std::vector<std::string> TorchOperator::entryNames(const Arguments &arguments) const {
+  Call call(*this, arguments);
+  std::vector<std::string> names;
+  for (size_t i = 0; i < strettoSignatureStateCount(call.signature); ++i)
+    names.emplace_back(strettoSignatureState(call.signature, i).name);
+  return names;
 }
 
 int64_t TorchOperator::headAxis(StrettoSignature *signature, const StrettoGradientPart &part) {
@@ -700,5 +779,5 @@ int64_t TorchOperator::headAxis(StrettoSignature *signature, const StrettoGradie
 std::string TorchOperator::gradientSchema(const std::string &name) const {
   std::string text = schema(name + "_backward");
   text.resize(text.rfind(") -> ("));
-  return text + ", Tensor?[] cotangents) -> Tensor[]";
+  return text + ", bool[] wanted, Tensor?[] cotangents) -> Tensor[]";
 }

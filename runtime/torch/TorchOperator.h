@@ -20,7 +20,9 @@
 #include <ATen/ATen.h>
 #include <atomic>
 #include <functional>
+#include <map>
 #include <memory>
+#include <mutex>
 #include <optional>
 #include <string>
 #include <vector>
@@ -39,6 +41,8 @@ struct Arguments {
   std::vector<at::Tensor> initialState;
   bool outputFinalState = false;
   OptionalTensor sequenceOffsets, slots;
+  /// Whether the windows of the initial state hold tokens.
+  bool hasWindows = true;
 
   /// Axes of a row before its heads.
   int64_t leadingAxes() const { return isStep ? 1 : 2; }
@@ -69,20 +73,23 @@ public:
   Outputs describe(const Arguments &arguments) const;
 
   /// Which kernel runs a call with these options, as JSON.
-  std::string explain(Arguments arguments, const c10::Dict<std::string, std::string> &given, bool backward) const;
+  std::string explain(Arguments arguments, const c10::Dict<std::string, std::string> &given) const;
+  /// What its gradient takes: that of the inputs and entries that are named, or of all.
+  std::string explainGradient(Arguments arguments, const c10::Dict<std::string, std::string> &given,
+                              const std::vector<std::string> &wanted) const;
 
-  /// The gradient of a call: of the inputs that are given, then of the entries of the initial state that are real
-  /// numbers. `cotangents` are those of the results, then of all entries of the final state.
-  std::vector<at::Tensor> gradient(Arguments arguments, const std::vector<OptionalTensor> &cotangents) const;
-  std::vector<at::Tensor> describeGradient(const Arguments &arguments) const;
-  /// gla_backward(the arguments of gla, Tensor?[] cotangents) -> Tensor[]
+  /// The gradients of a call that are wanted: of inputs, then of entries of the initial state. `wanted` has a word for
+  /// each of all of these; `cotangents` are those of the results, then of all entries of the final state, which may be
+  /// absent for 0.
+  std::vector<at::Tensor> gradient(Arguments arguments, const std::vector<bool> &wanted,
+                                   const std::vector<OptionalTensor> &cotangents) const;
+  std::vector<at::Tensor> describeGradient(const Arguments &arguments, const std::vector<bool> &wanted) const;
+  /// gla_backward(the arguments of gla, bool[] wanted, Tensor?[] cotangents) -> Tensor[]
   std::string gradientSchema(const std::string &name) const;
   size_t resultCount() const { return strettoOperatorResultCount(op.get()); }
 
   /// Whether a gradient of the call is to be recorded.
   bool requiresGradient(const Arguments &arguments) const;
-  /// Refuses an initial state that asks for a gradient where there is none of windows.
-  void refuseGradientOfWindows(const Arguments &arguments) const;
   /// Refuses forward-mode gradients, and, of a gradient, gradients.
   void refuseForwardGradient(const Arguments &arguments) const;
 
@@ -119,9 +126,24 @@ private:
   /// Memory for the final state, and the positions counted.
   std::vector<at::Tensor> allocateState(const Call &call, const Arguments &arguments, const at::Tensor &row) const;
 
+  /// The argument whose shape says batch and time.
+  const at::Tensor &firstRow(const Arguments &arguments) const;
+  /// The names of the entries of the state of a call.
+  std::vector<std::string> entryNames(const Arguments &arguments) const;
+  /// The gradient of a call whose windows have a part in it (Resumption.cpp).
+  std::vector<at::Tensor> resumedGradient(const Arguments &arguments, StrettoSignature *signature,
+                                          const std::vector<bool> &wanted,
+                                          const std::vector<OptionalTensor> &cotangents) const;
+  const TorchOperator &resumed(StrettoSignature *signature) const;
+  /// What a row of arguments receives from the window that holds its last tokens in the end.
+  at::Tensor fromFinalWindow(const Arguments &arguments, const std::vector<std::string> &entries,
+                             const at::Tensor &cotangent) const;
+
   std::unique_ptr<StrettoOperator, decltype(&strettoOperatorDestroy)> op;
   std::vector<Input> inputs;
   std::vector<Option> options;
+  mutable std::mutex mutex;
+  mutable std::map<StrettoSignature *, std::unique_ptr<TorchOperator>> resumedOperators;
 };
 
 /// A call of the C interface, or its message as an exception.

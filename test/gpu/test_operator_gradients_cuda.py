@@ -168,3 +168,13 @@ def test_cuda_graph_of_segments():
     graph.replay()
     torch.cuda.synchronize()
     assert all(torch.equal(x, y) for x, y in zip(found, gradients_of_gla(rows), strict=True))
+
+
+@pytest.mark.parametrize("wanted", [[2], [0], [3], [1, 2]], ids=["v", "q", "g", "k and v"])
+def test_some_gradients_are_those_of_the_full_gradient(wanted):
+    rows = inputs(tokens=200)
+    output = stretto.ops.gla(*rows)[0]
+    full = torch.autograd.grad(output.square().sum(), rows, retain_graph=True)
+    found = torch.autograd.grad(output.square().sum(), [rows[index] for index in wanted])
+    for index, x in zip(wanted, found, strict=True):
+        assert (x - full[index]).norm() <= 1e-6 * full[index].norm()

@@ -256,3 +256,23 @@ def test_what_fits_is_walked_once():
     assert found["segments"] == 1 and found["checkpoint_bytes"] <= size
     found, _ = explanation("gla", 8192, torch.bfloat16, width=128, value_width=128)
     assert found["segments"] > 1
+
+
+def test_what_gradients_take():
+    found, _ = explanation("gla", 8192, 128, torch.bfloat16)
+    walks = [kernel["walks"] for kernel in found["kernels"]]
+    assert found["gradients"] == ["q", "k", "v", "g"] and walks == ["forwards", "backwards"]
+    assert [kept["what"].split()[0] for kept in found["saved"]] == ["'S'"]
+    assert sum(kept["bytes"] for kept in found["saved"]) == found["checkpoint_bytes"] == found["workspace_bytes"]
+    assert found["bytes"] == (2 * (2 + 1 + 1 + 1) + 2) * 8192 * 128 * 2  # 2 heads of q, one of k, v and g; cotangents
+    # The walk back reads a state and its cotangent, three times, and writes to the one, for each of two heads.
+    assert found["kernels"][1]["flops"] >= 8192 * 2 * 4 * 2 * 128 * 128
+    assert "walks backwards" in str(found)
+    generator = torch.Generator().manual_seed(0)
+    q, k, v, g = (torch.randn(1, 20, 2, 8, generator=generator) for _ in range(4))
+    found = stretto.ops.gla.variant.explain(q, k, v, -g.abs(), backward=True, wanted=["v"])
+    assert found["gradients"] == ["v"] and len(found["kernels"]) == 1 and not found["workspace_bytes"]
+    with pytest.raises(
+        stretto.Error, match=r"gla: \[R14\] the gradient of 'w' is asked for, which is neither an input"
+    ):
+        stretto.ops.gla.variant.explain(q, k, v, g, backward=True, wanted=["w"])

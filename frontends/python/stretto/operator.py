@@ -94,23 +94,33 @@ class Operator:
         options: Mapping[str, object],
         initial_state: Sequence[torch.Tensor] | None,
         cu_seqlens: torch.Tensor | None,
-        backward: bool = False,
+        wanted: Sequence[str] | None = None,
     ) -> "Explanation":
-        """Which kernel runs a call or its gradient, and where it comes from."""
+        """Which kernel runs a call, and where it comes from; or what the gradient of what is wanted takes."""
         words = {name: str(value).lower() if isinstance(value, bool) else str(value) for name, value in options.items()}
         try:
-            text = torch.ops.stretto._explain(self.name, list(inputs), words, initial_state or [], cu_seqlens, backward)
+            call = (self.name, list(inputs), words, initial_state or [], cu_seqlens)
+            if wanted is None:
+                text = torch.ops.stretto._explain(*call)
+            else:
+                text = torch.ops.stretto._explain_backward(*call, list(wanted))
         except RuntimeError as error:
             raise _own(error) from None
         return Explanation(operator=f"stretto::{self.name}", **json.loads(text))
 
 
 class Explanation(dict):
-    """What there is to know of a kernel, by name; one line each when printed."""
+    """What there is to know of a kernel, by name; one line each when printed, and one for each part of a list."""
 
     def __str__(self) -> str:
         width = max(map(len, self))
-        return "\n".join(f"{name:{width}}  {value}" for name, value in self.items())
+        lines = []
+        for name, value in self.items():
+            parts = value if isinstance(value, list) and value else [value]
+            for index, part in enumerate(parts):
+                text = ", ".join(f"{key} {x}" for key, x in part.items()) if isinstance(part, dict) else part
+                lines.append(f"{'' if index else name:{width}}  {text}")
+        return "\n".join(lines)
 
 
 def _own(error: RuntimeError) -> Exception:

@@ -4,7 +4,7 @@ import functools
 import json
 import os
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from . import reference
@@ -63,15 +63,18 @@ class Variant(ABC):
         structure, numeric = self.signature.split(options)
         return self.program(structure, present), numeric
 
-    def _backward(self, module: Module) -> Module:
-        """The declaration of the gradient of a program."""
-        return module.run("stretto-differentiate").variant(f"{self.signature.name}_backward")
+    def _backward(self, module: Module, wanted: Sequence[str]) -> Module:
+        """The declaration of the gradient of a program, of all that has one unless some is named."""
+        pipeline = f"stretto-differentiate{{wanted={','.join(wanted)}}}" if wanted else "stretto-differentiate"
+        return module.run(pipeline).variant(f"{self.signature.name}_backward")
 
-    def mlir(self, backward: bool = False, **settings) -> str:
-        """The declaration as MLIR, or that of its gradient. Optional inputs are absent unless named, as in `D=True`."""
+    def mlir(self, backward: bool = False, wanted: Sequence[str] = (), **settings) -> str:
+        """The declaration as MLIR, or that of its gradient: of all inputs and states, or of those that `wanted` names.
+        Optional inputs are absent unless named, as in `D=True`.
+        """
         module, numeric = self._choose(settings)
         module = module.specialize(options=numeric) if numeric else module
-        return str(self._backward(module) if backward else module)
+        return str(self._backward(module, wanted) if backward else module)
 
     def lower(
         self,
@@ -79,13 +82,14 @@ class Variant(ABC):
         dtype: str = "fp32",
         target: str = "cpu",
         backward: bool = False,
+        wanted: Sequence[str] = (),
         step: bool = False,
         **settings,
     ) -> str:
         """The operator at a stage of the compiler: "stretto", "chunk", "kernel" (GPU), "llvm", "asm" (CPU) or "ptx"
         (GPU). The target is "cpu" or a chip such as "sm_90a". Beside options, the settings are sizes and head counts
-        (`K=64`, `H=8`); a size that is not given is 128, a number of heads 1. With `backward` it is the gradient, with
-        `step` what one token does.
+        (`K=64`, `H=8`); a size that is not given is 128, a number of heads 1. With `backward` it is the gradient, of
+        what `wanted` names or of all, with `step` what one token does.
         """
         if dtype not in ELEMENT_TYPES:
             raise self.signature.error(f"'dtype' is {dtype!r}, expected one of {', '.join(ELEMENT_TYPES)}")
@@ -113,7 +117,7 @@ class Variant(ABC):
             options=numeric,
         )
         if backward:
-            module = self._backward(module)
+            module = self._backward(module, wanted)
         return str(module) if stage == "stretto" else module.lower(stage, target, ELEMENT_TYPES[dtype], step)
 
     @abstractmethod
@@ -165,11 +169,21 @@ class Variant(ABC):
         entries = ordered_state(self.signature.name, program.state, state, "state") or []
         return program.operator.step(tensors, options, entries, slots), state
 
-    def explain(self, *inputs, initial_state=None, cu_seqlens=None, backward=False, **keywords) -> Explanation:
-        """Which kernel runs a call, or its gradient; it is compiled if need be, but not run."""
+    def explain(
+        self,
+        *inputs,
+        initial_state=None,
+        cu_seqlens=None,
+        backward: bool = False,
+        wanted: Sequence[str] = (),
+        **keywords,
+    ) -> Explanation:
+        """Which kernel runs a call; it is compiled if need be, but not run. With `backward`, what the gradient of what
+        `wanted` names takes, or that of all: its kernels, what is saved between them, and what is computed anew.
+        """
         program, tensors, options = self._prepare(inputs, keywords)
         state = ordered_state(self.signature.name, program.state, initial_state)
-        return program.operator.explain(tensors, options, state, cu_seqlens, backward)
+        return program.operator.explain(tensors, options, state, cu_seqlens, wanted if backward else None)
 
     def reference(self, *inputs, initial_state=None, output_final_state: bool = False, cu_seqlens=None, **keywords):
         """The operator in double precision, token by token, on tensors of any type. The results are in double precision

@@ -314,6 +314,15 @@ stretto.variant @variant_c11(%k: tensor<4xf64, #stretto.row<K>>) -> tensor<f64, 
 
 // -----
 
+// variant_c11: or of the rows that are wanted, and no others.
+// expected-error @+1 {{[variant_c11] a gradient has results of the types 'tensor<4xf64, #stretto.row<K>>', expected those of the rows that are wanted: }}
+stretto.variant @variant_c11_wanted(%k: tensor<4xf64, #stretto.row<K>>) -> tensor<4xf64, #stretto.row<K>>
+    attributes {gradient, wanted = ["q"]} {
+  stretto.yield %k : tensor<4xf64, #stretto.row<K>>
+}
+
+// -----
+
 //===----------------------------------------------------------------------===//
 // Options and sizes
 //===----------------------------------------------------------------------===//

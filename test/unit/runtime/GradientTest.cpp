@@ -7,31 +7,42 @@ using namespace stretto;
 
 namespace {
 
-/// The bytes that the gradient of a call on one sequence lends, by its tokens. No tensor has memory.
-class Workspace {
+/// An operator, and calls of it on one sequence. No tensor has memory.
+class Calls {
 public:
-  explicit Workspace(const char *declaration) : op(llvm::cantFail(Operator::create(declaration))) {}
+  explicit Calls(const char *declaration) : op(llvm::cantFail(Operator::create(declaration))) {}
 
-  int64_t bytes(int64_t time, int64_t heads, std::initializer_list<int64_t> widths,
-                ElementType type = ElementType::F32) {
-    std::vector<std::array<int64_t, 4>> sizes, strides;
+  Operator::Signature &of(int64_t time, int64_t heads, std::initializer_list<int64_t> widths,
+                          ElementType type = ElementType::F32) {
+    sizes.clear();
+    strides.clear();
     for (int64_t width : widths) {
       sizes.push_back({1, time, heads, width});
       strides.push_back({time * heads * width, heads * width, width, 1});
     }
-    OperatorCall call;
+    call = OperatorCall();
     for (size_t i = 0; i < sizes.size(); ++i)
       call.arguments.push_back(TensorView{nullptr, type, spellType(type), -1, sizes[i], strides[i]});
-    Operator::Signature *signature = llvm::cantFail(op->check(call));
-    return llvm::cantFail(signature->gradient())->workspaceBytes(call);
+    return *llvm::cantFail(op->check(call));
   }
+
+  /// The bytes that the gradient lends.
+  int64_t bytes(int64_t time, int64_t heads, std::initializer_list<int64_t> widths,
+                ElementType type = ElementType::F32) {
+    Operator::Signature &signature = of(time, heads, widths, type);
+    auto all = GradientRequest::ofAll(op->inputs().size(), signature.state.size(), signature.results.size());
+    return llvm::cantFail(signature.gradient(all))->workspaceBytes(call);
+  }
+
+  OperatorCall call;
 
 private:
   std::unique_ptr<Operator> op;
+  std::vector<std::array<int64_t, 4>> sizes, strides;
 };
 
 TEST(GradientTest, RelationsKeepTwoNumbersOfEachTokenAndHead) {
-  Workspace relation(R"(
+  Calls relation(R"(
     !D = tensor<?xf64, #stretto.row<D>>
     !n = tensor<f64, #stretto.row<()>>
     !n_per_1 = tensor<f64, #stretto.row<(), 1>>
@@ -55,7 +66,7 @@ TEST(GradientTest, RelationsKeepTwoNumbersOfEachTokenAndHead) {
 }
 
 TEST(GradientTest, WindowsKeepThreeNumbersOfEachTokenAndHead) {
-  Workspace window(R"(
+  Calls window(R"(
     !D = tensor<?xf64, #stretto.row<D>>
     !n = tensor<f64, #stretto.row<()>>
     !n_per_1 = tensor<f64, #stretto.row<(), 1>>
@@ -78,7 +89,7 @@ TEST(GradientTest, WindowsKeepThreeNumbersOfEachTokenAndHead) {
 }
 
 TEST(GradientTest, CheckpointsTakeNoMoreThanTwoInputs) {
-  Workspace linear(R"(
+  Calls linear(R"(
     !K = tensor<?xf64, #stretto.row<K>>
     !V = tensor<?xf64, #stretto.row<V>>
     stretto.variant @linear(%q: !K, %k: !K, %v: !V) -> !V {
@@ -98,6 +109,41 @@ TEST(GradientTest, CheckpointsTakeNoMoreThanTwoInputs) {
       if (ofAllChunks <= 2 * input)
         EXPECT_EQ(bytes, ofAllChunks);
     }
+}
+
+TEST(GradientTest, NothingIsBuiltForWhatNobodyWants) {
+  Calls gated(R"(
+    !K = tensor<?xf64, #stretto.row<K>>
+    !V = tensor<?xf64, #stretto.row<V>>
+    !S = !stretto.state<K, V>
+    stretto.variant @gated(%q: !K, %k: !K, %v: !V, %g: !K) -> !V {
+      %S0 = stretto.state "S" : !S
+      %S1 = stretto.decay %S0 log %g along "K" : !S, !K
+      %S2 = stretto.write %S1, %k, %v : !S, !K, !V
+      %o = stretto.read %S2, %q along "K" : !S, !K -> !V
+      stretto.yield %o : !V
+    })");
+  Operator::Signature &signature = gated.of(/*time=*/640, /*heads=*/2, {16, 16, 8, 16});
+  auto gradientOf = [&](std::vector<bool> inputs, bool state = false, bool result = true) {
+    return llvm::cantFail(signature.gradient({std::move(inputs), {state}, {result}}));
+  };
+  // The cotangent of the state alone walks back for values: no checkpoint, no parts of other rows.
+  auto *ofValues = gradientOf({false, false, true, false});
+  EXPECT_EQ(ofValues->rows.size(), 1u);
+  EXPECT_EQ(ofValues->workspaceBytes(gated.call), 0);
+  // Queries meet the states of the forward walk, and no state runs in reverse.
+  auto *ofQueries = gradientOf({true, false, false, false});
+  EXPECT_EQ(ofQueries->rows.size(), 1u);
+  EXPECT_EQ(ofQueries->entries.size(), 0u);
+  EXPECT_EQ(ofQueries->workspaceBytes(gated.call), 11 * 2 * 16 * 8 * 4);
+  auto *ofState = gradientOf({false, false, false, false}, /*state=*/true);
+  EXPECT_EQ(ofState->rows.size(), 0u);
+  EXPECT_TRUE(ofState->entries.front().isWanted);
+  EXPECT_EQ(ofState->workspaceBytes(gated.call), 0);
+  // One for each choice.
+  EXPECT_EQ(gradientOf({false, false, true, false}), ofValues);
+  EXPECT_NE(gradientOf({false, false, true, false}, /*state=*/false, /*result=*/false), ofValues);
+  EXPECT_NE(ofValues, ofQueries);
 }
 
 } // namespace

@@ -1,0 +1,122 @@
+//===- ExplainGradient.cpp - What the gradient of a call takes ------------===//
+
+#include "runtime/Gradient.h"
+#include "llvm/Support/JSON.h"
+
+using namespace mlir;
+using namespace stretto;
+
+using Gradient = Operator::Signature::Gradient;
+
+/// Chunks that the look-backs of a sequence meet, all of its chunks together.
+static int64_t meetingsOf(const Operator::Signature &signature, int64_t chunks, int64_t tokens) {
+  int64_t most = chunks;
+  for (const EntryShape &entry : signature.state)
+    if (entry.window)
+      most = std::min<int64_t>(chunks, llvm::divideCeil(entry.sizes[0] - 1, tokens) + 1);
+  return most * (most + 1) / 2 + (chunks - most) * most;
+}
+
+/// What all sequences, heads and chunks of a call multiply and add.
+static int64_t flopsOf(const Operator::Signature &signature, const OperatorCall &call, const Manifest &manifest) {
+  int64_t sequences = std::max<int64_t>(signature.sequences(call), 1);
+  int64_t tokens = signature.rowOf(call).sizes[0] * signature.tokens(call);
+  int64_t chunks = llvm::divideCeil(llvm::divideCeil(tokens, sequences), manifest.chunk);
+  int64_t meetings = manifest.flopsOfMeeting ? meetingsOf(signature, chunks, manifest.chunk) : 0;
+  return signature.items(call) * (chunks * manifest.flops + meetings * manifest.flopsOfMeeting);
+}
+
+static int64_t bytesOfTensor(const TensorView &view) { return llvm::product_of(view.sizes) * stretto::bytesOf(*view.type); }
+
+/// Every input and gradient, and the cotangents of the results that have one, once.
+static int64_t bytesOfTensors(const Gradient &gradient, const OperatorCall &call) {
+  const Operator::Signature &signature = gradient.signature;
+  int64_t bytes = 0;
+  for (auto [view, isWanted] : llvm::zip_equal(call.arguments, gradient.request.inputs))
+    if (view)
+      bytes += bytesOfTensor(*view) * (isWanted ? 2 : 1);
+  int64_t tokens = signature.rowOf(call).sizes[0] * signature.tokens(call);
+  for (auto [result, isGiven] : llvm::zip_equal(signature.results, gradient.request.results))
+    bytes += isGiven ? tokens * llvm::product_of(result.sizes) * stretto::bytesOf(result.type) : 0;
+  for (auto [view, isWanted] : llvm::zip(call.initialState, gradient.request.entries))
+    if (view.type)
+      bytes += bytesOfTensor(view) * (isWanted ? 2 : 1);
+  return bytes;
+}
+
+void Gradient::explain(llvm::json::OStream &json, const OperatorCall &call) const {
+  auto explainKernel = [&](const Kernel &part) {
+    const Manifest &manifest = part.code->manifest;
+    json.object([&] {
+      json.attribute("kernel", manifest.symbol);
+      json.attribute("walks", manifest.reverse ? "backwards" : "forwards");
+      json.attribute("form", "chunk");
+      json.attribute("schedule", manifest.independentChunks ? "parallel" : "serial");
+      json.attribute("chunk", manifest.chunk);
+      json.attribute("items", manifest.items(signature.sequences(call), signature.heads, signature.tokens(call),
+                                             call.sequenceOffsets.has_value()));
+      json.attribute("flops", flopsOf(signature, call, manifest));
+      json.attribute("from_cache", part.code->fromCache);
+      json.attribute("compile_ms", part.code->milliseconds);
+    });
+  };
+  GradientOf asked = names();
+  json.attributeArray("gradients", [&] {
+    for (const std::string &name : asked.wanted)
+      json.value(name);
+  });
+  json.attributeArray("kernels", [&] {
+    if (checkpoints)
+      explainKernel(*checkpoints);
+    explainKernel(*kernel);
+  });
+  Segments segments = segmentsOf(call);
+  auto [ofSegments, ofChunks] = checkpointCounts(call, segments);
+  json.attribute("segments", segments.count());
+  json.attribute("chunks_of_a_segment", segments.length);
+  const TensorView &row = signature.rowOf(call);
+  json.attributeArray("saved", [&] {
+    for (auto [name, checkpoint] : llvm::zip_equal(checkpointNames, checkpointShapes))
+      json.object([&] {
+        json.attribute("what", "'" + name + "' at the start of each chunk" +
+                                   (segments.count() > 1 ? " of a segment, and of each segment" : ""));
+        json.attribute("bytes", checkpoint.bytes(ofSegments) + checkpoint.bytes(ofChunks));
+      });
+    for (const KeptRow &kept : keptRows)
+      json.object([&] {
+        json.attribute("what", "a row of each token that is made of others, '" + kept.name + "'");
+        json.attribute("bytes", kept.bytes(row.sizes[0] * row.sizes[1]));
+      });
+  });
+  json.attribute("recomputed", "all other rows, from the inputs of their chunk and what is saved");
+  json.attribute("checkpoint_bytes", checkpointBytes(ofSegments) + checkpointBytes(ofChunks));
+  json.attribute("workspace_bytes", workspaceBytes(call));
+  json.attribute("bytes", bytesOfTensors(*this, call));
+  // A segment is walked forwards twice, but where there is only one.
+  int64_t forwards = segments.count() > 1 ? 2 : 1;
+  json.attribute("flops", (checkpoints ? forwards * flopsOf(signature, call, checkpoints->code->manifest) : 0) +
+                              flopsOf(signature, call, kernel->code->manifest));
+  json.attribute("why", checkpoints ? "the walk back needs what only a walk forward finds, which is kept once a chunk "
+                                      "for states, once a token for rows"
+                                    : "nothing that is asked for depends on what is carried forward: one walk back");
+}
+
+llvm::Expected<std::string> Operator::explainGradient(Signature &signature, const OperatorCall &call,
+                                                      const GradientRequest &request) {
+  std::string text;
+  llvm::raw_string_ostream stream(text);
+  llvm::json::OStream json(stream);
+  llvm::SmallVector<bool> none(signature.state.size(), false);
+  if (signature.resumes(call, request, none)) {
+    json.object([&] {
+      json.attribute("why", "tokens of the windows have a part in what is asked for: one call on these and its own "
+                            "(stretto-resume)");
+    });
+    return text;
+  }
+  llvm::Expected<Gradient *> gradient = signature.gradient(request);
+  if (!gradient)
+    return gradient.takeError();
+  json.object([&] { (*gradient)->explain(json, call); });
+  return text;
+}

@@ -1,0 +1,52 @@
+"""Gradients of long sequences in fp32, against fp64 autograd through the formulas, a segment of tokens at a time."""
+
+import pytest
+import stretto
+import torch
+from formulas import FORMULAS
+from formulas.examples import example
+from test_gradients import entry_names
+from test_operator_gradients import TOLERANCES
+from test_reference import in_our_words
+from test_wanted_gradients import leaves_of
+from torch.utils.checkpoint import checkpoint
+
+TOKENS, SEGMENT = 131072, 128
+
+
+def in_segments(name, arguments, state):
+    """The formula's output and final state; of each segment nothing is kept but the state before it."""
+    rows = FORMULAS[name].rows
+    outputs = []
+    for start in range(0, TOKENS, SEGMENT):
+        part = {key: x[:, start : start + SEGMENT] if key in rows else x for key, x in arguments.items()}
+        run = lambda state, part=part: FORMULAS[name].function(**part, initial_state=state)  # noqa: E731
+        output, state = checkpoint(run, state, use_reentrant=False)
+        outputs.append(output)
+    return torch.cat(outputs, 1), state
+
+
+@pytest.mark.parametrize("name", ["linear_attn", "gla", "gsa", "delta_rule", "swa"])
+def test_gradients_of_long_sequences(name):
+    options = {"window": 100} if name == "swa" else {}
+    sizes = dict(batch=1, tokens=TOKENS, heads=1, key_heads=1, width=8, value_width=8)
+    arguments, state = example(name, **sizes, **options)
+    arguments = {key: x.float() if isinstance(x, torch.Tensor) else x for key, x in arguments.items()}
+    exact = {key: x.double() if isinstance(x, torch.Tensor) else x for key, x in arguments.items()}
+    ours, theirs = leaves_of(arguments), leaves_of(exact)
+    state = None if name == "swa" else state
+    expected, _final = in_segments(name, {**exact, **theirs}, state)
+    entries = None if state is None else dict(zip(entry_names(name), (x.float() for x in state), strict=True))
+    variant = getattr(stretto.ops, name).variant
+    output = variant(**in_our_words({**arguments, **ours}), initial_state=entries)
+    cotangent = torch.randn(output.shape, generator=torch.Generator().manual_seed(1))
+    found = torch.autograd.grad(output, ours.values(), cotangent)
+    wanted = torch.autograd.grad(expected, theirs.values(), cotangent.double())
+    of_rows, of_others = TOLERANCES[torch.float32]
+    for key, x, y in zip(ours, found, wanted, strict=True):
+        deviation = (x.double() - y).norm().item()
+        assert deviation <= (of_rows if key in "qkv" else of_others) * y.norm().item(), (
+            key,
+            deviation,
+            y.norm().item(),
+        )
