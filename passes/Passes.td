@@ -66,6 +66,7 @@ def Differentiate : Pass<"stretto-differentiate", "::mlir::ModuleOp"> {
 
     With `wanted` only the gradients of these arguments, and of the initial values of these entries of the state, are
     computed, in the order of the declaration; what nobody wants is not there, and `wanted` stands among the attributes.
+    The gradient of a tail leaves with those of rows, which all are there then.
     Results that `zero` counts have no cotangent: it is 0. What follows from that is left out, too.
 
     The rules are those of passes/declaration/Adjoint.h. A declaration whose alternatives are not decided, or that is a

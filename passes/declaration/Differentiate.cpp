@@ -111,7 +111,18 @@ LogicalResult DifferentiatePass::differentiate(VariantOp original) {
     cotangents[index] = block->addArgument(result.getType(), result.getLoc());
   }
 
-  auto isWanted = [&](StringRef name) { return wanted.empty() || llvm::is_contained(wanted, name); };
+  // The gradient of a tail leaves with that of the rows that it goes on with: no row is left out then.
+  bool isOfTail = llvm::any_of(deriveState(original), [&](const StateEntry &entry) {
+    return entry.kind == StateEntry::Kind::Tail && llvm::is_contained(wanted, entry.name);
+  });
+  auto isRowOf = [&](StringRef name) {
+    auto names = original.getArgNames().getAsRange<StringAttr>();
+    auto found = llvm::find_if(names, [&](StringAttr other) { return other == name; });
+    return found != names.end() && isRow(original.getType().getInput(std::distance(names.begin(), found)));
+  };
+  auto isWanted = [&](StringRef name) {
+    return wanted.empty() || llvm::is_contained(wanted, name) || (isOfTail && isRowOf(name));
+  };
   Adjoint adjoint(variant, *sizes, isWanted);
   if (failed(adjoint.run(cotangents)))
     return failure();
