@@ -305,8 +305,9 @@ LogicalResult KernelExecution::runLookback(LookbackOp op, TileMap &tiles, Sequen
   auto holds = [&](Value first, Value last, int64_t index, int64_t token) {
     auto tokenAt = [&](Value bound) { return tiles[bound].at(index, 0) - positions[sequence.index]; };
     bool exists = static_cast<double>(token) + positions[sequence.index] >= 0;
+    bool isHandedOn = op.getAhead() && op.getFold() == Fold::Outer && token == 0;
     return exists && static_cast<double>(token) >= tokenAt(first) &&
-           (!last || static_cast<double>(token) <= tokenAt(last));
+           (!last || static_cast<double>(token) <= tokenAt(last) || (isHandedOn && tokenAt(last) < 0));
   };
   auto isInRange = [&](int64_t i, int64_t past, int64_t j) {
     int64_t token = start + i, other = past + j;

@@ -1,6 +1,6 @@
 // RUN: stretto-opt %s --stretto-differentiate=wanted=v --split-input-file | FileCheck %s --check-prefixes=ALL,V
 // RUN: stretto-opt %s --stretto-differentiate=wanted=q --split-input-file | FileCheck %s --check-prefixes=ALL,Q
-// RUN: stretto-opt %s --stretto-differentiate=wanted=S --split-input-file | FileCheck %s --check-prefixes=ALL,S
+// RUN: stretto-opt %s --stretto-differentiate=wanted=S --split-input-file | FileCheck %s --check-prefixes=ALL,STATE
 // RUN: stretto-opt %s --stretto-differentiate="wanted=k zero=0" --split-input-file | FileCheck %s --check-prefixes=ALL,ZERO
 // RUN: not stretto-opt %s --stretto-differentiate=wanted=x 2>&1 | FileCheck %s --check-prefix=UNKNOWN
 // RUN: not stretto-opt %s --stretto-differentiate=zero=1 2>&1 | FileCheck %s --check-prefix=RESULTS
@@ -30,11 +30,11 @@
 // Q-NEXT:        %[[DQ:.+]] = stretto.read %[[S]], %d_o along "V"
 // Q-NEXT:        stretto.yield %[[DQ]]
 
-// S-SAME:        %d_o: !V) -> () attributes {gradient, wanted = []}
-// S-NEXT:        %[[D0:.+]] = stretto.state "d_S"
-// S-NEXT:        %[[D1:.+]] = stretto.write %[[D0]], %q, %d_o
-// S-NEXT:        stretto.decay %[[D1]] log %g
-// S-NEXT:        stretto.yield
+// STATE-SAME:      %d_o: !V) -> () attributes {gradient, wanted = []}
+// STATE-NEXT:      %[[D0:.+]] = stretto.state "d_S"
+// STATE-NEXT:      %[[D1:.+]] = stretto.write %[[D0]], %q, %d_o
+// STATE-NEXT:      stretto.decay %[[D1]] log %g
+// STATE-NEXT:      stretto.yield
 
 // Without a cotangent of the output, that of the final state alone comes in.
 // ZERO-SAME:     %g: !K) -> !K attributes {gradient, wanted = ["k"]}

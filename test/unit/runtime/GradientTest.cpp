@@ -135,7 +135,7 @@ TEST(GradientTest, NothingIsBuiltForWhatNobodyWants) {
   auto *ofQueries = gradientOf({true, false, false, false});
   EXPECT_EQ(ofQueries->rows.size(), 1u);
   EXPECT_EQ(ofQueries->entries.size(), 0u);
-  EXPECT_EQ(ofQueries->workspaceBytes(gated.call), 11 * 2 * 16 * 8 * 4);
+  EXPECT_EQ(ofQueries->workspaceBytes(gated.call), 10 * 2 * 16 * 8 * 4);
   auto *ofState = gradientOf({false, false, false, false}, /*state=*/true);
   EXPECT_EQ(ofState->rows.size(), 0u);
   EXPECT_TRUE(ofState->entries.front().isWanted);
