@@ -555,7 +555,8 @@ def PlanSharedMemory : Pass<"stretto-plan-shared-memory", "::stretto::kernel::Fu
   let description = [{
     Every tile has memory of its own where that suffices. Where it does not, tiles that are never needed at the same
     time share it, and then channels become one tile deep: the next chunk is sent when everything of this one has been
-    read. Offsets that stand in the IR already are kept. An error names the bytes that are needed and that the chip has.
+    read. At last what is carried is stored for each operation that reads it, and the largest tiles are sent where they
+    are read, which waits for them. Offsets that stand in the IR already are kept. An error names the bytes that are needed and that the chip has.
 
     ```mlir
     %b = kernel.convert %a : tensor<16x16xbf16, #registers> -> tensor<16x16xbf16, #shared>

@@ -3,6 +3,7 @@
 #include "dialect/kernel/Chip.h"
 #include "passes/Passes.h"
 #include "runtime/Manifest.h"
+#include <utility>
 
 namespace stretto {
 #define GEN_PASS_DEF_PLANSHAREDMEMORY
@@ -95,9 +96,35 @@ private:
     return result;
   }
 
+  /// A tile that is sent where it is read is there from each time that it is sent to the last read before the next.
+  std::optional<SmallVector<Span, 2>> spansOfLate(ChannelOp channel) {
+    SmallVector<int64_t> sent, read;
+    llvm::SmallPtrSet<Block *, 2> blocks;
+    for (Operation *user : channel->getUsers()) {
+      blocks.insert(user->getBlock());
+      if (isa<SendOp>(user))
+        sent.push_back(first[user]);
+      else
+        for (Operation *reader : user->getUsers())
+          read.push_back(last[user->getBlock()->findAncestorOpInBlock(*reader)]);
+    }
+    if (blocks.size() != 1 || sent.empty() || isa<FuncOp>((*blocks.begin())->getParentOp()))
+      return std::nullopt;
+    llvm::sort(sent);
+    llvm::sort(read);
+    SmallVector<Span, 2> spans;
+    for (auto [index, begin] : llvm::enumerate(sent)) {
+      auto *next = index + 1 < sent.size() ? llvm::lower_bound(read, sent[index + 1]) : read.end();
+      spans.push_back({begin, next == read.begin() ? begin : std::max(begin, *std::prev(next))});
+    }
+    return spans;
+  }
+
   /// Copies to a channel are under way between any two operations, unless a loop sends a tile when it has read the one
-  /// before.
+  /// before, or where it reads it.
   SmallVector<Span, 2> spansOf(ChannelOp channel) {
+    if (std::optional<SmallVector<Span, 2>> late = spansOfLate(channel))
+      return *late;
     int64_t lastRead = 0, sent = end;
     for (Operation *user : channel->getUsers()) {
       if (isa<ReceiveOp>(user))
@@ -194,6 +221,68 @@ void serializeChannels(FuncOp function) {
   });
 }
 
+/// Sends the tile of a channel right before each operation of a loop that reads it, which then waits for it; its bytes
+/// are anyone's before and after.
+void sendLate(ChannelOp channel) {
+  ReceiveOp receive;
+  SmallVector<SendOp> sends;
+  for (Operation *user : channel->getUsers()) {
+    if (auto send = dyn_cast<SendOp>(user))
+      sends.push_back(send);
+    else if (std::exchange(receive, cast<ReceiveOp>(user)))
+      return; // there are several
+  }
+  if (!receive || receive->use_empty() || !isa<scf::ForOp>(receive->getParentOp()))
+    return;
+  // What is sent from elsewhere on a condition stays.
+  Block *body = receive->getBlock();
+  auto isPlain = [&](SendOp send) {
+    bool isNear = send->getBlock() == body || isa<FuncOp>(send->getParentOp());
+    return isNear && send.getView() == sends.front().getView();
+  };
+  if (!llvm::all_of(sends, isPlain))
+    return;
+  llvm::SetVector<Operation *> readers;
+  for (Operation *user : receive->getUsers())
+    readers.insert(body->findAncestorOpInBlock(*user));
+  for (Operation *reader : readers) {
+    OpBuilder builder(reader);
+    SendOp::create(builder, receive.getLoc(), sends.front().getView(), receive.getChunk(), channel);
+    AwaitOp::create(builder, receive.getLoc());
+  }
+  for (SendOp send : sends)
+    send.erase();
+}
+
+/// Stores what a loop carries for each operation that reads it in shared memory, rather than from the first to the
+/// last.
+void storeForEachReader(FuncOp function) {
+  SmallVector<ConvertOp> stored;
+  function.walk([&](ConvertOp convert) {
+    bool isCarried = isa<BlockArgument>(convert.getOperand());
+    if (isCarried && inSharedMemory(convert.getType()) && !convert->hasOneUse())
+      stored.push_back(convert);
+  });
+  for (ConvertOp convert : stored) {
+    for (OpOperand &use : llvm::make_early_inc_range(convert->getUses())) {
+      OpBuilder builder(convert->getBlock()->findAncestorOpInBlock(*use.getOwner()));
+      use.set(builder.clone(*convert)->getResult(0));
+    }
+    convert.erase();
+  }
+}
+
+/// Sends tiles late, the largest first, until all fit that are needed at a time.
+void sendLateUntilFits(FuncOp function, int64_t bytes) {
+  SmallVector<ChannelOp> channels(function.getOps<ChannelOp>());
+  llvm::stable_sort(channels, [](ChannelOp a, ChannelOp b) {
+    return sharedBytesOf(a.getType().getTile()) > sharedBytesOf(b.getType().getTile());
+  });
+  for (ChannelOp channel : channels)
+    if (Planner(function, /*apart=*/false).plan() > bytes)
+      sendLate(channel);
+}
+
 struct PlanSharedMemory : stretto::impl::PlanSharedMemoryBase<PlanSharedMemory> {
   using PlanSharedMemoryBase::PlanSharedMemoryBase;
 
@@ -202,10 +291,16 @@ struct PlanSharedMemory : stretto::impl::PlanSharedMemoryBase<PlanSharedMemory> 
     FailureOr<Chip> target = Chip::named(chip, [&] { return function.emitOpError(); });
     if (failed(target))
       return signalPassFailure();
-    // Memory to spare buys barriers; where it is scarce regions share it, and then channels lose their depth.
+    // Memory to spare buys barriers; where it is scarce regions share it, then channels lose their depth, and at last
+    // tiles are where they are read and nowhere else.
     bool apart = Planner(function, /*apart=*/true).plan() <= target->sharedBytes;
-    if (!apart && Planner(function, /*apart=*/false).plan() > target->sharedBytes)
+    auto isScarce = [&] { return !apart && Planner(function, /*apart=*/false).plan() > target->sharedBytes; };
+    if (isScarce())
       serializeChannels(function);
+    if (isScarce())
+      storeForEachReader(function);
+    if (isScarce())
+      sendLateUntilFits(function, target->sharedBytes);
     Planner planner(function, apart);
     int64_t bytes = planner.plan();
     if (bytes > target->sharedBytes) {

@@ -19,8 +19,8 @@ import launch
 import numpy as np
 
 LOWERING = (
-    "builtin.module({chunk}stretto-fold-over-chunks{fold},kernel.func(stretto-assign-layouts,stretto-plan-shared-memory,"
-    "stretto-insert-barriers),stretto-lower-to-threads,llvm.func(cse{math}))"
+    "builtin.module({chunk}stretto-fold-over-chunks{fold},kernel.func(stretto-assign-layouts,"
+    "stretto-plan-shared-memory{{chip={chip}}},stretto-insert-barriers),stretto-lower-to-threads,llvm.func(cse{math}))"
 )
 
 
@@ -140,6 +140,7 @@ def main():
     parser.add_argument("--elements", default="bf16,f16,f32")
     parser.add_argument("--math", action="store_true", help="expand elementary functions too")
     parser.add_argument("--chunk-passes", default="chunk.kernel(stretto-expand-decay,stretto-round-operands,cse)")
+    parser.add_argument("--chip", default="sm_90a", help="the one whose shared memory is divided")
     parser.add_argument("--gradients", action="store_true", help="gradients of the operators that are named")
     parser.add_argument("--steps", action="store_true", help="steps of the cases of lookbacks.py")
     parser.add_argument("--lookbacks", action="store_true", help="cases of lookbacks.py")
@@ -148,7 +149,7 @@ def main():
     tools = options.build / "bin"
     chunk = f"{options.chunk_passes}," if options.chunk_passes else ""
     math = ",stretto-expand-device-math" if options.math else ""
-    pipeline = LOWERING.format(chunk=chunk, fold="", math=math)
+    pipeline = LOWERING.format(chunk=chunk, fold="", math=math, chip=options.chip)
     elements = options.elements.split(",")
     if options.gradients:
         import gradients
@@ -165,7 +166,8 @@ def main():
         folder = pathlib.Path(name)
         for kernel, text in kernels.all_kernels(options.families, elements, sizes):
             threads = folder / "threads.mlir"
-            pipeline = LOWERING.format(chunk=chunk, fold=f"{{{' '.join(kernels.fold_options(kernel))}}}", math=math)
+            fold = f"{{{' '.join(kernels.fold_options(kernel))}}}"
+            pipeline = LOWERING.format(chunk=chunk, fold=fold, math=math, chip=options.chip)
             try:
                 manifest = lower(tools, pipeline, text, threads)
             except subprocess.CalledProcessError as error:

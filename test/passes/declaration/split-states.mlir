@@ -135,7 +135,7 @@ stretto.variant @gradient(%q: !K, %k: !K, %v: !V, %g: !K, %d_num: !V, %d_den: !n
 // CHECK:         %[[READ:.*]] = stretto.read %{{.*}}, %k along "K" : !reverse_state_K_by_V, !K -> !V
 // CHECK:         %[[SUM:.*]] = stretto.group_sum %[[READ]] : !V to !V_per_G
 // CHECK:         stretto.yield %[[SUM]]
-stretto.variant @shared_values(%q: !K, %k: !K, %d_num: !V, %d_den: !number) -> !V_per_G attributes {gradient} {
+stretto.variant @shared_values(%v: !V_per_G, %q: !K, %k: !K, %d_num: !V, %d_den: !number) -> !V_per_G attributes {gradient} {
   %d_r = stretto.concat %d_num, %d_den : !V, !number -> !V_plus_1
   %dS0 = stretto.state "d_S" : !dS
   %dS1 = stretto.write %dS0, %q, %d_r : !dS, !K, !V_plus_1

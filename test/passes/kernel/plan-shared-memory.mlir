@@ -40,6 +40,33 @@ chunk.kernel @serial chunk 64 (input %x: tensor<64x512xf32>, input %y: tensor<64
 
 // -----
 
+// Not even one tile of each fits beside the other: they are sent where they are read, to the same bytes.
+// CHECK-LABEL: kernel.func @late
+// CHECK: %[[X:.*]] = kernel.channel depth 1 offset 0
+// CHECK-NOT: kernel.send
+// CHECK: %[[Y:.*]] = kernel.channel depth 1 offset 0
+// CHECK-NOT: kernel.send
+// CHECK: scf.for %[[I:[a-z0-9]+]] =
+// CHECK: kernel.send %x at %[[I]] to %[[X]]
+// CHECK-NEXT: kernel.await
+// CHECK-NOT: kernel.send
+// CHECK: chunk.reduce
+// CHECK: kernel.send %y at %[[I]] to %[[Y]]
+// CHECK-NEXT: kernel.await
+// CHECK-NOT: kernel.send
+// CHECK: chunk.reduce
+// CHECK-NOT: kernel.send
+// CHECK: scf.yield
+chunk.kernel @late chunk 64 (input %x: tensor<64x512xf32>, input %y: tensor<64x512xf32>, state %S: tensor<64x64xf32>, valid %n: index)
+    -> (o: tensor<64xf32>) {
+  %a = chunk.reduce sum %x over columns : tensor<64x512xf32> -> tensor<64xf32>
+  %b = chunk.reduce sum %y over columns : tensor<64x512xf32> -> tensor<64xf32>
+  %sum = arith.addf %a, %b : tensor<64xf32>
+  chunk.yield %sum next %S : tensor<64xf32>, tensor<64x64xf32>
+}
+
+// -----
+
 // expected-error @below {{needs 262144 bytes of shared memory, sm_90a has 232448; take smaller chunks or more slices}}
 chunk.kernel @large chunk 64 (input %x: tensor<64x1024xf32>, valid %n: index) -> (o: tensor<64xf32>) {
   %sum = chunk.reduce sum %x over columns : tensor<64x1024xf32> -> tensor<64xf32>
