@@ -198,21 +198,21 @@ LogicalResult DecayMixOp::verify() {
 }
 
 /// Of what sums over pairs of tokens, `weights` what the two have in common.
-template <typename PairsOp> static LogicalResult verifyPairs(PairsOp op, StringRef name) {
+template <typename PairsOp> static LogicalResult verifyPairs(PairsOp op, StringRef weightsId, StringRef amountId) {
   ArrayRef<int64_t> weights = shapeOf(op.getWeights()), rows = shapeOf(op.getQuery()), amount = shapeOf(op.getAmount());
   if (weights[0] != rows[0] || weights[1] != rows[0] ||
       getElementTypeOrSelf(op.getWeights()) != getElementTypeOrSelf(op.getQuery()))
-    return op.emitOpError("[") << name << "_c1] weighs rows of " << op.getQuery().getType() << " by "
+    return op.emitOpError("[") << weightsId << "] weighs rows of " << op.getQuery().getType() << " by "
                                << op.getWeights().getType();
   if (amount != rows)
-    return op.emitOpError("[") << name << "_c2] has an amount of type " << op.getAmount().getType()
+    return op.emitOpError("[") << amountId << "] has an amount of type " << op.getAmount().getType()
                                << ", expected a number for each of " << rows[0] << " tokens and " << rows[1]
                                << " channels";
   return success();
 }
 
-LogicalResult DecayPairsOp::verify() { return verifyPairs(*this, "decay_pairs"); }
-LogicalResult DecayTotalsOp::verify() { return verifyPairs(*this, "decay_totals"); }
+LogicalResult DecayPairsOp::verify() { return verifyPairs(*this, "decay_pairs_c1", "decay_pairs_c2"); }
+LogicalResult DecayTotalsOp::verify() { return verifyPairs(*this, "decay_totals_c1", "decay_totals_c2"); }
 
 std::pair<DecayMixOp, DecayMixOp> DecayTotalsOp::mix(OpBuilder &builder, Value query, Value key) {
   auto strict = CausalOp::create(builder, getLoc(), getWeights().getType(), getWeights(), /*strict=*/true);

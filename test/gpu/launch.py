@@ -64,7 +64,10 @@ class Launch:
         total, longest = sum(lengths), max(lengths)
         offsets = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
         together = math.lcm(*(a["group"] for a in manifest["arguments"] if a["kind"] == "state")) if in_place else 1
-        self.blocks = N * heads // together * slices
+        chunk = manifest["chunk"]
+        chunks_of = {False: N * -(-longest // chunk), True: total // chunk + N}
+        chunks = chunks_of[packed] if manifest.get("independentChunks") else N
+        self.blocks = chunks * heads // together * slices
         # States in a pool have rows in any order; the sequence in the middle has none.
         self.slots = np.arange(N, dtype=np.int64)
         if pool:

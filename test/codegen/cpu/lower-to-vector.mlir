@@ -5,7 +5,7 @@
 // over both products before it is stored.
 
 // CHECK-LABEL: func.func @linear
-// CHECK-SAME:    (%{{.*}}: memref<28xi64>, %[[BEGIN:.*]]: index, %[[END:.*]]: index, %[[SCRATCH:.*]]: memref<{{[0-9]+}}xi8>)
+// CHECK-SAME:    (%{{.*}}: memref<{{[0-9]+}}xi64>, %[[BEGIN:.*]]: index, %[[END:.*]]: index, %[[SCRATCH:.*]]: memref<{{[0-9]+}}xi8>)
 // CHECK-SAME:    stretto.scratch_bytes
 // CHECK:         %[[S:.*]] = memref.view %[[SCRATCH]]{{.*}} to memref<32x32xf32>
 // CHECK:         scf.for %{{.*}} = %[[BEGIN]] to %[[END]]
