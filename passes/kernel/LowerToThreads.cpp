@@ -61,7 +61,8 @@ LogicalResult ThreadLowering::checkLayouts() {
 /// compute, as far as registers reach.
 int64_t ThreadLowering::blocksAtOnce() {
   constexpr int64_t registersOfProcessor = 65536, threadsThatWait = 512, ofMatrix = 16;
-  if (!manifest.inPlace)
+  // The tiles of a window need all registers that there are.
+  if (!manifest.inPlace || windowLength())
     return 1;
   int64_t entries = 0, others = 40;
   for (const Manifest::Argument &argument : manifest.arguments) {

@@ -5,6 +5,7 @@ through independent formulas in fp64.
 import itertools
 
 import pytest
+import stretto
 import torch
 from operator_cases import Shape, offsets
 from test_lookback_gradients import DISTINCT, check, gradients, relation_formula, relation_loss, windows_of
@@ -43,7 +44,12 @@ def test_types(name, dtype):
 @pytest.mark.parametrize(("K", "V", "H", "G"), [(64, 64, 4, 4), (128, 40, 4, 1), (24, 128, 2, 2), (128, 128, 2, 1)])
 def test_widths_and_heads(name, dtype, K, V, H, G):
     case = CASES[name]
-    check(case, case.formula, on_device(case.inputs(Shape(B=1, T=140, K=K, V=V, H=H, G=G), dtype)), dtype)
+    inputs = on_device(case.inputs(Shape(B=1, T=140, K=K, V=V, H=H, G=G), dtype))
+    if (name, dtype, K, V) == ("lolcats", torch.float32, 128, 128):
+        with pytest.raises(stretto.Error, match=r"needs \d+ bytes of shared memory, sm_\w+ has \d+"):
+            gradients(case, inputs, torch.tensor(1.0))
+        return
+    check(case, case.formula, inputs, dtype)
 
 
 @SOME

@@ -62,7 +62,12 @@ def test_lengths(case, T):
     [(16, 16, 2, 1), (32, 64, 4, 4), (64, 16, 4, 4), (128, 40, 4, 1), (24, 256, 2, 2), (128, 128, 8, 2), (96, 7, 3, 3)],
 )
 def test_widths_and_heads(name, dtype, K, V, H, G):
-    CASES[name].check(made(CASES[name], Shape(T=140, K=K, V=V, H=H, G=G), dtype))
+    inputs = made(CASES[name], Shape(T=140, K=K, V=V, H=H, G=G), dtype)
+    if (name, dtype, K, V) == ("lolcats t2r with one bias", torch.float32, 128, 128):
+        with pytest.raises(stretto.Error, match=r"needs \d+ bytes of shared memory, sm_\w+ has \d+"):
+            CASES[name](inputs)
+        return
+    CASES[name].check(inputs)
 
 
 @DTYPES

@@ -25,7 +25,7 @@ OPERATORS = {
     "delta_rule": "KV",
     "gated_delta_rule": "KV",
 }
-LOOKBACKS = {"swa": "KV", "lolcats": "DFV", "relation_kl": ("Ds", "Dt")}
+LOOKBACKS = {"swa": "KV", "lolcats": "DV", "relation_kl": ("Ds", "Dt")}
 OPTIONS = {"bla": {"decay": "signed"}}
 
 
@@ -46,13 +46,20 @@ SPILLS = {
     "delta_rule": [("bf16", 64), ("fp32", 128)],
     "gated_delta_rule": [("bf16", 16), ("bf16", 128), ("fp32", 128)],
     "lawcat": [("bf16", 16), ("bf16", 64), ("fp32", 64)],
+    "lolcats": [("bf16", 64), ("bf16", 128), ("fp32", 64)],
     "supra": [("bf16", 64), ("fp32", 64)],
     "gsa": [("bf16", 64), ("bf16", 128), ("fp32", 64)],
     "abc": [("bf16", 64), ("bf16", 128), ("fp32", 64)],
     "bla": [("bf16", 128), ("fp32", 128)],
 }
+# Of what looks back, kernels that keep a state beside tiles of other tokens: chunks and steps.
+LOOKBACK_SPILLS = {
+    ("lolcats", False): [("bf16", 128)],
+    ("lolcats", True): [("bf16", 64), ("bf16", 128), ("fp32", 64), ("fp32", 128)],
+}
 # Gradients of which no chunk fits shared memory.
 TOO_LARGE = {
+    "lolcats": [("fp32", 128)],
     "lawcat": [("bf16", 128), ("fp32", 128)],
     "supra": [("bf16", 128), ("fp32", 128)],
     "gsa": [("fp32", 128)],
@@ -63,6 +70,8 @@ CONFIGURATIONS = [("bf16", 16), ("bf16", 64), ("bf16", 128), ("fp32", 64), ("fp3
 
 def lower(operator, dtype, width, **settings):
     sizes = dict.fromkeys({**OPERATORS, **LOOKBACKS}[operator], width)
+    if operator == "lolcats":
+        sizes["F"] = width // 2  # Hedgehog has two features for each
     variant = getattr(stretto.ops, operator).variant
     return variant.lower("ptx", target="sm_90a", dtype=dtype, **sizes, **OPTIONS.get(operator, {}), **settings)
 
@@ -86,11 +95,13 @@ def test_assembles_without_spills(ptxas, tmp_path, operator, dtype, width, step)
 @pytest.mark.parametrize("dtype, width", CONFIGURATIONS)
 @pytest.mark.parametrize("operator", LOOKBACKS)
 @pytest.mark.parametrize("step", [False, True], ids=["chunk", "step"])
-def test_lookbacks_assemble_without_spills(ptxas, tmp_path, operator, dtype, width, step):
+def test_lookbacks_assemble_without_spills(ptxas, tmp_path, operator, dtype, width, step, request):
     if operator == "relation_kl" and step:
         with pytest.raises(stretto.Error, match="no step form: looks back at earlier tokens without a bound"):
             lower(operator, dtype, width, step=True)
         return
+    if (dtype, width) in LOOKBACK_SPILLS.get((operator, step), ()):
+        request.applymarker(pytest.mark.xfail(strict=True, reason="more tiles than registers"))
     assert spilled(ptxas, tmp_path, lower(operator, dtype, width, step=step)) == [("0", "0")]
 
 
