@@ -36,34 +36,27 @@ def ptxas() -> pathlib.Path:
     return next(path for folder in folders if (path := pathlib.Path(folder, "cu13/bin/ptxas")).exists())
 
 
-# Gradients that want more registers than there are: most by less than 20, which are spilled.
+# Gradients that want more registers than there are: most by less than 50, which are spilled, and by hundreds where two
+# states or matrices of parameters are 128 wide.
 SPILLS = {
     "linear_attn": [("bf16", 128)],
     "ssd": [("bf16", 64), ("bf16", 128), ("fp32", 64), ("fp32", 128)],
     "gla": [("bf16", 128), ("fp32", 128)],
     "hgrn2": [("bf16", 128), ("fp32", 128)],
-    "rwkv6": [("bf16", 128), ("fp32", 128)],
-    "delta_rule": [("bf16", 64), ("fp32", 128)],
-    "gated_delta_rule": [("bf16", 16), ("bf16", 128), ("fp32", 128)],
-    "lawcat": [("bf16", 16), ("bf16", 64), ("fp32", 64)],
-    "lolcats": [("bf16", 64), ("bf16", 128), ("fp32", 64)],
-    "supra": [("bf16", 64), ("fp32", 64)],
-    "gsa": [("bf16", 64), ("bf16", 128), ("fp32", 64)],
-    "abc": [("bf16", 64), ("bf16", 128), ("fp32", 64)],
+    "rwkv6": [("bf16", 64), ("bf16", 128), ("fp32", 128)],
+    "delta_rule": [("fp32", 128)],
+    "gated_delta_rule": [("bf16", 128), ("fp32", 128)],
+    "lawcat": [("bf16", 16), ("bf16", 64), ("bf16", 128), ("fp32", 64), ("fp32", 128)],
+    "supra": [("bf16", 128), ("fp32", 64), ("fp32", 128)],
+    "gsa": [("bf16", 16), ("bf16", 128), ("fp32", 64), ("fp32", 128)],
+    "abc": [("bf16", 16), ("bf16", 128), ("fp32", 64), ("fp32", 128)],
     "bla": [("bf16", 128), ("fp32", 128)],
+    "lolcats": [("bf16", 64), ("bf16", 128), ("fp32", 64)],
 }
 # Of what looks back, kernels that keep a state beside tiles of other tokens: chunks and steps.
 LOOKBACK_SPILLS = {
     ("lolcats", False): [("bf16", 128)],
     ("lolcats", True): [("bf16", 64), ("bf16", 128), ("fp32", 64), ("fp32", 128)],
-}
-# Gradients of which no chunk fits shared memory.
-TOO_LARGE = {
-    "lolcats": [("fp32", 128)],
-    "lawcat": [("bf16", 128), ("fp32", 128)],
-    "supra": [("bf16", 128), ("fp32", 128)],
-    "gsa": [("fp32", 128)],
-    "abc": [("fp32", 128)],
 }
 CONFIGURATIONS = [("bf16", 16), ("bf16", 64), ("bf16", 128), ("fp32", 64), ("fp32", 128)]
 
@@ -108,10 +101,6 @@ def test_lookbacks_assemble_without_spills(ptxas, tmp_path, operator, dtype, wid
 @pytest.mark.parametrize("dtype, width", CONFIGURATIONS)
 @pytest.mark.parametrize("operator", {**OPERATORS, **LOOKBACKS})
 def test_gradients_assemble_without_spills(ptxas, tmp_path, operator, dtype, width, request):
-    if (dtype, width) in TOO_LARGE.get(operator, ()):
-        with pytest.raises(stretto.Error, match=r"needs \d+ bytes of shared memory, sm_90a has 232448"):
-            lower(operator, dtype, width, backward=True)
-        return
     kernels = spilled(ptxas, tmp_path, lower(operator, dtype, width, backward=True))
     if (dtype, width) in SPILLS.get(operator, ()):
         request.applymarker(pytest.mark.xfail(strict=True, reason="more tiles than registers"))
