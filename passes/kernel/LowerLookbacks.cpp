@@ -86,6 +86,9 @@ void ThreadLowering::lowerInRange(InRangeOp op) {
   auto rangeIn = [&](Value token, int64_t place) {
     Range range = rangeOf(token, boundIn(op.getFirst(), place), op.getLast() ? boundIn(op.getLast(), place) : Value(),
                           op.getToEnd());
+    // What joins a matrix before the sequence joins it at the first token, where it is handed on.
+    if (op.getAhead() && layout.rank() == 1)
+      range.end = arith::MaxSIOp::create(b, range.end, b.i32(1));
     if (op.getAhead())
       range.end = b.select(b.less(token, b.truncate(tokens)), range.end, range.begin);
     return range;
