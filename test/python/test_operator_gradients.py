@@ -224,7 +224,7 @@ def test_segments_of_packed_sequences(name):
 
 def explanation(name, tokens, dtype, device="cpu", **sizes):
     """What there is to know of the gradient of a call, and the bytes of its largest row."""
-    arguments, _ = example(name, batch=1, tokens=1, heads=2, key_heads=2, slots=64, **FIRST[name] | sizes)
+    arguments, _ = example(name, batch=1, tokens=1, slots=64, **{"heads": 2, "key_heads": 2} | FIRST[name] | sizes)
     arguments = {
         key: x.to(device, dtype if x.is_floating_point() else x.dtype) if isinstance(x, torch.Tensor) else x
         for key, x in in_our_words(arguments).items()
@@ -259,7 +259,7 @@ def test_what_fits_is_walked_once():
 
 
 def test_what_gradients_take():
-    found, _ = explanation("gla", 8192, 128, torch.bfloat16)
+    found, _ = explanation("gla", 8192, torch.bfloat16, key_heads=1, width=128, value_width=128)
     walks = [kernel["walks"] for kernel in found["kernels"]]
     assert found["gradients"] == ["q", "k", "v", "g"] and walks == ["forwards", "backwards"]
     assert [kept["what"].split()[0] for kept in found["saved"]] == ["'S'"]
