@@ -8,7 +8,7 @@ Six tables, all of one run:
 - **compilation**: what a first call costs beyond a second one, with an empty cache, for every operator and type.
 - **dispatch**: a call of a cached kernel on one token, and a step.
 - **decode**: steps beside the time that a copy of their states takes.
-- **forms**: every operator in chunks beside the same tokens in steps, from 256 tokens on.
+- **chunks**: every operator in chunks beside the same tokens in steps, from 256 tokens on.
 - **gradients**: forwards and backwards, beside the time that a copy of all inputs, outputs and gradients takes, and the
   most memory that a call on a GPU holds, its results and gradients included.
 
@@ -33,8 +33,8 @@ import time
 os.environ["STRETTO_CACHE_DIR"] = ""
 
 import baselines
+import chunks
 import decode
-import forms
 import gradients
 import stretto
 import torch
@@ -235,8 +235,8 @@ def main():
     parser.add_argument(
         "--tables",
         nargs="+",
-        default=["speed", "compilation", "dispatch", "decode", "forms", "gradients"],
-        choices=("speed", "compilation", "dispatch", "decode", "forms", "gradients"),
+        default=["speed", "compilation", "dispatch", "decode", "chunks", "gradients"],
+        choices=("speed", "compilation", "dispatch", "decode", "chunks", "gradients"),
     )
     parser.add_argument(
         "--eager", action="store_true", help="leave out the forms that take torch.compile a minute each"
@@ -274,12 +274,12 @@ def main():
             results["decode"].append(line)
             decode.show(line)
             write(results, path)
-    if "forms" in options.tables:
-        print("\nforms")
-        results["forms"] = []
-        for line in forms.lines(options.types, options.device, rates_of(options), options.rounds):
-            results["forms"].append(line)
-            forms.show(line)
+    if "chunks" in options.tables:
+        print("\nchunks beside steps")
+        results["chunks"] = []
+        for line in chunks.lines(options.types, options.device, rates_of(options), options.rounds):
+            results["chunks"].append(line)
+            chunks.show(line)
             write(results, path)
     if "gradients" in options.tables:
         rate = measure.copy_rate(device=options.device)

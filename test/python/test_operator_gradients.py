@@ -264,7 +264,7 @@ def test_what_gradients_take():
     assert found["gradients"] == ["q", "k", "v", "g"] and walks == ["forwards", "backwards"]
     assert [kept["what"].split()[0] for kept in found["saved"]] == ["'S'"]
     assert sum(kept["bytes"] for kept in found["saved"]) == found["checkpoint_bytes"] == found["workspace_bytes"]
-    assert found["bytes"] == (2 * (2 + 1 + 1 + 1) + 2) * 8192 * 128 * 2  # 2 heads of q, one of k, v and g; cotangents
+    assert found["bytes"] == (2 * 4 + 1) * 2 * 8192 * 128 * 2  # four rows with their gradients, and a cotangent
     # The walk back reads a state and its cotangent, three times, and writes to the one, for each of two heads.
     assert found["kernels"][1]["flops"] >= 8192 * 2 * 4 * 2 * 128 * 128
     assert "walks backwards" in str(found)
