@@ -159,7 +159,9 @@ def main():
         names = options.families or source.WITH_GRADIENTS
         sys.exit(simulate_gradients(tools, pipeline, source, names, elements, sizes))
     if options.lookbacks:
-        pipeline = LOWERING.format(chunk=chunk, fold="{in-place}" if options.steps else "", math=math)
+        pipeline = LOWERING.format(
+            chunk=chunk, fold="{in-place}" if options.steps else "", math=math, chip=options.chip
+        )
         sys.exit(simulate_lookbacks(tools, pipeline, options.families, elements, sizes, options.steps))
     failed = 0
     with tempfile.TemporaryDirectory() as name:

@@ -63,10 +63,6 @@ def test_lengths(case, T):
 )
 def test_widths_and_heads(name, dtype, K, V, H, G):
     inputs = made(CASES[name], Shape(T=140, K=K, V=V, H=H, G=G), dtype)
-    if (name, dtype, K, V) == ("lolcats t2r with one bias", torch.float32, 128, 128):
-        with pytest.raises(stretto.Error, match=r"needs \d+ bytes of shared memory, sm_\w+ has \d+"):
-            CASES[name](inputs)
-        return
     CASES[name].check(inputs)
 
 
