@@ -26,7 +26,9 @@ static int64_t flopsOf(const Operator::Signature &signature, const OperatorCall 
   return signature.items(call) * (chunks * manifest.flops + meetings * manifest.flopsOfMeeting);
 }
 
-static int64_t bytesOfTensor(const TensorView &view) { return llvm::product_of(view.sizes) * stretto::bytesOf(*view.type); }
+static int64_t bytesOfTensor(const TensorView &view) {
+  return llvm::product_of(view.sizes) * stretto::bytesOf(*view.type);
+}
 
 /// Every input and gradient, and the cotangents of the results that have one, once.
 static int64_t bytesOfTensors(const Gradient &gradient, const OperatorCall &call) {
