@@ -1,5 +1,11 @@
 """What all tests share: none may leave PyTorch otherwise than it was, since they run in one process."""
 
+import os
+import tempfile
+
+# Graphs that torch.compile has kept call operators as they were declared then.
+os.environ.setdefault("TORCHINDUCTOR_CACHE_DIR", tempfile.mkdtemp(prefix="stretto-inductor-"))
+
 import pytest
 import torch
 

@@ -259,7 +259,7 @@ def test_what_fits_is_walked_once():
 
 
 def test_what_gradients_take():
-    found, _ = explanation("gla", 8192, torch.bfloat16, key_heads=1, width=128, value_width=128)
+    found, _ = explanation("gla", 8192, torch.bfloat16, width=128, value_width=128)
     walks = [kernel["walks"] for kernel in found["kernels"]]
     assert found["gradients"] == ["q", "k", "v", "g"] and walks == ["forwards", "backwards"]
     assert [kept["what"].split()[0] for kept in found["saved"]] == ["'S'"]

@@ -51,11 +51,13 @@ SPILLS = {
     "gsa": [("bf16", 16), ("bf16", 64), ("bf16", 128), ("fp32", 64), ("fp32", 128)],
     "abc": [("bf16", 16), ("bf16", 128), ("fp32", 64), ("fp32", 128)],
     "bla": [("bf16", 128), ("fp32", 128)],
-    "lolcats": [("bf16", 64), ("bf16", 128), ("fp32", 64)],
+    "lolcats": [("bf16", 64), ("bf16", 128), ("fp32", 64), ("fp32", 128)],
 }
+# Steps: SUPRA's computes its rotations in fp64.
+STEP_SPILLS = {"supra": [("fp32", 128)]}
 # Of what looks back, kernels that keep a state beside tiles of other tokens: chunks and steps.
 LOOKBACK_SPILLS = {
-    ("lolcats", False): [("bf16", 128)],
+    ("lolcats", False): [("bf16", 128), ("fp32", 128)],
     ("lolcats", True): [("bf16", 64), ("bf16", 128), ("fp32", 64), ("fp32", 128)],
 }
 CONFIGURATIONS = [("bf16", 16), ("bf16", 64), ("bf16", 128), ("fp32", 64), ("fp32", 128)]
@@ -81,7 +83,9 @@ def spilled(ptxas, folder, ptx):
 @pytest.mark.parametrize("dtype, width", CONFIGURATIONS)
 @pytest.mark.parametrize("operator", OPERATORS)
 @pytest.mark.parametrize("step", [False, True], ids=["chunk", "step"])
-def test_assembles_without_spills(ptxas, tmp_path, operator, dtype, width, step):
+def test_assembles_without_spills(ptxas, tmp_path, operator, dtype, width, step, request):
+    if step and (dtype, width) in STEP_SPILLS.get(operator, ()):
+        request.applymarker(pytest.mark.xfail(strict=True, reason="fp64 beside a state"))
     assert spilled(ptxas, tmp_path, lower(operator, dtype, width, step=step)) == [("0", "0")]
 
 
