@@ -63,6 +63,19 @@ public:
   static constexpr double infinity = std::numeric_limits<double>::infinity();
   static constexpr double nan = std::numeric_limits<double>::quiet_NaN();
 
+  /// x = 2^e m with m in [2/3, 4/3): e, and m - 1. `twoThirds` are the bits of that number.
+  std::pair<Value, Value> splitExponent(Value x, int64_t twoThirds, int64_t mantissaBits) {
+    Value bits = asInteger(x), moved = mlir::arith::SubIOp::create(*this, bits, integer(twoThirds));
+    Value exponent = mlir::arith::ShRSIOp::create(*this, moved, integer(mantissaBits));
+    Value scaled = mlir::arith::ShLIOp::create(*this, exponent, integer(mantissaBits));
+    return {exponent, sub(asNumber(mlir::arith::SubIOp::create(*this, bits, scaled)), number(1))};
+  }
+  /// A logarithm: of 0 it is -inf, of what is below it NaN; infinity and NaN give themselves.
+  Value completeLogarithm(Value x, Value result) {
+    Value special = select(equal(x, 0), number(-infinity), select(less(x, 0), number(nan), x));
+    return select(both(greater(x, 0), less(x, infinity)), result, special);
+  }
+
   /// What a sine makes of the sine and the cosine of the rest of an angle behind `quarter` turns.
   Value ofQuarter(Value quarter, Value sine, Value cosine) {
     Value odd = mlir::arith::TruncIOp::create(*this, getI1Type(), quarter);

@@ -33,20 +33,12 @@ public:
 
   /// x = 2^e m with m in [2/3, 4/3); log x = e log 2 + f + f^2 P(f), f = m - 1, is accurate next to 1 too.
   Value log(Value x) {
-    constexpr int64_t twoThirds = 0x3f2aaaab, mantissaBits = 23;
-    Value bits = asInteger(x);
-    Value exponent =
-        arith::ShRSIOp::create(*this, arith::SubIOp::create(*this, bits, integer(twoThirds)), integer(mantissaBits));
-    Value scaled = arith::ShLIOp::create(*this, exponent, integer(mantissaBits));
-    Value f = sub(asNumber(arith::SubIOp::create(*this, bits, scaled)), number(1));
+    auto [exponent, f] = splitExponent(x, 0x3f2aaaab, /*mantissaBits=*/23);
     Value p = polynomial(f, {-0.5, 0.33333209157, -0.249997168779, 0.200107470155, -0.16682305932, 0.140011608601,
                              -0.121671542525, 0.140047565103, -0.129489630461});
     Value result = fma(mul(f, f), p, f);
     result = fma(fromInteger(exponent), std::numbers::ln2, result);
-    // 0 gives -inf, what is below it NaN; infinity and NaN give themselves.
-    Value special = select(equal(x, 0), number(-infinity), select(less(x, 0), number(nan), x));
-    Value ordinary = both(greater(x, 0), less(x, infinity));
-    return select(ordinary, result, special);
+    return completeLogarithm(x, result);
   }
 
   /// What 1 + x loses is given back relative to it.
@@ -150,20 +142,14 @@ public:
 
   /// x = 2^e m with m in [2/3, 4/3); log m = 2 (s + s^3/3 + s^5/5 + ...) with s = (m - 1) / (m + 1), |s| <= 1/5.
   Value log(Value x) {
-    constexpr int64_t twoThirds = 0x3fe5555555555555, mantissaBits = 52;
-    Value bits = asInteger(x);
-    Value exponent =
-        arith::ShRSIOp::create(*this, arith::SubIOp::create(*this, bits, integer(twoThirds)), integer(mantissaBits));
-    Value scaled = arith::ShLIOp::create(*this, exponent, integer(mantissaBits));
-    Value f = sub(asNumber(arith::SubIOp::create(*this, bits, scaled)), number(1));
+    auto [exponent, f] = splitExponent(x, 0x3fe5555555555555, /*mantissaBits=*/52);
     Value s = divide(f, add(f, number(2))), square = mul(s, s);
     SmallVector<double> coefficients;
     for (int i = 3; i <= 21; i += 2)
       coefficients.push_back(2.0 / i);
     Value result = fma(mul(s, square), polynomial(square, coefficients), mul(s, 2));
     result = fma(fromInteger(exponent), std::numbers::ln2, result);
-    Value special = select(equal(x, 0), number(-infinity), select(less(x, 0), number(nan), x));
-    return select(both(greater(x, 0), less(x, infinity)), result, special);
+    return completeLogarithm(x, result);
   }
 
   /// With u = 1 + x rounded, log(u) * x / (u - 1) undoes the rounding.

@@ -8,9 +8,9 @@ import pytest
 import stretto
 import torch
 from formulas import relation_kl
+from lookbacks import computed_values
 from operator_cases import BOUNDS, Shape, error, offsets
-from stretto import lang as sl
-from test_lookbacks import BOUNDED, CASES, RELATIONS, relation, run, step, tokens_of
+from test_lookbacks import BOUNDED, CASES, RELATIONS, check_continuing, relation, run, step, tokens_of
 from test_operators import spread
 
 pytestmark = [
@@ -171,18 +171,7 @@ def test_relation_of_large_scores():
 
 @pytest.mark.parametrize("name", BOUNDED)
 def test_continuing_equals_running_at_once(name):
-    case = CASES[name]
-    inputs = made(case, Shape(T=150))
-    whole, final = run(case, inputs)
-    for cuts in ([0], [1], [20], [63], [64, 65], [128], [149], [150], [3, 40, 41, 100]):
-        outputs, state = [], None
-        for first, last in itertools.pairwise([0, *cuts, 150]):
-            o, state = run(case, tokens_of(inputs, first, last), initial_state=state)
-            outputs.append(o)
-        assert error(torch.cat(outputs, 1), whole) < 2e-6
-        assert tuple(state) == tuple(final)
-        for entry in final:
-            assert error(state[entry], final[entry]) < 4e-6
+    check_continuing(CASES[name], made(CASES[name], Shape(T=150)))
 
 
 @pytest.mark.parametrize("name", BOUNDED)
@@ -277,16 +266,6 @@ def test_cuda_graph_of_steps():
 # ---------------------------------------------------------------------------------------------------------------------
 # Declarations of one's own
 # ---------------------------------------------------------------------------------------------------------------------
-
-
-@stretto.variant
-def computed_values(q: sl.Row["K"], k: sl.Row["K"], v: sl.Row["V"], scale=sl.Option("K**-0.5")):
-    "Softmax attention over all tokens so far, to values that would be infinite where there is no token."
-    first = sl.position() * 0.0
-    _m, l, acc = sl.lookback(
-        first, lambda past: (sl.dot(q * scale, past(k)), sl.log(sl.absolute(past(v)))), fold="softmax"
-    )
-    return acc / l
 
 
 @DTYPES

@@ -1,5 +1,7 @@
 """Gradients of the operators on a CUDA device: the matrix of test/python/test_operator_gradients.py."""
 
+import contextlib
+
 import pytest
 import stretto
 import torch
@@ -112,17 +114,22 @@ def test_the_current_stream_is_used():
     assert all(torch.equal(x, y) for x, y in zip(found, expected, strict=True))
 
 
-def test_cuda_graph():
-    rows = inputs()
-    gradients_of_gla(rows)  # compiled and loaded before the capture
-    graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
-        found = gradients_of_gla(rows)
+def check_capture(rows, chunks=None):
+    """A captured gradient follows its inputs; `chunks` is how many a segment has, where that is not chosen."""
+    with segments_of(chunks) if chunks else contextlib.nullcontext():
+        gradients_of_gla(rows)  # compiled and loaded before the capture
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
+            found = gradients_of_gla(rows)
     with torch.no_grad():
         rows[0].mul_(2)
     graph.replay()
     torch.cuda.synchronize()
     assert all(torch.equal(x, y) for x, y in zip(found, gradients_of_gla(rows), strict=True))
+
+
+def test_cuda_graph():
+    check_capture(inputs())
 
 
 def test_the_backward_operator_is_checked_by_pytorch():
@@ -164,17 +171,7 @@ def test_checkpoints_take_no_more_than_two_inputs(name, width):
 
 
 def test_cuda_graph_of_segments():
-    rows = inputs(tokens=300)
-    with segments_of(1):
-        gradients_of_gla(rows)
-        graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(graph):
-            found = gradients_of_gla(rows)
-    with torch.no_grad():
-        rows[0].mul_(2)
-    graph.replay()
-    torch.cuda.synchronize()
-    assert all(torch.equal(x, y) for x, y in zip(found, gradients_of_gla(rows), strict=True))
+    check_capture(inputs(tokens=300), chunks=1)
 
 
 @pytest.mark.parametrize("wanted", [[2], [0], [3], [1, 2]], ids=["v", "q", "g", "k and v"])
