@@ -4,7 +4,8 @@ import os
 import tempfile
 
 # Graphs that torch.compile has kept call operators as they were declared then.
-os.environ.setdefault("TORCHINDUCTOR_CACHE_DIR", tempfile.mkdtemp(prefix="stretto-inductor-"))
+graphs = tempfile.TemporaryDirectory(prefix="stretto-inductor-")  # until the process ends
+os.environ.setdefault("TORCHINDUCTOR_CACHE_DIR", graphs.name)
 
 import pytest
 import torch
