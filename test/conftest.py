@@ -3,12 +3,12 @@
 import os
 import tempfile
 
+import pytest
+import torch
+
 # Graphs that torch.compile has kept call operators as they were declared then.
 graphs = tempfile.TemporaryDirectory(prefix="stretto-inductor-")  # until the process ends
 os.environ.setdefault("TORCHINDUCTOR_CACHE_DIR", graphs.name)
-
-import pytest
-import torch
 
 
 def settings_of_pytorch() -> dict[str, object]:
