@@ -333,13 +333,20 @@ def ExpandMath : Pass<"stretto-expand-math"> {
 // Chunk kernels
 //===----------------------------------------------------------------------===//
 
-def SliceValues : Pass<"stretto-slice-values", "::stretto::chunk::KernelOp"> {
+def SliceValues : Pass<"stretto-slice-values", "::mlir::ModuleOp"> {
   let summary = "Divides the value axis of a kernel among slices";
   let description = [{
     Fewer heads than processors leave some idle. The columns of outputs, and of all that they come from, are divided
-    among `slices` copies of the kernel, of which each does everything else too: scores, decays, a normaliser. The
-    values must meet their columns only one by one, as elements and as columns of a product's right operand; an
-    operation that mixes columns, such as a norm over the output, is an error that names it.
+    among `slices` copies of the kernel, of which each does everything else too: scores, decays, a normaliser. Values
+    meet their columns one by one, as elements and as columns of a product's right operand. What is summed over the
+    columns, each slice has a part of, and of all that follows from it by sums and by products with numbers that every
+    slice has; what every slice has whole is divided by their number where it is added to a part. An operation that mixes
+    columns otherwise, such as a norm over the output, is an error that names it, and so is a result of which there are
+    parts.
+
+    Of a gradient the columns of a state are divided, of the first for which that can be done, beginning with the
+    largest. Its rows, states and gradients of parameters may be left in parts: the gradient is linear in the
+    cotangents. The kernel that keeps checkpoints for it divides those that are divided there.
 
     ```mlir
     chunk.kernel @f chunk 16 (input %x: tensor<16x8xf32>, input %v: tensor<16x64xf32>, valid %n: index)
@@ -357,6 +364,18 @@ def SliceValues : Pass<"stretto-slice-values", "::stretto::chunk::KernelOp"> {
       %o = chunk.dot %p, %v : tensor<16x16xf32>, tensor<16x32xf32> -> tensor<16x32xf32>
       chunk.yield %o : tensor<16x32xf32>
     }
+    ```
+
+    The gradient of a query is a sum over the values' columns:
+    ```mlir
+    %d = chunk.dot %d_o, %S transpose_right : tensor<16x64xf32>, tensor<8x64xf32> -> tensor<16x8xf32>
+    %d16 = arith.truncf %d : tensor<16x8xf32> to tensor<16x8xbf16>
+    chunk.yield %d16 : tensor<16x8xbf16>
+    ```
+    with `slices=2` => of an output `d_q: tensor<16x8xf32> partial`
+    ```mlir
+    %d = chunk.dot %d_o, %S transpose_right : tensor<16x32xf32>, tensor<8x32xf32> -> tensor<16x8xf32>
+    chunk.yield %d : tensor<16x8xf32>
     ```
   }];
   let options = [Option<"slices", "slices", "int64_t", "1", "Slices of the value axis">];

@@ -49,7 +49,7 @@ static void addChunkPasses(OpPassManager &manager, const PipelineOptions &option
   manager.addPass(createCanonicalizerPass());
   manager.addPass(createCSEPass());
   if (options.slices != 1) {
-    manager.addNestedPass<chunk::KernelOp>(createSliceValues({options.slices}));
+    manager.addPass(createSliceValues({options.slices}));
     manager.addPass(createCSEPass());
   }
 }

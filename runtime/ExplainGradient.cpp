@@ -55,6 +55,7 @@ void Gradient::explain(llvm::json::OStream &json, const OperatorCall &call) cons
       json.attribute("form", "chunk");
       json.attribute("schedule", manifest.independentChunks ? "parallel" : "serial");
       json.attribute("chunk", manifest.chunk);
+      json.attribute("slices", manifest.slices);
       json.attribute("items", manifest.items(signature.sequences(call), signature.heads, signature.tokens(call),
                                              call.sequenceOffsets.has_value()));
       json.attribute("flops", flopsOf(signature, call, manifest));
@@ -104,7 +105,7 @@ void Gradient::explain(llvm::json::OStream &json, const OperatorCall &call) cons
 }
 
 llvm::Expected<std::string> Operator::explainGradient(Signature &signature, const OperatorCall &call,
-                                                      const GradientRequest &request) {
+                                                      const GradientRequest &request, int64_t threads) {
   std::string text;
   llvm::raw_string_ostream stream(text);
   llvm::json::OStream json(stream);
@@ -116,7 +117,7 @@ llvm::Expected<std::string> Operator::explainGradient(Signature &signature, cons
     });
     return text;
   }
-  llvm::Expected<Gradient *> gradient = signature.gradient(request);
+  llvm::Expected<Gradient *> gradient = signature.gradientFor(call, request, threads);
   if (!gradient)
     return gradient.takeError();
   json.object([&] { (*gradient)->explain(json, call); });

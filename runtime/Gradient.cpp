@@ -88,7 +88,8 @@ llvm::Error Gradient::describe(VariantOp gradient) {
   return llvm::Error::success();
 }
 
-llvm::Expected<std::unique_ptr<Gradient>> Gradient::create(const Signature &signature, GradientRequest request) {
+llvm::Expected<std::unique_ptr<Gradient>> Gradient::create(const Signature &signature, GradientRequest request,
+                                                           int64_t slices) {
   std::unique_ptr<Gradient> gradient(new Gradient(signature, std::move(request)));
   Implementation &impl = *signature.op.implementation;
   std::vector<std::string> inputs;
@@ -111,13 +112,44 @@ llvm::Expected<std::unique_ptr<Gradient>> Gradient::create(const Signature &sign
     for (bool isGiven : gradient->request.results)
       inputs.push_back(isGiven ? declaration.getArgName(next++).str() : "");
   }
-  if (llvm::Error error = gradient->makeKernels(std::move(inputs)))
+  if (llvm::Error error = gradient->makeKernels(std::move(inputs), slices))
     return error;
   return gradient;
 }
 
-llvm::Error Gradient::makeKernels(std::vector<std::string> inputs) {
+void Gradient::divide(const Manifest &manifest) {
+  int64_t slices = manifest.slices;
+  auto spread = [&](Part &part, bool isTail) {
+    part.type = accumulatorOf(part.type);
+    part.sizes[isTail ? 1 : 0] *= slices;
+    part.group *= slices;
+  };
+  auto row = rows.begin();
+  for (const Manifest::Argument &argument : manifest.arguments) {
+    if (argument.kind == Manifest::Kind::Output) {
+      Part &part = *row++;
+      if (argument.partial)
+        spread(part, /*isTail=*/false);
+      continue;
+    }
+    if (argument.kind != Manifest::Kind::State || !argument.partial)
+      continue;
+    unsigned index = llvm::find(entryNames, argument.entry) - entryNames.begin();
+    EntryStrides &strides = entryStrides[index];
+    if (std::exchange(strides.parts, slices) == slices)
+      continue; // another state of the entry has parts, too
+    Part &part = entries[index];
+    bool isTail = part.of == Part::Of::State && signature.state[part.index].isTail;
+    spread(part, isTail);
+    strides.sequence *= slices;
+    if (isTail)
+      strides.row *= slices;
+  }
+}
+
+llvm::Error Gradient::makeKernels(std::vector<std::string> inputs, int64_t slices) {
   KernelRequest kernelRequest = signature.request;
+  kernelRequest.slices = slices;
   std::vector<std::string> states;
   for (const EntryShape &entry : signature.state)
     states.push_back(entry.name);
@@ -126,6 +158,10 @@ llvm::Error Gradient::makeKernels(std::vector<std::string> inputs) {
   auto code = signature.compile(kernelRequest);
   if (!code)
     return code.takeError();
+  divide((*code)->manifest);
+  auto numbersOf = [slices = (*code)->manifest.slices](const Manifest::Argument &argument) {
+    return static_cast<int64_t>(llvm::product_of(argument.shape)) * argument.parts(slices);
+  };
   // What one kernel asks for the other keeps.
   bool needsRows = false;
   for (const Manifest::Argument &argument : (*code)->manifest.arguments) {
@@ -133,8 +169,8 @@ llvm::Error Gradient::makeKernels(std::vector<std::string> inputs) {
     if (argument.kind != Manifest::Kind::Checkpoint)
       continue;
     checkpointNames.push_back(argument.name);
-    checkpointShapes.push_back({std::max<int64_t>(signature.heads / argument.group, 1),
-                                static_cast<int64_t>(llvm::product_of(argument.shape)), argument.type});
+    checkpointShapes.push_back(
+        {std::max<int64_t>(signature.heads / argument.group, 1), numbersOf(argument), argument.type});
   }
   if (needsRows || !checkpointNames.empty()) {
     kernelRequest.part = KernelRequest::Part::Checkpoints;
@@ -143,8 +179,7 @@ llvm::Error Gradient::makeKernels(std::vector<std::string> inputs) {
       return keeping.takeError();
     for (const Manifest::Argument &argument : (*keeping)->manifest.arguments)
       if (argument.kind == Manifest::Kind::Output)
-        keptRows.push_back(
-            {argument.name, signature.heads, static_cast<int64_t>(llvm::product_of(argument.shape)), argument.type});
+        keptRows.push_back({argument.name, signature.heads, numbersOf(argument), argument.type});
     if (llvm::Error error =
             signature.makeKernel(std::move(*keeping), {inputs, states, checkpointNames}).moveInto(checkpoints))
       return error;
@@ -220,11 +255,16 @@ int64_t Gradient::workspaceBytes(const OperatorCall &call) const {
   return bytes;
 }
 
-llvm::Expected<Gradient *> Operator::Signature::gradient(const GradientRequest &request) {
+llvm::Expected<Gradient *> Operator::Signature::gradientFor(const OperatorCall &call, const GradientRequest &request,
+                                                            int64_t threads) {
+  // On a GPU the kernels say how far they have to be divided.
+  int64_t slices = Knobs::instance().slices;
+  if (slices == 0)
+    slices = device < 0 ? slicesFor(call, threads) : 1;
   std::lock_guard<std::mutex> lock(mutex);
-  std::unique_ptr<Gradient> &gradient = gradients[request];
+  std::unique_ptr<Gradient> &gradient = gradients[{request, slices}];
   if (!gradient)
-    if (llvm::Error error = Gradient::create(*this, request).moveInto(gradient))
+    if (llvm::Error error = Gradient::create(*this, request, slices).moveInto(gradient))
       return error;
   return gradient.get();
 }

@@ -13,8 +13,8 @@
 // Of a call that continues from windows these are the gradients of its own tokens; where those of the windows have a
 // part in what is asked for, whoever calls makes one call of both (Signature::resumes).
 //
-// Heads that share a row, a state or a parameter leave a part of its gradient each, and sequences one of a parameter's:
-// the caller adds them up.
+// Heads that share a row, a state or a parameter leave a part of its gradient each, sequences one of a parameter's, and
+// slices one of what is summed over the axis that they divide: the caller adds them up.
 //
 //===----------------------------------------------------------------------===//
 #ifndef STRETTO_RUNTIME_GRADIENT_H
@@ -31,16 +31,21 @@ struct Operator::Signature::Gradient {
     enum class Of { Row, State, Parameter } of;
     unsigned index; // among the arguments, or the entries of the state
     ElementType type;
-    /// The heads of the kernel, and what follows them; before them come batch and time, or the sequences. A tail has
-    /// its rows before the heads.
+    /// The heads of the kernel, with so many places each as slices leave parts, and what follows them; before them come
+    /// batch and time, or the sequences. A tail has its rows before the heads.
     llvm::SmallVector<int64_t, 3> sizes;
-    /// Neighbouring heads whose parts are to be added up.
+    /// Neighbouring places whose parts are to be added up.
     int64_t group = 1;
     /// Of a state: otherwise the cotangent of its final value is taken, and what is left is of no use.
     bool isWanted = true;
   };
 
-  static llvm::Expected<std::unique_ptr<Gradient>> create(const Signature &signature, GradientRequest request);
+  static llvm::Expected<std::unique_ptr<Gradient>> create(const Signature &signature, GradientRequest request,
+                                                          int64_t slices);
+
+  /// Runs the gradient of a call that was checked. Cotangents of results have unit strides in their last axis; all that
+  /// is left is contiguous.
+  llvm::Error run(const OperatorCall &call, const GradientCall &tensors, const Executor &executor);
 
   /// How the sequences of a call are divided: the chunks of the longest that there may be, and those of a segment.
   struct Segments {
@@ -61,14 +66,15 @@ struct Operator::Signature::Gradient {
   std::vector<Part> rows, entries;
 
 private:
-  friend class Operator;
   friend class GradientLauncher;
   Gradient(const Signature &signature, GradientRequest request) : signature(signature), request(std::move(request)) {}
 
   /// The names of what the request counts.
   GradientOf names() const;
   llvm::Error describe(VariantOp gradient);
-  llvm::Error makeKernels(std::vector<std::string> inputs);
+  llvm::Error makeKernels(std::vector<std::string> inputs, int64_t slices);
+  /// Makes room for what each slice has a part of.
+  void divide(const Manifest &manifest);
 
   std::vector<EntryStrides> entryStrides;
   std::vector<std::string> entryNames;

@@ -4,6 +4,7 @@
 #include "runtime/Cache.h"
 #include "llvm/ADT/StringRef.h"
 #include "llvm/ADT/Twine.h"
+#include "llvm/Support/MathExtras.h"
 #include "llvm/Support/Process.h"
 
 using namespace stretto;
@@ -31,4 +32,6 @@ Knobs::Knobs()
     debug = *flag;
   if (auto chunks = read("STRETTO_SEGMENT", uint64_t(1) << 40, "a number of chunks"))
     segment = static_cast<int64_t>(*chunks);
+  if (auto count = read("STRETTO_SLICES", 64, "a number of slices"))
+    slices = *count ? static_cast<int64_t>(llvm::PowerOf2Ceil(*count)) : 0;
 }

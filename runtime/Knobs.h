@@ -31,6 +31,10 @@ struct Knobs {
   /// time.
   std::atomic<int64_t> segment = 0;
 
+  /// STRETTO_SLICES: among how many blocks or threads the values of a head's gradient are divided at least, a power of
+  /// two; 0: as many as the call leaves idle. Default 0. May be changed at run time.
+  std::atomic<int64_t> slices = 0;
+
   static Knobs &instance();
 
 private:

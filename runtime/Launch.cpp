@@ -91,14 +91,16 @@ static ArgumentBlock fillBlock(const Signature &signature, Signature::Kernel &ke
           llvm::find_if(tensors.starts, [&](const auto &named) { return named.first == argument.name; });
       if (start != tensors.starts.end()) {
         const LaunchTensors::Checkpoint &checkpoint = start->second;
-        block.append({word(checkpoint.data), /*final=*/0, checkpoint.chunkStride, checkpoint.headStride,
-                      argument.shape.size() == 2 ? argument.shape[1] : 1});
+        block.append(
+            {word(checkpoint.data), /*final=*/0, checkpoint.chunkStride, checkpoint.headStride,
+             argument.shape.size() == 2 ? argument.shape[1] * argument.parts(kernel.code->manifest.slices) : 1});
         break;
       }
       const LaunchTensors::Entry &entry = tensors.entries[position];
       int64_t offset = argument.column * bytesOf(argument.type);
-      block.append({word(entry.initial, offset), word(entry.final, offset), entry.strides.sequence, entry.strides.head,
-                    entry.strides.row});
+      int64_t places = argument.partial ? 1 : entry.strides.parts;
+      block.append({word(entry.initial, offset), word(entry.final, offset), entry.strides.sequence,
+                    entry.strides.head * places, entry.strides.row});
       break;
     }
     }

@@ -133,12 +133,8 @@ private:
 
 } // namespace stretto
 
-llvm::Error Operator::runGradient(Signature &signature, const OperatorCall &call, const GradientCall &gradientCall,
-                                  const Executor &executor) {
+llvm::Error Gradient::run(const OperatorCall &call, const GradientCall &tensors, const Executor &executor) {
   if (signature.items(call) == 0)
     return llvm::Error::success();
-  llvm::Expected<Gradient *> made = signature.gradient(gradientCall.request);
-  if (!made)
-    return made.takeError();
-  return GradientLauncher(**made, call, gradientCall, executor).run();
+  return GradientLauncher(*this, call, tensors, executor).run();
 }

@@ -124,7 +124,7 @@ llvm::Error Lowering::chooseForm() {
   if (!isCpu())
     return chooseForGpu();
   // Checkpoints of the gradient are to be few.
-  return request.isOfGradient() ? chunked(64, /*slices=*/1).moveInto(module) : chooseForCpu();
+  return request.isOfGradient() ? chunked(64, request.slices).moveInto(module) : chooseForCpu();
 }
 
 void Lowering::keepPart() {
@@ -196,7 +196,7 @@ void Lowering::divide(OwningOpRef<ModuleOp> &kernels, int64_t slices) {
   for (; slices > 1; slices /= 2) {
     OwningOpRef<ModuleOp> divided = kernels->clone();
     llvm::Error error = run(*divided, [&](OpPassManager &passes) {
-      passes.addNestedPass<chunk::KernelOp>(createSliceValues({slices}));
+      passes.addPass(createSliceValues({slices}));
       passes.addPass(createCSEPass());
     });
     if (error) {

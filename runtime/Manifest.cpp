@@ -174,6 +174,7 @@ FailureOr<Manifest> Manifest::of(chunk::KernelOp kernel) {
     Argument &argument = **added;
     argument.group = description.getGroup();
     argument.sliced = description.getSliced();
+    argument.partial = description.getPartial();
     if (argument.kind == Kind::State || argument.kind == Kind::Window) {
       argument.entry = description.getEntry().getValue();
       argument.column = description.getColumn();
@@ -187,6 +188,7 @@ FailureOr<Manifest> Manifest::of(chunk::KernelOp kernel) {
       return failure();
     (*added)->group = output.getGroup();
     (*added)->sliced = output.getSliced();
+    (*added)->partial = output.getPartial();
   }
   if (llvm::any_of(manifest.arguments, [](const Argument &argument) { return argument.type == ElementType::F64; }))
     manifest.computeType = ElementType::F64;
@@ -224,6 +226,7 @@ std::string Manifest::toJson() const {
           json.attribute("shape", llvm::json::Array(argument.shape));
           json.attribute("group", argument.group);
           json.attribute("sliced", argument.sliced);
+          json.attribute("partial", argument.partial);
           json.attribute("entry", argument.entry);
           json.attribute("column", argument.column);
           json.attribute("columns", argument.columns);
@@ -262,7 +265,8 @@ static bool fromJSON(const llvm::json::Value &value, Manifest::Argument &argumen
   llvm::json::ObjectMapper map(value, path);
   return map && map.map("kind", argument.kind) && map.map("name", argument.name) && map.map("type", argument.type) &&
          map.map("shape", argument.shape) && map.map("group", argument.group) && map.map("sliced", argument.sliced) &&
-         map.map("entry", argument.entry) && map.map("column", argument.column) && map.map("columns", argument.columns);
+         map.map("partial", argument.partial) && map.map("entry", argument.entry) &&
+         map.map("column", argument.column) && map.map("columns", argument.columns);
 }
 
 static bool fromJSON(const llvm::json::Value &value, Manifest &manifest, llvm::json::Path path) {

@@ -43,7 +43,8 @@
 //
 // The sequence n has the row slots[n] of the state, or without slots row n. A sequence whose slot is no row is left
 // out. Head h of the kernel meets head h / group of an argument; a state shared by a group is computed by each of its
-// heads and stored by the first. A sliced argument starts at channel s * width. Packed batches address token offsets[n]
+// heads and stored by the first. A sliced argument starts at channel s * width; of a partial output or state, whose
+// parts the caller adds up, slice s has that of head h * slices + s. Packed batches address token offsets[n]
 // + t and leave the sequence stride unused. A window is a ring: its row of a token is the token's position modulo as
 // many rows as its shape says, and holds the last token of those. Rows of tokens that there were not are never used.
 // Tables are read at positions; they hold all that occur.
@@ -81,11 +82,15 @@ struct Manifest {
     /// One head's part, without the tokens: empty for a number, the width of a row, the two sides of a matrix.
     std::vector<int64_t> shape;
     int64_t group = 1;
-    bool sliced = false;
+    /// A slice has its columns; or a part, the sum of which is the whole.
+    bool sliced = false, partial = false;
     /// Windows: the input whose rows they hold. States: the entry of the state object that holds them, their first
     /// column there and the entry's columns.
     std::string entry;
     int64_t column = 0, columns = 0;
+
+    /// How many slices divide its columns, of so many.
+    int64_t parts(int64_t slices) const { return sliced ? slices : 1; }
 
     /// How many neighbouring entries of a row one access may take: up to 16 bytes of them, from multiples of as many
     /// on.

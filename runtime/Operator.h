@@ -61,8 +61,7 @@ struct GradientRequest {
 
 /// What a gradient takes and leaves beside the call that it is of (runtime/Gradient.h says what each part is).
 struct GradientCall {
-  GradientRequest request;
-  /// Of the results, by position; absent where the request says that it is 0.
+  /// Of the results, by position; absent where the gradient was asked for with 0.
   llvm::SmallVector<std::optional<TensorView>, 2> resultCotangents;
   /// Of the final state, by the parts of entries; absent for 0. All of a group lies with its first head.
   llvm::SmallVector<std::optional<TensorView>, 4> entryCotangents;
@@ -140,16 +139,11 @@ public:
   static llvm::Error run(Signature &signature, const OperatorCall &call, llvm::ArrayRef<TensorView> results,
                          llvm::ArrayRef<TensorView> finalState, const Executor &executor);
 
-  /// Runs the gradient of a call that was checked. Cotangents of results have unit strides in their last axis; all that
-  /// is left is contiguous.
-  static llvm::Error runGradient(Signature &signature, const OperatorCall &call, const GradientCall &gradient,
-                                 const Executor &executor);
-
   /// Says, as JSON, which kernel runs a call that was checked, and where it came from.
   static llvm::Expected<std::string> explain(Signature &signature, const OperatorCall &call, int64_t threads);
   /// The same of its gradient: the kernels, the segments, what is saved between them and what is computed anew.
   static llvm::Expected<std::string> explainGradient(Signature &signature, const OperatorCall &call,
-                                                     const GradientRequest &request);
+                                                     const GradientRequest &request, int64_t threads);
 
 private:
   Operator();

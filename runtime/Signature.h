@@ -19,9 +19,10 @@ public:
   static llvm::Expected<std::unique_ptr<Signature>> create(Operator &op, const OperatorCall &call, int device);
   ~Signature();
 
-  /// What is asked for of the gradient of calls of this signature, made when it is first asked for.
+  /// What is asked for of the gradient of a call, and of others that are as parallel, made when it is first asked for.
+  /// `threads` are those of the CPU.
   struct Gradient;
-  llvm::Expected<Gradient *> gradient(const GradientRequest &request);
+  llvm::Expected<Gradient *> gradientFor(const OperatorCall &call, const GradientRequest &request, int64_t threads);
   /// Whether the gradient of a call is that of a longer one, on the tokens of the windows too, by the declaration that
   /// `resumed` gives (stretto-resume). `finalEntries` says which entries of the final state have a cotangent.
   bool resumes(const OperatorCall &call, const GradientRequest &request, llvm::ArrayRef<bool> finalEntries) const;
@@ -60,9 +61,10 @@ public:
   int64_t heads = 1;
   std::vector<ResultShape> results;
   std::vector<EntryShape> state;
-  /// Elements from sequence to sequence, head to head and row to row of each entry.
+  /// Elements from sequence to sequence, head to head and row to row of each entry. Where kernels leave parts of it,
+  /// a head of theirs has so many places, of which what is not in parts takes the first.
   struct EntryStrides {
-    int64_t sequence = 0, head = 0, row = 0;
+    int64_t sequence = 0, head = 0, row = 0, parts = 1;
   };
   std::vector<EntryStrides> stateStrides;
   /// Which entry counts the tokens so far, where one does.
@@ -96,8 +98,8 @@ private:
   int64_t multiprocessors = 0; // of a CUDA device
   KernelRequest request;
   std::mutex mutex;
-  std::map<int64_t, std::unique_ptr<Kernel>> kernels; // by slices
-  std::map<GradientRequest, std::unique_ptr<Gradient>> gradients;
+  std::map<int64_t, std::unique_ptr<Kernel>> kernels;                                 // by slices
+  std::map<std::pair<GradientRequest, int64_t>, std::unique_ptr<Gradient>> gradients; // by request and slices
 };
 
 /// A kernel of a signature: the code, and which tensor each of its arguments is.

@@ -62,6 +62,7 @@ void KernelLowering::listArguments() {
                          .type = cast<RankedTensorType>(value.getType()),
                          .group = description.getGroup(),
                          .sliced = description.getSliced(),
+                         .partial = description.getPartial(),
                          .lowest = description.getLowest(),
                          .name = description.getName(),
                          .entry = description.getEntry() ? description.getEntry().getValue() : StringRef()});
@@ -72,7 +73,8 @@ void KernelLowering::listArguments() {
                          .output = index,
                          .type = output.getType(),
                          .group = output.getCheckpoint() ? output.getGroup() : 1,
-                         .sliced = output.getSliced()});
+                         .sliced = output.getSliced(),
+                         .partial = output.getPartial()});
 }
 
 int64_t KernelLowering::blockWords() const {
@@ -200,6 +202,8 @@ void KernelLowering::findAddresses(const Item &item) {
   for (Argument &argument : arguments) {
     ArrayRef<Value> words = argument.words;
     Value head = divide(builder, item.head, builder.index(argument.group));
+    if (argument.partial)
+      head = builder.add(builder.multiply(head, kernel.getSlices()), item.slice);
     int64_t width = argument.type.getRank() ? argument.type.getShape().back() : 1;
     Value channel = argument.sliced ? builder.multiply(item.slice, width) : builder.index(0);
     Value entries;

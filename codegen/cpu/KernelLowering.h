@@ -91,7 +91,7 @@ private:
     std::optional<unsigned> output = {};                   // its number among the outputs
     mlir::RankedTensorType type = {};
     int64_t group = 1;
-    bool sliced = false;
+    bool sliced = false, partial = false;
     /// A state that is -inf where none is given.
     bool lowest = false;
     llvm::StringRef name = {}, entry = {}; // of a window, the input

@@ -54,7 +54,8 @@ def Chunk_ArgumentAttr : AttrDef<Chunk_Dialect, "Argument"> {
   let summary = "What one argument of a kernel is";
   let description = [{
     `group` is the number of the kernel's heads that share one head of the argument. `sliced` says that the last axis
-    is divided among the slices of the kernel. For a table, the name is that of its `chunk.table`.
+    is divided among the slices of the kernel; a state is `partial` where each slice has its part of it, and their sum
+    is the state. For a table, the name is that of its `chunk.table`.
 
     A state is a part of an entry of the state object: the columns from `column` on of the `columns` columns of
     `entry`. A state of one axis is one column. Where no initial state is given, a state is 0, or -inf if it is `lowest`.
@@ -65,9 +66,10 @@ def Chunk_ArgumentAttr : AttrDef<Chunk_Dialect, "Argument"> {
                         DefaultValuedParameter<"int64_t", "1">:$group, DefaultValuedParameter<"bool", "false">:$sliced,
                         OptionalParameter<"::mlir::StringAttr">:$entry, DefaultValuedParameter<"int64_t", "0">:$column,
                         DefaultValuedParameter<"int64_t", "0">:$columns,
-                        DefaultValuedParameter<"bool", "false">:$lowest);
+                        DefaultValuedParameter<"bool", "false">:$lowest,
+                        DefaultValuedParameter<"bool", "false">:$partial);
   let assemblyFormat = [{ `<` custom<Kind>($kind) $name (`group` $group^)? (`sliced` $sliced^)? (`of` $entry^)?
-                          (`column` $column^)? (`columns` $columns^)? (`lowest` $lowest^)? `>` }];
+                          (`column` $column^)? (`columns` $columns^)? (`lowest` $lowest^)? (`partial` $partial^)? `>` }];
 }
 def Chunk_ArgumentArrayAttr : TypedArrayAttrBase<Chunk_ArgumentAttr, "what each argument is">;
 
@@ -76,13 +78,15 @@ def Chunk_OutputAttr : AttrDef<Chunk_Dialect, "Output"> {
   let summary = "What one output of a kernel is";
   let description = [{
     `group` is the number of the kernel's heads that share one head of the output: it is the sum of what each of them
-    yields. `sliced` says that the last axis is divided among the slices of the kernel. A `checkpoint` is one matrix or
-    vector for each chunk, all others have a row for each token.
+    yields. `sliced` says that the last axis is divided among the slices of the kernel, `partial` that it is the sum of
+    what they yield. A `checkpoint` is one matrix or vector for each chunk, all others have a row for each token.
   }];
   let parameters = (ins "::mlir::StringAttr":$name, "::mlir::RankedTensorType":$type,
                         DefaultValuedParameter<"int64_t", "1">:$group, DefaultValuedParameter<"bool", "false">:$sliced,
-                        DefaultValuedParameter<"bool", "false">:$checkpoint);
-  let assemblyFormat = [{ `<` $name `,` $type (`group` $group^)? (`sliced` $sliced^)? (`checkpoint` $checkpoint^)? `>` }];
+                        DefaultValuedParameter<"bool", "false">:$checkpoint,
+                        DefaultValuedParameter<"bool", "false">:$partial);
+  let assemblyFormat = [{ `<` $name `,` $type (`group` $group^)? (`sliced` $sliced^)? (`checkpoint` $checkpoint^)?
+                          (`partial` $partial^)? `>` }];
 }
 def Chunk_OutputArrayAttr : TypedArrayAttrBase<Chunk_OutputAttr, "what each output is">;
 
@@ -154,15 +158,16 @@ def Chunk_KernelOp : Chunk_Op<"kernel", [
     `chunk` is C. A state is all of the entry of its own name in the state object, or
     some columns of another: `state %z: tensor<32xf32> of "S" column 64 columns 65`. A state with `group` g is the
     same for g neighbouring heads, which each compute it. A state after `lowest` is -inf where none is given, not 0.
-    `slices` divides the value axis among independent blocks: arguments and outputs marked sliced hold one part.
+    `slices` divides the value axis among independent blocks: of arguments and outputs that are `sliced` a block has
+    its columns, and those that are `partial` are the sum of what the blocks have.
 
     Constraints: `kernel_c1` every argument is described, and the last alone is the number of valid tokens, of type
     index; `kernel_c2` all others are tensors of real numbers of static shape; `kernel_c3` inputs and outputs have C
     rows, checkpoints one axis or two; `kernel_c4` the body yields the declared types; `kernel_c5` a group has at least one head; `kernel_c6` a
     state, and nothing else, is a range of columns of an entry, of one axis or two; `kernel_c7` a table is a
     `chunk.table` of the module; `kernel_c8` there is at least one token in a chunk, and one slice; `kernel_c9`
-    names of arguments are distinct; `kernel_c10` a
-    window has rows of an input.
+    names of arguments are distinct; `kernel_c10` a window has rows of an input; `kernel_c11` nothing is both sliced and
+    partial, states that heads share and checkpoints are not partial.
 
     Example:
     ```mlir

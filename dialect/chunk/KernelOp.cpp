@@ -42,7 +42,7 @@ static bool isWholeEntry(ArgumentAttr state, Type type) {
 //   chunk.kernel @name chunk 64 reverse slices 2
 //       (input %q: type group 4 sliced, parameter %w: type, table %t: type, checkpoint %R: type
 //        state %S: type of "entry" column 64 columns 65 lowest, valid %n: index)
-//       -> (o: type sliced, d_k: type group 4, R: type checkpoint) attributes {...} { ... }
+//       -> (o: type sliced, d_k: type group 4 partial, R: type checkpoint) attributes {...} { ... }
 //===----------------------------------------------------------------------===//
 
 ParseResult KernelOp::parse(OpAsmParser &parser, OperationState &result) {
@@ -72,7 +72,7 @@ ParseResult KernelOp::parse(OpAsmParser &parser, OperationState &result) {
     StringAttr argumentName = builder.getStringAttr(arguments.back().ssaName.name.drop_front());
     StringAttr entry;
     int64_t column = 0, columns = 0;
-    bool lowest = false;
+    bool lowest = false, partial = false;
     if (kind == ArgumentKind::State) {
       entry = argumentName;
       columns = columnsOfState(arguments.back().type);
@@ -81,11 +81,12 @@ ParseResult KernelOp::parse(OpAsmParser &parser, OperationState &result) {
            parser.parseKeyword("columns") || parser.parseInteger(columns)))
         return failure();
       lowest = succeeded(parser.parseOptionalKeyword("lowest"));
+      partial = succeeded(parser.parseOptionalKeyword("partial"));
     } else if (kind == ArgumentKind::Window && (parser.parseKeyword("of") || parser.parseAttribute(entry))) {
       return failure();
     }
-    descriptions.push_back(
-        ArgumentAttr::get(builder.getContext(), kind, argumentName, group, sliced, entry, column, columns, lowest));
+    descriptions.push_back(ArgumentAttr::get(builder.getContext(), kind, argumentName, group, sliced, entry, column,
+                                             columns, lowest, partial));
     return success();
   };
   if (parser.parseCommaSeparatedList(AsmParser::Delimiter::Paren, parseArgument) || parser.parseArrow())
@@ -103,8 +104,9 @@ ParseResult KernelOp::parse(OpAsmParser &parser, OperationState &result) {
       return failure();
     bool sliced = succeeded(parser.parseOptionalKeyword("sliced"));
     bool checkpoint = succeeded(parser.parseOptionalKeyword("checkpoint"));
+    bool partial = succeeded(parser.parseOptionalKeyword("partial"));
     outputs.push_back(
-        OutputAttr::get(builder.getContext(), builder.getStringAttr(output), type, group, sliced, checkpoint));
+        OutputAttr::get(builder.getContext(), builder.getStringAttr(output), type, group, sliced, checkpoint, partial));
     return success();
   };
   if (parser.parseCommaSeparatedList(AsmParser::Delimiter::Paren, parseOutput))
@@ -138,6 +140,8 @@ void KernelOp::print(OpAsmPrinter &printer) {
               << description.getColumns();
     if (description.getLowest())
       printer << " lowest";
+    if (description.getPartial())
+      printer << " partial";
     if (description.getKind() == ArgumentKind::Window)
       printer << " of " << description.getEntry();
   });
@@ -151,6 +155,8 @@ void KernelOp::print(OpAsmPrinter &printer) {
       printer << " sliced";
     if (output.getCheckpoint())
       printer << " checkpoint";
+    if (output.getPartial())
+      printer << " partial";
   });
   printer << ")";
   printer.printOptionalAttrDictWithKeyword((*this)->getAttrs(),
@@ -235,6 +241,9 @@ static LogicalResult verifyArgument(KernelOp kernel, BlockArgument argument) {
   bool isState = description.getKind() == ArgumentKind::State;
   if (description.getLowest() && !isState)
     return kernel.emitOpError("[kernel_c6] the argument '") << name << "' is no state, but lowest";
+  if (description.getPartial() && (!isState || description.getSliced() || description.getGroup() != 1))
+    return kernel.emitOpError("[kernel_c11] the argument '")
+           << name << "' is partial, expected of a state alone, of each head's own, whose columns are not sliced";
   if (isState != (description.getEntry() != nullptr))
     return kernel.emitOpError("[kernel_c6] the argument '")
            << name << "' is " << (isState ? "a state of no entry" : "no state, but of an entry");
@@ -291,6 +300,9 @@ LogicalResult KernelOp::verifyRegions() {
              << output.getName() << " has type " << type << ", expected "
              << (output.getCheckpoint() ? "a matrix or a vector"
                                         : "tiles of " + std::to_string(getChunk()) + " tokens");
+    if (output.getPartial() && (output.getSliced() || output.getCheckpoint()))
+      return emitOpError("[kernel_c11] the output ")
+             << output.getName() << " is partial and " << (output.getSliced() ? "sliced" : "a checkpoint");
     if (output.getGroup() < 1)
       return emitOpError("[kernel_c5] the output ")
              << output.getName() << " is shared by " << output.getGroup() << " heads, expected at least 1";

@@ -199,7 +199,7 @@ static StrettoGradientPart describePart(const Gradient::Part &part) {
   static constexpr StrettoSubject subjects[] = {STRETTO_OF_ROW, STRETTO_OF_STATE, STRETTO_OF_PARAMETER};
   return {subjects[static_cast<int>(part.of)],
           part.index,
-          {nullptr, false, elementOf(part.type), part.sizes.size(), part.sizes.data()},
+          {nullptr, false, elementOf(part.type), part.sizes.size(), part.sizes.data(), /*window=*/-1},
           part.group,
           part.isWanted};
 }
@@ -222,9 +222,10 @@ char *strettoSignatureResumed(const StrettoSignature *signature, char **error) {
   return text ? ownedString(*text) : nullptr;
 }
 
-StrettoGradient *strettoSignatureGradient(StrettoSignature *signature, const StrettoGradientRequest *request,
-                                          char **error) {
-  auto gradient = take(unwrap(signature)->gradient(requestOf(*unwrap(signature), *request)), error);
+StrettoGradient *strettoSignatureGradient(StrettoSignature *signature, const StrettoOperatorCall *call,
+                                          const StrettoGradientRequest *request, int64_t threads, char **error) {
+  Operator::Signature &checked = *unwrap(signature);
+  auto gradient = take(checked.gradientFor(callOf(checked.op, *call), requestOf(checked, *request), threads), error);
   return gradient ? reinterpret_cast<StrettoGradient *>(*gradient) : nullptr;
 }
 
@@ -243,25 +244,21 @@ int64_t strettoGradientWorkspace(const StrettoGradient *gradient, const StrettoO
   return unwrap(gradient)->workspaceBytes(callOf(unwrap(gradient)->signature.op, *call));
 }
 
-int strettoRunGradient(StrettoSignature *signature, const StrettoOperatorCall *call,
-                       const StrettoGradientCall *gradient, const StrettoExecutor *executor, char **error) {
-  Operator::Signature &checked = *unwrap(signature);
+int strettoGradientRun(StrettoGradient *gradient, const StrettoOperatorCall *call, const StrettoGradientCall *tensors,
+                       const StrettoExecutor *executor, char **error) {
+  auto &made = *reinterpret_cast<Gradient *>(gradient);
   GradientCall parts;
-  parts.request = requestOf(checked, gradient->request);
-  auto made = take(checked.gradient(parts.request), error);
-  if (!made)
-    return -1;
   auto addPresent = [](auto &views, const StrettoTensor *tensors, size_t count) {
     for (const StrettoTensor &tensor : llvm::ArrayRef(tensors, count))
       views.push_back(tensor.isPresent ? std::optional(viewOf(tensor)) : std::nullopt);
   };
-  addPresent(parts.resultCotangents, gradient->resultCotangents, checked.results.size());
-  addPresent(parts.entryCotangents, gradient->entryCotangents, (*made)->entries.size());
-  llvm::append_range(parts.rows, viewsOf(gradient->rows, (*made)->rows.size()));
-  llvm::append_range(parts.entries, viewsOf(gradient->entries, (*made)->entries.size()));
-  parts.workspace = gradient->workspace;
+  addPresent(parts.resultCotangents, tensors->resultCotangents, made.signature.results.size());
+  addPresent(parts.entryCotangents, tensors->entryCotangents, made.entries.size());
+  llvm::append_range(parts.rows, viewsOf(tensors->rows, made.rows.size()));
+  llvm::append_range(parts.entries, viewsOf(tensors->entries, made.entries.size()));
+  parts.workspace = tensors->workspace;
   ExecutorOf lent(*executor);
-  return finish(Operator::runGradient(checked, callOf(checked.op, *call), parts, lent.executor), error);
+  return finish(made.run(callOf(made.signature.op, *call), parts, lent.executor), error);
 }
 
 char *strettoExplain(StrettoSignature *signature, const StrettoOperatorCall *call, int64_t threads, char **error) {
@@ -271,9 +268,10 @@ char *strettoExplain(StrettoSignature *signature, const StrettoOperatorCall *cal
 }
 
 char *strettoExplainGradient(StrettoSignature *signature, const StrettoOperatorCall *call,
-                             const StrettoGradientRequest *request, char **error) {
+                             const StrettoGradientRequest *request, int64_t threads, char **error) {
   Operator::Signature &checked = *unwrap(signature);
-  auto text = take(Operator::explainGradient(checked, callOf(checked.op, *call), requestOf(checked, *request)), error);
+  auto text =
+      take(Operator::explainGradient(checked, callOf(checked.op, *call), requestOf(checked, *request), threads), error);
   return text ? ownedString(*text) : nullptr;
 }
 
@@ -281,3 +279,5 @@ bool strettoDebug() { return Knobs::instance().debug; }
 void strettoSetDebug(bool debug) { Knobs::instance().debug = debug; }
 int64_t strettoSegment() { return Knobs::instance().segment; }
 void strettoSetSegment(int64_t chunks) { Knobs::instance().segment = chunks; }
+int64_t strettoSlices() { return Knobs::instance().slices; }
+void strettoSetSlices(int64_t slices) { Knobs::instance().slices = slices; }

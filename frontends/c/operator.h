@@ -112,7 +112,8 @@ STRETTO_EXPORT int strettoRun(StrettoSignature *signature, const StrettoOperator
 
 /* A tensor that a gradient leaves, and what of the call it is the gradient of: an input, or an entry of the state. Its
  * shape is that after batch and time (rows) or after the sequences (states and parameters), with all heads of the
- * kernel: the parts of `group` neighbouring heads are to be added up, and those of all sequences for a parameter. Where
+ * kernel, or several places for each of them: the parts of `group` neighbours are to be added up, and those of all
+ * sequences for a parameter. Where
  * several belong to one entry, they too; the cotangent of the final value of an entry goes with the first. */
 typedef enum { STRETTO_OF_ROW, STRETTO_OF_STATE, STRETTO_OF_PARAMETER } StrettoSubject;
 typedef struct {
@@ -130,10 +131,9 @@ typedef struct {
 } StrettoGradientRequest;
 
 typedef struct {
-  StrettoGradientRequest request;
   const StrettoTensor *resultCotangents; /* one for each result; absent for 0 */
   const StrettoTensor *entryCotangents;  /* one for each part of an entry or parameter; absent for 0; of a group, all
-                                            lies with the first head */
+                                            lies with the first place */
   const StrettoTensor *rows, *entries;   /* the parts, contiguous */
   void *workspace;
 } StrettoGradientCall;
@@ -147,16 +147,18 @@ STRETTO_EXPORT char *strettoSignatureResumed(const StrettoSignature *signature, 
 
 typedef struct StrettoGradient StrettoGradient;
 
-/* The gradient of calls with a signature, which it belongs to. */
-STRETTO_EXPORT StrettoGradient *strettoSignatureGradient(StrettoSignature *signature,
-                                                         const StrettoGradientRequest *request, char **error);
+/* The gradient of a call, and of others as parallel as it, that has so many threads on a CPU. It belongs to the
+ * signature. */
+STRETTO_EXPORT StrettoGradient *strettoSignatureGradient(StrettoSignature *signature, const StrettoOperatorCall *call,
+                                                         const StrettoGradientRequest *request, int64_t threads,
+                                                         char **error);
 STRETTO_EXPORT size_t strettoGradientRowCount(const StrettoGradient *gradient);
 STRETTO_EXPORT StrettoGradientPart strettoGradientRow(const StrettoGradient *gradient, size_t index);
 STRETTO_EXPORT size_t strettoGradientEntryCount(const StrettoGradient *gradient);
 STRETTO_EXPORT StrettoGradientPart strettoGradientEntry(const StrettoGradient *gradient, size_t index);
 STRETTO_EXPORT int64_t strettoGradientWorkspace(const StrettoGradient *gradient, const StrettoOperatorCall *call);
-STRETTO_EXPORT int strettoRunGradient(StrettoSignature *signature, const StrettoOperatorCall *call,
-                                      const StrettoGradientCall *gradient, const StrettoExecutor *executor,
+STRETTO_EXPORT int strettoGradientRun(StrettoGradient *gradient, const StrettoOperatorCall *call,
+                                      const StrettoGradientCall *tensors, const StrettoExecutor *executor,
                                       char **error);
 
 /* Which kernel runs the call, and what its gradient takes, as JSON. */
@@ -164,7 +166,7 @@ STRETTO_EXPORT char *strettoExplain(StrettoSignature *signature, const StrettoOp
                                     char **error);
 
 STRETTO_EXPORT char *strettoExplainGradient(StrettoSignature *signature, const StrettoOperatorCall *call,
-                                            const StrettoGradientRequest *request, char **error);
+                                            const StrettoGradientRequest *request, int64_t threads, char **error);
 
 /* Whether contents are checked on devices too; STRETTO_DEBUG says what it is at first. */
 STRETTO_EXPORT bool strettoDebug(void);
@@ -173,6 +175,11 @@ STRETTO_EXPORT void strettoSetDebug(bool debug);
 /* The chunks of a segment of a gradient, or 0: as memory allows; STRETTO_SEGMENT says what it is at first. */
 STRETTO_EXPORT int64_t strettoSegment(void);
 STRETTO_EXPORT void strettoSetSegment(int64_t chunks);
+
+/* Among how many blocks or threads the values of a head's gradient are divided at least, a power of two, and 0 for as
+ * many as the call leaves idle; STRETTO_SLICES says it at first. */
+STRETTO_EXPORT int64_t strettoSlices(void);
+STRETTO_EXPORT void strettoSetSlices(int64_t slices);
 
 #ifdef __cplusplus
 }

@@ -3,7 +3,10 @@
 #include "dialect/chunk/ChunkDialect.h"
 #include "mlir/Dialect/Arith/IR/Arith.h"
 #include "passes/Passes.h"
+#include "passes/chunk/PartialSums.h"
+#include "llvm/ADT/StringSet.h"
 #include "llvm/ADT/TypeSwitch.h"
+#include "llvm/Support/FormatVariadic.h"
 
 namespace stretto {
 #define GEN_PASS_DEF_SLICEVALUES
@@ -16,38 +19,38 @@ namespace stretto::chunk {
 
 namespace {
 
-/// The values of a kernel whose last axis is divided: those that outputs and other divided values ask for. Each
-/// operation on one of them must do the same to every slice by itself.
+/// The values of a kernel whose last axis is divided: some to begin with, and those that these, or what is made of
+/// them, meet. Each operation on one of them must do the same to every slice by itself, or sum over the axis.
 class SlicedValues {
 public:
-  SlicedValues(KernelOp kernel, int64_t slices) : kernel(kernel), slices(slices) {}
+  SlicedValues(KernelOp kernel, int64_t slices) : kernel(kernel), slices(slices) { separate(); }
 
-  /// Gives every user its own copy of what serves tiles of one shape alike, divided or not.
-  void separate();
-  /// Finds them, beginning with the outputs; says which operation mixes slices.
-  LogicalResult find();
+  /// Finds them, beginning with `seeds`; says which operation mixes slices.
+  std::optional<Refusal> find(ValueRange seeds);
   void divide();
 
+  bool contains(Value value) const { return sliced.contains(value); }
+
 private:
-  bool isSliced(Value value) const { return sliced.contains(value); }
-  LogicalResult slice(Operation *user, Value value);
-  LogicalResult sliceAll(Operation *op, ValueRange values);
-  InFlightDiagnostic refuse(Operation *op) {
-    return op->emitError() << "the kernel '" << kernel.getSymName() << "' cannot be divided into " << slices
-                           << " slices: ";
-  }
+  /// Gives every user its own copy of what serves tiles of one shape alike, divided or not.
+  void separate();
+  std::optional<Refusal> slice(Operation *user, ValueRange values);
+  /// Divides all of them or none.
+  std::optional<Refusal> sliceAlike(Operation *user, ValueRange values);
 
   /// What follows from the marks of an operation's operands and result.
-  LogicalResult visit(Operation *op);
-  LogicalResult visitColumnwise(Operation *op);
-  LogicalResult visit(DotOp op);
-  LogicalResult visit(BroadcastOp op);
-  LogicalResult visit(ReduceOp op);
-  /// `operands` are what the amount decays, by the divided axis if it has one number for each channel.
-  LogicalResult visitDecay(Operation *op, ValueRange operands, Value amount);
-  LogicalResult visit(DecayMixOp op);
-  LogicalResult visit(SolveOp op);
-  LogicalResult visit(DecayStateOp op);
+  std::optional<Refusal> visit(Operation *op);
+  std::optional<Refusal> visit(DotOp op);
+  std::optional<Refusal> visit(BroadcastOp op);
+  std::optional<Refusal> visit(ReduceOp op);
+  std::optional<Refusal> visit(DecayDotOp op);
+  std::optional<Refusal> visit(DecayMixOp op);
+  std::optional<Refusal> visit(SolveOp op);
+  std::optional<Refusal> visit(DecayStateOp op);
+  std::optional<Refusal> visit(YieldOp yield);
+  /// `rows` are what the amount decays, by the divided axis if it has one number for each channel.
+  std::optional<Refusal> visitDecay(Operation *op, ValueRange rows, Value amount);
+  template <typename Pairs> std::optional<Refusal> visitPairs(Pairs op);
 
   RankedTensorType sliceType(Value value) const {
     auto type = cast<RankedTensorType>(value.getType());
@@ -59,6 +62,7 @@ private:
   KernelOp kernel;
   int64_t slices;
   llvm::DenseSet<Value> sliced;
+  std::unique_ptr<PartialSums> partial;
   bool changed = false;
 };
 
@@ -66,123 +70,136 @@ private:
 
 static int64_t rankOf(Value value) { return cast<RankedTensorType>(value.getType()).getRank(); }
 
-LogicalResult SlicedValues::slice(Operation *user, Value value) {
-  if (!sliced.insert(value).second)
-    return success();
-  changed = true;
-  auto type = cast<RankedTensorType>(value.getType());
-  if (type.getRank() == 0 || type.getShape().back() % slices)
-    return refuse(user) << "divides " << type << ", whose last axis is no multiple of " << slices;
-  auto constant = value.getDefiningOp<arith::ConstantOp>();
-  if (constant && !isa<SplatElementsAttr>(constant.getValue()))
-    return refuse(constant) << "its columns differ";
-  return success();
+std::optional<Refusal> SlicedValues::slice(Operation *user, ValueRange values) {
+  for (Value value : values) {
+    if (!sliced.insert(value).second)
+      continue;
+    changed = true;
+    auto type = cast<RankedTensorType>(value.getType());
+    if (type.getRank() == 0 || type.getShape().back() % slices)
+      return Refusal{user, llvm::formatv("divides {0}, whose last axis is no multiple of {1}", type, slices)};
+    auto constant = value.getDefiningOp<arith::ConstantOp>();
+    if (constant && !isa<SplatElementsAttr>(constant.getValue()))
+      return Refusal{constant, "its columns differ"};
+  }
+  return std::nullopt;
 }
 
-LogicalResult SlicedValues::sliceAll(Operation *op, ValueRange values) {
-  for (Value value : values)
-    if (failed(slice(op, value)))
-      return failure();
-  return success();
+std::optional<Refusal> SlicedValues::sliceAlike(Operation *user, ValueRange values) {
+  bool any = llvm::any_of(values, [&](Value value) { return contains(value); });
+  return any ? slice(user, values) : std::nullopt;
 }
 
-/// Operations that do the same to every column: all operands with columns and the result go together.
-LogicalResult SlicedValues::visitColumnwise(Operation *op) {
-  SmallVector<Value> values;
-  for (Value value : llvm::concat<Value>(SmallVector<Value>(op->getOperands()), SmallVector<Value>(op->getResults())))
-    if (isa<RankedTensorType>(value.getType()))
-      values.push_back(value);
-  return llvm::any_of(values, [&](Value value) { return isSliced(value); }) ? sliceAll(op, values) : success();
-}
-
-LogicalResult SlicedValues::visit(DotOp op) {
-  bool columns = isSliced(op.getResult()) || isSliced(op.getRight()) || (op.getAddend() && isSliced(op.getAddend()));
-  if (isSliced(op.getLeft()) || (columns && op.getTransposeRight()))
-    return refuse(op) << "its product meets the divided axis other than as columns of the right operand";
-  if (!columns)
-    return success();
-  SmallVector<Value> values = {op.getResult(), op.getRight()};
+std::optional<Refusal> SlicedValues::visit(DotOp op) {
+  SmallVector<Value> columns = {op.getResult()};
   if (op.getAddend())
-    values.push_back(op.getAddend());
-  return sliceAll(op, values);
+    columns.push_back(op.getAddend());
+  if (!op.getTransposeRight())
+    columns.push_back(op.getRight());
+  else if (llvm::any_of(columns, [&](Value value) { return contains(value); }))
+    return Refusal{op, "its product meets the divided axis as rows of the right operand"};
+  if (op.getTransposeRight() && !op.getTransposeLeft())
+    return sliceAlike(op, {op.getLeft(), op.getRight()}); // a sum over the axis
+  if (contains(op.getLeft()) || (op.getTransposeRight() && contains(op.getRight())))
+    return Refusal{op, "its product meets the divided axis other than as columns of the right operand"};
+  return op.getTransposeRight() ? std::nullopt : sliceAlike(op, columns);
 }
 
-LogicalResult SlicedValues::visit(BroadcastOp op) {
+std::optional<Refusal> SlicedValues::visit(BroadcastOp op) {
   // One number for each row serves every slice.
   bool perRow = op.getAlong() == Side::Rows || rankOf(op.getOperand()) == 0;
-  if (perRow && isSliced(op.getOperand()))
-    return refuse(op) << "it repeats numbers of the divided axis over the columns";
-  if (perRow || !(isSliced(op.getOperand()) || isSliced(op.getResult())))
-    return success();
-  return sliceAll(op, {op.getOperand(), op.getResult()});
+  if (perRow && contains(op.getOperand()))
+    return Refusal{op, "it repeats numbers of the divided axis over the columns"};
+  return perRow ? std::nullopt : sliceAlike(op, {op.getOperand(), op.getResult()});
 }
 
-LogicalResult SlicedValues::visit(ReduceOp op) {
-  if (!isSliced(op.getOperand()) && !isSliced(op.getResult()))
-    return success();
-  if (op.getOver() == Side::Columns)
-    return refuse(op) << "it reduces over the divided axis";
-  return sliceAll(op, {op.getOperand(), op.getResult()});
+std::optional<Refusal> SlicedValues::visit(ReduceOp op) {
+  if (op.getOver() == Side::Rows)
+    return sliceAlike(op, {op.getOperand(), op.getResult()});
+  if (contains(op.getResult()) || (contains(op.getOperand()) && op.getKind() != Reduction::Sum))
+    return Refusal{op, "it reduces over the divided axis"};
+  return std::nullopt;
 }
 
-LogicalResult SlicedValues::visitDecay(Operation *op, ValueRange operands, Value amount) {
-  SmallVector<Value> values(operands);
-  values.push_back(op->getResult(0));
-  bool perChannel = rankOf(amount) == 2;
-  if (perChannel)
+std::optional<Refusal> SlicedValues::visitDecay(Operation *op, ValueRange rows, Value amount) {
+  SmallVector<Value> values(rows);
+  if (rankOf(amount) == 2)
     values.push_back(amount);
-  if (llvm::none_of(values, [&](Value value) { return isSliced(value); }))
-    return success();
-  if (!perChannel && isSliced(amount))
-    return refuse(op) << "the divided axis decays it";
-  return sliceAll(op, values);
+  else if (contains(amount))
+    return Refusal{op, "the divided axis decays it"};
+  return sliceAlike(op, values);
 }
 
-LogicalResult SlicedValues::visit(DecayMixOp op) {
-  if (isSliced(op.getWeights()))
-    return refuse(op) << "its weights meet the divided axis";
-  SmallVector<Value> values = {op.getRows()};
+std::optional<Refusal> SlicedValues::visit(DecayDotOp op) {
+  if (contains(op.getResult()))
+    return Refusal{op, "its weights meet the divided axis"};
+  return visitDecay(op, {op.getQuery(), op.getKey()}, op.getAmount());
+}
+
+std::optional<Refusal> SlicedValues::visit(DecayMixOp op) {
+  if (contains(op.getWeights()))
+    return Refusal{op, "its weights meet the divided axis"};
+  SmallVector<Value> rows = {op.getRows(), op.getResult()};
   if (op.getAddend())
-    values.push_back(op.getAddend());
-  return visitDecay(op, values, op.getAmount());
+    rows.push_back(op.getAddend());
+  return visitDecay(op, rows, op.getAmount());
 }
 
-LogicalResult SlicedValues::visit(SolveOp op) {
-  if (isSliced(op.getMatrix()))
-    return refuse(op) << "its matrix meets the divided axis";
-  return isSliced(op.getRows()) || isSliced(op.getResult()) ? sliceAll(op, {op.getRows(), op.getResult()}) : success();
+template <typename Pairs> std::optional<Refusal> SlicedValues::visitPairs(Pairs op) {
+  if (contains(op.getWeights()))
+    return Refusal{op, "its weights meet the divided axis"};
+  SmallVector<Value> rows = {op.getQuery(), op.getKey()};
+  llvm::append_range(rows, op->getResults());
+  return visitDecay(op, rows, op.getAmount());
 }
 
-LogicalResult SlicedValues::visit(DecayStateOp op) {
+std::optional<Refusal> SlicedValues::visit(SolveOp op) {
+  if (contains(op.getMatrix()))
+    return Refusal{op, "its matrix meets the divided axis"};
+  return sliceAlike(op, {op.getRows(), op.getResult()});
+}
+
+std::optional<Refusal> SlicedValues::visit(DecayStateOp op) {
   if (op.getAlong() == Side::Columns)
-    return visitDecay(op, op.getState(), op.getAmount());
-  if (isSliced(op.getAmount()) || (rankOf(op.getState()) == 1 && isSliced(op.getState())))
-    return refuse(op) << "the divided axis decays it";
-  return isSliced(op.getState()) || isSliced(op.getResult()) ? sliceAll(op, {op.getState(), op.getResult()})
-                                                             : success();
+    return visitDecay(op, {op.getState(), op.getResult()}, op.getAmount());
+  if (contains(op.getAmount()) || (rankOf(op.getState()) == 1 && contains(op.getState())))
+    return Refusal{op, "the divided axis decays it"};
+  return sliceAlike(op, {op.getState(), op.getResult()});
 }
 
-LogicalResult SlicedValues::visit(Operation *op) {
+/// A state is divided at the end of a chunk as at its start.
+std::optional<Refusal> SlicedValues::visit(YieldOp yield) {
+  for (auto [argument, next] : llvm::zip_equal(kernel.argumentsOf(ArgumentKind::State), yield.getStates()))
+    if (std::optional<Refusal> refusal = sliceAlike(yield, {argument, next}))
+      return refusal;
+  return std::nullopt;
+}
+
+std::optional<Refusal> SlicedValues::visit(Operation *op) {
+  SmallVector<Value> tiles;
+  for (Value value : llvm::concat<Value>(SmallVector<Value>(op->getOperands()), SmallVector<Value>(op->getResults())))
+    if (isa<RankedTensorType>(value.getType()))
+      tiles.push_back(value);
+  // Operations that do the same to every column: all that has columns goes together.
   if (op->hasTrait<OpTrait::Elementwise>())
-    return visitColumnwise(op);
-  return llvm::TypeSwitch<Operation *, LogicalResult>(op)
-      .Case<MaskOp, DelayOp, TailOp, ScanOp>([&](Operation *columnwise) { return visitColumnwise(columnwise); })
-      .Case<DotOp, BroadcastOp, ReduceOp, SolveOp, DecayMixOp, DecayStateOp>([&](auto known) { return visit(known); })
-      .Case<DecayFromStartOp, DecayToEndOp>(
-          [&](auto decay) { return visitDecay(decay, decay.getOperand(), decay.getAmount()); })
-      .Case([](arith::ConstantOp) { return success(); })
-      .Case([&](YieldOp yield) -> LogicalResult {
-        // A state is divided at the end of a chunk as at its start.
-        for (auto [argument, next] : llvm::zip_equal(kernel.argumentsOf(ArgumentKind::State), yield.getStates()))
-          if (isSliced(argument) != isSliced(next) && failed(sliceAll(yield, {argument, next})))
-            return failure();
-        return success();
+    return sliceAlike(op, tiles);
+  return llvm::TypeSwitch<Operation *, std::optional<Refusal>>(op)
+      .Case<MaskOp, DelayOp, TailOp, ScanOp>([&](Operation *columnwise) { return sliceAlike(op, tiles); })
+      .Case([&](AccumulateOp op) -> std::optional<Refusal> {
+        if (rankOf(op.getOperand()) == 1 && contains(op.getOperand()))
+          return Refusal{op, "it accumulates over the divided axis"};
+        return sliceAlike(op, tiles);
       })
-      .Default([&](Operation *other) -> LogicalResult {
-        bool involved = llvm::any_of(
-            llvm::concat<Value>(SmallVector<Value>(other->getOperands()), SmallVector<Value>(other->getResults())),
-            [&](Value value) { return isSliced(value); });
-        return involved ? LogicalResult(refuse(other) << "it mixes columns of the divided axis") : success();
+      .Case<DotOp, BroadcastOp, ReduceOp, SolveOp, DecayDotOp, DecayMixOp, DecayStateOp, YieldOp>(
+          [&](auto known) { return visit(known); })
+      .Case<DecayPairsOp, DecayTotalsOp>([&](auto pairs) { return visitPairs(pairs); })
+      .Case<DecayFromStartOp, DecayToEndOp>(
+          [&](auto decay) { return visitDecay(decay, {decay.getOperand(), decay.getResult()}, decay.getAmount()); })
+      .Case([](arith::ConstantOp) { return std::nullopt; })
+      .Default([&](Operation *other) -> std::optional<Refusal> {
+        if (llvm::any_of(tiles, [&](Value value) { return contains(value); }))
+          return Refusal{other, "it mixes columns of the divided axis"};
+        return std::nullopt;
       });
 }
 
@@ -202,22 +219,21 @@ void SlicedValues::separate() {
   }
 }
 
-LogicalResult SlicedValues::find() {
-  auto yield = cast<YieldOp>(kernel.getBlock()->getTerminator());
-  for (Value output : yield.getOutputs())
-    if (rankOf(output) == 2 && failed(slice(yield, output)))
-      return failure();
-  if (sliced.empty())
-    return refuse(kernel) << "no output has a value axis";
+std::optional<Refusal> SlicedValues::find(ValueRange seeds) {
+  sliced.clear();
+  if (std::optional<Refusal> refusal = slice(kernel, seeds))
+    return refusal;
   while (std::exchange(changed, false))
     for (Operation &op : *kernel.getBlock())
-      if (failed(visit(&op)))
-        return failure();
-  return success();
+      if (std::optional<Refusal> refusal = visit(&op))
+        return refusal;
+  partial = std::make_unique<PartialSums>(kernel, sliced, slices);
+  return partial->find();
 }
 
 void SlicedValues::divide() {
   Builder builder(kernel.getContext());
+  partial->divideWholes();
   for (Value value : sliced) {
     RankedTensorType type = sliceType(value);
     if (auto constant = value.getDefiningOp<arith::ConstantOp>())
@@ -228,15 +244,21 @@ void SlicedValues::divide() {
   for (auto [attribute, argument] : llvm::zip_equal(kernel.getArguments(), kernel.getBlock()->getArguments())) {
     auto old = cast<ArgumentAttr>(attribute);
     descriptions.push_back(ArgumentAttr::get(kernel.getContext(), old.getKind(), old.getName(), old.getGroup(),
-                                             isSliced(argument), old.getEntry(), old.getColumn(), old.getColumns(),
-                                             old.getLowest()));
+                                             contains(argument), old.getEntry(), old.getColumn(), old.getColumns(),
+                                             old.getLowest(), partial->contains(argument)));
   }
   kernel.setArgumentsAttr(builder.getArrayAttr(descriptions));
   SmallVector<Attribute> outputs;
   auto yield = cast<YieldOp>(kernel.getBlock()->getTerminator());
-  for (auto [old, value] : llvm::zip_equal(kernel.getOutputs().getAsRange<OutputAttr>(), yield.getOutputs()))
-    outputs.push_back(OutputAttr::get(kernel.getContext(), old.getName(), cast<RankedTensorType>(value.getType()),
-                                      old.getGroup(), isSliced(value), old.getCheckpoint()));
+  for (auto [old, operand] : llvm::zip_equal(kernel.getOutputs().getAsRange<OutputAttr>(), yield.getOutputsMutable())) {
+    bool isPartial = partial->contains(operand.get());
+    // Parts are rounded when they are added up.
+    if (auto rounded = operand.get().getDefiningOp<arith::TruncFOp>(); rounded && isPartial)
+      operand.set(rounded.getIn());
+    auto type = cast<RankedTensorType>(operand.get().getType());
+    outputs.push_back(OutputAttr::get(kernel.getContext(), old.getName(), type, old.getGroup(), contains(operand.get()),
+                                      old.getCheckpoint(), isPartial));
+  }
   kernel.setOutputsAttr(builder.getArrayAttr(outputs));
   kernel.setSlices(slices);
 }
@@ -247,22 +269,95 @@ struct SliceValuesPass : stretto::impl::SliceValuesBase<SliceValuesPass> {
   using SliceValuesBase::SliceValuesBase;
 
   void runOnOperation() override {
-    KernelOp kernel = getOperation();
-    if (slices < 1 || kernel.getSlices() != 1) {
-      kernel.emitError() << "the kernel '" << kernel.getSymName() << "' has " << kernel.getSlices()
-                         << " slices and is to have " << slices << ", expected 1 and at least 1";
-      return signalPassFailure();
-    }
-    if (slices == 1)
-      return;
-    SlicedValues values(kernel, slices);
-    values.separate();
-    if (failed(values.find()))
-      return signalPassFailure();
-    values.divide();
+    for (auto kernel : getOperation().getOps<KernelOp>())
+      if (slices < 1 || kernel.getSlices() != 1) {
+        kernel.emitError() << "the kernel '" << kernel.getSymName() << "' has " << kernel.getSlices()
+                           << " slices and is to have " << int64_t(slices) << ", expected 1 and at least 1";
+        return signalPassFailure();
+      }
+    if (slices != 1 && failed(divideAll()))
+      signalPassFailure();
+  }
+
+private:
+  LogicalResult divideAll();
+  /// Takes the first of the seeds that can be divided; says why the first of all cannot.
+  LogicalResult divide(KernelOp kernel, ArrayRef<SmallVector<Value>> seeds);
+  LogicalResult refuse(KernelOp kernel, const Refusal &refusal) {
+    return refusal.op->emitError() << "the kernel '" << kernel.getSymName() << "' cannot be divided into "
+                                   << int64_t(slices) << " slices: " << refusal.reason;
   }
 };
 
 } // namespace
+
+LogicalResult SliceValuesPass::divide(KernelOp kernel, ArrayRef<SmallVector<Value>> seeds) {
+  SlicedValues values(kernel, slices);
+  Refusal first = {kernel, "it has no value axis"};
+  for (auto [index, seed] : llvm::enumerate(seeds)) {
+    std::optional<Refusal> refusal = values.find(seed);
+    if (!refusal) {
+      values.divide();
+      return success();
+    }
+    if (index == 0)
+      first = *refusal;
+  }
+  return refuse(kernel, first);
+}
+
+/// All outputs with columns.
+static SmallVector<Value> outputsOf(KernelOp kernel) {
+  auto yield = cast<YieldOp>(kernel.getBlock()->getTerminator());
+  return llvm::filter_to_vector(yield.getOutputs(), [](Value output) { return rankOf(output) == 2; });
+}
+
+/// Each state with columns, the largest first.
+static SmallVector<SmallVector<Value>> statesOf(KernelOp kernel) {
+  SmallVector<BlockArgument> states = kernel.argumentsOf(ArgumentKind::State);
+  llvm::erase_if(states, [](BlockArgument state) { return rankOf(state) != 2; });
+  auto key = [](BlockArgument state) {
+    return std::pair(-cast<RankedTensorType>(state.getType()).getNumElements(), state.getArgNumber());
+  };
+  llvm::sort(states, [&](BlockArgument left, BlockArgument right) { return key(left) < key(right); });
+  return llvm::map_to_vector(states, [](BlockArgument state) { return SmallVector<Value>{state}; });
+}
+
+LogicalResult SliceValuesPass::divideAll() {
+  KernelOp gradient;
+  for (auto kernel : getOperation().getOps<KernelOp>())
+    if (kernel.getReverse())
+      gradient = kernel;
+  llvm::StringSet<> divided;
+  if (gradient) {
+    if (failed(divide(gradient, statesOf(gradient))))
+      return failure();
+    for (auto argument : gradient.getArguments().getAsRange<ArgumentAttr>())
+      if (argument.getSliced())
+        divided.insert(argument.getName().getValue());
+  }
+  for (auto kernel : getOperation().getOps<KernelOp>()) {
+    if (kernel == gradient)
+      continue;
+    SmallVector<Value> seed = outputsOf(kernel);
+    auto yield = cast<YieldOp>(kernel.getBlock()->getTerminator());
+    auto outputs = llvm::zip_equal(kernel.getOutputs().getAsRange<OutputAttr>(), yield.getOutputs());
+    if (gradient) {
+      seed.clear();
+      for (auto [output, value] : outputs)
+        if (divided.contains(output.getName().getValue()))
+          seed.push_back(value);
+    } else if (seed.empty()) {
+      return refuse(kernel, {kernel, "no output has a value axis"});
+    }
+    if (failed(divide(kernel, {seed})))
+      return failure();
+    for (auto output : kernel.getOutputs().getAsRange<OutputAttr>())
+      if (gradient && output.getSliced() != divided.contains(output.getName().getValue()))
+        return refuse(kernel,
+                      {kernel, ("only one of the kernels divides '" + output.getName().getValue() + "'").str()});
+  }
+  return success();
+}
 
 } // namespace stretto::chunk

@@ -50,7 +50,8 @@ BlockArgument KernelBuilder::addArgument(chunk::ArgumentKind kind, StringRef nam
   bool hasEntry = kind == chunk::ArgumentKind::State || kind == chunk::ArgumentKind::Window;
   StringAttr entryName = hasEntry ? StringAttr::get(context, entry) : StringAttr();
   descriptions.push_back(chunk::ArgumentAttr::get(context, kind, StringAttr::get(context, name), group,
-                                                  /*sliced=*/false, entryName, column, columns, lowest));
+                                                  /*sliced=*/false, entryName, column, columns, lowest,
+                                                  /*partial=*/false));
   return kernel.getBlock()->addArgument(type, builder->getLoc());
 }
 
@@ -281,7 +282,8 @@ LogicalResult KernelBuilder::checkResults() {
 chunk::OutputAttr KernelBuilder::describeOutput(const llvm::Twine &name, ArrayRef<int64_t> shape, Type element,
                                                 int64_t group, bool checkpoint) {
   return chunk::OutputAttr::get(variant.getContext(), moduleBuilder.getStringAttr(name),
-                                RankedTensorType::get(shape, element), group, /*sliced=*/false, checkpoint);
+                                RankedTensorType::get(shape, element), group, /*sliced=*/false, checkpoint,
+                                /*partial=*/false);
 }
 
 SmallVector<chunk::OutputAttr> KernelBuilder::describeResults() {

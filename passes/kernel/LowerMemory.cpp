@@ -24,6 +24,8 @@ ThreadLowering::View ThreadLowering::decodeView(const Manifest::Argument &argume
   // An output that heads share has room for the part of each.
   bool isShared = argument.group > 1 && argument.kind != Kind::Output;
   Value ownHead = isShared ? arith::DivUIOp::create(b, head, b.i32(argument.group)).getResult() : head;
+  if (argument.partial)
+    ownHead = b.add(b.mul(ownHead, b.i32(manifest.slices)), slice);
   Value headIndex = b.extend(ownHead);
   view.head = headIndex;
   int64_t bytes = stretto::bytesOf(argument.type);
@@ -52,7 +54,7 @@ ThreadLowering::View ThreadLowering::decodeView(const Manifest::Argument &argume
     view.chunkStride = word(first + 1);
     offset = b.add(b.mul(checkpoint, view.chunkStride), b.mul(headIndex, word(first + 2)));
     if (argument.shape.size() == 2)
-      view.rowStride = b.i64(argument.shape[1] * (argument.sliced ? manifest.slices : 1));
+      view.rowStride = b.i64(argument.shape[1] * argument.parts(manifest.slices));
     else
       view.rowStride = b.i64(1);
     break;
@@ -65,8 +67,12 @@ ThreadLowering::View ThreadLowering::decodeView(const Manifest::Argument &argume
     break;
   }
   }
-  if (argument.sliced)
-    offset = b.add(offset, b.mul(b.extend(slice), argument.shape.back()));
+  if (argument.sliced) {
+    Value channel = b.mul(b.extend(slice), argument.shape.back());
+    // The entries of a vector are one column of the state object.
+    bool isColumn = argument.kind == Kind::State && argument.shape.size() == 1;
+    offset = b.add(offset, isColumn ? b.mul(channel, view.rowStride) : channel);
+  }
   Value offsetBytes = b.mul(offset, bytes);
   view.base = b.advance(pointerAt(first), offsetBytes);
   if (argument.kind == Kind::State || argument.kind == Kind::Window) {
@@ -105,7 +111,8 @@ ThreadLowering::Rows ThreadLowering::rowsOf(const View &view, Value chunk, Ranke
     return rows;
   }
   if (!chunk) {
-    rows.stride = tile.getRank() == 2 ? b.i64(tile.getDimSize(1)) : Value();
+    int64_t parts = view.argument->parts(manifest.slices);
+    rows.stride = tile.getRank() == 2 ? b.i64(tile.getDimSize(1) * parts) : Value();
     return rows;
   }
   if (view.argument->kind == Manifest::Kind::Checkpoint) {

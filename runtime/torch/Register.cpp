@@ -182,6 +182,14 @@ int64_t setSegment(int64_t chunks) {
   return before;
 }
 
+int64_t setSlices(int64_t slices) {
+  TORCH_CHECK(slices >= 0 && (slices & (slices - 1)) == 0, "stretto: values are divided into ", slices,
+              " slices, expected a power of two or 0");
+  int64_t before = strettoSlices();
+  strettoSetSlices(slices);
+  return before;
+}
+
 void setWarningHandler(int64_t function) {
   // A frontend gives its own function as a number. NOLINTNEXTLINE(performance-no-int-to-ptr)
   TorchOperator::warningHandler = reinterpret_cast<TorchOperator::WarningHandler>(function);
@@ -199,5 +207,6 @@ TORCH_LIBRARY_FRAGMENT(stretto, library) {
               explainGradient);
   library.def("_set_debug(bool debug) -> bool", setDebug);
   library.def("_set_segment(int chunks) -> int", setSegment);
+  library.def("_set_slices(int slices) -> int", setSlices);
   library.def("_set_warning_handler(int function) -> ()", setWarningHandler);
 }

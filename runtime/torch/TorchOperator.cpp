@@ -502,7 +502,8 @@ std::string TorchOperator::explainGradient(Arguments arguments, const c10::Dict<
   TORCH_CHECK(names.empty(), "stretto: ", variant(), ": [R14] the gradient of '", *names.begin(),
               "' is asked for, which is neither an input nor an entry of the state");
   StrettoGradientRequest asked = {ofInputs.data(), ofEntries.data(), ofResults.data()};
-  char *text = checked(variant(), strettoExplainGradient, call.signature, &call.call, &asked);
+  char *text =
+      checked(variant(), strettoExplainGradient, call.signature, &call.call, &asked, int64_t(at::get_num_threads()));
   std::string result = text;
   strettoStringDestroy(text);
   return result;
@@ -674,7 +675,8 @@ std::vector<at::Tensor> TorchOperator::gradient(Arguments arguments, const std::
   StrettoGradientRequest asked = {ofInputs.data(), ofEntries.data(), ofResults.data()};
   if (arguments.hasWindows && strettoSignatureResumes(call.signature, &call.call, &asked, ofFinal.data()))
     return resumedGradient(arguments, call.signature, wanted, cotangents);
-  StrettoGradient *gradient = checked(variant(), strettoSignatureGradient, call.signature, &asked);
+  StrettoGradient *gradient =
+      checked(variant(), strettoSignatureGradient, call.signature, &call.call, &asked, lent.executor.threads);
 
   std::deque<at::Tensor> kept; // described tensors, which have to outlive the call
   auto describe = [&](at::Tensor tensor) { return describeTensor(kept.emplace_back(std::move(tensor))); };
@@ -717,9 +719,9 @@ std::vector<at::Tensor> TorchOperator::gradient(Arguments arguments, const std::
                                         : StrettoTensor{});
   }
   at::Tensor workspace = at::empty({strettoGradientWorkspace(gradient, &call.call)}, row.options().dtype(at::kByte));
-  StrettoGradientCall request = {asked,       resultCotangents.data(), entryCotangents.data(),
-                                 rows.data(), entries.data(),          workspace.mutable_data_ptr()};
-  checked(variant(), strettoRunGradient, call.signature, &call.call, &request, &lent.executor);
+  StrettoGradientCall tensors = {resultCotangents.data(), entryCotangents.data(), rows.data(), entries.data(),
+                                 workspace.mutable_data_ptr()};
+  checked(variant(), strettoGradientRun, gradient, &call.call, &tensors, &lent.executor);
 
   // What belongs together is added up.
   std::vector<at::Tensor> sums(inputs.size() + entryCount);

@@ -238,6 +238,59 @@ def explanation(name, tokens, dtype, device="cpu", **sizes):
     return found, max(x.numel() * x.element_size() for x in rows.values())
 
 
+# Norms of outputs mix the columns of values, and look-backs have no values that are written to a state.
+UNDIVIDED = ("supra", "lolcats", "swa")
+
+
+@contextlib.contextmanager
+def slices_of(slices):
+    """Values are divided into as many slices at least."""
+    before = torch.ops.stretto._set_slices(slices)
+    try:
+        yield
+    finally:
+        torch.ops.stretto._set_slices(before)
+
+
+def check_slices(name, slices, dtype, device="cpu", tokens=150, **options):
+    """Each slice has its columns of the values, and a part of all else, which make the same gradients."""
+    sizes = {"width": 16, "value_width": 64}
+    arguments, state = example(name, tokens=tokens, **FIRST[name] | sizes | options)
+    with slices_of(slices):
+        found, _ = explanation(name, tokens, dtype, device, **sizes)
+        assert {kernel["slices"] for kernel in found["kernels"]} == {1 if name in UNDIVIDED else slices}
+        check(name, arguments, state, dtype, device)
+
+
+@pytest.mark.parametrize(("slices", "dtype"), [(2, torch.float64), (4, torch.bfloat16)])
+@pytest.mark.parametrize("name", FIRST)
+def test_slices(name, slices, dtype):
+    check_slices(name, slices, dtype)
+
+
+@pytest.mark.parametrize("name", ["gla", "lawcat", "gsa", "gated_delta_rule"])
+def test_slices_of_grouped_heads(name):
+    check_slices(name, slices=2, dtype=torch.float64, heads=4, key_heads=2)
+
+
+@pytest.mark.parametrize("name", ["gla", "lawcat", "gsa", "rwkv6", "delta_rule"])
+def test_segments_of_slices(name):
+    with slices_of(2):
+        check_segments(name, chunks=1, tokens=330, **FIRST[name] | {"width": 16, "value_width": 64})
+
+
+def test_few_heads_are_divided_among_threads():
+    threads = torch.get_num_threads()
+    torch.set_num_threads(4)
+    try:
+        found, _ = explanation("gla", 256, torch.float32, heads=1, key_heads=1, width=16, value_width=64)
+        assert {kernel["slices"] for kernel in found["kernels"]} == {4}
+        found, _ = explanation("gla", 256, torch.float32, heads=4, key_heads=4, width=16, value_width=64)
+        assert {kernel["slices"] for kernel in found["kernels"]} == {1}
+    finally:
+        torch.set_num_threads(threads)
+
+
 @pytest.mark.parametrize(
     ("name", "width"), [*((name, 128) for name in FIRST), ("gla", 64), ("linear_attn", 64), ("gsa", 64)]
 )

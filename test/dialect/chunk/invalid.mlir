@@ -563,3 +563,18 @@ chunk.kernel @decay_totals_c2 chunk 16 (input %x: tensor<16x8xf32>, input %f: te
   %y, %z = chunk.decay_totals %x, %x, %p log %f : tensor<16x8xf32>, tensor<16x16xf32>, tensor<16x1xf32>
   chunk.yield %y : tensor<16x8xf32>
 }
+
+// -----
+
+// expected-error @+1 {{[kernel_c11] the argument 'x' is partial, expected of a state alone, of each head's own, whose columns are not sliced}}
+"chunk.kernel"() <{sym_name = "f", chunk = 16, arguments = [#chunk.argument<input "x" partial true>, #chunk.argument<valid "n">], outputs = []}> ({
+^bb0(%x: tensor<16x8xf32>, %n: index):
+  chunk.yield
+}) : () -> ()
+
+// -----
+
+// expected-error @+1 {{[kernel_c11] the output "o" is partial and sliced}}
+chunk.kernel @f chunk 16 slices 2 (input %x: tensor<16x8xf32>, valid %n: index) -> (o: tensor<16x8xf32> sliced partial) {
+  chunk.yield %x : tensor<16x8xf32>
+}

@@ -31,7 +31,7 @@ public:
                 ElementType type = ElementType::F32) {
     Operator::Signature &signature = of(time, heads, widths, type);
     auto all = GradientRequest::ofAll(op->inputs().size(), signature.state.size(), signature.results.size());
-    return llvm::cantFail(signature.gradient(all))->workspaceBytes(call);
+    return llvm::cantFail(signature.gradientFor(call, all, /*threads=*/1))->workspaceBytes(call);
   }
 
   OperatorCall call;
@@ -125,7 +125,7 @@ TEST(GradientTest, NothingIsBuiltForWhatNobodyWants) {
     })");
   Operator::Signature &signature = gated.of(/*time=*/640, /*heads=*/2, {16, 16, 8, 16});
   auto gradientOf = [&](std::vector<bool> inputs, bool state = false, bool result = true) {
-    return llvm::cantFail(signature.gradient({std::move(inputs), {state}, {result}}));
+    return llvm::cantFail(signature.gradientFor(gated.call, {std::move(inputs), {state}, {result}}, /*threads=*/1));
   };
   // The cotangent of the state alone walks back for values: no checkpoint, no parts of other rows.
   auto *ofValues = gradientOf({false, false, true, false});
