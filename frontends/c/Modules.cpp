@@ -10,6 +10,7 @@
 #include "mlir/Pass/PassManager.h"
 #include "mlir/Pass/PassRegistry.h"
 #include "passes/declaration/Specialize.h"
+#include "runtime/Knobs.h"
 #include "runtime/Lowering.h"
 #include "llvm/Support/JSON.h"
 #include "llvm/Support/MemoryBuffer.h"
@@ -289,6 +290,8 @@ char *strettoModuleLower(const StrettoModule *handle, const char *stage, const c
     request.element = *type;
     request.part = isStep ? KernelRequest::Part::Step : KernelRequest::Part::Results;
     request.target = StringRef(target) == "cpu" ? Target::host() : Target{Target::Kind::Cuda, target, ""};
+    if ((*variants.begin()).getGradient())
+      request.slices = std::max<int64_t>(Knobs::instance().slices, 1);
     return lowerToText(*variants.begin(), request, stage);
   };
   llvm::Expected<std::string> text = lower();

@@ -311,8 +311,8 @@ class GradientLaunch:
         if a["sliced"]:
             shape[-1] *= self.manifest["slices"]
         if kind in ("input", "output"):
-            # An output that heads share has the parts of each.
-            owners = self.heads if kind == "output" else max(1, self.heads // group)
+            # An output that heads share has the parts of each, and of each slice.
+            owners = self.heads * self.parts_of(a) if kind == "output" else max(1, self.heads // group)
             size = int(np.prod(shape))
             strides = [0 if self.packed else self.tokens * owners * size, owners * size, size]
             if name.startswith("kept."):  # what the first kernel leaves for the second
@@ -343,9 +343,14 @@ class GradientLaunch:
             return [address, 0, *strides, shape[1] if len(shape) == 2 else 1]
         return self.reverse_words(a) if a["entry"].startswith("d_") else self.forward_words(a)
 
+    def parts_of(self, *arguments):
+        return self.manifest["slices"] if any(a["partial"] for a in arguments) else 1
+
     def checkpoint_words(self, a, checkpoints):
         """Of the checkpoints of the segments, or of those of the chunks of one: no more than there are to be."""
         heads, size, chunk = self.heads // a["group"], int(np.prod(a["shape"])), self.manifest["chunk"]
+        if a["sliced"]:
+            size *= self.manifest["slices"]
         of_all = checkpoints == "segments"
         interval, chunks = (self.segment, -(-self.header[1] // chunk)) if of_all else (1, self.segment)
         together = self.batch * self.tokens // (chunk * interval) + self.batch
@@ -367,29 +372,35 @@ class GradientLaunch:
 
     def reverse_words(self, a):
         entry, columns, height = a["entry"], a["columns"], a["shape"][0]
+        if a["sliced"] and len(a["shape"]) == 1:
+            height *= self.manifest["slices"]
         tail = entry.split(".")[0].endswith("_tail")
-        whole = (self.batch, height, self.heads, columns) if tail else (self.batch, self.heads, height, columns)
+        parts_of_head = self.parts_of(*(other for other in self.manifest["arguments"] if other["entry"] == entry))
+        heads = self.heads * parts_of_head
+        whole = (self.batch, height, heads, columns) if tail else (self.batch, heads, height, columns)
         if entry not in self.entries:
             cotangent = self.problem["cotangents"].get(entry[2:])
             first = 0
             if cotangent is not None:
-                # All of a head that heads share is with the first of them.
+                # All of a head that heads or slices share is with the first of them.
                 parts = np.zeros(whole)
                 axis = 2 if tail else 1
-                group = self.heads // cotangent.shape[axis]
+                group = heads // cotangent.shape[axis]
                 place = [slice(None)] * 4
                 place[axis] = slice(None, None, group)
                 parts[tuple(place)] = cotangent.reshape(parts[tuple(place)].shape)
                 first = self.buffer(to_bits(parts, a["type"]))
             index = len(self.buffers)
-            last = self.buffer(to_bits(np.full(whole, np.nan), a["type"]))
+            last = self.buffer(to_bits(np.full(whole, 0 if parts_of_head > 1 else np.nan), a["type"]))
             self.entries[entry] = (first, last, index, whole, a["type"], tail)
         first, last, *_ = self.entries[entry]
         # What is carried begins with what the segment behind has left.
         if any(stage.kernel == len(self.manifests) - 1 for stage in self.stages):
             first = last
         column = a["column"] * to_bits(np.zeros(1), a["type"]).itemsize
-        return [first + column if first else 0, last + column, *self.strides_of("_tail" if tail else "", whole)]
+        sequence, head, row = self.strides_of("_tail" if tail else "", whole)
+        places = 1 if a["partial"] else parts_of_head
+        return [first + column if first else 0, last + column, sequence, head * places, row]
 
     def errors(self):
         """Errors of every gradient, by the size that it has or that its terms have by nature, and limits."""

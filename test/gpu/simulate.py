@@ -142,6 +142,7 @@ def main():
     parser.add_argument("--chunk-passes", default="chunk.kernel(stretto-expand-decay,stretto-round-operands,cse)")
     parser.add_argument("--chip", default="sm_90a", help="the one whose shared memory is divided")
     parser.add_argument("--gradients", action="store_true", help="gradients of the operators that are named")
+    parser.add_argument("--slices", type=int, default=0, help="of the values of gradients, at least")
     parser.add_argument("--steps", action="store_true", help="steps of the cases of lookbacks.py")
     parser.add_argument("--lookbacks", action="store_true", help="cases of lookbacks.py")
     options = parser.parse_args()
@@ -156,6 +157,7 @@ def main():
         import lookbacks
 
         source = lookbacks if options.lookbacks else gradients
+        gradients.torch.ops.stretto._set_slices(options.slices)
         names = options.families or source.WITH_GRADIENTS
         sys.exit(simulate_gradients(tools, pipeline, source, names, elements, sizes))
     if options.lookbacks:
