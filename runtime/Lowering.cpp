@@ -88,6 +88,16 @@ private:
   llvm::Error stepOnGpu();
   void divide(OwningOpRef<ModuleOp> &kernels, int64_t slices);
   int64_t tokensForCpu();
+  /// A chunk form for a GPU, its slices and the registers that it wants; or none that fits, and why.
+  struct GpuForm {
+    OwningOpRef<ModuleOp> module;
+    int64_t slices = 1, registers = std::numeric_limits<int64_t>::max();
+    std::string problem;
+    /// Of 255 registers the others hold offsets and operands of products.
+    bool suffices() const { return registers <= 204; }
+  };
+  /// The form of so many slices with the most tokens whose registers suffice, or that wants the fewest.
+  llvm::Expected<GpuForm> fittingForm(int64_t slices);
   llvm::Error chooseForGpu();
   llvm::Expected<int64_t> registersOf(ModuleOp form);
   /// Leaves of the kernels of a gradient the one that is asked for.
@@ -223,40 +233,46 @@ llvm::Expected<int64_t> Lowering::registersOf(ModuleOp form) {
   return most;
 }
 
-/// Takes as many tokens in as few slices as the registers and the shared memory of a block allow. Where registers never
-/// suffice, the form that wants the fewest. The kernels of a gradient agree, whichever of them is asked for.
-llvm::Error Lowering::chooseForGpu() {
-  constexpr int64_t enoughRegisters = 204; // of 255: the others hold offsets and operands of products
-  OwningOpRef<ModuleOp> best;
-  int64_t fewest = std::numeric_limits<int64_t>::max();
-  std::string problem;
-  for (int64_t slices = request.slices, before = 0; fewest > enoughRegisters;) {
-    for (int64_t tokens : {64, 32, 16}) {
-      llvm::Expected<OwningOpRef<ModuleOp>> form = chunked(tokens, slices);
-      if (!form)
-        return standIn(llvm::toString(form.takeError()), [&] { return stepOnGpu(); });
-      chunk::KernelOp kernel = *(*form)->getOps<chunk::KernelOp>().begin();
-      slices = kernel.getSlices();
-      llvm::Expected<int64_t> registers = registersOf(**form);
-      if (!registers) {
-        problem = llvm::toString(registers.takeError());
-        continue;
-      }
-      if (*registers < fewest) {
-        fewest = *registers;
-        best = std::move(*form);
-      }
-      if (fewest <= enoughRegisters)
-        break;
+llvm::Expected<Lowering::GpuForm> Lowering::fittingForm(int64_t slices) {
+  GpuForm best;
+  for (int64_t tokens : {64, 32, 16}) {
+    llvm::Expected<OwningOpRef<ModuleOp>> form = chunked(tokens, slices);
+    if (!form)
+      return form.takeError();
+    best.slices = (*(*form)->getOps<chunk::KernelOp>().begin()).getSlices();
+    llvm::Expected<int64_t> registers = registersOf(**form);
+    if (!registers) {
+      best.problem = llvm::toString(registers.takeError());
+      continue;
     }
-    if (slices == before) // the kernel divides no further
+    if (*registers < best.registers) {
+      best.registers = *registers;
+      best.module = std::move(*form);
+    }
+    if (best.suffices())
       break;
-    before = slices;
-    slices *= 2;
   }
-  if (!best)
-    return llvm::createStringError(problem);
-  module = std::move(best);
+  return best;
+}
+
+/// Takes as many tokens in as few slices as the registers and the shared memory of a block allow. Where registers never
+/// suffice, the fewest slices that fit: each computes anew much of what the others do. The kernels of a gradient agree,
+/// whichever of them is asked for.
+llvm::Error Lowering::chooseForGpu() {
+  GpuForm best;
+  for (int64_t slices = request.slices;; slices *= 2) {
+    llvm::Expected<GpuForm> form = fittingForm(slices);
+    if (!form)
+      return standIn(llvm::toString(form.takeError()), [&] { return stepOnGpu(); });
+    bool isLast = form->suffices() || form->slices < slices; // the kernel divides no further
+    if (!best.module || form->suffices())
+      best = std::move(*form);
+    if (isLast)
+      break;
+  }
+  if (!best.module)
+    return llvm::createStringError(best.problem);
+  module = std::move(best.module);
   return llvm::Error::success();
 }
 
