@@ -93,6 +93,7 @@ void Gradient::explain(llvm::json::OStream &json, const OperatorCall &call) cons
   });
   json.attribute("recomputed", "all other rows, from the inputs of their chunk and what is saved");
   json.attribute("checkpoint_bytes", checkpointBytes(ofSegments) + checkpointBytes(ofChunks));
+  json.attribute("part_bytes", bytesOfParts(call, segments));
   json.attribute("workspace_bytes", workspaceBytes(call));
   json.attribute("bytes", bytesOfTensors(*this, call));
   // A segment is walked forwards twice, but where there is only one.

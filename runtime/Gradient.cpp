@@ -60,13 +60,11 @@ llvm::Error Gradient::describe(VariantOp gradient) {
   for (auto [index, type] : llvm::enumerate(gradient.getType().getResults())) {
     std::string name = gradient.getArgName(differentiable[index]).str();
     int64_t group = groupOf(gradient, headsOf(type), heads);
-    Part part = {Part::Of::Row,
-                 *positionOf(signature.op.inputs(), name),
-                 group == 1 ? typeOf(signature.request, name) : accumulator,
-                 {heads},
-                 group};
-    llvm::append_range(part.sizes, cast<RankedTensorType>(type).getShape());
-    rows.push_back(std::move(part));
+    ElementType element = typeOf(signature.request, name);
+    Row row = {
+        *positionOf(signature.op.inputs(), name), element, {heads / group}, group, group == 1 ? element : accumulator};
+    llvm::append_range(row.sizes, cast<RankedTensorType>(type).getShape());
+    rows.push_back(std::move(row));
   }
   for (const StateEntry &entry : deriveState(gradient)) {
     // What no token changes needs no kernel: its cotangent is its gradient.
@@ -119,17 +117,12 @@ llvm::Expected<std::unique_ptr<Gradient>> Gradient::create(const Signature &sign
 
 void Gradient::divide(const Manifest &manifest) {
   int64_t slices = manifest.slices;
-  auto spread = [&](Part &part, bool isTail) {
-    part.type = accumulatorOf(part.type);
-    part.sizes[isTail ? 1 : 0] *= slices;
-    part.group *= slices;
-  };
   auto row = rows.begin();
   for (const Manifest::Argument &argument : manifest.arguments) {
     if (argument.kind == Manifest::Kind::Output) {
-      Part &part = *row++;
-      if (argument.partial)
-        spread(part, /*isTail=*/false);
+      row->parts *= argument.partial ? slices : 1;
+      row->partType = argument.type;
+      ++row;
       continue;
     }
     if (argument.kind != Manifest::Kind::State || !argument.partial)
@@ -140,7 +133,8 @@ void Gradient::divide(const Manifest &manifest) {
       continue; // another state of the entry has parts, too
     Part &part = entries[index];
     bool isTail = part.of == Part::Of::State && signature.state[part.index].isTail;
-    spread(part, isTail);
+    part.sizes[isTail ? 1 : 0] *= slices;
+    part.group *= slices;
     strides.sequence *= slices;
     if (isTail)
       strides.row *= slices;
@@ -238,7 +232,8 @@ Gradient::Segments Gradient::segmentsOf(const OperatorCall &call) const {
   for (int64_t count = 1; count <= chunks && least > enough; count *= 2) {
     Segments segments = {chunks, static_cast<int64_t>(llvm::divideCeil(chunks, count))};
     auto [ofSegments, ofChunks] = checkpointCounts(call, segments);
-    if (int64_t bytes = checkpointBytes(ofSegments) + checkpointBytes(ofChunks); bytes < least) {
+    int64_t bytes = checkpointBytes(ofSegments) + checkpointBytes(ofChunks) + bytesOfParts(call, segments);
+    if (bytes < least) {
       least = bytes;
       best = segments;
     }
@@ -246,9 +241,23 @@ Gradient::Segments Gradient::segmentsOf(const OperatorCall &call) const {
   return best;
 }
 
+int64_t Gradient::tokensOfParts(const OperatorCall &call, Segments segments) const {
+  // Segments of packed sequences of different lengths lie everywhere.
+  int64_t tokens = signature.rowOf(call).sizes[1];
+  return call.sequenceOffsets ? tokens : std::min(tokens, segments.length * kernel->code->manifest.chunk);
+}
+
+int64_t Gradient::bytesOfParts(const OperatorCall &call, Segments segments) const {
+  int64_t tokens = signature.rowOf(call).sizes[0] * tokensOfParts(call, segments), bytes = 0;
+  for (const Row &row : rows)
+    bytes += row.bytesOfParts(tokens);
+  return bytes;
+}
+
 int64_t Gradient::workspaceBytes(const OperatorCall &call) const {
-  auto [ofSegments, ofChunks] = checkpointCounts(call, segmentsOf(call));
-  int64_t bytes = checkpointBytes(ofSegments) + checkpointBytes(ofChunks);
+  Segments segments = segmentsOf(call);
+  auto [ofSegments, ofChunks] = checkpointCounts(call, segments);
+  int64_t bytes = checkpointBytes(ofSegments) + checkpointBytes(ofChunks) + bytesOfParts(call, segments);
   const TensorView &row = signature.rowOf(call);
   for (const KeptRow &kept : keptRows)
     bytes += kept.bytes(row.sizes[0] * row.sizes[1]);

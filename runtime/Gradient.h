@@ -14,7 +14,8 @@
 // part in what is asked for, whoever calls makes one call of both (Signature::resumes).
 //
 // Heads that share a row, a state or a parameter leave a part of its gradient each, sequences one of a parameter's, and
-// slices one of what is summed over the axis that they divide: the caller adds them up.
+// slices one of what is summed over the axis that they divide. Those of the rows of a segment are added up when it has
+// been walked, so that they take no more memory than a segment's; the others the caller adds up.
 //
 //===----------------------------------------------------------------------===//
 #ifndef STRETTO_RUNTIME_GRADIENT_H
@@ -26,13 +27,30 @@
 namespace stretto {
 
 struct Operator::Signature::Gradient {
-  /// A tensor that the gradient leaves, and what of the call it is the gradient of.
+  /// The gradient of a row.
+  struct Row {
+    unsigned index; // among the arguments
+    ElementType type;
+    /// The heads of the row, and what follows them; before them come batch and time.
+    llvm::SmallVector<int64_t, 3> sizes;
+    /// So many parts of each head lie beside each other where kernels leave them, before they are added up.
+    int64_t parts = 1;
+    ElementType partType = type;
+
+    int64_t width() const { return llvm::product_of(llvm::ArrayRef(sizes).drop_front()); }
+    /// Numbers that kernels leave for each token.
+    int64_t placesOfToken() const { return sizes.front() * parts * width(); }
+    int64_t bytesOfParts(int64_t tokens) const {
+      return parts == 1 ? 0 : llvm::alignTo(tokens * placesOfToken() * bytesOf(partType), 64);
+    }
+  };
+  /// What the gradient leaves of an entry of the state, or of a parameter.
   struct Part {
-    enum class Of { Row, State, Parameter } of;
-    unsigned index; // among the arguments, or the entries of the state
+    enum class Of { State, Parameter } of;
+    unsigned index; // among the entries, or the arguments
     ElementType type;
     /// The heads of the kernel, with so many places each as slices leave parts, and what follows them; before them come
-    /// batch and time, or the sequences. A tail has its rows before the heads.
+    /// the sequences. A tail has its rows before the heads.
     llvm::SmallVector<int64_t, 3> sizes;
     /// Neighbouring places whose parts are to be added up.
     int64_t group = 1;
@@ -61,9 +79,10 @@ struct Operator::Signature::Gradient {
 
   const Signature &signature;
   const GradientRequest request;
-  /// Of rows in the order of the arguments; then, after them, of entries of the state and of parameters. A tail may
-  /// have several, which are added up.
-  std::vector<Part> rows, entries;
+  /// In the order of the arguments.
+  std::vector<Row> rows;
+  /// Of entries of the state and of parameters. A tail may have several, which are added up.
+  std::vector<Part> entries;
 
 private:
   friend class GradientLauncher;
@@ -73,6 +92,9 @@ private:
   GradientOf names() const;
   llvm::Error describe(VariantOp gradient);
   llvm::Error makeKernels(std::vector<std::string> inputs, int64_t slices);
+  /// Of how many tokens of each sequence, or of a packed batch, the parts of rows are kept at a time.
+  int64_t tokensOfParts(const OperatorCall &call, Segments segments) const;
+  int64_t bytesOfParts(const OperatorCall &call, Segments segments) const;
   /// Makes room for what each slice has a part of.
   void divide(const Manifest &manifest);
 

@@ -22,6 +22,7 @@ public:
     ofSegments = lendCheckpoints(counts[0]);
     ofChunks = lendCheckpoints(counts[1]);
     lendKeptRows();
+    lendParts();
     describeForward();
     describeBackward();
   }
@@ -37,6 +38,7 @@ public:
           return error;
       if (llvm::Error error = walkBack(segment))
         return error;
+      addUp(segment);
     }
     return llvm::Error::success();
   }
@@ -70,7 +72,40 @@ private:
     if (segment + 1 < segments.count())
       for (auto [entry, part] : llvm::zip(backward.entries, gradientCall.entries))
         entry.initial = part.data;
+    placeParts(segment);
     return launch(signature, *gradient.kernel, call, backward, rangeOf(segment), executor);
+  }
+
+  /// Parts of a segment's rows take the places of the first segment's, but in a packed batch.
+  int64_t firstOfParts(int64_t segment) const {
+    return call.sequenceOffsets ? 0 : rangeOf(segment).first * gradient.kernel->code->manifest.chunk;
+  }
+
+  void placeParts(int64_t segment) {
+    for (auto [row, parts, result] : llvm::zip_equal(gradient.rows, ofParts, results))
+      if (parts)
+        result.data = parts - firstOfParts(segment) * row.placesOfToken() * bytesOf(row.partType);
+  }
+
+  void addUp(int64_t segment) {
+    const TensorView &of = signature.rowOf(call);
+    int64_t first = firstOfParts(segment), tokens = std::min(tokensOfParts, of.sizes[1] - first);
+    if (tokens == 0 || (call.sequenceOffsets && segment > 0))
+      return;
+    for (auto [row, parts, whole] : llvm::zip_equal(gradient.rows, ofParts, gradientCall.rows)) {
+      if (!parts)
+        continue;
+      int64_t heads = row.sizes.front(), width = row.width(), ofToken = row.placesOfToken();
+      std::array sizes = {of.sizes[0], tokens, heads, row.parts, width};
+      std::array strides = {tokensOfParts * ofToken, ofToken, row.parts * width, width, int64_t(1)};
+      std::array sumSizes = {of.sizes[0], tokens, heads, width};
+      std::array sumStrides = {of.sizes[1] * heads * width, heads * width, width, int64_t(1)};
+      TensorView sum = {.data = static_cast<char *>(whole.data) + first * heads * width * bytesOf(row.type),
+                        .type = row.type,
+                        .sizes = sumSizes,
+                        .strides = sumStrides};
+      executor.addUp({.data = parts, .type = row.partType, .sizes = sizes, .strides = strides}, sum);
+    }
   }
 
   char *lend(int64_t bytes) { return std::exchange(next, next + bytes); }
@@ -94,6 +129,21 @@ private:
     }
   }
 
+  void lendParts() {
+    const TensorView &of = signature.rowOf(call);
+    results = gradientCall.rows;
+    tokensOfParts = gradient.tokensOfParts(call, segments);
+    partStrides.resize(results.size());
+    for (auto [row, result, strides] : llvm::zip_equal(gradient.rows, results, partStrides)) {
+      int64_t bytes = row.bytesOfParts(of.sizes[0] * tokensOfParts), ofToken = row.placesOfToken();
+      ofParts.push_back(row.parts == 1 ? nullptr : lend(bytes));
+      if (row.parts == 1)
+        continue;
+      strides = {tokensOfParts * ofToken, ofToken, row.width(), 1};
+      result.strides = strides;
+    }
+  }
+
   void describeForward() {
     forward.addInputs(call);
     for (const std::optional<TensorView> &cotangent : gradientCall.resultCotangents)
@@ -108,7 +158,7 @@ private:
     backward.inputs = forward.inputs;
     for (const TensorView &view : kept)
       backward.inputs.push_back(&view);
-    backward.results = gradientCall.rows;
+    backward.results = results;
     for (auto [index, strides] : llvm::enumerate(gradient.entryStrides)) {
       const std::optional<TensorView> &cotangent = gradientCall.entryCotangents[index];
       backward.entries.push_back({.initial = cotangent ? cotangent->data : nullptr,
@@ -128,6 +178,11 @@ private:
   Checkpoints ofSegments, ofChunks;
   std::vector<TensorView> kept;
   std::vector<std::array<int64_t, 4>> keptStrides;
+  /// Of each row: where its parts are, or null where the kernel leaves the whole, and what the kernel leaves.
+  SmallVector<char *, 8> ofParts;
+  SmallVector<TensorView, 8> results;
+  std::vector<std::array<int64_t, 4>> partStrides;
+  int64_t tokensOfParts = 0;
   LaunchTensors forward, backward;
 };
 

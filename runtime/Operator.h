@@ -65,7 +65,7 @@ struct GradientCall {
   llvm::SmallVector<std::optional<TensorView>, 2> resultCotangents;
   /// Of the final state, by the parts of entries; absent for 0. All of a group lies with its first head.
   llvm::SmallVector<std::optional<TensorView>, 4> entryCotangents;
-  /// The parts that the gradient leaves.
+  /// The rows and the parts of entries that the gradient leaves.
   llvm::SmallVector<TensorView, 8> rows, entries;
   void *workspace = nullptr;
 };
@@ -93,12 +93,15 @@ using ParallelFor = llvm::function_ref<void(int64_t count, llvm::function_ref<vo
 
 /// What a framework lends to a call. On the CPU `threads` and `parallelFor`; on a CUDA device, whose context is
 /// current, `stream` and `upload`, which copies to memory of the device that is never freed. `warn` tells the user.
+/// `addUp` leaves in `sum` the sums over the axis 3 of `parts`, [batch, tokens, heads, parts of a head, ...], behind
+/// what runs on the stream.
 struct Executor {
   int64_t threads = 1;
   ParallelFor parallelFor;
   void *stream = nullptr;
   llvm::function_ref<void *(llvm::ArrayRef<char>)> upload;
   llvm::function_ref<void(llvm::StringRef)> warn;
+  llvm::function_ref<void(const TensorView &parts, const TensorView &sum)> addUp;
 };
 
 class Operator {

@@ -110,12 +110,28 @@ struct ExecutorOf {
           return source.upload(source.context, bytes.data(), bytes.size());
         }),
         warn([&source](llvm::StringRef message) { source.warn(source.context, message.str().c_str()); }),
-        executor{source.threads, parallelFor, source.stream, upload, warn} {}
+        addUp([&source](const TensorView &parts, const TensorView &sum) {
+          StrettoTensor described[] = {describe(parts), describe(sum)};
+          source.addUp(source.context, &described[0], &described[1]);
+        }),
+        executor{source.threads, parallelFor, source.stream, upload, warn, addUp} {}
 
 private:
+  static StrettoTensor describe(const TensorView &view) {
+    StrettoTensor tensor = {};
+    tensor.isPresent = true;
+    tensor.data = view.data;
+    tensor.element = elementOf(*view.type);
+    tensor.rank = static_cast<int32_t>(view.sizes.size());
+    tensor.sizes = view.sizes.data();
+    tensor.strides = view.strides.data();
+    return tensor;
+  }
+
   std::function<void(int64_t, llvm::function_ref<void(int64_t, int64_t)>)> parallelFor;
   std::function<void *(llvm::ArrayRef<char>)> upload;
   std::function<void(llvm::StringRef)> warn;
+  std::function<void(const TensorView &, const TensorView &)> addUp;
 
 public:
   Executor executor;
@@ -196,7 +212,7 @@ using Gradient = Operator::Signature::Gradient;
 static const Gradient *unwrap(const StrettoGradient *gradient) { return reinterpret_cast<const Gradient *>(gradient); }
 
 static StrettoGradientPart describePart(const Gradient::Part &part) {
-  static constexpr StrettoSubject subjects[] = {STRETTO_OF_ROW, STRETTO_OF_STATE, STRETTO_OF_PARAMETER};
+  static constexpr StrettoSubject subjects[] = {STRETTO_OF_STATE, STRETTO_OF_PARAMETER};
   return {subjects[static_cast<int>(part.of)],
           part.index,
           {nullptr, false, elementOf(part.type), part.sizes.size(), part.sizes.data(), /*window=*/-1},
@@ -233,7 +249,12 @@ size_t strettoGradientRowCount(const StrettoGradient *gradient) { return unwrap(
 size_t strettoGradientEntryCount(const StrettoGradient *gradient) { return unwrap(gradient)->entries.size(); }
 
 StrettoGradientPart strettoGradientRow(const StrettoGradient *gradient, size_t index) {
-  return describePart(unwrap(gradient)->rows[index]);
+  const Gradient::Row &row = unwrap(gradient)->rows[index];
+  return {STRETTO_OF_ROW,
+          row.index,
+          {nullptr, false, elementOf(row.type), row.sizes.size(), row.sizes.data(), /*window=*/-1},
+          /*group=*/1,
+          /*isWanted=*/true};
 }
 
 StrettoGradientPart strettoGradientEntry(const StrettoGradient *gradient, size_t index) {

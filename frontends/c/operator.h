@@ -71,7 +71,8 @@ typedef struct {
 } StrettoShape;
 
 /* What the caller lends. On the CPU `threads` and `parallelFor`; on a CUDA device, whose context is current, `stream`
- * and `upload`, which copies to memory of the device that is never released. `warn` tells the user. */
+ * and `upload`, which copies to memory of the device that is never released. `warn` tells the user. `addUp` leaves in
+ * `sum` the sums over the axis 3 of `parts`, whose device and type's name are not told. */
 typedef void (*StrettoBody)(int64_t begin, int64_t end, void *context);
 typedef struct {
   void *context;
@@ -80,6 +81,7 @@ typedef struct {
   void *stream;
   void *(*upload)(void *context, const void *bytes, size_t count);
   void (*warn)(void *context, const char *message);
+  void (*addUp)(void *context, const StrettoTensor *parts, const StrettoTensor *sum);
 } StrettoExecutor;
 
 STRETTO_EXPORT StrettoOperator *strettoOperatorCreate(const char *module, size_t length, char **error);
@@ -111,9 +113,9 @@ STRETTO_EXPORT int strettoRun(StrettoSignature *signature, const StrettoOperator
                               const StrettoExecutor *executor, char **error);
 
 /* A tensor that a gradient leaves, and what of the call it is the gradient of: an input, or an entry of the state. Its
- * shape is that after batch and time (rows) or after the sequences (states and parameters), with all heads of the
- * kernel, or several places for each of them: the parts of `group` neighbours are to be added up, and those of all
- * sequences for a parameter. Where
+ * shape is that after batch and time (rows) or after the sequences (states and parameters). Of states and parameters it
+ * has all heads of the kernel, or several places for each of them: the parts of `group` neighbours are to be added up,
+ * and those of all sequences for a parameter. Where
  * several belong to one entry, they too; the cotangent of the final value of an entry goes with the first. */
 typedef enum { STRETTO_OF_ROW, STRETTO_OF_STATE, STRETTO_OF_PARAMETER } StrettoSubject;
 typedef struct {
@@ -134,7 +136,7 @@ typedef struct {
   const StrettoTensor *resultCotangents; /* one for each result; absent for 0 */
   const StrettoTensor *entryCotangents;  /* one for each part of an entry or parameter; absent for 0; of a group, all
                                             lies with the first place */
-  const StrettoTensor *rows, *entries;   /* the parts, contiguous */
+  const StrettoTensor *rows, *entries;   /* what is left, contiguous */
   void *workspace;
 } StrettoGradientCall;
 

@@ -319,6 +319,10 @@ struct Lent {
       return static_cast<Lent *>(context)->upload(bytes, count);
     };
     executor.warn = [](void *, const char *message) { TorchOperator::warn(message); };
+    executor.addUp = [](void *context, const StrettoTensor *parts, const StrettoTensor *sum) {
+      const Lent &lent = *static_cast<Lent *>(context);
+      lent.tensorOf(*sum).copy_(lent.tensorOf(*parts).sum(/*dim=*/3));
+    };
     if (device.is_cuda())
       executor.stream = c10::impl::VirtualGuardImpl(device.type()).getStream(device).native_handle();
   }
@@ -326,6 +330,12 @@ struct Lent {
   StrettoExecutor executor = {};
 
 private:
+  at::Tensor tensorOf(const StrettoTensor &described) const {
+    auto shape = [&](const int64_t *numbers) { return at::IntArrayRef(numbers, described.rank); };
+    return at::from_blob(described.data, shape(described.sizes), shape(described.strides),
+                         at::TensorOptions(device).dtype(scalarTypeOf(described.element)));
+  }
+
   /// Tables of kernels live as long as the process.
   void *upload(const void *bytes, size_t count) const {
     static std::mutex mutex;
@@ -695,13 +705,12 @@ std::vector<at::Tensor> TorchOperator::gradient(Arguments arguments, const std::
       cotangent = cotangent.clone();
     resultCotangents.push_back(describe(std::move(cotangent)));
   }
-  // The parts of rows.
-  std::vector<at::Tensor> rowParts, entryParts;
+  std::vector<at::Tensor> ofRows, entryParts;
   for (size_t i = 0; i < strettoGradientRowCount(gradient); ++i) {
     StrettoGradientPart part = strettoGradientRow(gradient, i);
-    rowParts.push_back(
+    ofRows.push_back(
         at::empty(joined({batch, time}, part.shape), row.options().dtype(scalarTypeOf(part.shape.element))));
-    rows.push_back(describe(rowParts.back()));
+    rows.push_back(describe(ofRows.back()));
   }
   std::set<size_t> hasCotangent;
   for (size_t i = 0; i < strettoGradientEntryCount(gradient); ++i) {
@@ -726,10 +735,8 @@ std::vector<at::Tensor> TorchOperator::gradient(Arguments arguments, const std::
   // What belongs together is added up.
   std::vector<at::Tensor> sums(inputs.size() + entryCount);
   auto addTo = [](at::Tensor &sum, const at::Tensor &part) { sum = sum.defined() ? sum + part : part; };
-  for (size_t i = 0; i < rowParts.size(); ++i) {
-    StrettoGradientPart part = strettoGradientRow(gradient, i);
-    addTo(sums[part.index], sumOfGroups(rowParts[i], 2, part.group));
-  }
+  for (size_t i = 0; i < ofRows.size(); ++i)
+    addTo(sums[strettoGradientRow(gradient, i).index], ofRows[i]);
   for (size_t i = 0; i < entryParts.size(); ++i) {
     StrettoGradientPart part = strettoGradientEntry(gradient, i);
     if (!part.isWanted)

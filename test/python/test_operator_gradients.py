@@ -301,7 +301,17 @@ def test_checkpoints_take_no_more_than_two_inputs(name, width):
         lengths, options = [8192, 32768], {"width": 16}
     for tokens in lengths:
         found, size = explanation(name, tokens, torch.bfloat16, **{"width": width, "value_width": width} | options)
-        assert found["checkpoint_bytes"] <= 2 * size, (tokens, found)
+        assert found["checkpoint_bytes"] + found["part_bytes"] <= 2 * size, (tokens, found)
+
+
+@pytest.mark.parametrize("slices", [1, 2])
+def test_parts_take_no_more_than_two_inputs(slices):
+    """Neither of the heads that share a key, nor of slices."""
+    with slices_of(slices):
+        for tokens in (2048, 32768):
+            found, size = explanation("gla", tokens, torch.bfloat16, heads=8, key_heads=1, width=64, value_width=64)
+            assert found["part_bytes"] > 0
+            assert found["checkpoint_bytes"] + found["part_bytes"] <= 2 * size, (tokens, found)
 
 
 def test_what_fits_is_walked_once():
