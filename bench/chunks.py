@@ -86,17 +86,21 @@ def lines(types, device, rates, rounds):
         for tokens in TOKENS:
             nothing = calls_alone(tokens, device)
             for name in OPTIONS:
-                chunks, steps, size, flops = prepare(name, tokens, heads, width, TYPES[dtype], device)
+                call = {"operator": name, "B": 1, "T": tokens, "H": heads, "D": WIDTHS.get(name, width), "dtype": dtype}
+                try:
+                    chunks, steps, size, flops = prepare(name, tokens, heads, width, TYPES[dtype], device)
+                    steps()
+                except (RuntimeError, stretto.Error) as error:  # there may be no kernel of this width
+                    yield {**call, "refused": str(error).splitlines()[0]}
+                    continue
                 calls = {"chunks": chunks, "steps": steps, "calls": nothing}
                 timings = measure.in_turns(calls, device, rounds=rounds, seconds=5)
-                chunk, step, call = (timings[key].fastest for key in calls)
+                chunk, step, alone = (timings[key].fastest for key in calls)
                 yield {
-                    "operator": name,
-                    **{"B": 1, "T": tokens, "H": heads, "D": WIDTHS.get(name, width)},
-                    "dtype": dtype,
+                    **call,
                     "chunk_milliseconds": 1e3 * chunk,
                     "step_milliseconds": 1e3 * step,
-                    "call_milliseconds": 1e3 * call,
+                    "call_milliseconds": 1e3 * alone,
                     "floor_milliseconds": 1e3 * max(size / rates["copy_bytes"], flops / rates["matmul_flops"][dtype]),
                     "ratio": step / chunk,
                 }
@@ -104,6 +108,9 @@ def lines(types, device, rates, rounds):
 
 def show(line):
     shape = " ".join(f"{name}{line[name]}" for name in "BTHD")
+    if "refused" in line:
+        print(f"{line['operator']:18} {shape:18} {line['dtype']:5} {line['refused']}", flush=True)
+        return
     print(
         f"{line['operator']:18} {shape:18} {line['dtype']:5} chunks {line['chunk_milliseconds']:8.2f} ms"
         f"  floor {line['floor_milliseconds']:7.2f}  steps {line['step_milliseconds']:8.2f}"

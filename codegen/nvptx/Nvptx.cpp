@@ -17,6 +17,7 @@
 #include "llvm/IR/IRBuilder.h"
 #include "llvm/IR/InstIterator.h"
 #include "llvm/IR/Instructions.h"
+#include "llvm/IR/IntrinsicInst.h"
 #include "llvm/IR/LegacyPassManager.h"
 #include "llvm/IR/Module.h"
 #include "llvm/MC/TargetRegistry.h"
@@ -110,17 +111,31 @@ static void optimize(llvm::Module &module, llvm::TargetMachine &machine) {
   llvm::createModuleToFunctionPassAdaptor(std::move(passes)).run(module, modules);
 }
 
-/// Compares numbers of bf16 as those of fp32, which they may have been before LLVM narrowed them: it writes such
-/// comparisons with a modifier that PTX has for fp32 only.
-static void widenComparisons(llvm::Module &module) {
+/// Compares numbers of 16 bits, and takes magnitudes of them, as those of fp32, which they may have been before LLVM
+/// narrowed them: it writes comparisons of bf16 with a modifier that PTX has for fp32 only, and for fp16 both with one
+/// that takes its small numbers for 0.
+static void widen(llvm::Module &module) {
   for (llvm::Function &function : module)
     for (llvm::Instruction &instruction : llvm::instructions(function)) {
-      auto *comparison = llvm::dyn_cast<llvm::FCmpInst>(&instruction);
-      if (!comparison || !comparison->getOperand(0)->getType()->isBFloatTy())
+      auto *call = llvm::dyn_cast<llvm::IntrinsicInst>(&instruction);
+      bool isMagnitude = call && call->getIntrinsicID() == llvm::Intrinsic::fabs;
+      if (!isMagnitude && !llvm::isa<llvm::FCmpInst>(instruction))
         continue;
-      llvm::IRBuilder<> builder(comparison);
-      for (llvm::Use &operand : comparison->operands())
-        operand.set(builder.CreateFPExt(operand.get(), builder.getFloatTy()));
+      llvm::Type *narrow = instruction.getOperand(0)->getType();
+      if (!narrow->is16bitFPTy())
+        continue;
+      llvm::IRBuilder<> builder(&instruction);
+      auto wide = [&](llvm::Value *number) { return builder.CreateFPExt(number, builder.getFloatTy()); };
+      if (!isMagnitude) {
+        for (llvm::Use &operand : instruction.operands())
+          operand.set(wide(operand.get()));
+        continue;
+      }
+      llvm::Value *magnitude = builder.CreateUnaryIntrinsic(llvm::Intrinsic::fabs, wide(call->getArgOperand(0)));
+      for (llvm::User *user : call->users())
+        if (auto *extension = llvm::dyn_cast<llvm::FPExtInst>(user); extension && extension->getType()->isFloatTy())
+          extension->replaceAllUsesWith(magnitude);
+      call->replaceAllUsesWith(builder.CreateFPTrunc(magnitude, narrow));
     }
 }
 
@@ -160,7 +175,7 @@ FailureOr<std::string> stretto::translateToPtx(ModuleOp module, StringRef chipNa
   llvmModule->setDataLayout(machine->createDataLayout());
   markConvergent(*llvmModule);
   optimize(*llvmModule, *machine);
-  widenComparisons(*llvmModule);
+  widen(*llvmModule);
 
   llvm::SmallString<0> ptx;
   llvm::raw_svector_ostream stream(ptx);

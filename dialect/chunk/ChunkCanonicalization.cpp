@@ -123,10 +123,6 @@ struct RepeatLast : RewritePattern {
 };
 } // namespace
 
-void ChunkDialect::getCanonicalizationPatterns(RewritePatternSet &results) const {
-  results.add<RepeatLast>(getContext());
-}
-
 //===----------------------------------------------------------------------===//
 // Columns and concatenation
 //===----------------------------------------------------------------------===//
@@ -351,6 +347,39 @@ static LogicalResult dotOfVectors(DotOp op, PatternRewriter &rewriter) {
 }
 
 void DotOp::getCanonicalizationPatterns(RewritePatternSet &results, MLIRContext *) { results.add(dotOfVectors); }
+
+/// Sums over the same rows that are added up are one sum, whose weights are added up: those of pairs of tokens.
+template <typename Sum> static LogicalResult addWeights(arith::AddFOp op, PatternRewriter &rewriter) {
+  auto first = op.getLhs().getDefiningOp<Sum>(), second = op.getRhs().getDefiningOp<Sum>();
+  if (!first || !second || !first->hasOneUse() || !second->hasOneUse() ||
+      first->getAttrDictionary() != second->getAttrDictionary())
+    return failure();
+  auto weightsOf = [](Sum sum) { return sum->getOperand(0); };
+  auto isOfPairs = [&](Sum sum) {
+    return isa<DecayMixOp>(sum) || isa_and_present<CausalOp, DecayDotOp>(weightsOf(sum).getDefiningOp());
+  };
+  auto rowsOf = [](Sum sum) { return sum->getOperands().drop_front().drop_back(sum.getAddend() ? 1 : 0); };
+  if (!isOfPairs(first) || !isOfPairs(second) || weightsOf(first).getType() != weightsOf(second).getType() ||
+      !llvm::equal(rowsOf(first), rowsOf(second)))
+    return failure();
+  auto add = [&](Value left, Value right) -> Value {
+    return left && right ? arith::AddFOp::create(rewriter, op.getLoc(), left, right).getResult()
+                         : (left ? left : right);
+  };
+  Value weights = add(weightsOf(first), weightsOf(second)), addend = add(first.getAddend(), second.getAddend());
+  auto joined = cast<Sum>(rewriter.clone(*first));
+  joined->setOperand(0, weights);
+  if (addend)
+    joined.getAddendMutable().assign(addend);
+  rewriter.replaceOp(op, joined);
+  return success();
+}
+
+void ChunkDialect::getCanonicalizationPatterns(RewritePatternSet &results) const {
+  results.add<RepeatLast>(getContext());
+  results.add(addWeights<DotOp>);
+  results.add(addWeights<DecayMixOp>);
+}
 
 /// A reduction over one number is that number; the maximum or a sum over one row of repeated ones likewise.
 static LogicalResult reduceOfOne(ReduceOp op, PatternRewriter &rewriter) {

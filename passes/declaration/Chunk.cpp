@@ -62,6 +62,8 @@ private:
   /// By the root of their chain, which is read and written now or at an earlier time.
   llvm::DenseMap<Operation *, std::unique_ptr<ChunkRecurrence>> recurrences;
   llvm::DenseMap<Operation *, std::unique_ptr<ChunkEarlierReads>> earlierReads;
+  /// The rows that are written to the former.
+  llvm::DenseSet<Value> written;
   /// The state of each chain at the start of a chunk, or of a reverse one at its end.
   llvm::DenseMap<Operation *, Value> starts;
   /// Of a gradient, the tails and totals of the program, and those of what runs in reverse.
@@ -127,6 +129,10 @@ void ChunkVariant::addStates() {
       recurrences[root] = std::make_unique<ChunkCotangent>(chain, b.matrixOf(start), b);
     else
       recurrences[root] = std::make_unique<ChunkRecurrence>(chain, b.matrixOf(start), b);
+    if (recurrences.contains(root))
+      for (Operation *step : chain.steps)
+        if (auto write = dyn_cast<WriteOp>(step))
+          written.insert_range(std::array{write.getFirst(), write.getSecond()});
   }
   if (part != Part::Gradient)
     return;
@@ -237,7 +243,12 @@ LogicalResult ChunkVariant::buildTile(Operation *op) {
     return failure();
   }
   // Asking in order keeps the recursion of the answer flat.
-  b.padding.rowsOf(b.tileOf(op->getResult(0)));
+  Value row = op->getResult(0), tile = b.tileOf(row);
+  bool isFinite = b.padding.rowsOf(tile).isFinite();
+  // What is written must be finite beyond the end of the sequence. All else that meets the row has it so, too: of a
+  // token that there is not nothing is stored, and products with the row are formed once.
+  if (!isFinite && written.contains(row))
+    b.setTile(row, b.create<chunk::MaskOp>(tile, b.valid));
   return success();
 }
 

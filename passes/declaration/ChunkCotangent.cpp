@@ -53,15 +53,16 @@ void ChunkCotangent::addWrite(WriteOp op, size_t position) {
 
 Value ChunkCotangent::laterProducts(Value row, size_t position, Value key, size_t writePosition) {
   RankedTensorType square = b.tensorType({b.tokens, b.tokens});
+  bool seen = writePosition <= position;
   if (!total)
-    return b.create<chunk::CausalOp>(square, b.dot(key, row, {}, false, /*transposeRight=*/true), /*strict=*/true);
+    return b.create<chunk::CausalOp>(square, b.dot(key, row, {}, false, /*transposeRight=*/true), /*strict=*/!seen);
   bool isWhole = isBeforeDecays(position) && isBeforeDecays(writePosition);
   if (!isWhole) {
     row = multiply(row, between(0, position));
     key = finite(multiply(key, between(writePosition, chain.steps.size())));
   }
   Value products = b.create<chunk::DecayDotOp>(square, key, row, total.form, total.amount, /*before=*/!isWhole);
-  return isWhole ? Value(b.create<chunk::CausalOp>(square, products, /*strict=*/true)) : products;
+  return isWhole && !seen ? Value(b.create<chunk::CausalOp>(square, products, /*strict=*/true)) : products;
 }
 
 Value ChunkCotangent::feedbackProducts(Value row, size_t position, Value key, size_t writePosition) {
@@ -70,31 +71,33 @@ Value ChunkCotangent::feedbackProducts(Value row, size_t position, Value key, si
 
 Value ChunkCotangent::readDecayed(Value row, size_t position, Side contracted) {
   Value atEnd = isBeforeDecays(position) ? row : multiply(row, between(0, position));
-  if (total)
-    atEnd = b.create<chunk::DecayToEndOp>(atEnd.getType(), atEnd, total.form, total.amount);
-  Value result = b.dot(atEnd, start, /*addend=*/{}, /*transposeLeft=*/false, contracted == Side::Columns);
+  Value result = throughState(atEnd, start, contracted, [&](Value rows) -> Value {
+    return b.create<chunk::DecayToEndOp>(rows.getType(), rows, total.form, total.amount);
+  });
   for (const Write &write : writes) {
     Value key = contracted == Side::Rows ? write.first : write.second;
     Value other = contracted == Side::Rows ? write.second : write.first;
     Value products = laterProducts(row, position, key, write.position);
     result = b.dot(products, other, result, /*transposeLeft=*/true);
   }
-  return addOwnWrites(result, row, position, contracted);
+  return isBeforeDecays(position) ? result : addOwnWrites(result, row, position, contracted);
 }
 
 Value ChunkCotangent::readDecaying(Value row, size_t position, Side contracted) {
-  Value result = b.dot(row, start, /*addend=*/{}, /*transposeLeft=*/false, contracted == Side::Columns);
-  result = b.create<chunk::DecayToEndOp>(result.getType(), result, total.form, total.amount);
+  Value result = throughState(row, start, contracted, [&](Value rows) -> Value {
+    return b.create<chunk::DecayToEndOp>(rows.getType(), rows, total.form, total.amount);
+  });
   RankedTensorType square = b.tensorType({b.tokens, b.tokens});
   for (const Write &write : writes) {
     bool isWhole = isBeforeDecays(position) && isBeforeDecays(write.position);
     Value products = b.dot(otherRow(write), row, {}, false, /*transposeRight=*/true);
-    products = b.create<chunk::CausalOp>(square, products, /*strict=*/true);
+    if (isWhole && write.position > position)
+      products = b.create<chunk::CausalOp>(square, products, /*strict=*/true);
     result = mix(products, decayedSide(write, isWhole), result, /*before=*/!isWhole, /*transpose=*/true);
   }
-  if (!isBeforeDecays(position))
-    result = multiply(result, between(0, position));
-  return addOwnWrites(result, row, position, contracted);
+  if (isBeforeDecays(position))
+    return result;
+  return addOwnWrites(multiply(result, between(0, position)), row, position, contracted);
 }
 
 Value ChunkCotangent::next() {
@@ -252,15 +255,15 @@ Value ChunkCotangent::pair(PairOp op, ChunkRecurrence &forward) {
   auto isLast = [&](const Write &write) {
     return llvm::none_of(ArrayRef(forward.chain.steps).drop_front(write.position), isDecay);
   };
-  // A row on the axis that does not decay times a state, on the axis that does.
-  auto through = [&](Value row, Value state) { return b.dot(row, state, {}, false, decayed == Side::Rows); };
+  auto channelsOf = [&](Value product) { return isOfChannels ? product : sumOfRow(product); };
+  // States are read along the axis that does not decay.
+  Side others = decayed == Side::Rows ? Side::Columns : Side::Rows;
 
   // The state at the start with that at the end.
   Value both =
       times(b.create<chunk::DecayStateOp>(forward.start.getType(), forward.start, form, amount, decayed), start);
-  Side reduced = decayed == Side::Rows ? Side::Columns : Side::Rows;
   int64_t channels = typeOf(both).getDimSize(decayed == Side::Rows ? 0 : 1);
-  Value ends = b.create<chunk::ReduceOp>(b.tensorType({channels}), chunk::Reduction::Sum, both, reduced);
+  Value ends = b.create<chunk::ReduceOp>(b.tensorType({channels}), chunk::Reduction::Sum, both, others);
   if (!isOfChannels)
     ends = b.create<chunk::ReduceOp>(b.tensorType({1}), chunk::Reduction::Sum, b.matrixOf(ends), Side::Rows);
   Value result = b.repeat(ends, b.tensorType({b.tokens, isOfChannels ? channels : 1}), Side::Columns);
@@ -271,19 +274,17 @@ Value ChunkCotangent::pair(PairOp op, ChunkRecurrence &forward) {
   RankedTensorType square = b.tensorType({b.tokens, b.tokens});
   for (const Write &read : writes) {
     bool isWhole = isBeforeDecays(read.position), isSeen = read.position <= position;
-    Value query = decayedSide(read, isWhole), state = through(otherRow(read), forward.start);
-    Value decays = isOfChannels ? state : query;
-    decays = b.create<chunk::DecayFromStartOp>(decays.getType(), decays, form, amount, !isWhole);
-    Value product = isOfChannels ? times(query, decays) : sumOfRow(times(decays, state));
-    sums.add(product, /*fromToken=*/true, isSeen);
+    Value seen = throughState(otherRow(read), forward.start, others, [&](Value rows) -> Value {
+      return b.create<chunk::DecayFromStartOp>(rows.getType(), rows, form, amount, !isWhole);
+    });
+    sums.add(channelsOf(times(decayedSide(read, isWhole), seen)), /*fromToken=*/true, isSeen);
   }
   for (const Write &write : forward.writes) {
     bool isSeen = write.position <= statePosition;
-    Value key = forward.decayedSide(write, isLast(write)), state = through(otherRow(write), start);
-    Value decays = isOfChannels ? state : key;
-    decays = b.create<chunk::DecayToEndOp>(decays.getType(), decays, form, amount);
-    Value product = isOfChannels ? times(key, decays) : sumOfRow(times(decays, state));
-    sums.add(product, /*fromToken=*/false, isSeen);
+    Value seen = throughState(otherRow(write), start, others, [&](Value rows) -> Value {
+      return b.create<chunk::DecayToEndOp>(rows.getType(), rows, form, amount);
+    });
+    sums.add(channelsOf(times(forward.decayedSide(write, isLast(write)), seen)), /*fromToken=*/false, isSeen);
 
     for (const Write &read : writes) {
       bool isReadSeen = read.position <= position, isWhole = isLast(write) && isBeforeDecays(read.position);

@@ -7,6 +7,8 @@
 //   x B A_(t+1) .. A_(C-1) D  +  sum over writes and i > t of (x B A_(t+1) .. A_(i-1) R . q_i) g_i
 //                             +  what the token itself wrote before the read.
 //
+// Where no decay stands before the read, the last is the term i = t of the sum.
+//
 // The products over tokens are those that the same tokens have in time order, with the sides exchanged. Where decays
 // stand behind reads and writes, as they do in an adjoint of `decay, write, read`, R = A and B = 1, and the second sum
 // is the transpose of the matrix that the forward pass forms: the two share it.
@@ -45,7 +47,8 @@ private:
   mlir::Value pairOfFactor(PairOp op, ChunkRecurrence &forward);
   /// No decay stands before a position.
   bool isBeforeDecays(size_t position) const;
-  /// What reads of tokens see of the keys of those after them, without their own: entry (i, t) for i > t.
+  /// What reads of tokens see of the keys of those after them: entry (i, t) for i > t, and their own for i = t where
+  /// that is written before the read and no decay stands before either.
   mlir::Value laterProducts(mlir::Value row, size_t position, mlir::Value key, size_t writePosition);
   mlir::Value mix(mlir::Value weights, mlir::Value rows, mlir::Value addend, bool before, bool transpose) {
     return b.create<chunk::DecayMixOp>(rows.getType(), weights, rows, total.form, total.amount, addend, before,

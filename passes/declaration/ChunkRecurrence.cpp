@@ -160,6 +160,12 @@ Value ChunkRecurrence::queryOf(Value row, size_t position) {
   return isAfterAllDecays(position) ? row : multiply(row, between(0, position));
 }
 
+Value ChunkRecurrence::throughState(Value rows, Value state, Side contracted, function_ref<Value(Value)> decays) {
+  bool isOfRows = total && typeOf(total.amount).getRank() == 2 && contracted == decayed;
+  Value result = b.dot(isOfRows ? decays(rows) : rows, state, {}, false, contracted == Side::Columns);
+  return !total || isOfRows ? result : decays(result);
+}
+
 Value ChunkRecurrence::productsOf(Value query, Value key, bool afterAll, bool seen) {
   RankedTensorType square = b.tensorType({b.tokens, b.tokens});
   if (!total)
@@ -205,11 +211,9 @@ Value ChunkRecurrence::feedbackProducts(Value row, size_t position, Value key, s
 Value ChunkRecurrence::readDecayed(Value row, size_t position, Side contracted) {
   bool afterAll = isAfterAllDecays(position);
   Value query = queryOf(row, position);
-  Value atStart = query;
-  if (total)
-    atStart = b.create<chunk::DecayFromStartOp>(query.getType(), query, total.form, total.amount, !afterAll);
-  Value result = b.dot(atStart, start, /*addend=*/{}, /*transposeLeft=*/false, contracted == Side::Columns);
-
+  Value result = throughState(query, start, contracted, [&](Value rows) -> Value {
+    return b.create<chunk::DecayFromStartOp>(rows.getType(), rows, total.form, total.amount, !afterAll);
+  });
   for (const Write &write : writes) {
     auto [key, other] = sidesOf(write, contracted);
     result = b.dot(productsOf(query, key, afterAll, /*seen=*/write.position <= position), other, result);
@@ -219,8 +223,9 @@ Value ChunkRecurrence::readDecayed(Value row, size_t position, Side contracted) 
 
 Value ChunkRecurrence::readDecaying(Value row, size_t position, Side contracted) {
   bool afterAll = isAfterAllDecays(position);
-  Value result = b.dot(row, start, /*addend=*/{}, /*transposeLeft=*/false, contracted == Side::Columns);
-  result = b.create<chunk::DecayFromStartOp>(result.getType(), result, total.form, total.amount, !afterAll);
+  Value result = throughState(row, start, contracted, [&](Value rows) -> Value {
+    return b.create<chunk::DecayFromStartOp>(rows.getType(), rows, total.form, total.amount, !afterAll);
+  });
   RankedTensorType square = b.tensorType({b.tokens, b.tokens});
   for (const Write &write : writes) {
     auto [rows, key] = sidesOf(write, decayed);

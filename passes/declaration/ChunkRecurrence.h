@@ -63,6 +63,10 @@ protected:
   mlir::Value multiply(mlir::Value rows, Decay decay);
   /// The side of a write that the product runs over, as the end of its token sees it, and the other.
   std::pair<mlir::Value, mlir::Value> sidesOf(const Write &write, chunk::Side contracted);
+  /// Rows times a state, with the decays between the state and their tokens: of the contracted axis on the rows, all
+  /// others on the product, which is then formed once of rows that meet the state several times.
+  mlir::Value throughState(mlir::Value rows, mlir::Value state, chunk::Side contracted,
+                           llvm::function_ref<mlir::Value(mlir::Value)> decays);
   /// A read of `row` where the read axis decays, or the state as a whole; and where the axis of the result does.
   virtual mlir::Value readDecayed(mlir::Value row, size_t position, chunk::Side contracted);
   virtual mlir::Value readDecaying(mlir::Value row, size_t position, chunk::Side contracted);

@@ -7,6 +7,8 @@ import stretto
 import torch
 from formulas.examples import REGIMES, WITH_DECAY, example
 from test_gradients import LOOKING_BACK
+from test_long_gradients import OPERATORS as LONG
+from test_long_gradients import check_long
 from test_operator_gradients import (
     FIRST,
     RUNNING,
@@ -162,6 +164,11 @@ def test_segments_of_packed_sequences(name, dtype):
     offsets = [sum(lengths[:count]) for count in range(len(lengths) + 1)]
     for chunks in (1, 3):
         check_segments(name, chunks, offsets[-1], offsets, dtype, DEVICE, **FIRST[name])
+
+
+@pytest.mark.parametrize("name", LONG)
+def test_gradients_of_long_sequences(name):
+    check_long(name, DEVICE)
 
 
 @pytest.mark.parametrize("width", [64, 128])

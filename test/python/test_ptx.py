@@ -39,19 +39,19 @@ def ptxas() -> pathlib.Path:
 # Gradients that want more registers than there are: most by less than 50, which are spilled, and by hundreds where two
 # states or matrices of parameters are 128 wide.
 SPILLS = {
-    "linear_attn": [("bf16", 128)],
-    "ssd": [("bf16", 64), ("bf16", 128), ("fp32", 64), ("fp32", 128)],
+    "linear_attn": [("bf16", 128), ("fp32", 128)],
+    "retention": [("fp32", 128)],
     "gla": [("bf16", 128), ("fp32", 128)],
-    "hgrn2": [("bf16", 128), ("fp32", 128)],
+    "hgrn2": [("bf16", 128)],
     "rwkv6": [("bf16", 64), ("bf16", 128), ("fp32", 128)],
-    "delta_rule": [("fp32", 128)],
-    "gated_delta_rule": [("bf16", 128), ("fp32", 128)],
+    "delta_rule": [("fp32", 64)],
+    "gated_delta_rule": [("bf16", 16), ("fp32", 128)],
     "lawcat": [("bf16", 16), ("bf16", 64), ("bf16", 128), ("fp32", 64), ("fp32", 128)],
-    "supra": [("bf16", 128), ("fp32", 64), ("fp32", 128)],
-    "gsa": [("bf16", 16), ("bf16", 64), ("bf16", 128), ("fp32", 64), ("fp32", 128)],
-    "abc": [("bf16", 16), ("bf16", 128), ("fp32", 64), ("fp32", 128)],
+    "supra": [("bf16", 128), ("fp32", 128)],
+    "gsa": [("bf16", 16), ("bf16", 128), ("fp32", 64), ("fp32", 128)],
+    "abc": [("bf16", 128), ("fp32", 64), ("fp32", 128)],
     "bla": [("bf16", 128), ("fp32", 128)],
-    "lolcats": [("bf16", 64), ("bf16", 128), ("fp32", 64), ("fp32", 128)],
+    "lolcats": [("bf16", 64), ("bf16", 128), ("fp32", 128)],
 }
 # Steps: SUPRA's computes its rotations in fp64.
 STEP_SPILLS = {"supra": [("fp32", 128)]}

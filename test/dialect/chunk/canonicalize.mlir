@@ -280,3 +280,56 @@ chunk.kernel @solve chunk 16 (input %l: tensor<16x16xf32>, input %x: tensor<16x8
   %o = chunk.solve %c, %x : tensor<16x16xf32>, tensor<16x8xf32>
   chunk.yield %o : tensor<16x8xf32>
 }
+
+// -----
+
+// Sums over the same rows, added up, are one.
+
+// CHECK-LABEL: chunk.kernel @sums_over_rows
+chunk.kernel @sums_over_rows chunk 16 (input %p: tensor<16x16xf32>, input %r: tensor<16x16xf32>, input %x: tensor<16x8xf32>,
+    input %y: tensor<16x8xf32>, input %g: tensor<16x8xf32>, valid %n: index) -> (o0: tensor<16x8xf32>, o1: tensor<16x8xf32>) {
+  // CHECK-DAG: %[[P:.*]] = chunk.causal %p
+  // CHECK-DAG: %[[R:.*]] = chunk.causal %r strict
+  // CHECK-DAG: %[[W:.*]] = arith.addf %[[P]], %[[R]]
+  // CHECK-DAG: %[[A:.*]] = chunk.dot %[[W]], %x transpose_left add %y
+  // CHECK-DAG: %[[WM:.*]] = arith.addf %p, %r
+  // CHECK-DAG: %[[YX:.*]] = arith.addf %y, %x
+  // CHECK-DAG: %[[B:.*]] = chunk.decay_mix %[[WM]], %x log %g add %[[YX]]
+  // CHECK: chunk.yield %[[A]], %[[B]]
+  %pc = chunk.causal %p : tensor<16x16xf32>
+  %rc = chunk.causal %r strict : tensor<16x16xf32>
+  %a0 = chunk.dot %pc, %x transpose_left : tensor<16x16xf32>, tensor<16x8xf32> -> tensor<16x8xf32>
+  %a1 = chunk.dot %rc, %x transpose_left add %y : tensor<16x16xf32>, tensor<16x8xf32> -> tensor<16x8xf32>
+  %a = arith.addf %a0, %a1 : tensor<16x8xf32>
+  %b0 = chunk.decay_mix %p, %x log %g add %y : tensor<16x16xf32>, tensor<16x8xf32>, tensor<16x8xf32> -> tensor<16x8xf32>
+  %b1 = chunk.decay_mix %r, %x log %g add %x : tensor<16x16xf32>, tensor<16x8xf32>, tensor<16x8xf32> -> tensor<16x8xf32>
+  %b = arith.addf %b0, %b1 : tensor<16x8xf32>
+  chunk.yield %a, %b : tensor<16x8xf32>, tensor<16x8xf32>
+}
+
+// Not those over other rows or from the other side, those that are wanted for themselves, and products of other
+// rows than weights of pairs: inputs have fewer digits than their sums.
+
+// CHECK-LABEL: chunk.kernel @other_sums
+chunk.kernel @other_sums chunk 16 (input %p: tensor<16x16xf32>, input %r: tensor<16x16xf32>, input %x: tensor<16x8xf32>,
+    input %y: tensor<16x8xf32>, parameter %w: tensor<8x8xf32>, valid %n: index)
+    -> (o0: tensor<16x8xf32>, o1: tensor<16x8xf32>, o2: tensor<16x8xf32>, o3: tensor<16x8xf32>, o4: tensor<16x8xf32>) {
+  // CHECK-COUNT-8: chunk.dot
+  // CHECK: chunk.yield
+  %pc = chunk.causal %p : tensor<16x16xf32>
+  %rc = chunk.causal %r strict : tensor<16x16xf32>
+  %a0 = chunk.dot %pc, %x : tensor<16x16xf32>, tensor<16x8xf32> -> tensor<16x8xf32>
+  %a1 = chunk.dot %rc, %y : tensor<16x16xf32>, tensor<16x8xf32> -> tensor<16x8xf32>
+  %a = arith.addf %a0, %a1 : tensor<16x8xf32>
+  %b0 = chunk.dot %pc, %y : tensor<16x16xf32>, tensor<16x8xf32> -> tensor<16x8xf32>
+  %b1 = chunk.dot %rc, %y transpose_left : tensor<16x16xf32>, tensor<16x8xf32> -> tensor<16x8xf32>
+  %b = arith.addf %b0, %b1 : tensor<16x8xf32>
+  %c0 = chunk.dot %pc, %x transpose_left : tensor<16x16xf32>, tensor<16x8xf32> -> tensor<16x8xf32>
+  %c1 = chunk.dot %rc, %x transpose_left : tensor<16x16xf32>, tensor<16x8xf32> -> tensor<16x8xf32>
+  %c = arith.addf %c0, %c1 : tensor<16x8xf32>
+  %d0 = chunk.dot %x, %w : tensor<16x8xf32>, tensor<8x8xf32> -> tensor<16x8xf32>
+  %d1 = chunk.dot %y, %w : tensor<16x8xf32>, tensor<8x8xf32> -> tensor<16x8xf32>
+  %d = arith.addf %d0, %d1 : tensor<16x8xf32>
+  chunk.yield %a, %b, %c, %c1, %d
+      : tensor<16x8xf32>, tensor<16x8xf32>, tensor<16x8xf32>, tensor<16x8xf32>, tensor<16x8xf32>
+}

@@ -24,8 +24,7 @@
 // CHECK:         %[[BEFORE:.+]] = chunk.causal %[[M]] :
 // CHECK:         %[[DQ:.+]] = chunk.dot %[[BEFORE]], %k add %[[FROM_START]]
 // CHECK:         %[[FROM_END:.+]] = chunk.dot %v, %d_S transpose_right
-// CHECK:         %[[BEHIND:.+]] = chunk.causal %[[M]] strict
-// CHECK:         chunk.dot %[[BEHIND]], %q transpose_left add %[[FROM_END]]
+// CHECK:         chunk.dot %[[BEFORE]], %q transpose_left add %[[FROM_END]]
 // CHECK:         %[[NEXT:.+]] = chunk.dot %q, %d_o transpose_left add %d_S
 // CHECK:         chunk.yield %[[DQ]], %{{.+}}, %{{.+}} next %[[NEXT]]
 stretto.variant @linear_backward(%q: !K, %k: !K_per_G, %v: !V_per_G, %d_o: !V) -> (!K, !K_per_G, !V_per_G)
@@ -38,6 +37,142 @@ stretto.variant @linear_backward(%q: !K, %k: !K_per_G, %v: !V_per_G, %d_o: !V) -
   %dk = stretto.read %dS1, %v along "V" : !dS, !V_per_G -> !K_per_G
   %dv = stretto.read %dS1, %k along "K" : !dS, !K_per_G -> !V_per_G
   stretto.yield %dq, %dk, %dv : !K, !K_per_G, !V_per_G
+}
+
+// -----
+
+// What a token itself writes before a read is a term of the sums over tokens, unless a decay of the token stands between.
+// Where one decay is that of all channels, products with states are decayed, and what its gradient sums over pairs
+// is made of those that the reads have.
+
+!K = tensor<8xf64, #stretto.row<K>>
+!V = tensor<4xf64, #stretto.row<V>>
+!n = tensor<f64, #stretto.row<()>>
+!S = !stretto.state<K : 8, V : 4>
+!dS = !stretto.state<K : 8, V : 4, reverse>
+
+// CHECK-LABEL: chunk.kernel @decayed_backward chunk 16 reverse(
+// CHECK:         %[[READ:.+]] = chunk.dot %d_o, %S transpose_right
+// CHECK:         %[[FROM_START:.+]] = chunk.decay_from_start %[[READ]] log %[[G:.+]] :
+// CHECK:         %[[P:.+]] = chunk.decay_dot %d_o, %v log %[[G]] :
+// CHECK:         %[[DQ:.+]] = chunk.dot %[[P]], %k add %[[FROM_START]]
+// CHECK:         %[[BACK:.+]] = chunk.dot %v, %d_S transpose_right
+// CHECK:         %[[TO_END:.+]] = chunk.decay_to_end %[[BACK]] log %[[G]] :
+// CHECK-NOT:     strict
+// CHECK:         %[[DK:.+]] = chunk.dot %[[P]], %q transpose_left add %[[TO_END]]
+// CHECK-NOT:     chunk.dot %d_o, %S
+// CHECK-NOT:     chunk.dot %v, %d_S
+// CHECK:         arith.mulf %q, %[[FROM_START]]
+// CHECK:         arith.mulf %k, %[[TO_END]]
+// CHECK:         chunk.yield %[[DQ]], %[[DK]],
+stretto.variant @decayed_backward(%q: !K, %k: !K, %g: !n, %v: !V, %d_o: !V) -> (!K, !K, !n)
+    attributes {gradient, group = {H = 1 : i64}} {
+  %S0 = stretto.state "S" : !S
+  %S1 = stretto.decay %S0 log %g : !S, !n
+  %S2 = stretto.write %S1, %k, %v : !S, !K, !V
+  %dq = stretto.read %S2, %d_o along "V" : !S, !V -> !K
+  %dS0 = stretto.state "d_S" : !dS
+  %dS1 = stretto.write %dS0, %q, %d_o : !dS, !K, !V
+  %dk = stretto.read %dS1, %v along "V" : !dS, !V -> !K
+  %dS2 = stretto.decay %dS1 log %g : !dS, !n
+  %dg = stretto.pair %S1, %dS1 : !S, !dS -> !n
+  stretto.yield %dq, %dk, %dg : !K, !K, !n
+}
+
+// CHECK-LABEL: chunk.kernel @before_backward chunk 16 reverse(
+// CHECK:         %[[M:.+]] = chunk.dot %d_o, %v transpose_right
+// CHECK:         %[[LATER:.+]] = chunk.causal %[[M]] strict
+// CHECK:         %[[DK:.+]] = chunk.dot %[[LATER]], %q transpose_left
+// CHECK-NOT:     arith.addf
+// CHECK:         chunk.yield %[[DK]]
+stretto.variant @before_backward(%q: !K, %v: !V, %d_o: !V) -> !K attributes {gradient, group = {H = 1 : i64}} {
+  %dS0 = stretto.state "d_S" : !dS
+  %dk = stretto.read %dS0, %v along "V" : !dS, !V -> !K
+  %dS1 = stretto.write %dS0, %q, %d_o : !dS, !K, !V
+  stretto.yield %dk : !K
+}
+
+// CHECK-LABEL: chunk.kernel @behind_backward chunk 16 reverse(
+// CHECK:         %[[LATER:.+]] = chunk.decay_dot %{{.+}}, %{{.+}} log %{{.+}} before :
+// CHECK:         %[[OTHERS:.+]] = chunk.dot %[[LATER]], %q transpose_left
+// CHECK:         %[[WEIGHT:.+]] = chunk.reduce sum
+// CHECK:         %[[WEIGHTS:.+]] = chunk.broadcast %[[WEIGHT]] along rows
+// CHECK:         %[[OWN:.+]] = arith.mulf %[[WEIGHTS]],
+// CHECK:         %[[DK:.+]] = arith.addf %[[OTHERS]], %[[OWN]]
+// CHECK:         chunk.yield %[[DK]]
+stretto.variant @behind_backward(%q: !K, %v: !V, %g: !n, %d_o: !V) -> !K attributes {gradient, group = {H = 1 : i64}} {
+  %dS0 = stretto.state "d_S" : !dS
+  %dS1 = stretto.write %dS0, %q, %d_o : !dS, !K, !V
+  %dS2 = stretto.decay %dS1 log %g : !dS, !n
+  %dk = stretto.read %dS2, %v along "V" : !dS, !V -> !K
+  stretto.yield %dk : !K
+}
+
+// -----
+
+// The axis of the result decays: its own token is a term of the mix, behind a decay it is not.
+
+!K = tensor<8xf64, #stretto.row<K>>
+!V = tensor<4xf64, #stretto.row<V>>
+!dS = !stretto.state<K : 8, V : 4, reverse>
+
+// CHECK-LABEL: chunk.kernel @mixed_backward chunk 16 reverse(
+// CHECK:         %[[M:.+]] = chunk.dot %d_o, %v transpose_right
+// CHECK:         %[[DK:.+]] = chunk.decay_mix %[[M]], %q log %{{.+}} transpose add
+// CHECK:         chunk.decay_mix %[[M]], %{{.+}} log %{{.+}} before transpose add
+// CHECK:         chunk.reduce sum
+// CHECK:         %[[BEHIND:.+]] = arith.addf
+// CHECK:         chunk.yield %[[DK]], %[[BEHIND]]
+stretto.variant @mixed_backward(%q: !K, %k: !K, %v: !V, %g: !K, %d_o: !V) -> (!K, !K)
+    attributes {gradient, group = {H = 1 : i64}} {
+  %dS0 = stretto.state "d_S" : !dS
+  %dS1 = stretto.write %dS0, %q, %d_o : !dS, !K, !V
+  %dq = stretto.read %dS1, %v along "V" : !dS, !V -> !K
+  %dS2 = stretto.decay %dS1 log %g along "K" : !dS, !K
+  %dk = stretto.read %dS2, %v along "V" : !dS, !V -> !K
+  stretto.yield %dq, %dk : !K, !K
+}
+
+// -----
+
+// A row that is written and may be infinite beyond the end is masked once; whatever else meets it shares its products.
+// What is finite there is as it is.
+
+!K = tensor<8xf64, #stretto.row<K>>
+!V = tensor<4xf64, #stretto.row<V>>
+!S = !stretto.state<K : 8, V : 4>
+!dS = !stretto.state<K : 8, V : 4, reverse>
+
+// CHECK-LABEL: chunk.kernel @masked_backward chunk 16 reverse(
+// CHECK:         %[[QUOTIENT:.+]] = arith.divf %d_o, %w
+// CHECK:         %[[D_ACC:.+]] = chunk.mask %[[QUOTIENT]] valid %valid
+// CHECK:         chunk.dot %[[D_ACC]], %S transpose_right
+// CHECK:         %[[M:.+]] = chunk.dot %[[D_ACC]], %v transpose_right
+// CHECK-NOT:     chunk.mask
+// CHECK-NOT:     chunk.dot %{{.+}}, %v
+// CHECK:         chunk.yield
+stretto.variant @masked_backward(%q: !K, %k: !K, %v: !V, %w: !V, %d_o: !V) -> (!K, !K, !V)
+    attributes {gradient, group = {H = 1 : i64}} {
+  %S0 = stretto.state "S" : !S
+  %S1 = stretto.write %S0, %k, %v : !S, !K, !V
+  %d_acc = arith.divf %d_o, %w : !V
+  %dq = stretto.read %S1, %d_acc along "V" : !S, !V -> !K
+  %dS0 = stretto.state "d_S" : !dS
+  %dS1 = stretto.write %dS0, %q, %d_acc : !dS, !K, !V
+  %dk = stretto.read %dS1, %v along "V" : !dS, !V -> !K
+  %dw = arith.mulf %d_acc, %w : !V
+  stretto.yield %dq, %dk, %dw : !K, !K, !V
+}
+
+// CHECK-LABEL: chunk.kernel @finite_backward chunk 16 reverse(
+// CHECK-NOT:     chunk.mask
+// CHECK:         chunk.yield
+stretto.variant @finite_backward(%q: !K, %v: !V, %w: !V, %d_o: !V) -> !K attributes {gradient, group = {H = 1 : i64}} {
+  %d_acc = arith.mulf %d_o, %w : !V
+  %dS0 = stretto.state "d_S" : !dS
+  %dS1 = stretto.write %dS0, %q, %d_acc : !dS, !K, !V
+  %dk = stretto.read %dS1, %v along "V" : !dS, !V -> !K
+  stretto.yield %dk : !K
 }
 
 // -----
