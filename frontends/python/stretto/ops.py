@@ -12,6 +12,7 @@ import pathlib
 
 import torch
 
+from .calls import Plan, Plans
 from .native import Error, Module
 from .variant import LoadedVariant
 
@@ -31,6 +32,7 @@ class ShippedOperator:
         rest = [name for name in [*signature.inputs, *signature.options] if name not in (*parameters, "scale")]
         scale = ["scale"] if "scale" in signature.options else []
         self.parameters = (*parameters, *rest, *scale, *_COMMON)
+        self._plans = Plans(self._plan)
         self.__name__ = name
         self.__doc__ = signature.summary
         self.__signature__ = inspect.Signature(
@@ -59,14 +61,21 @@ class ShippedOperator:
             given[name] = value
         return {name: value for name, value in given.items() if value is not None}
 
+    def _plan(self, arguments: tuple, keywords: dict) -> Plan:
+        return self.variant.plan((), self._bind(arguments, keywords))
+
     def __call__(self, *arguments, **keywords):
-        given = self._bind(arguments, keywords)
-        outputs = self.variant(**given)
-        return outputs if given.get("output_final_state") else (outputs, None)
+        if len(arguments) + len(_COMMON) > len(self.parameters):  # some of those in common are given by position
+            arguments, keywords = (), self._bind(arguments, keywords)
+        common = [keywords.pop(name, default) for name, default in _COMMON.items()] if keywords else _COMMON.values()
+        initial_state, output_final_state, cu_seqlens = common
+        prepared = self._plans.find(arguments, keywords)
+        outputs = self.variant.run(prepared, initial_state, output_final_state, cu_seqlens)
+        return outputs if output_final_state else (outputs, None)
 
     def step(self, *arguments, state, slots=None, **keywords):
         """One token of each sequence, `[B, heads, width]`; see Variant.step."""
-        return self.variant.step(**self._bind(arguments, keywords), state=state, slots=slots)
+        return self.variant.run_step(self._plans.find(arguments, keywords), state, slots)
 
     def __repr__(self) -> str:
         return f"<stretto operator {self.__name__}{self.__signature__}>"

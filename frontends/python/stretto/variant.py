@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from . import reference
+from .calls import Plan, Plans
 from .native import Module
 from .operator import Explanation, Operator, ordered_state
 from .signature import Signature
@@ -42,6 +43,7 @@ class Variant(ABC):
         self.__doc__ = signature.summary
         self._programs: dict[tuple, Module] = {}
         self._compiled: dict[tuple, Program] = {}
+        self._plans = Plans(self.plan)
 
     @abstractmethod
     def _build(self, structure: Mapping[str, str | bool], absent: frozenset[str]) -> Module:
@@ -133,8 +135,8 @@ class Variant(ABC):
     # importing all of PyTorch's compiler for it.
     _ensure_program._dynamo_marked_constant = True
 
-    def _prepare(self, inputs: tuple, keywords: Mapping[str, object]) -> tuple["Program", list, dict]:
-        """The program for a call, the tensors and the options of its operator."""
+    def plan(self, inputs: tuple, keywords: Mapping[str, object]) -> Plan:
+        """The program for a call, what it takes and the options of its operator."""
         given, options = self.signature.bind(inputs, keywords)
         structure, numeric = self.signature.split(options)
         values = {name: float(options[name]) for name in numeric if not isinstance(options[name], str)}
@@ -142,14 +144,18 @@ class Variant(ABC):
         key = (*structure.values(), *given, *expressions.items())
         self._ensure_program(key, structure, expressions, frozenset(given))
         program = self._compiled[key]
-        return program, [given.get(name) for name in program.inputs], {**program.options, **values}
+        return Plan(program, [given.get(name) for name in program.inputs], {**program.options, **values})
 
     def __call__(self, *inputs, initial_state=None, output_final_state: bool = False, cu_seqlens=None, **keywords):
         """Runs the operator on tensors `[B, T, heads, width]`, or `[1, tokens, heads, width]` with `cu_seqlens`. With
         `output_final_state` a stretto.State is returned beside the results; without, the results alone.
         """
-        program, tensors, options = self._prepare(inputs, keywords)
-        state = ordered_state(self.signature.name, program.state, initial_state)
+        return self.run(self._plans.find(inputs, keywords), initial_state, output_final_state, cu_seqlens)
+
+    def run(self, prepared: tuple[Program, list, dict], initial_state, output_final_state: bool, cu_seqlens):
+        """Runs a program on its inputs, with options of its operator."""
+        program, tensors, options = prepared
+        state = None if initial_state is None else ordered_state(self.signature.name, program.state, initial_state)
         *results, final = program.operator(tensors, options, state, output_final_state, cu_seqlens)
         output = results[0] if len(results) == 1 else tuple(results)
         return (output, State(program.state, final)) if output_final_state else output
@@ -165,7 +171,11 @@ class Variant(ABC):
             state = keywords.pop("state")
         else:
             *inputs, state = inputs or [None]
-        program, tensors, options = self._prepare(inputs, keywords)
+        return self.run_step(self._plans.find(inputs, keywords), state, slots)
+
+    def run_step(self, prepared: tuple[Program, list, dict], state, slots):
+        """Runs a program on one token of each sequence, with options of its operator."""
+        program, tensors, options = prepared
         entries = ordered_state(self.signature.name, program.state, state, "state") or []
         return program.operator.step(tensors, options, entries, slots), state
 
@@ -181,7 +191,7 @@ class Variant(ABC):
         """Which kernel runs a call; it is compiled if need be, but not run. With `backward`, what the gradient of what
         `wanted` names takes, or that of all: its kernels, what is saved between them, and what is computed anew.
         """
-        program, tensors, options = self._prepare(inputs, keywords)
+        program, tensors, options = self._plans.find(inputs, keywords)
         state = ordered_state(self.signature.name, program.state, initial_state)
         return program.operator.explain(tensors, options, state, cu_seqlens, wanted if backward else None)
 
