@@ -569,6 +569,51 @@ def AssignLayouts : Pass<"stretto-assign-layouts", "::stretto::kernel::FuncOp"> 
   }];
 }
 
+def SelectProducts : Pass<"stretto-select-products", "::stretto::kernel::FuncOp"> {
+  let summary = "Decides which instruction forms each matrix product";
+  let description = [{
+    Products of 16-bit operands are formed by `mma.sync`, whose fragments each warp loads, or, on a chip whose four
+    warps of a group form them together, by `wgmma`: where the result has a multiple of 64 rows, four warps divide them,
+    and operands lie in shared memory as that instruction reads them, in any orientation, or on the left in registers.
+    Wider operands are multiplied number by number. What a product says already is kept.
+
+    ```mlir
+    %c = chunk.dot %a, %b : tensor<64x32xbf16, #shared>, tensor<32x16xbf16, #shared1> -> tensor<64x16xf32, #registers>
+    ```
+    =>
+    ```mlir
+    %c = chunk.dot %a, %b {kernel.instruction = #kernel.instruction<wgmma>}
+        : tensor<64x32xbf16, #shared>, tensor<32x16xbf16, #shared1> -> tensor<64x16xf32, #registers>
+    ```
+  }];
+  let options = [Option<"chip", "chip", "std::string", "\"sm_90a\"", "The chip, for instance sm_80">];
+  let dependentDialects = ["::stretto::kernel::KernelDialect"];
+}
+
+def OverlapProducts : Pass<"stretto-overlap-products", "::stretto::kernel::FuncOp"> {
+  let summary = "Lets other work run beside products of warpgroups";
+  let description = [{
+    Operations stand in the order of how many products they wait for, one after the other, as far as registers reach: so
+    what does not depend on a product, and what other products need, is done while it runs. A `kernel.finish` waits for
+    it where its result is first asked for, but by another product that adds to it.
+
+    ```mlir
+    %p = chunk.dot %a, %b {kernel.instruction = #kernel.instruction<wgmma>} : tensor<64x64xbf16>, tensor<64x64xbf16> -> tensor<64x64xf32>
+    %n = arith.negf %p : tensor<64x64xf32>
+    %e = math.exp %x : tensor<64x64xf32>
+    ```
+    =>
+    ```mlir
+    %p = chunk.dot %a, %b {kernel.instruction = #kernel.instruction<wgmma>} : tensor<64x64xbf16>, tensor<64x64xbf16> -> tensor<64x64xf32>
+    %e = math.exp %x : tensor<64x64xf32>
+    %done = kernel.finish %p : tensor<64x64xf32>
+    %n = arith.negf %done : tensor<64x64xf32>
+    ```
+  }];
+  let options = [Option<"registers", "registers", "int64_t", "204", "How many a thread may have for tiles">];
+  let dependentDialects = ["::stretto::kernel::KernelDialect"];
+}
+
 def PlanSharedMemory : Pass<"stretto-plan-shared-memory", "::stretto::kernel::FuncOp"> {
   let summary = "Decides where in shared memory tiles and scratch regions are";
   let description = [{
@@ -592,7 +637,8 @@ def InsertBarriers : Pass<"stretto-insert-barriers", "::stretto::kernel::FuncOp"
   let summary = "Orders the accesses of different threads to shared memory";
   let description = [{
     Puts a `kernel.barrier` before an operation that touches bytes of shared memory which another has written, or
-    writes bytes that another has read, since the last barrier.
+    writes bytes that another has read, since the last barrier. Where a product of warpgroups is still reading them, its
+    `kernel.finish` comes before the barrier.
 
     ```mlir
     %b = kernel.convert %a offset 0 : tensor<16x16xbf16, #registers> -> tensor<16x16xbf16, #shared>
@@ -611,7 +657,7 @@ def LowerToThreads : Pass<"stretto-lower-to-threads", "::mlir::ModuleOp"> {
   let summary = "Makes of what a block does what one of its threads does";
   let description = [{
     A tile in registers becomes this thread's registers of it, plain numbers; a product becomes `mma.sync` and
-    `ldmatrix` instructions, or multiplications and additions for fp32. Loops and conditions stay structured: they
+    `ldmatrix` instructions, or a `kernel.warpgroup_product`, or multiplications and additions for fp32. Loops and conditions stay structured: they
     are the same for all threads, or guard stores.
 
     ```mlir
@@ -627,6 +673,24 @@ def LowerToThreads : Pass<"stretto-lower-to-threads", "::mlir::ModuleOp"> {
   }];
   let dependentDialects = ["::mlir::arith::ArithDialect", "::mlir::scf::SCFDialect", "::mlir::LLVM::LLVMDialect",
                            "::mlir::NVVM::NVVMDialect"];
+}
+
+def LowerWarpgroups : Pass<"stretto-lower-warpgroups"> {
+  let summary = "Writes the instructions of warpgroups, for NVPTX";
+  let description = [{
+    `kernel.warpgroup_product` and `kernel.warpgroup_wait` become inline assembly, whose sums are operands that stay in
+    their registers. So nothing comes between the instructions of a product, nor touches its sums.
+
+    ```mlir
+    %r:4 = "kernel.warpgroup_wait"(%s0, %s1, %s2, %s3) <{pending = 0 : i64}> : (f32, f32, f32, f32) -> (f32, f32, f32, f32)
+    ```
+    =>
+    ```mlir
+    %r = llvm.inline_asm has_side_effects "wgmma.wait_group.sync.aligned 0;", "=f,=f,=f,=f,0,1,2,3" %s0, %s1, %s2, %s3
+        : (f32, f32, f32, f32) -> !llvm.struct<(f32, f32, f32, f32)>
+    ```
+  }];
+  let dependentDialects = ["::mlir::LLVM::LLVMDialect"];
 }
 
 def ExpandDeviceMath : Pass<"stretto-expand-device-math"> {

@@ -44,6 +44,8 @@ void stretto::buildKernelPipeline(OpPassManager &passes, const KernelForm &form)
   fold.computeTables = form.computeTables;
   passes.addPass(createFoldOverChunks(fold));
   passes.addNestedPass<kernel::FuncOp>(createAssignLayouts());
+  passes.addNestedPass<kernel::FuncOp>(createSelectProducts({form.chip.str()}));
+  passes.addNestedPass<kernel::FuncOp>(createOverlapProducts());
   passes.addNestedPass<kernel::FuncOp>(createPlanSharedMemory({form.chip.str()}));
   passes.addNestedPass<kernel::FuncOp>(createInsertBarriers());
 }
@@ -53,6 +55,7 @@ void stretto::buildThreadPipeline(OpPassManager &passes) {
   OpPassManager &functions = passes.nest<LLVM::LLVMFuncOp>();
   functions.addPass(createCSEPass());
   functions.addPass(createExpandDeviceMath());
+  functions.addPass(createLowerWarpgroups());
   functions.addPass(createSCFToControlFlowPass());
   functions.addPass(createArithToLLVMConversionPass());
   passes.addPass(createConvertControlFlowToLLVMPass());

@@ -15,6 +15,8 @@ struct Chip {
   llvm::StringRef ptxFeature;
   /// Shared memory that one block may have.
   int64_t sharedBytes;
+  /// Four warps form products together, by `wgmma`.
+  bool hasWarpgroups = false;
 
   /// The chip of a name such as "sm_90a"; the error lists the names.
   static mlir::FailureOr<Chip> named(llvm::StringRef name, llvm::function_ref<mlir::InFlightDiagnostic()> emitError);

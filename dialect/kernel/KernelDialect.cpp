@@ -185,6 +185,24 @@ RankedTensorType stretto::kernel::withLayout(RankedTensorType tile, const Layout
   return RankedTensorType::get(tile.getShape(), tile.getElementType(), LayoutAttr::get(tile.getContext(), layout));
 }
 
+bool stretto::kernel::isOfWarpgroups(Operation *product) {
+  auto instruction = product->getAttrOfType<InstructionAttr>(instructionAttribute);
+  return instruction && instruction.getValue() == Instruction::Wgmma;
+}
+
+bool stretto::kernel::isOnlyAddend(chunk::DotOp product) {
+  if (!isOfWarpgroups(product) || !product->hasOneUse())
+    return false;
+  auto next = dyn_cast<chunk::DotOp>(*product->user_begin());
+  return next && isOfWarpgroups(next) && next->getBlock() == product->getBlock() &&
+         next.getAddend() == product.getResult();
+}
+
+bool stretto::kernel::runsBesideOthers(chunk::DotOp product) {
+  return isOnlyAddend(product) ||
+         llvm::any_of(product->getUsers(), [](Operation *user) { return isa<FinishOp>(user); });
+}
+
 int64_t stretto::kernel::sharedBytesOf(RankedTensorType tile) {
   int64_t elements = 1;
   for (unsigned bits : paddedBits(tile.getShape()))
@@ -318,5 +336,22 @@ LogicalResult ConvertOp::verify() {
     return emitOpError("[convert_c2] converts ")
            << getOperand().getType() << " to " << getType() << (bothShared ? " within" : " without passing through")
            << " shared memory";
+  return success();
+}
+
+LogicalResult WarpgroupProductOp::verify() {
+  if (static_cast<bool>(getLeft()) == !getLeftWords().empty())
+    return emitOpError("[warpgroup_product_c1] has ")
+           << getLeftWords().size() << " words " << (getLeft() ? "and" : "and no")
+           << " descriptor on the left, expected the one or the other";
+  int64_t blocks = getBlocks(), numbers = blocks * static_cast<int64_t>(getColumns()) / 2;
+  int64_t results = getResults().size(), sums = getSums().size();
+  if (results != numbers || (sums && sums != numbers))
+    return emitOpError("[warpgroup_product_c2] has ")
+           << results << " results and " << sums << " sums, expected " << numbers << ", and as many sums or none";
+  int64_t left = getLeftOffsets().size(), right = getRightOffsets().size();
+  if (left != right || left == 0 || left % blocks)
+    return emitOpError("[warpgroup_product_c3] has ")
+           << left << " and " << right << " offsets, expected as many of both sides, a multiple of " << blocks;
   return success();
 }

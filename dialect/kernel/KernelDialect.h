@@ -43,6 +43,14 @@ bool isOnlyRow(chunk::RowOp op);
 
 /// The attribute that says where an operation's scratch region in shared memory begins, in bytes.
 inline constexpr llvm::StringLiteral scratchAttribute = "kernel.scratch";
+/// The attribute of a product that says which instruction forms it, an `InstructionAttr`.
+inline constexpr llvm::StringLiteral instructionAttribute = "kernel.instruction";
+/// Whether warpgroups form a product.
+bool isOfWarpgroups(mlir::Operation *product);
+/// Whether a product of warpgroups is nothing but what another one of its block adds to: that begins when it is done.
+bool isOnlyAddend(chunk::DotOp product);
+/// Whether a product is under way behind its place: until a `kernel.finish`, or with the one that adds to it.
+bool runsBesideOthers(chunk::DotOp product);
 /// The bytes of shared memory that an operation needs while it is executed, beside its operands and results.
 int64_t scratchBytesOf(mlir::Operation *op);
 

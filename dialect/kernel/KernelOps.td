@@ -98,6 +98,21 @@ def Kernel_RoleAttr : AttrDef<Kernel_Dialect, "Role"> {
 }
 def Kernel_RoleArrayAttr : TypedArrayAttrBase<Kernel_RoleAttr, "groups of warps">;
 
+def Kernel_Instruction : I32EnumAttr<"Instruction", "what forms a matrix product", [
+    I32EnumAttrCase<"Fma", 0, "fma">, I32EnumAttrCase<"Mma", 1, "mma">, I32EnumAttrCase<"Wgmma", 2, "wgmma">]> {
+  let cppNamespace = "::stretto::kernel";
+  let genSpecializedAttr = 0;
+}
+
+def Kernel_InstructionAttr : EnumAttr<Kernel_Dialect, Kernel_Instruction, "instruction"> {
+  let summary = "what forms a matrix product";
+  let description = [{
+    The attribute `kernel.instruction` of a `chunk.dot`: number by number, by the fragments of a warp, or by the tiles of
+    four warps, a warpgroup. `stretto-select-products` decides it and keeps what is there.
+  }];
+  let assemblyFormat = "`<` $value `>`";
+}
+
 class Kernel_TileType<string name, string typeMnemonic> : TypeDef<Kernel_Dialect, name> {
   let mnemonic = typeMnemonic;
   let parameters = (ins "::mlir::RankedTensorType":$tile);
@@ -275,7 +290,9 @@ def Kernel_SendOp : Kernel_Op<"send"> {
 
 def Kernel_AwaitOp : Kernel_Op<"await"> {
   let summary = "waits until everything sent so far has arrived, for all threads";
-  let assemblyFormat = "attr-dict";
+  let description = [{ Like a `kernel.barrier`, for what has arrived too. }];
+  let arguments = (ins UnitAttr:$fence);
+  let assemblyFormat = "(`fence` $fence^)? attr-dict";
 }
 
 def Kernel_ReceiveOp : Kernel_Op<"receive"> {
@@ -401,7 +418,65 @@ def Kernel_ConvertOp : Kernel_Op<"convert", [Pure, SameOperandsAndResultElementT
 
 def Kernel_BarrierOp : Kernel_Op<"barrier"> {
   let summary = "no thread goes on before all have come";
-  let assemblyFormat = "attr-dict";
+  let description = [{
+    With `fence` the products of warpgroups behind it see what threads have stored before it: they read shared memory by
+    a way of their own.
+  }];
+  let arguments = (ins UnitAttr:$fence);
+  let assemblyFormat = "(`fence` $fence^)? attr-dict";
+}
+
+def Kernel_FinishOp : Kernel_Op<"finish", [Pure, SameOperandsAndResultType]> {
+  let summary = "the result of a product, once it is there";
+  let description = [{
+    A product of warpgroups runs beside what follows it until it is finished; before, its result may be nothing but the
+    addend of another one, and what it reads in shared memory must stay. A product without a `kernel.finish` is
+    finished where it stands.
+  }];
+  let arguments = (ins Kernel_Tile:$product);
+  let results = (outs Kernel_Tile:$result);
+  let assemblyFormat = "$product attr-dict `:` type($product)";
+}
+
+//===----------------------------------------------------------------------===//
+// A thread of a warpgroup
+//===----------------------------------------------------------------------===//
+
+def Kernel_WarpgroupProductOp : Kernel_Op<"warpgroup_product", [AttrSizedOperandSegments]> {
+  let summary = "starts a product of a warpgroup";
+  let description = [{
+    What one thread of four warps does of a product: `wgmma` instructions of 64 rows, `columns` columns and 16 inner
+    elements, for each of `blocks` tiles of the result and each step along the inner axis, as one group. The right
+    operand is in shared memory, where a matrix descriptor says; the left one, too, or it is in registers, pairs of
+    elements in four words for each block of rows and step. `left_offsets` and `right_offsets` are added to the
+    descriptors, for each block and step; of a left operand in registers they number the words' first. An operand is
+    `transpose`d where its inner axis is the first of the stored tile. The results are those of the blocks, each
+    `columns` / 2 numbers of the fragment that `wgmma` leaves; sums begin at 0 where there are none. Results must not be
+    touched before a `kernel.warpgroup_wait`, except as the sums of another product.
+
+    It has no form of assembly of its own, so that tools without this dialect read it.
+
+    Constraints: `warpgroup_product_c1` the left operand is a descriptor or words; `warpgroup_product_c2` the results,
+    and the sums if there are any, are those of the blocks; `warpgroup_product_c3` there are as many offsets of both
+    sides, and as many for each block.
+  }];
+  let arguments = (ins Optional<I64>:$left, Variadic<I32>:$left_words, I64:$right, Variadic<F32>:$sums,
+                       TypeAttr:$element, I64Attr:$columns, I64Attr:$blocks, DenseI64ArrayAttr:$left_offsets,
+                       DenseI64ArrayAttr:$right_offsets, UnitAttr:$transpose_left, UnitAttr:$transpose_right);
+  let results = (outs Variadic<F32>:$results);
+  let hasVerifier = 1;
+}
+
+def Kernel_WarpgroupWaitOp : Kernel_Op<"warpgroup_wait", [SameOperandsAndResultType]> {
+  let summary = "the results of products of a warpgroup, once they are there";
+  let description = [{
+    Waits until no more than the last `pending` products that were started are under way. `sums` are results of those
+    that are then done.
+
+    It has no form of assembly of its own, so that tools without this dialect read it.
+  }];
+  let arguments = (ins Variadic<F32>:$sums, I64Attr:$pending);
+  let results = (outs Variadic<F32>:$results);
 }
 
 #endif // STRETTO_DIALECT_KERNEL_OPS

@@ -245,7 +245,7 @@ std::string Layout::picture(int64_t rows, int64_t columns) const {
 // The layouts in use
 //===----------------------------------------------------------------------===//
 
-static constexpr int64_t lanes = 32, fragmentSide = 16;
+static constexpr int64_t lanes = 32, fragmentSide = 16, columnsOfFragment = 8;
 
 unsigned stretto::kernel::bitsToCount(int64_t size) { return llvm::Log2_64_Ceil(std::max<int64_t>(size, 1)); }
 
@@ -260,6 +260,11 @@ WarpGrid WarpGrid::of(int64_t rows, int64_t columns, int64_t warps) {
   SmallVector<unsigned, 2> bits = paddedBits({rows, columns});
   int64_t byRows = std::min<int64_t>({warps, 4, std::max<int64_t>((int64_t(1) << bits[0]) / fragmentSide, 1)});
   return {byRows, warps / byRows};
+}
+
+int64_t WarpGrid::columnsTogether(int64_t width) const {
+  int64_t ofWarp = llvm::alignTo(width, fragmentSide) / columns;
+  return std::max(ofWarp & -ofWarp, columnsOfFragment);
 }
 
 /// Adds the bits of one side from `from` on, until the side is covered.
@@ -285,9 +290,12 @@ Layout stretto::kernel::registerLayout(ArrayRef<int64_t> shape, int64_t warps) {
     Layout layout = fragment(shape);
     for (int64_t step = 1; step < grid.rows; step *= 2)
       layout.add(Layout::Warp, {fragmentSide * step, 0});
-    for (int64_t step = 1; step < grid.columns; step *= 2)
-      layout.add(Layout::Warp, {0, 8 * step});
-    addRemaining(layout, Layout::Register, 1, 8 * grid.columns);
+    int64_t together = grid.columnsTogether(shape[1]), next = together * grid.columns;
+    for (int64_t step = together; step < next; step *= 2)
+      layout.add(Layout::Warp, {0, step});
+    for (int64_t step = columnsOfFragment; step < together; step *= 2)
+      layout.add(Layout::Register, {0, step});
+    addRemaining(layout, Layout::Register, 1, next);
     addRemaining(layout, Layout::Register, 0, fragmentSide * grid.rows);
     return layout;
   }
@@ -385,7 +393,7 @@ Layout stretto::kernel::copyLayout(ArrayRef<int64_t> shape, int64_t perAccess, i
 }
 
 Layout stretto::kernel::sharedLayout(ArrayRef<int64_t> shape, int64_t bytesPerElement) {
-  constexpr unsigned pieceBytes = 16, bankRow = 128;
+  constexpr int64_t pieceBytes = 16, bankRow = 128;
   Layout layout(paddedBits(shape));
   if (layout.rank() < 2) {
     for (unsigned bit = 0; bit < layout.totalBits(); ++bit)
@@ -393,14 +401,17 @@ Layout stretto::kernel::sharedLayout(ArrayRef<int64_t> shape, int64_t bytesPerEl
     return layout;
   }
   int64_t perPiece = pieceBytes / bytesPerElement;
-  addRemaining(layout, Layout::Offset, 1, 1);
+  // What instructions of a warpgroup read, of 16 bits, lies in boxes that are as wide as all banks.
+  int64_t width = bytesPerElement == 2 ? std::min(layout.side(1), bankRow / bytesPerElement) : layout.side(1);
+  for (int64_t column = 1; column < width; column *= 2)
+    layout.add(Layout::Offset, {0, column});
   // A row that is shorter than all banks shares them with its neighbours: those are not exchanged.
-  int64_t rowBytes = layout.side(1) * bytesPerElement;
-  int64_t rowsPerBankRow = std::max<int64_t>(bankRow / rowBytes, 1);
+  int64_t rowsPerBankRow = std::max<int64_t>(bankRow / (width * bytesPerElement), 1);
   for (int64_t row = 1; row < layout.side(0); row *= 2) {
     int64_t exchanged = row / rowsPerBankRow * perPiece;
-    bool reaches = row >= rowsPerBankRow && row < 8 && exchanged < layout.side(1);
+    bool reaches = row >= rowsPerBankRow && row < 8 && exchanged < width;
     layout.add(Layout::Offset, {row, reaches ? exchanged : 0});
   }
+  addRemaining(layout, Layout::Offset, 1, width);
   return layout;
 }

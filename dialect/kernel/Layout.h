@@ -133,10 +133,15 @@ llvm::SmallVector<unsigned, 2> paddedBits(llvm::ArrayRef<int64_t> shape);
 struct WarpGrid {
   int64_t rows, columns;
   static WarpGrid of(int64_t rows, int64_t columns, int64_t warps);
+
+  /// How many neighbouring columns of a matrix of `width` a warp has, before those of the next one: its share, or the
+  /// largest power of two that divides that.
+  int64_t columnsTogether(int64_t width) const;
 };
 
-/// Matrices: the fragments in which `mma.m16n8` leaves its result; warps as in `WarpGrid`. Vectors: neighbouring
-/// lanes hold neighbouring numbers and every warp has them all. Numbers: everybody has them.
+/// Matrices: the fragments in which `mma.m16n8` leaves its result; warps as in `WarpGrid`. Where four of them share
+/// the rows, and a warp's columns are neighbours, this is what `wgmma` leaves. Vectors: neighbouring lanes hold
+/// neighbouring numbers and every warp has them all. Numbers: everybody has them.
 Layout registerLayout(llvm::ArrayRef<int64_t> shape, int64_t warps);
 
 /// Where a walk over the entries of a matrix has them: each lane `perAccess` neighbouring columns, neighbouring lanes
@@ -158,7 +163,10 @@ int64_t rowsWithinWarps(const Layout &layout);
 Layout copyLayout(llvm::ArrayRef<int64_t> shape, int64_t perAccess, int64_t warps);
 
 /// Shared memory by rows. The 16-byte pieces of neighbouring rows are exchanged, so that eight rows of one column
-/// of pieces, which is what `ldmatrix` reads, lie in different banks.
+/// of pieces, which is what `ldmatrix` reads, lie in different banks. Matrices of 16-bit numbers lie in boxes of up to
+/// 64 columns, one after another: with the same exchange, these are the tiles of `wgmma` (128-byte swizzle; 64 and 32
+/// bytes where a matrix has 32 or 16 columns), if they begin at a multiple of `sharedAlignment`.
+inline constexpr int64_t sharedAlignment = 1024;
 Layout sharedLayout(llvm::ArrayRef<int64_t> shape, int64_t bytesPerElement);
 
 } // namespace stretto::kernel

@@ -13,10 +13,12 @@ using namespace stretto::kernel;
 
 namespace {
 
-/// Bytes of shared memory that were read or written since the last barrier.
+/// Bytes of shared memory that were read or written since the last barrier, or that a product reads until it is
+/// finished.
 struct Access {
   int64_t begin, end;
   bool write;
+  chunk::DotOp underWay = nullptr;
 
   bool conflictsWith(const Access &other) const {
     return (write || other.write) && begin < other.end && other.begin < end;
@@ -26,6 +28,11 @@ using Accesses = SmallVector<Access>;
 
 class BarrierInserter {
 public:
+  /// Products of warpgroups read shared memory by a way of their own: barriers tell them what threads have stored.
+  explicit BarrierInserter(FuncOp function) {
+    function.walk([&](chunk::DotOp product) { fence |= isOfWarpgroups(product); });
+  }
+
   /// Goes through a block with what is pending at its start, and leaves what is pending at its end.
   void run(Block &block, Accesses &pending) {
     for (Operation &op : block) {
@@ -47,25 +54,62 @@ public:
         continue;
       }
       if (isa<BarrierOp, AwaitOp>(op)) {
-        pending.clear();
+        if (auto await = dyn_cast<AwaitOp>(op))
+          await.setFence(fence);
+        passBarrier(pending);
         continue;
       }
       visit(&op, pending);
+      if (auto finish = dyn_cast<FinishOp>(op))
+        noteFinished(finish.getProduct().getDefiningOp<chunk::DotOp>(), pending);
+      else if (auto product = dyn_cast<chunk::DotOp>(op); product && !runsBesideOthers(product))
+        noteFinished(product, pending);
     }
   }
 
 private:
   void visit(Operation *op, Accesses &pending) {
     Accesses own = accessesOf(op);
-    bool conflict = llvm::any_of(own, [&](const Access &access) {
-      return llvm::any_of(pending, [&](const Access &earlier) { return access.conflictsWith(earlier); });
-    });
+    bool conflict = false;
+    for (Access &earlier : pending)
+      if (llvm::any_of(own, [&](const Access &access) { return access.conflictsWith(earlier); })) {
+        conflict = true;
+        if (earlier.underWay)
+          noteFinished(finishBefore(op, earlier.underWay), pending);
+      }
     if (conflict) {
       OpBuilder builder(op);
-      BarrierOp::create(builder, op->getLoc());
-      pending.clear();
+      BarrierOp::create(builder, op->getLoc(), fence);
+      passBarrier(pending);
     }
     llvm::append_range(pending, own);
+  }
+
+  static void passBarrier(Accesses &pending) {
+    llvm::erase_if(pending, [](const Access &access) { return !access.underWay; });
+  }
+
+  /// Products are done in the order in which they were started.
+  static void noteFinished(chunk::DotOp product, Accesses &pending) {
+    for (Access &access : pending)
+      if (chunk::DotOp other = access.underWay; other && other->getBlock() == product->getBlock())
+        if (other == product || other->isBeforeInBlock(product))
+          access.underWay = nullptr;
+  }
+
+  /// Finishes a product before an operation, where that was to happen later; the product that is then done.
+  static chunk::DotOp finishBefore(Operation *op, chunk::DotOp product) {
+    op = product->getBlock()->findAncestorOpInBlock(*op);
+    while (isOnlyAddend(product) && (*product->user_begin())->isBeforeInBlock(op))
+      product = cast<chunk::DotOp>(*product->user_begin());
+    if (isOnlyAddend(product)) {
+      OpBuilder builder(op);
+      auto finish = FinishOp::create(builder, op->getLoc(), product.getResult());
+      product.getResult().replaceAllUsesExcept(finish.getResult(), finish);
+    } else if (Operation *finish = *product->user_begin(); op->isBeforeInBlock(finish)) {
+      finish->moveBefore(op);
+    }
+    return product;
   }
 
   /// The bytes of a tile in shared memory, which a channel or a conversion has placed.
@@ -94,9 +138,13 @@ private:
     }
     if (isa<ReceiveOp>(op))
       return result;
+    auto product = dyn_cast<chunk::DotOp>(op);
     for (Value operand : op->getOperands())
-      if (inSharedMemory(operand.getType()))
+      if (inSharedMemory(operand.getType())) {
         result.push_back(regionOf(operand, /*write=*/false));
+        if (product && runsBesideOthers(product))
+          result.back().underWay = product;
+      }
     for (Value tile : op->getResults())
       if (inSharedMemory(tile.getType()))
         result.push_back(regionOf(tile, /*write=*/true));
@@ -104,12 +152,14 @@ private:
       result.push_back({scratch.getInt(), scratch.getInt() + scratchBytesOf(op), true});
     return result;
   }
+
+  bool fence = false;
 };
 
 struct InsertBarriers : stretto::impl::InsertBarriersBase<InsertBarriers> {
   void runOnOperation() override {
     Accesses pending;
-    BarrierInserter().run(*getOperation().getBlock(), pending);
+    BarrierInserter(getOperation()).run(*getOperation().getBlock(), pending);
   }
 };
 } // namespace

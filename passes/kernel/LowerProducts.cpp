@@ -2,13 +2,16 @@
 //
 // 16-bit operands are multiplied by `mma.m16n8k16`. Every warp forms the fragments of the result that its layout gives
 // it; operands come from shared memory by `ldmatrix`, whose 8 x 8 matrices are transposed on the way where the stored
-// tile lies the other way round, or the left one from registers. Wider operands are multiplied number by number, in
-// the same layout.
+// tile lies the other way round, or the left one from registers. Where `kernel.instruction` says so, four warps form
+// tiles of 64 rows together, by `wgmma`, which reads shared memory itself. Wider operands are multiplied number by
+// number, in the same layout.
 //
 //===----------------------------------------------------------------------===//
 
 #include "mlir/Dialect/LLVMIR/NVVMDialect.h"
 #include "passes/kernel/ThreadLowering.h"
+#include "passes/kernel/WarpgroupTiles.h"
+#include <map>
 
 using namespace mlir;
 using namespace stretto;
@@ -94,12 +97,6 @@ public:
     return result;
   }
 
-  /// Two neighbouring elements as one register of an operand.
-  Value pair(Value low, Value high) {
-    Value both = b.pack({low, high});
-    return element.isF16() ? both : LLVM::BitcastOp::create(b, b.getI32Type(), both).getResult();
-  }
-
   void multiply(ArrayRef<Value> left, ArrayRef<Value> right, MutableArrayRef<Value> sums) {
     auto kind = element.isF16() ? NVVM::MMATypes::f16 : NVVM::MMATypes::bf16;
     Type f32 = b.getF32Type();
@@ -111,7 +108,6 @@ public:
       sum = LLVM::ExtractValueOp::create(b, result, index);
   }
 
-private:
   /// Words are operands of bf16, pairs of numbers of f16.
   Value operand(Value word) {
     if (!element.isF16())
@@ -119,10 +115,23 @@ private:
     return LLVM::BitcastOp::create(b, VectorType::get(2, element), word);
   }
 
+private:
   ThreadBuilder &b;
   Type element;
 };
 } // namespace
+
+/// The four words of the fragment of a left operand that begins at an element, from a thread's registers.
+static SmallVector<Value> wordsOfFragment(ThreadBuilder &b, const Layout &layout, const Registers &source, int64_t row,
+                                          int64_t inner) {
+  constexpr uint64_t registersOfFragment = 8;
+  SmallVector<Value> words;
+  for (int64_t reg = 0; reg < layout.size(Layout::Register); ++reg)
+    if (layout.at(Layout::Register, reg) == layout.flat({row, inner}))
+      for (uint64_t pair = reg; pair < reg + registersOfFragment; pair += 2)
+        words.push_back(LLVM::BitcastOp::create(b, b.getI32Type(), b.pack({source[pair], source[pair + 1]})));
+  return words;
+}
 
 /// Zeros for what is in no tile: an instruction takes whole fragments.
 static Registers whole(ThreadBuilder &b, Registers registers, Type element) {
@@ -132,7 +141,9 @@ static Registers whole(ThreadBuilder &b, Registers registers, Type element) {
   return registers;
 }
 
-void ThreadLowering::lowerProduct(chunk::DotOp op) {
+LogicalResult ThreadLowering::lowerProduct(chunk::DotOp op) {
+  if (isOfWarpgroups(op))
+    return multiplyTiles(op);
   Type element = getElementTypeOrSelf(op.getType());
   if (op.getAddend())
     registers[op.getResult()] = Registers(registersOf(op.getAddend()));
@@ -146,7 +157,133 @@ void ThreadLowering::lowerProduct(chunk::DotOp op) {
     multiplyNumbers(op, sums);
   }
   define(op.getResult(), [&](uint64_t reg) { return sums[reg]; });
+  return success();
 }
+
+//===----------------------------------------------------------------------===//
+// Warpgroups
+//===----------------------------------------------------------------------===//
+
+namespace {
+/// An operand in shared memory as `wgmma` reads it: its matrix descriptor, and how far from there others begin. Both
+/// count in pieces of 16 bytes.
+class Box {
+public:
+  Box(ThreadBuilder &b, Operand operand, const Layout &result, unsigned side) : b(b), operand(std::move(operand)) {
+    for (uint64_t vector : result.basis(Layout::Warp))
+      ofWarps.push_back(offset(result.coordinate(vector, side), 0));
+    // Within a warpgroup the instruction divides the rows.
+    std::fill_n(ofWarps.begin(), bitsToCount(WarpgroupTiles::warps), 0);
+  }
+
+  int64_t offset(int64_t outer, int64_t inner) const { return pieces(operand.flat(outer, inner)); }
+
+  /// Bits 0 to 13 are the address, 16 to 29 and 32 to 45 the distances of boxes that the outer axis reaches, where it
+  /// is that of columns, and of groups of eight rows; the last two say how many bytes wide the exchange of pieces is.
+  Value descriptor() {
+    constexpr int64_t sharedBits = 18, pieceBits = 4, boxBits = 16, groupBits = 32, exchangeBits = 62, banks = 128;
+    const Layout &layout = operand.tile.getLayout();
+    int64_t width = std::min(layout.side(1) * operand.tile.elementBytes(), banks), columns = width / 2;
+    int64_t boxes = columns < layout.side(1) ? pieces(layout.flat({0, columns})) : 1;
+    int64_t groups = pieces(layout.flat({8, 0})), exchange = banks / width == 4 ? 3 : banks / width;
+    int64_t fixed = boxes << boxBits | groups << groupBits | exchange << exchangeBits;
+    Value address = LLVM::PtrToIntOp::create(b, b.getI64Type(), operand.tile.base);
+    address = arith::AndIOp::create(b, address, b.i64((int64_t(1) << sharedBits) - 1));
+    Value start = arith::ShRUIOp::create(b, address, b.i64(pieceBits));
+    if (Value ofWarp = b.linear(b.warp, ofWarps))
+      start = b.add(start, b.extend(ofWarp));
+    return b.add(start, fixed);
+  }
+
+private:
+  int64_t pieces(uint64_t flat) const { return operand.tile.byteOffset(flat) / 16; }
+
+  ThreadBuilder &b;
+  Operand operand;
+  SmallVector<uint64_t> ofWarps;
+};
+} // namespace
+
+LogicalResult ThreadLowering::multiplyTiles(chunk::DotOp op) {
+  if (StringRef obstacle = obstacleToWarpgroups(op); !obstacle.empty())
+    return op.emitOpError("cannot be formed by wgmma: ") << obstacle;
+  auto resultType = cast<RankedTensorType>(op.getType()), leftType = cast<RankedTensorType>(op.getLeft().getType());
+  Layout layout = *layoutOf(resultType);
+  WarpgroupTiles tiles = *WarpgroupTiles::of(layout, resultType.getShape());
+  int64_t inner = leftType.getDimSize(op.getTransposeLeft() ? 0 : 1);
+
+  // The left operand in shared memory, or words of it for the rows of a tile and a step.
+  std::optional<Box> left;
+  Registers leftRegisters, words;
+  if (inSharedMemory(leftType))
+    left.emplace(b, Operand{sharedTiles.find(op.getLeft())->second, op.getTransposeLeft()}, layout, 0);
+  else
+    leftRegisters = whole(b, registersOf(op.getLeft()), leftType.getElementType());
+  std::map<std::pair<int64_t, int64_t>, int64_t> firstWords;
+  auto firstWord = [&](int64_t row, int64_t step) {
+    auto [known, isNew] = firstWords.try_emplace({row, step}, words.size());
+    if (isNew)
+      llvm::append_range(words, wordsOfFragment(b, *layoutOf(leftType), leftRegisters, row, step));
+    return known->second;
+  };
+  Box right(b, {sharedTiles.find(op.getRight())->second, !op.getTransposeRight()}, layout, 1);
+
+  Registers before, sums;
+  if (op.getAddend())
+    before = whole(b, registersOf(op.getAddend()), b.getF32Type());
+  SmallVector<int64_t> leftOffsets, rightOffsets;
+  for (const WarpgroupTiles::Tile &tile : tiles.tiles) {
+    if (op.getAddend())
+      llvm::append_range(sums, ArrayRef(before).slice(tile.firstRegister, tiles.registersOfTile()));
+    for (int64_t step = 0; step < inner; step += WarpgroupTiles::inner) {
+      leftOffsets.push_back(left ? left->offset(tile.row, step) : firstWord(tile.row, step));
+      rightOffsets.push_back(right.offset(tile.column, step));
+    }
+  }
+  SmallVector<Type> types(tiles.tiles.size() * tiles.registersOfTile(), b.getF32Type());
+  auto product = WarpgroupProductOp::create(b, types, left ? left->descriptor() : Value(), words, right.descriptor(),
+                                            sums, leftType.getElementType(), tiles.columns, tiles.tiles.size(),
+                                            leftOffsets, rightOffsets, op.getTransposeLeft(), !op.getTransposeRight());
+  started.push_back(op.getResult());
+  registers[op.getResult()] = spread(op, product.getResults());
+  if (!runsBesideOthers(op))
+    registers[op.getResult()] = finished(op);
+  return success();
+}
+
+Registers ThreadLowering::spread(chunk::DotOp op, ValueRange numbers) {
+  auto type = cast<RankedTensorType>(op.getType());
+  Layout layout = *layoutOf(type);
+  WarpgroupTiles tiles = *WarpgroupTiles::of(layout, type.getShape());
+  Registers result(layout.size(Layout::Register));
+  for (const WarpgroupTiles::Tile &tile : tiles.tiles) {
+    llvm::copy(numbers.take_front(tiles.registersOfTile()), result.begin() + tile.firstRegister);
+    numbers = numbers.drop_front(tiles.registersOfTile());
+  }
+  return result;
+}
+
+Registers ThreadLowering::finished(chunk::DotOp op) {
+  // All that were started later may still be under way; those before are done, too.
+  auto *place = llvm::find(started, op.getResult());
+  int64_t later = place == started.end() ? started.size() : started.end() - place - 1;
+  started.erase(started.begin(), place == started.end() ? started.begin() : place + 1);
+  Registers numbers;
+  llvm::copy_if(registersOf(op.getResult()), std::back_inserter(numbers),
+                [](Value number) { return number != nullptr; });
+  auto wait = WarpgroupWaitOp::create(b, ValueRange(numbers).getTypes(), numbers, later);
+  Registers result = spread(op, wait.getResults());
+  define(op.getResult(), [&](uint64_t reg) { return result[reg]; });
+  return registersOf(op.getResult());
+}
+
+void ThreadLowering::lowerFinish(FinishOp op) {
+  registers[op.getResult()] = finished(op.getProduct().getDefiningOp<chunk::DotOp>());
+}
+
+//===----------------------------------------------------------------------===//
+// Warps
+//===----------------------------------------------------------------------===//
 
 void ThreadLowering::multiplyFragments(chunk::DotOp op, Registers &sums) {
   auto resultType = cast<RankedTensorType>(op.getType()), leftType = cast<RankedTensorType>(op.getLeft().getType());
@@ -163,17 +300,14 @@ void ThreadLowering::multiplyFragments(chunk::DotOp op, Registers &sums) {
     left = {sharedTiles.find(op.getLeft())->second, op.getTransposeLeft()};
     leftAddresses.emplace(build.matrices(*left, warpsOn(layout, 0), {8, 0}, {0, 8}));
   }
+  Registers leftRegisters;
+  if (leftInRegisters)
+    leftRegisters = whole(b, registersOf(op.getLeft()), leftType.getElementType());
   auto leftFragment = [&](int64_t row, int64_t step) -> SmallVector<Value> {
     if (!leftInRegisters)
       return build.load(leftAddresses->at(left->flat(row, step)), left->innerIsRows, 4);
-    Layout own = *layoutOf(leftType);
-    Registers source = whole(b, registersOf(op.getLeft()), leftType.getElementType());
-    SmallVector<Value> result;
-    for (int64_t reg = 0; reg < own.size(Layout::Register); ++reg)
-      if (own.at(Layout::Register, reg) == own.flat({row, step}))
-        for (int64_t pair = reg; pair < reg + 8; pair += 2)
-          result.push_back(build.pair(source[pair], source[pair + 1]));
-    return result;
+    return llvm::map_to_vector(wordsOfFragment(b, *layoutOf(leftType), leftRegisters, row, step),
+                               [&](Value word) { return build.operand(word); });
   };
 
   // The right operand's: columns, the same 8 inner elements on, and both again for the next fragment's columns.

@@ -322,13 +322,14 @@ LogicalResult ThreadLowering::lower(Operation *op) {
       .Case([&](StoreOp op) { return lowerStore(op), success(); })
       .Case([&](CarryOp op) { return lowerCarry(op), success(); })
       .Case([&](ConvertOp op) { return lowerConvert(op), success(); })
-      .Case([&](BarrierOp) { return b.barrier(), success(); })
-      .Case([&](AwaitOp) {
+      .Case([&](BarrierOp op) { return lowerBarrier(op.getFence()), success(); })
+      .Case([&](AwaitOp op) {
         NVVM::CpAsyncCommitGroupOp::create(b);
         NVVM::CpAsyncWaitGroupOp::create(b, 0);
-        return b.barrier(), success();
+        return lowerBarrier(op.getFence()), success();
       })
-      .Case([&](chunk::DotOp op) { return lowerProduct(op), success(); })
+      .Case([&](chunk::DotOp op) { return lowerProduct(op); })
+      .Case([&](FinishOp op) { return lowerFinish(op), success(); })
       .Case([&](chunk::BroadcastOp op) { return lowerBroadcast(op), success(); })
       .Case([&](chunk::CausalOp op) { return lowerCausal(op), success(); })
       .Case([&](chunk::MaskOp op) { return lowerMask(op), success(); })
@@ -354,6 +355,13 @@ LogicalResult ThreadLowering::lower(Operation *op) {
           return op->emitOpError("has no form on a GPU");
         return isTile ? lowerElementwise(op) : lowerScalar(op), success();
       });
+}
+
+void ThreadLowering::lowerBarrier(bool fence) {
+  if (fence)
+    NVVM::FenceProxyOp::create(b, NVVM::ProxyKind::async_shared,
+                               NVVM::SharedSpaceAttr::get(b.getContext(), NVVM::SharedSpace::shared_cta));
+  b.barrier();
 }
 
 /// The registers of a tile, or a number that is the same for all threads, in order.

@@ -159,7 +159,8 @@ private:
   }
 
   int64_t lowestFree(const Region &wanted, size_t placed) {
-    constexpr int64_t alignment = 128; // all banks
+    constexpr int64_t banks = 128;
+    int64_t alignment = std::clamp<int64_t>(llvm::bit_floor<uint64_t>(wanted.bytes), banks, sharedAlignment);
     SmallVector<std::pair<int64_t, int64_t>> taken;
     for (const Region &other : ArrayRef(regions).take_front(placed))
       if (apart || other.meets(wanted))

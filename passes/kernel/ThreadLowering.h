@@ -44,6 +44,8 @@ private:
   mlir::LogicalResult lower(mlir::Operation *op);
   mlir::LogicalResult lowerLoop(mlir::scf::ForOp loop);
   mlir::LogicalResult lowerCondition(mlir::scf::IfOp condition);
+  /// With `fence` what threads have stored is there for products of warpgroups.
+  void lowerBarrier(bool fence);
   /// Appends what a value that loops and conditions hand on consists of in a thread.
   void appendLive(mlir::Value source, llvm::SmallVectorImpl<mlir::Value> &values);
   /// Makes of the next of `values` what `source` consists of the value `target`.
@@ -170,7 +172,13 @@ private:
   // Products (LowerProducts.cpp)
   //===--------------------------------------------------------------------===//
 
-  void lowerProduct(chunk::DotOp op);
+  mlir::LogicalResult lowerProduct(chunk::DotOp op);
+  mlir::LogicalResult multiplyTiles(chunk::DotOp op);
+  void lowerFinish(FinishOp op);
+  /// Waits for a product of warpgroups; its registers.
+  Registers finished(chunk::DotOp op);
+  /// The numbers of the tiles of a product as its registers.
+  Registers spread(chunk::DotOp op, mlir::ValueRange numbers);
   void multiplyFragments(chunk::DotOp op, Registers &sums);
   void multiplyNumbers(chunk::DotOp op, Registers &sums);
 
@@ -197,6 +205,8 @@ private:
   mlir::IRMapping scalars;
   llvm::DenseMap<mlir::Value, Registers> registers;
   llvm::DenseMap<mlir::Value, SharedTile> sharedTiles;
+  /// Products of warpgroups in the order in which they were started, from the first on that nothing has waited for.
+  llvm::SmallVector<mlir::Value> started;
   /// Channels: the address of the first tile.
   llvm::DenseMap<mlir::Value, mlir::Value> channels;
 };

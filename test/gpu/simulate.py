@@ -20,7 +20,8 @@ import numpy as np
 
 LOWERING = (
     "builtin.module({chunk}stretto-fold-over-chunks{fold},kernel.func(stretto-assign-layouts,"
-    "stretto-plan-shared-memory{{chip={chip}}},stretto-insert-barriers),stretto-lower-to-threads,llvm.func(cse{math}))"
+    "stretto-select-products{{chip={chip}}},stretto-overlap-products,stretto-plan-shared-memory{{chip={chip}}},"
+    "stretto-insert-barriers),stretto-lower-to-threads,llvm.func(cse{math}))"
 )
 
 
@@ -140,7 +141,7 @@ def main():
     parser.add_argument("--elements", default="bf16,f16,f32")
     parser.add_argument("--math", action="store_true", help="expand elementary functions too")
     parser.add_argument("--chunk-passes", default="chunk.kernel(stretto-expand-decay,stretto-round-operands,cse)")
-    parser.add_argument("--chip", default="sm_90a", help="the one whose shared memory is divided")
+    parser.add_argument("--chip", default="sm_90a", help="the one whose memory and instructions are taken")
     parser.add_argument("--gradients", action="store_true", help="gradients of the operators that are named")
     parser.add_argument("--slices", type=int, default=0, help="of the values of gradients, at least")
     parser.add_argument("--steps", action="store_true", help="steps of the cases of lookbacks.py")

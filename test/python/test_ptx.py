@@ -53,7 +53,8 @@ SPILLS = {
     "bla": [("bf16", 128), ("fp32", 128)],
     "lolcats": [("bf16", 64), ("bf16", 128), ("fp32", 128)],
 }
-# Steps: SUPRA's computes its rotations in fp64.
+# Forwards: eight bytes of ABC's chunks; SUPRA's steps compute its rotations in fp64.
+CHUNK_SPILLS = {"abc": [("fp32", 128)]}
 STEP_SPILLS = {"supra": [("fp32", 128)]}
 # Of what looks back, kernels that keep a state beside tiles of other tokens: chunks and steps.
 LOOKBACK_SPILLS = {
@@ -76,7 +77,8 @@ def spilled(ptxas, folder, ptx):
     (folder / "kernel.ptx").write_text(ptx)
     command = [ptxas, "-v", "-arch=sm_90a", folder / "kernel.ptx", "-o", folder / "kernel.cubin"]
     report = subprocess.run(command, capture_output=True, text=True, check=True).stderr
-    assert "warning" not in report
+    # Where products of warpgroups wait for each other, ptxas says so, in a note.
+    assert "warning" not in report and "serialized" not in report
     return re.findall(r"(\d+) bytes stack frame, (\d+) bytes spill stores", report)
 
 
@@ -84,8 +86,8 @@ def spilled(ptxas, folder, ptx):
 @pytest.mark.parametrize("operator", OPERATORS)
 @pytest.mark.parametrize("step", [False, True], ids=["chunk", "step"])
 def test_assembles_without_spills(ptxas, tmp_path, operator, dtype, width, step, request):
-    if step and (dtype, width) in STEP_SPILLS.get(operator, ()):
-        request.applymarker(pytest.mark.xfail(strict=True, reason="fp64 beside a state"))
+    if (dtype, width) in (STEP_SPILLS if step else CHUNK_SPILLS).get(operator, ()):
+        request.applymarker(pytest.mark.xfail(strict=True, reason="more numbers than registers"))
     assert spilled(ptxas, tmp_path, lower(operator, dtype, width, step=step)) == [("0", "0")]
 
 

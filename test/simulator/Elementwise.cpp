@@ -58,6 +58,10 @@ static double maximum(double a, double b) { return std::isnan(a) || std::isnan(b
 static double minimum(double a, double b) { return std::isnan(a) || std::isnan(b) ? NAN : std::min(a, b); }
 
 Action ThreadBlock::compile(Operation *op) {
+  if (op->getName().getStringRef() == "kernel.warpgroup_product")
+    return compileWarpgroupProduct(op);
+  if (op->getName().getStringRef() == "kernel.warpgroup_wait")
+    return compileWarpgroupWait(op);
   return llvm::TypeSwitch<Operation *, Action>(op)
       .Case([&](scf::ForOp op) { return compileFor(op); })
       .Case([&](scf::IfOp op) { return compileIf(op); })
@@ -66,6 +70,7 @@ Action ThreadBlock::compile(Operation *op) {
       .Case([&](LLVM::StoreOp op) { return compileStore(op); })
       .Case([&](NVVM::CpAsyncOp op) { return compileCopy(op); })
       .Case([&](NVVM::CpAsyncWaitGroupOp) { return [this] { memory.finishCopies(); }; })
+      .Case([&](NVVM::FenceProxyOp) { return [this] { memory.fence(); }; })
       .Case([&](NVVM::LdMatrixOp op) { return compileLoadMatrix(op); })
       .Case([&](NVVM::MmaOp op) { return compileMultiply(op); })
       .Case([&](NVVM::ShflOp op) { return compileShuffle(op); })
@@ -138,7 +143,8 @@ Action ThreadBlock::compile(Operation *op) {
           }
         };
       })
-      .Case<LLVM::IntToPtrOp, arith::BitcastOp>([&](auto op) { return perThread(op, [](auto x) { return x(0); }); })
+      .Case<LLVM::IntToPtrOp, LLVM::PtrToIntOp, arith::BitcastOp>(
+          [&](auto op) { return perThread(op, [](auto x) { return x(0); }); })
       .Case([&](arith::SelectOp op) { return perThread(op, [](auto x) { return x(0) & 1 ? x(1) : x(2); }); })
       .Case([&](arith::AddIOp op) { return integer(op, [](auto x) { return x(0) + x(1); }); })
       .Case([&](arith::SubIOp op) { return integer(op, [](auto x) { return x(0) - x(1); }); })

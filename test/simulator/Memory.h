@@ -21,6 +21,9 @@ struct Memory {
   std::vector<int> reader, writer;
   /// Bytes that an asynchronous copy will write.
   std::vector<uint8_t> pending;
+  /// Bytes that threads have written and products of warpgroups do not see yet; how many of these are reading a byte.
+  std::vector<uint8_t> unfenced;
+  std::vector<int> underWay;
   struct Copy {
     uint64_t target;
     std::vector<uint8_t> bytes;
@@ -68,8 +71,42 @@ struct Memory {
         fail(op, "writes byte " + std::to_string(byte) + " of shared memory, written since the last barrier");
       if (reader[byte] != -1 && reader[byte] != thread)
         fail(op, "writes byte " + std::to_string(byte) + " of shared memory, read since the last barrier");
+      if (underWay[byte])
+        fail(op, "writes byte " + std::to_string(byte) + " of shared memory, which a product is reading");
       writer[byte] = thread;
+      unfenced[byte] = 1;
     }
+  }
+
+  /// What a product of a warpgroup reads until it is done.
+  void noteReadUnderWay(mlir::Operation *op, uint64_t offset, size_t bytes) {
+    for (uint64_t byte = offset, end = byte + bytes; byte < end; ++byte) {
+      if (pending[byte] || writer[byte] != -1)
+        fail(op, "reads byte " + std::to_string(byte) + " of shared memory, written since the last barrier");
+      if (unfenced[byte])
+        fail(op, "reads byte " + std::to_string(byte) + " of shared memory, written without a fence behind");
+      ++underWay[byte];
+    }
+  }
+
+  void finishRead(uint64_t offset, size_t bytes) {
+    for (uint64_t byte = offset, end = byte + bytes; byte < end; ++byte) {
+      --underWay[byte];
+      reader[byte] = -2;
+    }
+  }
+
+  void fence() { std::fill(unfenced.begin(), unfenced.end(), 0); }
+
+  void clear(size_t sharedBytes) {
+    // What a block finds in shared memory is arbitrary: not-a-number, so that it does not go unnoticed.
+    shared.assign(sharedBytes, 0xff);
+    pending.assign(sharedBytes, 0);
+    unfenced.assign(sharedBytes, 0);
+    underWay.assign(sharedBytes, 0);
+    reader.assign(sharedBytes, -1);
+    writer.assign(sharedBytes, -1);
+    copies.clear();
   }
 
   void barrier() {
@@ -81,6 +118,7 @@ struct Memory {
     for (Copy &copy : copies) {
       std::memcpy(shared.data() + copy.target, copy.bytes.data(), copy.bytes.size());
       std::fill_n(pending.begin() + copy.target, copy.bytes.size(), 0);
+      std::fill_n(unfenced.begin() + copy.target, copy.bytes.size(), 1);
     }
     copies.clear();
   }

@@ -72,18 +72,9 @@ int main(int argc, char **argv) {
     places.push_back(position);
     position += (bytes + 7) / 8;
   }
-  memory.shared.resize(sharedBytes);
-  memory.pending.resize(sharedBytes);
-  memory.reader.resize(sharedBytes);
-  memory.writer.resize(sharedBytes);
-
   ThreadBlock block(*module->getOps<LLVM::LLVMFuncOp>().begin(), threads, memory);
   for (int64_t number = 0; number < blocks; ++number) {
-    // What a block finds in shared memory is arbitrary: not-a-number, so that it does not go unnoticed.
-    std::fill(memory.shared.begin(), memory.shared.end(), 0xff);
-    std::fill(memory.pending.begin(), memory.pending.end(), 0);
-    memory.copies.clear();
-    memory.barrier();
+    memory.clear(sharedBytes);
     block.run(number);
   }
   for (size_t buffer = 0; buffer < memory.buffers.size(); ++buffer)

@@ -8,6 +8,7 @@
 #include "mlir/Dialect/LLVMIR/NVVMDialect.h"
 #include "mlir/Dialect/SCF/IR/SCF.h"
 #include <functional>
+#include <map>
 
 namespace stretto::simulator {
 
@@ -47,6 +48,7 @@ public:
 
   void run(int64_t block) {
     number = block;
+    groups.clear();
     execute(program);
   }
 
@@ -115,6 +117,15 @@ private:
   Action compileShuffle(mlir::NVVM::ShflOp op);
   Action compileBarrier(mlir::NVVM::BarrierOp op);
   Action compileIntrinsic(mlir::LLVM::CallIntrinsicOp op);
+  Action compileWarpgroupProduct(mlir::Operation *op);
+  Action compileWarpgroupWait(mlir::Operation *op);
+
+  /// A product of warpgroups: what it leaves in its results, by their words, and what it reads until it is done.
+  struct Group {
+    std::map<uint64_t *, std::vector<uint64_t>> results;
+    std::vector<uint64_t> pieces;
+    bool isDone = false;
+  };
 
   int threads;
   int64_t number = 0;
@@ -123,6 +134,7 @@ private:
   llvm::DenseMap<mlir::Value, Slot> slots;
   std::vector<std::vector<uint64_t>> storage;
   std::vector<Action> program;
+  std::vector<Group> groups;
 };
 
 } // namespace stretto::simulator

@@ -131,3 +131,33 @@ kernel.func @f(%x: !kernel.view<tensor<16xf32>>) chunk 16 roles [#kernel.role<al
   %begin, %end = kernel.span %first at %c by 0 : tensor<16xf32>
   kernel.return
 }
+
+// -----
+
+func.func @f(%descriptor: i64, %word: i32) {
+  // expected-error @+1 {{[warpgroup_product_c1] has 1 words and descriptor on the left, expected the one or the other}}
+  %r:4 = "kernel.warpgroup_product"(%descriptor, %word, %descriptor) <{
+    operandSegmentSizes = array<i32: 1, 1, 1, 0>, element = bf16, columns = 8 : i64, blocks = 1 : i64,
+    left_offsets = array<i64: 0>, right_offsets = array<i64: 0>}> : (i64, i32, i64) -> (f32, f32, f32, f32)
+  return
+}
+
+// -----
+
+func.func @f(%descriptor: i64) {
+  // expected-error @+1 {{[warpgroup_product_c2] has 3 results and 0 sums, expected 4, and as many sums or none}}
+  %r:3 = "kernel.warpgroup_product"(%descriptor, %descriptor) <{
+    operandSegmentSizes = array<i32: 1, 0, 1, 0>, element = bf16, columns = 8 : i64, blocks = 1 : i64,
+    left_offsets = array<i64: 0>, right_offsets = array<i64: 0>}> : (i64, i64) -> (f32, f32, f32)
+  return
+}
+
+// -----
+
+func.func @f(%descriptor: i64) {
+  // expected-error @+1 {{[warpgroup_product_c3] has 2 and 1 offsets, expected as many of both sides, a multiple of 1}}
+  %r:4 = "kernel.warpgroup_product"(%descriptor, %descriptor) <{
+    operandSegmentSizes = array<i32: 1, 0, 1, 0>, element = bf16, columns = 8 : i64, blocks = 1 : i64,
+    left_offsets = array<i64: 0, 2>, right_offsets = array<i64: 0>}> : (i64, i64) -> (f32, f32, f32, f32)
+  return
+}

@@ -3,7 +3,7 @@
 // What the products of a chunk read lies in shared memory, what they leave in the fragments of eight warps, and the left
 // operand of the second product passes through shared memory, because the columns of a row belong to two warps.
 // CHECK-DAG: #[[SHARED:.*]] = #kernel.layout<[6, 6], offset = {{.*}}>
-// CHECK-DAG: #[[FRAGMENTS:.*]] = #kernel.layout<[6, 6], register = {{.*}}, lane = {{.*}}, warp = {{\[\[}}16, 0], [32, 0], [0, 8]]>
+// CHECK-DAG: #[[FRAGMENTS:.*]] = #kernel.layout<[6, 6], register = {{.*}}, lane = {{.*}}, warp = {{\[\[}}16, 0], [32, 0], [0, 32]]>
 // CHECK-LABEL: kernel.func @f
 // CHECK: %[[X:.*]] = kernel.receive {{.*}} -> tensor<64x64xbf16, #[[SHARED]]>
 // CHECK: %[[P:.*]] = chunk.dot %[[X]], %[[X]] transpose_right : tensor<64x64xbf16, #[[SHARED]]>, tensor<64x64xbf16, #[[SHARED]]> -> tensor<64x64xf32, #[[FRAGMENTS]]>

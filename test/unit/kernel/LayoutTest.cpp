@@ -75,6 +75,36 @@ TEST(Layout, WarpsDivideRowsFirst) {
   EXPECT_EQ(WarpGrid::of(16, 128, 8).rows, 1);
 }
 
+TEST(Layout, WarpgroupsHaveNeighbouringColumns) {
+  // The second four warps take the other half of the columns, as far as those divide evenly.
+  EXPECT_EQ(registerLayout({64, 128}, 8).at({0, 0, 4}), registerLayout({64, 128}, 8).flat({0, 64}));
+  EXPECT_EQ(registerLayout({64, 16}, 8).at({0, 0, 4}), registerLayout({64, 16}, 8).flat({0, 8}));
+  EXPECT_EQ(registerLayout({64, 96}, 8).at({0, 0, 4}), registerLayout({64, 96}, 8).flat({0, 16}));
+  // Results of m64n64: each 8 columns in the next four registers.
+  Layout layout = registerLayout({128, 128}, 8);
+  for (int64_t reg = 0; reg < 32; ++reg)
+    for (int64_t warp = 0; warp < 8; ++warp) {
+      uint64_t flat = layout.at({uint64_t(reg), 9, uint64_t(warp)});
+      EXPECT_EQ(layout.coordinate(flat, 0), warp % 4 * 16 + 2 + 8 * (reg >> 1 & 1));
+      EXPECT_EQ(layout.coordinate(flat, 1), warp / 4 * 64 + reg / 4 * 8 + 2 + (reg & 1));
+    }
+  EXPECT_EQ(layout.at({32, 0, 0}), layout.flat({64, 0}));
+}
+
+TEST(Layout, BoxesAreThoseOfWarpgroups) {
+  // The offset of an element as a matrix descriptor says it: rows of a box, whose pieces of 16 bytes are exchanged by
+  // the bits of the address above those of 128 bytes.
+  for (auto [rows, columns] : {std::pair(64, 16), std::pair(64, 32), std::pair(16, 64), std::pair(128, 128)}) {
+    Layout layout = sharedLayout({rows, columns}, 2);
+    for (uint64_t offset = 0; offset < uint64_t(rows) * columns; ++offset) {
+      uint64_t flat = layout.at(Layout::Offset, offset), width = std::min<uint64_t>(columns, 64);
+      uint64_t row = layout.coordinate(flat, 0), column = layout.coordinate(flat, 1);
+      uint64_t bytes = 2 * (column / width * rows * width + row * width + column % width), pieces = width / 8;
+      EXPECT_EQ(bytes ^ (bytes >> 7 & (pieces - 1)) << 4, 2 * offset) << rows << "x" << columns;
+    }
+  }
+}
+
 TEST(Layout, CopiesAreNeighbouringElements) {
   Layout layout = copyLayout({64, 128}, 8, 8);
   // Sixteen lanes take a row of 128 in pieces of 8; the next sixteen the next row.

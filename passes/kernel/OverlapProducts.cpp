@@ -1,0 +1,152 @@
+//===- OverlapProducts.cpp - What runs beside products --------------------===//
+
+#include "mlir/Interfaces/SideEffectInterfaces.h"
+#include "mlir/Transforms/RegionUtils.h"
+#include "passes/Passes.h"
+#include "passes/kernel/RegisterEstimate.h"
+
+namespace stretto {
+#define GEN_PASS_DEF_OVERLAPPRODUCTS
+#include "passes/Passes.h.inc"
+} // namespace stretto
+
+using namespace mlir;
+using namespace stretto;
+using namespace stretto::kernel;
+
+static bool isProduct(Operation *op) { return isa<chunk::DotOp>(op) && isOfWarpgroups(op); }
+
+/// Calls `visit` with what an operation of a block, or of its regions, takes from the block.
+static void forEachOperand(Operation *op, function_ref<void(Operation *)> visit) {
+  llvm::SetVector<Value> values;
+  getUsedValuesDefinedAbove(op->getRegions(), values);
+  values.insert(op->operand_begin(), op->operand_end());
+  for (Value value : values)
+    if (Operation *made = value.getDefiningOp(); made && made->getBlock() == op->getBlock())
+      visit(made);
+}
+
+namespace {
+/// The operations of a block, but for its terminator, in the order of how many products they wait for, one after the
+/// other.
+class Order {
+public:
+  explicit Order(Block &block) : block(block) {
+    int64_t ofEffects = 0;
+    for (Operation &op : block) {
+      int64_t count = 0;
+      forEachOperand(&op, [&](Operation *made) {
+        bool isWaitedFor = isProduct(made) && !isOnlyAddend(cast<chunk::DotOp>(made));
+        count = std::max(count, before.lookup(made) + (isWaitedFor ? 1 : 0));
+      });
+      // What sends, stores and waits stays in its order.
+      if (!isMemoryEffectFree(&op))
+        count = ofEffects = std::max(count, ofEffects);
+      before[&op] = count;
+    }
+  }
+
+  SmallVector<Operation *> find() {
+    SmallVector<Operation *> order;
+    for (Operation &op : block.without_terminator())
+      order.push_back(&op);
+    llvm::stable_sort(order, [&](Operation *a, Operation *b) { return before.lookup(a) < before.lookup(b); });
+    // The registers that a product adds to are left alone from the first product on.
+    for (chunk::DotOp product : block.getOps<chunk::DotOp>())
+      if (isProduct(product) && product.getAddend())
+        takeEarly(product.getAddend(), /*andOperands=*/true);
+    auto *first = llvm::find_if(order, isProduct);
+    bool isPure =
+        std::all_of(first, order.end(), [&](Operation *op) { return !early.contains(op) || isMemoryEffectFree(op); });
+    if (isPure)
+      std::stable_partition(first, order.end(), [&](Operation *op) { return early.contains(op); });
+    return order;
+  }
+
+private:
+  /// What makes a tile that is added to, and what else asks for it or for what it is made of, as far as it waits for no
+  /// product.
+  void takeEarly(Value tile, bool andOperands) {
+    for (Operation *user : tile.getUsers()) {
+      Operation *own = block.findAncestorOpInBlock(*user);
+      takeEarly(own);
+      // What is stored in shared memory needs no registers.
+      if (own && own->hasOneUse() && early.contains(own) && isa<ConvertOp>(*own->user_begin()))
+        takeEarly(*own->user_begin());
+    }
+    Operation *made = tile.getDefiningOp();
+    if (andOperands && made && made->getBlock() == &block && !isProduct(made))
+      for (Value operand : made->getOperands())
+        if (isa<BlockArgument>(operand))
+          takeEarly(operand, /*andOperands=*/false);
+  }
+
+  void takeEarly(Operation *op) {
+    if (!op || op->hasTrait<OpTrait::IsTerminator>() || isProduct(op) || before.lookup(op) || !early.insert(op).second)
+      return;
+    forEachOperand(op, [&](Operation *made) { takeEarly(made); });
+  }
+
+  Block &block;
+  DenseMap<Operation *, int64_t> before;
+  llvm::DenseSet<Operation *> early;
+};
+} // namespace
+
+static void arrange(Block &block, ArrayRef<Operation *> order) {
+  for (Operation *op : order)
+    op->moveBefore(block.getTerminator());
+}
+
+/// Where the result of a product is first asked for, or other control flow begins; nothing where another product adds
+/// to it before.
+static Operation *endOf(chunk::DotOp product) {
+  llvm::SmallPtrSet<Operation *, 4> users;
+  for (Operation *user : product->getUsers())
+    users.insert(product->getBlock()->findAncestorOpInBlock(*user));
+  for (Operation *op = product->getNextNode(); op && !users.empty(); op = op->getNextNode())
+    if (op->getNumRegions() || users.contains(op))
+      return isOnlyAddend(product) && users.contains(op) ? nullptr : op;
+  return nullptr;
+}
+
+/// Puts a `kernel.finish` where a product ends, or one that was started later: they are done in their order.
+static void finishProducts(Block &block) {
+  Operation *end = nullptr;
+  SmallVector<chunk::DotOp> products(block.getOps<chunk::DotOp>());
+  for (chunk::DotOp product : llvm::reverse(products)) {
+    Operation *own = isProduct(product) ? endOf(product) : nullptr;
+    if (!own)
+      continue;
+    end = end && end->isBeforeInBlock(own) ? end : own;
+    OpBuilder builder(end);
+    auto finish = FinishOp::create(builder, product.getLoc(), product.getResult());
+    product.getResult().replaceAllUsesExcept(finish.getResult(), finish);
+  }
+}
+
+namespace {
+struct OverlapProducts : stretto::impl::OverlapProductsBase<OverlapProducts> {
+  using OverlapProductsBase::OverlapProductsBase;
+
+  void runOnOperation() override {
+    constexpr int64_t more = 16; // registers that this is worth
+    FuncOp function = getOperation();
+    llvm::SetVector<Block *> blocks;
+    function.walk([&](chunk::DotOp product) {
+      if (isOfWarpgroups(product))
+        blocks.insert(product->getBlock());
+    });
+    for (Block *block : blocks) {
+      SmallVector<Operation *> original;
+      for (Operation &op : block->without_terminator())
+        original.push_back(&op);
+      int64_t few = std::min<int64_t>(estimateRegisters(function) + more, registers);
+      arrange(*block, Order(*block).find());
+      if (estimateRegisters(function) > few)
+        arrange(*block, original);
+      finishProducts(*block);
+    }
+  }
+};
+} // namespace

@@ -1,0 +1,127 @@
+//===- SelectProducts.cpp - Which instruction forms a product -------------===//
+
+#include "dialect/kernel/Chip.h"
+#include "passes/Passes.h"
+#include "passes/kernel/WarpgroupTiles.h"
+
+namespace stretto {
+#define GEN_PASS_DEF_SELECTPRODUCTS
+#include "passes/Passes.h.inc"
+} // namespace stretto
+
+using namespace mlir;
+using namespace stretto;
+using namespace stretto::kernel;
+
+std::optional<WarpgroupTiles> WarpgroupTiles::of(const Layout &layout, ArrayRef<int64_t> shape) {
+  constexpr int64_t mostColumns = 256;
+  auto is = [&](Layout::Space space, ArrayRef<std::pair<int64_t, int64_t>> vectors) {
+    ArrayRef<uint64_t> basis = layout.basis(space);
+    return basis.size() >= vectors.size() && llvm::all_of(llvm::enumerate(vectors), [&](auto each) {
+             auto [row, column] = each.value();
+             return basis[each.index()] == layout.flat({row, column});
+           });
+  };
+  if (layout.rank() != 2 || !is(Layout::Lane, {{0, 2}, {0, 4}, {1, 0}, {2, 0}, {4, 0}}) ||
+      !is(Layout::Warp, {{16, 0}, {32, 0}}) || !is(Layout::Register, {{0, 1}, {8, 0}}))
+    return std::nullopt;
+  WarpgroupTiles tiles;
+  tiles.columns = 8;
+  ArrayRef<uint64_t> others = layout.basis(Layout::Register).drop_front(2);
+  for (; !others.empty() && others.front() == layout.flat({0, tiles.columns}) && tiles.columns < mostColumns;
+       others = others.drop_front())
+    tiles.columns *= 2;
+  // Other tiles, and those of other warpgroups, begin at multiples of a tile.
+  for (uint64_t vector : llvm::concat<const uint64_t>(others, layout.basis(Layout::Warp).drop_front(2)))
+    if (layout.coordinate(vector, 0) % rows || layout.coordinate(vector, 1) % tiles.columns)
+      return std::nullopt;
+  for (int64_t reg = 0; reg < layout.size(Layout::Register); reg += tiles.registersOfTile()) {
+    uint64_t origin = layout.at(Layout::Register, reg);
+    Tile tile = {layout.coordinate(origin, 0), layout.coordinate(origin, 1), reg};
+    if (tile.row < shape[0] && tile.column < shape[1])
+      tiles.tiles.push_back(tile);
+  }
+  return tiles;
+}
+
+/// Whether a tile lies in shared memory as `wgmma` reads it.
+static bool liesInBoxes(Value operand) {
+  auto type = cast<RankedTensorType>(operand.getType());
+  if (*layoutOf(type) != sharedLayout(type.getShape(), /*bytesPerElement=*/2))
+    return false;
+  std::optional<uint64_t> offset;
+  if (auto convert = operand.getDefiningOp<ConvertOp>())
+    offset = convert.getOffset();
+  else if (auto receive = operand.getDefiningOp<ReceiveOp>())
+    offset = receive.getChannel().getDefiningOp<ChannelOp>().getOffset();
+  return !offset || *offset % std::min<uint64_t>(llvm::bit_floor<uint64_t>(sharedBytesOf(type)), sharedAlignment) == 0;
+}
+
+StringRef stretto::kernel::obstacleToWarpgroups(chunk::DotOp product) {
+  auto result = cast<RankedTensorType>(product.getType()), left = cast<RankedTensorType>(product.getLeft().getType());
+  Type element = left.getElementType();
+  if ((!element.isBF16() && !element.isF16()) || !result.getElementType().isF32())
+    return "its operands are not of 16 bits and its result of fp32";
+  std::optional<WarpgroupTiles> tiles = WarpgroupTiles::of(*layoutOf(result), result.getShape());
+  if (!tiles || result.getDimSize(0) % WarpgroupTiles::rows)
+    return "its rows are not a multiple of 64 that four warps divide";
+  if (left.getDimSize(product.getTransposeLeft() ? 0 : 1) <= WarpgroupTiles::inner)
+    return "its inner axis is one step, in which nothing is gained";
+  if (!inSharedMemory(left)) {
+    // `wgmma` takes fragments like `mma`.
+    Layout fragments = leftOperandLayout(left.getDimSize(0), left.getDimSize(1), {WarpgroupTiles::warps, 1});
+    Layout own = *layoutOf(left);
+    bool agree = !product.getTransposeLeft() && own.basis(Layout::Register) == fragments.basis(Layout::Register);
+    if (!agree)
+      return "its left operand is in registers, and not in fragments";
+  } else if (!liesInBoxes(product.getLeft())) {
+    return "its left operand does not lie in boxes of shared memory";
+  }
+  if (!inSharedMemory(product.getRight().getType()) || !liesInBoxes(product.getRight()))
+    return "its right operand does not lie in boxes of shared memory";
+  return "";
+}
+
+/// Moves what scales a tile, to be added to, down to the product, which takes the place of all of it at once: before,
+/// the tile itself may have other uses.
+static void scaleLate(chunk::DotOp product) {
+  Operation *scaling = product.getAddend() ? product.getAddend().getDefiningOp() : nullptr;
+  if (!isa_and_nonnull<arith::MulFOp>(scaling) || !scaling->hasOneUse() || scaling->getBlock() != product->getBlock())
+    return;
+  bool hasFactor = llvm::any_of(scaling->getOperands(), [](Value operand) {
+    return isa_and_nonnull<chunk::BroadcastOp, arith::ConstantOp>(operand.getDefiningOp());
+  });
+  if (hasFactor)
+    scaling->moveBefore(product);
+}
+
+namespace {
+struct SelectProducts : stretto::impl::SelectProductsBase<SelectProducts> {
+  using SelectProductsBase::SelectProductsBase;
+
+  void runOnOperation() override {
+    FuncOp function = getOperation();
+    FailureOr<Chip> target = Chip::named(chip, [&] { return function.emitOpError(); });
+    if (failed(target))
+      return signalPassFailure();
+    WalkResult result = function.walk([&](chunk::DotOp product) {
+      auto given = product->getAttrOfType<InstructionAttr>(instructionAttribute);
+      if (given && given.getValue() != Instruction::Wgmma)
+        return WalkResult::advance();
+      StringRef obstacle = target->hasWarpgroups ? obstacleToWarpgroups(product) : "the chip has no such instruction";
+      if (given && !obstacle.empty()) {
+        product.emitOpError("cannot be formed by wgmma: ") << obstacle;
+        return WalkResult::interrupt();
+      }
+      bool isWide = getElementTypeOrSelf(product.getLeft()).getIntOrFloatBitWidth() > 16;
+      Instruction instruction = isWide ? Instruction::Fma : obstacle.empty() ? Instruction::Wgmma : Instruction::Mma;
+      product->setAttr(instructionAttribute, InstructionAttr::get(&getContext(), instruction));
+      if (instruction == Instruction::Wgmma)
+        scaleLate(product);
+      return WalkResult::advance();
+    });
+    if (result.wasInterrupted())
+      signalPassFailure();
+  }
+};
+} // namespace

@@ -1,0 +1,44 @@
+// RUN: stretto-opt %s --pass-pipeline='builtin.module(stretto-fold-over-chunks,kernel.func(stretto-assign-layouts,stretto-select-products,stretto-overlap-products))' | FileCheck %s
+// RUN: stretto-opt %s --pass-pipeline='builtin.module(stretto-fold-over-chunks,kernel.func(stretto-assign-layouts,stretto-select-products,stretto-overlap-products,stretto-plan-shared-memory,stretto-insert-barriers))' | FileCheck %s --check-prefix=BARRIERS
+// RUN: stretto-opt %s --pass-pipeline='builtin.module(stretto-fold-over-chunks,kernel.func(stretto-assign-layouts,stretto-select-products,stretto-overlap-products,stretto-plan-shared-memory,stretto-insert-barriers),stretto-lower-to-threads)' | FileCheck %s --check-prefix=THREADS
+
+// The state is rounded before the first product begins, because a product adds to it. That of keys and values starts while
+// the scores are formed, which are waited for first; the two sums of the output are one chain.
+// CHECK-LABEL: kernel.func @f
+// CHECK: scf.for
+// CHECK: %[[S:.*]] = arith.truncf {{.*}} : tensor<64x64xf32
+// CHECK: kernel.convert %[[S]]
+// CHECK: %[[P:.*]] = chunk.dot {{.*}} transpose_right
+// CHECK-NEXT: %[[O:.*]] = chunk.dot
+// CHECK-NEXT: %[[N:.*]] = chunk.dot {{.*}} transpose_left add
+// CHECK-NEXT: %[[DONE:.*]] = kernel.finish %[[P]]
+// CHECK-NEXT: arith.truncf %[[DONE]]
+// CHECK: %[[SUM:.*]] = chunk.dot {{.*}} add %[[O]]
+// CHECK: %[[OUT:.*]] = kernel.finish %[[SUM]]
+// CHECK-NEXT: %[[NEXT:.*]] = kernel.finish %[[N]]
+// CHECK-NEXT: kernel.store %[[OUT]]
+// CHECK-NEXT: scf.yield %[[NEXT]]
+
+// Barriers fence what threads have stored off from products.
+// BARRIERS-LABEL: kernel.func @f
+// BARRIERS: kernel.await fence
+// BARRIERS: kernel.barrier fence
+// BARRIERS-NEXT: chunk.dot
+
+// The product that is waited for first leaves two under way.
+// THREADS-LABEL: llvm.func @f
+// THREADS: nvvm.fence.proxy
+// THREADS-NEXT: nvvm.barrier
+// THREADS-COUNT-3: kernel.warpgroup_product
+// THREADS: "kernel.warpgroup_wait"{{.*}}pending = 2
+// THREADS: kernel.warpgroup_product
+// THREADS: "kernel.warpgroup_wait"{{.*}}pending = 0
+chunk.kernel @f chunk 64 (input %x: tensor<64x64xbf16>, state %S: tensor<64x64xf32>, valid %n: index) -> (o: tensor<64x64xf32>) {
+  %p = chunk.dot %x, %x transpose_right : tensor<64x64xbf16>, tensor<64x64xbf16> -> tensor<64x64xf32>
+  %p16 = arith.truncf %p : tensor<64x64xf32> to tensor<64x64xbf16>
+  %s16 = arith.truncf %S : tensor<64x64xf32> to tensor<64x64xbf16>
+  %o = chunk.dot %x, %s16 : tensor<64x64xbf16>, tensor<64x64xbf16> -> tensor<64x64xf32>
+  %sum = chunk.dot %p16, %x add %o : tensor<64x64xbf16>, tensor<64x64xbf16> -> tensor<64x64xf32>
+  %next = chunk.dot %x, %x transpose_left add %S : tensor<64x64xbf16>, tensor<64x64xbf16> -> tensor<64x64xf32>
+  chunk.yield %sum next %next : tensor<64x64xf32>, tensor<64x64xf32>
+}

@@ -1,0 +1,36 @@
+// RUN: stretto-opt %s --pass-pipeline='builtin.module(stretto-fold-over-chunks,kernel.func(stretto-assign-layouts,stretto-select-products{chip=sm_90a}))' | FileCheck %s --check-prefixes=CHECK,WARPGROUPS
+// RUN: stretto-opt %s --pass-pipeline='builtin.module(stretto-fold-over-chunks,kernel.func(stretto-assign-layouts,stretto-select-products{chip=sm_80}))' | FileCheck %s --check-prefixes=CHECK,WARPS
+
+// Warpgroups form products with a multiple of 64 rows, whichever way the operands lie. What a product says is kept.
+// CHECK-LABEL: kernel.func @chunks_of_64
+// CHECK: chunk.dot {{.*}} transpose_right
+// WARPGROUPS-SAME: kernel.instruction = #kernel.instruction<wgmma>
+// WARPS-SAME: kernel.instruction = #kernel.instruction<mma>
+// CHECK: chunk.dot {{.*}}kernel.instruction = #kernel.instruction<mma>
+// CHECK: chunk.dot {{.*}} transpose_left
+// WARPGROUPS-SAME: kernel.instruction = #kernel.instruction<wgmma>
+// WARPS-SAME: kernel.instruction = #kernel.instruction<mma>
+chunk.kernel @chunks_of_64 chunk 64 (input %x: tensor<64x64xbf16>, state %S: tensor<64x64xf32>, valid %n: index) -> (o: tensor<64x64xf32>) {
+  %p = chunk.dot %x, %x transpose_right : tensor<64x64xbf16>, tensor<64x64xbf16> -> tensor<64x64xf32>
+  %l = arith.truncf %p : tensor<64x64xf32> to tensor<64x64xbf16>
+  %o = chunk.dot %l, %x {kernel.instruction = #kernel.instruction<mma>} : tensor<64x64xbf16>, tensor<64x64xbf16> -> tensor<64x64xf32>
+  %next = chunk.dot %x, %x transpose_left add %S : tensor<64x64xbf16>, tensor<64x64xbf16> -> tensor<64x64xf32>
+  chunk.yield %o next %next : tensor<64x64xf32>, tensor<64x64xf32>
+}
+
+// Those of fewer rows are left to warps, and wider operands are multiplied number by number. A state is scaled where the
+// product adds to it.
+// CHECK-LABEL: kernel.func @chunks_of_32
+// CHECK: chunk.dot {{.*}} transpose_right {kernel.instruction = #kernel.instruction<mma>}
+// CHECK: chunk.dot {{.*}}{kernel.instruction = #kernel.instruction<fma>}
+// WARPGROUPS: arith.mulf
+// WARPGROUPS-NEXT: chunk.dot {{.*}}kernel.instruction = #kernel.instruction<wgmma>
+chunk.kernel @chunks_of_32 chunk 32 (input %x: tensor<32x64xbf16>, input %y: tensor<32x64xf32>, state %S: tensor<64x64xf32>,
+                                     valid %n: index) -> (o: tensor<32x32xf32>, p: tensor<32x32xf32>) {
+  %half = arith.constant dense<0.5> : tensor<64x64xf32>
+  %decayed = arith.mulf %S, %half : tensor<64x64xf32>
+  %o = chunk.dot %x, %x transpose_right : tensor<32x64xbf16>, tensor<32x64xbf16> -> tensor<32x32xf32>
+  %p = chunk.dot %y, %y transpose_right : tensor<32x64xf32>, tensor<32x64xf32> -> tensor<32x32xf32>
+  %next = chunk.dot %x, %x transpose_left add %decayed : tensor<32x64xbf16>, tensor<32x64xbf16> -> tensor<64x64xf32>
+  chunk.yield %o, %p next %next : tensor<32x32xf32>, tensor<32x32xf32>, tensor<64x64xf32>
+}
