@@ -199,14 +199,17 @@ Operator::Signature::EntryStrides Operator::Signature::stridesOf(const StateEntr
 // Kernels
 //===----------------------------------------------------------------------===//
 
-/// Slices of the values for a call: fewer items than processors leave some idle.
+/// Slices of the values for a call: fewer items than processors leave some idle. A block has a multiprocessor to itself
+/// and its time hardly depends on how many values it has: no more blocks than multiprocessors.
 int64_t Operator::Signature::slicesFor(const OperatorCall &call, int64_t threads) const {
   // Waking threads of a CPU costs more than a few tokens do.
   constexpr int64_t tokensWorthThreads = 16;
   int64_t parallel = std::max<int64_t>(items(call), 1);
   if (device < 0 && rowOf(call).sizes[0] * tokens(call) < tokensWorthThreads * sequences(call))
     return 1;
-  return llvm::PowerOf2Ceil(llvm::divideCeil(device < 0 ? threads : multiprocessors, parallel));
+  if (device >= 0)
+    return llvm::bit_floor<uint64_t>(std::max<int64_t>(multiprocessors / parallel, 1));
+  return llvm::PowerOf2Ceil(llvm::divideCeil(threads, parallel));
 }
 
 llvm::Expected<Operator::Signature::Kernel *> Operator::Signature::kernelFor(const OperatorCall &call,

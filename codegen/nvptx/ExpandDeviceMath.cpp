@@ -219,6 +219,18 @@ private:
   }
 };
 
+/// A bf16 number is the upper half of the fp32 number that it is. The instruction that converts it runs at a sixteenth
+/// of the rate of a shift.
+Value widened(OpBuilder &builder, Location location, Value x) {
+  Type single = builder.getF32Type(), word = builder.getI32Type();
+  if (!x.getType().isBF16())
+    return arith::ExtFOp::create(builder, location, single, x);
+  Value bits = arith::BitcastOp::create(builder, location, builder.getI16Type(), x);
+  Value wide = arith::ExtUIOp::create(builder, location, word, bits);
+  Value sixteen = arith::ConstantIntOp::create(builder, location, word, 16);
+  return arith::BitcastOp::create(builder, location, single, arith::ShLIOp::create(builder, location, wide, sixteen));
+}
+
 /// Numbers of 16 bits are computed with as fp32.
 Value inSingle(Operation *op, Type type) {
   if (!type.isF32() && !type.isF16() && !type.isBF16())
@@ -226,7 +238,7 @@ Value inSingle(Operation *op, Type type) {
   SingleMath math(op);
   if (!type.isF32())
     for (OpOperand &operand : op->getOpOperands())
-      operand.set(arith::ExtFOp::create(math, math.type, operand.get()));
+      operand.set(widened(math, op->getLoc(), operand.get()));
   Value value = math.expand(op);
   return value && !type.isF32() ? arith::TruncFOp::create(math, type, value) : value;
 }
@@ -235,6 +247,12 @@ struct ExpandDeviceMath : stretto::impl::ExpandDeviceMathBase<ExpandDeviceMath> 
   void runOnOperation() override {
     WalkResult result = getOperation()->walk([](Operation *op) -> WalkResult {
       Type type = op->getNumResults() ? op->getResult(0).getType() : Type();
+      if (isa<arith::ExtFOp>(op) && op->getOperand(0).getType().isBF16() && type.isF32()) {
+        OpBuilder builder(op);
+        op->replaceAllUsesWith(ValueRange{widened(builder, op->getLoc(), op->getOperand(0))});
+        op->erase();
+        return WalkResult::advance();
+      }
       bool isDouble = type && type.isF64();
       // In fp64 a quotient is an instruction.
       bool isArithmetic = isDouble ? isa<arith::RemFOp>(op) : isa<arith::DivFOp>(op);
