@@ -258,7 +258,9 @@ def check_slices(name, slices, dtype, device="cpu", tokens=150, **options):
     arguments, state = example(name, tokens=tokens, **FIRST[name] | sizes | options)
     with slices_of(slices):
         found, _ = explanation(name, tokens, dtype, device, **sizes)
-        assert {kernel["slices"] for kernel in found["kernels"]} == {1 if name in UNDIVIDED else slices}
+        least = 1 if name in UNDIVIDED else slices
+        # A GPU may ask for more.
+        assert all(kernel["slices"] == least or kernel["slices"] > least > 1 for kernel in found["kernels"])
         check(name, arguments, state, dtype, device)
 
 
