@@ -226,7 +226,7 @@ llvm::Expected<int64_t> Lowering::registersOf(ModuleOp form) {
 /// Takes as many tokens in as few slices as the registers and the shared memory of a block allow. Where registers never
 /// suffice, the form that wants the fewest. The kernels of a gradient agree, whichever of them is asked for.
 llvm::Error Lowering::chooseForGpu() {
-  constexpr int64_t enoughRegisters = 204; // of 255: the others hold offsets and operands of products
+  constexpr int64_t enoughRegisters = 240; // of 255: the others hold offsets
   OwningOpRef<ModuleOp> best;
   int64_t fewest = std::numeric_limits<int64_t>::max();
   std::string problem;
