@@ -448,12 +448,13 @@ def RoundOperands : Pass<"stretto-round-operands", "::stretto::chunk::KernelOp">
 }
 
 def ShortenLifetimes : Pass<"stretto-shorten-lifetimes", "::stretto::chunk::KernelOp"> {
-  let summary = "Orders the operations of a gradient so that few tiles are kept at a time";
+  let summary = "Orders the operations of a kernel so that few tiles are kept at a time";
   let description = [{
     A kernel that meets chunks in reverse has more tiles than a GPU has registers. Tiles that cost little, inputs that are
     widened and scaled, are made anew where they are used. Each output is computed as a whole, with all that it is made
     of, before the next is begun, first what needs the most room on the way; what is carried comes last. Kernels that
-    walk forwards have fewer tiles: they keep their order, in which the assembler finds more to do at the same time.
+    walk forwards have fewer tiles: they keep their order, in which the assembler finds more to do at the same time,
+    unless `forwards` asks for room, too: where warpgroups form products, chunks of more tokens are worth more.
 
     ```mlir
     %a = arith.extf %x : tensor<16x32xbf16> to tensor<16x32xf32>
@@ -468,6 +469,7 @@ def ShortenLifetimes : Pass<"stretto-shorten-lifetimes", "::stretto::chunk::Kern
     %c = arith.addf %b, %d : tensor<16x32xf32>
     ```
   }];
+  let options = [Option<"forwards", "forwards", "bool", "false", "Kernels that walk forwards with products of 16-bit operands, too">];
   let dependentDialects = ["::mlir::arith::ArithDialect"];
 }
 
@@ -567,6 +569,8 @@ def AssignLayouts : Pass<"stretto-assign-layouts", "::stretto::kernel::FuncOp"> 
     %c = chunk.dot %a1, %b1 : tensor<16x32xbf16, #shared>, tensor<32x16xbf16, #shared1> -> tensor<16x16xf32, #registers2>
     ```
   }];
+  let options = [Option<"readAgain", "read-again", "bool", "false",
+                        "Tiles of 16 bits in shared memory are read for each operation that asks for them, as in a gradient">];
 }
 
 def SelectProducts : Pass<"stretto-select-products", "::stretto::kernel::FuncOp"> {
@@ -610,7 +614,7 @@ def OverlapProducts : Pass<"stretto-overlap-products", "::stretto::kernel::FuncO
     %n = arith.negf %done : tensor<64x64xf32>
     ```
   }];
-  let options = [Option<"registers", "registers", "int64_t", "204", "How many a thread may have for tiles">];
+  let options = [Option<"registers", "registers", "int64_t", "240", "How many a thread may have for tiles">];
   let dependentDialects = ["::stretto::kernel::KernelDialect"];
 }
 

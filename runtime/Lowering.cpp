@@ -93,8 +93,8 @@ private:
     OwningOpRef<ModuleOp> module;
     int64_t slices = 1, registers = std::numeric_limits<int64_t>::max();
     std::string problem;
-    /// Of 255 registers the others hold offsets and operands of products.
-    bool suffices() const { return registers <= 204; }
+    /// Of 255 registers the others hold offsets.
+    bool suffices() const { return registers <= 240; }
   };
   /// The form of so many slices with the most tokens whose registers suffice, or that wants the fewest.
   llvm::Expected<GpuForm> fittingForm(int64_t slices);

@@ -64,11 +64,11 @@ std::string list(ArrayRef<std::string> names) { return "{" + llvm::join(names, "
 void lower(WarpgroupProductOp op) {
   constexpr size_t wordsOfStep = 4;
   Assembly text(op.getNumResults());
-  std::string left = op.getLeft() ? text.input(op.getLeft(), "l") : "", right = "";
+  std::string left = op.getLeft() ? text.input(op.getLeft(), "l") : "";
   SmallVector<std::string> words;
   for (Value word : op.getLeftWords())
     words.push_back(text.input(word, "r"));
-  right = text.input(op.getRight(), "l");
+  std::string right = text.input(op.getRight(), "l");
   text.tie(op.getSums());
 
   size_t blocks = op.getBlocks(), ofBlock = op.getColumns() / 2, steps = op.getLeftOffsets().size() / blocks;
@@ -85,6 +85,7 @@ void lower(WarpgroupProductOp op) {
       SmallVector<std::string> sums;
       for (size_t index = 0; index < ofBlock; ++index)
         sums.push_back(llvm::formatv("${0}", block * ofBlock + index));
+      // Only the first step may begin at zero.
       if (step < 2 && block == 0)
         text << llvm::formatv("\tsetp.ne.b32 add, {0}, 0;\n", startsAtZero && step == 0 ? 0 : 1).str();
       if (op.getLeft())

@@ -34,16 +34,18 @@ using namespace mlir;
 using namespace stretto;
 
 void stretto::buildKernelPipeline(OpPassManager &passes, const KernelForm &form) {
+  // Chunks of 64 tokens are what warpgroups want: tiles make room for them.
+  bool makesRoom = form.chip == "sm_90a";
   OpPassManager &kernels = passes.nest<chunk::KernelOp>();
   kernels.addPass(createExpandDecay());
   kernels.addPass(createRoundOperands());
   kernels.addPass(createCSEPass());
-  kernels.addPass(createShortenLifetimes());
+  kernels.addPass(createShortenLifetimes({/*forwards=*/makesRoom}));
   FoldOverChunksOptions fold;
   fold.inPlace = form.inPlace;
   fold.computeTables = form.computeTables;
   passes.addPass(createFoldOverChunks(fold));
-  passes.addNestedPass<kernel::FuncOp>(createAssignLayouts());
+  passes.addNestedPass<kernel::FuncOp>(createAssignLayouts({/*readAgain=*/makesRoom}));
   passes.addNestedPass<kernel::FuncOp>(createSelectProducts({form.chip.str()}));
   passes.addNestedPass<kernel::FuncOp>(createOverlapProducts());
   passes.addNestedPass<kernel::FuncOp>(createPlanSharedMemory({form.chip.str()}));

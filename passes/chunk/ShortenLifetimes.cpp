@@ -156,10 +156,21 @@ private:
   DenseSet<Operation *> placed;
 };
 
+/// Whether operands of products are rounded to 16 bits.
+bool formsNarrowProducts(chunk::KernelOp kernel) {
+  WalkResult found = kernel.walk([](chunk::DotOp product) {
+    bool isNarrow = getElementTypeOrSelf(product.getLeft()).getIntOrFloatBitWidth() == 16;
+    return isNarrow ? WalkResult::interrupt() : WalkResult::advance();
+  });
+  return kernel.getChunk() > 1 && found.wasInterrupted();
+}
+
 struct ShortenLifetimes : stretto::impl::ShortenLifetimesBase<ShortenLifetimes> {
+  using ShortenLifetimesBase::ShortenLifetimesBase;
+
   void runOnOperation() override {
     chunk::KernelOp kernel = getOperation();
-    if (!kernel.getReverse())
+    if (!kernel.getReverse() && !(forwards && formsNarrowProducts(kernel)))
       return;
     Copies(&getContext()).run(kernel);
     Order(kernel).run();

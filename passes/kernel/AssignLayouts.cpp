@@ -2,6 +2,7 @@
 
 #include "mlir/IR/Matchers.h"
 #include "passes/Passes.h"
+#include "passes/kernel/RegisterEstimate.h"
 #include "runtime/Manifest.h"
 
 namespace stretto {
@@ -17,22 +18,12 @@ namespace {
 
 RankedTensorType tileTypeOf(Value value) { return dyn_cast<RankedTensorType>(value.getType()); }
 
-/// Functions of tests may have no manifest.
-bool walksInReverse(FuncOp function) {
-  auto text = function->getAttrOfType<StringAttr>(Manifest::attributeName);
-  if (!text)
-    return false;
-  llvm::Expected<Manifest> manifest = Manifest::fromJson(text);
-  if (!manifest)
-    llvm::consumeError(manifest.takeError());
-  return manifest && manifest->reverse;
-}
-
 class LayoutAssigner {
 public:
-  LayoutAssigner(FuncOp function, int64_t perAccess)
+  LayoutAssigner(FuncOp function, int64_t perAccess, bool readAgain)
       : warps(cast<RoleAttr>(function.getRoles()[0]).getWarps()), sweeps(function.getChunk() == 1),
-        isGradient(walksInReverse(function)), perAccess(perAccess), builder(function.getContext()) {}
+        readsAllAgain(sweeps || walksInReverse(function)), readsNarrowAgain(readAgain), perAccess(perAccess),
+        builder(function.getContext()) {}
 
   LogicalResult assign(Block &block) {
     for (Operation &op : llvm::make_early_inc_range(block)) {
@@ -67,7 +58,8 @@ private:
 
     // A tile that was converted before is used again within the same block, or in a loop that it is not made in. What
     // is in shared memory is read again by a gradient, which has more tiles than registers, and by a walk over states.
-    bool isReadAgain = (isGradient || sweeps) && inSharedMemory(value.getType());
+    bool isNarrow = getElementTypeOrSelf(value).getIntOrFloatBitWidth() == 16;
+    bool isReadAgain = (readsAllAgain || (readsNarrowAgain && isNarrow)) && inSharedMemory(value.getType());
     OpBuilder::InsertionGuard guard(builder);
     if (!isReadAgain)
       leaveLoops(value);
@@ -283,7 +275,8 @@ private:
   int64_t warps;
   /// Whether matrices are walked over, as those of single tokens are, so many columns at a time.
   bool sweeps;
-  bool isGradient;
+  /// Whether what is in shared memory is read for each operation that asks for it, all of it or numbers of 16 bits.
+  bool readsAllAgain, readsNarrowAgain;
   int64_t perAccess;
   OpBuilder builder;
   DenseMap<std::tuple<Value, Type, Block *>, Value> conversions;
@@ -305,9 +298,12 @@ FailureOr<int64_t> columnsPerAccess(FuncOp function) {
 }
 
 struct AssignLayouts : stretto::impl::AssignLayoutsBase<AssignLayouts> {
+  using AssignLayoutsBase::AssignLayoutsBase;
+
   void runOnOperation() override {
     FailureOr<int64_t> perAccess = columnsPerAccess(getOperation());
-    if (failed(perAccess) || failed(LayoutAssigner(getOperation(), *perAccess).assign(*getOperation().getBlock())))
+    if (failed(perAccess) ||
+        failed(LayoutAssigner(getOperation(), *perAccess, readAgain).assign(*getOperation().getBlock())))
       return signalPassFailure();
     // Constants were made anew in every layout.
     getOperation().walk([](arith::ConstantOp constant) {

@@ -3,6 +3,7 @@
 #include "passes/kernel/RegisterEstimate.h"
 #include "mlir/Dialect/Arith/IR/Arith.h"
 #include "mlir/Dialect/SCF/IR/SCF.h"
+#include "runtime/Manifest.h"
 
 using namespace mlir;
 using namespace stretto;
@@ -95,7 +96,32 @@ private:
 
 } // namespace
 
+bool stretto::kernel::walksInReverse(FuncOp function) {
+  auto text = function->getAttrOfType<StringAttr>(Manifest::attributeName);
+  if (!text)
+    return false;
+  llvm::Expected<Manifest> manifest = Manifest::fromJson(text);
+  if (!manifest)
+    llvm::consumeError(manifest.takeError());
+  return manifest && manifest->reverse;
+}
+
+/// What is kept beside tiles while products are formed: the operands of those that warps load, and what loops within
+/// loops and walks back need. A walk forwards whose products all read shared memory themselves has none of these.
+static int64_t registersOfProducts(FuncOp function) {
+  constexpr int64_t ofOperands = 36;
+  bool isPlain = !walksInReverse(function);
+  function.walk([&](Operation *op) {
+    if (isa<chunk::DotOp>(op))
+      isPlain &= isOfWarpgroups(op);
+    else if (isa<scf::ForOp>(op))
+      isPlain &= isa<FuncOp>(op->getParentOp());
+  });
+  return isPlain ? 0 : ofOperands;
+}
+
 int64_t stretto::kernel::estimateRegisters(FuncOp function) {
   constexpr int64_t registersOfAddress = 2;
-  return Lifetimes(function).mostRegisters() + registersOfAddress * function.getBlock()->getNumArguments();
+  return Lifetimes(function).mostRegisters() + registersOfProducts(function) +
+         registersOfAddress * function.getBlock()->getNumArguments();
 }

@@ -6,9 +6,13 @@
 
 namespace stretto::kernel {
 
-/// The registers of a thread that tiles occupy at once, at most, in a function whose layouts are assigned, and the
-/// addresses of its arguments, which live throughout. What the assembler keeps besides is not counted.
+/// The registers of a thread that tiles occupy at once, at most, in a function whose layouts are assigned, those of
+/// operands of products, and the addresses of its arguments, which live throughout. What the assembler keeps besides is
+/// not counted.
 int64_t estimateRegisters(FuncOp function);
+
+/// Whether chunks are met in reverse. Functions of tests may have no manifest.
+bool walksInReverse(FuncOp function);
 
 } // namespace stretto::kernel
 

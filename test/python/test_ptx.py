@@ -53,7 +53,7 @@ SPILLS = {
     "bla": [("bf16", 128), ("fp32", 128)],
     "lolcats": [("bf16", 64), ("bf16", 128), ("fp32", 128)],
 }
-# Forwards: eight bytes of ABC's chunks; SUPRA's steps compute its rotations in fp64.
+# Forwards: few bytes of chunks; SUPRA's steps compute its rotations in fp64.
 CHUNK_SPILLS = {"abc": [("fp32", 128)]}
 STEP_SPILLS = {"supra": [("fp32", 128)]}
 # Of what looks back, kernels that keep a state beside tiles of other tokens: chunks and steps.

@@ -1,4 +1,5 @@
 // RUN: stretto-opt %s --pass-pipeline='builtin.module(chunk.kernel(stretto-shorten-lifetimes))' --split-input-file | FileCheck %s
+// RUN: stretto-opt %s --pass-pipeline='builtin.module(chunk.kernel(stretto-shorten-lifetimes{forwards=true}))' --split-input-file | FileCheck %s --check-prefix=ROOM
 
 // A widened input is widened again where it is used again; what needs the most room, the product of two states, comes
 // first, each output is rounded as soon as it is known, and the state that is carried comes last.
@@ -39,4 +40,21 @@ chunk.kernel @forward chunk 16 (input %x: tensor<16x32xbf16>, valid %n: index) -
   %e = math.exp %x32 : tensor<16x32xf32>
   %o = arith.addf %e, %x32 : tensor<16x32xf32>
   chunk.yield %o : tensor<16x32xf32>
+}
+
+// -----
+
+// Unless it has products of 16-bit operands and is asked to make room: then what is widened is widened for each use.
+// CHECK-LABEL: chunk.kernel @products
+// CHECK-COUNT-1: arith.extf
+// CHECK-NOT: arith.extf
+// ROOM-LABEL: chunk.kernel @products
+// ROOM-COUNT-2: arith.extf
+chunk.kernel @products chunk 16 (input %x: tensor<16x32xbf16>, valid %n: index) -> (o: tensor<16x16xf32>, p: tensor<16x32xf32>) {
+  %x32 = arith.extf %x : tensor<16x32xbf16> to tensor<16x32xf32>
+  %e = math.exp %x32 : tensor<16x32xf32>
+  %l = arith.truncf %e : tensor<16x32xf32> to tensor<16x32xbf16>
+  %o = chunk.dot %l, %x transpose_right : tensor<16x32xbf16>, tensor<16x32xbf16> -> tensor<16x16xf32>
+  %p = arith.addf %e, %x32 : tensor<16x32xf32>
+  chunk.yield %o, %p : tensor<16x16xf32>, tensor<16x32xf32>
 }

@@ -1,4 +1,4 @@
-// RUN: stretto-opt %s --pass-pipeline='builtin.module(stretto-fold-over-chunks,kernel.func(stretto-assign-layouts,stretto-plan-shared-memory{chip=sm_90a},stretto-insert-barriers),stretto-lower-to-threads)' | FileCheck %s
+// RUN: stretto-opt %s --pass-pipeline='builtin.module(stretto-fold-over-chunks,kernel.func(stretto-assign-layouts,stretto-select-products,stretto-plan-shared-memory{chip=sm_90a},stretto-insert-barriers),stretto-lower-to-threads)' | FileCheck %s
 
 // One thread of four warps: 16 rows of the result for each, in fragments of 8 columns, of which a tile of 9 columns fills
 // the second in part. The input has 128 pieces of 16 bytes, one for each thread; the pieces of the weights and the 64
@@ -96,4 +96,26 @@ chunk.kernel @back chunk 16 reverse (input %x: tensor<16x32xf32>, parameter %tap
                                      state %carry: tensor<3x32xf32>, valid %n: index) -> (o: tensor<16x32xf32>) {
   %o, %next = chunk.conv_back %x, %taps valid %n after %carry : tensor<16x32xf32>, tensor<32x4xf32>, tensor<3x32xf32>
   chunk.yield %o next %next : tensor<16x32xf32>, tensor<3x32xf32>
+}
+
+// Matrix descriptors of a warpgroup: rows of 128 bytes in groups of eight, 1024 bytes apart, whose pieces are exchanged
+// (1 << 62 | 64 << 32), and boxes of 64 columns, 8192 bytes apart (512 << 16). Steps go along a row and into the next
+// box, or to further rows.
+// CHECK-LABEL: llvm.func @descriptors
+// CHECK: nvvm.fence.proxy {kind = #nvvm.proxy_kind<async.shared>, space = #nvvm.shared_space<cta>}
+// CHECK-NEXT: nvvm.barrier
+// CHECK: arith.constant 4611686293338849280 : i64
+// CHECK: "kernel.warpgroup_product"
+// CHECK-SAME: columns = 32 : i64
+// CHECK-SAME: left_offsets = array<i64: 0, 2, 4, 6, 512, 514, 516, 518>
+// CHECK-SAME: right_offsets = array<i64: 0, 2, 4, 6, 512, 514, 516, 518>
+// CHECK: "kernel.warpgroup_product"
+// CHECK-SAME: columns = 64 : i64
+// CHECK-SAME: left_offsets = array<i64: 0, 128, 256, 384, 512, 640, 768, 896>
+// CHECK-SAME: right_offsets = array<i64: 0, 128, 256, 384, 0, 128, 256, 384>
+// CHECK-SAME: transpose_left, transpose_right
+chunk.kernel @descriptors chunk 64 (input %x: tensor<64x128xbf16>, state %S: tensor<128x128xf32>, valid %n: index) -> (o: tensor<64x64xf32>) {
+  %o = chunk.dot %x, %x transpose_right : tensor<64x128xbf16>, tensor<64x128xbf16> -> tensor<64x64xf32>
+  %next = chunk.dot %x, %x transpose_left add %S : tensor<64x128xbf16>, tensor<64x128xbf16> -> tensor<128x128xf32>
+  chunk.yield %o next %next : tensor<64x64xf32>, tensor<128x128xf32>
 }
