@@ -174,7 +174,6 @@ def SplitStates : Pass<"stretto-split-states", "::stretto::VariantOp"> {
     %den = stretto.read %z1, %q along "K" : !stretto.state<K : 16, 1 : 1>, !K -> !number
     ```
   }];
-  let statistics = [Statistic<"numSplit", "states-split", "States that were divided">];
 }
 
 def Chunk : Pass<"stretto-chunk", "::mlir::ModuleOp"> {
