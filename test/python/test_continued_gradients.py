@@ -192,11 +192,12 @@ def inputs_beside_tails(tokens):
     return leaves_of({"q": q, "k": k, "v": v, "taps": torch.randn(2, 6, 4, dtype=torch.float64, generator=generator)})
 
 
+@pytest.mark.parametrize("of_state", [True, False], ids=["and the state", "alone"])
 @pytest.mark.parametrize("tokens", [1, 2, 5, 70])
 @pytest.mark.parametrize("last", [8.0, 1.0])
-def test_gradients_of_tails_beside_windows(last, tokens):
-    """A tail and a window may say different things of a token: each has its own gradient. Windows have more rows than a
-    tail, and fewer.
+def test_gradients_of_tails_beside_windows(last, tokens, of_state):
+    """Of the call's tokens, and the state. A tail and a window may say different things of a token: each has its own
+    gradient. Windows have more rows than a tail, and fewer.
     """
     leaves, position = inputs_beside_tails(tokens), 20
     place = torch.full((2,), position)
@@ -209,15 +210,19 @@ def test_gradients_of_tails_beside_windows(last, tokens):
             if name != "position"
         }
     )
+    if not of_state:
+        initial = {name: x.detach() for name, x in initial.items()}
     length = initial["k_window"].shape[1]
     given = {name: in_ring(x, position, length) if "window" in name else x for name, x in initial.items()}
     output, final = beside_tails(
         **leaves, last=last, initial_state={**given, "position": place}, output_final_state=True
     )
     expected_output, expected = formula_beside_tails(**leaves, last=last, **initial)
+    if not of_state:
+        final = expected = {}
     results = [output, *(final[name] for name in expected)]
     cotangents = [torch.randn(x.shape, dtype=torch.float64, generator=generator) for x in results]
-    every = leaves | initial
+    every = leaves | initial if of_state else leaves
     compare(
         torch.autograd.grad(results, every.values(), cotangents, allow_unused=True),
         torch.autograd.grad([expected_output, *expected.values()], every.values(), cotangents, allow_unused=True),
