@@ -1,19 +1,23 @@
-"""Gradients: an operator forwards and backwards, and the memory that it takes, beside flash-linear-attention where that
-is installed. A table of bench/run.py.
+"""Gradients: an operator forwards and backwards, and the memory that it takes; on a CPU beside the fastest of PyTorch's
+chunked forms with autograd through it, on a GPU beside flash-linear-attention where that is installed. A table of
+bench/run.py.
 """
 
+import baselines
 import stretto
 import torch
 from baselines import inputs, measure, peers
 
 OPERATORS = ("linear_attn", "simple_gla", "gla", "lawcat", "gsa", "gated_delta_rule")
+#: The baselines that compute the same; there is none of the others.
+OF_PYTORCH = {"linear_attn": "linear_attn_normalized", "simple_gla": "simple_gla", "gla": "gla", "lawcat": "lawcat"}
 
 
 def prepare(name, shape, dtype, device, peer=None):
     """Forwards and backwards as a function, of the operator or of a peer with the same inputs, and the bytes of every
     input, output, cotangent and gradient once.
     """
-    tensors = inputs.make(name, *shape, dtype=dtype, device=device)
+    tensors = inputs.make(OF_PYTORCH.get(name, name), *shape, dtype=dtype, device=device)
     if name == "lawcat":
         tensors["z"] = tensors["z"].float()
     leaves = {key: x.requires_grad_() for key, x in tensors.items()}
@@ -30,9 +34,29 @@ def prepare(name, shape, dtype, device, peer=None):
     return run, 2 * of_rows + 2 * output.numel() * output.element_size()
 
 
-def of_peer(name, shape, dtype, device, run, rounds):
+def of_peer(name, shape, dtype, device, run, rounds, eager):
     """What a peer takes, in turns with the operator, and what it needs; or why there is nothing to compare with."""
-    peer = peers.operators().get(name) if device != "cpu" else None
+    if device == "cpu":
+        return of_pytorch(name, shape, dtype, run, rounds, eager)
+    return of_library(name, shape, dtype, device, run, rounds)
+
+
+def of_pytorch(name, shape, dtype, run, rounds, eager):
+    if name not in OF_PYTORCH:
+        return {}
+    peer = baselines.best(
+        OF_PYTORCH[name], shape, dtype, backward=True, compile_too=not eager, rounds=rounds, beside={"both": run}
+    )
+    return {
+        "peer": f"PyTorch, {peer.name}",
+        "peer_milliseconds": 1e3 * peer.seconds,
+        "peer_memory_bytes": None,
+        "ratio": peer.seconds / peer.timings["both"].median,
+    }
+
+
+def of_library(name, shape, dtype, device, run, rounds):
+    peer = peers.operators().get(name)
     if not peer:
         return {}
     try:
@@ -66,7 +90,7 @@ def memory_of(run, device):
     return torch.cuda.max_memory_allocated() - before
 
 
-def lines(types, shapes, device, copy_rate, rounds):
+def lines(types, shapes, device, copy_rate, rounds, eager):
     """The lines of the table, one by one, as dictionaries."""
     for dtype in types:
         for shape in shapes:
@@ -86,7 +110,7 @@ def lines(types, shapes, device, copy_rate, rounds):
                     "floor_milliseconds": 1e3 * size / copy_rate,
                     "bytes": size,
                     "memory_bytes": memory,
-                    **of_peer(name, shape, getattr(torch, dtype), device, run, rounds),
+                    **of_peer(name, shape, getattr(torch, dtype), device, run, rounds, eager),
                     "bytes_of_an_input": shape[0] * shape[1] * shape[2] * shape[3] * getattr(torch, dtype).itemsize,
                 }
 
@@ -101,7 +125,9 @@ def show(line):
         memory = f"  memory {line['memory_bytes'] / 1e6:8.0f} MB = {inputs_of_memory:5.1f} inputs"
     peer = f"  peer: {line['peer_refused']}" if "peer_refused" in line else ""
     if "peer" in line:
-        peer = f"  {line['peer']} {line['ratio']:.2f}x the time, {line['peer_memory_bytes'] / 1e6:.0f} MB"
+        peer = f"  {line['peer']} {line['ratio']:.2f}x the time"
+        if line["peer_memory_bytes"] is not None:
+            peer += f", {line['peer_memory_bytes'] / 1e6:.0f} MB"
     print(
         f"{line['operator']:18} {shape:20} {line['dtype']:9} {line['milliseconds']:9.2f} ms"
         f"  floor {line['floor_milliseconds']:8.2f}{memory}{peer}",

@@ -9,8 +9,9 @@ Six tables, all of one run:
 - **dispatch**: a call of a cached kernel on one token, and a step.
 - **decode**: steps beside the time that a copy of their states takes.
 - **chunks**: every operator in chunks beside the same tokens in steps, from 256 tokens on.
-- **gradients**: forwards and backwards, beside the time that a copy of all inputs, outputs and gradients takes, and the
-  most memory that a call on a GPU holds, its results and gradients included.
+- **gradients**: forwards and backwards, beside the time that a copy of all inputs, outputs and gradients takes, beside
+  autograd through the fastest of PyTorch's forms on a CPU, and the most memory that a call on a GPU holds, its results
+  and gradients included.
 
 The results go to bench/results/<machine>-<date>.json with the machine and the commit, line by line: an interrupted run
 leaves what it measured.
@@ -282,12 +283,13 @@ def main():
             chunks.show(line)
             write(results, path)
     if "gradients" in options.tables:
+        measure.reuse_memory()
         rate = measure.copy_rate(device=options.device)
         print(f"\ngradients; copy {rate / 1e9:.0f} GB/s")
         results["gradients"] = []
         names = [str(TYPES[dtype]).removeprefix("torch.") for dtype in options.types]
         shapes = [dataclasses.astuple(shape) for shape in options.shapes]
-        for line in gradients.lines(names, shapes, options.device, rate, options.rounds):
+        for line in gradients.lines(names, shapes, options.device, rate, options.rounds, options.eager):
             results["gradients"].append(line)
             gradients.show(line)
             write(results, path)

@@ -116,7 +116,8 @@ def Resume : Pass<"stretto-resume", "::stretto::VariantOp"> {
     first, `last` that of its last. For tokens before `first` decays and writes change nothing, and scans stay what they
     are. A state that is read at an earlier time is given as of that time of the token before `first`: what those before
     have written it holds, what those behind have written is written again. As it is left, as of the time of `last`, it
-    is a state of its own, `S.last`. So gradients of windows are those of their tokens, and cotangents and gradients of
+    is a state of its own, `S.last`. Of a tail, the rows of tokens that windows hold come from a row, `x_tail_rows`, as
+    they may differ from what a window says of these tokens; it begins with those before. So gradients of windows are those of their tokens, and cotangents and gradients of
     states enter and leave as always. Works on declarations whose alternatives are decided.
 
     ```mlir
@@ -174,7 +175,6 @@ def SplitStates : Pass<"stretto-split-states", "::stretto::VariantOp"> {
     %den = stretto.read %z1, %q along "K" : !stretto.state<K : 16, 1 : 1>, !K -> !number
     ```
   }];
-  let statistics = [Statistic<"numSplit", "states-split", "States that were divided">];
 }
 
 def Chunk : Pass<"stretto-chunk", "::mlir::ModuleOp"> {

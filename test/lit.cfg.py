@@ -41,4 +41,6 @@ config.test_source_root = str(root / "test")
 config.test_exec_root = str(build / "test")
 config.environment["PATH"] = os.pathsep.join([str(build / "bin"), str(llvm_tools()), config.environment["PATH"]])
 config.environment["PYTHONPATH"] = str(root / "frontends/python")
+if "STRETTO_PYTHON:BOOL=OFF" not in (build / "CMakeCache.txt").read_text():
+    config.available_features.add("python")
 config.substitutions += [("%ptxas", str(ptxas())), ("%python", sys.executable), ("%build", str(build))]

@@ -13,7 +13,7 @@ static constexpr double infinity = std::numeric_limits<double>::infinity();
 LookbackFold::LookbackFold(LookbackOp op) : op(op) {
   for (Value result : op.getResults())
     results.emplace_back(cast<RankedTensorType>(result.getType()).getShape());
-  int64_t tokens = cast<RankedTensorType>(op.getFirst().getType()).getDimSize(0);
+  int64_t tokens = results[0].rows();
   largest.assign(2 * tokens, -infinity);
   totals.assign(2 * tokens, 0);
 }

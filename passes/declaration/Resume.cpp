@@ -1,6 +1,7 @@
 //===- Resume.cpp - A call that continues from windows, as a longer one ---===//
 
 #include "dialect/stretto/StateChain.h"
+#include "dialect/stretto/StateEntries.h"
 #include "mlir/Analysis/SliceAnalysis.h"
 #include "mlir/Analysis/TopologicalSortUtils.h"
 #include "mlir/Dialect/Arith/IR/Arith.h"
@@ -28,16 +29,20 @@ public:
   LogicalResult run();
 
 private:
-  Value addArgument(StringRef name);
+  Value addArgument(StringRef name, Type type);
   Value number(double value) { return create<ConstantOp>(first.getType(), getF64FloatAttr(value)); }
   /// The time once more, for a token at another position.
   FailureOr<Value> timeAt(Value time, Value position);
-  /// The row for tokens that the condition holds for, a number for others.
-  Value select(Value condition, Value row, double otherwise);
+  /// The row for tokens that the condition holds for, another or a number for others.
+  Value select(Value condition, Value row, Value otherwise);
+  Value select(Value condition, Value row, double otherwise) {
+    return select(condition, row, create<ConstantOp>(row.getType(), getF64FloatAttr(otherwise)));
+  }
   void silence(OpOperand &row, Value condition, double otherwise) { row.set(select(condition, row.get(), otherwise)); }
   void resume(const StateChain &chain);
   LogicalResult resumeEarlierReads(const StateChain &chain, ReadOp read);
   void resume(ScanOp scan);
+  void resume(const StateEntry &tail);
 
   VariantOp variant;
   Value position, first, last;                           // of the token, the call's first and its last
@@ -54,7 +59,7 @@ struct ResumePass : stretto::impl::ResumeBase<ResumePass> {
 
 } // namespace
 
-Value Resumption::addArgument(StringRef name) {
+Value Resumption::addArgument(StringRef name, Type type) {
   SmallVector<Attribute> names(variant.getArgNames().begin(), variant.getArgNames().end());
   std::string unique = name.str();
   while (llvm::is_contained(names, getStringAttr(unique)))
@@ -66,7 +71,7 @@ Value Resumption::addArgument(StringRef name) {
     all.push_back(getDictionaryAttr({}));
     variant.setArgAttrsAttr(getArrayAttr(all));
   }
-  Value argument = variant.getBlock()->addArgument(timeType(getContext()), variant.getLoc());
+  Value argument = variant.getBlock()->addArgument(type, variant.getLoc());
   variant.setFunctionType(getFunctionType(variant.getBlock()->getArgumentTypes(), variant.getType().getResults()));
   return argument;
 }
@@ -87,10 +92,9 @@ FailureOr<Value> Resumption::timeAt(Value time, Value position) {
   return mapping.lookup(time);
 }
 
-Value Resumption::select(Value condition, Value row, double otherwise) {
-  auto type = cast<RankedTensorType>(row.getType());
-  Value repeated = createOrFold<BroadcastOp>(type.clone(getI1Type()), condition);
-  return create<arith::SelectOp>(repeated, row, create<ConstantOp>(type, getF64FloatAttr(otherwise)));
+Value Resumption::select(Value condition, Value row, Value otherwise) {
+  Type conditions = cast<RankedTensorType>(row.getType()).clone(getI1Type());
+  return create<arith::SelectOp>(createOrFold<BroadcastOp>(conditions, condition), row, otherwise);
 }
 
 void Resumption::resume(const StateChain &chain) {
@@ -144,14 +148,24 @@ void Resumption::resume(ScanOp scan) {
     silenceOnce(*scan.getLogMutable().begin(), 0);
 }
 
+/// The rows of a tail belong to tokens right before the call's first. Those that windows hold as well have them from a
+/// row of the longer call, which may differ from what windows say of these tokens.
+void Resumption::resume(const StateEntry &tail) {
+  Value row = tail.operations.front()->getOperand(0), before = addArgument(tail.name + "_rows", row.getType());
+  setInsertionPoint(tail.operations.front());
+  Value rows = select(asks, row, before);
+  for (Operation *op : tail.operations) {
+    op->setOperand(0, rows);
+    op->setAttr("entry", getStringAttr(tail.name));
+  }
+}
+
 LogicalResult Resumption::run() {
-  for (Operation &op : *variant.getBlock())
-    if (isa<ConvOp, DelayOp>(op))
-      return op.emitError("[R14] looks back at rows of a tail beside those of windows; no gradient goes through both");
+  std::vector<StateEntry> entries = deriveState(variant);
   SmallVector<StateChain> chains = stateChains(variant);
   SmallVector<ScanOp> scans(variant.getBlock()->getOps<ScanOp>());
-  first = addArgument("first");
-  last = addArgument("last");
+  first = addArgument("first", timeType(getContext()));
+  last = addArgument("last", timeType(getContext()));
   setInsertionPointToStart(variant.getBlock());
   position = create<PositionOp>(first.getType());
   asks = create<arith::CmpFOp>(arith::CmpFPredicate::OGE, position, first);
@@ -165,5 +179,8 @@ LogicalResult Resumption::run() {
   }
   for (ScanOp scan : scans)
     resume(scan);
+  for (const StateEntry &entry : entries)
+    if (entry.kind == StateEntry::Kind::Tail)
+      resume(entry);
   return success();
 }

@@ -275,7 +275,6 @@ void SplitStatesPass::runOnOperation() {
     for (Operation *step : llvm::reverse(chain.steps))
       step->erase();
     chain.getRoot().erase();
-    ++numSplit;
   }
   chains.clear();
   divisions.clear();

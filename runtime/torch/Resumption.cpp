@@ -89,6 +89,7 @@ std::vector<at::Tensor> TorchOperator::resumedGradient(const Arguments &argument
   size_t resultCount = this->resultCount(), entryCount = strettoSignatureStateCount(signature);
   std::vector<std::string> entries;
   std::vector<int64_t> windowOf(inputs.size(), -1); // the entry that holds tokens of an input
+  std::vector<size_t> tails;                        // entries whose rows the longer call has behind all other rows
   int64_t length = 0;
   for (size_t i = 0; i < entryCount; ++i) {
     StrettoShape shape = strettoSignatureState(signature, i);
@@ -96,6 +97,8 @@ std::vector<at::Tensor> TorchOperator::resumedGradient(const Arguments &argument
     if (shape.window >= 0) {
       windowOf[shape.window] = static_cast<int64_t>(i);
       length = shape.sizes[0];
+    } else if (shape.isTail) {
+      tails.push_back(i);
     }
   }
   bool continues = !arguments.initialState.empty();
@@ -133,14 +136,34 @@ std::vector<at::Tensor> TorchOperator::resumedGradient(const Arguments &argument
   }
   for (const at::Tensor &position : {first, first + own.lengths - 1})
     call.inputs.emplace_back(all.ofSequence(position).to(wide).view({1, all.count(), 1}));
+  // A tail's rows: the latest are those of tokens of windows, the longer call begins with the others.
+  // Rows have one type, that of computed ones is wider.
+  at::TensorOptions narrow = wide;
+  for (const OptionalTensor &input : arguments.inputs)
+    if (input && input->element_size() == 2)
+      narrow = input->options();
+  at::Tensor sequences = at::arange(own.lengths.size(0), own.lengths.options()).unsqueeze(1);
+  size_t inputsBeforeTails = call.inputs.size();
+  for (size_t tail : tails) {
+    StrettoShape shape = strettoSignatureState(signature, tail);
+    std::vector<int64_t> sizes(shape.sizes, shape.sizes + shape.rank);
+    sizes.insert(sizes.begin(), own.lengths.size(0));
+    at::Tensor rows = (continues ? arguments.initialState[tail] : at::zeros(sizes, wide)).flatten(0, 1);
+    at::Tensor age = all.ofSequence(before) - all.offset;
+    call.inputs.emplace_back(
+        gather(rows.to(narrow), all.sequence * sizes[1] + sizes[1] - age, ~isOwn & (age <= sizes[1])).unsqueeze(0));
+  }
   std::vector<bool> wantedOfCall;
   for (size_t i : inputOf) {
     bool isOfWindow = continues && windowOf[i] >= 0 && wanted[inputs.size() + windowOf[i]];
     wantedOfCall.push_back(wanted[i] || isOfWindow);
   }
-  wantedOfCall.resize(call.inputs.size(), false);
+  wantedOfCall.resize(inputsBeforeTails, false);
+  for (size_t tail : tails)
+    wantedOfCall.push_back(continues && wanted[inputs.size() + tail]);
 
   std::vector<OptionalTensor> cotangentsOfCall;
+  cotangentsOfCall.reserve(cotangents.size());
   for (size_t i = 0; i < resultCount; ++i)
     cotangentsOfCall.push_back(cotangents[i]
                                    ? OptionalTensor(gather(cotangents[i]->flatten(0, 1), ownIndex, isOwn).unsqueeze(0))
@@ -152,6 +175,9 @@ std::vector<at::Tensor> TorchOperator::resumedGradient(const Arguments &argument
     bool isKnown = entry < entryCount,
          isFinal = isKnown && name == entries[entry] && resultCount + entry < cotangents.size();
     cotangentsOfCall.push_back(isFinal ? cotangents[resultCount + entry] : OptionalTensor());
+    bool isTail = isKnown && std::find(tails.begin(), tails.end(), entry) != tails.end();
+    if (isTail && cotangentsOfCall.back()) // of rows that are chosen, which are computed
+      cotangentsOfCall.back() = cotangentsOfCall.back()->to(wide);
     bool isState = isKnown && entries[entry] != "position" && strettoSignatureState(signature, entry).window < 0;
     if (!continues)
       continue;
@@ -159,20 +185,29 @@ std::vector<at::Tensor> TorchOperator::resumedGradient(const Arguments &argument
     // A window that nothing has been put into has no numbers.
     if (!isKnown)
       state.push_back(at::empty({all.lengths.size(0), length, 1}, wide));
-    else
+    else if (isTail) {
+      const at::Tensor &tail = arguments.initialState[entry];
+      at::Tensor slot = at::arange(tail.size(1), first.options()) - before.unsqueeze(1);
+      at::Tensor index = (sequences * tail.size(1) + slot).flatten();
+      state.push_back(gather(tail.flatten(0, 1), index, (slot >= 0).flatten()).view(tail.sizes()).to(wide));
+    } else
       state.push_back(entries[entry] == "position" ? first - before : arguments.initialState[entry]);
   }
   call.initialState = std::move(state);
   std::vector<at::Tensor> found = longer.gradient(call, wantedOfCall, cotangentsOfCall);
 
   // What each input and entry of the call has of it.
-  std::vector<at::Tensor> ofInputs(inputs.size()), ofEntries(entryCount);
+  std::vector<at::Tensor> ofInputs(inputs.size()), ofEntries(entryCount), ofTails(entryCount);
   auto next = found.begin();
   for (size_t i = 0; i < wantedOfCall.size(); ++i) {
     if (!wantedOfCall[i])
       continue;
     if (i < inputOf.size()) {
       ofInputs[inputOf[i]] = *next++;
+      continue;
+    }
+    if (i < call.inputs.size()) {
+      ofTails[tails[i - inputsBeforeTails]] = *next++;
       continue;
     }
     std::string name = stem(entriesOfCall[i - call.inputs.size()]);
@@ -200,6 +235,16 @@ std::vector<at::Tensor> TorchOperator::resumedGradient(const Arguments &argument
     }
     size_t entry = i - inputs.size();
     int64_t argument = strettoSignatureState(signature, entry).window;
+    if (ofTails[entry].defined()) {
+      const at::Tensor &tail = arguments.initialState[entry];
+      at::Tensor slot = at::arange(tail.size(1), first.options()), age = tail.size(1) - slot;
+      at::Tensor place = ((all.starts + before).unsqueeze(1) - age).flatten();
+      at::Tensor later = slot + before.unsqueeze(1), index = (sequences * tail.size(1) + later).flatten();
+      at::Tensor ofRows = gather(ofTails[entry][0], place, (age <= before.unsqueeze(1)).flatten());
+      at::Tensor ofOthers = gather(ofEntries[entry].flatten(0, 1), index, (later < tail.size(1)).flatten());
+      gradients.push_back((ofRows + ofOthers).to(tail.scalar_type()).view(tail.sizes()));
+      continue;
+    }
     gradients.push_back(
         argument < 0 ? ofEntries[entry]
                      : gather(ofInputs[argument][0], windowPlace, isHeld).view(arguments.initialState[entry].sizes()));

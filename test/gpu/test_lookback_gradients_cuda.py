@@ -7,6 +7,7 @@ import itertools
 import pytest
 import torch
 from operator_cases import Shape, offsets
+from test_continued_gradients import check_types_of_tails
 from test_lookback_gradients import DISTINCT, check, gradients, relation_formula, relation_loss, windows_of
 from test_lookbacks import CASES, RELATIONS, relation, run, tokens_of
 
@@ -99,3 +100,8 @@ def test_results_are_the_same_bits(name):
     for _ in range(3):
         again = gradients(CASES[name], inputs, torch.tensor(1.0))
         assert all(torch.equal(first[name], again[name]) for name in first)
+
+
+@DTYPES
+def test_tails_beside_windows(dtype):
+    check_types_of_tails(dtype, DEVICE)

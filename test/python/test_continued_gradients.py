@@ -158,6 +158,112 @@ def test_windows_beside_other_states():
         cut_anywhere(run, leaves, None, 90, seed)
 
 
+@stretto.variant
+def beside_tails(
+    q: sl.Row["K"],
+    k: sl.Row["K"](heads="G"),
+    v: sl.Row["V"](heads="G"),
+    taps: sl.Param["H", "K", 4],
+    last=sl.Option(8.0),
+):
+    "Windows, a tail of a row of no window, one of a row that a window holds, and one of computed rows."
+    query = sl.conv(q, taps) + sl.delay(sl.tanh(q), 2)
+    _m, l, acc = sl.lookback(sl.position() - last, lambda past: (sl.dot(query, past(k)), past(v)), fold="softmax")
+    return acc / l + sl.delay(v, 3)
+
+
+def formula_beside_tails(q, k, v, taps, last, q_tail, tail, v_tail, k_window, v_window):
+    """The output and the final tails; windows in time order."""
+    tokens, held = q.shape[1], k_window.shape[1]
+    earlier = {"q_tail": torch.cat([q_tail, q], 1), "tail": torch.cat([tail, q.tanh()], 1)}
+    earlier["v_tail"] = torch.cat([v_tail, v], 1)
+    query = sum(earlier["q_tail"][:, tap : tap + tokens] * taps[..., tap] for tap in range(4))
+    scores = torch.einsum("bihd,bjd->bhij", query + earlier["tail"][:, :tokens], torch.cat([k_window, k], 1)[:, :, 0])
+    age = held + torch.arange(tokens).unsqueeze(1) - torch.arange(held + tokens)
+    weights = scores.masked_fill((age < 0) | (age > last), -torch.inf).softmax(-1)
+    output = torch.einsum("bhij,bjv->bihv", weights, torch.cat([v_window, v], 1)[:, :, 0])
+    final = {name: rows[:, tokens:] for name, rows in earlier.items()}
+    return output + earlier["v_tail"][:, :tokens], final
+
+
+def inputs_beside_tails(tokens):
+    generator = torch.Generator().manual_seed(0)
+    q, k, v = (torch.randn(2, tokens, heads, 6, dtype=torch.float64, generator=generator) for heads in (2, 1, 1))
+    return leaves_of({"q": q, "k": k, "v": v, "taps": torch.randn(2, 6, 4, dtype=torch.float64, generator=generator)})
+
+
+@pytest.mark.parametrize("of_state", [True, False], ids=["and the state", "alone"])
+@pytest.mark.parametrize("tokens", [1, 2, 5, 70])
+@pytest.mark.parametrize("last", [8.0, 1.0])
+def test_gradients_of_tails_beside_windows(last, tokens, of_state):
+    """Of the call's tokens, and the state. A tail and a window may say different things of a token: each has its own
+    gradient. Windows have more rows than a tail, and fewer.
+    """
+    leaves, position = inputs_beside_tails(tokens), 20
+    place = torch.full((2,), position)
+    entries = beside_tails(**leaves, last=last, output_final_state=True)[1]
+    generator = torch.Generator().manual_seed(1)
+    initial = leaves_of(
+        {
+            name: torch.randn(x.shape, dtype=torch.float64, generator=generator)
+            for name, x in entries.items()
+            if name != "position"
+        }
+    )
+    if not of_state:
+        initial = {name: x.detach() for name, x in initial.items()}
+    length = initial["k_window"].shape[1]
+    given = {name: in_ring(x, position, length) if "window" in name else x for name, x in initial.items()}
+    output, final = beside_tails(
+        **leaves, last=last, initial_state={**given, "position": place}, output_final_state=True
+    )
+    expected_output, expected = formula_beside_tails(**leaves, last=last, **initial)
+    if not of_state:
+        final = expected = {}
+    results = [output, *(final[name] for name in expected)]
+    cotangents = [torch.randn(x.shape, dtype=torch.float64, generator=generator) for x in results]
+    every = leaves | initial if of_state else leaves
+    compare(
+        torch.autograd.grad(results, every.values(), cotangents, allow_unused=True),
+        torch.autograd.grad([expected_output, *expected.values()], every.values(), cotangents, allow_unused=True),
+        every,
+    )
+
+
+@pytest.mark.parametrize("last", [8.0, 1.0])
+def test_a_cut_of_tails_beside_windows(last):
+    leaves = inputs_beside_tails(90)
+
+    def run(start, end, state):
+        part = tokens_of(leaves, "qkv", start, end)
+        return beside_tails(**part, last=last, initial_state=state, output_final_state=True)
+
+    for seed in range(4):
+        cut_anywhere(run, leaves, None, 90, seed)
+
+
+def check_types_of_tails(dtype, device="cpu"):
+    """Tails of rows have the type of these, those of computed rows that of arithmetic."""
+    inputs = inputs_beside_tails(90)
+    leaves = {name: x.detach().to(device, dtype).requires_grad_() for name, x in inputs.items()}
+
+    def run(start, end, state):
+        return beside_tails(**tokens_of(leaves, "qkv", start, end), initial_state=state, output_final_state=True)
+
+    first, state = run(0, 40, None)
+    second, state = run(40, 90, state)
+    found = torch.cat([first, second], 1).float().square().sum() + state["tail"].sin().sum()
+    output, state = run(0, 90, None)
+    expected = output.float().square().sum() + state["tail"].sin().sum()
+    found, expected = (torch.autograd.grad(result, leaves.values()) for result in (found, expected))
+    compare(found, expected, leaves, {torch.float32: 1e-6, torch.bfloat16: 5e-3, torch.float16: 1e-3}[dtype])
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16], ids=str)
+def test_types_of_tails_beside_windows(dtype):
+    check_types_of_tails(dtype)
+
+
 def test_packed_sequences_that_continue():
     """Sequences of one batch that are at different positions, some without tokens."""
     arguments, _ = example("lolcats", batch=1, tokens=60, heads=2, key_heads=1)

@@ -120,28 +120,6 @@ def test_gradients_of_a_call_that_continues(name, cut):
     )
 
 
-@stretto.variant
-def beside_a_tail(q: sl.Row["K"], k: sl.Row["K"](heads="G"), taps: sl.Param["G", "K", 4]):
-    "A convolution and a window."
-    _m, l, acc = sl.lookback(sl.position() - 8.0, lambda past: (sl.dot(q, past(k)), past(k)), fold="softmax")
-    return acc / l + sl.conv(k, taps)
-
-
-def test_a_tail_beside_a_window_is_refused():
-    """Where windows have a part in the gradient. That of the call's own tokens alone there is."""
-    g = torch.Generator().manual_seed(0)
-    q, k = (torch.randn(1, 20, 1, 4, dtype=torch.float64, generator=g).requires_grad_() for _ in range(2))
-    taps = torch.randn(1, 4, 4, dtype=torch.float64, generator=g)
-    _, state = beside_a_tail(q, k, taps, output_final_state=True)
-    output = beside_a_tail(q, k, taps, initial_state=state)
-    with pytest.raises(
-        RuntimeError, match=r"beside_a_tail: .*\[R14\] looks back at rows of a tail beside those of windows"
-    ):
-        output.sum().backward()
-    state = {name: x.detach() for name, x in state.items()}
-    beside_a_tail(q, k, taps, initial_state=state).sum().backward()
-
-
 def test_ties_share_the_gradient_of_the_maximum():
     """Tokens with the same key attain the largest score together; scores of small integers are exact."""
     case = CASES["lolcats of few tokens"]
