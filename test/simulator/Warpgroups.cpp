@@ -127,7 +127,7 @@ Action ThreadBlock::compileWarpgroupProduct(Operation *op) {
           if (hasDescriptor) {
             leftMatrix.read(descriptorOf(left) + leftOffsets[place], rowsOfTile, a);
           } else {
-            a.assign(rowsOfTile * innerOfTile, 0);
+            a.assign(size_t(rowsOfTile) * innerOfTile, 0);
             for (int thread = 0; thread < threadsOfGroup; ++thread)
               for (int word = 0; word < 4; ++word)
                 for (int half = 0; half < 2; ++half) {
