@@ -40,21 +40,27 @@ def ptxas() -> pathlib.Path:
 # states or matrices of parameters are 128 wide.
 SPILLS = {
     "linear_attn": [("bf16", 128), ("fp32", 128)],
-    "retention": [("fp32", 128)],
-    "gla": [("bf16", 128), ("fp32", 128)],
+    "retention": [("bf16", 128), ("fp32", 128)],
+    "gla": [("fp32", 128)],
     "hgrn2": [("bf16", 128)],
-    "rwkv6": [("bf16", 64), ("bf16", 128), ("fp32", 128)],
-    "delta_rule": [("fp32", 64)],
-    "gated_delta_rule": [("bf16", 16), ("fp32", 128)],
+    "rwkv6": [("bf16", 64), ("bf16", 128)],
+    "delta_rule": [("bf16", 128), ("fp32", 64)],
+    "gated_delta_rule": [("fp32", 128)],
     "lawcat": [("bf16", 16), ("bf16", 64), ("bf16", 128), ("fp32", 64), ("fp32", 128)],
-    "supra": [("bf16", 128), ("fp32", 128)],
+    "supra": [("bf16", 16), ("bf16", 128), ("fp32", 128)],
     "gsa": [("bf16", 16), ("bf16", 128), ("fp32", 64), ("fp32", 128)],
     "abc": [("bf16", 128), ("fp32", 64), ("fp32", 128)],
-    "bla": [("bf16", 128), ("fp32", 128)],
+    "bla": [("fp32", 128)],
     "lolcats": [("bf16", 64), ("bf16", 128), ("fp32", 128)],
+    "ssd": [("bf16", 128)],
+    "swa": [("bf16", 128)],
 }
-# Forwards: few bytes of chunks; SUPRA's steps compute its rotations in fp64.
-CHUNK_SPILLS = {"abc": [("fp32", 128)]}
+# Forwards: up to 160 bytes of chunks; SUPRA's steps compute its rotations in fp64.
+CHUNK_SPILLS = {
+    "abc": [("fp32", 128)],
+    "supra": [("bf16", 128)],
+    "gated_delta_rule": [("fp32", 128)],
+}
 STEP_SPILLS = {"supra": [("fp32", 128)]}
 # Of what looks back, kernels that keep a state beside tiles of other tokens: chunks and steps.
 LOOKBACK_SPILLS = {
