@@ -10,6 +10,7 @@ import stretto
 import torch
 from formulas import FORMULAS
 from formulas.examples import REGIMES, WITH_DECAY, example
+from stretto import lang as sl
 from test_gradients import LOOKING_BACK, by_autograd, entry_names
 from test_reference import CASES, in_our_words
 
@@ -279,6 +280,26 @@ def test_slices_of_grouped_heads(name):
 def test_segments_of_slices(name):
     with slices_of(2):
         check_segments(name, chunks=1, tokens=330, **FIRST[name] | {"width": 16, "value_width": 64})
+
+
+@stretto.variant
+def remembering(q: sl.Row["K"], k: sl.Row["K"], v: sl.Row["V"]):
+    "Linear attention beside a row that has nothing to do with values."
+    S = sl.write(sl.state("K", "V"), k, v)
+    return sl.read(S, q, along="K"), sl.softmax(q) * k
+
+
+def test_what_every_slice_has_counts_once():
+    """The cotangent of the second result is whole in every slice, where the first leaves parts."""
+    rows = [torch.randn(1, 70, 2, size, dtype=torch.float64).requires_grad_() for size in (16, 16, 64)]
+    cotangents = [torch.randn(1, 70, 2, size, dtype=torch.float64) for size in (64, 16)]
+    with slices_of(2):
+        found = torch.autograd.grad(remembering(*rows), rows, cotangents)
+        assert remembering.explain(*rows, backward=True)["kernels"][-1]["slices"] == 2
+    with slices_of(1):
+        expected = torch.autograd.grad(remembering(*rows), rows, cotangents)
+    for x, y in zip(found, expected, strict=True):
+        torch.testing.assert_close(x, y)
 
 
 def test_few_heads_are_divided_among_threads():
