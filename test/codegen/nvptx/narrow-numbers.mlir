@@ -32,11 +32,12 @@ chunk.kernel @comparison chunk 16 (input %x: tensor<16x8xf16>, input %y: tensor<
 
 // -----
 
-// A comparison of bf16 has no such modifier at all, and a magnitude that is stored is narrowed again.
+// A number of bf16 is widened by a shift, and its magnitude is the word without its sign.
 
 // CHECK-LABEL: .entry stored(
-// CHECK-NOT:   bf16x
-// CHECK:       abs{{(\.ftz)?}}.f32
+// CHECK-NOT:   abs{{.*}}bf16
+// CHECK:       shl.b32 %[[WIDE:r[0-9]+]], {{.*}}, 16
+// CHECK:       and.b32 %{{.*}}, %[[WIDE]], 2147418112
 // CHECK:       cvt.rn{{.*}}.f32
 // CHECK:       ret
 chunk.kernel @stored chunk 16 (input %x: tensor<16x8xbf16>, valid %n: index) -> (o: tensor<16x8xbf16>) {
