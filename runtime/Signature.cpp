@@ -199,8 +199,8 @@ Operator::Signature::EntryStrides Operator::Signature::stridesOf(const StateEntr
 // Kernels
 //===----------------------------------------------------------------------===//
 
-/// Slices of the values for a call: fewer items than processors leave some idle. A block has a multiprocessor to itself
-/// and its time hardly depends on how many values it has: no more blocks than multiprocessors.
+/// Slices of the values for a call: fewer items than processors leave some idle. The time of a block hardly depends on
+/// how many values it has, and blocks that wait for a multiprocessor would double it: no more blocks than those.
 int64_t Operator::Signature::slicesFor(const OperatorCall &call, int64_t threads) const {
   // Waking threads of a CPU costs more than a few tokens do.
   constexpr int64_t tokensWorthThreads = 16;

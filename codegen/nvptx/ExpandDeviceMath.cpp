@@ -219,8 +219,7 @@ private:
   }
 };
 
-/// A bf16 number is the upper half of the fp32 number that it is. The instruction that converts it runs at a sixteenth
-/// of the rate of a shift.
+/// A bf16 number is the upper half of the fp32 number that it is: a shift takes the place of a conversion.
 Value widened(OpBuilder &builder, Location location, Value x) {
   Type single = builder.getF32Type(), word = builder.getI32Type();
   if (!x.getType().isBF16())

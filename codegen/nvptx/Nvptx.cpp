@@ -35,7 +35,8 @@ using namespace stretto;
 
 void stretto::buildKernelPipeline(OpPassManager &passes, const KernelForm &form) {
   // Chunks of 64 tokens are what warpgroups want: tiles make room for them.
-  bool makesRoom = form.chip == "sm_90a";
+  const kernel::Chip *chip = kernel::Chip::find(form.chip);
+  bool makesRoom = chip && chip->hasWarpgroups;
   OpPassManager &kernels = passes.nest<chunk::KernelOp>();
   kernels.addPass(createExpandDecay());
   kernels.addPass(createRoundOperands());

@@ -15,10 +15,14 @@ static constexpr Chip chips[] = {
     {"sm_120", "+ptx87", 99 * kilobyte},
 };
 
+const Chip *Chip::find(StringRef name) {
+  const Chip *found = llvm::find_if(chips, [&](const Chip &chip) { return chip.name == name; });
+  return found == std::end(chips) ? nullptr : found;
+}
+
 FailureOr<Chip> Chip::named(StringRef name, function_ref<InFlightDiagnostic()> emitError) {
-  for (const Chip &chip : chips)
-    if (chip.name == name)
-      return chip;
+  if (const Chip *chip = find(name))
+    return *chip;
   InFlightDiagnostic error = emitError() << "the chip '" << name << "' is not known, expected one of ";
   llvm::interleaveComma(chips, error, [&](const Chip &chip) { error << chip.name; });
   return error;

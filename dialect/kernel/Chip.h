@@ -18,7 +18,9 @@ struct Chip {
   /// Four warps form products together, by `wgmma`.
   bool hasWarpgroups = false;
 
-  /// The chip of a name such as "sm_90a"; the error lists the names.
+  /// The chip of a name such as "sm_90a", or nothing.
+  static const Chip *find(llvm::StringRef name);
+  /// The same; the error lists the names.
   static mlir::FailureOr<Chip> named(llvm::StringRef name, llvm::function_ref<mlir::InFlightDiagnostic()> emitError);
 };
 

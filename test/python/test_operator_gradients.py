@@ -173,13 +173,17 @@ def test_the_backward_operator_is_checked_by_pytorch():
 
 # ------------------------------------------------------------------------------------------------ segments
 @contextlib.contextmanager
-def segments_of(chunks):
-    """Sequences are walked in segments of as many chunks."""
-    before = torch.ops.stretto._set_segment(chunks)
+def setting(change, value):
+    before = change(value)
     try:
         yield
     finally:
-        torch.ops.stretto._set_segment(before)
+        change(before)
+
+
+def segments_of(chunks):
+    """Sequences are walked in segments of as many chunks."""
+    return setting(torch.ops.stretto._set_segment, chunks)
 
 
 def check_segments(name, chunks, tokens, offsets=None, dtype=torch.float64, device="cpu", with_state=True, **options):
@@ -243,14 +247,9 @@ def explanation(name, tokens, dtype, device="cpu", **sizes):
 UNDIVIDED = ("supra", "lolcats", "swa")
 
 
-@contextlib.contextmanager
 def slices_of(slices):
     """Values are divided into as many slices at least."""
-    before = torch.ops.stretto._set_slices(slices)
-    try:
-        yield
-    finally:
-        torch.ops.stretto._set_slices(before)
+    return setting(torch.ops.stretto._set_slices, slices)
 
 
 def check_slices(name, slices, dtype, device="cpu", tokens=150, **options):
