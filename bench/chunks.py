@@ -9,6 +9,7 @@ import functools
 import stretto
 import torch
 from baselines import inputs, measure
+from operators import flops_of
 
 # All of models/ but relation_kl, a loss, which has no step. Based maps a row of D to one of D (D + 1) + 1.
 OPTIONS = {
@@ -33,22 +34,6 @@ OPTIONS = {
 WIDTHS = {"based": 16}
 TOKENS = (256, 1024)
 TYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
-NOMINAL_CHUNK = 64
-
-
-def flops_of(state, tensors, tokens):
-    """Multiplications and additions in chunks of 64 tokens, half of the pairs of tokens. For each token and head: 4 K V
-    for each state of K by V and (K + V) (64 + 1) for pairs; (K + V) twice for each token of a window; twice the entries
-    of a matrix of parameters.
-    """
-    flops = 0
-    for name, entry in state.items():
-        if name.endswith("_window"):
-            flops += 2 * entry[0, 0].numel() * min(entry.shape[1], tokens)
-        elif entry.dim() == 4 and not name.endswith("_tail"):
-            heads, rows, columns = entry.shape[1:]
-            flops += heads * (4 * rows * columns + (rows + columns) * (NOMINAL_CHUNK + 1))
-    return tokens * (flops + sum(2 * x.numel() for name, x in tensors.items() if name.startswith("w_")))
 
 
 def prepare(name, tokens, heads, width, dtype, device):

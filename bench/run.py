@@ -1,24 +1,20 @@
-"""Measures stretto beside PyTorch: `make bench`, or `python bench/run.py --help`.
+"""Measures stretto beside others: `make bench`, `stretto bench`, or `python bench/run.py --help`.
 
-Six tables, all of one run:
-
-- **speed**: the operator beside the fastest of PyTorch's forms of it (see `baselines`) and softmax attention, timed in
-  turns. `floor` is the larger of its bytes at the rate of a large copy and its flops at the rate of torch.mm, both
-  measured here; `mm` is the rate that it reaches as a part of torch.mm's.
-- **compilation**: what a first call costs beyond a second one, with an empty cache, for every operator and type.
+- **forward** and **gradients**: every operator of `stretto.ops` beside its peers (bench/peers), in turns, with a cold
+  cache on a GPU (see `timed`). The floor is the larger of its bytes at the rate of a large copy and its flops at the
+  rate of torch.mm, both measured here.
+- **compilation**: what a first call costs beyond a second one, with an empty cache, for some operators and each type.
 - **dispatch**: a call of a cached kernel on one token, and a step.
 - **decode**: steps beside the time that a copy of their states takes.
 - **chunks**: every operator in chunks beside the same tokens in steps, from 256 tokens on.
-- **gradients**: forwards and backwards, beside the time that a copy of all inputs, outputs and gradients takes, beside
-  autograd through the fastest of PyTorch's forms on a CPU, and the most memory that a call on a GPU holds, its results
-  and gradients included.
+- **cold**: from the start of a process to a result, with every cache empty, forwards and with gradients.
 
 The results go to bench/results/<machine>-<date>.json with the machine and the commit, line by line: an interrupted run
-leaves what it measured.
+leaves what it measured, and one that is begun again on the same commit replaces what it measures again and keeps the
+rest. Pictures of the tables lie beside them. With `--against` the run fails where a ratio of an earlier file is lost.
 """
 
 import argparse
-import dataclasses
 import datetime
 import functools
 import itertools
@@ -33,120 +29,31 @@ import time
 # Compilation is measured: nothing may be found on disk. Read once by the library, so before it is loaded.
 os.environ["STRETTO_CACHE_DIR"] = ""
 
-import baselines
 import chunks
+import coldstart
 import decode
-import gradients
-import stretto
+import peers
+import pictures
+import ratios
+import timed
 import torch
 from baselines import inputs, measure
+from operators import OPERATORS, Shape
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
-OPERATORS = ("linear_attn", "simple_gla", "gla", "lawcat")
 TYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
-NOMINAL_CHUNK = 64
-
-
-@dataclasses.dataclass(frozen=True)
-class Shape:
-    """Batch, tokens, heads and width of q, k and v."""
-
-    B: int
-    T: int
-    H: int
-    D: int
-
-    @classmethod
-    def parse(cls, text):
-        return cls(*(int(part) for part in text.split(",")))
-
-    def __str__(self):
-        return " ".join(f"{name}{size}" for name, size in dataclasses.asdict(self).items())
-
-
-def operator_of(name):
-    """A shipped operator as a function of `inputs.make`'s tensors that returns its output alone."""
-    if name == "linear_attn":
-        return functools.partial(stretto.ops.linear_attn.variant, normalize=False)
-    return getattr(stretto.ops, name).variant
-
-
-def flops_of(name, shape):
-    """Multiplications and additions in chunks of 64 tokens, half of the pairs of tokens: the least that is customary.
-
-    What another chunk size saves is speed. For each token and head: reading and writing the state, 4 K V; products of
-    pairs, (K + V) (64 + 1). LAWCAT adds two matrices of features, 2 * 2 K K/2, and a column of values.
-    """
-    key_width, value_width = shape.D, shape.D + (name == "lawcat")
-    each = 4 * key_width * value_width + (key_width + value_width) * (NOMINAL_CHUNK + 1)
-    if name == "lawcat":
-        each += 2 * shape.D * shape.D
-    return shape.B * shape.T * shape.H * each
-
-
-def bytes_of(tensors, output):
-    """Every input and the output once."""
-    return sum(tensor.numel() * tensor.element_size() for tensor in [*tensors.values(), output])
-
-
-def speed(name, shape, dtype, rates, options):
-    """One line of the first table, as a dictionary."""
-    run = operator_of(name)
-    tensors = inputs.make(name, *dataclasses.astuple(shape), dtype=TYPES[dtype], device=options.device)
-    softmax = {key: tensors[key] for key in ("q", "k", "v")}
-    beside = {
-        "stretto": functools.partial(run, **tensors),
-        "softmax": functools.partial(baselines.softmax_attn, **softmax),
-    }
-    peer = baselines.best(
-        name,
-        dataclasses.astuple(shape),
-        TYPES[dtype],
-        options.device,
-        compile_too=not options.eager,
-        beside=beside,
-        rounds=options.rounds,
-    )
-    ours, attention = peer.timings["stretto"], peer.timings["softmax"]
-    flops, size = flops_of(name, shape), bytes_of(tensors, beside["stretto"]())
-    matmul, copy = rates["matmul_flops"][dtype], rates["copy_bytes"]
-    return {
-        "operator": name,
-        **dataclasses.asdict(shape),
-        "dtype": dtype,
-        "milliseconds": 1e3 * ours.median,
-        "fastest_milliseconds": 1e3 * ours.fastest,
-        "floor_milliseconds": 1e3 * max(size / copy, flops / matmul),
-        "peer": peer.name,
-        "peer_milliseconds": 1e3 * peer.seconds,
-        "against_peer": peer.seconds / ours.median,
-        "softmax_milliseconds": 1e3 * attention.median,
-        "against_softmax": attention.median / ours.median,
-        "part_of_matmul": flops / ours.median / matmul,
-    }
-
-
-def print_speed(line):
-    shape = Shape(*(line[name] for name in "BTHD"))
-    print(
-        f"{line['operator']:12} {shape!s:20} {line['dtype']} {line['milliseconds']:9.2f} ms"
-        f"  floor {line['floor_milliseconds']:8.2f}  mm {100 * line['part_of_matmul']:4.0f} %"
-        f"  PyTorch {line['peer_milliseconds']:9.2f} = {line['against_peer']:5.2f}x"
-        f"  softmax {line['softmax_milliseconds']:9.2f} = {line['against_softmax']:5.1f}x   ({line['peer']})",
-        flush=True,
-    )
+COMPILED = ("linear_attn", "simple_gla", "gla", "lawcat")
 
 
 def compilation(name, dtype, options):
     """What the first call with a type and a width costs beyond the second, and PTX for a GPU that need not be here."""
-    run = operator_of(name)
+    run = OPERATORS[name].call()
     width = 128
     tensors = inputs.make(name, 1, 64, 2, width, dtype=TYPES[dtype], device=options.device)
     first = measure.seconds_of(lambda: run(**tensors), torch.device(options.device))
     second = measure.seconds_of(lambda: run(**tensors), torch.device(options.device))
-    variant = getattr(stretto.ops, name).variant
     start = time.perf_counter()
-    variant.lower("ptx", target="sm_90a", dtype=dtype)
+    OPERATORS[name].variant.lower("ptx", target="sm_90a", dtype=dtype)
     return {
         "operator": name,
         "dtype": dtype,
@@ -175,7 +82,7 @@ def dispatch(options):
     tensors = inputs.make("gla", 1, 1, 1, 16, device=options.device)
     step, _ = decode.prepare("gla", (1, 1, 16), torch.float32, options.device)
     return {
-        "microseconds": microseconds(functools.partial(operator_of("gla"), **tensors)),
+        "microseconds": microseconds(functools.partial(OPERATORS["gla"].variant, **tensors)),
         "step_microseconds": microseconds(step),
     }
 
@@ -197,113 +104,161 @@ def machine(device):
 
 
 def commit():
-    """The commit that was measured, marked where files differ from it; None outside a checkout."""
+    """The commit that was measured, marked where files differ from it. Outside a checkout STRETTO_COMMIT names it."""
     described = subprocess.run(
         ["git", "-C", ROOT, "describe", "--always", "--dirty", "--abbrev=12", "--exclude=*"],
         capture_output=True,
         text=True,
     )
-    return described.stdout.strip() or None
+    return os.environ.get("STRETTO_COMMIT") or described.stdout.strip() or None
+
+
+def spelled(dtype):
+    """The name that PyTorch gives a type."""
+    return str(TYPES[dtype]).removeprefix("torch.")
 
 
 def rates_of(options):
-    """Those of torch.mm for each type and of a large copy, measured here."""
-    return {
-        "matmul_flops": {dtype: measure.matmul_rate(TYPES[dtype], device=options.device) for dtype in options.types},
-        "copy_bytes": measure.copy_rate(device=options.device),
-    }
+    """Those of torch.mm for each type, by both of its names, and of a large copy, measured here."""
+    matmul = {dtype: measure.matmul_rate(TYPES[dtype], device=options.device) for dtype in options.types}
+    matmul |= {spelled(dtype): rate for dtype, rate in matmul.items()}
+    return {"matmul_flops": matmul, "copy_bytes": measure.copy_rate(device=options.device)}
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Tables
+# ---------------------------------------------------------------------------------------------------------------------
+
+
+def lines_of(table, options, rates):
+    """The lines of a table, one by one, and how to print one."""
+    types = [spelled(dtype) for dtype in options.types]
+    operators = [OPERATORS[name] for name in options.operators]
+    if table == "compilation":
+        measured = (compilation(name, dtype, options) for name, dtype in itertools.product(COMPILED, options.types))
+        return measured, print_compilation
+    if table == "decode":
+        return decode.lines(types, options.device, rates()["copy_bytes"]), decode.show
+    if table == "chunks":
+        return chunks.lines(options.types, options.device, rates(), options.rounds), chunks.show
+    if table == "cold":
+        return coldstart.lines(operators, options.device, options.peers), coldstart.show
+    measure.reuse_memory()
+    return timed.lines(table, operators, options.shapes, types, rates(), options.device, options), timed.show
+
+
+TABLES = ("compilation", "dispatch", "decode", "chunks", "forward", "gradients", "cold")
+ONE_EACH = ("operator", "B", "T", "H", "D", "dtype", "gates", "width", "direction", "who")
+
+
+def key_of(line):
+    """What two lines that measure the same share."""
+    return tuple(line.get(name) for name in ONE_EACH)
+
+
+def merge(lines, line):
+    """The lines with one that is new, in the place of that which measured the same before."""
+    for index, other in enumerate(lines):
+        if key_of(other) == key_of(line):
+            lines[index] = line
+            return
+    lines.append(line)
+
+
+def opened(results, path):
+    """The path to write to, and results with what an earlier run on the same machine and commit left there."""
+    if path is None:
+        processor = "".join(letter if letter.isalnum() else " " for letter in results["machine"]["processor"].lower())
+        path = ROOT / "bench/results" / f"{'-'.join(processor.split())}-{results['date']}.json"
+    if path.exists():
+        before = json.loads(path.read_text())
+        if all(before.get(name) == results[name] for name in ("machine", "commit")):
+            return path, before
+        path = path.with_name(f"{path.stem}-{results['commit'] or 'unknown'}.json")
+        if path.exists():
+            return path, json.loads(path.read_text())
+    return path, results
 
 
 def write(results, path):
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_suffix(".tmp")
-    temporary.write_text(json.dumps(results, indent=2) + "\n")
+    temporary.write_text(json.dumps(results, indent=1) + "\n")
     os.replace(temporary, path)
 
 
-def main():
+def parse():
+    cuda = torch.cuda.is_available()
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--device", default="cpu", choices=("cpu", "cuda"))
-    parser.add_argument("--operators", nargs="+", default=OPERATORS, choices=OPERATORS)
+    parser.add_argument("--device", default="cuda" if cuda else "cpu", choices=("cpu", "cuda"))
+    parser.add_argument("--operators", nargs="+", default=[*OPERATORS], choices=OPERATORS, metavar="NAME")
     parser.add_argument(
-        "--shapes",
-        nargs="+",
-        type=Shape.parse,
-        metavar="B,T,H,D",
-        default=[Shape(1, 2048, 8, 64), Shape(1, 4096, 16, 128)],
+        "--shapes", nargs="+", type=Shape.parse, metavar="B,T,H,D", help="instead of those of each operator"
     )
-    parser.add_argument("--types", nargs="+", default=["fp32", "bf16"], choices=TYPES)
+    parser.add_argument("--types", nargs="+", choices=TYPES, help="default: bf16 on a GPU, fp32 and bf16 on a CPU")
     parser.add_argument(
-        "--tables",
-        nargs="+",
-        default=["speed", "compilation", "dispatch", "decode", "chunks", "gradients"],
-        choices=("speed", "compilation", "dispatch", "decode", "chunks", "gradients"),
+        "--gates", default="same", choices=("same", "fp32"), help="the type of gates; default: the rows'"
     )
+    parser.add_argument("--tables", nargs="+", default=[*TABLES], choices=TABLES)
+    parser.add_argument("--peers", nargs="*", choices=peers.PEERS, metavar="PEER", help="some only, or none")
     parser.add_argument(
         "--eager", action="store_true", help="leave out the forms that take torch.compile a minute each"
     )
-    parser.add_argument("--rounds", type=int, default=15, help="timed calls of each finalist")
+    parser.add_argument("--tune", action="store_true", help="tune each call before it is timed")
+    parser.add_argument(
+        "--tuned-table", type=pathlib.Path, metavar="FILE", help="where what was tuned goes, as a table to ship"
+    )
+    parser.add_argument("--rounds", type=int, default=15, help="timed calls of each at most")
+    parser.add_argument("--seconds", type=float, default=30.0, help="for the timed calls of a line at most")
     parser.add_argument(
         "--output", type=pathlib.Path, help="where the results go; default: bench/results/<machine>-<date>.json"
     )
+    parser.add_argument("--against", type=pathlib.Path, help="an earlier file: fail where one of its ratios is lost")
+    parser.add_argument("--tolerance", type=float, default=ratios.TOLERANCE, help="what a ratio may lose")
     options = parser.parse_args()
-    torch.set_grad_enabled(False)
+    options.types = options.types or (["bf16"] if options.device == "cuda" else ["fp32", "bf16"])
+    return options
 
-    results = {"machine": machine(options.device), "commit": commit(), "date": datetime.date.today().isoformat()}
-    processor = "".join(letter if letter.isalnum() else " " for letter in results["machine"]["processor"].lower())
-    path = options.output or ROOT / "bench/results" / f"{'-'.join(processor.split())}-{results['date']}.json"
+
+def main():
+    options = parse()
+    torch.set_grad_enabled(False)
+    now = datetime.datetime.now(datetime.UTC).replace(microsecond=0)
+    results = {
+        "machine": machine(options.device),
+        "commit": commit(),
+        "date": now.date().isoformat(),
+        "at": now.isoformat(),
+    }
     print(f"{results['machine']['processor']}, {results['machine']['threads']} threads, commit {results['commit']}")
-    if "compilation" in options.tables:
-        print("\ncompilation, cold")
-        results["compilation"] = []
-        for name, dtype in itertools.product(OPERATORS, options.types):
-            results["compilation"].append(line := compilation(name, dtype, options))
-            print_compilation(line)
+    path, results = opened(results, options.output)
+    rates = functools.cache(lambda: rates_of(options))
+    for table in options.tables:
+        print(f"\n{table}", flush=True)
+        if table == "dispatch":
+            results["dispatch"] = spent = dispatch(options)
+            print(f"{spent['microseconds']:.1f} us for a call of one token", end=", ")
+            print(f"{spent['step_microseconds']:.1f} us for a step")
             write(results, path)
-    if "dispatch" in options.tables:
-        results["dispatch"] = dispatch(options)
-        spent = results["dispatch"]
-        print(f"\ndispatch: {spent['microseconds']:.1f} us for a call of one token", end=", ")
-        print(f"{spent['step_microseconds']:.1f} us for a step")
-        write(results, path)
-    if "decode" in options.tables:
-        rate = measure.copy_rate(device=options.device)
-        print(f"\ndecode; copy {rate / 1e9:.0f} GB/s")
-        results["decode"] = []
-        names = [str(TYPES[dtype]).removeprefix("torch.") for dtype in options.types]
-        for line in decode.lines(names, options.device, rate):
-            results["decode"].append(line)
-            decode.show(line)
-            write(results, path)
-    if "chunks" in options.tables:
-        print("\nchunks beside steps")
-        results["chunks"] = []
-        for line in chunks.lines(options.types, options.device, rates_of(options), options.rounds):
-            results["chunks"].append(line)
-            chunks.show(line)
-            write(results, path)
-    if "gradients" in options.tables:
-        measure.reuse_memory()
-        rate = measure.copy_rate(device=options.device)
-        print(f"\ngradients; copy {rate / 1e9:.0f} GB/s")
-        results["gradients"] = []
-        names = [str(TYPES[dtype]).removeprefix("torch.") for dtype in options.types]
-        shapes = [dataclasses.astuple(shape) for shape in options.shapes]
-        for line in gradients.lines(names, shapes, options.device, rate, options.rounds, options.eager):
-            results["gradients"].append(line)
-            gradients.show(line)
-            write(results, path)
-    if "speed" in options.tables:
-        measure.reuse_memory()
-        rates = rates_of(options)
-        results |= {"rates": rates, "forms": "eager" if options.eager else "eager and compiled", "speed": []}
-        shown = ", ".join(f"{dtype} {rate / 1e9:.0f} GF/s" for dtype, rate in rates["matmul_flops"].items())
-        print(f"\nspeed; torch.mm {shown}, copy {rates['copy_bytes'] / 1e9:.0f} GB/s")
-        for dtype, shape, name in itertools.product(options.types, options.shapes, options.operators):
-            results["speed"].append(line := speed(name, shape, dtype, rates, options))
-            print_speed(line)
+            continue
+        lines, show = lines_of(table, options, rates)
+        if rates.cache_info().currsize:
+            results["rates"] = rates()
+            shown = ", ".join(f"{name} {rate / 1e12:.2f}" for name, rate in rates()["matmul_flops"].items())
+            print(f"torch.mm, TF/s: {shown}; copy {rates()['copy_bytes'] / 1e12:.3f} TB/s", flush=True)
+        for line in lines:
+            merge(results.setdefault(table, []), line)
+            show(line)
             write(results, path)
     print(f"\nThe results are in {path}.")
+    if options.tuned_table:
+        options.tuned_table.write_text(torch.ops.stretto._tuned_table())
+    for picture in pictures.draw(results, path):
+        print(f"A picture of them is in {picture}.")
+    if options.against:
+        lost = ratios.lost(results, json.loads(options.against.read_text()), options.tolerance)
+        print("\n".join(lost) or f"No ratio of {options.against} is lost.")
+        sys.exit(1 if lost else 0)
 
 
 if __name__ == "__main__":

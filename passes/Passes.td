@@ -333,6 +333,44 @@ def ExpandMath : Pass<"stretto-expand-math"> {
 // Chunk kernels
 //===----------------------------------------------------------------------===//
 
+def DivideMatrices : Pass<"stretto-divide-matrices", "::stretto::chunk::KernelOp"> {
+  let summary = "Takes wide states and parameters in panels of columns";
+  let description = [{
+    A product reads a matrix as a whole, which a block's memory may not hold. Here states, parameters and checkpoints
+    with more than `columns` columns, and at least as many rows, become panels of so many columns each: arguments of
+    their own, which remain those columns of the state's entry or of the parameter. A product with a matrix becomes the
+    products with its panels, side by side, or summed over them where their columns are summed over; what changes a
+    matrix changes its panels one by one. Rows of tokens stay whole, and so do arguments that slices divide.
+
+    ```mlir
+    chunk.kernel @f chunk 16 (input %q: tensor<16x64xf32>, parameter %w: tensor<64x64xf32>,
+                              state %S: tensor<64x64xf32>, valid %n: index) -> (o: tensor<16x64xf32>) {
+      %x = chunk.dot %q, %w : tensor<16x64xf32>, tensor<64x64xf32> -> tensor<16x64xf32>
+      %o = chunk.dot %x, %S transpose_right : tensor<16x64xf32>, tensor<64x64xf32> -> tensor<16x64xf32>
+      chunk.yield %o next %S : tensor<16x64xf32>, tensor<64x64xf32>
+    }
+    ```
+    with `columns=32` =>
+    ```mlir
+    chunk.kernel @f chunk 16 (input %q: tensor<16x64xf32>,
+                              parameter %w: tensor<64x32xf32> of "w" column 0 columns 64,
+                              parameter %w$32: tensor<64x32xf32> of "w" column 32 columns 64,
+                              state %S: tensor<64x32xf32> of "S" column 0 columns 64,
+                              state %S$32: tensor<64x32xf32> of "S" column 32 columns 64, valid %n: index)
+        -> (o: tensor<16x64xf32>) {
+      %x0 = chunk.dot %q, %w : tensor<16x64xf32>, tensor<64x32xf32> -> tensor<16x32xf32>
+      %x1 = chunk.dot %q, %w$32 : tensor<16x64xf32>, tensor<64x32xf32> -> tensor<16x32xf32>
+      %o0 = chunk.dot %x0, %S transpose_right : tensor<16x32xf32>, tensor<64x32xf32> -> tensor<16x64xf32>
+      %o1 = chunk.dot %x1, %S$32 transpose_right add %o0 : tensor<16x32xf32>, tensor<64x32xf32> -> tensor<16x64xf32>
+      chunk.yield %o1 next %S, %S$32 : tensor<16x64xf32>, tensor<64x32xf32>, tensor<64x32xf32>
+    }
+    ```
+    (with the columns of tiles that were put together taken from where they come).
+  }];
+  let options = [Option<"columns", "columns", "int64_t", "128", "Columns of a panel, at most">];
+  let dependentDialects = ["::mlir::arith::ArithDialect"];
+}
+
 def SliceValues : Pass<"stretto-slice-values", "::mlir::ModuleOp"> {
   let summary = "Divides the value axis of a kernel among slices";
   let description = [{
@@ -394,7 +432,10 @@ def ExpandDecay : Pass<"stretto-expand-decay", "::stretto::chunk::KernelOp"> {
     whether the factors and the operands that this needs are in range is tested once per chunk, and where they are not,
     the products are formed one by one, marked `exact`. A `decay_mix` is formed alike: its rows are rescaled before the
     plain product, and its sums after it. The range is e^60, e^8 for operands of fp16, and e^20 for fp32,
-    whose rounding of longer sums would show.
+    whose rounding of longer sums would show. Where all channels share
+    a factor and inputs have 16 bits, every factor is the exponential of a difference of one token's sum and another's:
+    their rounding does not show. A logarithm below -110, whose factor fp32 does not have, counts as that, so that
+    differences exist.
 
     ```mlir
     %p = chunk.decay_dot %q, %k log %g : tensor<64x32xf32>, tensor<64x32xf32>, tensor<64x32xf32> -> tensor<64x64xf32>
@@ -416,6 +457,26 @@ def ExpandDecay : Pass<"stretto-expand-decay", "::stretto::chunk::KernelOp"> {
     ```
   }];
   let dependentDialects = ["::mlir::arith::ArithDialect", "::mlir::math::MathDialect", "::mlir::scf::SCFDialect"];
+}
+
+def SinkFactors : Pass<"stretto-sink-factors", "::stretto::chunk::KernelOp"> {
+  let summary = "Moves constant factors behind products";
+  let description = [{
+    A product of scaled rows of an input is the scaled product of the rows, which need not be scaled, rounded and stored
+    then. A factor moves on through masks and products of elements, and behind a sum of which both terms have it. In a
+    kernel with inputs of fp16 it moves no further than behind the first product: scores without it may be too large.
+
+    ```mlir
+    %s = arith.mulf %q, %scale : tensor<64x32xf32>
+    %p = chunk.dot %s, %k transpose_right : tensor<64x32xf32>, tensor<64x32xf32> -> tensor<64x64xf32>
+    ```
+    =>
+    ```mlir
+    %d = chunk.dot %q, %k transpose_right : tensor<64x32xf32>, tensor<64x32xf32> -> tensor<64x64xf32>
+    %p = arith.mulf %d, %scale : tensor<64x64xf32>
+    ```
+  }];
+  let dependentDialects = ["::mlir::arith::ArithDialect"];
 }
 
 def RoundOperands : Pass<"stretto-round-operands", "::stretto::chunk::KernelOp"> {
@@ -545,6 +606,7 @@ def FoldOverChunks : Pass<"stretto-fold-over-chunks", "::mlir::ModuleOp"> {
     ```
   }];
   let options = [Option<"warps", "warps", "int64_t", "0", "Warps of a block; 0 chooses">,
+                 Option<"warpgroups", "warpgroups", "bool", "false", "Four warps form products together">,
                  Option<"inPlace", "in-place", "bool", "false", "One token of each sequence, whose states are updated">,
                  Option<"computeTables", "compute-tables", "bool", "false",
                         "Compute tables that have other numbers at every position, which only the device knows">];
@@ -556,7 +618,8 @@ def AssignLayouts : Pass<"stretto-assign-layouts", "::stretto::kernel::FuncOp"> 
   let description = [{
     Matrices are in registers in the fragments of a matrix product, vectors in the layout of what they are reduced
     from or combined with; operands of products are in shared memory, or stay in registers where a left operand's
-    fragments agree. Matrices of single tokens are where a walk over their entries wants them. Where a value is wanted
+    fragments agree: with `repeat-left` scores that are nothing but left operands are formed by all warps that want them,
+    rather than by one and exchanged. Matrices of single tokens are where a walk over their entries wants them. Where a value is wanted
     in another place than it is, a `kernel.convert` takes it there, in front of loops that do not make it.
 
     ```mlir
@@ -570,7 +633,9 @@ def AssignLayouts : Pass<"stretto-assign-layouts", "::stretto::kernel::FuncOp"> 
     ```
   }];
   let options = [Option<"readAgain", "read-again", "bool", "false",
-                        "Tiles of 16 bits in shared memory are read for each operation that asks for them, as in a gradient">];
+                        "Tiles of 16 bits in shared memory are read for each operation that asks for them, as in a gradient">,
+                 Option<"repeatLeft", "repeat-left", "bool", "false",
+                        "What products take from the left is computed by all warps that divide their columns">];
 }
 
 def SelectProducts : Pass<"stretto-select-products", "::stretto::kernel::FuncOp"> {
@@ -618,10 +683,58 @@ def OverlapProducts : Pass<"stretto-overlap-products", "::stretto::kernel::FuncO
   let dependentDialects = ["::stretto::kernel::KernelDialect"];
 }
 
+def SelectCopies : Pass<"stretto-select-copies", "::stretto::kernel::FuncOp"> {
+  let summary = "Decides which channels the memory system fills";
+  let description = [{
+    On a chip that copies boxes of tensors by itself (TMA), the tiles of chunks of an input come that way where rows are
+    a multiple of 16 bytes and a loop of the function receives them, one chunk after another. Others are copied by all
+    threads, piece by piece. What a channel says already is kept. Warps store the fragments of products in shared memory
+    by whole matrices where the chip has an instruction for that, and outputs by way of shared memory, in pieces of 16
+    bytes.
+
+    ```mlir
+    %q_tiles = kernel.channel depth 2 : <tensor<64x64xbf16, #shared>>
+    ```
+    =>
+    ```mlir
+    %q_tiles = kernel.channel bulk depth 2 : <tensor<64x64xbf16, #shared>>
+    ```
+  }];
+  let options = [Option<"chip", "chip", "std::string", "\"sm_90a\"", "The chip, for instance sm_80">];
+}
+
+def SetTilesAside : Pass<"stretto-set-tiles-aside", "::stretto::kernel::FuncOp"> {
+  let summary = "Leaves tiles in shared memory while nobody reads them, where registers do not suffice";
+  let description = [{
+    Tiles that are used now and much later take registers in between. Where more are wanted than a thread may have, those
+    that rest for the longest at that time are set aside, in shared memory that the kernel leaves free: each thread
+    leaves its own part and takes it back before the next use. The assembler would leave them in memory of the device.
+
+    ```mlir
+    %a = math.exp %x : tensor<64x64xf32>
+    // much else
+    %b = arith.addf %a, %y : tensor<64x64xf32>
+    ```
+    =>
+    ```mlir
+    %a = math.exp %x : tensor<64x64xf32>
+    %aside = kernel.set_aside %a offset 32768 : tensor<64x64xf32>
+    // much else
+    %back = kernel.take_back %aside : tensor<64x64xf32>
+    %b = arith.addf %back, %y : tensor<64x64xf32>
+    ```
+  }];
+  let options = [Option<"chip", "chip", "std::string", "\"sm_90a\"", "The one whose shared memory is taken">,
+                 Option<"registers", "registers", "int64_t", "0", "How many a thread may have for tiles; 0: of walks back as many as ptxas was seen to keep">];
+  let dependentDialects = ["::stretto::kernel::KernelDialect"];
+}
+
 def PlanSharedMemory : Pass<"stretto-plan-shared-memory", "::stretto::kernel::FuncOp"> {
   let summary = "Decides where in shared memory tiles and scratch regions are";
   let description = [{
-    Every tile has memory of its own where that suffices. Where it does not, tiles that are never needed at the same
+    Every tile has memory of its own where that suffices, and bulk channels are as deep as it allows, up to 4 tiles; with
+    less than 2 they are bulk channels no more. Where registers suffice for several blocks on a multiprocessor memory is to
+    suffice for them, too. Where memory does not suffice, outputs are stored without a stage, tiles that are never needed at the same
     time share it, and then channels become one tile deep: the next chunk is sent when everything of this one has been
     read. At last what is carried is stored for each operation that reads it, and the largest tiles are sent where they
     are read, which waits for them. Offsets that stand in the IR already are kept. An error names the bytes that are needed and that the chip has.
@@ -637,12 +750,47 @@ def PlanSharedMemory : Pass<"stretto-plan-shared-memory", "::stretto::kernel::Fu
   let options = [Option<"chip", "chip", "std::string", "\"sm_90a\"", "The chip, for instance sm_80">];
 }
 
+def SendAhead : Pass<"stretto-send-ahead", "::stretto::kernel::FuncOp"> {
+  let summary = "Sends the tiles of bulk channels as far ahead as these are deep";
+  let description = [{
+    Counts the turns of a loop that receives tiles of bulk channels. Before it, tiles are sent for all turns but the one
+    that takes the last place of the ring; in each turn, the tile that takes the place of the turn before. Nothing is sent
+    for turns that there are not. Threads wait for all copies of a turn only where other channels want it.
+
+    ```mlir
+    kernel.send %q at %c0 to %q_tiles : <tensor<64x64xbf16>>, <tensor<64x64xbf16, #shared>>
+    scf.for %c = %c0 to %chunks step %c1 {
+      kernel.await
+      %next = arith.addi %c, %c1 : index
+      kernel.send %q at %next to %q_tiles : <tensor<64x64xbf16>>, <tensor<64x64xbf16, #shared>>
+      %tile = kernel.receive %q_tiles at %c : <tensor<64x64xbf16, #shared>> -> tensor<64x64xbf16, #shared>
+    ```
+    =>
+    ```mlir
+    %any = arith.cmpi slt, %c0, %chunks : index
+    scf.if %any {
+      kernel.send %q at %c0 to %q_tiles turn %c0 : <tensor<64x64xbf16>>, <tensor<64x64xbf16, #shared>>
+    }
+    kernel.barrier
+    scf.for %c = %c0 to %chunks step %c1 {
+      %ahead = arith.addi %c, %c1 : index
+      %more = arith.cmpi slt, %ahead, %chunks : index
+      scf.if %more {
+        kernel.send %q at %ahead to %q_tiles turn %ahead : <tensor<64x64xbf16>>, <tensor<64x64xbf16, #shared>>
+      }
+      %tile = kernel.receive %q_tiles at %c turn %c : <tensor<64x64xbf16, #shared>> -> tensor<64x64xbf16, #shared>
+    ```
+  }];
+  let dependentDialects = ["::mlir::arith::ArithDialect", "::mlir::scf::SCFDialect"];
+}
+
 def InsertBarriers : Pass<"stretto-insert-barriers", "::stretto::kernel::FuncOp"> {
   let summary = "Orders the accesses of different threads to shared memory";
   let description = [{
     Puts a `kernel.barrier` before an operation that touches bytes of shared memory which another has written, or
     writes bytes that another has read, since the last barrier. Where a product of warpgroups is still reading them, its
-    `kernel.finish` comes before the barrier.
+    `kernel.finish` comes before the barrier. What a loop sends to bulk channels moves behind the first barrier of an
+    iteration: all have read then what it replaces.
 
     ```mlir
     %b = kernel.convert %a offset 0 : tensor<16x16xbf16, #registers> -> tensor<16x16xbf16, #shared>

@@ -87,39 +87,51 @@ static bool isPrivate(const std::string &directory) {
          (status.st_mode & (S_IWGRP | S_IWOTH)) == 0;
 }
 
+/// Our part of a folder of the user's, with a file or folder in it; empty where there is no such place.
+static std::string placeOfUser(const char *variable, StringRef fallback, StringRef within = "") {
+  SmallString<128> path(sys::Process::GetEnv(variable).value_or(""));
+  if (std::optional<std::string> home = sys::Process::GetEnv("HOME"); path.empty() && home && !home->empty())
+    sys::path::append(path, *home, fallback);
+  if (!path.empty())
+    sys::path::append(path, "stretto", within);
+  return path.str().str();
+}
+
+static std::string secretOfUser() { return placeOfUser("XDG_STATE_HOME", ".local/state", "cache-secret"); }
+
 DiskCache &DiskCache::instance() {
   static DiskCache cache = [] {
     Knobs &knobs = Knobs::instance();
-    std::string home = sys::Process::GetEnv("HOME").value_or("");
-    auto under = [&](const char *variable, const char *fallback) {
-      SmallString<128> path(sys::Process::GetEnv(variable).value_or(""));
-      if (path.empty() && !home.empty())
-        path = home + "/" + fallback;
-      if (!path.empty())
-        sys::path::append(path, "stretto");
-      return path;
-    };
-    std::string directory = knobs.cacheDirectory.value_or(under("XDG_CACHE_HOME", ".cache").str().str());
-    SmallString<128> secret = under("XDG_STATE_HOME", ".local/state");
-    if (!secret.empty())
-      sys::path::append(secret, "cache-secret");
-    return DiskCache(directory, secret.str().str(), knobs.cacheBytes);
+    return DiskCache(knobs.cacheDirectory.value_or(placeOfUser("XDG_CACHE_HOME", ".cache")), secretOfUser(),
+                     knobs.cacheBytes);
   }();
   return cache;
 }
 
-DiskCache::DiskCache(std::string where, std::string secretPath, uint64_t limitBytes)
-    : directory(std::move(where)), limitBytes(limitBytes) {
+DiskCache DiskCache::ofTunedForms() {
+  static constexpr Words words = {"tuned forms", "tuned form", "leaving it out", "tuned"};
+  static constexpr uint64_t limitBytes = uint64_t(64) << 20; // more than a hundred thousand entries
+  std::optional<std::string> folder = Knobs::instance().cacheDirectory;
+  if (!folder)
+    return {placeOfUser("XDG_STATE_HOME", ".local/state", "tuned"), secretOfUser(), limitBytes, words};
+  SmallString<128> path(*folder);
+  if (!path.empty())
+    sys::path::append(path, "tuned");
+  return {path.str().str(), secretOfUser(), limitBytes, words};
+}
+
+DiskCache::DiskCache(std::string where, std::string secretPath, uint64_t limitBytes, Words words)
+    : directory(std::move(where)), limitBytes(limitBytes), words(words) {
   if (directory.empty() || secretPath.empty())
     return;
   StringRef secretDirectory = sys::path::parent_path(secretPath);
   for (StringRef made : {StringRef(directory), secretDirectory})
     if (std::error_code error = sys::fs::create_directories(made, /*IgnoreExisting=*/true, sys::fs::owner_all)) {
-      note("compiled kernels are not kept: cannot make '" + made + "': " + error.message());
+      note(words.entries + " are not kept: cannot make '" + made + "': " + error.message());
       return;
     }
   if (!isPrivate(directory)) {
-    note("compiled kernels are not kept: '" + directory + "' belongs to another user or can be written by others");
+    note(words.entries + " are not kept: '" + directory + "' belongs to another user or can be written by others");
     return;
   }
   enum class Found { Nothing, Damaged, Secret };
@@ -141,7 +153,7 @@ DiskCache::DiskCache(std::string where, std::string secretPath, uint64_t limitBy
     return;
   StringRef bytes(reinterpret_cast<const char *>(fresh.data()), fresh.size());
   if (Error error = publish(secretPath, bytes, /*replace=*/found == Found::Damaged))
-    note("compiled kernels are not kept: cannot write '" + secretPath + "': " + toString(std::move(error)));
+    note(words.entries + " are not kept: cannot write '" + secretPath + "': " + toString(std::move(error)));
   else
     read();
 }
@@ -152,7 +164,7 @@ DiskCache::DiskCache(std::string where, std::string secretPath, uint64_t limitBy
 
 std::string DiskCache::pathOf(const CacheKey &key) const {
   SmallString<128> path(directory);
-  sys::path::append(path, key.digest + ".kernel");
+  sys::path::append(path, key.digest + "." + words.extension);
   return path.str().str();
 }
 
@@ -174,13 +186,13 @@ std::optional<std::string> DiskCache::load(const CacheKey &key) {
       MemoryBuffer::getFile(path, /*IsText=*/false, /*RequiresNullTerminator=*/false, /*IsVolatile=*/true);
   if (!file) {
     if (file.getError() != std::errc::no_such_file_or_directory)
-      note("cannot read the cached kernel '" + path + "' (" + file.getError().message() + "); compiling it again");
+      note("cannot read the " + words.entry + " '" + path + "' (" + file.getError().message() + "); " + words.instead);
     return std::nullopt;
   }
   StringRef contents = (*file)->getBuffer();
   if (!contents.consume_front(magic) || contents.size() <= codeDigits || contents[codeDigits] != '\n' ||
       contents.take_front(codeDigits) != authenticate(key, contents.drop_front(codeDigits + 1))) {
-    note("the cached kernel '" + path + "' is damaged or not ours; compiling it again");
+    note("the " + words.entry + " '" + path + "' is damaged or not ours; " + words.instead);
     return std::nullopt;
   }
   // The time of access tells eviction what is in use; some file systems do not keep it.
@@ -193,7 +205,7 @@ void DiskCache::store(const CacheKey &key, StringRef payload) {
     return;
   std::string contents = (magic + authenticate(key, payload) + "\n" + payload).str();
   if (Error error = publish(pathOf(key), contents, /*replace=*/true))
-    note("cannot keep a compiled kernel in '" + directory + "': " + toString(std::move(error)));
+    note("cannot keep a " + words.entry + " in '" + directory + "': " + toString(std::move(error)));
   else
     evict();
 }
@@ -209,7 +221,8 @@ void DiskCache::evict() const {
   std::error_code error;
   for (sys::fs::directory_iterator file(directory, error), end; !error && file != end; file.increment(error)) {
     ErrorOr<sys::fs::basic_file_status> status = file->status();
-    if (!status || sys::path::extension(file->path()) != ".kernel")
+    StringRef extension = sys::path::extension(file->path());
+    if (!status || !extension.consume_front(".") || extension != words.extension)
       continue;
     entries.push_back({file->path(), status->getLastModificationTime(), status->getSize()});
     total += status->getSize();

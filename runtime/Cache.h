@@ -1,7 +1,8 @@
 //===- Cache.h - Compiled kernels on disk -----------------------*- C++ -*-===//
 //
 // A directory with one file for each compiled kernel, named by the digest of all that the code depends on: the build
-// of the compiler, the canonical IR, the specialisation and the target.
+// of the compiler, the canonical IR, the specialisation and the target. Another holds what a tuner found, in the same
+// way.
 //
 // Entries are published atomically (a temporary file, synchronised, then renamed), so that a reader sees a whole entry
 // or none, and two processes that compile the same kernel at once both end with a right one. An entry holds machine
@@ -36,9 +37,19 @@ public:
   /// with STRETTO_CACHE_DIR empty, nothing is kept.
   static DiskCache &instance();
 
+  /// One for forms that were tuned, beside that, or where users' lasting state is: under XDG_STATE_HOME or
+  /// ~/.local/state.
+  static DiskCache ofTunedForms();
+
+  /// What entries are called and what follows where one cannot be used, for notes; and the end of the names of files.
+  struct Words {
+    llvm::StringRef entries, entry, instead, extension;
+  };
+  static constexpr Words ofKernels = {"compiled kernels", "cached kernel", "compiling it again", "kernel"};
+
   /// A cache in `directory` whose entries are authenticated by the secret in the file `secretPath`. Both are made
   /// where they are missing.
-  DiskCache(std::string directory, std::string secretPath, uint64_t limitBytes);
+  DiskCache(std::string directory, std::string secretPath, uint64_t limitBytes, Words words = ofKernels);
 
   /// The payload of an entry, or nothing. An entry that is damaged or foreign counts as none, and a note says so.
   std::optional<std::string> load(const CacheKey &key);
@@ -60,6 +71,7 @@ private:
   std::string directory;
   std::optional<Secret> secret;
   uint64_t limitBytes;
+  Words words;
 };
 
 /// Tells the user, on standard error, of something that was handled but that they may want to know.

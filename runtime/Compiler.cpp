@@ -1,6 +1,8 @@
 //===- Compiler.cpp - From a variant to a kernel that runs ----------------===//
 
 #include "runtime/Compiler.h"
+#include "frontends/c/Registration.h"
+#include "mlir/Parser/Parser.h"
 #include "mlir/Pass/PassManager.h"
 #include "passes/Passes.h"
 #include "passes/declaration/Specialize.h"
@@ -12,6 +14,7 @@
 #include <elf.h>
 #include <link.h>
 #include <mutex>
+#include <thread>
 
 using namespace mlir;
 using namespace stretto;
@@ -108,8 +111,8 @@ static CacheKey keyOf(ModuleOp specialised, const KernelRequest &request) {
     types += (" " + name + "=" + nameOf(type)).str();
   static constexpr const char *parts[] = {"results", "step", "checkpoints", "gradient"};
   return CacheKey::of({buildIdentity(), program, types, parts[static_cast<int>(request.part)],
-                       std::to_string(request.slices), request.continues ? "continues" : "", request.target.name,
-                       request.target.features});
+                       std::to_string(request.slices), std::to_string(request.chunk), std::to_string(request.warps),
+                       request.continues ? "continues" : "", request.target.name, request.target.features});
 }
 
 /// The kernel of an entry of the cache on disk, or nothing; what cannot be read is compiled again.
@@ -159,10 +162,18 @@ llvm::Expected<std::shared_ptr<CompiledKernel>> stretto::compileKernel(VariantOp
   CacheKey key = keyOf(*module, request);
 
   // Whoever asks for a kernel that is being compiled waits for it here.
+  struct Entry {
+    std::mutex mutex;
+    std::shared_ptr<CompiledKernel> kernel;
+  };
   static std::mutex mutex;
-  static std::map<std::string, std::shared_ptr<CompiledKernel>> kernels;
-  std::lock_guard<std::mutex> lock(mutex);
-  std::shared_ptr<CompiledKernel> &kernel = kernels[key.digest];
+  static std::map<std::string, Entry> entries;
+  Entry &entry = [&]() -> Entry & {
+    std::lock_guard<std::mutex> lock(mutex);
+    return entries[key.digest];
+  }();
+  std::lock_guard<std::mutex> lock(entry.mutex);
+  std::shared_ptr<CompiledKernel> &kernel = entry.kernel;
   if (!kernel)
     kernel = loadKept(key, request.target.kind);
   if (!kernel) {
@@ -177,4 +188,32 @@ llvm::Expected<std::shared_ptr<CompiledKernel>> stretto::compileKernel(VariantOp
     kernel->milliseconds = std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - start).count();
   }
   return kernel;
+}
+
+void stretto::compileAhead(StringRef text, ArrayRef<KernelRequest> requests, int device,
+                           llvm::function_ref<bool()> mayBegin) {
+  std::atomic<size_t> next = 0;
+  auto work = [&] {
+    DialectRegistry registry;
+    registerDialects(registry);
+    MLIRContext context(registry, MLIRContext::Threading::DISABLED);
+    context.printOpOnDiagnostic(false);
+    DiagnosticText diagnostics(&context);
+    OwningOpRef<ModuleOp> module = parseSourceString<ModuleOp>(text, &context);
+    if (!module)
+      return llvm::consumeError(diagnostics.takeError());
+    VariantOp variant = *module->getOps<VariantOp>().begin();
+    for (size_t index = next++; index < requests.size() && mayBegin(); index = next++)
+      if (auto kernel = compileKernel(variant, requests[index]); !kernel)
+        llvm::consumeError(kernel.takeError());
+      else if ((*kernel)->cuda)
+        llvm::consumeError((*kernel)->cuda->load(device));
+  };
+  size_t count = std::min<size_t>(std::max(std::thread::hardware_concurrency(), 1u), requests.size());
+  std::vector<std::thread> threads;
+  for (size_t i = 1; i < count; ++i)
+    threads.emplace_back(work);
+  work();
+  for (std::thread &thread : threads)
+    thread.join();
 }

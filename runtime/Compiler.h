@@ -6,6 +6,7 @@
 #include "dialect/stretto/Sizes.h"
 #include "mlir/IR/OwningOpRef.h"
 #include "runtime/CudaDriver.h"
+#include "runtime/Form.h"
 #include "runtime/Manifest.h"
 #include <map>
 #include <memory>
@@ -46,6 +47,13 @@ struct KernelRequest {
   /// Into how many parts the value axis is to be divided: a power of two. A kernel that mixes the columns of its
   /// outputs is divided less, or not at all.
   int64_t slices = 1;
+  /// The tokens of a chunk, which also fix the slices; 0: the model chooses. The warps of a block; 0: the same.
+  int64_t chunk = 0, warps = 0;
+  void take(const Form &form) {
+    slices = form.slices;
+    chunk = form.chunk;
+    warps = form.warps;
+  }
   /// Whether the calls continue from positions that only a device knows. Steps do anyway.
   bool continues = false;
   Target target;
@@ -71,8 +79,15 @@ struct CompiledKernel {
 llvm::Expected<mlir::OwningOpRef<mlir::ModuleOp>> differentiated(VariantOp program, const GradientOf &request);
 
 /// Compiles a kernel, or finds it among those of the process or in the cache on disk. The error is the compiler's
-/// diagnostic, with its place. May be called from several threads as long as each has a context of its own.
+/// diagnostic, with its place. May be called from several threads as long as each has a context of its own; one that
+/// asks for a kernel that another compiles waits for it.
 llvm::Expected<std::shared_ptr<CompiledKernel>> compileKernel(VariantOp variant, const KernelRequest &request);
+
+/// Compiles kernels of the variant that a module declares on several threads, so that `compileKernel` finds them. What
+/// cannot be compiled is left out. For a device of CUDA, whose number it is, the driver compiles them, too. No kernel
+/// is begun when `mayBegin` says no.
+void compileAhead(llvm::StringRef module, llvm::ArrayRef<KernelRequest> requests, int device,
+                  llvm::function_ref<bool()> mayBegin);
 
 /// A digest of the build of this library, which changes whenever generated code might; empty where there is none.
 llvm::StringRef buildIdentity();

@@ -1,6 +1,7 @@
 //===- CudaDriver.cpp - Loading and launching PTX -------------------------===//
 
 #include "runtime/CudaDriver.h"
+#include "runtime/Manifest.h"
 #include "llvm/ADT/Twine.h"
 #include <array>
 #include <dlfcn.h>
@@ -18,6 +19,7 @@ struct Driver {
   int (*cuGetErrorString)(int, const char **) = nullptr;
   int (*cuDeviceGet)(int *, int) = nullptr;
   int (*cuDeviceGetAttribute)(int *, int, int) = nullptr;
+  int (*cuDeviceGetName)(char *, int, int) = nullptr;
   int (*cuDevicePrimaryCtxRetain)(void **, int) = nullptr;
   int (*cuCtxGetCurrent)(void **) = nullptr;
   int (*cuCtxSetCurrent)(void *) = nullptr;
@@ -26,6 +28,8 @@ struct Driver {
   int (*cuFuncSetAttribute)(void *, int, int) = nullptr;
   int (*cuLaunchKernel)(void *, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, void *, void **,
                         void **) = nullptr;
+  int (*cuTensorMapEncodeTiled)(void *, int, unsigned, void *, const uint64_t *, const uint64_t *, const unsigned *,
+                                const unsigned *, int, int, int, int) = nullptr;
   std::string problem; // why the driver cannot be used, or empty
 
   static Driver &instance() {
@@ -49,6 +53,7 @@ private:
     find(cuGetErrorString, "cuGetErrorString");
     find(cuDeviceGet, "cuDeviceGet");
     find(cuDeviceGetAttribute, "cuDeviceGetAttribute");
+    find(cuDeviceGetName, "cuDeviceGetName");
     find(cuDevicePrimaryCtxRetain, "cuDevicePrimaryCtxRetain");
     find(cuCtxGetCurrent, "cuCtxGetCurrent");
     find(cuCtxSetCurrent, "cuCtxSetCurrent");
@@ -56,6 +61,7 @@ private:
     find(cuModuleGetFunction, "cuModuleGetFunction");
     find(cuFuncSetAttribute, "cuFuncSetAttribute");
     find(cuLaunchKernel, "cuLaunchKernel");
+    find(cuTensorMapEncodeTiled, "cuTensorMapEncodeTiled");
     if (problem.empty() && cuInit(0) != 0)
       problem = "the CUDA driver cannot be initialised (is there a device?)";
   }
@@ -63,7 +69,7 @@ private:
 
 // Numbers of the driver's enumerations.
 constexpr int maxDynamicSharedBytes = 8;
-constexpr int multiprocessorCount = 16, capabilityMajor = 75, capabilityMinor = 76;
+constexpr int multiprocessorCount = 16, secondLevelCacheBytes = 38, capabilityMajor = 75, capabilityMinor = 76;
 constexpr int errorLogBuffer = 5, errorLogBytes = 6;
 
 Error failed(const Twine &message) { return createStringError(inconvertibleErrorCode(), message); }
@@ -113,11 +119,16 @@ Expected<CudaDevice> CudaDevice::get(int number) {
   CudaDevice result;
   if (Error error = check(driver.cuDeviceGet(&device, number), "cuDeviceGet"))
     return error;
-  for (auto [attribute, value] : {std::pair(capabilityMajor, &major), std::pair(capabilityMinor, &minor),
-                                  std::pair(multiprocessorCount, &result.multiprocessors)})
+  for (auto [attribute, value] :
+       {std::pair(capabilityMajor, &major), std::pair(capabilityMinor, &minor),
+        std::pair(multiprocessorCount, &result.multiprocessors), std::pair(secondLevelCacheBytes, &result.cacheBytes)})
     if (Error error = check(driver.cuDeviceGetAttribute(value, attribute, device), "cuDeviceGetAttribute"))
       return error;
   result.capability = major * 10 + minor;
+  std::array<char, 256> name = {};
+  if (Error error = check(driver.cuDeviceGetName(name.data(), name.size(), device), "cuDeviceGetName"))
+    return error;
+  result.name = name.data();
   return result;
 }
 
@@ -143,7 +154,48 @@ Expected<void *> CudaKernel::functionIn(void *context) {
   return function;
 }
 
-Error CudaKernel::launch(int device, int64_t blocks, ArrayRef<int64_t> argument, void *stream) {
+/// Makes the driver's description of a tensor in the place of ours.
+static Error encodeBoxes(MutableArrayRef<int64_t> words) {
+  constexpr unsigned axes = 4;
+  constexpr int promoteTo256Bytes = 3;
+  // The driver wants 64 bytes' alignment of what it writes.
+  struct alignas(64) {
+    std::array<int64_t, Manifest::boxWords> words;
+  } map;
+  // NOLINTNEXTLINE(performance-no-int-to-ptr)
+  void *pointer = reinterpret_cast<void *>(static_cast<intptr_t>(words[0]));
+  auto type = static_cast<int>(words[1]);
+  int64_t bytesOfBox = words[2] * words[10];
+  std::array<uint64_t, axes> sizes;
+  std::array<uint64_t, axes - 1> strides;
+  llvm::copy(words.slice(3, axes), sizes.begin());
+  llvm::copy(words.slice(3 + axes, axes - 1), strides.begin());
+  std::array<unsigned, axes> box = {static_cast<unsigned>(words[10]), 1, static_cast<unsigned>(words[11]), 1};
+  std::array<unsigned, axes> everyElement = {1, 1, 1, 1};
+  // The exchange of 16-byte pieces of as many bytes as a row of a box has: 32, 64 or 128; none of fewer.
+  int exchange = bytesOfBox >= 128 ? 3 : bytesOfBox >= 64 ? 2 : bytesOfBox >= 32 ? 1 : 0;
+  int code = Driver::instance().cuTensorMapEncodeTiled(&map, type, axes, pointer, sizes.data(), strides.data(),
+                                                       box.data(), everyElement.data(), /*interleave=*/0, exchange,
+                                                       promoteTo256Bytes, /*fill=*/0);
+  if (code != 0)
+    return check(code, "cuTensorMapEncodeTiled of " + Twine(sizes[0]) + " columns, " + Twine(sizes[1]) + " heads, " +
+                           Twine(sizes[2]) + " tokens and " + Twine(sizes[3]) + " sequences, " + Twine(strides[0]) +
+                           ", " + Twine(strides[1]) + " and " + Twine(strides[2]) + " bytes apart");
+  llvm::copy(map.words, words.begin());
+  return Error::success();
+}
+
+Error CudaKernel::load(int device) {
+  if (const std::string &problem = Driver::instance().problem; !problem.empty())
+    return failed(problem);
+  Expected<void *> context = enterContext(device);
+  if (!context)
+    return context.takeError();
+  return functionIn(*context).takeError();
+}
+
+Error CudaKernel::launch(int device, int64_t blocks, MutableArrayRef<int64_t> argument, int64_t firstBox,
+                         void *stream) {
   Driver &driver = Driver::instance();
   if (!driver.problem.empty())
     return failed(driver.problem);
@@ -155,7 +207,10 @@ Error CudaKernel::launch(int device, int64_t blocks, ArrayRef<int64_t> argument,
   Expected<void *> function = functionIn(*context);
   if (!function)
     return function.takeError();
-  void *parameters[] = {const_cast<int64_t *>(argument.data())};
+  for (size_t box = firstBox; box < argument.size(); box += Manifest::boxWords)
+    if (Error error = encodeBoxes(argument.slice(box, Manifest::boxWords)))
+      return error;
+  void *parameters[] = {argument.data()};
   return check(driver.cuLaunchKernel(*function, static_cast<unsigned>(blocks), 1, 1, static_cast<unsigned>(threads), 1,
                                      1, static_cast<unsigned>(sharedBytes), stream, parameters, nullptr),
                "launching the kernel '" + symbol + "'");

@@ -22,9 +22,14 @@ public:
   CudaKernel(std::string ptx, std::string symbol, int64_t threads, int64_t sharedBytes)
       : ptx(std::move(ptx)), symbol(std::move(symbol)), threads(threads), sharedBytes(sharedBytes) {}
 
-  /// Launches `blocks` blocks on a stream of a device, with the words of `argument` as the kernel's one parameter. The
-  /// error says what the driver says.
-  llvm::Error launch(int device, int64_t blocks, llvm::ArrayRef<int64_t> argument, void *stream);
+  /// Has the driver compile the kernel for a device before it is launched there.
+  llvm::Error load(int device);
+
+  /// Launches `blocks` blocks on a stream of a device, with the words of `argument` as the kernel's one parameter; from
+  /// the word `firstBox` on they describe tensors (runtime/TensorBoxes.h), of which the driver first makes its own
+  /// description in place. The error says what the driver says.
+  llvm::Error launch(int device, int64_t blocks, llvm::MutableArrayRef<int64_t> argument, int64_t firstBox,
+                     void *stream);
 
 private:
   llvm::Expected<void *> functionIn(void *context);
@@ -38,6 +43,8 @@ private:
 struct CudaDevice {
   int capability = 0; // such as 90 for an H200
   int multiprocessors = 0;
+  int cacheBytes = 0; // of the second level
+  std::string name;   // such as "NVIDIA H200"
 
   /// A device by its number, or an error where there is no driver or device.
   static llvm::Expected<CudaDevice> get(int number);

@@ -1,6 +1,7 @@
 //===- ExplainGradient.cpp - What the gradient of a call takes ------------===//
 
 #include "runtime/Gradient.h"
+#include "runtime/Work.h"
 #include "llvm/Support/JSON.h"
 
 using namespace mlir;
@@ -17,8 +18,7 @@ static int64_t meetingsOf(const Operator::Signature &signature, int64_t chunks, 
   return most * (most + 1) / 2 + (chunks - most) * most;
 }
 
-/// What all sequences, heads and chunks of a call multiply and add.
-static int64_t flopsOf(const Operator::Signature &signature, const OperatorCall &call, const Manifest &manifest) {
+int64_t stretto::flopsOf(const Operator::Signature &signature, const OperatorCall &call, const Manifest &manifest) {
   int64_t sequences = std::max<int64_t>(signature.sequences(call), 1);
   int64_t tokens = signature.rowOf(call).sizes[0] * signature.tokens(call);
   int64_t chunks = llvm::divideCeil(llvm::divideCeil(tokens, sequences), manifest.chunk);
@@ -30,8 +30,7 @@ static int64_t bytesOfTensor(const TensorView &view) {
   return llvm::product_of(view.sizes) * stretto::bytesOf(*view.type);
 }
 
-/// Every input and gradient, and the cotangents of the results that have one, once.
-static int64_t bytesOfTensors(const Gradient &gradient, const OperatorCall &call) {
+int64_t stretto::bytesOfTensors(const Gradient &gradient, const OperatorCall &call) {
   const Operator::Signature &signature = gradient.signature;
   int64_t bytes = 0;
   for (auto [view, isWanted] : llvm::zip_equal(call.arguments, gradient.request.inputs))
@@ -121,6 +120,9 @@ llvm::Expected<std::string> Operator::explainGradient(Signature &signature, cons
   llvm::Expected<Gradient *> gradient = signature.gradientFor(call, request, threads);
   if (!gradient)
     return gradient.takeError();
-  json.object([&] { (*gradient)->explain(json, call); });
+  json.object([&] {
+    (*gradient)->explain(json, call);
+    signature.choose(call, threads, &request).explain(json);
+  });
   return text;
 }

@@ -87,7 +87,7 @@ llvm::Error Gradient::describe(VariantOp gradient) {
 }
 
 llvm::Expected<std::unique_ptr<Gradient>> Gradient::create(const Signature &signature, GradientRequest request,
-                                                           int64_t slices) {
+                                                           const Form &form) {
   std::unique_ptr<Gradient> gradient(new Gradient(signature, std::move(request)));
   Implementation &impl = *signature.op.implementation;
   std::vector<std::string> inputs;
@@ -110,7 +110,7 @@ llvm::Expected<std::unique_ptr<Gradient>> Gradient::create(const Signature &sign
     for (bool isGiven : gradient->request.results)
       inputs.push_back(isGiven ? declaration.getArgName(next++).str() : "");
   }
-  if (llvm::Error error = gradient->makeKernels(std::move(inputs), slices))
+  if (llvm::Error error = gradient->makeKernels(std::move(inputs), form))
     return error;
   return gradient;
 }
@@ -141,9 +141,9 @@ void Gradient::divide(const Manifest &manifest) {
   }
 }
 
-llvm::Error Gradient::makeKernels(std::vector<std::string> inputs, int64_t slices) {
+llvm::Error Gradient::makeKernels(std::vector<std::string> inputs, const Form &form) {
   KernelRequest kernelRequest = signature.request;
-  kernelRequest.slices = slices;
+  kernelRequest.take(form);
   std::vector<std::string> states;
   for (const EntryShape &entry : signature.state)
     states.push_back(entry.name);
@@ -242,9 +242,9 @@ Gradient::Segments Gradient::segmentsOf(const OperatorCall &call) const {
 }
 
 int64_t Gradient::tokensOfParts(const OperatorCall &call, Segments segments) const {
-  // Segments of packed sequences of different lengths lie everywhere.
-  int64_t tokens = signature.rowOf(call).sizes[1];
-  return call.sequenceOffsets ? tokens : std::min(tokens, segments.length * kernel->code->manifest.chunk);
+  // Of packed sequences the first is as long as there are tokens, or each has a segment.
+  int64_t sequences = call.sequenceOffsets ? signature.sequences(call) : 1;
+  return std::min(signature.rowOf(call).sizes[1], sequences * segments.length * kernel->code->manifest.chunk);
 }
 
 int64_t Gradient::bytesOfParts(const OperatorCall &call, Segments segments) const {
@@ -266,14 +266,19 @@ int64_t Gradient::workspaceBytes(const OperatorCall &call) const {
 
 llvm::Expected<Gradient *> Operator::Signature::gradientFor(const OperatorCall &call, const GradientRequest &request,
                                                             int64_t threads) {
-  // On a GPU the kernels say how far they have to be divided.
-  int64_t slices = Knobs::instance().slices;
-  if (slices == 0)
-    slices = device < 0 ? slicesFor(call, threads) : 1;
+  Choice choice = choose(call, threads, &request);
+  llvm::Expected<Gradient *> gradient = gradientOf(request, choice.form);
+  if (gradient || !choice.tuned)
+    return gradient;
+  forget(call, threads, &request, llvm::toString(gradient.takeError()));
+  return gradientOf(request, modelForm(call, threads, /*isOfGradient=*/true));
+}
+
+llvm::Expected<Gradient *> Operator::Signature::gradientOf(const GradientRequest &request, const Form &form) {
   std::lock_guard<std::mutex> lock(mutex);
-  std::unique_ptr<Gradient> &gradient = gradients[{request, slices}];
+  std::unique_ptr<Gradient> &gradient = gradients[{request, form}];
   if (!gradient)
-    if (llvm::Error error = Gradient::create(*this, request, slices).moveInto(gradient))
+    if (llvm::Error error = Gradient::create(*this, request, form).moveInto(gradient))
       return error;
   return gradient.get();
 }

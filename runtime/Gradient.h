@@ -59,7 +59,13 @@ struct Operator::Signature::Gradient {
   };
 
   static llvm::Expected<std::unique_ptr<Gradient>> create(const Signature &signature, GradientRequest request,
-                                                          int64_t slices);
+                                                          const Form &form);
+
+  /// The names of what the request counts.
+  GradientOf names() const;
+
+  /// The kernel that walks back.
+  const Kernel &lastKernel() const { return *kernel; }
 
   /// Runs the gradient of a call that was checked. Cotangents of results have unit strides in their last axis; all that
   /// is left is contiguous.
@@ -88,10 +94,8 @@ private:
   friend class GradientLauncher;
   Gradient(const Signature &signature, GradientRequest request) : signature(signature), request(std::move(request)) {}
 
-  /// The names of what the request counts.
-  GradientOf names() const;
   llvm::Error describe(VariantOp gradient);
-  llvm::Error makeKernels(std::vector<std::string> inputs, int64_t slices);
+  llvm::Error makeKernels(std::vector<std::string> inputs, const Form &form);
   /// Of how many tokens of each sequence, or of a packed batch, the parts of rows are kept at a time.
   int64_t tokensOfParts(const OperatorCall &call, Segments segments) const;
   int64_t bytesOfParts(const OperatorCall &call, Segments segments) const;

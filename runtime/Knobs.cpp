@@ -30,6 +30,8 @@ Knobs::Knobs()
     cacheBytes = *megabytes << 20;
   if (auto flag = read("STRETTO_DEBUG", 1, "0 or 1"))
     debug = *flag;
+  if (auto flag = read("STRETTO_TUNED", 1, "0 or 1"))
+    tuned = *flag;
   if (auto chunks = read("STRETTO_SEGMENT", uint64_t(1) << 40, "a number of chunks"))
     segment = static_cast<int64_t>(*chunks);
   if (auto count = read("STRETTO_SLICES", 64, "a number of slices"))

@@ -3,6 +3,8 @@
 #include "runtime/Launch.h"
 #include "runtime/Gradient.h"
 #include "runtime/OperatorImpl.h"
+#include "runtime/TensorBoxes.h"
+#include "runtime/Work.h"
 #include "llvm/Support/JSON.h"
 #include <atomic>
 
@@ -15,7 +17,7 @@ using Signature = Operator::Signature;
 // The argument block
 //===----------------------------------------------------------------------===//
 
-using ArgumentBlock = SmallVector<int64_t, 96>;
+using ArgumentBlock = SmallVector<int64_t, 192>;
 
 static int64_t word(const void *pointer) { return static_cast<int64_t>(reinterpret_cast<intptr_t>(pointer)); }
 
@@ -38,6 +40,29 @@ Signature::Kernel::TableWords Signature::Kernel::place(Table &table, int64_t end
       table.numbers.clear();
   }
   return {word(table.data), table.positions * table.width, table.varies() ? table.width : 0, period};
+}
+
+/// Describes the inputs of which boxes are copied, behind the arguments.
+static void appendBoxes(ArgumentBlock &block, const Signature &signature, const Signature::Kernel &kernel,
+                        const OperatorCall &call, const LaunchTensors &tensors) {
+  const Manifest &manifest = kernel.code->manifest;
+  block.resize(manifest.firstBoxWord());
+  bool isPacked = call.sequenceOffsets.has_value();
+  for (auto [argument, position] : llvm::zip_equal(manifest.arguments, kernel.positions)) {
+    if (!argument.box)
+      continue;
+    const TensorView &view = *tensors.inputs[position];
+    int64_t bytes = bytesOf(argument.type);
+    TensorBoxes boxes;
+    boxes.pointer = word(view.data);
+    boxes.type = argument.type;
+    boxes.sizes = {argument.shape.back() * argument.parts(manifest.slices), signature.heads / argument.group,
+                   signature.tokens(call), isPacked ? 1 : signature.sequences(call)};
+    boxes.strides = {view.strides[call.leadingAxes()] * bytes, view.strides[1] * bytes, view.strides[0] * bytes};
+    boxes.columns = argument.box;
+    boxes.tokens = manifest.chunk;
+    llvm::append_range(block, boxes.words());
+  }
 }
 
 static ArgumentBlock fillBlock(const Signature &signature, Signature::Kernel &kernel, const OperatorCall &call,
@@ -66,7 +91,7 @@ static ArgumentBlock fillBlock(const Signature &signature, Signature::Kernel &ke
       break;
     case Manifest::Kind::Parameter: {
       const TensorView &view = *tensors.inputs[position];
-      block.append({word(view.data), view.strides[0]});
+      block.append({word(view.data, argument.column * bytesOf(argument.type)), view.strides[0]});
       break;
     }
     case Manifest::Kind::Output:
@@ -105,6 +130,7 @@ static ArgumentBlock fillBlock(const Signature &signature, Signature::Kernel &ke
     }
     }
   }
+  appendBoxes(block, signature, kernel, call, tensors);
   return block;
 }
 
@@ -186,7 +212,7 @@ llvm::Error stretto::launch(const Signature &signature, Signature::Kernel &kerne
     return llvm::Error::success();
   ArgumentBlock block = fillBlock(signature, kernel, call, tensors, segment, executor);
   if (signature.device >= 0)
-    return code.cuda->launch(signature.device, items, block, executor.stream);
+    return code.cuda->launch(signature.device, items, block, code.manifest.firstBoxWord(), executor.stream);
   if (!call.isStep) {
     runOnCpu(code, block, items, executor);
     return llvm::Error::success();
@@ -226,8 +252,7 @@ llvm::Error Operator::run(Signature &signature, const OperatorCall &call, ArrayR
 // Explaining
 //===----------------------------------------------------------------------===//
 
-/// The bytes of all rows, parameters and results of a call, each once.
-static int64_t bytesOfCall(const Signature &signature, const OperatorCall &call) {
+int64_t stretto::bytesOfCall(const Signature &signature, const OperatorCall &call) {
   int64_t bytes = 0;
   for (const std::optional<TensorView> &view : call.arguments)
     if (view)
@@ -242,6 +267,7 @@ llvm::Expected<std::string> Operator::explain(Signature &signature, const Operat
   llvm::Expected<Signature::Kernel *> kernel = signature.kernelFor(call, threads);
   if (!kernel)
     return kernel.takeError();
+  Signature::Choice choice = signature.choose(call, threads);
   const CompiledKernel &code = *(*kernel)->code;
   const Manifest &manifest = code.manifest;
   std::string text;
@@ -256,6 +282,7 @@ llvm::Expected<std::string> Operator::explain(Signature &signature, const Operat
     json.attribute("schedule", signature.isStep() ? "step" : manifest.independentChunks ? "parallel" : "serial");
     json.attribute("chunk", manifest.chunk);
     json.attribute("slices", manifest.slices);
+    choice.explain(json);
     json.attribute("bytes", bytesOfCall(signature, call));
     json.attribute("items", manifest.items(signature.sequences(call), signature.heads, signature.tokens(call),
                                            call.sequenceOffsets.has_value()));

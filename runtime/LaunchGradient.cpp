@@ -76,35 +76,40 @@ private:
     return launch(signature, *gradient.kernel, call, backward, rangeOf(segment), executor);
   }
 
-  /// Parts of a segment's rows take the places of the first segment's, but in a packed batch.
-  int64_t firstOfParts(int64_t segment) const {
-    return call.sequenceOffsets ? 0 : rangeOf(segment).first * gradient.kernel->code->manifest.chunk;
-  }
+  /// Tokens of each sequence before a segment, and of a segment.
+  int64_t firstOf(int64_t segment) const { return rangeOf(segment).first * gradient.kernel->code->manifest.chunk; }
+  int64_t tokensOfSegment() const { return segments.length * gradient.kernel->code->manifest.chunk; }
 
+  /// Parts of a segment's rows take the places of the first segment's.
   void placeParts(int64_t segment) {
     for (auto [row, parts, result] : llvm::zip_equal(gradient.rows, ofParts, results))
       if (parts)
-        result.data = parts - firstOfParts(segment) * row.placesOfToken() * bytesOf(row.partType);
+        result.data = parts - firstOf(segment) * row.placesOfToken() * bytesOf(row.partType);
   }
 
   void addUp(int64_t segment) {
     const TensorView &of = signature.rowOf(call);
-    int64_t first = firstOfParts(segment), tokens = std::min(tokensOfParts, of.sizes[1] - first);
-    if (tokens == 0 || (call.sequenceOffsets && segment > 0))
+    // What is left of packed sequences is told to nobody but the device.
+    bool isPacked = call.sequenceOffsets && segments.count() > 1;
+    int64_t first = isPacked ? 0 : firstOf(segment);
+    int64_t tokens = isPacked ? tokensOfParts : std::min(tokensOfParts, of.sizes[1] - first), all = of.sizes[1] - first;
+    if (tokens == 0)
       return;
+    PackedSegment packed = {isPacked ? &*call.sequenceOffsets : nullptr, firstOf(segment), tokensOfSegment()};
     for (auto [row, parts, whole] : llvm::zip_equal(gradient.rows, ofParts, gradientCall.rows)) {
       if (!parts)
         continue;
       int64_t heads = row.sizes.front(), width = row.width(), ofToken = row.placesOfToken();
       std::array sizes = {of.sizes[0], tokens, heads, row.parts, width};
       std::array strides = {tokensOfParts * ofToken, ofToken, row.parts * width, width, int64_t(1)};
-      std::array sumSizes = {of.sizes[0], tokens, heads, width};
+      std::array sumSizes = {of.sizes[0], isPacked ? all : tokens, heads, width};
       std::array sumStrides = {of.sizes[1] * heads * width, heads * width, width, int64_t(1)};
       TensorView sum = {.data = static_cast<char *>(whole.data) + first * heads * width * bytesOf(row.type),
                         .type = row.type,
                         .sizes = sumSizes,
                         .strides = sumStrides};
-      executor.addUp({.data = parts, .type = row.partType, .sizes = sizes, .strides = strides}, sum);
+      executor.addUp({.data = parts, .type = row.partType, .sizes = sizes, .strides = strides}, sum,
+                     isPacked ? &packed : nullptr);
     }
   }
 
@@ -139,7 +144,7 @@ private:
       ofParts.push_back(row.parts == 1 ? nullptr : lend(bytes));
       if (row.parts == 1)
         continue;
-      strides = {tokensOfParts * ofToken, ofToken, row.width(), 1};
+      strides = {(call.sequenceOffsets ? tokensOfSegment() : tokensOfParts) * ofToken, ofToken, row.width(), 1};
       result.strides = strides;
     }
   }

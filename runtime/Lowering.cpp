@@ -73,7 +73,9 @@ public:
 private:
   bool isCpu() const { return request.target.kind == Target::Kind::Cpu; }
   bool isStep() const { return request.part == KernelRequest::Part::Step; }
-  KernelForm kernelForm() const { return {request.target.name, isStep(), isStep() || request.continues}; }
+  KernelForm kernelForm() const {
+    return {request.target.name, isStep(), isStep() || request.continues, request.warps};
+  }
   cpu::Processor processor() const { return {request.target.name, request.target.features}; }
   llvm::Error run(ModuleOp target, llvm::function_ref<void(OpPassManager &)> addPasses);
   /// The step form, or the chunk form for so many tokens, its value axis divided as far as asked for and as the kernel
@@ -82,11 +84,16 @@ private:
   llvm::Expected<OwningOpRef<ModuleOp>> chunked(int64_t tokens, int64_t slices);
   llvm::Expected<OwningOpRef<ModuleOp>> formed(PipelineOptions &options, int64_t slices);
   llvm::Error chooseForm();
+  /// The form that is asked for, and no other.
+  llvm::Error takeFixedForm();
   llvm::Error chooseForCpu();
   /// Takes the step form of what has no chunk form; `refusal` says why it has none.
   llvm::Error standIn(std::string refusal, llvm::function_ref<llvm::Error()> takeSteps);
   llvm::Error stepOnGpu();
   void divide(OwningOpRef<ModuleOp> &kernels, int64_t slices);
+  /// Divides wide matrices into panels, where those are what fits.
+  llvm::Error takePanels(ModuleOp form);
+  llvm::Error takeNeededPanels();
   int64_t tokensForCpu();
   /// A chunk form for a GPU, its slices and the registers that it wants; or none that fits, and why.
   struct GpuForm {
@@ -98,6 +105,8 @@ private:
   };
   /// The form of so many slices with the most tokens whose registers suffice, or that wants the fewest.
   llvm::Expected<GpuForm> fittingForm(int64_t slices);
+  /// The slices that suffice, or else the fewest that fit.
+  llvm::Expected<GpuForm> formOfFewestSlices();
   llvm::Error chooseForGpu();
   llvm::Expected<int64_t> registersOf(ModuleOp form);
   /// Leaves of the kernels of a gradient the one that is asked for.
@@ -108,6 +117,7 @@ private:
   DiagnosticText diagnostics;
   OwningOpRef<ModuleOp> module;
   std::string noChunkForm; // why, where the step form stands in for it
+  int64_t panels = 0;      // the columns of panels of matrices; 0: those are whole
 };
 
 } // namespace
@@ -131,10 +141,22 @@ llvm::Error Lowering::toChunk() {
 llvm::Error Lowering::chooseForm() {
   if (isStep())
     return isCpu() ? stepped(request.slices).moveInto(module) : stepOnGpu();
+  if (request.chunk)
+    return takeFixedForm();
   if (!isCpu())
     return chooseForGpu();
   // Checkpoints of the gradient are to be few.
   return request.isOfGradient() ? chunked(64, request.slices).moveInto(module) : chooseForCpu();
+}
+
+llvm::Error Lowering::takeFixedForm() {
+  if (llvm::Error error = chunked(request.chunk, request.slices).moveInto(module))
+    return error;
+  int64_t slices = (*module->getOps<chunk::KernelOp>().begin()).getSlices();
+  if (slices != request.slices)
+    return llvm::createStringError("the values are divided into %lld slices, expected %lld", (long long)slices,
+                                   (long long)request.slices);
+  return llvm::Error::success();
 }
 
 void Lowering::keepPart() {
@@ -224,7 +246,9 @@ void Lowering::divide(OwningOpRef<ModuleOp> &kernels, int64_t slices) {
 /// not fit shared memory.
 llvm::Expected<int64_t> Lowering::registersOf(ModuleOp form) {
   OwningOpRef<ModuleOp> planned = form.clone();
-  llvm::Error error = run(*planned, [&](OpPassManager &passes) { buildKernelPipeline(passes, kernelForm()); });
+  KernelForm kernel = kernelForm();
+  kernel.setTilesAside = false;
+  llvm::Error error = run(*planned, [&](OpPassManager &passes) { buildKernelPipeline(passes, kernel); });
   if (error)
     return error;
   int64_t most = 0;
@@ -239,6 +263,8 @@ llvm::Expected<Lowering::GpuForm> Lowering::fittingForm(int64_t slices) {
     llvm::Expected<OwningOpRef<ModuleOp>> form = chunked(tokens, slices);
     if (!form)
       return form.takeError();
+    if (llvm::Error error = takePanels(**form))
+      return error;
     best.slices = (*(*form)->getOps<chunk::KernelOp>().begin()).getSlices();
     llvm::Expected<int64_t> registers = registersOf(**form);
     if (!registers) {
@@ -255,25 +281,48 @@ llvm::Expected<Lowering::GpuForm> Lowering::fittingForm(int64_t slices) {
   return best;
 }
 
-/// Takes as many tokens in as few slices as the registers and the shared memory of a block allow. Where registers never
-/// suffice, the fewest slices that fit: each computes anew much of what the others do. The kernels of a gradient agree,
-/// whichever of them is asked for.
-llvm::Error Lowering::chooseForGpu() {
+llvm::Expected<Lowering::GpuForm> Lowering::formOfFewestSlices() {
   GpuForm best;
   for (int64_t slices = request.slices;; slices *= 2) {
     llvm::Expected<GpuForm> form = fittingForm(slices);
     if (!form)
-      return standIn(llvm::toString(form.takeError()), [&] { return stepOnGpu(); });
+      return form.takeError();
     bool isLast = form->suffices() || form->slices < slices; // the kernel divides no further
     if (!best.module || form->suffices())
       best = std::move(*form);
     if (isLast)
-      break;
+      return best;
   }
-  if (!best.module)
-    return llvm::createStringError(best.problem);
-  module = std::move(best.module);
-  return llvm::Error::success();
+}
+
+llvm::Error Lowering::takePanels(ModuleOp form) {
+  if (!panels)
+    return llvm::Error::success();
+  return run(form, [&](OpPassManager &passes) {
+    passes.addNestedPass<chunk::KernelOp>(createDivideMatrices({panels}));
+    passes.addPass(createCanonicalizerPass());
+    passes.addPass(createCSEPass());
+  });
+}
+
+/// Takes as many tokens in as few slices as the registers and the shared memory of a block allow. Where registers never
+/// suffice, the fewest slices that fit: each computes anew much of what the others do. Where shared memory does not
+/// hold the matrices that a product reads, it holds panels of them, as wide as can be. The kernels of a gradient agree,
+/// whichever of them is asked for.
+llvm::Error Lowering::chooseForGpu() {
+  std::string problem;
+  for (int64_t columns : {0, 128, 64, 32}) {
+    panels = columns;
+    llvm::Expected<GpuForm> form = formOfFewestSlices();
+    if (!form)
+      return standIn(llvm::toString(form.takeError()), [&] { return stepOnGpu(); });
+    if (form->module) {
+      module = std::move(form->module);
+      return llvm::Error::success();
+    }
+    problem = form->problem;
+  }
+  return llvm::createStringError(problem);
 }
 
 /// The entries of the states of a block.
@@ -300,15 +349,36 @@ llvm::Error Lowering::stepOnGpu() {
       return form.takeError();
     chunk::KernelOp kernel = *(*form)->getOps<chunk::KernelOp>().begin();
     int64_t divided = kernel.getSlices();
-    if (isStep() && divided > 1 && !dividesStates(kernel))
-      return stepped(1).moveInto(module);
+    if (isStep() && divided > 1 && !dividesStates(kernel)) {
+      if (llvm::Error error = stepped(1).moveInto(module))
+        return error;
+      return takeNeededPanels();
+    }
     bool isLast = divided == before || entriesOfStates(kernel) <= enoughEntries;
     before = divided;
     if (!isLast)
       continue;
     module = std::move(*form);
-    return llvm::Error::success();
+    return takeNeededPanels();
   }
+}
+
+/// Divides the wide matrices of steps, where shared memory does not hold them, into panels that are as wide as can be.
+llvm::Error Lowering::takeNeededPanels() {
+  for (int64_t columns : {0, 128, 64, 32}) {
+    panels = columns;
+    OwningOpRef<ModuleOp> form = module->clone();
+    if (llvm::Error error = takePanels(*form))
+      return error;
+    llvm::Expected<int64_t> registers = registersOf(*form);
+    if (!registers) {
+      llvm::consumeError(registers.takeError());
+      continue;
+    }
+    module = std::move(form);
+    break;
+  }
+  return llvm::Error::success(); // what still does not fit says so when it is lowered
 }
 
 llvm::Expected<KernelImage> Lowering::describe() {

@@ -74,11 +74,16 @@ int64_t Manifest::words(Kind kind) {
   llvm_unreachable("covered switch");
 }
 
-int64_t Manifest::blockWords() const {
+int64_t Manifest::firstBoxWord() const {
+  constexpr int64_t wordsOfAlignment = 8;
   int64_t count = headerWords;
   for (const Argument &argument : arguments)
     count += words(argument.kind);
-  return count;
+  return llvm::alignTo(count, wordsOfAlignment);
+}
+
+int64_t Manifest::blockWords() const {
+  return firstBoxWord() + boxWords * llvm::count_if(arguments, [](const Argument &argument) { return argument.box; });
 }
 
 int64_t Manifest::Argument::perAccess() const {
@@ -175,7 +180,7 @@ FailureOr<Manifest> Manifest::of(chunk::KernelOp kernel) {
     argument.group = description.getGroup();
     argument.sliced = description.getSliced();
     argument.partial = description.getPartial();
-    if (argument.kind == Kind::State || argument.kind == Kind::Window) {
+    if (description.getEntry()) {
       argument.entry = description.getEntry().getValue();
       argument.column = description.getColumn();
       argument.columns = description.getColumns();
@@ -230,6 +235,7 @@ std::string Manifest::toJson() const {
           json.attribute("entry", argument.entry);
           json.attribute("column", argument.column);
           json.attribute("columns", argument.columns);
+          json.attribute("box", argument.box);
         });
     });
   });
@@ -266,7 +272,7 @@ static bool fromJSON(const llvm::json::Value &value, Manifest::Argument &argumen
   return map && map.map("kind", argument.kind) && map.map("name", argument.name) && map.map("type", argument.type) &&
          map.map("shape", argument.shape) && map.map("group", argument.group) && map.map("sliced", argument.sliced) &&
          map.map("partial", argument.partial) && map.map("entry", argument.entry) &&
-         map.map("column", argument.column) && map.map("columns", argument.columns);
+         map.map("column", argument.column) && map.map("columns", argument.columns) && map.map("box", argument.box);
 }
 
 static bool fromJSON(const llvm::json::Value &value, Manifest &manifest, llvm::json::Path path) {

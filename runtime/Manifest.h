@@ -30,6 +30,9 @@
 //                  head and row stride
 //   checkpoint     pointer, stride from chunk to chunk, head stride; read, or kept for another kernel
 //
+// Then, from the next multiple of eight words on, sixteen words for each argument of which the memory system copies
+// boxes, in order, as TensorBoxes.h describes them; on the device they are what the driver makes of that.
+//
 // A kernel with checkpoints walks a segment: of each sequence the chunks [first, first + chunks), as far as they exist.
 // What it carries begins and ends with the segment, and passes through where there are no chunks. Every i-th chunk has
 // checkpoints, the first of the segment among them. Those of sequence n begin at the number
@@ -45,9 +48,11 @@
 // out. Head h of the kernel meets head h / group of an argument; a state shared by a group is computed by each of its
 // heads and stored by the first. A sliced argument starts at channel s * width; of a partial output or state, whose
 // parts the caller adds up, slice s has that of head h * slices + s. Packed batches address token offsets[n]
-// + t and leave the sequence stride unused. A window is a ring: its row of a token is the token's position modulo as
-// many rows as its shape says, and holds the last token of those. Rows of tokens that there were not are never used.
-// Tables are read at positions; they hold all that occur.
+// + t and leave the sequence stride unused, except outputs that the caller adds up: there the sequence n begins at the
+// smaller of offsets[n] tokens and n sequence strides, so that the parts of a segment of all sequences lie together. A
+// window is a ring: its row of a token is the token's position modulo as many rows as its shape says, and holds the
+// last token of those. Rows of tokens that there were not are never used. Tables are read at positions; they hold all
+// that occur.
 //
 //===----------------------------------------------------------------------===//
 #ifndef STRETTO_RUNTIME_MANIFEST_H
@@ -85,9 +90,15 @@ struct Manifest {
     /// A slice has its columns; or a part, the sum of which is the whole.
     bool sliced = false, partial = false;
     /// Windows: the input whose rows they hold. States: the entry of the state object that holds them, their first
-    /// column there and the entry's columns.
+    /// column there and the entry's columns. Parameters: the same of the parameter whose columns they are, if they are
+    /// not all of it.
     std::string entry;
     int64_t column = 0, columns = 0;
+    /// Inputs that the memory system copies: the columns of the boxes that it takes.
+    int64_t box = 0;
+
+    /// An output whose parts, of heads or slices, the caller adds up.
+    bool isInParts() const { return kind == Kind::Output && (group > 1 || partial); }
 
     /// How many slices divide its columns, of so many.
     int64_t parts(int64_t slices) const { return sliced ? slices : 1; }
@@ -128,9 +139,11 @@ struct Manifest {
 
   bool operator==(const Manifest &) const = default;
 
-  /// Words of the block that an argument takes, and of the header.
+  /// Words of the block that an argument takes, of the header, and of the description of a tensor in boxes.
   static int64_t words(Kind kind);
-  static constexpr int64_t headerWords = 11;
+  static constexpr int64_t headerWords = 11, boxWords = 16;
+  /// Where in the block the descriptions begin, and its length.
+  int64_t firstBoxWord() const;
   int64_t blockWords() const;
 
   /// Whether the kernel reads or keeps checkpoints, and thus walks a segment.

@@ -41,6 +41,9 @@ struct OperatorCall {
   /// Of a step: the row of the state that each sequence has, or -1 where it has none and is left out: int64.
   std::optional<TensorView> slots;
 
+  /// The form that its kernels are to have, where the caller chooses it.
+  std::optional<Form> form;
+
   /// Axes of a row before its heads.
   size_t leadingAxes() const { return isStep ? 1 : 2; }
 };
@@ -88,20 +91,27 @@ struct EntryShape {
   llvm::SmallVector<int64_t, 3> sizes;
 };
 
+/// The tokens [first, first + tokens) of each of packed sequences, as far as they exist. Those of sequence n lie from
+/// the place min(n * tokens, offsets[n]) on.
+struct PackedSegment {
+  const TensorView *offsets;
+  int64_t first, tokens;
+};
+
 /// Runs `body(begin, end)` over parts of [0, count), on several threads where there are some.
 using ParallelFor = llvm::function_ref<void(int64_t count, llvm::function_ref<void(int64_t, int64_t)> body)>;
 
 /// What a framework lends to a call. On the CPU `threads` and `parallelFor`; on a CUDA device, whose context is
 /// current, `stream` and `upload`, which copies to memory of the device that is never freed. `warn` tells the user.
 /// `addUp` leaves in `sum` the sums over the axis 3 of `parts`, [batch, tokens, heads, parts of a head, ...], behind
-/// what runs on the stream.
+/// what runs on the stream; of a segment of packed sequences in the places of its tokens.
 struct Executor {
   int64_t threads = 1;
   ParallelFor parallelFor;
   void *stream = nullptr;
   llvm::function_ref<void *(llvm::ArrayRef<char>)> upload;
   llvm::function_ref<void(llvm::StringRef)> warn;
-  llvm::function_ref<void(const TensorView &parts, const TensorView &sum)> addUp;
+  llvm::function_ref<void(const TensorView &parts, const TensorView &sum, const PackedSegment *packed)> addUp;
 };
 
 class Operator {

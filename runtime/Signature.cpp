@@ -95,6 +95,8 @@ llvm::Expected<std::unique_ptr<Operator::Signature>> Operator::Signature::create
     request.target = Target::cuda(found->capability);
     request.continues = !call.initialState.empty() && readsUnboundedTables(program);
     signature->multiprocessors = found->multiprocessors;
+    signature->cacheBytes = found->cacheBytes;
+    signature->deviceName = found->name;
   }
   return signature;
 }
@@ -214,16 +216,24 @@ int64_t Operator::Signature::slicesFor(const OperatorCall &call, int64_t threads
 
 llvm::Expected<Operator::Signature::Kernel *> Operator::Signature::kernelFor(const OperatorCall &call,
                                                                              int64_t threads) {
-  int64_t slices = slicesFor(call, threads);
+  Choice choice = choose(call, threads);
+  llvm::Expected<Kernel *> kernel = kernelOf(choice.form);
+  if (kernel || !choice.tuned)
+    return kernel;
+  forget(call, threads, /*request=*/nullptr, llvm::toString(kernel.takeError()));
+  return kernelOf(modelForm(call, threads, /*isOfGradient=*/false));
+}
+
+llvm::Expected<Operator::Signature::Kernel *> Operator::Signature::kernelOf(const Form &form) {
   std::lock_guard<std::mutex> lock(mutex);
-  if (auto found = kernels.find(slices); found != kernels.end())
+  if (auto found = kernels.find(form); found != kernels.end())
     return found->second.get();
   std::vector<std::string> inputs, entries;
   for (const Input &input : op.inputs())
     inputs.push_back(input.name);
   for (const EntryShape &entry : state)
     entries.push_back(entry.name);
-  request.slices = slices;
+  request.take(form);
   llvm::Expected<std::shared_ptr<CompiledKernel>> code = compile(request);
   if (!code)
     return code.takeError();
@@ -237,7 +247,7 @@ llvm::Expected<Operator::Signature::Kernel *> Operator::Signature::kernelFor(con
                      : argument.kind == Manifest::Kind::State && argument.entry == entry.name;
         }))
       return error("internal: no kernel of " + op.name() + " carries the entry '" + entry.name + "' of its state");
-  return kernels.emplace(slices, std::move(*made)).first->second.get();
+  return kernels.emplace(form, std::move(*made)).first->second.get();
 }
 
 /// The position of a name.
@@ -272,8 +282,10 @@ Operator::Signature::makeKernel(std::shared_ptr<CompiledKernel> code, const Argu
     std::optional<unsigned> position;
     switch (argument.kind) {
     case Manifest::Kind::Input:
-    case Manifest::Kind::Parameter:
       position = positionIn(names.inputs, argument.name);
+      break;
+    case Manifest::Kind::Parameter:
+      position = positionIn(names.inputs, argument.entry.empty() ? argument.name : argument.entry);
       break;
     case Manifest::Kind::Checkpoint:
     case Manifest::Kind::Kept:

@@ -7,6 +7,7 @@
 #include "mlir/IR/OwningOpRef.h"
 #include "runtime/HostTable.h"
 #include "runtime/Operator.h"
+#include "runtime/TunedForms.h"
 #include <array>
 #include <deque>
 #include <mutex>
@@ -31,6 +32,24 @@ public:
   /// The kernel for a call with so many work items, before slicing, and, on the CPU, threads to run them.
   struct Kernel;
   llvm::Expected<Kernel *> kernelFor(const OperatorCall &call, int64_t threads);
+
+  /// The form of the kernels of a call, or of its gradient, and who chose it.
+  struct Choice {
+    Form form;
+    enum class By { Model, Tuner, Table, Knob, Caller } by = By::Model;
+    std::optional<TunedForm> tuned;
+    /// Says so for a person to read.
+    void explain(llvm::json::OStream &json) const;
+  };
+  Form modelForm(const OperatorCall &call, int64_t threads, bool isOfGradient) const;
+  Choice choose(const OperatorCall &call, int64_t threads, const GradientRequest *request = nullptr);
+  /// What a tuner's result for a call is found by.
+  std::string tuningKey(const OperatorCall &call, int64_t threads, const GradientRequest *request) const;
+  /// Bytes of the cache of a GPU that all its multiprocessors share; 0 on a CPU.
+  int64_t deviceCacheBytes() const { return cacheBytes; }
+  /// The text of the declaration, and what is asked of kernels with a form: one, or the two of a gradient.
+  std::string declaration() const;
+  std::vector<KernelRequest> requestsFor(const Form &form, const Gradient *gradient) const;
 
   /// The position of the next token of each row of the state, or null where all are 0.
   int64_t *positions(const OperatorCall &call) const {
@@ -90,16 +109,34 @@ private:
   ElementType typeOfTail(const StateEntry &entry, VariantOp program) const;
   bool computes(chunk::TableOp table) const;
   int64_t slicesFor(const OperatorCall &call, int64_t threads) const;
+  llvm::Expected<Kernel *> kernelOf(const Form &form);
+  llvm::Expected<Gradient *> gradientOf(const GradientRequest &request, const Form &form);
+  /// A tuned form that cannot be used here.
+  void forget(const OperatorCall &call, int64_t threads, const GradientRequest *request, llvm::StringRef problem);
   llvm::Expected<std::shared_ptr<CompiledKernel>> compile(const KernelRequest &request) const;
   llvm::Expected<std::unique_ptr<Kernel>> makeKernel(std::shared_ptr<CompiledKernel> code,
                                                      const ArgumentNames &names) const;
 
   unsigned row = 0;
-  int64_t multiprocessors = 0; // of a CUDA device
+  int64_t multiprocessors = 0, cacheBytes = 0; // of a CUDA device
+  std::string deviceName;
   KernelRequest request;
   std::mutex mutex;
-  std::map<int64_t, std::unique_ptr<Kernel>> kernels;                                 // by slices
-  std::map<std::pair<GradientRequest, int64_t>, std::unique_ptr<Gradient>> gradients; // by request and slices
+  std::map<Form, std::unique_ptr<Kernel>> kernels;
+  std::map<std::pair<GradientRequest, Form>, std::unique_ptr<Gradient>> gradients;
+
+  /// What tuned forms are looked up by, cheaply: the powers of two above batch times heads and above time, the threads
+  /// of a CPU, and the gradient that is asked for.
+  struct CallClass {
+    unsigned items, tokens;
+    int64_t threads;
+    std::optional<GradientRequest> gradient;
+    auto operator<=>(const CallClass &) const = default;
+  };
+  CallClass classOf(const OperatorCall &call, int64_t threads, const GradientRequest *request) const;
+  std::mutex tunedMutex;
+  std::map<CallClass, std::optional<TunedForm>> tunedForms; // as of so many changes of what there is
+  uint64_t changesSeen = 0;
 };
 
 /// A kernel of a signature: the code, and which tensor each of its arguments is.

@@ -17,22 +17,18 @@ faster where a CPU has no fast 16-bit products. A form is a callable of the oper
 contiguous, of the inputs' type. Default scales and epsilons are those of `stretto.ops`. All of them can be
 differentiated by autograd, and run on CUDA.
 
-    from baselines import best, forms, inputs
+    from baselines import fastest, forms, inputs
 
-    peers = forms("gla", torch.float32)                   # {name: callable}
+    all_forms = forms("gla", torch.float32)               # {name: callable}
     tensors = inputs.make("gla", 1, 2048, 8, 64)          # {"q": ..., "k": ..., "v": ..., "g": ...}
-    o = peers["eager chunk 64 segment 256"](**tensors)
-
-    peer = best("gla", (1, 2048, 8, 64), torch.float32)   # times every form, in turns
-    peer.name, peer.seconds, peer.call, peer.timings      # "compiled chunk 64 ...", 0.0083, callable, all of them
-
-    best("gla", (1, 2048, 8, 64), torch.float32, backward=True)      # forward and backward
+    o = all_forms["eager chunk 64 segment 256"](**tensors)
+    fastest({name: partial(form, **tensors) for name, form in all_forms.items()})       # ["compiled chunk 64 ...", ...]
     measure.matmul_rate(torch.bfloat16), measure.copy_rate()         # the ceilings: flops/s of torch.mm, bytes/s of a
     copy
 
-`best` calls `measure.reuse_memory`, without which malloc makes the baselines slower. It takes one to three minutes for
-an operator and shape, most of it in `torch.compile`; `compiled=False` takes seconds. `check.py` compares every form
-with the fp64 formulas of test/python/formulas: `python -m baselines.check`, in bench/.
+`fastest` calls `measure.reuse_memory`, without which malloc makes the baselines slower. It takes one to three minutes
+for an operator and shape, most of it in `torch.compile`; forms that are not compiled take seconds. `check.py` compares
+every form with the fp64 formulas of test/python/formulas: `python -m baselines.check`, in bench/.
 
 Log decays must be finite or -inf, and at most 0. Strong decays are exact but slow: the rescaled form is tried first
 (see `chunked.py`).
@@ -40,12 +36,10 @@ Log decays must be finite or -inf, and at most 0. Strong decays are exact but sl
 
 import functools
 import types
-from collections.abc import Callable
-from dataclasses import dataclass
 
 import torch
 
-from . import inputs, measure
+from . import measure
 from .chunked import attention, rescaled_step
 from .lawcat import lawcat, rescaled_lawcat_step
 
@@ -117,57 +111,10 @@ def forms(operator, dtype=torch.float32, device="cpu", compile_too=True):
     return found
 
 
-@dataclass(frozen=True)
-class Best:
-    """The fastest form: its name, the median of its seconds, itself; and the timings of all forms by name."""
-
-    name: str
-    seconds: float
-    call: Callable
-    timings: dict[str, measure.Timing]
-
-
-def with_backward(form, tensors):
-    """A call of forward and backward, with gradients of all inputs."""
-    leaves = [tensor.requires_grad_() for tensor in tensors.values()]
-    cotangent = torch.randn_like(form(**tensors))
-    return lambda: torch.autograd.grad(form(**tensors), leaves, cotangent)
-
-
-def best(
-    operator,
-    shape,
-    dtype=torch.float32,
-    device="cpu",
-    backward=False,
-    compile_too=True,
-    threads=None,
-    key_heads=None,
-    rounds=15,
-    finalists=4,
-    beside=None,
-):
-    """Time all forms of an operator at shape (B, T, H, D), and the fastest of them once more, longer. Returns a `Best`.
-
-    `beside`, {name: callable without arguments}, is timed in turns with the finalists and found in `timings`.
-
-    The choice and the first elimination go by the fastest sample, which other users of the machine disturb least; the
-    reported seconds are a median.
+def fastest(calls, device="cpu", count=4):
+    """The names of so many of the calls {name: callable} as were fastest in a few rounds, the best first. It goes by
+    the fastest sample, which other users of the machine disturb least.
     """
-    if threads is not None:
-        torch.set_num_threads(threads)
     measure.reuse_memory()
-    tensors = inputs.make(operator, *shape, dtype=dtype, device=device, key_heads=key_heads)
-    candidates = forms(operator, dtype, device, compile_too)
-    with torch.set_grad_enabled(backward):
-        if backward:
-            calls = {name: with_backward(form, tensors) for name, form in candidates.items()}
-        else:
-            calls = {name: functools.partial(form, **tensors) for name, form in candidates.items()}
-        timings = measure.in_turns(calls, device, rounds=5)
-        order = sorted(timings, key=lambda name: timings[name].fastest)
-        chosen = {name: calls[name] for name in order[:finalists]}
-        final = measure.in_turns(chosen | (beside or {}), device, rounds=rounds)
-    name = min(chosen, key=lambda name: final[name].fastest)
-    timings |= final
-    return Best(name, final[name].median, candidates[name], timings)
+    timings = measure.in_turns(calls, device, rounds=5)
+    return sorted(timings, key=lambda name: timings[name].fastest)[:count]

@@ -57,6 +57,7 @@ void KernelLowering::listArguments() {
   outputViews.resize(kernel.getOutputs().size());
   for (BlockArgument value : kernel.getBlock()->getArguments().drop_back()) {
     chunk::ArgumentAttr description = kernel.getArgument(value.getArgNumber());
+    bool isParameter = description.getKind() == chunk::ArgumentKind::Parameter;
     arguments.push_back({.value = value,
                          .kind = description.getKind(),
                          .type = cast<RankedTensorType>(value.getType()),
@@ -65,7 +66,8 @@ void KernelLowering::listArguments() {
                          .partial = description.getPartial(),
                          .lowest = description.getLowest(),
                          .name = description.getName(),
-                         .entry = description.getEntry() ? description.getEntry().getValue() : StringRef()});
+                         .entry = description.getEntry() ? description.getEntry().getValue() : StringRef(),
+                         .columns = isParameter ? description.getColumns() : 0});
   }
   // An output that heads share has room for the part of each; a checkpoint that they share is the same for all.
   for (auto [index, output] : llvm::enumerate(kernel.getOutputs().getAsRange<chunk::OutputAttr>()))
@@ -74,7 +76,8 @@ void KernelLowering::listArguments() {
                          .type = output.getType(),
                          .group = output.getCheckpoint() ? output.getGroup() : 1,
                          .sliced = output.getSliced(),
-                         .partial = output.getPartial()});
+                         .partial = output.getPartial(),
+                         .inParts = !output.getCheckpoint() && (output.getGroup() > 1 || output.getPartial())});
 }
 
 int64_t KernelLowering::blockWords() const {
@@ -210,8 +213,15 @@ void KernelLowering::findAddresses(const Item &item) {
     if (isCheckpoint(argument)) {
       entries = builder.add(builder.multiply(head, words[2]), channel);
     } else if (isTile(argument)) {
-      entries =
-          builder.add(builder.multiply(item.sequenceInMemory, words[1]), builder.multiply(item.firstToken, words[2]));
+      Value ofTokens = builder.multiply(item.firstToken, words[2]);
+      if (argument.inParts) {
+        // Those of a packed batch lie as near as sequences of a segment may.
+        Value ofSequences = builder.multiply(item.sequence, words[1]);
+        Value isPacked = builder.compare(arith::CmpIPredicate::ne, offsets, builder.index(0));
+        entries = arith::SelectOp::create(builder, isPacked, builder.minimum(ofTokens, ofSequences), ofSequences);
+      } else {
+        entries = builder.add(builder.multiply(item.sequenceInMemory, words[1]), ofTokens);
+      }
       entries = builder.add(entries, builder.add(builder.multiply(head, words[3]), channel));
     } else if (isWindow(argument)) {
       entries = builder.add(builder.multiply(item.stateRow, words[2]), builder.multiply(head, words[3]));
@@ -313,7 +323,8 @@ void KernelLowering::viewParameters() {
       continue;
     int64_t parts = argument.sliced ? kernel.getSlices() : 1;
     int64_t width = argument.type.getRank() ? argument.type.getShape().back() : 1;
-    views[argument.value] = {memoryAt(argument.address, argument.type.getElementType()), builder.index(width * parts)};
+    views[argument.value] = {memoryAt(argument.address, argument.type.getElementType()),
+                             builder.index(argument.columns ? argument.columns : width * parts)};
   }
 }
 

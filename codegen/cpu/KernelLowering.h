@@ -92,9 +92,11 @@ private:
     mlir::RankedTensorType type = {};
     int64_t group = 1;
     bool sliced = false, partial = false;
+    bool inParts = false; // an output that the caller adds up
     /// A state that is -inf where none is given.
     bool lowest = false;
     llvm::StringRef name = {}, entry = {}; // of a window, the input
+    int64_t columns = 0;                   // of the parameter whose columns it is, where it is not all of it
     /// The words of the block, as index.
     llvm::SmallVector<mlir::Value, 5> words = {};
     /// Address of the item's first entry (of the initial state), and of its final state.

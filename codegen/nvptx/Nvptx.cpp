@@ -39,18 +39,25 @@ void stretto::buildKernelPipeline(OpPassManager &passes, const KernelForm &form)
   bool makesRoom = chip && chip->hasWarpgroups;
   OpPassManager &kernels = passes.nest<chunk::KernelOp>();
   kernels.addPass(createExpandDecay());
+  kernels.addPass(createSinkFactors());
   kernels.addPass(createRoundOperands());
   kernels.addPass(createCSEPass());
   kernels.addPass(createShortenLifetimes({/*forwards=*/makesRoom}));
   FoldOverChunksOptions fold;
   fold.inPlace = form.inPlace;
   fold.computeTables = form.computeTables;
+  fold.warps = form.warps;
+  fold.warpgroups = makesRoom;
   passes.addPass(createFoldOverChunks(fold));
-  passes.addNestedPass<kernel::FuncOp>(createAssignLayouts({/*readAgain=*/makesRoom}));
+  passes.addNestedPass<kernel::FuncOp>(createAssignLayouts({/*readAgain=*/makesRoom, /*repeatLeft=*/makesRoom}));
   passes.addNestedPass<kernel::FuncOp>(createSelectProducts({form.chip.str()}));
   passes.addNestedPass<kernel::FuncOp>(createOverlapProducts());
+  passes.addNestedPass<kernel::FuncOp>(createSelectCopies({form.chip.str()}));
   passes.addNestedPass<kernel::FuncOp>(createPlanSharedMemory({form.chip.str()}));
+  passes.addNestedPass<kernel::FuncOp>(createSendAhead());
   passes.addNestedPass<kernel::FuncOp>(createInsertBarriers());
+  if (form.setTilesAside)
+    passes.addNestedPass<kernel::FuncOp>(createSetTilesAside({form.chip.str()}));
 }
 
 void stretto::buildThreadPipeline(OpPassManager &passes) {

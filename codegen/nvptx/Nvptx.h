@@ -15,6 +15,10 @@ struct KernelForm {
   bool inPlace = false;
   /// They compute tables that have other numbers at every position.
   bool computeTables = false;
+  /// Warps of a block; 0: as many as the states ask for.
+  int64_t warps = 0;
+  /// Tiles at rest are set aside where registers do not suffice. Whoever chooses a form asks without.
+  bool setTilesAside = true;
 };
 
 /// Adds the passes from `chunk.kernel`s to planned kernels of the kernel dialect.

@@ -67,6 +67,11 @@ private:
 
 static RankedTensorType typeOf(Value value) { return cast<RankedTensorType>(value.getType()); }
 
+/// A parameter may be columns of the call's.
+static StringRef nameInCall(ArgumentAttr argument) {
+  return argument.getEntry() ? argument.getEntry().getValue() : argument.getName().getValue();
+}
+
 //===----------------------------------------------------------------------===//
 // Memory
 //===----------------------------------------------------------------------===//
@@ -79,11 +84,14 @@ LogicalResult KernelExecution::bindArguments() {
     bool isCheckpoint = description.getKind() == ArgumentKind::Checkpoint;
     if (!isInput && !isCheckpoint && description.getKind() != ArgumentKind::Parameter)
       continue;
-    StringRef name = description.getName().getValue();
+    StringRef name = nameInCall(description);
     auto found = call.arguments.find(name.str());
     if (found == call.arguments.end())
       return kernel.emitError() << "the argument '" << name << "' is missing";
-    ArrayRef<int64_t> shape = found->second.shape, own = typeOf(argument).getShape();
+    SmallVector<int64_t> whole(typeOf(argument).getShape());
+    if (description.getEntry())
+      whole.back() = description.getColumns();
+    ArrayRef<int64_t> shape = found->second.shape, own = whole;
     size_t leading = isInput ? 3 : isCheckpoint ? 2 : 1;
     if (isInput)
       own = own.drop_front();
@@ -180,9 +188,17 @@ void KernelExecution::loadWindow(BlockArgument argument, Tile &tile, int64_t seq
 }
 
 Tile KernelExecution::loadParameter(BlockArgument argument, int64_t head) {
-  const ArrayView &view = call.arguments.at(describe(argument).getName().str());
+  ArgumentAttr description = describe(argument);
+  const ArrayView &view = call.arguments.at(nameInCall(description).str());
   Tile tile(typeOf(argument).getShape());
-  int64_t ownHead = head / describe(argument).getGroup();
+  int64_t ownHead = head / description.getGroup();
+  if (description.getEntry()) {
+    for (int64_t i = 0; i < tile.rows(); ++i)
+      for (int64_t j = 0; j < tile.columns(); ++j)
+        tile.at(i, j) =
+            view.values[(ownHead * tile.rows() + i) * description.getColumns() + description.getColumn() + j];
+    return tile;
+  }
   llvm::copy(view.values.slice(ownHead * tile.values.size(), tile.values.size()), tile.values.begin());
   return tile;
 }
@@ -199,7 +215,8 @@ Tile KernelExecution::loadCheckpoint(BlockArgument argument, Sequence sequence, 
 FailureOr<Tile> KernelExecution::loadTable(BlockArgument argument, ArrayRef<int64_t> shape, Sequence sequence,
                                            int64_t head, int64_t start, int64_t valid) {
   auto table = SymbolTable::lookupNearestSymbolFrom<TableOp>(kernel, describe(argument).getName());
-  double ownHead = static_cast<double>(head / describe(argument).getGroup());
+  int64_t group = describe(argument).getGroup(), own = head / group;
+  auto ownHead = static_cast<double>(own);
   bool varies = table.getPeriod() || table.getVarying();
   Tile tile(shape);
   for (int64_t i = 0; i < (varies ? valid : tile.rows()); ++i)

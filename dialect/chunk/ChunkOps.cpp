@@ -179,7 +179,9 @@ static LogicalResult verifyAmount(Operation *op, StringRef id, Value amount, std
 
 LogicalResult DecayDotOp::verify() {
   ArrayRef<int64_t> query = shapeOf(getQuery()), result = shapeOf(getResult());
-  if (getQuery().getType() != getKey().getType() || result[0] != query[0] || result[1] != query[0])
+  // They may be in different places.
+  bool areAlike = query == shapeOf(getKey()) && getElementTypeOrSelf(getQuery()) == getElementTypeOrSelf(getKey());
+  if (!areAlike || result[0] != query[0] || result[1] != query[0])
     return emitOpError("[decay_dot_c1] multiplies ")
            << getQuery().getType() << " by " << getKey().getType() << " to " << getType();
   return verifyAmount(*this, "decay_dot_c2", getAmount(), query[0], query[1]);

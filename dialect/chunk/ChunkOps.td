@@ -59,6 +59,7 @@ def Chunk_ArgumentAttr : AttrDef<Chunk_Dialect, "Argument"> {
 
     A state is a part of an entry of the state object: the columns from `column` on of the `columns` columns of
     `entry`. A state of one axis is one column. Where no initial state is given, a state is 0, or -inf if it is `lowest`.
+    A parameter may be such columns of the parameter `entry`, which is a matrix.
     A window is the entry of its own name and holds the last L rows of the input `entry` before the first token: that of
     position t is row t mod L. For other kinds `entry` is absent.
   }];
@@ -157,14 +158,14 @@ def Chunk_KernelOp : Chunk_Op<"kernel", [
 
     `chunk` is C. A state is all of the entry of its own name in the state object, or
     some columns of another: `state %z: tensor<32xf32> of "S" column 64 columns 65`. A state with `group` g is the
-    same for g neighbouring heads, which each compute it. A state after `lowest` is -inf where none is given, not 0.
+    same for g neighbouring heads, which each compute it. A parameter may be columns of another, too. A state after `lowest` is -inf where none is given, not 0.
     `slices` divides the value axis among independent blocks: of arguments and outputs that are `sliced` a block has
     its columns, and those that are `partial` are the sum of what the blocks have.
 
     Constraints: `kernel_c1` every argument is described, and the last alone is the number of valid tokens, of type
     index; `kernel_c2` all others are tensors of real numbers of static shape; `kernel_c3` inputs and outputs have C
     rows, checkpoints one axis or two; `kernel_c4` the body yields the declared types; `kernel_c5` a group has at least one head; `kernel_c6` a
-    state, and nothing else, is a range of columns of an entry, of one axis or two; `kernel_c7` a table is a
+    state is a range of columns of an entry, of one axis or two, a parameter of two may be, and nothing else is; `kernel_c7` a table is a
     `chunk.table` of the module; `kernel_c8` there is at least one token in a chunk, and one slice; `kernel_c9`
     names of arguments are distinct; `kernel_c10` a window has rows of an input; `kernel_c11` nothing is both sliced and
     partial, states that heads share and checkpoints are not partial.

@@ -40,7 +40,8 @@ static bool isWholeEntry(ArgumentAttr state, Type type) {
 // Syntax
 //
 //   chunk.kernel @name chunk 64 reverse slices 2
-//       (input %q: type group 4 sliced, parameter %w: type, table %t: type, checkpoint %R: type
+//       (input %q: type group 4 sliced, parameter %w: type of "parameter" column 0 columns 128, table %t: type,
+//       checkpoint %R: type
 //        state %S: type of "entry" column 64 columns 65 lowest, valid %n: index)
 //       -> (o: type sliced, d_k: type group 4 partial, R: type checkpoint) attributes {...} { ... }
 //===----------------------------------------------------------------------===//
@@ -73,12 +74,19 @@ ParseResult KernelOp::parse(OpAsmParser &parser, OperationState &result) {
     StringAttr entry;
     int64_t column = 0, columns = 0;
     bool lowest = false, partial = false;
-    if (kind == ArgumentKind::State) {
+    auto parseColumns = [&]() -> ParseResult {
+      if (failed(parser.parseOptionalKeyword("of")))
+        return success();
+      return failure(parser.parseAttribute(entry) || parser.parseKeyword("column") || parser.parseInteger(column) ||
+                     parser.parseKeyword("columns") || parser.parseInteger(columns));
+    };
+    if (kind == ArgumentKind::Parameter) {
+      if (parseColumns())
+        return failure();
+    } else if (kind == ArgumentKind::State) {
       entry = argumentName;
       columns = columnsOfState(arguments.back().type);
-      if (succeeded(parser.parseOptionalKeyword("of")) &&
-          (parser.parseAttribute(entry) || parser.parseKeyword("column") || parser.parseInteger(column) ||
-           parser.parseKeyword("columns") || parser.parseInteger(columns)))
+      if (parseColumns())
         return failure();
       lowest = succeeded(parser.parseOptionalKeyword("lowest"));
       partial = succeeded(parser.parseOptionalKeyword("partial"));
@@ -135,7 +143,8 @@ void KernelOp::print(OpAsmPrinter &printer) {
       printer << " group " << description.getGroup();
     if (description.getSliced())
       printer << " sliced";
-    if (description.getKind() == ArgumentKind::State && !isWholeEntry(description, argument.getType()))
+    bool isParameter = description.getKind() == ArgumentKind::Parameter && description.getEntry();
+    if (isParameter || (description.getKind() == ArgumentKind::State && !isWholeEntry(description, argument.getType())))
       printer << " of " << description.getEntry() << " column " << description.getColumn() << " columns "
               << description.getColumns();
     if (description.getLowest())
@@ -244,7 +253,8 @@ static LogicalResult verifyArgument(KernelOp kernel, BlockArgument argument) {
   if (description.getPartial() && (!isState || description.getSliced() || description.getGroup() != 1))
     return kernel.emitOpError("[kernel_c11] the argument '")
            << name << "' is partial, expected of a state alone, of each head's own, whose columns are not sliced";
-  if (isState != (description.getEntry() != nullptr))
+  bool isParameter = description.getKind() == ArgumentKind::Parameter;
+  if (isState != (description.getEntry() != nullptr) && !isParameter)
     return kernel.emitOpError("[kernel_c6] the argument '")
            << name << "' is " << (isState ? "a state of no entry" : "no state, but of an entry");
   int64_t column = description.getColumn(), width = columnsOfState(type), columns = description.getColumns();
@@ -252,6 +262,10 @@ static LogicalResult verifyArgument(KernelOp kernel, BlockArgument argument) {
     return kernel.emitOpError("[kernel_c6] the state '")
            << name << "' has type " << type << " and begins at column " << column << " of the " << columns
            << " columns of the entry " << description.getEntry();
+  if (isParameter && description.getEntry() && (type.getRank() != 2 || column < 0 || column > columns - width))
+    return kernel.emitOpError("[kernel_c6] the parameter '")
+           << name << "' has type " << type << " and begins at column " << column << " of the " << columns
+           << " columns of " << description.getEntry();
   return success();
 }
 

@@ -17,6 +17,8 @@ struct Chip {
   int64_t sharedBytes;
   /// Four warps form products together, by `wgmma`.
   bool hasWarpgroups = false;
+  /// The memory system copies boxes of a tensor to shared memory (TMA), and warps store matrices there (`stmatrix`).
+  bool hasBulkCopies = false;
 
   /// The chip of a name such as "sm_90a", or nothing.
   static const Chip *find(llvm::StringRef name);

@@ -198,6 +198,12 @@ bool stretto::kernel::isOnlyAddend(chunk::DotOp product) {
          next.getAddend() == product.getResult();
 }
 
+LogicalResult TakeBackOp::verify() {
+  if (!getOperand().getDefiningOp<SetAsideOp>())
+    return emitOpError("[take_back_c1] takes back what was not set aside");
+  return success();
+}
+
 bool stretto::kernel::runsBesideOthers(chunk::DotOp product) {
   return isOnlyAddend(product) ||
          llvm::any_of(product->getUsers(), [](Operation *user) { return isa<FinishOp>(user); });
@@ -208,6 +214,12 @@ int64_t stretto::kernel::sharedBytesOf(RankedTensorType tile) {
   for (unsigned bits : paddedBits(tile.getShape()))
     elements <<= bits;
   return llvm::alignTo(elements * llvm::divideCeil(tile.getElementTypeBitWidth(), 8), 16);
+}
+
+int64_t stretto::kernel::boxColumnsOf(RankedTensorType tile) {
+  int64_t bytes = llvm::divideCeil(tile.getElementTypeBitWidth(), 8), padded = int64_t(1)
+                                                                               << paddedBits(tile.getShape())[1];
+  return std::min(padded, bytesOfBanks / bytes);
 }
 
 //===----------------------------------------------------------------------===//
@@ -284,6 +296,19 @@ LogicalResult FuncOp::verify() {
     if (!isa<ViewType>(argument.getType()))
       return emitOpError("[func_c2] argument ")
              << argument.getArgNumber() << " has type " << argument.getType() << ", expected a view";
+  return success();
+}
+
+int64_t ChannelOp::bytesOfTiles() { return static_cast<int64_t>(getDepth()) * sharedBytesOf(getType().getTile()); }
+
+int64_t ChannelOp::bytesOfBarriers() {
+  constexpr int64_t bytesOfBarrier = 8;
+  return getBulk() ? static_cast<int64_t>(getDepth()) * bytesOfBarrier : 0;
+}
+
+LogicalResult ChannelOp::verify() {
+  if (getBulk() && getType().getTile().getRank() != 2)
+    return emitOpError("[channel_c1] copies ") << getType().getTile() << " in bulk, expected rows and columns";
   return success();
 }
 

@@ -35,11 +35,17 @@ std::optional<Layout> layoutOf(mlir::Type tile);
 bool inSharedMemory(mlir::Type tile);
 mlir::RankedTensorType withLayout(mlir::RankedTensorType tile, const Layout &layout);
 
+inline constexpr int64_t lanesOfWarp = 32;
+
 /// The bytes that a tile in shared memory takes, padding included.
 int64_t sharedBytesOf(mlir::RankedTensorType tile);
+/// The columns of the boxes that a tile with rows and columns is divided into in shared memory.
+int64_t boxColumnsOf(mlir::RankedTensorType tile);
 
 /// Whether the operand has one row, which is in the registers of the result.
 bool isOnlyRow(chunk::RowOp op);
+/// Whether the operand is a vector that each warp has: one of its lanes has the number.
+bool isInEachWarp(chunk::RowOp op);
 
 /// The attribute that says where an operation's scratch region in shared memory begins, in bytes.
 inline constexpr llvm::StringLiteral scratchAttribute = "kernel.scratch";

@@ -270,22 +270,37 @@ def Kernel_ChannelOp : Kernel_Op<"channel"> {
   let summary = "makes a ring of tiles in shared memory";
   let description = [{
     `depth` tiles, from the byte `offset` on. The tile of chunk `c` is the one of number `c mod depth`.
+
+    The tiles of a `bulk` channel are copied by the memory system on the order of one thread (TMA), box by box. Each has
+    a barrier (mbarrier), which a copy completes, from the byte `barriers` on. What is sent and received has a turn, counted from
+    0 on; the tile of turn `n` is the one of number `n mod depth`. `stretto-select-copies` decides it,
+    `stretto-plan-shared-memory` how deep it is, and `stretto-send-ahead` counts the turns.
+
+    Constraints: `channel_c1` the tiles of a bulk channel have rows and columns.
   }];
-  let arguments = (ins I64Attr:$depth, OptionalAttr<I64Attr>:$offset);
+  let arguments = (ins I64Attr:$depth, UnitAttr:$bulk, OptionalAttr<I64Attr>:$offset,
+                       OptionalAttr<I64Attr>:$barriers);
   let results = (outs Kernel_Channel:$result);
-  let assemblyFormat = "`depth` $depth (`offset` $offset^)? attr-dict `:` type($result)";
+  let assemblyFormat = "(`bulk` $bulk^)? `depth` $depth (`offset` $offset^)? (`barriers` $barriers^)? attr-dict `:` type($result)";
+  let hasVerifier = 1;
+  let extraClassDeclaration = [{
+    /// The bytes of all tiles, and those of their barriers.
+    int64_t bytesOfTiles();
+    int64_t bytesOfBarriers();
+  }];
 }
 
-def Kernel_SendOp : Kernel_Op<"send"> {
+def Kernel_SendOp : Kernel_Op<"send", [AttrSizedOperandSegments]> {
   let summary = "starts to copy a chunk's tile from global memory to a channel";
   let description = [{
     Rows of tokens beyond the end of the sequence, or before its start, become 0 and are not read; so does the checkpoint
     of a chunk that has no tokens. Without a chunk the argument has no tokens and all of it is copied. The view of a
     window has the tokens of chunks below 0, as far as they were kept. The copy is complete for every thread after the
-    next `kernel.await`.
+    next `kernel.await`; of a bulk channel, after the `kernel.receive` of its turn.
   }];
-  let arguments = (ins Kernel_View:$view, Optional<Index>:$chunk, Kernel_Channel:$channel);
-  let assemblyFormat = "$view (`at` $chunk^)? `to` $channel attr-dict `:` type($view) `,` type($channel)";
+  let arguments = (ins Kernel_View:$view, Optional<Index>:$chunk, Kernel_Channel:$channel, Optional<Index>:$turn);
+  let assemblyFormat = [{ $view (`at` $chunk^)? `to` $channel (`turn` $turn^)? attr-dict
+                          `:` type($view) `,` type($channel) }];
 }
 
 def Kernel_AwaitOp : Kernel_Op<"await"> {
@@ -295,14 +310,16 @@ def Kernel_AwaitOp : Kernel_Op<"await"> {
   let assemblyFormat = "(`fence` $fence^)? attr-dict";
 }
 
-def Kernel_ReceiveOp : Kernel_Op<"receive"> {
+def Kernel_ReceiveOp : Kernel_Op<"receive", [AttrSizedOperandSegments]> {
   let summary = "a chunk's tile in a channel";
   let description = [{
-    Valid until the tile `depth` chunks later is sent. Without a chunk it is the first tile of the ring.
+    Valid until the tile `depth` chunks later is sent. Without a chunk it is the first tile of the ring. Of a bulk
+    channel it waits for the tile.
   }];
-  let arguments = (ins Kernel_Channel:$channel, Optional<Index>:$chunk);
+  let arguments = (ins Kernel_Channel:$channel, Optional<Index>:$chunk, Optional<Index>:$turn);
   let results = (outs Kernel_Tile:$result);
-  let assemblyFormat = "$channel (`at` $chunk^)? attr-dict `:` type($channel) `->` type($result)";
+  let assemblyFormat = [{ $channel (`at` $chunk^)? (`turn` $turn^)? attr-dict
+                          `:` type($channel) `->` type($result) }];
 }
 
 def Kernel_LoadOp : Kernel_Op<"load"> {
@@ -363,9 +380,13 @@ def Kernel_StoreOp : Kernel_Op<"store"> {
   let summary = "stores a chunk's tile of an output, or its checkpoint";
   let description = [{
     Rows of tokens beyond the end of the sequence are not stored. A checkpoint that heads share is stored by the first.
+
+    With `staged` the threads of a warp exchange their numbers through shared memory, so that each stores pieces of 16
+    bytes, and neighbours neighbouring ones; with `matrices` they leave them there as `kernel.convert` does.
   }];
-  let arguments = (ins Kernel_Tile:$tile, Kernel_View:$view, Index:$chunk);
-  let assemblyFormat = "$tile `to` $view `at` $chunk attr-dict `:` type($tile) `,` type($view)";
+  let arguments = (ins Kernel_Tile:$tile, Kernel_View:$view, Index:$chunk, UnitAttr:$staged, UnitAttr:$matrices);
+  let assemblyFormat = [{ $tile `to` $view `at` $chunk (`staged` $staged^)? (`matrices` $matrices^)? attr-dict
+                          `:` type($tile) `,` type($view) }];
 }
 
 def Kernel_CarryOp : Kernel_Op<"carry"> {
@@ -396,7 +417,8 @@ def Kernel_ConvertOp : Kernel_Op<"convert", [Pure, SameOperandsAndResultElementT
   let summary = "takes a tile from one place to another";
   let description = [{
     Between registers: by renaming or by shuffles within warps. To shared memory: to the byte `offset` on. What must
-    cross warps goes by two conversions, through shared memory.
+    cross warps goes by two conversions, through shared memory. With `matrices` a warp stores, or loads, matrices of eight rows
+    of 16 bytes at a time (`stmatrix`, `ldmatrix`).
 
     Constraints: `convert_c1` both types have a layout; `convert_c2` not both are in shared memory, and elements do
     not cross warps between registers.
@@ -410,9 +432,10 @@ def Kernel_ConvertOp : Kernel_Op<"convert", [Pure, SameOperandsAndResultElementT
                                                               [8, 0]]>>
     ```
   }];
-  let arguments = (ins Kernel_Tile:$operand, OptionalAttr<I64Attr>:$offset);
+  let arguments = (ins Kernel_Tile:$operand, OptionalAttr<I64Attr>:$offset, UnitAttr:$matrices);
   let results = (outs Kernel_Tile:$result);
-  let assemblyFormat = "$operand (`offset` $offset^)? attr-dict `:` type($operand) `->` type($result)";
+  let assemblyFormat = [{ $operand (`offset` $offset^)? (`matrices` $matrices^)? attr-dict
+                          `:` type($operand) `->` type($result) }];
   let hasVerifier = 1;
 }
 
@@ -436,6 +459,40 @@ def Kernel_FinishOp : Kernel_Op<"finish", [Pure, SameOperandsAndResultType]> {
   let arguments = (ins Kernel_Tile:$product);
   let results = (outs Kernel_Tile:$result);
   let assemblyFormat = "$product attr-dict `:` type($product)";
+}
+
+def Kernel_SetAsideOp : Kernel_Op<"set_aside", [SameOperandsAndResultType]> {
+  let summary = "leaves a tile of registers in shared memory, each thread its own part";
+  let description = [{
+    From the byte `offset` on, 16 bytes of each thread beside those of the next, as often as it has so many. Nobody but
+    the thread reads them, by `kernel.take_back`, so that no barrier is needed: the result stands for what was left.
+
+    Example: see `kernel.take_back`.
+  }];
+  let arguments = (ins Kernel_Tile:$operand, OptionalAttr<I64Attr>:$offset);
+  let results = (outs Kernel_Tile:$result);
+  let assemblyFormat = "$operand (`offset` $offset^)? attr-dict `:` type($operand)";
+}
+
+def Kernel_TakeBackOp : Kernel_Op<"take_back", [SameOperandsAndResultType]> {
+  let summary = "a tile that was set aside, in registers again";
+  let description = [{
+    Constraints: `take_back_c1` the operand was set aside.
+
+    Example:
+    ```mlir
+    %aside = kernel.set_aside %a offset 1024
+        : tensor<16x16xf32, #kernel.layout<[4, 4], register = [[0, 1], [8, 0], [0, 8]],
+                                           lane = [[0, 2], [0, 4], [1, 0], [2, 0], [4, 0]]>>
+    %b = kernel.take_back %aside
+        : tensor<16x16xf32, #kernel.layout<[4, 4], register = [[0, 1], [8, 0], [0, 8]],
+                                           lane = [[0, 2], [0, 4], [1, 0], [2, 0], [4, 0]]>>
+    ```
+  }];
+  let arguments = (ins Kernel_Tile:$operand);
+  let results = (outs Kernel_Tile:$result);
+  let assemblyFormat = "$operand attr-dict `:` type($operand)";
+  let hasVerifier = 1;
 }
 
 //===----------------------------------------------------------------------===//

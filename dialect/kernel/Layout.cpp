@@ -392,8 +392,31 @@ Layout stretto::kernel::copyLayout(ArrayRef<int64_t> shape, int64_t perAccess, i
   return layout;
 }
 
+std::optional<Layout> stretto::kernel::alongRows(const Layout &layout, int64_t perAccess) {
+  if (layout.rank() != 2 || perAccess < 2)
+    return std::nullopt;
+  Layout result({layout.bitsOf(0), layout.bitsOf(1)});
+  uint64_t ofWarps = 0;
+  for (uint64_t vector : layout.basis(Layout::Warp)) {
+    if (!llvm::isPowerOf2_64(vector))
+      return std::nullopt;
+    ofWarps |= vector;
+    result.addFlat(Layout::Warp, vector);
+  }
+  SmallVector<uint64_t> remaining;
+  for (unsigned bit = 0; bit < layout.totalBits(); ++bit)
+    if (!(ofWarps >> bit & 1))
+      remaining.push_back(uint64_t(1) << bit);
+  unsigned piece = bitsToCount(perAccess), ofLanes = bitsToCount(lanes);
+  if (remaining.size() < piece + ofLanes || remaining[piece - 1] != layout.flat({0, perAccess / 2}))
+    return std::nullopt;
+  for (auto [index, vector] : llvm::enumerate(remaining))
+    result.addFlat(index >= piece && index < piece + ofLanes ? Layout::Lane : Layout::Register, vector);
+  return result;
+}
+
 Layout stretto::kernel::sharedLayout(ArrayRef<int64_t> shape, int64_t bytesPerElement) {
-  constexpr int64_t pieceBytes = 16, bankRow = 128;
+  constexpr int64_t pieceBytes = 16;
   Layout layout(paddedBits(shape));
   if (layout.rank() < 2) {
     for (unsigned bit = 0; bit < layout.totalBits(); ++bit)
@@ -401,12 +424,11 @@ Layout stretto::kernel::sharedLayout(ArrayRef<int64_t> shape, int64_t bytesPerEl
     return layout;
   }
   int64_t perPiece = pieceBytes / bytesPerElement;
-  // What instructions of a warpgroup read, of 16 bits, lies in boxes that are as wide as all banks.
-  int64_t width = bytesPerElement == 2 ? std::min(layout.side(1), bankRow / bytesPerElement) : layout.side(1);
+  int64_t width = std::min(layout.side(1), bytesOfBanks / bytesPerElement);
   for (int64_t column = 1; column < width; column *= 2)
     layout.add(Layout::Offset, {0, column});
   // A row that is shorter than all banks shares them with its neighbours: those are not exchanged.
-  int64_t rowsPerBankRow = std::max<int64_t>(bankRow / (width * bytesPerElement), 1);
+  int64_t rowsPerBankRow = std::max<int64_t>(bytesOfBanks / (width * bytesPerElement), 1);
   for (int64_t row = 1; row < layout.side(0); row *= 2) {
     int64_t exchanged = row / rowsPerBankRow * perPiece;
     bool reaches = row >= rowsPerBankRow && row < 8 && exchanged < width;

@@ -162,11 +162,17 @@ int64_t rowsWithinWarps(const Layout &layout);
 /// How a block copies a tile from global memory: each lane `perAccess` neighbouring elements, lanes along rows first.
 Layout copyLayout(llvm::ArrayRef<int64_t> shape, int64_t perAccess, int64_t warps);
 
+/// The same elements in each warp, but each lane with `perAccess` neighbouring columns, lanes along rows first; nothing
+/// where warps have copies, or not each the same part of both sides.
+std::optional<Layout> alongRows(const Layout &layout, int64_t perAccess);
+
 /// Shared memory by rows. The 16-byte pieces of neighbouring rows are exchanged, so that eight rows of one column
-/// of pieces, which is what `ldmatrix` reads, lie in different banks. Matrices of 16-bit numbers lie in boxes of up to
-/// 64 columns, one after another: with the same exchange, these are the tiles of `wgmma` (128-byte swizzle; 64 and 32
-/// bytes where a matrix has 32 or 16 columns), if they begin at a multiple of `sharedAlignment`.
+/// of pieces, which is what `ldmatrix` reads, lie in different banks. Matrices lie in boxes of up to 128 bytes of
+/// columns, one after another: with the same exchange, these are the tiles of `wgmma` and the boxes of a bulk copy
+/// (128-byte swizzle; 64 and 32 bytes where a matrix is as narrow), if they begin at a multiple of `sharedAlignment`.
 inline constexpr int64_t sharedAlignment = 1024;
+/// The bytes that all banks of shared memory have side by side.
+inline constexpr int64_t bytesOfBanks = 128;
 Layout sharedLayout(llvm::ArrayRef<int64_t> shape, int64_t bytesPerElement);
 
 } // namespace stretto::kernel

@@ -42,6 +42,12 @@ bool stretto::kernel::isOnlyRow(chunk::RowOp op) {
   return layout->rank() == 2 ? layout->side(0) == 1 && layout->onto(1) == *row : layout->totalBits() == 0;
 }
 
+bool stretto::kernel::isInEachWarp(chunk::RowOp op) {
+  std::optional<Layout> layout = layoutOf(op.getOperand().getType());
+  return layout && layout->rank() == 1 && !layout->inSharedMemory() &&
+         llvm::all_of(layout->basis(Layout::Warp), [](uint64_t vector) { return vector == 0; });
+}
+
 int64_t stretto::kernel::scratchBytesOf(Operation *op) {
   return llvm::TypeSwitch<Operation *, int64_t>(op)
       .Case([](chunk::ReduceOp op) -> int64_t {
@@ -61,7 +67,8 @@ int64_t stretto::kernel::scratchBytesOf(Operation *op) {
         return bytesOfWarps(warpsOn(*layout, 0), columns * (layout->side(0) / rowsWithinWarps(*layout)),
                             type.getElementType());
       })
-      .Case([](chunk::RowOp op) { return isOnlyRow(op) ? 0 : bytesOf(op.getResult()); })
+      .Case([](StoreOp op) { return op.getStaged() ? bytesOf(op.getTile()) : 0; })
+      .Case([](chunk::RowOp op) { return isOnlyRow(op) || isInEachWarp(op) ? 0 : bytesOf(op.getResult()); })
       .Case([](SpanOp op) { return bytesOfCopies({op.getFirst(), op.getLast()}); })
       .Case([](InRangeOp op) {
         bool asksAnyThread = cast<RankedTensorType>(op.getType()).getRank() == 1 && !op.getAhead();
@@ -69,7 +76,7 @@ int64_t stretto::kernel::scratchBytesOf(Operation *op) {
       })
       .Case([](chunk::DecayMatrixOp op) { return bytesOf(op.getAmount()); })
       .Case([](chunk::DecayDotOp op) {
-        return bytesOf(op.getQuery()) + bytesOf(op.getKey()) + bytesOf(op.getAmount()) + bytesOf(op.getResult());
+        return bytesOf(op.getQuery()) + bytesOfCopy(op.getKey()) + bytesOf(op.getAmount()) + bytesOf(op.getResult());
       })
       .Case([](chunk::DecayMixOp op) {
         return bytesOf(op.getWeights()) + bytesOf(op.getRows()) + bytesOf(op.getAmount());

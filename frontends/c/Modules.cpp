@@ -276,7 +276,7 @@ StrettoModule *strettoModuleRun(const StrettoModule *handle, const char *pipelin
 }
 
 char *strettoModuleLower(const StrettoModule *handle, const char *stage, const char *target, const char *element,
-                         bool isStep, char **error) {
+                         bool isStep, const StrettoForm *form, char **error) {
   ModuleOp module = handle->module.get();
   auto lower = [&]() -> llvm::Expected<std::string> {
     auto variants = module.getOps<VariantOp>();
@@ -292,6 +292,8 @@ char *strettoModuleLower(const StrettoModule *handle, const char *stage, const c
     request.target = StringRef(target) == "cpu" ? Target::host() : Target{Target::Kind::Cuda, target, ""};
     if ((*variants.begin()).getGradient())
       request.slices = std::max<int64_t>(Knobs::instance().slices, 1);
+    if (form)
+      request.take({.chunk = form->chunk, .slices = form->slices, .warps = form->warps});
     return lowerToText(*variants.begin(), request, stage);
   };
   llvm::Expected<std::string> text = lower();

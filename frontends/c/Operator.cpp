@@ -4,6 +4,7 @@
 #include "frontends/c/Handles.h"
 #include "runtime/Gradient.h"
 #include "runtime/Knobs.h"
+#include "runtime/Tuner.h"
 #include <functional>
 
 using namespace stretto;
@@ -93,6 +94,8 @@ static OperatorCall callOf(const Operator &op, const StrettoOperatorCall &source
     call.sequenceOffsets = viewOf(source.sequenceOffsets);
   if (source.slots.isPresent)
     call.slots = viewOf(source.slots);
+  if (source.form)
+    call.form = Form{.chunk = source.form->chunk, .slices = source.form->slices, .warps = source.form->warps};
   return call;
 }
 
@@ -110,9 +113,14 @@ struct ExecutorOf {
           return source.upload(source.context, bytes.data(), bytes.size());
         }),
         warn([&source](llvm::StringRef message) { source.warn(source.context, message.str().c_str()); }),
-        addUp([&source](const TensorView &parts, const TensorView &sum) {
+        addUp([&source](const TensorView &parts, const TensorView &sum, const PackedSegment *packed) {
           StrettoTensor described[] = {describe(parts), describe(sum)};
-          source.addUp(source.context, &described[0], &described[1]);
+          StrettoPackedSegment segment = {};
+          if (packed) {
+            segment = {describe(*packed->offsets), packed->first, packed->tokens};
+            segment.offsets.element = STRETTO_I64;
+          }
+          source.addUp(source.context, &described[0], &described[1], packed ? &segment : nullptr);
         }),
         executor{source.threads, parallelFor, source.stream, upload, warn, addUp} {}
 
@@ -121,7 +129,7 @@ private:
     StrettoTensor tensor = {};
     tensor.isPresent = true;
     tensor.data = view.data;
-    tensor.element = elementOf(*view.type);
+    tensor.element = view.type ? elementOf(*view.type) : STRETTO_OTHER;
     tensor.rank = static_cast<int32_t>(view.sizes.size());
     tensor.sizes = view.sizes.data();
     tensor.strides = view.strides.data();
@@ -131,7 +139,7 @@ private:
   std::function<void(int64_t, llvm::function_ref<void(int64_t, int64_t)>)> parallelFor;
   std::function<void *(llvm::ArrayRef<char>)> upload;
   std::function<void(llvm::StringRef)> warn;
-  std::function<void(const TensorView &, const TensorView &)> addUp;
+  std::function<void(const TensorView &, const TensorView &, const PackedSegment *)> addUp;
 
 public:
   Executor executor;
@@ -295,6 +303,40 @@ char *strettoExplainGradient(StrettoSignature *signature, const StrettoOperatorC
       take(Operator::explainGradient(checked, callOf(checked.op, *call), requestOf(checked, *request), threads), error);
   return text ? ownedString(*text) : nullptr;
 }
+
+//===----------------------------------------------------------------------===//
+// Tuning
+//===----------------------------------------------------------------------===//
+
+char *strettoTune(StrettoSignature *signature, const StrettoOperatorCall *call, const StrettoGradientRequest *request,
+                  int64_t threads, const StrettoTuning *tuning, char **error) {
+  Operator::Signature &checked = *unwrap(signature);
+  std::optional<GradientRequest> gradient;
+  if (request)
+    gradient = requestOf(checked, *request);
+  auto trial = [&](const Form &form) -> llvm::Expected<double> {
+    StrettoForm asked = {form.chunk, form.slices, form.warps};
+    char *problem = nullptr;
+    double seconds = tuning->trial(tuning->context, &asked, &problem);
+    if (seconds >= 0)
+      return seconds;
+    std::string message = problem ? problem : "the call failed";
+    strettoStringDestroy(problem);
+    return llvm::createStringError(message);
+  };
+  auto text = take(tune(checked, callOf(checked.op, *call), gradient ? &*gradient : nullptr, threads,
+                        {.trial = trial,
+                         .bytesPerSecond = tuning->bytesPerSecond,
+                         .flopsPerSecond = tuning->flopsPerSecond,
+                         .seconds = tuning->seconds}),
+                   error);
+  return text ? ownedString(*text) : nullptr;
+}
+
+char *strettoStringCopy(const char *text) { return ownedString(text); }
+int64_t strettoSignatureCacheBytes(const StrettoSignature *signature) { return unwrap(signature)->deviceCacheBytes(); }
+void strettoSetTunedTable(const char *path) { TunedForms::instance().setTable(path); }
+char *strettoTunedTable() { return ownedString(TunedForms::instance().table()); }
 
 bool strettoDebug() { return Knobs::instance().debug; }
 void strettoSetDebug(bool debug) { Knobs::instance().debug = debug; }

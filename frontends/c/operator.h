@@ -58,6 +58,7 @@ typedef struct {
   size_t initialStateCount;
   StrettoTensor sequenceOffsets;
   StrettoTensor slots;
+  const StrettoForm *form; /* of its kernels; null: as is chosen for such calls */
 } StrettoOperatorCall;
 
 /* What a result (after batch and time) or an entry of the state (after the sequences) looks like. */
@@ -72,7 +73,13 @@ typedef struct {
 
 /* What the caller lends. On the CPU `threads` and `parallelFor`; on a CUDA device, whose context is current, `stream`
  * and `upload`, which copies to memory of the device that is never released. `warn` tells the user. `addUp` leaves in
- * `sum` the sums over the axis 3 of `parts`, whose device and type's name are not told. */
+ * `sum` the sums over the axis 3 of `parts`, whose device and type's name are not told. With `packed` these are the
+ * tokens [first, first + tokens) of each of packed sequences, as far as they exist: those of sequence n lie from the
+ * place min(n * tokens, offsets[n]) of `parts` on, and their sums belong to the token offsets[n] + first and on. */
+typedef struct {
+  StrettoTensor offsets;
+  int64_t first, tokens;
+} StrettoPackedSegment;
 typedef void (*StrettoBody)(int64_t begin, int64_t end, void *context);
 typedef struct {
   void *context;
@@ -81,7 +88,8 @@ typedef struct {
   void *stream;
   void *(*upload)(void *context, const void *bytes, size_t count);
   void (*warn)(void *context, const char *message);
-  void (*addUp)(void *context, const StrettoTensor *parts, const StrettoTensor *sum);
+  void (*addUp)(void *context, const StrettoTensor *parts, const StrettoTensor *sum,
+                const StrettoPackedSegment *packed);
 } StrettoExecutor;
 
 STRETTO_EXPORT StrettoOperator *strettoOperatorCreate(const char *module, size_t length, char **error);
@@ -169,6 +177,26 @@ STRETTO_EXPORT char *strettoExplain(StrettoSignature *signature, const StrettoOp
 
 STRETTO_EXPORT char *strettoExplainGradient(StrettoSignature *signature, const StrettoOperatorCall *call,
                                             const StrettoGradientRequest *request, int64_t threads, char **error);
+
+/* Tuning: runs calls, or their gradients where a request is not null, in several forms and keeps the best for calls
+ * like it. `trial` runs the call once in a form and says how many seconds the device took, or leaves a message, which
+ * the tuner releases, and returns a negative number. Says as JSON what was tried and chosen. */
+typedef struct {
+  void *context;
+  double (*trial)(void *context, const StrettoForm *form, char **error);
+  double bytesPerSecond, flopsPerSecond; /* of the device, for the floor; 0: not known */
+  double seconds;                        /* after which nothing more is tried */
+} StrettoTuning;
+STRETTO_EXPORT char *strettoTune(StrettoSignature *signature, const StrettoOperatorCall *call,
+                                 const StrettoGradientRequest *request, int64_t threads, const StrettoTuning *tuning,
+                                 char **error);
+/* A copy of a message for `trial` to leave. */
+STRETTO_EXPORT char *strettoStringCopy(const char *text);
+/* Bytes of the cache that the multiprocessors of the call's device share; 0 on a CPU. */
+STRETTO_EXPORT int64_t strettoSignatureCacheBytes(const StrettoSignature *signature);
+/* The file of tuned forms that is shipped, and the forms that this process has met, as the text of such a file. */
+STRETTO_EXPORT void strettoSetTunedTable(const char *path);
+STRETTO_EXPORT char *strettoTunedTable(void);
 
 /* Whether contents are checked on devices too; STRETTO_DEBUG says what it is at first. */
 STRETTO_EXPORT bool strettoDebug(void);

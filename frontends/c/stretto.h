@@ -28,6 +28,12 @@ typedef struct StrettoModule StrettoModule;
 typedef struct StrettoBuilder StrettoBuilder;
 typedef struct StrettoOutcome StrettoOutcome;
 
+/* What of a kernel's form may be chosen: the tokens of a chunk, with which come the slices of the values, a power of
+ * two, and on a GPU the warps of a block. 0 tokens or warps: the model chooses. */
+typedef struct {
+  int64_t chunk, slices, warps;
+} StrettoForm;
+
 /* A name and its value as text. */
 typedef struct {
   const char *name, *value;
@@ -91,9 +97,10 @@ STRETTO_EXPORT StrettoModule *strettoModuleRun(const StrettoModule *module, cons
 
 /* The only variant of a specialised module as text at a stage of the compiler: "chunk", "kernel" (for a GPU), "llvm",
  * and "asm" (CPU) or "ptx" (GPU). `target` is "cpu" or a chip such as "sm_90a", `element` the type of its principal
- * inputs in memory: "f16", "bf16", "f32" or "f64". With `isStep`, its form over single tokens. */
+ * inputs in memory: "f16", "bf16", "f32" or "f64". With `isStep`, its form over single tokens; otherwise `form` may fix
+ * what is null for the model to choose. */
 STRETTO_EXPORT char *strettoModuleLower(const StrettoModule *module, const char *stage, const char *target,
-                                        const char *element, bool isStep, char **error);
+                                        const char *element, bool isStep, const StrettoForm *form, char **error);
 
 /*===-- Building a declaration ---------------------------------------------------------------------------------===*/
 

@@ -10,6 +10,7 @@
 //===----------------------------------------------------------------------===//
 
 #include "frontends/c/stretto.h"
+#include <array>
 #include <cstdlib>
 #include <memory>
 #include <optional>
@@ -121,9 +122,13 @@ public:
     StrettoSpecialization specialization = {ofDims, ofHeads, ofOptions, names.data(), names.size()};
     return Module(checked(strettoModuleSpecialize, handle.get(), &specialization));
   }
-  std::string lower(const std::string &stage, const std::string &target, const std::string &element,
-                    bool isStep) const {
-    return taken(checked(strettoModuleLower, handle.get(), stage.c_str(), target.c_str(), element.c_str(), isStep));
+  std::string lower(const std::string &stage, const std::string &target, const std::string &element, bool isStep,
+                    const std::optional<std::array<int64_t, 3>> &form) const {
+    StrettoForm fixed = {};
+    if (form)
+      fixed = {(*form)[0], (*form)[1], (*form)[2]};
+    return taken(checked(strettoModuleLower, handle.get(), stage.c_str(), target.c_str(), element.c_str(), isStep,
+                         form ? &fixed : nullptr));
   }
   Module run(const std::string &pipeline) const {
     return Module(checked(strettoModuleRun, handle.get(), pipeline.c_str()));
@@ -204,7 +209,8 @@ PYBIND11_MODULE(_compiler, module) {
       .def("variant", &Module::variant, py::arg("name") = std::nullopt)
       .def("specialize", &Module::specialize, py::kw_only(), py::arg("dims") = Text(), py::arg("heads") = Text(),
            py::arg("options") = Text(), py::arg("absent") = std::vector<std::string>())
-      .def("lower", &Module::lower, py::arg("stage"), py::arg("target"), py::arg("element"), py::arg("step"))
+      .def("lower", &Module::lower, py::arg("stage"), py::arg("target"), py::arg("element"), py::arg("step"),
+           py::arg("form") = std::nullopt)
       .def("run", &Module::run, py::arg("pipeline"))
       .def("interpret", &Module::interpret, py::arg("arguments"), py::kw_only(), py::arg("options") = Text(),
            py::arg("initial_state") = NamedNumbers(), py::arg("sequence_offsets") = std::nullopt,

@@ -25,14 +25,22 @@ public:
 
   /// `y_id = x_id prod_{u<=i} a_ud`
   Value fromStart(chunk::DecayFromStartOp op) {
+    if (Value sums = sumsOfTokens(op.getForm(), op.getAmount()))
+      return scaleRows(op.getOperand(), exp2(op.getBefore() ? sub(sums, logsOfTokens(op.getAmount())) : sums));
     return scaleRows(op.getOperand(), decays(op.getForm(), op.getAmount(), /*reverse=*/false, op.getBefore()));
   }
 
   Value toEnd(chunk::DecayToEndOp op) {
+    if (Value sums = sumsOfTokens(op.getForm(), op.getAmount())) {
+      Value last = repeat(rowOf(sums, tokens - 1), tileTypeOf(sums), chunk::Side::Rows);
+      return scaleRows(op.getOperand(), exp2(sub(last, sums)));
+    }
     return scaleRows(op.getOperand(), decays(op.getForm(), op.getAmount(), /*reverse=*/true, /*exclusive=*/true));
   }
 
   Value state(chunk::DecayStateOp op) {
+    if (Value sums = sumsOfTokens(op.getForm(), op.getAmount()))
+      return mul(op.getState(), repeat(exp2(rowOf(sums, tokens - 1)), tileTypeOf(op.getState()), op.getAlong()));
     Value total = rowOf(accumulate(op.getForm(), op.getAmount(), /*reverse=*/false, /*exclusive=*/false), tokens - 1);
     if (op.getForm() == chunk::DecayForm::Log)
       total = exp(total);
@@ -47,6 +55,111 @@ public:
       return causal(mul(product, matrix), op.getBefore());
     }
     return dotOfChannels(op);
+  }
+
+  /// `y_ij = 2^(b_i - b_j)`; nothing where differences of sums do not do.
+  Value matrix(chunk::DecayMatrixOp op) {
+    Value sums = sumsOfTokens(op.getForm(), op.getAmount());
+    if (!sums)
+      return {};
+    RankedTensorType type = op.getType();
+    Value upTo = op.getBefore() ? sub(sums, logsOfTokens(op.getAmount())) : sums;
+    return exp2(sub(repeat(upTo, type, chunk::Side::Rows), repeat(sums, type, chunk::Side::Columns)));
+  }
+
+  /// What a state is read and written by in a chunk whose channels have decays of their own, and the products of these
+  /// rows with each other: the same rows, rescaled around an anchor, serve all three.
+  struct Recurrence {
+    chunk::DecayDotOp scores;
+    chunk::DecayFromStartOp query;
+    chunk::DotOp read;
+    chunk::DecayToEndOp key;
+    chunk::DotOp write;
+    chunk::DecayStateOp state;
+
+    /// Nothing where another operation has a part in it.
+    static std::optional<Recurrence> of(chunk::DecayDotOp scores) {
+      Recurrence result{.scores = scores};
+      for (Operation *user : scores.getAmount().getUsers()) {
+        bool isOwn = user == scores;
+        if (auto query = dyn_cast<chunk::DecayFromStartOp>(user); query && query.getOperand() == scores.getQuery())
+          isOwn = query.getBefore() == scores.getBefore() && !std::exchange(result.query, query);
+        else if (auto key = dyn_cast<chunk::DecayToEndOp>(user); key && key.getOperand() == scores.getKey())
+          isOwn = !std::exchange(result.key, key);
+        else if (auto state = dyn_cast<chunk::DecayStateOp>(user))
+          isOwn = !std::exchange(result.state, state);
+        if (!isOwn)
+          return std::nullopt;
+      }
+      if (!result.query || !result.key || !result.state || !result.query->hasOneUse() || !result.key->hasOneUse() ||
+          !result.state->hasOneUse())
+        return std::nullopt;
+      result.read = dyn_cast<chunk::DotOp>(*result.query->user_begin());
+      result.write = dyn_cast<chunk::DotOp>(*result.key->user_begin());
+      Value before = result.state.getState();
+      bool isRead = result.read && result.read.getLeft() == result.query.getResult() &&
+                    !result.read.getTransposeLeft() && !result.read.getTransposeRight() &&
+                    result.read.getRight() == before && !result.read.getAddend();
+      bool isWritten = result.write && result.write.getLeft() == result.key.getResult() &&
+                       result.write.getTransposeLeft() && result.write.getAddend() == result.state.getResult();
+      if (!isRead || !isWritten || !scores->isBeforeInBlock(result.write))
+        return std::nullopt;
+      // What is read is known where the products of rows are, at the latest.
+      bool isReadBefore = result.read->isBeforeInBlock(scores);
+      bool canWait = llvm::all_of(result.read->getUsers(), [&](Operation *user) {
+        Operation *own = scores->getBlock()->findAncestorOpInBlock(*user);
+        return own && scores->isBeforeInBlock(own);
+      });
+      return !isReadBefore || canWait ? std::optional(result) : std::nullopt;
+    }
+  };
+
+  /// With sums `G` of logarithms and an anchor `A` in each channel,
+  ///
+  ///   q' = q e^(G - A),  k' = k e^(A - G),  o = q' (e^A S) + mask(q' k'^T) v,  S = e^(G_end - A) (e^A S + k'^T v).
+  ///
+  /// The anchor is the middle of the chunk where the range of factors allows it. Where it does not, queries have theirs
+  /// at the start and keys at the end, where no exponent is positive, and the products of rows are formed one by one.
+  void recurrence(Recurrence ops) {
+    Value logs = logsOfTokens(ops.scores.getAmount());
+    Value sums = accumulate(chunk::DecayForm::Log, logs, /*reverse=*/false, /*exclusive=*/false);
+    Value upTo = ops.scores.getBefore() ? sub(sums, logs) : sums;
+    Value middle = rowOf(sums, tokens / 2 - 1), last = rowOf(sums, tokens - 1);
+    // Sums begin at 0 or below and never rise: the first and the last token have the largest factors.
+    double range = std::log2(factorLimit()), mostOfRow = operandLimit() / factorLimit();
+    Value inRange = chunk::WithinOp::create(
+        builder, ValueRange{middle, sub(middle, last), ops.scores.getQuery(), ops.scores.getKey()},
+        ArrayRef{range, range, mostOfRow, mostOfRow});
+    auto chosen = [&](Value otherwise) -> Value {
+      return arith::SelectOp::create(builder, inRange, middle, otherwise);
+    };
+    Value start = arith::ConstantOp::create(builder, cast<TypedAttr>(builder.getZeroAttr(middle.getType())));
+    Value ofQueries = chosen(start), ofKeys = chosen(last);
+    auto columns = [&](Value vector) { return repeat(vector, tileTypeOf(sums), chunk::Side::Columns); };
+    Value query = rounded(mul(ops.scores.getQuery(), exp2(sub(upTo, columns(ofQueries)))));
+    Value key = rounded(mul(ops.scores.getKey(), exp2(sub(columns(ofKeys), sums))));
+    Value scores = choose(inRange, ops.scores, [&] {
+      Value plain = chunk::DotOp::create(builder, ops.scores.getType(), query, key, Value(), false,
+                                         /*transpose_right=*/true);
+      return causal(plain, ops.scores.getBefore());
+    });
+    auto decayed = [&](Value state, Value log) {
+      return mul(state, repeat(exp2(log), tileTypeOf(state), ops.state.getAlong()));
+    };
+    Value before = ops.state.getState(), toRead = decayed(before, ofQueries), toWrite = decayed(before, ofKeys);
+    ops.scores.replaceAllUsesWith(scores);
+    if (ops.read->isBeforeInBlock(ops.scores))
+      ops.read->moveBefore(ops.scores);
+    ops.read.getLeftMutable().assign(query);
+    ops.read.getRightMutable().assign(toRead);
+    ops.write.getLeftMutable().assign(key);
+    ops.write.getAddendMutable().assign(toWrite);
+    builder.setInsertionPointAfter(ops.write);
+    Value after = decayed(ops.write.getResult(), sub(last, ofKeys));
+    ops.write.getResult().replaceAllUsesExcept(after, after.getDefiningOp());
+    for (Operation *op :
+         {ops.scores.getOperation(), ops.query.getOperation(), ops.key.getOperation(), ops.state.getOperation()})
+      op->erase();
   }
 
   Value mix(chunk::DecayMixOp op) {
@@ -84,7 +197,9 @@ private:
   //===--------------------------------------------------------------------===//
 
   Value mul(Value a, Value b) { return arith::MulFOp::create(builder, a, b); }
+  Value sub(Value a, Value b) { return arith::SubFOp::create(builder, a, b); }
   Value exp(Value a) { return math::ExpOp::create(builder, a); }
+  Value exp2(Value a) { return math::Exp2Op::create(builder, a); }
   Value rowOf(Value tile, int64_t at) {
     RankedTensorType type = tileTypeOf(tile);
     return chunk::RowOp::create(builder, type.clone(type.getShape().drop_front()), tile, at);
@@ -105,6 +220,26 @@ private:
   Value decays(chunk::DecayForm form, Value amount, bool reverse, bool exclusive) {
     Value result = accumulate(form, amount, reverse, exclusive);
     return form == chunk::DecayForm::Log ? exp(result) : result;
+  }
+
+  /// The logarithms, to the base 2, of factors. Those that fp32 does not have count as
+  /// one that underflows, so that there are differences.
+  Value logsOfTokens(Value amount) {
+    constexpr double noFactor = -110;
+    auto constant = [&](double number) -> Value {
+      auto splat = DenseElementsAttr::get(tileTypeOf(amount), APFloat(static_cast<float>(number)));
+      return arith::ConstantOp::create(builder, splat);
+    };
+    Value floored = arith::MaximumFOp::create(builder, amount, constant(noFactor));
+    return mul(floored, constant(llvm::numbers::log2e));
+  }
+
+  /// Sums of these over the tokens of the chunk, of which all factors are made, as differences. Their rounding is a
+  /// relative error of a factor of 2^-24 of the largest sum: operands of 16 bits do not show it, those of fp32 would.
+  Value sumsOfTokens(chunk::DecayForm form, Value amount) {
+    bool areEnough = form == chunk::DecayForm::Log && tileTypeOf(amount).getRank() == 1 && tokens > 1 &&
+                     operandType.getIntOrFloatBitWidth() == 16;
+    return areEnough ? accumulate(form, logsOfTokens(amount), /*reverse=*/false, /*exclusive=*/false) : Value();
   }
 
   Value scaleRows(Value rows, Value factors) { return mul(rows, repeat(factors, tileTypeOf(rows), chunk::Side::Rows)); }
@@ -217,6 +352,29 @@ private:
 struct ExpandDecay : stretto::impl::ExpandDecayBase<ExpandDecay> {
   void runOnOperation() override {
     chunk::KernelOp kernel = getOperation();
+    expandRecurrences(kernel);
+    expandProducts(kernel);
+    for (chunk::DecayMatrixOp op : llvm::make_early_inc_range(kernel.getOps<chunk::DecayMatrixOp>()))
+      if (Value matrix = DecayExpander(kernel, op).matrix(op)) {
+        op.replaceAllUsesWith(matrix);
+        op.erase();
+      }
+  }
+
+  /// Those of bf16, whose range leaves room for rows that are rescaled by half a chunk's decay.
+  static void expandRecurrences(chunk::KernelOp kernel) {
+    if (!inputTypeOf(kernel).isBF16() || kernel.getChunk() == 1)
+      return;
+    for (chunk::DecayDotOp scores : llvm::make_early_inc_range(kernel.getOps<chunk::DecayDotOp>())) {
+      bool isOfChannels = tileTypeOf(scores.getAmount()).getRank() == 2 && scores.getForm() == chunk::DecayForm::Log;
+      if (!isOfChannels || scores->hasAttr(chunk::exactAttribute))
+        continue;
+      if (auto ops = DecayExpander::Recurrence::of(scores))
+        DecayExpander(kernel, scores).recurrence(*ops);
+    }
+  }
+
+  static void expandProducts(chunk::KernelOp kernel) {
     SmallVector<Operation *> decays;
     kernel.walk([&](Operation *op) {
       if (isa<chunk::DecayFromStartOp, chunk::DecayToEndOp, chunk::DecayStateOp, chunk::DecayDotOp, chunk::DecayMixOp,

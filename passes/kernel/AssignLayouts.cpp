@@ -2,6 +2,7 @@
 
 #include "mlir/IR/Matchers.h"
 #include "passes/Passes.h"
+#include "passes/kernel/LeftTiles.h"
 #include "passes/kernel/RegisterEstimate.h"
 #include "runtime/Manifest.h"
 
@@ -20,10 +21,13 @@ RankedTensorType tileTypeOf(Value value) { return dyn_cast<RankedTensorType>(val
 
 class LayoutAssigner {
 public:
-  LayoutAssigner(FuncOp function, int64_t perAccess, bool readAgain)
+  LayoutAssigner(FuncOp function, int64_t perAccess, bool readAgain, bool repeatLeft)
       : warps(cast<RoleAttr>(function.getRoles()[0]).getWarps()), sweeps(function.getChunk() == 1),
         readsAllAgain(sweeps || walksInReverse(function)), readsNarrowAgain(readAgain), perAccess(perAccess),
-        builder(function.getContext()) {}
+        builder(function.getContext()) {
+    if (repeatLeft)
+      leftTiles = LeftTiles(function, warps);
+  }
 
   LogicalResult assign(Block &block) {
     for (Operation &op : llvm::make_early_inc_range(block)) {
@@ -41,6 +45,11 @@ private:
 
   Layout registersFor(RankedTensorType tile) {
     return sweeps ? sweepLayout(tile.getShape(), perAccess, warps) : registerLayout(tile.getShape(), warps);
+  }
+
+  Layout registersFor(Value value) {
+    std::optional<Layout> left = leftTiles.layoutFor(value);
+    return left ? *left : registersFor(tileTypeOf(value));
   }
 
   Layout sharedFor(RankedTensorType tile) {
@@ -63,6 +72,8 @@ private:
     OpBuilder::InsertionGuard guard(builder);
     if (!isReadAgain)
       leaveLoops(value);
+    if (layout.inSharedMemory())
+      leaveConditions(value);
     auto key = std::tuple(value, Type(target), builder.getInsertionBlock());
     if (Value known = conversions.lookup(key); known && !isReadAgain)
       return known;
@@ -80,6 +91,17 @@ private:
     for (Region *inner = builder.getInsertionBlock()->getParent(); inner != made; inner = inner->getParentRegion())
       if (auto loop = dyn_cast<scf::ForOp>(inner->getParentOp()))
         builder.setInsertionPoint(loop);
+  }
+
+  /// Moves on to the front of conditions where an operand is wanted outside of them, too.
+  void leaveConditions(Value value) {
+    while (auto condition = dyn_cast<scf::IfOp>(builder.getInsertionBlock()->getParentOp())) {
+      auto isOutside = [&](Operation *user) { return !condition->isAncestor(user); };
+      bool isOfInner = condition->isAncestor(value.getParentRegion()->getParentOp());
+      if (isOfInner || llvm::none_of(value.getUsers(), isOutside))
+        return;
+      builder.setInsertionPoint(condition);
+    }
   }
 
   Value inRegisters(Value value) {
@@ -116,13 +138,16 @@ private:
       setLayout(reduce.getResult(), tile.onto(reduce.getOver() == chunk::Side::Columns ? 0 : 1));
     } else if (auto row = dyn_cast<chunk::RowOp>(op)) {
       row.getOperandMutable().assign(inRegisters(row.getOperand()));
+      // One of several rows passes through shared memory, from where each warp takes all of it: what it is combined
+      // with may be anywhere.
       Layout source = *layoutOf(row.getOperand().getType());
-      setLayout(row.getResult(), source.rank() == 2 ? source.onto(1) : registersFor(tileTypeOf(row.getResult())));
+      bool isOnly = source.rank() == 2 && (sweeps || source.side(0) == 1);
+      setLayout(row.getResult(), isOnly ? source.onto(1) : registersFor(tileTypeOf(row.getResult())));
     } else if (isa<chunk::WithinOp, chunk::DecayMatrixOp>(op)) {
       for (OpOperand &operand : op->getOpOperands())
         operand.set(inRegisters(operand.get()));
       if (isa<chunk::DecayMatrixOp>(op))
-        setLayout(op->getResult(0), registersFor(tileTypeOf(op->getResult(0))));
+        setLayout(op->getResult(0), registersFor(op->getResult(0)));
     } else if (isa<chunk::ColumnsOp, chunk::ConvOp, chunk::ConvBackOp, chunk::DelayOp, chunk::TailOp>(op)) {
       // These read elements of other threads, from shared memory, where some operands are already. An operand of the
       // result's type is where the result is.
@@ -135,10 +160,15 @@ private:
     } else if (isa<chunk::ConcatOp, chunk::DecayDotOp, chunk::DecayMixOp, chunk::DecayPairsOp, chunk::SolveOp,
                    chunk::ScanOp>(op)) {
       // These move elements between threads anyway: all in the registers that suit their shape.
-      for (OpOperand &operand : op->getOpOperands())
-        if (tileTypeOf(operand.get()))
-          placeOperand(operand, registersFor(tileTypeOf(operand.get())));
-      setLayout(op->getResult(0), registersFor(tileTypeOf(op->getResult(0))));
+      for (OpOperand &operand : op->getOpOperands()) {
+        // Keys that lie in shared memory are read there.
+        RankedTensorType tile = tileTypeOf(operand.get());
+        bool isKeyInPlace =
+            tile && inSharedMemory(tile) && isa<chunk::DecayDotOp>(op) && operand.getOperandNumber() == 1;
+        if (tile && !isKeyInPlace)
+          placeOperand(operand, registersFor(tile));
+      }
+      setLayout(op->getResult(0), registersFor(op->getResult(0)));
     } else if (isa<SpanOp>(op)) {
       // Bounds that any thread may ask for.
       for (OpOperand &operand : op->getOpOperands())
@@ -163,7 +193,7 @@ private:
   void assignElementwise(Operation *op) {
     if (op->getNumResults() != 1 || !tileTypeOf(op->getResult(0)))
       return;
-    Layout layout = registersFor(tileTypeOf(op->getResult(0)));
+    Layout layout = registersFor(op->getResult(0));
     for (Value operand : op->getOperands())
       if (std::optional<Layout> own = layoutOf(operand.getType()); own && !own->inSharedMemory()) {
         layout = *own;
@@ -176,7 +206,7 @@ private:
   }
 
   void assignBroadcast(chunk::BroadcastOp op) {
-    Layout tile = registersFor(tileTypeOf(op.getResult()));
+    Layout tile = registersFor(op.getResult());
     bool isVector = tileTypeOf(op.getOperand()).getRank() == 1;
     Layout source = registersFor(tileTypeOf(op.getOperand()));
     if (isVector && tile.rank() == 2)
@@ -202,7 +232,8 @@ private:
 
   void assignProduct(chunk::DotOp op) {
     RankedTensorType result = tileTypeOf(op.getResult());
-    Layout sums = registerLayout(result.getShape(), warps);
+    // Fragments, in a walk over states, too.
+    Layout sums = leftTiles.layoutFor(op.getResult()).value_or(registerLayout(result.getShape(), warps));
     setLayout(op.getResult(), sums);
     if (op.getAddend())
       placeOperand(op.getAddendMutable()[0], sums);
@@ -264,15 +295,16 @@ private:
       builder.setInsertionPoint(block->getTerminator());
       for (auto [operand, result] : llvm::zip(block->getTerminator()->getOpOperands(), condition.getResults()))
         if (tileTypeOf(operand.get()))
-          placeOperand(operand, registersFor(tileTypeOf(result)));
+          placeOperand(operand, registersFor(result));
     }
     for (Value result : condition.getResults())
       if (tileTypeOf(result))
-        setLayout(result, registersFor(tileTypeOf(result)));
+        setLayout(result, registersFor(result));
     return success();
   }
 
   int64_t warps;
+  LeftTiles leftTiles;
   /// Whether matrices are walked over, as those of single tokens are, so many columns at a time.
   bool sweeps;
   /// Whether what is in shared memory is read for each operation that asks for it, all of it or numbers of 16 bits.
@@ -303,7 +335,7 @@ struct AssignLayouts : stretto::impl::AssignLayoutsBase<AssignLayouts> {
   void runOnOperation() override {
     FailureOr<int64_t> perAccess = columnsPerAccess(getOperation());
     if (failed(perAccess) ||
-        failed(LayoutAssigner(getOperation(), *perAccess, readAgain).assign(*getOperation().getBlock())))
+        failed(LayoutAssigner(getOperation(), *perAccess, readAgain, repeatLeft).assign(*getOperation().getBlock())))
       return signalPassFailure();
     // Constants were made anew in every layout.
     getOperation().walk([](arith::ConstantOp constant) {

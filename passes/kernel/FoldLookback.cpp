@@ -123,7 +123,7 @@ Value KernelFolder::tileOfPast(chunk::LookbackOp op, BlockArgument argument, Typ
   if (isComputed(argument))
     return evaluate(argument, type, other);
   if (!loadsPast(op))
-    return ReceiveOp::create(builder, type, channelOfPast(argument), other);
+    return ReceiveOp::create(builder, type, channelOfPast(argument), other, Value());
   return whereItLies(op, argument, other, type, [&](Value view) -> SmallVector<Value> {
     return {LoadOp::create(builder, type, view, other, /*lowest=*/false)};
   })[0];
@@ -154,7 +154,7 @@ Value KernelFolder::channelOfPast(BlockArgument argument) {
   OpBuilder::InsertionGuard guard(builder);
   builder.setInsertionPointToStart(function.getBlock());
   auto type = ChannelType::get(builder.getContext(), cast<RankedTensorType>(argument.getType()));
-  return channel = ChannelOp::create(builder, type, builder.getI64IntegerAttr(2), nullptr);
+  return channel = ChannelOp::create(builder, type, 2, false, nullptr, nullptr);
 }
 
 void KernelFolder::sendPast(chunk::LookbackOp op, Value other, Value end) {
@@ -169,7 +169,7 @@ void KernelFolder::sendPast(chunk::LookbackOp op, Value other, Value end) {
       continue;
     Value channel = channelOfPast(argument);
     whereItLies(op, argument, other, TypeRange(), [&](Value view) -> SmallVector<Value> {
-      SendOp::create(builder, view, other, channel);
+      SendOp::create(builder, view, other, channel, Value());
       return {};
     });
   }

@@ -16,11 +16,15 @@ using namespace stretto::kernel;
 
 namespace {
 
-/// Products of matrices: four warps where their registers hold the states with room to spare, else eight, and so for a
-/// gradient, which has many other tiles. Walks over states: up to four warps with 32 entries for each thread, or half
-/// as many again; more where it would have twice that.
-int64_t chooseWarps(chunk::KernelOp kernel) {
-  constexpr int64_t lanes = 32, few = 32 * lanes, small = few, many = 64 * lanes, mostWarps = 16;
+/// Products of matrices: four warps where their registers hold the states with room to spare, which is more where four
+/// form products together. Else eight, and so for a gradient, which has many other tiles, where each channel has a
+/// decay, and where numbers of tables are computed. Walks over states: up to four warps with 32 entries for each
+/// thread, or half as many again; more where it would have twice that.
+int64_t chooseWarps(chunk::KernelOp kernel, bool warpgroups, bool computeTables) {
+  constexpr int64_t lanes = 32, few = 32 * lanes, many = 64 * lanes, mostWarps = 16;
+  bool isDemanding = computeTables && !kernel.argumentsOf(chunk::ArgumentKind::Table).empty();
+  kernel.walk([&](chunk::WithinOp) { isDemanding = true; });
+  int64_t small = warpgroups && !isDemanding ? 4 * many : few;
   auto elementsOf = [&](chunk::ArgumentKind kind) {
     int64_t elements = 0;
     for (BlockArgument argument : kernel.argumentsOf(kind))
@@ -68,6 +72,14 @@ void KernelFolder::foldOverChunks() {
   SmallVector<Value> initial;
   for (BlockArgument argument : kernel.argumentsOf(chunk::ArgumentKind::State))
     initial.push_back(load(argument));
+  // Single numbers of tokens are loaded a chunk ahead: nobody waits for them.
+  size_t states = initial.size();
+  SmallVector<Value> numbers;
+  for (BlockArgument argument : kernel.argumentsOf(chunk::ArgumentKind::Input))
+    if (isNumbers(argument)) {
+      numbers.push_back(argument);
+      initial.push_back(load(argument));
+    }
   auto loop = scf::ForOp::create(builder, begin, end, one, initial);
   builder.setInsertionPointToStart(loop.getBody());
   index = loop.getInductionVar();
@@ -78,15 +90,20 @@ void KernelFolder::foldOverChunks() {
                     : arith::AddIOp::create(builder, index, one).getResult();
   for (auto &[argument, stream] : streams)
     if (stream.perChunk)
-      SendOp::create(builder, view(argument), next, stream.channel);
+      SendOp::create(builder, view(argument), next, stream.channel, Value());
+  SmallVector<Value> numbersOfNext, carried;
+  for (Value argument : numbers)
+    numbersOfNext.push_back(
+        LoadOp::create(builder, argument.getType(), view(cast<BlockArgument>(argument)), next, /*lowest=*/false));
   mapValid();
-  mapArguments(loop.getRegionIterArgs());
+  mapping.map(numbers, loop.getRegionIterArgs().drop_front(states));
+  mapArguments(loop.getRegionIterArgs().take_front(states));
   emitBody();
-  SmallVector<Value> states;
   for (Value state : cast<chunk::YieldOp>(kernel.getBlock()->getTerminator()).getStates())
-    states.push_back(mapping.lookup(state));
-  if (!states.empty())
-    scf::YieldOp::create(builder, states);
+    carried.push_back(mapping.lookup(state));
+  llvm::append_range(carried, numbersOfNext);
+  if (!carried.empty())
+    scf::YieldOp::create(builder, carried);
 
   builder.setInsertionPointAfter(loop);
   for (auto [state, last] : llvm::zip(kernel.argumentsOf(chunk::ArgumentKind::State), loop.getResults()))
@@ -113,13 +130,13 @@ Value KernelFolder::chunksOfSequence() {
 
 void KernelFolder::openStreams(int64_t ahead) {
   for (BlockArgument argument : kernel.getBlock()->getArguments().drop_back()) {
-    if (isState(argument) || isWindow(argument) || isComputed(argument) || isOnlyPast(argument))
+    if (isState(argument) || isWindow(argument) || isComputed(argument) || isOnlyPast(argument) || isNumbers(argument))
       continue;
     Stream stream;
     stream.perChunk = isPerChunk(argument);
     auto type = ChannelType::get(builder.getContext(), cast<RankedTensorType>(argument.getType()));
-    stream.channel = ChannelOp::create(builder, type, builder.getI64IntegerAttr(stream.perChunk ? ahead : 1), nullptr);
-    SendOp::create(builder, view(argument), stream.perChunk ? index : Value(), stream.channel);
+    stream.channel = ChannelOp::create(builder, type, stream.perChunk ? ahead : 1, false, nullptr, nullptr);
+    SendOp::create(builder, view(argument), stream.perChunk ? index : Value(), stream.channel, Value());
     streams[argument] = stream;
   }
 }
@@ -136,9 +153,11 @@ void KernelFolder::mapArguments(ValueRange states) {
   for (BlockArgument argument : kernel.getBlock()->getArguments().drop_back())
     if (isComputed(argument))
       mapping.map(argument, evaluate(argument, argument.getType(), index));
+    else if (isNumbers(argument) && !mapping.contains(argument))
+      mapping.map(argument, load(argument));
   for (auto &[argument, stream] : streams)
-    mapping.map(argument,
-                ReceiveOp::create(builder, argument.getType(), stream.channel, stream.perChunk ? index : Value()));
+    mapping.map(argument, ReceiveOp::create(builder, argument.getType(), stream.channel,
+                                            stream.perChunk ? index : Value(), Value()));
 }
 
 void KernelFolder::emitBody() {
@@ -258,6 +277,12 @@ bool KernelFolder::isOnlyPast(BlockArgument argument) {
   });
 }
 
+bool KernelFolder::isNumbers(BlockArgument argument) {
+  bool isInput = kindOf(argument) == chunk::ArgumentKind::Input && !isTable(argument);
+  return isInput && cast<RankedTensorType>(argument.getType()).getRank() == 1 &&
+         llvm::none_of(argument.getUsers(), llvm::IsaPred<chunk::LookbackOp>);
+}
+
 bool KernelFolder::isPerChunk(BlockArgument argument) {
   if (!isTable(argument))
     return kindOf(argument) == chunk::ArgumentKind::Input || kindOf(argument) == chunk::ArgumentKind::Checkpoint;
@@ -295,7 +320,8 @@ struct FoldOverChunks : stretto::impl::FoldOverChunksBase<FoldOverChunks> {
       return kernel.emitOpError("takes ") << kernel.getChunk() << " tokens at a time, expected 1 in a step";
 
     OpBuilder builder(kernel);
-    auto role = RoleAttr::get(&getContext(), RoleKind::All, warps ? warps : chooseWarps(kernel));
+    auto role =
+        RoleAttr::get(&getContext(), RoleKind::All, warps ? warps : chooseWarps(kernel, warpgroups, computeTables));
     manifest->threads = 32 * role.getWarps();
     manifest->inPlace = inPlace;
     // Checkpoints are counted from the first chunk that a block walks.

@@ -19,8 +19,12 @@ struct Access {
   int64_t begin, end;
   bool write;
   chunk::DotOp underWay = nullptr;
+  /// A store whose warps have parts of their own there.
+  StoreOp divided = nullptr;
 
   bool conflictsWith(const Access &other) const {
+    if (divided && divided == other.divided)
+      return false;
     return (write || other.write) && begin < other.end && other.begin < end;
   }
 };
@@ -37,9 +41,11 @@ public:
   void run(Block &block, Accesses &pending) {
     for (Operation &op : block) {
       if (auto loop = dyn_cast<scf::ForOp>(op)) {
-        // Once from before the loop, once more from its own end.
+        // Once from before the loop, once more from its own end; or never.
+        Accesses before = pending;
         run(*loop.getBody(), pending);
         run(*loop.getBody(), pending);
+        llvm::append_range(pending, before);
         continue;
       }
       if (auto condition = dyn_cast<scf::IfOp>(op)) {
@@ -54,8 +60,7 @@ public:
         continue;
       }
       if (isa<BarrierOp, AwaitOp>(op)) {
-        if (auto await = dyn_cast<AwaitOp>(op))
-          await.setFence(fence);
+        addFence(&op, pending);
         passBarrier(pending);
         continue;
       }
@@ -79,10 +84,19 @@ private:
       }
     if (conflict) {
       OpBuilder builder(op);
-      BarrierOp::create(builder, op->getLoc(), fence);
+      addFence(BarrierOp::create(builder, op->getLoc(), /*fence=*/false), pending);
       passBarrier(pending);
     }
     llvm::append_range(pending, own);
+  }
+
+  /// What a loop has stored may be behind a barrier in its next iteration; what was copied always is.
+  void addFence(Operation *barrier, const Accesses &pending) {
+    bool isStored = llvm::any_of(pending, [](const Access &access) { return access.write && !access.divided; });
+    if (auto await = dyn_cast<AwaitOp>(barrier))
+      await.setFence(fence);
+    else if (fence && isStored)
+      cast<BarrierOp>(barrier).setFence(true);
   }
 
   static void passBarrier(Accesses &pending) {
@@ -121,7 +135,7 @@ private:
     } else {
       auto channel = tile.getDefiningOp<ReceiveOp>().getChannel().getDefiningOp<ChannelOp>();
       begin = *channel.getOffset();
-      bytes *= channel.getDepth();
+      bytes = channel.bytesOfTiles();
     }
     return {begin, begin + bytes, write};
   }
@@ -149,17 +163,51 @@ private:
       if (inSharedMemory(tile.getType()))
         result.push_back(regionOf(tile, /*write=*/true));
     if (auto scratch = op->getAttrOfType<IntegerAttr>(scratchAttribute))
-      result.push_back({scratch.getInt(), scratch.getInt() + scratchBytesOf(op), true});
+      result.push_back(
+          {scratch.getInt(), scratch.getInt() + scratchBytesOf(op), true, /*underWay=*/nullptr, dyn_cast<StoreOp>(op)});
     return result;
   }
 
   bool fence = false;
 };
 
+/// Whether an operation does nothing but send tiles to bulk channels.
+bool sendsInBulk(Operation *op) {
+  auto condition = dyn_cast<scf::IfOp>(op);
+  return condition && !condition->getNumResults() && !condition.thenBlock()->without_terminator().empty() &&
+         llvm::all_of(condition.thenBlock()->without_terminator(), [](Operation &inner) {
+           auto send = dyn_cast<SendOp>(inner);
+           return send && send.getChannel().getDefiningOp<ChannelOp>().getBulk();
+         });
+}
+
+/// What a loop sends takes the place of what was received a turn before.
+void sendBehindBarriers(scf::ForOp loop) {
+  Block &body = *loop.getBody();
+  Operation *barrier = nullptr;
+  SmallVector<Operation *> sends;
+  for (Operation &op : body) {
+    if (!barrier && isa<BarrierOp, AwaitOp>(op))
+      barrier = &op;
+    if (sendsInBulk(&op))
+      sends.push_back(&op);
+  }
+  if (sends.empty())
+    return;
+  if (!barrier) {
+    OpBuilder builder = OpBuilder::atBlockBegin(&body);
+    barrier = BarrierOp::create(builder, loop.getLoc());
+  }
+  for (Operation *send : llvm::reverse(sends))
+    if (send->isBeforeInBlock(barrier))
+      send->moveAfter(barrier);
+}
+
 struct InsertBarriers : stretto::impl::InsertBarriersBase<InsertBarriers> {
   void runOnOperation() override {
     Accesses pending;
     BarrierInserter(getOperation()).run(*getOperation().getBlock(), pending);
+    getOperation().walk(sendBehindBarriers);
   }
 };
 } // namespace

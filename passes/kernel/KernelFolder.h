@@ -119,6 +119,8 @@ private:
   mlir::BlockArgument windowOf(mlir::BlockArgument input);
   /// Whether only look-backs read it: its tiles come when they are met.
   bool isOnlyPast(mlir::BlockArgument argument);
+  /// Whether it is one number for each token of an input.
+  bool isNumbers(mlir::BlockArgument argument);
   chunk::TableOp tableOf(mlir::BlockArgument argument);
 
   mlir::Value view(unsigned index) { return function.getBlock()->getArgument(index); }

@@ -109,9 +109,20 @@ private:
       int64_t column = layout.rank() == 2 ? layout.coordinate(flat, 1) : 0;
       registersOfNumber[column + width * (layout.coordinate(flat, 0) / blockRows)].push_back(reg);
     }
+    // Lanes of one column have the same totals, of which the first leaves them.
+    int64_t copies = 0;
+    for (auto [bit, column] : llvm::enumerate(laneBasis))
+      copies |= column ? 0 : int64_t(1) << bit;
     Addresses write(b, mine, laneBasis, warpBasis);
-    for (auto &[number, members] : registersOfNumber)
-      b.store(write.at(number), totals[members.front()]);
+    SmallVector<Value> targets =
+        llvm::map_to_vector(registersOfNumber, [&](auto &each) { return write.at(each.first); });
+    {
+      OpBuilder::InsertionGuard guard(b);
+      Value isFirst = b.compare(arith::CmpIPredicate::eq, arith::AndIOp::create(b, b.lane, b.i32(copies)), b.i32(0));
+      b.setInsertionPointToStart(scf::IfOp::create(b, isFirst).thenBlock());
+      for (auto [target, each] : llvm::zip(targets, registersOfNumber))
+        b.store(target, totals[each.second.front()]);
+    }
     b.barrier();
     Addresses read(b, all, laneBasis, warpBasis);
     for (auto &[number, members] : registersOfNumber) {
@@ -159,8 +170,20 @@ void ThreadLowering::lowerRow(chunk::RowOp op) {
     registers[op.getResult()] = Registers(registersOf(op.getOperand()));
     return;
   }
+  auto at = static_cast<int64_t>(op.getAt());
+  if (isInEachWarp(op)) {
+    // Lanes come first in the layout of a vector; bits that both spaces lack are those of copies.
+    uint64_t lane = 0, reg = 0;
+    auto choose = [&](Layout::Space space, uint64_t &number) {
+      for (auto [bit, vector] : llvm::enumerate(layout.basis(space)))
+        number |= vector & at ? uint64_t(1) << bit : 0;
+    };
+    choose(Layout::Lane, lane);
+    choose(Layout::Register, reg);
+    registers[op.getResult()] = {b.shuffleFrom(registersOf(op.getOperand())[reg], b.i32(static_cast<int64_t>(lane)))};
+    return;
+  }
   SharedTile tile = scratchTile(scratchOf(op), rowType);
-  int64_t at = op.getAt();
   // Those who have the row store it.
   uint64_t reach = layout.reach(Layout::Lane) | layout.reach(Layout::Warp);
   int64_t ofThreads = at & layout.coordinate(reach, 0);
@@ -299,10 +322,12 @@ LogicalResult ThreadLowering::lowerDecayDot(chunk::DecayDotOp op) {
     base = b.advance(base, sharedBytesOf(tileType));
     return tile;
   };
-  SharedTile queries = nextTile(queryType), keys = nextTile(queryType), factors = nextTile(amountType),
-             products = nextTile(type);
+  bool areKeysThere = inSharedMemory(op.getKey().getType());
+  SharedTile queries = nextTile(queryType), factors = nextTile(amountType), products = nextTile(type);
+  SharedTile keys = areKeysThere ? sharedTiles.find(op.getKey())->second : nextTile(queryType);
   toShared(registersOf(op.getQuery()), queryType, queries, Padding::All);
-  toShared(registersOf(op.getKey()), queryType, keys, Padding::All);
+  if (!areKeysThere)
+    toShared(registersOf(op.getKey()), queryType, keys, Padding::All);
   Registers amounts = registersOf(op.getAmount());
   if (op.getForm() == chunk::DecayForm::Log)
     for (Value &amount : amounts)

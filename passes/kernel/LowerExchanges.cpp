@@ -1,5 +1,6 @@
 //===- LowerExchanges.cpp - Elements that move between threads ------------===//
 
+#include "mlir/Dialect/LLVMIR/NVVMDialect.h"
 #include "passes/kernel/ThreadLowering.h"
 
 using namespace mlir;
@@ -10,16 +11,69 @@ using namespace stretto::kernel;
 // Conversions
 //===----------------------------------------------------------------------===//
 
+namespace {
+/// Neighbouring elements that a thread sets aside in one access, and where they lie from its place on.
+struct Piece {
+  int64_t first, count, bytes;
+};
+} // namespace
+
+/// The pieces of so many elements, of at most 16 bytes. Those of a thread lie `unit` bytes apart.
+static SmallVector<Piece> piecesOf(int64_t count, Type element, int64_t unit) {
+  int64_t elementBytes = element.getIntOrFloatBitWidth() / 8, together = 16 / elementBytes;
+  SmallVector<Piece> pieces;
+  for (int64_t first = 0; first < count;) {
+    int64_t inUnit = first % together, left = std::min(together - inUnit, count - first);
+    auto taken = static_cast<int64_t>(llvm::bit_floor<uint64_t>(left));
+    pieces.push_back({first, taken, first / together * unit + inUnit * elementBytes});
+    first += taken;
+  }
+  return pieces;
+}
+
+Value ThreadLowering::placeAside(SetAsideOp op) {
+  Value thread = b.add(b.mul(b.warp, b.i32(lanesOfWarp)), b.lane);
+  return b.advance(b.advance(shared, static_cast<int64_t>(*op.getOffset())), b.extend(b.mul(thread, b.i32(16))));
+}
+
+void ThreadLowering::lowerSetAside(SetAsideOp op) {
+  Registers live;
+  llvm::copy_if(registersOf(op.getOperand()), std::back_inserter(live), [](Value value) { return value != nullptr; });
+  Value place = placeAside(op);
+  for (auto [first, count, bytes] : piecesOf(live.size(), getElementTypeOrSelf(op.getOperand()), 16 * manifest.threads))
+    b.store(b.advance(place, bytes), ArrayRef(live).slice(first, count));
+  Registers tile = registersOf(op.getOperand());
+  registers[op.getResult()] = std::move(tile);
+}
+
+void ThreadLowering::lowerTakeBack(TakeBackOp op) {
+  Type element = getElementTypeOrSelf(op.getOperand());
+  Registers tile = registersOf(op.getOperand());
+  SmallVector<Value *> live;
+  for (Value &value : tile)
+    if (value)
+      live.push_back(&value);
+  Value place = placeAside(op.getOperand().getDefiningOp<SetAsideOp>());
+  for (auto [first, count, bytes] : piecesOf(live.size(), element, 16 * manifest.threads))
+    for (auto [index, value] : llvm::enumerate(b.load(b.advance(place, bytes), element, count)))
+      *live[first + index] = value;
+  registers[op.getResult()] = std::move(tile);
+}
+
 void ThreadLowering::lowerConvert(ConvertOp op) {
   auto source = cast<RankedTensorType>(op.getOperand().getType()), target = cast<RankedTensorType>(op.getType());
   if (inSharedMemory(target)) {
     SharedTile tile(target, b.advance(shared, static_cast<int64_t>(*op.getOffset())));
-    toShared(registersOf(op.getOperand()), source, tile);
+    if (op.getMatrices())
+      matricesToShared(registersOf(op.getOperand()), source, tile);
+    else
+      toShared(registersOf(op.getOperand()), source, tile);
     sharedTiles[op.getResult()] = tile;
     return;
   }
   if (inSharedMemory(source)) {
-    registers[op.getResult()] = fromShared(sharedTiles.find(op.getOperand())->second, target);
+    const SharedTile &tile = sharedTiles.find(op.getOperand())->second;
+    registers[op.getResult()] = op.getMatrices() ? matricesFromShared(tile, target) : fromShared(tile, target);
     return;
   }
   Layout layout = *layoutOf(target);
@@ -106,14 +160,85 @@ void ThreadLowering::toShared(const Registers &source, RankedTensorType type, co
     Value exists = b.isInside(layout, shape, reg);
     return exists ? b.select(exists, source[reg], b.zero(type.getElementType())) : source[reg];
   };
+  SmallVector<std::pair<Value, Registers>> stores;
   for (int64_t reg = 0; reg < layout.size(Layout::Register); reg += together) {
     if (ThreadBuilder::inside(layout, padded, reg) == ThreadBuilder::Inside::Never)
       continue;
     Registers values;
     for (int64_t next = reg; next < reg + together; ++next)
       values.push_back(valueOf(next));
-    b.store(addresses.at(layout.at(Layout::Register, reg)), values);
+    stores.push_back({addresses.at(layout.at(Layout::Register, reg)), values});
   }
+  // Of several who have the same one stores it.
+  OpBuilder::InsertionGuard guard(b);
+  if (Value isFirst = b.isFirstCopy(layout))
+    b.setInsertionPointToStart(scf::IfOp::create(b, isFirst).thenBlock());
+  for (auto &[address, values] : stores)
+    b.store(address, values);
+}
+
+namespace {
+/// Groups of up to four matrices of eight rows, each in a pair of registers.
+class MatrixGroups {
+public:
+  MatrixGroups(ThreadBuilder &b, const SharedTile &tile, const Layout &layout)
+      : layout(layout), more(std::min<unsigned>(bitsToCount(mostMatrices), layout.bits(Layout::Register) - 1)),
+        addresses(b, tile, rowsOfLanes(), layout.basis(Layout::Warp)) {}
+
+  /// Calls `visit` with the first register of each group and the address that the lane gives.
+  void forEach(function_ref<void(int64_t reg, Value address)> visit) {
+    for (int64_t reg = 0; reg < layout.size(Layout::Register); reg += perMatrix * count())
+      visit(reg, addresses.at(layout.at(Layout::Register, reg)));
+  }
+  int64_t count() const { return int64_t(1) << more; }
+
+  static constexpr int64_t perMatrix = 2, mostMatrices = 4;
+
+private:
+  /// Lane l gives the address of row l mod 8 of matrix l / 8.
+  SmallVector<uint64_t> rowsOfLanes() const {
+    ArrayRef<uint64_t> ofLanes = layout.basis(Layout::Lane);
+    SmallVector<uint64_t> rows(ofLanes.take_back(3));
+    llvm::append_range(rows, layout.basis(Layout::Register).slice(1, more));
+    rows.resize(ofLanes.size(), 0);
+    return rows;
+  }
+
+  Layout layout;
+  unsigned more; // bits that number the matrices of a group
+  Addresses addresses;
+};
+} // namespace
+
+void ThreadLowering::matricesToShared(const Registers &source, RankedTensorType type, const SharedTile &tile) {
+  MatrixGroups groups(b, tile, *layoutOf(type));
+  auto shape = NVVM::LdStMatrixShapeAttr::get(b.getContext(), 8, 8);
+  groups.forEach([&](int64_t reg, Value address) {
+    SmallVector<Value> words;
+    for (int64_t pair = reg; pair < reg + 2 * groups.count(); pair += 2)
+      words.push_back(LLVM::BitcastOp::create(b, b.getI32Type(), b.pack({source[pair], source[pair + 1]})));
+    NVVM::StMatrixOp::create(b, address, words, NVVM::MMALayout::row, shape, NVVM::LdStMatrixEltType::B16);
+  });
+}
+
+Registers ThreadLowering::matricesFromShared(const SharedTile &tile, RankedTensorType type) {
+  Layout layout = *layoutOf(type);
+  MatrixGroups groups(b, tile, layout);
+  auto shape = NVVM::LdStMatrixShapeAttr::get(b.getContext(), 8, 8);
+  Type word = b.getI32Type(), pair = VectorType::get(2, type.getElementType());
+  Registers result(layout.size(Layout::Register));
+  groups.forEach([&](int64_t reg, Value address) {
+    int64_t count = groups.count();
+    Type loadedType =
+        count == 1 ? word : LLVM::LLVMStructType::getLiteral(b.getContext(), SmallVector<Type>(count, word));
+    Value loaded = NVVM::LdMatrixOp::create(b, loadedType, address, static_cast<uint32_t>(count), NVVM::MMALayout::row,
+                                            shape, NVVM::LdStMatrixEltType::B16);
+    for (int64_t index = 0; index < count; ++index) {
+      Value own = count == 1 ? loaded : LLVM::ExtractValueOp::create(b, loaded, index).getResult();
+      llvm::copy(b.unpack(LLVM::BitcastOp::create(b, pair, own)), result.begin() + reg + 2 * index);
+    }
+  });
+  return result;
 }
 
 Registers ThreadLowering::fromShared(const SharedTile &tile, RankedTensorType type) {

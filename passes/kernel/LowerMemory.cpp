@@ -37,7 +37,11 @@ ThreadLowering::View ThreadLowering::decodeView(const Manifest::Argument &argume
   case Kind::Input:
   case Kind::Output: {
     view.rowStride = word(first + 2);
-    Value ofSequence = b.select(packed, b.mul(firstToken, view.rowStride), b.mul(sequence, word(first + 1)));
+    Value ofTokens = b.mul(firstToken, view.rowStride), ofSequences = b.mul(sequence, word(first + 1));
+    // Parts of a packed batch lie as near as sequences of a segment may.
+    if (argument.isInParts())
+      ofTokens = arith::MinSIOp::create(b, ofTokens, ofSequences);
+    Value ofSequence = b.select(packed, ofTokens, ofSequences);
     offset = b.add(ofSequence, b.mul(headIndex, word(first + 3)));
     break;
   }
@@ -111,8 +115,9 @@ ThreadLowering::Rows ThreadLowering::rowsOf(const View &view, Value chunk, Ranke
     return rows;
   }
   if (!chunk) {
-    int64_t parts = view.argument->parts(manifest.slices);
-    rows.stride = tile.getRank() == 2 ? b.i64(tile.getDimSize(1) * parts) : Value();
+    int64_t parts = view.argument->parts(manifest.slices), columns = view.argument->columns;
+    if (tile.getRank() == 2)
+      rows.stride = b.i64(columns ? columns : tile.getDimSize(1) * parts);
     return rows;
   }
   if (view.argument->kind == Manifest::Kind::Checkpoint) {
@@ -180,26 +185,33 @@ Value ThreadLowering::existsIn(const Rows &rows, const Layout &layout, ArrayRef<
 
 void ThreadLowering::lowerChannel(ChannelOp op) {
   channels[op.getResult()] = b.advance(shared, static_cast<int64_t>(*op.getOffset()));
+  if (op.getBulk())
+    openBoxes(op);
 }
 
 static int64_t depthOf(Value channel) { return channel.getDefiningOp<ChannelOp>().getDepth(); }
 
-/// The tile of a channel that belongs to a chunk.
-static Value tileOf(ThreadBuilder &b, Value first, Value chunk, int64_t depth, RankedTensorType type) {
-  if (depth == 1 || !chunk)
+/// The tile of a channel that belongs to a chunk or a turn.
+static Value tileOf(ThreadBuilder &b, Value first, Value number, int64_t depth, RankedTensorType type) {
+  if (depth == 1 || !number)
     return first;
-  Value number = arith::RemUIOp::create(b, b.truncate(chunk), b.i32(depth));
+  number = arith::RemUIOp::create(b, b.truncate(number), b.i32(depth));
   return b.advance(first, b.mul(number, sharedBytesOf(type)));
 }
 
 void ThreadLowering::lowerReceive(ReceiveOp op) {
   auto type = cast<RankedTensorType>(op.getType());
-  Value chunk = op.getChunk() ? scalars.lookup(op.getChunk()) : Value();
-  Value base = tileOf(b, channels.lookup(op.getChannel()), chunk, depthOf(op.getChannel()), type);
-  sharedTiles[op.getResult()] = SharedTile(type, base);
+  Value number = op.getTurn() ? op.getTurn() : op.getChunk();
+  number = number ? scalars.lookup(number) : Value();
+  SharedTile tile(type, tileOf(b, channels.lookup(op.getChannel()), number, depthOf(op.getChannel()), type));
+  if (op.getTurn())
+    awaitBoxes(op, tile);
+  sharedTiles[op.getResult()] = tile;
 }
 
 void ThreadLowering::lowerSend(SendOp op) {
+  if (op.getTurn())
+    return sendBoxes(op);
   const View &view = viewOf(op.getView());
   RankedTensorType type = op.getChannel().getType().getTile();
   ArrayRef<int64_t> shape = type.getShape();
@@ -324,12 +336,29 @@ void ThreadLowering::lowerSave(SaveOp op) {
   });
 }
 
+Registers ThreadLowering::stage(StoreOp op, RankedTensorType target) {
+  auto type = cast<RankedTensorType>(op.getTile().getType());
+  SharedTile tile = scratchTile(scratchOf(op), type);
+  // Warps have parts of their own there; what a lane reads others have left, and will leave again.
+  auto meet = [&] { NVVM::SyncWarpOp::create(b, b.i32(-1)); };
+  if (op.getMatrices())
+    matricesToShared(registersOf(op.getTile()), type, tile);
+  else
+    toShared(registersOf(op.getTile()), type, tile);
+  meet();
+  Registers result = fromShared(tile, target);
+  meet();
+  return result;
+}
+
 void ThreadLowering::lowerStore(StoreOp op) {
   const View &view = viewOf(op.getView());
   auto type = cast<RankedTensorType>(op.getTile().getType());
+  if (op.getStaged())
+    type = withLayout(type, *alongRows(*layoutOf(type), view.argument->perAccess()));
   ArrayRef<int64_t> shape = type.getShape();
   Layout layout = *layoutOf(type);
-  const Registers &tile = registersOf(op.getTile());
+  Registers tile = op.getStaged() ? stage(op, type) : registersOf(op.getTile());
   int64_t bytes = type.getElementTypeBitWidth() / 8;
   Value chunk = scalars.lookup(op.getChunk()), base, valid;
   bool isKept = view.argument->kind == Manifest::Kind::Kept;

@@ -141,16 +141,27 @@ static Registers whole(ThreadBuilder &b, Registers registers, Type element) {
   return registers;
 }
 
+/// Whether lanes have the result as `mma` leaves it.
+static bool isInFragments(const Layout &layout) {
+  ArrayRef<uint64_t> lanes = layout.basis(Layout::Lane), registers = layout.basis(Layout::Register);
+  return layout.rank() == 2 && registers.size() > 1 && registers[0] == layout.flat({0, 1}) &&
+         registers[1] == layout.flat({8, 0}) && lanes[0] == layout.flat({0, 2}) && lanes[1] == layout.flat({0, 4}) &&
+         lanes[2] == layout.flat({1, 0}) && lanes[3] == layout.flat({2, 0}) && lanes[4] == layout.flat({4, 0});
+}
+
 LogicalResult ThreadLowering::lowerProduct(chunk::DotOp op) {
   if (isOfWarpgroups(op))
     return multiplyTiles(op);
+  bool isNarrow = getElementTypeOrSelf(op.getLeft()).getIntOrFloatBitWidth() == 16;
+  if (isNarrow && !isInFragments(*layoutOf(op.getType())))
+    return op.emitOpError("leaves ") << op.getType() << ", expected the fragments of a matrix product";
   Type element = getElementTypeOrSelf(op.getType());
   if (op.getAddend())
     registers[op.getResult()] = Registers(registersOf(op.getAddend()));
   else
     define(op.getResult(), [zero = b.zero(element)](uint64_t) { return zero; });
   Registers sums = registersOf(op.getResult());
-  if (getElementTypeOrSelf(op.getLeft()).getIntOrFloatBitWidth() == 16) {
+  if (isNarrow) {
     sums = whole(b, std::move(sums), element);
     multiplyFragments(op, sums);
   } else {

@@ -2,6 +2,7 @@
 
 #include "mlir/Dialect/LLVMIR/NVVMDialect.h"
 #include "passes/Passes.h"
+#include "passes/kernel/BulkCopies.h"
 #include "passes/kernel/ThreadLowering.h"
 
 namespace stretto {
@@ -13,7 +14,6 @@ using namespace mlir;
 using namespace stretto;
 using namespace stretto::kernel;
 
-static constexpr int64_t lanesOfWarp = 32;
 static constexpr StringLiteral sharedMemory = "stretto_shared";
 
 //===----------------------------------------------------------------------===//
@@ -45,16 +45,51 @@ LogicalResult ThreadLowering::checkLayouts() {
     for (Type type : op->getResultTypes())
       if (failed(check(op, type)))
         return WalkResult::interrupt();
-    bool placed = !isa<ChannelOp>(op) || cast<ChannelOp>(op).getOffset();
+    auto channel = dyn_cast<ChannelOp>(op);
+    bool placed = !channel || (channel.getOffset() && (!channel.getBulk() || channel.getBarriers()));
     if (auto convert = dyn_cast<ConvertOp>(op))
       placed = !inSharedMemory(convert.getType()) || convert.getOffset();
     if (!placed || (scratchBytesOf(op) && !op->hasAttr(scratchAttribute)) || !function.getShared()) {
       op->emitOpError("has no place in shared memory; run stretto-plan-shared-memory first");
       return WalkResult::interrupt();
     }
+    if (StringRef problem = problemOfCopy(op); !problem.empty()) {
+      op->emitOpError(problem);
+      return WalkResult::interrupt();
+    }
     return WalkResult::advance();
   });
   return failure(result.wasInterrupted());
+}
+
+/// What is wrong with how an operation copies a tile, which may come from a file; empty where nothing is.
+StringRef ThreadLowering::problemOfCopy(Operation *op) {
+  auto isBulk = [](Value channel) {
+    auto made = channel.getDefiningOp<ChannelOp>();
+    return made && made.getBulk();
+  };
+  if (auto send = dyn_cast<SendOp>(op); send && (send.getTurn() != nullptr) != isBulk(send.getChannel()))
+    return "has a turn, or none, expected one for a bulk channel and none for others";
+  if (auto receive = dyn_cast<ReceiveOp>(op); receive && (receive.getTurn() != nullptr) != isBulk(receive.getChannel()))
+    return "has a turn, or none, expected one for a bulk channel and none for others";
+  auto convert = dyn_cast<ConvertOp>(op);
+  auto store = dyn_cast<StoreOp>(op);
+  if (convert && convert.getMatrices()) {
+    bool isStored = inSharedMemory(convert.getType());
+    auto tile = cast<RankedTensorType>(isStored ? convert.getOperand().getType() : convert.getType());
+    if (!hasMatrices(tile) || isStored == inSharedMemory(convert.getOperand().getType()))
+      return "takes matrices of eight rows of a tile that has none, between registers and shared memory";
+  }
+  if (store && store.getMatrices() &&
+      !(store.getStaged() && hasMatrices(cast<RankedTensorType>(store.getTile().getType()))))
+    return "stores matrices of eight rows of a tile that has none, or without a stage";
+  if (store && store.getStaged()) {
+    auto tile = cast<RankedTensorType>(store.getTile().getType());
+    int64_t perAccess = manifest.arguments[cast<BlockArgument>(store.getView()).getArgNumber()].perAccess();
+    if (tile.getRank() != 2 || !alongRows(*layoutOf(tile), perAccess))
+      return "stages a tile whose warps do not have rows of their own";
+  }
+  return "";
 }
 
 /// How many blocks a multiprocessor is to have. Of those that walk over states some wait for memory while others
@@ -84,7 +119,8 @@ LLVM::LLVMFuncOp ThreadLowering::createFunction() {
   auto result = LLVM::LLVMFuncOp::create(b, function.getSymName(), type);
   auto words = LLVM::LLVMArrayType::get(b.getI64Type(), manifest.blockWords());
   result.setArgAttr(0, LLVM::LLVMDialect::getByValAttrName(), TypeAttr::get(words));
-  result.setArgAttr(0, LLVM::LLVMDialect::getAlignAttrName(), b.getI64IntegerAttr(8));
+  constexpr int64_t alignmentOfBoxes = 64;
+  result.setArgAttr(0, LLVM::LLVMDialect::getAlignAttrName(), b.getI64IntegerAttr(alignmentOfBoxes));
   result.setArgAttr(0, NVVM::NVVMDialect::getGridConstantAttrName(), b.getUnitAttr());
   result->setAttr(NVVM::NVVMDialect::getKernelFuncAttrName(), b.getUnitAttr());
   result->setAttr(NVVM::NVVMDialect::getReqntidAttrName(),
@@ -100,6 +136,7 @@ LLVM::LLVMFuncOp ThreadLowering::createFunction() {
 LogicalResult ThreadLowering::run() {
   if (failed(checkLayouts()))
     return failure();
+  noteBoxes();
   LLVM::LLVMFuncOp result = createFunction();
   Block *entry = result.addEntryBlock(b);
   b.setInsertionPointToStart(entry);
@@ -119,7 +156,7 @@ static Value divideUp(ThreadBuilder &b, Value number, Value by) {
 
 LogicalResult ThreadLowering::lowerItem(Value argument) {
   block = argument;
-  Value thread = NVVM::ThreadIdXOp::create(b, b.getI32Type());
+  thread = NVVM::ThreadIdXOp::create(b, b.getI32Type());
   b.lane = arith::AndIOp::create(b, thread, b.i32(lanesOfWarp - 1));
   b.warp = arith::ShRUIOp::create(b, thread, b.i32(bitsToCount(lanesOfWarp)));
   shared = LLVM::AddressOfOp::create(b, b.pointerType(3), sharedMemory);
@@ -232,10 +269,14 @@ LogicalResult ThreadLowering::lowerHead(Value number) {
   bool hasPosition = llvm::any_of(manifest.arguments, isPlaced);
   position = hasPosition ? numberAt(word(4), stateRow, b.i64(0)) : b.i64(0);
   held = b.i64(0);
-  int64_t place = Manifest::headerWords;
+  int64_t place = Manifest::headerWords, boxes = manifest.firstBoxWord();
   for (const Manifest::Argument &each : manifest.arguments) {
     views.push_back(decodeView(each, place));
     place += Manifest::words(each.kind);
+    if (each.box) {
+      views.back().boxes = b.advance(block, boxes * 8);
+      boxes += Manifest::boxWords;
+    }
   }
   return lower(*function.getBlock());
 }
@@ -322,6 +363,8 @@ LogicalResult ThreadLowering::lower(Operation *op) {
       .Case([&](StoreOp op) { return lowerStore(op), success(); })
       .Case([&](CarryOp op) { return lowerCarry(op), success(); })
       .Case([&](ConvertOp op) { return lowerConvert(op), success(); })
+      .Case([&](SetAsideOp op) { return lowerSetAside(op), success(); })
+      .Case([&](TakeBackOp op) { return lowerTakeBack(op), success(); })
       .Case([&](BarrierOp op) { return lowerBarrier(op.getFence()), success(); })
       .Case([&](AwaitOp op) {
         NVVM::CpAsyncCommitGroupOp::create(b);

@@ -44,13 +44,30 @@ public:
         count = ofEffects = std::max(count, ofEffects);
       before[&op] = count;
     }
+    for (chunk::DotOp product : block.getOps<chunk::DotOp>())
+      if (isProduct(product))
+        for (Value operand : {product.getLeft(), product.getRight()})
+          takeStored(operand.getDefiningOp(), before.lookup(product));
+    Turn last = Turn::First;
+    for (Operation &op : block) {
+      Turn own = ownTurn(&op);
+      forEachOperand(&op, [&](Operation *made) {
+        if (before.lookup(made) == before.lookup(&op))
+          own = std::max(own, turns.lookup(made));
+      });
+      if (!isMemoryEffectFree(&op))
+        own = last = std::max(own, last);
+      turns[&op] = own;
+    }
   }
 
   SmallVector<Operation *> find() {
     SmallVector<Operation *> order;
     for (Operation &op : block.without_terminator())
       order.push_back(&op);
-    llvm::stable_sort(order, [&](Operation *a, Operation *b) { return before.lookup(a) < before.lookup(b); });
+    llvm::stable_sort(order, [&](Operation *a, Operation *b) {
+      return std::pair(before.lookup(a), turns.lookup(a)) < std::pair(before.lookup(b), turns.lookup(b));
+    });
     // The registers that a product adds to are left alone from the first product on.
     for (chunk::DotOp product : block.getOps<chunk::DotOp>())
       if (isProduct(product) && product.getAddend())
@@ -87,8 +104,35 @@ private:
     forEachOperand(op, [&](Operation *made) { takeEarly(made); });
   }
 
+  /// Of those that wait for as many products: first the products of what lies in shared memory already, beside which
+  /// other operands are stored there, all before one barrier; then the products of these, beside which the rest is
+  /// computed.
+  enum class Turn { First, Stored, OfStored, Rest };
+
+  Turn ownTurn(Operation *op) {
+    if (isProduct(op)) {
+      bool isOfStored = llvm::any_of(op->getOperands().take_front(2), [](Value operand) {
+        return isa_and_nonnull<ConvertOp>(operand.getDefiningOp()) && inSharedMemory(operand.getType());
+      });
+      return isOfStored ? Turn::OfStored : Turn::First;
+    }
+    if (stored.contains(op))
+      return Turn::Stored;
+    bool isOfTiles = llvm::any_of(op->getResultTypes(), llvm::IsaPred<RankedTensorType>);
+    return isOfTiles && isMemoryEffectFree(op) ? Turn::Rest : Turn::First;
+  }
+
+  /// What a stored operand is made of, behind as many products as the one that takes it.
+  void takeStored(Operation *op, int64_t count) {
+    if (!op || op->getBlock() != &block || isProduct(op) || before.lookup(op) != count || !stored.insert(op).second)
+      return;
+    forEachOperand(op, [&](Operation *made) { takeStored(made, count); });
+  }
+
   Block &block;
   DenseMap<Operation *, int64_t> before;
+  DenseMap<Operation *, Turn> turns;
+  llvm::DenseSet<Operation *> stored;
   llvm::DenseSet<Operation *> early;
 };
 } // namespace
@@ -130,7 +174,8 @@ struct OverlapProducts : stretto::impl::OverlapProductsBase<OverlapProducts> {
   using OverlapProductsBase::OverlapProductsBase;
 
   void runOnOperation() override {
-    constexpr int64_t more = 16; // registers that this is worth
+    // What it is worth in registers: forwards have some to spare.
+    int64_t more = walksInReverse(getOperation()) ? 16 : 96;
     FuncOp function = getOperation();
     llvm::SetVector<Block *> blocks;
     function.walk([&](chunk::DotOp product) {

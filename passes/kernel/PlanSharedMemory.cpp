@@ -1,7 +1,9 @@
 //===- PlanSharedMemory.cpp - Offsets in shared memory --------------------===//
 
 #include "dialect/kernel/Chip.h"
+#include "mlir/IR/IRMapping.h"
 #include "passes/Passes.h"
+#include "passes/kernel/RegisterEstimate.h"
 #include "runtime/Manifest.h"
 #include <utility>
 
@@ -27,6 +29,7 @@ struct Region {
   int64_t bytes;
   SmallVector<Span, 2> spans;
   std::optional<int64_t> offset;
+  bool isOfBarriers = false;
 
   bool meets(const Region &other) const {
     return llvm::any_of(spans, [&](Span own) {
@@ -39,8 +42,9 @@ int64_t depthOf(ChannelOp channel) { return static_cast<int64_t>(channel.getDept
 
 class Planner {
 public:
-  /// With `apart` no two regions share memory, which saves the barriers between their uses.
-  Planner(FuncOp function, bool apart) : function(function), apart(apart) {
+  /// With `apart` no two regions share memory, which saves the barriers between their uses. Otherwise small ones do
+  /// not, as far as `limit` allows.
+  Planner(FuncOp function, bool apart, int64_t limit = 0) : function(function), apart(apart), limit(limit) {
     // An operation with regions gets two numbers, before and after what it holds.
     int64_t count = 0;
     number(*function.getBlock(), count);
@@ -68,7 +72,9 @@ public:
     Builder builder(function.getContext());
     for (const Region &region : regions) {
       IntegerAttr offset = builder.getI64IntegerAttr(*region.offset);
-      if (auto channel = dyn_cast<ChannelOp>(region.op))
+      if (region.isOfBarriers)
+        cast<ChannelOp>(region.op).setBarriersAttr(offset);
+      else if (auto channel = dyn_cast<ChannelOp>(region.op))
         channel.setOffsetAttr(offset);
       else if (auto convert = dyn_cast<ConvertOp>(region.op))
         convert.setOffsetAttr(offset);
@@ -98,24 +104,32 @@ private:
 
   /// A tile that is sent where it is read is there from each time that it is sent to the last read before the next.
   std::optional<SmallVector<Span, 2>> spansOfLate(ChannelOp channel) {
-    SmallVector<int64_t> sent, read;
-    llvm::SmallPtrSet<Block *, 2> blocks;
+    struct Uses {
+      SmallVector<int64_t> sent, read;
+      bool isReceived = false;
+    };
+    llvm::MapVector<Block *, Uses> blocks;
     for (Operation *user : channel->getUsers()) {
-      blocks.insert(user->getBlock());
-      if (isa<SendOp>(user))
-        sent.push_back(first[user]);
-      else
-        for (Operation *reader : user->getUsers())
-          read.push_back(last[user->getBlock()->findAncestorOpInBlock(*reader)]);
+      Uses &uses = blocks[user->getBlock()];
+      if (isa<SendOp>(user)) {
+        uses.sent.push_back(first[user]);
+        continue;
+      }
+      uses.isReceived = true;
+      for (Operation *reader : user->getUsers())
+        uses.read.push_back(last[user->getBlock()->findAncestorOpInBlock(*reader)]);
     }
-    if (blocks.size() != 1 || sent.empty() || isa<FuncOp>((*blocks.begin())->getParentOp()))
-      return std::nullopt;
-    llvm::sort(sent);
-    llvm::sort(read);
     SmallVector<Span, 2> spans;
-    for (auto [index, begin] : llvm::enumerate(sent)) {
-      auto *next = index + 1 < sent.size() ? llvm::lower_bound(read, sent[index + 1]) : read.end();
-      spans.push_back({begin, next == read.begin() ? begin : std::max(begin, *std::prev(next))});
+    for (auto &[block, uses] : blocks) {
+      auto &[sent, read, isReceived] = uses;
+      if (sent.empty() || !isReceived || isa<FuncOp>(block->getParentOp()))
+        return std::nullopt;
+      llvm::sort(sent);
+      llvm::sort(read);
+      for (auto [index, begin] : llvm::enumerate(sent)) {
+        auto *next = index + 1 < sent.size() ? llvm::lower_bound(read, sent[index + 1]) : read.end();
+        spans.push_back({begin, next == read.begin() ? begin : std::max(begin, *std::prev(next))});
+      }
     }
     return spans;
   }
@@ -143,8 +157,13 @@ private:
       if (auto channel = dyn_cast<ChannelOp>(op)) {
         if (channel.getOffset())
           offset = *channel.getOffset();
-        int64_t bytes = depthOf(channel) * sharedBytesOf(channel.getType().getTile());
-        regions.push_back({op, bytes, spansOf(channel), offset});
+        regions.push_back({op, channel.bytesOfTiles(), spansOf(channel), offset});
+        if (int64_t bytes = channel.bytesOfBarriers()) {
+          std::optional<int64_t> given;
+          if (channel.getBarriers())
+            given = *channel.getBarriers();
+          regions.push_back({op, bytes, {{0, end}}, given, /*isOfBarriers=*/true});
+        }
       } else if (auto convert = dyn_cast<ConvertOp>(op); convert && inSharedMemory(convert.getType())) {
         if (convert.getOffset())
           offset = *convert.getOffset();
@@ -159,11 +178,20 @@ private:
   }
 
   int64_t lowestFree(const Region &wanted, size_t placed) {
+    constexpr int64_t small = 4096;
+    if (!apart && wanted.bytes <= small)
+      if (int64_t offset = lowestFree(wanted, placed, /*beside=*/true); offset + wanted.bytes <= limit)
+        return offset;
+    return lowestFree(wanted, placed, /*beside=*/apart);
+  }
+
+  /// With `beside` no bytes of any other region.
+  int64_t lowestFree(const Region &wanted, size_t placed, bool beside) {
     constexpr int64_t banks = 128;
     int64_t alignment = std::clamp<int64_t>(llvm::bit_floor<uint64_t>(wanted.bytes), banks, sharedAlignment);
     SmallVector<std::pair<int64_t, int64_t>> taken;
     for (const Region &other : ArrayRef(regions).take_front(placed))
-      if (apart || other.meets(wanted))
+      if (beside || other.meets(wanted))
         taken.push_back({*other.offset, *other.offset + other.bytes});
     llvm::sort(taken);
     int64_t offset = 0;
@@ -177,6 +205,7 @@ private:
 
   FuncOp function;
   bool apart;
+  int64_t limit;
   DenseMap<Operation *, int64_t> first, last;
   int64_t end = 0;
   SmallVector<Region> regions;
@@ -205,6 +234,46 @@ bool sendsFor(scf::ForOp loop, Operation *op) {
   return result.wasInterrupted();
 }
 
+/// How many blocks a multiprocessor has registers for. Where slices divide heads there are no more blocks than
+/// multiprocessors.
+int64_t blocksForRegisters(FuncOp function) {
+  constexpr int64_t registersOfProcessor = 65536, beside = 60, mostOfThread = 255, lanes = 32, most = 2;
+  if (hasSlices(function))
+    return 1;
+  int64_t ofThread = std::min(estimateRegisters(function) + beside, mostOfThread);
+  return std::clamp<int64_t>(registersOfProcessor / (function.getWarps() * lanes * ofThread), 1, most);
+}
+
+/// Makes bulk channels as deep as memory allows; those that have no place for two tiles are bulk channels no more.
+void deepenBulkChannels(FuncOp function, int64_t bytes) {
+  SmallVector<ChannelOp> channels;
+  for (ChannelOp channel : function.getOps<ChannelOp>())
+    if (channel.getBulk() && !channel.getOffset())
+      channels.push_back(channel);
+  if (channels.empty())
+    return;
+  constexpr int64_t fewest = 2, ofSystem = 1024, fewRegisters = 160;
+  // A walk back that wants many registers has use for memory of its own.
+  int64_t most = walksInReverse(function) && estimateRegisters(function) > fewRegisters ? fewest : 4;
+  auto deepen = [&](bool apart, int64_t limit, int64_t fewest) {
+    for (int64_t depth = most; depth >= fewest; --depth) {
+      for (ChannelOp channel : channels)
+        channel.setDepth(depth);
+      if (Planner(function, apart).plan() <= limit)
+        return true;
+    }
+    return false;
+  };
+  // Each block has a little memory that is the system's. A block that is not alone still is to be two chunks ahead.
+  for (int64_t blocks = blocksForRegisters(function); blocks > 1; --blocks)
+    if (deepen(/*apart=*/true, (bytes + ofSystem) / blocks - ofSystem, fewest + 1))
+      return;
+  if (deepen(/*apart=*/true, bytes, fewest) || deepen(/*apart=*/false, bytes, fewest))
+    return;
+  for (ChannelOp channel : channels)
+    channel.setBulk(false);
+}
+
 /// Makes every channel one tile deep: a chunk is sent when its predecessor has been computed. Rows that are kept for
 /// the next chunk are taken first, so that others may have the bytes of a tile once it has been read.
 void serializeChannels(FuncOp function) {
@@ -222,9 +291,16 @@ void serializeChannels(FuncOp function) {
   });
 }
 
+/// An operation, or what holds it in the body of the innermost loop.
+Operation *inInnermostLoop(Operation *op) {
+  while (!isa<scf::ForOp, FuncOp>(op->getParentOp()))
+    op = op->getParentOp();
+  return op;
+}
+
 /// Sends the tile of a channel right before each operation of a loop that reads it, which then waits for it; its bytes
-/// are anyone's before and after.
-void sendLate(ChannelOp channel) {
+/// are anyone's before and after. With `withinLoops` a loop in that loop is none of these operations, but those in it.
+void sendLate(ChannelOp channel, bool withinLoops) {
   ReceiveOp receive;
   SmallVector<SendOp> sends;
   for (Operation *user : channel->getUsers()) {
@@ -243,45 +319,78 @@ void sendLate(ChannelOp channel) {
   };
   if (!llvm::all_of(sends, isPlain))
     return;
-  llvm::SetVector<Operation *> readers;
-  for (Operation *user : receive->getUsers())
-    readers.insert(body->findAncestorOpInBlock(*user));
-  for (Operation *reader : readers) {
+  llvm::MapVector<Operation *, SmallVector<OpOperand *>> readers;
+  for (OpOperand &use : receive->getUses())
+    readers[withinLoops ? inInnermostLoop(use.getOwner()) : body->findAncestorOpInBlock(*use.getOwner())].push_back(
+        &use);
+  for (auto &[reader, uses] : readers) {
     OpBuilder builder(reader);
-    SendOp::create(builder, receive.getLoc(), sends.front().getView(), receive.getChunk(), channel);
+    SendOp::create(builder, receive.getLoc(), sends.front().getView(), receive.getChunk(), channel, Value());
     AwaitOp::create(builder, receive.getLoc());
+    if (reader->getBlock() == body)
+      continue;
+    Value tile = builder.clone(*receive)->getResult(0);
+    for (OpOperand *use : uses)
+      use->set(tile);
   }
   for (SendOp send : sends)
     send.erase();
+  if (receive->use_empty())
+    receive.erase();
 }
 
-/// Stores what a loop carries for each operation that reads it in shared memory, rather than from the first to the
-/// last.
+/// Stores what a loop carries, or what it is rounded to, for each operation that reads it in shared memory, rather than
+/// from the first to the last.
 void storeForEachReader(FuncOp function) {
   SmallVector<ConvertOp> stored;
   function.walk([&](ConvertOp convert) {
-    bool isCarried = isa<BlockArgument>(convert.getOperand());
+    auto rounded = convert.getOperand().getDefiningOp<arith::TruncFOp>();
+    bool isCarried = isa<BlockArgument>(rounded ? rounded.getIn() : convert.getOperand());
     if (isCarried && inSharedMemory(convert.getType()) && !convert->hasOneUse())
       stored.push_back(convert);
   });
   for (ConvertOp convert : stored) {
+    auto rounded = convert.getOperand().getDefiningOp<arith::TruncFOp>();
     for (OpOperand &use : llvm::make_early_inc_range(convert->getUses())) {
       OpBuilder builder(convert->getBlock()->findAncestorOpInBlock(*use.getOwner()));
-      use.set(builder.clone(*convert)->getResult(0));
+      IRMapping mapping;
+      if (rounded)
+        mapping.map(rounded.getResult(), builder.clone(*rounded)->getResult(0));
+      use.set(builder.clone(*convert, mapping)->getResult(0));
     }
     convert.erase();
+    if (rounded && rounded->use_empty())
+      rounded.erase();
+  }
+}
+
+/// Stores what is read in loops within a loop right where it is read.
+void storeWithinLoops(FuncOp function) {
+  SmallVector<ConvertOp> stored;
+  function.walk([&](ConvertOp convert) {
+    if (inSharedMemory(convert.getType()))
+      stored.push_back(convert);
+  });
+  for (ConvertOp convert : stored) {
+    for (OpOperand &use : llvm::make_early_inc_range(convert->getUses())) {
+      Operation *reader = inInnermostLoop(use.getOwner());
+      if (reader->getBlock() != convert->getBlock())
+        use.set(OpBuilder(reader).clone(*convert)->getResult(0));
+    }
+    if (convert->use_empty())
+      convert.erase();
   }
 }
 
 /// Sends tiles late, the largest first, until all fit that are needed at a time.
-void sendLateUntilFits(FuncOp function, int64_t bytes) {
+void sendLateUntilFits(FuncOp function, int64_t bytes, bool withinLoops) {
   SmallVector<ChannelOp> channels(function.getOps<ChannelOp>());
   llvm::stable_sort(channels, [](ChannelOp a, ChannelOp b) {
     return sharedBytesOf(a.getType().getTile()) > sharedBytesOf(b.getType().getTile());
   });
   for (ChannelOp channel : channels)
     if (Planner(function, /*apart=*/false).plan() > bytes)
-      sendLate(channel);
+      sendLate(channel, withinLoops);
 }
 
 struct PlanSharedMemory : stretto::impl::PlanSharedMemoryBase<PlanSharedMemory> {
@@ -292,24 +401,36 @@ struct PlanSharedMemory : stretto::impl::PlanSharedMemoryBase<PlanSharedMemory> 
     FailureOr<Chip> target = Chip::named(chip, [&] { return function.emitOpError(); });
     if (failed(target))
       return signalPassFailure();
+    deepenBulkChannels(function, target->sharedBytes);
     // Memory to spare buys barriers; where it is scarce regions share it, then channels lose their depth, and at last
-    // tiles are where they are read and nowhere else.
+    // tiles are where they are read and nowhere else, in loops within a loop, too.
     bool apart = Planner(function, /*apart=*/true).plan() <= target->sharedBytes;
+    if (!apart && Planner(function, /*apart=*/false).plan() > target->sharedBytes)
+      function.walk([](StoreOp store) {
+        store.setStaged(false);
+        store.setMatrices(false);
+      });
     auto isScarce = [&] { return !apart && Planner(function, /*apart=*/false).plan() > target->sharedBytes; };
     if (isScarce())
       serializeChannels(function);
     if (isScarce())
       storeForEachReader(function);
     if (isScarce())
-      sendLateUntilFits(function, target->sharedBytes);
-    Planner planner(function, apart);
-    int64_t bytes = planner.plan();
+      sendLateUntilFits(function, target->sharedBytes, /*withinLoops=*/false);
+    if (isScarce())
+      sendLateUntilFits(function, target->sharedBytes, /*withinLoops=*/true);
+    if (isScarce())
+      storeWithinLoops(function);
+    std::optional<Planner> planner(std::in_place, function, apart, target->sharedBytes);
+    int64_t bytes = planner->plan();
+    if (bytes > target->sharedBytes)
+      bytes = planner.emplace(function, apart).plan();
     if (bytes > target->sharedBytes) {
       function.emitOpError("needs ") << bytes << " bytes of shared memory, " << chip << " has " << target->sharedBytes
                                      << "; take smaller chunks or more slices";
       return signalPassFailure();
     }
-    planner.write();
+    planner->write();
     function.setShared(bytes);
   }
 };

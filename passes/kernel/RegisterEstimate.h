@@ -13,6 +13,8 @@ int64_t estimateRegisters(FuncOp function);
 
 /// Whether chunks are met in reverse. Functions of tests may have no manifest.
 bool walksInReverse(FuncOp function);
+/// Whether several blocks divide the values of a head.
+bool hasSlices(FuncOp function);
 
 } // namespace stretto::kernel
 

@@ -25,6 +25,7 @@ private:
   //===--------------------------------------------------------------------===//
 
   mlir::LogicalResult checkLayouts();
+  llvm::StringRef problemOfCopy(mlir::Operation *op);
   mlir::LLVM::LLVMFuncOp createFunction();
   int64_t blocksAtOnce();
   /// What the block's work item is, and what it does with its heads.
@@ -93,6 +94,7 @@ private:
     mlir::Value given;       // states: whether there is an initial state; null where there always is
     mlir::Value final;       // states: where the final state goes
     mlir::Value wanted;      // whether what is left is wanted from this block; null where it always is
+    mlir::Value boxes;       // the description of the tensor that the memory system copies; null where it does not
   };
   View decodeView(const Manifest::Argument &argument, int64_t word);
   /// The rows of a tile in global memory.
@@ -117,13 +119,33 @@ private:
   void lowerLoad(LoadOp op);
   void lowerSave(SaveOp op);
   void lowerStore(StoreOp op);
+  /// The tile of a store in another layout, by way of shared memory, in which each warp has its own part.
+  Registers stage(StoreOp op, mlir::RankedTensorType target);
   void lowerCarry(CarryOp op);
+
+  //===--------------------------------------------------------------------===//
+  // Boxes that the memory system copies (LowerBoxes.cpp)
+  //===--------------------------------------------------------------------===//
+
+  /// Notes in the manifest of which arguments the memory system copies boxes.
+  void noteBoxes();
+  /// Makes the barriers of a bulk channel.
+  void openBoxes(ChannelOp op);
+  void sendBoxes(SendOp op);
+  /// The barrier of a bulk channel that the copies of a turn complete.
+  mlir::Value barrierOf(ChannelOp channel, mlir::Value turn);
+  /// Waits for the tile of a turn, of which rows without a token become 0.
+  void awaitBoxes(ReceiveOp op, const SharedTile &tile);
 
   //===--------------------------------------------------------------------===//
   // Exchange between threads (LowerExchanges.cpp)
   //===--------------------------------------------------------------------===//
 
   void lowerConvert(ConvertOp op);
+  void lowerSetAside(SetAsideOp op);
+  void lowerTakeBack(TakeBackOp op);
+  /// The address of the first 16 bytes that the thread has set aside, and those from one to the next.
+  mlir::Value placeAside(SetAsideOp op);
   Registers rename(const Registers &source, const Conversion &conversion, const Layout &target,
                    llvm::ArrayRef<int64_t> shape);
   Registers shuffle(const Registers &source, const Conversion &conversion, const Layout &target,
@@ -132,6 +154,9 @@ private:
   enum class Padding { Fragments, All };
   void toShared(const Registers &source, mlir::RankedTensorType type, const SharedTile &tile,
                 Padding padding = Padding::Fragments);
+  /// The same of fragments of products, whole matrices at a time.
+  void matricesToShared(const Registers &source, mlir::RankedTensorType type, const SharedTile &tile);
+  Registers matricesFromShared(const SharedTile &tile, mlir::RankedTensorType type);
   Registers fromShared(const SharedTile &tile, mlir::RankedTensorType type);
   /// Operands in shared memory: where they are, or copied to the scratch region of their operation. All threads may
   /// read them.
@@ -201,6 +226,7 @@ private:
   mlir::Value ownChunk; // where chunks are independent
   mlir::Value held;     // the tokens before the first that windows hold
   llvm::SmallVector<View> views;
+  mlir::Value thread; // its number in the block
 
   mlir::IRMapping scalars;
   llvm::DenseMap<mlir::Value, Registers> registers;

@@ -169,6 +169,24 @@ std::string explainGradient(const std::string &name, const c10::List<std::option
       {.inputs = inputs.vec(), .initialState = initialState, .sequenceOffsets = sequenceOffsets}, options, wanted);
 }
 
+std::string tune(const std::string &name, const c10::List<std::optional<at::Tensor>> &inputs,
+                 const c10::Dict<std::string, std::string> &options, const std::vector<at::Tensor> &initialState,
+                 const std::optional<at::Tensor> &sequenceOffsets,
+                 const std::optional<std::vector<std::string>> &wanted, double seconds) {
+  return Registry::instance().find(name)->tune(
+      {.inputs = inputs.vec(), .initialState = initialState, .sequenceOffsets = sequenceOffsets}, options, wanted,
+      seconds);
+}
+
+void setTunedTable(const std::string &path) { strettoSetTunedTable(path.c_str()); }
+
+std::string tunedTable() {
+  char *text = strettoTunedTable();
+  std::string result = text;
+  strettoStringDestroy(text);
+  return result;
+}
+
 bool setDebug(bool debug) {
   bool before = strettoDebug();
   strettoSetDebug(debug);
@@ -205,6 +223,11 @@ TORCH_LIBRARY_FRAGMENT(stretto, library) {
   library.def("_explain_backward(str name, Tensor?[] inputs, Dict(str, str) options, Tensor[] initial_state, "
               "Tensor? cu_seqlens, str[] wanted) -> str",
               explainGradient);
+  library.def("_tune(str name, Tensor?[] inputs, Dict(str, str) options, Tensor[] initial_state, Tensor? cu_seqlens, "
+              "str[]? wanted, float seconds) -> str",
+              tune);
+  library.def("_set_tuned_table(str path) -> ()", setTunedTable);
+  library.def("_tuned_table() -> str", tunedTable);
   library.def("_set_debug(bool debug) -> bool", setDebug);
   library.def("_set_segment(int chunks) -> int", setSegment);
   library.def("_set_slices(int slices) -> int", setSlices);

@@ -227,7 +227,8 @@ public:
             state.data(),
             state.size(),
             describeTensor(arguments.sequenceOffsets),
-            describeTensor(arguments.slots)};
+            describeTensor(arguments.slots),
+            arguments.form ? &*arguments.form : nullptr};
     signature = checked(op.variant(), strettoOperatorCheck, op.op.get(), &call);
     if (!arguments.hasWindows)
       for (size_t i = 0; i < state.size(); ++i)
@@ -319,9 +320,14 @@ struct Lent {
       return static_cast<Lent *>(context)->upload(bytes, count);
     };
     executor.warn = [](void *, const char *message) { TorchOperator::warn(message); };
-    executor.addUp = [](void *context, const StrettoTensor *parts, const StrettoTensor *sum) {
+    executor.addUp = [](void *context, const StrettoTensor *parts, const StrettoTensor *sum,
+                        const StrettoPackedSegment *packed) {
       const Lent &lent = *static_cast<Lent *>(context);
-      lent.tensorOf(*sum).copy_(lent.tensorOf(*parts).sum(/*dim=*/3));
+      at::Tensor total = lent.tensorOf(*parts).sum(/*dim=*/3);
+      if (packed)
+        putInPlace(total, lent.tensorOf(*sum), lent.tensorOf(packed->offsets), packed->first, packed->tokens);
+      else
+        lent.tensorOf(*sum).copy_(total);
     };
     if (device.is_cuda())
       executor.stream = c10::impl::VirtualGuardImpl(device.type()).getStream(device).native_handle();
@@ -334,6 +340,27 @@ private:
     auto shape = [&](const int64_t *numbers) { return at::IntArrayRef(numbers, described.rank); };
     return at::from_blob(described.data, shape(described.sizes), shape(described.strides),
                          at::TensorOptions(device).dtype(scalarTypeOf(described.element)));
+  }
+
+  /// Copies the rows of a segment of packed sequences, which lie beside each other, to the places of their tokens. Only
+  /// the device knows which there are: a place without one gives what another has, which is written twice, or where
+  /// there is none the row that is there.
+  static void putInPlace(const at::Tensor &rows, const at::Tensor &whole, const at::Tensor &offsets, int64_t first,
+                         int64_t tokens) {
+    int64_t sequences = offsets.size(0) - 1, all = whole.size(1);
+    at::Tensor bounds = offsets.clamp(0, all), begins = bounds.slice(0, 0, sequences), ends = bounds.slice(0, 1);
+    at::Tensor begin = at::minimum(at::arange(sequences, bounds.options()) * tokens, begins);
+    at::Tensor place = at::arange(rows.size(1), bounds.options());
+    at::Tensor sequence = at::searchsorted(begin, place, /*out_int32=*/false, /*right=*/true) - 1;
+    at::Tensor inSegment = place - begin.index_select(0, sequence);
+    at::Tensor token = begins.index_select(0, sequence) + first + inSegment;
+    at::Tensor exists = (inSegment < tokens).logical_and(token < ends.index_select(0, sequence));
+    at::Tensor existing = exists.to(at::kLong).argmax().view({1});
+    at::Tensor source = at::where(exists, place, existing);
+    token = at::where(exists, token, token.index_select(0, existing)).clamp(0, all - 1);
+    at::Tensor isAny = exists.index_select(0, existing).view({1, 1, 1, 1});
+    at::Tensor moved = rows.index_select(1, source).to(whole.scalar_type());
+    whole.index_copy_(1, token, at::where(isAny, moved, whole.index_select(1, token)));
   }
 
   /// Tables of kernels live as long as the process.
@@ -480,9 +507,30 @@ Outputs TorchOperator::run(Arguments arguments) const {
   return outputs;
 }
 
-std::string TorchOperator::explain(Arguments arguments, const c10::Dict<std::string, std::string> &given) const {
+void TorchOperator::setOptions(Arguments &arguments, const c10::Dict<std::string, std::string> &given) const {
   for (const Option &option : options)
     arguments.options.push_back(given.contains(option.name) ? std::optional(given.at(option.name)) : std::nullopt);
+}
+
+std::vector<bool> TorchOperator::wantedOf(const Arguments &arguments, const std::vector<std::string> &names,
+                                          StrettoSignature *signature) const {
+  std::set<std::string> rest(names.begin(), names.end());
+  std::vector<bool> wanted;
+  auto add = [&](const std::string &name, bool exists) {
+    wanted.push_back(names.empty() ? exists : rest.erase(name) != 0);
+  };
+  for (size_t i = 0; i < inputs.size(); ++i)
+    add(inputs[i].name, arguments.inputs[i] && arguments.inputs[i]->is_floating_point());
+  for (size_t i = 0; i < strettoSignatureStateCount(signature); ++i)
+    add(strettoSignatureState(signature, i).name,
+        i < arguments.initialState.size() && arguments.initialState[i].is_floating_point());
+  TORCH_CHECK(rest.empty(), "stretto: ", variant(), ": [R14] the gradient of '", *rest.begin(),
+              "' is asked for, which is neither an input nor an entry of the state");
+  return wanted;
+}
+
+std::string TorchOperator::explain(Arguments arguments, const c10::Dict<std::string, std::string> &given) const {
+  setOptions(arguments, given);
   arrange(arguments);
   Call call(*this, arguments);
   char *text = checked(variant(), strettoExplain, call.signature, &call.call, int64_t(at::get_num_threads()));
@@ -493,27 +541,37 @@ std::string TorchOperator::explain(Arguments arguments, const c10::Dict<std::str
 
 std::string TorchOperator::explainGradient(Arguments arguments, const c10::Dict<std::string, std::string> &given,
                                            const std::vector<std::string> &wanted) const {
-  for (const Option &option : options)
-    arguments.options.push_back(given.contains(option.name) ? std::optional(given.at(option.name)) : std::nullopt);
+  setOptions(arguments, given);
   arrange(arguments);
   Call call(*this, arguments);
-  std::set<std::string> names(wanted.begin(), wanted.end());
-  auto isWanted = [&](const std::string &name, bool exists) {
-    return wanted.empty() ? exists : names.erase(name) != 0;
-  };
-  Flags ofInputs(inputs.size(), [&](size_t i) {
-    return isWanted(inputs[i].name, arguments.inputs[i] && arguments.inputs[i]->is_floating_point());
-  });
-  Flags ofEntries(strettoSignatureStateCount(call.signature), [&](size_t i) {
-    bool exists = i < arguments.initialState.size() && arguments.initialState[i].is_floating_point();
-    return isWanted(strettoSignatureState(call.signature, i).name, exists);
-  });
+  std::vector<bool> flags = wantedOf(arguments, wanted, call.signature);
+  Flags ofInputs(inputs.size(), [&](size_t i) { return flags[i]; });
+  Flags ofEntries(flags.size() - inputs.size(), [&](size_t i) { return flags[inputs.size() + i]; });
   Flags ofResults(resultCount(), [](size_t) { return true; });
-  TORCH_CHECK(names.empty(), "stretto: ", variant(), ": [R14] the gradient of '", *names.begin(),
-              "' is asked for, which is neither an input nor an entry of the state");
   StrettoGradientRequest asked = {ofInputs.data(), ofEntries.data(), ofResults.data()};
   char *text =
       checked(variant(), strettoExplainGradient, call.signature, &call.call, &asked, int64_t(at::get_num_threads()));
+  std::string result = text;
+  strettoStringDestroy(text);
+  return result;
+}
+
+std::string TorchOperator::runTuner(const Arguments &arguments, const std::vector<bool> *wanted,
+                                    const std::function<StrettoTuning(StrettoSignature *)> &prepare) const {
+  Call call(*this, arguments);
+  StrettoTuning tuning = prepare(call.signature);
+  size_t entries = strettoSignatureStateCount(call.signature);
+  auto isWanted = [&](size_t i) { return wanted && i < wanted->size() && (*wanted)[i]; };
+  Flags ofInputs(inputs.size(), isWanted);
+  Flags ofEntries(entries, [&](size_t i) { return isWanted(inputs.size() + i); });
+  Flags ofResults(resultCount(), [](size_t) { return true; });
+  Flags ofFinal(entries, [](size_t) { return false; });
+  StrettoGradientRequest asked = {ofInputs.data(), ofEntries.data(), ofResults.data()};
+  TORCH_CHECK(!wanted || !strettoSignatureResumes(call.signature, &call.call, &asked, ofFinal.data()),
+              "stretto: ", variant(),
+              ": [R14] the gradient of a call that continues from windows is that of a longer one, and is not tuned");
+  char *text = checked(variant(), strettoTune, call.signature, &call.call, wanted ? &asked : nullptr,
+                       int64_t(at::get_num_threads()), &tuning);
   std::string result = text;
   strettoStringDestroy(text);
   return result;
@@ -569,7 +627,12 @@ Outputs TorchOperator::describe(const Arguments &arguments) const {
   words.reserve(arguments.options.size());
   for (const std::optional<std::string> &option : arguments.options)
     words.push_back(option ? option->c_str() : nullptr);
-  StrettoOperatorCall call = {arguments.isStep, tensors.data(), words.data(), state.data(), state.size(), {}, {}};
+  StrettoOperatorCall call = {};
+  call.isStep = arguments.isStep;
+  call.arguments = tensors.data();
+  call.options = words.data();
+  call.initialState = state.data();
+  call.initialStateCount = state.size();
   StrettoSignature *signature = checked(variant(), strettoOperatorCheck, op.get(), &call);
 
   c10::SymInt sequences = row.sym_size(0);

@@ -43,6 +43,8 @@ struct Arguments {
   OptionalTensor sequenceOffsets, slots;
   /// Whether the windows of the initial state hold tokens.
   bool hasWindows = true;
+  /// That of the kernels, where it is not left to be chosen.
+  std::optional<StrettoForm> form = {};
 
   /// Axes of a row before its heads.
   int64_t leadingAxes() const { return isStep ? 1 : 2; }
@@ -78,6 +80,11 @@ public:
   std::string explainGradient(Arguments arguments, const c10::Dict<std::string, std::string> &given,
                               const std::vector<std::string> &wanted) const;
 
+  /// Measures a call in several forms, or the gradient of what is wanted of it, and keeps the fastest for calls like it
+  /// (Tune.cpp). Nothing new is tried after so many seconds. Says as JSON what was found.
+  std::string tune(Arguments arguments, const c10::Dict<std::string, std::string> &given,
+                   const std::optional<std::vector<std::string>> &wanted, double seconds) const;
+
   /// The gradients of a call that are wanted: of inputs, then of entries of the initial state. `wanted` has a word for
   /// each of all of these; `cotangents` are those of the results, then of all entries of the final state, which may be
   /// absent for 0.
@@ -108,6 +115,16 @@ private:
     StrettoOptionKind kind;
   };
   class Call;
+
+  /// Options of a call by their names.
+  void setOptions(Arguments &arguments, const c10::Dict<std::string, std::string> &given) const;
+  /// Whether each input, then each entry of the state, is wanted: those with the names, or all that have gradients.
+  std::vector<bool> wantedOf(const Arguments &arguments, const std::vector<std::string> &names,
+                             StrettoSignature *signature) const;
+
+  /// Has the compiler tune a call. `prepare` makes what it needs; `wanted` it fills for a gradient.
+  std::string runTuner(const Arguments &arguments, const std::vector<bool> *wanted,
+                       const std::function<StrettoTuning(StrettoSignature *)> &prepare) const;
 
   std::string listOfInputs() const;
   std::string listOfOptions() const;

@@ -50,6 +50,34 @@ def gates(rng, shape, kind, form):
     return np.exp(log) if form == "factor" else log
 
 
+# Words of the argument block (runtime/Manifest.h), of its header, and of a tensor in boxes (runtime/TensorBoxes.h).
+WORDS = {"input": 4, "output": 4, "table": 4, "parameter": 2, "checkpoint": 3, "kept": 3, "state": 5, "window": 5}
+HEADER_WORDS, BOX_WORDS = 11, 16
+TYPES_OF_DRIVER = {"f16": (6, 2), "f32": (7, 4), "bf16": (9, 2)}
+
+
+def first_box_word(manifest):
+    return -(-(HEADER_WORDS + sum(WORDS[a["kind"]] for a in manifest["arguments"])) // 8) * 8
+
+
+def argument_block(manifest, words):
+    """The block of a launch: its header and arguments, and behind them the inputs of which boxes are copied."""
+    block = list(words) + [0] * (first_box_word(manifest) - len(words))
+    sequences, tokens, heads, offsets = block[:4]
+    place = HEADER_WORDS
+    for a in manifest["arguments"]:
+        if a["box"]:
+            pointer, *strides = block[place : place + 4]
+            number, size = TYPES_OF_DRIVER[a["type"]]
+            columns = a["shape"][-1] * (manifest["slices"] if a["sliced"] else 1)
+            sizes = [columns, heads // a["group"], tokens, 1 if offsets else sequences]
+            strides = [s * size if n > 1 else 16 for s, n in zip(reversed(strides), sizes[1:], strict=True)]
+            described = [pointer, number, size, *(max(n, 1) for n in sizes), *strides, a["box"], manifest["chunk"]]
+            block += described + [0] * (BOX_WORDS - len(described))
+        place += WORDS[a["kind"]]
+    return np.array(block, dtype=np.int64)
+
+
 class Launch:
     """One launch: `lengths` are those of the sequences; with `packed` they lie in one row of tokens."""
 
@@ -140,7 +168,7 @@ class Launch:
                 self.values[name] = begin if len(shape) == 2 else begin[..., 0]
                 if final:
                     self.states[name] = (index, start.shape, element, column, width, len(shape))
-        self.block = np.array(header + self.words, dtype=np.int64)
+        self.block = argument_block(manifest, header + self.words)
 
     def input_values(self, rng, name, shape, gate):
         options = self.family.options
@@ -253,7 +281,7 @@ class Stage:
 
     def __init__(self, kernel, manifest, blocks, block, buffers):
         self.kernel, self.manifest, self.blocks, self.buffers = kernel, manifest, blocks, buffers
-        self.block = np.array(block, np.int64)
+        self.block = argument_block(manifest, block)
 
 
 class GradientLaunch:
@@ -269,7 +297,7 @@ class GradientLaunch:
         offsets = np.arange(self.batch + 1, dtype=np.int64) * self.tokens
         tokens = self.batch * self.tokens if packed else self.tokens
         self.header = [self.batch, tokens, self.heads, self.buffer(offsets) if packed else 0, 0, 0, self.batch]
-        self.tables, self.packed, self.shared = tables, packed, {}
+        self.tables, self.packed, self.shared, self.places = tables, packed, {}, {}
         self.manifests, self.stages = manifests, []
         chunks = -(-tokens // manifests[-1]["chunk"])
         self.segment = min(segment, chunks) or chunks
@@ -284,6 +312,7 @@ class GradientLaunch:
     def add_stage(self, kernel, checkpoints, *segment):
         """A launch over chunks from a first one on: so many, those between checkpoints, those between starts."""
         self.manifest, self.checkpoints, self.starts = self.manifests[kernel], checkpoints, segment[-1]
+        self.first = segment[0]
         words = [word for argument in self.manifest["arguments"] for word in self.words_of(argument)]
         blocks = self.items() * self.heads * self.manifest["slices"]
         self.stages.append(Stage(kernel, self.manifest, blocks, [*self.header, *segment, *words], self.buffers))
@@ -315,6 +344,8 @@ class GradientLaunch:
             owners = self.heads * self.parts_of(a) if kind == "output" else max(1, self.heads // group)
             size = int(np.prod(shape))
             strides = [0 if self.packed else self.tokens * owners * size, owners * size, size]
+            if kind == "output" and self.packed and (a["group"] > 1 or a["partial"]):
+                return self.words_of_parts(a, owners, shape)
             if name.startswith("kept."):  # what the first kernel leaves for the second
                 array = np.full((self.batch, self.tokens, owners, *shape), np.nan)
                 return [self.once(name, array, element), *strides]
@@ -326,8 +357,12 @@ class GradientLaunch:
                 self.buffer(to_bits(np.full(whole, np.nan), element))
             return [(self.outputs[name][0] + 1) << 32, *strides]
         if kind == "parameter":
-            array = self.problem["inputs"][name]
-            return [self.once(name, array, element), array[0].size]
+            whole = a["entry"] or name  # some columns of it
+            array = self.problem["inputs"][whole]
+            return [
+                self.once(whole, array, element) + a["column"] * to_bits(np.zeros(1), element).itemsize,
+                array[0].size,
+            ]
         if kind == "table":
             period, varying, numbers = self.tables[name]
             heads = max(1, self.heads // group)
@@ -342,6 +377,31 @@ class GradientLaunch:
             address, *strides = self.checkpoint_words(a, "segments")
             return [address, 0, *strides, shape[1] if len(shape) == 2 else 1]
         return self.reverse_words(a) if a["entry"].startswith("d_") else self.forward_words(a)
+
+    def words_of_parts(self, a, owners, shape):
+        """Each segment's parts have places of their own here, where no one adds them up before the next."""
+        name, element, size = a["name"], a["type"], int(np.prod(shape))
+        tokens = self.segment * self.manifest["chunk"]
+        of_segment, count = min(self.batch * tokens, self.batch * self.tokens), -(-self.batch * self.tokens // tokens)
+        if name not in self.outputs:
+            self.outputs[name] = (len(self.buffers), (owners, *shape), element, a["group"])
+            self.places[name] = tokens, of_segment
+            self.buffer(to_bits(np.full((count * (tokens + of_segment), owners, *shape), np.nan), element))
+        index = self.outputs[name][0]
+        before = self.first // self.segment * of_segment * owners * size * self.buffers[index].itemsize
+        return [((index + 1) << 32) + before, tokens * owners * size, owners * size, size]
+
+    def rows_in_place(self, name):
+        """The rows of an output, wherever each segment left them."""
+        index, whole, element, _group = self.outputs[name]
+        if name not in self.places:
+            return from_bits(self.buffers[index].reshape(whole), element)
+        rows = from_bits(self.buffers[index].reshape(-1, *whole), element)
+        tokens, of_segment = self.places[name]
+        n, t = np.divmod(np.arange(self.batch * self.tokens), self.tokens)
+        segment = t // tokens
+        place = np.minimum(n * tokens, n * self.tokens) + t - segment * tokens
+        return rows[segment * (of_segment + tokens) + place][None]
 
     def parts_of(self, *arguments):
         return self.manifest["slices"] if any(a["partial"] for a in arguments) else 1
@@ -405,8 +465,8 @@ class GradientLaunch:
     def errors(self):
         """Errors of every gradient, by the size that it has or that its terms have by nature, and limits."""
         found = {}
-        for name, (index, whole, element, _group) in self.outputs.items():
-            found[name[2:]] = from_bits(self.buffers[index].reshape(whole), element)
+        for name in self.outputs:
+            found[name[2:]] = self.rows_in_place(name)
         for name, (_first, _last, index, whole, element, tail) in self.entries.items():
             parts = from_bits(self.buffers[index].reshape(whole), element)
             parts = parts.swapaxes(1, 2) if tail else parts

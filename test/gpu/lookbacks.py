@@ -8,7 +8,7 @@ import sys
 
 import numpy as np
 from gradients import split
-from launch import OUTPUT, STATE, from_bits, to_bits
+from launch import OUTPUT, STATE, argument_block, from_bits, to_bits
 
 sys.path[:0] = [str(pathlib.Path(__file__).parents[2] / folder) for folder in ("frontends/python", "test/python")]
 
@@ -143,9 +143,9 @@ def gradient_problem(name, element, K, V, tokens, batch, heads, key_heads):
     return problem
 
 
-def gradient_kernels(name, element, K, V, heads, key_heads):
+def gradient_kernels(name, element, K, V, heads, key_heads, chip="sm_90a"):
     """The text of the kernel that leaves rows and checkpoints, and of the one that walks back."""
-    return split(lowered(name, element, K, V, heads, key_heads, backward=True))
+    return split(lowered(name, element, K, V, heads, key_heads, chip, backward=True))
 
 
 def gradient_cases(name, element):
@@ -207,7 +207,7 @@ class LookbackLaunch:
         header += [self.buffer(positions) if self.continues else 0, self.buffer(self.slots) if pool else 0, self.rows]
         header += [0, -(-header[1] // C), 1, 0]  # a segment of all chunks
         words = [word for argument in manifest["arguments"] for word in self.words_of(argument)]
-        self.block = np.array(header + words, dtype=np.int64)
+        self.block = argument_block(manifest, header + words)
 
     def buffer(self, array):
         self.buffers.append(np.ascontiguousarray(array))
@@ -234,8 +234,8 @@ class LookbackLaunch:
             self.outputs[name] = (len(self.buffers), array.shape)
             return [self.buffer(array), *(s // array.itemsize for s in array.strides[:3])]
         if kind == "parameter":
-            array = to_bits(self.parameters[name].numpy(), element)
-            return [self.buffer(array), array[0].size]
+            array = to_bits(self.parameters[a["entry"] or name].numpy(), element)
+            return [self.buffer(array) + a["column"] * array.itemsize, array[0].size]
         if kind == "table":
             return [0, 0, 0, 0]  # positions, which kernels compute
         if kind == "window":

@@ -44,7 +44,35 @@ class Cuda:
         self.call("cuMemAlloc_v2", ctypes.byref(pointer), ctypes.c_size_t(max(size, 16)))
         return pointer.value
 
-    def launch(self, function, blocks, threads, shared, block):
+    def encode_boxes(self, words):
+        """The driver's description of a tensor, in place of ours (runtime/TensorBoxes.h)."""
+        pointer, number, size, *rest = words
+        sizes, strides, (columns, tokens) = rest[:4], rest[4:7], rest[7:9]
+        storage = (ctypes.c_int64 * 24)()  # of which 16, from a multiple of 64 bytes on
+        skipped = -ctypes.addressof(storage) % 64
+        width = columns * size
+        exchange = 3 if width >= 128 else 2 if width >= 64 else 1 if width >= 32 else 0
+        self.call(
+            "cuTensorMapEncodeTiled",
+            ctypes.c_void_p(ctypes.addressof(storage) + skipped),
+            number,
+            4,
+            ctypes.c_void_p(pointer),
+            (ctypes.c_uint64 * 4)(*sizes),
+            (ctypes.c_uint64 * 3)(*strides),
+            (ctypes.c_uint32 * 4)(columns, 1, tokens, 1),
+            (ctypes.c_uint32 * 4)(1, 1, 1, 1),
+            0,
+            exchange,
+            3,
+            0,
+        )
+        return storage[skipped // 8 : skipped // 8 + launch.BOX_WORDS]
+
+    def launch(self, function, blocks, threads, shared, block, first_box):
+        block = list(block)
+        for place in range(first_box, len(block), launch.BOX_WORDS):
+            block[place : place + launch.BOX_WORDS] = self.encode_boxes(block[place : place + launch.BOX_WORDS])
         data = (ctypes.c_int64 * len(block))(*block)
         parameters = (ctypes.c_void_p * 1)(ctypes.addressof(data))
         if blocks:
@@ -95,7 +123,8 @@ def execute(cuda, functions, run, stages):
     places = on_device(cuda, run)
     for function, stage in zip(functions, stages, strict=True):
         threads, shared = stage.manifest["threads"], stage.manifest["sharedBytes"]
-        cuda.launch(function, stage.blocks, threads, shared, block_on_device(stage.block, places))
+        first_box = launch.first_box_word(stage.manifest)
+        cuda.launch(function, stage.blocks, threads, shared, block_on_device(stage.block, places), first_box)
     cuda.call("cuCtxSynchronize")
     for buffer, place in zip(run.buffers, places, strict=True):
         if buffer.nbytes:
@@ -109,7 +138,8 @@ def timed(cuda, function, manifest, tokens=8192, heads=32):
     places = on_device(cuda, run)
     block = block_on_device(run.block, places)
     threads, shared = manifest["threads"], manifest["sharedBytes"]
-    result = cuda.milliseconds(lambda: cuda.launch(function, run.blocks, threads, shared, block))
+    first_box = launch.first_box_word(manifest)
+    result = cuda.milliseconds(lambda: cuda.launch(function, run.blocks, threads, shared, block, first_box))
     for place in places:
         cuda.call("cuMemFree_v2", ctypes.c_uint64(place))
     return result

@@ -20,9 +20,11 @@ import numpy as np
 
 LOWERING = (
     "builtin.module({chunk}stretto-fold-over-chunks{fold},kernel.func("
-    "stretto-assign-layouts{{read-again={room}}},"
-    "stretto-select-products{{chip={chip}}},stretto-overlap-products,stretto-plan-shared-memory{{chip={chip}}},"
-    "stretto-insert-barriers),stretto-lower-to-threads,llvm.func(cse{math}))"
+    "stretto-assign-layouts{{read-again={room} repeat-left={room}}},"
+    "stretto-select-products{{chip={chip}}},stretto-overlap-products,stretto-select-copies{{chip={chip}}},"
+    "stretto-plan-shared-memory{{chip={chip}}},stretto-send-ahead,stretto-insert-barriers,"
+    "stretto-set-tiles-aside{{chip={chip} registers={registers}}}),"
+    "stretto-lower-to-threads,llvm.func(cse{math}))"
 )
 
 
@@ -62,7 +64,7 @@ def lower(tools, pipeline, text, threads):
     return manifest_of(lowered)
 
 
-def simulate_gradients(tools, pipeline, source, operators, elements, sizes):
+def simulate_gradients(tools, pipeline, source, operators, elements, sizes, chip):
     """Runs the gradients that a module knows, by pairs of kernels; the number of failures."""
     import gradients
 
@@ -73,7 +75,8 @@ def simulate_gradients(tools, pipeline, source, operators, elements, sizes):
             kernel = f"{operator}_{element}_k{K}_v{V}"
             for case, settings in source.gradient_cases(operator, element):
                 try:
-                    texts = source.gradient_kernels(operator, element, K, V, settings["heads"], settings["key_heads"])
+                    heads = settings["heads"], settings["key_heads"]
+                    texts = source.gradient_kernels(operator, element, K, V, *heads, chip)
                 except gradients.stretto.Error as error:
                     failed += 1
                     print(f"FAIL {kernel}: {error}", flush=True)
@@ -143,11 +146,12 @@ def main():
     parser.add_argument("--math", action="store_true", help="expand elementary functions too")
     parser.add_argument(
         "--chunk-passes",
-        default="chunk.kernel(stretto-expand-decay,stretto-round-operands,cse,stretto-shorten-lifetimes{forwards=ROOM})",
+        default="chunk.kernel(stretto-expand-decay,stretto-sink-factors,stretto-round-operands,cse,stretto-shorten-lifetimes{forwards=ROOM})",
     )
     parser.add_argument("--chip", default="sm_90a", help="the one whose memory and instructions are taken")
     parser.add_argument("--gradients", action="store_true", help="gradients of the operators that are named")
     parser.add_argument("--slices", type=int, default=0, help="of the values of gradients, at least")
+    parser.add_argument("--registers", type=int, default=0, help="of a thread, beyond which tiles are set aside")
     parser.add_argument("--steps", action="store_true", help="steps of the cases of lookbacks.py")
     parser.add_argument("--lookbacks", action="store_true", help="cases of lookbacks.py")
     options = parser.parse_args()
@@ -157,7 +161,8 @@ def main():
     room = str(options.chip == "sm_90a").lower()
     chunk = f"{options.chunk_passes.replace('ROOM', room)}," if options.chunk_passes else ""
     math = ",stretto-expand-device-math" if options.math else ""
-    pipeline = LOWERING.format(chunk=chunk, fold="", math=math, chip=options.chip, room=room)
+    settings = dict(chunk=chunk, math=math, chip=options.chip, room=room, registers=options.registers)
+    pipeline = LOWERING.format(fold="", **settings)
     elements = options.elements.split(",")
     if options.gradients:
         import gradients
@@ -166,11 +171,9 @@ def main():
         source = lookbacks if options.lookbacks else gradients
         gradients.torch.ops.stretto._set_slices(options.slices)
         names = options.families or source.WITH_GRADIENTS
-        sys.exit(simulate_gradients(tools, pipeline, source, names, elements, sizes))
+        sys.exit(simulate_gradients(tools, pipeline, source, names, elements, sizes, options.chip))
     if options.lookbacks:
-        pipeline = LOWERING.format(
-            chunk=chunk, fold="{in-place}" if options.steps else "", math=math, chip=options.chip, room=room
-        )
+        pipeline = LOWERING.format(fold="{in-place}" if options.steps else "", **settings)
         sys.exit(simulate_lookbacks(tools, pipeline, options.families, elements, sizes, options.steps))
     failed = 0
     with tempfile.TemporaryDirectory() as name:
@@ -178,15 +181,15 @@ def main():
         for kernel, text in kernels.all_kernels(options.families, elements, sizes):
             threads = folder / "threads.mlir"
             fold = f"{{{' '.join(kernels.fold_options(kernel))}}}"
-            pipeline = LOWERING.format(chunk=chunk, fold=fold, math=math, chip=options.chip, room=room)
+            pipeline = LOWERING.format(fold=fold, **settings)
             try:
                 manifest = lower(tools, pipeline, text, threads)
             except subprocess.CalledProcessError as error:
                 failed += 1
                 print(f"FAIL {kernel}: does not compile: {error.stderr.splitlines()[0]}", flush=True)
                 continue
-            for case, settings in launch.cases(manifest):
-                run = launch.Launch(manifest, **settings)
+            for case, how in launch.cases(manifest):
+                run = launch.Launch(manifest, **how)
                 try:
                     simulate(tools / "simulate-block", threads, run, folder)
                 except subprocess.CalledProcessError:

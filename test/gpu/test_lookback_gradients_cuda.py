@@ -48,6 +48,14 @@ def test_widths_and_heads(name, dtype, K, V, H, G):
     check(case, case.formula, inputs, dtype)
 
 
+@pytest.mark.parametrize("name", ["swa of more than a chunk", "lolcats"])
+@DTYPES
+def test_the_widest_heads(name, dtype):
+    case = CASES[name]
+    inputs = on_device(case.inputs(Shape(B=1, T=140, K=256, V=256, H=2, G=1), dtype))
+    check(case, case.formula, inputs, dtype)
+
+
 @SOME
 def test_long_sequences(name):
     case = CASES[name]

@@ -66,9 +66,10 @@ def test_widths_and_heads(name, dtype, K, V, H, G):
     CASES[name].check(inputs)
 
 
+@pytest.mark.parametrize("name", ["swa of more than a chunk", "lolcats"])
 @DTYPES
-def test_the_widest_heads(dtype):
-    case = CASES["swa of more than a chunk"]
+def test_the_widest_heads(name, dtype):
+    case = CASES[name]
     case.check(made(case, Shape(T=140, K=256, V=256), dtype))
 
 
@@ -207,7 +208,7 @@ def test_steps_equal_running_at_once(name, dtype):
         assert error(state[entry], final[entry]) <= BOUNDS[dtype][1]
 
 
-@pytest.mark.parametrize(("K", "V", "H", "G"), [(64, 64, 4, 1), (128, 128, 2, 2), (24, 256, 2, 1)])
+@pytest.mark.parametrize(("K", "V", "H", "G"), [(64, 64, 4, 1), (128, 128, 2, 2), (24, 256, 2, 1), (256, 256, 2, 1)])
 @pytest.mark.parametrize("name", ["swa of more than a chunk", "lolcats", "lolcats sliding over few tokens"])
 def test_steps_of_widths_and_heads(name, K, V, H, G):
     case = CASES[name]

@@ -198,9 +198,11 @@ def test_segments_of_slices(name):
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-@pytest.mark.parametrize("name", ["linear_attn", "simple_gla", "gla", "hgrn2", "rwkv6", "ssd", "delta_rule"])
+@pytest.mark.parametrize("name", [name for name in dict(ON_DEVICE) if name != "based"])
 def test_states_that_are_divided_to_fit(name, dtype):
-    check_on_device(name, dtype, tokens=70, width=256, value_width=256)
+    """Among slices or, of SUPRA, GSA and ABC, into panels, parameters too."""
+    sizes = {"width": 256, "value_width": 256} | ({"slots": 256} if name in ("gsa", "abc") else {})
+    check_on_device(name, dtype, tokens=70, **FIRST[name] | sizes)
 
 
 @pytest.mark.parametrize("value_width", [128, 256])

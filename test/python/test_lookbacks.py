@@ -455,3 +455,31 @@ def test_what_looks_back_without_a_bound_is_not_continued():
     assert error(full_attention(**inputs), CASES["swa of everything"].formula(inputs)) < 5e-6
     with pytest.raises(stretto.Error, match=r"\[R14\] full_attention.* looks back at earlier tokens without a bound"):
         full_attention(**inputs, output_final_state=True)
+
+
+def test_rows_that_are_made_of_other_tokens_are_refused_by_name():
+    """They have a meaning, which the reference knows; a chunk would need them of all tokens that it looks back to."""
+    from stretto import lang as sl
+
+    @stretto.variant
+    def over_convolved(q: sl.Row["K"], k: sl.Row["K"], v: sl.Row["V"], taps: sl.Param["H", "K", 3]):
+        mixed = sl.conv(k, taps)
+        _m, l, acc = sl.lookback(sl.position() - 7.0, lambda past: (sl.dot(q, past(mixed)), past(v)), fold="softmax")
+        return acc / l
+
+    @stretto.variant
+    def over_windows(q: sl.Row["K"], k: sl.Row["K"], v: sl.Row["V"]):
+        for _ in range(2):
+            body = lambda past, v=v: (sl.dot(q, past(k)), past(v))  # noqa: E731
+            _m, l, acc = sl.lookback(sl.position() - 7.0, body, fold="softmax")
+            v = acc / l
+        return v
+
+    q, k, v = (torch.randn(1, 20, 2, 8) for _ in range(3))
+    for variant, taps, maker in ((over_convolved, [torch.randn(2, 8, 3)], "conv"), (over_windows, [], "lookback")):
+        assert variant.reference(q, k, v, *taps).isfinite().all()
+        for keywords in ({}, {"output_final_state": True}):
+            with pytest.raises(
+                stretto.Error, match=f"looks back to rows that are made of other tokens' by 'stretto.{maker}'"
+            ):
+                variant(q, k, v, *taps, **keywords)

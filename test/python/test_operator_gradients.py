@@ -227,7 +227,19 @@ def test_segments_of_packed_sequences(name):
         check_segments(name, chunks, offsets[-1], offsets, **FIRST[name])
 
 
-def explanation(name, tokens, dtype, device="cpu", **sizes):
+@pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16], ids=str)
+@pytest.mark.parametrize("key_heads", [1, 4])
+@pytest.mark.parametrize("name", ["gla", "delta_rule"])
+def test_parts_of_packed_segments(name, key_heads, dtype):
+    """Parts of heads and slices lie together, whichever sequences reach into a segment."""
+    for lengths in ([1] * 70, [0, 0, 1, 300, 0], [64, 129, 0, 5, 70], [3, 200]):
+        offsets = [sum(lengths[:count]) for count in range(len(lengths) + 1)]
+        sizes = FIRST[name] | dict(heads=4, key_heads=key_heads, width=16, value_width=32)
+        with slices_of(2):
+            check_segments(name, 1, offsets[-1], offsets, dtype, **sizes)
+
+
+def explanation(name, tokens, dtype, device="cpu", lengths=None, **sizes):
     """What there is to know of the gradient of a call, and the bytes of its largest row."""
     arguments, _ = example(name, batch=1, tokens=1, slots=64, **{"heads": 2, "key_heads": 2} | FIRST[name] | sizes)
     arguments = {
@@ -239,7 +251,8 @@ def explanation(name, tokens, dtype, device="cpu", **sizes):
         for key, x in arguments.items()
         if isinstance(x, torch.Tensor) and key not in FORMULAS[name].parameters
     }
-    found = getattr(stretto.ops, name).variant.explain(**arguments | rows, backward=True)
+    packed = {"cu_seqlens": torch.tensor([0, *lengths], device=device).cumsum(0)} if lengths else {}
+    found = getattr(stretto.ops, name).variant.explain(**arguments | rows | packed, backward=True)
     return found, max(x.numel() * x.element_size() for x in rows.values())
 
 
@@ -332,6 +345,18 @@ def test_parts_take_no_more_than_two_inputs(slices):
     with slices_of(slices):
         for tokens in (2048, 32768):
             found, size = explanation("gla", tokens, torch.bfloat16, heads=8, key_heads=1, width=64, value_width=64)
+            assert found["part_bytes"] > 0
+            assert found["checkpoint_bytes"] + found["part_bytes"] <= 2 * size, (tokens, found)
+
+
+@pytest.mark.parametrize("slices", [1, 2])
+@pytest.mark.parametrize("sequences", [1, 16])
+def test_parts_of_packed_sequences_take_no_more_than_two_inputs(slices, sequences):
+    with slices_of(slices):
+        for tokens in (16384, 65536):
+            sizes = {"heads": 8, "key_heads": 1, "width": 64, "value_width": 64}
+            lengths = [tokens // sequences] * sequences
+            found, size = explanation("gla", tokens, torch.bfloat16, lengths=lengths, **sizes)
             assert found["part_bytes"] > 0
             assert found["checkpoint_bytes"] + found["part_bytes"] <= 2 * size, (tokens, found)
 

@@ -1,4 +1,4 @@
-"""Operators as code for a GPU: ptxas assembles it, without spills for heads of up to 128."""
+"""Operators as code for a GPU: ptxas assembles it, without spills for heads of up to 128; heads of 256 fit."""
 
 import importlib.util
 import pathlib
@@ -40,31 +40,31 @@ def ptxas() -> pathlib.Path:
 # states or matrices of parameters are 128 wide.
 SPILLS = {
     "linear_attn": [("bf16", 128), ("fp32", 128)],
-    "retention": [("bf16", 128), ("fp32", 128)],
-    "gla": [("fp32", 128)],
+    "retention": [("fp32", 128)],
     "hgrn2": [("bf16", 128)],
-    "rwkv6": [("bf16", 64), ("bf16", 128)],
-    "delta_rule": [("bf16", 128), ("fp32", 64)],
-    "gated_delta_rule": [("fp32", 128)],
-    "lawcat": [("bf16", 16), ("bf16", 64), ("bf16", 128), ("fp32", 64), ("fp32", 128)],
-    "supra": [("bf16", 16), ("bf16", 128), ("fp32", 128)],
-    "gsa": [("bf16", 16), ("bf16", 128), ("fp32", 64), ("fp32", 128)],
+    "gated_delta_rule": [("bf16", 16), ("fp32", 128)],
+    "lawcat": [("bf16", 64), ("bf16", 128), ("fp32", 64), ("fp32", 128)],
+    "supra": [("bf16", 128), ("fp32", 128)],
+    "gsa": [("bf16", 64), ("bf16", 128), ("fp32", 128)],
     "abc": [("bf16", 128), ("fp32", 64), ("fp32", 128)],
     "bla": [("fp32", 128)],
-    "lolcats": [("bf16", 64), ("bf16", 128), ("fp32", 128)],
-    "ssd": [("bf16", 128)],
-    "swa": [("bf16", 128)],
+    "lolcats": [("bf16", 16), ("bf16", 64), ("bf16", 128), ("fp32", 64), ("fp32", 128)],
+    "ssd": [("bf16", 16), ("bf16", 64)],
 }
 # Forwards: up to 160 bytes of chunks; SUPRA's steps compute its rotations in fp64.
 CHUNK_SPILLS = {
     "abc": [("fp32", 128)],
-    "supra": [("bf16", 128)],
-    "gated_delta_rule": [("fp32", 128)],
+    "supra": [("bf16", 64), ("bf16", 128)],
+    "gated_delta_rule": [("fp32", 64), ("fp32", 128)],
+    "ssd": [("fp32", 128)],
+    "lawcat": [("fp32", 128)],
+    "gsa": [("fp32", 128)],
+    "delta_rule": [("bf16", 128)],
 }
-STEP_SPILLS = {"supra": [("fp32", 128)]}
+STEP_SPILLS = {}
 # Of what looks back, kernels that keep a state beside tiles of other tokens: chunks and steps.
 LOOKBACK_SPILLS = {
-    ("lolcats", False): [("bf16", 128), ("fp32", 128)],
+    ("lolcats", False): [("bf16", 64), ("fp32", 64), ("fp32", 128)],
     ("lolcats", True): [("bf16", 64), ("bf16", 128), ("fp32", 64), ("fp32", 128)],
 }
 CONFIGURATIONS = [("bf16", 16), ("bf16", 64), ("bf16", 128), ("fp32", 64), ("fp32", 128)]
@@ -117,3 +117,34 @@ def test_gradients_assemble_without_spills(ptxas, tmp_path, operator, dtype, wid
     if (dtype, width) in SPILLS.get(operator, ()):
         request.applymarker(pytest.mark.xfail(strict=True, reason="more tiles than registers"))
     assert set(kernels) == {("0", "0")}
+
+
+WIDE = [
+    (operator, dtype, form)
+    for operator in {**OPERATORS, **LOOKBACKS}
+    for dtype in ("bf16", "fp32")
+    for form in ("chunk", "step", "backward")
+    if (operator, form) != ("relation_kl", "step")
+]
+
+
+@pytest.mark.parametrize("operator, dtype, form", WIDE)
+def test_the_widest_heads_fit_shared_memory(operator, dtype, form):
+    settings = {} if form == "chunk" else {form: True}
+    assert ".visible .entry" in lower(operator, dtype, 256, **settings)
+
+
+@pytest.mark.parametrize(
+    "operator, dtype, backward", [("supra", "fp32", True), ("gsa", "bf16", True), ("lolcats", "fp32", False)]
+)
+def test_matrices_in_panels_assemble(ptxas, tmp_path, operator, dtype, backward):
+    assert spilled(ptxas, tmp_path, lower(operator, dtype, 256, backward=backward))
+
+
+def test_panels_are_columns_of_what_a_call_has():
+    """Panels of a state are columns of its entry, panels of a parameter columns of the parameter."""
+    text = stretto.ops.supra.variant.lower("chunk", target="sm_90a", dtype="fp32", D=256, F=256, V=256)
+    assert 'parameter %w_q$128: tensor<256x128xf32> of "w_q" column 128 columns 256' in text
+    assert 'state %S$128: tensor<256x128xf32> of "S" column 128 columns 256' in text
+    # Where matrices fit as a whole, they stay so.
+    assert "$" not in stretto.ops.supra.variant.lower("chunk", target="sm_90a", dtype="fp32", D=128, F=128, V=128)

@@ -65,13 +65,20 @@ Action ThreadBlock::compile(Operation *op) {
   return llvm::TypeSwitch<Operation *, Action>(op)
       .Case([&](scf::ForOp op) { return compileFor(op); })
       .Case([&](scf::IfOp op) { return compileIf(op); })
-      .Case<scf::YieldOp, LLVM::ReturnOp, NVVM::CpAsyncCommitGroupOp>([&](auto) { return Action(); })
+      .Case([&](NVVM::MBarrierInitOp op) { return compileBarrierInit(op); })
+      .Case([&](NVVM::MBarrierArriveExpectTxOp op) { return compileExpect(op); })
+      .Case([&](NVVM::MBarrierTryWaitParityOp op) { return compileBarrierWait(op); })
+      .Case([&](NVVM::CpAsyncBulkTensorGlobalToSharedClusterOp op) { return compileBox(op); })
+      .Case<scf::YieldOp, LLVM::ReturnOp, NVVM::CpAsyncCommitGroupOp, NVVM::FenceMbarrierInitOp>(
+          [&](auto) { return Action(); })
       .Case([&](LLVM::LoadOp op) { return compileLoad(op); })
       .Case([&](LLVM::StoreOp op) { return compileStore(op); })
       .Case([&](NVVM::CpAsyncOp op) { return compileCopy(op); })
       .Case([&](NVVM::CpAsyncWaitGroupOp) { return [this] { memory.finishCopies(); }; })
       .Case([&](NVVM::FenceProxyOp) { return [this] { memory.fence(); }; })
       .Case([&](NVVM::LdMatrixOp op) { return compileLoadMatrix(op); })
+      .Case([&](NVVM::StMatrixOp op) { return compileStoreMatrix(op); })
+      .Case([&](NVVM::SyncWarpOp op) { return [this] { memory.barrierOfWarps(); }; })
       .Case([&](NVVM::MmaOp op) { return compileMultiply(op); })
       .Case([&](NVVM::ShflOp op) { return compileShuffle(op); })
       .Case([&](NVVM::BarrierOp op) { return compileBarrier(op); })
@@ -143,7 +150,7 @@ Action ThreadBlock::compile(Operation *op) {
           }
         };
       })
-      .Case<LLVM::IntToPtrOp, LLVM::PtrToIntOp, arith::BitcastOp>(
+      .Case<LLVM::IntToPtrOp, LLVM::PtrToIntOp, LLVM::AddrSpaceCastOp, arith::BitcastOp>(
           [&](auto op) { return perThread(op, [](auto x) { return x(0); }); })
       .Case([&](arith::SelectOp op) { return perThread(op, [](auto x) { return x(0) & 1 ? x(1) : x(2); }); })
       .Case([&](arith::AddIOp op) { return integer(op, [](auto x) { return x(0) + x(1); }); })

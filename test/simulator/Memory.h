@@ -4,6 +4,7 @@
 
 #include "mlir/IR/Operation.h"
 #include <cstring>
+#include <map>
 #include <string>
 #include <vector>
 
@@ -17,8 +18,28 @@ constexpr uint64_t sharedAddress = uint64_t(1) << 62, parameterAddress = uint64_
 struct Memory {
   std::vector<std::vector<uint8_t>> buffers;
   std::vector<uint8_t> parameters, shared;
-  /// Who touched a byte of shared memory since the last barrier: -1 nobody, -2 several threads.
-  std::vector<int> reader, writer;
+  /// Who touched a byte of shared memory: which warp since the last barrier, and which thread since the last barrier of
+  /// its warp: -1 nobody, -2 several.
+  struct Marks {
+    std::vector<int> warps, threads;
+
+    bool isOfOthers(uint64_t byte, int thread) const {
+      return (warps[byte] != -1 && warps[byte] != thread / 32) || (threads[byte] != -1 && threads[byte] != thread);
+    }
+    void set(uint64_t byte, int warp, int thread) {
+      warps[byte] = warp;
+      threads[byte] = thread;
+    }
+    void add(uint64_t byte, int thread) {
+      auto both = [](int earlier, int own) { return earlier == -1 || earlier == own ? own : -2; };
+      set(byte, both(warps[byte], thread / 32), both(threads[byte], thread));
+    }
+    void clear(size_t bytes) {
+      warps.assign(bytes, -1);
+      threads.assign(bytes, -1);
+    }
+  };
+  Marks reader, writer;
   /// Bytes that an asynchronous copy will write.
   std::vector<uint8_t> pending;
   /// Bytes that threads have written and products of warpgroups do not see yet; how many of these are reading a byte.
@@ -27,8 +48,16 @@ struct Memory {
   struct Copy {
     uint64_t target;
     std::vector<uint8_t> bytes;
+    uint64_t barrier = 0; // that the memory system tells of the copy; 0 where threads copy
   };
   std::vector<Copy> copies;
+  /// Barriers in shared memory: how many phases are complete, and the bytes that the next one still expects.
+  struct PhaseBarrier {
+    uint64_t phases = 0;
+    int64_t expected = 0;
+    bool hasArrived = false;
+  };
+  std::map<uint64_t, PhaseBarrier> barriers;
 
   uint8_t *at(mlir::Operation *op, uint64_t address, size_t bytes) {
     if (address % bytes)
@@ -55,9 +84,9 @@ struct Memory {
     for (uint64_t byte = address - sharedAddress, end = byte + bytes; address >= sharedAddress && byte < end; ++byte) {
       if (pending[byte])
         fail(op, "reads byte " + std::to_string(byte) + " of shared memory before its copy was awaited");
-      if (writer[byte] != -1 && writer[byte] != thread)
+      if (writer.isOfOthers(byte, thread))
         fail(op, "reads byte " + std::to_string(byte) + " of shared memory, written since the last barrier");
-      reader[byte] = reader[byte] == -1 || reader[byte] == thread ? thread : -2;
+      reader.add(byte, thread);
     }
   }
 
@@ -66,14 +95,14 @@ struct Memory {
          ++byte, ++i) {
       if (pending[byte])
         fail(op, "writes byte " + std::to_string(byte) + " of shared memory before its copy was awaited");
-      bool sameAgain = writer[byte] != -1 && value && shared[byte] == value[i];
-      if (writer[byte] != -1 && writer[byte] != thread && !sameAgain)
+      bool sameAgain = writer.warps[byte] != -1 && value && shared[byte] == value[i];
+      if (writer.isOfOthers(byte, thread) && !sameAgain)
         fail(op, "writes byte " + std::to_string(byte) + " of shared memory, written since the last barrier");
-      if (reader[byte] != -1 && reader[byte] != thread)
+      if (reader.isOfOthers(byte, thread))
         fail(op, "writes byte " + std::to_string(byte) + " of shared memory, read since the last barrier");
       if (underWay[byte])
         fail(op, "writes byte " + std::to_string(byte) + " of shared memory, which a product is reading");
-      writer[byte] = thread;
+      writer.set(byte, thread / 32, thread);
       unfenced[byte] = 1;
     }
   }
@@ -81,7 +110,7 @@ struct Memory {
   /// What a product of a warpgroup reads until it is done.
   void noteReadUnderWay(mlir::Operation *op, uint64_t offset, size_t bytes) {
     for (uint64_t byte = offset, end = byte + bytes; byte < end; ++byte) {
-      if (pending[byte] || writer[byte] != -1)
+      if (pending[byte] || writer.warps[byte] != -1)
         fail(op, "reads byte " + std::to_string(byte) + " of shared memory, written since the last barrier");
       if (unfenced[byte])
         fail(op, "reads byte " + std::to_string(byte) + " of shared memory, written without a fence behind");
@@ -92,7 +121,7 @@ struct Memory {
   void finishRead(uint64_t offset, size_t bytes) {
     for (uint64_t byte = offset, end = byte + bytes; byte < end; ++byte) {
       --underWay[byte];
-      reader[byte] = -2;
+      reader.set(byte, -2, -2);
     }
   }
 
@@ -104,23 +133,42 @@ struct Memory {
     pending.assign(sharedBytes, 0);
     unfenced.assign(sharedBytes, 0);
     underWay.assign(sharedBytes, 0);
-    reader.assign(sharedBytes, -1);
-    writer.assign(sharedBytes, -1);
+    barrier();
     copies.clear();
+    barriers.clear();
   }
 
   void barrier() {
-    std::fill(reader.begin(), reader.end(), -1);
-    std::fill(writer.begin(), writer.end(), -1);
+    reader.clear(shared.size());
+    writer.clear(shared.size());
+  }
+  void barrierOfWarps() {
+    reader.threads.assign(shared.size(), -1);
+    writer.threads.assign(shared.size(), -1);
   }
 
+  /// Delivers what threads have copied.
   void finishCopies() {
-    for (Copy &copy : copies) {
-      std::memcpy(shared.data() + copy.target, copy.bytes.data(), copy.bytes.size());
-      std::fill_n(pending.begin() + copy.target, copy.bytes.size(), 0);
-      std::fill_n(unfenced.begin() + copy.target, copy.bytes.size(), 1);
+    std::erase_if(copies, [&](Copy &copy) { return !copy.barrier && (deliver(copy), true); });
+  }
+
+  /// Delivers what the memory system has copied and tells a barrier of: to all threads, products of warpgroups
+  /// included.
+  void finishCopies(uint64_t barrier) {
+    std::erase_if(copies, [&](Copy &copy) { return copy.barrier == barrier && (deliver(copy), true); });
+  }
+
+private:
+  void deliver(Copy &copy) {
+    auto fill = [&](auto &of, auto value) { std::fill_n(of.begin() + copy.target, copy.bytes.size(), value); };
+    std::memcpy(shared.data() + copy.target, copy.bytes.data(), copy.bytes.size());
+    fill(pending, 0);
+    fill(unfenced, copy.barrier ? 0 : 1);
+    if (copy.barrier) {
+      fill(writer.warps, -1);
+      fill(writer.threads, -1);
+      barriers[copy.barrier].expected -= static_cast<int64_t>(copy.bytes.size());
     }
-    copies.clear();
   }
 };
 

@@ -174,6 +174,32 @@ Action ThreadBlock::compileLoadMatrix(NVVM::LdMatrixOp op) {
   };
 }
 
+Action ThreadBlock::compileStoreMatrix(NVVM::StMatrixOp op) {
+  Slot address = slotOf(op.getPtr());
+  std::vector<Slot> sources;
+  for (Value source : op.getSources())
+    sources.push_back(slotOf(source));
+  if (op.getLayout() == NVVM::MMALayout::col)
+    fail(op, "matrices that are transposed");
+  Operation *operation = op;
+  return [=, this] {
+    mustConverge(operation);
+    for (int warp = 0; warp < threads; warp += lanes)
+      for (size_t matrix = 0; matrix < sources.size(); ++matrix)
+        for (int lane = 0; lane < lanes; ++lane) {
+          // Word l % 4 of the row whose address lane 8 m + l / 4 gives.
+          uint64_t target = address.words[warp + matrix * 8 + lane / 4];
+          if (target % 16)
+            fail(operation, "a row of a matrix at an address that is no multiple of 16");
+          target += lane % 4 * 4;
+          auto word = static_cast<uint32_t>(sources[matrix].words[warp + lane]);
+          uint8_t *place = memory.at(operation, target, 4);
+          memory.noteWrite(operation, target, 4, warp + lane, reinterpret_cast<uint8_t *>(&word));
+          std::memcpy(place, &word, 4);
+        }
+  };
+}
+
 Action ThreadBlock::compileMultiply(NVVM::MmaOp op) {
   std::vector<Slot> left, right, sums;
   for (Value value : op.getOperandA())

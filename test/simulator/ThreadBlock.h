@@ -113,10 +113,15 @@ private:
   Action compileStore(mlir::LLVM::StoreOp op);
   Action compileCopy(mlir::NVVM::CpAsyncOp op);
   Action compileLoadMatrix(mlir::NVVM::LdMatrixOp op);
+  Action compileStoreMatrix(mlir::NVVM::StMatrixOp op);
   Action compileMultiply(mlir::NVVM::MmaOp op);
   Action compileShuffle(mlir::NVVM::ShflOp op);
   Action compileBarrier(mlir::NVVM::BarrierOp op);
   Action compileIntrinsic(mlir::LLVM::CallIntrinsicOp op);
+  Action compileBarrierInit(mlir::NVVM::MBarrierInitOp op);
+  Action compileExpect(mlir::NVVM::MBarrierArriveExpectTxOp op);
+  Action compileBarrierWait(mlir::NVVM::MBarrierTryWaitParityOp op);
+  Action compileBox(mlir::NVVM::CpAsyncBulkTensorGlobalToSharedClusterOp op);
   Action compileWarpgroupProduct(mlir::Operation *op);
   Action compileWarpgroupWait(mlir::Operation *op);
 

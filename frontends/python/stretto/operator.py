@@ -2,6 +2,7 @@
 
 import ctypes
 import json
+import pathlib
 import warnings
 from collections.abc import Mapping, Sequence
 
@@ -18,6 +19,9 @@ def _warn(message: bytes) -> None:
     """Warns where an operator was called: behind this function, PyTorch's, and two of ours."""
     warnings.warn(message.decode(), stacklevel=5)
 
+
+# Forms that were found for machines we had; it is read when it is first needed.
+torch.ops.stretto._set_tuned_table(str(pathlib.Path(__file__).with_name("tuned.json")))
 
 torch.ops.stretto._set_warning_handler(ctypes.cast(_warn, ctypes.c_void_p).value)
 
@@ -97,9 +101,8 @@ class Operator:
         wanted: Sequence[str] | None = None,
     ) -> "Explanation":
         """Which kernel runs a call, and where it comes from; or what the gradient of what is wanted takes."""
-        words = {name: str(value).lower() if isinstance(value, bool) else str(value) for name, value in options.items()}
         try:
-            call = (self.name, list(inputs), words, initial_state or [], cu_seqlens)
+            call = self._described(inputs, options, initial_state, cu_seqlens)
             if wanted is None:
                 text = torch.ops.stretto._explain(*call)
             else:
@@ -107,6 +110,28 @@ class Operator:
         except RuntimeError as error:
             raise _own(error) from None
         return Explanation(operator=f"stretto::{self.name}", **json.loads(text))
+
+    def tune(
+        self,
+        inputs: Sequence[torch.Tensor | None],
+        options: Mapping[str, object],
+        initial_state: Sequence[torch.Tensor] | None,
+        cu_seqlens: torch.Tensor | None,
+        wanted: Sequence[str] | None,
+        seconds: float,
+    ) -> "Explanation":
+        """Measures a call in several forms, or the gradient of what is wanted, and keeps the fastest."""
+        try:
+            call = self._described(inputs, options, initial_state, cu_seqlens)
+            text = torch.ops.stretto._tune(*call, None if wanted is None else list(wanted), seconds)
+        except RuntimeError as error:
+            raise _own(error) from None
+        return Explanation(operator=f"stretto::{self.name}", **json.loads(text))
+
+    def _described(self, inputs, options, initial_state, cu_seqlens) -> tuple:
+        """A call as the operators take it that say something of it."""
+        words = {name: str(value).lower() if isinstance(value, bool) else str(value) for name, value in options.items()}
+        return self.name, list(inputs), words, initial_state or [], cu_seqlens
 
 
 class Explanation(dict):

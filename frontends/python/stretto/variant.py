@@ -7,6 +7,8 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
+import torch
+
 from . import reference
 from .calls import Plan, Plans
 from .native import Module
@@ -28,6 +30,10 @@ class Program:
     inputs: tuple[str, ...]
     options: dict[str, str | bool]
     state: tuple[str, ...]
+
+
+def _requires_gradient(value: object) -> bool:
+    return isinstance(value, torch.Tensor) and value.requires_grad
 
 
 def _state_of(module: Module) -> tuple[str, ...]:
@@ -86,12 +92,14 @@ class Variant(ABC):
         backward: bool = False,
         wanted: Sequence[str] = (),
         step: bool = False,
+        form: tuple[int, int, int] | None = None,
         **settings,
     ) -> str:
         """The operator at a stage of the compiler: "stretto", "chunk", "kernel" (GPU), "llvm", "asm" (CPU) or "ptx"
         (GPU). The target is "cpu" or a chip such as "sm_90a". Beside options, the settings are sizes and head counts
         (`K=64`, `H=8`); a size that is not given is 128, a number of heads 1. With `backward` it is the gradient, of
-        what `wanted` names or of all, with `step` what one token does.
+        what `wanted` names or of all, with `step` what one token does. `form` fixes what the model would choose: the
+        tokens of a chunk, the slices of the values and the warps of a block (0: those of the model).
         """
         if dtype not in ELEMENT_TYPES:
             raise self.signature.error(f"'dtype' is {dtype!r}, expected one of {', '.join(ELEMENT_TYPES)}")
@@ -120,7 +128,7 @@ class Variant(ABC):
         )
         if backward:
             module = self._backward(module, wanted)
-        return str(module) if stage == "stretto" else module.lower(stage, target, ELEMENT_TYPES[dtype], step)
+        return str(module) if stage == "stretto" else module.lower(stage, target, ELEMENT_TYPES[dtype], step, form)
 
     @abstractmethod
     def _make_program(self, structure: Mapping, expressions: Mapping, present: frozenset[str]) -> Program:
@@ -194,6 +202,34 @@ class Variant(ABC):
         program, tensors, options = self._plans.find(inputs, keywords)
         state = ordered_state(self.signature.name, program.state, initial_state)
         return program.operator.explain(tensors, options, state, cu_seqlens, wanted if backward else None)
+
+    def tune(
+        self,
+        *inputs,
+        initial_state=None,
+        cu_seqlens=None,
+        backward: bool | None = None,
+        wanted: Sequence[str] = (),
+        seconds: float = 30.0,
+        **keywords,
+    ) -> dict[str, Explanation]:
+        """Measures the forms that kernels of this call can have and keeps the fastest, in this and later processes, for
+        calls of these types, widths and ratios of heads whose batch times heads, and whose lengths, have the same power
+        of two above them.
+
+        With `backward` the kernels of the gradient are tuned too: of what `wanted` names, or else of the inputs that
+        require one, or else of all. Unless it is said, they are where an input requires a gradient. Nothing new is
+        tried after so many seconds for each. Says what was tried, for "forward" and "backward".
+        """
+        program, tensors, options = self._plans.find(inputs, keywords)
+        state = ordered_state(self.signature.name, program.state, initial_state)
+        differentiated = [name for name, x in zip(program.inputs, tensors, strict=True) if _requires_gradient(x)]
+        with torch.no_grad():
+            found = {"forward": program.operator.tune(tensors, options, state, cu_seqlens, None, seconds)}
+            if backward or (backward is None and differentiated):
+                names = wanted or differentiated
+                found["backward"] = program.operator.tune(tensors, options, state, cu_seqlens, names, seconds)
+        return found
 
     def reference(self, *inputs, initial_state=None, output_final_state: bool = False, cu_seqlens=None, **keywords):
         """The operator in double precision, token by token, on tensors of any type. The results are in double precision

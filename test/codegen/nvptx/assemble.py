@@ -19,13 +19,14 @@ import kernels
 # Widths of keys and values.
 SIZES = ((16, 16), (96, 32), (64, 64), (128, 128))
 
-# Products of 64 x 64 x 64, four of them, on 8 warps. Four of these form 64 x 32 of a result together, in 4 steps. On
-# other chips each warp has 16 x 32 of a result, four fragments, and each step loads the left operand and two pairs of
-# fragments of the right one. Three tiles of 64 x 64 numbers are copied by 256 threads in pieces of 8 numbers, before
-# the loop and in it.
-COPIES = {"cp.async.cg": 3 * 2 * 2}
-INSTRUCTIONS = {"wgmma.mma_async": 0, "mma.sync": 4 * 4 * 4, "ldmatrix": 4 * 4 * 3} | COPIES
-INSTRUCTIONS_OF_WARPGROUPS = {"wgmma.mma_async": 4 * 4, "mma.sync": 0, "ldmatrix": 0} | COPIES
+# Products of 64 x 64 x 64, four of them. Four warps form one together in 4 steps; on other chips 8 warps have 16 x 32
+# of a result, four fragments, and each step loads the left operand and two pairs of fragments of the right one. Three
+# tiles of 64 x 64 numbers are copied by 256 threads in pieces of 8 numbers, before the loop and in it, or by the memory
+# system, one box each.
+BY_THREADS, IN_BOXES = {"cp.async.cg": 3 * 2 * 2, "cp.async.bulk.tensor": 0}, {"cp.async.cg": 0}
+BY_WARPS = {"wgmma.mma_async": 0, "mma.sync": 4 * 4 * 4, "ldmatrix": 4 * 4 * 3}
+BY_WARPGROUPS = {"wgmma.mma_async": 4 * 4, "mma.sync": 0, "ldmatrix": 0}
+INSTRUCTIONS = {"sm_90a": BY_WARPGROUPS | IN_BOXES}
 COUNTED = "linear_bf16_k64_v64"
 
 
@@ -84,7 +85,7 @@ def check(folder, ptxas, chip, module):
         report = run(ptxas, "-v", f"-arch={chip}", code, "-o", folder / f"{title}.cubin")
     except RuntimeError as error:
         return False, f"FAIL {title}: {error}"
-    expected = INSTRUCTIONS_OF_WARPGROUPS if chip == "sm_90a" else INSTRUCTIONS
+    expected = INSTRUCTIONS.get(chip, BY_WARPS | BY_THREADS)
     problems = [f"FAIL {name}: {text}" for name, text in problems_of(texts, code.read_text(), report, expected)]
     return not problems, "\n".join(problems) or f"ok   {title}: {len(texts)} kernels"
 

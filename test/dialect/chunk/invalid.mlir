@@ -70,6 +70,13 @@ chunk.kernel @kernel_c6 chunk 16 (input %x: tensor<16x8xf32>, state %S: tensor<8
 
 // -----
 
+// expected-error @+1 {{[kernel_c6] the parameter 'w' has type 'tensor<8x8xf32>' and begins at column 4 of the 8 columns of "w"}}
+chunk.kernel @kernel_c6_parameter chunk 16 (input %x: tensor<16x8xf32>, parameter %w: tensor<8x8xf32> of "w" column 4 columns 8, valid %n: index) -> (o: tensor<16x8xf32>) {
+  chunk.yield %x : tensor<16x8xf32>
+}
+
+// -----
+
 // expected-error @+1 {{[kernel_c6] the state 'S' has type 'tensor<f32>'}}
 chunk.kernel @kernel_c6_rank chunk 16 (input %x: tensor<16x8xf32>, state %S: tensor<f32>, valid %n: index) -> (o: tensor<16x8xf32>) {
   chunk.yield %x next %S : tensor<16x8xf32>, tensor<f32>

@@ -37,6 +37,14 @@ chunk.kernel @every_argument chunk 16 slices 2 (
       : tensor<16x32xf32>, tensor<16xf32>, tensor<32x32xf32>, tensor<32xf32>, tensor<4x8xf32>
 }
 
+// CHECK-LABEL: chunk.kernel @columns_of_a_parameter chunk 16(
+// CHECK-SAME: parameter %w$8: tensor<8x4xf32> of "w" column 8 columns 12,
+chunk.kernel @columns_of_a_parameter chunk 16 (input %x: tensor<16x8xf32>,
+    parameter %w$8: tensor<8x4xf32> of "w" column 8 columns 12, valid %n: index) -> (o: tensor<16x4xf32>) {
+  %o = chunk.dot %x, %w$8 : tensor<16x8xf32>, tensor<8x4xf32> -> tensor<16x4xf32>
+  chunk.yield %o : tensor<16x4xf32>
+}
+
 // CHECK-LABEL: chunk.kernel @checkpoints chunk 16(
 // CHECK-SAME: -> (S: tensor<8x8xf32> group 2 checkpoint)
 chunk.kernel @checkpoints chunk 16 (input %k: tensor<16x8xf32> group 2, state %S: tensor<8x8xf32> group 2,

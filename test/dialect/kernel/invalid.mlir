@@ -161,3 +161,20 @@ func.func @f(%descriptor: i64) {
     left_offsets = array<i64: 0, 2>, right_offsets = array<i64: 0>}> : (i64, i64) -> (f32, f32, f32, f32)
   return
 }
+
+// -----
+
+kernel.func @f(%x: !kernel.view<tensor<16xf32>>) chunk 16 roles [#kernel.role<all, 4>] {
+  // expected-error @+1 {{[channel_c1] copies 'tensor<16xf32>' in bulk, expected rows and columns}}
+  %tiles = kernel.channel bulk depth 2 : !kernel.channel<tensor<16xf32>>
+  kernel.return
+}
+
+// -----
+
+#registers = #kernel.layout<[4, 4], register = [[0, 1], [8, 0], [0, 8]], lane = [[0, 2], [0, 4], [1, 0], [2, 0], [4, 0]]>
+func.func @f(%tile: tensor<16x16xf32, #registers>) {
+  // expected-error @+1 {{[take_back_c1] takes back what was not set aside}}
+  %a = kernel.take_back %tile : tensor<16x16xf32, #registers>
+  return
+}

@@ -70,3 +70,13 @@ kernel.func @looks_back(%x: !kernel.view<tensor<16xf32>>, %k: !kernel.view<tenso
   kernel.carry %k at %c to %w : <tensor<16x32xf32>>, <tensor<24x32xf32>>
   kernel.return
 }
+
+#aside = #kernel.layout<[4, 4], register = [[0, 1], [8, 0], [0, 8]], lane = [[0, 2], [0, 4], [1, 0], [2, 0], [4, 0]]>
+// CHECK-LABEL: func.func @aside
+func.func @aside(%tile: tensor<16x16xf32, #aside>) {
+  // CHECK: %[[ASIDE:.*]] = kernel.set_aside %{{.*}} offset 1024 : tensor<16x16xf32, #{{.*}}>
+  %aside = kernel.set_aside %tile offset 1024 : tensor<16x16xf32, #aside>
+  // CHECK: kernel.take_back %[[ASIDE]] : tensor<16x16xf32, #{{.*}}>
+  %back = kernel.take_back %aside : tensor<16x16xf32, #aside>
+  return
+}

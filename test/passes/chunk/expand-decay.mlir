@@ -118,3 +118,51 @@ chunk.kernel @totals chunk 16 (input %x: tensor<16x32xbf16>, input %k: tensor<16
   %o, %p = chunk.decay_totals %q, %k, %w log %g before : tensor<16x32xf32>, tensor<16x16xf32>, tensor<16x32xf32>
   chunk.yield %o, %p : tensor<16x32xf32>, tensor<16x32xf32>
 }
+
+// With inputs of 16 bits all factors of tokens are made of one sum, to the base 2.
+// CHECK-LABEL: chunk.kernel @one_sum
+// CHECK: %[[L:.*]] = arith.mulf
+// CHECK: %[[B:.*]] = chunk.accumulate sum %[[L]] : tensor<16xf32>
+// CHECK-NOT: chunk.accumulate
+// CHECK: math.exp2 %[[B]]
+// CHECK: %[[LAST:.*]] = chunk.row %[[B]] at 15
+// CHECK-NOT: chunk.decay_matrix
+chunk.kernel @one_sum chunk 16 (input %q: tensor<16x32xbf16>, input %g: tensor<16xf32>, valid %n: index)
+    -> (o: tensor<16x32xf32>, p: tensor<16x16xf32>) {
+  %q32 = arith.extf %q : tensor<16x32xbf16> to tensor<16x32xf32>
+  %x = chunk.decay_from_start %q32 log %g : tensor<16x32xf32>, tensor<16xf32>
+  %y = chunk.decay_to_end %x log %g : tensor<16x32xf32>, tensor<16xf32>
+  %p = chunk.decay_dot %q32, %q32 log %g before : tensor<16x32xf32>, tensor<16x32xf32>, tensor<16xf32> -> tensor<16x16xf32>
+  chunk.yield %y, %p : tensor<16x32xf32>, tensor<16x16xf32>
+}
+
+// Where channels have factors of their own, rows that are rescaled once are read with, written and multiplied.
+// CHECK-LABEL: chunk.kernel @one_anchor
+// CHECK: %[[B:.*]] = chunk.accumulate sum
+// CHECK-NOT: chunk.accumulate
+// CHECK: %[[MIDDLE:.*]] = chunk.row %[[B]] at 7
+// CHECK: %[[LAST:.*]] = chunk.row %[[B]] at 15
+// CHECK: %[[GOOD:.*]] = chunk.within %[[MIDDLE]],
+// CHECK: arith.select %[[GOOD]], %[[MIDDLE]], %{{.*}} : tensor<32xf32>
+// CHECK: arith.select %[[GOOD]], %[[MIDDLE]], %[[LAST]] : tensor<32xf32>
+// CHECK: %[[Q:.*]] = arith.extf {{.*}} : tensor<16x32xbf16> to tensor<16x32xf32>
+// CHECK: %[[K:.*]] = arith.extf {{.*}} : tensor<16x32xbf16> to tensor<16x32xf32>
+// CHECK: scf.if %[[GOOD]]
+// CHECK-NEXT: chunk.dot %[[Q]], %[[K]] transpose_right
+// CHECK: chunk.decay_dot {{.*}} {exact}
+// CHECK: chunk.dot %[[Q]], %{{.*}} : tensor<16x32xf32>, tensor<32x8xf32>
+// CHECK: %[[NEXT:.*]] = chunk.dot %[[K]], %{{.*}} transpose_left add
+// CHECK: arith.mulf %[[NEXT]]
+chunk.kernel @one_anchor chunk 16 (input %q: tensor<16x32xbf16>, input %v: tensor<16x8xbf16>, input %g: tensor<16x32xf32>,
+                                   state %S: tensor<32x8xf32>, valid %n: index) -> (o: tensor<16x8xf32>) {
+  %q32 = arith.extf %q : tensor<16x32xbf16> to tensor<16x32xf32>
+  %v32 = arith.extf %v : tensor<16x8xbf16> to tensor<16x8xf32>
+  %x = chunk.decay_from_start %q32 log %g : tensor<16x32xf32>, tensor<16x32xf32>
+  %r = chunk.dot %x, %S : tensor<16x32xf32>, tensor<32x8xf32> -> tensor<16x8xf32>
+  %p = chunk.decay_dot %q32, %q32 log %g : tensor<16x32xf32>, tensor<16x32xf32>, tensor<16x32xf32> -> tensor<16x16xf32>
+  %o = chunk.dot %p, %v32 add %r : tensor<16x16xf32>, tensor<16x8xf32> -> tensor<16x8xf32>
+  %s = chunk.decay_state %S log %g along rows : tensor<32x8xf32>, tensor<16x32xf32>
+  %y = chunk.decay_to_end %q32 log %g : tensor<16x32xf32>, tensor<16x32xf32>
+  %next = chunk.dot %y, %v32 transpose_left add %s : tensor<16x32xf32>, tensor<16x8xf32> -> tensor<32x8xf32>
+  chunk.yield %o next %next : tensor<16x8xf32>, tensor<32x8xf32>
+}

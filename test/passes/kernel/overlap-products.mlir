@@ -3,14 +3,15 @@
 // RUN: stretto-opt %s --pass-pipeline='builtin.module(stretto-fold-over-chunks,kernel.func(stretto-assign-layouts,stretto-select-products,stretto-overlap-products,stretto-plan-shared-memory,stretto-insert-barriers),stretto-lower-to-threads)' | FileCheck %s --check-prefix=THREADS
 
 // The state is rounded before the first product begins, because a product adds to it. That of keys and values starts while
-// the scores are formed, which are waited for first; the two sums of the output are one chain.
+// the scores are formed, which are waited for first; the two sums of the output are one chain. What lies in shared memory
+// from the start is multiplied before what is stored there.
 // CHECK-LABEL: kernel.func @f
 // CHECK: scf.for
 // CHECK: %[[S:.*]] = arith.truncf {{.*}} : tensor<64x64xf32
 // CHECK: kernel.convert %[[S]]
 // CHECK: %[[P:.*]] = chunk.dot {{.*}} transpose_right
-// CHECK-NEXT: %[[O:.*]] = chunk.dot
 // CHECK-NEXT: %[[N:.*]] = chunk.dot {{.*}} transpose_left add
+// CHECK-NEXT: %[[O:.*]] = chunk.dot
 // CHECK-NEXT: %[[DONE:.*]] = kernel.finish %[[P]]
 // CHECK-NEXT: arith.truncf %[[DONE]]
 // CHECK: %[[SUM:.*]] = chunk.dot {{.*}} add %[[O]]

@@ -17,15 +17,15 @@ chunk.kernel @apart chunk 64 (input %x: tensor<64x64xf32>, state %S: tensor<64x6
 // -----
 
 // Two tiles of each input are too large. Channels become one tile deep, what they send next is sent at the end, in order,
-// and the bytes of a tile that has been read serve as scratch.
+// and small regions lie apart, while there is room.
 // CHECK-LABEL: kernel.func @serial
 // CHECK: %[[X:.*]] = kernel.channel depth 1 offset 0
 // CHECK: %[[Y:.*]] = kernel.channel depth 1 offset 131072
 // CHECK: scf.for
 // CHECK-NEXT: kernel.await
 // CHECK-NOT: kernel.send
-// CHECK: chunk.reduce {{.*}}kernel.scratch = 0
-// CHECK: chunk.reduce {{.*}}kernel.scratch = 0
+// CHECK: chunk.reduce {{.*}}kernel.scratch = 196608
+// CHECK: chunk.reduce {{.*}}kernel.scratch = 197120
 // CHECK: kernel.store
 // CHECK: kernel.send {{.*}} to %[[X]]
 // CHECK-NEXT: kernel.send {{.*}} to %[[Y]]
@@ -63,6 +63,27 @@ chunk.kernel @late chunk 64 (input %x: tensor<64x512xf32>, input %y: tensor<64x5
   %b = chunk.reduce sum %y over columns : tensor<64x512xf32> -> tensor<64xf32>
   %sum = arith.addf %a, %b : tensor<64xf32>
   chunk.yield %sum next %S : tensor<64xf32>, tensor<64x64xf32>
+}
+
+// -----
+
+// Carried states that are rounded for two products each lie there for one of them at a time.
+// CHECK-LABEL: kernel.func @rounded
+// CHECK: scf.for
+// CHECK-COUNT-4: arith.truncf
+// CHECK: scf.yield
+chunk.kernel @rounded chunk 64 (input %x: tensor<64x256xbf16>, input %y: tensor<64x512xf32>, state %S: tensor<256x128xf32>,
+                                state %R: tensor<256x128xf32>, valid %n: index) -> (o: tensor<64x128xf32>) {
+  %s = arith.truncf %S : tensor<256x128xf32> to tensor<256x128xbf16>
+  %r = arith.truncf %R : tensor<256x128xf32> to tensor<256x128xbf16>
+  %a = chunk.dot %x, %s : tensor<64x256xbf16>, tensor<256x128xbf16> -> tensor<64x128xf32>
+  %b = chunk.dot %x, %r add %a : tensor<64x256xbf16>, tensor<256x128xbf16> -> tensor<64x128xf32>
+  %sum = chunk.reduce sum %y over columns : tensor<64x512xf32> -> tensor<64xf32>
+  %sums = chunk.broadcast %sum along rows : tensor<64xf32> to tensor<64x128xf32>
+  %c = chunk.dot %x, %s add %sums : tensor<64x256xbf16>, tensor<256x128xbf16> -> tensor<64x128xf32>
+  %d = chunk.dot %x, %r add %c : tensor<64x256xbf16>, tensor<256x128xbf16> -> tensor<64x128xf32>
+  %o = arith.addf %b, %d : tensor<64x128xf32>
+  chunk.yield %o next %S, %R : tensor<64x128xf32>, tensor<256x128xf32>, tensor<256x128xf32>
 }
 
 // -----

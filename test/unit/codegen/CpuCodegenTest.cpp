@@ -491,6 +491,20 @@ TEST_F(Functions, OfTheLibrary) {
   }
 }
 
+TEST_F(Functions, ColumnsOfAParameter) {
+  compile(write({16, 24, 24}, R"( (input %x: !inK, parameter %w: tensor<24x16xf32> of "w" column 0 columns 24,
+                                   parameter %w$16: tensor<24x8xf32> of "w" column 16 columns 24, valid %n: index)
+                                  -> (y: !inK, z: !inK) {
+      %a = chunk.dot %x, %w : !K, tensor<24x16xf32> -> tensor<16x16xf32>
+      %b = chunk.dot %x, %w$16 : !K, tensor<24x8xf32> -> tensor<16x8xf32>
+      %y = chunk.concat %a, %b : tensor<16x16xf32>, tensor<16x8xf32> -> !K
+      %s = chunk.dot %a, %w transpose_right : tensor<16x16xf32>, tensor<24x16xf32> -> !K
+      %z = chunk.dot %b, %w$16 transpose_right add %s : tensor<16x8xf32>, tensor<24x8xf32> -> !K
+      chunk.yield %y, %z : !K, !K
+    })"));
+  check();
+}
+
 TEST_F(Functions, Conditions) {
   compile(write({16, 24, 24}, R"( (input %x: !inK, input %a: !int, parameter %b: !k, valid %n: index) -> (y: !inK) {
       %zero = arith.constant dense<0.0> : !K

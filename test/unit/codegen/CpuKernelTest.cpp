@@ -244,14 +244,21 @@ void CpuKernelTest::check(const Problem &problem, const std::string &wholeText) 
       break;
     }
     case chunk::ArgumentKind::Parameter: {
+      SmallVector<int64_t> whole(shape);
+      if (description.getEntry()) {
+        name = description.getEntry().str();
+        whole.back() = description.getColumns();
+      }
       Memory &memory =
-          *memories.emplace_back(std::make_unique<Memory>(type.getElementType(), own, type.getNumElements()));
-      numbers[name] = makeNumbers(name, memory.size());
+          *memories.emplace_back(std::make_unique<Memory>(type.getElementType(), own, llvm::product_of(whole)));
+      if (!numbers.count(name))
+        numbers[name] = makeNumbers(name, memory.size());
       memory.write(numbers[name]);
       ArrayView view = {{own}, numbers[name]};
-      view.shape.append(shape.begin(), shape.end());
+      view.shape.append(whole);
       call.arguments[name] = view;
-      append({memory.address(), memory.strides[0]});
+      int64_t offset = description.getColumn() * type.getElementTypeBitWidth() / 8;
+      append({memory.address() + offset, memory.strides[0]});
       break;
     }
     case chunk::ArgumentKind::Table: {

@@ -116,6 +116,21 @@ TEST(Layout, CopiesAreNeighbouringElements) {
   EXPECT_EQ(small.at({0, 0, 4}), 0u);
 }
 
+TEST(Layout, RowsOfWarpsAreStoredInPieces) {
+  // Eight warps have 16 rows of 64 columns each: eight lanes take a row in pieces of 8, the others the next three.
+  Layout fragments = registerLayout({64, 128}, 8);
+  std::optional<Layout> rows = alongRows(fragments, 8);
+  ASSERT_TRUE(rows);
+  EXPECT_EQ(rows->at({7, 0, 0}), rows->flat({0, 7}));
+  EXPECT_EQ(rows->at({0, 1, 0}), rows->flat({0, 8}));
+  EXPECT_EQ(rows->at({0, 8, 0}), rows->flat({1, 0}));
+  EXPECT_EQ(rows->at({8, 0, 0}), rows->flat({4, 0}));
+  EXPECT_EQ(Conversion::between(fragments, *rows).kind, Conversion::Shuffle);
+  // Warps that have copies of each other's rows, or parts of pieces, have none to themselves.
+  EXPECT_FALSE(alongRows(leftOperandLayout(64, 64, {4, 2}), 8));
+  EXPECT_FALSE(alongRows(registerLayout({16, 8}, 4), 8));
+}
+
 TEST(Layout, SweepsCoverEveryElementOnce) {
   for (auto [rows, columns] : shapes)
     for (int64_t perAccess : {1, 2, 4})

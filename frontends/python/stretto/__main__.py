@@ -1,0 +1,5 @@
+"""`python -m stretto`: see stretto.cli."""
+
+from .cli import main
+
+main()

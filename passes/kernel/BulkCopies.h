@@ -1,0 +1,25 @@
+//===- BulkCopies.h - Channels that the memory system fills -----*- C++ -*-===//
+#ifndef STRETTO_PASSES_KERNEL_BULKCOPIES_H
+#define STRETTO_PASSES_KERNEL_BULKCOPIES_H
+
+#include "dialect/kernel/KernelDialect.h"
+
+namespace stretto::kernel {
+
+/// How the tiles of chunks pass through a channel: one is sent before the loop that receives them, and another in each
+/// of its turns.
+struct ChunkCopies {
+  SendOp first, next;
+  ReceiveOp receive;
+
+  /// Nothing where a channel is used in any other way.
+  static std::optional<ChunkCopies> of(ChannelOp channel);
+};
+
+/// Whether a warp has matrices of eight rows of 16 bytes, as products leave and take them, each in a register of two
+/// numbers; all registers of the tile are such.
+bool hasMatrices(mlir::RankedTensorType tile);
+
+} // namespace stretto::kernel
+
+#endif // STRETTO_PASSES_KERNEL_BULKCOPIES_H

@@ -1,0 +1,111 @@
+//===- LowerBoxes.cpp - Tiles that the memory system copies ---------------===//
+//
+// One thread orders the boxes of a tile (`cp.async.bulk.tensor`), whose bytes arrive at the barrier of its turn
+// (mbarrier); every thread that wants the tile waits there. The k-th use of a place in the ring completes the k-th
+// phase of its barrier, of which a wait asks for the parity. A tensor's description and its axes are those of
+// runtime/TensorBoxes.h: columns, heads, tokens and sequences. What lies beyond them arrives as 0.
+//
+//===----------------------------------------------------------------------===//
+
+#include "mlir/Dialect/LLVMIR/NVVMDialect.h"
+#include "passes/kernel/ThreadLowering.h"
+
+using namespace mlir;
+using namespace stretto;
+using namespace stretto::kernel;
+
+static constexpr int64_t bytesOfBarrier = 8;
+
+void ThreadLowering::noteBoxes() {
+  function.walk([&](SendOp op) {
+    if (op.getTurn())
+      manifest.arguments[cast<BlockArgument>(op.getView()).getArgNumber()].box =
+          boxColumnsOf(op.getChannel().getType().getTile());
+  });
+}
+
+/// Emits `body` for the first thread of the block.
+static void onFirstThread(ThreadBuilder &b, Value thread, function_ref<void()> body) {
+  Value isFirst = b.compare(arith::CmpIPredicate::eq, thread, b.i32(0));
+  OpBuilder::InsertionGuard guard(b);
+  b.setInsertionPointToStart(scf::IfOp::create(b, isFirst).thenBlock());
+  body();
+}
+
+void ThreadLowering::openBoxes(ChannelOp op) {
+  Value first = b.advance(shared, static_cast<int64_t>(*op.getBarriers()));
+  onFirstThread(b, thread, [&] {
+    for (uint64_t place = 0; place < op.getDepth(); ++place)
+      NVVM::MBarrierInitOp::create(b, b.advance(first, static_cast<int64_t>(place) * bytesOfBarrier), b.i32(1),
+                                   Value());
+    NVVM::FenceMbarrierInitOp::create(b);
+  });
+}
+
+Value ThreadLowering::barrierOf(ChannelOp channel, Value turn) {
+  Value place = arith::RemUIOp::create(b, b.truncate(turn), b.i32(static_cast<int64_t>(channel.getDepth())));
+  Value first = b.advance(shared, static_cast<int64_t>(*channel.getBarriers()));
+  return b.advance(first, b.mul(place, bytesOfBarrier));
+}
+
+void ThreadLowering::sendBoxes(SendOp op) {
+  auto channel = op.getChannel().getDefiningOp<ChannelOp>();
+  RankedTensorType type = channel.getType().getTile();
+  const View &view = viewOf(op.getView());
+  Value turn = scalars.lookup(op.getTurn());
+  int64_t rows = type.getDimSize(0), columns = boxColumnsOf(type);
+  int64_t bytes = type.getElementTypeBitWidth() / 8, boxBytes = rows * columns * bytes;
+  onFirstThread(b, thread, [&] {
+    auto depth = static_cast<int64_t>(channel.getDepth());
+    Value place = arith::RemUIOp::create(b, b.truncate(turn), b.i32(depth));
+    Value target = b.advance(channels.lookup(op.getChannel()), b.mul(place, sharedBytesOf(type)));
+    Value barrier = barrierOf(channel, turn);
+    int64_t boxes = llvm::divideCeil(type.getDimSize(1), columns);
+    NVVM::MBarrierArriveExpectTxOp::create(b, TypeRange(), barrier, b.i32(boxes * boxBytes), NVVM::MemScopeKind::CTA,
+                                           /*relaxed=*/false, /*predicate=*/Value());
+    Value token = b.mul(scalars.lookup(op.getChunk()), rows);
+    token = b.truncate(b.select(packed, b.add(firstToken, token), token));
+    Value owner = b.select(packed, b.i32(0), b.truncate(sequence)), ownHead = b.truncate(view.head);
+    Value channelOfSlice = view.argument->sliced ? b.mul(slice, type.getDimSize(1)) : b.i32(0);
+    for (int64_t box = 0; box < boxes; ++box) {
+      Value place = LLVM::AddrSpaceCastOp::create(b, b.pointerType(7), b.advance(target, box * boxBytes));
+      Value column = b.add(channelOfSlice, box * columns);
+      NVVM::CpAsyncBulkTensorGlobalToSharedClusterOp::create(
+          b, place, view.boxes, ValueRange{column, ownHead, token, owner}, barrier, /*im2colOffsets=*/ValueRange(),
+          /*multicastMask=*/Value(), /*l2CacheHint=*/Value(), NVVM::TMALoadMode::TILE, /*isCTAOnly=*/false,
+          /*group=*/NVVM::CTAGroupKindAttr(), /*predicate=*/Value());
+    }
+  });
+}
+
+void ThreadLowering::awaitBoxes(ReceiveOp op, const SharedTile &tile) {
+  constexpr int64_t mostNanoseconds = 10'000'000, pieceBytes = 16;
+  auto channel = op.getChannel().getDefiningOp<ChannelOp>();
+  Value turn = scalars.lookup(op.getTurn());
+  Value round = arith::DivUIOp::create(b, b.truncate(turn), b.i32(static_cast<int64_t>(channel.getDepth())));
+  Value parity = arith::AndIOp::create(b, round, b.i32(1));
+  NVVM::MBarrierTryWaitParityOp::create(b, barrierOf(channel, turn), parity, b.i32(mostNanoseconds));
+
+  // Behind a sequence of a packed batch lies the next one.
+  ArrayRef<int64_t> shape = tile.type.getShape();
+  Value valid = validTokens(b.mul(scalars.lookup(op.getChunk()), shape[0]), shape[0]);
+  Value isCut = b.both(packed, b.less(valid, shape[0]));
+  OpBuilder::InsertionGuard guard(b);
+  b.setInsertionPointToStart(scf::IfOp::create(b, isCut).thenBlock());
+  Type element = tile.type.getElementType();
+  int64_t perPiece = pieceBytes / tile.elementBytes();
+  Layout layout = copyLayout(shape, perPiece, function.getWarps());
+  Addresses addresses(b, tile, layout.basis(Layout::Lane), layout.basis(Layout::Warp));
+  Registers zeros(perPiece, b.zero(element));
+  for (int64_t reg = 0; reg < layout.size(Layout::Register); reg += perPiece) {
+    if (ThreadBuilder::inside(layout, shape, reg) == ThreadBuilder::Inside::Never)
+      continue;
+    Value target = addresses.at(layout.at(Layout::Register, reg));
+    Value isBeyond = b.compare(arith::CmpIPredicate::sge, b.coordinate(layout, 0, reg), valid);
+    isBeyond = b.both(b.both(isBeyond, b.isInside(layout, shape, reg)), b.isFirstCopy(layout));
+    OpBuilder::InsertionGuard inner(b);
+    b.setInsertionPointToStart(scf::IfOp::create(b, isBeyond).thenBlock());
+    b.store(target, zeros);
+  }
+  lowerBarrier(/*fence=*/true);
+}

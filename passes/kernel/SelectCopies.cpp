@@ -1,0 +1,135 @@
+//===- SelectCopies.cpp - Who copies tiles to shared memory ---------------===//
+
+#include "dialect/kernel/Chip.h"
+#include "passes/Passes.h"
+#include "passes/kernel/BulkCopies.h"
+#include "runtime/Manifest.h"
+
+namespace stretto {
+#define GEN_PASS_DEF_SELECTCOPIES
+#include "passes/Passes.h.inc"
+} // namespace stretto
+
+using namespace mlir;
+using namespace stretto;
+using namespace stretto::kernel;
+
+std::optional<ChunkCopies> ChunkCopies::of(ChannelOp channel) {
+  ChunkCopies copies;
+  for (Operation *user : channel->getUsers()) {
+    bool isFirst = false;
+    if (auto receive = dyn_cast<ReceiveOp>(user))
+      isFirst = !std::exchange(copies.receive, receive);
+    else if (isa<FuncOp>(user->getParentOp()))
+      isFirst = !std::exchange(copies.first, cast<SendOp>(user));
+    else
+      isFirst = !std::exchange(copies.next, cast<SendOp>(user));
+    if (!isFirst)
+      return std::nullopt;
+  }
+  bool isComplete = copies.receive && copies.first && copies.next && copies.receive.getChunk() &&
+                    copies.first.getView() == copies.next.getView();
+  if (!isComplete || copies.receive->getBlock() != copies.next->getBlock())
+    return std::nullopt;
+  auto loop = dyn_cast<scf::ForOp>(copies.receive->getParentOp());
+  if (!loop || !isa<FuncOp>(loop->getParentOp()) || getConstantIntValue(loop.getStep()) != 1)
+    return std::nullopt;
+  return copies;
+}
+
+/// Why the memory system cannot fill a channel; empty where it can.
+static StringRef obstacleToBulkCopies(ChannelOp channel, const Manifest &manifest) {
+  constexpr int64_t pieceBytes = 16, rowsOfExchange = 8;
+  RankedTensorType tile = channel.getType().getTile();
+  std::optional<ChunkCopies> copies = ChunkCopies::of(channel);
+  if (!copies)
+    return "no loop of the function receives its tiles, one chunk after another";
+  const Manifest::Argument &argument = manifest.arguments[cast<BlockArgument>(copies->first.getView()).getArgNumber()];
+  if (argument.kind != Manifest::Kind::Input)
+    return "its tiles are not those of an input's tokens";
+  if (llvm::any_of(manifest.arguments, [](const auto &other) { return other.kind == Manifest::Kind::Window; }))
+    return "windows hold tokens before the first";
+  if (tile.getRank() != 2 || !llvm::isPowerOf2_64(tile.getDimSize(0)) || tile.getDimSize(0) < rowsOfExchange)
+    return "its tiles do not have rows by the eight";
+  int64_t bytes = tile.getElementTypeBitWidth() / 8, rowBytes = tile.getDimSize(1) * bytes;
+  if (rowBytes % pieceBytes)
+    return "its rows are not a multiple of 16 bytes";
+  if (*layoutOf(tile) != sharedLayout(tile.getShape(), bytes))
+    return "its tiles do not lie in boxes";
+  if (argument.sliced && tile.getDimSize(1) % boxColumnsOf(tile))
+    return "a box would reach into the next slice";
+  return "";
+}
+
+bool stretto::kernel::hasMatrices(RankedTensorType tile) {
+  constexpr int64_t bitsOfNumber = 16, rows = 8, columns = 8;
+  std::optional<Layout> layout = layoutOf(tile);
+  if (!layout || layout->rank() != 2 || layout->inSharedMemory() || tile.getElementTypeBitWidth() != bitsOfNumber)
+    return false;
+  auto begins = [&](Layout::Space space, ArrayRef<std::pair<int64_t, int64_t>> vectors) {
+    return layout->basis(space).size() >= vectors.size() && llvm::all_of(llvm::enumerate(vectors), [&](auto each) {
+             return layout->basis(space)[each.index()] == layout->flat({each.value().first, each.value().second});
+           });
+  };
+  bool isWhole = tile.getDimSize(0) == layout->side(0) && tile.getDimSize(1) == layout->side(1);
+  return isWhole && layout->side(0) >= rows && layout->side(1) >= columns && begins(Layout::Register, {{0, 1}}) &&
+         begins(Layout::Lane, {{0, 2}, {0, 4}, {1, 0}, {2, 0}, {4, 0}});
+}
+
+/// Whether threads would store pieces of less than 16 bytes of an output's rows, and could store as much. Four lanes
+/// that share a row of a fragment fill whole sectors of memory with wider numbers as it is.
+static bool gainsFromStage(StoreOp store, const Manifest &manifest) {
+  constexpr int64_t pieceBytes = 16, bitsOfNumber = 16;
+  auto tile = cast<RankedTensorType>(store.getTile().getType());
+  const Manifest::Argument &argument = manifest.arguments[cast<BlockArgument>(store.getView()).getArgNumber()];
+  if (argument.kind != Manifest::Kind::Output || tile.getRank() != 2 || tile.getElementTypeBitWidth() != bitsOfNumber)
+    return false;
+  int64_t perPiece = pieceBytes * 8 / tile.getElementTypeBitWidth();
+  Layout layout = *layoutOf(tile);
+  return argument.perAccess() == perPiece && tile.getDimSize(1) % perPiece == 0 &&
+         neighbouringColumns(layout) < perPiece && alongRows(layout, perPiece);
+}
+
+namespace {
+struct SelectCopies : stretto::impl::SelectCopiesBase<SelectCopies> {
+  using SelectCopiesBase::SelectCopiesBase;
+
+  void runOnOperation() override {
+    FuncOp function = getOperation();
+    FailureOr<Chip> target = Chip::named(chip, [&] { return function.emitOpError(); });
+    if (failed(target))
+      return signalPassFailure();
+    auto text = function->getAttrOfType<StringAttr>(Manifest::attributeName);
+    if (!text)
+      return;
+    llvm::Expected<Manifest> manifest = Manifest::fromJson(text.getValue());
+    if (!manifest) {
+      function.emitOpError("has no manifest: ") << llvm::toString(manifest.takeError());
+      return signalPassFailure();
+    }
+    for (ChannelOp channel : function.getOps<ChannelOp>()) {
+      StringRef obstacle =
+          target->hasBulkCopies ? obstacleToBulkCopies(channel, *manifest) : "the chip does not copy boxes";
+      if (channel.getBulk() && !obstacle.empty()) {
+        channel.emitOpError("cannot be filled in bulk: ") << obstacle;
+        return signalPassFailure();
+      }
+      channel.setBulk(obstacle.empty());
+    }
+    // Steps are as long as their loads take: what is stored once is stored as it is.
+    bool isStep = function.getChunk() == 1;
+    function.walk([&](Operation *op) {
+      if (auto convert = dyn_cast<ConvertOp>(op); convert && inSharedMemory(convert.getType()))
+        convert.setMatrices(target->hasBulkCopies &&
+                            hasMatrices(cast<RankedTensorType>(convert.getOperand().getType())));
+      else if (convert && inSharedMemory(convert.getOperand().getType()))
+        convert.setMatrices(hasMatrices(cast<RankedTensorType>(convert.getType())));
+      if (auto store = dyn_cast<StoreOp>(op)) {
+        store.setStaged(!isStep && gainsFromStage(store, *manifest));
+        store.setMatrices(store.getStaged() && target->hasBulkCopies &&
+                          hasMatrices(cast<RankedTensorType>(store.getTile().getType())));
+      }
+    });
+  }
+};
+} // namespace

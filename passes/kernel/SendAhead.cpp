@@ -1,0 +1,133 @@
+//===- SendAhead.cpp - Fill bulk channels as far as they are deep ---------===//
+
+#include "mlir/Dialect/Arith/IR/Arith.h"
+#include "mlir/Dialect/SCF/IR/SCF.h"
+#include "passes/Passes.h"
+#include "passes/kernel/BulkCopies.h"
+#include "passes/kernel/RegisterEstimate.h"
+
+namespace stretto {
+#define GEN_PASS_DEF_SENDAHEAD
+#include "passes/Passes.h.inc"
+} // namespace stretto
+
+using namespace mlir;
+using namespace stretto;
+using namespace stretto::kernel;
+
+namespace {
+
+/// The bulk channels of one loop, which are equally deep.
+class Schedule {
+public:
+  Schedule(scf::ForOp loop, ArrayRef<ChunkCopies> channels, bool isReverse)
+      : loop(loop), channels(channels), isReverse(isReverse), b(loop.getLoc(), loop),
+        depth(static_cast<int64_t>(channelOf(channels.front()).getDepth())) {}
+
+  void write() {
+    Value turns = b.createOrFold<arith::SubIOp>(loop.getUpperBound(), loop.getLowerBound());
+    for (int64_t number = 0; number + 1 < depth; ++number) {
+      Value turn = constant(number);
+      sendWhere(turns, turn, [&](ChunkCopies copies) { return further(copies.first.getChunk(), turn); });
+    }
+
+    b.setInsertionPointToStart(loop.getBody());
+    Value turn = b.createOrFold<arith::SubIOp>(loop.getInductionVar(), loop.getLowerBound());
+    b.setInsertionPoint(lastOfNext());
+    Value distance = constant(depth - 1), ahead = b.createOrFold<arith::AddIOp>(turn, distance);
+    sendWhere(turns, ahead, [&](ChunkCopies copies) { return further(copies.receive.getChunk(), distance); });
+    for (ChunkCopies copies : channels) {
+      copies.receive.getTurnMutable().assign(turn);
+      copies.first.erase();
+      copies.next.erase();
+    }
+    placeAwaits();
+  }
+
+private:
+  static ChannelOp channelOf(ChunkCopies copies) { return copies.receive.getChannel().getDefiningOp<ChannelOp>(); }
+
+  static Value viewOf(ChunkCopies copies) { return copies.first.getView(); }
+
+  Value constant(int64_t number) { return arith::ConstantIndexOp::create(b, number); }
+
+  /// The chunk that is met so many turns later.
+  Value further(Value chunk, Value turns) {
+    return isReverse ? b.createOrFold<arith::SubIOp>(chunk, turns) : b.createOrFold<arith::AddIOp>(chunk, turns);
+  }
+
+  /// Sends the tiles of a turn, if there is such a turn.
+  void sendWhere(Value turns, Value turn, function_ref<Value(ChunkCopies)> chunkOf) {
+    SmallVector<Value> chunks;
+    for (ChunkCopies copies : channels)
+      chunks.push_back(chunkOf(copies));
+    Value exists = arith::CmpIOp::create(b, arith::CmpIPredicate::slt, turn, turns);
+    auto condition = scf::IfOp::create(b, exists);
+    OpBuilder::InsertionGuard guard(b);
+    b.setInsertionPointToStart(condition.thenBlock());
+    for (auto [copies, chunk] : llvm::zip(channels, chunks))
+      SendOp::create(b, viewOf(copies), chunk, channelOf(copies), turn);
+  }
+
+  Operation *lastOfNext() {
+    Operation *last = nullptr;
+    for (ChunkCopies copies : channels) {
+      // What the loop receives says which chunk it is.
+      for (Operation *op : {copies.next.getOperation(), copies.receive.getChunk().getDefiningOp()})
+        if (op && op->getBlock() == loop.getBody())
+          last = last && op->isBeforeInBlock(last) ? last : op;
+    }
+    return last->getNextNode();
+  }
+
+  /// Threads wait for copies of their own in each turn where there are any, otherwise once. Before the loop they meet:
+  /// the barriers of the channels are there then for all.
+  void placeAwaits() {
+    auto sendsItself = [](Operation *op) {
+      return op
+          ->walk([](SendOp send) {
+            auto channel = send.getChannel().getDefiningOp<ChannelOp>();
+            return channel.getBulk() ? WalkResult::advance() : WalkResult::interrupt();
+          })
+          .wasInterrupted();
+    };
+    bool isBefore = false;
+    for (Operation &op : *loop->getBlock())
+      isBefore |= &op != loop.getOperation() && op.isBeforeInBlock(loop) && sendsItself(&op);
+    if (!sendsItself(loop))
+      for (AwaitOp await : llvm::make_early_inc_range(loop.getBody()->getOps<AwaitOp>())) {
+        if (isBefore)
+          await->moveBefore(loop);
+        else
+          await.erase();
+        isBefore = false;
+      }
+    b.setInsertionPoint(loop);
+    if (!isa_and_nonnull<AwaitOp>(loop->getPrevNode()))
+      BarrierOp::create(b);
+  }
+
+  scf::ForOp loop;
+  ArrayRef<ChunkCopies> channels;
+  bool isReverse;
+  ImplicitLocOpBuilder b;
+  int64_t depth;
+};
+
+struct SendAhead : stretto::impl::SendAheadBase<SendAhead> {
+  void runOnOperation() override {
+    FuncOp function = getOperation();
+    llvm::MapVector<Operation *, SmallVector<ChunkCopies>> loops;
+    for (ChannelOp channel : function.getOps<ChannelOp>()) {
+      if (!channel.getBulk())
+        continue;
+      std::optional<ChunkCopies> copies = ChunkCopies::of(channel);
+      bool isAhead = copies && !copies->receive.getTurn();
+      if (isAhead)
+        loops[copies->receive->getParentOp()].push_back(*copies);
+    }
+    for (auto &[loop, channels] : loops)
+      Schedule(cast<scf::ForOp>(loop), channels, walksInReverse(function)).write();
+  }
+};
+} // namespace

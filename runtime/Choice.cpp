@@ -1,0 +1,136 @@
+//===- Choice.cpp - Who chooses the form of a kernel ----------------------===//
+
+#include "runtime/Gradient.h"
+#include "runtime/Knobs.h"
+#include "runtime/OperatorImpl.h"
+
+using namespace mlir;
+using namespace stretto;
+
+using Signature = Operator::Signature;
+
+/// On a GPU the kernels of a gradient say how far they have to be divided.
+Form Signature::modelForm(const OperatorCall &call, int64_t threads, bool isOfGradient) const {
+  return {.slices = isOfGradient && device >= 0 ? 1 : slicesFor(call, threads)};
+}
+
+Signature::CallClass Signature::classOf(const OperatorCall &call, int64_t threads,
+                                        const GradientRequest *request) const {
+  int64_t parallel = std::max<int64_t>(sequences(call), 1);
+  int64_t all = call.isStep ? 1 : rowOf(call).sizes[0] * rowOf(call).sizes[1];
+  CallClass found = {.items = llvm::Log2_64_Ceil(std::max<int64_t>(parallel * heads, 1)),
+                     .tokens = llvm::Log2_64_Ceil(std::max<int64_t>(llvm::divideCeil(all, parallel), 1)),
+                     .threads = device < 0 ? threads : 0,
+                     .gradient = {}};
+  if (request)
+    found.gradient = *request;
+  return found;
+}
+
+Signature::Choice Signature::choose(const OperatorCall &call, int64_t threads, const GradientRequest *request) {
+  if (call.form)
+    return {*call.form, Choice::By::Caller, {}};
+  if (int64_t slices = Knobs::instance().slices; request && slices)
+    return {{.slices = slices}, Choice::By::Knob, {}};
+  Form model = modelForm(call, threads, request != nullptr);
+  if (isStep() || !Knobs::instance().tuned)
+    return {model, Choice::By::Model, {}};
+
+  CallClass callClass = classOf(call, threads, request);
+  std::lock_guard<std::mutex> lock(tunedMutex);
+  TunedForms &all = TunedForms::instance();
+  if (uint64_t changes = all.generation(); changes != changesSeen) {
+    tunedForms.clear();
+    changesSeen = changes;
+  }
+  auto [known, isNew] = tunedForms.try_emplace(std::move(callClass));
+  if (isNew)
+    known->second = all.find(tuningKey(call, threads, request));
+  const std::optional<TunedForm> &tuned = known->second;
+  if (!tuned)
+    return {model, Choice::By::Model, {}};
+  return {tuned->form.isFixed() ? tuned->form : model, tuned->isShipped ? Choice::By::Table : Choice::By::Tuner, tuned};
+}
+
+void Signature::forget(const OperatorCall &call, int64_t threads, const GradientRequest *request,
+                       llvm::StringRef problem) {
+  note("the tuned form of " + op.name() + " cannot be used (" + problem + "); taking the model's");
+  std::lock_guard<std::mutex> lock(tunedMutex);
+  tunedForms[classOf(call, threads, request)] = std::nullopt;
+}
+
+void Signature::Choice::explain(llvm::json::OStream &json) const {
+  static constexpr const char *words[] = {"model", "tuner", "shipped table", "knob", "caller"};
+  json.attribute("chosen_by", words[static_cast<int>(by)]);
+  if (!tuned)
+    return;
+  json.attribute("tuned_ms", tuned->milliseconds);
+  json.attribute("model_ms", tuned->modelMilliseconds);
+  json.attribute("floor_ms", tuned->floorMilliseconds);
+  if (tuned->floorMilliseconds > 0)
+    json.attribute("to_floor", tuned->milliseconds / tuned->floorMilliseconds);
+}
+
+//===----------------------------------------------------------------------===//
+// Keys
+//===----------------------------------------------------------------------===//
+
+template <typename Map> static void print(llvm::raw_ostream &stream, llvm::StringRef title, const Map &map) {
+  if (!map.empty())
+    stream << " " << title;
+  for (const auto &[name, value] : map)
+    stream << " " << name << "=" << value;
+}
+
+std::string Signature::tuningKey(const OperatorCall &call, int64_t threads, const GradientRequest *request) const {
+  std::string text;
+  llvm::raw_string_ostream stream(text);
+  stream << op.name() << " " << op.digest().take_front(16);
+  if (request) {
+    stream << " gradient of";
+    for (auto [input, isWanted] : llvm::zip_equal(op.inputs(), request->inputs))
+      stream << (isWanted ? " " + input.name : "");
+    for (auto [entry, isWanted] : llvm::zip_equal(state, request->entries))
+      stream << (isWanted ? " " + entry.name : "");
+    for (auto [index, isGiven] : llvm::enumerate(request->results))
+      stream << (isGiven ? "" : " without " + std::to_string(index));
+  }
+  stream << " " << nameOf(this->request.element);
+  std::map<std::string, llvm::StringRef> types;
+  for (const auto &[name, type] : this->request.others)
+    types[name] = nameOf(type);
+  const Settings &settings = this->request.settings;
+  print(stream, "types", types);
+  print(stream, "sizes", settings.dims);
+  print(stream, "heads", settings.heads);
+  print(stream, "options", settings.options);
+  for (const std::string &name : settings.absent)
+    stream << " without " << name;
+  if (this->request.continues)
+    stream << " continued";
+  CallClass callClass = classOf(call, threads, request);
+  stream << " items 2^" << callClass.items << " tokens 2^" << callClass.tokens;
+  if (device < 0)
+    stream << " threads " << threads;
+  stream << " on " << (device < 0 ? target().name : deviceName + " " + target().name);
+  return text;
+}
+
+std::string Signature::declaration() const {
+  std::lock_guard<std::mutex> context(op.implementation->contextMutex);
+  std::string text;
+  llvm::raw_string_ostream(text) << *op.implementation->module;
+  return text;
+}
+
+std::vector<KernelRequest> Signature::requestsFor(const Form &form, const Gradient *gradient) const {
+  KernelRequest one = request;
+  one.take(form);
+  if (!gradient)
+    return {one};
+  one.gradient = gradient->names();
+  one.part = KernelRequest::Part::Gradient;
+  KernelRequest other = one;
+  other.part = KernelRequest::Part::Checkpoints;
+  return {one, other};
+}

@@ -1,0 +1,27 @@
+//===- Form.h - What of a kernel's form is chosen ---------------*- C++ -*-===//
+#ifndef STRETTO_RUNTIME_FORM_H
+#define STRETTO_RUNTIME_FORM_H
+
+#include <compare>
+#include <cstdint>
+
+namespace stretto {
+
+/// What a program leaves open: how many tokens, blocks and warps work on it. A further choice is a further member,
+/// which CompiledKernel's key, the class Tuner and the text of TunedForms have to know.
+struct Form {
+  /// Tokens of a chunk. 0: the model chooses them (Lowering.cpp), and divides values further where registers ask for
+  /// it.
+  int64_t chunk = 0;
+  /// Into how many parts the value axis is divided: a power of two.
+  int64_t slices = 1;
+  /// Warps of a block on a GPU; 0: as many as the states ask for.
+  int64_t warps = 0;
+
+  bool isFixed() const { return chunk != 0; }
+  auto operator<=>(const Form &) const = default;
+};
+
+} // namespace stretto
+
+#endif // STRETTO_RUNTIME_FORM_H

@@ -1,0 +1,29 @@
+// RUN: stretto-opt %s --pass-pipeline='builtin.module(stretto-fold-over-chunks,kernel.func(stretto-assign-layouts{repeat-left=true}))' | FileCheck %s --check-prefixes=CHECK,REPEATED
+// RUN: stretto-opt %s --pass-pipeline='builtin.module(stretto-fold-over-chunks,kernel.func(stretto-assign-layouts))' | FileCheck %s --check-prefixes=CHECK,EXCHANGED
+
+// Eight warps, four for each half of the columns of the output: both form all scores, whatever condition they depend on,
+// and multiply them from registers. Otherwise each has a half of them, and they are exchanged.
+// REPEATED-DAG: #[[ALL:.*]] = #kernel.layout<[6, 6], register = {{.*}}, warp = {{\[\[}}16, 0], [32, 0], [0, 0{{\]\]}}>
+// EXCHANGED-DAG: #[[HALF:.*]] = #kernel.layout<[6, 6], register = {{.*}}, warp = {{\[\[}}16, 0], [32, 0], [0, 32{{\]\]}}>
+// CHECK-LABEL: kernel.func @f
+// CHECK: scf.if
+// REPEATED: chunk.dot {{.*}} -> tensor<64x64xf32, #[[ALL]]>
+// REPEATED: %[[P:.*]] = arith.truncf {{.*}} to tensor<64x64xbf16, #[[ALL]]>
+// REPEATED: chunk.dot %[[P]],
+// EXCHANGED: chunk.dot {{.*}} -> tensor<64x64xf32, #[[HALF]]>
+// EXCHANGED: %[[P:.*]] = arith.truncf {{.*}} to tensor<64x64xbf16, #[[HALF]]>
+// EXCHANGED: kernel.convert %[[P]] : {{.*}} -> tensor<64x64xbf16, #shared
+chunk.kernel @f chunk 64 (input %q: tensor<64x128xbf16>, state %S: tensor<128x128xf32>, valid %n: index) -> (o: tensor<64x128xf32>) {
+  %good = chunk.within %q limits [1.0] : tensor<64x128xbf16>
+  %p = scf.if %good -> (tensor<64x64xf32>) {
+    %all = chunk.dot %q, %q transpose_right : tensor<64x128xbf16>, tensor<64x128xbf16> -> tensor<64x64xf32>
+    %c = chunk.causal %all : tensor<64x64xf32>
+    scf.yield %c : tensor<64x64xf32>
+  } else {
+    %none = arith.constant dense<0.0> : tensor<64x64xf32>
+    scf.yield %none : tensor<64x64xf32>
+  }
+  %p16 = arith.truncf %p : tensor<64x64xf32> to tensor<64x64xbf16>
+  %o = chunk.dot %p16, %q : tensor<64x64xbf16>, tensor<64x128xbf16> -> tensor<64x128xf32>
+  chunk.yield %o next %S : tensor<64x128xf32>, tensor<128x128xf32>
+}

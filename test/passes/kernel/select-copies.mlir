@@ -1,0 +1,31 @@
+// RUN: stretto-opt %s --pass-pipeline='builtin.module(stretto-fold-over-chunks,kernel.func(stretto-assign-layouts,stretto-select-copies{chip=sm_90a}))' | FileCheck %s --check-prefixes=CHECK,BULK
+// RUN: stretto-opt %s --pass-pipeline='builtin.module(stretto-fold-over-chunks,kernel.func(stretto-assign-layouts,stretto-select-copies{chip=sm_80}))' | FileCheck %s --check-prefixes=CHECK,THREADS
+
+// Rows of 256 bytes come in boxes, rows of 18 bytes piece by piece, and so do parameters, which come once. Warps store
+// whole matrices of numbers of 16 bits, and the output by way of shared memory.
+// CHECK-LABEL: kernel.func @f
+// BULK: kernel.channel bulk depth 2 : <tensor<64x128xbf16
+// THREADS: kernel.channel depth 2 : <tensor<64x128xbf16
+// CHECK: kernel.channel depth 2 : <tensor<64x9xbf16
+// CHECK: kernel.channel depth 1 : <tensor<128x128xbf16
+// CHECK: scf.for
+// BULK: kernel.convert {{.*}} matrices : tensor<128x128xbf16, #registers{{.*}}> -> tensor<128x128xbf16, #shared
+// THREADS: kernel.convert %{{[0-9]+}} : tensor<128x128xbf16, #registers{{.*}}> -> tensor<128x128xbf16, #shared
+// BULK: kernel.store {{.*}} staged matrices
+// THREADS: kernel.store %{{[0-9]+}} to %o at %{{.*}} staged :
+chunk.kernel @f chunk 64 (input %q: tensor<64x128xbf16>, input %x: tensor<64x9xbf16>, parameter %w: tensor<128x128xbf16>,
+                          state %S: tensor<128x128xf32>, valid %n: index) -> (o: tensor<64x128xbf16>) {
+  %s = arith.truncf %S : tensor<128x128xf32> to tensor<128x128xbf16>
+  %y = chunk.dot %q, %s : tensor<64x128xbf16>, tensor<128x128xbf16> -> tensor<64x128xf32>
+  %o = arith.truncf %y : tensor<64x128xf32> to tensor<64x128xbf16>
+  %next = chunk.dot %q, %q transpose_left add %S : tensor<64x128xbf16>, tensor<64x128xbf16> -> tensor<128x128xf32>
+  chunk.yield %o next %next : tensor<64x128xbf16>, tensor<128x128xf32>
+}
+
+// What a slice has is narrower than a box.
+// CHECK-LABEL: kernel.func @slices
+// CHECK: kernel.channel depth 2 : <tensor<16x24xbf16
+chunk.kernel @slices chunk 16 slices 2 (input %v: tensor<16x24xbf16> sliced, state %S: tensor<1x24xf32> sliced, valid %n: index)
+    -> (o: tensor<16x24xbf16> sliced) {
+  chunk.yield %v next %S : tensor<16x24xbf16>, tensor<1x24xf32>
+}

@@ -1,0 +1,55 @@
+// RUN: stretto-opt %s --pass-pipeline='builtin.module(stretto-fold-over-chunks,kernel.func(stretto-assign-layouts,stretto-select-copies,stretto-plan-shared-memory,stretto-send-ahead))' | FileCheck %s
+// RUN: stretto-opt %s --pass-pipeline='builtin.module(stretto-fold-over-chunks,kernel.func(stretto-assign-layouts,stretto-select-copies,stretto-plan-shared-memory,stretto-send-ahead,stretto-insert-barriers))' | FileCheck %s --check-prefix=BARRIERS
+// RUN: stretto-opt %s --pass-pipeline='builtin.module(stretto-fold-over-chunks,kernel.func(stretto-assign-layouts,stretto-select-copies,stretto-plan-shared-memory,stretto-send-ahead,stretto-insert-barriers),stretto-lower-to-threads)' | FileCheck %s --check-prefix=LOWERED
+
+// A ring of four tiles: three are under way before the loop, and each turn sends the fourth from it on. Nobody waits for
+// copies of all threads.
+// CHECK-LABEL: kernel.func @f
+// CHECK: %[[CHUNKS:.*]] = arith.divui
+// CHECK: %[[RING:.*]] = kernel.channel bulk depth 4
+// CHECK-COUNT-3: kernel.send %q at %{{.*}} to %[[RING]] turn
+// CHECK: kernel.barrier
+// CHECK-NEXT: scf.for %[[TURN:[a-z0-9]+]] =
+// CHECK-NOT: kernel.await
+// CHECK: %[[AHEAD:.*]] = arith.addi %[[TURN]], %c3
+// CHECK: %[[MORE:.*]] = arith.cmpi slt, %[[AHEAD]], %[[CHUNKS]]
+// CHECK: scf.if %[[MORE]]
+// CHECK-NEXT: kernel.send %q at %{{.*}} to %[[RING]] turn %[[AHEAD]]
+// CHECK: kernel.receive %[[RING]] at %[[TURN]] turn %[[TURN]]
+
+// A tile is sent behind a barrier, where all have read the one before.
+// BARRIERS-LABEL: kernel.func @f
+// BARRIERS: scf.for
+// BARRIERS-NOT: kernel.send
+// BARRIERS: kernel.barrier
+// BARRIERS-NEXT: scf.if
+// BARRIERS-NEXT: kernel.send
+
+// One thread makes the barriers and orders the box of 64 columns; all wait for its bytes.
+// LOWERED-LABEL: llvm.func @f
+// LOWERED: scf.if
+// LOWERED-COUNT-4: nvvm.mbarrier.init
+// LOWERED: nvvm.fence.mbarrier.init
+// LOWERED: nvvm.mbarrier.arrive.expect_tx
+// LOWERED: nvvm.cp.async.bulk.tensor.shared.cluster.global {{.*}} box[%{{.*}}, %{{.*}}, %{{.*}}, %{{.*}}]
+// LOWERED: scf.for
+// LOWERED: nvvm.mbarrier.try_wait.parity
+chunk.kernel @f chunk 16 (input %q: tensor<16x64xbf16>, state %S: tensor<64x64xf32>, valid %n: index) -> (o: tensor<16x64xf32>) {
+  %s = arith.truncf %S : tensor<64x64xf32> to tensor<64x64xbf16>
+  %o = chunk.dot %q, %s : tensor<16x64xbf16>, tensor<64x64xbf16> -> tensor<16x64xf32>
+  %next = chunk.dot %q, %q transpose_left add %S : tensor<16x64xbf16>, tensor<16x64xbf16> -> tensor<64x64xf32>
+  chunk.yield %o next %next : tensor<16x64xf32>, tensor<64x64xf32>
+}
+
+// In reverse the chunks before come next. What threads copy is still waited for in each turn.
+// CHECK-LABEL: kernel.func @reverse
+// CHECK: kernel.channel bulk
+// CHECK: arith.subi
+// CHECK: scf.for
+// CHECK: kernel.await
+// CHECK: arith.subi %{{.*}}, %c3
+chunk.kernel @reverse chunk 16 reverse (input %q: tensor<16x64xbf16>, input %x: tensor<16x9xbf16>, state %S: tensor<64x64xf32>, valid %n: index)
+    -> (o: tensor<16x9xbf16>) {
+  %next = chunk.dot %q, %q transpose_left add %S : tensor<16x64xbf16>, tensor<16x64xbf16> -> tensor<64x64xf32>
+  chunk.yield %x next %next : tensor<16x9xbf16>, tensor<64x64xf32>
+}

@@ -1,0 +1,29 @@
+// RUN: stretto-opt %s --split-input-file --pass-pipeline='builtin.module(kernel.func(stretto-set-tiles-aside{registers=40}))' | FileCheck %s
+// RUN: stretto-opt %s --split-input-file --pass-pipeline='builtin.module(kernel.func(stretto-set-tiles-aside{registers=240}))' | FileCheck %s --check-prefix=ENOUGH
+
+#registers = #kernel.layout<[6, 6], register = [[0, 1], [8, 0], [0, 8], [0, 16]], lane = [[0, 2], [0, 4], [1, 0], [2, 0], [4, 0]], warp = [[16, 0], [32, 0], [0, 32]]>
+
+// Of three tiles of 16 registers each, the one that rests the longest is left in free memory, behind what the kernel has,
+// and comes back right before its next use. Tiles that are used in between stay.
+// CHECK-LABEL: kernel.func @f
+// CHECK-SAME: shared 20480
+// CHECK: %[[A:.*]] = kernel.load %x
+// CHECK-NEXT: %[[ASIDE:.*]] = kernel.set_aside %[[A]] offset 4096
+// CHECK: math.exp
+// CHECK-NOT: kernel.take_back
+// CHECK: %[[SUM:.*]] = arith.addf
+// CHECK: %[[BACK:.*]] = kernel.take_back %[[ASIDE]]
+// CHECK-NEXT: arith.addf %[[SUM]], %[[BACK]]
+// ENOUGH-LABEL: kernel.func @f
+// ENOUGH-NOT: kernel.set_aside
+kernel.func @f(%x: !kernel.view<tensor<64x64xf32>>, %o: !kernel.view<tensor<64x64xf32>>) chunk 64 roles [#kernel.role<all, 8>] shared 4096 {
+  %c0 = arith.constant 0 : index
+  %a = kernel.load %x at %c0 : !kernel.view<tensor<64x64xf32>> -> tensor<64x64xf32, #registers>
+  %b = kernel.load %x at %c0 : !kernel.view<tensor<64x64xf32>> -> tensor<64x64xf32, #registers>
+  %c = math.exp %b : tensor<64x64xf32, #registers>
+  %d = arith.mulf %b, %c : tensor<64x64xf32, #registers>
+  %e = arith.addf %c, %d : tensor<64x64xf32, #registers>
+  %r = arith.addf %e, %a : tensor<64x64xf32, #registers>
+  kernel.store %r to %o at %c0 : tensor<64x64xf32, #registers>, !kernel.view<tensor<64x64xf32>>
+  kernel.return
+}

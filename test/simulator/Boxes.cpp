@@ -1,0 +1,118 @@
+//===- Boxes.cpp - Copies by the memory system, and their barriers --------===//
+
+#include "ThreadBlock.h"
+#include <array>
+
+using namespace mlir;
+using namespace stretto::simulator;
+
+Action ThreadBlock::compileBarrierInit(NVVM::MBarrierInitOp op) {
+  Slot address = slotOf(op.getAddr()), count = slotOf(op.getCount());
+  Operation *operation = op;
+  return [=, this] {
+    for (int thread = 0; thread < threads; ++thread) {
+      if (!active[thread])
+        continue;
+      if (count.words[thread] != 1)
+        fail(operation, "a barrier that expects more than one arrival");
+      memory.at(operation, address.words[thread], 8);
+      if (!memory.barriers.try_emplace(address.words[thread]).second)
+        fail(operation, "a barrier that there is already");
+    }
+  };
+}
+
+Action ThreadBlock::compileExpect(NVVM::MBarrierArriveExpectTxOp op) {
+  Slot address = slotOf(op.getAddr()), bytes = slotOf(op.getTxcount());
+  Operation *operation = op;
+  return [=, this] {
+    for (int thread = 0; thread < threads; ++thread) {
+      if (!active[thread])
+        continue;
+      auto barrier = memory.barriers.find(address.words[thread]);
+      if (barrier == memory.barriers.end() || barrier->second.hasArrived)
+        fail(operation, "an arrival at no barrier, or at one whose phase is not complete");
+      barrier->second.hasArrived = true;
+      barrier->second.expected += static_cast<int64_t>(bytes.words[thread]);
+    }
+  };
+}
+
+Action ThreadBlock::compileBarrierWait(NVVM::MBarrierTryWaitParityOp op) {
+  Slot address = slotOf(op.getAddr()), parity = slotOf(op.getPhase());
+  Operation *operation = op;
+  return [=, this] {
+    mustConverge(operation);
+    auto barrier = memory.barriers.find(address.words[0]);
+    if (barrier == memory.barriers.end())
+      fail(operation, "a wait at no barrier");
+    Memory::PhaseBarrier &own = barrier->second;
+    if ((own.phases & 1) == parity.words[0]) {
+      memory.finishCopies(barrier->first);
+      if (!own.hasArrived || own.expected)
+        fail(operation, "a wait for a phase that is never complete: " + std::to_string(own.expected) + " bytes miss");
+      own.hasArrived = false;
+      ++own.phases;
+    }
+  };
+}
+
+namespace {
+/// A description of a tensor in the argument block (runtime/TensorBoxes.h).
+struct Description {
+  static constexpr int axes = 4;
+  int64_t pointer, number, bytes;
+  std::array<int64_t, axes> sizes;
+  std::array<int64_t, axes - 1> strides;
+  int64_t columns, tokens;
+};
+} // namespace
+
+Action ThreadBlock::compileBox(NVVM::CpAsyncBulkTensorGlobalToSharedClusterOp op) {
+  constexpr int64_t pieceBytes = 16, banks = 128;
+  Slot target = slotOf(op.getDstMem()), map = slotOf(op.getTmaDescriptor()), barrier = slotOf(op.getMbar());
+  std::vector<Slot> coordinates;
+  for (Value coordinate : op.getCoordinates())
+    coordinates.push_back(slotOf(coordinate));
+  Operation *operation = op;
+  return [=, this] {
+    for (int thread = 0; thread < threads; ++thread) {
+      if (!active[thread])
+        continue;
+      Description tensor;
+      if (map.words[thread] % 64)
+        fail(operation, "a description of a tensor that is not at a multiple of 64 bytes");
+      for (size_t word = 0; word < sizeof(Description) / 8; ++word)
+        std::memcpy(reinterpret_cast<char *>(&tensor) + word * 8, memory.at(operation, map.words[thread] + word * 8, 8),
+                    8);
+      std::array<int64_t, Description::axes> first;
+      for (int axis = 0; axis < Description::axes; ++axis)
+        first[axis] = static_cast<int32_t>(coordinates[axis].words[thread]);
+      int64_t rowBytes = tensor.columns * tensor.bytes, width = std::min(rowBytes, banks);
+      uint64_t start = target.words[thread] - sharedAddress;
+      if (start % (8 * width))
+        fail(operation, "a box at " + std::to_string(start) + ", expected a multiple of " + std::to_string(8 * width));
+      for (int64_t row = 0; row < tensor.tokens; ++row)
+        for (int64_t piece = 0; piece < rowBytes; piece += pieceBytes) {
+          std::array<int64_t, Description::axes> place = first;
+          place[0] += piece / tensor.bytes;
+          place[2] += row;
+          bool exists = true;
+          for (int axis = 0; axis < Description::axes; ++axis)
+            exists &= place[axis] >= 0 && place[axis] < tensor.sizes[axis];
+          uint64_t address = start + row * rowBytes + piece;
+          address ^= (address / banks % (width / pieceBytes)) * pieceBytes;
+          std::vector<uint8_t> data(pieceBytes, 0);
+          if (exists) {
+            int64_t source = tensor.pointer + place[0] * tensor.bytes;
+            for (int axis = 1; axis < Description::axes; ++axis)
+              source += place[axis] * tensor.strides[axis - 1];
+            std::memcpy(data.data(), memory.at(operation, source, pieceBytes), pieceBytes);
+          }
+          memory.noteWrite(operation, sharedAddress + address, pieceBytes, thread, nullptr);
+          std::fill_n(memory.pending.begin() + static_cast<int64_t>(address), pieceBytes, 1);
+          memory.copies.push_back({address, std::move(data), barrier.words[thread]});
+        }
+    }
+  };
+}
