@@ -337,8 +337,8 @@ def DivideMatrices : Pass<"stretto-divide-matrices", "::stretto::chunk::KernelOp
   let summary = "Takes wide states and parameters in panels of columns";
   let description = [{
     A product reads a matrix as a whole, which a block's memory may not hold. Here states, parameters and checkpoints
-    with more than `columns` columns, and at least as many rows, become panels of so many columns each: arguments of
-    their own, which remain those columns of the state's entry or of the parameter. A product with a matrix becomes the
+    with more than `columns` columns, and at least as many rows, become panels of so many columns each, where one column
+    would remain of fewer for the last two: arguments of their own, which remain those columns of the state's entry or of the parameter. A product with a matrix becomes the
     products with its panels, side by side, or summed over them where their columns are summed over; what changes a
     matrix changes its panels one by one. Rows of tokens stay whole, and so do arguments that slices divide.
 
@@ -644,7 +644,7 @@ def SelectProducts : Pass<"stretto-select-products", "::stretto::kernel::FuncOp"
     Products of 16-bit operands are formed by `mma.sync`, whose fragments each warp loads, or, on a chip whose four
     warps of a group form them together, by `wgmma`: where the result has a multiple of 64 rows, four warps divide them,
     and operands lie in shared memory as that instruction reads them, in any orientation, or on the left in registers.
-    Wider operands are multiplied number by number. What a product says already is kept.
+    Tiles of eight columns are left to single warps, which wait for less. Wider operands are multiplied number by number. What a product says already is kept.
 
     ```mlir
     %c = chunk.dot %a, %b : tensor<64x32xbf16, #shared>, tensor<32x16xbf16, #shared1> -> tensor<64x16xf32, #registers>

@@ -45,10 +45,14 @@ private:
     return type.getRank() == 2 && type.getDimSize(1) > width && type.getDimSize(0) >= width;
   }
 
+  /// A product leaves matrices: where one column would remain it gets an eighth of those before it.
   SmallVector<Columns> panelsOf(RankedTensorType type) const {
     SmallVector<Columns> result;
-    for (int64_t from = 0, columns = type.getDimSize(1); from < columns; from += width)
-      result.push_back({from, std::min(width, columns - from)});
+    int64_t columns = type.getDimSize(1);
+    for (int64_t from = 0; from < columns; from += result.back().size) {
+      bool leavesOne = columns - from == width + 1 && width > 1;
+      result.push_back({from, leavesOne ? width - std::max<int64_t>(width / 8, 1) : std::min(width, columns - from)});
+    }
     return result;
   }
 
@@ -141,8 +145,12 @@ bool Panels::hasColumns(Value value) {
 }
 
 Value Panels::columnsOf(Value value, Columns columns) {
-  if (auto known = panels.find(value); known != panels.end())
-    return known->second[columns.from / width];
+  if (auto known = panels.find(value); known != panels.end()) {
+    for (auto [panel, part] : llvm::zip_equal(panelsOf(typeOf(value)), known->second))
+      if (panel.from == columns.from)
+        return part;
+    llvm_unreachable("columns of a panel");
+  }
   auto type = panelType(typeOf(value), columns);
   DenseElementsAttr constant;
   if (matchPattern(value, m_Constant(&constant)) && constant.isSplat())

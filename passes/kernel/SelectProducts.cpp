@@ -82,6 +82,13 @@ StringRef stretto::kernel::obstacleToWarpgroups(chunk::DotOp product) {
   return "";
 }
 
+/// Whether an instruction of four warps leaves so few columns that those of each warp are as fast, and wait for less.
+static bool isNarrow(chunk::DotOp product) {
+  constexpr int64_t fewColumns = 8;
+  auto result = cast<RankedTensorType>(product.getType());
+  return WarpgroupTiles::of(*layoutOf(result), result.getShape())->columns <= fewColumns;
+}
+
 /// Moves what scales a tile, to be added to, down to the product, which takes the place of all of it at once: before,
 /// the tile itself may have other uses.
 static void scaleLate(chunk::DotOp product) {
@@ -114,7 +121,10 @@ struct SelectProducts : stretto::impl::SelectProductsBase<SelectProducts> {
         return WalkResult::interrupt();
       }
       bool isWide = getElementTypeOrSelf(product.getLeft()).getIntOrFloatBitWidth() > 16;
-      Instruction instruction = isWide ? Instruction::Fma : obstacle.empty() ? Instruction::Wgmma : Instruction::Mma;
+      bool isOfWarpgroups = obstacle.empty() && (given || !isNarrow(product));
+      Instruction instruction = isWide           ? Instruction::Fma
+                                : isOfWarpgroups ? Instruction::Wgmma
+                                                 : Instruction::Mma;
       product->setAttr(instructionAttribute, InstructionAttr::get(&getContext(), instruction));
       if (instruction == Instruction::Wgmma)
         scaleLate(product);

@@ -82,3 +82,17 @@ chunk.kernel @outer chunk 16 (input %x: tensor<16x64xf32>, table %position: tens
   %next = arith.addf %S, %sum : tensor<64x64xf32>
   chunk.yield %x next %next : tensor<16x64xf32>, tensor<64x64xf32>
 }
+
+// -----
+
+// One column is no matrix that a product leaves: it gets some of the columns before it.
+// CHECK-LABEL: chunk.kernel @remainder
+// CHECK-SAME:      state %S: tensor<64x32xf32> of "S" column 0 columns 65, state %S$32: tensor<64x28xf32> of "S" column 32 columns 65,
+// CHECK-SAME:      state %S$60: tensor<64x5xf32> of "S" column 60 columns 65,
+// CHECK:         chunk.dot %x, %S$32 : {{.*}} -> tensor<16x28xf32>
+// CHECK:         chunk.dot %x, %S$60 : {{.*}} -> tensor<16x5xf32>
+chunk.kernel @remainder chunk 16 (input %x: tensor<16x64xf32>, state %S: tensor<64x65xf32>, valid %n: index)
+    -> (o: tensor<16x65xf32>) {
+  %o = chunk.dot %x, %S : tensor<16x64xf32>, tensor<64x65xf32> -> tensor<16x65xf32>
+  chunk.yield %o next %S : tensor<16x65xf32>, tensor<64x65xf32>
+}

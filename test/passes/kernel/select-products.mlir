@@ -1,5 +1,6 @@
 // RUN: stretto-opt %s --pass-pipeline='builtin.module(stretto-fold-over-chunks,kernel.func(stretto-assign-layouts,stretto-select-products{chip=sm_90a}))' | FileCheck %s --check-prefixes=CHECK,WARPGROUPS
 // RUN: stretto-opt %s --pass-pipeline='builtin.module(stretto-fold-over-chunks,kernel.func(stretto-assign-layouts,stretto-select-products{chip=sm_80}))' | FileCheck %s --check-prefixes=CHECK,WARPS
+// RUN: stretto-opt %s --pass-pipeline='builtin.module(stretto-fold-over-chunks{warps=8},kernel.func(stretto-assign-layouts,stretto-select-products{chip=sm_90a}))' | FileCheck %s --check-prefix=TWO
 
 // Warpgroups form products with a multiple of 64 rows, whichever way the operands lie. What a product says is kept.
 // CHECK-LABEL: kernel.func @chunks_of_64
@@ -33,4 +34,14 @@ chunk.kernel @chunks_of_32 chunk 32 (input %x: tensor<32x64xbf16>, input %y: ten
   %p = chunk.dot %y, %y transpose_right : tensor<32x64xf32>, tensor<32x64xf32> -> tensor<32x32xf32>
   %next = chunk.dot %x, %x transpose_left add %decayed : tensor<32x64xbf16>, tensor<32x64xbf16> -> tensor<64x64xf32>
   chunk.yield %o, %p next %next : tensor<32x32xf32>, tensor<32x32xf32>, tensor<64x64xf32>
+}
+
+// Sixteen columns are formed by one warpgroup, of which each of two would have eight: those are left to warps.
+// CHECK-LABEL: kernel.func @few_columns
+// WARPGROUPS: chunk.dot {{.*}} transpose_left {kernel.instruction = #kernel.instruction<wgmma>}
+// TWO-LABEL: kernel.func @few_columns
+// TWO: chunk.dot {{.*}} transpose_left {kernel.instruction = #kernel.instruction<mma>}
+chunk.kernel @few_columns chunk 64 (input %x: tensor<64x64xbf16>, input %y: tensor<64x16xbf16>, valid %n: index) -> (o: tensor<64x16xf32>) {
+  %o = chunk.dot %x, %y transpose_left : tensor<64x64xbf16>, tensor<64x16xbf16> -> tensor<64x16xf32>
+  chunk.yield %o next : tensor<64x16xf32>
 }
