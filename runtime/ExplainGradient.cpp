@@ -73,17 +73,21 @@ void Gradient::explain(llvm::json::OStream &json, const OperatorCall &call) cons
     explainKernel(*kernel);
   });
   Segments segments = segmentsOf(call);
-  auto [ofSegments, ofChunks] = checkpointCounts(call, segments);
+  auto [starts, chunks] = checkpointCounts(call, segments);
   json.attribute("segments", segments.count());
   json.attribute("chunks_of_a_segment", segments.length);
   const TensorView &row = signature.rowOf(call);
-  json.attributeArray("saved", [&] {
-    for (auto [name, checkpoint] : llvm::zip_equal(checkpointNames, checkpointShapes))
+  auto explainCheckpoints = [&](ArrayRef<Checkpoint> checkpoints, StringRef of, int64_t count) {
+    for (const Checkpoint &checkpoint : checkpoints)
       json.object([&] {
-        json.attribute("what", "'" + name + "' at the start of each chunk" +
-                                   (segments.count() > 1 ? " of a segment, and of each segment" : ""));
-        json.attribute("bytes", checkpoint.bytes(ofSegments) + checkpoint.bytes(ofChunks));
+        json.attribute("what", "'" + checkpoint.name + "' at the start of each " + of.str());
+        json.attribute("bytes", checkpoint.bytes(count));
       });
+  };
+  json.attributeArray("saved", [&] {
+    explainCheckpoints(ofChunks, segments.count() > 1 ? "chunk of a segment" : "chunk", chunks);
+    if (segments.count() > 1)
+      explainCheckpoints(ofSegments, "segment", starts);
     for (const KeptRow &kept : keptRows)
       json.object([&] {
         json.attribute("what", "a row of each token that is made of others, '" + kept.name + "'");
@@ -91,7 +95,7 @@ void Gradient::explain(llvm::json::OStream &json, const OperatorCall &call) cons
       });
   });
   json.attribute("recomputed", "all other rows, from the inputs of their chunk and what is saved");
-  json.attribute("checkpoint_bytes", checkpointBytes(ofSegments) + checkpointBytes(ofChunks));
+  json.attribute("checkpoint_bytes", checkpointBytes(call, segments));
   json.attribute("part_bytes", bytesOfParts(call, segments));
   json.attribute("workspace_bytes", workspaceBytes(call));
   json.attribute("bytes", bytesOfTensors(*this, call));
@@ -99,9 +103,15 @@ void Gradient::explain(llvm::json::OStream &json, const OperatorCall &call) cons
   int64_t forwards = segments.count() > 1 ? 2 : 1;
   json.attribute("flops", (checkpoints ? forwards * flopsOf(signature, call, checkpoints->code->manifest) : 0) +
                               flopsOf(signature, call, kernel->code->manifest));
-  json.attribute("why", checkpoints ? "the walk back needs what only a walk forward finds, which is kept once a chunk "
-                                      "for states, once a token for rows"
-                                    : "nothing that is asked for depends on what is carried forward: one walk back");
+  StringRef why = kernel->code->manifest.reverse
+                      ? "nothing that is asked for depends on what is carried forward: one walk back"
+                      : "nothing that is asked for depends on later tokens: one walk forward";
+  if (checkpoints && ofChunks.empty())
+    why = "a walk forward leaves what depends on forward states, a walk back all else: no state is kept";
+  else if (checkpoints)
+    why = "the walk back needs what only a walk forward finds, which is kept once a chunk for states, once a token for "
+          "rows";
+  json.attribute("why", why);
 }
 
 llvm::Expected<std::string> Operator::explainGradient(Signature &signature, const OperatorCall &call,

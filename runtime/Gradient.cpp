@@ -62,7 +62,8 @@ llvm::Error Gradient::describe(VariantOp gradient) {
     int64_t group = groupOf(gradient, headsOf(type), heads);
     ElementType element = typeOf(signature.request, name);
     Row row = {
-        *positionOf(signature.op.inputs(), name), element, {heads / group}, group, group == 1 ? element : accumulator};
+        *positionOf(signature.op.inputs(), name), "d_" + name, element, {heads / group}, group,
+        group == 1 ? element : accumulator};
     llvm::append_range(row.sizes, cast<RankedTensorType>(type).getShape());
     rows.push_back(std::move(row));
   }
@@ -117,12 +118,13 @@ llvm::Expected<std::unique_ptr<Gradient>> Gradient::create(const Signature &sign
 
 void Gradient::divide(const Manifest &manifest) {
   int64_t slices = manifest.slices;
-  auto row = rows.begin();
   for (const Manifest::Argument &argument : manifest.arguments) {
     if (argument.kind == Manifest::Kind::Output) {
+      auto row = llvm::find_if(rows, [&](const Row &each) { return each.name == argument.name; });
+      if (row == rows.end())
+        continue; // it is kept
       row->parts *= argument.partial ? slices : 1;
       row->partType = argument.type;
-      ++row;
       continue;
     }
     if (argument.kind != Manifest::Kind::State || !argument.partial)
@@ -141,49 +143,86 @@ void Gradient::divide(const Manifest &manifest) {
   }
 }
 
+std::vector<std::string> Gradient::namesOf(ArrayRef<Checkpoint> checkpoints) {
+  std::vector<std::string> names;
+  for (const Checkpoint &checkpoint : checkpoints)
+    names.push_back(checkpoint.name);
+  return names;
+}
+
+Gradient::Checkpoint Gradient::checkpointOf(const Manifest &manifest, const Manifest::Argument &argument) const {
+  int64_t size = static_cast<int64_t>(llvm::product_of(argument.shape)) * argument.parts(manifest.slices);
+  return {argument.name, std::max<int64_t>(signature.heads / argument.group, 1), size, argument.type};
+}
+
+llvm::Expected<std::shared_ptr<CompiledKernel>> Gradient::compile(KernelRequest::Part part) const {
+  KernelRequest request = kernelRequest;
+  request.part = part;
+  return signature.compile(request);
+}
+
 llvm::Error Gradient::makeKernels(std::vector<std::string> inputs, const Form &form) {
-  KernelRequest kernelRequest = signature.request;
+  kernelRequest = signature.request;
   kernelRequest.take(form);
-  std::vector<std::string> states;
-  for (const EntryShape &entry : signature.state)
-    states.push_back(entry.name);
-  kernelRequest.part = KernelRequest::Part::Gradient;
   kernelRequest.gradient = names();
-  auto code = signature.compile(kernelRequest);
+  for (const EntryShape &entry : signature.state)
+    stateNames.push_back(entry.name);
+  inputNames = std::move(inputs);
+  std::vector<std::string> resultNames, entries = entryNames;
+  for (const Row &row : rows)
+    resultNames.push_back(row.name);
+  llvm::append_range(entries, stateNames); // windows are those of the call
+
+  auto code = compile(KernelRequest::Part::Gradient);
   if (!code)
     return code.takeError();
-  divide((*code)->manifest);
-  auto numbersOf = [slices = (*code)->manifest.slices](const Manifest::Argument &argument) {
-    return static_cast<int64_t>(llvm::product_of(argument.shape)) * argument.parts(slices);
-  };
-  // What one kernel asks for the other keeps.
-  bool needsRows = false;
-  for (const Manifest::Argument &argument : (*code)->manifest.arguments) {
-    needsRows |= argument.kind == Manifest::Kind::Input && !llvm::is_contained(inputs, argument.name);
-    if (argument.kind != Manifest::Kind::Checkpoint)
-      continue;
-    checkpointNames.push_back(argument.name);
-    checkpointShapes.push_back(
-        {std::max<int64_t>(signature.heads / argument.group, 1), numbersOf(argument), argument.type});
+  const Manifest &manifest = (*code)->manifest;
+  divide(manifest);
+  size_t left = 0;
+  bool asks = false;
+  for (const Manifest::Argument &argument : manifest.arguments) {
+    left += argument.kind == Manifest::Kind::Output;
+    asks |= argument.kind == Manifest::Kind::Input && !llvm::is_contained(inputNames, argument.name);
+    if (argument.kind == Manifest::Kind::Checkpoint)
+      ofChunks.push_back(checkpointOf(manifest, argument));
   }
-  if (needsRows || !checkpointNames.empty()) {
-    kernelRequest.part = KernelRequest::Part::Checkpoints;
-    auto keeping = signature.compile(kernelRequest);
-    if (!keeping)
-      return keeping.takeError();
-    for (const Manifest::Argument &argument : (*keeping)->manifest.arguments)
-      if (argument.kind == Manifest::Kind::Output)
-        keptRows.push_back({argument.name, signature.heads, numbersOf(argument), argument.type});
+  if (asks || left < rows.size() || !ofChunks.empty()) {
+    auto walking = compile(KernelRequest::Part::Checkpoints);
+    if (!walking)
+      return walking.takeError();
+    const Manifest &forward = (*walking)->manifest;
+    divide(forward);
+    for (const Manifest::Argument &argument : forward.arguments) {
+      if (argument.kind == Manifest::Kind::State)
+        ofSegments.push_back(checkpointOf(forward, argument));
+      if (argument.kind != Manifest::Kind::Output || llvm::is_contained(resultNames, argument.name))
+        continue;
+      keptRows.push_back({argument.name, signature.heads, static_cast<int64_t>(llvm::product_of(argument.shape)) *
+                                                              argument.parts(forward.slices), argument.type});
+      resultNames.push_back(argument.name);
+      inputNames.push_back(argument.name);
+    }
     if (llvm::Error error =
-            signature.makeKernel(std::move(*keeping), {inputs, states, checkpointNames}).moveInto(checkpoints))
+            signature.makeKernel(std::move(*walking), {inputNames, stateNames, namesOf(ofChunks), resultNames})
+                .moveInto(checkpoints))
       return error;
   }
-  for (const KeptRow &row : keptRows)
-    inputs.push_back(row.name);
-  // Windows are those of the call.
-  std::vector<std::string> names = entryNames;
-  llvm::append_range(names, states);
-  return signature.makeKernel(std::move(*code), {inputs, names, checkpointNames}).moveInto(kernel);
+  return signature.makeKernel(std::move(*code), {inputNames, entries, namesOf(ofChunks), resultNames}).moveInto(kernel);
+}
+
+llvm::Expected<Operator::Signature::Kernel *> Gradient::kernelOfSegments() {
+  if (ofSegments == ofChunks)
+    return checkpoints.get();
+  std::lock_guard<std::mutex> lock(makingSegments);
+  if (segmentStarts)
+    return segmentStarts.get();
+  auto code = compile(KernelRequest::Part::Segments);
+  if (!code)
+    return code.takeError();
+  if (llvm::Error error = signature.makeKernel(std::move(*code), {inputNames, stateNames, namesOf(ofSegments), {}})
+                              .moveInto(segmentStarts))
+    return error;
+  return segmentStarts.get();
 }
 
 //===----------------------------------------------------------------------===//
@@ -199,16 +238,19 @@ int64_t Gradient::checkpointCount(const OperatorCall &call, int64_t chunks, int6
   return std::min(ifAllAreLong, together);
 }
 
-int64_t Gradient::checkpointBytes(int64_t count) const {
-  int64_t bytes = 0;
-  for (const Checkpoint &checkpoint : checkpointShapes)
-    bytes += checkpoint.bytes(count);
-  return bytes;
+std::array<int64_t, 2> Gradient::checkpointCounts(const OperatorCall &call, Segments segments) const {
+  int64_t starts = segments.count() > 1 ? checkpointCount(call, segments.chunks, segments.length) : 0;
+  return {starts, checkpointCount(call, segments.length, /*interval=*/1)};
 }
 
-std::array<int64_t, 2> Gradient::checkpointCounts(const OperatorCall &call, Segments segments) const {
-  int64_t ofSegments = segments.count() > 1 ? checkpointCount(call, segments.chunks, segments.length) : 0;
-  return {ofSegments, checkpointCount(call, segments.length, /*interval=*/1)};
+int64_t Gradient::checkpointBytes(const OperatorCall &call, Segments segments) const {
+  auto [starts, chunks] = checkpointCounts(call, segments);
+  int64_t bytes = 0;
+  for (const Checkpoint &checkpoint : ofSegments)
+    bytes += checkpoint.bytes(starts);
+  for (const Checkpoint &checkpoint : ofChunks)
+    bytes += checkpoint.bytes(chunks);
+  return bytes;
 }
 
 /// The bytes of the largest row of a call.
@@ -222,7 +264,7 @@ static int64_t bytesOfInput(const Operator &op, const OperatorCall &call) {
 
 Gradient::Segments Gradient::segmentsOf(const OperatorCall &call) const {
   int64_t chunks = std::max<int64_t>(llvm::divideCeil(signature.rowOf(call).sizes[1], kernel->code->manifest.chunk), 1);
-  if (checkpointShapes.empty())
+  if (ofChunks.empty())
     return {chunks, chunks};
   if (int64_t length = Knobs::instance().segment)
     return {chunks, std::min(chunks, length)};
@@ -231,8 +273,7 @@ Gradient::Segments Gradient::segmentsOf(const OperatorCall &call) const {
   // Each launch of few chunks takes its time: powers of two are near enough to the fewest.
   for (int64_t count = 1; count <= chunks && least > enough; count *= 2) {
     Segments segments = {chunks, static_cast<int64_t>(llvm::divideCeil(chunks, count))};
-    auto [ofSegments, ofChunks] = checkpointCounts(call, segments);
-    int64_t bytes = checkpointBytes(ofSegments) + checkpointBytes(ofChunks) + bytesOfParts(call, segments);
+    int64_t bytes = checkpointBytes(call, segments) + bytesOfParts(call, segments);
     if (bytes < least) {
       least = bytes;
       best = segments;
@@ -256,8 +297,7 @@ int64_t Gradient::bytesOfParts(const OperatorCall &call, Segments segments) cons
 
 int64_t Gradient::workspaceBytes(const OperatorCall &call) const {
   Segments segments = segmentsOf(call);
-  auto [ofSegments, ofChunks] = checkpointCounts(call, segments);
-  int64_t bytes = checkpointBytes(ofSegments) + checkpointBytes(ofChunks) + bytesOfParts(call, segments);
+  int64_t bytes = checkpointBytes(call, segments) + bytesOfParts(call, segments);
   const TensorView &row = signature.rowOf(call);
   for (const KeptRow &kept : keptRows)
     bytes += kept.bytes(row.sizes[0] * row.sizes[1]);

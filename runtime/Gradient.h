@@ -2,13 +2,15 @@
 //
 // One for each choice of gradients that are wanted, which its kernels compute and no others.
 //
-// Two kernels, both with chunks of as many tokens: one walks the sequence and keeps the forward states at the start of
-// each chunk, as checkpoints in a workspace that the caller lends, and there too the rows of each token that others
-// look ahead to (passes/declaration/KeptRows.h); the other walks it back and computes all else.
+// Two kernels, both with chunks of as many tokens: one walks the sequence and leaves the gradients that are found so; it
+// keeps what the other asks for of the forward states, at the start of each chunk, as checkpoints in a workspace that
+// the caller lends, and there too rows of each token; the other walks the sequence back and computes all else
+// (passes/declaration/GradientParts.h).
 //
-// Where checkpoints of all chunks would take more than two inputs do, sequences are divided into segments: the first
-// kernel keeps the states at the start of each segment; then, from the last segment to the first, it walks the segment
-// again and keeps those of its chunks, and the second kernel walks it back.
+// Where checkpoints of all chunks would take more than two inputs do, sequences are divided into segments: a walk keeps
+// the states at the start of each segment; then, from the last segment to the first, the first kernel walks the segment
+// again from there, and the second kernel walks it back. The first walk is by the first kernel, too, or, where
+// checkpoints are not all that it carries as it is, by a third one, which is made when it is first needed.
 //
 // Of a call that continues from windows these are the gradients of its own tokens; where those of the windows have a
 // part in what is asked for, whoever calls makes one call of both (Signature::resumes).
@@ -30,6 +32,7 @@ struct Operator::Signature::Gradient {
   /// The gradient of a row.
   struct Row {
     unsigned index; // among the arguments
+    std::string name; // in kernels
     ElementType type;
     /// The heads of the row, and what follows them; before them come batch and time.
     llvm::SmallVector<int64_t, 3> sizes;
@@ -64,7 +67,7 @@ struct Operator::Signature::Gradient {
   /// The names of what the request counts.
   GradientOf names() const;
 
-  /// The kernel that walks back.
+  /// The kernel that walks back, or the only one.
   const Kernel &lastKernel() const { return *kernel; }
 
   /// Runs the gradient of a call that was checked. Cotangents of results have unit strides in their last axis; all that
@@ -104,20 +107,27 @@ private:
 
   std::vector<EntryStrides> entryStrides;
   std::vector<std::string> entryNames;
-  /// What is kept of a state at the start of a chunk: so many numbers for so many heads.
+  /// What is kept of a state at the start of a chunk, or of a segment: so many numbers for so many heads.
   struct Checkpoint {
+    std::string name;
     int64_t heads, size;
     ElementType type;
     /// Of so many, begun at a multiple of a cache line.
     int64_t bytes(int64_t count) const { return llvm::alignTo(count * heads * size * bytesOf(type), 64); }
+    bool operator==(const Checkpoint &) const = default;
   };
-  std::vector<Checkpoint> checkpointShapes;
-  std::vector<std::string> checkpointNames;
-  /// Checkpoints of each state, of every `interval`-th of so many chunks of each sequence, and bytes of all states'.
+  /// Those that the kernel which walks back asks for, and what the other begins with.
+  std::vector<Checkpoint> ofChunks, ofSegments;
+  static std::vector<std::string> namesOf(llvm::ArrayRef<Checkpoint> checkpoints);
+  Checkpoint checkpointOf(const Manifest &manifest, const Manifest::Argument &argument) const;
+  /// Checkpoints of each state, of every `interval`-th of so many chunks of each sequence.
   int64_t checkpointCount(const OperatorCall &call, int64_t chunks, int64_t interval) const;
-  int64_t checkpointBytes(int64_t count) const;
-  /// The checkpoints at the start of segments, where there are several, and those of the chunks of a segment.
+  /// The checkpoints at the start of segments, where there are several, and those of the chunks of a segment; the bytes
+  /// of all states'.
   std::array<int64_t, 2> checkpointCounts(const OperatorCall &call, Segments segments) const;
+  int64_t checkpointBytes(const OperatorCall &call, Segments segments) const;
+  /// The kernel that keeps what a walk begins with at the start of each segment.
+  llvm::Expected<Kernel *> kernelOfSegments();
   /// Rows that are kept of each token: so many numbers for each head of the kernel.
   struct KeptRow {
     std::string name;
@@ -126,8 +136,14 @@ private:
     int64_t bytes(int64_t tokens) const { return llvm::alignTo(tokens * heads * size * bytesOf(type), 64); }
   };
   std::vector<KeptRow> keptRows;
-  std::unique_ptr<Kernel> checkpoints; // null where nothing is kept
+  std::unique_ptr<Kernel> checkpoints; // null where there is no walk forward
   std::unique_ptr<Kernel> kernel;
+  /// What is needed to make another, and that one.
+  KernelRequest kernelRequest;
+  std::vector<std::string> inputNames, stateNames;
+  llvm::Expected<std::shared_ptr<CompiledKernel>> compile(KernelRequest::Part part) const;
+  std::mutex makingSegments;
+  std::unique_ptr<Kernel> segmentStarts;
 };
 
 } // namespace stretto

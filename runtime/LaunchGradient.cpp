@@ -19,10 +19,10 @@ public:
       : gradient(gradient), signature(gradient.signature), call(call), gradientCall(gradientCall), executor(executor),
         segments(gradient.segmentsOf(call)), next(static_cast<char *>(gradientCall.workspace)) {
     auto counts = gradient.checkpointCounts(call, segments);
-    ofSegments = lendCheckpoints(counts[0]);
-    ofChunks = lendCheckpoints(counts[1]);
-    lendKeptRows();
+    ofSegments = lendCheckpoints(gradient.ofSegments, counts[0]);
+    ofChunks = lendCheckpoints(gradient.ofChunks, counts[1]);
     lendParts();
+    lendKeptRows();
     describeForward();
     describeBackward();
   }
@@ -30,11 +30,12 @@ public:
   llvm::Error run() {
     bool areSeveral = segments.count() > 1;
     if (areSeveral)
-      if (llvm::Error error = keep({.chunks = segments.chunks, .interval = segments.length}, ofSegments))
+      if (llvm::Error error = keepStarts())
         return error;
     for (int64_t segment = segments.count() - 1; segment >= 0; --segment) {
+      placeParts(segment);
       if (gradient.checkpoints)
-        if (llvm::Error error = areSeveral ? keepAgain(segment) : keep(rangeOf(segment), ofChunks))
+        if (llvm::Error error = keep(segment))
           return error;
       if (llvm::Error error = walkBack(segment))
         return error;
@@ -51,19 +52,26 @@ private:
     return {.first = first, .chunks = std::min(segments.length, segments.chunks - first)};
   }
 
-  llvm::Error keep(const LaunchSegment &range, const Checkpoints &checkpoints) {
-    forward.checkpoints = checkpoints;
-    return launch(signature, *gradient.checkpoints, call, forward, range, executor);
+  llvm::Error keepStarts() {
+    llvm::Expected<Operator::Signature::Kernel *> kernel = gradient.kernelOfSegments();
+    if (!kernel)
+      return kernel.takeError();
+    forward.checkpoints = ofSegments;
+    return launch(signature, **kernel, call, forward, {.chunks = segments.chunks, .interval = segments.length},
+                  executor);
   }
 
-  /// Walks a segment from its checkpoint. Rows that were kept are kept again, as the same numbers.
-  llvm::Error keepAgain(int64_t segment) {
+  /// Walks a segment, of several from the states at its start. Rows that were kept are kept again, as the same numbers.
+  llvm::Error keep(int64_t segment) {
     LaunchSegment range = rangeOf(segment);
-    range.intervalOfStarts = segments.length;
     forward.starts.clear();
-    for (auto [name, checkpoint] : llvm::zip_equal(gradient.checkpointNames, ofSegments))
-      forward.starts.emplace_back(name, checkpoint);
-    return keep(range, ofChunks);
+    if (segments.count() > 1) {
+      range.intervalOfStarts = segments.length;
+      for (auto [start, checkpoint] : llvm::zip_equal(gradient.ofSegments, ofSegments))
+        forward.starts.emplace_back(start.name, checkpoint);
+    }
+    forward.checkpoints = ofChunks;
+    return launch(signature, *gradient.checkpoints, call, forward, range, executor);
   }
 
   /// What is carried begins with what the segment behind has left.
@@ -72,7 +80,6 @@ private:
     if (segment + 1 < segments.count())
       for (auto [entry, part] : llvm::zip(backward.entries, gradientCall.entries))
         entry.initial = part.data;
-    placeParts(segment);
     return launch(signature, *gradient.kernel, call, backward, rangeOf(segment), executor);
   }
 
@@ -82,7 +89,7 @@ private:
 
   /// Parts of a segment's rows take the places of the first segment's.
   void placeParts(int64_t segment) {
-    for (auto [row, parts, result] : llvm::zip_equal(gradient.rows, ofParts, results))
+    for (auto [row, parts, result] : llvm::zip_first(gradient.rows, ofParts, results))
       if (parts)
         result.data = parts - firstOf(segment) * row.placesOfToken() * bytesOf(row.partType);
   }
@@ -115,20 +122,20 @@ private:
 
   char *lend(int64_t bytes) { return std::exchange(next, next + bytes); }
 
-  Checkpoints lendCheckpoints(int64_t count) {
+  Checkpoints lendCheckpoints(ArrayRef<Gradient::Checkpoint> checkpoints, int64_t count) {
     Checkpoints lent;
-    for (const Gradient::Checkpoint &checkpoint : gradient.checkpointShapes)
+    for (const Gradient::Checkpoint &checkpoint : checkpoints)
       lent.push_back({lend(checkpoint.bytes(count)), checkpoint.heads * checkpoint.size, checkpoint.size});
     return lent;
   }
 
   void lendKeptRows() {
     const TensorView &row = signature.rowOf(call);
-    kept.resize(gradient.keptRows.size());
-    keptStrides.resize(kept.size());
-    for (auto [keptRow, view, strides] : llvm::zip_equal(gradient.keptRows, kept, keptStrides)) {
+    keptStrides.resize(gradient.keptRows.size());
+    for (auto [keptRow, strides] : llvm::zip_equal(gradient.keptRows, keptStrides)) {
       int64_t ofToken = keptRow.heads * keptRow.size;
       strides = {row.sizes[1] * ofToken, ofToken, keptRow.size, 1};
+      TensorView &view = results.emplace_back();
       view.data = lend(keptRow.bytes(row.sizes[0] * row.sizes[1]));
       view.strides = strides;
     }
@@ -153,7 +160,7 @@ private:
     forward.addInputs(call);
     for (const std::optional<TensorView> &cotangent : gradientCall.resultCotangents)
       forward.inputs.push_back(cotangent ? &*cotangent : nullptr);
-    forward.results = kept;
+    forward.results = results;
     for (auto [index, strides] : llvm::enumerate(signature.stateStrides))
       forward.entries.push_back(
           {.initial = call.initialState.empty() ? nullptr : call.initialState[index].data, .strides = strides});
@@ -161,7 +168,7 @@ private:
 
   void describeBackward() {
     backward.inputs = forward.inputs;
-    for (const TensorView &view : kept)
+    for (const TensorView &view : ArrayRef(results).drop_front(gradient.rows.size()))
       backward.inputs.push_back(&view);
     backward.results = results;
     for (auto [index, strides] : llvm::enumerate(gradient.entryStrides)) {
@@ -181,10 +188,10 @@ private:
   Gradient::Segments segments;
   char *next; // of the workspace
   Checkpoints ofSegments, ofChunks;
-  std::vector<TensorView> kept;
   std::vector<std::array<int64_t, 4>> keptStrides;
-  /// Of each row: where its parts are, or null where the kernel leaves the whole, and what the kernel leaves.
+  /// Of each row: where its parts are, or null where the kernel leaves the whole.
   SmallVector<char *, 8> ofParts;
+  /// What kernels leave: of each row its parts or the whole, and behind them the rows that are kept.
   SmallVector<TensorView, 8> results;
   std::vector<std::array<int64_t, 4>> partStrides;
   int64_t tokensOfParts = 0;

@@ -7,6 +7,7 @@
 #include "mlir/Transforms/Passes.h"
 #include "passes/Passes.h"
 #include "passes/Pipelines.h"
+#include "passes/declaration/GradientParts.h"
 #include "passes/kernel/RegisterEstimate.h"
 #include "runtime/DiagnosticText.h"
 #include "runtime/Dump.h"
@@ -160,9 +161,14 @@ llvm::Error Lowering::takeFixedForm() {
 }
 
 void Lowering::keepPart() {
-  bool isReverse = request.part == KernelRequest::Part::Gradient;
+  auto partOf = [](chunk::KernelOp kernel) {
+    StringRef name = kernel.getSymName();
+    return name.ends_with(segmentsSuffix)      ? KernelRequest::Part::Segments
+           : name.ends_with(checkpointsSuffix) ? KernelRequest::Part::Checkpoints
+                                               : KernelRequest::Part::Gradient;
+  };
   for (auto kernel : llvm::make_early_inc_range(module->getOps<chunk::KernelOp>()))
-    if (kernel.getReverse() != isReverse)
+    if (partOf(kernel) != request.part)
       kernel.erase();
 }
 

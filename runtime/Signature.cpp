@@ -237,7 +237,7 @@ llvm::Expected<Operator::Signature::Kernel *> Operator::Signature::kernelOf(cons
   llvm::Expected<std::shared_ptr<CompiledKernel>> code = compile(request);
   if (!code)
     return code.takeError();
-  llvm::Expected<std::unique_ptr<Kernel>> made = makeKernel(std::move(*code), {inputs, entries, {}});
+  llvm::Expected<std::unique_ptr<Kernel>> made = makeKernel(std::move(*code), {inputs, entries, {}, {}});
   if (!made)
     return made.takeError();
   for (const EntryShape &entry : state)
@@ -250,8 +250,7 @@ llvm::Expected<Operator::Signature::Kernel *> Operator::Signature::kernelOf(cons
   return kernels.emplace(form, std::move(*made)).first->second.get();
 }
 
-/// The position of a name.
-static std::optional<unsigned> positionIn(ArrayRef<std::string> names, StringRef name) {
+std::optional<unsigned> stretto::positionIn(ArrayRef<std::string> names, StringRef name) {
   const auto *found = llvm::find(names, name);
   return found == names.end() ? std::nullopt : std::optional<unsigned>(found - names.begin());
 }
@@ -298,6 +297,10 @@ Operator::Signature::makeKernel(std::shared_ptr<CompiledKernel> code, const Argu
       position = positionIn(names.entries, argument.entry);
       break;
     case Manifest::Kind::Output:
+      if (!names.results.empty()) {
+        position = positionIn(names.results, argument.name);
+        break;
+      }
       position = llvm::count_if(kernel->code->manifest.arguments, [&](const Manifest::Argument &other) {
         return other.kind == Manifest::Kind::Output && &other < &argument;
       });

@@ -100,6 +100,8 @@ private:
   /// What the arguments of a kernel are called where the tensors for them are found.
   struct ArgumentNames {
     llvm::ArrayRef<std::string> inputs, entries, checkpoints;
+    /// Of results that not all kernels leave; none: those of the kernel, in order.
+    llvm::ArrayRef<std::string> results;
   };
 
   void describe(VariantOp program, const Sizes &sizes);
@@ -170,6 +172,9 @@ struct Operator::Signature::Kernel {
 private:
   std::mutex placing;
 };
+
+/// The position of a name.
+std::optional<unsigned> positionIn(llvm::ArrayRef<std::string> names, llvm::StringRef name);
 
 } // namespace stretto
 

@@ -8,6 +8,7 @@
 #include "passes/declaration/ChunkFeedback.h"
 #include "passes/declaration/ChunkLaterWrites.h"
 #include "passes/declaration/ChunkLookback.h"
+#include "passes/declaration/GradientParts.h"
 #include "passes/declaration/KeptRows.h"
 #include "passes/declaration/KernelBuilder.h"
 
@@ -24,7 +25,10 @@ namespace {
 /// What a kernel computes of a variant.
 enum class Part {
   Whole,
-  /// Of a gradient, the forward states at the start of each chunk, and rows that are kept of each token.
+  /// Of a gradient, the forward states at the start of each segment, from which they are found again: as they are.
+  Segments,
+  /// Of a gradient, the forward states at the start of each chunk, as products read them, and rows that are kept of
+  /// each token.
   Checkpoints,
   /// Of a gradient, all else: from the last chunk to the first, each with the forward states at its start.
   Gradient,
@@ -33,8 +37,9 @@ enum class Part {
 /// Makes a kernel of one variant, or of a part of it.
 class ChunkVariant {
 public:
-  ChunkVariant(VariantOp variant, int64_t tokens, const ElementTypes &types, Part part, ArrayRef<Value> kept = {})
-      : variant(variant), types(types), part(part), kept(kept),
+  ChunkVariant(VariantOp variant, int64_t tokens, const ElementTypes &types, Part part = Part::Whole,
+               GradientParts parts = {})
+      : variant(variant), types(types), part(part), parts(std::move(parts)),
         kernel(variant, "chunk", tokens, /*pastTokens=*/tokens, types) {}
 
   LogicalResult run();
@@ -42,9 +47,19 @@ public:
 private:
   LogicalResult checkChains();
   SmallVector<chunk::OutputAttr> describeOutputs();
+  bool walksForward() const { return part == Part::Segments || part == Part::Checkpoints; }
+  std::string name();
+  /// The type that a state has in a checkpoint.
+  FloatType typeOfCheckpoint(StateType state) const;
   /// Whether a state is carried by the kernel, and not given to it as a checkpoint.
   bool isCarried(StateOp root) { return part != Part::Gradient || root.getType().getReverse(); }
-  /// The values that the kernel is made for, beside the rows of its states.
+  /// Whether the kernel has a forward state or tail, and whether it keeps it for another.
+  bool takes(ArrayRef<Operation *> operations);
+  bool keeps(Operation *op) { return part == Part::Segments || parts.asked.contains(op); }
+  /// Whether the kernel leaves a result.
+  bool leaves(unsigned result);
+  /// The rows that the kernel leaves, and all that it is made for, beside the rows of its states.
+  SmallVector<Value> leftRows();
   SmallVector<Value> wanted();
   void addStates();
   void addTails(ArrayRef<Operation *> order);
@@ -56,7 +71,7 @@ private:
   VariantOp variant;
   const ElementTypes &types;
   Part part;
-  ArrayRef<Value> kept; // by the kernel of checkpoints
+  GradientParts parts;
   KernelBuilder kernel;
   SmallVector<StateChain> chains;
   /// By the root of their chain, which is read and written now or at an earlier time.
@@ -109,6 +124,13 @@ LogicalResult ChunkVariant::checkChains() {
   return success();
 }
 
+/// Products round a matrix of bf16 rows to bf16 whenever they read it, so that nothing is lost to them; numbers of fp16
+/// have too few powers for a sum over many tokens.
+FloatType ChunkVariant::typeOfCheckpoint(StateType state) const {
+  bool isRead = types.standard.isBF16() && state.getSecondSize() > 1;
+  return isRead && part != Part::Segments ? types.standard : types.compute;
+}
+
 void ChunkVariant::addStates() {
   TileBuilder &b = kernel.tiles();
   for (const StateChain &chain : chains) {
@@ -117,7 +139,9 @@ void ChunkVariant::addStates() {
     auto kind = isCarried(root) ? chunk::ArgumentKind::State : chunk::ArgumentKind::Checkpoint;
     // Heads that share a state have parts of its cotangent, which are added up in the end: all else is linear in them.
     int64_t group = isReverse ? 1 : kernel.groupOf(root.getType().getHeads());
-    Value start = kernel.addState(root, kind, group);
+    bool isCheckpoint = kind == chunk::ArgumentKind::Checkpoint;
+    FloatType type = isCheckpoint ? typeOfCheckpoint(root.getType()) : types.compute;
+    Value start = b.cast(kernel.addState(root, kind, group, type), types.compute);
     starts[root] = start;
     if (ChunkEarlierReads::hasSome(chain))
       earlierReads[root] =
@@ -147,13 +171,9 @@ void ChunkVariant::addStates() {
 void ChunkVariant::addTails(ArrayRef<Operation *> order) {
   if (part == Part::Whole)
     return kernel.addTails(order);
-  bool keeps = part == Part::Checkpoints;
-  for (const StateEntry &tail : forwardTails) {
-    auto kind = keeps ? chunk::ArgumentKind::State : chunk::ArgumentKind::Checkpoint;
-    Value start = kernel.addTail(tail, kind, kernel.groupOf(tail.heads));
-    if (keeps)
-      tailStarts.push_back(start);
-  }
+  auto kind = walksForward() ? chunk::ArgumentKind::State : chunk::ArgumentKind::Checkpoint;
+  for (const StateEntry &tail : forwardTails)
+    tailStarts.push_back(kernel.addTail(tail, kind, kernel.groupOf(tail.heads)));
 }
 
 /// What adds to the rows of earlier tokens hands on what it has for those of the chunk before.
@@ -183,39 +203,63 @@ SmallVector<chunk::OutputAttr> ChunkVariant::describeOutputs() {
   if (part == Part::Whole)
     return kernel.describeResults();
   SmallVector<chunk::OutputAttr> outputs;
-  if (part == Part::Checkpoints) {
+  if (walksForward()) {
     for (const StateEntry &tail : forwardTails) {
       RankedTensorType type = kernel.typeOfTail(tail);
-      outputs.push_back(kernel.describeOutput(tail.name, type.getShape(), type.getElementType(),
-                                              kernel.groupOf(tail.heads), /*checkpoint=*/true));
+      if (keeps(tail.operations.front()))
+        outputs.push_back(kernel.describeOutput(tail.name, type.getShape(), type.getElementType(),
+                                                kernel.groupOf(tail.heads), /*checkpoint=*/true));
     }
-    for (StateChain &chain : chains)
-      outputs.push_back(kernel.describeOutput(chain.getRoot().getName(),
-                                              KernelBuilder::shapeOf(chain.getRoot().getType()), types.compute,
-                                              kernel.groupOf(chain.getRoot().getType().getHeads()),
-                                              /*checkpoint=*/true));
-    for (auto [index, row] : llvm::enumerate(kept))
-      outputs.push_back(kernel.describeOutput(nameOfKeptRow(index), kernel.tileShape(row.getType()), types.compute));
-    return outputs;
+    for (StateChain &chain : chains) {
+      StateType state = chain.getRoot().getType();
+      if (keeps(chain.root))
+        outputs.push_back(kernel.describeOutput(chain.getRoot().getName(), KernelBuilder::shapeOf(state),
+                                                typeOfCheckpoint(state), kernel.groupOf(state.getHeads()),
+                                                /*checkpoint=*/true));
+    }
   }
   SmallVector<unsigned> rows = variant.getDifferentiableRows();
   for (auto [index, result] : llvm::enumerate(variant.getType().getResults())) {
+    if (!leaves(index))
+      continue;
     // A gradient has the type of its row; parts that are still to be added up are not rounded.
     StringRef row = variant.getArgName(rows[index]);
     int64_t group = kernel.groupOf(headsOf(result));
     FloatType element = group == 1 ? types.of(row) : types.compute;
     outputs.push_back(kernel.describeOutput("d_" + row, kernel.tileShape(result), element, group));
   }
+  if (part == Part::Checkpoints)
+    for (auto [index, row] : llvm::enumerate(parts.kept))
+      outputs.push_back(kernel.describeOutput(nameOfKeptRow(index), kernel.tileShape(row.getType()), types.compute));
   return outputs;
 }
 
+bool ChunkVariant::takes(ArrayRef<Operation *> operations) {
+  const llvm::DenseSet<Operation *> &those = walksForward() ? parts.carried : parts.asked;
+  return llvm::any_of(operations, [&](Operation *op) { return those.contains(op); });
+}
+
+bool ChunkVariant::leaves(unsigned result) {
+  bool isForward = llvm::is_contained(parts.forwardResults, result);
+  return part == Part::Whole || (part == Part::Gradient && !isForward) || (part == Part::Checkpoints && isForward);
+}
+
+SmallVector<Value> ChunkVariant::leftRows() {
+  SmallVector<Value> rows;
+  for (auto [index, result] : llvm::enumerate(variant.getBlock()->getTerminator()->getOperands()))
+    if (leaves(index))
+      rows.push_back(result);
+  if (part == Part::Checkpoints)
+    llvm::append_range(rows, parts.kept);
+  return rows;
+}
+
 SmallVector<Value> ChunkVariant::wanted() {
-  if (part != Part::Checkpoints)
-    return llvm::to_vector(variant.getBlock()->getTerminator()->getOperands());
-  SmallVector<Value> rows(kept);
-  for (const StateEntry &tail : forwardTails)
-    for (Operation *op : tail.operations)
-      rows.append(op->operand_begin(), op->operand_end());
+  SmallVector<Value> rows = leftRows();
+  if (walksForward())
+    for (const StateEntry &tail : forwardTails)
+      for (Operation *op : tail.operations)
+        rows.append(op->operand_begin(), op->operand_end());
   return rows;
 }
 
@@ -253,13 +297,16 @@ LogicalResult ChunkVariant::buildTile(Operation *op) {
 }
 
 SmallVector<Value> ChunkVariant::results() {
-  SmallVector<Value> tiles = tailStarts, rows(kept);
-  if (part == Part::Checkpoints)
+  SmallVector<Value> tiles;
+  if (walksForward()) {
+    for (auto [tail, start] : llvm::zip_equal(forwardTails, tailStarts))
+      if (keeps(tail.operations.front()))
+        tiles.push_back(start);
     for (const StateChain &chain : chains)
-      tiles.push_back(starts.at(chain.root));
-  else
-    rows = wanted();
-  for (Value row : rows)
+      if (keeps(chain.root))
+        tiles.push_back(starts.at(chain.root));
+  }
+  for (Value row : leftRows())
     tiles.push_back(kernel.tiles().tileOf(row));
   return tiles;
 }
@@ -282,16 +329,28 @@ FailureOr<SmallVector<Value>> ChunkVariant::next() {
   return states;
 }
 
+std::string ChunkVariant::name() {
+  StringRef suffix;
+  if (part == Part::Segments)
+    suffix = segmentsSuffix;
+  else if (part == Part::Checkpoints && parts.walksBack)
+    suffix = checkpointsSuffix;
+  return (variant.getSymName() + suffix).str();
+}
+
 LogicalResult ChunkVariant::run() {
   if (failed(kernel.check()) || (part == Part::Whole && failed(kernel.checkResults())))
     return failure();
   chains = stateChains(variant);
   if (part != Part::Whole)
     for (StateEntry &entry : deriveState(variant))
-      if (entry.kind == StateEntry::Kind::Tail || entry.kind == StateEntry::Kind::Scan)
+      if ((entry.kind == StateEntry::Kind::Tail || entry.kind == StateEntry::Kind::Scan) &&
+          (entry.reverse ? !walksForward() : takes(entry.operations)))
         (entry.reverse ? reverseTails : forwardTails).push_back(std::move(entry));
-  if (part == Part::Checkpoints)
-    llvm::erase_if(chains, [](const StateChain &chain) { return chain.getRoot().getType().getReverse(); });
+  if (part != Part::Whole)
+    llvm::erase_if(chains, [&](const StateChain &chain) {
+      return chain.getRoot().getType().getReverse() ? walksForward() : !takes(chain.getRoot().getOperation());
+    });
   if (failed(checkChains()))
     return failure();
   // What is handed on to earlier tokens may be all that is wanted.
@@ -299,14 +358,18 @@ LogicalResult ChunkVariant::run() {
   if (part == Part::Gradient)
     for (const StateEntry &tail : reverseTails)
       needed.push_back(tail.operations.front()->getResult(0));
+  // What a state takes in later depends on the time of its reads.
+  for (const StateChain &chain : chains)
+    for (ReadOp read : chain.reads())
+      if (read.getAt())
+        needed.push_back(read.getAt());
   FailureOr<SmallVector<Operation *>> order = orderOfTiles(chains, needed);
   if (failed(order))
     return failure();
   SmallVector<Value> used = wanted();
   for (const StateChain &chain : chains)
     llvm::append_range(used, chain.rows());
-  std::string name = variant.getSymName().str() + (part == Part::Checkpoints ? "_checkpoints" : "");
-  if (failed(kernel.create(name, /*reverse=*/part == Part::Gradient, describeOutputs())) ||
+  if (failed(kernel.create(name(), /*reverse=*/part == Part::Gradient, describeOutputs())) ||
       failed(kernel.addArguments(*order, used)))
     return failure();
   addTails(*order);
@@ -325,13 +388,6 @@ static void separateHeads(VariantOp gradient) {
   gradient.walk([](GroupSumOp sum) {
     sum.replaceAllUsesWith(sum.getOperand());
     sum.erase();
-  });
-}
-
-/// Whether a gradient asks for states that are carried forwards.
-static bool needsCheckpoints(VariantOp gradient) {
-  return llvm::any_of(deriveState(gradient), [](const StateEntry &entry) {
-    return !entry.reverse && entry.kind != StateEntry::Kind::Position;
   });
 }
 
@@ -354,7 +410,7 @@ struct ChunkPass : stretto::impl::ChunkBase<ChunkPass> {
     }
     for (VariantOp variant : llvm::make_early_inc_range(getOperation().getOps<VariantOp>())) {
       if (failed(variant.getGradient() ? chunkGradient(variant, *types)
-                                       : ChunkVariant(variant, chunk, *types, Part::Whole).run()))
+                                       : ChunkVariant(variant, chunk, *types).run()))
         return signalPassFailure();
       variant.erase();
     }
@@ -363,16 +419,21 @@ struct ChunkPass : stretto::impl::ChunkBase<ChunkPass> {
 private:
   LogicalResult chunkGradient(VariantOp variant, ElementTypes types) {
     separateHeads(variant);
-    FailureOr<SetVector<Value>> kept = findKeptRows(variant);
-    if (failed(kept))
+    FailureOr<GradientParts> parts = GradientParts::find(variant, chunk);
+    if (failed(parts))
       return failure();
-    bool isPrepared = needsCheckpoints(variant) || !kept->empty();
-    if (isPrepared && failed(ChunkVariant(variant, chunk, types, Part::Checkpoints, kept->getArrayRef()).run()))
+    bool isRounded = types.standard.isBF16(), isAllAsked = parts->asked == parts->carried;
+    if (!parts->asked.empty() && (isRounded || !isAllAsked) &&
+        failed(ChunkVariant(variant, chunk, types, Part::Segments, *parts).run()))
       return failure();
-    replaceByArguments(variant, kept->getArrayRef());
-    for (size_t index = 0; index < kept->size(); ++index)
+    if (parts->walksForward() && failed(ChunkVariant(variant, chunk, types, Part::Checkpoints, *parts).run()))
+      return failure();
+    if (!parts->walksBack)
+      return success();
+    replaceByArguments(variant, parts->kept.getArrayRef());
+    for (size_t index = 0; index < parts->kept.size(); ++index)
       types.others[nameOfKeptRow(index)] = types.compute;
-    return ChunkVariant(variant, chunk, types, Part::Gradient).run();
+    return ChunkVariant(variant, chunk, types, Part::Gradient, *parts).run();
   }
 };
 

@@ -8,8 +8,7 @@
 using namespace mlir;
 using namespace stretto;
 
-/// What an operation is computed from, its regions included.
-static SetVector<Value> valuesUsedBy(Operation *op) {
+SetVector<Value> stretto::allOperandsOf(Operation *op) {
   SetVector<Value> values(op->operand_begin(), op->operand_end());
   getUsedValuesDefinedAbove(op->getRegions(), values);
   return values;
@@ -30,13 +29,15 @@ namespace {
 enum class Use {
   /// By later tokens: whatever is made of other tokens has to be kept.
   OfOthers,
-  /// By the token itself, which may read states anew: only what is costly to find again is kept.
+  /// By the token itself, which may read states anew, where that is asked for: only what is costly to find again is
+  /// kept.
   OfToken,
 };
 
 class KeptRows {
 public:
-  explicit KeptRows(VariantOp gradient) : gradient(gradient) { findForwardRows(); }
+  KeptRows(VariantOp gradient, bool readsAnew)
+      : gradient(gradient), readsAnew(readsAnew), forward(findForwardRows(gradient)) {}
 
   LogicalResult run();
   SetVector<Value> kept;
@@ -45,7 +46,6 @@ private:
   /// More numbers than any row has.
   static constexpr int64_t never = int64_t(1) << 32;
 
-  void findForwardRows();
   /// Finds, for each operation, the fewest numbers that it is computed from.
   void findCosts(Use use);
   /// Keeps what the row is computed from, or the row.
@@ -55,20 +55,23 @@ private:
   int64_t numbersOf(Value row);
 
   VariantOp gradient;
-  llvm::DenseSet<Value> forward; // rows that need nothing of reverse time
+  bool readsAnew;
+  llvm::DenseSet<Value> forward;
   llvm::DenseMap<Operation *, int64_t> costs;
 };
 
 } // namespace
 
-void KeptRows::findForwardRows() {
+llvm::DenseSet<Value> stretto::findForwardRows(VariantOp gradient) {
+  llvm::DenseSet<Value> forward;
   for (Operation &op : gradient.getBlock()->without_terminator()) {
-    bool isForward = !isReverse(&op) && llvm::all_of(valuesUsedBy(&op), [&](Value value) {
+    bool isForward = !isReverse(&op) && llvm::all_of(allOperandsOf(&op), [&](Value value) {
       return isa<BlockArgument>(value) || forward.contains(value);
     });
     if (isForward)
       forward.insert(op.result_begin(), op.result_end());
   }
+  return forward;
 }
 
 int64_t KeptRows::numbersOf(Value row) {
@@ -81,14 +84,15 @@ bool KeptRows::isToBeKept(Operation *op, Use use) {
   if (use == Use::OfOthers)
     return isa<StateOp, WriteOp, DecayOp, ReadOp, PairOp, LookbackOp, ScanOp, ConvOp, DelayOp>(op);
   auto fold = dyn_cast<LookbackOp>(op);
-  return fold && fold.getFold() != Fold::Sum;
+  bool isRead = isa<ReadOp>(op) && !isReverse(op) && !readsAnew;
+  return isRead || (fold && fold.getFold() != Fold::Sum);
 }
 
 void KeptRows::findCosts(Use use) {
   costs.clear();
   for (Operation &op : gradient.getBlock()->without_terminator()) {
     int64_t cost = isToBeKept(&op, use) ? never : 0;
-    for (Value value : valuesUsedBy(&op)) {
+    for (Value value : allOperandsOf(&op)) {
       Operation *maker = value.getDefiningOp();
       if (maker && !kept.contains(value))
         cost += std::min(costs.lookup(maker), numbersOf(value));
@@ -112,7 +116,7 @@ LogicalResult KeptRows::keepFor(Value row, Use use, Operation *user) {
     if (use == Use::OfOthers && isToBeKept(maker, use))
       return refuseChunkForm(user) << "meets rows of later tokens that are found in reverse time, by '"
                                    << maker->getName().getStringRef() << "'";
-    llvm::append_range(pending, valuesUsedBy(maker));
+    llvm::append_range(pending, allOperandsOf(maker));
   }
   return success();
 }
@@ -133,14 +137,17 @@ LogicalResult KeptRows::run() {
   findCosts(Use::OfToken);
   for (Operation &op : *gradient.getBlock())
     if (isReverse(&op) || op.hasTrait<OpTrait::IsTerminator>())
-      for (Value value : valuesUsedBy(&op))
-        if (failed(keepFor(value, Use::OfToken, &op)))
+      for (Value value : allOperandsOf(&op)) {
+        // The kernel that walks forward leaves such results itself.
+        bool isLeft = !readsAnew && op.hasTrait<OpTrait::IsTerminator>() && forward.contains(value);
+        if (!isLeft && failed(keepFor(value, Use::OfToken, &op)))
           return failure();
+      }
   return success();
 }
 
-FailureOr<SetVector<Value>> stretto::findKeptRows(VariantOp gradient) {
-  KeptRows rows(gradient);
+FailureOr<SetVector<Value>> stretto::findKeptRows(VariantOp gradient, bool readsAnew) {
+  KeptRows rows(gradient, readsAnew);
   if (failed(rows.run()))
     return failure();
   return std::move(rows.kept);

@@ -19,8 +19,15 @@
 namespace stretto {
 
 /// The rows of a gradient that are to be kept: for folds that look ahead and for states that are written at an earlier
-/// time; and so that no softmax and no divergence is folded twice. Refuses rows that are found in reverse time only.
-mlir::FailureOr<llvm::SetVector<mlir::Value>> findKeptRows(VariantOp gradient);
+/// time; and so that no softmax and no divergence is folded twice, nor, if not `readsAnew`, a forward state read for what
+/// is made in reverse time. Refuses rows that are found in reverse time only.
+mlir::FailureOr<llvm::SetVector<mlir::Value>> findKeptRows(VariantOp gradient, bool readsAnew = true);
+
+/// What an operation is computed from, its regions included.
+llvm::SetVector<mlir::Value> allOperandsOf(mlir::Operation *op);
+
+/// The rows of a gradient that need nothing of reverse time.
+llvm::DenseSet<mlir::Value> findForwardRows(VariantOp gradient);
 
 /// What a kept row is called by both kernels.
 std::string nameOfKeptRow(unsigned index);

@@ -218,11 +218,11 @@ void KernelBuilder::addTails(ArrayRef<Operation *> order) {
         addTail(entry, chunk::ArgumentKind::State, groupOf(entry.heads));
 }
 
-BlockArgument KernelBuilder::addState(StateOp root, chunk::ArgumentKind kind, int64_t group) {
+BlockArgument KernelBuilder::addState(StateOp root, chunk::ArgumentKind kind, int64_t group, FloatType element) {
   StringRef entry = root.getEntry().value_or(root.getName());
   int64_t columns = root.getEntry() ? root.getColumns() : root.getType().getSecondSize();
-  return addArgument(kind, root.getName(), builder->tensorType(shapeOf(root.getType())), group, entry, root.getColumn(),
-                     columns);
+  auto type = RankedTensorType::get(shapeOf(root.getType()), element ? element : types.compute);
+  return addArgument(kind, root.getName(), type, group, entry, root.getColumn(), columns);
 }
 
 void KernelBuilder::addWindows() {

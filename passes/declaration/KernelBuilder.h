@@ -45,7 +45,8 @@ public:
   /// Adds a tail or a total, carried by the kernel or as a checkpoint of another, which knows it by the same type.
   mlir::BlockArgument addTail(const StateEntry &entry, chunk::ArgumentKind kind, int64_t group);
   mlir::RankedTensorType typeOfTail(const StateEntry &entry);
-  mlir::BlockArgument addState(StateOp root, chunk::ArgumentKind kind, int64_t group);
+  /// Adds a state, in the type of arithmetic if there is no other.
+  mlir::BlockArgument addState(StateOp root, chunk::ArgumentKind kind, int64_t group, mlir::FloatType element = {});
   /// Adds the windows of look-backs, where they continue a sequence.
   void addWindows();
   /// Begins the body, once all arguments are there.

@@ -285,7 +285,7 @@ class Stage:
 
 
 class GradientLaunch:
-    """The launches of a gradient on the arrays of a problem (gradients.py), the kernel of checkpoints first. With
+    """The launches of a gradient on the arrays of a problem (gradients.py), the kernel that walks back last. With
     `packed` the sequences of the batch lie in one row of tokens; with `segment` they are walked in segments of as many
     chunks, as runtime/LaunchGradient.cpp does.
     """
@@ -300,14 +300,19 @@ class GradientLaunch:
         self.tables, self.packed, self.shared, self.places = tables, packed, {}, {}
         self.manifests, self.stages = manifests, []
         chunks = -(-tokens // manifests[-1]["chunk"])
-        self.segment = min(segment, chunks) or chunks
-        is_segmented = len(manifests) > 1 and self.segment < chunks
+        reads_checkpoints = any(a["kind"] == "checkpoint" for a in manifests[-1]["arguments"])
+        self.segment = (min(segment, chunks) if reads_checkpoints else 0) or chunks
+        is_segmented = self.segment < chunks
+        # Of the kernels before the last one may be for the starts of segments alone.
+        own = [index for index, manifest in enumerate(manifests) if manifest["symbol"].endswith("_segments")]
+        walks = [index for index in range(len(manifests)) if index not in own]
         if is_segmented:
-            self.add_stage(0, "segments", 0, chunks, self.segment, 0)
+            self.add_stage([*own, *walks][0], "segments", 0, chunks, self.segment, 0)
         for first in reversed(range(0, chunks, self.segment)):
             count = min(self.segment, chunks - first)
-            for kernel in range(len(manifests)):
-                self.add_stage(kernel, "chunks", first, count, 1, self.segment if is_segmented and kernel == 0 else 0)
+            for kernel in walks:
+                is_forward = kernel != len(manifests) - 1
+                self.add_stage(kernel, "chunks", first, count, 1, self.segment if is_segmented and is_forward else 0)
 
     def add_stage(self, kernel, checkpoints, *segment):
         """A launch over chunks from a first one on: so many, those between checkpoints, those between starts."""

@@ -1,7 +1,7 @@
 // RUN: stretto-opt %s --stretto-chunk="chunk=16 element=f32" --cse --split-input-file --verify-diagnostics | FileCheck %s
 
-// Two kernels: one keeps the state at the start of each chunk, the other walks back and meets the same products from the
-// other side. Of what heads share each leaves a part.
+// Two kernels. One walks forward and leaves the gradient of queries, the other walks back and meets the same products
+// from the other side; it asks for no state. Of what heads share each leaves a part.
 
 !K = tensor<8xf64, #stretto.row<K>>
 !K_per_G = tensor<8xf64, #stretto.row<K, G>>
@@ -12,21 +12,24 @@
 
 // CHECK-LABEL: chunk.kernel @linear_backward_checkpoints chunk 16(
 // CHECK-SAME:    state %S: tensor<8x4xf32> group 2
-// CHECK-SAME:    -> (S: tensor<8x4xf32> group 2 checkpoint)
-// CHECK:         %[[NEXT:.+]] = chunk.dot %k, %v transpose_left add %S
-// CHECK:         chunk.yield %S next %[[NEXT]]
-
-// CHECK-LABEL: chunk.kernel @linear_backward chunk 16 reverse(
-// CHECK-SAME:    checkpoint %S: tensor<8x4xf32> group 2, state %d_S: tensor<8x4xf32>, valid %valid: index)
-// CHECK-SAME:    -> (d_q: tensor<16x8xf32>, d_k: tensor<16x8xf32> group 2, d_v: tensor<16x4xf32> group 2)
+// CHECK-SAME:    -> (d_q: tensor<16x8xf32>)
 // CHECK:         %[[FROM_START:.+]] = chunk.dot %d_o, %S transpose_right
 // CHECK:         %[[M:.+]] = chunk.dot %d_o, %v transpose_right
 // CHECK:         %[[BEFORE:.+]] = chunk.causal %[[M]] :
 // CHECK:         %[[DQ:.+]] = chunk.dot %[[BEFORE]], %k add %[[FROM_START]]
+// CHECK:         %[[NEXT:.+]] = chunk.dot %k, %v transpose_left add %S
+// CHECK:         chunk.yield %[[DQ]] next %[[NEXT]]
+
+// CHECK-LABEL: chunk.kernel @linear_backward chunk 16 reverse(
+// CHECK-NOT:     checkpoint
+// CHECK-SAME:    state %d_S: tensor<8x4xf32>, valid %valid: index)
+// CHECK-SAME:    -> (d_k: tensor<16x8xf32> group 2, d_v: tensor<16x4xf32> group 2)
 // CHECK:         %[[FROM_END:.+]] = chunk.dot %v, %d_S transpose_right
-// CHECK:         chunk.dot %[[BEFORE]], %q transpose_left add %[[FROM_END]]
+// CHECK:         %[[M:.+]] = chunk.dot %d_o, %v transpose_right
+// CHECK:         %[[BEFORE:.+]] = chunk.causal %[[M]] :
+// CHECK:         %[[DK:.+]] = chunk.dot %[[BEFORE]], %q transpose_left add %[[FROM_END]]
 // CHECK:         %[[NEXT:.+]] = chunk.dot %q, %d_o transpose_left add %d_S
-// CHECK:         chunk.yield %[[DQ]], %{{.+}}, %{{.+}} next %[[NEXT]]
+// CHECK:         chunk.yield %[[DK]], %{{.+}} next %[[NEXT]]
 stretto.variant @linear_backward(%q: !K, %k: !K_per_G, %v: !V_per_G, %d_o: !V) -> (!K, !K_per_G, !V_per_G)
     attributes {gradient, group = {G = 2 : i64, H = 1 : i64}} {
   %S0 = stretto.state "S" : !S
@@ -146,7 +149,6 @@ stretto.variant @mixed_backward(%q: !K, %k: !K, %v: !V, %g: !K, %d_o: !V) -> (!K
 // CHECK-LABEL: chunk.kernel @masked_backward chunk 16 reverse(
 // CHECK:         %[[QUOTIENT:.+]] = arith.divf %d_o, %w
 // CHECK:         %[[D_ACC:.+]] = chunk.mask %[[QUOTIENT]] valid %valid
-// CHECK:         chunk.dot %[[D_ACC]], %S transpose_right
 // CHECK:         %[[M:.+]] = chunk.dot %[[D_ACC]], %v transpose_right
 // CHECK-NOT:     chunk.mask
 // CHECK-NOT:     chunk.dot %{{.+}}, %v
@@ -305,4 +307,23 @@ stretto.variant @two_backward(%f: !K, %k: !K, %v: !V, %h: !n, %d_o: !V) -> !K
   %df = stretto.pair %S0, %dS2 along "K" : !S, !dS -> !K
   %dS3 = stretto.decay %dS2 factor %f along "K" : !dS, !K
   stretto.yield %df : !K
+}
+
+// -----
+
+// Queries alone: one walk, forward.
+
+!K = tensor<8xf64, #stretto.row<K>>
+!V = tensor<4xf64, #stretto.row<V>>
+!S = !stretto.state<K : 8, V : 4>
+
+// CHECK-NOT:   _checkpoints
+// CHECK-LABEL: chunk.kernel @queries_backward chunk 16(
+// CHECK-SAME:    state %S: tensor<8x4xf32>, valid %valid: index) -> (d_q: tensor<16x8xf32>)
+stretto.variant @queries_backward(%q: !K, %k: !K, %v: !V, %d_o: !V) -> !K
+    attributes {gradient, group = {H = 1 : i64}} {
+  %S0 = stretto.state "S" : !S
+  %S1 = stretto.write %S0, %k, %v : !S, !K, !V
+  %dq = stretto.read %S1, %d_o along "V" : !S, !V -> !K
+  stretto.yield %dq : !K
 }

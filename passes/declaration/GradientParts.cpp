@@ -1,0 +1,149 @@
+//===- GradientParts.cpp - Which kernel of a gradient does what -----------===//
+
+#include "passes/declaration/GradientParts.h"
+#include "dialect/stretto/StateEntries.h"
+#include "passes/declaration/KeptRows.h"
+
+using namespace mlir;
+using namespace stretto;
+
+//===----------------------------------------------------------------------===//
+// Needs
+//===----------------------------------------------------------------------===//
+
+NeededOperations::NeededOperations(VariantOp variant, ArrayRef<Value> rows, const SetVector<Value> &known) {
+  llvm::DenseMap<Operation *, SmallVector<Value>> rowsOf;
+  for (const StateChain &chain : stateChains(variant))
+    rowsOf[chain.root] = chain.rows();
+  SmallVector<Value> pending(rows);
+  while (!pending.empty()) {
+    Value value = pending.pop_back_val();
+    Operation *op = known.contains(value) ? nullptr : value.getDefiningOp();
+    if (!op || op->getBlock() != variant.getBlock() || !operations.insert(op).second)
+      continue;
+    llvm::append_range(pending, allOperandsOf(op));
+    // A value of a state is all that the state's steps make of it, those of other tokens among them.
+    if (isa<StateType>(value.getType())) {
+      Operation *root = rootOf(value);
+      operations.insert(root);
+      llvm::append_range(pending, rowsOf.lookup(root));
+    }
+  }
+}
+
+//===----------------------------------------------------------------------===//
+// The parts
+//===----------------------------------------------------------------------===//
+
+namespace {
+
+/// What a gradient asks for, and what is carried forward for it.
+class PartsFinder {
+public:
+  PartsFinder(VariantOp gradient, int64_t tokens)
+      : gradient(gradient), tokens(tokens), entries(deriveState(gradient)), chains(stateChains(gradient)) {
+    llvm::append_range(results, gradient.getBlock()->getTerminator()->getOperands());
+  }
+
+  FailureOr<GradientParts> find();
+
+private:
+  /// The parts where so many results are found by the forward walk, and rows are kept.
+  GradientParts describe(SetVector<Value> kept, SmallVector<unsigned> forwardResults);
+  bool asksForMatrices(const GradientParts &parts);
+  /// Numbers of each token.
+  static int64_t numbersOf(const SetVector<Value> &rows);
+  SmallVector<unsigned> resultsOfForwardStates();
+
+  VariantOp gradient;
+  int64_t tokens;
+  std::vector<StateEntry> entries;
+  SmallVector<StateChain> chains;
+  SmallVector<Value> results;
+};
+
+} // namespace
+
+int64_t PartsFinder::numbersOf(const SetVector<Value> &rows) {
+  int64_t numbers = 0;
+  for (Value row : rows)
+    numbers += cast<RankedTensorType>(row.getType()).getNumElements();
+  return numbers;
+}
+
+GradientParts PartsFinder::describe(SetVector<Value> kept, SmallVector<unsigned> forwardResults) {
+  GradientParts parts;
+  SmallVector<Value> backward, forward(kept.getArrayRef());
+  for (auto [index, result] : llvm::enumerate(results))
+    (llvm::is_contained(forwardResults, index) ? forward : backward).push_back(result);
+  for (const StateChain &chain : chains)
+    if (chain.getRoot().getType().getReverse())
+      llvm::append_range(backward, chain.rows());
+  for (const StateEntry &entry : entries)
+    if (entry.reverse && entry.kind == StateEntry::Kind::Tail)
+      backward.push_back(entry.operations.front()->getResult(0));
+  parts.walksBack = !backward.empty();
+
+  auto forEachForward = [&](const NeededOperations &needed, function_ref<void(const StateEntry &)> visit) {
+    for (const StateEntry &entry : entries)
+      if (!entry.reverse && entry.kind != StateEntry::Kind::Position &&
+          llvm::any_of(entry.operations, [&](Operation *op) { return needed.contains(op); }))
+        visit(entry);
+  };
+  forEachForward(NeededOperations(gradient, backward, kept), [&](const StateEntry &entry) {
+    parts.asked.insert_range(entry.operations);
+    for (Operation *op : entry.operations)
+      if (auto root = dyn_cast<StateOp>(op))
+        forward.push_back(root);
+      else
+        llvm::append_range(forward, op->getOperands());
+  });
+  parts.carried = parts.asked;
+  forEachForward(NeededOperations(gradient, forward),
+                 [&](const StateEntry &entry) { parts.carried.insert_range(entry.operations); });
+  parts.kept = std::move(kept);
+  parts.forwardResults = std::move(forwardResults);
+  return parts;
+}
+
+bool PartsFinder::asksForMatrices(const GradientParts &parts) {
+  return llvm::any_of(parts.asked, llvm::IsaPred<StateOp>);
+}
+
+SmallVector<unsigned> PartsFinder::resultsOfForwardStates() {
+  llvm::DenseSet<Value> forward = findForwardRows(gradient);
+  SmallVector<unsigned> found;
+  for (auto [index, result] : llvm::enumerate(results)) {
+    NeededOperations needed(gradient, result);
+    bool readsState = llvm::any_of(chains, [&](const StateChain &chain) { return needed.contains(chain.root); });
+    if (forward.contains(result) && readsState)
+      found.push_back(index);
+  }
+  return found;
+}
+
+FailureOr<GradientParts> PartsFinder::find() {
+  FailureOr<SetVector<Value>> kept = findKeptRows(gradient);
+  if (failed(kept))
+    return failure();
+  int64_t numbers = numbersOf(*kept);
+  GradientParts parts = describe(std::move(*kept), {});
+  if (!asksForMatrices(parts))
+    return parts;
+  int64_t inCheckpoints = 0;
+  for (const StateChain &chain : chains)
+    if (parts.asked.contains(chain.root))
+      inCheckpoints += chain.getRoot().getType().getFirstSize() * chain.getRoot().getType().getSecondSize();
+
+  FailureOr<SetVector<Value>> keptForNoState = findKeptRows(gradient, /*readsAnew=*/false);
+  if (failed(keptForNoState))
+    return failure();
+  int64_t more = numbersOf(*keptForNoState) - numbers;
+  GradientParts divided = describe(std::move(*keptForNoState), resultsOfForwardStates());
+  bool isCheaper = !asksForMatrices(divided) && more * tokens < inCheckpoints;
+  return isCheaper ? divided : parts;
+}
+
+FailureOr<GradientParts> GradientParts::find(VariantOp gradient, int64_t tokens) {
+  return PartsFinder(gradient, tokens).find();
+}

@@ -1,0 +1,58 @@
+//===- GradientParts.h - Which kernel of a gradient does what ---*- C++ -*-===//
+//
+// The gradient `f` is found by two walks. The kernel @f takes the chunks from the last to the first and carries the
+// states of reverse time. What it asks for of the forward states the kernel @f_checkpoints keeps, which walks before it:
+// the states at the start of each chunk, and rows (KeptRows.h). Where nothing runs in reverse, @f walks forward alone.
+//
+// A gradient of a row that needs nothing of reverse time, that of a query for one, is a result of the kernel which walks
+// forward, where the other then asks for no state at all, but for rows of fewer numbers than checkpoints have: forward
+// states are computed once and kept nowhere. Where the other asks for states anyway, as for the products of a decay's
+// gradient, it computes all results.
+//
+// Where checkpoints are not all that a walk can begin with, @f_segments keeps the whole of it at the start of segments.
+//
+//===----------------------------------------------------------------------===//
+#ifndef STRETTO_PASSES_DECLARATION_GRADIENTPARTS_H
+#define STRETTO_PASSES_DECLARATION_GRADIENTPARTS_H
+
+#include "dialect/stretto/StateChain.h"
+#include "llvm/ADT/SetVector.h"
+
+namespace stretto {
+
+inline constexpr llvm::StringLiteral checkpointsSuffix = "_checkpoints", segmentsSuffix = "_segments";
+
+/// The operations that rows depend on, those that change the states they read among them.
+class NeededOperations {
+public:
+  /// Begins from rows, and does not ask what the rows in `known` are made of.
+  NeededOperations(VariantOp variant, llvm::ArrayRef<mlir::Value> rows,
+                   const llvm::SetVector<mlir::Value> &known = {});
+
+  bool contains(mlir::Operation *op) const { return operations.contains(op); }
+
+private:
+  llvm::DenseSet<mlir::Operation *> operations;
+};
+
+struct GradientParts {
+  /// Rows that the kernel which walks forward keeps for the other.
+  llvm::SetVector<mlir::Value> kept;
+  /// The positions of results that it leaves itself.
+  llvm::SmallVector<unsigned> forwardResults;
+  /// The roots of states, and operations with tails, that the kernel which walks back asks for, and those that the
+  /// other one carries.
+  llvm::DenseSet<mlir::Operation *> asked, carried;
+  /// Whether something runs in reverse, or is left to the kernel which walks back.
+  bool walksBack = true;
+
+  /// Whether there is a walk before the one back.
+  bool walksForward() const { return !carried.empty() || !kept.empty() || !forwardResults.empty(); }
+
+  /// The parts of a gradient that is computed in chunks of so many tokens.
+  static mlir::FailureOr<GradientParts> find(VariantOp gradient, int64_t tokens);
+};
+
+} // namespace stretto
+
+#endif // STRETTO_PASSES_DECLARATION_GRADIENTPARTS_H
