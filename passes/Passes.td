@@ -191,11 +191,13 @@ def Chunk : Pass<"stretto-chunk", "::mlir::ModuleOp"> {
     Rows beyond the end of a sequence do nothing to a state: where that does not follow from inputs that load as 0,
     they are masked. A variant without such a form is refused at the operation that prevents it ([R14]).
 
-    A gradient becomes two kernels: `@f_backward_checkpoints` keeps what is carried forwards at the start of each chunk,
-    and `@f_backward`, which meets chunks in reverse, has it as checkpoints. What heads share has a part for each of
-    them (passes/declaration/ChunkCotangent.h). Rows of later tokens that the gradient of a look-back meets, and that are
-    made of other tokens, are outputs `kept.0`, ... of the first kernel and inputs of the second
-    (passes/declaration/KeptRows.h).
+    A gradient becomes several kernels (passes/declaration/GradientParts.h). `@f_backward_checkpoints` walks forward: it
+    leaves the gradients that are found so, and keeps what `@f_backward` asks for, which meets chunks in reverse and has
+    it as checkpoints. What heads share has a part for each of them (passes/declaration/ChunkCotangent.h). Rows of later
+    tokens that the gradient of a look-back meets, and that are made of other tokens, are outputs `kept.0`, ... of the
+    first kernel and inputs of the second (passes/declaration/KeptRows.h). With `divide-gradients`, states of reverse
+    time are carried by `@f_backward_cotangents` where nothing else is carried for them, and are checkpoints of
+    `@f_backward`, too.
 
     ```mlir
     stretto.variant @linear(%q: !K, %k: !K, %v: !V) -> !V attributes {group = {H = 1 : i64}} {
@@ -222,6 +224,7 @@ def Chunk : Pass<"stretto-chunk", "::mlir::ModuleOp"> {
     Option<"chunk", "chunk", "int64_t", "64", "Tokens of a chunk">,
     Option<"element", "element", "std::string", "\"f32\"", "Type of inputs, parameters and outputs in memory">,
     ListOption<"elements", "elements", "std::string", "Types of arguments that differ, as in g=f32,dt=f32">,
+    Option<"divideGradients", "divide-gradients", "bool", "false", "States of reverse time have a kernel of their own">,
   ];
   let dependentDialects = ["::stretto::chunk::ChunkDialect", "::mlir::arith::ArithDialect", "::mlir::math::MathDialect"];
 }

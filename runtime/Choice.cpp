@@ -129,8 +129,10 @@ std::vector<KernelRequest> Signature::requestsFor(const Form &form, const Gradie
   if (!gradient)
     return {one};
   one.gradient = gradient->names();
-  one.part = KernelRequest::Part::Gradient;
-  KernelRequest other = one;
-  other.part = KernelRequest::Part::Checkpoints;
-  return {one, other};
+  std::vector<KernelRequest> requests;
+  for (KernelRequest::Part part : gradient->parts()) {
+    one.part = part;
+    requests.push_back(one);
+  }
+  return requests;
 }

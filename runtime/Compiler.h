@@ -40,8 +40,8 @@ struct KernelRequest {
   ElementType element = ElementType::F32;
   std::map<std::string, ElementType> others;
   /// What of the program the kernel computes: its results, those of single tokens, or of its gradient the states at the
-  /// start of each segment, those at the start of each chunk, or all else of the gradient.
-  enum class Part { Results, Step, Segments, Checkpoints, Gradient } part = Part::Results;
+  /// start of each segment, those at the start of each chunk, those of reverse time at the end of each, or all else.
+  enum class Part { Results, Step, Segments, Checkpoints, Cotangents, Gradient } part = Part::Results;
   GradientOf gradient;
   bool isOfGradient() const { return part != Part::Results && part != Part::Step; }
   /// Into how many parts the value axis is to be divided: a power of two. A kernel that mixes the columns of its

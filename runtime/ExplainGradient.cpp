@@ -1,6 +1,7 @@
 //===- ExplainGradient.cpp - What the gradient of a call takes ------------===//
 
 #include "runtime/Gradient.h"
+#include "runtime/Launch.h"
 #include "runtime/Work.h"
 #include "llvm/Support/JSON.h"
 
@@ -46,6 +47,7 @@ int64_t stretto::bytesOfTensors(const Gradient &gradient, const OperatorCall &ca
 }
 
 void Gradient::explain(llvm::json::OStream &json, const OperatorCall &call) const {
+  Segments segments = segmentsOf(call);
   auto explainKernel = [&](const Kernel &part) {
     const Manifest &manifest = part.code->manifest;
     json.object([&] {
@@ -55,8 +57,7 @@ void Gradient::explain(llvm::json::OStream &json, const OperatorCall &call) cons
       json.attribute("schedule", manifest.independentChunks ? "parallel" : "serial");
       json.attribute("chunk", manifest.chunk);
       json.attribute("slices", manifest.slices);
-      json.attribute("items", manifest.items(signature.sequences(call), signature.heads, signature.tokens(call),
-                                             call.sequenceOffsets.has_value()));
+      json.attribute("items", itemsOf(manifest, signature, call, {.chunks = segments.length}));
       json.attribute("flops", flopsOf(signature, call, manifest));
       json.attribute("from_cache", part.code->fromCache);
       json.attribute("compile_ms", part.code->milliseconds);
@@ -68,11 +69,10 @@ void Gradient::explain(llvm::json::OStream &json, const OperatorCall &call) cons
       json.value(name);
   });
   json.attributeArray("kernels", [&] {
-    if (checkpoints)
-      explainKernel(*checkpoints);
-    explainKernel(*kernel);
+    for (const Kernel *part : {checkpoints.get(), cotangents.get(), kernel.get()})
+      if (part)
+        explainKernel(*part);
   });
-  Segments segments = segmentsOf(call);
   auto [starts, chunks] = checkpointCounts(call, segments);
   json.attribute("segments", segments.count());
   json.attribute("chunks_of_a_segment", segments.length);
@@ -102,6 +102,7 @@ void Gradient::explain(llvm::json::OStream &json, const OperatorCall &call) cons
   // A segment is walked forwards twice, but where there is only one.
   int64_t forwards = segments.count() > 1 ? 2 : 1;
   json.attribute("flops", (checkpoints ? forwards * flopsOf(signature, call, checkpoints->code->manifest) : 0) +
+                              (cotangents ? flopsOf(signature, call, cotangents->code->manifest) : 0) +
                               flopsOf(signature, call, kernel->code->manifest));
   StringRef why = kernel->code->manifest.reverse
                       ? "nothing that is asked for depends on what is carried forward: one walk back"

@@ -176,15 +176,24 @@ llvm::Error Gradient::makeKernels(std::vector<std::string> inputs, const Form &f
   auto code = compile(KernelRequest::Part::Gradient);
   if (!code)
     return code.takeError();
-  const Manifest &manifest = (*code)->manifest;
-  divide(manifest);
+  std::shared_ptr<CompiledKernel> walkingBack;
   size_t left = 0;
   bool asks = false;
-  for (const Manifest::Argument &argument : manifest.arguments) {
-    left += argument.kind == Manifest::Kind::Output;
-    asks |= argument.kind == Manifest::Kind::Input && !llvm::is_contained(inputNames, argument.name);
-    if (argument.kind == Manifest::Kind::Checkpoint)
-      ofChunks.push_back(checkpointOf(manifest, argument));
+  auto noteNeeds = [&](const Manifest &manifest) {
+    divide(manifest);
+    for (const Manifest::Argument &argument : manifest.arguments) {
+      left += argument.kind == Manifest::Kind::Output;
+      asks |= argument.kind == Manifest::Kind::Input && !llvm::is_contained(inputNames, argument.name);
+      if (argument.kind == Manifest::Kind::Checkpoint && !llvm::is_contained(namesOf(ofChunks), argument.name))
+        ofChunks.push_back(checkpointOf(manifest, argument));
+    }
+  };
+  noteNeeds((*code)->manifest);
+  // States of reverse time are checkpoints where another kernel carries them.
+  if (llvm::any_of(namesOf(ofChunks), [&](const std::string &name) { return llvm::is_contained(entryNames, name); })) {
+    if (llvm::Error error = compile(KernelRequest::Part::Cotangents).moveInto(walkingBack))
+      return error;
+    noteNeeds(walkingBack->manifest);
   }
   if (asks || left < rows.size() || !ofChunks.empty()) {
     auto walking = compile(KernelRequest::Part::Checkpoints);
@@ -207,11 +216,28 @@ llvm::Error Gradient::makeKernels(std::vector<std::string> inputs, const Form &f
                 .moveInto(checkpoints))
       return error;
   }
-  return signature.makeKernel(std::move(*code), {inputNames, entries, namesOf(ofChunks), resultNames}).moveInto(kernel);
+  auto make = [&](std::shared_ptr<CompiledKernel> made) {
+    return signature.makeKernel(std::move(made), {inputNames, entries, namesOf(ofChunks), resultNames});
+  };
+  if (walkingBack)
+    if (llvm::Error error = make(std::move(walkingBack)).moveInto(cotangents))
+      return error;
+  return make(std::move(*code)).moveInto(kernel);
+}
+
+std::vector<KernelRequest::Part> Gradient::parts() const {
+  std::vector<KernelRequest::Part> parts = {KernelRequest::Part::Gradient};
+  if (cotangents)
+    parts.push_back(KernelRequest::Part::Cotangents);
+  if (checkpoints)
+    parts.push_back(KernelRequest::Part::Checkpoints);
+  return parts;
 }
 
 llvm::Expected<Operator::Signature::Kernel *> Gradient::kernelOfSegments() {
-  if (ofSegments == ofChunks)
+  // The kernel that keeps checkpoints may keep all that it carries, as it is.
+  bool isKept = llvm::all_of(ofSegments, [&](const Checkpoint &start) { return llvm::is_contained(ofChunks, start); });
+  if (isKept)
     return checkpoints.get();
   std::lock_guard<std::mutex> lock(makingSegments);
   if (segmentStarts)

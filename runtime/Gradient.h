@@ -4,13 +4,14 @@
 //
 // Two kernels, both with chunks of as many tokens: one walks the sequence and leaves the gradients that are found so; it
 // keeps what the other asks for of the forward states, at the start of each chunk, as checkpoints in a workspace that
-// the caller lends, and there too rows of each token; the other walks the sequence back and computes all else
+// the caller lends, and there too rows of each token; the other walks the sequence back and computes all else. Where that
+// is divided, a kernel between them walks back and keeps the states of reverse time
 // (passes/declaration/GradientParts.h).
 //
 // Where checkpoints of all chunks would take more than two inputs do, sequences are divided into segments: a walk keeps
 // the states at the start of each segment; then, from the last segment to the first, the first kernel walks the segment
-// again from there, and the second kernel walks it back. The first walk is by the first kernel, too, or, where
-// checkpoints are not all that it carries as it is, by a third one, which is made when it is first needed.
+// again from there, and the others walk it back. The first walk is by the first kernel, too, or, where checkpoints are
+// not all that it carries as it is, by one that is made when it is first needed.
 //
 // Of a call that continues from windows these are the gradients of its own tokens; where those of the windows have a
 // part in what is asked for, whoever calls makes one call of both (Signature::resumes).
@@ -67,6 +68,8 @@ struct Operator::Signature::Gradient {
   /// The names of what the request counts.
   GradientOf names() const;
 
+  /// The kernels of every call.
+  std::vector<KernelRequest::Part> parts() const;
   /// The kernel that walks back, or the only one.
   const Kernel &lastKernel() const { return *kernel; }
 
@@ -137,6 +140,7 @@ private:
   };
   std::vector<KeptRow> keptRows;
   std::unique_ptr<Kernel> checkpoints; // null where there is no walk forward
+  std::unique_ptr<Kernel> cotangents;  // null where `kernel` carries all states of reverse time
   std::unique_ptr<Kernel> kernel;
   /// What is needed to make another, and that one.
   KernelRequest kernelRequest;

@@ -203,11 +203,16 @@ static void advancePositions(int64_t *positions, const int64_t *slots, int64_t s
       ++positions[row];
 }
 
+int64_t stretto::itemsOf(const Manifest &manifest, const Signature &signature, const OperatorCall &call,
+                         const LaunchSegment &segment) {
+  return manifest.items(signature.sequences(call), signature.heads, signature.tokens(call), segment.chunks,
+                        call.sequenceOffsets.has_value());
+}
+
 llvm::Error stretto::launch(const Signature &signature, Signature::Kernel &kernel, const OperatorCall &call,
                             const LaunchTensors &tensors, const LaunchSegment &segment, const Executor &executor) {
   const CompiledKernel &code = *kernel.code;
-  int64_t items = code.manifest.items(signature.sequences(call), signature.heads, signature.tokens(call),
-                                      call.sequenceOffsets.has_value());
+  int64_t items = itemsOf(code.manifest, signature, call, segment);
   if (items == 0)
     return llvm::Error::success();
   ArgumentBlock block = fillBlock(signature, kernel, call, tensors, segment, executor);
@@ -284,8 +289,8 @@ llvm::Expected<std::string> Operator::explain(Signature &signature, const Operat
     json.attribute("slices", manifest.slices);
     choice.explain(json);
     json.attribute("bytes", bytesOfCall(signature, call));
-    json.attribute("items", manifest.items(signature.sequences(call), signature.heads, signature.tokens(call),
-                                           call.sequenceOffsets.has_value()));
+    json.attribute("items",
+                   itemsOf(manifest, signature, call, LaunchSegment::whole(**kernel, signature.tokens(call))));
     if (signature.device < 0) {
       json.attribute("scratch_bytes", manifest.scratchBytes);
     } else {

@@ -40,6 +40,10 @@ struct LaunchSegment {
   }
 };
 
+/// The work items of a launch.
+int64_t itemsOf(const Manifest &manifest, const Operator::Signature &signature, const OperatorCall &call,
+                const LaunchSegment &segment);
+
 llvm::Error launch(const Operator::Signature &signature, Operator::Signature::Kernel &kernel, const OperatorCall &call,
                    const LaunchTensors &tensors, const LaunchSegment &segment, const Executor &executor);
 

@@ -37,8 +37,12 @@ public:
       if (gradient.checkpoints)
         if (llvm::Error error = keep(segment))
           return error;
-      if (llvm::Error error = walkBack(segment))
-        return error;
+      backward.checkpoints = ofChunks;
+      for (Operator::Signature::Kernel *kernel : {gradient.cotangents.get(), gradient.kernel.get()})
+        if (kernel)
+          if (llvm::Error error = launch(signature, *kernel, call, backward, rangeOf(segment), executor))
+            return error;
+      beginBehind();
       addUp(segment);
     }
     return llvm::Error::success();
@@ -74,13 +78,10 @@ private:
     return launch(signature, *gradient.checkpoints, call, forward, range, executor);
   }
 
-  /// What is carried begins with what the segment behind has left.
-  llvm::Error walkBack(int64_t segment) {
-    backward.checkpoints = ofChunks;
-    if (segment + 1 < segments.count())
-      for (auto [entry, part] : llvm::zip(backward.entries, gradientCall.entries))
-        entry.initial = part.data;
-    return launch(signature, *gradient.kernel, call, backward, rangeOf(segment), executor);
+  /// What is carried back to the next segment begins with what this one has left.
+  void beginBehind() {
+    for (auto [entry, part] : llvm::zip(backward.entries, gradientCall.entries))
+      entry.initial = part.data;
   }
 
   /// Tokens of each sequence before a segment, and of a segment.

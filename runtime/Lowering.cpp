@@ -101,14 +101,17 @@ private:
     OwningOpRef<ModuleOp> module;
     int64_t slices = 1, registers = std::numeric_limits<int64_t>::max();
     std::string problem;
-    /// Of 255 registers the others hold offsets.
-    bool suffices() const { return registers <= 240; }
+    /// Of 255 registers the others hold offsets; a few tiles of a kernel that carries no states are set aside.
+    bool isDivided = false;
+    bool suffices() const { return registers <= (isDivided ? 260 : 240); }
   };
   /// The form of so many slices with the most tokens whose registers suffice, or that wants the fewest.
   llvm::Expected<GpuForm> fittingForm(int64_t slices);
   /// The slices that suffice, or else the fewest that fit.
   llvm::Expected<GpuForm> formOfFewestSlices();
   llvm::Error chooseForGpu();
+  llvm::Error divideGradient(GpuForm &form);
+  static constexpr int64_t mostTokens = 64; // of a chunk
   llvm::Expected<int64_t> registersOf(ModuleOp form);
   /// Leaves of the kernels of a gradient the one that is asked for.
   void keepPart();
@@ -119,6 +122,7 @@ private:
   OwningOpRef<ModuleOp> module;
   std::string noChunkForm; // why, where the step form stands in for it
   int64_t panels = 0;      // the columns of panels of matrices; 0: those are whole
+  bool dividesGradients = false; // states of reverse time have a kernel of their own
 };
 
 } // namespace
@@ -165,6 +169,7 @@ void Lowering::keepPart() {
     StringRef name = kernel.getSymName();
     return name.ends_with(segmentsSuffix)      ? KernelRequest::Part::Segments
            : name.ends_with(checkpointsSuffix) ? KernelRequest::Part::Checkpoints
+           : name.ends_with(cotangentsSuffix)  ? KernelRequest::Part::Cotangents
                                                : KernelRequest::Part::Gradient;
   };
   for (auto kernel : llvm::make_early_inc_range(module->getOps<chunk::KernelOp>()))
@@ -208,6 +213,7 @@ llvm::Expected<OwningOpRef<ModuleOp>> Lowering::stepped(int64_t slices) {
 llvm::Expected<OwningOpRef<ModuleOp>> Lowering::chunked(int64_t tokens, int64_t slices) {
   PipelineOptions options;
   options.chunk = tokens;
+  options.divideGradients = dividesGradients;
   return formed(options, slices);
 }
 
@@ -265,7 +271,8 @@ llvm::Expected<int64_t> Lowering::registersOf(ModuleOp form) {
 
 llvm::Expected<Lowering::GpuForm> Lowering::fittingForm(int64_t slices) {
   GpuForm best;
-  for (int64_t tokens : {64, 32, 16}) {
+  best.isDivided = dividesGradients;
+  for (int64_t tokens : {mostTokens, int64_t(32), int64_t(16)}) {
     llvm::Expected<OwningOpRef<ModuleOp>> form = chunked(tokens, slices);
     if (!form)
       return form.takeError();
@@ -322,6 +329,9 @@ llvm::Error Lowering::chooseForGpu() {
     llvm::Expected<GpuForm> form = formOfFewestSlices();
     if (!form)
       return standIn(llvm::toString(form.takeError()), [&] { return stepOnGpu(); });
+    if ((*module->getOps<VariantOp>().begin()).getGradient())
+      if (llvm::Error error = divideGradient(*form))
+        return error;
     if (form->module) {
       module = std::move(form->module);
       return llvm::Error::success();
@@ -329,6 +339,24 @@ llvm::Error Lowering::chooseForGpu() {
     problem = form->problem;
   }
   return llvm::createStringError(problem);
+}
+
+/// Takes the form with a kernel for the states of reverse time, where chunks can have more tokens then, or registers
+/// suffice: it moves these states through memory once more, but products of few tokens are as slow as those of many.
+llvm::Error Lowering::divideGradient(GpuForm &form) {
+  auto tokensOf = [](const GpuForm &form) -> int64_t {
+    return form.module ? (*(*form.module).getOps<chunk::KernelOp>().begin()).getChunk() : 0;
+  };
+  if (form.suffices() && tokensOf(form) == mostTokens)
+    return llvm::Error::success();
+  dividesGradients = true;
+  llvm::Expected<GpuForm> divided = formOfFewestSlices();
+  dividesGradients = false;
+  if (!divided)
+    return divided.takeError();
+  if (std::pair(divided->suffices(), tokensOf(*divided)) > std::pair(form.suffices(), tokensOf(form)))
+    form = std::move(*divided);
+  return llvm::Error::success();
 }
 
 /// The entries of the states of a block.

@@ -3,10 +3,10 @@
 // A compiled kernel executes a `chunk.kernel`. Its work items are the triples (sequence n, head h, slice s), flattened
 // as (n * heads + h) * slices + s, where `heads` counts the finest head set; one item walks the chunks of its sequence
 // in order and carries the states. Where chunks are independent, each chunk c of a batch that is not packed is an item
-// of its own: item * chunks + c. On a GPU that is so in a packed batch, too: the chunk c of sequence n has a number (of
-// a dense batch n * chunks + c, of a packed one offsets[n] / C + n + c, rounded down), and the item of number m of as
-// many as there may be is (h * numbers + m) * slices + s. There, heads that share a state which is updated in place are
-// one item. Two calling conventions share one argument block:
+// of its own: item * chunks + c. On a GPU that is so in a packed batch, and for the chunks of a segment, too: the c-th
+// chunk of sequence n has the number firstCheckpoint(n, chunks, 1) + c, and the item of number m of as many as there may
+// be is (h * numbers + m) * slices + s. There, heads that share a state which is updated in place are one item. Two
+// calling conventions share one argument block:
 //
 //   CPU   void symbol(const int64_t *block, int64_t begin, int64_t end, char *scratch), items [begin, end), `scratch`
 //         a buffer of `scratchBytes` of the calling thread, aligned to 64 bytes.
@@ -156,14 +156,13 @@ struct Manifest {
   /// How many neighbouring heads, of so many, read states that one of them stores.
   int64_t headsTogether(int64_t heads) const;
 
-  /// The work items of a batch of so many sequences and heads.
-  int64_t items(int64_t sequences, int64_t heads, int64_t tokens, bool isPacked) const {
+  /// The work items of a batch of so many sequences and heads, each with so many chunks at most to walk.
+  int64_t items(int64_t sequences, int64_t heads, int64_t tokens, int64_t chunks, bool isPacked) const {
     bool isOfGpu = threads > 0;
     if (independentChunks && isPacked && isOfGpu)
-      return (tokens / chunk + sequences) * heads * slices;
-    int64_t chunks = independentChunks && !isPacked ? llvm::divideCeil(tokens, chunk) : 1;
+      return std::min(sequences * chunks, tokens / chunk + sequences) * heads * slices;
     int64_t together = inPlace ? headsTogether(heads) : 1;
-    return sequences * heads / together * slices * chunks;
+    return sequences * heads / together * slices * (independentChunks && !isPacked ? chunks : 1);
   }
 };
 

@@ -30,7 +30,9 @@ enum class Part {
   /// Of a gradient, the forward states at the start of each chunk, as products read them, and rows that are kept of
   /// each token.
   Checkpoints,
-  /// Of a gradient, all else: from the last chunk to the first, each with the forward states at its start.
+  /// Of a gradient, from the last chunk to the first, states of reverse time at the end of each chunk.
+  Cotangents,
+  /// Of a gradient, all else: from the last chunk to the first, each with what the others keep of it.
   Gradient,
 };
 
@@ -49,13 +51,18 @@ private:
   SmallVector<chunk::OutputAttr> describeOutputs();
   bool walksForward() const { return part == Part::Segments || part == Part::Checkpoints; }
   std::string name();
+  /// Heads that share a state have parts of its cotangent, which are added up in the end: all else is linear in them.
+  int64_t groupOf(StateType state) { return state.getReverse() ? 1 : kernel.groupOf(state.getHeads()); }
   /// The type that a state has in a checkpoint.
   FloatType typeOfCheckpoint(StateType state) const;
   /// Whether a state is carried by the kernel, and not given to it as a checkpoint.
-  bool isCarried(StateOp root) { return part != Part::Gradient || root.getType().getReverse(); }
-  /// Whether the kernel has a forward state or tail, and whether it keeps it for another.
+  bool isCarried(StateOp root);
+  /// Whether the kernel walks in reverse time.
+  bool walksBack() const { return part == Part::Gradient || part == Part::Cotangents; }
+  /// Whether the kernel has a forward state or tail, or a state of reverse time; and whether it keeps it for another.
   bool takes(ArrayRef<Operation *> operations);
-  bool keeps(Operation *op) { return part == Part::Segments || parts.asked.contains(op); }
+  bool takesReverse(Operation *root);
+  bool keeps(Operation *op);
   /// Whether the kernel leaves a result.
   bool leaves(unsigned result);
   /// The rows that the kernel leaves, and all that it is made for, beside the rows of its states.
@@ -110,7 +117,7 @@ LogicalResult ChunkVariant::checkChains() {
     if (failed(feedback))
       return failure();
     chain.feedback = std::move(*feedback);
-    bool isCotangent = part == Part::Gradient && chain.getRoot().getType().getReverse();
+    bool isCotangent = walksBack() && chain.getRoot().getType().getReverse();
     if (failed(isCotangent ? ChunkCotangent::check(chain) : ChunkRecurrence::check(chain)))
       return failure();
   }
@@ -137,8 +144,7 @@ void ChunkVariant::addStates() {
     StateOp root = chain.getRoot();
     bool isReverse = root.getType().getReverse();
     auto kind = isCarried(root) ? chunk::ArgumentKind::State : chunk::ArgumentKind::Checkpoint;
-    // Heads that share a state have parts of its cotangent, which are added up in the end: all else is linear in them.
-    int64_t group = isReverse ? 1 : kernel.groupOf(root.getType().getHeads());
+    int64_t group = groupOf(root.getType());
     bool isCheckpoint = kind == chunk::ArgumentKind::Checkpoint;
     FloatType type = isCheckpoint ? typeOfCheckpoint(root.getType()) : types.compute;
     Value start = b.cast(kernel.addState(root, kind, group, type), types.compute);
@@ -203,20 +209,17 @@ SmallVector<chunk::OutputAttr> ChunkVariant::describeOutputs() {
   if (part == Part::Whole)
     return kernel.describeResults();
   SmallVector<chunk::OutputAttr> outputs;
-  if (walksForward()) {
-    for (const StateEntry &tail : forwardTails) {
-      RankedTensorType type = kernel.typeOfTail(tail);
-      if (keeps(tail.operations.front()))
-        outputs.push_back(kernel.describeOutput(tail.name, type.getShape(), type.getElementType(),
-                                                kernel.groupOf(tail.heads), /*checkpoint=*/true));
-    }
-    for (StateChain &chain : chains) {
-      StateType state = chain.getRoot().getType();
-      if (keeps(chain.root))
-        outputs.push_back(kernel.describeOutput(chain.getRoot().getName(), KernelBuilder::shapeOf(state),
-                                                typeOfCheckpoint(state), kernel.groupOf(state.getHeads()),
-                                                /*checkpoint=*/true));
-    }
+  for (const StateEntry &tail : forwardTails) {
+    RankedTensorType type = kernel.typeOfTail(tail);
+    if (keeps(tail.operations.front()))
+      outputs.push_back(kernel.describeOutput(tail.name, type.getShape(), type.getElementType(),
+                                              kernel.groupOf(tail.heads), /*checkpoint=*/true));
+  }
+  for (StateChain &chain : chains) {
+    StateType state = chain.getRoot().getType();
+    if (keeps(chain.root))
+      outputs.push_back(kernel.describeOutput(chain.getRoot().getName(), KernelBuilder::shapeOf(state),
+                                              typeOfCheckpoint(state), groupOf(state), /*checkpoint=*/true));
   }
   SmallVector<unsigned> rows = variant.getDifferentiableRows();
   for (auto [index, result] : llvm::enumerate(variant.getType().getResults())) {
@@ -234,8 +237,33 @@ SmallVector<chunk::OutputAttr> ChunkVariant::describeOutputs() {
   return outputs;
 }
 
+bool ChunkVariant::isCarried(StateOp root) {
+  if (walksForward() || part == Part::Whole)
+    return true;
+  return root.getType().getReverse() && (part == Part::Cotangents || !parts.apart.contains(root));
+}
+
+bool ChunkVariant::takesReverse(Operation *root) {
+  return part == Part::Gradient || (part == Part::Cotangents && parts.apart.contains(root));
+}
+
+bool ChunkVariant::keeps(Operation *op) {
+  switch (part) {
+  case Part::Segments:
+    return true;
+  case Part::Checkpoints:
+    return parts.asked.contains(op);
+  case Part::Cotangents:
+    return parts.apart.contains(op);
+  default:
+    return false;
+  }
+}
+
 bool ChunkVariant::takes(ArrayRef<Operation *> operations) {
-  const llvm::DenseSet<Operation *> &those = walksForward() ? parts.carried : parts.asked;
+  const llvm::DenseSet<Operation *> &those = walksForward()             ? parts.carried
+                                             : part == Part::Cotangents ? parts.askedApart
+                                                                        : parts.asked;
   return llvm::any_of(operations, [&](Operation *op) { return those.contains(op); });
 }
 
@@ -274,7 +302,7 @@ LogicalResult ChunkVariant::buildTile(Operation *op) {
       return failure();
     b.setTile(read.getResult(), *tile);
   } else if (auto fold = dyn_cast<LookbackOp>(op)) {
-    if (fold.getReverse() && part != Part::Gradient)
+    if (fold.getReverse() && !walksBack())
       return refuseChunkForm(fold) << "runs in reverse time";
     if (failed(buildLookback(fold, b, kernel.sizes(), kernel.rawTileOf)))
       return failure();
@@ -298,14 +326,12 @@ LogicalResult ChunkVariant::buildTile(Operation *op) {
 
 SmallVector<Value> ChunkVariant::results() {
   SmallVector<Value> tiles;
-  if (walksForward()) {
-    for (auto [tail, start] : llvm::zip_equal(forwardTails, tailStarts))
-      if (keeps(tail.operations.front()))
-        tiles.push_back(start);
-    for (const StateChain &chain : chains)
-      if (keeps(chain.root))
-        tiles.push_back(starts.at(chain.root));
-  }
+  for (auto [tail, start] : llvm::zip(forwardTails, tailStarts))
+    if (keeps(tail.operations.front()))
+      tiles.push_back(start);
+  for (const StateChain &chain : chains)
+    if (keeps(chain.root))
+      tiles.push_back(starts.at(chain.root));
   for (Value row : leftRows())
     tiles.push_back(kernel.tiles().tileOf(row));
   return tiles;
@@ -335,6 +361,8 @@ std::string ChunkVariant::name() {
     suffix = segmentsSuffix;
   else if (part == Part::Checkpoints && parts.walksBack)
     suffix = checkpointsSuffix;
+  else if (part == Part::Cotangents)
+    suffix = cotangentsSuffix;
   return (variant.getSymName() + suffix).str();
 }
 
@@ -345,11 +373,12 @@ LogicalResult ChunkVariant::run() {
   if (part != Part::Whole)
     for (StateEntry &entry : deriveState(variant))
       if ((entry.kind == StateEntry::Kind::Tail || entry.kind == StateEntry::Kind::Scan) &&
-          (entry.reverse ? !walksForward() : takes(entry.operations)))
+          (entry.reverse ? part == Part::Gradient : takes(entry.operations)))
         (entry.reverse ? reverseTails : forwardTails).push_back(std::move(entry));
   if (part != Part::Whole)
     llvm::erase_if(chains, [&](const StateChain &chain) {
-      return chain.getRoot().getType().getReverse() ? walksForward() : !takes(chain.getRoot().getOperation());
+      return chain.getRoot().getType().getReverse() ? !takesReverse(chain.root)
+                                                    : !takes(chain.getRoot().getOperation());
     });
   if (failed(checkChains()))
     return failure();
@@ -369,7 +398,7 @@ LogicalResult ChunkVariant::run() {
   SmallVector<Value> used = wanted();
   for (const StateChain &chain : chains)
     llvm::append_range(used, chain.rows());
-  if (failed(kernel.create(name(), /*reverse=*/part == Part::Gradient, describeOutputs())) ||
+  if (failed(kernel.create(name(), /*reverse=*/walksBack(), describeOutputs())) ||
       failed(kernel.addArguments(*order, used)))
     return failure();
   addTails(*order);
@@ -419,7 +448,7 @@ struct ChunkPass : stretto::impl::ChunkBase<ChunkPass> {
 private:
   LogicalResult chunkGradient(VariantOp variant, ElementTypes types) {
     separateHeads(variant);
-    FailureOr<GradientParts> parts = GradientParts::find(variant, chunk);
+    FailureOr<GradientParts> parts = GradientParts::find(variant, chunk, divideGradients);
     if (failed(parts))
       return failure();
     bool isRounded = types.standard.isBF16(), isAllAsked = parts->asked == parts->carried;
@@ -433,6 +462,8 @@ private:
     replaceByArguments(variant, parts->kept.getArrayRef());
     for (size_t index = 0; index < parts->kept.size(); ++index)
       types.others[nameOfKeptRow(index)] = types.compute;
+    if (!parts->apart.empty() && failed(ChunkVariant(variant, chunk, types, Part::Cotangents, *parts).run()))
+      return failure();
     return ChunkVariant(variant, chunk, types, Part::Gradient, *parts).run();
   }
 };

@@ -40,8 +40,8 @@ namespace {
 /// What a gradient asks for, and what is carried forward for it.
 class PartsFinder {
 public:
-  PartsFinder(VariantOp gradient, int64_t tokens)
-      : gradient(gradient), tokens(tokens), entries(deriveState(gradient)), chains(stateChains(gradient)) {
+  PartsFinder(VariantOp gradient, int64_t tokens, bool divided)
+      : gradient(gradient), tokens(tokens), divided(divided), entries(deriveState(gradient)), chains(stateChains(gradient)) {
     llvm::append_range(results, gradient.getBlock()->getTerminator()->getOperands());
   }
 
@@ -54,9 +54,11 @@ private:
   /// Numbers of each token.
   static int64_t numbersOf(const SetVector<Value> &rows);
   SmallVector<unsigned> resultsOfForwardStates();
+  void setApart(GradientParts &parts);
 
   VariantOp gradient;
   int64_t tokens;
+  bool divided;
   std::vector<StateEntry> entries;
   SmallVector<StateChain> chains;
   SmallVector<Value> results;
@@ -103,7 +105,42 @@ GradientParts PartsFinder::describe(SetVector<Value> kept, SmallVector<unsigned>
                  [&](const StateEntry &entry) { parts.carried.insert_range(entry.operations); });
   parts.kept = std::move(kept);
   parts.forwardResults = std::move(forwardResults);
+  if (divided)
+    setApart(parts);
   return parts;
+}
+
+/// A walk that carries states alone has no place for what else passes from chunk to chunk.
+void PartsFinder::setApart(GradientParts &parts) {
+  SmallVector<Value> rows;
+  for (const StateChain &chain : chains) {
+    auto isLater = [](Operation *step) {
+      auto write = dyn_cast<WriteOp>(step);
+      return write && write.getAt();
+    };
+    bool isRead = llvm::any_of(gradient.getBlock()->getOperations(), [&](Operation &op) {
+      return isa<ReadOp, PairOp>(op) &&
+             llvm::any_of(op.getOperands(), [&](Value operand) { return chain.contains(operand); });
+    });
+    if (!chain.getRoot().getType().getReverse() || !isRead || llvm::any_of(chain.steps, isLater))
+      continue;
+    parts.apart.insert(chain.root);
+    llvm::append_range(rows, chain.rows());
+  }
+  NeededOperations needed(gradient, rows, parts.kept);
+  for (Operation &op : *gradient.getBlock()) {
+    bool isCarried = isa<LookbackOp>(op) || (isa<ConvOp, DelayOp>(op) && op.hasAttr("reverse"));
+    auto root = dyn_cast<StateOp>(op);
+    bool isOther = root && root.getType().getReverse() && !parts.apart.contains(root);
+    if (needed.contains(&op) && (isCarried || isOther))
+      parts.apart.clear();
+  }
+  if (parts.apart.empty())
+    return;
+  for (const StateEntry &entry : entries)
+    for (Operation *op : entry.operations)
+      if (parts.asked.contains(op) && needed.contains(op))
+        parts.askedApart.insert(op);
 }
 
 bool PartsFinder::asksForMatrices(const GradientParts &parts) {
@@ -144,6 +181,6 @@ FailureOr<GradientParts> PartsFinder::find() {
   return isCheaper ? divided : parts;
 }
 
-FailureOr<GradientParts> GradientParts::find(VariantOp gradient, int64_t tokens) {
-  return PartsFinder(gradient, tokens).find();
+FailureOr<GradientParts> GradientParts::find(VariantOp gradient, int64_t tokens, bool divided) {
+  return PartsFinder(gradient, tokens, divided).find();
 }

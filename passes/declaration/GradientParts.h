@@ -11,6 +11,10 @@
 //
 // Where checkpoints are not all that a walk can begin with, @f_segments keeps the whole of it at the start of segments.
 //
+// Divided further, a third walk carries the states of reverse time that rows read, and nothing else: @f_cotangents keeps
+// them at the end of each chunk. Then @f, which has both as checkpoints, carries what is added up over all tokens, or
+// nothing: its chunks are independent.
+//
 //===----------------------------------------------------------------------===//
 #ifndef STRETTO_PASSES_DECLARATION_GRADIENTPARTS_H
 #define STRETTO_PASSES_DECLARATION_GRADIENTPARTS_H
@@ -20,7 +24,8 @@
 
 namespace stretto {
 
-inline constexpr llvm::StringLiteral checkpointsSuffix = "_checkpoints", segmentsSuffix = "_segments";
+inline constexpr llvm::StringLiteral checkpointsSuffix = "_checkpoints", segmentsSuffix = "_segments",
+                                     cotangentsSuffix = "_cotangents";
 
 /// The operations that rows depend on, those that change the states they read among them.
 class NeededOperations {
@@ -43,14 +48,16 @@ struct GradientParts {
   /// The roots of states, and operations with tails, that the kernel which walks back asks for, and those that the
   /// other one carries.
   llvm::DenseSet<mlir::Operation *> asked, carried;
+  /// The roots of states in reverse that a walk of their own carries, and what of the former it asks for.
+  llvm::DenseSet<mlir::Operation *> apart, askedApart;
   /// Whether something runs in reverse, or is left to the kernel which walks back.
   bool walksBack = true;
 
   /// Whether there is a walk before the one back.
   bool walksForward() const { return !carried.empty() || !kept.empty() || !forwardResults.empty(); }
 
-  /// The parts of a gradient that is computed in chunks of so many tokens.
-  static mlir::FailureOr<GradientParts> find(VariantOp gradient, int64_t tokens);
+  /// The parts of a gradient that is computed in chunks of so many tokens, divided further as far as it can be.
+  static mlir::FailureOr<GradientParts> find(VariantOp gradient, int64_t tokens, bool divided);
 };
 
 } // namespace stretto

@@ -324,9 +324,7 @@ struct FoldOverChunks : stretto::impl::FoldOverChunksBase<FoldOverChunks> {
         RoleAttr::get(&getContext(), RoleKind::All, warps ? warps : chooseWarps(kernel, warpgroups, computeTables));
     manifest->threads = 32 * role.getWarps();
     manifest->inPlace = inPlace;
-    // Checkpoints are counted from the first chunk that a block walks.
-    manifest->independentChunks = !inPlace && kernel.argumentsOf(chunk::ArgumentKind::State).empty() &&
-                                  kernel.argumentsOf(chunk::ArgumentKind::Checkpoint).empty();
+    manifest->independentChunks = !inPlace && kernel.argumentsOf(chunk::ArgumentKind::State).empty();
     auto function = FuncOp::create(builder, kernel.getLoc(), kernel.getSymName(), kernel.getChunk(),
                                    builder.getArrayAttr(role), nullptr, nullptr);
     function->setAttr(Manifest::attributeName, manifest->toAttribute(&getContext()));

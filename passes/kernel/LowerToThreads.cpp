@@ -202,11 +202,10 @@ LogicalResult ThreadLowering::lowerItem(Value argument) {
 }
 
 LogicalResult ThreadLowering::lowerChunk(Value item) {
-  Value perChunk = b.i64(manifest.chunk), sequences = word(0);
-  auto chunksOf = [&](Value count) { return divideUp(b, count, perChunk); };
-  auto wholeIn = [&](Value count) -> Value { return arith::DivUIOp::create(b, count, perChunk); };
-  Value perSequence = chunksOf(word(1));
-  Value numbers = b.select(packed, b.add(wholeIn(word(1)), sequences), b.mul(sequences, perSequence));
+  Value sequences = word(0), chunks = word(8), one = b.i64(1);
+  Value together = b.add(arith::DivUIOp::create(b, word(1), b.i64(manifest.chunk)), sequences);
+  Value ofLongest = b.mul(sequences, chunks);
+  Value numbers = b.select(packed, arith::MinSIOp::create(b, ofLongest, together), ofLongest);
   Value number = arith::RemUIOp::create(b, item, numbers);
   Value owner = b.truncate(arith::DivUIOp::create(b, item, numbers));
   auto found = scf::IfOp::create(b, b.getI64Type(), packed, /*addElse=*/true);
@@ -214,16 +213,16 @@ LogicalResult ThreadLowering::lowerChunk(Value item) {
   b.setInsertionPointToStart(found.thenBlock());
   scf::YieldOp::create(b, sequenceOf(number));
   b.setInsertionPointToStart(found.elseBlock());
-  scf::YieldOp::create(b, Value(arith::DivUIOp::create(b, number, perSequence)));
+  scf::YieldOp::create(b, Value(arith::DivUIOp::create(b, number, chunks)));
   b.setInsertionPointAfter(found);
-  stateRow = startRow = sequence = found.getResult(0);
+  stateRow = sequence = found.getResult(0);
   findTokens();
-  Value before = b.select(packed, b.add(wholeIn(firstToken), sequence), b.mul(sequence, perSequence));
-  Value place = b.sub(number, before), chunks = chunksOf(tokens);
-  Value exists = b.compare(arith::CmpIPredicate::ult, place, chunks);
+  findSegment();
+  Value place = b.sub(number, firstCheckpoint(chunks, one));
+  Value exists = b.compare(arith::CmpIPredicate::ult, place, b.sub(end, begin));
   b.setInsertionPointToStart(scf::IfOp::create(b, exists).thenBlock());
   // The last comes first: of those that look back without a bound it takes longest.
-  ownChunk = b.sub(b.add(chunks, -1), place);
+  ownChunk = b.sub(b.add(end, -1), place);
   return lowerHead(owner);
 }
 
@@ -241,7 +240,8 @@ Value ThreadLowering::sequenceOf(Value number) {
   scf::YieldOp::create(b, halved.getResults());
   b.setInsertionPointToStart(halved.thenBlock());
   Value first = b.load(b.advance(offsets, b.mul(middle, 8)), b.getI64Type(), 1)[0];
-  Value begins = b.add(arith::DivUIOp::create(b, first, b.i64(manifest.chunk)), middle);
+  Value together = b.add(arith::DivUIOp::create(b, first, b.i64(manifest.chunk)), middle);
+  Value begins = arith::MinSIOp::create(b, b.mul(middle, word(8)), together);
   Value isBefore = b.compare(arith::CmpIPredicate::sle, begins, number);
   scf::YieldOp::create(b, ValueRange{b.select(isBefore, middle, low), b.select(isBefore, b.sub(count, half), half)});
   b.setInsertionPointToStart(halved.elseBlock());

@@ -92,10 +92,7 @@ class Launch:
         total, longest = sum(lengths), max(lengths)
         offsets = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
         together = math.lcm(*(a["group"] for a in manifest["arguments"] if a["kind"] == "state")) if in_place else 1
-        chunk = manifest["chunk"]
-        chunks_of = {False: N * -(-longest // chunk), True: total // chunk + N}
-        chunks = chunks_of[packed] if manifest.get("independentChunks") else N
-        self.blocks = chunks * heads // together * slices
+        self.blocks = items(manifest, N, total if packed else longest, packed) * heads // together * slices
         # States in a pool have rows in any order; the sequence in the middle has none.
         self.slots = np.arange(N, dtype=np.int64)
         if pool:
@@ -254,6 +251,16 @@ class Launch:
         return result
 
 
+def items(manifest, sequences, tokens, packed, chunks=None):
+    """What heads and slices multiply: sequences, or their chunks, of which each has so many at most, where those are
+    items of their own. `tokens` are those of each sequence, or of all that are packed.
+    """
+    if not manifest.get("independentChunks"):
+        return sequences
+    of_longest = sequences * (chunks or -(-tokens // manifest["chunk"]))
+    return min(of_longest, tokens // manifest["chunk"] + sequences) if packed else of_longest
+
+
 def save_problem(path, problem, tables, packed, segment):
     """Leaves in a file what a GradientLaunch is made of."""
     arrays = {f"{part}/{name}": array for part, named in problem.items() for name, array in named.items()}
@@ -311,7 +318,7 @@ class GradientLaunch:
         for first in reversed(range(0, chunks, self.segment)):
             count = min(self.segment, chunks - first)
             for kernel in walks:
-                is_forward = kernel != len(manifests) - 1
+                is_forward = manifests[kernel]["symbol"].endswith("_checkpoints")
                 self.add_stage(kernel, "chunks", first, count, 1, self.segment if is_segmented and is_forward else 0)
 
     def add_stage(self, kernel, checkpoints, *segment):
@@ -319,16 +326,10 @@ class GradientLaunch:
         self.manifest, self.checkpoints, self.starts = self.manifests[kernel], checkpoints, segment[-1]
         self.first = segment[0]
         words = [word for argument in self.manifest["arguments"] for word in self.words_of(argument)]
-        blocks = self.items() * self.heads * self.manifest["slices"]
+        tokens = self.batch * self.tokens if self.packed else self.tokens
+        of_sequences = items(self.manifest, self.batch, tokens, self.packed, segment[1])
+        blocks = of_sequences * self.heads * self.manifest["slices"]
         self.stages.append(Stage(kernel, self.manifest, blocks, [*self.header, *segment, *words], self.buffers))
-
-    def items(self):
-        """Sequences, or their chunks, where each is an item of its own."""
-        if not self.manifest["independentChunks"]:
-            return self.batch
-        chunk = self.manifest["chunk"]
-        together = self.batch * self.tokens // chunk + self.batch
-        return together if self.packed else self.batch * -(-self.tokens // chunk)
 
     def buffer(self, array):
         self.buffers.append(np.ascontiguousarray(array))
@@ -460,7 +461,7 @@ class GradientLaunch:
             self.entries[entry] = (first, last, index, whole, a["type"], tail)
         first, last, *_ = self.entries[entry]
         # What is carried begins with what the segment behind has left.
-        if any(stage.kernel == len(self.manifests) - 1 for stage in self.stages):
+        if any(stage.manifest is self.manifest for stage in self.stages):
             first = last
         column = a["column"] * to_bits(np.zeros(1), a["type"]).itemsize
         sequence, head, row = self.strides_of("_tail" if tail else "", whole)

@@ -191,11 +191,10 @@ class LookbackLaunch:
         ]
         self.continues = any(before for before, _ in lengths) or manifest["inPlace"]
         tokens, N, C = [tokens for _, tokens in lengths], len(lengths), manifest["chunk"]
-        items, together = N, 1
-        if manifest["independentChunks"]:
-            items = sum(tokens) // C + N if packed else N * -(-max(tokens) // C)
+        together = 1
         if manifest["inPlace"]:
             together = math.lcm(1, *(a["group"] for a in manifest["arguments"] if a["kind"] in ("state", "window")))
+        items = launch.items(manifest, N, sum(tokens) if packed else max(tokens), packed)
         self.blocks = items * heads // together * manifest["slices"]
         self.rows, self.slots = N, np.arange(N, dtype=np.int64)
         if pool:
