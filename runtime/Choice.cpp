@@ -30,9 +30,10 @@ Signature::CallClass Signature::classOf(const OperatorCall &call, int64_t thread
 Signature::Choice Signature::choose(const OperatorCall &call, int64_t threads, const GradientRequest *request) {
   if (call.form)
     return {*call.form, Choice::By::Caller, {}};
-  if (int64_t slices = Knobs::instance().slices; request && slices)
-    return {{.slices = slices}, Choice::By::Knob, {}};
   Form model = modelForm(call, threads, request != nullptr);
+  int64_t slices = Knobs::instance().slices, walks = Knobs::instance().walks;
+  if (request && (slices || walks))
+    return {{.slices = slices ? slices : model.slices, .walks = walks}, Choice::By::Knob, {}};
   if (isStep() || !Knobs::instance().tuned)
     return {model, Choice::By::Model, {}};
 
@@ -132,6 +133,11 @@ std::vector<KernelRequest> Signature::requestsFor(const Form &form, const Gradie
   std::vector<KernelRequest> requests;
   for (KernelRequest::Part part : gradient->parts()) {
     one.part = part;
+    if (part != KernelRequest::Part::Cotangents || form.walks != 1)
+      requests.push_back(one);
+  }
+  if (form.walks == 2 && gradient->walks() == 1) {
+    one.part = KernelRequest::Part::Cotangents;
     requests.push_back(one);
   }
   return requests;

@@ -112,7 +112,8 @@ static CacheKey keyOf(ModuleOp specialised, const KernelRequest &request) {
   static constexpr const char *parts[] = {"results", "step", "segments", "checkpoints", "cotangents", "gradient"};
   return CacheKey::of({buildIdentity(), program, types, parts[static_cast<int>(request.part)],
                        std::to_string(request.slices), std::to_string(request.chunk), std::to_string(request.warps),
-                       request.continues ? "continues" : "", request.target.name, request.target.features});
+                       std::to_string(request.walks), request.continues ? "continues" : "", request.target.name,
+                       request.target.features});
 }
 
 /// The kernel of an entry of the cache on disk, or nothing; what cannot be read is compiled again.

@@ -49,10 +49,13 @@ struct KernelRequest {
   int64_t slices = 1;
   /// The tokens of a chunk, which also fix the slices; 0: the model chooses. The warps of a block; 0: the same.
   int64_t chunk = 0, warps = 0;
+  /// The walks back of a gradient; 0: the same.
+  int64_t walks = 0;
   void take(const Form &form) {
     slices = form.slices;
     chunk = form.chunk;
     warps = form.warps;
+    walks = form.walks;
   }
   /// Whether the calls continue from positions that only a device knows. Steps do anyway.
   bool continues = false;

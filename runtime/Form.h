@@ -17,6 +17,9 @@ struct Form {
   int64_t slices = 1;
   /// Warps of a block on a GPU; 0: as many as the states ask for.
   int64_t warps = 0;
+  /// How many walks back a gradient has: with 2, one of them carries the states of reverse time and nothing else
+  /// (passes/declaration/GradientParts.h), as far as they can be told apart. 0: the model chooses.
+  int64_t walks = 0;
 
   bool isFixed() const { return chunk != 0; }
   auto operator<=>(const Form &) const = default;

@@ -61,9 +61,8 @@ llvm::Error Gradient::describe(VariantOp gradient) {
     std::string name = gradient.getArgName(differentiable[index]).str();
     int64_t group = groupOf(gradient, headsOf(type), heads);
     ElementType element = typeOf(signature.request, name);
-    Row row = {
-        *positionOf(signature.op.inputs(), name), "d_" + name, element, {heads / group}, group,
-        group == 1 ? element : accumulator};
+    Row row = {*positionOf(signature.op.inputs(), name), "d_" + name, element, {heads / group}, group,
+               group == 1 ? element : accumulator};
     llvm::append_range(row.sizes, cast<RankedTensorType>(type).getShape());
     rows.push_back(std::move(row));
   }
@@ -206,8 +205,9 @@ llvm::Error Gradient::makeKernels(std::vector<std::string> inputs, const Form &f
         ofSegments.push_back(checkpointOf(forward, argument));
       if (argument.kind != Manifest::Kind::Output || llvm::is_contained(resultNames, argument.name))
         continue;
-      keptRows.push_back({argument.name, signature.heads, static_cast<int64_t>(llvm::product_of(argument.shape)) *
-                                                              argument.parts(forward.slices), argument.type});
+      keptRows.push_back({argument.name, signature.heads,
+                          static_cast<int64_t>(llvm::product_of(argument.shape)) * argument.parts(forward.slices),
+                          argument.type});
       resultNames.push_back(argument.name);
       inputNames.push_back(argument.name);
     }

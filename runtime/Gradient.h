@@ -2,10 +2,10 @@
 //
 // One for each choice of gradients that are wanted, which its kernels compute and no others.
 //
-// Two kernels, both with chunks of as many tokens: one walks the sequence and leaves the gradients that are found so; it
-// keeps what the other asks for of the forward states, at the start of each chunk, as checkpoints in a workspace that
-// the caller lends, and there too rows of each token; the other walks the sequence back and computes all else. Where that
-// is divided, a kernel between them walks back and keeps the states of reverse time
+// Two kernels, both with chunks of as many tokens: one walks the sequence and leaves the gradients that are found so;
+// it keeps what the other asks for of the forward states, at the start of each chunk, as checkpoints in a workspace
+// that the caller lends, and there too rows of each token; the other walks the sequence back and computes all else.
+// Where that is divided, a kernel between them walks back and keeps the states of reverse time
 // (passes/declaration/GradientParts.h).
 //
 // Where checkpoints of all chunks would take more than two inputs do, sequences are divided into segments: a walk keeps
@@ -32,7 +32,7 @@ namespace stretto {
 struct Operator::Signature::Gradient {
   /// The gradient of a row.
   struct Row {
-    unsigned index; // among the arguments
+    unsigned index;   // among the arguments
     std::string name; // in kernels
     ElementType type;
     /// The heads of the row, and what follows them; before them come batch and time.
@@ -68,6 +68,8 @@ struct Operator::Signature::Gradient {
   /// The names of what the request counts.
   GradientOf names() const;
 
+  /// How many kernels walk back, where one does.
+  int64_t walks() const { return cotangents ? 2 : 1; }
   /// The kernels of every call.
   std::vector<KernelRequest::Part> parts() const;
   /// The kernel that walks back, or the only one.

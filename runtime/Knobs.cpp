@@ -36,4 +36,6 @@ Knobs::Knobs()
     segment = static_cast<int64_t>(*chunks);
   if (auto count = read("STRETTO_SLICES", 64, "a number of slices"))
     slices = *count ? static_cast<int64_t>(llvm::PowerOf2Ceil(*count)) : 0;
+  if (auto count = read("STRETTO_WALKS", 2, "0, 1 or 2"))
+    walks = static_cast<int64_t>(*count);
 }

@@ -35,6 +35,10 @@ struct Knobs {
   /// two; 0: as many as the call leaves idle. Default 0. May be changed at run time.
   std::atomic<int64_t> slices = 0;
 
+  /// STRETTO_WALKS: how many walks back a gradient has, 1 or 2, as far as states of reverse time can be told apart; 0:
+  /// the model chooses. Default 0. May be changed at run time.
+  std::atomic<int64_t> walks = 0;
+
   /// STRETTO_TUNED: whether forms that a tuner found, here or for the shipped table, are taken: 1 or 0. Default 1.
   bool tuned = true;
 

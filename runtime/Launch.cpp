@@ -289,8 +289,7 @@ llvm::Expected<std::string> Operator::explain(Signature &signature, const Operat
     json.attribute("slices", manifest.slices);
     choice.explain(json);
     json.attribute("bytes", bytesOfCall(signature, call));
-    json.attribute("items",
-                   itemsOf(manifest, signature, call, LaunchSegment::whole(**kernel, signature.tokens(call))));
+    json.attribute("items", itemsOf(manifest, signature, call, LaunchSegment::whole(**kernel, signature.tokens(call))));
     if (signature.device < 0) {
       json.attribute("scratch_bytes", manifest.scratchBytes);
     } else {

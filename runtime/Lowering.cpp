@@ -114,14 +114,14 @@ private:
   static constexpr int64_t mostTokens = 64; // of a chunk
   llvm::Expected<int64_t> registersOf(ModuleOp form);
   /// Leaves of the kernels of a gradient the one that is asked for.
-  void keepPart();
+  llvm::Error keepPart();
   LLVM::LLVMFuncOp function(StringRef symbol) { return module->lookupSymbol<LLVM::LLVMFuncOp>(symbol); }
 
   const KernelRequest &request;
   DiagnosticText diagnostics;
   OwningOpRef<ModuleOp> module;
-  std::string noChunkForm; // why, where the step form stands in for it
-  int64_t panels = 0;      // the columns of panels of matrices; 0: those are whole
+  std::string noChunkForm;       // why, where the step form stands in for it
+  int64_t panels = 0;            // the columns of panels of matrices; 0: those are whole
   bool dividesGradients = false; // states of reverse time have a kernel of their own
 };
 
@@ -138,9 +138,7 @@ llvm::Error Lowering::run(ModuleOp target, llvm::function_ref<void(OpPassManager
 llvm::Error Lowering::toChunk() {
   if (llvm::Error error = chooseForm())
     return error;
-  if (request.isOfGradient())
-    keepPart();
-  return llvm::Error::success();
+  return request.isOfGradient() ? keepPart() : llvm::Error::success();
 }
 
 llvm::Error Lowering::chooseForm() {
@@ -151,10 +149,12 @@ llvm::Error Lowering::chooseForm() {
   if (!isCpu())
     return chooseForGpu();
   // Checkpoints of the gradient are to be few.
+  dividesGradients = request.walks == 2;
   return request.isOfGradient() ? chunked(64, request.slices).moveInto(module) : chooseForCpu();
 }
 
 llvm::Error Lowering::takeFixedForm() {
+  dividesGradients = request.walks == 2;
   if (llvm::Error error = chunked(request.chunk, request.slices).moveInto(module))
     return error;
   int64_t slices = (*module->getOps<chunk::KernelOp>().begin()).getSlices();
@@ -164,7 +164,7 @@ llvm::Error Lowering::takeFixedForm() {
   return llvm::Error::success();
 }
 
-void Lowering::keepPart() {
+llvm::Error Lowering::keepPart() {
   auto partOf = [](chunk::KernelOp kernel) {
     StringRef name = kernel.getSymName();
     return name.ends_with(segmentsSuffix)      ? KernelRequest::Part::Segments
@@ -175,6 +175,9 @@ void Lowering::keepPart() {
   for (auto kernel : llvm::make_early_inc_range(module->getOps<chunk::KernelOp>()))
     if (partOf(kernel) != request.part)
       kernel.erase();
+  if (module->getOps<chunk::KernelOp>().empty())
+    return llvm::createStringError("the gradient has no such kernel in this form");
+  return llvm::Error::success();
 }
 
 /// A core's caches hold the tiles of few tokens; the matrix instructions of a GPU want more. So does a look-back, in
@@ -347,14 +350,16 @@ llvm::Error Lowering::divideGradient(GpuForm &form) {
   auto tokensOf = [](const GpuForm &form) -> int64_t {
     return form.module ? (*(*form.module).getOps<chunk::KernelOp>().begin()).getChunk() : 0;
   };
-  if (form.suffices() && tokensOf(form) == mostTokens)
+  bool isEnough = form.suffices() && tokensOf(form) == mostTokens;
+  if (request.walks == 1 || (isEnough && request.walks != 2))
     return llvm::Error::success();
   dividesGradients = true;
   llvm::Expected<GpuForm> divided = formOfFewestSlices();
   dividesGradients = false;
   if (!divided)
     return divided.takeError();
-  if (std::pair(divided->suffices(), tokensOf(*divided)) > std::pair(form.suffices(), tokensOf(form)))
+  bool isBetter = std::pair(divided->suffices(), tokensOf(*divided)) > std::pair(form.suffices(), tokensOf(form));
+  if (divided->module && (isBetter || request.walks == 2))
     form = std::move(*divided);
   return llvm::Error::success();
 }

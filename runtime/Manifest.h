@@ -4,8 +4,8 @@
 // as (n * heads + h) * slices + s, where `heads` counts the finest head set; one item walks the chunks of its sequence
 // in order and carries the states. Where chunks are independent, each chunk c of a batch that is not packed is an item
 // of its own: item * chunks + c. On a GPU that is so in a packed batch, and for the chunks of a segment, too: the c-th
-// chunk of sequence n has the number firstCheckpoint(n, chunks, 1) + c, and the item of number m of as many as there may
-// be is (h * numbers + m) * slices + s. There, heads that share a state which is updated in place are one item. Two
+// chunk of sequence n has the number firstCheckpoint(n, chunks, 1) + c, and the item of number m of as many as there
+// may be is (h * numbers + m) * slices + s. There, heads that share a state which is updated in place are one item. Two
 // calling conventions share one argument block:
 //
 //   CPU   void symbol(const int64_t *block, int64_t begin, int64_t end, char *scratch), items [begin, end), `scratch`

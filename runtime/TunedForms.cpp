@@ -18,6 +18,7 @@ json::Object TunedForm::toJson(StringRef key) const {
                       {"chunk", form.chunk},
                       {"slices", form.slices},
                       {"warps", form.warps},
+                      {"walks", form.walks},
                       {"milliseconds", milliseconds},
                       {"model_milliseconds", modelMilliseconds},
                       {"floor_milliseconds", floorMilliseconds}};
@@ -31,7 +32,7 @@ std::optional<TunedForm> TunedForm::fromJson(const json::Object &object) {
     return value && *value >= 0 && *value <= most;
   };
   if (!read("chunk", 1024, entry.form.chunk) || !read("slices", 1024, entry.form.slices) ||
-      !read("warps", 32, entry.form.warps) || !isPowerOf2_64(entry.form.slices))
+      !read("warps", 32, entry.form.warps) || !read("walks", 2, entry.form.walks) || !isPowerOf2_64(entry.form.slices))
     return std::nullopt;
   for (auto [name, number] :
        {std::pair("milliseconds", &entry.milliseconds), std::pair("model_milliseconds", &entry.modelMilliseconds),

@@ -114,7 +114,10 @@ llvm::Error Tuner::describeModel() {
   if (!kernel)
     return kernel.takeError();
   const Manifest &manifest = (*kernel)->manifest;
-  model = {.chunk = manifest.chunk, .slices = manifest.slices, .warps = manifest.threads / 32};
+  model = {.chunk = manifest.chunk,
+           .slices = manifest.slices,
+           .warps = manifest.threads / 32,
+           .walks = gradient ? gradient->walks() : 0};
   hasChunks = manifest.noChunkForm.empty() && manifest.chunk > 1;
   double bytes = static_cast<double>(request ? bytesOfTensors(*gradient, call) : bytesOfCall(signature, call));
   auto flops = static_cast<double>(flopsOf(signature, call, manifest));
@@ -134,15 +137,19 @@ std::vector<Form> Tuner::neighbours() const {
   for (int64_t chunk : {model.chunk, model.chunk / 2, 2 * model.chunk, 4 * model.chunk})
     for (int64_t slices : {model.slices, model.slices / 2, 2 * model.slices, 4 * model.slices})
       if (chunk >= fewest && chunk <= most && slices >= 1 && (chunk != model.chunk || slices != model.slices))
-        forms.push_back({.chunk = chunk, .slices = slices});
+        forms.push_back({.chunk = chunk, .slices = slices, .walks = model.walks});
+  if (model.walks)
+    for (int64_t chunk : {model.chunk, model.chunk / 2, 2 * model.chunk})
+      if (chunk >= fewest && chunk <= most)
+        forms.push_back({.chunk = chunk, .slices = model.slices, .walks = model.walks == 1 ? 2 : 1});
   return forms;
 }
 
 std::vector<Form> Tuner::withOtherWarps(const Form &form) const {
   std::vector<Form> forms;
   for (int64_t warps : {4, 8, 16})
-    if (warps != model.warps || form.chunk != model.chunk || form.slices != model.slices)
-      forms.push_back({.chunk = form.chunk, .slices = form.slices, .warps = warps});
+    if (Form other = {.chunk = form.chunk, .slices = form.slices, .warps = warps, .walks = form.walks}; other != model)
+      forms.push_back(other);
   return forms;
 }
 
@@ -261,6 +268,8 @@ std::string Tuner::report(size_t chosen) {
     json.attribute("chunk", shown.chunk);
     json.attribute("slices", shown.slices);
     json.attribute("warps", shown.warps ? shown.warps : model.warps);
+    if (shown.walks)
+      json.attribute("walks", shown.walks);
   };
   const Candidate &best = candidates[chosen];
   json.object([&] {

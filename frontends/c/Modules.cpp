@@ -293,7 +293,7 @@ char *strettoModuleLower(const StrettoModule *handle, const char *stage, const c
     if ((*variants.begin()).getGradient())
       request.slices = std::max<int64_t>(Knobs::instance().slices, 1);
     if (form)
-      request.take({.chunk = form->chunk, .slices = form->slices, .warps = form->warps});
+      request.take({.chunk = form->chunk, .slices = form->slices, .warps = form->warps, .walks = form->walks});
     return lowerToText(*variants.begin(), request, stage);
   };
   llvm::Expected<std::string> text = lower();

@@ -95,7 +95,10 @@ static OperatorCall callOf(const Operator &op, const StrettoOperatorCall &source
   if (source.slots.isPresent)
     call.slots = viewOf(source.slots);
   if (source.form)
-    call.form = Form{.chunk = source.form->chunk, .slices = source.form->slices, .warps = source.form->warps};
+    call.form = Form{.chunk = source.form->chunk,
+                     .slices = source.form->slices,
+                     .warps = source.form->warps,
+                     .walks = source.form->walks};
   return call;
 }
 
@@ -315,7 +318,7 @@ char *strettoTune(StrettoSignature *signature, const StrettoOperatorCall *call, 
   if (request)
     gradient = requestOf(checked, *request);
   auto trial = [&](const Form &form) -> llvm::Expected<double> {
-    StrettoForm asked = {form.chunk, form.slices, form.warps};
+    StrettoForm asked = {form.chunk, form.slices, form.warps, form.walks};
     char *problem = nullptr;
     double seconds = tuning->trial(tuning->context, &asked, &problem);
     if (seconds >= 0)
@@ -342,5 +345,7 @@ bool strettoDebug() { return Knobs::instance().debug; }
 void strettoSetDebug(bool debug) { Knobs::instance().debug = debug; }
 int64_t strettoSegment() { return Knobs::instance().segment; }
 void strettoSetSegment(int64_t chunks) { Knobs::instance().segment = chunks; }
+int64_t strettoWalks() { return Knobs::instance().walks; }
+void strettoSetWalks(int64_t walks) { Knobs::instance().walks = walks; }
 int64_t strettoSlices() { return Knobs::instance().slices; }
 void strettoSetSlices(int64_t slices) { Knobs::instance().slices = slices; }

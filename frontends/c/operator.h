@@ -211,6 +211,10 @@ STRETTO_EXPORT void strettoSetSegment(int64_t chunks);
 STRETTO_EXPORT int64_t strettoSlices(void);
 STRETTO_EXPORT void strettoSetSlices(int64_t slices);
 
+/* How many walks back a gradient has, 1 or 2, and 0 for what the model chooses; STRETTO_WALKS says it at first. */
+STRETTO_EXPORT int64_t strettoWalks(void);
+STRETTO_EXPORT void strettoSetWalks(int64_t walks);
+
 #ifdef __cplusplus
 }
 #endif

@@ -29,9 +29,10 @@ typedef struct StrettoBuilder StrettoBuilder;
 typedef struct StrettoOutcome StrettoOutcome;
 
 /* What of a kernel's form may be chosen: the tokens of a chunk, with which come the slices of the values, a power of
- * two, and on a GPU the warps of a block. 0 tokens or warps: the model chooses. */
+ * two, on a GPU the warps of a block, and of a gradient the walks back. 0 tokens, warps or walks: the model
+ * chooses. */
 typedef struct {
-  int64_t chunk, slices, warps;
+  int64_t chunk, slices, warps, walks;
 } StrettoForm;
 
 /* A name and its value as text. */

@@ -123,10 +123,10 @@ public:
     return Module(checked(strettoModuleSpecialize, handle.get(), &specialization));
   }
   std::string lower(const std::string &stage, const std::string &target, const std::string &element, bool isStep,
-                    const std::optional<std::array<int64_t, 3>> &form) const {
+                    const std::optional<std::array<int64_t, 4>> &form) const {
     StrettoForm fixed = {};
     if (form)
-      fixed = {(*form)[0], (*form)[1], (*form)[2]};
+      fixed = {(*form)[0], (*form)[1], (*form)[2], (*form)[3]};
     return taken(checked(strettoModuleLower, handle.get(), stage.c_str(), target.c_str(), element.c_str(), isStep,
                          form ? &fixed : nullptr));
   }

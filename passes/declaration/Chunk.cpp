@@ -438,8 +438,7 @@ struct ChunkPass : stretto::impl::ChunkBase<ChunkPass> {
       return signalPassFailure();
     }
     for (VariantOp variant : llvm::make_early_inc_range(getOperation().getOps<VariantOp>())) {
-      if (failed(variant.getGradient() ? chunkGradient(variant, *types)
-                                       : ChunkVariant(variant, chunk, *types).run()))
+      if (failed(variant.getGradient() ? chunkGradient(variant, *types) : ChunkVariant(variant, chunk, *types).run()))
         return signalPassFailure();
       variant.erase();
     }

@@ -41,7 +41,8 @@ namespace {
 class PartsFinder {
 public:
   PartsFinder(VariantOp gradient, int64_t tokens, bool divided)
-      : gradient(gradient), tokens(tokens), divided(divided), entries(deriveState(gradient)), chains(stateChains(gradient)) {
+      : gradient(gradient), tokens(tokens), divided(divided), entries(deriveState(gradient)),
+        chains(stateChains(gradient)) {
     llvm::append_range(results, gradient.getBlock()->getTerminator()->getOperands());
   }
 
@@ -165,7 +166,7 @@ FailureOr<GradientParts> PartsFinder::find() {
     return failure();
   int64_t numbers = numbersOf(*kept);
   GradientParts parts = describe(std::move(*kept), {});
-  if (!asksForMatrices(parts))
+  if (!asksForMatrices(parts) || divided)
     return parts;
   int64_t inCheckpoints = 0;
   for (const StateChain &chain : chains)
@@ -176,9 +177,9 @@ FailureOr<GradientParts> PartsFinder::find() {
   if (failed(keptForNoState))
     return failure();
   int64_t more = numbersOf(*keptForNoState) - numbers;
-  GradientParts divided = describe(std::move(*keptForNoState), resultsOfForwardStates());
-  bool isCheaper = !asksForMatrices(divided) && more * tokens < inCheckpoints;
-  return isCheaper ? divided : parts;
+  GradientParts inOneWalk = describe(std::move(*keptForNoState), resultsOfForwardStates());
+  bool isCheaper = !asksForMatrices(inOneWalk) && more * tokens < inCheckpoints;
+  return isCheaper ? inOneWalk : parts;
 }
 
 FailureOr<GradientParts> GradientParts::find(VariantOp gradient, int64_t tokens, bool divided) {

@@ -1,19 +1,20 @@
 //===- GradientParts.h - Which kernel of a gradient does what ---*- C++ -*-===//
 //
 // The gradient `f` is found by two walks. The kernel @f takes the chunks from the last to the first and carries the
-// states of reverse time. What it asks for of the forward states the kernel @f_checkpoints keeps, which walks before it:
-// the states at the start of each chunk, and rows (KeptRows.h). Where nothing runs in reverse, @f walks forward alone.
+// states of reverse time. What it asks for of the forward states the kernel @f_checkpoints keeps, which walks before
+// it: the states at the start of each chunk, and rows (KeptRows.h). Where nothing runs in reverse, @f walks forward
+// alone.
 //
-// A gradient of a row that needs nothing of reverse time, that of a query for one, is a result of the kernel which walks
-// forward, where the other then asks for no state at all, but for rows of fewer numbers than checkpoints have: forward
-// states are computed once and kept nowhere. Where the other asks for states anyway, as for the products of a decay's
-// gradient, it computes all results.
+// A gradient of a row that needs nothing of reverse time, that of a query for one, is a result of the kernel which
+// walks forward, where the other then asks for no state at all, but for rows of fewer numbers than checkpoints have:
+// forward states are computed once and kept nowhere. Where the other asks for states anyway, as for the products of a
+// decay's gradient, it computes all results.
 //
 // Where checkpoints are not all that a walk can begin with, @f_segments keeps the whole of it at the start of segments.
 //
-// Divided further, a third walk carries the states of reverse time that rows read, and nothing else: @f_cotangents keeps
-// them at the end of each chunk. Then @f, which has both as checkpoints, carries what is added up over all tokens, or
-// nothing: its chunks are independent.
+// Divided further, a third walk carries the states of reverse time that rows read, and nothing else: @f_cotangents
+// keeps them at the end of each chunk. Then @f, which has both as checkpoints and computes all results, carries what is
+// added up over all tokens, or nothing: its chunks are independent.
 //
 //===----------------------------------------------------------------------===//
 #ifndef STRETTO_PASSES_DECLARATION_GRADIENTPARTS_H
@@ -31,8 +32,7 @@ inline constexpr llvm::StringLiteral checkpointsSuffix = "_checkpoints", segment
 class NeededOperations {
 public:
   /// Begins from rows, and does not ask what the rows in `known` are made of.
-  NeededOperations(VariantOp variant, llvm::ArrayRef<mlir::Value> rows,
-                   const llvm::SetVector<mlir::Value> &known = {});
+  NeededOperations(VariantOp variant, llvm::ArrayRef<mlir::Value> rows, const llvm::SetVector<mlir::Value> &known = {});
 
   bool contains(mlir::Operation *op) const { return operations.contains(op); }
 

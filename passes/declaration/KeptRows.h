@@ -19,8 +19,8 @@
 namespace stretto {
 
 /// The rows of a gradient that are to be kept: for folds that look ahead and for states that are written at an earlier
-/// time; and so that no softmax and no divergence is folded twice, nor, if not `readsAnew`, a forward state read for what
-/// is made in reverse time. Refuses rows that are found in reverse time only.
+/// time; and so that no softmax and no divergence is folded twice, nor, if not `readsAnew`, a forward state read for
+/// what is made in reverse time. Refuses rows that are found in reverse time only.
 mlir::FailureOr<llvm::SetVector<mlir::Value>> findKeptRows(VariantOp gradient, bool readsAnew = true);
 
 /// What an operation is computed from, its regions included.

@@ -122,9 +122,7 @@ struct SelectProducts : stretto::impl::SelectProductsBase<SelectProducts> {
       }
       bool isWide = getElementTypeOrSelf(product.getLeft()).getIntOrFloatBitWidth() > 16;
       bool isOfWarpgroups = obstacle.empty() && (given || !isNarrow(product));
-      Instruction instruction = isWide           ? Instruction::Fma
-                                : isOfWarpgroups ? Instruction::Wgmma
-                                                 : Instruction::Mma;
+      Instruction instruction = isWide ? Instruction::Fma : isOfWarpgroups ? Instruction::Wgmma : Instruction::Mma;
       product->setAttr(instructionAttribute, InstructionAttr::get(&getContext(), instruction));
       if (instruction == Instruction::Wgmma)
         scaleLate(product);

@@ -208,6 +208,13 @@ int64_t setSlices(int64_t slices) {
   return before;
 }
 
+int64_t setWalks(int64_t walks) {
+  TORCH_CHECK(walks >= 0 && walks <= 2, "stretto: a gradient has ", walks, " walks back, expected 1, 2 or 0");
+  int64_t before = strettoWalks();
+  strettoSetWalks(walks);
+  return before;
+}
+
 void setWarningHandler(int64_t function) {
   // A frontend gives its own function as a number. NOLINTNEXTLINE(performance-no-int-to-ptr)
   TorchOperator::warningHandler = reinterpret_cast<TorchOperator::WarningHandler>(function);
@@ -231,5 +238,6 @@ TORCH_LIBRARY_FRAGMENT(stretto, library) {
   library.def("_set_debug(bool debug) -> bool", setDebug);
   library.def("_set_segment(int chunks) -> int", setSegment);
   library.def("_set_slices(int slices) -> int", setSlices);
+  library.def("_set_walks(int walks) -> int", setWalks);
   library.def("_set_warning_handler(int function) -> ()", setWarningHandler);
 }

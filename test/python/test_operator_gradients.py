@@ -256,6 +256,42 @@ def explanation(name, tokens, dtype, device="cpu", lengths=None, **sizes):
     return found, max(x.numel() * x.element_size() for x in rows.values())
 
 
+def walks_of(walks):
+    """Gradients have as many walks back, as far as states of reverse time can be told apart."""
+    return setting(torch.ops.stretto._set_walks, walks)
+
+
+# Tokens of reverse time are looked ahead to, or convolutions run back, between a state and what is written to it.
+UNTOLD = ("lolcats", "swa", "relation_kl")
+
+
+def check_walks(name, dtype, device="cpu", tokens=150, **options):
+    """States of reverse time that a walk of their own carries make the same gradients."""
+    arguments, state = example(name, tokens=tokens, **FIRST[name] | options)
+    with walks_of(2):
+        found, _ = explanation(name, tokens, dtype, device, **options)
+        walks = [kernel["walks"] for kernel in found["kernels"]]
+        assert walks.count("backwards") == (1 if name in UNTOLD else 2)
+        check(name, arguments, state, dtype, device)
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16])
+@pytest.mark.parametrize("name", FIRST)
+def test_walks(name, dtype):
+    # A norm divides by the deviation of a row, which is next to 0 in rows of few numbers.
+    sizes = {"width": 32, "value_width": 32} if name == "supra" else {}
+    check_walks(name, dtype, **sizes)
+
+
+@pytest.mark.parametrize("name", ["gla", "lawcat", "gsa", "supra", "delta_rule"])
+def test_segments_of_two_walks(name):
+    """Each of a segment's walks begins with what the same walk of the segment behind has left."""
+    lengths = [0, 1, 70, 128, 300, 0, 5, 129]
+    offsets = [sum(lengths[:count]) for count in range(len(lengths) + 1)]
+    with walks_of(2):
+        check_segments(name, 2, offsets[-1], offsets, **FIRST[name])
+
+
 # Norms of outputs mix the columns of values, and look-backs have no values that are written to a state.
 UNDIVIDED = ("supra", "lolcats", "swa")
 

@@ -1,0 +1,76 @@
+// RUN: stretto-opt %s --stretto-chunk="chunk=16 element=bf16 divide-gradients" --cse --split-input-file | FileCheck %s
+
+// The states of reverse time are carried by a kernel of their own, which needs no key and no value. The one that leaves
+// rows carries nothing.
+
+!K = tensor<8xf64, #stretto.row<K>>
+!V = tensor<4xf64, #stretto.row<V>>
+!n = tensor<f64, #stretto.row<()>>
+!S = !stretto.state<K : 8, V : 4>
+!dS = !stretto.state<K : 8, V : 4, reverse>
+
+// CHECK-LABEL: chunk.kernel @decayed_backward_cotangents chunk 16 reverse(input %q: tensor<16x8xbf16>, input %g: tensor<16xbf16>,
+// CHECK-SAME:    input %d_o: tensor<16x4xbf16>, state %d_S: tensor<8x4xf32>, valid %valid: index) -> (d_S: tensor<8x4xbf16> checkpoint)
+// CHECK:         %[[END:.+]] = arith.truncf %d_S
+// CHECK:         chunk.yield %[[END]] next
+// CHECK-LABEL: chunk.kernel @decayed_backward chunk 16 reverse(
+// CHECK-SAME:    checkpoint %S: tensor<8x4xbf16>, checkpoint %d_S: tensor<8x4xbf16>, valid %valid: index)
+// CHECK-SAME:    -> (d_q: tensor<16x8xbf16>, d_k: tensor<16x8xbf16>, d_g: tensor<16xbf16>)
+// CHECK:         chunk.yield %{{.+}}, %{{.+}}, %{{.+}} : tensor<16x8xbf16>, tensor<16x8xbf16>, tensor<16xbf16>
+stretto.variant @decayed_backward(%q: !K, %k: !K, %g: !n, %v: !V, %d_o: !V) -> (!K, !K, !n)
+    attributes {gradient, group = {H = 1 : i64}} {
+  %S0 = stretto.state "S" : !S
+  %S1 = stretto.decay %S0 log %g : !S, !n
+  %S2 = stretto.write %S1, %k, %v : !S, !K, !V
+  %dq = stretto.read %S2, %d_o along "V" : !S, !V -> !K
+  %dS0 = stretto.state "d_S" : !dS
+  %dS1 = stretto.write %dS0, %q, %d_o : !dS, !K, !V
+  %dk = stretto.read %dS1, %v along "V" : !dS, !V -> !K
+  %dS2 = stretto.decay %dS1 log %g : !dS, !n
+  %dg = stretto.pair %S1, %dS1 : !S, !dS -> !n
+  stretto.yield %dq, %dk, %dg : !K, !K, !n
+}
+
+// -----
+
+// What is added up over all tokens and read by none of them is carried beside the rows.
+
+!K = tensor<8xf64, #stretto.row<K>>
+!V = tensor<4xf64, #stretto.row<V>>
+!dS = !stretto.state<K : 8, V : 4, reverse>
+
+// CHECK-LABEL: chunk.kernel @summed_backward_cotangents
+// CHECK-SAME:    state %d_S: tensor<8x4xf32>, valid
+// CHECK-LABEL: chunk.kernel @summed_backward chunk 16 reverse(
+// CHECK-SAME:    checkpoint %d_S: tensor<8x4xbf16>, state %d_w: tensor<8x4xf32>, valid
+stretto.variant @summed_backward(%q: !K, %v: !V, %d_o: !V) -> !K attributes {gradient, group = {H = 1 : i64}} {
+  %dS0 = stretto.state "d_S" : !dS
+  %dS1 = stretto.write %dS0, %q, %d_o : !dS, !K, !V
+  %dk = stretto.read %dS1, %v along "V" : !dS, !V -> !K
+  %w0 = stretto.state "d_w" : !dS
+  %w1 = stretto.write %w0, %dk, %v : !dS, !K, !V
+  stretto.yield %dk : !K
+}
+
+// -----
+
+// Between a state and what is written to it rows of later tokens are met: it has no walk of its own.
+
+!K = tensor<8xf64, #stretto.row<K>>
+!V = tensor<4xf64, #stretto.row<V>>
+!n_per_1 = tensor<f64, #stretto.row<(), 1>>
+!dS = !stretto.state<K : 8, V : 4, reverse>
+
+// CHECK-NOT:   _cotangents
+// CHECK-LABEL: chunk.kernel @ahead_backward chunk 16 reverse(
+stretto.variant @ahead_backward(%q: !K, %v: !V, %first: !n_per_1, %d_o: !V) -> !K
+    attributes {gradient, group = {H = 1 : i64}} {
+  %d_y = stretto.lookback sum from %first reverse {
+    %d_t = stretto.past %d_o : !V
+    stretto.yield %d_t : !V
+  } : !V
+  %dS0 = stretto.state "d_S" : !dS
+  %dS1 = stretto.write %dS0, %q, %d_y : !dS, !K, !V
+  %dk = stretto.read %dS1, %v along "V" : !dS, !V -> !K
+  stretto.yield %dk : !K
+}
