@@ -16,9 +16,11 @@ from test_operator_gradients import (
     check,
     check_segments,
     check_slices,
+    check_walks,
     explanation,
     segments_of,
     slices_of,
+    walks_of,
 )
 from test_reference import CASES
 
@@ -187,6 +189,20 @@ def test_checkpoints_take_no_more_than_two_inputs(name, width):
 @pytest.mark.parametrize("name", dict(ON_DEVICE))
 def test_slices(name, slices, dtype):
     check_slices(name, slices, dtype, DEVICE)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("name", dict(ON_DEVICE))
+def test_walks(name, dtype):
+    check_walks(name, dtype, DEVICE, width=32, value_width=32)
+
+
+@pytest.mark.parametrize("name", ["gla", "lawcat", "gsa", "delta_rule"])
+def test_segments_of_two_walks(name):
+    lengths = [0, 1, 70, 128, 300, 0, 5, 129]
+    offsets = [sum(lengths[:count]) for count in range(len(lengths) + 1)]
+    with walks_of(2):
+        check_segments(name, 2, offsets[-1], offsets, torch.float32, DEVICE, **FIRST[name])
 
 
 @pytest.mark.parametrize("name", ["gla", "lawcat", "gsa", "rwkv6", "delta_rule"])

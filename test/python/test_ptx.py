@@ -39,17 +39,17 @@ def ptxas() -> pathlib.Path:
 # Gradients that want more registers than there are: most by less than 50, which are spilled, and by hundreds where two
 # states or matrices of parameters are 128 wide.
 SPILLS = {
-    "linear_attn": [("bf16", 128), ("fp32", 128)],
+    "linear_attn": [("fp32", 128)],
+    "gla": [("bf16", 128)],
     "retention": [("fp32", 128)],
-    "hgrn2": [("bf16", 128)],
-    "gated_delta_rule": [("fp32", 128)],
+    "gated_delta_rule": [("bf16", 16), ("fp32", 128)],
     "lawcat": [("bf16", 64), ("bf16", 128), ("fp32", 64), ("fp32", 128)],
     "supra": [("bf16", 128), ("fp32", 128)],
-    "gsa": [("bf16", 64), ("bf16", 128), ("fp32", 128)],
+    "gsa": [("bf16", 128), ("fp32", 128)],
     "abc": [("bf16", 128), ("fp32", 64), ("fp32", 128)],
-    "bla": [("fp32", 128)],
+    "bla": [("bf16", 128)],
     "lolcats": [("bf16", 64), ("bf16", 128), ("fp32", 64), ("fp32", 128)],
-    "ssd": [("bf16", 64)],
+    "ssd": [("bf16", 64), ("bf16", 128), ("fp32", 128)],
 }
 # Forwards: up to 160 bytes of chunks; SUPRA's steps compute its rotations in fp64.
 CHUNK_SPILLS = {

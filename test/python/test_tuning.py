@@ -192,6 +192,23 @@ def test_every_form_computes_the_same(environment, tmp_path):
     assert "the tuned form of gated_delta_rule cannot be used" in notes
 
 
+def test_walks_of_a_gradient_for_a_gpu():
+    """The model gives states of reverse time a walk of their own where chunks have more tokens then; a form says it."""
+    import stretto
+
+    def kernels(**settings):
+        text = stretto.ops.simple_gla.variant.lower("kernel", target="sm_90a", dtype="bf16", backward=True, **settings)
+        return {line.split("@")[1].split("(")[0] for line in text.splitlines() if "kernel.func @" in line}
+
+    gradient, cotangents = "simple_gla_backward", "simple_gla_backward_cotangents"
+    assert cotangents in kernels(K=128, V=128)
+    assert cotangents not in kernels(K=64, V=64)
+    assert gradient in kernels(K=64, V=64)
+    assert cotangents in kernels(K=64, V=64, form=(64, 1, 8, 2))
+    assert cotangents not in kernels(K=128, V=128, form=(32, 1, 8, 1))
+    assert cotangents not in kernels(K=128, V=128, form=(32, 1, 8))
+
+
 @pytest.mark.parametrize("name", ["gla", "gated_delta_rule", "lolcats", "gsa"])
 def test_forms_for_a_gpu(name):
     """What a tuner would try there becomes a kernel of that form, or is refused."""
