@@ -32,7 +32,8 @@ std::optional<TunedForm> TunedForm::fromJson(const json::Object &object) {
     return value && *value >= 0 && *value <= most;
   };
   if (!read("chunk", 1024, entry.form.chunk) || !read("slices", 1024, entry.form.slices) ||
-      !read("warps", 32, entry.form.warps) || !read("walks", 2, entry.form.walks) || !isPowerOf2_64(entry.form.slices))
+      !read("warps", 32, entry.form.warps) || (object.get("walks") && !read("walks", 2, entry.form.walks)) ||
+      !isPowerOf2_64(entry.form.slices))
     return std::nullopt;
   for (auto [name, number] :
        {std::pair("milliseconds", &entry.milliseconds), std::pair("model_milliseconds", &entry.modelMilliseconds),
