@@ -61,8 +61,9 @@ private:
     if (!kernel)
       return kernel.takeError();
     forward.checkpoints = ofSegments;
-    return launch(signature, **kernel, call, forward, {.chunks = segments.chunks, .interval = segments.length},
-                  executor);
+    // Behind the start of the last segment nothing is kept.
+    int64_t chunks = (segments.count() - 1) * segments.length + 1;
+    return launch(signature, **kernel, call, forward, {.chunks = chunks, .interval = segments.length}, executor);
   }
 
   /// Walks a segment, of several from the states at its start. Rows that were kept are kept again, as the same numbers.
