@@ -76,13 +76,14 @@ bool stretto::kernel::hasMatrices(RankedTensorType tile) {
          begins(Layout::Lane, {{0, 2}, {0, 4}, {1, 0}, {2, 0}, {4, 0}});
 }
 
-/// Whether threads would store pieces of less than 16 bytes of an output's rows, and could store as much. Four lanes
-/// that share a row of a fragment fill whole sectors of memory with wider numbers as it is.
+/// Whether threads would store pieces of less than 16 bytes of the rows of an output or a checkpoint, and could store
+/// as much. Four lanes that share a row of a fragment fill whole sectors of memory with wider numbers as it is.
 static bool gainsFromStage(StoreOp store, const Manifest &manifest) {
   constexpr int64_t pieceBytes = 16, bitsOfNumber = 16;
   auto tile = cast<RankedTensorType>(store.getTile().getType());
   const Manifest::Argument &argument = manifest.arguments[cast<BlockArgument>(store.getView()).getArgNumber()];
-  if (argument.kind != Manifest::Kind::Output || tile.getRank() != 2 || tile.getElementTypeBitWidth() != bitsOfNumber)
+  bool isLeft = argument.kind == Manifest::Kind::Output || argument.kind == Manifest::Kind::Kept;
+  if (!isLeft || tile.getRank() != 2 || tile.getElementTypeBitWidth() != bitsOfNumber)
     return false;
   int64_t perPiece = pieceBytes * 8 / tile.getElementTypeBitWidth();
   Layout layout = *layoutOf(tile);

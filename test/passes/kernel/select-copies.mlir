@@ -29,3 +29,14 @@ chunk.kernel @slices chunk 16 slices 2 (input %v: tensor<16x24xbf16> sliced, sta
     -> (o: tensor<16x24xbf16> sliced) {
   chunk.yield %v next %S : tensor<16x24xbf16>, tensor<1x24xf32>
 }
+
+// Checkpoints of 16 bits are stored like outputs, wider ones fill sectors as they are.
+// CHECK-LABEL: kernel.func @checkpoints
+// CHECK: kernel.store %{{[0-9]+}} to %S_0 at %{{.*}} staged
+// CHECK: kernel.store %{{[^ ]+}} to %Z_1 at %{{[^ ]+}} :
+chunk.kernel @checkpoints chunk 64 (input %k: tensor<64x64xbf16>, state %S: tensor<64x64xf32>, state %Z: tensor<64x64xf32>, valid %n: index)
+    -> (S: tensor<64x64xbf16> checkpoint, Z: tensor<64x64xf32> checkpoint) {
+  %start = arith.truncf %S : tensor<64x64xf32> to tensor<64x64xbf16>
+  %next = chunk.dot %k, %k transpose_left add %S : tensor<64x64xbf16>, tensor<64x64xbf16> -> tensor<64x64xf32>
+  chunk.yield %start, %Z next %next, %next : tensor<64x64xbf16>, tensor<64x64xf32>, tensor<64x64xf32>, tensor<64x64xf32>
+}
