@@ -162,7 +162,9 @@ struct Manifest {
     if (independentChunks && isPacked && isOfGpu)
       return std::min(sequences * chunks, tokens / chunk + sequences) * heads * slices;
     int64_t together = inPlace ? headsTogether(heads) : 1;
-    return sequences * heads / together * slices * (independentChunks && !isPacked ? chunks : 1);
+    int64_t ofSequence =
+        independentChunks && !isPacked ? std::min<int64_t>(chunks, llvm::divideCeil(tokens, chunk)) : 1;
+    return sequences * heads / together * slices * ofSequence;
   }
 };
 

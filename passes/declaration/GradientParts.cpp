@@ -85,7 +85,7 @@ GradientParts PartsFinder::describe(SetVector<Value> kept, SmallVector<unsigned>
   for (const StateEntry &entry : entries)
     if (entry.reverse && entry.kind == StateEntry::Kind::Tail)
       backward.push_back(entry.operations.front()->getResult(0));
-  parts.walksBack = !backward.empty();
+  parts.walksBack = !backward.empty() || forward.empty();
 
   auto forEachForward = [&](const NeededOperations &needed, function_ref<void(const StateEntry &)> visit) {
     for (const StateEntry &entry : entries)

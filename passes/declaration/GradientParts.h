@@ -50,7 +50,7 @@ struct GradientParts {
   llvm::DenseSet<mlir::Operation *> asked, carried;
   /// The roots of states in reverse that a walk of their own carries, and what of the former it asks for.
   llvm::DenseSet<mlir::Operation *> apart, askedApart;
-  /// Whether something runs in reverse, or is left to the kernel which walks back.
+  /// Whether something runs in reverse, or is left to the kernel which walks back: all but what one walk forward finds.
   bool walksBack = true;
 
   /// Whether there is a walk before the one back.

@@ -32,8 +32,8 @@ chunk.kernel @slices chunk 16 slices 2 (input %v: tensor<16x24xbf16> sliced, sta
 
 // Checkpoints of 16 bits are stored like outputs, wider ones fill sectors as they are.
 // CHECK-LABEL: kernel.func @checkpoints
-// CHECK: kernel.store %{{[0-9]+}} to %S_0 at %{{.*}} staged
 // CHECK: kernel.store %{{[^ ]+}} to %Z_1 at %{{[^ ]+}} :
+// CHECK: kernel.store %{{[0-9]+}} to %S_0 at %{{.*}} staged
 chunk.kernel @checkpoints chunk 64 (input %k: tensor<64x64xbf16>, state %S: tensor<64x64xf32>, state %Z: tensor<64x64xf32>, valid %n: index)
     -> (S: tensor<64x64xbf16> checkpoint, Z: tensor<64x64xf32> checkpoint) {
   %start = arith.truncf %S : tensor<64x64xf32> to tensor<64x64xbf16>
