@@ -197,6 +197,23 @@ def Chunk : Pass<"stretto-chunk", "::mlir::ModuleOp"> {
     made of other tokens, are outputs `kept.0`, ... of the first kernel and inputs of the second
     (passes/declaration/KeptRows.h).
 
+    With `segments` a variant becomes kernels over segments that are walked side by side: beside `@f`, which computes the
+    results of a segment from the states at its start, `@f_writes` finds what its tokens do to a state, and `@f_starts`
+    what each segment begins with; where there are convolutions or delays, `@f_tails` finds the rows that they look back
+    to (passes/declaration/ChunkSegments.h). So the state of simple GLA with one decay for each token has
+
+    ```mlir
+    chunk.kernel @f_starts chunk 16 segments turns(checkpoint %S.left: tensor<32x64xf32>,
+        checkpoint %S.decay: tensor<32xf32>, state %S: tensor<32x64xf32>, valid %valid: index)
+        -> (S: tensor<32x64xf32> checkpoint) {
+      %factor = math.exp %S.decay : tensor<32xf32>
+      %factors = chunk.broadcast %factor along rows : tensor<32xf32> to tensor<32x64xf32>
+      %kept = arith.mulf %S, %factors : tensor<32x64xf32>
+      %next = arith.addf %kept, %S.left : tensor<32x64xf32>
+      chunk.yield %S next %next : tensor<32x64xf32>, tensor<32x64xf32>
+    }
+    ```
+
     ```mlir
     stretto.variant @linear(%q: !K, %k: !K, %v: !V) -> !V attributes {group = {H = 1 : i64}} {
       %S0 = stretto.state "S" : !S
@@ -222,6 +239,7 @@ def Chunk : Pass<"stretto-chunk", "::mlir::ModuleOp"> {
     Option<"chunk", "chunk", "int64_t", "64", "Tokens of a chunk">,
     Option<"element", "element", "std::string", "\"f32\"", "Type of inputs, parameters and outputs in memory">,
     ListOption<"elements", "elements", "std::string", "Types of arguments that differ, as in g=f32,dt=f32">,
+    Option<"segments", "segments", "bool", "false", "Kernels whose segments are walked side by side">,
   ];
   let dependentDialects = ["::stretto::chunk::ChunkDialect", "::mlir::arith::ArithDialect", "::mlir::math::MathDialect"];
 }

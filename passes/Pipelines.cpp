@@ -42,6 +42,7 @@ static void addChunkPasses(OpPassManager &manager, const PipelineOptions &option
     chunk.chunk = options.chunk;
     chunk.element = options.element;
     llvm::append_range(chunk.elements, options.elements);
+    chunk.segments = options.segments;
     manager.addPass(createChunk(chunk));
   }
   // Reads of the parts of a state share their scores, once both are written alike.

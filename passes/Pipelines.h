@@ -36,6 +36,8 @@ struct PipelineOptions : mlir::PassPipelineOptions<PipelineOptions> {
   Option<std::string> element{*this, "element", llvm::cl::desc("Type of inputs, parameters and outputs in memory"),
                               llvm::cl::init("f32")};
   ListOption<std::string> elements{*this, "elements", llvm::cl::desc("Types of arguments that differ, as in g=f32")};
+  Option<bool> segments{*this, "segments", llvm::cl::desc("Kernels whose segments are walked side by side"),
+                        llvm::cl::init(false)};
   Option<int64_t> slices{*this, "slices", llvm::cl::desc("Slices of the value axis"), llvm::cl::init(1)};
 };
 

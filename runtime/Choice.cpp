@@ -10,8 +10,8 @@ using namespace stretto;
 using Signature = Operator::Signature;
 
 /// On a GPU the kernels of a gradient say how far they have to be divided.
-Form Signature::modelForm(const OperatorCall &call, int64_t threads, bool isOfGradient) const {
-  return {.slices = isOfGradient && device >= 0 ? 1 : slicesFor(call, threads)};
+Form Signature::modelForm(const OperatorCall &call, int64_t threads, bool isOfGradient, int64_t segments) const {
+  return {.slices = isOfGradient && device >= 0 ? 1 : slicesFor(call, threads, segments)};
 }
 
 Signature::CallClass Signature::classOf(const OperatorCall &call, int64_t threads,
@@ -29,12 +29,14 @@ Signature::CallClass Signature::classOf(const OperatorCall &call, int64_t thread
 
 Signature::Choice Signature::choose(const OperatorCall &call, int64_t threads, const GradientRequest *request) {
   if (call.form)
-    return {*call.form, Choice::By::Caller, {}};
+    return {.form = *call.form, .by = Choice::By::Caller};
   if (int64_t slices = Knobs::instance().slices; request && slices)
-    return {{.slices = slices}, Choice::By::Knob, {}};
-  Form model = modelForm(call, threads, request != nullptr);
-  if (isStep() || !Knobs::instance().tuned)
-    return {model, Choice::By::Model, {}};
+    return {.form = {.slices = slices}, .by = Choice::By::Knob};
+  int64_t segments = request ? 1 : segmentsFor(call);
+  Choice model = {.form = modelForm(call, threads, request != nullptr, segments), .segments = segments};
+  // What was tuned are kernels that walk whole sequences.
+  if (isStep() || !Knobs::instance().tuned || (segments > 1 && Knobs::instance().segments))
+    return model;
 
   CallClass callClass = classOf(call, threads, request);
   std::lock_guard<std::mutex> lock(tunedMutex);
@@ -48,8 +50,10 @@ Signature::Choice Signature::choose(const OperatorCall &call, int64_t threads, c
     known->second = all.find(tuningKey(call, threads, request));
   const std::optional<TunedForm> &tuned = known->second;
   if (!tuned)
-    return {model, Choice::By::Model, {}};
-  return {tuned->form.isFixed() ? tuned->form : model, tuned->isShipped ? Choice::By::Table : Choice::By::Tuner, tuned};
+    return model;
+  return {.form = tuned->form.isFixed() ? tuned->form : modelForm(call, threads, request != nullptr),
+          .by = tuned->isShipped ? Choice::By::Table : Choice::By::Tuner,
+          .tuned = tuned};
 }
 
 void Signature::forget(const OperatorCall &call, int64_t threads, const GradientRequest *request,

@@ -109,7 +109,7 @@ private:
   llvm::Expected<GpuForm> formOfFewestSlices();
   llvm::Error chooseForGpu();
   llvm::Expected<int64_t> registersOf(ModuleOp form);
-  /// Leaves of the kernels of a gradient the one that is asked for.
+  /// Leaves of the kernels of a gradient, or of those of segments, the one that is asked for.
   void keepPart();
   LLVM::LLVMFuncOp function(StringRef symbol) { return module->lookupSymbol<LLVM::LLVMFuncOp>(symbol); }
 
@@ -133,7 +133,7 @@ llvm::Error Lowering::run(ModuleOp target, llvm::function_ref<void(OpPassManager
 llvm::Error Lowering::toChunk() {
   if (llvm::Error error = chooseForm())
     return error;
-  if (request.isOfGradient())
+  if (request.isOfGradient() || (request.isOfSegments() && request.part != KernelRequest::Part::Segments))
     keepPart();
   return llvm::Error::success();
 }
@@ -145,6 +145,8 @@ llvm::Error Lowering::chooseForm() {
     return takeFixedForm();
   if (!isCpu())
     return chooseForGpu();
+  if (request.isOfSegments())
+    return chunked(tokensForCpu(), request.slices).moveInto(module);
   // Checkpoints of the gradient are to be few.
   return request.isOfGradient() ? chunked(64, request.slices).moveInto(module) : chooseForCpu();
 }
@@ -160,9 +162,24 @@ llvm::Error Lowering::takeFixedForm() {
 }
 
 void Lowering::keepPart() {
-  bool isReverse = request.part == KernelRequest::Part::Gradient;
+  using Part = KernelRequest::Part;
+  auto isAsked = [&](chunk::KernelOp kernel) {
+    StringRef name = kernel.getSymName();
+    switch (request.part) {
+    case Part::Tails:
+      return kernel.getOutputs().empty() && name.ends_with("_tails");
+    case Part::Writes:
+      return kernel.getOutputs().empty() && name.ends_with("_writes");
+    case Part::Starts:
+      return kernel.takesSegments(chunk::Segments::Turns);
+    case Part::Apart:
+      return !kernel.getOutputs().empty() && kernel.takesSegments(chunk::Segments::Apart);
+    default:
+      return kernel.getReverse() == (request.part == Part::Gradient);
+    }
+  };
   for (auto kernel : llvm::make_early_inc_range(module->getOps<chunk::KernelOp>()))
-    if (kernel.getReverse() != isReverse)
+    if (!isAsked(kernel))
       kernel.erase();
 }
 
@@ -183,7 +200,7 @@ llvm::Error Lowering::chooseForCpu() {
 /// What has no chunk form runs token by token.
 llvm::Error Lowering::standIn(std::string refusal, llvm::function_ref<llvm::Error()> takeSteps) {
   StringRef reason = StringRef(refusal).split("no chunk form: ").second;
-  if (reason.empty())
+  if (reason.empty() || request.isOfSegments())
     return llvm::createStringError(refusal);
   if (llvm::Error error = takeSteps()) {
     llvm::consumeError(std::move(error));
@@ -202,6 +219,7 @@ llvm::Expected<OwningOpRef<ModuleOp>> Lowering::stepped(int64_t slices) {
 llvm::Expected<OwningOpRef<ModuleOp>> Lowering::chunked(int64_t tokens, int64_t slices) {
   PipelineOptions options;
   options.chunk = tokens;
+  options.segments = request.isOfSegments();
   return formed(options, slices);
 }
 

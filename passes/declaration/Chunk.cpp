@@ -8,6 +8,7 @@
 #include "passes/declaration/ChunkFeedback.h"
 #include "passes/declaration/ChunkLaterWrites.h"
 #include "passes/declaration/ChunkLookback.h"
+#include "passes/declaration/ChunkSegments.h"
 #include "passes/declaration/KeptRows.h"
 #include "passes/declaration/KernelBuilder.h"
 
@@ -24,20 +25,43 @@ namespace {
 /// What a kernel computes of a variant.
 enum class Part {
   Whole,
+  /// Of segments that are walked side by side (ChunkSegments.h), the rows that convolutions and delays look back to.
+  Tails,
+  /// And what their tokens do to the states.
+  Writes,
   /// Of a gradient, the forward states at the start of each chunk, and rows that are kept of each token.
   Checkpoints,
   /// Of a gradient, all else: from the last chunk to the first, each with the forward states at its start.
   Gradient,
 };
 
+/// What follows the name of the variant in that of the kernel.
+StringRef suffixOf(Part part) {
+  switch (part) {
+  case Part::Whole:
+  case Part::Gradient:
+    return "";
+  case Part::Tails:
+    return "_tails";
+  case Part::Writes:
+    return "_writes";
+  case Part::Checkpoints:
+    return "_checkpoints";
+  }
+  llvm_unreachable("every part has its name");
+}
+
 /// Makes a kernel of one variant, or of a part of it.
 class ChunkVariant {
 public:
-  ChunkVariant(VariantOp variant, int64_t tokens, const ElementTypes &types, Part part, ArrayRef<Value> kept = {})
-      : variant(variant), types(types), part(part), kept(kept),
+  ChunkVariant(VariantOp variant, int64_t tokens, const ElementTypes &types, Part part, ArrayRef<Value> kept = {},
+               chunk::SegmentsAttr segments = {})
+      : variant(variant), types(types), part(part), kept(kept), segments(segments),
         kernel(variant, "chunk", tokens, /*pastTokens=*/tokens, types) {}
 
   LogicalResult run();
+  /// Of writes, what they do to each state.
+  ArrayRef<SegmentEffect> getEffects() const { return effects; }
 
 private:
   LogicalResult checkChains();
@@ -47,6 +71,7 @@ private:
   /// The values that the kernel is made for, beside the rows of its states.
   SmallVector<Value> wanted();
   void addStates();
+  void addTotalDecays();
   void addTails(ArrayRef<Operation *> order);
   LogicalResult buildTile(Operation *op);
   void buildReverseConv(Operation *op);
@@ -57,7 +82,9 @@ private:
   const ElementTypes &types;
   Part part;
   ArrayRef<Value> kept; // by the kernel of checkpoints
+  chunk::SegmentsAttr segments;
   KernelBuilder kernel;
+  SmallVector<SegmentEffect> effects;
   SmallVector<StateChain> chains;
   /// By the root of their chain, which is read and written now or at an earlier time.
   llvm::DenseMap<Operation *, std::unique_ptr<ChunkRecurrence>> recurrences;
@@ -134,10 +161,26 @@ void ChunkVariant::addStates() {
         if (auto write = dyn_cast<WriteOp>(step))
           written.insert_range(std::array{write.getFirst(), write.getSecond()});
   }
+  if (part == Part::Writes)
+    addTotalDecays();
   if (part != Part::Gradient)
     return;
   for (const StateEntry &tail : reverseTails)
     carryOf[tail.operations.front()] = kernel.addTail(tail, chunk::ArgumentKind::State, /*group=*/1);
+}
+
+void ChunkVariant::addTotalDecays() {
+  for (const StateChain &chain : chains) {
+    SegmentEffect &effect = effects.emplace_back(SegmentEffect{cast<BlockArgument>(starts.at(chain.root))});
+    std::optional<ChunkRecurrence::TotalDecay> total = ChunkRecurrence::totalDecayOf(chain);
+    if (!total)
+      continue;
+    StateOp root = chain.getRoot();
+    effect.form = total->form;
+    effect.decayed = total->side;
+    effect.decay =
+        kernel.addTotalDecay((root.getName() + ".decay").str(), total->size, kernel.groupOf(root.getType().getHeads()));
+  }
 }
 
 //===----------------------------------------------------------------------===//
@@ -145,13 +188,13 @@ void ChunkVariant::addStates() {
 //===----------------------------------------------------------------------===//
 
 void ChunkVariant::addTails(ArrayRef<Operation *> order) {
-  if (part == Part::Whole)
+  if (part == Part::Whole || part == Part::Writes)
     return kernel.addTails(order);
-  bool keeps = part == Part::Checkpoints;
+  bool keeps = part != Part::Gradient;
   for (const StateEntry &tail : forwardTails) {
     auto kind = keeps ? chunk::ArgumentKind::State : chunk::ArgumentKind::Checkpoint;
     Value start = kernel.addTail(tail, kind, kernel.groupOf(tail.heads));
-    if (keeps)
+    if (part == Part::Checkpoints)
       tailStarts.push_back(start);
   }
 }
@@ -183,6 +226,8 @@ SmallVector<chunk::OutputAttr> ChunkVariant::describeOutputs() {
   if (part == Part::Whole)
     return kernel.describeResults();
   SmallVector<chunk::OutputAttr> outputs;
+  if (part == Part::Tails || part == Part::Writes)
+    return outputs;
   if (part == Part::Checkpoints) {
     for (const StateEntry &tail : forwardTails) {
       RankedTensorType type = kernel.typeOfTail(tail);
@@ -210,7 +255,9 @@ SmallVector<chunk::OutputAttr> ChunkVariant::describeOutputs() {
 }
 
 SmallVector<Value> ChunkVariant::wanted() {
-  if (part != Part::Checkpoints)
+  if (part == Part::Writes)
+    return {};
+  if (part != Part::Checkpoints && part != Part::Tails)
     return llvm::to_vector(variant.getBlock()->getTerminator()->getOperands());
   SmallVector<Value> rows(kept);
   for (const StateEntry &tail : forwardTails)
@@ -257,7 +304,7 @@ SmallVector<Value> ChunkVariant::results() {
   if (part == Part::Checkpoints)
     for (const StateChain &chain : chains)
       tiles.push_back(starts.at(chain.root));
-  else
+  else if (part != Part::Tails)
     rows = wanted();
   for (Value row : rows)
     tiles.push_back(kernel.tiles().tileOf(row));
@@ -276,6 +323,9 @@ FailureOr<SmallVector<Value>> ChunkVariant::next() {
       return failure();
     states.push_back(root.getType().getSecondSize() == 1 ? kernel.tiles().column(*end, 0) : *end);
   }
+  for (auto [chain, effect] : llvm::zip(chains, effects))
+    if (effect.decay)
+      states.push_back(recurrences[chain.root]->nextTotalDecay(effect.decay));
   if (part == Part::Gradient)
     for (const StateEntry &tail : reverseTails)
       states.push_back(nextCarry.lookup(tail.operations.front()));
@@ -292,6 +342,8 @@ LogicalResult ChunkVariant::run() {
         (entry.reverse ? reverseTails : forwardTails).push_back(std::move(entry));
   if (part == Part::Checkpoints)
     llvm::erase_if(chains, [](const StateChain &chain) { return chain.getRoot().getType().getReverse(); });
+  if (part == Part::Tails)
+    chains.clear();
   if (failed(checkChains()))
     return failure();
   // What is handed on to earlier tokens may be all that is wanted.
@@ -305,8 +357,8 @@ LogicalResult ChunkVariant::run() {
   SmallVector<Value> used = wanted();
   for (const StateChain &chain : chains)
     llvm::append_range(used, chain.rows());
-  std::string name = variant.getSymName().str() + (part == Part::Checkpoints ? "_checkpoints" : "");
-  if (failed(kernel.create(name, /*reverse=*/part == Part::Gradient, describeOutputs())) ||
+  std::string name = variant.getSymName().str() + suffixOf(part).str();
+  if (failed(kernel.create(name, /*reverse=*/part == Part::Gradient, describeOutputs(), segments)) ||
       failed(kernel.addArguments(*order, used)))
     return failure();
   addTails(*order);
@@ -353,14 +405,33 @@ struct ChunkPass : stretto::impl::ChunkBase<ChunkPass> {
       return signalPassFailure();
     }
     for (VariantOp variant : llvm::make_early_inc_range(getOperation().getOps<VariantOp>())) {
-      if (failed(variant.getGradient() ? chunkGradient(variant, *types)
-                                       : ChunkVariant(variant, chunk, *types, Part::Whole).run()))
+      if (failed(segments                ? chunkSegments(variant, *types)
+                 : variant.getGradient() ? chunkGradient(variant, *types)
+                                         : ChunkVariant(variant, chunk, *types, Part::Whole).run()))
         return signalPassFailure();
       variant.erase();
     }
   }
 
 private:
+  LogicalResult chunkSegments(VariantOp variant, const ElementTypes &types) {
+    if (variant.getGradient())
+      return refuseForm("segmented", variant) << "a gradient walks its segments one after the other";
+    if (std::optional<SegmentProblem> problem = findSegmentProblem(variant))
+      return refuseForm("segmented", problem->op) << problem->reason;
+    auto apart = chunk::SegmentsAttr::get(&getContext(), chunk::Segments::Apart);
+    bool hasTails = llvm::any_of(deriveState(variant),
+                                 [](const StateEntry &entry) { return entry.kind == StateEntry::Kind::Tail; });
+    ChunkVariant writes(variant, chunk, types, Part::Writes, /*kept=*/{}, apart);
+    if (failed(ChunkVariant(variant, chunk, types, Part::Whole, /*kept=*/{}, apart).run()) ||
+        (hasTails && failed(ChunkVariant(variant, chunk, types, Part::Tails, /*kept=*/{}, apart).run())) ||
+        failed(writes.run()))
+      return failure();
+    auto kernel = cast<chunk::KernelOp>(variant->getPrevNode());
+    buildSegmentStarts(kernel, (variant.getSymName() + "_starts").str(), writes.getEffects());
+    return success();
+  }
+
   LogicalResult chunkGradient(VariantOp variant, ElementTypes types) {
     separateHeads(variant);
     FailureOr<SetVector<Value>> kept = findKeptRows(variant);

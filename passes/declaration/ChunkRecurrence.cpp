@@ -273,3 +273,46 @@ Value ChunkRecurrence::next() {
   }
   return result;
 }
+
+//===----------------------------------------------------------------------===//
+// All decays of many tokens
+//===----------------------------------------------------------------------===//
+
+std::optional<ChunkRecurrence::TotalDecay> ChunkRecurrence::totalDecayOf(const StateChain &chain) {
+  StateType type = chain.getRoot().getType();
+  std::optional<TotalDecay> total;
+  for (Operation *step : chain.steps) {
+    auto decay = dyn_cast<DecayOp>(step);
+    if (!decay)
+      continue;
+    if (!total)
+      total = {chunk::DecayForm::Log, Side::Rows, type.getFirstSize()};
+    if (decay.getForm() != DecayForm::Log)
+      total->form = chunk::DecayForm::Factor;
+    // A state of one column is a vector in memory, all of which such a decay multiplies.
+    if (sideDecayedBy(decay) == Side::Columns && type.getSecondSize() != 1) {
+      total->side = Side::Columns;
+      total->size = type.getSecondSize();
+    }
+  }
+  return total;
+}
+
+Value ChunkRecurrence::nextTotalDecay(Value before) {
+  prepare();
+  b.setLoc(chain.getRoot().getLoc());
+  bool isLog = total.form == chunk::DecayForm::Log;
+  Value amount = total.amount;
+  if (typeOf(amount).getRank() == 2 && typeOf(amount).getDimSize(1) != typeOf(before).getDimSize(0))
+    amount = b.column(amount, 0);
+  auto kind = isLog ? chunk::Accumulation::Sum : chunk::Accumulation::Product;
+  Value running = b.create<chunk::AccumulateOp>(kind, amount, /*reverse=*/false, /*exclusive=*/false);
+  Value ofChunk = b.create<chunk::RowOp>(b.tensorType(typeOf(amount).getShape().drop_front()), running, b.tokens - 1);
+  if (ofChunk.getType() != before.getType())
+    ofChunk = b.create<chunk::BroadcastOp>(before.getType(), ofChunk, Side::Rows);
+  if (isLog)
+    return b.create<arith::AddFOp>(before, ofChunk);
+  Value one = b.splat(typeOf(before), 1);
+  Value product = b.create<arith::MulFOp>(b.create<arith::AddFOp>(before, one), ofChunk);
+  return b.create<arith::SubFOp>(product, one);
+}

@@ -225,6 +225,11 @@ BlockArgument KernelBuilder::addState(StateOp root, chunk::ArgumentKind kind, in
                      columns);
 }
 
+BlockArgument KernelBuilder::addTotalDecay(StringRef name, int64_t size, int64_t group) {
+  return addArgument(chunk::ArgumentKind::State, name, builder->tensorType({size}), group, name, /*column=*/0,
+                     /*columns=*/1);
+}
+
 void KernelBuilder::addWindows() {
   std::optional<std::vector<Window>> windows = deriveWindows(variant);
   if (!windows)
@@ -296,7 +301,8 @@ SmallVector<chunk::OutputAttr> KernelBuilder::describeResults() {
   return outputs;
 }
 
-LogicalResult KernelBuilder::create(StringRef name, bool reverse, ArrayRef<chunk::OutputAttr> outputs) {
+LogicalResult KernelBuilder::create(StringRef name, bool reverse, ArrayRef<chunk::OutputAttr> outputs,
+                                    chunk::SegmentsAttr segments) {
   FailureOr<Sizes> found = Sizes::get(variant, {});
   if (failed(found))
     return failure();
@@ -304,7 +310,7 @@ LogicalResult KernelBuilder::create(StringRef name, bool reverse, ArrayRef<chunk
   SmallVector<Attribute> descriptions(outputs.begin(), outputs.end());
   kernel = chunk::KernelOp::create(moduleBuilder, variant.getLoc(), name, tokens, reverse,
                                    moduleBuilder.getArrayAttr({}), moduleBuilder.getArrayAttr(descriptions),
-                                   /*slices=*/1);
+                                   /*slices=*/1, segments);
   builder = std::make_unique<TileBuilder>(variant.getLoc(), &kernel.getBody().emplaceBlock(), form, tokens, pastTokens,
                                           types.compute);
   return success();

@@ -171,6 +171,11 @@ LogicalResult ThreadLowering::lowerItem(Value argument) {
   packed = manifest.inPlace ? b.i1(false) : b.compare(arith::CmpIPredicate::ne, word(3), b.i64(0));
   if (manifest.independentChunks)
     return lowerChunk(b.extend(item));
+  if (manifest.segments == Manifest::Segments::Apart) {
+    Value items = b.truncate(b.mul(word(0), word(2)));
+    segment = b.extend(arith::DivUIOp::create(b, item, items));
+    item = arith::RemUIOp::create(b, item, items);
+  }
   int64_t group = manifest.inPlace ? manifest.headsTogether(std::numeric_limits<int32_t>::max()) : 1;
   Value heads = b.truncate(word(2)), together = arith::MinSIOp::create(b, b.i32(group), heads);
   Value items = group == 1 ? heads : arith::DivUIOp::create(b, heads, together).getResult();
@@ -180,7 +185,9 @@ LogicalResult ThreadLowering::lowerItem(Value argument) {
     first = b.mul(first, together);
   findTokens();
   stateRow = startRow = sequence;
-  if (manifest.hasCheckpoints())
+  if (manifest.segments == Manifest::Segments::Apart)
+    findSegmentApart();
+  else if (manifest.walksSegment())
     findSegment();
   if (!manifest.inPlace)
     return lowerHead(first);
@@ -272,7 +279,7 @@ LogicalResult ThreadLowering::lowerHead(Value number) {
   int64_t place = Manifest::headerWords, boxes = manifest.firstBoxWord();
   for (const Manifest::Argument &each : manifest.arguments) {
     views.push_back(decodeView(each, place));
-    place += Manifest::words(each.kind);
+    place += manifest.words(each.kind);
     if (each.box) {
       views.back().boxes = b.advance(block, boxes * 8);
       boxes += Manifest::boxWords;
@@ -316,8 +323,30 @@ Value ThreadLowering::firstCheckpoint(Value chunks, Value interval) {
   return arith::MinSIOp::create(b, b.mul(sequence, ofSequence), b.add(together, sequence));
 }
 
+void ThreadLowering::findSegmentApart() {
+  Value none = b.i64(0), chunk = b.i64(manifest.chunk), chunks = divideUp(b, tokens, chunk), every = word(10);
+  auto inSequence = [&](Value number) -> Value {
+    return arith::MinSIOp::create(b, arith::MaxSIOp::create(b, number, none), chunks);
+  };
+  Value own = b.mul(segment, every), first = b.add(own, word(7));
+  begin = inSequence(first);
+  end = inSequence(b.add(first, word(8)));
+  startRow = b.add(firstCheckpoint(divideUp(b, word(1), chunk), every), segment);
+  auto isLess = [&](Value left, Value right) { return b.compare(arith::CmpIPredicate::slt, left, right); };
+  auto isEqual = [&](Value left, Value right) { return b.compare(arith::CmpIPredicate::eq, left, right); };
+  isFirst = isEqual(begin, none);
+  exists = isLess(own, chunks);
+  isLast = b.both(isEqual(end, chunks), arith::OrIOp::create(b, isLess(begin, end), isEqual(segment, none)));
+}
+
 void ThreadLowering::findSegment() {
   Value chunk = b.i64(manifest.chunk), chunks = divideUp(b, tokens, chunk);
+  if (manifest.segments == Manifest::Segments::Turns) {
+    begin = b.i64(0);
+    end = divideUp(b, chunks, word(9));
+    checkpoint = firstCheckpoint(word(8), word(9));
+    return;
+  }
   begin = arith::MinSIOp::create(b, word(7), chunks);
   end = arith::MinSIOp::create(b, b.add(begin, word(8)), chunks);
   checkpoint = firstCheckpoint(word(8), word(9));

@@ -92,13 +92,15 @@ class Variant(ABC):
         backward: bool = False,
         wanted: Sequence[str] = (),
         step: bool = False,
+        segments: bool = False,
         form: tuple[int, int, int] | None = None,
         **settings,
     ) -> str:
         """The operator at a stage of the compiler: "stretto", "chunk", "kernel" (GPU), "llvm", "asm" (CPU) or "ptx"
         (GPU). The target is "cpu" or a chip such as "sm_90a". Beside options, the settings are sizes and head counts
         (`K=64`, `H=8`); a size that is not given is 128, a number of heads 1. With `backward` it is the gradient, of
-        what `wanted` names or of all, with `step` what one token does. `form` fixes what the model would choose: the
+        what `wanted` names or of all, with `step` what one token does, with `segments` the kernels that walk segments of a
+        sequence side by side. `form` fixes what the model would choose: the
         tokens of a chunk, the slices of the values and the warps of a block (0: those of the model).
         """
         if dtype not in ELEMENT_TYPES:
@@ -128,7 +130,8 @@ class Variant(ABC):
         )
         if backward:
             module = self._backward(module, wanted)
-        return str(module) if stage == "stretto" else module.lower(stage, target, ELEMENT_TYPES[dtype], step, form)
+        part = "step" if step else "segments" if segments else "results"
+        return str(module) if stage == "stretto" else module.lower(stage, target, ELEMENT_TYPES[dtype], part, form)
 
     @abstractmethod
     def _make_program(self, structure: Mapping, expressions: Mapping, present: frozenset[str]) -> Program:
