@@ -402,7 +402,8 @@ def SliceValues : Pass<"stretto-slice-values", "::mlir::ModuleOp"> {
 
     Of a gradient the columns of a state are divided, of the first for which that can be done, beginning with the
     largest. Its rows, states and gradients of parameters may be left in parts: the gradient is linear in the
-    cotangents. The kernel that keeps checkpoints for it divides those that are divided there.
+    cotangents. The kernel that keeps checkpoints for it divides those that are divided there; and of segments that are
+    walked side by side all kernels the states that the one with the results divides.
 
     ```mlir
     chunk.kernel @f chunk 16 (input %x: tensor<16x8xf32>, input %v: tensor<16x64xf32>, valid %n: index)

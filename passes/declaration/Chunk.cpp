@@ -262,7 +262,10 @@ SmallVector<Value> ChunkVariant::wanted() {
   SmallVector<Value> rows(kept);
   for (const StateEntry &tail : forwardTails)
     for (Operation *op : tail.operations)
-      rows.append(op->operand_begin(), op->operand_end());
+      if (part == Part::Tails)
+        rows.push_back(op->getOperand(0));
+      else
+        rows.append(op->operand_begin(), op->operand_end());
   return rows;
 }
 
@@ -427,7 +430,8 @@ private:
         (hasTails && failed(ChunkVariant(variant, chunk, types, Part::Tails, /*kept=*/{}, apart).run())) ||
         failed(writes.run()))
       return failure();
-    auto kernel = cast<chunk::KernelOp>(variant->getPrevNode());
+    auto kernel =
+        getOperation().lookupSymbol<chunk::KernelOp>((variant.getSymName() + suffixOf(Part::Writes)).str());
     buildSegmentStarts(kernel, (variant.getSymName() + "_starts").str(), writes.getEffects());
     return success();
   }

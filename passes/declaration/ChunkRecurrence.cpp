@@ -305,14 +305,17 @@ Value ChunkRecurrence::nextTotalDecay(Value before) {
   Value amount = total.amount;
   if (typeOf(amount).getRank() == 2 && typeOf(amount).getDimSize(1) != typeOf(before).getDimSize(0))
     amount = b.column(amount, 0);
-  auto kind = isLog ? chunk::Accumulation::Sum : chunk::Accumulation::Product;
-  Value running = b.create<chunk::AccumulateOp>(kind, amount, /*reverse=*/false, /*exclusive=*/false);
+  if (!isLog) {
+    // As a state is decayed, so that factors near 1 lose as little over many chunks.
+    Value one = b.splat(typeOf(before), 1);
+    Value product = b.create<arith::AddFOp>(before, one);
+    product = b.create<chunk::DecayStateOp>(before.getType(), product, total.form, amount, Side::Rows);
+    return b.create<arith::SubFOp>(product, one);
+  }
+  Value running =
+      b.create<chunk::AccumulateOp>(chunk::Accumulation::Sum, amount, /*reverse=*/false, /*exclusive=*/false);
   Value ofChunk = b.create<chunk::RowOp>(b.tensorType(typeOf(amount).getShape().drop_front()), running, b.tokens - 1);
   if (ofChunk.getType() != before.getType())
     ofChunk = b.create<chunk::BroadcastOp>(before.getType(), ofChunk, Side::Rows);
-  if (isLog)
-    return b.create<arith::AddFOp>(before, ofChunk);
-  Value one = b.splat(typeOf(before), 1);
-  Value product = b.create<arith::MulFOp>(b.create<arith::AddFOp>(before, one), ofChunk);
-  return b.create<arith::SubFOp>(product, one);
+  return b.create<arith::AddFOp>(before, ofChunk);
 }

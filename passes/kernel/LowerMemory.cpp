@@ -145,12 +145,15 @@ ThreadLowering::Rows ThreadLowering::rowsOf(const View &view, Value chunk, Ranke
     return rows;
   }
   if (view.argument->kind == Manifest::Kind::Checkpoint) {
-    // It exists where its chunk has tokens, in the segment.
+    // It exists where its chunk has tokens, in the segment, or where there is the turn.
     Value number = b.sub(chunk, begin);
     rows.stride = tile.getRank() == 2 ? view.rowStride : Value();
-    rows.exist = b.both(
-        b.compare(arith::CmpIPredicate::sgt, validTokens(b.mul(chunk, manifest.chunk), manifest.chunk), b.i32(0)),
-        b.compare(arith::CmpIPredicate::sge, number, b.i64(0)));
+    if (manifest.segments == Manifest::Segments::Turns)
+      rows.exist = b.compare(arith::CmpIPredicate::slt, chunk, end);
+    else
+      rows.exist = b.both(
+          b.compare(arith::CmpIPredicate::sgt, validTokens(b.mul(chunk, manifest.chunk), manifest.chunk), b.i32(0)),
+          b.compare(arith::CmpIPredicate::sge, number, b.i64(0)));
     rows.base = b.advance(rows.base, b.mul(b.mul(number, view.chunkStride), stretto::bytesOf(view.argument->type)));
     return rows;
   }
