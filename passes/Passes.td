@@ -200,7 +200,8 @@ def Chunk : Pass<"stretto-chunk", "::mlir::ModuleOp"> {
     With `segments` a variant becomes kernels over segments that are walked side by side: beside `@f`, which computes the
     results of a segment from the states at its start, `@f_writes` finds what its tokens do to a state, and `@f_starts`
     what each segment begins with; where there are convolutions or delays, `@f_tails` finds the rows that they look back
-    to (passes/declaration/ChunkSegments.h). So the state of simple GLA with one decay for each token has
+    to, and where there are scans, `@f_totals` and `@f_total_starts` the totals that segments begin with
+    (passes/declaration/ChunkSegments.h). So the state of simple GLA with one decay for each token has
 
     ```mlir
     chunk.kernel @f_starts chunk 16 segments turns(checkpoint %S.left: tensor<32x64xf32>,

@@ -109,8 +109,8 @@ static CacheKey keyOf(ModuleOp specialised, const KernelRequest &request) {
   llvm::raw_string_ostream(program) << specialised;
   for (const auto &[name, type] : request.others)
     types += (" " + name + "=" + nameOf(type)).str();
-  static constexpr const char *parts[] = {"results",  "step",  "checkpoints", "gradient", "segments",
-                                          "apart", "tails", "writes",      "starts"};
+  static constexpr const char *parts[] = {"results", "step",   "checkpoints",  "gradient", "segments", "apart",
+                                          "tails",   "totals", "total starts", "writes",   "starts"};
   return CacheKey::of({buildIdentity(), program, types, parts[static_cast<int>(request.part)],
                        std::to_string(request.slices), std::to_string(request.chunk), std::to_string(request.warps),
                        request.continues ? "continues" : "", request.target.name, request.target.features});

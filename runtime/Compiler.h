@@ -41,9 +41,21 @@ struct KernelRequest {
   std::map<std::string, ElementType> others;
   /// What of the program the kernel computes: its results, those of single tokens, or of its gradient the states at the
   /// start of each chunk, or all else of the gradient; or, where segments are walked side by side
-  /// (passes/declaration/ChunkSegments.h), its results, the rows that segments look back to, what they write, what they
-  /// start with, or all of these.
-  enum class Part { Results, Step, Checkpoints, Gradient, Segments, Apart, Tails, Writes, Starts } part = Part::Results;
+  /// (passes/declaration/ChunkSegments.h), its results, the rows that segments look back to, what they add to
+  /// totals and write, and what they start with, or all of these.
+  enum class Part {
+    Results,
+    Step,
+    Checkpoints,
+    Gradient,
+    Segments,
+    Apart,
+    Tails,
+    Totals,
+    TotalStarts,
+    Writes,
+    Starts
+  } part = Part::Results;
   GradientOf gradient;
   bool isOfGradient() const { return part == Part::Checkpoints || part == Part::Gradient; }
   bool isOfSegments() const { return part >= Part::Segments; }

@@ -54,7 +54,8 @@ namespace {
 class Lowering {
 public:
   Lowering(VariantOp program, const KernelRequest &request)
-      : request(request), diagnostics(program.getContext()), module(ModuleOp::create(program.getLoc())) {
+      : request(request), diagnostics(program.getContext()), module(ModuleOp::create(program.getLoc())),
+        name(program.getSymName()) {
     module->push_back(program->clone());
   }
 
@@ -116,6 +117,7 @@ private:
   const KernelRequest &request;
   DiagnosticText diagnostics;
   OwningOpRef<ModuleOp> module;
+  std::string name;        // of the program
   std::string noChunkForm; // why, where the step form stands in for it
   int64_t panels = 0;      // the columns of panels of matrices; 0: those are whole
 };
@@ -163,23 +165,27 @@ llvm::Error Lowering::takeFixedForm() {
 
 void Lowering::keepPart() {
   using Part = KernelRequest::Part;
-  auto isAsked = [&](chunk::KernelOp kernel) {
-    StringRef name = kernel.getSymName();
+  auto nameOf = [&]() -> std::string {
     switch (request.part) {
     case Part::Tails:
-      return kernel.getOutputs().empty() && name.ends_with("_tails");
+      return name + "_tails";
+    case Part::Totals:
+      return name + "_totals";
+    case Part::TotalStarts:
+      return name + "_total_starts";
     case Part::Writes:
-      return kernel.getOutputs().empty() && name.ends_with("_writes");
+      return name + "_writes";
     case Part::Starts:
-      return kernel.takesSegments(chunk::Segments::Turns);
-    case Part::Apart:
-      return !kernel.getOutputs().empty() && kernel.takesSegments(chunk::Segments::Apart);
+      return name + "_starts";
+    case Part::Checkpoints:
+      return name + "_checkpoints";
     default:
-      return kernel.getReverse() == (request.part == Part::Gradient);
+      return name;
     }
   };
+  std::string asked = nameOf();
   for (auto kernel : llvm::make_early_inc_range(module->getOps<chunk::KernelOp>()))
-    if (!isAsked(kernel))
+    if (kernel.getSymName() != asked)
       kernel.erase();
 }
 

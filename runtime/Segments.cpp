@@ -69,10 +69,30 @@ Signature::Segments::make(KernelRequest request, Part part, std::vector<Kept> &k
       entries.push_back(argument.entry);
     if (argument.kind == Kind::Checkpoint || argument.kind == Kind::Kept)
       checkpoints.push_back(argument.name);
-    if (argument.kind == (part == Part::Starts ? Kind::Kept : Kind::State))
+    if (argument.kind == (manifest.segments == Manifest::Segments::Turns ? Kind::Kept : Kind::State))
       kept.push_back(keptOf(manifest, argument));
   }
   return signature.makeKernel(std::move(*code), {inputs, entries, checkpoints});
+}
+
+/// Whether one of what is kept has a name.
+template <typename Kept> static bool hasName(ArrayRef<Kept> kept, StringRef name) {
+  return llvm::any_of(kept, [&](const Kept &each) { return each.name == name; });
+}
+
+llvm::Expected<Signature::Segments::Pass> Signature::Segments::makePass(const KernelRequest &request, Part walk,
+                                                                        Part starts) const {
+  Pass pass;
+  if (llvm::Error error = make(request, walk, pass.left).moveInto(pass.walk))
+    return error;
+  if (llvm::Error error = make(request, starts, pass.begun).moveInto(pass.starts))
+    return error;
+  // What the walk begins with is known before.
+  llvm::erase_if(pass.left, [&](const Kept &kept) {
+    return hasName(ArrayRef(ofTails), kept.name) ||
+           llvm::any_of(passes, [&](const Pass &before) { return hasName(ArrayRef(before.begun), kept.name); });
+  });
+  return pass;
 }
 
 llvm::Expected<std::unique_ptr<Signature::Segments>> Signature::Segments::create(const Signature &signature,
@@ -83,18 +103,22 @@ llvm::Expected<std::unique_ptr<Signature::Segments>> Signature::Segments::create
   std::vector<Kept> states;
   if (llvm::Error error = made->make(request, Part::Apart, states).moveInto(made->results))
     return error;
-  bool hasTails = llvm::any_of(signature.state, [](const EntryShape &entry) { return entry.isTail; });
-  if (hasTails)
+  auto has = [&](StateEntry::Kind kind) { return llvm::is_contained(signature.carried, kind); };
+  if (has(StateEntry::Kind::Tail))
     if (llvm::Error error = made->make(request, Part::Tails, made->ofTails).moveInto(made->tails))
       return error;
-  if (llvm::Error error = made->make(request, Part::Writes, made->ofWrites).moveInto(made->writes))
+  auto add = [&](Part walk, Part starts) -> llvm::Error {
+    llvm::Expected<Pass> pass = made->makePass(request, walk, starts);
+    if (!pass)
+      return pass.takeError();
+    made->passes.push_back(std::move(*pass));
+    return llvm::Error::success();
+  };
+  if (has(StateEntry::Kind::Scan))
+    if (llvm::Error error = add(Part::Totals, Part::TotalStarts))
+      return error;
+  if (llvm::Error error = add(Part::Writes, Part::Starts))
     return error;
-  if (llvm::Error error = made->make(request, Part::Starts, made->ofStarts).moveInto(made->starts))
-    return error;
-  // Tails are known before.
-  llvm::erase_if(made->ofWrites, [&](const Kept &kept) {
-    return llvm::any_of(made->ofTails, [&](const Kept &tail) { return tail.name == kept.name; });
-  });
   return made;
 }
 
@@ -121,9 +145,15 @@ int64_t Signature::Segments::placesOf(const OperatorCall &call, Division divisio
 
 int64_t Signature::Segments::workspaceBytes(const OperatorCall &call, int64_t count) const {
   int64_t places = placesOf(call, divide(call, count)), bytes = 0;
-  for (const std::vector<Kept> *kept : {&ofTails, &ofWrites, &ofStarts})
-    for (const Kept &each : *kept)
+  auto add = [&](ArrayRef<Kept> kept) {
+    for (const Kept &each : kept)
       bytes += each.bytes(places);
+  };
+  add(ofTails);
+  for (const Pass &pass : passes) {
+    add(pass.left);
+    add(pass.begun);
+  }
   return bytes;
 }
 
@@ -141,81 +171,121 @@ int64_t Signature::Segments::chunksOfTails() const {
   return llvm::divideCeil(rows, manifest.chunk);
 }
 
-llvm::Error Signature::Segments::run(const OperatorCall &call, int64_t wanted, ArrayRef<TensorView> resultViews,
-                                     ArrayRef<TensorView> finalState, void *workspace, const Executor &executor) {
-  Division division = divide(call, wanted);
-  int64_t places = placesOf(call, division), count = division.count();
-  char *next = static_cast<char *>(workspace);
-  using Places = SmallVector<LaunchTensors::Checkpoint, 4>;
-  auto lend = [&](ArrayRef<Kept> kept) {
-    Places lent;
-    for (const Kept &each : kept)
-      lent.push_back({std::exchange(next, next + each.bytes(places)), each.heads * each.size, each.size});
-    return lent;
-  };
-  Places lentTails = lend(ofTails), lentWrites = lend(ofWrites), lentStarts = lend(ofStarts);
+namespace stretto {
 
-  auto tensorsOf = [&](const Kernel &kernel) {
+/// The launches of a call: the workspace divided, and the tensors of each kernel.
+class SegmentLauncher {
+public:
+  using Segments = Signature::Segments;
+  using Kernel = Signature::Kernel;
+
+  SegmentLauncher(Segments &segments, const OperatorCall &call, int64_t wanted, void *workspace,
+                  const Executor &executor)
+      : segments(segments), signature(segments.signature), call(call), executor(executor),
+        division(segments.divide(call, wanted)), places(segments.placesOf(call, division)),
+        next(static_cast<char *>(workspace)) {}
+
+  llvm::Error run(ArrayRef<TensorView> results, ArrayRef<TensorView> finalState) {
+    if (segments.tails)
+      if (llvm::Error error = findTails())
+        return error;
+    for (Segments::Pass &pass : segments.passes)
+      if (division.count() > 1)
+        if (llvm::Error error = findStarts(pass))
+          return error;
+    LaunchTensors tensors = tensorsOf(*segments.results);
+    tensors.results = results;
+    for (auto [entry, final] : llvm::zip(tensors.entries, finalState))
+      entry.final = final.data;
+    return walk(*segments.results, tensors, division.count());
+  }
+
+private:
+  using Places = SmallVector<std::pair<StringRef, LaunchTensors::Checkpoint>, 4>;
+
+  Places lend(ArrayRef<Segments::Kept> kept) {
+    Places lent;
+    for (const Segments::Kept &each : kept)
+      lent.push_back({each.name,
+                      {std::exchange(next, next + each.bytes(places)), each.heads * each.size, each.size}});
+    return lent;
+  }
+
+  /// What is known so far is what segments begin with.
+  LaunchTensors tensorsOf(const Kernel &kernel) const {
     LaunchTensors tensors;
     tensors.addInputs(call);
     for (auto [index, strides] : llvm::enumerate(signature.stateStrides))
       tensors.entries.push_back(
           {.initial = call.initialState.empty() ? nullptr : call.initialState[index].data, .strides = strides});
+    // And what is kept of states, which has no initial value.
     tensors.entries.resize(tensors.entries.size() + kernel.code->manifest.arguments.size());
+    tensors.segmentStarts = begun;
     return tensors;
-  };
-  auto begin = [&](LaunchTensors &tensors, ArrayRef<Kept> kept, ArrayRef<LaunchTensors::Checkpoint> lent) {
-    for (auto [each, place] : llvm::zip_equal(kept, lent))
-      tensors.segmentStarts.emplace_back(each.name, place);
-  };
-  auto leave = [&](LaunchTensors &tensors, ArrayRef<Kept> kept, ArrayRef<LaunchTensors::Checkpoint> lent) {
-    for (auto [each, place] : llvm::zip_equal(kept, lent))
-      tensors.segmentEnds.emplace_back(each.name, place);
-  };
-
-  if (tails) {
-    int64_t before = chunksOfTails();
-    LaunchTensors tensors = tensorsOf(*tails);
-    leave(tensors, ofTails, lentTails);
-    LaunchSegment segment = {
-        .first = -before, .chunks = before, .intervalOfStarts = division.length, .apart = count};
-    if (llvm::Error error = launch(signature, *tails, call, tensors, segment, executor))
-      return error;
   }
-  LaunchSegment segment = {.chunks = division.length, .intervalOfStarts = division.length, .apart = count - 1};
-  if (segment.apart > 0) {
-    LaunchTensors tensors = tensorsOf(*writes);
-    begin(tensors, ofTails, lentTails);
-    leave(tensors, ofWrites, lentWrites);
-    if (llvm::Error error = launch(signature, *writes, call, tensors, segment, executor))
+
+  llvm::Error walk(Kernel &kernel, const LaunchTensors &tensors, int64_t count) {
+    LaunchSegment segment = {.chunks = division.length, .intervalOfStarts = division.length, .apart = count};
+    return launch(signature, kernel, call, tensors, segment, executor);
+  }
+
+  llvm::Error findTails() {
+    LaunchTensors tensors = tensorsOf(*segments.tails);
+    tensors.segmentEnds = lend(segments.ofTails);
+    int64_t before = segments.chunksOfTails();
+    LaunchSegment segment = {
+        .first = -before, .chunks = before, .intervalOfStarts = division.length, .apart = division.count()};
+    if (llvm::Error error = launch(signature, *segments.tails, call, tensors, segment, executor))
       return error;
-    LaunchTensors ofTurns;
-    ofTurns.entries.resize(signature.state.size() + starts->code->manifest.arguments.size());
-    for (const Manifest::Argument &argument : starts->code->manifest.arguments) {
-      // What a segment has left, or its decays.
+    llvm::append_range(begun, tensors.segmentEnds);
+    return llvm::Error::success();
+  }
+
+  /// Nothing begins with what the last segment leaves.
+  llvm::Error findStarts(Segments::Pass &pass) {
+    LaunchTensors tensors = tensorsOf(*pass.walk), turns = tensorsOf(*pass.starts);
+    tensors.segmentEnds = lend(pass.left);
+    if (llvm::Error error = walk(*pass.walk, tensors, division.count() - 1))
+      return error;
+    // The first segment has begun with the initial state, and what it leaves is all of a state.
+    for (LaunchTensors::Entry &entry : turns.entries)
+      entry.initial = nullptr;
+    Places starts = lend(pass.begun);
+    for (const Manifest::Argument &argument : pass.starts->code->manifest.arguments) {
       StringRef name = argument.name;
       if (argument.kind == Manifest::Kind::Kept)
-        ofTurns.checkpoints.push_back(
-            lentStarts[llvm::find_if(ofStarts, [&](const Kept &kept) { return kept.name == name; }) -
-                       ofStarts.begin()]);
-      if (argument.kind != Manifest::Kind::Checkpoint)
-        continue;
-      name.consume_back(".left");
-      ofTurns.checkpoints.push_back(
-          lentWrites[llvm::find_if(ofWrites, [&](const Kept &kept) { return kept.name == name; }) - ofWrites.begin()]);
+        turns.checkpoints.push_back(placeOf(name, starts));
+      else if (argument.kind == Manifest::Kind::Checkpoint)
+        turns.checkpoints.push_back(placeOf(name.consume_back(".left") ? name : argument.name, tensors.segmentEnds));
     }
-    if (llvm::Error error = launch(signature, *starts, call, ofTurns,
-                                   {.chunks = division.chunks, .interval = division.length}, executor))
+    LaunchSegment segment = {.chunks = division.chunks, .interval = division.length};
+    if (llvm::Error error = launch(signature, *pass.starts, call, turns, segment, executor))
       return error;
+    llvm::append_range(begun, starts);
+    return llvm::Error::success();
   }
-  segment.apart = count;
-  LaunchTensors tensors = tensorsOf(*results);
-  tensors.results = resultViews;
-  for (auto [entry, final] : llvm::zip(tensors.entries, finalState))
-    entry.final = final.data;
-  begin(tensors, ofTails, lentTails);
-  begin(tensors, ofStarts, lentStarts);
-  return launch(signature, *results, call, tensors, segment, executor);
+
+  static LaunchTensors::Checkpoint placeOf(StringRef name, const Places &lent) {
+    const auto *found = llvm::find_if(lent, [&](const auto &named) { return named.first == name; });
+    assert(found != lent.end() && "one kernel keeps what the other asks for");
+    return found->second;
+  }
+
+  Segments &segments;
+  const Signature &signature;
+  const OperatorCall &call;
+  const Executor &executor;
+  Segments::Division division;
+  int64_t places;
+  char *next; // of the workspace
+  Places begun;
+};
+
+} // namespace stretto
+
+llvm::Error Signature::Segments::run(const OperatorCall &call, int64_t count, ArrayRef<TensorView> resultViews,
+                                     ArrayRef<TensorView> finalState, void *workspace, const Executor &executor) {
+  return SegmentLauncher(*this, call, count, workspace, executor).run(resultViews, finalState);
 }
 
 //===----------------------------------------------------------------------===//
@@ -228,9 +298,12 @@ void Signature::Segments::explain(llvm::json::OStream &json, const OperatorCall 
   json.attribute("segments", division.count());
   json.attribute("chunks_of_a_segment", division.length);
   json.attributeArray("kernels", [&] {
-    for (const Kernel *kernel : {tails.get(), writes.get(), starts.get(), results.get()}) {
-      if (!kernel)
-        continue;
+    SmallVector<const Kernel *> kernels = {results.get()};
+    for (const Pass &pass : llvm::reverse(passes))
+      llvm::append_values(kernels, pass.starts.get(), pass.walk.get());
+    if (tails)
+      kernels.push_back(tails.get());
+    for (const Kernel *kernel : llvm::reverse(kernels)) {
       const Manifest &manifest = kernel->code->manifest;
       json.object([&] {
         json.attribute("kernel", manifest.symbol);

@@ -6,6 +6,8 @@
 //
 //   tails    the last chunks before each segment, for the rows that its convolutions and delays look back to; left out
 //            where there are none
+//   totals   each segment but the last, for what it adds to the totals of scans, and what each begins with; left out
+//            where there are none
 //   writes   each segment but the last, for what it does to the states
 //   starts   one segment after the other, for what each begins with
 //   results  each segment, for all else
@@ -43,6 +45,7 @@ public:
   const Kernel &lastKernel() const { return *results; }
 
 private:
+  friend class SegmentLauncher;
   explicit Segments(const Signature &signature) : signature(signature) {}
 
   /// Places for the segments of all sequences.
@@ -62,9 +65,20 @@ private:
   int64_t chunksOfTails() const;
 
   const Signature &signature;
-  /// Of segments: their tails, what they do to states, and the states that they begin with.
-  std::vector<Kept> ofTails, ofWrites, ofStarts;
-  std::unique_ptr<Kernel> tails, writes, starts, results; // tails: null where there are none
+  /// A kernel that walks segments, one that finds what each begins with, and what the two keep.
+  struct Pass {
+    std::unique_ptr<Kernel> walk, starts;
+    std::vector<Kept> left, begun;
+  };
+  llvm::Expected<Pass> makePass(const KernelRequest &request, KernelRequest::Part walk,
+                                KernelRequest::Part starts) const;
+
+  std::unique_ptr<Kernel> results;
+  /// Null where there are none.
+  std::unique_ptr<Kernel> tails;
+  std::vector<Kept> ofTails;
+  /// In order: of totals, where there are some, and of states.
+  std::vector<Pass> passes;
 };
 
 } // namespace stretto

@@ -154,6 +154,7 @@ void Operator::Signature::describe(VariantOp program, const Sizes &sizes) {
   }
   for (const StateEntry &entry : deriveState(program)) {
     bool isTail = entry.kind == StateEntry::Kind::Tail;
+    carried.push_back(entry.kind);
     int64_t headCount = headsIn(entry.heads);
     EntryShape &shape = state.emplace_back();
     shape.name = entry.name;

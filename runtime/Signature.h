@@ -99,6 +99,8 @@ public:
   DecayConditions decays;
   /// Whether no state of a bounded size continues a sequence.
   bool looksBackWithoutBound = false;
+  /// What kinds of entries the state has.
+  std::vector<StateEntry::Kind> carried;
   /// Why segments of sequences are not walked side by side; empty where they can be.
   std::string serialBecause;
   /// Whether rows of windows are computed with parameters.

@@ -8,6 +8,7 @@
 #include "passes/declaration/ChunkFeedback.h"
 #include "passes/declaration/ChunkLaterWrites.h"
 #include "passes/declaration/ChunkLookback.h"
+#include "passes/declaration/ChunkRows.h"
 #include "passes/declaration/ChunkSegments.h"
 #include "passes/declaration/KeptRows.h"
 #include "passes/declaration/KernelBuilder.h"
@@ -27,7 +28,9 @@ enum class Part {
   Whole,
   /// Of segments that are walked side by side (ChunkSegments.h), the rows that convolutions and delays look back to.
   Tails,
-  /// And what their tokens do to the states.
+  /// What their tokens add to totals.
+  Totals,
+  /// And what they do to the states.
   Writes,
   /// Of a gradient, the forward states at the start of each chunk, and rows that are kept of each token.
   Checkpoints,
@@ -43,6 +46,8 @@ StringRef suffixOf(Part part) {
     return "";
   case Part::Tails:
     return "_tails";
+  case Part::Totals:
+    return "_totals";
   case Part::Writes:
     return "_writes";
   case Part::Checkpoints:
@@ -60,7 +65,7 @@ public:
         kernel(variant, "chunk", tokens, /*pastTokens=*/tokens, types) {}
 
   LogicalResult run();
-  /// Of writes, what they do to each state.
+  /// What the tokens of a segment do to each state, or to each total.
   ArrayRef<SegmentEffect> getEffects() const { return effects; }
 
 private:
@@ -72,6 +77,8 @@ private:
   SmallVector<Value> wanted();
   void addStates();
   void addTotalDecays();
+  void addTotals();
+  Value nextShift(const StateEntry &entry, Value before);
   void addTails(ArrayRef<Operation *> order);
   LogicalResult buildTile(Operation *op);
   void buildReverseConv(Operation *op);
@@ -95,6 +102,7 @@ private:
   llvm::DenseMap<Operation *, Value> starts;
   /// Of a gradient, the tails and totals of the program, and those of what runs in reverse.
   SmallVector<StateEntry> forwardTails, reverseTails;
+  SmallVector<StateEntry> scans; // whose totals are wanted
   SmallVector<Value> tailStarts;                // of the forward ones
   llvm::DenseMap<Operation *, Value> carryOf;   // of each reverse convolution or delay
   llvm::DenseMap<Operation *, Value> nextCarry; // what it hands on
@@ -183,13 +191,38 @@ void ChunkVariant::addTotalDecays() {
   }
 }
 
+/// Scans that share a total are one entry.
+void ChunkVariant::addTotals() {
+  for (const StateEntry &entry : scans) {
+    auto scan = cast<ScanOp>(entry.operations.front());
+    SegmentEffect &effect = effects.emplace_back(SegmentEffect{kernel.carriedFor(scan)});
+    effect.scan = kindOf(scan);
+    if (scan.getLog())
+      effect.decay = kernel.addTotalDecay(entry.name + ".decay", kernel.typeOfTail(entry).getShape(),
+                                          kernel.groupOf(entry.heads));
+  }
+}
+
+/// The logarithms that shift a total add up like one.
+Value ChunkVariant::nextShift(const StateEntry &entry, Value before) {
+  TileBuilder &b = kernel.tiles();
+  Value logs = b.matrixOf(b.tileOf(cast<ScanOp>(entry.operations.front()).getLog()));
+  Value sums = b.create<chunk::ScanOp>(cast<RankedTensorType>(logs.getType()), chunk::ScanKind::Add, logs, before,
+                                       /*log=*/Value());
+  return b.create<chunk::TailOp>(before.getType(), sums, b.valid, before);
+}
+
 //===----------------------------------------------------------------------===//
 // Tails
 //===----------------------------------------------------------------------===//
 
 void ChunkVariant::addTails(ArrayRef<Operation *> order) {
-  if (part == Part::Whole || part == Part::Writes)
-    return kernel.addTails(order);
+  if (part == Part::Whole || part == Part::Totals || part == Part::Writes) {
+    kernel.addTails(order);
+    if (part == Part::Totals)
+      addTotals();
+    return;
+  }
   bool keeps = part != Part::Gradient;
   for (const StateEntry &tail : forwardTails) {
     auto kind = keeps ? chunk::ArgumentKind::State : chunk::ArgumentKind::Checkpoint;
@@ -226,7 +259,7 @@ SmallVector<chunk::OutputAttr> ChunkVariant::describeOutputs() {
   if (part == Part::Whole)
     return kernel.describeResults();
   SmallVector<chunk::OutputAttr> outputs;
-  if (part == Part::Tails || part == Part::Writes)
+  if (part == Part::Tails || part == Part::Totals || part == Part::Writes)
     return outputs;
   if (part == Part::Checkpoints) {
     for (const StateEntry &tail : forwardTails) {
@@ -257,6 +290,10 @@ SmallVector<chunk::OutputAttr> ChunkVariant::describeOutputs() {
 SmallVector<Value> ChunkVariant::wanted() {
   if (part == Part::Writes)
     return {};
+  if (part == Part::Totals)
+    return llvm::map_to_vector(scans, [](const StateEntry &entry) -> Value {
+      return entry.operations.front()->getResult(0);
+    });
   if (part != Part::Checkpoints && part != Part::Tails)
     return llvm::to_vector(variant.getBlock()->getTerminator()->getOperands());
   SmallVector<Value> rows(kept);
@@ -307,7 +344,7 @@ SmallVector<Value> ChunkVariant::results() {
   if (part == Part::Checkpoints)
     for (const StateChain &chain : chains)
       tiles.push_back(starts.at(chain.root));
-  else if (part != Part::Tails)
+  else if (part != Part::Tails && part != Part::Totals)
     rows = wanted();
   for (Value row : rows)
     tiles.push_back(kernel.tiles().tileOf(row));
@@ -329,6 +366,9 @@ FailureOr<SmallVector<Value>> ChunkVariant::next() {
   for (auto [chain, effect] : llvm::zip(chains, effects))
     if (effect.decay)
       states.push_back(recurrences[chain.root]->nextTotalDecay(effect.decay));
+  for (auto [entry, effect] : llvm::zip(scans, effects))
+    if (effect.decay)
+      states.push_back(nextShift(entry, effect.decay));
   if (part == Part::Gradient)
     for (const StateEntry &tail : reverseTails)
       states.push_back(nextCarry.lookup(tail.operations.front()));
@@ -345,8 +385,13 @@ LogicalResult ChunkVariant::run() {
         (entry.reverse ? reverseTails : forwardTails).push_back(std::move(entry));
   if (part == Part::Checkpoints)
     llvm::erase_if(chains, [](const StateChain &chain) { return chain.getRoot().getType().getReverse(); });
-  if (part == Part::Tails)
+  if (part == Part::Tails || part == Part::Totals)
     chains.clear();
+  if (part == Part::Tails)
+    llvm::erase_if(forwardTails, [](const StateEntry &entry) { return entry.kind != StateEntry::Kind::Tail; });
+  if (part == Part::Totals)
+    llvm::copy_if(forwardTails, std::back_inserter(scans),
+                  [](const StateEntry &entry) { return entry.kind == StateEntry::Kind::Scan; });
   if (failed(checkChains()))
     return failure();
   // What is handed on to earlier tokens may be all that is wanted.
@@ -423,17 +468,24 @@ private:
     if (std::optional<SegmentProblem> problem = findSegmentProblem(variant))
       return refuseForm("segmented", problem->op) << problem->reason;
     auto apart = chunk::SegmentsAttr::get(&getContext(), chunk::Segments::Apart);
-    bool hasTails = llvm::any_of(deriveState(variant),
-                                 [](const StateEntry &entry) { return entry.kind == StateEntry::Kind::Tail; });
-    ChunkVariant writes(variant, chunk, types, Part::Writes, /*kept=*/{}, apart);
-    if (failed(ChunkVariant(variant, chunk, types, Part::Whole, /*kept=*/{}, apart).run()) ||
-        (hasTails && failed(ChunkVariant(variant, chunk, types, Part::Tails, /*kept=*/{}, apart).run())) ||
-        failed(writes.run()))
-      return failure();
-    auto kernel =
-        getOperation().lookupSymbol<chunk::KernelOp>((variant.getSymName() + suffixOf(Part::Writes)).str());
-    buildSegmentStarts(kernel, (variant.getSymName() + "_starts").str(), writes.getEffects());
-    return success();
+    std::vector<StateEntry> entries = deriveState(variant);
+    auto has = [&](StateEntry::Kind kind) {
+      return llvm::any_of(entries, [&](const StateEntry &entry) { return entry.kind == kind; });
+    };
+    StringRef name = variant.getSymName();
+    auto build = [&](Part part, StringRef starts = {}) -> LogicalResult {
+      ChunkVariant kernel(variant, chunk, types, part, /*kept=*/{}, apart);
+      if (failed(kernel.run()))
+        return failure();
+      if (!starts.empty())
+        buildSegmentStarts(getOperation().lookupSymbol<chunk::KernelOp>((name + suffixOf(part)).str()),
+                           (name + starts).str(), kernel.getEffects());
+      return success();
+    };
+    return success(succeeded(build(Part::Whole)) &&
+                   (!has(StateEntry::Kind::Tail) || succeeded(build(Part::Tails))) &&
+                   (!has(StateEntry::Kind::Scan) || succeeded(build(Part::Totals, "_total_starts"))) &&
+                   succeeded(build(Part::Writes, "_starts")));
   }
 
   LogicalResult chunkGradient(VariantOp variant, ElementTypes types) {

@@ -32,23 +32,24 @@ static Operation *findMaker(ArrayRef<Value> rows, function_ref<bool(Operation *)
 std::optional<SegmentProblem> stretto::findSegmentProblem(VariantOp variant) {
   SmallVector<StateChain> chains = stateChains(variant);
   if (chains.empty())
-    return SegmentProblem{variant, "no state is carried from chunk to chunk"};
+    return SegmentProblem{variant, "it has no 'stretto.state'"};
   for (Operation &op : *variant.getBlock()) {
     auto read = dyn_cast<ReadOp>(op);
     if (isa<LookbackOp>(op) || (read && read.getAt()))
       return SegmentProblem{&op, "earlier tokens themselves are looked back at"};
-    // What is written may depend on a total, as of the start of the segment.
-    if (isa<ScanOp>(op))
-      return SegmentProblem{&op, "a total over all tokens so far is carried"};
   }
   auto isRead = [](Operation *op) { return isa<ReadOp>(op); };
+  auto isReadOrScan = [](Operation *op) { return isa<ReadOp, ScanOp>(op); };
   for (const StateChain &chain : chains)
     if (Operation *read = findMaker(chain.rows(), isRead))
       return SegmentProblem{read, ("what changes the state '" + chain.getRoot().getName() + "' depends on this read").str()};
+  // Rows before a segment are found before totals, and these before states.
   for (const StateEntry &entry : deriveState(variant))
     for (Operation *op : entry.operations)
-      if (entry.kind == StateEntry::Kind::Tail && findMaker(op->getOperand(0), isRead))
-        return SegmentProblem{op, "earlier rows that depend on a read are looked back at"};
+      if (entry.kind == StateEntry::Kind::Tail && findMaker(op->getOperand(0), isReadOrScan))
+        return SegmentProblem{op, "earlier rows that depend on a read or a scan are looked back at"};
+      else if (entry.kind == StateEntry::Kind::Scan && findMaker(llvm::to_vector(op->getOperands()), isReadOrScan))
+        return SegmentProblem{op, "a total of rows that depend on a read or another scan is carried"};
   return std::nullopt;
 }
 
@@ -116,6 +117,12 @@ void stretto::buildSegmentStarts(chunk::KernelOp writes, StringRef name, ArrayRe
   SmallVector<Value> starts, next;
   for (auto [effect, turn] : llvm::zip_equal(effects, turns)) {
     starts.push_back(turn.state);
+    if (effect.scan) {
+      // The total of a segment takes the place of a token.
+      next.push_back(
+          chunk::ScanOp::create(b, turn.left.getType(), *effect.scan, turn.left, turn.state, turn.decay));
+      continue;
+    }
     Value kept = effect.decay ? decayState(b, turn.state, turn.decay, effect) : turn.state;
     next.push_back(arith::AddFOp::create(b, kept, turn.left));
   }

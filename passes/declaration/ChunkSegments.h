@@ -9,6 +9,9 @@
 //   @f_writes  walks a segment, and leaves U, from the initial state in the first segment, and D
 //   @f_starts  finds from those the state that each segment begins with, one segment after the other
 //
+// What is written may depend on a scan, whose total is known at the start of a segment before the states are: @f_totals
+// finds what the tokens of a segment add to it, and @f_total_starts what each segment begins with.
+//
 // A sum of logarithms stands for D where all decays are logarithms, otherwise the product less one: a segment without
 // tokens leaves 0, as of any state.
 //
@@ -29,13 +32,15 @@ struct SegmentProblem {
 /// Nothing where they can be.
 std::optional<SegmentProblem> findSegmentProblem(VariantOp variant);
 
-/// What the tokens of a segment do to a state: the states of @f_writes that hold U, and D where the state decays.
+/// What the tokens of a segment do to a state: the states of @f_writes that hold U, and D where the state decays. Or
+/// what they add to the total of a scan, after which it is shifted by logarithms.
 struct SegmentEffect {
   mlir::BlockArgument state, decay = {};
   chunk::DecayForm form = chunk::DecayForm::Log;
   chunk::Side decayed = chunk::Side::Rows;
+  std::optional<chunk::ScanKind> scan = {};
 };
-/// Makes the kernel that finds what segments begin with, behind that of their writes.
+/// Makes the kernel that finds what segments begin with, behind that of what they leave.
 void buildSegmentStarts(chunk::KernelOp writes, llvm::StringRef name, llvm::ArrayRef<SegmentEffect> effects);
 
 } // namespace stretto

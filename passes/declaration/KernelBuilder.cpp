@@ -225,9 +225,9 @@ BlockArgument KernelBuilder::addState(StateOp root, chunk::ArgumentKind kind, in
                      columns);
 }
 
-BlockArgument KernelBuilder::addTotalDecay(StringRef name, int64_t size, int64_t group) {
-  return addArgument(chunk::ArgumentKind::State, name, builder->tensorType({size}), group, name, /*column=*/0,
-                     /*columns=*/1);
+BlockArgument KernelBuilder::addTotalDecay(StringRef name, ArrayRef<int64_t> shape, int64_t group) {
+  RankedTensorType type = builder->tensorType(shape);
+  return addArgument(chunk::ArgumentKind::State, name, type, group, name, /*column=*/0, chunk::columnsOfState(type));
 }
 
 void KernelBuilder::addWindows() {

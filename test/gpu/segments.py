@@ -12,8 +12,8 @@ from launch import OUTPUT, STATE, GradientLaunch, Stage, from_bits, to_bits
 from stretto.signature import Signature
 from test_gradients import entry_names
 
-# Those whose writes depend on a read, or on a total over all tokens so far, have no segments side by side.
-OPERATORS = tuple(name for name in SIZES if name not in ("delta_rule", "gated_delta_rule", "abc"))
+# Those whose writes depend on a read have no segments side by side.
+OPERATORS = tuple(name for name in SIZES if name not in ("delta_rule", "gated_delta_rule"))
 
 
 def segment_kernels(name, element, K, V, heads=2, key_heads=1, chip="sm_90a", form=None):
@@ -85,17 +85,20 @@ class SegmentLaunch(GradientLaunch):
             rows = sum(a["shape"][0] for a in manifests[kernels["tails"]]["arguments"] if a["kind"] == "state")
             before = -(-rows // chunk)
             self.add(kernels, "tails", count, [-before, before, 1, segment])
-        if count > 1:
-            self.add(kernels, "writes", count - 1, [0, segment, 1, segment])
-            self.add(kernels, "starts", 1, [0, chunks, segment, 0])
+        for walk, starts in (("totals", "total_starts"), ("writes", "starts")):
+            if count > 1 and walk in kernels:
+                self.add(kernels, walk, count - 1, [0, segment, 1, segment])
+                self.add(kernels, starts, 1, [0, chunks, segment, 0])
         self.add(kernels, "results", count, [0, segment, 1, segment])
 
     def part_of(self, manifest):
-        if manifest["segments"] == "turns":
-            return "starts"
         if any(a["kind"] == "output" for a in manifest["arguments"]):
             return "results"
-        return manifest["symbol"].rsplit("_", 1)[1]
+        return next(
+            part
+            for part in ("tails", "totals", "total_starts", "writes", "starts")
+            if manifest["symbol"].endswith(part)
+        )
 
     def add(self, kernels, part, apart, segment):
         self.part, self.manifest = part, self.manifests[kernels[part]]
@@ -112,15 +115,15 @@ class SegmentLaunch(GradientLaunch):
             return super().words_of(a)
         if a["entry"] not in self.problem["initial"]:  # what decays do
             initial = [0, 0, 0, 0, 0]
-        elif self.part == "starts":
+        elif self.manifest["segments"] == "turns":
             return [0, 0, 0, 0, 0]
         else:
             initial = self.forward_words(a)
-        is_tail = a["entry"].endswith("_tail")
+        is_tail, is_total = a["entry"].endswith("_tail"), "logaddexp" in a["entry"]
         if self.part == "results":
             initial[1] = self.final(a)
-        begins = self.part == "results" or (self.part == "writes" and is_tail)
-        ends = self.part == "tails" or (self.part == "writes" and not is_tail)
+        begins = self.part == "results" or (self.part == "writes" and (is_tail or is_total))
+        ends = self.part in ("tails", "totals") or (self.part == "writes" and not begins)
         address, *strides = self.place(("tail " if is_tail else "start " if begins else "end ") + a["name"], a)
         return [*initial, address if begins else 0, address if ends else 0, *strides]
 

@@ -10,11 +10,10 @@ from stretto import lang as sl
 
 pytestmark = pytest.mark.usefixtures("no_gradients")
 
-# What is written depends on a read, or on a total over all tokens so far.
+# What is written depends on a read.
 SERIAL = {
     "delta_rule": "what changes the state 'S' depends on this read",
     "gated_delta_rule": "what changes the state 'S' depends on this read",
-    "abc": "a total over all tokens so far is carried",
 }
 
 
@@ -50,8 +49,8 @@ def test_lengths(case, count, dtype):
     assert found["schedule"] == "segmented"
     assert 2 <= found["segments"] <= count
     kernels = [kernel["kernel"] for kernel in found["kernels"]]
-    tails = [f"{case.operator}_tails"] if case.operator == "lawcat" else []
-    assert kernels == [*tails, f"{case.operator}_writes", f"{case.operator}_starts", case.operator]
+    parts = {"lawcat": ["tails"], "abc": ["totals", "total_starts"]}.get(case.operator, [])
+    assert kernels == [*(f"{case.operator}_{part}" for part in (*parts, "writes", "starts")), case.operator]
     assert found["workspace_bytes"] > 0
 
 
@@ -147,6 +146,35 @@ def test_tails_of_rows_that_look_back_in_turn(count):
     o, state = convolved_twice.reference(**inputs, initial_state=state, output_final_state=True)
     assert error(again, o) < 5e-6
     assert all(error(last[name], state[name]) < 1e-5 for name in state)
+
+
+@stretto.variant
+def totals(q: sl.Row["K"], k: sl.Row["K"], v: sl.Row["V"], g: sl.Row[()], taps: sl.Param["H", "K", 4]):
+    """Totals of each kind, of rows that look back, one of which decays; a decay depends on one, and so does a result."""
+    convolved = sl.conv(k, taps)
+    largest = sl.scan(convolved, "max")
+    fading = sl.scan(convolved, "logaddexp", log=-0.1 * convolved * convolved)
+    S = sl.decay(sl.state("K", "V"), log=-0.1 * sl.sigmoid(sl.scan(g, "add", log=-0.5 * g * g)))
+    S = sl.write(S, largest - fading, v)
+    return sl.read(S, q, along="K") * sl.sigmoid(sl.scan(g, exclusive=True))
+
+
+@pytest.mark.parametrize("count", [2, 5, 1000])
+def test_totals(count):
+    generator = torch.Generator().manual_seed(0)
+    q, k, v = (torch.randn(2, 170, 2, 16, generator=generator) for _ in range(3))
+    g, taps = torch.randn(2, 170, 2, generator=generator), torch.randn(2, 16, 4, generator=generator) / 2
+    inputs = {"q": q, "k": k, "v": v, "g": g, "taps": taps}
+    o, state = totals.reference(**inputs, output_final_state=True)
+    o2, state2 = totals.reference(**inputs, initial_state=state, output_final_state=True)
+    with segments(count):
+        assert totals.explain(**inputs)["segments"] > 1
+        found, final = totals(**inputs, output_final_state=True)
+        again, last = totals(**inputs, initial_state=final, output_final_state=True)
+    assert error(found, o) < 5e-6
+    assert error(again, o2) < 5e-6
+    assert all(error(final[name], state[name]) < 1e-5 for name in state)
+    assert all(error(last[name], state2[name]) < 1e-5 for name in state)
 
 
 def test_gradients_are_those_of_a_walk_over_the_whole():

@@ -105,15 +105,52 @@ stretto.variant @delta(%q: !K, %k: !K, %v: !V) -> !V attributes {group = {H = 1 
 
 // -----
 
+// What is written depends on totals: those of each segment come first, with what shifts them.
+
+!K = tensor<8xf64, #stretto.row<K>>
+!V = tensor<4xf64, #stretto.row<V>>
+!number = tensor<f64, #stretto.row<()>>
+!S = !stretto.state<K : 8, V : 4>
+
+// CHECK-LABEL: chunk.kernel @totals chunk 16 segments apart(
+// CHECK-LABEL: chunk.kernel @totals_totals chunk 16 segments apart(
+// CHECK-SAME:      input %k: tensor<16x8xf32>, input %g: tensor<16xf32>, state %k_logaddexp: tensor<1x8xf32> lowest,
+// CHECK-SAME:      state %g_sum: tensor<1x1xf32>, state %g_sum.decay: tensor<1x1xf32>, valid %[[N:.*]]: index) -> () {
+// CHECK:         %[[SUMS:.*]] = chunk.scan logaddexp %k from %k_logaddexp
+// CHECK:         %[[LARGEST:.*]] = chunk.tail %[[SUMS]] valid %[[N]] after %k_logaddexp
+// CHECK:         %[[SHIFTS:.*]] = chunk.scan add %{{.*}} from %g_sum.decay
+// CHECK:         %[[SHIFT:.*]] = chunk.tail %[[SHIFTS]] valid %[[N]] after %g_sum.decay
+// CHECK:         chunk.yield next %[[LARGEST]], %{{.*}}, %[[SHIFT]]
+// CHECK-LABEL: chunk.kernel @totals_total_starts chunk 16 segments turns(
+// CHECK-SAME:      checkpoint %k_logaddexp.left: tensor<1x8xf32>, checkpoint %g_sum.left: tensor<1x1xf32>,
+// CHECK-SAME:      checkpoint %g_sum.decay: tensor<1x1xf32>, state %k_logaddexp: tensor<1x8xf32> lowest,
+// CHECK-NEXT:    %[[K:.*]] = chunk.scan logaddexp %k_logaddexp.left from %k_logaddexp
+// CHECK-NEXT:    %[[G:.*]] = chunk.scan add %g_sum.left from %g_sum log %g_sum.decay
+// CHECK-NEXT:    chunk.yield %k_logaddexp, %g_sum next %[[K]], %[[G]]
+// CHECK-LABEL: chunk.kernel @totals_writes chunk 16 segments apart(
+// CHECK-LABEL: chunk.kernel @totals_starts chunk 16 segments turns(
+stretto.variant @totals(%q: !K, %k: !K, %v: !V, %g: !number) -> !V attributes {group = {H = 1 : i64}} {
+  %0 = stretto.state "S" : !S
+  %total = stretto.scan logaddexp %k : !K
+  %fading = stretto.scan add %g log %g : !number, !number
+  %1 = stretto.decay %0 log %fading : !S, !number
+  %2 = stretto.write %1, %total, %v : !S, !K, !V
+  %o = stretto.read %2, %q along "K" : !S, !K -> !V
+  stretto.yield %o : !V
+}
+
+// -----
+
 !K = tensor<8xf64, #stretto.row<K>>
 !V = tensor<4xf64, #stretto.row<V>>
 !S = !stretto.state<K : 8, V : 4>
 
-stretto.variant @totals(%q: !K, %k: !K, %v: !V) -> !V attributes {group = {H = 1 : i64}} {
+stretto.variant @totals_of_totals(%q: !K, %k: !K, %v: !V) -> !V attributes {group = {H = 1 : i64}} {
   %0 = stretto.state "S" : !S
-  // expected-error @+1 {{[R14] variant 'totals': no segmented form: a total over all tokens so far is carried}}
   %total = stretto.scan add %k : !K
-  %1 = stretto.write %0, %total, %v : !S, !K, !V
+  // expected-error @+1 {{[R14] variant 'totals_of_totals': no segmented form: a total of rows that depend on a read or another scan is carried}}
+  %again = stretto.scan add %total : !K
+  %1 = stretto.write %0, %again, %v : !S, !K, !V
   %o = stretto.read %1, %q along "K" : !S, !K -> !V
   stretto.yield %o : !V
 }
@@ -122,7 +159,7 @@ stretto.variant @totals(%q: !K, %k: !K, %v: !V) -> !V attributes {group = {H = 1
 
 !K = tensor<8xf64, #stretto.row<K>>
 
-// expected-error @+1 {{[R14] variant 'rows': no segmented form: no state is carried from chunk to chunk}}
+// expected-error @+1 {{[R14] variant 'rows': no segmented form: it has no 'stretto.state'}}
 stretto.variant @rows(%q: !K) -> !K attributes {group = {H = 1 : i64}} {
   %o = arith.addf %q, %q : !K
   stretto.yield %o : !K
@@ -138,7 +175,7 @@ stretto.variant @earlier(%q: !K, %k: !K, %v: !V) -> !V attributes {group = {H = 
   %0 = stretto.state "S" : !S
   %1 = stretto.write %0, %k, %v : !S, !K, !V
   %read = stretto.read %1, %q along "K" : !S, !K -> !V
-  // expected-error @+1 {{[R14] variant 'earlier': no segmented form: earlier rows that depend on a read are looked back at}}
+  // expected-error @+1 {{[R14] variant 'earlier': no segmented form: earlier rows that depend on a read or a scan are looked back at}}
   %before = stretto.delay %read by 1 : !V
   stretto.yield %before : !V
 }
