@@ -187,7 +187,8 @@ void ChunkVariant::addTotalDecays() {
     effect.form = total->form;
     effect.decayed = total->side;
     effect.decay =
-        kernel.addTotalDecay((root.getName() + ".decay").str(), total->size, kernel.groupOf(root.getType().getHeads()));
+        kernel.addTotalDecay((root.getName() + ".decay").str(), total->size, kernel.groupOf(root.getType().getHeads()),
+                             /*lowest=*/total->form == chunk::DecayForm::Factor);
   }
 }
 

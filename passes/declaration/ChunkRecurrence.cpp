@@ -306,11 +306,11 @@ Value ChunkRecurrence::nextTotalDecay(Value before) {
   if (typeOf(amount).getRank() == 2 && typeOf(amount).getDimSize(1) != typeOf(before).getDimSize(0))
     amount = b.column(amount, 0);
   if (!isLog) {
+    Value none = b.splat(typeOf(before), -std::numeric_limits<double>::infinity());
+    Value isNone = b.create<arith::CmpFOp>(arith::CmpFPredicate::OEQ, before, none);
+    Value product = b.create<arith::SelectOp>(isNone, b.splat(typeOf(before), 1), before);
     // As a state is decayed, so that factors near 1 lose as little over many chunks.
-    Value one = b.splat(typeOf(before), 1);
-    Value product = b.create<arith::AddFOp>(before, one);
-    product = b.create<chunk::DecayStateOp>(before.getType(), product, total.form, amount, Side::Rows);
-    return b.create<arith::SubFOp>(product, one);
+    return b.create<chunk::DecayStateOp>(before.getType(), product, total.form, amount, Side::Rows);
   }
   Value running =
       b.create<chunk::AccumulateOp>(chunk::Accumulation::Sum, amount, /*reverse=*/false, /*exclusive=*/false);

@@ -39,7 +39,7 @@ public:
   virtual mlir::Value next();
 
   /// What all decays of many tokens do to the state: a factor for each entry of a side, as a sum of logarithms, or as
-  /// the product less one.
+  /// the product, which is -inf before the first.
   struct TotalDecay {
     chunk::DecayForm form;
     chunk::Side side;

@@ -59,15 +59,8 @@ std::optional<SegmentProblem> stretto::findSegmentProblem(VariantOp variant) {
 
 /// What a state becomes by the decays of a segment.
 static Value decayState(ImplicitLocOpBuilder &b, Value state, Value decay, const SegmentEffect &effect) {
-  auto type = cast<RankedTensorType>(decay.getType());
-  Value factor;
-  if (effect.form == chunk::DecayForm::Log) {
-    factor = math::ExpOp::create(b, decay);
-  } else {
-    TypedAttr one = DenseElementsAttr::get(type, b.getFloatAttr(type.getElementType(), 1));
-    factor = arith::AddFOp::create(b, decay, arith::ConstantOp::create(b, one));
-  }
-  if (type != state.getType())
+  Value factor = effect.form == chunk::DecayForm::Log ? math::ExpOp::create(b, decay).getResult() : decay;
+  if (factor.getType() != state.getType())
     factor = chunk::BroadcastOp::create(b, state.getType(), factor, effect.decayed);
   return arith::MulFOp::create(b, state, factor);
 }

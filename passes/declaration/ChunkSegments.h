@@ -12,8 +12,8 @@
 // What is written may depend on a scan, whose total is known at the start of a segment before the states are: @f_totals
 // finds what the tokens of a segment add to it, and @f_total_starts what each segment begins with.
 //
-// A sum of logarithms stands for D where all decays are logarithms, otherwise the product less one: a segment without
-// tokens leaves 0, as of any state.
+// A sum of logarithms stands for D where all decays are logarithms, otherwise the product, which is -inf before the
+// first.
 //
 //===----------------------------------------------------------------------===//
 #ifndef STRETTO_PASSES_DECLARATION_CHUNKSEGMENTS_H

@@ -48,7 +48,8 @@ public:
   mlir::RankedTensorType typeOfTail(const StateEntry &entry);
   mlir::BlockArgument addState(StateOp root, chunk::ArgumentKind kind, int64_t group);
   /// Adds what all decays of a state do to it, carried by the kernel as an entry of its own.
-  mlir::BlockArgument addTotalDecay(llvm::StringRef name, llvm::ArrayRef<int64_t> shape, int64_t group);
+  mlir::BlockArgument addTotalDecay(llvm::StringRef name, llvm::ArrayRef<int64_t> shape, int64_t group,
+                                    bool lowest = false);
   /// What an operation looks back to, once it was added: a tail, or the total of a scan.
   mlir::BlockArgument carriedFor(mlir::Operation *op) const {
     return llvm::cast<mlir::BlockArgument>(tailOf.lookup(op));

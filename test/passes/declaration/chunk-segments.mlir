@@ -38,7 +38,7 @@ stretto.variant @fading(%q: !K, %k: !K, %v: !V, %g: !number) -> !V attributes {g
 
 // -----
 
-// Of factors the product less one is carried, and the columns may decay. Where nothing decays there is no factor. Keys
+// Of factors the product is carried, and the columns may decay. Where nothing decays there is no factor. Keys
 // are convolved: the rows that a segment looks back to are found first, those of queries among them.
 
 !K = tensor<8xf64, #stretto.row<K>>
@@ -59,17 +59,15 @@ stretto.variant @fading(%q: !K, %k: !K, %v: !V, %g: !number) -> !V attributes {g
 // CHECK-NEXT:    chunk.yield next %[[K]], %[[Q]]
 // CHECK-LABEL: chunk.kernel @convolved_writes chunk 16 segments apart(
 // CHECK-SAME:      state %k_tail: tensor<3x8xf32> group 2, state %S: tensor<8x16xf32> group 2,
-// CHECK-SAME:      state %T: tensor<8x16xf32> group 2, state %S.decay: tensor<16xf32> group 2, valid
-// CHECK:         %[[ONE:.*]] = arith.constant dense<1.000000e+00> : tensor<16xf32>
-// CHECK:         %[[PRODUCT:.*]] = arith.addf %S.decay, %[[ONE]]
-// CHECK:         %[[NEXT:.*]] = chunk.decay_state %[[PRODUCT]] factor %{{.*}} along rows : tensor<16xf32>, tensor<16x16xf32>
-// CHECK:         arith.subf %[[NEXT]], %[[ONE]]
+// CHECK-SAME:      state %T: tensor<8x16xf32> group 2, state %S.decay: tensor<16xf32> group 2 lowest, valid
+// CHECK:         %[[IS_NONE:.*]] = arith.cmpf oeq, %S.decay, %{{.*}} : tensor<16xf32>
+// CHECK:         %[[PRODUCT:.*]] = arith.select %[[IS_NONE]], %{{.*}}, %S.decay
+// CHECK:         chunk.decay_state %[[PRODUCT]] factor %{{.*}} along rows : tensor<16xf32>, tensor<16x16xf32>
 // CHECK-LABEL: chunk.kernel @convolved_starts chunk 16 segments turns(
 // CHECK-SAME:      checkpoint %S.left: tensor<8x16xf32> group 2, checkpoint %S.decay: tensor<16xf32> group 2,
 // CHECK-SAME:      checkpoint %T.left: tensor<8x16xf32> group 2, state %S: tensor<8x16xf32> group 2,
 // CHECK-SAME:      state %T: tensor<8x16xf32> group 2,
-// CHECK:         %[[FACTOR:.*]] = arith.addf %S.decay
-// CHECK:         chunk.broadcast %[[FACTOR]] along columns : tensor<16xf32> to tensor<8x16xf32>
+// CHECK:         chunk.broadcast %S.decay along columns : tensor<16xf32> to tensor<8x16xf32>
 // CHECK:         %[[NEXT:.*]] = arith.addf %T, %T.left
 // CHECK:         chunk.yield %S, %T next %{{.*}}, %[[NEXT]]
 stretto.variant @convolved(%q: !K, %k: !K_per_G, %v: !V_per_G, %f: !V_per_G, %taps: !taps, %taps_of_keys: !taps_per_G) -> !V
@@ -116,6 +114,7 @@ stretto.variant @delta(%q: !K, %k: !K, %v: !V) -> !V attributes {group = {H = 1 
 // CHECK-LABEL: chunk.kernel @totals_totals chunk 16 segments apart(
 // CHECK-SAME:      input %k: tensor<16x8xf32>, input %g: tensor<16xf32>, state %k_logaddexp: tensor<1x8xf32> lowest,
 // CHECK-SAME:      state %g_sum: tensor<1x1xf32>, state %g_sum.decay: tensor<1x1xf32>, valid %[[N:.*]]: index) -> () {
+// CHECK:         %[[SUMS:.*]] = chunk.scan logaddexp %k from %k_logaddexp
 // CHECK:         %[[SUMS:.*]] = chunk.scan logaddexp %k from %k_logaddexp
 // CHECK:         %[[LARGEST:.*]] = chunk.tail %[[SUMS]] valid %[[N]] after %k_logaddexp
 // CHECK:         %[[SHIFTS:.*]] = chunk.scan add %{{.*}} from %g_sum.decay
