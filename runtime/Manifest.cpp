@@ -298,11 +298,11 @@ static bool fromJSON(const llvm::json::Value &value, Manifest &manifest, llvm::j
   return map && map.map("symbol", manifest.symbol) && map.map("chunk", manifest.chunk) &&
          map.map("slices", manifest.slices) && map.map("reverse", manifest.reverse) &&
          map.map("independentChunks", manifest.independentChunks) && map.map("segments", manifest.segments) &&
-         map.map("inPlace", manifest.inPlace) &&
-         map.map("noChunkForm", manifest.noChunkForm) && map.map("flops", manifest.flops) &&
-         map.map("flopsOfMeeting", manifest.flopsOfMeeting) && map.map("threads", manifest.threads) &&
-         map.map("sharedBytes", manifest.sharedBytes) && map.map("scratchBytes", manifest.scratchBytes) &&
-         map.map("computeType", manifest.computeType) && map.map("arguments", manifest.arguments);
+         map.map("inPlace", manifest.inPlace) && map.map("noChunkForm", manifest.noChunkForm) &&
+         map.map("flops", manifest.flops) && map.map("flopsOfMeeting", manifest.flopsOfMeeting) &&
+         map.map("threads", manifest.threads) && map.map("sharedBytes", manifest.sharedBytes) &&
+         map.map("scratchBytes", manifest.scratchBytes) && map.map("computeType", manifest.computeType) &&
+         map.map("arguments", manifest.arguments);
 }
 
 } // namespace stretto

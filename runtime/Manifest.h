@@ -54,8 +54,8 @@
 // chunks) of the sequence, as far as they exist. Where that is from the first chunk on, it begins with the initial
 // state; elsewhere with what it is given in the place p + s, p being firstCheckpoint(n, all chunks, j) and the places
 // contiguous. What it leaves goes to the same place, if the segment exists; the final state is left by the segment that
-// comes to the end of the sequence, or of one without tokens the first. A kernel whose turns are segments has a turn for
-// every i-th chunk of the sequence, and checkpoints of each.
+// comes to the end of the sequence, or of one without tokens the first. A kernel whose turns are segments has a turn
+// for every i-th chunk of the sequence, and checkpoints of each.
 //
 // The sequence n has the row slots[n] of the state, or without slots row n. A sequence whose slot is no row is left
 // out. Head h of the kernel meets head h / group of an argument; a state shared by a group is computed by each of its
@@ -154,8 +154,8 @@ struct Manifest {
 
   bool operator==(const Manifest &) const = default;
 
-  /// Words of the block that an argument takes, of the header, and of the description of a tensor in boxes; and those of
-  /// a state that come before what segments begin with and leave.
+  /// Words of the block that an argument takes, of the header, and of the description of a tensor in boxes; and those
+  /// of a state that come before what segments begin with and leave.
   int64_t words(Kind kind) const;
   static constexpr int64_t stateWords = 5, segmentWords = 4;
   static constexpr int64_t headerWords = 11, boxWords = 16;
@@ -166,8 +166,8 @@ struct Manifest {
   /// Whether the kernel walks a segment: it says so, or reads or keeps checkpoints.
   bool walksSegment() const {
     return segments != Segments::None || llvm::any_of(arguments, [](const Argument &argument) {
-      return argument.kind == Kind::Checkpoint || argument.kind == Kind::Kept;
-    });
+             return argument.kind == Kind::Checkpoint || argument.kind == Kind::Kept;
+           });
   }
 
   /// How many neighbouring heads, of so many, read states that one of them stores.

@@ -16,9 +16,9 @@ using Part = KernelRequest::Part;
 //===----------------------------------------------------------------------===//
 
 /// Of a GPU as many as fill the chip once. What segments do to states is found by walking over most inputs once more:
-/// two segments would gain nothing, and short ones would wait for launches.
+/// two segments would gain nothing, and short ones would wait for launches (docs/performance.md).
 int64_t Signature::segmentsFor(const OperatorCall &call) const {
-  constexpr int64_t tokensOfSegment = 256, fewest = 3;
+  constexpr int64_t tokensOfSegment = 512, fewest = 3;
   if (isStep() || !serialBecause.empty())
     return 1;
   if (int64_t count = Knobs::instance().segments)
@@ -50,8 +50,8 @@ Signature::Segments::Kept Signature::Segments::keptOf(const Manifest &manifest,
           static_cast<int64_t>(llvm::product_of(argument.shape)) * argument.parts(manifest.slices), argument.type};
 }
 
-llvm::Expected<std::unique_ptr<Signature::Kernel>>
-Signature::Segments::make(KernelRequest request, Part part, std::vector<Kept> &kept) const {
+llvm::Expected<std::unique_ptr<Signature::Kernel>> Signature::Segments::make(KernelRequest request, Part part,
+                                                                             std::vector<Kept> &kept) const {
   request.part = part;
   auto code = signature.compile(request);
   if (!code)
@@ -139,8 +139,7 @@ int64_t Signature::Segments::placesOf(const OperatorCall &call, Division divisio
   // What firstCheckpoint (runtime/Manifest.h) would be of one more sequence.
   const TensorView &row = signature.rowOf(call);
   int64_t sequences = signature.sequences(call), tokens = row.sizes[0] * row.sizes[1];
-  return std::min(sequences * division.count(),
-                  tokens / (results->code->manifest.chunk * division.length) + sequences);
+  return std::min(sequences * division.count(), tokens / (results->code->manifest.chunk * division.length) + sequences);
 }
 
 int64_t Signature::Segments::workspaceBytes(const OperatorCall &call, int64_t count) const {
@@ -206,8 +205,7 @@ private:
   Places lend(ArrayRef<Segments::Kept> kept) {
     Places lent;
     for (const Segments::Kept &each : kept)
-      lent.push_back({each.name,
-                      {std::exchange(next, next + each.bytes(places)), each.heads * each.size, each.size}});
+      lent.push_back({each.name, {std::exchange(next, next + each.bytes(places)), each.heads * each.size, each.size}});
     return lent;
   }
 

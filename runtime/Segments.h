@@ -20,8 +20,8 @@
 #ifndef STRETTO_RUNTIME_SEGMENTS_H
 #define STRETTO_RUNTIME_SEGMENTS_H
 
-#include "llvm/Support/JSON.h"
 #include "runtime/Launch.h"
+#include "llvm/Support/JSON.h"
 
 namespace stretto {
 

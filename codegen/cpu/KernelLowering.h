@@ -118,8 +118,8 @@ private:
     mlir::Value position;
     /// The number of the first checkpoint that the item reads or keeps.
     mlir::Value firstCheckpoint;
-    /// Where segments are apart: whether the item's begins with the initial state, has a place of its own, and leaves the
-    /// final state.
+    /// Where segments are apart: whether the item's begins with the initial state, has a place of its own, and leaves
+    /// the final state.
     mlir::Value isFirst, exists, isLast;
   };
 

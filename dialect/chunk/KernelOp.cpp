@@ -176,10 +176,9 @@ void KernelOp::print(OpAsmPrinter &printer) {
       printer << " partial";
   });
   printer << ")";
-  printer.printOptionalAttrDictWithKeyword((*this)->getAttrs(),
-                                           {getSymNameAttrName(), getChunkAttrName(), getReverseAttrName(),
-                                            getSlicesAttrName(), getSegmentsAttrName(), getArgumentsAttrName(),
-                                            getOutputsAttrName()});
+  printer.printOptionalAttrDictWithKeyword(
+      (*this)->getAttrs(), {getSymNameAttrName(), getChunkAttrName(), getReverseAttrName(), getSlicesAttrName(),
+                            getSegmentsAttrName(), getArgumentsAttrName(), getOutputsAttrName()});
   printer << " ";
   printer.printRegion(getBody(), /*printEntryBlockArgs=*/false);
 }

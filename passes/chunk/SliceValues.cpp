@@ -350,7 +350,8 @@ LogicalResult SliceValuesPass::divideAll() {
   KernelOp leader = findLeader();
   llvm::StringSet<> divided, known;
   if (leader) {
-    if (failed(divide(leader, leader.getReverse() ? statesOf(leader) : SmallVector<SmallVector<Value>>{outputsOf(leader)})))
+    if (failed(divide(leader,
+                      leader.getReverse() ? statesOf(leader) : SmallVector<SmallVector<Value>>{outputsOf(leader)})))
       return failure();
     for (auto argument : leader.getArguments().getAsRange<ArgumentAttr>()) {
       known.insert(argument.getName().getValue());

@@ -102,7 +102,7 @@ private:
   llvm::DenseMap<Operation *, Value> starts;
   /// Of a gradient, the tails and totals of the program, and those of what runs in reverse.
   SmallVector<StateEntry> forwardTails, reverseTails;
-  SmallVector<StateEntry> scans; // whose totals are wanted
+  SmallVector<StateEntry> scans;                // whose totals are wanted
   SmallVector<Value> tailStarts;                // of the forward ones
   llvm::DenseMap<Operation *, Value> carryOf;   // of each reverse convolution or delay
   llvm::DenseMap<Operation *, Value> nextCarry; // what it hands on
@@ -199,8 +199,8 @@ void ChunkVariant::addTotals() {
     SegmentEffect &effect = effects.emplace_back(SegmentEffect{kernel.carriedFor(scan)});
     effect.scan = kindOf(scan);
     if (scan.getLog())
-      effect.decay = kernel.addTotalDecay(entry.name + ".decay", kernel.typeOfTail(entry).getShape(),
-                                          kernel.groupOf(entry.heads));
+      effect.decay =
+          kernel.addTotalDecay(entry.name + ".decay", kernel.typeOfTail(entry).getShape(), kernel.groupOf(entry.heads));
   }
 }
 
@@ -292,9 +292,8 @@ SmallVector<Value> ChunkVariant::wanted() {
   if (part == Part::Writes)
     return {};
   if (part == Part::Totals)
-    return llvm::map_to_vector(scans, [](const StateEntry &entry) -> Value {
-      return entry.operations.front()->getResult(0);
-    });
+    return llvm::map_to_vector(scans,
+                               [](const StateEntry &entry) -> Value { return entry.operations.front()->getResult(0); });
   if (part != Part::Checkpoints && part != Part::Tails)
     return llvm::to_vector(variant.getBlock()->getTerminator()->getOperands());
   SmallVector<Value> rows(kept);
@@ -483,8 +482,7 @@ private:
                            (name + starts).str(), kernel.getEffects());
       return success();
     };
-    return success(succeeded(build(Part::Whole)) &&
-                   (!has(StateEntry::Kind::Tail) || succeeded(build(Part::Tails))) &&
+    return success(succeeded(build(Part::Whole)) && (!has(StateEntry::Kind::Tail) || succeeded(build(Part::Tails))) &&
                    (!has(StateEntry::Kind::Scan) || succeeded(build(Part::Totals, "_total_starts"))) &&
                    succeeded(build(Part::Writes, "_starts")));
   }

@@ -42,7 +42,8 @@ std::optional<SegmentProblem> stretto::findSegmentProblem(VariantOp variant) {
   auto isReadOrScan = [](Operation *op) { return isa<ReadOp, ScanOp>(op); };
   for (const StateChain &chain : chains)
     if (Operation *read = findMaker(chain.rows(), isRead))
-      return SegmentProblem{read, ("what changes the state '" + chain.getRoot().getName() + "' depends on this read").str()};
+      return SegmentProblem{read,
+                            ("what changes the state '" + chain.getRoot().getName() + "' depends on this read").str()};
   // Rows before a segment are found before totals, and these before states.
   for (const StateEntry &entry : deriveState(variant))
     for (Operation *op : entry.operations)
@@ -69,16 +70,16 @@ void stretto::buildSegmentStarts(chunk::KernelOp writes, StringRef name, ArrayRe
   MLIRContext *context = writes.getContext();
   ImplicitLocOpBuilder b(writes.getLoc(), context);
   b.setInsertionPointAfter(writes);
-  auto kernel = chunk::KernelOp::create(b, name, writes.getChunk(), /*reverse=*/false, b.getArrayAttr({}),
-                                        b.getArrayAttr({}), /*slices=*/1,
-                                        chunk::SegmentsAttr::get(context, chunk::Segments::Turns));
+  auto kernel =
+      chunk::KernelOp::create(b, name, writes.getChunk(), /*reverse=*/false, b.getArrayAttr({}), b.getArrayAttr({}),
+                              /*slices=*/1, chunk::SegmentsAttr::get(context, chunk::Segments::Turns));
   Block &block = kernel.getBody().emplaceBlock();
   SmallVector<Attribute> arguments, outputs;
   auto addCheckpoint = [&](const Twine &name, BlockArgument left) {
-    arguments.push_back(chunk::ArgumentAttr::get(
-        context, chunk::ArgumentKind::Checkpoint, b.getStringAttr(name),
-        writes.getArgument(left.getArgNumber()).getGroup(), /*sliced=*/false, /*entry=*/StringAttr(), /*column=*/0,
-        /*columns=*/0, /*lowest=*/false, /*partial=*/false));
+    arguments.push_back(chunk::ArgumentAttr::get(context, chunk::ArgumentKind::Checkpoint, b.getStringAttr(name),
+                                                 writes.getArgument(left.getArgNumber()).getGroup(), /*sliced=*/false,
+                                                 /*entry=*/StringAttr(), /*column=*/0,
+                                                 /*columns=*/0, /*lowest=*/false, /*partial=*/false));
     return block.addArgument(left.getType(), b.getLoc());
   };
   struct Turn {
@@ -112,8 +113,7 @@ void stretto::buildSegmentStarts(chunk::KernelOp writes, StringRef name, ArrayRe
     starts.push_back(turn.state);
     if (effect.scan) {
       // The total of a segment takes the place of a token.
-      next.push_back(
-          chunk::ScanOp::create(b, turn.left.getType(), *effect.scan, turn.left, turn.state, turn.decay));
+      next.push_back(chunk::ScanOp::create(b, turn.left.getType(), *effect.scan, turn.left, turn.state, turn.decay));
       continue;
     }
     Value kept = effect.decay ? decayState(b, turn.state, turn.decay, effect) : turn.state;

@@ -227,7 +227,8 @@ BlockArgument KernelBuilder::addState(StateOp root, chunk::ArgumentKind kind, in
 
 BlockArgument KernelBuilder::addTotalDecay(StringRef name, ArrayRef<int64_t> shape, int64_t group, bool lowest) {
   RankedTensorType type = builder->tensorType(shape);
-  return addArgument(chunk::ArgumentKind::State, name, type, group, name, /*column=*/0, chunk::columnsOfState(type), lowest);
+  return addArgument(chunk::ArgumentKind::State, name, type, group, name, /*column=*/0, chunk::columnsOfState(type),
+                     lowest);
 }
 
 void KernelBuilder::addWindows() {

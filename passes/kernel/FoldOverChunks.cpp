@@ -325,7 +325,8 @@ struct FoldOverChunks : stretto::impl::FoldOverChunksBase<FoldOverChunks> {
     manifest->threads = 32 * role.getWarps();
     manifest->inPlace = inPlace;
     // Checkpoints are counted from the first chunk that a block walks.
-    manifest->independentChunks = !inPlace && !kernel.getSegments() && kernel.argumentsOf(chunk::ArgumentKind::State).empty() &&
+    manifest->independentChunks = !inPlace && !kernel.getSegments() &&
+                                  kernel.argumentsOf(chunk::ArgumentKind::State).empty() &&
                                   kernel.argumentsOf(chunk::ArgumentKind::Checkpoint).empty();
     auto function = FuncOp::create(builder, kernel.getLoc(), kernel.getSymName(), kernel.getChunk(),
                                    builder.getArrayAttr(role), nullptr, nullptr);

@@ -31,7 +31,7 @@ def segment_kernels(name, element, K, V, heads=2, key_heads=1, chip="sm_90a", fo
 
 
 def segment_problem(name, element, K, V, tokens, regime="ordinary", batch=2, heads=2, key_heads=1):
-    """Arrays of a call by name, of rounded numbers: its `inputs`, the `initial` state, and `o` and the `final` state."""
+    """Arrays of a call by name, of rounded numbers: its `inputs`, `initial` state, result `o` and `final` state."""
     arguments, state = example(
         name, batch, tokens, heads, key_heads, K, V, SLOTS, regime=regime, **OPTIONS.get(name, {})
     )

@@ -150,7 +150,7 @@ def test_tails_of_rows_that_look_back_in_turn(count):
 
 @stretto.variant
 def totals(q: sl.Row["K"], k: sl.Row["K"], v: sl.Row["V"], g: sl.Row[()], taps: sl.Param["H", "K", 4]):
-    """Totals of each kind, of rows that look back, one of which decays; a decay depends on one, and so does a result."""
+    """Totals of each kind, of rows that look back; some decay. A decay depends on one, and so does a result."""
     convolved = sl.conv(k, taps)
     largest = sl.scan(convolved, "max")
     fading = sl.scan(convolved, "logaddexp", log=-0.1 * convolved * convolved)

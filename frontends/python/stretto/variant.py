@@ -99,9 +99,9 @@ class Variant(ABC):
         """The operator at a stage of the compiler: "stretto", "chunk", "kernel" (GPU), "llvm", "asm" (CPU) or "ptx"
         (GPU). The target is "cpu" or a chip such as "sm_90a". Beside options, the settings are sizes and head counts
         (`K=64`, `H=8`); a size that is not given is 128, a number of heads 1. With `backward` it is the gradient, of
-        what `wanted` names or of all, with `step` what one token does, with `segments` the kernels that walk segments of a
-        sequence side by side. `form` fixes what the model would choose: the
-        tokens of a chunk, the slices of the values and the warps of a block (0: those of the model).
+        what `wanted` names or of all, with `step` what one token does, with `segments` the kernels that walk segments
+        of a sequence side by side. `form` fixes what the model would choose: the tokens of a chunk, the slices of the
+        values and the warps of a block (0: those of the model).
         """
         if dtype not in ELEMENT_TYPES:
             raise self.signature.error(f"'dtype' is {dtype!r}, expected one of {', '.join(ELEMENT_TYPES)}")
