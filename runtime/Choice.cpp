@@ -33,9 +33,12 @@ Signature::Choice Signature::choose(const OperatorCall &call, int64_t threads, c
   if (int64_t slices = Knobs::instance().slices; request && slices)
     return {.form = {.slices = slices}, .by = Choice::By::Knob};
   int64_t segments = request ? 1 : segmentsFor(call);
-  Choice model = {.form = modelForm(call, threads, request != nullptr, segments), .segments = segments};
+  bool isForced = segments > 1 && Knobs::instance().segments;
+  Choice model = {.form = modelForm(call, threads, request != nullptr, segments),
+                  .segments = segments,
+                  .by = isForced ? Choice::By::Knob : Choice::By::Model};
   // What was tuned are kernels that walk whole sequences.
-  if (isStep() || !Knobs::instance().tuned || (segments > 1 && Knobs::instance().segments))
+  if (isStep() || isForced || !Knobs::instance().tuned)
     return model;
 
   CallClass callClass = classOf(call, threads, request);

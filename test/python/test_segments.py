@@ -47,6 +47,7 @@ def test_lengths(case, count, dtype):
         check(case, inputs, initial_state=initial_state(case, inputs))
         found = explain(case, inputs)
     assert found["schedule"] == "segmented"
+    assert found["chosen_by"] == "knob"
     assert 2 <= found["segments"] <= count
     kernels = [kernel["kernel"] for kernel in found["kernels"]]
     parts = {"lawcat": ["tails"], "abc": ["totals", "total_starts"]}.get(case.operator, [])
