@@ -162,6 +162,13 @@ chunk.kernel @apart chunk 16 segments apart(input %q: tensor<16x8xf32>, input %v
   %x = chunk.dot %q, %S add %v : tensor<16x8xf32>, tensor<8x64xf32> -> tensor<16x64xf32>
   chunk.yield %x next %S, %z : tensor<16x64xf32>, tensor<8x64xf32>, tensor<8xf32>
 }
+// CHECK-LABEL: chunk.kernel @apart_writes chunk 16 slices 2 segments apart(
+// CHECK-SAME:      input %k: tensor<16x8xf32>, input %v: tensor<16x32xf32> sliced, state %S: tensor<8x32xf32> sliced
+chunk.kernel @apart_writes chunk 16 segments apart(input %k: tensor<16x8xf32>, input %v: tensor<16x64xf32>,
+    state %S: tensor<8x64xf32>, state %S.decay: tensor<8xf32>, valid %n: index) -> () {
+  %next = chunk.dot %k, %v transpose_left add %S : tensor<16x8xf32>, tensor<16x64xf32> -> tensor<8x64xf32>
+  chunk.yield next %next, %S.decay : tensor<8x64xf32>, tensor<8xf32>
+}
 // CHECK-LABEL: chunk.kernel @apart_starts chunk 16 slices 2 segments turns(
 // CHECK-SAME:      checkpoint %S.left: tensor<8x32xf32> sliced, checkpoint %S.decay: tensor<8xf32>,
 // CHECK-SAME:      checkpoint %z.left: tensor<8xf32>, state %S: tensor<8x32xf32> sliced of "S" column 0 columns 64, state %z: tensor<8xf32>,
