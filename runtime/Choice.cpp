@@ -28,16 +28,16 @@ Signature::CallClass Signature::classOf(const OperatorCall &call, int64_t thread
 }
 
 Signature::Choice Signature::choose(const OperatorCall &call, int64_t threads, const GradientRequest *request) {
+  // What a caller leaves open is the model's; a form that is fixed is that of kernels which walk whole sequences.
+  int64_t segments = request || (call.form && call.form->isFixed()) ? 1 : segmentsFor(call);
   if (call.form)
-    return {.form = *call.form, .by = Choice::By::Caller};
+    return {.form = *call.form, .segments = segments, .by = Choice::By::Caller};
   if (int64_t slices = Knobs::instance().slices; request && slices)
     return {.form = {.slices = slices}, .by = Choice::By::Knob};
-  int64_t segments = request ? 1 : segmentsFor(call);
   bool isForced = segments > 1 && Knobs::instance().segments;
   Choice model = {.form = modelForm(call, threads, request != nullptr, segments),
                   .segments = segments,
                   .by = isForced ? Choice::By::Knob : Choice::By::Model};
-  // What was tuned are kernels that walk whole sequences.
   if (isStep() || isForced || !Knobs::instance().tuned)
     return model;
 
@@ -54,9 +54,10 @@ Signature::Choice Signature::choose(const OperatorCall &call, int64_t threads, c
   const std::optional<TunedForm> &tuned = known->second;
   if (!tuned)
     return model;
-  return {.form = tuned->form.isFixed() ? tuned->form : modelForm(call, threads, request != nullptr),
-          .by = tuned->isShipped ? Choice::By::Table : Choice::By::Tuner,
-          .tuned = tuned};
+  Choice choice = tuned->form.isFixed() ? Choice{.form = tuned->form} : model;
+  choice.by = tuned->isShipped ? Choice::By::Table : Choice::By::Tuner;
+  choice.tuned = tuned;
+  return choice;
 }
 
 void Signature::forget(const OperatorCall &call, int64_t threads, const GradientRequest *request,

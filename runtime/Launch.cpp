@@ -255,7 +255,8 @@ llvm::Error Operator::run(Signature &signature, const OperatorCall &call, ArrayR
                           ArrayRef<TensorView> finalState, void *workspace, const Executor &executor) {
   if (signature.items(call) == 0)
     return llvm::Error::success();
-  if (signature.segmentsFor(call) > 1)
+  // Settings may have changed since it was asked for: without one, sequences are walked as a whole.
+  if (workspace)
     if (Signature::Choice choice = signature.choose(call, executor.threads); choice.segments > 1) {
       llvm::Expected<Signature::Segments *> segments = signature.segmentsOf(choice.form);
       if (!segments)
