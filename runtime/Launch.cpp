@@ -217,12 +217,22 @@ static void advancePositions(int64_t *positions, const int64_t *slots, int64_t s
       ++positions[row];
 }
 
+/// The work items of a launch (runtime/Manifest.h).
+static int64_t itemsOf(const Signature &signature, const Manifest &manifest, const OperatorCall &call,
+                       const LaunchSegment &segment) {
+  int64_t sequences = signature.sequences(call), tokens = signature.tokens(call);
+  bool isPacked = call.sequenceOffsets.has_value();
+  if (manifest.segments == Manifest::Segments::Apart && isPacked && signature.device >= 0) {
+    int64_t places = tokens / (manifest.chunk * segment.intervalOfStarts) + sequences;
+    return segment.apart ? places * signature.heads * manifest.slices : 0;
+  }
+  return manifest.items(sequences, signature.heads, tokens, isPacked) * segment.apart;
+}
+
 llvm::Error stretto::launch(const Signature &signature, Signature::Kernel &kernel, const OperatorCall &call,
                             const LaunchTensors &tensors, const LaunchSegment &segment, const Executor &executor) {
   const CompiledKernel &code = *kernel.code;
-  int64_t items = code.manifest.items(signature.sequences(call), signature.heads, signature.tokens(call),
-                                      call.sequenceOffsets.has_value()) *
-                  segment.apart;
+  int64_t items = itemsOf(signature, code.manifest, call, segment);
   if (items == 0)
     return llvm::Error::success();
   ArgumentBlock block = fillBlock(signature, kernel, call, tensors, segment, executor);

@@ -50,12 +50,13 @@
 // other, which the caller adds up.
 //
 // A kernel whose segments are apart has a work item for each: with `items` as above, the segment s of an item is item +
-// s * items. With j chunks from one initial state to the next it walks the chunks [s * j + first, s * j + first +
-// chunks) of the sequence, as far as they exist. Where that is from the first chunk on, it begins with the initial
-// state; elsewhere with what it is given in the place p + s, p being firstCheckpoint(n, all chunks, j) and the places
-// contiguous. What it leaves goes to the same place, if the segment exists; the final state is left by the segment that
-// comes to the end of the sequence, or of one without tokens the first. A kernel whose turns are segments has a turn
-// for every i-th chunk of the sequence, and checkpoints of each.
+// s * items. On a GPU segments of a packed batch have numbers as chunks have where these are independent, of j chunks
+// each: offsets[n] / (C * j) + n + s. With j chunks from one initial state to the next it walks the chunks [s * j +
+// first, s * j + first + chunks) of the sequence, as far as they exist. Where that is from the first chunk on, it
+// begins with the initial state; elsewhere with what it is given in the place p + s, p being firstCheckpoint(n, all
+// chunks, j) and the places contiguous. What it leaves goes to the same place, if the segment exists; the final state
+// is left by the segment that comes to the end of the sequence, or of one without tokens the first. A kernel whose
+// turns are segments has a turn for every i-th chunk of the sequence, and checkpoints of each.
 //
 // The sequence n has the row slots[n] of the state, or without slots row n. A sequence whose slot is no row is left
 // out. Head h of the kernel meets head h / group of an argument; a state shared by a group is computed by each of its

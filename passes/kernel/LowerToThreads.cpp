@@ -171,11 +171,8 @@ LogicalResult ThreadLowering::lowerItem(Value argument) {
   packed = manifest.inPlace ? b.i1(false) : b.compare(arith::CmpIPredicate::ne, word(3), b.i64(0));
   if (manifest.independentChunks)
     return lowerChunk(b.extend(item));
-  if (manifest.segments == Manifest::Segments::Apart) {
-    Value items = b.truncate(b.mul(word(0), word(2)));
-    segment = b.extend(arith::DivUIOp::create(b, item, items));
-    item = arith::RemUIOp::create(b, item, items);
-  }
+  if (manifest.segments == Manifest::Segments::Apart)
+    return lowerSegment(b.extend(item));
   int64_t group = manifest.inPlace ? manifest.headsTogether(std::numeric_limits<int32_t>::max()) : 1;
   Value heads = b.truncate(word(2)), together = arith::MinSIOp::create(b, b.i32(group), heads);
   Value items = group == 1 ? heads : arith::DivUIOp::create(b, heads, together).getResult();
@@ -185,9 +182,7 @@ LogicalResult ThreadLowering::lowerItem(Value argument) {
     first = b.mul(first, together);
   findTokens();
   stateRow = startRow = sequence;
-  if (manifest.segments == Manifest::Segments::Apart)
-    findSegmentApart();
-  else if (manifest.walksSegment())
+  if (manifest.walksSegment())
     findSegment();
   if (!manifest.inPlace)
     return lowerHead(first);
@@ -219,7 +214,7 @@ LogicalResult ThreadLowering::lowerChunk(Value item) {
   auto found = scf::IfOp::create(b, b.getI64Type(), packed, /*addElse=*/true);
   OpBuilder::InsertionGuard guard(b);
   b.setInsertionPointToStart(found.thenBlock());
-  scf::YieldOp::create(b, sequenceOf(number));
+  scf::YieldOp::create(b, sequenceOf(number, perChunk));
   b.setInsertionPointToStart(found.elseBlock());
   scf::YieldOp::create(b, Value(arith::DivUIOp::create(b, number, perSequence)));
   b.setInsertionPointAfter(found);
@@ -234,8 +229,30 @@ LogicalResult ThreadLowering::lowerChunk(Value item) {
   return lowerHead(owner);
 }
 
-Value ThreadLowering::sequenceOf(Value number) {
-  // Bisection: the last sequence whose first chunk has at most this number.
+LogicalResult ThreadLowering::lowerSegment(Value item) {
+  Value tokensOfSegment = b.mul(word(10), manifest.chunk), sequences = word(0), heads = word(2);
+  auto found = scf::IfOp::create(b, SmallVector<Type>(3, b.getI64Type()), packed, /*addElse=*/true);
+  {
+    OpBuilder::InsertionGuard guard(b);
+    b.setInsertionPointToStart(found.thenBlock());
+    Value numbers = b.add(arith::DivUIOp::create(b, word(1), tokensOfSegment), sequences);
+    Value number = arith::RemUIOp::create(b, item, numbers), owner = arith::DivUIOp::create(b, item, numbers);
+    scf::YieldOp::create(b, ValueRange{sequenceOf(number, tokensOfSegment), owner, number});
+    b.setInsertionPointToStart(found.elseBlock());
+    Value items = b.mul(sequences, heads), pair = arith::RemUIOp::create(b, item, items);
+    scf::YieldOp::create(b, ValueRange{arith::DivUIOp::create(b, pair, heads), arith::RemUIOp::create(b, pair, heads),
+                                       arith::DivUIOp::create(b, item, items)});
+  }
+  stateRow = sequence = found.getResult(0);
+  findTokens();
+  Value before = b.add(arith::DivUIOp::create(b, firstToken, tokensOfSegment), sequence);
+  segment = b.select(packed, b.sub(found.getResult(2), before), found.getResult(2));
+  findSegmentApart();
+  return lowerHead(b.truncate(found.getResult(1)));
+}
+
+Value ThreadLowering::sequenceOf(Value number, Value tokensOfNumber) {
+  // Bisection: the last sequence whose first number is at most this.
   constexpr int64_t halvings = 32;
   Value offsets = LLVM::IntToPtrOp::create(b, b.pointerType(1), word(3));
   auto loop = scf::ForOp::create(b, b.i32(0), b.i32(halvings), b.i32(1), ValueRange{b.i64(0), word(0)});
@@ -248,7 +265,7 @@ Value ThreadLowering::sequenceOf(Value number) {
   scf::YieldOp::create(b, halved.getResults());
   b.setInsertionPointToStart(halved.thenBlock());
   Value first = b.load(b.advance(offsets, b.mul(middle, 8)), b.getI64Type(), 1)[0];
-  Value begins = b.add(arith::DivUIOp::create(b, first, b.i64(manifest.chunk)), middle);
+  Value begins = b.add(arith::DivUIOp::create(b, first, tokensOfNumber), middle);
   Value isBefore = b.compare(arith::CmpIPredicate::sle, begins, number);
   scf::YieldOp::create(b, ValueRange{b.select(isBefore, middle, low), b.select(isBefore, b.sub(count, half), half)});
   b.setInsertionPointToStart(halved.elseBlock());

@@ -32,8 +32,10 @@ private:
   mlir::LogicalResult lowerItem(mlir::Value block);
   /// Where each chunk is an item of its own.
   mlir::LogicalResult lowerChunk(mlir::Value item);
-  /// The sequence of a packed batch that a chunk belongs to, by its number.
-  mlir::Value sequenceOf(mlir::Value number);
+  /// Where each segment is one.
+  mlir::LogicalResult lowerSegment(mlir::Value item);
+  /// The sequence of a packed batch that a chunk or segment of so many tokens belongs to, by its number.
+  mlir::Value sequenceOf(mlir::Value number, mlir::Value tokensOfNumber);
   mlir::LogicalResult lowerHead(mlir::Value number);
   void findTokens();
   /// What the segment that the launch walks has of the sequence, and where its checkpoints begin (runtime/Manifest.h).

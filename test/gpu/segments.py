@@ -31,10 +31,15 @@ def segment_kernels(name, element, K, V, heads=2, key_heads=1, chip="sm_90a", fo
 
 
 def segment_problem(name, element, K, V, tokens, regime="ordinary", batch=2, heads=2, key_heads=1):
-    """Arrays of a call by name, of rounded numbers: its `inputs`, `initial` state, result `o` and `final` state."""
-    arguments, state = example(
-        name, batch, tokens, heads, key_heads, K, V, SLOTS, regime=regime, **OPTIONS.get(name, {})
-    )
+    """Arrays of a call by name, of rounded numbers: its `inputs`, `initial` state, result `o` and `final` state. Where
+    `tokens` are a list, those of sequences that lie in one row, one after the other.
+    """
+    lengths = tokens if isinstance(tokens, list) else None
+    shape = (1, sum(lengths)) if lengths else (batch, tokens)
+    sizes = (heads, key_heads, K, V, SLOTS)
+    arguments, state = example(name, *shape, *sizes, regime=regime, **OPTIONS.get(name, {}))
+    if lengths:
+        state = example(name, len(lengths), 1, *sizes, **OPTIONS.get(name, {}))[1]
     for weights in ("w_phi", "w_q", "w_k"):
         if weights in arguments:
             arguments[weights] = arguments[weights] / K**0.5
@@ -43,13 +48,34 @@ def segment_problem(name, element, K, V, tokens, regime="ordinary", batch=2, hea
     types = [TYPES[element] if entry.endswith("_tail") else torch.float32 for entry in names]
     # No kernel for a GPU begins at a position.
     state = [x.to(t).double() if x.is_floating_point() else 0 * x for x, t in zip(state, types, strict=True)]
-    output, final = FORMULAS[name].function(**arguments | tensors, initial_state=tuple(state) or None)
+    output, final = in_sequences(FORMULAS[name].function, arguments | tensors, state, lengths or [shape[1]])
     return {
+        "lengths": lengths,
         "inputs": {key: x.numpy() for key, x in tensors.items()},
         "initial": {key: x.double().numpy() for key, x in zip(names, state, strict=True)},
         "o": output.numpy(),
         "final": {key: x.double().numpy() for key, x in zip(names, final or (), strict=True)},
     }
+
+
+def in_sequences(function, arguments, state, lengths):
+    """The results and the final state of sequences that lie one after the other, each with its row of the state."""
+    if len(lengths) == 1:
+        return function(**arguments, initial_state=tuple(state) or None)
+    outputs, finals, first = [], [], 0
+    for number, length in enumerate(lengths):
+        own = [entry[number : number + 1] for entry in state]
+        if length:
+            rows = {key: x[:, first : first + length] if is_row(x, lengths) else x for key, x in arguments.items()}
+            o, own = function(**rows, initial_state=tuple(own) or None)
+            outputs.append(o)
+        finals.append(own or ())
+        first += length
+    return torch.cat(outputs, 1), [torch.cat(entries) for entries in zip(*finals, strict=True)]
+
+
+def is_row(x, lengths):
+    return isinstance(x, torch.Tensor) and x.dim() > 2 and x.shape[:2] == (1, sum(lengths))
 
 
 def segment_cases(name, element):
@@ -58,7 +84,8 @@ def segment_cases(name, element):
     yield "one token", dict(tokens=1, segment=1, **heads)
     yield "segments", dict(tokens=200, segment=1, **heads)
     yield "segments of two chunks", dict(tokens=330, segment=2, batch=1, **heads)
-    yield "packed", dict(tokens=70, packed=True, segment=1, batch=3, **heads)
+    yield "packed", dict(tokens=[0, 70, 1, 0, 200, 64, 0], packed=True, segment=1, **heads)
+    yield "packed in long segments", dict(tokens=[150, 0, 0, 3], packed=True, segment=2, **heads)
     if name in WITH_DECAY and element == "f32":
         yield "strong", dict(tokens=150, segment=1, regime="strong", batch=1, **heads)
         yield "mixed", dict(tokens=150, segment=1, regime="mixed", batch=1, **heads)
@@ -71,14 +98,15 @@ class SegmentLaunch(GradientLaunch):
         self.problem, self.buffers, self.outputs, self.finals = problem, [], {}, {}
         self.batch, self.tokens, self.heads = problem["o"].shape[:3]
         self.element = next(a["type"] for a in manifests[0]["arguments"] if a["name"] == "o")
-        offsets = np.arange(self.batch + 1, dtype=np.int64) * self.tokens
-        tokens = self.batch * self.tokens if packed else self.tokens
-        self.header = [self.batch, tokens, self.heads, self.buffer(offsets) if packed else 0, 0, 0, self.batch]
+        lengths, tokens = problem["lengths"] or [self.tokens] * self.batch, self.tokens
+        offsets = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
+        sequences = len(lengths)
+        self.header = [sequences, tokens, self.heads, self.buffer(offsets) if packed else 0, 0, 0, sequences]
         self.tables, self.packed, self.shared, self.places, self.stages = tables, packed, {}, {}, []
         chunk = manifests[0]["chunk"]
         chunks = -(-tokens // chunk)
         count = -(-chunks // segment)
-        self.rows = min(self.batch * count, self.batch * self.tokens // (chunk * segment) + self.batch)
+        self.rows = min(sequences * count, sum(lengths) // (chunk * segment) + sequences)
         kernels = {self.part_of(manifest): number for number, manifest in enumerate(manifests)}
         self.manifests = manifests
         if "tails" in kernels:
@@ -103,7 +131,10 @@ class SegmentLaunch(GradientLaunch):
     def add(self, kernels, part, apart, segment):
         self.part, self.manifest = part, self.manifests[kernels[part]]
         words = [word for argument in self.manifest["arguments"] for word in self.words_of(argument)]
-        blocks = self.batch * self.heads * self.manifest["slices"] * apart
+        blocks = self.header[0] * apart
+        if self.packed and self.manifest["segments"] == "apart":
+            blocks = self.tokens // (self.manifest["chunk"] * segment[-1]) + self.header[0]
+        blocks *= self.heads * self.manifest["slices"]
         header = [*self.header, *segment]
         self.stages.append(Stage(kernels[part], self.manifest, blocks, [*header, *words], self.buffers))
 
