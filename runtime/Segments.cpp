@@ -2,7 +2,6 @@
 
 #include "runtime/Segments.h"
 #include "runtime/Knobs.h"
-#include "runtime/Work.h"
 #include <utility>
 
 using namespace mlir;

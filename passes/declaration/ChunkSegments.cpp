@@ -6,6 +6,7 @@
 #include "mlir/Dialect/Arith/IR/Arith.h"
 #include "mlir/Dialect/Math/IR/Math.h"
 #include "mlir/IR/ImplicitLocOpBuilder.h"
+#include "passes/declaration/ChunkRecurrence.h"
 
 using namespace mlir;
 using namespace stretto;
@@ -44,6 +45,11 @@ std::optional<SegmentProblem> stretto::findSegmentProblem(VariantOp variant) {
     if (Operation *read = findMaker(chain.rows(), isRead))
       return SegmentProblem{read,
                             ("what changes the state '" + chain.getRoot().getName() + "' depends on this read").str()};
+  // What a state lacks a chunk form for is said where that is asked for.
+  ScopedDiagnosticHandler silence(variant.getContext(), [](Diagnostic &) { return success(); });
+  for (const StateChain &chain : chains)
+    if (failed(ChunkRecurrence::check(chain)))
+      return SegmentProblem{chain.root, ("the state '" + chain.getRoot().getName() + "' has no chunk form").str()};
   // Rows before a segment are found before totals, and these before states.
   for (const StateEntry &entry : deriveState(variant))
     for (Operation *op : entry.operations)

@@ -116,6 +116,24 @@ def test_what_runs_one_chunk_after_the_other_says_why(name):
         getattr(stretto.ops, name).variant.lower("chunk", segments=True)
 
 
+@stretto.variant
+def faded_along_both_axes(q: sl.Row["K"], k: sl.Row["K"], v: sl.Row["V"], g: sl.Row["K"], h: sl.Row["V"]):
+    """Without a chunk form."""
+    S = sl.decay(sl.decay(sl.state("K", "V"), log=-g * g, along="K"), log=-h * h, along="V")
+    return sl.read(sl.write(S, k, v), q, along="K")
+
+
+def test_what_has_no_chunk_form_runs_token_by_token():
+    generator = torch.Generator().manual_seed(0)
+    inputs = {name: torch.randn(1, 40, 2, 8, generator=generator) for name in ("q", "k", "v", "g", "h")}
+    with segments(3), pytest.warns(UserWarning, match="runs token by token"):
+        found = faded_along_both_axes(**inputs)
+        explained = faded_along_both_axes.explain(**inputs)
+    assert explained["form"] == "step"
+    assert explained["why"] == "no segments side by side: the state 'S' has no chunk form"
+    assert error(found, faded_along_both_axes.reference(**inputs)) < 5e-6
+
+
 def test_a_cpu_takes_segments_only_where_it_is_told_to():
     inputs = CASES["gla"].inputs(Shape(B=1, T=4096, H=1, G=1))
     assert explain(CASES["gla"], inputs)["schedule"] == "serial"
