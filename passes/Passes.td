@@ -199,6 +199,24 @@ def Chunk : Pass<"stretto-chunk", "::mlir::ModuleOp"> {
     time are carried by `@f_backward_cotangents` where nothing else is carried for them, and are checkpoints of
     `@f_backward`, too.
 
+    With `segments` a variant becomes kernels over segments that are walked side by side: beside `@f`, which computes the
+    results of a segment from the states at its start, `@f_writes` finds what its tokens do to a state, and `@f_starts`
+    what each segment begins with; where there are convolutions or delays, `@f_tails` finds the rows that they look back
+    to, and where there are scans, `@f_totals` and `@f_total_starts` the totals that segments begin with
+    (passes/declaration/ChunkSegments.h). So the state of simple GLA with one decay for each token has
+
+    ```mlir
+    chunk.kernel @f_starts chunk 16 segments turns(checkpoint %S.left: tensor<32x64xf32>,
+        checkpoint %S.decay: tensor<32xf32>, state %S: tensor<32x64xf32>, valid %valid: index)
+        -> (S: tensor<32x64xf32> checkpoint) {
+      %factor = math.exp %S.decay : tensor<32xf32>
+      %factors = chunk.broadcast %factor along rows : tensor<32xf32> to tensor<32x64xf32>
+      %kept = arith.mulf %S, %factors : tensor<32x64xf32>
+      %next = arith.addf %kept, %S.left : tensor<32x64xf32>
+      chunk.yield %S next %next : tensor<32x64xf32>, tensor<32x64xf32>
+    }
+    ```
+
     ```mlir
     stretto.variant @linear(%q: !K, %k: !K, %v: !V) -> !V attributes {group = {H = 1 : i64}} {
       %S0 = stretto.state "S" : !S
@@ -225,6 +243,7 @@ def Chunk : Pass<"stretto-chunk", "::mlir::ModuleOp"> {
     Option<"element", "element", "std::string", "\"f32\"", "Type of inputs, parameters and outputs in memory">,
     ListOption<"elements", "elements", "std::string", "Types of arguments that differ, as in g=f32,dt=f32">,
     Option<"divideGradients", "divide-gradients", "bool", "false", "States of reverse time have a kernel of their own">,
+    Option<"segments", "segments", "bool", "false", "Kernels whose segments are walked side by side">,
   ];
   let dependentDialects = ["::stretto::chunk::ChunkDialect", "::mlir::arith::ArithDialect", "::mlir::math::MathDialect"];
 }
@@ -387,7 +406,8 @@ def SliceValues : Pass<"stretto-slice-values", "::mlir::ModuleOp"> {
 
     Of a gradient the columns of a state are divided, of the first for which that can be done, beginning with the
     largest. Its rows, states and gradients of parameters may be left in parts: the gradient is linear in the
-    cotangents. The kernel that keeps checkpoints for it divides those that are divided there.
+    cotangents. The kernel that keeps checkpoints for it divides those that are divided there; and of segments that are
+    walked side by side all kernels the states that the one with the results divides.
 
     ```mlir
     chunk.kernel @f chunk 16 (input %x: tensor<16x8xf32>, input %v: tensor<16x64xf32>, valid %n: index)

@@ -43,6 +43,7 @@ static void addChunkPasses(OpPassManager &manager, const PipelineOptions &option
     chunk.element = options.element;
     llvm::append_range(chunk.elements, options.elements);
     chunk.divideGradients = options.divideGradients;
+    chunk.segments = options.segments;
     manager.addPass(createChunk(chunk));
   }
   // Reads of the parts of a state share their scores, once both are written alike.

@@ -10,8 +10,8 @@ using namespace stretto;
 using Signature = Operator::Signature;
 
 /// On a GPU the kernels of a gradient say how far they have to be divided.
-Form Signature::modelForm(const OperatorCall &call, int64_t threads, bool isOfGradient) const {
-  return {.slices = isOfGradient && device >= 0 ? 1 : slicesFor(call, threads)};
+Form Signature::modelForm(const OperatorCall &call, int64_t threads, bool isOfGradient, int64_t segments) const {
+  return {.slices = isOfGradient && device >= 0 ? 1 : slicesFor(call, threads, segments)};
 }
 
 Signature::CallClass Signature::classOf(const OperatorCall &call, int64_t threads,
@@ -28,14 +28,19 @@ Signature::CallClass Signature::classOf(const OperatorCall &call, int64_t thread
 }
 
 Signature::Choice Signature::choose(const OperatorCall &call, int64_t threads, const GradientRequest *request) {
+  // What a caller leaves open is the model's; a form that is fixed is that of kernels which walk whole sequences.
+  int64_t segments = request || (call.form && call.form->isFixed()) ? 1 : segmentsFor(call);
   if (call.form)
-    return {*call.form, Choice::By::Caller, {}};
-  Form model = modelForm(call, threads, request != nullptr);
+    return {.form = *call.form, .segments = segments, .by = Choice::By::Caller};
+  bool isForced = segments > 1 && Knobs::instance().segments;
+  Choice model = {.form = modelForm(call, threads, request != nullptr, segments),
+                  .segments = segments,
+                  .by = isForced ? Choice::By::Knob : Choice::By::Model};
   int64_t slices = Knobs::instance().slices, walks = Knobs::instance().walks;
   if (request && (slices || walks))
-    return {{.slices = slices ? slices : model.slices, .walks = walks}, Choice::By::Knob, {}};
-  if (isStep() || !Knobs::instance().tuned)
-    return {model, Choice::By::Model, {}};
+    return {.form = {.slices = slices ? slices : model.form.slices, .walks = walks}, .by = Choice::By::Knob};
+  if (isStep() || isForced || !Knobs::instance().tuned)
+    return model;
 
   CallClass callClass = classOf(call, threads, request);
   std::lock_guard<std::mutex> lock(tunedMutex);
@@ -49,8 +54,11 @@ Signature::Choice Signature::choose(const OperatorCall &call, int64_t threads, c
     known->second = all.find(tuningKey(call, threads, request));
   const std::optional<TunedForm> &tuned = known->second;
   if (!tuned)
-    return {model, Choice::By::Model, {}};
-  return {tuned->form.isFixed() ? tuned->form : model, tuned->isShipped ? Choice::By::Table : Choice::By::Tuner, tuned};
+    return model;
+  Choice choice = tuned->form.isFixed() ? Choice{.form = tuned->form} : model;
+  choice.by = tuned->isShipped ? Choice::By::Table : Choice::By::Tuner;
+  choice.tuned = tuned;
+  return choice;
 }
 
 void Signature::forget(const OperatorCall &call, int64_t threads, const GradientRequest *request,

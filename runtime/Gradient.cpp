@@ -242,7 +242,7 @@ llvm::Expected<Operator::Signature::Kernel *> Gradient::kernelOfSegments() {
   std::lock_guard<std::mutex> lock(makingSegments);
   if (segmentStarts)
     return segmentStarts.get();
-  auto code = compile(KernelRequest::Part::Segments);
+  auto code = compile(KernelRequest::Part::SegmentStarts);
   if (!code)
     return code.takeError();
   if (llvm::Error error = signature.makeKernel(std::move(*code), {inputNames, stateNames, namesOf(ofSegments), {}})

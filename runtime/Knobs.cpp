@@ -34,6 +34,8 @@ Knobs::Knobs()
     tuned = *flag;
   if (auto chunks = read("STRETTO_SEGMENT", uint64_t(1) << 40, "a number of chunks"))
     segment = static_cast<int64_t>(*chunks);
+  if (auto count = read("STRETTO_SEGMENTS", uint64_t(1) << 20, "a number of segments"))
+    segments = static_cast<int64_t>(*count);
   if (auto count = read("STRETTO_SLICES", 64, "a number of slices"))
     slices = *count ? static_cast<int64_t>(llvm::PowerOf2Ceil(*count)) : 0;
   if (auto count = read("STRETTO_WALKS", 2, "0, 1 or 2"))

@@ -31,6 +31,10 @@ struct Knobs {
   /// time.
   std::atomic<int64_t> segment = 0;
 
+  /// STRETTO_SEGMENTS: into how many segments sequences of calls are divided that run side by side, where they can be;
+  /// 1: none; 0: as many as idle multiprocessors take. Default 0. May be changed at run time.
+  std::atomic<int64_t> segments = 0;
+
   /// STRETTO_SLICES: among how many blocks or threads the values of a head's gradient are divided at least, a power of
   /// two; 0: as many as the call leaves idle. Default 0. May be changed at run time.
   std::atomic<int64_t> slices = 0;

@@ -3,6 +3,7 @@
 #include "runtime/Launch.h"
 #include "runtime/Gradient.h"
 #include "runtime/OperatorImpl.h"
+#include "runtime/Segments.h"
 #include "runtime/TensorBoxes.h"
 #include "runtime/Work.h"
 #include "llvm/Support/JSON.h"
@@ -40,6 +41,17 @@ Signature::Kernel::TableWords Signature::Kernel::place(Table &table, int64_t end
       table.numbers.clear();
   }
   return {word(table.data), table.positions * table.width, table.varies() ? table.width : 0, period};
+}
+
+/// Appends what a state begins with and where it is left, where segments are apart.
+static void appendSegments(ArgumentBlock &block, StringRef state, const LaunchTensors &tensors) {
+  auto placeIn = [&](const auto &places) -> LaunchTensors::Checkpoint {
+    const auto *found = llvm::find_if(places, [&](const auto &named) { return named.first == state; });
+    return found == places.end() ? LaunchTensors::Checkpoint() : found->second;
+  };
+  LaunchTensors::Checkpoint start = placeIn(tensors.segmentStarts), end = placeIn(tensors.segmentEnds);
+  const LaunchTensors::Checkpoint &place = start.data ? start : end;
+  block.append({word(start.data), word(end.data), place.chunkStride, place.headStride});
 }
 
 /// Describes the inputs of which boxes are copied, behind the arguments.
@@ -126,6 +138,8 @@ static ArgumentBlock fillBlock(const Signature &signature, Signature::Kernel &ke
       int64_t places = argument.partial ? 1 : entry.strides.parts;
       block.append({word(entry.initial, offset), word(entry.final, offset), entry.strides.sequence,
                     entry.strides.head * places, entry.strides.row});
+      if (kernel.code->manifest.segments == Manifest::Segments::Apart)
+        appendSegments(block, argument.name, tensors);
       break;
     }
     }
@@ -205,8 +219,13 @@ static void advancePositions(int64_t *positions, const int64_t *slots, int64_t s
 
 int64_t stretto::itemsOf(const Manifest &manifest, const Signature &signature, const OperatorCall &call,
                          const LaunchSegment &segment) {
-  return manifest.items(signature.sequences(call), signature.heads, signature.tokens(call), segment.chunks,
-                        call.sequenceOffsets.has_value());
+  int64_t sequences = signature.sequences(call), tokens = signature.tokens(call);
+  bool isPacked = call.sequenceOffsets.has_value();
+  if (manifest.segments == Manifest::Segments::Apart && isPacked && signature.device >= 0) {
+    int64_t places = tokens / (manifest.chunk * segment.intervalOfStarts) + sequences;
+    return segment.apart ? places * signature.heads * manifest.slices : 0;
+  }
+  return manifest.items(sequences, signature.heads, tokens, segment.chunks, isPacked) * segment.apart;
 }
 
 llvm::Error stretto::launch(const Signature &signature, Signature::Kernel &kernel, const OperatorCall &call,
@@ -229,10 +248,30 @@ llvm::Error stretto::launch(const Signature &signature, Signature::Kernel &kerne
   return llvm::Error::success();
 }
 
+llvm::Expected<int64_t> Operator::workspaceBytes(Signature &signature, const OperatorCall &call, int64_t threads) {
+  if (signature.items(call) == 0 || signature.segmentsFor(call) == 1)
+    return 0;
+  Signature::Choice choice = signature.choose(call, threads);
+  if (choice.segments == 1)
+    return 0;
+  llvm::Expected<Signature::Segments *> segments = signature.segmentsOf(choice.form);
+  if (!segments)
+    return segments.takeError();
+  return (*segments)->workspaceBytes(call, choice.segments);
+}
+
 llvm::Error Operator::run(Signature &signature, const OperatorCall &call, ArrayRef<TensorView> results,
-                          ArrayRef<TensorView> finalState, const Executor &executor) {
+                          ArrayRef<TensorView> finalState, void *workspace, const Executor &executor) {
   if (signature.items(call) == 0)
     return llvm::Error::success();
+  // Settings may have changed since it was asked for: without one, sequences are walked as a whole.
+  if (workspace)
+    if (Signature::Choice choice = signature.choose(call, executor.threads); choice.segments > 1) {
+      llvm::Expected<Signature::Segments *> segments = signature.segmentsOf(choice.form);
+      if (!segments)
+        return segments.takeError();
+      return (*segments)->run(call, choice.segments, results, finalState, workspace, executor);
+    }
   llvm::Expected<Signature::Kernel *> kernel = signature.kernelFor(call, executor.threads);
   if (!kernel)
     return kernel.takeError();
@@ -269,11 +308,16 @@ int64_t stretto::bytesOfCall(const Signature &signature, const OperatorCall &cal
 }
 
 llvm::Expected<std::string> Operator::explain(Signature &signature, const OperatorCall &call, int64_t threads) {
-  llvm::Expected<Signature::Kernel *> kernel = signature.kernelFor(call, threads);
-  if (!kernel)
-    return kernel.takeError();
   Signature::Choice choice = signature.choose(call, threads);
-  const CompiledKernel &code = *(*kernel)->code;
+  Signature::Segments *segments = nullptr;
+  if (choice.segments > 1)
+    if (llvm::Error error = signature.segmentsOf(choice.form).moveInto(segments))
+      return error;
+  const Signature::Kernel *kernel = segments ? &segments->lastKernel() : nullptr;
+  if (!segments)
+    if (llvm::Error error = signature.kernelFor(call, threads).moveInto(kernel))
+      return error;
+  const CompiledKernel &code = *kernel->code;
   const Manifest &manifest = code.manifest;
   std::string text;
   llvm::raw_string_ostream stream(text);
@@ -284,12 +328,21 @@ llvm::Expected<std::string> Operator::explain(Signature &signature, const Operat
     json.attribute("form", manifest.chunk == 1 ? "step" : "chunk");
     if (!manifest.noChunkForm.empty())
       json.attribute("no_chunk_form", manifest.noChunkForm);
-    json.attribute("schedule", signature.isStep() ? "step" : manifest.independentChunks ? "parallel" : "serial");
+    if (segments) {
+      segments->explain(json, call, choice.segments);
+    } else {
+      json.attribute("schedule", signature.isStep() ? "step" : manifest.independentChunks ? "parallel" : "serial");
+      if (!signature.isStep() && !manifest.independentChunks)
+        json.attribute("why", signature.serialBecause.empty()
+                                  ? "sequences and heads fill the machine, or sequences are short"
+                                  : "no segments side by side: " + signature.serialBecause);
+    }
     json.attribute("chunk", manifest.chunk);
     json.attribute("slices", manifest.slices);
     choice.explain(json);
     json.attribute("bytes", bytesOfCall(signature, call));
-    json.attribute("items", itemsOf(manifest, signature, call, LaunchSegment::whole(**kernel, signature.tokens(call))));
+    json.attribute("items", itemsOf(manifest, signature, call, LaunchSegment::whole(*kernel, signature.tokens(call))) *
+                                (segments ? segments->divide(call, choice.segments).count() : 1));
     if (signature.device < 0) {
       json.attribute("scratch_bytes", manifest.scratchBytes);
     } else {

@@ -23,6 +23,8 @@ struct LaunchTensors {
   llvm::SmallVector<Checkpoint, 2> checkpoints;
   /// Checkpoints that stand in for the initial state, by the names of states, where a segment begins with them.
   llvm::SmallVector<std::pair<llvm::StringRef, Checkpoint>, 2> starts;
+  /// Of segments that are walked side by side: what states begin with, but for the first, and where they are left.
+  llvm::SmallVector<std::pair<llvm::StringRef, Checkpoint>, 4> segmentStarts, segmentEnds;
 
   void addInputs(const OperatorCall &call) {
     for (const std::optional<TensorView> &view : call.arguments)
@@ -31,9 +33,9 @@ struct LaunchTensors {
 };
 
 /// The chunks of each sequence that a launch walks, those from one checkpoint to the next, and from one initial state
-/// to the next where these are checkpoints (runtime/Manifest.h).
+/// to the next where these are checkpoints; and how many segments there are side by side (runtime/Manifest.h).
 struct LaunchSegment {
-  int64_t first = 0, chunks, interval = 1, intervalOfStarts = 0;
+  int64_t first = 0, chunks, interval = 1, intervalOfStarts = 0, apart = 1;
 
   static LaunchSegment whole(const Operator::Signature::Kernel &kernel, int64_t tokens) {
     return {.chunks = static_cast<int64_t>(llvm::divideCeil(tokens, kernel.code->manifest.chunk))};

@@ -55,7 +55,8 @@ namespace {
 class Lowering {
 public:
   Lowering(VariantOp program, const KernelRequest &request)
-      : request(request), diagnostics(program.getContext()), module(ModuleOp::create(program.getLoc())) {
+      : request(request), diagnostics(program.getContext()), module(ModuleOp::create(program.getLoc())),
+        name(program.getSymName()) {
     module->push_back(program->clone());
   }
 
@@ -114,13 +115,14 @@ private:
   llvm::Error divideGradient(GpuForm &form);
   static constexpr int64_t mostTokens = 64; // of a chunk
   llvm::Expected<int64_t> registersOf(ModuleOp form);
-  /// Leaves of the kernels of a gradient the one that is asked for.
+  /// Leaves of the kernels of a gradient, or of those of segments, the one that is asked for.
   llvm::Error keepPart();
   LLVM::LLVMFuncOp function(StringRef symbol) { return module->lookupSymbol<LLVM::LLVMFuncOp>(symbol); }
 
   const KernelRequest &request;
   DiagnosticText diagnostics;
   OwningOpRef<ModuleOp> module;
+  std::string name;              // of the program
   std::string noChunkForm;       // why, where the step form stands in for it
   int64_t panels = 0;            // the columns of panels of matrices; 0: those are whole
   bool dividesGradients = false; // states of reverse time have a kernel of their own
@@ -139,7 +141,8 @@ llvm::Error Lowering::run(ModuleOp target, llvm::function_ref<void(OpPassManager
 llvm::Error Lowering::toChunk() {
   if (llvm::Error error = chooseForm())
     return error;
-  return request.isOfGradient() ? keepPart() : llvm::Error::success();
+  bool isPart = request.isOfGradient() || (request.isOfSegments() && request.part != KernelRequest::Part::Segments);
+  return isPart ? keepPart() : llvm::Error::success();
 }
 
 llvm::Error Lowering::chooseForm() {
@@ -149,6 +152,8 @@ llvm::Error Lowering::chooseForm() {
     return takeFixedForm();
   if (!isCpu())
     return chooseForGpu();
+  if (request.isOfSegments())
+    return chunked(tokensForCpu(), request.slices).moveInto(module);
   // Checkpoints of the gradient are to be few.
   dividesGradients = request.walks == 2;
   return request.isOfGradient() ? chunked(64, request.slices).moveInto(module) : chooseForCpu();
@@ -166,15 +171,32 @@ llvm::Error Lowering::takeFixedForm() {
 }
 
 llvm::Error Lowering::keepPart() {
-  auto partOf = [](chunk::KernelOp kernel) {
-    StringRef name = kernel.getSymName();
-    return name.ends_with(segmentsSuffix)      ? KernelRequest::Part::Segments
-           : name.ends_with(checkpointsSuffix) ? KernelRequest::Part::Checkpoints
-           : name.ends_with(cotangentsSuffix)  ? KernelRequest::Part::Cotangents
-                                               : KernelRequest::Part::Gradient;
+  using Part = KernelRequest::Part;
+  auto suffix = [&]() -> StringRef {
+    switch (request.part) {
+    case Part::Tails:
+      return "_tails";
+    case Part::Totals:
+      return "_totals";
+    case Part::TotalStarts:
+      return "_total_starts";
+    case Part::Writes:
+      return "_writes";
+    case Part::Starts:
+      return "_starts";
+    case Part::SegmentStarts:
+      return segmentStartsSuffix;
+    case Part::Checkpoints:
+      return checkpointsSuffix;
+    case Part::Cotangents:
+      return cotangentsSuffix;
+    default:
+      return "";
+    }
   };
+  std::string asked = name + suffix().str();
   for (auto kernel : llvm::make_early_inc_range(module->getOps<chunk::KernelOp>()))
-    if (partOf(kernel) != request.part)
+    if (kernel.getSymName() != asked)
       kernel.erase();
   if (module->getOps<chunk::KernelOp>().empty())
     return llvm::createStringError("the gradient has no such kernel in this form");
@@ -198,7 +220,7 @@ llvm::Error Lowering::chooseForCpu() {
 /// What has no chunk form runs token by token.
 llvm::Error Lowering::standIn(std::string refusal, llvm::function_ref<llvm::Error()> takeSteps) {
   StringRef reason = StringRef(refusal).split("no chunk form: ").second;
-  if (reason.empty())
+  if (reason.empty() || request.isOfSegments())
     return llvm::createStringError(refusal);
   if (llvm::Error error = takeSteps()) {
     llvm::consumeError(std::move(error));
@@ -218,6 +240,7 @@ llvm::Expected<OwningOpRef<ModuleOp>> Lowering::chunked(int64_t tokens, int64_t 
   PipelineOptions options;
   options.chunk = tokens;
   options.divideGradients = dividesGradients;
+  options.segments = request.isOfSegments();
   return formed(options, slices);
 }
 

@@ -17,6 +17,9 @@ static constexpr std::pair<StringLiteral, Manifest::Kind> kinds[] = {
     {"state", Manifest::Kind::State},   {"checkpoint", Manifest::Kind::Checkpoint}, {"kept", Manifest::Kind::Kept},
     {"window", Manifest::Kind::Window}, {"output", Manifest::Kind::Output}};
 
+static constexpr std::pair<StringLiteral, Manifest::Segments> waysOfSegments[] = {
+    {"", Manifest::Segments::None}, {"apart", Manifest::Segments::Apart}, {"turns", Manifest::Segments::Turns}};
+
 /// The name of a value in a table of both.
 template <typename Table, typename Value> static StringRef nameIn(const Table &table, Value value) {
   for (const auto &[name, other] : table)
@@ -56,7 +59,7 @@ int64_t stretto::bytesOf(ElementType type) {
   llvm_unreachable("covered switch");
 }
 
-int64_t Manifest::words(Kind kind) {
+int64_t Manifest::words(Kind kind) const {
   switch (kind) {
   case Kind::Input:
   case Kind::Output:
@@ -68,8 +71,9 @@ int64_t Manifest::words(Kind kind) {
   case Kind::Kept:
     return 3;
   case Kind::State:
+    return stateWords + (segments == Segments::Apart ? segmentWords : 0);
   case Kind::Window:
-    return 5;
+    return stateWords;
   }
   llvm_unreachable("covered switch");
 }
@@ -153,6 +157,8 @@ FailureOr<Manifest> Manifest::of(chunk::KernelOp kernel) {
   manifest.chunk = kernel.getChunk();
   manifest.slices = kernel.getSlices();
   manifest.reverse = kernel.getReverse();
+  if (std::optional<chunk::Segments> segments = kernel.getSegments())
+    manifest.segments = *valueIn(waysOfSegments, stringifySegments(*segments));
   chunk::Flops flops = chunk::countFlops(kernel);
   manifest.flops = flops.ofChunk;
   manifest.flopsOfMeeting = flops.ofMeeting;
@@ -214,6 +220,7 @@ std::string Manifest::toJson() const {
     json.attribute("slices", slices);
     json.attribute("reverse", reverse);
     json.attribute("independentChunks", independentChunks);
+    json.attribute("segments", nameIn(waysOfSegments, segments));
     json.attribute("inPlace", inPlace);
     json.attribute("noChunkForm", noChunkForm);
     json.attribute("flops", flops);
@@ -267,6 +274,17 @@ static bool fromJSON(const llvm::json::Value &value, Manifest::Kind &kind, llvm:
   return true;
 }
 
+static bool fromJSON(const llvm::json::Value &value, Manifest::Segments &segments, llvm::json::Path path) {
+  std::optional<StringRef> text = value.getAsString();
+  std::optional<Manifest::Segments> parsed = text ? valueIn(waysOfSegments, *text) : std::nullopt;
+  if (!parsed) {
+    path.report("expected a way of taking segments");
+    return false;
+  }
+  segments = *parsed;
+  return true;
+}
+
 static bool fromJSON(const llvm::json::Value &value, Manifest::Argument &argument, llvm::json::Path path) {
   llvm::json::ObjectMapper map(value, path);
   return map && map.map("kind", argument.kind) && map.map("name", argument.name) && map.map("type", argument.type) &&
@@ -279,11 +297,12 @@ static bool fromJSON(const llvm::json::Value &value, Manifest &manifest, llvm::j
   llvm::json::ObjectMapper map(value, path);
   return map && map.map("symbol", manifest.symbol) && map.map("chunk", manifest.chunk) &&
          map.map("slices", manifest.slices) && map.map("reverse", manifest.reverse) &&
-         map.map("independentChunks", manifest.independentChunks) && map.map("inPlace", manifest.inPlace) &&
-         map.map("noChunkForm", manifest.noChunkForm) && map.map("flops", manifest.flops) &&
-         map.map("flopsOfMeeting", manifest.flopsOfMeeting) && map.map("threads", manifest.threads) &&
-         map.map("sharedBytes", manifest.sharedBytes) && map.map("scratchBytes", manifest.scratchBytes) &&
-         map.map("computeType", manifest.computeType) && map.map("arguments", manifest.arguments);
+         map.map("independentChunks", manifest.independentChunks) && map.map("segments", manifest.segments) &&
+         map.map("inPlace", manifest.inPlace) && map.map("noChunkForm", manifest.noChunkForm) &&
+         map.map("flops", manifest.flops) && map.map("flopsOfMeeting", manifest.flopsOfMeeting) &&
+         map.map("threads", manifest.threads) && map.map("sharedBytes", manifest.sharedBytes) &&
+         map.map("scratchBytes", manifest.scratchBytes) && map.map("computeType", manifest.computeType) &&
+         map.map("arguments", manifest.arguments);
 }
 
 } // namespace stretto

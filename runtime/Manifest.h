@@ -30,6 +30,11 @@
 //                  head and row stride
 //   checkpoint     pointer, stride from chunk to chunk, head stride; read, or kept for another kernel
 //
+// and of a kernel whose segments are apart, after the words of each state
+//
+//   pointer to what segments begin with (0: the zero state), pointer for what they leave (0: not wanted), stride from
+//   segment to segment, head stride
+//
 // Then, from the next multiple of eight words on, sixteen words for each argument of which the memory system copies
 // boxes, in order, as TensorBoxes.h describes them; on the device they are what the driver makes of that.
 //
@@ -43,6 +48,15 @@
 // are long or many. Where checkpoints of every j-th chunk of all are the initial states, the sequence n has row
 // firstCheckpoint(n, all chunks, j) + first / j of them. An output of a group g holds the parts of g heads beside each
 // other, which the caller adds up.
+//
+// A kernel whose segments are apart has a work item for each: with `items` as above, the segment s of an item is item +
+// s * items. On a GPU segments of a packed batch have numbers as chunks have where these are independent, of j chunks
+// each: offsets[n] / (C * j) + n + s. With j chunks from one initial state to the next it walks the chunks [s * j +
+// first, s * j + first + chunks) of the sequence, as far as they exist. Where that is from the first chunk on, it
+// begins with the initial state; elsewhere with what it is given in the place p + s, p being firstCheckpoint(n, all
+// chunks, j) and the places contiguous. What it leaves goes to the same place, if the segment exists; the final state
+// is left by the segment that comes to the end of the sequence, or of one without tokens the first. A kernel whose
+// turns are segments has a turn for every i-th chunk of the sequence, and checkpoints of each.
 //
 // The sequence n has the row slots[n] of the state, or without slots row n. A sequence whose slot is no row is left
 // out. Head h of the kernel meets head h / group of an argument; a state shared by a group is computed by each of its
@@ -118,6 +132,8 @@ struct Manifest {
   /// GPU: the kernel takes one token of each sequence and updates states where they lie. Heads that share a state are
   /// one work item, whose block takes them from the last to the first, which stores what they share.
   bool inPlace = false;
+  /// How the kernel takes segments of sequences, where it does.
+  enum class Segments { None, Apart, Turns } segments = Segments::None;
   /// Why the kernel takes single tokens, where it stands in for a chunk form that there is not.
   std::string noChunkForm;
   /// Multiplications and additions of a chunk of one head, and for each chunk that a look-back meets.
@@ -139,18 +155,20 @@ struct Manifest {
 
   bool operator==(const Manifest &) const = default;
 
-  /// Words of the block that an argument takes, of the header, and of the description of a tensor in boxes.
-  static int64_t words(Kind kind);
+  /// Words of the block that an argument takes, of the header, and of the description of a tensor in boxes; and those
+  /// of a state that come before what segments begin with and leave.
+  int64_t words(Kind kind) const;
+  static constexpr int64_t stateWords = 5, segmentWords = 4;
   static constexpr int64_t headerWords = 11, boxWords = 16;
   /// Where in the block the descriptions begin, and its length.
   int64_t firstBoxWord() const;
   int64_t blockWords() const;
 
-  /// Whether the kernel reads or keeps checkpoints, and thus walks a segment.
-  bool hasCheckpoints() const {
-    return llvm::any_of(arguments, [](const Argument &argument) {
-      return argument.kind == Kind::Checkpoint || argument.kind == Kind::Kept;
-    });
+  /// Whether the kernel walks a segment: it says so, or reads or keeps checkpoints.
+  bool walksSegment() const {
+    return segments != Segments::None || llvm::any_of(arguments, [](const Argument &argument) {
+             return argument.kind == Kind::Checkpoint || argument.kind == Kind::Kept;
+           });
   }
 
   /// How many neighbouring heads, of so many, read states that one of them stores.

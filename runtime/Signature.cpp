@@ -3,10 +3,12 @@
 #include "runtime/Signature.h"
 #include "dialect/stretto/Windows.h"
 #include "mlir/Parser/Parser.h"
+#include "passes/declaration/ChunkSegments.h"
 #include "passes/declaration/Specialize.h"
 #include "runtime/DiagnosticText.h"
 #include "runtime/Gradient.h"
 #include "runtime/OperatorImpl.h"
+#include "runtime/Segments.h"
 #include <numeric>
 
 using namespace mlir;
@@ -83,6 +85,8 @@ llvm::Expected<std::unique_ptr<Operator::Signature>> Operator::Signature::create
   for (const auto &[set, count] : bound->settings.heads)
     signature->heads = std::max(signature->heads, count);
   signature->decays = decayConditions(program);
+  if (std::optional<SegmentProblem> problem = findSegmentProblem(program))
+    signature->serialBecause = std::move(problem->reason);
   signature->describe(program, *sizes);
   request.settings = std::move(bound->settings);
   request.settings.heads = ratios(std::move(request.settings.heads));
@@ -150,6 +154,7 @@ void Operator::Signature::describe(VariantOp program, const Sizes &sizes) {
   }
   for (const StateEntry &entry : deriveState(program)) {
     bool isTail = entry.kind == StateEntry::Kind::Tail;
+    carried.push_back(entry.kind);
     int64_t headCount = headsIn(entry.heads);
     EntryShape &shape = state.emplace_back();
     shape.name = entry.name;
@@ -203,10 +208,10 @@ Operator::Signature::EntryStrides Operator::Signature::stridesOf(const StateEntr
 
 /// Slices of the values for a call: fewer items than processors leave some idle. The time of a block hardly depends on
 /// how many values it has, and blocks that wait for a multiprocessor would double it: no more blocks than those.
-int64_t Operator::Signature::slicesFor(const OperatorCall &call, int64_t threads) const {
+int64_t Operator::Signature::slicesFor(const OperatorCall &call, int64_t threads, int64_t segments) const {
   // Waking threads of a CPU costs more than a few tokens do.
   constexpr int64_t tokensWorthThreads = 16;
-  int64_t parallel = std::max<int64_t>(items(call), 1);
+  int64_t parallel = std::max<int64_t>(items(call), 1) * segments;
   if (device < 0 && rowOf(call).sizes[0] * tokens(call) < tokensWorthThreads * sequences(call))
     return 1;
   if (device >= 0)

@@ -33,15 +33,23 @@ public:
   struct Kernel;
   llvm::Expected<Kernel *> kernelFor(const OperatorCall &call, int64_t threads);
 
+  /// How many segments of a sequence of a call run side by side, if its form does not say otherwise; and the kernels of
+  /// a form that do so.
+  class Segments;
+  int64_t segmentsFor(const OperatorCall &call) const;
+  llvm::Expected<Segments *> segmentsOf(const Form &form);
+
   /// The form of the kernels of a call, or of its gradient, and who chose it.
   struct Choice {
     Form form;
+    /// How many segments of a sequence run side by side.
+    int64_t segments = 1;
     enum class By { Model, Tuner, Table, Knob, Caller } by = By::Model;
     std::optional<TunedForm> tuned;
     /// Says so for a person to read.
     void explain(llvm::json::OStream &json) const;
   };
-  Form modelForm(const OperatorCall &call, int64_t threads, bool isOfGradient) const;
+  Form modelForm(const OperatorCall &call, int64_t threads, bool isOfGradient, int64_t segments = 1) const;
   Choice choose(const OperatorCall &call, int64_t threads, const GradientRequest *request = nullptr);
   /// What a tuner's result for a call is found by.
   std::string tuningKey(const OperatorCall &call, int64_t threads, const GradientRequest *request) const;
@@ -91,6 +99,10 @@ public:
   DecayConditions decays;
   /// Whether no state of a bounded size continues a sequence.
   bool looksBackWithoutBound = false;
+  /// What kinds of entries the state has.
+  std::vector<StateEntry::Kind> carried;
+  /// Why segments of sequences are not walked side by side; empty where they can be.
+  std::string serialBecause;
   /// Whether rows of windows are computed with parameters.
   bool windowsMeetParameters = false;
 
@@ -110,7 +122,7 @@ private:
   ElementType typeOfArgument(VariantOp program, unsigned argument) const;
   ElementType typeOfTail(const StateEntry &entry, VariantOp program) const;
   bool computes(chunk::TableOp table) const;
-  int64_t slicesFor(const OperatorCall &call, int64_t threads) const;
+  int64_t slicesFor(const OperatorCall &call, int64_t threads, int64_t segments) const;
   llvm::Expected<Kernel *> kernelOf(const Form &form);
   llvm::Expected<Gradient *> gradientOf(const GradientRequest &request, const Form &form);
   /// A tuned form that cannot be used here.
@@ -125,6 +137,7 @@ private:
   KernelRequest request;
   std::mutex mutex;
   std::map<Form, std::unique_ptr<Kernel>> kernels;
+  std::map<Form, std::unique_ptr<Segments>> segmented;
   std::map<std::pair<GradientRequest, Form>, std::unique_ptr<Gradient>> gradients;
 
   /// What tuned forms are looked up by, cheaply: the powers of two above batch times heads and above time, the threads

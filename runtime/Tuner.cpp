@@ -107,7 +107,7 @@ llvm::Expected<const CompiledKernel *> Tuner::kernelOf(const Form &form, const S
 }
 
 llvm::Error Tuner::describeModel() {
-  Form open = signature.modelForm(call, threads, request != nullptr);
+  Form open = signature.modelForm(call, threads, request != nullptr, request ? 1 : signature.segmentsFor(call));
   candidates.push_back({.form = open, .samples = {}, .refused = {}});
   const Signature::Gradient *gradient = nullptr;
   llvm::Expected<const CompiledKernel *> kernel = kernelOf(open, &gradient);

@@ -17,7 +17,7 @@ using namespace mlir;
 using namespace stretto;
 using namespace stretto::cpu;
 
-static constexpr int64_t headerWords = 11;
+static constexpr int64_t headerWords = 11, stateWords = 5, segmentWords = 4;
 
 /// Words of the block that describe an argument.
 int64_t KernelLowering::wordsOf(const Argument &argument) {
@@ -25,7 +25,9 @@ int64_t KernelLowering::wordsOf(const Argument &argument) {
     return 3;
   if (isTile(argument) || argument.kind == chunk::ArgumentKind::Table)
     return 4; // pointer; sequence, token and head stride, or others in their place (runtime/Manifest.h)
-  return argument.kind == chunk::ArgumentKind::Parameter ? 2 : 5;
+  if (argument.kind == chunk::ArgumentKind::State && kernel.takesSegments(chunk::Segments::Apart))
+    return stateWords + segmentWords;
+  return argument.kind == chunk::ArgumentKind::Parameter ? 2 : stateWords;
 }
 
 static int64_t bytesOf(Type element) { return element.getIntOrFloatBitWidth() / 8; }
@@ -80,7 +82,7 @@ void KernelLowering::listArguments() {
                          .inParts = !output.getCheckpoint() && (output.getGroup() > 1 || output.getPartial())});
 }
 
-int64_t KernelLowering::blockWords() const {
+int64_t KernelLowering::blockWords() {
   int64_t count = headerWords;
   for (const Argument &argument : arguments)
     count += wordsOf(argument);
@@ -131,7 +133,12 @@ KernelLowering::Item KernelLowering::findItem(Value number) {
     chunkNumber = remainder(builder, number, chunks);
     number = divide(builder, number, chunks);
   }
-  Value slices = builder.index(kernel.getSlices());
+  Value slices = builder.index(kernel.getSlices()), segment;
+  if (kernel.takesSegments(chunk::Segments::Apart)) {
+    Value items = builder.multiply(builder.multiply(sequences, heads), slices);
+    segment = divide(builder, number, items);
+    number = remainder(builder, number, items);
+  }
   item.slice = remainder(builder, number, slices);
   Value pair = divide(builder, number, slices);
   item.head = remainder(builder, pair, heads);
@@ -168,7 +175,9 @@ KernelLowering::Item KernelLowering::findItem(Value number) {
   builder.setInsertionPointAfter(found);
   item.begin = builder.index(0);
   item.end = item.tokens;
-  if (llvm::any_of(arguments, isCheckpoint))
+  if (segment)
+    findSegmentApart(item, segment);
+  else if (kernel.getSegments() || llvm::any_of(arguments, isCheckpoint))
     findSegment(item);
   if (chunkNumber) {
     Value tokens = builder.index(kernel.getChunk());
@@ -186,8 +195,36 @@ Value KernelLowering::firstCheckpoint(const Item &item, Value chunks, Value inte
   return builder.minimum(ifAllAreLong, builder.add(divide(builder, before, tokens), item.sequence));
 }
 
+void KernelLowering::findSegmentApart(Item &item, Value segment) {
+  Value none = builder.index(0), chunk = builder.index(kernel.getChunk());
+  // A launch may begin before the segment.
+  auto inSequence = [&](Value number) -> Value {
+    Value tokens = builder.multiply(arith::MaxSIOp::create(builder, number, none), chunk);
+    return builder.minimum(tokens, item.tokens);
+  };
+  Value own = builder.multiply(segment, intervalOfStarts), first = builder.add(own, firstChunk);
+  item.begin = inSequence(first);
+  item.end = inSequence(builder.add(first, segmentChunks));
+  Value chunks = arith::CeilDivUIOp::create(builder, denseTokens, chunk);
+  item.startRow = builder.add(firstCheckpoint(item, chunks, intervalOfStarts), segment);
+  auto isLess = [&](Value left, Value right) { return builder.compare(arith::CmpIPredicate::ult, left, right); };
+  auto isEqual = [&](Value left, Value right) { return builder.compare(arith::CmpIPredicate::eq, left, right); };
+  item.isFirst = isEqual(item.begin, none);
+  item.exists = isLess(builder.multiply(own, chunk), item.tokens);
+  Value isOwn = arith::OrIOp::create(builder, isLess(item.begin, item.end), isEqual(segment, none));
+  item.isLast = arith::AndIOp::create(builder, isEqual(item.end, item.tokens), isOwn);
+}
+
 void KernelLowering::findSegment(Item &item) {
   Value tokens = builder.index(kernel.getChunk());
+  if (kernel.takesSegments(chunk::Segments::Turns)) {
+    // A turn takes the place of a chunk.
+    Value chunks = arith::CeilDivUIOp::create(builder, item.tokens, tokens);
+    item.begin = builder.index(0);
+    item.end = builder.multiply(arith::CeilDivUIOp::create(builder, chunks, interval), tokens);
+    item.firstCheckpoint = firstCheckpoint(item, segmentChunks, interval);
+    return;
+  }
   item.begin = builder.minimum(builder.multiply(firstChunk, tokens), item.tokens);
   item.end = builder.minimum(builder.add(item.begin, builder.multiply(segmentChunks, tokens)), item.tokens);
   item.firstCheckpoint = firstCheckpoint(item, segmentChunks, interval);
@@ -229,16 +266,45 @@ void KernelLowering::findAddresses(const Item &item) {
       // The entries of a vector are one column of the state object.
       if (argument.type.getRank() < 2)
         channel = builder.multiply(channel, words[4]);
-      entries = builder.add(builder.multiply(item.startRow, words[2]),
+      bool isApart = kernel.takesSegments(chunk::Segments::Apart);
+      entries = builder.add(builder.multiply(isApart ? item.stateRow : item.startRow, words[2]),
                             builder.add(builder.multiply(head, words[3]), channel));
     } else {
       entries = builder.add(builder.multiply(head, words[1]), channel);
     }
     Value bytes = builder.multiply(entries, bytesOf(argument.type.getElementType()));
     argument.address = builder.add(words[0], bytes);
-    if (argument.kind == chunk::ArgumentKind::State || isWindow(argument))
-      argument.finalAddress = builder.add(words[1], bytes);
+    if (argument.kind != chunk::ArgumentKind::State && !isWindow(argument))
+      continue;
+    argument.finalAddress = builder.add(words[1], bytes);
+    argument.stride = argument.finalStride = words[4];
+    argument.isGiven = builder.compare(arith::CmpIPredicate::ne, words[0], builder.index(0));
+    argument.isWanted = builder.compare(arith::CmpIPredicate::ne, words[1], builder.index(0));
+    if (argument.kind == chunk::ArgumentKind::State && kernel.takesSegments(chunk::Segments::Apart))
+      placeSegment(argument, item, head);
   }
+}
+
+void KernelLowering::placeSegment(Argument &state, const Item &item, Value head) {
+  ArrayRef<Value> words = ArrayRef(state.words).drop_front(stateWords);
+  int64_t width = state.type.getShape().back(), parts = state.sliced ? kernel.getSlices() : 1;
+  Value none = builder.index(0), stride = builder.index(state.type.getRank() == 2 ? width * parts : 1);
+  Value entries = builder.add(builder.multiply(item.startRow, words[2]), builder.multiply(head, words[3]));
+  if (state.sliced)
+    entries = builder.add(entries, builder.multiply(item.slice, width));
+  Value bytes = builder.multiply(entries, bytesOf(state.type.getElementType()));
+  auto choose = [&](Value condition, Value value, Value otherwise) -> Value {
+    return arith::SelectOp::create(builder, condition, value, otherwise);
+  };
+  auto both = [&](Value left, Value right) -> Value { return arith::AndIOp::create(builder, left, right); };
+  auto isSome = [&](Value pointer) { return builder.compare(arith::CmpIPredicate::ne, pointer, none); };
+  Value isLeft = isSome(words[1]);
+  state.address = choose(item.isFirst, state.address, builder.add(words[0], bytes));
+  state.stride = choose(item.isFirst, state.stride, stride);
+  state.isGiven = choose(item.isFirst, state.isGiven, both(isSome(words[0]), item.exists));
+  state.finalAddress = choose(isLeft, builder.add(words[1], bytes), state.finalAddress);
+  state.finalStride = choose(isLeft, stride, state.finalStride);
+  state.isWanted = choose(isLeft, item.exists, both(state.isWanted, item.isLast));
 }
 
 //===----------------------------------------------------------------------===//
@@ -269,13 +335,12 @@ void KernelLowering::loadStates(const Item &item) {
     }
     RankedTensorType type = argument.type;
     Value buffer = storage[argument.value].rows;
-    Value isGiven = builder.compare(arith::CmpIPredicate::ne, argument.words[0], builder.index(0));
-    auto branch = scf::IfOp::create(builder, isGiven, /*withElseRegion=*/true);
+    auto branch = scf::IfOp::create(builder, argument.isGiven, /*withElseRegion=*/true);
     OpBuilder::InsertionGuard guard(builder);
     builder.setInsertionPointToStart(branch.thenBlock());
     Value memory = memoryAt(argument.address, type.getElementType());
     moveState(
-        builder, type, argument.words[4],
+        builder, type, argument.stride,
         [&](Value place, Value row, Value column, int64_t lanes) {
           builder.store(builder.load(memory, place, lanes), buffer, {row, column});
         },
@@ -297,14 +362,13 @@ void KernelLowering::storeStates(const Item &item) {
   for (Argument &argument : arguments) {
     if (argument.kind != chunk::ArgumentKind::State || isSwept(sweeps, argument))
       continue;
-    Value isWanted = builder.compare(arith::CmpIPredicate::ne, argument.words[1], builder.index(0));
     Value memberOfGroup = remainder(builder, item.head, builder.index(argument.group));
     Value isFirst = builder.compare(arith::CmpIPredicate::eq, memberOfGroup, builder.index(0));
-    builder.ifTrue(builder.createOrFold<arith::AndIOp>(isWanted, isFirst), [&] {
+    builder.ifTrue(builder.createOrFold<arith::AndIOp>(argument.isWanted, isFirst), [&] {
       Value buffer = storage[argument.value].rows;
       Value memory = memoryAt(argument.finalAddress, argument.type.getElementType());
       moveState(
-          builder, argument.type, argument.words[4],
+          builder, argument.type, argument.finalStride,
           [&](Value place, Value row, Value column, int64_t lanes) {
             builder.store(builder.load(buffer, {row, column}), memory, place, lanes);
           },
@@ -460,9 +524,10 @@ void KernelLowering::viewCheckpoints(const Item &item, Value firstToken) {
   if (llvm::none_of(arguments, isCheckpoint))
     return;
   Value number = divide(builder, builder.subtract(firstToken, item.begin), builder.index(kernel.getChunk()));
-  Value isSkipped = remainder(builder, number, interval);
+  Value every = kernel.takesSegments(chunk::Segments::Turns) ? builder.index(1) : interval;
+  Value isSkipped = remainder(builder, number, every);
   isKept = builder.compare(arith::CmpIPredicate::eq, isSkipped, builder.index(0));
-  number = builder.add(item.firstCheckpoint, divide(builder, number, interval));
+  number = builder.add(item.firstCheckpoint, divide(builder, number, every));
   for (Argument &argument : arguments) {
     if (!isCheckpoint(argument))
       continue;

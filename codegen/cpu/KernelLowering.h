@@ -43,7 +43,7 @@ public:
   /// Whether chunks do not depend on each other, so that each may be an item of its own. Checkpoints are counted from
   /// the first chunk that an item walks.
   bool hasIndependentChunks() {
-    return kernel.argumentsOf(chunk::ArgumentKind::State).empty() &&
+    return !kernel.getSegments() && kernel.argumentsOf(chunk::ArgumentKind::State).empty() &&
            kernel.argumentsOf(chunk::ArgumentKind::Checkpoint).empty();
   }
   /// Bytes of scratch that the function needs.
@@ -98,9 +98,11 @@ private:
     llvm::StringRef name = {}, entry = {}; // of a window, the input
     int64_t columns = 0;                   // of the parameter whose columns it is, where it is not all of it
     /// The words of the block, as index.
-    llvm::SmallVector<mlir::Value, 5> words = {};
-    /// Address of the item's first entry (of the initial state), and of its final state.
-    mlir::Value address = {}, finalAddress = {};
+    llvm::SmallVector<mlir::Value, 9> words = {};
+    /// Address of the item's first entry (of the initial state), and of its final state; from row to row of them.
+    mlir::Value address = {}, finalAddress = {}, stride = {}, finalStride = {};
+    /// Of a state: whether an initial one is given, and a final one wanted.
+    mlir::Value isGiven = {}, isWanted = {};
   };
   /// What is known of the item that is being run.
   struct Item {
@@ -116,16 +118,23 @@ private:
     mlir::Value position;
     /// The number of the first checkpoint that the item reads or keeps.
     mlir::Value firstCheckpoint;
+    /// Where segments are apart: whether the item's begins with the initial state, has a place of its own, and leaves
+    /// the final state.
+    mlir::Value isFirst, exists, isLast;
   };
 
   void listArguments();
-  int64_t blockWords() const;
+  int64_t blockWords();
   void readBlock(mlir::Value block);
   Item findItem(mlir::Value number);
   /// What the item has of the segment that the launch walks, and where its checkpoints begin (runtime/Manifest.h).
   void findSegment(Item &item);
+  /// The same of the item's own segment, where they are apart.
+  void findSegmentApart(Item &item, mlir::Value segment);
   mlir::Value firstCheckpoint(const Item &item, mlir::Value chunks, mlir::Value interval);
   void findAddresses(const Item &item);
+  /// Where segments are apart: a state begins where its segment does, and may end there, too.
+  void placeSegment(Argument &state, const Item &item, mlir::Value head);
   /// Memory at an address, as a memref of unknown extent.
   mlir::Value memoryAt(mlir::Value address, mlir::Type element);
   void loadStates(const Item &item);
@@ -163,7 +172,7 @@ private:
   static bool isTile(const Argument &argument) { return argument.kind == chunk::ArgumentKind::Input; }
   static bool isWindow(const Argument &argument) { return argument.kind == chunk::ArgumentKind::Window; }
   static bool isCheckpoint(const Argument &argument) { return argument.kind == chunk::ArgumentKind::Checkpoint; }
-  static int64_t wordsOf(const Argument &argument);
+  int64_t wordsOf(const Argument &argument);
   mlir::Value tileAddress(const Argument &argument, mlir::Value firstToken);
 
   //===- Stages ----------------------------------------------------------------------------------------------===//

@@ -128,6 +128,13 @@ def Chunk_ScanKind : I32EnumAttr<"ScanKind", "operation of a scan over time", [
 }
 def Chunk_ScanKindAttr : EnumAttr<Chunk_Dialect, Chunk_ScanKind, "scan_kind"> { let assemblyFormat = "$value"; }
 
+def Chunk_Segments : I32EnumAttr<"Segments", "how a kernel takes the segments of a sequence", [
+    I32EnumAttrCase<"Apart", 0, "apart">, I32EnumAttrCase<"Turns", 1, "turns">]> {
+  let cppNamespace = "::stretto::chunk";
+  let genSpecializedAttr = 0;
+}
+def Chunk_SegmentsAttr : EnumAttr<Chunk_Dialect, Chunk_Segments, "segments"> { let assemblyFormat = "$value"; }
+
 def Chunk_Tensor : StaticShapeTensorOf<[AnyFloat]>;
 def Chunk_TensorOrCondition : StaticShapeTensorOf<[AnyFloat, I1]>;
 def Chunk_Vector : 1DTensorOf<[AnyFloat]>;
@@ -162,13 +169,20 @@ def Chunk_KernelOp : Chunk_Op<"kernel", [
     `slices` divides the value axis among independent blocks: of arguments and outputs that are `sliced` a block has
     its columns, and those that are `partial` are the sum of what the blocks have.
 
+    A segment is a number of consecutive chunks that a launch chooses. With `segments apart` the segments of a sequence
+    are walked side by side, each from states that are known at its start, which a launch provides: the initial ones
+    for the first segment. With `segments turns` the body is executed once for each segment of a sequence, one after
+    the other, and its checkpoints are those of segments in place of chunks.
+
     Constraints: `kernel_c1` every argument is described, and the last alone is the number of valid tokens, of type
     index; `kernel_c2` all others are tensors of real numbers of static shape; `kernel_c3` inputs and outputs have C
     rows, checkpoints one axis or two; `kernel_c4` the body yields the declared types; `kernel_c5` a group has at least one head; `kernel_c6` a
     state is a range of columns of an entry, of one axis or two, a parameter of two may be, and nothing else is; `kernel_c7` a table is a
     `chunk.table` of the module; `kernel_c8` there is at least one token in a chunk, and one slice; `kernel_c9`
     names of arguments are distinct; `kernel_c10` a window has rows of an input; `kernel_c11` nothing is both sliced and
-    partial, states that heads share and checkpoints are not partial.
+    partial, states that heads share and checkpoints are not partial; `kernel_c12` a kernel with segments is not `reverse`;
+    one whose segments are apart has no windows and no checkpoints, and one whose turns are segments has states and
+    checkpoints alone.
 
     Example:
     ```mlir
@@ -190,7 +204,7 @@ def Chunk_KernelOp : Chunk_Op<"kernel", [
   }];
   let arguments = (ins SymbolNameAttr:$sym_name, I64Attr:$chunk, UnitAttr:$reverse,
                        Chunk_ArgumentArrayAttr:$arguments, Chunk_OutputArrayAttr:$outputs,
-                       DefaultValuedAttr<I64Attr, "1">:$slices);
+                       DefaultValuedAttr<I64Attr, "1">:$slices, OptionalAttr<Chunk_SegmentsAttr>:$segments);
   let regions = (region SizedRegion<1>:$body);
   let hasCustomAssemblyFormat = 1;
   let hasRegionVerifier = 1;
@@ -201,6 +215,7 @@ def Chunk_KernelOp : Chunk_Op<"kernel", [
     /// The body's arguments of one kind, in order.
     ::llvm::SmallVector<::mlir::BlockArgument> argumentsOf(ArgumentKind kind);
     ::mlir::BlockArgument getValid() { return getBlock()->getArguments().back(); }
+    bool takesSegments(Segments how) { return getSegments() == how; }
   }];
 }
 

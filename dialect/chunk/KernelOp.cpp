@@ -39,7 +39,7 @@ static bool isWholeEntry(ArgumentAttr state, Type type) {
 //===----------------------------------------------------------------------===//
 // Syntax
 //
-//   chunk.kernel @name chunk 64 reverse slices 2
+//   chunk.kernel @name chunk 64 reverse slices 2 segments apart
 //       (input %q: type group 4 sliced, parameter %w: type of "parameter" column 0 columns 128, table %t: type,
 //       checkpoint %R: type
 //        state %S: type of "entry" column 64 columns 65 lowest, valid %n: index)
@@ -57,6 +57,12 @@ ParseResult KernelOp::parse(OpAsmParser &parser, OperationState &result) {
     result.addAttribute(getReverseAttrName(result.name), builder.getUnitAttr());
   if (succeeded(parser.parseOptionalKeyword("slices")) && parser.parseInteger(slices))
     return failure();
+  if (succeeded(parser.parseOptionalKeyword("segments"))) {
+    FailureOr<Segments> segments = FieldParser<Segments>::parse(parser);
+    if (failed(segments))
+      return failure();
+    result.addAttribute(getSegmentsAttrName(result.name), SegmentsAttr::get(builder.getContext(), *segments));
+  }
   result.addAttribute(getChunkAttrName(result.name), builder.getI64IntegerAttr(chunk));
   result.addAttribute(getSlicesAttrName(result.name), builder.getI64IntegerAttr(slices));
 
@@ -134,6 +140,8 @@ void KernelOp::print(OpAsmPrinter &printer) {
     printer << " reverse";
   if (getSlices() != 1)
     printer << " slices " << getSlices();
+  if (std::optional<Segments> segments = getSegments())
+    printer << " segments " << stringifySegments(*segments);
   printer << "(";
   llvm::interleaveComma(getBody().getArguments(), printer, [&](BlockArgument argument) {
     ArgumentAttr description = getArgument(argument.getArgNumber());
@@ -168,9 +176,9 @@ void KernelOp::print(OpAsmPrinter &printer) {
       printer << " partial";
   });
   printer << ")";
-  printer.printOptionalAttrDictWithKeyword((*this)->getAttrs(),
-                                           {getSymNameAttrName(), getChunkAttrName(), getReverseAttrName(),
-                                            getSlicesAttrName(), getArgumentsAttrName(), getOutputsAttrName()});
+  printer.printOptionalAttrDictWithKeyword(
+      (*this)->getAttrs(), {getSymNameAttrName(), getChunkAttrName(), getReverseAttrName(), getSlicesAttrName(),
+                            getSegmentsAttrName(), getArgumentsAttrName(), getOutputsAttrName()});
   printer << " ";
   printer.printRegion(getBody(), /*printEntryBlockArgs=*/false);
 }
@@ -218,6 +226,31 @@ static LogicalResult verifyWindow(KernelOp kernel, ArgumentAttr window, RankedTe
   }
   return kernel.emitOpError("[kernel_c10] the window ")
          << window.getName() << " has type " << type << ", expected rows of an input " << window.getEntry();
+}
+
+/// A launch provides what a segment begins with: nothing else may depend on where it begins.
+static LogicalResult verifySegments(KernelOp kernel) {
+  if (!kernel.getSegments())
+    return success();
+  auto refuse = [&](const Twine &what) {
+    return kernel.emitOpError("[kernel_c12] with segments ")
+           << stringifySegments(*kernel.getSegments()) << " the kernel " << what;
+  };
+  if (kernel.getReverse())
+    return refuse("is reverse");
+  bool areTurns = kernel.takesSegments(Segments::Turns);
+  for (auto argument : kernel.getArguments().getAsRange<ArgumentAttr>()) {
+    ArgumentKind kind = argument.getKind();
+    bool isAllowed = areTurns ? kind == ArgumentKind::State || kind == ArgumentKind::Checkpoint
+                              : kind != ArgumentKind::Window && kind != ArgumentKind::Checkpoint;
+    if (!isAllowed && kind != ArgumentKind::Valid)
+      return refuse("has the " + stringifyArgumentKind(kind) + " '" + argument.getName().getValue() + "'");
+  }
+  for (auto output : kernel.getOutputs().getAsRange<OutputAttr>())
+    if (output.getCheckpoint() != areTurns)
+      return refuse("has the output '" + output.getName().getValue() + "', which is " +
+                    (areTurns ? "no checkpoint" : "a checkpoint"));
+  return success();
 }
 
 /// What is wrong with one argument is said about its name.
@@ -286,6 +319,8 @@ LogicalResult KernelOp::verifyRegions() {
   if (static_cast<int64_t>(getChunk()) < 1 || static_cast<int64_t>(getSlices()) < 1)
     return emitOpError("[kernel_c8] has chunks of ")
            << getChunk() << " tokens and " << getSlices() << " slices, expected at least 1 of each";
+  if (failed(verifySegments(*this)))
+    return failure();
   llvm::StringSet<> names;
   for (BlockArgument argument : block.getArguments()) {
     if (failed(verifyArgument(*this, argument)))

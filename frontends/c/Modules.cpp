@@ -276,7 +276,7 @@ StrettoModule *strettoModuleRun(const StrettoModule *handle, const char *pipelin
 }
 
 char *strettoModuleLower(const StrettoModule *handle, const char *stage, const char *target, const char *element,
-                         bool isStep, const StrettoForm *form, char **error) {
+                         StrettoPart part, const StrettoForm *form, char **error) {
   ModuleOp module = handle->module.get();
   auto lower = [&]() -> llvm::Expected<std::string> {
     auto variants = module.getOps<VariantOp>();
@@ -288,7 +288,9 @@ char *strettoModuleLower(const StrettoModule *handle, const char *stage, const c
       return llvm::createStringError("the element type is '" + StringRef(element) +
                                      "', expected f16, bf16, f32 or f64");
     request.element = *type;
-    request.part = isStep ? KernelRequest::Part::Step : KernelRequest::Part::Results;
+    static constexpr KernelRequest::Part parts[] = {KernelRequest::Part::Results, KernelRequest::Part::Step,
+                                                    KernelRequest::Part::Segments};
+    request.part = parts[part];
     request.target = StringRef(target) == "cpu" ? Target::host() : Target{Target::Kind::Cuda, target, ""};
     if ((*variants.begin()).getGradient())
       request.slices = std::max<int64_t>(Knobs::instance().slices, 1);

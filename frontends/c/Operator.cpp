@@ -206,12 +206,18 @@ int strettoCheckContents(const StrettoSignature *signature, const StrettoOperato
 }
 
 int strettoRun(StrettoSignature *signature, const StrettoOperatorCall *call, const StrettoTensor *results,
-               const StrettoTensor *finalState, const StrettoExecutor *executor, char **error) {
+               const StrettoTensor *finalState, void *workspace, const StrettoExecutor *executor, char **error) {
   Operator::Signature &checked = *unwrap(signature);
   ExecutorOf lent(*executor);
   return finish(Operator::run(checked, callOf(checked.op, *call), viewsOf(results, checked.results.size()),
-                              viewsOf(finalState, checked.state.size()), lent.executor),
+                              viewsOf(finalState, checked.state.size()), workspace, lent.executor),
                 error);
+}
+
+int64_t strettoWorkspace(StrettoSignature *signature, const StrettoOperatorCall *call, int64_t threads, char **error) {
+  Operator::Signature &checked = *unwrap(signature);
+  auto bytes = take(Operator::workspaceBytes(checked, callOf(checked.op, *call), threads), error);
+  return bytes ? *bytes : -1;
 }
 
 //===----------------------------------------------------------------------===//
@@ -347,5 +353,7 @@ int64_t strettoSegment() { return Knobs::instance().segment; }
 void strettoSetSegment(int64_t chunks) { Knobs::instance().segment = chunks; }
 int64_t strettoWalks() { return Knobs::instance().walks; }
 void strettoSetWalks(int64_t walks) { Knobs::instance().walks = walks; }
+int64_t strettoSegments() { return Knobs::instance().segments; }
+void strettoSetSegments(int64_t segments) { Knobs::instance().segments = segments; }
 int64_t strettoSlices() { return Knobs::instance().slices; }
 void strettoSetSlices(int64_t slices) { Knobs::instance().slices = slices; }

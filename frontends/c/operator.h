@@ -117,8 +117,11 @@ STRETTO_EXPORT int strettoCheckContents(const StrettoSignature *signature, const
 /* Runs a call that was checked. `results` and `finalState` (one tensor for each entry, those of type I64 left out, or
  * null) and the initial state are contiguous. The last stride of a row is 1, and parameters are contiguous. */
 STRETTO_EXPORT int strettoRun(StrettoSignature *signature, const StrettoOperatorCall *call,
-                              const StrettoTensor *results, const StrettoTensor *finalState,
+                              const StrettoTensor *results, const StrettoTensor *finalState, void *workspace,
                               const StrettoExecutor *executor, char **error);
+/* The bytes of the workspace that a call takes; -1 where its kernels cannot be made. */
+STRETTO_EXPORT int64_t strettoWorkspace(StrettoSignature *signature, const StrettoOperatorCall *call, int64_t threads,
+                                        char **error);
 
 /* A tensor that a gradient leaves, and what of the call it is the gradient of: an input, or an entry of the state. Its
  * shape is that after batch and time (rows) or after the sequences (states and parameters). Of states and parameters it
@@ -205,6 +208,11 @@ STRETTO_EXPORT void strettoSetDebug(bool debug);
 /* The chunks of a segment of a gradient, or 0: as memory allows; STRETTO_SEGMENT says what it is at first. */
 STRETTO_EXPORT int64_t strettoSegment(void);
 STRETTO_EXPORT void strettoSetSegment(int64_t chunks);
+
+/* Into how many segments sequences of calls are divided that run side by side, 1 for none, and 0 for as many as idle
+ * multiprocessors take; STRETTO_SEGMENTS says it at first. */
+STRETTO_EXPORT int64_t strettoSegments(void);
+STRETTO_EXPORT void strettoSetSegments(int64_t segments);
 
 /* Among how many blocks or threads the values of a head's gradient are divided at least, a power of two, and 0 for as
  * many as the call leaves idle; STRETTO_SLICES says it at first. */

@@ -122,12 +122,13 @@ public:
     StrettoSpecialization specialization = {ofDims, ofHeads, ofOptions, names.data(), names.size()};
     return Module(checked(strettoModuleSpecialize, handle.get(), &specialization));
   }
-  std::string lower(const std::string &stage, const std::string &target, const std::string &element, bool isStep,
-                    const std::optional<std::array<int64_t, 4>> &form) const {
+  std::string lower(const std::string &stage, const std::string &target, const std::string &element,
+                    const std::string &part, const std::optional<std::array<int64_t, 4>> &form) const {
     StrettoForm fixed = {};
     if (form)
       fixed = {(*form)[0], (*form)[1], (*form)[2], (*form)[3]};
-    return taken(checked(strettoModuleLower, handle.get(), stage.c_str(), target.c_str(), element.c_str(), isStep,
+    StrettoPart asked = part == "step" ? STRETTO_STEP : part == "segments" ? STRETTO_SEGMENTS : STRETTO_RESULTS;
+    return taken(checked(strettoModuleLower, handle.get(), stage.c_str(), target.c_str(), element.c_str(), asked,
                          form ? &fixed : nullptr));
   }
   Module run(const std::string &pipeline) const {
@@ -209,7 +210,7 @@ PYBIND11_MODULE(_compiler, module) {
       .def("variant", &Module::variant, py::arg("name") = std::nullopt)
       .def("specialize", &Module::specialize, py::kw_only(), py::arg("dims") = Text(), py::arg("heads") = Text(),
            py::arg("options") = Text(), py::arg("absent") = std::vector<std::string>())
-      .def("lower", &Module::lower, py::arg("stage"), py::arg("target"), py::arg("element"), py::arg("step"),
+      .def("lower", &Module::lower, py::arg("stage"), py::arg("target"), py::arg("element"), py::arg("part"),
            py::arg("form") = std::nullopt)
       .def("run", &Module::run, py::arg("pipeline"))
       .def("interpret", &Module::interpret, py::arg("arguments"), py::kw_only(), py::arg("options") = Text(),

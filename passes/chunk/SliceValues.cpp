@@ -281,6 +281,9 @@ struct SliceValuesPass : stretto::impl::SliceValuesBase<SliceValuesPass> {
 
 private:
   LogicalResult divideAll();
+  /// The kernel that others follow in what they divide: that which walks back, or that which computes the results of
+  /// segments. None where kernels do not know each other.
+  KernelOp findLeader();
   /// Takes the first of the seeds that can be divided; says why the first of all cannot.
   LogicalResult divide(KernelOp kernel, ArrayRef<SmallVector<Value>> seeds);
   LogicalResult refuse(KernelOp kernel, const Refusal &refusal) {
@@ -323,39 +326,62 @@ static SmallVector<SmallVector<Value>> statesOf(KernelOp kernel) {
   return llvm::map_to_vector(states, [](BlockArgument state) { return SmallVector<Value>{state}; });
 }
 
-LogicalResult SliceValuesPass::divideAll() {
-  KernelOp gradient;
+/// What a kernel leaves for others of what they divide: outputs, and states where segments are walked side by side.
+static SmallVector<Value> sharedBy(KernelOp kernel, const llvm::StringSet<> &divided) {
+  SmallVector<Value> shared;
+  auto yield = cast<YieldOp>(kernel.getBlock()->getTerminator());
+  for (auto [output, value] : llvm::zip_equal(kernel.getOutputs().getAsRange<OutputAttr>(), yield.getOutputs()))
+    if (divided.contains(output.getName().getValue()))
+      shared.push_back(value);
+  for (BlockArgument state : kernel.argumentsOf(ArgumentKind::State))
+    if (kernel.getSegments() && divided.contains(kernel.getArgument(state.getArgNumber()).getName().getValue()))
+      shared.push_back(state);
+  return shared;
+}
+
+KernelOp SliceValuesPass::findLeader() {
   for (auto kernel : getOperation().getOps<KernelOp>())
-    if (kernel.getReverse())
-      gradient = kernel;
-  llvm::StringSet<> divided;
-  if (gradient) {
-    if (failed(divide(gradient, statesOf(gradient))))
+    if (kernel.getReverse() || (kernel.takesSegments(Segments::Apart) && !outputsOf(kernel).empty()))
+      return kernel;
+  return {};
+}
+
+LogicalResult SliceValuesPass::divideAll() {
+  KernelOp leader = findLeader();
+  llvm::StringSet<> divided, known;
+  if (leader) {
+    if (failed(divide(leader,
+                      leader.getReverse() ? statesOf(leader) : SmallVector<SmallVector<Value>>{outputsOf(leader)})))
       return failure();
-    for (auto argument : gradient.getArguments().getAsRange<ArgumentAttr>())
+    for (auto argument : leader.getArguments().getAsRange<ArgumentAttr>()) {
+      known.insert(argument.getName().getValue());
       if (argument.getSliced())
         divided.insert(argument.getName().getValue());
+    }
   }
   for (auto kernel : getOperation().getOps<KernelOp>()) {
-    if (kernel == gradient)
+    if (kernel == leader)
       continue;
-    SmallVector<Value> seed = outputsOf(kernel);
-    auto yield = cast<YieldOp>(kernel.getBlock()->getTerminator());
-    auto outputs = llvm::zip_equal(kernel.getOutputs().getAsRange<OutputAttr>(), yield.getOutputs());
-    if (gradient) {
-      seed.clear();
-      for (auto [output, value] : outputs)
-        if (divided.contains(output.getName().getValue()))
-          seed.push_back(value);
-    } else if (seed.empty()) {
+    SmallVector<Value> seed = leader ? sharedBy(kernel, divided) : outputsOf(kernel);
+    if (!leader && seed.empty())
       return refuse(kernel, {kernel, "no output has a value axis"});
-    }
     if (failed(divide(kernel, {seed})))
       return failure();
+    if (!leader)
+      continue;
+    auto check = [&](StringRef name, bool isSliced) -> LogicalResult {
+      if (isSliced == divided.contains(name))
+        return success();
+      return refuse(kernel, {kernel, ("only one of the kernels divides '" + name + "'").str()});
+    };
     for (auto output : kernel.getOutputs().getAsRange<OutputAttr>())
-      if (gradient && output.getSliced() != divided.contains(output.getName().getValue()))
-        return refuse(kernel,
-                      {kernel, ("only one of the kernels divides '" + output.getName().getValue() + "'").str()});
+      if (failed(check(output.getName().getValue(), output.getSliced())))
+        return failure();
+    for (BlockArgument state : kernel.argumentsOf(ArgumentKind::State))
+      if (ArgumentAttr argument = kernel.getArgument(state.getArgNumber());
+          known.contains(argument.getName().getValue()) &&
+          failed(check(argument.getName().getValue(), argument.getSliced())))
+        return failure();
   }
   return success();
 }

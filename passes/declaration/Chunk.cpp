@@ -8,6 +8,8 @@
 #include "passes/declaration/ChunkFeedback.h"
 #include "passes/declaration/ChunkLaterWrites.h"
 #include "passes/declaration/ChunkLookback.h"
+#include "passes/declaration/ChunkRows.h"
+#include "passes/declaration/ChunkSegments.h"
 #include "passes/declaration/GradientParts.h"
 #include "passes/declaration/KeptRows.h"
 #include "passes/declaration/KernelBuilder.h"
@@ -25,8 +27,14 @@ namespace {
 /// What a kernel computes of a variant.
 enum class Part {
   Whole,
+  /// Of segments that are walked side by side (ChunkSegments.h), the rows that convolutions and delays look back to.
+  Tails,
+  /// What their tokens add to totals.
+  Totals,
+  /// And what they do to the states.
+  Writes,
   /// Of a gradient, the forward states at the start of each segment, from which they are found again: as they are.
-  Segments,
+  SegmentStarts,
   /// Of a gradient, the forward states at the start of each chunk, as products read them, and rows that are kept of
   /// each token.
   Checkpoints,
@@ -36,20 +44,44 @@ enum class Part {
   Gradient,
 };
 
+/// What follows the name of the variant in that of the kernel.
+StringRef suffixOf(Part part) {
+  switch (part) {
+  case Part::Whole:
+  case Part::Gradient:
+    return "";
+  case Part::Tails:
+    return "_tails";
+  case Part::Totals:
+    return "_totals";
+  case Part::Writes:
+    return "_writes";
+  case Part::SegmentStarts:
+    return segmentStartsSuffix;
+  case Part::Checkpoints:
+    return checkpointsSuffix;
+  case Part::Cotangents:
+    return cotangentsSuffix;
+  }
+  llvm_unreachable("every part has its name");
+}
+
 /// Makes a kernel of one variant, or of a part of it.
 class ChunkVariant {
 public:
   ChunkVariant(VariantOp variant, int64_t tokens, const ElementTypes &types, Part part = Part::Whole,
-               GradientParts parts = {})
-      : variant(variant), types(types), part(part), parts(std::move(parts)),
+               GradientParts parts = {}, chunk::SegmentsAttr segments = {})
+      : variant(variant), types(types), part(part), parts(std::move(parts)), segments(segments),
         kernel(variant, "chunk", tokens, /*pastTokens=*/tokens, types) {}
 
   LogicalResult run();
+  /// What the tokens of a segment do to each state, or to each total.
+  ArrayRef<SegmentEffect> getEffects() const { return effects; }
 
 private:
   LogicalResult checkChains();
   SmallVector<chunk::OutputAttr> describeOutputs();
-  bool walksForward() const { return part == Part::Segments || part == Part::Checkpoints; }
+  bool walksForward() const { return part == Part::SegmentStarts || part == Part::Checkpoints; }
   std::string name();
   /// Heads that share a state have parts of its cotangent, which are added up in the end: all else is linear in them.
   int64_t groupOf(StateType state) { return state.getReverse() ? 1 : kernel.groupOf(state.getHeads()); }
@@ -69,6 +101,9 @@ private:
   SmallVector<Value> leftRows();
   SmallVector<Value> wanted();
   void addStates();
+  void addTotalDecays();
+  void addTotals();
+  Value nextShift(const StateEntry &entry, Value before);
   void addTails(ArrayRef<Operation *> order);
   LogicalResult buildTile(Operation *op);
   void buildReverseConv(Operation *op);
@@ -79,7 +114,9 @@ private:
   const ElementTypes &types;
   Part part;
   GradientParts parts;
+  chunk::SegmentsAttr segments;
   KernelBuilder kernel;
+  SmallVector<SegmentEffect> effects;
   SmallVector<StateChain> chains;
   /// By the root of their chain, which is read and written now or at an earlier time.
   llvm::DenseMap<Operation *, std::unique_ptr<ChunkRecurrence>> recurrences;
@@ -90,6 +127,7 @@ private:
   llvm::DenseMap<Operation *, Value> starts;
   /// Of a gradient, the tails and totals of the program, and those of what runs in reverse.
   SmallVector<StateEntry> forwardTails, reverseTails;
+  SmallVector<StateEntry> scans;                // whose totals are wanted
   SmallVector<Value> tailStarts;                // of the forward ones
   llvm::DenseMap<Operation *, Value> carryOf;   // of each reverse convolution or delay
   llvm::DenseMap<Operation *, Value> nextCarry; // what it hands on
@@ -135,7 +173,7 @@ LogicalResult ChunkVariant::checkChains() {
 /// have too few powers for a sum over many tokens.
 FloatType ChunkVariant::typeOfCheckpoint(StateType state) const {
   bool isRead = types.standard.isBF16() && state.getSecondSize() > 1;
-  return isRead && part != Part::Segments ? types.standard : types.compute;
+  return isRead && part != Part::SegmentStarts ? types.standard : types.compute;
 }
 
 void ChunkVariant::addStates() {
@@ -164,10 +202,48 @@ void ChunkVariant::addStates() {
         if (auto write = dyn_cast<WriteOp>(step))
           written.insert_range(std::array{write.getFirst(), write.getSecond()});
   }
+  if (part == Part::Writes)
+    addTotalDecays();
   if (part != Part::Gradient)
     return;
   for (const StateEntry &tail : reverseTails)
     carryOf[tail.operations.front()] = kernel.addTail(tail, chunk::ArgumentKind::State, /*group=*/1);
+}
+
+void ChunkVariant::addTotalDecays() {
+  for (const StateChain &chain : chains) {
+    SegmentEffect &effect = effects.emplace_back(SegmentEffect{cast<BlockArgument>(starts.at(chain.root))});
+    std::optional<ChunkRecurrence::TotalDecay> total = ChunkRecurrence::totalDecayOf(chain);
+    if (!total)
+      continue;
+    StateOp root = chain.getRoot();
+    effect.form = total->form;
+    effect.decayed = total->side;
+    effect.decay =
+        kernel.addTotalDecay((root.getName() + ".decay").str(), total->size, kernel.groupOf(root.getType().getHeads()),
+                             /*lowest=*/total->form == chunk::DecayForm::Factor);
+  }
+}
+
+/// Scans that share a total are one entry.
+void ChunkVariant::addTotals() {
+  for (const StateEntry &entry : scans) {
+    auto scan = cast<ScanOp>(entry.operations.front());
+    SegmentEffect &effect = effects.emplace_back(SegmentEffect{kernel.carriedFor(scan)});
+    effect.scan = kindOf(scan);
+    if (scan.getLog())
+      effect.decay =
+          kernel.addTotalDecay(entry.name + ".decay", kernel.typeOfTail(entry).getShape(), kernel.groupOf(entry.heads));
+  }
+}
+
+/// The logarithms that shift a total add up like one.
+Value ChunkVariant::nextShift(const StateEntry &entry, Value before) {
+  TileBuilder &b = kernel.tiles();
+  Value logs = b.matrixOf(b.tileOf(cast<ScanOp>(entry.operations.front()).getLog()));
+  Value sums = b.create<chunk::ScanOp>(cast<RankedTensorType>(logs.getType()), chunk::ScanKind::Add, logs, before,
+                                       /*log=*/Value());
+  return b.create<chunk::TailOp>(before.getType(), sums, b.valid, before);
 }
 
 //===----------------------------------------------------------------------===//
@@ -175,9 +251,14 @@ void ChunkVariant::addStates() {
 //===----------------------------------------------------------------------===//
 
 void ChunkVariant::addTails(ArrayRef<Operation *> order) {
-  if (part == Part::Whole)
-    return kernel.addTails(order);
-  auto kind = walksForward() ? chunk::ArgumentKind::State : chunk::ArgumentKind::Checkpoint;
+  if (part == Part::Whole || part == Part::Totals || part == Part::Writes) {
+    kernel.addTails(order);
+    if (part == Part::Totals)
+      addTotals();
+    return;
+  }
+  bool isCarried = walksForward() || part == Part::Tails;
+  auto kind = isCarried ? chunk::ArgumentKind::State : chunk::ArgumentKind::Checkpoint;
   for (const StateEntry &tail : forwardTails)
     tailStarts.push_back(kernel.addTail(tail, kind, kernel.groupOf(tail.heads)));
 }
@@ -209,6 +290,8 @@ SmallVector<chunk::OutputAttr> ChunkVariant::describeOutputs() {
   if (part == Part::Whole)
     return kernel.describeResults();
   SmallVector<chunk::OutputAttr> outputs;
+  if (part == Part::Tails || part == Part::Totals || part == Part::Writes)
+    return outputs;
   for (const StateEntry &tail : forwardTails) {
     RankedTensorType type = kernel.typeOfTail(tail);
     if (keeps(tail.operations.front()))
@@ -238,7 +321,7 @@ SmallVector<chunk::OutputAttr> ChunkVariant::describeOutputs() {
 }
 
 bool ChunkVariant::isCarried(StateOp root) {
-  if (walksForward() || part == Part::Whole)
+  if (!walksBack())
     return true;
   return root.getType().getReverse() && (part == Part::Cotangents || !parts.apart.contains(root));
 }
@@ -249,7 +332,7 @@ bool ChunkVariant::takesReverse(Operation *root) {
 
 bool ChunkVariant::keeps(Operation *op) {
   switch (part) {
-  case Part::Segments:
+  case Part::SegmentStarts:
     return true;
   case Part::Checkpoints:
     return parts.asked.contains(op);
@@ -261,6 +344,8 @@ bool ChunkVariant::keeps(Operation *op) {
 }
 
 bool ChunkVariant::takes(ArrayRef<Operation *> operations) {
+  if (!walksForward() && !walksBack())
+    return true;
   const llvm::DenseSet<Operation *> &those = walksForward()             ? parts.carried
                                              : part == Part::Cotangents ? parts.askedApart
                                                                         : parts.asked;
@@ -283,10 +368,16 @@ SmallVector<Value> ChunkVariant::leftRows() {
 }
 
 SmallVector<Value> ChunkVariant::wanted() {
+  if (part == Part::Totals)
+    return llvm::map_to_vector(scans,
+                               [](const StateEntry &entry) -> Value { return entry.operations.front()->getResult(0); });
   SmallVector<Value> rows = leftRows();
-  if (walksForward())
+  if (walksForward() || part == Part::Tails)
     for (const StateEntry &tail : forwardTails)
       for (Operation *op : tail.operations)
+        if (part == Part::Tails)
+          rows.push_back(op->getOperand(0));
+        else
         rows.append(op->operand_begin(), op->operand_end());
   return rows;
 }
@@ -349,6 +440,12 @@ FailureOr<SmallVector<Value>> ChunkVariant::next() {
       return failure();
     states.push_back(root.getType().getSecondSize() == 1 ? kernel.tiles().column(*end, 0) : *end);
   }
+  for (auto [chain, effect] : llvm::zip(chains, effects))
+    if (effect.decay)
+      states.push_back(recurrences[chain.root]->nextTotalDecay(effect.decay));
+  for (auto [entry, effect] : llvm::zip(scans, effects))
+    if (effect.decay)
+      states.push_back(nextShift(entry, effect.decay));
   if (part == Part::Gradient)
     for (const StateEntry &tail : reverseTails)
       states.push_back(nextCarry.lookup(tail.operations.front()));
@@ -356,14 +453,8 @@ FailureOr<SmallVector<Value>> ChunkVariant::next() {
 }
 
 std::string ChunkVariant::name() {
-  StringRef suffix;
-  if (part == Part::Segments)
-    suffix = segmentsSuffix;
-  else if (part == Part::Checkpoints && parts.walksBack)
-    suffix = checkpointsSuffix;
-  else if (part == Part::Cotangents)
-    suffix = cotangentsSuffix;
-  return (variant.getSymName() + suffix).str();
+  bool isAll = part == Part::Checkpoints && !parts.walksBack;
+  return (variant.getSymName() + suffixOf(isAll ? Part::Whole : part)).str();
 }
 
 LogicalResult ChunkVariant::run() {
@@ -375,11 +466,18 @@ LogicalResult ChunkVariant::run() {
       if ((entry.kind == StateEntry::Kind::Tail || entry.kind == StateEntry::Kind::Scan) &&
           (entry.reverse ? part == Part::Gradient : takes(entry.operations)))
         (entry.reverse ? reverseTails : forwardTails).push_back(std::move(entry));
-  if (part != Part::Whole)
+  if (part == Part::Tails || part == Part::Totals)
+    chains.clear();
+  else if (part != Part::Whole)
     llvm::erase_if(chains, [&](const StateChain &chain) {
       return chain.getRoot().getType().getReverse() ? !takesReverse(chain.root)
                                                     : !takes(chain.getRoot().getOperation());
     });
+  if (part == Part::Tails)
+    llvm::erase_if(forwardTails, [](const StateEntry &entry) { return entry.kind != StateEntry::Kind::Tail; });
+  if (part == Part::Totals)
+    llvm::copy_if(forwardTails, std::back_inserter(scans),
+                  [](const StateEntry &entry) { return entry.kind == StateEntry::Kind::Scan; });
   if (failed(checkChains()))
     return failure();
   // What is handed on to earlier tokens may be all that is wanted.
@@ -398,7 +496,7 @@ LogicalResult ChunkVariant::run() {
   SmallVector<Value> used = wanted();
   for (const StateChain &chain : chains)
     llvm::append_range(used, chain.rows());
-  if (failed(kernel.create(name(), /*reverse=*/walksBack(), describeOutputs())) ||
+  if (failed(kernel.create(name(), /*reverse=*/walksBack(), describeOutputs(), segments)) ||
       failed(kernel.addArguments(*order, used)))
     return failure();
   addTails(*order);
@@ -438,13 +536,40 @@ struct ChunkPass : stretto::impl::ChunkBase<ChunkPass> {
       return signalPassFailure();
     }
     for (VariantOp variant : llvm::make_early_inc_range(getOperation().getOps<VariantOp>())) {
-      if (failed(variant.getGradient() ? chunkGradient(variant, *types) : ChunkVariant(variant, chunk, *types).run()))
+      if (failed(segments                ? chunkSegments(variant, *types)
+                 : variant.getGradient() ? chunkGradient(variant, *types)
+                                         : ChunkVariant(variant, chunk, *types).run()))
         return signalPassFailure();
       variant.erase();
     }
   }
 
 private:
+  LogicalResult chunkSegments(VariantOp variant, const ElementTypes &types) {
+    if (variant.getGradient())
+      return refuseForm("segmented", variant) << "a gradient walks its segments one after the other";
+    if (std::optional<SegmentProblem> problem = findSegmentProblem(variant))
+      return refuseForm("segmented", problem->op) << problem->reason;
+    auto apart = chunk::SegmentsAttr::get(&getContext(), chunk::Segments::Apart);
+    std::vector<StateEntry> entries = deriveState(variant);
+    auto has = [&](StateEntry::Kind kind) {
+      return llvm::any_of(entries, [&](const StateEntry &entry) { return entry.kind == kind; });
+    };
+    StringRef name = variant.getSymName();
+    auto build = [&](Part part, StringRef starts = {}) -> LogicalResult {
+      ChunkVariant kernel(variant, chunk, types, part, /*parts=*/{}, apart);
+      if (failed(kernel.run()))
+        return failure();
+      if (!starts.empty())
+        buildSegmentStarts(getOperation().lookupSymbol<chunk::KernelOp>((name + suffixOf(part)).str()),
+                           (name + starts).str(), kernel.getEffects());
+      return success();
+    };
+    return success(succeeded(build(Part::Whole)) && (!has(StateEntry::Kind::Tail) || succeeded(build(Part::Tails))) &&
+                   (!has(StateEntry::Kind::Scan) || succeeded(build(Part::Totals, "_total_starts"))) &&
+                   succeeded(build(Part::Writes, "_starts")));
+  }
+
   LogicalResult chunkGradient(VariantOp variant, ElementTypes types) {
     separateHeads(variant);
     FailureOr<GradientParts> parts = GradientParts::find(variant, chunk, divideGradients);
@@ -452,7 +577,7 @@ private:
       return failure();
     bool isRounded = types.standard.isBF16(), isAllAsked = parts->asked == parts->carried;
     if (!parts->asked.empty() && (isRounded || !isAllAsked) &&
-        failed(ChunkVariant(variant, chunk, types, Part::Segments, *parts).run()))
+        failed(ChunkVariant(variant, chunk, types, Part::SegmentStarts, *parts).run()))
       return failure();
     if (parts->walksForward() && failed(ChunkVariant(variant, chunk, types, Part::Checkpoints, *parts).run()))
       return failure();

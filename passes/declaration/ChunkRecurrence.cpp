@@ -273,3 +273,49 @@ Value ChunkRecurrence::next() {
   }
   return result;
 }
+
+//===----------------------------------------------------------------------===//
+// All decays of many tokens
+//===----------------------------------------------------------------------===//
+
+std::optional<ChunkRecurrence::TotalDecay> ChunkRecurrence::totalDecayOf(const StateChain &chain) {
+  StateType type = chain.getRoot().getType();
+  std::optional<TotalDecay> total;
+  for (Operation *step : chain.steps) {
+    auto decay = dyn_cast<DecayOp>(step);
+    if (!decay)
+      continue;
+    if (!total)
+      total = {chunk::DecayForm::Log, Side::Rows, type.getFirstSize()};
+    if (decay.getForm() != DecayForm::Log)
+      total->form = chunk::DecayForm::Factor;
+    // A state of one column is a vector in memory, all of which such a decay multiplies.
+    if (sideDecayedBy(decay) == Side::Columns && type.getSecondSize() != 1) {
+      total->side = Side::Columns;
+      total->size = type.getSecondSize();
+    }
+  }
+  return total;
+}
+
+Value ChunkRecurrence::nextTotalDecay(Value before) {
+  prepare();
+  b.setLoc(chain.getRoot().getLoc());
+  bool isLog = total.form == chunk::DecayForm::Log;
+  Value amount = total.amount;
+  if (typeOf(amount).getRank() == 2 && typeOf(amount).getDimSize(1) != typeOf(before).getDimSize(0))
+    amount = b.column(amount, 0);
+  if (!isLog) {
+    Value none = b.splat(typeOf(before), -std::numeric_limits<double>::infinity());
+    Value isNone = b.create<arith::CmpFOp>(arith::CmpFPredicate::OEQ, before, none);
+    Value product = b.create<arith::SelectOp>(isNone, b.splat(typeOf(before), 1), before);
+    // As a state is decayed, so that factors near 1 lose as little over many chunks.
+    return b.create<chunk::DecayStateOp>(before.getType(), product, total.form, amount, Side::Rows);
+  }
+  Value running =
+      b.create<chunk::AccumulateOp>(chunk::Accumulation::Sum, amount, /*reverse=*/false, /*exclusive=*/false);
+  Value ofChunk = b.create<chunk::RowOp>(b.tensorType(typeOf(amount).getShape().drop_front()), running, b.tokens - 1);
+  if (ofChunk.getType() != before.getType())
+    ofChunk = b.create<chunk::BroadcastOp>(before.getType(), ofChunk, Side::Rows);
+  return b.create<arith::AddFOp>(before, ofChunk);
+}

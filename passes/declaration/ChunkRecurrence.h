@@ -38,6 +38,18 @@ public:
   /// The state at the end of the chunk.
   virtual mlir::Value next();
 
+  /// What all decays of many tokens do to the state: a factor for each entry of a side, as a sum of logarithms, or as
+  /// the product, which is -inf before the first.
+  struct TotalDecay {
+    chunk::DecayForm form;
+    chunk::Side side;
+    int64_t size;
+  };
+  /// Nothing where the state does not decay.
+  static std::optional<TotalDecay> totalDecayOf(const StateChain &chain);
+  /// The total at the end of the chunk, from that at its start.
+  mlir::Value nextTotalDecay(mlir::Value before);
+
 protected:
   friend class ChunkCotangent;
 

@@ -217,7 +217,7 @@ FailureOr<Value> RowMaps::map(DelayOp op) {
   return b.shaped(delayed, b.tileType(op.getType()));
 }
 
-static chunk::ScanKind kindOf(ScanOp op) {
+chunk::ScanKind stretto::kindOf(ScanOp op) {
   switch (op.getKind()) {
   case ScanKind::Add:
     return chunk::ScanKind::Add;

@@ -17,6 +17,7 @@ namespace stretto {
 mlir::LogicalResult buildRowMap(mlir::Operation *op, TileBuilder &builder, const Sizes &sizes,
                                 llvm::function_ref<mlir::Value(mlir::Operation *)> tailOf);
 
+chunk::ScanKind kindOf(ScanOp op);
 /// The totals of a scan after each token.
 mlir::Value buildTotals(ScanOp op, TileBuilder &builder, mlir::Value carry);
 

@@ -225,6 +225,12 @@ BlockArgument KernelBuilder::addState(StateOp root, chunk::ArgumentKind kind, in
   return addArgument(kind, root.getName(), type, group, entry, root.getColumn(), columns);
 }
 
+BlockArgument KernelBuilder::addTotalDecay(StringRef name, ArrayRef<int64_t> shape, int64_t group, bool lowest) {
+  RankedTensorType type = builder->tensorType(shape);
+  return addArgument(chunk::ArgumentKind::State, name, type, group, name, /*column=*/0, chunk::columnsOfState(type),
+                     lowest);
+}
+
 void KernelBuilder::addWindows() {
   std::optional<std::vector<Window>> windows = deriveWindows(variant);
   if (!windows)
@@ -296,7 +302,8 @@ SmallVector<chunk::OutputAttr> KernelBuilder::describeResults() {
   return outputs;
 }
 
-LogicalResult KernelBuilder::create(StringRef name, bool reverse, ArrayRef<chunk::OutputAttr> outputs) {
+LogicalResult KernelBuilder::create(StringRef name, bool reverse, ArrayRef<chunk::OutputAttr> outputs,
+                                    chunk::SegmentsAttr segments) {
   FailureOr<Sizes> found = Sizes::get(variant, {});
   if (failed(found))
     return failure();
@@ -304,7 +311,7 @@ LogicalResult KernelBuilder::create(StringRef name, bool reverse, ArrayRef<chunk
   SmallVector<Attribute> descriptions(outputs.begin(), outputs.end());
   kernel = chunk::KernelOp::create(moduleBuilder, variant.getLoc(), name, tokens, reverse,
                                    moduleBuilder.getArrayAttr({}), moduleBuilder.getArrayAttr(descriptions),
-                                   /*slices=*/1);
+                                   /*slices=*/1, segments);
   builder = std::make_unique<TileBuilder>(variant.getLoc(), &kernel.getBody().emplaceBlock(), form, tokens, pastTokens,
                                           types.compute);
   return success();

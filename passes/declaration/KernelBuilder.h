@@ -36,7 +36,8 @@ public:
   /// The outputs of a kernel that computes the results of the variant.
   llvm::SmallVector<chunk::OutputAttr> describeResults();
 
-  mlir::LogicalResult create(llvm::StringRef name, bool reverse, llvm::ArrayRef<chunk::OutputAttr> outputs);
+  mlir::LogicalResult create(llvm::StringRef name, bool reverse, llvm::ArrayRef<chunk::OutputAttr> outputs,
+                             chunk::SegmentsAttr segments = {});
   /// Adds arguments for the rows and parameters that operations in `order`, and what is wanted besides, use, and for
   /// the tables of operations in `order`.
   mlir::LogicalResult addArguments(llvm::ArrayRef<mlir::Operation *> order, llvm::ArrayRef<mlir::Value> wanted);
@@ -47,6 +48,13 @@ public:
   mlir::RankedTensorType typeOfTail(const StateEntry &entry);
   /// Adds a state, in the type of arithmetic if there is no other.
   mlir::BlockArgument addState(StateOp root, chunk::ArgumentKind kind, int64_t group, mlir::FloatType element = {});
+  /// Adds what all decays of a state do to it, carried by the kernel as an entry of its own.
+  mlir::BlockArgument addTotalDecay(llvm::StringRef name, llvm::ArrayRef<int64_t> shape, int64_t group,
+                                    bool lowest = false);
+  /// What an operation looks back to, once it was added: a tail, or the total of a scan.
+  mlir::BlockArgument carriedFor(mlir::Operation *op) const {
+    return llvm::cast<mlir::BlockArgument>(tailOf.lookup(op));
+  }
   /// Adds the windows of look-backs, where they continue a sequence.
   void addWindows();
   /// Begins the body, once all arguments are there.

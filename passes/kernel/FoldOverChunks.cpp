@@ -60,7 +60,7 @@ void KernelFolder::foldOverChunks() {
   perChunk = constant(kernel.getChunk());
   tokens = TokensOp::create(builder);
   Value begin = zero, end;
-  if (hasCheckpoints()) {
+  if (walksSegment()) {
     auto segment = SegmentOp::create(builder);
     begin = segment.getBegin();
     end = segment.getEnd();
@@ -327,7 +327,8 @@ struct FoldOverChunks : stretto::impl::FoldOverChunksBase<FoldOverChunks> {
         RoleAttr::get(&getContext(), RoleKind::All, warps ? warps : chooseWarps(kernel, warpgroups, computeTables));
     manifest->threads = 32 * role.getWarps();
     manifest->inPlace = inPlace;
-    manifest->independentChunks = !inPlace && kernel.argumentsOf(chunk::ArgumentKind::State).empty();
+    manifest->independentChunks =
+        !inPlace && !kernel.getSegments() && kernel.argumentsOf(chunk::ArgumentKind::State).empty();
     auto function = FuncOp::create(builder, kernel.getLoc(), kernel.getSymName(), kernel.getChunk(),
                                    builder.getArrayAttr(role), nullptr, nullptr);
     function->setAttr(Manifest::attributeName, manifest->toAttribute(&getContext()));

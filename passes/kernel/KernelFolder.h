@@ -112,7 +112,9 @@ private:
   /// The rows of such a table for a chunk.
   mlir::Value evaluate(mlir::BlockArgument argument, mlir::Type type, mlir::Value chunk);
   bool keepsCheckpoints();
-  bool hasCheckpoints() { return keepsCheckpoints() || !kernel.argumentsOf(chunk::ArgumentKind::Checkpoint).empty(); }
+  bool walksSegment() {
+    return kernel.getSegments() || keepsCheckpoints() || !kernel.argumentsOf(chunk::ArgumentKind::Checkpoint).empty();
+  }
   /// Whether each chunk has a tile of its own: of inputs, of checkpoints, and of tables that vary over time.
   bool isPerChunk(mlir::BlockArgument argument);
   /// The window of an input, where it has one.

@@ -65,7 +65,8 @@ ThreadLowering::View ThreadLowering::decodeView(const Manifest::Argument &argume
   }
   case Kind::Window:
   case Kind::State: {
-    Value row = argument.kind == Kind::State ? startRow : stateRow;
+    bool isApart = manifest.segments == Manifest::Segments::Apart;
+    Value row = argument.kind == Kind::State && !isApart ? startRow : stateRow;
     offset = b.add(b.mul(row, word(first + 2)), b.mul(headIndex, word(first + 3)));
     view.rowStride = word(first + 4);
     break;
@@ -82,12 +83,15 @@ ThreadLowering::View ThreadLowering::decodeView(const Manifest::Argument &argume
   if (argument.kind == Kind::State || argument.kind == Kind::Window) {
     auto isGiven = [&](int64_t index) { return b.compare(arith::CmpIPredicate::ne, word(index), b.i64(0)); };
     view.final = view.base;
+    view.finalStride = view.rowStride;
     if (!manifest.inPlace) {
       view.given = isGiven(first);
       view.final = b.advance(pointerAt(first + 1), offsetBytes);
       view.wanted = isGiven(first + 1);
     }
   }
+  if (argument.kind == Kind::State && manifest.segments == Manifest::Segments::Apart)
+    placeSegment(view, first + Manifest::stateWords);
   // What heads share is left by the first of them.
   if (argument.kind == Kind::Window) {
     held = arith::MinSIOp::create(b, position, b.i64(windowLength()));
@@ -99,6 +103,26 @@ ThreadLowering::View ThreadLowering::decodeView(const Manifest::Argument &argume
     view.wanted = b.both(view.wanted, b.compare(arith::CmpIPredicate::eq, place, b.i32(0)));
   }
   return view;
+}
+
+void ThreadLowering::placeSegment(View &view, int64_t first) {
+  const Manifest::Argument &argument = *view.argument;
+  int64_t columns = argument.shape.back() * argument.parts(manifest.slices), bytes = stretto::bytesOf(argument.type);
+  Value stride = b.i64(argument.shape.size() == 2 ? columns : 1);
+  Value offset = b.add(b.mul(startRow, word(first + 2)), b.mul(view.head, word(first + 3)));
+  if (argument.sliced)
+    offset = b.add(offset, b.mul(b.extend(slice), argument.shape.back()));
+  auto isGiven = [&](int64_t index) { return b.compare(arith::CmpIPredicate::ne, word(index), b.i64(0)); };
+  auto placeOf = [&](int64_t index) {
+    return b.advance(LLVM::IntToPtrOp::create(b, b.pointerType(1), word(index)), b.mul(offset, bytes));
+  };
+  Value isLeft = isGiven(first + 1), initialStride = view.rowStride;
+  view.base = b.select(isFirst, view.base, placeOf(first));
+  view.rowStride = b.select(isFirst, initialStride, stride);
+  view.given = b.select(isFirst, view.given, b.both(isGiven(first), exists));
+  view.final = b.select(isLeft, placeOf(first + 1), view.final);
+  view.finalStride = b.select(isLeft, stride, initialStride);
+  view.wanted = b.select(isLeft, exists, b.both(view.wanted, isLast));
 }
 
 /// How many tokens a chunk of `count` has that begins at `firstToken` of the sequence: none beyond its end.
@@ -121,12 +145,15 @@ ThreadLowering::Rows ThreadLowering::rowsOf(const View &view, Value chunk, Ranke
     return rows;
   }
   if (view.argument->kind == Manifest::Kind::Checkpoint) {
-    // It exists where its chunk has tokens, in the segment.
+    // It exists where its chunk has tokens, in the segment, or where there is the turn.
     Value number = b.sub(chunk, begin);
     rows.stride = tile.getRank() == 2 ? view.rowStride : Value();
-    rows.exist = b.both(
-        b.compare(arith::CmpIPredicate::sgt, validTokens(b.mul(chunk, manifest.chunk), manifest.chunk), b.i32(0)),
-        b.compare(arith::CmpIPredicate::sge, number, b.i64(0)));
+    if (manifest.segments == Manifest::Segments::Turns)
+      rows.exist = b.compare(arith::CmpIPredicate::slt, chunk, end);
+    else
+      rows.exist = b.both(
+          b.compare(arith::CmpIPredicate::sgt, validTokens(b.mul(chunk, manifest.chunk), manifest.chunk), b.i32(0)),
+          b.compare(arith::CmpIPredicate::sge, number, b.i64(0)));
     rows.base = b.advance(rows.base, b.mul(b.mul(number, view.chunkStride), stretto::bytesOf(view.argument->type)));
     return rows;
   }
@@ -327,6 +354,7 @@ void ThreadLowering::lowerSave(SaveOp op) {
   int64_t bytes = type.getElementTypeBitWidth() / 8, together = elementsPerAccess(layout, *view.argument);
   Rows rows = rowsOf(view, Value(), type);
   rows.base = view.final;
+  rows.stride = rows.stride ? view.finalStride : Value();
   const Registers &tile = registersOf(op.getTile());
   where(b, b.both(view.wanted, b.isFirstCopy(layout)), [&] {
     for (uint64_t reg = 0; reg < tile.size(); reg += together)
@@ -363,7 +391,9 @@ void ThreadLowering::lowerStore(StoreOp op) {
   Value chunk = scalars.lookup(op.getChunk()), base, valid;
   bool isKept = view.argument->kind == Manifest::Kind::Kept;
   Value isWanted = view.wanted;
-  if (isKept) {
+  if (isKept && manifest.segments == Manifest::Segments::Turns) {
+    base = b.advance(view.base, b.mul(b.mul(chunk, view.chunkStride), bytes));
+  } else if (isKept) {
     Value number = b.truncate(b.sub(chunk, begin)), interval = b.truncate(word(9));
     Value skipped = arith::RemUIOp::create(b, number, interval);
     isWanted = b.both(isWanted, b.compare(arith::CmpIPredicate::eq, skipped, b.i32(0)));

@@ -171,6 +171,8 @@ LogicalResult ThreadLowering::lowerItem(Value argument) {
   packed = manifest.inPlace ? b.i1(false) : b.compare(arith::CmpIPredicate::ne, word(3), b.i64(0));
   if (manifest.independentChunks)
     return lowerChunk(b.extend(item));
+  if (manifest.segments == Manifest::Segments::Apart)
+    return lowerSegment(b.extend(item));
   int64_t group = manifest.inPlace ? manifest.headsTogether(std::numeric_limits<int32_t>::max()) : 1;
   Value heads = b.truncate(word(2)), together = arith::MinSIOp::create(b, b.i32(group), heads);
   Value items = group == 1 ? heads : arith::DivUIOp::create(b, heads, together).getResult();
@@ -180,7 +182,7 @@ LogicalResult ThreadLowering::lowerItem(Value argument) {
     first = b.mul(first, together);
   findTokens();
   stateRow = startRow = sequence;
-  if (manifest.hasCheckpoints())
+  if (manifest.walksSegment())
     findSegment();
   if (!manifest.inPlace)
     return lowerHead(first);
@@ -211,7 +213,7 @@ LogicalResult ThreadLowering::lowerChunk(Value item) {
   auto found = scf::IfOp::create(b, b.getI64Type(), packed, /*addElse=*/true);
   OpBuilder::InsertionGuard guard(b);
   b.setInsertionPointToStart(found.thenBlock());
-  scf::YieldOp::create(b, sequenceOf(number));
+  scf::YieldOp::create(b, sequenceOf(number, b.i64(manifest.chunk), chunks));
   b.setInsertionPointToStart(found.elseBlock());
   scf::YieldOp::create(b, Value(arith::DivUIOp::create(b, number, chunks)));
   b.setInsertionPointAfter(found);
@@ -226,8 +228,30 @@ LogicalResult ThreadLowering::lowerChunk(Value item) {
   return lowerHead(owner);
 }
 
-Value ThreadLowering::sequenceOf(Value number) {
-  // Bisection: the last sequence whose first chunk has at most this number.
+LogicalResult ThreadLowering::lowerSegment(Value item) {
+  Value tokensOfSegment = b.mul(word(10), manifest.chunk), sequences = word(0), heads = word(2);
+  auto found = scf::IfOp::create(b, SmallVector<Type>(3, b.getI64Type()), packed, /*addElse=*/true);
+  {
+    OpBuilder::InsertionGuard guard(b);
+    b.setInsertionPointToStart(found.thenBlock());
+    Value numbers = b.add(arith::DivUIOp::create(b, word(1), tokensOfSegment), sequences);
+    Value number = arith::RemUIOp::create(b, item, numbers), owner = arith::DivUIOp::create(b, item, numbers);
+    scf::YieldOp::create(b, ValueRange{sequenceOf(number, tokensOfSegment), owner, number});
+    b.setInsertionPointToStart(found.elseBlock());
+    Value items = b.mul(sequences, heads), pair = arith::RemUIOp::create(b, item, items);
+    scf::YieldOp::create(b, ValueRange{arith::DivUIOp::create(b, pair, heads), arith::RemUIOp::create(b, pair, heads),
+                                       arith::DivUIOp::create(b, item, items)});
+  }
+  stateRow = sequence = found.getResult(0);
+  findTokens();
+  Value before = b.add(arith::DivUIOp::create(b, firstToken, tokensOfSegment), sequence);
+  segment = b.select(packed, b.sub(found.getResult(2), before), found.getResult(2));
+  findSegmentApart();
+  return lowerHead(b.truncate(found.getResult(1)));
+}
+
+Value ThreadLowering::sequenceOf(Value number, Value tokensOfNumber, Value numbersOfLongest) {
+  // Bisection: the last sequence whose first number is at most this.
   constexpr int64_t halvings = 32;
   Value offsets = LLVM::IntToPtrOp::create(b, b.pointerType(1), word(3));
   auto loop = scf::ForOp::create(b, b.i32(0), b.i32(halvings), b.i32(1), ValueRange{b.i64(0), word(0)});
@@ -240,8 +264,9 @@ Value ThreadLowering::sequenceOf(Value number) {
   scf::YieldOp::create(b, halved.getResults());
   b.setInsertionPointToStart(halved.thenBlock());
   Value first = b.load(b.advance(offsets, b.mul(middle, 8)), b.getI64Type(), 1)[0];
-  Value together = b.add(arith::DivUIOp::create(b, first, b.i64(manifest.chunk)), middle);
-  Value begins = arith::MinSIOp::create(b, b.mul(middle, word(8)), together);
+  Value begins = b.add(arith::DivUIOp::create(b, first, tokensOfNumber), middle);
+  if (numbersOfLongest)
+    begins = arith::MinSIOp::create(b, b.mul(middle, numbersOfLongest), begins);
   Value isBefore = b.compare(arith::CmpIPredicate::sle, begins, number);
   scf::YieldOp::create(b, ValueRange{b.select(isBefore, middle, low), b.select(isBefore, b.sub(count, half), half)});
   b.setInsertionPointToStart(halved.elseBlock());
@@ -272,7 +297,7 @@ LogicalResult ThreadLowering::lowerHead(Value number) {
   int64_t place = Manifest::headerWords, boxes = manifest.firstBoxWord();
   for (const Manifest::Argument &each : manifest.arguments) {
     views.push_back(decodeView(each, place));
-    place += Manifest::words(each.kind);
+    place += manifest.words(each.kind);
     if (each.box) {
       views.back().boxes = b.advance(block, boxes * 8);
       boxes += Manifest::boxWords;
@@ -316,8 +341,30 @@ Value ThreadLowering::firstCheckpoint(Value chunks, Value interval) {
   return arith::MinSIOp::create(b, b.mul(sequence, ofSequence), b.add(together, sequence));
 }
 
+void ThreadLowering::findSegmentApart() {
+  Value none = b.i64(0), chunk = b.i64(manifest.chunk), chunks = divideUp(b, tokens, chunk), every = word(10);
+  auto inSequence = [&](Value number) -> Value {
+    return arith::MinSIOp::create(b, arith::MaxSIOp::create(b, number, none), chunks);
+  };
+  Value own = b.mul(segment, every), first = b.add(own, word(7));
+  begin = inSequence(first);
+  end = inSequence(b.add(first, word(8)));
+  startRow = b.add(firstCheckpoint(divideUp(b, word(1), chunk), every), segment);
+  auto isLess = [&](Value left, Value right) { return b.compare(arith::CmpIPredicate::slt, left, right); };
+  auto isEqual = [&](Value left, Value right) { return b.compare(arith::CmpIPredicate::eq, left, right); };
+  isFirst = isEqual(begin, none);
+  exists = isLess(own, chunks);
+  isLast = b.both(isEqual(end, chunks), arith::OrIOp::create(b, isLess(begin, end), isEqual(segment, none)));
+}
+
 void ThreadLowering::findSegment() {
   Value chunk = b.i64(manifest.chunk), chunks = divideUp(b, tokens, chunk);
+  if (manifest.segments == Manifest::Segments::Turns) {
+    begin = b.i64(0);
+    end = divideUp(b, chunks, word(9));
+    checkpoint = firstCheckpoint(word(8), word(9));
+    return;
+  }
   begin = arith::MinSIOp::create(b, word(7), chunks);
   end = arith::MinSIOp::create(b, b.add(begin, word(8)), chunks);
   checkpoint = firstCheckpoint(word(8), word(9));

@@ -32,12 +32,16 @@ private:
   mlir::LogicalResult lowerItem(mlir::Value block);
   /// Where each chunk is an item of its own.
   mlir::LogicalResult lowerChunk(mlir::Value item);
-  /// The sequence of a packed batch that a chunk belongs to, by its number.
-  mlir::Value sequenceOf(mlir::Value number);
+  /// Where each segment is one.
+  mlir::LogicalResult lowerSegment(mlir::Value item);
+  /// The sequence of a packed batch that a chunk or segment of so many tokens belongs to, by its number.
+  mlir::Value sequenceOf(mlir::Value number, mlir::Value tokensOfNumber, mlir::Value numbersOfLongest = {});
   mlir::LogicalResult lowerHead(mlir::Value number);
   void findTokens();
   /// What the segment that the launch walks has of the sequence, and where its checkpoints begin (runtime/Manifest.h).
   void findSegment();
+  /// The same of the block's own segment, where they are apart.
+  void findSegmentApart();
   mlir::Value firstCheckpoint(mlir::Value chunks, mlir::Value interval);
   /// A number of an array of 64-bit ones, where there is one.
   mlir::Value numberAt(mlir::Value address, mlir::Value index, mlir::Value otherwise);
@@ -93,10 +97,14 @@ private:
     mlir::Value period;      // tables: 0 where there is none
     mlir::Value given;       // states: whether there is an initial state; null where there always is
     mlir::Value final;       // states: where the final state goes
+    mlir::Value finalStride; // states: from row to row of it
     mlir::Value wanted;      // whether what is left is wanted from this block; null where it always is
     mlir::Value boxes;       // the description of the tensor that the memory system copies; null where it does not
   };
   View decodeView(const Manifest::Argument &argument, int64_t word);
+  /// Where segments are apart: a state begins where its segment does, and may end there, too. Its words of segments
+  /// begin at `word`.
+  void placeSegment(View &view, int64_t word);
   /// The rows of a tile in global memory.
   struct Rows {
     mlir::Value base;          // the first row, or the first row of a table
@@ -223,6 +231,9 @@ private:
   mlir::Value firstToken, tokens, sequence, stateRow, position, head, slice, packed;
   /// The row of the initial state, which may be a checkpoint; the chunks of the segment, and its first checkpoint.
   mlir::Value startRow, begin, end, checkpoint;
+  /// Where segments are apart: which it is; whether it begins with the initial state, has a place of its own, and
+  /// leaves the final state.
+  mlir::Value segment, isFirst, exists, isLast;
   mlir::Value ownChunk; // where chunks are independent
   mlir::Value held;     // the tokens before the first that windows hold
   llvm::SmallVector<View> views;

@@ -200,6 +200,13 @@ int64_t setSegment(int64_t chunks) {
   return before;
 }
 
+int64_t setSegments(int64_t segments) {
+  TORCH_CHECK(segments >= 0, "stretto: sequences are divided into ", segments, " segments, expected 0 or more");
+  int64_t before = strettoSegments();
+  strettoSetSegments(segments);
+  return before;
+}
+
 int64_t setSlices(int64_t slices) {
   TORCH_CHECK(slices >= 0 && (slices & (slices - 1)) == 0, "stretto: values are divided into ", slices,
               " slices, expected a power of two or 0");
@@ -237,6 +244,7 @@ TORCH_LIBRARY_FRAGMENT(stretto, library) {
   library.def("_tuned_table() -> str", tunedTable);
   library.def("_set_debug(bool debug) -> bool", setDebug);
   library.def("_set_segment(int chunks) -> int", setSegment);
+  library.def("_set_segments(int segments) -> int", setSegments);
   library.def("_set_slices(int slices) -> int", setSlices);
   library.def("_set_walks(int walks) -> int", setWalks);
   library.def("_set_warning_handler(int function) -> ()", setWarningHandler);

@@ -494,8 +494,13 @@ Outputs TorchOperator::run(Arguments arguments) const {
     results.push_back(describeTensor(result));
   for (const at::Tensor &entry : outputs.finalState)
     finalState.push_back(describeTensor(entry));
+  int64_t bytes = checked(variant(), strettoWorkspace, call.signature, &call.call, lent.executor.threads);
+  at::Tensor workspace;
+  if (bytes)
+    workspace = at::empty({bytes}, row.options().dtype(at::kByte));
   checked(variant(), strettoRun, call.signature, &call.call, results.data(),
-          finalState.empty() ? nullptr : finalState.data(), &lent.executor);
+          finalState.empty() ? nullptr : finalState.data(), bytes ? workspace.mutable_data_ptr() : nullptr,
+          &lent.executor);
   if (arguments.isStep && row.is_cuda())
     for (const at::Tensor &entry : arguments.initialState)
       if (entry.scalar_type() == at::kLong)

@@ -56,8 +56,13 @@ HEADER_WORDS, BOX_WORDS = 11, 16
 TYPES_OF_DRIVER = {"f16": (6, 2), "f32": (7, 4), "bf16": (9, 2)}
 
 
+def words_of(manifest, a):
+    """Those of an argument; of a state whose segments are apart also of what they begin with and leave."""
+    return WORDS[a["kind"]] + (4 if a["kind"] == "state" and manifest["segments"] == "apart" else 0)
+
+
 def first_box_word(manifest):
-    return -(-(HEADER_WORDS + sum(WORDS[a["kind"]] for a in manifest["arguments"])) // 8) * 8
+    return -(-(HEADER_WORDS + sum(words_of(manifest, a) for a in manifest["arguments"])) // 8) * 8
 
 
 def argument_block(manifest, words):
@@ -74,7 +79,7 @@ def argument_block(manifest, words):
             strides = [s * size if n > 1 else 16 for s, n in zip(reversed(strides), sizes[1:], strict=True)]
             described = [pointer, number, size, *(max(n, 1) for n in sizes), *strides, a["box"], manifest["chunk"]]
             block += described + [0] * (BOX_WORDS - len(described))
-        place += WORDS[a["kind"]]
+        place += words_of(manifest, a)
     return np.array(block, dtype=np.int64)
 
 
@@ -311,7 +316,7 @@ class GradientLaunch:
         self.segment = (min(segment, chunks) if reads_checkpoints else 0) or chunks
         is_segmented = self.segment < chunks
         # Of the kernels before the last one may be for the starts of segments alone.
-        own = [index for index, manifest in enumerate(manifests) if manifest["symbol"].endswith("_segments")]
+        own = [index for index, manifest in enumerate(manifests) if manifest["symbol"].endswith("_segment_starts")]
         walks = [index for index in range(len(manifests)) if index not in own]
         if is_segmented:
             self.add_stage([*own, *walks][0], "segments", 0, chunks, self.segment, 0)

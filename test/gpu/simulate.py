@@ -106,6 +106,42 @@ def simulate_gradients(tools, pipeline, source, operators, elements, sizes, chip
     return bool(failed)
 
 
+def simulate_segments(tools, pipeline, operators, elements, sizes, chip, slices):
+    """Runs calls whose segments are walked side by side; the number of failures."""
+    import segments
+
+    failed = 0
+    with tempfile.TemporaryDirectory() as name:
+        folder = pathlib.Path(name)
+        for operator, element, (K, V) in itertools.product(operators or segments.OPERATORS, elements, sizes):
+            kernel, form = f"{operator}_{element}_k{K}_v{V}", (64, slices, 0) if slices else None
+            for case, settings in segments.segment_cases(operator, element):
+                packed, segment = settings.pop("packed", False), settings.pop("segment")
+                try:
+                    heads = settings["heads"], settings["key_heads"]
+                    texts = segments.segment_kernels(operator, element, K, V, *heads, chip, form)
+                    files = [folder / f"threads{number}.mlir" for number in range(len(texts))]
+                    manifests = [
+                        lower(tools, pipeline, text, threads) for text, threads in zip(texts, files, strict=True)
+                    ]
+                    tables = {}
+                    for text in texts:
+                        tables |= segments.tables_of(text, settings["heads"])
+                    problem = segments.segment_problem(operator, element, K, V, **settings)
+                    run = segments.SegmentLaunch(manifests, problem, tables, packed, segment)
+                    for stage in run.stages:
+                        simulate(tools / "simulate-block", files[stage.kernel], stage, folder)
+                except (subprocess.CalledProcessError, segments.stretto.Error) as error:
+                    failed += 1
+                    reason = getattr(error, "stderr", None) or str(error)
+                    print(f"FAIL {kernel} {case}: {reason.splitlines()[0]}", flush=True)
+                    continue
+                good, line = launch.verdict(kernel, case, run.errors())
+                failed += not good
+                print(line, flush=True)
+    return bool(failed)
+
+
 def simulate_lookbacks(tools, pipeline, names, elements, sizes, step):
     """Runs operators that look back, or their steps; the number of failures."""
     import lookbacks
@@ -150,7 +186,8 @@ def main():
     )
     parser.add_argument("--chip", default="sm_90a", help="the one whose memory and instructions are taken")
     parser.add_argument("--gradients", action="store_true", help="gradients of the operators that are named")
-    parser.add_argument("--slices", type=int, default=0, help="of the values of gradients, at least")
+    parser.add_argument("--segments", action="store_true", help="calls of the operators in segments side by side")
+    parser.add_argument("--slices", type=int, default=0, help="of the values of gradients, at least, or of segments")
     parser.add_argument("--registers", type=int, default=0, help="of a thread, beyond which tiles are set aside")
     parser.add_argument("--steps", action="store_true", help="steps of the cases of lookbacks.py")
     parser.add_argument("--lookbacks", action="store_true", help="cases of lookbacks.py")
@@ -164,6 +201,8 @@ def main():
     settings = dict(chunk=chunk, math=math, chip=options.chip, room=room, registers=options.registers)
     pipeline = LOWERING.format(fold="", **settings)
     elements = options.elements.split(",")
+    if options.segments:
+        sys.exit(simulate_segments(tools, pipeline, options.families, elements, sizes, options.chip, options.slices))
     if options.gradients:
         import gradients
         import lookbacks

@@ -62,6 +62,13 @@ CHUNK_SPILLS = {
     "delta_rule": [("bf16", 128)],
 }
 STEP_SPILLS = {}
+# And of the kernels over segments that are walked side by side, of which some are those of whole walks.
+SEGMENT_SPILLS = {
+    "ssd": [("fp32", 64), ("fp32", 128)],
+    "lawcat": [("bf16", 64), ("fp32", 64), ("fp32", 128)],
+    "supra": [("bf16", 64), ("bf16", 128)],
+    "abc": [("fp32", 128)],
+}
 # Of what looks back, kernels that keep a state beside tiles of other tokens: chunks and steps.
 LOOKBACK_SPILLS = {
     ("lolcats", False): [("bf16", 64), ("fp32", 64), ("fp32", 128)],
@@ -95,6 +102,21 @@ def test_assembles_without_spills(ptxas, tmp_path, operator, dtype, width, step,
     if (dtype, width) in (STEP_SPILLS if step else CHUNK_SPILLS).get(operator, ()):
         request.applymarker(pytest.mark.xfail(strict=True, reason="more numbers than registers"))
     assert spilled(ptxas, tmp_path, lower(operator, dtype, width, step=step)) == [("0", "0")]
+
+
+@pytest.mark.parametrize("dtype, width", CONFIGURATIONS)
+@pytest.mark.parametrize("operator", [name for name in OPERATORS if name not in ("delta_rule", "gated_delta_rule")])
+def test_segments_assemble_without_spills(ptxas, tmp_path, operator, dtype, width, request):
+    if (dtype, width) in SEGMENT_SPILLS.get(operator, ()):
+        request.applymarker(pytest.mark.xfail(strict=True, reason="more numbers than registers"))
+    kernels = spilled(ptxas, tmp_path, lower(operator, dtype, width, segments=True))
+    assert len(kernels) == {"lawcat": 4, "abc": 5}.get(operator, 3)
+    assert set(kernels) == {("0", "0")}
+
+
+@pytest.mark.parametrize("operator", [name for name in OPERATORS if name not in ("delta_rule", "gated_delta_rule")])
+def test_segments_of_the_widest_heads_fit_shared_memory(operator):
+    assert f".visible .entry {operator}_starts(" in lower(operator, "fp32", 256, segments=True)
 
 
 @pytest.mark.parametrize("dtype, width", CONFIGURATIONS)

@@ -261,6 +261,20 @@ def test_what_cannot_be_measured_is_refused(environment):
     run(environment, program)
 
 
+def test_segments_are_measured_beside_forms_of_whole_walks(environment):
+    program = """
+        torch.ops.stretto._set_segments(3)
+        case, inputs = call(T=200)
+        before = variant(case).explain(**inputs)
+        found = variant(case).tune(**inputs, backward=False)["forward"]
+        torch.ops.stretto._set_segments(0)
+        after = variant(case).explain(**inputs)
+        measured = [candidate for candidate in found["candidates"] if "milliseconds" in candidate]
+        print(before["schedule"], after["schedule"], len(measured) > 1, found["model_milliseconds"] > 0)
+    """
+    assert run(environment, program)[0].split() == ["segmented", "serial", "True", "True"]
+
+
 def test_progress_is_shown_on_a_terminal(environment):
     program = """
         case, inputs = call(T=64)

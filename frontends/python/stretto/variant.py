@@ -92,15 +92,16 @@ class Variant(ABC):
         backward: bool = False,
         wanted: Sequence[str] = (),
         step: bool = False,
+        segments: bool = False,
         form: Sequence[int] | None = None,
         **settings,
     ) -> str:
         """The operator at a stage of the compiler: "stretto", "chunk", "kernel" (GPU), "llvm", "asm" (CPU) or "ptx"
         (GPU). The target is "cpu" or a chip such as "sm_90a". Beside options, the settings are sizes and head counts
         (`K=64`, `H=8`); a size that is not given is 128, a number of heads 1. With `backward` it is the gradient, of
-        what `wanted` names or of all, with `step` what one token does. `form` fixes what the model would choose: the
-        tokens of a chunk, the slices of the values, the warps of a block and the walks back of a gradient (0, or left
-        out: those of the model).
+        what `wanted` names or of all, with `step` what one token does, with `segments` the kernels that walk segments
+        of a sequence side by side. `form` fixes what the model would choose: the tokens of a chunk, the slices of the
+        values, the warps of a block and the walks back of a gradient (0, or left out: those of the model).
         """
         if dtype not in ELEMENT_TYPES:
             raise self.signature.error(f"'dtype' is {dtype!r}, expected one of {', '.join(ELEMENT_TYPES)}")
@@ -131,8 +132,9 @@ class Variant(ABC):
             module = self._backward(module, wanted)
         if stage == "stretto":
             return str(module)
+        part = "step" if step else "segments" if segments else "results"
         fixed = form and (*form, *(0,) * (4 - len(form)))
-        return module.lower(stage, target, ELEMENT_TYPES[dtype], step, fixed)
+        return module.lower(stage, target, ELEMENT_TYPES[dtype], part, fixed)
 
     @abstractmethod
     def _make_program(self, structure: Mapping, expressions: Mapping, present: frozenset[str]) -> Program:

@@ -585,3 +585,39 @@ chunk.kernel @decay_totals_c2 chunk 16 (input %x: tensor<16x8xf32>, input %f: te
 chunk.kernel @f chunk 16 slices 2 (input %x: tensor<16x8xf32>, valid %n: index) -> (o: tensor<16x8xf32> sliced partial) {
   chunk.yield %x : tensor<16x8xf32>
 }
+
+// -----
+
+// expected-error @+1 {{[kernel_c12] with segments apart the kernel is reverse}}
+chunk.kernel @f chunk 16 reverse segments apart(input %x: tensor<16x8xf32>, valid %n: index) -> (o: tensor<16x8xf32>) {
+  chunk.yield %x : tensor<16x8xf32>
+}
+
+// -----
+
+// expected-error @+1 {{[kernel_c12] with segments apart the kernel has the window 'w'}}
+chunk.kernel @f chunk 16 segments apart(input %x: tensor<16x8xf32>, window %w: tensor<4x8xf32> of "x", valid %n: index)
+    -> (o: tensor<16x8xf32>) {
+  chunk.yield %x : tensor<16x8xf32>
+}
+
+// -----
+
+// expected-error @+1 {{[kernel_c12] with segments turns the kernel has the input 'x'}}
+chunk.kernel @f chunk 16 segments turns(input %x: tensor<16x8xf32>, valid %n: index) -> (o: tensor<16x8xf32>) {
+  chunk.yield %x : tensor<16x8xf32>
+}
+
+// -----
+
+// expected-error @+1 {{[kernel_c12] with segments apart the kernel has the output 'S', which is a checkpoint}}
+chunk.kernel @f chunk 16 segments apart(state %S: tensor<8x8xf32>, valid %n: index) -> (S: tensor<8x8xf32> checkpoint) {
+  chunk.yield %S next %S : tensor<8x8xf32>, tensor<8x8xf32>
+}
+
+// -----
+
+// expected-error @+1 {{expected one of [apart, turns] for how a kernel takes the segments of a sequence, got: together}}
+chunk.kernel @f chunk 16 segments together(input %x: tensor<16x8xf32>, valid %n: index) -> (o: tensor<16x8xf32>) {
+  chunk.yield %x : tensor<16x8xf32>
+}

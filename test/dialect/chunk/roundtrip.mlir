@@ -224,3 +224,18 @@ chunk.kernel @one_token chunk 1 (input %q: tensor<1x8xf32>, input %k: tensor<1x8
   } : tensor<1xf32>, tensor<1xf32>, tensor<1x8xf32>
   chunk.yield %acc : tensor<1x8xf32>
 }
+
+// Segments are walked side by side, or are the turns of a kernel.
+// CHECK-LABEL: chunk.kernel @apart chunk 16 slices 2 segments apart(
+// CHECK-SAME:      -> () {
+chunk.kernel @apart chunk 16 slices 2 segments apart(input %k: tensor<16x8xf32>, state %S: tensor<8x8xf32>,
+    valid %n: index) -> () {
+  %next = chunk.dot %k, %k transpose_left add %S : tensor<16x8xf32>, tensor<16x8xf32> -> tensor<8x8xf32>
+  chunk.yield next %next : tensor<8x8xf32>
+}
+// CHECK-LABEL: chunk.kernel @turns chunk 16 segments turns(
+chunk.kernel @turns chunk 16 segments turns(checkpoint %left: tensor<8x8xf32>, state %S: tensor<8x8xf32>,
+    valid %n: index) -> (S: tensor<8x8xf32> checkpoint) {
+  %next = arith.addf %S, %left : tensor<8x8xf32>
+  chunk.yield %S next %next : tensor<8x8xf32>, tensor<8x8xf32>
+}

@@ -149,3 +149,36 @@ chunk.kernel @result chunk 16 (input %v: tensor<16x64xf32>, input %x: tensor<16x
   // expected-error @+1 {{cannot be divided into 2 slices: its output 'l' is a sum over the divided axis}}
   chunk.yield %o, %l : tensor<16x64xf32>, tensor<16xf32>
 }
+
+// -----
+
+// Of segments that are walked side by side, what finds their starts divides the states that the results divide; another
+// state, and the decays, every slice has whole.
+
+// CHECK-LABEL: chunk.kernel @apart chunk 16 slices 2 segments apart(
+// CHECK-SAME:      input %v: tensor<16x32xf32> sliced, state %S: tensor<8x32xf32> sliced of "S" column 0 columns 64, state %z: tensor<8xf32>,
+chunk.kernel @apart chunk 16 segments apart(input %q: tensor<16x8xf32>, input %v: tensor<16x64xf32>,
+    state %S: tensor<8x64xf32>, state %z: tensor<8xf32>, valid %n: index) -> (o: tensor<16x64xf32>) {
+  %x = chunk.dot %q, %S add %v : tensor<16x8xf32>, tensor<8x64xf32> -> tensor<16x64xf32>
+  chunk.yield %x next %S, %z : tensor<16x64xf32>, tensor<8x64xf32>, tensor<8xf32>
+}
+// CHECK-LABEL: chunk.kernel @apart_writes chunk 16 slices 2 segments apart(
+// CHECK-SAME:      input %k: tensor<16x8xf32>, input %v: tensor<16x32xf32> sliced, state %S: tensor<8x32xf32> sliced
+chunk.kernel @apart_writes chunk 16 segments apart(input %k: tensor<16x8xf32>, input %v: tensor<16x64xf32>,
+    state %S: tensor<8x64xf32>, state %S.decay: tensor<8xf32>, valid %n: index) -> () {
+  %next = chunk.dot %k, %v transpose_left add %S : tensor<16x8xf32>, tensor<16x64xf32> -> tensor<8x64xf32>
+  chunk.yield next %next, %S.decay : tensor<8x64xf32>, tensor<8xf32>
+}
+// CHECK-LABEL: chunk.kernel @apart_starts chunk 16 slices 2 segments turns(
+// CHECK-SAME:      checkpoint %S.left: tensor<8x32xf32> sliced, checkpoint %S.decay: tensor<8xf32>,
+// CHECK-SAME:      checkpoint %z.left: tensor<8xf32>, state %S: tensor<8x32xf32> sliced of "S" column 0 columns 64, state %z: tensor<8xf32>,
+// CHECK-SAME:      -> (S: tensor<8x32xf32> sliced checkpoint, z: tensor<8xf32> checkpoint) {
+chunk.kernel @apart_starts chunk 16 segments turns(checkpoint %S.left: tensor<8x64xf32>,
+    checkpoint %S.decay: tensor<8xf32>, checkpoint %z.left: tensor<8xf32>, state %S: tensor<8x64xf32>,
+    state %z: tensor<8xf32>, valid %n: index) -> (S: tensor<8x64xf32> checkpoint, z: tensor<8xf32> checkpoint) {
+  %f = chunk.broadcast %S.decay along rows : tensor<8xf32> to tensor<8x64xf32>
+  %kept = arith.mulf %S, %f : tensor<8x64xf32>
+  %S1 = arith.addf %kept, %S.left : tensor<8x64xf32>
+  %z1 = arith.addf %z, %z.left : tensor<8xf32>
+  chunk.yield %S, %z next %S1, %z1 : tensor<8x64xf32>, tensor<8xf32>, tensor<8x64xf32>, tensor<8xf32>
+}

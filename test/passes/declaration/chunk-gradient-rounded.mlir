@@ -11,9 +11,9 @@
 !S = !stretto.state<K : 8, V : 4>
 !dS = !stretto.state<K : 8, V : 4, reverse>
 
-// BF16-LABEL:  chunk.kernel @decayed_backward_segments chunk 16(
+// BF16-LABEL:  chunk.kernel @decayed_backward_segment_starts chunk 16(
 // BF16-SAME:     -> (S: tensor<8x4xf32> checkpoint)
-// WIDE-NOT:    _segments
+// WIDE-NOT:    _segment_starts
 // CHECK-LABEL: chunk.kernel @decayed_backward_checkpoints chunk 16(
 // CHECK-SAME:    state %S: tensor<8x4xf32>
 // BF16-SAME:     -> (S: tensor<8x4xbf16> checkpoint)

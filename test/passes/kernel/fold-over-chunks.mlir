@@ -238,3 +238,24 @@ chunk.kernel @looks_ahead_at_all chunk 16 (input %k: tensor<16x32xf32>, input %f
   } : tensor<16x32xf32>
   chunk.yield %o : tensor<16x32xf32>
 }
+
+// -----
+
+// A block walks its own segment, where segments are apart, or has a turn for each of them.
+// CHECK-LABEL: kernel.func @apart(
+// CHECK: %[[BEGIN:.*]], %[[END:.*]] = kernel.segment
+// CHECK: scf.for %{{.*}} = %[[BEGIN]] to %[[END]]
+chunk.kernel @apart chunk 16 segments apart(input %k: tensor<16x8xf32>, state %S: tensor<8x8xf32>, valid %n: index)
+    -> () {
+  %next = chunk.dot %k, %k transpose_left add %S : tensor<16x8xf32>, tensor<16x8xf32> -> tensor<8x8xf32>
+  chunk.yield next %next : tensor<8x8xf32>
+}
+// CHECK-LABEL: kernel.func @turns(
+// CHECK: %[[BEGIN:.*]], %[[END:.*]] = kernel.segment
+// CHECK: scf.for %[[TURN:.*]] = %[[BEGIN]] to %[[END]]
+// CHECK: kernel.store %{{.*}} to %S at %[[TURN]]
+chunk.kernel @turns chunk 16 segments turns(checkpoint %left: tensor<8x8xf32>, state %state: tensor<8x8xf32>,
+    valid %n: index) -> (S: tensor<8x8xf32> checkpoint) {
+  %next = arith.addf %state, %left : tensor<8x8xf32>
+  chunk.yield %state next %next : tensor<8x8xf32>, tensor<8x8xf32>
+}

@@ -232,7 +232,7 @@ TEST_F(OperatorTest, RunsOnTheCpu) {
   OperatorCall checked = call();
   Operator::Signature *signature = llvm::cantFail(op->check(checked));
   Tensor o({batch, time, heads, valueWidth}), state({batch, groups, keyWidth, valueWidth});
-  llvm::cantFail(Operator::run(*signature, checked, {o.view()}, {state.view()},
+  llvm::cantFail(Operator::run(*signature, checked, {o.view()}, {state.view()}, /*workspace=*/nullptr,
                                {.threads = 1, .parallelFor = serial, .upload = nullptr}));
 
   double scale = 1 / std::sqrt(double(keyWidth)), worst = 0;

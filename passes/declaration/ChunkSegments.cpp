@@ -1,0 +1,129 @@
+//===- ChunkSegments.cpp - Segments of a sequence, side by side -----------===//
+
+#include "passes/declaration/ChunkSegments.h"
+#include "dialect/stretto/StateChain.h"
+#include "dialect/stretto/StateEntries.h"
+#include "mlir/Dialect/Arith/IR/Arith.h"
+#include "mlir/Dialect/Math/IR/Math.h"
+#include "mlir/IR/ImplicitLocOpBuilder.h"
+#include "passes/declaration/ChunkRecurrence.h"
+
+using namespace mlir;
+using namespace stretto;
+
+//===----------------------------------------------------------------------===//
+// Which variants
+//===----------------------------------------------------------------------===//
+
+/// The first operation that rows are made with and that a predicate holds for.
+static Operation *findMaker(ArrayRef<Value> rows, function_ref<bool(Operation *)> isMeant) {
+  SmallVector<Value> pending(rows);
+  llvm::DenseSet<Operation *> seen;
+  while (!pending.empty()) {
+    Operation *op = pending.pop_back_val().getDefiningOp();
+    if (!op || !seen.insert(op).second)
+      continue;
+    if (isMeant(op))
+      return op;
+    llvm::append_range(pending, op->getOperands());
+  }
+  return nullptr;
+}
+
+std::optional<SegmentProblem> stretto::findSegmentProblem(VariantOp variant) {
+  SmallVector<StateChain> chains = stateChains(variant);
+  if (chains.empty())
+    return SegmentProblem{variant, "it has no 'stretto.state'"};
+  for (Operation &op : *variant.getBlock()) {
+    auto read = dyn_cast<ReadOp>(op);
+    if (isa<LookbackOp>(op) || (read && read.getAt()))
+      return SegmentProblem{&op, "earlier tokens themselves are looked back at"};
+  }
+  auto isRead = [](Operation *op) { return isa<ReadOp>(op); };
+  auto isReadOrScan = [](Operation *op) { return isa<ReadOp, ScanOp>(op); };
+  for (const StateChain &chain : chains)
+    if (Operation *read = findMaker(chain.rows(), isRead))
+      return SegmentProblem{read,
+                            ("what changes the state '" + chain.getRoot().getName() + "' depends on this read").str()};
+  // What a state lacks a chunk form for is said where that is asked for.
+  ScopedDiagnosticHandler silence(variant.getContext(), [](Diagnostic &) { return success(); });
+  for (const StateChain &chain : chains)
+    if (failed(ChunkRecurrence::check(chain)))
+      return SegmentProblem{chain.root, ("the state '" + chain.getRoot().getName() + "' has no chunk form").str()};
+  // Rows before a segment are found before totals, and these before states.
+  for (const StateEntry &entry : deriveState(variant))
+    for (Operation *op : entry.operations)
+      if (entry.kind == StateEntry::Kind::Tail && findMaker(op->getOperand(0), isReadOrScan))
+        return SegmentProblem{op, "earlier rows that depend on a read or a scan are looked back at"};
+      else if (entry.kind == StateEntry::Kind::Scan && findMaker(llvm::to_vector(op->getOperands()), isReadOrScan))
+        return SegmentProblem{op, "a total of rows that depend on a read or another scan is carried"};
+  return std::nullopt;
+}
+
+//===----------------------------------------------------------------------===//
+// Starts
+//===----------------------------------------------------------------------===//
+
+/// What a state becomes by the decays of a segment.
+static Value decayState(ImplicitLocOpBuilder &b, Value state, Value decay, const SegmentEffect &effect) {
+  Value factor = effect.form == chunk::DecayForm::Log ? math::ExpOp::create(b, decay).getResult() : decay;
+  if (factor.getType() != state.getType())
+    factor = chunk::BroadcastOp::create(b, state.getType(), factor, effect.decayed);
+  return arith::MulFOp::create(b, state, factor);
+}
+
+void stretto::buildSegmentStarts(chunk::KernelOp writes, StringRef name, ArrayRef<SegmentEffect> effects) {
+  MLIRContext *context = writes.getContext();
+  ImplicitLocOpBuilder b(writes.getLoc(), context);
+  b.setInsertionPointAfter(writes);
+  auto kernel =
+      chunk::KernelOp::create(b, name, writes.getChunk(), /*reverse=*/false, b.getArrayAttr({}), b.getArrayAttr({}),
+                              /*slices=*/1, chunk::SegmentsAttr::get(context, chunk::Segments::Turns));
+  Block &block = kernel.getBody().emplaceBlock();
+  SmallVector<Attribute> arguments, outputs;
+  auto addCheckpoint = [&](const Twine &name, BlockArgument left) {
+    arguments.push_back(chunk::ArgumentAttr::get(context, chunk::ArgumentKind::Checkpoint, b.getStringAttr(name),
+                                                 writes.getArgument(left.getArgNumber()).getGroup(), /*sliced=*/false,
+                                                 /*entry=*/StringAttr(), /*column=*/0,
+                                                 /*columns=*/0, /*lowest=*/false, /*partial=*/false));
+    return block.addArgument(left.getType(), b.getLoc());
+  };
+  struct Turn {
+    Value left, decay, state;
+  };
+  SmallVector<Turn> turns;
+  for (const SegmentEffect &effect : effects) {
+    chunk::ArgumentAttr state = writes.getArgument(effect.state.getArgNumber());
+    Turn &turn = turns.emplace_back();
+    turn.left = addCheckpoint(state.getName().getValue() + ".left", effect.state);
+    if (effect.decay)
+      turn.decay = addCheckpoint(writes.getArgument(effect.decay.getArgNumber()).getName().getValue(), effect.decay);
+    outputs.push_back(chunk::OutputAttr::get(context, state.getName(), cast<RankedTensorType>(effect.state.getType()),
+                                             state.getGroup(), /*sliced=*/false, /*checkpoint=*/true,
+                                             /*partial=*/false));
+  }
+  for (auto [effect, turn] : llvm::zip_equal(effects, turns)) {
+    arguments.push_back(writes.getArgument(effect.state.getArgNumber()));
+    turn.state = block.addArgument(effect.state.getType(), b.getLoc());
+  }
+  arguments.push_back(chunk::ArgumentAttr::get(context, chunk::ArgumentKind::Valid, b.getStringAttr("valid"),
+                                               /*group=*/1, /*sliced=*/false, /*entry=*/StringAttr(), /*column=*/0,
+                                               /*columns=*/0, /*lowest=*/false, /*partial=*/false));
+  block.addArgument(b.getIndexType(), b.getLoc());
+  kernel.setArgumentsAttr(b.getArrayAttr(arguments));
+  kernel.setOutputsAttr(b.getArrayAttr(outputs));
+
+  b.setInsertionPointToEnd(&block);
+  SmallVector<Value> starts, next;
+  for (auto [effect, turn] : llvm::zip_equal(effects, turns)) {
+    starts.push_back(turn.state);
+    if (effect.scan) {
+      // The total of a segment takes the place of a token.
+      next.push_back(chunk::ScanOp::create(b, turn.left.getType(), *effect.scan, turn.left, turn.state, turn.decay));
+      continue;
+    }
+    Value kept = effect.decay ? decayState(b, turn.state, turn.decay, effect) : turn.state;
+    next.push_back(arith::AddFOp::create(b, kept, turn.left));
+  }
+  chunk::YieldOp::create(b, starts, next);
+}

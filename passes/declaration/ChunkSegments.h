@@ -1,0 +1,48 @@
+//===- ChunkSegments.h - Segments of a sequence, side by side ---*- C++ -*-===//
+//
+// Tokens do to a state what does not depend on the state, unless a row that is written depends on a read: from a state
+// S a segment leaves D S + U, where D is the product of its decays and U what it leaves from the state 0. So segments
+// are walked side by side, first for U and D alone, then, each from its own start, for all else. Three kernels come
+// beside the one that computes the results:
+//
+//   @f_tails   walks the last chunks before a segment, and leaves the rows that its convolutions and delays begin with
+//   @f_writes  walks a segment, and leaves U, from the initial state in the first segment, and D
+//   @f_starts  finds from those the state that each segment begins with, one segment after the other
+//
+// What is written may depend on a scan, whose total is known at the start of a segment before the states are: @f_totals
+// finds what the tokens of a segment add to it, and @f_total_starts what each segment begins with.
+//
+// A sum of logarithms stands for D where all decays are logarithms, otherwise the product, which is -inf before the
+// first.
+//
+//===----------------------------------------------------------------------===//
+#ifndef STRETTO_PASSES_DECLARATION_CHUNKSEGMENTS_H
+#define STRETTO_PASSES_DECLARATION_CHUNKSEGMENTS_H
+
+#include "dialect/chunk/ChunkDialect.h"
+#include "dialect/stretto/StrettoDialect.h"
+
+namespace stretto {
+
+/// Why the segments of sequences are not walked side by side, and the operation that prevents it.
+struct SegmentProblem {
+  mlir::Operation *op;
+  std::string reason;
+};
+/// Nothing where they can be.
+std::optional<SegmentProblem> findSegmentProblem(VariantOp variant);
+
+/// What the tokens of a segment do to a state: the states of @f_writes that hold U, and D where the state decays. Or
+/// what they add to the total of a scan, after which it is shifted by logarithms.
+struct SegmentEffect {
+  mlir::BlockArgument state, decay = {};
+  chunk::DecayForm form = chunk::DecayForm::Log;
+  chunk::Side decayed = chunk::Side::Rows;
+  std::optional<chunk::ScanKind> scan = {};
+};
+/// Makes the kernel that finds what segments begin with, behind that of what they leave.
+void buildSegmentStarts(chunk::KernelOp writes, llvm::StringRef name, llvm::ArrayRef<SegmentEffect> effects);
+
+} // namespace stretto
+
+#endif // STRETTO_PASSES_DECLARATION_CHUNKSEGMENTS_H

@@ -1,0 +1,86 @@
+//===- Segments.h - Segments of sequences, side by side ---------*- C++ -*-===//
+//
+// Where sequences and heads are few, a block for each leaves most of a chip idle, and a call takes as long as one block
+// needs for all chunks. Then sequences are divided into segments, which blocks of their own walk at the same time, one
+// kernel after the other (passes/declaration/ChunkSegments.h):
+//
+//   tails    the last chunks before each segment, for the rows that its convolutions and delays look back to; left out
+//            where there are none
+//   totals   each segment but the last, for what it adds to the totals of scans, and what each begins with; left out
+//            where there are none
+//   writes   each segment but the last, for what it does to the states
+//   starts   one segment after the other, for what each begins with
+//   results  each segment, for all else
+//
+// What they leave for each other lies in a workspace that the caller lends, with a place for each segment of each
+// sequence (runtime/Manifest.h). How many segments there are follows from the shapes alone, also of a packed batch,
+// whose offsets are known on the device: a sequence that is shorter than others has fewer.
+//
+//===----------------------------------------------------------------------===//
+#ifndef STRETTO_RUNTIME_SEGMENTS_H
+#define STRETTO_RUNTIME_SEGMENTS_H
+
+#include "runtime/Launch.h"
+#include "llvm/Support/JSON.h"
+
+namespace stretto {
+
+class Operator::Signature::Segments {
+public:
+  /// The kernels of a form for calls whose longest sequence is divided into as many segments as `count` says.
+  static llvm::Expected<std::unique_ptr<Segments>> create(const Signature &signature, const Form &form);
+
+  /// The chunks of the longest sequence that there may be, and those of a segment.
+  struct Division {
+    int64_t chunks, length;
+    int64_t count() const { return llvm::divideCeil(chunks, length); }
+  };
+  Division divide(const OperatorCall &call, int64_t count) const;
+  int64_t workspaceBytes(const OperatorCall &call, int64_t count) const;
+  /// Runs a call that was checked, its sequences divided into so many segments at most.
+  llvm::Error run(const OperatorCall &call, int64_t count, llvm::ArrayRef<TensorView> resultViews,
+                  llvm::ArrayRef<TensorView> finalState, void *workspace, const Executor &executor);
+  void explain(llvm::json::OStream &json, const OperatorCall &call, int64_t count) const;
+  /// The kernel that computes the results.
+  const Kernel &lastKernel() const { return *results; }
+
+private:
+  friend class SegmentLauncher;
+  explicit Segments(const Signature &signature) : signature(signature) {}
+
+  /// Places for the segments of all sequences.
+  int64_t placesOf(const OperatorCall &call, Division division) const;
+
+  /// What is kept of each segment: so many numbers for so many heads.
+  struct Kept {
+    std::string name;
+    int64_t heads, size;
+    ElementType type;
+    int64_t bytes(int64_t places) const { return llvm::alignTo(places * heads * size * bytesOf(type), 64); }
+  };
+  Kept keptOf(const Manifest &manifest, const Manifest::Argument &argument) const;
+  llvm::Expected<std::unique_ptr<Kernel>> make(KernelRequest request, KernelRequest::Part part,
+                                               std::vector<Kept> &kept) const;
+  /// Chunks before a segment that the rows may lie in that it looks back to.
+  int64_t chunksOfTails() const;
+
+  const Signature &signature;
+  /// A kernel that walks segments, one that finds what each begins with, and what the two keep.
+  struct Pass {
+    std::unique_ptr<Kernel> walk, starts;
+    std::vector<Kept> left, begun;
+  };
+  llvm::Expected<Pass> makePass(const KernelRequest &request, KernelRequest::Part walk,
+                                KernelRequest::Part starts) const;
+
+  std::unique_ptr<Kernel> results;
+  /// Null where there are none.
+  std::unique_ptr<Kernel> tails;
+  std::vector<Kept> ofTails;
+  /// In order: of totals, where there are some, and of states.
+  std::vector<Pass> passes;
+};
+
+} // namespace stretto
+
+#endif // STRETTO_RUNTIME_SEGMENTS_H

@@ -1,0 +1,66 @@
+"""Calls on a CUDA device whose sequences are divided into segments that are walked side by side."""
+
+import pytest
+import stretto
+import torch
+from operator_cases import CASES, Shape, check, initial_state, offsets
+from test_segments import SERIAL, explain, segments
+
+pytestmark = [
+    pytest.mark.skipif(not torch.cuda.is_available(), reason="PyTorch sees no GPU"),
+    pytest.mark.usefixtures("no_gradients"),
+]
+
+DEVICE = "cuda"
+
+
+@pytest.fixture(params=[name for name, case in CASES.items() if case.operator not in (*SERIAL, "based")])
+def case(request):
+    return CASES[request.param]
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
+@pytest.mark.parametrize("count", [2, 1000])
+def test_lengths(case, count, dtype):
+    with segments(count):
+        for length in (1, 64, 65, 700):
+            check(case, case.inputs(Shape(T=length), dtype, DEVICE))
+        inputs = case.inputs(Shape(T=700), dtype, DEVICE)
+        check(case, inputs, initial_state=initial_state(case, inputs))
+
+
+def test_packed_sequences(case):
+    for lengths in ([0, 17, 1, 0, 64, 433, 0], [900, 1, 1], [0, 0, 7]):
+        inputs = case.inputs(Shape(B=1, T=sum(lengths)), torch.bfloat16, DEVICE)
+        with segments(1000):
+            check(case, inputs, cu_seqlens=offsets(lengths).to(DEVICE))
+
+
+def test_few_heads_are_divided_by_themselves(case):
+    inputs = case.inputs(Shape(B=1, T=4096, H=2, G=2, K=64, V=64), torch.bfloat16, DEVICE)
+    found = explain(case, inputs)
+    assert found["schedule"] == "segmented"
+    assert found["segments"] == 8
+    o, state = case(inputs, output_final_state=True)
+    again, final = case(inputs, output_final_state=True)
+    assert torch.equal(o, again)
+    assert all(torch.equal(final[name], state[name]) for name in state)
+    check(case, inputs)
+
+
+def test_a_cuda_graph_follows_its_inputs(case):
+    inputs = case.inputs(Shape(B=1, T=2048, H=2, G=2), torch.bfloat16, DEVICE)
+    with segments(4):
+        case(inputs)  # compiled and loaded before the capture
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
+            found = case(inputs)[0]
+        next(x for x in inputs.values() if x.dim() == 4).mul_(2)
+        graph.replay()
+        torch.cuda.synchronize()
+        assert torch.equal(found, case(inputs)[0])
+
+
+def test_many_heads_walk_whole_sequences():
+    inputs = CASES["gla"].inputs(Shape(B=8, T=2048, H=16, G=16), torch.bfloat16, DEVICE)
+    assert stretto.ops.gla.variant.explain(**inputs)["schedule"] == "serial"

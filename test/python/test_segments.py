@@ -1,0 +1,207 @@
+"""Calls whose sequences are divided into segments that are walked side by side, against the fp64 interpreter."""
+
+import contextlib
+
+import pytest
+import stretto
+import torch
+from operator_cases import CASES, Shape, check, check_that_a_nan_stays, error, initial_state, offsets
+from stretto import lang as sl
+
+pytestmark = pytest.mark.usefixtures("no_gradients")
+
+# What is written depends on a read.
+SERIAL = {
+    "delta_rule": "what changes the state 'S' depends on this read",
+    "gated_delta_rule": "what changes the state 'S' depends on this read",
+}
+
+
+@contextlib.contextmanager
+def segments(count):
+    """Sequences are divided into so many segments at most; 1: walked one chunk after the other."""
+    before = torch.ops.stretto._set_segments(count)
+    try:
+        yield
+    finally:
+        torch.ops.stretto._set_segments(before)
+
+
+@pytest.fixture(params=[name for name, case in CASES.items() if case.operator not in SERIAL])
+def case(request):
+    return CASES[request.param]
+
+
+def explain(case, inputs, **keywords):
+    return getattr(stretto.ops, case.operator).variant.explain(**inputs, **case.options, **keywords)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
+@pytest.mark.parametrize("count", [2, 3, 1000])
+def test_lengths(case, count, dtype):
+    """Segments of many chunks, of one, and sequences that end within one or have fewer chunks than segments."""
+    with segments(count):
+        for length in (1, 16, 17, 33, 150):
+            check(case, case.inputs(Shape(T=length), dtype))
+        inputs = case.inputs(Shape(T=150), dtype)
+        check(case, inputs, initial_state=initial_state(case, inputs))
+        found = explain(case, inputs)
+    assert found["schedule"] == "segmented"
+    assert found["chosen_by"] == "knob"
+    assert 2 <= found["segments"] <= count
+    kernels = [kernel["kernel"] for kernel in found["kernels"]]
+    parts = {"lawcat": ["tails"], "abc": ["totals", "total_starts"]}.get(case.operator, [])
+    assert kernels == [*(f"{case.operator}_{part}" for part in (*parts, "writes", "starts")), case.operator]
+    assert found["workspace_bytes"] > 0
+
+
+@pytest.mark.parametrize("count", [2, 1000])
+def test_packed_sequences(case, count):
+    """Some are empty, or shorter than a segment; one has more chunks than all others."""
+    for lengths in ([0, 17, 1, 0, 64, 133, 0], [300, 1, 1], [0, 0, 7], [0, 0]):
+        inputs = case.inputs(Shape(B=1, T=sum(lengths)))
+        cu_seqlens = offsets(lengths)
+        with segments(count):
+            check(case, inputs, cu_seqlens=cu_seqlens)
+            state = initial_state(case, inputs, cu_seqlens=cu_seqlens)
+            check(case, inputs, cu_seqlens=cu_seqlens, initial_state=state)
+
+
+def test_results_are_the_same_bits(case):
+    """From run to run, on one thread and on two, and of the first segment what a walk over the whole computes."""
+    inputs = case.inputs(Shape(T=150))
+    serial = case(inputs)[0]
+    threads, found = torch.get_num_threads(), []
+    try:
+        for count in (1, 2, 2):
+            torch.set_num_threads(count)
+            with segments(3):
+                found.append(case(inputs, output_final_state=True))
+    finally:
+        torch.set_num_threads(threads)
+    (first, state), *others = found
+    for o, final in others:
+        assert torch.equal(o, first)
+        assert all(torch.equal(final[name], state[name]) for name in state)
+    assert torch.equal(first[:, :16], serial[:, :16])
+
+
+def test_values_are_divided_as_well(case):
+    threads = torch.get_num_threads()
+    torch.set_num_threads(8)
+    try:
+        with segments(2):
+            inputs = case.inputs(Shape(B=1, T=150, H=1, G=1, V=64))
+            assert explain(case, inputs)["slices"] == (1 if case.operator == "supra" else 4)
+            check(case, inputs, initial_state=initial_state(case, inputs))
+    finally:
+        torch.set_num_threads(threads)
+
+
+@pytest.mark.parametrize("packed", [False, True])
+def test_a_nan_stays_in_its_sequence_and_head(case, packed):
+    with segments(1000):
+        check_that_a_nan_stays(case, torch.float32, packed)
+
+
+@pytest.mark.parametrize("name", SERIAL)
+def test_what_runs_one_chunk_after_the_other_says_why(name):
+    inputs = CASES[name].inputs(Shape(T=100))
+    with segments(3):
+        found = explain(CASES[name], inputs)
+        check(CASES[name], inputs)
+    assert found["schedule"] == "serial"
+    assert found["why"] == f"no segments side by side: {SERIAL[name]}"
+    with pytest.raises(stretto.Error, match="no segmented form: " + SERIAL[name]):
+        getattr(stretto.ops, name).variant.lower("chunk", segments=True)
+
+
+@stretto.variant
+def faded_along_both_axes(q: sl.Row["K"], k: sl.Row["K"], v: sl.Row["V"], g: sl.Row["K"], h: sl.Row["V"]):
+    """Without a chunk form."""
+    S = sl.decay(sl.decay(sl.state("K", "V"), log=-g * g, along="K"), log=-h * h, along="V")
+    return sl.read(sl.write(S, k, v), q, along="K")
+
+
+def test_what_has_no_chunk_form_runs_token_by_token():
+    generator = torch.Generator().manual_seed(0)
+    inputs = {name: torch.randn(1, 40, 2, 8, generator=generator) for name in ("q", "k", "v", "g", "h")}
+    with segments(3), pytest.warns(UserWarning, match="runs token by token"):
+        found = faded_along_both_axes(**inputs)
+        explained = faded_along_both_axes.explain(**inputs)
+    assert explained["form"] == "step"
+    assert explained["why"] == "no segments side by side: the state 'S' has no chunk form"
+    assert error(found, faded_along_both_axes.reference(**inputs)) < 5e-6
+
+
+def test_a_cpu_takes_segments_only_where_it_is_told_to():
+    inputs = CASES["gla"].inputs(Shape(B=1, T=4096, H=1, G=1))
+    assert explain(CASES["gla"], inputs)["schedule"] == "serial"
+    with segments(1):
+        assert explain(CASES["gla"], inputs)["schedule"] == "serial"
+    with pytest.raises(RuntimeError, match="divided into -1 segments, expected 0 or more"):
+        torch.ops.stretto._set_segments(-1)
+
+
+@stretto.variant
+def convolved_twice(q: sl.Row["K"], k: sl.Row["K"], v: sl.Row["V"], taps: sl.Param["H", "K", 4]):
+    """Rows that are looked back to look back in turn, further than a chunk of 16 tokens."""
+    far = sl.delay(sl.conv(sl.conv(k, taps), taps), 40)
+    S = sl.write(sl.decay(sl.state("K", "V"), log=-0.1 * sl.sum(far * far)), far, v)
+    return sl.read(S, sl.delay(q, 2), along="K")
+
+
+@pytest.mark.parametrize("count", [2, 5, 1000])
+def test_tails_of_rows_that_look_back_in_turn(count):
+    generator = torch.Generator().manual_seed(0)
+    q, k, v = (torch.randn(2, 170, 2, 16, generator=generator) for _ in range(3))
+    inputs = {"q": q, "k": k, "v": v, "taps": torch.randn(2, 16, 4, generator=generator) / 2}
+    o, state = convolved_twice.reference(**inputs, output_final_state=True)
+    with segments(count):
+        found, final = convolved_twice(**inputs, output_final_state=True)
+        again, last = convolved_twice(**inputs, initial_state=final, output_final_state=True)
+    assert error(found, o) < 5e-6
+    assert all(error(final[name], state[name]) < 1e-5 for name in state)
+    o, state = convolved_twice.reference(**inputs, initial_state=state, output_final_state=True)
+    assert error(again, o) < 5e-6
+    assert all(error(last[name], state[name]) < 1e-5 for name in state)
+
+
+@stretto.variant
+def totals(q: sl.Row["K"], k: sl.Row["K"], v: sl.Row["V"], g: sl.Row[()], taps: sl.Param["H", "K", 4]):
+    """Totals of each kind, of rows that look back; some decay. A decay depends on one, and so does a result."""
+    convolved = sl.conv(k, taps)
+    largest = sl.scan(convolved, "max")
+    fading = sl.scan(convolved, "logaddexp", log=-0.1 * convolved * convolved)
+    S = sl.decay(sl.state("K", "V"), log=-0.1 * sl.sigmoid(sl.scan(g, "add", log=-0.5 * g * g)))
+    S = sl.write(S, largest - fading, v)
+    return sl.read(S, q, along="K") * sl.sigmoid(sl.scan(g, exclusive=True))
+
+
+@pytest.mark.parametrize("count", [2, 5, 1000])
+def test_totals(count):
+    generator = torch.Generator().manual_seed(0)
+    q, k, v = (torch.randn(2, 170, 2, 16, generator=generator) for _ in range(3))
+    g, taps = torch.randn(2, 170, 2, generator=generator), torch.randn(2, 16, 4, generator=generator) / 2
+    inputs = {"q": q, "k": k, "v": v, "g": g, "taps": taps}
+    o, state = totals.reference(**inputs, output_final_state=True)
+    o2, state2 = totals.reference(**inputs, initial_state=state, output_final_state=True)
+    with segments(count):
+        assert totals.explain(**inputs)["segments"] > 1
+        found, final = totals(**inputs, output_final_state=True)
+        again, last = totals(**inputs, initial_state=final, output_final_state=True)
+    assert error(found, o) < 5e-6
+    assert error(again, o2) < 5e-6
+    assert all(error(final[name], state[name]) < 1e-5 for name in state)
+    assert all(error(last[name], state2[name]) < 1e-5 for name in state)
+
+
+def test_gradients_are_those_of_a_walk_over_the_whole():
+    found = []
+    for count in (1, 3):
+        inputs = {key: x.requires_grad_() for key, x in CASES["gla"].inputs(Shape(T=150)).items()}
+        with segments(count), torch.enable_grad():
+            CASES["gla"](inputs)[0].square().sum().backward()
+        found.append([x.grad for x in inputs.values()])
+    for serial, segmented in zip(*found, strict=True):
+        assert error(segmented, serial) < 1e-6
