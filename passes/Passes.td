@@ -459,6 +459,34 @@ def ExpandDecay : Pass<"stretto-expand-decay", "::stretto::chunk::KernelOp"> {
   let dependentDialects = ["::mlir::arith::ArithDialect", "::mlir::math::MathDialect", "::mlir::scf::SCFDialect"];
 }
 
+def MergeLookbacks : Pass<"stretto-merge-lookbacks", "::stretto::chunk::KernelOp"> {
+  let summary = "Makes one look-back of several that share a factor";
+  let description = [{
+    Sums over the same tokens that have the same weights, or outer products with the same left rows, become one
+    look-back with the results of all: its tiles come once, and what all of them need of a tile is computed once. So it
+    is with values and their normaliser, which are parts of one state that is read at an earlier time.
+
+    ```mlir
+    %y = chunk.lookback sum from %f : tensor<16xf32> past(%k_j = %k : tensor<16x8xf32>, %v_j = %v : tensor<16x8xf32>) {
+      %s = chunk.dot %q, %k_j transpose_right : tensor<16x8xf32>, tensor<16x8xf32> -> tensor<16x16xf32>
+      chunk.contribute %s, %v_j : tensor<16x16xf32>, tensor<16x8xf32>
+    } : tensor<16x8xf32>
+    %z = chunk.lookback sum from %f : tensor<16xf32> past(%k_j = %k : tensor<16x8xf32>) {
+      %s = chunk.dot %q, %k_j transpose_right : tensor<16x8xf32>, tensor<16x8xf32> -> tensor<16x16xf32>
+      chunk.contribute %s, %ones : tensor<16x16xf32>, tensor<16x1xf32>
+    } : tensor<16x1xf32>
+    ```
+    =>
+    ```mlir
+    %y, %z = chunk.lookback sum from %f : tensor<16xf32>
+        past(%k_j = %k : tensor<16x8xf32>, %v_j = %v : tensor<16x8xf32>) {
+      %s = chunk.dot %q, %k_j transpose_right : tensor<16x8xf32>, tensor<16x8xf32> -> tensor<16x16xf32>
+      chunk.contribute %s, %v_j, %s, %ones : tensor<16x16xf32>, tensor<16x8xf32>, tensor<16x16xf32>, tensor<16x1xf32>
+    } : tensor<16x8xf32>, tensor<16x1xf32>
+    ```
+  }];
+}
+
 def SinkFactors : Pass<"stretto-sink-factors", "::stretto::chunk::KernelOp"> {
   let summary = "Moves constant factors behind products";
   let description = [{

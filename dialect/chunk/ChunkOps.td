@@ -547,7 +547,8 @@ def Chunk_LookbackOp : Chunk_Op<"lookback", [Pure, SingleBlock, AttrSizedOperand
       `acc_i = sum_j e^(s_ij - m_i) x_j`.
     - `divergence`: scores `s` of the teacher and `r` of the student; the results are, with `p` and `u` the softmaxes of
       `s_i` and `r_i` over j, `kl_i = sum_j p_j (log p_j - log u_j)`, and the log-sum-exp of `s_i` and of `r_i`.
-    - `outer`: rows `x` and `y`; the result is the matrix `sum_j x_j^T y_j` over the tokens j in the range of any token.
+    - `outer`: rows `x` and `y`, once for each result: the matrix `sum_j x_j^T y_j` over the tokens j in the range of any
+      token.
 
     A score of `-inf` (of either side of a divergence) leaves its pair out. A token without pairs has `m = -inf`, `l = 0`,
     `acc = 0`; `kl = 0` and logarithms of `-inf`. Pairs outside of the range are left out by selection, and so are tokens

@@ -133,7 +133,8 @@ private:
     } else if (auto broadcast = dyn_cast<chunk::BroadcastOp>(op)) {
       assignBroadcast(broadcast);
     } else if (auto reduce = dyn_cast<chunk::ReduceOp>(op)) {
-      placeOperand(reduce.getOperandMutable(), registersFor(tileTypeOf(reduce.getOperand())));
+      // What all warps of a row have needs no exchange.
+      placeOperand(reduce.getOperandMutable(), registersFor(reduce.getOperand()));
       Layout tile = *layoutOf(reduce.getOperand().getType());
       setLayout(reduce.getResult(), tile.onto(reduce.getOver() == chunk::Side::Columns ? 0 : 1));
     } else if (auto row = dyn_cast<chunk::RowOp>(op)) {
@@ -220,7 +221,8 @@ private:
   void assignInRange(InRangeOp op) {
     RankedTensorType bounds = tileTypeOf(op.getFirst()), result = tileTypeOf(op.getResult());
     bool isOfPairs = result.getRank() == 2;
-    Layout pairs = registersFor(isOfPairs ? result : result.clone({result.getDimSize(0), result.getDimSize(0)}));
+    Layout pairs = isOfPairs ? registersFor(op.getResult())
+                             : registersFor(result.clone({result.getDimSize(0), result.getDimSize(0)}));
     setLayout(op.getResult(), isOfPairs ? pairs : pairs.onto(0));
     Layout places = isOfPairs && op.getAhead()   ? pairs.onto(1)
                     : isOfPairs || op.getAhead() ? pairs.onto(0)

@@ -80,9 +80,16 @@ void KernelFolder::foldOverChunks() {
       numbers.push_back(argument);
       initial.push_back(load(argument));
     }
+  // Tiles that look-backs are sent are counted, so that each has a turn.
+  for (auto lookback : kernel.getBlock()->getOps<chunk::LookbackOp>())
+    for (BlockArgument argument : sentPast(lookback))
+      if (turns.try_emplace(argument, zero).second)
+        initial.push_back(zero);
   auto loop = scf::ForOp::create(builder, begin, end, one, initial);
   builder.setInsertionPointToStart(loop.getBody());
   index = loop.getInductionVar();
+  for (auto [turn, carried] : llvm::zip(turns, loop.getRegionIterArgs().drop_front(states + numbers.size())))
+    turn.second = carried;
   if (last)
     index = arith::SubIOp::create(builder, arith::AddIOp::create(builder, begin, last), index);
   AwaitOp::create(builder);
@@ -96,12 +103,13 @@ void KernelFolder::foldOverChunks() {
     numbersOfNext.push_back(
         LoadOp::create(builder, argument.getType(), view(cast<BlockArgument>(argument)), next, /*lowest=*/false));
   mapValid();
-  mapping.map(numbers, loop.getRegionIterArgs().drop_front(states));
+  mapping.map(numbers, loop.getRegionIterArgs().slice(states, numbers.size()));
   mapArguments(loop.getRegionIterArgs().take_front(states));
   emitBody();
   for (Value state : cast<chunk::YieldOp>(kernel.getBlock()->getTerminator()).getStates())
     carried.push_back(mapping.lookup(state));
   llvm::append_range(carried, numbersOfNext);
+  llvm::append_range(carried, llvm::make_second_range(turns));
   if (!carried.empty())
     scf::YieldOp::create(builder, carried);
 
@@ -179,7 +187,7 @@ void KernelFolder::emitBody() {
 void KernelFolder::emit(Operation &op) {
   if (auto lookback = dyn_cast<chunk::LookbackOp>(op))
     foldLookback(lookback);
-  else
+  else if (op.getNumResults() != 1 || !mapping.contains(op.getResult(0))) // else a look-back began with the sum
     builder.clone(op, mapping);
 }
 

@@ -66,7 +66,8 @@ private:
   /// Where those of the tokens of the chunk `other` do.
   mlir::Value emitFirst(chunk::LookbackOp op, mlir::Value other);
   /// The tile of an argument that a look-back meets, for the chunk `other`.
-  mlir::Value tileOfPast(chunk::LookbackOp op, mlir::BlockArgument argument, mlir::Type type, mlir::Value other);
+  mlir::Value tileOfPast(chunk::LookbackOp op, mlir::BlockArgument argument, mlir::Type type, mlir::Value other,
+                         Chunks chunks);
   /// Whether tiles are loaded when they are met, as those of many tokens are that a single one looks back at.
   bool loadsPast(chunk::LookbackOp op) { return op.getPastTokens() != static_cast<int64_t>(kernel.getChunk()); }
   /// Emits what is done with the view in which the chunk `other` of an argument lies: the window's before the first
@@ -76,8 +77,12 @@ private:
                                              llvm::function_ref<llvm::SmallVector<mlir::Value>(mlir::Value)> body);
   /// The channel through which tiles of an argument come that a look-back meets.
   mlir::Value channelOfPast(mlir::BlockArgument argument);
-  /// Sends the tiles of the chunk `other`, unless it is `end`.
-  void sendPast(chunk::LookbackOp op, mlir::Value other, mlir::Value end);
+  /// The arguments whose tiles come through channels to a look-back.
+  llvm::SmallVector<mlir::BlockArgument> sentPast(chunk::LookbackOp op);
+  /// The turn of the tile of the chunk `other` in the channel of an argument.
+  mlir::Value turnOf(mlir::BlockArgument argument, mlir::Value other, Chunks chunks);
+  /// Sends the tiles of the chunk `other`, unless it is the end.
+  void sendPast(chunk::LookbackOp op, mlir::Value other, Chunks chunks);
   /// What the fold has before the first tile.
   llvm::SmallVector<mlir::Value> beginFold(chunk::LookbackOp op);
   /// What it has after a tile of the chunk `other`, for which the body was emitted.
@@ -97,6 +102,7 @@ private:
   mlir::Value exponentialOf(mlir::Value numbers, mlir::Value shift);
   mlir::Value widen(mlir::Value tile, mlir::Type element);
   mlir::Value addWeighted(mlir::Value weights, mlir::Value rows, mlir::Value addend);
+  mlir::Value addOuter(mlir::Value left, mlir::Value right, mlir::Value addend);
   mlir::Value multiply(mlir::Value left, mlir::Value right, mlir::Value addend, bool transposeLeft = false);
 
   //===--------------------------------------------------------------------===//
@@ -135,6 +141,8 @@ private:
   mlir::IRMapping mapping;
   llvm::MapVector<mlir::BlockArgument, Stream> streams;
   llvm::MapVector<mlir::BlockArgument, mlir::Value> pastChannels;
+  /// The turn of the next tile of each of these.
+  llvm::MapVector<mlir::BlockArgument, mlir::Value> turns;
   mlir::Value tokens, perChunk;
   mlir::Value index; // the chunk that is worked on
 };

@@ -12,6 +12,8 @@ static RankedTensorType tileTypeOf(Value value) { return dyn_cast<RankedTensorTy
 
 /// Whether each element of the result is made of those in the same place, or can be made anywhere.
 static bool isPlaced(Operation *op) {
+  if (auto inRange = dyn_cast<InRangeOp>(op))
+    return tileTypeOf(inRange.getResult()).getRank() == 2;
   return op->hasTrait<OpTrait::Elementwise>() ||
          isa<chunk::CausalOp, chunk::MaskOp, chunk::DecayMatrixOp, chunk::BroadcastOp>(op);
 }
@@ -53,7 +55,7 @@ void LeftTiles::addProduct(chunk::DotOp product, int64_t warps) {
     }
     if (!isPlaced(made))
       return;
-    if (isa<chunk::BroadcastOp, chunk::DecayMatrixOp>(made))
+    if (isa<chunk::BroadcastOp, chunk::DecayMatrixOp, InRangeOp>(made))
       continue;
     for (Value operand : made->getOperands())
       if (tileTypeOf(operand) && !isa_and_nonnull<arith::ConstantOp>(operand.getDefiningOp()))
