@@ -155,7 +155,8 @@ def SplitStates : Pass<"stretto-split-states", "::stretto::VariantOp"> {
     apart at the same places, the parts never meet: each becomes a state of its own, which remains those columns of the
     entry. Values and their normaliser are the usual case: the state's width stays a power of two, and the extra column
     becomes a vector. In a gradient rows that are put together from the same parts are also read along that axis, and two
-    states that are divided alike are paired: these are sums of what the parts give. Works on declarations of known sizes.
+    states that are divided alike are paired: these are sums of what the parts give. Reads at an earlier time are divided
+    as well, `stretto-merge-lookbacks` joins again what they meet. Works on declarations of known sizes.
 
     ```mlir
     %S0 = stretto.state "S" : !stretto.state<K : 16, "V + 1" : 9>
@@ -582,7 +583,8 @@ def FoldOverChunks : Pass<"stretto-fold-over-chunks", "::mlir::ModuleOp"> {
     Its warps are so many that each thread has the entries of states that memory is to be asked for at a time.
 
     With `compute-tables` a kernel evaluates what tables without a period say of its tokens: where a call continues
-    from a state, their positions are known on the device alone.
+    from a state, their positions are known on the device alone. With `from-start` no sequence continues: windows hold
+    nothing that could be met, and look-backs that are `continued` meet nothing.
 
     ```mlir
     chunk.kernel @f chunk 16 (input %x: tensor<16x32xbf16>, state %S: tensor<32x32xf32>, valid %n: index)
@@ -637,7 +639,8 @@ def FoldOverChunks : Pass<"stretto-fold-over-chunks", "::mlir::ModuleOp"> {
                  Option<"warpgroups", "warpgroups", "bool", "false", "Four warps form products together">,
                  Option<"inPlace", "in-place", "bool", "false", "One token of each sequence, whose states are updated">,
                  Option<"computeTables", "compute-tables", "bool", "false",
-                        "Compute tables that have other numbers at every position, which only the device knows">];
+                        "Compute tables that have other numbers at every position, which only the device knows">,
+                 Option<"fromStart", "from-start", "bool", "false", "All sequences begin with their first tokens">];
   let dependentDialects = ["::stretto::kernel::KernelDialect", "::mlir::arith::ArithDialect", "::mlir::scf::SCFDialect"];
 }
 
@@ -647,8 +650,10 @@ def AssignLayouts : Pass<"stretto-assign-layouts", "::stretto::kernel::FuncOp"> 
     Matrices are in registers in the fragments of a matrix product, vectors in the layout of what they are reduced
     from or combined with; operands of products are in shared memory, or stay in registers where a left operand's
     fragments agree: with `repeat-left` scores that are nothing but left operands are formed by all warps that want them,
-    rather than by one and exchanged. Matrices of single tokens are where a walk over their entries wants them. Where a value is wanted
-    in another place than it is, a `kernel.convert` takes it there, in front of loops that do not make it.
+    rather than by one and exchanged. Matrices that are put together from parts of one shape stay where the parts are, and
+    so does what is made of them alone. Matrices of single tokens are where a walk over their entries wants them. Where a
+    value is wanted in another place than it is, a `kernel.convert` takes it there, in front of loops that do not make it;
+    numbers that are repeated over a matrix are repeated there.
 
     ```mlir
     %c = chunk.dot %a, %b : tensor<16x32xbf16>, tensor<32x16xbf16> -> tensor<16x16xf32>
@@ -715,8 +720,8 @@ def SelectCopies : Pass<"stretto-select-copies", "::stretto::kernel::FuncOp"> {
   let summary = "Decides which channels the memory system fills";
   let description = [{
     On a chip that copies boxes of tensors by itself (TMA), the tiles of chunks of an input come that way where rows are
-    a multiple of 16 bytes and a loop of the function receives them, one chunk after another. Others are copied by all
-    threads, piece by piece. What a channel says already is kept. Warps store the fragments of products in shared memory
+    a multiple of 16 bytes and a loop of the function receives them, one chunk after another, or look-backs do, which
+    count the turns. Others are copied by all threads, piece by piece, and so are rows of a window, which is a ring. What a channel says already is kept. Warps store the fragments of products in shared memory
     by whole matrices where the chip has an instruction for that, and outputs by way of shared memory, in pieces of 16
     bytes.
 

@@ -54,7 +54,7 @@ struct KernelRequest {
     chunk = form.chunk;
     warps = form.warps;
   }
-  /// Whether the calls continue from positions that only a device knows. Steps do anyway.
+  /// Whether the calls continue from positions that only a device knows, or from windows. Steps do anyway.
   bool continues = false;
   Target target;
 };

@@ -74,7 +74,12 @@ private:
   bool isCpu() const { return request.target.kind == Target::Kind::Cpu; }
   bool isStep() const { return request.part == KernelRequest::Part::Step; }
   KernelForm kernelForm() const {
-    return {request.target.name, isStep(), isStep() || request.continues, request.warps};
+    bool continues = isStep() || request.continues;
+    return {.chip = request.target.name,
+            .inPlace = isStep(),
+            .computeTables = continues,
+            .warps = request.warps,
+            .fromStart = !continues};
   }
   cpu::Processor processor() const { return {request.target.name, request.target.features}; }
   llvm::Error run(ModuleOp target, llvm::function_ref<void(OpPassManager &)> addPasses);

@@ -559,6 +559,9 @@ def Chunk_LookbackOp : Chunk_Op<"lookback", [Pure, SingleBlock, AttrSizedOperand
     contributes its bounds, too: `sum` and `outer` are summed over `first_j <= i <= last_j`, `last_j` where it is given.
     For an `outer` product a range that ends before the sequence ends at its first token: there the matrix is handed on.
 
+    What is `continued` meets nothing in a sequence whose first token has position 0: only where a sequence goes on from
+    another position are ranges not empty.
+
     Constraints: `lookback_c1` the bounds have a number for each token; `lookback_c2` what is past is an input of the
     kernel or a table that varies, and the body has an argument of the type of each; `lookback_c3` the body ends with
     `chunk.contribute` of what the fold takes: scores and weights are C by P, rows have P rows; `lookback_c4` the results
@@ -600,7 +603,7 @@ def Chunk_LookbackOp : Chunk_Op<"lookback", [Pure, SingleBlock, AttrSizedOperand
     ```
   }];
   let arguments = (ins Chunk_FoldAttr:$fold, Optional<Chunk_Vector>:$first, Optional<Chunk_Vector>:$last,
-                       Variadic<Chunk_Tensor>:$past, UnitAttr:$ahead, UnitAttr:$to_end);
+                       Variadic<Chunk_Tensor>:$past, UnitAttr:$ahead, UnitAttr:$to_end, UnitAttr:$continued);
   let regions = (region SizedRegion<1>:$body);
   let results = (outs Variadic<Chunk_Tensor>:$results);
   let hasCustomAssemblyFormat = 1;

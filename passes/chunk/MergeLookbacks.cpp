@@ -37,7 +37,7 @@ static bool canMerge(chunk::LookbackOp first, chunk::LookbackOp second) {
   bool isSummed = first.getFold() == chunk::Fold::Sum || first.getFold() == chunk::Fold::Outer;
   if (!isSummed || first.getFold() != second.getFold() || first.getAhead() || second.getAhead() ||
       first.getFirst() != second.getFirst() || first.getLast() != second.getLast() ||
-      first.getToEnd() != second.getToEnd() || first.getPastTokens() != second.getPastTokens() ||
+      first.getToEnd() != second.getToEnd() || first.getContinued() != second.getContinued() || first.getPastTokens() != second.getPastTokens() ||
       !areSame(first.getContribution().getGiven().front(), second.getContribution().getGiven().front()))
     return false;
   SetVector<Value> outside;
@@ -59,7 +59,7 @@ static void merge(chunk::LookbackOp first, chunk::LookbackOp second) {
       past.push_back(other);
   auto both = chunk::LookbackOp::create(builder, builder.getFusedLoc({first.getLoc(), second.getLoc()}), results,
                                  first.getFold(), first.getFirst(), first.getLast(), past, /*ahead=*/false,
-                                 first.getToEnd());
+                                        first.getToEnd(), first.getContinued());
   Block &body = both.getBody().emplaceBlock();
   IRMapping mapping;
   for (chunk::LookbackOp op : {first, second})

@@ -147,7 +147,7 @@ FailureOr<PastTiles::Range> ChunkEarlierReads::unseen(PastTiles &, WriteOp) {
 FailureOr<Value> ChunkEarlierReads::read(ReadOp op) {
   b.setLoc(op.getLoc());
   if (!ofFirst && goesOnFirst()) {
-    FailureOr<Value> next = add(start, [&](PastTiles &, WriteOp) { return unseenByFirst(); });
+    FailureOr<Value> next = add(start, [&](PastTiles &, WriteOp) { return unseenByFirst(); }, /*continued=*/false);
     if (failed(next))
       return failure();
     ofFirst = *next;
@@ -169,13 +169,14 @@ FailureOr<Value> ChunkEarlierReads::read(ReadOp op) {
     Value keys = body.matrixOf(body.tileOf(key)), others = body.matrixOf(body.tileOf(other));
     Value weights = body.dot(query, keys, /*addend=*/{}, /*transposeLeft=*/false, /*transposeRight=*/true);
     chunk::LookbackOp added = past.finish(chunk::Fold::Sum, *range, {weights, others}, result.getType());
+    added.setContinued(ofFirst != nullptr);
     result = b.create<arith::AddFOp>(result, added.getResult(0));
   }
   return b.shaped(result, b.tileType(op.getType()));
 }
 
 FailureOr<Value> ChunkEarlierReads::add(
-    Value state, llvm::function_ref<FailureOr<PastTiles::Range>(PastTiles &, WriteOp)> rangeOf) {
+    Value state, llvm::function_ref<FailureOr<PastTiles::Range>(PastTiles &, WriteOp)> rangeOf, bool continued) {
   for (Operation *step : chain.steps) {
     auto write = cast<WriteOp>(step);
     b.setLoc(write.getLoc());
@@ -186,6 +187,7 @@ FailureOr<Value> ChunkEarlierReads::add(
     TileBuilder &body = past.builder();
     Value keys = body.matrixOf(body.tileOf(write.getFirst())), values = body.matrixOf(body.tileOf(write.getSecond()));
     chunk::LookbackOp added = past.finish(chunk::Fold::Outer, *range, {keys, values}, state.getType());
+    added.setContinued(continued);
     state = b.create<arith::AddFOp>(state, added.getResult(0));
   }
   return state;
@@ -194,5 +196,7 @@ FailureOr<Value> ChunkEarlierReads::add(
 FailureOr<Value> ChunkEarlierReads::next() {
   if (ofFirst && b.tokens == 1)
     return ofFirst;
-  return add(ofFirst ? ofFirst : start, [&](PastTiles &past, WriteOp write) { return unseen(past, write); });
+  return add(
+      ofFirst ? ofFirst : start, [&](PastTiles &past, WriteOp write) { return unseen(past, write); },
+      /*continued=*/ofFirst != nullptr);
 }

@@ -55,7 +55,8 @@ private:
   bool goesOnFirst() const;
   /// A state with what the tokens of a range write to it.
   mlir::FailureOr<mlir::Value> add(mlir::Value state,
-                                   llvm::function_ref<mlir::FailureOr<PastTiles::Range>(PastTiles &, WriteOp)> rangeOf);
+                                   llvm::function_ref<mlir::FailureOr<PastTiles::Range>(PastTiles &, WriteOp)> rangeOf,
+                                   bool continued);
 
   /// The state as of the time of the chunk's first token, where it went on before it was read.
   mlir::Value ofFirst;

@@ -30,14 +30,48 @@ static Value baseOf(OpResult result) {
   auto total = result.hasOneUse() ? dyn_cast<arith::AddFOp>(*result.user_begin()) : arith::AddFOp();
   if (!total || (op.getFold() != chunk::Fold::Sum && op.getFold() != chunk::Fold::Outer))
     return Value();
-  Value base = total.getLhs() == result ? total.getRhs() : total.getLhs();
-  Operation *maker = base.getDefiningOp();
+  Value base = total.getLhs() == result ? total.getRhs() : total.getLhs(), needed = base;
+  if (auto repeated = base.getDefiningOp<chunk::BroadcastOp>())
+    needed = repeated.getOperand(); // which is repeated anywhere
+  Operation *maker = needed.getDefiningOp();
   bool isKnown = !maker || (maker->getBlock() == op->getBlock() && maker->isBeforeInBlock(op));
   return isKnown ? base : Value();
 }
 
+void KernelFolder::eraseDead(Block &block) {
+  for (Operation &inner : llvm::make_early_inc_range(llvm::reverse(block)))
+    if (isOpTriviallyDead(&inner))
+      inner.erase();
+}
+
+/// Columns that are used as vectors, and bounds of look-backs that meet nothing.
+void KernelFolder::eraseWhatLookbacksLeft(Block &block) {
+  if (!kernel.getBlock()->getOps<chunk::LookbackOp>().empty())
+    eraseDead(block);
+}
+
+/// Whether a sum of outer products is a column, which is no operand of a product of matrices: it is kept as a vector.
+static bool isOuterColumn(OpResult sum) {
+  bool isOuter = cast<chunk::LookbackOp>(sum.getOwner()).getFold() == chunk::Fold::Outer;
+  return isOuter && cast<RankedTensorType>(sum.getType()).getDimSize(1) == 1;
+}
+
+/// The only column of a matrix.
+Value KernelFolder::columnOf(Value matrix) {
+  auto repeated = matrix.getDefiningOp<chunk::BroadcastOp>();
+  if (repeated && repeated.getAlong() == chunk::Side::Rows)
+    return repeated.getOperand();
+  auto type = cast<RankedTensorType>(matrix.getType());
+  SplatElementsAttr same;
+  if (matchPattern(matrix, m_Constant(&same)))
+    return splat(type.clone({type.getDimSize(0)}), same.getSplatValue<APFloat>().convertToDouble());
+  return chunk::ColumnsOp::create(builder, type.clone({type.getDimSize(0)}), matrix, 0);
+}
+
 void KernelFolder::foldLookback(chunk::LookbackOp op) {
   builder.setLoc(op.getLoc());
+  if (fromStart && op.getContinued())
+    return mapResults(op, beginFold(op));
   Chunks chunks = chunksOf(op);
   auto [begin, end] = chunks;
   sendPast(op, begin, chunks);
@@ -60,11 +94,12 @@ void KernelFolder::foldLookback(chunk::LookbackOp op) {
     Value count = arith::MaxSIOp::create(builder, arith::SubIOp::create(builder, end, begin), constant(0));
     turns[argument] = arith::AddIOp::create(builder, turns[argument], count);
   }
-  // Rows that were widened for the fold alone.
-  for (Operation &inner : llvm::make_early_inc_range(llvm::reverse(*loop.getBody())))
-    if (isOpTriviallyDead(&inner))
-      inner.erase();
-  for (auto [result, value] : llvm::zip_equal(op->getOpResults(), endFold(op, loop.getResults())))
+  eraseDead(*loop.getBody()); // rows that were widened for the fold alone
+  mapResults(op, loop.getResults());
+}
+
+void KernelFolder::mapResults(chunk::LookbackOp op, ValueRange after) {
+  for (auto [result, value] : llvm::zip_equal(op->getOpResults(), endFold(op, after)))
     mapping.map(baseOf(result) ? result.user_begin()->getResult(0) : result, value);
 }
 
@@ -148,7 +183,7 @@ Value KernelFolder::tileOfPast(chunk::LookbackOp op, BlockArgument argument, Typ
 SmallVector<Value> KernelFolder::whereItLies(chunk::LookbackOp op, BlockArgument argument, Value other,
                                              TypeRange results, function_ref<SmallVector<Value>(Value view)> body) {
   BlockArgument window = windowOf(argument);
-  if (op.getAhead() || !window)
+  if (op.getAhead() || !window || fromStart)
     return body(view(argument));
   Value isBefore = arith::CmpIOp::create(builder, arith::CmpIPredicate::slt, other, constant(0));
   auto choice = scf::IfOp::create(builder, results, isBefore, /*withElseRegion=*/true);
@@ -279,23 +314,20 @@ Value KernelFolder::addWeighted(Value weights, Value rows, Value addend) {
   return arith::AddFOp::create(builder, addend, sums);
 }
 
-/// A column, which is no operand of a product of matrices, scales rows that are added up.
-Value KernelFolder::addOuter(Value left, Value right, Value addend) {
+/// Rows scaled by a column and added up.
+Value KernelFolder::addScaled(Value rows, Value column, Value addend) {
   auto type = cast<RankedTensorType>(addend.getType());
-  if (type.getDimSize(1) > 1)
-    return multiply(left, right, addend, /*transposeLeft=*/true);
-  auto column = RankedTensorType::get({cast<RankedTensorType>(right.getType()).getDimSize(0)}, type.getElementType());
-  left = widen(left, type.getElementType());
+  rows = widen(rows, type.getElementType());
   SplatElementsAttr same;
-  Value numbers = matchPattern(right, m_Constant(&same))
-                      ? splat(column, same.getSplatValue<APFloat>().convertToDouble())
-                      : chunk::ReduceOp::create(builder, column, chunk::Reduction::Sum,
-                                                widen(right, type.getElementType()), chunk::Side::Columns)
-                            .getResult();
-  Value scaled = arith::MulFOp::create(builder, left, broadcastRows(numbers, left));
-  Value sums = chunk::ReduceOp::create(builder, column.clone({type.getDimSize(0)}), chunk::Reduction::Sum, scaled,
-                                       chunk::Side::Rows);
-  return arith::AddFOp::create(builder, addend, broadcastRows(sums, addend));
+  bool isOne = matchPattern(column, m_Constant(&same)) && same.getSplatValue<APFloat>().isExactlyValue(1);
+  if (!isOne) {
+    auto numbers = RankedTensorType::get({cast<RankedTensorType>(column.getType()).getDimSize(0)}, type.getElementType());
+    column = chunk::ReduceOp::create(builder, numbers, chunk::Reduction::Sum, widen(column, type.getElementType()),
+                                     chunk::Side::Columns);
+    rows = arith::MulFOp::create(builder, rows, broadcastRows(column, rows));
+  }
+  Value sums = chunk::ReduceOp::create(builder, type, chunk::Reduction::Sum, rows, chunk::Side::Rows);
+  return arith::AddFOp::create(builder, addend, sums);
 }
 
 Value KernelFolder::inRangeOf(chunk::LookbackOp op, Value other, unsigned rank) {
@@ -340,11 +372,17 @@ SmallVector<Value> KernelFolder::beginFold(chunk::LookbackOp op) {
     break;
   case chunk::Fold::Sum:
   case chunk::Fold::Outer:
-    for (OpResult result : op->getOpResults())
-      if (Value base = baseOf(result))
+    for (OpResult result : op->getOpResults()) {
+      if (Value base = baseOf(result)) {
+        if (!mapping.contains(base))
+          builder.clone(*base.getDefiningOp(), mapping);
         begin.push_back(mapping.lookup(base));
-      else
+      } else {
         add(result.getType(), 0);
+      }
+      if (isOuterColumn(result))
+        begin.back() = columnOf(begin.back());
+    }
     break;
   }
   return begin;
@@ -382,7 +420,9 @@ SmallVector<Value> KernelFolder::foldTile(chunk::LookbackOp op, Value other, Val
     for (auto [number, sum] : llvm::enumerate(before)) {
       Value left = narrow(given[2 * number]);
       left = selectOr(broadcastRows(inRange, left), left, 0);
-      after.push_back(addOuter(left, rowsInRange(2 * number + 1), sum));
+      Value right = rowsInRange(2 * number + 1);
+      after.push_back(isOuterColumn(op->getOpResult(number)) ? addScaled(left, right, sum)
+                                                             : multiply(left, right, sum, /*transposeLeft=*/true));
     }
     return after;
   }
@@ -446,7 +486,11 @@ SmallVector<Value> KernelFolder::foldDivergence(Value inRange, Value teacher, Va
 
 SmallVector<Value> KernelFolder::endFold(chunk::LookbackOp op, ValueRange after) {
   if (op.getFold() != chunk::Fold::Divergence)
-    return llvm::to_vector(after);
+    return llvm::map_to_vector(llvm::zip_equal(op->getOpResults(), after), [&](auto each) -> Value {
+      auto [result, sum] = each;
+      return isOuterColumn(result) ? chunk::BroadcastOp::create(builder, result.getType(), sum, chunk::Side::Rows)
+                                   : sum;
+    });
   Value nothing = splat(after[0].getType(), -infinity);
   Value isEmpty = arith::CmpFOp::create(builder, arith::CmpFPredicate::OEQ, after[0], nothing);
   SmallVector<Value, 2> logarithms, totals;

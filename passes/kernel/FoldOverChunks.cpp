@@ -112,6 +112,7 @@ void KernelFolder::foldOverChunks() {
   llvm::append_range(carried, llvm::make_second_range(turns));
   if (!carried.empty())
     scf::YieldOp::create(builder, carried);
+  eraseWhatLookbacksLeft(*loop.getBody());
 
   builder.setInsertionPointAfter(loop);
   for (auto [state, last] : llvm::zip(kernel.argumentsOf(chunk::ArgumentKind::State), loop.getResults()))
@@ -184,9 +185,16 @@ void KernelFolder::emitBody() {
   carry();
 }
 
+/// Whether a column is taken of a matrix that has no other.
+static bool isOnlyColumn(chunk::ColumnsOp op) {
+  return op.getType().getRank() == 1 && op.getOperand().getType().getDimSize(1) == 1;
+}
+
 void KernelFolder::emit(Operation &op) {
   if (auto lookback = dyn_cast<chunk::LookbackOp>(op))
     foldLookback(lookback);
+  else if (auto columns = dyn_cast<chunk::ColumnsOp>(op); columns && isOnlyColumn(columns))
+    mapping.map(columns.getResult(), columnOf(mapping.lookup(columns.getOperand())));
   else if (op.getNumResults() != 1 || !mapping.contains(op.getResult(0))) // else a look-back began with the sum
     builder.clone(op, mapping);
 }
@@ -237,6 +245,7 @@ void KernelFolder::stepInPlace() {
     SaveOp::create(builder, mapping.lookup(next), view(state));
   carry();
   ReturnOp::create(builder);
+  eraseWhatLookbacksLeft(*function.getBlock());
 }
 
 //===----------------------------------------------------------------------===//
@@ -350,7 +359,7 @@ struct FoldOverChunks : stretto::impl::FoldOverChunksBase<FoldOverChunks> {
     for (const Manifest::Argument &argument : manifest->arguments)
       names.push_back(argument.name);
     function.setArgNamesAttr(builder.getStrArrayAttr(names));
-    KernelFolder folder(kernel, function, computeTables, symbols);
+    KernelFolder folder(kernel, function, computeTables, fromStart, symbols);
     if (inPlace)
       folder.stepInPlace();
     else if (manifest->independentChunks)

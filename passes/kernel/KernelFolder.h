@@ -13,8 +13,9 @@ namespace stretto::kernel {
 /// Makes of a `chunk.kernel` what a block does, in a `kernel.func` that has the views of its arguments.
 class KernelFolder {
 public:
-  KernelFolder(chunk::KernelOp kernel, FuncOp function, bool computeTables, mlir::SymbolTableCollection &symbols)
-      : kernel(kernel), function(function), computeTables(computeTables), symbols(symbols),
+  KernelFolder(chunk::KernelOp kernel, FuncOp function, bool computeTables, bool fromStart,
+               mlir::SymbolTableCollection &symbols)
+      : kernel(kernel), function(function), computeTables(computeTables), fromStart(fromStart), symbols(symbols),
         builder(kernel.getLoc(), mlir::OpBuilder::atBlockEnd(function.getBlock())) {}
 
   //===--------------------------------------------------------------------===//
@@ -54,6 +55,9 @@ private:
   //===--------------------------------------------------------------------===//
 
   void foldLookback(chunk::LookbackOp op);
+  /// Erases what nobody uses.
+  static void eraseDead(mlir::Block &block);
+  void eraseWhatLookbacksLeft(mlir::Block &block);
   /// Chunks from one to before another.
   struct Chunks {
     mlir::Value begin, end;
@@ -91,6 +95,8 @@ private:
                                              mlir::ValueRange before);
   llvm::SmallVector<mlir::Value> foldDivergence(mlir::Value inRange, mlir::Value teacher, mlir::Value student,
                                                 mlir::ValueRange before);
+  /// The values that stand for the results, or for what they are added to.
+  void mapResults(chunk::LookbackOp op, mlir::ValueRange after);
   /// The results, from what the fold has after the last tile.
   llvm::SmallVector<mlir::Value> endFold(chunk::LookbackOp op, mlir::ValueRange after);
   /// Conditions of pairs, or with `rank` 1 of the other chunk's tokens alone.
@@ -102,7 +108,8 @@ private:
   mlir::Value exponentialOf(mlir::Value numbers, mlir::Value shift);
   mlir::Value widen(mlir::Value tile, mlir::Type element);
   mlir::Value addWeighted(mlir::Value weights, mlir::Value rows, mlir::Value addend);
-  mlir::Value addOuter(mlir::Value left, mlir::Value right, mlir::Value addend);
+  mlir::Value addScaled(mlir::Value rows, mlir::Value column, mlir::Value addend);
+  mlir::Value columnOf(mlir::Value matrix);
   mlir::Value multiply(mlir::Value left, mlir::Value right, mlir::Value addend, bool transposeLeft = false);
 
   //===--------------------------------------------------------------------===//
@@ -135,7 +142,7 @@ private:
 
   chunk::KernelOp kernel;
   FuncOp function;
-  bool computeTables;
+  bool computeTables, fromStart;
   mlir::SymbolTableCollection &symbols;
   mlir::ImplicitLocOpBuilder builder;
   mlir::IRMapping mapping;
