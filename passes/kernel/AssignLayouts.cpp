@@ -63,9 +63,9 @@ private:
     Operation *op = value.getDefiningOp();
     if (auto concat = dyn_cast_if_present<chunk::ConcatOp>(op); concat && staysInPlace(concat))
       result = sideBySide(registersFor(tileTypeOf(concat.getOperand(0))), tileTypeOf(value).getShape());
-    else if (op && op->hasTrait<OpTrait::Elementwise>() && tileTypeOf(value).getRank() == 2)
+    else if (op && isInPlace(op) && tileTypeOf(value) && tileTypeOf(value).getRank() == 2)
       for (Value operand : op->getOperands()) {
-        if (isa_and_nonnull<chunk::BroadcastOp, arith::ConstantOp>(operand.getDefiningOp()))
+        if (!tileTypeOf(operand) || isa_and_nonnull<chunk::BroadcastOp, arith::ConstantOp>(operand.getDefiningOp()))
           continue;
         result = layoutOfJoined(operand);
         if (!result)
@@ -221,7 +221,7 @@ private:
       setLayout(op->getResult(0), registersFor(tileTypeOf(op->getResult(0))));
     } else if (isa<StoreOp, SaveOp>(op)) {
       op->setOperand(0, inRegisters(op->getOperand(0)));
-    } else if (op->hasTrait<OpTrait::Elementwise>() || isa<chunk::MaskOp, chunk::CausalOp, chunk::AccumulateOp>(op)) {
+    } else if (isInPlace(op)) {
       assignElementwise(op);
     } else if (!isa<arith::ConstantOp, SendOp, AwaitOp, TokensOp, SegmentOp, kernel::ChunkOp, CarryOp, ReturnOp,
                     BarrierOp, scf::YieldOp>(op)) {
@@ -230,31 +230,53 @@ private:
     return success();
   }
 
+  /// Operations on tiles of one layout.
+  static bool isInPlace(Operation *op) {
+    return op->hasTrait<OpTrait::Elementwise>() || isa<chunk::MaskOp, chunk::CausalOp, chunk::AccumulateOp>(op);
+  }
+
+  /// Whether what is made of a tile in place is made of it alone, of constants and of numbers that are repeated, and goes
+  /// where any layout does.
+  static bool isMadeAlone(Value tile) {
+    llvm::SetVector<Value> made;
+    made.insert(tile);
+    auto isFree = [&](Value operand) {
+      return tileTypeOf(operand).getRank() < 2 || made.contains(operand) ||
+             isa_and_nonnull<chunk::BroadcastOp, arith::ConstantOp>(operand.getDefiningOp());
+    };
+    for (size_t next = 0; next < made.size(); ++next)
+      for (Operation *user : made[next].getUsers()) {
+        if (isInPlace(user) && user->getNumResults() == 1 &&
+            llvm::all_of(user->getOperands(), [&](Value operand) { return !tileTypeOf(operand) || isFree(operand); }))
+          made.insert(user->getResult(0));
+        else if (!isa<chunk::ReduceOp, chunk::DotOp>(user))
+          return false;
+      }
+    return true;
+  }
+
   /// Whether parts that are as wide as each other may stay where they are: a thread then has its columns of each.
   bool staysInPlace(chunk::ConcatOp op) {
     RankedTensorType first = tileTypeOf(op.getOperand(0));
-    return !sweeps && first.getRank() == 2 && llvm::isPowerOf2_64(op.getNumOperands()) &&
+    return !sweeps && isMadeAlone(op.getResult()) && first.getRank() == 2 && llvm::isPowerOf2_64(op.getNumOperands()) &&
            paddedBits(first.getShape())[1] == bitsToCount(first.getDimSize(1)) &&
            llvm::isPowerOf2_64(first.getDimSize(1)) && llvm::all_of(op.getOperands(), [&](Value part) {
              return tileTypeOf(part).getShape() == first.getShape();
            });
   }
 
-  /// All operands are in the layout of the first tile that is in registers, or where there are several in the one that
-  /// suits the result; numbers that are repeated have any.
+  /// All operands are in the layout of the first one that is in registers; numbers that are repeated have any.
   void assignElementwise(Operation *op) {
     if (op->getNumResults() != 1 || !tileTypeOf(op->getResult(0)))
       return;
-    std::optional<Layout> known, ofRepeated;
-    bool agree = true;
+    std::optional<Layout> ofTile, ofRepeated;
     for (Value operand : op->getOperands())
       if (std::optional<Layout> own = layoutOf(operand.getType()); own && !own->inSharedMemory()) {
         bool isRepeated = operand.getDefiningOp<chunk::BroadcastOp>() && own->rank() == 2;
-        std::optional<Layout> &first = isRepeated ? ofRepeated : known;
-        agree &= isRepeated || !known || own->rank() != 2 || *known == *own;
+        std::optional<Layout> &first = isRepeated ? ofRepeated : ofTile;
         first = first ? first : own;
       }
-    Layout layout = known && agree ? *known : !known && ofRepeated ? *ofRepeated : registersFor(op->getResult(0));
+    Layout layout = ofTile ? *ofTile : ofRepeated ? *ofRepeated : registersFor(op->getResult(0));
     for (OpOperand &operand : op->getOpOperands())
       if (tileTypeOf(operand.get()))
         placeOperand(operand, layout);

@@ -90,7 +90,10 @@ void KernelFolder::foldLookback(chunk::LookbackOp op) {
     SmallVector<Value> after = foldTile(op, other, loop.getRegionIterArgs());
     scf::YieldOp::create(builder, after);
   }
-  for (BlockArgument argument : sentPast(op)) {
+  llvm::SmallSetVector<BlockArgument, 4> counted;
+  for (BlockArgument argument : sentPast(op))
+    counted.insert(countedWith(argument));
+  for (BlockArgument argument : counted) {
     Value count = arith::MaxSIOp::create(builder, arith::SubIOp::create(builder, end, begin), constant(0));
     turns[argument] = arith::AddIOp::create(builder, turns[argument], count);
   }
@@ -217,8 +220,17 @@ SmallVector<BlockArgument> KernelFolder::sentPast(chunk::LookbackOp op) {
   return sent;
 }
 
+BlockArgument KernelFolder::countedWith(BlockArgument argument) {
+  auto meets = [&](chunk::LookbackOp op, BlockArgument past) { return llvm::is_contained(sentPast(op), past); };
+  for (BlockArgument other : kernel.getBlock()->getArguments())
+    if (llvm::all_of(kernel.getBlock()->getOps<chunk::LookbackOp>(),
+                     [&](chunk::LookbackOp op) { return meets(op, other) == meets(op, argument); }))
+      return other;
+  return argument;
+}
+
 Value KernelFolder::turnOf(BlockArgument argument, Value other, Chunks chunks) {
-  Value &first = turns[argument];
+  Value &first = turns[countedWith(argument)];
   if (!first) {
     // Nothing is carried where each chunk is a work item of its own.
     OpBuilder::InsertionGuard guard(builder);

@@ -83,7 +83,7 @@ void KernelFolder::foldOverChunks() {
   // Tiles that look-backs are sent are counted, so that each has a turn.
   for (auto lookback : kernel.getBlock()->getOps<chunk::LookbackOp>())
     for (BlockArgument argument : sentPast(lookback))
-      if (turns.try_emplace(argument, zero).second)
+      if (turns.try_emplace(countedWith(argument), zero).second)
         initial.push_back(zero);
   auto loop = scf::ForOp::create(builder, begin, end, one, initial);
   builder.setInsertionPointToStart(loop.getBody());

@@ -83,6 +83,8 @@ private:
   mlir::Value channelOfPast(mlir::BlockArgument argument);
   /// The arguments whose tiles come through channels to a look-back.
   llvm::SmallVector<mlir::BlockArgument> sentPast(chunk::LookbackOp op);
+  /// The first argument that is sent to the same look-backs, whose tiles are counted for both.
+  mlir::BlockArgument countedWith(mlir::BlockArgument argument);
   /// The turn of the tile of the chunk `other` in the channel of an argument.
   mlir::Value turnOf(mlir::BlockArgument argument, mlir::Value other, Chunks chunks);
   /// Sends the tiles of the chunk `other`, unless it is the end.
@@ -148,7 +150,7 @@ private:
   mlir::IRMapping mapping;
   llvm::MapVector<mlir::BlockArgument, Stream> streams;
   llvm::MapVector<mlir::BlockArgument, mlir::Value> pastChannels;
-  /// The turn of the next tile of each of these.
+  /// The turn of the next tile of those that are counted.
   llvm::MapVector<mlir::BlockArgument, mlir::Value> turns;
   mlir::Value tokens, perChunk;
   mlir::Value index; // the chunk that is worked on

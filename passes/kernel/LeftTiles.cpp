@@ -1,6 +1,7 @@
 //===- LeftTiles.cpp - Tiles that products take from registers ------------===//
 
 #include "passes/kernel/LeftTiles.h"
+#include "passes/kernel/RegisterEstimate.h"
 #include "mlir/Dialect/SCF/IR/SCF.h"
 #include "llvm/ADT/SetVector.h"
 
@@ -10,10 +11,11 @@ using namespace stretto::kernel;
 
 static RankedTensorType tileTypeOf(Value value) { return dyn_cast<RankedTensorType>(value.getType()); }
 
-/// Whether each element of the result is made of those in the same place, or can be made anywhere.
+/// Whether each element of the result is made of those in the same place, or can be made anywhere. A walk back has too
+/// many tiles for pairs that are in range more than once.
 static bool isPlaced(Operation *op) {
   if (auto inRange = dyn_cast<InRangeOp>(op))
-    return tileTypeOf(inRange.getResult()).getRank() == 2;
+    return tileTypeOf(inRange.getResult()).getRank() == 2 && !walksInReverse(op->getParentOfType<FuncOp>());
   return op->hasTrait<OpTrait::Elementwise>() ||
          isa<chunk::CausalOp, chunk::MaskOp, chunk::DecayMatrixOp, chunk::BroadcastOp>(op);
 }
