@@ -31,13 +31,14 @@ static bool areSame(Value left, Value right) {
       OperationEquivalence::IgnoreLocations);
 }
 
-/// Whether two look-backs meet the same tokens with the same weights or the same left rows, and the second needs nothing
-/// that is made behind the first.
+/// Whether two look-backs meet the same tokens with the same weights or the same left rows, and the second needs
+/// nothing that is made behind the first.
 static bool canMerge(chunk::LookbackOp first, chunk::LookbackOp second) {
   bool isSummed = first.getFold() == chunk::Fold::Sum || first.getFold() == chunk::Fold::Outer;
   if (!isSummed || first.getFold() != second.getFold() || first.getAhead() || second.getAhead() ||
       first.getFirst() != second.getFirst() || first.getLast() != second.getLast() ||
-      first.getToEnd() != second.getToEnd() || first.getContinued() != second.getContinued() || first.getPastTokens() != second.getPastTokens() ||
+      first.getToEnd() != second.getToEnd() || first.getContinued() != second.getContinued() ||
+      first.getPastTokens() != second.getPastTokens() ||
       !areSame(first.getContribution().getGiven().front(), second.getContribution().getGiven().front()))
     return false;
   SetVector<Value> outside;
@@ -58,7 +59,7 @@ static void merge(chunk::LookbackOp first, chunk::LookbackOp second) {
     if (!llvm::is_contained(past, other))
       past.push_back(other);
   auto both = chunk::LookbackOp::create(builder, builder.getFusedLoc({first.getLoc(), second.getLoc()}), results,
-                                 first.getFold(), first.getFirst(), first.getLast(), past, /*ahead=*/false,
+                                        first.getFold(), first.getFirst(), first.getLast(), past, /*ahead=*/false,
                                         first.getToEnd(), first.getContinued());
   Block &body = both.getBody().emplaceBlock();
   IRMapping mapping;

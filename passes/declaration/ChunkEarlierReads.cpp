@@ -175,8 +175,9 @@ FailureOr<Value> ChunkEarlierReads::read(ReadOp op) {
   return b.shaped(result, b.tileType(op.getType()));
 }
 
-FailureOr<Value> ChunkEarlierReads::add(
-    Value state, llvm::function_ref<FailureOr<PastTiles::Range>(PastTiles &, WriteOp)> rangeOf, bool continued) {
+FailureOr<Value> ChunkEarlierReads::add(Value state,
+                                        llvm::function_ref<FailureOr<PastTiles::Range>(PastTiles &, WriteOp)> rangeOf,
+                                        bool continued) {
   for (Operation *step : chain.steps) {
     auto write = cast<WriteOp>(step);
     b.setLoc(write.getLoc());

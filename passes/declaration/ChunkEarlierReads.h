@@ -6,9 +6,9 @@
 //   q_t S_tau(t) = q_t S_tau(u) + sum_{tau(u) < j <= tau(t)} (q_t . k_j) v_j        S_tau(next u) = S_tau(u) + sum
 //   k_j^T v_j
 //
-// As tau never falls, each token j joins the state once. Where tau is the same for all tokens of a chunk, as of a single
-// token or where blocks of tokens begin with chunks, the state goes on to the time of the first token before it is read,
-// and what others see beyond that is nothing:
+// As tau never falls, each token j joins the state once. Where tau is the same for all tokens of a chunk, as of a
+// single token or where blocks of tokens begin with chunks, the state goes on to the time of the first token before it
+// is read, and what others see beyond that is nothing:
 //
 //   S_tau(first) = S_tau(u) + sum_{tau(u) < j <= tau(first)} k_j^T v_j        q_t S_tau(t) = q_t S_tau(first) + ...
 //

@@ -235,8 +235,8 @@ private:
     return op->hasTrait<OpTrait::Elementwise>() || isa<chunk::MaskOp, chunk::CausalOp, chunk::AccumulateOp>(op);
   }
 
-  /// Whether what is made of a tile in place is made of it alone, of constants and of numbers that are repeated, and goes
-  /// where any layout does.
+  /// Whether what is made of a tile in place is made of it alone, of constants and of numbers that are repeated, and
+  /// goes where any layout does.
   static bool isMadeAlone(Value tile) {
     llvm::SetVector<Value> made;
     made.insert(tile);
@@ -260,9 +260,8 @@ private:
     RankedTensorType first = tileTypeOf(op.getOperand(0));
     return !sweeps && isMadeAlone(op.getResult()) && first.getRank() == 2 && llvm::isPowerOf2_64(op.getNumOperands()) &&
            paddedBits(first.getShape())[1] == bitsToCount(first.getDimSize(1)) &&
-           llvm::isPowerOf2_64(first.getDimSize(1)) && llvm::all_of(op.getOperands(), [&](Value part) {
-             return tileTypeOf(part).getShape() == first.getShape();
-           });
+           llvm::isPowerOf2_64(first.getDimSize(1)) &&
+           llvm::all_of(op.getOperands(), [&](Value part) { return tileTypeOf(part).getShape() == first.getShape(); });
   }
 
   /// All operands are in the layout of the first one that is in registers; numbers that are repeated have any.

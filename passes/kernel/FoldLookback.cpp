@@ -3,7 +3,8 @@
 // A look-back becomes a loop over the chunks that any token of this chunk sees, as attention in linear memory is
 // computed: tiles of the other chunk come through channels, the next while one is worked on, and the loop carries what
 // the fold has so far. Tiles of a channel are counted, by all look-backs and chunks together: the place of the next one
-// is that of a tile which nobody reads any longer. What was carried before a tile is scaled where the tile has a larger score.
+// is that of a tile which nobody reads any longer. What was carried before a tile is scaled where the tile has a larger
+// score.
 //
 //===----------------------------------------------------------------------===//
 
@@ -28,7 +29,8 @@ static constexpr double infinity = std::numeric_limits<double>::infinity();
 static Value baseOf(OpResult result) {
   auto op = cast<chunk::LookbackOp>(result.getOwner());
   auto total = result.hasOneUse() ? dyn_cast<arith::AddFOp>(*result.user_begin()) : arith::AddFOp();
-  if (!total || (op.getFold() != chunk::Fold::Sum && op.getFold() != chunk::Fold::Outer))
+  if (!total || total->getBlock() != op->getBlock() ||
+      (op.getFold() != chunk::Fold::Sum && op.getFold() != chunk::Fold::Outer))
     return Value();
   Value base = total.getLhs() == result ? total.getRhs() : total.getLhs(), needed = base;
   if (auto repeated = base.getDefiningOp<chunk::BroadcastOp>())
@@ -333,7 +335,8 @@ Value KernelFolder::addScaled(Value rows, Value column, Value addend) {
   SplatElementsAttr same;
   bool isOne = matchPattern(column, m_Constant(&same)) && same.getSplatValue<APFloat>().isExactlyValue(1);
   if (!isOne) {
-    auto numbers = RankedTensorType::get({cast<RankedTensorType>(column.getType()).getDimSize(0)}, type.getElementType());
+    auto numbers =
+        RankedTensorType::get({cast<RankedTensorType>(column.getType()).getDimSize(0)}, type.getElementType());
     column = chunk::ReduceOp::create(builder, numbers, chunk::Reduction::Sum, widen(column, type.getElementType()),
                                      chunk::Side::Columns);
     rows = arith::MulFOp::create(builder, rows, broadcastRows(column, rows));

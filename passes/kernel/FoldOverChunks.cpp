@@ -187,7 +187,8 @@ void KernelFolder::emitBody() {
 
 /// Whether a column is taken of a matrix that has no other.
 static bool isOnlyColumn(chunk::ColumnsOp op) {
-  return op.getType().getRank() == 1 && op.getOperand().getType().getDimSize(1) == 1;
+  auto matrix = cast<RankedTensorType>(op.getOperand().getType());
+  return matrix.getRank() == 2 && matrix.getDimSize(1) == 1 && cast<RankedTensorType>(op.getType()).getRank() == 1;
 }
 
 void KernelFolder::emit(Operation &op) {

@@ -175,9 +175,8 @@ private:
 bool sendsInBulk(Operation *op) {
   auto condition = dyn_cast<scf::IfOp>(op);
   auto isReceivedHere = [&](ChannelOp channel) {
-    return llvm::any_of(channel->getUsers(), [&](Operation *user) {
-      return isa<ReceiveOp>(user) && user->getBlock() == op->getBlock();
-    });
+    return llvm::any_of(channel->getUsers(),
+                        [&](Operation *user) { return isa<ReceiveOp>(user) && user->getBlock() == op->getBlock(); });
   };
   return condition && !condition->getNumResults() && !condition.thenBlock()->without_terminator().empty() &&
          llvm::all_of(condition.thenBlock()->without_terminator(), [&](Operation &inner) {

@@ -1,8 +1,8 @@
 //===- LeftTiles.cpp - Tiles that products take from registers ------------===//
 
 #include "passes/kernel/LeftTiles.h"
-#include "passes/kernel/RegisterEstimate.h"
 #include "mlir/Dialect/SCF/IR/SCF.h"
+#include "passes/kernel/RegisterEstimate.h"
 #include "llvm/ADT/SetVector.h"
 
 using namespace mlir;

@@ -130,8 +130,8 @@ struct SelectCopies : stretto::impl::SelectCopiesBase<SelectCopies> {
       return signalPassFailure();
     }
     for (ChannelOp channel : function.getOps<ChannelOp>()) {
-      StringRef obstacle =
-          target->hasBulkCopies ? obstacleToBulkCopies(channel, function.getChunk(), *manifest) : "the chip does not copy boxes";
+      StringRef obstacle = target->hasBulkCopies ? obstacleToBulkCopies(channel, function.getChunk(), *manifest)
+                                                 : "the chip does not copy boxes";
       if (channel.getBulk() && !obstacle.empty()) {
         channel.emitOpError("cannot be filled in bulk: ") << obstacle;
         return signalPassFailure();
