@@ -353,7 +353,8 @@ private:
       if (!tileTypeOf(next))
         continue;
       std::optional<Layout> own = layoutOf(initial.get().getType()), reduced = layoutOfReduced(next);
-      bool stays = own && !own->inSharedMemory() && (!reduced || sweeps);
+      // Where a reduction leaves them, numbers take more registers than a gradient has.
+      bool stays = own && !own->inSharedMemory() && (!reduced || readsAllAgain);
       initial.set(stays ? initial.get() : place(initial.get(), reduced.value_or(registersFor(tileTypeOf(next)))));
       argument.setType(initial.get().getType());
       result.setType(initial.get().getType());
