@@ -155,7 +155,8 @@ def SplitStates : Pass<"stretto-split-states", "::stretto::VariantOp"> {
     apart at the same places, the parts never meet: each becomes a state of its own, which remains those columns of the
     entry. Values and their normaliser are the usual case: the state's width stays a power of two, and the extra column
     becomes a vector. In a gradient rows that are put together from the same parts are also read along that axis, and two
-    states that are divided alike are paired: these are sums of what the parts give. Works on declarations of known sizes.
+    states that are divided alike are paired: these are sums of what the parts give. Reads at an earlier time are divided
+    as well, `stretto-merge-lookbacks` joins again what they meet. Works on declarations of known sizes.
 
     ```mlir
     %S0 = stretto.state "S" : !stretto.state<K : 16, "V + 1" : 9>
@@ -482,6 +483,34 @@ def ExpandDecay : Pass<"stretto-expand-decay", "::stretto::chunk::KernelOp"> {
   let dependentDialects = ["::mlir::arith::ArithDialect", "::mlir::math::MathDialect", "::mlir::scf::SCFDialect"];
 }
 
+def MergeLookbacks : Pass<"stretto-merge-lookbacks", "::stretto::chunk::KernelOp"> {
+  let summary = "Makes one look-back of several that share a factor";
+  let description = [{
+    Sums over the same tokens that have the same weights, or outer products with the same left rows, become one
+    look-back with the results of all: its tiles come once, and what all of them need of a tile is computed once. So it
+    is with values and their normaliser, which are parts of one state that is read at an earlier time.
+
+    ```mlir
+    %y = chunk.lookback sum from %f : tensor<16xf32> past(%k_j = %k : tensor<16x8xf32>, %v_j = %v : tensor<16x8xf32>) {
+      %s = chunk.dot %q, %k_j transpose_right : tensor<16x8xf32>, tensor<16x8xf32> -> tensor<16x16xf32>
+      chunk.contribute %s, %v_j : tensor<16x16xf32>, tensor<16x8xf32>
+    } : tensor<16x8xf32>
+    %z = chunk.lookback sum from %f : tensor<16xf32> past(%k_j = %k : tensor<16x8xf32>) {
+      %s = chunk.dot %q, %k_j transpose_right : tensor<16x8xf32>, tensor<16x8xf32> -> tensor<16x16xf32>
+      chunk.contribute %s, %ones : tensor<16x16xf32>, tensor<16x1xf32>
+    } : tensor<16x1xf32>
+    ```
+    =>
+    ```mlir
+    %y, %z = chunk.lookback sum from %f : tensor<16xf32>
+        past(%k_j = %k : tensor<16x8xf32>, %v_j = %v : tensor<16x8xf32>) {
+      %s = chunk.dot %q, %k_j transpose_right : tensor<16x8xf32>, tensor<16x8xf32> -> tensor<16x16xf32>
+      chunk.contribute %s, %v_j, %s, %ones : tensor<16x16xf32>, tensor<16x8xf32>, tensor<16x16xf32>, tensor<16x1xf32>
+    } : tensor<16x8xf32>, tensor<16x1xf32>
+    ```
+  }];
+}
+
 def SinkFactors : Pass<"stretto-sink-factors", "::stretto::chunk::KernelOp"> {
   let summary = "Moves constant factors behind products";
   let description = [{
@@ -577,7 +606,8 @@ def FoldOverChunks : Pass<"stretto-fold-over-chunks", "::mlir::ModuleOp"> {
     Its warps are so many that each thread has the entries of states that memory is to be asked for at a time.
 
     With `compute-tables` a kernel evaluates what tables without a period say of its tokens: where a call continues
-    from a state, their positions are known on the device alone.
+    from a state, their positions are known on the device alone. With `from-start` no sequence continues: windows hold
+    nothing that could be met, and look-backs that are `continued` meet nothing.
 
     ```mlir
     chunk.kernel @f chunk 16 (input %x: tensor<16x32xbf16>, state %S: tensor<32x32xf32>, valid %n: index)
@@ -632,7 +662,8 @@ def FoldOverChunks : Pass<"stretto-fold-over-chunks", "::mlir::ModuleOp"> {
                  Option<"warpgroups", "warpgroups", "bool", "false", "Four warps form products together">,
                  Option<"inPlace", "in-place", "bool", "false", "One token of each sequence, whose states are updated">,
                  Option<"computeTables", "compute-tables", "bool", "false",
-                        "Compute tables that have other numbers at every position, which only the device knows">];
+                        "Compute tables that have other numbers at every position, which only the device knows">,
+                 Option<"fromStart", "from-start", "bool", "false", "All sequences begin with their first tokens">];
   let dependentDialects = ["::stretto::kernel::KernelDialect", "::mlir::arith::ArithDialect", "::mlir::scf::SCFDialect"];
 }
 
@@ -642,8 +673,10 @@ def AssignLayouts : Pass<"stretto-assign-layouts", "::stretto::kernel::FuncOp"> 
     Matrices are in registers in the fragments of a matrix product, vectors in the layout of what they are reduced
     from or combined with; operands of products are in shared memory, or stay in registers where a left operand's
     fragments agree: with `repeat-left` scores that are nothing but left operands are formed by all warps that want them,
-    rather than by one and exchanged. Matrices of single tokens are where a walk over their entries wants them. Where a value is wanted
-    in another place than it is, a `kernel.convert` takes it there, in front of loops that do not make it.
+    rather than by one and exchanged. Matrices that are put together from parts of one shape stay where the parts are, and
+    so does what is made of them alone. Matrices of single tokens are where a walk over their entries wants them. Where a
+    value is wanted in another place than it is, a `kernel.convert` takes it there, in front of loops that do not make it;
+    numbers that are repeated over a matrix are repeated there.
 
     ```mlir
     %c = chunk.dot %a, %b : tensor<16x32xbf16>, tensor<32x16xbf16> -> tensor<16x16xf32>
@@ -710,8 +743,8 @@ def SelectCopies : Pass<"stretto-select-copies", "::stretto::kernel::FuncOp"> {
   let summary = "Decides which channels the memory system fills";
   let description = [{
     On a chip that copies boxes of tensors by itself (TMA), the tiles of chunks of an input come that way where rows are
-    a multiple of 16 bytes and a loop of the function receives them, one chunk after another. Others are copied by all
-    threads, piece by piece. What a channel says already is kept. Warps store the fragments of products in shared memory
+    a multiple of 16 bytes and a loop of the function receives them, one chunk after another, or look-backs do, which
+    count the turns. Others are copied by all threads, piece by piece, and so are rows of a window, which is a ring. What a channel says already is kept. Warps store the fragments of products in shared memory
     by whole matrices where the chip has an instruction for that, and outputs by way of shared memory, in pieces of 16
     bytes.
 

@@ -50,6 +50,8 @@ static void addChunkPasses(OpPassManager &manager, const PipelineOptions &option
   manager.addPass(createCSEPass());
   manager.addPass(createCanonicalizerPass());
   manager.addPass(createCSEPass());
+  manager.addNestedPass<chunk::KernelOp>(createMergeLookbacks());
+  manager.addPass(createCSEPass());
   if (options.slices != 1) {
     manager.addPass(createSliceValues({options.slices}));
     manager.addPass(createCSEPass());

@@ -74,7 +74,7 @@ struct KernelRequest {
     warps = form.warps;
     walks = form.walks;
   }
-  /// Whether the calls continue from positions that only a device knows. Steps do anyway.
+  /// Whether the calls continue from positions that only a device knows, or from windows. Steps do anyway.
   bool continues = false;
   Target target;
 };

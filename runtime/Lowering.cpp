@@ -76,7 +76,12 @@ private:
   bool isCpu() const { return request.target.kind == Target::Kind::Cpu; }
   bool isStep() const { return request.part == KernelRequest::Part::Step; }
   KernelForm kernelForm() const {
-    return {request.target.name, isStep(), isStep() || request.continues, request.warps};
+    bool continues = isStep() || request.continues;
+    return {.chip = request.target.name,
+            .inPlace = isStep(),
+            .computeTables = continues,
+            .warps = request.warps,
+            .fromStart = !continues};
   }
   cpu::Processor processor() const { return {request.target.name, request.target.features}; }
   llvm::Error run(ModuleOp target, llvm::function_ref<void(OpPassManager &)> addPasses);
@@ -103,7 +108,7 @@ private:
     int64_t slices = 1, registers = std::numeric_limits<int64_t>::max();
     std::string problem;
     /// Of 255 registers the others hold offsets. Of a kernel that carries no states tiles may be set aside: up to here
-    /// at most a dozen of its numbers were seen to spill, which is worth twice the tokens.
+    /// a dozen of its numbers were seen to spill in 16 bits, which is worth twice the tokens.
     bool isDivided = false;
     bool suffices() const { return registers <= (isDivided ? 292 : 240); }
   };
@@ -298,7 +303,7 @@ llvm::Expected<int64_t> Lowering::registersOf(ModuleOp form) {
 
 llvm::Expected<Lowering::GpuForm> Lowering::fittingForm(int64_t slices) {
   GpuForm best;
-  best.isDivided = dividesGradients;
+  best.isDivided = dividesGradients && bytesOf(request.element) == 2;
   for (int64_t tokens : {mostTokens, int64_t(32), int64_t(16)}) {
     llvm::Expected<OwningOpRef<ModuleOp>> form = chunked(tokens, slices);
     if (!form)

@@ -97,7 +97,9 @@ llvm::Expected<std::unique_ptr<Operator::Signature>> Operator::Signature::create
     if (!found)
       return found.takeError();
     request.target = Target::cuda(found->capability);
-    request.continues = !call.initialState.empty() && readsUnboundedTables(program);
+    std::optional<std::vector<Window>> windows = deriveWindows(program);
+    bool hasWindows = !windows || !windows->empty();
+    request.continues = !call.initialState.empty() && (hasWindows || readsUnboundedTables(program));
     signature->multiprocessors = found->multiprocessors;
     signature->cacheBytes = found->cacheBytes;
     signature->deviceName = found->name;

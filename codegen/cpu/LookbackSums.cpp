@@ -187,15 +187,17 @@ void KernelLowering::foldWeights(chunk::LookbackOp op, LookbackFold &fold) {
 
 void KernelLowering::foldOuter(chunk::LookbackOp op, LookbackFold &fold) {
   OperandRange given = op.getContribution().getGiven();
-  Value sums = storage[op.getResult(0)].rows;
   auto [from, to] = rowsInRange(fold);
-  Term term = {
-      .left = storage[given[0]].rows, .leftByColumns = true, .right = storage[given[1]].rows, .from = from, .to = to};
-  auto add = [&](Point point, Value added) -> Value {
-    return arith::AddFOp::create(builder, builder.load(sums, {point.row, point.column}), added);
-  };
-  computeRegion(term, 0, shapeOf(given[0])[1], shapeOf(given[1])[1], add,
-                [&](Point point, Value entries) { storeAt(entries, sums, point); });
+  for (auto [index, result] : llvm::enumerate(op.getResults())) {
+    Value left = given[2 * index], right = given[2 * index + 1], sums = storage[result].rows;
+    Term term = {
+        .left = storage[left].rows, .leftByColumns = true, .right = storage[right].rows, .from = from, .to = to};
+    auto add = [&](Point point, Value added) -> Value {
+      return arith::AddFOp::create(builder, builder.load(sums, {point.row, point.column}), added);
+    };
+    computeRegion(term, 0, shapeOf(left)[1], shapeOf(right)[1], add,
+                  [&](Point point, Value entries) { storeAt(entries, sums, point); });
+  }
 }
 
 //===----------------------------------------------------------------------===//

@@ -47,6 +47,7 @@ void stretto::buildKernelPipeline(OpPassManager &passes, const KernelForm &form)
   fold.inPlace = form.inPlace;
   fold.computeTables = form.computeTables;
   fold.warps = form.warps;
+  fold.fromStart = form.fromStart;
   fold.warpgroups = makesRoom;
   passes.addPass(createFoldOverChunks(fold));
   passes.addNestedPass<kernel::FuncOp>(createAssignLayouts({/*readAgain=*/makesRoom, /*repeatLeft=*/makesRoom}));

@@ -19,6 +19,8 @@ struct KernelForm {
   int64_t warps = 0;
   /// Tiles at rest are set aside where registers do not suffice. Whoever chooses a form asks without.
   bool setTilesAside = true;
+  /// All sequences begin with their first tokens.
+  bool fromStart = false;
 };
 
 /// Adds the passes from `chunk.kernel`s to planned kernels of the kernel dialect.

@@ -562,7 +562,8 @@ def Chunk_LookbackOp : Chunk_Op<"lookback", [Pure, SingleBlock, AttrSizedOperand
       `acc_i = sum_j e^(s_ij - m_i) x_j`.
     - `divergence`: scores `s` of the teacher and `r` of the student; the results are, with `p` and `u` the softmaxes of
       `s_i` and `r_i` over j, `kl_i = sum_j p_j (log p_j - log u_j)`, and the log-sum-exp of `s_i` and of `r_i`.
-    - `outer`: rows `x` and `y`; the result is the matrix `sum_j x_j^T y_j` over the tokens j in the range of any token.
+    - `outer`: rows `x` and `y`, once for each result: the matrix `sum_j x_j^T y_j` over the tokens j in the range of any
+      token.
 
     A score of `-inf` (of either side of a divergence) leaves its pair out. A token without pairs has `m = -inf`, `l = 0`,
     `acc = 0`; `kl = 0` and logarithms of `-inf`. Pairs outside of the range are left out by selection, and so are tokens
@@ -572,6 +573,9 @@ def Chunk_LookbackOp : Chunk_Op<"lookback", [Pure, SingleBlock, AttrSizedOperand
     from its own on (`to_end`: all of the sequence) in whose range it is. A range is that of j then, and the body
     contributes its bounds, too: `sum` and `outer` are summed over `first_j <= i <= last_j`, `last_j` where it is given.
     For an `outer` product a range that ends before the sequence ends at its first token: there the matrix is handed on.
+
+    What is `continued` meets nothing in a sequence whose first token has position 0: only where a sequence goes on from
+    another position are ranges not empty.
 
     Constraints: `lookback_c1` the bounds have a number for each token; `lookback_c2` what is past is an input of the
     kernel or a table that varies, and the body has an argument of the type of each; `lookback_c3` the body ends with
@@ -614,7 +618,7 @@ def Chunk_LookbackOp : Chunk_Op<"lookback", [Pure, SingleBlock, AttrSizedOperand
     ```
   }];
   let arguments = (ins Chunk_FoldAttr:$fold, Optional<Chunk_Vector>:$first, Optional<Chunk_Vector>:$last,
-                       Variadic<Chunk_Tensor>:$past, UnitAttr:$ahead, UnitAttr:$to_end);
+                       Variadic<Chunk_Tensor>:$past, UnitAttr:$ahead, UnitAttr:$to_end, UnitAttr:$continued);
   let regions = (region SizedRegion<1>:$body);
   let results = (outs Variadic<Chunk_Tensor>:$results);
   let hasCustomAssemblyFormat = 1;

@@ -60,9 +60,10 @@ void LookbackFold::addPair(ArrayRef<const Tile *> given, int64_t i, int64_t j) {
 void LookbackFold::addRow(ArrayRef<const Tile *> given, int64_t j) {
   if (op.getFold() != Fold::Outer)
     return;
-  for (int64_t n = 0; n < given[0]->columns(); ++n)
-    for (int64_t d = 0; d < given[1]->columns(); ++d)
-      results[0].at(n, d) += given[0]->at(j, n) * given[1]->at(j, d);
+  for (auto [index, result] : llvm::enumerate(results))
+    for (int64_t n = 0; n < result.rows(); ++n)
+      for (int64_t d = 0; d < result.columns(); ++d)
+        result.at(n, d) += given[2 * index]->at(j, n) * given[2 * index + 1]->at(j, d);
 }
 
 std::vector<Tile> LookbackFold::finish() {

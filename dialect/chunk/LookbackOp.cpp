@@ -166,9 +166,9 @@ static LogicalResult verifyFold(LookbackOp op, int64_t tokens, int64_t pastToken
     expected = {{tokens}, {tokens}, {tokens}};
     break;
   case Fold::Outer:
-    fits = given.size() == 2 && isRows(given[0]) && isRows(given[1]);
-    if (fits)
-      expected = {{width(0), width(1)}};
+    fits = !given.empty() && given.size() % 2 == 0 && llvm::all_of(given, isRows);
+    for (unsigned index = 0; fits && index < given.size(); index += 2)
+      expected.push_back({width(index), width(index + 1)});
     break;
   }
   if (!fits)

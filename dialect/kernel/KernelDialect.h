@@ -60,6 +60,9 @@ bool runsBesideOthers(chunk::DotOp product);
 /// The bytes of shared memory that an operation needs while it is executed, beside its operands and results.
 int64_t scratchBytesOf(mlir::Operation *op);
 
+/// Whether each thread has its columns of every part of what is put together, one part after another.
+bool movesNothing(chunk::ConcatOp op);
+
 } // namespace stretto::kernel
 
 #endif // STRETTO_DIALECT_KERNEL_KERNELDIALECT_H

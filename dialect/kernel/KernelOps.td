@@ -272,9 +272,10 @@ def Kernel_ChannelOp : Kernel_Op<"channel"> {
     `depth` tiles, from the byte `offset` on. The tile of chunk `c` is the one of number `c mod depth`.
 
     The tiles of a `bulk` channel are copied by the memory system on the order of one thread (TMA), box by box. Each has
-    a barrier (mbarrier), which a copy completes, from the byte `barriers` on. What is sent and received has a turn, counted from
-    0 on; the tile of turn `n` is the one of number `n mod depth`. `stretto-select-copies` decides it,
-    `stretto-plan-shared-memory` how deep it is, and `stretto-send-ahead` counts the turns.
+    a barrier (mbarrier), which a copy completes, from the byte `barriers` on. What is sent and received has a turn, counted
+    from 0 on; the tile of turn `n` is the one of number `n mod depth`. `stretto-select-copies` decides it,
+    `stretto-plan-shared-memory` how deep it is, and `stretto-send-ahead` counts the turns, unless they were counted when
+    the kernel was made, as those of tiles that look-backs meet.
 
     Constraints: `channel_c1` the tiles of a bulk channel have rows and columns.
   }];

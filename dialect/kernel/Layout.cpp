@@ -310,6 +310,15 @@ Layout stretto::kernel::registerLayout(ArrayRef<int64_t> shape, int64_t warps) {
   return layout;
 }
 
+Layout stretto::kernel::sideBySide(const Layout &part, ArrayRef<int64_t> shape) {
+  Layout layout(paddedBits(shape));
+  for (Layout::Space space : {Layout::Register, Layout::Lane, Layout::Warp})
+    for (uint64_t vector : part.basis(space))
+      layout.add(space, {part.coordinate(vector, 0), part.coordinate(vector, 1)});
+  addRemaining(layout, Layout::Register, 1, part.side(1));
+  return layout;
+}
+
 Layout stretto::kernel::sweepLayout(ArrayRef<int64_t> shape, int64_t perAccess, int64_t warps) {
   constexpr unsigned lineBits = 5; // 128 bytes of fp32 numbers
   Layout layout(paddedBits(shape));

@@ -144,6 +144,10 @@ struct WarpGrid {
 /// neighbouring numbers and every warp has them all. Numbers: everybody has them.
 Layout registerLayout(llvm::ArrayRef<int64_t> shape, int64_t warps);
 
+/// Matrices put together from matrices of one layout, one after another along the columns: each thread has its elements
+/// of all of them.
+Layout sideBySide(const Layout &part, llvm::ArrayRef<int64_t> shape);
+
 /// Where a walk over the entries of a matrix has them: each lane `perAccess` neighbouring columns, neighbouring lanes
 /// those of a cache line, other lanes and warps other rows, registers what is left. A row, and a vector, lies in every
 /// warp, so that what is computed with it needs no other.

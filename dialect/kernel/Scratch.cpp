@@ -35,6 +35,14 @@ int64_t bytesOfWarps(int64_t warps, int64_t numbers, Type element) {
 }
 } // namespace
 
+bool stretto::kernel::movesNothing(chunk::ConcatOp op) {
+  auto type = cast<RankedTensorType>(op.getType()), first = cast<RankedTensorType>(op.getOperand(0).getType());
+  std::optional<Layout> layout = layoutOf(type), part = layoutOf(first);
+  return layout && part && part->rank() == 2 && !part->inSharedMemory() && part->side(1) == first.getDimSize(1) &&
+         llvm::all_of(op.getOperandTypes(), [&](Type other) { return other == first; }) &&
+         *layout == sideBySide(*part, type.getShape());
+}
+
 bool stretto::kernel::isOnlyRow(chunk::RowOp op) {
   std::optional<Layout> layout = layoutOf(op.getOperand().getType()), row = layoutOf(op.getType());
   if (!layout || !row)
@@ -90,7 +98,7 @@ int64_t stretto::kernel::scratchBytesOf(Operation *op) {
         return bytesOf(op.getOperand()) + bytesOf(op.getCarry()) + (op.getLog() ? bytesOf(op.getLog()) : 0);
       })
       .Case([](chunk::ColumnsOp op) { return bytesOfCopy(op.getOperand()); })
-      .Case([](chunk::ConcatOp op) { return bytesOf(op.getResult()); })
+      .Case([](chunk::ConcatOp op) { return movesNothing(op) ? 0 : bytesOf(op.getResult()); })
       .Case([](chunk::ConvOp op) {
         return bytesOfCopy(op.getOperand()) + bytesOfCopy(op.getTail()) + bytesOfCopy(op.getTaps());
       })

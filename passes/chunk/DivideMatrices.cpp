@@ -2,6 +2,7 @@
 
 #include "dialect/chunk/ChunkDialect.h"
 #include "mlir/Dialect/Arith/IR/Arith.h"
+#include "mlir/IR/IRMapping.h"
 #include "mlir/IR/Matchers.h"
 #include "passes/Passes.h"
 #include "llvm/ADT/TypeSwitch.h"
@@ -170,7 +171,8 @@ void Panels::divide(Block &block) {
     if (isa<YieldOp>(op))
       continue;
     auto lookback = dyn_cast<LookbackOp>(op);
-    if (lookback && lookback.getFold() == Fold::Outer && isWide(typeOf(lookback.getResult(0)))) {
+    bool isOuter = lookback && lookback.getFold() == Fold::Outer;
+    if (isOuter && llvm::any_of(lookback.getResults(), [&](Value sum) { return isWide(typeOf(sum)); })) {
       divide(lookback);
       continue;
     }
@@ -288,22 +290,41 @@ bool Panels::divide(DecayStateOp op) {
   return true;
 }
 
+/// The look-back of one of the results alone.
+static LookbackOp only(OpBuilder &builder, LookbackOp op, unsigned number, Type type) {
+  auto single = LookbackOp::create(builder, op.getLoc(), type, op.getFold(), op.getFirst(), op.getLast(), op.getPast(),
+                                   op.getAhead(), op.getToEnd(), op.getContinued());
+  IRMapping mapping;
+  op.getBody().cloneInto(&single.getBody(), mapping);
+  MutableOperandRange given = single.getContribution().getGivenMutable();
+  SmallVector<Value, 2> own = {given[2 * number].get(), given[2 * number + 1].get()};
+  given.assign(own);
+  return single;
+}
+
 /// A sum of outer products is a matrix, whose panels are sums of their own.
 void Panels::divide(LookbackOp op) {
-  auto type = typeOf(op.getResult(0));
-  Values results;
-  for (Columns columns : panelsOf(type)) {
+  for (OpResult result : op.getResults()) {
+    RankedTensorType type = typeOf(result);
     builder.setInsertionPoint(op);
-    auto piece = cast<LookbackOp>(builder.clone(*op));
-    piece.getResult(0).setType(panelType(type, columns));
-    divide(*piece.getBlock());
-    ContributeOp contribution = piece.getContribution();
-    builder.setInsertionPoint(contribution);
-    OpOperand &rows = contribution.getGivenMutable()[1];
-    rows.set(columnsOf(rows.get(), columns));
-    results.push_back(piece.getResult(0));
+    if (!isWide(type)) {
+      result.replaceAllUsesWith(only(builder, op, result.getResultNumber(), type).getResult(0));
+      continue;
+    }
+    Values pieces;
+    for (Columns columns : panelsOf(type)) {
+      builder.setInsertionPoint(op);
+      LookbackOp piece = only(builder, op, result.getResultNumber(), panelType(type, columns));
+      divide(*piece.getBlock());
+      ContributeOp contribution = piece.getContribution();
+      builder.setInsertionPoint(contribution);
+      OpOperand &rows = contribution.getGivenMutable()[1];
+      rows.set(columnsOf(rows.get(), columns));
+      pieces.push_back(piece.getResult(0));
+    }
+    panels[result] = std::move(pieces);
   }
-  keep(op, results);
+  dead.push_back(op);
 }
 
 /// States and checkpoints are left as they came.

@@ -80,7 +80,7 @@ struct RoundOperands : stretto::impl::RoundOperandsBase<RoundOperands> {
       auto extension = operand.get().getDefiningOp<arith::ExtFOp>();
       if (extension && getElementTypeOrSelf(extension.getIn()) == inputType)
         continue;
-      Value narrow = arith::TruncFOp::create(builder, contribution.getLoc(), type.clone(inputType), operand.get());
+      Value narrow = builder.createOrFold<arith::TruncFOp>(contribution.getLoc(), type.clone(inputType), operand.get());
       operand.set(arith::ExtFOp::create(builder, contribution.getLoc(), type, narrow));
     }
   }

@@ -5,6 +5,7 @@
 #include "mlir/Analysis/TopologicalSortUtils.h"
 #include "mlir/Dialect/Arith/IR/Arith.h"
 #include "passes/declaration/ChunkRows.h"
+#include <cmath>
 
 using namespace mlir;
 using namespace stretto;
@@ -60,22 +61,102 @@ static FailureOr<Value> timeOfTokenBefore(Value time, TileBuilder &b, const Size
   return before.tileOf(time);
 }
 
-FailureOr<PastTiles::Range> ChunkEarlierReads::unseen(PastTiles &, WriteOp) {
+/// A time at a position, where it can be told.
+static std::optional<double> timeAt(Value time, double position) {
+  auto numberOf = [](Value value, double number) {
+    return SplatElementsAttr::get(cast<ShapedType>(value.getType()), number);
+  };
+  SetVector<Operation *> makers;
+  BackwardSliceOptions options;
+  options.inclusive = true;
+  Operation *maker = time.getDefiningOp();
+  if (!maker || failed(getBackwardSlice(maker, &makers, options)))
+    return std::nullopt;
+  llvm::DenseMap<Value, Attribute> numbers;
+  for (Operation *op : topologicalSort(makers)) {
+    if (op->getNumResults() != 1 || !axisOf(op->getResult(0).getType()).empty())
+      return std::nullopt;
+    Value result = op->getResult(0);
+    if (isa<PositionOp>(op)) {
+      numbers[result] = numberOf(result, position);
+      continue;
+    }
+    if (isa<BroadcastOp>(op)) {
+      numbers[result] = numbers.lookup(op->getOperand(0));
+      continue;
+    }
+    SmallVector<Attribute> operands =
+        llvm::map_to_vector(op->getOperands(), [&](Value operand) { return numbers.lookup(operand); });
+    SmallVector<OpFoldResult> folded;
+    if (failed(op->fold(operands, folded)) || folded.size() != 1 || !isa<Attribute>(folded.front()))
+      return std::nullopt;
+    numbers[result] = cast<Attribute>(folded.front());
+  }
+  auto number = dyn_cast_or_null<SplatElementsAttr>(numbers.lookup(time));
+  return number ? std::optional(number.getSplatValue<APFloat>().convertToDouble()) : std::nullopt;
+}
+
+/// Whether the first and the last token of a chunk have one time, in chunks that are counted from the first token of a
+/// sequence.
+static bool isOfWholeChunks(Value time, int64_t tokens) {
+  constexpr int64_t chunks = 64;
+  for (int64_t first = 0; first < chunks * tokens; first += tokens) {
+    std::optional<double> ofFirst = timeAt(time, static_cast<double>(first)),
+                          ofLast = timeAt(time, static_cast<double>(first + tokens - 1));
+    if (!ofFirst || !ofLast || std::floor(*ofFirst) != std::floor(*ofLast))
+      return false;
+  }
+  return true;
+}
+
+bool ChunkEarlierReads::goesOnFirst() const {
+  Value state = start;
+  if (auto column = state.getDefiningOp<chunk::BroadcastOp>())
+    state = column.getOperand();
+  auto argument = dyn_cast<BlockArgument>(state);
+  auto kernel = argument ? dyn_cast<chunk::KernelOp>(argument.getOwner()->getParentOp()) : chunk::KernelOp();
+  bool isCarried = kernel && kernel.getArgument(argument.getArgNumber()).getKind() == chunk::ArgumentKind::State;
+  return isCarried && isOfWholeChunks(chain.reads().front().getAt(), b.tokens);
+}
+
+FailureOr<PastTiles::Range> ChunkEarlierReads::unseenByFirst() {
   Value time = chain.reads().front().getAt();
   FailureOr<Value> before = timeOfTokenBefore(time, b, sizes);
   if (failed(before))
     return refuseForm(b.form, chain.root) << "is read at a time that is not computed from the position alone";
-  auto type = cast<RankedTensorType>(before->getType());
-  Value ofLast = b.create<chunk::RowOp>(type.clone(ArrayRef<int64_t>()), *before, /*at=*/0);
+  auto type = cast<RankedTensorType>(before->getType()), number = type.clone(ArrayRef<int64_t>());
+  Value ofLast = b.create<chunk::RowOp>(number, *before, /*at=*/0);
+  Value ofOwn = b.create<chunk::RowOp>(number, b.tileOf(time), /*at=*/0);
   Value first = b.create<arith::AddFOp>(b.repeat(ofLast, type), b.splat(type, 1));
-  return PastTiles::Range{.first = first, .last = b.tileOf(time)};
+  return PastTiles::Range{.first = first, .last = b.repeat(ofOwn, type)};
+}
+
+FailureOr<PastTiles::Range> ChunkEarlierReads::unseen(PastTiles &, WriteOp) {
+  Value time = chain.reads().front().getAt();
+  FailureOr<PastTiles::Range> range = unseenByFirst();
+  if (failed(range))
+    return failure();
+  if (ofFirst) {
+    auto type = cast<RankedTensorType>(range->last.getType());
+    range->first = b.create<arith::AddFOp>(range->last, b.splat(type, 1));
+  }
+  range->last = b.tileOf(time);
+  return range;
 }
 
 FailureOr<Value> ChunkEarlierReads::read(ReadOp op) {
   b.setLoc(op.getLoc());
+  if (!ofFirst && goesOnFirst()) {
+    FailureOr<Value> next = add(start, [&](PastTiles &, WriteOp) { return unseenByFirst(); }, /*continued=*/false);
+    if (failed(next))
+      return failure();
+    ofFirst = *next;
+  }
   bool alongRows = op.getAlong() == op.getState().getType().getFirst();
-  Value query = b.matrixOf(b.tileOf(op.getRow()));
-  Value result = b.dot(query, start, /*addend=*/{}, /*transposeLeft=*/false, /*transposeRight=*/!alongRows);
+  Value query = b.matrixOf(b.tileOf(op.getRow())), state = ofFirst ? ofFirst : start;
+  Value result = b.dot(query, state, /*addend=*/{}, /*transposeLeft=*/false, /*transposeRight=*/!alongRows);
+  if (ofFirst && b.tokens == 1)
+    return b.shaped(result, b.tileType(op.getType()));
   for (Operation *step : chain.steps) {
     auto write = cast<WriteOp>(step);
     Value key = alongRows ? write.getFirst() : write.getSecond(),
@@ -88,24 +169,35 @@ FailureOr<Value> ChunkEarlierReads::read(ReadOp op) {
     Value keys = body.matrixOf(body.tileOf(key)), others = body.matrixOf(body.tileOf(other));
     Value weights = body.dot(query, keys, /*addend=*/{}, /*transposeLeft=*/false, /*transposeRight=*/true);
     chunk::LookbackOp added = past.finish(chunk::Fold::Sum, *range, {weights, others}, result.getType());
+    added.setContinued(ofFirst != nullptr);
     result = b.create<arith::AddFOp>(result, added.getResult(0));
   }
   return b.shaped(result, b.tileType(op.getType()));
 }
 
-FailureOr<Value> ChunkEarlierReads::next() {
-  Value result = start;
+FailureOr<Value> ChunkEarlierReads::add(Value state,
+                                        llvm::function_ref<FailureOr<PastTiles::Range>(PastTiles &, WriteOp)> rangeOf,
+                                        bool continued) {
   for (Operation *step : chain.steps) {
     auto write = cast<WriteOp>(step);
     b.setLoc(write.getLoc());
     PastTiles past(write, b, sizes, rawTileOf);
-    FailureOr<PastTiles::Range> range = unseen(past, write);
+    FailureOr<PastTiles::Range> range = rangeOf(past, write);
     if (failed(range) || failed(past.build(write.getFirst())) || failed(past.build(write.getSecond())))
       return failure();
     TileBuilder &body = past.builder();
     Value keys = body.matrixOf(body.tileOf(write.getFirst())), values = body.matrixOf(body.tileOf(write.getSecond()));
-    chunk::LookbackOp added = past.finish(chunk::Fold::Outer, *range, {keys, values}, start.getType());
-    result = b.create<arith::AddFOp>(result, added.getResult(0));
+    chunk::LookbackOp added = past.finish(chunk::Fold::Outer, *range, {keys, values}, state.getType());
+    added.setContinued(continued);
+    state = b.create<arith::AddFOp>(state, added.getResult(0));
   }
-  return result;
+  return state;
+}
+
+FailureOr<Value> ChunkEarlierReads::next() {
+  if (ofFirst && b.tokens == 1)
+    return ofFirst;
+  return add(
+      ofFirst ? ofFirst : start, [&](PastTiles &past, WriteOp write) { return unseen(past, write); },
+      /*continued=*/ofFirst != nullptr);
 }

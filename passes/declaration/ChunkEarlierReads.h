@@ -6,7 +6,11 @@
 //   q_t S_tau(t) = q_t S_tau(u) + sum_{tau(u) < j <= tau(t)} (q_t . k_j) v_j        S_tau(next u) = S_tau(u) + sum
 //   k_j^T v_j
 //
-// As tau never falls, each token j joins the state once.
+// As tau never falls, each token j joins the state once. Where tau is the same for all tokens of a chunk, as of a
+// single token or where blocks of tokens begin with chunks, the state goes on to the time of the first token before it
+// is read, and what others see beyond that is nothing:
+//
+//   S_tau(first) = S_tau(u) + sum_{tau(u) < j <= tau(first)} k_j^T v_j        q_t S_tau(t) = q_t S_tau(first) + ...
 //
 //===----------------------------------------------------------------------===//
 #ifndef STRETTO_PASSES_DECLARATION_CHUNKEARLIERREADS_H
@@ -45,6 +49,17 @@ private:
   /// Of each token those whose writes it sees and the state that is carried does not hold: here, those between the two
   /// times.
   virtual mlir::FailureOr<PastTiles::Range> unseen(PastTiles &past, WriteOp write);
+  /// Those between the time of the token before the chunk and the time of its first token.
+  mlir::FailureOr<PastTiles::Range> unseenByFirst();
+  /// Whether a state that is carried on had better go on before it is read.
+  bool goesOnFirst() const;
+  /// A state with what the tokens of a range write to it.
+  mlir::FailureOr<mlir::Value> add(mlir::Value state,
+                                   llvm::function_ref<mlir::FailureOr<PastTiles::Range>(PastTiles &, WriteOp)> rangeOf,
+                                   bool continued);
+
+  /// The state as of the time of the chunk's first token, where it went on before it was read.
+  mlir::Value ofFirst;
 };
 
 } // namespace stretto

@@ -96,7 +96,8 @@ static std::optional<SmallVector<Part>> partsOfWrites(const StateChain &chain) {
 }
 
 /// How the chain's columns can be divided: every read takes its row apart into parts of the writes, or has a row that
-/// is put together from such parts, of whose reads it is the sum.
+/// is put together from such parts, of whose reads it is the sum. Of such a sum at an earlier time each part would meet
+/// the tokens that were written since.
 static std::optional<Division> findDivision(const StateChain &chain, const Sizes &sizes) {
   StateType type = chain.getRoot().getType();
   std::optional<SmallVector<Part>> parts = partsOfWrites(chain);
@@ -105,11 +106,8 @@ static std::optional<Division> findDivision(const StateChain &chain, const Sizes
   Division division;
   division.parts = *parts;
   for (ReadOp read : chain.reads()) {
-    // A read of an earlier token meets whole rows that were written since.
-    if (read.getAt())
-      return std::nullopt;
     if (read.getAlong() != type.getFirst()) {
-      if (partsOfRow(read.getRow(), type) != parts)
+      if (read.getAt() || partsOfRow(read.getRow(), type) != parts)
         return std::nullopt;
       continue;
     }
@@ -221,7 +219,7 @@ void SplitStatesPass::splitReads(const StateChain &chain, const Division &divisi
     OpBuilder builder(read);
     auto readPart = [&](Type type, size_t part, Value row, StringRef along) {
       return ReadOp::create(builder, read.getLoc(), type, states[part], row, builder.getStringAttr(along),
-                            /*at=*/Value());
+                            read.getAt());
     };
     if (read.getAlong() == chain.getRoot().getType().getFirst()) {
       for (Operation *user : llvm::make_early_inc_range(read->getUsers())) {

@@ -47,16 +47,39 @@ private:
     return sweeps ? sweepLayout(tile.getShape(), perAccess, warps) : registerLayout(tile.getShape(), warps);
   }
 
+  /// Where a value is made best: where products want it, or in the places of the parts that it is put together from, if
+  /// all that it is made of is.
   Layout registersFor(Value value) {
-    std::optional<Layout> left = leftTiles.layoutFor(value);
-    return left ? *left : registersFor(tileTypeOf(value));
+    if (std::optional<Layout> left = leftTiles.layoutFor(value))
+      return *left;
+    std::optional<Layout> joined = layoutOfJoined(value);
+    return joined ? *joined : registersFor(tileTypeOf(value));
+  }
+
+  std::optional<Layout> layoutOfJoined(Value value) {
+    if (auto known = joined.find(value); known != joined.end())
+      return known->second;
+    std::optional<Layout> result;
+    Operation *op = value.getDefiningOp();
+    if (auto concat = dyn_cast_if_present<chunk::ConcatOp>(op); concat && staysInPlace(concat))
+      result = sideBySide(registersFor(tileTypeOf(concat.getOperand(0))), tileTypeOf(value).getShape());
+    else if (op && isInPlace(op) && tileTypeOf(value) && tileTypeOf(value).getRank() == 2)
+      for (Value operand : op->getOperands()) {
+        if (!tileTypeOf(operand) || isa_and_nonnull<chunk::BroadcastOp, arith::ConstantOp>(operand.getDefiningOp()))
+          continue;
+        result = layoutOfJoined(operand);
+        if (!result)
+          break;
+      }
+    return joined[value] = result;
   }
 
   Layout sharedFor(RankedTensorType tile) {
     return sharedLayout(tile.getShape(), llvm::divideCeil(tile.getElementTypeBitWidth(), 8));
   }
 
-  /// `value` in a place. Constants are made where they are wanted; what would cross warps passes through shared memory.
+  /// `value` in a place. Constants are made where they are wanted, and numbers repeated there; what would cross warps
+  /// passes through shared memory.
   Value place(Value value, const Layout &layout) {
     RankedTensorType target = withLayout(tileTypeOf(value), layout);
     if (value.getType() == target)
@@ -64,6 +87,13 @@ private:
     DenseElementsAttr constant;
     if (matchPattern(value, m_Constant(&constant)) && constant.isSplat())
       return arith::ConstantOp::create(builder, value.getLoc(), constant.resizeSplat(target));
+    if (auto repeated = value.getDefiningOp<chunk::BroadcastOp>();
+        repeated && !layout.inSharedMemory() && layout.rank() == 2) {
+      Value numbers = repeated.getOperand();
+      if (isVector(numbers))
+        numbers = place(numbers, layout.onto(repeated.getAlong() == chunk::Side::Rows ? 0 : 1));
+      return chunk::BroadcastOp::create(builder, value.getLoc(), target, numbers, repeated.getAlong());
+    }
 
     // A tile that was converted before is used again within the same block, or in a loop that it is not made in. What
     // is in shared memory is read again by a gradient, which has more tiles than registers, and by a walk over states.
@@ -84,6 +114,8 @@ private:
     Value converted = ConvertOp::create(builder, value.getLoc(), target, source, nullptr);
     return conversions[key] = converted;
   }
+
+  static bool isVector(Value value) { return tileTypeOf(value).getRank() == 1; }
 
   /// Moves on to the front of all loops that do not make `value`: it is the same in each of their iterations.
   void leaveLoops(Value value) {
@@ -133,9 +165,13 @@ private:
     } else if (auto broadcast = dyn_cast<chunk::BroadcastOp>(op)) {
       assignBroadcast(broadcast);
     } else if (auto reduce = dyn_cast<chunk::ReduceOp>(op)) {
-      placeOperand(reduce.getOperandMutable(), registersFor(tileTypeOf(reduce.getOperand())));
-      Layout tile = *layoutOf(reduce.getOperand().getType());
-      setLayout(reduce.getResult(), tile.onto(reduce.getOver() == chunk::Side::Columns ? 0 : 1));
+      // What all warps of a row have needs no exchange; what leaves the same numbers in the same places stays.
+      unsigned kept = reduce.getOver() == chunk::Side::Columns ? 0 : 1;
+      Layout wanted = registersFor(reduce.getOperand());
+      std::optional<Layout> own = layoutOf(reduce.getOperand().getType());
+      if (!own || own->inSharedMemory() || own->onto(kept) != wanted.onto(kept))
+        placeOperand(reduce.getOperandMutable(), wanted);
+      setLayout(reduce.getResult(), layoutOf(reduce.getOperand().getType())->onto(kept));
     } else if (auto row = dyn_cast<chunk::RowOp>(op)) {
       row.getOperandMutable().assign(inRegisters(row.getOperand()));
       // One of several rows passes through shared memory, from where each warp takes all of it: what it is combined
@@ -157,6 +193,11 @@ private:
             placeOperand(operand, registersFor(tile));
       for (Value result : op->getResults())
         setLayout(result, registersFor(tileTypeOf(result)));
+    } else if (auto concat = dyn_cast<chunk::ConcatOp>(op); concat && staysInPlace(concat)) {
+      Layout part = registersFor(tileTypeOf(concat.getOperand(0)));
+      for (OpOperand &operand : op->getOpOperands())
+        placeOperand(operand, part);
+      setLayout(op->getResult(0), sideBySide(part, tileTypeOf(concat.getResult()).getShape()));
     } else if (isa<chunk::ConcatOp, chunk::DecayDotOp, chunk::DecayMixOp, chunk::DecayPairsOp, chunk::SolveOp,
                    chunk::ScanOp>(op)) {
       // These move elements between threads anyway: all in the registers that suit their shape.
@@ -180,7 +221,7 @@ private:
       setLayout(op->getResult(0), registersFor(tileTypeOf(op->getResult(0))));
     } else if (isa<StoreOp, SaveOp>(op)) {
       op->setOperand(0, inRegisters(op->getOperand(0)));
-    } else if (op->hasTrait<OpTrait::Elementwise>() || isa<chunk::MaskOp, chunk::CausalOp, chunk::AccumulateOp>(op)) {
+    } else if (isInPlace(op)) {
       assignElementwise(op);
     } else if (!isa<arith::ConstantOp, SendOp, AwaitOp, TokensOp, SegmentOp, kernel::ChunkOp, CarryOp, ReturnOp,
                     BarrierOp, scf::YieldOp>(op)) {
@@ -189,16 +230,52 @@ private:
     return success();
   }
 
-  /// All operands are in the layout of the first one that is in registers.
+  /// Operations on tiles of one layout.
+  static bool isInPlace(Operation *op) {
+    return op->hasTrait<OpTrait::Elementwise>() || isa<chunk::MaskOp, chunk::CausalOp, chunk::AccumulateOp>(op);
+  }
+
+  /// Whether what is made of a tile in place is made of it alone, of constants and of numbers that are repeated, and
+  /// goes where any layout does.
+  static bool isMadeAlone(Value tile) {
+    llvm::SetVector<Value> made;
+    made.insert(tile);
+    auto isFree = [&](Value operand) {
+      return tileTypeOf(operand).getRank() < 2 || made.contains(operand) ||
+             isa_and_nonnull<chunk::BroadcastOp, arith::ConstantOp>(operand.getDefiningOp());
+    };
+    for (size_t next = 0; next < made.size(); ++next)
+      for (Operation *user : made[next].getUsers()) {
+        if (isInPlace(user) && user->getNumResults() == 1 &&
+            llvm::all_of(user->getOperands(), [&](Value operand) { return !tileTypeOf(operand) || isFree(operand); }))
+          made.insert(user->getResult(0));
+        else if (!isa<chunk::ReduceOp, chunk::DotOp>(user))
+          return false;
+      }
+    return true;
+  }
+
+  /// Whether parts that are as wide as each other may stay where they are: a thread then has its columns of each.
+  bool staysInPlace(chunk::ConcatOp op) {
+    RankedTensorType first = tileTypeOf(op.getOperand(0));
+    return !sweeps && isMadeAlone(op.getResult()) && first.getRank() == 2 && llvm::isPowerOf2_64(op.getNumOperands()) &&
+           paddedBits(first.getShape())[1] == bitsToCount(first.getDimSize(1)) &&
+           llvm::isPowerOf2_64(first.getDimSize(1)) &&
+           llvm::all_of(op.getOperands(), [&](Value part) { return tileTypeOf(part).getShape() == first.getShape(); });
+  }
+
+  /// All operands are in the layout of the first one that is in registers; numbers that are repeated have any.
   void assignElementwise(Operation *op) {
     if (op->getNumResults() != 1 || !tileTypeOf(op->getResult(0)))
       return;
-    Layout layout = registersFor(op->getResult(0));
+    std::optional<Layout> ofTile, ofRepeated;
     for (Value operand : op->getOperands())
       if (std::optional<Layout> own = layoutOf(operand.getType()); own && !own->inSharedMemory()) {
-        layout = *own;
-        break;
+        bool isRepeated = operand.getDefiningOp<chunk::BroadcastOp>() && own->rank() == 2;
+        std::optional<Layout> &first = isRepeated ? ofRepeated : ofTile;
+        first = first ? first : own;
       }
+    Layout layout = ofTile ? *ofTile : ofRepeated ? *ofRepeated : registersFor(op->getResult(0));
     for (OpOperand &operand : op->getOpOperands())
       if (tileTypeOf(operand.get()))
         placeOperand(operand, layout);
@@ -207,6 +284,9 @@ private:
 
   void assignBroadcast(chunk::BroadcastOp op) {
     Layout tile = registersFor(op.getResult());
+    for (Operation *user : op->getUsers())
+      if (user->getNumResults() == 1 && tileTypeOf(user->getResult(0)))
+        tile = layoutOfJoined(user->getResult(0)).value_or(tile);
     bool isVector = tileTypeOf(op.getOperand()).getRank() == 1;
     Layout source = registersFor(tileTypeOf(op.getOperand()));
     if (isVector && tile.rank() == 2)
@@ -220,7 +300,8 @@ private:
   void assignInRange(InRangeOp op) {
     RankedTensorType bounds = tileTypeOf(op.getFirst()), result = tileTypeOf(op.getResult());
     bool isOfPairs = result.getRank() == 2;
-    Layout pairs = registersFor(isOfPairs ? result : result.clone({result.getDimSize(0), result.getDimSize(0)}));
+    Layout pairs = isOfPairs ? registersFor(op.getResult())
+                             : registersFor(result.clone({result.getDimSize(0), result.getDimSize(0)}));
     setLayout(op.getResult(), isOfPairs ? pairs : pairs.onto(0));
     Layout places = isOfPairs && op.getAhead()   ? pairs.onto(1)
                     : isOfPairs || op.getAhead() ? pairs.onto(0)
@@ -249,18 +330,20 @@ private:
     placeOperand(op.getRightMutable(), sharedFor(tileTypeOf(op.getRight())));
   }
 
-  /// Where a loop carries a value: numbers of rows that a reduction leaves where that leaves them.
-  Layout carriedLayout(Value next) {
-    RankedTensorType type = tileTypeOf(next);
+  /// Where a loop carries numbers to which a reduction adds: where that leaves them.
+  std::optional<Layout> layoutOfReduced(Value next) {
     SmallVector<Value> pending = {next};
-    while (type.getRank() == 1 && !pending.empty()) {
-      Operation *op = pending.pop_back_val().getDefiningOp();
+    while (isVector(next) && !pending.empty()) {
+      Value value = pending.pop_back_val();
+      Operation *op = value.getDefiningOp();
       if (auto reduce = dyn_cast_if_present<chunk::ReduceOp>(op))
-        return registersFor(tileTypeOf(reduce.getOperand())).onto(reduce.getOver() == chunk::Side::Columns ? 0 : 1);
-      if (op && op->hasTrait<OpTrait::Elementwise>())
+        return registersFor(reduce.getOperand()).onto(reduce.getOver() == chunk::Side::Columns ? 0 : 1);
+      if (auto loop = dyn_cast_if_present<scf::ForOp>(op))
+        pending.push_back(loop.getBody()->getTerminator()->getOperand(cast<OpResult>(value).getResultNumber()));
+      else if (op && op->hasTrait<OpTrait::Elementwise>())
         llvm::append_range(pending, op->getOperands());
     }
-    return registersFor(type);
+    return std::nullopt;
   }
 
   LogicalResult assignLoop(scf::ForOp loop) {
@@ -269,8 +352,10 @@ private:
                    loop.getBody()->getTerminator()->getOperands())) {
       if (!tileTypeOf(next))
         continue;
-      std::optional<Layout> own = layoutOf(initial.get().getType());
-      initial.set(own && !own->inSharedMemory() ? initial.get() : place(initial.get(), carriedLayout(next)));
+      std::optional<Layout> own = layoutOf(initial.get().getType()), reduced = layoutOfReduced(next);
+      // Where a reduction leaves them, numbers take more registers than a gradient has.
+      bool stays = own && !own->inSharedMemory() && (!reduced || readsAllAgain);
+      initial.set(stays ? initial.get() : place(initial.get(), reduced.value_or(registersFor(tileTypeOf(next)))));
       argument.setType(initial.get().getType());
       result.setType(initial.get().getType());
     }
@@ -312,6 +397,7 @@ private:
   int64_t perAccess;
   OpBuilder builder;
   DenseMap<std::tuple<Value, Type, Block *>, Value> conversions;
+  DenseMap<Value, std::optional<Layout>> joined;
 };
 
 /// The columns that one access may take of each state.

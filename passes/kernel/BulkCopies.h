@@ -16,6 +16,9 @@ struct ChunkCopies {
   static std::optional<ChunkCopies> of(ChannelOp channel);
 };
 
+/// Whether all that passes through a channel has its turn, as tiles that look-backs meet do.
+bool hasTurns(ChannelOp channel);
+
 /// Whether a warp has matrices of eight rows of 16 bytes, as products leave and take them, each in a register of two
 /// numbers; all registers of the tile are such.
 bool hasMatrices(mlir::RankedTensorType tile);

@@ -2,12 +2,15 @@
 //
 // A look-back becomes a loop over the chunks that any token of this chunk sees, as attention in linear memory is
 // computed: tiles of the other chunk come through channels, the next while one is worked on, and the loop carries what
-// the fold has so far. What was carried before a tile is scaled where the tile has a larger score.
+// the fold has so far. Tiles of a channel are counted, by all look-backs and chunks together: the place of the next one
+// is that of a tile which nobody reads any longer. What was carried before a tile is scaled where the tile has a larger
+// score.
 //
 //===----------------------------------------------------------------------===//
 
 #include "mlir/Analysis/SliceAnalysis.h"
 #include "mlir/Dialect/Math/IR/Math.h"
+#include "mlir/IR/Matchers.h"
 #include "mlir/Interfaces/SideEffectInterfaces.h"
 #include "passes/kernel/KernelFolder.h"
 
@@ -21,14 +24,59 @@ static constexpr double infinity = std::numeric_limits<double>::infinity();
 // The loop
 //===----------------------------------------------------------------------===//
 
+/// What a sum is added to, and only that, where it is known before: the fold begins with it, and needs no room of its
+/// own.
+static Value baseOf(OpResult result) {
+  auto op = cast<chunk::LookbackOp>(result.getOwner());
+  auto total = result.hasOneUse() ? dyn_cast<arith::AddFOp>(*result.user_begin()) : arith::AddFOp();
+  if (!total || total->getBlock() != op->getBlock() ||
+      (op.getFold() != chunk::Fold::Sum && op.getFold() != chunk::Fold::Outer))
+    return Value();
+  Value base = total.getLhs() == result ? total.getRhs() : total.getLhs(), needed = base;
+  if (auto repeated = base.getDefiningOp<chunk::BroadcastOp>())
+    needed = repeated.getOperand(); // which is repeated anywhere
+  Operation *maker = needed.getDefiningOp();
+  bool isKnown = !maker || (maker->getBlock() == op->getBlock() && maker->isBeforeInBlock(op));
+  return isKnown ? base : Value();
+}
+
+void KernelFolder::eraseDead(Block &block) {
+  for (Operation &inner : llvm::make_early_inc_range(llvm::reverse(block)))
+    if (isOpTriviallyDead(&inner))
+      inner.erase();
+}
+
+/// Columns that are used as vectors, and bounds of look-backs that meet nothing.
+void KernelFolder::eraseWhatLookbacksLeft(Block &block) {
+  if (!kernel.getBlock()->getOps<chunk::LookbackOp>().empty())
+    eraseDead(block);
+}
+
+/// Whether a sum of outer products is a column, which is no operand of a product of matrices: it is kept as a vector.
+static bool isOuterColumn(OpResult sum) {
+  bool isOuter = cast<chunk::LookbackOp>(sum.getOwner()).getFold() == chunk::Fold::Outer;
+  return isOuter && cast<RankedTensorType>(sum.getType()).getDimSize(1) == 1;
+}
+
+/// The only column of a matrix.
+Value KernelFolder::columnOf(Value matrix) {
+  auto repeated = matrix.getDefiningOp<chunk::BroadcastOp>();
+  if (repeated && repeated.getAlong() == chunk::Side::Rows)
+    return repeated.getOperand();
+  auto type = cast<RankedTensorType>(matrix.getType());
+  SplatElementsAttr same;
+  if (matchPattern(matrix, m_Constant(&same)))
+    return splat(type.clone({type.getDimSize(0)}), same.getSplatValue<APFloat>().convertToDouble());
+  return chunk::ColumnsOp::create(builder, type.clone({type.getDimSize(0)}), matrix, 0);
+}
+
 void KernelFolder::foldLookback(chunk::LookbackOp op) {
   builder.setLoc(op.getLoc());
-  auto [begin, end] = chunksOf(op);
-  bool sharesChannels =
-      llvm::any_of(op.getPast(), [&](Value past) { return pastChannels.contains(cast<BlockArgument>(past)); });
-  if (sharesChannels) // other threads may still read what an earlier look-back left there
-    BarrierOp::create(builder);
-  sendPast(op, begin, end);
+  if (fromStart && op.getContinued())
+    return mapResults(op, beginFold(op));
+  Chunks chunks = chunksOf(op);
+  auto [begin, end] = chunks;
+  sendPast(op, begin, chunks);
   auto loop = scf::ForOp::create(builder, begin, end, constant(1), beginFold(op));
   {
     OpBuilder::InsertionGuard guard(builder);
@@ -36,20 +84,28 @@ void KernelFolder::foldLookback(chunk::LookbackOp op) {
     Value other = loop.getInductionVar();
     if (!loadsPast(op))
       AwaitOp::create(builder);
-    sendPast(op, arith::AddIOp::create(builder, other, constant(1)), end);
+    sendPast(op, arith::AddIOp::create(builder, other, constant(1)), chunks);
     for (auto [argument, past] : llvm::zip_equal(op.getBlock()->getArguments(), op.getPast()))
-      mapping.map(argument, tileOfPast(op, cast<BlockArgument>(past), argument.getType(), other));
+      mapping.map(argument, tileOfPast(op, cast<BlockArgument>(past), argument.getType(), other, chunks));
     for (Operation &inner : op.getBlock()->without_terminator())
       builder.clone(inner, mapping);
     SmallVector<Value> after = foldTile(op, other, loop.getRegionIterArgs());
     scf::YieldOp::create(builder, after);
   }
-  // Rows that were widened for the fold alone.
-  for (Operation &inner : llvm::make_early_inc_range(llvm::reverse(*loop.getBody())))
-    if (isOpTriviallyDead(&inner))
-      inner.erase();
-  for (auto [result, value] : llvm::zip_equal(op.getResults(), endFold(op, loop.getResults())))
-    mapping.map(result, value);
+  llvm::SmallSetVector<BlockArgument, 4> counted;
+  for (BlockArgument argument : sentPast(op))
+    counted.insert(countedWith(argument));
+  for (BlockArgument argument : counted) {
+    Value count = arith::MaxSIOp::create(builder, arith::SubIOp::create(builder, end, begin), constant(0));
+    turns[argument] = arith::AddIOp::create(builder, turns[argument], count);
+  }
+  eraseDead(*loop.getBody()); // rows that were widened for the fold alone
+  mapResults(op, loop.getResults());
+}
+
+void KernelFolder::mapResults(chunk::LookbackOp op, ValueRange after) {
+  for (auto [result, value] : llvm::zip_equal(op->getOpResults(), endFold(op, after)))
+    mapping.map(baseOf(result) ? result.user_begin()->getResult(0) : result, value);
 }
 
 KernelFolder::Chunks KernelFolder::chunksOf(chunk::LookbackOp op) {
@@ -119,11 +175,11 @@ Value KernelFolder::emitFirst(chunk::LookbackOp op, Value other) {
   return mapping.lookup(op.getContribution().getFirst());
 }
 
-Value KernelFolder::tileOfPast(chunk::LookbackOp op, BlockArgument argument, Type type, Value other) {
+Value KernelFolder::tileOfPast(chunk::LookbackOp op, BlockArgument argument, Type type, Value other, Chunks chunks) {
   if (isComputed(argument))
     return evaluate(argument, type, other);
   if (!loadsPast(op))
-    return ReceiveOp::create(builder, type, channelOfPast(argument), other, Value());
+    return ReceiveOp::create(builder, type, channelOfPast(argument), other, turnOf(argument, other, chunks));
   return whereItLies(op, argument, other, type, [&](Value view) -> SmallVector<Value> {
     return {LoadOp::create(builder, type, view, other, /*lowest=*/false)};
   })[0];
@@ -132,7 +188,7 @@ Value KernelFolder::tileOfPast(chunk::LookbackOp op, BlockArgument argument, Typ
 SmallVector<Value> KernelFolder::whereItLies(chunk::LookbackOp op, BlockArgument argument, Value other,
                                              TypeRange results, function_ref<SmallVector<Value>(Value view)> body) {
   BlockArgument window = windowOf(argument);
-  if (op.getAhead() || !window)
+  if (op.getAhead() || !window || fromStart)
     return body(view(argument));
   Value isBefore = arith::CmpIOp::create(builder, arith::CmpIPredicate::slt, other, constant(0));
   auto choice = scf::IfOp::create(builder, results, isBefore, /*withElseRegion=*/true);
@@ -157,19 +213,46 @@ Value KernelFolder::channelOfPast(BlockArgument argument) {
   return channel = ChannelOp::create(builder, type, 2, false, nullptr, nullptr);
 }
 
-void KernelFolder::sendPast(chunk::LookbackOp op, Value other, Value end) {
-  if (loadsPast(op))
+SmallVector<BlockArgument> KernelFolder::sentPast(chunk::LookbackOp op) {
+  SmallVector<BlockArgument> sent;
+  if (!loadsPast(op))
+    for (Value past : op.getPast())
+      if (auto argument = cast<BlockArgument>(past); !isComputed(argument) && !llvm::is_contained(sent, argument))
+        sent.push_back(argument);
+  return sent;
+}
+
+BlockArgument KernelFolder::countedWith(BlockArgument argument) {
+  auto meets = [&](chunk::LookbackOp op, BlockArgument past) { return llvm::is_contained(sentPast(op), past); };
+  for (BlockArgument other : kernel.getBlock()->getArguments())
+    if (llvm::all_of(kernel.getBlock()->getOps<chunk::LookbackOp>(),
+                     [&](chunk::LookbackOp op) { return meets(op, other) == meets(op, argument); }))
+      return other;
+  return argument;
+}
+
+Value KernelFolder::turnOf(BlockArgument argument, Value other, Chunks chunks) {
+  Value &first = turns[countedWith(argument)];
+  if (!first) {
+    // Nothing is carried where each chunk is a work item of its own.
+    OpBuilder::InsertionGuard guard(builder);
+    builder.setInsertionPointToStart(function.getBlock());
+    first = constant(0);
+  }
+  return arith::AddIOp::create(builder, first, arith::SubIOp::create(builder, other, chunks.begin));
+}
+
+void KernelFolder::sendPast(chunk::LookbackOp op, Value other, Chunks chunks) {
+  SmallVector<BlockArgument> sent = sentPast(op);
+  if (sent.empty())
     return;
   OpBuilder::InsertionGuard guard(builder);
-  Value isMet = arith::CmpIOp::create(builder, arith::CmpIPredicate::slt, other, end);
+  Value isMet = arith::CmpIOp::create(builder, arith::CmpIPredicate::slt, other, chunks.end);
   builder.setInsertionPointToStart(scf::IfOp::create(builder, isMet).thenBlock());
-  for (Value past : op.getPast()) {
-    auto argument = cast<BlockArgument>(past);
-    if (isComputed(argument))
-      continue;
-    Value channel = channelOfPast(argument);
+  for (BlockArgument argument : sent) {
+    Value channel = channelOfPast(argument), turn = turnOf(argument, other, chunks);
     whereItLies(op, argument, other, TypeRange(), [&](Value view) -> SmallVector<Value> {
-      SendOp::create(builder, view, other, channel, Value());
+      SendOp::create(builder, view, other, channel, turn);
       return {};
     });
   }
@@ -245,6 +328,23 @@ Value KernelFolder::addWeighted(Value weights, Value rows, Value addend) {
   return arith::AddFOp::create(builder, addend, sums);
 }
 
+/// Rows scaled by a column and added up.
+Value KernelFolder::addScaled(Value rows, Value column, Value addend) {
+  auto type = cast<RankedTensorType>(addend.getType());
+  rows = widen(rows, type.getElementType());
+  SplatElementsAttr same;
+  bool isOne = matchPattern(column, m_Constant(&same)) && same.getSplatValue<APFloat>().isExactlyValue(1);
+  if (!isOne) {
+    auto numbers =
+        RankedTensorType::get({cast<RankedTensorType>(column.getType()).getDimSize(0)}, type.getElementType());
+    column = chunk::ReduceOp::create(builder, numbers, chunk::Reduction::Sum, widen(column, type.getElementType()),
+                                     chunk::Side::Columns);
+    rows = arith::MulFOp::create(builder, rows, broadcastRows(column, rows));
+  }
+  Value sums = chunk::ReduceOp::create(builder, type, chunk::Reduction::Sum, rows, chunk::Side::Rows);
+  return arith::AddFOp::create(builder, addend, sums);
+}
+
 Value KernelFolder::inRangeOf(chunk::LookbackOp op, Value other, unsigned rank) {
   SmallVector<int64_t, 2> shape = {static_cast<int64_t>(kernel.getChunk()), op.getPastTokens()};
   if (rank == 1)
@@ -287,8 +387,17 @@ SmallVector<Value> KernelFolder::beginFold(chunk::LookbackOp op) {
     break;
   case chunk::Fold::Sum:
   case chunk::Fold::Outer:
-    for (Type type : op.getResultTypes())
-      add(type, 0);
+    for (OpResult result : op->getOpResults()) {
+      if (Value base = baseOf(result)) {
+        if (!mapping.contains(base))
+          builder.clone(*base.getDefiningOp(), mapping);
+        begin.push_back(mapping.lookup(base));
+      } else {
+        add(result.getType(), 0);
+      }
+      if (isOuterColumn(result))
+        begin.back() = columnOf(begin.back());
+    }
     break;
   }
   return begin;
@@ -301,7 +410,8 @@ SmallVector<Value> KernelFolder::foldTile(chunk::LookbackOp op, Value other, Val
   // infinite.
   auto rowsInRange = [&](unsigned number) {
     Value rows = narrow(given[number]);
-    if (isa<BlockArgument>(narrow(op.getContribution().getGiven()[number])))
+    Value given = narrow(op.getContribution().getGiven()[number]);
+    if (isa<BlockArgument>(given) || matchPattern(given, m_Constant()))
       return rows;
     return selectOr(broadcastRows(inRangeOf(op, other, 1), rows), rows, 0);
   };
@@ -320,9 +430,16 @@ SmallVector<Value> KernelFolder::foldTile(chunk::LookbackOp op, Value other, Val
     return after;
   }
   case chunk::Fold::Outer: {
+    SmallVector<Value> after;
     Value inRange = inRangeOf(op, other, 1);
-    auto selected = [&](Value rows) { return selectOr(broadcastRows(inRange, rows), narrow(rows), 0); };
-    return {multiply(selected(given[0]), selected(given[1]), before[0], /*transposeLeft=*/true)};
+    for (auto [number, sum] : llvm::enumerate(before)) {
+      Value left = narrow(given[2 * number]);
+      left = selectOr(broadcastRows(inRange, left), left, 0);
+      Value right = rowsInRange(2 * number + 1);
+      after.push_back(isOuterColumn(op->getOpResult(number)) ? addScaled(left, right, sum)
+                                                             : multiply(left, right, sum, /*transposeLeft=*/true));
+    }
+    return after;
   }
   }
   llvm_unreachable("covered switch");
@@ -384,7 +501,11 @@ SmallVector<Value> KernelFolder::foldDivergence(Value inRange, Value teacher, Va
 
 SmallVector<Value> KernelFolder::endFold(chunk::LookbackOp op, ValueRange after) {
   if (op.getFold() != chunk::Fold::Divergence)
-    return llvm::to_vector(after);
+    return llvm::map_to_vector(llvm::zip_equal(op->getOpResults(), after), [&](auto each) -> Value {
+      auto [result, sum] = each;
+      return isOuterColumn(result) ? chunk::BroadcastOp::create(builder, result.getType(), sum, chunk::Side::Rows)
+                                   : sum;
+    });
   Value nothing = splat(after[0].getType(), -infinity);
   Value isEmpty = arith::CmpFOp::create(builder, arith::CmpFPredicate::OEQ, after[0], nothing);
   SmallVector<Value, 2> logarithms, totals;

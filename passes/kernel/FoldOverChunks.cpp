@@ -83,9 +83,16 @@ void KernelFolder::foldOverChunks() {
       numbers.push_back(argument);
       initial.push_back(load(argument));
     }
+  // Tiles that look-backs are sent are counted, so that each has a turn.
+  for (auto lookback : kernel.getBlock()->getOps<chunk::LookbackOp>())
+    for (BlockArgument argument : sentPast(lookback))
+      if (turns.try_emplace(countedWith(argument), zero).second)
+        initial.push_back(zero);
   auto loop = scf::ForOp::create(builder, begin, end, one, initial);
   builder.setInsertionPointToStart(loop.getBody());
   index = loop.getInductionVar();
+  for (auto [turn, carried] : llvm::zip(turns, loop.getRegionIterArgs().drop_front(states + numbers.size())))
+    turn.second = carried;
   if (last)
     index = arith::SubIOp::create(builder, arith::AddIOp::create(builder, begin, last), index);
   AwaitOp::create(builder);
@@ -99,14 +106,16 @@ void KernelFolder::foldOverChunks() {
     numbersOfNext.push_back(
         LoadOp::create(builder, argument.getType(), view(cast<BlockArgument>(argument)), next, /*lowest=*/false));
   mapValid();
-  mapping.map(numbers, loop.getRegionIterArgs().drop_front(states));
+  mapping.map(numbers, loop.getRegionIterArgs().slice(states, numbers.size()));
   mapArguments(loop.getRegionIterArgs().take_front(states));
   emitBody();
   for (Value state : cast<chunk::YieldOp>(kernel.getBlock()->getTerminator()).getStates())
     carried.push_back(mapping.lookup(state));
   llvm::append_range(carried, numbersOfNext);
+  llvm::append_range(carried, llvm::make_second_range(turns));
   if (!carried.empty())
     scf::YieldOp::create(builder, carried);
+  eraseWhatLookbacksLeft(*loop.getBody());
 
   builder.setInsertionPointAfter(loop);
   for (auto [state, last] : llvm::zip(kernel.argumentsOf(chunk::ArgumentKind::State), loop.getResults()))
@@ -179,10 +188,18 @@ void KernelFolder::emitBody() {
   carry();
 }
 
+/// Whether a column is taken of a matrix that has no other.
+static bool isOnlyColumn(chunk::ColumnsOp op) {
+  auto matrix = cast<RankedTensorType>(op.getOperand().getType());
+  return matrix.getRank() == 2 && matrix.getDimSize(1) == 1 && cast<RankedTensorType>(op.getType()).getRank() == 1;
+}
+
 void KernelFolder::emit(Operation &op) {
   if (auto lookback = dyn_cast<chunk::LookbackOp>(op))
     foldLookback(lookback);
-  else
+  else if (auto columns = dyn_cast<chunk::ColumnsOp>(op); columns && isOnlyColumn(columns))
+    mapping.map(columns.getResult(), columnOf(mapping.lookup(columns.getOperand())));
+  else if (op.getNumResults() != 1 || !mapping.contains(op.getResult(0))) // else a look-back began with the sum
     builder.clone(op, mapping);
 }
 
@@ -232,6 +249,7 @@ void KernelFolder::stepInPlace() {
     SaveOp::create(builder, mapping.lookup(next), view(state));
   carry();
   ReturnOp::create(builder);
+  eraseWhatLookbacksLeft(*function.getBlock());
 }
 
 //===----------------------------------------------------------------------===//
@@ -344,7 +362,7 @@ struct FoldOverChunks : stretto::impl::FoldOverChunksBase<FoldOverChunks> {
     for (const Manifest::Argument &argument : manifest->arguments)
       names.push_back(argument.name);
     function.setArgNamesAttr(builder.getStrArrayAttr(names));
-    KernelFolder folder(kernel, function, computeTables, symbols);
+    KernelFolder folder(kernel, function, computeTables, fromStart, symbols);
     if (inPlace)
       folder.stepInPlace();
     else if (manifest->independentChunks)

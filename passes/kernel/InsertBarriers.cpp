@@ -171,13 +171,18 @@ private:
   bool fence = false;
 };
 
-/// Whether an operation does nothing but send tiles to bulk channels.
+/// Whether an operation does nothing but send tiles to bulk channels from which its block receives them.
 bool sendsInBulk(Operation *op) {
   auto condition = dyn_cast<scf::IfOp>(op);
+  auto isReceivedHere = [&](ChannelOp channel) {
+    return llvm::any_of(channel->getUsers(),
+                        [&](Operation *user) { return isa<ReceiveOp>(user) && user->getBlock() == op->getBlock(); });
+  };
   return condition && !condition->getNumResults() && !condition.thenBlock()->without_terminator().empty() &&
-         llvm::all_of(condition.thenBlock()->without_terminator(), [](Operation &inner) {
+         llvm::all_of(condition.thenBlock()->without_terminator(), [&](Operation &inner) {
            auto send = dyn_cast<SendOp>(inner);
-           return send && send.getChannel().getDefiningOp<ChannelOp>().getBulk();
+           auto channel = send ? send.getChannel().getDefiningOp<ChannelOp>() : ChannelOp();
+           return channel && channel.getBulk() && isReceivedHere(channel);
          });
 }
 

@@ -13,8 +13,9 @@ namespace stretto::kernel {
 /// Makes of a `chunk.kernel` what a block does, in a `kernel.func` that has the views of its arguments.
 class KernelFolder {
 public:
-  KernelFolder(chunk::KernelOp kernel, FuncOp function, bool computeTables, mlir::SymbolTableCollection &symbols)
-      : kernel(kernel), function(function), computeTables(computeTables), symbols(symbols),
+  KernelFolder(chunk::KernelOp kernel, FuncOp function, bool computeTables, bool fromStart,
+               mlir::SymbolTableCollection &symbols)
+      : kernel(kernel), function(function), computeTables(computeTables), fromStart(fromStart), symbols(symbols),
         builder(kernel.getLoc(), mlir::OpBuilder::atBlockEnd(function.getBlock())) {}
 
   //===--------------------------------------------------------------------===//
@@ -54,6 +55,9 @@ private:
   //===--------------------------------------------------------------------===//
 
   void foldLookback(chunk::LookbackOp op);
+  /// Erases what nobody uses.
+  static void eraseDead(mlir::Block &block);
+  void eraseWhatLookbacksLeft(mlir::Block &block);
   /// Chunks from one to before another.
   struct Chunks {
     mlir::Value begin, end;
@@ -66,7 +70,8 @@ private:
   /// Where those of the tokens of the chunk `other` do.
   mlir::Value emitFirst(chunk::LookbackOp op, mlir::Value other);
   /// The tile of an argument that a look-back meets, for the chunk `other`.
-  mlir::Value tileOfPast(chunk::LookbackOp op, mlir::BlockArgument argument, mlir::Type type, mlir::Value other);
+  mlir::Value tileOfPast(chunk::LookbackOp op, mlir::BlockArgument argument, mlir::Type type, mlir::Value other,
+                         Chunks chunks);
   /// Whether tiles are loaded when they are met, as those of many tokens are that a single one looks back at.
   bool loadsPast(chunk::LookbackOp op) { return op.getPastTokens() != static_cast<int64_t>(kernel.getChunk()); }
   /// Emits what is done with the view in which the chunk `other` of an argument lies: the window's before the first
@@ -76,8 +81,14 @@ private:
                                              llvm::function_ref<llvm::SmallVector<mlir::Value>(mlir::Value)> body);
   /// The channel through which tiles of an argument come that a look-back meets.
   mlir::Value channelOfPast(mlir::BlockArgument argument);
-  /// Sends the tiles of the chunk `other`, unless it is `end`.
-  void sendPast(chunk::LookbackOp op, mlir::Value other, mlir::Value end);
+  /// The arguments whose tiles come through channels to a look-back.
+  llvm::SmallVector<mlir::BlockArgument> sentPast(chunk::LookbackOp op);
+  /// The first argument that is sent to the same look-backs, whose tiles are counted for both.
+  mlir::BlockArgument countedWith(mlir::BlockArgument argument);
+  /// The turn of the tile of the chunk `other` in the channel of an argument.
+  mlir::Value turnOf(mlir::BlockArgument argument, mlir::Value other, Chunks chunks);
+  /// Sends the tiles of the chunk `other`, unless it is the end.
+  void sendPast(chunk::LookbackOp op, mlir::Value other, Chunks chunks);
   /// What the fold has before the first tile.
   llvm::SmallVector<mlir::Value> beginFold(chunk::LookbackOp op);
   /// What it has after a tile of the chunk `other`, for which the body was emitted.
@@ -86,6 +97,8 @@ private:
                                              mlir::ValueRange before);
   llvm::SmallVector<mlir::Value> foldDivergence(mlir::Value inRange, mlir::Value teacher, mlir::Value student,
                                                 mlir::ValueRange before);
+  /// The values that stand for the results, or for what they are added to.
+  void mapResults(chunk::LookbackOp op, mlir::ValueRange after);
   /// The results, from what the fold has after the last tile.
   llvm::SmallVector<mlir::Value> endFold(chunk::LookbackOp op, mlir::ValueRange after);
   /// Conditions of pairs, or with `rank` 1 of the other chunk's tokens alone.
@@ -97,6 +110,8 @@ private:
   mlir::Value exponentialOf(mlir::Value numbers, mlir::Value shift);
   mlir::Value widen(mlir::Value tile, mlir::Type element);
   mlir::Value addWeighted(mlir::Value weights, mlir::Value rows, mlir::Value addend);
+  mlir::Value addScaled(mlir::Value rows, mlir::Value column, mlir::Value addend);
+  mlir::Value columnOf(mlir::Value matrix);
   mlir::Value multiply(mlir::Value left, mlir::Value right, mlir::Value addend, bool transposeLeft = false);
 
   //===--------------------------------------------------------------------===//
@@ -131,12 +146,14 @@ private:
 
   chunk::KernelOp kernel;
   FuncOp function;
-  bool computeTables;
+  bool computeTables, fromStart;
   mlir::SymbolTableCollection &symbols;
   mlir::ImplicitLocOpBuilder builder;
   mlir::IRMapping mapping;
   llvm::MapVector<mlir::BlockArgument, Stream> streams;
   llvm::MapVector<mlir::BlockArgument, mlir::Value> pastChannels;
+  /// The turn of the next tile of those that are counted.
+  llvm::MapVector<mlir::BlockArgument, mlir::Value> turns;
   mlir::Value tokens, perChunk;
   mlir::Value index; // the chunk that is worked on
 };

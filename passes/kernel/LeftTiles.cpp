@@ -2,6 +2,7 @@
 
 #include "passes/kernel/LeftTiles.h"
 #include "mlir/Dialect/SCF/IR/SCF.h"
+#include "passes/kernel/RegisterEstimate.h"
 #include "llvm/ADT/SetVector.h"
 
 using namespace mlir;
@@ -10,8 +11,11 @@ using namespace stretto::kernel;
 
 static RankedTensorType tileTypeOf(Value value) { return dyn_cast<RankedTensorType>(value.getType()); }
 
-/// Whether each element of the result is made of those in the same place, or can be made anywhere.
+/// Whether each element of the result is made of those in the same place, or can be made anywhere. A walk back has too
+/// many tiles for pairs that are in range more than once.
 static bool isPlaced(Operation *op) {
+  if (auto inRange = dyn_cast<InRangeOp>(op))
+    return tileTypeOf(inRange.getResult()).getRank() == 2 && !walksInReverse(op->getParentOfType<FuncOp>());
   return op->hasTrait<OpTrait::Elementwise>() ||
          isa<chunk::CausalOp, chunk::MaskOp, chunk::DecayMatrixOp, chunk::BroadcastOp>(op);
 }
@@ -53,7 +57,7 @@ void LeftTiles::addProduct(chunk::DotOp product, int64_t warps) {
     }
     if (!isPlaced(made))
       return;
-    if (isa<chunk::BroadcastOp, chunk::DecayMatrixOp>(made))
+    if (isa<chunk::BroadcastOp, chunk::DecayMatrixOp, InRangeOp>(made))
       continue;
     for (Value operand : made->getOperands())
       if (tileTypeOf(operand) && !isa_and_nonnull<arith::ConstantOp>(operand.getDefiningOp()))

@@ -18,11 +18,13 @@ static constexpr int64_t bytesOfBarrier = 8;
 
 void ThreadLowering::noteBoxes() {
   function.walk([&](SendOp op) {
-    if (op.getTurn())
-      manifest.arguments[cast<BlockArgument>(op.getView()).getArgNumber()].box =
-          boxColumnsOf(op.getChannel().getType().getTile());
+    Manifest::Argument &argument = manifest.arguments[cast<BlockArgument>(op.getView()).getArgNumber()];
+    if (isBulk(op.getChannel()) && argument.kind == Manifest::Kind::Input)
+      argument.box = boxColumnsOf(op.getChannel().getType().getTile());
   });
 }
+
+bool ThreadLowering::isBulk(Value channel) { return channel.getDefiningOp<ChannelOp>().getBulk(); }
 
 /// Emits `body` for the first thread of the block.
 static void onFirstThread(ThreadBuilder &b, Value thread, function_ref<void()> body) {
@@ -75,6 +77,18 @@ void ThreadLowering::sendBoxes(SendOp op) {
           /*multicastMask=*/Value(), /*l2CacheHint=*/Value(), NVVM::TMALoadMode::TILE, /*isCTAOnly=*/false,
           /*group=*/NVVM::CTAGroupKindAttr(), /*predicate=*/Value());
     }
+  });
+}
+
+/// Rows of a window are a ring, and no box: threads copy them, and have met when the first one arrives for all.
+void ThreadLowering::arriveWithRows(SendOp op) {
+  NVVM::CpAsyncCommitGroupOp::create(b);
+  NVVM::CpAsyncWaitGroupOp::create(b, 0);
+  lowerBarrier(/*fence=*/true);
+  onFirstThread(b, thread, [&] {
+    Value barrier = barrierOf(op.getChannel().getDefiningOp<ChannelOp>(), scalars.lookup(op.getTurn()));
+    NVVM::MBarrierArriveExpectTxOp::create(b, TypeRange(), barrier, b.i32(0), NVVM::MemScopeKind::CTA,
+                                           /*relaxed=*/false, /*predicate=*/Value());
   });
 }
 

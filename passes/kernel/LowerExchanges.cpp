@@ -382,6 +382,18 @@ void ThreadLowering::lowerColumns(chunk::ColumnsOp op) {
 
 void ThreadLowering::lowerConcat(chunk::ConcatOp op) {
   auto type = cast<RankedTensorType>(op.getType());
+  if (movesNothing(op)) {
+    Layout result = *layoutOf(type), part = *layoutOf(op.getOperand(0).getType());
+    return define(op.getResult(), [&](uint64_t reg) {
+      uint64_t place = result.at(Layout::Register, reg);
+      int64_t row = result.coordinate(place, 0), column = result.coordinate(place, 1);
+      const Registers &source = registersOf(op.getOperand(column / part.side(1)));
+      for (auto [own, value] : llvm::enumerate(source))
+        if (part.at(Layout::Register, own) == part.flat({row, column % part.side(1)}))
+          return value;
+      llvm_unreachable("a thread has its columns of each part");
+    });
+  }
   SharedTile tile = scratchTile(scratchOf(op), type);
   Gather places(b, tile);
   int64_t from = 0;

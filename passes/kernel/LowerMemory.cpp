@@ -231,20 +231,29 @@ void ThreadLowering::lowerReceive(ReceiveOp op) {
   Value number = op.getTurn() ? op.getTurn() : op.getChunk();
   number = number ? scalars.lookup(number) : Value();
   SharedTile tile(type, tileOf(b, channels.lookup(op.getChannel()), number, depthOf(op.getChannel()), type));
-  if (op.getTurn())
+  if (isBulk(op.getChannel()))
     awaitBoxes(op, tile);
   sharedTiles[op.getResult()] = tile;
 }
 
 void ThreadLowering::lowerSend(SendOp op) {
-  if (op.getTurn())
+  const View &view = viewOf(op.getView());
+  if (!isBulk(op.getChannel()))
+    return copyRows(op);
+  if (view.argument->kind != Manifest::Kind::Window)
     return sendBoxes(op);
+  copyRows(op);
+  arriveWithRows(op);
+}
+
+void ThreadLowering::copyRows(SendOp op) {
   const View &view = viewOf(op.getView());
   RankedTensorType type = op.getChannel().getType().getTile();
   ArrayRef<int64_t> shape = type.getShape();
   Type element = type.getElementType();
   Value chunk = op.getChunk() ? scalars.lookup(op.getChunk()) : Value();
-  SharedTile tile(type, tileOf(b, channels.lookup(op.getChannel()), chunk, depthOf(op.getChannel()), type));
+  Value number = op.getTurn() ? scalars.lookup(op.getTurn()) : chunk;
+  SharedTile tile(type, tileOf(b, channels.lookup(op.getChannel()), number, depthOf(op.getChannel()), type));
   int64_t elementBytes = tile.elementBytes();
   bool hasTokens = chunk && view.argument->kind != Manifest::Kind::Checkpoint;
 

@@ -68,10 +68,10 @@ StringRef ThreadLowering::problemOfCopy(Operation *op) {
     auto made = channel.getDefiningOp<ChannelOp>();
     return made && made.getBulk();
   };
-  if (auto send = dyn_cast<SendOp>(op); send && (send.getTurn() != nullptr) != isBulk(send.getChannel()))
-    return "has a turn, or none, expected one for a bulk channel and none for others";
-  if (auto receive = dyn_cast<ReceiveOp>(op); receive && (receive.getTurn() != nullptr) != isBulk(receive.getChannel()))
-    return "has a turn, or none, expected one for a bulk channel and none for others";
+  if (auto send = dyn_cast<SendOp>(op); send && !send.getTurn() && isBulk(send.getChannel()))
+    return "has no turn, expected one for a bulk channel";
+  if (auto receive = dyn_cast<ReceiveOp>(op); receive && !receive.getTurn() && isBulk(receive.getChannel()))
+    return "has no turn, expected one for a bulk channel";
   auto convert = dyn_cast<ConvertOp>(op);
   auto store = dyn_cast<StoreOp>(op);
   if (convert && convert.getMatrices()) {

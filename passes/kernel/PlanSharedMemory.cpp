@@ -3,6 +3,7 @@
 #include "dialect/kernel/Chip.h"
 #include "mlir/IR/IRMapping.h"
 #include "passes/Passes.h"
+#include "passes/kernel/BulkCopies.h"
 #include "passes/kernel/RegisterEstimate.h"
 #include "runtime/Manifest.h"
 #include <utility>
@@ -244,11 +245,12 @@ int64_t blocksForRegisters(FuncOp function) {
   return std::clamp<int64_t>(registersOfProcessor / (function.getWarps() * lanes * ofThread), 1, most);
 }
 
-/// Makes bulk channels as deep as memory allows; those that have no place for two tiles are bulk channels no more.
+/// Makes bulk channels as deep as memory allows; those that have no place for two tiles are bulk channels no more. What
+/// has turns is sent as far ahead as it is.
 void deepenBulkChannels(FuncOp function, int64_t bytes) {
   SmallVector<ChannelOp> channels;
   for (ChannelOp channel : function.getOps<ChannelOp>())
-    if (channel.getBulk() && !channel.getOffset())
+    if (channel.getBulk() && !channel.getOffset() && !hasTurns(channel))
       channels.push_back(channel);
   if (channels.empty())
     return;
@@ -277,7 +279,10 @@ void deepenBulkChannels(FuncOp function, int64_t bytes) {
 /// Makes every channel one tile deep: a chunk is sent when its predecessor has been computed. Rows that are kept for
 /// the next chunk are taken first, so that others may have the bytes of a tile once it has been read.
 void serializeChannels(FuncOp function) {
-  function.walk([](ChannelOp channel) { channel.setDepth(1); });
+  function.walk([](ChannelOp channel) {
+    channel.setDepth(1);
+    channel.setBulk(false);
+  });
   function.walk([](scf::ForOp loop) {
     SmallVector<Operation *> sends;
     for (Operation &op : loop.getBody()->without_terminator())
@@ -325,7 +330,7 @@ void sendLate(ChannelOp channel, bool withinLoops) {
         &use);
   for (auto &[reader, uses] : readers) {
     OpBuilder builder(reader);
-    SendOp::create(builder, receive.getLoc(), sends.front().getView(), receive.getChunk(), channel, Value());
+    SendOp::create(builder, receive.getLoc(), sends.front().getView(), receive.getChunk(), channel, receive.getTurn());
     AwaitOp::create(builder, receive.getLoc());
     if (reader->getBlock() == body)
       continue;

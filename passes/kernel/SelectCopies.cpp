@@ -37,18 +37,40 @@ std::optional<ChunkCopies> ChunkCopies::of(ChannelOp channel) {
   return copies;
 }
 
+bool stretto::kernel::hasTurns(ChannelOp channel) {
+  return !channel->use_empty() && llvm::all_of(channel->getUsers(), [](Operation *user) {
+    auto send = dyn_cast<SendOp>(user);
+    return (send ? send.getTurn() : cast<ReceiveOp>(user).getTurn()) != nullptr;
+  });
+}
+
+/// The input of which all tiles of a channel are, but for those that its window holds, which threads copy.
+static const Manifest::Argument *inputOf(ChannelOp channel, const Manifest &manifest) {
+  const Manifest::Argument *input = nullptr;
+  for (Operation *user : channel->getUsers()) {
+    auto send = dyn_cast<SendOp>(user);
+    if (!send)
+      continue;
+    const Manifest::Argument &argument = manifest.arguments[cast<BlockArgument>(send.getView()).getArgNumber()];
+    if (argument.kind == Manifest::Kind::Window)
+      continue;
+    if (argument.kind != Manifest::Kind::Input || (input && input != &argument))
+      return nullptr;
+    input = &argument;
+  }
+  return input;
+}
+
 /// Why the memory system cannot fill a channel; empty where it can.
-static StringRef obstacleToBulkCopies(ChannelOp channel, const Manifest &manifest) {
+static StringRef obstacleToBulkCopies(ChannelOp channel, int64_t tokens, const Manifest &manifest) {
   constexpr int64_t pieceBytes = 16, rowsOfExchange = 8;
   RankedTensorType tile = channel.getType().getTile();
-  std::optional<ChunkCopies> copies = ChunkCopies::of(channel);
-  if (!copies)
+  if (!hasTurns(channel) && !ChunkCopies::of(channel))
     return "no loop of the function receives its tiles, one chunk after another";
-  const Manifest::Argument &argument = manifest.arguments[cast<BlockArgument>(copies->first.getView()).getArgNumber()];
-  if (argument.kind != Manifest::Kind::Input)
+  const Manifest::Argument *input = inputOf(channel, manifest);
+  if (!input || tile.getRank() == 0 || tile.getDimSize(0) != tokens)
     return "its tiles are not those of an input's tokens";
-  if (llvm::any_of(manifest.arguments, [](const auto &other) { return other.kind == Manifest::Kind::Window; }))
-    return "windows hold tokens before the first";
+  const Manifest::Argument &argument = *input;
   if (tile.getRank() != 2 || !llvm::isPowerOf2_64(tile.getDimSize(0)) || tile.getDimSize(0) < rowsOfExchange)
     return "its tiles do not have rows by the eight";
   int64_t bytes = tile.getElementTypeBitWidth() / 8, rowBytes = tile.getDimSize(1) * bytes;
@@ -109,8 +131,8 @@ struct SelectCopies : stretto::impl::SelectCopiesBase<SelectCopies> {
       return signalPassFailure();
     }
     for (ChannelOp channel : function.getOps<ChannelOp>()) {
-      StringRef obstacle =
-          target->hasBulkCopies ? obstacleToBulkCopies(channel, *manifest) : "the chip does not copy boxes";
+      StringRef obstacle = target->hasBulkCopies ? obstacleToBulkCopies(channel, function.getChunk(), *manifest)
+                                                 : "the chip does not copy boxes";
       if (channel.getBulk() && !obstacle.empty()) {
         channel.emitOpError("cannot be filled in bulk: ") << obstacle;
         return signalPassFailure();

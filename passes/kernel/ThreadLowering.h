@@ -125,6 +125,8 @@ private:
   void lowerSend(SendOp op);
   void lowerReceive(ReceiveOp op);
   void lowerLoad(LoadOp op);
+  /// Each thread copies pieces of a tile.
+  void copyRows(SendOp op);
   void lowerSave(SaveOp op);
   void lowerStore(StoreOp op);
   /// The tile of a store in another layout, by way of shared memory, in which each warp has its own part.
@@ -139,7 +141,10 @@ private:
   void noteBoxes();
   /// Makes the barriers of a bulk channel.
   void openBoxes(ChannelOp op);
+  static bool isBulk(mlir::Value channel);
   void sendBoxes(SendOp op);
+  /// Completes the barrier of a turn when all threads have copied their rows.
+  void arriveWithRows(SendOp op);
   /// The barrier of a bulk channel that the copies of a turn complete.
   mlir::Value barrierOf(ChannelOp channel, mlir::Value turn);
   /// Waits for the tile of a turn, of which rows without a token become 0.

@@ -142,8 +142,10 @@ def simulate_segments(tools, pipeline, operators, elements, sizes, chip, slices)
     return bool(failed)
 
 
-def simulate_lookbacks(tools, pipeline, names, elements, sizes, step):
-    """Runs operators that look back, or their steps; the number of failures."""
+def simulate_lookbacks(tools, lowering, names, elements, sizes, step):
+    """Runs operators that look back, or their steps; the number of failures. As in a call, kernels of sequences that
+    begin with their first tokens are made for these.
+    """
     import lookbacks
 
     names = names or [
@@ -159,6 +161,8 @@ def simulate_lookbacks(tools, pipeline, names, elements, sizes, step):
                 try:
                     heads = settings["heads"], settings["key_heads"]
                     text = lookbacks.lowered(name, element, K, V, *heads, step=step)
+                    continues = any(first for first, _ in settings["lengths"])
+                    pipeline = lowering("in-place" if step else "" if continues else "from-start")
                     manifest = lower(tools, pipeline, text, threads)
                     run = lookbacks.LookbackLaunch(name, manifest, sizes=(K, V), element=element, **settings)
                     simulate(tools / "simulate-block", threads, run, folder)
@@ -212,8 +216,11 @@ def main():
         names = options.families or source.WITH_GRADIENTS
         sys.exit(simulate_gradients(tools, pipeline, source, names, elements, sizes, options.chip))
     if options.lookbacks:
-        pipeline = LOWERING.format(fold="{in-place}" if options.steps else "", **settings)
-        sys.exit(simulate_lookbacks(tools, pipeline, options.families, elements, sizes, options.steps))
+
+        def lowering(fold):
+            return LOWERING.format(fold=f"{{{fold}}}", **settings)
+
+        sys.exit(simulate_lookbacks(tools, lowering, options.families, elements, sizes, options.steps))
     failed = 0
     with tempfile.TemporaryDirectory() as name:
         folder = pathlib.Path(name)

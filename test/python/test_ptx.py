@@ -48,7 +48,7 @@ SPILLS = {
     "gsa": [("bf16", 128), ("fp32", 128)],
     "abc": [("bf16", 128), ("fp32", 64), ("fp32", 128)],
     "bla": [("bf16", 128)],
-    "lolcats": [("bf16", 64), ("bf16", 128), ("fp32", 64), ("fp32", 128)],
+    "lolcats": [("bf16", 16), ("bf16", 64), ("bf16", 128), ("fp32", 64), ("fp32", 128)],
     "ssd": [("bf16", 64), ("bf16", 128), ("fp32", 128)],
 }
 # Forwards: up to 160 bytes of chunks; SUPRA's steps compute its rotations in fp64.
@@ -57,7 +57,6 @@ CHUNK_SPILLS = {
     "supra": [("bf16", 64), ("bf16", 128)],
     "gated_delta_rule": [("fp32", 64), ("fp32", 128)],
     "ssd": [("fp32", 128)],
-    "lawcat": [("fp32", 128)],
     "gsa": [("fp32", 128)],
     "delta_rule": [("bf16", 128)],
 }
@@ -69,9 +68,8 @@ SEGMENT_SPILLS = {
     "supra": [("bf16", 64), ("bf16", 128)],
     "abc": [("fp32", 128)],
 }
-# Of what looks back, kernels that keep a state beside tiles of other tokens: chunks and steps.
+# Of what looks back, kernels that keep a state beside tiles of other tokens: steps.
 LOOKBACK_SPILLS = {
-    ("lolcats", False): [("bf16", 64), ("fp32", 64), ("fp32", 128)],
     ("lolcats", True): [("bf16", 64), ("bf16", 128), ("fp32", 64), ("fp32", 128)],
 }
 CONFIGURATIONS = [("bf16", 16), ("bf16", 64), ("bf16", 128), ("fp32", 64), ("fp32", 128)]

@@ -452,6 +452,16 @@ chunk.kernel @lookback_c2_table chunk 16 (input %x: tensor<16x8xf32>, input %t: 
 
 // -----
 
+chunk.kernel @lookback_c3_outer chunk 16 (input %x: tensor<16x8xf32>, input %t: tensor<16xf32>, valid %n: index) -> (o: tensor<16x8xf32>) {
+  // expected-error @+1 {{[lookback_c3] a fold of kind outer is given 'tensor<16x8xf32>', 'tensor<16x8xf32>', 'tensor<16x8xf32>' for chunks of 16 tokens, and tiles of 16}}
+  %y = chunk.lookback outer from %t : tensor<16xf32> past(%j = %x : tensor<16x8xf32>) {
+    chunk.contribute %j, %j, %j : tensor<16x8xf32>, tensor<16x8xf32>, tensor<16x8xf32>
+  } : tensor<8x8xf32>
+  chunk.yield %x : tensor<16x8xf32>
+}
+
+// -----
+
 chunk.kernel @lookback_c3 chunk 16 (input %x: tensor<16x8xf32>, input %t: tensor<16xf32>, valid %n: index) -> (o: tensor<16x8xf32>) {
   // expected-error @+1 {{[lookback_c3] a fold of kind softmax is given 'tensor<16x8xf32>', 'tensor<16x8xf32>' for chunks of 16 tokens, and tiles of 16}}
   %m, %l, %acc = chunk.lookback softmax from %t : tensor<16xf32> past(%j = %x : tensor<16x8xf32>) {

@@ -195,6 +195,12 @@ chunk.kernel @lookbacks chunk 16 (input %q: tensor<16x8xf32>, input %k: tensor<1
   %outer = chunk.lookback outer from %position : tensor<16xf32> past(%kj = %k : tensor<16x8xf32>) {
     chunk.contribute %kj, %kj : tensor<16x8xf32>, tensor<16x8xf32>
   } : tensor<8x8xf32>
+  // CHECK: chunk.lookback outer from %position : tensor<16xf32> past({{.*}}) attributes {continued} {
+  // CHECK: : tensor<8x8xf32>, tensor<8x1xf32>
+  %both:2 = chunk.lookback outer from %position : tensor<16xf32> past(%kj = %k : tensor<16x8xf32>) attributes {continued} {
+    %one = arith.constant dense<1.0> : tensor<16x1xf32>
+    chunk.contribute %kj, %kj, %kj, %one : tensor<16x8xf32>, tensor<16x8xf32>, tensor<16x8xf32>, tensor<16x1xf32>
+  } : tensor<8x8xf32>, tensor<8x1xf32>
   // CHECK: chunk.lookback sum ahead to_end past(
   // CHECK: chunk.contribute %{{.*}}, %k_j : tensor<16x16xf32>, tensor<16x8xf32> from %position_j : tensor<16xf32>
   %ahead = chunk.lookback sum ahead to_end past(%kj = %k : tensor<16x8xf32>, %j = %position : tensor<16xf32>) {

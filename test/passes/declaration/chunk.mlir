@@ -318,3 +318,61 @@ stretto.variant @long_ago(%q: !K, %k: !K, %v: !V, %g: !K) -> !V attributes {grou
   %o = stretto.read %1, %q along "K" at %at : !S, !K -> !V
   stretto.yield %o : !V
 }
+
+// -----
+
+// Where all tokens of a chunk read the state as of one time, it goes on to that time before it is read. What tokens see
+// beyond the time of the first one there is only where a sequence does not begin with a chunk.
+
+!K = tensor<32xf64, #stretto.row<K>>
+!V = tensor<16xf64, #stretto.row<V>>
+!number_per_1 = tensor<f64, #stretto.row<(), 1>>
+!S = !stretto.state<K : 32, V : 16>
+
+// CHECK-LABEL: chunk.kernel @blocks_ago chunk 16(
+// CHECK:         %[[WRITTEN:.*]] = chunk.lookback outer from %{{.*}} to %{{.*}} : tensor<16xf32> past({{.*}}) {
+// CHECK:         %[[FIRST:.*]] = arith.addf %S, %[[WRITTEN]]
+// CHECK:         %[[O:.*]] = chunk.dot %{{.*}}, %[[FIRST]] : tensor<16x32xf32>, tensor<32x16xf32>
+// CHECK:         %[[SINCE:.*]] = chunk.lookback sum from %{{.*}} to %[[TIME:.*]] : tensor<16xf32> past({{.*}}) attributes {continued}
+// CHECK:         arith.addf %[[O]], %[[SINCE]]
+// CHECK:         %[[REST:.*]] = chunk.lookback outer from %{{.*}} to %[[TIME]] : tensor<16xf32> past({{.*}}) attributes {continued}
+// CHECK:         %[[NEXT:.*]] = arith.addf %[[FIRST]], %[[REST]]
+// CHECK:         chunk.yield %{{.*}} next %[[NEXT]]
+stretto.variant @blocks_ago(%q: !K, %k: !K, %v: !V, %g: !K) -> !V attributes {group = {H = 1 : i64}} {
+  %t = stretto.position
+  %w = arith.constant dense<32.0> : !number_per_1
+  %blocks = arith.divf %t, %w : !number_per_1
+  %block = math.floor %blocks : !number_per_1
+  %start = arith.mulf %block, %w : !number_per_1
+  %at = arith.subf %start, %w : !number_per_1
+  %0 = stretto.state "S" : !S
+  %1 = stretto.write %0, %k, %v : !S, !K, !V
+  %o = stretto.read %1, %q along "K" at %at : !S, !K -> !V
+  stretto.yield %o : !V
+}
+
+// -----
+
+// Blocks of 8 tokens begin within a chunk of 16.
+
+!K = tensor<32xf64, #stretto.row<K>>
+!V = tensor<16xf64, #stretto.row<V>>
+!number_per_1 = tensor<f64, #stretto.row<(), 1>>
+!S = !stretto.state<K : 32, V : 16>
+
+// CHECK-LABEL: chunk.kernel @short_blocks_ago chunk 16(
+// CHECK:         chunk.dot %{{.*}}, %S : tensor<16x32xf32>, tensor<32x16xf32>
+// CHECK-NOT:     continued
+// CHECK:         chunk.yield
+stretto.variant @short_blocks_ago(%q: !K, %k: !K, %v: !V, %g: !K) -> !V attributes {group = {H = 1 : i64}} {
+  %t = stretto.position
+  %w = arith.constant dense<8.0> : !number_per_1
+  %blocks = arith.divf %t, %w : !number_per_1
+  %block = math.floor %blocks : !number_per_1
+  %start = arith.mulf %block, %w : !number_per_1
+  %at = arith.subf %start, %w : !number_per_1
+  %0 = stretto.state "S" : !S
+  %1 = stretto.write %0, %k, %v : !S, !K, !V
+  %o = stretto.read %1, %q along "K" at %at : !S, !K -> !V
+  stretto.yield %o : !V
+}

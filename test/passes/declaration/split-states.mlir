@@ -144,3 +144,59 @@ stretto.variant @shared_values(%v: !V_per_G, %q: !K, %k: !K, %d_num: !V, %d_den:
   %d_v = stretto.slice %sum from "0" : !V_plus_1_per_G -> !V_per_G
   stretto.yield %d_v : !V_per_G
 }
+
+// -----
+
+// Reads at an earlier time are divided, too.
+
+!K = tensor<16xf64, #stretto.row<K>>
+!V = tensor<8xf64, #stretto.row<V>>
+!V_plus_1 = tensor<9xf64, #stretto.row<"V + 1">>
+!number = tensor<f64, #stretto.row<()>>
+!time = tensor<f64, #stretto.row<(), 1>>
+!S = !stretto.state<K : 16, "V + 1" : 9>
+
+// CHECK-LABEL: stretto.variant @earlier(
+// CHECK-DAG:     %[[S:.*]] = stretto.write %{{.*}}, %k, %v : !state_K_by_V
+// CHECK-DAG:     %[[Z:.*]] = stretto.write %{{.*}}, %k, %{{.*}} : !state_K_by_1
+// CHECK-DAG:     stretto.read %[[S]], %q along "K" at %[[AT:.*]] : !state_K_by_V, !K -> !V
+// CHECK-DAG:     stretto.read %[[Z]], %q along "K" at %[[AT]] : !state_K_by_1, !K -> !number
+stretto.variant @earlier(%q: !K, %k: !K, %v: !V) -> (!V, !number) {
+  %one = arith.constant dense<1.0> : !number
+  %t = stretto.position
+  %before = arith.constant dense<4.0> : !time
+  %at = arith.subf %t, %before : !time
+  %S0 = stretto.state "S" : !S
+  %v1 = stretto.concat %v, %one : !V, !number -> !V_plus_1
+  %S1 = stretto.write %S0, %k, %v1 : !S, !K, !V_plus_1
+  %r = stretto.read %S1, %q along "K" at %at : !S, !K -> !V_plus_1
+  %num = stretto.slice %r from "0" : !V_plus_1 -> !V
+  %den = stretto.slice %r from "V" : !V_plus_1 -> !number
+  stretto.yield %num, %den : !V, !number
+}
+
+// -----
+
+// Along the columns that would be a sum of parts of which each meets the tokens that were written since.
+
+!K = tensor<16xf64, #stretto.row<K>>
+!V = tensor<8xf64, #stretto.row<V>>
+!V_plus_1 = tensor<9xf64, #stretto.row<"V + 1">>
+!number = tensor<f64, #stretto.row<()>>
+!time = tensor<f64, #stretto.row<(), 1>>
+!S = !stretto.state<K : 16, "V + 1" : 9>
+
+// CHECK-LABEL: stretto.variant @earlier_along_columns(
+// CHECK:         stretto.state "S" : !state_K_by_V_plus_1
+// CHECK-NOT:     stretto.state
+stretto.variant @earlier_along_columns(%k: !K, %v: !V) -> !K {
+  %one = arith.constant dense<1.0> : !number
+  %t = stretto.position
+  %before = arith.constant dense<4.0> : !time
+  %at = arith.subf %t, %before : !time
+  %S0 = stretto.state "S" : !S
+  %v1 = stretto.concat %v, %one : !V, !number -> !V_plus_1
+  %S1 = stretto.write %S0, %k, %v1 : !S, !K, !V_plus_1
+  %r = stretto.read %S1, %v1 along "V + 1" at %at : !S, !V_plus_1 -> !K
+  stretto.yield %r : !K
+}

@@ -27,3 +27,24 @@ chunk.kernel @f chunk 64 (input %q: tensor<64x128xbf16>, state %S: tensor<128x12
   %o = chunk.dot %p16, %q : tensor<64x64xbf16>, tensor<64x128xbf16> -> tensor<64x128xf32>
   chunk.yield %o next %S : tensor<64x128xf32>, tensor<128x128xf32>
 }
+
+// Weights of a window are scores that a range selects: all of it is formed in each half, with the sums over its rows.
+chunk.table @position varying {
+^bb0(%t: f64, %h: f64, %d: f64):
+  chunk.result %t : f64
+}
+// CHECK-LABEL: kernel.func @window
+// REPEATED: kernel.in_range {{.*}} -> tensor<64x64xi1, #[[ALL]]>
+// REPEATED: chunk.reduce max %{{.*}} over columns : tensor<64x64xf32, #[[ALL]]>
+// REPEATED: %[[P:.*]] = arith.truncf {{.*}} to tensor<64x64xbf16, #[[ALL]]>
+// REPEATED: chunk.dot %[[P]],
+// EXCHANGED: kernel.in_range {{.*}} -> tensor<64x64xi1, #[[HALF]]>
+chunk.kernel @window chunk 64 (input %q: tensor<64x128xbf16>, table %position: tensor<64xf32>, state %S: tensor<128x128xf32>,
+                               valid %n: index) -> (o: tensor<64x128xf32>) {
+  %m, %l, %acc = chunk.lookback softmax from %position : tensor<64xf32> past(%q_j = %q : tensor<64x128xbf16>) {
+    %s = chunk.dot %q, %q_j transpose_right : tensor<64x128xbf16>, tensor<64x128xbf16> -> tensor<64x64xf32>
+    %x = arith.extf %q_j : tensor<64x128xbf16> to tensor<64x128xf32>
+    chunk.contribute %s, %x : tensor<64x64xf32>, tensor<64x128xf32>
+  } : tensor<64xf32>, tensor<64xf32>, tensor<64x128xf32>
+  chunk.yield %acc next %S : tensor<64x128xf32>, tensor<128x128xf32>
+}

@@ -40,3 +40,25 @@ chunk.kernel @checkpoints chunk 64 (input %k: tensor<64x64xbf16>, state %S: tens
   %next = chunk.dot %k, %k transpose_left add %S : tensor<64x64xbf16>, tensor<64x64xbf16> -> tensor<64x64xf32>
   chunk.yield %start, %Z next %next, %next : tensor<64x64xbf16>, tensor<64x64xf32>, tensor<64x64xf32>, tensor<64x64xf32>
 }
+
+// Tiles that look-backs meet have their turns: boxes, but for what a window holds, a ring that threads copy.
+chunk.table @position varying {
+^bb0(%t: f64, %h: f64, %d: f64):
+  chunk.result %t : f64
+}
+// CHECK-LABEL: kernel.func @window
+// BULK: kernel.channel bulk depth 2 : <tensor<64x64xbf16
+// THREADS: kernel.channel depth 2 : <tensor<64x64xbf16
+// CHECK: kernel.send %k_window at %{{.*}} turn
+// CHECK: kernel.send %k at %{{.*}} turn
+chunk.kernel @window chunk 64 (input %k: tensor<64x64xbf16>, table %position: tensor<64xf32>,
+    window %k_window: tensor<80x64xbf16> of "k", valid %n: index) -> (o: tensor<64x64xf32>) {
+  %before = arith.constant dense<79.0> : tensor<64xf32>
+  %first = arith.subf %position, %before : tensor<64xf32>
+  %m, %l, %acc = chunk.lookback softmax from %first : tensor<64xf32> past(%k_j = %k : tensor<64x64xbf16>) {
+    %s = chunk.dot %k, %k_j transpose_right : tensor<64x64xbf16>, tensor<64x64xbf16> -> tensor<64x64xf32>
+    %x = arith.extf %k_j : tensor<64x64xbf16> to tensor<64x64xf32>
+    chunk.contribute %s, %x : tensor<64x64xf32>, tensor<64x64xf32>
+  } : tensor<64xf32>, tensor<64xf32>, tensor<64x64xf32>
+  chunk.yield %acc : tensor<64x64xf32>
+}

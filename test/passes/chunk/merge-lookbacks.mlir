@@ -1,0 +1,67 @@
+// RUN: stretto-opt %s --pass-pipeline='builtin.module(chunk.kernel(stretto-merge-lookbacks),cse)' | FileCheck %s
+
+// Values and their normaliser have the same weights: one look-back meets the tokens for both.
+// CHECK-LABEL: chunk.kernel @sums
+// CHECK: %[[Y:.*]]:2 = chunk.lookback sum from %f : tensor<16xf32> past(%k_j = %k : tensor<16x8xf32>, %v_j = %v : tensor<16x4xf32>) {
+// CHECK: %[[S:.*]] = chunk.dot %k, %k_j transpose_right
+// CHECK-NOT: chunk.dot
+// CHECK: chunk.contribute %[[S]], %v_j, %[[S]], %{{.*}} : tensor<16x16xf32>, tensor<16x4xf32>, tensor<16x16xf32>, tensor<16x1xf32>
+// CHECK-NOT: chunk.lookback
+// CHECK: chunk.yield %[[Y]]#0, %[[Y]]#1
+chunk.kernel @sums chunk 16 (input %k: tensor<16x8xf32>, input %v: tensor<16x4xf32>, input %f: tensor<16xf32>, valid %n: index)
+    -> (o: tensor<16x4xf32>, z: tensor<16x1xf32>) {
+  %one = arith.constant dense<1.0> : tensor<16x1xf32>
+  %y = chunk.lookback sum from %f : tensor<16xf32> past(%k_j = %k : tensor<16x8xf32>, %v_j = %v : tensor<16x4xf32>) {
+    %s = chunk.dot %k, %k_j transpose_right : tensor<16x8xf32>, tensor<16x8xf32> -> tensor<16x16xf32>
+    chunk.contribute %s, %v_j : tensor<16x16xf32>, tensor<16x4xf32>
+  } : tensor<16x4xf32>
+  %z = chunk.lookback sum from %f : tensor<16xf32> past(%k_j = %k : tensor<16x8xf32>) {
+    %s = chunk.dot %k, %k_j transpose_right : tensor<16x8xf32>, tensor<16x8xf32> -> tensor<16x16xf32>
+    chunk.contribute %s, %one : tensor<16x16xf32>, tensor<16x1xf32>
+  } : tensor<16x1xf32>
+  chunk.yield %y, %z : tensor<16x4xf32>, tensor<16x1xf32>
+}
+
+// Outer products with the same rows on the left, which a continued sequence alone has.
+// CHECK-LABEL: chunk.kernel @outer
+// CHECK: %{{.*}}:2 = chunk.lookback outer from %f to %f : tensor<16xf32> past(%k_j = %k : tensor<16x8xf32>, %v_j = %v : tensor<16x4xf32>) attributes {continued} {
+// CHECK: chunk.contribute %k_j, %v_j, %k_j, %{{.*}} : tensor<16x8xf32>, tensor<16x4xf32>, tensor<16x8xf32>, tensor<16x1xf32>
+// CHECK-NOT: chunk.lookback
+chunk.kernel @outer chunk 16 (input %k: tensor<16x8xf32>, input %v: tensor<16x4xf32>, input %f: tensor<16xf32>, state %S: tensor<8x4xf32>, state %Z: tensor<8x1xf32>, valid %n: index)
+    -> (o: tensor<16x4xf32>) {
+  %one = arith.constant dense<1.0> : tensor<16x1xf32>
+  %y = chunk.lookback outer from %f to %f : tensor<16xf32> past(%k_j = %k : tensor<16x8xf32>, %v_j = %v : tensor<16x4xf32>) attributes {continued} {
+    chunk.contribute %k_j, %v_j : tensor<16x8xf32>, tensor<16x4xf32>
+  } : tensor<8x4xf32>
+  %z = chunk.lookback outer from %f to %f : tensor<16xf32> past(%k_j = %k : tensor<16x8xf32>) attributes {continued} {
+    chunk.contribute %k_j, %one : tensor<16x8xf32>, tensor<16x1xf32>
+  } : tensor<8x1xf32>
+  chunk.yield %v next %y, %z : tensor<16x4xf32>, tensor<8x4xf32>, tensor<8x1xf32>
+}
+
+// Other weights, other tokens, and what needs the result of the first stay apart.
+// CHECK-LABEL: chunk.kernel @apart
+// CHECK-COUNT-4: chunk.lookback sum
+chunk.kernel @apart chunk 16 (input %k: tensor<16x8xf32>, input %q: tensor<16x8xf32>, input %f: tensor<16xf32>,
+                              input %g: tensor<16xf32>, valid %n: index)
+    -> (a: tensor<16x8xf32>, b: tensor<16x8xf32>, c: tensor<16x8xf32>, d: tensor<16x8xf32>) {
+  %a = chunk.lookback sum from %f : tensor<16xf32> past(%k_j = %k : tensor<16x8xf32>) {
+    %s = chunk.dot %k, %k_j transpose_right : tensor<16x8xf32>, tensor<16x8xf32> -> tensor<16x16xf32>
+    chunk.contribute %s, %k_j : tensor<16x16xf32>, tensor<16x8xf32>
+  } : tensor<16x8xf32>
+  %b = chunk.lookback sum from %f : tensor<16xf32> past(%k_j = %k : tensor<16x8xf32>) {
+    %s = chunk.dot %q, %k_j transpose_right : tensor<16x8xf32>, tensor<16x8xf32> -> tensor<16x16xf32>
+    chunk.contribute %s, %k_j : tensor<16x16xf32>, tensor<16x8xf32>
+  } : tensor<16x8xf32>
+  %c = chunk.lookback sum from %g : tensor<16xf32> past(%k_j = %k : tensor<16x8xf32>) {
+    %s = chunk.dot %k, %k_j transpose_right : tensor<16x8xf32>, tensor<16x8xf32> -> tensor<16x16xf32>
+    chunk.contribute %s, %k_j : tensor<16x16xf32>, tensor<16x8xf32>
+  } : tensor<16x8xf32>
+  %scaled = arith.mulf %a, %k : tensor<16x8xf32>
+  %d = chunk.lookback sum from %f : tensor<16xf32> past(%k_j = %k : tensor<16x8xf32>) {
+    %s = chunk.dot %k, %k_j transpose_right : tensor<16x8xf32>, tensor<16x8xf32> -> tensor<16x16xf32>
+    %x = arith.addf %k_j, %scaled : tensor<16x8xf32>
+    chunk.contribute %s, %x : tensor<16x16xf32>, tensor<16x8xf32>
+  } : tensor<16x8xf32>
+  chunk.yield %a, %b, %c, %d : tensor<16x8xf32>, tensor<16x8xf32>, tensor<16x8xf32>, tensor<16x8xf32>
+}
