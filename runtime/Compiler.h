@@ -40,9 +40,9 @@ struct KernelRequest {
   ElementType element = ElementType::F32;
   std::map<std::string, ElementType> others;
   /// What of the program the kernel computes: its results, those of single tokens, or of its gradient the states at the
-  /// start of each segment, those at the start of each chunk, those of reverse time at the end of each, or all else; or,
-  /// where segments are walked side by side (passes/declaration/ChunkSegments.h), its results, the rows that segments
-  /// look back to, what they add to totals and write, and what they start with, or all of these.
+  /// start of each segment, those at the start of each chunk, those of reverse time at the end of each, or all else;
+  /// or, where segments are walked side by side (passes/declaration/ChunkSegments.h), its results, the rows that
+  /// segments look back to, what they add to totals and write, and what they start with, or all of these.
   enum class Part {
     Results,
     Step,

@@ -378,7 +378,7 @@ SmallVector<Value> ChunkVariant::wanted() {
         if (part == Part::Tails)
           rows.push_back(op->getOperand(0));
         else
-        rows.append(op->operand_begin(), op->operand_end());
+          rows.append(op->operand_begin(), op->operand_end());
   return rows;
 }
 

@@ -10,7 +10,8 @@
 // forward states are computed once and kept nowhere. Where the other asks for states anyway, as for the products of a
 // decay's gradient, it computes all results.
 //
-// Where checkpoints are not all that a walk can begin with, @f_segment_starts keeps the whole of it at the start of segments.
+// Where checkpoints are not all that a walk can begin with, @f_segment_starts keeps the whole of it at the start of
+// segments.
 //
 // Divided further, a third walk carries the states of reverse time that rows read, and nothing else: @f_cotangents
 // keeps them at the end of each chunk. Then @f, which has both as checkpoints and computes all results, carries what is
