@@ -174,7 +174,8 @@ def test_every_form_computes_the_same(environment, tmp_path):
             return torch.autograd.grad(o, list(inputs.values()), torch.ones_like(o))
         expected = gradients()
         for chunk, slices in ((8, 1), (16, 2), (32, 1), (32, 2), (64, 4)):
-            walks = {{}} if chunk == 8 else dict(walks=1 + ((chunk, slices) == (32, 1)))  # in no table of before there were two
+            # No table says it from before there were two.
+            walks = {{}} if chunk == 8 else dict(walks=1 + ((chunk, slices) == (32, 1)))
             keys = json.load(open("{keys}"))
             entries = [dict(key=key, chunk=chunk, slices=slices, warps=0, **walks) for key in keys]
             json.dump(dict(entries=entries), open("{table}", "w"))
