@@ -116,6 +116,7 @@ public:
   Module specialize(const Text &dims, const Text &heads, const Text &options,
                     const std::vector<std::string> &absent) const {
     std::vector<const char *> names;
+    names.reserve(absent.size());
     for (const std::string &name : absent)
       names.push_back(name.c_str());
     Settings ofDims(dims), ofHeads(heads), ofOptions(options);
@@ -142,6 +143,7 @@ public:
                                                       const std::vector<std::string> &finalEntries) const {
     Arrays argumentArrays(arguments), stateArrays(initialState);
     std::vector<const char *> entries;
+    entries.reserve(finalEntries.size());
     for (const std::string &entry : finalEntries)
       entries.push_back(entry.c_str());
     Settings optionSettings(options);

@@ -839,8 +839,10 @@ const at::Tensor &TorchOperator::firstRow(const Arguments &arguments) const { re
 
 std::vector<std::string> TorchOperator::entryNames(const Arguments &arguments) const {
   Call call(*this, arguments);
+  size_t count = strettoSignatureStateCount(call.signature);
   std::vector<std::string> names;
-  for (size_t i = 0; i < strettoSignatureStateCount(call.signature); ++i)
+  names.reserve(count);
+  for (size_t i = 0; i < count; ++i)
     names.emplace_back(strettoSignatureState(call.signature, i).name);
   return names;
 }
