@@ -174,9 +174,12 @@ struct OverlapProducts : stretto::impl::OverlapProductsBase<OverlapProducts> {
   using OverlapProductsBase::OverlapProductsBase;
 
   void runOnOperation() override {
-    // What it is worth in registers: forwards have some to spare.
-    int64_t more = walksInReverse(getOperation()) ? 16 : 96;
+    // What it is worth in registers: forwards have some to spare, but where one leaves several rows, as for a gradient.
     FuncOp function = getOperation();
+    bool leavesRows = llvm::any_of(function.getOps<scf::ForOp>(), [](scf::ForOp loop) {
+      return llvm::range_size(loop.getBody()->getOps<StoreOp>()) > 1;
+    });
+    int64_t more = walksInReverse(function) || leavesRows ? 16 : 96;
     llvm::SetVector<Block *> blocks;
     function.walk([&](chunk::DotOp product) {
       if (isOfWarpgroups(product))

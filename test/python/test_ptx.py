@@ -44,11 +44,12 @@ SPILLS = {
     "retention": [("fp32", 128)],
     "gated_delta_rule": [("bf16", 16), ("fp32", 128)],
     "lawcat": [("bf16", 64), ("bf16", 128), ("fp32", 64), ("fp32", 128)],
-    "supra": [("bf16", 128), ("fp32", 128)],
+    "rwkv6": [("bf16", 64)],
+    "supra": [("bf16", 64), ("bf16", 128), ("fp32", 128)],
     "gsa": [("bf16", 128), ("fp32", 128)],
-    "abc": [("bf16", 128), ("fp32", 64), ("fp32", 128)],
+    "abc": [("bf16", 64), ("bf16", 128), ("fp32", 64), ("fp32", 128)],
     "bla": [("bf16", 128)],
-    "lolcats": [("bf16", 16), ("bf16", 64), ("bf16", 128), ("fp32", 64), ("fp32", 128)],
+    "lolcats": [("bf16", 16), ("bf16", 64), ("bf16", 128), ("fp32", 128)],
     "ssd": [("bf16", 64), ("bf16", 128), ("fp32", 128)],
 }
 # Forwards: up to 160 bytes of chunks; SUPRA's steps compute its rotations in fp64.
@@ -63,10 +64,11 @@ CHUNK_SPILLS = {
 STEP_SPILLS = {}
 # And of the kernels over segments that are walked side by side, of which some are those of whole walks.
 SEGMENT_SPILLS = {
-    "ssd": [("fp32", 64), ("fp32", 128)],
-    "lawcat": [("bf16", 64), ("fp32", 64), ("fp32", 128)],
+    "retention": [("fp32", 128)],
+    "ssd": [("fp32", 128)],
+    "lawcat": [("bf16", 64), ("fp32", 64)],
     "supra": [("bf16", 64), ("bf16", 128)],
-    "abc": [("fp32", 128)],
+    "abc": [("bf16", 64), ("fp32", 128)],
 }
 # Of what looks back, kernels that keep a state beside tiles of other tokens: steps.
 LOOKBACK_SPILLS = {
