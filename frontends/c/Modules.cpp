@@ -293,7 +293,7 @@ char *strettoModuleLower(const StrettoModule *handle, const char *stage, const c
     request.part = parts[part];
     request.target = StringRef(target) == "cpu" ? Target::host() : Target{Target::Kind::Cuda, target, ""};
     if ((*variants.begin()).getGradient())
-      request.slices = std::max<int64_t>(Knobs::instance().slices, 1);
+      request.take({.slices = std::max<int64_t>(Knobs::instance().slices, 1), .walks = Knobs::instance().walks});
     if (form)
       request.take({.chunk = form->chunk, .slices = form->slices, .warps = form->warps, .walks = form->walks});
     return lowerToText(*variants.begin(), request, stage);

@@ -8,7 +8,7 @@ import sys
 
 import numpy as np
 from gradients import split
-from launch import OUTPUT, STATE, argument_block, from_bits, to_bits
+from launch import OUTPUT, STATE, argument_block, from_bits, items, to_bits
 
 sys.path[:0] = [str(pathlib.Path(__file__).parents[2] / folder) for folder in ("frontends/python", "test/python")]
 
@@ -194,8 +194,8 @@ class LookbackLaunch:
         together = 1
         if manifest["inPlace"]:
             together = math.lcm(1, *(a["group"] for a in manifest["arguments"] if a["kind"] in ("state", "window")))
-        items = launch.items(manifest, N, sum(tokens) if packed else max(tokens), packed)
-        self.blocks = items * heads // together * manifest["slices"]
+        of_sequences = items(manifest, N, sum(tokens) if packed else max(tokens), packed)
+        self.blocks = of_sequences * heads // together * manifest["slices"]
         self.rows, self.slots = N, np.arange(N, dtype=np.int64)
         if pool:
             self.rows, self.slots = 2 * N, np.random.default_rng(seed).permutation(2 * N)[:N].astype(np.int64)
