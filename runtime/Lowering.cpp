@@ -7,7 +7,7 @@
 #include "mlir/Transforms/Passes.h"
 #include "passes/Passes.h"
 #include "passes/Pipelines.h"
-#include "passes/declaration/GradientParts.h"
+#include "passes/declaration/KernelNames.h"
 #include "passes/kernel/RegisterEstimate.h"
 #include "runtime/DiagnosticText.h"
 #include "runtime/Dump.h"
@@ -177,29 +177,29 @@ llvm::Error Lowering::takeFixedForm() {
 
 llvm::Error Lowering::keepPart() {
   using Part = KernelRequest::Part;
-  auto suffix = [&]() -> StringRef {
+  auto suffixOfPart = [&]() -> StringRef {
     switch (request.part) {
     case Part::Tails:
-      return "_tails";
+      return suffix::tails;
     case Part::Totals:
-      return "_totals";
+      return suffix::totals;
     case Part::TotalStarts:
-      return "_total_starts";
+      return suffix::totalStarts;
     case Part::Writes:
-      return "_writes";
+      return suffix::writes;
     case Part::Starts:
-      return "_starts";
+      return suffix::starts;
     case Part::SegmentStarts:
-      return segmentStartsSuffix;
+      return suffix::segmentStarts;
     case Part::Checkpoints:
-      return checkpointsSuffix;
+      return suffix::checkpoints;
     case Part::Cotangents:
-      return cotangentsSuffix;
+      return suffix::cotangents;
     default:
       return "";
     }
   };
-  std::string asked = name + suffix().str();
+  std::string asked = name + suffixOfPart().str();
   for (auto kernel : llvm::make_early_inc_range(module->getOps<chunk::KernelOp>()))
     if (kernel.getSymName() != asked)
       kernel.erase();

@@ -13,6 +13,7 @@
 #include "passes/declaration/GradientParts.h"
 #include "passes/declaration/KeptRows.h"
 #include "passes/declaration/KernelBuilder.h"
+#include "passes/declaration/KernelNames.h"
 
 namespace stretto {
 #define GEN_PASS_DEF_CHUNK
@@ -51,17 +52,17 @@ StringRef suffixOf(Part part) {
   case Part::Gradient:
     return "";
   case Part::Tails:
-    return "_tails";
+    return suffix::tails;
   case Part::Totals:
-    return "_totals";
+    return suffix::totals;
   case Part::Writes:
-    return "_writes";
+    return suffix::writes;
   case Part::SegmentStarts:
-    return segmentStartsSuffix;
+    return suffix::segmentStarts;
   case Part::Checkpoints:
-    return checkpointsSuffix;
+    return suffix::checkpoints;
   case Part::Cotangents:
-    return cotangentsSuffix;
+    return suffix::cotangents;
   }
   llvm_unreachable("every part has its name");
 }
@@ -566,8 +567,8 @@ private:
       return success();
     };
     return success(succeeded(build(Part::Whole)) && (!has(StateEntry::Kind::Tail) || succeeded(build(Part::Tails))) &&
-                   (!has(StateEntry::Kind::Scan) || succeeded(build(Part::Totals, "_total_starts"))) &&
-                   succeeded(build(Part::Writes, "_starts")));
+                   (!has(StateEntry::Kind::Scan) || succeeded(build(Part::Totals, suffix::totalStarts))) &&
+                   succeeded(build(Part::Writes, suffix::starts)));
   }
 
   LogicalResult chunkGradient(VariantOp variant, ElementTypes types) {

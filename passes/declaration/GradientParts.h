@@ -26,9 +26,6 @@
 
 namespace stretto {
 
-inline constexpr llvm::StringLiteral checkpointsSuffix = "_checkpoints", segmentStartsSuffix = "_segment_starts",
-                                     cotangentsSuffix = "_cotangents";
-
 /// The operations that rows depend on, those that change the states they read among them.
 class NeededOperations {
 public:

@@ -1,0 +1,23 @@
+//===- KernelNames.h - What the kernels of one variant are called -*- C++ -*-===//
+//
+// A variant `f` that becomes several kernels has its results from @f. The others add what they leave to its name
+// (GradientParts.h, ChunkSegments.h).
+//
+//===----------------------------------------------------------------------===//
+#ifndef STRETTO_PASSES_DECLARATION_KERNELNAMES_H
+#define STRETTO_PASSES_DECLARATION_KERNELNAMES_H
+
+#include "llvm/ADT/StringRef.h"
+
+namespace stretto::suffix {
+
+/// Of gradients.
+inline constexpr llvm::StringLiteral segmentStarts = "_segment_starts", checkpoints = "_checkpoints",
+                                     cotangents = "_cotangents";
+/// Of segments that are walked side by side.
+inline constexpr llvm::StringLiteral tails = "_tails", totals = "_totals", totalStarts = "_total_starts",
+                                     writes = "_writes", starts = "_starts";
+
+} // namespace stretto::suffix
+
+#endif // STRETTO_PASSES_DECLARATION_KERNELNAMES_H
