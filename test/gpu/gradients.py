@@ -47,14 +47,19 @@ SLOTS = 16
 
 
 def gradient_kernels(name, element, K, V, heads=2, key_heads=1, chip="sm_90a"):
-    """The text of the kernel that leaves checkpoints, where there is one, and of the one that walks back."""
+    """The texts of the kernels of a gradient, that of the rows last."""
+    return split(chunks_of(name, element, K, V, heads, key_heads, chip, backward=True))
+
+
+def chunks_of(name, element, K, V, heads, key_heads, chip, **settings):
+    """An operator as chunk IR."""
     sizes = {size: (K, V, SLOTS)[which] for size, which in SIZES[name].items()}
     variant = getattr(stretto.ops, name).variant
     options = OPTIONS.get(name, {}) | dict.fromkeys(PRESENT.get(name, ()), True)
     shares = {"H": heads, "G": key_heads, "W": heads}
     declared = Signature.of_module(variant._choose(options)[0]).heads
     shares = {key: count for key, count in shares.items() if key in declared}
-    return split(variant.lower("chunk", target=chip, dtype=NAMES[element], backward=True, **sizes, **shares, **options))
+    return variant.lower("chunk", target=chip, dtype=NAMES[element], **sizes, **shares, **options, **settings)
 
 
 def split(text):
@@ -131,13 +136,8 @@ def tables_of(text, heads):
 
 
 # ------------------------------------------------------------------------------------------------ problems
-def gradient_problem(name, element, K, V, tokens, regime="ordinary", batch=2, heads=2, key_heads=1):
-    """Arrays of a call by name, of rounded numbers: `inputs` with the cotangents of the results, the `initial` state,
-    the `cotangents` of the final one, and the `gradients`.
-    """
-    arguments, state = example(
-        name, batch, tokens, heads, key_heads, K, V, SLOTS, regime=regime, **OPTIONS.get(name, {})
-    )
+def rounded(name, element, K, arguments, state):
+    """The tensors of a call and its state, with the names of its entries, as numbers of the types that kernels take."""
     for weights in ("w_phi", "w_q", "w_k"):
         if weights in arguments:
             arguments[weights] = arguments[weights] / K**0.5
@@ -146,6 +146,17 @@ def gradient_problem(name, element, K, V, tokens, regime="ordinary", batch=2, he
     types = [TYPES[element] if entry.endswith("_tail") else torch.float32 for entry in names]
     # No kernel for a GPU begins at a position.
     state = [x.to(t).double() if x.is_floating_point() else 0 * x for x, t in zip(state, types, strict=True)]
+    return tensors, names, state
+
+
+def gradient_problem(name, element, K, V, tokens, regime="ordinary", batch=2, heads=2, key_heads=1):
+    """Arrays of a call by name, of rounded numbers: `inputs` with the cotangents of the results, the `initial` state,
+    the `cotangents` of the final one, and the `gradients`.
+    """
+    arguments, state = example(
+        name, batch, tokens, heads, key_heads, K, V, SLOTS, regime=regime, **OPTIONS.get(name, {})
+    )
+    tensors, names, state = rounded(name, element, K, arguments, state)
     leaves = {key: x.requires_grad_() for key, x in tensors.items()}
     entries = {key: x.requires_grad_(x.is_floating_point()) for key, x in zip(names, state, strict=True)}
     output, final = FORMULAS[name].function(**arguments | leaves, initial_state=tuple(entries.values()) or None)

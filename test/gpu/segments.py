@@ -7,10 +7,8 @@ import numpy as np
 import torch
 from formulas import FORMULAS
 from formulas.examples import WITH_DECAY, example
-from gradients import NAMES, OPTIONS, PRESENT, SIZES, SLOTS, TYPES, split, stretto
+from gradients import OPTIONS, SIZES, SLOTS, chunks_of, rounded, split
 from launch import OUTPUT, STATE, GradientLaunch, Stage, from_bits, to_bits
-from stretto.signature import Signature
-from test_gradients import entry_names
 
 # Those whose writes depend on a read have no segments side by side.
 OPERATORS = tuple(name for name in SIZES if name not in ("delta_rule", "gated_delta_rule"))
@@ -18,15 +16,7 @@ OPERATORS = tuple(name for name in SIZES if name not in ("delta_rule", "gated_de
 
 def segment_kernels(name, element, K, V, heads=2, key_heads=1, chip="sm_90a", form=None):
     """The text of each kernel."""
-    sizes = {size: (K, V, SLOTS)[which] for size, which in SIZES[name].items()}
-    variant = getattr(stretto.ops, name).variant
-    options = OPTIONS.get(name, {}) | dict.fromkeys(PRESENT.get(name, ()), True)
-    shares = {"H": heads, "G": key_heads, "W": heads}
-    declared = Signature.of_module(variant._choose(options)[0]).heads
-    shares = {key: count for key, count in shares.items() if key in declared}
-    text = variant.lower(
-        "chunk", target=chip, dtype=NAMES[element], segments=True, form=form, **sizes, **shares, **options
-    )
+    text = chunks_of(name, element, K, V, heads, key_heads, chip, segments=True, form=form)
     return split(text)
 
 
@@ -40,14 +30,7 @@ def segment_problem(name, element, K, V, tokens, regime="ordinary", batch=2, hea
     arguments, state = example(name, *shape, *sizes, regime=regime, **OPTIONS.get(name, {}))
     if lengths:
         state = example(name, len(lengths), 1, *sizes, **OPTIONS.get(name, {}))[1]
-    for weights in ("w_phi", "w_q", "w_k"):
-        if weights in arguments:
-            arguments[weights] = arguments[weights] / K**0.5
-    tensors = {key: x.to(TYPES[element]).double() for key, x in arguments.items() if isinstance(x, torch.Tensor)}
-    names = entry_names(name)
-    types = [TYPES[element] if entry.endswith("_tail") else torch.float32 for entry in names]
-    # No kernel for a GPU begins at a position.
-    state = [x.to(t).double() if x.is_floating_point() else 0 * x for x, t in zip(state, types, strict=True)]
+    tensors, names, state = rounded(name, element, K, arguments, state)
     output, final = in_sequences(FORMULAS[name].function, arguments | tensors, state, lengths or [shape[1]])
     return {
         "lengths": lengths,
