@@ -107,18 +107,18 @@ private:
     OwningOpRef<ModuleOp> module;
     int64_t slices = 1, registers = std::numeric_limits<int64_t>::max();
     std::string problem;
-    /// Of 255 registers the others hold offsets. Of a kernel that carries no states tiles may be set aside: up to here
-    /// a dozen of its numbers were seen to spill in 16 bits, which is worth twice the tokens.
-    bool isDivided = false;
-    bool suffices() const { return registers <= (isDivided ? 292 : 240); }
+    /// Of 255 registers the others hold offsets. Gradients may set tiles aside: up to here a few dozen numbers were seen
+    /// to spill in 16 bits, which is worth twice the tokens.
+    bool maySetAside = false;
+    bool suffices() const { return registers <= (maySetAside ? 292 : 240); }
   };
   /// The form of so many slices with the most tokens whose registers suffice, or that wants the fewest.
   llvm::Expected<GpuForm> fittingForm(int64_t slices);
   /// The slices that suffice, or else the fewest that fit.
   llvm::Expected<GpuForm> formOfFewestSlices();
   llvm::Error chooseForGpu();
-  llvm::Error divideGradient(GpuForm &form);
-  static constexpr int64_t mostTokens = 64; // of a chunk
+  bool isOfGradient() { return (*module->getOps<VariantOp>().begin()).getGradient(); }
+  static constexpr int64_t fewestTokens = 16, mostTokens = 64; // of a chunk
   llvm::Expected<int64_t> registersOf(ModuleOp form);
   /// Leaves of the kernels of a gradient, or of those of segments, the one that is asked for.
   llvm::Error keepPart();
@@ -301,13 +301,22 @@ llvm::Expected<int64_t> Lowering::registersOf(ModuleOp form) {
   return most;
 }
 
+/// Whether kernels solve systems of equations, one for each token, row after row: those of more tokens take longer than
+/// what fewer barriers and products save.
+static bool hasSystems(ModuleOp form) {
+  return form->walk([](chunk::SolveOp) { return WalkResult::interrupt(); }).wasInterrupted();
+}
+
 llvm::Expected<Lowering::GpuForm> Lowering::fittingForm(int64_t slices) {
+  constexpr int64_t mostOfSystem = 32;
   GpuForm best;
-  best.isDivided = dividesGradients && bytesOf(request.element) == 2;
-  for (int64_t tokens : {mostTokens, int64_t(32), int64_t(16)}) {
+  best.maySetAside = isOfGradient() && bytesOf(request.element) == 2;
+  for (int64_t tokens = mostTokens; tokens >= fewestTokens; tokens /= 2) {
     llvm::Expected<OwningOpRef<ModuleOp>> form = chunked(tokens, slices);
     if (!form)
       return form.takeError();
+    if (tokens > mostOfSystem && hasSystems(**form))
+      continue;
     if (llvm::Error error = takePanels(**form))
       return error;
     best.slices = (*(*form)->getOps<chunk::KernelOp>().begin()).getSlices();
@@ -358,39 +367,19 @@ llvm::Error Lowering::chooseForGpu() {
   std::string problem;
   for (int64_t columns : {0, 128, 64, 32}) {
     panels = columns;
-    llvm::Expected<GpuForm> form = formOfFewestSlices();
-    if (!form)
-      return standIn(llvm::toString(form.takeError()), [&] { return stepOnGpu(); });
-    if ((*module->getOps<VariantOp>().begin()).getGradient())
-      if (llvm::Error error = divideGradient(*form))
-        return error;
-    if (form->module) {
-      module = std::move(form->module);
-      return llvm::Error::success();
+    for (int64_t walks = std::max<int64_t>(request.walks, 1); walks >= 1; --walks) {
+      dividesGradients = walks == 2;
+      llvm::Expected<GpuForm> form = formOfFewestSlices();
+      if (!form)
+        return standIn(llvm::toString(form.takeError()), [&] { return stepOnGpu(); });
+      if (form->module) {
+        module = std::move(form->module);
+        return llvm::Error::success();
+      }
+      problem = form->problem;
     }
-    problem = form->problem;
   }
   return llvm::createStringError(problem);
-}
-
-/// Takes the form with a kernel for the states of reverse time, where chunks can have more tokens then, or registers
-/// suffice: it moves these states through memory once more, but products of few tokens are as slow as those of many.
-llvm::Error Lowering::divideGradient(GpuForm &form) {
-  auto tokensOf = [](const GpuForm &form) -> int64_t {
-    return form.module ? (*(*form.module).getOps<chunk::KernelOp>().begin()).getChunk() : 0;
-  };
-  bool isEnough = form.suffices() && tokensOf(form) == mostTokens;
-  if (request.walks == 1 || (isEnough && request.walks != 2))
-    return llvm::Error::success();
-  dividesGradients = true;
-  llvm::Expected<GpuForm> divided = formOfFewestSlices();
-  dividesGradients = false;
-  if (!divided)
-    return divided.takeError();
-  bool isBetter = std::pair(divided->suffices(), tokensOf(*divided)) > std::pair(form.suffices(), tokensOf(form));
-  if (divided->module && (isBetter || request.walks == 2))
-    form = std::move(*divided);
-  return llvm::Error::success();
 }
 
 /// The entries of the states of a block.

@@ -222,15 +222,16 @@ void moveUp(Operation *op) {
     op->moveAfter(last);
 }
 
-/// Whether an operation sends a tile that a loop receives, perhaps on a condition.
-bool sendsFor(scf::ForOp loop, Operation *op) {
+/// Whether an operation sends a tile of one of some channels that a loop receives, perhaps on a condition.
+bool sendsFor(scf::ForOp loop, ArrayRef<ChannelOp> channels, Operation *op) {
   if (isa<scf::ForOp>(op))
     return false;
   WalkResult result = op->walk([&](SendOp send) {
     bool isReceived = llvm::any_of(send.getChannel().getUsers(), [&](Operation *user) {
       return isa<ReceiveOp>(user) && user->getParentOp() == loop;
     });
-    return isReceived ? WalkResult::interrupt() : WalkResult::advance();
+    bool isOneOf = llvm::is_contained(channels, send.getChannel().getDefiningOp<ChannelOp>());
+    return isOneOf && isReceived ? WalkResult::interrupt() : WalkResult::advance();
   });
   return result.wasInterrupted();
 }
@@ -245,8 +246,35 @@ int64_t blocksForRegisters(FuncOp function) {
   return std::clamp<int64_t>(registersOfProcessor / (function.getWarps() * lanes * ofThread), 1, most);
 }
 
-/// Makes bulk channels as deep as memory allows; those that have no place for two tiles are bulk channels no more. What
-/// has turns is sent as far ahead as it is.
+/// Makes channels one tile deep: a chunk is sent when its predecessor has been computed. Rows that are kept for the next
+/// chunk are taken first, so that others may have the bytes of a tile once it has been read.
+void serializeChannels(FuncOp function, ArrayRef<ChannelOp> channels) {
+  for (ChannelOp channel : channels) {
+    channel.setDepth(1);
+    channel.setBulk(false);
+  }
+  function.walk([&](scf::ForOp loop) {
+    SmallVector<Operation *> sends;
+    for (Operation &op : loop.getBody()->without_terminator())
+      if (sendsFor(loop, channels, &op))
+        sends.push_back(&op);
+    for (Operation *send : sends)
+      send->moveBefore(loop.getBody()->getTerminator());
+    SmallVector<chunk::TailOp> tails(loop.getBody()->getOps<chunk::TailOp>());
+    for (chunk::TailOp tail : tails)
+      moveUp(tail);
+  });
+}
+
+/// The largest tiles first.
+void sortBySize(SmallVectorImpl<ChannelOp> &channels) {
+  llvm::stable_sort(channels, [](ChannelOp a, ChannelOp b) {
+    return sharedBytesOf(a.getType().getTile()) > sharedBytesOf(b.getType().getTile());
+  });
+}
+
+/// Makes bulk channels as deep as memory allows, equally deep. Where not all have place for two tiles, those of the
+/// largest have one, and are bulk channels no more. What has turns is sent as far ahead as it is.
 void deepenBulkChannels(FuncOp function, int64_t bytes) {
   SmallVector<ChannelOp> channels;
   for (ChannelOp channel : function.getOps<ChannelOp>())
@@ -272,28 +300,13 @@ void deepenBulkChannels(FuncOp function, int64_t bytes) {
       return;
   if (deepen(/*apart=*/true, bytes, fewest) || deepen(/*apart=*/false, bytes, fewest))
     return;
-  for (ChannelOp channel : channels)
-    channel.setBulk(false);
-}
-
-/// Makes every channel one tile deep: a chunk is sent when its predecessor has been computed. Rows that are kept for
-/// the next chunk are taken first, so that others may have the bytes of a tile once it has been read.
-void serializeChannels(FuncOp function) {
-  function.walk([](ChannelOp channel) {
-    channel.setDepth(1);
-    channel.setBulk(false);
-  });
-  function.walk([](scf::ForOp loop) {
-    SmallVector<Operation *> sends;
-    for (Operation &op : loop.getBody()->without_terminator())
-      if (sendsFor(loop, &op))
-        sends.push_back(&op);
-    for (Operation *send : sends)
-      send->moveBefore(loop.getBody()->getTerminator());
-    SmallVector<chunk::TailOp> tails(loop.getBody()->getOps<chunk::TailOp>());
-    for (chunk::TailOp tail : tails)
-      moveUp(tail);
-  });
+  sortBySize(channels);
+  while (!channels.empty()) {
+    serializeChannels(function, channels.front());
+    channels.erase(channels.begin());
+    if (!channels.empty() && deepen(/*apart=*/false, bytes, fewest))
+      return;
+  }
 }
 
 /// An operation, or what holds it in the body of the innermost loop.
@@ -390,9 +403,7 @@ void storeWithinLoops(FuncOp function) {
 /// Sends tiles late, the largest first, until all fit that are needed at a time.
 void sendLateUntilFits(FuncOp function, int64_t bytes, bool withinLoops) {
   SmallVector<ChannelOp> channels(function.getOps<ChannelOp>());
-  llvm::stable_sort(channels, [](ChannelOp a, ChannelOp b) {
-    return sharedBytesOf(a.getType().getTile()) > sharedBytesOf(b.getType().getTile());
-  });
+  sortBySize(channels);
   for (ChannelOp channel : channels)
     if (Planner(function, /*apart=*/false).plan() > bytes)
       sendLate(channel, withinLoops);
@@ -417,7 +428,7 @@ struct PlanSharedMemory : stretto::impl::PlanSharedMemoryBase<PlanSharedMemory> 
       });
     auto isScarce = [&] { return !apart && Planner(function, /*apart=*/false).plan() > target->sharedBytes; };
     if (isScarce())
-      serializeChannels(function);
+      serializeChannels(function, llvm::to_vector(function.getOps<ChannelOp>()));
     if (isScarce())
       storeForEachReader(function);
     if (isScarce())
