@@ -2,6 +2,7 @@
 
 #include "mlir/Dialect/Math/IR/Math.h"
 #include "mlir/IR/ImplicitLocOpBuilder.h"
+#include "mlir/IR/Matchers.h"
 #include "passes/Passes.h"
 #include "passes/chunk/InputType.h"
 #include <cmath>
@@ -26,7 +27,7 @@ public:
   /// `y_id = x_id prod_{u<=i} a_ud`
   Value fromStart(chunk::DecayFromStartOp op) {
     if (Value sums = sumsOfTokens(op.getForm(), op.getAmount()))
-      return scaleRows(op.getOperand(), exp2(op.getBefore() ? sub(sums, logsOfTokens(op.getAmount())) : sums));
+      return scaleRows(op.getOperand(), exp2(op.getBefore() ? sub(sums, binaryLogs(op.getAmount())) : sums));
     return scaleRows(op.getOperand(), decays(op.getForm(), op.getAmount(), /*reverse=*/false, op.getBefore()));
   }
 
@@ -63,7 +64,7 @@ public:
     if (!sums)
       return {};
     RankedTensorType type = op.getType();
-    Value upTo = op.getBefore() ? sub(sums, logsOfTokens(op.getAmount())) : sums;
+    Value upTo = op.getBefore() ? sub(sums, binaryLogs(op.getAmount())) : sums;
     return exp2(sub(repeat(upTo, type, chunk::Side::Rows), repeat(sums, type, chunk::Side::Columns)));
   }
 
@@ -121,9 +122,8 @@ public:
   /// The anchor is the middle of the chunk where the range of factors allows it. Where it does not, queries have theirs
   /// at the start and keys at the end, where no exponent is positive, and the products of rows are formed one by one.
   void recurrence(Recurrence ops) {
-    Value logs = logsOfTokens(ops.scores.getAmount());
-    Value sums = accumulate(chunk::DecayForm::Log, logs, /*reverse=*/false, /*exclusive=*/false);
-    Value upTo = ops.scores.getBefore() ? sub(sums, logs) : sums;
+    Value sums = binarySums(ops.scores.getAmount());
+    Value upTo = ops.scores.getBefore() ? sub(sums, binaryLogs(ops.scores.getAmount())) : sums;
     Value middle = rowOf(sums, tokens / 2 - 1), last = rowOf(sums, tokens - 1);
     // Sums begin at 0 or below and never rise: the first and the last token have the largest factors.
     double range = std::log2(factorLimit()), mostOfRow = operandLimit() / factorLimit();
@@ -213,7 +213,37 @@ private:
     auto kind = form == chunk::DecayForm::Log ? chunk::Accumulation::Sum : chunk::Accumulation::Product;
     if (tokens == 1 && !exclusive)
       return amount;
+    if (form == chunk::DecayForm::Log && isOfOperands(amount))
+      return sumsByProduct(amount, reverse, exclusive);
     return chunk::AccumulateOp::create(builder, amount.getType(), kind, amount, reverse, exclusive);
+  }
+
+  /// Whether the numbers of a matrix, of rows enough for products, are among those of products' operands as they are:
+  /// what an input of that type is widened to, and the larger of that and of such a constant.
+  bool isOfOperands(Value numbers) {
+    constexpr int64_t fewestRows = 16;
+    if (operandType.getIntOrFloatBitWidth() != 16 || tileTypeOf(numbers).getRank() != 2 || tokens < fewestRows)
+      return false;
+    if (auto larger = numbers.getDefiningOp<arith::MaximumFOp>()) {
+      SplatElementsAttr constant;
+      bool isLost = true;
+      if (matchPattern(larger.getRhs(), m_Constant(&constant)))
+        constant.getSplatValue<APFloat>().convert(cast<FloatType>(operandType).getFloatSemantics(),
+                                                  APFloat::rmNearestTiesToEven, &isLost);
+      return !isLost && isOfOperands(larger.getLhs());
+    }
+    auto widened = numbers.getDefiningOp<arith::ExtFOp>();
+    return widened && getElementTypeOrSelf(widened.getIn()) == operandType;
+  }
+
+  /// Sums over earlier tokens, or in reverse over later ones: the product of ones in a triangle and of the numbers,
+  /// which rounds neither. Matrix instructions take fewer turns for it than threads that pass sums to each other.
+  Value sumsByProduct(Value numbers, bool reverse, bool exclusive) {
+    RankedTensorType type = tileTypeOf(numbers);
+    auto ones = DenseElementsAttr::get(type.clone({tokens, tokens}), APFloat(1.0f));
+    Value triangle = causal(arith::ConstantOp::create(builder, ones), /*strict=*/exclusive);
+    return chunk::DotOp::create(builder, type, triangle, numbers, Value(), /*transpose_left=*/reverse,
+                                /*transpose_right=*/false);
   }
 
   /// The factor of each token since the start of the chunk, or until its end. Sums are of one sign: nothing cancels.
@@ -222,16 +252,20 @@ private:
     return form == chunk::DecayForm::Log ? exp(result) : result;
   }
 
-  /// The logarithms, to the base 2, of factors. Those that fp32 does not have count as
-  /// one that underflows, so that there are differences.
-  Value logsOfTokens(Value amount) {
+  /// Logarithms of factors. Those that fp32 does not have count as one that underflows, so that there are differences.
+  Value floored(Value amount) {
     constexpr double noFactor = -110;
-    auto constant = [&](double number) -> Value {
-      auto splat = DenseElementsAttr::get(tileTypeOf(amount), APFloat(static_cast<float>(number)));
-      return arith::ConstantOp::create(builder, splat);
-    };
-    Value floored = arith::MaximumFOp::create(builder, amount, constant(noFactor));
-    return mul(floored, constant(llvm::numbers::log2e));
+    return arith::MaximumFOp::create(builder, amount, splat(amount, noFactor));
+  }
+  Value toBaseTwo(Value logs) { return mul(logs, splat(logs, llvm::numbers::log2e)); }
+  Value binaryLogs(Value amount) { return toBaseTwo(floored(amount)); }
+  Value binarySums(Value amount) {
+    return toBaseTwo(accumulate(chunk::DecayForm::Log, floored(amount), /*reverse=*/false, /*exclusive=*/false));
+  }
+
+  Value splat(Value like, double number) {
+    auto numbers = DenseElementsAttr::get(tileTypeOf(like), APFloat(static_cast<float>(number)));
+    return arith::ConstantOp::create(builder, numbers);
   }
 
   /// Sums of these over the tokens of the chunk, of which all factors are made, as differences. Their rounding is a
@@ -239,7 +273,7 @@ private:
   Value sumsOfTokens(chunk::DecayForm form, Value amount) {
     bool areEnough = form == chunk::DecayForm::Log && tileTypeOf(amount).getRank() == 1 && tokens > 1 &&
                      operandType.getIntOrFloatBitWidth() == 16;
-    return areEnough ? accumulate(form, logsOfTokens(amount), /*reverse=*/false, /*exclusive=*/false) : Value();
+    return areEnough ? binarySums(amount) : Value();
   }
 
   Value scaleRows(Value rows, Value factors) { return mul(rows, repeat(factors, tileTypeOf(rows), chunk::Side::Rows)); }
