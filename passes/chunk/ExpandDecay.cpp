@@ -115,6 +115,26 @@ public:
     }
   };
 
+  /// Rows, and a positive number that they are times.
+  struct ScaledRows {
+    Value rows;
+    double factor = 1;
+  };
+  static ScaledRows scaledRows(Value rows) {
+    SplatElementsAttr constant;
+    if (auto product = rows.getDefiningOp<arith::MulFOp>();
+        product && matchPattern(product.getRhs(), m_Constant(&constant)))
+      if (double factor = constant.getSplatValue<APFloat>().convertToDouble(); factor > 0 && std::isfinite(factor))
+        return {product.getLhs(), factor};
+    return {rows};
+  }
+
+  /// Numbers of fewer bits, where they were widened.
+  static Value asTheyCame(Value numbers) {
+    auto widened = numbers.getDefiningOp<arith::ExtFOp>();
+    return widened ? widened.getIn() : numbers;
+  }
+
   /// With sums `G` of logarithms and an anchor `A` in each channel,
   ///
   ///   q' = q e^(G - A),  k' = k e^(A - G),  o = q' (e^A S) + mask(q' k'^T) v,  S = e^(G_end - A) (e^A S + k'^T v).
@@ -127,17 +147,22 @@ public:
     Value middle = rowOf(sums, tokens / 2 - 1), last = rowOf(sums, tokens - 1);
     // Sums begin at 0 or below and never rise: the first and the last token have the largest factors.
     double range = std::log2(factorLimit()), mostOfRow = operandLimit() / factorLimit();
+    ScaledRows queries = scaledRows(ops.scores.getQuery()), keys = scaledRows(ops.scores.getKey());
     Value inRange = chunk::WithinOp::create(
-        builder, ValueRange{middle, sub(middle, last), ops.scores.getQuery(), ops.scores.getKey()},
-        ArrayRef{range, range, mostOfRow, mostOfRow});
+        builder, ValueRange{middle, sub(middle, last), asTheyCame(queries.rows), asTheyCame(keys.rows)},
+        ArrayRef{range, range, mostOfRow / queries.factor, mostOfRow / keys.factor});
     auto chosen = [&](Value otherwise) -> Value {
       return arith::SelectOp::create(builder, inRange, middle, otherwise);
     };
     Value start = arith::ConstantOp::create(builder, cast<TypedAttr>(builder.getZeroAttr(middle.getType())));
     Value ofQueries = chosen(start), ofKeys = chosen(last);
     auto columns = [&](Value vector) { return repeat(vector, tileTypeOf(sums), chunk::Side::Columns); };
-    Value query = rounded(mul(ops.scores.getQuery(), exp2(sub(upTo, columns(ofQueries)))));
-    Value key = rounded(mul(ops.scores.getKey(), exp2(sub(columns(ofKeys), sums))));
+    // Constant factors of rows are exponents, too.
+    auto without = [&](Value anchor, double factor) -> Value {
+      return factor == 1 ? anchor : sub(anchor, splat(anchor, std::log2(factor)));
+    };
+    Value query = rounded(mul(queries.rows, exp2(sub(upTo, columns(without(ofQueries, queries.factor))))));
+    Value key = rounded(mul(keys.rows, exp2(sub(columns(without(ofKeys, 1 / keys.factor)), sums))));
     Value scores = choose(inRange, ops.scores, [&] {
       Value plain = chunk::DotOp::create(builder, ops.scores.getType(), query, key, Value(), false,
                                          /*transpose_right=*/true);

@@ -1,5 +1,6 @@
 //===- AssignLayouts.cpp - Where each tile is -----------------------------===//
 
+#include "mlir/IR/IRMapping.h"
 #include "mlir/IR/Matchers.h"
 #include "passes/Passes.h"
 #include "passes/kernel/LeftTiles.h"
@@ -95,6 +96,9 @@ private:
       return chunk::BroadcastOp::create(builder, value.getLoc(), target, numbers, repeated.getAlong());
     }
 
+    if (Value again = makeAgain(value, layout))
+      return again;
+
     // A tile that was converted before is used again within the same block, or in a loop that it is not made in. What
     // is in shared memory is read again by a gradient, which has more tiles than registers, and by a walk over states.
     bool isNarrow = getElementTypeOrSelf(value).getIntOrFloatBitWidth() == 16;
@@ -113,6 +117,42 @@ private:
       source = place(value, sharedFor(tileTypeOf(value)));
     Value converted = ConvertOp::create(builder, value.getLoc(), target, source, nullptr);
     return conversions[key] = converted;
+  }
+
+  /// A vector that is made of others in shared memory, number by number, is made again where it is wanted: threads would
+  /// pass its numbers to each other one by one. Null where it is made of others.
+  Value makeAgain(Value value, const Layout &layout) {
+    if (!isVector(value) || layout.inSharedMemory() || inSharedMemory(value.getType()) || !isOfShared(value))
+      return {};
+    auto key = std::tuple(value, Type(withLayout(tileTypeOf(value), layout)), builder.getInsertionBlock());
+    if (Value known = conversions.lookup(key))
+      return known;
+    Operation *op = value.getDefiningOp();
+    IRMapping mapping;
+    for (Value operand : op->getOperands())
+      if (tileTypeOf(operand))
+        mapping.map(operand, place(originOf(operand), layout));
+    Value again = builder.clone(*op, mapping)->getResult(0);
+    setLayout(again, layout);
+    return conversions[key] = again;
+  }
+
+  /// What lies in shared memory, where a value was read from there.
+  static Value originOf(Value value) {
+    auto read = value.getDefiningOp<ConvertOp>();
+    return read && inSharedMemory(read.getOperand().getType()) ? read.getOperand() : value;
+  }
+
+  /// Whether a vector is made, number by number, of vectors in shared memory and of constants.
+  static bool isOfShared(Value value) {
+    value = originOf(value);
+    Operation *op = value.getDefiningOp();
+    if (inSharedMemory(value.getType()) || isa_and_nonnull<arith::ConstantOp>(op))
+      return true;
+    return op && op->hasTrait<OpTrait::Elementwise>() && op->getNumResults() == 1 &&
+           llvm::all_of(op->getOperands(), [](Value operand) {
+             return !tileTypeOf(operand) || (isVector(operand) && isOfShared(operand));
+           });
   }
 
   static bool isVector(Value value) { return tileTypeOf(value).getRank() == 1; }
@@ -174,11 +214,14 @@ private:
       setLayout(reduce.getResult(), layoutOf(reduce.getOperand().getType())->onto(kept));
     } else if (auto row = dyn_cast<chunk::RowOp>(op)) {
       row.getOperandMutable().assign(inRegisters(row.getOperand()));
-      // One of several rows passes through shared memory, from where each warp takes all of it: what it is combined
+      // One of several rows goes to shared memory, from where each thread takes what it wants of it: what it is combined
       // with may be anywhere.
       Layout source = *layoutOf(row.getOperand().getType());
       bool isOnly = source.rank() == 2 && (sweeps || source.side(0) == 1);
-      setLayout(row.getResult(), isOnly ? source.onto(1) : registersFor(tileTypeOf(row.getResult())));
+      RankedTensorType vector = tileTypeOf(row.getResult());
+      setLayout(row.getResult(), isOnly               ? source.onto(1)
+                                 : source.rank() == 2 ? sharedFor(vector)
+                                                      : registersFor(vector));
     } else if (isa<chunk::WithinOp, chunk::DecayMatrixOp>(op)) {
       for (OpOperand &operand : op->getOpOperands())
         operand.set(inRegisters(operand.get()));
@@ -423,11 +466,15 @@ struct AssignLayouts : stretto::impl::AssignLayoutsBase<AssignLayouts> {
     if (failed(perAccess) ||
         failed(LayoutAssigner(getOperation(), *perAccess, readAgain, repeatLeft).assign(*getOperation().getBlock())))
       return signalPassFailure();
-    // Constants were made anew in every layout.
-    getOperation().walk([](arith::ConstantOp constant) {
-      if (constant.use_empty())
-        constant.erase();
+    // Constants and vectors were made anew in every layout.
+    SmallVector<Operation *> made;
+    getOperation().walk([&](Operation *op) {
+      if (isa<arith::ConstantOp>(op) || op->hasTrait<OpTrait::Elementwise>())
+        made.push_back(op);
     });
+    for (Operation *op : llvm::reverse(made))
+      if (op->use_empty())
+        op->erase();
   }
 };
 } // namespace

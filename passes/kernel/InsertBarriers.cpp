@@ -126,12 +126,14 @@ private:
     return product;
   }
 
-  /// The bytes of a tile in shared memory, which a channel or a conversion has placed.
+  /// The bytes of a tile in shared memory, which a channel, a conversion or a row has placed.
   Access regionOf(Value tile, bool write) {
     auto type = cast<RankedTensorType>(tile.getType());
     int64_t begin = 0, bytes = sharedBytesOf(type);
     if (auto convert = tile.getDefiningOp<ConvertOp>()) {
       begin = *convert.getOffset();
+    } else if (auto row = tile.getDefiningOp<chunk::RowOp>()) {
+      begin = row->getAttrOfType<IntegerAttr>(scratchAttribute).getInt();
     } else {
       auto channel = tile.getDefiningOp<ReceiveOp>().getChannel().getDefiningOp<ChannelOp>();
       begin = *channel.getOffset();

@@ -202,6 +202,10 @@ void ThreadLowering::lowerRow(chunk::RowOp op) {
     for (auto [address, value] : stores)
       b.store(address, value);
   }
+  if (inSharedMemory(rowType)) {
+    sharedTiles[op.getResult()] = tile;
+    return;
+  }
   b.barrier();
   Addresses read(b, tile, target.basis(Layout::Lane), target.basis(Layout::Warp));
   define(op.getResult(), [&](uint64_t reg) {
@@ -209,22 +213,57 @@ void ThreadLowering::lowerRow(chunk::RowOp op) {
   });
 }
 
+/// The largest magnitudes of numbers: of 16 bits those of even and of odd ones, since magnitudes of a type are ordered
+/// like the integers of their bits, which are compared by twos.
+static SmallVector<Value, 2> largestMagnitudes(ThreadBuilder &b, ArrayRef<Value> numbers) {
+  Type type = numbers.front().getType();
+  if (type.getIntOrFloatBitWidth() != 16) {
+    Value largest;
+    for (Value number : numbers) {
+      Value size = math::AbsFOp::create(b, number);
+      largest = largest ? arith::MaximumFOp::create(b, largest, size).getResult() : size;
+    }
+    return {largest};
+  }
+  Type pairType = VectorType::get({2}, b.getI16Type());
+  auto bits = [&](Value number) -> Value {
+    return arith::ExtUIOp::create(b, b.getI32Type(), arith::BitcastOp::create(b, b.getI16Type(), number));
+  };
+  Value largest;
+  for (size_t index = 0; index < numbers.size(); index += 2) {
+    Value pair = bits(numbers[index]);
+    if (index + 1 < numbers.size())
+      pair = arith::OrIOp::create(b, pair, arith::ShLIOp::create(b, bits(numbers[index + 1]), b.i32(16)));
+    Value sizes = LLVM::BitcastOp::create(b, pairType, arith::AndIOp::create(b, pair, b.i32(0x7fff7fff)));
+    largest = largest ? LLVM::UMaxOp::create(b, largest, sizes).getResult() : sizes;
+  }
+  Value pair = LLVM::BitcastOp::create(b, b.getI32Type(), largest);
+  auto half = [&](int64_t shift) -> Value {
+    Value word = arith::TruncIOp::create(b, b.getI16Type(), arith::ShRUIOp::create(b, pair, b.i32(shift)));
+    return arith::BitcastOp::create(b, type, word);
+  };
+  return {half(0), half(16)};
+}
+
 void ThreadLowering::lowerWithin(chunk::WithinOp op) {
   Value exceeds;
   for (auto [operand, limit] : llvm::zip(op.getOperands(), op.getLimits())) {
     auto type = cast<RankedTensorType>(operand.getType());
     Layout layout = *layoutOf(type);
-    Value largest;
-    for (auto [reg, value] : llvm::enumerate(registersOf(operand))) {
-      if (!value)
-        continue;
-      Value size = math::AbsFOp::create(b, value);
-      if (Value exists = b.isInside(layout, type.getShape(), reg))
-        size = b.select(exists, size, b.zero(type.getElementType()));
-      largest = largest ? arith::MaximumFOp::create(b, largest, size).getResult() : size;
+    SmallVector<Value> numbers;
+    for (auto [reg, value] : llvm::enumerate(registersOf(operand)))
+      if (value) {
+        Value exists = b.isInside(layout, type.getShape(), reg);
+        numbers.push_back(exists ? b.select(exists, value, b.zero(type.getElementType())) : value);
+      }
+    if (numbers.empty())
+      continue;
+    for (Value largest : largestMagnitudes(b, numbers)) {
+      if (type.getElementTypeBitWidth() < 32)
+        largest = arith::ExtFOp::create(b, b.getF32Type(), largest);
+      Value own = arith::CmpFOp::create(b, arith::CmpFPredicate::UGT, largest, b.real(largest.getType(), limit));
+      exceeds = exceeds ? arith::OrIOp::create(b, exceeds, own).getResult() : own;
     }
-    Value own = arith::CmpFOp::create(b, arith::CmpFPredicate::UGT, largest, b.real(type.getElementType(), limit));
-    exceeds = exceeds ? arith::OrIOp::create(b, exceeds, own).getResult() : own;
   }
   Value asked = arith::ExtUIOp::create(b, b.getI32Type(), exceeds);
   auto reduction = NVVM::BarrierReductionAttr::get(b.getContext(), NVVM::BarrierReduction::OR);

@@ -173,7 +173,8 @@ private:
       } else if (int64_t bytes = scratchBytesOf(op)) {
         if (auto fixed = op->getAttrOfType<IntegerAttr>(scratchAttribute))
           offset = fixed.getInt();
-        regions.push_back({op, bytes, {{first[op], last[op]}}, offset});
+        // A row stays there for those that read it.
+        regions.push_back({op, bytes, {{first[op], isa<chunk::RowOp>(op) ? lastUse(op) : last[op]}}, offset});
       }
     });
   }

@@ -121,9 +121,9 @@ chunk.kernel @totals chunk 16 (input %x: tensor<16x32xbf16>, input %k: tensor<16
 
 // With inputs of 16 bits all factors of tokens are made of one sum, to the base 2.
 // CHECK-LABEL: chunk.kernel @one_sum
-// CHECK: %[[L:.*]] = arith.mulf
-// CHECK: %[[B:.*]] = chunk.accumulate sum %[[L]] : tensor<16xf32>
+// CHECK: %[[SUM:.*]] = chunk.accumulate sum %{{.*}} : tensor<16xf32>
 // CHECK-NOT: chunk.accumulate
+// CHECK: %[[B:.*]] = arith.mulf %[[SUM]]
 // CHECK: math.exp2 %[[B]]
 // CHECK: %[[LAST:.*]] = chunk.row %[[B]] at 15
 // CHECK-NOT: chunk.decay_matrix
@@ -138,8 +138,9 @@ chunk.kernel @one_sum chunk 16 (input %q: tensor<16x32xbf16>, input %g: tensor<1
 
 // Where channels have factors of their own, rows that are rescaled once are read with, written and multiplied.
 // CHECK-LABEL: chunk.kernel @one_anchor
-// CHECK: %[[B:.*]] = chunk.accumulate sum
+// CHECK: %[[SUM:.*]] = chunk.accumulate sum
 // CHECK-NOT: chunk.accumulate
+// CHECK: %[[B:.*]] = arith.mulf %[[SUM]]
 // CHECK: %[[MIDDLE:.*]] = chunk.row %[[B]] at 7
 // CHECK: %[[LAST:.*]] = chunk.row %[[B]] at 15
 // CHECK: %[[GOOD:.*]] = chunk.within %[[MIDDLE]],
@@ -165,4 +166,50 @@ chunk.kernel @one_anchor chunk 16 (input %q: tensor<16x32xbf16>, input %v: tenso
   %y = chunk.decay_to_end %q32 log %g : tensor<16x32xf32>, tensor<16x32xf32>
   %next = chunk.dot %y, %v32 transpose_left add %s : tensor<16x32xf32>, tensor<16x8xf32> -> tensor<32x8xf32>
   chunk.yield %o next %next : tensor<16x8xf32>, tensor<32x8xf32>
+}
+
+// Logarithms that operands hold as they are, floored or not, are added up by products, and what tells whether rows may be
+// rescaled takes them as they came. A constant factor of the queries is a part of their exponent.
+// CHECK-LABEL: chunk.kernel @sums_by_product
+// CHECK: %[[X:.*]] = arith.extf %q
+// CHECK: %[[F:.*]] = arith.maximumf
+// CHECK: %[[ONES:.*]] = arith.constant dense<1.000000e+00> : tensor<16x16xf32>
+// CHECK: %[[TRIANGLE:.*]] = chunk.causal %[[ONES]] : tensor<16x16xf32>
+// CHECK: %[[SUM:.*]] = chunk.dot %[[TRIANGLE]], %[[F]] : tensor<16x16xf32>, tensor<16x32xf32>
+// CHECK-NOT: chunk.accumulate
+// CHECK: %[[B:.*]] = arith.mulf %[[SUM]]
+// CHECK: chunk.within %{{.*}}, %{{.*}}, %q, %q limits
+// CHECK: %[[HALF:.*]] = arith.constant dense<-1.000000e+00> : tensor<32xf32>
+// CHECK: %[[ANCHOR:.*]] = arith.subf %{{.*}}, %[[HALF]]
+// CHECK: chunk.broadcast %[[ANCHOR]] along columns
+// CHECK: %[[UP:.*]] = math.exp2
+// CHECK: arith.mulf %[[X]], %[[UP]]
+chunk.kernel @sums_by_product chunk 16 (input %q: tensor<16x32xbf16>, input %v: tensor<16x8xbf16>,
+                                        input %g: tensor<16x32xbf16>, state %S: tensor<32x8xf32>, valid %n: index)
+    -> (o: tensor<16x8xf32>) {
+  %half = arith.constant dense<0.5> : tensor<16x32xf32>
+  %k32 = arith.extf %q : tensor<16x32xbf16> to tensor<16x32xf32>
+  %q32 = arith.mulf %k32, %half : tensor<16x32xf32>
+  %v32 = arith.extf %v : tensor<16x8xbf16> to tensor<16x8xf32>
+  %g32 = arith.extf %g : tensor<16x32xbf16> to tensor<16x32xf32>
+  %x = chunk.decay_from_start %q32 log %g32 : tensor<16x32xf32>, tensor<16x32xf32>
+  %r = chunk.dot %x, %S : tensor<16x32xf32>, tensor<32x8xf32> -> tensor<16x8xf32>
+  %p = chunk.decay_dot %q32, %k32 log %g32 : tensor<16x32xf32>, tensor<16x32xf32>, tensor<16x32xf32> -> tensor<16x16xf32>
+  %o = chunk.dot %p, %v32 add %r : tensor<16x16xf32>, tensor<16x8xf32> -> tensor<16x8xf32>
+  %s = chunk.decay_state %S log %g32 along rows : tensor<32x8xf32>, tensor<16x32xf32>
+  %y = chunk.decay_to_end %k32 log %g32 : tensor<16x32xf32>, tensor<16x32xf32>
+  %next = chunk.dot %y, %v32 transpose_left add %s : tensor<16x32xf32>, tensor<16x8xf32> -> tensor<32x8xf32>
+  chunk.yield %o next %next : tensor<16x8xf32>, tensor<32x8xf32>
+}
+
+// In reverse, without a token's own, the triangle is transposed and strict.
+// CHECK-LABEL: chunk.kernel @sums_of_later_tokens
+// CHECK: %[[TRIANGLE:.*]] = chunk.causal %{{.*}} strict
+// CHECK: chunk.dot %[[TRIANGLE]], %{{.*}} transpose_left
+chunk.kernel @sums_of_later_tokens chunk 16 (input %q: tensor<16x32xf16>, input %g: tensor<16x32xf16>, valid %n: index)
+    -> (o: tensor<16x32xf32>) {
+  %q32 = arith.extf %q : tensor<16x32xf16> to tensor<16x32xf32>
+  %g32 = arith.extf %g : tensor<16x32xf16> to tensor<16x32xf32>
+  %y = chunk.decay_to_end %q32 log %g32 : tensor<16x32xf32>, tensor<16x32xf32>
+  chunk.yield %y : tensor<16x32xf32>
 }
