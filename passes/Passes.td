@@ -459,7 +459,8 @@ def ExpandDecay : Pass<"stretto-expand-decay", "::stretto::chunk::KernelOp"> {
     whose rounding of longer sums would show. Where all channels share
     a factor and inputs have 16 bits, every factor is the exponential of a difference of one token's sum and another's:
     their rounding does not show. A logarithm below -110, whose factor fp32 does not have, counts as that, so that
-    differences exist.
+    differences exist. Logarithms of channels are added up by a product with ones in a triangle, which rounds neither:
+    those of an input in the type of operands as they are, others as the sum of two of that type.
 
     ```mlir
     %p = chunk.decay_dot %q, %k log %g : tensor<64x32xf32>, tensor<64x32xf32>, tensor<64x32xf32> -> tensor<64x64xf32>
@@ -676,7 +677,8 @@ def AssignLayouts : Pass<"stretto-assign-layouts", "::stretto::kernel::FuncOp"> 
     rather than by one and exchanged. Matrices that are put together from parts of one shape stay where the parts are, and
     so does what is made of them alone. Matrices of single tokens are where a walk over their entries wants them. Where a
     value is wanted in another place than it is, a `kernel.convert` takes it there, in front of loops that do not make it;
-    numbers that are repeated over a matrix are repeated there.
+    numbers that are repeated over a matrix are repeated there. One row of several goes to shared memory, from where each
+    thread reads what it wants, and vectors that are made of such rows number by number are made again in each place.
 
     ```mlir
     %c = chunk.dot %a, %b : tensor<16x32xbf16>, tensor<32x16xbf16> -> tensor<16x16xf32>

@@ -469,7 +469,7 @@ struct AssignLayouts : stretto::impl::AssignLayoutsBase<AssignLayouts> {
     // Constants and vectors were made anew in every layout.
     SmallVector<Operation *> made;
     getOperation().walk([&](Operation *op) {
-      if (isa<arith::ConstantOp>(op) || op->hasTrait<OpTrait::Elementwise>())
+      if (isa<arith::ConstantOp, ConvertOp>(op) || op->hasTrait<OpTrait::Elementwise>())
         made.push_back(op);
     });
     for (Operation *op : llvm::reverse(made))

@@ -210,8 +210,26 @@ void sendBehindBarriers(scf::ForOp loop) {
       send->moveAfter(barrier);
 }
 
+/// Whether a tile that an operation leaves in shared memory has a place there.
+bool hasPlace(Operation *op) {
+  if (auto channel = dyn_cast<ChannelOp>(op))
+    return channel.getOffset().has_value();
+  bool isShared = llvm::any_of(op->getResultTypes(), inSharedMemory);
+  if (auto convert = dyn_cast<ConvertOp>(op))
+    return !isShared || convert.getOffset();
+  return !isShared || isa<ReceiveOp>(op) || op->hasAttr(scratchAttribute);
+}
+
 struct InsertBarriers : stretto::impl::InsertBarriersBase<InsertBarriers> {
   void runOnOperation() override {
+    WalkResult result = getOperation().walk([](Operation *op) {
+      if (hasPlace(op))
+        return WalkResult::advance();
+      op->emitOpError("has no place in shared memory; run stretto-plan-shared-memory first");
+      return WalkResult::interrupt();
+    });
+    if (result.wasInterrupted())
+      return signalPassFailure();
     Accesses pending;
     BarrierInserter(getOperation()).run(*getOperation().getBlock(), pending);
     getOperation().walk(sendBehindBarriers);

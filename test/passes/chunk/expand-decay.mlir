@@ -202,14 +202,33 @@ chunk.kernel @sums_by_product chunk 16 (input %q: tensor<16x32xbf16>, input %v: 
   chunk.yield %o next %next : tensor<16x8xf32>, tensor<32x8xf32>
 }
 
-// In reverse, without a token's own, the triangle is transposed and strict.
+// In reverse, without a token's own, the triangle is transposed and strict. No logarithm is infinite: zeros leave it out.
 // CHECK-LABEL: chunk.kernel @sums_of_later_tokens
+// CHECK: %[[F:.*]] = arith.maximumf
 // CHECK: %[[TRIANGLE:.*]] = chunk.causal %{{.*}} strict
-// CHECK: chunk.dot %[[TRIANGLE]], %{{.*}} transpose_left
+// CHECK: chunk.dot %[[TRIANGLE]], %[[F]] transpose_left
 chunk.kernel @sums_of_later_tokens chunk 16 (input %q: tensor<16x32xf16>, input %g: tensor<16x32xf16>, valid %n: index)
     -> (o: tensor<16x32xf32>) {
   %q32 = arith.extf %q : tensor<16x32xf16> to tensor<16x32xf32>
   %g32 = arith.extf %g : tensor<16x32xf16> to tensor<16x32xf32>
   %y = chunk.decay_to_end %q32 log %g32 : tensor<16x32xf32>, tensor<16x32xf32>
   chunk.yield %y : tensor<16x32xf32>
+}
+
+// Logarithms of fp32 are the sum of two numbers of 16 bits each.
+// CHECK-LABEL: chunk.kernel @sums_of_two
+// CHECK: %[[F:.*]] = arith.maximumf
+// CHECK: %[[TRIANGLE:.*]] = chunk.causal %{{.*}} strict
+// CHECK: %[[MOST16:.*]] = arith.truncf %[[F]]
+// CHECK: %[[MOST:.*]] = arith.extf %[[MOST16]]
+// CHECK: %[[LEFT:.*]] = arith.subf %[[F]], %[[MOST]]
+// CHECK: %[[REST16:.*]] = arith.truncf %[[LEFT]]
+// CHECK: %[[REST:.*]] = arith.extf %[[REST16]]
+// CHECK: %[[SUM:.*]] = chunk.dot %[[TRIANGLE]], %[[MOST]] transpose_left :
+// CHECK: chunk.dot %[[TRIANGLE]], %[[REST]] transpose_left add %[[SUM]]
+chunk.kernel @sums_of_two chunk 32 (input %q: tensor<32x32xf16>, input %g: tensor<32x32xf32>, valid %n: index)
+    -> (o: tensor<32x32xf32>) {
+  %q32 = arith.extf %q : tensor<32x32xf16> to tensor<32x32xf32>
+  %y = chunk.decay_to_end %q32 log %g : tensor<32x32xf32>, tensor<32x32xf32>
+  chunk.yield %y : tensor<32x32xf32>
 }

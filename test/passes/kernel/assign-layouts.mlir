@@ -18,3 +18,24 @@ chunk.kernel @f chunk 64 (input %x: tensor<64x64xbf16>, state %S: tensor<64x64xf
   %o = chunk.dot %l, %x : tensor<64x64xbf16>, tensor<64x64xbf16> -> tensor<64x64xf32>
   chunk.yield %o next %S : tensor<64x64xf32>, tensor<64x64xf32>
 }
+
+// A row lies in shared memory, and what is made of it number by number is made where the rows and the columns of a tile
+// want it: no thread passes a number to another.
+// CHECK-LABEL: kernel.func @row
+// CHECK: %[[ROW:.*]] = chunk.row %{{.*}} at 7 : {{.*}} -> tensor<64xf32, #[[VECTOR:shared[0-9]*]]>
+// CHECK-NEXT: %[[OFCOLUMNS:.*]] = kernel.convert %[[ROW]]
+// CHECK-NEXT: %[[TWICE:.*]] = arith.addf %[[OFCOLUMNS]], %[[OFCOLUMNS]]
+// CHECK-NEXT: chunk.broadcast %[[TWICE]] along columns
+// CHECK-NEXT: arith.mulf
+// CHECK-NEXT: %[[OFROWS:.*]] = kernel.convert %[[ROW]]
+// CHECK-NEXT: %[[AGAIN:.*]] = arith.addf %[[OFROWS]], %[[OFROWS]]
+// CHECK-NEXT: chunk.broadcast %[[AGAIN]] along rows
+chunk.kernel @row chunk 64 (input %x: tensor<64x64xf32>, state %S: tensor<64x64xf32>, valid %n: index) -> (o: tensor<64x64xf32>) {
+  %r = chunk.row %x at 7 : tensor<64x64xf32> -> tensor<64xf32>
+  %t = arith.addf %r, %r : tensor<64xf32>
+  %c = chunk.broadcast %t along columns : tensor<64xf32> to tensor<64x64xf32>
+  %o = arith.mulf %x, %c : tensor<64x64xf32>
+  %w = chunk.broadcast %t along rows : tensor<64xf32> to tensor<64x64xf32>
+  %s = arith.mulf %S, %w : tensor<64x64xf32>
+  chunk.yield %o next %s : tensor<64x64xf32>, tensor<64x64xf32>
+}
