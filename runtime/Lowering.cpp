@@ -107,8 +107,8 @@ private:
     OwningOpRef<ModuleOp> module;
     int64_t slices = 1, registers = std::numeric_limits<int64_t>::max();
     std::string problem;
-    /// Of 255 registers the others hold offsets. Gradients may set tiles aside: up to here a few dozen numbers were seen
-    /// to spill in 16 bits, which is worth twice the tokens.
+    /// Of 255 registers the others hold offsets. Gradients may set tiles aside: up to here a few dozen numbers were
+    /// seen to spill in 16 bits, which is worth twice the tokens.
     bool maySetAside = false;
     bool suffices() const { return registers <= (maySetAside ? 292 : 240); }
   };

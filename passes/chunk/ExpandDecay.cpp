@@ -171,7 +171,12 @@ public:
     auto decayed = [&](Value state, Value log) {
       return mul(state, repeat(exp2(log), tileTypeOf(state), ops.state.getAlong()));
     };
-    Value before = ops.state.getState(), toRead = decayed(before, ofQueries), toWrite = decayed(before, ofKeys);
+    // With one anchor rows are written to the state that they are read from.
+    Value toRead = decayed(ops.state.getState(), ofQueries);
+    Value toWrite = choose(
+                        inRange, toRead.getType(), [&]() -> SmallVector<Value> { return {toRead}; },
+                        [&]() -> SmallVector<Value> { return {decayed(toRead, last)}; })
+                        .front();
     ops.scores.replaceAllUsesWith(scores);
     if (ops.read->isBeforeInBlock(ops.scores))
       ops.read->moveBefore(ops.scores);

@@ -1,6 +1,7 @@
 //===- RoundOperands.cpp - Operands of products in the inputs' type -------===//
 
 #include "mlir/Dialect/Math/IR/Math.h"
+#include "mlir/IR/Matchers.h"
 #include "passes/Passes.h"
 #include "passes/chunk/InputType.h"
 
@@ -53,6 +54,12 @@ struct RoundOperands : stretto::impl::RoundOperandsBase<RoundOperands> {
       operand.set(extension.getIn());
       return;
     }
+    // Of numbers that came in the type the larger ones are found there.
+    if (auto larger = operand.get().getDefiningOp<arith::MaximumFOp>())
+      if (Value narrow = narrowed(larger)) {
+        operand.set(narrow);
+        return;
+      }
     // What a look-back takes from outside of its body is the same in all tiles that it meets.
     Operation *user = operand.getOwner();
     if (auto lookback = dyn_cast<chunk::LookbackOp>(user->getParentOp());
@@ -64,6 +71,28 @@ struct RoundOperands : stretto::impl::RoundOperandsBase<RoundOperands> {
       known = arith::TruncFOp::create(builder, operand.getOwner()->getLoc(), type.clone(inputType), operand.get());
     }
     operand.set(known);
+  }
+
+  /// The larger of an input and of a constant in the input's type, where that has the constant; else null.
+  Value narrowed(arith::MaximumFOp larger) {
+    auto extension = larger.getLhs().getDefiningOp<arith::ExtFOp>();
+    SplatElementsAttr constant;
+    if (!extension || getElementTypeOrSelf(extension.getIn()) != inputType ||
+        !matchPattern(larger.getRhs(), m_Constant(&constant)))
+      return {};
+    APFloat number = constant.getSplatValue<APFloat>();
+    bool isLost = false;
+    number.convert(cast<FloatType>(inputType).getFloatSemantics(), APFloat::rmNearestTiesToEven, &isLost);
+    if (isLost)
+      return {};
+    Value &known = rounded[{larger.getResult(), larger->getBlock()}];
+    if (!known) {
+      OpBuilder builder(larger);
+      auto type = cast<RankedTensorType>(extension.getIn().getType());
+      Value least = arith::ConstantOp::create(builder, larger.getLoc(), DenseElementsAttr::get(type, number));
+      known = arith::MaximumFOp::create(builder, larger.getLoc(), extension.getIn(), least);
+    }
+    return known;
   }
 
   /// A fold has numbers of one type: what it multiplies is rounded and widened again. Weights of a softmax it makes

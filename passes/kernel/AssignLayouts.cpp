@@ -119,8 +119,8 @@ private:
     return conversions[key] = converted;
   }
 
-  /// A vector that is made of others in shared memory, number by number, is made again where it is wanted: threads would
-  /// pass its numbers to each other one by one. Null where it is made of others.
+  /// A vector that is made of others in shared memory, number by number, is made again where it is wanted: threads
+  /// would pass its numbers to each other one by one. Null where it is made of others.
   Value makeAgain(Value value, const Layout &layout) {
     if (!isVector(value) || layout.inSharedMemory() || inSharedMemory(value.getType()) || !isOfShared(value))
       return {};
@@ -214,8 +214,8 @@ private:
       setLayout(reduce.getResult(), layoutOf(reduce.getOperand().getType())->onto(kept));
     } else if (auto row = dyn_cast<chunk::RowOp>(op)) {
       row.getOperandMutable().assign(inRegisters(row.getOperand()));
-      // One of several rows goes to shared memory, from where each thread takes what it wants of it: what it is combined
-      // with may be anywhere.
+      // One of several rows goes to shared memory, from where each thread takes what it wants of it: what it is
+      // combined with may be anywhere.
       Layout source = *layoutOf(row.getOperand().getType());
       bool isOnly = source.rank() == 2 && (sweeps || source.side(0) == 1);
       RankedTensorType vector = tileTypeOf(row.getResult());

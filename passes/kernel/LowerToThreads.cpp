@@ -158,8 +158,8 @@ LogicalResult ThreadLowering::lowerItem(Value argument) {
   block = argument;
   thread = NVVM::ThreadIdXOp::create(b, b.getI32Type());
   b.lane = arith::AndIOp::create(b, thread, b.i32(lanesOfWarp - 1));
-  // Taken from the first lane, so that the assembler knows that all lanes have the same: descriptors of matrices are then
-  // made once a warp.
+  // Taken from the first lane, so that the assembler knows that all lanes have the same: descriptors of matrices are
+  // then made once a warp.
   b.warp = b.shuffleFrom(arith::ShRUIOp::create(b, thread, b.i32(bitsToCount(lanesOfWarp))), b.i32(0));
   shared = LLVM::AddressOfOp::create(b, b.pointerType(3), sharedMemory);
 
@@ -583,19 +583,28 @@ void ThreadLowering::lowerElementwise(Operation *op) {
     scalar->getResult(0).setType(element);
     return scalar->getResult(0);
   };
-  // Two numbers are rounded to 16 bits by one instruction, which leaves them where products want them.
-  bool inPairs = isa<arith::TruncFOp>(op) && element.getIntOrFloatBitWidth() == 16;
+  // One instruction rounds two numbers to 16 bits, or compares two pairs of these, and leaves them where products want
+  // them.
+  bool inPairs = isa<arith::TruncFOp, arith::MaximumFOp>(op) && element.getIntOrFloatBitWidth() == 16;
   if (!inPairs)
     return define(tile, single);
-  Registers &source = registersOf(op->getOperand(0));
   Registers pair;
   define(tile, [&](uint64_t reg) -> Value {
-    bool paired = (reg | 1) < source.size() && source[reg & ~1] && source[reg | 1];
+    bool paired = llvm::all_of(op->getOperands(), [&](Value operand) {
+      const Registers &source = registersOf(operand);
+      return (reg | 1) < source.size() && source[reg & ~1] && source[reg | 1];
+    });
     if (!paired)
       return single(reg);
     if (!(reg & 1)) {
-      Value both = b.pack({source[reg], source[reg + 1]});
-      pair = b.unpack(arith::TruncFOp::create(b, VectorType::get(2, element), both));
+      IRMapping mapping;
+      for (Value operand : op->getOperands()) {
+        const Registers &source = registersOf(operand);
+        mapping.map(operand, b.pack({source[reg], source[reg + 1]}));
+      }
+      Operation *both = b.clone(*op, mapping);
+      both->getResult(0).setType(VectorType::get(2, element));
+      pair = b.unpack(both->getResult(0));
     }
     return pair[reg & 1];
   });

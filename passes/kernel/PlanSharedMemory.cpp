@@ -247,8 +247,8 @@ int64_t blocksForRegisters(FuncOp function) {
   return std::clamp<int64_t>(registersOfProcessor / (function.getWarps() * lanes * ofThread), 1, most);
 }
 
-/// Makes channels one tile deep: a chunk is sent when its predecessor has been computed. Rows that are kept for the next
-/// chunk are taken first, so that others may have the bytes of a tile once it has been read.
+/// Makes channels one tile deep: a chunk is sent when its predecessor has been computed. Rows that are kept for the
+/// next chunk are taken first, so that others may have the bytes of a tile once it has been read.
 void serializeChannels(FuncOp function, ArrayRef<ChannelOp> channels) {
   for (ChannelOp channel : channels) {
     channel.setDepth(1);

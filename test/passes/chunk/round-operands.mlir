@@ -78,3 +78,21 @@ chunk.kernel @other chunk 16 (input %q: tensor<16x32xf16>, state %S: tensor<32x3
   %o = chunk.dot %q32, %S : tensor<16x32xf32>, tensor<32x32xf32> -> tensor<16x32xf32>
   chunk.yield %o next %S : tensor<16x32xf32>, tensor<32x32xf32>
 }
+
+// The larger of an input and of a constant that the inputs' type has is found there; of another constant it is rounded.
+// CHECK-LABEL: chunk.kernel @larger
+// CHECK: %[[THIRD:.*]] = arith.constant dense<0.333333343>
+// CHECK: %[[LEAST:.*]] = arith.constant dense<-1.100000e+02> : tensor<16x32xbf16>
+// CHECK: %[[NARROW:.*]] = arith.maximumf %x, %[[LEAST]] : tensor<16x32xbf16>
+// CHECK: %[[WIDE:.*]] = arith.maximumf %{{.*}}, %[[THIRD]] : tensor<16x32xf32>
+// CHECK: %[[ROUNDED:.*]] = arith.truncf %[[WIDE]]
+// CHECK: chunk.dot %[[NARROW]], %[[ROUNDED]] transpose_right
+chunk.kernel @larger chunk 16 (input %x: tensor<16x32xbf16>, valid %n: index) -> (o: tensor<16x16xf32>) {
+  %least = arith.constant dense<-110.0> : tensor<16x32xf32>
+  %third = arith.constant dense<0.333333343> : tensor<16x32xf32>
+  %x32 = arith.extf %x : tensor<16x32xbf16> to tensor<16x32xf32>
+  %a = arith.maximumf %x32, %least : tensor<16x32xf32>
+  %b = arith.maximumf %x32, %third : tensor<16x32xf32>
+  %o = chunk.dot %a, %b transpose_right : tensor<16x32xf32>, tensor<16x32xf32> -> tensor<16x16xf32>
+  chunk.yield %o : tensor<16x16xf32>
+}
