@@ -247,9 +247,36 @@ int64_t blocksForRegisters(FuncOp function) {
   return std::clamp<int64_t>(registersOfProcessor / (function.getWarps() * lanes * ofThread), 1, most);
 }
 
-/// Makes channels one tile deep: a chunk is sent when its predecessor has been computed. Rows that are kept for the
-/// next chunk are taken first, so that others may have the bytes of a tile once it has been read.
-void serializeChannels(FuncOp function, ArrayRef<ChannelOp> channels) {
+/// The operation of a block after which the tiles that `sender` sends are read no longer: a product reads until it is
+/// finished.
+Operation *lastReaderBefore(Operation *sender) {
+  Block *body = sender->getBlock();
+  Operation *last = nullptr;
+  auto note = [&](Operation *reader) {
+    reader = body->findAncestorOpInBlock(*reader);
+    while (auto product = dyn_cast<chunk::DotOp>(reader)) {
+      bool isUnderWay = product->hasOneUse() && isa<chunk::DotOp, FinishOp>(*product->user_begin()) &&
+                        product->user_begin()->getBlock() == body;
+      if (!isUnderWay)
+        break;
+      reader = *product->user_begin();
+    }
+    last = !last || last->isBeforeInBlock(reader) ? reader : last;
+  };
+  sender->walk([&](SendOp send) {
+    for (Operation *receive : send.getChannel().getUsers())
+      if (isa<ReceiveOp>(receive) && body->findAncestorOpInBlock(*receive))
+        for (Operation *reader : receive->getUsers())
+          note(reader);
+  });
+  return last;
+}
+
+enum class Sent { AfterReading, AtEnd };
+
+/// Makes channels one tile deep: a tile is sent when its predecessor has been read, or when the predecessor's chunk has
+/// been computed, so that others may have its bytes in between. Rows that are kept for the next chunk are taken first.
+void serializeChannels(FuncOp function, ArrayRef<ChannelOp> channels, Sent sent) {
   for (ChannelOp channel : channels) {
     channel.setDepth(1);
     channel.setBulk(false);
@@ -264,6 +291,10 @@ void serializeChannels(FuncOp function, ArrayRef<ChannelOp> channels) {
     SmallVector<chunk::TailOp> tails(loop.getBody()->getOps<chunk::TailOp>());
     for (chunk::TailOp tail : tails)
       moveUp(tail);
+    if (sent == Sent::AfterReading)
+      for (Operation *send : sends)
+        if (Operation *last = lastReaderBefore(send); last && last->isBeforeInBlock(send))
+          send->moveAfter(last);
   });
 }
 
@@ -275,14 +306,16 @@ void sortBySize(SmallVectorImpl<ChannelOp> &channels) {
 }
 
 /// Makes bulk channels as deep as memory allows, equally deep. Where not all have place for two tiles, those of the
-/// largest have one, and are bulk channels no more. What has turns is sent as far ahead as it is.
+/// largest tiles have one, and are bulk channels no more. What has turns is sent as far ahead as it is.
 void deepenBulkChannels(FuncOp function, int64_t bytes) {
-  SmallVector<ChannelOp> channels;
+  SmallVector<ChannelOp> channels, deep;
   for (ChannelOp channel : function.getOps<ChannelOp>())
-    if (channel.getBulk() && !channel.getOffset() && !hasTurns(channel))
-      channels.push_back(channel);
-  if (channels.empty())
-    return;
+    if (!channel.getOffset() && !hasTurns(channel)) {
+      if (channel.getBulk())
+        channels.push_back(channel);
+      if (channel.getBulk() || channel.getDepth() > 1)
+        deep.push_back(channel);
+    }
   constexpr int64_t fewest = 2, ofSystem = 1024, fewRegisters = 160;
   // A walk back that wants many registers has use for memory of its own.
   int64_t most = walksInReverse(function) && estimateRegisters(function) > fewRegisters ? fewest : 4;
@@ -295,17 +328,21 @@ void deepenBulkChannels(FuncOp function, int64_t bytes) {
     }
     return false;
   };
+  if (channels.empty())
+    return;
   // Each block has a little memory that is the system's. A block that is not alone still is to be two chunks ahead.
   for (int64_t blocks = blocksForRegisters(function); blocks > 1; --blocks)
     if (deepen(/*apart=*/true, (bytes + ofSystem) / blocks - ofSystem, fewest + 1))
       return;
-  if (deepen(/*apart=*/true, bytes, fewest) || deepen(/*apart=*/false, bytes, fewest))
+  if (deepen(/*apart=*/true, bytes, fewest))
     return;
-  sortBySize(channels);
-  while (!channels.empty()) {
-    serializeChannels(function, channels.front());
-    channels.erase(channels.begin());
-    if (!channels.empty() && deepen(/*apart=*/false, bytes, fewest))
+  sortBySize(deep);
+  for (ChannelOp largest : deep) {
+    if (deepen(/*apart=*/false, bytes, fewest))
+      return;
+    serializeChannels(function, largest, Sent::AfterReading);
+    llvm::erase(channels, largest);
+    if (channels.empty())
       return;
   }
 }
@@ -429,7 +466,7 @@ struct PlanSharedMemory : stretto::impl::PlanSharedMemoryBase<PlanSharedMemory> 
       });
     auto isScarce = [&] { return !apart && Planner(function, /*apart=*/false).plan() > target->sharedBytes; };
     if (isScarce())
-      serializeChannels(function, llvm::to_vector(function.getOps<ChannelOp>()));
+      serializeChannels(function, llvm::to_vector(function.getOps<ChannelOp>()), Sent::AtEnd);
     if (isScarce())
       storeForEachReader(function);
     if (isScarce())
