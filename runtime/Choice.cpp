@@ -9,14 +9,14 @@ using namespace stretto;
 
 using Signature = Operator::Signature;
 
-/// On a GPU the kernels of a gradient say how far they have to be divided. Where heads leave much of it idle, states of
-/// reverse time have a walk of their own, so that rows come from all multiprocessors; where they do not, it would move
-/// these states through memory once more for nothing (docs/performance.md).
+/// On a GPU the kernels of a gradient say how far they have to be divided. Where heads leave much of it idle they may
+/// have a walk of their own for the states of reverse time, so that rows come from all multiprocessors; where they do
+/// not, that would move these states through memory once more for nothing (docs/performance.md).
 Form Signature::modelForm(const OperatorCall &call, int64_t threads, bool isOfGradient, int64_t segments) const {
   if (!isOfGradient || device < 0)
     return {.slices = slicesFor(call, threads, segments)};
   bool isIdle = 4 * items(call) < 3 * multiprocessors;
-  return {.walks = isIdle && bytesOf(request.element) == 2 ? 2 : 1};
+  return {.walks = isIdle ? 0 : 1};
 }
 
 Signature::CallClass Signature::classOf(const OperatorCall &call, int64_t threads,

@@ -80,7 +80,7 @@ private:
     return {.chip = request.target.name,
             .inPlace = isStep(),
             .computeTables = continues,
-            .warps = request.warps,
+            .warps = warps,
             .fromStart = !continues};
   }
   cpu::Processor processor() const { return {request.target.name, request.target.features}; }
@@ -102,24 +102,32 @@ private:
   llvm::Error takePanels(ModuleOp form);
   llvm::Error takeNeededPanels();
   int64_t tokensForCpu();
+  static constexpr int64_t fewRegisters = 244; // of 255
   /// A chunk form for a GPU, its slices and the registers that it wants; or none that fits, and why.
   struct GpuForm {
     OwningOpRef<ModuleOp> module;
-    int64_t slices = 1, registers = std::numeric_limits<int64_t>::max();
+    int64_t slices = 1, warps = 0, registers = std::numeric_limits<int64_t>::max();
     std::string problem;
-    /// Of 255 registers the others hold offsets. Gradients may set tiles aside: up to here a few dozen numbers were
+    /// The other registers hold offsets. Gradients may set tiles aside: up to here a few dozen numbers were
     /// seen to spill in 16 bits, which is worth twice the tokens.
     bool maySetAside = false;
-    bool suffices() const { return registers <= (maySetAside ? 292 : 240); }
+    bool suffices() const { return registers <= (maySetAside ? 292 : fewRegisters); }
   };
   /// The form of so many slices with the most tokens whose registers suffice, or that wants the fewest.
   llvm::Expected<GpuForm> fittingForm(int64_t slices);
   /// The slices that suffice, or else the fewest that fit.
   llvm::Expected<GpuForm> formOfFewestSlices();
   llvm::Error chooseForGpu();
+  llvm::Error divideGradient(GpuForm &form);
   bool isOfGradient() { return (*module->getOps<VariantOp>().begin()).getGradient(); }
   static constexpr int64_t fewestTokens = 16, mostTokens = 64; // of a chunk
-  llvm::Expected<int64_t> registersOf(ModuleOp form);
+  llvm::Expected<int64_t> registersOf(ModuleOp form, int64_t warpsOfForm);
+  /// The registers of a form, and of how many warps, where the request leaves that open: those that suit it, or more
+  /// where these want too many registers.
+  struct Blocks {
+    int64_t registers, warps;
+  };
+  llvm::Expected<Blocks> blocksOf(ModuleOp form);
   /// Leaves of the kernels of a gradient, or of those of segments, the one that is asked for.
   llvm::Error keepPart();
   LLVM::LLVMFuncOp function(StringRef symbol) { return module->lookupSymbol<LLVM::LLVMFuncOp>(symbol); }
@@ -129,6 +137,7 @@ private:
   OwningOpRef<ModuleOp> module;
   std::string name;              // of the program
   std::string noChunkForm;       // why, where the step form stands in for it
+  int64_t warps = request.warps; // of a block; 0: as many as suit it
   int64_t panels = 0;            // the columns of panels of matrices; 0: those are whole
   bool dividesGradients = false; // states of reverse time have a kernel of their own
 };
@@ -172,6 +181,13 @@ llvm::Error Lowering::takeFixedForm() {
   if (slices != request.slices)
     return llvm::createStringError("the values are divided into %lld slices, expected %lld", (long long)slices,
                                    (long long)request.slices);
+  if (isCpu())
+    return llvm::Error::success();
+  // What does not fit says so when it is lowered.
+  if (llvm::Expected<Blocks> blocks = blocksOf(*module))
+    warps = blocks->warps;
+  else
+    llvm::consumeError(blocks.takeError());
   return llvm::Error::success();
 }
 
@@ -288,10 +304,11 @@ void Lowering::divide(OwningOpRef<ModuleOp> &kernels, int64_t slices) {
 
 /// The registers that the kernels of a chunk form keep tiles and addresses in, the most of all; an error where one does
 /// not fit shared memory.
-llvm::Expected<int64_t> Lowering::registersOf(ModuleOp form) {
+llvm::Expected<int64_t> Lowering::registersOf(ModuleOp form, int64_t warpsOfForm) {
   OwningOpRef<ModuleOp> planned = form.clone();
   KernelForm kernel = kernelForm();
   kernel.setTilesAside = false;
+  kernel.warps = warpsOfForm;
   llvm::Error error = run(*planned, [&](OpPassManager &passes) { buildKernelPipeline(passes, kernel); });
   if (error)
     return error;
@@ -299,6 +316,21 @@ llvm::Expected<int64_t> Lowering::registersOf(ModuleOp form) {
   for (kernel::FuncOp function : planned->getOps<kernel::FuncOp>())
     most = std::max(most, kernel::estimateRegisters(function));
   return most;
+}
+
+llvm::Expected<Lowering::Blocks> Lowering::blocksOf(ModuleOp form) {
+  constexpr int64_t manyWarps = 8;
+  llvm::Expected<int64_t> registers = registersOf(form, request.warps);
+  if (!registers)
+    return registers.takeError();
+  if (request.warps || isStep() || *registers <= fewRegisters)
+    return Blocks{*registers, request.warps};
+  llvm::Expected<int64_t> ofMany = registersOf(form, manyWarps);
+  if (!ofMany)
+    llvm::consumeError(ofMany.takeError());
+  else if (*ofMany < *registers)
+    return Blocks{*ofMany, manyWarps};
+  return Blocks{*registers, request.warps};
 }
 
 /// Whether kernels solve systems of equations, one for each token, row after row: those of more tokens take longer than
@@ -320,13 +352,14 @@ llvm::Expected<Lowering::GpuForm> Lowering::fittingForm(int64_t slices) {
     if (llvm::Error error = takePanels(**form))
       return error;
     best.slices = (*(*form)->getOps<chunk::KernelOp>().begin()).getSlices();
-    llvm::Expected<int64_t> registers = registersOf(**form);
-    if (!registers) {
-      best.problem = llvm::toString(registers.takeError());
+    llvm::Expected<Blocks> blocks = blocksOf(**form);
+    if (!blocks) {
+      best.problem = llvm::toString(blocks.takeError());
       continue;
     }
-    if (*registers < best.registers) {
-      best.registers = *registers;
+    if (blocks->registers < best.registers) {
+      best.registers = blocks->registers;
+      best.warps = blocks->warps;
       best.module = std::move(*form);
     }
     if (best.suffices())
@@ -367,19 +400,48 @@ llvm::Error Lowering::chooseForGpu() {
   std::string problem;
   for (int64_t columns : {0, 128, 64, 32}) {
     panels = columns;
-    for (int64_t walks = std::max<int64_t>(request.walks, 1); walks >= 1; --walks) {
-      dividesGradients = walks == 2;
-      llvm::Expected<GpuForm> form = formOfFewestSlices();
-      if (!form)
-        return standIn(llvm::toString(form.takeError()), [&] { return stepOnGpu(); });
-      if (form->module) {
-        module = std::move(form->module);
-        return llvm::Error::success();
-      }
-      problem = form->problem;
+    llvm::Expected<GpuForm> form = formOfFewestSlices();
+    if (!form)
+      return standIn(llvm::toString(form.takeError()), [&] { return stepOnGpu(); });
+    if (llvm::Error error = divideGradient(*form))
+      return error;
+    if (form->module) {
+      module = std::move(form->module);
+      warps = form->warps;
+      return llvm::Error::success();
     }
+    problem = form->problem;
   }
   return llvm::createStringError(problem);
+}
+
+/// Whether a kernel that walks back asks for the states of a walk forward.
+static bool readsStates(ModuleOp gradient) {
+  return llvm::any_of(gradient.getOps<chunk::KernelOp>(), [](chunk::KernelOp kernel) {
+    return kernel.getReverse() && !kernel.argumentsOf(chunk::ArgumentKind::Checkpoint).empty();
+  });
+}
+
+/// Takes the form of a gradient with a kernel for the states of reverse time where that is asked for, and, where it is
+/// left open, where independent chunks gain from it: of enough tokens for matrix instructions, and of states that the
+/// walk back would ask for in any case.
+llvm::Error Lowering::divideGradient(GpuForm &form) {
+  constexpr int64_t enoughTokens = 32;
+  bool isOpen = request.walks == 0 && bytesOf(request.element) == 2 && (!form.module || readsStates(*form.module));
+  if (!isOfGradient() || (request.walks != 2 && !isOpen))
+    return llvm::Error::success();
+  dividesGradients = true;
+  llvm::Expected<GpuForm> divided = formOfFewestSlices();
+  dividesGradients = false;
+  if (!divided)
+    return divided.takeError();
+  auto tokensOf = [](const GpuForm &form) -> int64_t {
+    return form.module ? (*(*form.module).getOps<chunk::KernelOp>().begin()).getChunk() : 0;
+  };
+  bool gains = divided->suffices() && tokensOf(*divided) >= std::max(enoughTokens, tokensOf(form));
+  if (divided->module && (gains || request.walks == 2))
+    form = std::move(*divided);
+  return llvm::Error::success();
 }
 
 /// The entries of the states of a block.
@@ -427,7 +489,7 @@ llvm::Error Lowering::takeNeededPanels() {
     OwningOpRef<ModuleOp> form = module->clone();
     if (llvm::Error error = takePanels(*form))
       return error;
-    llvm::Expected<int64_t> registers = registersOf(*form);
+    llvm::Expected<int64_t> registers = registersOf(*form, request.warps);
     if (!registers) {
       llvm::consumeError(registers.takeError());
       continue;
