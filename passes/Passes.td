@@ -722,7 +722,7 @@ def OverlapProducts : Pass<"stretto-overlap-products", "::stretto::kernel::FuncO
   let summary = "Lets other work run beside products of warpgroups";
   let description = [{
     Operations stand in the order of how many products they wait for, one after the other, as far as registers reach: so
-    what does not depend on a product, and what other products need, is done while it runs. A `kernel.finish` waits for
+    what does not depend on a product, and what other products need or add to, is done while it runs. A `kernel.finish` waits for
     it where its result is first asked for, but by another product that adds to it.
 
     ```mlir
@@ -793,9 +793,10 @@ def PlanSharedMemory : Pass<"stretto-plan-shared-memory", "::stretto::kernel::Fu
   let description = [{
     Every tile has memory of its own where that suffices, and bulk channels are as deep as it allows, up to 4 tiles; with
     less than 2 they are bulk channels no more. Where registers suffice for several blocks on a multiprocessor memory is to
-    suffice for them, too. Where memory does not suffice, outputs are stored without a stage, tiles that are never needed at the same
-    time share it, and then channels become one tile deep: the next chunk is sent when everything of this one has been
-    read. At last what is carried is stored for each operation that reads it, and the largest tiles are sent where they
+    suffice for them, too. Where memory does not suffice, outputs are stored without a stage and tiles that are never
+    needed at the same time share it, first with what is needed on a condition alone. Then channels become one tile deep,
+    those of the largest tiles first: the next tile is sent when this one has been read, or, where that does not do either,
+    when its whole chunk has been computed. At last what is carried is stored for each operation that reads it, and the largest tiles are sent where they
     are read, which waits for them. Offsets that stand in the IR already are kept. An error names the bytes that are needed and that the chip has.
 
     ```mlir

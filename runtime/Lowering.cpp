@@ -122,12 +122,12 @@ private:
   bool isOfGradient() { return (*module->getOps<VariantOp>().begin()).getGradient(); }
   static constexpr int64_t fewestTokens = 16, mostTokens = 64; // of a chunk
   llvm::Expected<int64_t> registersOf(ModuleOp form, int64_t warpsOfForm);
-  /// The registers of a form, and of how many warps, where the request leaves that open: those that suit it, or more
-  /// where these want too many registers.
+  /// The registers of a form, and of how many warps where the request leaves that open; 0: as many as suit it.
   struct Blocks {
     int64_t registers, warps;
   };
   llvm::Expected<Blocks> blocksOf(ModuleOp form);
+  bool gainsFromFewWarps(ModuleOp form);
   /// Leaves of the kernels of a gradient, or of those of segments, the one that is asked for.
   llvm::Error keepPart();
   LLVM::LLVMFuncOp function(StringRef symbol) { return module->lookupSymbol<LLVM::LLVMFuncOp>(symbol); }
@@ -318,18 +318,33 @@ llvm::Expected<int64_t> Lowering::registersOf(ModuleOp form, int64_t warpsOfForm
   return most;
 }
 
+/// Four warps form once what each four of eight would form for themselves: that is worth having half as many threads
+/// for everything else where several products share operands, and nothing else takes long.
+bool Lowering::gainsFromFewWarps(ModuleOp form) {
+  constexpr int64_t severalProducts = 3, manyProducts = 7;
+  if (isCpu() || isStep() || isOfGradient() || bytesOf(request.element) != 2)
+    return false;
+  int64_t products = 0;
+  WalkResult result = form.walk([&](Operation *op) {
+    products += isa<chunk::DotOp, chunk::DecayDotOp>(op) ? 1 : 0;
+    auto scores = dyn_cast<chunk::DecayDotOp>(op);
+    bool hasOwnDecays = scores && cast<RankedTensorType>(scores.getAmount().getType()).getRank() > 1;
+    return WalkResult(failure(hasOwnDecays || isa<chunk::SolveOp, chunk::LookbackOp>(op)));
+  });
+  return !result.wasInterrupted() && products >= severalProducts && products < manyProducts;
+}
+
 llvm::Expected<Lowering::Blocks> Lowering::blocksOf(ModuleOp form) {
-  constexpr int64_t manyWarps = 8;
+  constexpr int64_t fewWarps = 4;
   llvm::Expected<int64_t> registers = registersOf(form, request.warps);
   if (!registers)
     return registers.takeError();
-  if (request.warps || isStep() || *registers <= fewRegisters)
-    return Blocks{*registers, request.warps};
-  llvm::Expected<int64_t> ofMany = registersOf(form, manyWarps);
-  if (!ofMany)
-    llvm::consumeError(ofMany.takeError());
-  else if (*ofMany < *registers)
-    return Blocks{*ofMany, manyWarps};
+  if (request.warps == 0 && gainsFromFewWarps(form)) {
+    if (llvm::Expected<int64_t> ofFew = registersOf(form, fewWarps); !ofFew)
+      llvm::consumeError(ofFew.takeError());
+    else if (*ofFew <= fewRegisters)
+      return Blocks{*ofFew, fewWarps};
+  }
   return Blocks{*registers, request.warps};
 }
 

@@ -51,6 +51,8 @@ void stretto::buildKernelPipeline(OpPassManager &passes, const KernelForm &form)
   fold.warpgroups = makesRoom;
   passes.addPass(createFoldOverChunks(fold));
   passes.addNestedPass<kernel::FuncOp>(createAssignLayouts({/*readAgain=*/makesRoom, /*repeatLeft=*/makesRoom}));
+  // What one branch alone wants is found there.
+  passes.addNestedPass<kernel::FuncOp>(createControlFlowSinkPass());
   passes.addNestedPass<kernel::FuncOp>(createSelectProducts({form.chip.str()}));
   passes.addNestedPass<kernel::FuncOp>(createOverlapProducts());
   passes.addNestedPass<kernel::FuncOp>(createSelectCopies({form.chip.str()}));

@@ -171,12 +171,7 @@ public:
     auto decayed = [&](Value state, Value log) {
       return mul(state, repeat(exp2(log), tileTypeOf(state), ops.state.getAlong()));
     };
-    // With one anchor rows are written to the state that they are read from.
-    Value toRead = decayed(ops.state.getState(), ofQueries);
-    Value toWrite = choose(
-                        inRange, toRead.getType(), [&]() -> SmallVector<Value> { return {toRead}; },
-                        [&]() -> SmallVector<Value> { return {decayed(toRead, last)}; })
-                        .front();
+    Value toRead = decayed(ops.state.getState(), ofQueries), toWrite = decayed(ops.state.getState(), ofKeys);
     ops.scores.replaceAllUsesWith(scores);
     if (ops.read->isBeforeInBlock(ops.scores))
       ops.read->moveBefore(ops.scores);

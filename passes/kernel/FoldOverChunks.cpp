@@ -17,21 +17,17 @@ using namespace stretto::kernel;
 namespace {
 
 /// Products of matrices: four warps where their registers hold the states with room to spare, which is more where four
-/// form products together, and all of them where several products share operands that eight warps would form twice; but
-/// systems of equations want threads. Else eight, and so for a gradient, which has many products and other tiles, where
-/// each channel has a decay, and where numbers of tables are computed. Walks over states: up to four warps with 32
-/// entries for each thread, or half as many again; more where it would have twice that.
+/// form products together. Else eight, and so for a gradient, which has many products and other tiles, where each
+/// channel has a decay, and where numbers of tables are computed. Walks over states: up to four warps with 32 entries
+/// for each thread, or half as many again; more where it would have twice that.
 int64_t chooseWarps(chunk::KernelOp kernel, bool warpgroups, bool computeTables) {
   constexpr int64_t lanes = 32, few = 32 * lanes, many = 64 * lanes, mostWarps = 16;
   bool isDemanding = computeTables && !kernel.argumentsOf(chunk::ArgumentKind::Table).empty();
   kernel.walk([&](chunk::WithinOp) { isDemanding = true; });
-  constexpr int64_t severalProducts = 3, manyProducts = 7;
+  constexpr int64_t manyProducts = 7;
   int64_t products = 0;
   kernel.walk([&](chunk::DotOp) { isDemanding |= ++products == manyProducts; });
-  bool keepsStates = llvm::any_of(kernel.getOutputs().getAsRange<chunk::OutputAttr>(),
-                                  std::mem_fn(&chunk::OutputAttr::getCheckpoint));
-  bool areShared = products >= severalProducts && !keepsStates && kernel.getOps<chunk::SolveOp>().empty();
-  int64_t small = !warpgroups || isDemanding ? few : (areShared ? 8 : 4) * many;
+  int64_t small = warpgroups && !isDemanding ? 4 * many : few;
   auto elementsOf = [&](chunk::ArgumentKind kind) {
     int64_t elements = 0;
     for (BlockArgument argument : kernel.argumentsOf(kind))

@@ -49,14 +49,7 @@ public:
         continue;
       }
       if (auto condition = dyn_cast<scf::IfOp>(op)) {
-        Accesses after;
-        for (mlir::Region &region : condition->getRegions()) {
-          Accesses branch = pending;
-          if (!region.empty())
-            run(region.front(), branch);
-          llvm::append_range(after, branch);
-        }
-        pending = std::move(after);
+        runBranches(condition, pending);
         continue;
       }
       if (isa<BarrierOp, AwaitOp>(op)) {
@@ -73,6 +66,28 @@ public:
   }
 
 private:
+  /// Where threads meet in one branch they meet in the other, too, where it is over: otherwise they would meet behind
+  /// both.
+  void runBranches(scf::IfOp condition, Accesses &pending) {
+    SmallVector<Accesses, 2> branches;
+    for (mlir::Region &region : condition->getRegions()) {
+      branches.push_back(pending);
+      if (!region.empty())
+        run(region.front(), branches.back());
+    }
+    bool isAny = condition.getElseRegion().hasOneBlock() && !pending.empty();
+    auto meets = [](mlir::Region &region) { return llvm::any_of(region.front(), llvm::IsaPred<BarrierOp, AwaitOp>); };
+    if (isAny && meets(condition.getThenRegion()) != meets(condition.getElseRegion())) {
+      unsigned other = meets(condition.getThenRegion()) ? 1 : 0;
+      OpBuilder builder(condition->getRegion(other).front().getTerminator());
+      addFence(BarrierOp::create(builder, condition.getLoc(), /*fence=*/false), branches[other]);
+      passBarrier(branches[other]);
+    }
+    pending.clear();
+    for (Accesses &branch : branches)
+      llvm::append_range(pending, branch);
+  }
+
   void visit(Operation *op, Accesses &pending) {
     Accesses own = accessesOf(op);
     bool conflict = false;

@@ -35,10 +35,10 @@ void LeftTiles::addProduct(chunk::DotOp product, int64_t warps) {
     return;
 
   // All that is computed in place, as far back as it goes: to products that are formed as often as there are warps that
-  // want them, and no further.
+  // want them, or to constants, and no further.
   llvm::SetVector<Value> tiles;
   tiles.insert(product.getLeft());
-  bool hasProduct = false;
+  bool hasProduct = false, isOfConstants = true;
   for (size_t next = 0; next < tiles.size(); ++next) {
     Operation *made = tiles[next].getDefiningOp();
     if (!made || !product->getBlock()->findAncestorOpInBlock(*made))
@@ -57,8 +57,10 @@ void LeftTiles::addProduct(chunk::DotOp product, int64_t warps) {
     }
     if (!isPlaced(made))
       return;
-    if (isa<chunk::BroadcastOp, chunk::DecayMatrixOp, InRangeOp>(made))
+    if (isa<chunk::BroadcastOp, chunk::DecayMatrixOp, InRangeOp>(made)) {
+      isOfConstants = false;
       continue;
+    }
     for (Value operand : made->getOperands())
       if (tileTypeOf(operand) && !isa_and_nonnull<arith::ConstantOp>(operand.getDefiningOp()))
         tiles.insert(operand);
@@ -75,7 +77,7 @@ void LeftTiles::addProduct(chunk::DotOp product, int64_t warps) {
     return user->getNumResults() == 1 && tiles.contains(user->getResult(0));
   };
   bool isOnlyLeft = llvm::all_of(tiles, [&](Value tile) { return llvm::all_of(tile.getUses(), isWantedHere); });
-  if (!hasProduct || !isOnlyLeft)
+  if ((!hasProduct && !isOfConstants) || !isOnlyLeft)
     return;
   for (Value tile : tiles)
     layouts[tile] = leftOperandLayout(rows, left.getDimSize(1), grid);

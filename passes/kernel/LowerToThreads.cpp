@@ -158,9 +158,13 @@ LogicalResult ThreadLowering::lowerItem(Value argument) {
   block = argument;
   thread = NVVM::ThreadIdXOp::create(b, b.getI32Type());
   b.lane = arith::AndIOp::create(b, thread, b.i32(lanesOfWarp - 1));
+  b.warp = arith::ShRUIOp::create(b, thread, b.i32(bitsToCount(lanesOfWarp)));
   // Taken from the first lane, so that the assembler knows that all lanes have the same: descriptors of matrices are
   // then made once a warp.
-  b.warp = b.shuffleFrom(arith::ShRUIOp::create(b, thread, b.i32(bitsToCount(lanesOfWarp))), b.i32(0));
+  WalkResult hasDescriptors =
+      function.walk([](chunk::DotOp product) { return WalkResult(failure(isOfWarpgroups(product))); });
+  if (hasDescriptors.wasInterrupted())
+    b.warp = b.shuffleFrom(b.warp, b.i32(0));
   shared = LLVM::AddressOfOp::create(b, b.pointerType(3), sharedMemory);
 
   Value item = NVVM::BlockIdXOp::create(b, b.getI32Type());

@@ -46,7 +46,7 @@ public:
     }
     for (chunk::DotOp product : block.getOps<chunk::DotOp>())
       if (isProduct(product))
-        for (Value operand : {product.getLeft(), product.getRight()})
+        for (Value operand : product.getOperands())
           takeStored(operand.getDefiningOp(), before.lookup(product));
     Turn last = Turn::First;
     for (Operation &op : block) {
@@ -105,9 +105,9 @@ private:
   }
 
   /// Of those that wait for as many products: first the products of what lies in shared memory already, beside which
-  /// other operands are stored there, all before one barrier; then the products of these, beside which the rest is
-  /// computed.
-  enum class Turn { First, Stored, OfStored, Rest };
+  /// other operands are chosen, in branches that have products of their own, and stored there, all before one barrier;
+  /// then the products of these, beside which the rest is computed.
+  enum class Turn { First, Chosen, Stored, OfStored, Rest };
 
   Turn ownTurn(Operation *op) {
     if (isProduct(op)) {
@@ -117,12 +117,12 @@ private:
       return isOfStored ? Turn::OfStored : Turn::First;
     }
     if (stored.contains(op))
-      return Turn::Stored;
+      return op->getNumRegions() ? Turn::Chosen : Turn::Stored;
     bool isOfTiles = llvm::any_of(op->getResultTypes(), llvm::IsaPred<RankedTensorType>);
     return isOfTiles && isMemoryEffectFree(op) ? Turn::Rest : Turn::First;
   }
 
-  /// What a stored operand is made of, behind as many products as the one that takes it.
+  /// What an operand, or what a product adds to, is made of, behind as many products as the one that takes it.
   void takeStored(Operation *op, int64_t count) {
     if (!op || op->getBlock() != &block || isProduct(op) || before.lookup(op) != count || !stored.insert(op).second)
       return;

@@ -31,6 +31,10 @@ struct Region {
   SmallVector<Span, 2> spans;
   std::optional<int64_t> offset;
   bool isOfBarriers = false;
+  /// What is needed on a condition alone comes last, and right before it what it may share memory with.
+  enum class Rank { Always, NotBesideRare, Rare } rank = Rank::Always;
+
+  bool isRare() const { return op->getParentOfType<scf::IfOp>() != nullptr; }
 
   bool meets(const Region &other) const {
     return llvm::any_of(spans, [&](Span own) {
@@ -43,8 +47,8 @@ int64_t depthOf(ChannelOp channel) { return static_cast<int64_t>(channel.getDept
 
 class Planner {
 public:
-  /// With `apart` no two regions share memory, which saves the barriers between their uses. Otherwise small ones do
-  /// not, as far as `limit` allows.
+  /// With `apart` no two regions share memory, which saves the barriers between their uses. Otherwise those do not that
+  /// every turn needs, as far as `limit` allows.
   Planner(FuncOp function, bool apart, int64_t limit = 0) : function(function), apart(apart), limit(limit) {
     // An operation with regions gets two numbers, before and after what it holds.
     int64_t count = 0;
@@ -56,9 +60,11 @@ public:
   int64_t plan() {
     collect();
     // Fixed regions first, then the largest, each at the lowest offset that is free while it is needed.
+    if (limit)
+      rankRegions();
     llvm::sort(regions, [](const Region &a, const Region &b) {
-      return std::tuple(a.offset.has_value(), a.bytes, b.spans[0].begin) >
-             std::tuple(b.offset.has_value(), b.bytes, a.spans[0].begin);
+      return std::tuple(a.offset.has_value(), b.rank, a.bytes, b.spans[0].begin) >
+             std::tuple(b.offset.has_value(), a.rank, b.bytes, a.spans[0].begin);
     });
     int64_t total = 0;
     for (auto [index, region] : llvm::enumerate(regions)) {
@@ -85,6 +91,16 @@ public:
   }
 
 private:
+  void rankRegions() {
+    auto meetsRare = [&](const Region &region) {
+      return llvm::any_of(regions, [&](const Region &other) { return other.isRare() && other.meets(region); });
+    };
+    for (Region &region : regions)
+      region.rank = region.isRare()     ? Region::Rank::Rare
+                    : meetsRare(region) ? Region::Rank::Always
+                                        : Region::Rank::NotBesideRare;
+  }
+
   void number(Block &block, int64_t &count) {
     for (Operation &op : block) {
       first[&op] = count++;
@@ -180,8 +196,7 @@ private:
   }
 
   int64_t lowestFree(const Region &wanted, size_t placed) {
-    constexpr int64_t small = 4096;
-    if (!apart && wanted.bytes <= small)
+    if (!apart && limit && !wanted.isRare())
       if (int64_t offset = lowestFree(wanted, placed, /*beside=*/true); offset + wanted.bytes <= limit)
         return offset;
     return lowestFree(wanted, placed, /*beside=*/apart);
