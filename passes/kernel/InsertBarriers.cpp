@@ -60,7 +60,8 @@ public:
       visit(&op, pending);
       if (auto finish = dyn_cast<FinishOp>(op))
         noteFinished(finish.getProduct().getDefiningOp<chunk::DotOp>(), pending);
-      else if (auto product = dyn_cast<chunk::DotOp>(op); product && !runsBesideOthers(product))
+      else if (auto product = dyn_cast<chunk::DotOp>(op);
+               product && isOfWarpgroups(product) && !runsBesideOthers(product))
         noteFinished(product, pending);
     }
   }

@@ -31,3 +31,35 @@ kernel.func @f(%x: !kernel.view<tensor<64x64xbf16>>, %o: !kernel.view<tensor<64x
   kernel.store %r to %o at %c0 : tensor<64x64xf32, #registers>, !kernel.view<tensor<64x64xf32>>
   kernel.return
 }
+
+// Products of warps, which are done at once, finish none of warpgroups: one warpgroup may read what it takes while another
+// has it behind itself.
+// CHECK-LABEL: kernel.func @beside_products_of_warps
+// CHECK: %[[P:.*]] = chunk.dot {{.*}}<wgmma>
+// CHECK: chunk.dot {{.*}}<mma>
+// CHECK: kernel.barrier
+// CHECK-NEXT: chunk.dot {{.*}}<mma>
+// CHECK-NEXT: kernel.finish %[[P]]
+// CHECK-NEXT: kernel.barrier
+// CHECK-NEXT: kernel.convert %{{.*}} offset 0
+kernel.func @beside_products_of_warps(%x: !kernel.view<tensor<64x64xbf16>>, %o: !kernel.view<tensor<64x64xf32>>) chunk 64 roles [#kernel.role<all, 8>] shared 24576 {
+  %c0 = arith.constant 0 : index
+  %a = kernel.load %x at %c0 : !kernel.view<tensor<64x64xbf16>> -> tensor<64x64xbf16, #registers>
+  %s = kernel.convert %a offset 0 : tensor<64x64xbf16, #registers> -> tensor<64x64xbf16, #shared>
+  %p = chunk.dot %s, %s {kernel.instruction = #kernel.instruction<wgmma>}
+    : tensor<64x64xbf16, #shared>, tensor<64x64xbf16, #shared> -> tensor<64x64xf32, #registers>
+  %u = kernel.convert %a offset 8192 : tensor<64x64xbf16, #registers> -> tensor<64x64xbf16, #shared>
+  %q = chunk.dot %u, %u {kernel.instruction = #kernel.instruction<mma>}
+    : tensor<64x64xbf16, #shared>, tensor<64x64xbf16, #shared> -> tensor<64x64xf32, #registers>
+  %w = kernel.convert %a offset 16384 : tensor<64x64xbf16, #registers> -> tensor<64x64xbf16, #shared>
+  %r = chunk.dot %w, %w {kernel.instruction = #kernel.instruction<mma>}
+    : tensor<64x64xbf16, #shared>, tensor<64x64xbf16, #shared> -> tensor<64x64xf32, #registers>
+  %done = kernel.finish %p : tensor<64x64xf32, #registers>
+  %t = kernel.convert %a offset 0 : tensor<64x64xbf16, #registers> -> tensor<64x64xbf16, #shared>
+  %y = chunk.dot %t, %t add %done {kernel.instruction = #kernel.instruction<mma>}
+    : tensor<64x64xbf16, #shared>, tensor<64x64xbf16, #shared> -> tensor<64x64xf32, #registers>
+  %z = arith.addf %q, %r : tensor<64x64xf32, #registers>
+  %sum = arith.addf %y, %z : tensor<64x64xf32, #registers>
+  kernel.store %sum to %o at %c0 : tensor<64x64xf32, #registers>, !kernel.view<tensor<64x64xf32>>
+  kernel.return
+}
