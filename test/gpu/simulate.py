@@ -20,7 +20,7 @@ import numpy as np
 
 LOWERING = (
     "builtin.module({chunk}stretto-fold-over-chunks{fold},kernel.func("
-    "stretto-assign-layouts{{read-again={room} repeat-left={room}}},"
+    "stretto-assign-layouts{{read-again={room} repeat-left={room}}},control-flow-sink,"
     "stretto-select-products{{chip={chip}}},stretto-overlap-products,stretto-select-copies{{chip={chip}}},"
     "stretto-plan-shared-memory{{chip={chip}}},stretto-send-ahead,stretto-insert-barriers,"
     "stretto-set-tiles-aside{{chip={chip} registers={registers}}}),"
