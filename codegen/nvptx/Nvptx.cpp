@@ -15,6 +15,8 @@
 #include "passes/Passes.h"
 #include "runtime/Manifest.h"
 #include "llvm/IR/IRBuilder.h"
+#include "llvm/IR/InlineAsm.h"
+#include "llvm/IR/IntrinsicsNVPTX.h"
 #include "llvm/IR/InstIterator.h"
 #include "llvm/IR/Instructions.h"
 #include "llvm/IR/IntrinsicInst.h"
@@ -127,6 +129,35 @@ static void optimize(llvm::Module &module, llvm::TargetMachine &machine) {
   llvm::createModuleToFunctionPassAdaptor(std::move(passes)).run(module, modules);
 }
 
+/// Hides the constants among the registers that products of warpgroups read: ptxas 13.0 writes a register that holds one
+/// where it likes until the last product that reads it, behind the first one, too, which reads what was there. They are
+/// made of a number that is 0, which only a run can tell: whether so many heads are fewer than none.
+static void hideConstantsOfProducts(llvm::Module &module) {
+  constexpr uint64_t offsetOfHeads = 16, sign = 31;
+  for (llvm::Function &function : module) {
+    llvm::Value *zero = nullptr;
+    for (llvm::Instruction &instruction : llvm::instructions(function)) {
+      auto *call = llvm::dyn_cast<llvm::CallInst>(&instruction);
+      auto *assembly = call ? llvm::dyn_cast<llvm::InlineAsm>(call->getCalledOperand()) : nullptr;
+      if (!assembly || !assembly->getAsmString().contains("wgmma.mma_async"))
+        continue;
+      for (llvm::Use &operand : call->args()) {
+        if (!llvm::isa<llvm::Constant>(operand) || !operand->getType()->isIntegerTy(32))
+          continue;
+        if (!zero) {
+          llvm::IRBuilder<> builder(&*function.getEntryBlock().getFirstInsertionPt());
+          llvm::Value *heads = builder.CreateLoad(
+              builder.getInt32Ty(), builder.CreatePtrAdd(function.getArg(0), builder.getInt64(offsetOfHeads)));
+          llvm::Value *lane = builder.CreateIntrinsic(llvm::Intrinsic::nvvm_read_ptx_sreg_laneid, {});
+          zero = builder.CreateLShr(builder.CreateAdd(heads, lane), sign);
+        }
+        llvm::IRBuilder<> builder(call);
+        operand.set(builder.CreateOr(zero, operand.get()));
+      }
+    }
+  }
+}
+
 /// Compares numbers of 16 bits, and takes magnitudes of them, as those of fp32, which they may have been before LLVM
 /// narrowed them: it writes comparisons of bf16 with a modifier that PTX has for fp32 only, and for fp16 both with one
 /// that takes its small numbers for 0.
@@ -192,6 +223,7 @@ FailureOr<std::string> stretto::translateToPtx(ModuleOp module, StringRef chipNa
   markConvergent(*llvmModule);
   optimize(*llvmModule, *machine);
   widen(*llvmModule);
+  hideConstantsOfProducts(*llvmModule);
 
   llvm::SmallString<0> ptx;
   llvm::raw_svector_ostream stream(ptx);
