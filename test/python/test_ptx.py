@@ -4,9 +4,13 @@ import importlib.util
 import pathlib
 import re
 import subprocess
+import sys
 
 import pytest
 import stretto
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "gpu"))
+from machine_code import overwritten_operands
 
 # The named sizes that are a head's width.
 OPERATORS = {
@@ -92,6 +96,7 @@ def spilled(ptxas, folder, ptx):
     report = subprocess.run(command, capture_output=True, text=True, check=True).stderr
     # Where products of warpgroups wait for each other, ptxas says so, in a note.
     assert "warning" not in report and "serialized" not in report
+    assert not overwritten_operands(folder / "kernel.cubin")
     return re.findall(r"(\d+) bytes stack frame, (\d+) bytes spill stores", report)
 
 

@@ -2,7 +2,9 @@
 # RUN: %python %s %ptxas sm_80 bf16
 # RUN: %python %s %ptxas sm_89 bf16
 # RUN: %python %s %ptxas sm_120 bf16
-"""Kernels of all families compile and assemble without a warning, spills, stack or local memory."""
+"""Kernels of all families compile and assemble without a warning, spills, stack or local memory, and products find
+their operands as they were left.
+"""
 
 import functools
 import os
@@ -15,6 +17,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "gpu"))
 import kernels
+from machine_code import overwritten_operands
 
 # Widths of keys and values.
 SIZES = ((16, 16), (96, 32), (64, 64), (128, 128))
@@ -87,6 +90,8 @@ def check(folder, ptxas, chip, module):
         return False, f"FAIL {title}: {error}"
     expected = INSTRUCTIONS.get(chip, BY_WARPS | BY_THREADS)
     problems = [f"FAIL {name}: {text}" for name, text in problems_of(texts, code.read_text(), report, expected)]
+    if chip == "sm_90a":
+        problems += [f"FAIL {text}" for text in overwritten_operands(folder / f"{title}.cubin")]
     return not problems, "\n".join(problems) or f"ok   {title}: {len(texts)} kernels"
 
 
