@@ -538,7 +538,8 @@ def RoundOperands : Pass<"stretto-round-operands", "::stretto::chunk::KernelOp">
     In a kernel with inputs of 16 bits, operands of products are rounded to their type, as matrix units want them; sums
     stay wide, and so does everything that is carried. An operand that was widened from that type is taken as it was, and
     the larger of that and of a constant which the type has is found there.
-    What a look-back contributes to products is rounded, too, and stays in its wide type.
+    What a look-back contributes to products is rounded, too, and stays in its wide type. A convolution takes operands
+    that were widened as they were, too, and rounds nothing.
 
     A CPU that multiplies bf16 does that beside fp32, and rounds only where it gains: it asks for the one `element`, and
     is `sparing`. What stays as it is: a `decay_dot` with a factor for each channel and a `decay_mix`, which are no

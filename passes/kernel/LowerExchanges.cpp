@@ -439,17 +439,104 @@ private:
 };
 } // namespace
 
+namespace {
+/// Rows of a tile and of its tail, in shared memory, some rows before those of a thread's registers: neighbouring
+/// columns come in one access, and each element once, for however many registers want it.
+class EarlierRows {
+public:
+  EarlierRows(ThreadBuilder &b, const SharedTile &tile, const SharedTile &tail, const Layout &layout, Type element)
+      : b(b), layout(layout), element(element), rows(b, tile, layout), before(b, tail, layout),
+        addresses(b, tile, layout.basis(Layout::Lane), layout.basis(Layout::Warp)), tailRows(tail.type.getDimSize(0)),
+        together(int64_t(1) << std::min(neighbouringBits(layout, tile), neighbouringBits(layout, tail))) {}
+
+  Value at(uint64_t reg, int64_t back) {
+    uint64_t own = layout.at(Layout::Register, reg);
+    int64_t row = layout.coordinate(own, 0) - back, column = layout.coordinate(own, 1);
+    Registers &loaded = known[{row, column / together}];
+    if (loaded.empty()) {
+      loaded = load(row, column / together * together);
+      for (Value &value : loaded)
+        value = b.widen(value, element);
+    }
+    return loaded[column % together];
+  }
+
+private:
+  /// The columns of a thread in a tile, of rows that are computed.
+  struct Columns {
+    Columns(ThreadBuilder &b, const SharedTile &tile, const Layout &layout) : tile(tile) {
+      auto offsets = [&](Layout::Space space) {
+        return llvm::map_to_vector(layout.basis(space), [&](uint64_t vector) {
+          return tile.byteOffset(tile.getLayout().flat({0, layout.coordinate(vector, 1)}));
+        });
+      };
+      ofThread = b.linear(offsets(Layout::Lane), offsets(Layout::Warp));
+    }
+
+    Value addressOf(ThreadBuilder &b, Value row, int64_t column) {
+      Value offset = b.combine(ofThread, b.linear(row, tile.byteOffsetsOf(0)));
+      uint64_t own = tile.byteOffset(tile.getLayout().flat({0, column}));
+      return b.advance(tile.base, offset ? b.bitXor(offset, own) : b.i32(own));
+    }
+
+    const SharedTile &tile;
+    Value ofThread;
+  };
+
+  /// `row` counts from the thread's first one.
+  Registers load(int64_t row, int64_t column) {
+    Type stored = rows.tile.type.getElementType();
+    // Rows that registers have are a constant away from the thread's; others follow those of another thread.
+    int64_t reach = layout.coordinate(layout.reach(Layout::Register), 0);
+    if (row >= 0 && (row & ~reach) == 0)
+      return b.load(addresses.at(layout.flat({row, column})), stored, together);
+    Value number = b.add(b.coordinate(layout, 0, 0), row);
+    Value address = rows.addressOf(b, number, column);
+    if (row < 0)
+      address = b.select(b.less(number, 0), before.addressOf(b, b.add(number, tailRows), column), address);
+    return b.load(address, stored, together);
+  }
+
+  ThreadBuilder &b;
+  const Layout &layout;
+  Type element;
+  Columns rows, before;
+  Addresses addresses;
+  int64_t tailRows, together;
+  llvm::SmallDenseMap<std::pair<int64_t, int64_t>, Registers> known;
+};
+} // namespace
+
+/// How many numbers of a row follow one another from a multiple of as many on, in at most 16 bytes.
+static int64_t neighboursOf(const SharedTile &tile) {
+  int64_t count = 1;
+  for (uint64_t offset : tile.byteOffsetsOf(1)) {
+    int64_t bytes = count * tile.elementBytes();
+    if (offset != static_cast<uint64_t>(bytes) || bytes >= 16)
+      break;
+    count *= 2;
+  }
+  return count;
+}
+
 void ThreadLowering::lowerConv(chunk::ConvOp op) {
   auto tiles = gatherable(op, {op.getOperand(), op.getTail(), op.getTaps()});
-  RowsWithTail rows(b, tiles[0], tiles[1]);
+  auto type = cast<RankedTensorType>(op.getType());
+  Layout layout = *layoutOf(type);
+  EarlierRows rows(b, tiles[0], tiles[1], layout, type.getElementType());
   Gather weights(b, tiles[2]);
-  Layout layout = *layoutOf(op.getType());
-  int64_t count = cast<RankedTensorType>(op.getTaps().getType()).getDimSize(1);
+  int64_t count = tiles[2].type.getDimSize(1),
+          together = std::min<int64_t>(neighboursOf(tiles[2]), llvm::bit_floor<uint64_t>(count));
+  llvm::SmallDenseMap<int64_t, Registers> ofColumns;
   define(op.getResult(), [&](uint64_t reg) {
-    Value row = b.coordinate(layout, 0, reg), column = b.coordinate(layout, 1, reg), sum;
+    Registers &taps = ofColumns[layout.coordinate(layout.at(Layout::Register, reg), 1)];
+    for (int64_t tap = taps.size(); tap < count; tap = taps.size())
+      for (Value value : b.load(weights.address({b.coordinate(layout, 1, reg), b.i32(tap)}),
+                                tiles[2].type.getElementType(), together))
+        taps.push_back(b.widen(value, type.getElementType()));
+    Value sum;
     for (int64_t back = 0; back < count; ++back) {
-      Value product =
-          arith::MulFOp::create(b, weights.at({column, b.i32(count - 1 - back)}), rows.at(b.add(row, -back), column));
+      Value product = arith::MulFOp::create(b, taps[count - 1 - back], rows.at(reg, back));
       sum = sum ? arith::AddFOp::create(b, sum, product).getResult() : product;
     }
     return sum;
