@@ -245,6 +245,8 @@ private:
             placeOperand(operand, registersFor(tile));
       for (Value result : op->getResults())
         setLayout(result, registersFor(tileTypeOf(result)));
+    } else if (auto concat = dyn_cast<chunk::ConcatOp>(op); concat && leftTiles.layoutFor(concat.getOperand(0))) {
+      setLayout(op->getResult(0), registersFor(tileTypeOf(concat.getResult())));
     } else if (auto concat = dyn_cast<chunk::ConcatOp>(op); concat && staysInPlace(concat)) {
       Layout part = registersFor(tileTypeOf(concat.getOperand(0)));
       for (OpOperand &operand : op->getOpOperands())
@@ -310,7 +312,8 @@ private:
   /// Whether parts that are as wide as each other may stay where they are: a thread then has its columns of each.
   bool staysInPlace(chunk::ConcatOp op) {
     RankedTensorType first = tileTypeOf(op.getOperand(0));
-    return !sweeps && isMadeAlone(op.getResult()) && first.getRank() == 2 && llvm::isPowerOf2_64(op.getNumOperands()) &&
+    return !sweeps && !leftTiles.layoutFor(op.getOperand(0)) && isMadeAlone(op.getResult()) && first.getRank() == 2 &&
+           llvm::isPowerOf2_64(op.getNumOperands()) &&
            paddedBits(first.getShape())[1] == bitsToCount(first.getDimSize(1)) &&
            llvm::isPowerOf2_64(first.getDimSize(1)) &&
            llvm::all_of(op.getOperands(), [&](Value part) { return tileTypeOf(part).getShape() == first.getShape(); });

@@ -380,20 +380,40 @@ void ThreadLowering::lowerColumns(chunk::ColumnsOp op) {
   });
 }
 
+void ThreadLowering::joinWithin(chunk::ConcatOp op, const Conversion &within) {
+  Layout layout = *layoutOf(op.getType());
+  int64_t columns = cast<RankedTensorType>(op.getOperand(0).getType()).getDimSize(1);
+  auto partsOf = [&](Layout::Space space) {
+    return llvm::map_to_vector(layout.basis(space),
+                               [&](uint64_t vector) -> uint64_t { return layout.coordinate(vector, 1) / columns; });
+  };
+  SmallVector<uint64_t> byRegister = partsOf(Layout::Register), byLane = partsOf(Layout::Lane),
+                        byWarp = partsOf(Layout::Warp), from = registersIn(within.fromRegister);
+  // The thread's own choice among the parts, which is that of its warp where no lane has another.
+  Value chosen = b.linear(byLane, byWarp);
+  bool ofWarp = !b.linear(byLane, {});
+  uint64_t reach = 0;
+  for (uint64_t part : llvm::concat<uint64_t>(byLane, byWarp))
+    reach |= part;
+  define(op.getResult(), [&](uint64_t reg) {
+    uint64_t own = combined(byRegister, reg), source = combined(from, reg);
+    Value value = registersOf(op.getOperand(own))[source];
+    for (uint64_t part = 1; part <= reach; ++part) {
+      if (part & ~reach)
+        continue;
+      Value isChosen = b.compare(arith::CmpIPredicate::eq, chosen, b.i32(part));
+      value = b.select(isChosen, registersOf(op.getOperand(own ^ part))[source], value);
+      if (ofWarp)
+        value.getDefiningOp()->setAttr(choiceAttribute, b.getUnitAttr());
+    }
+    return value;
+  });
+}
+
 void ThreadLowering::lowerConcat(chunk::ConcatOp op) {
   auto type = cast<RankedTensorType>(op.getType());
-  if (movesNothing(op)) {
-    Layout result = *layoutOf(type), part = *layoutOf(op.getOperand(0).getType());
-    return define(op.getResult(), [&](uint64_t reg) {
-      uint64_t place = result.at(Layout::Register, reg);
-      int64_t row = result.coordinate(place, 0), column = result.coordinate(place, 1);
-      const Registers &source = registersOf(op.getOperand(column / part.side(1)));
-      for (auto [own, value] : llvm::enumerate(source))
-        if (part.at(Layout::Register, own) == part.flat({row, column % part.side(1)}))
-          return value;
-      llvm_unreachable("a thread has its columns of each part");
-    });
-  }
+  if (std::optional<Conversion> within = withinThreads(op))
+    return joinWithin(op, *within);
   SharedTile tile = scratchTile(scratchOf(op), type);
   Gather places(b, tile);
   int64_t from = 0;

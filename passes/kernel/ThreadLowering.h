@@ -178,6 +178,7 @@ private:
   void lowerReduce(chunk::ReduceOp op);
   void lowerColumns(chunk::ColumnsOp op);
   void lowerConcat(chunk::ConcatOp op);
+  void joinWithin(chunk::ConcatOp op, const Conversion &within);
   void lowerConv(chunk::ConvOp op);
   void lowerConvBack(chunk::ConvBackOp op);
   void lowerDelay(chunk::DelayOp op);
