@@ -228,14 +228,14 @@ private:
       if (isa<chunk::DecayMatrixOp>(op))
         setLayout(op->getResult(0), registersFor(op->getResult(0)));
     } else if (auto conv = dyn_cast<chunk::ConvOp>(op)) {
-      // Rows of other threads come from shared memory, wherever the operands are. What only goes on to products, which
-      // are formed from there, too, may be where it shares most of what it reads.
+      // Rows of other threads come from shared memory. What only goes on to products, which are formed from there, too,
+      // may be where it shares most of what it reads.
       RankedTensorType tile = tileTypeOf(conv.getResult());
       bool isFree = !sweeps && isMadeAlone(conv.getResult());
       setLayout(conv.getResult(), isFree ? runLayout(tile.getShape(), warps) : registersFor(tile));
       for (OpOperand &operand : op->getOpOperands())
         if (RankedTensorType own = tileTypeOf(operand.get()); !inSharedMemory(own))
-          placeOperand(operand, registersFor(own));
+          placeOperand(operand, sweeps ? registersFor(own) : sharedFor(own));
     } else if (isa<chunk::ColumnsOp, chunk::ConvBackOp, chunk::DelayOp, chunk::TailOp>(op)) {
       // These read elements of other threads, from shared memory, where some operands are already. An operand of the
       // result's type is where the result is.

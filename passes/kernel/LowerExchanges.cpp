@@ -257,9 +257,9 @@ Registers ThreadLowering::fromShared(const SharedTile &tile, RankedTensorType ty
   return result;
 }
 
-SmallVector<SharedTile, 3> ThreadLowering::gatherable(Operation *op, ArrayRef<Value> operands) {
+SmallVector<SharedTile, 3> ThreadLowering::gatherable(Operation *op, ArrayRef<Value> operands, int64_t offset) {
   SmallVector<SharedTile, 3> tiles;
-  int64_t offset = 0;
+  bool copies = false;
   for (Value operand : operands) {
     auto type = cast<RankedTensorType>(operand.getType());
     if (inSharedMemory(type)) {
@@ -269,8 +269,9 @@ SmallVector<SharedTile, 3> ThreadLowering::gatherable(Operation *op, ArrayRef<Va
     tiles.push_back(scratchTile(b.advance(scratchOf(op), offset), type));
     toShared(registersOf(operand), type, tiles.back());
     offset += sharedBytesOf(type);
+    copies = true;
   }
-  if (offset > 0)
+  if (copies)
     b.barrier();
   return tiles;
 }
@@ -605,13 +606,37 @@ void ThreadLowering::lowerDelay(chunk::DelayOp op) {
 }
 
 void ThreadLowering::lowerTail(chunk::TailOp op) {
-  auto tiles = gatherable(op, {op.getOperand(), op.getTail()});
-  RowsWithTail rows(b, tiles[0], tiles[1]);
-  int64_t tailRows = cast<RankedTensorType>(op.getTail().getType()).getDimSize(0);
-  Layout layout = *layoutOf(op.getType());
+  auto type = cast<RankedTensorType>(op.getType());
+  Layout layout = *layoutOf(type);
+  int64_t tailRows = type.getDimSize(0);
   Value valid = b.truncate(scalars.lookup(op.getValid()));
-  define(op.getResult(), [&](uint64_t reg) {
-    Value row = b.add(b.add(b.coordinate(layout, 0, reg), valid), -tailRows);
-    return rows.at(row, b.coordinate(layout, 1, reg));
-  });
+  SharedTile tile = gatherable(op, {op.getOperand()})[0];
+  auto lastRows = [&](function_ref<Value(Value row, Value column)> at) {
+    define(op.getResult(), [&](uint64_t reg) {
+      Value row = b.add(b.add(b.coordinate(layout, 0, reg), valid), -tailRows);
+      return at(row, b.coordinate(layout, 1, reg));
+    });
+    Registers live;
+    appendLive(op.getResult(), live);
+    scf::YieldOp::create(b, live);
+  };
+  // Hardly a chunk has fewer rows than its tail. Others do not ask for the old one, which threads would exchange first.
+  SmallVector<Type> types;
+  for (int64_t reg = 0; reg < layout.size(Layout::Register); ++reg)
+    if (ThreadBuilder::inside(layout, type.getShape(), reg) != ThreadBuilder::Inside::Never)
+      types.push_back(type.getElementType());
+  auto condition = scf::IfOp::create(b, types, b.less(valid, tailRows), /*addThenBlock=*/true, /*addElseBlock=*/true);
+  {
+    OpBuilder::InsertionGuard guard(b);
+    b.setInsertionPointToStart(condition.thenBlock());
+    auto rowsType = cast<RankedTensorType>(op.getOperand().getType());
+    SharedTile tail = gatherable(op, {op.getTail()}, inSharedMemory(rowsType) ? 0 : sharedBytesOf(rowsType))[0];
+    RowsWithTail rows(b, tile, tail);
+    lastRows([&](Value row, Value column) { return rows.at(row, column); });
+    b.setInsertionPointToStart(condition.elseBlock());
+    Gather rowsOfChunk(b, tile);
+    lastRows([&](Value row, Value column) { return rowsOfChunk.at({row, column}); });
+  }
+  ValueRange results = condition.getResults();
+  takeLive(op.getResult(), op.getResult(), results);
 }
