@@ -108,10 +108,12 @@ private:
     OwningOpRef<ModuleOp> module;
     int64_t slices = 1, warps = 0, registers = std::numeric_limits<int64_t>::max();
     std::string problem;
-    /// The other registers hold offsets. Gradients may set tiles aside: up to here a few dozen numbers were
-    /// seen to spill in 16 bits, which is worth twice the tokens.
-    bool maySetAside = false;
-    bool suffices() const { return registers <= (maySetAside ? 292 : fewRegisters); }
+    /// The other registers hold offsets. In 16 bits a dozen numbers were seen to spill beyond, and a few dozen in
+    /// gradients, which may set tiles aside; that is worth twice the tokens.
+    int64_t limit = fewRegisters;
+    bool suffices() const { return registers <= limit; }
+    /// Whether more slices, each of which forms most products anew, would cost more than what spills.
+    bool outdoesSlices() const { return registers <= limit + (limit == fewRegisters ? 0 : 12); }
   };
   /// The form of so many slices with the most tokens whose registers suffice, or that wants the fewest.
   llvm::Expected<GpuForm> fittingForm(int64_t slices);
@@ -357,7 +359,8 @@ static bool hasSystems(ModuleOp form) {
 llvm::Expected<Lowering::GpuForm> Lowering::fittingForm(int64_t slices) {
   constexpr int64_t mostOfSystem = 32;
   GpuForm best;
-  best.maySetAside = isOfGradient() && bytesOf(request.element) == 2;
+  if (bytesOf(request.element) == 2)
+    best.limit = isOfGradient() ? 292 : 264;
   for (int64_t tokens = mostTokens; tokens >= fewestTokens; tokens /= 2) {
     llvm::Expected<OwningOpRef<ModuleOp>> form = chunked(tokens, slices);
     if (!form)
@@ -389,8 +392,8 @@ llvm::Expected<Lowering::GpuForm> Lowering::formOfFewestSlices() {
     llvm::Expected<GpuForm> form = fittingForm(slices);
     if (!form)
       return form.takeError();
-    bool isLast = form->suffices() || form->slices < slices; // the kernel divides no further
-    if (!best.module || form->suffices())
+    bool isLast = form->outdoesSlices() || form->slices < slices; // the kernel divides no further
+    if (!best.module || form->outdoesSlices())
       best = std::move(*form);
     if (isLast)
       return best;
