@@ -181,6 +181,8 @@ def rowmaps(name, element, K, V, chunk=CHUNK):
     z = b.dot(y16, w, half)
     bias = b.emit(f"chunk.broadcast %bias along columns : {b.tile(F)} to {half}", half)
     z = b.elementwise("arith.addf", z, bias)
+    power = b.elementwise("math.exp", b.elementwise("arith.negf", b.elementwise("math.absf", z)))
+    z = b.elementwise("arith.addf", z, b.elementwise("math.log1p", power))
 
     def softmax(row):
         m = b.emit(f"chunk.reduce max {row[0]} over columns : {half} -> {column}", column)
@@ -573,6 +575,7 @@ def reference_rowmaps(x, states):
     past = np.concatenate([states["tail"], rows])
     conv = sum(taps[:, 3 - j] * past[3 - j : 3 - j + T] for j in range(4))
     z = conv @ w + bias
+    z += np.log1p(np.exp(-np.abs(z)))
 
     def softmax(y):
         e = np.exp(y - y.max(axis=1, keepdims=True))

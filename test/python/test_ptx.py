@@ -67,7 +67,7 @@ STEP_SPILLS = {}
 SEGMENT_SPILLS = {
     "retention": [("fp32", 128)],
     "ssd": [("fp32", 128)],
-    "lawcat": [("bf16", 128), ("fp32", 64)],
+    "lawcat": [("bf16", 128)],
     "supra": [("bf16", 64), ("bf16", 128)],
     "abc": [("fp32", 128)],
 }
