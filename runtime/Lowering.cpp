@@ -441,8 +441,8 @@ static bool readsStates(ModuleOp gradient) {
 }
 
 /// Takes the form of a gradient with a kernel for the states of reverse time where that is asked for, and, where it is
-/// left open, where independent chunks gain from it: of enough tokens for matrix instructions, and of states that the
-/// walk back would ask for in any case.
+/// left open, where independent chunks gain from it: of enough tokens for matrix instructions, or of as many as one
+/// walk whose registers do not suffice, and of states that the walk back would ask for in any case.
 llvm::Error Lowering::divideGradient(GpuForm &form) {
   constexpr int64_t enoughTokens = 32;
   bool isOpen = request.walks == 0 && bytesOf(request.element) == 2 && (!form.module || readsStates(*form.module));
@@ -457,7 +457,9 @@ llvm::Error Lowering::divideGradient(GpuForm &form) {
     return form.module ? (*(*form.module).getOps<chunk::KernelOp>().begin()).getChunk() : 0;
   };
   bool gains = divided->suffices() && tokensOf(*divided) >= std::max(enoughTokens, tokensOf(form));
-  if (divided->module && (gains || request.walks == 2))
+  bool spillsLess =
+      form.module && !form.suffices() && tokensOf(*divided) >= tokensOf(form) && divided->registers < form.registers;
+  if (divided->module && (gains || spillsLess || request.walks == 2))
     form = std::move(*divided);
   return llvm::Error::success();
 }
