@@ -56,7 +56,7 @@ class Lowering {
 public:
   Lowering(VariantOp program, const KernelRequest &request)
       : request(request), diagnostics(program.getContext()), module(ModuleOp::create(program.getLoc())),
-        name(program.getSymName()) {
+        name(program.getSymName()), isOfGradient(program.getGradient()) {
     module->push_back(program->clone());
   }
 
@@ -121,7 +121,6 @@ private:
   llvm::Expected<GpuForm> formOfFewestSlices();
   llvm::Error chooseForGpu();
   llvm::Error divideGradient(GpuForm &form);
-  bool isOfGradient() { return (*module->getOps<VariantOp>().begin()).getGradient(); }
   static constexpr int64_t fewestTokens = 16, mostTokens = 64; // of a chunk
   llvm::Expected<int64_t> registersOf(ModuleOp form, int64_t warpsOfForm);
   /// The registers of a form, and of how many warps where the request leaves that open; 0: as many as suit it.
@@ -138,6 +137,7 @@ private:
   DiagnosticText diagnostics;
   OwningOpRef<ModuleOp> module;
   std::string name;              // of the program
+  bool isOfGradient;             // the program is one
   std::string noChunkForm;       // why, where the step form stands in for it
   int64_t warps = request.warps; // of a block; 0: as many as suit it
   int64_t panels = 0;            // the columns of panels of matrices; 0: those are whole
@@ -324,7 +324,7 @@ llvm::Expected<int64_t> Lowering::registersOf(ModuleOp form, int64_t warpsOfForm
 /// for everything else where several products share operands, and nothing else takes long.
 bool Lowering::gainsFromFewWarps(ModuleOp form) {
   constexpr int64_t severalProducts = 3, manyProducts = 7;
-  if (isCpu() || isStep() || isOfGradient() || bytesOf(request.element) != 2)
+  if (isCpu() || isStep() || isOfGradient || bytesOf(request.element) != 2)
     return false;
   int64_t products = 0;
   WalkResult result = form.walk([&](Operation *op) {
@@ -360,7 +360,7 @@ llvm::Expected<Lowering::GpuForm> Lowering::fittingForm(int64_t slices) {
   constexpr int64_t mostOfSystem = 32;
   GpuForm best;
   if (bytesOf(request.element) == 2)
-    best.limit = isOfGradient() ? 292 : 264;
+    best.limit = isOfGradient ? 292 : 264;
   for (int64_t tokens = mostTokens; tokens >= fewestTokens; tokens /= 2) {
     llvm::Expected<OwningOpRef<ModuleOp>> form = chunked(tokens, slices);
     if (!form)
@@ -446,7 +446,7 @@ static bool readsStates(ModuleOp gradient) {
 llvm::Error Lowering::divideGradient(GpuForm &form) {
   constexpr int64_t enoughTokens = 32;
   bool isOpen = request.walks == 0 && bytesOf(request.element) == 2 && (!form.module || readsStates(*form.module));
-  if (!isOfGradient() || (request.walks != 2 && !isOpen))
+  if (!isOfGradient || (request.walks != 2 && !isOpen))
     return llvm::Error::success();
   dividesGradients = true;
   llvm::Expected<GpuForm> divided = formOfFewestSlices();
