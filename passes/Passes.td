@@ -538,7 +538,8 @@ def RoundOperands : Pass<"stretto-round-operands", "::stretto::chunk::KernelOp">
     In a kernel with inputs of 16 bits, operands of products are rounded to their type, as matrix units want them; sums
     stay wide, and so does everything that is carried. An operand that was widened from that type is taken as it was, and
     the larger of that and of a constant which the type has is found there.
-    What a look-back contributes to products is rounded, too, and stays in its wide type.
+    What a look-back contributes to products is rounded, too, and stays in its wide type. A convolution takes operands
+    that were widened as they were, too, and rounds nothing.
 
     A CPU that multiplies bf16 does that beside fp32, and rounds only where it gains: it asks for the one `element`, and
     is `sparing`. What stays as it is: a `decay_dot` with a factor for each channel and a `decay_mix`, which are no
@@ -675,7 +676,9 @@ def AssignLayouts : Pass<"stretto-assign-layouts", "::stretto::kernel::FuncOp"> 
     Matrices are in registers in the fragments of a matrix product, vectors in the layout of what they are reduced
     from or combined with; operands of products are in shared memory, or stay in registers where a left operand's
     fragments agree: with `repeat-left` scores that are nothing but left operands are formed by all warps that want them,
-    rather than by one and exchanged. Matrices that are put together from parts of one shape stay where the parts are, and
+    rather than by one and exchanged, and parts that are put together, one for each warpgroup, by both, so that sums over
+    their rows cross no warps (`stretto-merge-choices` leaves each its own). A convolution that products alone take is
+    where threads walk down columns. Matrices that are put together from parts of one shape stay where the parts are, and
     so does what is made of them alone. Matrices of single tokens are where a walk over their entries wants them. Where a
     value is wanted in another place than it is, a `kernel.convert` takes it there, in front of loops that do not make it;
     numbers that are repeated over a matrix are repeated there. One row of several goes to shared memory, from where each
@@ -694,7 +697,7 @@ def AssignLayouts : Pass<"stretto-assign-layouts", "::stretto::kernel::FuncOp"> 
   let options = [Option<"readAgain", "read-again", "bool", "false",
                         "Tiles of 16 bits in shared memory are read for each operation that asks for them, as in a gradient">,
                  Option<"repeatLeft", "repeat-left", "bool", "false",
-                        "What products take from the left is computed by all warps that divide their columns">];
+                        "What products take from the left, and parts that are put together, are computed by all warps that divide their columns">];
 }
 
 def SelectProducts : Pass<"stretto-select-products", "::stretto::kernel::FuncOp"> {
@@ -885,6 +888,28 @@ def LowerToThreads : Pass<"stretto-lower-to-threads", "::mlir::ModuleOp"> {
   }];
   let dependentDialects = ["::mlir::arith::ArithDialect", "::mlir::scf::SCFDialect", "::mlir::LLVM::LLVMDialect",
                            "::mlir::NVVM::NVVMDialect"];
+}
+
+def MergeChoices : Pass<"stretto-merge-choices"> {
+  let summary = "Computes once what either of two choices of a warp is";
+  let description = [{
+    Where a warp takes one of two numbers that are computed alike, and nothing else asks for either, it chooses what they
+    are computed from instead, and computes one: of a tile that is put together from parts each warp forms its own part.
+    Numbers that lanes exchange may be chosen first, since all threads of a warp make the same choice.
+
+    ```mlir
+    %a = math.exp %x : f32
+    %b = math.exp %y : f32
+    %z = arith.select %second, %b, %a {kernel.choice_of_warp} : f32
+    ```
+    =>
+    ```mlir
+    %c = arith.select %second, %y, %x {kernel.choice_of_warp} : f32
+    %z = math.exp %c : f32
+    ```
+  }];
+  let statistics = [Statistic<"merged", "merged", "Operations in place of two">];
+  let dependentDialects = ["::mlir::arith::ArithDialect"];
 }
 
 def LowerWarpgroups : Pass<"stretto-lower-warpgroups"> {

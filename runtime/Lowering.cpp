@@ -56,7 +56,7 @@ class Lowering {
 public:
   Lowering(VariantOp program, const KernelRequest &request)
       : request(request), diagnostics(program.getContext()), module(ModuleOp::create(program.getLoc())),
-        name(program.getSymName()) {
+        name(program.getSymName()), isOfGradient(program.getGradient()) {
     module->push_back(program->clone());
   }
 
@@ -108,10 +108,12 @@ private:
     OwningOpRef<ModuleOp> module;
     int64_t slices = 1, warps = 0, registers = std::numeric_limits<int64_t>::max();
     std::string problem;
-    /// The other registers hold offsets. Gradients may set tiles aside: up to here a few dozen numbers were
-    /// seen to spill in 16 bits, which is worth twice the tokens.
-    bool maySetAside = false;
-    bool suffices() const { return registers <= (maySetAside ? 292 : fewRegisters); }
+    /// The other registers hold offsets. In 16 bits a dozen numbers were seen to spill beyond, and a few dozen in
+    /// gradients, which may set tiles aside; that is worth twice the tokens.
+    int64_t limit = fewRegisters;
+    bool suffices() const { return registers <= limit; }
+    /// Whether more slices, each of which forms most products anew, would cost more than what spills.
+    bool outdoesSlices() const { return registers <= limit + (limit == fewRegisters ? 0 : 12); }
   };
   /// The form of so many slices with the most tokens whose registers suffice, or that wants the fewest.
   llvm::Expected<GpuForm> fittingForm(int64_t slices);
@@ -119,7 +121,6 @@ private:
   llvm::Expected<GpuForm> formOfFewestSlices();
   llvm::Error chooseForGpu();
   llvm::Error divideGradient(GpuForm &form);
-  bool isOfGradient() { return (*module->getOps<VariantOp>().begin()).getGradient(); }
   static constexpr int64_t fewestTokens = 16, mostTokens = 64; // of a chunk
   llvm::Expected<int64_t> registersOf(ModuleOp form, int64_t warpsOfForm);
   /// The registers of a form, and of how many warps where the request leaves that open; 0: as many as suit it.
@@ -136,6 +137,7 @@ private:
   DiagnosticText diagnostics;
   OwningOpRef<ModuleOp> module;
   std::string name;              // of the program
+  bool isOfGradient;             // the program is one
   std::string noChunkForm;       // why, where the step form stands in for it
   int64_t warps = request.warps; // of a block; 0: as many as suit it
   int64_t panels = 0;            // the columns of panels of matrices; 0: those are whole
@@ -322,7 +324,7 @@ llvm::Expected<int64_t> Lowering::registersOf(ModuleOp form, int64_t warpsOfForm
 /// for everything else where several products share operands, and nothing else takes long.
 bool Lowering::gainsFromFewWarps(ModuleOp form) {
   constexpr int64_t severalProducts = 3, manyProducts = 7;
-  if (isCpu() || isStep() || isOfGradient() || bytesOf(request.element) != 2)
+  if (isCpu() || isStep() || isOfGradient || bytesOf(request.element) != 2)
     return false;
   int64_t products = 0;
   WalkResult result = form.walk([&](Operation *op) {
@@ -357,7 +359,8 @@ static bool hasSystems(ModuleOp form) {
 llvm::Expected<Lowering::GpuForm> Lowering::fittingForm(int64_t slices) {
   constexpr int64_t mostOfSystem = 32;
   GpuForm best;
-  best.maySetAside = isOfGradient() && bytesOf(request.element) == 2;
+  if (bytesOf(request.element) == 2)
+    best.limit = isOfGradient ? 292 : 264;
   for (int64_t tokens = mostTokens; tokens >= fewestTokens; tokens /= 2) {
     llvm::Expected<OwningOpRef<ModuleOp>> form = chunked(tokens, slices);
     if (!form)
@@ -389,8 +392,8 @@ llvm::Expected<Lowering::GpuForm> Lowering::formOfFewestSlices() {
     llvm::Expected<GpuForm> form = fittingForm(slices);
     if (!form)
       return form.takeError();
-    bool isLast = form->suffices() || form->slices < slices; // the kernel divides no further
-    if (!best.module || form->suffices())
+    bool isLast = form->outdoesSlices() || form->slices < slices; // the kernel divides no further
+    if (!best.module || form->outdoesSlices())
       best = std::move(*form);
     if (isLast)
       return best;
@@ -438,12 +441,12 @@ static bool readsStates(ModuleOp gradient) {
 }
 
 /// Takes the form of a gradient with a kernel for the states of reverse time where that is asked for, and, where it is
-/// left open, where independent chunks gain from it: of enough tokens for matrix instructions, and of states that the
-/// walk back would ask for in any case.
+/// left open, where independent chunks gain from it: of enough tokens for matrix instructions, or of as many as one
+/// walk whose registers do not suffice, and of states that the walk back would ask for in any case.
 llvm::Error Lowering::divideGradient(GpuForm &form) {
   constexpr int64_t enoughTokens = 32;
   bool isOpen = request.walks == 0 && bytesOf(request.element) == 2 && (!form.module || readsStates(*form.module));
-  if (!isOfGradient() || (request.walks != 2 && !isOpen))
+  if (!isOfGradient || (request.walks != 2 && !isOpen))
     return llvm::Error::success();
   dividesGradients = true;
   llvm::Expected<GpuForm> divided = formOfFewestSlices();
@@ -454,7 +457,9 @@ llvm::Error Lowering::divideGradient(GpuForm &form) {
     return form.module ? (*(*form.module).getOps<chunk::KernelOp>().begin()).getChunk() : 0;
   };
   bool gains = divided->suffices() && tokensOf(*divided) >= std::max(enoughTokens, tokensOf(form));
-  if (divided->module && (gains || request.walks == 2))
+  bool spillsLess =
+      form.module && !form.suffices() && tokensOf(*divided) >= tokensOf(form) && divided->registers < form.registers;
+  if (divided->module && (gains || spillsLess || request.walks == 2))
     form = std::move(*divided);
   return llvm::Error::success();
 }

@@ -8,6 +8,7 @@
 
 #include "codegen/nvptx/DeviceArithmetic.h"
 #include "mlir/Dialect/Math/IR/Math.h"
+#include "mlir/IR/Iterators.h"
 #include "passes/Passes.h"
 #include <numbers>
 
@@ -20,6 +21,13 @@ using namespace mlir;
 using namespace stretto;
 
 namespace {
+
+/// Whether `x` is e^-|y|, as in the logarithm of a sigmoid or of a sum of exponentials.
+bool isFraction(Value x) {
+  auto power = x.getDefiningOp<math::ExpOp>();
+  auto negated = power ? power.getOperand().getDefiningOp<arith::NegFOp>() : nullptr;
+  return negated && negated.getOperand().getDefiningOp<math::AbsFOp>();
+}
 
 /// Functions of f32.
 class SingleMath : public DeviceArithmetic {
@@ -41,8 +49,11 @@ public:
     return completeLogarithm(x, result);
   }
 
-  /// What 1 + x loses is given back relative to it.
-  Value log1p(Value x) {
+  /// What 1 + x loses is given back relative to it. Of a fraction x P(x) is as good, and neither divides nor compares.
+  Value log1p(Value x, bool ofFraction) {
+    if (ofFraction)
+      return mul(x, polynomial(x, {0.999999805667, -0.499974053958, 0.33275479773, -0.244954628342, 0.177452414905,
+                                   -0.10768171378, 0.0440896323523, -0.00853920871608}));
     Value sum = add(number(1), x);
     Value lost = divide(sub(x, sub(sum, number(1))), sum);
     Value ordinary = both(greater(sum, 0), less(sum, infinity));
@@ -92,7 +103,7 @@ public:
         .Case([&](math::ExpOp) { return exp(x); })
         .Case([&](math::Exp2Op) { return exp2(x); })
         .Case([&](math::LogOp) { return log(x); })
-        .Case([&](math::Log1pOp) { return log1p(x); })
+        .Case([&](math::Log1pOp) { return log1p(x, isFraction(x)); })
         .Case([&](math::SqrtOp) { return LLVM::SqrtOp::create(*this, x); })
         .Case([&](math::RsqrtOp) { return instruction("llvm.nvvm.rsqrt.approx.ftz.f", x); })
         .Case([&](math::AbsFOp) { return absolute(x); })
@@ -244,7 +255,8 @@ Value inSingle(Operation *op, Type type) {
 
 struct ExpandDeviceMath : stretto::impl::ExpandDeviceMathBase<ExpandDeviceMath> {
   void runOnOperation() override {
-    WalkResult result = getOperation()->walk([](Operation *op) -> WalkResult {
+    // From the last operation to the first: what an operand is computed by is still to be seen.
+    WalkResult result = getOperation()->walk<WalkOrder::PostOrder, ReverseIterator>([](Operation *op) -> WalkResult {
       Type type = op->getNumResults() ? op->getResult(0).getType() : Type();
       if (isa<arith::ExtFOp>(op) && op->getOperand(0).getType().isBF16() && type.isF32()) {
         OpBuilder builder(op);

@@ -69,6 +69,7 @@ void stretto::buildThreadPipeline(OpPassManager &passes) {
   passes.addPass(createLowerToThreads());
   OpPassManager &functions = passes.nest<LLVM::LLVMFuncOp>();
   functions.addPass(createCSEPass());
+  functions.addPass(createMergeChoices());
   functions.addPass(createExpandDeviceMath());
   functions.addPass(createLowerWarpgroups());
   functions.addPass(createSCFToControlFlowPass());

@@ -129,6 +129,12 @@ LogicalResult ConvOp::verify() {
     return emitOpError("[conv_c1] has an operand of type ")
            << getOperand().getType() << ", taps of type " << getTaps().getType() << " and a tail of type "
            << getTail().getType();
+  unsigned bits = getElementTypeOrSelf(getType()).getIntOrFloatBitWidth();
+  auto isWider = [&](Type type) { return getElementTypeOrSelf(type).getIntOrFloatBitWidth() > bits; };
+  if (shapeOf(getResult()) != operand || llvm::any_of(getOperandTypes(), isWider))
+    return emitOpError("[conv_c2] has a result of type ")
+           << getType() << ", expected the shape of the operand of type " << getOperand().getType()
+           << " and elements as wide as those of any operand";
   return success();
 }
 

@@ -439,22 +439,25 @@ def Chunk_MaskOp : Chunk_Op<"mask", [Pure, AllTypesMatch<["operand", "result"]>]
 // Time
 //===----------------------------------------------------------------------===//
 
-def Chunk_ConvOp : Chunk_Op<"conv", [Pure, AllTypesMatch<["operand", "result"]>]> {
+def Chunk_ConvOp : Chunk_Op<"conv", [Pure]> {
   let summary = "causal depthwise convolution";
   let description = [{
     `y_id = sum_{j=0..J-1} taps_d,(J-1-j) * x_(i-j)d`, where rows before the chunk are the last rows of the tail, in
-    time order.
+    time order. Like the operands of a product, each of the three may be of fewer bits than the result.
 
-    Constraints: `conv_c1` operand, taps and tail have the same channels, and the tail has at least `J-1` rows.
+    Constraints: `conv_c1` operand, taps and tail have the same channels, and the tail has at least `J-1` rows;
+    `conv_c2` the result has the shape of the operand, and no operand has wider elements.
 
     Example:
     ```mlir
-    %y = chunk.conv %x, %taps tail %tail : tensor<64x128xf32>, tensor<128x4xf32>, tensor<3x128xf32>
+    %y = chunk.conv %x, %taps tail %tail : tensor<64x128xbf16>, tensor<128x4xf32>, tensor<3x128xbf16> -> tensor<64x128xf32>
     ```
   }];
   let arguments = (ins Chunk_Matrix:$operand, Chunk_Matrix:$taps, Chunk_Matrix:$tail);
   let results = (outs Chunk_Matrix:$result);
-  let assemblyFormat = "$operand `,` $taps `tail` $tail attr-dict `:` type($operand) `,` type($taps) `,` type($tail)";
+  let assemblyFormat = [{
+    $operand `,` $taps `tail` $tail attr-dict `:` type($operand) `,` type($taps) `,` type($tail) `->` type($result)
+  }];
   let hasVerifier = 1;
 }
 

@@ -49,6 +49,8 @@ bool isInEachWarp(chunk::RowOp op);
 
 /// The attribute that says where an operation's scratch region in shared memory begins, in bytes.
 inline constexpr llvm::StringLiteral scratchAttribute = "kernel.scratch";
+/// On the selections of a thread: all threads of a warp take the same of the two.
+inline constexpr llvm::StringLiteral choiceAttribute = "kernel.choice_of_warp";
 /// The attribute of a product that says which instruction forms it, an `InstructionAttr`.
 inline constexpr llvm::StringLiteral instructionAttribute = "kernel.instruction";
 /// Whether warpgroups form a product.
@@ -60,8 +62,9 @@ bool runsBesideOthers(chunk::DotOp product);
 /// The bytes of shared memory that an operation needs while it is executed, beside its operands and results.
 int64_t scratchBytesOf(mlir::Operation *op);
 
-/// Whether each thread has its columns of every part of what is put together, one part after another.
-bool movesNothing(chunk::ConcatOp op);
+/// Where each thread has, of every part of what is put together, the elements that it takes of it: which registers they
+/// are in. Parts follow one another in its registers, or each warp takes one of them.
+std::optional<Conversion> withinThreads(chunk::ConcatOp op);
 
 } // namespace stretto::kernel
 

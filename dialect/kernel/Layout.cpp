@@ -353,6 +353,22 @@ Layout stretto::kernel::sweepLayout(ArrayRef<int64_t> shape, int64_t perAccess, 
   return layout;
 }
 
+Layout stretto::kernel::runLayout(ArrayRef<int64_t> shape, int64_t warps) {
+  Layout layout(paddedBits(shape));
+  unsigned laneBits = bitsToCount(lanes), threadBits = laneBits + bitsToCount(warps);
+  unsigned pair = std::min(layout.bitsOf(1), 1u), columns = std::min(layout.bitsOf(1) - pair, threadBits);
+  unsigned run = layout.bitsOf(0) - std::min(layout.bitsOf(0), threadBits - columns);
+  addRemaining(layout.add(Layout::Register, {0, 1}), Layout::Register, 1, int64_t(2) << columns);
+  for (unsigned bit = 0; bit < run; ++bit)
+    layout.add(Layout::Register, {int64_t(1) << bit, 0});
+  for (unsigned bit = 0; bit < threadBits; ++bit) {
+    Layout::Space space = bit < laneBits ? Layout::Lane : Layout::Warp;
+    bit < columns ? layout.add(space, {0, int64_t(2) << bit})
+                  : layout.add(space, {int64_t(1) << (run + bit - columns), 0});
+  }
+  return layout;
+}
+
 int64_t stretto::kernel::neighbouringColumns(const Layout &layout) {
   int64_t count = 1, columns = layout.rank() ? layout.side(layout.rank() - 1) : 1;
   for (uint64_t vector : layout.basis(Layout::Register)) {

@@ -153,6 +153,11 @@ Layout sideBySide(const Layout &part, llvm::ArrayRef<int64_t> shape);
 /// warp, so that what is computed with it needs no other.
 Layout sweepLayout(llvm::ArrayRef<int64_t> shape, int64_t perAccess, int64_t warps);
 
+/// Where each thread walks down columns: it has runs of rows that follow one another, of two neighbouring columns, and
+/// neighbouring lanes have neighbouring columns. A result that is made of some rows before its own, as that of a
+/// convolution, then takes most of them from the same thread.
+Layout runLayout(llvm::ArrayRef<int64_t> shape, int64_t warps);
+
 /// The fragments of the left operand of `mma.m16n8k16` for a result whose warps stand in `grid`.
 Layout leftOperandLayout(int64_t rows, int64_t inner, WarpGrid grid);
 

@@ -35,12 +35,21 @@ int64_t bytesOfWarps(int64_t warps, int64_t numbers, Type element) {
 }
 } // namespace
 
-bool stretto::kernel::movesNothing(chunk::ConcatOp op) {
+std::optional<Conversion> stretto::kernel::withinThreads(chunk::ConcatOp op) {
   auto type = cast<RankedTensorType>(op.getType()), first = cast<RankedTensorType>(op.getOperand(0).getType());
   std::optional<Layout> layout = layoutOf(type), part = layoutOf(first);
-  return layout && part && part->rank() == 2 && !part->inSharedMemory() && part->side(1) == first.getDimSize(1) &&
-         llvm::all_of(op.getOperandTypes(), [&](Type other) { return other == first; }) &&
-         *layout == sideBySide(*part, type.getShape());
+  bool areAlike = llvm::all_of(op.getOperandTypes(), [&](Type other) { return other == first; });
+  if (!layout || !part || part->rank() != 2 || part->inSharedMemory() || layout->inSharedMemory() || !areAlike ||
+      part->side(1) != first.getDimSize(1) || part->side(1) * op.getNumOperands() != layout->side(1))
+    return std::nullopt;
+  // The layout of the result with the columns of a part in place of all.
+  Layout columns({layout->bitsOf(0), part->bitsOf(1)});
+  for (Layout::Space space : {Layout::Register, Layout::Lane, Layout::Warp})
+    for (uint64_t vector : layout->basis(space))
+      columns.addFlat(
+          space, columns.flat({layout->coordinate(vector, 0), layout->coordinate(vector, 1) & (part->side(1) - 1)}));
+  Conversion conversion = Conversion::between(*part, columns);
+  return conversion.kind == Conversion::SameRegisters ? std::optional(conversion) : std::nullopt;
 }
 
 bool stretto::kernel::isOnlyRow(chunk::RowOp op) {
@@ -98,7 +107,7 @@ int64_t stretto::kernel::scratchBytesOf(Operation *op) {
         return bytesOf(op.getOperand()) + bytesOf(op.getCarry()) + (op.getLog() ? bytesOf(op.getLog()) : 0);
       })
       .Case([](chunk::ColumnsOp op) { return bytesOfCopy(op.getOperand()); })
-      .Case([](chunk::ConcatOp op) { return movesNothing(op) ? 0 : bytesOf(op.getResult()); })
+      .Case([](chunk::ConcatOp op) { return withinThreads(op) ? 0 : bytesOf(op.getResult()); })
       .Case([](chunk::ConvOp op) {
         return bytesOfCopy(op.getOperand()) + bytesOfCopy(op.getTail()) + bytesOfCopy(op.getTaps());
       })

@@ -33,6 +33,10 @@ struct RoundOperands : stretto::impl::RoundOperandsBase<RoundOperands> {
       } else if (auto mix = dyn_cast<chunk::DecayMixOp>(op)) {
         round(mix.getWeightsMutable());
         round(mix.getRowsMutable());
+      } else if (isa<chunk::ConvOp>(op) && !sparing) {
+        for (OpOperand &operand : op->getOpOperands())
+          if (Value narrow = beforeWidening(operand.get()))
+            operand.set(narrow);
       } else if (auto contribution = dyn_cast<chunk::ContributeOp>(op);
                  contribution && !sparing && getOperation().getChunk() > 1) {
         roundValues(contribution);
@@ -45,21 +49,22 @@ struct RoundOperands : stretto::impl::RoundOperandsBase<RoundOperands> {
     });
   }
 
+  /// What a value was before it was widened from the inputs' type; null where it was not.
+  Value beforeWidening(Value value) {
+    auto extension = value.getDefiningOp<arith::ExtFOp>();
+    return extension && getElementTypeOrSelf(extension.getIn()) == inputType ? extension.getIn() : Value();
+  }
+
   void round(OpOperand &operand) {
     auto type = cast<RankedTensorType>(operand.get().getType());
     if (type.getElementType() == inputType)
       return;
-    if (auto extension = operand.get().getDefiningOp<arith::ExtFOp>();
-        extension && getElementTypeOrSelf(extension.getIn()) == inputType) {
-      operand.set(extension.getIn());
-      return;
-    }
+    if (Value narrow = beforeWidening(operand.get()))
+      return operand.set(narrow);
     // Of numbers that came in the type the larger ones are found there.
     if (auto larger = operand.get().getDefiningOp<arith::MaximumFOp>())
-      if (Value narrow = narrowed(larger)) {
-        operand.set(narrow);
-        return;
-      }
+      if (Value narrow = narrowed(larger))
+        return operand.set(narrow);
     // What a look-back takes from outside of its body is the same in all tiles that it meets.
     Operation *user = operand.getOwner();
     if (auto lookback = dyn_cast<chunk::LookbackOp>(user->getParentOp());
@@ -106,8 +111,7 @@ struct RoundOperands : stretto::impl::RoundOperandsBase<RoundOperands> {
       if (fold == chunk::Fold::Softmax && operand.getOperandNumber() == 0)
         continue;
       auto type = cast<RankedTensorType>(operand.get().getType());
-      auto extension = operand.get().getDefiningOp<arith::ExtFOp>();
-      if (extension && getElementTypeOrSelf(extension.getIn()) == inputType)
+      if (beforeWidening(operand.get()))
         continue;
       Value narrow = builder.createOrFold<arith::TruncFOp>(contribution.getLoc(), type.clone(inputType), operand.get());
       operand.set(arith::ExtFOp::create(builder, contribution.getLoc(), type, narrow));

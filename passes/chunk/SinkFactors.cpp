@@ -94,7 +94,7 @@ struct OfCausal : OpRewritePattern<chunk::CausalOp> {
   }
 };
 
-/// `(c x) y = c (x y)`, unless `y` is a constant.
+/// `(c x) y = c (x y)`, unless `y` is a constant or others ask for `c x`, each of which would be scaled by itself.
 struct OfProducts : OpRewritePattern<arith::MulFOp> {
   using OpRewritePattern::OpRewritePattern;
 
@@ -103,7 +103,7 @@ struct OfProducts : OpRewritePattern<arith::MulFOp> {
       return failure();
     for (auto [operand, other] : {std::pair(op.getLhs(), op.getRhs()), {op.getRhs(), op.getLhs()}}) {
       std::optional<Scaled> scaled = Scaled::of(operand);
-      if (!scaled || !scaled->tile.getDefiningOp() || isInput(scaled->tile))
+      if (!scaled || !operand.hasOneUse() || !scaled->tile.getDefiningOp() || isInput(scaled->tile))
         continue;
       Value product = arith::MulFOp::create(rewriter, op.getLoc(), scaled->tile, other);
       rewriter.replaceOp(op, Scaled::make(rewriter, op.getLoc(), product, scaled->factor));

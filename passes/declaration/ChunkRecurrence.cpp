@@ -312,9 +312,15 @@ Value ChunkRecurrence::nextTotalDecay(Value before) {
     // As a state is decayed, so that factors near 1 lose as little over many chunks.
     return b.create<chunk::DecayStateOp>(before.getType(), product, total.form, amount, Side::Rows);
   }
-  Value running =
-      b.create<chunk::AccumulateOp>(chunk::Accumulation::Sum, amount, /*reverse=*/false, /*exclusive=*/false);
-  Value ofChunk = b.create<chunk::RowOp>(b.tensorType(typeOf(amount).getShape().drop_front()), running, b.tokens - 1);
+  RankedTensorType row = b.tensorType(typeOf(amount).getShape().drop_front());
+  Value ofChunk;
+  if (row.getRank() == 1) {
+    ofChunk = b.create<chunk::ReduceOp>(row, chunk::Reduction::Sum, amount, Side::Rows);
+  } else {
+    Value running =
+        b.create<chunk::AccumulateOp>(chunk::Accumulation::Sum, amount, /*reverse=*/false, /*exclusive=*/false);
+    ofChunk = b.create<chunk::RowOp>(row, running, b.tokens - 1);
+  }
   if (ofChunk.getType() != before.getType())
     ofChunk = b.create<chunk::BroadcastOp>(before.getType(), ofChunk, Side::Rows);
   return b.create<arith::AddFOp>(before, ofChunk);

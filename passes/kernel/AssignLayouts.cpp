@@ -227,7 +227,16 @@ private:
         operand.set(inRegisters(operand.get()));
       if (isa<chunk::DecayMatrixOp>(op))
         setLayout(op->getResult(0), registersFor(op->getResult(0)));
-    } else if (isa<chunk::ColumnsOp, chunk::ConvOp, chunk::ConvBackOp, chunk::DelayOp, chunk::TailOp>(op)) {
+    } else if (auto conv = dyn_cast<chunk::ConvOp>(op)) {
+      // Rows of other threads come from shared memory. What only goes on to products, which are formed from there, too,
+      // may be where it shares most of what it reads.
+      RankedTensorType tile = tileTypeOf(conv.getResult());
+      bool isFree = !sweeps && isMadeAlone(conv.getResult());
+      setLayout(conv.getResult(), isFree ? runLayout(tile.getShape(), warps) : registersFor(tile));
+      for (OpOperand &operand : op->getOpOperands())
+        if (RankedTensorType own = tileTypeOf(operand.get()); !inSharedMemory(own))
+          placeOperand(operand, sweeps ? registersFor(own) : sharedFor(own));
+    } else if (isa<chunk::ColumnsOp, chunk::ConvBackOp, chunk::DelayOp, chunk::TailOp>(op)) {
       // These read elements of other threads, from shared memory, where some operands are already. An operand of the
       // result's type is where the result is.
       for (OpOperand &operand : op->getOpOperands())
@@ -236,6 +245,8 @@ private:
             placeOperand(operand, registersFor(tile));
       for (Value result : op->getResults())
         setLayout(result, registersFor(tileTypeOf(result)));
+    } else if (auto concat = dyn_cast<chunk::ConcatOp>(op); concat && leftTiles.layoutFor(concat.getOperand(0))) {
+      setLayout(op->getResult(0), registersFor(tileTypeOf(concat.getResult())));
     } else if (auto concat = dyn_cast<chunk::ConcatOp>(op); concat && staysInPlace(concat)) {
       Layout part = registersFor(tileTypeOf(concat.getOperand(0)));
       for (OpOperand &operand : op->getOpOperands())
@@ -301,7 +312,8 @@ private:
   /// Whether parts that are as wide as each other may stay where they are: a thread then has its columns of each.
   bool staysInPlace(chunk::ConcatOp op) {
     RankedTensorType first = tileTypeOf(op.getOperand(0));
-    return !sweeps && isMadeAlone(op.getResult()) && first.getRank() == 2 && llvm::isPowerOf2_64(op.getNumOperands()) &&
+    return !sweeps && !leftTiles.layoutFor(op.getOperand(0)) && isMadeAlone(op.getResult()) && first.getRank() == 2 &&
+           llvm::isPowerOf2_64(op.getNumOperands()) &&
            paddedBits(first.getShape())[1] == bitsToCount(first.getDimSize(1)) &&
            llvm::isPowerOf2_64(first.getDimSize(1)) &&
            llvm::all_of(op.getOperands(), [&](Value part) { return tileTypeOf(part).getShape() == first.getShape(); });

@@ -20,28 +20,45 @@ static bool isPlaced(Operation *op) {
          isa<chunk::CausalOp, chunk::MaskOp, chunk::DecayMatrixOp, chunk::BroadcastOp>(op);
 }
 
-LeftTiles::LeftTiles(FuncOp function, int64_t warps) {
-  function.walk([&](chunk::DotOp product) { addProduct(product, warps); });
+LeftTiles::LeftTiles(FuncOp function, int64_t warps) : warps(warps) {
+  function.walk([&](chunk::DotOp product) { addLeft(product); });
+  function.walk([&](chunk::ConcatOp joined) { addParts(joined); });
 }
 
-void LeftTiles::addProduct(chunk::DotOp product, int64_t warps) {
-  constexpr int64_t rowsOfWarpgroup = 64, bitsOfOperand = 16, innerOfFragment = 16;
-  RankedTensorType result = tileTypeOf(product.getResult()), left = tileTypeOf(product.getLeft());
+static constexpr int64_t rowsOfWarpgroup = 64;
+
+void LeftTiles::addLeft(chunk::DotOp product) {
+  constexpr int64_t bitsOfOperand = 16, innerOfFragment = 16;
+  RankedTensorType left = tileTypeOf(product.getLeft());
+  if (!product.getTransposeLeft() && left.getDimSize(1) % innerOfFragment == 0 &&
+      left.getElementTypeBitWidth() == bitsOfOperand)
+    add(product, product.getLeft(), tileTypeOf(product.getResult()));
+}
+
+void LeftTiles::addParts(chunk::ConcatOp joined) {
+  RankedTensorType result = tileTypeOf(joined.getResult());
+  int64_t columns = result.getRank() == 2 ? WarpGrid::of(result.getDimSize(0), result.getDimSize(1), warps).columns : 0;
+  auto isPart = [&](Type part) { return part == joined.getOperandTypes().front(); };
+  if (joined.getNumOperands() == static_cast<unsigned>(columns) && llvm::all_of(joined.getOperandTypes(), isPart) &&
+      llvm::isPowerOf2_64(result.getDimSize(1)))
+    add(joined, joined.getOperands(), result);
+}
+
+void LeftTiles::add(Operation *user, ValueRange wanted, RankedTensorType result) {
   int64_t rows = result.getDimSize(0);
   WarpGrid grid = WarpGrid::of(rows, result.getDimSize(1), warps);
-  if (grid.columns == 1 || product.getTransposeLeft() || rows % rowsOfWarpgroup ||
-      left.getDimSize(1) % innerOfFragment || left.getElementTypeBitWidth() != bitsOfOperand ||
-      layouts.contains(product.getLeft()))
+  auto isKnown = [&](Value tile) { return layouts.contains(tile); };
+  if (grid.columns == 1 || rows % rowsOfWarpgroup || llvm::any_of(wanted, isKnown))
     return;
 
   // All that is computed in place, as far back as it goes: to products that are formed as often as there are warps that
   // want them, or to constants, and no further.
   llvm::SetVector<Value> tiles;
-  tiles.insert(product.getLeft());
+  tiles.insert_range(wanted);
   bool hasProduct = false, isOfConstants = true;
   for (size_t next = 0; next < tiles.size(); ++next) {
     Operation *made = tiles[next].getDefiningOp();
-    if (!made || !product->getBlock()->findAncestorOpInBlock(*made))
+    if (!made || !user->getBlock()->findAncestorOpInBlock(*made))
       return;
     if (isa<chunk::DotOp, chunk::DecayDotOp>(made)) {
       hasProduct = true;
@@ -66,21 +83,23 @@ void LeftTiles::addProduct(chunk::DotOp product, int64_t warps) {
         tiles.insert(operand);
   }
   auto isWantedHere = [&](OpOperand &use) {
-    Operation *user = use.getOwner();
-    if (auto other = dyn_cast<chunk::DotOp>(user))
-      return use.getOperandNumber() == 0 && !other.getTransposeLeft() &&
-             WarpGrid::of(rows, tileTypeOf(other.getResult()).getDimSize(1), warps).columns == grid.columns;
-    if (isa<scf::YieldOp>(user) && isa<scf::IfOp>(user->getParentOp()))
-      return tiles.contains(user->getParentOp()->getResult(use.getOperandNumber()));
-    if (auto reduce = dyn_cast<chunk::ReduceOp>(user))
+    Operation *other = use.getOwner();
+    if (other == user)
+      return llvm::is_contained(wanted, use.get());
+    if (auto product = dyn_cast<chunk::DotOp>(other))
+      return use.getOperandNumber() == 0 && !product.getTransposeLeft() &&
+             WarpGrid::of(rows, tileTypeOf(product.getResult()).getDimSize(1), warps).columns == grid.columns;
+    if (isa<scf::YieldOp>(other) && isa<scf::IfOp>(other->getParentOp()))
+      return tiles.contains(other->getParentOp()->getResult(use.getOperandNumber()));
+    if (auto reduce = dyn_cast<chunk::ReduceOp>(other))
       return reduce.getOver() == chunk::Side::Columns;
-    return user->getNumResults() == 1 && tiles.contains(user->getResult(0));
+    return other->getNumResults() == 1 && tiles.contains(other->getResult(0));
   };
-  bool isOnlyLeft = llvm::all_of(tiles, [&](Value tile) { return llvm::all_of(tile.getUses(), isWantedHere); });
-  if ((!hasProduct && !isOfConstants) || !isOnlyLeft)
+  bool isOnlyWanted = llvm::all_of(tiles, [&](Value tile) { return llvm::all_of(tile.getUses(), isWantedHere); });
+  if ((!hasProduct && !isOfConstants) || !isOnlyWanted)
     return;
   for (Value tile : tiles)
-    layouts[tile] = leftOperandLayout(rows, left.getDimSize(1), grid);
+    layouts[tile] = leftOperandLayout(rows, tileTypeOf(wanted.front()).getDimSize(1), grid);
 }
 
 std::optional<Layout> LeftTiles::layoutFor(Value tile) const {

@@ -390,7 +390,7 @@ LogicalResult ThreadLowering::lowerDecayDot(chunk::DecayDotOp op) {
     Registers result;
     for (int64_t from = 0; from < perLane; from += together)
       for (Value value : b.load(address(tile, row, b.add(channel, from)), tile.type.getElementType(), together))
-        result.push_back(value.getType() == element ? value : arith::ExtFOp::create(b, element, value).getResult());
+        result.push_back(b.widen(value, element));
     return result;
   };
 

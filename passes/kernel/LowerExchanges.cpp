@@ -257,9 +257,9 @@ Registers ThreadLowering::fromShared(const SharedTile &tile, RankedTensorType ty
   return result;
 }
 
-SmallVector<SharedTile, 3> ThreadLowering::gatherable(Operation *op, ArrayRef<Value> operands) {
+SmallVector<SharedTile, 3> ThreadLowering::gatherable(Operation *op, ArrayRef<Value> operands, int64_t offset) {
   SmallVector<SharedTile, 3> tiles;
-  int64_t offset = 0;
+  bool copies = false;
   for (Value operand : operands) {
     auto type = cast<RankedTensorType>(operand.getType());
     if (inSharedMemory(type)) {
@@ -269,8 +269,9 @@ SmallVector<SharedTile, 3> ThreadLowering::gatherable(Operation *op, ArrayRef<Va
     tiles.push_back(scratchTile(b.advance(scratchOf(op), offset), type));
     toShared(registersOf(operand), type, tiles.back());
     offset += sharedBytesOf(type);
+    copies = true;
   }
-  if (offset > 0)
+  if (copies)
     b.barrier();
   return tiles;
 }
@@ -380,20 +381,40 @@ void ThreadLowering::lowerColumns(chunk::ColumnsOp op) {
   });
 }
 
+void ThreadLowering::joinWithin(chunk::ConcatOp op, const Conversion &within) {
+  Layout layout = *layoutOf(op.getType());
+  int64_t columns = cast<RankedTensorType>(op.getOperand(0).getType()).getDimSize(1);
+  auto partsOf = [&](Layout::Space space) {
+    return llvm::map_to_vector(layout.basis(space),
+                               [&](uint64_t vector) -> uint64_t { return layout.coordinate(vector, 1) / columns; });
+  };
+  SmallVector<uint64_t> byRegister = partsOf(Layout::Register), byLane = partsOf(Layout::Lane),
+                        byWarp = partsOf(Layout::Warp), from = registersIn(within.fromRegister);
+  // The thread's own choice among the parts, which is that of its warp where no lane has another.
+  Value chosen = b.linear(byLane, byWarp);
+  bool ofWarp = !b.linear(byLane, {});
+  uint64_t reach = 0;
+  for (uint64_t part : llvm::concat<uint64_t>(byLane, byWarp))
+    reach |= part;
+  define(op.getResult(), [&](uint64_t reg) {
+    uint64_t own = combined(byRegister, reg), source = combined(from, reg);
+    Value value = registersOf(op.getOperand(own))[source];
+    for (uint64_t part = 1; part <= reach; ++part) {
+      if (part & ~reach)
+        continue;
+      Value isChosen = b.compare(arith::CmpIPredicate::eq, chosen, b.i32(part));
+      value = b.select(isChosen, registersOf(op.getOperand(own ^ part))[source], value);
+      if (ofWarp)
+        value.getDefiningOp()->setAttr(choiceAttribute, b.getUnitAttr());
+    }
+    return value;
+  });
+}
+
 void ThreadLowering::lowerConcat(chunk::ConcatOp op) {
   auto type = cast<RankedTensorType>(op.getType());
-  if (movesNothing(op)) {
-    Layout result = *layoutOf(type), part = *layoutOf(op.getOperand(0).getType());
-    return define(op.getResult(), [&](uint64_t reg) {
-      uint64_t place = result.at(Layout::Register, reg);
-      int64_t row = result.coordinate(place, 0), column = result.coordinate(place, 1);
-      const Registers &source = registersOf(op.getOperand(column / part.side(1)));
-      for (auto [own, value] : llvm::enumerate(source))
-        if (part.at(Layout::Register, own) == part.flat({row, column % part.side(1)}))
-          return value;
-      llvm_unreachable("a thread has its columns of each part");
-    });
-  }
+  if (std::optional<Conversion> within = withinThreads(op))
+    return joinWithin(op, *within);
   SharedTile tile = scratchTile(scratchOf(op), type);
   Gather places(b, tile);
   int64_t from = 0;
@@ -439,17 +460,104 @@ private:
 };
 } // namespace
 
+namespace {
+/// Rows of a tile and of its tail, in shared memory, some rows before those of a thread's registers: neighbouring
+/// columns come in one access, and each element once, for however many registers want it.
+class EarlierRows {
+public:
+  EarlierRows(ThreadBuilder &b, const SharedTile &tile, const SharedTile &tail, const Layout &layout, Type element)
+      : b(b), layout(layout), element(element), rows(b, tile, layout), before(b, tail, layout),
+        addresses(b, tile, layout.basis(Layout::Lane), layout.basis(Layout::Warp)), tailRows(tail.type.getDimSize(0)),
+        together(int64_t(1) << std::min(neighbouringBits(layout, tile), neighbouringBits(layout, tail))) {}
+
+  Value at(uint64_t reg, int64_t back) {
+    uint64_t own = layout.at(Layout::Register, reg);
+    int64_t row = layout.coordinate(own, 0) - back, column = layout.coordinate(own, 1);
+    Registers &loaded = known[{row, column / together}];
+    if (loaded.empty()) {
+      loaded = load(row, column / together * together);
+      for (Value &value : loaded)
+        value = b.widen(value, element);
+    }
+    return loaded[column % together];
+  }
+
+private:
+  /// The columns of a thread in a tile, of rows that are computed.
+  struct Columns {
+    Columns(ThreadBuilder &b, const SharedTile &tile, const Layout &layout) : tile(tile) {
+      auto offsets = [&](Layout::Space space) {
+        return llvm::map_to_vector(layout.basis(space), [&](uint64_t vector) {
+          return tile.byteOffset(tile.getLayout().flat({0, layout.coordinate(vector, 1)}));
+        });
+      };
+      ofThread = b.linear(offsets(Layout::Lane), offsets(Layout::Warp));
+    }
+
+    Value addressOf(ThreadBuilder &b, Value row, int64_t column) {
+      Value offset = b.combine(ofThread, b.linear(row, tile.byteOffsetsOf(0)));
+      uint64_t own = tile.byteOffset(tile.getLayout().flat({0, column}));
+      return b.advance(tile.base, offset ? b.bitXor(offset, own) : b.i32(own));
+    }
+
+    const SharedTile &tile;
+    Value ofThread;
+  };
+
+  /// `row` counts from the thread's first one.
+  Registers load(int64_t row, int64_t column) {
+    Type stored = rows.tile.type.getElementType();
+    // Rows that registers have are a constant away from the thread's; others follow those of another thread.
+    int64_t reach = layout.coordinate(layout.reach(Layout::Register), 0);
+    if (row >= 0 && (row & ~reach) == 0)
+      return b.load(addresses.at(layout.flat({row, column})), stored, together);
+    Value number = b.add(b.coordinate(layout, 0, 0), row);
+    Value address = rows.addressOf(b, number, column);
+    if (row < 0)
+      address = b.select(b.less(number, 0), before.addressOf(b, b.add(number, tailRows), column), address);
+    return b.load(address, stored, together);
+  }
+
+  ThreadBuilder &b;
+  const Layout &layout;
+  Type element;
+  Columns rows, before;
+  Addresses addresses;
+  int64_t tailRows, together;
+  llvm::SmallDenseMap<std::pair<int64_t, int64_t>, Registers> known;
+};
+} // namespace
+
+/// How many numbers of a row follow one another from a multiple of as many on, in at most 16 bytes.
+static int64_t neighboursOf(const SharedTile &tile) {
+  int64_t count = 1;
+  for (uint64_t offset : tile.byteOffsetsOf(1)) {
+    int64_t bytes = count * tile.elementBytes();
+    if (offset != static_cast<uint64_t>(bytes) || bytes >= 16)
+      break;
+    count *= 2;
+  }
+  return count;
+}
+
 void ThreadLowering::lowerConv(chunk::ConvOp op) {
   auto tiles = gatherable(op, {op.getOperand(), op.getTail(), op.getTaps()});
-  RowsWithTail rows(b, tiles[0], tiles[1]);
+  auto type = cast<RankedTensorType>(op.getType());
+  Layout layout = *layoutOf(type);
+  EarlierRows rows(b, tiles[0], tiles[1], layout, type.getElementType());
   Gather weights(b, tiles[2]);
-  Layout layout = *layoutOf(op.getType());
-  int64_t count = cast<RankedTensorType>(op.getTaps().getType()).getDimSize(1);
+  int64_t count = tiles[2].type.getDimSize(1),
+          together = std::min<int64_t>(neighboursOf(tiles[2]), llvm::bit_floor<uint64_t>(count));
+  llvm::SmallDenseMap<int64_t, Registers> ofColumns;
   define(op.getResult(), [&](uint64_t reg) {
-    Value row = b.coordinate(layout, 0, reg), column = b.coordinate(layout, 1, reg), sum;
+    Registers &taps = ofColumns[layout.coordinate(layout.at(Layout::Register, reg), 1)];
+    for (int64_t tap = taps.size(); tap < count; tap = taps.size())
+      for (Value value : b.load(weights.address({b.coordinate(layout, 1, reg), b.i32(tap)}),
+                                tiles[2].type.getElementType(), together))
+        taps.push_back(b.widen(value, type.getElementType()));
+    Value sum;
     for (int64_t back = 0; back < count; ++back) {
-      Value product =
-          arith::MulFOp::create(b, weights.at({column, b.i32(count - 1 - back)}), rows.at(b.add(row, -back), column));
+      Value product = arith::MulFOp::create(b, taps[count - 1 - back], rows.at(reg, back));
       sum = sum ? arith::AddFOp::create(b, sum, product).getResult() : product;
     }
     return sum;
@@ -498,13 +606,37 @@ void ThreadLowering::lowerDelay(chunk::DelayOp op) {
 }
 
 void ThreadLowering::lowerTail(chunk::TailOp op) {
-  auto tiles = gatherable(op, {op.getOperand(), op.getTail()});
-  RowsWithTail rows(b, tiles[0], tiles[1]);
-  int64_t tailRows = cast<RankedTensorType>(op.getTail().getType()).getDimSize(0);
-  Layout layout = *layoutOf(op.getType());
+  auto type = cast<RankedTensorType>(op.getType());
+  Layout layout = *layoutOf(type);
+  int64_t tailRows = type.getDimSize(0);
   Value valid = b.truncate(scalars.lookup(op.getValid()));
-  define(op.getResult(), [&](uint64_t reg) {
-    Value row = b.add(b.add(b.coordinate(layout, 0, reg), valid), -tailRows);
-    return rows.at(row, b.coordinate(layout, 1, reg));
-  });
+  SharedTile tile = gatherable(op, {op.getOperand()})[0];
+  auto lastRows = [&](function_ref<Value(Value row, Value column)> at) {
+    define(op.getResult(), [&](uint64_t reg) {
+      Value row = b.add(b.add(b.coordinate(layout, 0, reg), valid), -tailRows);
+      return at(row, b.coordinate(layout, 1, reg));
+    });
+    Registers live;
+    appendLive(op.getResult(), live);
+    scf::YieldOp::create(b, live);
+  };
+  // Hardly a chunk has fewer rows than its tail. Others do not ask for the old one, which threads would exchange first.
+  SmallVector<Type> types;
+  for (int64_t reg = 0; reg < layout.size(Layout::Register); ++reg)
+    if (ThreadBuilder::inside(layout, type.getShape(), reg) != ThreadBuilder::Inside::Never)
+      types.push_back(type.getElementType());
+  auto condition = scf::IfOp::create(b, types, b.less(valid, tailRows), /*addThenBlock=*/true, /*addElseBlock=*/true);
+  {
+    OpBuilder::InsertionGuard guard(b);
+    b.setInsertionPointToStart(condition.thenBlock());
+    auto rowsType = cast<RankedTensorType>(op.getOperand().getType());
+    SharedTile tail = gatherable(op, {op.getTail()}, inSharedMemory(rowsType) ? 0 : sharedBytesOf(rowsType))[0];
+    RowsWithTail rows(b, tile, tail);
+    lastRows([&](Value row, Value column) { return rows.at(row, column); });
+    b.setInsertionPointToStart(condition.elseBlock());
+    Gather rowsOfChunk(b, tile);
+    lastRows([&](Value row, Value column) { return rowsOfChunk.at({row, column}); });
+  }
+  ValueRange results = condition.getResults();
+  takeLive(op.getResult(), op.getResult(), results);
 }

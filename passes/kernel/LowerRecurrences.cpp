@@ -112,9 +112,6 @@ LogicalResult ThreadLowering::lowerDecayMix(chunk::DecayMixOp op) {
     Value step = loop.getInductionVar(), other = transpose ? b.sub(b.i32(tokens - 1), step) : step;
     for (Across *across : {&weightAcross, &rowAcross, &factorAcross})
       across->moveTo(other);
-    auto widened = [&](Value value) {
-      return value.getType() == element ? value : arith::ExtFOp::create(b, element, value).getResult();
-    };
     /// What depends on the row of an element only.
     struct Row {
       Value weight, joins, isItself;
@@ -125,7 +122,7 @@ LogicalResult ThreadLowering::lowerDecayMix(chunk::DecayMixOp op) {
       if (row.weight)
         return row;
       Value own = b.coordinate(layout, 0, reg), first = transpose ? own : other, last = transpose ? other : own;
-      row.weight = widened(weightAcross.load(reg, 1)[0]);
+      row.weight = b.widen(weightAcross.load(reg, 1)[0], element);
       row.joins = b.compare(before ? arith::CmpIPredicate::slt : arith::CmpIPredicate::sle, first, last);
       row.isItself = b.compare(arith::CmpIPredicate::eq, first, last);
       return row;
@@ -139,7 +136,7 @@ LogicalResult ThreadLowering::lowerDecayMix(chunk::DecayMixOp op) {
       }
       Row row = rowOf(reg);
       Value sum = loop.getRegionIterArg(index), factor = decays[reg % together];
-      Value joined = arith::MulFOp::create(b, row.weight, widened(entries[reg % together]));
+      Value joined = arith::MulFOp::create(b, row.weight, b.widen(entries[reg % together], element));
       if (transpose && !before) {
         // The product ends with the token that joined: it decays afterwards, except for its own result.
         Value all = arith::AddFOp::create(b, sum, joined);

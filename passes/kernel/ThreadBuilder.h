@@ -68,6 +68,10 @@ public:
   mlir::Value less(mlir::Value a, int64_t b) { return less(a, i32(b)); }
   mlir::Value extend(mlir::Value i32Value) { return mlir::arith::ExtUIOp::create(*this, getI64Type(), i32Value); }
   mlir::Value truncate(mlir::Value i64Value) { return mlir::arith::TruncIOp::create(*this, getI32Type(), i64Value); }
+  /// The same number in a type that may be wider.
+  mlir::Value widen(mlir::Value value, mlir::Type type) {
+    return value.getType() == type ? value : mlir::arith::ExtFOp::create(*this, type, value).getResult();
+  }
   mlir::Value real(mlir::Type type, double value);
   mlir::Value zero(mlir::Type type);
 

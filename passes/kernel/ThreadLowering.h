@@ -171,13 +171,15 @@ private:
   void matricesToShared(const Registers &source, mlir::RankedTensorType type, const SharedTile &tile);
   Registers matricesFromShared(const SharedTile &tile, mlir::RankedTensorType type);
   Registers fromShared(const SharedTile &tile, mlir::RankedTensorType type);
-  /// Operands in shared memory: where they are, or copied to the scratch region of their operation. All threads may
-  /// read them.
-  llvm::SmallVector<SharedTile, 3> gatherable(mlir::Operation *op, llvm::ArrayRef<mlir::Value> operands);
+  /// Operands in shared memory: where they are, or copied to the scratch region of their operation, from `offset` on.
+  /// All threads may read them.
+  llvm::SmallVector<SharedTile, 3> gatherable(mlir::Operation *op, llvm::ArrayRef<mlir::Value> operands,
+                                              int64_t offset = 0);
 
   void lowerReduce(chunk::ReduceOp op);
   void lowerColumns(chunk::ColumnsOp op);
   void lowerConcat(chunk::ConcatOp op);
+  void joinWithin(chunk::ConcatOp op, const Conversion &within);
   void lowerConv(chunk::ConvOp op);
   void lowerConvBack(chunk::ConvBackOp op);
   void lowerDelay(chunk::DelayOp op);

@@ -176,11 +176,13 @@ def rowmaps(name, element, K, V, chunk=CHUNK):
     x32 = b.wide(x)
     tail = b.wide(("%tail", b.tile(3, K, element=element)))
     late = b.wide(("%late", b.tile(2, K, element=element)))
-    y = b.emit(f"chunk.conv {x32[0]}, %taps tail {tail[0]} : {tile}, {b.tile(K, 4)}, {tail[1]}", tile)
+    y = b.emit(f"chunk.conv {x32[0]}, %taps tail {tail[0]} : {tile}, {b.tile(K, 4)}, {tail[1]} -> {tile}", tile)
     y16 = b.narrow(y)
     z = b.dot(y16, w, half)
     bias = b.emit(f"chunk.broadcast %bias along columns : {b.tile(F)} to {half}", half)
     z = b.elementwise("arith.addf", z, bias)
+    power = b.elementwise("math.exp", b.elementwise("arith.negf", b.elementwise("math.absf", z)))
+    z = b.elementwise("arith.addf", z, b.elementwise("math.log1p", power))
 
     def softmax(row):
         m = b.emit(f"chunk.reduce max {row[0]} over columns : {half} -> {column}", column)
@@ -512,7 +514,7 @@ def step_rowmaps(name, element, K, V, chunk=1):
         "chunk.table @place varying {\n^bb0(%t: f64, %h: f64, %d: f64):\n  chunk.result %t : f64\n}",
     ]
     x32, before = b.wide(x), b.wide(("%tail", tail))
-    y = b.emit(f"chunk.conv {x32[0]}, %taps tail {before[0]} : {row}, {b.tile(K, 4)}, {before[1]}", row)
+    y = b.emit(f"chunk.conv {x32[0]}, %taps tail {before[0]} : {row}, {b.tile(K, 4)}, {before[1]} -> {row}", row)
     w32 = b.wide(w)
     z = read_step(b, w32, along_rows(b, y, w32[1]), "rows", F)
     bias = b.emit(f"chunk.broadcast %bias along columns : {b.tile(F)} to {half}", half)
@@ -573,6 +575,7 @@ def reference_rowmaps(x, states):
     past = np.concatenate([states["tail"], rows])
     conv = sum(taps[:, 3 - j] * past[3 - j : 3 - j + T] for j in range(4))
     z = conv @ w + bias
+    z += np.log1p(np.exp(-np.abs(z)))
 
     def softmax(y):
         e = np.exp(y - y.max(axis=1, keepdims=True))

@@ -48,16 +48,17 @@ SPILLS = {
     "retention": [("fp32", 128)],
     "gated_delta_rule": [("bf16", 16), ("fp32", 128)],
     "lawcat": [("bf16", 64), ("bf16", 128), ("fp32", 64), ("fp32", 128)],
-    "rwkv6": [("bf16", 64)],
+    "rwkv6": [("bf16", 64), ("bf16", 128), ("fp32", 128)],
     "supra": [("bf16", 64), ("bf16", 128), ("fp32", 128)],
     "gsa": [("bf16", 128), ("fp32", 128)],
-    "abc": [("bf16", 64), ("bf16", 128), ("fp32", 64), ("fp32", 128)],
+    "abc": [("bf16", 64), ("bf16", 128), ("fp32", 128)],
     "bla": [("bf16", 128)],
     "lolcats": [("bf16", 16), ("bf16", 64), ("bf16", 128), ("fp32", 128)],
     "ssd": [("bf16", 64), ("bf16", 128), ("fp32", 128)],
 }
 # Forwards: up to 160 bytes of chunks; SUPRA's steps compute its rotations in fp64.
 CHUNK_SPILLS = {
+    "lawcat": [("bf16", 128)],
     "abc": [("fp32", 128)],
     "supra": [("bf16", 64), ("bf16", 128)],
     "gated_delta_rule": [("fp32", 64), ("fp32", 128)],
@@ -70,9 +71,9 @@ STEP_SPILLS = {}
 SEGMENT_SPILLS = {
     "retention": [("fp32", 128)],
     "ssd": [("fp32", 128)],
-    "lawcat": [("bf16", 64), ("fp32", 64)],
+    "lawcat": [("bf16", 128)],
     "supra": [("bf16", 64), ("bf16", 128)],
-    "abc": [("bf16", 64), ("fp32", 128)],
+    "abc": [("fp32", 128)],
 }
 # Of what looks back, kernels that keep a state beside tiles of other tokens: steps.
 LOOKBACK_SPILLS = {

@@ -248,7 +248,15 @@ chunk.kernel @mask_c1 chunk 16 (input %x: tensor<16x8xf32>, parameter %c: tensor
 
 chunk.kernel @conv_c1 chunk 16 (input %x: tensor<16x8xf32>, parameter %taps: tensor<8x4xf32>, parameter %tail: tensor<2x8xf32>, valid %n: index) -> (o: tensor<16x8xf32>) {
   // expected-error @+1 {{[conv_c1] has an operand of type 'tensor<16x8xf32>', taps of type 'tensor<8x4xf32>' and a tail of type 'tensor<2x8xf32>'}}
-  %y = chunk.conv %x, %taps tail %tail : tensor<16x8xf32>, tensor<8x4xf32>, tensor<2x8xf32>
+  %y = chunk.conv %x, %taps tail %tail : tensor<16x8xf32>, tensor<8x4xf32>, tensor<2x8xf32> -> tensor<16x8xf32>
+  chunk.yield %x : tensor<16x8xf32>
+}
+
+// -----
+
+chunk.kernel @conv_c2 chunk 16 (input %x: tensor<16x8xf32>, parameter %taps: tensor<8x4xf32>, parameter %tail: tensor<3x8xf32>, valid %n: index) -> (o: tensor<16x8xf32>) {
+  // expected-error @+1 {{[conv_c2] has a result of type 'tensor<16x8xbf16>', expected the shape of the operand of type 'tensor<16x8xf32>' and elements as wide as those of any operand}}
+  %y = chunk.conv %x, %taps tail %tail : tensor<16x8xf32>, tensor<8x4xf32>, tensor<3x8xf32> -> tensor<16x8xbf16>
   chunk.yield %x : tensor<16x8xf32>
 }
 

@@ -123,8 +123,8 @@ chunk.kernel @products chunk 16 (input %q: tensor<16x8xbf16>, input %v: tensor<1
 // CHECK-LABEL: chunk.kernel @time
 chunk.kernel @time chunk 16 (input %x: tensor<16x8xf32>, parameter %taps: tensor<8x4xf32>, state %tail: tensor<3x8xf32>,
                              valid %n: index) -> (o: tensor<16x8xf32>) {
-  // CHECK: chunk.conv %x, %taps tail %tail : tensor<16x8xf32>, tensor<8x4xf32>, tensor<3x8xf32>
-  %y = chunk.conv %x, %taps tail %tail : tensor<16x8xf32>, tensor<8x4xf32>, tensor<3x8xf32>
+  // CHECK: chunk.conv %x, %taps tail %tail : tensor<16x8xf32>, tensor<8x4xf32>, tensor<3x8xf32> -> tensor<16x8xf32>
+  %y = chunk.conv %x, %taps tail %tail : tensor<16x8xf32>, tensor<8x4xf32>, tensor<3x8xf32> -> tensor<16x8xf32>
   // CHECK: chunk.delay %{{.*}} by 2 tail %tail : tensor<16x8xf32>, tensor<3x8xf32>
   %z = chunk.delay %y by 2 tail %tail : tensor<16x8xf32>, tensor<3x8xf32>
   // CHECK: chunk.tail %x valid %n after %tail : tensor<16x8xf32>, tensor<3x8xf32>

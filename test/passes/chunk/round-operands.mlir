@@ -96,3 +96,17 @@ chunk.kernel @larger chunk 16 (input %x: tensor<16x32xbf16>, valid %n: index) ->
   %o = chunk.dot %a, %b transpose_right : tensor<16x32xf32>, tensor<16x32xf32> -> tensor<16x16xf32>
   chunk.yield %o : tensor<16x16xf32>
 }
+
+// Rows of a convolution are taken as they were; taps of another type, and rows that are computed, stay.
+// CHECK-LABEL: chunk.kernel @convolution
+chunk.kernel @convolution chunk 16 (input %x: tensor<16x32xbf16>, parameter %taps: tensor<32x4xf32>,
+                                    state %tail: tensor<3x32xbf16>, valid %n: index) -> (o: tensor<16x32xf32>) {
+  %x32 = arith.extf %x : tensor<16x32xbf16> to tensor<16x32xf32>
+  %tail32 = arith.extf %tail : tensor<3x32xbf16> to tensor<3x32xf32>
+  // CHECK: %[[Y:.*]] = chunk.conv %x, %taps tail %tail : tensor<16x32xbf16>, tensor<32x4xf32>, tensor<3x32xbf16> -> tensor<16x32xf32>
+  // SPARING: chunk.conv %{{.*}}, %taps tail %{{.*}} : tensor<16x32xf32>, tensor<32x4xf32>, tensor<3x32xf32>
+  %y = chunk.conv %x32, %taps tail %tail32 : tensor<16x32xf32>, tensor<32x4xf32>, tensor<3x32xf32> -> tensor<16x32xf32>
+  // CHECK: chunk.conv %[[Y]], %taps tail %tail : tensor<16x32xf32>
+  %z = chunk.conv %y, %taps tail %tail32 : tensor<16x32xf32>, tensor<32x4xf32>, tensor<3x32xf32> -> tensor<16x32xf32>
+  chunk.yield %z next %tail : tensor<16x32xf32>, tensor<3x32xbf16>
+}

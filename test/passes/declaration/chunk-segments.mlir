@@ -103,6 +103,27 @@ stretto.variant @delta(%q: !K, %k: !K, %v: !V) -> !V attributes {group = {H = 1 
 
 // -----
 
+// Decays of channels are added up down their columns.
+
+!K = tensor<8xf64, #stretto.row<K>>
+!V = tensor<4xf64, #stretto.row<V>>
+!S = !stretto.state<K : 8, V : 4>
+
+// CHECK-LABEL: chunk.kernel @fading_channels_writes chunk 16 segments apart(
+// CHECK:         %[[OF_CHUNK:.*]] = chunk.reduce sum %g over rows : tensor<16x8xf32> -> tensor<8xf32>
+// CHECK:         %[[DECAY:.*]] = arith.addf %S.decay, %[[OF_CHUNK]]
+// CHECK-NOT:     chunk.accumulate
+// CHECK:         chunk.yield next %{{.*}}, %[[DECAY]]
+stretto.variant @fading_channels(%q: !K, %k: !K, %v: !V, %g: !K) -> !V attributes {group = {H = 1 : i64}} {
+  %0 = stretto.state "S" : !S
+  %1 = stretto.decay %0 log %g along "K" : !S, !K
+  %2 = stretto.write %1, %k, %v : !S, !K, !V
+  %o = stretto.read %2, %q along "K" : !S, !K -> !V
+  stretto.yield %o : !V
+}
+
+// -----
+
 // What is written depends on totals: those of each segment come first, with what shifts them.
 
 !K = tensor<8xf64, #stretto.row<K>>

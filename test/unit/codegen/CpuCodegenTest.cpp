@@ -570,7 +570,7 @@ TEST_F(Lengths, ConvolutionDelayAndTail) {
       %x32 = arith.extf %x : !inK to !K
       %taps32 = arith.extf %taps : tensor<40x4xMEMORY> to tensor<40x4xf32>
       %tail32 = arith.extf %tail : tensor<5x40xMEMORY> to tensor<5x40xf32>
-      %c = chunk.conv %x32 , %taps32 tail %tail32 : !K, tensor<40x4xf32>, tensor<5x40xf32>
+      %c = chunk.conv %x32 , %taps32 tail %tail32 : !K, tensor<40x4xf32>, tensor<5x40xf32> -> !K
       %d = chunk.delay %x32 by 5 tail %tail32 : !K, tensor<5x40xf32>
       %y = arith.subf %c, %d : !K
       %next = chunk.tail %x valid %n after %tail : !inK, tensor<5x40xMEMORY>

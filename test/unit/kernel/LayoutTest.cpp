@@ -164,6 +164,28 @@ TEST(Layout, SweepsTakeLinesOfRows) {
   EXPECT_EQ(row.size(Layout::Register), 4);
 }
 
+TEST(Layout, RunsCoverEveryElement) {
+  for (auto [rows, columns] : shapes)
+    for (int64_t warps : {1, 4, 8}) {
+      Layout layout = runLayout({rows, columns}, warps);
+      EXPECT_EQ(layout.size(Layout::Lane), lanes);
+      EXPECT_EQ(layout.size(Layout::Warp), warps);
+      std::set<uint64_t> covered;
+      forEachPlace(layout, [&](Layout::Place place) { covered.insert(layout.at(place)); });
+      EXPECT_EQ(int64_t(covered.size()), layout.side(0) * layout.side(1)) << rows << "x" << columns;
+      EXPECT_EQ(layout.reach(Layout::Register) & (layout.reach(Layout::Lane) | layout.reach(Layout::Warp)), 0u);
+    }
+}
+
+TEST(Layout, RunsAreRowsThatFollowOneAnother) {
+  Layout layout = runLayout({64, 128}, 8);
+  EXPECT_EQ(layout.str(), "register = [[0, 1], [1, 0], [2, 0], [4, 0], [8, 0]], "
+                          "lane = [[0, 2], [0, 4], [0, 8], [0, 16], [0, 32]], warp = [[0, 64], [16, 0], [32, 0]]");
+  // A narrow tile has fewer rows in each thread, then copies.
+  EXPECT_EQ(runLayout({16, 16}, 8).str(), "register = [[0, 1]], lane = [[0, 2], [0, 4], [0, 8], [1, 0], [2, 0]], "
+                                          "warp = [[4, 0], [8, 0], [0, 0]]");
+}
+
 TEST(Layout, SharedMemoryIsABijection) {
   for (auto [rows, columns] : shapes)
     for (int64_t bytes : {2, 4}) {

@@ -1,0 +1,22 @@
+// RUN: stretto-opt %s --pass-pipeline='builtin.module(stretto-fold-over-chunks,kernel.func(stretto-assign-layouts))' | FileCheck %s
+
+// The rows of a convolution are read where the memory system leaves them. What goes on to a product alone is made by
+// threads that walk down columns: each has a run of rows. What meets another tile is where that is.
+// CHECK-DAG: #[[ROWS:.*]] = #kernel.layout<[6, 6], offset =
+// CHECK-DAG: #[[RUNS:.*]] = #kernel.layout<[6, 6], register = {{\[\[}}0, 1], [1, 0], [2, 0], [4, 0]], lane = {{\[\[}}0, 2], [0, 4], [0, 8], [0, 16], [0, 32]], warp = {{\[\[}}8, 0], [16, 0], [32, 0]]>
+// CHECK-DAG: #[[FRAGMENTS:.*]] = #kernel.layout<[6, 6], register = {{.*}}, lane = {{.*}}, warp = {{\[\[}}16, 0], [32, 0], [0, 32]]>
+// CHECK-LABEL: kernel.func @convolutions
+// CHECK: chunk.conv %{{.*}} : tensor<64x64xbf16, #[[ROWS]]>, {{.*}} -> tensor<64x64xf32, #[[RUNS]]>
+// CHECK: kernel.convert %{{.*}} : tensor<64x64xbf16, #[[RUNS]]> -> tensor<64x64xbf16, #[[ROWS]]>
+// CHECK: chunk.conv %{{.*}} -> tensor<64x64xf32, #[[FRAGMENTS]]>
+chunk.kernel @convolutions chunk 64 (input %x: tensor<64x64xbf16>, parameter %taps: tensor<64x4xbf16>,
+                                     parameter %w: tensor<64x64xbf16>, state %tail: tensor<3x64xbf16>,
+                                     state %S: tensor<64x64xf32>, valid %n: index) -> (o: tensor<64x64xf32>) {
+  %y = chunk.conv %x, %taps tail %tail : tensor<64x64xbf16>, tensor<64x4xbf16>, tensor<3x64xbf16> -> tensor<64x64xf32>
+  %left = arith.truncf %y : tensor<64x64xf32> to tensor<64x64xbf16>
+  %z = chunk.dot %left, %w : tensor<64x64xbf16>, tensor<64x64xbf16> -> tensor<64x64xf32>
+  %u = chunk.conv %x, %taps tail %tail : tensor<64x64xbf16>, tensor<64x4xbf16>, tensor<3x64xbf16> -> tensor<64x64xf32>
+  %o = arith.addf %u, %z : tensor<64x64xf32>
+  %next = chunk.tail %x valid %n after %tail : tensor<64x64xbf16>, tensor<3x64xbf16>
+  chunk.yield %o next %next, %S : tensor<64x64xf32>, tensor<3x64xbf16>, tensor<64x64xf32>
+}
