@@ -432,7 +432,7 @@ class GradientLaunch:
     def strides_of(self, entry, shape):
         """Of a sequence, a head and a row, in an array with heads on the second axis, or in a tail on the third."""
         strides = [int(np.prod(shape[axis + 1 :])) for axis in range(4)]
-        return [strides[0], strides[2], strides[1]] if entry.endswith("_tail") else strides[:3]
+        return [strides[0], strides[2], strides[1]] if entry.endswith(("_tail", "_window")) else strides[:3]
 
     def forward_words(self, a):
         array = self.problem["initial"][a["entry"]]
