@@ -72,7 +72,7 @@ class ChunkVariant {
 public:
   ChunkVariant(VariantOp variant, int64_t tokens, const ElementTypes &types, Part part = Part::Whole,
                GradientParts parts = {}, chunk::SegmentsAttr segments = {})
-      : variant(variant), types(types), part(part), parts(std::move(parts)), segments(segments),
+      : variant(variant), tokens(tokens), types(types), part(part), parts(std::move(parts)), segments(segments),
         kernel(variant, "chunk", tokens, /*pastTokens=*/tokens, types) {}
 
   LogicalResult run();
@@ -88,6 +88,7 @@ private:
   int64_t groupOf(StateType state) { return state.getReverse() ? 1 : kernel.groupOf(state.getHeads()); }
   /// The type that a state has in a checkpoint.
   FloatType typeOfCheckpoint(StateType state) const;
+  std::string nameOfCheckpoint(const StateChain &chain);
   /// Whether a state is carried by the kernel, and not given to it as a checkpoint.
   bool isCarried(StateOp root);
   /// Whether the kernel walks in reverse time.
@@ -108,10 +109,12 @@ private:
   void addTails(ArrayRef<Operation *> order);
   LogicalResult buildTile(Operation *op);
   void buildReverseConv(Operation *op);
-  SmallVector<Value> results();
+  FailureOr<SmallVector<Value>> results();
+  FailureOr<Value> keptState(const StateChain &chain);
   FailureOr<SmallVector<Value>> next();
 
   VariantOp variant;
+  int64_t tokens;
   const ElementTypes &types;
   Part part;
   GradientParts parts;
@@ -177,6 +180,20 @@ FloatType ChunkVariant::typeOfCheckpoint(StateType state) const {
   return isRead && part != Part::SegmentStarts ? types.standard : types.compute;
 }
 
+/// Whether a state that is read or written at an earlier time goes on before it is read.
+static bool goesOnFirst(const StateChain &chain, int64_t tokens) {
+  if (ChunkEarlierReads::hasSome(chain))
+    return ChunkEarlierReads::goesOnFirst(chain, tokens);
+  return ChunkLaterWrites::hasSome(chain) && ChunkLaterWrites::goesOnFirst(chain, tokens);
+}
+
+/// A forward state that has gone on is no state that a walk can begin with.
+std::string ChunkVariant::nameOfCheckpoint(const StateChain &chain) {
+  StringRef name = chain.getRoot().getName();
+  bool isOther = part != Part::SegmentStarts && !chain.getRoot().getType().getReverse() && goesOnFirst(chain, tokens);
+  return isOther ? (name + ".read").str() : name.str();
+}
+
 void ChunkVariant::addStates() {
   TileBuilder &b = kernel.tiles();
   for (const StateChain &chain : chains) {
@@ -186,14 +203,17 @@ void ChunkVariant::addStates() {
     int64_t group = groupOf(root.getType());
     bool isCheckpoint = kind == chunk::ArgumentKind::Checkpoint;
     FloatType type = isCheckpoint ? typeOfCheckpoint(root.getType()) : types.compute;
-    Value start = b.cast(kernel.addState(root, kind, group, type), types.compute);
+    Value start =
+        b.cast(kernel.addState(root, kind, group, type, isCheckpoint ? nameOfCheckpoint(chain) : ""), types.compute);
     starts[root] = start;
+    using Reads = ChunkEarlierReads::Reads;
+    Reads reads = !goesOnFirst(chain, tokens) ? Reads::AsCarried : isCheckpoint ? Reads::AsKept : Reads::GoingOn;
     if (ChunkEarlierReads::hasSome(chain))
       earlierReads[root] =
-          std::make_unique<ChunkEarlierReads>(chain, b.matrixOf(start), b, kernel.sizes(), kernel.rawTileOf);
+          std::make_unique<ChunkEarlierReads>(chain, b.matrixOf(start), reads, b, kernel.sizes(), kernel.rawTileOf);
     else if (ChunkLaterWrites::hasSome(chain))
       earlierReads[root] =
-          std::make_unique<ChunkLaterWrites>(chain, b.matrixOf(start), b, kernel.sizes(), kernel.rawTileOf);
+          std::make_unique<ChunkLaterWrites>(chain, b.matrixOf(start), reads, b, kernel.sizes(), kernel.rawTileOf);
     else if (isReverse)
       recurrences[root] = std::make_unique<ChunkCotangent>(chain, b.matrixOf(start), b);
     else
@@ -302,7 +322,7 @@ SmallVector<chunk::OutputAttr> ChunkVariant::describeOutputs() {
   for (StateChain &chain : chains) {
     StateType state = chain.getRoot().getType();
     if (keeps(chain.root))
-      outputs.push_back(kernel.describeOutput(chain.getRoot().getName(), KernelBuilder::shapeOf(state),
+      outputs.push_back(kernel.describeOutput(nameOfCheckpoint(chain), KernelBuilder::shapeOf(state),
                                               typeOfCheckpoint(state), groupOf(state), /*checkpoint=*/true));
   }
   SmallVector<unsigned> rows = variant.getDifferentiableRows();
@@ -416,14 +436,30 @@ LogicalResult ChunkVariant::buildTile(Operation *op) {
   return success();
 }
 
-SmallVector<Value> ChunkVariant::results() {
+/// What a chunk's checkpoint of a state is.
+FailureOr<Value> ChunkVariant::keptState(const StateChain &chain) {
+  auto earlier = earlierReads.find(chain.root);
+  if (earlier == earlierReads.end() || part == Part::SegmentStarts)
+    return starts.at(chain.root);
+  FailureOr<Value> state = earlier->second->stateOfReads();
+  if (failed(state))
+    return failure();
+  return chain.getRoot().getType().getSecondSize() == 1 ? kernel.tiles().column(*state, 0) : *state;
+}
+
+FailureOr<SmallVector<Value>> ChunkVariant::results() {
   SmallVector<Value> tiles;
   for (auto [tail, start] : llvm::zip(forwardTails, tailStarts))
     if (keeps(tail.operations.front()))
       tiles.push_back(start);
-  for (const StateChain &chain : chains)
-    if (keeps(chain.root))
-      tiles.push_back(starts.at(chain.root));
+  for (const StateChain &chain : chains) {
+    if (!keeps(chain.root))
+      continue;
+    FailureOr<Value> state = keptState(chain);
+    if (failed(state))
+      return failure();
+    tiles.push_back(*state);
+  }
   for (Value row : leftRows())
     tiles.push_back(kernel.tiles().tileOf(row));
   return tiles;
@@ -508,7 +544,8 @@ LogicalResult ChunkVariant::run() {
   for (Operation *op : *order)
     if (!kernel.tiles().tileOf(op->getResult(0)) && failed(buildTile(op)))
       return failure();
-  return kernel.finish(results(), [&] { return next(); });
+  FailureOr<SmallVector<Value>> left = results();
+  return failed(left) ? failure() : kernel.finish(*left, [&] { return next(); });
 }
 
 /// Heads that share a row each have a part of its gradient, and the parts stay apart until the end.
@@ -577,7 +614,10 @@ private:
     if (failed(parts))
       return failure();
     bool isRounded = types.standard.isBF16(), isAllAsked = parts->asked == parts->carried;
-    if (!parts->asked.empty() && (isRounded || !isAllAsked) &&
+    bool isOfReads = llvm::any_of(stateChains(variant), [&](const StateChain &chain) {
+      return parts->asked.contains(chain.root) && goesOnFirst(chain, chunk);
+    });
+    if (!parts->asked.empty() && (isRounded || !isAllAsked || isOfReads) &&
         failed(ChunkVariant(variant, chunk, types, Part::SegmentStarts, *parts).run()))
       return failure();
     if (parts->walksForward() && failed(ChunkVariant(variant, chunk, types, Part::Checkpoints, *parts).run()))

@@ -115,15 +115,11 @@ GradientParts PartsFinder::describe(SetVector<Value> kept, SmallVector<unsigned>
 void PartsFinder::setApart(GradientParts &parts) {
   SmallVector<Value> rows;
   for (const StateChain &chain : chains) {
-    auto isLater = [](Operation *step) {
-      auto write = dyn_cast<WriteOp>(step);
-      return write && write.getAt();
-    };
     bool isRead = llvm::any_of(gradient.getBlock()->getOperations(), [&](Operation &op) {
       return isa<ReadOp, PairOp>(op) &&
              llvm::any_of(op.getOperands(), [&](Value operand) { return chain.contains(operand); });
     });
-    if (!chain.getRoot().getType().getReverse() || !isRead || llvm::any_of(chain.steps, isLater))
+    if (!chain.getRoot().getType().getReverse() || !isRead)
       continue;
     parts.apart.insert(chain.root);
     llvm::append_range(rows, chain.rows());

@@ -67,7 +67,8 @@ public:
       visit(&op, pending);
       if (auto finish = dyn_cast<FinishOp>(op))
         noteFinished(finish.getProduct().getDefiningOp<chunk::DotOp>(), pending);
-      else if (auto product = dyn_cast<chunk::DotOp>(op); product && !runsBesideOthers(product))
+      else if (auto product = dyn_cast<chunk::DotOp>(op);
+               product && isOfWarpgroups(product) && !runsBesideOthers(product))
         noteFinished(product, pending);
     }
   }
@@ -103,7 +104,7 @@ private:
     llvm::erase_if(pending, [](const Access &access) { return !access.underWay; });
   }
 
-  /// Products are done in the order in which they were started.
+  /// Products of warpgroups are done in the order in which they were started.
   static void noteFinished(chunk::DotOp product, Accesses &pending) {
     for (Access &access : pending)
       if (chunk::DotOp other = access.underWay; other && other->getBlock() == product->getBlock())
