@@ -102,6 +102,8 @@ private:
   llvm::Error takePanels(ModuleOp form);
   llvm::Error takeNeededPanels();
   int64_t tokensForCpu();
+  /// Whether tokens of other chunks are met, which a walk would do chunk after chunk.
+  bool looksBack();
   /// A chunk form for a GPU, its slices and the registers that it wants; or none that fits, and why.
   struct GpuForm {
     OwningOpRef<ModuleOp> module;
@@ -193,8 +195,12 @@ llvm::Error Lowering::keepPart() {
       return suffix::segmentStarts;
     case Part::Checkpoints:
       return suffix::checkpoints;
+    case Part::Rows:
+      return suffix::rows;
     case Part::Cotangents:
       return suffix::cotangents;
+    case Part::Sums:
+      return suffix::sums;
     default:
       return "";
     }
@@ -213,6 +219,11 @@ llvm::Error Lowering::keepPart() {
 int64_t Lowering::tokensForCpu() {
   WalkResult result = module->walk([](Operation *op) { return WalkResult(failure(isa<LookbackOp, ScanOp>(op))); });
   return result.wasInterrupted() ? 64 : 16;
+}
+
+bool Lowering::looksBack() {
+  WalkResult result = module->walk([](LookbackOp) { return WalkResult::interrupt(); });
+  return result.wasInterrupted();
 }
 
 llvm::Error Lowering::chooseForCpu() {
@@ -245,6 +256,7 @@ llvm::Expected<OwningOpRef<ModuleOp>> Lowering::chunked(int64_t tokens, int64_t 
   PipelineOptions options;
   options.chunk = tokens;
   options.divideGradients = dividesGradients;
+  options.independentChunks = slices == 1 && looksBack();
   options.segments = request.isOfSegments();
   return formed(options, slices);
 }

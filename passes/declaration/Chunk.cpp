@@ -39,10 +39,14 @@ enum class Part {
   /// Of a gradient, the forward states at the start of each chunk, as products read them, and rows that are kept of
   /// each token.
   Checkpoints,
+  /// Of a gradient, rows that are kept of each token, of each chunk with what the former keeps of it.
+  Rows,
   /// Of a gradient, from the last chunk to the first, states of reverse time at the end of each chunk.
   Cotangents,
   /// Of a gradient, all else: from the last chunk to the first, each with what the others keep of it.
   Gradient,
+  /// Of a gradient, what is added up over all tokens, of rows that the former keeps.
+  Sums,
 };
 
 /// What follows the name of the variant in that of the kernel.
@@ -61,10 +65,20 @@ StringRef suffixOf(Part part) {
     return suffix::segmentStarts;
   case Part::Checkpoints:
     return suffix::checkpoints;
+  case Part::Rows:
+    return suffix::rows;
   case Part::Cotangents:
     return suffix::cotangents;
+  case Part::Sums:
+    return suffix::sums;
   }
   llvm_unreachable("every part has its name");
+}
+
+/// The type of a row that is added up in products, which would round it. A number is kept as it is.
+FloatType typeOfSummedRow(Value row, const ElementTypes &types) {
+  bool isRounded = types.standard.isBF16() && cast<RankedTensorType>(row.getType()).getRank() > 0;
+  return isRounded ? types.standard : types.compute;
 }
 
 /// Makes a kernel of one variant, or of a part of it.
@@ -88,11 +102,13 @@ private:
   int64_t groupOf(StateType state) { return state.getReverse() ? 1 : kernel.groupOf(state.getHeads()); }
   /// The type that a state has in a checkpoint.
   FloatType typeOfCheckpoint(StateType state) const;
+  /// Whether the kernel leaves the rows that are kept for those which walk back.
+  bool keepsRows() const { return part == (parts.findsRowsApart ? Part::Rows : Part::Checkpoints); }
   std::string nameOfCheckpoint(const StateChain &chain);
   /// Whether a state is carried by the kernel, and not given to it as a checkpoint.
   bool isCarried(StateOp root);
   /// Whether the kernel walks in reverse time.
-  bool walksBack() const { return part == Part::Gradient || part == Part::Cotangents; }
+  bool walksBack() const { return part == Part::Gradient || part == Part::Cotangents || part == Part::Sums; }
   /// Whether the kernel has a forward state or tail, or a state of reverse time; and whether it keeps it for another.
   bool takes(ArrayRef<Operation *> operations);
   bool takesReverse(Operation *root);
@@ -335,20 +351,27 @@ SmallVector<chunk::OutputAttr> ChunkVariant::describeOutputs() {
     FloatType element = group == 1 ? types.of(row) : types.compute;
     outputs.push_back(kernel.describeOutput("d_" + row, kernel.tileShape(result), element, group));
   }
-  if (part == Part::Checkpoints)
+  if (keepsRows())
     for (auto [index, row] : llvm::enumerate(parts.kept))
       outputs.push_back(kernel.describeOutput(nameOfKeptRow(index), kernel.tileShape(row.getType()), types.compute));
+  if (part == Part::Gradient)
+    for (auto [index, row] : llvm::enumerate(parts.keptForSums))
+      outputs.push_back(kernel.describeOutput(nameOfKeptRow(parts.kept.size() + index), kernel.tileShape(row.getType()),
+                                              typeOfSummedRow(row, types)));
   return outputs;
 }
 
 bool ChunkVariant::isCarried(StateOp root) {
   if (!walksBack())
-    return true;
-  return root.getType().getReverse() && (part == Part::Cotangents || !parts.apart.contains(root));
+    return part != Part::Rows;
+  return root.getType().getReverse() && (part != Part::Gradient || !parts.apart.contains(root));
 }
 
 bool ChunkVariant::takesReverse(Operation *root) {
-  return part == Part::Gradient || (part == Part::Cotangents && parts.apart.contains(root));
+  bool isSum = parts.sums.contains(root);
+  return part == Part::Sums         ? isSum
+         : part == Part::Cotangents ? parts.apart.contains(root)
+                                    : part == Part::Gradient && !isSum;
 }
 
 bool ChunkVariant::keeps(Operation *op) {
@@ -365,9 +388,12 @@ bool ChunkVariant::keeps(Operation *op) {
 }
 
 bool ChunkVariant::takes(ArrayRef<Operation *> operations) {
-  if (!walksForward() && !walksBack())
+  if (part == Part::Sums)
+    return false;
+  if (!walksForward() && !walksBack() && part != Part::Rows)
     return true;
   const llvm::DenseSet<Operation *> &those = walksForward()             ? parts.carried
+                                             : part == Part::Rows       ? parts.askedForRows
                                              : part == Part::Cotangents ? parts.askedApart
                                                                         : parts.asked;
   return llvm::any_of(operations, [&](Operation *op) { return those.contains(op); });
@@ -383,8 +409,10 @@ SmallVector<Value> ChunkVariant::leftRows() {
   for (auto [index, result] : llvm::enumerate(variant.getBlock()->getTerminator()->getOperands()))
     if (leaves(index))
       rows.push_back(result);
-  if (part == Part::Checkpoints)
+  if (keepsRows())
     llvm::append_range(rows, parts.kept);
+  if (part == Part::Gradient)
+    llvm::append_range(rows, parts.keptForSums);
   return rows;
 }
 
@@ -610,7 +638,7 @@ private:
 
   LogicalResult chunkGradient(VariantOp variant, ElementTypes types) {
     separateHeads(variant);
-    FailureOr<GradientParts> parts = GradientParts::find(variant, chunk, divideGradients);
+    FailureOr<GradientParts> parts = GradientParts::find(variant, chunk, divideGradients, independentChunks);
     if (failed(parts))
       return failure();
     bool isRounded = types.standard.isBF16(), isAllAsked = parts->asked == parts->carried;
@@ -624,12 +652,21 @@ private:
       return failure();
     if (!parts->walksBack)
       return success();
+    if (parts->findsRowsApart && failed(ChunkVariant(variant, chunk, types, Part::Rows, *parts).run()))
+      return failure();
     replaceByArguments(variant, parts->kept.getArrayRef());
     for (size_t index = 0; index < parts->kept.size(); ++index)
       types.others[nameOfKeptRow(index)] = types.compute;
     if (!parts->apart.empty() && failed(ChunkVariant(variant, chunk, types, Part::Cotangents, *parts).run()))
       return failure();
-    return ChunkVariant(variant, chunk, types, Part::Gradient, *parts).run();
+    if (failed(ChunkVariant(variant, chunk, types, Part::Gradient, *parts).run()))
+      return failure();
+    if (parts->sums.empty())
+      return success();
+    for (auto [index, row] : llvm::enumerate(parts->keptForSums))
+      types.others[nameOfKeptRow(parts->kept.size() + index)] = typeOfSummedRow(row, types);
+    replaceByArguments(variant, parts->keptForSums.getArrayRef(), parts->kept.size());
+    return ChunkVariant(variant, chunk, types, Part::Sums, *parts).run();
   }
 };
 
