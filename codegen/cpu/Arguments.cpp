@@ -177,8 +177,8 @@ KernelLowering::Item KernelLowering::findItem(Value number) {
   item.end = item.tokens;
   if (segment)
     findSegmentApart(item, segment);
-  else if (kernel.getSegments() || llvm::any_of(arguments, isCheckpoint))
-    findSegment(item);
+  else if (kernel.getSegments() || kernel.getReverse() || llvm::any_of(arguments, isCheckpoint))
+    findSegment(item); // what walks back may follow kernels that leave checkpoints of a segment alone
   if (chunkNumber) {
     Value tokens = builder.index(kernel.getChunk());
     item.begin = builder.multiply(chunkNumber, tokens);
@@ -349,8 +349,9 @@ void KernelLowering::loadStates(const Item &item) {
     Value empty = builder.splat(argument.lowest ? -std::numeric_limits<double>::infinity() : 0.0);
     if (type.getRank() == 2)
       builder.loop(0, type.getDimSize(0), 1, [&](Value row) {
-        builder.loopOverVectors(padded(type.getDimSize(1)),
-                                [&](Value column, int64_t) { builder.store(empty, buffer, {row, column}); });
+        builder.loopOverVectors(padded(type.getDimSize(1)), [&](Value column, int64_t) {
+          builder.store(empty, buffer, {row, column});
+        });
       });
     else
       builder.loopOverVectors(padded(type.getNumElements()),
