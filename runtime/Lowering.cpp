@@ -102,17 +102,17 @@ private:
   llvm::Error takePanels(ModuleOp form);
   llvm::Error takeNeededPanels();
   int64_t tokensForCpu();
-  /// Whether tokens of other chunks are met, which a walk would do chunk after chunk.
-  bool looksBack();
+  /// Whether walks of a divided gradient carry states and nothing else: those of what looks back, where a walk would meet
+  /// other chunks in each of its own. Slices leave parts of rows, which are no rows that could be kept.
+  bool carriesStatesAlone(int64_t slices);
   /// A chunk form for a GPU, its slices and the registers that it wants; or none that fits, and why.
   struct GpuForm {
     OwningOpRef<ModuleOp> module;
     int64_t slices = 1, registers = std::numeric_limits<int64_t>::max();
     std::string problem;
-    /// Of 255 registers the others hold offsets. Of a kernel that carries no states tiles may be set aside: up to here
-    /// a dozen of its numbers were seen to spill in 16 bits, which is worth twice the tokens.
-    bool isDivided = false;
-    bool suffices() const { return registers <= (isDivided ? 292 : 240); }
+    /// Of 255 registers the others hold offsets.
+    int64_t enough = 240;
+    bool suffices() const { return registers <= enough; }
   };
   /// The form of so many slices with the most tokens whose registers suffice, or that wants the fewest.
   llvm::Expected<GpuForm> fittingForm(int64_t slices);
@@ -221,9 +221,9 @@ int64_t Lowering::tokensForCpu() {
   return result.wasInterrupted() ? 64 : 16;
 }
 
-bool Lowering::looksBack() {
+bool Lowering::carriesStatesAlone(int64_t slices) {
   WalkResult result = module->walk([](LookbackOp) { return WalkResult::interrupt(); });
-  return result.wasInterrupted();
+  return slices == 1 && result.wasInterrupted();
 }
 
 llvm::Error Lowering::chooseForCpu() {
@@ -256,7 +256,7 @@ llvm::Expected<OwningOpRef<ModuleOp>> Lowering::chunked(int64_t tokens, int64_t 
   PipelineOptions options;
   options.chunk = tokens;
   options.divideGradients = dividesGradients;
-  options.independentChunks = slices == 1 && looksBack();
+  options.independentChunks = carriesStatesAlone(slices);
   options.segments = request.isOfSegments();
   return formed(options, slices);
 }
@@ -315,7 +315,10 @@ llvm::Expected<int64_t> Lowering::registersOf(ModuleOp form) {
 
 llvm::Expected<Lowering::GpuForm> Lowering::fittingForm(int64_t slices) {
   GpuForm best;
-  best.isDivided = dividesGradients && bytesOf(request.element) == 2;
+  // Of a kernel that carries no states tiles may be set aside: in 16 bits, up to here a dozen of its numbers were seen to
+  // spill, or five dozens where it carries no sums either, which is worth twice the tokens.
+  if (dividesGradients && bytesOf(request.element) == 2)
+    best.enough = carriesStatesAlone(slices) ? 304 : 292;
   for (int64_t tokens : {mostTokens, int64_t(32), int64_t(16)}) {
     llvm::Expected<OwningOpRef<ModuleOp>> form = chunked(tokens, slices);
     if (!form)

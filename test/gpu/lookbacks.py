@@ -61,6 +61,11 @@ WITH_STEPS = tuple(name for name, (operator, _) in CASES.items() if operator not
 WITH_SEGMENTS = tuple(name for name, (operator, _) in CASES.items() if operator == "lolcats")
 
 
+def features_of(K):
+    """As many features as models have of heads of this width."""
+    return max(16, K // 2)
+
+
 def variant_of(name):
     operator = CASES[name][0]
     return computed_values if operator == "computed_values" else getattr(stretto.ops, operator).variant
@@ -69,7 +74,11 @@ def variant_of(name):
 def lowered(name, element, K, V, heads, key_heads, chip="sm_90a", **more):
     """A case as chunk IR."""
     operator, options = CASES[name]
-    sizes = {"swa": {"K": K, "V": V}, "lolcats": {"D": K, "V": V, "F": 16}, "relation_kl": {"Ds": K, "Dt": V}}
+    sizes = {
+        "swa": {"K": K, "V": V},
+        "lolcats": {"D": K, "V": V, "F": features_of(K)},
+        "relation_kl": {"Ds": K, "Dt": V},
+    }
     sizes = sizes.get(operator, {"K": K, "V": V})
     shares = {"H": heads, "G": key_heads}
     if operator == "computed_values" or (operator == "relation_kl" and "k_s" not in options):
@@ -97,7 +106,7 @@ def inputs_of(name, tokens, heads, key_heads, K, V, generator):
 def parameters_of(name, heads, K, generator):
     if CASES[name][0] != "lolcats":
         return {}
-    width = 16
+    width = features_of(K)
     made = {
         weights: torch.randn(heads, K, width, generator=generator, dtype=torch.float64) for weights in ("w_q", "w_k")
     }

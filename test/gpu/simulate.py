@@ -224,6 +224,8 @@ def main():
         source = lookbacks if options.lookbacks else gradients
         gradients.torch.ops.stretto._set_slices(options.slices)
         names = options.families or source.WITH_GRADIENTS
+        # As in a call, kernels of sequences that begin with their first tokens meet no windows.
+        pipeline = lowering("from-start") if options.lookbacks else pipeline
         sys.exit(simulate_gradients(tools, pipeline, source, names, elements, sizes, options.chip))
     if options.lookbacks:
         sys.exit(simulate_lookbacks(tools, lowering, options.families, elements, sizes, options.steps))

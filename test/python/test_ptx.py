@@ -51,7 +51,8 @@ SPILLS = {
     "gsa": [("bf16", 128), ("fp32", 128)],
     "abc": [("bf16", 64), ("bf16", 128), ("fp32", 64), ("fp32", 128)],
     "bla": [("bf16", 128)],
-    "lolcats": [("bf16", 16), ("bf16", 64), ("bf16", 128), ("fp32", 128)],
+    "lolcats": [("bf16", 128)],
+    "swa": [("fp32", 128)],
     "ssd": [("bf16", 64), ("bf16", 128), ("fp32", 128)],
 }
 # Forwards: up to 160 bytes of chunks; SUPRA's steps compute its rotations in fp64.
