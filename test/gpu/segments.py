@@ -2,11 +2,12 @@
 with what the formulas say (`simulate.py BUILD --segments [operator ...]`).
 """
 
+import gradients
 import numpy as np
 import torch
 from formulas import FORMULAS
 from formulas.examples import WITH_DECAY, example
-from gradients import OPTIONS, SIZES, SLOTS, chunks_of, rounded, split
+from gradients import OPTIONS, SIZES, SLOTS, chunks_of, rounded
 from launch import OUTPUT, STATE, GradientLaunch, Stage, from_bits, to_bits
 
 # Those whose writes depend on a read have no segments side by side.
@@ -16,7 +17,7 @@ WITH_SEGMENTS = tuple(name for name in SIZES if name not in ("delta_rule", "gate
 def segment_kernels(name, element, K, V, heads=2, key_heads=1, chip="sm_90a", form=None):
     """The text of each kernel."""
     text = chunks_of(name, element, K, V, heads, key_heads, chip, segments=True, form=form)
-    return split(text)
+    return gradients.split(text)
 
 
 def segment_problem(name, element, K, V, tokens, regime="ordinary", batch=2, heads=2, key_heads=1):
