@@ -42,9 +42,8 @@ def ptxas() -> pathlib.Path:
 # states or matrices of parameters are 128 wide.
 SPILLS = {
     "linear_attn": [("fp32", 128)],
-    "gla": [("bf16", 128)],
     "retention": [("fp32", 128)],
-    "gated_delta_rule": [("bf16", 16), ("fp32", 128)],
+    "gated_delta_rule": [("bf16", 16)],
     "lawcat": [("bf16", 64), ("bf16", 128), ("fp32", 64), ("fp32", 128)],
     "rwkv6": [("bf16", 64)],
     "supra": [("bf16", 64), ("bf16", 128), ("fp32", 128)],
