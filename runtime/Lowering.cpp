@@ -102,8 +102,8 @@ private:
   llvm::Error takePanels(ModuleOp form);
   llvm::Error takeNeededPanels();
   int64_t tokensForCpu();
-  /// Whether walks of a divided gradient carry states and nothing else: those of what looks back, where a walk would meet
-  /// other chunks in each of its own. Slices leave parts of rows, which are no rows that could be kept.
+  /// Whether walks of a divided gradient carry states and nothing else: those of what looks back, where a walk would
+  /// meet other chunks in each of its own. Slices leave parts of rows, which are no rows that could be kept.
   bool carriesStatesAlone(int64_t slices);
   /// A chunk form for a GPU, its slices and the registers that it wants; or none that fits, and why.
   struct GpuForm {
@@ -315,8 +315,8 @@ llvm::Expected<int64_t> Lowering::registersOf(ModuleOp form) {
 
 llvm::Expected<Lowering::GpuForm> Lowering::fittingForm(int64_t slices) {
   GpuForm best;
-  // Of a kernel that carries no states tiles may be set aside: in 16 bits, up to here a dozen of its numbers were seen to
-  // spill, or five dozens where it carries no sums either, which is worth twice the tokens.
+  // Of a kernel that carries no states tiles may be set aside: in 16 bits, up to here a dozen of its numbers were seen
+  // to spill, or five dozens where it carries no sums either, which is worth twice the tokens.
   if (dividesGradients && bytesOf(request.element) == 2)
     best.enough = carriesStatesAlone(slices) ? 304 : 292;
   for (int64_t tokens : {mostTokens, int64_t(32), int64_t(16)}) {

@@ -39,9 +39,9 @@ static bool canMerge(chunk::LookbackOp first, chunk::LookbackOp second) {
   ContributeOp ofFirst = first.getContribution(), ofSecond = second.getContribution();
   if (!isSummed || first.getFold() != second.getFold() || first.getAhead() != second.getAhead() ||
       !areSameBounds(ofFirst.getFirst(), ofSecond.getFirst()) ||
-      !areSameBounds(ofFirst.getLast(), ofSecond.getLast()) || first.getFirst() != second.getFirst() || first.getLast() != second.getLast() ||
-      first.getToEnd() != second.getToEnd() || first.getContinued() != second.getContinued() ||
-      first.getPastTokens() != second.getPastTokens() ||
+      !areSameBounds(ofFirst.getLast(), ofSecond.getLast()) || first.getFirst() != second.getFirst() ||
+      first.getLast() != second.getLast() || first.getToEnd() != second.getToEnd() ||
+      first.getContinued() != second.getContinued() || first.getPastTokens() != second.getPastTokens() ||
       !areSame(first.getContribution().getGiven().front(), second.getContribution().getGiven().front()))
     return false;
   SetVector<Value> outside;
