@@ -198,7 +198,19 @@ def Chunk : Pass<"stretto-chunk", "::mlir::ModuleOp"> {
     tokens that the gradient of a look-back meets, and that are made of other tokens, are outputs `kept.0`, ... of the
     first kernel and inputs of the second (passes/declaration/KeptRows.h). With `divide-gradients`, states of reverse
     time are carried by `@f_backward_cotangents` where nothing else is carried for them, and are checkpoints of
-    `@f_backward`, too.
+    `@f_backward`, too. With `independent-chunks` as well `@f_backward` carries nothing: what is added up over all tokens,
+    such as the gradient of a parameter, `@f_backward_sums` adds up, of rows that are outputs `kept.n` of `@f_backward`; and
+    rows `kept.0`, ... that depend on states are found by `@f_backward_rows`, of each chunk from its checkpoints. So the
+    gradient of a parameter that keys are multiplied with, of which a state is made, has
+
+    ```mlir
+    chunk.kernel @f_backward_sums chunk 16 reverse(input %k: tensor<16x8xf32>, input %kept.0: tensor<16x4xf32>,
+        state %d_w: tensor<8x4xf32>, valid %valid: index) -> () {
+      %0 = chunk.dot %k, %kept.0 transpose_left add %d_w
+        : tensor<16x8xf32>, tensor<16x4xf32> -> tensor<8x4xf32>
+      chunk.yield next %0 : tensor<8x4xf32>
+    }
+    ```
 
     With `segments` a variant becomes kernels over segments that are walked side by side: beside `@f`, which computes the
     results of a segment from the states at its start, `@f_writes` finds what its tokens do to a state, and `@f_starts`
@@ -244,6 +256,8 @@ def Chunk : Pass<"stretto-chunk", "::mlir::ModuleOp"> {
     Option<"element", "element", "std::string", "\"f32\"", "Type of inputs, parameters and outputs in memory">,
     ListOption<"elements", "elements", "std::string", "Types of arguments that differ, as in g=f32,dt=f32">,
     Option<"divideGradients", "divide-gradients", "bool", "false", "States of reverse time have a kernel of their own">,
+    Option<"independentChunks", "independent-chunks", "bool", "false",
+           "Of divided gradients only states are carried, and sums by a kernel of their own">,
     Option<"segments", "segments", "bool", "false", "Kernels whose segments are walked side by side">,
   ];
   let dependentDialects = ["::stretto::chunk::ChunkDialect", "::mlir::arith::ArithDialect", "::mlir::math::MathDialect"];

@@ -43,6 +43,7 @@ static void addChunkPasses(OpPassManager &manager, const PipelineOptions &option
     chunk.element = options.element;
     llvm::append_range(chunk.elements, options.elements);
     chunk.divideGradients = options.divideGradients;
+    chunk.independentChunks = options.independentChunks;
     chunk.segments = options.segments;
     manager.addPass(createChunk(chunk));
   }

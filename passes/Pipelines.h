@@ -39,6 +39,10 @@ struct PipelineOptions : mlir::PassPipelineOptions<PipelineOptions> {
   Option<bool> divideGradients{*this, "divide-gradients",
                                llvm::cl::desc("States of reverse time have a kernel of their own"),
                                llvm::cl::init(false)};
+  Option<bool> independentChunks{
+      *this, "independent-chunks",
+      llvm::cl::desc("Of divided gradients only states are carried, and sums by a kernel of their own"),
+      llvm::cl::init(false)};
   Option<bool> segments{*this, "segments", llvm::cl::desc("Kernels whose segments are walked side by side"),
                         llvm::cl::init(false)};
   Option<int64_t> slices{*this, "slices", llvm::cl::desc("Slices of the value axis"), llvm::cl::init(1)};

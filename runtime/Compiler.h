@@ -40,16 +40,19 @@ struct KernelRequest {
   ElementType element = ElementType::F32;
   std::map<std::string, ElementType> others;
   /// What of the program the kernel computes: its results, those of single tokens, or of its gradient the states at the
-  /// start of each segment, those at the start of each chunk, those of reverse time at the end of each, or all else;
-  /// or, where segments are walked side by side (passes/declaration/ChunkSegments.h), its results, the rows that
-  /// segments look back to, what they add to totals and write, and what they start with, or all of these.
+  /// start of each segment, those at the start of each chunk, rows that are kept, states of reverse time at the end of
+  /// each chunk, all else, or sums over all tokens; or, where segments are walked side by side
+  /// (passes/declaration/ChunkSegments.h), its results, the rows that segments look back to, what they add to totals
+  /// and write, and what they start with, or all of these.
   enum class Part {
     Results,
     Step,
     SegmentStarts,
     Checkpoints,
+    Rows,
     Cotangents,
     Gradient,
+    Sums,
     Segments,
     Apart,
     Tails,
@@ -59,7 +62,7 @@ struct KernelRequest {
     Starts
   } part = Part::Results;
   GradientOf gradient;
-  bool isOfGradient() const { return part >= Part::SegmentStarts && part <= Part::Gradient; }
+  bool isOfGradient() const { return part >= Part::SegmentStarts && part <= Part::Sums; }
   bool isOfSegments() const { return part >= Part::Segments; }
   /// Into how many parts the value axis is to be divided: a power of two. A kernel that mixes the columns of its
   /// outputs is divided less, or not at all.

@@ -69,9 +69,8 @@ void Gradient::explain(llvm::json::OStream &json, const OperatorCall &call) cons
       json.value(name);
   });
   json.attributeArray("kernels", [&] {
-    for (const Kernel *part : {checkpoints.get(), cotangents.get(), kernel.get()})
-      if (part)
-        explainKernel(*part);
+    for (const Kernel *part : all())
+      explainKernel(*part);
   });
   auto [starts, chunks] = checkpointCounts(call, segments);
   json.attribute("segments", segments.count());
@@ -101,9 +100,10 @@ void Gradient::explain(llvm::json::OStream &json, const OperatorCall &call) cons
   json.attribute("bytes", bytesOfTensors(*this, call));
   // A segment is walked forwards twice, but where there is only one.
   int64_t forwards = segments.count() > 1 ? 2 : 1;
-  json.attribute("flops", (checkpoints ? forwards * flopsOf(signature, call, checkpoints->code->manifest) : 0) +
-                              (cotangents ? flopsOf(signature, call, cotangents->code->manifest) : 0) +
-                              flopsOf(signature, call, kernel->code->manifest));
+  int64_t flops = 0;
+  for (const Kernel *part : all())
+    flops += (part == checkpoints.get() ? forwards : 1) * flopsOf(signature, call, part->code->manifest);
+  json.attribute("flops", flops);
   StringRef why = kernel->code->manifest.reverse
                       ? "nothing that is asked for depends on what is carried forward: one walk back"
                       : "nothing that is asked for depends on later tokens: one walk forward";

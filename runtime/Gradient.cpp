@@ -172,57 +172,89 @@ llvm::Error Gradient::makeKernels(std::vector<std::string> inputs, const Form &f
     resultNames.push_back(row.name);
   llvm::append_range(entries, stateNames); // windows are those of the call
 
-  auto code = compile(KernelRequest::Part::Gradient);
-  if (!code)
-    return code.takeError();
-  std::shared_ptr<CompiledKernel> walkingBack;
-  size_t left = 0;
-  bool asks = false;
-  auto noteNeeds = [&](const Manifest &manifest) {
-    divide(manifest);
-    for (const Manifest::Argument &argument : manifest.arguments) {
-      left += argument.kind == Manifest::Kind::Output;
-      asks |= argument.kind == Manifest::Kind::Input && !llvm::is_contained(inputNames, argument.name);
-      if (argument.kind == Manifest::Kind::Checkpoint && !llvm::is_contained(namesOf(ofChunks), argument.name))
-        ofChunks.push_back(checkpointOf(manifest, argument));
-    }
-  };
-  noteNeeds((*code)->manifest);
-  // States of reverse time are checkpoints where another kernel carries them.
-  if (llvm::any_of(namesOf(ofChunks), [&](const std::string &name) { return llvm::is_contained(entryNames, name); })) {
-    if (llvm::Error error = compile(KernelRequest::Part::Cotangents).moveInto(walkingBack))
+  std::shared_ptr<CompiledKernel> code, walkingBack, walking, keepingRows, addingUp;
+  auto compileTo = [&](KernelRequest::Part part, std::shared_ptr<CompiledKernel> &made) -> llvm::Error {
+    if (llvm::Error error = compile(part).moveInto(made))
       return error;
-    noteNeeds(walkingBack->manifest);
+    divide(made->manifest);
+    for (const Manifest::Argument &argument : made->manifest.arguments)
+      if (argument.kind == Manifest::Kind::Checkpoint && !llvm::is_contained(namesOf(ofChunks), argument.name))
+        ofChunks.push_back(checkpointOf(made->manifest, argument));
+    return llvm::Error::success();
+  };
+  if (llvm::Error error = compileTo(KernelRequest::Part::Gradient, code))
+    return error;
+  // States of reverse time are checkpoints where another kernel carries them.
+  if (llvm::any_of(namesOf(ofChunks), [&](const std::string &name) { return llvm::is_contained(entryNames, name); }))
+    if (llvm::Error error = compileTo(KernelRequest::Part::Cotangents, walkingBack))
+      return error;
+  // Rows that are kept: those that kernels ask for beyond the inputs, and those that they leave beyond the results.
+  size_t left = 0;
+  bool keepsForSums = false;
+  std::vector<std::string> asked;
+  for (const CompiledKernel *walk : {code.get(), walkingBack.get()}) {
+    if (!walk)
+      continue;
+    for (const Manifest::Argument &argument : walk->manifest.arguments) {
+      bool isResult = llvm::is_contained(resultNames, argument.name);
+      left += argument.kind == Manifest::Kind::Output && isResult;
+      keepsForSums |= argument.kind == Manifest::Kind::Output && !isResult;
+      if (argument.kind == Manifest::Kind::Input && !llvm::is_contained(inputNames, argument.name))
+        asked.push_back(argument.name);
+    }
   }
-  if (asks || left < rows.size() || !ofChunks.empty()) {
-    auto walking = compile(KernelRequest::Part::Checkpoints);
-    if (!walking)
-      return walking.takeError();
-    const Manifest &forward = (*walking)->manifest;
-    divide(forward);
-    for (const Manifest::Argument &argument : forward.arguments) {
-      if (argument.kind == Manifest::Kind::State)
-        ofSegments.push_back(checkpointOf(forward, argument));
+  auto noteKeptRows = [&](const Manifest &manifest) {
+    for (const Manifest::Argument &argument : manifest.arguments) {
       if (argument.kind != Manifest::Kind::Output || llvm::is_contained(resultNames, argument.name))
         continue;
       keptRows.push_back({argument.name, signature.heads,
-                          static_cast<int64_t>(llvm::product_of(argument.shape)) * argument.parts(forward.slices),
+                          static_cast<int64_t>(llvm::product_of(argument.shape)) * argument.parts(manifest.slices),
                           argument.type});
       resultNames.push_back(argument.name);
       inputNames.push_back(argument.name);
     }
-    if (llvm::Error error =
-            signature.makeKernel(std::move(*walking), {inputNames, stateNames, namesOf(ofChunks), resultNames})
-                .moveInto(checkpoints))
+  };
+  if (!asked.empty() || left < rows.size() || !ofChunks.empty()) {
+    if (llvm::Error error = compileTo(KernelRequest::Part::Checkpoints, walking))
+      return error;
+    for (const Manifest::Argument &argument : walking->manifest.arguments)
+      if (argument.kind == Manifest::Kind::State)
+        ofSegments.push_back(checkpointOf(walking->manifest, argument));
+    noteKeptRows(walking->manifest);
+    if (!llvm::all_of(asked, [&](const std::string &name) { return llvm::is_contained(resultNames, name); })) {
+      if (llvm::Error error = compileTo(KernelRequest::Part::Rows, keepingRows))
+        return error;
+      noteKeptRows(keepingRows->manifest);
+    }
+  }
+  if (keepsForSums) {
+    noteKeptRows(code->manifest);
+    if (llvm::Error error = compileTo(KernelRequest::Part::Sums, addingUp))
       return error;
   }
-  auto make = [&](std::shared_ptr<CompiledKernel> made) {
-    return signature.makeKernel(std::move(made), {inputNames, entries, namesOf(ofChunks), resultNames});
+  auto make = [&](std::shared_ptr<CompiledKernel> &made, const std::vector<std::string> &states,
+                  std::unique_ptr<Kernel> &kernel) -> llvm::Error {
+    if (!made)
+      return llvm::Error::success();
+    return signature.makeKernel(std::move(made), {inputNames, states, namesOf(ofChunks), resultNames}).moveInto(kernel);
   };
-  if (walkingBack)
-    if (llvm::Error error = make(std::move(walkingBack)).moveInto(cotangents))
-      return error;
-  return make(std::move(*code)).moveInto(kernel);
+  if (llvm::Error error = make(walking, stateNames, checkpoints))
+    return error;
+  if (llvm::Error error = make(keepingRows, stateNames, keeping))
+    return error;
+  if (llvm::Error error = make(walkingBack, entries, cotangents))
+    return error;
+  if (llvm::Error error = make(addingUp, entries, sums))
+    return error;
+  return make(code, entries, kernel);
+}
+
+SmallVector<const Operator::Signature::Kernel *, 5> Gradient::all() const {
+  SmallVector<const Kernel *, 5> kernels;
+  for (const Kernel *each : {checkpoints.get(), keeping.get(), cotangents.get(), kernel.get(), sums.get()})
+    if (each)
+      kernels.push_back(each);
+  return kernels;
 }
 
 std::vector<KernelRequest::Part> Gradient::parts() const {
@@ -231,6 +263,10 @@ std::vector<KernelRequest::Part> Gradient::parts() const {
     parts.push_back(KernelRequest::Part::Cotangents);
   if (checkpoints)
     parts.push_back(KernelRequest::Part::Checkpoints);
+  if (keeping)
+    parts.push_back(KernelRequest::Part::Rows);
+  if (sums)
+    parts.push_back(KernelRequest::Part::Sums);
   return parts;
 }
 

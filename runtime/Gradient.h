@@ -142,8 +142,12 @@ private:
   };
   std::vector<KeptRow> keptRows;
   std::unique_ptr<Kernel> checkpoints; // null where there is no walk forward
+  std::unique_ptr<Kernel> keeping;     // null where that kernel or none keeps rows
   std::unique_ptr<Kernel> cotangents;  // null where `kernel` carries all states of reverse time
   std::unique_ptr<Kernel> kernel;
+  std::unique_ptr<Kernel> sums; // null where `kernel` adds up all else, too
+  /// In the order in which they run.
+  llvm::SmallVector<const Kernel *, 5> all() const;
   /// What is needed to make another, and that one.
   KernelRequest kernelRequest;
   std::vector<std::string> inputNames, stateNames;

@@ -138,7 +138,7 @@ static ArgumentBlock fillBlock(const Signature &signature, Signature::Kernel &ke
       int64_t places = argument.partial ? 1 : entry.strides.parts;
       block.append({word(entry.initial, offset), word(entry.final, offset), entry.strides.sequence,
                     entry.strides.head * places, entry.strides.row});
-      if (kernel.code->manifest.segments == Manifest::Segments::Apart)
+      if (argument.kind == Manifest::Kind::State && kernel.code->manifest.segments == Manifest::Segments::Apart)
         appendSegments(block, argument.name, tensors);
       break;
     }

@@ -38,7 +38,8 @@ public:
         if (llvm::Error error = keep(segment))
           return error;
       backward.checkpoints = ofChunks;
-      for (Operator::Signature::Kernel *kernel : {gradient.cotangents.get(), gradient.kernel.get()})
+      for (Operator::Signature::Kernel *kernel :
+           {gradient.cotangents.get(), gradient.kernel.get(), gradient.sums.get()})
         if (kernel)
           if (llvm::Error error = launch(signature, *kernel, call, backward, rangeOf(segment), executor))
             return error;
@@ -76,7 +77,10 @@ private:
         forward.starts.emplace_back(start.name, checkpoint);
     }
     forward.checkpoints = ofChunks;
-    return launch(signature, *gradient.checkpoints, call, forward, range, executor);
+    if (llvm::Error error = launch(signature, *gradient.checkpoints, call, forward, range, executor))
+      return error;
+    return gradient.keeping ? launch(signature, *gradient.keeping, call, forward, rangeOf(segment), executor)
+                            : llvm::Error::success();
   }
 
   /// What is carried back to the next segment begins with what this one has left.

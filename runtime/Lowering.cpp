@@ -103,13 +103,17 @@ private:
   llvm::Error takeNeededPanels();
   int64_t tokensForCpu();
   static constexpr int64_t fewRegisters = 244; // of 255
+  /// Whether walks of a divided gradient carry states and nothing else: those of what looks back, where a walk would
+  /// meet other chunks in each of its own. Slices leave parts of rows, which are no rows that could be kept.
+  bool carriesStatesAlone(int64_t slices);
   /// A chunk form for a GPU, its slices and the registers that it wants; or none that fits, and why.
   struct GpuForm {
     OwningOpRef<ModuleOp> module;
     int64_t slices = 1, warps = 0, registers = std::numeric_limits<int64_t>::max();
     std::string problem;
-    /// The other registers hold offsets. In 16 bits a dozen numbers were seen to spill beyond, and a few dozen in
-    /// gradients, which may set tiles aside; that is worth twice the tokens.
+    /// The other registers hold offsets. In 16 bits a dozen numbers were seen to spill beyond, a few dozen in
+    /// gradients, which may set tiles aside, and more where walks carry nothing but states; that is worth twice the
+    /// tokens.
     int64_t limit = fewRegisters;
     bool suffices() const { return registers <= limit; }
     /// Whether more slices, each of which forms most products anew, would cost more than what spills.
@@ -211,8 +215,12 @@ llvm::Error Lowering::keepPart() {
       return suffix::segmentStarts;
     case Part::Checkpoints:
       return suffix::checkpoints;
+    case Part::Rows:
+      return suffix::rows;
     case Part::Cotangents:
       return suffix::cotangents;
+    case Part::Sums:
+      return suffix::sums;
     default:
       return "";
     }
@@ -231,6 +239,11 @@ llvm::Error Lowering::keepPart() {
 int64_t Lowering::tokensForCpu() {
   WalkResult result = module->walk([](Operation *op) { return WalkResult(failure(isa<LookbackOp, ScanOp>(op))); });
   return result.wasInterrupted() ? 64 : 16;
+}
+
+bool Lowering::carriesStatesAlone(int64_t slices) {
+  WalkResult result = module->walk([](LookbackOp) { return WalkResult::interrupt(); });
+  return slices == 1 && result.wasInterrupted();
 }
 
 llvm::Error Lowering::chooseForCpu() {
@@ -263,6 +276,7 @@ llvm::Expected<OwningOpRef<ModuleOp>> Lowering::chunked(int64_t tokens, int64_t 
   PipelineOptions options;
   options.chunk = tokens;
   options.divideGradients = dividesGradients;
+  options.independentChunks = carriesStatesAlone(slices);
   options.segments = request.isOfSegments();
   return formed(options, slices);
 }
@@ -360,7 +374,7 @@ llvm::Expected<Lowering::GpuForm> Lowering::fittingForm(int64_t slices) {
   constexpr int64_t mostOfSystem = 32;
   GpuForm best;
   if (bytesOf(request.element) == 2)
-    best.limit = isOfGradient ? 292 : 264;
+    best.limit = !isOfGradient ? 264 : dividesGradients && carriesStatesAlone(slices) ? 304 : 292;
   for (int64_t tokens = mostTokens; tokens >= fewestTokens; tokens /= 2) {
     llvm::Expected<OwningOpRef<ModuleOp>> form = chunked(tokens, slices);
     if (!form)

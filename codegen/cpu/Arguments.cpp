@@ -177,8 +177,8 @@ KernelLowering::Item KernelLowering::findItem(Value number) {
   item.end = item.tokens;
   if (segment)
     findSegmentApart(item, segment);
-  else if (kernel.getSegments() || llvm::any_of(arguments, isCheckpoint))
-    findSegment(item);
+  else if (kernel.getSegments() || kernel.getReverse() || llvm::any_of(arguments, isCheckpoint))
+    findSegment(item); // what walks back may follow kernels that leave checkpoints of a segment alone
   if (chunkNumber) {
     Value tokens = builder.index(kernel.getChunk());
     item.begin = builder.multiply(chunkNumber, tokens);

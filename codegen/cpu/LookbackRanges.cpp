@@ -158,16 +158,19 @@ std::pair<Value, Value> KernelLowering::rowsInRange(const LookbackFold &fold) {
     Value to = builder.minimum(builder.subtract(end, fold.first), fold.count);
     return {from, arith::MaxSIOp::create(builder, to, from)};
   }
-  // Ranges never fall: those that end before the chunk come first, those that begin behind it last.
+  // Ranges never fall: those that end before the chunk, or before they begin in it, come first, those that begin behind
+  // it last.
   Value chunkEnd = builder.add(chunkStart, valid);
   SmallVector<Value> counts =
       builder.loop(none, fold.count, ValueRange{none, none}, [&](Value row, ValueRange carried) -> SmallVector<Value> {
-        auto addIf = [&](Value count, arith::CmpIPredicate predicate, Value bounds, Value edge) {
-          Value counts = builder.compare(predicate, loadIndex(builder, bounds, row), edge);
-          return builder.add(count, arith::IndexCastUIOp::create(builder, builder.getIndexType(), counts));
+        auto addIf = [&](Value count, Value condition) {
+          return builder.add(count, arith::IndexCastUIOp::create(builder, builder.getIndexType(), condition));
         };
-        return {addIf(carried[0], arith::CmpIPredicate::sle, fold.ends, chunkStart),
-                addIf(carried[1], arith::CmpIPredicate::slt, fold.begins, chunkEnd)};
+        Value begin = loadIndex(builder, fold.begins, row), end = loadIndex(builder, fold.ends, row);
+        Value isBegun = builder.compare(arith::CmpIPredicate::slt, begin, chunkEnd);
+        Value first =
+            arith::MaxSIOp::create(builder, chunkStart, arith::SelectOp::create(builder, isBegun, begin, chunkStart));
+        return {addIf(carried[0], builder.compare(arith::CmpIPredicate::sle, end, first)), addIf(carried[1], isBegun)};
       });
   return {counts[0], arith::MaxSIOp::create(builder, counts[1], counts[0])};
 }

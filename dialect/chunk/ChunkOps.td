@@ -181,7 +181,7 @@ def Chunk_KernelOp : Chunk_Op<"kernel", [
     `chunk.table` of the module; `kernel_c8` there is at least one token in a chunk, and one slice; `kernel_c9`
     names of arguments are distinct; `kernel_c10` a window has rows of an input; `kernel_c11` nothing is both sliced and
     partial, states that heads share and checkpoints are not partial; `kernel_c12` a kernel with segments is not `reverse`;
-    one whose segments are apart has no windows and no checkpoints, and one whose turns are segments has states and
+    one whose segments are apart has no checkpoints, and one whose turns are segments has states and
     checkpoints alone.
 
     Example:

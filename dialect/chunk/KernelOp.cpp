@@ -241,8 +241,8 @@ static LogicalResult verifySegments(KernelOp kernel) {
   bool areTurns = kernel.takesSegments(Segments::Turns);
   for (auto argument : kernel.getArguments().getAsRange<ArgumentAttr>()) {
     ArgumentKind kind = argument.getKind();
-    bool isAllowed = areTurns ? kind == ArgumentKind::State || kind == ArgumentKind::Checkpoint
-                              : kind != ArgumentKind::Window && kind != ArgumentKind::Checkpoint;
+    bool isAllowed =
+        areTurns ? kind == ArgumentKind::State || kind == ArgumentKind::Checkpoint : kind != ArgumentKind::Checkpoint;
     if (!isAllowed && kind != ArgumentKind::Valid)
       return refuse("has the " + stringifyArgumentKind(kind) + " '" + argument.getName().getValue() + "'");
   }

@@ -35,10 +35,13 @@ static bool areSame(Value left, Value right) {
 /// nothing that is made behind the first.
 static bool canMerge(chunk::LookbackOp first, chunk::LookbackOp second) {
   bool isSummed = first.getFold() == chunk::Fold::Sum || first.getFold() == chunk::Fold::Outer;
-  if (!isSummed || first.getFold() != second.getFold() || first.getAhead() || second.getAhead() ||
-      first.getFirst() != second.getFirst() || first.getLast() != second.getLast() ||
-      first.getToEnd() != second.getToEnd() || first.getContinued() != second.getContinued() ||
-      first.getPastTokens() != second.getPastTokens() ||
+  auto areSameBounds = [](Value left, Value right) { return left && right ? areSame(left, right) : left == right; };
+  ContributeOp ofFirst = first.getContribution(), ofSecond = second.getContribution();
+  if (!isSummed || first.getFold() != second.getFold() || first.getAhead() != second.getAhead() ||
+      !areSameBounds(ofFirst.getFirst(), ofSecond.getFirst()) ||
+      !areSameBounds(ofFirst.getLast(), ofSecond.getLast()) || first.getFirst() != second.getFirst() ||
+      first.getLast() != second.getLast() || first.getToEnd() != second.getToEnd() ||
+      first.getContinued() != second.getContinued() || first.getPastTokens() != second.getPastTokens() ||
       !areSame(first.getContribution().getGiven().front(), second.getContribution().getGiven().front()))
     return false;
   SetVector<Value> outside;
@@ -59,7 +62,7 @@ static void merge(chunk::LookbackOp first, chunk::LookbackOp second) {
     if (!llvm::is_contained(past, other))
       past.push_back(other);
   auto both = chunk::LookbackOp::create(builder, builder.getFusedLoc({first.getLoc(), second.getLoc()}), results,
-                                        first.getFold(), first.getFirst(), first.getLast(), past, /*ahead=*/false,
+                                        first.getFold(), first.getFirst(), first.getLast(), past, first.getAhead(),
                                         first.getToEnd(), first.getContinued());
   Block &body = both.getBody().emplaceBlock();
   IRMapping mapping;
@@ -72,13 +75,16 @@ static void merge(chunk::LookbackOp first, chunk::LookbackOp second) {
     }
   builder.setInsertionPointToStart(&body);
   SmallVector<Value> given;
+  Value begin, end; // of a look-ahead
   for (chunk::LookbackOp op : {first, second}) {
     for (Operation &inner : op.getBlock()->without_terminator())
       builder.clone(inner, mapping);
     for (Value value : op.getContribution().getGiven())
       given.push_back(mapping.lookupOrDefault(value));
+    begin = mapping.lookupOrNull(op.getContribution().getFirst());
+    end = mapping.lookupOrNull(op.getContribution().getLast());
   }
-  ContributeOp::create(builder, both.getLoc(), given, /*first=*/Value(), /*last=*/Value());
+  ContributeOp::create(builder, both.getLoc(), given, begin, end);
   first.replaceAllUsesWith(both.getResults().take_front(first.getNumResults()));
   second.replaceAllUsesWith(both.getResults().drop_front(first.getNumResults()));
   first.erase();

@@ -39,10 +39,14 @@ enum class Part {
   /// Of a gradient, the forward states at the start of each chunk, as products read them, and rows that are kept of
   /// each token.
   Checkpoints,
+  /// Of a gradient, rows that are kept of each token, of each chunk with what the former keeps of it.
+  Rows,
   /// Of a gradient, from the last chunk to the first, states of reverse time at the end of each chunk.
   Cotangents,
   /// Of a gradient, all else: from the last chunk to the first, each with what the others keep of it.
   Gradient,
+  /// Of a gradient, what is added up over all tokens, of rows that the former keeps.
+  Sums,
 };
 
 /// What follows the name of the variant in that of the kernel.
@@ -61,10 +65,20 @@ StringRef suffixOf(Part part) {
     return suffix::segmentStarts;
   case Part::Checkpoints:
     return suffix::checkpoints;
+  case Part::Rows:
+    return suffix::rows;
   case Part::Cotangents:
     return suffix::cotangents;
+  case Part::Sums:
+    return suffix::sums;
   }
   llvm_unreachable("every part has its name");
+}
+
+/// The type of a row that is added up in products, which would round it. A number is kept as it is.
+FloatType typeOfSummedRow(Value row, const ElementTypes &types) {
+  bool isRounded = types.standard.isBF16() && cast<RankedTensorType>(row.getType()).getRank() > 0;
+  return isRounded ? types.standard : types.compute;
 }
 
 /// Makes a kernel of one variant, or of a part of it.
@@ -72,7 +86,7 @@ class ChunkVariant {
 public:
   ChunkVariant(VariantOp variant, int64_t tokens, const ElementTypes &types, Part part = Part::Whole,
                GradientParts parts = {}, chunk::SegmentsAttr segments = {})
-      : variant(variant), types(types), part(part), parts(std::move(parts)), segments(segments),
+      : variant(variant), tokens(tokens), types(types), part(part), parts(std::move(parts)), segments(segments),
         kernel(variant, "chunk", tokens, /*pastTokens=*/tokens, types) {}
 
   LogicalResult run();
@@ -88,10 +102,13 @@ private:
   int64_t groupOf(StateType state) { return state.getReverse() ? 1 : kernel.groupOf(state.getHeads()); }
   /// The type that a state has in a checkpoint.
   FloatType typeOfCheckpoint(StateType state) const;
+  /// Whether the kernel leaves the rows that are kept for those which walk back.
+  bool keepsRows() const { return part == (parts.findsRowsApart ? Part::Rows : Part::Checkpoints); }
+  std::string nameOfCheckpoint(const StateChain &chain);
   /// Whether a state is carried by the kernel, and not given to it as a checkpoint.
   bool isCarried(StateOp root);
   /// Whether the kernel walks in reverse time.
-  bool walksBack() const { return part == Part::Gradient || part == Part::Cotangents; }
+  bool walksBack() const { return part == Part::Gradient || part == Part::Cotangents || part == Part::Sums; }
   /// Whether the kernel has a forward state or tail, or a state of reverse time; and whether it keeps it for another.
   bool takes(ArrayRef<Operation *> operations);
   bool takesReverse(Operation *root);
@@ -108,10 +125,12 @@ private:
   void addTails(ArrayRef<Operation *> order);
   LogicalResult buildTile(Operation *op);
   void buildReverseConv(Operation *op);
-  SmallVector<Value> results();
+  FailureOr<SmallVector<Value>> results();
+  FailureOr<Value> keptState(const StateChain &chain);
   FailureOr<SmallVector<Value>> next();
 
   VariantOp variant;
+  int64_t tokens;
   const ElementTypes &types;
   Part part;
   GradientParts parts;
@@ -177,6 +196,20 @@ FloatType ChunkVariant::typeOfCheckpoint(StateType state) const {
   return isRead && part != Part::SegmentStarts ? types.standard : types.compute;
 }
 
+/// Whether a state that is read or written at an earlier time goes on before it is read.
+static bool goesOnFirst(const StateChain &chain, int64_t tokens) {
+  if (ChunkEarlierReads::hasSome(chain))
+    return ChunkEarlierReads::goesOnFirst(chain, tokens);
+  return ChunkLaterWrites::hasSome(chain) && ChunkLaterWrites::goesOnFirst(chain, tokens);
+}
+
+/// A forward state that has gone on is no state that a walk can begin with.
+std::string ChunkVariant::nameOfCheckpoint(const StateChain &chain) {
+  StringRef name = chain.getRoot().getName();
+  bool isOther = part != Part::SegmentStarts && !chain.getRoot().getType().getReverse() && goesOnFirst(chain, tokens);
+  return isOther ? (name + ".read").str() : name.str();
+}
+
 void ChunkVariant::addStates() {
   TileBuilder &b = kernel.tiles();
   for (const StateChain &chain : chains) {
@@ -186,14 +219,17 @@ void ChunkVariant::addStates() {
     int64_t group = groupOf(root.getType());
     bool isCheckpoint = kind == chunk::ArgumentKind::Checkpoint;
     FloatType type = isCheckpoint ? typeOfCheckpoint(root.getType()) : types.compute;
-    Value start = b.cast(kernel.addState(root, kind, group, type), types.compute);
+    Value start =
+        b.cast(kernel.addState(root, kind, group, type, isCheckpoint ? nameOfCheckpoint(chain) : ""), types.compute);
     starts[root] = start;
+    using Reads = ChunkEarlierReads::Reads;
+    Reads reads = !goesOnFirst(chain, tokens) ? Reads::AsCarried : isCheckpoint ? Reads::AsKept : Reads::GoingOn;
     if (ChunkEarlierReads::hasSome(chain))
       earlierReads[root] =
-          std::make_unique<ChunkEarlierReads>(chain, b.matrixOf(start), b, kernel.sizes(), kernel.rawTileOf);
+          std::make_unique<ChunkEarlierReads>(chain, b.matrixOf(start), reads, b, kernel.sizes(), kernel.rawTileOf);
     else if (ChunkLaterWrites::hasSome(chain))
       earlierReads[root] =
-          std::make_unique<ChunkLaterWrites>(chain, b.matrixOf(start), b, kernel.sizes(), kernel.rawTileOf);
+          std::make_unique<ChunkLaterWrites>(chain, b.matrixOf(start), reads, b, kernel.sizes(), kernel.rawTileOf);
     else if (isReverse)
       recurrences[root] = std::make_unique<ChunkCotangent>(chain, b.matrixOf(start), b);
     else
@@ -302,7 +338,7 @@ SmallVector<chunk::OutputAttr> ChunkVariant::describeOutputs() {
   for (StateChain &chain : chains) {
     StateType state = chain.getRoot().getType();
     if (keeps(chain.root))
-      outputs.push_back(kernel.describeOutput(chain.getRoot().getName(), KernelBuilder::shapeOf(state),
+      outputs.push_back(kernel.describeOutput(nameOfCheckpoint(chain), KernelBuilder::shapeOf(state),
                                               typeOfCheckpoint(state), groupOf(state), /*checkpoint=*/true));
   }
   SmallVector<unsigned> rows = variant.getDifferentiableRows();
@@ -315,20 +351,27 @@ SmallVector<chunk::OutputAttr> ChunkVariant::describeOutputs() {
     FloatType element = group == 1 ? types.of(row) : types.compute;
     outputs.push_back(kernel.describeOutput("d_" + row, kernel.tileShape(result), element, group));
   }
-  if (part == Part::Checkpoints)
+  if (keepsRows())
     for (auto [index, row] : llvm::enumerate(parts.kept))
       outputs.push_back(kernel.describeOutput(nameOfKeptRow(index), kernel.tileShape(row.getType()), types.compute));
+  if (part == Part::Gradient)
+    for (auto [index, row] : llvm::enumerate(parts.keptForSums))
+      outputs.push_back(kernel.describeOutput(nameOfKeptRow(parts.kept.size() + index), kernel.tileShape(row.getType()),
+                                              typeOfSummedRow(row, types)));
   return outputs;
 }
 
 bool ChunkVariant::isCarried(StateOp root) {
   if (!walksBack())
-    return true;
-  return root.getType().getReverse() && (part == Part::Cotangents || !parts.apart.contains(root));
+    return part != Part::Rows;
+  return root.getType().getReverse() && (part != Part::Gradient || !parts.apart.contains(root));
 }
 
 bool ChunkVariant::takesReverse(Operation *root) {
-  return part == Part::Gradient || (part == Part::Cotangents && parts.apart.contains(root));
+  bool isSum = parts.sums.contains(root);
+  return part == Part::Sums         ? isSum
+         : part == Part::Cotangents ? parts.apart.contains(root)
+                                    : part == Part::Gradient && !isSum;
 }
 
 bool ChunkVariant::keeps(Operation *op) {
@@ -345,9 +388,12 @@ bool ChunkVariant::keeps(Operation *op) {
 }
 
 bool ChunkVariant::takes(ArrayRef<Operation *> operations) {
-  if (!walksForward() && !walksBack())
+  if (part == Part::Sums)
+    return false;
+  if (!walksForward() && !walksBack() && part != Part::Rows)
     return true;
   const llvm::DenseSet<Operation *> &those = walksForward()             ? parts.carried
+                                             : part == Part::Rows       ? parts.askedForRows
                                              : part == Part::Cotangents ? parts.askedApart
                                                                         : parts.asked;
   return llvm::any_of(operations, [&](Operation *op) { return those.contains(op); });
@@ -363,8 +409,10 @@ SmallVector<Value> ChunkVariant::leftRows() {
   for (auto [index, result] : llvm::enumerate(variant.getBlock()->getTerminator()->getOperands()))
     if (leaves(index))
       rows.push_back(result);
-  if (part == Part::Checkpoints)
+  if (keepsRows())
     llvm::append_range(rows, parts.kept);
+  if (part == Part::Gradient)
+    llvm::append_range(rows, parts.keptForSums);
   return rows;
 }
 
@@ -416,14 +464,30 @@ LogicalResult ChunkVariant::buildTile(Operation *op) {
   return success();
 }
 
-SmallVector<Value> ChunkVariant::results() {
+/// What a chunk's checkpoint of a state is.
+FailureOr<Value> ChunkVariant::keptState(const StateChain &chain) {
+  auto earlier = earlierReads.find(chain.root);
+  if (earlier == earlierReads.end() || part == Part::SegmentStarts)
+    return starts.at(chain.root);
+  FailureOr<Value> state = earlier->second->stateOfReads();
+  if (failed(state))
+    return failure();
+  return chain.getRoot().getType().getSecondSize() == 1 ? kernel.tiles().column(*state, 0) : *state;
+}
+
+FailureOr<SmallVector<Value>> ChunkVariant::results() {
   SmallVector<Value> tiles;
   for (auto [tail, start] : llvm::zip(forwardTails, tailStarts))
     if (keeps(tail.operations.front()))
       tiles.push_back(start);
-  for (const StateChain &chain : chains)
-    if (keeps(chain.root))
-      tiles.push_back(starts.at(chain.root));
+  for (const StateChain &chain : chains) {
+    if (!keeps(chain.root))
+      continue;
+    FailureOr<Value> state = keptState(chain);
+    if (failed(state))
+      return failure();
+    tiles.push_back(*state);
+  }
   for (Value row : leftRows())
     tiles.push_back(kernel.tiles().tileOf(row));
   return tiles;
@@ -508,7 +572,8 @@ LogicalResult ChunkVariant::run() {
   for (Operation *op : *order)
     if (!kernel.tiles().tileOf(op->getResult(0)) && failed(buildTile(op)))
       return failure();
-  return kernel.finish(results(), [&] { return next(); });
+  FailureOr<SmallVector<Value>> left = results();
+  return failed(left) ? failure() : kernel.finish(*left, [&] { return next(); });
 }
 
 /// Heads that share a row each have a part of its gradient, and the parts stay apart until the end.
@@ -573,23 +638,35 @@ private:
 
   LogicalResult chunkGradient(VariantOp variant, ElementTypes types) {
     separateHeads(variant);
-    FailureOr<GradientParts> parts = GradientParts::find(variant, chunk, divideGradients);
+    FailureOr<GradientParts> parts = GradientParts::find(variant, chunk, divideGradients, independentChunks);
     if (failed(parts))
       return failure();
     bool isRounded = types.standard.isBF16(), isAllAsked = parts->asked == parts->carried;
-    if (!parts->asked.empty() && (isRounded || !isAllAsked) &&
+    bool isOfReads = llvm::any_of(stateChains(variant), [&](const StateChain &chain) {
+      return parts->asked.contains(chain.root) && goesOnFirst(chain, chunk);
+    });
+    if (!parts->asked.empty() && (isRounded || !isAllAsked || isOfReads) &&
         failed(ChunkVariant(variant, chunk, types, Part::SegmentStarts, *parts).run()))
       return failure();
     if (parts->walksForward() && failed(ChunkVariant(variant, chunk, types, Part::Checkpoints, *parts).run()))
       return failure();
     if (!parts->walksBack)
       return success();
+    if (parts->findsRowsApart && failed(ChunkVariant(variant, chunk, types, Part::Rows, *parts).run()))
+      return failure();
     replaceByArguments(variant, parts->kept.getArrayRef());
     for (size_t index = 0; index < parts->kept.size(); ++index)
       types.others[nameOfKeptRow(index)] = types.compute;
     if (!parts->apart.empty() && failed(ChunkVariant(variant, chunk, types, Part::Cotangents, *parts).run()))
       return failure();
-    return ChunkVariant(variant, chunk, types, Part::Gradient, *parts).run();
+    if (failed(ChunkVariant(variant, chunk, types, Part::Gradient, *parts).run()))
+      return failure();
+    if (parts->sums.empty())
+      return success();
+    for (auto [index, row] : llvm::enumerate(parts->keptForSums))
+      types.others[nameOfKeptRow(parts->kept.size() + index)] = typeOfSummedRow(row, types);
+    replaceByArguments(variant, parts->keptForSums.getArrayRef(), parts->kept.size());
+    return ChunkVariant(variant, chunk, types, Part::Sums, *parts).run();
   }
 };
 

@@ -61,8 +61,7 @@ static FailureOr<Value> timeOfTokenBefore(Value time, TileBuilder &b, const Size
   return before.tileOf(time);
 }
 
-/// A time at a position, where it can be told.
-static std::optional<double> timeAt(Value time, double position) {
+std::optional<double> stretto::timeAt(Value time, double position) {
   auto numberOf = [](Value value, double number) {
     return SplatElementsAttr::get(cast<ShapedType>(value.getType()), number);
   };
@@ -96,10 +95,10 @@ static std::optional<double> timeAt(Value time, double position) {
   return number ? std::optional(number.getSplatValue<APFloat>().convertToDouble()) : std::nullopt;
 }
 
-/// Whether the first and the last token of a chunk have one time, in chunks that are counted from the first token of a
-/// sequence.
-static bool isOfWholeChunks(Value time, int64_t tokens) {
+/// That of chunks which are counted from the first token of a sequence.
+bool ChunkEarlierReads::goesOnFirst(const StateChain &chain, int64_t tokens) {
   constexpr int64_t chunks = 64;
+  Value time = chain.reads().front().getAt();
   for (int64_t first = 0; first < chunks * tokens; first += tokens) {
     std::optional<double> ofFirst = timeAt(time, static_cast<double>(first)),
                           ofLast = timeAt(time, static_cast<double>(first + tokens - 1));
@@ -109,17 +108,19 @@ static bool isOfWholeChunks(Value time, int64_t tokens) {
   return true;
 }
 
-bool ChunkEarlierReads::goesOnFirst() const {
-  Value state = start;
-  if (auto column = state.getDefiningOp<chunk::BroadcastOp>())
-    state = column.getOperand();
-  auto argument = dyn_cast<BlockArgument>(state);
-  auto kernel = argument ? dyn_cast<chunk::KernelOp>(argument.getOwner()->getParentOp()) : chunk::KernelOp();
-  bool isCarried = kernel && kernel.getArgument(argument.getArgNumber()).getKind() == chunk::ArgumentKind::State;
-  return isCarried && isOfWholeChunks(chain.reads().front().getAt(), b.tokens);
+FailureOr<Value> ChunkEarlierReads::stateOfReads() {
+  if (reads == Reads::AsCarried)
+    return start;
+  if (ofFirst)
+    return ofFirst;
+  FailureOr<Value> next =
+      add(start, [&](PastTiles &past, WriteOp write) { return unseenByFirst(past, write); }, /*continued=*/false);
+  if (succeeded(next))
+    ofFirst = *next;
+  return next;
 }
 
-FailureOr<PastTiles::Range> ChunkEarlierReads::unseenByFirst() {
+FailureOr<PastTiles::Range> ChunkEarlierReads::unseenByFirst(PastTiles &, WriteOp) {
   Value time = chain.reads().front().getAt();
   FailureOr<Value> before = timeOfTokenBefore(time, b, sizes);
   if (failed(before))
@@ -131,9 +132,9 @@ FailureOr<PastTiles::Range> ChunkEarlierReads::unseenByFirst() {
   return PastTiles::Range{.first = first, .last = b.repeat(ofOwn, type)};
 }
 
-FailureOr<PastTiles::Range> ChunkEarlierReads::unseen(PastTiles &, WriteOp) {
+FailureOr<PastTiles::Range> ChunkEarlierReads::unseen(PastTiles &past, WriteOp write) {
   Value time = chain.reads().front().getAt();
-  FailureOr<PastTiles::Range> range = unseenByFirst();
+  FailureOr<PastTiles::Range> range = unseenByFirst(past, write);
   if (failed(range))
     return failure();
   if (ofFirst) {
@@ -146,15 +147,12 @@ FailureOr<PastTiles::Range> ChunkEarlierReads::unseen(PastTiles &, WriteOp) {
 
 FailureOr<Value> ChunkEarlierReads::read(ReadOp op) {
   b.setLoc(op.getLoc());
-  if (!ofFirst && goesOnFirst()) {
-    FailureOr<Value> next = add(start, [&](PastTiles &, WriteOp) { return unseenByFirst(); }, /*continued=*/false);
-    if (failed(next))
-      return failure();
-    ofFirst = *next;
-  }
+  FailureOr<Value> state = stateOfReads();
+  if (failed(state))
+    return failure();
   bool alongRows = op.getAlong() == op.getState().getType().getFirst();
-  Value query = b.matrixOf(b.tileOf(op.getRow())), state = ofFirst ? ofFirst : start;
-  Value result = b.dot(query, state, /*addend=*/{}, /*transposeLeft=*/false, /*transposeRight=*/!alongRows);
+  Value query = b.matrixOf(b.tileOf(op.getRow()));
+  Value result = b.dot(query, *state, /*addend=*/{}, /*transposeLeft=*/false, /*transposeRight=*/!alongRows);
   if (ofFirst && b.tokens == 1)
     return b.shaped(result, b.tileType(op.getType()));
   for (Operation *step : chain.steps) {

@@ -24,43 +24,56 @@ namespace stretto {
 /// A state that is read at an earlier time.
 class ChunkEarlierReads {
 public:
-  ChunkEarlierReads(const StateChain &chain, mlir::Value start, TileBuilder &builder, const Sizes &sizes,
+  /// What reads of the chunk begin with.
+  enum class Reads {
+    AsCarried, // the state that the chunk is entered with
+    GoingOn,   // that state as of their time, to which it goes on first
+    AsKept,    // the state that is given, which another kernel kept when it had gone on
+  };
+  ChunkEarlierReads(const StateChain &chain, mlir::Value start, Reads reads, TileBuilder &builder, const Sizes &sizes,
                     RawTiles rawTileOf)
-      : chain(chain), start(start), b(builder), sizes(sizes), rawTileOf(rawTileOf) {}
+      : chain(chain), start(start), reads(reads), b(builder), sizes(sizes), rawTileOf(rawTileOf),
+        ofFirst(reads == Reads::AsKept ? start : mlir::Value()) {}
   virtual ~ChunkEarlierReads() = default;
 
   static bool hasSome(const StateChain &chain);
+  /// Whether the state had better go on before it is read: the tokens of a chunk have one time.
+  static bool goesOnFirst(const StateChain &chain, int64_t tokens);
   /// Whether the chain has a chunk form; what prevents it is said at the operation that does.
   static mlir::LogicalResult check(const StateChain &chain);
 
   /// The tile of a read. The row that is read with, and the time, have theirs.
   mlir::FailureOr<mlir::Value> read(ReadOp op);
+  /// The state that reads begin with.
+  mlir::FailureOr<mlir::Value> stateOfReads();
   /// The state as of the time of the chunk's last token.
   mlir::FailureOr<mlir::Value> next();
 
 protected:
   const StateChain &chain;
   mlir::Value start;
+  Reads reads;
   TileBuilder &b;
   const Sizes &sizes;
   RawTiles rawTileOf;
+  /// The state as of the time of the chunk's tokens, where it has gone on.
+  mlir::Value ofFirst;
 
 private:
   /// Of each token those whose writes it sees and the state that is carried does not hold: here, those between the two
   /// times.
   virtual mlir::FailureOr<PastTiles::Range> unseen(PastTiles &past, WriteOp write);
-  /// Those between the time of the token before the chunk and the time of its first token.
-  mlir::FailureOr<PastTiles::Range> unseenByFirst();
-  /// Whether a state that is carried on had better go on before it is read.
-  bool goesOnFirst() const;
+  /// Those that the state takes in where it goes on first: here, those between the time of the token before the chunk
+  /// and the time of its first token.
+  virtual mlir::FailureOr<PastTiles::Range> unseenByFirst(PastTiles &past, WriteOp write);
   /// A state with what the tokens of a range write to it.
   mlir::FailureOr<mlir::Value> add(mlir::Value state,
                                    llvm::function_ref<mlir::FailureOr<PastTiles::Range>(PastTiles &, WriteOp)> rangeOf,
                                    bool continued);
-
-  /// The state as of the time of the chunk's first token, where it went on before it was read.
-  mlir::Value ofFirst;
 };
+
+/// A time at a position, where it can be told.
+std::optional<double> timeAt(mlir::Value time, double position);
 
 } // namespace stretto
 

@@ -3,6 +3,7 @@
 #include "passes/declaration/ChunkLaterWrites.h"
 #include "mlir/Analysis/SliceAnalysis.h"
 #include "mlir/Dialect/Arith/IR/Arith.h"
+#include <cmath>
 #include <limits>
 
 using namespace mlir;
@@ -40,21 +41,44 @@ static PositionOp positionOf(Value time) {
   return position == makers.end() ? nullptr : cast<PositionOp>(*position);
 }
 
-FailureOr<PastTiles::Range> ChunkLaterWrites::unseen(PastTiles &past, WriteOp write) {
+bool ChunkLaterWrites::goesOnFirst(const StateChain &chain, int64_t tokens) {
+  constexpr int64_t chunks = 64;
+  // Of blocks that are longer than a chunk, the tokens of several chunks join together.
+  return llvm::all_of(chain.steps, [&](Operation *step) {
+    return llvm::all_of(llvm::seq<int64_t>(0, chunks * tokens), [&](int64_t position) {
+      std::optional<double> time = timeAt(cast<WriteOp>(step).getAt(), static_cast<double>(position));
+      double behind = time ? std::floor(*time) + 1 : 0;
+      return time && (behind <= 0 || std::fmod(behind, static_cast<double>(tokens)) == 0);
+    });
+  });
+}
+
+FailureOr<PastTiles::Range> ChunkLaterWrites::rangeOf(PastTiles &past, WriteOp write, std::optional<int64_t> from,
+                                                      int64_t end) {
   Value time = write.getAt();
   PositionOp position = positionOf(time);
   if (!position || failed(past.build(time)))
     return refuseChunkForm(chain.root) << "is written to at a time that is not computed from the position";
   auto number = RankedTensorType::get({}, b.compute);
   Value first = b.create<chunk::RowOp>(number, b.tileOf(position), /*at=*/0);
-  Value behind = b.create<arith::AddFOp>(first, b.splat(number, static_cast<double>(b.tokens)));
-  // What joins behind the chunk is in the state that it is entered with.
   TileBuilder &body = past.builder();
   Value times = body.tileOf(time);
   auto type = cast<RankedTensorType>(times.getType());
-  Value end = body.repeat(behind, type);
-  Value isInside = body.create<arith::CmpFOp>(arith::CmpFPredicate::OLT, times, end);
+  auto tokenAt = [&](int64_t place) {
+    return body.repeat(b.create<arith::AddFOp>(first, b.splat(number, static_cast<double>(place))), type);
+  };
+  Value isBefore = body.create<arith::CmpFOp>(arith::CmpFPredicate::OLT, times, tokenAt(end));
   Value never = body.splat(type, std::numeric_limits<double>::infinity());
-  Value from = body.create<arith::SelectOp>(isInside, body.splat(type, 0), never);
-  return PastTiles::Range{.first = from, .last = times, .ahead = true};
+  Value begin = from ? tokenAt(*from) : body.splat(type, 0);
+  return PastTiles::Range{.first = body.create<arith::SelectOp>(isBefore, begin, never), .last = times, .ahead = true};
+}
+
+/// What joins behind the chunk is in the state that it is entered with, and what joins at the last token in one that
+/// has gone on.
+FailureOr<PastTiles::Range> ChunkLaterWrites::unseen(PastTiles &past, WriteOp write) {
+  return rangeOf(past, write, /*from=*/std::nullopt, ofFirst ? b.tokens - 1 : b.tokens);
+}
+
+FailureOr<PastTiles::Range> ChunkLaterWrites::unseenByFirst(PastTiles &past, WriteOp write) {
+  return rangeOf(past, write, b.tokens - 1, b.tokens);
 }

@@ -6,7 +6,8 @@
 //
 //   x_j D_j = x_j D + sum_{t : j <= tau(t), in the chunk} (x_j . q_t) g_t      D(next) = D + sum q_t^T g_t
 //
-// As tau never falls, each token t joins the state once.
+// As tau never falls, each token t joins the state once. Where all that joins in a chunk does so at its last token, as
+// where blocks of tokens begin with chunks, the state takes that in before it is read, and reads add nothing.
 //
 //===----------------------------------------------------------------------===//
 #ifndef STRETTO_PASSES_DECLARATION_CHUNKLATERWRITES_H
@@ -22,10 +23,17 @@ public:
 
   static bool hasSome(const StateChain &chain);
   static mlir::LogicalResult check(const StateChain &chain);
+  /// Whether the state had better go on before it is read: what joins in a chunk joins at its last token.
+  static bool goesOnFirst(const StateChain &chain, int64_t tokens);
 
 private:
   /// Of each later token the tokens of this chunk at which what it writes is there already.
   mlir::FailureOr<PastTiles::Range> unseen(PastTiles &past, WriteOp write) override;
+  /// The last token, if it is one of those.
+  mlir::FailureOr<PastTiles::Range> unseenByFirst(PastTiles &past, WriteOp write) override;
+  /// Of each later token, where what it writes joins the state and where that is before `end`, the tokens of this chunk
+  /// from the one at `from` on; both are counted from the chunk's first token.
+  mlir::FailureOr<PastTiles::Range> rangeOf(PastTiles &past, WriteOp write, std::optional<int64_t> from, int64_t end);
 };
 
 } // namespace stretto

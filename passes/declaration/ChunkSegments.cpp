@@ -6,6 +6,7 @@
 #include "mlir/Dialect/Arith/IR/Arith.h"
 #include "mlir/Dialect/Math/IR/Math.h"
 #include "mlir/IR/ImplicitLocOpBuilder.h"
+#include "passes/declaration/ChunkEarlierReads.h"
 #include "passes/declaration/ChunkRecurrence.h"
 
 using namespace mlir;
@@ -34,11 +35,6 @@ std::optional<SegmentProblem> stretto::findSegmentProblem(VariantOp variant) {
   SmallVector<StateChain> chains = stateChains(variant);
   if (chains.empty())
     return SegmentProblem{variant, "it has no 'stretto.state'"};
-  for (Operation &op : *variant.getBlock()) {
-    auto read = dyn_cast<ReadOp>(op);
-    if (isa<LookbackOp>(op) || (read && read.getAt()))
-      return SegmentProblem{&op, "earlier tokens themselves are looked back at"};
-  }
   auto isRead = [](Operation *op) { return isa<ReadOp>(op); };
   auto isReadOrScan = [](Operation *op) { return isa<ReadOp, ScanOp>(op); };
   for (const StateChain &chain : chains)
@@ -48,7 +44,7 @@ std::optional<SegmentProblem> stretto::findSegmentProblem(VariantOp variant) {
   // What a state lacks a chunk form for is said where that is asked for.
   ScopedDiagnosticHandler silence(variant.getContext(), [](Diagnostic &) { return success(); });
   for (const StateChain &chain : chains)
-    if (failed(ChunkRecurrence::check(chain)))
+    if (failed(ChunkEarlierReads::hasSome(chain) ? ChunkEarlierReads::check(chain) : ChunkRecurrence::check(chain)))
       return SegmentProblem{chain.root, ("the state '" + chain.getRoot().getName() + "' has no chunk form").str()};
   // Rows before a segment are found before totals, and these before states.
   for (const StateEntry &entry : deriveState(variant))

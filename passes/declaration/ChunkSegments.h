@@ -12,6 +12,10 @@
 // What is written may depend on a scan, whose total is known at the start of a segment before the states are: @f_totals
 // finds what the tokens of a segment add to it, and @f_total_starts what each segment begins with.
 //
+// Of what looks back at earlier tokens nothing is handed on: their rows are those of inputs, and of windows before the
+// first. A state that is read at an earlier time is that of the time of the segment's first token; what joins it later
+// is what the tokens between the two times write (ChunkEarlierReads.h).
+//
 // A sum of logarithms stands for D where all decays are logarithms, otherwise the product, which is -inf before the
 // first.
 //

@@ -40,9 +40,9 @@ namespace {
 /// What a gradient asks for, and what is carried forward for it.
 class PartsFinder {
 public:
-  PartsFinder(VariantOp gradient, int64_t tokens, bool divided)
-      : gradient(gradient), tokens(tokens), divided(divided), entries(deriveState(gradient)),
-        chains(stateChains(gradient)) {
+  PartsFinder(VariantOp gradient, int64_t tokens, bool divided, bool independentChunks)
+      : gradient(gradient), tokens(tokens), divided(divided), independentChunks(independentChunks),
+        entries(deriveState(gradient)), chains(stateChains(gradient)) {
     llvm::append_range(results, gradient.getBlock()->getTerminator()->getOperands());
   }
 
@@ -56,10 +56,11 @@ private:
   static int64_t numbersOf(const SetVector<Value> &rows);
   SmallVector<unsigned> resultsOfForwardStates();
   void setApart(GradientParts &parts);
+  LogicalResult setSums(GradientParts &parts);
 
   VariantOp gradient;
   int64_t tokens;
-  bool divided;
+  bool divided, independentChunks;
   std::vector<StateEntry> entries;
   SmallVector<StateChain> chains;
   SmallVector<Value> results;
@@ -93,14 +94,21 @@ GradientParts PartsFinder::describe(SetVector<Value> kept, SmallVector<unsigned>
           llvm::any_of(entry.operations, [&](Operation *op) { return needed.contains(op); }))
         visit(entry);
   };
-  forEachForward(NeededOperations(gradient, backward, kept), [&](const StateEntry &entry) {
+  auto ask = [&](const StateEntry &entry) {
     parts.asked.insert_range(entry.operations);
     for (Operation *op : entry.operations)
       if (auto root = dyn_cast<StateOp>(op))
         forward.push_back(root);
       else
         llvm::append_range(forward, op->getOperands());
-  });
+  };
+  forEachForward(NeededOperations(gradient, backward, kept), ask);
+  if (independentChunks && divided && !kept.empty())
+    forEachForward(NeededOperations(gradient, kept.getArrayRef()), [&](const StateEntry &entry) {
+      parts.findsRowsApart = true;
+      parts.askedForRows.insert_range(entry.operations);
+      ask(entry);
+    });
   parts.carried = parts.asked;
   forEachForward(NeededOperations(gradient, forward),
                  [&](const StateEntry &entry) { parts.carried.insert_range(entry.operations); });
@@ -115,15 +123,11 @@ GradientParts PartsFinder::describe(SetVector<Value> kept, SmallVector<unsigned>
 void PartsFinder::setApart(GradientParts &parts) {
   SmallVector<Value> rows;
   for (const StateChain &chain : chains) {
-    auto isLater = [](Operation *step) {
-      auto write = dyn_cast<WriteOp>(step);
-      return write && write.getAt();
-    };
     bool isRead = llvm::any_of(gradient.getBlock()->getOperations(), [&](Operation &op) {
       return isa<ReadOp, PairOp>(op) &&
              llvm::any_of(op.getOperands(), [&](Value operand) { return chain.contains(operand); });
     });
-    if (!chain.getRoot().getType().getReverse() || !isRead || llvm::any_of(chain.steps, isLater))
+    if (!chain.getRoot().getType().getReverse() || !isRead)
       continue;
     parts.apart.insert(chain.root);
     llvm::append_range(rows, chain.rows());
@@ -142,6 +146,26 @@ void PartsFinder::setApart(GradientParts &parts) {
     for (Operation *op : entry.operations)
       if (parts.asked.contains(op) && needed.contains(op))
         parts.askedApart.insert(op);
+}
+
+/// What no row reads is added up apart, where nothing else is carried beside it.
+LogicalResult PartsFinder::setSums(GradientParts &parts) {
+  bool carriesTails = llvm::any_of(
+      entries, [](const StateEntry &entry) { return entry.reverse && entry.kind == StateEntry::Kind::Tail; });
+  if (!independentChunks || parts.apart.empty() || carriesTails)
+    return success();
+  SmallVector<Value> rows;
+  for (const StateChain &chain : chains) {
+    if (!chain.getRoot().getType().getReverse() || parts.apart.contains(chain.root))
+      continue;
+    parts.sums.insert(chain.root);
+    llvm::append_range(rows, chain.rows());
+  }
+  FailureOr<SetVector<Value>> kept = findRowsThatMake(gradient, rows, parts.kept);
+  if (failed(kept))
+    return failure();
+  parts.keptForSums = std::move(*kept);
+  return success();
 }
 
 bool PartsFinder::asksForMatrices(const GradientParts &parts) {
@@ -166,6 +190,8 @@ FailureOr<GradientParts> PartsFinder::find() {
     return failure();
   int64_t numbers = numbersOf(*kept);
   GradientParts parts = describe(std::move(*kept), {});
+  if (failed(setSums(parts)))
+    return failure();
   if (!asksForMatrices(parts) || divided)
     return parts;
   int64_t inCheckpoints = 0;
@@ -182,6 +208,6 @@ FailureOr<GradientParts> PartsFinder::find() {
   return isCheaper ? inOneWalk : parts;
 }
 
-FailureOr<GradientParts> GradientParts::find(VariantOp gradient, int64_t tokens, bool divided) {
-  return PartsFinder(gradient, tokens, divided).find();
+FailureOr<GradientParts> GradientParts::find(VariantOp gradient, int64_t tokens, bool divided, bool independentChunks) {
+  return PartsFinder(gradient, tokens, divided, independentChunks).find();
 }

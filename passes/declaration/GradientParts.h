@@ -17,6 +17,10 @@
 // keeps them at the end of each chunk. Then @f, which has both as checkpoints and computes all results, carries what is
 // added up over all tokens, or nothing: its chunks are independent.
 //
+// Where all chunks are to be independent that is added up by a walk of its own, @f_sums, of rows that @f keeps for it;
+// and rows that the walk forward would keep are found by @f_rows, of each chunk from its checkpoints: so no walk does
+// more than carry states.
+//
 //===----------------------------------------------------------------------===//
 #ifndef STRETTO_PASSES_DECLARATION_GRADIENTPARTS_H
 #define STRETTO_PASSES_DECLARATION_GRADIENTPARTS_H
@@ -48,14 +52,22 @@ struct GradientParts {
   llvm::DenseSet<mlir::Operation *> asked, carried;
   /// The roots of states in reverse that a walk of their own carries, and what of the former it asks for.
   llvm::DenseSet<mlir::Operation *> apart, askedApart;
+  /// Whether a kernel of its own finds the kept rows, and what of the former it asks for.
+  bool findsRowsApart = false;
+  llvm::DenseSet<mlir::Operation *> askedForRows;
+  /// The roots of states in reverse that no row reads, where they are added up apart, and the rows that are kept for
+  /// that.
+  llvm::DenseSet<mlir::Operation *> sums;
+  llvm::SetVector<mlir::Value> keptForSums;
   /// Whether something runs in reverse, or is left to the kernel which walks back: all but what one walk forward finds.
   bool walksBack = true;
 
   /// Whether there is a walk before the one back.
   bool walksForward() const { return !carried.empty() || !kept.empty() || !forwardResults.empty(); }
 
-  /// The parts of a gradient that is computed in chunks of so many tokens, divided further as far as it can be.
-  static mlir::FailureOr<GradientParts> find(VariantOp gradient, int64_t tokens, bool divided);
+  /// The parts of a gradient that is computed in chunks of so many tokens; `divided`, further as far as it can be, and
+  /// with `independentChunks` so that only states are carried.
+  static mlir::FailureOr<GradientParts> find(VariantOp gradient, int64_t tokens, bool divided, bool independentChunks);
 };
 
 } // namespace stretto

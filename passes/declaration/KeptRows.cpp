@@ -40,6 +40,8 @@ public:
       : gradient(gradient), readsAnew(readsAnew), forward(findForwardRows(gradient)) {}
 
   LogicalResult run();
+  /// Keeps what makes rows, of the walk forward or not.
+  LogicalResult runFor(ArrayRef<Value> rows, const SetVector<Value> &known);
   SetVector<Value> kept;
 
 private:
@@ -55,7 +57,7 @@ private:
   int64_t numbersOf(Value row);
 
   VariantOp gradient;
-  bool readsAnew;
+  bool readsAnew, mayBeReverse = false;
   llvm::DenseSet<Value> forward;
   llvm::DenseMap<Operation *, int64_t> costs;
 };
@@ -75,7 +77,7 @@ llvm::DenseSet<Value> stretto::findForwardRows(VariantOp gradient) {
 }
 
 int64_t KeptRows::numbersOf(Value row) {
-  if (!forward.contains(row) || !isRow(row.getType()) || !getElementTypeOrSelf(row).isF64())
+  if ((!forward.contains(row) && !mayBeReverse) || !isRow(row.getType()) || !getElementTypeOrSelf(row).isF64())
     return never;
   return cast<RankedTensorType>(row.getType()).getNumElements();
 }
@@ -146,6 +148,25 @@ LogicalResult KeptRows::run() {
   return success();
 }
 
+LogicalResult KeptRows::runFor(ArrayRef<Value> rows, const SetVector<Value> &known) {
+  mayBeReverse = true;
+  kept = known;
+  findCosts(Use::OfOthers);
+  for (Value row : rows)
+    if (failed(keepFor(row, Use::OfOthers, row.getDefiningOp())))
+      return failure();
+  kept.remove_if([&](Value row) { return known.contains(row); });
+  return success();
+}
+
+FailureOr<SetVector<Value>> stretto::findRowsThatMake(VariantOp gradient, ArrayRef<Value> rows,
+                                                      const SetVector<Value> &known) {
+  KeptRows found(gradient, /*readsAnew=*/true);
+  if (failed(found.runFor(rows, known)))
+    return failure();
+  return std::move(found.kept);
+}
+
 FailureOr<SetVector<Value>> stretto::findKeptRows(VariantOp gradient, bool readsAnew) {
   KeptRows rows(gradient, readsAnew);
   if (failed(rows.run()))
@@ -163,13 +184,13 @@ static StringRef finestHeads(VariantOp variant) {
 
 std::string stretto::nameOfKeptRow(unsigned index) { return "kept." + std::to_string(index); }
 
-void stretto::replaceByArguments(VariantOp gradient, ArrayRef<Value> rows) {
+void stretto::replaceByArguments(VariantOp gradient, ArrayRef<Value> rows, unsigned firstIndex) {
   Builder builder(gradient.getContext());
   Block *block = gradient.getBlock();
   SmallVector<Attribute> names(gradient.getArgNames().begin(), gradient.getArgNames().end());
   StringRef heads = finestHeads(gradient);
   for (auto [index, row] : llvm::enumerate(rows)) {
-    names.push_back(builder.getStringAttr(nameOfKeptRow(index)));
+    names.push_back(builder.getStringAttr(nameOfKeptRow(firstIndex + index)));
     auto type = withHeads(cast<RankedTensorType>(row.getType()), heads);
     Value(row).replaceAllUsesWith(block->addArgument(type, row.getLoc()));
   }

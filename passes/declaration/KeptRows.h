@@ -23,6 +23,11 @@ namespace stretto {
 /// what is made in reverse time. Refuses rows that are found in reverse time only.
 mlir::FailureOr<llvm::SetVector<mlir::Value>> findKeptRows(VariantOp gradient, bool readsAnew = true);
 
+/// Of rows of a gradient, the fewest numbers that make them together with inputs and what is known already, without
+/// other tokens.
+mlir::FailureOr<llvm::SetVector<mlir::Value>> findRowsThatMake(VariantOp gradient, llvm::ArrayRef<mlir::Value> rows,
+                                                               const llvm::SetVector<mlir::Value> &known);
+
 /// What an operation is computed from, its regions included.
 llvm::SetVector<mlir::Value> allOperandsOf(mlir::Operation *op);
 
@@ -32,8 +37,9 @@ llvm::DenseSet<mlir::Value> findForwardRows(VariantOp gradient);
 /// What a kept row is called by both kernels.
 std::string nameOfKeptRow(unsigned index);
 
-/// Makes the rows arguments of the declaration, as they are for the kernel that walks back. Each head has its own.
-void replaceByArguments(VariantOp gradient, llvm::ArrayRef<mlir::Value> rows);
+/// Makes the rows arguments of the declaration, as they are for other kernels than the one that keeps them, with names
+/// from an index on. Each head has its own.
+void replaceByArguments(VariantOp gradient, llvm::ArrayRef<mlir::Value> rows, unsigned firstIndex = 0);
 
 } // namespace stretto
 

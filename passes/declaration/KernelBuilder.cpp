@@ -218,11 +218,12 @@ void KernelBuilder::addTails(ArrayRef<Operation *> order) {
         addTail(entry, chunk::ArgumentKind::State, groupOf(entry.heads));
 }
 
-BlockArgument KernelBuilder::addState(StateOp root, chunk::ArgumentKind kind, int64_t group, FloatType element) {
+BlockArgument KernelBuilder::addState(StateOp root, chunk::ArgumentKind kind, int64_t group, FloatType element,
+                                      StringRef name) {
   StringRef entry = root.getEntry().value_or(root.getName());
   int64_t columns = root.getEntry() ? root.getColumns() : root.getType().getSecondSize();
   auto type = RankedTensorType::get(shapeOf(root.getType()), element ? element : types.compute);
-  return addArgument(kind, root.getName(), type, group, entry, root.getColumn(), columns);
+  return addArgument(kind, name.empty() ? root.getName() : name, type, group, entry, root.getColumn(), columns);
 }
 
 BlockArgument KernelBuilder::addTotalDecay(StringRef name, ArrayRef<int64_t> shape, int64_t group, bool lowest) {

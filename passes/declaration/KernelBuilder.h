@@ -46,8 +46,9 @@ public:
   /// Adds a tail or a total, carried by the kernel or as a checkpoint of another, which knows it by the same type.
   mlir::BlockArgument addTail(const StateEntry &entry, chunk::ArgumentKind kind, int64_t group);
   mlir::RankedTensorType typeOfTail(const StateEntry &entry);
-  /// Adds a state, in the type of arithmetic if there is no other.
-  mlir::BlockArgument addState(StateOp root, chunk::ArgumentKind kind, int64_t group, mlir::FloatType element = {});
+  /// Adds a state, in the type of arithmetic and under its own name if there is no other.
+  mlir::BlockArgument addState(StateOp root, chunk::ArgumentKind kind, int64_t group, mlir::FloatType element = {},
+                               llvm::StringRef name = {});
   /// Adds what all decays of a state do to it, carried by the kernel as an entry of its own.
   mlir::BlockArgument addTotalDecay(llvm::StringRef name, llvm::ArrayRef<int64_t> shape, int64_t group,
                                     bool lowest = false);

@@ -12,8 +12,8 @@
 namespace stretto::suffix {
 
 /// Of gradients.
-inline constexpr llvm::StringLiteral segmentStarts = "_segment_starts", checkpoints = "_checkpoints",
-                                     cotangents = "_cotangents";
+inline constexpr llvm::StringLiteral segmentStarts = "_segment_starts", checkpoints = "_checkpoints", rows = "_rows",
+                                     cotangents = "_cotangents", sums = "_sums";
 /// Of segments that are walked side by side.
 inline constexpr llvm::StringLiteral tails = "_tails", totals = "_totals", totalStarts = "_total_starts",
                                      writes = "_writes", starts = "_starts";

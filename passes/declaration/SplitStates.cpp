@@ -88,7 +88,7 @@ static std::optional<SmallVector<Part>> partsOfWrites(const StateChain &chain) {
     }
     auto write = cast<WriteOp>(step);
     std::optional<SmallVector<Part>> written = partsOfRow(write.getSecond(), type);
-    if (!written || write.getAt() || (parts && *parts != *written))
+    if (!written || (parts && *parts != *written))
       return std::nullopt;
     parts = written;
   }
@@ -96,8 +96,7 @@ static std::optional<SmallVector<Part>> partsOfWrites(const StateChain &chain) {
 }
 
 /// How the chain's columns can be divided: every read takes its row apart into parts of the writes, or has a row that
-/// is put together from such parts, of whose reads it is the sum. Of such a sum at an earlier time each part would meet
-/// the tokens that were written since.
+/// is put together from such parts, of whose reads it is the sum.
 static std::optional<Division> findDivision(const StateChain &chain, const Sizes &sizes) {
   StateType type = chain.getRoot().getType();
   std::optional<SmallVector<Part>> parts = partsOfWrites(chain);
@@ -107,7 +106,7 @@ static std::optional<Division> findDivision(const StateChain &chain, const Sizes
   division.parts = *parts;
   for (ReadOp read : chain.reads()) {
     if (read.getAlong() != type.getFirst()) {
-      if (read.getAt() || partsOfRow(read.getRow(), type) != parts)
+      if (partsOfRow(read.getRow(), type) != parts)
         return std::nullopt;
       continue;
     }
@@ -206,8 +205,8 @@ void SplitStatesPass::splitSteps(const StateChain &chain, const Division &divisi
       }
       auto write = cast<WriteOp>(step);
       Value piece = write.getSecond().getDefiningOp<ConcatOp>().getOperands()[index];
-      after.push_back(WriteOp::create(builder, step->getLoc(), state.getType(), state, write.getFirst(), piece,
-                                      /*at=*/Value()));
+      after.push_back(
+          WriteOp::create(builder, step->getLoc(), state.getType(), state, write.getFirst(), piece, write.getAt()));
     }
     partsOf[step->getResult(0)] = after;
   }

@@ -110,11 +110,14 @@ void StepForm::addCarried() {
     StateOp root = chain.getRoot();
     int64_t group = kernel.groupOf(root.getType().getHeads());
     Value start = kernel.addState(root, chunk::ArgumentKind::State, group);
-    if (ChunkEarlierReads::hasSome(chain))
+    if (ChunkEarlierReads::hasSome(chain)) {
+      using Reads = ChunkEarlierReads::Reads;
+      Reads reads = ChunkEarlierReads::goesOnFirst(chain, /*tokens=*/1) ? Reads::GoingOn : Reads::AsCarried;
       earlierReads[root] =
-          std::make_unique<ChunkEarlierReads>(chain, b->matrixOf(start), *b, kernel.sizes(), kernel.rawTileOf);
-    else
+          std::make_unique<ChunkEarlierReads>(chain, b->matrixOf(start), reads, *b, kernel.sizes(), kernel.rawTileOf);
+    } else {
       states[root.getResult()] = isColumn(root.getResult()) ? asRow(start) : start;
+    }
     ends[root] = states.lookup(root.getResult());
   }
 }

@@ -116,13 +116,9 @@ KernelFolder::Chunks KernelFolder::chunksOf(chunk::LookbackOp op) {
   return {span.getBegin(), span.getEnd()};
 }
 
-/// Up to the first chunk whose first token looks back at none of this one's. As bounds never fall, it is found by
-/// bisection.
-KernelFolder::Chunks KernelFolder::chunksAhead(chunk::LookbackOp op) {
+/// The first of the chunks for which a condition does not hold that holds up to there, found by bisection.
+Value KernelFolder::bisect(Chunks chunks, function_ref<Value(Value)> holds) {
   constexpr int64_t halvings = 32;
-  Chunks chunks{op.getToEnd() ? constant(0) : index, chunksOfSequence()};
-  if (!boundsArePositions(op))
-    return chunks;
   auto loop =
       scf::ForOp::create(builder, constant(0), constant(halvings), constant(1), ValueRange{chunks.begin, chunks.end});
   OpBuilder::InsertionGuard guard(builder);
@@ -135,23 +131,43 @@ KernelFolder::Chunks KernelFolder::chunksAhead(chunk::LookbackOp op) {
   scf::YieldOp::create(builder, ValueRange{low, high});
   builder.setInsertionPointToStart(halved.thenBlock());
   Value middle = arith::DivUIOp::create(builder, arith::AddIOp::create(builder, low, high), constant(2));
-  Value first = emitFirst(op, middle);
-  auto span = SpanOp::create(builder, first, /*last=*/Value(), middle, /*to_end=*/false, kernel.getChunk());
-  Value reaches = arith::CmpIOp::create(builder, arith::CmpIPredicate::sle, span.getBegin(), index);
-  Value next = arith::AddIOp::create(builder, middle, constant(1));
-  scf::YieldOp::create(builder, ValueRange{arith::SelectOp::create(builder, reaches, next, low),
-                                           arith::SelectOp::create(builder, reaches, high, middle)});
-  return {chunks.begin, loop.getResult(0)};
+  Value isHeld = holds(middle), next = arith::AddIOp::create(builder, middle, constant(1));
+  scf::YieldOp::create(builder, ValueRange{arith::SelectOp::create(builder, isHeld, next, low),
+                                           arith::SelectOp::create(builder, isHeld, high, middle)});
+  return loop.getResult(0);
 }
 
-/// The operations of a look-ahead's body that its bounds begin with.
-static SetVector<Operation *> operationsOfFirst(chunk::LookbackOp op) {
+/// Up to the first chunk whose first token looks back at none of this one's, as bounds never fall; and from the first
+/// on of which one is seen as late as in this one. What joins a matrix before the sequence joins it in the first chunk.
+KernelFolder::Chunks KernelFolder::chunksAhead(chunk::LookbackOp op) {
+  Chunks chunks{op.getToEnd() ? constant(0) : index, chunksOfSequence()};
+  if (!boundsArePositions(op))
+    return chunks;
+  auto spanOf = [&](Value other, Value last) {
+    return SpanOp::create(builder, emitBound(op, op.getContribution().getFirst(), other), last, other,
+                          /*to_end=*/false, kernel.getChunk());
+  };
+  chunks.end = bisect(chunks, [&](Value other) -> Value {
+    return arith::CmpIOp::create(builder, arith::CmpIPredicate::sle, spanOf(other, Value()).getBegin(), index);
+  });
+  if (Value last = op.getContribution().getLast())
+    chunks.begin = bisect(chunks, [&](Value other) -> Value {
+      Value end = spanOf(other, emitBound(op, last, other)).getEnd();
+      Value isBefore = arith::CmpIOp::create(builder, arith::CmpIPredicate::sle, end, index);
+      Value isBehindFirst = arith::CmpIOp::create(builder, arith::CmpIPredicate::sgt, index, constant(0));
+      return arith::AndIOp::create(builder, isBefore, isBehindFirst);
+    });
+  return chunks;
+}
+
+/// The operations of a look-ahead's body that a bound is computed by.
+static SetVector<Operation *> operationsOf(chunk::LookbackOp op, Value bound) {
   SetVector<Operation *> operations;
   BackwardSliceOptions options;
   options.inclusive = true;
   options.omitBlockArguments = true;
   options.filter = [&](Operation *inner) { return inner->getBlock() == op.getBlock(); };
-  (void)getBackwardSlice(op.getContribution().getFirst(), &operations, options);
+  (void)getBackwardSlice(bound, &operations, options);
   return operations;
 }
 
@@ -161,18 +177,21 @@ bool KernelFolder::boundsArePositions(chunk::LookbackOp op) {
     bool isPast = argument && argument.getOwner() == op.getBlock();
     return !isPast || isComputed(cast<BlockArgument>(op.getPast()[argument.getArgNumber()]));
   };
-  return isComputedPast(op.getContribution().getFirst()) && llvm::all_of(operationsOfFirst(op), [&](Operation *inner) {
-           return llvm::all_of(inner->getOperands(), isComputedPast);
-         });
+  auto isPosition = [&](Value bound) {
+    return !bound || (isComputedPast(bound) && llvm::all_of(operationsOf(op, bound), [&](Operation *inner) {
+                        return llvm::all_of(inner->getOperands(), isComputedPast);
+                      }));
+  };
+  return isPosition(op.getContribution().getFirst()) && isPosition(op.getContribution().getLast());
 }
 
-Value KernelFolder::emitFirst(chunk::LookbackOp op, Value other) {
+Value KernelFolder::emitBound(chunk::LookbackOp op, Value bound, Value other) {
   for (auto [argument, past] : llvm::zip_equal(op.getBlock()->getArguments(), op.getPast()))
     if (auto source = cast<BlockArgument>(past); isComputed(source))
       mapping.map(argument, evaluate(source, argument.getType(), other));
-  for (Operation *inner : operationsOfFirst(op))
+  for (Operation *inner : operationsOf(op, bound))
     builder.clone(*inner, mapping);
-  return mapping.lookup(op.getContribution().getFirst());
+  return mapping.lookup(bound);
 }
 
 Value KernelFolder::tileOfPast(chunk::LookbackOp op, BlockArgument argument, Type type, Value other, Chunks chunks) {

@@ -119,7 +119,7 @@ private:
     llvm::erase_if(pending, [](const Access &access) { return !access.underWay; });
   }
 
-  /// Products are done in the order in which they were started.
+  /// Products of warpgroups are done in the order in which they were started.
   static void noteFinished(chunk::DotOp product, Accesses &pending) {
     for (Access &access : pending)
       if (chunk::DotOp other = access.underWay; other && other->getBlock() == product->getBlock())

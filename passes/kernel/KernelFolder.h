@@ -65,10 +65,11 @@ private:
   /// Those that a look-back meets.
   Chunks chunksOf(chunk::LookbackOp op);
   Chunks chunksAhead(chunk::LookbackOp op);
-  /// Whether positions say where the ranges of a look-ahead begin.
+  mlir::Value bisect(Chunks chunks, llvm::function_ref<mlir::Value(mlir::Value other)> holds);
+  /// Whether positions say where the ranges of a look-ahead begin and end.
   bool boundsArePositions(chunk::LookbackOp op);
-  /// Where those of the tokens of the chunk `other` do.
-  mlir::Value emitFirst(chunk::LookbackOp op, mlir::Value other);
+  /// A bound of the ranges of the tokens of the chunk `other`.
+  mlir::Value emitBound(chunk::LookbackOp op, mlir::Value bound, mlir::Value other);
   /// The tile of an argument that a look-back meets, for the chunk `other`.
   mlir::Value tileOfPast(chunk::LookbackOp op, mlir::BlockArgument argument, mlir::Type type, mlir::Value other,
                          Chunks chunks);

@@ -139,7 +139,7 @@ private:
     SmallVector<Span, 2> spans;
     for (auto &[block, uses] : blocks) {
       auto &[sent, read, isReceived] = uses;
-      if (sent.empty() || !isReceived || isa<FuncOp>(block->getParentOp()))
+      if (sent.empty() || !isReceived)
         return std::nullopt;
       llvm::sort(sent);
       llvm::sort(read);
@@ -369,8 +369,8 @@ Operation *inInnermostLoop(Operation *op) {
   return op;
 }
 
-/// Sends the tile of a channel right before each operation of a loop that reads it, which then waits for it; its bytes
-/// are anyone's before and after. With `withinLoops` a loop in that loop is none of these operations, but those in it.
+/// Sends the tile of a channel right before each operation of a chunk that reads it, which then waits for it; its bytes
+/// are anyone's before and after. With `withinLoops` a loop in there is none of these operations, but those in it.
 void sendLate(ChannelOp channel, bool withinLoops) {
   ReceiveOp receive;
   SmallVector<SendOp> sends;
@@ -380,7 +380,7 @@ void sendLate(ChannelOp channel, bool withinLoops) {
     else if (std::exchange(receive, cast<ReceiveOp>(user)))
       return; // there are several
   }
-  if (!receive || receive->use_empty() || !isa<scf::ForOp>(receive->getParentOp()))
+  if (!receive || receive->use_empty() || !isa<scf::ForOp, FuncOp>(receive->getParentOp()))
     return;
   // What is sent from elsewhere on a condition stays.
   Block *body = receive->getBlock();

@@ -304,7 +304,8 @@ class GradientLaunch:
 
     def __init__(self, manifests, problem, tables, packed=False, segment=0):
         self.problem, self.buffers, self.outputs, self.entries = problem, [], {}, {}
-        self.element = next(a["type"] for a in manifests[-1]["arguments"] if a["name"] == "d_o")
+        arguments = [a for manifest in manifests for a in manifest["arguments"]]
+        self.element = next(a["type"] for a in arguments if a["name"] == "d_o")
         self.batch, self.tokens, self.heads = problem["inputs"]["d_o"].shape[:3]
         offsets = np.arange(self.batch + 1, dtype=np.int64) * self.tokens
         tokens = self.batch * self.tokens if packed else self.tokens
@@ -312,7 +313,7 @@ class GradientLaunch:
         self.tables, self.packed, self.shared, self.places = tables, packed, {}, {}
         self.manifests, self.stages = manifests, []
         chunks = -(-tokens // manifests[-1]["chunk"])
-        reads_checkpoints = any(a["kind"] == "checkpoint" for a in manifests[-1]["arguments"])
+        reads_checkpoints = any(a["kind"] == "checkpoint" for a in arguments)
         self.segment = (min(segment, chunks) if reads_checkpoints else 0) or chunks
         is_segmented = self.segment < chunks
         # Of the kernels before the last one may be for the starts of segments alone.
@@ -432,7 +433,7 @@ class GradientLaunch:
     def strides_of(self, entry, shape):
         """Of a sequence, a head and a row, in an array with heads on the second axis, or in a tail on the third."""
         strides = [int(np.prod(shape[axis + 1 :])) for axis in range(4)]
-        return [strides[0], strides[2], strides[1]] if entry.endswith("_tail") else strides[:3]
+        return [strides[0], strides[2], strides[1]] if entry.endswith(("_tail", "_window")) else strides[:3]
 
     def forward_words(self, a):
         array = self.problem["initial"][a["entry"]]

@@ -7,6 +7,7 @@ import pathlib
 import sys
 
 import numpy as np
+import segments
 from gradients import split
 from launch import OUTPUT, STATE, argument_block, from_bits, items, to_bits
 
@@ -56,6 +57,13 @@ WITH_GRADIENTS = tuple(name for name in CASES if name != "computed_values")
 # Cases of which no state continues a call.
 UNBOUNDED = ("relation_kl", "computed_values")
 WITH_STEPS = tuple(name for name, (operator, _) in CASES.items() if operator not in UNBOUNDED)
+# Those with a state beside the tokens that they look back at.
+WITH_SEGMENTS = tuple(name for name, (operator, _) in CASES.items() if operator == "lolcats")
+
+
+def features_of(K):
+    """As many features as models have of heads of this width."""
+    return max(16, K // 2)
 
 
 def variant_of(name):
@@ -66,7 +74,11 @@ def variant_of(name):
 def lowered(name, element, K, V, heads, key_heads, chip="sm_90a", **more):
     """A case as chunk IR."""
     operator, options = CASES[name]
-    sizes = {"swa": {"K": K, "V": V}, "lolcats": {"D": K, "V": V, "F": 16}, "relation_kl": {"Ds": K, "Dt": V}}
+    sizes = {
+        "swa": {"K": K, "V": V},
+        "lolcats": {"D": K, "V": V, "F": features_of(K)},
+        "relation_kl": {"Ds": K, "Dt": V},
+    }
     sizes = sizes.get(operator, {"K": K, "V": V})
     shares = {"H": heads, "G": key_heads}
     if operator == "computed_values" or (operator == "relation_kl" and "k_s" not in options):
@@ -94,7 +106,7 @@ def inputs_of(name, tokens, heads, key_heads, K, V, generator):
 def parameters_of(name, heads, K, generator):
     if CASES[name][0] != "lolcats":
         return {}
-    width = 16
+    width = features_of(K)
     made = {
         weights: torch.randn(heads, K, width, generator=generator, dtype=torch.float64) for weights in ("w_q", "w_k")
     }
@@ -303,3 +315,70 @@ def launches(name, element):
     if CASES[name][0] not in UNBOUNDED:
         yield "continued", dict(lengths=[(5, 70), (130, 70)], **sizes)
         yield "continued and packed", dict(lengths=[(64, 30), (0, 3), (90, 0), (7, 1)], packed=True, **sizes)
+
+
+class SegmentLaunch(segments.SegmentLaunch):
+    """The launches of a call whose segments are walked side by side, and that continues from windows."""
+
+    def words_of(self, a):
+        if a["kind"] != "window":
+            return super().words_of(a)
+        length, positions = a["shape"][0], self.problem["positions"]
+        rows = self.problem["rows"][a["entry"]]
+        before = np.stack([window_after(x[:, :b], length) for x, b in zip(rows, positions, strict=True)])
+        self.problem["initial"][a["name"]] = before
+        self.problem["final"][a["name"]] = np.stack([window_after(x, length) for x in rows])
+        initial = self.forward_words(a | {"entry": a["name"], "column": 0, "columns": before.shape[-1]})
+        if self.part == "results":
+            initial[1] = self.final(a | {"entry": a["name"], "column": 0}, before)
+        return initial
+
+
+def segment_kernels(name, element, K, V, heads, key_heads, chip="sm_90a", form=None):
+    """The text of each kernel."""
+    return split(lowered(name, element, K, V, heads, key_heads, chip, segments=True, form=form))
+
+
+def segment_problem(name, element, K, V, lengths, heads, key_heads, packed=False):
+    """Arrays of a call (segments.py): of each sequence the tokens of an earlier one, and those of this one."""
+    generator = torch.Generator().manual_seed(0)
+
+    def rounded(made):
+        return {key: x.to(TYPES[element]).double() for key, x in made.items()}
+
+    parameters = rounded(parameters_of(name, heads, K, generator))
+    sequences = [rounded(inputs_of(name, sum(both), heads, key_heads, K, V, generator)) for both in lengths]
+    outputs, initial, final = [], [], []
+    for inputs, (before, _) in zip(sequences, lengths, strict=True):
+        o, after = formula(name, inputs, parameters)
+        outputs.append(o[0, before:].numpy())
+        final.append(after["S"][0].numpy())
+        initial.append(formula(name, {key: x[:, :before] for key, x in inputs.items()}, parameters)[1]["S"][0].numpy())
+    together = np.concatenate if packed else np.stack
+
+    def batch(rows):
+        return together(rows)[None] if packed else together(rows)
+
+    own = {
+        key: batch([x[key][0, before:].numpy() for x, (before, _) in zip(sequences, lengths, strict=True)])
+        for key in sequences[0]
+    }
+    return {
+        "lengths": [tokens for _, tokens in lengths] if packed else None,
+        "positions": np.array([before for before, _ in lengths], dtype=np.int64),
+        "inputs": own | {key: x.numpy() for key, x in parameters.items()},
+        "rows": {key: [x[key].numpy() for x in sequences] for key in sequences[0]},
+        "initial": {"S": np.stack(initial)},
+        "o": batch(outputs),
+        "final": {"S": np.stack(final)},
+    }
+
+
+def segment_cases(name, element):
+    """The problems that every case goes through: lengths about the segment, shared heads, packing, continuing."""
+    heads = dict(heads=2, key_heads=1)
+    yield "one token", dict(lengths=[(0, 1)] * 2, segment=1, **heads)
+    yield "segments", dict(lengths=[(0, 200)], segment=1, **heads)
+    yield "packed", dict(lengths=[(0, 0), (0, 70), (0, 1), (0, 200), (0, 0)], packed=True, segment=1, **heads)
+    yield "continued", dict(lengths=[(5, 200), (130, 200)], segment=1, **heads)
+    yield "continued in long segments", dict(lengths=[(64, 300), (90, 0), (7, 3)], packed=True, segment=2, **heads)

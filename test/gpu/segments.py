@@ -7,22 +7,22 @@ import numpy as np
 import torch
 from formulas import FORMULAS
 from formulas.examples import WITH_DECAY, example
-from gradients import OPTIONS, SIZES, SLOTS, chunks_of, rounded, split
+from gradients import OPTIONS, SIZES, SLOTS, chunks_of, rounded
 from launch import OUTPUT, STATE, GradientLaunch, Stage, from_bits, to_bits
 
 # Those whose writes depend on a read have no segments side by side.
-OPERATORS = tuple(name for name in SIZES if name not in ("delta_rule", "gated_delta_rule"))
+WITH_SEGMENTS = tuple(name for name in SIZES if name not in ("delta_rule", "gated_delta_rule"))
 
 
 def segment_kernels(name, element, K, V, heads=2, key_heads=1, chip="sm_90a", form=None):
     """The text of each kernel."""
     text = chunks_of(name, element, K, V, heads, key_heads, chip, segments=True, form=form)
-    return split(text)
+    return gradients.split(text)
 
 
 def segment_problem(name, element, K, V, tokens, regime="ordinary", batch=2, heads=2, key_heads=1):
-    """Arrays of a call by name, of rounded numbers: its `inputs`, `initial` state, result `o` and `final` state. Where
-    `tokens` are a list, those of sequences that lie in one row, one after the other.
+    """Arrays of a call by name, of rounded numbers: its `inputs`, `initial` state, result `o` and `final` state, and
+    the `positions` of first tokens. Where `tokens` are a list, those of sequences that lie in one row.
     """
     lengths = tokens if isinstance(tokens, list) else None
     shape = (1, sum(lengths)) if lengths else (batch, tokens)
@@ -34,6 +34,7 @@ def segment_problem(name, element, K, V, tokens, regime="ordinary", batch=2, hea
     output, final = in_sequences(FORMULAS[name].function, arguments | tensors, state, lengths or [shape[1]])
     return {
         "lengths": lengths,
+        "positions": np.zeros(len(lengths or range(shape[0])), dtype=np.int64),
         "inputs": {key: x.numpy() for key, x in tensors.items()},
         "initial": {key: x.double().numpy() for key, x in zip(names, state, strict=True)},
         "o": output.numpy(),
@@ -67,8 +68,8 @@ def segment_cases(name, element):
     yield "one token", dict(tokens=1, segment=1, **heads)
     yield "segments", dict(tokens=200, segment=1, **heads)
     yield "segments of two chunks", dict(tokens=330, segment=2, batch=1, **heads)
-    yield "packed", dict(tokens=[0, 70, 1, 0, 200, 64, 0], packed=True, segment=1, **heads)
-    yield "packed in long segments", dict(tokens=[150, 0, 0, 3], packed=True, segment=2, **heads)
+    yield "packed", dict(tokens=[0, 70, 1, 0, 200, 64, 0], segment=1, **heads)
+    yield "packed in long segments", dict(tokens=[150, 0, 0, 3], segment=2, **heads)
     if name in WITH_DECAY and element == "f32":
         yield "strong", dict(tokens=150, segment=1, regime="strong", batch=1, **heads)
         yield "mixed", dict(tokens=150, segment=1, regime="mixed", batch=1, **heads)
@@ -77,14 +78,16 @@ def segment_cases(name, element):
 class SegmentLaunch(GradientLaunch):
     """The launches of a call, as runtime/Segments.cpp makes them: with `segment` chunks in each."""
 
-    def __init__(self, manifests, problem, tables, packed=False, segment=1):
+    def __init__(self, manifests, problem, tables, segment=1):
         self.problem, self.buffers, self.outputs, self.finals = problem, [], {}, {}
         self.batch, self.tokens, self.heads = problem["o"].shape[:3]
         self.element = next(a["type"] for a in manifests[0]["arguments"] if a["name"] == "o")
         lengths, tokens = problem["lengths"] or [self.tokens] * self.batch, self.tokens
+        packed, positions = problem["lengths"] is not None, problem["positions"]
         offsets = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
         sequences = len(lengths)
-        self.header = [sequences, tokens, self.heads, self.buffer(offsets) if packed else 0, 0, 0, sequences]
+        self.header = [sequences, tokens, self.heads, self.buffer(offsets) if packed else 0]
+        self.header += [self.buffer(positions) if positions.any() else 0, 0, sequences]
         self.tables, self.packed, self.shared, self.places, self.stages = tables, packed, {}, {}, []
         chunk = manifests[0]["chunk"]
         chunks = -(-tokens // chunk)
@@ -147,12 +150,13 @@ class SegmentLaunch(GradientLaunch):
         size *= self.manifest["slices"] if a["sliced"] else 1
         return [self.once(name, np.full(self.rows * heads * size, np.nan), a["type"]), heads * size, size]
 
-    def final(self, a):
+    def final(self, a, before=None):
+        """The address of a final state, which holds what there was before."""
         entry = a["entry"]
         array = self.problem["initial"][entry]
         if entry not in self.finals:
             self.finals[entry] = (len(self.buffers), a["type"])
-            self.buffer(to_bits(np.full(array.shape, np.nan), a["type"]))
+            self.buffer(to_bits(np.full(array.shape, np.nan) if before is None else before, a["type"]))
         return ((self.finals[entry][0] + 1) << 32) + a["column"] * to_bits(np.zeros(1), a["type"]).itemsize
 
     def errors(self):
@@ -167,6 +171,3 @@ class SegmentLaunch(GradientLaunch):
             found = from_bits(self.buffers[index], element)
             compare("state " + entry, found, self.problem["final"][entry], STATE[self.element])
         return result
-
-
-tables_of = gradients.tables_of

@@ -106,32 +106,33 @@ def simulate_gradients(tools, pipeline, source, operators, elements, sizes, chip
     return bool(failed)
 
 
-def simulate_segments(tools, pipeline, operators, elements, sizes, chip, slices):
-    """Runs calls whose segments are walked side by side; the number of failures."""
-    import segments
+def simulate_segments(tools, lowering, source, operators, elements, sizes, chip, slices):
+    """Runs calls that a module knows, whose segments are walked side by side; the number of failures."""
+    import gradients
 
     failed = 0
     with tempfile.TemporaryDirectory() as name:
         folder = pathlib.Path(name)
-        for operator, element, (K, V) in itertools.product(operators or segments.OPERATORS, elements, sizes):
+        for operator, element, (K, V) in itertools.product(operators, elements, sizes):
             kernel, form = f"{operator}_{element}_k{K}_v{V}", (64, slices, 0) if slices else None
-            for case, settings in segments.segment_cases(operator, element):
-                packed, segment = settings.pop("packed", False), settings.pop("segment")
+            for case, settings in source.segment_cases(operator, element):
+                segment = settings.pop("segment")
                 try:
                     heads = settings["heads"], settings["key_heads"]
-                    texts = segments.segment_kernels(operator, element, K, V, *heads, chip, form)
+                    texts = source.segment_kernels(operator, element, K, V, *heads, chip, form)
+                    problem = source.segment_problem(operator, element, K, V, **settings)
+                    pipeline = lowering("" if problem["positions"].any() else "from-start")
                     files = [folder / f"threads{number}.mlir" for number in range(len(texts))]
                     manifests = [
                         lower(tools, pipeline, text, threads) for text, threads in zip(texts, files, strict=True)
                     ]
                     tables = {}
                     for text in texts:
-                        tables |= segments.tables_of(text, settings["heads"])
-                    problem = segments.segment_problem(operator, element, K, V, **settings)
-                    run = segments.SegmentLaunch(manifests, problem, tables, packed, segment)
+                        tables |= gradients.tables_of(text, settings["heads"])
+                    run = source.SegmentLaunch(manifests, problem, tables, segment)
                     for stage in run.stages:
                         simulate(tools / "simulate-block", files[stage.kernel], stage, folder)
-                except (subprocess.CalledProcessError, segments.stretto.Error) as error:
+                except (subprocess.CalledProcessError, gradients.stretto.Error) as error:
                     failed += 1
                     reason = getattr(error, "stderr", None) or str(error)
                     print(f"FAIL {kernel} {case}: {reason.splitlines()[0]}", flush=True)
@@ -205,8 +206,17 @@ def main():
     settings = dict(chunk=chunk, math=math, chip=options.chip, room=room, registers=options.registers)
     pipeline = LOWERING.format(fold="", **settings)
     elements = options.elements.split(",")
+
+    def lowering(fold):
+        return LOWERING.format(fold=f"{{{fold}}}", **settings)
+
     if options.segments:
-        sys.exit(simulate_segments(tools, pipeline, options.families, elements, sizes, options.chip, options.slices))
+        import lookbacks
+        import segments
+
+        source = lookbacks if options.lookbacks else segments
+        names = options.families or source.WITH_SEGMENTS
+        sys.exit(simulate_segments(tools, lowering, source, names, elements, sizes, options.chip, options.slices))
     if options.gradients:
         import gradients
         import lookbacks
@@ -214,12 +224,10 @@ def main():
         source = lookbacks if options.lookbacks else gradients
         gradients.torch.ops.stretto._set_slices(options.slices)
         names = options.families or source.WITH_GRADIENTS
+        # As in a call, kernels of sequences that begin with their first tokens meet no windows.
+        pipeline = lowering("from-start") if options.lookbacks else pipeline
         sys.exit(simulate_gradients(tools, pipeline, source, names, elements, sizes, options.chip))
     if options.lookbacks:
-
-        def lowering(fold):
-            return LOWERING.format(fold=f"{{{fold}}}", **settings)
-
         sys.exit(simulate_lookbacks(tools, lowering, options.families, elements, sizes, options.steps))
     failed = 0
     with tempfile.TemporaryDirectory() as name:

@@ -10,6 +10,7 @@ from operator_cases import Shape, offsets
 from test_continued_gradients import check_types_of_tails
 from test_lookback_gradients import DISTINCT, check, gradients, relation_formula, relation_loss, windows_of
 from test_lookbacks import CASES, RELATIONS, relation, run, tokens_of
+from test_operator_gradients import walks_of
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="PyTorch sees no GPU")
 
@@ -73,6 +74,18 @@ def test_packed_sequences(name):
         alone = gradients(case, tokens_of(inputs, first, last), cotangent[:, first:last])
         for name in ("q", "k", "v"):
             torch.testing.assert_close(packed[name][:, first:last], alone[name], rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("name", [name for name in DISTINCT if name.startswith("lolcats")])
+@pytest.mark.parametrize("walks", [1, 2])
+def test_independent_chunks(name, walks):
+    """States and sums have walks of their own, or not; checkpoints of the longer call take several segments."""
+    case = CASES[name]
+    with walks_of(walks):
+        for T in (65, 517):
+            inputs = on_device(case.inputs(Shape(B=2, T=T, K=64, V=64), torch.bfloat16))
+            check(case, case.formula, inputs, torch.bfloat16)
+        test_packed_sequences(name)
 
 
 @pytest.mark.parametrize("cut", [1, 40, 64, 100])

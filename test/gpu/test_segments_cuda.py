@@ -3,8 +3,10 @@
 import pytest
 import stretto
 import torch
-from operator_cases import CASES, Shape, check, initial_state, offsets
-from test_segments import SERIAL, explain, segments
+from operator_cases import CASES, Shape, check, error, initial_state, offsets
+from test_lookbacks import CASES as LOOKBACKS
+from test_lookbacks import check_continuing, run
+from test_segments import SERIAL, WITH_STATES, explain, segments
 
 pytestmark = [
     pytest.mark.skipif(not torch.cuda.is_available(), reason="PyTorch sees no GPU"),
@@ -34,6 +36,28 @@ def test_packed_sequences(case):
         inputs = case.inputs(Shape(B=1, T=sum(lengths)), torch.bfloat16, DEVICE)
         with segments(1000):
             check(case, inputs, cu_seqlens=offsets(lengths).to(DEVICE))
+
+
+@pytest.mark.parametrize("name", WITH_STATES)
+def test_lookbacks_beside_states(name):
+    case = LOOKBACKS[name]
+    for shape, keywords in (
+        (Shape(T=500), {}),
+        (Shape(B=1, T=600), {"cu_seqlens": offsets([0, 71, 1, 528]).to(DEVICE)}),
+    ):
+        inputs = {key: x.to(DEVICE) for key, x in case.inputs(shape).items()}
+        o, state = run(case, inputs, **keywords)
+        with segments(1000):
+            found, final = run(case, inputs, **keywords)
+        assert error(found, o) < 4e-6
+        assert all(error(final[entry], state[entry]) < 4e-6 for entry in state)
+
+
+@pytest.mark.parametrize("name", WITH_STATES)
+def test_lookbacks_continue_from_windows(name):
+    inputs = {key: x.to(DEVICE) for key, x in LOOKBACKS[name].inputs(Shape(T=150)).items()}
+    with segments(1000):
+        check_continuing(LOOKBACKS[name], inputs)
 
 
 def test_few_heads_are_divided_by_themselves(case):

@@ -11,7 +11,7 @@ from formulas import FORMULAS, relation_kl, windows
 from operator_cases import Shape, offsets
 from stretto import lang as sl
 from test_lookbacks import CASES, DTYPES, RELATIONS, SOME, relation, run, tokens_of
-from test_operator_gradients import TOLERANCES
+from test_operator_gradients import TOLERANCES, walks_of
 
 ROWS = ("q", "k", "v", "q_s", "k_s", "q_t", "k_t")
 
@@ -102,6 +102,21 @@ def test_gradients_of_packed_sequences(name):
         parameters = {name: x + alone[name] for name, x in parameters.items()}
     for name, x in parameters.items():
         torch.testing.assert_close(packed[name], x, rtol=0, atol=1e-10)
+
+
+@pytest.mark.parametrize("name", [name for name in DISTINCT if name.startswith("lolcats")])
+def test_gradients_of_independent_chunks(name):
+    """States have walks of their own, and so have sums over all tokens; all else is found chunk by chunk."""
+    case = CASES[name]
+    with walks_of(2):
+        inputs = case.inputs(Shape(B=1, T=1), torch.float64)
+        variant = getattr(stretto.ops, case.operator).variant
+        kernels = variant.explain(**inputs, **case.options, backward=True)["kernels"]
+        names = [kernel["kernel"].removeprefix("lolcats_backward") for kernel in kernels]
+        assert names == ["_checkpoints", "_rows", "_cotangents", "", "_sums"]
+        for T in (1, 64, 65, 300):
+            check(case, case.formula, case.inputs(Shape(B=2, T=T, K=16, V=8), torch.float64))
+        test_gradients_of_packed_sequences(name)
 
 
 @pytest.mark.parametrize("name", ["swa of few tokens", "swa of a chunk", "swa of more than a chunk"])

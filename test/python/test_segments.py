@@ -7,6 +7,8 @@ import stretto
 import torch
 from operator_cases import CASES, Shape, check, check_that_a_nan_stays, error, initial_state, offsets
 from stretto import lang as sl
+from test_lookbacks import CASES as LOOKBACKS
+from test_lookbacks import check_continuing, run
 
 pytestmark = pytest.mark.usefixtures("no_gradients")
 
@@ -102,6 +104,56 @@ def test_values_are_divided_as_well(case):
 def test_a_nan_stays_in_its_sequence_and_head(case, packed):
     with segments(1000):
         check_that_a_nan_stays(case, torch.float32, packed)
+
+
+# Windows that end with a chunk, within one, and that are longer; of blocks of tokens and sliding.
+WITH_STATES = [
+    "lolcats",
+    "lolcats of few tokens",
+    "lolcats of its own block",
+    "lolcats sliding",
+    "lolcats over one token",
+    "lolcats t2r with one bias",
+]
+
+
+@pytest.mark.parametrize("count", [2, 3, 1000])
+@pytest.mark.parametrize("name", WITH_STATES)
+def test_lookbacks_beside_states(name, count):
+    """What a segment looks back at lies in segments before it, or in windows."""
+    case = LOOKBACKS[name]
+    variant = getattr(stretto.ops, case.operator).variant
+    for length in (1, 64, 65, 500):
+        inputs = case.inputs(Shape(T=length))
+        o, state = run(case, inputs)
+        with segments(count):
+            explained = variant.explain(**inputs, **case.options)
+            found, final = run(case, inputs)
+        assert explained["schedule"] == "segmented"
+        assert (explained["segments"] > 1) == (length > 64)
+        assert error(found, o) < 1e-6
+        assert all(error(final[entry], state[entry]) < 1e-6 for entry in state)
+
+
+@pytest.mark.parametrize("name", WITH_STATES)
+def test_lookbacks_continue_from_windows(name):
+    with segments(1000):
+        check_continuing(LOOKBACKS[name], LOOKBACKS[name].inputs(Shape(T=150)))
+
+
+@pytest.mark.parametrize("name", WITH_STATES)
+def test_lookbacks_in_packed_sequences(name):
+    case = LOOKBACKS[name]
+    for lengths in ([0, 17, 1, 0, 64, 133, 0], [300, 1, 1], [0, 0]):
+        inputs = case.inputs(Shape(B=1, T=sum(lengths)))
+        keywords = {"cu_seqlens": offsets(lengths)}
+        for _ in range(2):  # from the start, and from there
+            o, state = run(case, inputs, **keywords)
+            with segments(1000):
+                found, final = run(case, inputs, **keywords)
+            assert error(found, o) < 1e-6
+            assert all(error(final[entry], state[entry]) < 1e-6 for entry in state)
+            keywords["initial_state"] = state
 
 
 @pytest.mark.parametrize("name", SERIAL)

@@ -613,8 +613,8 @@ chunk.kernel @f chunk 16 reverse segments apart(input %x: tensor<16x8xf32>, vali
 
 // -----
 
-// expected-error @+1 {{[kernel_c12] with segments apart the kernel has the window 'w'}}
-chunk.kernel @f chunk 16 segments apart(input %x: tensor<16x8xf32>, window %w: tensor<4x8xf32> of "x", valid %n: index)
+// expected-error @+1 {{[kernel_c12] with segments apart the kernel has the checkpoint 'S'}}
+chunk.kernel @f chunk 16 segments apart(input %x: tensor<16x8xf32>, checkpoint %S: tensor<8x8xf32>, valid %n: index)
     -> (o: tensor<16x8xf32>) {
   chunk.yield %x : tensor<16x8xf32>
 }

@@ -65,3 +65,39 @@ chunk.kernel @apart chunk 16 (input %k: tensor<16x8xf32>, input %q: tensor<16x8x
   } : tensor<16x8xf32>
   chunk.yield %a, %b, %c, %d : tensor<16x8xf32>, tensor<16x8xf32>, tensor<16x8xf32>, tensor<16x8xf32>
 }
+
+// Look-aheads whose ranges are computed alike, each in its body, are one as well.
+// CHECK-LABEL: chunk.kernel @ahead
+// CHECK: %{{.*}}:2 = chunk.lookback outer ahead past(
+// CHECK: %[[FIRST:.*]] = arith.subf
+// CHECK-NOT: arith.subf
+// CHECK: chunk.contribute %k_j, %v_j, %k_j, %{{.*}} : {{.*}} from %[[FIRST]] : tensor<16xf32> to %p_j : tensor<16xf32>
+// CHECK-NOT: chunk.lookback
+chunk.kernel @ahead chunk 16 reverse (input %k: tensor<16x8xf32>, input %v: tensor<16x4xf32>, input %p: tensor<16xf32>, state %S: tensor<8x4xf32>, state %Z: tensor<8x1xf32>, valid %n: index)
+    -> (o: tensor<16x4xf32>) {
+  %one = arith.constant dense<1.0> : tensor<16x1xf32>
+  %nine = arith.constant dense<9.0> : tensor<16xf32>
+  %y = chunk.lookback outer ahead past(%k_j = %k : tensor<16x8xf32>, %v_j = %v : tensor<16x4xf32>, %p_j = %p : tensor<16xf32>) {
+    %first = arith.subf %p_j, %nine : tensor<16xf32>
+    chunk.contribute %k_j, %v_j : tensor<16x8xf32>, tensor<16x4xf32> from %first : tensor<16xf32> to %p_j : tensor<16xf32>
+  } : tensor<8x4xf32>
+  %z = chunk.lookback outer ahead past(%k_j = %k : tensor<16x8xf32>, %p_j = %p : tensor<16xf32>) {
+    %first = arith.subf %p_j, %nine : tensor<16xf32>
+    chunk.contribute %k_j, %one : tensor<16x8xf32>, tensor<16x1xf32> from %first : tensor<16xf32> to %p_j : tensor<16xf32>
+  } : tensor<8x1xf32>
+  chunk.yield %v next %y, %z : tensor<16x4xf32>, tensor<8x4xf32>, tensor<8x1xf32>
+}
+
+// Of other ranges they stay apart.
+// CHECK-LABEL: chunk.kernel @ahead_apart
+// CHECK-COUNT-2: chunk.lookback outer ahead
+chunk.kernel @ahead_apart chunk 16 reverse (input %k: tensor<16x8xf32>, input %p: tensor<16xf32>, input %f: tensor<16xf32>, state %S: tensor<8x8xf32>, state %Z: tensor<8x8xf32>, valid %n: index)
+    -> (o: tensor<16x8xf32>) {
+  %y = chunk.lookback outer ahead past(%k_j = %k : tensor<16x8xf32>, %p_j = %p : tensor<16xf32>) {
+    chunk.contribute %k_j, %k_j : tensor<16x8xf32>, tensor<16x8xf32> from %p_j : tensor<16xf32>
+  } : tensor<8x8xf32>
+  %z = chunk.lookback outer ahead past(%k_j = %k : tensor<16x8xf32>, %f_j = %f : tensor<16xf32>) {
+    chunk.contribute %k_j, %k_j : tensor<16x8xf32>, tensor<16x8xf32> from %f_j : tensor<16xf32>
+  } : tensor<8x8xf32>
+  chunk.yield %k next %y, %z : tensor<16x8xf32>, tensor<8x8xf32>, tensor<8x8xf32>
+}

@@ -74,3 +74,57 @@ stretto.variant @ahead_backward(%q: !K, %v: !V, %first: !n_per_1, %d_o: !V) -> !
   %dk = stretto.read %dS1, %v along "V" : !dS, !V -> !K
   stretto.yield %dk : !K
 }
+
+// -----
+
+// States of blocks that left a window, where blocks are chunks. Both go on to what the tokens of a chunk read before they
+// are kept, and the kernel that leaves rows meets no other token but where a sequence continues elsewhere. A walk over a
+// segment begins with the state as it is carried, which is kept by a kernel of its own.
+
+!K = tensor<8xf64, #stretto.row<K>>
+!V = tensor<4xf64, #stretto.row<V>>
+!n_per_1 = tensor<f64, #stretto.row<(), 1>>
+!S = !stretto.state<K : 8, V : 4>
+!dS = !stretto.state<K : 8, V : 4, reverse>
+
+// CHECK-LABEL: chunk.kernel @blocks_backward_segment_starts chunk 16(
+// CHECK-SAME:    -> (S: tensor<8x4xf32> checkpoint)
+// CHECK:         chunk.yield %S next
+// CHECK-LABEL: chunk.kernel @blocks_backward_checkpoints chunk 16(
+// CHECK-SAME:    -> (S.read: tensor<8x4xbf16> checkpoint)
+// CHECK:         %[[LEFT:.+]] = chunk.lookback outer from
+// CHECK-NOT:     continued
+// CHECK:         %[[GONE_ON:.+]] = arith.addf %S, %[[LEFT]]
+// CHECK:         %[[KEPT:.+]] = arith.truncf %[[GONE_ON]]
+// CHECK:         chunk.lookback outer from {{.+}} attributes {continued}
+// CHECK:         chunk.yield %[[KEPT]] next
+// CHECK-LABEL: chunk.kernel @blocks_backward_cotangents chunk 16 reverse(
+// CHECK-SAME:    -> (d_S: tensor<8x4xbf16> checkpoint)
+// CHECK-DAG:     %[[LAST:.+]] = arith.constant dense<1.500000e+01> : tensor<f32>
+// CHECK-DAG:     %[[BEHIND:.+]] = arith.constant dense<1.600000e+01> : tensor<f32>
+// CHECK:         %[[JOINED:.+]] = chunk.lookback outer ahead past(
+// CHECK-NOT:     continued
+// CHECK:         %[[GONE_ON:.+]] = arith.addf %d_S, %[[JOINED]]
+// CHECK:         chunk.lookback outer ahead {{.+}} attributes {continued}
+// CHECK-LABEL: chunk.kernel @blocks_backward chunk 16 reverse(
+// CHECK-SAME:    checkpoint %S.read: tensor<8x4xbf16>, checkpoint %d_S: tensor<8x4xbf16>,
+// CHECK-NOT:     past({{.+}}) {
+// CHECK:         chunk.yield
+stretto.variant @blocks_backward(%q: !K, %k: !K, %v: !V, %d_o: !V) -> (!K, !K)
+    attributes {gradient, group = {H = 1 : i64}} {
+  %t = stretto.position
+  %w = arith.constant dense<16.0> : !n_per_1
+  %one = arith.constant dense<1.0> : !n_per_1
+  %block = arith.divf %t, %w : !n_per_1
+  %own = math.floor %block : !n_per_1
+  %before = arith.subf %own, %one : !n_per_1
+  %first = arith.mulf %before, %w : !n_per_1
+  %at = arith.subf %first, %one : !n_per_1
+  %S0 = stretto.state "S" : !S
+  %S1 = stretto.write %S0, %k, %v : !S, !K, !V
+  %dq = stretto.read %S1, %d_o along "V" at %at : !S, !V -> !K
+  %dS0 = stretto.state "d_S" : !dS
+  %dS1 = stretto.write %dS0, %q, %d_o at %at : !dS, !K, !V
+  %dk = stretto.read %dS1, %v along "V" : !dS, !V -> !K
+  stretto.yield %dq, %dk : !K, !K
+}

@@ -199,3 +199,45 @@ stretto.variant @earlier(%q: !K, %k: !K, %v: !V) -> !V attributes {group = {H = 
   %before = stretto.delay %read by 1 : !V
   stretto.yield %before : !V
 }
+
+// -----
+
+// A state that is read at an earlier time, beside a window: what its tokens write joins the state of a segment from one
+// time to the next, and what is looked back at are rows of inputs, or of windows.
+
+!K = tensor<8xf64, #stretto.row<K>>
+!V = tensor<4xf64, #stretto.row<V>>
+!number = tensor<f64, #stretto.row<()>>
+!time = tensor<f64, #stretto.row<(), 1>>
+!S = !stretto.state<K : 8, V : 4>
+
+// CHECK-LABEL: chunk.kernel @windowed chunk 16 segments apart(
+// CHECK-SAME:      state %S: tensor<8x4xf32>, window %k_window: tensor<10x8xf32> of "k", window %v_window: tensor<10x4xf32> of "v",
+// CHECK-LABEL: chunk.kernel @windowed_writes chunk 16 segments apart(
+// CHECK-SAME:      input %k: tensor<16x8xf32>, input %v: tensor<16x4xf32>,
+// CHECK-SAME:      state %S: tensor<8x4xf32>, window %k_window: tensor<10x8xf32> of "k", window %v_window: tensor<10x4xf32> of "v",
+// CHECK:         %[[SUM:.*]] = chunk.lookback outer from %{{.*}} to %{{.*}} past(%{{.*}} = %k : tensor<16x8xf32>, %{{.*}} = %v : tensor<16x4xf32>)
+// CHECK:         %[[S:.*]] = arith.addf %S, %[[SUM]]
+// CHECK:         chunk.yield next %[[S]]
+// CHECK-LABEL: chunk.kernel @windowed_starts chunk 16 segments turns(
+// CHECK-SAME:      checkpoint %S.left: tensor<8x4xf32>, state %S: tensor<8x4xf32>, valid %{{.*}}: index) -> (S: tensor<8x4xf32> checkpoint) {
+// CHECK-NEXT:    %[[NEXT:.*]] = arith.addf %S, %S.left
+// CHECK-NEXT:    chunk.yield %S next %[[NEXT]]
+stretto.variant @windowed(%q: !K, %k: !K, %v: !V) -> !V attributes {group = {H = 1 : i64}} {
+  %t = stretto.position
+  %eight = arith.constant dense<8.0> : !time
+  %first = arith.subf %t, %eight : !time
+  %one = arith.constant dense<1.0> : !time
+  %left = arith.subf %first, %one : !time
+  %m, %l, %acc = stretto.lookback softmax from %first {
+    %kj = stretto.past %k : !K
+    %s = stretto.dot %q, %kj : !K -> !number
+    %vj = stretto.past %v : !V
+    stretto.yield %s, %vj : !number, !V
+  } : !number, !number, !V
+  %0 = stretto.state "S" : !S
+  %1 = stretto.write %0, %k, %v : !S, !K, !V
+  %old = stretto.read %1, %q along "K" at %left : !S, !K -> !V
+  %o = arith.addf %acc, %old : !V
+  stretto.yield %o : !V
+}

@@ -177,7 +177,7 @@ stretto.variant @earlier(%q: !K, %k: !K, %v: !V) -> (!V, !number) {
 
 // -----
 
-// Along the columns that would be a sum of parts of which each meets the tokens that were written since.
+// Along the columns that is a sum of what the parts give, and a write at an earlier time is one to each part.
 
 !K = tensor<16xf64, #stretto.row<K>>
 !V = tensor<8xf64, #stretto.row<V>>
@@ -185,18 +185,30 @@ stretto.variant @earlier(%q: !K, %k: !K, %v: !V) -> (!V, !number) {
 !number = tensor<f64, #stretto.row<()>>
 !time = tensor<f64, #stretto.row<(), 1>>
 !S = !stretto.state<K : 16, "V + 1" : 9>
+!D = !stretto.state<K : 16, "V + 1" : 9, reverse>
 
 // CHECK-LABEL: stretto.variant @earlier_along_columns(
-// CHECK:         stretto.state "S" : !state_K_by_V_plus_1
-// CHECK-NOT:     stretto.state
-stretto.variant @earlier_along_columns(%k: !K, %v: !V) -> !K {
+// CHECK-DAG:     %[[AT:.*]] = arith.subf
+// CHECK-DAG:     %[[S:.*]] = stretto.write %{{.*}}, %k, %v : !state_K_by_V
+// CHECK-DAG:     %[[Z:.*]] = stretto.write %{{.*}}, %k, %[[ONE:.*]] : !state_K_by_1
+// CHECK-DAG:     %[[D:.*]] = stretto.write %{{.*}}, %k, %v at %[[AT]] : !reverse_state_K_by_V
+// CHECK-DAG:     %[[DZ:.*]] = stretto.write %{{.*}}, %k, %[[ONE]] at %[[AT]] : !reverse_state_K_by_1
+// CHECK-DAG:     %[[R:.*]] = stretto.read %[[S]], %v along "V" at %[[AT]] : !state_K_by_V, !V -> !K
+// CHECK-DAG:     %[[RZ:.*]] = stretto.read %[[Z]], %[[ONE]] along "1" at %[[AT]] : !state_K_by_1, !number -> !K
+// CHECK-DAG:     arith.addf %[[R]], %[[RZ]]
+// CHECK-DAG:     stretto.read %[[D]], %v along "V" : !reverse_state_K_by_V, !V -> !K
+// CHECK-DAG:     stretto.read %[[DZ]], %[[ONE]] along "1" : !reverse_state_K_by_1, !number -> !K
+stretto.variant @earlier_along_columns(%k: !K, %l: !K, %v: !V) -> (!K, !K) attributes {gradient} {
   %one = arith.constant dense<1.0> : !number
   %t = stretto.position
   %before = arith.constant dense<4.0> : !time
   %at = arith.subf %t, %before : !time
-  %S0 = stretto.state "S" : !S
   %v1 = stretto.concat %v, %one : !V, !number -> !V_plus_1
+  %S0 = stretto.state "S" : !S
   %S1 = stretto.write %S0, %k, %v1 : !S, !K, !V_plus_1
   %r = stretto.read %S1, %v1 along "V + 1" at %at : !S, !V_plus_1 -> !K
-  stretto.yield %r : !K
+  %D0 = stretto.state "d_S" : !D
+  %D1 = stretto.write %D0, %k, %v1 at %at : !D, !K, !V_plus_1
+  %d = stretto.read %D1, %v1 along "V + 1" : !D, !V_plus_1 -> !K
+  stretto.yield %r, %d : !K, !K
 }

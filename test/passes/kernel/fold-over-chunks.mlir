@@ -226,6 +226,38 @@ chunk.kernel @looks_ahead chunk 16 (input %k: tensor<16x32xf32>, table %place: t
 
 // -----
 
+// Where ranges end, those that end before the chunk are left out, which are found in the same way. What joins a matrix
+// before the sequence joins it in the first chunk, where nothing is left out.
+chunk.table @place varying {
+^bb0(%t: f64, %h: f64, %d: f64):
+  chunk.result %t : f64
+}
+// CHECK-LABEL: kernel.func @looks_far_ahead(
+// CHECK: %[[END:.*]]:2 = scf.for {{.*}} iter_args(%{{.*}} = %[[C:.*]], %{{.*}} = %{{.*}})
+// CHECK: kernel.span
+// CHECK: %[[BEGIN:.*]]:2 = scf.for {{.*}} iter_args(%[[LOW:.*]] = %[[C]], %[[HIGH:.*]] = %[[END]]#0)
+// CHECK: %[[MIDDLE:.*]] = arith.divui
+// CHECK: %{{.*}}, %[[LAST:.*]] = kernel.span %{{.*}} to %{{.*}} at %[[MIDDLE]]
+// CHECK: %[[BEFORE:.*]] = arith.cmpi sle, %[[LAST]], %[[C]]
+// CHECK: %[[NOT_FIRST:.*]] = arith.cmpi sgt, %[[C]], %{{.*}}
+// CHECK: arith.andi %[[BEFORE]], %[[NOT_FIRST]]
+// CHECK: scf.for %{{.*}} = %[[BEGIN]]#0 to %[[END]]#0
+chunk.kernel @looks_far_ahead chunk 16 (input %k: tensor<16x32xf32>, table %place: tensor<16xf32>, valid %n: index)
+    -> (o: tensor<16x32xf32>) {
+  %before = arith.constant dense<64.0> : tensor<16xf32>
+  %window = arith.constant dense<40.0> : tensor<16xf32>
+  %o = chunk.lookback sum ahead past(%k_j = %k : tensor<16x32xf32>, %p_j = %place : tensor<16xf32>) {
+    %first = arith.subf %p_j, %before : tensor<16xf32>
+    %last = arith.subf %p_j, %window : tensor<16xf32>
+    %s = chunk.dot %k, %k_j transpose_right : tensor<16x32xf32>, tensor<16x32xf32> -> tensor<16x16xf32>
+    chunk.contribute %s, %k_j : tensor<16x16xf32>, tensor<16x32xf32>
+      from %first : tensor<16xf32> to %last : tensor<16xf32>
+  } : tensor<16x32xf32>
+  chunk.yield %o : tensor<16x32xf32>
+}
+
+// -----
+
 // Where bounds are data, all later chunks are met.
 // CHECK-LABEL: kernel.func @looks_ahead_at_all(
 // CHECK: %[[CHUNKS:.*]] = arith.divui

@@ -67,6 +67,28 @@ chunk.kernel @late chunk 64 (input %x: tensor<64x512xf32>, input %y: tensor<64x5
 
 // -----
 
+// So it is where chunks do not depend on each other, and no loop goes over them.
+// CHECK-LABEL: kernel.func @late_in_a_chunk
+// CHECK: %[[X:.*]] = kernel.channel depth 1 offset 0
+// CHECK: %[[Y:.*]] = kernel.channel depth 1 offset 0
+// CHECK-NOT: scf.for
+// CHECK: kernel.send %x at %{{.*}} to %[[X]]
+// CHECK-NEXT: kernel.await
+// CHECK-NOT: kernel.send
+// CHECK: chunk.reduce
+// CHECK: kernel.send %y at %{{.*}} to %[[Y]]
+// CHECK-NEXT: kernel.await
+// CHECK: chunk.reduce
+chunk.kernel @late_in_a_chunk chunk 64 (input %x: tensor<64x512xf32>, input %y: tensor<64x512xf32>, valid %n: index)
+    -> (o: tensor<64xf32>) {
+  %a = chunk.reduce sum %x over columns : tensor<64x512xf32> -> tensor<64xf32>
+  %b = chunk.reduce sum %y over columns : tensor<64x512xf32> -> tensor<64xf32>
+  %sum = arith.addf %a, %b : tensor<64xf32>
+  chunk.yield %sum : tensor<64xf32>
+}
+
+// -----
+
 // Carried states that are rounded for two products each lie there for one of them at a time.
 // CHECK-LABEL: kernel.func @rounded
 // CHECK: scf.for
