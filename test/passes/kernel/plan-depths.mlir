@@ -1,0 +1,27 @@
+// RUN: stretto-opt %s --pass-pipeline='builtin.module(stretto-fold-over-chunks,kernel.func(stretto-assign-layouts,stretto-select-copies,stretto-plan-shared-memory{chip=sm_90a}))' | FileCheck %s
+
+// Two tiles of each input are more than there is: the largest has one place, and its next tile is sent when this one has
+// been read, before the rest is computed. The others stay with the memory system.
+// CHECK-LABEL: kernel.func @largest
+// CHECK: %[[A:.*]] = kernel.channel depth 1
+// CHECK: %[[B:.*]] = kernel.channel bulk depth 2
+// CHECK: %[[C:.*]] = kernel.channel bulk depth 2
+// CHECK: scf.for
+// CHECK: %[[TILE:.*]] = kernel.receive %[[A]]
+// CHECK: %[[READ:.*]] = kernel.convert %[[TILE]]
+// CHECK-NEXT: kernel.send %a at %{{.*}} to %[[A]]
+// CHECK: chunk.reduce sum
+// CHECK-NOT: kernel.send %a
+// CHECK: scf.yield
+chunk.kernel @largest chunk 64 (input %a: tensor<64x512xbf16>, input %b: tensor<64x256xbf16>, input %c: tensor<64x256xbf16>,
+                                state %S: tensor<16x16xf32>, valid %n: index) -> (o: tensor<64xf32>) {
+  %a32 = arith.extf %a : tensor<64x512xbf16> to tensor<64x512xf32>
+  %x = chunk.reduce sum %a32 over columns : tensor<64x512xf32> -> tensor<64xf32>
+  %b32 = arith.extf %b : tensor<64x256xbf16> to tensor<64x256xf32>
+  %y = chunk.reduce sum %b32 over columns : tensor<64x256xf32> -> tensor<64xf32>
+  %c32 = arith.extf %c : tensor<64x256xbf16> to tensor<64x256xf32>
+  %z = chunk.reduce sum %c32 over columns : tensor<64x256xf32> -> tensor<64xf32>
+  %xy = arith.addf %x, %y : tensor<64xf32>
+  %o = arith.addf %xy, %z : tensor<64xf32>
+  chunk.yield %o next %S : tensor<64xf32>, tensor<16x16xf32>
+}
