@@ -11,12 +11,14 @@ using Signature = Operator::Signature;
 
 /// On a GPU the kernels of a gradient say how far they have to be divided. Where heads leave much of it idle they may
 /// have a walk of their own for the states of reverse time, so that rows come from all multiprocessors; where they do
-/// not, that would move these states through memory once more for nothing (docs/performance.md).
+/// not, that would move these states through memory once more for nothing (docs/performance.md), but for what looks
+/// back: its chunks meet others, for which a walk that carries states as well has few tokens.
 Form Signature::modelForm(const OperatorCall &call, int64_t threads, bool isOfGradient, int64_t segments) const {
   if (!isOfGradient || device < 0)
     return {.slices = slicesFor(call, threads, segments)};
   bool isIdle = 4 * items(call) < 3 * multiprocessors;
-  return {.walks = isIdle ? 0 : 1};
+  bool looksBack = looksBackWithoutBound || llvm::any_of(state, [](const EntryShape &entry) { return !!entry.window; });
+  return {.walks = isIdle || looksBack ? 0 : 1};
 }
 
 Signature::CallClass Signature::classOf(const OperatorCall &call, int64_t threads,

@@ -456,10 +456,13 @@ static bool readsStates(ModuleOp gradient) {
 
 /// Takes the form of a gradient with a kernel for the states of reverse time where that is asked for, and, where it is
 /// left open, where independent chunks gain from it: of enough tokens for matrix instructions, or of as many as one
-/// walk whose registers do not suffice, and of states that the walk back would ask for in any case.
+/// walk whose registers do not suffice, and of states that the walk back would ask for in any case; of what looks back,
+/// which meets other chunks in each walk, those of more tokens.
 llvm::Error Lowering::divideGradient(GpuForm &form) {
   constexpr int64_t enoughTokens = 32;
-  bool isOpen = request.walks == 0 && bytesOf(request.element) == 2 && (!form.module || readsStates(*form.module));
+  bool looksBack = carriesStatesAlone(/*slices=*/1);
+  bool isOpen =
+      request.walks == 0 && bytesOf(request.element) == 2 && (looksBack || !form.module || readsStates(*form.module));
   if (!isOfGradient || (request.walks != 2 && !isOpen))
     return llvm::Error::success();
   dividesGradients = true;
@@ -470,7 +473,8 @@ llvm::Error Lowering::divideGradient(GpuForm &form) {
   auto tokensOf = [](const GpuForm &form) -> int64_t {
     return form.module ? (*(*form.module).getOps<chunk::KernelOp>().begin()).getChunk() : 0;
   };
-  bool gains = divided->suffices() && tokensOf(*divided) >= std::max(enoughTokens, tokensOf(form));
+  int64_t fewest = looksBack ? tokensOf(form) + 1 : std::max(enoughTokens, tokensOf(form));
+  bool gains = divided->suffices() && tokensOf(*divided) >= fewest;
   bool spillsLess =
       form.module && !form.suffices() && tokensOf(*divided) >= tokensOf(form) && divided->registers < form.registers;
   if (divided->module && (gains || spillsLess || request.walks == 2))
