@@ -80,7 +80,8 @@ public:
 
     /// Nothing where another operation has a part in it.
     static std::optional<Recurrence> of(chunk::DecayDotOp scores) {
-      Recurrence result{.scores = scores};
+      Recurrence result;
+      result.scores = scores;
       for (Operation *user : scores.getAmount().getUsers()) {
         bool isOwn = user == scores;
         if (auto query = dyn_cast<chunk::DecayFromStartOp>(user); query && query.getOperand() == scores.getQuery())

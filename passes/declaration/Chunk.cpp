@@ -421,13 +421,11 @@ SmallVector<Value> ChunkVariant::wanted() {
     return llvm::map_to_vector(scans,
                                [](const StateEntry &entry) -> Value { return entry.operations.front()->getResult(0); });
   SmallVector<Value> rows = leftRows();
-  if (walksForward() || part == Part::Tails)
-    for (const StateEntry &tail : forwardTails)
-      for (Operation *op : tail.operations)
-        if (part == Part::Tails)
-          rows.push_back(op->getOperand(0));
-        else
-          rows.append(op->operand_begin(), op->operand_end());
+  if (!walksForward() && part != Part::Tails)
+    return rows;
+  for (const StateEntry &tail : forwardTails)
+    for (Operation *op : tail.operations)
+      llvm::append_range(rows, part == Part::Tails ? op->getOperands().take_front() : op->getOperands());
   return rows;
 }
 
