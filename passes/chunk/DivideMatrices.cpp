@@ -308,7 +308,9 @@ void Panels::divide(LookbackOp op) {
     RankedTensorType type = typeOf(result);
     builder.setInsertionPoint(op);
     if (!isWide(type)) {
-      result.replaceAllUsesWith(only(builder, op, result.getResultNumber(), type).getResult(0));
+      LookbackOp single = only(builder, op, result.getResultNumber(), type);
+      divide(*single.getBlock());
+      result.replaceAllUsesWith(single.getResult(0));
       continue;
     }
     Values pieces;
