@@ -150,6 +150,14 @@ Action ThreadBlock::compile(Operation *op) {
           }
         };
       })
+      .Case([&](LLVM::UMaxOp op) {
+        // Of pairs of 16 bits, each by itself.
+        Slot a = slotOf(op.getA()), b = slotOf(op.getB()), result = slotOf(op.getResult());
+        return [=, this] {
+          for (int word = 0; word < result.components * threads; ++word)
+            result.words[word] = std::max(a.words[word], b.words[word]);
+        };
+      })
       .Case<LLVM::IntToPtrOp, LLVM::PtrToIntOp, LLVM::AddrSpaceCastOp, arith::BitcastOp>(
           [&](auto op) { return perThread(op, [](auto x) { return x(0); }); })
       .Case([&](arith::SelectOp op) { return perThread(op, [](auto x) { return x(0) & 1 ? x(1) : x(2); }); })
