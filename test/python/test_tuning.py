@@ -198,8 +198,8 @@ def test_every_form_computes_the_same(environment, tmp_path):
 
 
 def test_walks_of_a_gradient_for_a_gpu():
-    """For few heads the model gives states of reverse time a walk of their own, where the walk back would ask for states
-    of the walk forward; a form says how many there are.
+    """For few heads the model gives states of reverse time a walk of their own, where the walk back would ask for
+    states of the walk forward; a form says how many there are.
     """
     import stretto
 
