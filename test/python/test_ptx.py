@@ -61,18 +61,16 @@ SPILLS = {
 }
 # Forwards: up to 160 bytes of chunks; SUPRA's steps compute its rotations in fp64.
 CHUNK_SPILLS = {
+    "retention": [("fp32", 128)],
+    "simple_gla": [("fp32", 128)],
     "lawcat": [("bf16", 128)],
     "abc": [("fp32", 128)],
     "supra": [("bf16", 64), ("bf16", 128)],
-    "gated_delta_rule": [("fp32", 64), ("fp32", 128)],
-    "ssd": [("fp32", 128)],
-    "gsa": [("fp32", 128)],
-    "delta_rule": [("bf16", 128)],
+    "gsa": [("bf16", 128), ("fp32", 128)],
 }
 STEP_SPILLS = {}
 # And of the kernels over segments that are walked side by side, of which some are those of whole walks.
 SEGMENT_SPILLS = {
-    "retention": [("fp32", 128)],
     "ssd": [("fp32", 128)],
     "lawcat": [("bf16", 128)],
     "supra": [("bf16", 64), ("bf16", 128)],
