@@ -16,10 +16,10 @@
 #include "runtime/Manifest.h"
 #include "llvm/IR/IRBuilder.h"
 #include "llvm/IR/InlineAsm.h"
-#include "llvm/IR/IntrinsicsNVPTX.h"
 #include "llvm/IR/InstIterator.h"
 #include "llvm/IR/Instructions.h"
 #include "llvm/IR/IntrinsicInst.h"
+#include "llvm/IR/IntrinsicsNVPTX.h"
 #include "llvm/IR/LegacyPassManager.h"
 #include "llvm/IR/Module.h"
 #include "llvm/MC/TargetRegistry.h"
@@ -130,9 +130,9 @@ static void optimize(llvm::Module &module, llvm::TargetMachine &machine) {
   llvm::createModuleToFunctionPassAdaptor(std::move(passes)).run(module, modules);
 }
 
-/// Hides the constants among the registers that products of warpgroups read: ptxas 13.0 writes a register that holds one
-/// where it likes until the last product that reads it, behind the first one, too, which reads what was there. They are
-/// made of a number that is 0, which only a run can tell: whether so many heads are fewer than none.
+/// Hides the constants among the registers that products of warpgroups read: ptxas 13.0 writes a register that holds
+/// one where it likes until the last product that reads it, behind the first one, too, which reads what was there. They
+/// are made of a number that is 0, which only a run can tell: whether so many heads are fewer than none.
 static void hideConstantsOfProducts(llvm::Module &module) {
   constexpr uint64_t offsetOfHeads = 16, sign = 31;
   for (llvm::Function &function : module) {
