@@ -82,16 +82,23 @@ private:
         fail(op, "not all threads take part");
   }
 
-  /// An operation on each component and thread on its own. Inactive threads compute too; nobody sees it.
+  /// An operation on each component and thread on its own, for all of which an operand of one component, such as a
+  /// condition, holds. Inactive threads compute too; nobody sees it.
   template <typename Function> Action perThread(mlir::Operation *op, Function function) {
     Slot result = slotOf(op->getResult(0));
     std::vector<Slot> operands;
-    for (mlir::Value operand : op->getOperands())
-      operands.push_back(slotOf(operand));
-    int count = result.components * threads;
-    return [=] {
-      for (int i = 0; i < count; ++i)
-        result.words[i] = function([&](int operand) { return operands[operand].words[i]; });
+    for (mlir::Value value : op->getOperands()) {
+      operands.push_back(slotOf(value));
+      if (operands.back().components != 1 && operands.back().components != result.components)
+        fail(op, "components of an operand that are not those of the result");
+    }
+    return [=, threads = threads] {
+      for (int component = 0; component < result.components; ++component)
+        for (int thread = 0; thread < threads; ++thread) {
+          int own = component * threads + thread;
+          result.words[own] = function(
+              [&](int number) { return operands[number].words[operands[number].components == 1 ? thread : own]; });
+        }
     };
   }
 
