@@ -94,6 +94,22 @@ inline ElementType accumulatorOf(ElementType type) { return type == ElementType:
 struct Manifest {
   enum class Kind { Input, Parameter, Table, State, Output, Checkpoint, Kept, Window };
 
+  /// The words of the header by their place, which is also where the kernels find them.
+  enum HeaderWord : int64_t {
+    Sequences,
+    Tokens,
+    Heads,
+    Offsets,
+    Positions,
+    Slots,
+    StateRows,
+    FirstChunk,
+    Chunks,
+    CheckpointInterval,
+    StartInterval,
+    headerWords
+  };
+
   struct Argument {
     Kind kind = Kind::Input;
     std::string name;
@@ -155,11 +171,10 @@ struct Manifest {
 
   bool operator==(const Manifest &) const = default;
 
-  /// Words of the block that an argument takes, of the header, and of the description of a tensor in boxes; and those
-  /// of a state that come before what segments begin with and leave.
+  /// Words of the block that an argument takes, and of the description of a tensor in boxes; and those of a state that
+  /// come before what segments begin with and leave.
   int64_t words(Kind kind) const;
-  static constexpr int64_t stateWords = 5, segmentWords = 4;
-  static constexpr int64_t headerWords = 11, boxWords = 16;
+  static constexpr int64_t stateWords = 5, segmentWords = 4, boxWords = 16;
   /// Where in the block the descriptions begin, and its length.
   int64_t firstBoxWord() const;
   int64_t blockWords() const;

@@ -45,7 +45,7 @@ public:
     /// How many segments of a sequence run side by side.
     int64_t segments = 1;
     enum class By { Model, Tuner, Table, Knob, Caller } by = By::Model;
-    std::optional<TunedForm> tuned;
+    std::optional<TunedForm> tuned = std::nullopt;
     /// Says so for a person to read.
     void explain(llvm::json::OStream &json) const;
   };

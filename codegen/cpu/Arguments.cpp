@@ -12,12 +12,11 @@
 #include "mlir/Dialect/MemRef/IR/MemRef.h"
 #include "mlir/Dialect/SCF/IR/SCF.h"
 #include "mlir/Dialect/Vector/IR/VectorOps.h"
+#include "runtime/Manifest.h"
 
 using namespace mlir;
 using namespace stretto;
 using namespace stretto::cpu;
-
-static constexpr int64_t headerWords = 11, stateWords = 5, segmentWords = 4;
 
 /// Words of the block that describe an argument.
 int64_t KernelLowering::wordsOf(const Argument &argument) {
@@ -26,11 +25,11 @@ int64_t KernelLowering::wordsOf(const Argument &argument) {
   if (isTile(argument) || argument.kind == chunk::ArgumentKind::Table)
     return 4; // pointer; sequence, token and head stride, or others in their place (runtime/Manifest.h)
   if (argument.kind == chunk::ArgumentKind::State && kernel.takesSegments(chunk::Segments::Apart))
-    return stateWords + segmentWords;
-  return argument.kind == chunk::ArgumentKind::Parameter ? 2 : stateWords;
+    return Manifest::stateWords + Manifest::segmentWords;
+  return argument.kind == chunk::ArgumentKind::Parameter ? 2 : Manifest::stateWords;
 }
 
-static int64_t bytesOf(Type element) { return element.getIntOrFloatBitWidth() / 8; }
+static int64_t bytesOfElement(Type element) { return element.getIntOrFloatBitWidth() / 8; }
 static constexpr int64_t cacheLine = 64;
 
 void KernelLowering::readBlock(Value block) {
@@ -83,7 +82,7 @@ void KernelLowering::listArguments() {
 }
 
 int64_t KernelLowering::blockWords() {
-  int64_t count = headerWords;
+  int64_t count = Manifest::headerWords;
   for (const Argument &argument : arguments)
     count += wordsOf(argument);
   return count;
@@ -272,7 +271,7 @@ void KernelLowering::findAddresses(const Item &item) {
     } else {
       entries = builder.add(builder.multiply(head, words[1]), channel);
     }
-    Value bytes = builder.multiply(entries, bytesOf(argument.type.getElementType()));
+    Value bytes = builder.multiply(entries, bytesOfElement(argument.type.getElementType()));
     argument.address = builder.add(words[0], bytes);
     if (argument.kind != chunk::ArgumentKind::State && !isWindow(argument))
       continue;
@@ -286,13 +285,13 @@ void KernelLowering::findAddresses(const Item &item) {
 }
 
 void KernelLowering::placeSegment(Argument &state, const Item &item, Value head) {
-  ArrayRef<Value> words = ArrayRef(state.words).drop_front(stateWords);
+  ArrayRef<Value> words = ArrayRef(state.words).drop_front(Manifest::stateWords);
   int64_t width = state.type.getShape().back(), parts = state.sliced ? kernel.getSlices() : 1;
   Value none = builder.index(0), stride = builder.index(state.type.getRank() == 2 ? width * parts : 1);
   Value entries = builder.add(builder.multiply(item.startRow, words[2]), builder.multiply(head, words[3]));
   if (state.sliced)
     entries = builder.add(entries, builder.multiply(item.slice, width));
-  Value bytes = builder.multiply(entries, bytesOf(state.type.getElementType()));
+  Value bytes = builder.multiply(entries, bytesOfElement(state.type.getElementType()));
   auto choose = [&](Value condition, Value value, Value otherwise) -> Value {
     return arith::SelectOp::create(builder, condition, value, otherwise);
   };
@@ -438,7 +437,7 @@ void KernelLowering::copyToken(RankedTensorType type, Value from, Value fromStar
 
 Value KernelLowering::tileAddress(const Argument &argument, Value firstToken) {
   Value entries = builder.multiply(firstToken, argument.words[2]);
-  return builder.add(argument.address, builder.multiply(entries, bytesOf(argument.type.getElementType())));
+  return builder.add(argument.address, builder.multiply(entries, bytesOfElement(argument.type.getElementType())));
 }
 
 SmallVector<KernelLowering::View> KernelLowering::viewRows(ArrayRef<Rows> tiles, Value from, Value to,
@@ -532,7 +531,7 @@ void KernelLowering::viewCheckpoints(const Item &item, Value firstToken) {
     if (!isCheckpoint(argument))
       continue;
     Type element = argument.type.getElementType();
-    Value bytes = builder.multiply(builder.multiply(number, argument.words[1]), bytesOf(element));
+    Value bytes = builder.multiply(builder.multiply(number, argument.words[1]), bytesOfElement(element));
     int64_t parts = argument.sliced ? kernel.getSlices() : 1;
     int64_t width = argument.type.getRank() == 2 ? argument.type.getDimSize(1) * parts : 1;
     View view = {memoryAt(builder.add(argument.address, bytes), element), builder.index(width)};
@@ -554,7 +553,7 @@ void KernelLowering::prefetchTiles(Value firstToken) {
       continue;
     if (argument.type.getRank() == 2) {
       rows.push_back(&argument);
-      int64_t bytes = argument.type.getDimSize(1) * bytesOf(argument.type.getElementType());
+      int64_t bytes = argument.type.getDimSize(1) * bytesOfElement(argument.type.getElementType());
       linesOfNextRows = std::max<int64_t>(linesOfNextRows, llvm::divideCeil(bytes, cacheLine));
       continue;
     }
@@ -568,7 +567,7 @@ void KernelLowering::prefetchTiles(Value firstToken) {
   nextRows = allocate({static_cast<int64_t>(rows.size()) * tokens}, builder.getI64Type());
   for (auto [tile, argument] : llvm::enumerate(rows)) {
     Value start = tileAddress(*argument, firstToken);
-    Value stride = builder.multiply(argument->words[2], bytesOf(argument->type.getElementType()));
+    Value stride = builder.multiply(argument->words[2], bytesOfElement(argument->type.getElementType()));
     builder.loop(0, tokens, 1, [&](Value row) {
       Value address = builder.add(start, builder.multiply(row, stride));
       Value word = arith::IndexCastOp::create(builder, builder.getI64Type(), address);

@@ -134,7 +134,7 @@ static void optimize(llvm::Module &module, llvm::TargetMachine &machine) {
 /// one where it likes until the last product that reads it, behind the first one, too, which reads what was there. They
 /// are made of a number that is 0, which only a run can tell: whether so many heads are fewer than none.
 static void hideConstantsOfProducts(llvm::Module &module) {
-  constexpr uint64_t offsetOfHeads = 16, sign = 31;
+  constexpr uint64_t offsetOfHeads = Manifest::Heads * sizeof(int64_t), sign = 31;
   for (llvm::Function &function : module) {
     llvm::Value *zero = nullptr;
     for (llvm::Instruction &instruction : llvm::instructions(function)) {

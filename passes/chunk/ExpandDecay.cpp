@@ -247,14 +247,8 @@ private:
   /// Whether numbers are among those of products' operands as they are: what an input of that type is widened to, and
   /// the larger of that and of such a constant.
   bool isOfOperands(Value numbers) {
-    if (auto larger = numbers.getDefiningOp<arith::MaximumFOp>()) {
-      SplatElementsAttr constant;
-      bool isLost = true;
-      if (matchPattern(larger.getRhs(), m_Constant(&constant)))
-        constant.getSplatValue<APFloat>().convert(cast<FloatType>(operandType).getFloatSemantics(),
-                                                  APFloat::rmNearestTiesToEven, &isLost);
-      return !isLost && isOfOperands(larger.getLhs());
-    }
+    if (auto larger = numbers.getDefiningOp<arith::MaximumFOp>())
+      return exactBound(larger, operandType) && isOfOperands(larger.getLhs());
     auto widened = numbers.getDefiningOp<arith::ExtFOp>();
     return widened && getElementTypeOrSelf(widened.getIn()) == operandType;
   }

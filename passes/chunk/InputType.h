@@ -3,6 +3,8 @@
 #define STRETTO_PASSES_CHUNK_INPUTTYPE_H
 
 #include "dialect/chunk/ChunkDialect.h"
+#include "mlir/Dialect/Arith/IR/Arith.h"
+#include "mlir/IR/Matchers.h"
 
 namespace stretto {
 
@@ -16,6 +18,17 @@ inline mlir::Type inputTypeOf(chunk::KernelOp kernel) {
       result = type;
   }
   return result ? result : mlir::Float32Type::get(kernel.getContext());
+}
+
+/// What the larger of a tile and of a constant compares with, if a narrower type has it exactly.
+inline std::optional<llvm::APFloat> exactBound(mlir::arith::MaximumFOp larger, mlir::Type type) {
+  mlir::SplatElementsAttr constant;
+  if (!matchPattern(larger.getRhs(), mlir::m_Constant(&constant)))
+    return std::nullopt;
+  auto bound = constant.getSplatValue<llvm::APFloat>();
+  bool isLost = false;
+  bound.convert(cast<mlir::FloatType>(type).getFloatSemantics(), llvm::APFloat::rmNearestTiesToEven, &isLost);
+  return isLost ? std::nullopt : std::optional(bound);
 }
 
 } // namespace stretto

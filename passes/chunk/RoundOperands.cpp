@@ -1,7 +1,6 @@
 //===- RoundOperands.cpp - Operands of products in the inputs' type -------===//
 
 #include "mlir/Dialect/Math/IR/Math.h"
-#include "mlir/IR/Matchers.h"
 #include "passes/Passes.h"
 #include "passes/chunk/InputType.h"
 
@@ -80,22 +79,16 @@ struct RoundOperands : stretto::impl::RoundOperandsBase<RoundOperands> {
 
   /// The larger of an input and of a constant in the input's type, where that has the constant; else null.
   Value narrowed(arith::MaximumFOp larger) {
-    auto extension = larger.getLhs().getDefiningOp<arith::ExtFOp>();
-    SplatElementsAttr constant;
-    if (!extension || getElementTypeOrSelf(extension.getIn()) != inputType ||
-        !matchPattern(larger.getRhs(), m_Constant(&constant)))
-      return {};
-    APFloat number = constant.getSplatValue<APFloat>();
-    bool isLost = false;
-    number.convert(cast<FloatType>(inputType).getFloatSemantics(), APFloat::rmNearestTiesToEven, &isLost);
-    if (isLost)
+    Value input = beforeWidening(larger.getLhs());
+    std::optional<APFloat> bound = exactBound(larger, inputType);
+    if (!input || !bound)
       return {};
     Value &known = rounded[{larger.getResult(), larger->getBlock()}];
     if (!known) {
       OpBuilder builder(larger);
-      auto type = cast<RankedTensorType>(extension.getIn().getType());
-      Value least = arith::ConstantOp::create(builder, larger.getLoc(), DenseElementsAttr::get(type, number));
-      known = arith::MaximumFOp::create(builder, larger.getLoc(), extension.getIn(), least);
+      auto type = cast<RankedTensorType>(input.getType());
+      Value least = arith::ConstantOp::create(builder, larger.getLoc(), DenseElementsAttr::get(type, *bound));
+      known = arith::MaximumFOp::create(builder, larger.getLoc(), input, least);
     }
     return known;
   }

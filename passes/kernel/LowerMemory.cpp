@@ -403,7 +403,7 @@ void ThreadLowering::lowerStore(StoreOp op) {
   if (isKept && manifest.segments == Manifest::Segments::Turns) {
     base = b.advance(view.base, b.mul(b.mul(chunk, view.chunkStride), bytes));
   } else if (isKept) {
-    Value number = b.truncate(b.sub(chunk, begin)), interval = b.truncate(word(9));
+    Value number = b.truncate(b.sub(chunk, begin)), interval = b.truncate(word(Manifest::CheckpointInterval));
     Value skipped = arith::RemUIOp::create(b, number, interval);
     isWanted = b.both(isWanted, b.compare(arith::CmpIPredicate::eq, skipped, b.i32(0)));
     number = b.extend(arith::DivUIOp::create(b, number, interval));

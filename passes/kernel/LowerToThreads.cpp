@@ -174,13 +174,13 @@ LogicalResult ThreadLowering::lowerItem(Value argument) {
     slice = arith::RemUIOp::create(b, item, slices);
     item = arith::DivUIOp::create(b, item, slices);
   }
-  packed = manifest.inPlace ? b.i1(false) : b.compare(arith::CmpIPredicate::ne, word(3), b.i64(0));
+  packed = manifest.inPlace ? b.i1(false) : b.compare(arith::CmpIPredicate::ne, word(Manifest::Offsets), b.i64(0));
   if (manifest.independentChunks)
     return lowerChunk(b.extend(item));
   if (manifest.segments == Manifest::Segments::Apart)
     return lowerSegment(b.extend(item));
   int64_t group = manifest.inPlace ? manifest.headsTogether(std::numeric_limits<int32_t>::max()) : 1;
-  Value heads = b.truncate(word(2)), together = arith::MinSIOp::create(b, b.i32(group), heads);
+  Value heads = b.truncate(word(Manifest::Heads)), together = arith::MinSIOp::create(b, b.i32(group), heads);
   Value items = group == 1 ? heads : arith::DivUIOp::create(b, heads, together).getResult();
   sequence = b.extend(arith::DivUIOp::create(b, item, items));
   Value first = arith::RemUIOp::create(b, item, items);
@@ -194,9 +194,9 @@ LogicalResult ThreadLowering::lowerItem(Value argument) {
     return lowerHead(first);
 
   // A sequence without a row of the state is left out.
-  stateRow = startRow = numberAt(word(5), sequence, sequence);
+  stateRow = startRow = numberAt(word(Manifest::Slots), sequence, sequence);
   OpBuilder::InsertionGuard guard(b);
-  Value isRow = b.compare(arith::CmpIPredicate::ult, stateRow, word(6));
+  Value isRow = b.compare(arith::CmpIPredicate::ult, stateRow, word(Manifest::StateRows));
   b.setInsertionPointToStart(scf::IfOp::create(b, isRow).thenBlock());
   if (group == 1)
     return lowerHead(first);
@@ -210,8 +210,8 @@ LogicalResult ThreadLowering::lowerItem(Value argument) {
 }
 
 LogicalResult ThreadLowering::lowerChunk(Value item) {
-  Value sequences = word(0), chunks = word(8), one = b.i64(1);
-  Value together = b.add(arith::DivUIOp::create(b, word(1), b.i64(manifest.chunk)), sequences);
+  Value sequences = word(Manifest::Sequences), chunks = word(Manifest::Chunks), one = b.i64(1);
+  Value together = b.add(arith::DivUIOp::create(b, word(Manifest::Tokens), b.i64(manifest.chunk)), sequences);
   Value ofLongest = b.mul(sequences, chunks);
   Value numbers = b.select(packed, arith::MinSIOp::create(b, ofLongest, together), ofLongest);
   Value number = arith::RemUIOp::create(b, item, numbers);
@@ -235,12 +235,13 @@ LogicalResult ThreadLowering::lowerChunk(Value item) {
 }
 
 LogicalResult ThreadLowering::lowerSegment(Value item) {
-  Value tokensOfSegment = b.mul(word(10), manifest.chunk), sequences = word(0), heads = word(2);
+  Value tokensOfSegment = b.mul(word(Manifest::StartInterval), manifest.chunk), sequences = word(Manifest::Sequences),
+        heads = word(Manifest::Heads);
   auto found = scf::IfOp::create(b, SmallVector<Type>(3, b.getI64Type()), packed, /*addElse=*/true);
   {
     OpBuilder::InsertionGuard guard(b);
     b.setInsertionPointToStart(found.thenBlock());
-    Value numbers = b.add(arith::DivUIOp::create(b, word(1), tokensOfSegment), sequences);
+    Value numbers = b.add(arith::DivUIOp::create(b, word(Manifest::Tokens), tokensOfSegment), sequences);
     Value number = arith::RemUIOp::create(b, item, numbers), owner = arith::DivUIOp::create(b, item, numbers);
     scf::YieldOp::create(b, ValueRange{sequenceOf(number, tokensOfSegment), owner, number});
     b.setInsertionPointToStart(found.elseBlock());
@@ -259,8 +260,9 @@ LogicalResult ThreadLowering::lowerSegment(Value item) {
 Value ThreadLowering::sequenceOf(Value number, Value tokensOfNumber, Value numbersOfLongest) {
   // Bisection: the last sequence whose first number is at most this.
   constexpr int64_t halvings = 32;
-  Value offsets = LLVM::IntToPtrOp::create(b, b.pointerType(1), word(3));
-  auto loop = scf::ForOp::create(b, b.i32(0), b.i32(halvings), b.i32(1), ValueRange{b.i64(0), word(0)});
+  Value offsets = LLVM::IntToPtrOp::create(b, b.pointerType(1), word(Manifest::Offsets));
+  auto loop =
+      scf::ForOp::create(b, b.i32(0), b.i32(halvings), b.i32(1), ValueRange{b.i64(0), word(Manifest::Sequences)});
   OpBuilder::InsertionGuard guard(b);
   b.setInsertionPointToStart(loop.getBody());
   Value low = loop.getRegionIterArg(0), count = loop.getRegionIterArg(1);
@@ -298,7 +300,7 @@ LogicalResult ThreadLowering::lowerHead(Value number) {
     return argument.kind == Manifest::Kind::Table || argument.kind == Manifest::Kind::Window;
   };
   bool hasPosition = llvm::any_of(manifest.arguments, isPlaced);
-  position = hasPosition ? numberAt(word(4), stateRow, b.i64(0)) : b.i64(0);
+  position = hasPosition ? numberAt(word(Manifest::Positions), stateRow, b.i64(0)) : b.i64(0);
   held = b.i64(0);
   int64_t place = Manifest::headerWords, boxes = manifest.firstBoxWord();
   for (const Manifest::Argument &each : manifest.arguments) {
@@ -318,7 +320,7 @@ void ThreadLowering::findTokens() {
     tokens = b.i64(1);
     return;
   }
-  Value offsets = word(3);
+  Value offsets = word(Manifest::Offsets);
   auto range = scf::IfOp::create(b, TypeRange{b.getI64Type(), b.getI64Type()}, packed, /*addElse=*/true);
   {
     OpBuilder::InsertionGuard guard(b);
@@ -330,11 +332,11 @@ void ThreadLowering::findTokens() {
     auto between = [&](Value low, Value number, Value high) -> Value {
       return arith::MinSIOp::create(b, arith::MaxSIOp::create(b, number, low), high);
     };
-    first = between(b.i64(0), first, word(1));
-    last = between(first, last, word(1));
+    first = between(b.i64(0), first, word(Manifest::Tokens));
+    last = between(first, last, word(Manifest::Tokens));
     scf::YieldOp::create(b, ValueRange{first, b.sub(last, first)});
     b.setInsertionPointToStart(range.elseBlock());
-    scf::YieldOp::create(b, ValueRange{b.i64(0), word(1)});
+    scf::YieldOp::create(b, ValueRange{b.i64(0), word(Manifest::Tokens)});
   }
   firstToken = range.getResult(0);
   tokens = range.getResult(1);
@@ -348,14 +350,15 @@ Value ThreadLowering::firstCheckpoint(Value chunks, Value interval) {
 }
 
 void ThreadLowering::findSegmentApart() {
-  Value none = b.i64(0), chunk = b.i64(manifest.chunk), chunks = divideUp(b, tokens, chunk), every = word(10);
+  Value none = b.i64(0), chunk = b.i64(manifest.chunk), chunks = divideUp(b, tokens, chunk),
+        every = word(Manifest::StartInterval);
   auto inSequence = [&](Value number) -> Value {
     return arith::MinSIOp::create(b, arith::MaxSIOp::create(b, number, none), chunks);
   };
-  Value own = b.mul(segment, every), first = b.add(own, word(7));
+  Value own = b.mul(segment, every), first = b.add(own, word(Manifest::FirstChunk));
   begin = inSequence(first);
-  end = inSequence(b.add(first, word(8)));
-  startRow = b.add(firstCheckpoint(divideUp(b, word(1), chunk), every), segment);
+  end = inSequence(b.add(first, word(Manifest::Chunks)));
+  startRow = b.add(firstCheckpoint(divideUp(b, word(Manifest::Tokens), chunk), every), segment);
   auto isLess = [&](Value left, Value right) { return b.compare(arith::CmpIPredicate::slt, left, right); };
   auto isEqual = [&](Value left, Value right) { return b.compare(arith::CmpIPredicate::eq, left, right); };
   isFirst = isEqual(begin, none);
@@ -367,17 +370,17 @@ void ThreadLowering::findSegment() {
   Value chunk = b.i64(manifest.chunk), chunks = divideUp(b, tokens, chunk);
   if (manifest.segments == Manifest::Segments::Turns) {
     begin = b.i64(0);
-    end = divideUp(b, chunks, word(9));
-    checkpoint = firstCheckpoint(word(8), word(9));
+    end = divideUp(b, chunks, word(Manifest::CheckpointInterval));
+    checkpoint = firstCheckpoint(word(Manifest::Chunks), word(Manifest::CheckpointInterval));
     return;
   }
-  begin = arith::MinSIOp::create(b, word(7), chunks);
-  end = arith::MinSIOp::create(b, b.add(begin, word(8)), chunks);
-  checkpoint = firstCheckpoint(word(8), word(9));
+  begin = arith::MinSIOp::create(b, word(Manifest::FirstChunk), chunks);
+  end = arith::MinSIOp::create(b, b.add(begin, word(Manifest::Chunks)), chunks);
+  checkpoint = firstCheckpoint(word(Manifest::Chunks), word(Manifest::CheckpointInterval));
   // The row of the checkpoint that a segment begins with. A sequence that has ended begins with any.
-  Value every = arith::MaxSIOp::create(b, word(10), b.i64(1));
-  Value areCheckpoints = b.compare(arith::CmpIPredicate::ne, word(10), b.i64(0));
-  Value row = firstCheckpoint(divideUp(b, word(1), chunk), every);
+  Value every = arith::MaxSIOp::create(b, word(Manifest::StartInterval), b.i64(1));
+  Value areCheckpoints = b.compare(arith::CmpIPredicate::ne, word(Manifest::StartInterval), b.i64(0));
+  Value row = firstCheckpoint(divideUp(b, word(Manifest::Tokens), chunk), every);
   Value isEnded = b.compare(arith::CmpIPredicate::eq, begin, end);
   row = b.add(row, b.select(isEnded, b.i64(0), arith::DivUIOp::create(b, begin, every)));
   startRow = b.select(areCheckpoints, row, stateRow);

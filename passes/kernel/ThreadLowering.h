@@ -107,11 +107,11 @@ private:
   void placeSegment(View &view, int64_t word);
   /// The rows of a tile in global memory.
   struct Rows {
-    mlir::Value base;          // the first row, or the first row of a table
-    mlir::Value stride;        // in elements; null where the tile is one row
-    mlir::Value first, period; // tables: the position of the first row; 0 where there is no period
-    mlir::Value from, valid;   // from which one on, and how many, exist; null for all
-    mlir::Value exist;         // whether any does; null where they do
+    mlir::Value base;                  // the first row, or the first row of a table
+    mlir::Value stride;                // in elements; null where the tile is one row
+    mlir::Value first, period;         // tables: the position of the first row; 0 where there is no period
+    mlir::Value from = {}, valid = {}; // from which one on, and how many, exist; null for all
+    mlir::Value exist = {};            // whether any does; null where they do
   };
   Rows rowsOf(const View &view, mlir::Value chunk, mlir::RankedTensorType tile);
   mlir::Value addressIn(const Rows &rows, const Layout &layout, uint64_t reg, int64_t elementBytes);

@@ -96,3 +96,31 @@ chunk.kernel @remainder chunk 16 (input %x: tensor<16x64xf32>, state %S: tensor<
   %o = chunk.dot %x, %S : tensor<16x64xf32>, tensor<64x65xf32> -> tensor<16x65xf32>
   chunk.yield %o next %S : tensor<16x65xf32>, tensor<64x65xf32>
 }
+
+// -----
+
+// A sum that is no wide matrix, beside one that is, meets the panels of what its tokens meet.
+// CHECK-LABEL: chunk.kernel @narrow_beside_wide
+// CHECK-SAME:      parameter %w: tensor<64x32xf32> {{.*}}, parameter %w$32: tensor<64x32xf32>
+// CHECK-COUNT-2: chunk.lookback outer
+// CHECK:         %[[NARROW:.*]] = chunk.lookback outer
+// CHECK:           %[[Y0:.*]] = chunk.dot %{{.*}}, %w :
+// CHECK:           %[[Y1:.*]] = chunk.dot %{{.*}}, %w$32 :
+// CHECK:           %[[Y:.*]] = chunk.concat %[[Y0]], %[[Y1]]
+// CHECK:           chunk.contribute %[[Y]], %{{.*}} : tensor<16x64xf32>, tensor<16x1xf32>
+// CHECK:         } : tensor<64x1xf32>
+// CHECK:         chunk.yield %x next %{{.*}}, %{{.*}}, %[[NARROW]]
+chunk.table @position varying {
+^bb0(%t: f64, %h: f64, %d: f64):
+  chunk.result %t : f64
+}
+chunk.kernel @narrow_beside_wide chunk 16 (input %x: tensor<16x64xf32>, table %position: tensor<16xf32>,
+    parameter %w: tensor<64x64xf32>, state %S: tensor<64x64xf32>, state %z: tensor<64x1xf32>, valid %n: index)
+    -> (o: tensor<16x64xf32>) {
+  %one = arith.constant dense<1.0> : tensor<16x1xf32>
+  %sums:2 = chunk.lookback outer from %position to %position : tensor<16xf32> past(%x_j = %x : tensor<16x64xf32>) {
+    %y = chunk.dot %x_j, %w : tensor<16x64xf32>, tensor<64x64xf32> -> tensor<16x64xf32>
+    chunk.contribute %y, %x_j, %y, %one : tensor<16x64xf32>, tensor<16x64xf32>, tensor<16x64xf32>, tensor<16x1xf32>
+  } : tensor<64x64xf32>, tensor<64x1xf32>
+  chunk.yield %x next %sums#0, %sums#1 : tensor<16x64xf32>, tensor<64x64xf32>, tensor<64x1xf32>
+}
