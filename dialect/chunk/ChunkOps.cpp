@@ -266,6 +266,34 @@ LogicalResult RowOp::verify() {
   return success();
 }
 
+/// Whether blocks of a power of two of tokens, at least so many, divide a tile.
+static bool dividesRows(int64_t block, int64_t least, Value tile) {
+  return block >= least && llvm::isPowerOf2_64(block) && shapeOf(tile)[0] % block == 0;
+}
+
+LogicalResult MeetOp::verify() {
+  if (shapeOf(getOperand())[0] != shapeOf(getOperand())[1])
+    return emitOpError("[meet_c1] the operand has type ") << getType() << ", expected as many rows as columns";
+  if (!dividesRows(getBlock(), /*least=*/1, getOperand()))
+    return emitOpError("[meet_c2] has blocks of ")
+           << int64_t(getBlock()) << " tokens, expected a power of two that divides " << shapeOf(getOperand())[0];
+  return success();
+}
+
+LogicalResult MiddleOp::verify() {
+  if (!dividesRows(getBlock(), /*least=*/2, getOperand()))
+    return emitOpError("[middle_c1] has blocks of ")
+           << int64_t(getBlock()) << " tokens, expected a power of two that divides " << shapeOf(getOperand())[0];
+  return success();
+}
+
+LogicalResult JoinHalvesOp::verify() {
+  if (!dividesRows(getBlock(), /*least=*/2, getSecond()))
+    return emitOpError("[join_halves_c1] has blocks of ")
+           << int64_t(getBlock()) << " tokens, expected a power of two that divides " << shapeOf(getSecond())[0];
+  return success();
+}
+
 LogicalResult DecayMatrixOp::verify() {
   int64_t tokens = shapeOf(getAmount())[0];
   if (shapeOf(getResult()) != ArrayRef<int64_t>{tokens, tokens} ||

@@ -146,6 +146,21 @@ struct TileOperation {
   LogicalResult run(CausalOp op) {
     return fill([&](int64_t i, int64_t j) { return j < i || (j == i && !op.getStrict()) ? x[0]->at(i, j) : 0; });
   }
+  LogicalResult run(MeetOp op) {
+    return fill([&](int64_t i, int64_t j) {
+      // The smallest block that has both has twice the highest bit in which they differ.
+      int64_t block = i == j ? 1 : int64_t(2) << llvm::Log2_64(i ^ j);
+      return j <= i && block == int64_t(op.getBlock()) ? x[0]->at(i, j) : x[1]->at(i, j);
+    });
+  }
+  LogicalResult run(MiddleOp op) {
+    int64_t block = op.getBlock();
+    return fill([&](int64_t i, int64_t j) { return x[0]->at(i / block * block + block / 2 - 1, j); });
+  }
+  LogicalResult run(JoinHalvesOp op) {
+    int64_t block = op.getBlock();
+    return fill([&](int64_t i, int64_t j) { return (i % block >= block / 2 ? x[0] : x[1])->at(i, j); });
+  }
   LogicalResult run(MaskOp op) {
     double otherwise = op.getOtherwise().convertToDouble();
     return fill([&](int64_t i, int64_t j) { return i < valid ? x[0]->at(i, j) : otherwise; });
@@ -284,8 +299,9 @@ FailureOr<Tile> executeTile(Operation *op, const TileMap &tiles, int64_t valid) 
   LogicalResult executed =
       llvm::TypeSwitch<Operation *, LogicalResult>(op)
           .Case<arith::ConstantOp, BroadcastOp, ColumnsOp, RowOp, ConcatOp, DotOp, SolveOp, ReduceOp, CausalOp, MaskOp,
-                ConvOp, DelayOp, TailOp, ScanOp, DecayDotOp, DecayMixOp, DecayPairsOp, DecayMatrixOp, DecayFromStartOp,
-                DecayToEndOp, DecayStateOp>([&](auto known) { return operation.run(known); })
+                MeetOp, MiddleOp, JoinHalvesOp, ConvOp, DelayOp, TailOp, ScanOp, DecayDotOp, DecayMixOp, DecayPairsOp,
+                DecayMatrixOp, DecayFromStartOp, DecayToEndOp, DecayStateOp>(
+              [&](auto known) { return operation.run(known); })
           .Default([](Operation *) { return failure(); });
   if (failed(executed))
     return op->emitError() << "the interpreter of the chunk level does not know this operation";

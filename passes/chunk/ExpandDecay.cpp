@@ -141,7 +141,7 @@ public:
   ///   q' = q e^(G - A),  k' = k e^(A - G),  o = q' (e^A S) + mask(q' k'^T) v,  S = e^(G_end - A) (e^A S + k'^T v).
   ///
   /// The anchor is the middle of the chunk where the range of factors allows it. Where it does not, queries have theirs
-  /// at the start and keys at the end, where no exponent is positive, and the products of rows are formed one by one.
+  /// at the start and keys at the end, where no exponent is positive, and the products of rows are formed by halves.
   void recurrence(Recurrence ops) {
     Value sums = binarySums(ops.scores.getAmount());
     Value upTo = ops.scores.getBefore() ? sub(sums, binaryLogs(ops.scores.getAmount())) : sums;
@@ -164,11 +164,18 @@ public:
     };
     Value query = rounded(mul(queries.rows, exp2(sub(upTo, columns(without(ofQueries, queries.factor))))));
     Value key = rounded(mul(keys.rows, exp2(sub(columns(without(ofKeys, 1 / keys.factor)), sums))));
-    Value scores = choose(inRange, ops.scores, [&] {
-      Value plain = chunk::DotOp::create(builder, ops.scores.getType(), query, key, Value(), false,
-                                         /*transpose_right=*/true);
-      return causal(plain, ops.scores.getBefore());
-    });
+    auto plain = [&]() -> SmallVector<Value> {
+      Value products = chunk::DotOp::create(builder, ops.scores.getType(), query, key, Value(), false,
+                                            /*transpose_right=*/true);
+      return {causal(products, ops.scores.getBefore())};
+    };
+    auto exact = [&]() -> SmallVector<Value> {
+      if (!gainsFromHalves(ops.scores.getForm()))
+        return {exactly(builder.clone(*ops.scores))};
+      Value products = dotByHalves(queries.rows, keys.rows, {sums, upTo, ops.scores.getBefore()});
+      return {times(products, queries.factor * keys.factor)};
+    };
+    Value scores = choose(inRange, ops.scores->getResultTypes(), plain, exact).front();
     auto decayed = [&](Value state, Value log) {
       return mul(state, repeat(exp2(log), tileTypeOf(state), ops.state.getAlong()));
     };
@@ -293,6 +300,8 @@ private:
     return toBaseTwo(accumulate(chunk::DecayForm::Log, floored(amount), /*reverse=*/false, /*exclusive=*/false));
   }
 
+  Value times(Value tile, double factor) { return factor == 1 ? tile : mul(tile, splat(tile, factor)); }
+
   Value splat(Value like, double number) {
     auto numbers = DenseElementsAttr::get(tileTypeOf(like), APFloat(static_cast<float>(number)));
     return arith::ConstantOp::create(builder, numbers);
@@ -339,6 +348,57 @@ private:
     };
     return {ratio(ofQueries, middle), ratio(middle, ofKeys)};
   }
+
+  //===--------------------------------------------------------------------===//
+  // Pairs by halves
+  //
+  // Two tokens meet in the smallest block of 1, 2, 4, ... tokens that has both. Their decay is that of either from the
+  // middle of this block, which is no larger than 1: no range is asked for. All pairs that meet in blocks of one size
+  // come from one product.
+  //===--------------------------------------------------------------------===//
+
+  /// Binary logarithms of what has decayed up to each token, and up to where it reads.
+  struct Decayed {
+    Value sums, upTo;
+    bool before;
+  };
+
+  /// Whether products of whole tiles, one for each size of blocks, cost less than walking from token to token.
+  bool gainsFromHalves(chunk::DecayForm form) {
+    return form == chunk::DecayForm::Log && operandType.getIntOrFloatBitWidth() == 16 && tokens >= 16 &&
+           llvm::isPowerOf2_64(tokens);
+  }
+
+  Value joinHalves(Value second, Value first, int64_t block) {
+    return second == first ? second : chunk::JoinHalvesOp::create(builder, second.getType(), second, first, block);
+  }
+
+  /// The decay between each token and the middle of its block.
+  Value toMiddle(const Decayed &decayed, int64_t block) {
+    Value own = joinHalves(decayed.upTo, decayed.sums, block);
+    Value middle = chunk::MiddleOp::create(builder, own.getType(), decayed.sums, block);
+    return exp2(arith::NegFOp::create(builder, math::AbsFOp::create(builder, sub(own, middle))));
+  }
+
+  /// `y_ij = sum_d q_id k_jd 2^(b_i - b_j)`
+  Value dotByHalves(Value query, Value key, const Decayed &decayed) {
+    RankedTensorType type = tileTypeOf(query).clone({tokens, tokens});
+    auto dot = [&](Value left, Value right) -> Value {
+      return chunk::DotOp::create(builder, type, left, right, Value(), false, /*transpose_right=*/true);
+    };
+    Value result = arith::ConstantOp::create(builder, cast<TypedAttr>(builder.getZeroAttr(type)));
+    for (int64_t block = tokens; block > 1; block /= 2) {
+      Value rows = rounded(mul(joinHalves(query, key, block), toMiddle(decayed, block)));
+      result = chunk::MeetOp::create(builder, type, dot(rows, rows), result, block);
+    }
+    if (!decayed.before)
+      result = chunk::MeetOp::create(builder, type, dot(rounded(query), rounded(key)), result, /*block=*/1);
+    return result;
+  }
+
+  //===--------------------------------------------------------------------===//
+  // Choices
+  //===--------------------------------------------------------------------===//
 
   /// A plain form where `inRange`, and otherwise an exact one.
   ValueRange choose(Value inRange, TypeRange types, function_ref<SmallVector<Value>()> plain,

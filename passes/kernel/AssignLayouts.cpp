@@ -236,6 +236,10 @@ private:
       for (OpOperand &operand : op->getOpOperands())
         if (RankedTensorType own = tileTypeOf(operand.get()); !inSharedMemory(own))
           placeOperand(operand, sweeps ? registersFor(own) : sharedFor(own));
+    } else if (auto middle = dyn_cast<chunk::MiddleOp>(op)) {
+      // Rows of other threads, which several such operations take from the same place.
+      placeOperand(middle.getOperandMutable(), sharedFor(tileTypeOf(middle.getOperand())));
+      setLayout(middle.getResult(), registersFor(tileTypeOf(middle.getResult())));
     } else if (isa<chunk::ColumnsOp, chunk::ConvBackOp, chunk::DelayOp, chunk::TailOp>(op)) {
       // These read elements of other threads, from shared memory, where some operands are already. An operand of the
       // result's type is where the result is.
@@ -286,7 +290,8 @@ private:
 
   /// Operations on tiles of one layout.
   static bool isInPlace(Operation *op) {
-    return op->hasTrait<OpTrait::Elementwise>() || isa<chunk::MaskOp, chunk::CausalOp, chunk::AccumulateOp>(op);
+    return op->hasTrait<OpTrait::Elementwise>() ||
+           isa<chunk::MaskOp, chunk::CausalOp, chunk::MeetOp, chunk::JoinHalvesOp, chunk::AccumulateOp>(op);
   }
 
   /// Whether what is made of a tile in place is made of it alone, of constants and of numbers that are repeated, and

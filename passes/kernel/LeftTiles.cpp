@@ -17,7 +17,7 @@ static bool isPlaced(Operation *op) {
   if (auto inRange = dyn_cast<InRangeOp>(op))
     return tileTypeOf(inRange.getResult()).getRank() == 2 && !walksInReverse(op->getParentOfType<FuncOp>());
   return op->hasTrait<OpTrait::Elementwise>() ||
-         isa<chunk::CausalOp, chunk::MaskOp, chunk::DecayMatrixOp, chunk::BroadcastOp>(op);
+         isa<chunk::CausalOp, chunk::MeetOp, chunk::MaskOp, chunk::DecayMatrixOp, chunk::BroadcastOp>(op);
 }
 
 LeftTiles::LeftTiles(FuncOp function, int64_t warps) : warps(warps) {

@@ -59,6 +59,9 @@ private:
   void lowerScalar(mlir::Operation *op);
   void lowerBroadcast(chunk::BroadcastOp op);
   void lowerCausal(chunk::CausalOp op);
+  void lowerMeet(chunk::MeetOp op);
+  void lowerMiddle(chunk::MiddleOp op);
+  void lowerJoinHalves(chunk::JoinHalvesOp op);
   void lowerMask(chunk::MaskOp op);
   mlir::LogicalResult lowerEvaluate(EvaluateOp op);
 

@@ -1,0 +1,98 @@
+//===- LowerHalves.cpp - Pairs of tokens by halves of blocks --------------===//
+
+#include "passes/kernel/ThreadLowering.h"
+
+using namespace mlir;
+using namespace stretto;
+using namespace stretto::kernel;
+
+namespace {
+/// Asks of the elements in a thread's registers for a number that depends linearly on the bits of their coordinates,
+/// and so is the exclusive or of one of the thread and one of the register: most answers are known, or those of others.
+class LinearTest {
+public:
+  using Map = std::function<uint64_t(uint64_t flat)>;
+
+  LinearTest(ThreadBuilder &b, const Layout &layout, Map map) : b(b), layout(layout), map(std::move(map)) {
+    reach = this->map(layout.reach(Layout::Lane)) | this->map(layout.reach(Layout::Warp));
+    thread = b.linear(basisOf(Layout::Lane), basisOf(Layout::Warp));
+  }
+
+  /// `yes` where the element's number is `wanted`, `no` where it is not.
+  Value select(uint64_t reg, uint64_t wanted, Value yes, Value no) {
+    uint64_t ofThread = map(layout.at(Layout::Register, reg)) ^ wanted;
+    if (ofThread & ~reach)
+      return no;
+    if (!thread)
+      return yes;
+    Value &known = answers[ofThread];
+    if (!known)
+      known = b.compare(arith::CmpIPredicate::eq, thread, b.i32(static_cast<int64_t>(ofThread)));
+    return b.select(known, yes, no);
+  }
+
+private:
+  SmallVector<uint64_t> basisOf(Layout::Space space) {
+    return llvm::map_to_vector(layout.basis(space), [&](uint64_t vector) { return map(vector); });
+  }
+
+  ThreadBuilder &b;
+  const Layout &layout;
+  Map map;
+  uint64_t reach;
+  Value thread; // null for zero
+  llvm::SmallDenseMap<uint64_t, Value> answers;
+};
+} // namespace
+
+/// The bit of a row's number that says which half of its block it is in.
+static LinearTest halfOf(ThreadBuilder &b, const Layout &layout, int64_t block) {
+  return {b, layout, [&layout, block](uint64_t flat) { return layout.coordinate(flat, 0) & (block / 2); }};
+}
+
+void ThreadLowering::lowerMeet(chunk::MeetOp op) {
+  const Registers &source = registersOf(op.getOperand()), &otherwise = registersOf(op.getOtherwise());
+  Layout layout = *layoutOf(op.getType());
+  int64_t block = op.getBlock(), half = block / 2;
+  // Of the bits in which two tokens that meet differ, that of the half is the highest.
+  LinearTest difference(b, layout, [&](uint64_t flat) {
+    return (layout.coordinate(flat, 0) ^ layout.coordinate(flat, 1)) & -std::max<int64_t>(half, 1);
+  });
+  LinearTest isLater = halfOf(b, layout, block);
+  define(op.getResult(), [&](uint64_t reg) {
+    Value own = difference.select(reg, half, source[reg], otherwise[reg]);
+    return own == otherwise[reg] ? own : isLater.select(reg, half, own, otherwise[reg]);
+  });
+}
+
+void ThreadLowering::lowerJoinHalves(chunk::JoinHalvesOp op) {
+  const Registers &second = registersOf(op.getSecond()), &first = registersOf(op.getFirst());
+  Layout layout = *layoutOf(op.getType());
+  int64_t block = op.getBlock();
+  LinearTest isLater = halfOf(b, layout, block);
+  define(op.getResult(), [&](uint64_t reg) { return isLater.select(reg, block / 2, second[reg], first[reg]); });
+}
+
+void ThreadLowering::lowerMiddle(chunk::MiddleOp op) {
+  auto type = cast<RankedTensorType>(op.getType());
+  const SharedTile &tile = sharedTiles.find(op.getOperand())->second;
+  Layout layout = *layoutOf(type);
+  int64_t block = op.getBlock();
+  // Rows of a block are read as one: its own bits count for nothing in what a thread asks for.
+  auto ofBlock = [&](uint64_t flat) {
+    int64_t row = layout.coordinate(flat, 0);
+    return layout.flat({row - row % block, layout.coordinate(flat, 1)});
+  };
+  auto basisOf = [&](Layout::Space space) { return llvm::map_to_vector(layout.basis(space), ofBlock); };
+  Addresses addresses(b, tile, basisOf(Layout::Lane), basisOf(Layout::Warp));
+  int64_t together = int64_t(1) << neighbouringBits(layout, tile);
+  uint64_t middle = layout.flat({block / 2 - 1, 0});
+  llvm::SmallDenseMap<uint64_t, Registers> loaded;
+  define(op.getResult(), [&](uint64_t reg) {
+    uint64_t first = ofBlock(layout.at(Layout::Register, reg - reg % together));
+    Registers &own = loaded[first];
+    if (own.empty())
+      own = b.load(addresses.at(first ^ middle), type.getElementType(), together);
+    return own[reg % together];
+  });
+}
