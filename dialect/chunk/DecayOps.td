@@ -312,7 +312,8 @@ def Chunk_MiddleOp : Chunk_Op<"middle", [Pure, SameOperandsAndResultShape, SameO
   let hasVerifier = 1;
 }
 
-def Chunk_JoinHalvesOp : Chunk_Op<"join_halves", [Pure, AllTypesMatch<["second", "first", "result"]>]> {
+def Chunk_JoinHalvesOp : Chunk_Op<"join_halves", [Pure, AllTypesMatch<["second", "first"]>,
+    SameOperandsAndResultShape, SameOperandsAndResultElementType]> {
   let summary = "rows of second halves beside rows of first halves";
   let description = [{
     `y_id = second_id` where token `i` is in the second half of its block, and `first_id` elsewhere.
@@ -321,12 +322,12 @@ def Chunk_JoinHalvesOp : Chunk_Op<"join_halves", [Pure, AllTypesMatch<["second",
 
     Example:
     ```mlir
-    %y = chunk.join_halves %q, %k block 32 : tensor<64x128xf32>
+    %y = chunk.join_halves %q, %k block 32 : tensor<64x128xbf16> -> tensor<64x128xbf16>
     ```
   }];
   let arguments = (ins Chunk_Matrix:$second, Chunk_Matrix:$first, I64Attr:$block);
   let results = (outs Chunk_Matrix:$result);
-  let assemblyFormat = "$second `,` $first `block` $block attr-dict `:` type($second)";
+  let assemblyFormat = "$second `,` $first `block` $block attr-dict `:` type($second) `->` type($result)";
   let hasVerifier = 1;
 }
 

@@ -370,7 +370,8 @@ private:
   }
 
   Value joinHalves(Value second, Value first, int64_t block) {
-    return second == first ? second : chunk::JoinHalvesOp::create(builder, second.getType(), second, first, block);
+    return second == first ? second
+                           : chunk::JoinHalvesOp::create(builder, second.getType(), second, first, block).getResult();
   }
 
   /// The decay between each token and the middle of its block.
@@ -388,7 +389,8 @@ private:
     };
     Value result = arith::ConstantOp::create(builder, cast<TypedAttr>(builder.getZeroAttr(type)));
     for (int64_t block = tokens; block > 1; block /= 2) {
-      Value rows = rounded(mul(joinHalves(query, key, block), toMiddle(decayed, block)));
+      Value joined = joinHalves(asTheyCame(query), asTheyCame(key), block);
+      Value rows = rounded(mul(widened(joined, type.getElementType()), toMiddle(decayed, block)));
       result = chunk::MeetOp::create(builder, type, dot(rows, rows), result, block);
     }
     if (!decayed.before)
@@ -428,6 +430,12 @@ private:
       return rows;
     Value operand = arith::TruncFOp::create(builder, type.clone(operandType), rows);
     return arith::ExtFOp::create(builder, type, operand);
+  }
+
+  Value widened(Value rows, Type element) {
+    RankedTensorType type = tileTypeOf(rows);
+    return type.getElementType() == element ? rows
+                                            : arith::ExtFOp::create(builder, type.clone(element), rows).getResult();
   }
 
   Value mixOfTokens(chunk::DecayMixOp op) {

@@ -240,6 +240,10 @@ private:
       // Rows of other threads, which several such operations take from the same place.
       placeOperand(middle.getOperandMutable(), sharedFor(tileTypeOf(middle.getOperand())));
       setLayout(middle.getResult(), registersFor(tileTypeOf(middle.getResult())));
+    } else if (auto join = dyn_cast<chunk::JoinHalvesOp>(op); join && inSharedMemory(join.getSecond().getType()) &&
+                                                              join.getSecond().getType() == join.getFirst().getType()) {
+      // Rows that lie in shared memory alike are taken from there, each thread those of its halves.
+      setLayout(join.getResult(), registersFor(tileTypeOf(join.getResult())));
     } else if (isa<chunk::ColumnsOp, chunk::ConvBackOp, chunk::DelayOp, chunk::TailOp>(op)) {
       // These read elements of other threads, from shared memory, where some operands are already. An operand of the
       // result's type is where the result is.

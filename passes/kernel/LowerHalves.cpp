@@ -66,11 +66,25 @@ void ThreadLowering::lowerMeet(chunk::MeetOp op) {
 }
 
 void ThreadLowering::lowerJoinHalves(chunk::JoinHalvesOp op) {
-  const Registers &second = registersOf(op.getSecond()), &first = registersOf(op.getFirst());
   Layout layout = *layoutOf(op.getType());
-  int64_t block = op.getBlock();
+  int64_t block = op.getBlock(), half = block / 2;
   LinearTest isLater = halfOf(b, layout, block);
-  define(op.getResult(), [&](uint64_t reg) { return isLater.select(reg, block / 2, second[reg], first[reg]); });
+  if (!inSharedMemory(op.getSecond().getType())) {
+    const Registers &second = registersOf(op.getSecond()), &first = registersOf(op.getFirst());
+    define(op.getResult(), [&](uint64_t reg) { return isLater.select(reg, half, second[reg], first[reg]); });
+    return;
+  }
+  // Of two tiles that lie alike a thread addresses the one that its rows are in.
+  SharedTile second = sharedTiles.find(op.getSecond())->second, first = sharedTiles.find(op.getFirst())->second;
+  SharedTile own = second;
+  std::map<void *, Registers> chosen; // by what a thread addresses
+  define(op.getResult(), [&](uint64_t reg) {
+    own.base = isLater.select(reg, half, second.base, first.base);
+    Registers &tile = chosen[own.base.getAsOpaquePointer()];
+    if (tile.empty())
+      tile = fromShared(own, cast<RankedTensorType>(op.getType()));
+    return tile[reg];
+  });
 }
 
 void ThreadLowering::lowerMiddle(chunk::MiddleOp op) {
