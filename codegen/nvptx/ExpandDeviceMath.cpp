@@ -230,15 +230,26 @@ private:
   }
 };
 
-/// A bf16 number is the upper half of the fp32 number that it is: a shift takes the place of a conversion.
+/// A bf16 number is the upper half of the fp32 number that it is: a shift takes the place of a conversion, or where it
+/// is the upper half of a word, which neighbours share, a mask.
 Value widened(OpBuilder &builder, Location location, Value x) {
   Type single = builder.getF32Type(), word = builder.getI32Type();
   if (!x.getType().isBF16())
     return arith::ExtFOp::create(builder, location, single, x);
-  Value bits = arith::BitcastOp::create(builder, location, builder.getI16Type(), x);
-  Value wide = arith::ExtUIOp::create(builder, location, word, bits);
-  Value sixteen = arith::ConstantIntOp::create(builder, location, word, 16);
-  return arith::BitcastOp::create(builder, location, single, arith::ShLIOp::create(builder, location, wide, sixteen));
+  auto integer = [&](int64_t number) { return arith::ConstantIntOp::create(builder, location, word, number); };
+  auto asSingle = [&](Value bits) { return arith::BitcastOp::create(builder, location, single, bits); };
+  auto element = x.getDefiningOp<LLVM::ExtractElementOp>();
+  std::optional<int64_t> place = element ? getConstantIntValue(element.getPosition()) : std::nullopt;
+  int64_t elements = element ? cast<VectorType>(element.getVector().getType()).getNumElements() : 0;
+  if (!place || elements % 2) {
+    Value bits = arith::BitcastOp::create(builder, location, builder.getI16Type(), x);
+    Value wide = arith::ExtUIOp::create(builder, location, word, bits);
+    return asSingle(arith::ShLIOp::create(builder, location, wide, integer(16)));
+  }
+  Value words = LLVM::BitcastOp::create(builder, location, VectorType::get({elements / 2}, word), element.getVector());
+  Value own = LLVM::ExtractElementOp::create(builder, location, words, integer(*place / 2));
+  return asSingle(*place % 2 ? arith::AndIOp::create(builder, location, own, integer(-65536)).getResult()
+                             : arith::ShLIOp::create(builder, location, own, integer(16)).getResult());
 }
 
 /// Numbers of 16 bits are computed with as fp32.

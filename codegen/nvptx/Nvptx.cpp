@@ -22,6 +22,7 @@
 #include "llvm/IR/IntrinsicsNVPTX.h"
 #include "llvm/IR/LegacyPassManager.h"
 #include "llvm/IR/Module.h"
+#include "llvm/IR/PatternMatch.h"
 #include "llvm/MC/TargetRegistry.h"
 #include "llvm/Passes/PassBuilder.h"
 #include "llvm/Support/TargetSelect.h"
@@ -187,6 +188,24 @@ static void widen(llvm::Module &module) {
     }
 }
 
+/// Sets the sign of a number whose magnitude would be negated, which ptxas does in two steps. LLVM knows the bits of
+/// both and would write them so again.
+static void negateMagnitudes(llvm::Module &module) {
+  using namespace llvm::PatternMatch;
+  llvm::IRBuilder<> builder(module.getContext());
+  auto *setSign = llvm::InlineAsm::get(llvm::FunctionType::get(builder.getFloatTy(), builder.getFloatTy(), false),
+                                       "or.b32 $0, $1, 0x80000000;", "=f,f", /*hasSideEffects=*/false);
+  for (llvm::Function &function : module)
+    for (llvm::Instruction &instruction : llvm::make_early_inc_range(llvm::instructions(function))) {
+      llvm::Value *number = nullptr;
+      if (!instruction.getType()->isFloatTy() || !match(&instruction, m_FNeg(m_FAbs(m_Value(number)))))
+        continue;
+      builder.SetInsertPoint(&instruction);
+      instruction.replaceAllUsesWith(builder.CreateCall(setSign, number));
+      instruction.eraseFromParent();
+    }
+}
+
 FailureOr<std::string> stretto::translateToPtx(ModuleOp module, StringRef chipName) {
   FailureOr<kernel::Chip> chip = kernel::Chip::named(chipName, [&] { return module.emitError(); });
   if (failed(chip))
@@ -224,6 +243,7 @@ FailureOr<std::string> stretto::translateToPtx(ModuleOp module, StringRef chipNa
   markConvergent(*llvmModule);
   optimize(*llvmModule, *machine);
   widen(*llvmModule);
+  negateMagnitudes(*llvmModule);
   hideConstantsOfProducts(*llvmModule);
 
   llvm::SmallString<0> ptx;
