@@ -164,18 +164,17 @@ public:
     };
     Value query = rounded(mul(queries.rows, exp2(sub(upTo, columns(without(ofQueries, queries.factor))))));
     Value key = rounded(mul(keys.rows, exp2(sub(columns(without(ofKeys, 1 / keys.factor)), sums))));
-    auto plain = [&]() -> SmallVector<Value> {
+    auto plain = [&] {
       Value products = chunk::DotOp::create(builder, ops.scores.getType(), query, key, Value(), false,
                                             /*transpose_right=*/true);
-      return {causal(products, ops.scores.getBefore())};
+      return causal(products, ops.scores.getBefore());
     };
-    auto exact = [&]() -> SmallVector<Value> {
+    auto exact = [&]() -> Value {
       if (!gainsFromHalves(ops.scores.getForm()))
-        return {exactly(builder.clone(*ops.scores))};
-      Value products = dotByHalves(queries.rows, keys.rows, {sums, upTo, ops.scores.getBefore()});
-      return {times(products, queries.factor * keys.factor)};
+        return exactly(builder.clone(*ops.scores));
+      return dotByHalves(ops.scores.getQuery(), ops.scores.getKey(), {sums, upTo, ops.scores.getBefore()});
     };
-    Value scores = choose(inRange, ops.scores->getResultTypes(), plain, exact).front();
+    Value scores = choose(inRange, ops.scores.getType(), plain, exact);
     auto decayed = [&](Value state, Value log) {
       return mul(state, repeat(exp2(log), tileTypeOf(state), ops.state.getAlong()));
     };
@@ -218,6 +217,11 @@ public:
     };
     auto exact = [&]() -> SmallVector<Value> {
       Value query = rounded(op.getQuery()), key = rounded(op.getKey());
+      if (gainsFromHalves(op.getForm())) {
+        Decayed decayed = decayedBy(op.getAmount(), op.getBefore());
+        return {mul(query, mixByHalves(op.getWeights(), key, decayed, /*strict=*/true, /*transpose=*/false)),
+                mul(key, mixByHalves(op.getWeights(), query, decayed, /*strict=*/true, /*transpose=*/true))};
+      }
       auto [ofQueries, ofKeys] = op.mix(builder, query, key);
       return {mul(query, exactly(ofQueries)), mul(key, exactly(ofKeys))};
     };
@@ -363,6 +367,11 @@ private:
     bool before;
   };
 
+  Decayed decayedBy(Value amount, bool before) {
+    Value sums = binarySums(amount);
+    return {sums, before ? sub(sums, binaryLogs(amount)) : sums, before};
+  }
+
   /// Whether products of whole tiles, one for each size of blocks, cost less than walking from token to token.
   bool gainsFromHalves(chunk::DecayForm form) {
     return form == chunk::DecayForm::Log && operandType.getIntOrFloatBitWidth() == 16 && tokens >= 16 &&
@@ -384,18 +393,41 @@ private:
   /// `y_ij = sum_d q_id k_jd 2^(b_i - b_j)`
   Value dotByHalves(Value query, Value key, const Decayed &decayed) {
     RankedTensorType type = tileTypeOf(query).clone({tokens, tokens});
+    Type element = type.getElementType();
     auto dot = [&](Value left, Value right) -> Value {
       return chunk::DotOp::create(builder, type, left, right, Value(), false, /*transpose_right=*/true);
     };
+    // Constant factors are those of the products. Rows are put together as they came, where both did alike.
+    ScaledRows queries = scaledRows(query), keys = scaledRows(key);
+    Value second = asTheyCame(queries.rows), first = asTheyCame(keys.rows);
+    if (second.getType() != first.getType())
+      std::tie(second, first) = std::pair(queries.rows, keys.rows);
     Value result = arith::ConstantOp::create(builder, cast<TypedAttr>(builder.getZeroAttr(type)));
     for (int64_t block = tokens; block > 1; block /= 2) {
-      Value joined = joinHalves(asTheyCame(query), asTheyCame(key), block);
-      Value rows = rounded(mul(widened(joined, type.getElementType()), toMiddle(decayed, block)));
+      Value joined = widened(joinHalves(second, first, block), element);
+      Value rows = rounded(mul(joined, toMiddle(decayed, block)));
       result = chunk::MeetOp::create(builder, type, dot(rows, rows), result, block);
     }
     if (!decayed.before)
-      result = chunk::MeetOp::create(builder, type, dot(rounded(query), rounded(key)), result, /*block=*/1);
-    return result;
+      result = chunk::MeetOp::create(builder, type, dot(rounded(queries.rows), rounded(keys.rows)), result,
+                                     /*block=*/1);
+    return times(result, queries.factor * keys.factor);
+  }
+
+  /// `y_i = sum_j<=i w_ij x_j 2^(b_i - b_j)`, transposed `y_j = sum_i>=j w_ij x_i 2^(b_i - b_j)`: rows are scaled to
+  /// the middle of their block, and sums from there.
+  Value mixByHalves(Value weights, Value rows, const Decayed &decayed, bool strict, bool transpose) {
+    Value none = arith::ConstantOp::create(builder, cast<TypedAttr>(builder.getZeroAttr(weights.getType()))), result;
+    auto mixed = [&](int64_t block, Value own) -> Value {
+      Value pairs = chunk::MeetOp::create(builder, weights.getType(), weights, none, block);
+      return chunk::DotOp::create(builder, tileTypeOf(rows), pairs, own, Value(), transpose, /*transpose_right=*/false);
+    };
+    for (int64_t block = tokens; block > 1; block /= 2) {
+      Value factors = toMiddle(decayed, block);
+      Value own = mul(mixed(block, rounded(mul(rows, factors))), factors);
+      result = result ? arith::AddFOp::create(builder, result, own).getResult() : own;
+    }
+    return strict ? result : arith::AddFOp::create(builder, result, mixed(/*block=*/1, rounded(rows))).getResult();
   }
 
   //===--------------------------------------------------------------------===//
@@ -413,10 +445,9 @@ private:
     scf::YieldOp::create(builder, exact());
     return choice.getResults();
   }
-  /// A plain form where `inRange`, and otherwise the operation itself, exactly.
-  Value choose(Value inRange, Operation *op, function_ref<Value()> plain) {
-    auto exact = [&]() -> SmallVector<Value> { return {exactly(builder.clone(*op))}; };
-    return choose(inRange, op->getResultTypes(), [&]() -> SmallVector<Value> { return {plain()}; }, exact).front();
+  Value choose(Value inRange, Type type, function_ref<Value()> plain, function_ref<Value()> exact) {
+    auto only = [](function_ref<Value()> form) { return [=]() -> SmallVector<Value> { return {form()}; }; };
+    return choose(inRange, TypeRange(type), only(plain), only(exact)).front();
   }
   Value exactly(Operation *op) {
     op->setAttr(chunk::exactAttribute, builder.getUnitAttr());
@@ -456,7 +487,13 @@ private:
     Value weights = causal(op.getWeights(), op.getBefore());
     Value inRange = chunk::WithinOp::create(builder, ValueRange{up, down, weights, rows},
                                             ArrayRef{factorLimit(), factorLimit(), mostWeight(), mostRow()});
-    return choose(inRange, op, [&] { return mul(mixPlainly(op, weights, rows), sums); });
+    auto exact = [&]() -> Value {
+      if (!gainsFromHalves(op.getForm()))
+        return exactly(builder.clone(*op));
+      return mixByHalves(op.getWeights(), op.getRows(), decayedBy(op.getAmount(), op.getBefore()), op.getBefore(),
+                         op.getTranspose());
+    };
+    return choose(inRange, op.getType(), [&] { return mul(mixPlainly(op, weights, rows), sums); }, exact);
   }
 
   // A sum over the tokens of products of weights and scaled rows is finite too.
@@ -470,10 +507,17 @@ private:
     // before their token, `up` is no inverse of `down`.
     Value inRange = chunk::WithinOp::create(builder, ValueRange{up, down, query, key},
                                             ArrayRef{factorLimit(), factorLimit(), operandLimit(), operandLimit()});
-    return choose(inRange, op, [&] {
-      Value plain = chunk::DotOp::create(builder, op.getType(), query, key, Value(), false, /*transpose_right=*/true);
-      return causal(plain, op.getBefore());
-    });
+    auto plain = [&] {
+      Value products =
+          chunk::DotOp::create(builder, op.getType(), query, key, Value(), false, /*transpose_right=*/true);
+      return causal(products, op.getBefore());
+    };
+    auto exact = [&]() -> Value {
+      if (!gainsFromHalves(op.getForm()))
+        return exactly(builder.clone(*op));
+      return dotByHalves(op.getQuery(), op.getKey(), decayedBy(op.getAmount(), op.getBefore()));
+    };
+    return choose(inRange, op.getType(), plain, exact);
   }
 
   ImplicitLocOpBuilder builder;

@@ -14,21 +14,34 @@ public:
   using Map = std::function<uint64_t(uint64_t flat)>;
 
   LinearTest(ThreadBuilder &b, const Layout &layout, Map map) : b(b), layout(layout), map(std::move(map)) {
-    reach = this->map(layout.reach(Layout::Lane)) | this->map(layout.reach(Layout::Warp));
-    thread = b.linear(basisOf(Layout::Lane), basisOf(Layout::Warp));
+    SmallVector<uint64_t> ofLane = basisOf(Layout::Lane), ofWarp = basisOf(Layout::Warp);
+    for (uint64_t vector : llvm::concat<uint64_t>(ofLane, ofWarp))
+      reach |= vector;
+    thread = b.linear(ofLane, ofWarp);
   }
 
-  /// `yes` where the element's number is `wanted`, `no` where it is not.
-  Value select(uint64_t reg, uint64_t wanted, Value yes, Value no) {
+  /// Whether the number of a register's element is `wanted`; a condition where threads differ.
+  struct Answer {
+    bool isPossible = true;
+    Value condition; // null where it holds for all
+  };
+  Answer is(uint64_t reg, uint64_t wanted) {
     uint64_t ofThread = map(layout.at(Layout::Register, reg)) ^ wanted;
     if (ofThread & ~reach)
-      return no;
+      return {.isPossible = false, .condition = {}};
     if (!thread)
-      return yes;
-    Value &known = answers[ofThread];
+      return {};
+    Value &known = conditions[ofThread];
     if (!known)
       known = b.compare(arith::CmpIPredicate::eq, thread, b.i32(static_cast<int64_t>(ofThread)));
-    return b.select(known, yes, no);
+    return {.isPossible = true, .condition = known};
+  }
+
+  Value select(uint64_t reg, uint64_t wanted, Value yes, Value no) {
+    Answer answer = is(reg, wanted);
+    if (!answer.isPossible || yes == no)
+      return no;
+    return answer.condition ? b.select(answer.condition, yes, no) : yes;
   }
 
 private:
@@ -39,9 +52,9 @@ private:
   ThreadBuilder &b;
   const Layout &layout;
   Map map;
-  uint64_t reach;
-  Value thread; // null for zero
-  llvm::SmallDenseMap<uint64_t, Value> answers;
+  uint64_t reach = 0; // the bits that a thread's number may have
+  Value thread;       // null for zero
+  llvm::SmallDenseMap<uint64_t, Value> conditions;
 };
 } // namespace
 
@@ -76,13 +89,20 @@ void ThreadLowering::lowerJoinHalves(chunk::JoinHalvesOp op) {
   }
   // Of two tiles that lie alike a thread addresses the one that its rows are in.
   SharedTile second = sharedTiles.find(op.getSecond())->second, first = sharedTiles.find(op.getFirst())->second;
-  SharedTile own = second;
-  std::map<void *, Registers> chosen; // by what a thread addresses
+  auto load = [&](Value base) {
+    SharedTile tile = second;
+    tile.base = base;
+    return fromShared(tile, cast<RankedTensorType>(op.getType()));
+  };
+  llvm::SmallDenseMap<Value, Registers, 2> byCondition; // null where all threads have rows of the second
+  Registers ofFirst;
   define(op.getResult(), [&](uint64_t reg) {
-    own.base = isLater.select(reg, half, second.base, first.base);
-    Registers &tile = chosen[own.base.getAsOpaquePointer()];
+    LinearTest::Answer answer = isLater.is(reg, half);
+    Registers &tile = answer.isPossible ? byCondition[answer.condition] : ofFirst;
     if (tile.empty())
-      tile = fromShared(own, cast<RankedTensorType>(op.getType()));
+      tile = load(!answer.isPossible ? first.base
+                  : answer.condition ? b.select(answer.condition, second.base, first.base)
+                                     : second.base);
     return tile[reg];
   });
 }

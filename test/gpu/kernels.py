@@ -350,6 +350,34 @@ def mixes(name, element, K, V, form="log", chunk=CHUNK):
     )
 
 
+def halves(name, element, K, V, chunk=CHUNK):
+    """Rows before the middles of blocks, rows of both halves beside each other, and sums over pairs that meet there."""
+    b = Body(element, chunk)
+    q, k, v = (("%" + x, b.tile(chunk, K, element=element)) for x in "qkv")
+    square, rows = b.tile(chunk, chunk), b.tile(chunk, K)
+    q32, k32, v32 = (b.wide(x) for x in (q, k, v))
+    tripled = b.elementwise("arith.addf", b.elementwise("arith.addf", k32, k32), k32)
+    weights, outputs = b.dot(q32, k32, square, right=True), {}
+    one = b.constant(1, square)
+    ones = b.emit(f"chunk.causal {one[0]} : {square}", square)
+    poison = b.elementwise("arith.mulf", weights, b.elementwise("arith.divf", one, ones))
+    for block in (2**bit for bit in range(chunk.bit_length())):
+        zero = b.constant(0, square)
+        pairs = b.emit(f"chunk.meet {poison[0]} else {zero[0]} block {block} : {square}", square)
+        outputs[f"pairs{block}"] = b.dot(pairs, v32, rows)
+        if block > 1:
+            for way, (x, y) in {"lying": (q, k), "made": (q32, tripled)}.items():
+                text = f"chunk.join_halves {x[0]}, {y[0]} block {block} : {x[1]} -> {x[1]}"
+                outputs[f"{way}{block}"] = b.wide(b.emit(text, x[1]))
+            text = f"chunk.middle {tripled[0]} block {block} : {rows} -> {rows}"
+            outputs[f"middle{block}"] = b.emit(text, rows)
+    arguments = [f"input {x[0]}: {x[1]}" for x in (q, k, v)]
+    narrow = {n: b.narrow(o) for n, o in outputs.items()}
+    return kernel(
+        name, arguments, [f"{n}: {o[1]}" for n, o in narrow.items()], b, [*narrow.values()], [], chunk=chunk
+    )
+
+
 def delta(name, element, K, V, decay="scalar", chunk=CHUNK):
     """A gated delta rule: the rows that are written are solved for."""
     b = Body(element, chunk)
@@ -620,6 +648,26 @@ def reference_mixes(x, states, chunk, form="log"):
     return out, {}
 
 
+def reference_halves(x, states, chunk):
+    """Chunk by chunk; rows that are not there are 0."""
+    T = len(x["q"])
+    q, k, v = (np.concatenate([x[name], np.zeros((-T % chunk, x[name].shape[1]))]) for name in "qkv")
+    out = {}
+    for block in (2**bit for bit in range(chunk.bit_length())):
+        pairs = out[f"pairs{block}"] = np.zeros(v.shape)
+        for i in range(len(q)):
+            half = max(block // 2, 1)
+            start = i - i % block  # of the block, whose first half the second half meets
+            later = i % block >= half
+            for j in range(start, start + half) if later else [i] * (block == 1):
+                pairs[i] += (q[i] @ k[j]) * v[j]
+            if block > 1:
+                for way, first in {"lying": k, "made": 3 * k}.items():
+                    out.setdefault(f"{way}{block}", np.zeros(q.shape))[i] = (q if later else first)[i]
+                out.setdefault(f"middle{block}", np.zeros(q.shape))[i] = 3 * k[start + half - 1]
+    return {name: rows[:T] for name, rows in out.items()}, {}
+
+
 def reference_delta(x, states):
     S = states["S"].copy()
     out = np.zeros((len(x["q"]), x["v"].shape[1]))
@@ -704,6 +752,7 @@ FAMILIES = {
     "slots": Family(slots, reference_slots, weight=2),
     "slotsfactor": Family(slots, lambda x, s: reference_slots(x, s, "factor"), {"form": "factor"}, weight=2),
     "mixes": Family(mixes, reference_mixes, by_chunk=True, weight=4),
+    "halves": Family(halves, reference_halves, by_chunk=True, weight=4),
     "delta": Family(delta, reference_delta, weight=2),
     "deltachannel": Family(delta, reference_delta, {"decay": "channel"}, weight=2),
     "steplinear": step_family(normalize=True),
