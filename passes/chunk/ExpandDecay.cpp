@@ -170,7 +170,7 @@ public:
       return causal(products, ops.scores.getBefore());
     };
     auto exact = [&]() -> Value {
-      if (!gainsFromHalves(ops.scores.getForm()))
+      if (!gainsFromHalves())
         return exactly(builder.clone(*ops.scores));
       return dotByHalves(ops.scores.getQuery(), ops.scores.getKey(), {sums, upTo, ops.scores.getBefore()});
     };
@@ -217,11 +217,6 @@ public:
     };
     auto exact = [&]() -> SmallVector<Value> {
       Value query = rounded(op.getQuery()), key = rounded(op.getKey());
-      if (gainsFromHalves(op.getForm())) {
-        Decayed decayed = decayedBy(op.getAmount(), op.getBefore());
-        return {mul(query, mixByHalves(op.getWeights(), key, decayed, /*strict=*/true, /*transpose=*/false)),
-                mul(key, mixByHalves(op.getWeights(), query, decayed, /*strict=*/true, /*transpose=*/true))};
-      }
       auto [ofQueries, ofKeys] = op.mix(builder, query, key);
       return {mul(query, exactly(ofQueries)), mul(key, exactly(ofKeys))};
     };
@@ -367,16 +362,8 @@ private:
     bool before;
   };
 
-  Decayed decayedBy(Value amount, bool before) {
-    Value sums = binarySums(amount);
-    return {sums, before ? sub(sums, binaryLogs(amount)) : sums, before};
-  }
-
   /// Whether products of whole tiles, one for each size of blocks, cost less than walking from token to token.
-  bool gainsFromHalves(chunk::DecayForm form) {
-    return form == chunk::DecayForm::Log && operandType.getIntOrFloatBitWidth() == 16 && tokens >= 16 &&
-           llvm::isPowerOf2_64(tokens);
-  }
+  bool gainsFromHalves() { return tokens >= 16 && llvm::isPowerOf2_64(tokens); }
 
   Value joinHalves(Value second, Value first, int64_t block) {
     return second == first ? second
@@ -414,22 +401,6 @@ private:
     return times(result, queries.factor * keys.factor);
   }
 
-  /// `y_i = sum_j<=i w_ij x_j 2^(b_i - b_j)`, transposed `y_j = sum_i>=j w_ij x_i 2^(b_i - b_j)`: rows are scaled to
-  /// the middle of their block, and sums from there.
-  Value mixByHalves(Value weights, Value rows, const Decayed &decayed, bool strict, bool transpose) {
-    Value none = arith::ConstantOp::create(builder, cast<TypedAttr>(builder.getZeroAttr(weights.getType()))), result;
-    auto mixed = [&](int64_t block, Value own) -> Value {
-      Value pairs = chunk::MeetOp::create(builder, weights.getType(), weights, none, block);
-      return chunk::DotOp::create(builder, tileTypeOf(rows), pairs, own, Value(), transpose, /*transpose_right=*/false);
-    };
-    for (int64_t block = tokens; block > 1; block /= 2) {
-      Value factors = toMiddle(decayed, block);
-      Value own = mul(mixed(block, rounded(mul(rows, factors))), factors);
-      result = result ? arith::AddFOp::create(builder, result, own).getResult() : own;
-    }
-    return strict ? result : arith::AddFOp::create(builder, result, mixed(/*block=*/1, rounded(rows))).getResult();
-  }
-
   //===--------------------------------------------------------------------===//
   // Choices
   //===--------------------------------------------------------------------===//
@@ -448,6 +419,10 @@ private:
   Value choose(Value inRange, Type type, function_ref<Value()> plain, function_ref<Value()> exact) {
     auto only = [](function_ref<Value()> form) { return [=]() -> SmallVector<Value> { return {form()}; }; };
     return choose(inRange, TypeRange(type), only(plain), only(exact)).front();
+  }
+  /// A plain form where `inRange`, and otherwise the operation itself, exactly.
+  Value choose(Value inRange, Operation *op, function_ref<Value()> plain) {
+    return choose(inRange, op->getResult(0).getType(), plain, [&] { return exactly(builder.clone(*op)); });
   }
   Value exactly(Operation *op) {
     op->setAttr(chunk::exactAttribute, builder.getUnitAttr());
@@ -487,13 +462,7 @@ private:
     Value weights = causal(op.getWeights(), op.getBefore());
     Value inRange = chunk::WithinOp::create(builder, ValueRange{up, down, weights, rows},
                                             ArrayRef{factorLimit(), factorLimit(), mostWeight(), mostRow()});
-    auto exact = [&]() -> Value {
-      if (!gainsFromHalves(op.getForm()))
-        return exactly(builder.clone(*op));
-      return mixByHalves(op.getWeights(), op.getRows(), decayedBy(op.getAmount(), op.getBefore()), op.getBefore(),
-                         op.getTranspose());
-    };
-    return choose(inRange, op.getType(), [&] { return mul(mixPlainly(op, weights, rows), sums); }, exact);
+    return choose(inRange, op, [&] { return mul(mixPlainly(op, weights, rows), sums); });
   }
 
   // A sum over the tokens of products of weights and scaled rows is finite too.
@@ -512,12 +481,7 @@ private:
           chunk::DotOp::create(builder, op.getType(), query, key, Value(), false, /*transpose_right=*/true);
       return causal(products, op.getBefore());
     };
-    auto exact = [&]() -> Value {
-      if (!gainsFromHalves(op.getForm()))
-        return exactly(builder.clone(*op));
-      return dotByHalves(op.getQuery(), op.getKey(), decayedBy(op.getAmount(), op.getBefore()));
-    };
-    return choose(inRange, op.getType(), plain, exact);
+    return choose(inRange, op, plain);
   }
 
   ImplicitLocOpBuilder builder;

@@ -100,9 +100,12 @@ private:
       return again;
 
     // A tile that was converted before is used again within the same block, or in a loop that it is not made in. What
-    // is in shared memory is read again by a gradient, which has more tiles than registers, and by a walk over states.
+    // is in shared memory is read again by a gradient, which has more tiles than registers, and by a walk over states;
+    // so is what any kernel reads there at other rows, too.
     bool isNarrow = getElementTypeOrSelf(value).getIntOrFloatBitWidth() == 16;
-    bool isReadAgain = (readsAllAgain || (readsNarrowAgain && isNarrow)) && inSharedMemory(value.getType());
+    bool isReadAtOthers = llvm::any_of(value.getUsers(), llvm::IsaPred<chunk::MiddleOp>);
+    bool isReadAgain =
+        (readsAllAgain || isReadAtOthers || (readsNarrowAgain && isNarrow)) && inSharedMemory(value.getType());
     OpBuilder::InsertionGuard guard(builder);
     if (!isReadAgain)
       leaveLoops(value);
@@ -238,7 +241,12 @@ private:
           placeOperand(operand, sweeps ? registersFor(own) : sharedFor(own));
     } else if (auto middle = dyn_cast<chunk::MiddleOp>(op)) {
       // Rows of other threads, which several such operations take from the same place.
-      placeOperand(middle.getOperandMutable(), sharedFor(tileTypeOf(middle.getOperand())));
+      // So do the threads that want their own rows beside these: as many numbers of each thread would wait for that.
+      Value rows = middle.getOperand();
+      placeOperand(middle.getOperandMutable(), sharedFor(tileTypeOf(rows)));
+      rows.replaceUsesWithIf(middle.getOperand(), [&](OpOperand &use) {
+        return use.getOwner()->getBlock() == op->getBlock() && op->isBeforeInBlock(use.getOwner());
+      });
       setLayout(middle.getResult(), registersFor(tileTypeOf(middle.getResult())));
     } else if (auto join = dyn_cast<chunk::JoinHalvesOp>(op); join && inSharedMemory(join.getSecond().getType()) &&
                                                               join.getSecond().getType() == join.getFirst().getType()) {
