@@ -266,32 +266,26 @@ LogicalResult RowOp::verify() {
   return success();
 }
 
-/// Whether blocks of a power of two of tokens, at least so many, divide a tile.
-static bool dividesRows(int64_t block, int64_t least, Value tile) {
-  return block >= least && llvm::isPowerOf2_64(block) && shapeOf(tile)[0] % block == 0;
+/// Whether blocks of a power of two of tokens divide a tile: of two or more, where they are to have halves.
+static LogicalResult verifyBlock(Operation *op, StringRef constraint, int64_t block, Value tile, bool hasHalves) {
+  if (block >= (hasHalves ? 2 : 1) && llvm::isPowerOf2_64(block) && shapeOf(tile)[0] % block == 0)
+    return success();
+  return op->emitOpError("[") << constraint << "] has blocks of " << block << " tokens, expected a power of two"
+                              << (hasHalves ? ", 2 or more," : "") << " that divides " << shapeOf(tile)[0];
 }
 
 LogicalResult MeetOp::verify() {
   if (shapeOf(getOperand())[0] != shapeOf(getOperand())[1])
     return emitOpError("[meet_c1] the operand has type ") << getType() << ", expected as many rows as columns";
-  if (!dividesRows(getBlock(), /*least=*/1, getOperand()))
-    return emitOpError("[meet_c2] has blocks of ")
-           << int64_t(getBlock()) << " tokens, expected a power of two that divides " << shapeOf(getOperand())[0];
-  return success();
+  return verifyBlock(*this, "meet_c2", getBlock(), getOperand(), /*hasHalves=*/false);
 }
 
 LogicalResult MiddleOp::verify() {
-  if (!dividesRows(getBlock(), /*least=*/2, getOperand()))
-    return emitOpError("[middle_c1] has blocks of ")
-           << int64_t(getBlock()) << " tokens, expected a power of two that divides " << shapeOf(getOperand())[0];
-  return success();
+  return verifyBlock(*this, "middle_c1", getBlock(), getOperand(), /*hasHalves=*/true);
 }
 
 LogicalResult JoinHalvesOp::verify() {
-  if (!dividesRows(getBlock(), /*least=*/2, getSecond()))
-    return emitOpError("[join_halves_c1] has blocks of ")
-           << int64_t(getBlock()) << " tokens, expected a power of two that divides " << shapeOf(getSecond())[0];
-  return success();
+  return verifyBlock(*this, "join_halves_c1", getBlock(), getSecond(), /*hasHalves=*/true);
 }
 
 LogicalResult DecayMatrixOp::verify() {

@@ -363,7 +363,7 @@ private:
   };
 
   /// Whether products of whole tiles, one for each size of blocks, cost less than walking from token to token.
-  bool gainsFromHalves() { return tokens >= 16 && llvm::isPowerOf2_64(tokens); }
+  bool gainsFromHalves() { return tokens >= 32 && llvm::isPowerOf2_64(tokens); }
 
   Value joinHalves(Value second, Value first, int64_t block) {
     return second == first ? second

@@ -639,3 +639,35 @@ chunk.kernel @f chunk 16 segments apart(state %S: tensor<8x8xf32>, valid %n: ind
 chunk.kernel @f chunk 16 segments together(input %x: tensor<16x8xf32>, valid %n: index) -> (o: tensor<16x8xf32>) {
   chunk.yield %x : tensor<16x8xf32>
 }
+
+// -----
+
+chunk.kernel @meet_c1 chunk 16 (input %x: tensor<16x8xf32>, valid %n: index) -> (o: tensor<16x8xf32>) {
+  // expected-error @+1 {{[meet_c1] the operand has type 'tensor<16x8xf32>', expected as many rows as columns}}
+  %y = chunk.meet %x else %x block 2 : tensor<16x8xf32>
+  chunk.yield %y : tensor<16x8xf32>
+}
+
+// -----
+
+chunk.kernel @meet_c2 chunk 16 (input %x: tensor<16x16xf32>, valid %n: index) -> (o: tensor<16x16xf32>) {
+  // expected-error @+1 {{[meet_c2] has blocks of 3 tokens, expected a power of two that divides 16}}
+  %y = chunk.meet %x else %x block 3 : tensor<16x16xf32>
+  chunk.yield %y : tensor<16x16xf32>
+}
+
+// -----
+
+chunk.kernel @middle_c1 chunk 16 (input %x: tensor<16x8xf32>, valid %n: index) -> (o: tensor<16x8xf32>) {
+  // expected-error @+1 {{[middle_c1] has blocks of 1 tokens, expected a power of two, 2 or more, that divides 16}}
+  %y = chunk.middle %x block 1 : tensor<16x8xf32> -> tensor<16x8xf32>
+  chunk.yield %y : tensor<16x8xf32>
+}
+
+// -----
+
+chunk.kernel @join_halves_c1 chunk 16 (input %x: tensor<16x8xf32>, valid %n: index) -> (o: tensor<16x8xf32>) {
+  // expected-error @+1 {{[join_halves_c1] has blocks of 32 tokens, expected a power of two, 2 or more, that divides 16}}
+  %y = chunk.join_halves %x, %x block 32 : tensor<16x8xf32> -> tensor<16x8xf32>
+  chunk.yield %y : tensor<16x8xf32>
+}

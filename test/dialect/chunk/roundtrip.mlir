@@ -245,3 +245,19 @@ chunk.kernel @turns chunk 16 segments turns(checkpoint %left: tensor<8x8xf32>, s
   %next = arith.addf %S, %left : tensor<8x8xf32>
   chunk.yield %S next %next : tensor<8x8xf32>, tensor<8x8xf32>
 }
+
+// CHECK-LABEL: chunk.kernel @halves
+chunk.kernel @halves chunk 16 (input %q: tensor<16x8xf32>, input %k: tensor<16x8xf32>, valid %n: index)
+    -> (o: tensor<16x8xf32>, p: tensor<16x16xf32>) {
+  // CHECK: %[[M:.*]] = chunk.middle %q block 8 : tensor<16x8xf32> -> tensor<16x8xf32>
+  %m = chunk.middle %q block 8 : tensor<16x8xf32> -> tensor<16x8xf32>
+  // CHECK: chunk.join_halves %[[M]], %k block 4 : tensor<16x8xf32> -> tensor<16x8xf32>
+  %o = chunk.join_halves %m, %k block 4 : tensor<16x8xf32> -> tensor<16x8xf32>
+  %s = chunk.dot %q, %k transpose_right : tensor<16x8xf32>, tensor<16x8xf32> -> tensor<16x16xf32>
+  %zero = arith.constant dense<0.0> : tensor<16x16xf32>
+  // CHECK: %[[OWN:.*]] = chunk.meet %{{.*}} else %{{.*}} block 1 : tensor<16x16xf32>
+  // CHECK: chunk.meet %{{.*}} else %[[OWN]] block 16 : tensor<16x16xf32>
+  %own = chunk.meet %s else %zero block 1 : tensor<16x16xf32>
+  %p = chunk.meet %s else %own block 16 : tensor<16x16xf32>
+  chunk.yield %o, %p : tensor<16x8xf32>, tensor<16x16xf32>
+}

@@ -232,3 +232,46 @@ chunk.kernel @sums_of_two chunk 32 (input %q: tensor<32x32xf16>, input %g: tenso
   %y = chunk.decay_to_end %q32 log %g : tensor<32x32xf32>, tensor<32x32xf32>
   chunk.yield %y : tensor<32x32xf32>
 }
+
+// Out of range, chunks of 32 tokens or more form the products by halves of blocks, whose rows have decayed to the middle;
+// keys stand beside queries, and constant factors are those of the products. A token that is read before has none itself.
+// CHECK-LABEL: chunk.kernel @by_halves
+// CHECK: %[[B:.*]] = arith.mulf
+// CHECK: %[[UPTO:.*]] = arith.subf %[[B]]
+// CHECK: scf.if
+// CHECK: } else {
+// CHECK: %[[J32:.*]] = chunk.join_halves %q, %k block 32 : tensor<32x16xbf16>
+// CHECK: %[[WIDE:.*]] = arith.extf %[[J32]]
+// CHECK: %[[OWN:.*]] = chunk.join_halves %[[UPTO]], %[[B]] block 32
+// CHECK: %[[MIDDLE:.*]] = chunk.middle %[[B]] block 32
+// CHECK: %[[D:.*]] = arith.subf %[[OWN]], %[[MIDDLE]]
+// CHECK: math.absf %[[D]]
+// CHECK: arith.negf
+// CHECK: %[[F:.*]] = math.exp2
+// CHECK: arith.mulf %[[WIDE]], %[[F]]
+// CHECK: %[[P32:.*]] = chunk.dot %[[ROWS:.*]], %[[ROWS]] transpose_right
+// CHECK: %[[M32:.*]] = chunk.meet %[[P32]] else %{{.*}} block 32
+// CHECK: chunk.meet %{{.*}} else %[[M32]] block 16
+// CHECK: chunk.meet %{{.*}} block 8
+// CHECK: chunk.meet %{{.*}} block 4
+// CHECK: %[[M2:.*]] = chunk.meet %{{.*}} block 2
+// CHECK-NOT: block 1 :
+// CHECK: %[[HALF:.*]] = arith.constant dense<5.000000e-01>
+// CHECK: arith.mulf %[[M2]], %[[HALF]]
+chunk.kernel @by_halves chunk 32 (input %q: tensor<32x16xbf16>, input %k: tensor<32x16xbf16>, input %v: tensor<32x8xbf16>,
+                                  input %g: tensor<32x16xf32>, state %S: tensor<16x8xf32>, valid %n: index)
+    -> (o: tensor<32x8xf32>) {
+  %half = arith.constant dense<0.5> : tensor<32x16xf32>
+  %qk = arith.extf %q : tensor<32x16xbf16> to tensor<32x16xf32>
+  %q32 = arith.mulf %qk, %half : tensor<32x16xf32>
+  %k32 = arith.extf %k : tensor<32x16xbf16> to tensor<32x16xf32>
+  %v32 = arith.extf %v : tensor<32x8xbf16> to tensor<32x8xf32>
+  %x = chunk.decay_from_start %q32 log %g before : tensor<32x16xf32>, tensor<32x16xf32>
+  %r = chunk.dot %x, %S : tensor<32x16xf32>, tensor<16x8xf32> -> tensor<32x8xf32>
+  %p = chunk.decay_dot %q32, %k32 log %g before : tensor<32x16xf32>, tensor<32x16xf32>, tensor<32x16xf32> -> tensor<32x32xf32>
+  %o = chunk.dot %p, %v32 add %r : tensor<32x32xf32>, tensor<32x8xf32> -> tensor<32x8xf32>
+  %s = chunk.decay_state %S log %g along rows : tensor<16x8xf32>, tensor<32x16xf32>
+  %y = chunk.decay_to_end %k32 log %g : tensor<32x16xf32>, tensor<32x16xf32>
+  %next = chunk.dot %y, %v32 transpose_left add %s : tensor<32x16xf32>, tensor<32x8xf32> -> tensor<16x8xf32>
+  chunk.yield %o next %next : tensor<32x8xf32>, tensor<16x8xf32>
+}
