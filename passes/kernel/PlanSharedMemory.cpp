@@ -410,13 +410,14 @@ void sendLate(ChannelOp channel, bool withinLoops) {
     receive.erase();
 }
 
-/// Stores what a loop carries, or what it is rounded to, for each operation that reads it in shared memory, rather than
-/// from the first to the last.
+/// Stores what a loop carries or leaves, or what it is rounded to, for each operation that reads it in shared memory,
+/// rather than from the first to the last.
 void storeForEachReader(FuncOp function) {
   SmallVector<ConvertOp> stored;
   function.walk([&](ConvertOp convert) {
     auto rounded = convert.getOperand().getDefiningOp<arith::TruncFOp>();
-    bool isCarried = isa<BlockArgument>(rounded ? rounded.getIn() : convert.getOperand());
+    Value tile = rounded ? rounded.getIn() : convert.getOperand();
+    bool isCarried = isa<BlockArgument>(tile) || tile.getDefiningOp<scf::ForOp>();
     if (isCarried && inSharedMemory(convert.getType()) && !convert->hasOneUse())
       stored.push_back(convert);
   });
