@@ -113,6 +113,7 @@ public:
         .Case([&](math::FloorOp) { return floor(x); })
         .Case([&](math::RoundEvenOp) { return roundEven(x); })
         .Case([&](math::PowFOp op) { return power(x, op.getRhs()); })
+        .Case([&](math::FmaOp op) { return fma(x, op.getB(), op.getC()); })
         .Case([&](arith::DivFOp op) { return divide(x, op.getRhs()); })
         .Default(Value());
   }

@@ -3,6 +3,7 @@
 #include "dialect/chunk/ChunkInterpreter.h"
 #include "dialect/stretto/interpreter/Scalars.h"
 #include "mlir/Dialect/Arith/IR/Arith.h"
+#include "mlir/Dialect/Math/IR/Math.h"
 #include "llvm/ADT/TypeSwitch.h"
 #include <cmath>
 
@@ -30,6 +31,11 @@ static std::optional<Tile> elementwise(Operation *op, ArrayRef<const Tile *> ope
   if (auto map = interpreter::binaryOf(op)) {
     for (size_t i = 0; i < size; ++i)
       result.values[i] = map(operands[0]->values[i], operands[1]->values[i]);
+    return result;
+  }
+  if (isa<math::FmaOp>(op)) {
+    for (size_t i = 0; i < size; ++i)
+      result.values[i] = std::fma(operands[0]->values[i], operands[1]->values[i], operands[2]->values[i]);
     return result;
   }
   if (isa<arith::SelectOp>(op)) {

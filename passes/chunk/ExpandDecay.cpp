@@ -138,32 +138,33 @@ public:
 
   /// With sums `G` of logarithms and an anchor `A` in each channel,
   ///
-  ///   q' = q e^(G - A),  k' = k e^(A - G),  o = q' (e^A S) + mask(q' k'^T) v,  S = e^(G_end - A) (e^A S + k'^T v).
+  ///   q' = q e^(G - A),  k' = k e^(G_end - G),  o = q' (e^A S) + mask(q' k'^T) v,  S = e^G_end S + k'^T v.
   ///
-  /// The anchor is the middle of the chunk where the range of factors allows it. Where it does not, queries have theirs
-  /// at the start and keys at the end, where no exponent is positive, and the products of rows are formed by halves.
+  /// The anchor is the end of the chunk where the range of factors allows it: the state then decays once for all, and
+  /// rows serve for reads, writes and each other. Where it does not, queries have theirs at the start, where no
+  /// exponent is positive, and the products of rows are formed by halves.
   void recurrence(Recurrence ops) {
-    Value sums = binarySums(ops.scores.getAmount());
-    Value upTo = ops.scores.getBefore() ? sub(sums, binaryLogs(ops.scores.getAmount())) : sums;
-    Value middle = rowOf(sums, tokens / 2 - 1), last = rowOf(sums, tokens - 1);
-    // Sums begin at 0 or below and never rise: the first and the last token have the largest factors.
+    Value sums = sumsOfLogs(ops.scores.getAmount());
+    Value upTo = ops.scores.getBefore() ? sub(sums, floored(ops.scores.getAmount())) : sums;
+    Value last = toBaseTwo(rowOf(sums, tokens - 1));
+    // Sums begin at 0 or below and never rise: queries of the first token have the largest factors.
     double range = std::log2(factorLimit()), mostOfRow = operandLimit() / factorLimit();
     ScaledRows queries = scaledRows(ops.scores.getQuery()), keys = scaledRows(ops.scores.getKey());
-    Value inRange = chunk::WithinOp::create(
-        builder, ValueRange{middle, sub(middle, last), asTheyCame(queries.rows), asTheyCame(keys.rows)},
-        ArrayRef{range, range, mostOfRow / queries.factor, mostOfRow / keys.factor});
-    auto chosen = [&](Value otherwise) -> Value {
-      return arith::SelectOp::create(builder, inRange, middle, otherwise);
-    };
-    Value start = arith::ConstantOp::create(builder, cast<TypedAttr>(builder.getZeroAttr(middle.getType())));
-    Value ofQueries = chosen(start), ofKeys = chosen(last);
+    Value inRange = chunk::WithinOp::create(builder, ValueRange{last, asTheyCame(queries.rows), asTheyCame(keys.rows)},
+                                            ArrayRef{range, mostOfRow / queries.factor, operandLimit() / keys.factor});
+    Value start = arith::ConstantOp::create(builder, cast<TypedAttr>(builder.getZeroAttr(last.getType())));
+    Value anchor = arith::SelectOp::create(builder, inRange, last, start);
     auto columns = [&](Value vector) { return repeat(vector, tileTypeOf(sums), chunk::Side::Columns); };
     // Constant factors of rows are exponents, too.
-    auto without = [&](Value anchor, double factor) -> Value {
-      return factor == 1 ? anchor : sub(anchor, splat(anchor, std::log2(factor)));
+    auto without = [&](Value exponent, double factor) -> Value {
+      return factor == 1 ? exponent : sub(exponent, splat(exponent, std::log2(factor)));
     };
-    Value query = rounded(mul(queries.rows, exp2(sub(upTo, columns(without(ofQueries, queries.factor))))));
-    Value key = rounded(mul(keys.rows, exp2(sub(columns(without(ofKeys, 1 / keys.factor)), sums))));
+    auto factors = [&](double sign, Value logs, Value from) -> Value {
+      return exp2(math::FmaOp::create(builder, logs, splat(logs, sign * llvm::numbers::log2e), columns(from)));
+    };
+    Value ofQueries = without(arith::NegFOp::create(builder, anchor), 1 / queries.factor);
+    Value query = rounded(mul(queries.rows, factors(1, upTo, ofQueries)));
+    Value key = rounded(mul(keys.rows, factors(-1, sums, without(last, 1 / keys.factor))));
     auto plain = [&] {
       Value products = chunk::DotOp::create(builder, ops.scores.getType(), query, key, Value(), false,
                                             /*transpose_right=*/true);
@@ -172,13 +173,15 @@ public:
     auto exact = [&]() -> Value {
       if (!gainsFromHalves())
         return exactly(builder.clone(*ops.scores));
-      return dotByHalves(ops.scores.getQuery(), ops.scores.getKey(), {sums, upTo, ops.scores.getBefore()});
+      Decayed decayed = {toBaseTwo(sums), toBaseTwo(upTo), ops.scores.getBefore()};
+      return dotByHalves(ops.scores.getQuery(), ops.scores.getKey(), decayed);
     };
     Value scores = choose(inRange, ops.scores.getType(), plain, exact);
     auto decayed = [&](Value state, Value log) {
       return mul(state, repeat(exp2(log), tileTypeOf(state), ops.state.getAlong()));
     };
-    Value toRead = decayed(ops.state.getState(), ofQueries), toWrite = decayed(ops.state.getState(), ofKeys);
+    Value toRead = decayed(ops.state.getState(), anchor);
+    Value toWrite = choose(inRange, toRead.getType(), [&] { return toRead; }, [&] { return decayed(toRead, last); });
     ops.scores.replaceAllUsesWith(scores);
     if (ops.read->isBeforeInBlock(ops.scores))
       ops.read->moveBefore(ops.scores);
@@ -186,9 +189,6 @@ public:
     ops.read.getRightMutable().assign(toRead);
     ops.write.getLeftMutable().assign(key);
     ops.write.getAddendMutable().assign(toWrite);
-    builder.setInsertionPointAfter(ops.write);
-    Value after = decayed(ops.write.getResult(), sub(last, ofKeys));
-    ops.write.getResult().replaceAllUsesExcept(after, after.getDefiningOp());
     for (Operation *op :
          {ops.scores.getOperation(), ops.query.getOperation(), ops.key.getOperation(), ops.state.getOperation()})
       op->erase();
@@ -295,9 +295,10 @@ private:
   }
   Value toBaseTwo(Value logs) { return mul(logs, splat(logs, llvm::numbers::log2e)); }
   Value binaryLogs(Value amount) { return toBaseTwo(floored(amount)); }
-  Value binarySums(Value amount) {
-    return toBaseTwo(accumulate(chunk::DecayForm::Log, floored(amount), /*reverse=*/false, /*exclusive=*/false));
+  Value sumsOfLogs(Value amount) {
+    return accumulate(chunk::DecayForm::Log, floored(amount), /*reverse=*/false, /*exclusive=*/false);
   }
+  Value binarySums(Value amount) { return toBaseTwo(sumsOfLogs(amount)); }
 
   Value times(Value tile, double factor) { return factor == 1 ? tile : mul(tile, splat(tile, factor)); }
 

@@ -366,11 +366,12 @@ def halves(name, element, K, V, chunk=CHUNK):
         pairs = b.emit(f"chunk.meet {poison[0]} else {zero[0]} block {block} : {square}", square)
         outputs[f"pairs{block}"] = b.dot(pairs, v32, rows)
         if block > 1:
-            for way, (x, y) in {"lying": (q, k), "made": (q32, tripled)}.items():
-                text = f"chunk.join_halves {x[0]}, {y[0]} block {block} : {x[1]} -> {x[1]}"
-                outputs[f"{way}{block}"] = b.wide(b.emit(text, x[1]))
-            text = f"chunk.middle {tripled[0]} block {block} : {rows} -> {rows}"
-            outputs[f"middle{block}"] = b.emit(text, rows)
+            # Rows in shared memory as they came, rows that are made, and those before the middle.
+            total = b.emit(f"chunk.middle {tripled[0]} block {block} : {rows} -> {rows}", rows)
+            for x, y in ((q, k), (q32, tripled)):
+                joined = b.emit(f"chunk.join_halves {x[0]}, {y[0]} block {block} : {x[1]} -> {x[1]}", x[1])
+                total = b.elementwise("arith.addf", total, b.wide(joined))
+            outputs[f"rows{block}"] = total
     arguments = [f"input {x[0]}: {x[1]}" for x in (q, k, v)]
     narrow = {n: b.narrow(o) for n, o in outputs.items()}
     return kernel(
@@ -662,9 +663,8 @@ def reference_halves(x, states, chunk):
             for j in range(start, start + half) if later else [i] * (block == 1):
                 pairs[i] += (q[i] @ k[j]) * v[j]
             if block > 1:
-                for way, first in {"lying": k, "made": 3 * k}.items():
-                    out.setdefault(f"{way}{block}", np.zeros(q.shape))[i] = (q if later else first)[i]
-                out.setdefault(f"middle{block}", np.zeros(q.shape))[i] = 3 * k[start + half - 1]
+                joined = 2 * q[i] if later else 4 * k[i]
+                out.setdefault(f"rows{block}", np.zeros(q.shape))[i] = joined + 3 * k[start + half - 1]
     return {name: rows[:T] for name, rows in out.items()}, {}
 
 

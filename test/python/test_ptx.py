@@ -157,14 +157,10 @@ WIDE = [
 ]
 
 
-# Forms that do not fit at all: an error says how many bytes they need.
-WIDE_REFUSED = {("lolcats", "fp32", "backward")}
 
 
 @pytest.mark.parametrize("operator, dtype, form", WIDE)
-def test_the_widest_heads_fit_shared_memory(operator, dtype, form, request):
-    if (operator, dtype, form) in WIDE_REFUSED:
-        request.applymarker(pytest.mark.xfail(strict=True, reason="more bytes than shared memory has"))
+def test_the_widest_heads_fit_shared_memory(operator, dtype, form):
     settings = {} if form == "chunk" else {form: True}
     assert ".visible .entry" in lower(operator, dtype, 256, **settings)
 

@@ -233,7 +233,8 @@ Action ThreadBlock::compile(Operation *op) {
       .Case<math::RoundEvenOp, LLVM::RoundEvenOp>(
           [&](auto op) { return real(op, [](auto x) { return std::nearbyint(x(0)); }); })
       .Case([&](math::PowFOp op) { return real(op, [](auto x) { return std::pow(x(0), x(1)); }); })
-      .Case([&](LLVM::FMAOp op) { return real(op, [](auto x) { return std::fma(x(0), x(1), x(2)); }); })
+      .Case<math::FmaOp, LLVM::FMAOp>(
+          [&](auto op) { return real(op, [](auto x) { return std::fma(x(0), x(1), x(2)); }); })
       .Case([&](LLVM::CopySignOp op) { return real(op, [](auto x) { return std::copysign(x(0), x(1)); }); })
       .Default([&](Operation *op) -> Action { fail(op, "an operation that the simulator does not know"); });
 }

@@ -136,24 +136,32 @@ chunk.kernel @one_sum chunk 16 (input %q: tensor<16x32xbf16>, input %g: tensor<1
   chunk.yield %y, %p : tensor<16x32xf32>, tensor<16x16xf32>
 }
 
-// Where channels have factors of their own, rows that are rescaled once are read with, written and multiplied.
+// Where channels have factors of their own, rows that are rescaled once are read with, written and multiplied, and the state
+// decays once. Out of range queries begin at the start, and the state decays behind its read.
 // CHECK-LABEL: chunk.kernel @one_anchor
 // CHECK: %[[SUM:.*]] = chunk.accumulate sum
 // CHECK-NOT: chunk.accumulate
-// CHECK: %[[B:.*]] = arith.mulf %[[SUM]]
-// CHECK: %[[MIDDLE:.*]] = chunk.row %[[B]] at 7
-// CHECK: %[[LAST:.*]] = chunk.row %[[B]] at 15
-// CHECK: %[[GOOD:.*]] = chunk.within %[[MIDDLE]],
-// CHECK: arith.select %[[GOOD]], %[[MIDDLE]], %{{.*}} : tensor<32xf32>
-// CHECK: arith.select %[[GOOD]], %[[MIDDLE]], %[[LAST]] : tensor<32xf32>
+// CHECK: %[[ROW:.*]] = chunk.row %[[SUM]] at 15
+// CHECK: %[[LAST:.*]] = arith.mulf %[[ROW]]
+// CHECK: %[[GOOD:.*]] = chunk.within %[[LAST]],
+// CHECK: %[[ANCHOR:.*]] = arith.select %[[GOOD]], %[[LAST]], %{{.*}} : tensor<32xf32>
+// CHECK: %[[UP:.*]] = arith.negf %[[ANCHOR]]
+// CHECK: %[[UPS:.*]] = chunk.broadcast %[[UP]] along columns
+// CHECK: math.fma %[[SUM]], %{{.*}}, %[[UPS]]
 // CHECK: %[[Q:.*]] = arith.extf {{.*}} : tensor<16x32xbf16> to tensor<16x32xf32>
+// CHECK: %[[DOWNS:.*]] = chunk.broadcast %[[LAST]] along columns
+// CHECK: math.fma %[[SUM]], %{{.*}}, %[[DOWNS]]
 // CHECK: %[[K:.*]] = arith.extf {{.*}} : tensor<16x32xbf16> to tensor<16x32xf32>
 // CHECK: scf.if %[[GOOD]]
 // CHECK-NEXT: chunk.dot %[[Q]], %[[K]] transpose_right
 // CHECK: chunk.decay_dot {{.*}} {exact}
-// CHECK: chunk.dot %[[Q]], %{{.*}} : tensor<16x32xf32>, tensor<32x8xf32>
-// CHECK: %[[NEXT:.*]] = chunk.dot %[[K]], %{{.*}} transpose_left add
-// CHECK: arith.mulf %[[NEXT]]
+// CHECK: %[[READ:.*]] = arith.mulf %S
+// CHECK: %[[WRITTEN:.*]] = scf.if %[[GOOD]]
+// CHECK-NEXT: scf.yield %[[READ]]
+// CHECK: arith.mulf %[[READ]]
+// CHECK: chunk.dot %[[Q]], %[[READ]] : tensor<16x32xf32>, tensor<32x8xf32>
+// CHECK: %[[NEXT:.*]] = chunk.dot %[[K]], %{{.*}} transpose_left add %[[WRITTEN]]
+// CHECK: chunk.yield %{{.*}} next %[[NEXT]]
 chunk.kernel @one_anchor chunk 16 (input %q: tensor<16x32xbf16>, input %v: tensor<16x8xbf16>, input %g: tensor<16x32xf32>,
                                    state %S: tensor<32x8xf32>, valid %n: index) -> (o: tensor<16x8xf32>) {
   %q32 = arith.extf %q : tensor<16x32xbf16> to tensor<16x32xf32>
@@ -177,12 +185,12 @@ chunk.kernel @one_anchor chunk 16 (input %q: tensor<16x32xbf16>, input %v: tenso
 // CHECK: %[[TRIANGLE:.*]] = chunk.causal %[[ONES]] : tensor<16x16xf32>
 // CHECK: %[[SUM:.*]] = chunk.dot %[[TRIANGLE]], %[[F]] : tensor<16x16xf32>, tensor<16x32xf32>
 // CHECK-NOT: chunk.accumulate
-// CHECK: %[[B:.*]] = arith.mulf %[[SUM]]
-// CHECK: chunk.within %{{.*}}, %{{.*}}, %q, %q limits
-// CHECK: %[[HALF:.*]] = arith.constant dense<-1.000000e+00> : tensor<32xf32>
+// CHECK: chunk.within %{{.*}}, %q, %q limits
+// CHECK: %[[HALF:.*]] = arith.constant dense<1.000000e+00> : tensor<32xf32>
 // CHECK: %[[ANCHOR:.*]] = arith.subf %{{.*}}, %[[HALF]]
-// CHECK: chunk.broadcast %[[ANCHOR]] along columns
-// CHECK: %[[UP:.*]] = math.exp2
+// CHECK: %[[ANCHORS:.*]] = chunk.broadcast %[[ANCHOR]] along columns
+// CHECK: %[[EXPONENT:.*]] = math.fma %[[SUM]], %{{.*}}, %[[ANCHORS]]
+// CHECK: %[[UP:.*]] = math.exp2 %[[EXPONENT]]
 // CHECK: arith.mulf %[[X]], %[[UP]]
 chunk.kernel @sums_by_product chunk 16 (input %q: tensor<16x32xbf16>, input %v: tensor<16x8xbf16>,
                                         input %g: tensor<16x32xbf16>, state %S: tensor<32x8xf32>, valid %n: index)
@@ -236,10 +244,12 @@ chunk.kernel @sums_of_two chunk 32 (input %q: tensor<32x32xf16>, input %g: tenso
 // Out of range, chunks of 32 tokens or more form the products by halves of blocks, whose rows have decayed to the middle;
 // keys stand beside queries, and constant factors are those of the products. A token that is read before has none itself.
 // CHECK-LABEL: chunk.kernel @by_halves
-// CHECK: %[[B:.*]] = arith.mulf
-// CHECK: %[[UPTO:.*]] = arith.subf %[[B]]
+// CHECK: %[[SUM:.*]] = chunk.dot {{.*}} add
+// CHECK: %[[BEFORE:.*]] = arith.subf %[[SUM]]
 // CHECK: scf.if
 // CHECK: } else {
+// CHECK-DAG: %[[B:.*]] = arith.mulf %[[SUM]]
+// CHECK-DAG: %[[UPTO:.*]] = arith.mulf %[[BEFORE]]
 // CHECK: %[[J32:.*]] = chunk.join_halves %q, %k block 32 : tensor<32x16xbf16>
 // CHECK: %[[WIDE:.*]] = arith.extf %[[J32]]
 // CHECK: %[[OWN:.*]] = chunk.join_halves %[[UPTO]], %[[B]] block 32

@@ -1,0 +1,239 @@
+//===- ChunkPasses.td - Passes over chunk kernels -----------------*- tablegen -*-===//
+#ifndef STRETTO_PASSES_CHUNK_CHUNKPASSES
+#define STRETTO_PASSES_CHUNK_CHUNKPASSES
+
+include "mlir/Pass/PassBase.td"
+
+def DivideMatrices : Pass<"stretto-divide-matrices", "::stretto::chunk::KernelOp"> {
+  let summary = "Takes wide states and parameters in panels of columns";
+  let description = [{
+    A product reads a matrix as a whole, which a block's memory may not hold. Here states, parameters and checkpoints
+    with more than `columns` columns, and at least as many rows, become panels of so many columns each, where one column
+    would remain of fewer for the last two: arguments of their own, which remain those columns of the state's entry or of the parameter. A product with a matrix becomes the
+    products with its panels, side by side, or summed over them where their columns are summed over; what changes a
+    matrix changes its panels one by one. Rows of tokens stay whole, and so do arguments that slices divide.
+
+    ```mlir
+    chunk.kernel @f chunk 16 (input %q: tensor<16x64xf32>, parameter %w: tensor<64x64xf32>,
+                              state %S: tensor<64x64xf32>, valid %n: index) -> (o: tensor<16x64xf32>) {
+      %x = chunk.dot %q, %w : tensor<16x64xf32>, tensor<64x64xf32> -> tensor<16x64xf32>
+      %o = chunk.dot %x, %S transpose_right : tensor<16x64xf32>, tensor<64x64xf32> -> tensor<16x64xf32>
+      chunk.yield %o next %S : tensor<16x64xf32>, tensor<64x64xf32>
+    }
+    ```
+    with `columns=32` =>
+    ```mlir
+    chunk.kernel @f chunk 16 (input %q: tensor<16x64xf32>,
+                              parameter %w: tensor<64x32xf32> of "w" column 0 columns 64,
+                              parameter %w$32: tensor<64x32xf32> of "w" column 32 columns 64,
+                              state %S: tensor<64x32xf32> of "S" column 0 columns 64,
+                              state %S$32: tensor<64x32xf32> of "S" column 32 columns 64, valid %n: index)
+        -> (o: tensor<16x64xf32>) {
+      %x0 = chunk.dot %q, %w : tensor<16x64xf32>, tensor<64x32xf32> -> tensor<16x32xf32>
+      %x1 = chunk.dot %q, %w$32 : tensor<16x64xf32>, tensor<64x32xf32> -> tensor<16x32xf32>
+      %o0 = chunk.dot %x0, %S transpose_right : tensor<16x32xf32>, tensor<64x32xf32> -> tensor<16x64xf32>
+      %o1 = chunk.dot %x1, %S$32 transpose_right add %o0 : tensor<16x32xf32>, tensor<64x32xf32> -> tensor<16x64xf32>
+      chunk.yield %o1 next %S, %S$32 : tensor<16x64xf32>, tensor<64x32xf32>, tensor<64x32xf32>
+    }
+    ```
+    (with the columns of tiles that were put together taken from where they come).
+  }];
+  let options = [Option<"columns", "columns", "int64_t", "128", "Columns of a panel, at most">];
+  let dependentDialects = ["::mlir::arith::ArithDialect"];
+}
+
+def SliceValues : Pass<"stretto-slice-values", "::mlir::ModuleOp"> {
+  let summary = "Divides the value axis of a kernel among slices";
+  let description = [{
+    Fewer heads than processors leave some idle. The columns of outputs, and of all that they come from, are divided
+    among `slices` copies of the kernel, of which each does everything else too: scores, decays, a normaliser. Values
+    meet their columns one by one, as elements and as columns of a product's right operand. What is summed over the
+    columns, each slice has a part of, and of all that follows from it by sums and by products with numbers that every
+    slice has; what every slice has whole is divided by their number where it is added to a part. An operation that mixes
+    columns otherwise, such as a norm over the output, is an error that names it, and so is a result of which there are
+    parts.
+
+    Of a gradient the columns of a state are divided, of the first for which that can be done, beginning with the
+    largest. Its rows, states and gradients of parameters may be left in parts: the gradient is linear in the
+    cotangents. The kernel that keeps checkpoints for it divides those that are divided there; and of segments that are
+    walked side by side all kernels the states that the one with the results divides.
+
+    ```mlir
+    chunk.kernel @f chunk 16 (input %x: tensor<16x8xf32>, input %v: tensor<16x64xf32>, valid %n: index)
+        -> (o: tensor<16x64xf32>) {
+      %p = chunk.dot %x, %x transpose_right : tensor<16x8xf32>, tensor<16x8xf32> -> tensor<16x16xf32>
+      %o = chunk.dot %p, %v : tensor<16x16xf32>, tensor<16x64xf32> -> tensor<16x64xf32>
+      chunk.yield %o : tensor<16x64xf32>
+    }
+    ```
+    with `slices=2` =>
+    ```mlir
+    chunk.kernel @f chunk 16 slices 2 (input %x: tensor<16x8xf32>, input %v: tensor<16x32xf32> sliced, valid %n: index)
+        -> (o: tensor<16x32xf32> sliced) {
+      %p = chunk.dot %x, %x transpose_right : tensor<16x8xf32>, tensor<16x8xf32> -> tensor<16x16xf32>
+      %o = chunk.dot %p, %v : tensor<16x16xf32>, tensor<16x32xf32> -> tensor<16x32xf32>
+      chunk.yield %o : tensor<16x32xf32>
+    }
+    ```
+
+    The gradient of a query is a sum over the values' columns:
+    ```mlir
+    %d = chunk.dot %d_o, %S transpose_right : tensor<16x64xf32>, tensor<8x64xf32> -> tensor<16x8xf32>
+    %d16 = arith.truncf %d : tensor<16x8xf32> to tensor<16x8xbf16>
+    chunk.yield %d16 : tensor<16x8xbf16>
+    ```
+    with `slices=2` => of an output `d_q: tensor<16x8xf32> partial`
+    ```mlir
+    %d = chunk.dot %d_o, %S transpose_right : tensor<16x32xf32>, tensor<8x32xf32> -> tensor<16x8xf32>
+    chunk.yield %d : tensor<16x8xf32>
+    ```
+  }];
+  let options = [Option<"slices", "slices", "int64_t", "1", "Slices of the value axis">];
+}
+
+def ExpandDecay : Pass<"stretto-expand-decay", "::stretto::chunk::KernelOp"> {
+  let summary = "Decides how products of decay factors are formed";
+  let description = [{
+    Rows and states are multiplied by exponentials of sums of their own logarithms (or products of their factors).
+    Products of queries with decayed keys are multiplied by the matrix of decays where all channels share it. Where
+    each has its own, queries and keys are rescaled by the decay from the chunk's middle, which makes a plain product;
+    whether the factors and the operands that this needs are in range is tested once per chunk, and where they are not,
+    the products are formed one by one, marked `exact`. Those of a walk over states in bf16, which are rescaled for reads
+    and writes, too, come by halves of blocks of 2, 4, ... tokens instead: a query of a second half and a key of its
+    first are rescaled by what each has decayed from the middle, a factor of 1 at most, and one product has all pairs
+    that meet in blocks of one size. A `decay_mix` is formed alike: its rows are rescaled before the
+    plain product, and its sums after it. The range is e^60, e^8 for operands of fp16, and e^20 for fp32,
+    whose rounding of longer sums would show. Where all channels share
+    a factor and inputs have 16 bits, every factor is the exponential of a difference of one token's sum and another's:
+    their rounding does not show. A logarithm below -110, whose factor fp32 does not have, counts as that, so that
+    differences exist. Logarithms of channels are added up by a product with ones in a triangle, which rounds neither:
+    those of an input in the type of operands as they are, others as the sum of two of that type.
+
+    ```mlir
+    %p = chunk.decay_dot %q, %k log %g : tensor<64x32xf32>, tensor<64x32xf32>, tensor<64x32xf32> -> tensor<64x64xf32>
+    ```
+    =>
+    ```mlir
+    %b = chunk.accumulate sum %g : tensor<64x32xf32>
+    %middle = chunk.row %b at 31 : tensor<64x32xf32> -> tensor<32xf32>
+    ...
+    %good = chunk.within %up, %down, %q1, %k1 limits [...]
+    %p = scf.if %good -> (tensor<64x64xf32>) {
+      %s = chunk.dot %q1, %k1 transpose_right : tensor<64x32xf32>, tensor<64x32xf32> -> tensor<64x64xf32>
+      %c = chunk.causal %s : tensor<64x64xf32>
+      scf.yield %c : tensor<64x64xf32>
+    } else {
+      %e = chunk.decay_dot %q, %k log %g {exact} : ...
+      scf.yield %e : tensor<64x64xf32>
+    }
+    ```
+  }];
+  let dependentDialects = ["::mlir::arith::ArithDialect", "::mlir::math::MathDialect", "::mlir::scf::SCFDialect"];
+}
+
+def MergeLookbacks : Pass<"stretto-merge-lookbacks", "::stretto::chunk::KernelOp"> {
+  let summary = "Makes one look-back of several that share a factor";
+  let description = [{
+    Sums over the same tokens that have the same weights, or outer products with the same left rows, become one
+    look-back with the results of all: its tiles come once, and what all of them need of a tile is computed once. So it
+    is with values and their normaliser, which are parts of one state that is read at an earlier time.
+
+    ```mlir
+    %y = chunk.lookback sum from %f : tensor<16xf32> past(%k_j = %k : tensor<16x8xf32>, %v_j = %v : tensor<16x8xf32>) {
+      %s = chunk.dot %q, %k_j transpose_right : tensor<16x8xf32>, tensor<16x8xf32> -> tensor<16x16xf32>
+      chunk.contribute %s, %v_j : tensor<16x16xf32>, tensor<16x8xf32>
+    } : tensor<16x8xf32>
+    %z = chunk.lookback sum from %f : tensor<16xf32> past(%k_j = %k : tensor<16x8xf32>) {
+      %s = chunk.dot %q, %k_j transpose_right : tensor<16x8xf32>, tensor<16x8xf32> -> tensor<16x16xf32>
+      chunk.contribute %s, %ones : tensor<16x16xf32>, tensor<16x1xf32>
+    } : tensor<16x1xf32>
+    ```
+    =>
+    ```mlir
+    %y, %z = chunk.lookback sum from %f : tensor<16xf32>
+        past(%k_j = %k : tensor<16x8xf32>, %v_j = %v : tensor<16x8xf32>) {
+      %s = chunk.dot %q, %k_j transpose_right : tensor<16x8xf32>, tensor<16x8xf32> -> tensor<16x16xf32>
+      chunk.contribute %s, %v_j, %s, %ones : tensor<16x16xf32>, tensor<16x8xf32>, tensor<16x16xf32>, tensor<16x1xf32>
+    } : tensor<16x8xf32>, tensor<16x1xf32>
+    ```
+  }];
+}
+
+def SinkFactors : Pass<"stretto-sink-factors", "::stretto::chunk::KernelOp"> {
+  let summary = "Moves constant factors behind products";
+  let description = [{
+    A product of scaled rows of an input is the scaled product of the rows, which need not be scaled, rounded and stored
+    then. A factor moves on through masks and products of elements, and behind a sum of which both terms have it. In a
+    kernel with inputs of fp16 it moves no further than behind the first product: scores without it may be too large.
+
+    ```mlir
+    %s = arith.mulf %q, %scale : tensor<64x32xf32>
+    %p = chunk.dot %s, %k transpose_right : tensor<64x32xf32>, tensor<64x32xf32> -> tensor<64x64xf32>
+    ```
+    =>
+    ```mlir
+    %d = chunk.dot %q, %k transpose_right : tensor<64x32xf32>, tensor<64x32xf32> -> tensor<64x64xf32>
+    %p = arith.mulf %d, %scale : tensor<64x64xf32>
+    ```
+  }];
+  let dependentDialects = ["::mlir::arith::ArithDialect"];
+}
+
+def RoundOperands : Pass<"stretto-round-operands", "::stretto::chunk::KernelOp"> {
+  let summary = "Rounds operands of products to the type of the inputs";
+  let description = [{
+    In a kernel with inputs of 16 bits, operands of products are rounded to their type, as matrix units want them; sums
+    stay wide, and so does everything that is carried. An operand that was widened from that type is taken as it was, and
+    the larger of that and of a constant which the type has is found there.
+    What a look-back contributes to products is rounded, too, and stays in its wide type. A convolution takes operands
+    that were widened as they were, too, and rounds nothing.
+
+    A CPU that multiplies bf16 does that beside fp32, and rounds only where it gains: it asks for the one `element`, and
+    is `sparing`. What stays as it is: a `decay_dot` with a factor for each channel and a `decay_mix`, which are no
+    products of matrices there; a product with numbers of tables alone, whose errors would be the same at every token; and what is read from a
+    state and then exponentiated, as an error of a large score is a relative one of its weight.
+
+    ```mlir
+    %q1 = arith.extf %q : tensor<16x32xbf16> to tensor<16x32xf32>
+    %o = chunk.dot %q1, %S : tensor<16x32xf32>, tensor<32x32xf32> -> tensor<16x32xf32>
+    ```
+    =>
+    ```mlir
+    %S1 = arith.truncf %S : tensor<32x32xf32> to tensor<32x32xbf16>
+    %o = chunk.dot %q, %S1 : tensor<16x32xbf16>, tensor<32x32xbf16> -> tensor<16x32xf32>
+    ```
+  }];
+  let options = [
+    Option<"element", "element", "std::string", "\"\"", "round to this type only: bf16 or f16; default: both">,
+    Option<"sparing", "sparing", "bool", "false", "leave products of which less is gained than lost">
+  ];
+  let dependentDialects = ["::mlir::arith::ArithDialect"];
+}
+
+def ShortenLifetimes : Pass<"stretto-shorten-lifetimes", "::stretto::chunk::KernelOp"> {
+  let summary = "Orders the operations of a kernel so that few tiles are kept at a time";
+  let description = [{
+    A kernel that meets chunks in reverse has more tiles than a GPU has registers. Tiles that cost little, inputs that are
+    widened and scaled, are made anew where they are used. Each output is computed as a whole, with all that it is made
+    of, before the next is begun, first what needs the most room on the way; what is carried comes last. Kernels that
+    walk forwards have fewer tiles: they keep their order, in which the assembler finds more to do at the same time,
+    unless `forwards` asks for room, too: where warpgroups form products, chunks of more tokens are worth more.
+
+    ```mlir
+    %a = arith.extf %x : tensor<16x32xbf16> to tensor<16x32xf32>
+    %b = math.exp %a : tensor<16x32xf32>
+    %c = arith.addf %b, %a : tensor<16x32xf32>
+    ```
+    =>
+    ```mlir
+    %a = arith.extf %x : tensor<16x32xbf16> to tensor<16x32xf32>
+    %b = math.exp %a : tensor<16x32xf32>
+    %d = arith.extf %x : tensor<16x32xbf16> to tensor<16x32xf32>
+    %c = arith.addf %b, %d : tensor<16x32xf32>
+    ```
+  }];
+  let options = [Option<"forwards", "forwards", "bool", "false", "Kernels that walk forwards with products of 16-bit operands, too">];
+  let dependentDialects = ["::mlir::arith::ArithDialect"];
+}
+
+#endif // STRETTO_PASSES_CHUNK_CHUNKPASSES

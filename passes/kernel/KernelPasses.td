@@ -1,0 +1,326 @@
+//===- KernelPasses.td - Passes over kernels for a GPU ------------*- tablegen -*-===//
+#ifndef STRETTO_PASSES_KERNEL_KERNELPASSES
+#define STRETTO_PASSES_KERNEL_KERNELPASSES
+
+include "mlir/Pass/PassBase.td"
+
+def FoldOverChunks : Pass<"stretto-fold-over-chunks", "::mlir::ModuleOp"> {
+  let summary = "Makes of each kernel what a block does, chunk after chunk";
+  let description = [{
+    One block takes one work item and walks the chunks of its sequence. Inputs come through channels two tiles deep, so
+    that a chunk is read from memory while the one before it is computed; states are carried in registers. The roles
+    of a function are eight warps that do everything, or four where the states are small (`warps` overrides).
+
+    Where there are no states, chunks do not depend on each other, and each is a work item of its own. A look-back becomes
+    a loop over the chunks that the ranges of this one's tokens reach. Their tiles come through channels of their own,
+    those of chunks before the first token from windows, and the loop carries what the fold has so far.
+
+    With `in-place` a kernel over single tokens is given one token of each sequence, and states are updated where they
+    lie: rows and states are loaded to registers, all at once, and states stored when every thread has read its own.
+    Its warps are so many that each thread has the entries of states that memory is to be asked for at a time.
+
+    With `compute-tables` a kernel evaluates what tables without a period say of its tokens: where a call continues
+    from a state, their positions are known on the device alone. With `from-start` no sequence continues: windows hold
+    nothing that could be met, and look-backs that are `continued` meet nothing.
+
+    ```mlir
+    chunk.kernel @f chunk 16 (input %x: tensor<16x32xbf16>, state %S: tensor<32x32xf32>, valid %n: index)
+        -> (o: tensor<16x32xbf16>) {
+      ...
+      chunk.yield %o next %T : tensor<16x32xbf16>, tensor<32x32xf32>
+    }
+    ```
+    =>
+    ```mlir
+    kernel.func @f(%x: !kernel.view<tensor<16x32xbf16>>, %S: !kernel.view<tensor<32x32xf32>>,
+                   %o: !kernel.view<tensor<16x32xbf16>>) chunk 16 roles [#kernel.role<all, 4>] {
+      %channel = kernel.channel depth 2 : !kernel.channel<tensor<16x32xbf16>>
+      kernel.send %x at %c0 to %channel
+      %S0 = kernel.load %S
+      %last = scf.for %c = %c0 to %chunks step %c1 iter_args(%S1 = %S0) {
+        kernel.await
+        kernel.send %x at %next to %channel
+        %tile = kernel.receive %channel at %c
+        ...
+        kernel.store %o1 to %o at %c
+        scf.yield %T
+      }
+      kernel.save %last to %S
+      kernel.return
+    }
+    ```
+    and a look-back
+    ```mlir
+    %m, %l, %acc = chunk.lookback softmax from %first : tensor<16xf32> past(%k_j = %k : tensor<16x32xf32>, ...) {
+      ...
+      chunk.contribute %s, %v_j
+    }
+    ```
+    =>
+    ```mlir
+    %begin, %end = kernel.span %first at %c : tensor<16xf32>
+    kernel.send %k at %begin to %ring
+    %m, %l, %acc = scf.for %j = %begin to %end step %c1 iter_args(%m0 = %lowest, %l0 = %zero, %acc0 = %zeros) {
+      kernel.await
+      kernel.send %k at %next to %ring
+      %k_j = kernel.receive %ring at %j
+      ...
+      %pairs = kernel.in_range %first of %c in %j : tensor<16xf32> -> tensor<16x16xi1>
+      %scores = arith.select %pairs, %s, %lowest
+      ...
+      scf.yield %m1, %l1, %acc1
+    }
+    ```
+  }];
+  let options = [Option<"warps", "warps", "int64_t", "0", "Warps of a block; 0 chooses">,
+                 Option<"warpgroups", "warpgroups", "bool", "false", "Four warps form products together">,
+                 Option<"inPlace", "in-place", "bool", "false", "One token of each sequence, whose states are updated">,
+                 Option<"computeTables", "compute-tables", "bool", "false",
+                        "Compute tables that have other numbers at every position, which only the device knows">,
+                 Option<"fromStart", "from-start", "bool", "false", "All sequences begin with their first tokens">];
+  let dependentDialects = ["::stretto::kernel::KernelDialect", "::mlir::arith::ArithDialect", "::mlir::scf::SCFDialect"];
+}
+
+def AssignLayouts : Pass<"stretto-assign-layouts", "::stretto::kernel::FuncOp"> {
+  let summary = "Decides where each tile is";
+  let description = [{
+    Matrices are in registers in the fragments of a matrix product, vectors in the layout of what they are reduced
+    from or combined with; operands of products are in shared memory, or stay in registers where a left operand's
+    fragments agree: with `repeat-left` scores that are nothing but left operands are formed by all warps that want them,
+    rather than by one and exchanged, and parts that are put together, one for each warpgroup, by both, so that sums over
+    their rows cross no warps (`stretto-merge-choices` leaves each its own). A convolution that products alone take is
+    where threads walk down columns. Matrices that are put together from parts of one shape stay where the parts are, and
+    so does what is made of them alone. Matrices of single tokens are where a walk over their entries wants them. Where a
+    value is wanted in another place than it is, a `kernel.convert` takes it there, in front of loops that do not make it;
+    numbers that are repeated over a matrix are repeated there. One row of several goes to shared memory, from where each
+    thread reads what it wants, and vectors that are made of such rows number by number are made again in each place.
+
+    ```mlir
+    %c = chunk.dot %a, %b : tensor<16x32xbf16>, tensor<32x16xbf16> -> tensor<16x16xf32>
+    ```
+    =>
+    ```mlir
+    %a1 = kernel.convert %a : tensor<16x32xbf16, #registers> -> tensor<16x32xbf16, #shared>
+    %b1 = kernel.convert %b : tensor<32x16xbf16, #registers1> -> tensor<32x16xbf16, #shared1>
+    %c = chunk.dot %a1, %b1 : tensor<16x32xbf16, #shared>, tensor<32x16xbf16, #shared1> -> tensor<16x16xf32, #registers2>
+    ```
+  }];
+  let options = [Option<"readAgain", "read-again", "bool", "false",
+                        "Tiles of 16 bits in shared memory are read for each operation that asks for them, as in a gradient">,
+                 Option<"repeatLeft", "repeat-left", "bool", "false",
+                        "What products take from the left, and parts that are put together, are computed by all warps that divide their columns">];
+}
+
+def SelectProducts : Pass<"stretto-select-products", "::stretto::kernel::FuncOp"> {
+  let summary = "Decides which instruction forms each matrix product";
+  let description = [{
+    Products of 16-bit operands are formed by `mma.sync`, whose fragments each warp loads, or, on a chip whose four
+    warps of a group form them together, by `wgmma`: where the result has a multiple of 64 rows, four warps divide them,
+    and operands lie in shared memory as that instruction reads them, in any orientation, or on the left in registers.
+    Tiles of eight columns are left to single warps, which wait for less. Wider operands are multiplied number by number. What a product says already is kept.
+
+    ```mlir
+    %c = chunk.dot %a, %b : tensor<64x32xbf16, #shared>, tensor<32x16xbf16, #shared1> -> tensor<64x16xf32, #registers>
+    ```
+    =>
+    ```mlir
+    %c = chunk.dot %a, %b {kernel.instruction = #kernel.instruction<wgmma>}
+        : tensor<64x32xbf16, #shared>, tensor<32x16xbf16, #shared1> -> tensor<64x16xf32, #registers>
+    ```
+  }];
+  let options = [Option<"chip", "chip", "std::string", "\"sm_90a\"", "The chip, for instance sm_80">];
+  let dependentDialects = ["::stretto::kernel::KernelDialect"];
+}
+
+def OverlapProducts : Pass<"stretto-overlap-products", "::stretto::kernel::FuncOp"> {
+  let summary = "Lets other work run beside products of warpgroups";
+  let description = [{
+    Operations stand in the order of how many products they wait for, one after the other, as far as registers reach: so
+    what does not depend on a product, and what other products need or add to, is done while it runs. A `kernel.finish` waits for
+    it where its result is first asked for, but by another product that adds to it.
+
+    ```mlir
+    %p = chunk.dot %a, %b {kernel.instruction = #kernel.instruction<wgmma>} : tensor<64x64xbf16>, tensor<64x64xbf16> -> tensor<64x64xf32>
+    %n = arith.negf %p : tensor<64x64xf32>
+    %e = math.exp %x : tensor<64x64xf32>
+    ```
+    =>
+    ```mlir
+    %p = chunk.dot %a, %b {kernel.instruction = #kernel.instruction<wgmma>} : tensor<64x64xbf16>, tensor<64x64xbf16> -> tensor<64x64xf32>
+    %e = math.exp %x : tensor<64x64xf32>
+    %done = kernel.finish %p : tensor<64x64xf32>
+    %n = arith.negf %done : tensor<64x64xf32>
+    ```
+  }];
+  let options = [Option<"registers", "registers", "int64_t", "240", "How many a thread may have for tiles">];
+  let dependentDialects = ["::stretto::kernel::KernelDialect"];
+}
+
+def SelectCopies : Pass<"stretto-select-copies", "::stretto::kernel::FuncOp"> {
+  let summary = "Decides which channels the memory system fills";
+  let description = [{
+    On a chip that copies boxes of tensors by itself (TMA), the tiles of chunks of an input come that way where rows are
+    a multiple of 16 bytes and a loop of the function receives them, one chunk after another, or look-backs do, which
+    count the turns. Others are copied by all threads, piece by piece, and so are rows of a window, which is a ring. What a channel says already is kept. Warps store the fragments of products in shared memory
+    by whole matrices where the chip has an instruction for that, and outputs by way of shared memory, in pieces of 16
+    bytes.
+
+    ```mlir
+    %q_tiles = kernel.channel depth 2 : <tensor<64x64xbf16, #shared>>
+    ```
+    =>
+    ```mlir
+    %q_tiles = kernel.channel bulk depth 2 : <tensor<64x64xbf16, #shared>>
+    ```
+  }];
+  let options = [Option<"chip", "chip", "std::string", "\"sm_90a\"", "The chip, for instance sm_80">];
+}
+
+def SetTilesAside : Pass<"stretto-set-tiles-aside", "::stretto::kernel::FuncOp"> {
+  let summary = "Leaves tiles in shared memory while nobody reads them, where registers do not suffice";
+  let description = [{
+    Tiles that are used now and much later take registers in between. Where more are wanted than a thread may have, those
+    that rest for the longest at that time are set aside, in shared memory that the kernel leaves free: each thread
+    leaves its own part and takes it back before the next use. The assembler would leave them in memory of the device.
+
+    ```mlir
+    %a = math.exp %x : tensor<64x64xf32>
+    // much else
+    %b = arith.addf %a, %y : tensor<64x64xf32>
+    ```
+    =>
+    ```mlir
+    %a = math.exp %x : tensor<64x64xf32>
+    %aside = kernel.set_aside %a offset 32768 : tensor<64x64xf32>
+    // much else
+    %back = kernel.take_back %aside : tensor<64x64xf32>
+    %b = arith.addf %back, %y : tensor<64x64xf32>
+    ```
+  }];
+  let options = [Option<"chip", "chip", "std::string", "\"sm_90a\"", "The one whose shared memory is taken">,
+                 Option<"registers", "registers", "int64_t", "0", "How many a thread may have for tiles; 0: of walks back as many as ptxas was seen to keep">];
+  let dependentDialects = ["::stretto::kernel::KernelDialect"];
+}
+
+def PlanSharedMemory : Pass<"stretto-plan-shared-memory", "::stretto::kernel::FuncOp"> {
+  let summary = "Decides where in shared memory tiles and scratch regions are";
+  let description = [{
+    Every tile has memory of its own where that suffices, and bulk channels are as deep as it allows, up to 4 tiles; with
+    less than 2 they are bulk channels no more. Where registers suffice for several blocks on a multiprocessor memory is to
+    suffice for them, too. Where memory does not suffice, outputs are stored without a stage and tiles that are never
+    needed at the same time share it, first with what is needed on a condition alone. Then channels become one tile deep,
+    those of the largest tiles first: the next tile is sent when this one has been read, or, where that does not do either,
+    when its whole chunk has been computed. At last what is carried is stored for each operation that reads it, and the largest tiles are sent where they
+    are read, which waits for them. Offsets that stand in the IR already are kept. An error names the bytes that are needed and that the chip has.
+
+    ```mlir
+    %b = kernel.convert %a : tensor<16x16xbf16, #registers> -> tensor<16x16xbf16, #shared>
+    ```
+    =>
+    ```mlir
+    %b = kernel.convert %a offset 1024 : tensor<16x16xbf16, #registers> -> tensor<16x16xbf16, #shared>
+    ```
+  }];
+  let options = [Option<"chip", "chip", "std::string", "\"sm_90a\"", "The chip, for instance sm_80">];
+}
+
+def SendAhead : Pass<"stretto-send-ahead", "::stretto::kernel::FuncOp"> {
+  let summary = "Sends the tiles of bulk channels as far ahead as these are deep";
+  let description = [{
+    Counts the turns of a loop that receives tiles of bulk channels. Before it, tiles are sent for all turns but the one
+    that takes the last place of the ring; in each turn, the tile that takes the place of the turn before. Nothing is sent
+    for turns that there are not. Threads wait for all copies of a turn only where other channels want it.
+
+    ```mlir
+    kernel.send %q at %c0 to %q_tiles : <tensor<64x64xbf16>>, <tensor<64x64xbf16, #shared>>
+    scf.for %c = %c0 to %chunks step %c1 {
+      kernel.await
+      %next = arith.addi %c, %c1 : index
+      kernel.send %q at %next to %q_tiles : <tensor<64x64xbf16>>, <tensor<64x64xbf16, #shared>>
+      %tile = kernel.receive %q_tiles at %c : <tensor<64x64xbf16, #shared>> -> tensor<64x64xbf16, #shared>
+    ```
+    =>
+    ```mlir
+    %any = arith.cmpi slt, %c0, %chunks : index
+    scf.if %any {
+      kernel.send %q at %c0 to %q_tiles turn %c0 : <tensor<64x64xbf16>>, <tensor<64x64xbf16, #shared>>
+    }
+    kernel.barrier
+    scf.for %c = %c0 to %chunks step %c1 {
+      %ahead = arith.addi %c, %c1 : index
+      %more = arith.cmpi slt, %ahead, %chunks : index
+      scf.if %more {
+        kernel.send %q at %ahead to %q_tiles turn %ahead : <tensor<64x64xbf16>>, <tensor<64x64xbf16, #shared>>
+      }
+      %tile = kernel.receive %q_tiles at %c turn %c : <tensor<64x64xbf16, #shared>> -> tensor<64x64xbf16, #shared>
+    ```
+  }];
+  let dependentDialects = ["::mlir::arith::ArithDialect", "::mlir::scf::SCFDialect"];
+}
+
+def InsertBarriers : Pass<"stretto-insert-barriers", "::stretto::kernel::FuncOp"> {
+  let summary = "Orders the accesses of different threads to shared memory";
+  let description = [{
+    Puts a `kernel.barrier` before an operation that touches bytes of shared memory which another has written, or
+    writes bytes that another has read, since the last barrier. Where a product of warpgroups is still reading them, its
+    `kernel.finish` comes before the barrier. What a loop sends to bulk channels moves behind the first barrier of an
+    iteration: all have read then what it replaces.
+
+    ```mlir
+    %b = kernel.convert %a offset 0 : tensor<16x16xbf16, #registers> -> tensor<16x16xbf16, #shared>
+    %c = chunk.dot %b, %b : tensor<16x16xbf16, #shared>, tensor<16x16xbf16, #shared> -> tensor<16x16xf32, #registers>
+    ```
+    =>
+    ```mlir
+    %b = kernel.convert %a offset 0 : tensor<16x16xbf16, #registers> -> tensor<16x16xbf16, #shared>
+    kernel.barrier
+    %c = chunk.dot %b, %b : tensor<16x16xbf16, #shared>, tensor<16x16xbf16, #shared> -> tensor<16x16xf32, #registers>
+    ```
+  }];
+}
+
+def LowerToThreads : Pass<"stretto-lower-to-threads", "::mlir::ModuleOp"> {
+  let summary = "Makes of what a block does what one of its threads does";
+  let description = [{
+    A tile in registers becomes this thread's registers of it, plain numbers; a product becomes `mma.sync` and
+    `ldmatrix` instructions, or a `kernel.warpgroup_product`, or multiplications and additions for fp32. Loops and conditions stay structured: they
+    are the same for all threads, or guard stores.
+
+    ```mlir
+    %y = arith.addf %x, %x : tensor<16x16xf32, #registers>
+    ```
+    with four registers =>
+    ```mlir
+    %y0 = arith.addf %x0, %x0 : f32
+    %y1 = arith.addf %x1, %x1 : f32
+    %y2 = arith.addf %x2, %x2 : f32
+    %y3 = arith.addf %x3, %x3 : f32
+    ```
+  }];
+  let dependentDialects = ["::mlir::arith::ArithDialect", "::mlir::scf::SCFDialect", "::mlir::LLVM::LLVMDialect",
+                           "::mlir::NVVM::NVVMDialect"];
+}
+
+def MergeChoices : Pass<"stretto-merge-choices"> {
+  let summary = "Computes once what either of two choices of a warp is";
+  let description = [{
+    Where a warp takes one of two numbers that are computed alike, and nothing else asks for either, it chooses what they
+    are computed from instead, and computes one: of a tile that is put together from parts each warp forms its own part.
+    Numbers that lanes exchange may be chosen first, since all threads of a warp make the same choice.
+
+    ```mlir
+    %a = math.exp %x : f32
+    %b = math.exp %y : f32
+    %z = arith.select %second, %b, %a {kernel.choice_of_warp} : f32
+    ```
+    =>
+    ```mlir
+    %c = arith.select %second, %y, %x {kernel.choice_of_warp} : f32
+    %z = math.exp %c : f32
+    ```
+  }];
+  let statistics = [Statistic<"merged", "merged", "Operations in place of two">];
+  let dependentDialects = ["::mlir::arith::ArithDialect"];
+}
+
+#endif // STRETTO_PASSES_KERNEL_KERNELPASSES
