@@ -98,9 +98,10 @@ def ExpandDecay : Pass<"stretto-expand-decay", "::stretto::chunk::KernelOp"> {
     Products of queries with decayed keys are multiplied by the matrix of decays where all channels share it. Where
     each has its own, queries and keys are rescaled by the decay from the chunk's middle, which makes a plain product;
     whether the factors and the operands that this needs are in range is tested once per chunk, and where they are not,
-    the products are formed one by one, marked `exact`. Those of a walk over states in bf16, which are rescaled for reads
-    and writes, too, come by halves of blocks of 2, 4, ... tokens instead: a query of a second half and a key of its
-    first are rescaled by what each has decayed from the middle, a factor of 1 at most, and one product has all pairs
+    the products are formed one by one, marked `exact`. In a walk over states in bf16 the same rows, rescaled around the
+    chunk's end, serve for products, reads and writes. Out of range its products come by halves of blocks of 2, 4, ...
+    tokens: a query of a second half and a key of its first are rescaled by what each has decayed from the middle, a
+    factor of 1 at most, and one product has all pairs
     that meet in blocks of one size. A `decay_mix` is formed alike: its rows are rescaled before the
     plain product, and its sums after it. The range is e^60, e^8 for operands of fp16, and e^20 for fp32,
     whose rounding of longer sums would show. Where all channels share
