@@ -6,6 +6,7 @@
 #include "passes/Passes.h"
 #include "passes/chunk/InputType.h"
 #include <cmath>
+#include <functional>
 
 namespace stretto {
 #define GEN_PASS_DEF_EXPANDDECAY
@@ -136,52 +137,32 @@ public:
     return widened ? widened.getIn() : numbers;
   }
 
-  /// With sums `G` of logarithms and an anchor `A` in each channel,
+  /// With the product `P_i` of the factors up to a token and an anchor `A` in each channel,
   ///
-  ///   q' = q e^(G - A),  k' = k e^(G_end - G),  o = q' (e^A S) + mask(q' k'^T) v,  S = e^G_end S + k'^T v.
+  ///   q'_i = q_i P_i / A,  k'_j = k_j P_end / P_j,  o = q' (A S) + mask(q' k'^T) v,  S = P_end S + k'^T v.
   ///
   /// The anchor is the end of the chunk where the range of factors allows it: the state then decays once for all, and
-  /// rows serve for reads, writes and each other. Where it does not, queries have theirs at the start, where no
-  /// exponent is positive, and the products of rows are formed by halves.
+  /// rows serve for reads, writes and each other. Where it does not, queries have theirs at the start, where no factor
+  /// is above 1, and the products of rows are formed exactly.
   void recurrence(Recurrence ops) {
-    Value sums = sumsOfLogs(ops.scores.getAmount());
-    Value upTo = ops.scores.getBefore() ? sub(sums, floored(ops.scores.getAmount())) : sums;
-    Value last = toBaseTwo(rowOf(sums, tokens - 1));
-    // Sums begin at 0 or below and never rise: queries of the first token have the largest factors.
-    double range = std::log2(factorLimit()), mostOfRow = operandLimit() / factorLimit();
     ScaledRows queries = scaledRows(ops.scores.getQuery()), keys = scaledRows(ops.scores.getKey());
-    Value inRange = chunk::WithinOp::create(builder, ValueRange{last, asTheyCame(queries.rows), asTheyCame(keys.rows)},
-                                            ArrayRef{range, mostOfRow / queries.factor, operandLimit() / keys.factor});
-    Value start = arith::ConstantOp::create(builder, cast<TypedAttr>(builder.getZeroAttr(last.getType())));
-    Value anchor = arith::SelectOp::create(builder, inRange, last, start);
-    auto columns = [&](Value vector) { return repeat(vector, tileTypeOf(sums), chunk::Side::Columns); };
-    // Constant factors of rows are exponents, too.
-    auto without = [&](Value exponent, double factor) -> Value {
-      return factor == 1 ? exponent : sub(exponent, splat(exponent, std::log2(factor)));
-    };
-    auto factors = [&](double sign, Value logs, Value from) -> Value {
-      return exp2(math::FmaOp::create(builder, logs, splat(logs, sign * llvm::numbers::log2e), columns(from)));
-    };
-    Value ofQueries = without(arith::NegFOp::create(builder, anchor), 1 / queries.factor);
-    Value query = rounded(mul(queries.rows, factors(1, upTo, ofQueries)));
-    Value key = rounded(mul(keys.rows, factors(-1, sums, without(last, 1 / keys.factor))));
+    bool isLog = ops.scores.getForm() == chunk::DecayForm::Log;
+    Rescaling rescaling =
+        isLog ? rescaledByLogs(ops.scores, queries, keys) : rescaledByFactors(ops.scores, queries, keys);
+    Value inRange = rescaling.inRange;
+    Value query = rounded(mul(queries.rows, rescaling.ofQueries)), key = rounded(mul(keys.rows, rescaling.ofKeys));
     auto plain = [&] {
       Value products = chunk::DotOp::create(builder, ops.scores.getType(), query, key, Value(), false,
                                             /*transpose_right=*/true);
       return causal(products, ops.scores.getBefore());
     };
-    auto exact = [&]() -> Value {
-      if (!gainsFromHalves())
-        return exactly(builder.clone(*ops.scores));
-      Decayed decayed = {toBaseTwo(sums), toBaseTwo(upTo), ops.scores.getBefore()};
-      return dotByHalves(ops.scores.getQuery(), ops.scores.getKey(), decayed);
+    Value scores = choose(inRange, ops.scores.getType(), plain, [&] { return exactly(ops.scores); });
+    auto decayed = [&](Value state, Value factors) {
+      return mul(state, repeat(factors, tileTypeOf(state), ops.state.getAlong()));
     };
-    Value scores = choose(inRange, ops.scores.getType(), plain, exact);
-    auto decayed = [&](Value state, Value log) {
-      return mul(state, repeat(exp2(log), tileTypeOf(state), ops.state.getAlong()));
-    };
-    Value toRead = decayed(ops.state.getState(), anchor);
-    Value toWrite = choose(inRange, toRead.getType(), [&] { return toRead; }, [&] { return decayed(toRead, last); });
+    Value toRead = decayed(ops.state.getState(), rescaling.ofState());
+    Value toWrite =
+        choose(inRange, toRead.getType(), [&] { return toRead; }, [&] { return decayed(toRead, rescaling.total()); });
     ops.scores.replaceAllUsesWith(scores);
     if (ops.read->isBeforeInBlock(ops.scores))
       ops.read->moveBefore(ops.scores);
@@ -350,6 +331,73 @@ private:
   }
 
   //===--------------------------------------------------------------------===//
+  // Rows of a walk over states
+  //===--------------------------------------------------------------------===//
+
+  /// What rows and the state of a chunk are multiplied by, and whether the anchor is the chunk's end.
+  struct Rescaling {
+    Value inRange, ofQueries, ofKeys;
+    std::function<Value()> ofState, total; // made where they are wanted
+  };
+
+  /// Products never rise in magnitude: queries of the first token have the largest factors. So large may rows be that
+  /// these multiply.
+  double mostOfQueries() { return operandLimit() / factorLimit(); }
+
+  Rescaling rescaledByLogs(chunk::DecayDotOp scores, ScaledRows queries, ScaledRows keys) {
+    Value sums = sumsOfLogs(scores.getAmount());
+    Value upTo = scores.getBefore() ? sub(sums, floored(scores.getAmount())) : sums;
+    Value last = toBaseTwo(rowOf(sums, tokens - 1));
+    Value inRange = chunk::WithinOp::create(
+        builder, ValueRange{last, asTheyCame(queries.rows), asTheyCame(keys.rows)},
+        ArrayRef{std::log2(factorLimit()), mostOfQueries() / queries.factor, operandLimit() / keys.factor});
+    Value anchor = arith::SelectOp::create(builder, inRange, last, splat(last, 0));
+    // Constant factors of rows are exponents, too.
+    auto without = [&](Value exponent, double factor) -> Value {
+      return factor == 1 ? exponent : sub(exponent, splat(exponent, std::log2(factor)));
+    };
+    auto factors = [&](double sign, Value logs, Value from) -> Value {
+      Value offsets = repeat(from, tileTypeOf(logs), chunk::Side::Columns);
+      return exp2(math::FmaOp::create(builder, logs, splat(logs, sign * llvm::numbers::log2e), offsets));
+    };
+    Value ofQueries = factors(1, upTo, without(arith::NegFOp::create(builder, anchor), 1 / queries.factor));
+    Value ofKeys = factors(-1, sums, without(last, 1 / keys.factor));
+    return {inRange, ofQueries, ofKeys, [=, this] { return exp2(anchor); }, [=, this] { return exp2(last); }};
+  }
+
+  /// Factors of any sign and size: those above 1, among which products may rise, have no range.
+  Rescaling rescaledByFactors(chunk::DecayDotOp scores, ScaledRows queries, ScaledRows keys) {
+    Value amount = scores.getAmount();
+    Value products = accumulate(chunk::DecayForm::Factor, amount, /*reverse=*/false, /*exclusive=*/false);
+    Value upTo =
+        scores.getBefore() ? accumulate(chunk::DecayForm::Factor, amount, false, /*exclusive=*/true) : products;
+    Value last = rowOf(products, tokens - 1), one = splat(last, 1);
+    Value inverse = arith::DivFOp::create(builder, one, last);
+    auto mask = amount.getDefiningOp<chunk::MaskOp>();
+    Value given = asTheyCame(mask ? mask.getOperand() : amount);
+    Value inRange = chunk::WithinOp::create(
+        builder, ValueRange{inverse, given, asTheyCame(queries.rows), asTheyCame(keys.rows)},
+        ArrayRef{factorLimit(), 1.0, mostOfQueries() / queries.factor, operandLimit() / keys.factor});
+    auto chosen = [&](Value factor) -> Value { return arith::SelectOp::create(builder, inRange, factor, one); };
+    auto columns = [&](Value vector) { return repeat(vector, tileTypeOf(amount), chunk::Side::Columns); };
+    Value ofQueries = mul(upTo, columns(times(chosen(inverse), queries.factor)));
+    auto ratios = [&]() -> Value { return arith::DivFOp::create(builder, columns(last), products); };
+    auto later = [&] { return accumulate(chunk::DecayForm::Factor, amount, /*reverse=*/true, /*exclusive=*/true); };
+    Value ofKeys = times(choose(inRange, products.getType(), ratios, later), keys.factor);
+    Value ofState = chosen(last);
+    return {inRange, ofQueries, ofKeys, [=] { return ofState; }, [=] { return last; }};
+  }
+
+  /// The products of rows where no range is asked for.
+  Value exactly(chunk::DecayDotOp scores) {
+    if (scores.getForm() != chunk::DecayForm::Log || !gainsFromHalves())
+      return exactly(builder.clone(*scores));
+    Value sums = binarySums(scores.getAmount());
+    Value upTo = scores.getBefore() ? sub(sums, binaryLogs(scores.getAmount())) : sums;
+    return dotByHalves(scores.getQuery(), scores.getKey(), {sums, upTo, scores.getBefore()});
+  }
+
+  //===--------------------------------------------------------------------===//
   // Pairs by halves
   //
   // Two tokens meet in the smallest block of 1, 2, 4, ... tokens that has both. Their decay is that of either from the
@@ -507,8 +555,7 @@ struct ExpandDecay : stretto::impl::ExpandDecayBase<ExpandDecay> {
     if (!inputTypeOf(kernel).isBF16() || kernel.getChunk() == 1)
       return;
     for (chunk::DecayDotOp scores : llvm::make_early_inc_range(kernel.getOps<chunk::DecayDotOp>())) {
-      bool isOfChannels = tileTypeOf(scores.getAmount()).getRank() == 2 && scores.getForm() == chunk::DecayForm::Log;
-      if (!isOfChannels || scores->hasAttr(chunk::exactAttribute))
+      if (tileTypeOf(scores.getAmount()).getRank() != 2 || scores->hasAttr(chunk::exactAttribute))
         continue;
       if (auto ops = DecayExpander::Recurrence::of(scores))
         DecayExpander(kernel, scores).recurrence(*ops);
