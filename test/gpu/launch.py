@@ -38,7 +38,9 @@ def from_bits(array, element):
 
 
 def gates(rng, shape, kind, form):
-    """Amounts of decay: gentle, strong, with exact zeros, or all mixed."""
+    """Amounts of decay: gentle, strong, with exact zeros, all mixed, or factors of any sign that may be above 1."""
+    if kind == "signed":
+        return rng.uniform(-1.1, 1.1, size=shape)
     soft = -np.log1p(np.exp(-rng.normal(size=shape))) / 16
     log = {
         "soft": soft,
@@ -524,7 +526,10 @@ def cases(manifest):
     yield "one token", dict(lengths=[1, 1], heads=heads, initial=False)
     yield "ragged", dict(lengths=[2 * C + 5], heads=heads)
     yield "packed", dict(lengths=[0, C + 7, 1, 3], heads=heads, packed=True)
-    for kind in ("strong", "near", "zeros", "mixed") if gated else ():
+    kinds = ("strong", "near", "zeros", "mixed") if gated else ()
+    if gated and kernels.family(manifest["symbol"]).options.get("form") == "factor":
+        kinds += ("signed",)
+    for kind in kinds:
         yield kind, dict(lengths=[2 * C + 1], heads=group, gate=kind)
 
 

@@ -67,12 +67,15 @@ CHUNK_SPILLS = {
     "abc": [("fp32", 128)],
     "supra": [("bf16", 64), ("bf16", 128)],
     "gsa": [("bf16", 128), ("fp32", 128)],
+    "rwkv6": [("bf16", 128)],
 }
 STEP_SPILLS = {}
 # And of the kernels over segments that are walked side by side, of which some are those of whole walks.
 SEGMENT_SPILLS = {
     "ssd": [("fp32", 128)],
     "lawcat": [("bf16", 128)],
+    "hgrn2": [("bf16", 128)],
+    "rwkv6": [("bf16", 64), ("bf16", 128)],
     "supra": [("bf16", 64), ("bf16", 128)],
     "abc": [("fp32", 128)],
 }
@@ -155,8 +158,6 @@ WIDE = [
     for form in ("chunk", "step", "backward")
     if (operator, form) != ("relation_kl", "step")
 ]
-
-
 
 
 @pytest.mark.parametrize("operator, dtype, form", WIDE)

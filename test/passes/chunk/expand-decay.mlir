@@ -245,11 +245,10 @@ chunk.kernel @sums_of_two chunk 32 (input %q: tensor<32x32xf16>, input %g: tenso
 // keys stand beside queries, and constant factors are those of the products. A token that is read before has none itself.
 // CHECK-LABEL: chunk.kernel @by_halves
 // CHECK: %[[SUM:.*]] = chunk.dot {{.*}} add
-// CHECK: %[[BEFORE:.*]] = arith.subf %[[SUM]]
 // CHECK: scf.if
 // CHECK: } else {
-// CHECK-DAG: %[[B:.*]] = arith.mulf %[[SUM]]
-// CHECK-DAG: %[[UPTO:.*]] = arith.mulf %[[BEFORE]]
+// CHECK: %[[B:.*]] = arith.mulf %[[SUM]]
+// CHECK: %[[UPTO:.*]] = arith.subf %[[B]]
 // CHECK: %[[J32:.*]] = chunk.join_halves %q, %k block 32 : tensor<32x16xbf16>
 // CHECK: %[[WIDE:.*]] = arith.extf %[[J32]]
 // CHECK: %[[OWN:.*]] = chunk.join_halves %[[UPTO]], %[[B]] block 32
@@ -284,4 +283,42 @@ chunk.kernel @by_halves chunk 32 (input %q: tensor<32x16xbf16>, input %k: tensor
   %y = chunk.decay_to_end %k32 log %g : tensor<32x16xf32>, tensor<32x16xf32>
   %next = chunk.dot %y, %v32 transpose_left add %s : tensor<32x16xf32>, tensor<32x8xf32> -> tensor<16x8xf32>
   chunk.yield %o next %next : tensor<32x8xf32>, tensor<16x8xf32>
+}
+
+// So it is where decays are factors, of which those above 1 have no range: rows are multiplied by products of them, which
+// keys take from their token on where the product of all may be too small to divide by.
+// CHECK-LABEL: chunk.kernel @one_anchor_of_factors
+// CHECK: %[[P:.*]] = chunk.accumulate product %[[F:.*]] : tensor<16x32xf32>
+// CHECK: %[[LAST:.*]] = chunk.row %[[P]] at 15
+// CHECK: %[[INVERSE:.*]] = arith.divf %{{.*}}, %[[LAST]]
+// CHECK: %[[GOOD:.*]] = chunk.within %[[INVERSE]], %f, %q, %{{.*}} limits [1.142007e+26, 1.000000e+00,
+// CHECK: %[[ANCHOR:.*]] = arith.select %[[GOOD]], %[[INVERSE]]
+// CHECK: %[[ANCHORS:.*]] = chunk.broadcast %[[ANCHOR]] along columns
+// CHECK: arith.mulf %[[P]], %[[ANCHORS]]
+// CHECK: scf.if %[[GOOD]] -> (tensor<16x32xf32>)
+// CHECK: arith.divf %{{.*}}, %[[P]]
+// CHECK: } else {
+// CHECK: chunk.accumulate product %[[F]] reverse exclusive
+// CHECK: scf.if %[[GOOD]] -> (tensor<16x16xf32>)
+// CHECK: chunk.decay_dot {{.*}} {exact}
+// CHECK: arith.select %[[GOOD]], %[[LAST]]
+// CHECK: %[[READ:.*]] = arith.mulf %S
+// CHECK: scf.if %[[GOOD]]
+// CHECK-NEXT: scf.yield %[[READ]]
+chunk.kernel @one_anchor_of_factors chunk 16 (input %q: tensor<16x32xbf16>, input %v: tensor<16x8xbf16>, input %f: tensor<16x32xbf16>,
+                                              state %S: tensor<32x8xf32>, valid %n: index) -> (o: tensor<16x8xf32>) {
+  %q32 = arith.extf %q : tensor<16x32xbf16> to tensor<16x32xf32>
+  %v32 = arith.extf %v : tensor<16x8xbf16> to tensor<16x8xf32>
+  %f32 = arith.extf %f : tensor<16x32xbf16> to tensor<16x32xf32>
+  %a = chunk.mask %f32 valid %n else 1.0 : tensor<16x32xf32>
+  %one = arith.constant dense<1.0> : tensor<16x32xf32>
+  %k = arith.subf %one, %f32 : tensor<16x32xf32>
+  %x = chunk.decay_from_start %q32 factor %a : tensor<16x32xf32>, tensor<16x32xf32>
+  %r = chunk.dot %x, %S : tensor<16x32xf32>, tensor<32x8xf32> -> tensor<16x8xf32>
+  %p = chunk.decay_dot %q32, %k factor %a : tensor<16x32xf32>, tensor<16x32xf32>, tensor<16x32xf32> -> tensor<16x16xf32>
+  %o = chunk.dot %p, %v32 add %r : tensor<16x16xf32>, tensor<16x8xf32> -> tensor<16x8xf32>
+  %s = chunk.decay_state %S factor %a along rows : tensor<32x8xf32>, tensor<16x32xf32>
+  %y = chunk.decay_to_end %k factor %a : tensor<16x32xf32>, tensor<16x32xf32>
+  %next = chunk.dot %y, %v32 transpose_left add %s : tensor<16x32xf32>, tensor<16x8xf32> -> tensor<32x8xf32>
+  chunk.yield %o next %next : tensor<16x8xf32>, tensor<32x8xf32>
 }
