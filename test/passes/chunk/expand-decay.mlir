@@ -148,9 +148,9 @@ chunk.kernel @one_sum chunk 16 (input %q: tensor<16x32xbf16>, input %g: tensor<1
 // CHECK: %[[UP:.*]] = arith.negf %[[ANCHOR]]
 // CHECK: %[[UPS:.*]] = chunk.broadcast %[[UP]] along columns
 // CHECK: math.fma %[[SUM]], %{{.*}}, %[[UPS]]
-// CHECK: %[[Q:.*]] = arith.extf {{.*}} : tensor<16x32xbf16> to tensor<16x32xf32>
 // CHECK: %[[DOWNS:.*]] = chunk.broadcast %[[LAST]] along columns
 // CHECK: math.fma %[[SUM]], %{{.*}}, %[[DOWNS]]
+// CHECK: %[[Q:.*]] = arith.extf {{.*}} : tensor<16x32xbf16> to tensor<16x32xf32>
 // CHECK: %[[K:.*]] = arith.extf {{.*}} : tensor<16x32xbf16> to tensor<16x32xf32>
 // CHECK: scf.if %[[GOOD]]
 // CHECK-NEXT: chunk.dot %[[Q]], %[[K]] transpose_right
@@ -299,9 +299,9 @@ chunk.kernel @by_halves chunk 32 (input %q: tensor<32x16xbf16>, input %k: tensor
 // CHECK: arith.divf %{{.*}}, %[[P]]
 // CHECK: } else {
 // CHECK: chunk.accumulate product %[[F]] reverse exclusive
+// CHECK: arith.select %[[GOOD]], %[[LAST]]
 // CHECK: scf.if %[[GOOD]] -> (tensor<16x16xf32>)
 // CHECK: chunk.decay_dot {{.*}} {exact}
-// CHECK: arith.select %[[GOOD]], %[[LAST]]
 // CHECK: %[[READ:.*]] = arith.mulf %S
 // CHECK: scf.if %[[GOOD]]
 // CHECK-NEXT: scf.yield %[[READ]]
