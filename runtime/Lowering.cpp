@@ -176,7 +176,8 @@ llvm::Error Lowering::chooseForm() {
     return chunked(tokensForCpu(), request.slices).moveInto(module);
   // Checkpoints of the gradient are to be few.
   dividesGradients = request.walks == 2;
-  return request.isOfGradient() ? chunked(64, request.slices).moveInto(module) : chooseForCpu();
+  constexpr int64_t tokensOfGradient = 32;
+  return request.isOfGradient() ? chunked(tokensOfGradient, request.slices).moveInto(module) : chooseForCpu();
 }
 
 llvm::Error Lowering::takeFixedForm() {

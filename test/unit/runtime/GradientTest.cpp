@@ -106,7 +106,7 @@ TEST(GradientTest, CheckpointsTakeNoMoreThanTwoInputs) {
       %o = stretto.read %S2, %q along "K" : !S, !K -> !V
       stretto.yield %o : !V
     })");
-  constexpr int64_t chunk = 64, heads = 3;
+  constexpr int64_t chunk = 32, heads = 3;
   for (int64_t width : {64, 128})
     for (int64_t tokens : {1, 2048, 8192, 32768}) {
       int64_t input = 2 * tokens * heads * width, checkpoint = 2 * heads * width * width;
