@@ -143,7 +143,7 @@ private:
   /// Memory for the final state, and the positions counted.
   std::vector<at::Tensor> allocateState(const Call &call, const Arguments &arguments, const at::Tensor &row) const;
 
-  /// The argument whose shape says batch and time.
+  /// The argument whose shape says batch and time, and whose device is that of the call.
   const at::Tensor &firstRow(const Arguments &arguments) const;
   /// The names of the entries of the state of a call.
   std::vector<std::string> entryNames(const Arguments &arguments) const;

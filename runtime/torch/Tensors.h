@@ -1,0 +1,26 @@
+//===- Tensors.h - Tensors as the C interface has them ----------*- C++ -*-===//
+#ifndef STRETTO_RUNTIME_TORCH_TENSORS_H
+#define STRETTO_RUNTIME_TORCH_TENSORS_H
+
+#include "runtime/torch/TorchOperator.h"
+
+namespace stretto::torch_layer {
+
+at::ScalarType scalarTypeOf(StrettoElement element);
+
+StrettoTensor describeTensor(const at::Tensor &tensor);
+StrettoTensor describeTensor(const OptionalTensor &tensor);
+/// With sizes, strides and memory other than its own, which have to outlive the description.
+StrettoTensor describeTensor(const at::Tensor &tensor, at::IntArrayRef sizes, at::IntArrayRef strides, void *data);
+
+/// Bytes to which a kernel on a GPU wants rows of this width aligned.
+int64_t alignmentOf(const at::Tensor &tensor, int64_t width);
+/// Whether the tensor begins, and each of its rows, at a multiple of so many bytes.
+bool isAligned(const at::Tensor &tensor, int64_t alignment);
+
+/// Leading sizes and those of one token, head or sequence.
+std::vector<int64_t> joined(at::IntArrayRef leading, const StrettoShape &shape);
+
+} // namespace stretto::torch_layer
+
+#endif // STRETTO_RUNTIME_TORCH_TENSORS_H
