@@ -106,8 +106,7 @@ struct Manifest {
     FirstChunk,
     Chunks,
     CheckpointInterval,
-    StartInterval,
-    headerWords
+    StartInterval
   };
 
   struct Argument {
@@ -171,10 +170,10 @@ struct Manifest {
 
   bool operator==(const Manifest &) const = default;
 
-  /// Words of the block that an argument takes, and of the description of a tensor in boxes; and those of a state that
-  /// come before what segments begin with and leave.
+  /// Words of the block that an argument takes, of the header, and of the description of a tensor in boxes; and those
+  /// of a state that come before what segments begin with and leave.
   int64_t words(Kind kind) const;
-  static constexpr int64_t stateWords = 5, segmentWords = 4, boxWords = 16;
+  static constexpr int64_t headerWords = StartInterval + 1, stateWords = 5, segmentWords = 4, boxWords = 16;
   /// Where in the block the descriptions begin, and its length.
   int64_t firstBoxWord() const;
   int64_t blockWords() const;

@@ -1,4 +1,4 @@
-"""Decoding in plain PyTorch: one token of each sequence, written with products and sums alone, for torch.compile to fuse.
+"""Decoding in plain PyTorch: a token of each sequence, by products and sums alone, for torch.compile to fuse.
 
 The formulas are those of `stretto.ops` with default options. States are fp32 and rows of any type, as there. A step
 returns its states anew: written in place, torch 2.11 adds what it fuses with a read twice.

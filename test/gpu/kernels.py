@@ -374,9 +374,7 @@ def halves(name, element, K, V, chunk=CHUNK):
             outputs[f"rows{block}"] = total
     arguments = [f"input {x[0]}: {x[1]}" for x in (q, k, v)]
     narrow = {n: b.narrow(o) for n, o in outputs.items()}
-    return kernel(
-        name, arguments, [f"{n}: {o[1]}" for n, o in narrow.items()], b, [*narrow.values()], [], chunk=chunk
-    )
+    return kernel(name, arguments, [f"{n}: {o[1]}" for n, o in narrow.items()], b, [*narrow.values()], [], chunk=chunk)
 
 
 def delta(name, element, K, V, decay="scalar", chunk=CHUNK):

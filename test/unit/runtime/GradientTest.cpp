@@ -66,7 +66,7 @@ TEST(GradientTest, RelationsKeepTwoNumbersOfEachTokenAndHead) {
   // Of the divergence itself the gradient needs nothing: the two log-sum-exps, and the cotangent is given.
   int64_t tokens = 32768, heads = 32;
   int64_t bytes = relation.bytes(tokens, heads, {16, 16});
-  EXPECT_EQ(bytes, 2 * 4 * tokens * heads);
+  EXPECT_EQ(bytes, 8 * tokens * heads);
   EXPECT_LT(bytes, int64_t(1) << 30);
 }
 
