@@ -6,7 +6,6 @@
 #include "passes/Passes.h"
 #include "passes/chunk/InputType.h"
 #include <cmath>
-#include <functional>
 
 namespace stretto {
 #define GEN_PASS_DEF_EXPANDDECAY
@@ -160,9 +159,9 @@ public:
     auto decayed = [&](Value state, Value factors) {
       return mul(state, repeat(factors, tileTypeOf(state), ops.state.getAlong()));
     };
-    Value toRead = decayed(ops.state.getState(), rescaling.ofState());
+    Value toRead = decayed(ops.state.getState(), rescaling.ofState);
     Value toWrite =
-        choose(inRange, toRead.getType(), [&] { return toRead; }, [&] { return decayed(toRead, rescaling.total()); });
+        choose(inRange, toRead.getType(), [&] { return toRead; }, [&] { return decayed(toRead, rescaling.total); });
     ops.scores.replaceAllUsesWith(scores);
     if (ops.read->isBeforeInBlock(ops.scores))
       ops.read->moveBefore(ops.scores);
@@ -336,8 +335,7 @@ private:
 
   /// What rows and the state of a chunk are multiplied by, and whether the anchor is the chunk's end.
   struct Rescaling {
-    Value inRange, ofQueries, ofKeys;
-    std::function<Value()> ofState, total; // made where they are wanted
+    Value inRange, ofQueries, ofKeys, ofState, total;
   };
 
   /// Products never rise in magnitude: queries of the first token have the largest factors. So large may rows be that
@@ -362,7 +360,7 @@ private:
     };
     Value ofQueries = factors(1, upTo, without(arith::NegFOp::create(builder, anchor), 1 / queries.factor));
     Value ofKeys = factors(-1, sums, without(last, 1 / keys.factor));
-    return {inRange, ofQueries, ofKeys, [=, this] { return exp2(anchor); }, [=, this] { return exp2(last); }};
+    return {inRange, ofQueries, ofKeys, exp2(anchor), exp2(last)};
   }
 
   /// Factors of any sign and size: those above 1, among which products may rise, have no range.
@@ -384,8 +382,7 @@ private:
     auto ratios = [&]() -> Value { return arith::DivFOp::create(builder, columns(last), products); };
     auto later = [&] { return accumulate(chunk::DecayForm::Factor, amount, /*reverse=*/true, /*exclusive=*/true); };
     Value ofKeys = times(choose(inRange, products.getType(), ratios, later), keys.factor);
-    Value ofState = chosen(last);
-    return {inRange, ofQueries, ofKeys, [=] { return ofState; }, [=] { return last; }};
+    return {inRange, ofQueries, ofKeys, chosen(last), last};
   }
 
   /// The products of rows where no range is asked for.

@@ -2,7 +2,6 @@
 
 #include "runtime/torch/Call.h"
 #include "runtime/torch/Lent.h"
-#include <c10/core/DeviceGuard.h>
 #include <deque>
 #include <set>
 
@@ -58,11 +57,8 @@ std::vector<at::Tensor> TorchOperator::gradient(Arguments arguments, const std::
     return {};
   arrange(arguments);
   const at::Tensor &row = firstRow(arguments);
-  c10::OptionalDeviceGuard guard;
-  if (row.is_cuda())
-    guard.reset_device(row.device());
-  Call call(*this, arguments);
   Lent lent(row.device());
+  Call call(*this, arguments);
   int64_t batch = row.size(0), time = row.size(1);
   int64_t sequences = arguments.sequenceOffsets ? arguments.sequenceOffsets->size(0) - 1 : batch;
   size_t resultCount = this->resultCount(), entryCount = strettoSignatureStateCount(call.signature);

@@ -50,8 +50,10 @@ Lent::Lent(at::Device device) : device(device) {
     else
       lent.tensorOf(*sum).copy_(total);
   };
-  if (device.is_cuda())
-    executor.stream = c10::impl::VirtualGuardImpl(device.type()).getStream(device).native_handle();
+  if (!device.is_cuda())
+    return;
+  guard.reset_device(device);
+  executor.stream = c10::impl::VirtualGuardImpl(device.type()).getStream(device).native_handle();
 }
 
 at::Tensor Lent::tensorOf(const StrettoTensor &described) const {

@@ -4,10 +4,11 @@
 
 #include "frontends/c/operator.h"
 #include <ATen/ATen.h>
+#include <c10/core/DeviceGuard.h>
 
 namespace stretto::torch_layer {
 
-/// The threads of the CPU, or the current stream of a device, for as long as a call takes.
+/// The threads of the CPU, or the current stream of a device, which is the current one for as long as a call takes.
 struct Lent {
   explicit Lent(at::Device device);
 
@@ -18,6 +19,7 @@ private:
   void *upload(const void *bytes, size_t count) const;
 
   at::Device device;
+  c10::OptionalDeviceGuard guard;
 };
 
 } // namespace stretto::torch_layer

@@ -4,7 +4,6 @@
 #include "runtime/torch/Call.h"
 #include "runtime/torch/Lent.h"
 #include <ATen/Parallel.h>
-#include <c10/core/DeviceGuard.h>
 #include <sstream>
 
 using namespace stretto::torch_layer;
@@ -252,11 +251,8 @@ Outputs TorchOperator::run(Arguments arguments) const {
   checkMemory(arguments);
   arrange(arguments);
   const at::Tensor &row = firstRow(arguments);
-  c10::OptionalDeviceGuard guard;
-  if (row.is_cuda())
-    guard.reset_device(row.device());
-  Call call(*this, arguments);
   Lent lent(row.device());
+  Call call(*this, arguments);
 
   if (!row.is_cuda()) {
     checked(variant(), strettoCheckContents, call.signature, &call.call, &lent.executor);
