@@ -41,9 +41,9 @@ struct KernelRequest {
   std::map<std::string, ElementType> others;
   /// What of the program the kernel computes: its results, those of single tokens, or of its gradient the states at the
   /// start of each segment, those at the start of each chunk, rows that are kept, states of reverse time at the end of
-  /// each chunk, all else, or sums over all tokens; or, where segments are walked side by side
-  /// (passes/declaration/ChunkSegments.h), its results, the rows that segments look back to, what they add to totals
-  /// and write, and what they start with, or all of these.
+  /// each chunk, what segments do to these and begin with, all else, or sums over all tokens; or, where segments are
+  /// walked side by side (passes/declaration/ChunkSegments.h), its results, the rows that segments look back to, what
+  /// they add to totals and write, and what they start with, or all of these.
   enum class Part {
     Results,
     Step,
@@ -51,6 +51,8 @@ struct KernelRequest {
     Checkpoints,
     Rows,
     Cotangents,
+    CotangentWrites,
+    CotangentStarts,
     Gradient,
     Sums,
     Segments,
@@ -63,7 +65,9 @@ struct KernelRequest {
   } part = Part::Results;
   GradientOf gradient;
   bool isOfGradient() const { return part >= Part::SegmentStarts && part <= Part::Sums; }
-  bool isOfSegments() const { return part >= Part::Segments; }
+  /// Of a gradient, whether the walks that carry states take their segments side by side.
+  bool sideBySide = false;
+  bool isOfSegments() const { return part >= Part::Segments || sideBySide; }
   /// Into how many parts the value axis is to be divided: a power of two. A kernel that mixes the columns of its
   /// outputs is divided less, or not at all.
   int64_t slices = 1;

@@ -91,7 +91,10 @@ static ArgumentBlock fillBlock(const Signature &signature, Signature::Kernel &ke
                          segment.first,
                          segment.chunks,
                          segment.interval,
-                         segment.intervalOfStarts};
+                         segment.intervalOfStarts,
+                         segment.before,
+                         segment.firstPlaced,
+                         segment.chunksPlaced};
   auto appendRows = [&](const TensorView &view) {
     ArrayRef<int64_t> strides = view.strides;
     block.append({word(view.data), strides[0], call.isStep ? 0 : strides[1], strides[call.leadingAxes()]});

@@ -33,9 +33,12 @@ struct LaunchTensors {
 };
 
 /// The chunks of each sequence that a launch walks, those from one checkpoint to the next, and from one initial state
-/// to the next where these are checkpoints; and how many segments there are side by side (runtime/Manifest.h).
+/// to the next where these are checkpoints. Where segments are apart, the chunks before each that are walked in its
+/// place, those that have places for what segments begin with and leave, and how many segments there are
+/// (runtime/Manifest.h).
 struct LaunchSegment {
-  int64_t first = 0, chunks, interval = 1, intervalOfStarts = 0, apart = 1;
+  int64_t first = 0, chunks, interval = 1, intervalOfStarts = 0, before = 0, firstPlaced = 0, chunksPlaced = 0,
+          apart = 1;
 
   static LaunchSegment whole(const Operator::Signature::Kernel &kernel, int64_t tokens) {
     return {.chunks = static_cast<int64_t>(llvm::divideCeil(tokens, kernel.code->manifest.chunk))};

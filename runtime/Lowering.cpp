@@ -172,12 +172,12 @@ llvm::Error Lowering::chooseForm() {
     return takeFixedForm();
   if (!isCpu())
     return chooseForGpu();
-  if (request.isOfSegments())
-    return chunked(tokensForCpu(), request.slices).moveInto(module);
   // Checkpoints of the gradient are to be few.
   dividesGradients = request.walks == 2;
   constexpr int64_t tokensOfGradient = 32;
-  return request.isOfGradient() ? chunked(tokensOfGradient, request.slices).moveInto(module) : chooseForCpu();
+  if (request.isOfGradient() || (isOfGradient && request.isOfSegments()))
+    return chunked(tokensOfGradient, request.slices).moveInto(module);
+  return request.isOfSegments() ? chunked(tokensForCpu(), request.slices).moveInto(module) : chooseForCpu();
 }
 
 llvm::Error Lowering::takeFixedForm() {
@@ -220,6 +220,10 @@ llvm::Error Lowering::keepPart() {
       return suffix::rows;
     case Part::Cotangents:
       return suffix::cotangents;
+    case Part::CotangentWrites:
+      return suffix::cotangentWrites;
+    case Part::CotangentStarts:
+      return suffix::cotangentStarts;
     case Part::Sums:
       return suffix::sums;
     default:

@@ -18,7 +18,9 @@
 //   sequences, tokens of each sequence (packed: of all), heads, pointer to offsets (int64[sequences + 1], 0: dense),
 //   pointer to the position of the first token of each row of the state (int64[rows], 0: 0 for all), pointer to the
 //   slots (int64[sequences], 0: none), rows of the state, first chunk and chunks of the segment, chunks from one
-//   checkpoint to the next, chunks from one initial state to the next (0: the initial state is the caller's)
+//   checkpoint to the next, chunks from one initial state to the next (0: the initial state is the caller's), chunks
+//   before a segment that are walked in its place (0: its own are), first chunk and chunks that have places for what
+//   segments begin with and leave
 //
 // then for each argument in order (strides in elements; the last axis has stride 1)
 //
@@ -49,14 +51,19 @@
 // firstCheckpoint(n, all chunks, j) + first / j of them. An output of a group g holds the parts of g heads beside each
 // other, which the caller adds up.
 //
-// A kernel whose segments are apart has a work item for each: with `items` as above, the segment s of an item is item +
-// s * items. On a GPU segments of a packed batch have numbers as chunks have where these are independent, of j chunks
-// each: offsets[n] / (C * j) + n + s. With j chunks from one initial state to the next it walks the chunks [s * j +
-// first, s * j + first + chunks) of the sequence, as far as they exist. Where that is from the first chunk on, it
-// begins with the initial state; elsewhere with what it is given in the place p + s, p being firstCheckpoint(n, all
-// chunks, j) and the places contiguous. What it leaves goes to the same place, if the segment exists; the final state
-// is left by the segment that comes to the end of the sequence, or of one without tokens the first. A kernel whose
-// turns are segments has a turn for every i-th chunk of the sequence, and checkpoints of each.
+// A kernel whose segments are apart has a work item for each of j chunks, j from one initial state to the next, in the
+// chunks [first, first + chunks) of each sequence: with `items` as above, the segment first / j + s of an item is item
+// + s * items. On a GPU all segments of a packed batch have numbers, as chunks have where these are independent:
+// offsets[n] / (C * j) + n + s. The segment s walks its chunks, [s * j, (s + 1) * j), or so many before them, as far as
+// they exist and are of the range. Where that is from the first chunk on, it begins with the initial state; elsewhere
+// with what it is given in the place p + s, the places of the sequence n beginning at firstCheckpoint(n, chunks that
+// have places, j) with that of the first chunk that has one. What it leaves goes to the same place, if it walks any; the final state is left by the segment that comes to the end
+// of the sequence, or of one without tokens the first. In reverse the segment that comes first in the range leaves the
+// final state, and the last begins with the initial one; where the sequence has ended before the range the first passes
+// it through. Checkpoints are those of the range.
+//
+// A kernel whose turns are segments has a turn for every i-th chunk of the range, and the checkpoint p + t of the t-th
+// turn of all.
 //
 // The sequence n has the row slots[n] of the state, or without slots row n. A sequence whose slot is no row is left
 // out. Head h of the kernel meets head h / group of an argument; a state shared by a group is computed by each of its
@@ -106,7 +113,10 @@ struct Manifest {
     FirstChunk,
     Chunks,
     CheckpointInterval,
-    StartInterval
+    StartInterval,
+    ChunksBefore,
+    FirstPlaced,
+    ChunksPlaced
   };
 
   struct Argument {
@@ -173,7 +183,7 @@ struct Manifest {
   /// Words of the block that an argument takes, of the header, and of the description of a tensor in boxes; and those
   /// of a state that come before what segments begin with and leave.
   int64_t words(Kind kind) const;
-  static constexpr int64_t headerWords = StartInterval + 1, stateWords = 5, segmentWords = 4, boxWords = 16;
+  static constexpr int64_t headerWords = ChunksPlaced + 1, stateWords = 5, segmentWords = 4, boxWords = 16;
   /// Where in the block the descriptions begin, and its length.
   int64_t firstBoxWord() const;
   int64_t blockWords() const;

@@ -2,12 +2,12 @@
 
 #include "runtime/Segments.h"
 #include "runtime/Knobs.h"
-#include <utility>
 
 using namespace mlir;
 using namespace stretto;
 
 using Signature = Operator::Signature;
+using SegmentStarts = Signature::SegmentStarts;
 using Part = KernelRequest::Part;
 
 //===----------------------------------------------------------------------===//
@@ -39,59 +39,19 @@ Signature::Segments::Division Signature::Segments::divide(const OperatorCall &ca
   return {chunksOf(signature.tokens(call)), static_cast<int64_t>(llvm::divideCeil(ofEach, std::min(ofEach, count)))};
 }
 
+Signature::Segments::Division Signature::Segments::divideInto(const OperatorCall &call, int64_t tokens) const {
+  int64_t chunk = results->code->manifest.chunk;
+  assert(tokens % chunk == 0 && "segments begin with chunks");
+  return {std::max<int64_t>(llvm::divideCeil(signature.tokens(call), chunk), 1), tokens / chunk};
+}
+
 //===----------------------------------------------------------------------===//
 // Kernels
 //===----------------------------------------------------------------------===//
 
-Signature::Segments::Kept Signature::Segments::keptOf(const Manifest &manifest,
-                                                      const Manifest::Argument &argument) const {
-  return {argument.name, std::max<int64_t>(signature.heads / argument.group, 1),
-          static_cast<int64_t>(llvm::product_of(argument.shape)) * argument.parts(manifest.slices), argument.type};
-}
-
-llvm::Expected<std::unique_ptr<Signature::Kernel>> Signature::Segments::make(KernelRequest request, Part part,
-                                                                             std::vector<Kept> &kept) const {
-  request.part = part;
-  auto code = signature.compile(request);
-  if (!code)
-    return code.takeError();
-  // What is kept of states that are no entry of the caller's has a name of its own.
-  std::vector<std::string> inputs, entries, checkpoints;
-  for (const Input &input : signature.op.inputs())
-    inputs.push_back(input.name);
-  for (const EntryShape &entry : signature.state)
-    entries.push_back(entry.name);
-  const Manifest &manifest = (*code)->manifest;
-  for (const Manifest::Argument &argument : manifest.arguments) {
-    using Kind = Manifest::Kind;
-    if (argument.kind == Kind::State && !llvm::is_contained(entries, argument.entry))
-      entries.push_back(argument.entry);
-    if (argument.kind == Kind::Checkpoint || argument.kind == Kind::Kept)
-      checkpoints.push_back(argument.name);
-    if (argument.kind == (manifest.segments == Manifest::Segments::Turns ? Kind::Kept : Kind::State))
-      kept.push_back(keptOf(manifest, argument));
-  }
-  return signature.makeKernel(std::move(*code), {inputs, entries, checkpoints});
-}
-
 /// Whether one of what is kept has a name.
-template <typename Kept> static bool hasName(ArrayRef<Kept> kept, StringRef name) {
-  return llvm::any_of(kept, [&](const Kept &each) { return each.name == name; });
-}
-
-llvm::Expected<Signature::Segments::Pass> Signature::Segments::makePass(const KernelRequest &request, Part walk,
-                                                                        Part starts) const {
-  Pass pass;
-  if (llvm::Error error = make(request, walk, pass.left).moveInto(pass.walk))
-    return error;
-  if (llvm::Error error = make(request, starts, pass.begun).moveInto(pass.starts))
-    return error;
-  // What the walk begins with is known before.
-  llvm::erase_if(pass.left, [&](const Kept &kept) {
-    return hasName(ArrayRef(ofTails), kept.name) ||
-           llvm::any_of(passes, [&](const Pass &before) { return hasName(ArrayRef(before.begun), kept.name); });
-  });
-  return pass;
+static bool hasName(ArrayRef<SegmentStarts::Kept> kept, StringRef name) {
+  return llvm::any_of(kept, [&](const SegmentStarts::Kept &each) { return each.name == name; });
 }
 
 llvm::Expected<std::unique_ptr<Signature::Segments>> Signature::Segments::create(const Signature &signature,
@@ -99,18 +59,35 @@ llvm::Expected<std::unique_ptr<Signature::Segments>> Signature::Segments::create
   std::unique_ptr<Segments> made(new Segments(signature));
   KernelRequest request = signature.request;
   request.take(form);
-  std::vector<Kept> states;
-  if (llvm::Error error = made->make(request, Part::Apart, states).moveInto(made->results))
+  SegmentStarts::Names names;
+  for (const Input &input : signature.op.inputs())
+    names.inputs.push_back(input.name);
+  for (const EntryShape &entry : signature.state)
+    names.entries.push_back(entry.name);
+  auto requestOf = [&](Part part) {
+    request.part = part;
+    return request;
+  };
+  std::vector<SegmentStarts::Kept> states;
+  if (llvm::Error error =
+          SegmentStarts::make(signature, requestOf(Part::Apart), names, states).moveInto(made->results))
     return error;
   auto has = [&](StateEntry::Kind kind) { return llvm::is_contained(signature.carried, kind); };
   if (has(StateEntry::Kind::Tail))
-    if (llvm::Error error = made->make(request, Part::Tails, made->ofTails).moveInto(made->tails))
+    if (llvm::Error error =
+            SegmentStarts::make(signature, requestOf(Part::Tails), names, made->ofTails).moveInto(made->tails))
       return error;
-  auto add = [&](Part walk, Part starts) -> llvm::Error {
-    llvm::Expected<Pass> pass = made->makePass(request, walk, starts);
-    if (!pass)
-      return pass.takeError();
-    made->passes.push_back(std::move(*pass));
+  // What a walk begins with may be known before.
+  auto isKnown = [&](StringRef name) {
+    return hasName(made->ofTails, name) ||
+           llvm::any_of(made->passes, [&](const SegmentStarts &before) { return hasName(before.begun, name); });
+  };
+  auto add = [&](Part walk, Part turns) -> llvm::Error {
+    llvm::Expected<SegmentStarts> starts =
+        SegmentStarts::create(signature, requestOf(walk), requestOf(turns), names, isKnown);
+    if (!starts)
+      return starts.takeError();
+    made->passes.push_back(std::move(*starts));
     return llvm::Error::success();
   };
   if (has(StateEntry::Kind::Scan))
@@ -135,24 +112,26 @@ llvm::Expected<Signature::Segments *> Signature::segmentsOf(const Form &form) {
 //===----------------------------------------------------------------------===//
 
 int64_t Signature::Segments::placesOf(const OperatorCall &call, Division division) const {
-  // What firstCheckpoint (runtime/Manifest.h) would be of one more sequence.
-  const TensorView &row = signature.rowOf(call);
-  int64_t sequences = signature.sequences(call), tokens = row.sizes[0] * row.sizes[1];
-  return std::min(sequences * division.count(), tokens / (results->code->manifest.chunk * division.length) + sequences);
+  return SegmentStarts::placesOf(signature, call, *results, division.chunks, division.length);
+}
+
+int64_t Signature::Segments::bytesBegun(const OperatorCall &call, Division division) const {
+  int64_t places = placesOf(call, division), bytes = SegmentStarts::bytes(ofTails, places);
+  for (const SegmentStarts &pass : passes)
+    bytes += SegmentStarts::bytes(pass.begun, places);
+  return bytes;
+}
+
+int64_t Signature::Segments::bytesLeft(const OperatorCall &call, Division division) const {
+  int64_t places = placesOf(call, division), bytes = 0;
+  for (const SegmentStarts &pass : passes)
+    bytes += SegmentStarts::bytes(pass.left, places);
+  return bytes;
 }
 
 int64_t Signature::Segments::workspaceBytes(const OperatorCall &call, int64_t count) const {
-  int64_t places = placesOf(call, divide(call, count)), bytes = 0;
-  auto add = [&](ArrayRef<Kept> kept) {
-    for (const Kept &each : kept)
-      bytes += each.bytes(places);
-  };
-  add(ofTails);
-  for (const Pass &pass : passes) {
-    add(pass.left);
-    add(pass.begun);
-  }
-  return bytes;
+  Division division = divide(call, count);
+  return bytesBegun(call, division) + bytesLeft(call, division);
 }
 
 //===----------------------------------------------------------------------===//
@@ -169,120 +148,66 @@ int64_t Signature::Segments::chunksOfTails() const {
   return llvm::divideCeil(rows, manifest.chunk);
 }
 
-namespace stretto {
+LaunchTensors Signature::Segments::tensorsOf(const OperatorCall &call, const SegmentStarts::Places &begun) const {
+  LaunchTensors tensors;
+  tensors.addInputs(call);
+  for (auto [index, strides] : llvm::enumerate(signature.stateStrides))
+    tensors.entries.push_back(
+        {.initial = call.initialState.empty() ? nullptr : call.initialState[index].data, .strides = strides});
+  tensors.segmentStarts = begun;
+  return tensors;
+}
 
-/// The launches of a call: the workspace divided, and the tensors of each kernel.
-class SegmentLauncher {
-public:
-  using Segments = Signature::Segments;
-  using Kernel = Signature::Kernel;
+LaunchSegment Signature::Segments::rangeOf(Division division) const {
+  return {.chunks = division.chunks,
+          .intervalOfStarts = division.length,
+          .chunksPlaced = division.chunks,
+          .apart = division.count()};
+}
 
-  SegmentLauncher(Segments &segments, const OperatorCall &call, int64_t wanted, void *workspace,
-                  const Executor &executor)
-      : segments(segments), signature(segments.signature), call(call), executor(executor),
-        division(segments.divide(call, wanted)), places(segments.placesOf(call, division)),
-        next(static_cast<char *>(workspace)) {}
-
-  llvm::Error run(ArrayRef<TensorView> results, ArrayRef<TensorView> finalState) {
-    if (segments.tails)
-      if (llvm::Error error = findTails())
-        return error;
-    for (Segments::Pass &pass : segments.passes)
-      if (division.count() > 1)
-        if (llvm::Error error = findStarts(pass))
-          return error;
-    LaunchTensors tensors = tensorsOf(*segments.results);
-    tensors.results = results;
-    for (auto [entry, final] : llvm::zip(tensors.entries, finalState))
-      entry.final = final.data;
-    return walk(*segments.results, tensors, division.count());
-  }
-
-private:
-  using Places = SmallVector<std::pair<StringRef, LaunchTensors::Checkpoint>, 4>;
-
-  Places lend(ArrayRef<Segments::Kept> kept) {
-    Places lent;
-    for (const Segments::Kept &each : kept)
-      lent.push_back({each.name, {std::exchange(next, next + each.bytes(places)), each.heads * each.size, each.size}});
-    return lent;
-  }
-
-  /// What is known so far is what segments begin with.
-  LaunchTensors tensorsOf(const Kernel &kernel) const {
-    LaunchTensors tensors;
-    tensors.addInputs(call);
-    for (auto [index, strides] : llvm::enumerate(signature.stateStrides))
-      tensors.entries.push_back(
-          {.initial = call.initialState.empty() ? nullptr : call.initialState[index].data, .strides = strides});
-    // And what is kept of states, which has no initial value.
-    tensors.entries.resize(tensors.entries.size() + kernel.code->manifest.arguments.size());
-    tensors.segmentStarts = begun;
-    return tensors;
-  }
-
-  llvm::Error walk(Kernel &kernel, const LaunchTensors &tensors, int64_t count) {
-    LaunchSegment segment = {.chunks = division.length, .intervalOfStarts = division.length, .apart = count};
-    return launch(signature, kernel, call, tensors, segment, executor);
-  }
-
-  llvm::Error findTails() {
-    LaunchTensors tensors = tensorsOf(*segments.tails);
-    tensors.segmentEnds = lend(segments.ofTails);
-    int64_t before = segments.chunksOfTails();
-    LaunchSegment segment = {
-        .first = -before, .chunks = before, .intervalOfStarts = division.length, .apart = division.count()};
-    if (llvm::Error error = launch(signature, *segments.tails, call, tensors, segment, executor))
+llvm::Expected<SegmentStarts::Places> Signature::Segments::findStarts(const OperatorCall &call, Division division,
+                                                                      char *begun, char *left,
+                                                                      const Executor &executor) {
+  int64_t places = placesOf(call, division);
+  SegmentStarts::Places known;
+  LaunchSegment range = rangeOf(division);
+  if (tails) {
+    LaunchTensors tensors = tensorsOf(call, known);
+    tensors.entries.resize(tensors.entries.size() + tails->code->manifest.arguments.size());
+    tensors.segmentEnds = SegmentStarts::lend(ofTails, places, begun);
+    LaunchSegment before = range;
+    before.before = chunksOfTails();
+    if (llvm::Error error = launch(signature, *tails, call, tensors, before, executor))
       return error;
-    llvm::append_range(begun, tensors.segmentEnds);
-    return llvm::Error::success();
+    llvm::append_range(known, tensors.segmentEnds);
   }
-
-  /// Nothing begins with what the last segment leaves.
-  llvm::Error findStarts(Segments::Pass &pass) {
-    LaunchTensors tensors = tensorsOf(*pass.walk), turns = tensorsOf(*pass.starts);
-    tensors.segmentEnds = lend(pass.left);
-    if (llvm::Error error = walk(*pass.walk, tensors, division.count() - 1))
+  // Nothing begins with what the last segment leaves.
+  range.apart = division.count() - 1;
+  if (range.apart == 0)
+    return known;
+  for (SegmentStarts &pass : passes) {
+    SegmentStarts::Places ends = SegmentStarts::lend(pass.left, places, left);
+    SegmentStarts::Places starts = SegmentStarts::lend(pass.begun, places, begun);
+    if (llvm::Error error = pass.find(signature, call, tensorsOf(call, known), range, ends, starts, executor))
       return error;
-    // The first segment has begun with the initial state, and what it leaves is all of a state.
-    for (LaunchTensors::Entry &entry : turns.entries)
-      entry.initial = nullptr;
-    Places starts = lend(pass.begun);
-    for (const Manifest::Argument &argument : pass.starts->code->manifest.arguments) {
-      StringRef name = argument.name;
-      if (argument.kind == Manifest::Kind::Kept)
-        turns.checkpoints.push_back(placeOf(name, starts));
-      else if (argument.kind == Manifest::Kind::Checkpoint)
-        turns.checkpoints.push_back(placeOf(name.consume_back(".left") ? name : argument.name, tensors.segmentEnds));
-    }
-    LaunchSegment segment = {.chunks = division.chunks, .interval = division.length};
-    if (llvm::Error error = launch(signature, *pass.starts, call, turns, segment, executor))
-      return error;
-    llvm::append_range(begun, starts);
-    return llvm::Error::success();
+    llvm::append_range(known, starts);
   }
-
-  static LaunchTensors::Checkpoint placeOf(StringRef name, const Places &lent) {
-    const auto *found = llvm::find_if(lent, [&](const auto &named) { return named.first == name; });
-    assert(found != lent.end() && "one kernel keeps what the other asks for");
-    return found->second;
-  }
-
-  Segments &segments;
-  const Signature &signature;
-  const OperatorCall &call;
-  const Executor &executor;
-  Segments::Division division;
-  int64_t places;
-  char *next; // of the workspace
-  Places begun;
-};
-
-} // namespace stretto
+  return known;
+}
 
 llvm::Error Signature::Segments::run(const OperatorCall &call, int64_t count, ArrayRef<TensorView> resultViews,
                                      ArrayRef<TensorView> finalState, void *workspace, const Executor &executor) {
-  return SegmentLauncher(*this, call, count, workspace, executor).run(resultViews, finalState);
+  Division division = divide(call, count);
+  char *begun = static_cast<char *>(workspace);
+  llvm::Expected<SegmentStarts::Places> starts =
+      findStarts(call, division, begun, begun + bytesBegun(call, division), executor);
+  if (!starts)
+    return starts.takeError();
+  LaunchTensors tensors = tensorsOf(call, *starts);
+  tensors.results = resultViews;
+  for (auto [entry, final] : llvm::zip(tensors.entries, finalState))
+    entry.final = final.data;
+  return launch(signature, *results, call, tensors, rangeOf(division), executor);
 }
 
 //===----------------------------------------------------------------------===//
@@ -296,8 +221,8 @@ void Signature::Segments::explain(llvm::json::OStream &json, const OperatorCall 
   json.attribute("chunks_of_a_segment", division.length);
   json.attributeArray("kernels", [&] {
     SmallVector<const Kernel *> kernels = {results.get()};
-    for (const Pass &pass : llvm::reverse(passes))
-      llvm::append_values(kernels, pass.starts.get(), pass.walk.get());
+    for (const SegmentStarts &pass : llvm::reverse(passes))
+      llvm::append_values(kernels, pass.turns.get(), pass.walk.get());
     if (tails)
       kernels.push_back(tails.get());
     for (const Kernel *kernel : llvm::reverse(kernels)) {

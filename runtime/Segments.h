@@ -20,7 +20,7 @@
 #ifndef STRETTO_RUNTIME_SEGMENTS_H
 #define STRETTO_RUNTIME_SEGMENTS_H
 
-#include "runtime/Launch.h"
+#include "runtime/SegmentStarts.h"
 #include "llvm/Support/JSON.h"
 
 namespace stretto {
@@ -44,41 +44,32 @@ public:
   /// The kernel that computes the results.
   const Kernel &lastKernel() const { return *results; }
 
+  /// For kernels of the gradient that walk segments of so many tokens: the chunks of a segment; the bytes of what it
+  /// begins with, and of what is needed only to find that; and what it begins with, found and kept in `begun`.
+  Division divideInto(const OperatorCall &call, int64_t tokens) const;
+  int64_t bytesBegun(const OperatorCall &call, Division division) const;
+  int64_t bytesLeft(const OperatorCall &call, Division division) const;
+  llvm::Expected<SegmentStarts::Places> findStarts(const OperatorCall &call, Division division, char *begun, char *left,
+                                                   const Executor &executor);
+
 private:
-  friend class SegmentLauncher;
   explicit Segments(const Signature &signature) : signature(signature) {}
 
   /// Places for the segments of all sequences.
   int64_t placesOf(const OperatorCall &call, Division division) const;
-
-  /// What is kept of each segment: so many numbers for so many heads.
-  struct Kept {
-    std::string name;
-    int64_t heads, size;
-    ElementType type;
-    int64_t bytes(int64_t places) const { return llvm::alignTo(places * heads * size * bytesOf(type), 64); }
-  };
-  Kept keptOf(const Manifest &manifest, const Manifest::Argument &argument) const;
-  llvm::Expected<std::unique_ptr<Kernel>> make(KernelRequest request, KernelRequest::Part part,
-                                               std::vector<Kept> &kept) const;
+  /// The tensors of a call, and what is known so far of what segments begin with.
+  LaunchTensors tensorsOf(const OperatorCall &call, const SegmentStarts::Places &begun) const;
+  LaunchSegment rangeOf(Division division) const;
   /// Chunks before a segment that the rows may lie in that it looks back to.
   int64_t chunksOfTails() const;
 
   const Signature &signature;
-  /// A kernel that walks segments, one that finds what each begins with, and what the two keep.
-  struct Pass {
-    std::unique_ptr<Kernel> walk, starts;
-    std::vector<Kept> left, begun;
-  };
-  llvm::Expected<Pass> makePass(const KernelRequest &request, KernelRequest::Part walk,
-                                KernelRequest::Part starts) const;
-
   std::unique_ptr<Kernel> results;
   /// Null where there are none.
   std::unique_ptr<Kernel> tails;
-  std::vector<Kept> ofTails;
+  std::vector<SegmentStarts::Kept> ofTails;
   /// In order: of totals, where there are some, and of states.
-  std::vector<Pass> passes;
+  std::vector<SegmentStarts> passes;
 };
 
 } // namespace stretto

@@ -36,6 +36,7 @@ public:
   /// How many segments of a sequence of a call run side by side, if its form does not say otherwise; and the kernels of
   /// a form that do so.
   class Segments;
+  struct SegmentStarts;
   int64_t segmentsFor(const OperatorCall &call) const;
   llvm::Expected<Segments *> segmentsOf(const Form &form);
 

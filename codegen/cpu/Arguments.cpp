@@ -49,6 +49,9 @@ void KernelLowering::readBlock(Value block) {
   segmentChunks = read();
   interval = read();
   intervalOfStarts = read();
+  chunksBefore = read();
+  firstPlaced = read();
+  chunksPlaced = read();
   for (Argument &argument : arguments)
     for (int64_t word = 0; word < wordsOf(argument); ++word)
       argument.words.push_back(read());
@@ -135,7 +138,7 @@ KernelLowering::Item KernelLowering::findItem(Value number) {
   Value slices = builder.index(kernel.getSlices()), segment;
   if (kernel.takesSegments(chunk::Segments::Apart)) {
     Value items = builder.multiply(builder.multiply(sequences, heads), slices);
-    segment = divide(builder, number, items);
+    segment = builder.add(divide(builder, number, items), divide(builder, firstChunk, intervalOfStarts));
     number = remainder(builder, number, items);
   }
   item.slice = remainder(builder, number, slices);
@@ -196,36 +199,53 @@ Value KernelLowering::firstCheckpoint(const Item &item, Value chunks, Value inte
 
 void KernelLowering::findSegmentApart(Item &item, Value segment) {
   Value none = builder.index(0), chunk = builder.index(kernel.getChunk());
-  // A launch may begin before the segment.
-  auto inSequence = [&](Value number) -> Value {
-    Value tokens = builder.multiply(arith::MaxSIOp::create(builder, number, none), chunk);
-    return builder.minimum(tokens, item.tokens);
-  };
-  Value own = builder.multiply(segment, intervalOfStarts), first = builder.add(own, firstChunk);
-  item.begin = inSequence(first);
-  item.end = inSequence(builder.add(first, segmentChunks));
-  Value chunks = arith::CeilDivUIOp::create(builder, denseTokens, chunk);
-  item.startRow = builder.add(firstCheckpoint(item, chunks, intervalOfStarts), segment);
+  auto tokensOf = [&](Value chunks) { return builder.minimum(builder.multiply(chunks, chunk), item.tokens); };
   auto isLess = [&](Value left, Value right) { return builder.compare(arith::CmpIPredicate::ult, left, right); };
   auto isEqual = [&](Value left, Value right) { return builder.compare(arith::CmpIPredicate::eq, left, right); };
-  item.isFirst = isEqual(item.begin, none);
-  item.exists = isLess(builder.multiply(own, chunk), item.tokens);
-  Value isOwn = arith::OrIOp::create(builder, isLess(item.begin, item.end), isEqual(segment, none));
-  item.isLast = arith::AndIOp::create(builder, isEqual(item.end, item.tokens), isOwn);
+  auto both = [&](Value left, Value right) -> Value { return arith::AndIOp::create(builder, left, right); };
+  auto either = [&](Value left, Value right) -> Value { return arith::OrIOp::create(builder, left, right); };
+  Value last = tokensOf(builder.add(firstChunk, segmentChunks));
+  item.firstKept = tokensOf(firstChunk);
+  // Chunks before the first segment may be before the sequence.
+  auto inRange = [&](Value number) -> Value {
+    Value inSequence = tokensOf(arith::MaxSIOp::create(builder, number, none));
+    return builder.minimum(arith::MaxSIOp::create(builder, inSequence, item.firstKept), last);
+  };
+  Value own = builder.multiply(segment, intervalOfStarts);
+  Value isOwn = isEqual(chunksBefore, none);
+  item.begin = inRange(builder.subtract(own, chunksBefore));
+  item.end = inRange(arith::SelectOp::create(builder, isOwn, builder.add(own, intervalOfStarts), own));
+  item.startRow = builder.add(firstCheckpoint(item, chunksPlaced, intervalOfStarts),
+                              builder.subtract(segment, divide(builder, firstPlaced, intervalOfStarts)));
+  item.exists = isLess(item.begin, item.end);
+  if (kernel.getReverse()) {
+    Value passes = both(isEqual(item.firstKept, last), isEqual(own, firstChunk));
+    item.isFirst = either(passes, both(item.exists, isEqual(item.end, last)));
+    item.isLast = either(passes, both(item.exists, isEqual(item.begin, item.firstKept)));
+  } else {
+    item.isFirst = isEqual(item.begin, none);
+    item.isLast = both(isEqual(item.end, item.tokens), either(item.exists, isEqual(segment, none)));
+  }
+  item.firstCheckpoint = firstCheckpoint(item, segmentChunks, interval);
 }
 
 void KernelLowering::findSegment(Item &item) {
   Value tokens = builder.index(kernel.getChunk());
-  if (kernel.takesSegments(chunk::Segments::Turns)) {
-    // A turn takes the place of a chunk.
-    Value chunks = arith::CeilDivUIOp::create(builder, item.tokens, tokens);
-    item.begin = builder.index(0);
-    item.end = builder.multiply(arith::CeilDivUIOp::create(builder, chunks, interval), tokens);
-    item.firstCheckpoint = firstCheckpoint(item, segmentChunks, interval);
-    return;
-  }
   item.begin = builder.minimum(builder.multiply(firstChunk, tokens), item.tokens);
   item.end = builder.minimum(builder.add(item.begin, builder.multiply(segmentChunks, tokens)), item.tokens);
+  if (kernel.takesSegments(chunk::Segments::Turns)) {
+    // A turn takes the place of a chunk.
+    Value tokensOfTurn = builder.multiply(interval, tokens);
+    auto turnsTo = [&](Value token) {
+      return builder.multiply(arith::CeilDivUIOp::create(builder, token, tokensOfTurn), tokens);
+    };
+    item.begin = turnsTo(item.begin);
+    item.end = turnsTo(item.end);
+    item.firstKept = builder.multiply(divide(builder, firstPlaced, interval), tokens);
+    item.firstCheckpoint = firstCheckpoint(item, chunksPlaced, interval);
+    return;
+  }
+  item.firstKept = item.begin;
   item.firstCheckpoint = firstCheckpoint(item, segmentChunks, interval);
   // The row of the checkpoint that the item begins with. A sequence that has ended begins with any.
   Value every = arith::MaxUIOp::create(builder, intervalOfStarts, builder.index(1));
@@ -522,7 +542,7 @@ void KernelLowering::viewTiles(Value firstToken) {
 void KernelLowering::viewCheckpoints(const Item &item, Value firstToken) {
   if (llvm::none_of(arguments, isCheckpoint))
     return;
-  Value number = divide(builder, builder.subtract(firstToken, item.begin), builder.index(kernel.getChunk()));
+  Value number = divide(builder, builder.subtract(firstToken, item.firstKept), builder.index(kernel.getChunk()));
   Value every = kernel.takesSegments(chunk::Segments::Turns) ? builder.index(1) : interval;
   Value isSkipped = remainder(builder, number, every);
   isKept = builder.compare(arith::CmpIPredicate::eq, isSkipped, builder.index(0));

@@ -116,10 +116,10 @@ private:
     mlir::Value begin, end;
     /// The position of the sequence's first token; null where no table varies in time.
     mlir::Value position;
-    /// The number of the first checkpoint that the item reads or keeps.
-    mlir::Value firstCheckpoint;
-    /// Where segments are apart: whether the item's begins with the initial state, has a place of its own, and leaves
-    /// the final state.
+    /// The number of the first checkpoint that there is for the item, and the token where its chunk begins.
+    mlir::Value firstCheckpoint, firstKept;
+    /// Where segments are apart: whether the item's begins with the initial state, walks any chunk, and leaves the
+    /// final state.
     mlir::Value isFirst, exists, isLast;
   };
 
@@ -361,7 +361,8 @@ private:
 
   llvm::SmallVector<Argument> arguments;
   mlir::Value sequences, denseTokens, heads, offsets, positions, slots; // the block's header
-  mlir::Value firstChunk, segmentChunks, interval, intervalOfStarts;    // and of it, the segment
+  mlir::Value firstChunk, segmentChunks, interval, intervalOfStarts, // and of it, the segment
+      chunksBefore, firstPlaced, chunksPlaced;
   mlir::Value chunkStart;                                               // the first token of this chunk
   mlir::Value valid, isWhole;                                           // tokens of this chunk, and whether that is C
   mlir::Value isKept;                                                   // whether checkpoints of this chunk are kept

@@ -34,9 +34,9 @@ def Chunk_KernelOp : Chunk_Op<"kernel", [
     its columns, and those that are `partial` are the sum of what the blocks have.
 
     A segment is a number of consecutive chunks that a launch chooses. With `segments apart` the segments of a sequence
-    are walked side by side, each from states that are known at its start, which a launch provides: the initial ones
-    for the first segment. With `segments turns` the body is executed once for each segment of a sequence, one after
-    the other, and its checkpoints are those of segments in place of chunks.
+    are walked side by side, each from states that are known where it begins, which a launch provides: the initial ones
+    for the first segment, or in reverse the last. With `segments turns` the body is executed once for each segment of a
+    sequence, one after the other, and its checkpoints are those of segments in place of chunks.
 
     Constraints: `kernel_c1` every argument is described, and the last alone is the number of valid tokens, of type
     index; `kernel_c2` all others are tensors of real numbers of static shape; `kernel_c3` inputs and outputs have C
@@ -44,9 +44,8 @@ def Chunk_KernelOp : Chunk_Op<"kernel", [
     state is a range of columns of an entry, of one axis or two, a parameter of two may be, and nothing else is; `kernel_c7` a table is a
     `chunk.table` of the module; `kernel_c8` there is at least one token in a chunk, and one slice; `kernel_c9`
     names of arguments are distinct; `kernel_c10` a window has rows of an input; `kernel_c11` nothing is both sliced and
-    partial, states that heads share and checkpoints are not partial; `kernel_c12` a kernel with segments is not `reverse`;
-    one whose segments are apart has no checkpoints, and one whose turns are segments has states and
-    checkpoints alone.
+    partial, states that heads share and checkpoints are not partial; `kernel_c12` a kernel whose
+    turns are segments has states and checkpoints alone.
 
     Example:
     ```mlir

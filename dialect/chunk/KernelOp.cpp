@@ -230,26 +230,20 @@ static LogicalResult verifyWindow(KernelOp kernel, ArgumentAttr window, RankedTe
 
 /// A launch provides what a segment begins with: nothing else may depend on where it begins.
 static LogicalResult verifySegments(KernelOp kernel) {
-  if (!kernel.getSegments())
+  if (!kernel.takesSegments(Segments::Turns))
     return success();
   auto refuse = [&](const Twine &what) {
-    return kernel.emitOpError("[kernel_c12] with segments ")
-           << stringifySegments(*kernel.getSegments()) << " the kernel " << what;
+    return kernel.emitOpError("[kernel_c12] with segments turns the kernel ") << what;
   };
-  if (kernel.getReverse())
-    return refuse("is reverse");
-  bool areTurns = kernel.takesSegments(Segments::Turns);
   for (auto argument : kernel.getArguments().getAsRange<ArgumentAttr>()) {
     ArgumentKind kind = argument.getKind();
-    bool isAllowed =
-        areTurns ? kind == ArgumentKind::State || kind == ArgumentKind::Checkpoint : kind != ArgumentKind::Checkpoint;
-    if (!isAllowed && kind != ArgumentKind::Valid)
+    bool isOfTurns = kind == ArgumentKind::State || kind == ArgumentKind::Checkpoint || kind == ArgumentKind::Valid;
+    if (!isOfTurns)
       return refuse("has the " + stringifyArgumentKind(kind) + " '" + argument.getName().getValue() + "'");
   }
   for (auto output : kernel.getOutputs().getAsRange<OutputAttr>())
-    if (output.getCheckpoint() != areTurns)
-      return refuse("has the output '" + output.getName().getValue() + "', which is " +
-                    (areTurns ? "no checkpoint" : "a checkpoint"));
+    if (!output.getCheckpoint())
+      return refuse("has the output '" + output.getName().getValue() + "', which is no checkpoint");
   return success();
 }
 

@@ -340,10 +340,13 @@ static SmallVector<Value> sharedBy(KernelOp kernel, const llvm::StringSet<> &div
 }
 
 KernelOp SliceValuesPass::findLeader() {
-  for (auto kernel : getOperation().getOps<KernelOp>())
-    if (kernel.getReverse() || (kernel.takesSegments(Segments::Apart) && !outputsOf(kernel).empty()))
-      return kernel;
-  return {};
+  auto kernels = getOperation().getOps<KernelOp>();
+  auto found = llvm::find_if(kernels, [](KernelOp kernel) { return kernel.getReverse(); });
+  if (found == kernels.end())
+    found = llvm::find_if(kernels, [](KernelOp kernel) {
+      return kernel.takesSegments(Segments::Apart) && !outputsOf(kernel).empty();
+    });
+  return found == kernels.end() ? KernelOp() : *found;
 }
 
 LogicalResult SliceValuesPass::divideAll() {

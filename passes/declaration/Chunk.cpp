@@ -43,6 +43,8 @@ enum class Part {
   Rows,
   /// Of a gradient, from the last chunk to the first, states of reverse time at the end of each chunk.
   Cotangents,
+  /// Of segments that are walked side by side, what their tokens do to states of reverse time.
+  CotangentWrites,
   /// Of a gradient, all else: from the last chunk to the first, each with what the others keep of it.
   Gradient,
   /// Of a gradient, what is added up over all tokens, of rows that the former keeps.
@@ -69,6 +71,8 @@ StringRef suffixOf(Part part) {
     return suffix::rows;
   case Part::Cotangents:
     return suffix::cotangents;
+  case Part::CotangentWrites:
+    return suffix::cotangentWrites;
   case Part::Sums:
     return suffix::sums;
   }
@@ -108,7 +112,13 @@ private:
   /// Whether a state is carried by the kernel, and not given to it as a checkpoint.
   bool isCarried(StateOp root);
   /// Whether the kernel walks in reverse time.
-  bool walksBack() const { return part == Part::Gradient || part == Part::Cotangents || part == Part::Sums; }
+  bool walksBack() const {
+    return part == Part::Gradient || part == Part::Cotangents || part == Part::CotangentWrites || part == Part::Sums;
+  }
+  /// Whether the kernel carries states of reverse time that another reads.
+  bool carriesAlone() const {
+    return part == Part::Cotangents || (part == Part::CotangentWrites && !parts.apart.empty());
+  }
   /// Whether the kernel has a forward state or tail, or a state of reverse time; and whether it keeps it for another.
   bool takes(ArrayRef<Operation *> operations);
   bool takesReverse(Operation *root);
@@ -239,7 +249,7 @@ void ChunkVariant::addStates() {
         if (auto write = dyn_cast<WriteOp>(step))
           written.insert_range(std::array{write.getFirst(), write.getSecond()});
   }
-  if (part == Part::Writes)
+  if (part == Part::Writes || part == Part::CotangentWrites)
     addTotalDecays();
   if (part != Part::Gradient)
     return;
@@ -249,16 +259,17 @@ void ChunkVariant::addStates() {
 
 void ChunkVariant::addTotalDecays() {
   for (const StateChain &chain : chains) {
-    SegmentEffect &effect = effects.emplace_back(SegmentEffect{cast<BlockArgument>(starts.at(chain.root))});
+    StateOp root = chain.getRoot();
+    if (!isCarried(root))
+      continue;
+    SegmentEffect &effect = effects.emplace_back(SegmentEffect{cast<BlockArgument>(starts.at(root))});
     std::optional<ChunkRecurrence::TotalDecay> total = ChunkRecurrence::totalDecayOf(chain);
     if (!total)
       continue;
-    StateOp root = chain.getRoot();
     effect.form = total->form;
     effect.decayed = total->side;
-    effect.decay =
-        kernel.addTotalDecay((root.getName() + ".decay").str(), total->size, kernel.groupOf(root.getType().getHeads()),
-                             /*lowest=*/total->form == chunk::DecayForm::Factor);
+    effect.decay = kernel.addTotalDecay((root.getName() + ".decay").str(), total->size, groupOf(root.getType()),
+                                        /*lowest=*/total->form == chunk::DecayForm::Factor);
   }
 }
 
@@ -368,10 +379,16 @@ bool ChunkVariant::isCarried(StateOp root) {
 }
 
 bool ChunkVariant::takesReverse(Operation *root) {
-  bool isSum = parts.sums.contains(root);
-  return part == Part::Sums         ? isSum
-         : part == Part::Cotangents ? parts.apart.contains(root)
-                                    : part == Part::Gradient && !isSum;
+  switch (part) {
+  case Part::Sums:
+    return parts.sums.contains(root);
+  case Part::Cotangents:
+    return parts.apart.contains(root);
+  case Part::CotangentWrites:
+    return parts.isCarriedBack(root);
+  default:
+    return part == Part::Gradient && !parts.sums.contains(root);
+  }
 }
 
 bool ChunkVariant::keeps(Operation *op) {
@@ -394,7 +411,7 @@ bool ChunkVariant::takes(ArrayRef<Operation *> operations) {
     return true;
   const llvm::DenseSet<Operation *> &those = walksForward()             ? parts.carried
                                              : part == Part::Rows       ? parts.askedForRows
-                                             : part == Part::Cotangents ? parts.askedApart
+                                             : carriesAlone()           ? parts.askedApart
                                                                         : parts.asked;
   return llvm::any_of(operations, [&](Operation *op) { return those.contains(op); });
 }
@@ -503,9 +520,12 @@ FailureOr<SmallVector<Value>> ChunkVariant::next() {
       return failure();
     states.push_back(root.getType().getSecondSize() == 1 ? kernel.tiles().column(*end, 0) : *end);
   }
-  for (auto [chain, effect] : llvm::zip(chains, effects))
-    if (effect.decay)
-      states.push_back(recurrences[chain.root]->nextTotalDecay(effect.decay));
+  if (scans.empty()) {
+    auto carried = llvm::make_filter_range(chains, [&](const StateChain &chain) { return isCarried(chain.getRoot()); });
+    for (auto [chain, effect] : llvm::zip(carried, effects))
+      if (effect.decay)
+        states.push_back(recurrences[chain.root]->nextTotalDecay(effect.decay));
+  }
   for (auto [entry, effect] : llvm::zip(scans, effects))
     if (effect.decay)
       states.push_back(nextShift(entry, effect.decay));
@@ -600,9 +620,9 @@ struct ChunkPass : stretto::impl::ChunkBase<ChunkPass> {
       return signalPassFailure();
     }
     for (VariantOp variant : llvm::make_early_inc_range(getOperation().getOps<VariantOp>())) {
-      if (failed(segments                ? chunkSegments(variant, *types)
-                 : variant.getGradient() ? chunkGradient(variant, *types)
-                                         : ChunkVariant(variant, chunk, *types).run()))
+      if (failed(variant.getGradient() ? chunkGradient(variant, *types)
+                 : segments            ? chunkSegments(variant, *types)
+                                       : ChunkVariant(variant, chunk, *types).run()))
         return signalPassFailure();
       variant.erase();
     }
@@ -610,28 +630,31 @@ struct ChunkPass : stretto::impl::ChunkBase<ChunkPass> {
 
 private:
   LogicalResult chunkSegments(VariantOp variant, const ElementTypes &types) {
-    if (variant.getGradient())
-      return refuseForm("segmented", variant) << "a gradient walks its segments one after the other";
     if (std::optional<SegmentProblem> problem = findSegmentProblem(variant))
       return refuseForm("segmented", problem->op) << problem->reason;
-    auto apart = chunk::SegmentsAttr::get(&getContext(), chunk::Segments::Apart);
     std::vector<StateEntry> entries = deriveState(variant);
     auto has = [&](StateEntry::Kind kind) {
       return llvm::any_of(entries, [&](const StateEntry &entry) { return entry.kind == kind; });
     };
-    StringRef name = variant.getSymName();
-    auto build = [&](Part part, StringRef starts = {}) -> LogicalResult {
-      ChunkVariant kernel(variant, chunk, types, part, /*parts=*/{}, apart);
-      if (failed(kernel.run()))
-        return failure();
-      if (!starts.empty())
-        buildSegmentStarts(getOperation().lookupSymbol<chunk::KernelOp>((name + suffixOf(part)).str()),
-                           (name + starts).str(), kernel.getEffects());
-      return success();
-    };
+    auto build = [&](Part part, StringRef starts = {}) { return chunkApart(variant, types, part, /*parts=*/{}, starts); };
     return success(succeeded(build(Part::Whole)) && (!has(StateEntry::Kind::Tail) || succeeded(build(Part::Tails))) &&
                    (!has(StateEntry::Kind::Scan) || succeeded(build(Part::Totals, suffix::totalStarts))) &&
                    succeeded(build(Part::Writes, suffix::starts)));
+  }
+
+  /// A kernel whose segments are walked side by side, and one that finds from what it leaves what segments begin with,
+  /// if that is to have a name.
+  LogicalResult chunkApart(VariantOp variant, const ElementTypes &types, Part part, const GradientParts &parts,
+                           StringRef starts = {}) {
+    ChunkVariant kernel(variant, chunk, types, part, parts,
+                        chunk::SegmentsAttr::get(&getContext(), chunk::Segments::Apart));
+    if (failed(kernel.run()))
+      return failure();
+    StringRef name = variant.getSymName();
+    if (!starts.empty())
+      buildSegmentStarts(getOperation().lookupSymbol<chunk::KernelOp>((name + suffixOf(part)).str()),
+                         (name + starts).str(), kernel.getEffects());
+    return success();
   }
 
   LogicalResult chunkGradient(VariantOp variant, ElementTypes types) {
@@ -639,32 +662,43 @@ private:
     FailureOr<GradientParts> parts = GradientParts::find(variant, chunk, divideGradients, independentChunks);
     if (failed(parts))
       return failure();
+    if (segments)
+      if (std::optional<SegmentProblem> problem = findSegmentProblem(variant, *parts))
+        return refuseForm("segmented", problem->op) << problem->reason;
+    auto build = [&](Part part, bool isApart = false) {
+      return isApart ? chunkApart(variant, types, part, *parts) : ChunkVariant(variant, chunk, types, part, *parts).run();
+    };
     bool isRounded = types.standard.isBF16(), isAllAsked = parts->asked == parts->carried;
     bool isOfReads = llvm::any_of(stateChains(variant), [&](const StateChain &chain) {
       return parts->asked.contains(chain.root) && goesOnFirst(chain, chunk);
     });
-    if (!parts->asked.empty() && (isRounded || !isAllAsked || isOfReads) &&
-        failed(ChunkVariant(variant, chunk, types, Part::SegmentStarts, *parts).run()))
+    bool beginsElsewhere = !parts->asked.empty() && (isRounded || !isAllAsked || isOfReads);
+    if (!segments && beginsElsewhere && failed(build(Part::SegmentStarts)))
       return failure();
-    if (parts->walksForward() && failed(ChunkVariant(variant, chunk, types, Part::Checkpoints, *parts).run()))
+    if (parts->walksForward() && failed(build(Part::Checkpoints, segments && !parts->carried.empty())))
       return failure();
     if (!parts->walksBack)
       return success();
-    if (parts->findsRowsApart && failed(ChunkVariant(variant, chunk, types, Part::Rows, *parts).run()))
+    if (parts->findsRowsApart && failed(build(Part::Rows)))
       return failure();
     replaceByArguments(variant, parts->kept.getArrayRef());
     for (size_t index = 0; index < parts->kept.size(); ++index)
       types.others[nameOfKeptRow(index)] = types.compute;
-    if (!parts->apart.empty() && failed(ChunkVariant(variant, chunk, types, Part::Cotangents, *parts).run()))
+    bool carriesBack = segments && llvm::any_of(stateChains(variant), [&](const StateChain &chain) {
+                         return chain.getRoot().getType().getReverse() && parts->isCarriedBack(chain.root);
+                       });
+    if (!parts->apart.empty() && failed(build(Part::Cotangents, carriesBack)))
       return failure();
-    if (failed(ChunkVariant(variant, chunk, types, Part::Gradient, *parts).run()))
+    if (failed(build(Part::Gradient, carriesBack && parts->apart.empty())))
+      return failure();
+    if (carriesBack && failed(chunkApart(variant, types, Part::CotangentWrites, *parts, suffix::cotangentStarts)))
       return failure();
     if (parts->sums.empty())
       return success();
     for (auto [index, row] : llvm::enumerate(parts->keptForSums))
       types.others[nameOfKeptRow(parts->kept.size() + index)] = typeOfSummedRow(row, types);
     replaceByArguments(variant, parts->keptForSums.getArrayRef(), parts->kept.size());
-    return ChunkVariant(variant, chunk, types, Part::Sums, *parts).run();
+    return build(Part::Sums);
   }
 };
 

@@ -56,6 +56,28 @@ std::optional<SegmentProblem> stretto::findSegmentProblem(VariantOp variant) {
   return std::nullopt;
 }
 
+std::optional<SegmentProblem> stretto::findSegmentProblem(VariantOp gradient, const GradientParts &parts) {
+  auto isCarriedBack = [&](const StateChain &chain) {
+    return chain.getRoot().getType().getReverse() && parts.isCarriedBack(chain.root);
+  };
+  SmallVector<StateChain> chains = stateChains(gradient);
+  if (parts.carried.empty() && llvm::none_of(chains, isCarriedBack))
+    return SegmentProblem{gradient, "it carries no state"};
+  auto isReverse = [](Value value) {
+    auto state = dyn_cast<StateType>(value.getType());
+    return state && state.getReverse();
+  };
+  auto readsReverse = [&](Operation *op) { return isa<ReadOp, PairOp>(op) && llvm::any_of(op->getOperands(), isReverse); };
+  for (const StateChain &chain : llvm::make_filter_range(chains, isCarriedBack))
+    if (Operation *read = findMaker(chain.rows(), readsReverse))
+      return SegmentProblem{read,
+                            ("what changes the state '" + chain.getRoot().getName() + "' depends on this read").str()};
+  for (const StateEntry &entry : deriveState(gradient))
+    if (entry.reverse && entry.kind == StateEntry::Kind::Tail && parts.apart.empty())
+      return SegmentProblem{entry.operations.front(), "what is added to earlier rows is carried with the states"};
+  return std::nullopt;
+}
+
 //===----------------------------------------------------------------------===//
 // Starts
 //===----------------------------------------------------------------------===//
@@ -73,7 +95,7 @@ void stretto::buildSegmentStarts(chunk::KernelOp writes, StringRef name, ArrayRe
   ImplicitLocOpBuilder b(writes.getLoc(), context);
   b.setInsertionPointAfter(writes);
   auto kernel =
-      chunk::KernelOp::create(b, name, writes.getChunk(), /*reverse=*/false, b.getArrayAttr({}), b.getArrayAttr({}),
+      chunk::KernelOp::create(b, name, writes.getChunk(), writes.getReverse(), b.getArrayAttr({}), b.getArrayAttr({}),
                               /*slices=*/1, chunk::SegmentsAttr::get(context, chunk::Segments::Turns));
   Block &block = kernel.getBody().emplaceBlock();
   SmallVector<Attribute> arguments, outputs;

@@ -16,6 +16,14 @@
 // first. A state that is read at an earlier time is that of the time of the segment's first token; what joins it later
 // is what the tokens between the two times write (ChunkEarlierReads.h).
 //
+// The states of reverse time of a gradient are found in the same way, from the last segment to the first:
+//
+//   @f_cotangent_writes   walks a segment back, and leaves what that does to them, from the cotangents of the final
+//                         state in the last segment
+//   @f_cotangent_starts   finds from that what each segment begins with at its end
+//
+// Forward states are walked anew for a gradient, from where the kernels above find that segments begin.
+//
 // A sum of logarithms stands for D where all decays are logarithms, otherwise the product, which is -inf before the
 // first.
 //
@@ -25,6 +33,7 @@
 
 #include "dialect/chunk/ChunkDialect.h"
 #include "dialect/stretto/StrettoDialect.h"
+#include "passes/declaration/GradientParts.h"
 
 namespace stretto {
 
@@ -35,6 +44,8 @@ struct SegmentProblem {
 };
 /// Nothing where they can be.
 std::optional<SegmentProblem> findSegmentProblem(VariantOp variant);
+/// The same of what a gradient carries back.
+std::optional<SegmentProblem> findSegmentProblem(VariantOp gradient, const GradientParts &parts);
 
 /// What the tokens of a segment do to a state: the states of @f_writes that hold U, and D where the state decays. Or
 /// what they add to the total of a scan, after which it is shifted by logarithms.

@@ -62,6 +62,10 @@ struct GradientParts {
   /// Whether something runs in reverse, or is left to the kernel which walks back: all but what one walk forward finds.
   bool walksBack = true;
 
+  /// Whether the walk that carries the states of reverse time has one: that of the results, or one apart.
+  bool isCarriedBack(mlir::Operation *root) const {
+    return apart.empty() ? !sums.contains(root) : apart.contains(root);
+  }
   /// Whether there is a walk before the one back.
   bool walksForward() const { return !carried.empty() || !kept.empty() || !forwardResults.empty(); }
 

@@ -146,10 +146,11 @@ ThreadLowering::Rows ThreadLowering::rowsOf(const View &view, Value chunk, Ranke
   }
   if (view.argument->kind == Manifest::Kind::Checkpoint) {
     // It exists where its chunk has tokens, in the segment, or where there is the turn.
-    Value number = b.sub(chunk, begin);
+    Value number = b.sub(chunk, firstKept);
     rows.stride = tile.getRank() == 2 ? view.rowStride : Value();
     if (manifest.segments == Manifest::Segments::Turns)
-      rows.exist = b.compare(arith::CmpIPredicate::slt, chunk, end);
+      rows.exist = b.both(b.compare(arith::CmpIPredicate::slt, chunk, end),
+                          b.compare(arith::CmpIPredicate::sge, chunk, begin));
     else
       rows.exist = b.both(
           b.compare(arith::CmpIPredicate::sgt, validTokens(b.mul(chunk, manifest.chunk), manifest.chunk), b.i32(0)),
@@ -401,9 +402,9 @@ void ThreadLowering::lowerStore(StoreOp op) {
   bool isKept = view.argument->kind == Manifest::Kind::Kept;
   Value isWanted = view.wanted;
   if (isKept && manifest.segments == Manifest::Segments::Turns) {
-    base = b.advance(view.base, b.mul(b.mul(chunk, view.chunkStride), bytes));
+    base = b.advance(view.base, b.mul(b.mul(b.sub(chunk, firstKept), view.chunkStride), bytes));
   } else if (isKept) {
-    Value number = b.truncate(b.sub(chunk, begin)), interval = b.truncate(word(Manifest::CheckpointInterval));
+    Value number = b.truncate(b.sub(chunk, firstKept)), interval = b.truncate(word(Manifest::CheckpointInterval));
     Value skipped = arith::RemUIOp::create(b, number, interval);
     isWanted = b.both(isWanted, b.compare(arith::CmpIPredicate::eq, skipped, b.i32(0)));
     number = b.extend(arith::DivUIOp::create(b, number, interval));

@@ -246,8 +246,10 @@ LogicalResult ThreadLowering::lowerSegment(Value item) {
     scf::YieldOp::create(b, ValueRange{sequenceOf(number, tokensOfSegment), owner, number});
     b.setInsertionPointToStart(found.elseBlock());
     Value items = b.mul(sequences, heads), pair = arith::RemUIOp::create(b, item, items);
+    Value inRange = b.add(arith::DivUIOp::create(b, item, items),
+                          arith::DivUIOp::create(b, word(Manifest::FirstChunk), word(Manifest::StartInterval)));
     scf::YieldOp::create(b, ValueRange{arith::DivUIOp::create(b, pair, heads), arith::RemUIOp::create(b, pair, heads),
-                                       arith::DivUIOp::create(b, item, items)});
+                                       inRange});
   }
   stateRow = sequence = found.getResult(0);
   findTokens();
@@ -351,31 +353,45 @@ Value ThreadLowering::firstCheckpoint(Value chunks, Value interval) {
 
 void ThreadLowering::findSegmentApart() {
   Value none = b.i64(0), chunk = b.i64(manifest.chunk), chunks = divideUp(b, tokens, chunk),
-        every = word(Manifest::StartInterval);
-  auto inSequence = [&](Value number) -> Value {
-    return arith::MinSIOp::create(b, arith::MaxSIOp::create(b, number, none), chunks);
-  };
-  Value own = b.mul(segment, every), first = b.add(own, word(Manifest::FirstChunk));
-  begin = inSequence(first);
-  end = inSequence(b.add(first, word(Manifest::Chunks)));
-  startRow = b.add(firstCheckpoint(divideUp(b, word(Manifest::Tokens), chunk), every), segment);
+        every = word(Manifest::StartInterval), before = word(Manifest::ChunksBefore);
+  auto least = [&](Value left, Value right) -> Value { return arith::MinSIOp::create(b, left, right); };
   auto isLess = [&](Value left, Value right) { return b.compare(arith::CmpIPredicate::slt, left, right); };
   auto isEqual = [&](Value left, Value right) { return b.compare(arith::CmpIPredicate::eq, left, right); };
-  isFirst = isEqual(begin, none);
-  exists = isLess(own, chunks);
-  isLast = b.both(isEqual(end, chunks), arith::OrIOp::create(b, isLess(begin, end), isEqual(segment, none)));
+  auto either = [&](Value left, Value right) -> Value { return arith::OrIOp::create(b, left, right); };
+  Value first = word(Manifest::FirstChunk), last = least(b.add(first, word(Manifest::Chunks)), chunks);
+  firstKept = least(first, chunks);
+  auto inRange = [&](Value number) { return least(arith::MaxSIOp::create(b, number, firstKept), last); };
+  Value own = b.mul(segment, every);
+  begin = inRange(b.sub(own, before));
+  end = inRange(b.select(isEqual(before, none), b.add(own, every), own));
+  startRow = b.add(firstCheckpoint(word(Manifest::ChunksPlaced), every),
+                   b.sub(segment, arith::DivUIOp::create(b, word(Manifest::FirstPlaced), every)));
+  exists = isLess(begin, end);
+  if (manifest.reverse) {
+    Value firstOfRange = b.select(packed, none, arith::DivUIOp::create(b, first, every));
+    Value passes = b.both(isEqual(firstKept, last), isEqual(segment, firstOfRange));
+    isFirst = either(passes, b.both(exists, isEqual(end, last)));
+    isLast = either(passes, b.both(exists, isEqual(begin, firstKept)));
+  } else {
+    isFirst = isEqual(begin, none);
+    isLast = b.both(isEqual(end, chunks), either(exists, isEqual(segment, none)));
+  }
+  checkpoint = firstCheckpoint(word(Manifest::Chunks), word(Manifest::CheckpointInterval));
 }
 
 void ThreadLowering::findSegment() {
   Value chunk = b.i64(manifest.chunk), chunks = divideUp(b, tokens, chunk);
-  if (manifest.segments == Manifest::Segments::Turns) {
-    begin = b.i64(0);
-    end = divideUp(b, chunks, word(Manifest::CheckpointInterval));
-    checkpoint = firstCheckpoint(word(Manifest::Chunks), word(Manifest::CheckpointInterval));
-    return;
-  }
   begin = arith::MinSIOp::create(b, word(Manifest::FirstChunk), chunks);
   end = arith::MinSIOp::create(b, b.add(begin, word(Manifest::Chunks)), chunks);
+  if (manifest.segments == Manifest::Segments::Turns) {
+    Value every = word(Manifest::CheckpointInterval);
+    begin = divideUp(b, begin, every);
+    end = divideUp(b, end, every);
+    firstKept = arith::DivUIOp::create(b, word(Manifest::FirstPlaced), every);
+    checkpoint = firstCheckpoint(word(Manifest::ChunksPlaced), every);
+    return;
+  }
+  firstKept = begin;
   checkpoint = firstCheckpoint(word(Manifest::Chunks), word(Manifest::CheckpointInterval));
   // The row of the checkpoint that a segment begins with. A sequence that has ended begins with any.
   Value every = arith::MaxSIOp::create(b, word(Manifest::StartInterval), b.i64(1));

@@ -239,10 +239,11 @@ private:
 
   mlir::Value block, shared;
   mlir::Value firstToken, tokens, sequence, stateRow, position, head, slice, packed;
-  /// The row of the initial state, which may be a checkpoint; the chunks of the segment, and its first checkpoint.
-  mlir::Value startRow, begin, end, checkpoint;
-  /// Where segments are apart: which it is; whether it begins with the initial state, has a place of its own, and
-  /// leaves the final state.
+  /// The row of the initial state, which may be a checkpoint; the chunks of the segment; the first checkpoint, and the
+  /// chunk that it is of.
+  mlir::Value startRow, begin, end, checkpoint, firstKept;
+  /// Where segments are apart: which it is; whether it begins with the initial state, walks any chunk, and leaves the
+  /// final state.
   mlir::Value segment, isFirst, exists, isLast;
   mlir::Value ownChunk; // where chunks are independent
   mlir::Value held;     // the tokens before the first that windows hold

@@ -54,8 +54,13 @@ def gates(rng, shape, kind, form):
 
 # Words of the argument block (runtime/Manifest.h), of its header, and of a tensor in boxes (runtime/TensorBoxes.h).
 WORDS = {"input": 4, "output": 4, "table": 4, "parameter": 2, "checkpoint": 3, "kept": 3, "state": 5, "window": 5}
-HEADER_WORDS, BOX_WORDS = 11, 16
+HEADER_WORDS, BOX_WORDS = 14, 16
 TYPES_OF_DRIVER = {"f16": (6, 2), "f32": (7, 4), "bf16": (9, 2)}
+
+
+def range_words(first, chunks, between_checkpoints=1, between_starts=0, before=0, placed=(0, 0)):
+    """Those of the header that say which chunks a launch walks."""
+    return [first, chunks, between_checkpoints, between_starts, before, *placed]
 
 
 def words_of(manifest, a):
@@ -114,7 +119,7 @@ class Launch:
             rows_of_state,
         ]
         header = [N, total if packed else longest, heads, self.buffer(offsets) if packed else 0, *words_of_rows]
-        header += [0, -(-header[1] // manifest["chunk"]), 1, 0]  # a segment of all chunks
+        header += range_words(0, -(-header[1] // manifest["chunk"]))
         self.offsets = offsets
         rows = (1, total) if packed else (N, longest)
         entries = {}
@@ -337,7 +342,7 @@ class GradientLaunch:
         tokens = self.batch * self.tokens if self.packed else self.tokens
         of_sequences = items(self.manifest, self.batch, tokens, self.packed, segment[1])
         blocks = of_sequences * self.heads * self.manifest["slices"]
-        self.stages.append(Stage(kernel, self.manifest, blocks, [*self.header, *segment, *words], self.buffers))
+        self.stages.append(Stage(kernel, self.manifest, blocks, [*self.header, *range_words(*segment), *words], self.buffers))
 
     def buffer(self, array):
         self.buffers.append(np.ascontiguousarray(array))

@@ -9,7 +9,7 @@ import sys
 import numpy as np
 import segments
 from gradients import split
-from launch import OUTPUT, STATE, argument_block, from_bits, items, to_bits
+from launch import OUTPUT, STATE, argument_block, from_bits, items, range_words, to_bits
 
 sys.path[:0] = [str(pathlib.Path(__file__).parents[2] / folder) for folder in ("frontends/python", "test/python")]
 
@@ -216,7 +216,7 @@ class LookbackLaunch:
         header = [N, sum(tokens) if packed else max(tokens), heads]
         header.append(self.buffer(np.concatenate([[0], np.cumsum(tokens)]).astype(np.int64)) if packed else 0)
         header += [self.buffer(positions) if self.continues else 0, self.buffer(self.slots) if pool else 0, self.rows]
-        header += [0, -(-header[1] // C), 1, 0]  # a segment of all chunks
+        header += range_words(0, -(-header[1] // C))
         words = [word for argument in manifest["arguments"] for word in self.words_of(argument)]
         self.block = argument_block(manifest, header + words)
 

@@ -8,7 +8,7 @@ import torch
 from formulas import FORMULAS
 from formulas.examples import WITH_DECAY, example
 from gradients import OPTIONS, SIZES, SLOTS, chunks_of, rounded
-from launch import OUTPUT, STATE, GradientLaunch, Stage, from_bits, to_bits
+from launch import OUTPUT, STATE, GradientLaunch, Stage, from_bits, range_words, to_bits
 
 # Those whose writes depend on a read have no segments side by side.
 WITH_SEGMENTS = tuple(name for name in SIZES if name not in ("delta_rule", "gated_delta_rule"))
@@ -91,19 +91,19 @@ class SegmentLaunch(GradientLaunch):
         self.tables, self.packed, self.shared, self.places, self.stages = tables, packed, {}, {}, []
         chunk = manifests[0]["chunk"]
         chunks = -(-tokens // chunk)
-        count = -(-chunks // segment)
+        count, placed = -(-chunks // segment), (0, chunks)
         self.rows = min(sequences * count, sum(lengths) // (chunk * segment) + sequences)
         kernels = {self.part_of(manifest): number for number, manifest in enumerate(manifests)}
         self.manifests = manifests
         if "tails" in kernels:
             rows = sum(a["shape"][0] for a in manifests[kernels["tails"]]["arguments"] if a["kind"] == "state")
             before = -(-rows // chunk)
-            self.add(kernels, "tails", count, [-before, before, 1, segment])
+            self.add(kernels, "tails", count, range_words(0, chunks, 1, segment, before, placed))
         for walk, starts in (("totals", "total_starts"), ("writes", "starts")):
             if count > 1 and walk in kernels:
-                self.add(kernels, walk, count - 1, [0, segment, 1, segment])
-                self.add(kernels, starts, 1, [0, chunks, segment, 0])
-        self.add(kernels, "results", count, [0, segment, 1, segment])
+                self.add(kernels, walk, count - 1, range_words(0, chunks, 1, segment, placed=placed))
+                self.add(kernels, starts, 1, range_words(0, chunks, segment, placed=placed))
+        self.add(kernels, "results", count, range_words(0, chunks, 1, segment, placed=placed))
 
     def part_of(self, manifest):
         if any(a["kind"] == "output" for a in manifest["arguments"]):
@@ -119,7 +119,7 @@ class SegmentLaunch(GradientLaunch):
         words = [word for argument in self.manifest["arguments"] for word in self.words_of(argument)]
         blocks = self.header[0] * apart
         if self.packed and self.manifest["segments"] == "apart":
-            blocks = self.tokens // (self.manifest["chunk"] * segment[-1]) + self.header[0]
+            blocks = self.tokens // (self.manifest["chunk"] * segment[3]) + self.header[0]
         blocks *= self.heads * self.manifest["slices"]
         header = [*self.header, *segment]
         self.stages.append(Stage(kernels[part], self.manifest, blocks, [*header, *words], self.buffers))

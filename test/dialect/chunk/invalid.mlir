@@ -606,21 +606,6 @@ chunk.kernel @f chunk 16 slices 2 (input %x: tensor<16x8xf32>, valid %n: index) 
 
 // -----
 
-// expected-error @+1 {{[kernel_c12] with segments apart the kernel is reverse}}
-chunk.kernel @f chunk 16 reverse segments apart(input %x: tensor<16x8xf32>, valid %n: index) -> (o: tensor<16x8xf32>) {
-  chunk.yield %x : tensor<16x8xf32>
-}
-
-// -----
-
-// expected-error @+1 {{[kernel_c12] with segments apart the kernel has the checkpoint 'S'}}
-chunk.kernel @f chunk 16 segments apart(input %x: tensor<16x8xf32>, checkpoint %S: tensor<8x8xf32>, valid %n: index)
-    -> (o: tensor<16x8xf32>) {
-  chunk.yield %x : tensor<16x8xf32>
-}
-
-// -----
-
 // expected-error @+1 {{[kernel_c12] with segments turns the kernel has the input 'x'}}
 chunk.kernel @f chunk 16 segments turns(input %x: tensor<16x8xf32>, valid %n: index) -> (o: tensor<16x8xf32>) {
   chunk.yield %x : tensor<16x8xf32>
@@ -628,9 +613,9 @@ chunk.kernel @f chunk 16 segments turns(input %x: tensor<16x8xf32>, valid %n: in
 
 // -----
 
-// expected-error @+1 {{[kernel_c12] with segments apart the kernel has the output 'S', which is a checkpoint}}
-chunk.kernel @f chunk 16 segments apart(state %S: tensor<8x8xf32>, valid %n: index) -> (S: tensor<8x8xf32> checkpoint) {
-  chunk.yield %S next %S : tensor<8x8xf32>, tensor<8x8xf32>
+// expected-error @+1 {{[kernel_c12] with segments turns the kernel has the output 'o', which is no checkpoint}}
+chunk.kernel @f chunk 16 segments turns(state %S: tensor<16x8xf32>, valid %n: index) -> (o: tensor<16x8xf32>) {
+  chunk.yield %S next %S : tensor<16x8xf32>, tensor<16x8xf32>
 }
 
 // -----

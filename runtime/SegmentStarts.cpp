@@ -1,0 +1,115 @@
+//===- SegmentStarts.cpp - What segments side by side begin with ----------===//
+
+#include "runtime/SegmentStarts.h"
+#include <utility>
+
+using namespace mlir;
+using namespace stretto;
+
+using Signature = Operator::Signature;
+using SegmentStarts = Operator::Signature::SegmentStarts;
+using Kind = Manifest::Kind;
+
+//===----------------------------------------------------------------------===//
+// Places
+//===----------------------------------------------------------------------===//
+
+int64_t SegmentStarts::bytes(ArrayRef<Kept> kept, int64_t places) {
+  int64_t bytes = 0;
+  for (const Kept &each : kept)
+    bytes += each.bytes(places);
+  return bytes;
+}
+
+SegmentStarts::Places SegmentStarts::lend(ArrayRef<Kept> kept, int64_t places, char *&memory) {
+  Places lent;
+  for (const Kept &each : kept)
+    lent.push_back(
+        {each.name, {std::exchange(memory, memory + each.bytes(places)), each.heads * each.size, each.size}});
+  return lent;
+}
+
+int64_t SegmentStarts::placesOf(const Signature &signature, const OperatorCall &call, const Kernel &kernel,
+                                int64_t chunks, int64_t length) {
+  // What firstCheckpoint (runtime/Manifest.h) would be of one more sequence.
+  const TensorView &row = signature.rowOf(call);
+  int64_t sequences = signature.sequences(call), tokens = row.sizes[0] * row.sizes[1];
+  int64_t ifAllAreLong = sequences * static_cast<int64_t>(llvm::divideCeil(chunks, length));
+  return std::min(ifAllAreLong, tokens / (kernel.code->manifest.chunk * length) + sequences);
+}
+
+//===----------------------------------------------------------------------===//
+// Kernels
+//===----------------------------------------------------------------------===//
+
+llvm::Expected<std::unique_ptr<Signature::Kernel>> SegmentStarts::make(const Signature &signature,
+                                                                       const KernelRequest &request, Names names,
+                                                                       std::vector<Kept> &kept) {
+  auto code = signature.compile(request);
+  if (!code)
+    return code.takeError();
+  const Manifest &manifest = (*code)->manifest;
+  bool areTurns = manifest.segments == Manifest::Segments::Turns;
+  for (const Manifest::Argument &argument : manifest.arguments) {
+    if (argument.kind == Kind::State && !llvm::is_contained(names.entries, argument.entry))
+      names.entries.push_back(argument.entry);
+    if (areTurns && (argument.kind == Kind::Checkpoint || argument.kind == Kind::Kept))
+      names.checkpoints.push_back(argument.name);
+    if (argument.kind == (areTurns ? Kind::Kept : Kind::State))
+      kept.push_back({argument.name, std::max<int64_t>(signature.heads / argument.group, 1),
+                      static_cast<int64_t>(llvm::product_of(argument.shape)) * argument.parts(manifest.slices),
+                      argument.type});
+  }
+  return signature.makeKernel(std::move(*code), {names.inputs, names.entries, names.checkpoints, {}});
+}
+
+llvm::Expected<SegmentStarts> SegmentStarts::create(const Signature &signature, const KernelRequest &walk,
+                                                    const KernelRequest &turns, const Names &names,
+                                                    llvm::function_ref<bool(StringRef)> isKnown) {
+  SegmentStarts starts;
+  if (llvm::Error error = make(signature, walk, names, starts.left).moveInto(starts.walk))
+    return error;
+  if (llvm::Error error = make(signature, turns, {{}, names.entries, {}}, starts.begun).moveInto(starts.turns))
+    return error;
+  llvm::erase_if(starts.left, [&](const Kept &kept) { return isKnown(kept.name); });
+  return starts;
+}
+
+//===----------------------------------------------------------------------===//
+// Running
+//===----------------------------------------------------------------------===//
+
+static LaunchTensors::Checkpoint placeOf(StringRef name, const SegmentStarts::Places &places) {
+  const auto *found = llvm::find_if(places, [&](const auto &named) { return named.first == name; });
+  assert(found != places.end() && "one kernel keeps what the other asks for");
+  return found->second;
+}
+
+llvm::Error SegmentStarts::find(const Signature &signature, const OperatorCall &call, LaunchTensors tensors,
+                                const LaunchSegment &range, const Places &left, const Places &begun,
+                                const Executor &executor) {
+  // States that are no entry have no initial value, and no final one is wanted.
+  for (LaunchTensors::Entry &entry : tensors.entries)
+    entry.final = nullptr;
+  tensors.entries.resize(tensors.entries.size() + walk->code->manifest.arguments.size());
+  tensors.segmentEnds = left;
+  if (llvm::Error error = launch(signature, *walk, call, tensors, range, executor))
+    return error;
+  // The segment that comes first has begun with the initial state, and what it leaves is all of a state.
+  for (LaunchTensors::Entry &entry : tensors.entries)
+    entry.initial = nullptr;
+  tensors.checkpoints.clear();
+  for (const Manifest::Argument &argument : turns->code->manifest.arguments) {
+    StringRef name = argument.name;
+    if (argument.kind == Kind::Kept)
+      tensors.checkpoints.push_back(placeOf(name, begun));
+    else if (argument.kind == Kind::Checkpoint)
+      tensors.checkpoints.push_back(placeOf(name.consume_back(".left") ? name : argument.name, left));
+  }
+  LaunchSegment turn = {.first = range.first,
+                        .chunks = range.chunks,
+                        .interval = range.intervalOfStarts,
+                        .firstPlaced = range.firstPlaced,
+                        .chunksPlaced = range.chunksPlaced};
+  return launch(signature, *turns, call, tensors, turn, executor);
+}
