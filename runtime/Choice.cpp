@@ -36,7 +36,7 @@ Signature::CallClass Signature::classOf(const OperatorCall &call, int64_t thread
 
 Signature::Choice Signature::choose(const OperatorCall &call, int64_t threads, const GradientRequest *request) {
   // What a caller leaves open is the model's; a form that is fixed is that of kernels which walk whole sequences.
-  int64_t segments = request || (call.form && call.form->isFixed()) ? 1 : segmentsFor(call);
+  int64_t segments = call.form && call.form->isFixed() ? 1 : segmentsFor(call);
   if (call.form)
     return {.form = *call.form, .segments = segments, .by = Choice::By::Caller};
   bool isForced = segments > 1 && Knobs::instance().segments;
@@ -45,7 +45,9 @@ Signature::Choice Signature::choose(const OperatorCall &call, int64_t threads, c
                   .by = isForced ? Choice::By::Knob : Choice::By::Model};
   int64_t slices = Knobs::instance().slices, walks = Knobs::instance().walks;
   if (request && (slices || walks))
-    return {.form = {.slices = slices ? slices : model.form.slices, .walks = walks}, .by = Choice::By::Knob};
+    return {.form = {.slices = slices ? slices : model.form.slices, .walks = walks},
+            .segments = segments,
+            .by = Choice::By::Knob};
   if (isStep() || isForced || !Knobs::instance().tuned)
     return model;
 

@@ -8,7 +8,8 @@
 using namespace mlir;
 using namespace stretto;
 
-using Gradient = Operator::Signature::Gradient;
+using Signature = Operator::Signature;
+using Gradient = Signature::Gradient;
 
 /// Chunks that the look-backs of a sequence meet, all of its chunks together.
 static int64_t meetingsOf(const Operator::Signature &signature, int64_t chunks, int64_t tokens) {
@@ -47,17 +48,18 @@ int64_t stretto::bytesOfTensors(const Gradient &gradient, const OperatorCall &ca
 }
 
 void Gradient::explain(llvm::json::OStream &json, const OperatorCall &call) const {
-  Segments segments = segmentsOf(call);
+  Division division = divisionOf(call);
   auto explainKernel = [&](const Kernel &part) {
     const Manifest &manifest = part.code->manifest;
     json.object([&] {
       json.attribute("kernel", manifest.symbol);
       json.attribute("walks", manifest.reverse ? "backwards" : "forwards");
       json.attribute("form", "chunk");
-      json.attribute("schedule", manifest.independentChunks ? "parallel" : "serial");
+      bool isOfSegments = manifest.segments != Manifest::Segments::None;
+      json.attribute("schedule", isOfSegments ? "segmented" : manifest.independentChunks ? "parallel" : "serial");
       json.attribute("chunk", manifest.chunk);
       json.attribute("slices", manifest.slices);
-      json.attribute("items", itemsOf(manifest, signature, call, {.chunks = segments.length}));
+      json.attribute("items", itemsOf(manifest, signature, call, {.chunks = division.length}));
       json.attribute("flops", flopsOf(signature, call, manifest));
       json.attribute("from_cache", part.code->fromCache);
       json.attribute("compile_ms", part.code->milliseconds);
@@ -72,9 +74,13 @@ void Gradient::explain(llvm::json::OStream &json, const OperatorCall &call) cons
     for (const Kernel *part : all())
       explainKernel(*part);
   });
-  auto [starts, chunks] = checkpointCounts(call, segments);
-  json.attribute("segments", segments.count());
-  json.attribute("chunks_of_a_segment", segments.length);
+  auto [starts, chunks] = checkpointCounts(call, division);
+  json.attribute("segments", division.count());
+  json.attribute("chunks_of_a_segment", division.length);
+  if (sideBySide) {
+    json.attribute("side_by_side", llvm::divideCeil(division.length, division.apart));
+    json.attribute("chunks_of_each", division.apart);
+  }
   const TensorView &row = signature.rowOf(call);
   auto explainCheckpoints = [&](ArrayRef<Checkpoint> checkpoints, StringRef of, int64_t count) {
     for (const Checkpoint &checkpoint : checkpoints)
@@ -84,8 +90,8 @@ void Gradient::explain(llvm::json::OStream &json, const OperatorCall &call) cons
       });
   };
   json.attributeArray("saved", [&] {
-    explainCheckpoints(ofChunks, segments.count() > 1 ? "chunk of a segment" : "chunk", chunks);
-    if (segments.count() > 1)
+    explainCheckpoints(ofChunks, division.count() > 1 ? "chunk of a segment" : "chunk", chunks);
+    if (division.count() > 1)
       explainCheckpoints(ofSegments, "segment", starts);
     for (const KeptRow &kept : keptRows)
       json.object([&] {
@@ -94,12 +100,12 @@ void Gradient::explain(llvm::json::OStream &json, const OperatorCall &call) cons
       });
   });
   json.attribute("recomputed", "all other rows, from the inputs of their chunk and what is saved");
-  json.attribute("checkpoint_bytes", checkpointBytes(call, segments));
-  json.attribute("part_bytes", bytesOfParts(call, segments));
+  json.attribute("checkpoint_bytes", checkpointBytes(call, division));
+  json.attribute("part_bytes", bytesOfParts(call, division));
   json.attribute("workspace_bytes", workspaceBytes(call));
   json.attribute("bytes", bytesOfTensors(*this, call));
   // A segment is walked forwards twice, but where there is only one.
-  int64_t forwards = segments.count() > 1 ? 2 : 1;
+  int64_t forwards = division.count() > 1 ? 2 : 1;
   int64_t flops = 0;
   for (const Kernel *part : all())
     flops += (part == checkpoints.get() ? forwards : 1) * flopsOf(signature, call, part->code->manifest);
@@ -113,6 +119,18 @@ void Gradient::explain(llvm::json::OStream &json, const OperatorCall &call) cons
     why = "the walk back needs what only a walk forward finds, which is kept once a chunk for states, once a token for "
           "rows";
   json.attribute("why", why);
+}
+
+std::string Signature::whySerial(const Choice &choice, const GradientRequest &request) {
+  if (!serialBecause.empty())
+    return "no segments side by side: " + serialBecause;
+  if (choice.segments == 1)
+    return "sequences and heads fill the machine, or sequences are short, or the form is fixed";
+  std::string problem;
+  gradientSideBySide(request, choice.form, &problem);
+  // What a declaration lacks is said behind its place.
+  StringRef reason = StringRef(problem).split("no segmented form: ").second;
+  return "no segments side by side: " + (reason.empty() ? problem : reason.str());
 }
 
 llvm::Expected<std::string> Operator::explainGradient(Signature &signature, const OperatorCall &call,
@@ -131,9 +149,12 @@ llvm::Expected<std::string> Operator::explainGradient(Signature &signature, cons
   llvm::Expected<Gradient *> gradient = signature.gradientFor(call, request, threads);
   if (!gradient)
     return gradient.takeError();
+  Signature::Choice choice = signature.choose(call, threads, &request);
   json.object([&] {
     (*gradient)->explain(json, call);
-    signature.choose(call, threads, &request).explain(json);
+    if (!(*gradient)->sideBySide)
+      json.attribute("why_serial", signature.whySerial(choice, request));
+    choice.explain(json);
   });
   return text;
 }

@@ -11,7 +11,9 @@
 using namespace mlir;
 using namespace stretto;
 
-using Gradient = Operator::Signature::Gradient;
+using Signature = Operator::Signature;
+using Gradient = Signature::Gradient;
+using SegmentStarts = Signature::SegmentStarts;
 
 /// The type that a row or parameter has in memory.
 static ElementType typeOf(const KernelRequest &request, const std::string &name) {
@@ -86,9 +88,9 @@ llvm::Error Gradient::describe(VariantOp gradient) {
   return llvm::Error::success();
 }
 
-llvm::Expected<std::unique_ptr<Gradient>> Gradient::create(const Signature &signature, GradientRequest request,
-                                                           const Form &form) {
-  std::unique_ptr<Gradient> gradient(new Gradient(signature, std::move(request)));
+llvm::Expected<std::unique_ptr<Gradient>> Gradient::create(Signature &signature, GradientRequest request,
+                                                           const Form &form, bool sideBySide) {
+  std::unique_ptr<Gradient> gradient(new Gradient(signature, std::move(request), sideBySide));
   Implementation &impl = *signature.op.implementation;
   std::vector<std::string> inputs;
   {
@@ -110,6 +112,9 @@ llvm::Expected<std::unique_ptr<Gradient>> Gradient::create(const Signature &sign
     for (bool isGiven : gradient->request.results)
       inputs.push_back(isGiven ? declaration.getArgName(next++).str() : "");
   }
+  if (sideBySide)
+    if (llvm::Error error = signature.segmentsOf(Form()).moveInto(gradient->forwardSegments))
+      return error;
   if (llvm::Error error = gradient->makeKernels(std::move(inputs), form))
     return error;
   return gradient;
@@ -164,6 +169,7 @@ llvm::Error Gradient::makeKernels(std::vector<std::string> inputs, const Form &f
   kernelRequest = signature.request;
   kernelRequest.take(form);
   kernelRequest.gradient = names();
+  kernelRequest.sideBySide = sideBySide;
   for (const EntryShape &entry : signature.state)
     stateNames.push_back(entry.name);
   inputNames = std::move(inputs);
@@ -246,14 +252,48 @@ llvm::Error Gradient::makeKernels(std::vector<std::string> inputs, const Form &f
     return error;
   if (llvm::Error error = make(addingUp, entries, sums))
     return error;
-  return make(code, entries, kernel);
+  if (llvm::Error error = make(code, entries, kernel))
+    return error;
+  return sideBySide ? makeCotangentStarts(entries) : llvm::Error::success();
+}
+
+llvm::Error Gradient::makeCotangentStarts(const std::vector<std::string> &entries) {
+  for (const Kernel *each : all())
+    for (const Manifest::Argument &argument : each->code->manifest.arguments)
+      if (each->isApart() && argument.kind == Manifest::Kind::State && argument.partial)
+        return llvm::createStringError("slices of the values have parts of '" + argument.name + "'");
+  const Kernel &walk = cotangents ? *cotangents : *kernel;
+  if (!walk.isApart() || !walk.code->manifest.reverse)
+    return llvm::Error::success(); // nothing is carried back
+  auto requestOf = [&](KernelRequest::Part part) {
+    KernelRequest request = kernelRequest;
+    request.part = part;
+    return request;
+  };
+  llvm::Expected<SegmentStarts> starts = SegmentStarts::create(
+      signature, requestOf(KernelRequest::Part::CotangentWrites), requestOf(KernelRequest::Part::CotangentStarts),
+      {inputNames, entries, namesOf(ofChunks)}, [](StringRef) { return false; });
+  if (!starts)
+    return starts.takeError();
+  cotangentStarts = std::move(*starts);
+  return llvm::Error::success();
 }
 
 SmallVector<const Operator::Signature::Kernel *, 5> Gradient::all() const {
   SmallVector<const Kernel *, 5> kernels;
-  for (const Kernel *each : {checkpoints.get(), keeping.get(), cotangents.get(), kernel.get(), sums.get()})
+  auto add = [&](const std::unique_ptr<Kernel> &each) {
     if (each)
-      kernels.push_back(each);
+      kernels.push_back(each.get());
+  };
+  add(checkpoints);
+  add(keeping);
+  if (cotangentStarts) {
+    add(cotangentStarts->walk);
+    add(cotangentStarts->turns);
+  }
+  add(cotangents);
+  add(kernel);
+  add(sums);
   return kernels;
 }
 
@@ -300,19 +340,41 @@ int64_t Gradient::checkpointCount(const OperatorCall &call, int64_t chunks, int6
   return std::min(ifAllAreLong, together);
 }
 
-std::array<int64_t, 2> Gradient::checkpointCounts(const OperatorCall &call, Segments segments) const {
-  int64_t starts = segments.count() > 1 ? checkpointCount(call, segments.chunks, segments.length) : 0;
-  return {starts, checkpointCount(call, segments.length, /*interval=*/1)};
+std::array<int64_t, 2> Gradient::checkpointCounts(const OperatorCall &call, Division division) const {
+  bool beginsAtCheckpoints = division.count() > 1 && !sideBySide;
+  return {beginsAtCheckpoints ? checkpointCount(call, division.chunks, division.length) : 0,
+          checkpointCount(call, division.length, /*interval=*/1)};
 }
 
-int64_t Gradient::checkpointBytes(const OperatorCall &call, Segments segments) const {
-  auto [starts, chunks] = checkpointCounts(call, segments);
+int64_t Gradient::placesOfCotangents(const OperatorCall &call, Division division) const {
+  return SegmentStarts::placesOf(signature, call, *kernel, division.length, division.apart);
+}
+
+Signature::Segments::Division Gradient::forwardDivision(const OperatorCall &call, Division division) const {
+  return forwardSegments->divideInto(call, division.apart * kernel->code->manifest.chunk);
+}
+
+int64_t Gradient::bytesOfForwardStarts(const OperatorCall &call, Division division) const {
+  return forwardWalk() ? forwardSegments->bytesBegun(call, forwardDivision(call, division)) : 0;
+}
+
+int64_t Gradient::checkpointBytes(const OperatorCall &call, Division division) const {
+  auto [starts, chunks] = checkpointCounts(call, division);
   int64_t bytes = 0;
   for (const Checkpoint &checkpoint : ofSegments)
     bytes += checkpoint.bytes(starts);
   for (const Checkpoint &checkpoint : ofChunks)
     bytes += checkpoint.bytes(chunks);
-  return bytes;
+  if (!sideBySide)
+    return bytes;
+  if (cotangentStarts) {
+    int64_t places = placesOfCotangents(call, division);
+    bytes += SegmentStarts::bytes(cotangentStarts->left, places) + SegmentStarts::bytes(cotangentStarts->begun, places);
+  }
+  // What finds where segments begin forwards is there before all else.
+  if (forwardWalk())
+    bytes = std::max(bytes, forwardSegments->bytesLeft(call, forwardDivision(call, division)));
+  return bytes + bytesOfForwardStarts(call, division);
 }
 
 /// The bytes of the largest row of a call.
@@ -324,42 +386,61 @@ static int64_t bytesOfInput(const Operator &op, const OperatorCall &call) {
   return bytes;
 }
 
-Gradient::Segments Gradient::segmentsOf(const OperatorCall &call) const {
+int64_t Gradient::chunksOfApart(const OperatorCall &call, int64_t chunks, int64_t turns) const {
+  // Short segments would wait for launches.
+  constexpr int64_t tokensOfSegment = 512;
+  const Manifest &manifest = kernel->code->manifest;
+  int64_t forced = Knobs::instance().segments;
+  int64_t idle = signature.multiprocessors / std::max<int64_t>(signature.items(call) * manifest.slices, 1);
+  int64_t count = forced ? llvm::divideCeil(forced, turns) : std::min(idle, chunks * manifest.chunk / tokensOfSegment);
+  int64_t each = llvm::divideCeil(chunks, std::max<int64_t>(count, 1));
+  // Segments begin with chunks forwards, too.
+  return llvm::alignTo(each, std::max<int64_t>(forwardSegments->lastKernel().code->manifest.chunk / manifest.chunk, 1));
+}
+
+Gradient::Division Gradient::divisionOf(const OperatorCall &call) const {
   int64_t chunks = std::max<int64_t>(llvm::divideCeil(signature.rowOf(call).sizes[1], kernel->code->manifest.chunk), 1);
+  auto divideInto = [&](int64_t count) -> Division {
+    int64_t length = llvm::divideCeil(chunks, count);
+    if (!sideBySide)
+      return {chunks, length};
+    int64_t apart = chunksOfApart(call, length, count);
+    return {chunks, static_cast<int64_t>(llvm::alignTo(length, apart)), apart};
+  };
   if (ofChunks.empty())
-    return {chunks, chunks};
+    return divideInto(1);
   if (int64_t length = Knobs::instance().segment)
-    return {chunks, std::min(chunks, length)};
+    return divideInto(llvm::divideCeil(chunks, length));
   int64_t enough = 2 * bytesOfInput(signature.op, call), least = std::numeric_limits<int64_t>::max();
-  Segments best = {chunks, chunks};
+  Division best = divideInto(1);
   // Each launch of few chunks takes its time: powers of two are near enough to the fewest.
   for (int64_t count = 1; count <= chunks && least > enough; count *= 2) {
-    Segments segments = {chunks, static_cast<int64_t>(llvm::divideCeil(chunks, count))};
-    int64_t bytes = checkpointBytes(call, segments) + bytesOfParts(call, segments);
+    Division division = divideInto(count);
+    int64_t bytes = checkpointBytes(call, division) + bytesOfParts(call, division);
     if (bytes < least) {
       least = bytes;
-      best = segments;
+      best = division;
     }
   }
   return best;
 }
 
-int64_t Gradient::tokensOfParts(const OperatorCall &call, Segments segments) const {
+int64_t Gradient::tokensOfParts(const OperatorCall &call, Division division) const {
   // Of packed sequences the first is as long as there are tokens, or each has a segment.
   int64_t sequences = call.sequenceOffsets ? signature.sequences(call) : 1;
-  return std::min(signature.rowOf(call).sizes[1], sequences * segments.length * kernel->code->manifest.chunk);
+  return std::min(signature.rowOf(call).sizes[1], sequences * division.length * kernel->code->manifest.chunk);
 }
 
-int64_t Gradient::bytesOfParts(const OperatorCall &call, Segments segments) const {
-  int64_t tokens = signature.rowOf(call).sizes[0] * tokensOfParts(call, segments), bytes = 0;
+int64_t Gradient::bytesOfParts(const OperatorCall &call, Division division) const {
+  int64_t tokens = signature.rowOf(call).sizes[0] * tokensOfParts(call, division), bytes = 0;
   for (const Row &row : rows)
     bytes += row.bytesOfParts(tokens);
   return bytes;
 }
 
 int64_t Gradient::workspaceBytes(const OperatorCall &call) const {
-  Segments segments = segmentsOf(call);
-  int64_t bytes = checkpointBytes(call, segments) + bytesOfParts(call, segments);
+  Division division = divisionOf(call);
+  int64_t bytes = checkpointBytes(call, division) + bytesOfParts(call, division);
   const TensorView &row = signature.rowOf(call);
   for (const KeptRow &kept : keptRows)
     bytes += kept.bytes(row.sizes[0] * row.sizes[1]);
@@ -369,6 +450,9 @@ int64_t Gradient::workspaceBytes(const OperatorCall &call) const {
 llvm::Expected<Gradient *> Operator::Signature::gradientFor(const OperatorCall &call, const GradientRequest &request,
                                                             int64_t threads) {
   Choice choice = choose(call, threads, &request);
+  if (choice.segments > 1)
+    if (Gradient *gradient = gradientSideBySide(request, choice.form))
+      return gradient;
   llvm::Expected<Gradient *> gradient = gradientOf(request, choice.form);
   if (gradient || !choice.tuned)
     return gradient;
@@ -380,9 +464,22 @@ llvm::Expected<Gradient *> Operator::Signature::gradientOf(const GradientRequest
   std::lock_guard<std::mutex> lock(mutex);
   std::unique_ptr<Gradient> &gradient = gradients[{request, form}];
   if (!gradient)
-    if (llvm::Error error = Gradient::create(*this, request, form).moveInto(gradient))
+    if (llvm::Error error = Gradient::create(*this, request, form, /*sideBySide=*/false).moveInto(gradient))
       return error;
   return gradient.get();
+}
+
+Gradient *Operator::Signature::gradientSideBySide(const GradientRequest &request, const Form &form,
+                                                  std::string *problem) {
+  std::lock_guard<std::mutex> lock(makingSideBySide);
+  auto [found, isNew] = gradientsSideBySide.try_emplace({request, form});
+  SideBySide &known = found->second;
+  if (isNew)
+    if (llvm::Error error = Gradient::create(*this, request, form, /*sideBySide=*/true).moveInto(known.gradient))
+      known.problem = llvm::toString(std::move(error));
+  if (problem)
+    *problem = known.problem;
+  return known.gradient.get();
 }
 
 bool Operator::Signature::resumes(const OperatorCall &call, const GradientRequest &request,

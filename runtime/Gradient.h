@@ -13,6 +13,10 @@
 // again from there, and the others walk it back. The first walk is by the first kernel, too, or, where checkpoints are
 // not all that it carries as it is, by one that is made when it is first needed.
 //
+// Where sequences and heads are few, the walks that carry states take their segments side by side, forwards and back,
+// each after kernels that find what segments begin with (SegmentStarts.h); forwards those of the operator itself. Where
+// memory asks for segments one after the other, too, each of these consists of several that are side by side.
+//
 // Of a call that continues from windows these are the gradients of its own tokens; where those of the windows have a
 // part in what is asked for, whoever calls makes one call of both (Signature::resumes).
 //
@@ -24,7 +28,7 @@
 #ifndef STRETTO_RUNTIME_GRADIENT_H
 #define STRETTO_RUNTIME_GRADIENT_H
 
-#include "runtime/Signature.h"
+#include "runtime/Segments.h"
 #include "llvm/Support/JSON.h"
 
 namespace stretto {
@@ -62,8 +66,9 @@ struct Operator::Signature::Gradient {
     bool isWanted = true;
   };
 
-  static llvm::Expected<std::unique_ptr<Gradient>> create(const Signature &signature, GradientRequest request,
-                                                          const Form &form);
+  /// Fails with the reason where `sideBySide` asks for what there is not.
+  static llvm::Expected<std::unique_ptr<Gradient>> create(Signature &signature, GradientRequest request,
+                                                          const Form &form, bool sideBySide);
 
   /// The names of what the request counts.
   GradientOf names() const;
@@ -79,13 +84,14 @@ struct Operator::Signature::Gradient {
   /// is left is contiguous.
   llvm::Error run(const OperatorCall &call, const GradientCall &tensors, const Executor &executor);
 
-  /// How the sequences of a call are divided: the chunks of the longest that there may be, and those of a segment.
-  struct Segments {
-    int64_t chunks, length;
+  /// How the sequences of a call are divided: the chunks of the longest that there may be, those of a segment, and
+  /// those of each of the segments that it consists of where these are side by side.
+  struct Division {
+    int64_t chunks, length, apart = 0;
     int64_t count() const { return llvm::divideCeil(chunks, length); }
   };
   /// As few segments as the memory for checkpoints allows, or those that take the least.
-  Segments segmentsOf(const OperatorCall &call) const;
+  Division divisionOf(const OperatorCall &call) const;
   int64_t workspaceBytes(const OperatorCall &call) const;
   /// Says what the gradient of a call takes: its kernels, what is saved and what is computed anew
   /// (ExplainGradient.cpp).
@@ -93,6 +99,7 @@ struct Operator::Signature::Gradient {
 
   const Signature &signature;
   const GradientRequest request;
+  const bool sideBySide;
   /// In the order of the arguments.
   std::vector<Row> rows;
   /// Of entries of the state and of parameters. A tail may have several, which are added up.
@@ -100,13 +107,14 @@ struct Operator::Signature::Gradient {
 
 private:
   friend class GradientLauncher;
-  Gradient(const Signature &signature, GradientRequest request) : signature(signature), request(std::move(request)) {}
+  Gradient(const Signature &signature, GradientRequest request, bool sideBySide)
+      : signature(signature), request(std::move(request)), sideBySide(sideBySide) {}
 
   llvm::Error describe(VariantOp gradient);
   llvm::Error makeKernels(std::vector<std::string> inputs, const Form &form);
   /// Of how many tokens of each sequence, or of a packed batch, the parts of rows are kept at a time.
-  int64_t tokensOfParts(const OperatorCall &call, Segments segments) const;
-  int64_t bytesOfParts(const OperatorCall &call, Segments segments) const;
+  int64_t tokensOfParts(const OperatorCall &call, Division division) const;
+  int64_t bytesOfParts(const OperatorCall &call, Division division) const;
   /// Makes room for what each slice has a part of.
   void divide(const Manifest &manifest);
 
@@ -129,8 +137,9 @@ private:
   int64_t checkpointCount(const OperatorCall &call, int64_t chunks, int64_t interval) const;
   /// The checkpoints at the start of segments, where there are several, and those of the chunks of a segment; the bytes
   /// of all states'.
-  std::array<int64_t, 2> checkpointCounts(const OperatorCall &call, Segments segments) const;
-  int64_t checkpointBytes(const OperatorCall &call, Segments segments) const;
+  std::array<int64_t, 2> checkpointCounts(const OperatorCall &call, Division division) const;
+  /// Those of checkpoints, and what segments begin with.
+  int64_t checkpointBytes(const OperatorCall &call, Division division) const;
   /// The kernel that keeps what a walk begins with at the start of each segment.
   llvm::Expected<Kernel *> kernelOfSegments();
   /// Rows that are kept of each token: so many numbers for each head of the kernel.
@@ -154,6 +163,21 @@ private:
   llvm::Expected<std::shared_ptr<CompiledKernel>> compile(KernelRequest::Part part) const;
   std::mutex makingSegments;
   std::unique_ptr<Kernel> segmentStarts;
+
+  /// Where segments are side by side: the operator's, and what its states of reverse time begin with, if it has some.
+  Signature::Segments *forwardSegments = nullptr;
+  std::optional<SegmentStarts> cotangentStarts;
+  /// The kernel that carries states so, forwards; null where there is none.
+  const Kernel *forwardWalk() const {
+    const Kernel *walk = checkpoints ? checkpoints.get() : kernel.get();
+    return walk->isApart() && !walk->code->manifest.reverse ? walk : nullptr;
+  }
+  llvm::Error makeCotangentStarts(const std::vector<std::string> &entries);
+  /// The chunks of each segment side by side in one of so many chunks, of which so many come one after the other.
+  int64_t chunksOfApart(const OperatorCall &call, int64_t chunks, int64_t turns) const;
+  Signature::Segments::Division forwardDivision(const OperatorCall &call, Division division) const;
+  int64_t bytesOfForwardStarts(const OperatorCall &call, Division division) const;
+  int64_t placesOfCotangents(const OperatorCall &call, Division division) const;
 };
 
 } // namespace stretto

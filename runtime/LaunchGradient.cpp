@@ -8,6 +8,7 @@ using namespace mlir;
 using namespace stretto;
 
 using Gradient = Operator::Signature::Gradient;
+using SegmentStarts = Operator::Signature::SegmentStarts;
 
 namespace stretto {
 
@@ -17,10 +18,20 @@ public:
   GradientLauncher(Gradient &gradient, const OperatorCall &call, const GradientCall &gradientCall,
                    const Executor &executor)
       : gradient(gradient), signature(gradient.signature), call(call), gradientCall(gradientCall), executor(executor),
-        segments(gradient.segmentsOf(call)), next(static_cast<char *>(gradientCall.workspace)) {
-    auto counts = gradient.checkpointCounts(call, segments);
+        division(gradient.divisionOf(call)), next(static_cast<char *>(gradientCall.workspace)) {
+    auto counts = gradient.checkpointCounts(call, division);
+    // What finds where segments begin forwards is there before checkpoints are.
+    forwardBegun = lend(gradient.bytesOfForwardStarts(call, division));
+    forwardLeft = next;
+    char *behind = next + gradient.checkpointBytes(call, division) - gradient.bytesOfForwardStarts(call, division);
     ofSegments = lendCheckpoints(gradient.ofSegments, counts[0]);
     ofChunks = lendCheckpoints(gradient.ofChunks, counts[1]);
+    if (gradient.cotangentStarts) {
+      int64_t places = gradient.placesOfCotangents(call, division);
+      cotangentsLeft = SegmentStarts::lend(gradient.cotangentStarts->left, places, next);
+      cotangentsBegun = SegmentStarts::lend(gradient.cotangentStarts->begun, places, next);
+    }
+    next = behind;
     lendParts();
     lendKeptRows();
     describeForward();
@@ -28,20 +39,26 @@ public:
   }
 
   llvm::Error run() {
-    bool areSeveral = segments.count() > 1;
-    if (areSeveral)
+    if (gradient.forwardWalk()) {
+      if (llvm::Error error = findStarts())
+        return error;
+    } else if (division.count() > 1 && !gradient.sideBySide) {
       if (llvm::Error error = keepStarts())
         return error;
-    for (int64_t segment = segments.count() - 1; segment >= 0; --segment) {
+    }
+    for (int64_t segment = division.count() - 1; segment >= 0; --segment) {
       placeParts(segment);
       if (gradient.checkpoints)
         if (llvm::Error error = keep(segment))
           return error;
       backward.checkpoints = ofChunks;
+      if (gradient.cotangentStarts)
+        if (llvm::Error error = findCotangentStarts(segment))
+          return error;
       for (Operator::Signature::Kernel *kernel :
            {gradient.cotangents.get(), gradient.kernel.get(), gradient.sums.get()})
         if (kernel)
-          if (llvm::Error error = launch(signature, *kernel, call, backward, rangeOf(segment), executor))
+          if (llvm::Error error = launch(signature, *kernel, call, backward, rangeFor(*kernel, segment), executor))
             return error;
       beginBehind();
       addUp(segment);
@@ -53,8 +70,41 @@ private:
   using Checkpoints = SmallVector<LaunchTensors::Checkpoint, 2>;
 
   LaunchSegment rangeOf(int64_t segment) const {
-    int64_t first = segment * segments.length;
-    return {.first = first, .chunks = std::min(segments.length, segments.chunks - first)};
+    int64_t first = segment * division.length;
+    return {.first = first, .chunks = std::min(division.length, division.chunks - first)};
+  }
+
+  /// The same for a kernel, whose segments may be apart. What is carried back has places in this range alone.
+  LaunchSegment rangeFor(const Operator::Signature::Kernel &kernel, int64_t segment) const {
+    LaunchSegment range = rangeOf(segment);
+    if (!kernel.isApart())
+      return range;
+    range.intervalOfStarts = division.apart;
+    range.apart = llvm::divideCeil(range.chunks, division.apart);
+    bool isBack = kernel.code->manifest.reverse;
+    range.firstPlaced = isBack ? range.first : 0;
+    range.chunksPlaced = isBack ? range.chunks : division.chunks;
+    return range;
+  }
+
+  llvm::Error findStarts() {
+    llvm::Expected<SegmentStarts::Places> starts = gradient.forwardSegments->findStarts(
+        call, gradient.forwardDivision(call, division), forwardBegun, forwardLeft, executor);
+    if (!starts)
+      return starts.takeError();
+    forward.segmentStarts = backward.segmentStarts = std::move(*starts);
+    return llvm::Error::success();
+  }
+
+  llvm::Error findCotangentStarts(int64_t segment) {
+    SegmentStarts &starts = *gradient.cotangentStarts;
+    LaunchTensors tensors = backward;
+    tensors.segmentStarts.clear();
+    if (llvm::Error error = starts.find(signature, call, std::move(tensors), rangeFor(*starts.walk, segment),
+                                        cotangentsLeft, cotangentsBegun, executor))
+      return error;
+    backward.segmentStarts = cotangentsBegun;
+    return llvm::Error::success();
   }
 
   llvm::Error keepStarts() {
@@ -63,16 +113,16 @@ private:
       return kernel.takeError();
     forward.checkpoints = ofSegments;
     // Behind the start of the last segment nothing is kept.
-    int64_t chunks = (segments.count() - 1) * segments.length + 1;
-    return launch(signature, **kernel, call, forward, {.chunks = chunks, .interval = segments.length}, executor);
+    int64_t chunks = (division.count() - 1) * division.length + 1;
+    return launch(signature, **kernel, call, forward, {.chunks = chunks, .interval = division.length}, executor);
   }
 
   /// Walks a segment, of several from the states at its start. Rows that were kept are kept again, as the same numbers.
   llvm::Error keep(int64_t segment) {
-    LaunchSegment range = rangeOf(segment);
+    LaunchSegment range = rangeFor(*gradient.checkpoints, segment);
     forward.starts.clear();
-    if (segments.count() > 1) {
-      range.intervalOfStarts = segments.length;
+    if (division.count() > 1 && !gradient.sideBySide) {
+      range.intervalOfStarts = division.length;
       for (auto [start, checkpoint] : llvm::zip_equal(gradient.ofSegments, ofSegments))
         forward.starts.emplace_back(start.name, checkpoint);
     }
@@ -91,7 +141,7 @@ private:
 
   /// Tokens of each sequence before a segment, and of a segment.
   int64_t firstOf(int64_t segment) const { return rangeOf(segment).first * gradient.kernel->code->manifest.chunk; }
-  int64_t tokensOfSegment() const { return segments.length * gradient.kernel->code->manifest.chunk; }
+  int64_t tokensOfSegment() const { return division.length * gradient.kernel->code->manifest.chunk; }
 
   /// Parts of a segment's rows take the places of the first segment's.
   void placeParts(int64_t segment) {
@@ -103,7 +153,7 @@ private:
   void addUp(int64_t segment) {
     const TensorView &of = signature.rowOf(call);
     // What is left of packed sequences is told to nobody but the device.
-    bool isPacked = call.sequenceOffsets && segments.count() > 1;
+    bool isPacked = call.sequenceOffsets && division.count() > 1;
     int64_t first = isPacked ? 0 : firstOf(segment);
     int64_t tokens = isPacked ? tokensOfParts : std::min(tokensOfParts, of.sizes[1] - first), all = of.sizes[1] - first;
     if (tokens == 0)
@@ -150,7 +200,7 @@ private:
   void lendParts() {
     const TensorView &of = signature.rowOf(call);
     results = gradientCall.rows;
-    tokensOfParts = gradient.tokensOfParts(call, segments);
+    tokensOfParts = gradient.tokensOfParts(call, division);
     partStrides.resize(results.size());
     for (auto [row, result, strides] : llvm::zip_equal(gradient.rows, results, partStrides)) {
       int64_t bytes = row.bytesOfParts(of.sizes[0] * tokensOfParts), ofToken = row.placesOfToken();
@@ -191,9 +241,12 @@ private:
   const OperatorCall &call;
   const GradientCall &gradientCall;
   const Executor &executor;
-  Gradient::Segments segments;
+  Gradient::Division division;
   char *next; // of the workspace
   Checkpoints ofSegments, ofChunks;
+  /// Where segments are side by side: memory for what they begin with forwards, and to find it; and places back.
+  char *forwardBegun = nullptr, *forwardLeft = nullptr;
+  SegmentStarts::Places cotangentsLeft, cotangentsBegun;
   std::vector<std::array<int64_t, 4>> keptStrides;
   /// Of each row: where its parts are, or null where the kernel leaves the whole.
   SmallVector<char *, 8> ofParts;

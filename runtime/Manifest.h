@@ -58,9 +58,9 @@
 // they exist and are of the range. Where that is from the first chunk on, it begins with the initial state; elsewhere
 // with what it is given in the place p + s, the places of the sequence n beginning at firstCheckpoint(n, chunks that
 // have places, j) with that of the first chunk that has one. What it leaves goes to the same place, if it walks any; the final state is left by the segment that comes to the end
-// of the sequence, or of one without tokens the first. In reverse the segment that comes first in the range leaves the
-// final state, and the last begins with the initial one; where the sequence has ended before the range the first passes
-// it through. Checkpoints are those of the range.
+// of the sequence, or of one without tokens the first. In reverse all segments begin with what they are given, and the
+// one that comes first in the range leaves the final state, which may lie where the initial one does; where the
+// sequence has ended before the range the first passes that through. Checkpoints are those of the range.
 //
 // A kernel whose turns are segments has a turn for every i-th chunk of the range, and the checkpoint p + t of the t-th
 // turn of all.

@@ -95,9 +95,10 @@ llvm::Error SegmentStarts::find(const Signature &signature, const OperatorCall &
   tensors.segmentEnds = left;
   if (llvm::Error error = launch(signature, *walk, call, tensors, range, executor))
     return error;
-  // The segment that comes first has begun with the initial state, and what it leaves is all of a state.
-  for (LaunchTensors::Entry &entry : tensors.entries)
-    entry.initial = nullptr;
+  // Forwards the first segment has begun with the initial state, and what it leaves is all of a state.
+  if (!walk->code->manifest.reverse)
+    for (LaunchTensors::Entry &entry : tensors.entries)
+      entry.initial = nullptr;
   tensors.checkpoints.clear();
   for (const Manifest::Argument &argument : turns->code->manifest.arguments) {
     StringRef name = argument.name;

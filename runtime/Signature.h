@@ -52,6 +52,8 @@ public:
   };
   Form modelForm(const OperatorCall &call, int64_t threads, bool isOfGradient, int64_t segments = 1) const;
   Choice choose(const OperatorCall &call, int64_t threads, const GradientRequest *request = nullptr);
+  /// Why a gradient walks its segments one after the other.
+  std::string whySerial(const Choice &choice, const GradientRequest &request);
   /// What a tuner's result for a call is found by.
   std::string tuningKey(const OperatorCall &call, int64_t threads, const GradientRequest *request) const;
   /// Bytes of the cache of a GPU that all its multiprocessors share; 0 on a CPU.
@@ -126,6 +128,8 @@ private:
   int64_t slicesFor(const OperatorCall &call, int64_t threads, int64_t segments) const;
   llvm::Expected<Kernel *> kernelOf(const Form &form);
   llvm::Expected<Gradient *> gradientOf(const GradientRequest &request, const Form &form);
+  /// With segments side by side; null where there is none, which `problem` says why.
+  Gradient *gradientSideBySide(const GradientRequest &request, const Form &form, std::string *problem = nullptr);
   /// A tuned form that cannot be used here.
   void forget(const OperatorCall &call, int64_t threads, const GradientRequest *request, llvm::StringRef problem);
   llvm::Expected<std::shared_ptr<CompiledKernel>> compile(const KernelRequest &request) const;
@@ -140,6 +144,13 @@ private:
   std::map<Form, std::unique_ptr<Kernel>> kernels;
   std::map<Form, std::unique_ptr<Segments>> segmented;
   std::map<std::pair<GradientRequest, Form>, std::unique_ptr<Gradient>> gradients;
+  /// Gradients of segments side by side, or why there is none.
+  struct SideBySide {
+    std::unique_ptr<Gradient> gradient;
+    std::string problem;
+  };
+  std::map<std::pair<GradientRequest, Form>, SideBySide> gradientsSideBySide;
+  std::mutex makingSideBySide;
 
   /// What tuned forms are looked up by, cheaply: the powers of two above batch times heads and above time, the threads
   /// of a CPU, and the gradient that is asked for.
@@ -158,6 +169,7 @@ private:
 /// A kernel of a signature: the code, and which tensor each of its arguments is.
 struct Operator::Signature::Kernel {
   std::shared_ptr<CompiledKernel> code;
+  bool isApart() const { return code->manifest.segments == Manifest::Segments::Apart; }
   /// For each argument of the manifest its position among the inputs, results, entries, checkpoints or tables, by its
   /// kind.
   llvm::SmallVector<unsigned> positions;

@@ -219,9 +219,8 @@ void KernelLowering::findSegmentApart(Item &item, Value segment) {
                               builder.subtract(segment, divide(builder, firstPlaced, intervalOfStarts)));
   item.exists = isLess(item.begin, item.end);
   if (kernel.getReverse()) {
-    Value passes = both(isEqual(item.firstKept, last), isEqual(own, firstChunk));
-    item.isFirst = either(passes, both(item.exists, isEqual(item.end, last)));
-    item.isLast = either(passes, both(item.exists, isEqual(item.begin, item.firstKept)));
+    item.isFirst = both(isEqual(item.firstKept, last), isEqual(own, firstChunk)); // it passes through
+    item.isLast = either(item.isFirst, both(item.exists, isEqual(item.begin, item.firstKept)));
   } else {
     item.isFirst = isEqual(item.begin, none);
     item.isLast = both(isEqual(item.end, item.tokens), either(item.exists, isEqual(segment, none)));

@@ -35,7 +35,7 @@ def Chunk_KernelOp : Chunk_Op<"kernel", [
 
     A segment is a number of consecutive chunks that a launch chooses. With `segments apart` the segments of a sequence
     are walked side by side, each from states that are known where it begins, which a launch provides: the initial ones
-    for the first segment, or in reverse the last. With `segments turns` the body is executed once for each segment of a
+    for the first segment. With `segments turns` the body is executed once for each segment of a
     sequence, one after the other, and its checkpoints are those of segments in place of chunks.
 
     Constraints: `kernel_c1` every argument is described, and the last alone is the number of valid tokens, of type

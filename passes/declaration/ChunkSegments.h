@@ -18,9 +18,9 @@
 //
 // The states of reverse time of a gradient are found in the same way, from the last segment to the first:
 //
-//   @f_cotangent_writes   walks a segment back, and leaves what that does to them, from the cotangents of the final
-//                         state in the last segment
-//   @f_cotangent_starts   finds from that what each segment begins with at its end
+//   @f_cotangent_writes   walks a segment back, and leaves what that does to them
+//   @f_cotangent_starts   finds from that and the cotangents of the final state what each segment begins with at its
+//                         end
 //
 // Forward states are walked anew for a gradient, from where the kernels above find that segments begin.
 //

@@ -369,9 +369,8 @@ void ThreadLowering::findSegmentApart() {
   exists = isLess(begin, end);
   if (manifest.reverse) {
     Value firstOfRange = b.select(packed, none, arith::DivUIOp::create(b, first, every));
-    Value passes = b.both(isEqual(firstKept, last), isEqual(segment, firstOfRange));
-    isFirst = either(passes, b.both(exists, isEqual(end, last)));
-    isLast = either(passes, b.both(exists, isEqual(begin, firstKept)));
+    isFirst = b.both(isEqual(firstKept, last), isEqual(segment, firstOfRange)); // it passes through
+    isLast = either(isFirst, b.both(exists, isEqual(begin, firstKept)));
   } else {
     isFirst = isEqual(begin, none);
     isLast = b.both(isEqual(end, chunks), either(exists, isEqual(segment, none)));
