@@ -386,40 +386,54 @@ static int64_t bytesOfInput(const Operator &op, const OperatorCall &call) {
   return bytes;
 }
 
-int64_t Gradient::chunksOfApart(const OperatorCall &call, int64_t chunks, int64_t turns) const {
-  // Short segments would wait for launches.
-  constexpr int64_t tokensOfSegment = 512;
+Gradient::Division Gradient::divide(const OperatorCall &call, int64_t turns, int64_t sideBySideSegments) const {
   const Manifest &manifest = kernel->code->manifest;
-  int64_t forced = Knobs::instance().segments;
-  int64_t idle = signature.multiprocessors / std::max<int64_t>(signature.items(call) * manifest.slices, 1);
-  int64_t count = forced ? llvm::divideCeil(forced, turns) : std::min(idle, chunks * manifest.chunk / tokensOfSegment);
-  int64_t each = llvm::divideCeil(chunks, std::max<int64_t>(count, 1));
-  // Segments begin with chunks forwards, too.
-  return llvm::alignTo(each, std::max<int64_t>(forwardSegments->lastKernel().code->manifest.chunk / manifest.chunk, 1));
+  int64_t chunks = std::max<int64_t>(llvm::divideCeil(signature.rowOf(call).sizes[1], manifest.chunk), 1);
+  int64_t length = llvm::divideCeil(chunks, turns);
+  if (!sideBySide)
+    return {chunks, length};
+  // Segments begin with chunks of the operator, too.
+  int64_t ofOperator = std::max<int64_t>(forwardSegments->lastKernel().code->manifest.chunk / manifest.chunk, 1);
+  int64_t apart = llvm::alignTo(llvm::divideCeil(length, sideBySideSegments), ofOperator);
+  return {chunks, static_cast<int64_t>(llvm::alignTo(length, apart)), apart};
 }
 
+int64_t Gradient::mostSideBySide(const OperatorCall &call) const {
+  if (!sideBySide)
+    return 1;
+  if (int64_t forced = Knobs::instance().segments)
+    return forced;
+  const Manifest &manifest = kernel->code->manifest;
+  int64_t idle = signature.multiprocessors / std::max<int64_t>(signature.items(call) * manifest.slices, 1);
+  return std::max<int64_t>(std::min(idle, signature.rowOf(call).sizes[1] / (manifest.chunk * fewestChunks)), 1);
+}
+
+/// As many segments side by side as there are multiprocessors for, in as few turns as memory allows.
 Gradient::Division Gradient::divisionOf(const OperatorCall &call) const {
-  int64_t chunks = std::max<int64_t>(llvm::divideCeil(signature.rowOf(call).sizes[1], kernel->code->manifest.chunk), 1);
-  auto divideInto = [&](int64_t count) -> Division {
-    int64_t length = llvm::divideCeil(chunks, count);
-    if (!sideBySide)
-      return {chunks, length};
-    int64_t apart = chunksOfApart(call, length, count);
-    return {chunks, static_cast<int64_t>(llvm::alignTo(length, apart)), apart};
-  };
+  int64_t most = mostSideBySide(call);
+  bool isForced = sideBySide && Knobs::instance().segments;
+  Division whole = divide(call, 1, most);
   if (ofChunks.empty())
-    return divideInto(1);
-  if (int64_t length = Knobs::instance().segment)
-    return divideInto(llvm::divideCeil(chunks, length));
+    return whole;
+  if (int64_t length = Knobs::instance().segment) {
+    int64_t turns = llvm::divideCeil(whole.chunks, length);
+    return divide(call, turns, llvm::divideCeil(most, isForced ? turns : 1));
+  }
   int64_t enough = 2 * bytesOfInput(signature.op, call), least = std::numeric_limits<int64_t>::max();
-  Division best = divideInto(1);
-  // Each launch of few chunks takes its time: powers of two are near enough to the fewest.
-  for (int64_t count = 1; count <= chunks && least > enough; count *= 2) {
-    Division division = divideInto(count);
-    int64_t bytes = checkpointBytes(call, division) + bytesOfParts(call, division);
-    if (bytes < least) {
-      least = bytes;
-      best = division;
+  Division best = whole;
+  for (int64_t beside = most; beside >= 1; beside = beside * 3 / 4) {
+    // Each launch of few chunks takes its time: powers of two are near enough to the fewest.
+    for (int64_t turns = 1; turns <= whole.chunks; turns *= 2) {
+      Division division = divide(call, turns, isForced ? llvm::divideCeil(beside, turns) : beside);
+      if (beside > 1 && !isForced && division.apart < fewestChunks)
+        break;
+      int64_t bytes = checkpointBytes(call, division) + bytesOfParts(call, division);
+      if (bytes < least) {
+        least = bytes;
+        best = division;
+      }
+      if (bytes <= enough)
+        return division;
     }
   }
   return best;

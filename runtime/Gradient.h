@@ -173,8 +173,11 @@ private:
     return walk->isApart() && !walk->code->manifest.reverse ? walk : nullptr;
   }
   llvm::Error makeCotangentStarts(const std::vector<std::string> &entries);
-  /// The chunks of each segment side by side in one of so many chunks, of which so many come one after the other.
-  int64_t chunksOfApart(const OperatorCall &call, int64_t chunks, int64_t turns) const;
+  /// So many segments one after the other, and side by side in each of these; and how many of the latter there may be.
+  Division divide(const OperatorCall &call, int64_t turns, int64_t sideBySideSegments) const;
+  /// Of each, as what it begins with takes the time of about one.
+  static constexpr int64_t fewestChunks = 4;
+  int64_t mostSideBySide(const OperatorCall &call) const;
   Signature::Segments::Division forwardDivision(const OperatorCall &call, Division division) const;
   int64_t bytesOfForwardStarts(const OperatorCall &call, Division division) const;
   int64_t placesOfCotangents(const OperatorCall &call, Division division) const;

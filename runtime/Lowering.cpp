@@ -438,6 +438,12 @@ llvm::Error Lowering::chooseForGpu() {
   for (int64_t columns : {0, 128, 64, 32}) {
     panels = columns;
     llvm::Expected<GpuForm> form = formOfFewestSlices();
+    if (!form && request.sideBySide && request.walks != 1) {
+      // What one walk cannot have, a walk of states alone may.
+      std::string refusal = llvm::toString(form.takeError());
+      form = GpuForm();
+      form->problem = refusal;
+    }
     if (!form)
       return standIn(llvm::toString(form.takeError()), [&] { return stepOnGpu(); });
     if (llvm::Error error = divideGradient(*form))
@@ -465,9 +471,15 @@ static bool readsStates(ModuleOp gradient) {
 /// which meets other chunks in each walk, those of more tokens.
 llvm::Error Lowering::divideGradient(GpuForm &form) {
   constexpr int64_t enoughTokens = 32;
+  auto tokensOf = [](const GpuForm &form) -> int64_t {
+    return form.module ? (*(*form.module).getOps<chunk::KernelOp>().begin()).getChunk() : 0;
+  };
   bool looksBack = carriesStatesAlone(/*slices=*/1);
   bool isOpen =
       request.walks == 0 && bytesOf(request.element) == 2 && (looksBack || !form.module || readsStates(*form.module));
+  // Segments side by side leave no multiprocessor idle: one walk moves least through memory.
+  if (request.sideBySide && tokensOf(form) >= enoughTokens && form.suffices())
+    isOpen = false;
   if (!isOfGradient || (request.walks != 2 && !isOpen))
     return llvm::Error::success();
   dividesGradients = true;
@@ -475,14 +487,12 @@ llvm::Error Lowering::divideGradient(GpuForm &form) {
   dividesGradients = false;
   if (!divided)
     return divided.takeError();
-  auto tokensOf = [](const GpuForm &form) -> int64_t {
-    return form.module ? (*(*form.module).getOps<chunk::KernelOp>().begin()).getChunk() : 0;
-  };
   int64_t fewest = looksBack ? tokensOf(form) + 1 : std::max(enoughTokens, tokensOf(form));
   bool gains = divided->suffices() && tokensOf(*divided) >= fewest;
   bool spillsLess =
       form.module && !form.suffices() && tokensOf(*divided) >= tokensOf(form) && divided->registers < form.registers;
-  if (divided->module && (gains || spillsLess || request.walks == 2))
+  bool isOnly = request.sideBySide && !form.module;
+  if (divided->module && (gains || spillsLess || isOnly || request.walks == 2))
     form = std::move(*divided);
   return llvm::Error::success();
 }

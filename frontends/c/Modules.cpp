@@ -292,7 +292,9 @@ char *strettoModuleLower(const StrettoModule *handle, const char *stage, const c
                                                     KernelRequest::Part::Segments};
     request.part = parts[part];
     request.target = StringRef(target) == "cpu" ? Target::host() : Target{Target::Kind::Cuda, target, ""};
-    if ((*variants.begin()).getGradient())
+    bool isGradient = (*variants.begin()).getGradient();
+    request.sideBySide = isGradient && request.part == KernelRequest::Part::Segments;
+    if (isGradient)
       request.take({.slices = std::max<int64_t>(Knobs::instance().slices, 1), .walks = Knobs::instance().walks});
     if (form)
       request.take({.chunk = form->chunk, .slices = form->slices, .warps = form->warps, .walks = form->walks});
