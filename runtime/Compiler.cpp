@@ -109,19 +109,14 @@ static CacheKey keyOf(ModuleOp specialised, const KernelRequest &request) {
   llvm::raw_string_ostream(program) << specialised;
   for (const auto &[name, type] : request.others)
     types += (" " + name + "=" + nameOf(type)).str();
-  static constexpr const char *parts[] = {"results",          "step",
-                                          "segment starts",   "checkpoints",
-                                          "rows",             "cotangents",
-                                          "cotangent writes", "cotangent starts",
-                                          "gradient",         "sums",
-                                          "segments",         "apart",
-                                          "tails",            "totals",
-                                          "total starts",     "writes",
-                                          "starts"};
+  static constexpr const char *parts[] = {
+      "results",          "step",     "segment starts", "checkpoints", "rows",  "cotangents", "cotangent writes",
+      "cotangent starts", "gradient", "sums",           "segments",    "apart", "tails",      "totals",
+      "total starts",     "writes",   "starts"};
   return CacheKey::of({buildIdentity(), program, types, parts[static_cast<int>(request.part)],
                        std::to_string(request.slices), std::to_string(request.chunk), std::to_string(request.warps),
-                       std::to_string(request.walks), request.continues ? "continues" : "", request.sideBySide ? "side by side" : "", request.target.name,
-                       request.target.features});
+                       std::to_string(request.walks), request.continues ? "continues" : "",
+                       request.sideBySide ? "side by side" : "", request.target.name, request.target.features});
 }
 
 /// The kernel of an entry of the cache on disk, or nothing; what cannot be read is compiled again.

@@ -491,8 +491,7 @@ llvm::Error Lowering::divideGradient(GpuForm &form) {
   bool gains = divided->suffices() && tokensOf(*divided) >= fewest;
   bool spillsLess =
       form.module && !form.suffices() && tokensOf(*divided) >= tokensOf(form) && divided->registers < form.registers;
-  bool isOnly = request.sideBySide && !form.module;
-  if (divided->module && (gains || spillsLess || isOnly || request.walks == 2))
+  if (divided->module && (gains || spillsLess || request.walks == 2))
     form = std::move(*divided);
   return llvm::Error::success();
 }

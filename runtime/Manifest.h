@@ -40,9 +40,10 @@
 // Then, from the next multiple of eight words on, sixteen words for each argument of which the memory system copies
 // boxes, in order, as TensorBoxes.h describes them; on the device they are what the driver makes of that.
 //
-// A kernel with checkpoints walks a segment: of each sequence the chunks [first, first + chunks), as far as they exist.
-// What it carries begins and ends with the segment, and passes through where there are no chunks. Every i-th chunk has
-// checkpoints, the first of the segment among them. Those of sequence n begin at the number
+// A kernel with checkpoints, or one that walks back, walks a segment: of each sequence the chunks [first, first +
+// chunks), as far as they exist. What it carries begins and ends with the segment, and passes through where there are
+// no chunks. Every i-th chunk has checkpoints, the first of the segment among them. Those of sequence n begin at the
+// number
 //
 //   firstCheckpoint(n, chunks, i) = min(n * ceil(chunks / i), offsets[n] / (C * i) + n)
 //
@@ -57,10 +58,11 @@
 // offsets[n] / (C * j) + n + s. The segment s walks its chunks, [s * j, (s + 1) * j), or so many before them, as far as
 // they exist and are of the range. Where that is from the first chunk on, it begins with the initial state; elsewhere
 // with what it is given in the place p + s, the places of the sequence n beginning at firstCheckpoint(n, chunks that
-// have places, j) with that of the first chunk that has one. What it leaves goes to the same place, if it walks any; the final state is left by the segment that comes to the end
-// of the sequence, or of one without tokens the first. In reverse all segments begin with what they are given, and the
-// one that comes first in the range leaves the final state, which may lie where the initial one does; where the
-// sequence has ended before the range the first passes that through. Checkpoints are those of the range.
+// have places, j) with that of the first chunk that has one. What it leaves goes to the same place, if it walks any;
+// the final state is left by the segment that comes to the end of the sequence, or of one without tokens the first. In
+// reverse all segments begin with what they are given, and the one that comes first in the range leaves the final
+// state, which may lie where the initial one does; where the sequence has ended before the range the first passes that
+// through. Checkpoints are those of the range.
 //
 // A kernel whose turns are segments has a turn for every i-th chunk of the range, and the checkpoint p + t of the t-th
 // turn of all.
@@ -188,9 +190,10 @@ struct Manifest {
   int64_t firstBoxWord() const;
   int64_t blockWords() const;
 
-  /// Whether the kernel walks a segment: it says so, or reads or keeps checkpoints.
+  /// Whether the kernel walks a segment: it says so, or reads or keeps checkpoints, or may follow kernels that do, as
+  /// what walks back does.
   bool walksSegment() const {
-    return segments != Segments::None || llvm::any_of(arguments, [](const Argument &argument) {
+    return reverse || segments != Segments::None || llvm::any_of(arguments, [](const Argument &argument) {
              return argument.kind == Kind::Checkpoint || argument.kind == Kind::Kept;
            });
   }

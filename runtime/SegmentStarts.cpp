@@ -42,9 +42,8 @@ int64_t SegmentStarts::placesOf(const Signature &signature, const OperatorCall &
 // Kernels
 //===----------------------------------------------------------------------===//
 
-llvm::Expected<std::unique_ptr<Signature::Kernel>> SegmentStarts::make(const Signature &signature,
-                                                                       const KernelRequest &request, Names names,
-                                                                       std::vector<Kept> &kept) {
+llvm::Expected<std::unique_ptr<Signature::Kernel>>
+SegmentStarts::make(const Signature &signature, const KernelRequest &request, Names names, std::vector<Kept> &kept) {
   auto code = signature.compile(request);
   if (!code)
     return code.takeError();

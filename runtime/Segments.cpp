@@ -69,8 +69,7 @@ llvm::Expected<std::unique_ptr<Signature::Segments>> Signature::Segments::create
     return request;
   };
   std::vector<SegmentStarts::Kept> states;
-  if (llvm::Error error =
-          SegmentStarts::make(signature, requestOf(Part::Apart), names, states).moveInto(made->results))
+  if (llvm::Error error = SegmentStarts::make(signature, requestOf(Part::Apart), names, states).moveInto(made->results))
     return error;
   auto has = [&](StateEntry::Kind kind) { return llvm::is_contained(signature.carried, kind); };
   if (has(StateEntry::Kind::Tail))

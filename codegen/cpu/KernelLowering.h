@@ -361,12 +361,12 @@ private:
 
   llvm::SmallVector<Argument> arguments;
   mlir::Value sequences, denseTokens, heads, offsets, positions, slots; // the block's header
-  mlir::Value firstChunk, segmentChunks, interval, intervalOfStarts, // and of it, the segment
+  mlir::Value firstChunk, segmentChunks, interval, intervalOfStarts,    // and of it, the segment
       chunksBefore, firstPlaced, chunksPlaced;
-  mlir::Value chunkStart;                                               // the first token of this chunk
-  mlir::Value valid, isWhole;                                           // tokens of this chunk, and whether that is C
-  mlir::Value isKept;                                                   // whether checkpoints of this chunk are kept
-  mlir::Value itemTokens, itemPosition;                                 // of this item's sequence, as in `Item`
+  mlir::Value chunkStart;               // the first token of this chunk
+  mlir::Value valid, isWhole;           // tokens of this chunk, and whether that is C
+  mlir::Value isKept;                   // whether checkpoints of this chunk are kept
+  mlir::Value itemTokens, itemPosition; // of this item's sequence, as in `Item`
   llvm::DenseMap<mlir::Value, Storage> storage;
   llvm::DenseMap<mlir::Value, View> views;
   llvm::SmallVector<View> outputViews; // in the order of the outputs

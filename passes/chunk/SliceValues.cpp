@@ -343,9 +343,8 @@ KernelOp SliceValuesPass::findLeader() {
   auto kernels = getOperation().getOps<KernelOp>();
   auto found = llvm::find_if(kernels, [](KernelOp kernel) { return kernel.getReverse(); });
   if (found == kernels.end())
-    found = llvm::find_if(kernels, [](KernelOp kernel) {
-      return kernel.takesSegments(Segments::Apart) && !outputsOf(kernel).empty();
-    });
+    found = llvm::find_if(
+        kernels, [](KernelOp kernel) { return kernel.takesSegments(Segments::Apart) && !outputsOf(kernel).empty(); });
   return found == kernels.end() ? KernelOp() : *found;
 }
 

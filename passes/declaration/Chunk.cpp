@@ -115,10 +115,8 @@ private:
   bool walksBack() const {
     return part == Part::Gradient || part == Part::Cotangents || part == Part::CotangentWrites || part == Part::Sums;
   }
-  /// Whether the kernel carries states of reverse time that another reads.
-  bool carriesAlone() const {
-    return part == Part::Cotangents || (part == Part::CotangentWrites && !parts.apart.empty());
-  }
+  /// Whether the kernel carries states of reverse time and leaves nothing else.
+  bool carriesAlone() const { return part == Part::Cotangents || part == Part::CotangentWrites; }
   /// Whether the kernel has a forward state or tail, or a state of reverse time; and whether it keeps it for another.
   bool takes(ArrayRef<Operation *> operations);
   bool takesReverse(Operation *root);
@@ -409,10 +407,10 @@ bool ChunkVariant::takes(ArrayRef<Operation *> operations) {
     return false;
   if (!walksForward() && !walksBack() && part != Part::Rows)
     return true;
-  const llvm::DenseSet<Operation *> &those = walksForward()             ? parts.carried
-                                             : part == Part::Rows       ? parts.askedForRows
-                                             : carriesAlone()           ? parts.askedApart
-                                                                        : parts.asked;
+  const llvm::DenseSet<Operation *> &those = walksForward()       ? parts.carried
+                                             : part == Part::Rows ? parts.askedForRows
+                                             : carriesAlone()     ? parts.askedApart
+                                                                  : parts.asked;
   return llvm::any_of(operations, [&](Operation *op) { return those.contains(op); });
 }
 
@@ -636,7 +634,9 @@ private:
     auto has = [&](StateEntry::Kind kind) {
       return llvm::any_of(entries, [&](const StateEntry &entry) { return entry.kind == kind; });
     };
-    auto build = [&](Part part, StringRef starts = {}) { return chunkApart(variant, types, part, /*parts=*/{}, starts); };
+    auto build = [&](Part part, StringRef starts = {}) {
+      return chunkApart(variant, types, part, /*parts=*/{}, starts);
+    };
     return success(succeeded(build(Part::Whole)) && (!has(StateEntry::Kind::Tail) || succeeded(build(Part::Tails))) &&
                    (!has(StateEntry::Kind::Scan) || succeeded(build(Part::Totals, suffix::totalStarts))) &&
                    succeeded(build(Part::Writes, suffix::starts)));
@@ -666,7 +666,8 @@ private:
       if (std::optional<SegmentProblem> problem = findSegmentProblem(variant, *parts))
         return refuseForm("segmented", problem->op) << problem->reason;
     auto build = [&](Part part, bool isApart = false) {
-      return isApart ? chunkApart(variant, types, part, *parts) : ChunkVariant(variant, chunk, types, part, *parts).run();
+      return isApart ? chunkApart(variant, types, part, *parts)
+                     : ChunkVariant(variant, chunk, types, part, *parts).run();
     };
     bool isRounded = types.standard.isBF16(), isAllAsked = parts->asked == parts->carried;
     bool isOfReads = llvm::any_of(stateChains(variant), [&](const StateChain &chain) {

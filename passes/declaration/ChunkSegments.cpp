@@ -67,7 +67,9 @@ std::optional<SegmentProblem> stretto::findSegmentProblem(VariantOp gradient, co
     auto state = dyn_cast<StateType>(value.getType());
     return state && state.getReverse();
   };
-  auto readsReverse = [&](Operation *op) { return isa<ReadOp, PairOp>(op) && llvm::any_of(op->getOperands(), isReverse); };
+  auto readsReverse = [&](Operation *op) {
+    return isa<ReadOp, PairOp>(op) && llvm::any_of(op->getOperands(), isReverse);
+  };
   for (const StateChain &chain : llvm::make_filter_range(chains, isCarriedBack))
     if (Operation *read = findMaker(chain.rows(), readsReverse))
       return SegmentProblem{read,

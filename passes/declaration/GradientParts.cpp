@@ -56,6 +56,7 @@ private:
   static int64_t numbersOf(const SetVector<Value> &rows);
   SmallVector<unsigned> resultsOfForwardStates();
   void setApart(GradientParts &parts);
+  void setAsked(GradientParts &parts);
   LogicalResult setSums(GradientParts &parts);
 
   VariantOp gradient;
@@ -116,6 +117,7 @@ GradientParts PartsFinder::describe(SetVector<Value> kept, SmallVector<unsigned>
   parts.forwardResults = std::move(forwardResults);
   if (divided)
     setApart(parts);
+  setAsked(parts);
   return parts;
 }
 
@@ -140,12 +142,17 @@ void PartsFinder::setApart(GradientParts &parts) {
     if (needed.contains(&op) && (isCarried || isOther))
       parts.apart.clear();
   }
-  if (parts.apart.empty())
-    return;
-  for (const StateEntry &entry : entries)
-    for (Operation *op : entry.operations)
-      if (parts.asked.contains(op) && needed.contains(op))
-        parts.askedApart.insert(op);
+}
+
+void PartsFinder::setAsked(GradientParts &parts) {
+  SmallVector<Value> rows;
+  for (const StateChain &chain : chains)
+    if (chain.getRoot().getType().getReverse() && parts.isCarriedBack(chain.root))
+      llvm::append_range(rows, chain.rows());
+  NeededOperations needed(gradient, rows, parts.kept);
+  for (Operation *op : parts.asked)
+    if (needed.contains(op))
+      parts.askedApart.insert(op);
 }
 
 /// What no row reads is added up apart, where nothing else is carried beside it.

@@ -50,7 +50,8 @@ struct GradientParts {
   /// The roots of states, and operations with tails, that the kernel which walks back asks for, and those that the
   /// other one carries.
   llvm::DenseSet<mlir::Operation *> asked, carried;
-  /// The roots of states in reverse that a walk of their own carries, and what of the former it asks for.
+  /// The roots of states in reverse that a walk of their own carries, and what of the former states in reverse that are
+  /// carried ask for: those, or all.
   llvm::DenseSet<mlir::Operation *> apart, askedApart;
   /// Whether a kernel of its own finds the kept rows, and what of the former it asks for.
   bool findsRowsApart = false;

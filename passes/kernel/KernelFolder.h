@@ -129,7 +129,8 @@ private:
   mlir::Value evaluate(mlir::BlockArgument argument, mlir::Type type, mlir::Value chunk);
   bool keepsCheckpoints();
   bool walksSegment() {
-    return kernel.getSegments() || keepsCheckpoints() || !kernel.argumentsOf(chunk::ArgumentKind::Checkpoint).empty();
+    return kernel.getReverse() || kernel.getSegments() || keepsCheckpoints() ||
+           !kernel.argumentsOf(chunk::ArgumentKind::Checkpoint).empty();
   }
   /// Whether each chunk has a tile of its own: of inputs, of checkpoints, and of tables that vary over time.
   bool isPerChunk(mlir::BlockArgument argument);

@@ -149,8 +149,8 @@ ThreadLowering::Rows ThreadLowering::rowsOf(const View &view, Value chunk, Ranke
     Value number = b.sub(chunk, firstKept);
     rows.stride = tile.getRank() == 2 ? view.rowStride : Value();
     if (manifest.segments == Manifest::Segments::Turns)
-      rows.exist = b.both(b.compare(arith::CmpIPredicate::slt, chunk, end),
-                          b.compare(arith::CmpIPredicate::sge, chunk, begin));
+      rows.exist =
+          b.both(b.compare(arith::CmpIPredicate::slt, chunk, end), b.compare(arith::CmpIPredicate::sge, chunk, begin));
     else
       rows.exist = b.both(
           b.compare(arith::CmpIPredicate::sgt, validTokens(b.mul(chunk, manifest.chunk), manifest.chunk), b.i32(0)),

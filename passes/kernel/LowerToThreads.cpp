@@ -248,8 +248,8 @@ LogicalResult ThreadLowering::lowerSegment(Value item) {
     Value items = b.mul(sequences, heads), pair = arith::RemUIOp::create(b, item, items);
     Value inRange = b.add(arith::DivUIOp::create(b, item, items),
                           arith::DivUIOp::create(b, word(Manifest::FirstChunk), word(Manifest::StartInterval)));
-    scf::YieldOp::create(b, ValueRange{arith::DivUIOp::create(b, pair, heads), arith::RemUIOp::create(b, pair, heads),
-                                       inRange});
+    scf::YieldOp::create(
+        b, ValueRange{arith::DivUIOp::create(b, pair, heads), arith::RemUIOp::create(b, pair, heads), inRange});
   }
   stateRow = sequence = found.getResult(0);
   findTokens();

@@ -117,6 +117,17 @@ chunk.kernel @walks_back chunk 16 reverse (input %x: tensor<16x32xf32>, checkpoi
 
 // -----
 
+// Without checkpoints, too, what walks back may follow kernels that leave rows of a segment alone.
+// CHECK-LABEL: kernel.func @adds_up(
+// CHECK: %[[BEGIN:.*]], %[[END:.*]] = kernel.segment
+// CHECK: scf.for %{{.*}} = %[[BEGIN]] to %[[END]]
+chunk.kernel @adds_up chunk 16 reverse (input %x: tensor<16x32xf32>, state %d_w: tensor<32x32xf32>, valid %n: index) -> () {
+  %next = chunk.dot %x, %x transpose_left add %d_w : tensor<16x32xf32>, tensor<16x32xf32> -> tensor<32x32xf32>
+  chunk.yield next %next : tensor<32x32xf32>
+}
+
+// -----
+
 // What has other numbers at every position is computed where only the device knows the positions, and sent otherwise.
 chunk.table @angles varying {
 ^bb0(%t: f64, %h: f64, %d: f64):

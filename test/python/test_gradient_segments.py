@@ -1,0 +1,120 @@
+"""Gradients whose sequences are divided into segments that are walked side by side, forwards and back, against autograd
+through closed formulas, and against walks over whole sequences.
+"""
+
+import itertools
+
+import pytest
+import stretto
+import torch
+from formulas.examples import WITH_DECAY, example
+from test_gradients import LOOKING_BACK
+from test_operator_gradients import FIRST, WIDE, check, explanation, gradients, segments_of, walks_of
+from test_segments import SERIAL, segments
+
+# What a walk back carries depends on reads of it: of all of these, or, with one walk back, of those that carry
+# parameters' gradients, too.
+FEEDS_BACK = {
+    **SERIAL,
+    "abc": "what changes the state 'd_s_logaddexp' depends on this read",
+}
+OF_TWO_WALKS = ("ssd", "lawcat", "supra", "lolcats")
+SIDE_BY_SIDE = [name for name in FIRST if name not in {*FEEDS_BACK, "swa"}]
+WALKS = [(name, walks) for name in SIDE_BY_SIDE for walks in (1, 2) if walks == 2 or name not in OF_TWO_WALKS]
+TOKENS = 200
+
+
+@pytest.mark.parametrize(("name", "walks"), WALKS)
+@pytest.mark.parametrize("count", [2, 1000])
+def test_gradients_agree_with_autograd(name, walks, count):
+    """From states, and with cotangents of the final ones; in segments of one chunk, and of several."""
+    with segments(count), walks_of(walks):
+        for tokens in (1, 33, TOKENS):
+            arguments, state = example(name, tokens=tokens, **FIRST[name])
+            check(name, arguments, state)
+        found, _ = explanation(name, TOKENS, torch.float64)
+    schedules = {kernel["kernel"].removeprefix(f"{name}_backward"): kernel["schedule"] for kernel in found["kernels"]}
+    back = "_cotangents" if walks == 2 else ""
+    assert {"_checkpoints", "_cotangent_writes", "_cotangent_starts", back} <= schedules.keys()
+    assert {schedules[kernel] for kernel in ("_checkpoints", "_cotangent_writes", back)} == {"segmented"}
+    assert "why_serial" not in found
+    assert found["segments"] * found["side_by_side"] > 1
+
+
+@pytest.mark.parametrize("name", SIDE_BY_SIDE)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
+def test_types(name, dtype):
+    with segments(3), walks_of(2):
+        check(name, *example(name, tokens=150, **FIRST[name] | WIDE.get(name, {})), dtype)
+
+
+@pytest.mark.parametrize("name", sorted(set(WITH_DECAY) & set(SIDE_BY_SIDE)))
+@pytest.mark.parametrize("regime", ["strong", "zeros", "mixed"])
+def test_regimes_of_decay(name, regime):
+    with segments(4), walks_of(2):
+        check(name, *example(name, tokens=130, regime=regime, **FIRST[name]))
+
+
+def packed_gradients(name, lengths, device="cpu"):
+    """With a state for each sequence, where it can be continued."""
+    offsets = torch.tensor([0, *lengths], device=device).cumsum(0)
+    arguments, _ = example(name, tokens=sum(lengths), batch=1, **FIRST[name])
+    state = example(name, tokens=1, batch=len(lengths), **FIRST[name])[1] if name not in LOOKING_BACK else []
+    generator = torch.Generator().manual_seed(1)
+    values = arguments["x" if "x" in arguments else "v"]
+    d_output = torch.randn(*values.shape[:2], 4, values.shape[-1], generator=generator)
+    return gradients(name, arguments, state, d_output, {}, device, cu_seqlens=offsets)
+
+
+@pytest.mark.parametrize("name", ["linear_attn", "gla", "ssd", "lawcat", "gsa", "rwkv6", "lolcats"])
+@pytest.mark.parametrize("chunks", [0, 1, 3])
+def test_packed_sequences(name, chunks):
+    """Some are empty, or end before others: in each of the segments that memory asks for, of so many chunks."""
+    for lengths in ([0, 17, 1, 0, 64, 133, 0], [300, 1, 1], [40] * 8):
+        with walks_of(2):
+            whole = packed_gradients(name, lengths)
+            with segments(1000), segments_of(chunks):
+                found = packed_gradients(name, lengths)
+        for key, expected in whole.items():
+            assert (found[key] - expected).norm() <= 1e-10 * expected.norm().clamp(min=1), (key, lengths)
+
+
+@pytest.mark.parametrize(("chunks", "count"), [*itertools.product([1, 2, 5], [2, 7])])
+def test_segments_in_segments(chunks, count):
+    """What memory divides once more."""
+    with segments(count), segments_of(chunks):
+        check("gla", *example("gla", tokens=330, **FIRST["gla"]))
+
+
+@pytest.mark.parametrize("wanted", [("q",), ("v",), ("g",), ("S",), ("k", "S")])
+def test_some_gradients(wanted):
+    """What is not asked for has no kernel: a walk forwards alone, or back alone."""
+    arguments, state = example("gla", tokens=150, **FIRST["gla"])
+    rows = {key: x.detach().requires_grad_(key in wanted) for key, x in arguments.items() if isinstance(x, torch.Tensor)}
+    found = []
+    for count in (1, 3):
+        entry = state[0].detach().clone().requires_grad_("S" in wanted)
+        leaves = [*(rows[key] for key in wanted if key != "S"), *([entry] if "S" in wanted else [])]
+        with segments(count):
+            output, final = stretto.ops.gla(**rows, initial_state={"S": entry}, output_final_state=True)
+            found.append(torch.autograd.grad(output.sum() + final["S"].square().sum(), leaves))
+    for one, other in zip(*found, strict=True):
+        assert (one - other).norm() <= 1e-10 * one.norm()
+
+
+@pytest.mark.parametrize(("name", "walks"), [(name, 2) for name in FEEDS_BACK] + [(name, 1) for name in OF_TWO_WALKS])
+def test_what_is_walked_one_segment_after_the_other_says_why(name, walks):
+    with segments(3), walks_of(walks):
+        check(name, *example(name, tokens=100, **FIRST[name]))
+        found, _ = explanation(name, TOKENS, torch.float64)
+        variant = getattr(stretto.ops, name).variant
+        with pytest.raises(stretto.Error, match=r"no segmented form: what changes the state '\w+' depends on this read"):
+            variant.lower("chunk", backward=True, segments=True)
+    assert found["why_serial"].startswith("no segments side by side: " + FEEDS_BACK.get(name, "what changes the state"))
+    assert "side_by_side" not in found
+    assert all(kernel["schedule"] != "segmented" for kernel in found["kernels"])
+
+
+def test_a_gradient_without_states_has_no_segments():
+    with pytest.raises(stretto.Error, match="'swa_backward': no segmented form: it carries no state"):
+        stretto.ops.swa.variant.lower("chunk", backward=True, segments=True, window=64)
