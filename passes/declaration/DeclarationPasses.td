@@ -220,6 +220,11 @@ def Chunk : Pass<"stretto-chunk", "::mlir::ModuleOp"> {
     }
     ```
 
+    Of a gradient the walks that carry states take segments, `@f_checkpoints` and `@f_cotangents`, or `@f` where that
+    carries them; `@f_cotangent_writes` finds what the tokens of a segment do to the states of reverse time, and
+    `@f_cotangent_starts`, in reverse, what each segment begins with at its end. The forward states begin with what
+    the kernels above find.
+
     ```mlir
     stretto.variant @linear(%q: !K, %k: !K, %v: !V) -> !V attributes {group = {H = 1 : i64}} {
       %S0 = stretto.state "S" : !S
