@@ -99,8 +99,9 @@ def ExpandDecay : Pass<"stretto-expand-decay", "::stretto::chunk::KernelOp"> {
     each has its own, queries and keys are rescaled by the decay from the chunk's middle, which makes a plain product;
     whether the factors and the operands that this needs are in range is tested once per chunk, and where they are not,
     the products are formed one by one, marked `exact`. In a walk over states in bf16 the same rows, rescaled around the
-    chunk's end, serve for products, reads and writes. Out of range its products come by halves of blocks of 2, 4, ...
-    tokens: a query of a second half and a key of its first are rescaled by what each has decayed from the middle, a
+    chunk's end, serve for products, reads and writes; in a walk back, whose state is met at the chunk's end, around its
+    start, and for the sums of all gradients, which are added to what is read of the state and scaled once. Where nothing
+    but products of rows asks for an exact form, they come by halves of blocks of 2, 4, ... tokens: a query of a second half and a key of its first are rescaled by what each has decayed from the middle, a
     factor of 1 at most, and one product has all pairs
     that meet in blocks of one size. A `decay_mix` is formed alike: its rows are rescaled before the
     plain product, and its sums after it. The range is e^60, e^8 for operands of fp16, and e^20 for fp32,
@@ -215,9 +216,10 @@ def ShortenLifetimes : Pass<"stretto-shorten-lifetimes", "::stretto::chunk::Kern
   let summary = "Orders the operations of a kernel so that few tiles are kept at a time";
   let description = [{
     A kernel that meets chunks in reverse has more tiles than a GPU has registers. Tiles that cost little, inputs that are
-    widened and scaled, are made anew where they are used. Each output is computed as a whole, with all that it is made
-    of, before the next is begun, first what needs the most room on the way; what is carried comes last. Kernels that
-    walk forwards have fewer tiles: they keep their order, in which the assembler finds more to do at the same time,
+    widened and scaled, are made anew where they are used, in branches as well. Operands of several products of a walk
+    back come first: they are stored in shared memory together. Each output is computed as a whole, with all that it is made of, before the
+    next is begun, first what needs the most room on the way; what is carried comes last, and what is made of it. Kernels
+    that walk forwards have fewer tiles: they keep their order, in which the assembler finds more to do at the same time,
     unless `forwards` asks for room, too: where warpgroups form products, chunks of more tokens are worth more.
 
     ```mlir

@@ -1,5 +1,6 @@
 //===- ExpandDecay.cpp - How products of decay factors are formed ---------===//
 
+#include "mlir/Analysis/TopologicalSortUtils.h"
 #include "mlir/Dialect/Math/IR/Math.h"
 #include "mlir/IR/ImplicitLocOpBuilder.h"
 #include "mlir/IR/Matchers.h"
@@ -68,51 +69,84 @@ public:
     return exp2(sub(repeat(upTo, type, chunk::Side::Rows), repeat(sums, type, chunk::Side::Columns)));
   }
 
-  /// What a state is read and written by in a chunk whose channels have decays of their own, and the products of these
-  /// rows with each other: the same rows, rescaled around an anchor, serve all three.
+  /// All that decays with the channels of a state, whose rows can be rescaled around one anchor: the end of the chunk
+  /// where the state is met at its start, and the start where it is that of a cotangent, which is met at the end.
   struct Recurrence {
-    chunk::DecayDotOp scores;
-    chunk::DecayFromStartOp query;
-    chunk::DotOp read;
-    chunk::DecayToEndOp key;
-    chunk::DotOp write;
     chunk::DecayStateOp state;
+    Operation *first; // of those that ask for the decay
+    bool isMetAtEnd = false;
+    bool before = false;
+    SmallVector<chunk::DecayDotOp> scores;
+    SmallVector<chunk::DecayMixOp> mixes;
+    SmallVector<chunk::DecayTotalsOp> totals;
+    SmallVector<chunk::DecayFromStartOp> fromStart;
+    SmallVector<chunk::DecayToEndOp> toEnd;
+    /// The products with the state: of rows that decay up to it, or whose result does.
+    SmallVector<chunk::DotOp> products;
 
-    /// Nothing where another operation has a part in it.
-    static std::optional<Recurrence> of(chunk::DecayDotOp scores) {
+    /// Nothing where another operation has a part in it, or nothing has products of rows.
+    static std::optional<Recurrence> of(chunk::DecayStateOp state) {
       Recurrence result;
-      result.scores = scores;
-      for (Operation *user : scores.getAmount().getUsers()) {
-        bool isOwn = user == scores;
-        if (auto query = dyn_cast<chunk::DecayFromStartOp>(user); query && query.getOperand() == scores.getQuery())
-          isOwn = query.getBefore() == scores.getBefore() && !std::exchange(result.query, query);
-        else if (auto key = dyn_cast<chunk::DecayToEndOp>(user); key && key.getOperand() == scores.getKey())
-          isOwn = !std::exchange(result.key, key);
-        else if (auto state = dyn_cast<chunk::DecayStateOp>(user))
-          isOwn = !std::exchange(result.state, state);
-        if (!isOwn)
+      result.state = state;
+      result.first = state;
+      std::optional<bool> before;
+      auto isAlike = [&](bool own) { return before.value_or(own) == own && (before = own, true); };
+      for (Operation *user : state.getAmount().getUsers()) {
+        bool isOwn =
+            llvm::TypeSwitch<Operation *, bool>(user)
+                .Case([&](chunk::DecayStateOp op) { return op == state; })
+                .Case([&](chunk::DecayDotOp op) { return result.scores.push_back(op), isAlike(op.getBefore()); })
+                .Case([&](chunk::DecayMixOp op) { return result.mixes.push_back(op), isAlike(op.getBefore()); })
+                .Case([&](chunk::DecayTotalsOp op) { return result.totals.push_back(op), isAlike(op.getBefore()); })
+                .Case(
+                    [&](chunk::DecayFromStartOp op) { return result.fromStart.push_back(op), isAlike(op.getBefore()); })
+                .Case([&](chunk::DecayToEndOp op) { return result.toEnd.push_back(op), true; })
+                .Case([](chunk::DecayPairsOp) { return false; })
+                .Default(true);
+        if (!isOwn || user->getBlock() != state->getBlock())
           return std::nullopt;
+        result.first = user->isBeforeInBlock(result.first) ? user : result.first;
       }
-      if (!result.query || !result.key || !result.state || !result.query->hasOneUse() || !result.key->hasOneUse() ||
-          !result.state->hasOneUse())
+      result.before = before.value_or(false);
+      if (result.scores.empty() && result.mixes.empty() && result.totals.empty())
         return std::nullopt;
-      result.read = dyn_cast<chunk::DotOp>(*result.query->user_begin());
-      result.write = dyn_cast<chunk::DotOp>(*result.key->user_begin());
-      Value before = result.state.getState();
-      bool isRead = result.read && result.read.getLeft() == result.query.getResult() &&
-                    !result.read.getTransposeLeft() && !result.read.getTransposeRight() &&
-                    result.read.getRight() == before && !result.read.getAddend();
-      bool isWritten = result.write && result.write.getLeft() == result.key.getResult() &&
-                       result.write.getTransposeLeft() && result.write.getAddend() == result.state.getResult();
-      if (!isRead || !isWritten || !scores->isBeforeInBlock(result.write))
-        return std::nullopt;
-      // What is read is known where the products of rows are, at the latest.
-      bool isReadBefore = result.read->isBeforeInBlock(scores);
-      bool canWait = llvm::all_of(result.read->getUsers(), [&](Operation *user) {
-        Operation *own = scores->getBlock()->findAncestorOpInBlock(*user);
-        return own && scores->isBeforeInBlock(own);
+      if (result.meetsState(result.fromStart))
+        return result;
+      result.isMetAtEnd = true;
+      return result.meetsState(result.toEnd) ? std::optional(result) : std::nullopt;
+    }
+
+    void erase() {
+      auto eraseAll = [](auto &ops) {
+        for (auto op : ops)
+          op.erase();
+      };
+      // Sums before what they are added to.
+      eraseAll(mixes);
+      eraseAll(totals);
+      eraseAll(scores);
+      eraseAll(fromStart);
+      eraseAll(toEnd);
+      state.erase();
+    }
+
+  private:
+    template <typename Ops> bool meetsState(const Ops &ops) {
+      products.clear();
+      return !ops.empty() && llvm::all_of(ops, [&](auto op) { return meetsState(op.getOperand(), op.getResult()); });
+    }
+    /// Whether decayed rows are a product with the state, or all that is made of them is.
+    bool meetsState(Value rows, Value decayed) {
+      bool isAlongRows = state.getAlong() == chunk::Side::Rows;
+      auto isProduct = [&](chunk::DotOp dot, bool transposed) {
+        return dot && dot.getRight() == state.getState() && !dot.getAddend() && !dot.getTransposeLeft() &&
+               dot.getTransposeRight() == transposed && (products.push_back(dot), true);
+      };
+      if (rows.hasOneUse() && isProduct(rows.getDefiningOp<chunk::DotOp>(), isAlongRows))
+        return true;
+      return llvm::all_of(decayed.getUses(), [&](OpOperand &use) {
+        return use.getOperandNumber() == 0 && isProduct(dyn_cast<chunk::DotOp>(use.getOwner()), !isAlongRows);
       });
-      return !isReadBefore || canWait ? std::optional(result) : std::nullopt;
     }
   };
 
@@ -142,36 +176,52 @@ public:
   ///
   /// The anchor is the end of the chunk where the range of factors allows it: the state then decays once for all, and
   /// rows serve for reads, writes and each other. Where it does not, queries have theirs at the start, where no factor
-  /// is above 1, and the products of rows are formed exactly.
+  /// is above 1, and the products of rows are formed exactly. In reverse time it is keys that meet the state, and the
+  /// start that is their anchor: k'_j = k_j A / P_j, where A is 1, or P_end. Sums of keys are scaled as queries are.
   void recurrence(Recurrence ops) {
-    ScaledRows queries = scaledRows(ops.scores.getQuery()), keys = scaledRows(ops.scores.getKey());
-    bool isLog = ops.scores.getForm() == chunk::DecayForm::Log;
-    Rescaling rescaling =
-        isLog ? rescaledByLogs(ops.scores, queries, keys) : rescaledByFactors(ops.scores, queries, keys);
-    Value inRange = rescaling.inRange;
-    Value query = rounded(mul(queries.rows, rescaling.ofQueries)), key = rounded(mul(keys.rows, rescaling.ofKeys));
-    auto plain = [&] {
-      Value products = chunk::DotOp::create(builder, ops.scores.getType(), query, key, Value(), false,
-                                            /*transpose_right=*/true);
-      return causal(products, ops.scores.getBefore());
-    };
-    Value scores = choose(inRange, ops.scores.getType(), plain, [&] { return exactly(ops.scores); });
+    RescaledRows rows = rowsOf(ops);
+    bool isLog = ops.state.getForm() == chunk::DecayForm::Log;
+    rows.rescaling = isLog ? rescaledByLogs(ops, rows) : rescaledByFactors(ops, rows);
+    rescale(rows, ops.before);
+    const auto &[inRange, ofQueries, ofKeys, ofState, total] = rows.rescaling;
+    for (chunk::DecayDotOp op : ops.scores) {
+      auto plain = [&] {
+        Value products =
+            chunk::DotOp::create(builder, op.getType(), rescaled(rows.queries, op.getQuery()),
+                                 rescaled(rows.keys, op.getKey()), Value(), false, /*transpose_right=*/true);
+        return causal(products, op.getBefore());
+      };
+      // Where sums are formed token by token, products by halves would gain little, and keep what they are made of.
+      bool isAlone = ops.mixes.empty() && ops.totals.empty();
+      auto exact = [&] { return isAlone ? exactly(op) : exactly(builder.clone(*op)); };
+      op.replaceAllUsesWith(choose(inRange, op.getType(), plain, exact));
+    }
     auto decayed = [&](Value state, Value factors) {
       return mul(state, repeat(factors, tileTypeOf(state), ops.state.getAlong()));
     };
-    Value toRead = decayed(ops.state.getState(), rescaling.ofState);
-    Value toWrite =
-        choose(inRange, toRead.getType(), [&] { return toRead; }, [&] { return decayed(toRead, rescaling.total); });
-    ops.scores.replaceAllUsesWith(scores);
-    if (ops.read->isBeforeInBlock(ops.scores))
-      ops.read->moveBefore(ops.scores);
-    ops.read.getLeftMutable().assign(query);
-    ops.read.getRightMutable().assign(toRead);
-    ops.write.getLeftMutable().assign(key);
-    ops.write.getAddendMutable().assign(toWrite);
-    for (Operation *op :
-         {ops.scores.getOperation(), ops.query.getOperation(), ops.key.getOperation(), ops.state.getOperation()})
-      op->erase();
+    Value met = decayed(ops.state.getState(), ofState);
+    for (chunk::DotOp product : ops.products)
+      product.getRightMutable().assign(met);
+    ops.state.replaceAllUsesWith(
+        choose(inRange, met.getType(), [&] { return met; }, [&, factors = total] { return decayed(met, factors); }));
+    for (chunk::DecayMixOp op : ops.mixes)
+      mixOfRescaled(op, ops, rows);
+    for (chunk::DecayTotalsOp op : ops.totals)
+      for (bool isOfKeys : {false, true})
+        totalOfRescaled(op, isOfKeys, rows);
+    for (chunk::DecayFromStartOp op : ops.fromStart)
+      op.replaceAllUsesWith(rescaled(rows.queries, op.getOperand()));
+    for (chunk::DecayToEndOp op : ops.toEnd)
+      op.replaceAllUsesWith(rescaled(rows.keys, op.getOperand()));
+    ops.erase();
+  }
+
+  /// Sums over tokens that are no decay, of finite numbers, by a product as well, where it takes less; else nothing.
+  Value sums(chunk::AccumulateOp op) {
+    bool isSum = op.getKind() == chunk::Accumulation::Sum;
+    return isSum && gainsFromProduct(op.getOperand())
+               ? sumsByProduct(op.getOperand(), op.getReverse(), op.getExclusive())
+               : Value();
   }
 
   Value mix(chunk::DecayMixOp op) {
@@ -196,9 +246,7 @@ public:
       return {mul(queries, dot(keys, false)), mul(keys, dot(queries, true))};
     };
     auto exact = [&]() -> SmallVector<Value> {
-      Value query = rounded(op.getQuery()), key = rounded(op.getKey());
-      auto [ofQueries, ofKeys] = op.mix(builder, query, key);
-      return {mul(query, exactly(ofQueries)), mul(key, exactly(ofKeys))};
+      return {exactTotal(op, weights, /*ofKeys=*/false), exactTotal(op, weights, /*ofKeys=*/true)};
     };
     return choose(inRange, op.getResultTypes(), plain, exact);
   }
@@ -209,6 +257,7 @@ private:
   //===--------------------------------------------------------------------===//
 
   Value mul(Value a, Value b) { return arith::MulFOp::create(builder, a, b); }
+  Value add(Value a, Value b) { return arith::AddFOp::create(builder, a, b); }
   Value sub(Value a, Value b) { return arith::SubFOp::create(builder, a, b); }
   Value exp(Value a) { return math::ExpOp::create(builder, a); }
   Value exp2(Value a) { return math::Exp2Op::create(builder, a); }
@@ -338,51 +387,226 @@ private:
     Value inRange, ofQueries, ofKeys, ofState, total;
   };
 
-  /// Products never rise in magnitude: queries of the first token have the largest factors. So large may rows be that
-  /// these multiply.
-  double mostOfQueries() { return operandLimit() / factorLimit(); }
+  /// Products never rise in magnitude: queries of the first token have the largest factors, or keys of the last. A sum
+  /// over tokens of products of weights and rows that these multiply is finite, too.
+  static constexpr double mostGrownRow = 0x1p14, mostWeightOfGrown = 0x1p20;
 
-  Rescaling rescaledByLogs(chunk::DecayDotOp scores, ScaledRows queries, ScaledRows keys) {
-    Value sums = sumsOfLogs(scores.getAmount());
-    Value upTo = scores.getBefore() ? sub(sums, floored(scores.getAmount())) : sums;
-    Value last = toBaseTwo(rowOf(sums, tokens - 1));
-    Value inRange = chunk::WithinOp::create(
-        builder, ValueRange{last, asTheyCame(queries.rows), asTheyCame(keys.rows)},
-        ArrayRef{std::log2(factorLimit()), mostOfQueries() / queries.factor, operandLimit() / keys.factor});
-    Value anchor = arith::SelectOp::create(builder, inRange, last, splat(last, 0));
-    // Constant factors of rows are exponents, too.
-    auto without = [&](Value exponent, double factor) -> Value {
-      return factor == 1 ? exponent : sub(exponent, splat(exponent, std::log2(factor)));
+  /// Rows that are rescaled, and by what.
+  struct RescaledRows {
+    struct Side {
+      llvm::SmallSetVector<Value, 2> rows;
+      /// A constant that all of them are times.
+      double factor = 1;
+      Value factors;
+      llvm::SmallDenseMap<Value, Value, 2> rescaled;
     };
-    auto factors = [&](double sign, Value logs, Value from) -> Value {
-      Value offsets = repeat(from, tileTypeOf(logs), chunk::Side::Columns);
+    Side queries, keys;
+    /// Weights of sums, and those of them that sums have, as operands are rounded.
+    llvm::SmallMapVector<Value, Value, 2> weights;
+    Rescaling rescaling;
+  };
+
+  static RescaledRows rowsOf(Recurrence &ops) {
+    RescaledRows rows;
+    auto addPair = [&](auto op) {
+      rows.queries.rows.insert(op.getQuery());
+      rows.keys.rows.insert(op.getKey());
+    };
+    llvm::for_each(ops.scores, addPair);
+    llvm::for_each(ops.totals, addPair);
+    for (chunk::DecayMixOp op : ops.mixes)
+      (op.getTranspose() ? rows.queries : rows.keys).rows.insert(op.getRows());
+    for (chunk::DecayMixOp op : ops.mixes)
+      rows.weights[op.getWeights()];
+    for (chunk::DecayTotalsOp op : ops.totals)
+      rows.weights[op.getWeights()];
+    for (RescaledRows::Side *side : {&rows.queries, &rows.keys}) {
+      auto factorOf = [](Value row) { return scaledRows(row).factor; };
+      if (!side->rows.empty() && llvm::all_equal(llvm::map_range(side->rows, factorOf)))
+        side->factor = factorOf(side->rows.front());
+    }
+    return rows;
+  }
+
+  /// Tests what is multiplied in the chunk's range: logarithms or inverses of factors, rows and weights.
+  Value within(Recurrence &ops, const RescaledRows &rows, ValueRange factors, ArrayRef<double> limits) {
+    SmallVector<Value> tested(factors);
+    SmallVector<double> most(limits);
+    auto test = [&](Value value, double limit) {
+      tested.push_back(value);
+      most.push_back(limit);
+    };
+    double grown = rows.weights.empty() ? operandLimit() / factorLimit() : mostGrownRow;
+    const RescaledRows::Side &growing = ops.isMetAtEnd ? rows.keys : rows.queries;
+    for (const RescaledRows::Side *side : {&rows.queries, &rows.keys})
+      for (Value row : side->rows) {
+        ScaledRows scaled = side->factor == 1 ? ScaledRows{row} : scaledRows(row);
+        test(asTheyCame(scaled.rows),
+             std::min((side == &growing ? grown : operandLimit()) / scaled.factor, operandLimit()));
+      }
+    for (auto &[weights, known] : rows.weights)
+      test(weights, mostWeightOfGrown);
+    return chunk::WithinOp::create(builder, tested, most);
+  }
+
+  Rescaling rescaledByLogs(Recurrence &ops, const RescaledRows &rows) {
+    Value amount = ops.state.getAmount(), sums = sumsOfLogs(amount);
+    Value upTo = ops.before ? sub(sums, floored(amount)) : sums;
+    Value last = toBaseTwo(rowOf(sums, tokens - 1));
+    Value inRange = within(ops, rows, last, std::log2(factorLimit()));
+    // What the state decays by before it is met.
+    Value ofState = arith::SelectOp::create(builder, inRange, last, splat(last, 0));
+    // Constant factors of rows are exponents, too.
+    auto factors = [&](double sign, Value logs, Value from, double factor) -> Value {
+      Value offset = from ? from : splat(last, 0);
+      if (factor != 1)
+        offset = from ? sub(from, splat(from, -std::log2(factor))) : splat(last, std::log2(factor));
+      Value offsets = repeat(offset, tileTypeOf(logs), chunk::Side::Columns);
       return exp2(math::FmaOp::create(builder, logs, splat(logs, sign * llvm::numbers::log2e), offsets));
     };
-    Value ofQueries = factors(1, upTo, without(arith::NegFOp::create(builder, anchor), 1 / queries.factor));
-    Value ofKeys = factors(-1, sums, without(last, 1 / keys.factor));
-    return {inRange, ofQueries, ofKeys, exp2(anchor), exp2(last)};
+    Value ofQueries = factors(1, upTo, ops.isMetAtEnd ? Value() : arith::NegFOp::create(builder, ofState).getResult(),
+                              rows.queries.factor);
+    Value ofKeys = factors(-1, sums, ops.isMetAtEnd ? sub(last, ofState) : last, rows.keys.factor);
+    return {inRange, ofQueries, ofKeys, exp2(ofState), exp2(last)};
   }
 
   /// Factors of any sign and size: those above 1, among which products may rise, have no range.
-  Rescaling rescaledByFactors(chunk::DecayDotOp scores, ScaledRows queries, ScaledRows keys) {
-    Value amount = scores.getAmount();
+  Rescaling rescaledByFactors(Recurrence &ops, const RescaledRows &rows) {
+    Value amount = ops.state.getAmount();
     Value products = accumulate(chunk::DecayForm::Factor, amount, /*reverse=*/false, /*exclusive=*/false);
-    Value upTo =
-        scores.getBefore() ? accumulate(chunk::DecayForm::Factor, amount, false, /*exclusive=*/true) : products;
+    Value upTo = ops.before ? accumulate(chunk::DecayForm::Factor, amount, false, /*exclusive=*/true) : products;
     Value last = rowOf(products, tokens - 1), one = splat(last, 1);
     Value inverse = arith::DivFOp::create(builder, one, last);
     auto mask = amount.getDefiningOp<chunk::MaskOp>();
     Value given = asTheyCame(mask ? mask.getOperand() : amount);
-    Value inRange = chunk::WithinOp::create(
-        builder, ValueRange{inverse, given, asTheyCame(queries.rows), asTheyCame(keys.rows)},
-        ArrayRef{factorLimit(), 1.0, mostOfQueries() / queries.factor, operandLimit() / keys.factor});
+    Value inRange = within(ops, rows, {inverse, given}, {factorLimit(), 1.0});
     auto chosen = [&](Value factor) -> Value { return arith::SelectOp::create(builder, inRange, factor, one); };
     auto columns = [&](Value vector) { return repeat(vector, tileTypeOf(amount), chunk::Side::Columns); };
-    Value ofQueries = mul(upTo, columns(times(chosen(inverse), queries.factor)));
-    auto ratios = [&]() -> Value { return arith::DivFOp::create(builder, columns(last), products); };
-    auto later = [&] { return accumulate(chunk::DecayForm::Factor, amount, /*reverse=*/true, /*exclusive=*/true); };
-    Value ofKeys = times(choose(inRange, products.getType(), ratios, later), keys.factor);
+    Value anchor = ops.isMetAtEnd ? one : chosen(inverse);
+    Value ofQueries = mul(upTo, columns(times(anchor, rows.queries.factor)));
+    auto ratios = [&]() -> Value {
+      return arith::DivFOp::create(builder, columns(ops.isMetAtEnd ? one : last), products);
+    };
+    auto later = [&]() -> Value {
+      return accumulate(chunk::DecayForm::Factor, amount, /*reverse=*/true, /*exclusive=*/true);
+    };
+    Value ofKeys = times(choose(inRange, products.getType(), ratios, later), rows.keys.factor);
     return {inRange, ofQueries, ofKeys, chosen(last), last};
+  }
+
+  /// Makes the rows and weights that branches share.
+  void rescale(RescaledRows &rows, bool before) {
+    for (auto &[weights, known] : rows.weights)
+      known = rounded(causal(weights, before));
+    auto rescaleAll = [&](RescaledRows::Side &side, Value factors) {
+      for (Value row : side.rows) {
+        Value unscaled = side.factor == 1 ? row : scaledRows(row).rows;
+        side.rescaled[row] = rounded(mul(unscaled, factors));
+      }
+      side.factors = factors;
+    };
+    rescaleAll(rows.queries, rows.rescaling.ofQueries);
+    rescaleAll(rows.keys, rows.rescaling.ofKeys);
+  }
+  Value rescaled(const RescaledRows::Side &side, Value rows) {
+    Value known = side.rescaled.lookup(rows);
+    return known ? known : mul(rows, times(side.factors, 1 / side.factor));
+  }
+
+  Value exactTotal(chunk::DecayTotalsOp op, Value weights, bool ofKeys) {
+    Value query = rounded(op.getQuery()), key = rounded(op.getKey());
+    Value strict = causal(weights, /*strict=*/true);
+    auto mix = chunk::DecayMixOp::create(builder, query.getType(), strict, ofKeys ? query : key, op.getForm(),
+                                         op.getAmount(), Value(), op.getBefore(), /*transpose=*/ofKeys);
+    return mul(ofKeys ? key : query, exactly(mix));
+  }
+
+  /// The rows of tokens times what they have of others and of the state at the start or at the end.
+  struct Total {
+    chunk::DecayTotalsOp op;
+    arith::AddFOp sum;
+  };
+  /// The total of which a sum of a `decay_mix` is one factor, if there is one.
+  static std::optional<Total> totalWith(chunk::DecayMixOp op, ArrayRef<chunk::DecayTotalsOp> totals) {
+    bool ofKeys = op.getTranspose();
+    for (chunk::DecayTotalsOp total : totals) {
+      Value rows = ofKeys ? total.getQuery() : total.getKey(), own = ofKeys ? total.getKey() : total.getQuery();
+      Value result = ofKeys ? total.getOfKeys() : total.getOfQueries();
+      if (total.getWeights() != op.getWeights() || rows != op.getRows() || !result.hasOneUse())
+        continue;
+      auto sum = dyn_cast<arith::AddFOp>(*result.user_begin());
+      auto product = sum ? sum.getLhs().getDefiningOp<arith::MulFOp>() : arith::MulFOp();
+      if (product && product.getLhs() == own && product.getRhs() == op.getAddend())
+        return Total{total, sum};
+    }
+    return std::nullopt;
+  }
+
+  /// A sum and what is read of a state are of one product, which is scaled behind it; where the gradient of the decay
+  /// asks for the rows times the same, they are times the product.
+  void mixOfRescaled(chunk::DecayMixOp op, Recurrence &ops, const RescaledRows &rows) {
+    bool ofKeys = op.getTranspose();
+    const RescaledRows::Side &owns = ofKeys ? rows.keys : rows.queries, &others = ofKeys ? rows.queries : rows.keys;
+    Value operand = rescaled(others, op.getRows());
+    auto [factor, factors] = std::pair(owns.factor, owns.factors);
+    Operation *decayed = op.getAddend() ? op.getAddend().getDefiningOp() : nullptr;
+    bool isOwn = ofKeys ? llvm::is_contained(ops.toEnd, decayed) : llvm::is_contained(ops.fromStart, decayed);
+    Value seen = isOwn ? decayed->getOperand(0) : Value();
+    std::optional<Total> total = isOwn ? totalWith(op, ops.totals) : std::nullopt;
+    Value own = total ? rescaled(owns, ofKeys ? total->op.getKey() : total->op.getQuery()) : Value();
+    Value weights = rows.weights.lookup(op.getWeights());
+    auto plain = [&, factors = factors]() -> SmallVector<Value> {
+      Value sum = chunk::DotOp::create(builder, op.getType(), weights, operand, seen, /*transpose_left=*/ofKeys,
+                                       /*transpose_right=*/false);
+      SmallVector<Value> results = {mul(sum, factors)};
+      if (total)
+        results.push_back(mul(own, sum));
+      return results;
+    };
+    auto exact = [&, factor = factor, factors = factors]() -> SmallVector<Value> {
+      auto mix = cast<chunk::DecayMixOp>(builder.clone(*op));
+      mix.getAddendMutable().clear();
+      mix.getWeightsMutable().assign(weights);
+      SmallVector<Value> results = {times(exactly(mix), factor)};
+      if (seen)
+        results[0] = add(mul(seen, factors), results[0]);
+      if (total)
+        results.push_back(add(mul(own, seen), exactTotal(total->op, weights, ofKeys)));
+      return results;
+    };
+    SmallVector<Type, 2> types(total ? 2 : 1, op.getType());
+    ValueRange results = choose(rows.rescaling.inRange, types, plain, exact);
+    Value result = results[0];
+    if (op.getAddend() && !seen)
+      result = add(result, times(op.getAddend(), factor));
+    // The gradient of rows that are scaled is scaled, too.
+    auto scaled = op->hasOneUse() ? dyn_cast<arith::MulFOp>(*op->user_begin()) : arith::MulFOp();
+    auto replace = [](Operation *op, Value value) {
+      op->replaceAllUsesWith(ValueRange(value));
+      op->erase();
+    };
+    if (scaled && scaledRows(scaled).factor == factor && factor != 1)
+      replace(scaled, result);
+    else
+      op.replaceAllUsesWith(times(result, 1 / factor));
+    if (total)
+      replace(total->sum, results[1]);
+  }
+
+  void totalOfRescaled(chunk::DecayTotalsOp op, bool ofKeys, const RescaledRows &rows) {
+    Value result = ofKeys ? op.getOfKeys() : op.getOfQueries();
+    if (result.use_empty())
+      return;
+    Value query = rescaled(rows.queries, op.getQuery()), key = rescaled(rows.keys, op.getKey());
+    Value known = rows.weights.lookup(op.getWeights());
+    Value weights = op.getBefore() ? known : causal(known, /*strict=*/true);
+    auto plain = [&] {
+      Value sum = chunk::DotOp::create(builder, result.getType(), weights, ofKeys ? query : key, Value(),
+                                       /*transpose_left=*/ofKeys, /*transpose_right=*/false);
+      return mul(ofKeys ? key : query, sum);
+    };
+    result.replaceAllUsesWith(
+        choose(rows.rescaling.inRange, result.getType(), plain, [&] { return exactTotal(op, weights, ofKeys); }));
   }
 
   /// The products of rows where no range is asked for.
@@ -551,12 +775,25 @@ struct ExpandDecay : stretto::impl::ExpandDecayBase<ExpandDecay> {
   static void expandRecurrences(chunk::KernelOp kernel) {
     if (!inputTypeOf(kernel).isBF16() || kernel.getChunk() == 1)
       return;
-    for (chunk::DecayDotOp scores : llvm::make_early_inc_range(kernel.getOps<chunk::DecayDotOp>())) {
-      if (tileTypeOf(scores.getAmount()).getRank() != 2 || scores->hasAttr(chunk::exactAttribute))
+    bool isAny = false, isBack = false;
+    for (chunk::DecayStateOp state : llvm::make_early_inc_range(kernel.getOps<chunk::DecayStateOp>())) {
+      if (tileTypeOf(state.getAmount()).getRank() != 2)
         continue;
-      if (auto ops = DecayExpander::Recurrence::of(scores))
-        DecayExpander(kernel, scores).recurrence(*ops);
+      if (auto ops = DecayExpander::Recurrence::of(state)) {
+        isAny = true;
+        isBack |= ops->isMetAtEnd;
+        DecayExpander(kernel, ops->first).recurrence(*ops);
+      }
     }
+    // The gradient of the decay is a sum over tokens.
+    if (isBack)
+      for (chunk::AccumulateOp op : llvm::make_early_inc_range(kernel.getOps<chunk::AccumulateOp>()))
+        if (Value sums = DecayExpander(kernel, op).sums(op)) {
+          op.replaceAllUsesWith(sums);
+          op.erase();
+        }
+    if (isAny)
+      sortTopologically(&kernel.getBody().front());
   }
 
   static void expandProducts(chunk::KernelOp kernel) {

@@ -56,9 +56,7 @@ public:
 private:
   Value copyOf(Value value) {
     Operation *op = value.getDefiningOp();
-    // What a look-back takes from outside of its body is the same in all tiles that it meets.
-    bool isOwn = op && op->getBlock() == builder.getInsertionBlock();
-    if (!isOwn || matchPattern(op, m_Constant()) || !isCheap(value))
+    if (!op || !isInTurnOf(op) || matchPattern(op, m_Constant()) || !isCheap(value))
       return value;
     Value &copy = copies[value];
     if (!copy) {
@@ -70,6 +68,15 @@ private:
     return copy;
   }
 
+  /// Whether an operation is executed once where copies are made: what a look-back takes from outside of its body is
+  /// the same in all tiles that it meets.
+  bool isInTurnOf(Operation *op) {
+    Block *block = builder.getInsertionBlock();
+    while (block != op->getBlock() && isa<scf::IfOp>(block->getParentOp()))
+      block = block->getParentOp()->getBlock();
+    return block == op->getBlock();
+  }
+
   OpBuilder builder;
   DenseMap<Value, Value> copies;
 };
@@ -79,10 +86,21 @@ private:
 /// carried to the next chunk comes last, so that it may take the place of what it replaces.
 class Order {
 public:
-  explicit Order(chunk::KernelOp kernel) : body(*kernel.getBlock()) {}
+  explicit Order(chunk::KernelOp kernel) : body(*kernel.getBlock()), isReverse(kernel.getReverse()) {}
 
   void run() {
     auto yield = cast<chunk::YieldOp>(body.getTerminator());
+    for (Value state : yield.getStates())
+      if (Operation *made = state.getDefiningOp(); made && sizeOf(state) > 0)
+        ofCarried[made] = true;
+    // Operands that products of a walk back share lie in shared memory, and are stored there together.
+    SmallVector<Value> shared;
+    for (auto operand : body.getOps<arith::TruncFOp>())
+      if (isReverse && isShared(operand) && !isOfCarried(operand))
+        shared.push_back(operand);
+    sortByRoom(shared);
+    for (Value operand : shared)
+      place(operand.getDefiningOp());
     SmallVector<Value> outputs(yield.getOutputs());
     sortByRoom(outputs);
     for (ValueRange results : {ValueRange(outputs), ValueRange(yield.getStates())})
@@ -102,6 +120,9 @@ private:
                   value.getDefiningOp<chunk::BroadcastOp>();
     return isFree ? 0 : type.getNumElements() * type.getElementTypeBitWidth();
   }
+
+  /// Whether several products have a tile as an operand.
+  static bool isShared(Value value) { return llvm::count_if(value.getUsers(), llvm::IsaPred<chunk::DotOp>) > 1; }
 
   /// What an operation takes from its block, as operands or in regions.
   SmallVector<Value> operandsOf(Operation *op) {
@@ -130,15 +151,26 @@ private:
     return room[op] = std::max({most, kept, results});
   }
 
+  /// Whether a tile is made of one that is carried to the next chunk.
+  bool isOfCarried(Value value) {
+    Operation *op = value.getDefiningOp();
+    if (!op)
+      return false;
+    if (auto known = ofCarried.find(op); known != ofCarried.end())
+      return known->second;
+    bool isAny = llvm::any_of(operandsOf(op), [&](Value operand) { return isOfCarried(operand); });
+    return ofCarried[op] = isAny;
+  }
+
   /// First those that need much more room than they leave behind.
   void sortByRoom(SmallVectorImpl<Value> &values) {
-    SmallVector<std::pair<int64_t, size_t>> ranks;
+    SmallVector<std::tuple<bool, int64_t, size_t>> ranks;
     for (auto [index, value] : llvm::enumerate(values))
-      ranks.push_back({sizeOf(value) - roomFor(value), index});
+      ranks.push_back({isOfCarried(value), sizeOf(value) - roomFor(value), index});
     llvm::sort(ranks);
     SmallVector<Value> given(values.begin(), values.end());
     for (auto [value, rank] : llvm::zip_equal(values, ranks))
-      value = given[rank.second];
+      value = given[std::get<size_t>(rank)];
   }
 
   void place(Operation *op) {
@@ -152,7 +184,9 @@ private:
   }
 
   Block &body;
+  bool isReverse;
   DenseMap<Operation *, int64_t> room;
+  DenseMap<Operation *, bool> ofCarried;
   DenseSet<Operation *> placed;
 };
 

@@ -131,6 +131,11 @@ Value ChunkCotangent::next() {
 // they are sum_{i>=t} X_i - sum_{j>=t} Y_j, as the pairs with j >= t are in both. A token with itself would be, too,
 // and is left out: what cancels is never formed where the decay is strong. With one decay for all channels the pairs
 // are numbers, M_ij (q_i . k_j decayed), and summed as such: over i >= t, and of that over j < t. Nothing cancels.
+//
+// Where what is read of the state at the start has decayed at its own token, it is of the pairs of that token, and no
+// smaller part of a larger whole. Then all of it is found with the state's cotangent at the start, which has what all
+// tokens read, and what tokens before t read is subtracted, X_i with it: one sum over the tokens before t is left,
+// since sum_{i>=t} X_i - sum_{j>=t} Y_j = sum_{j<t} Y_j - sum_{i<t} X_i.
 //===----------------------------------------------------------------------===//
 
 LogicalResult ChunkCotangent::checkPair(PairOp op, const StateChain &forward, const StateChain &cotangent) {
@@ -162,31 +167,34 @@ LogicalResult ChunkCotangent::checkPair(PairOp op, const StateChain &forward, co
 
 namespace {
 
-/// Sums over tokens from a token on, or up to it, with it or without.
+/// Sums over the tokens before a token, or behind it, with it or without.
 class TokenSums {
 public:
   explicit TokenSums(TileBuilder &b) : b(b) {}
 
-  void add(Value tile, bool fromToken, bool inclusive, bool negative = false) {
+  void add(Value tile, bool behind, bool inclusive, bool negative = false) {
     if (negative)
       tile = b.create<arith::NegFOp>(tile);
-    Value &sum = sums[fromToken][inclusive];
-    sum = sum ? b.create<arith::AddFOp>(sum, tile) : tile;
+    addTo(sums[behind], tile);
+    if (inclusive)
+      addTo(own, tile);
   }
   /// Adds to each token's own numbers.
-  Value addTo(Value result) {
-    for (bool fromToken : {false, true})
-      for (bool inclusive : {false, true})
-        if (Value tile = sums[fromToken][inclusive])
-          result = b.create<arith::AddFOp>(
-              result, b.create<chunk::AccumulateOp>(tile.getType(), chunk::Accumulation::Sum, tile,
-                                                    /*reverse=*/fromToken, /*exclusive=*/!inclusive));
+  Value of(Value result) {
+    for (bool behind : {false, true})
+      if (Value tile = sums[behind])
+        addTo(result, b.create<chunk::AccumulateOp>(tile.getType(), chunk::Accumulation::Sum, tile, /*reverse=*/behind,
+                                                    /*exclusive=*/true));
+    if (own)
+      addTo(result, own);
     return result;
   }
 
 private:
+  void addTo(Value &sum, Value tile) { sum = sum ? b.create<arith::AddFOp>(sum, tile) : tile; }
+
   TileBuilder &b;
-  Value sums[2][2] = {};
+  Value sums[2] = {}, own;
 };
 
 } // namespace
@@ -259,9 +267,12 @@ Value ChunkCotangent::pair(PairOp op, ChunkRecurrence &forward) {
   // States are read along the axis that does not decay.
   Side others = decayed == Side::Rows ? Side::Columns : Side::Rows;
 
-  // The state at the start with that at the end.
-  Value both =
-      times(b.create<chunk::DecayStateOp>(forward.start.getType(), forward.start, form, amount, decayed), start);
+  // The state at the start with its cotangent, which may have what all tokens read.
+  bool hasReads = isOfChannels && llvm::all_of(writes, [&](const Write &read) { return read.position <= position; });
+  Value cotangent =
+      hasReads ? next() : b.create<chunk::DecayStateOp>(start.getType(), start, form, amount, decayed).getResult();
+  b.setLoc(op.getLoc());
+  Value both = times(forward.start, cotangent);
   int64_t channels = typeOf(both).getDimSize(decayed == Side::Rows ? 0 : 1);
   Value ends = b.create<chunk::ReduceOp>(b.tensorType({channels}), chunk::Reduction::Sum, both, others);
   if (!isOfChannels)
@@ -271,37 +282,46 @@ Value ChunkCotangent::pair(PairOp op, ChunkRecurrence &forward) {
     result = b.column(result, 0);
 
   TokenSums sums(b);
+  // Pairs around a token by what is read from it on, or, where all of that is known, without what is read before.
+  auto addRead = [&](Value tile, bool isSeen) {
+    sums.add(tile, /*behind=*/!hasReads, /*inclusive=*/isSeen != hasReads, /*negative=*/hasReads);
+  };
+  auto plus = [&](Value x, Value y) -> Value { return b.create<arith::AddFOp>(x, y); };
   RankedTensorType square = b.tensorType({b.tokens, b.tokens});
+  SmallVector<Value> ofReads;
   for (const Write &read : writes) {
-    bool isWhole = isBeforeDecays(read.position), isSeen = read.position <= position;
+    bool isWhole = isBeforeDecays(read.position);
     Value seen = throughState(otherRow(read), forward.start, others, [&](Value rows) -> Value {
       return b.create<chunk::DecayFromStartOp>(rows.getType(), rows, form, amount, !isWhole);
     });
-    sums.add(channelsOf(times(decayedSide(read, isWhole), seen)), /*fromToken=*/true, isSeen);
+    ofReads.push_back(channelsOf(times(decayedSide(read, isWhole), seen)));
   }
   for (const Write &write : forward.writes) {
     bool isSeen = write.position <= statePosition;
     Value seen = throughState(otherRow(write), start, others, [&](Value rows) -> Value {
       return b.create<chunk::DecayToEndOp>(rows.getType(), rows, form, amount);
     });
-    sums.add(channelsOf(times(forward.decayedSide(write, isLast(write)), seen)), /*fromToken=*/false, isSeen);
+    Value ofWrite = channelsOf(times(forward.decayedSide(write, isLast(write)), seen));
 
-    for (const Write &read : writes) {
+    for (auto [read, ofRead] : llvm::zip_equal(writes, ofReads)) {
       bool isReadSeen = read.position <= position, isWhole = isLast(write) && isBeforeDecays(read.position);
       Value query = decayedSide(read, isWhole), decayedKey = forward.decayedSide(write, isWhole);
       Value products = b.dot(otherRow(read), otherRow(write), {}, false, /*transposeRight=*/true);
       if (isOfChannels) {
         auto totals = b.create<chunk::DecayTotalsOp>(TypeRange{typeOf(query), typeOf(query)}, query, decayedKey,
                                                      products, form, amount, /*before=*/!isWhole);
-        sums.add(totals.getOfQueries(), true, isReadSeen);
-        sums.add(totals.getOfKeys(), true, !isSeen, /*negative=*/true);
+        ofRead = plus(ofRead, totals.getOfQueries());
+        if (hasReads)
+          ofWrite = plus(ofWrite, totals.getOfKeys());
+        else
+          sums.add(totals.getOfKeys(), /*behind=*/true, /*inclusive=*/!isSeen, /*negative=*/true);
       } else {
         Value weights = b.create<chunk::DecayDotOp>(square, query, decayedKey, form, amount, !isWhole);
         weights = times(b.create<chunk::CausalOp>(square, products, /*strict=*/true), weights);
         Value ofLater = b.create<chunk::AccumulateOp>(square, chunk::Accumulation::Sum, weights, /*reverse=*/true,
                                                       /*exclusive=*/!isReadSeen);
         Value around = b.create<chunk::CausalOp>(square, ofLater, /*strict=*/!isSeen);
-        result = b.create<arith::AddFOp>(result, sumOfRow(around));
+        result = plus(result, sumOfRow(around));
       }
       if (!isSeen || !isReadSeen)
         continue;
@@ -309,9 +329,12 @@ Value ChunkCotangent::pair(PairOp op, ChunkRecurrence &forward) {
                         multiply(decayedRow(write), forward.between(write.position, statePosition)));
       Value weight = sumOfRow(times(otherRow(read), otherRow(write)));
       own = isOfChannels ? times(own, b.repeat(weight, typeOf(own))) : times(sumOfRow(own), weight);
-      result = b.create<arith::AddFOp>(result, own);
+      result = plus(result, own);
     }
+    sums.add(ofWrite, /*behind=*/false, isSeen);
   }
-  result = sums.addTo(result);
+  for (auto [read, ofRead] : llvm::zip_equal(writes, ofReads))
+    addRead(ofRead, /*isSeen=*/read.position <= position);
+  result = sums.of(result);
   return b.shaped(result, b.tileType(op.getType()));
 }

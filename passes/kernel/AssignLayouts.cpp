@@ -24,8 +24,8 @@ class LayoutAssigner {
 public:
   LayoutAssigner(FuncOp function, int64_t perAccess, bool readAgain, bool repeatLeft)
       : warps(cast<RoleAttr>(function.getRoles()[0]).getWarps()), sweeps(function.getChunk() == 1),
-        readsAllAgain(sweeps || walksInReverse(function)), readsNarrowAgain(readAgain), perAccess(perAccess),
-        builder(function.getContext()) {
+        readsAllAgain(sweeps || walksInReverse(function)), readsNarrowAgain(readAgain),
+        storesEarly(walksInReverse(function)), perAccess(perAccess), builder(function.getContext()) {
     if (repeatLeft)
       leftTiles = LeftTiles(function, warps);
   }
@@ -115,6 +115,12 @@ private:
     if (Value known = conversions.lookup(key); known && !isReadAgain)
       return known;
     bool betweenRegisters = !inSharedMemory(value.getType()) && !layout.inSharedMemory();
+    Operation *made = value.getDefiningOp();
+    // An operand that is stored as soon as it is made needs no registers, of which a walk back has few, and shares a
+    // barrier with others.
+    bool isOperand = layout.inSharedMemory() && !isReadAgain && tileTypeOf(value).getElementTypeBitWidth() <= 16;
+    if (storesEarly && isOperand && made && made->getBlock() == builder.getInsertionBlock())
+      builder.setInsertionPointAfter(made);
     Value source = value;
     if (betweenRegisters && Conversion::between(*layoutOf(value.getType()), layout).kind == Conversion::SharedMemory)
       source = place(value, sharedFor(tileTypeOf(value)));
@@ -465,7 +471,7 @@ private:
   /// Whether matrices are walked over, as those of single tokens are, so many columns at a time.
   bool sweeps;
   /// Whether what is in shared memory is read for each operation that asks for it, all of it or numbers of 16 bits.
-  bool readsAllAgain, readsNarrowAgain;
+  bool readsAllAgain, readsNarrowAgain, storesEarly;
   int64_t perAccess;
   OpBuilder builder;
   DenseMap<std::tuple<Value, Type, Block *>, Value> conversions;

@@ -67,8 +67,8 @@ public:
   }
 
 private:
-  /// Where threads meet in one branch they meet in the other, too, where it is over: otherwise they would meet behind
-  /// both.
+  /// Where threads meet in a branch, they meet at the end of the second, which is the rarer one: what it has accessed
+  /// asks for no barrier behind both.
   void runBranches(scf::IfOp condition, Accesses &pending) {
     SmallVector<Accesses, 2> branches;
     for (mlir::Region &region : condition->getRegions()) {
@@ -76,13 +76,12 @@ private:
       if (!region.empty())
         run(region.front(), branches.back());
     }
-    bool isAny = condition.getElseRegion().hasOneBlock() && !pending.empty();
+    mlir::Region &rarer = condition.getElseRegion();
     auto meets = [](mlir::Region &region) { return llvm::any_of(region.front(), llvm::IsaPred<BarrierOp, AwaitOp>); };
-    if (isAny && meets(condition.getThenRegion()) != meets(condition.getElseRegion())) {
-      unsigned other = meets(condition.getThenRegion()) ? 1 : 0;
-      OpBuilder builder(condition->getRegion(other).front().getTerminator());
-      addFence(BarrierOp::create(builder, condition.getLoc(), /*fence=*/false), branches[other]);
-      passBarrier(branches[other]);
+    if (rarer.hasOneBlock() && !branches[1].empty() && (meets(condition.getThenRegion()) || meets(rarer))) {
+      OpBuilder builder(rarer.front().getTerminator());
+      addFence(BarrierOp::create(builder, condition.getLoc(), /*fence=*/false), branches[1]);
+      passBarrier(branches[1]);
     }
     pending.clear();
     for (Accesses &branch : branches)

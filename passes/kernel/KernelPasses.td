@@ -263,7 +263,8 @@ def InsertBarriers : Pass<"stretto-insert-barriers", "::stretto::kernel::FuncOp"
   let description = [{
     Puts a `kernel.barrier` before an operation that touches bytes of shared memory which another has written, or
     writes bytes that another has read, since the last barrier. Where a product of warpgroups is still reading them, its
-    `kernel.finish` comes before the barrier. What a loop sends to bulk channels moves behind the first barrier of an
+    `kernel.finish` comes before the barrier. Where threads meet in one of two branches, they meet at the end of the
+    second, which is the rarer one: what it has touched asks for no barrier behind both. What a loop sends to bulk channels moves behind the first barrier of an
     iteration: all have read then what it replaces.
 
     ```mlir

@@ -47,17 +47,14 @@ def ptxas() -> pathlib.Path:
 SPILLS = {
     "linear_attn": [("fp32", 128)],
     "retention": [("fp32", 128)],
-    "gla": [("bf16", 128), ("fp32", 128)],
+    "gla": [("fp32", 128)],
     "hgrn2": [("fp32", 128)],
-    "gated_delta_rule": [("fp32", 128)],
     "lawcat": [("bf16", 64), ("bf16", 128), ("fp32", 64), ("fp32", 128)],
-    "rwkv6": [("bf16", 64), ("bf16", 128), ("fp32", 128)],
     "supra": [("bf16", 64), ("bf16", 128), ("fp32", 128)],
     "gsa": [("bf16", 128), ("fp32", 128)],
-    "abc": [("bf16", 64), ("bf16", 128), ("fp32", 128)],
+    "abc": [("bf16", 128), ("fp32", 128)],
     "lolcats": [("bf16", 64), ("bf16", 128), ("fp32", 128)],
     "swa": [("bf16", 128), ("fp32", 128)],
-    "ssd": [("bf16", 64), ("bf16", 128)],
 }
 # Forwards: up to 160 bytes of chunks; SUPRA's steps compute its rotations in fp64.
 CHUNK_SPILLS = {

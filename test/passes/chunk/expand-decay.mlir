@@ -159,8 +159,8 @@ chunk.kernel @one_sum chunk 16 (input %q: tensor<16x32xbf16>, input %g: tensor<1
 // CHECK: %[[WRITTEN:.*]] = scf.if %[[GOOD]]
 // CHECK-NEXT: scf.yield %[[READ]]
 // CHECK: arith.mulf %[[READ]]
-// CHECK: chunk.dot %[[Q]], %[[READ]] : tensor<16x32xf32>, tensor<32x8xf32>
-// CHECK: %[[NEXT:.*]] = chunk.dot %[[K]], %{{.*}} transpose_left add %[[WRITTEN]]
+// CHECK-DAG: chunk.dot %[[Q]], %[[READ]] : tensor<16x32xf32>, tensor<32x8xf32>
+// CHECK-DAG: %[[NEXT:.*]] = chunk.dot %[[K]], %{{.*}} transpose_left add %[[WRITTEN]]
 // CHECK: chunk.yield %{{.*}} next %[[NEXT]]
 chunk.kernel @one_anchor chunk 16 (input %q: tensor<16x32xbf16>, input %v: tensor<16x8xbf16>, input %g: tensor<16x32xf32>,
                                    state %S: tensor<32x8xf32>, valid %n: index) -> (o: tensor<16x8xf32>) {
@@ -321,4 +321,104 @@ chunk.kernel @one_anchor_of_factors chunk 16 (input %q: tensor<16x32xbf16>, inpu
   %y = chunk.decay_to_end %k factor %a : tensor<16x32xf32>, tensor<16x32xf32>
   %next = chunk.dot %y, %v32 transpose_left add %s : tensor<16x32xf32>, tensor<16x8xf32> -> tensor<32x8xf32>
   chunk.yield %o next %next : tensor<16x8xf32>, tensor<32x8xf32>
+}
+
+// In a walk back keys meet the state of the cotangent: the start of the chunk is the anchor of all rows, and weights are
+// masked once. Sums are added to what is read, scaled once as the gradient of rows, and multiplied with the rescaled rows
+// for the gradient of the decay. Out of range keys have their anchor at the end.
+// CHECK-LABEL: chunk.kernel @walk_back
+// CHECK-DAG: %[[S:.*]] = arith.extf %S
+// CHECK-DAG: %[[V:.*]] = arith.extf %v
+// CHECK-DAG: %[[D:.*]] = arith.extf %d_o
+// CHECK: %[[SEEN:.*]] = chunk.dot %[[D]], %[[S]] transpose_right
+// CHECK: %[[ROW:.*]] = chunk.row %{{.*}} at 15
+// CHECK: %[[LAST:.*]] = arith.mulf %[[ROW]]
+// CHECK: %[[UP:.*]] = math.exp2 %{{.*}} : tensor<16x32xf32>
+// CHECK: %[[QUERIES:.*]] = arith.mulf %{{.*}}, %[[UP]]
+// CHECK: %[[NARROW:.*]] = arith.truncf %[[QUERIES]]
+// CHECK: %[[Q:.*]] = arith.extf %[[NARROW]]
+// CHECK: %[[W:.*]] = chunk.dot %[[D]], %[[V]] transpose_right
+// CHECK: %[[GOOD:.*]] = chunk.within %[[LAST]], %q, %k, %[[W]] limits
+// CHECK: %[[ANCHOR:.*]] = arith.select %[[GOOD]], %[[LAST]],
+// CHECK: arith.subf %[[LAST]], %[[ANCHOR]]
+// CHECK: %[[DOWN:.*]] = math.exp2 %{{.*}} : tensor<16x32xf32>
+// CHECK: %[[MASKED:.*]] = chunk.causal %[[W]]
+// CHECK: %[[NARROW:.*]] = arith.truncf %[[MASKED]]
+// CHECK: %[[WEIGHTS:.*]] = arith.extf %[[NARROW]]
+// CHECK: %[[KEYS:.*]] = arith.mulf %{{.*}}, %[[DOWN]]
+// CHECK: %[[NARROW:.*]] = arith.truncf %[[KEYS]]
+// CHECK: %[[K:.*]] = arith.extf %[[NARROW]]
+// CHECK: scf.if %[[GOOD]]
+// CHECK-NEXT: chunk.dot %[[Q]], %[[K]] transpose_right
+// CHECK: %[[MET:.*]] = arith.mulf %d_S
+// CHECK: %[[NEXT:.*]] = scf.if %[[GOOD]]
+// CHECK-NEXT: scf.yield %[[MET]]
+// CHECK: %[[OFQ:.*]]:2 = scf.if %[[GOOD]]
+// CHECK-NEXT: %[[SUM:.*]] = chunk.dot %[[WEIGHTS]], %[[K]] add %[[SEEN]]
+// CHECK-NEXT: %[[DQ:.*]] = arith.mulf %[[SUM]], %[[UP]]
+// CHECK-NEXT: %[[X:.*]] = arith.mulf %[[Q]], %[[SUM]]
+// CHECK-NEXT: scf.yield %[[DQ]], %[[X]]
+// CHECK-COUNT-2: chunk.decay_mix {{.*}} {exact}
+// CHECK: %[[SEEN:.*]] = chunk.dot %[[V]], %[[MET]] transpose_right
+// CHECK: chunk.dot %[[K]], %[[MET]] :
+// CHECK: chunk.dot %[[Q]], %[[D]] transpose_left add %[[NEXT]]
+// CHECK: scf.if %[[GOOD]]
+// CHECK-NEXT: chunk.dot %[[WEIGHTS]], %[[Q]] transpose_left add %[[SEEN]]
+// CHECK-COUNT-2: chunk.decay_mix {{.*}} transpose {exact}
+// CHECK: chunk.yield %[[OFQ]]#0,
+chunk.kernel @walk_back chunk 16 reverse (input %q: tensor<16x32xbf16>, input %k: tensor<16x32xbf16>, input %v: tensor<16x8xbf16>,
+    input %g: tensor<16x32xbf16>, input %d_o: tensor<16x8xbf16>, checkpoint %S: tensor<32x8xbf16>,
+    state %d_S: tensor<32x8xf32>, valid %n: index)
+    -> (d_q: tensor<16x32xf32>, d_k: tensor<16x32xf32>, d_v: tensor<16x8xf32>, d_g: tensor<16x32xf32>) {
+  %scale = arith.constant dense<0.5> : tensor<16x32xf32>
+  %S32 = arith.extf %S : tensor<32x8xbf16> to tensor<32x8xf32>
+  %q32 = arith.extf %q : tensor<16x32xbf16> to tensor<16x32xf32>
+  %k32 = arith.extf %k : tensor<16x32xbf16> to tensor<16x32xf32>
+  %v32 = arith.extf %v : tensor<16x8xbf16> to tensor<16x8xf32>
+  %g32 = arith.extf %g : tensor<16x32xbf16> to tensor<16x32xf32>
+  %d_o32 = arith.extf %d_o : tensor<16x8xbf16> to tensor<16x8xf32>
+  %qs = arith.mulf %q32, %scale : tensor<16x32xf32>
+  %read = chunk.dot %d_o32, %S32 transpose_right : tensor<16x8xf32>, tensor<32x8xf32> -> tensor<16x32xf32>
+  %seen = chunk.decay_from_start %read log %g32 : tensor<16x32xf32>, tensor<16x32xf32>
+  %w = chunk.dot %d_o32, %v32 transpose_right : tensor<16x8xf32>, tensor<16x8xf32> -> tensor<16x16xf32>
+  %mixed = chunk.decay_mix %w, %k32 log %g32 add %seen : tensor<16x16xf32>, tensor<16x32xf32>, tensor<16x32xf32> -> tensor<16x32xf32>
+  %d_q = arith.mulf %mixed, %scale : tensor<16x32xf32>
+  %met = chunk.dot %v32, %d_S transpose_right : tensor<16x8xf32>, tensor<32x8xf32> -> tensor<16x32xf32>
+  %later = chunk.decay_to_end %met log %g32 : tensor<16x32xf32>, tensor<16x32xf32>
+  %d_k = chunk.decay_mix %w, %qs log %g32 transpose add %later : tensor<16x16xf32>, tensor<16x32xf32>, tensor<16x32xf32> -> tensor<16x32xf32>
+  %kd = chunk.decay_to_end %k32 log %g32 : tensor<16x32xf32>, tensor<16x32xf32>
+  %p = chunk.decay_dot %qs, %k32 log %g32 : tensor<16x32xf32>, tensor<16x32xf32>, tensor<16x32xf32> -> tensor<16x16xf32>
+  %inter = chunk.dot %kd, %d_S : tensor<16x32xf32>, tensor<32x8xf32> -> tensor<16x8xf32>
+  %d_v = chunk.dot %p, %d_o32 transpose_left add %inter : tensor<16x16xf32>, tensor<16x8xf32> -> tensor<16x8xf32>
+  %x, %y = chunk.decay_totals %qs, %k32, %w log %g32 : tensor<16x32xf32>, tensor<16x16xf32>, tensor<16x32xf32>
+  %qseen = arith.mulf %qs, %seen : tensor<16x32xf32>
+  %kseen = arith.mulf %k32, %later : tensor<16x32xf32>
+  %ofq = arith.addf %qseen, %x : tensor<16x32xf32>
+  %ofk = arith.addf %kseen, %y : tensor<16x32xf32>
+  %d_g = arith.subf %ofk, %ofq : tensor<16x32xf32>
+  %state = chunk.decay_state %d_S log %g32 along rows : tensor<32x8xf32>, tensor<16x32xf32>
+  %qd = chunk.decay_from_start %qs log %g32 : tensor<16x32xf32>, tensor<16x32xf32>
+  %next = chunk.dot %qd, %d_o32 transpose_left add %state : tensor<16x32xf32>, tensor<16x8xf32> -> tensor<32x8xf32>
+  chunk.yield %d_q, %d_k, %d_v, %d_g next %next : tensor<16x32xf32>, tensor<16x32xf32>, tensor<16x8xf32>, tensor<16x32xf32>, tensor<32x8xf32>
+}
+
+// Its other sums over tokens come by products, too, of numbers that operands do not hold in two parts.
+// CHECK-LABEL: chunk.kernel @sums_of_walk_back
+// CHECK: %[[MOST:.*]] = chunk.dot %[[TRIANGLE:[^,]*]], %{{[^,]*}} transpose_left :
+// CHECK: chunk.dot %[[TRIANGLE]], %{{[^,]*}} transpose_left add %[[MOST]]
+// CHECK-NOT: chunk.accumulate
+// CHECK: chunk.yield
+chunk.kernel @sums_of_walk_back chunk 32 reverse (input %k: tensor<32x16xbf16>, input %v: tensor<32x16xbf16>, input %g: tensor<32x16xbf16>,
+    state %S: tensor<16x16xf32>, valid %n: index) -> (o: tensor<32x16xf32>, p: tensor<32x32xf32>) {
+  %k32 = arith.extf %k : tensor<32x16xbf16> to tensor<32x16xf32>
+  %v32 = arith.extf %v : tensor<32x16xbf16> to tensor<32x16xf32>
+  %g32 = arith.extf %g : tensor<32x16xbf16> to tensor<32x16xf32>
+  %kd = chunk.decay_to_end %k32 log %g32 : tensor<32x16xf32>, tensor<32x16xf32>
+  %r = chunk.dot %kd, %S : tensor<32x16xf32>, tensor<16x16xf32> -> tensor<32x16xf32>
+  %p = chunk.decay_dot %v32, %k32 log %g32 : tensor<32x16xf32>, tensor<32x16xf32>, tensor<32x16xf32> -> tensor<32x32xf32>
+  %qd = chunk.decay_from_start %v32 log %g32 : tensor<32x16xf32>, tensor<32x16xf32>
+  %s = chunk.decay_state %S log %g32 along rows : tensor<16x16xf32>, tensor<32x16xf32>
+  %next = chunk.dot %qd, %v32 transpose_left add %s : tensor<32x16xf32>, tensor<32x16xf32> -> tensor<16x16xf32>
+  %o = chunk.accumulate sum %r reverse exclusive : tensor<32x16xf32>
+  chunk.yield %o, %p next %next : tensor<32x16xf32>, tensor<32x32xf32>, tensor<16x16xf32>
 }

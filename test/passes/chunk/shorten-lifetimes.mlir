@@ -58,3 +58,53 @@ chunk.kernel @products chunk 16 (input %x: tensor<16x32xbf16>, valid %n: index) 
   %p = arith.addf %e, %x32 : tensor<16x32xf32>
   chunk.yield %o, %p : tensor<16x16xf32>, tensor<16x32xf32>
 }
+
+// -----
+
+// What is made of the state that is carried waits for it, though it needs the most room.
+// CHECK-LABEL: chunk.kernel @of_carried
+// CHECK: arith.truncf
+// CHECK: %[[NEXT:.*]] = chunk.dot %{{.*}} transpose_left add %d_S
+// CHECK-NEXT: arith.mulf %S, %[[NEXT]]
+chunk.kernel @of_carried chunk 16 reverse (input %x: tensor<16x32xbf16>, checkpoint %S: tensor<32x32xf32>,
+    state %d_S: tensor<32x32xf32>, valid %n: index) -> (d_x: tensor<16x32xbf16>, d_g: tensor<16x32xf32>) {
+  %x32 = arith.extf %x : tensor<16x32xbf16> to tensor<16x32xf32>
+  %next = chunk.dot %x32, %x32 transpose_left add %d_S : tensor<16x32xf32>, tensor<16x32xf32> -> tensor<32x32xf32>
+  %pair = arith.mulf %S, %next : tensor<32x32xf32>
+  %sum = chunk.reduce sum %pair over rows : tensor<32x32xf32> -> tensor<32xf32>
+  %d_g = chunk.broadcast %sum along columns : tensor<32xf32> to tensor<16x32xf32>
+  %read = chunk.dot %x32, %d_S : tensor<16x32xf32>, tensor<32x32xf32> -> tensor<16x32xf32>
+  %d_x = arith.truncf %read : tensor<16x32xf32> to tensor<16x32xbf16>
+  chunk.yield %d_x, %d_g next %next : tensor<16x32xbf16>, tensor<16x32xf32>, tensor<32x32xf32>
+}
+
+// -----
+
+// Operands of several products come first, all together, and what is cheap is made anew within branches.
+// CHECK-LABEL: chunk.kernel @shared_operands
+// CHECK-NOT: chunk.dot
+// CHECK: %[[L:.*]] = arith.truncf
+// CHECK-NOT: chunk.dot
+// CHECK: %[[R:.*]] = arith.truncf
+// CHECK: chunk.dot %[[L]], %[[R]]
+// CHECK: scf.if
+// CHECK-NEXT: arith.extf %x
+chunk.kernel @shared_operands chunk 16 reverse (input %x: tensor<16x32xbf16>, input %c: tensor<16xf32>, valid %n: index)
+    -> (o: tensor<16x16xf32>, p: tensor<16x16xf32>, r: tensor<16x32xf32>) {
+  %x32 = arith.extf %x : tensor<16x32xbf16> to tensor<16x32xf32>
+  %e = math.exp %x32 : tensor<16x32xf32>
+  %l = arith.truncf %e : tensor<16x32xf32> to tensor<16x32xbf16>
+  %o = chunk.dot %l, %l transpose_right : tensor<16x32xbf16>, tensor<16x32xbf16> -> tensor<16x16xf32>
+  %a = math.absf %x32 : tensor<16x32xf32>
+  %k = arith.truncf %a : tensor<16x32xf32> to tensor<16x32xbf16>
+  %s = chunk.dot %k, %k transpose_right : tensor<16x32xbf16>, tensor<16x32xbf16> -> tensor<16x16xf32>
+  %p = chunk.dot %l, %k transpose_right add %s : tensor<16x32xbf16>, tensor<16x32xbf16> -> tensor<16x16xf32>
+  %good = chunk.within %c limits [1.0] : tensor<16xf32>
+  %r = scf.if %good -> (tensor<16x32xf32>) {
+    %y = math.sqrt %x32 : tensor<16x32xf32>
+    scf.yield %y : tensor<16x32xf32>
+  } else {
+    scf.yield %x32 : tensor<16x32xf32>
+  }
+  chunk.yield %o, %p, %r : tensor<16x16xf32>, tensor<16x16xf32>, tensor<16x32xf32>
+}
