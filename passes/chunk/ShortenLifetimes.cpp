@@ -86,17 +86,20 @@ private:
 /// carried to the next chunk comes last, so that it may take the place of what it replaces.
 class Order {
 public:
-  explicit Order(chunk::KernelOp kernel) : body(*kernel.getBlock()), isReverse(kernel.getReverse()) {}
+  explicit Order(chunk::KernelOp kernel)
+      : body(*kernel.getBlock()),
+        carriesBack(kernel.getReverse() && !kernel.argumentsOf(chunk::ArgumentKind::State).empty()) {}
 
   void run() {
     auto yield = cast<chunk::YieldOp>(body.getTerminator());
     for (Value state : yield.getStates())
       if (Operation *made = state.getDefiningOp(); made && sizeOf(state) > 0)
         ofCarried[made] = true;
-    // Operands that products of a walk back share lie in shared memory, and are stored there together.
+    // Operands that products of a walk back share lie in shared memory, and are stored there together. Independent
+    // chunks, which meet others, have no room for all of them.
     SmallVector<Value> shared;
     for (auto operand : body.getOps<arith::TruncFOp>())
-      if (isReverse && isShared(operand) && !isOfCarried(operand))
+      if (carriesBack && isShared(operand) && !isOfCarried(operand))
         shared.push_back(operand);
     sortByRoom(shared);
     for (Value operand : shared)
@@ -184,7 +187,7 @@ private:
   }
 
   Block &body;
-  bool isReverse;
+  bool carriesBack;
   DenseMap<Operation *, int64_t> room;
   DenseMap<Operation *, bool> ofCarried;
   DenseSet<Operation *> placed;

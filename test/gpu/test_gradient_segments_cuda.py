@@ -28,16 +28,16 @@ def test_gradients_agree_with_autograd(name, walks, dtype):
 @pytest.mark.parametrize("regime", ["strong", "zeros", "mixed"])
 def test_regimes_of_decay(name, regime):
     with segments(1000):
-        check(name, *example(name, tokens=200, regime=regime, **FIRST[name]), torch.float32, DEVICE)
+        check(name, *example(name, tokens=200, regime=regime, **FIRST[name] | WIDE.get(name, {})), torch.float32, DEVICE)
 
 
 @pytest.mark.parametrize("name", ["linear_attn", "gla", "ssd", "gsa", "rwkv6", "lolcats"])
 def test_packed_sequences(name):
     for lengths in ([0, 17, 1, 0, 64, 433, 0], [900, 1, 1], [140] * 6):
-        whole = packed_gradients(name, lengths, DEVICE)
+        whole = packed_gradients(name, lengths, torch.float32, DEVICE)
         for chunks in (0, 1, 3):
             with segments(1000), segments_of(chunks):
-                found = packed_gradients(name, lengths, DEVICE)
+                found = packed_gradients(name, lengths, torch.float32, DEVICE)
             for key, expected in whole.items():
                 assert (found[key] - expected).norm() <= 1e-5 * expected.norm().clamp(min=1), (key, lengths, chunks)
 

@@ -55,11 +55,15 @@ def test_regimes_of_decay(name, regime):
         check(name, *example(name, tokens=130, regime=regime, **FIRST[name]))
 
 
-def packed_gradients(name, lengths, device="cpu"):
+def packed_gradients(name, lengths, dtype=torch.float64, device="cpu"):
     """With a state for each sequence, where it can be continued."""
     offsets = torch.tensor([0, *lengths], device=device).cumsum(0)
     arguments, _ = example(name, tokens=sum(lengths), batch=1, **FIRST[name])
     state = example(name, tokens=1, batch=len(lengths), **FIRST[name])[1] if name not in LOOKING_BACK else []
+    arguments = {
+        key: x.to(dtype) if isinstance(x, torch.Tensor) and x.is_floating_point() else x for key, x in arguments.items()
+    }
+    state = [x.to(dtype) if x.is_floating_point() else x for x in state]
     generator = torch.Generator().manual_seed(1)
     values = arguments["x" if "x" in arguments else "v"]
     d_output = torch.randn(*values.shape[:2], 4, values.shape[-1], generator=generator)
