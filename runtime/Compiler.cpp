@@ -109,10 +109,25 @@ static CacheKey keyOf(ModuleOp specialised, const KernelRequest &request) {
   llvm::raw_string_ostream(program) << specialised;
   for (const auto &[name, type] : request.others)
     types += (" " + name + "=" + nameOf(type)).str();
-  static constexpr const char *parts[] = {
-      "results",          "step",     "segment starts", "checkpoints", "rows",  "cotangents", "cotangent writes",
-      "cotangent starts", "gradient", "sums",           "segments",    "apart", "tails",      "totals",
-      "total starts",     "writes",   "starts"};
+  static constexpr const char *parts[] = {"results",
+                                          "step",
+                                          "segment starts",
+                                          "checkpoints",
+                                          "rows",
+                                          "cotangents",
+                                          "cotangent writes",
+                                          "cotangent starts",
+                                          "cotangent tails",
+                                          "sum turns",
+                                          "gradient",
+                                          "sums",
+                                          "segments",
+                                          "apart",
+                                          "tails",
+                                          "totals",
+                                          "total starts",
+                                          "writes",
+                                          "starts"};
   return CacheKey::of({buildIdentity(), program, types, parts[static_cast<int>(request.part)],
                        std::to_string(request.slices), std::to_string(request.chunk), std::to_string(request.warps),
                        std::to_string(request.walks), request.continues ? "continues" : "",

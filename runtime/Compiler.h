@@ -53,6 +53,8 @@ struct KernelRequest {
     Cotangents,
     CotangentWrites,
     CotangentStarts,
+    CotangentTails,
+    SumTurns,
     Gradient,
     Sums,
     Segments,

@@ -257,7 +257,7 @@ llvm::Error Gradient::makeKernels(std::vector<std::string> inputs, const Form &f
   return sideBySide ? makeCotangentStarts(entries) : llvm::Error::success();
 }
 
-llvm::Error Gradient::makeCotangentStarts(const std::vector<std::string> &entries) {
+llvm::Error Gradient::makeCotangentStarts(const std::vector<std::string> &allEntries) {
   for (const Kernel *each : all())
     for (const Manifest::Argument &argument : each->code->manifest.arguments)
       if (each->isApart() && argument.kind == Manifest::Kind::State && argument.partial)
@@ -270,13 +270,52 @@ llvm::Error Gradient::makeCotangentStarts(const std::vector<std::string> &entrie
     request.part = part;
     return request;
   };
-  llvm::Expected<SegmentStarts> starts = SegmentStarts::create(
-      signature, requestOf(KernelRequest::Part::CotangentWrites), requestOf(KernelRequest::Part::CotangentStarts),
-      {inputNames, entries, namesOf(ofChunks)}, [](StringRef) { return false; });
+  SegmentStarts::Names names = {inputNames, allEntries, namesOf(ofChunks)};
+  llvm::Expected<SegmentStarts> starts =
+      SegmentStarts::create(signature, requestOf(KernelRequest::Part::CotangentWrites),
+                            requestOf(KernelRequest::Part::CotangentStarts), names, [](StringRef) { return false; });
   if (!starts)
     return starts.takeError();
   cotangentStarts = std::move(*starts);
-  return llvm::Error::success();
+  return cotangents ? makeSums(names) : llvm::Error::success();
+}
+
+llvm::Error Gradient::makeSums(const SegmentStarts::Names &names) {
+  auto requestOf = [&](KernelRequest::Part part) {
+    KernelRequest request = kernelRequest;
+    request.part = part;
+    return request;
+  };
+  const Kernel &last = sums ? *sums : *kernel;
+  bool hasTails = false;
+  for (const Manifest::Argument &argument : last.code->manifest.arguments) {
+    if (!last.isApart() || argument.kind != Manifest::Kind::State)
+      continue;
+    const Part &entry = entries[llvm::find(entryNames, argument.entry) - entryNames.begin()];
+    bool isTail = entry.of == Part::Of::State && signature.state[entry.index].isTail;
+    hasTails |= isTail;
+    if (!isTail)
+      ofSums.push_back(SegmentStarts::Kept::of(signature, last.code->manifest, argument));
+  }
+  std::vector<SegmentStarts::Kept> none;
+  if (!ofSums.empty())
+    if (llvm::Error error =
+            SegmentStarts::make(signature, requestOf(KernelRequest::Part::SumTurns), {{}, names.entries, {}}, none)
+                .moveInto(sumTurns))
+      return error;
+  if (!hasTails)
+    return llvm::Error::success();
+  return SegmentStarts::make(signature, requestOf(KernelRequest::Part::CotangentTails), names, ofTails)
+      .moveInto(cotangentTails);
+}
+
+int64_t Gradient::chunksOfTails() const {
+  // What is added to earlier rows may be added to rows before these in turn.
+  int64_t rows = 0;
+  for (const Manifest::Argument &argument : cotangentTails->code->manifest.arguments)
+    if (argument.kind == Manifest::Kind::State)
+      rows += argument.shape.front();
+  return llvm::divideCeil(rows, cotangentTails->code->manifest.chunk);
 }
 
 SmallVector<const Operator::Signature::Kernel *, 5> Gradient::all() const {
@@ -292,8 +331,10 @@ SmallVector<const Operator::Signature::Kernel *, 5> Gradient::all() const {
     add(cotangentStarts->turns);
   }
   add(cotangents);
+  add(cotangentTails);
   add(kernel);
   add(sums);
+  add(sumTurns);
   return kernels;
 }
 
@@ -369,7 +410,9 @@ int64_t Gradient::checkpointBytes(const OperatorCall &call, Division division) c
     return bytes;
   if (cotangentStarts) {
     int64_t places = placesOfCotangents(call, division);
-    bytes += SegmentStarts::bytes(cotangentStarts->left, places) + SegmentStarts::bytes(cotangentStarts->begun, places);
+    for (ArrayRef<SegmentStarts::Kept> kept :
+         {ArrayRef(cotangentStarts->left), ArrayRef(cotangentStarts->begun), ArrayRef(ofTails), ArrayRef(ofSums)})
+      bytes += SegmentStarts::bytes(kept, places);
   }
   // What finds where segments begin forwards is there before all else.
   if (forwardWalk())

@@ -167,12 +167,18 @@ private:
   /// Where segments are side by side: the operator's, and what its states of reverse time begin with, if it has some.
   Signature::Segments *forwardSegments = nullptr;
   std::optional<SegmentStarts> cotangentStarts;
+  /// What is added to the rows of segments by tokens behind them, and what they leave of sums over all tokens; the
+  /// kernels that find these and add those up. Null where there are none.
+  std::vector<SegmentStarts::Kept> ofTails, ofSums;
+  std::unique_ptr<Kernel> cotangentTails, sumTurns;
   /// The kernel that carries states so, forwards; null where there is none.
   const Kernel *forwardWalk() const {
     const Kernel *walk = checkpoints ? checkpoints.get() : kernel.get();
     return walk->isApart() && !walk->code->manifest.reverse ? walk : nullptr;
   }
-  llvm::Error makeCotangentStarts(const std::vector<std::string> &entries);
+  llvm::Error makeCotangentStarts(const std::vector<std::string> &allEntries);
+  llvm::Error makeSums(const SegmentStarts::Names &names);
+  int64_t chunksOfTails() const;
   /// So many segments one after the other, and side by side in each of these; and how many of the latter there may be.
   Division divide(const OperatorCall &call, int64_t turns, int64_t sideBySideSegments) const;
   /// Of each, as what it begins with takes the time of about one.

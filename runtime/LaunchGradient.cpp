@@ -30,6 +30,8 @@ public:
       int64_t places = gradient.placesOfCotangents(call, division);
       cotangentsLeft = SegmentStarts::lend(gradient.cotangentStarts->left, places, next);
       cotangentsBegun = SegmentStarts::lend(gradient.cotangentStarts->begun, places, next);
+      tailsBegun = SegmentStarts::lend(gradient.ofTails, places, next);
+      sumsLeft = SegmentStarts::lend(gradient.ofSums, places, next);
     }
     next = behind;
     lendParts();
@@ -58,8 +60,11 @@ public:
       for (Operator::Signature::Kernel *kernel :
            {gradient.cotangents.get(), gradient.kernel.get(), gradient.sums.get()})
         if (kernel)
-          if (llvm::Error error = launch(signature, *kernel, call, backward, rangeFor(*kernel, segment), executor))
+          if (llvm::Error error = walkBack(*kernel, segment))
             return error;
+      if (gradient.sumTurns)
+        if (llvm::Error error = addSumsUp(segment))
+          return error;
       beginBehind();
       addUp(segment);
     }
@@ -105,6 +110,38 @@ private:
       return error;
     backward.segmentStarts = cotangentsBegun;
     return llvm::Error::success();
+  }
+
+  /// Behind the walk of the states of reverse time others begin with what is added to their rows, and leave sums.
+  llvm::Error walkBack(Operator::Signature::Kernel &kernel, int64_t segment) {
+    LaunchSegment range = rangeFor(kernel, segment);
+    if (!kernel.isApart() || &kernel == gradient.cotangents.get() || !gradient.cotangents)
+      return launch(signature, kernel, call, backward, range, executor);
+    LaunchTensors tensors = backward;
+    tensors.segmentStarts.clear();
+    if (gradient.cotangentTails) {
+      tensors.segmentEnds = tailsBegun;
+      LaunchSegment behind = range;
+      behind.before = gradient.chunksOfTails();
+      if (llvm::Error error = launch(signature, *gradient.cotangentTails, call, tensors, behind, executor))
+        return error;
+      tensors.segmentStarts = tailsBegun;
+    }
+    tensors.segmentEnds = sumsLeft;
+    return launch(signature, kernel, call, tensors, range, executor);
+  }
+
+  llvm::Error addSumsUp(int64_t segment) {
+    LaunchTensors tensors = backward;
+    tensors.checkpoints.clear();
+    for (const Manifest::Argument &argument : gradient.sumTurns->code->manifest.arguments)
+      if (StringRef name = argument.name; name.consume_back(".left"))
+        tensors.checkpoints.push_back(SegmentStarts::placeOf(name, sumsLeft));
+    LaunchSegment range = rangeOf(segment);
+    range.interval = division.apart;
+    range.firstPlaced = range.first;
+    range.chunksPlaced = range.chunks;
+    return launch(signature, *gradient.sumTurns, call, tensors, range, executor);
   }
 
   llvm::Error keepStarts() {
@@ -246,7 +283,7 @@ private:
   Checkpoints ofSegments, ofChunks;
   /// Where segments are side by side: memory for what they begin with forwards, and to find it; and places back.
   char *forwardBegun = nullptr, *forwardLeft = nullptr;
-  SegmentStarts::Places cotangentsLeft, cotangentsBegun;
+  SegmentStarts::Places cotangentsLeft, cotangentsBegun, tailsBegun, sumsLeft;
   std::vector<std::array<int64_t, 4>> keptStrides;
   /// Of each row: where its parts are, or null where the kernel leaves the whole.
   SmallVector<char *, 8> ofParts;

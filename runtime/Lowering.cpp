@@ -224,6 +224,10 @@ llvm::Error Lowering::keepPart() {
       return suffix::cotangentWrites;
     case Part::CotangentStarts:
       return suffix::cotangentStarts;
+    case Part::CotangentTails:
+      return suffix::cotangentTails;
+    case Part::SumTurns:
+      return suffix::sumTurns;
     case Part::Sums:
       return suffix::sums;
     default:

@@ -62,7 +62,8 @@
 // the final state is left by the segment that comes to the end of the sequence, or of one without tokens the first. In
 // reverse all segments begin with what they are given, and the one that comes first in the range leaves the final
 // state, which may lie where the initial one does; where the sequence has ended before the range the first passes that
-// through. Checkpoints are those of the range.
+// through. Chunks before a segment are there those behind it; where the range has none, what it leaves is the initial
+// state. Checkpoints are those of the range.
 //
 // A kernel whose turns are segments has a turn for every i-th chunk of the range, and the checkpoint p + t of the t-th
 // turn of all.

@@ -14,6 +14,12 @@ using Kind = Manifest::Kind;
 // Places
 //===----------------------------------------------------------------------===//
 
+SegmentStarts::Kept SegmentStarts::Kept::of(const Signature &signature, const Manifest &manifest,
+                                            const Manifest::Argument &argument) {
+  return {argument.name, std::max<int64_t>(signature.heads / argument.group, 1),
+          static_cast<int64_t>(llvm::product_of(argument.shape)) * argument.parts(manifest.slices), argument.type};
+}
+
 int64_t SegmentStarts::bytes(ArrayRef<Kept> kept, int64_t places) {
   int64_t bytes = 0;
   for (const Kept &each : kept)
@@ -55,9 +61,7 @@ SegmentStarts::make(const Signature &signature, const KernelRequest &request, Na
     if (areTurns && (argument.kind == Kind::Checkpoint || argument.kind == Kind::Kept))
       names.checkpoints.push_back(argument.name);
     if (argument.kind == (areTurns ? Kind::Kept : Kind::State))
-      kept.push_back({argument.name, std::max<int64_t>(signature.heads / argument.group, 1),
-                      static_cast<int64_t>(llvm::product_of(argument.shape)) * argument.parts(manifest.slices),
-                      argument.type});
+      kept.push_back(Kept::of(signature, manifest, argument));
   }
   return signature.makeKernel(std::move(*code), {names.inputs, names.entries, names.checkpoints, {}});
 }
@@ -78,7 +82,7 @@ llvm::Expected<SegmentStarts> SegmentStarts::create(const Signature &signature, 
 // Running
 //===----------------------------------------------------------------------===//
 
-static LaunchTensors::Checkpoint placeOf(StringRef name, const SegmentStarts::Places &places) {
+LaunchTensors::Checkpoint SegmentStarts::placeOf(StringRef name, const Places &places) {
   const auto *found = llvm::find_if(places, [&](const auto &named) { return named.first == name; });
   assert(found != places.end() && "one kernel keeps what the other asks for");
   return found->second;

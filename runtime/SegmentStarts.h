@@ -19,6 +19,7 @@ struct Operator::Signature::SegmentStarts {
     std::string name;
     int64_t heads, size;
     ElementType type;
+    static Kept of(const Signature &signature, const Manifest &manifest, const Manifest::Argument &argument);
     int64_t bytes(int64_t places) const { return llvm::alignTo(places * heads * size * bytesOf(type), 64); }
   };
   static int64_t bytes(llvm::ArrayRef<Kept> kept, int64_t places);
@@ -26,6 +27,7 @@ struct Operator::Signature::SegmentStarts {
   using Places = llvm::SmallVector<std::pair<llvm::StringRef, LaunchTensors::Checkpoint>, 4>;
   /// Takes places from memory, which begins behind them then.
   static Places lend(llvm::ArrayRef<Kept> kept, int64_t places, char *&memory);
+  static LaunchTensors::Checkpoint placeOf(llvm::StringRef name, const Places &places);
   /// So many places have the segments of a range, each of so many chunks of a kernel.
   static int64_t placesOf(const Signature &signature, const OperatorCall &call, const Kernel &kernel, int64_t chunks,
                           int64_t length);

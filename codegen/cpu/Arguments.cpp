@@ -211,16 +211,27 @@ void KernelLowering::findSegmentApart(Item &item, Value segment) {
     Value inSequence = tokensOf(arith::MaxSIOp::create(builder, number, none));
     return builder.minimum(arith::MaxSIOp::create(builder, inSequence, item.firstKept), last);
   };
-  Value own = builder.multiply(segment, intervalOfStarts);
+  Value own = builder.multiply(segment, intervalOfStarts), next = builder.add(own, intervalOfStarts);
   Value isOwn = isEqual(chunksBefore, none);
-  item.begin = inRange(builder.subtract(own, chunksBefore));
-  item.end = inRange(arith::SelectOp::create(builder, isOwn, builder.add(own, intervalOfStarts), own));
+  auto choose = [&](Value condition, Value value, Value otherwise) -> Value {
+    return arith::SelectOp::create(builder, condition, value, otherwise);
+  };
+  if (kernel.getReverse()) {
+    item.begin = inRange(choose(isOwn, own, next));
+    item.end = inRange(builder.add(next, chunksBefore));
+  } else {
+    item.begin = inRange(builder.subtract(own, chunksBefore));
+    item.end = inRange(choose(isOwn, next, own));
+  }
   item.startRow = builder.add(firstCheckpoint(item, chunksPlaced, intervalOfStarts),
                               builder.subtract(segment, divide(builder, firstPlaced, intervalOfStarts)));
   item.exists = isLess(item.begin, item.end);
   if (kernel.getReverse()) {
-    item.isFirst = both(isEqual(item.firstKept, last), isEqual(own, firstChunk)); // it passes through
-    item.isLast = either(item.isFirst, both(item.exists, isEqual(item.begin, item.firstKept)));
+    Value passes = both(isEqual(item.firstKept, last), isEqual(own, firstChunk));
+    // With nothing behind it in the range a segment takes what there is behind the range.
+    item.isFirst = choose(isOwn, passes, isEqual(item.begin, item.end));
+    item.exists = choose(isOwn, item.exists, isLess(inRange(own), inRange(next)));
+    item.isLast = either(passes, both(item.exists, isEqual(item.begin, item.firstKept)));
   } else {
     item.isFirst = isEqual(item.begin, none);
     item.isLast = both(isEqual(item.end, item.tokens), either(item.exists, isEqual(segment, none)));

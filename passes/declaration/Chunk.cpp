@@ -45,6 +45,8 @@ enum class Part {
   Cotangents,
   /// Of segments that are walked side by side, what their tokens do to states of reverse time.
   CotangentWrites,
+  /// And what the tokens behind them add to their rows.
+  CotangentTails,
   /// Of a gradient, all else: from the last chunk to the first, each with what the others keep of it.
   Gradient,
   /// Of a gradient, what is added up over all tokens, of rows that the former keeps.
@@ -73,6 +75,8 @@ StringRef suffixOf(Part part) {
     return suffix::cotangents;
   case Part::CotangentWrites:
     return suffix::cotangentWrites;
+  case Part::CotangentTails:
+    return suffix::cotangentTails;
   case Part::Sums:
     return suffix::sums;
   }
@@ -96,6 +100,8 @@ public:
   LogicalResult run();
   /// What the tokens of a segment do to each state, or to each total.
   ArrayRef<SegmentEffect> getEffects() const { return effects; }
+  /// The states that are carried.
+  SmallVector<BlockArgument> getCarried();
 
 private:
   LogicalResult checkChains();
@@ -113,8 +119,11 @@ private:
   bool isCarried(StateOp root);
   /// Whether the kernel walks in reverse time.
   bool walksBack() const {
-    return part == Part::Gradient || part == Part::Cotangents || part == Part::CotangentWrites || part == Part::Sums;
+    return part == Part::Gradient || part == Part::Cotangents || part == Part::CotangentWrites ||
+           part == Part::CotangentTails || part == Part::Sums;
   }
+  /// Whether the kernel hands on what is added to rows of earlier tokens.
+  bool carriesTailsBack() const { return part == Part::Gradient || part == Part::CotangentTails; }
   /// Whether the kernel carries states of reverse time and leaves nothing else.
   bool carriesAlone() const { return part == Part::Cotangents || part == Part::CotangentWrites; }
   /// Whether the kernel has a forward state or tail, or a state of reverse time; and whether it keeps it for another.
@@ -249,8 +258,6 @@ void ChunkVariant::addStates() {
   }
   if (part == Part::Writes || part == Part::CotangentWrites)
     addTotalDecays();
-  if (part != Part::Gradient)
-    return;
   for (const StateEntry &tail : reverseTails)
     carryOf[tail.operations.front()] = kernel.addTail(tail, chunk::ArgumentKind::State, /*group=*/1);
 }
@@ -336,7 +343,7 @@ SmallVector<chunk::OutputAttr> ChunkVariant::describeOutputs() {
   if (part == Part::Whole)
     return kernel.describeResults();
   SmallVector<chunk::OutputAttr> outputs;
-  if (part == Part::Tails || part == Part::Totals || part == Part::Writes)
+  if (part == Part::Tails || part == Part::Totals || part == Part::Writes || part == Part::CotangentTails)
     return outputs;
   for (const StateEntry &tail : forwardTails) {
     RankedTensorType type = kernel.typeOfTail(tail);
@@ -373,7 +380,7 @@ SmallVector<chunk::OutputAttr> ChunkVariant::describeOutputs() {
 bool ChunkVariant::isCarried(StateOp root) {
   if (!walksBack())
     return part != Part::Rows;
-  return root.getType().getReverse() && (part != Part::Gradient || !parts.apart.contains(root));
+  return root.getType().getReverse() && !(carriesTailsBack() && parts.apart.contains(root));
 }
 
 bool ChunkVariant::takesReverse(Operation *root) {
@@ -381,6 +388,7 @@ bool ChunkVariant::takesReverse(Operation *root) {
   case Part::Sums:
     return parts.sums.contains(root);
   case Part::Cotangents:
+  case Part::CotangentTails:
     return parts.apart.contains(root);
   case Part::CotangentWrites:
     return parts.isCarriedBack(root);
@@ -436,6 +444,9 @@ SmallVector<Value> ChunkVariant::wanted() {
     return llvm::map_to_vector(scans,
                                [](const StateEntry &entry) -> Value { return entry.operations.front()->getResult(0); });
   SmallVector<Value> rows = leftRows();
+  if (part == Part::CotangentTails)
+    for (const StateEntry &tail : reverseTails)
+      llvm::append_range(rows, tail.operations.front()->getOperands());
   if (!walksForward() && part != Part::Tails)
     return rows;
   for (const StateEntry &tail : forwardTails)
@@ -506,6 +517,14 @@ FailureOr<SmallVector<Value>> ChunkVariant::results() {
   return tiles;
 }
 
+SmallVector<BlockArgument> ChunkVariant::getCarried() {
+  SmallVector<BlockArgument> carried;
+  for (const StateChain &chain : chains)
+    if (isCarried(chain.getRoot()))
+      carried.push_back(cast<BlockArgument>(starts.at(chain.root)));
+  return carried;
+}
+
 FailureOr<SmallVector<Value>> ChunkVariant::next() {
   SmallVector<Value> states;
   for (const StateChain &chain : chains) {
@@ -527,7 +546,7 @@ FailureOr<SmallVector<Value>> ChunkVariant::next() {
   for (auto [entry, effect] : llvm::zip(scans, effects))
     if (effect.decay)
       states.push_back(nextShift(entry, effect.decay));
-  if (part == Part::Gradient)
+  if (carriesTailsBack())
     for (const StateEntry &tail : reverseTails)
       states.push_back(nextCarry.lookup(tail.operations.front()));
   return states;
@@ -545,7 +564,7 @@ LogicalResult ChunkVariant::run() {
   if (part != Part::Whole)
     for (StateEntry &entry : deriveState(variant))
       if ((entry.kind == StateEntry::Kind::Tail || entry.kind == StateEntry::Kind::Scan) &&
-          (entry.reverse ? part == Part::Gradient : takes(entry.operations)))
+          (entry.reverse ? carriesTailsBack() : takes(entry.operations)))
         (entry.reverse ? reverseTails : forwardTails).push_back(std::move(entry));
   if (part == Part::Tails || part == Part::Totals)
     chains.clear();
@@ -563,7 +582,7 @@ LogicalResult ChunkVariant::run() {
     return failure();
   // What is handed on to earlier tokens may be all that is wanted.
   SmallVector<Value> needed = wanted();
-  if (part == Part::Gradient)
+  if (carriesTailsBack())
     for (const StateEntry &tail : reverseTails)
       needed.push_back(tail.operations.front()->getResult(0));
   // What a state takes in later depends on the time of its reads.
@@ -690,7 +709,7 @@ private:
                        });
     if (!parts->apart.empty() && failed(build(Part::Cotangents, carriesBack)))
       return failure();
-    if (failed(build(Part::Gradient, carriesBack && parts->apart.empty())))
+    if (failed(chunkResults(variant, types, *parts, carriesBack)))
       return failure();
     if (carriesBack && failed(chunkApart(variant, types, Part::CotangentWrites, *parts, suffix::cotangentStarts)))
       return failure();
@@ -699,7 +718,43 @@ private:
     for (auto [index, row] : llvm::enumerate(parts->keptForSums))
       types.others[nameOfKeptRow(parts->kept.size() + index)] = typeOfSummedRow(row, types);
     replaceByArguments(variant, parts->keptForSums.getArrayRef(), parts->kept.size());
-    return build(Part::Sums);
+    return carriesBack ? chunkSums(variant, types, Part::Sums, *parts) : build(Part::Sums);
+  }
+
+  /// The kernel of all else. Where states of reverse time have a walk of their own, and their segments are side by
+  /// side, it takes segments, too, if it carries anything: sums over all tokens, and what is added to rows of earlier
+  /// ones.
+  LogicalResult chunkResults(VariantOp variant, const ElementTypes &types, const GradientParts &parts,
+                             bool carriesBack) {
+    if (!carriesBack)
+      return ChunkVariant(variant, chunk, types, Part::Gradient, parts).run();
+    if (parts.apart.empty())
+      return chunkApart(variant, types, Part::Gradient, parts);
+    bool hasSums = llvm::any_of(stateChains(variant), [&](const StateChain &chain) {
+      return chain.getRoot().getType().getReverse() && !parts.apart.contains(chain.root) &&
+             !parts.sums.contains(chain.root);
+    });
+    bool handsRowsOn = llvm::any_of(deriveState(variant), [](const StateEntry &entry) {
+      return entry.reverse && entry.kind == StateEntry::Kind::Tail;
+    });
+    if (!hasSums && !handsRowsOn)
+      return ChunkVariant(variant, chunk, types, Part::Gradient, parts).run();
+    if (failed(hasSums ? chunkSums(variant, types, Part::Gradient, parts)
+                       : chunkApart(variant, types, Part::Gradient, parts)))
+      return failure();
+    return handsRowsOn ? chunkApart(variant, types, Part::CotangentTails, parts) : success();
+  }
+
+  /// A kernel whose segments each leave a part of sums over all tokens, and one that adds these up.
+  LogicalResult chunkSums(VariantOp variant, const ElementTypes &types, Part part, const GradientParts &parts) {
+    ChunkVariant kernel(variant, chunk, types, part, parts,
+                        chunk::SegmentsAttr::get(&getContext(), chunk::Segments::Apart));
+    if (failed(kernel.run()))
+      return failure();
+    StringRef name = variant.getSymName();
+    buildSegmentSums(getOperation().lookupSymbol<chunk::KernelOp>((name + suffixOf(part)).str()),
+                     (name + suffix::sumTurns).str(), kernel.getCarried());
+    return success();
   }
 };
 

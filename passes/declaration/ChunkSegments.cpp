@@ -92,48 +92,78 @@ static Value decayState(ImplicitLocOpBuilder &b, Value state, Value decay, const
   return arith::MulFOp::create(b, state, factor);
 }
 
-void stretto::buildSegmentStarts(chunk::KernelOp writes, StringRef name, ArrayRef<SegmentEffect> effects) {
-  MLIRContext *context = writes.getContext();
-  ImplicitLocOpBuilder b(writes.getLoc(), context);
-  b.setInsertionPointAfter(writes);
-  auto kernel =
-      chunk::KernelOp::create(b, name, writes.getChunk(), writes.getReverse(), b.getArrayAttr({}), b.getArrayAttr({}),
-                              /*slices=*/1, chunk::SegmentsAttr::get(context, chunk::Segments::Turns));
-  Block &block = kernel.getBody().emplaceBlock();
-  SmallVector<Attribute> arguments, outputs;
-  auto addCheckpoint = [&](const Twine &name, BlockArgument left) {
-    arguments.push_back(chunk::ArgumentAttr::get(context, chunk::ArgumentKind::Checkpoint, b.getStringAttr(name),
-                                                 writes.getArgument(left.getArgNumber()).getGroup(), /*sliced=*/false,
+namespace {
+
+/// A kernel whose turns are segments, behind the one that leaves something of each.
+class TurnsBuilder {
+public:
+  TurnsBuilder(chunk::KernelOp walk, StringRef name) : walk(walk), b(walk.getLoc(), walk.getContext()) {
+    b.setInsertionPointAfter(walk);
+    kernel =
+        chunk::KernelOp::create(b, name, walk.getChunk(), walk.getReverse(), b.getArrayAttr({}), b.getArrayAttr({}),
+                                /*slices=*/1, chunk::SegmentsAttr::get(walk.getContext(), chunk::Segments::Turns));
+    block = &kernel.getBody().emplaceBlock();
+  }
+
+  chunk::ArgumentAttr describe(BlockArgument left) { return walk.getArgument(left.getArgNumber()); }
+  /// What the walk has left in a state.
+  BlockArgument addCheckpoint(const Twine &name, BlockArgument left) {
+    arguments.push_back(chunk::ArgumentAttr::get(b.getContext(), chunk::ArgumentKind::Checkpoint, b.getStringAttr(name),
+                                                 describe(left).getGroup(), /*sliced=*/false,
                                                  /*entry=*/StringAttr(), /*column=*/0,
                                                  /*columns=*/0, /*lowest=*/false, /*partial=*/false));
-    return block.addArgument(left.getType(), b.getLoc());
-  };
+    return block->addArgument(left.getType(), b.getLoc());
+  }
+  BlockArgument addLeft(BlockArgument state) {
+    return addCheckpoint(describe(state).getName().getValue() + ".left", state);
+  }
+  BlockArgument addState(BlockArgument state) {
+    arguments.push_back(describe(state));
+    return block->addArgument(state.getType(), b.getLoc());
+  }
+  void keepState(BlockArgument state) {
+    outputs.push_back(chunk::OutputAttr::get(b.getContext(), describe(state).getName(),
+                                             cast<RankedTensorType>(state.getType()), describe(state).getGroup(),
+                                             /*sliced=*/false, /*checkpoint=*/true, /*partial=*/false));
+  }
+  /// Ends the arguments; the body follows.
+  ImplicitLocOpBuilder &begin() {
+    arguments.push_back(chunk::ArgumentAttr::get(b.getContext(), chunk::ArgumentKind::Valid, b.getStringAttr("valid"),
+                                                 /*group=*/1, /*sliced=*/false, /*entry=*/StringAttr(), /*column=*/0,
+                                                 /*columns=*/0, /*lowest=*/false, /*partial=*/false));
+    block->addArgument(b.getIndexType(), b.getLoc());
+    kernel.setArgumentsAttr(b.getArrayAttr(arguments));
+    kernel.setOutputsAttr(b.getArrayAttr(outputs));
+    b.setInsertionPointToEnd(block);
+    return b;
+  }
+
+private:
+  chunk::KernelOp walk, kernel;
+  ImplicitLocOpBuilder b;
+  Block *block;
+  SmallVector<Attribute> arguments, outputs;
+};
+
+} // namespace
+
+void stretto::buildSegmentStarts(chunk::KernelOp writes, StringRef name, ArrayRef<SegmentEffect> effects) {
+  TurnsBuilder turnsOf(writes, name);
   struct Turn {
     Value left, decay, state;
   };
   SmallVector<Turn> turns;
   for (const SegmentEffect &effect : effects) {
-    chunk::ArgumentAttr state = writes.getArgument(effect.state.getArgNumber());
     Turn &turn = turns.emplace_back();
-    turn.left = addCheckpoint(state.getName().getValue() + ".left", effect.state);
+    turn.left = turnsOf.addLeft(effect.state);
     if (effect.decay)
-      turn.decay = addCheckpoint(writes.getArgument(effect.decay.getArgNumber()).getName().getValue(), effect.decay);
-    outputs.push_back(chunk::OutputAttr::get(context, state.getName(), cast<RankedTensorType>(effect.state.getType()),
-                                             state.getGroup(), /*sliced=*/false, /*checkpoint=*/true,
-                                             /*partial=*/false));
+      turn.decay = turnsOf.addCheckpoint(turnsOf.describe(effect.decay).getName().getValue(), effect.decay);
+    turnsOf.keepState(effect.state);
   }
-  for (auto [effect, turn] : llvm::zip_equal(effects, turns)) {
-    arguments.push_back(writes.getArgument(effect.state.getArgNumber()));
-    turn.state = block.addArgument(effect.state.getType(), b.getLoc());
-  }
-  arguments.push_back(chunk::ArgumentAttr::get(context, chunk::ArgumentKind::Valid, b.getStringAttr("valid"),
-                                               /*group=*/1, /*sliced=*/false, /*entry=*/StringAttr(), /*column=*/0,
-                                               /*columns=*/0, /*lowest=*/false, /*partial=*/false));
-  block.addArgument(b.getIndexType(), b.getLoc());
-  kernel.setArgumentsAttr(b.getArrayAttr(arguments));
-  kernel.setOutputsAttr(b.getArrayAttr(outputs));
+  for (auto [effect, turn] : llvm::zip_equal(effects, turns))
+    turn.state = turnsOf.addState(effect.state);
 
-  b.setInsertionPointToEnd(&block);
+  ImplicitLocOpBuilder &b = turnsOf.begin();
   SmallVector<Value> starts, next;
   for (auto [effect, turn] : llvm::zip_equal(effects, turns)) {
     starts.push_back(turn.state);
@@ -146,4 +176,17 @@ void stretto::buildSegmentStarts(chunk::KernelOp writes, StringRef name, ArrayRe
     next.push_back(arith::AddFOp::create(b, kept, turn.left));
   }
   chunk::YieldOp::create(b, starts, next);
+}
+
+void stretto::buildSegmentSums(chunk::KernelOp parts, StringRef name, ArrayRef<BlockArgument> states) {
+  TurnsBuilder turnsOf(parts, name);
+  SmallVector<Value> left, next;
+  for (BlockArgument state : states)
+    left.push_back(turnsOf.addLeft(state));
+  for (BlockArgument state : states)
+    next.push_back(turnsOf.addState(state));
+  ImplicitLocOpBuilder &b = turnsOf.begin();
+  for (auto [sum, part] : llvm::zip_equal(next, left))
+    sum = arith::AddFOp::create(b, sum, part);
+  chunk::YieldOp::create(b, ValueRange(), next);
 }

@@ -22,6 +22,12 @@
 //   @f_cotangent_starts   finds from that and the cotangents of the final state what each segment begins with at its
 //                         end
 //
+// Where a walk of its own carries these states, the one that leaves the results carries what is added up over all
+// tokens, of which a segment leaves its part, and rows that are added to those of earlier tokens:
+//
+//   @f_cotangent_tails    walks the first chunks behind a segment, and leaves what they add to its rows
+//   @f_sum_turns          adds the parts of segments up
+//
 // Forward states are walked anew for a gradient, from where the kernels above find that segments begin.
 //
 // A sum of logarithms stands for D where all decays are logarithms, otherwise the product, which is -inf before the
@@ -57,6 +63,8 @@ struct SegmentEffect {
 };
 /// Makes the kernel that finds what segments begin with, behind that of what they leave.
 void buildSegmentStarts(chunk::KernelOp writes, llvm::StringRef name, llvm::ArrayRef<SegmentEffect> effects);
+/// Makes the kernel that adds up what segments leave in some states, behind that of these.
+void buildSegmentSums(chunk::KernelOp parts, llvm::StringRef name, llvm::ArrayRef<mlir::BlockArgument> states);
 
 } // namespace stretto
 

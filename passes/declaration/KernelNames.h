@@ -17,7 +17,8 @@ inline constexpr llvm::StringLiteral segmentStarts = "_segment_starts", checkpoi
 /// Of segments that are walked side by side; of a gradient, of its states of reverse time.
 inline constexpr llvm::StringLiteral tails = "_tails", totals = "_totals", totalStarts = "_total_starts",
                                      writes = "_writes", starts = "_starts", cotangentWrites = "_cotangent_writes",
-                                     cotangentStarts = "_cotangent_starts";
+                                     cotangentStarts = "_cotangent_starts", cotangentTails = "_cotangent_tails",
+                                     sumTurns = "_sum_turns";
 
 } // namespace stretto::suffix
 

