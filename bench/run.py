@@ -80,7 +80,7 @@ def dispatch(options):
         return 1e6 / calls * measure.seconds_of(lambda: [run() for _ in range(calls)], device)
 
     tensors = inputs.make("gla", 1, 1, 1, 16, device=options.device)
-    step, _ = decode.prepare("gla", (1, 1, 16), torch.float32, options.device)
+    step, *_ = decode.prepare("gla", (1, 1, 16), torch.float32, options.device)
     return {
         "microseconds": microseconds(functools.partial(OPERATORS["gla"].variant, **tensors)),
         "step_microseconds": microseconds(step),

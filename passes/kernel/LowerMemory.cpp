@@ -148,13 +148,20 @@ ThreadLowering::Rows ThreadLowering::rowsOf(const View &view, Value chunk, Ranke
     // It exists where its chunk has tokens, in the segment, or where there is the turn.
     Value number = b.sub(chunk, firstKept);
     rows.stride = tile.getRank() == 2 ? view.rowStride : Value();
-    if (manifest.segments == Manifest::Segments::Turns)
+    if (manifest.segments == Manifest::Segments::Turns) {
+      // Where turns keep what segments begin with, nobody begins with what the last one leaves.
+      bool keeps = llvm::any_of(manifest.arguments, [](const Manifest::Argument &argument) {
+        return argument.kind == Manifest::Kind::Kept;
+      });
+      Value low = keeps && manifest.reverse ? b.add(begin, 1) : begin;
+      Value high = keeps && !manifest.reverse ? b.add(end, -1) : end;
       rows.exist =
-          b.both(b.compare(arith::CmpIPredicate::slt, chunk, end), b.compare(arith::CmpIPredicate::sge, chunk, begin));
-    else
+          b.both(b.compare(arith::CmpIPredicate::slt, chunk, high), b.compare(arith::CmpIPredicate::sge, chunk, low));
+    } else {
       rows.exist = b.both(
           b.compare(arith::CmpIPredicate::sgt, validTokens(b.mul(chunk, manifest.chunk), manifest.chunk), b.i32(0)),
           b.compare(arith::CmpIPredicate::sge, number, b.i64(0)));
+    }
     rows.base = b.advance(rows.base, b.mul(b.mul(number, view.chunkStride), stretto::bytesOf(view.argument->type)));
     return rows;
   }

@@ -47,7 +47,7 @@ def ptxas() -> pathlib.Path:
 SPILLS = {
     "linear_attn": [("fp32", 128)],
     "retention": [("fp32", 128)],
-    "gla": [("fp32", 128)],
+    "gla": [("bf16", 128), ("fp32", 128)],
     "hgrn2": [("fp32", 128)],
     "lawcat": [("bf16", 64), ("bf16", 128), ("fp32", 64), ("fp32", 128)],
     "supra": [("bf16", 64), ("bf16", 128), ("fp32", 128)],
@@ -69,12 +69,35 @@ CHUNK_SPILLS = {
 STEP_SPILLS = {}
 # And of the kernels over segments that are walked side by side, of which some are those of whole walks.
 SEGMENT_SPILLS = {
-    "ssd": [("fp32", 128)],
+    "gla": [("bf16", 128)],
+    "ssd": [("fp32", 64)],
     "lawcat": [("bf16", 128)],
     "hgrn2": [("bf16", 128)],
     "rwkv6": [("bf16", 64), ("bf16", 128)],
     "supra": [("bf16", 64), ("bf16", 128)],
-    "abc": [("fp32", 128)],
+    "abc": [("bf16", 128)],
+}
+# And of gradients in 16 bits whose segments are side by side; where one walk has no chunk form so, and one of states alone
+# would have fewer than 32 tokens a chunk, there is none.
+GRADIENT_SEGMENT_SPILLS = {
+    "linear_attn": (128,),
+    "simple_gla": (128,),
+    "gla": (128,),
+    "ssd": (64, 128),
+    "lawcat": (64,),
+    "rwkv6": (64, 128),
+    "supra": (64,),
+    "gsa": (128,),
+    "lolcats": (128,),
+}
+WITHOUT_GRADIENT_SEGMENTS = {
+    "abc": (64, 128),
+    "delta_rule": (64, 128),
+    "gated_delta_rule": (64, 128),
+    "swa": (64, 128),
+    "relation_kl": (64, 128),
+    "lawcat": (128,),
+    "supra": (128,),
 }
 # Of what looks back, kernels that keep a state beside tiles of other tokens: steps.
 LOOKBACK_SPILLS = {
@@ -144,6 +167,19 @@ def test_lookbacks_assemble_without_spills(ptxas, tmp_path, operator, dtype, wid
 def test_gradients_assemble_without_spills(ptxas, tmp_path, operator, dtype, width, request):
     kernels = spilled(ptxas, tmp_path, lower(operator, dtype, width, backward=True))
     if (dtype, width) in SPILLS.get(operator, ()):
+        request.applymarker(pytest.mark.xfail(strict=True, reason="more tiles than registers"))
+    assert set(kernels) == {("0", "0")}
+
+
+@pytest.mark.parametrize("width", [64, 128])
+@pytest.mark.parametrize("operator", {**OPERATORS, **LOOKBACKS})
+def test_gradients_in_segments_assemble_without_spills(ptxas, tmp_path, operator, width, request):
+    if width in WITHOUT_GRADIENT_SEGMENTS.get(operator, ()):
+        with pytest.raises(stretto.Error, match="no segmented form"):
+            lower(operator, "bf16", width, backward=True, segments=True)
+        return
+    kernels = spilled(ptxas, tmp_path, lower(operator, "bf16", width, backward=True, segments=True))
+    if width in GRADIENT_SEGMENT_SPILLS.get(operator, ()):
         request.applymarker(pytest.mark.xfail(strict=True, reason="more tiles than registers"))
     assert set(kernels) == {("0", "0")}
 
