@@ -25,11 +25,10 @@ TOKENS = 200
 
 
 @pytest.mark.parametrize(("name", "walks"), WALKS)
-@pytest.mark.parametrize("count", [2, 1000])
-def test_gradients_agree_with_autograd(name, walks, count):
-    """From states, and with cotangents of the final ones; in segments of one chunk, and of several."""
-    with segments(count), walks_of(walks):
-        for tokens in (1, 33, TOKENS):
+def test_gradients_agree_with_autograd(name, walks):
+    """From states, and with cotangents of the final ones; in segments of several chunks, and of one."""
+    with segments(2 if walks == 1 else 1000), walks_of(walks):
+        for tokens in (33, TOKENS):
             arguments, state = example(name, tokens=tokens, **FIRST[name])
             check(name, arguments, state)
         found, _ = explanation(name, TOKENS, torch.float64)
@@ -45,17 +44,16 @@ def test_gradients_agree_with_autograd(name, walks, count):
 
 
 @pytest.mark.parametrize("name", SIDE_BY_SIDE)
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
-def test_types(name, dtype):
+def test_narrow_types(name):
     with segments(3), walks_of(2):
-        check(name, *example(name, tokens=150, **FIRST[name] | WIDE.get(name, {})), dtype)
+        check(name, *example(name, tokens=150, **FIRST[name] | WIDE.get(name, {})), torch.bfloat16)
 
 
 @pytest.mark.parametrize("name", sorted(set(WITH_DECAY) & set(SIDE_BY_SIDE)))
-@pytest.mark.parametrize("regime", ["strong", "zeros", "mixed"])
-def test_regimes_of_decay(name, regime):
+def test_regimes_of_decay(name):
     with segments(4), walks_of(2):
-        check(name, *example(name, tokens=130, regime=regime, **FIRST[name]))
+        for regime in ("strong", "zeros", "mixed"):
+            check(name, *example(name, tokens=130, regime=regime, **FIRST[name]))
 
 
 def packed_gradients(name, lengths, dtype=torch.float64, device="cpu"):
@@ -74,7 +72,7 @@ def packed_gradients(name, lengths, dtype=torch.float64, device="cpu"):
 
 
 @pytest.mark.parametrize("name", ["linear_attn", "gla", "ssd", "lawcat", "gsa", "rwkv6", "lolcats"])
-@pytest.mark.parametrize("chunks", [0, 1, 3])
+@pytest.mark.parametrize("chunks", [0, 3])
 def test_packed_sequences(name, chunks):
     """Some are empty, or end before others: in each of the segments that memory asks for, of so many chunks."""
     for lengths in ([0, 17, 1, 0, 64, 133, 0], [300, 1, 1], [40] * 8):
