@@ -342,7 +342,9 @@ class GradientLaunch:
         tokens = self.batch * self.tokens if self.packed else self.tokens
         of_sequences = items(self.manifest, self.batch, tokens, self.packed, segment[1])
         blocks = of_sequences * self.heads * self.manifest["slices"]
-        self.stages.append(Stage(kernel, self.manifest, blocks, [*self.header, *range_words(*segment), *words], self.buffers))
+        self.stages.append(
+            Stage(kernel, self.manifest, blocks, [*self.header, *range_words(*segment), *words], self.buffers)
+        )
 
     def buffer(self, array):
         self.buffers.append(np.ascontiguousarray(array))

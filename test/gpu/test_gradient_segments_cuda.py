@@ -29,7 +29,9 @@ def test_gradients_agree_with_autograd(name, walks, dtype):
 @pytest.mark.parametrize("regime", ["strong", "zeros", "mixed"])
 def test_regimes_of_decay(name, regime):
     with segments(1000):
-        check(name, *example(name, tokens=200, regime=regime, **FIRST[name] | WIDE.get(name, {})), torch.float32, DEVICE)
+        check(
+            name, *example(name, tokens=200, regime=regime, **FIRST[name] | WIDE.get(name, {})), torch.float32, DEVICE
+        )
 
 
 @pytest.mark.parametrize("name", ["linear_attn", "gla", "ssd", "gsa", "rwkv6", "lolcats"])

@@ -95,7 +95,9 @@ def test_segments_in_segments(chunks, count):
 def test_some_gradients(wanted):
     """What is not asked for has no kernel: a walk forwards alone, or back alone."""
     arguments, state = example("gla", tokens=150, **FIRST["gla"])
-    rows = {key: x.detach().requires_grad_(key in wanted) for key, x in arguments.items() if isinstance(x, torch.Tensor)}
+    rows = {
+        key: x.detach().requires_grad_(key in wanted) for key, x in arguments.items() if isinstance(x, torch.Tensor)
+    }
     found = []
     for count in (1, 3):
         entry = state[0].detach().clone().requires_grad_("S" in wanted)
@@ -113,7 +115,9 @@ def test_what_is_walked_one_segment_after_the_other_says_why(name, walks):
         check(name, *example(name, tokens=100, **FIRST[name]))
         found, _ = explanation(name, TOKENS, torch.float64)
         variant = getattr(stretto.ops, name).variant
-        with pytest.raises(stretto.Error, match=r"no segmented form: what changes the state '\w+' depends on this read"):
+        with pytest.raises(
+            stretto.Error, match=r"no segmented form: what changes the state '\w+' depends on this read"
+        ):
             variant.lower("chunk", backward=True, segments=True)
     assert found["why_serial"].startswith("no segments side by side: " + FEEDS_BACK.get(name, "what changes the state"))
     assert "side_by_side" not in found
