@@ -150,9 +150,8 @@ ThreadLowering::Rows ThreadLowering::rowsOf(const View &view, Value chunk, Ranke
     rows.stride = tile.getRank() == 2 ? view.rowStride : Value();
     if (manifest.segments == Manifest::Segments::Turns) {
       // Where turns keep what segments begin with, nobody begins with what the last one leaves.
-      bool keeps = llvm::any_of(manifest.arguments, [](const Manifest::Argument &argument) {
-        return argument.kind == Manifest::Kind::Kept;
-      });
+      bool keeps = llvm::any_of(
+          manifest.arguments, [](const Manifest::Argument &argument) { return argument.kind == Manifest::Kind::Kept; });
       Value low = keeps && manifest.reverse ? b.add(begin, 1) : begin;
       Value high = keeps && !manifest.reverse ? b.add(end, -1) : end;
       rows.exist =
