@@ -144,8 +144,14 @@ std::string Signature::declaration() const {
 std::vector<KernelRequest> Signature::requestsFor(const Form &form, const Gradient *gradient) const {
   KernelRequest one = request;
   one.take(form);
-  if (!gradient)
-    return {one};
+  if (!gradient) {
+    std::vector<KernelRequest> requests = {one};
+    if (solvesSystems()) {
+      one.part = KernelRequest::Part::Systems;
+      requests.push_back(one);
+    }
+    return requests;
+  }
   one.gradient = gradient->names();
   std::vector<KernelRequest> requests;
   for (KernelRequest::Part part : gradient->parts()) {

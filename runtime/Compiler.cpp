@@ -121,6 +121,7 @@ static CacheKey keyOf(ModuleOp specialised, const KernelRequest &request) {
                                           "sum turns",
                                           "gradient",
                                           "sums",
+                                          "systems",
                                           "segments",
                                           "apart",
                                           "tails",
@@ -174,7 +175,7 @@ llvm::Expected<std::shared_ptr<CompiledKernel>> stretto::compileKernel(VariantOp
   if (failed(specialize(program, request.settings)))
     return diagnostics.takeError();
   if (request.isOfGradient()) {
-    if (llvm::Error error = differentiated(program, request.gradient).moveInto(module))
+    if (llvm::Error error = differentiated(program, *request.gradient).moveInto(module))
       return error;
     program = *module->getOps<VariantOp>().begin();
   }

@@ -41,7 +41,8 @@ struct KernelRequest {
   std::map<std::string, ElementType> others;
   /// What of the program the kernel computes: its results, those of single tokens, or of its gradient the states at the
   /// start of each segment, those at the start of each chunk, rows that are kept, states of reverse time at the end of
-  /// each chunk, what segments do to these and begin with, all else, or sums over all tokens; or, where segments are
+  /// each chunk, what segments do to these and begin with, all else, or sums over all tokens; or, of either, the
+  /// inverses that the others multiply by (stretto-invert-systems); or, where segments are
   /// walked side by side (passes/declaration/ChunkSegments.h), its results, the rows that segments look back to, what
   /// they add to totals and write, and what they start with, or all of these.
   enum class Part {
@@ -57,6 +58,7 @@ struct KernelRequest {
     SumTurns,
     Gradient,
     Sums,
+    Systems,
     Segments,
     Apart,
     Tails,
@@ -65,8 +67,9 @@ struct KernelRequest {
     Writes,
     Starts
   } part = Part::Results;
-  GradientOf gradient;
-  bool isOfGradient() const { return part >= Part::SegmentStarts && part <= Part::Sums; }
+  /// What of the program's gradient is asked for, if that is what the kernel is of.
+  std::optional<GradientOf> gradient = {};
+  bool isOfGradient() const { return gradient.has_value(); }
   /// Of a gradient, whether the walks that carry states take their segments side by side.
   bool sideBySide = false;
   bool isOfSegments() const { return part >= Part::Segments || sideBySide; }

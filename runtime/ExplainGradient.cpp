@@ -1,5 +1,6 @@
 //===- ExplainGradient.cpp - What the gradient of a call takes ------------===//
 
+#include "passes/declaration/KernelNames.h"
 #include "runtime/Gradient.h"
 #include "runtime/Launch.h"
 #include "runtime/Work.h"
@@ -59,7 +60,8 @@ void Gradient::explain(llvm::json::OStream &json, const OperatorCall &call) cons
       json.attribute("schedule", isOfSegments ? "segmented" : manifest.independentChunks ? "parallel" : "serial");
       json.attribute("chunk", manifest.chunk);
       json.attribute("slices", manifest.slices);
-      json.attribute("items", itemsOf(manifest, signature, call, {.chunks = division.length}));
+      int64_t chunks = &part == systems.get() ? division.chunks : division.length;
+      json.attribute("items", itemsOf(manifest, signature, call, {.chunks = chunks}));
       json.attribute("flops", flopsOf(signature, call, manifest));
       json.attribute("from_cache", part.code->fromCache);
       json.attribute("compile_ms", part.code->milliseconds);
@@ -95,7 +97,9 @@ void Gradient::explain(llvm::json::OStream &json, const OperatorCall &call) cons
       explainCheckpoints(ofSegments, "segment", starts);
     for (const KeptRow &kept : keptRows)
       json.object([&] {
-        json.attribute("what", "a row of each token that is made of others, '" + kept.name + "'");
+        bool isInverse = StringRef(kept.name).starts_with(inversePrefix);
+        json.attribute("what", isInverse ? "the inverse of each chunk's system of equations"
+                                         : "a row of each token that is made of others, '" + kept.name + "'");
         json.attribute("bytes", kept.bytes(row.sizes[0] * row.sizes[1]));
       });
   });

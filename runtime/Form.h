@@ -21,6 +21,9 @@ struct Form {
   /// (passes/declaration/GradientParts.h), as far as they can be told apart. 0: the model chooses.
   int64_t walks = 0;
 
+  /// Of a chunk: more fit no block.
+  static constexpr int64_t mostTokensOnGpu = 64;
+
   bool isFixed() const { return chunk != 0; }
   auto operator<=>(const Form &) const = default;
 };

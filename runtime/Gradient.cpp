@@ -3,6 +3,7 @@
 #include "runtime/Gradient.h"
 #include "mlir/Pass/PassManager.h"
 #include "passes/Passes.h"
+#include "passes/declaration/KernelNames.h"
 #include "passes/declaration/Specialize.h"
 #include "runtime/DiagnosticText.h"
 #include "runtime/Knobs.h"
@@ -178,7 +179,7 @@ llvm::Error Gradient::makeKernels(std::vector<std::string> inputs, const Form &f
     resultNames.push_back(row.name);
   llvm::append_range(entries, stateNames); // windows are those of the call
 
-  std::shared_ptr<CompiledKernel> code, walkingBack, walking, keepingRows, addingUp;
+  std::shared_ptr<CompiledKernel> code, walkingBack, walking, keepingRows, addingUp, inverting;
   auto compileTo = [&](KernelRequest::Part part, std::shared_ptr<CompiledKernel> &made) -> llvm::Error {
     if (llvm::Error error = compile(part).moveInto(made))
       return error;
@@ -210,18 +211,31 @@ llvm::Error Gradient::makeKernels(std::vector<std::string> inputs, const Form &f
     }
   }
   auto noteKeptRows = [&](const Manifest &manifest) {
-    for (const Manifest::Argument &argument : manifest.arguments) {
-      if (argument.kind != Manifest::Kind::Output || llvm::is_contained(resultNames, argument.name))
-        continue;
-      keptRows.push_back({argument.name, signature.heads,
-                          static_cast<int64_t>(llvm::product_of(argument.shape)) * argument.parts(manifest.slices),
-                          argument.type});
-      resultNames.push_back(argument.name);
-      inputNames.push_back(argument.name);
+    for (KeptRow &row : KeptRow::of(manifest, signature.heads, resultNames)) {
+      resultNames.push_back(row.name);
+      inputNames.push_back(row.name);
+      keptRows.push_back(std::move(row));
     }
   };
+  // What several kernels multiply by is found before all of them.
+  auto findInverses = [&](const CompiledKernel &of) -> llvm::Error {
+    bool takesInverses = llvm::any_of(of.manifest.arguments, [](const Manifest::Argument &argument) {
+      return argument.kind == Manifest::Kind::Input && StringRef(argument.name).starts_with(inversePrefix);
+    });
+    if (!takesInverses || inverting)
+      return llvm::Error::success();
+    if (llvm::Error error = compileTo(KernelRequest::Part::Systems, inverting))
+      return error;
+    noteKeptRows(inverting->manifest);
+    llvm::erase_if(asked, [](StringRef name) { return name.starts_with(inversePrefix); });
+    return llvm::Error::success();
+  };
+  if (llvm::Error error = findInverses(*code))
+    return error;
   if (!asked.empty() || left < rows.size() || !ofChunks.empty()) {
     if (llvm::Error error = compileTo(KernelRequest::Part::Checkpoints, walking))
+      return error;
+    if (llvm::Error error = findInverses(*walking))
       return error;
     for (const Manifest::Argument &argument : walking->manifest.arguments)
       if (argument.kind == Manifest::Kind::State)
@@ -244,6 +258,8 @@ llvm::Error Gradient::makeKernels(std::vector<std::string> inputs, const Form &f
       return llvm::Error::success();
     return signature.makeKernel(std::move(made), {inputNames, states, namesOf(ofChunks), resultNames}).moveInto(kernel);
   };
+  if (llvm::Error error = make(inverting, stateNames, systems))
+    return error;
   if (llvm::Error error = make(walking, stateNames, checkpoints))
     return error;
   if (llvm::Error error = make(keepingRows, stateNames, keeping))
@@ -324,6 +340,7 @@ SmallVector<const Operator::Signature::Kernel *, 5> Gradient::all() const {
     if (each)
       kernels.push_back(each.get());
   };
+  add(systems);
   add(checkpoints);
   add(keeping);
   if (cotangentStarts) {
@@ -342,6 +359,8 @@ std::vector<KernelRequest::Part> Gradient::parts() const {
   std::vector<KernelRequest::Part> parts = {KernelRequest::Part::Gradient};
   if (cotangents)
     parts.push_back(KernelRequest::Part::Cotangents);
+  if (systems)
+    parts.push_back(KernelRequest::Part::Systems);
   if (checkpoints)
     parts.push_back(KernelRequest::Part::Checkpoints);
   if (keeping)

@@ -142,14 +142,8 @@ private:
   int64_t checkpointBytes(const OperatorCall &call, Division division) const;
   /// The kernel that keeps what a walk begins with at the start of each segment.
   llvm::Expected<Kernel *> kernelOfSegments();
-  /// Rows that are kept of each token: so many numbers for each head of the kernel.
-  struct KeptRow {
-    std::string name;
-    int64_t heads, size;
-    ElementType type;
-    int64_t bytes(int64_t tokens) const { return llvm::alignTo(tokens * heads * size * bytesOf(type), 64); }
-  };
   std::vector<KeptRow> keptRows;
+  std::unique_ptr<Kernel> systems;     // null where none takes inverses (stretto-invert-systems)
   std::unique_ptr<Kernel> checkpoints; // null where there is no walk forward
   std::unique_ptr<Kernel> keeping;     // null where that kernel or none keeps rows
   std::unique_ptr<Kernel> cotangents;  // null where `kernel` carries all states of reverse time

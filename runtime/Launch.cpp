@@ -251,12 +251,31 @@ llvm::Error stretto::launch(const Signature &signature, Signature::Kernel &kerne
   return llvm::Error::success();
 }
 
+/// The bytes of what a kernel finds for one that takes it.
+static int64_t bytesOfInverses(const Signature &signature, const Signature::Kernel &kernel, const OperatorCall &call) {
+  int64_t tokens = signature.rowOf(call).sizes[0] * signature.rowOf(call).sizes[1], bytes = 0;
+  for (KeptRow inverse : kernel.inverses) {
+    // Settings may change before the call runs: room for as many tokens as a chunk may have.
+    inverse.size = std::max(inverse.size, Form::mostTokensOnGpu);
+    bytes += inverse.bytes(tokens);
+  }
+  return bytes;
+}
+
 llvm::Expected<int64_t> Operator::workspaceBytes(Signature &signature, const OperatorCall &call, int64_t threads) {
-  if (signature.items(call) == 0 || signature.segmentsFor(call) == 1)
+  if (signature.items(call) == 0)
     return 0;
-  Signature::Choice choice = signature.choose(call, threads);
-  if (choice.segments == 1)
-    return 0;
+  Signature::Choice choice;
+  if (signature.segmentsFor(call) > 1)
+    choice = signature.choose(call, threads);
+  if (choice.segments == 1) {
+    if (!signature.solvesSystems())
+      return 0;
+    llvm::Expected<Signature::Kernel *> kernel = signature.kernelFor(call, threads);
+    if (!kernel)
+      return kernel.takeError();
+    return bytesOfInverses(signature, **kernel, call);
+  }
   llvm::Expected<Signature::Segments *> segments = signature.segmentsOf(choice.form);
   if (!segments)
     return segments.takeError();
@@ -292,7 +311,28 @@ llvm::Error Operator::run(Signature &signature, const OperatorCall &call, ArrayR
     const void *final = call.isStep ? initial : finalState.empty() ? nullptr : finalState[index].data;
     tensors.entries.push_back({.initial = initial, .final = final, .strides = strides});
   }
-  return launch(signature, **kernel, call, tensors, LaunchSegment::whole(**kernel, signature.tokens(call)), executor);
+  LaunchSegment whole = LaunchSegment::whole(**kernel, signature.tokens(call));
+  SmallVector<std::array<int64_t, 4>, 1> strides;
+  SmallVector<TensorView, 1> inverses;
+  if ((*kernel)->systems) {
+    if (!workspace)
+      return llvm::createStringError("internal: " + signature.op.name() + " was lent no workspace");
+    char *next = static_cast<char *>(workspace);
+    int64_t sequences = signature.rowOf(call).sizes[0], tokens = signature.rowOf(call).sizes[1];
+    strides.reserve((*kernel)->inverses.size());
+    for (const KeptRow &inverse : (*kernel)->inverses) {
+      TensorView &view = inverses.emplace_back();
+      view.data = std::exchange(next, next + inverse.bytes(sequences * tokens));
+      view.strides = strides.emplace_back(inverse.strides(tokens));
+    }
+    LaunchTensors ofSystems = tensors;
+    ofSystems.results = inverses;
+    if (llvm::Error error = launch(signature, *(*kernel)->systems, call, ofSystems, whole, executor))
+      return error;
+    for (const TensorView &inverse : inverses)
+      tensors.inputs.push_back(&inverse);
+  }
+  return launch(signature, **kernel, call, tensors, whole, executor);
 }
 
 //===----------------------------------------------------------------------===//
@@ -308,6 +348,14 @@ int64_t stretto::bytesOfCall(const Signature &signature, const OperatorCall &cal
   for (const ResultShape &result : signature.results)
     bytes += tokens * llvm::product_of(result.sizes) * bytesOf(result.type);
   return bytes;
+}
+
+void stretto::explainKernel(llvm::json::OStream &json, const Signature::Kernel &kernel) {
+  json.object([&] {
+    json.attribute("kernel", kernel.code->manifest.symbol);
+    json.attribute("from_cache", kernel.code->fromCache);
+    json.attribute("compile_ms", kernel.code->milliseconds);
+  });
 }
 
 llvm::Expected<std::string> Operator::explain(Signature &signature, const OperatorCall &call, int64_t threads) {
@@ -339,6 +387,13 @@ llvm::Expected<std::string> Operator::explain(Signature &signature, const Operat
         json.attribute("why", signature.serialBecause.empty()
                                   ? "sequences and heads fill the machine, or sequences are short"
                                   : "no segments side by side: " + signature.serialBecause);
+      if (kernel->systems) {
+        json.attributeArray("kernels", [&] {
+          explainKernel(json, *kernel->systems);
+          explainKernel(json, *kernel);
+        });
+        json.attribute("workspace_bytes", bytesOfInverses(signature, *kernel, call));
+      }
     }
     json.attribute("chunk", manifest.chunk);
     json.attribute("slices", manifest.slices);

@@ -3,6 +3,7 @@
 #define STRETTO_RUNTIME_LAUNCH_H
 
 #include "runtime/Signature.h"
+#include "llvm/Support/JSON.h"
 
 namespace stretto {
 
@@ -51,6 +52,9 @@ int64_t itemsOf(const Manifest &manifest, const Operator::Signature &signature, 
 
 llvm::Error launch(const Operator::Signature &signature, Operator::Signature::Kernel &kernel, const OperatorCall &call,
                    const LaunchTensors &tensors, const LaunchSegment &segment, const Executor &executor);
+
+/// One of the kernels that run one after the other.
+void explainKernel(llvm::json::OStream &json, const Operator::Signature::Kernel &kernel);
 
 } // namespace stretto
 

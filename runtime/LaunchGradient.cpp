@@ -41,6 +41,10 @@ public:
   }
 
   llvm::Error run() {
+    if (gradient.systems)
+      if (llvm::Error error = launch(signature, *gradient.systems, call, forward,
+                                     LaunchSegment::whole(*gradient.systems, signature.tokens(call)), executor))
+        return error;
     if (gradient.forwardWalk()) {
       if (llvm::Error error = findStarts())
         return error;
@@ -226,8 +230,7 @@ private:
     const TensorView &row = signature.rowOf(call);
     keptStrides.resize(gradient.keptRows.size());
     for (auto [keptRow, strides] : llvm::zip_equal(gradient.keptRows, keptStrides)) {
-      int64_t ofToken = keptRow.heads * keptRow.size;
-      strides = {row.sizes[1] * ofToken, ofToken, keptRow.size, 1};
+      strides = keptRow.strides(row.sizes[1]);
       TensorView &view = results.emplace_back();
       view.data = lend(keptRow.bytes(row.sizes[0] * row.sizes[1]));
       view.strides = strides;
@@ -253,6 +256,8 @@ private:
     forward.addInputs(call);
     for (const std::optional<TensorView> &cotangent : gradientCall.resultCotangents)
       forward.inputs.push_back(cotangent ? &*cotangent : nullptr);
+    for (const TensorView &view : ArrayRef(results).drop_front(gradient.rows.size()))
+      forward.inputs.push_back(&view);
     forward.results = results;
     for (auto [index, strides] : llvm::enumerate(signature.stateStrides))
       forward.entries.push_back(
@@ -261,8 +266,6 @@ private:
 
   void describeBackward() {
     backward.inputs = forward.inputs;
-    for (const TensorView &view : ArrayRef(results).drop_front(gradient.rows.size()))
-      backward.inputs.push_back(&view);
     backward.results = results;
     for (auto [index, strides] : llvm::enumerate(gradient.entryStrides)) {
       const std::optional<TensorView> &cotangent = gradientCall.entryCotangents[index];

@@ -60,7 +60,10 @@ public:
     module->push_back(program->clone());
   }
 
-  llvm::Error toChunk();
+  /// Takes the form that is asked for, or the one that suits the target: all its kernels, at the chunk level.
+  llvm::Error chooseForm();
+  /// Leaves of these the one that is asked for.
+  llvm::Error keepPart();
   /// What the host has to know of the kernel at the chunk level.
   llvm::Expected<KernelImage> describe();
   llvm::Error toKernel();
@@ -90,7 +93,6 @@ private:
   llvm::Expected<OwningOpRef<ModuleOp>> stepped(int64_t slices);
   llvm::Expected<OwningOpRef<ModuleOp>> chunked(int64_t tokens, int64_t slices);
   llvm::Expected<OwningOpRef<ModuleOp>> formed(PipelineOptions &options, int64_t slices);
-  llvm::Error chooseForm();
   /// The form that is asked for, and no other.
   llvm::Error takeFixedForm();
   llvm::Error chooseForCpu();
@@ -125,7 +127,6 @@ private:
   llvm::Expected<GpuForm> formOfFewestSlices();
   llvm::Error chooseForGpu();
   llvm::Error divideGradient(GpuForm &form);
-  static constexpr int64_t fewestTokens = 16, mostTokens = 64; // of a chunk
   llvm::Expected<int64_t> registersOf(ModuleOp form, int64_t warpsOfForm);
   /// The registers of a form, and of how many warps where the request leaves that open; 0: as many as suit it.
   struct Blocks {
@@ -133,8 +134,6 @@ private:
   };
   llvm::Expected<Blocks> blocksOf(ModuleOp form);
   bool gainsFromFewWarps(ModuleOp form);
-  /// Leaves of the kernels of a gradient, or of those of segments, the one that is asked for.
-  llvm::Error keepPart();
   LLVM::LLVMFuncOp function(StringRef symbol) { return module->lookupSymbol<LLVM::LLVMFuncOp>(symbol); }
 
   const KernelRequest &request;
@@ -156,13 +155,6 @@ llvm::Error Lowering::run(ModuleOp target, llvm::function_ref<void(OpPassManager
   if (failed(passes.run(target)))
     return diagnostics.takeError();
   return llvm::Error::success();
-}
-
-llvm::Error Lowering::toChunk() {
-  if (llvm::Error error = chooseForm())
-    return error;
-  bool isPart = request.isOfGradient() || (request.isOfSegments() && request.part != KernelRequest::Part::Segments);
-  return isPart ? keepPart() : llvm::Error::success();
 }
 
 llvm::Error Lowering::chooseForm() {
@@ -200,6 +192,8 @@ llvm::Error Lowering::takeFixedForm() {
 
 llvm::Error Lowering::keepPart() {
   using Part = KernelRequest::Part;
+  if (isStep())
+    return llvm::Error::success();
   auto suffixOfPart = [&]() -> StringRef {
     switch (request.part) {
     case Part::Tails:
@@ -230,6 +224,8 @@ llvm::Error Lowering::keepPart() {
       return suffix::sumTurns;
     case Part::Sums:
       return suffix::sums;
+    case Part::Systems:
+      return suffix::systems;
     default:
       return "";
     }
@@ -239,7 +235,7 @@ llvm::Error Lowering::keepPart() {
     if (kernel.getSymName() != asked)
       kernel.erase();
   if (module->getOps<chunk::KernelOp>().empty())
-    return llvm::createStringError("the gradient has no such kernel in this form");
+    return llvm::createStringError("there is no kernel '" + asked + "' in this form");
   return llvm::Error::success();
 }
 
@@ -298,6 +294,14 @@ llvm::Expected<OwningOpRef<ModuleOp>> Lowering::formed(PipelineOptions &options,
   if (llvm::Error error = run(*kernels, [&](OpPassManager &passes) { buildPipeline(passes, options, Level::Chunk); }))
     return error;
   divide(kernels, slices);
+  // Products of 16-bit operands take a matrix few instructions; fp32 has none of those.
+  if (!isCpu() && !options.step && bytesOf(request.element) == 2)
+    if (llvm::Error error = run(*kernels, [](OpPassManager &passes) {
+          passes.addPass(createInvertSystems());
+          passes.addPass(createCanonicalizerPass());
+          passes.addPass(createCSEPass());
+        }))
+      return error;
   return kernels;
 }
 
@@ -373,22 +377,24 @@ llvm::Expected<Lowering::Blocks> Lowering::blocksOf(ModuleOp form) {
   return Blocks{*registers, request.warps};
 }
 
-/// Whether kernels solve systems of equations, one for each token, row after row: those of more tokens take longer than
+/// Whether walks solve systems of equations, one for each token, row after row: those of more tokens take longer than
 /// what fewer barriers and products save.
-static bool hasSystems(ModuleOp form) {
-  return form->walk([](chunk::SolveOp) { return WalkResult::interrupt(); }).wasInterrupted();
+static bool walksSolve(ModuleOp form) {
+  return llvm::any_of(form.getOps<chunk::KernelOp>(), [](chunk::KernelOp kernel) {
+    return !kernel.argumentsOf(chunk::ArgumentKind::State).empty() && !kernel.getOps<chunk::SolveOp>().empty();
+  });
 }
 
 llvm::Expected<Lowering::GpuForm> Lowering::fittingForm(int64_t slices) {
-  constexpr int64_t mostOfSystem = 32;
+  constexpr int64_t fewestTokens = 16, mostOfSystem = 32;
   GpuForm best;
   if (bytesOf(request.element) == 2)
     best.limit = !isOfGradient ? 264 : dividesGradients && carriesStatesAlone(slices) ? 304 : 292;
-  for (int64_t tokens = mostTokens; tokens >= fewestTokens; tokens /= 2) {
+  for (int64_t tokens = Form::mostTokensOnGpu; tokens >= fewestTokens; tokens /= 2) {
     llvm::Expected<OwningOpRef<ModuleOp>> form = chunked(tokens, slices);
     if (!form)
       return form.takeError();
-    if (tokens > mostOfSystem && hasSystems(**form))
+    if (tokens > mostOfSystem && walksSolve(**form))
       continue;
     if (llvm::Error error = takePanels(**form))
       return error;
@@ -628,7 +634,9 @@ std::string Lowering::text() {
 llvm::Expected<KernelImage> stretto::generate(VariantOp program, const KernelRequest &request) {
   Dump dump(program.getSymName(), request.target.name);
   Lowering lowering(program, request);
-  if (llvm::Error error = lowering.toChunk())
+  if (llvm::Error error = lowering.chooseForm())
+    return error;
+  if (llvm::Error error = lowering.keepPart())
     return error;
   dump.write("chunk.mlir", [&] { return lowering.text(); });
   llvm::Expected<KernelImage> image = lowering.describe();
@@ -659,7 +667,7 @@ llvm::Expected<std::string> stretto::lowerToText(VariantOp program, const Kernel
     return llvm::createStringError("there is no stage '" + stage + "' on the way to " + request.target.name +
                                    "; the stages are stretto, " + llvm::join(stages, ", "));
   Lowering lowering(program, request);
-  if (llvm::Error error = lowering.toChunk())
+  if (llvm::Error error = lowering.chooseForm())
     return error;
   if (stage == "chunk")
     return lowering.text();

@@ -224,14 +224,8 @@ void Signature::Segments::explain(llvm::json::OStream &json, const OperatorCall 
       llvm::append_values(kernels, pass.turns.get(), pass.walk.get());
     if (tails)
       kernels.push_back(tails.get());
-    for (const Kernel *kernel : llvm::reverse(kernels)) {
-      const Manifest &manifest = kernel->code->manifest;
-      json.object([&] {
-        json.attribute("kernel", manifest.symbol);
-        json.attribute("from_cache", kernel->code->fromCache);
-        json.attribute("compile_ms", kernel->code->milliseconds);
-      });
-    }
+    for (const Kernel *kernel : llvm::reverse(kernels))
+      explainKernel(json, *kernel);
   });
   json.attribute("workspace_bytes", workspaceBytes(call, wanted));
 }

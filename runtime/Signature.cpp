@@ -244,9 +244,27 @@ llvm::Expected<Operator::Signature::Kernel *> Operator::Signature::kernelOf(cons
   llvm::Expected<std::shared_ptr<CompiledKernel>> code = compile(request);
   if (!code)
     return code.takeError();
+  std::unique_ptr<Kernel> systems;
+  std::vector<KeptRow> inverses;
+  if (llvm::any_of((*code)->manifest.arguments, [&](const Manifest::Argument &argument) {
+        return argument.kind == Manifest::Kind::Input && !llvm::is_contained(inputs, argument.name);
+      })) {
+    KernelRequest ofSystems = request;
+    ofSystems.part = KernelRequest::Part::Systems;
+    llvm::Expected<std::shared_ptr<CompiledKernel>> found = compile(ofSystems);
+    if (!found)
+      return found.takeError();
+    inverses = KeptRow::of((*found)->manifest, heads);
+    if (llvm::Error error = makeKernel(std::move(*found), {inputs, entries, {}, {}}).moveInto(systems))
+      return error;
+    for (const KeptRow &row : inverses)
+      inputs.push_back(row.name);
+  }
   llvm::Expected<std::unique_ptr<Kernel>> made = makeKernel(std::move(*code), {inputs, entries, {}, {}});
   if (!made)
     return made.takeError();
+  (*made)->systems = std::move(systems);
+  (*made)->inverses = std::move(inverses);
   for (const EntryShape &entry : state)
     if (!entry.isPosition && llvm::none_of((*made)->code->manifest.arguments, [&](const Manifest::Argument &argument) {
           return argument.kind == Manifest::Kind::Window
@@ -255,6 +273,16 @@ llvm::Expected<Operator::Signature::Kernel *> Operator::Signature::kernelOf(cons
         }))
       return error("internal: no kernel of " + op.name() + " carries the entry '" + entry.name + "' of its state");
   return kernels.emplace(form, std::move(*made)).first->second.get();
+}
+
+std::vector<KeptRow> KeptRow::of(const Manifest &manifest, int64_t heads, ArrayRef<std::string> names) {
+  std::vector<KeptRow> rows;
+  for (const Manifest::Argument &argument : manifest.arguments)
+    if (argument.kind == Manifest::Kind::Output && !llvm::is_contained(names, argument.name))
+      rows.push_back({argument.name, heads,
+                      static_cast<int64_t>(llvm::product_of(argument.shape)) * argument.parts(manifest.slices),
+                      argument.type});
+  return rows;
 }
 
 std::optional<unsigned> stretto::positionIn(ArrayRef<std::string> names, StringRef name) {

@@ -84,6 +84,10 @@ public:
 
   const Target &target() const { return request.target; }
   bool isStep() const { return request.part == KernelRequest::Part::Step; }
+  /// Whether kernels may take inverses that another one finds: where a row that is written depends on a read.
+  bool solvesSystems() const {
+    return device >= 0 && !isStep() && !serialBecause.empty() && bytesOf(request.element) == 2;
+  }
 
   Operator &op;
   const int device;
@@ -166,9 +170,28 @@ private:
   uint64_t changesSeen = 0;
 };
 
+/// Rows that a kernel keeps of each token for others, in memory that a caller lends: so many numbers for each head.
+struct KeptRow {
+  std::string name;
+  int64_t heads, size;
+  ElementType type;
+
+  /// What the outputs of a kernel are, but for those that have one of the names.
+  static std::vector<KeptRow> of(const Manifest &manifest, int64_t heads, llvm::ArrayRef<std::string> names = {});
+  int64_t bytes(int64_t tokens) const { return llvm::alignTo(tokens * heads * size * bytesOf(type), 64); }
+  /// From sequence to sequence of so many tokens, token to token, head to head and number to number.
+  std::array<int64_t, 4> strides(int64_t tokens) const {
+    return {tokens * heads * size, heads * size, size, 1};
+  }
+};
+
 /// A kernel of a signature: the code, and which tensor each of its arguments is.
 struct Operator::Signature::Kernel {
   std::shared_ptr<CompiledKernel> code;
+  /// The kernel that finds what this one takes beside the rows of a call (stretto-invert-systems), and these rows; null
+  /// where it takes nothing.
+  std::unique_ptr<Kernel> systems;
+  std::vector<KeptRow> inverses;
   bool isApart() const { return code->manifest.segments == Manifest::Segments::Apart; }
   /// For each argument of the manifest its position among the inputs, results, entries, checkpoints or tables, by its
   /// kind.

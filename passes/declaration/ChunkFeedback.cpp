@@ -133,10 +133,11 @@ class AffineTiles {
 public:
   AffineTiles(const Feedback &feedback, TileBuilder &b) : feedback(feedback), b(b) {}
 
-  /// The row of the read has a factor, 1 where that is null; rows that do not depend on it have none at all.
+  /// The row of the read has a factor, 1 where that is null, and may be subtracted; rows that do not depend on it have
+  /// none at all.
   struct Term {
     Value offset, factor;
-    bool depends = false;
+    bool depends = false, isSubtracted = false;
   };
   Term build(Value row);
 
@@ -146,8 +147,11 @@ private:
   }
   Value negate(Value tile) { return tile ? Value(b.create<arith::NegFOp>(tile)) : Value(); }
   Value numbers(double value) { return b.splat(b.tensorType({b.tokens}), value); }
-  /// The factor, also where it is 1.
-  Value written(Term term) { return term.factor ? term.factor : numbers(1); }
+  /// The factor with its sign, also where it is 1.
+  Value written(Term term) {
+    Value factor = term.factor ? term.factor : numbers(1);
+    return term.isSubtracted ? negate(factor) : factor;
+  }
   Value numberOf(Value row);
 
   const Feedback &feedback;
@@ -191,7 +195,7 @@ AffineTiles::Term AffineTiles::build(Value row) {
       .Case([&](BroadcastOp broadcast) { return build(broadcast.getOperand()); })
       .Case([&](arith::NegFOp negation) -> Term {
         Term term = build(negation.getOperand());
-        return {negate(term.offset), negate(written(term)), true};
+        return {negate(term.offset), term.factor, true, !term.isSubtracted};
       })
       .Case([&](arith::MulFOp product) -> Term {
         bool isLeft = llvm::is_contained(feedback.others, product.getLhs());
@@ -200,23 +204,24 @@ AffineTiles::Term AffineTiles::build(Value row) {
         if (term.offset)
           term.offset =
               b.create<arith::MulFOp>(term.offset, b.repeat(number, cast<RankedTensorType>(term.offset.getType())));
-        return {term.offset, term.factor ? Value(b.create<arith::MulFOp>(term.factor, number)) : number, true};
+        return {term.offset, term.factor ? Value(b.create<arith::MulFOp>(term.factor, number)) : number, true,
+                term.isSubtracted};
       })
       .Default([&](Operation *sum) -> Term {
         Term left = build(sum->getOperand(0)), right = build(sum->getOperand(1));
         if (isa<arith::SubFOp>(sum)) {
           right.offset = negate(right.offset);
-          if (right.depends)
-            right.factor = negate(written(right));
+          right.isSubtracted ^= right.depends;
         }
         Value offset = add(left.offset, right.offset);
         if (left.depends && right.depends)
           return {offset, add(written(left), written(right)), true};
-        return {offset, left.depends ? left.factor : right.factor, true};
+        const Term &one = left.depends ? left : right;
+        return {offset, one.factor, true, one.isSubtracted};
       });
 }
 
 AffineRow stretto::affineRow(const Feedback &feedback, TileBuilder &builder) {
   AffineTiles::Term term = AffineTiles(feedback, builder).build(feedback.row);
-  return {term.offset, term.factor};
+  return {term.offset, term.factor, term.isSubtracted};
 }

@@ -21,9 +21,11 @@ namespace stretto {
 /// The feedback of a chain, if it has one; refuses what is not of the form.
 mlir::FailureOr<std::optional<Feedback>> findFeedback(const StateChain &chain);
 
-/// Tiles of the row of a feedback: `offset + factor * read`. Without an offset there is none, without a factor it is 1.
+/// Tiles of the row of a feedback: `offset + factor * read`, or `offset - factor * read` where that is subtracted.
+/// Without an offset there is none, without a factor it is 1.
 struct AffineRow {
   mlir::Value offset, factor;
+  bool isSubtracted = false;
 };
 
 /// The tiles of all other rows are there.

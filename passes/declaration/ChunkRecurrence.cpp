@@ -188,13 +188,25 @@ void ChunkRecurrence::solveFeedback(Value row, size_t position, Side contracted)
   auto times = [&](Value factor, Value tile, Side side) -> Value {
     return b.create<arith::MulFOp>(b.repeat(factor, typeOf(tile), side), tile);
   };
+  auto negated = [&](Value tile) -> Value { return b.create<arith::NegFOp>(tile); };
+  // In reverse time the system is solved for the reads, where what is written is a number times them and nothing else:
+  // (1 - P diag m) Y = X, the transpose of the system of what is written forwards.
+  bool isReverse = feedbackSide() == Side::Columns, findsReads = isReverse && !affine.offset;
+  auto written = [&](Value reads) -> Value {
+    Value rows = affine.factor ? times(affine.factor, reads, Side::Rows) : reads;
+    if (!affine.offset)
+      return affine.isSubtracted ? negated(rows) : rows;
+    return affine.isSubtracted ? Value(b.create<arith::SubFOp>(affine.offset, rows))
+                               : Value(b.create<arith::AddFOp>(affine.offset, rows));
+  };
+  if (!findsReads)
+    known = written(known);
   if (affine.factor)
-    known = times(affine.factor, known, Side::Rows);
-  if (affine.offset)
-    known = b.create<arith::AddFOp>(affine.offset, known);
-  Value matrix = affine.factor ? times(b.create<arith::NegFOp>(affine.factor), products, feedbackSide())
-                               : Value(b.create<arith::NegFOp>(products));
-  Value rows = b.create<chunk::SolveOp>(known.getType(), matrix, known, /*transpose=*/feedbackSide() == Side::Columns);
+    products = times(affine.factor, products, isReverse && !findsReads ? Side::Columns : Side::Rows);
+  Value matrix = affine.isSubtracted ? products : negated(products);
+  Value rows = b.create<chunk::SolveOp>(known.getType(), matrix, known, isReverse);
+  if (findsReads)
+    rows = written(rows);
   // Finite rows and numbers beyond the end of the sequence leave finite ones.
   auto isFinite = [&](Value tile) { return !tile || b.padding.rowsOf(tile).isFinite(); };
   if (isFinite(row) && isFinite(affine.offset) && isFinite(affine.factor))

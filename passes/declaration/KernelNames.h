@@ -1,7 +1,7 @@
 //===- KernelNames.h - What the kernels of one variant are called -*- C++ -*-===//
 //
 // A variant `f` that becomes several kernels has its results from @f. The others add what they leave to its name
-// (GradientParts.h, ChunkSegments.h).
+// (GradientParts.h, ChunkSegments.h, stretto-invert-systems).
 //
 //===----------------------------------------------------------------------===//
 #ifndef STRETTO_PASSES_DECLARATION_KERNELNAMES_H
@@ -19,7 +19,16 @@ inline constexpr llvm::StringLiteral tails = "_tails", totals = "_totals", total
                                      writes = "_writes", starts = "_starts", cotangentWrites = "_cotangent_writes",
                                      cotangentStarts = "_cotangent_starts", cotangentTails = "_cotangent_tails",
                                      sumTurns = "_sum_turns";
+/// Of what solves systems of equations, on a GPU (stretto-invert-systems).
+inline constexpr llvm::StringLiteral systems = "_systems";
 
 } // namespace stretto::suffix
+
+namespace stretto {
+
+/// What the rows that such a kernel leaves begin with.
+inline constexpr llvm::StringLiteral inversePrefix = "inverse.";
+
+} // namespace stretto
 
 #endif // STRETTO_PASSES_DECLARATION_KERNELNAMES_H
