@@ -26,6 +26,7 @@ struct Driver {
   int (*cuModuleLoadDataEx)(void **, const void *, unsigned, int *, void **) = nullptr;
   int (*cuModuleGetFunction)(void **, void *, const char *) = nullptr;
   int (*cuFuncSetAttribute)(void *, int, int) = nullptr;
+  int (*cuFuncGetAttribute)(int *, int, void *) = nullptr;
   int (*cuLaunchKernel)(void *, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, void *, void **,
                         void **) = nullptr;
   int (*cuTensorMapEncodeTiled)(void *, int, unsigned, void *, const uint64_t *, const uint64_t *, const unsigned *,
@@ -60,6 +61,7 @@ private:
     find(cuModuleLoadDataEx, "cuModuleLoadDataEx");
     find(cuModuleGetFunction, "cuModuleGetFunction");
     find(cuFuncSetAttribute, "cuFuncSetAttribute");
+    find(cuFuncGetAttribute, "cuFuncGetAttribute");
     find(cuLaunchKernel, "cuLaunchKernel");
     find(cuTensorMapEncodeTiled, "cuTensorMapEncodeTiled");
     if (problem.empty() && cuInit(0) != 0)
@@ -68,7 +70,7 @@ private:
 };
 
 // Numbers of the driver's enumerations.
-constexpr int maxDynamicSharedBytes = 8;
+constexpr int localBytes = 3, maxDynamicSharedBytes = 8;
 constexpr int multiprocessorCount = 16, secondLevelCacheBytes = 38, capabilityMajor = 75, capabilityMinor = 76;
 constexpr int errorLogBuffer = 5, errorLogBytes = 6;
 
@@ -192,6 +194,21 @@ Error CudaKernel::load(int device) {
   if (!context)
     return context.takeError();
   return functionIn(*context).takeError();
+}
+
+Expected<int64_t> CudaKernel::spilledBytes(int device) {
+  if (Error error = load(device))
+    return error;
+  Expected<void *> context = enterContext(device);
+  if (!context)
+    return context.takeError();
+  Expected<void *> function = functionIn(*context);
+  if (!function)
+    return function.takeError();
+  int bytes = 0;
+  if (Error error = check(Driver::instance().cuFuncGetAttribute(&bytes, localBytes, *function), "cuFuncGetAttribute"))
+    return error;
+  return bytes;
 }
 
 Error CudaKernel::launch(int device, int64_t blocks, MutableArrayRef<int64_t> argument, int64_t firstBox,

@@ -30,6 +30,8 @@ public:
   /// description in place. The error says what the driver says.
   llvm::Error launch(int device, int64_t blocks, llvm::MutableArrayRef<int64_t> argument, int64_t firstBox,
                      void *stream);
+  /// The bytes of memory that each thread keeps registers in which the chip has no room for.
+  llvm::Expected<int64_t> spilledBytes(int device);
 
 private:
   llvm::Expected<void *> functionIn(void *context);

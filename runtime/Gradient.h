@@ -77,6 +77,8 @@ struct Operator::Signature::Gradient {
   int64_t walks() const { return cotangents ? 2 : 1; }
   /// The kernels of every call.
   std::vector<KernelRequest::Part> parts() const;
+  /// The same as they run.
+  llvm::SmallVector<const Kernel *, 5> all() const;
   /// The kernel that walks back, or the only one.
   const Kernel &lastKernel() const { return *kernel; }
 
@@ -149,8 +151,6 @@ private:
   std::unique_ptr<Kernel> cotangents;  // null where `kernel` carries all states of reverse time
   std::unique_ptr<Kernel> kernel;
   std::unique_ptr<Kernel> sums; // null where `kernel` adds up all else, too
-  /// In the order in which they run.
-  llvm::SmallVector<const Kernel *, 5> all() const;
   /// What is needed to make another, and that one.
   KernelRequest kernelRequest;
   std::vector<std::string> inputNames, stateNames;

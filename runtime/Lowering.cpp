@@ -127,7 +127,7 @@ private:
   llvm::Expected<GpuForm> formOfFewestSlices();
   llvm::Error chooseForGpu();
   llvm::Error divideGradient(GpuForm &form);
-  llvm::Expected<int64_t> registersOf(ModuleOp form, int64_t warpsOfForm);
+  llvm::Expected<int64_t> registersOf(ModuleOp form, int64_t warpsOfForm, bool setTilesAside = false);
   /// The registers of a form, and of how many warps where the request leaves that open; 0: as many as suit it.
   struct Blocks {
     int64_t registers, warps;
@@ -333,10 +333,10 @@ void Lowering::divide(OwningOpRef<ModuleOp> &kernels, int64_t slices) {
 
 /// The registers that the kernels of a chunk form keep tiles and addresses in, the most of all; an error where one does
 /// not fit shared memory.
-llvm::Expected<int64_t> Lowering::registersOf(ModuleOp form, int64_t warpsOfForm) {
+llvm::Expected<int64_t> Lowering::registersOf(ModuleOp form, int64_t warpsOfForm, bool setTilesAside) {
   OwningOpRef<ModuleOp> planned = form.clone();
   KernelForm kernel = kernelForm();
-  kernel.setTilesAside = false;
+  kernel.setTilesAside = setTilesAside;
   kernel.warps = warpsOfForm;
   llvm::Error error = run(*planned, [&](OpPassManager &passes) { buildKernelPipeline(passes, kernel); });
   if (error)
@@ -347,6 +347,12 @@ llvm::Expected<int64_t> Lowering::registersOf(ModuleOp form, int64_t warpsOfForm
   return most;
 }
 
+/// Whether a product adds to another with the same rows, as one with what rounding took from its matrix.
+static bool isRestOfProduct(chunk::DotOp product) {
+  auto addend = product.getAddend() ? product.getAddend().getDefiningOp<chunk::DotOp>() : chunk::DotOp();
+  return addend && addend.getRight() == product.getRight();
+}
+
 /// Four warps form once what each four of eight would form for themselves: that is worth having half as many threads
 /// for everything else where several products share operands, and nothing else takes long.
 bool Lowering::gainsFromFewWarps(ModuleOp form) {
@@ -354,11 +360,16 @@ bool Lowering::gainsFromFewWarps(ModuleOp form) {
   if (isCpu() || isStep() || isOfGradient || bytesOf(request.element) != 2)
     return false;
   int64_t products = 0;
-  WalkResult result = form.walk([&](Operation *op) {
-    products += isa<chunk::DotOp, chunk::DecayDotOp>(op) ? 1 : 0;
-    auto scores = dyn_cast<chunk::DecayDotOp>(op);
-    bool hasOwnDecays = scores && cast<RankedTensorType>(scores.getAmount().getType()).getRank() > 1;
-    return WalkResult(failure(hasOwnDecays || isa<chunk::SolveOp, chunk::LookbackOp>(op)));
+  WalkResult result = form.walk([&](chunk::KernelOp kernel) {
+    if (kernel.argumentsOf(chunk::ArgumentKind::State).empty())
+      return WalkResult::skip(); // what walks has most of the work
+    return kernel.walk([&](Operation *op) {
+      auto product = dyn_cast<chunk::DotOp>(op);
+      products += (product && !isRestOfProduct(product)) || isa<chunk::DecayDotOp>(op) ? 1 : 0;
+      auto scores = dyn_cast<chunk::DecayDotOp>(op);
+      bool hasOwnDecays = scores && cast<RankedTensorType>(scores.getAmount().getType()).getRank() > 1;
+      return WalkResult(failure(hasOwnDecays || isa<chunk::SolveOp, chunk::LookbackOp>(op)));
+    });
   });
   return !result.wasInterrupted() && products >= severalProducts && products < manyProducts;
 }
@@ -386,7 +397,7 @@ static bool walksSolve(ModuleOp form) {
 }
 
 llvm::Expected<Lowering::GpuForm> Lowering::fittingForm(int64_t slices) {
-  constexpr int64_t fewestTokens = 16, mostOfSystem = 32;
+  constexpr int64_t fewestTokens = 16, mostOfSystem = 32, ofRest = 4;
   GpuForm best;
   if (bytesOf(request.element) == 2)
     best.limit = !isOfGradient ? 264 : dividesGradients && carriesStatesAlone(slices) ? 304 : 292;
@@ -411,6 +422,17 @@ llvm::Expected<Lowering::GpuForm> Lowering::fittingForm(int64_t slices) {
     }
     if (best.suffices())
       break;
+    // Chunks that run side by side set tiles aside, of which a few registers remain.
+    if (dividesGradients && best.module && bytesOf(request.element) == 2) {
+      llvm::Expected<int64_t> beside = registersOf(*best.module, best.warps, /*setTilesAside=*/true);
+      if (!beside)
+        return beside.takeError();
+      bool isSetAside = *beside < best.registers;
+      if (isSetAside && *beside <= best.limit + ofRest) {
+        best.registers = best.limit;
+        break;
+      }
+    }
   }
   return best;
 }

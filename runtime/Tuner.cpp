@@ -52,6 +52,8 @@ private:
 
   /// The kernel of a form, of a gradient the one that walks back; it is compiled if need be.
   llvm::Expected<const CompiledKernel *> kernelOf(const Form &form, const Signature::Gradient **gradient = nullptr);
+  /// Fails where a form has no kernels, or some that are not to run.
+  llvm::Error checkKernels(const Form &form);
   llvm::Error describeModel();
   /// Forms around that of the model.
   std::vector<Form> neighbours() const;
@@ -104,6 +106,33 @@ llvm::Expected<const CompiledKernel *> Tuner::kernelOf(const Form &form, const S
   if (gradient)
     *gradient = *made;
   return (*made)->lastKernel().code.get();
+}
+
+/// What keeps many registers in memory is slow, and wrong where products of warpgroups find too few: the assembler of
+/// CUDA 13.0 then lets them overwrite addresses, as one form of GSA showed.
+llvm::Error Tuner::checkKernels(const Form &form) {
+  constexpr int64_t most = 128;
+  const Signature::Gradient *gradient = nullptr;
+  llvm::Expected<const CompiledKernel *> kernel = kernelOf(form, &gradient);
+  if (!kernel)
+    return kernel.takeError();
+  if (signature.device < 0)
+    return llvm::Error::success();
+  SmallVector<const CompiledKernel *> kernels = {*kernel};
+  if (gradient)
+    kernels = llvm::map_to_vector(gradient->all(), [](const Signature::Kernel *each) -> const CompiledKernel * {
+      return each->code.get();
+    });
+  for (const CompiledKernel *each : kernels) {
+    llvm::Expected<int64_t> bytes = each->cuda->spilledBytes(signature.device);
+    if (!bytes)
+      return bytes.takeError();
+    if (*bytes > most)
+      return llvm::createStringError("each thread of '" + each->manifest.symbol + "' keeps registers in " +
+                                     std::to_string(*bytes) + " bytes of memory, expected at most " +
+                                     std::to_string(most));
+  }
+  return llvm::Error::success();
 }
 
 llvm::Error Tuner::describeModel() {
@@ -187,8 +216,8 @@ void Tuner::measure(const Form &form) {
   for (const Candidate &other : candidates)
     if (!other.samples.empty())
       best = std::min(best, other.fastest());
-  if (llvm::Expected<const CompiledKernel *> kernel = kernelOf(form); !kernel) {
-    candidate.refused = llvm::toString(kernel.takeError());
+  if (llvm::Error error = checkKernels(form)) {
+    candidate.refused = llvm::toString(std::move(error));
   } else if (sample(candidate)) { // the first call loads the kernel
     candidate.samples.clear();
     while (candidate.samples.size() < enough && sample(candidate) && candidate.fastest() < muchSlower * best) {

@@ -41,6 +41,15 @@ static void expandTotals(chunk::KernelOp kernel) {
   });
 }
 
+/// Inverses by substitution in the rows of the identity.
+static void expandInverses(chunk::KernelOp kernel) {
+  kernel.walk([](chunk::InverseOp op) {
+    OpBuilder builder(op);
+    op.replaceAllUsesWith(op.solve(builder));
+    op.erase();
+  });
+}
+
 namespace {
 struct LowerToVector : stretto::impl::LowerToVectorBase<LowerToVector> {
   using LowerToVectorBase::LowerToVectorBase;
@@ -58,6 +67,7 @@ struct LowerToVector : stretto::impl::LowerToVectorBase<LowerToVector> {
     cpu::Machine machine = {vectorBits, vectorBits == 512 ? 32 : 16, bf16Dot};
     for (auto kernel : llvm::make_early_inc_range(getOperation().getOps<chunk::KernelOp>())) {
       expandTotals(kernel);
+      expandInverses(kernel);
       cpu::KernelLowering lowering(kernel, computeType(kernel), machine);
       FailureOr<func::FuncOp> function = lowering.lower();
       if (failed(function))

@@ -263,14 +263,17 @@ OpFoldResult CausalOp::fold(FoldAdaptor) {
   return {};
 }
 
-OpFoldResult SolveOp::fold(FoldAdaptor) {
-  // What a selection leaves of the entries below the diagonal is all of them.
-  auto causal = getMatrix().getDefiningOp<CausalOp>();
+/// What a selection leaves of the entries below the diagonal is all of them.
+template <typename Op> static OpFoldResult takeWholeMatrix(Op op) {
+  auto causal = op.getMatrix().template getDefiningOp<CausalOp>();
   if (!causal)
     return {};
-  getMatrixMutable().assign(causal.getOperand());
-  return getResult();
+  op.getMatrixMutable().assign(causal.getOperand());
+  return op.getResult();
 }
+
+OpFoldResult SolveOp::fold(FoldAdaptor) { return takeWholeMatrix(*this); }
+OpFoldResult InverseOp::fold(FoldAdaptor) { return takeWholeMatrix(*this); }
 
 OpFoldResult MaskOp::fold(FoldAdaptor adaptor) {
   if (auto inner = getOperand().getDefiningOp<MaskOp>(); inner && inner.getValid() == getValid()) {

@@ -88,6 +88,22 @@ LogicalResult SolveOp::verify() {
   return success();
 }
 
+LogicalResult InverseOp::verify() {
+  if (shapeOf(getMatrix())[0] != shapeOf(getMatrix())[1])
+    return emitOpError("[inverse_c1] inverts ") << getMatrix().getType() << ", expected as many rows as columns";
+  return success();
+}
+
+Value InverseOp::solve(OpBuilder &builder) {
+  auto square = cast<RankedTensorType>(getType());
+  Value ones = arith::ConstantOp::create(
+      builder, getLoc(), DenseElementsAttr::get(square, builder.getFloatAttr(square.getElementType(), 1.0)));
+  Value upToRow = CausalOp::create(builder, getLoc(), square, ones, /*strict=*/false);
+  Value beforeRow = CausalOp::create(builder, getLoc(), square, ones, /*strict=*/true);
+  Value identity = arith::SubFOp::create(builder, getLoc(), upToRow, beforeRow);
+  return SolveOp::create(builder, getLoc(), square, getMatrix(), identity, /*transpose=*/false);
+}
+
 LogicalResult ReduceOp::verify() {
   size_t kept = getOver() == Side::Columns ? 0 : 1;
   if (shapeOf(getResult())[0] != shapeOf(getOperand())[kept] ||

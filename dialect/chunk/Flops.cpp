@@ -21,6 +21,7 @@ static int64_t flopsOf(Operation *op) {
       .Case([](DecayMixOp mix) { return flopsOf(typeOf(mix.getResult()), typeOf(mix.getWeights()).getDimSize(1)); })
       .Case([](DecayPairsOp pairs) { return flopsOf(pairs.getType(), typeOf(pairs.getWeights()).getDimSize(1)); })
       .Case([](SolveOp solve) { return flopsOf(solve.getType(), typeOf(solve.getMatrix()).getDimSize(1)); })
+      .Case([](InverseOp inverse) { return flopsOf(typeOf(inverse), typeOf(inverse).getDimSize(0)) / 3; })
       .Default(int64_t(0));
 }
 

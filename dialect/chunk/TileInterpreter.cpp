@@ -226,6 +226,16 @@ struct TileOperation {
     return success();
   }
 
+  LogicalResult run(InverseOp) {
+    for (int64_t i = 0; i < y.rows(); ++i) {
+      y.at(i, i) = 1;
+      for (int64_t j = 0; j < i; ++j)
+        for (int64_t d = 0; d <= j; ++d)
+          y.at(i, d) -= x[0]->at(i, j) * y.at(j, d);
+    }
+    return success();
+  }
+
   LogicalResult run(DecayDotOp op) {
     Factors factors(*x[2], op.getForm());
     bool before = op.getBefore();
@@ -304,7 +314,7 @@ FailureOr<Tile> executeTile(Operation *op, const TileMap &tiles, int64_t valid) 
   TileOperation operation{operands, valid, tileFor(op->getResult(0))};
   LogicalResult executed =
       llvm::TypeSwitch<Operation *, LogicalResult>(op)
-          .Case<arith::ConstantOp, BroadcastOp, ColumnsOp, RowOp, ConcatOp, DotOp, SolveOp, ReduceOp, CausalOp, MaskOp,
+          .Case<arith::ConstantOp, BroadcastOp, ColumnsOp, RowOp, ConcatOp, DotOp, SolveOp, InverseOp, ReduceOp, CausalOp, MaskOp,
                 MeetOp, MiddleOp, JoinHalvesOp, ConvOp, DelayOp, TailOp, ScanOp, DecayDotOp, DecayMixOp, DecayPairsOp,
                 DecayMatrixOp, DecayFromStartOp, DecayToEndOp, DecayStateOp>(
               [&](auto known) { return operation.run(known); })

@@ -118,6 +118,30 @@ def Chunk_SolveOp : Chunk_Op<"solve", [Pure, AllTypesMatch<["rows", "result"]>]>
   let hasFolder = 1;
 }
 
+def Chunk_InverseOp : Chunk_Op<"inverse", [Pure, SameOperandsAndResultType]> {
+  let summary = "the inverse of a matrix with ones on its diagonal";
+  let description = [{
+    `(1 + L)^-1` for the entries of L below the diagonal. Others are not looked at. Above its diagonal the inverse is 0.
+    `chunk.dot` of it and rows is what `chunk.solve` finds, transposed on the left where that is.
+
+    Constraints: `inverse_c1` there are as many rows as columns.
+
+    Example:
+    ```mlir
+    %t = chunk.inverse %l : tensor<64x64xf32>
+    ```
+  }];
+  let arguments = (ins Chunk_Matrix:$matrix);
+  let results = (outs Chunk_Matrix:$result);
+  let assemblyFormat = "$matrix attr-dict `:` type($matrix)";
+  let hasVerifier = 1;
+  let hasFolder = 1;
+  let extraClassDeclaration = [{
+    /// The same by a system whose right side is the identity.
+    ::mlir::Value solve(::mlir::OpBuilder &builder);
+  }];
+}
+
 def Chunk_ReduceOp : Chunk_Op<"reduce", [Pure]> {
   let summary = "sum or maximum over the columns or the rows of a tile";
   let description = [{

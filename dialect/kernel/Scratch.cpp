@@ -103,6 +103,7 @@ int64_t stretto::kernel::scratchBytesOf(Operation *op) {
                bytesOf(op.getResult());
       })
       .Case([](chunk::SolveOp op) { return bytesOf(op.getMatrix()) + bytesOf(op.getRows()); })
+      .Case([](chunk::InverseOp op) { return bytesOf(op.getMatrix()); })
       .Case([](chunk::ScanOp op) {
         return bytesOf(op.getOperand()) + bytesOf(op.getCarry()) + (op.getLog() ? bytesOf(op.getLog()) : 0);
       })

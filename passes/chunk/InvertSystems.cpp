@@ -64,6 +64,8 @@ public:
 
 private:
   Value argumentLike(BlockArgument argument, KernelOp kernel);
+  /// The tile in the type of inputs, which is an output then.
+  Value leave(Value tile, StringAttr name);
 
   KernelOp inverses;
   ImplicitLocOpBuilder b;
@@ -95,6 +97,13 @@ Value Inverses::argumentLike(BlockArgument argument, KernelOp kernel) {
   return block->addArgument(argument.getType(), argument.getLoc());
 }
 
+Value Inverses::leave(Value tile, StringAttr name) {
+  auto rounded = RankedTensorType::get(cast<RankedTensorType>(tile.getType()).getShape(), type);
+  outputs.push_back(OutputAttr::get(b.getContext(), name, rounded, /*group=*/1, /*sliced=*/false, /*checkpoint=*/false,
+                                    /*partial=*/false));
+  return left.emplace_back(arith::TruncFOp::create(b, rounded, tile));
+}
+
 StringAttr Inverses::find(SolveOp solve, KernelOp kernel, const Making &making) {
   IRMapping mapping;
   for (BlockArgument argument : making.arguments)
@@ -116,17 +125,12 @@ StringAttr Inverses::find(SolveOp solve, KernelOp kernel, const Making &making) 
   StringAttr &name = names[matrix];
   if (name)
     return name;
-  // From the rows of a matrix with ones on its diagonal.
+  name = b.getStringAttr(inversePrefix + Twine(names.size() - 1));
+  // What rounding takes from it is left beside it: rows that nearly cancel each other show it.
   auto square = cast<RankedTensorType>(matrix.getType());
-  Value ones = arith::ConstantOp::create(
-      b, DenseElementsAttr::get(square, b.getFloatAttr(square.getElementType(), 1.0)));
-  Value upTo = CausalOp::create(b, square, ones, /*strict=*/false), before = CausalOp::create(b, square, ones, true);
-  Value rows = SolveOp::create(b, square, matrix, arith::SubFOp::create(b, upTo, before), /*transpose=*/false);
-  auto rounded = RankedTensorType::get(square.getShape(), type);
-  left.push_back(arith::TruncFOp::create(b, rounded, rows));
-  name = b.getStringAttr(inversePrefix + Twine(outputs.size()));
-  outputs.push_back(OutputAttr::get(b.getContext(), name, rounded, /*group=*/1, /*sliced=*/false, /*checkpoint=*/false,
-                                    /*partial=*/false));
+  Value inverse = chunk::InverseOp::create(b, square, matrix), rounded = leave(inverse, name);
+  Value lost = arith::SubFOp::create(b, inverse, arith::ExtFOp::create(b, square, rounded));
+  leave(lost, b.getStringAttr(name.getValue() + inverseRestSuffix));
   return name;
 }
 
@@ -185,9 +189,12 @@ private:
     ImplicitLocOpBuilder b(solve.getLoc(), solve);
     auto square = cast<RankedTensorType>(solve.getMatrix().getType());
     auto rounded = RankedTensorType::get(square.getShape(), inputTypeOf(kernel));
-    Value inverse = arith::ExtFOp::create(b, square, addInput(kernel, name, rounded));
-    Value rows = chunk::DotOp::create(b, solve.getType(), inverse, solve.getRows(), /*addend=*/Value(),
-                               /*transposeLeft=*/solve.getTranspose(), /*transposeRight=*/false);
+    Value rows;
+    for (StringAttr part : {name, b.getStringAttr(name.getValue() + inverseRestSuffix)}) {
+      Value inverse = arith::ExtFOp::create(b, square, addInput(kernel, part, rounded));
+      rows = chunk::DotOp::create(b, solve.getType(), inverse, solve.getRows(), /*addend=*/rows,
+                                  /*transposeLeft=*/solve.getTranspose(), /*transposeRight=*/false);
+    }
     solve.replaceAllUsesWith(rows);
     solve.erase();
   }

@@ -26,8 +26,8 @@ inline constexpr llvm::StringLiteral systems = "_systems";
 
 namespace stretto {
 
-/// What the rows that such a kernel leaves begin with.
-inline constexpr llvm::StringLiteral inversePrefix = "inverse.";
+/// What the names of rows that such a kernel leaves begin with, and end with where they are what rounding took.
+inline constexpr llvm::StringLiteral inversePrefix = "inverse.", inverseRestSuffix = ".rest";
 
 } // namespace stretto
 

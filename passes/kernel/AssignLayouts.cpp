@@ -275,7 +275,7 @@ private:
         placeOperand(operand, part);
       setLayout(op->getResult(0), sideBySide(part, tileTypeOf(concat.getResult()).getShape()));
     } else if (isa<chunk::ConcatOp, chunk::DecayDotOp, chunk::DecayMixOp, chunk::DecayPairsOp, chunk::SolveOp,
-                   chunk::ScanOp>(op)) {
+                   chunk::InverseOp, chunk::ScanOp>(op)) {
       // These move elements between threads anyway: all in the registers that suit their shape.
       for (OpOperand &operand : op->getOpOperands()) {
         // Keys that lie in shared memory are read there.

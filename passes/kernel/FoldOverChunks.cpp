@@ -103,10 +103,12 @@ void KernelFolder::foldOverChunks() {
   for (auto &[argument, stream] : streams)
     if (stream.perChunk)
       SendOp::create(builder, view(argument), next, stream.channel, Value());
+  // Of the chunks before a segment there may be no numbers yet: other kernels keep them.
+  Value loaded = last && walksSegment() ? arith::MaxSIOp::create(builder, next, begin).getResult() : next;
   SmallVector<Value> numbersOfNext, carried;
   for (Value argument : numbers)
     numbersOfNext.push_back(
-        LoadOp::create(builder, argument.getType(), view(cast<BlockArgument>(argument)), next, /*lowest=*/false));
+        LoadOp::create(builder, argument.getType(), view(cast<BlockArgument>(argument)), loaded, /*lowest=*/false));
   mapValid();
   mapping.map(numbers, loop.getRegionIterArgs().slice(states, numbers.size()));
   mapArguments(loop.getRegionIterArgs().take_front(states));
@@ -129,10 +131,12 @@ void KernelFolder::takeChunk() {
   perChunk = constant(kernel.getChunk());
   tokens = TokensOp::create(builder);
   index = ChunkOp::create(builder);
-  openStreams(/*ahead=*/1);
+  // There is one turn, so that the memory system may copy tiles.
+  Value turn = constant(0);
+  openStreams(/*ahead=*/1, turn);
   AwaitOp::create(builder);
   mapValid();
-  mapArguments({});
+  mapArguments({}, turn);
   emitBody();
   ReturnOp::create(builder);
 }
@@ -142,7 +146,7 @@ Value KernelFolder::chunksOfSequence() {
   return arith::DivUIOp::create(builder, rounded, perChunk);
 }
 
-void KernelFolder::openStreams(int64_t ahead) {
+void KernelFolder::openStreams(int64_t ahead, Value turn) {
   for (BlockArgument argument : kernel.getBlock()->getArguments().drop_back()) {
     if (isState(argument) || isWindow(argument) || isComputed(argument) || isOnlyPast(argument) || isNumbers(argument))
       continue;
@@ -150,7 +154,8 @@ void KernelFolder::openStreams(int64_t ahead) {
     stream.perChunk = isPerChunk(argument);
     auto type = ChannelType::get(builder.getContext(), cast<RankedTensorType>(argument.getType()));
     stream.channel = ChannelOp::create(builder, type, stream.perChunk ? ahead : 1, false, nullptr, nullptr);
-    SendOp::create(builder, view(argument), stream.perChunk ? index : Value(), stream.channel, Value());
+    SendOp::create(builder, view(argument), stream.perChunk ? index : Value(), stream.channel,
+                   stream.perChunk ? turn : Value());
     streams[argument] = stream;
   }
 }
@@ -161,7 +166,7 @@ void KernelFolder::mapValid() {
   mapping.map(kernel.getValid(), arith::MinSIOp::create(builder, left, perChunk));
 }
 
-void KernelFolder::mapArguments(ValueRange states) {
+void KernelFolder::mapArguments(ValueRange states, Value turn) {
   for (auto [argument, state] : llvm::zip(kernel.argumentsOf(chunk::ArgumentKind::State), states))
     mapping.map(argument, state);
   for (BlockArgument argument : kernel.getBlock()->getArguments().drop_back())
@@ -171,7 +176,7 @@ void KernelFolder::mapArguments(ValueRange states) {
       mapping.map(argument, load(argument));
   for (auto &[argument, stream] : streams)
     mapping.map(argument, ReceiveOp::create(builder, argument.getType(), stream.channel,
-                                            stream.perChunk ? index : Value(), Value()));
+                                            stream.perChunk ? index : Value(), stream.perChunk ? turn : Value()));
 }
 
 void KernelFolder::emitBody() {

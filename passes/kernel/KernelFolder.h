@@ -37,8 +37,8 @@ private:
   };
 
   /// Opens the channels of all arguments that a chunk reads, `ahead` tiles deep.
-  void openStreams(int64_t ahead);
-  void mapArguments(mlir::ValueRange states);
+  void openStreams(int64_t ahead, mlir::Value turn = {});
+  void mapArguments(mlir::ValueRange states, mlir::Value turn = {});
   void mapValid();
   mlir::Value chunksOfSequence();
   /// The operations of the kernel for the chunk `index`, and what they leave in memory.

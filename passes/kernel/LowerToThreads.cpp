@@ -3,6 +3,7 @@
 #include "mlir/Dialect/LLVMIR/NVVMDialect.h"
 #include "passes/Passes.h"
 #include "passes/kernel/BulkCopies.h"
+#include "passes/kernel/RegisterEstimate.h"
 #include "passes/kernel/ThreadLowering.h"
 
 namespace stretto {
@@ -95,7 +96,9 @@ StringRef ThreadLowering::problemOfCopy(Operation *op) {
 /// How many blocks a multiprocessor is to have. Of those that walk over states some wait for memory while others
 /// compute, as far as registers reach.
 int64_t ThreadLowering::blocksAtOnce() {
-  constexpr int64_t registersOfProcessor = 65536, threadsThatWait = 512, ofMatrix = 16;
+  constexpr int64_t registersOfProcessor = 65536, threadsThatWait = 512, ofMatrix = 12;
+  if (manifest.independentChunks)
+    return blocksOfInverses(function, *function.getShared());
   // The tiles of a window need all registers that there are.
   if (!manifest.inPlace || windowLength())
     return 1;
@@ -260,11 +263,12 @@ LogicalResult ThreadLowering::lowerSegment(Value item) {
 }
 
 Value ThreadLowering::sequenceOf(Value number, Value tokensOfNumber, Value numbersOfLongest) {
-  // Bisection: the last sequence whose first number is at most this.
-  constexpr int64_t halvings = 32;
+  // Bisection: the last sequence whose first number is at most this. As few halvings as there are sequences suffice;
+  // their number is known to nobody before, so that they stay a loop.
+  constexpr int64_t mostHalvings = 32;
+  Value halvings = b.truncate(arith::MinSIOp::create(b, word(Manifest::Sequences), b.i64(mostHalvings)));
   Value offsets = LLVM::IntToPtrOp::create(b, b.pointerType(1), word(Manifest::Offsets));
-  auto loop =
-      scf::ForOp::create(b, b.i32(0), b.i32(halvings), b.i32(1), ValueRange{b.i64(0), word(Manifest::Sequences)});
+  auto loop = scf::ForOp::create(b, b.i32(0), halvings, b.i32(1), ValueRange{b.i64(0), word(Manifest::Sequences)});
   OpBuilder::InsertionGuard guard(b);
   b.setInsertionPointToStart(loop.getBody());
   Value low = loop.getRegionIterArg(0), count = loop.getRegionIterArg(1);
@@ -473,6 +477,7 @@ LogicalResult ThreadLowering::lower(Operation *op) {
       .Case([&](chunk::DecayMixOp op) { return lowerDecayMix(op); })
       .Case([&](chunk::DecayPairsOp op) { return lowerDecayPairs(op), success(); })
       .Case([&](chunk::SolveOp op) { return lowerSolve(op), success(); })
+      .Case([&](chunk::InverseOp op) { return lowerInverse(op), success(); })
       .Case([&](chunk::ScanOp op) { return lowerScan(op), success(); })
       .Default([&](Operation *op) -> LogicalResult {
         bool isTile = op->getNumResults() == 1 && isa<RankedTensorType>(op->getResult(0).getType());

@@ -474,7 +474,14 @@ struct PlanSharedMemory : stretto::impl::PlanSharedMemoryBase<PlanSharedMemory> 
     deepenBulkChannels(function, target->sharedBytes);
     // Memory to spare buys barriers; where it is scarce regions share it, then channels lose their depth, and at last
     // tiles are where they are read and nowhere else, in loops within a loop, too.
-    bool apart = Planner(function, /*apart=*/true).plan() <= target->sharedBytes;
+    int64_t bytesApart = Planner(function, /*apart=*/true).plan(), limit = target->sharedBytes;
+    bool apart = bytesApart <= limit;
+    // Blocks that find inverses wait side by side.
+    int64_t least = Planner(function, /*apart=*/false).plan();
+    if (int64_t blocks = blocksOfInverses(function, least); blocks > 1) {
+      limit = std::max(bytesOfBlock(blocks), least);
+      apart &= bytesApart <= limit;
+    }
     if (!apart && Planner(function, /*apart=*/false).plan() > target->sharedBytes)
       function.walk([](StoreOp store) {
         store.setStaged(false);
@@ -491,7 +498,7 @@ struct PlanSharedMemory : stretto::impl::PlanSharedMemoryBase<PlanSharedMemory> 
       sendLateUntilFits(function, target->sharedBytes, /*withinLoops=*/true);
     if (isScarce())
       storeWithinLoops(function);
-    std::optional<Planner> planner(std::in_place, function, apart, target->sharedBytes);
+    std::optional<Planner> planner(std::in_place, function, apart, limit);
     int64_t bytes = planner->plan();
     if (bytes > target->sharedBytes)
       bytes = planner.emplace(function, apart).plan();

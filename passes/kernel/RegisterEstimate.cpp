@@ -44,3 +44,18 @@ int64_t stretto::kernel::estimateRegisters(FuncOp function) {
   return Lifetimes(function).peak().registers + registersOfProducts(function) +
          registersOfAddress * function.getBlock()->getNumArguments();
 }
+
+/// Of a multiprocessor, of which each block has a little that is the system's.
+static constexpr int64_t bytesOfProcessor = 228 * 1024, ofSystem = 1024;
+
+int64_t stretto::kernel::bytesOfBlock(int64_t blocks) { return bytesOfProcessor / blocks - ofSystem; }
+
+int64_t stretto::kernel::blocksOfInverses(FuncOp function, int64_t bytes) {
+  constexpr int64_t registersOfProcessor = 65536, lanes = 32, ofInverse = 80;
+  if (function.getOps<chunk::InverseOp>().empty())
+    return 1;
+  int64_t ofBlock = std::max(estimateRegisters(function), ofInverse) * function.getWarps() * lanes;
+  // The assembler finds ways to do with a few less.
+  int64_t byRegisters = (registersOfProcessor + ofBlock / 2) / ofBlock;
+  return std::clamp<int64_t>(byRegisters, 1, std::max<int64_t>(bytesOfProcessor / (bytes + ofSystem), 1));
+}

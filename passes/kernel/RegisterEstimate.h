@@ -11,6 +11,13 @@ namespace stretto::kernel {
 /// not counted.
 int64_t estimateRegisters(FuncOp function);
 
+/// How many blocks that find inverses, each of a chunk for itself, a multiprocessor has registers and shared memory
+/// for, with so many bytes of the latter: they wait for one row after the other, so that many are to wait side by side.
+/// 1 where a function finds none.
+int64_t blocksOfInverses(FuncOp function, int64_t bytes);
+/// The shared memory of each of so many blocks of a multiprocessor.
+int64_t bytesOfBlock(int64_t blocks);
+
 /// Whether chunks are met in reverse. Functions of tests may have no manifest.
 bool walksInReverse(FuncOp function);
 /// Whether several blocks divide the values of a head.

@@ -205,9 +205,10 @@ private:
   mlir::LogicalResult lowerDecayMix(chunk::DecayMixOp op);
   void lowerDecayPairs(chunk::DecayPairsOp op);
   void lowerSolve(chunk::SolveOp op);
+  void lowerInverse(chunk::InverseOp op);
   void lowerScan(chunk::ScanOp op);
   /// Stores a square matrix, as it is or transposed.
-  void toSharedMatrix(mlir::Value matrix, const SharedTile &tile, bool transpose);
+  void toSharedMatrix(mlir::Value matrix, const SharedTile &tile, bool transpose, bool halve = false);
   /// Emits, for each column of a tile in shared memory, what the one thread that has the column does.
   void forOwnColumn(const SharedTile &tile, llvm::function_ref<void(mlir::Value column)> body);
 

@@ -325,7 +325,10 @@ class GradientLaunch:
         is_segmented = self.segment < chunks
         # Of the kernels before the last one may be for the starts of segments alone.
         own = [index for index, manifest in enumerate(manifests) if manifest["symbol"].endswith("_segment_starts")]
-        walks = [index for index in range(len(manifests)) if index not in own]
+        systems = [index for index, manifest in enumerate(manifests) if manifest["symbol"].endswith("_systems")]
+        walks = [index for index in range(len(manifests)) if index not in own + systems]
+        for kernel in systems:
+            self.add_stage(kernel, "chunks", 0, chunks, 1, 0)
         if is_segmented:
             self.add_stage([*own, *walks][0], "segments", 0, chunks, self.segment, 0)
         for first in reversed(range(0, chunks, self.segment)):
@@ -367,7 +370,7 @@ class GradientLaunch:
             strides = [0 if self.packed else self.tokens * owners * size, owners * size, size]
             if kind == "output" and self.packed and (a["group"] > 1 or a["partial"]):
                 return self.words_of_parts(a, owners, shape)
-            if name.startswith("kept."):  # what the first kernel leaves for the second
+            if name.startswith(("kept.", "inverse.")):  # what one kernel leaves for others
                 array = np.full((self.batch, self.tokens, owners, *shape), np.nan)
                 return [self.once(name, array, element), *strides]
             if kind == "input":

@@ -8,15 +8,17 @@ import torch
 from formulas import FORMULAS
 from formulas.examples import WITH_DECAY, example
 from gradients import OPTIONS, SIZES, SLOTS, chunks_of, rounded
-from launch import OUTPUT, STATE, GradientLaunch, Stage, from_bits, range_words, to_bits
+from launch import OUTPUT, STATE, GradientLaunch, Stage, from_bits, items, range_words, to_bits
 
-# Those whose writes depend on a read have no segments side by side.
-WITH_SEGMENTS = tuple(name for name in SIZES if name not in ("delta_rule", "gated_delta_rule"))
+# Those whose writes depend on a read have no segments side by side: one kernel walks the whole, behind one that finds
+# the inverses which it multiplies by.
+WITH_SYSTEMS = ("delta_rule", "gated_delta_rule")
+WITH_SEGMENTS = tuple(name for name in SIZES if name not in WITH_SYSTEMS)
 
 
 def segment_kernels(name, element, K, V, heads=2, key_heads=1, chip="sm_90a", form=None):
     """The text of each kernel."""
-    text = chunks_of(name, element, K, V, heads, key_heads, chip, segments=True, form=form)
+    text = chunks_of(name, element, K, V, heads, key_heads, chip, segments=name not in WITH_SYSTEMS, form=form)
     return gradients.split(text)
 
 
@@ -95,6 +97,8 @@ class SegmentLaunch(GradientLaunch):
         self.rows = min(sequences * count, sum(lengths) // (chunk * segment) + sequences)
         kernels = {self.part_of(manifest): number for number, manifest in enumerate(manifests)}
         self.manifests = manifests
+        if "systems" in kernels:
+            self.add(kernels, "systems", 1, range_words(0, chunks))
         if "tails" in kernels:
             rows = sum(a["shape"][0] for a in manifests[kernels["tails"]]["arguments"] if a["kind"] == "state")
             before = -(-rows // chunk)
@@ -103,9 +107,14 @@ class SegmentLaunch(GradientLaunch):
             if count > 1 and walk in kernels:
                 self.add(kernels, walk, count - 1, range_words(0, chunks, 1, segment, placed=placed))
                 self.add(kernels, starts, 1, range_words(0, chunks, segment, placed=placed))
-        self.add(kernels, "results", count, range_words(0, chunks, 1, segment, placed=placed))
+        if manifests[kernels["results"]]["segments"] == "apart":
+            self.add(kernels, "results", count, range_words(0, chunks, 1, segment, placed=placed))
+        else:
+            self.add(kernels, "results", 1, range_words(0, chunks))
 
     def part_of(self, manifest):
+        if manifest["symbol"].endswith("_systems"):
+            return "systems"
         if any(a["kind"] == "output" for a in manifest["arguments"]):
             return "results"
         return next(
@@ -117,7 +126,7 @@ class SegmentLaunch(GradientLaunch):
     def add(self, kernels, part, apart, segment):
         self.part, self.manifest = part, self.manifests[kernels[part]]
         words = [word for argument in self.manifest["arguments"] for word in self.words_of(argument)]
-        blocks = self.header[0] * apart
+        blocks = items(self.manifest, self.header[0], self.header[1], self.packed) * apart
         if self.packed and self.manifest["segments"] == "apart":
             blocks = self.tokens // (self.manifest["chunk"] * segment[3]) + self.header[0]
         blocks *= self.heads * self.manifest["slices"]
@@ -139,6 +148,8 @@ class SegmentLaunch(GradientLaunch):
         is_tail, is_total = a["entry"].endswith("_tail"), "logaddexp" in a["entry"]
         if self.part == "results":
             initial[1] = self.final(a)
+        if self.manifest["segments"] != "apart":
+            return initial
         begins = self.part == "results" or (self.part == "writes" and (is_tail or is_total))
         ends = self.part in ("tails", "totals") or (self.part == "writes" and not begins)
         address, *strides = self.place(("tail " if is_tail else "start " if begins else "end ") + a["name"], a)

@@ -309,8 +309,9 @@ def check_slices(name, slices, dtype, device="cpu", tokens=150, **options):
     with slices_of(slices):
         found, _ = explanation(name, tokens, dtype, device, **sizes)
         least = 1 if name in UNDIVIDED else slices
-        # A GPU may ask for more.
-        assert all(kernel["slices"] == least or kernel["slices"] > least > 1 for kernel in found["kernels"])
+        # A GPU may ask for more. Systems of equations have no values.
+        slices_found = [kernel["slices"] for kernel in found["kernels"] if not kernel["kernel"].endswith("_systems")]
+        assert all(number == least or number > least > 1 for number in slices_found)
         check(name, arguments, state, dtype, device)
 
 

@@ -246,9 +246,11 @@ Action ThreadBlock::compileShuffle(NVVM::ShflOp op) {
   bool butterfly = op.getKind() == NVVM::ShflKind::bfly;
   Operation *operation = op;
   return [=, this] {
-    mustConverge(operation);
+    warpsMustConverge(operation);
     std::vector<uint64_t> before(value.words, value.words + threads);
     for (int thread = 0; thread < threads; ++thread) {
+      if (!active[thread])
+        continue;
       int lane = thread % lanes, other = offset.words[thread] & (lanes - 1);
       result.words[thread] = before[thread - lane + (butterfly ? lane ^ other : other)];
     }

@@ -76,6 +76,13 @@ private:
     return actions;
   }
 
+  /// A warp takes part as a whole or not at all.
+  void warpsMustConverge(mlir::Operation *op) {
+    for (int thread = 0; thread < threads; ++thread)
+      if (active[thread] != active[thread - thread % lanes])
+        fail(op, "not all threads of a warp take part");
+  }
+
   void mustConverge(mlir::Operation *op) {
     for (uint8_t each : active)
       if (!each)

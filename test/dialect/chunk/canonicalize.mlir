@@ -281,6 +281,15 @@ chunk.kernel @solve chunk 16 (input %l: tensor<16x16xf32>, input %x: tensor<16x8
   chunk.yield %o : tensor<16x8xf32>
 }
 
+// CHECK-LABEL: chunk.kernel @inverse
+chunk.kernel @inverse chunk 16 (input %l: tensor<16x16xf32>, valid %n: index) -> (o: tensor<16x16xf32>) {
+  // CHECK-NEXT: %[[O:.*]] = chunk.inverse %l
+  // CHECK-NEXT: chunk.yield %[[O]]
+  %c = chunk.causal %l strict : tensor<16x16xf32>
+  %o = chunk.inverse %c : tensor<16x16xf32>
+  chunk.yield %o : tensor<16x16xf32>
+}
+
 // -----
 
 // Sums over the same rows, added up, are one.

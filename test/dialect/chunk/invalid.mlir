@@ -390,6 +390,14 @@ chunk.kernel @within_c1 chunk 16 (input %x: tensor<16xf32>, valid %n: index) -> 
 
 // -----
 
+chunk.kernel @inverse_c1 chunk 16 (input %x: tensor<16x8xf32>, valid %n: index) -> (o: tensor<16x8xf32>) {
+  // expected-error @+1 {{[inverse_c1] inverts 'tensor<16x8xf32>', expected as many rows as columns}}
+  %y = chunk.inverse %x : tensor<16x8xf32>
+  chunk.yield %x : tensor<16x8xf32>
+}
+
+// -----
+
 chunk.kernel @solve_c1 chunk 16 (input %x: tensor<16x8xf32>, valid %n: index) -> (o: tensor<16x8xf32>) {
   // expected-error @+1 {{[solve_c1] solves 'tensor<16x8xf32>' for 'tensor<16x8xf32>'}}
   %y = chunk.solve %x, %x : tensor<16x8xf32>, tensor<16x8xf32>

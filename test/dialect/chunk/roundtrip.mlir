@@ -143,6 +143,8 @@ chunk.kernel @decays chunk 16 (input %q: tensor<16x8xf32>, input %g: tensor<16x8
   // CHECK: chunk.decay_dot %q, %q factor %h before : tensor<16x8xf32>, tensor<16x8xf32>, tensor<16xf32> -> tensor<16x16xf32>
   %b = chunk.decay_dot %q, %q factor %h before : tensor<16x8xf32>, tensor<16x8xf32>, tensor<16xf32> -> tensor<16x16xf32>
   %p = arith.addf %a, %b : tensor<16x16xf32>
+  // CHECK: chunk.inverse %{{.*}} : tensor<16x16xf32>
+  %i = chunk.inverse %b : tensor<16x16xf32>
   // CHECK: chunk.solve %{{.*}}, %q transpose : tensor<16x16xf32>, tensor<16x8xf32>
   %u = chunk.solve %a, %q transpose : tensor<16x16xf32>, tensor<16x8xf32>
   // CHECK: chunk.scan logaddexp %q from %L : tensor<16x8xf32>, tensor<1x8xf32>

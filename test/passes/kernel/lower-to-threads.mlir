@@ -41,6 +41,27 @@ chunk.kernel @solve chunk 64 (input %l: tensor<64x64xf32>, input %x: tensor<64x3
   chunk.yield %o : tensor<64x32xf32>
 }
 
+// Two lanes have a column of an inverse in registers; what 16 rows leave of all behind them they find together. Of the
+// row itself, which one of the two has, nothing is taken.
+// CHECK-LABEL: llvm.func @inverse
+// CHECK: nvvm.barrier
+// CHECK-COUNT-32: arith.select
+// CHECK: scf.if
+// CHECK-COUNT-16: nvvm.shfl.sync
+// CHECK: scf.if
+// CHECK: scf.if
+// CHECK: scf.if
+// CHECK-COUNT-16: nvvm.shfl.sync
+// CHECK-NOT: nvvm.shfl.sync
+// CHECK: nvvm.barrier
+// CHECK: scf.if
+// CHECK: nvvm.barrier
+// CHECK: llvm.return
+chunk.kernel @inverse chunk 64 (input %l: tensor<64x64xf32>, valid %n: index) -> (o: tensor<64x64xf32>) {
+  %o = chunk.inverse %l : tensor<64x64xf32>
+  chunk.yield %o : tensor<64x64xf32>
+}
+
 // A thread scans one column.
 // CHECK-LABEL: llvm.func @scan
 // CHECK: scf.for

@@ -373,7 +373,8 @@ TEST_F(Walks, Substitution) {
                                    {21, 7, 5, "f64"}}) {
     SCOPED_TRACE(testing::Message() << "chunk " << chunk << " V " << V);
     compile(
-        write({chunk, K, V, type, type}, R"( (input %k: !inK, input %v: !inV, valid %n: index) -> (o: !inV, r: !inV) {
+        write({chunk, K, V, type, type}, R"( (input %k: !inK, input %v: !inV, valid %n: index)
+          -> (o: !inV, r: !inV, t: !inV) {
       %p = chunk.dot %k, %k transpose_right : !K, !K -> !P
       %one = arith.constant dense<1.0> : !P
       %ones = chunk.causal %one strict : !P
@@ -383,7 +384,9 @@ TEST_F(Walks, Substitution) {
       %scale = arith.constant dense<0.5> : !V
       %w = arith.mulf %v, %scale : !V
       %r = chunk.solve %l, %w transpose : !P, !V
-      chunk.yield %o, %r : !V, !V
+      %i = chunk.inverse %l : !P
+      %t = chunk.dot %i, %w transpose_left : !P, !V -> !V
+      chunk.yield %o, %r, %t : !V, !V, !V
     })"));
     Problem problem;
     problem.tolerance = 5e-6;
