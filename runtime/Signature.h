@@ -180,9 +180,7 @@ struct KeptRow {
   static std::vector<KeptRow> of(const Manifest &manifest, int64_t heads, llvm::ArrayRef<std::string> names = {});
   int64_t bytes(int64_t tokens) const { return llvm::alignTo(tokens * heads * size * bytesOf(type), 64); }
   /// From sequence to sequence of so many tokens, token to token, head to head and number to number.
-  std::array<int64_t, 4> strides(int64_t tokens) const {
-    return {tokens * heads * size, heads * size, size, 1};
-  }
+  std::array<int64_t, 4> strides(int64_t tokens) const { return {tokens * heads * size, heads * size, size, 1}; }
 };
 
 /// A kernel of a signature: the code, and which tensor each of its arguments is.

@@ -120,9 +120,8 @@ llvm::Error Tuner::checkKernels(const Form &form) {
     return llvm::Error::success();
   SmallVector<const CompiledKernel *> kernels = {*kernel};
   if (gradient)
-    kernels = llvm::map_to_vector(gradient->all(), [](const Signature::Kernel *each) -> const CompiledKernel * {
-      return each->code.get();
-    });
+    kernels = llvm::map_to_vector(
+        gradient->all(), [](const Signature::Kernel *each) -> const CompiledKernel * { return each->code.get(); });
   for (const CompiledKernel *each : kernels) {
     llvm::Expected<int64_t> bytes = each->cuda->spilledBytes(signature.device);
     if (!bytes)

@@ -314,9 +314,9 @@ FailureOr<Tile> executeTile(Operation *op, const TileMap &tiles, int64_t valid) 
   TileOperation operation{operands, valid, tileFor(op->getResult(0))};
   LogicalResult executed =
       llvm::TypeSwitch<Operation *, LogicalResult>(op)
-          .Case<arith::ConstantOp, BroadcastOp, ColumnsOp, RowOp, ConcatOp, DotOp, SolveOp, InverseOp, ReduceOp, CausalOp, MaskOp,
-                MeetOp, MiddleOp, JoinHalvesOp, ConvOp, DelayOp, TailOp, ScanOp, DecayDotOp, DecayMixOp, DecayPairsOp,
-                DecayMatrixOp, DecayFromStartOp, DecayToEndOp, DecayStateOp>(
+          .Case<arith::ConstantOp, BroadcastOp, ColumnsOp, RowOp, ConcatOp, DotOp, SolveOp, InverseOp, ReduceOp,
+                CausalOp, MaskOp, MeetOp, MiddleOp, JoinHalvesOp, ConvOp, DelayOp, TailOp, ScanOp, DecayDotOp,
+                DecayMixOp, DecayPairsOp, DecayMatrixOp, DecayFromStartOp, DecayToEndOp, DecayStateOp>(
               [&](auto known) { return operation.run(known); })
           .Default([](Operation *) { return failure(); });
   if (failed(executed))

@@ -1,8 +1,8 @@
 //===- InvertSystems.cpp - Systems of equations become products -----------===//
 
 #include "mlir/Dialect/Arith/IR/Arith.h"
-#include "mlir/IR/ImplicitLocOpBuilder.h"
 #include "mlir/IR/IRMapping.h"
+#include "mlir/IR/ImplicitLocOpBuilder.h"
 #include "passes/Passes.h"
 #include "passes/chunk/InputType.h"
 #include "passes/declaration/KernelNames.h"
@@ -34,8 +34,8 @@ std::optional<Making> makingOf(Value tile, KernelOp kernel) {
     Value value = pending.pop_back_val();
     if (auto argument = dyn_cast<BlockArgument>(value)) {
       ArgumentAttr described = kernel.getArgument(argument.getArgNumber());
-      bool isKnown = llvm::is_contained({ArgumentKind::Input, ArgumentKind::Table, ArgumentKind::Valid},
-                                        described.getKind());
+      bool isKnown =
+          llvm::is_contained({ArgumentKind::Input, ArgumentKind::Table, ArgumentKind::Valid}, described.getKind());
       if (!isKnown || described.getSliced())
         return std::nullopt;
       making.arguments.insert(argument);

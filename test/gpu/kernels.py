@@ -403,7 +403,9 @@ def delta(name, element, K, V, decay="scalar", chunk=CHUNK):
 
 
 def scans(name, element, K, V, chunk=CHUNK):
-    """Scans in every kind, the first without decay, and a system solved from its last row up."""
+    """Scans in every kind, the first without decay, a system solved from its last row up, and the inverse of another,
+    of which only what is below the diagonal counts.
+    """
     b = Body(element, chunk)
     C = chunk
     x, g, v = ("%x", b.tile(C, K, element=element)), ("%g", b.tile(C, K)), ("%v", b.tile(C, V, element=element))
@@ -418,9 +420,12 @@ def scans(name, element, K, V, chunk=CHUNK):
         states.append(b.emit(f"chunk.tail {y[0]} valid %n after {state} : {tile}, {row}", row))
     small = b.elementwise("arith.mulf", b.dot(x32, x32, square, right=True), b.constant(0.02 / K, square))
     outputs.append(b.narrow(b.emit(f"chunk.solve {small[0]}, {v32[0]} transpose : {square}, {v32[1]}", v32[1])))
+    inverse = b.emit(f"chunk.inverse {small[0]} : {square}", square)
+    outputs.append(b.narrow(b.dot(inverse, v32, v32[1])))
     arguments = [f"input {y[0]}: {y[1]}" for y in (x, g, v)]
     arguments += [f"state %L: {row} lowest", f"state %M: {row} lowest", f"state %A: {row}"]
-    names = [f"{n}: {o[1]}" for n, o in zip(("logaddexp", "max", "add", "solved"), outputs, strict=True)]
+    results = ("logaddexp", "max", "add", "solved", "inverted")
+    names = [f"{n}: {o[1]}" for n, o in zip(results, outputs, strict=True)]
     return kernel(name, arguments, names, b, outputs, states, chunk=chunk)
 
 
@@ -688,7 +693,11 @@ def reference_scans(x, states, chunk):
     for t in reversed(range(T)):
         later = slice(t + 1, min(T, (t // chunk + 1) * chunk))
         solved[t] -= 0.02 / rows.shape[1] * (rows[later] @ rows[t]) @ solved[later]
-    return {**out, "solved": solved}, {"L": L[None], "M": M[None], "A": A[None]}
+    inverted = x["v"].copy()
+    for t in range(T):
+        earlier = slice(t // chunk * chunk, t)
+        inverted[t] -= 0.02 / rows.shape[1] * (rows[earlier] @ rows[t]) @ inverted[earlier]
+    return {**out, "solved": solved, "inverted": inverted}, {"L": L[None], "M": M[None], "A": A[None]}
 
 
 def reference_step_rowmaps(x, states):

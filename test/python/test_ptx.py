@@ -55,8 +55,11 @@ SPILLS = {
     "abc": [("bf16", 128), ("fp32", 128)],
     "lolcats": [("bf16", 64), ("bf16", 128), ("fp32", 128)],
     "swa": [("bf16", 128), ("fp32", 128)],
+    "delta_rule": [("bf16", 64), ("bf16", 128)],
+    "gated_delta_rule": [("bf16", 16), ("bf16", 64), ("bf16", 128)],
 }
-# Forwards: up to 160 bytes of chunks; SUPRA's steps compute its rotations in fp64.
+# Forwards: up to 160 bytes of chunks. What inverts systems keeps up to 40 bytes of addresses in memory, so that six
+# blocks wait for their rows side by side.
 CHUNK_SPILLS = {
     "retention": [("fp32", 128)],
     "simple_gla": [("fp32", 128)],
@@ -65,6 +68,8 @@ CHUNK_SPILLS = {
     "supra": [("bf16", 64), ("bf16", 128)],
     "gsa": [("bf16", 128), ("fp32", 128)],
     "rwkv6": [("bf16", 128)],
+    "delta_rule": [("bf16", 16), ("bf16", 64), ("bf16", 128)],
+    "gated_delta_rule": [("bf16", 16), ("bf16", 64), ("bf16", 128)],
 }
 STEP_SPILLS = {}
 # And of the kernels over segments that are walked side by side, of which some are those of whole walks.

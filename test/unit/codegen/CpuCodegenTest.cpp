@@ -372,8 +372,7 @@ TEST_F(Walks, Substitution) {
                                    {64, 16, 16, "f32"},
                                    {21, 7, 5, "f64"}}) {
     SCOPED_TRACE(testing::Message() << "chunk " << chunk << " V " << V);
-    compile(
-        write({chunk, K, V, type, type}, R"( (input %k: !inK, input %v: !inV, valid %n: index)
+    compile(write({chunk, K, V, type, type}, R"( (input %k: !inK, input %v: !inV, valid %n: index)
           -> (o: !inV, r: !inV, t: !inV) {
       %p = chunk.dot %k, %k transpose_right : !K, !K -> !P
       %one = arith.constant dense<1.0> : !P
