@@ -193,7 +193,7 @@ private:
     for (StringAttr part : {name, b.getStringAttr(name.getValue() + inverseRestSuffix)}) {
       Value inverse = arith::ExtFOp::create(b, square, addInput(kernel, part, rounded));
       rows = chunk::DotOp::create(b, solve.getType(), inverse, solve.getRows(), /*addend=*/rows,
-                                  /*transposeLeft=*/solve.getTranspose(), /*transposeRight=*/false);
+                                  /*transpose_left=*/solve.getTranspose(), /*transpose_right=*/false);
     }
     solve.replaceAllUsesWith(rows);
     solve.erase();

@@ -46,7 +46,7 @@ int64_t stretto::kernel::estimateRegisters(FuncOp function) {
 }
 
 /// Of a multiprocessor, of which each block has a little that is the system's.
-static constexpr int64_t bytesOfProcessor = 228 * 1024, ofSystem = 1024;
+static constexpr int64_t bytesOfProcessor = int64_t(228) * 1024, ofSystem = 1024;
 
 int64_t stretto::kernel::bytesOfBlock(int64_t blocks) { return bytesOfProcessor / blocks - ofSystem; }
 

@@ -10,10 +10,11 @@ namespace {
 
 constexpr double infinity = std::numeric_limits<double>::infinity();
 
-/// The sizes and types that a kernel's text is written in: !K, !V, !t, !P, !S, !k, !v are tiles of K or V channels, one
-/// number a token, pairs of tokens, a state, and rows, of the compute type; !inK, !inV, !int as they lie in memory.
+/// The sizes and types that a kernel's text is written in: !K, !V, !t, !P, !S, !k, !v are tiles of the channels of keys
+/// or values, one number a token, pairs of tokens, a state, and rows, of the compute type; !inK, !inV, !int as they lie
+/// in memory.
 struct Shape {
-  int64_t chunk = 16, K = 32, V = 32;
+  int64_t chunk = 16, keyWidth = 32, valueWidth = 32;
   std::string memory = "f32", compute = "f32";
 };
 
@@ -39,11 +40,12 @@ std::string write(const Shape &shape, std::string kernel) {
     kernel = std::regex_replace(kept, std::regex("(%[A-Za-z]+)(16|32)\\b"), "$1");
   }
   const std::string &in = shape.memory, &f = shape.compute;
-  return alias("!inK", {shape.chunk, shape.K}, in) + alias("!inV", {shape.chunk, shape.V}, in) +
-         alias("!int", {shape.chunk}, in) + alias("!K", {shape.chunk, shape.K}, f) +
-         alias("!V", {shape.chunk, shape.V}, f) + alias("!t", {shape.chunk}, f) +
-         alias("!P", {shape.chunk, shape.chunk}, f) + alias("!S", {shape.K, shape.V}, f) + alias("!k", {shape.K}, f) +
-         alias("!v", {shape.V}, f) + "chunk.kernel @kernel chunk " + std::to_string(shape.chunk) + kernel;
+  return alias("!inK", {shape.chunk, shape.keyWidth}, in) + alias("!inV", {shape.chunk, shape.valueWidth}, in) +
+         alias("!int", {shape.chunk}, in) + alias("!K", {shape.chunk, shape.keyWidth}, f) +
+         alias("!V", {shape.chunk, shape.valueWidth}, f) + alias("!t", {shape.chunk}, f) +
+         alias("!P", {shape.chunk, shape.chunk}, f) + alias("!S", {shape.keyWidth, shape.valueWidth}, f) +
+         alias("!k", {shape.keyWidth}, f) + alias("!v", {shape.valueWidth}, f) + "chunk.kernel @kernel chunk " +
+         std::to_string(shape.chunk) + kernel;
 }
 
 //===----------------------------------------------------------------------===//
@@ -53,9 +55,9 @@ std::string write(const Shape &shape, std::string kernel) {
 std::string linear(const Shape &shape) {
   return write(shape, R"( (input %q: !inK, input %k: !inK group 2, input %v: !inV group 2,
       state %S: !S group 2 of "S" column 0 columns )" +
-                          std::to_string(shape.V + 1) + R"(,
+                          std::to_string(shape.valueWidth + 1) + R"(,
       state %z: !k group 2 of "S" column )" +
-                          std::to_string(shape.V) + " columns " + std::to_string(shape.V + 1) + R"(,
+                          std::to_string(shape.valueWidth) + " columns " + std::to_string(shape.valueWidth + 1) + R"(,
       valid %n: index) -> (o: !inV) {
     %q32 = arith.extf %q : !inK to !K
     %k32 = arith.extf %k : !inK to !K
@@ -207,7 +209,7 @@ protected:
     for (const char *amount : {"!inK", "!int"})
       for (const char *before : {"", "before"}) {
         SCOPED_TRACE(testing::Message() << amount << " " << form << " " << before << " chunk " << shape.chunk << " K "
-                                        << shape.K);
+                                        << shape.keyWidth);
         compile(gated(shape, amount, form, before), vectorBits);
         checkLengths({1, shape.chunk, 2 * shape.chunk + 5}, Problem());
       }
@@ -256,7 +258,7 @@ protected:
     for (const char *amount : {"!inV", "!int"})
       for (const char *flags : {"", "before", "transpose", "before transpose"}) {
         SCOPED_TRACE(testing::Message() << amount << " " << form << " " << flags << " chunk " << shape.chunk << " V "
-                                        << shape.V);
+                                        << shape.valueWidth);
         compile(mixed(shape, amount, form, flags), vectorBits);
         checkLengths({1, shape.chunk, 2 * shape.chunk + 5}, Problem());
       }
