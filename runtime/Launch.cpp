@@ -8,6 +8,7 @@
 #include "runtime/Work.h"
 #include "llvm/Support/JSON.h"
 #include <atomic>
+#include <utility>
 
 using namespace mlir;
 using namespace stretto;
@@ -282,6 +283,27 @@ llvm::Expected<int64_t> Operator::workspaceBytes(Signature &signature, const Ope
   return (*segments)->workspaceBytes(call, choice.segments);
 }
 
+namespace {
+/// Rows that one kernel leaves for others, in memory that is lent.
+struct LentRows {
+  SmallVector<TensorView, 2> views;
+  SmallVector<std::array<int64_t, 4>, 2> strides;
+
+  /// One after the other, of as many sequences and tokens as `like` has.
+  void place(ArrayRef<KeptRow> rows, const TensorView &like, void *memory) {
+    char *next = static_cast<char *>(memory);
+    int64_t sequences = like.sizes[0], tokens = like.sizes[1];
+    for (const KeptRow &row : rows)
+      strides.push_back(row.strides(tokens));
+    for (auto [row, ofRow] : llvm::zip_equal(rows, strides)) {
+      TensorView &view = views.emplace_back();
+      view.data = std::exchange(next, next + row.bytes(sequences * tokens));
+      view.strides = ofRow;
+    }
+  }
+};
+} // namespace
+
 llvm::Error Operator::run(Signature &signature, const OperatorCall &call, ArrayRef<TensorView> results,
                           ArrayRef<TensorView> finalState, void *workspace, const Executor &executor) {
   if (signature.items(call) == 0)
@@ -312,24 +334,16 @@ llvm::Error Operator::run(Signature &signature, const OperatorCall &call, ArrayR
     tensors.entries.push_back({.initial = initial, .final = final, .strides = strides});
   }
   LaunchSegment whole = LaunchSegment::whole(**kernel, signature.tokens(call));
-  SmallVector<std::array<int64_t, 4>, 1> strides;
-  SmallVector<TensorView, 1> inverses;
+  LentRows inverses;
   if ((*kernel)->systems) {
     if (!workspace && bytesOfInverses(signature, **kernel, call) > 0)
       return llvm::createStringError("internal: " + signature.op.name() + " was lent no workspace");
-    char *next = static_cast<char *>(workspace);
-    int64_t sequences = signature.rowOf(call).sizes[0], tokens = signature.rowOf(call).sizes[1];
-    strides.reserve((*kernel)->inverses.size());
-    for (const KeptRow &inverse : (*kernel)->inverses) {
-      TensorView &view = inverses.emplace_back();
-      view.data = std::exchange(next, next + inverse.bytes(sequences * tokens));
-      view.strides = strides.emplace_back(inverse.strides(tokens));
-    }
+    inverses.place((*kernel)->inverses, signature.rowOf(call), workspace);
     LaunchTensors ofSystems = tensors;
-    ofSystems.results = inverses;
+    ofSystems.results = inverses.views;
     if (llvm::Error error = launch(signature, *(*kernel)->systems, call, ofSystems, whole, executor))
       return error;
-    for (const TensorView &inverse : inverses)
+    for (const TensorView &inverse : inverses.views)
       tensors.inputs.push_back(&inverse);
   }
   return launch(signature, **kernel, call, tensors, whole, executor);

@@ -4,6 +4,7 @@
 #include "dialect/stretto/Windows.h"
 #include "mlir/Parser/Parser.h"
 #include "passes/declaration/ChunkSegments.h"
+#include "passes/declaration/KernelNames.h"
 #include "passes/declaration/Specialize.h"
 #include "runtime/DiagnosticText.h"
 #include "runtime/Gradient.h"
@@ -246,9 +247,10 @@ llvm::Expected<Operator::Signature::Kernel *> Operator::Signature::kernelOf(cons
     return code.takeError();
   std::unique_ptr<Kernel> systems;
   std::vector<KeptRow> inverses;
-  if (llvm::any_of((*code)->manifest.arguments, [&](const Manifest::Argument &argument) {
-        return argument.kind == Manifest::Kind::Input && !llvm::is_contained(inputs, argument.name);
-      })) {
+  bool takesInverses = llvm::any_of((*code)->manifest.arguments, [&](const Manifest::Argument &argument) {
+    return argument.kind == Manifest::Kind::Input && StringRef(argument.name).starts_with(inversePrefix);
+  });
+  if (takesInverses) {
     KernelRequest ofSystems = request;
     ofSystems.part = KernelRequest::Part::Systems;
     llvm::Expected<std::shared_ptr<CompiledKernel>> found = compile(ofSystems);
