@@ -187,22 +187,19 @@ static Error encodeBoxes(MutableArrayRef<int64_t> words) {
   return Error::success();
 }
 
-Error CudaKernel::load(int device) {
+Expected<void *> CudaKernel::functionOn(int device) {
   if (const std::string &problem = Driver::instance().problem; !problem.empty())
     return failed(problem);
   Expected<void *> context = enterContext(device);
   if (!context)
     return context.takeError();
-  return functionIn(*context).takeError();
+  return functionIn(*context);
 }
 
+Error CudaKernel::load(int device) { return functionOn(device).takeError(); }
+
 Expected<int64_t> CudaKernel::spilledBytes(int device) {
-  if (Error error = load(device))
-    return error;
-  Expected<void *> context = enterContext(device);
-  if (!context)
-    return context.takeError();
-  Expected<void *> function = functionIn(*context);
+  Expected<void *> function = functionOn(device);
   if (!function)
     return function.takeError();
   int bytes = 0;
@@ -213,22 +210,17 @@ Expected<int64_t> CudaKernel::spilledBytes(int device) {
 
 Error CudaKernel::launch(int device, int64_t blocks, MutableArrayRef<int64_t> argument, int64_t firstBox,
                          void *stream) {
-  Driver &driver = Driver::instance();
-  if (!driver.problem.empty())
-    return failed(driver.problem);
   if (blocks > std::numeric_limits<int32_t>::max())
     return failed("the kernel '" + symbol + "' needs " + Twine(blocks) + " blocks, more than a launch takes");
-  Expected<void *> context = enterContext(device);
-  if (!context)
-    return context.takeError();
-  Expected<void *> function = functionIn(*context);
+  Expected<void *> function = functionOn(device);
   if (!function)
     return function.takeError();
   for (size_t box = firstBox; box < argument.size(); box += Manifest::boxWords)
     if (Error error = encodeBoxes(argument.slice(box, Manifest::boxWords)))
       return error;
   void *parameters[] = {argument.data()};
-  return check(driver.cuLaunchKernel(*function, static_cast<unsigned>(blocks), 1, 1, static_cast<unsigned>(threads), 1,
-                                     1, static_cast<unsigned>(sharedBytes), stream, parameters, nullptr),
+  return check(Driver::instance().cuLaunchKernel(*function, static_cast<unsigned>(blocks), 1, 1,
+                                                 static_cast<unsigned>(threads), 1, 1,
+                                                 static_cast<unsigned>(sharedBytes), stream, parameters, nullptr),
                "launching the kernel '" + symbol + "'");
 }

@@ -34,6 +34,8 @@ public:
   llvm::Expected<int64_t> spilledBytes(int device);
 
 private:
+  /// The loaded function on a device, whose context is the thread's then, and in a context.
+  llvm::Expected<void *> functionOn(int device);
   llvm::Expected<void *> functionIn(void *context);
 
   std::string ptx, symbol;

@@ -139,9 +139,10 @@ def InvertSystems : Pass<"stretto-invert-systems", "::mlir::ModuleOp"> {
     A row that depends on what its own state recalls, as a delta rule's does, is found for a whole chunk by a unit
     triangular system, row after row, where products take a few instructions. Its matrix depends on the chunk's inputs
     alone. So a kernel without states, whose chunks run side by side, finds the inverse of each, `(1 + L)^-1`, and
-    leaves it in the type of the inputs, a row for each token; where a system was solved, its right side is multiplied
-    by that. Kernels of one gradient share inverses, transposed or not. Systems whose matrix depends on a state, or is
-    divided among slices, stay.
+    leaves it in the type of the inputs, a row for each token, and beside it what rounding takes from it; where a system
+    was solved, its right side is multiplied by both. Kernels of one gradient share inverses, transposed or not. Systems
+    whose matrix depends on a state or a parameter, or is divided among slices, stay, and so do kernels whose inputs do
+    not have 16 bits.
 
     ```mlir
     chunk.kernel @f chunk 64 (input %k: tensor<64x32xbf16>, state %S: tensor<32x16xf32>, valid %n: index) -> ... {
@@ -151,15 +152,18 @@ def InvertSystems : Pass<"stretto-invert-systems", "::mlir::ModuleOp"> {
     ```
     =>
     ```mlir
-    chunk.kernel @f chunk 64 (input %k: tensor<64x32xbf16>, input %inverse.0: tensor<64x64xbf16>, ...) -> ... {
+    chunk.kernel @f chunk 64 (input %k: tensor<64x32xbf16>, input %inverse.0: tensor<64x64xbf16>,
+                              input %inverse.0.rest: tensor<64x64xbf16>, ...) -> ... {
       %t = arith.extf %inverse.0 : tensor<64x64xbf16> to tensor<64x64xf32>
-      %u = chunk.dot %t, %x : tensor<64x64xf32>, tensor<64x16xf32> -> tensor<64x16xf32>
+      %y = chunk.dot %t, %x : tensor<64x64xf32>, tensor<64x16xf32> -> tensor<64x16xf32>
+      %r = arith.extf %inverse.0.rest : tensor<64x64xbf16> to tensor<64x64xf32>
+      %u = chunk.dot %r, %x add %y : tensor<64x64xf32>, tensor<64x16xf32> -> tensor<64x16xf32>
       ...
     }
     chunk.kernel @f_systems chunk 64 (input %k: tensor<64x32xbf16>, valid %n: index)
-        -> (inverse.0: tensor<64x64xbf16>) {
+        -> (inverse.0: tensor<64x64xbf16>, inverse.0.rest: tensor<64x64xbf16>) {
       %p = chunk.dot %k1, %k1 transpose_right : tensor<64x32xf32>, tensor<64x32xf32> -> tensor<64x64xf32>
-      %t = chunk.solve %p, %identity : tensor<64x64xf32>, tensor<64x64xf32>
+      %t = chunk.inverse %p : tensor<64x64xf32>
       ...
     ```
   }];

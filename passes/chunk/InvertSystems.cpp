@@ -176,11 +176,17 @@ struct InvertSystems : stretto::impl::InvertSystemsBase<InvertSystems> {
     // The names of all others begin with that of the kernel of results.
     KernelOp results = *llvm::min_element(
         kernels, [](KernelOp left, KernelOp right) { return left.getSymName().size() < right.getSymName().size(); });
+    Type type = inputTypeOf(results);
+    if (type.getIntOrFloatBitWidth() != 16)
+      return;
     Inverses inverses(results);
-    for (KernelOp kernel : kernels)
+    for (KernelOp kernel : kernels) {
+      if (inputTypeOf(kernel) != type || kernel.getChunk() != results.getChunk())
+        continue;
       for (SolveOp solve : llvm::make_early_inc_range(kernel.getBlock()->getOps<SolveOp>()))
         if (std::optional<Making> making = makingOf(solve.getMatrix(), kernel))
           replace(solve, kernel, inverses.find(solve, kernel, *making));
+    }
     inverses.finish();
   }
 

@@ -76,3 +76,27 @@ chunk.kernel @two chunk 16 (input %k: tensor<16x8xbf16>, input %v: tensor<16x8xb
   %w = chunk.solve %m, %u : tensor<16x16xf32>, tensor<16x8xf32>
   chunk.yield %w : tensor<16x8xf32>
 }
+
+// -----
+
+// Numbers of 32 bits have no products that would gain.
+// CHECK-LABEL: chunk.kernel @wide
+// CHECK: chunk.solve
+// CHECK-NOT: chunk.kernel
+chunk.kernel @wide chunk 16 (input %k: tensor<16x8xf32>, valid %n: index) -> (o: tensor<16x8xf32>) {
+  %l = chunk.dot %k, %k transpose_right : tensor<16x8xf32>, tensor<16x8xf32> -> tensor<16x16xf32>
+  %u = chunk.solve %l, %k : tensor<16x16xf32>, tensor<16x8xf32>
+  chunk.yield %u : tensor<16x8xf32>
+}
+
+// -----
+
+// Nor does what has no inputs.
+// CHECK-LABEL: chunk.kernel @alone
+// CHECK: chunk.solve
+// CHECK-NOT: chunk.kernel
+chunk.kernel @alone chunk 16 (valid %n: index) -> (o: tensor<16x16xf32>) {
+  %l = arith.constant dense<1.0> : tensor<16x16xf32>
+  %u = chunk.solve %l, %l : tensor<16x16xf32>, tensor<16x16xf32>
+  chunk.yield %u : tensor<16x16xf32>
+}
