@@ -50,7 +50,8 @@ def unit_command(build: pathlib.Path, report: pathlib.Path) -> list:
 
 
 def pytest_command(folder: str, report: pathlib.Path) -> list:
-    return [PYTHON, "-m", "pytest", ROOT / "test" / folder, f"--junit-xml={report}"]
+    workers = ["-n", str(os.cpu_count()), "--dist", "worksteal"]
+    return [PYTHON, "-m", "pytest", *workers, ROOT / "test" / folder, f"--junit-xml={report}"]
 
 
 SUITES = {
@@ -61,6 +62,8 @@ SUITES = {
     "python": lambda build, report: pytest_command("python", report),
     "gpu": lambda build, report: pytest_command("gpu", report),
 }
+# Each of the processes that share the cores runs kernels on two threads, which leave a core when they wait.
+ENVIRONMENT = {"OMP_NUM_THREADS": "2", "OMP_WAIT_POLICY": "passive"}
 SINGLE_CHECKS = {"docs"}  # pass or fail by exit status, without a report
 
 
@@ -76,7 +79,9 @@ def run(name: str, build: pathlib.Path) -> Result:
     report.unlink(missing_ok=True)
     start = time.monotonic()
     try:
-        status = subprocess.run(SUITES[name](build, report), cwd=ROOT, timeout=SUITE_SECONDS).returncode
+        status = subprocess.run(
+            SUITES[name](build, report), cwd=ROOT, timeout=SUITE_SECONDS, env=os.environ | ENVIRONMENT
+        ).returncode
         problem = f"the runner exited with status {status}" if status else None
     except (OSError, subprocess.TimeoutExpired) as error:
         problem = f"the runner broke: {error}"

@@ -18,7 +18,7 @@ Form Signature::modelForm(const OperatorCall &call, int64_t threads, bool isOfGr
     return {.slices = slicesFor(call, threads, segments)};
   bool isIdle = 4 * items(call) < 3 * multiprocessors;
   bool looksBack = looksBackWithoutBound || llvm::any_of(state, [](const EntryShape &entry) { return !!entry.window; });
-  return {.walks = isIdle || looksBack ? 0 : 1};
+  return {.walks = isIdle || looksBack ? 0 : 1, .walkSlices = slicesFor(call, threads, segments)};
 }
 
 Signature::CallClass Signature::classOf(const OperatorCall &call, int64_t threads,
@@ -43,9 +43,11 @@ Signature::Choice Signature::choose(const OperatorCall &call, int64_t threads, c
   Choice model = {.form = modelForm(call, threads, request != nullptr, segments),
                   .segments = segments,
                   .by = isForced ? Choice::By::Knob : Choice::By::Model};
-  int64_t slices = Knobs::instance().slices, walks = Knobs::instance().walks;
-  if (request && (slices || walks))
-    return {.form = {.slices = slices ? slices : model.form.slices, .walks = walks},
+  int64_t slices = Knobs::instance().slices, walks = Knobs::instance().walks, walkSlices = Knobs::instance().walkSlices;
+  if (request && (slices || walks || walkSlices))
+    return {.form = {.slices = slices ? slices : model.form.slices,
+                     .walks = walks,
+                     .walkSlices = walkSlices ? walkSlices : model.form.walkSlices},
             .segments = segments,
             .by = Choice::By::Knob};
   if (isStep() || isForced || !Knobs::instance().tuned)

@@ -78,13 +78,14 @@ struct KernelRequest {
   int64_t slices = 1;
   /// The tokens of a chunk, which also fix the slices; 0: the model chooses. The warps of a block; 0: the same.
   int64_t chunk = 0, warps = 0;
-  /// The walks back of a gradient; 0: the same.
-  int64_t walks = 0;
+  /// The walks back of a gradient; 0: the same. The slices of what carries states alone.
+  int64_t walks = 0, walkSlices = 1;
   void take(const Form &form) {
     slices = form.slices;
     chunk = form.chunk;
     warps = form.warps;
     walks = form.walks;
+    walkSlices = form.walkSlices;
   }
   /// Whether the calls continue from positions that only a device knows, or from windows. Steps do anyway.
   bool continues = false;

@@ -20,6 +20,9 @@ struct Form {
   /// How many walks back a gradient has: with 2, one of them carries the states of reverse time and nothing else
   /// (passes/declaration/GradientParts.h), as far as they can be told apart. 0: the model chooses.
   int64_t walks = 0;
+  /// Into how many parts at most those walks of a gradient divide the values that carry states and nothing else, where
+  /// the other kernels divide none: a power of two.
+  int64_t walkSlices = 1;
 
   /// Of a chunk: more fit no block.
   static constexpr int64_t mostTokensOnGpu = 64;

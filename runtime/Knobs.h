@@ -43,6 +43,10 @@ struct Knobs {
   /// the model chooses. Default 0. May be changed at run time.
   std::atomic<int64_t> walks = 0;
 
+  /// STRETTO_WALK_SLICES: among how many slices at most walks of a gradient that carry states alone divide these, a
+  /// power of two; 0: as many as the call leaves idle. Default 0. May be changed at run time.
+  std::atomic<int64_t> walkSlices = 0;
+
   /// STRETTO_TUNED: whether forms that a tuner found, here or for the shipped table, are taken: 1 or 0. Default 1.
   bool tuned = true;
 

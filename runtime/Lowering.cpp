@@ -99,7 +99,9 @@ private:
   /// Takes the step form of what has no chunk form; `refusal` says why it has none.
   llvm::Error standIn(std::string refusal, llvm::function_ref<llvm::Error()> takeSteps);
   llvm::Error stepOnGpu();
-  void divide(OwningOpRef<ModuleOp> &kernels, int64_t slices);
+  /// Whether the kernels could be divided as far as asked for, or half as far, and so on.
+  bool divide(OwningOpRef<ModuleOp> &kernels, int64_t slices);
+  void divideWalks();
   /// Divides wide matrices into panels, where those are what fits.
   llvm::Error takePanels(ModuleOp form);
   llvm::Error takeNeededPanels();
@@ -162,13 +164,21 @@ llvm::Error Lowering::chooseForm() {
     return isCpu() ? stepped(request.slices).moveInto(module) : stepOnGpu();
   if (request.chunk)
     return takeFixedForm();
-  if (!isCpu())
-    return chooseForGpu();
+  if (!isCpu()) {
+    if (llvm::Error error = chooseForGpu())
+      return error;
+    divideWalks();
+    return llvm::Error::success();
+  }
   // Checkpoints of the gradient are to be few.
   dividesGradients = request.walks == 2;
   constexpr int64_t tokensOfGradient = 32;
-  if (request.isOfGradient() || (isOfGradient && request.isOfSegments()))
-    return chunked(tokensOfGradient, request.slices).moveInto(module);
+  if (request.isOfGradient() || (isOfGradient && request.isOfSegments())) {
+    if (llvm::Error error = chunked(tokensOfGradient, request.slices).moveInto(module))
+      return error;
+    divideWalks();
+    return llvm::Error::success();
+  }
   return request.isOfSegments() ? chunked(tokensForCpu(), request.slices).moveInto(module) : chooseForCpu();
 }
 
@@ -180,6 +190,7 @@ llvm::Error Lowering::takeFixedForm() {
   if (slices != request.slices)
     return llvm::createStringError("the values are divided into %lld slices, expected %lld", (long long)slices,
                                    (long long)request.slices);
+  divideWalks();
   if (isCpu())
     return llvm::Error::success();
   // What does not fit says so when it is lowered.
@@ -313,7 +324,7 @@ static bool fillsVectors(chunk::KernelOp kernel) {
   });
 }
 
-void Lowering::divide(OwningOpRef<ModuleOp> &kernels, int64_t slices) {
+bool Lowering::divide(OwningOpRef<ModuleOp> &kernels, int64_t slices) {
   for (; slices > 1; slices /= 2) {
     OwningOpRef<ModuleOp> divided = kernels->clone();
     llvm::Error error = run(*divided, [&](OpPassManager &passes) {
@@ -326,8 +337,38 @@ void Lowering::divide(OwningOpRef<ModuleOp> &kernels, int64_t slices) {
     }
     if (fillsVectors(*divided->getOps<chunk::KernelOp>().begin())) {
       kernels = std::move(divided);
-      return;
+      return true;
     }
+  }
+  return false;
+}
+
+/// Whether what a kernel leaves is whole, or divided among its slices, and no part of a sum.
+static bool leavesNoParts(chunk::KernelOp kernel) {
+  return llvm::none_of(kernel.getOutputs().getAsRange<chunk::OutputAttr>(),
+                       [](chunk::OutputAttr output) { return output.getPartial(); }) &&
+         llvm::none_of(kernel.getArguments().getAsRange<chunk::ArgumentAttr>(),
+                       [](chunk::ArgumentAttr argument) { return argument.getPartial(); });
+}
+
+/// Divides walks that carry states and nothing else among slices, each of which has its columns of them: where heads
+/// are few, what the chunks of such a walk wait for is each other.
+void Lowering::divideWalks() {
+  if (request.walkSlices == 1 || request.isOfSegments())
+    return;
+  for (auto kernel : llvm::make_early_inc_range(module->getOps<chunk::KernelOp>())) {
+    bool isWalk = llvm::any_of(ArrayRef{suffix::segmentStarts, suffix::checkpoints, suffix::cotangents},
+                               [&](StringRef part) { return kernel.getSymName() == name + part.str(); });
+    if (!isWalk || kernel.getSlices() != 1)
+      continue;
+    OwningOpRef<ModuleOp> alone = module->clone();
+    for (auto other : llvm::make_early_inc_range(alone->getOps<chunk::KernelOp>()))
+      if (other.getSymName() != kernel.getSymName())
+        other.erase();
+    if (!divide(alone, request.walkSlices) || !leavesNoParts(*alone->getOps<chunk::KernelOp>().begin()))
+      continue;
+    (*alone->getOps<chunk::KernelOp>().begin())->moveBefore(kernel);
+    kernel.erase();
   }
 }
 

@@ -19,6 +19,7 @@ json::Object TunedForm::toJson(StringRef key) const {
                       {"slices", form.slices},
                       {"warps", form.warps},
                       {"walks", form.walks},
+                      {"walk_slices", form.walkSlices},
                       {"milliseconds", milliseconds},
                       {"model_milliseconds", modelMilliseconds},
                       {"floor_milliseconds", floorMilliseconds}};
@@ -33,7 +34,8 @@ std::optional<TunedForm> TunedForm::fromJson(const json::Object &object) {
   };
   if (!read("chunk", 1024, entry.form.chunk) || !read("slices", 1024, entry.form.slices) ||
       !read("warps", 32, entry.form.warps) || (object.get("walks") && !read("walks", 2, entry.form.walks)) ||
-      !isPowerOf2_64(entry.form.slices))
+      (object.get("walk_slices") && !read("walk_slices", 1024, entry.form.walkSlices)) ||
+      !isPowerOf2_64(entry.form.slices) || !isPowerOf2_64(entry.form.walkSlices))
     return std::nullopt;
   for (auto [name, number] :
        {std::pair("milliseconds", &entry.milliseconds), std::pair("model_milliseconds", &entry.modelMilliseconds),

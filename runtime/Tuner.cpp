@@ -145,7 +145,8 @@ llvm::Error Tuner::describeModel() {
   model = {.chunk = manifest.chunk,
            .slices = manifest.slices,
            .warps = manifest.threads / 32,
-           .walks = gradient ? gradient->walks() : 0};
+           .walks = gradient ? gradient->walks() : 0,
+           .walkSlices = open.walkSlices};
   hasChunks = manifest.noChunkForm.empty() && manifest.chunk > 1;
   double bytes = static_cast<double>(request ? bytesOfTensors(*gradient, call) : bytesOfCall(signature, call));
   auto flops = static_cast<double>(flopsOf(signature, call, manifest));
@@ -165,18 +166,26 @@ std::vector<Form> Tuner::neighbours() const {
   for (int64_t chunk : {model.chunk, model.chunk / 2, 2 * model.chunk, 4 * model.chunk})
     for (int64_t slices : {model.slices, model.slices / 2, 2 * model.slices, 4 * model.slices})
       if (chunk >= fewest && chunk <= most && slices >= 1 && (chunk != model.chunk || slices != model.slices))
-        forms.push_back({.chunk = chunk, .slices = slices, .walks = model.walks});
+        forms.push_back({.chunk = chunk, .slices = slices, .walks = model.walks, .walkSlices = model.walkSlices});
   if (model.walks)
     for (int64_t chunk : {model.chunk, model.chunk / 2, 2 * model.chunk})
       if (chunk >= fewest && chunk <= most)
-        forms.push_back({.chunk = chunk, .slices = model.slices, .walks = model.walks == 1 ? 2 : 1});
+        forms.push_back({.chunk = chunk,
+                         .slices = model.slices,
+                         .walks = model.walks == 1 ? 2 : 1,
+                         .walkSlices = model.walkSlices});
   return forms;
 }
 
 std::vector<Form> Tuner::withOtherWarps(const Form &form) const {
   std::vector<Form> forms;
   for (int64_t warps : {4, 8, 16})
-    if (Form other = {.chunk = form.chunk, .slices = form.slices, .warps = warps, .walks = form.walks}; other != model)
+    if (Form other = {.chunk = form.chunk,
+                      .slices = form.slices,
+                      .warps = warps,
+                      .walks = form.walks,
+                      .walkSlices = form.walkSlices};
+        other != model)
       forms.push_back(other);
   return forms;
 }

@@ -6,6 +6,7 @@
 #include "frontends/c/stretto.h"
 #include "mlir/IR/Diagnostics.h"
 #include "mlir/IR/MLIRContext.h"
+#include "runtime/Form.h"
 
 struct StrettoContext {
   mlir::MLIRContext context{mlir::MLIRContext::Threading::DISABLED};
@@ -20,6 +21,14 @@ struct StrettoBuilder {
 };
 
 namespace stretto {
+
+inline Form formOf(const StrettoForm &form) {
+  return {.chunk = form.chunk,
+          .slices = form.slices,
+          .warps = form.warps,
+          .walks = form.walks,
+          .walkSlices = std::max<int64_t>(form.walkSlices, 1)};
+}
 
 /// A string for the caller to release.
 char *ownedString(llvm::StringRef text);

@@ -295,9 +295,11 @@ char *strettoModuleLower(const StrettoModule *handle, const char *stage, const c
     bool isGradient = (*variants.begin()).getGradient();
     request.sideBySide = isGradient && request.part == KernelRequest::Part::Segments;
     if (isGradient)
-      request.take({.slices = std::max<int64_t>(Knobs::instance().slices, 1), .walks = Knobs::instance().walks});
+      request.take({.slices = std::max<int64_t>(Knobs::instance().slices, 1),
+                    .walks = Knobs::instance().walks,
+                    .walkSlices = std::max<int64_t>(Knobs::instance().walkSlices, 1)});
     if (form)
-      request.take({.chunk = form->chunk, .slices = form->slices, .warps = form->warps, .walks = form->walks});
+      request.take(formOf(*form));
     return lowerToText(*variants.begin(), request, stage);
   };
   llvm::Expected<std::string> text = lower();

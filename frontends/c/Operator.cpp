@@ -95,10 +95,7 @@ static OperatorCall callOf(const Operator &op, const StrettoOperatorCall &source
   if (source.slots.isPresent)
     call.slots = viewOf(source.slots);
   if (source.form)
-    call.form = Form{.chunk = source.form->chunk,
-                     .slices = source.form->slices,
-                     .warps = source.form->warps,
-                     .walks = source.form->walks};
+    call.form = formOf(*source.form);
   return call;
 }
 
@@ -324,7 +321,7 @@ char *strettoTune(StrettoSignature *signature, const StrettoOperatorCall *call, 
   if (request)
     gradient = requestOf(checked, *request);
   auto trial = [&](const Form &form) -> llvm::Expected<double> {
-    StrettoForm asked = {form.chunk, form.slices, form.warps, form.walks};
+    StrettoForm asked = {form.chunk, form.slices, form.warps, form.walks, form.walkSlices};
     char *problem = nullptr;
     double seconds = tuning->trial(tuning->context, &asked, &problem);
     if (seconds >= 0)
@@ -353,6 +350,8 @@ int64_t strettoSegment() { return Knobs::instance().segment; }
 void strettoSetSegment(int64_t chunks) { Knobs::instance().segment = chunks; }
 int64_t strettoWalks() { return Knobs::instance().walks; }
 void strettoSetWalks(int64_t walks) { Knobs::instance().walks = walks; }
+int64_t strettoWalkSlices() { return Knobs::instance().walkSlices; }
+void strettoSetWalkSlices(int64_t slices) { Knobs::instance().walkSlices = slices; }
 int64_t strettoSegments() { return Knobs::instance().segments; }
 void strettoSetSegments(int64_t segments) { Knobs::instance().segments = segments; }
 int64_t strettoSlices() { return Knobs::instance().slices; }

@@ -223,6 +223,11 @@ STRETTO_EXPORT void strettoSetSlices(int64_t slices);
 STRETTO_EXPORT int64_t strettoWalks(void);
 STRETTO_EXPORT void strettoSetWalks(int64_t walks);
 
+/* Among how many slices at most walks of a gradient divide the states that they carry alone, a power of two, and 0 for
+ * as many as a call leaves idle; STRETTO_WALK_SLICES says it at first. */
+STRETTO_EXPORT int64_t strettoWalkSlices(void);
+STRETTO_EXPORT void strettoSetWalkSlices(int64_t slices);
+
 #ifdef __cplusplus
 }
 #endif

@@ -207,11 +207,22 @@ int64_t setSegments(int64_t segments) {
   return before;
 }
 
-int64_t setSlices(int64_t slices) {
+void checkSlices(int64_t slices) {
   TORCH_CHECK(slices >= 0 && (slices & (slices - 1)) == 0, "stretto: values are divided into ", slices,
               " slices, expected a power of two or 0");
+}
+
+int64_t setSlices(int64_t slices) {
+  checkSlices(slices);
   int64_t before = strettoSlices();
   strettoSetSlices(slices);
+  return before;
+}
+
+int64_t setWalkSlices(int64_t slices) {
+  checkSlices(slices);
+  int64_t before = strettoWalkSlices();
+  strettoSetWalkSlices(slices);
   return before;
 }
 
@@ -246,6 +257,7 @@ TORCH_LIBRARY_FRAGMENT(stretto, library) {
   library.def("_set_segment(int chunks) -> int", setSegment);
   library.def("_set_segments(int segments) -> int", setSegments);
   library.def("_set_slices(int slices) -> int", setSlices);
+  library.def("_set_walk_slices(int slices) -> int", setWalkSlices);
   library.def("_set_walks(int walks) -> int", setWalks);
   library.def("_set_warning_handler(int function) -> ()", setWarningHandler);
 }

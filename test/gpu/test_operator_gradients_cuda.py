@@ -13,9 +13,11 @@ from test_operator_gradients import (
     FIRST,
     RUNNING,
     WIDE,
+    WITH_WALKS_OF_STATES,
     check,
     check_segments,
     check_slices,
+    check_walk_slices,
     check_walks,
     explanation,
     segments_of,
@@ -195,6 +197,12 @@ def test_slices(name, slices, dtype):
 @pytest.mark.parametrize("name", dict(ON_DEVICE))
 def test_walks(name, dtype):
     check_walks(name, dtype, DEVICE, width=32, value_width=32)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("name", WITH_WALKS_OF_STATES)
+def test_slices_of_walks(name, dtype):
+    check_walk_slices(name, dtype, DEVICE, width=32)
 
 
 @pytest.mark.parametrize("name", ["gla", "lawcat", "gsa", "delta_rule"])

@@ -293,6 +293,32 @@ def test_segments_of_two_walks(name):
         check_segments(name, 2, offsets[-1], offsets, **FIRST[name])
 
 
+def walk_slices_of(slices):
+    """Walks that carry states and nothing else divide them among so many slices at most."""
+    return setting(torch.ops.stretto._set_walk_slices, slices)
+
+
+# Others have walks whose states have no columns in common, or that leave rows, too: normalisers, slots, norms.
+WITH_WALKS_OF_STATES = ("retention", "simple_gla", "gla", "ssd", "hgrn2", "rwkv6", "delta_rule", "gated_delta_rule")
+
+
+def check_walk_slices(name, dtype, device="cpu", tokens=150, **options):
+    """Walks that carry states alone are divided, and nothing else is."""
+    options = {"width": 16, "value_width": 64} | options
+    arguments, state = example(name, tokens=tokens, **FIRST[name] | options)
+    with walk_slices_of(4), walks_of(2):
+        found, _ = explanation(name, tokens, dtype, device, **options)
+        slices = {kernel["kernel"].rpartition("_")[2]: kernel["slices"] for kernel in found["kernels"]}
+        assert {part for part, count in slices.items() if count > 1} == {"checkpoints", "cotangents"}, slices
+        check(name, arguments, state, dtype, device)
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16])
+@pytest.mark.parametrize("name", WITH_WALKS_OF_STATES)
+def test_slices_of_walks(name, dtype):
+    check_walk_slices(name, dtype)
+
+
 # Norms of outputs mix the columns of values, and look-backs have no values that are written to a state.
 UNDIVIDED = ("supra", "lolcats", "swa")
 

@@ -1,0 +1,188 @@
+"""Runs every operator on small inputs under compute-sanitizer, forwards, backwards and stepped, in each schedule.
+
+    python test/gpu/sanitize.py --results bench/results/FILE.json            # three tools, every operator
+    python test/gpu/sanitize.py --tools racecheck --operators gla gsa
+
+A tool and an operator are a process, and as many run at a time as there are processors. What the tool says of each, and
+how long it took, is printed as it comes and written to the results; the exit status is 1 where a tool found an error or
+broke. Kernels are compiled once, by a run without a tool that comes first.
+"""
+
+import argparse
+import datetime
+import itertools
+import json
+import os
+import pathlib
+import re
+import subprocess
+import sys
+import time
+from concurrent.futures import ThreadPoolExecutor
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
+sys.path[:0] = [str(ROOT / "test/python"), str(ROOT / "frontends/python")]
+
+import stretto  # noqa: E402
+import torch  # noqa: E402
+from formulas.examples import example  # noqa: E402
+from test_gradients import LOOKING_BACK, entry_names  # noqa: E402
+from test_lookbacks import RELATIONS, relation  # noqa: E402
+from test_operator_gradients import FIRST, gradients, segments_of, walks_of  # noqa: E402
+from test_reference import in_our_words  # noqa: E402
+from test_segments import segments  # noqa: E402
+
+# What each tool reports of at last.
+SUMMARIES = {
+    "memcheck": r"ERROR SUMMARY: (?P<errors>\d+) error",
+    "initcheck": r"ERROR SUMMARY: (?P<errors>\d+) error",
+    "racecheck": r"RACECHECK SUMMARY: \d+ hazards? displayed \((?P<errors>\d+) errors?, (?P<warnings>\d+) warning",
+}
+DEVICE = "cuda"
+LENGTHS = [0, 17, 1, 0, 64, 133, 0]
+
+
+# How a schedule is asked for: segments side by side, chunks of a segment that memory asks for, walks back.
+SCHEDULES = {
+    "serial": (1, 0, 1),
+    "divided": (1, 0, 2),
+    "side by side": (3, 0, 1),
+    "side by side, divided": (3, 0, 2),
+    "one after the other": (1, 1, 1),
+    "one after the other, side by side": (3, 3, 2),
+}
+
+
+def run_operator(name: str) -> None:
+    """Each schedule of an operator, forwards and backwards, as a batch and packed, and its step."""
+    assert torch.cuda.is_available(), "PyTorch sees no GPU"
+    for dtype, width in ((torch.bfloat16, 64), (torch.float32, 32)):
+        if name == "relation_kl":
+            run_relations(dtype)
+            continue
+        sizes = {} if name == "bla" else {"width": 16 if name == "based" else width, "value_width": width}
+        options = {"heads": 2, "key_heads": 1} | FIRST[name] | sizes
+        for schedule, (count, chunks, walks) in SCHEDULES.items():
+            for lengths in (None, LENGTHS):
+                with segments(count), segments_of(chunks), walks_of(walks):
+                    run_both_ways(name, dtype, lengths, options)
+                torch.cuda.synchronize()
+                print(f"{name}, {dtype}, {schedule}, {'packed' if lengths else 'a batch'}", flush=True)
+        run_steps(name, dtype, options)
+        print(f"{name}, {dtype}, steps", flush=True)
+
+
+def narrow(tensors, dtype):
+    return {
+        key: x.to(dtype) if isinstance(x, torch.Tensor) and x.is_floating_point() else x for key, x in tensors.items()
+    }
+
+
+def on_device(tensors):
+    return {key: x.to(DEVICE) if isinstance(x, torch.Tensor) else x for key, x in tensors.items()}
+
+
+def run_both_ways(name, dtype, lengths, options) -> None:
+    tokens, batch, sequences = (sum(lengths), 1, len(lengths)) if lengths else (215, 2, 2)
+    arguments = narrow(example(name, tokens=tokens, batch=batch, **options)[0], dtype)
+    state = [] if name in LOOKING_BACK else example(name, tokens=1, batch=sequences, **options)[1]
+    accumulator = torch.promote_types(dtype, torch.float32)
+    entries = {
+        key: x.to(dtype if key.endswith("_tail") else accumulator) if x.is_floating_point() else x
+        for key, x in zip(entry_names(name) if state else (), state, strict=True)
+    }
+    values = arguments["x" if "x" in arguments else "v"]
+    d_output = torch.randn(*values.shape[:2], options["heads"], values.shape[-1])
+    d_state = {key: torch.randn(x.shape) for key, x in entries.items() if x.is_floating_point()}
+    packed = {"cu_seqlens": torch.tensor([0, *lengths], device=DEVICE).cumsum(0)} if lengths else {}
+    gradients(name, arguments, entries.values(), d_output, d_state, DEVICE, **packed)
+
+
+def run_relations(dtype) -> None:
+    for name, options in RELATIONS.items():
+        arguments = on_device(relation(dtype=dtype, **options))
+        leaves = [x.requires_grad_() for key, x in arguments.items() if key in ("q_s", "k_s")]
+        torch.autograd.grad(stretto.ops.relation_kl(**arguments), leaves)
+        torch.cuda.synchronize()
+        print(f"relation_kl, {dtype}, {name}", flush=True)
+
+
+def run_steps(name, dtype, options) -> None:
+    variant = getattr(stretto.ops, name).variant
+    arguments = on_device(in_our_words(narrow(example(name, tokens=2, **options)[0], dtype)))
+    rows = [key for key, x in arguments.items() if isinstance(x, torch.Tensor) and x.dim() >= 3 and x.shape[1] == 2]
+    with torch.no_grad():
+        state = variant(**arguments, output_final_state=True)[1]
+        token = {**arguments, **{key: arguments[key][:, 1].contiguous() for key in rows}}
+        for slots in (None, torch.tensor([1, -1], device=DEVICE)):
+            variant.step(**token, state=state, slots=slots)
+    torch.cuda.synchronize()
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Processes
+# ---------------------------------------------------------------------------------------------------------------------
+
+
+def check(tool: str | None, operator: str, seconds: float) -> dict[str, object]:
+    """What a tool says of an operator; without a tool, whether it runs."""
+    sanitizer = ["compute-sanitizer", "--tool", tool, "--print-limit", "4"] if tool else []
+    command = [*sanitizer, sys.executable, __file__, "--run", operator]
+    # Memory that PyTorch keeps is as if it had been written.
+    environment = os.environ | {"PYTORCH_NO_CUDA_MEMORY_CACHING": "1", "OMP_NUM_THREADS": "1"}
+    start = time.monotonic()
+    found: dict[str, object] = {"tool": tool, "operator": operator}
+    try:
+        result = subprocess.run(command, capture_output=True, text=True, timeout=seconds, env=environment)
+        output = result.stdout + result.stderr
+        if result.returncode:
+            found["problem"] = f"exit status {result.returncode}"
+    except subprocess.TimeoutExpired as error:
+        output = "".join(x.decode() if isinstance(x, bytes) else x or "" for x in (error.stdout, error.stderr))
+        found["problem"] = f"cut after {seconds:.0f} s"
+    found["seconds"] = round(time.monotonic() - start, 1)
+    found["schedules"] = len(re.findall(rf"^{operator}, .*$", output, re.MULTILINE))
+    summary = re.search(SUMMARIES[tool], output) if tool else None
+    if tool and not summary:
+        found.setdefault("problem", "the tool gave no summary")
+    if summary:
+        found |= {key: int(number) for key, number in summary.groupdict().items()}
+    if found.get("problem") or found.get("errors") or found.get("warnings"):
+        found["output"] = [line for line in output.splitlines() if line.startswith("=====")][:40] or output[-1500:]
+    print({key: value for key, value in found.items() if key != "output"}, flush=True)
+    return found
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--tools", nargs="+", choices=SUMMARIES, default=list(SUMMARIES))
+    parser.add_argument("--operators", nargs="+", help="all that there are by default")
+    parser.add_argument("--seconds", type=float, default=1800, help="the longest that a process may take")
+    parser.add_argument("--processes", type=int, default=os.cpu_count())
+    parser.add_argument("--results", type=pathlib.Path, help="the JSON file to write")
+    parser.add_argument("--run", metavar="OPERATOR", help="run one operator in this process, without a tool")
+    options = parser.parse_args()
+    if options.run:
+        run_operator(options.run)
+        return 0
+
+    operators = options.operators or [*FIRST, "relation_kl"]
+    with ThreadPoolExecutor(options.processes) as pool:
+        results = list(pool.map(lambda operator: check(None, operator, options.seconds), operators))
+        asked = itertools.product(options.tools, operators)
+        results += pool.map(lambda pair: check(*pair, options.seconds), asked)
+    if options.results:
+        record = {
+            "machine": {"processor": torch.cuda.get_device_name(), "torch": torch.__version__},
+            "commit": os.environ.get("STRETTO_COMMIT", ""),
+            "date": datetime.date.today().isoformat(),
+            "sanitizers": results,
+        }
+        temporary = options.results.with_suffix(".writing")
+        temporary.write_text(json.dumps(record, indent=1) + "\n")
+        temporary.replace(options.results)
+    return int(any(result.get("problem") or result.get("errors") for result in results))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
