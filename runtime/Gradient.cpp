@@ -475,17 +475,19 @@ Gradient::Division Gradient::divisionOf(const OperatorCall &call) const {
   int64_t most = mostSideBySide(call);
   bool isForced = sideBySide && Knobs::instance().segments;
   Division whole = divide(call, 1, most);
-  if (ofChunks.empty())
+  if (ofChunks.empty() && !sideBySide)
     return whole;
-  if (int64_t length = Knobs::instance().segment) {
+  // Without checkpoints memory asks for no turns.
+  int64_t mostTurns = ofChunks.empty() ? 1 : whole.chunks;
+  if (int64_t length = Knobs::instance().segment; length && !ofChunks.empty()) {
     int64_t turns = llvm::divideCeil(whole.chunks, length);
     return divide(call, turns, llvm::divideCeil(most, isForced ? turns : 1));
   }
   int64_t enough = 2 * bytesOfInput(signature.op, call), least = std::numeric_limits<int64_t>::max();
   Division best = whole;
   for (int64_t beside = most; beside >= 1; beside = beside * 3 / 4) {
-    // Each launch of few chunks takes its time: powers of two are near enough to the fewest.
-    for (int64_t turns = 1; turns <= whole.chunks; turns *= 2) {
+    // Each launch of few chunks takes its time: 1, 2, 3, 4, 6, 8, 12, ... are near enough to the fewest.
+    for (int64_t turns = 1; turns <= mostTurns; turns += std::max<int64_t>(llvm::bit_floor<uint64_t>(turns) / 2, 1)) {
       Division division = divide(call, turns, isForced ? llvm::divideCeil(beside, turns) : beside);
       if (beside > 1 && !isForced && division.apart < fewestChunks)
         break;

@@ -1,5 +1,6 @@
 //===- ExpandDecay.cpp - How products of decay factors are formed ---------===//
 
+#include "mlir/Analysis/SliceAnalysis.h"
 #include "mlir/Analysis/TopologicalSortUtils.h"
 #include "mlir/Dialect/Math/IR/Math.h"
 #include "mlir/IR/ImplicitLocOpBuilder.h"
@@ -83,6 +84,8 @@ public:
     SmallVector<chunk::DecayToEndOp> toEnd;
     /// The products with the state: of rows that decay up to it, or whose result does.
     SmallVector<chunk::DotOp> products;
+    /// What is made of any of these, as weights are where rows are read with the state and fed back.
+    llvm::SetVector<Operation *> behind;
 
     /// Nothing where another operation has a part in it, or nothing has products of rows.
     static std::optional<Recurrence> of(chunk::DecayStateOp state) {
@@ -110,11 +113,24 @@ public:
       result.before = before.value_or(false);
       if (result.scores.empty() && result.mixes.empty() && result.totals.empty())
         return std::nullopt;
-      if (result.meetsState(result.fromStart))
-        return result;
-      result.isMetAtEnd = true;
-      return result.meetsState(result.toEnd) ? std::optional(result) : std::nullopt;
+      if (!result.meetsState(result.fromStart)) {
+        result.isMetAtEnd = true;
+        if (!result.meetsState(result.toEnd))
+          return std::nullopt;
+      }
+      result.findWhatIsBehind();
+      return result;
     }
+
+    /// Whether rows that it rescales are made of what it finds: their range could not be known before.
+    bool feedsItself() {
+      RescaledRows rows = rowsOf(*this);
+      auto isAnyBehind = [&](const RescaledRows::Side &side) {
+        return llvm::any_of(side.rows, [&](Value row) { return isBehind(row); });
+      };
+      return isAnyBehind(rows.queries) || isAnyBehind(rows.keys);
+    }
+    bool isBehind(Value value) const { return behind.contains(value.getDefiningOp()); }
 
     void erase() {
       auto eraseAll = [](auto &ops) {
@@ -131,6 +147,21 @@ public:
     }
 
   private:
+    void findWhatIsBehind() {
+      ForwardSliceOptions options;
+      options.inclusive = true;
+      auto add = [&](const auto &ops) {
+        for (Operation *op : ops)
+          getForwardSlice(op, &behind, options);
+      };
+      add(scores);
+      add(mixes);
+      add(totals);
+      add(fromStart);
+      add(toEnd);
+      add(products);
+      add(ArrayRef{state});
+    }
     template <typename Ops> bool meetsState(const Ops &ops) {
       products.clear();
       return !ops.empty() && llvm::all_of(ops, [&](auto op) { return meetsState(op.getOperand(), op.getResult()); });
@@ -182,8 +213,9 @@ public:
     RescaledRows rows = rowsOf(ops);
     bool isLog = ops.state.getForm() == chunk::DecayForm::Log;
     rows.rescaling = isLog ? rescaledByLogs(ops, rows) : rescaledByFactors(ops, rows);
+    rows.rescaling.sumsInRange = withinSums(ops, rows);
     rescale(rows, ops.before);
-    const auto &[inRange, ofQueries, ofKeys, ofState, total] = rows.rescaling;
+    const auto &[inRange, ofQueries, ofKeys, ofState, total, sumsInRange] = rows.rescaling;
     for (chunk::DecayDotOp op : ops.scores) {
       auto plain = [&] {
         Value products =
@@ -382,9 +414,10 @@ private:
   // Rows of a walk over states
   //===--------------------------------------------------------------------===//
 
-  /// What rows and the state of a chunk are multiplied by, and whether the anchor is the chunk's end.
+  /// What rows and the state of a chunk are multiplied by, and whether the anchor is the chunk's end, which the former
+  /// depends on; and whether weights that are only known behind that are small enough, too.
   struct Rescaling {
-    Value inRange, ofQueries, ofKeys, ofState, total;
+    Value inRange, ofQueries, ofKeys, ofState, total, sumsInRange = {};
   };
 
   /// Products never rise in magnitude: queries of the first token have the largest factors, or keys of the last. A sum
@@ -428,7 +461,8 @@ private:
     return rows;
   }
 
-  /// Tests what is multiplied in the chunk's range: logarithms or inverses of factors, rows and weights.
+  /// Tests what is multiplied in the chunk's range: logarithms or inverses of factors, rows and weights, but for
+  /// weights that follow from what the answer decides.
   Value within(Recurrence &ops, const RescaledRows &rows, ValueRange factors, ArrayRef<double> limits) {
     SmallVector<Value> tested(factors);
     SmallVector<double> most(limits);
@@ -445,8 +479,22 @@ private:
              std::min((side == &growing ? grown : operandLimit()) / scaled.factor, operandLimit()));
       }
     for (auto &[weights, known] : rows.weights)
-      test(weights, mostWeightOfGrown);
+      if (!ops.isBehind(weights))
+        test(weights, mostWeightOfGrown);
     return chunk::WithinOp::create(builder, tested, most);
+  }
+
+  /// Whether sums are of finite numbers where rows are in range.
+  Value withinSums(Recurrence &ops, const RescaledRows &rows) {
+    SmallVector<Value> tested;
+    for (auto &[weights, known] : rows.weights)
+      if (ops.isBehind(weights))
+        tested.push_back(weights);
+    Value inRange = rows.rescaling.inRange;
+    if (tested.empty())
+      return inRange;
+    SmallVector<double> most(tested.size(), mostWeightOfGrown);
+    return arith::AndIOp::create(builder, inRange, chunk::WithinOp::create(builder, tested, most));
   }
 
   Rescaling rescaledByLogs(Recurrence &ops, const RescaledRows &rows) {
@@ -575,7 +623,7 @@ private:
       return results;
     };
     SmallVector<Type, 2> types(total ? 2 : 1, op.getType());
-    ValueRange results = choose(rows.rescaling.inRange, types, plain, exact);
+    ValueRange results = choose(rows.rescaling.sumsInRange, types, plain, exact);
     Value result = results[0];
     if (op.getAddend() && !seen)
       result = add(result, times(op.getAddend(), factor));
@@ -606,7 +654,7 @@ private:
       return mul(ofKeys ? key : query, sum);
     };
     result.replaceAllUsesWith(
-        choose(rows.rescaling.inRange, result.getType(), plain, [&] { return exactTotal(op, weights, ofKeys); }));
+        choose(rows.rescaling.sumsInRange, result.getType(), plain, [&] { return exactTotal(op, weights, ofKeys); }));
   }
 
   /// The products of rows where no range is asked for.
@@ -779,7 +827,7 @@ struct ExpandDecay : stretto::impl::ExpandDecayBase<ExpandDecay> {
     for (chunk::DecayStateOp state : llvm::make_early_inc_range(kernel.getOps<chunk::DecayStateOp>())) {
       if (tileTypeOf(state.getAmount()).getRank() != 2)
         continue;
-      if (auto ops = DecayExpander::Recurrence::of(state)) {
+      if (auto ops = DecayExpander::Recurrence::of(state); ops && !ops->feedsItself()) {
         isAny = true;
         isBack |= ops->isMetAtEnd;
         DecayExpander(kernel, ops->first).recurrence(*ops);

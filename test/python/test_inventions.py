@@ -12,7 +12,8 @@ import stretto
 import torch
 from operator_cases import BOUNDS, error, log_decay, offsets, rows
 from stretto import lang as sl
-from torch.nn.functional import logsigmoid
+from test_operator_gradients import TOLERANCES, walks_of
+from torch.nn.functional import logsigmoid, normalize
 
 # ---------------------------------------------------------------------------------------------------------------------
 # The declarations
@@ -46,6 +47,14 @@ def convolved_delta(q: sl.Row["K"], k: sl.Row["K"], v: sl.Row["V"], g: sl.Row["K
     key = x / sl.sqrt(sl.sum(sl.square(x)) + eps)
     S = sl.decay(sl.state("K", "V"), log=g, along="K")
     S = sl.write(S, key, beta * (v - sl.read(S, key, along="K")))
+    return sl.read(S, q, along="K")
+
+
+@stretto.variant
+def channel_delta(q: sl.Row["K"], k: sl.Row["K"], v: sl.Row["V"], g: sl.Row["K"], beta: sl.Row[()]):
+    """A gated delta rule whose gate has a number for each channel."""
+    S = sl.decay(sl.state("K", "V"), log=g, along="K")
+    S = sl.write(S, k, beta * (v - sl.read(S, k, along="K")))
     return sl.read(S, q, along="K")
 
 
@@ -148,17 +157,20 @@ def forgetting_values_reference(q, k, v, f, weight):
     return loop(step, q, k, v, f)
 
 
+def channel_delta_reference(q, k, v, g, beta):
+    def step(memory, t, q, k, v, g, beta):
+        S = memory.get("S", torch.zeros(*k.shape, v.shape[-1], dtype=v.dtype)) * g.exp()[..., None]
+        memory["S"] = S + product(k, beta[..., None] * (v - along_keys(S, k)))
+        return along_keys(memory["S"], q)
+
+    return loop(step, q, k, v, g, beta)
+
+
 def convolved_delta_reference(q, k, v, g, beta, taps):
     padded = torch.nn.functional.pad(k, (0, 0, 0, 0, 2, 0))
     x = sum(padded[:, i : i + k.shape[1]] * taps[..., i] for i in range(3))
     key = x / (x.square().sum(-1, keepdim=True) + 1e-6).sqrt()
-
-    def step(memory, t, q, key, v, g, beta):
-        S = memory.get("S", torch.zeros(*key.shape, v.shape[-1], dtype=v.dtype)) * g.exp()[..., None]
-        memory["S"] = S + product(key, beta[..., None] * (v - along_keys(S, key)))
-        return along_keys(memory["S"], q)
-
-    return loop(step, q, key, v, g, beta)
+    return channel_delta_reference(q, key, v, g, beta)
 
 
 def weighed_average_reference(q, k, v, s):
@@ -223,15 +235,15 @@ class Invention:
     others: Callable[..., dict[str, torch.Tensor]]
     shares_heads: bool = True
 
-    def inputs(self, T, B=2, H=4, G=2, K=16, V=24, dtype=torch.float64):
+    def inputs(self, T, B=2, H=4, G=2, K=16, V=24, dtype=torch.float64, device="cpu"):
         g = torch.Generator().manual_seed(T)
         G = G if self.shares_heads else H
         made = {"q": rows(g, B, T, H, K), "k": rows(g, B, T, G, K), "v": rows(g, B, T, G, V)}
         made |= self.others(g, B, T, H, G, K, V)
-        return {name: x.to(dtype) for name, x in made.items()}
+        return {name: x.to(dtype).to(device) for name, x in made.items()}
 
     def expected(self, inputs):
-        return self.reference(**{name: x.double() for name, x in inputs.items()})
+        return self.reference(**{name: x.cpu().double() for name, x in inputs.items()})
 
 
 def with_zeros(g, *shape):
@@ -265,6 +277,16 @@ INVENTIONS = {
         },
         shares_heads=False,
     ),
+    "channel_delta": Invention(
+        channel_delta,
+        channel_delta_reference,
+        lambda g, B, T, H, G, K, V: {
+            "k": normalize(rows(g, B, T, H, K), dim=-1),
+            "g": log_decay(g, B, T, H, K),
+            "beta": torch.sigmoid(rows(g, B, T, H)),
+        },
+        shares_heads=False,
+    ),
     "weighed_average": Invention(
         weighed_average, weighed_average_reference, lambda g, B, T, H, G, K, V: {"s": 3 * rows(g, B, T, G)}
     ),
@@ -288,31 +310,50 @@ def invention(request) -> Invention:
 # ---------------------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16, torch.float16], ids=str)
-@pytest.mark.parametrize("T", [1, 64, 150])
-def test_forward(invention, T, dtype):
-    inputs = invention.inputs(T, dtype=dtype)
+def check_forward(invention, T, dtype, **settings):
+    inputs = invention.inputs(T, dtype=dtype, **settings)
     with torch.no_grad():
         o = invention.variant(**inputs)
     assert o.dtype == dtype
     assert error(o, invention.expected(inputs)) <= BOUNDS[dtype][0]
 
 
+def check_backward(invention, T, dtype=torch.float64, **settings):
+    inputs = {name: x.requires_grad_() for name, x in invention.inputs(T, dtype=dtype, **settings).items()}
+    exact = {name: x.detach().cpu().double().requires_grad_() for name, x in inputs.items()}
+    o, expected = invention.variant(**inputs), invention.expected(exact)
+    d_o = torch.randn(o.shape, generator=torch.Generator().manual_seed(1)).to(dtype)
+    found = torch.autograd.grad(o, list(inputs.values()), d_o.to(o.device))
+    wanted = torch.autograd.grad(expected, list(exact.values()), d_o.double(), allow_unused=True)
+    of_rows, of_others = TOLERANCES[dtype]
+    for name, x, y in zip(inputs, found, wanted, strict=True):
+        y = torch.zeros_like(exact[name]) if y is None else y
+        deviation = (x.cpu().double() - y).norm().item()
+        tolerance = of_rows if name in ("q", "k", "v") else of_others
+        assert deviation <= tolerance * max(y.norm().item(), 1.0), (name, deviation, y.norm().item())
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16, torch.float16], ids=str)
+@pytest.mark.parametrize("T", [1, 64, 150])
+def test_forward(invention, T, dtype):
+    check_forward(invention, T, dtype)
+
+
 @pytest.mark.parametrize("T", [1, 64, 100])
 def test_backward(invention, T):
-    inputs = {name: x.requires_grad_() for name, x in invention.inputs(T).items()}
-    o, expected = invention.variant(**inputs), invention.expected(inputs)
-    d_o = torch.randn_like(expected)
-    found = torch.autograd.grad(o, list(inputs.values()), d_o)
-    wanted = torch.autograd.grad(expected, list(inputs.values()), d_o, allow_unused=True)
-    for name, x, y in zip(inputs, found, wanted, strict=True):
-        y = torch.zeros_like(x) if y is None else y
-        assert (x - y).norm() <= 1e-10 * max(y.norm().item(), 1.0), name
+    check_backward(invention, T)
 
 
-def test_decode(invention):
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
+@pytest.mark.parametrize("walks", [1, 2])
+def test_backward_in_types(invention, walks, dtype):
+    with walks_of(walks):
+        check_backward(invention, 100, dtype)
+
+
+def check_decode(invention, dtype=torch.float64, **settings):
     T, cut = 70, 66
-    inputs = invention.inputs(T)
+    inputs = invention.inputs(T, dtype=dtype, **settings)
     timed = [name for name, x in inputs.items() if x.dim() >= 3 and x.shape[1] == T]
     with torch.no_grad():
         _, state = invention.variant(
@@ -320,7 +361,11 @@ def test_decode(invention):
         )
         for t in range(cut, T):
             o, _ = invention.variant.step(**{**inputs, **{name: inputs[name][:, t] for name in timed}}, state=state)
-            assert error(o, invention.expected(inputs)[:, t]) <= BOUNDS[torch.float64][0]
+            assert error(o, invention.expected(inputs)[:, t]) <= BOUNDS[dtype][0]
+
+
+def test_decode(invention):
+    check_decode(invention)
 
 
 def test_packed_sequences(invention):

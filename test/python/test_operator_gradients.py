@@ -332,7 +332,7 @@ def check_slices(name, slices, dtype, device="cpu", tokens=150, **options):
     """Each slice has its columns of the values, and a part of all else, which make the same gradients."""
     sizes = {"width": 16, "value_width": 64}
     arguments, state = example(name, tokens=tokens, **FIRST[name] | sizes | options)
-    with slices_of(slices):
+    with slices_of(slices), walk_slices_of(1), walks_of(1):
         found, _ = explanation(name, tokens, dtype, device, **sizes)
         least = 1 if name in UNDIVIDED else slices
         # A GPU may ask for more. Systems of equations have no values.

@@ -422,3 +422,48 @@ chunk.kernel @sums_of_walk_back chunk 32 reverse (input %k: tensor<32x16xbf16>, 
   %o = chunk.accumulate sum %r reverse exclusive : tensor<32x16xf32>
   chunk.yield %o, %p next %next : tensor<32x16xf32>, tensor<32x32xf32>, tensor<16x16xf32>
 }
+
+// Weights that follow from scores of the same state have a test of their own, behind those.
+// CHECK-LABEL: chunk.kernel @weights_of_scores
+// CHECK: %[[ROWS:.*]] = chunk.within %{{.*}}, %q, %k limits
+// CHECK: %[[SCORES:.*]] = scf.if %[[ROWS]]
+// CHECK: %[[W:.*]] = arith.mulf %[[SCORES]]
+// CHECK: %[[WEIGHTS:.*]] = chunk.within %[[W]] limits [1.048576e+06]
+// CHECK: %[[BOTH:.*]] = arith.andi %[[ROWS]], %[[WEIGHTS]] : i1
+// CHECK: scf.if %[[BOTH]] -> (tensor<16x32xf32>)
+// CHECK: chunk.decay_mix
+chunk.kernel @weights_of_scores chunk 16 (input %q: tensor<16x32xbf16>, input %k: tensor<16x32xbf16>, input %v: tensor<16x8xbf16>,
+                                          input %g: tensor<16x32xf32>, state %S: tensor<32x8xf32>, valid %n: index)
+    -> (o: tensor<16x8xf32>, d: tensor<16x32xf32>) {
+  %q32 = arith.extf %q : tensor<16x32xbf16> to tensor<16x32xf32>
+  %k32 = arith.extf %k : tensor<16x32xbf16> to tensor<16x32xf32>
+  %v32 = arith.extf %v : tensor<16x8xbf16> to tensor<16x8xf32>
+  %qs = chunk.decay_from_start %q32 log %g : tensor<16x32xf32>, tensor<16x32xf32>
+  %o = chunk.dot %qs, %S : tensor<16x32xf32>, tensor<32x8xf32> -> tensor<16x8xf32>
+  %p = chunk.decay_dot %q32, %k32 log %g : tensor<16x32xf32>, tensor<16x32xf32>, tensor<16x32xf32> -> tensor<16x16xf32>
+  %w = arith.mulf %p, %p : tensor<16x16xf32>
+  %d = chunk.decay_mix %w, %k32 log %g : tensor<16x16xf32>, tensor<16x32xf32>, tensor<16x32xf32> -> tensor<16x32xf32>
+  %s = chunk.decay_state %S log %g along rows : tensor<32x8xf32>, tensor<16x32xf32>
+  %ke = chunk.decay_to_end %k32 log %g : tensor<16x32xf32>, tensor<16x32xf32>
+  %next = chunk.dot %ke, %v32 transpose_left add %s : tensor<16x32xf32>, tensor<16x8xf32> -> tensor<32x8xf32>
+  chunk.yield %o, %d next %next : tensor<16x8xf32>, tensor<16x32xf32>, tensor<32x8xf32>
+}
+
+// Rows that follow from what the state recalls have no range beforehand: each product has its own.
+// CHECK-LABEL: chunk.kernel @rows_of_reads
+// CHECK: chunk.within %{{.*}}, %{{.*}}, %{{.*}}, %{{.*}} limits
+// CHECK: chunk.yield
+chunk.kernel @rows_of_reads chunk 16 (input %q: tensor<16x32xbf16>, input %k: tensor<16x32xbf16>, input %v: tensor<16x32xbf16>,
+                                      input %g: tensor<16x32xf32>, state %S: tensor<32x32xf32>, valid %n: index)
+    -> (p: tensor<16x16xf32>) {
+  %q32 = arith.extf %q : tensor<16x32xbf16> to tensor<16x32xf32>
+  %k32 = arith.extf %k : tensor<16x32xbf16> to tensor<16x32xf32>
+  %v32 = arith.extf %v : tensor<16x32xbf16> to tensor<16x32xf32>
+  %qs = chunk.decay_from_start %q32 log %g : tensor<16x32xf32>, tensor<16x32xf32>
+  %o = chunk.dot %qs, %S : tensor<16x32xf32>, tensor<32x32xf32> -> tensor<16x32xf32>
+  %p = chunk.decay_dot %o, %k32 log %g : tensor<16x32xf32>, tensor<16x32xf32>, tensor<16x32xf32> -> tensor<16x16xf32>
+  %s = chunk.decay_state %S log %g along rows : tensor<32x32xf32>, tensor<16x32xf32>
+  %ke = chunk.decay_to_end %k32 log %g : tensor<16x32xf32>, tensor<16x32xf32>
+  %next = chunk.dot %ke, %v32 transpose_left add %s : tensor<16x32xf32>, tensor<16x32xf32> -> tensor<32x32xf32>
+  chunk.yield %p next %next : tensor<16x16xf32>, tensor<32x32xf32>
+}

@@ -138,7 +138,7 @@ def example(
             z=gate_logits((batch, tokens, key_heads, width), regime, generator),
             conv_q=normal(heads, width, 4),
             conv_k=normal(key_heads, width, 4),
-            w_phi=normal(heads, width, width // 2),
+            w_phi=normal(heads, width, width // 2) / width**0.5,
         )
         state = (
             torch.cat([matrix(heads, width, value_width), matrix(heads, width, 1).abs()], -1),
