@@ -141,9 +141,9 @@ llvm::Expected<std::string> Operator::explainGradient(Signature &signature, cons
                                                       const GradientRequest &request, int64_t threads) {
   std::string text;
   llvm::raw_string_ostream stream(text);
-  llvm::json::OStream json(stream);
   llvm::SmallVector<bool> none(signature.state.size(), false);
   if (signature.resumes(call, request, none)) {
+    llvm::json::OStream json(stream);
     json.object([&] {
       json.attribute("why", "tokens of the windows have a part in what is asked for: one call on these and its own "
                             "(stretto-resume)");
@@ -154,6 +154,8 @@ llvm::Expected<std::string> Operator::explainGradient(Signature &signature, cons
   if (!gradient)
     return gradient.takeError();
   Signature::Choice choice = signature.choose(call, threads, &request);
+  // A stream wants something to be written.
+  llvm::json::OStream json(stream);
   json.object([&] {
     (*gradient)->explain(json, call);
     if (!(*gradient)->sideBySide)

@@ -449,6 +449,19 @@ static LogicalResult dotWithoutDecay(DecayDotOp op, PatternRewriter &rewriter) {
   return success();
 }
 
+/// Products of one number of each token are no matrix multiplication, which the decay of tokens leaves as it is.
+static LogicalResult decayDotOfVectors(DecayDotOp op, PatternRewriter &rewriter) {
+  if (typeOf(op.getAmount()).getRank() != 1 || typeOf(op.getQuery()).getDimSize(1) != 1)
+    return failure();
+  Value product = DotOp::create(rewriter, op.getLoc(), op.getType(), op.getQuery(), op.getKey(), Value(),
+                                /*transpose_left=*/false, /*transpose_right=*/true);
+  Value decay =
+      DecayMatrixOp::create(rewriter, op.getLoc(), op.getType(), op.getForm(), op.getAmount(), op.getBefore());
+  Value weights = arith::MulFOp::create(rewriter, op.getLoc(), product, decay);
+  rewriter.replaceOpWithNewOp<CausalOp>(op, op.getType(), weights, op.getBefore());
+  return success();
+}
+
 /// With one factor for each token, or none, the decay is a matter of the weights.
 static LogicalResult mixOfWeights(DecayMixOp op, PatternRewriter &rewriter) {
   Value weights = op.getWeights();
@@ -479,6 +492,7 @@ static LogicalResult decayOfColumn(DecayStateOp op, PatternRewriter &rewriter) {
 void DecayDotOp::getCanonicalizationPatterns(RewritePatternSet &results, MLIRContext *) {
   results.add(shareAmount<DecayDotOp>);
   results.add(dotWithoutDecay);
+  results.add(decayDotOfVectors);
 }
 
 void DecayMixOp::getCanonicalizationPatterns(RewritePatternSet &results, MLIRContext *) {

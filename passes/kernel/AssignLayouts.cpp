@@ -86,8 +86,13 @@ private:
     if (value.getType() == target)
       return value;
     DenseElementsAttr constant;
-    if (matchPattern(value, m_Constant(&constant)) && constant.isSplat())
-      return arith::ConstantOp::create(builder, value.getLoc(), constant.resizeSplat(target));
+    if (matchPattern(value, m_Constant(&constant)) && constant.isSplat()) {
+      // Threads have constants, and shared memory what they store there.
+      if (layout.inSharedMemory() && !layoutOf(value.getType()))
+        return place(inRegisters(value), layout);
+      if (!layout.inSharedMemory())
+        return arith::ConstantOp::create(builder, value.getLoc(), constant.resizeSplat(target));
+    }
     if (auto repeated = value.getDefiningOp<chunk::BroadcastOp>();
         repeated && !layout.inSharedMemory() && layout.rank() == 2) {
       Value numbers = repeated.getOperand();

@@ -3,9 +3,9 @@
     python test/gpu/sanitize.py --results bench/results/FILE.json            # three tools, every operator
     python test/gpu/sanitize.py --tools racecheck --operators gla gsa
 
-A tool and an operator are a process, and as many run at a time as there are processors. What the tool says of each, and
-how long it took, is printed as it comes and written to the results; the exit status is 1 where a tool found an error or
-broke. Kernels are compiled once, by a run without a tool that comes first.
+A tool, an operator and a type are a process, and as many run at a time as there are processors. What the tool says of
+each, and how long it took, is printed and written to the results as it comes; the exit status is 1 where a tool found
+an error or broke. Kernels are compiled once, by runs without a tool that come first.
 """
 
 import argparse
@@ -17,6 +17,7 @@ import pathlib
 import re
 import subprocess
 import sys
+import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 
@@ -53,23 +54,26 @@ SCHEDULES = {
 }
 
 
-def run_operator(name: str) -> None:
+TYPES = {"bf16": (torch.bfloat16, 64), "fp32": (torch.float32, 32)}  # with the width of rows
+
+
+def run_operator(name: str, element: str) -> None:
     """Each schedule of an operator, forwards and backwards, as a batch and packed, and its step."""
     assert torch.cuda.is_available(), "PyTorch sees no GPU"
-    for dtype, width in ((torch.bfloat16, 64), (torch.float32, 32)):
-        if name == "relation_kl":
-            run_relations(dtype)
-            continue
-        sizes = {} if name == "bla" else {"width": 16 if name == "based" else width, "value_width": width}
-        options = {"heads": 2, "key_heads": 1} | FIRST[name] | sizes
-        for schedule, (count, chunks, walks) in SCHEDULES.items():
-            for lengths in (None, LENGTHS):
-                with segments(count), segments_of(chunks), walks_of(walks):
-                    run_both_ways(name, dtype, lengths, options)
-                torch.cuda.synchronize()
-                print(f"{name}, {dtype}, {schedule}, {'packed' if lengths else 'a batch'}", flush=True)
-        run_steps(name, dtype, options)
-        print(f"{name}, {dtype}, steps", flush=True)
+    dtype, width = TYPES[element]
+    if name == "relation_kl":
+        return run_relations(dtype)
+    sizes = {} if name == "bla" else {"width": 16 if name == "based" else width, "value_width": width}
+    options = {"heads": 2, "key_heads": 1} | FIRST[name] | sizes
+    for schedule, (count, chunks, walks) in SCHEDULES.items():
+        for lengths in (None, LENGTHS):
+            with segments(count), segments_of(chunks), walks_of(walks):
+                run_both_ways(name, dtype, lengths, options)
+            torch.cuda.synchronize()
+            print(f"{name}: {schedule}, {'packed' if lengths else 'a batch'}", flush=True)
+    run_steps(name, dtype, options)
+    print(f"{name}: steps", flush=True)
+    return None
 
 
 def narrow(tensors, dtype):
@@ -104,7 +108,7 @@ def run_relations(dtype) -> None:
         leaves = [x.requires_grad_() for key, x in arguments.items() if key in ("q_s", "k_s")]
         torch.autograd.grad(stretto.ops.relation_kl(**arguments), leaves)
         torch.cuda.synchronize()
-        print(f"relation_kl, {dtype}, {name}", flush=True)
+        print(f"relation_kl: {name}", flush=True)
 
 
 def run_steps(name, dtype, options) -> None:
@@ -124,14 +128,17 @@ def run_steps(name, dtype, options) -> None:
 # ---------------------------------------------------------------------------------------------------------------------
 
 
-def check(tool: str | None, operator: str, seconds: float) -> dict[str, object]:
-    """What a tool says of an operator; without a tool, whether it runs."""
+def check(tool: str | None, operator: str, element: str, seconds: float, device: int) -> dict[str, object]:
+    """What a tool says of an operator on a device; without a tool, whether it runs."""
     sanitizer = ["compute-sanitizer", "--tool", tool, "--print-limit", "4"] if tool else []
-    command = [*sanitizer, sys.executable, __file__, "--run", operator]
-    # Memory that PyTorch keeps is as if it had been written.
-    environment = os.environ | {"PYTORCH_NO_CUDA_MEMORY_CACHING": "1", "OMP_NUM_THREADS": "1"}
+    command = [*sanitizer, sys.executable, __file__, "--run", operator, element]
+    environment = os.environ | {
+        "PYTORCH_NO_CUDA_MEMORY_CACHING": "1",  # memory that PyTorch keeps is as if it had been written
+        "OMP_NUM_THREADS": "1",
+        "CUDA_VISIBLE_DEVICES": str(device),
+    }
     start = time.monotonic()
-    found: dict[str, object] = {"tool": tool, "operator": operator}
+    found: dict[str, object] = {"tool": tool, "operator": operator, "type": element}
     try:
         result = subprocess.run(command, capture_output=True, text=True, timeout=seconds, env=environment)
         output = result.stdout + result.stderr
@@ -141,16 +148,44 @@ def check(tool: str | None, operator: str, seconds: float) -> dict[str, object]:
         output = "".join(x.decode() if isinstance(x, bytes) else x or "" for x in (error.stdout, error.stderr))
         found["problem"] = f"cut after {seconds:.0f} s"
     found["seconds"] = round(time.monotonic() - start, 1)
-    found["schedules"] = len(re.findall(rf"^{operator}, .*$", output, re.MULTILINE))
+    found["schedules"] = len(re.findall(rf"^{operator}: .*$", output, re.MULTILINE))
     summary = re.search(SUMMARIES[tool], output) if tool else None
     if tool and not summary:
         found.setdefault("problem", "the tool gave no summary")
     if summary:
         found |= {key: int(number) for key, number in summary.groupdict().items()}
     if found.get("problem") or found.get("errors") or found.get("warnings"):
-        found["output"] = [line for line in output.splitlines() if line.startswith("=====")][:40] or output[-1500:]
+        said = [line for line in output.splitlines() if line.startswith("=====") and "Host Frame" not in line]
+        found["output"] = said[:40] or output[-1500:]
     print({key: value for key, value in found.items() if key != "output"}, flush=True)
     return found
+
+
+class Record:
+    """What was found, in a file that is whole at any time."""
+
+    def __init__(self, file: pathlib.Path | None):
+        self.file = file
+        self.found: list[dict[str, object]] = []
+        self.writing = threading.Lock()
+
+    def add(self, found: dict[str, object]) -> None:
+        with self.writing:
+            self.found.append(found)
+            if not self.file:
+                return
+            contents = {
+                "machine": {"processor": torch.cuda.get_device_name(), "torch": torch.__version__},
+                "commit": os.environ.get("STRETTO_COMMIT", ""),
+                "date": datetime.date.today().isoformat(),
+                "sanitizers": self.found,
+            }
+            temporary = self.file.with_suffix(".writing")
+            temporary.write_text(json.dumps(contents, indent=1) + "\n")
+            temporary.replace(self.file)
+
+    def has_problems(self) -> bool:
+        return any(found.get("problem") or found.get("errors") for found in self.found)
 
 
 def main() -> int:
@@ -160,28 +195,20 @@ def main() -> int:
     parser.add_argument("--seconds", type=float, default=1800, help="the longest that a process may take")
     parser.add_argument("--processes", type=int, default=os.cpu_count())
     parser.add_argument("--results", type=pathlib.Path, help="the JSON file to write")
-    parser.add_argument("--run", metavar="OPERATOR", help="run one operator in this process, without a tool")
+    parser.add_argument("--run", nargs=2, metavar=("OPERATOR", "TYPE"), help="in this process, without a tool")
     options = parser.parse_args()
     if options.run:
-        run_operator(options.run)
+        run_operator(*options.run)
         return 0
 
     operators = options.operators or [*FIRST, "relation_kl"]
+    devices = itertools.cycle(range(max(torch.cuda.device_count(), 1)))
+    record = Record(options.results)
     with ThreadPoolExecutor(options.processes) as pool:
-        results = list(pool.map(lambda operator: check(None, operator, options.seconds), operators))
-        asked = itertools.product(options.tools, operators)
-        results += pool.map(lambda pair: check(*pair, options.seconds), asked)
-    if options.results:
-        record = {
-            "machine": {"processor": torch.cuda.get_device_name(), "torch": torch.__version__},
-            "commit": os.environ.get("STRETTO_COMMIT", ""),
-            "date": datetime.date.today().isoformat(),
-            "sanitizers": results,
-        }
-        temporary = options.results.with_suffix(".writing")
-        temporary.write_text(json.dumps(record, indent=1) + "\n")
-        temporary.replace(options.results)
-    return int(any(result.get("problem") or result.get("errors") for result in results))
+        for tools in ([None], options.tools):
+            asked = [(*each, options.seconds, next(devices)) for each in itertools.product(tools, operators, TYPES)]
+            list(pool.map(lambda each: record.add(check(*each)), asked))
+    return int(record.has_problems())
 
 
 if __name__ == "__main__":

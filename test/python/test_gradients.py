@@ -146,3 +146,5 @@ def test_a_parameter_of_pairs_has_no_gradient():
         stretto.Error, match="uses a parameter in its body, whose gradient would be a sum over all pairs"
     ):
         scores.mlir(backward=True)
+    with pytest.raises(stretto.Error, match="uses a parameter in its body"):
+        scores.explain(torch.ones(1, 4, 1, 8), torch.ones(1, 8), backward=True)

@@ -342,3 +342,21 @@ chunk.kernel @other_sums chunk 16 (input %p: tensor<16x16xf32>, input %r: tensor
   chunk.yield %a, %b, %c, %c1, %d
       : tensor<16x8xf32>, tensor<16x8xf32>, tensor<16x8xf32>, tensor<16x8xf32>, tensor<16x8xf32>
 }
+
+// -----
+
+// Scores of one channel are products of two numbers.
+// CHECK-LABEL: chunk.kernel @scores_of_one_channel
+chunk.kernel @scores_of_one_channel chunk 16 (input %q: tensor<16xf32>, input %g: tensor<16xf32>, valid %n: index)
+    -> (p: tensor<16x16xf32>) {
+  // CHECK-DAG: %[[ROWS:.*]] = chunk.broadcast %q along rows : tensor<16xf32> to tensor<16x16xf32>
+  // CHECK-DAG: %[[COLUMNS:.*]] = chunk.broadcast %q along columns : tensor<16xf32> to tensor<16x16xf32>
+  // CHECK-DAG: %[[PRODUCT:.*]] = arith.mulf %[[ROWS]], %[[COLUMNS]]
+  // CHECK-DAG: %[[DECAY:.*]] = chunk.decay_matrix log %g before
+  // CHECK: %[[P:.*]] = arith.mulf %[[PRODUCT]], %[[DECAY]]
+  // CHECK: chunk.causal %[[P]] strict
+  // CHECK-NOT: chunk.dot
+  %column = chunk.broadcast %q along rows : tensor<16xf32> to tensor<16x1xf32>
+  %p = chunk.decay_dot %column, %column log %g before : tensor<16x1xf32>, tensor<16x1xf32>, tensor<16xf32> -> tensor<16x16xf32>
+  chunk.yield %p : tensor<16x16xf32>
+}

@@ -39,3 +39,14 @@ chunk.kernel @row chunk 64 (input %x: tensor<64x64xf32>, state %S: tensor<64x64x
   %s = arith.mulf %S, %w : tensor<64x64xf32>
   chunk.yield %o next %s : tensor<64x64xf32>, tensor<64x64xf32>
 }
+
+// Threads have a constant, and store it where a product reads it.
+// CHECK-LABEL: kernel.func @constant_operand
+// CHECK: %[[ONES:.*]] = arith.constant dense<1.000000e+00> : tensor<64x64xf32, #{{[a-z]*[0-9]*}}>
+// CHECK: %[[STORED:.*]] = kernel.convert %[[ONES]]
+// CHECK: chunk.dot %{{.*}}, %[[STORED]]
+chunk.kernel @constant_operand chunk 64 (input %x: tensor<64x64xf32>, state %S: tensor<64x64xf32>, valid %n: index) -> (o: tensor<64x64xf32>) {
+  %ones = arith.constant dense<1.0> : tensor<64x64xf32>
+  %o = chunk.dot %x, %ones : tensor<64x64xf32>, tensor<64x64xf32> -> tensor<64x64xf32>
+  chunk.yield %o next %S : tensor<64x64xf32>, tensor<64x64xf32>
+}
