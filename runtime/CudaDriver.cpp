@@ -29,6 +29,7 @@ struct Driver {
   int (*cuFuncGetAttribute)(int *, int, void *) = nullptr;
   int (*cuLaunchKernel)(void *, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, void *, void **,
                         void **) = nullptr;
+  int (*cuMemsetD8Async)(uint64_t, unsigned char, size_t, void *) = nullptr;
   int (*cuTensorMapEncodeTiled)(void *, int, unsigned, void *, const uint64_t *, const uint64_t *, const unsigned *,
                                 const unsigned *, int, int, int, int) = nullptr;
   std::string problem; // why the driver cannot be used, or empty
@@ -63,6 +64,7 @@ private:
     find(cuFuncSetAttribute, "cuFuncSetAttribute");
     find(cuFuncGetAttribute, "cuFuncGetAttribute");
     find(cuLaunchKernel, "cuLaunchKernel");
+    find(cuMemsetD8Async, "cuMemsetD8Async");
     find(cuTensorMapEncodeTiled, "cuTensorMapEncodeTiled");
     if (problem.empty() && cuInit(0) != 0)
       problem = "the CUDA driver cannot be initialised (is there a device?)";
@@ -112,6 +114,13 @@ Expected<void *> enterContext(int number) {
 }
 
 } // namespace
+
+Error CudaDevice::clear(int number, void *memory, size_t bytes, void *stream) {
+  if (Expected<void *> context = enterContext(number); !context)
+    return context.takeError();
+  return check(Driver::instance().cuMemsetD8Async(reinterpret_cast<uint64_t>(memory), 0, bytes, stream),
+               "cuMemsetD8Async");
+}
 
 Expected<CudaDevice> CudaDevice::get(int number) {
   Driver &driver = Driver::instance();

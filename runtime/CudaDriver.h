@@ -52,6 +52,8 @@ struct CudaDevice {
 
   /// A device by its number, or an error where there is no driver or device.
   static llvm::Expected<CudaDevice> get(int number);
+  /// Sets bytes of a device's memory to 0 on a stream of it.
+  static llvm::Error clear(int number, void *memory, size_t bytes, void *stream);
 };
 
 } // namespace stretto

@@ -1,5 +1,6 @@
 //===- LaunchGradient.cpp - Running the gradient of a call ----------------===//
 
+#include "runtime/CudaDriver.h"
 #include "runtime/Gradient.h"
 #include "runtime/Launch.h"
 #include <utility>
@@ -41,6 +42,8 @@ public:
   }
 
   llvm::Error run() {
+    if (llvm::Error error = clearParts())
+      return error;
     if (gradient.systems)
       if (llvm::Error error = launch(signature, *gradient.systems, call, forward,
                                      LaunchSegment::whole(*gradient.systems, signature.tokens(call)), executor))
@@ -191,10 +194,24 @@ private:
         result.data = parts - firstOf(segment) * row.placesOfToken() * bytesOf(row.partType);
   }
 
+  /// What is left of packed sequences, once segments behind have been walked, is told to nobody but the device.
+  bool addsUpAllPlaces() const { return call.sequenceOffsets && division.count() > 1; }
+
+  /// Places of parts that no token has are summed as well, and dropped.
+  llvm::Error clearParts() {
+    if (!addsUpAllPlaces() || signature.device < 0)
+      return llvm::Error::success();
+    int64_t tokens = signature.rowOf(call).sizes[0] * tokensOfParts;
+    for (auto [row, parts] : llvm::zip_equal(gradient.rows, ofParts))
+      if (parts)
+        if (llvm::Error error = CudaDevice::clear(signature.device, parts, row.bytesOfParts(tokens), executor.stream))
+          return error;
+    return llvm::Error::success();
+  }
+
   void addUp(int64_t segment) {
     const TensorView &of = signature.rowOf(call);
-    // What is left of packed sequences is told to nobody but the device.
-    bool isPacked = call.sequenceOffsets && division.count() > 1;
+    bool isPacked = addsUpAllPlaces();
     int64_t first = isPacked ? 0 : firstOf(segment);
     int64_t tokens = isPacked ? tokensOfParts : std::min(tokensOfParts, of.sizes[1] - first), all = of.sizes[1] - first;
     if (tokens == 0)

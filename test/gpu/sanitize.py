@@ -204,10 +204,13 @@ def main() -> int:
     operators = options.operators or [*FIRST, "relation_kl"]
     devices = itertools.cycle(range(max(torch.cuda.device_count(), 1)))
     record = Record(options.results)
-    with ThreadPoolExecutor(options.processes) as pool:
+    pool = ThreadPoolExecutor(options.processes)
+    try:
         for tools in ([None], options.tools):
             asked = [(*each, options.seconds, next(devices)) for each in itertools.product(tools, operators, TYPES)]
             list(pool.map(lambda each: record.add(check(*each)), asked))
+    finally:
+        pool.shutdown(cancel_futures=True)  # an interruption begins no more
     return int(record.has_problems())
 
 
