@@ -81,12 +81,15 @@ static Arguments top(const TorchOperator &op, const Stack &stack, size_t beside 
 }
 
 void RecordGradient::operator()(const c10::OperatorHandle &handle, c10::DispatchKeySet keys, Stack *stack) {
-  Arguments arguments = top(*op, *stack);
-  op->refuseForwardGradient(arguments);
   auto run = [&] {
     at::AutoDispatchBelowAutograd guard;
     handle.redispatchBoxed(keys & c10::after_autograd_keyset, stack);
   };
+  size_t count = op->argumentCount();
+  if (TorchOperator::isWithoutGradients(at::ArrayRef<c10::IValue>(stack->data() + stack->size() - count, count)))
+    return run();
+  Arguments arguments = top(*op, *stack);
+  op->refuseForwardGradient(arguments);
   if (!op->requiresGradient(arguments))
     return run();
 

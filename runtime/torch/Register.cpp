@@ -51,10 +51,14 @@ template <bool IsStep> struct Describe : c10::OperatorKernel {
 struct RefuseStepGradient : c10::OperatorKernel {
   RefuseStepGradient(Operator op, const std::string &) : op(std::move(op)) {}
   void operator()(const c10::OperatorHandle &handle, c10::DispatchKeySet keys, Stack *stack) {
-    Arguments arguments = top(*op, *stack, /*isStep=*/true);
-    op->refuseForwardGradient(arguments);
-    TORCH_CHECK(!op->requiresGradient(arguments), "stretto: ", op->variant(),
-                ": [R14] a step has no gradient; call it under torch.no_grad(), or the operator itself on one token");
+    size_t count = op->argumentCount(/*isStep=*/true);
+    at::ArrayRef<c10::IValue> values(stack->data() + stack->size() - count, count);
+    if (!TorchOperator::isWithoutGradients(values)) {
+      Arguments arguments = top(*op, *stack, /*isStep=*/true);
+      op->refuseForwardGradient(arguments);
+      TORCH_CHECK(!op->requiresGradient(arguments), "stretto: ", op->variant(),
+                  ": [R14] a step has no gradient; call it under torch.no_grad(), or the operator itself on one token");
+    }
     at::AutoDispatchBelowAutograd guard;
     handle.redispatchBoxed(keys & c10::after_autograd_keyset, stack);
   }

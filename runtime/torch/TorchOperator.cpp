@@ -117,6 +117,22 @@ void TorchOperator::visitTensors(const Arguments &arguments,
     visit("slots", *arguments.slots);
 }
 
+bool TorchOperator::isWithoutGradients(at::ArrayRef<c10::IValue> values) {
+  bool isEnabled = at::GradMode::is_enabled();
+  auto isPlain = [&](const at::Tensor &tensor) {
+    return !tensor.defined() || (!(isEnabled && tensor.requires_grad()) && !tensor._fw_grad(/*level=*/0).defined());
+  };
+  return std::all_of(values.begin(), values.end(), [&](const c10::IValue &value) {
+    if (value.isTensor())
+      return isPlain(value.toTensor());
+    if (!value.isList())
+      return true;
+    c10::ArrayRef<c10::IValue> items = value.toListRef();
+    return std::all_of(items.begin(), items.end(),
+                       [&](const c10::IValue &item) { return !item.isTensor() || isPlain(item.toTensor()); });
+  });
+}
+
 bool TorchOperator::requiresGradient(const Arguments &arguments) const {
   bool isAsked = false;
   visitTensors(arguments, [&](const std::string &, const at::Tensor &tensor) { isAsked |= tensor.requires_grad(); });

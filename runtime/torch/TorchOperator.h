@@ -95,6 +95,9 @@ public:
   std::string gradientSchema(const std::string &name) const;
   size_t resultCount() const { return strettoOperatorResultCount(op.get()); }
 
+  /// Whether no tensor among the arguments of a call, or in their lists, asks for a gradient or carries one forwards:
+  /// most calls of inference are found out so before their arguments are read.
+  static bool isWithoutGradients(at::ArrayRef<c10::IValue> values);
   /// Whether a gradient of the call is to be recorded.
   bool requiresGradient(const Arguments &arguments) const;
   /// Refuses forward-mode gradients, and, of a gradient, gradients.

@@ -5,7 +5,8 @@ of a call: the number of its arguments, the names of its keywords, and the value
 says it for a form; a call of a form that was met before costs a look-up.
 """
 
-from collections.abc import Callable, Mapping
+import functools
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -21,7 +22,7 @@ class _Place(int):
     """Stands for a tensor: the value with this number, those of keywords after the arguments."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Plan:
     """A program, what it takes, with places for tensors, and the options of its operator."""
 
@@ -29,8 +30,15 @@ class Plan:
     inputs: list
     options: dict
 
-    def fill(self, values: tuple) -> list:
+    @functools.cached_property
+    def takes_all(self) -> bool:
+        """Whether its inputs are all values of a call, as they come."""
+        return all(x.__class__ is _Place and x == index for index, x in enumerate(self.inputs))
+
+    def fill(self, values: tuple) -> Sequence:
         """The inputs of a call that gives these values."""
+        if self.takes_all and len(values) == len(self.inputs):
+            return values
         return [values[x] if x.__class__ is _Place else x for x in self.inputs]
 
 
@@ -40,13 +48,18 @@ class Plans:
     def __init__(self, make: Callable[[tuple, Mapping], Plan]):
         self._make = make
         self._plans: dict[tuple, Plan] = {}
+        self._of_tensors: dict[tuple, Plan] = {}  # by types alone, of calls that give tensors and nothing else
 
-    def find(self, arguments: tuple, keywords: Mapping[str, object]) -> tuple["Program", list, dict]:
+    def find(self, arguments: tuple, keywords: Mapping[str, object]) -> tuple["Program", Sequence, dict]:
         """The program for a call, its inputs, and the options of its operator."""
         if torch.compiler.is_compiling():
             plan = self._make(arguments, keywords)
             return plan.program, plan.inputs, plan.options
         values = (*arguments, *keywords.values()) if keywords else arguments
+        types = (len(arguments), *keywords, *map(type, values))
+        plan = self._of_tensors.get(types)
+        if plan is not None:
+            return plan.program, plan.fill(values), plan.options
         forms = [x.__class__ if x.__class__ is torch.Tensor else _form_of(x) for x in values]
         key = (len(arguments), *keywords, *forms)
         plan = self._plans.get(key)
@@ -58,6 +71,10 @@ class Plans:
                 if len(self._plans) == _MOST_PLANS:
                     self._plans.clear()
                 self._plans[key] = plan
+        if all(x is torch.Tensor or x is None for x in forms):
+            if len(self._of_tensors) == _MOST_PLANS:
+                self._of_tensors.clear()
+            self._of_tensors[types] = plan
         return plan.program, plan.fill(values), plan.options
 
 
