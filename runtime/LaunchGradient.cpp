@@ -42,7 +42,7 @@ public:
   }
 
   llvm::Error run() {
-    if (llvm::Error error = clearParts())
+    if (llvm::Error error = clearUnknownPlaces())
       return error;
     if (gradient.systems)
       if (llvm::Error error = launch(signature, *gradient.systems, call, forward,
@@ -197,15 +197,23 @@ private:
   /// What is left of packed sequences, once segments behind have been walked, is told to nobody but the device.
   bool addsUpAllPlaces() const { return call.sequenceOffsets && division.count() > 1; }
 
-  /// Places of parts that no token has are summed as well, and dropped.
-  llvm::Error clearParts() {
+  /// Places of parts that no token has are summed as well, and dropped; starts of segments that a sequence does not
+  /// reach are read, and nothing is made of them.
+  llvm::Error clearUnknownPlaces() {
     if (!addsUpAllPlaces() || signature.device < 0)
       return llvm::Error::success();
+    auto clear = [&](const void *memory, int64_t bytes) {
+      return memory && bytes ? CudaDevice::clear(signature.device, const_cast<void *>(memory), bytes, executor.stream)
+                             : llvm::Error::success();
+    };
     int64_t tokens = signature.rowOf(call).sizes[0] * tokensOfParts;
     for (auto [row, parts] : llvm::zip_equal(gradient.rows, ofParts))
-      if (parts)
-        if (llvm::Error error = CudaDevice::clear(signature.device, parts, row.bytesOfParts(tokens), executor.stream))
-          return error;
+      if (llvm::Error error = clear(parts, row.bytesOfParts(tokens)))
+        return error;
+    int64_t starts = gradient.checkpointCounts(call, division)[0];
+    for (auto [start, place] : llvm::zip_equal(gradient.ofSegments, ofSegments))
+      if (llvm::Error error = clear(place.data, start.bytes(starts)))
+        return error;
     return llvm::Error::success();
   }
 

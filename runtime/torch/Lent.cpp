@@ -10,8 +10,8 @@
 using namespace stretto::torch_layer;
 
 /// Copies the rows of a segment of packed sequences, which lie beside each other, to the places of their tokens. Only
-/// the device knows which there are: a place without one gives what another has, which is written twice, or where
-/// there is none the row that is there.
+/// the device knows which there are: a place without one gives what another has, which is written twice. Where there is
+/// none, some row is written that an earlier segment has yet to find: segments come from the last to the first.
 static void putInPlace(const at::Tensor &rows, const at::Tensor &whole, const at::Tensor &offsets, int64_t first,
                        int64_t tokens) {
   int64_t sequences = offsets.size(0) - 1, all = whole.size(1);
@@ -25,9 +25,7 @@ static void putInPlace(const at::Tensor &rows, const at::Tensor &whole, const at
   at::Tensor existing = exists.to(at::kLong).argmax().view({1});
   at::Tensor source = at::where(exists, place, existing);
   token = at::where(exists, token, token.index_select(0, existing)).clamp(0, all - 1);
-  at::Tensor isAny = exists.index_select(0, existing).view({1, 1, 1, 1});
-  at::Tensor moved = rows.index_select(1, source).to(whole.scalar_type());
-  whole.index_copy_(1, token, at::where(isAny, moved, whole.index_select(1, token)));
+  whole.index_copy_(1, token, rows.index_select(1, source).to(whole.scalar_type()));
 }
 
 Lent::Lent(at::Device device) : device(device) {

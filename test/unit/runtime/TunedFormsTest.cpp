@@ -51,8 +51,9 @@ protected:
 
   static constexpr DiskCache::Words words = {"tuned forms", "tuned form", "leaving it out", "tuned"};
   std::string folder;
-  TunedForm entry = {
-      .form = {.chunk = 32, .slices = 2, .warps = 4, .walks = 2, .walkSlices = 4}, .milliseconds = 1.5, .modelMilliseconds = 2};
+  TunedForm entry = {.form = {.chunk = 32, .slices = 2, .warps = 4, .walks = 2, .walkSlices = 4},
+                     .milliseconds = 1.5,
+                     .modelMilliseconds = 2};
 };
 
 TEST_F(TunedFormsTest, AnotherProcessFindsWhatIsKept) {
