@@ -12,13 +12,17 @@ using Signature = Operator::Signature;
 /// On a GPU the kernels of a gradient say how far they have to be divided. Where heads leave much of it idle they may
 /// have a walk of their own for the states of reverse time, so that rows come from all multiprocessors; where they do
 /// not, that would move these states through memory once more for nothing (docs/performance.md), but for what looks
-/// back: its chunks meet others, for which a walk that carries states as well has few tokens.
+/// back: its chunks meet others, for which a walk that carries states as well has few tokens. What is idle then, walks
+/// of states alone take by slices.
 Form Signature::modelForm(const OperatorCall &call, int64_t threads, bool isOfGradient, int64_t segments) const {
   if (!isOfGradient || device < 0)
     return {.slices = slicesFor(call, threads, segments)};
   bool isIdle = 4 * items(call) < 3 * multiprocessors;
   bool looksBack = looksBackWithoutBound || llvm::any_of(state, [](const EntryShape &entry) { return !!entry.window; });
-  return {.walks = isIdle || looksBack ? 0 : 1, .walkSlices = slicesFor(call, threads, segments)};
+  // More would be narrower than fragments of a matrix at the usual widths.
+  constexpr int64_t mostWalkSlices = 8;
+  return {.walks = isIdle || looksBack ? 0 : 1,
+          .walkSlices = std::min(slicesFor(call, threads, segments), mostWalkSlices)};
 }
 
 Signature::CallClass Signature::classOf(const OperatorCall &call, int64_t threads,

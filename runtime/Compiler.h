@@ -73,6 +73,10 @@ struct KernelRequest {
   /// Of a gradient, whether the walks that carry states take their segments side by side.
   bool sideBySide = false;
   bool isOfSegments() const { return part >= Part::Segments || sideBySide; }
+  /// Whether the kernel may be a walk that carries states alone.
+  bool isWalkOfGradient() const {
+    return part == Part::SegmentStarts || part == Part::Checkpoints || part == Part::Cotangents;
+  }
   /// Into how many parts the value axis is to be divided: a power of two. A kernel that mixes the columns of its
   /// outputs is divided less, or not at all.
   int64_t slices = 1;
