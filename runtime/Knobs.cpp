@@ -36,9 +36,11 @@ Knobs::Knobs()
     segment = static_cast<int64_t>(*chunks);
   if (auto count = read("STRETTO_SEGMENTS", uint64_t(1) << 20, "a number of segments"))
     segments = static_cast<int64_t>(*count);
-  for (auto [name, knob] : {std::pair("STRETTO_SLICES", &slices), std::pair("STRETTO_WALK_SLICES", &walkSlices)})
-    if (auto count = read(name, 64, "a number of slices"))
-      *knob = *count ? static_cast<int64_t>(llvm::PowerOf2Ceil(*count)) : 0;
+  auto powerOfTwo = [](uint64_t count) { return count ? static_cast<int64_t>(llvm::PowerOf2Ceil(count)) : 0; };
+  if (auto count = read("STRETTO_SLICES", 64, "a number of slices"))
+    slices = powerOfTwo(*count);
+  if (auto count = read("STRETTO_WALK_SLICES", 64, "a number of slices"))
+    walkSlices = powerOfTwo(*count);
   if (auto count = read("STRETTO_WALKS", 2, "0, 1 or 2"))
     walks = static_cast<int64_t>(*count);
 }
