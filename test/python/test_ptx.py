@@ -11,6 +11,7 @@ import stretto
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "gpu"))
 from machine_code import overwritten_operands
+from test_inventions import channel_delta
 
 # The named sizes that are a head's width.
 OPERATORS = {
@@ -156,6 +157,26 @@ def test_gradients_assemble_without_spills(ptxas, tmp_path, operator, dtype, wid
     if (dtype, width) in SPILLS.get(operator, ()):
         request.applymarker(pytest.mark.xfail(strict=True, reason="more tiles than registers"))
     assert set(kernels) == {("0", "0")}
+
+
+def bytes_spilled(ptxas, folder, ptx):
+    """Of each kernel, the most first."""
+    return sorted((int(stored) for _, stored in spilled(ptxas, folder, ptx)), reverse=True)
+
+
+@pytest.mark.parametrize("operator", ["delta_rule", "gated_delta_rule"])
+def test_slices_of_walks_assemble_without_spills(ptxas, tmp_path, operator):
+    """But for what inverts systems, which keeps addresses in memory."""
+    first, *others = bytes_spilled(ptxas, tmp_path, lower(operator, "bf16", 128, backward=True, form=(64, 1, 0, 2, 4)))
+    assert first <= 40 and not any(others)
+
+
+def test_gradients_of_a_delta_rule_of_channels_assemble(ptxas, tmp_path):
+    """One walk keeps a dozen bytes in memory."""
+    ptx = channel_delta.lower("ptx", target="sm_90a", dtype="bf16", backward=True, K=128, V=128)
+    assert "channel_delta_backward_cotangents" in ptx
+    first, *others = bytes_spilled(ptxas, tmp_path, ptx)
+    assert first <= 16 and not any(others)
 
 
 @pytest.mark.parametrize("operator", {**OPERATORS, **LOOKBACKS})
