@@ -138,7 +138,7 @@ def tables_of(text, heads):
 # ------------------------------------------------------------------------------------------------ problems
 def rounded(name, element, K, arguments, state):
     """The tensors of a call and its state, with the names of its entries, as numbers of the types that kernels take."""
-    for weights in ("w_phi", "w_q", "w_k"):
+    for weights in ("w_q", "w_k"):
         if weights in arguments:
             arguments[weights] = arguments[weights] / K**0.5
     tensors = {key: x.to(TYPES[element]).double() for key, x in arguments.items() if isinstance(x, torch.Tensor)}
