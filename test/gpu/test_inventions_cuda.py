@@ -35,6 +35,7 @@ def test_backward(invention, walks, dtype, K, V):
 
 @DTYPES
 def test_segments_side_by_side(invention, dtype):
+    """Where a declaration has them; others are walked as ever."""
     with segments(3):
         check_forward(invention, 300, dtype, device=DEVICE)
         check_backward(invention, 300, dtype, device=DEVICE)
