@@ -198,6 +198,21 @@ bool stretto::kernel::isOnlyAddend(chunk::DotOp product) {
          next.getAddend() == product.getResult();
 }
 
+LogicalResult MatvecOp::verify() {
+  auto matrix = cast<RankedTensorType>(getMatrix().getType()), vector = cast<RankedTensorType>(getVector().getType());
+  auto result = cast<RankedTensorType>(getType());
+  unsigned inner = getTranspose() ? 0 : 1;
+  if (matrix.getRank() != 2 || vector.getShape() != ArrayRef<int64_t>{matrix.getDimSize(inner)} ||
+      result.getShape() != ArrayRef<int64_t>{matrix.getDimSize(1 - inner)})
+    return emitOpError("[matvec_c1] multiplies ") << matrix << " by " << vector << " to " << result;
+  Type element = matrix.getElementType();
+  if (element != vector.getElementType() || !(element.isBF16() || element.isF16()) || !result.getElementType().isF32())
+    return emitOpError("[matvec_c2] multiplies ")
+           << element << " by " << vector.getElementType() << " to " << result.getElementType()
+           << ", expected numbers of one 16-bit type and sums of f32";
+  return success();
+}
+
 LogicalResult TakeBackOp::verify() {
   if (!getOperand().getDefiningOp<SetAsideOp>())
     return emitOpError("[take_back_c1] takes back what was not set aside");

@@ -450,6 +450,26 @@ def Kernel_BarrierOp : Kernel_Op<"barrier"> {
   let assemblyFormat = "(`fence` $fence^)? attr-dict";
 }
 
+def Kernel_MatvecOp : Kernel_Op<"matvec", [Pure]> {
+  let summary = "product of a matrix and a vector";
+  let description = [{
+    `y = A x`, or `A^T x` with `transpose`, of operands of one 16-bit type, in sums of fp32. The vector takes the place of
+    every column of a product's right operand, so that a thread is left with the numbers of its rows, without exchange.
+
+    Constraints: `matvec_c1` the shapes multiply; `matvec_c2` the operands have one type of 16 bits, and sums are f32.
+
+    Example:
+    ```mlir
+    %y = kernel.matvec %a, %x : tensor<64x128xbf16>, tensor<128xbf16> -> tensor<64xf32>
+    ```
+  }];
+  let arguments = (ins Kernel_Tile:$matrix, Kernel_Tile:$vector, UnitAttr:$transpose);
+  let results = (outs Kernel_Tile:$result);
+  let assemblyFormat = [{ $matrix `,` $vector (`transpose` $transpose^)? attr-dict
+                          `:` type($matrix) `,` type($vector) `->` type($result) }];
+  let hasVerifier = 1;
+}
+
 def Kernel_FinishOp : Kernel_Op<"finish", [Pure, SameOperandsAndResultType]> {
   let summary = "the result of a product, once it is there";
   let description = [{

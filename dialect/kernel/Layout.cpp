@@ -397,6 +397,19 @@ Layout stretto::kernel::leftOperandLayout(int64_t rows, int64_t inner, WarpGrid 
   return layout;
 }
 
+WarpGrid WarpGrid::ofMatvec(int64_t rows, bool transposed, int64_t warps) {
+  int64_t byRows = std::min<int64_t>(warps, std::max<int64_t>(llvm::bit_floor<uint64_t>(rows / fragmentSide), 1));
+  return transposed ? WarpGrid{byRows, warps / byRows} : of(rows, /*columns=*/1, warps);
+}
+
+Layout stretto::kernel::rightVectorLayout(int64_t inner, int64_t warps) {
+  Layout layout(paddedBits({inner}));
+  layout.add(Layout::Register, {1}).add(Layout::Register, {8}).add(Layout::Lane, {2}).add(Layout::Lane, {4});
+  layout.addCopies(Layout::Lane, bitsToCount(lanes) - 2).addCopies(Layout::Warp, bitsToCount(warps));
+  addRemaining(layout, Layout::Register, 0, fragmentSide);
+  return layout;
+}
+
 Layout stretto::kernel::copyLayout(ArrayRef<int64_t> shape, int64_t perAccess, int64_t warps) {
   Layout layout(paddedBits(shape));
   // Bits in the order in which they are dealt: along the last side, then along the first.

@@ -133,6 +133,9 @@ llvm::SmallVector<unsigned, 2> paddedBits(llvm::ArrayRef<int64_t> shape);
 struct WarpGrid {
   int64_t rows, columns;
   static WarpGrid of(int64_t rows, int64_t columns, int64_t warps);
+  /// For the rows of `kernel.matvec`: those of a matrix that is not transposed are where results have them, others are
+  /// divided among as many warps as there are rows for.
+  static WarpGrid ofMatvec(int64_t rows, bool transposed, int64_t warps);
 
   /// How many neighbouring columns of a matrix of `width` a warp has, before those of the next one: its share, or the
   /// largest power of two that divides that.
@@ -160,6 +163,9 @@ Layout runLayout(llvm::ArrayRef<int64_t> shape, int64_t warps);
 
 /// The fragments of the left operand of `mma.m16n8k16` for a result whose warps stand in `grid`.
 Layout leftOperandLayout(int64_t rows, int64_t inner, WarpGrid grid);
+
+/// The numbers of a vector that a thread gives where the vector is every column of a right operand of `mma.m16n8k16`.
+Layout rightVectorLayout(int64_t inner, int64_t warps);
 
 /// How many neighbouring columns the lowest registers of a thread hold, as a power of two.
 int64_t neighbouringColumns(const Layout &layout);

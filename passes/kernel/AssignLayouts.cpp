@@ -122,9 +122,9 @@ private:
     bool betweenRegisters = !inSharedMemory(value.getType()) && !layout.inSharedMemory();
     Operation *made = value.getDefiningOp();
     // An operand that is stored as soon as it is made needs no registers, of which a walk back has few, and shares a
-    // barrier with others.
+    // barrier with others, as a vector does.
     bool isOperand = layout.inSharedMemory() && !isReadAgain && tileTypeOf(value).getElementTypeBitWidth() <= 16;
-    if (storesEarly && isOperand && made && made->getBlock() == builder.getInsertionBlock())
+    if ((storesEarly || isVector(value)) && isOperand && made && made->getBlock() == builder.getInsertionBlock())
       builder.setInsertionPointAfter(made);
     Value source = value;
     if (betweenRegisters && Conversion::between(*layoutOf(value.getType()), layout).kind == Conversion::SharedMemory)
@@ -216,6 +216,10 @@ private:
       receive.getResult().setType(receive.getChannel().getType().getTile());
     } else if (auto dot = dyn_cast<chunk::DotOp>(op)) {
       assignProduct(dot);
+    } else if (auto matvec = dyn_cast<MatvecOp>(op)) {
+      placeLeft(matvec.getMatrixMutable(), matvec.getTranspose(), gridOf(matvec));
+      placeOperand(matvec.getVectorMutable(), rightVectorLayout(tileTypeOf(matvec.getVector()).getDimSize(0), warps));
+      setLayout(matvec.getResult(), layoutOfSums(matvec));
     } else if (auto broadcast = dyn_cast<chunk::BroadcastOp>(op)) {
       assignBroadcast(broadcast);
     } else if (auto reduce = dyn_cast<chunk::ReduceOp>(op)) {
@@ -402,18 +406,33 @@ private:
     if (op.getAddend())
       placeOperand(op.getAddendMutable()[0], sums);
 
-    // A left operand in fragments that agree stays where it is.
-    RankedTensorType left = tileTypeOf(op.getLeft());
-    int64_t rows = result.getDimSize(0), inner = left.getDimSize(1);
-    Layout fragments = leftOperandLayout(rows, inner, WarpGrid::of(rows, result.getDimSize(1), warps));
-    std::optional<Layout> own = layoutOf(left);
-    bool agrees = own && !own->inSharedMemory() && !op.getTransposeLeft() && left.getElementTypeBitWidth() == 16 &&
-                  inner % 16 == 0 && Conversion::between(*own, fragments).kind == Conversion::SameRegisters;
-    placeOperand(op.getLeftMutable(), agrees ? fragments : sharedFor(left));
+    placeLeft(op.getLeftMutable(), op.getTransposeLeft(),
+              WarpGrid::of(result.getDimSize(0), result.getDimSize(1), warps));
     placeOperand(op.getRightMutable(), sharedFor(tileTypeOf(op.getRight())));
   }
 
-  /// Where a loop carries numbers to which a reduction adds: where that leaves them.
+  /// A left operand in fragments that agree stays where it is.
+  void placeLeft(OpOperand &operand, bool transposed, WarpGrid grid) {
+    RankedTensorType left = tileTypeOf(operand.get());
+    Layout fragments = leftOperandLayout(left.getDimSize(0), left.getDimSize(1), grid);
+    std::optional<Layout> own = layoutOf(left);
+    bool agrees = own && !own->inSharedMemory() && !transposed && left.getElementTypeBitWidth() == 16 &&
+                  left.getDimSize(1) % 16 == 0 &&
+                  Conversion::between(*own, fragments).kind == Conversion::SameRegisters;
+    placeOperand(operand, agrees ? fragments : sharedFor(left));
+  }
+
+  WarpGrid gridOf(MatvecOp op) {
+    return WarpGrid::ofMatvec(tileTypeOf(op.getResult()).getDimSize(0), op.getTranspose(), warps);
+  }
+
+  /// The rows of fragments.
+  Layout layoutOfSums(MatvecOp op) {
+    constexpr int64_t inner = 16;
+    return leftOperandLayout(tileTypeOf(op.getResult()).getDimSize(0), inner, gridOf(op)).onto(0);
+  }
+
+  /// Where a loop carries numbers to which a reduction, or a product with a vector, adds: where that leaves them.
   std::optional<Layout> layoutOfReduced(Value next) {
     SmallVector<Value> pending = {next};
     while (isVector(next) && !pending.empty()) {
@@ -421,6 +440,8 @@ private:
       Operation *op = value.getDefiningOp();
       if (auto reduce = dyn_cast_if_present<chunk::ReduceOp>(op))
         return registersFor(reduce.getOperand()).onto(reduce.getOver() == chunk::Side::Columns ? 0 : 1);
+      if (auto matvec = dyn_cast_if_present<MatvecOp>(op))
+        return layoutOfSums(matvec);
       if (auto loop = dyn_cast_if_present<scf::ForOp>(op))
         pending.push_back(loop.getBody()->getTerminator()->getOperand(cast<OpResult>(value).getResultNumber()));
       else if (op && op->hasTrait<OpTrait::Elementwise>())

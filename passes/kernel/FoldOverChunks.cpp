@@ -72,6 +72,9 @@ void KernelFolder::foldOverChunks() {
   // In reverse the last chunk, which may have fewer tokens, comes first.
   Value last = kernel.getReverse() ? arith::SubIOp::create(builder, end, one).getResult() : Value();
   index = last ? last : begin;
+  // Before a segment that the sequence does not reach is a chunk of another, of which there may be no rows yet.
+  if (last && walksSegment())
+    index = arith::MaxSIOp::create(builder, last, begin);
 
   openStreams(/*ahead=*/2);
   SmallVector<Value> initial;

@@ -111,6 +111,28 @@ def AssignLayouts : Pass<"stretto-assign-layouts", "::stretto::kernel::FuncOp"> 
                         "What products take from the left, and parts that are put together, are computed by all warps that divide their columns">];
 }
 
+def MultiplyVectors : Pass<"stretto-multiply-vectors", "::stretto::kernel::FuncOp"> {
+  let summary = "Products with vectors and sums over tokens become matrix products";
+  let description = [{
+    Of a matrix that is an input of 16 bits, or is rounded to that as an operand of another product: its sum over rows,
+    weighted or not, and over columns where it is weighted. Threads then hold the sums of their rows of fragments, where
+    they held those of all columns and added them up across lanes and warps. Weights are rounded to bf16 like operands;
+    sums that f16 may be too narrow for are left as they are. Steps, which read a state once, are as well.
+
+    ```mlir
+    %w = chunk.broadcast %z along columns : tensor<128xf32> to tensor<64x128xf32>
+    %p = arith.mulf %q, %w : tensor<64x128xf32>
+    %y = chunk.reduce sum %p over columns : tensor<64x128xf32> -> tensor<64xf32>
+    ```
+    =>
+    ```mlir
+    %x = arith.truncf %z : tensor<128xf32> to tensor<128xbf16>
+    %y = kernel.matvec %q16, %x : tensor<64x128xbf16>, tensor<128xbf16> -> tensor<64xf32>
+    ```
+  }];
+  let dependentDialects = ["::stretto::kernel::KernelDialect", "::mlir::arith::ArithDialect"];
+}
+
 def SelectProducts : Pass<"stretto-select-products", "::stretto::kernel::FuncOp"> {
   let summary = "Decides which instruction forms each matrix product";
   let description = [{

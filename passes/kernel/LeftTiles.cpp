@@ -89,6 +89,9 @@ void LeftTiles::add(Operation *user, ValueRange wanted, RankedTensorType result)
     if (auto product = dyn_cast<chunk::DotOp>(other))
       return use.getOperandNumber() == 0 && !product.getTransposeLeft() &&
              WarpGrid::of(rows, tileTypeOf(product.getResult()).getDimSize(1), warps).columns == grid.columns;
+    if (auto product = dyn_cast<MatvecOp>(other))
+      return use.getOperandNumber() == 0 && !product.getTranspose() &&
+             WarpGrid::ofMatvec(rows, /*transposed=*/false, warps).columns == grid.columns;
     if (isa<scf::YieldOp>(other) && isa<scf::IfOp>(other->getParentOp()))
       return tiles.contains(other->getParentOp()->getResult(use.getOperandNumber()));
     if (auto reduce = dyn_cast<chunk::ReduceOp>(other))

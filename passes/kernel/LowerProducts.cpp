@@ -141,6 +141,35 @@ static Registers whole(ThreadBuilder &b, Registers registers, Type element) {
   return registers;
 }
 
+namespace {
+/// The fragments of a left operand: four matrices, of rows, of rows 8 on, and of both again 8 inner elements on.
+class LeftFragments {
+public:
+  LeftFragments(ThreadBuilder &b, FragmentBuilder &build, RankedTensorType type) : b(b), build(build), type(type) {}
+
+  void takeShared(Operand operand, ArrayRef<int64_t> warps) {
+    shared.emplace(std::move(operand));
+    addresses.emplace(build.matrices(*shared, warps, {8, 0}, {0, 8}));
+  }
+  void takeRegisters(const Registers &source) { registers = whole(b, source, type.getElementType()); }
+
+  SmallVector<Value> at(int64_t row, int64_t step) {
+    if (shared)
+      return build.load(addresses->at(shared->flat(row, step)), shared->innerIsRows, 4);
+    return llvm::map_to_vector(wordsOfFragment(b, *layoutOf(type), registers, row, step),
+                               [&](Value word) { return build.operand(word); });
+  }
+
+private:
+  ThreadBuilder &b;
+  FragmentBuilder &build;
+  RankedTensorType type;
+  std::optional<Operand> shared;
+  std::optional<Addresses> addresses;
+  Registers registers;
+};
+} // namespace
+
 /// Whether lanes have the result as `mma` leaves it.
 static bool isInFragments(const Layout &layout) {
   ArrayRef<uint64_t> lanes = layout.basis(Layout::Lane), registers = layout.basis(Layout::Register);
@@ -303,23 +332,11 @@ void ThreadLowering::multiplyFragments(chunk::DotOp op, Registers &sums) {
   FragmentBuilder build(b, leftType.getElementType());
   int64_t inner = leftType.getDimSize(op.getTransposeLeft() ? 0 : 1);
 
-  // The left operand's four matrices: rows, rows + 8, and both again 8 inner elements on.
-  bool leftInRegisters = !inSharedMemory(leftType);
-  std::optional<Operand> left;
-  std::optional<Addresses> leftAddresses;
-  if (!leftInRegisters) {
-    left = {sharedTiles.find(op.getLeft())->second, op.getTransposeLeft()};
-    leftAddresses.emplace(build.matrices(*left, warpsOn(layout, 0), {8, 0}, {0, 8}));
-  }
-  Registers leftRegisters;
-  if (leftInRegisters)
-    leftRegisters = whole(b, registersOf(op.getLeft()), leftType.getElementType());
-  auto leftFragment = [&](int64_t row, int64_t step) -> SmallVector<Value> {
-    if (!leftInRegisters)
-      return build.load(leftAddresses->at(left->flat(row, step)), left->innerIsRows, 4);
-    return llvm::map_to_vector(wordsOfFragment(b, *layoutOf(leftType), leftRegisters, row, step),
-                               [&](Value word) { return build.operand(word); });
-  };
+  LeftFragments left(b, build, leftType);
+  if (inSharedMemory(leftType))
+    left.takeShared({sharedTiles.find(op.getLeft())->second, op.getTransposeLeft()}, warpsOn(layout, 0));
+  else
+    left.takeRegisters(registersOf(op.getLeft()));
 
   // The right operand's: columns, the same 8 inner elements on, and both again for the next fragment's columns.
   Operand right = {sharedTiles.find(op.getRight())->second, !op.getTransposeRight()};
@@ -329,7 +346,7 @@ void ThreadLowering::multiplyFragments(chunk::DotOp op, Registers &sums) {
   for (int64_t step = 0; step < inner; step += innerOfFragment) {
     SmallVector<SmallVector<Value>> lefts;
     for (int64_t row : fragments.rows)
-      lefts.push_back(leftFragment(row, step));
+      lefts.push_back(left.at(row, step));
     for (size_t column = 0; column < fragments.columns.size(); column += 2) {
       SmallVector<Value> rights = build.load(rightAddresses.at(right.flat(fragments.columns[column], step)),
                                              right.innerIsRows, inPairs ? 4 : 2);
@@ -339,6 +356,45 @@ void ThreadLowering::multiplyFragments(chunk::DotOp op, Registers &sums) {
                          MutableArrayRef(sums).slice(fragments.at[row][next], 4));
     }
   }
+}
+
+void ThreadLowering::lowerMatvec(MatvecOp op) {
+  constexpr int64_t numbersOfFragment = 4, halfOfInner = 8, otherRows = 8;
+  auto matrix = cast<RankedTensorType>(op.getMatrix().getType()),
+       vector = cast<RankedTensorType>(op.getVector().getType());
+  Layout layout = *layoutOf(op.getType()), given = *layoutOf(vector);
+  FragmentBuilder build(b, matrix.getElementType());
+  LeftFragments left(b, build, matrix);
+  if (inSharedMemory(matrix))
+    left.takeShared({sharedTiles.find(op.getMatrix())->second, op.getTranspose()}, warpsOn(layout, 0));
+  else
+    left.takeRegisters(registersOf(op.getMatrix()));
+  const Registers &numbers = registersOf(op.getVector());
+  auto registerOf = [](const Layout &of, int64_t element) {
+    uint64_t reg = 0;
+    while (of.at(Layout::Register, reg) != static_cast<uint64_t>(element))
+      ++reg;
+    return reg;
+  };
+  auto wordAt = [&](int64_t element) {
+    uint64_t reg = registerOf(given, element);
+    Value word = LLVM::BitcastOp::create(b, b.getI32Type(), b.pack({numbers[reg], numbers[reg + 1]}));
+    return build.operand(word);
+  };
+
+  // All columns of a product are the same.
+  Registers sums(layout.size(Layout::Register));
+  for (auto [reg, sum] : llvm::enumerate(sums)) {
+    auto row = static_cast<int64_t>(layout.at(Layout::Register, reg));
+    if (row % innerOfFragment)
+      continue;
+    SmallVector<Value> fragment(numbersOfFragment, b.zero(b.getF32Type()));
+    for (int64_t step = 0; step < vector.getDimSize(0); step += innerOfFragment)
+      build.multiply(left.at(row, step), {wordAt(step), wordAt(step + halfOfInner)}, fragment);
+    sum = fragment[0];
+    sums[registerOf(layout, row + otherRows)] = fragment[numbersOfFragment / 2];
+  }
+  define(op.getResult(), [&](uint64_t reg) { return sums[reg]; });
 }
 
 /// Keeps the assembler from unrolling a loop further, which it does until it spills what outlives the loop.

@@ -54,7 +54,8 @@ SCHEDULES = {
 }
 
 
-TYPES = {"bf16": (torch.bfloat16, 64), "fp32": (torch.float32, 32)}  # with the width of rows
+# With the width of rows: of fp32 few, as racecheck follows each of its products number by number.
+TYPES = {"bf16": (torch.bfloat16, 64), "fp32": (torch.float32, 16)}
 
 
 def run_operator(name: str, element: str) -> None:
@@ -130,7 +131,7 @@ def run_steps(name, dtype, options) -> None:
 
 def check(tool: str | None, operator: str, element: str, seconds: float, device: int) -> dict[str, object]:
     """What a tool says of an operator on a device; without a tool, whether it runs."""
-    sanitizer = ["compute-sanitizer", "--tool", tool, "--print-limit", "4"] if tool else []
+    sanitizer = ["compute-sanitizer", "--tool", tool, "--print-limit", "200"] if tool else []
     command = [*sanitizer, sys.executable, __file__, "--run", operator, element]
     environment = os.environ | {
         "PYTORCH_NO_CUDA_MEMORY_CACHING": "1",  # memory that PyTorch keeps is as if it had been written
@@ -155,10 +156,16 @@ def check(tool: str | None, operator: str, element: str, seconds: float, device:
     if summary:
         found |= {key: int(number) for key, number in summary.groupdict().items()}
     if found.get("problem") or found.get("errors") or found.get("warnings"):
-        said = [line for line in output.splitlines() if line.startswith("=====") and "Host Frame" not in line]
-        found["output"] = said[:40] or output[-1500:]
+        found["output"] = first_reports(output) or output[-1500:]
     print({key: value for key, value in found.items() if key != "output"}, flush=True)
     return found
+
+
+def first_reports(output: str, most: int = 10) -> list[str]:
+    """What a tool reported, errors before warnings."""
+    said = "\n".join(line for line in output.splitlines() if line.startswith("=====") and "Host Frame" not in line)
+    reports = re.split(r"^=+ *\n", said, flags=re.MULTILINE)
+    return sorted((report for report in reports if report), key=lambda report: "Warning:" in report)[:most]
 
 
 class Record:

@@ -178,3 +178,23 @@ func.func @f(%tile: tensor<16x16xf32, #registers>) {
   %a = kernel.take_back %tile : tensor<16x16xf32, #registers>
   return
 }
+
+// -----
+
+kernel.func @f(%x: !kernel.view<tensor<16x16xf32>>) chunk 16 roles [#kernel.role<all, 4>] {
+  %a = arith.constant dense<1.0> : tensor<16x32xbf16>
+  %v = arith.constant dense<1.0> : tensor<16xbf16>
+  // expected-error @+1 {{[matvec_c1] multiplies 'tensor<16x32xbf16>' by 'tensor<16xbf16>' to 'tensor<16xf32>'}}
+  %y = kernel.matvec %a, %v : tensor<16x32xbf16>, tensor<16xbf16> -> tensor<16xf32>
+  kernel.return
+}
+
+// -----
+
+kernel.func @f(%x: !kernel.view<tensor<16x16xf32>>) chunk 16 roles [#kernel.role<all, 4>] {
+  %a = arith.constant dense<1.0> : tensor<16x32xf32>
+  %v = arith.constant dense<1.0> : tensor<16xf32>
+  // expected-error @+1 {{[matvec_c2] multiplies 'f32' by 'f32' to 'f32', expected numbers of one 16-bit type and sums of f32}}
+  %y = kernel.matvec %a, %v transpose : tensor<16x32xf32>, tensor<16xf32> -> tensor<32xf32>
+  kernel.return
+}

@@ -88,14 +88,16 @@ chunk.kernel @keeps chunk 16 (input %x: tensor<16x32xf32>, state %S: tensor<32x3
 
 // -----
 
-// In reverse the last chunk comes first, and what comes next is the chunk before. Each chunk has its checkpoint.
+// In reverse the last chunk comes first, and what comes next is the chunk before. Each chunk has its checkpoint. A
+// sequence that does not reach the segment has none there, not the one before it.
 // CHECK-LABEL: kernel.func @walks_back(
 // CHECK: %[[BEGIN:.*]], %[[END:.*]] = kernel.segment
 // CHECK: %[[LAST:.*]] = arith.subi %[[END]], %c1
+// CHECK: %[[START:.*]] = arith.maxsi %[[LAST]], %[[BEGIN]]
 // CHECK: %[[X:.*]] = kernel.channel depth 2 : <tensor<16x32xf32>>
-// CHECK: kernel.send %x at %[[LAST]] to %[[X]]
+// CHECK: kernel.send %x at %[[START]] to %[[X]]
 // CHECK: %[[S:.*]] = kernel.channel depth 2 : <tensor<32x32xf32>>
-// CHECK: kernel.send %S at %[[LAST]] to %[[S]]
+// CHECK: kernel.send %S at %[[START]] to %[[S]]
 // CHECK: scf.for %[[STEP:.*]] = %[[BEGIN]] to %[[END]]
 // CHECK: %[[BOTH:.*]] = arith.addi %[[BEGIN]], %[[LAST]]
 // CHECK: %[[I:.*]] = arith.subi %[[BOTH]], %[[STEP]]

@@ -1,0 +1,157 @@
+//===- MultiplyVectors.cpp - Products with vectors on tensor cores --------===//
+
+#include "dialect/kernel/KernelDialect.h"
+#include "mlir/Dialect/Arith/IR/Arith.h"
+#include "mlir/IR/Matchers.h"
+#include "mlir/Interfaces/SideEffectInterfaces.h"
+#include "passes/Passes.h"
+#include "llvm/ADT/SetVector.h"
+
+namespace stretto {
+#define GEN_PASS_DEF_MULTIPLYVECTORS
+#include "passes/Passes.h.inc"
+} // namespace stretto
+
+using namespace mlir;
+using namespace stretto;
+using namespace stretto::kernel;
+
+static RankedTensorType tileTypeOf(Value value) { return cast<RankedTensorType>(value.getType()); }
+
+static bool isNarrow(Type element) { return element.isBF16() || element.isF16(); }
+
+/// The vector that a matrix repeats along a side; null where it does not.
+static Value repeated(Value matrix, chunk::Side along) {
+  auto broadcast = matrix.getDefiningOp<chunk::BroadcastOp>();
+  bool isVector = broadcast && broadcast.getAlong() == along && tileTypeOf(broadcast.getOperand()).getRank() == 1;
+  return isVector ? broadcast.getOperand() : Value();
+}
+
+namespace {
+/// A sum over a side of a matrix, of which each number may have a weight, times a constant.
+struct WeightedSum {
+  Value matrix, weights; // null for ones
+  std::optional<APFloat> factor;
+
+  static WeightedSum of(chunk::ReduceOp op) {
+    chunk::Side along = op.getOver() == chunk::Side::Columns ? chunk::Side::Columns : chunk::Side::Rows;
+    WeightedSum sum = {op.getOperand(), {}, {}};
+    auto product = sum.matrix.getDefiningOp<arith::MulFOp>();
+    for (unsigned side = 0; product && !sum.weights && side < 2; ++side)
+      if (Value weights = repeated(product->getOperand(side), along)) {
+        sum.weights = weights;
+        sum.matrix = product->getOperand(1 - side);
+      }
+    if (auto scaled = sum.matrix.getDefiningOp<arith::MulFOp>()) {
+      DenseElementsAttr constant;
+      if (matchPattern(scaled.getRhs(), m_Constant(&constant)) && constant.isSplat()) {
+        sum.factor = constant.getSplatValue<APFloat>();
+        sum.matrix = scaled.getLhs();
+      }
+    }
+    return sum;
+  }
+};
+
+struct MultiplyVectors : stretto::impl::MultiplyVectorsBase<MultiplyVectors> {
+  using MultiplyVectorsBase::MultiplyVectorsBase;
+
+  void runOnOperation() override {
+    if (getOperation().getChunk() == 1)
+      return;
+    SmallVector<chunk::ReduceOp> sums;
+    getOperation().walk([&](chunk::ReduceOp op) { sums.push_back(op); });
+    for (chunk::ReduceOp op : sums)
+      multiply(op);
+  }
+
+  void multiply(chunk::ReduceOp op) {
+    bool transpose = op.getOver() == chunk::Side::Rows;
+    if (op.getKind() != chunk::Reduction::Sum || !getElementTypeOrSelf(op.getType()).isF32() || !isOfFragments(op))
+      return;
+    WeightedSum sum = WeightedSum::of(op);
+    if (!sum.weights && !transpose)
+      return; // a thread has most of a row
+    OpBuilder builder(op);
+    Value matrix = narrowed(builder, sum.matrix);
+    if (!matrix)
+      return;
+    Type element = tileTypeOf(matrix).getElementType();
+    if (sum.weights && !element.isBF16())
+      return;
+    Value vector = vectorOf(builder, op.getLoc(), sum.weights,
+                            RankedTensorType::get({tileTypeOf(matrix).getDimSize(transpose ? 0 : 1)}, element));
+    auto product = MatvecOp::create(builder, op.getLoc(), op.getType(), matrix, vector, transpose);
+    Value result = product.getResult();
+    if (sum.factor) {
+      Value factor =
+          arith::ConstantOp::create(builder, op.getLoc(), DenseElementsAttr::get(tileTypeOf(result), *sum.factor));
+      result = arith::MulFOp::create(builder, op.getLoc(), result, factor);
+    }
+    op.replaceAllUsesWith(result);
+    eraseDead(op);
+    if (sum.weights)
+      delay(product);
+  }
+
+  /// Erases what nobody uses any longer.
+  static void eraseDead(Operation *op) {
+    SmallVector<Value> operands(op->getOperands());
+    op->erase();
+    for (Value operand : operands)
+      if (Operation *made = operand.getDefiningOp(); made && isOpTriviallyDead(made))
+        eraseDead(made);
+  }
+
+  /// Moves a product, and what is made of it, behind the next product with the same matrix on the left: the operands of
+  /// both are then stored before one barrier.
+  static void delay(MatvecOp product) {
+    chunk::DotOp next;
+    for (Operation *user : product.getMatrix().getUsers())
+      if (auto dot = dyn_cast<chunk::DotOp>(user);
+          dot && dot->getBlock() == product->getBlock() && product->isBeforeInBlock(dot) &&
+          dot.getLeft() == product.getMatrix() && !dot.getTransposeLeft() && (!next || next->isBeforeInBlock(dot)))
+        next = dot;
+    if (!next)
+      return;
+    llvm::SetVector<Operation *> moved;
+    moved.insert(product);
+    for (Operation *op = product->getNextNode(); op != next; op = op->getNextNode())
+      if (llvm::any_of(op->getOperands(), [&](Value operand) { return moved.contains(operand.getDefiningOp()); }))
+        moved.insert(op);
+    bool areFree = llvm::all_of(moved, [&](Operation *op) {
+      return isPure(op) && !op->getNumRegions() && !llvm::is_contained(op->getUsers(), next.getOperation());
+    });
+    if (areFree)
+      for (Operation *op : llvm::reverse(moved))
+        op->moveAfter(next);
+  }
+
+  static bool isOfFragments(chunk::ReduceOp op) {
+    constexpr int64_t side = 16;
+    RankedTensorType tile = tileTypeOf(op.getOperand());
+    return tile.getRank() == 2 && tile.getDimSize(0) % side == 0 && tile.getDimSize(1) % side == 0;
+  }
+
+  /// The matrix in 16 bits: as it came, or as another product rounds it. Null where neither is.
+  static Value narrowed(OpBuilder &builder, Value matrix) {
+    if (auto extension = matrix.getDefiningOp<arith::ExtFOp>())
+      return isNarrow(tileTypeOf(extension.getIn()).getElementType()) ? extension.getIn() : Value();
+    for (Operation *user : matrix.getUsers()) {
+      auto rounding = dyn_cast<arith::TruncFOp>(user);
+      bool isOperand = rounding && isNarrow(tileTypeOf(rounding.getOut()).getElementType()) &&
+                       llvm::any_of(rounding->getUsers(), llvm::IsaPred<chunk::DotOp>);
+      if (isOperand)
+        return arith::TruncFOp::create(builder, rounding.getLoc(), rounding.getType(), matrix);
+    }
+    return {};
+  }
+
+  static Value vectorOf(OpBuilder &builder, Location location, Value weights, RankedTensorType type) {
+    if (weights)
+      return arith::TruncFOp::create(builder, location, type, weights);
+    return arith::ConstantOp::create(builder, location,
+                                     DenseElementsAttr::get(type, builder.getFloatAttr(type.getElementType(), 1.0)));
+  }
+};
+} // namespace
