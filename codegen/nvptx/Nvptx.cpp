@@ -54,7 +54,6 @@ void stretto::buildKernelPipeline(OpPassManager &passes, const KernelForm &form)
   fold.warpgroups = makesRoom;
   passes.addPass(createFoldOverChunks(fold));
   passes.addNestedPass<kernel::FuncOp>(createMultiplyVectors());
-  passes.addNestedPass<kernel::FuncOp>(createCSEPass());
   passes.addNestedPass<kernel::FuncOp>(createAssignLayouts({/*readAgain=*/makesRoom, /*repeatLeft=*/makesRoom}));
   // What one branch alone wants is found there.
   passes.addNestedPass<kernel::FuncOp>(createControlFlowSinkPass());

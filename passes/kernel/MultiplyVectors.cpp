@@ -73,7 +73,7 @@ struct MultiplyVectors : stretto::impl::MultiplyVectorsBase<MultiplyVectors> {
     if (!sum.weights && !transpose)
       return; // a thread has most of a row
     OpBuilder builder(op);
-    Value matrix = narrowed(builder, sum.matrix);
+    Value matrix = narrowed(op, sum.matrix, transpose);
     if (!matrix)
       return;
     Type element = tileTypeOf(matrix).getElementType();
@@ -110,7 +110,7 @@ struct MultiplyVectors : stretto::impl::MultiplyVectorsBase<MultiplyVectors> {
     for (Operation *user : product.getMatrix().getUsers())
       if (auto dot = dyn_cast<chunk::DotOp>(user);
           dot && dot->getBlock() == product->getBlock() && product->isBeforeInBlock(dot) &&
-          dot.getLeft() == product.getMatrix() && !dot.getTransposeLeft() && (!next || next->isBeforeInBlock(dot)))
+          dot.getLeft() == product.getMatrix() && !dot.getTransposeLeft() && (!next || dot->isBeforeInBlock(next)))
         next = dot;
     if (!next)
       return;
@@ -133,17 +133,24 @@ struct MultiplyVectors : stretto::impl::MultiplyVectorsBase<MultiplyVectors> {
     return tile.getRank() == 2 && tile.getDimSize(0) % side == 0 && tile.getDimSize(1) % side == 0;
   }
 
-  /// The matrix in 16 bits: as it came, or as another product rounds it. Null where neither is.
-  static Value narrowed(OpBuilder &builder, Value matrix) {
-    if (auto extension = matrix.getDefiningOp<arith::ExtFOp>())
-      return isNarrow(tileTypeOf(extension.getIn()).getElementType()) ? extension.getIn() : Value();
-    for (Operation *user : matrix.getUsers()) {
-      auto rounding = dyn_cast<arith::TruncFOp>(user);
-      bool isOperand = rounding && isNarrow(tileTypeOf(rounding.getOut()).getElementType()) &&
-                       llvm::any_of(rounding->getUsers(), llvm::IsaPred<chunk::DotOp>);
-      if (isOperand)
-        return arith::TruncFOp::create(builder, rounding.getLoc(), rounding.getType(), matrix);
-    }
+  /// The matrix in 16 bits, as it is or is rounded for another product of the same sums, whose left operand it is. Null
+  /// where there is none: numbers that are rounded elsewhere may be parts of others.
+  static Value narrowed(chunk::ReduceOp op, Value matrix, bool transpose) {
+    auto isLeft = [&](Value narrow) {
+      return isNarrow(tileTypeOf(narrow).getElementType()) && llvm::any_of(narrow.getUsers(), [&](Operation *user) {
+               auto product = dyn_cast<chunk::DotOp>(user);
+               return product && product.getLeft() == narrow && product.getTransposeLeft() == transpose;
+             });
+    };
+    if (auto extension = matrix.getDefiningOp<arith::ExtFOp>(); extension && isLeft(extension.getIn()))
+      return extension.getIn();
+    for (Operation *user : matrix.getUsers())
+      if (auto rounding = dyn_cast<arith::TruncFOp>(user);
+          rounding && isLeft(rounding) && rounding->getBlock() == op->getBlock()) {
+        if (op->isBeforeInBlock(rounding))
+          rounding->moveBefore(op);
+        return rounding;
+      }
     return {};
   }
 
