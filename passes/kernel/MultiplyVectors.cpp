@@ -30,26 +30,25 @@ static Value repeated(Value matrix, chunk::Side along) {
 namespace {
 /// A sum over a side of a matrix, of which each number may have a weight, times a constant.
 struct WeightedSum {
-  Value matrix, weights; // null for ones
-  std::optional<APFloat> factor;
+  Value matrix, weights = {}; // null for ones
+  std::optional<APFloat> factor = std::nullopt;
 
-  static WeightedSum of(chunk::ReduceOp op) {
-    chunk::Side along = op.getOver() == chunk::Side::Columns ? chunk::Side::Columns : chunk::Side::Rows;
-    WeightedSum sum = {op.getOperand(), {}, {}};
-    auto product = sum.matrix.getDefiningOp<arith::MulFOp>();
-    for (unsigned side = 0; product && !sum.weights && side < 2; ++side)
-      if (Value weights = repeated(product->getOperand(side), along)) {
-        sum.weights = weights;
-        sum.matrix = product->getOperand(1 - side);
-      }
-    if (auto scaled = sum.matrix.getDefiningOp<arith::MulFOp>()) {
-      DenseElementsAttr constant;
-      if (matchPattern(scaled.getRhs(), m_Constant(&constant)) && constant.isSplat()) {
-        sum.factor = constant.getSplatValue<APFloat>();
-        sum.matrix = scaled.getLhs();
-      }
-    }
-    return sum;
+  explicit WeightedSum(chunk::ReduceOp op) : matrix(op.getOperand()) {
+    auto product = matrix.getDefiningOp<arith::MulFOp>();
+    for (unsigned side = 0; product && !weights && side < 2; ++side)
+      if ((weights = repeated(product->getOperand(side), op.getOver())))
+        matrix = product->getOperand(1 - side);
+  }
+
+  /// Takes a constant out of the matrix; whether there is one.
+  bool takeFactor() {
+    DenseElementsAttr constant;
+    auto scaled = matrix.getDefiningOp<arith::MulFOp>();
+    if (!scaled || !matchPattern(scaled.getRhs(), m_Constant(&constant)) || !constant.isSplat())
+      return false;
+    factor = constant.getSplatValue<APFloat>();
+    matrix = scaled.getLhs();
+    return true;
   }
 };
 
@@ -69,11 +68,13 @@ struct MultiplyVectors : stretto::impl::MultiplyVectorsBase<MultiplyVectors> {
     bool transpose = op.getOver() == chunk::Side::Rows;
     if (op.getKind() != chunk::Reduction::Sum || !getElementTypeOrSelf(op.getType()).isF32() || !isOfFragments(op))
       return;
-    WeightedSum sum = WeightedSum::of(op);
+    WeightedSum sum(op);
     if (!sum.weights && !transpose)
       return; // a thread has most of a row
     OpBuilder builder(op);
     Value matrix = narrowed(op, sum.matrix, transpose);
+    if (!matrix && sum.takeFactor())
+      matrix = narrowed(op, sum.matrix, transpose);
     if (!matrix)
       return;
     Type element = tileTypeOf(matrix).getElementType();
@@ -144,14 +145,30 @@ struct MultiplyVectors : stretto::impl::MultiplyVectorsBase<MultiplyVectors> {
     };
     if (auto extension = matrix.getDefiningOp<arith::ExtFOp>(); extension && isLeft(extension.getIn()))
       return extension.getIn();
-    for (Operation *user : matrix.getUsers())
-      if (auto rounding = dyn_cast<arith::TruncFOp>(user);
-          rounding && isLeft(rounding) && rounding->getBlock() == op->getBlock()) {
-        if (op->isBeforeInBlock(rounding))
-          rounding->moveBefore(op);
+    for (auto rounding : op->getBlock()->getOps<arith::TruncFOp>()) {
+      if (!isLeft(rounding) || !areSame(rounding.getIn(), matrix))
+        continue;
+      if (rounding->isBeforeInBlock(op))
         return rounding;
-      }
+      OpBuilder builder(op);
+      Value earlier = arith::TruncFOp::create(builder, rounding.getLoc(), rounding.getType(), matrix);
+      rounding.replaceAllUsesWith(earlier);
+      eraseDead(rounding);
+      return earlier;
+    }
     return {};
+  }
+
+  /// Whether two values are made alike of the same ones: what is short-lived may have been made twice.
+  static bool areSame(Value one, Value other) {
+    if (one == other)
+      return true;
+    Operation *first = one.getDefiningOp(), *second = other.getDefiningOp();
+    return first && second && isPure(first) && first->getName() == second->getName() && !first->getNumRegions() &&
+           first->getAttrDictionary() == second->getAttrDictionary() && one.getType() == other.getType() &&
+           first->getNumOperands() == second->getNumOperands() &&
+           llvm::all_of(llvm::zip(first->getOperands(), second->getOperands()),
+                        [](auto pair) { return areSame(std::get<0>(pair), std::get<1>(pair)); });
   }
 
   static Value vectorOf(OpBuilder &builder, Location location, Value weights, RankedTensorType type) {
