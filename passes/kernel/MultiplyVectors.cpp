@@ -134,26 +134,26 @@ struct MultiplyVectors : stretto::impl::MultiplyVectorsBase<MultiplyVectors> {
     return tile.getRank() == 2 && tile.getDimSize(0) % side == 0 && tile.getDimSize(1) % side == 0;
   }
 
-  /// The matrix in 16 bits, as it is or is rounded for another product of the same sums, whose left operand it is. Null
-  /// where there is none: numbers that are rounded elsewhere may be parts of others.
+  /// The matrix in 16 bits, as another product of the same sums has it on its left. Null where there is none: numbers
+  /// that are rounded for others may be parts of a sum.
   static Value narrowed(chunk::ReduceOp op, Value matrix, bool transpose) {
-    auto isLeft = [&](Value narrow) {
-      return isNarrow(tileTypeOf(narrow).getElementType()) && llvm::any_of(narrow.getUsers(), [&](Operation *user) {
-               auto product = dyn_cast<chunk::DotOp>(user);
-               return product && product.getLeft() == narrow && product.getTransposeLeft() == transpose;
-             });
-    };
-    if (auto extension = matrix.getDefiningOp<arith::ExtFOp>(); extension && isLeft(extension.getIn()))
-      return extension.getIn();
-    for (auto rounding : op->getBlock()->getOps<arith::TruncFOp>()) {
-      if (!isLeft(rounding) || !areSame(rounding.getIn(), matrix))
+    auto extension = matrix.getDefiningOp<arith::ExtFOp>();
+    for (auto product : op->getBlock()->getOps<chunk::DotOp>()) {
+      Value left = product.getLeft();
+      auto rounding = left.getDefiningOp<arith::TruncFOp>();
+      bool isSame = (extension && areSame(left, extension.getIn())) || (rounding && areSame(rounding.getIn(), matrix));
+      if (!isSame || product.getTransposeLeft() != transpose || !isNarrow(tileTypeOf(left).getElementType()))
         continue;
-      if (rounding->isBeforeInBlock(op))
-        return rounding;
-      OpBuilder builder(op);
-      Value earlier = arith::TruncFOp::create(builder, rounding.getLoc(), rounding.getType(), matrix);
-      rounding.replaceAllUsesWith(earlier);
-      eraseDead(rounding);
+      Operation *made = left.getDefiningOp();
+      if (!made || made->getBlock() != op->getBlock() || made->isBeforeInBlock(op))
+        return left;
+      Value earlier = extension ? extension.getIn() : Value();
+      if (!earlier) {
+        OpBuilder builder(op);
+        earlier = arith::TruncFOp::create(builder, made->getLoc(), left.getType(), matrix);
+      }
+      left.replaceAllUsesWith(earlier);
+      eraseDead(made);
       return earlier;
     }
     return {};
