@@ -225,6 +225,27 @@ void sendBehindBarriers(scf::ForOp loop) {
       send->moveAfter(barrier);
 }
 
+/// One thread makes the barriers that copies of the memory system complete: all of them before the first copy is sent, and
+/// there threads meet, so that none waits at a barrier before it is made.
+void meetBehindChannels(FuncOp function) {
+  SmallVector<ChannelOp> channels;
+  llvm::copy_if(function.getOps<ChannelOp>(), std::back_inserter(channels),
+                [](ChannelOp channel) { return channel.getBulk(); });
+  if (channels.empty())
+    return;
+  Block &block = *function.getBlock();
+  for (ChannelOp channel : llvm::reverse(channels))
+    channel->moveBefore(&block, block.begin());
+  Operation *first = nullptr;
+  for (ChannelOp channel : channels)
+    for (Operation *user : channel->getUsers()) {
+      Operation *own = block.findAncestorOpInBlock(*user);
+      first = first && first->isBeforeInBlock(own) ? first : own;
+    }
+  OpBuilder builder(first ? first : channels.back()->getNextNode());
+  BarrierOp::create(builder, function.getLoc(), /*fence=*/false);
+}
+
 /// Whether a tile that an operation leaves in shared memory has a place there.
 bool hasPlace(Operation *op) {
   if (auto channel = dyn_cast<ChannelOp>(op))
@@ -248,6 +269,7 @@ struct InsertBarriers : stretto::impl::InsertBarriersBase<InsertBarriers> {
     Accesses pending;
     BarrierInserter(getOperation()).run(*getOperation().getBlock(), pending);
     getOperation().walk(sendBehindBarriers);
+    meetBehindChannels(getOperation());
   }
 };
 } // namespace

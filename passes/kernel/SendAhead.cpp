@@ -80,8 +80,7 @@ private:
     return last->getNextNode();
   }
 
-  /// Threads wait for copies of their own in each turn where there are any, otherwise once. Before the loop they meet:
-  /// the barriers of the channels are there then for all.
+  /// Threads wait for copies of their own in each turn where there are any, otherwise once.
   void placeAwaits() {
     auto sendsItself = [](Operation *op) {
       return op
@@ -102,9 +101,6 @@ private:
           await.erase();
         isBefore = false;
       }
-    b.setInsertionPoint(loop);
-    if (!isa_and_nonnull<AwaitOp>(loop->getPrevNode()))
-      BarrierOp::create(b);
   }
 
   scf::ForOp loop;

@@ -62,6 +62,7 @@ SPILLS = {
 # Forwards: up to 160 bytes of chunks. What inverts systems keeps up to 40 bytes of addresses in memory, so that six
 # blocks wait for their rows side by side.
 CHUNK_SPILLS = {
+    "linear_attn": [("bf16", 128)],
     "retention": [("fp32", 128)],
     "simple_gla": [("fp32", 128)],
     "lawcat": [("bf16", 128)],

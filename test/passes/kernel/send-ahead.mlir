@@ -8,8 +8,8 @@
 // CHECK: %[[CHUNKS:.*]] = arith.divui
 // CHECK: %[[RING:.*]] = kernel.channel bulk depth 4
 // CHECK-COUNT-3: kernel.send %q at %{{.*}} to %[[RING]] turn
-// CHECK: kernel.barrier
-// CHECK-NEXT: scf.for %[[TURN:[a-z0-9]+]] =
+// CHECK-NOT: kernel.barrier
+// CHECK: scf.for %[[TURN:[a-z0-9]+]] =
 // CHECK-NOT: kernel.await
 // CHECK: %[[AHEAD:.*]] = arith.addi %[[TURN]], %c3
 // CHECK: %[[MORE:.*]] = arith.cmpi slt, %[[AHEAD]], %[[CHUNKS]]
@@ -17,8 +17,14 @@
 // CHECK-NEXT: kernel.send %q at %{{.*}} to %[[RING]] turn %[[AHEAD]]
 // CHECK: kernel.receive %[[RING]] at %[[TURN]] turn %[[TURN]]
 
-// A tile is sent behind a barrier, where all have read the one before.
+// The barriers of the ring are there for all before the first tile is sent. In the loop a tile is sent behind a barrier,
+// where all have read the one before.
 // BARRIERS-LABEL: kernel.func @f
+// BARRIERS: kernel.channel bulk
+// BARRIERS-NOT: kernel.send
+// BARRIERS: kernel.barrier
+// BARRIERS-NEXT: scf.if
+// BARRIERS-NEXT: kernel.send
 // BARRIERS: scf.for
 // BARRIERS-NOT: kernel.send
 // BARRIERS: kernel.barrier
