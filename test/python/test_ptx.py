@@ -86,7 +86,7 @@ SEGMENT_SPILLS = {
 }
 # And of gradients in bf16 at width 128 whose segments are side by side. Where one walk has no chunk form so, and one of
 # states alone would have fewer than 32 tokens a chunk, there is none.
-GRADIENT_SEGMENT_SPILLS = ("linear_attn", "simple_gla", "gla", "ssd", "rwkv6", "lolcats")
+GRADIENT_SEGMENT_SPILLS = ("linear_attn", "simple_gla", "gla", "rwkv6", "lolcats")
 WITHOUT_GRADIENT_SEGMENTS = ("abc", "delta_rule", "gated_delta_rule", "swa", "relation_kl", "lawcat", "supra")
 # Of what looks back, kernels that keep a state beside tiles of other tokens: steps.
 LOOKBACK_SPILLS = {
@@ -170,6 +170,17 @@ def test_slices_of_walks_assemble_without_spills(ptxas, tmp_path, operator):
     """But for what inverts systems, which keeps addresses in memory."""
     first, *others = bytes_spilled(ptxas, tmp_path, lower(operator, "bf16", 128, backward=True, form=(64, 1, 0, 2, 4)))
     assert first <= 40 and not any(others)
+
+
+@pytest.mark.parametrize(
+    "operator, walks, divided", [("lawcat", 0, True), ("lawcat", 1, False), ("simple_gla", 1, True)]
+)
+def test_slices_repeat_little_where_heads_fill_the_chip(operator, walks, divided):
+    """Each slice of LAWCAT's gradient forms all feature maps; of simple GLA's, at width 256, little that others do."""
+    sizes = dict.fromkeys(OPERATORS[operator], 128 if operator == "lawcat" else 256)
+    variant = getattr(stretto.ops, operator).variant
+    text = variant.lower("chunk", target="sm_90a", dtype="bf16", backward=True, form=(0, 1, 0, walks), **sizes)
+    assert ("slices 4" in text) == divided
 
 
 def test_gradients_of_a_delta_rule_of_channels_assemble(ptxas, tmp_path):

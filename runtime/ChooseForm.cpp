@@ -1,0 +1,444 @@
+//===- ChooseForm.cpp - The form of a kernel that suits its target --------===//
+
+#include "dialect/chunk/Flops.h"
+#include "mlir/Transforms/Passes.h"
+#include "passes/Passes.h"
+#include "passes/declaration/KernelNames.h"
+#include "passes/kernel/RegisterEstimate.h"
+#include "runtime/LoweringSteps.h"
+
+using namespace mlir;
+using namespace stretto;
+
+llvm::Error Lowering::chooseForm() {
+  if (isStep())
+    return isCpu() ? stepped(request.slices).moveInto(module) : stepOnGpu();
+  if (request.chunk)
+    return takeFixedForm();
+  if (!isCpu()) {
+    if (llvm::Error error = chooseForGpu())
+      return error;
+    divideWalks();
+    return llvm::Error::success();
+  }
+  // Checkpoints of the gradient are to be few.
+  dividesGradients = request.walks == 2;
+  constexpr int64_t tokensOfGradient = 32;
+  if (request.isOfGradient() || (isOfGradient && request.isOfSegments())) {
+    if (llvm::Error error = chunked(tokensOfGradient, request.slices).moveInto(module))
+      return error;
+    divideWalks();
+    return llvm::Error::success();
+  }
+  return request.isOfSegments() ? chunked(tokensForCpu(), request.slices).moveInto(module) : chooseForCpu();
+}
+
+llvm::Error Lowering::takeFixedForm() {
+  dividesGradients = request.walks == 2;
+  if (llvm::Error error = chunked(request.chunk, request.slices).moveInto(module))
+    return error;
+  int64_t slices = (*module->getOps<chunk::KernelOp>().begin()).getSlices();
+  if (slices != request.slices)
+    return llvm::createStringError("the values are divided into %lld slices, expected %lld", (long long)slices,
+                                   (long long)request.slices);
+  divideWalks();
+  if (isCpu())
+    return llvm::Error::success();
+  // What does not fit says so when it is lowered.
+  if (llvm::Expected<Blocks> blocks = blocksOf(*module))
+    warps = blocks->warps;
+  else
+    llvm::consumeError(blocks.takeError());
+  return llvm::Error::success();
+}
+
+/// A core's caches hold the tiles of few tokens; the matrix instructions of a GPU want more. So does a look-back, in
+/// which each token of a chunk meets each of another's, and a scan, whose total is rounded once a chunk.
+int64_t Lowering::tokensForCpu() {
+  WalkResult result = module->walk([](Operation *op) { return WalkResult(failure(isa<LookbackOp, ScanOp>(op))); });
+  return result.wasInterrupted() ? 64 : 16;
+}
+
+bool Lowering::carriesStatesAlone(int64_t slices) {
+  WalkResult result = module->walk([](LookbackOp) { return WalkResult::interrupt(); });
+  return slices == 1 && result.wasInterrupted();
+}
+
+llvm::Error Lowering::chooseForCpu() {
+  llvm::Expected<OwningOpRef<ModuleOp>> chunks = chunked(tokensForCpu(), request.slices);
+  if (chunks)
+    return std::move(chunks).moveInto(module);
+  return standIn(llvm::toString(chunks.takeError()), [&] { return stepped(request.slices).moveInto(module); });
+}
+
+/// What has no chunk form runs token by token.
+llvm::Error Lowering::standIn(std::string refusal, llvm::function_ref<llvm::Error()> takeSteps) {
+  StringRef reason = StringRef(refusal).split("no chunk form: ").second;
+  if (reason.empty() || request.isOfSegments())
+    return llvm::createStringError(refusal);
+  if (llvm::Error error = takeSteps()) {
+    llvm::consumeError(std::move(error));
+    return llvm::createStringError(refusal);
+  }
+  noChunkForm = reason;
+  return llvm::Error::success();
+}
+
+llvm::Expected<OwningOpRef<ModuleOp>> Lowering::stepped(int64_t slices) {
+  PipelineOptions options;
+  options.step = true;
+  return formed(options, slices);
+}
+
+llvm::Expected<OwningOpRef<ModuleOp>> Lowering::chunked(int64_t tokens, int64_t slices) {
+  PipelineOptions options;
+  options.chunk = tokens;
+  options.divideGradients = dividesGradients;
+  options.independentChunks = carriesStatesAlone(slices);
+  options.segments = request.isOfSegments();
+  return formed(options, slices);
+}
+
+llvm::Expected<OwningOpRef<ModuleOp>> Lowering::formed(PipelineOptions &options, int64_t slices) {
+  options.element = nameOf(request.element).str();
+  for (const auto &[name, type] : request.others)
+    options.elements.push_back((name + "=" + nameOf(type)).str());
+  OwningOpRef<ModuleOp> kernels = module->clone();
+  if (llvm::Error error = run(*kernels, [&](OpPassManager &passes) { buildPipeline(passes, options, Level::Chunk); }))
+    return error;
+  divide(kernels, slices);
+  // Products of 16-bit operands take a matrix few instructions; fp32 has none of those.
+  if (!isCpu() && !options.step && bytesOf(request.element) == 2)
+    if (llvm::Error error = run(*kernels, [](OpPassManager &passes) {
+          passes.addPass(createInvertSystems());
+          passes.addPass(createCanonicalizerPass());
+          passes.addPass(createCSEPass());
+        }))
+      return error;
+  return kernels;
+}
+
+/// Whether the slices of a kernel's outputs are as wide as a vector of a CPU or a fragment of a matrix on a GPU.
+static bool fillsVectors(chunk::KernelOp kernel) {
+  constexpr int64_t width = 16;
+  return llvm::all_of(kernel.getOutputs().getAsRange<chunk::OutputAttr>(), [&](chunk::OutputAttr output) {
+    return !output.getSliced() || output.getType().getShape().back() >= width;
+  });
+}
+
+bool Lowering::divide(OwningOpRef<ModuleOp> &kernels, int64_t slices) {
+  for (; slices > 1; slices /= 2) {
+    OwningOpRef<ModuleOp> divided = kernels->clone();
+    llvm::Error error = run(*divided, [&](OpPassManager &passes) {
+      passes.addPass(createSliceValues({slices}));
+      passes.addPass(createCSEPass());
+    });
+    if (error) {
+      llvm::consumeError(std::move(error));
+      continue;
+    }
+    if (fillsVectors(*divided->getOps<chunk::KernelOp>().begin())) {
+      kernels = std::move(divided);
+      return true;
+    }
+  }
+  return false;
+}
+
+/// Whether what a kernel leaves is whole, or divided among its slices, and no part of a sum.
+static bool leavesNoParts(chunk::KernelOp kernel) {
+  return llvm::none_of(kernel.getOutputs().getAsRange<chunk::OutputAttr>(),
+                       [](chunk::OutputAttr output) { return output.getPartial(); }) &&
+         llvm::none_of(kernel.getArguments().getAsRange<chunk::ArgumentAttr>(),
+                       [](chunk::ArgumentAttr argument) { return argument.getPartial(); });
+}
+
+/// Divides walks that carry states and nothing else among slices, each of which has its columns of them: where heads
+/// are few, what the chunks of such a walk wait for is each other.
+void Lowering::divideWalks() {
+  if (request.walkSlices == 1 || request.isOfSegments())
+    return;
+  for (auto kernel : llvm::make_early_inc_range(module->getOps<chunk::KernelOp>())) {
+    bool isWalk = llvm::any_of(ArrayRef{suffix::segmentStarts, suffix::checkpoints, suffix::cotangents},
+                               [&](StringRef part) { return kernel.getSymName() == name + part.str(); });
+    if (!isWalk || kernel.getSlices() != 1)
+      continue;
+    OwningOpRef<ModuleOp> alone = module->clone();
+    for (auto other : llvm::make_early_inc_range(alone->getOps<chunk::KernelOp>()))
+      if (other.getSymName() != kernel.getSymName())
+        other.erase();
+    if (!divide(alone, request.walkSlices) || !leavesNoParts(*alone->getOps<chunk::KernelOp>().begin()))
+      continue;
+    (*alone->getOps<chunk::KernelOp>().begin())->moveBefore(kernel);
+    kernel.erase();
+  }
+}
+
+/// The registers that the kernels of a chunk form keep tiles and addresses in, the most of all; an error where one does
+/// not fit shared memory.
+llvm::Expected<int64_t> Lowering::registersOf(ModuleOp form, int64_t warpsOfForm, bool setTilesAside) {
+  OwningOpRef<ModuleOp> planned = form.clone();
+  KernelForm kernel = kernelForm();
+  kernel.setTilesAside = setTilesAside;
+  kernel.warps = warpsOfForm;
+  llvm::Error error = run(*planned, [&](OpPassManager &passes) { buildKernelPipeline(passes, kernel); });
+  if (error)
+    return error;
+  int64_t most = 0;
+  for (kernel::FuncOp function : planned->getOps<kernel::FuncOp>())
+    most = std::max(most, kernel::estimateRegisters(function));
+  return most;
+}
+
+/// Whether a product adds to another with the same rows, as one with what rounding took from its matrix.
+static bool isRestOfProduct(chunk::DotOp product) {
+  auto addend = product.getAddend() ? product.getAddend().getDefiningOp<chunk::DotOp>() : chunk::DotOp();
+  return addend && addend.getRight() == product.getRight();
+}
+
+/// Four warps form once what each four of eight would form for themselves: that is worth having half as many threads
+/// for everything else where several products share operands, and nothing else takes long.
+bool Lowering::gainsFromFewWarps(ModuleOp form) {
+  constexpr int64_t severalProducts = 3, manyProducts = 7;
+  if (isCpu() || isStep() || isOfGradient || bytesOf(request.element) != 2)
+    return false;
+  int64_t products = 0;
+  WalkResult result = form.walk([&](chunk::KernelOp kernel) {
+    if (kernel.argumentsOf(chunk::ArgumentKind::State).empty())
+      return WalkResult::skip(); // what walks has most of the work
+    return kernel.walk([&](Operation *op) {
+      auto product = dyn_cast<chunk::DotOp>(op);
+      products += (product && !isRestOfProduct(product)) || isa<chunk::DecayDotOp>(op) ? 1 : 0;
+      auto scores = dyn_cast<chunk::DecayDotOp>(op);
+      bool hasOwnDecays = scores && cast<RankedTensorType>(scores.getAmount().getType()).getRank() > 1;
+      return WalkResult(failure(hasOwnDecays || isa<chunk::SolveOp, chunk::LookbackOp>(op)));
+    });
+  });
+  return !result.wasInterrupted() && products >= severalProducts && products < manyProducts;
+}
+
+llvm::Expected<Lowering::Blocks> Lowering::blocksOf(ModuleOp form) {
+  constexpr int64_t fewWarps = 4;
+  llvm::Expected<int64_t> registers = registersOf(form, request.warps);
+  if (!registers)
+    return registers.takeError();
+  if (request.warps == 0 && gainsFromFewWarps(form)) {
+    if (llvm::Expected<int64_t> ofFew = registersOf(form, fewWarps); !ofFew)
+      llvm::consumeError(ofFew.takeError());
+    else if (*ofFew <= fewRegisters)
+      return Blocks{*ofFew, fewWarps};
+  }
+  return Blocks{*registers, request.warps};
+}
+
+/// Whether walks solve systems of equations, one for each token, row after row: those of more tokens take longer than
+/// what fewer barriers and products save.
+static bool walksSolve(ModuleOp form) {
+  return llvm::any_of(form.getOps<chunk::KernelOp>(), [](chunk::KernelOp kernel) {
+    return !kernel.argumentsOf(chunk::ArgumentKind::State).empty() && !kernel.getOps<chunk::SolveOp>().empty();
+  });
+}
+
+llvm::Expected<Lowering::GpuForm> Lowering::fittingForm(int64_t slices) {
+  constexpr int64_t fewestTokens = 16, mostOfSystem = 32, ofRest = 4;
+  GpuForm best;
+  if (bytesOf(request.element) == 2)
+    best.limit = !isOfGradient ? 264 : dividesGradients && carriesStatesAlone(slices) ? 304 : 292;
+  for (int64_t tokens = Form::mostTokensOnGpu; tokens >= fewestTokens; tokens /= 2) {
+    llvm::Expected<OwningOpRef<ModuleOp>> form = chunked(tokens, slices);
+    if (!form)
+      return form.takeError();
+    if (tokens > mostOfSystem && walksSolve(**form))
+      continue;
+    if (llvm::Error error = takePanels(**form))
+      return error;
+    best.slices = (*(*form)->getOps<chunk::KernelOp>().begin()).getSlices();
+    llvm::Expected<Blocks> blocks = blocksOf(**form);
+    if (!blocks) {
+      best.problem = llvm::toString(blocks.takeError());
+      continue;
+    }
+    if (blocks->registers < best.registers) {
+      best.registers = blocks->registers;
+      best.warps = blocks->warps;
+      best.module = std::move(*form);
+    }
+    if (best.suffices())
+      break;
+    // Chunks that run side by side set tiles aside, of which a few registers remain.
+    if (dividesGradients && best.module && bytesOf(request.element) == 2) {
+      llvm::Expected<int64_t> beside = registersOf(*best.module, best.warps, /*setTilesAside=*/true);
+      if (!beside)
+        return beside.takeError();
+      bool isSetAside = *beside < best.registers;
+      if (isSetAside && *beside <= best.limit + ofRest) {
+        best.registers = best.limit;
+        break;
+      }
+    }
+  }
+  return best;
+}
+
+/// What the blocks of all slices multiply and add for a token.
+static double flopsOfToken(ModuleOp form) {
+  double flops = 0;
+  for (auto kernel : form.getOps<chunk::KernelOp>())
+    flops += static_cast<double>(chunk::countFlops(kernel).ofChunk * static_cast<int64_t>(kernel.getSlices())) /
+             static_cast<double>(kernel.getChunk());
+  return flops;
+}
+
+llvm::Expected<Lowering::GpuForm> Lowering::formOfFewestSlices() {
+  // What spills was seen to cost less than twice the products. Where a walk for the states of reverse time may be
+  // worth its while, heads leave room for slices on the chip (runtime/Choice.cpp).
+  constexpr double mostRepeated = 2;
+  bool isFull = isOfGradient && request.walks == 1;
+  GpuForm best;
+  for (int64_t slices = request.slices;; slices *= 2) {
+    llvm::Expected<GpuForm> form = fittingForm(slices);
+    if (!form)
+      return form.takeError();
+    if (isFull && best.module && form->module &&
+        flopsOfToken(*form->module) > mostRepeated * flopsOfToken(*best.module))
+      return best;
+    bool isLast = form->outdoesSlices() || form->slices < slices; // the kernel divides no further
+    if (!best.module || form->outdoesSlices())
+      best = std::move(*form);
+    if (isLast)
+      return best;
+  }
+}
+
+llvm::Error Lowering::takePanels(ModuleOp form) {
+  if (!panels)
+    return llvm::Error::success();
+  return run(form, [&](OpPassManager &passes) {
+    passes.addNestedPass<chunk::KernelOp>(createDivideMatrices({panels}));
+    passes.addPass(createCanonicalizerPass());
+    passes.addPass(createCSEPass());
+  });
+}
+
+/// Takes as many tokens in as few slices as the registers and the shared memory of a block allow. Where registers never
+/// suffice, the fewest slices that fit: each computes anew much of what the others do. Where shared memory does not
+/// hold the matrices that a product reads, it holds panels of them, as wide as can be. The kernels of a gradient agree,
+/// whichever of them is asked for.
+llvm::Error Lowering::chooseForGpu() {
+  std::string problem;
+  for (int64_t columns : {0, 128, 64, 32}) {
+    panels = columns;
+    llvm::Expected<GpuForm> form = formOfFewestSlices();
+    if (!form && request.sideBySide && request.walks != 1) {
+      // What one walk cannot have, a walk of states alone may.
+      std::string refusal = llvm::toString(form.takeError());
+      form = GpuForm();
+      form->problem = refusal;
+    }
+    if (!form)
+      return standIn(llvm::toString(form.takeError()), [&] { return stepOnGpu(); });
+    if (llvm::Error error = divideGradient(*form))
+      return error;
+    if (form->module) {
+      module = std::move(form->module);
+      warps = form->warps;
+      return llvm::Error::success();
+    }
+    problem = form->problem;
+  }
+  return llvm::createStringError(problem);
+}
+
+/// Whether a kernel that walks back asks for the states of a walk forward.
+static bool readsStates(ModuleOp gradient) {
+  return llvm::any_of(gradient.getOps<chunk::KernelOp>(), [](chunk::KernelOp kernel) {
+    return kernel.getReverse() && !kernel.argumentsOf(chunk::ArgumentKind::Checkpoint).empty();
+  });
+}
+
+/// Takes the form of a gradient with a kernel for the states of reverse time where that is asked for, and, where it is
+/// left open, where independent chunks gain from it: of enough tokens for matrix instructions, or of as many as one
+/// walk whose registers do not suffice, and of states that the walk back would ask for in any case; of what looks back,
+/// which meets other chunks in each walk, those of more tokens.
+llvm::Error Lowering::divideGradient(GpuForm &form) {
+  constexpr int64_t enoughTokens = 32;
+  auto tokensOf = [](const GpuForm &form) -> int64_t {
+    return form.module ? (*(*form.module).getOps<chunk::KernelOp>().begin()).getChunk() : 0;
+  };
+  bool looksBack = carriesStatesAlone(/*slices=*/1);
+  bool isOpen =
+      request.walks == 0 && bytesOf(request.element) == 2 && (looksBack || !form.module || readsStates(*form.module));
+  // Segments side by side leave no multiprocessor idle: one walk moves least through memory.
+  if (request.sideBySide && tokensOf(form) >= enoughTokens && form.suffices())
+    isOpen = false;
+  if (!isOfGradient || (request.walks != 2 && !isOpen))
+    return llvm::Error::success();
+  dividesGradients = true;
+  llvm::Expected<GpuForm> divided = formOfFewestSlices();
+  dividesGradients = false;
+  if (!divided)
+    return divided.takeError();
+  int64_t fewest = looksBack ? tokensOf(form) + 1 : std::max(enoughTokens, tokensOf(form));
+  bool gains = divided->suffices() && tokensOf(*divided) >= fewest;
+  bool spillsLess =
+      form.module && !form.suffices() && tokensOf(*divided) >= tokensOf(form) && divided->registers < form.registers;
+  if (divided->module && (gains || spillsLess || request.walks == 2))
+    form = std::move(*divided);
+  return llvm::Error::success();
+}
+
+/// The entries of the states of a block.
+static int64_t entriesOfStates(chunk::KernelOp kernel) {
+  int64_t entries = 0;
+  for (BlockArgument state : kernel.argumentsOf(chunk::ArgumentKind::State))
+    entries += cast<RankedTensorType>(state.getType()).getNumElements();
+  return entries;
+}
+
+/// Whether blocks of different slices store states of their own.
+static bool dividesStates(chunk::KernelOp kernel) {
+  return llvm::all_of(kernel.getArguments().getAsRange<chunk::ArgumentAttr>(), [](chunk::ArgumentAttr argument) {
+    return argument.getKind() != chunk::ArgumentKind::State || argument.getSliced();
+  });
+}
+
+/// Divides states until four warps hold them. One that all slices compute cannot be replaced where they read it.
+llvm::Error Lowering::stepOnGpu() {
+  constexpr int64_t enoughEntries = int64_t(4) * 32 * 64;
+  for (int64_t slices = request.slices, before = 0;; slices *= 2) {
+    llvm::Expected<OwningOpRef<ModuleOp>> form = stepped(slices);
+    if (!form)
+      return form.takeError();
+    chunk::KernelOp kernel = *(*form)->getOps<chunk::KernelOp>().begin();
+    int64_t divided = kernel.getSlices();
+    if (isStep() && divided > 1 && !dividesStates(kernel)) {
+      if (llvm::Error error = stepped(1).moveInto(module))
+        return error;
+      return takeNeededPanels();
+    }
+    bool isLast = divided == before || entriesOfStates(kernel) <= enoughEntries;
+    before = divided;
+    if (!isLast)
+      continue;
+    module = std::move(*form);
+    return takeNeededPanels();
+  }
+}
+
+/// Divides the wide matrices of steps, where shared memory does not hold them, into panels that are as wide as can be.
+llvm::Error Lowering::takeNeededPanels() {
+  for (int64_t columns : {0, 128, 64, 32}) {
+    panels = columns;
+    OwningOpRef<ModuleOp> form = module->clone();
+    if (llvm::Error error = takePanels(*form))
+      return error;
+    llvm::Expected<int64_t> registers = registersOf(*form, request.warps);
+    if (!registers) {
+      llvm::consumeError(registers.takeError());
+      continue;
+    }
+    module = std::move(form);
+    break;
+  }
+  return llvm::Error::success(); // what still does not fit says so when it is lowered
+}

@@ -1,0 +1,117 @@
+//===- LoweringSteps.h - The steps from a program to code -------*- C++ -*-===//
+#ifndef STRETTO_RUNTIME_LOWERINGSTEPS_H
+#define STRETTO_RUNTIME_LOWERINGSTEPS_H
+
+#include "codegen/cpu/NativeCode.h"
+#include "codegen/nvptx/Nvptx.h"
+#include "mlir/Dialect/LLVMIR/LLVMDialect.h"
+#include "passes/Pipelines.h"
+#include "runtime/DiagnosticText.h"
+#include "runtime/Lowering.h"
+
+namespace stretto {
+
+/// A program on its way down. Each step returns the module at its stage, or what went wrong.
+class Lowering {
+public:
+  Lowering(VariantOp program, const KernelRequest &request)
+      : request(request), diagnostics(program.getContext()), module(mlir::ModuleOp::create(program.getLoc())),
+        name(program.getSymName()), isOfGradient(program.getGradient()) {
+    module->push_back(program->clone());
+  }
+
+  /// Takes the form that is asked for, or the one that suits the target: all its kernels, at the chunk level.
+  llvm::Error chooseForm();
+  /// Leaves of these the one that is asked for.
+  llvm::Error keepPart();
+  /// What the host has to know of the kernel at the chunk level.
+  llvm::Expected<KernelImage> describe();
+  llvm::Error toKernel();
+  llvm::Error toLlvm();
+  llvm::Expected<std::string> toCode();
+  llvm::Expected<std::string> toAssembly();
+  /// Adds to the description what the back end planned.
+  llvm::Error completeManifest(Manifest &manifest);
+
+  std::string text();
+
+private:
+  bool isCpu() const { return request.target.kind == Target::Kind::Cpu; }
+  bool isStep() const { return request.part == KernelRequest::Part::Step; }
+  KernelForm kernelForm() const {
+    bool continues = isStep() || request.continues;
+    return {.chip = request.target.name,
+            .inPlace = isStep(),
+            .computeTables = continues,
+            .warps = warps,
+            .fromStart = !continues};
+  }
+  cpu::Processor processor() const { return {request.target.name, request.target.features}; }
+  llvm::Error run(mlir::ModuleOp target, llvm::function_ref<void(mlir::OpPassManager &)> addPasses);
+  /// The step form, or the chunk form for so many tokens, its value axis divided as far as asked for and as the kernel
+  /// allows.
+  llvm::Expected<mlir::OwningOpRef<mlir::ModuleOp>> stepped(int64_t slices);
+  llvm::Expected<mlir::OwningOpRef<mlir::ModuleOp>> chunked(int64_t tokens, int64_t slices);
+  llvm::Expected<mlir::OwningOpRef<mlir::ModuleOp>> formed(PipelineOptions &options, int64_t slices);
+  /// The form that is asked for, and no other.
+  llvm::Error takeFixedForm();
+  llvm::Error chooseForCpu();
+  /// Takes the step form of what has no chunk form; `refusal` says why it has none.
+  llvm::Error standIn(std::string refusal, llvm::function_ref<llvm::Error()> takeSteps);
+  llvm::Error stepOnGpu();
+  /// Whether the kernels could be divided as far as asked for, or half as far, and so on.
+  bool divide(mlir::OwningOpRef<mlir::ModuleOp> &kernels, int64_t slices);
+  void divideWalks();
+  /// Divides wide matrices into panels, where those are what fits.
+  llvm::Error takePanels(mlir::ModuleOp form);
+  llvm::Error takeNeededPanels();
+  int64_t tokensForCpu();
+  static constexpr int64_t fewRegisters = 244; // of 255
+  /// Whether walks of a divided gradient carry states and nothing else: those of what looks back, where a walk would
+  /// meet other chunks in each of its own. Slices leave parts of rows, which are no rows that could be kept.
+  bool carriesStatesAlone(int64_t slices);
+  /// A chunk form for a GPU, its slices and the registers that it wants; or none that fits, and why.
+  struct GpuForm {
+    mlir::OwningOpRef<mlir::ModuleOp> module;
+    int64_t slices = 1, warps = 0, registers = std::numeric_limits<int64_t>::max();
+    std::string problem;
+    /// The other registers hold offsets. In 16 bits a dozen numbers were seen to spill beyond, a few dozen in
+    /// gradients, which may set tiles aside, and more where walks carry nothing but states; that is worth twice the
+    /// tokens.
+    int64_t limit = fewRegisters;
+    bool suffices() const { return registers <= limit; }
+    /// Whether more slices, each of which forms most products anew, would cost more than what spills.
+    bool outdoesSlices() const { return registers <= limit + (limit == fewRegisters ? 0 : 12); }
+  };
+  /// The form of so many slices with the most tokens whose registers suffice, or that wants the fewest.
+  llvm::Expected<GpuForm> fittingForm(int64_t slices);
+  /// The slices that suffice, or else the fewest that fit; where heads fill the chip, none that form most products
+  /// anew.
+  llvm::Expected<GpuForm> formOfFewestSlices();
+  llvm::Error chooseForGpu();
+  llvm::Error divideGradient(GpuForm &form);
+  llvm::Expected<int64_t> registersOf(mlir::ModuleOp form, int64_t warpsOfForm, bool setTilesAside = false);
+  /// The registers of a form, and of how many warps where the request leaves that open; 0: as many as suit it.
+  struct Blocks {
+    int64_t registers, warps;
+  };
+  llvm::Expected<Blocks> blocksOf(mlir::ModuleOp form);
+  bool gainsFromFewWarps(mlir::ModuleOp form);
+  mlir::LLVM::LLVMFuncOp function(llvm::StringRef symbol) {
+    return module->lookupSymbol<mlir::LLVM::LLVMFuncOp>(symbol);
+  }
+
+  const KernelRequest &request;
+  DiagnosticText diagnostics;
+  mlir::OwningOpRef<mlir::ModuleOp> module;
+  std::string name;              // of the program
+  bool isOfGradient;             // the program is one
+  std::string noChunkForm;       // why, where the step form stands in for it
+  int64_t warps = request.warps; // of a block; 0: as many as suit it
+  int64_t panels = 0;            // the columns of panels of matrices; 0: those are whole
+  bool dividesGradients = false; // states of reverse time have a kernel of their own
+};
+
+} // namespace stretto
+
+#endif // STRETTO_RUNTIME_LOWERINGSTEPS_H
