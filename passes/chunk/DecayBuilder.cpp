@@ -1,0 +1,190 @@
+//===- DecayBuilder.cpp - Products of decay factors -----------------------===//
+
+#include "passes/chunk/DecayBuilder.h"
+#include "mlir/Dialect/SCF/IR/SCF.h"
+#include "mlir/IR/Matchers.h"
+#include <cmath>
+
+using namespace mlir;
+using namespace stretto;
+
+DecayBuilder::ScaledRows DecayBuilder::scaledRows(Value rows) {
+  SplatElementsAttr constant;
+  if (auto product = rows.getDefiningOp<arith::MulFOp>();
+      product && matchPattern(product.getRhs(), m_Constant(&constant)))
+    if (double factor = constant.getSplatValue<APFloat>().convertToDouble(); factor > 0 && std::isfinite(factor))
+      return {product.getLhs(), factor};
+  return {rows};
+}
+
+Value DecayBuilder::asTheyCame(Value numbers) {
+  auto widened = numbers.getDefiningOp<arith::ExtFOp>();
+  return widened ? widened.getIn() : numbers;
+}
+
+Value DecayBuilder::accumulate(chunk::DecayForm form, Value amount, bool reverse, bool exclusive) {
+  auto kind = form == chunk::DecayForm::Log ? chunk::Accumulation::Sum : chunk::Accumulation::Product;
+  if (tokens == 1 && !exclusive)
+    return amount;
+  if (form == chunk::DecayForm::Log && gainsFromProduct(amount))
+    return sumsByProduct(amount.getDefiningOp<arith::MaximumFOp>() ? amount : floored(amount), reverse, exclusive);
+  return chunk::AccumulateOp::create(builder, amount.getType(), kind, amount, reverse, exclusive);
+}
+
+bool DecayBuilder::isOfOperands(Value numbers) {
+  if (auto larger = numbers.getDefiningOp<arith::MaximumFOp>())
+    return exactBound(larger, operandType) && isOfOperands(larger.getLhs());
+  auto widened = numbers.getDefiningOp<arith::ExtFOp>();
+  return widened && getElementTypeOrSelf(widened.getIn()) == operandType;
+}
+
+bool DecayBuilder::gainsFromProduct(Value numbers) {
+  int64_t fewestRows = isOfOperands(numbers) ? 16 : 32;
+  return operandType.getIntOrFloatBitWidth() == 16 && tileTypeOf(numbers).getRank() == 2 && tokens >= fewestRows;
+}
+
+Value DecayBuilder::sumsByProduct(Value numbers, bool reverse, bool exclusive) {
+  RankedTensorType type = tileTypeOf(numbers);
+  auto ones = DenseElementsAttr::get(type.clone({tokens, tokens}), APFloat(1.0f));
+  Value triangle = causal(arith::ConstantOp::create(builder, ones), /*strict=*/exclusive);
+  auto sum = [&](Value terms, Value before) -> Value {
+    return chunk::DotOp::create(builder, type, triangle, terms, before, /*transpose_left=*/reverse,
+                                /*transpose_right=*/false);
+  };
+  if (isOfOperands(numbers))
+    return sum(numbers, {});
+  Value most = rounded(numbers);
+  return sum(rounded(sub(numbers, most)), sum(most, {}));
+}
+
+Value DecayBuilder::decays(chunk::DecayForm form, Value amount, bool reverse, bool exclusive) {
+  Value result = accumulate(form, amount, reverse, exclusive);
+  return form == chunk::DecayForm::Log ? exp(result) : result;
+}
+
+Value DecayBuilder::floored(Value amount) {
+  constexpr double noFactor = -110;
+  return arith::MaximumFOp::create(builder, amount, splat(amount, noFactor));
+}
+
+Value DecayBuilder::splat(Value like, double number) {
+  auto numbers = DenseElementsAttr::get(tileTypeOf(like), APFloat(static_cast<float>(number)));
+  return arith::ConstantOp::create(builder, numbers);
+}
+
+Value DecayBuilder::sumsOfTokens(chunk::DecayForm form, Value amount) {
+  bool areEnough = form == chunk::DecayForm::Log && tileTypeOf(amount).getRank() == 1 && tokens > 1 &&
+                   operandType.getIntOrFloatBitWidth() == 16;
+  return areEnough ? binarySums(amount) : Value();
+}
+
+double DecayBuilder::factorLimit() {
+  if (operandType.isF16())
+    return std::exp(8.0);
+  return std::exp(operandType.isBF16() ? 60.0 : 20.0);
+}
+
+double DecayBuilder::operandLimit() {
+  return APFloat::getLargest(cast<FloatType>(operandType).getFloatSemantics()).convertToDouble();
+}
+
+DecayBuilder::AroundMiddle DecayBuilder::aroundMiddle(chunk::DecayForm form, Value amount, bool before) {
+  Value ofKeys = accumulate(form, amount, /*reverse=*/false, /*exclusive=*/false);
+  Value ofQueries = before ? accumulate(form, amount, false, /*exclusive=*/true) : ofKeys;
+  Value middle = repeat(rowOf(ofKeys, tokens / 2 - 1), tileTypeOf(amount), chunk::Side::Columns);
+  auto ratio = [&](Value above, Value below) -> Value {
+    if (form == chunk::DecayForm::Log)
+      return exp(arith::SubFOp::create(builder, above, below));
+    return arith::DivFOp::create(builder, above, below);
+  };
+  return {ratio(ofQueries, middle), ratio(middle, ofKeys)};
+}
+
+Value DecayBuilder::joinHalves(Value second, Value first, int64_t block) {
+  return second == first ? second
+                         : chunk::JoinHalvesOp::create(builder, second.getType(), second, first, block).getResult();
+}
+
+Value DecayBuilder::toMiddle(const Decayed &decayed, int64_t block) {
+  Value own = joinHalves(decayed.upTo, decayed.sums, block);
+  Value middle = chunk::MiddleOp::create(builder, own.getType(), decayed.sums, block);
+  return exp2(arith::NegFOp::create(builder, math::AbsFOp::create(builder, sub(own, middle))));
+}
+
+Value DecayBuilder::dotByHalves(Value query, Value key, const Decayed &decayed) {
+  RankedTensorType type = tileTypeOf(query).clone({tokens, tokens});
+  Type element = type.getElementType();
+  auto dot = [&](Value left, Value right) -> Value {
+    return chunk::DotOp::create(builder, type, left, right, Value(), false, /*transpose_right=*/true);
+  };
+  // Constant factors are those of the products. Rows are put together as they came, where both did alike.
+  ScaledRows queries = scaledRows(query), keys = scaledRows(key);
+  Value second = asTheyCame(queries.rows), first = asTheyCame(keys.rows);
+  if (second.getType() != first.getType())
+    std::tie(second, first) = std::pair(queries.rows, keys.rows);
+  Value result = arith::ConstantOp::create(builder, cast<TypedAttr>(builder.getZeroAttr(type)));
+  for (int64_t block = tokens; block > 1; block /= 2) {
+    Value joined = widened(joinHalves(second, first, block), element);
+    Value rows = rounded(mul(joined, toMiddle(decayed, block)));
+    result = chunk::MeetOp::create(builder, type, dot(rows, rows), result, block);
+  }
+  if (!decayed.before)
+    result = chunk::MeetOp::create(builder, type, dot(rounded(queries.rows), rounded(keys.rows)), result,
+                                   /*block=*/1);
+  return times(result, queries.factor * keys.factor);
+}
+
+ValueRange DecayBuilder::choose(Value inRange, TypeRange types, function_ref<SmallVector<Value>()> plain,
+                                function_ref<SmallVector<Value>()> exact) {
+  auto choice = scf::IfOp::create(builder, types, inRange, /*withElseRegion=*/true);
+  OpBuilder::InsertionGuard guard(builder);
+  builder.setInsertionPointToStart(choice.thenBlock());
+  scf::YieldOp::create(builder, plain());
+  builder.setInsertionPointToStart(choice.elseBlock());
+  scf::YieldOp::create(builder, exact());
+  return choice.getResults();
+}
+
+Value DecayBuilder::choose(Value inRange, Type type, function_ref<Value()> plain, function_ref<Value()> exact) {
+  auto only = [](function_ref<Value()> form) { return [=]() -> SmallVector<Value> { return {form()}; }; };
+  return choose(inRange, TypeRange(type), only(plain), only(exact)).front();
+}
+
+Value DecayBuilder::choose(Value inRange, Operation *op, function_ref<Value()> plain) {
+  return choose(inRange, op->getResult(0).getType(), plain, [&] { return exactly(builder.clone(*op)); });
+}
+
+Value DecayBuilder::exactly(Operation *op) {
+  op->setAttr(chunk::exactAttribute, builder.getUnitAttr());
+  return op->getResult(0);
+}
+
+Value DecayBuilder::exactly(chunk::DecayDotOp scores) {
+  if (scores.getForm() != chunk::DecayForm::Log || !gainsFromHalves())
+    return exactly(builder.clone(*scores));
+  Value sums = binarySums(scores.getAmount());
+  Value upTo = scores.getBefore() ? sub(sums, binaryLogs(scores.getAmount())) : sums;
+  return dotByHalves(scores.getQuery(), scores.getKey(), {sums, upTo, scores.getBefore()});
+}
+
+Value DecayBuilder::exactTotal(chunk::DecayTotalsOp op, Value weights, bool ofKeys) {
+  Value query = rounded(op.getQuery()), key = rounded(op.getKey());
+  Value strict = causal(weights, /*strict=*/true);
+  auto mix = chunk::DecayMixOp::create(builder, query.getType(), strict, ofKeys ? query : key, op.getForm(),
+                                       op.getAmount(), Value(), op.getBefore(), /*transpose=*/ofKeys);
+  return mul(ofKeys ? key : query, exactly(mix));
+}
+
+Value DecayBuilder::rounded(Value rows) {
+  RankedTensorType type = tileTypeOf(rows);
+  if (operandType.getIntOrFloatBitWidth() >= type.getElementTypeBitWidth())
+    return rows;
+  Value operand = arith::TruncFOp::create(builder, type.clone(operandType), rows);
+  return arith::ExtFOp::create(builder, type, operand);
+}
+
+Value DecayBuilder::widened(Value rows, Type element) {
+  RankedTensorType type = tileTypeOf(rows);
+  return type.getElementType() == element ? rows
+                                          : arith::ExtFOp::create(builder, type.clone(element), rows).getResult();
+}

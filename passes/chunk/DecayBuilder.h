@@ -1,0 +1,145 @@
+//===- DecayBuilder.h - Products of decay factors ---------------*- C++ -*-===//
+#ifndef STRETTO_PASSES_CHUNK_DECAYBUILDER_H
+#define STRETTO_PASSES_CHUNK_DECAYBUILDER_H
+
+#include "dialect/chunk/ChunkDialect.h"
+#include "mlir/Dialect/Arith/IR/Arith.h"
+#include "mlir/Dialect/Math/IR/Math.h"
+#include "mlir/IR/ImplicitLocOpBuilder.h"
+#include "passes/chunk/InputType.h"
+#include "llvm/Support/MathExtras.h"
+
+namespace stretto {
+
+/// What products of decay factors are made of, before an operation of a kernel.
+class DecayBuilder {
+public:
+  DecayBuilder(chunk::KernelOp kernel, mlir::Operation *op)
+      : builder(op->getLoc(), op), tokens(kernel.getChunk()), operandType(inputTypeOf(kernel)) {}
+
+  static mlir::RankedTensorType tileTypeOf(mlir::Value value) {
+    return mlir::cast<mlir::RankedTensorType>(value.getType());
+  }
+
+  /// Rows, and a positive number that they are times.
+  struct ScaledRows {
+    mlir::Value rows;
+    double factor = 1;
+  };
+  static ScaledRows scaledRows(mlir::Value rows);
+
+  /// Numbers of fewer bits, where they were widened.
+  static mlir::Value asTheyCame(mlir::Value numbers);
+
+protected:
+  //===--------------------------------------------------------------------===//
+  // Arithmetic
+  //===--------------------------------------------------------------------===//
+
+  mlir::Value mul(mlir::Value a, mlir::Value b) { return mlir::arith::MulFOp::create(builder, a, b); }
+  mlir::Value add(mlir::Value a, mlir::Value b) { return mlir::arith::AddFOp::create(builder, a, b); }
+  mlir::Value sub(mlir::Value a, mlir::Value b) { return mlir::arith::SubFOp::create(builder, a, b); }
+  mlir::Value exp(mlir::Value a) { return mlir::math::ExpOp::create(builder, a); }
+  mlir::Value exp2(mlir::Value a) { return mlir::math::Exp2Op::create(builder, a); }
+  mlir::Value rowOf(mlir::Value tile, int64_t at) {
+    mlir::RankedTensorType type = tileTypeOf(tile);
+    return chunk::RowOp::create(builder, type.clone(type.getShape().drop_front()), tile, at);
+  }
+  mlir::Value repeat(mlir::Value value, mlir::RankedTensorType type, chunk::Side along) {
+    return value.getType() == type ? value : chunk::BroadcastOp::create(builder, type, value, along).getResult();
+  }
+  mlir::Value causal(mlir::Value tile, bool strict) {
+    return chunk::CausalOp::create(builder, tile.getType(), tile, strict);
+  }
+
+  mlir::Value accumulate(chunk::DecayForm form, mlir::Value amount, bool reverse, bool exclusive);
+  /// Whether numbers are among those of products' operands as they are: what an input of that type is widened to, and
+  /// the larger of that and of such a constant.
+  bool isOfOperands(mlir::Value numbers);
+  /// Whether matrix instructions take fewer turns for sums over tokens than threads that pass sums to each other.
+  bool gainsFromProduct(mlir::Value numbers);
+  /// Sums over earlier tokens, or in reverse over later ones: the product of ones in a triangle and of the numbers,
+  /// which are finite, so that zeros leave them out. Numbers that operands do not hold are two of them, whose sum has
+  /// twice the bits: of 16 a relative error of 2^-17.
+  mlir::Value sumsByProduct(mlir::Value numbers, bool reverse, bool exclusive);
+  /// The factor of each token since the start of the chunk, or until its end. Sums are of one sign: nothing cancels.
+  mlir::Value decays(chunk::DecayForm form, mlir::Value amount, bool reverse, bool exclusive);
+  /// Logarithms of factors. Those that fp32 does not have count as one that underflows, so that there are differences.
+  mlir::Value floored(mlir::Value amount);
+  mlir::Value toBaseTwo(mlir::Value logs) { return mul(logs, splat(logs, llvm::numbers::log2e)); }
+  mlir::Value binaryLogs(mlir::Value amount) { return toBaseTwo(floored(amount)); }
+  mlir::Value sumsOfLogs(mlir::Value amount) {
+    return accumulate(chunk::DecayForm::Log, floored(amount), /*reverse=*/false, /*exclusive=*/false);
+  }
+  mlir::Value binarySums(mlir::Value amount) { return toBaseTwo(sumsOfLogs(amount)); }
+  mlir::Value times(mlir::Value tile, double factor) { return factor == 1 ? tile : mul(tile, splat(tile, factor)); }
+
+  mlir::Value splat(mlir::Value like, double number);
+  /// Sums of these over the tokens of the chunk, of which all factors are made, as differences. Their rounding is a
+  /// relative error of a factor of 2^-24 of the largest sum: operands of 16 bits do not show it, those of fp32 would.
+  mlir::Value sumsOfTokens(chunk::DecayForm form, mlir::Value amount);
+  mlir::Value scaleRows(mlir::Value rows, mlir::Value factors) {
+    return mul(rows, repeat(factors, tileTypeOf(rows), chunk::Side::Rows));
+  }
+  /// How large a factor, or its inverse, may become.
+  double factorLimit();
+  double operandLimit();
+
+  /// The decay between a later token and an earlier one is a product of the later one's `up` and the earlier one's
+  /// `down`: from the middle of the chunk to the later token, and from the earlier one to the middle.
+  struct AroundMiddle {
+    mlir::Value up, down;
+  };
+  AroundMiddle aroundMiddle(chunk::DecayForm form, mlir::Value amount, bool before);
+
+  //===--------------------------------------------------------------------===//
+  // Pairs by halves
+  //
+  // Two tokens meet in the smallest block of 1, 2, 4, ... tokens that has both. Their decay is that of either from the
+  // middle of this block, which is no larger than 1: no range is asked for. All pairs that meet in blocks of one size
+  // come from one product.
+  //===--------------------------------------------------------------------===//
+
+  /// Binary logarithms of what has decayed up to each token, and up to where it reads.
+  struct Decayed {
+    mlir::Value sums, upTo;
+    bool before;
+  };
+
+  /// Whether products of whole tiles, one for each size of blocks, cost less than walking from token to token.
+  bool gainsFromHalves() { return tokens >= 32 && llvm::isPowerOf2_64(tokens); }
+  mlir::Value joinHalves(mlir::Value second, mlir::Value first, int64_t block);
+  /// The decay between each token and the middle of its block.
+  mlir::Value toMiddle(const Decayed &decayed, int64_t block);
+  /// `y_ij = sum_d q_id k_jd 2^(b_i - b_j)`
+  mlir::Value dotByHalves(mlir::Value query, mlir::Value key, const Decayed &decayed);
+
+  //===--------------------------------------------------------------------===//
+  // Choices
+  //===--------------------------------------------------------------------===//
+
+  /// A plain form where `inRange`, and otherwise an exact one.
+  mlir::ValueRange choose(mlir::Value inRange, mlir::TypeRange types,
+                          llvm::function_ref<llvm::SmallVector<mlir::Value>()> plain,
+                          llvm::function_ref<llvm::SmallVector<mlir::Value>()> exact);
+  mlir::Value choose(mlir::Value inRange, mlir::Type type, llvm::function_ref<mlir::Value()> plain,
+                     llvm::function_ref<mlir::Value()> exact);
+  /// A plain form where `inRange`, and otherwise the operation itself, exactly.
+  mlir::Value choose(mlir::Value inRange, mlir::Operation *op, llvm::function_ref<mlir::Value()> plain);
+  mlir::Value exactly(mlir::Operation *op);
+  /// The products of rows where no range is asked for.
+  mlir::Value exactly(chunk::DecayDotOp scores);
+  mlir::Value exactTotal(chunk::DecayTotalsOp op, mlir::Value weights, bool ofKeys);
+
+  /// Rows as operands of products are rounded, in the type of sums.
+  mlir::Value rounded(mlir::Value rows);
+  mlir::Value widened(mlir::Value rows, mlir::Type element);
+
+  mlir::ImplicitLocOpBuilder builder;
+  int64_t tokens;
+  mlir::Type operandType;
+};
+
+} // namespace stretto
+
+#endif // STRETTO_PASSES_CHUNK_DECAYBUILDER_H

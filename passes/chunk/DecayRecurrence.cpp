@@ -1,0 +1,345 @@
+//===- DecayRecurrence.cpp - What decays with a state's channels ----------===//
+
+#include "passes/chunk/DecayRecurrence.h"
+#include "mlir/Analysis/SliceAnalysis.h"
+#include "mlir/Dialect/SCF/IR/SCF.h"
+#include "llvm/ADT/TypeSwitch.h"
+#include <cmath>
+
+using namespace mlir;
+using namespace stretto;
+
+template <typename Ops> bool DecayRecurrence::meetsState(const Ops &ops) {
+  products.clear();
+  return !ops.empty() && llvm::all_of(ops, [&](auto op) { return meetsState(op.getOperand(), op.getResult()); });
+}
+
+bool DecayRecurrence::meetsState(Value rows, Value decayed) {
+  bool isAlongRows = state.getAlong() == chunk::Side::Rows;
+  auto isProduct = [&](chunk::DotOp dot, bool transposed) {
+    return dot && dot.getRight() == state.getState() && !dot.getAddend() && !dot.getTransposeLeft() &&
+           dot.getTransposeRight() == transposed && (products.push_back(dot), true);
+  };
+  if (rows.hasOneUse() && isProduct(rows.getDefiningOp<chunk::DotOp>(), isAlongRows))
+    return true;
+  return llvm::all_of(decayed.getUses(), [&](OpOperand &use) {
+    return use.getOperandNumber() == 0 && isProduct(dyn_cast<chunk::DotOp>(use.getOwner()), !isAlongRows);
+  });
+}
+
+std::optional<DecayRecurrence> DecayRecurrence::of(chunk::DecayStateOp state) {
+  DecayRecurrence result;
+  result.state = state;
+  result.first = state;
+  std::optional<bool> before;
+  auto isAlike = [&](bool own) { return before.value_or(own) == own && (before = own, true); };
+  for (Operation *user : state.getAmount().getUsers()) {
+    bool isOwn =
+        llvm::TypeSwitch<Operation *, bool>(user)
+            .Case([&](chunk::DecayStateOp op) { return op == state; })
+            .Case([&](chunk::DecayDotOp op) { return result.scores.push_back(op), isAlike(op.getBefore()); })
+            .Case([&](chunk::DecayMixOp op) { return result.mixes.push_back(op), isAlike(op.getBefore()); })
+            .Case([&](chunk::DecayTotalsOp op) { return result.totals.push_back(op), isAlike(op.getBefore()); })
+            .Case([&](chunk::DecayFromStartOp op) { return result.fromStart.push_back(op), isAlike(op.getBefore()); })
+            .Case([&](chunk::DecayToEndOp op) { return result.toEnd.push_back(op), true; })
+            .Case([](chunk::DecayPairsOp) { return false; })
+            .Default(true);
+    if (!isOwn || user->getBlock() != state->getBlock())
+      return std::nullopt;
+    result.first = user->isBeforeInBlock(result.first) ? user : result.first;
+  }
+  result.before = before.value_or(false);
+  if (result.scores.empty() && result.mixes.empty() && result.totals.empty())
+    return std::nullopt;
+  if (!result.meetsState(result.fromStart)) {
+    result.isMetAtEnd = true;
+    if (!result.meetsState(result.toEnd))
+      return std::nullopt;
+  }
+  result.findWhatIsBehind();
+  return result;
+}
+
+void DecayRecurrence::findWhatIsBehind() {
+  ForwardSliceOptions options;
+  options.inclusive = true;
+  auto add = [&](const auto &ops) {
+    for (Operation *op : ops)
+      getForwardSlice(op, &behind, options);
+  };
+  add(scores);
+  add(mixes);
+  add(totals);
+  add(fromStart);
+  add(toEnd);
+  add(products);
+  add(ArrayRef{state});
+}
+
+bool DecayRecurrence::feedsItself() {
+  RecurrenceExpander::RescaledRows rows = RecurrenceExpander::rowsOf(*this);
+  auto isAnyBehind = [&](const RecurrenceExpander::RescaledRows::Side &side) {
+    return llvm::any_of(side.rows, [&](Value row) { return isBehind(row); });
+  };
+  return isAnyBehind(rows.queries) || isAnyBehind(rows.keys);
+}
+
+void DecayRecurrence::erase() {
+  auto eraseAll = [](auto &ops) {
+    for (auto op : ops)
+      op.erase();
+  };
+  // Sums before what they are added to.
+  eraseAll(mixes);
+  eraseAll(totals);
+  eraseAll(scores);
+  eraseAll(fromStart);
+  eraseAll(toEnd);
+  state.erase();
+}
+
+//===----------------------------------------------------------------------===//
+// Rescaled rows
+//===----------------------------------------------------------------------===//
+
+/// Products never rise in magnitude: queries of the first token have the largest factors, or keys of the last. A sum
+/// over tokens of products of weights and rows that these multiply is finite, too.
+static constexpr double mostGrownRow = 0x1p14, mostWeightOfGrown = 0x1p20;
+
+RecurrenceExpander::RescaledRows RecurrenceExpander::rowsOf(DecayRecurrence &ops) {
+  RescaledRows rows;
+  auto addPair = [&](auto op) {
+    rows.queries.rows.insert(op.getQuery());
+    rows.keys.rows.insert(op.getKey());
+  };
+  llvm::for_each(ops.scores, addPair);
+  llvm::for_each(ops.totals, addPair);
+  for (chunk::DecayMixOp op : ops.mixes)
+    (op.getTranspose() ? rows.queries : rows.keys).rows.insert(op.getRows());
+  for (chunk::DecayMixOp op : ops.mixes)
+    rows.weights[op.getWeights()];
+  for (chunk::DecayTotalsOp op : ops.totals)
+    rows.weights[op.getWeights()];
+  for (RescaledRows::Side *side : {&rows.queries, &rows.keys}) {
+    auto factorOf = [](Value row) { return scaledRows(row).factor; };
+    if (!side->rows.empty() && llvm::all_equal(llvm::map_range(side->rows, factorOf)))
+      side->factor = factorOf(side->rows.front());
+  }
+  return rows;
+}
+
+Value RecurrenceExpander::within(DecayRecurrence &ops, const RescaledRows &rows, ValueRange factors,
+                                 ArrayRef<double> limits) {
+  SmallVector<Value> tested(factors);
+  SmallVector<double> most(limits);
+  auto test = [&](Value value, double limit) {
+    tested.push_back(value);
+    most.push_back(limit);
+  };
+  double grown = rows.weights.empty() ? operandLimit() / factorLimit() : mostGrownRow;
+  const RescaledRows::Side &growing = ops.isMetAtEnd ? rows.keys : rows.queries;
+  for (const RescaledRows::Side *side : {&rows.queries, &rows.keys})
+    for (Value row : side->rows) {
+      ScaledRows scaled = side->factor == 1 ? ScaledRows{row} : scaledRows(row);
+      test(asTheyCame(scaled.rows),
+           std::min((side == &growing ? grown : operandLimit()) / scaled.factor, operandLimit()));
+    }
+  for (auto &[weights, known] : rows.weights)
+    if (!ops.isBehind(weights))
+      test(weights, mostWeightOfGrown);
+  return chunk::WithinOp::create(builder, tested, most);
+}
+
+Value RecurrenceExpander::withinSums(DecayRecurrence &ops, const RescaledRows &rows) {
+  SmallVector<Value> tested;
+  for (auto &[weights, known] : rows.weights)
+    if (ops.isBehind(weights))
+      tested.push_back(weights);
+  Value inRange = rows.rescaling.inRange;
+  if (tested.empty())
+    return inRange;
+  SmallVector<double> most(tested.size(), mostWeightOfGrown);
+  return arith::AndIOp::create(builder, inRange, chunk::WithinOp::create(builder, tested, most));
+}
+
+RecurrenceExpander::Rescaling RecurrenceExpander::rescaledByLogs(DecayRecurrence &ops, const RescaledRows &rows) {
+  Value amount = ops.state.getAmount(), sums = sumsOfLogs(amount);
+  Value upTo = ops.before ? sub(sums, floored(amount)) : sums;
+  Value last = toBaseTwo(rowOf(sums, tokens - 1));
+  Value inRange = within(ops, rows, last, std::log2(factorLimit()));
+  // What the state decays by before it is met.
+  Value ofState = arith::SelectOp::create(builder, inRange, last, splat(last, 0));
+  // Constant factors of rows are exponents, too.
+  auto factors = [&](double sign, Value logs, Value from, double factor) -> Value {
+    Value offset = from ? from : splat(last, 0);
+    if (factor != 1)
+      offset = from ? sub(from, splat(from, -std::log2(factor))) : splat(last, std::log2(factor));
+    Value offsets = repeat(offset, tileTypeOf(logs), chunk::Side::Columns);
+    return exp2(math::FmaOp::create(builder, logs, splat(logs, sign * llvm::numbers::log2e), offsets));
+  };
+  Value ofQueries = factors(1, upTo, ops.isMetAtEnd ? Value() : arith::NegFOp::create(builder, ofState).getResult(),
+                            rows.queries.factor);
+  Value ofKeys = factors(-1, sums, ops.isMetAtEnd ? sub(last, ofState) : last, rows.keys.factor);
+  return {inRange, ofQueries, ofKeys, exp2(ofState), exp2(last)};
+}
+
+RecurrenceExpander::Rescaling RecurrenceExpander::rescaledByFactors(DecayRecurrence &ops, const RescaledRows &rows) {
+  Value amount = ops.state.getAmount();
+  Value products = accumulate(chunk::DecayForm::Factor, amount, /*reverse=*/false, /*exclusive=*/false);
+  Value upTo = ops.before ? accumulate(chunk::DecayForm::Factor, amount, false, /*exclusive=*/true) : products;
+  Value last = rowOf(products, tokens - 1), one = splat(last, 1);
+  Value inverse = arith::DivFOp::create(builder, one, last);
+  auto mask = amount.getDefiningOp<chunk::MaskOp>();
+  Value given = asTheyCame(mask ? mask.getOperand() : amount);
+  Value inRange = within(ops, rows, {inverse, given}, {factorLimit(), 1.0});
+  auto chosen = [&](Value factor) -> Value { return arith::SelectOp::create(builder, inRange, factor, one); };
+  auto columns = [&](Value vector) { return repeat(vector, tileTypeOf(amount), chunk::Side::Columns); };
+  Value anchor = ops.isMetAtEnd ? one : chosen(inverse);
+  Value ofQueries = mul(upTo, columns(times(anchor, rows.queries.factor)));
+  auto ratios = [&]() -> Value {
+    return arith::DivFOp::create(builder, columns(ops.isMetAtEnd ? one : last), products);
+  };
+  auto later = [&]() -> Value {
+    return accumulate(chunk::DecayForm::Factor, amount, /*reverse=*/true, /*exclusive=*/true);
+  };
+  Value ofKeys = times(choose(inRange, products.getType(), ratios, later), rows.keys.factor);
+  return {inRange, ofQueries, ofKeys, chosen(last), last};
+}
+
+void RecurrenceExpander::rescale(RescaledRows &rows, bool before) {
+  for (auto &[weights, known] : rows.weights)
+    known = rounded(causal(weights, before));
+  auto rescaleAll = [&](RescaledRows::Side &side, Value factors) {
+    for (Value row : side.rows) {
+      Value unscaled = side.factor == 1 ? row : scaledRows(row).rows;
+      side.rescaled[row] = rounded(mul(unscaled, factors));
+    }
+    side.factors = factors;
+  };
+  rescaleAll(rows.queries, rows.rescaling.ofQueries);
+  rescaleAll(rows.keys, rows.rescaling.ofKeys);
+}
+
+Value RecurrenceExpander::rescaled(const RescaledRows::Side &side, Value rows) {
+  Value known = side.rescaled.lookup(rows);
+  return known ? known : mul(rows, times(side.factors, 1 / side.factor));
+}
+
+std::optional<RecurrenceExpander::Total> RecurrenceExpander::totalWith(chunk::DecayMixOp op,
+                                                                       ArrayRef<chunk::DecayTotalsOp> totals) {
+  bool ofKeys = op.getTranspose();
+  for (chunk::DecayTotalsOp total : totals) {
+    Value rows = ofKeys ? total.getQuery() : total.getKey(), own = ofKeys ? total.getKey() : total.getQuery();
+    Value result = ofKeys ? total.getOfKeys() : total.getOfQueries();
+    if (total.getWeights() != op.getWeights() || rows != op.getRows() || !result.hasOneUse())
+      continue;
+    auto sum = dyn_cast<arith::AddFOp>(*result.user_begin());
+    auto product = sum ? sum.getLhs().getDefiningOp<arith::MulFOp>() : arith::MulFOp();
+    if (product && product.getLhs() == own && product.getRhs() == op.getAddend())
+      return Total{total, sum};
+  }
+  return std::nullopt;
+}
+
+void RecurrenceExpander::mixOfRescaled(chunk::DecayMixOp op, DecayRecurrence &ops, const RescaledRows &rows) {
+  bool ofKeys = op.getTranspose();
+  const RescaledRows::Side &owns = ofKeys ? rows.keys : rows.queries, &others = ofKeys ? rows.queries : rows.keys;
+  Value operand = rescaled(others, op.getRows());
+  auto [factor, factors] = std::pair(owns.factor, owns.factors);
+  Operation *decayed = op.getAddend() ? op.getAddend().getDefiningOp() : nullptr;
+  bool isOwn = ofKeys ? llvm::is_contained(ops.toEnd, decayed) : llvm::is_contained(ops.fromStart, decayed);
+  Value seen = isOwn ? decayed->getOperand(0) : Value();
+  std::optional<Total> total = isOwn ? totalWith(op, ops.totals) : std::nullopt;
+  Value own = total ? rescaled(owns, ofKeys ? total->op.getKey() : total->op.getQuery()) : Value();
+  Value weights = rows.weights.lookup(op.getWeights());
+  auto plain = [&, factors = factors]() -> SmallVector<Value> {
+    Value sum = chunk::DotOp::create(builder, op.getType(), weights, operand, seen, /*transpose_left=*/ofKeys,
+                                     /*transpose_right=*/false);
+    SmallVector<Value> results = {mul(sum, factors)};
+    if (total)
+      results.push_back(mul(own, sum));
+    return results;
+  };
+  auto exact = [&, factor = factor, factors = factors]() -> SmallVector<Value> {
+    auto mix = cast<chunk::DecayMixOp>(builder.clone(*op));
+    mix.getAddendMutable().clear();
+    mix.getWeightsMutable().assign(weights);
+    SmallVector<Value> results = {times(exactly(mix), factor)};
+    if (seen)
+      results[0] = add(mul(seen, factors), results[0]);
+    if (total)
+      results.push_back(add(mul(own, seen), exactTotal(total->op, weights, ofKeys)));
+    return results;
+  };
+  SmallVector<Type, 2> types(total ? 2 : 1, op.getType());
+  ValueRange results = choose(rows.rescaling.sumsInRange, types, plain, exact);
+  Value result = results[0];
+  if (op.getAddend() && !seen)
+    result = add(result, times(op.getAddend(), factor));
+  // The gradient of rows that are scaled is scaled, too.
+  auto scaled = op->hasOneUse() ? dyn_cast<arith::MulFOp>(*op->user_begin()) : arith::MulFOp();
+  auto replace = [](Operation *op, Value value) {
+    op->replaceAllUsesWith(ValueRange(value));
+    op->erase();
+  };
+  if (scaled && scaledRows(scaled).factor == factor && factor != 1)
+    replace(scaled, result);
+  else
+    op.replaceAllUsesWith(times(result, 1 / factor));
+  if (total)
+    replace(total->sum, results[1]);
+}
+
+void RecurrenceExpander::totalOfRescaled(chunk::DecayTotalsOp op, bool ofKeys, const RescaledRows &rows) {
+  Value result = ofKeys ? op.getOfKeys() : op.getOfQueries();
+  if (result.use_empty())
+    return;
+  Value query = rescaled(rows.queries, op.getQuery()), key = rescaled(rows.keys, op.getKey());
+  Value known = rows.weights.lookup(op.getWeights());
+  Value weights = op.getBefore() ? known : causal(known, /*strict=*/true);
+  auto plain = [&] {
+    Value sum = chunk::DotOp::create(builder, result.getType(), weights, ofKeys ? query : key, Value(),
+                                     /*transpose_left=*/ofKeys, /*transpose_right=*/false);
+    return mul(ofKeys ? key : query, sum);
+  };
+  result.replaceAllUsesWith(
+      choose(rows.rescaling.sumsInRange, result.getType(), plain, [&] { return exactTotal(op, weights, ofKeys); }));
+}
+
+void RecurrenceExpander::expand(DecayRecurrence ops) {
+  RescaledRows rows = rowsOf(ops);
+  bool isLog = ops.state.getForm() == chunk::DecayForm::Log;
+  rows.rescaling = isLog ? rescaledByLogs(ops, rows) : rescaledByFactors(ops, rows);
+  rows.rescaling.sumsInRange = withinSums(ops, rows);
+  rescale(rows, ops.before);
+  const auto &[inRange, ofQueries, ofKeys, ofState, total, sumsInRange] = rows.rescaling;
+  for (chunk::DecayDotOp op : ops.scores) {
+    auto plain = [&] {
+      Value products = chunk::DotOp::create(builder, op.getType(), rescaled(rows.queries, op.getQuery()),
+                                            rescaled(rows.keys, op.getKey()), Value(), false, /*transpose_right=*/true);
+      return causal(products, op.getBefore());
+    };
+    // Where sums are formed token by token, products by halves would gain little, and keep what they are made of.
+    bool isAlone = ops.mixes.empty() && ops.totals.empty();
+    auto exact = [&] { return isAlone ? exactly(op) : exactly(builder.clone(*op)); };
+    op.replaceAllUsesWith(choose(inRange, op.getType(), plain, exact));
+  }
+  auto decayed = [&](Value state, Value factors) {
+    return mul(state, repeat(factors, tileTypeOf(state), ops.state.getAlong()));
+  };
+  Value met = decayed(ops.state.getState(), ofState);
+  for (chunk::DotOp product : ops.products)
+    product.getRightMutable().assign(met);
+  ops.state.replaceAllUsesWith(
+      choose(inRange, met.getType(), [&] { return met; }, [&, factors = total] { return decayed(met, factors); }));
+  for (chunk::DecayMixOp op : ops.mixes)
+    mixOfRescaled(op, ops, rows);
+  for (chunk::DecayTotalsOp op : ops.totals)
+    for (bool isOfKeys : {false, true})
+      totalOfRescaled(op, isOfKeys, rows);
+  for (chunk::DecayFromStartOp op : ops.fromStart)
+    op.replaceAllUsesWith(rescaled(rows.queries, op.getOperand()));
+  for (chunk::DecayToEndOp op : ops.toEnd)
+    op.replaceAllUsesWith(rescaled(rows.keys, op.getOperand()));
+  ops.erase();
+}

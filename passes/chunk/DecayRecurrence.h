@@ -1,0 +1,111 @@
+//===- DecayRecurrence.h - What decays with a state's channels --*- C++ -*-===//
+#ifndef STRETTO_PASSES_CHUNK_DECAYRECURRENCE_H
+#define STRETTO_PASSES_CHUNK_DECAYRECURRENCE_H
+
+#include "passes/chunk/DecayBuilder.h"
+#include "llvm/ADT/MapVector.h"
+#include "llvm/ADT/SetVector.h"
+
+namespace stretto {
+
+/// All that decays with the channels of a state, whose rows can be rescaled around one anchor: the end of the chunk
+/// where the state is met at its start, and the start where it is that of a cotangent, which is met at the end.
+struct DecayRecurrence {
+  chunk::DecayStateOp state;
+  mlir::Operation *first; // of those that ask for the decay
+  bool isMetAtEnd = false;
+  bool before = false;
+  llvm::SmallVector<chunk::DecayDotOp> scores;
+  llvm::SmallVector<chunk::DecayMixOp> mixes;
+  llvm::SmallVector<chunk::DecayTotalsOp> totals;
+  llvm::SmallVector<chunk::DecayFromStartOp> fromStart;
+  llvm::SmallVector<chunk::DecayToEndOp> toEnd;
+  /// The products with the state: of rows that decay up to it, or whose result does.
+  llvm::SmallVector<chunk::DotOp> products;
+  /// What is made of any of these, as weights are where rows are read with the state and fed back.
+  llvm::SetVector<mlir::Operation *> behind;
+
+  /// Nothing where another operation has a part in it, or nothing has products of rows.
+  static std::optional<DecayRecurrence> of(chunk::DecayStateOp state);
+
+  /// Whether rows that it rescales are made of what it finds: their range could not be known before.
+  bool feedsItself();
+  bool isBehind(mlir::Value value) const { return behind.contains(value.getDefiningOp()); }
+  void erase();
+
+private:
+  void findWhatIsBehind();
+  template <typename Ops> bool meetsState(const Ops &ops);
+  /// Whether decayed rows are a product with the state, or all that is made of them is.
+  bool meetsState(mlir::Value rows, mlir::Value decayed);
+};
+
+/// Forms what decays with the channels of a state.
+class RecurrenceExpander : public DecayBuilder {
+public:
+  using DecayBuilder::DecayBuilder;
+
+  /// With the product `P_i` of the factors up to a token and an anchor `A` in each channel,
+  ///
+  ///   q'_i = q_i P_i / A,  k'_j = k_j P_end / P_j,  o = q' (A S) + mask(q' k'^T) v,  S = P_end S + k'^T v.
+  ///
+  /// The anchor is the end of the chunk where the range of factors allows it: the state then decays once for all, and
+  /// rows serve for reads, writes and each other. Where it does not, queries have theirs at the start, where no factor
+  /// is above 1, and the products of rows are formed exactly. In reverse time it is keys that meet the state, and the
+  /// start that is their anchor: k'_j = k_j A / P_j, where A is 1, or P_end. Sums of keys are scaled as queries are.
+  void expand(DecayRecurrence ops);
+
+private:
+  friend struct DecayRecurrence;
+
+  /// What rows and the state of a chunk are multiplied by, and whether the anchor is the chunk's end, which the former
+  /// depends on; and whether weights that are only known behind that are small enough, too.
+  struct Rescaling {
+    mlir::Value inRange, ofQueries, ofKeys, ofState, total, sumsInRange = {};
+  };
+
+  /// Rows that are rescaled, and by what.
+  struct RescaledRows {
+    struct Side {
+      llvm::SmallSetVector<mlir::Value, 2> rows;
+      /// A constant that all of them are times.
+      double factor = 1;
+      mlir::Value factors;
+      llvm::SmallDenseMap<mlir::Value, mlir::Value, 2> rescaled;
+    };
+    Side queries, keys;
+    /// Weights of sums, and those of them that sums have, as operands are rounded.
+    llvm::SmallMapVector<mlir::Value, mlir::Value, 2> weights;
+    Rescaling rescaling;
+  };
+
+  static RescaledRows rowsOf(DecayRecurrence &ops);
+  /// Tests what is multiplied in the chunk's range: logarithms or inverses of factors, rows and weights, but for
+  /// weights that follow from what the answer decides.
+  mlir::Value within(DecayRecurrence &ops, const RescaledRows &rows, mlir::ValueRange factors,
+                     llvm::ArrayRef<double> limits);
+  /// Whether sums are of finite numbers where rows are in range.
+  mlir::Value withinSums(DecayRecurrence &ops, const RescaledRows &rows);
+  Rescaling rescaledByLogs(DecayRecurrence &ops, const RescaledRows &rows);
+  /// Factors of any sign and size: those above 1, among which products may rise, have no range.
+  Rescaling rescaledByFactors(DecayRecurrence &ops, const RescaledRows &rows);
+  /// Makes the rows and weights that branches share.
+  void rescale(RescaledRows &rows, bool before);
+  mlir::Value rescaled(const RescaledRows::Side &side, mlir::Value rows);
+
+  /// The rows of tokens times what they have of others and of the state at the start or at the end.
+  struct Total {
+    chunk::DecayTotalsOp op;
+    mlir::arith::AddFOp sum;
+  };
+  /// The total of which a sum of a `decay_mix` is one factor, if there is one.
+  static std::optional<Total> totalWith(chunk::DecayMixOp op, llvm::ArrayRef<chunk::DecayTotalsOp> totals);
+  /// A sum and what is read of a state are of one product, which is scaled behind it; where the gradient of the decay
+  /// asks for the rows times the same, they are times the product.
+  void mixOfRescaled(chunk::DecayMixOp op, DecayRecurrence &ops, const RescaledRows &rows);
+  void totalOfRescaled(chunk::DecayTotalsOp op, bool ofKeys, const RescaledRows &rows);
+};
+
+} // namespace stretto
+
+#endif // STRETTO_PASSES_CHUNK_DECAYRECURRENCE_H
