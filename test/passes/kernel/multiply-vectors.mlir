@@ -60,22 +60,29 @@ chunk.kernel @computed chunk 64 (input %x: tensor<64x32xbf16>, input %w: tensor<
   chunk.yield next %next, %znext : tensor<32x32xf32>, tensor<32xf32>
 }
 
-// Left as they are: sums of columns that threads have, of what no product rounds, of fp32, weights that f16 may be too
-// narrow for, and sides that are no fragments.
+// Left as they are: sums of columns that threads have; over rows of what a product has on its left the other way round;
+// with weights that f16 may be too narrow for; of what no product has on its left; and sides that are no fragments.
 // CHECK-LABEL: kernel.func @others
-// CHECK-COUNT-4: chunk.reduce
+// CHECK-COUNT-5: chunk.reduce
 // CHECK-NOT: kernel.matvec
 // CHECK: kernel.return
-chunk.kernel @others chunk 64 (input %x: tensor<64x32xf16>, input %y: tensor<64x24xf16>, state %z: tensor<32xf32>,
-    state %s: tensor<24xf32>, valid %n: index) -> (a: tensor<64xf32>, c: tensor<64xf32>) {
+chunk.kernel @others chunk 64 (input %x: tensor<64x32xf16>, input %y: tensor<64x24xf16>, state %S: tensor<32x32xf32>,
+    state %z: tensor<32xf32>, state %w: tensor<32xf32>, state %s: tensor<24xf32>, valid %n: index)
+    -> (a: tensor<64xf32>, b: tensor<64xf32>, p: tensor<64x32xf32>, r: tensor<64x32xf32>) {
   %x32 = arith.extf %x : tensor<64x32xf16> to tensor<64x32xf32>
+  %S16 = arith.truncf %S : tensor<32x32xf32> to tensor<32x32xf16>
+  %p = chunk.dot %x, %S16 : tensor<64x32xf16>, tensor<32x32xf16> -> tensor<64x32xf32>
   %a = chunk.reduce sum %x32 over columns : tensor<64x32xf32> -> tensor<64xf32>
-  %e = math.exp %x32 : tensor<64x32xf32>
-  %b = chunk.reduce sum %e over rows : tensor<64x32xf32> -> tensor<32xf32>
   %repeated = chunk.broadcast %z along columns : tensor<32xf32> to tensor<64x32xf32>
   %products = arith.mulf %x32, %repeated : tensor<64x32xf32>
-  %c = chunk.reduce sum %products over columns : tensor<64x32xf32> -> tensor<64xf32>
+  %b = chunk.reduce sum %products over columns : tensor<64x32xf32> -> tensor<64xf32>
+  %e = math.exp %x32 : tensor<64x32xf32>
+  %e16 = arith.truncf %e : tensor<64x32xf32> to tensor<64x32xf16>
+  %r = chunk.dot %e16, %S16 : tensor<64x32xf16>, tensor<32x32xf16> -> tensor<64x32xf32>
+  %c = chunk.reduce sum %e over rows : tensor<64x32xf32> -> tensor<32xf32>
+  %l = math.log %e : tensor<64x32xf32>
+  %d = chunk.reduce sum %l over rows : tensor<64x32xf32> -> tensor<32xf32>
   %y32 = arith.extf %y : tensor<64x24xf16> to tensor<64x24xf32>
-  %d = chunk.reduce sum %y32 over rows : tensor<64x24xf32> -> tensor<24xf32>
-  chunk.yield %a, %c next %b, %d : tensor<64xf32>, tensor<64xf32>, tensor<32xf32>, tensor<24xf32>
+  %f = chunk.reduce sum %y32 over rows : tensor<64x24xf32> -> tensor<24xf32>
+  chunk.yield %a, %b, %p, %r next %S, %c, %d, %f : tensor<64xf32>, tensor<64xf32>, tensor<64x32xf32>, tensor<64x32xf32>, tensor<32x32xf32>, tensor<32xf32>, tensor<32xf32>, tensor<24xf32>
 }
