@@ -225,8 +225,8 @@ void sendBehindBarriers(scf::ForOp loop) {
       send->moveAfter(barrier);
 }
 
-/// One thread makes the barriers that copies of the memory system complete: all of them before the first copy is sent, and
-/// there threads meet, so that none waits at a barrier before it is made.
+/// One thread makes the barriers that copies of the memory system complete: all of them before the first copy is sent,
+/// and there threads meet, so that none waits at a barrier before it is made.
 void meetBehindChannels(FuncOp function) {
   SmallVector<ChannelOp> channels;
   llvm::copy_if(function.getOps<ChannelOp>(), std::back_inserter(channels),
