@@ -205,6 +205,9 @@ LogicalResult MatvecOp::verify() {
   if (matrix.getRank() != 2 || vector.getShape() != ArrayRef<int64_t>{matrix.getDimSize(inner)} ||
       result.getShape() != ArrayRef<int64_t>{matrix.getDimSize(1 - inner)})
     return emitOpError("[matvec_c1] multiplies ") << matrix << " by " << vector << " to " << result;
+  constexpr int64_t side = 16;
+  if (matrix.getDimSize(0) % side || matrix.getDimSize(1) % side)
+    return emitOpError("[matvec_c3] multiplies ") << matrix << ", expected sides that are multiples of " << side;
   Type element = matrix.getElementType();
   if (element != vector.getElementType() || !(element.isBF16() || element.isF16()) || !result.getElementType().isF32())
     return emitOpError("[matvec_c2] multiplies ")

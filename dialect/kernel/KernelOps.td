@@ -456,7 +456,8 @@ def Kernel_MatvecOp : Kernel_Op<"matvec", [Pure]> {
     `y = A x`, or `A^T x` with `transpose`, of operands of one 16-bit type, in sums of fp32. The vector takes the place of
     every column of a product's right operand, so that a thread is left with the numbers of its rows, without exchange.
 
-    Constraints: `matvec_c1` the shapes multiply; `matvec_c2` the operands have one type of 16 bits, and sums are f32.
+    Constraints: `matvec_c1` the shapes multiply; `matvec_c2` the operands have one type of 16 bits, and sums are f32;
+    `matvec_c3` both sides of the matrix are multiples of 16, as fragments are.
 
     Example:
     ```mlir

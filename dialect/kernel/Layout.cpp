@@ -410,6 +410,10 @@ Layout stretto::kernel::rightVectorLayout(int64_t inner, int64_t warps) {
   return layout;
 }
 
+Layout stretto::kernel::matvecLayout(int64_t rows, bool transposed, int64_t warps) {
+  return leftOperandLayout(rows, fragmentSide, WarpGrid::ofMatvec(rows, transposed, warps)).onto(0);
+}
+
 Layout stretto::kernel::copyLayout(ArrayRef<int64_t> shape, int64_t perAccess, int64_t warps) {
   Layout layout(paddedBits(shape));
   // Bits in the order in which they are dealt: along the last side, then along the first.

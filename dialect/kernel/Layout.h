@@ -167,6 +167,9 @@ Layout leftOperandLayout(int64_t rows, int64_t inner, WarpGrid grid);
 /// The numbers of a vector that a thread gives where the vector is every column of a right operand of `mma.m16n8k16`.
 Layout rightVectorLayout(int64_t inner, int64_t warps);
 
+/// The sums of `kernel.matvec`: the rows of fragments, of which all columns are the same.
+Layout matvecLayout(int64_t rows, bool transposed, int64_t warps);
+
 /// How many neighbouring columns the lowest registers of a thread hold, as a power of two.
 int64_t neighbouringColumns(const Layout &layout);
 

@@ -426,10 +426,8 @@ private:
     return WarpGrid::ofMatvec(tileTypeOf(op.getResult()).getDimSize(0), op.getTranspose(), warps);
   }
 
-  /// The rows of fragments.
   Layout layoutOfSums(MatvecOp op) {
-    constexpr int64_t inner = 16;
-    return leftOperandLayout(tileTypeOf(op.getResult()).getDimSize(0), inner, gridOf(op)).onto(0);
+    return matvecLayout(tileTypeOf(op.getResult()).getDimSize(0), op.getTranspose(), warps);
   }
 
   /// Where a loop carries numbers to which a reduction, or a product with a vector, adds: where that leaves them.

@@ -231,8 +231,6 @@ void meetBehindChannels(FuncOp function) {
   SmallVector<ChannelOp> channels;
   llvm::copy_if(function.getOps<ChannelOp>(), std::back_inserter(channels),
                 [](ChannelOp channel) { return channel.getBulk(); });
-  if (channels.empty())
-    return;
   Block &block = *function.getBlock();
   for (ChannelOp channel : llvm::reverse(channels))
     channel->moveBefore(&block, block.begin());
@@ -242,7 +240,9 @@ void meetBehindChannels(FuncOp function) {
       Operation *own = block.findAncestorOpInBlock(*user);
       first = first && first->isBeforeInBlock(own) ? first : own;
     }
-  OpBuilder builder(first ? first : channels.back()->getNextNode());
+  if (!first)
+    return;
+  OpBuilder builder(first);
   BarrierOp::create(builder, function.getLoc(), /*fence=*/false);
 }
 

@@ -358,11 +358,19 @@ void ThreadLowering::multiplyFragments(chunk::DotOp op, Registers &sums) {
   }
 }
 
-void ThreadLowering::lowerMatvec(MatvecOp op) {
+LogicalResult ThreadLowering::lowerMatvec(MatvecOp op) {
   constexpr int64_t numbersOfFragment = 4, halfOfInner = 8, otherRows = 8;
   auto matrix = cast<RankedTensorType>(op.getMatrix().getType()),
        vector = cast<RankedTensorType>(op.getVector().getType());
   Layout layout = *layoutOf(op.getType()), given = *layoutOf(vector);
+  int64_t rows = cast<RankedTensorType>(op.getType()).getDimSize(0), warps = function.getWarps();
+  WarpGrid grid = WarpGrid::ofMatvec(rows, op.getTranspose(), warps);
+  bool isOfFragments = inSharedMemory(matrix) ||
+                       (!op.getTranspose() && *layoutOf(matrix) == leftOperandLayout(rows, matrix.getDimSize(1), grid));
+  if (!isOfFragments || given != rightVectorLayout(vector.getDimSize(0), warps) ||
+      layout != matvecLayout(rows, op.getTranspose(), warps))
+    return op.emitOpError("multiplies ") << matrix << " by " << vector << " to " << op.getType()
+                                         << ", expected the places of fragments that stretto-assign-layouts gives them";
   FragmentBuilder build(b, matrix.getElementType());
   LeftFragments left(b, build, matrix);
   if (inSharedMemory(matrix))
@@ -395,6 +403,7 @@ void ThreadLowering::lowerMatvec(MatvecOp op) {
     sums[registerOf(layout, row + otherRows)] = fragment[numbersOfFragment / 2];
   }
   define(op.getResult(), [&](uint64_t reg) { return sums[reg]; });
+  return success();
 }
 
 /// Keeps the assembler from unrolling a loop further, which it does until it spills what outlives the loop.

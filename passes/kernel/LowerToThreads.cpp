@@ -455,7 +455,7 @@ LogicalResult ThreadLowering::lower(Operation *op) {
         return lowerBarrier(op.getFence()), success();
       })
       .Case([&](chunk::DotOp op) { return lowerProduct(op); })
-      .Case([&](MatvecOp op) { return lowerMatvec(op), success(); })
+      .Case([&](MatvecOp op) { return lowerMatvec(op); })
       .Case([&](FinishOp op) { return lowerFinish(op), success(); })
       .Case([&](chunk::BroadcastOp op) { return lowerBroadcast(op), success(); })
       .Case([&](chunk::CausalOp op) { return lowerCausal(op), success(); })

@@ -160,15 +160,17 @@ struct MultiplyVectors : stretto::impl::MultiplyVectorsBase<MultiplyVectors> {
   }
 
   /// Whether two values are made alike of the same ones: what is short-lived may have been made twice.
-  static bool areSame(Value one, Value other) {
+  static bool areSame(Value one, Value other, int64_t deepest = 6) {
     if (one == other)
       return true;
-    Operation *first = one.getDefiningOp(), *second = other.getDefiningOp();
-    return first && second && isPure(first) && first->getName() == second->getName() && !first->getNumRegions() &&
-           first->getAttrDictionary() == second->getAttrDictionary() && one.getType() == other.getType() &&
-           first->getNumOperands() == second->getNumOperands() &&
-           llvm::all_of(llvm::zip(first->getOperands(), second->getOperands()),
-                        [](auto pair) { return areSame(std::get<0>(pair), std::get<1>(pair)); });
+    auto first = dyn_cast<OpResult>(one), second = dyn_cast<OpResult>(other);
+    if (!deepest || !first || !second || first.getResultNumber() != second.getResultNumber())
+      return false;
+    auto areOperandsSame = [&](Value a, Value b) { return success(areSame(a, b, deepest - 1)); };
+    Operation *op = first.getOwner();
+    return isPure(op) && !op->getNumRegions() &&
+           OperationEquivalence::isEquivalentTo(op, second.getOwner(), areOperandsSame, /*markEquivalent=*/nullptr,
+                                                OperationEquivalence::IgnoreLocations);
   }
 
   static Value vectorOf(OpBuilder &builder, Location location, Value weights, RankedTensorType type) {

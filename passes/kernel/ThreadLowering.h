@@ -225,7 +225,7 @@ private:
   Registers spread(chunk::DotOp op, mlir::ValueRange numbers);
   void multiplyFragments(chunk::DotOp op, Registers &sums);
   void multiplyNumbers(chunk::DotOp op, Registers &sums);
-  void lowerMatvec(MatvecOp op);
+  mlir::LogicalResult lowerMatvec(MatvecOp op);
 
   //===--------------------------------------------------------------------===//
 

@@ -198,3 +198,13 @@ kernel.func @f(%x: !kernel.view<tensor<16x16xf32>>) chunk 16 roles [#kernel.role
   %y = kernel.matvec %a, %v transpose : tensor<16x32xf32>, tensor<16xf32> -> tensor<32xf32>
   kernel.return
 }
+
+// -----
+
+kernel.func @f(%x: !kernel.view<tensor<16x16xf32>>) chunk 16 roles [#kernel.role<all, 4>] {
+  %a = arith.constant dense<1.0> : tensor<16x24xbf16>
+  %v = arith.constant dense<1.0> : tensor<24xbf16>
+  // expected-error @+1 {{[matvec_c3] multiplies 'tensor<16x24xbf16>', expected sides that are multiples of 16}}
+  %y = kernel.matvec %a, %v : tensor<16x24xbf16>, tensor<24xbf16> -> tensor<16xf32>
+  kernel.return
+}
