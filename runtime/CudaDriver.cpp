@@ -27,6 +27,7 @@ struct Driver {
   int (*cuModuleGetFunction)(void **, void *, const char *) = nullptr;
   int (*cuFuncSetAttribute)(void *, int, int) = nullptr;
   int (*cuFuncGetAttribute)(int *, int, void *) = nullptr;
+  int (*cuOccupancyMaxActiveBlocksPerMultiprocessor)(int *, void *, int, size_t) = nullptr;
   int (*cuLaunchKernel)(void *, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, void *, void **,
                         void **) = nullptr;
   int (*cuMemsetD8Async)(uint64_t, unsigned char, size_t, void *) = nullptr;
@@ -63,6 +64,7 @@ private:
     find(cuModuleGetFunction, "cuModuleGetFunction");
     find(cuFuncSetAttribute, "cuFuncSetAttribute");
     find(cuFuncGetAttribute, "cuFuncGetAttribute");
+    find(cuOccupancyMaxActiveBlocksPerMultiprocessor, "cuOccupancyMaxActiveBlocksPerMultiprocessor");
     find(cuLaunchKernel, "cuLaunchKernel");
     find(cuMemsetD8Async, "cuMemsetD8Async");
     find(cuTensorMapEncodeTiled, "cuTensorMapEncodeTiled");
@@ -215,6 +217,18 @@ Expected<int64_t> CudaKernel::spilledBytes(int device) {
   if (Error error = check(Driver::instance().cuFuncGetAttribute(&bytes, localBytes, *function), "cuFuncGetAttribute"))
     return error;
   return bytes;
+}
+
+Expected<int64_t> CudaKernel::residentBlocks(int device) {
+  Expected<void *> function = functionOn(device);
+  if (!function)
+    return function.takeError();
+  int blocks = 0;
+  int code = Driver::instance().cuOccupancyMaxActiveBlocksPerMultiprocessor(
+      &blocks, *function, static_cast<int>(threads), static_cast<size_t>(sharedBytes));
+  if (Error error = check(code, "cuOccupancyMaxActiveBlocksPerMultiprocessor"))
+    return error;
+  return blocks;
 }
 
 Error CudaKernel::launch(int device, int64_t blocks, MutableArrayRef<int64_t> argument, int64_t firstBox,

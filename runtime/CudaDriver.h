@@ -32,6 +32,8 @@ public:
                      void *stream);
   /// The bytes of memory that each thread keeps registers in which the chip has no room for.
   llvm::Expected<int64_t> spilledBytes(int device);
+  /// The blocks that run on a multiprocessor at the same time.
+  llvm::Expected<int64_t> residentBlocks(int device);
 
 private:
   /// The loaded function on a device, whose context is the thread's then, and in a context.

@@ -3,6 +3,7 @@
 #include "passes/declaration/KernelNames.h"
 #include "runtime/Gradient.h"
 #include "runtime/Launch.h"
+#include "runtime/SomeSequences.h"
 #include "runtime/Work.h"
 #include "llvm/Support/JSON.h"
 
@@ -50,6 +51,15 @@ int64_t stretto::bytesOfTensors(const Gradient &gradient, const OperatorCall &ca
 
 void Gradient::explain(llvm::json::OStream &json, const OperatorCall &call) const {
   Division division = divisionOf(call);
+  if (division.sequences == signature.sequences(call))
+    return explain(json, call, call, division);
+  json.attribute("sequences_at_a_time", division.sequences);
+  SomeSequences some(signature.op, call, /*first=*/0, division.sequences);
+  explain(json, call, some.call(), division);
+}
+
+void Gradient::explain(llvm::json::OStream &json, const OperatorCall &call, const OperatorCall &atATime,
+                       Division division) const {
   auto explainKernel = [&](const Kernel &part) {
     const Manifest &manifest = part.code->manifest;
     json.object([&] {
@@ -61,7 +71,7 @@ void Gradient::explain(llvm::json::OStream &json, const OperatorCall &call) cons
       json.attribute("chunk", manifest.chunk);
       json.attribute("slices", manifest.slices);
       int64_t chunks = &part == systems.get() ? division.chunks : division.length;
-      json.attribute("items", itemsOf(manifest, signature, call, {.chunks = chunks}));
+      json.attribute("items", itemsOf(manifest, signature, atATime, {.chunks = chunks}));
       json.attribute("flops", flopsOf(signature, call, manifest));
       json.attribute("from_cache", part.code->fromCache);
       json.attribute("compile_ms", part.code->milliseconds);
@@ -76,14 +86,16 @@ void Gradient::explain(llvm::json::OStream &json, const OperatorCall &call) cons
     for (const Kernel *part : all())
       explainKernel(*part);
   });
-  auto [starts, chunks] = checkpointCounts(call, division);
+  CheckpointCounts counts = checkpointCounts(atATime, division);
   json.attribute("segments", division.count());
   json.attribute("chunks_of_a_segment", division.length);
+  if (division.isNested())
+    json.attribute("chunks_of_a_long_segment", division.ofLong);
   if (sideBySide) {
     json.attribute("side_by_side", llvm::divideCeil(division.length, division.apart));
     json.attribute("chunks_of_each", division.apart);
   }
-  const TensorView &row = signature.rowOf(call);
+  const TensorView &row = signature.rowOf(atATime);
   auto explainCheckpoints = [&](ArrayRef<Checkpoint> checkpoints, StringRef of, int64_t count) {
     for (const Checkpoint &checkpoint : checkpoints)
       json.object([&] {
@@ -92,9 +104,11 @@ void Gradient::explain(llvm::json::OStream &json, const OperatorCall &call) cons
       });
   };
   json.attributeArray("saved", [&] {
-    explainCheckpoints(ofChunks, division.count() > 1 ? "chunk of a segment" : "chunk", chunks);
+    explainCheckpoints(ofChunks, division.count() > 1 ? "chunk of a segment" : "chunk", counts.ofChunks);
     if (division.count() > 1)
-      explainCheckpoints(ofSegments, "segment", starts);
+      explainCheckpoints(ofSegments, division.isNested() ? "segment of a long one" : "segment", counts.ofSegments);
+    if (division.isNested())
+      explainCheckpoints(ofSegments, "long segment", counts.ofLong);
     for (const KeptRow &kept : keptRows)
       json.object([&] {
         bool isInverse = StringRef(kept.name).starts_with(inversePrefix);
@@ -104,12 +118,12 @@ void Gradient::explain(llvm::json::OStream &json, const OperatorCall &call) cons
       });
   });
   json.attribute("recomputed", "all other rows, from the inputs of their chunk and what is saved");
-  json.attribute("checkpoint_bytes", checkpointBytes(call, division));
-  json.attribute("part_bytes", bytesOfParts(call, division));
-  json.attribute("workspace_bytes", workspaceBytes(call));
+  json.attribute("checkpoint_bytes", checkpointBytes(atATime, division));
+  json.attribute("part_bytes", bytesOfParts(atATime, division));
+  json.attribute("workspace_bytes", workingBytes(call, division) + keptBytes(call, division));
   json.attribute("bytes", bytesOfTensors(*this, call));
-  // A segment is walked forwards twice, but where there is only one.
-  int64_t forwards = division.count() > 1 ? 2 : 1;
+  // A segment is walked forwards twice, but where there is only one, or three times.
+  int64_t forwards = division.isNested() ? 3 : division.count() > 1 ? 2 : 1;
   int64_t flops = 0;
   for (const Kernel *part : all())
     flops += (part == checkpoints.get() ? forwards : 1) * flopsOf(signature, call, part->code->manifest);
@@ -125,13 +139,15 @@ void Gradient::explain(llvm::json::OStream &json, const OperatorCall &call) cons
   json.attribute("why", why);
 }
 
-std::string Signature::whySerial(const Choice &choice, const GradientRequest &request) {
+std::string Signature::whySerial(const OperatorCall &call, const Choice &choice, const GradientRequest &request) {
   if (!serialBecause.empty())
     return "no segments side by side: " + serialBecause;
   if (choice.segments == 1)
     return "sequences and heads fill the machine, or sequences are short, or the form is fixed";
   std::string problem;
-  gradientSideBySide(request, choice.form, &problem);
+  if (Gradient *segmented = gradientSideBySide(request, choice.form, &problem))
+    return "segments side by side would take " + std::to_string(segmented->workingBytes(call)) +
+           " bytes, expected at most those of two inputs, " + std::to_string(segmented->enoughBytes(call));
   // What a declaration lacks is said behind its place.
   StringRef reason = StringRef(problem).split("no segmented form: ").second;
   return "no segments side by side: " + (reason.empty() ? problem : reason.str());
@@ -159,7 +175,7 @@ llvm::Expected<std::string> Operator::explainGradient(Signature &signature, cons
   json.object([&] {
     (*gradient)->explain(json, call);
     if (!(*gradient)->sideBySide)
-      json.attribute("why_serial", signature.whySerial(choice, request));
+      json.attribute("why_serial", signature.whySerial(call, choice, request));
     choice.explain(json);
   });
   return text;

@@ -8,10 +8,13 @@
 // Where that is divided, a kernel between them walks back and keeps the states of reverse time
 // (passes/declaration/GradientParts.h).
 //
-// Where checkpoints of all chunks would take more than two inputs do, sequences are divided into segments: a walk keeps
-// the states at the start of each segment; then, from the last segment to the first, the first kernel walks the segment
-// again from there, and the others walk it back. The first walk is by the first kernel, too, or, where checkpoints are
-// not all that it carries as it is, by one that is made when it is first needed.
+// Where checkpoints of all chunks would take more than two inputs do, some sequences are walked after the others, so
+// far as those of a turn fill the machine. Where that does not suffice, sequences are divided into segments: a walk
+// keeps the states at the start of each segment; then, from the last segment to the first, the first kernel walks the
+// segment again from there, and the others walk it back. The first walk is by the first kernel, too, or, where
+// checkpoints are not all that it carries as it is, by one that is made when it is first needed. Where so many segments
+// would be needed that their starts take much, those of a few long ones are kept, and of the segments of one of these
+// at a time.
 //
 // Where sequences and heads are few, the walks that carry states take their segments side by side, forwards and back,
 // each after kernels that find what segments begin with (SegmentStarts.h); forwards those of the operator itself. Where
@@ -86,15 +89,21 @@ struct Operator::Signature::Gradient {
   /// is left is contiguous.
   llvm::Error run(const OperatorCall &call, const GradientCall &tensors, const Executor &executor);
 
-  /// How the sequences of a call are divided: the chunks of the longest that there may be, those of a segment, and
-  /// those of each of the segments that it consists of where these are side by side.
+  /// How a call is divided: how many sequences are walked at a time, the chunks of the longest that there may be, those
+  /// of a segment, those of each of the segments that it consists of where these are side by side, and those of a long
+  /// segment, a multiple of its segments'.
   struct Division {
-    int64_t chunks, length, apart = 0;
+    int64_t sequences, chunks, length, apart = 0, ofLong = chunks;
     int64_t count() const { return llvm::divideCeil(chunks, length); }
+    bool isNested() const { return ofLong < chunks; }
   };
-  /// As few segments as the memory for checkpoints allows, or those that take the least.
+  /// As few walks as the memory for checkpoints allows, or those that take the least.
   Division divisionOf(const OperatorCall &call) const;
   int64_t workspaceBytes(const OperatorCall &call) const;
+  /// Bytes of checkpoints and of parts that are added up, which grow with what is walked at a time; and how many are
+  /// thought to be enough.
+  int64_t workingBytes(const OperatorCall &call) const;
+  int64_t enoughBytes(const OperatorCall &call) const;
   /// Says what the gradient of a call takes: its kernels, what is saved and what is computed anew
   /// (ExplainGradient.cpp).
   void explain(llvm::json::OStream &json, const OperatorCall &call) const;
@@ -112,11 +121,18 @@ private:
   Gradient(const Signature &signature, GradientRequest request, bool sideBySide)
       : signature(signature), request(std::move(request)), sideBySide(sideBySide) {}
 
+  /// Of the sequences that are walked at a time, too, as a call of their own.
+  void explain(llvm::json::OStream &json, const OperatorCall &call, const OperatorCall &atATime,
+               Division division) const;
+
   llvm::Error describe(VariantOp gradient);
   llvm::Error makeKernels(std::vector<std::string> inputs, const Form &form);
   /// Of how many tokens of each sequence, or of a packed batch, the parts of rows are kept at a time.
   int64_t tokensOfParts(const OperatorCall &call, Division division) const;
   int64_t bytesOfParts(const OperatorCall &call, Division division) const;
+  /// Both, of the sequences that are walked at a time, and those of rows that are kept of all tokens.
+  int64_t workingBytes(const OperatorCall &call, Division division) const;
+  int64_t keptBytes(const OperatorCall &call, Division division) const;
   /// Makes room for what each slice has a part of.
   void divide(const Manifest &manifest);
 
@@ -137,9 +153,12 @@ private:
   Checkpoint checkpointOf(const Manifest &manifest, const Manifest::Argument &argument) const;
   /// Checkpoints of each state, of every `interval`-th of so many chunks of each sequence.
   int64_t checkpointCount(const OperatorCall &call, int64_t chunks, int64_t interval) const;
-  /// The checkpoints at the start of segments, where there are several, and those of the chunks of a segment; the bytes
-  /// of all states'.
-  std::array<int64_t, 2> checkpointCounts(const OperatorCall &call, Division division) const;
+  /// The checkpoints at the start of long segments and of segments, where there are several, and those of the chunks of
+  /// a segment.
+  struct CheckpointCounts {
+    int64_t ofLong, ofSegments, ofChunks;
+  };
+  CheckpointCounts checkpointCounts(const OperatorCall &call, Division division) const;
   /// Those of checkpoints, and what segments begin with.
   int64_t checkpointBytes(const OperatorCall &call, Division division) const;
   /// The kernel that keeps what a walk begins with at the start of each segment.
@@ -175,9 +194,22 @@ private:
   int64_t chunksOfTails() const;
   /// So many segments one after the other, and side by side in each of these; and how many of the latter there may be.
   Division divide(const OperatorCall &call, int64_t turns, int64_t sideBySideSegments) const;
+  Division divideSequences(const OperatorCall &call) const;
+  /// As many sequences at a time as memory allows, or 0; and at most so many, but so that turns of as many take no
+  /// longer than all at once, or 0 where there is no such number.
+  int64_t mostSequences(const OperatorCall &call, Division division) const;
+  int64_t sequencesFillingTurns(const OperatorCall &call, int64_t most) const;
+  /// The kernel that walks a sequence back, and its blocks, or threads, that the machine runs at the same time.
+  const Kernel &walkBack() const;
+  int64_t blocksAtOnce() const;
+  mutable std::once_flag countingBlocks;
+  mutable int64_t blocksOfMachine = 1;
   /// Of each, as what it begins with takes the time of about one.
   static constexpr int64_t fewestChunks = 4;
   int64_t mostSideBySide(const OperatorCall &call) const;
+  /// Whether the walk forward is one over whole sequences however these are divided, as it keeps nothing for the walk
+  /// back and leaves no parts. Then only parts take memory that grows with a segment.
+  bool walksForwardFirst() const;
   Signature::Segments::Division forwardDivision(const OperatorCall &call, Division division) const;
   int64_t bytesOfForwardStarts(const OperatorCall &call, Division division) const;
   int64_t placesOfCotangents(const OperatorCall &call, Division division) const;

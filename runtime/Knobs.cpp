@@ -34,6 +34,10 @@ Knobs::Knobs()
     tuned = *flag;
   if (auto chunks = read("STRETTO_SEGMENT", uint64_t(1) << 40, "a number of chunks"))
     segment = static_cast<int64_t>(*chunks);
+  if (auto count = read("STRETTO_LONG_SEGMENT", uint64_t(1) << 20, "a number of segments"))
+    longSegment = static_cast<int64_t>(*count);
+  if (auto count = read("STRETTO_SEQUENCES", uint64_t(1) << 40, "a number of sequences"))
+    sequences = static_cast<int64_t>(*count);
   if (auto count = read("STRETTO_SEGMENTS", uint64_t(1) << 20, "a number of segments"))
     segments = static_cast<int64_t>(*count);
   auto powerOfTwo = [](uint64_t count) { return count ? static_cast<int64_t>(llvm::PowerOf2Ceil(count)) : 0; };

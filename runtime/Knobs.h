@@ -31,6 +31,14 @@ struct Knobs {
   /// time.
   std::atomic<int64_t> segment = 0;
 
+  /// STRETTO_LONG_SEGMENT: where STRETTO_SEGMENT is given, how many segments a long one consists of, whose starts are
+  /// kept while it is walked; 0: there are none. Default 0. May be changed at run time.
+  std::atomic<int64_t> longSegment = 0;
+
+  /// STRETTO_SEQUENCES: how many sequences of a call, if these are not packed, its gradient walks at a time; 0: as
+  /// memory allows. Default 0. May be changed at run time.
+  std::atomic<int64_t> sequences = 0;
+
   /// STRETTO_SEGMENTS: into how many segments sequences of calls are divided that run side by side, where they can be;
   /// 1: none; 0: as many as idle multiprocessors take. Default 0. May be changed at run time.
   std::atomic<int64_t> segments = 0;

@@ -3,6 +3,7 @@
 #include "runtime/CudaDriver.h"
 #include "runtime/Gradient.h"
 #include "runtime/Launch.h"
+#include "runtime/SomeSequences.h"
 #include <utility>
 
 using namespace mlir;
@@ -13,20 +14,21 @@ using SegmentStarts = Operator::Signature::SegmentStarts;
 
 namespace stretto {
 
-/// The launches of a gradient: the workspace divided, and the tensors of both kernels.
+/// The launches of a gradient, of all sequences or some: the workspace divided, and the tensors of both kernels.
 class GradientLauncher {
 public:
   GradientLauncher(Gradient &gradient, const OperatorCall &call, const GradientCall &gradientCall,
-                   const Executor &executor)
+                   const Executor &executor, Gradient::Division division)
       : gradient(gradient), signature(gradient.signature), call(call), gradientCall(gradientCall), executor(executor),
-        division(gradient.divisionOf(call)), next(static_cast<char *>(gradientCall.workspace)) {
+        division(division), next(static_cast<char *>(gradientCall.workspace)) {
     auto counts = gradient.checkpointCounts(call, division);
     // What finds where segments begin forwards is there before checkpoints are.
     forwardBegun = lend(gradient.bytesOfForwardStarts(call, division));
     forwardLeft = next;
     char *behind = next + gradient.checkpointBytes(call, division) - gradient.bytesOfForwardStarts(call, division);
-    ofSegments = lendCheckpoints(gradient.ofSegments, counts[0]);
-    ofChunks = lendCheckpoints(gradient.ofChunks, counts[1]);
+    ofLong = lendCheckpoints(gradient.ofSegments, counts.ofLong);
+    ofSegments = lendCheckpoints(gradient.ofSegments, counts.ofSegments);
+    ofChunks = lendCheckpoints(gradient.ofChunks, counts.ofChunks);
     if (gradient.cotangentStarts) {
       int64_t places = gradient.placesOfCotangents(call, division);
       cotangentsLeft = SegmentStarts::lend(gradient.cotangentStarts->left, places, next);
@@ -51,13 +53,21 @@ public:
     if (gradient.forwardWalk()) {
       if (llvm::Error error = findStarts())
         return error;
-    } else if (division.count() > 1 && !gradient.sideBySide) {
-      if (llvm::Error error = keepStarts())
+    } else if (division.count() > 1 && !gradient.sideBySide && !gradient.walksForwardFirst()) {
+      if (llvm::Error error = division.isNested() ? keepStartsOfLong() : keepStarts(/*first=*/0))
         return error;
     }
+    bool isForwardDone = gradient.walksForwardFirst();
+    if (isForwardDone && gradient.checkpoints)
+      if (llvm::Error error = walkForward())
+        return error;
     for (int64_t segment = division.count() - 1; segment >= 0; --segment) {
       placeParts(segment);
-      if (gradient.checkpoints)
+      int64_t next = (segment + 1) * division.length;
+      if (division.isNested() && (segment + 1 == division.count() || next % division.ofLong == 0))
+        if (llvm::Error error = keepStarts(longSegmentOf(segment)))
+          return error;
+      if (gradient.checkpoints && !isForwardDone)
         if (llvm::Error error = keep(segment))
           return error;
       backward.checkpoints = ofChunks;
@@ -86,9 +96,13 @@ private:
     return {.first = first, .chunks = std::min(division.length, division.chunks - first)};
   }
 
-  /// The same for a kernel, whose segments may be apart. What is carried back has places in this range alone.
+  /// The same for a kernel, whose segments may be apart.
   LaunchSegment rangeFor(const Operator::Signature::Kernel &kernel, int64_t segment) const {
-    LaunchSegment range = rangeOf(segment);
+    return rangeFor(kernel, rangeOf(segment));
+  }
+
+  /// What is carried back has places in this range alone.
+  LaunchSegment rangeFor(const Operator::Signature::Kernel &kernel, LaunchSegment range) const {
     if (!kernel.isApart())
       return range;
     range.intervalOfStarts = division.apart;
@@ -151,14 +165,49 @@ private:
     return launch(signature, *gradient.sumTurns, call, tensors, range, executor);
   }
 
-  llvm::Error keepStarts() {
+  /// The first chunk of the long segment that a segment is of; the first of all where there is none.
+  int64_t longSegmentOf(int64_t segment) const {
+    int64_t first = segment * division.length;
+    return first - first % division.ofLong;
+  }
+
+  /// The range of a kernel that begins with such starts, of which each has a place from one chunk on.
+  LaunchSegment from(const Checkpoints &starts, int64_t interval, int64_t firstPlaced, int64_t chunksPlaced,
+                     LaunchSegment range) {
+    for (auto [start, checkpoint] : llvm::zip_equal(gradient.ofSegments, starts))
+      forward.starts.emplace_back(start.name, checkpoint);
+    range.intervalOfStarts = interval;
+    range.firstPlaced = firstPlaced;
+    range.chunksPlaced = chunksPlaced;
+    return range;
+  }
+
+  llvm::Error walkForward() {
+    LaunchSegment range = rangeFor(*gradient.checkpoints, LaunchSegment{.chunks = division.chunks});
+    return launch(signature, *gradient.checkpoints, call, forward, range, executor);
+  }
+
+  llvm::Error keepStartsOfLong() {
+    forward.checkpoints = ofLong;
+    // Behind the start of the last segment nothing is kept.
+    int64_t last = (division.chunks - 1) / division.ofLong;
+    return walkStates({.chunks = last * division.ofLong + 1, .interval = division.ofLong});
+  }
+
+  /// Keeps the states at the start of each segment of a long one, or of all.
+  llvm::Error keepStarts(int64_t first) {
+    forward.starts.clear();
+    forward.checkpoints = ofSegments;
+    int64_t chunks = std::min(division.ofLong, division.chunks - first), last = (chunks - 1) / division.length;
+    LaunchSegment range = {.first = first, .chunks = last * division.length + 1, .interval = division.length};
+    return walkStates(division.isNested() ? from(ofLong, division.ofLong, 0, division.chunks, range) : range);
+  }
+
+  llvm::Error walkStates(const LaunchSegment &range) {
     llvm::Expected<Operator::Signature::Kernel *> kernel = gradient.kernelOfSegments();
     if (!kernel)
       return kernel.takeError();
-    forward.checkpoints = ofSegments;
-    // Behind the start of the last segment nothing is kept.
-    int64_t chunks = (division.count() - 1) * division.length + 1;
-    return launch(signature, **kernel, call, forward, {.chunks = chunks, .interval = division.length}, executor);
+    return launch(signature, **kernel, call, forward, range, executor);
   }
 
   /// Walks a segment, of several from the states at its start. Rows that were kept are kept again, as the same numbers.
@@ -166,9 +215,8 @@ private:
     LaunchSegment range = rangeFor(*gradient.checkpoints, segment);
     forward.starts.clear();
     if (division.count() > 1 && !gradient.sideBySide) {
-      range.intervalOfStarts = division.length;
-      for (auto [start, checkpoint] : llvm::zip_equal(gradient.ofSegments, ofSegments))
-        forward.starts.emplace_back(start.name, checkpoint);
+      int64_t first = longSegmentOf(segment);
+      range = from(ofSegments, division.length, first, std::min(division.ofLong, division.chunks - first), range);
     }
     forward.checkpoints = ofChunks;
     if (llvm::Error error = launch(signature, *gradient.checkpoints, call, forward, range, executor))
@@ -210,10 +258,11 @@ private:
     for (auto [row, parts] : llvm::zip_equal(gradient.rows, ofParts))
       if (llvm::Error error = clear(parts, row.bytesOfParts(tokens)))
         return error;
-    int64_t starts = gradient.checkpointCounts(call, division)[0];
-    for (auto [start, place] : llvm::zip_equal(gradient.ofSegments, ofSegments))
-      if (llvm::Error error = clear(place.data, start.bytes(starts)))
-        return error;
+    auto counts = gradient.checkpointCounts(call, division);
+    for (auto [places, count] : {std::pair(&ofLong, counts.ofLong), std::pair(&ofSegments, counts.ofSegments)})
+      for (auto [start, place] : llvm::zip_equal(gradient.ofSegments, *places))
+        if (llvm::Error error = clear(place.data, start.bytes(count)))
+          return error;
     return llvm::Error::success();
   }
 
@@ -308,7 +357,7 @@ private:
   const Executor &executor;
   Gradient::Division division;
   char *next; // of the workspace
-  Checkpoints ofSegments, ofChunks;
+  Checkpoints ofLong, ofSegments, ofChunks;
   /// Where segments are side by side: memory for what they begin with forwards, and to find it; and places back.
   char *forwardBegun = nullptr, *forwardLeft = nullptr;
   SegmentStarts::Places cotangentsLeft, cotangentsBegun, tailsBegun, sumsLeft;
@@ -327,5 +376,14 @@ private:
 llvm::Error Gradient::run(const OperatorCall &call, const GradientCall &tensors, const Executor &executor) {
   if (signature.items(call) == 0)
     return llvm::Error::success();
-  return GradientLauncher(*this, call, tensors, executor).run();
+  Division division = divisionOf(call);
+  int64_t all = signature.sequences(call);
+  if (division.sequences == all)
+    return GradientLauncher(*this, call, tensors, executor, division).run();
+  for (int64_t first = 0; first < all; first += division.sequences) {
+    SomeSequences some(signature.op, call, tensors, first, std::min(division.sequences, all - first));
+    if (llvm::Error error = GradientLauncher(*this, some.call(), some.gradientCall(), executor, division).run())
+      return error;
+  }
+  return llvm::Error::success();
 }

@@ -48,9 +48,9 @@
 //   firstCheckpoint(n, chunks, i) = min(n * ceil(chunks / i), offsets[n] / (C * i) + n)
 //
 // rounded down, where of a dense batch offsets[n] is n * tokens: no more than what earlier sequences need, whether they
-// are long or many. Where checkpoints of every j-th chunk of all are the initial states, the sequence n has row
-// firstCheckpoint(n, all chunks, j) + first / j of them. An output of a group g holds the parts of g heads beside each
-// other, which the caller adds up.
+// are long or many. Where checkpoints of every j-th chunk of those that have places are the initial states, the
+// sequence n has row firstCheckpoint(n, chunks that have places, j) + (first - the first of these) / j of them. An
+// output of a group g holds the parts of g heads beside each other, which the caller adds up.
 //
 // A kernel whose segments are apart has a work item for each of j chunks, j from one initial state to the next, in the
 // chunks [first, first + chunks) of each sequence: with `items` as above, the segment first / j + s of an item is item

@@ -53,7 +53,7 @@ public:
   Form modelForm(const OperatorCall &call, int64_t threads, bool isOfGradient, int64_t segments = 1) const;
   Choice choose(const OperatorCall &call, int64_t threads, const GradientRequest *request = nullptr);
   /// Why a gradient walks its segments one after the other.
-  std::string whySerial(const Choice &choice, const GradientRequest &request);
+  std::string whySerial(const OperatorCall &call, const Choice &choice, const GradientRequest &request);
   /// What a tuner's result for a call is found by.
   std::string tuningKey(const OperatorCall &call, int64_t threads, const GradientRequest *request) const;
   /// Bytes of the cache of a GPU that all its multiprocessors share; 0 on a CPU.

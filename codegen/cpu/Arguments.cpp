@@ -260,8 +260,8 @@ void KernelLowering::findSegment(Item &item) {
   // The row of the checkpoint that the item begins with. A sequence that has ended begins with any.
   Value every = arith::MaxUIOp::create(builder, intervalOfStarts, builder.index(1));
   Value areCheckpoints = builder.compare(arith::CmpIPredicate::ne, intervalOfStarts, builder.index(0));
-  Value row = firstCheckpoint(item, arith::CeilDivUIOp::create(builder, denseTokens, tokens), every);
-  Value fromFirst = divide(builder, divide(builder, item.begin, tokens), every);
+  Value row = firstCheckpoint(item, chunksPlaced, every);
+  Value fromFirst = divide(builder, builder.subtract(divide(builder, item.begin, tokens), firstPlaced), every);
   Value isEnded = builder.compare(arith::CmpIPredicate::eq, item.begin, item.end);
   row = builder.add(row, arith::SelectOp::create(builder, isEnded, builder.index(0), fromFirst));
   item.startRow = arith::SelectOp::create(builder, areCheckpoints, row, item.stateRow);

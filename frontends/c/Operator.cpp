@@ -346,6 +346,12 @@ char *strettoTunedTable() { return ownedString(TunedForms::instance().table()); 
 
 bool strettoDebug() { return Knobs::instance().debug; }
 void strettoSetDebug(bool debug) { Knobs::instance().debug = debug; }
+int64_t strettoLongSegment() { return Knobs::instance().longSegment; }
+void strettoSetLongSegment(int64_t segments) { Knobs::instance().longSegment = segments; }
+
+int64_t strettoSequences() { return Knobs::instance().sequences; }
+void strettoSetSequences(int64_t sequences) { Knobs::instance().sequences = sequences; }
+
 int64_t strettoSegment() { return Knobs::instance().segment; }
 void strettoSetSegment(int64_t chunks) { Knobs::instance().segment = chunks; }
 int64_t strettoWalks() { return Knobs::instance().walks; }

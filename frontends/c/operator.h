@@ -205,6 +205,14 @@ STRETTO_EXPORT char *strettoTunedTable(void);
 STRETTO_EXPORT bool strettoDebug(void);
 STRETTO_EXPORT void strettoSetDebug(bool debug);
 
+/* How many segments of a gradient a long one consists of, or 0: none; STRETTO_LONG_SEGMENT says it at first. */
+STRETTO_EXPORT int64_t strettoLongSegment(void);
+STRETTO_EXPORT void strettoSetLongSegment(int64_t segments);
+
+/* How many sequences a gradient walks at a time, or 0: as memory allows; STRETTO_SEQUENCES says it at first. */
+STRETTO_EXPORT int64_t strettoSequences(void);
+STRETTO_EXPORT void strettoSetSequences(int64_t sequences);
+
 /* The chunks of a segment of a gradient, or 0: as memory allows; STRETTO_SEGMENT says what it is at first. */
 STRETTO_EXPORT int64_t strettoSegment(void);
 STRETTO_EXPORT void strettoSetSegment(int64_t chunks);

@@ -407,9 +407,10 @@ void ThreadLowering::findSegment() {
   // The row of the checkpoint that a segment begins with. A sequence that has ended begins with any.
   Value every = arith::MaxSIOp::create(b, word(Manifest::StartInterval), b.i64(1));
   Value areCheckpoints = b.compare(arith::CmpIPredicate::ne, word(Manifest::StartInterval), b.i64(0));
-  Value row = firstCheckpoint(divideUp(b, word(Manifest::Tokens), chunk), every);
+  Value row = firstCheckpoint(word(Manifest::ChunksPlaced), every);
   Value isEnded = b.compare(arith::CmpIPredicate::eq, begin, end);
-  row = b.add(row, b.select(isEnded, b.i64(0), arith::DivUIOp::create(b, begin, every)));
+  Value fromFirst = arith::DivUIOp::create(b, b.sub(begin, word(Manifest::FirstPlaced)), every);
+  row = b.add(row, b.select(isEnded, b.i64(0), fromFirst));
   startRow = b.select(areCheckpoints, row, stateRow);
 }
 

@@ -197,6 +197,20 @@ bool setDebug(bool debug) {
   return before;
 }
 
+int64_t setLongSegment(int64_t segments) {
+  TORCH_CHECK(segments >= 0, "stretto: a long segment has ", segments, " segments, expected 0 or more");
+  int64_t before = strettoLongSegment();
+  strettoSetLongSegment(segments);
+  return before;
+}
+
+int64_t setSequences(int64_t sequences) {
+  TORCH_CHECK(sequences >= 0, "stretto: ", sequences, " sequences are walked at a time, expected 0 or more");
+  int64_t before = strettoSequences();
+  strettoSetSequences(sequences);
+  return before;
+}
+
 int64_t setSegment(int64_t chunks) {
   TORCH_CHECK(chunks >= 0, "stretto: a segment has ", chunks, " chunks, expected 0 or more");
   int64_t before = strettoSegment();
@@ -258,6 +272,8 @@ TORCH_LIBRARY_FRAGMENT(stretto, library) {
   library.def("_set_tuned_table(str path) -> ()", setTunedTable);
   library.def("_tuned_table() -> str", tunedTable);
   library.def("_set_debug(bool debug) -> bool", setDebug);
+  library.def("_set_long_segment(int segments) -> int", setLongSegment);
+  library.def("_set_sequences(int sequences) -> int", setSequences);
   library.def("_set_segment(int chunks) -> int", setSegment);
   library.def("_set_segments(int segments) -> int", setSegments);
   library.def("_set_slices(int slices) -> int", setSlices);

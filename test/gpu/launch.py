@@ -344,9 +344,16 @@ class GradientLaunch:
         words = [word for argument in self.manifest["arguments"] for word in self.words_of(argument)]
         tokens = self.batch * self.tokens if self.packed else self.tokens
         of_sequences = items(self.manifest, self.batch, tokens, self.packed, segment[1])
+        placed = (0, -(-self.header[1] // self.manifest["chunk"]))
         blocks = of_sequences * self.heads * self.manifest["slices"]
         self.stages.append(
-            Stage(kernel, self.manifest, blocks, [*self.header, *range_words(*segment), *words], self.buffers)
+            Stage(
+                kernel,
+                self.manifest,
+                blocks,
+                [*self.header, *range_words(*segment, placed=placed), *words],
+                self.buffers,
+            )
         )
 
     def buffer(self, array):

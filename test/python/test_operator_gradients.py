@@ -186,10 +186,17 @@ def segments_of(chunks):
     return setting(torch.ops.stretto._set_segment, chunks)
 
 
-def check_segments(name, chunks, tokens, offsets=None, dtype=torch.float64, device="cpu", with_state=True, **options):
-    """Segments of so many chunks leave the same bits as a walk over all of them."""
-    arguments, state = example(name, tokens=tokens, batch=1 if offsets else 2, **options)
-    sequences = len(offsets) - 1 if offsets else 2
+def sequences_of(count):
+    """So many sequences are walked at a time."""
+    return setting(torch.ops.stretto._set_sequences, count)
+
+
+def check_division(
+    name, division, tokens, offsets=None, dtype=torch.float64, device="cpu", with_state=True, batch=2, **options
+):
+    """What is divided leaves the same bits as the whole."""
+    arguments, state = example(name, tokens=tokens, batch=1 if offsets else batch, **options)
+    sequences = len(offsets) - 1 if offsets else batch
     accumulator = torch.promote_types(dtype, torch.float32)
     rows = {key: x for key, x in arguments.items() if isinstance(x, torch.Tensor) and x.is_floating_point()}
     arguments = arguments | {key: x.to(dtype) for key, x in rows.items()}
@@ -205,17 +212,33 @@ def check_segments(name, chunks, tokens, offsets=None, dtype=torch.float64, devi
     of_values = arguments["x" if "x" in arguments else "v"]
     d_output = torch.randn(*of_values.shape[:2], heads, of_values.shape[-1], generator=generator)
     found = []
-    for length in (0, chunks):
-        with segments_of(length):
+    for setting_of_run in (contextlib.nullcontext(), division):
+        with setting_of_run:
             found.append(gradients(name, arguments, entries.values(), d_output, d_state, device, **keywords))
-    whole, segmented = found
-    assert all(torch.equal(segmented[key], x) for key, x in whole.items() if x is not None)
+    whole, divided = found
+    assert all(torch.equal(divided[key], x) for key, x in whole.items() if x is not None)
     assert any(x is not None and x.any() for x in whole.values())
+
+
+def check_segments(name, chunks, *arguments, **keywords):
+    """Segments of so many chunks leave the same bits as a walk over all of them."""
+    check_division(name, segments_of(chunks), *arguments, **keywords)
 
 
 @pytest.mark.parametrize(("name", "options"), RUNNING)
 def test_segments_change_nothing(name, options):
     check_segments(name, chunks=2, tokens=330, **options)
+
+
+@pytest.mark.parametrize(("name", "options"), RUNNING)
+def test_sequences_at_a_time_change_nothing(name, options):
+    check_division(name, sequences_of(2), tokens=70, batch=3, **options)
+
+
+@pytest.mark.parametrize("name", ["lawcat", "gated_delta_rule", "lolcats"])
+def test_segments_of_sequences_at_a_time(name):
+    with segments_of(1):
+        check_division(name, sequences_of(1), tokens=150, batch=2, **FIRST[name])
 
 
 @pytest.mark.parametrize("name", ["gla", "lawcat", "gsa", "rwkv6", "supra", "delta_rule", "lolcats"])
@@ -282,6 +305,25 @@ def test_walks(name, dtype):
     # A norm divides by the deviation of a row, which is next to 0 in rows of few numbers.
     sizes = {"width": 32, "value_width": 32} if name == "supra" else {}
     check_walks(name, dtype, **sizes)
+
+
+@contextlib.contextmanager
+def long_segments_of(segments, chunks):
+    with segments_of(chunks), setting(torch.ops.stretto._set_long_segment, segments):
+        yield
+
+
+@pytest.mark.parametrize(("name", "options"), RUNNING)
+def test_long_segments_change_nothing(name, options):
+    check_division(name, long_segments_of(2, chunks=1), tokens=330, **options)
+
+
+@pytest.mark.parametrize("name", ["gla", "lawcat", "gsa", "rwkv6", "supra", "delta_rule", "lolcats"])
+def test_long_segments_of_packed_sequences(name):
+    lengths = [0, 1, 70, 128, 420, 0, 5, 129]
+    offsets = [sum(lengths[:count]) for count in range(len(lengths) + 1)]
+    for segments, chunks in ((2, 1), (3, 1), (2, 2)):
+        check_division(name, long_segments_of(segments, chunks), offsets[-1], offsets, **FIRST[name])
 
 
 @pytest.mark.parametrize("name", ["gla", "lawcat", "gsa", "supra", "delta_rule", "lolcats"])
