@@ -129,9 +129,7 @@ KernelLowering::Item KernelLowering::findItem(Value number) {
   Item item;
   Value isPacked = builder.compare(arith::CmpIPredicate::ne, offsets, builder.index(0)), chunkNumber;
   if (hasIndependentChunks()) {
-    Value tokens = builder.index(kernel.getChunk());
-    Value chunks = arith::SelectOp::create(builder, isPacked, builder.index(1),
-                                           arith::CeilDivUIOp::create(builder, denseTokens, tokens));
+    Value chunks = arith::SelectOp::create(builder, isPacked, builder.index(1), segmentChunks);
     chunkNumber = remainder(builder, number, chunks);
     number = divide(builder, number, chunks);
   }
@@ -182,10 +180,11 @@ KernelLowering::Item KernelLowering::findItem(Value number) {
   else if (kernel.getSegments() || kernel.getReverse() || llvm::any_of(arguments, isCheckpoint))
     findSegment(item); // what walks back may follow kernels that leave checkpoints of a segment alone
   if (chunkNumber) {
-    Value tokens = builder.index(kernel.getChunk());
-    item.begin = builder.multiply(chunkNumber, tokens);
-    Value next = builder.minimum(builder.add(item.begin, tokens), item.tokens);
-    item.end = arith::SelectOp::create(builder, isPacked, item.tokens, next);
+    // An item of a packed batch has all chunks of the range.
+    Value tokens = builder.index(kernel.getChunk()), number = builder.add(firstChunk, chunkNumber);
+    Value count = arith::SelectOp::create(builder, isPacked, segmentChunks, builder.index(1));
+    item.begin = builder.minimum(builder.multiply(number, tokens), item.tokens);
+    item.end = builder.minimum(builder.multiply(builder.add(number, count), tokens), item.tokens);
   }
   return item;
 }

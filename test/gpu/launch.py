@@ -321,7 +321,9 @@ class GradientLaunch:
         self.manifests, self.stages = manifests, []
         chunks = -(-tokens // manifests[-1]["chunk"])
         reads_checkpoints = any(a["kind"] == "checkpoint" for a in arguments)
-        self.segment = (min(segment, chunks) if reads_checkpoints else 0) or chunks
+        # Where no state is kept for the walk back, the walk forward is one over all chunks.
+        walks_forward_first = not reads_checkpoints and manifests[-1]["reverse"]
+        self.segment = (min(segment, chunks) if reads_checkpoints or walks_forward_first else 0) or chunks
         is_segmented = self.segment < chunks
         # Of the kernels before the last one may be for the starts of segments alone.
         own = [index for index, manifest in enumerate(manifests) if manifest["symbol"].endswith("_segment_starts")]
@@ -329,12 +331,17 @@ class GradientLaunch:
         walks = [index for index in range(len(manifests)) if index not in own + systems]
         for kernel in systems:
             self.add_stage(kernel, "chunks", 0, chunks, 1, 0)
-        if is_segmented:
+        forward = [index for index in walks if manifests[index]["symbol"].endswith("_checkpoints")]
+        if walks_forward_first:
+            walks = [index for index in walks if index not in forward]
+            for kernel in forward:
+                self.add_stage(kernel, "chunks", 0, chunks, 1, 0)
+        elif is_segmented:
             self.add_stage([*own, *walks][0], "segments", 0, chunks, self.segment, 0)
         for first in reversed(range(0, chunks, self.segment)):
             count = min(self.segment, chunks - first)
             for kernel in walks:
-                is_forward = manifests[kernel]["symbol"].endswith("_checkpoints")
+                is_forward = kernel in forward
                 self.add_stage(kernel, "chunks", first, count, 1, self.segment if is_segmented and is_forward else 0)
 
     def add_stage(self, kernel, checkpoints, *segment):

@@ -166,6 +166,8 @@ def gradient_cases(name, element):
     yield "one token", dict(tokens=1, **sizes)
     yield "ragged", dict(tokens=133, **sizes)
     yield "packed", dict(tokens=71, packed=True, **sizes)
+    yield "segments", dict(tokens=150, segment=1, **sizes)
+    yield "packed segments", dict(tokens=71, packed=True, segment=1, **sizes)
 
 
 def window_after(rows, length):
