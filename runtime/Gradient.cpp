@@ -456,6 +456,11 @@ Gradient::Division Gradient::divide(const OperatorCall &call, int64_t turns, int
   return {sequences, chunks, static_cast<int64_t>(llvm::alignTo(length, apart)), apart};
 }
 
+bool Gradient::fitsSegments(const OperatorCall &call) const {
+  Division division = divisionOf(call);
+  return division.apart < division.length && workingBytes(call, division) <= enoughBytes(call);
+}
+
 bool Gradient::walksForwardFirst() const {
   if (!ofChunks.empty() || keeping || !kernel->code->manifest.reverse)
     return false;
@@ -620,11 +625,12 @@ llvm::Expected<Gradient *> Operator::Signature::gradientFor(const OperatorCall &
   Choice choice = choose(call, threads, &request);
   Gradient *segmented = choice.segments > 1 ? gradientSideBySide(request, choice.form) : nullptr;
   bool isForced = choice.by == Choice::By::Knob || choice.by == Choice::By::Caller;
-  if (segmented && (isForced || segmented->workingBytes(call) <= segmented->enoughBytes(call)))
+  if (segmented && (isForced || segmented->fitsSegments(call)))
     return segmented;
   Form form = segmented && !choice.tuned ? modelForm(call, threads, /*isOfGradient=*/true) : choice.form;
   llvm::Expected<Gradient *> gradient = gradientOf(request, form);
-  if (segmented && gradient && segmented->workingBytes(call) <= (*gradient)->workingBytes(call))
+  if (segmented && gradient && (*gradient)->workingBytes(call) > segmented->enoughBytes(call) &&
+      segmented->workingBytes(call) < (*gradient)->workingBytes(call))
     return segmented;
   if (gradient || !choice.tuned)
     return gradient;

@@ -100,6 +100,8 @@ struct Operator::Signature::Gradient {
   /// As few walks as the memory for checkpoints allows, or those that take the least.
   Division divisionOf(const OperatorCall &call) const;
   int64_t workspaceBytes(const OperatorCall &call) const;
+  /// Whether there are several segments side by side in the memory that is thought to be enough.
+  bool fitsSegments(const OperatorCall &call) const;
   /// Bytes of checkpoints and of parts that are added up, which grow with what is walked at a time; and how many are
   /// thought to be enough.
   int64_t workingBytes(const OperatorCall &call) const;

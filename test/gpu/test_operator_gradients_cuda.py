@@ -15,12 +15,15 @@ from test_operator_gradients import (
     WIDE,
     WITH_WALKS_OF_STATES,
     check,
+    check_division,
     check_segments,
     check_slices,
     check_walk_slices,
     check_walks,
     explanation,
+    long_segments_of,
     segments_of,
+    sequences_of,
     slices_of,
     walks_of,
 )
@@ -170,6 +173,19 @@ def test_segments_of_packed_sequences(name, dtype):
         check_segments(name, chunks, offsets[-1], offsets, dtype, DEVICE, **FIRST[name])
 
 
+@pytest.mark.parametrize(("name", "options"), ON_DEVICE)
+def test_sequences_at_a_time_change_nothing(name, options):
+    check_division(name, sequences_of(2), tokens=70, batch=3, dtype=torch.float32, device=DEVICE, **options)
+
+
+@pytest.mark.parametrize("name", ["gla", "lawcat", "gsa", "rwkv6", "delta_rule"])
+def test_long_segments_change_nothing(name, dtype):
+    check_division(name, long_segments_of(2, chunks=1), tokens=330, dtype=dtype, device=DEVICE, **FIRST[name])
+    lengths = [0, 1, 70, 128, 420, 0, 5, 129]
+    offsets = [sum(lengths[:count]) for count in range(len(lengths) + 1)]
+    check_division(name, long_segments_of(3, chunks=1), offsets[-1], offsets, dtype, DEVICE, **FIRST[name])
+
+
 @pytest.mark.parametrize("name", LONG)
 def test_gradients_of_long_sequences(name):
     check_long(name, DEVICE)
@@ -178,13 +194,8 @@ def test_gradients_of_long_sequences(name):
 @pytest.mark.parametrize("width", [64, 128])
 @pytest.mark.parametrize("name", dict(ON_DEVICE))
 def test_checkpoints_take_no_more_than_two_inputs(name, width):
-    """Based has 273 rows of values in a state, and chunks of 16 tokens: two levels of checkpoints are enough for long
-    sequences only. So it is with LAWCAT of width 128, of which four slices have parts of three rows beside: 8192 tokens
-    take 2.05 inputs.
-    """
     sizes = {"width": 16 if name == "based" else width, "value_width": width}
-    shortest = {("based", 64): 32768, ("based", 128): 32768, ("lawcat", 128): 16384}.get((name, width), 8192)
-    for tokens in (shortest, 32768):
+    for tokens in (8192, 32768):
         found, size = explanation(name, tokens, torch.bfloat16, DEVICE, **sizes)
         assert found["checkpoint_bytes"] + found["part_bytes"] <= 2 * size, (tokens, found)
 
