@@ -66,12 +66,12 @@ def build_gradients(translate, options, elements, sizes):
             continue
         failed += sum(not build(translate, options.out / f"{name}.{i}", text) for i, text in enumerate(texts))
         for case, settings in gradients.gradient_cases(operator, element):
-            packed, segment = settings.pop("packed", False), settings.pop("segment", 0)
+            division = launch.division_of(settings)
             tables = {}
             for text in texts:
                 tables |= gradients.tables_of(text, settings["heads"])
             problem = gradients.gradient_problem(operator, element, K, V, **settings)
-            launch.save_problem(options.out / f"{name}.{case.replace(' ', '-')}.npz", problem, tables, packed, segment)
+            launch.save_problem(options.out / f"{name}.{case.replace(' ', '-')}.npz", problem, tables, division)
     return failed
 
 

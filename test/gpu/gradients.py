@@ -182,6 +182,8 @@ def gradient_cases(name, element):
     yield "packed", dict(tokens=37, packed=True, **heads)
     yield "segments", dict(tokens=150, segment=1, **heads)
     yield "packed segments", dict(tokens=70, packed=True, segment=1, **heads)
+    yield "long segments", dict(tokens=290, segment=1, of_long=2, **heads)
+    yield "packed long segments", dict(tokens=150, packed=True, segment=1, of_long=2, **heads)
     if name in WITH_DECAY and element == "f32":
         yield "strong", dict(tokens=40, regime="strong", batch=1, **heads)
         # Steps of 800 multiply what is rounded in the gradient of ssd's rate.

@@ -273,26 +273,34 @@ def items(manifest, sequences, tokens, packed, chunks=None):
     return min(of_longest, tokens // manifest["chunk"] + sequences) if packed else of_longest
 
 
-def save_problem(path, problem, tables, packed, segment):
+def division_of(settings):
+    """Takes from the settings of a case how a GradientLaunch divides it."""
+    return {key: settings.pop(key, 0) for key in ("packed", "segment", "of_long")}
+
+
+def save_problem(path, problem, tables, division):
     """Leaves in a file what a GradientLaunch is made of."""
     arrays = {f"{part}/{name}": array for part, named in problem.items() for name, array in named.items()}
     for name, (period, varying, numbers) in tables.items():
         arrays |= {f"tables/{name}": numbers, f"meta/{name}": np.array([period, varying])}
-    np.savez_compressed(path, packed=np.array(packed), segment=np.array(segment), **arrays)
+    arrays |= {f"division/{name}": np.array(value) for name, value in division.items()}
+    np.savez_compressed(path, **arrays)
 
 
 def load_problem(path):
-    arrays, problem, tables = np.load(path), {}, {}
+    arrays, problem, tables, division = np.load(path), {}, {}, {}
     for key in arrays.files:
         part, _, name = key.partition("/")
         if part == "tables":
             period, varying = arrays[f"meta/{name}"].tolist()
             tables[name] = (period, bool(varying), arrays[key])
-        elif name and part != "meta":
+        elif part == "division":
+            division[name] = int(arrays[key])
+        elif part != "meta":
             problem.setdefault(part, {})[name] = arrays[key]
     for part in ("initial", "cotangents"):
         problem.setdefault(part, {})
-    return problem, tables, bool(arrays["packed"]), int(arrays["segment"])
+    return problem, tables, division
 
 
 class Stage:
@@ -306,10 +314,10 @@ class Stage:
 class GradientLaunch:
     """The launches of a gradient on the arrays of a problem (gradients.py), the kernel that walks back last. With
     `packed` the sequences of the batch lie in one row of tokens; with `segment` they are walked in segments of as many
-    chunks, as runtime/LaunchGradient.cpp does.
+    chunks, and with `of_long` the starts of so many segments at a time are kept, as runtime/LaunchGradient.cpp does.
     """
 
-    def __init__(self, manifests, problem, tables, packed=False, segment=0):
+    def __init__(self, manifests, problem, tables, packed=False, segment=0, of_long=0):
         self.problem, self.buffers, self.outputs, self.entries = problem, [], {}, {}
         arguments = [a for manifest in manifests for a in manifest["arguments"]]
         self.element = next(a["type"] for a in arguments if a["name"] == "d_o")
@@ -324,44 +332,53 @@ class GradientLaunch:
         # Where no state is kept for the walk back, the walk forward is one over all chunks.
         walks_forward_first = not reads_checkpoints and manifests[-1]["reverse"]
         self.segment = (min(segment, chunks) if reads_checkpoints or walks_forward_first else 0) or chunks
-        is_segmented = self.segment < chunks
+        self.chunks = chunks
+        self.long = min(self.segment * of_long or chunks, chunks)
+        starts = "segments" if self.segment < chunks else None
         # Of the kernels before the last one may be for the starts of segments alone.
         own = [index for index, manifest in enumerate(manifests) if manifest["symbol"].endswith("_segment_starts")]
         systems = [index for index, manifest in enumerate(manifests) if manifest["symbol"].endswith("_systems")]
         walks = [index for index in range(len(manifests)) if index not in own + systems]
         for kernel in systems:
-            self.add_stage(kernel, "chunks", 0, chunks, 1, 0)
+            self.add_stage(kernel, "chunks", 0, chunks)
         forward = [index for index in walks if manifests[index]["symbol"].endswith("_checkpoints")]
         if walks_forward_first:
             walks = [index for index in walks if index not in forward]
             for kernel in forward:
-                self.add_stage(kernel, "chunks", 0, chunks, 1, 0)
-        elif is_segmented:
-            self.add_stage([*own, *walks][0], "segments", 0, chunks, self.segment, 0)
-        for first in reversed(range(0, chunks, self.segment)):
-            count = min(self.segment, chunks - first)
-            for kernel in walks:
-                is_forward = kernel in forward
-                self.add_stage(kernel, "chunks", first, count, 1, self.segment if is_segmented and is_forward else 0)
+                self.add_stage(kernel, "chunks", 0, chunks)
+            starts = None
+        elif starts and self.long < chunks:
+            self.add_stage([*own, *walks][0], "long segments", 0, chunks)
+        for first_of_long in reversed(range(0, chunks, self.long)):
+            of_long = min(self.long, chunks - first_of_long)
+            if starts:
+                begins = "long segments" if self.long < chunks else None
+                self.add_stage([*own, *walks][0], "segments", first_of_long, of_long, begins)
+            for first in reversed(range(first_of_long, first_of_long + of_long, self.segment)):
+                count = min(self.segment, first_of_long + of_long - first)
+                for kernel in walks:
+                    self.add_stage(kernel, "chunks", first, count, starts if kernel in forward else None)
 
-    def add_stage(self, kernel, checkpoints, *segment):
-        """A launch over chunks from a first one on: so many, those between checkpoints, those between starts."""
-        self.manifest, self.checkpoints, self.starts = self.manifests[kernel], checkpoints, segment[-1]
-        self.first = segment[0]
+    def add_stage(self, kernel, kept, first, count, begins=None):
+        """A launch over so many chunks from a first one on, which keeps checkpoints and may begin with others."""
+        self.manifest, self.kept, self.begins, self.first = self.manifests[kernel], kept, begins, first
         words = [word for argument in self.manifest["arguments"] for word in self.words_of(argument)]
         tokens = self.batch * self.tokens if self.packed else self.tokens
-        of_sequences = items(self.manifest, self.batch, tokens, self.packed, segment[1])
-        placed = (0, -(-self.header[1] // self.manifest["chunk"]))
-        blocks = of_sequences * self.heads * self.manifest["slices"]
-        self.stages.append(
-            Stage(
-                kernel,
-                self.manifest,
-                blocks,
-                [*self.header, *range_words(*segment, placed=placed), *words],
-                self.buffers,
-            )
-        )
+        blocks = items(self.manifest, self.batch, tokens, self.packed, count) * self.heads * self.manifest["slices"]
+        of_long = first - first % self.long if begins == "segments" else 0
+        placed = (of_long, min(self.long, self.chunks - of_long) if begins == "segments" else self.chunks)
+        interval, between_starts = self.kept_of(kept)[0], self.kept_of(begins)[0] if begins else 0
+        block = [*self.header, *range_words(first, count, interval, between_starts, placed=placed), *words]
+        self.stages.append(Stage(kernel, self.manifest, blocks, block, self.buffers))
+
+    def kept_of(self, kept):
+        """The chunks from one checkpoint to the next, and those of which there are checkpoints."""
+        intervals = {
+            "long segments": (self.long, self.chunks),
+            "segments": (self.segment, self.long),
+            "chunks": (1, self.segment),
+        }
+        return intervals[kept]
 
     def buffer(self, array):
         self.buffers.append(np.ascontiguousarray(array))
@@ -409,10 +426,10 @@ class GradientLaunch:
         if kind == "window":
             return [0, 0, 0, 0, 0]
         if kind in ("checkpoint", "kept"):
-            return self.checkpoint_words(a, self.checkpoints)
+            return self.checkpoint_words(a, self.kept)
         assert kind == "state", kind
-        if self.starts:
-            address, *strides = self.checkpoint_words(a, "segments")
+        if self.begins:
+            address, *strides = self.checkpoint_words(a, self.begins)
             return [address, 0, *strides, shape[1] if len(shape) == 2 else 1]
         return self.reverse_words(a) if a["entry"].startswith("d_") else self.forward_words(a)
 
@@ -444,17 +461,16 @@ class GradientLaunch:
     def parts_of(self, *arguments):
         return self.manifest["slices"] if any(a["partial"] for a in arguments) else 1
 
-    def checkpoint_words(self, a, checkpoints):
-        """Of the checkpoints of the segments, or of those of the chunks of one: no more than there are to be."""
+    def checkpoint_words(self, a, kept):
+        """Of checkpoints that are kept: no more than there are to be."""
         heads, size, chunk = self.heads // a["group"], int(np.prod(a["shape"])), self.manifest["chunk"]
         if a["sliced"]:
             size *= self.manifest["slices"]
-        of_all = checkpoints == "segments"
-        interval, chunks = (self.segment, -(-self.header[1] // chunk)) if of_all else (1, self.segment)
+        interval, chunks = self.kept_of(kept)
         together = self.batch * self.tokens // (chunk * interval) + self.batch
         count = min(self.batch * -(-chunks // interval), together)
         array = np.full(count * heads * size, np.nan)
-        return [self.once(f"checkpoint {a['name']} of {checkpoints}", array, a["type"]), heads * size, size]
+        return [self.once(f"checkpoint {a['name']} of {kept}", array, a["type"]), heads * size, size]
 
     def strides_of(self, entry, shape):
         """Of a sequence, a head and a row, in an array with heads on the second axis, or in a tail on the third."""

@@ -174,7 +174,8 @@ def main():
         kernels = [loaded[key] for key in sorted(loaded) if key.split(".")[0] == name]
         if not kernels:
             continue
-        run = launch.GradientLaunch([manifest for manifest, _ in kernels], *launch.load_problem(path))
+        problem, tables, division = launch.load_problem(path)
+        run = launch.GradientLaunch([manifest for manifest, _ in kernels], problem, tables, **division)
         execute(cuda, [kernels[stage.kernel][1] for stage in run.stages], run, run.stages)
         good, line = launch.verdict(name, case, run.errors())
         failed += not good

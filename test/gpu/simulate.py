@@ -89,9 +89,9 @@ def simulate_gradients(tools, pipeline, source, operators, elements, sizes, chip
                     tables = {}
                     for text in texts:
                         tables |= gradients.tables_of(text, settings["heads"])
-                    packed, segment = settings.pop("packed", False), settings.pop("segment", 0)
+                    division = launch.division_of(settings)
                     problem = source.gradient_problem(operator, element, K, V, **settings)
-                    run = launch.GradientLaunch(manifests, problem, tables, packed, segment)
+                    run = launch.GradientLaunch(manifests, problem, tables, **division)
                     for stage in run.stages:
                         simulate(tools / "simulate-block", files[stage.kernel], stage, folder)
                 except subprocess.CalledProcessError as error:
