@@ -1,0 +1,243 @@
+//===- DivideGradient.cpp - How a gradient is divided, and its memory -----===//
+
+#include "runtime/Gradient.h"
+#include "runtime/Knobs.h"
+#include "runtime/SomeSequences.h"
+#include <cmath>
+#include <thread>
+
+using namespace mlir;
+using namespace stretto;
+
+using Signature = Operator::Signature;
+using Gradient = Signature::Gradient;
+
+int64_t Gradient::checkpointCount(const OperatorCall &call, int64_t chunks, int64_t interval) const {
+  const TensorView &row = signature.rowOf(call);
+  int64_t tokens = row.sizes[0] * row.sizes[1], sequences = signature.sequences(call);
+  // What firstCheckpoint (runtime/Manifest.h) would be of one more sequence.
+  int64_t ifAllAreLong = sequences * llvm::divideCeil(chunks, interval);
+  int64_t together = tokens / (kernel->code->manifest.chunk * interval) + sequences;
+  return std::min(ifAllAreLong, together);
+}
+
+Gradient::CheckpointCounts Gradient::checkpointCounts(const OperatorCall &call, Division division) const {
+  bool beginsAtCheckpoints = division.count() > 1 && !sideBySide && !walksForwardFirst();
+  return {.ofLong = division.isNested() ? checkpointCount(call, division.chunks, division.ofLong) : 0,
+          .ofSegments = beginsAtCheckpoints ? checkpointCount(call, division.ofLong, division.length) : 0,
+          .ofChunks = checkpointCount(call, division.length, /*interval=*/1)};
+}
+
+int64_t Gradient::placesOfCotangents(const OperatorCall &call, Division division) const {
+  return SegmentStarts::placesOf(signature, call, *kernel, division.length, division.apart);
+}
+
+Signature::Segments::Division Gradient::forwardDivision(const OperatorCall &call, Division division) const {
+  return forwardSegments->divideInto(call, division.apart * kernel->code->manifest.chunk);
+}
+
+int64_t Gradient::bytesOfForwardStarts(const OperatorCall &call, Division division) const {
+  return forwardWalk() ? forwardSegments->bytesBegun(call, forwardDivision(call, division)) : 0;
+}
+
+int64_t Gradient::checkpointBytes(const OperatorCall &call, Division division) const {
+  CheckpointCounts counts = checkpointCounts(call, division);
+  int64_t bytes = 0;
+  for (const Checkpoint &checkpoint : ofSegments)
+    bytes += checkpoint.bytes(counts.ofLong) + checkpoint.bytes(counts.ofSegments);
+  for (const Checkpoint &checkpoint : ofChunks)
+    bytes += checkpoint.bytes(counts.ofChunks);
+  if (!sideBySide)
+    return bytes;
+  if (cotangentStarts) {
+    int64_t places = placesOfCotangents(call, division);
+    for (ArrayRef<SegmentStarts::Kept> kept :
+         {ArrayRef(cotangentStarts->left), ArrayRef(cotangentStarts->begun), ArrayRef(ofTails), ArrayRef(ofSums)})
+      bytes += SegmentStarts::bytes(kept, places);
+  }
+  // What finds where segments begin forwards is there before all else.
+  if (forwardWalk())
+    bytes = std::max(bytes, forwardSegments->bytesLeft(call, forwardDivision(call, division)));
+  return bytes + bytesOfForwardStarts(call, division);
+}
+
+Gradient::Division Gradient::divide(const OperatorCall &call, int64_t turns, int64_t sideBySideSegments) const {
+  const Manifest &manifest = kernel->code->manifest;
+  int64_t chunks = std::max<int64_t>(llvm::divideCeil(signature.rowOf(call).sizes[1], manifest.chunk), 1);
+  int64_t length = llvm::divideCeil(chunks, turns);
+  int64_t sequences = signature.sequences(call);
+  if (!sideBySide)
+    return {sequences, chunks, length};
+  // Segments begin with chunks of the operator, too.
+  int64_t ofOperator = std::max<int64_t>(forwardSegments->lastKernel().code->manifest.chunk / manifest.chunk, 1);
+  int64_t apart = llvm::alignTo(llvm::divideCeil(length, sideBySideSegments), ofOperator);
+  return {sequences, chunks, static_cast<int64_t>(llvm::alignTo(length, apart)), apart};
+}
+
+bool Gradient::fitsSegments(const OperatorCall &call) const {
+  Division division = divisionOf(call);
+  return division.apart < division.length && workingBytes(call, division) <= enoughBytes(call);
+}
+
+bool Gradient::walksForwardFirst() const {
+  if (!ofChunks.empty() || keeping || !kernel->code->manifest.reverse)
+    return false;
+  return !checkpoints || llvm::none_of(checkpoints->code->manifest.arguments, [&](const Manifest::Argument &argument) {
+    return argument.kind == Manifest::Kind::Output &&
+           llvm::any_of(rows, [&](const Row &row) { return row.name == argument.name && row.parts > 1; });
+  });
+}
+
+int64_t Gradient::mostSideBySide(const OperatorCall &call) const {
+  if (!sideBySide)
+    return 1;
+  if (int64_t forced = Knobs::instance().segments)
+    return forced;
+  const Manifest &manifest = kernel->code->manifest;
+  int64_t idle = signature.multiprocessors / std::max<int64_t>(signature.items(call) * manifest.slices, 1);
+  return std::max<int64_t>(std::min(idle, signature.rowOf(call).sizes[1] / (manifest.chunk * fewestChunks)), 1);
+}
+
+/// Two of the largest input, or of short sequences what the states themselves take.
+int64_t Gradient::enoughBytes(const OperatorCall &call) const {
+  int64_t largest = 0, states = 0;
+  for (auto [input, view] : llvm::zip_equal(signature.op.inputs(), call.arguments))
+    if (view && !input.isParameter)
+      largest = std::max(largest, static_cast<int64_t>(llvm::product_of(view->sizes)) * bytesOf(*view->type));
+  for (const EntryShape &entry : signature.state)
+    states += static_cast<int64_t>(llvm::product_of(entry.sizes)) * bytesOf(entry.type);
+  return std::max(2 * largest, states * signature.sequences(call));
+}
+
+const Signature::Kernel &Gradient::walkBack() const { return cotangents ? *cotangents : *kernel; }
+
+int64_t Gradient::blocksAtOnce() const {
+  if (signature.device < 0)
+    return std::max<int64_t>(std::thread::hardware_concurrency(), 1);
+  std::call_once(countingBlocks, [&] {
+    llvm::Expected<int64_t> blocks = walkBack().code->cuda->residentBlocks(signature.device);
+    if (!blocks)
+      llvm::consumeError(blocks.takeError()); // that it cannot be loaded is said when it is launched
+    blocksOfMachine = signature.multiprocessors * std::max<int64_t>(blocks ? *blocks : 1, 1);
+  });
+  return blocksOfMachine;
+}
+
+int64_t Gradient::mostSequences(const OperatorCall &call, Division division) const {
+  if (workingBytes(call, division) <= enoughBytes(call))
+    return division.sequences;
+  // Packed sequences lie in one.
+  if (call.sequenceOffsets)
+    return 0;
+  int64_t all = std::exchange(division.sequences, 1);
+  return std::min(enoughBytes(call) / workingBytes(call, division), all - 1);
+}
+
+int64_t Gradient::sequencesFillingTurns(const OperatorCall &call, int64_t most) const {
+  int64_t all = signature.sequences(call);
+  if (most == 0 || most >= all)
+    return most;
+  int64_t atOnce = blocksAtOnce();
+  auto timeOf = [&](int64_t count) -> int64_t {
+    int64_t blocks = count * signature.heads * walkBack().code->manifest.slices;
+    return llvm::divideCeil(all, count) * llvm::divideCeil(blocks, atOnce);
+  };
+  while (most > 0 && timeOf(most) > timeOf(all))
+    --most;
+  return most;
+}
+
+Gradient::Division Gradient::divisionOf(const OperatorCall &call) const {
+  Division division = divideSequences(call);
+  if (int64_t forced = Knobs::instance().sequences; forced && !call.sequenceOffsets)
+    division.sequences = std::min(forced, signature.sequences(call));
+  return division;
+}
+
+/// As many segments side by side as there are multiprocessors for, in as few turns as memory allows.
+Gradient::Division Gradient::divideSequences(const OperatorCall &call) const {
+  int64_t most = mostSideBySide(call);
+  bool isForced = sideBySide && Knobs::instance().segments;
+  Division whole = divide(call, 1, most);
+  int64_t mostTurns = ofChunks.empty() && !walksForwardFirst() ? 1 : whole.chunks;
+  if (int64_t length = Knobs::instance().segment; length && mostTurns > 1) {
+    int64_t turns = llvm::divideCeil(whole.chunks, length);
+    Division division = divide(call, turns, llvm::divideCeil(most, isForced ? turns : 1));
+    if (int64_t ofLong = Knobs::instance().longSegment; ofLong && !sideBySide && !ofChunks.empty())
+      division.ofLong = std::min(ofLong * division.length, division.chunks);
+    return division;
+  }
+  Division best = whole;
+  int64_t least = std::numeric_limits<int64_t>::max();
+  // Whether a division fits memory, of all sequences or of as many as fill the machine. The best so far is kept.
+  auto fits = [&](Division division) {
+    if (int64_t count = sequencesFillingTurns(call, mostSequences(call, division))) {
+      best = division;
+      best.sequences = count;
+      return true;
+    }
+    if (int64_t bytes = workingBytes(call, division); bytes < least) {
+      least = bytes;
+      best = division;
+    }
+    return false;
+  };
+  for (int64_t beside = most; beside >= 1; beside = beside * 3 / 4) {
+    // Each launch of few chunks takes its time: 1, 2, 3, 4, 6, 8, 12, ... are near enough to the fewest.
+    for (int64_t turns = 1; turns <= mostTurns; turns += std::max<int64_t>(llvm::bit_floor<uint64_t>(turns) / 2, 1)) {
+      Division division = divide(call, turns, isForced ? llvm::divideCeil(beside, turns) : beside);
+      if (beside > 1 && !isForced && division.apart < fewestChunks)
+        break;
+      if (fits(division))
+        return best;
+    }
+  }
+  // Starts of long segments, and of those that one of these consists of, want one more walk.
+  if (!sideBySide && !ofChunks.empty())
+    for (int64_t turns = 4; turns <= mostTurns; turns += llvm::bit_floor<uint64_t>(turns) / 4) {
+      Division division = divide(call, turns, /*sideBySideSegments=*/1);
+      division.ofLong = division.length * static_cast<int64_t>(std::ceil(std::sqrt(division.count())));
+      if (fits(division))
+        return best;
+    }
+  // Memory is scarcer than time is.
+  if (!call.sequenceOffsets)
+    best.sequences = std::max<int64_t>(mostSequences(call, best), 1);
+  return best;
+}
+
+int64_t Gradient::tokensOfParts(const OperatorCall &call, Division division) const {
+  // Of packed sequences the first is as long as there are tokens, or each has a segment.
+  int64_t sequences = call.sequenceOffsets ? signature.sequences(call) : 1;
+  return std::min(signature.rowOf(call).sizes[1], sequences * division.length * kernel->code->manifest.chunk);
+}
+
+int64_t Gradient::bytesOfParts(const OperatorCall &call, Division division) const {
+  int64_t tokens = signature.rowOf(call).sizes[0] * tokensOfParts(call, division), bytes = 0;
+  for (const Row &row : rows)
+    bytes += row.bytesOfParts(tokens);
+  return bytes;
+}
+
+int64_t Gradient::workingBytes(const OperatorCall &call, Division division) const {
+  if (division.sequences < signature.sequences(call)) {
+    SomeSequences some(signature.op, call, /*first=*/0, division.sequences);
+    return workingBytes(some.call(), division);
+  }
+  return checkpointBytes(call, division) + bytesOfParts(call, division);
+}
+
+int64_t Gradient::keptBytes(const OperatorCall &call, Division division) const {
+  ArrayRef<int64_t> sizes = signature.rowOf(call).sizes;
+  int64_t tokens = (call.sequenceOffsets ? sizes[0] : division.sequences) * sizes[1], bytes = 0;
+  for (const KeptRow &kept : keptRows)
+    bytes += kept.bytes(tokens);
+  return bytes;
+}
+
+int64_t Gradient::workingBytes(const OperatorCall &call) const { return workingBytes(call, divisionOf(call)); }
+
+int64_t Gradient::workspaceBytes(const OperatorCall &call) const {
+  Division division = divisionOf(call);
+  return workingBytes(call, division) + keptBytes(call, division);
+}
