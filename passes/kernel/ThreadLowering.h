@@ -19,6 +19,9 @@ public:
   /// Emits the function in place of the block's.
   mlir::LogicalResult run();
 
+  /// The symbol of the shared memory of a block.
+  static constexpr llvm::StringLiteral sharedMemory = "stretto_shared";
+
 private:
   //===--------------------------------------------------------------------===//
   // The frame and control flow (LowerToThreads.cpp)
@@ -28,6 +31,21 @@ private:
   llvm::StringRef problemOfCopy(mlir::Operation *op);
   mlir::LLVM::LLVMFuncOp createFunction();
   int64_t blocksAtOnce();
+  mlir::LogicalResult lower(mlir::Block &block);
+  mlir::LogicalResult lower(mlir::Operation *op);
+  mlir::LogicalResult lowerLoop(mlir::scf::ForOp loop);
+  mlir::LogicalResult lowerCondition(mlir::scf::IfOp condition);
+  /// With `fence` what threads have stored is there for products of warpgroups.
+  void lowerBarrier(bool fence);
+  /// Appends what a value that loops and conditions hand on consists of in a thread.
+  void appendLive(mlir::Value source, llvm::SmallVectorImpl<mlir::Value> &values);
+  /// Makes of the next of `values` what `source` consists of the value `target`.
+  void takeLive(mlir::Value target, mlir::Value source, mlir::ValueRange &values);
+
+  //===--------------------------------------------------------------------===//
+  // What a block is to walk (LowerItems.cpp)
+  //===--------------------------------------------------------------------===//
+
   /// What the block's work item is, and what it does with its heads.
   mlir::LogicalResult lowerItem(mlir::Value block);
   /// Where each chunk is an item of its own.
@@ -45,16 +63,11 @@ private:
   mlir::Value firstCheckpoint(mlir::Value chunks, mlir::Value interval);
   /// A number of an array of 64-bit ones, where there is one.
   mlir::Value numberAt(mlir::Value address, mlir::Value index, mlir::Value otherwise);
-  mlir::LogicalResult lower(mlir::Block &block);
-  mlir::LogicalResult lower(mlir::Operation *op);
-  mlir::LogicalResult lowerLoop(mlir::scf::ForOp loop);
-  mlir::LogicalResult lowerCondition(mlir::scf::IfOp condition);
-  /// With `fence` what threads have stored is there for products of warpgroups.
-  void lowerBarrier(bool fence);
-  /// Appends what a value that loops and conditions hand on consists of in a thread.
-  void appendLive(mlir::Value source, llvm::SmallVectorImpl<mlir::Value> &values);
-  /// Makes of the next of `values` what `source` consists of the value `target`.
-  void takeLive(mlir::Value target, mlir::Value source, mlir::ValueRange &values);
+
+  //===--------------------------------------------------------------------===//
+  // Elements in place (LowerElements.cpp)
+  //===--------------------------------------------------------------------===//
+
   void lowerElementwise(mlir::Operation *op);
   void lowerScalar(mlir::Operation *op);
   void lowerBroadcast(chunk::BroadcastOp op);

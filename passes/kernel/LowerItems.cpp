@@ -1,0 +1,272 @@
+//===- LowerItems.cpp - What a block is to walk ---------------------------===//
+
+#include "passes/kernel/ThreadLowering.h"
+
+using namespace mlir;
+using namespace stretto;
+using namespace stretto::kernel;
+
+Value ThreadLowering::word(int64_t index) {
+  return LLVM::LoadOp::create(b, b.getI64Type(), b.advance(block, index * 8), /*alignment=*/8);
+}
+
+static Value divideUp(ThreadBuilder &b, Value number, Value by) {
+  return arith::DivUIOp::create(b, b.add(number, b.sub(by, b.i64(1))), by);
+}
+
+LogicalResult ThreadLowering::lowerItem(Value argument) {
+  block = argument;
+  thread = NVVM::ThreadIdXOp::create(b, b.getI32Type());
+  b.lane = arith::AndIOp::create(b, thread, b.i32(lanesOfWarp - 1));
+  b.warp = arith::ShRUIOp::create(b, thread, b.i32(bitsToCount(lanesOfWarp)));
+  // Taken from the first lane, so that the assembler knows that all lanes have the same: descriptors of matrices are
+  // then made once a warp.
+  WalkResult hasDescriptors =
+      function.walk([](chunk::DotOp product) { return WalkResult(failure(isOfWarpgroups(product))); });
+  if (hasDescriptors.wasInterrupted())
+    b.warp = b.shuffleFrom(b.warp, b.i32(0));
+  shared = LLVM::AddressOfOp::create(b, b.pointerType(3), sharedMemory);
+
+  Value item = NVVM::BlockIdXOp::create(b, b.getI32Type());
+  slice = b.i32(0);
+  if (manifest.slices > 1) {
+    Value slices = b.i32(manifest.slices);
+    slice = arith::RemUIOp::create(b, item, slices);
+    item = arith::DivUIOp::create(b, item, slices);
+  }
+  packed = manifest.inPlace ? b.i1(false) : b.compare(arith::CmpIPredicate::ne, word(Manifest::Offsets), b.i64(0));
+  if (manifest.independentChunks)
+    return lowerChunk(b.extend(item));
+  if (manifest.segments == Manifest::Segments::Apart)
+    return lowerSegment(b.extend(item));
+  int64_t group = manifest.inPlace ? manifest.headsTogether(std::numeric_limits<int32_t>::max()) : 1;
+  Value heads = b.truncate(word(Manifest::Heads)), together = arith::MinSIOp::create(b, b.i32(group), heads);
+  Value items = group == 1 ? heads : arith::DivUIOp::create(b, heads, together).getResult();
+  sequence = b.extend(arith::DivUIOp::create(b, item, items));
+  Value first = arith::RemUIOp::create(b, item, items);
+  if (group > 1)
+    first = b.mul(first, together);
+  findTokens();
+  stateRow = startRow = sequence;
+  if (manifest.walksSegment())
+    findSegment();
+  if (!manifest.inPlace)
+    return lowerHead(first);
+
+  // A sequence without a row of the state is left out.
+  stateRow = startRow = numberAt(word(Manifest::Slots), sequence, sequence);
+  OpBuilder::InsertionGuard guard(b);
+  Value isRow = b.compare(arith::CmpIPredicate::ult, stateRow, word(Manifest::StateRows));
+  b.setInsertionPointToStart(scf::IfOp::create(b, isRow).thenBlock());
+  if (group == 1)
+    return lowerHead(first);
+  // The first head stores what the others read: it comes last.
+  auto loop = scf::ForOp::create(b, b.i32(0), together, b.i32(1));
+  b.setInsertionPointToStart(loop.getBody());
+  Value fromLast = b.sub(b.add(together, -1), loop.getInductionVar());
+  LogicalResult lowered = lowerHead(b.add(first, fromLast));
+  b.barrier();
+  return lowered;
+}
+
+LogicalResult ThreadLowering::lowerChunk(Value item) {
+  Value sequences = word(Manifest::Sequences), chunks = word(Manifest::Chunks), one = b.i64(1);
+  Value together = b.add(arith::DivUIOp::create(b, word(Manifest::Tokens), b.i64(manifest.chunk)), sequences);
+  Value ofLongest = b.mul(sequences, chunks);
+  Value numbers = b.select(packed, arith::MinSIOp::create(b, ofLongest, together), ofLongest);
+  Value number = arith::RemUIOp::create(b, item, numbers);
+  Value owner = b.truncate(arith::DivUIOp::create(b, item, numbers));
+  auto found = scf::IfOp::create(b, b.getI64Type(), packed, /*addElse=*/true);
+  OpBuilder::InsertionGuard guard(b);
+  b.setInsertionPointToStart(found.thenBlock());
+  scf::YieldOp::create(b, sequenceOf(number, b.i64(manifest.chunk), chunks));
+  b.setInsertionPointToStart(found.elseBlock());
+  scf::YieldOp::create(b, Value(arith::DivUIOp::create(b, number, chunks)));
+  b.setInsertionPointAfter(found);
+  stateRow = sequence = found.getResult(0);
+  findTokens();
+  findSegment();
+  Value place = b.sub(number, firstCheckpoint(chunks, one));
+  Value exists = b.compare(arith::CmpIPredicate::ult, place, b.sub(end, begin));
+  b.setInsertionPointToStart(scf::IfOp::create(b, exists).thenBlock());
+  // The last comes first: of those that look back without a bound it takes longest.
+  ownChunk = b.sub(b.add(end, -1), place);
+  return lowerHead(owner);
+}
+
+LogicalResult ThreadLowering::lowerSegment(Value item) {
+  Value tokensOfSegment = b.mul(word(Manifest::StartInterval), manifest.chunk), sequences = word(Manifest::Sequences),
+        heads = word(Manifest::Heads);
+  auto found = scf::IfOp::create(b, SmallVector<Type>(3, b.getI64Type()), packed, /*addElse=*/true);
+  {
+    OpBuilder::InsertionGuard guard(b);
+    b.setInsertionPointToStart(found.thenBlock());
+    Value numbers = b.add(arith::DivUIOp::create(b, word(Manifest::Tokens), tokensOfSegment), sequences);
+    Value number = arith::RemUIOp::create(b, item, numbers), owner = arith::DivUIOp::create(b, item, numbers);
+    scf::YieldOp::create(b, ValueRange{sequenceOf(number, tokensOfSegment), owner, number});
+    b.setInsertionPointToStart(found.elseBlock());
+    Value items = b.mul(sequences, heads), pair = arith::RemUIOp::create(b, item, items);
+    Value inRange = b.add(arith::DivUIOp::create(b, item, items),
+                          arith::DivUIOp::create(b, word(Manifest::FirstChunk), word(Manifest::StartInterval)));
+    scf::YieldOp::create(
+        b, ValueRange{arith::DivUIOp::create(b, pair, heads), arith::RemUIOp::create(b, pair, heads), inRange});
+  }
+  stateRow = sequence = found.getResult(0);
+  findTokens();
+  Value before = b.add(arith::DivUIOp::create(b, firstToken, tokensOfSegment), sequence);
+  segment = b.select(packed, b.sub(found.getResult(2), before), found.getResult(2));
+  findSegmentApart();
+  return lowerHead(b.truncate(found.getResult(1)));
+}
+
+Value ThreadLowering::sequenceOf(Value number, Value tokensOfNumber, Value numbersOfLongest) {
+  // Bisection: the last sequence whose first number is at most this. As few halvings as there are sequences suffice;
+  // their number is known to nobody before, so that they stay a loop.
+  constexpr int64_t mostHalvings = 32;
+  Value halvings = b.truncate(arith::MinSIOp::create(b, word(Manifest::Sequences), b.i64(mostHalvings)));
+  Value offsets = LLVM::IntToPtrOp::create(b, b.pointerType(1), word(Manifest::Offsets));
+  auto loop = scf::ForOp::create(b, b.i32(0), halvings, b.i32(1), ValueRange{b.i64(0), word(Manifest::Sequences)});
+  OpBuilder::InsertionGuard guard(b);
+  b.setInsertionPointToStart(loop.getBody());
+  Value low = loop.getRegionIterArg(0), count = loop.getRegionIterArg(1);
+  Value half = arith::ShRUIOp::create(b, count, b.i64(1)), middle = b.add(low, half);
+  Value isOpen = b.compare(arith::CmpIPredicate::sgt, count, b.i64(1));
+  auto halved = scf::IfOp::create(b, TypeRange{b.getI64Type(), b.getI64Type()}, isOpen, /*addElse=*/true);
+  scf::YieldOp::create(b, halved.getResults());
+  b.setInsertionPointToStart(halved.thenBlock());
+  Value first = b.load(b.advance(offsets, b.mul(middle, 8)), b.getI64Type(), 1)[0];
+  Value begins = b.add(arith::DivUIOp::create(b, first, tokensOfNumber), middle);
+  if (numbersOfLongest)
+    begins = arith::MinSIOp::create(b, b.mul(middle, numbersOfLongest), begins);
+  Value isBefore = b.compare(arith::CmpIPredicate::sle, begins, number);
+  scf::YieldOp::create(b, ValueRange{b.select(isBefore, middle, low), b.select(isBefore, b.sub(count, half), half)});
+  b.setInsertionPointToStart(halved.elseBlock());
+  scf::YieldOp::create(b, ValueRange{low, count});
+  return loop.getResult(0);
+}
+
+Value ThreadLowering::numberAt(Value address, Value index, Value otherwise) {
+  Value exists = b.compare(arith::CmpIPredicate::ne, address, b.i64(0));
+  auto number = scf::IfOp::create(b, b.getI64Type(), exists, /*addElse=*/true);
+  OpBuilder::InsertionGuard guard(b);
+  b.setInsertionPointToStart(number.thenBlock());
+  Value numbers = LLVM::IntToPtrOp::create(b, b.pointerType(1), address);
+  scf::YieldOp::create(b, b.load(b.advance(numbers, b.mul(index, 8)), b.getI64Type(), 1));
+  b.setInsertionPointToStart(number.elseBlock());
+  scf::YieldOp::create(b, otherwise);
+  return number.getResult(0);
+}
+
+LogicalResult ThreadLowering::lowerHead(Value number) {
+  head = number;
+  auto isPlaced = [](const Manifest::Argument &argument) {
+    return argument.kind == Manifest::Kind::Table || argument.kind == Manifest::Kind::Window;
+  };
+  bool hasPosition = llvm::any_of(manifest.arguments, isPlaced);
+  position = hasPosition ? numberAt(word(Manifest::Positions), stateRow, b.i64(0)) : b.i64(0);
+  held = b.i64(0);
+  int64_t place = Manifest::headerWords, boxes = manifest.firstBoxWord();
+  for (const Manifest::Argument &each : manifest.arguments) {
+    views.push_back(decodeView(each, place));
+    place += manifest.words(each.kind);
+    if (each.box) {
+      views.back().boxes = b.advance(block, boxes * 8);
+      boxes += Manifest::boxWords;
+    }
+  }
+  return lower(*function.getBlock());
+}
+
+void ThreadLowering::findTokens() {
+  if (manifest.inPlace) {
+    firstToken = b.i64(0);
+    tokens = b.i64(1);
+    return;
+  }
+  Value offsets = word(Manifest::Offsets);
+  auto range = scf::IfOp::create(b, TypeRange{b.getI64Type(), b.getI64Type()}, packed, /*addElse=*/true);
+  {
+    OpBuilder::InsertionGuard guard(b);
+    b.setInsertionPointToStart(range.thenBlock());
+    Value pointer = LLVM::IntToPtrOp::create(b, b.pointerType(1), offsets);
+    pointer = b.advance(pointer, b.mul(sequence, 8));
+    Value first = b.load(pointer, b.getI64Type(), 1)[0], last = b.load(b.advance(pointer, 8), b.getI64Type(), 1)[0];
+    // Offsets are not checked on a device; whatever they are, nothing outside of the tensors is touched.
+    auto between = [&](Value low, Value number, Value high) -> Value {
+      return arith::MinSIOp::create(b, arith::MaxSIOp::create(b, number, low), high);
+    };
+    first = between(b.i64(0), first, word(Manifest::Tokens));
+    last = between(first, last, word(Manifest::Tokens));
+    scf::YieldOp::create(b, ValueRange{first, b.sub(last, first)});
+    b.setInsertionPointToStart(range.elseBlock());
+    scf::YieldOp::create(b, ValueRange{b.i64(0), word(Manifest::Tokens)});
+  }
+  firstToken = range.getResult(0);
+  tokens = range.getResult(1);
+}
+
+Value ThreadLowering::firstCheckpoint(Value chunks, Value interval) {
+  Value before = b.select(packed, firstToken, b.mul(sequence, tokens));
+  Value ofSequence = divideUp(b, chunks, interval);
+  Value together = arith::DivUIOp::create(b, before, b.mul(interval, manifest.chunk));
+  return arith::MinSIOp::create(b, b.mul(sequence, ofSequence), b.add(together, sequence));
+}
+
+void ThreadLowering::findSegmentApart() {
+  Value none = b.i64(0), chunk = b.i64(manifest.chunk), chunks = divideUp(b, tokens, chunk),
+        every = word(Manifest::StartInterval), before = word(Manifest::ChunksBefore);
+  auto least = [&](Value left, Value right) -> Value { return arith::MinSIOp::create(b, left, right); };
+  auto isLess = [&](Value left, Value right) { return b.compare(arith::CmpIPredicate::slt, left, right); };
+  auto isEqual = [&](Value left, Value right) { return b.compare(arith::CmpIPredicate::eq, left, right); };
+  auto either = [&](Value left, Value right) -> Value { return arith::OrIOp::create(b, left, right); };
+  Value first = word(Manifest::FirstChunk), last = least(b.add(first, word(Manifest::Chunks)), chunks);
+  firstKept = least(first, chunks);
+  auto inRange = [&](Value number) { return least(arith::MaxSIOp::create(b, number, firstKept), last); };
+  Value own = b.mul(segment, every), next = b.add(own, every), isOwn = isEqual(before, none);
+  if (manifest.reverse) {
+    begin = inRange(b.select(isOwn, own, next));
+    end = inRange(b.add(next, before));
+  } else {
+    begin = inRange(b.sub(own, before));
+    end = inRange(b.select(isOwn, next, own));
+  }
+  startRow = b.add(firstCheckpoint(word(Manifest::ChunksPlaced), every),
+                   b.sub(segment, arith::DivUIOp::create(b, word(Manifest::FirstPlaced), every)));
+  exists = isLess(begin, end);
+  if (manifest.reverse) {
+    Value firstOfRange = b.select(packed, none, arith::DivUIOp::create(b, first, every));
+    Value passes = b.both(isEqual(firstKept, last), isEqual(segment, firstOfRange));
+    // With nothing behind it in the range a segment takes what there is behind the range.
+    isFirst = b.select(isOwn, passes, isEqual(begin, end));
+    exists = b.select(isOwn, exists, isLess(inRange(own), inRange(next)));
+    isLast = either(passes, b.both(exists, isEqual(begin, firstKept)));
+  } else {
+    isFirst = isEqual(begin, none);
+    isLast = b.both(isEqual(end, chunks), either(exists, isEqual(segment, none)));
+  }
+  checkpoint = firstCheckpoint(word(Manifest::Chunks), word(Manifest::CheckpointInterval));
+}
+
+void ThreadLowering::findSegment() {
+  Value chunk = b.i64(manifest.chunk), chunks = divideUp(b, tokens, chunk);
+  begin = arith::MinSIOp::create(b, word(Manifest::FirstChunk), chunks);
+  end = arith::MinSIOp::create(b, b.add(begin, word(Manifest::Chunks)), chunks);
+  if (manifest.segments == Manifest::Segments::Turns) {
+    Value every = word(Manifest::CheckpointInterval);
+    begin = divideUp(b, begin, every);
+    end = divideUp(b, end, every);
+    firstKept = arith::DivUIOp::create(b, word(Manifest::FirstPlaced), every);
+    checkpoint = firstCheckpoint(word(Manifest::ChunksPlaced), every);
+    return;
+  }
+  firstKept = begin;
+  checkpoint = firstCheckpoint(word(Manifest::Chunks), word(Manifest::CheckpointInterval));
+  // The row of the checkpoint that a segment begins with. A sequence that has ended begins with any.
+  Value every = arith::MaxSIOp::create(b, word(Manifest::StartInterval), b.i64(1));
+  Value areCheckpoints = b.compare(arith::CmpIPredicate::ne, word(Manifest::StartInterval), b.i64(0));
+  Value row = firstCheckpoint(word(Manifest::ChunksPlaced), every);
+  Value isEnded = b.compare(arith::CmpIPredicate::eq, begin, end);
+  Value fromFirst = arith::DivUIOp::create(b, b.sub(begin, word(Manifest::FirstPlaced)), every);
+  row = b.add(row, b.select(isEnded, b.i64(0), fromFirst));
+  startRow = b.select(areCheckpoints, row, stateRow);
+}
