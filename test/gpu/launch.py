@@ -8,6 +8,7 @@ import math
 
 import kernels
 import numpy as np
+from kernel_references import reference_delta
 
 # The largest errors allowed, by input type: outputs and final states (specification, section 1.4), then gradients of
 # rows and states, and of gates and parameters.
@@ -189,7 +190,7 @@ class Launch:
             return 0.2 * values
         if name == "b":
             return rng.random(size=shape)
-        if name == "k" and self.family.reference is kernels.reference_delta:
+        if name == "k" and self.family.reference is reference_delta:
             return values / np.linalg.norm(values, axis=-1, keepdims=True)
         if name == "q":
             values /= math.sqrt(shape[-1])
