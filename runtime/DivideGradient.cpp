@@ -148,10 +148,23 @@ int64_t Gradient::sequencesFillingTurns(const OperatorCall &call, int64_t most) 
 }
 
 Gradient::Division Gradient::divisionOf(const OperatorCall &call) const {
+  constexpr size_t mostRemembered = 1024;
+  const Knobs &knobs = Knobs::instance();
+  ArrayRef<int64_t> sizes = signature.rowOf(call).sizes;
+  CallShape shape = {signature.sequences(call), sizes[0],      sizes[1],          call.sequenceOffsets.has_value(),
+                     knobs.sequences,           knobs.segment, knobs.longSegment, knobs.segments};
+  {
+    std::lock_guard<std::mutex> lock(dividing);
+    if (auto found = divisions.find(shape); found != divisions.end())
+      return found->second;
+  }
   Division division = divideSequences(call);
-  if (int64_t forced = Knobs::instance().sequences; forced && !call.sequenceOffsets)
-    division.sequences = std::min(forced, signature.sequences(call));
-  return division;
+  if (knobs.sequences && !call.sequenceOffsets)
+    division.sequences = std::min<int64_t>(knobs.sequences, signature.sequences(call));
+  std::lock_guard<std::mutex> lock(dividing);
+  if (divisions.size() == mostRemembered)
+    divisions.clear();
+  return divisions.insert({shape, division}).first->second;
 }
 
 /// As many segments side by side as there are multiprocessors for, in as few turns as memory allows.
