@@ -67,12 +67,30 @@ StringRef ThreadLowering::problemOfCopy(Operation *op) {
     auto made = channel.getDefiningOp<ChannelOp>();
     return made && made.getBulk();
   };
-  if (auto send = dyn_cast<SendOp>(op); send && !send.getTurn() && isBulk(send.getChannel()))
-    return "has no turn, expected one for a bulk channel";
-  if (auto receive = dyn_cast<ReceiveOp>(op); receive && !receive.getTurn() && isBulk(receive.getChannel()))
-    return "has no turn, expected one for a bulk channel";
+  constexpr StringLiteral lacksTurn = "has no turn, expected one for a bulk channel",
+                          lacksChunk = "has no chunk, expected one for a bulk channel";
+  using Kind = Manifest::Kind;
+  auto isOf = [&](Value view, std::initializer_list<Kind> kinds) {
+    return llvm::is_contained(kinds, manifest.arguments[cast<BlockArgument>(view).getArgNumber()].kind);
+  };
+  if (auto save = dyn_cast<SaveOp>(op); save && !isOf(save.getView(), {Kind::State}))
+    return "saves to what is no state";
+  if (auto carry = dyn_cast<CarryOp>(op))
+    if (!isOf(carry.getView(), {Kind::Input}) || !isOf(carry.getWindow(), {Kind::Window}))
+      return "carries rows that are no input's, or to what is no window";
+  if (auto send = dyn_cast<SendOp>(op); send && isBulk(send.getChannel())) {
+    if (!isOf(send.getView(), {Kind::Input, Kind::Window}))
+      return "sends what is neither an input nor a window to a bulk channel";
+    if (!send.getTurn() || !send.getChunk())
+      return send.getTurn() ? lacksChunk : lacksTurn;
+  }
+  if (auto receive = dyn_cast<ReceiveOp>(op); receive && isBulk(receive.getChannel()))
+    if (!receive.getTurn() || !receive.getChunk())
+      return receive.getTurn() ? lacksChunk : lacksTurn;
   auto convert = dyn_cast<ConvertOp>(op);
   auto store = dyn_cast<StoreOp>(op);
+  if (store && !isOf(store.getView(), {Kind::Output, Kind::Kept}))
+    return "stores to what is no output";
   if (convert && convert.getMatrices()) {
     bool isStored = inSharedMemory(convert.getType());
     auto tile = cast<RankedTensorType>(isStored ? convert.getOperand().getType() : convert.getType());
@@ -315,6 +333,26 @@ LogicalResult ThreadLowering::lowerCondition(scf::IfOp condition) {
 // The pass
 //===----------------------------------------------------------------------===//
 
+/// Kernels and manifests may come from a file: those that do not belong together are refused.
+static LogicalResult checkShapes(FuncOp function, const Manifest &manifest) {
+  for (auto [argument, view] : llvm::zip_equal(manifest.arguments, function.getBlock()->getArguments())) {
+    using Kind = Manifest::Kind;
+    RankedTensorType tile = cast<ViewType>(view.getType()).getTile();
+    ArrayRef<int64_t> shape = argument.shape, ofTile = tile.getShape();
+    bool hasTokens = llvm::is_contained({Kind::Input, Kind::Output, Kind::Table, Kind::Window}, argument.kind);
+    if (argument.kind == Kind::Window) // which has the tokens that it keeps in its shape
+      shape = shape.drop_front(std::min<size_t>(shape.size(), 1));
+    bool isOfTokens = hasTokens && tile.getRank() && ofTile.drop_front() == shape;
+    bool isWhole = (!hasTokens || argument.kind == Kind::Table) && ofTile == shape;
+    if (!isOfTokens && !isWhole)
+      return function.emitOpError("[func_c2] has tiles of ")
+             << tile << " of the argument '" << argument.name << "', expected those of the manifest's shape";
+    if (argument.sliced && argument.shape.empty())
+      return function.emitOpError("[func_c2] slices the argument '") << argument.name << "', which is a number";
+  }
+  return success();
+}
+
 namespace {
 struct LowerToThreads : stretto::impl::LowerToThreadsBase<LowerToThreads> {
   void runOnOperation() override {
@@ -339,6 +377,8 @@ struct LowerToThreads : stretto::impl::LowerToThreadsBase<LowerToThreads> {
             << function.getBlock()->getNumArguments() << " arguments and a manifest of " << manifest->arguments.size();
         return signalPassFailure();
       }
+      if (failed(checkShapes(function, *manifest)))
+        return signalPassFailure();
       if (failed(ThreadLowering(function, std::move(*manifest), builder).run()))
         return signalPassFailure();
       function.erase();

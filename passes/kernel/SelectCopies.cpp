@@ -18,12 +18,11 @@ std::optional<ChunkCopies> ChunkCopies::of(ChannelOp channel) {
   ChunkCopies copies;
   for (Operation *user : channel->getUsers()) {
     bool isFirst = false;
+    auto send = dyn_cast<SendOp>(user);
     if (auto receive = dyn_cast<ReceiveOp>(user))
       isFirst = !std::exchange(copies.receive, receive);
-    else if (isa<FuncOp>(user->getParentOp()))
-      isFirst = !std::exchange(copies.first, cast<SendOp>(user));
-    else
-      isFirst = !std::exchange(copies.next, cast<SendOp>(user));
+    else if (send && send.getChunk())
+      isFirst = !std::exchange(isa<FuncOp>(user->getParentOp()) ? copies.first : copies.next, send);
     if (!isFirst)
       return std::nullopt;
   }
@@ -40,7 +39,8 @@ std::optional<ChunkCopies> ChunkCopies::of(ChannelOp channel) {
 bool stretto::kernel::hasTurns(ChannelOp channel) {
   return !channel->use_empty() && llvm::all_of(channel->getUsers(), [](Operation *user) {
     auto send = dyn_cast<SendOp>(user);
-    return (send ? send.getTurn() : cast<ReceiveOp>(user).getTurn()) != nullptr;
+    auto receive = dyn_cast<ReceiveOp>(user);
+    return (send && send.getTurn()) || (receive && receive.getTurn());
   });
 }
 

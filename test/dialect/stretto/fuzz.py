@@ -5,14 +5,15 @@ What a mutation leaves valid is printed, read again, canonicalised and specialis
 RUN: %python %s %S/roundtrip.mlir
 """
 
+import pathlib
 import random
 import re
-import subprocess
 import sys
 
+sys.path.insert(0, str(pathlib.Path(__file__).parents[2] / "Inputs"))
+from mutants import SEPARATOR, culprit, mutate, run
+
 MUTANTS = 2000
-SEPARATOR = "\n// -----\n"
-TOKEN = re.compile(r'"[^"\n]*"|[%@#!^]?[\w.$]+|->|\s+|.')
 STRANGE = [
     *("", "?", "x", "0", "-1", "1", "4096", "9223372036854775808", "1.0e999", "0x7FF8000000000001", "-"),
     *('""', '"K"', '"K - 9"', '"1/0"', '"((((("', '"K*K*K*K*K*K*K*K*K"', '"H|W"', '"1|G"', '"\\FF\\00"', '"S"', '"-K"'),
@@ -23,10 +24,6 @@ STRANGE = [
     *("stretto.yield", "stretto.state", "scf.yield", "scf.if", "arith.constant", "reverse", "at", "period"),
 ]
 PIPELINE = "builtin.module(canonicalize,cse,stretto.variant(stretto-specialize),canonicalize)"
-
-
-def run(arguments: list[str], text: str) -> subprocess.CompletedProcess:
-    return subprocess.run(["stretto-opt", *arguments], input=text.encode(), capture_output=True)
 
 
 def declarations(source: str) -> list[str]:
@@ -41,57 +38,13 @@ def declarations(source: str) -> list[str]:
     return found
 
 
-def mutate(text: str, rng: random.Random) -> str:
-    if rng.random() < 0.3:
-        lines = text.split("\n")
-        i, j = rng.randrange(len(lines)), rng.randrange(len(lines))
-        match rng.randrange(4):
-            case 0:
-                del lines[i]
-            case 1:
-                lines.insert(i, lines[j])
-            case 2:
-                lines[i], lines[j] = lines[j], lines[i]
-            case 3:
-                del lines[i + 1 :]
-        return "\n".join(lines)
-    tokens = TOKEN.findall(text)
-    solid = [n for n, token in enumerate(tokens) if not token.isspace()] or [0]
-    i = rng.choice(solid)
-    # Two thirds of the time, what takes a token's place is of its kind, which the parser is likelier to let through.
-    alike = [n for n in solid if tokens[n][:1] == tokens[i][:1]] if rng.random() < 0.7 else solid
-    j = rng.choice(alike)
-    match rng.randrange(5):
-        case 0:
-            tokens[i] = ""
-        case 1:
-            tokens[i] += " " + tokens[i]
-        case 2:
-            tokens[i], tokens[j] = tokens[j], tokens[i]
-        case 3:
-            tokens[i] = tokens[j]
-        case 4:
-            tokens[i] = rng.choice(STRANGE)
-    return "".join(tokens)
-
-
-def crashes(arguments: list[str], mutants: list[str]) -> bool:
-    return run(arguments, SEPARATOR.join(mutants)).returncode not in (0, 1)
-
-
-def culprit(arguments: list[str], mutants: list[str]) -> str:
-    while len(mutants) > 1:
-        half = len(mutants) // 2
-        mutants = mutants[:half] if crashes(arguments, mutants[:half]) else mutants[half:]
-    return mutants[0]
-
-
 def main() -> int:
     originals = declarations(sys.argv[1])
     assert len(originals) >= 14, "the round-trip test holds fewer declarations than expected"
     rng = random.Random(20)
     mutants = [rng.choice(originals) for _ in range(MUTANTS)]
-    mutants = [mutate(text, rng) if rng.random() < 0.6 else mutate(mutate(text, rng), rng) for text in mutants]
+    mutants = [mutate(text, rng, STRANGE) for text in mutants]
+    mutants = [text if rng.random() < 0.6 else mutate(text, rng, STRANGE) for text in mutants]
     split = ["--split-input-file", "--mlir-disable-threading", "--mlir-print-local-scope"]
     split.append("--allow-unregistered-dialect")
 
