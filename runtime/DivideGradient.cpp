@@ -80,7 +80,13 @@ bool Gradient::fitsSegments(const OperatorCall &call) const {
 }
 
 bool Gradient::walksForwardFirst() const {
-  if (!ofChunks.empty() || keeping || !kernel->code->manifest.reverse)
+  const Manifest &manifest = kernel->code->manifest;
+  if (!ofChunks.empty() || keeping || !manifest.reverse)
+    return false;
+  // What all slices carry alike lies in one place, where one would read what another has left for the next segment.
+  if (manifest.slices > 1 && llvm::any_of(manifest.arguments, [](const Manifest::Argument &argument) {
+        return argument.kind == Manifest::Kind::State && !argument.sliced && !argument.partial;
+      }))
     return false;
   return !checkpoints || llvm::none_of(checkpoints->code->manifest.arguments, [&](const Manifest::Argument &argument) {
     return argument.kind == Manifest::Kind::Output &&

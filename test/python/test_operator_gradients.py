@@ -394,9 +394,10 @@ def test_slices_of_grouped_heads(name):
     check_slices(name, slices=2, dtype=torch.float64, heads=4, key_heads=2)
 
 
-@pytest.mark.parametrize("name", ["gla", "lawcat", "gsa", "rwkv6", "delta_rule"])
+@pytest.mark.parametrize("name", ["gla", "lawcat", "gsa", "rwkv6", "delta_rule", "linear_attn", "bla", "based", "abc"])
 def test_segments_of_slices(name):
-    with slices_of(2):
+    """Slices that carry the same leave it where none of them reads it any more."""
+    with slices_of(4), walks_of(1):
         check_segments(name, chunks=1, tokens=330, **FIRST[name] | {"width": 16, "value_width": 64})
 
 
