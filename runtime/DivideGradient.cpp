@@ -79,14 +79,18 @@ bool Gradient::fitsSegments(const OperatorCall &call) const {
   return division.apart < division.length && workingBytes(call, division) <= enoughBytes(call);
 }
 
+bool Gradient::carriesAlike() const {
+  return llvm::any_of(all(), [](const Kernel *each) {
+    const Manifest &manifest = each->code->manifest;
+    return manifest.reverse && manifest.slices > 1 && !each->isApart() &&
+           llvm::any_of(manifest.arguments, [](const Manifest::Argument &argument) {
+             return argument.kind == Manifest::Kind::State && !argument.sliced && !argument.partial;
+           });
+  });
+}
+
 bool Gradient::walksForwardFirst() const {
-  const Manifest &manifest = kernel->code->manifest;
-  if (!ofChunks.empty() || keeping || !manifest.reverse)
-    return false;
-  // What all slices carry alike lies in one place, where one would read what another has left for the next segment.
-  if (manifest.slices > 1 && llvm::any_of(manifest.arguments, [](const Manifest::Argument &argument) {
-        return argument.kind == Manifest::Kind::State && !argument.sliced && !argument.partial;
-      }))
+  if (!ofChunks.empty() || keeping || !kernel->code->manifest.reverse)
     return false;
   return !checkpoints || llvm::none_of(checkpoints->code->manifest.arguments, [&](const Manifest::Argument &argument) {
     return argument.kind == Manifest::Kind::Output &&
@@ -178,7 +182,7 @@ Gradient::Division Gradient::divideSequences(const OperatorCall &call) const {
   int64_t most = mostSideBySide(call);
   bool isForced = sideBySide && Knobs::instance().segments;
   Division whole = divide(call, 1, most);
-  int64_t mostTurns = ofChunks.empty() && !walksForwardFirst() ? 1 : whole.chunks;
+  int64_t mostTurns = carriesAlike() || (ofChunks.empty() && !walksForwardFirst()) ? 1 : whole.chunks;
   if (int64_t length = Knobs::instance().segment; length && mostTurns > 1) {
     int64_t turns = llvm::divideCeil(whole.chunks, length);
     Division division = divide(call, turns, llvm::divideCeil(most, isForced ? turns : 1));

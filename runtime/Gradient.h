@@ -214,6 +214,9 @@ private:
   /// Of each, as what it begins with takes the time of about one.
   static constexpr int64_t fewestChunks = 4;
   int64_t mostSideBySide(const OperatorCall &call) const;
+  /// Whether slices carry something back that is the same for all. It has one place, where in turns one slice would
+  /// read what another has left for the next: then there is one turn.
+  bool carriesAlike() const;
   /// Whether the walk forward is one over whole sequences however these are divided, as it keeps nothing for the walk
   /// back and leaves no parts. Then only parts take memory that grows with a segment.
   bool walksForwardFirst() const;

@@ -197,31 +197,11 @@ bool setDebug(bool debug) {
   return before;
 }
 
-int64_t setLongSegment(int64_t segments) {
-  TORCH_CHECK(segments >= 0, "stretto: a long segment has ", segments, " segments, expected 0 or more");
-  int64_t before = strettoLongSegment();
-  strettoSetLongSegment(segments);
-  return before;
-}
-
-int64_t setSequences(int64_t sequences) {
-  TORCH_CHECK(sequences >= 0, "stretto: ", sequences, " sequences are walked at a time, expected 0 or more");
-  int64_t before = strettoSequences();
-  strettoSetSequences(sequences);
-  return before;
-}
-
-int64_t setSegment(int64_t chunks) {
-  TORCH_CHECK(chunks >= 0, "stretto: a segment has ", chunks, " chunks, expected 0 or more");
-  int64_t before = strettoSegment();
-  strettoSetSegment(chunks);
-  return before;
-}
-
-int64_t setSegments(int64_t segments) {
-  TORCH_CHECK(segments >= 0, "stretto: sequences are divided into ", segments, " segments, expected 0 or more");
-  int64_t before = strettoSegments();
-  strettoSetSegments(segments);
+/// Changes a number of things that may be 0, and returns what it was.
+template <int64_t (*get)(), void (*set)(int64_t)> int64_t exchangeCount(int64_t count) {
+  TORCH_CHECK(count >= 0, "stretto: the setting is ", count, ", expected 0 or more");
+  int64_t before = get();
+  set(count);
   return before;
 }
 
@@ -272,10 +252,10 @@ TORCH_LIBRARY_FRAGMENT(stretto, library) {
   library.def("_set_tuned_table(str path) -> ()", setTunedTable);
   library.def("_tuned_table() -> str", tunedTable);
   library.def("_set_debug(bool debug) -> bool", setDebug);
-  library.def("_set_long_segment(int segments) -> int", setLongSegment);
-  library.def("_set_sequences(int sequences) -> int", setSequences);
-  library.def("_set_segment(int chunks) -> int", setSegment);
-  library.def("_set_segments(int segments) -> int", setSegments);
+  library.def("_set_long_segment(int segments) -> int", exchangeCount<strettoLongSegment, strettoSetLongSegment>);
+  library.def("_set_sequences(int sequences) -> int", exchangeCount<strettoSequences, strettoSetSequences>);
+  library.def("_set_segment(int chunks) -> int", exchangeCount<strettoSegment, strettoSetSegment>);
+  library.def("_set_segments(int segments) -> int", exchangeCount<strettoSegments, strettoSetSegments>);
   library.def("_set_slices(int slices) -> int", setSlices);
   library.def("_set_walk_slices(int slices) -> int", setWalkSlices);
   library.def("_set_walks(int walks) -> int", setWalks);
