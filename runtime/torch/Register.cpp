@@ -197,12 +197,14 @@ bool setDebug(bool debug) {
   return before;
 }
 
-/// Changes a number of things that may be 0, and returns what it was.
-template <int64_t (*get)(), void (*set)(int64_t)> int64_t exchangeCount(int64_t count) {
-  TORCH_CHECK(count >= 0, "stretto: the setting is ", count, ", expected 0 or more");
-  int64_t before = get();
-  set(count);
-  return before;
+/// An operator that changes a number of things that may be 0, and returns what it was.
+template <int64_t (*get)(), void (*set)(int64_t)> auto exchangeCount(const char *things) {
+  return [things](int64_t count) {
+    TORCH_CHECK(count >= 0, "stretto: the number of ", things, " is ", count, ", expected 0 or more");
+    int64_t before = get();
+    set(count);
+    return before;
+  };
 }
 
 void checkSlices(int64_t slices) {
@@ -252,10 +254,13 @@ TORCH_LIBRARY_FRAGMENT(stretto, library) {
   library.def("_set_tuned_table(str path) -> ()", setTunedTable);
   library.def("_tuned_table() -> str", tunedTable);
   library.def("_set_debug(bool debug) -> bool", setDebug);
-  library.def("_set_long_segment(int segments) -> int", exchangeCount<strettoLongSegment, strettoSetLongSegment>);
-  library.def("_set_sequences(int sequences) -> int", exchangeCount<strettoSequences, strettoSetSequences>);
-  library.def("_set_segment(int chunks) -> int", exchangeCount<strettoSegment, strettoSetSegment>);
-  library.def("_set_segments(int segments) -> int", exchangeCount<strettoSegments, strettoSetSegments>);
+  library.def("_set_long_segment(int segments) -> int",
+              exchangeCount<strettoLongSegment, strettoSetLongSegment>("segments of a long one"));
+  library.def("_set_sequences(int sequences) -> int",
+              exchangeCount<strettoSequences, strettoSetSequences>("sequences at a time"));
+  library.def("_set_segment(int chunks) -> int",
+              exchangeCount<strettoSegment, strettoSetSegment>("chunks of a segment"));
+  library.def("_set_segments(int segments) -> int", exchangeCount<strettoSegments, strettoSetSegments>("segments"));
   library.def("_set_slices(int slices) -> int", setSlices);
   library.def("_set_walk_slices(int slices) -> int", setWalkSlices);
   library.def("_set_walks(int walks) -> int", setWalks);

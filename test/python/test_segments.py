@@ -191,7 +191,7 @@ def test_a_cpu_takes_segments_only_where_it_is_told_to():
     assert explain(CASES["gla"], inputs)["schedule"] == "serial"
     with segments(1):
         assert explain(CASES["gla"], inputs)["schedule"] == "serial"
-    with pytest.raises(RuntimeError, match="divided into -1 segments, expected 0 or more"):
+    with pytest.raises(RuntimeError, match="the number of segments is -1, expected 0 or more"):
         torch.ops.stretto._set_segments(-1)
 
 
