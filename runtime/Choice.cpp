@@ -16,7 +16,7 @@ using Signature = Operator::Signature;
 /// of states alone take by slices.
 Form Signature::modelForm(const OperatorCall &call, int64_t threads, bool isOfGradient, int64_t segments) const {
   if (!isOfGradient || device < 0)
-    return {.slices = slicesFor(call, threads, segments)};
+    return {.slices = slicesFor(call, threads, segments), .ahead = device < 0 ? 0 : Knobs::instance().ahead.load()};
   bool isIdle = 4 * items(call) < 3 * multiprocessors;
   bool looksBack = looksBackWithoutBound || llvm::any_of(state, [](const EntryShape &entry) { return !!entry.window; });
   // More would be narrower than fragments of a matrix at the usual widths.

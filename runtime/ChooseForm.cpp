@@ -1,6 +1,7 @@
 //===- ChooseForm.cpp - The form of a kernel that suits its target --------===//
 
 #include "dialect/chunk/Flops.h"
+#include "dialect/kernel/Chip.h"
 #include "mlir/Transforms/Passes.h"
 #include "passes/Passes.h"
 #include "passes/declaration/KernelNames.h"
@@ -46,7 +47,7 @@ llvm::Error Lowering::takeFixedForm() {
     return llvm::Error::success();
   // What does not fit says so when it is lowered.
   if (llvm::Expected<Blocks> blocks = blocksOf(*module))
-    warps = blocks->warps;
+    std::tie(warps, ahead) = std::tie(blocks->warps, blocks->ahead);
   else
     llvm::consumeError(blocks.takeError());
   return llvm::Error::success();
@@ -226,9 +227,62 @@ llvm::Expected<Lowering::Blocks> Lowering::blocksOf(ModuleOp form) {
     if (llvm::Expected<int64_t> ofFew = registersOf(form, fewWarps); !ofFew)
       llvm::consumeError(ofFew.takeError());
     else if (*ofFew <= fewRegisters)
-      return Blocks{*ofFew, fewWarps};
+      return Blocks{*ofFew, fewWarps, ahead};
   }
-  return Blocks{*registers, request.warps};
+  if (request.warps == 0 && request.ahead < 0)
+    if (int64_t further = warpsAhead(form, fewWarps))
+      return Blocks{*registers, fewWarps, further};
+  return Blocks{*registers, request.warps, ahead};
+}
+
+/// Where eight warps would do everything, four walk and others run ahead of them, if no tile comes later for it: as
+/// many as walk where that is about as much work, twice as many where it is more. Where it is less, or nearly all,
+/// eight warps that do everything are faster (docs/performance.md).
+int64_t Lowering::warpsAhead(ModuleOp form, int64_t warpsOfWalk) {
+  constexpr double least = 0.5, asMuch = 0.6, nearlyAll = 0.8;
+  const kernel::Chip *chip = isCpu() ? nullptr : kernel::Chip::find(request.target.name);
+  if (!chip || !chip->hasWarpgroups || isStep() || isOfGradient || bytesOf(request.element) != 2)
+    return 0;
+  // Walks that solve systems of equations, or take inverses from another kernel, were not measured so.
+  WalkResult systems =
+      form.walk([](Operation *op) { return WalkResult(failure(isa<chunk::SolveOp, chunk::InverseOp>(op))); });
+  if (systems.wasInterrupted())
+    return 0;
+  auto isLate = [](kernel::ChannelOp channel) {
+    return channel.getDepth() == 1 && llvm::any_of(channel->getUsers(), [](Operation *user) {
+             return isa<kernel::SendOp>(user) && user->getParentOfType<scf::ForOp>();
+           });
+  };
+  auto find = [&](int64_t further) {
+    OwningOpRef<ModuleOp> planned = form.clone();
+    KernelForm kernel = kernelForm();
+    kernel.warps = warpsOfWalk;
+    kernel.ahead = further;
+    if (llvm::Error error = run(*planned, [&](OpPassManager &passes) { buildKernelPipeline(passes, kernel); })) {
+      llvm::consumeError(std::move(error));
+      return int64_t(0);
+    }
+    int64_t wanted = 0;
+    for (auto function : planned->getOps<kernel::FuncOp>()) {
+      if (!function.getBeside())
+        continue;
+      auto beside = planned->lookupSymbol<kernel::FuncOp>(*function.getBeside());
+      kernel::RegistersOfRoles registers(function, beside);
+      bool isTooMuch =
+          kernel::estimateRegisters(function) > registers.walk || kernel::estimateRegisters(beside) > registers.ahead;
+      if (isTooMuch || llvm::any_of(function.getOps<kernel::ChannelOp>(), isLate) ||
+          llvm::any_of(beside.getOps<kernel::ChannelOp>(), isLate))
+        return int64_t(0);
+      auto before = static_cast<double>(kernel::estimateWork(beside));
+      double share = before / (before + static_cast<double>(kernel::estimateWork(function)));
+      if (share < least || share > nearlyAll)
+        return int64_t(0);
+      wanted = std::max(wanted, share > asMuch ? 2 * warpsOfWalk : warpsOfWalk);
+    }
+    return wanted;
+  };
+  int64_t wanted = find(warpsOfWalk);
+  return wanted > warpsOfWalk ? find(wanted) : wanted;
 }
 
 /// Whether walks solve systems of equations, one for each token, row after row: those of more tokens take longer than
@@ -261,6 +315,7 @@ llvm::Expected<Lowering::GpuForm> Lowering::fittingForm(int64_t slices) {
     if (blocks->registers < best.registers) {
       best.registers = blocks->registers;
       best.warps = blocks->warps;
+      best.ahead = blocks->ahead;
       best.module = std::move(*form);
     }
     if (best.suffices())
@@ -342,6 +397,7 @@ llvm::Error Lowering::chooseForGpu() {
     if (form->module) {
       module = std::move(form->module);
       warps = form->warps;
+      ahead = form->ahead;
       return llvm::Error::success();
     }
     problem = form->problem;

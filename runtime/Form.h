@@ -17,6 +17,9 @@ struct Form {
   int64_t slices = 1;
   /// Warps of a block on a GPU; 0: as many as the states ask for.
   int64_t warps = 0;
+  /// Further warps on a GPU, which compute what no state reaches ahead of those that walk; 0: none. Fewer than 0: as
+  /// many as the model finds worth their while, where the other warps are its choice, too.
+  int64_t ahead = 0;
   /// How many walks back a gradient has: with 2, one of them carries the states of reverse time and nothing else
   /// (passes/declaration/GradientParts.h), as far as they can be told apart. 0: the model chooses.
   int64_t walks = 0;

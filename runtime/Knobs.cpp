@@ -45,6 +45,10 @@ Knobs::Knobs()
     slices = powerOfTwo(*count);
   if (auto count = read("STRETTO_WALK_SLICES", 64, "a number of slices"))
     walkSlices = powerOfTwo(*count);
+  if (llvm::sys::Process::GetEnv("STRETTO_AHEAD") == "auto")
+    ahead = -1;
+  else if (auto count = read("STRETTO_AHEAD", 16, "a number of warps, or auto"))
+    ahead = powerOfTwo(*count);
   if (auto count = read("STRETTO_WALKS", 2, "0, 1 or 2"))
     walks = static_cast<int64_t>(*count);
 }

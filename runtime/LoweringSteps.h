@@ -44,6 +44,7 @@ private:
             .inPlace = isStep(),
             .computeTables = continues,
             .warps = warps,
+            .ahead = isStep() || isOfGradient ? 0 : ahead,
             .fromStart = !continues};
   }
   cpu::Processor processor() const { return {request.target.name, request.target.features}; }
@@ -73,7 +74,7 @@ private:
   /// A chunk form for a GPU, its slices and the registers that it wants; or none that fits, and why.
   struct GpuForm {
     mlir::OwningOpRef<mlir::ModuleOp> module;
-    int64_t slices = 1, warps = 0, registers = std::numeric_limits<int64_t>::max();
+    int64_t slices = 1, warps = 0, ahead = 0, registers = std::numeric_limits<int64_t>::max();
     std::string problem;
     /// The other registers hold offsets. In 16 bits a dozen numbers were seen to spill beyond, a few dozen in
     /// gradients, which may set tiles aside, and more where walks carry nothing but states; that is worth twice the
@@ -91,12 +92,14 @@ private:
   llvm::Error chooseForGpu();
   llvm::Error divideGradient(GpuForm &form);
   llvm::Expected<int64_t> registersOf(mlir::ModuleOp form, int64_t warpsOfForm, bool setTilesAside = false);
-  /// The registers of a form, and of how many warps where the request leaves that open; 0: as many as suit it.
+  /// The registers of a form, and of how many warps where the request leaves that open, 0: as many as suit it, and how
+  /// many run ahead of these.
   struct Blocks {
-    int64_t registers, warps;
+    int64_t registers, warps, ahead;
   };
   llvm::Expected<Blocks> blocksOf(mlir::ModuleOp form);
   bool gainsFromFewWarps(mlir::ModuleOp form);
+  int64_t warpsAhead(mlir::ModuleOp form, int64_t warpsOfWalk);
   mlir::LLVM::LLVMFuncOp function(llvm::StringRef symbol) {
     return module->lookupSymbol<mlir::LLVM::LLVMFuncOp>(symbol);
   }
@@ -108,6 +111,8 @@ private:
   bool isOfGradient;             // the program is one
   std::string noChunkForm;       // why, where the step form stands in for it
   int64_t warps = request.warps; // of a block; 0: as many as suit it
+  /// Further warps, which run ahead of those.
+  int64_t ahead = std::max<int64_t>(request.ahead, 0);
   int64_t panels = 0;            // the columns of panels of matrices; 0: those are whole
   bool dividesGradients = false; // states of reverse time have a kernel of their own
 };

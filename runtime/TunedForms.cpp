@@ -18,6 +18,7 @@ json::Object TunedForm::toJson(StringRef key) const {
                       {"chunk", form.chunk},
                       {"slices", form.slices},
                       {"warps", form.warps},
+                      {"ahead", form.ahead},
                       {"walks", form.walks},
                       {"walk_slices", form.walkSlices},
                       {"milliseconds", milliseconds},
@@ -27,13 +28,14 @@ json::Object TunedForm::toJson(StringRef key) const {
 
 std::optional<TunedForm> TunedForm::fromJson(const json::Object &object) {
   TunedForm entry;
-  auto read = [&](StringRef name, int64_t most, int64_t &number) {
+  auto read = [&](StringRef name, int64_t most, int64_t &number, int64_t least = 0) {
     std::optional<int64_t> value = object.getInteger(name);
     number = value.value_or(-1);
-    return value && *value >= 0 && *value <= most;
+    return value && *value >= least && *value <= most;
   };
   if (!read("chunk", 1024, entry.form.chunk) || !read("slices", 1024, entry.form.slices) ||
-      !read("warps", 32, entry.form.warps) || (object.get("walks") && !read("walks", 2, entry.form.walks)) ||
+      !read("warps", 32, entry.form.warps) || (object.get("ahead") && !read("ahead", 16, entry.form.ahead, -1)) ||
+      (object.get("walks") && !read("walks", 2, entry.form.walks)) ||
       (object.get("walk_slices") && !read("walk_slices", 1024, entry.form.walkSlices)) ||
       !isPowerOf2_64(entry.form.slices) || !isPowerOf2_64(entry.form.walkSlices))
     return std::nullopt;

@@ -54,13 +54,14 @@ void stretto::buildKernelPipeline(OpPassManager &passes, const KernelForm &form)
   fold.warpgroups = makesRoom;
   passes.addPass(createFoldOverChunks(fold));
   passes.addNestedPass<kernel::FuncOp>(createMultiplyVectors());
+  passes.addPass(createDivideRoles({form.ahead, form.warps}));
   passes.addNestedPass<kernel::FuncOp>(createAssignLayouts({/*readAgain=*/makesRoom, /*repeatLeft=*/makesRoom}));
   // What one branch alone wants is found there.
   passes.addNestedPass<kernel::FuncOp>(createControlFlowSinkPass());
   passes.addNestedPass<kernel::FuncOp>(createSelectProducts({form.chip.str()}));
   passes.addNestedPass<kernel::FuncOp>(createOverlapProducts());
   passes.addNestedPass<kernel::FuncOp>(createSelectCopies({form.chip.str()}));
-  passes.addNestedPass<kernel::FuncOp>(createPlanSharedMemory({form.chip.str()}));
+  passes.addPass(createPlanSharedMemory({form.chip.str()}));
   passes.addNestedPass<kernel::FuncOp>(createSendAhead());
   passes.addNestedPass<kernel::FuncOp>(createInsertBarriers());
   if (form.setTilesAside)

@@ -17,6 +17,8 @@ struct KernelForm {
   bool computeTables = false;
   /// Warps of a block; 0: as many as the states ask for.
   int64_t warps = 0;
+  /// Further warps that compute what no state reaches, ahead of these; 0: none.
+  int64_t ahead = 0;
   /// Tiles at rest are set aside where registers do not suffice. Whoever chooses a form asks without.
   bool setTilesAside = true;
   /// All sequences begin with their first tokens.

@@ -250,13 +250,6 @@ LogicalResult RoleAttr::verify(function_ref<InFlightDiagnostic()> emitError, Rol
   return success();
 }
 
-int64_t FuncOp::getWarps() {
-  int64_t warps = 0;
-  for (Attribute role : getRoles())
-    warps += cast<RoleAttr>(role).getWarps();
-  return warps;
-}
-
 void FuncOp::getAsmBlockArgumentNames(Region &region, OpAsmSetValueNameFn setName) {
   if (!getArgNames())
     return;
@@ -264,7 +257,7 @@ void FuncOp::getAsmBlockArgumentNames(Region &region, OpAsmSetValueNameFn setNam
     setName(argument, cast<StringAttr>(name).getValue());
 }
 
-// kernel.func @name(%q: !kernel.view<...>, ...) chunk 64 roles [...] shared 1024 attributes {...} { ... }
+// kernel.func @name(%q: !kernel.view<...>, ...) chunk 64 roles [...] beside @other shared 1024 attributes {...} { ... }
 ParseResult FuncOp::parse(OpAsmParser &parser, OperationState &result) {
   Builder &builder = parser.getBuilder();
   StringAttr name;
@@ -277,6 +270,12 @@ ParseResult FuncOp::parse(OpAsmParser &parser, OperationState &result) {
       parser.parseAttribute(roles, getRolesAttrName(result.name), result.attributes))
     return failure();
   result.addAttribute(getChunkAttrName(result.name), builder.getI64IntegerAttr(chunk));
+  if (succeeded(parser.parseOptionalKeyword("beside"))) {
+    StringAttr beside;
+    if (parser.parseSymbolName(beside))
+      return failure();
+    result.addAttribute(getBesideAttrName(result.name), FlatSymbolRefAttr::get(beside));
+  }
   if (succeeded(parser.parseOptionalKeyword("shared"))) {
     if (parser.parseInteger(shared))
       return failure();
@@ -298,18 +297,22 @@ void FuncOp::print(OpAsmPrinter &printer) {
   llvm::interleaveComma(getBody().getArguments(), printer,
                         [&](BlockArgument argument) { printer.printRegionArgument(argument); });
   printer << ") chunk " << getChunk() << " roles " << getRoles();
+  if (getBeside()) {
+    printer << " beside ";
+    printer.printSymbolName(*getBeside());
+  }
   if (getShared())
     printer << " shared " << *getShared();
-  printer.printOptionalAttrDictWithKeyword(
-      (*this)->getAttrs(),
-      {getSymNameAttrName(), getChunkAttrName(), getRolesAttrName(), getSharedAttrName(), getArgNamesAttrName()});
+  printer.printOptionalAttrDictWithKeyword((*this)->getAttrs(),
+                                           {getSymNameAttrName(), getChunkAttrName(), getRolesAttrName(),
+                                            getBesideAttrName(), getSharedAttrName(), getArgNamesAttrName()});
   printer << " ";
   printer.printRegion(getBody(), /*printEntryBlockArgs=*/false);
 }
 
 LogicalResult FuncOp::verify() {
-  if (getRoles().empty())
-    return emitOpError("[func_c1] has no role");
+  if (getRoles().size() != 1)
+    return emitOpError("[func_c1] has ") << getRoles().size() << " roles, expected one";
   for (BlockArgument argument : getBody().getArguments())
     if (!isa<ViewType>(argument.getType()))
       return emitOpError("[func_c2] argument ")
@@ -317,16 +320,62 @@ LogicalResult FuncOp::verify() {
   return success();
 }
 
+LogicalResult FuncOp::verifySymbolUses(SymbolTableCollection &symbols) {
+  if (!getBeside())
+    return success();
+  auto other = symbols.lookupNearestSymbolFrom<FuncOp>(*this, getBesideAttr());
+  if (!other)
+    return emitOpError("[func_c3] is beside '") << *getBeside() << "', which is no function of a role";
+  if (other.getBeside() || other == *this)
+    return emitOpError("[func_c3] is beside '") << *getBeside() << "', which is beside another itself";
+  if (other.getChunk() != getChunk() || other.getBody().getArgumentTypes() != getBody().getArgumentTypes())
+    return emitOpError("[func_c3] is beside '") << *getBeside() << "', which has other arguments or chunks";
+  return success();
+}
+
 int64_t ChannelOp::bytesOfTiles() { return static_cast<int64_t>(getDepth()) * sharedBytesOf(getType().getTile()); }
 
 int64_t ChannelOp::bytesOfBarriers() {
   constexpr int64_t bytesOfBarrier = 8;
-  return getBulk() ? static_cast<int64_t>(getDepth()) * bytesOfBarrier : 0;
+  int64_t ofTile = getPassed() ? 2 : getBulk() ? 1 : 0;
+  return static_cast<int64_t>(getDepth()) * ofTile * bytesOfBarrier;
 }
 
 LogicalResult ChannelOp::verify() {
   if (getBulk() && getType().getTile().getRank() != 2)
     return emitOpError("[channel_c1] copies ") << getType().getTile() << " in bulk, expected rows and columns";
+  if (getBulk() && getPassed())
+    return emitOpError("[channel_c2] is passed and copied in bulk, expected one of the two");
+  return success();
+}
+
+static bool isPassed(Value channel) {
+  auto made = channel.getDefiningOp<ChannelOp>();
+  return made && made.getPassed();
+}
+
+LogicalResult PassOp::verify() {
+  auto tile = cast<RankedTensorType>(getOperand().getType()), result = cast<RankedTensorType>(getType());
+  RankedTensorType ofChannel = getChannel().getType().getTile();
+  auto isLike = [&](RankedTensorType type) {
+    return type.getShape() == ofChannel.getShape() && type.getElementType() == ofChannel.getElementType();
+  };
+  if (!isPassed(getChannel()) || !isLike(tile) || !isLike(result))
+    return emitOpError("[pass_c1] passes ") << tile << " as " << result << " to a channel of " << ofChannel
+                                            << ", expected one that is passed, of such tiles";
+  return success();
+}
+
+LogicalResult ReleaseOp::verify() {
+  if (!isPassed(getChannel()))
+    return emitOpError("[release_c1] releases the tile of a channel that is not passed");
+  return success();
+}
+
+LogicalResult ConditionOp::verify() {
+  auto tile = cast<RankedTensorType>(getTile().getType());
+  if (tile.getNumElements() != 1 || !tile.getElementType().isInteger(1))
+    return emitOpError("[condition_c1] takes ") << tile << " as a condition, expected one number of i1";
   return success();
 }
 

@@ -51,6 +51,8 @@ bool isInEachWarp(chunk::RowOp op);
 inline constexpr llvm::StringLiteral scratchAttribute = "kernel.scratch";
 /// On the selections of a thread: all threads of a warp take the same of the two.
 inline constexpr llvm::StringLiteral choiceAttribute = "kernel.choice_of_warp";
+/// On the condition that divides the roles of a block: how many threads the first role has.
+inline constexpr llvm::StringLiteral rolesAttribute = "kernel.roles";
 /// The attribute of a product that says which instruction forms it, an `InstructionAttr`.
 inline constexpr llvm::StringLiteral instructionAttribute = "kernel.instruction";
 /// Whether warpgroups form a product.

@@ -29,8 +29,9 @@ def Kernel_Dialect : Dialect {
     memory and anything in registers.
 
     Tiles come from global memory through a `kernel.channel`, a ring of tiles in shared memory that one operation
-    fills (`kernel.send`) ahead of the one that reads it (`kernel.receive`). Work is divided among the `roles` of the
-    function, groups of warps joined by channels; there is one role, `all`.
+    fills (`kernel.send`) ahead of the one that reads it (`kernel.receive`). Work may be divided among `roles`, groups
+    of warps of one block, each of which has a function of its own: what one makes for another passes through a channel,
+    too (`kernel.pass`, `kernel.release`).
 
     A look-back is a loop over the chunks of a `kernel.span`, whose tiles come through channels like those of the chunk
     itself; pairs of tokens are selected by `kernel.in_range`. Chunks below 0 hold tokens before the first, of which a
@@ -79,7 +80,7 @@ def Kernel_LayoutAttr : AttrDef<Kernel_Dialect, "Layout", [
 }
 
 def Kernel_RoleKind : I32EnumAttr<"RoleKind", "what a group of warps does", [
-    I32EnumAttrCase<"All", 0, "all">]> {
+    I32EnumAttrCase<"All", 0, "all">, I32EnumAttrCase<"Ahead", 1, "ahead">, I32EnumAttrCase<"Walk", 2, "walk">]> {
   let cppNamespace = "::stretto::kernel";
   let genSpecializedAttr = 0;
 }
@@ -88,7 +89,8 @@ def Kernel_RoleAttr : AttrDef<Kernel_Dialect, "Role"> {
   let mnemonic = "role";
   let summary = "a group of warps and what it does";
   let description = [{
-    `#kernel.role<all, 8>`: eight warps that do everything.
+    `#kernel.role<all, 8>`: eight warps that do everything. `ahead` are those that compute what no state reaches, chunks
+    before it is asked for by those that `walk` over states.
 
     Constraints: `role_c1` the warps are a power of two up to 32.
   }];
@@ -139,14 +141,17 @@ class Kernel_Op<string name, list<Trait> traits = []> : Op<Kernel_Dialect, name,
 
 def Kernel_FuncOp : Kernel_Op<"func", [
     Symbol, IsolatedFromAbove, SingleBlock, HasParent<"::mlir::ModuleOp">,
-    DeclareOpInterfaceMethods<OpAsmOpInterface, ["getAsmBlockArgumentNames"]>]> {
+    DeclareOpInterfaceMethods<OpAsmOpInterface, ["getAsmBlockArgumentNames"]>,
+    DeclareOpInterfaceMethods<SymbolUserOpInterface>]> {
   let summary = "what a block does with one work item";
   let description = [{
     The body's arguments are views of the arguments in `stretto.manifest`, in order. `chunk` is the number of tokens
-    of a chunk. `shared` is the shared memory of a block in bytes, once it is planned.
+    of a chunk. `shared` is the shared memory of a block in bytes, once it is planned. `beside` names the function of the
+    same arguments that other warps of the block execute at the same time, with the same work item: those of this one
+    are the first.
 
-    Constraints: `func_c1` there is a role; `func_c2` the body's arguments are views, one for each argument of the
-    manifest.
+    Constraints: `func_c1` there is one role; `func_c2` the body's arguments are views, one for each argument of the
+    manifest; `func_c3` a function beside another has the same arguments and chunks, and none beside it.
 
     Example:
     ```mlir
@@ -163,14 +168,14 @@ def Kernel_FuncOp : Kernel_Op<"func", [
     ```
   }];
   let arguments = (ins SymbolNameAttr:$sym_name, I64Attr:$chunk, Kernel_RoleArrayAttr:$roles,
-                       OptionalAttr<I64Attr>:$shared, OptionalAttr<StrArrayAttr>:$arg_names);
+                       OptionalAttr<FlatSymbolRefAttr>:$beside, OptionalAttr<I64Attr>:$shared, OptionalAttr<StrArrayAttr>:$arg_names);
   let regions = (region SizedRegion<1>:$body);
   let hasCustomAssemblyFormat = 1;
   let hasVerifier = 1;
   let extraClassDeclaration = [{
     ::mlir::Block *getBlock() { return &getBody().front(); }
-    /// The number of warps of all roles.
-    int64_t getWarps();
+    RoleAttr getRole() { return llvm::cast<RoleAttr>(getRoles()[0]); }
+    int64_t getWarps() { return getRole().getWarps(); }
   }];
 }
 
@@ -277,12 +282,17 @@ def Kernel_ChannelOp : Kernel_Op<"channel"> {
     `stretto-plan-shared-memory` how deep it is, and `stretto-send-ahead` counts the turns, unless they were counted when
     the kernel was made, as those of tiles that look-backs meet.
 
-    Constraints: `channel_c1` the tiles of a bulk channel have rows and columns.
+    What one role makes for another goes through a channel that both functions have, under one number: `passed`. Each of
+    its tiles has two barriers, one that is complete when the tile is there and one when it has been read.
+
+    Constraints: `channel_c1` the tiles of a bulk channel have rows and columns; `channel_c2` tiles are passed by a role,
+    or copied in bulk.
   }];
-  let arguments = (ins I64Attr:$depth, UnitAttr:$bulk, OptionalAttr<I64Attr>:$offset,
+  let arguments = (ins I64Attr:$depth, OptionalAttr<I64Attr>:$passed, UnitAttr:$bulk, OptionalAttr<I64Attr>:$offset,
                        OptionalAttr<I64Attr>:$barriers);
   let results = (outs Kernel_Channel:$result);
-  let assemblyFormat = "(`bulk` $bulk^)? `depth` $depth (`offset` $offset^)? (`barriers` $barriers^)? attr-dict `:` type($result)";
+  let assemblyFormat = [{ (`passed` $passed^)? (`bulk` $bulk^)? `depth` $depth (`offset` $offset^)?
+                          (`barriers` $barriers^)? attr-dict `:` type($result) }];
   let hasVerifier = 1;
   let extraClassDeclaration = [{
     /// The bytes of all tiles, and those of their barriers.
@@ -321,6 +331,58 @@ def Kernel_ReceiveOp : Kernel_Op<"receive", [AttrSizedOperandSegments]> {
   let results = (outs Kernel_Tile:$result);
   let assemblyFormat = [{ $channel (`at` $chunk^)? (`turn` $turn^)? attr-dict
                           `:` type($channel) `->` type($result) }];
+}
+
+def Kernel_PassOp : Kernel_Op<"pass"> {
+  let summary = "leaves a tile in a channel for another role";
+  let description = [{
+    Waits until the tile that is in the turn's place has been released, stores the tile there and says so to those that
+    receive it. The result is the tile in shared memory, for who passes it: as with a `kernel.convert`, other warps of
+    the role see it behind a barrier. With `matrices` warps store matrices of eight rows of 16 bytes.
+
+    Constraints: `pass_c1` the tile is the channel's, but for its layout, and the channel is passed.
+
+    Example, with the other role's part under `kernel.release`:
+    ```mlir
+    %c0 = arith.constant 0 : index
+    %rows = kernel.channel passed 0 depth 1 : !kernel.channel<tensor<16xf32>>
+    %left = kernel.pass %row to %rows turn %c0 : tensor<16xf32>, !kernel.channel<tensor<16xf32>> -> tensor<16xf32>
+    ```
+  }];
+  let arguments = (ins Kernel_Tile:$operand, Kernel_Channel:$channel, Index:$turn, UnitAttr:$matrices);
+  let results = (outs Kernel_Tile:$result);
+  let assemblyFormat = [{ $operand `to` $channel `turn` $turn (`matrices` $matrices^)? attr-dict
+                          `:` type($operand) `,` type($channel) `->` type($result) }];
+  let hasVerifier = 1;
+}
+
+def Kernel_ReleaseOp : Kernel_Op<"release"> {
+  let summary = "says that a tile another role has passed is read no longer";
+  let description = [{
+    Constraints: `release_c1` the channel is passed.
+
+    Example:
+    ```mlir
+    %c0 = arith.constant 0 : index
+    %rows = kernel.channel passed 0 depth 1 : !kernel.channel<tensor<16xf32>>
+    %row = kernel.receive %rows turn %c0 : !kernel.channel<tensor<16xf32>> -> tensor<16xf32>
+    kernel.release %rows turn %c0 : !kernel.channel<tensor<16xf32>>
+    ```
+  }];
+  let arguments = (ins Kernel_Channel:$channel, Index:$turn);
+  let assemblyFormat = "$channel `turn` $turn attr-dict `:` type($channel)";
+  let hasVerifier = 1;
+}
+
+def Kernel_ConditionOp : Kernel_Op<"condition"> {
+  let summary = "the number of a tile of one, as a condition of all threads";
+  let description = [{
+    Constraints: `condition_c1` the tile has one number.
+  }];
+  let arguments = (ins Kernel_Tile:$tile);
+  let results = (outs I1:$result);
+  let assemblyFormat = "$tile attr-dict `:` type($tile)";
+  let hasVerifier = 1;
 }
 
 def Kernel_LoadOp : Kernel_Op<"load"> {

@@ -26,6 +26,7 @@ inline Form formOf(const StrettoForm &form) {
   return {.chunk = form.chunk,
           .slices = form.slices,
           .warps = form.warps,
+          .ahead = form.ahead,
           .walks = form.walks,
           .walkSlices = std::max<int64_t>(form.walkSlices, 1)};
 }

@@ -29,10 +29,10 @@ typedef struct StrettoBuilder StrettoBuilder;
 typedef struct StrettoOutcome StrettoOutcome;
 
 /* What of a kernel's form may be chosen: the tokens of a chunk, with which come the slices of the values, a power of
- * two, on a GPU the warps of a block, and of a gradient the walks back and the slices of walks that
- * carry states alone. 0 tokens, warps or walks: the model chooses. */
+ * two, on a GPU the warps of a block and further ones that run ahead of these, and of a gradient the walks
+ * back and the slices of walks that carry states alone. 0 tokens, warps or walks: the model chooses. */
 typedef struct {
-  int64_t chunk, slices, warps, walks, walkSlices;
+  int64_t chunk, slices, warps, walks, walkSlices, ahead;
 } StrettoForm;
 
 /* A name and its value as text. */

@@ -23,9 +23,9 @@ RankedTensorType tileTypeOf(Value value) { return dyn_cast<RankedTensorType>(val
 class LayoutAssigner {
 public:
   LayoutAssigner(FuncOp function, int64_t perAccess, bool readAgain, bool repeatLeft)
-      : warps(cast<RoleAttr>(function.getRoles()[0]).getWarps()), sweeps(function.getChunk() == 1),
-        readsAllAgain(sweeps || walksInReverse(function)), readsNarrowAgain(readAgain),
-        storesEarly(walksInReverse(function)), perAccess(perAccess), builder(function.getContext()) {
+      : warps(function.getWarps()), sweeps(function.getChunk() == 1), readsAllAgain(sweeps || walksInReverse(function)),
+        readsNarrowAgain(readAgain), storesEarly(walksInReverse(function)), perAccess(perAccess),
+        builder(function.getContext()) {
     if (repeatLeft)
       leftTiles = LeftTiles(function, warps);
   }
@@ -214,6 +214,14 @@ private:
       channel.getResult().setType(ChannelType::get(op->getContext(), withLayout(tile, sharedFor(tile))));
     } else if (auto receive = dyn_cast<ReceiveOp>(op)) {
       receive.getResult().setType(receive.getChannel().getType().getTile());
+    } else if (auto pass = dyn_cast<PassOp>(op)) {
+      // Whoever wants the tile in shared memory finds it where it is passed.
+      Value tile = pass.getOperand();
+      pass.getOperandMutable().assign(inRegisters(tile));
+      pass.getResult().setType(pass.getChannel().getType().getTile());
+      conversions[std::tuple(tile, Type(pass.getType()), op->getBlock())] = pass.getResult();
+    } else if (auto condition = dyn_cast<ConditionOp>(op)) {
+      placeOperand(condition.getTileMutable(), sharedFor(tileTypeOf(condition.getTile())));
     } else if (auto dot = dyn_cast<chunk::DotOp>(op)) {
       assignProduct(dot);
     } else if (auto matvec = dyn_cast<MatvecOp>(op)) {
@@ -308,8 +316,8 @@ private:
       op->setOperand(0, inRegisters(op->getOperand(0)));
     } else if (isInPlace(op)) {
       assignElementwise(op);
-    } else if (!isa<arith::ConstantOp, SendOp, AwaitOp, TokensOp, SegmentOp, kernel::ChunkOp, CarryOp, ReturnOp,
-                    BarrierOp, scf::YieldOp>(op)) {
+    } else if (!isa<arith::ConstantOp, SendOp, AwaitOp, ReleaseOp, TokensOp, SegmentOp, kernel::ChunkOp, CarryOp,
+                    ReturnOp, BarrierOp, scf::YieldOp>(op)) {
       return op->emitOpError("has no form on a GPU");
     }
     return success();

@@ -156,7 +156,7 @@ void KernelFolder::openStreams(int64_t ahead, Value turn) {
     Stream stream;
     stream.perChunk = isPerChunk(argument);
     auto type = ChannelType::get(builder.getContext(), cast<RankedTensorType>(argument.getType()));
-    stream.channel = ChannelOp::create(builder, type, stream.perChunk ? ahead : 1, false, nullptr, nullptr);
+    stream.channel = ChannelOp::create(builder, type, stream.perChunk ? ahead : 1, nullptr, false, nullptr, nullptr);
     SendOp::create(builder, view(argument), stream.perChunk ? index : Value(), stream.channel,
                    stream.perChunk ? turn : Value());
     streams[argument] = stream;
@@ -358,7 +358,7 @@ struct FoldOverChunks : stretto::impl::FoldOverChunksBase<FoldOverChunks> {
     manifest->independentChunks =
         !inPlace && !kernel.getSegments() && kernel.argumentsOf(chunk::ArgumentKind::State).empty();
     auto function = FuncOp::create(builder, kernel.getLoc(), kernel.getSymName(), kernel.getChunk(),
-                                   builder.getArrayAttr(role), nullptr, nullptr);
+                                   builder.getArrayAttr(role), nullptr, nullptr, nullptr);
     function->setAttr(Manifest::attributeName, manifest->toAttribute(&getContext()));
     Block &block = function.getBody().emplaceBlock();
     SmallVector<StringRef> names;

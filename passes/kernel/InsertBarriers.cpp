@@ -13,6 +13,21 @@ using namespace stretto::kernel;
 
 namespace {
 
+/// Whether an operation does nothing but send tiles to bulk channels from which its block receives them.
+bool sendsInBulk(Operation *op) {
+  auto condition = dyn_cast<scf::IfOp>(op);
+  auto isReceivedHere = [&](ChannelOp channel) {
+    return llvm::any_of(channel->getUsers(),
+                        [&](Operation *user) { return isa<ReceiveOp>(user) && user->getBlock() == op->getBlock(); });
+  };
+  return condition && !condition->getNumResults() && !condition.thenBlock()->without_terminator().empty() &&
+         llvm::all_of(condition.thenBlock()->without_terminator(), [&](Operation &inner) {
+           auto send = dyn_cast<SendOp>(inner);
+           auto channel = send ? send.getChannel().getDefiningOp<ChannelOp>() : ChannelOp();
+           return channel && channel.getBulk() && isReceivedHere(channel);
+         });
+}
+
 /// Bytes of shared memory that were read or written since the last barrier, or that a product reads until it is
 /// finished.
 struct Access {
@@ -35,6 +50,10 @@ public:
   /// Products of warpgroups read shared memory by a way of their own: barriers tell them what threads have stored.
   explicit BarrierInserter(FuncOp function) {
     function.walk([&](chunk::DotOp product) { fence |= isOfWarpgroups(product); });
+    // So does the memory system write where a tile of a role shares its bytes with others.
+    if (function.getRole().getKind() != RoleKind::All)
+      fence |= llvm::any_of(function.getOps<ChannelOp>(),
+                            [](ChannelOp channel) { return channel.getBulk() && channel.getDepth() == 1; });
   }
 
   /// Goes through a block with what is pending at its start, and leaves what is pending at its end.
@@ -48,7 +67,7 @@ public:
         llvm::append_range(pending, before);
         continue;
       }
-      if (auto condition = dyn_cast<scf::IfOp>(op)) {
+      if (auto condition = dyn_cast<scf::IfOp>(op); condition && !sendsInBulk(condition)) {
         runBranches(condition, pending);
         continue;
       }
@@ -102,7 +121,8 @@ private:
       addFence(BarrierOp::create(builder, op->getLoc(), /*fence=*/false), pending);
       passBarrier(pending);
     }
-    llvm::append_range(pending, own);
+    if (!sendsInBulk(op))
+      llvm::append_range(pending, own);
   }
 
   /// What a loop has stored may be behind a barrier in its next iteration; what was copied always is.
@@ -150,7 +170,9 @@ private:
     } else if (auto row = tile.getDefiningOp<chunk::RowOp>()) {
       begin = row->getAttrOfType<IntegerAttr>(scratchAttribute).getInt();
     } else {
-      auto channel = tile.getDefiningOp<ReceiveOp>().getChannel().getDefiningOp<ChannelOp>();
+      auto pass = tile.getDefiningOp<PassOp>();
+      Value ring = pass ? pass.getChannel() : tile.getDefiningOp<ReceiveOp>().getChannel();
+      auto channel = ring.getDefiningOp<ChannelOp>();
       begin = *channel.getOffset();
       bytes = channel.bytesOfTiles();
     }
@@ -159,6 +181,11 @@ private:
 
   Accesses accessesOf(Operation *op) {
     Accesses result;
+    if (sendsInBulk(op)) {
+      // Whoever receives the tile waits for it.
+      op->walk([&](SendOp send) { llvm::append_range(result, accessesOf(send)); });
+      return result;
+    }
     if (auto send = dyn_cast<SendOp>(op)) {
       // A deeper channel is written where nobody reads: its readers have met at the last `kernel.await`.
       auto channel = send.getChannel().getDefiningOp<ChannelOp>();
@@ -187,21 +214,6 @@ private:
 
   bool fence = false;
 };
-
-/// Whether an operation does nothing but send tiles to bulk channels from which its block receives them.
-bool sendsInBulk(Operation *op) {
-  auto condition = dyn_cast<scf::IfOp>(op);
-  auto isReceivedHere = [&](ChannelOp channel) {
-    return llvm::any_of(channel->getUsers(),
-                        [&](Operation *user) { return isa<ReceiveOp>(user) && user->getBlock() == op->getBlock(); });
-  };
-  return condition && !condition->getNumResults() && !condition.thenBlock()->without_terminator().empty() &&
-         llvm::all_of(condition.thenBlock()->without_terminator(), [&](Operation &inner) {
-           auto send = dyn_cast<SendOp>(inner);
-           auto channel = send ? send.getChannel().getDefiningOp<ChannelOp>() : ChannelOp();
-           return channel && channel.getBulk() && isReceivedHere(channel);
-         });
-}
 
 /// What a loop sends takes the place of what was received a turn before.
 void sendBehindBarriers(scf::ForOp loop) {
@@ -246,6 +258,25 @@ void meetBehindChannels(FuncOp function) {
   BarrierOp::create(builder, function.getLoc(), /*fence=*/false);
 }
 
+/// Another role may leave the next tile where one has been read: a product reads until it is finished.
+void releasePassed(ReceiveOp receive) {
+  auto channel = receive.getChannel().getDefiningOp<ChannelOp>();
+  if (!channel || !channel.getPassed() || !receive.getTurn())
+    return;
+  Block *block = receive->getBlock();
+  Operation *last = receive;
+  for (Operation *reader : receive->getUsers()) {
+    reader = block->findAncestorOpInBlock(*reader);
+    for (auto product = dyn_cast<chunk::DotOp>(reader); product && runsBesideOthers(product);
+         product = dyn_cast<chunk::DotOp>(reader))
+      reader = *product->user_begin();
+    if (last->isBeforeInBlock(reader))
+      last = reader;
+  }
+  OpBuilder builder(block, std::next(last->getIterator()));
+  ReleaseOp::create(builder, receive.getLoc(), channel, receive.getTurn());
+}
+
 /// Whether a tile that an operation leaves in shared memory has a place there.
 bool hasPlace(Operation *op) {
   if (auto channel = dyn_cast<ChannelOp>(op))
@@ -253,7 +284,7 @@ bool hasPlace(Operation *op) {
   bool isShared = llvm::any_of(op->getResultTypes(), inSharedMemory);
   if (auto convert = dyn_cast<ConvertOp>(op))
     return !isShared || convert.getOffset();
-  return !isShared || isa<ReceiveOp>(op) || op->hasAttr(scratchAttribute);
+  return !isShared || isa<ReceiveOp, PassOp>(op) || op->hasAttr(scratchAttribute);
 }
 
 struct InsertBarriers : stretto::impl::InsertBarriersBase<InsertBarriers> {
@@ -268,6 +299,7 @@ struct InsertBarriers : stretto::impl::InsertBarriersBase<InsertBarriers> {
       return signalPassFailure();
     Accesses pending;
     BarrierInserter(getOperation()).run(*getOperation().getBlock(), pending);
+    getOperation().walk(releasePassed);
     getOperation().walk(sendBehindBarriers);
     meetBehindChannels(getOperation());
   }

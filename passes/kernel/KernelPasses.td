@@ -81,6 +81,44 @@ def FoldOverChunks : Pass<"stretto-fold-over-chunks", "::mlir::ModuleOp"> {
   let dependentDialects = ["::stretto::kernel::KernelDialect", "::mlir::arith::ArithDialect", "::mlir::scf::SCFDialect"];
 }
 
+def DivideRoles : Pass<"stretto-divide-roles", "::mlir::ModuleOp"> {
+  let summary = "Lets warps of their own compute what no state reaches, ahead of those that walk";
+  let description = [{
+    What a chunk needs of the states that a loop carries, and what follows from that, is a short chain, which each chunk
+    waits for. The rest, gates, rescaled rows and scores, needs no state: with `ahead` so many warps of the block compute
+    it in a function of its own, and pass it on by way of shared memory, as far ahead as that has room. The function keeps
+    the walk, for which it has `walk` warps. Conditions are passed as tiles of one number; what is
+    constant, repeated or widened is made again. Functions without states, that leave nothing but these, or whose chunks have
+    nothing to do but walk, stay as they are, and so do those with several loops.
+
+    ```mlir
+    kernel.func @f(...) chunk 64 roles [#kernel.role<all, 8>] {
+      %last = scf.for %c = %c0 to %chunks step %c1 iter_args(%S = %S0) {
+        %s = chunk.dot %q, %k transpose_right
+        %o1 = chunk.dot %q, %S
+        %o2 = chunk.dot %s, %v add %o1
+    ```
+    =>
+    ```mlir
+    kernel.func @f(...) chunk 64 roles [#kernel.role<walk, 4>] beside @f.ahead {
+      %scores = kernel.channel passed 0 depth 1
+      %last = scf.for %c = %c0 to %chunks step %c1 iter_args(%S = %S0) {
+        %o1 = chunk.dot %q, %S
+        %s = kernel.receive %scores turn %c
+        %o2 = chunk.dot %s, %v add %o1
+    ...
+    kernel.func @f.ahead(...) chunk 64 roles [#kernel.role<ahead, 4>] {
+      %scores = kernel.channel passed 0 depth 1
+      scf.for %c = %c0 to %chunks step %c1 {
+        %s = chunk.dot %q, %k transpose_right
+        %left = kernel.pass %s to %scores turn %c
+    ```
+  }];
+  let options = [Option<"ahead", "ahead", "int64_t", "0", "Warps that run ahead; 0: none do">,
+                 Option<"walk", "walk", "int64_t", "0", "Warps that walk; 0: four">];
+  let dependentDialects = ["::stretto::kernel::KernelDialect", "::mlir::arith::ArithDialect", "::mlir::scf::SCFDialect"];
+}
+
 def AssignLayouts : Pass<"stretto-assign-layouts", "::stretto::kernel::FuncOp"> {
   let summary = "Decides where each tile is";
   let description = [{
@@ -224,11 +262,12 @@ def SetTilesAside : Pass<"stretto-set-tiles-aside", "::stretto::kernel::FuncOp">
   let dependentDialects = ["::stretto::kernel::KernelDialect"];
 }
 
-def PlanSharedMemory : Pass<"stretto-plan-shared-memory", "::stretto::kernel::FuncOp"> {
+def PlanSharedMemory : Pass<"stretto-plan-shared-memory"> {
   let summary = "Decides where in shared memory tiles and scratch regions are";
   let description = [{
     Every tile has memory of its own where that suffices, and bulk channels are as deep as it allows, up to 4 tiles; with
-    less than 2 they are bulk channels no more. Where registers suffice for several blocks on a multiprocessor memory is to
+    less than 2 they are bulk channels no more, but for those of roles. Functions of several roles are planned together, in a module: they share
+    nothing but what they pass to each other. Where registers suffice for several blocks on a multiprocessor memory is to
     suffice for them, too. Where memory does not suffice, outputs are stored without a stage and tiles that are never
     needed at the same time share it, first with what is needed on a condition alone. Then channels become one tile deep,
     those of the largest tiles first: the next tile is sent when this one has been read, or, where that does not do either,

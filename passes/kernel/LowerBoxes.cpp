@@ -17,11 +17,14 @@ using namespace stretto::kernel;
 static constexpr int64_t bytesOfBarrier = 8;
 
 void ThreadLowering::noteBoxes() {
-  function.walk([&](SendOp op) {
+  auto note = [&](SendOp op) {
     Manifest::Argument &argument = manifest.arguments[cast<BlockArgument>(op.getView()).getArgNumber()];
     if (isBulk(op.getChannel()) && argument.kind == Manifest::Kind::Input)
       argument.box = boxColumnsOf(op.getChannel().getType().getTile());
-  });
+  };
+  function.walk(note);
+  if (beside)
+    beside.walk(note);
 }
 
 bool ThreadLowering::isBulk(Value channel) { return channel.getDefiningOp<ChannelOp>().getBulk(); }

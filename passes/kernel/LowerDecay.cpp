@@ -265,10 +265,7 @@ void ThreadLowering::lowerWithin(chunk::WithinOp op) {
       exceeds = exceeds ? arith::OrIOp::create(b, exceeds, own).getResult() : own;
     }
   }
-  Value asked = arith::ExtUIOp::create(b, b.getI32Type(), exceeds);
-  auto reduction = NVVM::BarrierReductionAttr::get(b.getContext(), NVVM::BarrierReduction::OR);
-  Value any = NVVM::BarrierOp::create(b, b.getI32Type(), Value(), Value(), reduction, asked).getRes();
-  scalars.map(op.getResult(), b.compare(arith::CmpIPredicate::eq, any, b.i32(0)));
+  scalars.map(op.getResult(), b.none(exceeds));
 }
 
 //===----------------------------------------------------------------------===//
@@ -348,7 +345,7 @@ LogicalResult ThreadLowering::lowerDecayDot(chunk::DecayDotOp op) {
     return op.emitOpError("has no form on a GPU unless it is exact; run stretto-expand-decay first");
   auto queryType = cast<RankedTensorType>(op.getQuery().getType()),
        amountType = cast<RankedTensorType>(op.getAmount().getType()), type = cast<RankedTensorType>(op.getType());
-  int64_t tokens = queryType.getDimSize(0), threads = manifest.threads;
+  int64_t tokens = queryType.getDimSize(0), threads = threadsOfRole();
   if (amountType.getRank() != 2 || threads % tokens)
     return op.emitOpError("multiplies ") << tokens << " tokens with decays of type " << amountType << " on " << threads
                                          << " threads, expected a decay for each channel and a divisor of the threads";

@@ -40,7 +40,7 @@ void ThreadLowering::lowerSetAside(SetAsideOp op) {
   Registers live;
   llvm::copy_if(registersOf(op.getOperand()), std::back_inserter(live), [](Value value) { return value != nullptr; });
   Value place = placeAside(op);
-  for (auto [first, count, bytes] : piecesOf(live.size(), getElementTypeOrSelf(op.getOperand()), 16 * manifest.threads))
+  for (auto [first, count, bytes] : piecesOf(live.size(), getElementTypeOrSelf(op.getOperand()), 16 * threadsOfRole()))
     b.store(b.advance(place, bytes), ArrayRef(live).slice(first, count));
   Registers tile = registersOf(op.getOperand());
   registers[op.getResult()] = std::move(tile);
@@ -54,7 +54,7 @@ void ThreadLowering::lowerTakeBack(TakeBackOp op) {
     if (value)
       live.push_back(&value);
   Value place = placeAside(op.getOperand().getDefiningOp<SetAsideOp>());
-  for (auto [first, count, bytes] : piecesOf(live.size(), element, 16 * manifest.threads))
+  for (auto [first, count, bytes] : piecesOf(live.size(), element, 16 * threadsOfRole()))
     for (auto [index, value] : llvm::enumerate(b.load(b.advance(place, bytes), element, count)))
       *live[first + index] = value;
   registers[op.getResult()] = std::move(tile);

@@ -21,9 +21,11 @@ LogicalResult ThreadLowering::lowerItem(Value argument) {
   b.warp = arith::ShRUIOp::create(b, thread, b.i32(bitsToCount(lanesOfWarp)));
   // Taken from the first lane, so that the assembler knows that all lanes have the same: descriptors of matrices are
   // then made once a warp.
-  WalkResult hasDescriptors =
-      function.walk([](chunk::DotOp product) { return WalkResult(failure(isOfWarpgroups(product))); });
-  if (hasDescriptors.wasInterrupted())
+  auto hasDescriptors = [](FuncOp function) {
+    auto find = [](chunk::DotOp product) { return WalkResult(failure(isOfWarpgroups(product))); };
+    return function && function.walk(find).wasInterrupted();
+  };
+  if (beside || hasDescriptors(function))
     b.warp = b.shuffleFrom(b.warp, b.i32(0));
   shared = LLVM::AddressOfOp::create(b, b.pointerType(3), sharedMemory);
 
@@ -174,7 +176,7 @@ LogicalResult ThreadLowering::lowerHead(Value number) {
       boxes += Manifest::boxWords;
     }
   }
-  return lower(*function.getBlock());
+  return lowerRoles();
 }
 
 void ThreadLowering::findTokens() {

@@ -225,21 +225,23 @@ void ThreadLowering::lowerChannel(ChannelOp op) {
 
 static int64_t depthOf(Value channel) { return channel.getDefiningOp<ChannelOp>().getDepth(); }
 
-/// The tile of a channel that belongs to a chunk or a turn.
-static Value tileOf(ThreadBuilder &b, Value first, Value number, int64_t depth, RankedTensorType type) {
+Value ThreadLowering::placeInRing(Value channel, Value number, RankedTensorType type) {
+  Value first = channels.lookup(channel);
+  int64_t depth = depthOf(channel);
   if (depth == 1 || !number)
     return first;
-  number = arith::RemUIOp::create(b, b.truncate(number), b.i32(depth));
-  return b.advance(first, b.mul(number, sharedBytesOf(type)));
+  Value place = arith::RemUIOp::create(b, b.truncate(scalars.lookup(number)), b.i32(depth));
+  return b.advance(first, b.mul(place, sharedBytesOf(type)));
 }
 
 void ThreadLowering::lowerReceive(ReceiveOp op) {
   auto type = cast<RankedTensorType>(op.getType());
   Value number = op.getTurn() ? op.getTurn() : op.getChunk();
-  number = number ? scalars.lookup(number) : Value();
-  SharedTile tile(type, tileOf(b, channels.lookup(op.getChannel()), number, depthOf(op.getChannel()), type));
+  SharedTile tile(type, placeInRing(op.getChannel(), number, type));
   if (isBulk(op.getChannel()))
     awaitBoxes(op, tile);
+  else if (op.getChannel().getDefiningOp<ChannelOp>().getPassed())
+    awaitPassed(op.getChannel(), op.getTurn(), /*isRead=*/false);
   sharedTiles[op.getResult()] = tile;
 }
 
@@ -259,8 +261,7 @@ void ThreadLowering::copyRows(SendOp op) {
   ArrayRef<int64_t> shape = type.getShape();
   Type element = type.getElementType();
   Value chunk = op.getChunk() ? scalars.lookup(op.getChunk()) : Value();
-  Value number = op.getTurn() ? scalars.lookup(op.getTurn()) : chunk;
-  SharedTile tile(type, tileOf(b, channels.lookup(op.getChannel()), number, depthOf(op.getChannel()), type));
+  SharedTile tile(type, placeInRing(op.getChannel(), op.getTurn() ? op.getTurn() : op.getChunk(), type));
   int64_t elementBytes = tile.elementBytes();
   bool hasTokens = chunk && view.argument->kind != Manifest::Kind::Checkpoint;
 

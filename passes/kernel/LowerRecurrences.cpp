@@ -160,7 +160,7 @@ LogicalResult ThreadLowering::lowerDecayMix(chunk::DecayMixOp op) {
 //===----------------------------------------------------------------------===//
 
 void ThreadLowering::forOwnColumn(const SharedTile &tile, function_ref<void(Value)> body) {
-  int64_t threads = manifest.threads, columns = tile.getLayout().side(1);
+  int64_t threads = threadsOfRole(), columns = tile.getLayout().side(1);
   Value thread = b.add(b.mul(b.warp, 32), b.lane);
   for (int64_t from = 0; from < columns; from += threads) {
     Value column = b.add(thread, from);

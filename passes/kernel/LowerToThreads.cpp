@@ -20,7 +20,7 @@ using namespace stretto::kernel;
 //===----------------------------------------------------------------------===//
 
 /// Layouts may come from a file: those that the lowering cannot follow are refused.
-LogicalResult ThreadLowering::checkLayouts() {
+LogicalResult ThreadLowering::checkLayouts(FuncOp function) {
   unsigned laneBits = bitsToCount(lanesOfWarp), warpBits = bitsToCount(function.getWarps());
   auto check = [&](Operation *op, Type type) -> LogicalResult {
     auto channel = dyn_cast<ChannelType>(type);
@@ -45,7 +45,7 @@ LogicalResult ThreadLowering::checkLayouts() {
       if (failed(check(op, type)))
         return WalkResult::interrupt();
     auto channel = dyn_cast<ChannelOp>(op);
-    bool placed = !channel || (channel.getOffset() && (!channel.getBulk() || channel.getBarriers()));
+    bool placed = !channel || (channel.getOffset() && (!channel.bytesOfBarriers() || channel.getBarriers()));
     if (auto convert = dyn_cast<ConvertOp>(op))
       placed = !inSharedMemory(convert.getType()) || convert.getOffset();
     if (!placed || (scratchBytesOf(op) && !op->hasAttr(scratchAttribute)) || !function.getShared()) {
@@ -59,6 +59,33 @@ LogicalResult ThreadLowering::checkLayouts() {
     return WalkResult::advance();
   });
   return failure(result.wasInterrupted());
+}
+
+/// What is wrong with the channels between roles, which may come from a file; empty where nothing is. Whoever waits at
+/// one that nobody fills, or frees, waits for ever.
+StringRef ThreadLowering::problemOfRoles() {
+  SmallVector<ChannelOp> passed;
+  for (FuncOp each : {function, beside})
+    if (each)
+      llvm::copy_if(each.getOps<ChannelOp>(), std::back_inserter(passed), [](ChannelOp op) { return op.getPassed(); });
+  if (beside && manifest.threads != (function.getWarps() + beside.getWarps()) * lanesOfWarp)
+    return "has a manifest of other threads than those of its roles";
+  for (ChannelOp channel : passed) {
+    SmallVector<ChannelOp> ends;
+    llvm::copy_if(passed, std::back_inserter(ends),
+                  [&](ChannelOp other) { return other.getPassed() == channel.getPassed(); });
+    auto uses = [](ChannelOp end, auto isOf) { return llvm::count_if(end->getUsers(), isOf) == 1; };
+    bool isPair = ends.size() == 2 && ends[0]->getParentOp() != ends[1]->getParentOp() &&
+                  ends[0]->getAttrDictionary() == ends[1]->getAttrDictionary() &&
+                  ends[0].getType() == ends[1].getType() && ends[0].getDepth() > 0;
+    bool isPassed = false;
+    for (unsigned first = 0; isPair && first < ends.size(); ++first)
+      isPassed |= ends[first]->hasOneUse() && uses(ends[first], llvm::IsaPred<PassOp>) &&
+                  uses(ends[1 - first], llvm::IsaPred<ReceiveOp>) && uses(ends[1 - first], llvm::IsaPred<ReleaseOp>);
+    if (!isPassed)
+      return "has a channel that is not passed by one role, once a turn, and received and released by the other";
+  }
+  return "";
 }
 
 /// What is wrong with how an operation copies a tile, which may come from a file; empty where nothing is.
@@ -87,6 +114,18 @@ StringRef ThreadLowering::problemOfCopy(Operation *op) {
   if (auto receive = dyn_cast<ReceiveOp>(op); receive && isBulk(receive.getChannel()))
     if (!receive.getTurn() || !receive.getChunk())
       return receive.getTurn() ? lacksChunk : lacksTurn;
+  if (auto receive = dyn_cast<ReceiveOp>(op); receive && !receive.getTurn())
+    if (auto channel = receive.getChannel().getDefiningOp<ChannelOp>(); channel && channel.getPassed())
+      return "has no turn, expected one for what another role passes";
+  if (auto condition = dyn_cast<ConditionOp>(op); condition && !inSharedMemory(condition.getTile().getType()))
+    return "asks for a number that is not in shared memory";
+  if (auto pass = dyn_cast<PassOp>(op)) {
+    auto operand = cast<RankedTensorType>(pass.getOperand().getType());
+    if (inSharedMemory(operand) || pass.getType() != pass.getChannel().getType().getTile())
+      return "passes a tile that is not in registers, or leaves it elsewhere than in the channel";
+    if (pass.getMatrices() && !hasMatrices(operand))
+      return "passes matrices of eight rows of a tile that has none";
+  }
   auto convert = dyn_cast<ConvertOp>(op);
   auto store = dyn_cast<StoreOp>(op);
   if (store && !isOf(store.getView(), {Kind::Output, Kind::Kept}))
@@ -113,6 +152,8 @@ StringRef ThreadLowering::problemOfCopy(Operation *op) {
 /// compute, as far as registers reach.
 int64_t ThreadLowering::blocksAtOnce() {
   constexpr int64_t registersOfProcessor = 65536, threadsThatWait = 512, ofMatrix = 12;
+  if (beside)
+    return 1;
   if (manifest.independentChunks)
     return blocksOfInverses(function, *function.getShared());
   // The tiles of a window need all registers that there are.
@@ -153,8 +194,10 @@ LLVM::LLVMFuncOp ThreadLowering::createFunction() {
 }
 
 LogicalResult ThreadLowering::run() {
-  if (failed(checkLayouts()))
+  if (failed(checkLayouts(function)) || (beside && failed(checkLayouts(beside))))
     return failure();
+  if (StringRef problem = problemOfRoles(); !problem.empty())
+    return function.emitOpError(problem);
   noteBoxes();
   LLVM::LLVMFuncOp result = createFunction();
   Block *entry = result.addEntryBlock(b);
@@ -192,6 +235,9 @@ LogicalResult ThreadLowering::lower(Operation *op) {
       .Case([&](ChannelOp op) { return lowerChannel(op), success(); })
       .Case([&](SendOp op) { return lowerSend(op), success(); })
       .Case([&](ReceiveOp op) { return lowerReceive(op), success(); })
+      .Case([&](PassOp op) { return lowerPass(op), success(); })
+      .Case([&](ReleaseOp op) { return lowerRelease(op), success(); })
+      .Case([&](ConditionOp op) { return lowerConditionOfTile(op), success(); })
       .Case([&](LoadOp op) { return lowerLoad(op), success(); })
       .Case([&](EvaluateOp op) { return lowerEvaluate(op); })
       .Case([&](SaveOp op) { return lowerSave(op), success(); })
@@ -299,6 +345,22 @@ LogicalResult ThreadLowering::lowerLoop(scf::ForOp loop) {
   return success();
 }
 
+/// What follows from the number of a thread is computed anew from here on: where warps of several roles have few
+/// registers the assembler would keep addresses that a rare branch wants in all of them.
+void ThreadLowering::computeHere() {
+  if (function.getRole().getKind() == RoleKind::All)
+    return;
+  auto again = [&](Value number) -> Value {
+    return LLVM::InlineAsmOp::create(b, number.getType(), number, "mov.b32 $0, $1;", "=r,r", /*has_side_effects=*/true,
+                                     /*is_align_stack=*/false, LLVM::tailcallkind::TailCallKind::None,
+                                     LLVM::AsmDialectAttr(), ArrayAttr())
+        .getRes();
+  };
+  b.lane = again(b.lane);
+  b.warp = b.shuffleFrom(again(b.warp), b.i32(0));
+  thread = again(thread);
+}
+
 LogicalResult ThreadLowering::lowerCondition(scf::IfOp condition) {
   // Types are known once a branch is lowered: the branches are made first, the operation around them then.
   auto lowered = scf::IfOp::create(b, TypeRange(), scalars.lookup(condition.getCondition()), /*addElse=*/true);
@@ -310,8 +372,12 @@ LogicalResult ThreadLowering::lowerCondition(scf::IfOp condition) {
       continue;
     OpBuilder::InsertionGuard guard(b);
     b.setInsertionPoint(target->getTerminator());
+    Value lane = b.lane, warp = b.warp, ofRole = thread;
+    if (source == condition.elseBlock())
+      computeHere();
     if (failed(lower(*source)))
       return failure();
+    std::tie(b.lane, b.warp, thread) = std::tie(lane, warp, ofRole);
     for (Value value : source->getTerminator()->getOperands())
       appendLive(value, values);
     target->getTerminator()->setOperands(values);
@@ -364,7 +430,15 @@ struct LowerToThreads : stretto::impl::LowerToThreadsBase<LowerToThreads> {
     auto bytes = LLVM::LLVMArrayType::get(builder.getI8Type(), 0);
     LLVM::GlobalOp::create(builder, module.getLoc(), bytes, /*isConstant=*/false, LLVM::Linkage::External,
                            ThreadLowering::sharedMemory, Attribute(), /*alignment=*/1024, /*addrSpace=*/3);
+    // What is beside another function is lowered with it.
+    DenseSet<Operation *> others;
+    for (FuncOp function : functions)
+      if (function.getBeside())
+        others.insert(module.lookupSymbol(*function.getBeside()));
     for (FuncOp function : functions) {
+      if (others.contains(function))
+        continue;
+      FuncOp beside = function.getBeside() ? module.lookupSymbol<FuncOp>(*function.getBeside()) : FuncOp();
       builder.setInsertionPoint(function);
       auto text = function->getAttrOfType<StringAttr>(Manifest::attributeName);
       llvm::Expected<Manifest> manifest = Manifest::fromJson(text ? text.getValue() : "");
@@ -379,10 +453,12 @@ struct LowerToThreads : stretto::impl::LowerToThreadsBase<LowerToThreads> {
       }
       if (failed(checkShapes(function, *manifest)))
         return signalPassFailure();
-      if (failed(ThreadLowering(function, std::move(*manifest), builder).run()))
+      if (failed(ThreadLowering(function, beside, std::move(*manifest), builder).run()))
         return signalPassFailure();
       function.erase();
     }
+    for (Operation *other : others)
+      other->erase();
   }
 };
 } // namespace

@@ -190,7 +190,11 @@ struct OverlapProducts : stretto::impl::OverlapProductsBase<OverlapProducts> {
       for (Operation &op : block->without_terminator())
         original.push_back(&op);
       int64_t few = std::min<int64_t>(estimateRegisters(function) + more, registers);
-      arrange(*block, Order(*block).find());
+      // Operands of products that are under way together lie side by side, for which roles have no memory to spare
+      // where it is not always wanted.
+      bool isOnCondition = isa<scf::IfOp>(block->getParentOp()) && function.getRole().getKind() != RoleKind::All;
+      if (!isOnCondition)
+        arrange(*block, Order(*block).find());
       if (estimateRegisters(function) > few)
         arrange(*block, original);
       finishProducts(*block);

@@ -19,6 +19,9 @@ using namespace stretto::kernel;
 
 namespace {
 
+/// A function, or those of several roles, which are executed at the same time.
+using Roles = ArrayRef<FuncOp>;
+
 /// Operations from one to another, by their numbers.
 struct Span {
   int64_t begin, end;
@@ -26,6 +29,7 @@ struct Span {
 
 /// Bytes that an operation makes or needs, and the operations during which nothing else may touch them.
 struct Region {
+  FuncOp function;
   Operation *op;
   int64_t bytes;
   SmallVector<Span, 2> spans;
@@ -37,9 +41,9 @@ struct Region {
   bool isRare() const { return op->getParentOfType<scf::IfOp>() != nullptr; }
 
   bool meets(const Region &other) const {
-    return llvm::any_of(spans, [&](Span own) {
-      return llvm::any_of(other.spans, [&](Span its) { return own.begin <= its.end && its.begin <= own.end; });
-    });
+    return function != other.function || llvm::any_of(spans, [&](Span own) {
+             return llvm::any_of(other.spans, [&](Span its) { return own.begin <= its.end && its.begin <= own.end; });
+           });
   }
 };
 
@@ -49,16 +53,16 @@ class Planner {
 public:
   /// With `apart` no two regions share memory, which saves the barriers between their uses. Otherwise those do not that
   /// every turn needs, as far as `limit` allows.
-  Planner(FuncOp function, bool apart, int64_t limit = 0) : function(function), apart(apart), limit(limit) {
+  Planner(Roles roles, bool apart, int64_t limit = 0) : roles(roles), apart(apart), limit(limit) {
     // An operation with regions gets two numbers, before and after what it holds.
-    int64_t count = 0;
-    number(*function.getBlock(), count);
-    end = count;
+    for (FuncOp function : roles)
+      number(*function.getBlock(), end);
   }
 
   /// Places every region; the bytes of all.
   int64_t plan() {
-    collect();
+    for (FuncOp function : roles)
+      collect(function);
     // Fixed regions first, then the largest, each at the lowest offset that is free while it is needed.
     if (limit)
       rankRegions();
@@ -76,7 +80,7 @@ public:
   }
 
   void write() {
-    Builder builder(function.getContext());
+    Builder builder(FuncOp(roles[0]).getContext());
     for (const Region &region : regions) {
       IntegerAttr offset = builder.getI64IntegerAttr(*region.offset);
       if (region.isOfBarriers)
@@ -87,6 +91,12 @@ public:
         convert.setOffsetAttr(offset);
       else
         region.op->setAttr(scratchAttribute, offset);
+    }
+    // Where one role takes tiles the other leaves them.
+    for (auto &[channel, other] : passed) {
+      other.setDepth(channel.getDepth());
+      other.setOffsetAttr(channel.getOffsetAttr());
+      other.setBarriersAttr(channel.getBarriersAttr());
     }
   }
 
@@ -154,6 +164,8 @@ private:
   /// Copies to a channel are under way between any two operations, unless a loop sends a tile when it has read the one
   /// before, or where it reads it.
   SmallVector<Span, 2> spansOf(ChannelOp channel) {
+    if (channel.getPassed())
+      return {{0, end}};
     if (std::optional<SmallVector<Span, 2>> late = spansOfLate(channel))
       return *late;
     int64_t lastRead = 0, sent = end;
@@ -168,29 +180,43 @@ private:
     return {{0, lastRead}, {sent, end}};
   }
 
-  void collect() {
+  /// The channel of a role before that is passed under the same number.
+  ChannelOp otherEnd(ChannelOp channel) {
+    for (FuncOp function : roles)
+      for (auto other : function.getOps<ChannelOp>())
+        if (other.getPassed() && other.getPassed() == channel.getPassed())
+          return other == channel ? ChannelOp() : other;
+    return {};
+  }
+
+  void collect(FuncOp function) {
     function.walk([&](Operation *op) {
       std::optional<int64_t> offset;
-      if (auto channel = dyn_cast<ChannelOp>(op)) {
+      auto channel = dyn_cast<ChannelOp>(op);
+      if (ChannelOp other = channel ? otherEnd(channel) : ChannelOp()) {
+        passed.push_back({other, channel});
+        return;
+      }
+      if (channel) {
         if (channel.getOffset())
           offset = *channel.getOffset();
-        regions.push_back({op, channel.bytesOfTiles(), spansOf(channel), offset});
+        regions.push_back({function, op, channel.bytesOfTiles(), spansOf(channel), offset});
         if (int64_t bytes = channel.bytesOfBarriers()) {
           std::optional<int64_t> given;
           if (channel.getBarriers())
             given = *channel.getBarriers();
-          regions.push_back({op, bytes, {{0, end}}, given, /*isOfBarriers=*/true});
+          regions.push_back({function, op, bytes, {{0, end}}, given, /*isOfBarriers=*/true});
         }
       } else if (auto convert = dyn_cast<ConvertOp>(op); convert && inSharedMemory(convert.getType())) {
         if (convert.getOffset())
           offset = *convert.getOffset();
         auto tile = cast<RankedTensorType>(convert.getType());
-        regions.push_back({op, sharedBytesOf(tile), {{first[op], lastUse(op)}}, offset});
+        regions.push_back({function, op, sharedBytesOf(tile), {{first[op], lastUse(op)}}, offset});
       } else if (int64_t bytes = scratchBytesOf(op)) {
         if (auto fixed = op->getAttrOfType<IntegerAttr>(scratchAttribute))
           offset = fixed.getInt();
         // A row stays there for those that read it.
-        regions.push_back({op, bytes, {{first[op], isa<chunk::RowOp>(op) ? lastUse(op) : last[op]}}, offset});
+        regions.push_back({function, op, bytes, {{first[op], isa<chunk::RowOp>(op) ? lastUse(op) : last[op]}}, offset});
       }
     });
   }
@@ -220,12 +246,13 @@ private:
     return offset;
   }
 
-  FuncOp function;
+  Roles roles;
   bool apart;
   int64_t limit;
   DenseMap<Operation *, int64_t> first, last;
   int64_t end = 0;
   SmallVector<Region> regions;
+  SmallVector<std::pair<ChannelOp, ChannelOp>> passed;
 };
 
 /// Moves an operation up to where the last of its operands is made.
@@ -254,9 +281,10 @@ bool sendsFor(scf::ForOp loop, ArrayRef<ChannelOp> channels, Operation *op) {
 
 /// How many blocks a multiprocessor has registers for. Where slices divide heads there are no more blocks than
 /// multiprocessors.
-int64_t blocksForRegisters(FuncOp function) {
+int64_t blocksForRegisters(Roles roles) {
   constexpr int64_t registersOfProcessor = 65536, beside = 60, mostOfThread = 255, lanes = 32, most = 2;
-  if (hasSlices(function))
+  FuncOp function = roles[0];
+  if (roles.size() > 1 || hasSlices(function))
     return 1;
   int64_t ofThread = std::min(estimateRegisters(function) + beside, mostOfThread);
   return std::clamp<int64_t>(registersOfProcessor / (function.getWarps() * lanes * ofThread), 1, most);
@@ -287,6 +315,9 @@ Operation *lastReaderBefore(Operation *sender) {
   return last;
 }
 
+/// Whether other roles have other parts of the work.
+bool isOfRole(ChannelOp channel) { return channel->getParentOfType<FuncOp>().getRole().getKind() != RoleKind::All; }
+
 enum class Sent { AfterReading, AtEnd };
 
 /// Makes channels one tile deep: a tile is sent when its predecessor has been read, or when the predecessor's chunk has
@@ -294,7 +325,8 @@ enum class Sent { AfterReading, AtEnd };
 void serializeChannels(FuncOp function, ArrayRef<ChannelOp> channels, Sent sent) {
   for (ChannelOp channel : channels) {
     channel.setDepth(1);
-    channel.setBulk(false);
+    // Roles have no registers to spare for copies of their own.
+    channel.setBulk(isOfRole(channel) && channel.getBulk() && ChunkCopies::of(channel));
   }
   function.walk([&](scf::ForOp loop) {
     SmallVector<Operation *> sends;
@@ -313,40 +345,70 @@ void serializeChannels(FuncOp function, ArrayRef<ChannelOp> channels, Sent sent)
   });
 }
 
-/// The largest tiles first.
+/// How long a tile of a role is on its way where it is sent when the one before has been read for the last time, in
+/// operations.
+int64_t wayOfTile(ChannelOp channel) {
+  std::optional<ChunkCopies> copies = isOfRole(channel) ? ChunkCopies::of(channel) : std::nullopt;
+  Operation *last = copies ? lastReaderBefore(copies->next) : nullptr;
+  if (!last)
+    return 0;
+  Block *body = copies->next->getBlock();
+  Operation *first = last;
+  for (Operation *reader : copies->receive->getUsers())
+    if (Operation *own = body->findAncestorOpInBlock(*reader); own->isBeforeInBlock(first))
+      first = own;
+  return std::distance(last->getIterator(), body->end()) + std::distance(body->begin(), first->getIterator());
+}
+
+/// The largest tiles first, of these those that nobody reads for the longest.
 void sortBySize(SmallVectorImpl<ChannelOp> &channels) {
   llvm::stable_sort(channels, [](ChannelOp a, ChannelOp b) {
-    return sharedBytesOf(a.getType().getTile()) > sharedBytesOf(b.getType().getTile());
+    auto key = [](ChannelOp channel) {
+      return std::pair(sharedBytesOf(channel.getType().getTile()), wayOfTile(channel));
+    };
+    return key(a) > key(b);
   });
 }
 
-/// Makes bulk channels as deep as memory allows, equally deep. Where not all have place for two tiles, those of the
-/// largest tiles have one, and are bulk channels no more. What has turns is sent as far ahead as it is.
-void deepenBulkChannels(FuncOp function, int64_t bytes) {
-  SmallVector<ChannelOp> channels, deep;
-  for (ChannelOp channel : function.getOps<ChannelOp>())
-    if (!channel.getOffset() && !hasTurns(channel)) {
-      if (channel.getBulk())
+/// Makes bulk channels as deep as memory allows, equally deep, and what roles pass to each other two tiles deep, or
+/// one. Where not all bulk channels have place for two tiles, those of the largest tiles have one, and are
+/// bulk channels no more where one role does everything. What has turns is sent as far ahead as it is.
+void deepenChannels(Roles roles, int64_t bytes) {
+  SmallVector<ChannelOp> channels, deep, passed;
+  for (FuncOp function : roles)
+    for (ChannelOp channel : function.getOps<ChannelOp>()) {
+      if (channel.getOffset())
+        continue;
+      if (channel.getPassed())
+        passed.push_back(channel);
+      else if (!hasTurns(channel) && channel.getBulk())
         channels.push_back(channel);
-      if (channel.getBulk() || channel.getDepth() > 1)
+      if (!channel.getPassed() && !hasTurns(channel) && (channel.getBulk() || channel.getDepth() > 1))
         deep.push_back(channel);
     }
   constexpr int64_t fewest = 2, ofSystem = 1024, fewRegisters = 160;
   // A walk back that wants many registers has use for memory of its own.
-  int64_t most = walksInReverse(function) && estimateRegisters(function) > fewRegisters ? fewest : 4;
+  bool isWalkBack = walksInReverse(roles[0]) && estimateRegisters(roles[0]) > fewRegisters;
+  int64_t most = isWalkBack ? fewest : 4;
   auto deepen = [&](bool apart, int64_t limit, int64_t fewest) {
-    for (int64_t depth = most; depth >= fewest; --depth) {
-      for (ChannelOp channel : channels)
-        channel.setDepth(depth);
-      if (Planner(function, apart).plan() <= limit)
-        return true;
+    for (int64_t ofPassed : {2, 1}) {
+      for (ChannelOp channel : passed)
+        channel.setDepth(ofPassed);
+      for (int64_t depth = most; depth >= fewest; --depth) {
+        for (ChannelOp channel : channels)
+          channel.setDepth(depth);
+        if (Planner(roles, apart).plan() <= limit)
+          return true;
+      }
+      if (passed.empty())
+        break;
     }
     return false;
   };
-  if (channels.empty())
+  if (channels.empty() && passed.empty())
     return;
   // Each block has a little memory that is the system's. A block that is not alone still is to be two chunks ahead.
-  for (int64_t blocks = blocksForRegisters(function); blocks > 1; --blocks)
+  for (int64_t blocks = blocksForRegisters(roles); blocks > 1; --blocks)
     if (deepen(/*apart=*/true, (bytes + ofSystem) / blocks - ofSystem, fewest + 1))
       return;
   if (deepen(/*apart=*/true, bytes, fewest))
@@ -355,7 +417,7 @@ void deepenBulkChannels(FuncOp function, int64_t bytes) {
   for (ChannelOp largest : deep) {
     if (deepen(/*apart=*/false, bytes, fewest))
       return;
-    serializeChannels(function, largest, Sent::AfterReading);
+    serializeChannels(largest->getParentOfType<FuncOp>(), largest, Sent::AfterReading);
     llvm::erase(channels, largest);
     if (channels.empty())
       return;
@@ -390,6 +452,7 @@ void sendLate(ChannelOp channel, bool withinLoops) {
   };
   if (!llvm::all_of(sends, isPlain))
     return;
+  channel.setBulk(false);
   llvm::MapVector<Operation *, SmallVector<OpOperand *>> readers;
   for (OpOperand &use : receive->getUses())
     readers[withinLoops ? inInnermostLoop(use.getOwner()) : body->findAncestorOpInBlock(*use.getOwner())].push_back(
@@ -455,11 +518,13 @@ void storeWithinLoops(FuncOp function) {
 }
 
 /// Sends tiles late, the largest first, until all fit that are needed at a time.
-void sendLateUntilFits(FuncOp function, int64_t bytes, bool withinLoops) {
-  SmallVector<ChannelOp> channels(function.getOps<ChannelOp>());
+void sendLateUntilFits(Roles roles, int64_t bytes, bool withinLoops) {
+  SmallVector<ChannelOp> channels;
+  for (FuncOp function : roles)
+    llvm::append_range(channels, function.getOps<ChannelOp>());
   sortBySize(channels);
   for (ChannelOp channel : channels)
-    if (Planner(function, /*apart=*/false).plan() > bytes)
+    if (!channel.getPassed() && Planner(roles, /*apart=*/false).plan() > bytes)
       sendLate(channel, withinLoops);
 }
 
@@ -467,48 +532,73 @@ struct PlanSharedMemory : stretto::impl::PlanSharedMemoryBase<PlanSharedMemory> 
   using PlanSharedMemoryBase::PlanSharedMemoryBase;
 
   void runOnOperation() override {
-    FuncOp function = getOperation();
-    FailureOr<Chip> target = Chip::named(chip, [&] { return function.emitOpError(); });
+    FailureOr<Chip> target = Chip::named(chip, [&] { return getOperation()->emitOpError(); });
     if (failed(target))
       return signalPassFailure();
-    deepenBulkChannels(function, target->sharedBytes);
+    if (auto function = dyn_cast<FuncOp>(getOperation()))
+      return plan(function, *target);
+    auto module = dyn_cast<ModuleOp>(getOperation());
+    if (!module)
+      return;
+    DenseSet<Operation *> others;
+    SmallVector<SmallVector<FuncOp, 2>> blocks;
+    for (auto function : module.getOps<FuncOp>()) {
+      SmallVector<FuncOp, 2> &roles = blocks.emplace_back(1, function);
+      if (function.getBeside()) {
+        roles.push_back(module.lookupSymbol<FuncOp>(*function.getBeside()));
+        others.insert(roles.back());
+      }
+    }
+    for (const SmallVector<FuncOp, 2> &roles : blocks)
+      if (!others.contains(roles[0]))
+        plan(roles, *target);
+  }
+
+  void plan(Roles roles, const Chip &target) {
+    FuncOp function = roles[0];
+    deepenChannels(roles, target.sharedBytes);
     // Memory to spare buys barriers; where it is scarce regions share it, then channels lose their depth, and at last
     // tiles are where they are read and nowhere else, in loops within a loop, too.
-    int64_t bytesApart = Planner(function, /*apart=*/true).plan(), limit = target->sharedBytes;
+    int64_t bytesApart = Planner(roles, /*apart=*/true).plan(), limit = target.sharedBytes;
     bool apart = bytesApart <= limit;
     // Blocks that find inverses wait side by side.
-    int64_t least = Planner(function, /*apart=*/false).plan();
+    int64_t least = Planner(roles, /*apart=*/false).plan();
     if (int64_t blocks = blocksOfInverses(function, least); blocks > 1) {
       limit = std::max(bytesOfBlock(blocks), least);
       apart &= bytesApart <= limit;
     }
-    if (!apart && Planner(function, /*apart=*/false).plan() > target->sharedBytes)
+    auto isScarce = [&] { return !apart && Planner(roles, /*apart=*/false).plan() > target.sharedBytes; };
+    auto ifScarce = [&](llvm::function_ref<void(FuncOp)> change) {
+      if (isScarce())
+        for (FuncOp function : roles)
+          change(function);
+    };
+    ifScarce([](FuncOp function) {
       function.walk([](StoreOp store) {
         store.setStaged(false);
         store.setMatrices(false);
       });
-    auto isScarce = [&] { return !apart && Planner(function, /*apart=*/false).plan() > target->sharedBytes; };
-    if (isScarce())
+    });
+    ifScarce([](FuncOp function) {
       serializeChannels(function, llvm::to_vector(function.getOps<ChannelOp>()), Sent::AtEnd);
-    if (isScarce())
-      storeForEachReader(function);
-    if (isScarce())
-      sendLateUntilFits(function, target->sharedBytes, /*withinLoops=*/false);
-    if (isScarce())
-      sendLateUntilFits(function, target->sharedBytes, /*withinLoops=*/true);
-    if (isScarce())
-      storeWithinLoops(function);
-    std::optional<Planner> planner(std::in_place, function, apart, limit);
+    });
+    ifScarce(storeForEachReader);
+    for (bool withinLoops : {false, true})
+      if (isScarce())
+        sendLateUntilFits(roles, target.sharedBytes, withinLoops);
+    ifScarce(storeWithinLoops);
+    std::optional<Planner> planner(std::in_place, roles, apart, limit);
     int64_t bytes = planner->plan();
-    if (bytes > target->sharedBytes)
-      bytes = planner.emplace(function, apart).plan();
-    if (bytes > target->sharedBytes) {
-      function.emitOpError("needs ") << bytes << " bytes of shared memory, " << chip << " has " << target->sharedBytes
+    if (bytes > target.sharedBytes)
+      bytes = planner.emplace(roles, apart).plan();
+    if (bytes > target.sharedBytes) {
+      function.emitOpError("needs ") << bytes << " bytes of shared memory, " << chip << " has " << target.sharedBytes
                                      << "; take smaller chunks or more slices";
       return signalPassFailure();
     }
     planner->write();
-    function.setShared(bytes);
+    for (FuncOp each : roles)
+      each.setShared(bytes);
   }
 };
 } // namespace

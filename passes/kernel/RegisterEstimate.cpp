@@ -45,6 +45,39 @@ int64_t stretto::kernel::estimateRegisters(FuncOp function) {
          registersOfAddress * function.getBlock()->getNumArguments();
 }
 
+RegistersOfRoles::RegistersOfRoles(FuncOp walking, FuncOp beside) {
+  constexpr int64_t ofProcessor = 65536, more = 60, step = 8, fewest = 24, most = 232, ofAll = 255, warpsOfGroup = 4;
+  int64_t walkers = walking.getWarps() * lanesOfWarp, others = beside.getWarps() * lanesOfWarp;
+  atLaunch = walk = ahead = std::min(ofProcessor / (walkers + others) / step * step, ofAll);
+  if (atLaunch == ofAll || walking.getWarps() % warpsOfGroup || beside.getWarps() % warpsOfGroup)
+    return;
+  int64_t wanted = llvm::alignTo(std::min(estimateRegisters(walking) + more, most), step);
+  walk = std::max(wanted, atLaunch);
+  ahead = std::max((atLaunch * (walkers + others) - walk * walkers) / others / step * step, fewest);
+}
+
+/// Branches that roles seldom take stand last.
+static bool isInRareBranch(Operation *op) {
+  for (Operation *inner = op; !isa<FuncOp>(inner->getParentOp()); inner = inner->getParentOp())
+    if (auto condition = dyn_cast<scf::IfOp>(inner->getParentOp());
+        condition && inner->getBlock() == condition.elseBlock())
+      return true;
+  return false;
+}
+
+int64_t stretto::kernel::estimateWork(FuncOp function) {
+  int64_t work = 0;
+  for (auto loop : function.getOps<scf::ForOp>())
+    loop.walk([&](Operation *op) {
+      if (isa<arith::ConstantOp, chunk::BroadcastOp, ReceiveOp, FinishOp>(op) || isInRareBranch(op))
+        return;
+      for (Type type : op->getResultTypes())
+        if (auto tile = dyn_cast<RankedTensorType>(type))
+          work += tile.getNumElements() / (isa<chunk::DotOp>(op) ? 2 : 1);
+    });
+  return work;
+}
+
 /// Of a multiprocessor, of which each block has a little that is the system's.
 static constexpr int64_t bytesOfProcessor = int64_t(228) * 1024, ofSystem = 1024;
 

@@ -11,6 +11,18 @@ namespace stretto::kernel {
 /// not counted.
 int64_t estimateRegisters(FuncOp function);
 
+/// How many registers the threads of two roles have. Those that walk take what they want first, as their products may
+/// wait for none; the others have what is left. Warpgroups set the number in steps.
+struct RegistersOfRoles {
+  int64_t atLaunch, walk, ahead;
+
+  RegistersOfRoles(FuncOp walking, FuncOp beside);
+};
+
+/// What a function computes in each turn of its loop but for rare branches: the numbers of all tiles that are made in
+/// registers, of products half as many.
+int64_t estimateWork(FuncOp function);
+
 /// How many blocks that find inverses, each of a chunk for itself, a multiprocessor has registers and shared memory
 /// for, with so many bytes of the latter: they wait for one row after the other, so that many are to wait side by side.
 /// 1 where a function finds none.

@@ -147,6 +147,8 @@ struct SelectCopies : stretto::impl::SelectCopiesBase<SelectCopies> {
                             hasMatrices(cast<RankedTensorType>(convert.getOperand().getType())));
       else if (convert && inSharedMemory(convert.getOperand().getType()))
         convert.setMatrices(hasMatrices(cast<RankedTensorType>(convert.getType())));
+      if (auto pass = dyn_cast<PassOp>(op))
+        pass.setMatrices(target->hasBulkCopies && hasMatrices(cast<RankedTensorType>(pass.getOperand().getType())));
       if (auto store = dyn_cast<StoreOp>(op)) {
         store.setStaged(!isStep && gainsFromStage(store, *manifest));
         store.setMatrices(store.getStaged() && target->hasBulkCopies &&

@@ -17,16 +17,17 @@ using namespace stretto::kernel;
 
 namespace {
 
-/// The bulk channels of one loop, which are equally deep.
+/// The bulk channels of one loop, which are equally deep; or one that is one tile deep, whose next tile is sent when
+/// the tile has been read.
 class Schedule {
 public:
   Schedule(scf::ForOp loop, ArrayRef<ChunkCopies> channels, bool isReverse)
       : loop(loop), channels(channels), isReverse(isReverse), b(loop.getLoc(), loop),
-        depth(static_cast<int64_t>(channelOf(channels.front()).getDepth())) {}
+        ahead(std::max<int64_t>(channelOf(channels.front()).getDepth(), 2) - 1) {}
 
   void write() {
     Value turns = b.createOrFold<arith::SubIOp>(loop.getUpperBound(), loop.getLowerBound());
-    for (int64_t number = 0; number + 1 < depth; ++number) {
+    for (int64_t number = 0; number < ahead; ++number) {
       Value turn = constant(number);
       sendWhere(turns, turn, [&](ChunkCopies copies) { return further(copies.first.getChunk(), turn); });
     }
@@ -34,8 +35,8 @@ public:
     b.setInsertionPointToStart(loop.getBody());
     Value turn = b.createOrFold<arith::SubIOp>(loop.getInductionVar(), loop.getLowerBound());
     b.setInsertionPoint(lastOfNext());
-    Value distance = constant(depth - 1), ahead = b.createOrFold<arith::AddIOp>(turn, distance);
-    sendWhere(turns, ahead, [&](ChunkCopies copies) { return further(copies.receive.getChunk(), distance); });
+    Value distance = constant(ahead), next = b.createOrFold<arith::AddIOp>(turn, distance);
+    sendWhere(turns, next, [&](ChunkCopies copies) { return further(copies.receive.getChunk(), distance); });
     for (ChunkCopies copies : channels) {
       copies.receive.getTurnMutable().assign(turn);
       copies.first.erase();
@@ -107,7 +108,7 @@ private:
   ArrayRef<ChunkCopies> channels;
   bool isReverse;
   ImplicitLocOpBuilder b;
-  int64_t depth;
+  int64_t ahead;
 };
 
 struct SendAhead : stretto::impl::SendAheadBase<SendAhead> {
@@ -118,9 +119,11 @@ struct SendAhead : stretto::impl::SendAheadBase<SendAhead> {
       if (!channel.getBulk())
         continue;
       std::optional<ChunkCopies> copies = ChunkCopies::of(channel);
-      bool isAhead = copies && !copies->receive.getTurn();
-      if (isAhead)
+      bool isCounted = copies && !copies->receive.getTurn();
+      if (isCounted && channel.getDepth() > 1)
         loops[copies->receive->getParentOp()].push_back(*copies);
+      else if (isCounted)
+        Schedule(cast<scf::ForOp>(copies->receive->getParentOp()), *copies, walksInReverse(function)).write();
     }
     for (auto &[loop, channels] : loops)
       Schedule(cast<scf::ForOp>(loop), channels, walksInReverse(function)).write();

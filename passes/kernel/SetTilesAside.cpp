@@ -222,6 +222,9 @@ struct SetTilesAside : stretto::impl::SetTilesAsideBase<SetTilesAside> {
 
   void runOnOperation() override {
     FuncOp function = getOperation();
+    // Roles share what memory is left.
+    if (function.getRole().getKind() != RoleKind::All)
+      return;
     FailureOr<Chip> target = Chip::named(chip, [&] { return function.emitOpError(); });
     if (failed(target))
       return signalPassFailure();

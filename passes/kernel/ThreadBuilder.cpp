@@ -178,7 +178,24 @@ void ThreadBuilder::store(Value pointer, ValueRange values) {
   LLVM::StoreOp::create(*this, values.size() == 1 ? values.front() : pack(values), pointer, alignment);
 }
 
-void ThreadBuilder::barrier() { NVVM::BarrierOp::create(*this); }
+void ThreadBuilder::barrier() {
+  Value id = barrierId ? i32(barrierId) : Value(), count = barrierId ? i32(threadsOfBarrier) : Value();
+  NVVM::BarrierOp::create(*this, TypeRange(), id, count, NVVM::BarrierReductionAttr(), Value());
+}
+
+Value ThreadBuilder::none(Value condition) {
+  if (barrierId) {
+    Value any =
+        LLVM::CallIntrinsicOp::create(*this, getI1Type(), getStringAttr("llvm.nvvm.barrier.cta.red.or.aligned.count"),
+                                      ValueRange{i32(barrierId), i32(threadsOfBarrier), condition})
+            .getResult(0);
+    return arith::XOrIOp::create(*this, any, i1(true));
+  }
+  Value asked = arith::ExtUIOp::create(*this, getI32Type(), condition);
+  auto reduction = NVVM::BarrierReductionAttr::get(getContext(), NVVM::BarrierReduction::OR);
+  Value any = NVVM::BarrierOp::create(*this, getI32Type(), Value(), Value(), reduction, asked).getRes();
+  return compare(arith::CmpIPredicate::eq, any, i32(0));
+}
 
 /// Shuffles move 32 bits; narrower values travel in the low bits of a word.
 template <typename Shuffle> Value ThreadBuilder::asInteger(Value value, Shuffle shuffle) {

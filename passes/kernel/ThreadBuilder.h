@@ -112,7 +112,12 @@ public:
   mlir::Value pack(mlir::ValueRange values);
   Registers unpack(mlir::Value vector);
 
+  /// Waits for all threads of the block, or of the role.
   void barrier();
+  /// The same; whether a condition holds for none of them.
+  mlir::Value none(mlir::Value condition);
+  /// Which barrier a role has; where there are no roles it is that of the block.
+  int64_t barrierId = 0, threadsOfBarrier = 0;
   /// The value of another lane.
   mlir::Value shuffleXor(mlir::Value value, int64_t mask);
   mlir::Value shuffleFrom(mlir::Value value, mlir::Value sourceLane);

@@ -13,8 +13,9 @@ namespace stretto::kernel {
 /// emits what one of them means for a thread and records where its result is.
 class ThreadLowering {
 public:
-  ThreadLowering(FuncOp function, Manifest manifest, mlir::OpBuilder &builder)
-      : function(function), manifest(std::move(manifest)), b(function.getLoc(), builder) {}
+  /// `beside`: what other warps of the block do, if there are any.
+  ThreadLowering(FuncOp function, FuncOp beside, Manifest manifest, mlir::OpBuilder &builder)
+      : function(function), beside(beside), manifest(std::move(manifest)), b(function.getLoc(), builder) {}
 
   /// Emits the function in place of the block's.
   mlir::LogicalResult run();
@@ -27,14 +28,16 @@ private:
   // The frame and control flow (LowerToThreads.cpp)
   //===--------------------------------------------------------------------===//
 
-  mlir::LogicalResult checkLayouts();
+  mlir::LogicalResult checkLayouts(FuncOp function);
   llvm::StringRef problemOfCopy(mlir::Operation *op);
+  llvm::StringRef problemOfRoles();
   mlir::LLVM::LLVMFuncOp createFunction();
   int64_t blocksAtOnce();
   mlir::LogicalResult lower(mlir::Block &block);
   mlir::LogicalResult lower(mlir::Operation *op);
   mlir::LogicalResult lowerLoop(mlir::scf::ForOp loop);
   mlir::LogicalResult lowerCondition(mlir::scf::IfOp condition);
+  void computeHere();
   /// With `fence` what threads have stored is there for products of warpgroups.
   void lowerBarrier(bool fence);
   /// Appends what a value that loops and conditions hand on consists of in a thread.
@@ -140,6 +143,8 @@ private:
   void lowerChannel(ChannelOp op);
   void lowerSend(SendOp op);
   void lowerReceive(ReceiveOp op);
+  /// The tile of a channel that belongs to a chunk or a turn; the first where there is none.
+  mlir::Value placeInRing(mlir::Value channel, mlir::Value number, mlir::RankedTensorType tile);
   void lowerLoad(LoadOp op);
   /// Each thread copies pieces of a tile.
   void copyRows(SendOp op);
@@ -165,6 +170,21 @@ private:
   mlir::Value barrierOf(ChannelOp channel, mlir::Value turn);
   /// Waits for the tile of a turn, of which rows without a token become 0.
   void awaitBoxes(ReceiveOp op, const SharedTile &tile);
+
+  //===--------------------------------------------------------------------===//
+  // Roles (LowerRoles.cpp)
+  //===--------------------------------------------------------------------===//
+
+  /// What the warps of each role do.
+  mlir::LogicalResult lowerRoles();
+  void openPassed();
+  /// The barrier of a tile that roles pass on: the one that is complete when it is there, or when it has been read.
+  mlir::Value passedBarrier(mlir::Value channel, mlir::Value turn, bool isRead);
+  void awaitPassed(mlir::Value channel, mlir::Value turn, bool isRead);
+  void arrivePassed(mlir::Value channel, mlir::Value turn, bool isRead);
+  void lowerPass(PassOp op);
+  void lowerRelease(ReleaseOp op);
+  void lowerConditionOfTile(ConditionOp op);
 
   //===--------------------------------------------------------------------===//
   // Exchange between threads (LowerExchanges.cpp)
@@ -242,13 +262,14 @@ private:
 
   //===--------------------------------------------------------------------===//
 
+  int64_t threadsOfRole() { return function.getWarps() * lanesOfWarp; }
   Registers &registersOf(mlir::Value tile) { return registers.find(tile)->second; }
   /// The registers of a new tile: made by `element` for each one that may belong to the tile.
   void define(mlir::Value tile, llvm::function_ref<mlir::Value(uint64_t reg)> element);
   mlir::Value scratchOf(mlir::Operation *op);
   SharedTile scratchTile(mlir::Value base, mlir::RankedTensorType type);
 
-  FuncOp function;
+  FuncOp function, beside;
   Manifest manifest;
   ThreadBuilder b;
 
@@ -263,7 +284,7 @@ private:
   mlir::Value ownChunk; // where chunks are independent
   mlir::Value held;     // the tokens before the first that windows hold
   llvm::SmallVector<View> views;
-  mlir::Value thread; // its number in the block
+  mlir::Value thread; // its number in the block, or in the role
 
   mlir::IRMapping scalars;
   llvm::DenseMap<mlir::Value, Registers> registers;

@@ -19,10 +19,10 @@ import launch
 import numpy as np
 
 LOWERING = (
-    "builtin.module({chunk}stretto-fold-over-chunks{fold},kernel.func("
+    "builtin.module({chunk}stretto-fold-over-chunks{fold},stretto-divide-roles{{{roles}}},kernel.func("
     "stretto-assign-layouts{{read-again={room} repeat-left={room}}},control-flow-sink,"
-    "stretto-select-products{{chip={chip}}},stretto-overlap-products,stretto-select-copies{{chip={chip}}},"
-    "stretto-plan-shared-memory{{chip={chip}}},stretto-send-ahead,stretto-insert-barriers,"
+    "stretto-select-products{{chip={chip}}},stretto-overlap-products,stretto-select-copies{{chip={chip}}}),"
+    "stretto-plan-shared-memory{{chip={chip}}},kernel.func(stretto-send-ahead,stretto-insert-barriers,"
     "stretto-set-tiles-aside{{chip={chip} registers={registers}}}),"
     "stretto-lower-to-threads,llvm.func(cse,stretto-merge-choices{math}))"
 )
@@ -194,6 +194,8 @@ def main():
     parser.add_argument("--segments", action="store_true", help="calls of the operators in segments side by side")
     parser.add_argument("--slices", type=int, default=0, help="of the values of gradients, at least, or of segments")
     parser.add_argument("--registers", type=int, default=0, help="of a thread, beyond which tiles are set aside")
+    parser.add_argument("--ahead", type=int, default=0, help="warps that run ahead of those that walk")
+    parser.add_argument("--walk", type=int, default=0, help="warps that walk, where others run ahead")
     parser.add_argument("--steps", action="store_true", help="steps of the cases of lookbacks.py")
     parser.add_argument("--lookbacks", action="store_true", help="cases of lookbacks.py")
     options = parser.parse_args()
@@ -204,6 +206,7 @@ def main():
     chunk = f"{options.chunk_passes.replace('ROOM', room)}," if options.chunk_passes else ""
     math = ",stretto-expand-device-math" if options.math else ""
     settings = dict(chunk=chunk, math=math, chip=options.chip, room=room, registers=options.registers)
+    settings["roles"] = f"ahead={options.ahead} walk={options.walk}"
     pipeline = LOWERING.format(fold="", **settings)
     elements = options.elements.split(",")
 

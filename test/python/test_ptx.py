@@ -183,6 +183,33 @@ def test_slices_repeat_little_where_heads_fill_the_chip(operator, walks, divided
     assert ("slices 4" in text) == divided
 
 
+@pytest.mark.parametrize(
+    "operator, width, ahead",
+    [
+        *[("ssd", 128, 4), ("gla", 64, 8), ("hgrn2", 64, 8)],
+        *[("gla", 128, 0), ("linear_attn", 128, 0), ("lawcat", 64, 0), ("bla", 64, 0), ("gated_delta_rule", 64, 0)],
+    ],
+)
+def test_warps_run_ahead_where_that_is_half_of_the_work(operator, width, ahead):
+    """Up to four fifths of it, and where memory suffices; none where nobody asks for them."""
+    sizes = dict.fromkeys(OPERATORS[operator], width)
+    variant = getattr(stretto.ops, operator).variant
+    text = variant.lower("kernel", target="sm_90a", dtype="bf16", form=(0, 1, 0, 0, 0, -1), **sizes)
+    assert (f"#kernel.role<ahead, {ahead}>" in text) if ahead else ("#kernel.role<ahead" not in text)
+    assert "#kernel.role<ahead" not in variant.lower("kernel", target="sm_90a", dtype="bf16", **sizes)
+
+
+@pytest.mark.parametrize(
+    "operator, width, ahead",
+    [("ssd", 128, 4), ("gla", 64, 8), ("hgrn2", 64, 8), ("linear_attn", 128, 4), ("gla", 128, 4)],
+)
+def test_roles_assemble_without_spills(ptxas, tmp_path, operator, width, ahead):
+    """The registers that each role has, which ptxas is told, suffice."""
+    text = lower(operator, "bf16", width, form=(64, 1, 4, 0, 0, ahead))
+    assert f".reqntid {32 * (4 + ahead)}" in text
+    assert set(spilled(ptxas, tmp_path, text)) == {("0", "0")}
+
+
 def test_gradients_of_a_delta_rule_of_channels_assemble(ptxas, tmp_path):
     """One walk keeps a dozen bytes in memory."""
     ptx = channel_delta.lower("ptx", target="sm_90a", dtype="bf16", backward=True, K=128, V=128)

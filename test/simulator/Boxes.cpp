@@ -13,11 +13,11 @@ Action ThreadBlock::compileBarrierInit(NVVM::MBarrierInitOp op) {
     for (int thread = 0; thread < threads; ++thread) {
       if (!active[thread])
         continue;
-      if (count.words[thread] != 1)
-        fail(operation, "a barrier that expects more than one arrival");
       memory.at(operation, address.words[thread], 8);
-      if (!memory.barriers.try_emplace(address.words[thread]).second)
-        fail(operation, "a barrier that there is already");
+      auto [barrier, isNew] = memory.barriers.try_emplace(address.words[thread]);
+      if (!isNew || !count.words[thread])
+        fail(operation, "a barrier that there is already, or that expects nobody");
+      barrier->second.count = count.words[thread];
     }
   };
 }
@@ -30,9 +30,9 @@ Action ThreadBlock::compileExpect(NVVM::MBarrierArriveExpectTxOp op) {
       if (!active[thread])
         continue;
       auto barrier = memory.barriers.find(address.words[thread]);
-      if (barrier == memory.barriers.end() || barrier->second.hasArrived)
+      if (barrier == memory.barriers.end() || barrier->second.arrived)
         fail(operation, "an arrival at no barrier, or at one whose phase is not complete");
-      barrier->second.hasArrived = true;
+      barrier->second.arrived = 1;
       barrier->second.expected += static_cast<int64_t>(bytes.words[thread]);
     }
   };
@@ -47,12 +47,37 @@ Action ThreadBlock::compileBarrierWait(NVVM::MBarrierTryWaitParityOp op) {
     if (barrier == memory.barriers.end())
       fail(operation, "a wait at no barrier");
     Memory::PhaseBarrier &own = barrier->second;
-    if ((own.phases & 1) == parity.words[0]) {
+    waitUntil(operation, [&] {
+      if ((own.phases & 1) != parity.words[0])
+        return true;
       memory.finishCopies(barrier->first);
-      if (!own.hasArrived || own.expected)
+      if (own.arrived && own.expected)
         fail(operation, "a wait for a phase that is never complete: " + std::to_string(own.expected) + " bytes miss");
-      own.hasArrived = false;
+      if (own.arrived != own.count)
+        return false;
+      own.arrived = 0;
       ++own.phases;
+      return true;
+    });
+  };
+}
+
+Action ThreadBlock::compileArrive(NVVM::MBarrierArriveOp op) {
+  Slot address = slotOf(op.getAddr());
+  Operation *operation = op;
+  return [=, this] {
+    for (int thread = 0; thread < threads; ++thread) {
+      if (!active[thread])
+        continue;
+      auto barrier = memory.barriers.find(address.words[thread]);
+      if (barrier == memory.barriers.end())
+        fail(operation, "an arrival at no barrier");
+      Memory::PhaseBarrier &own = barrier->second;
+      if (++own.arrived == own.count) {
+        own.arrived = 0;
+        ++own.phases;
+      }
+      turns->noteChange();
     }
   };
 }
@@ -111,7 +136,7 @@ Action ThreadBlock::compileBox(NVVM::CpAsyncBulkTensorGlobalToSharedClusterOp op
           }
           memory.noteWrite(operation, sharedAddress + address, pieceBytes, thread, nullptr);
           std::fill_n(memory.pending.begin() + static_cast<int64_t>(address), pieceBytes, 1);
-          memory.copies.push_back({address, std::move(data), barrier.words[thread]});
+          memory.copies.push_back({address, std::move(data), barrier.words[thread], role});
         }
     }
   };

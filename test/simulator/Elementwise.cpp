@@ -16,6 +16,15 @@ Action ThreadBlock::compileIntrinsic(LLVM::CallIntrinsicOp op) {
     return real(operation, [](auto x) { return x(0) / x(1); });
   if (name == "llvm.nvvm.rsqrt.approx.ftz.f")
     return real(operation, [](auto x) { return 1 / std::sqrt(x(0)); });
+  if (name == "llvm.nvvm.barrier.cta.red.or.aligned.count") {
+    Slot condition = slotOf(op.getArgs()[2]), result = slotOf(op.getResult(0));
+    return [=, this] {
+      mustConverge(operation);
+      memory.barrier();
+      bool any = std::any_of(condition.words, condition.words + threads, [](uint64_t word) { return word & 1; });
+      std::fill_n(result.words, threads, any);
+    };
+  }
   fail(operation, "an intrinsic that the simulator does not know");
 }
 
@@ -67,10 +76,11 @@ Action ThreadBlock::compile(Operation *op) {
       .Case([&](scf::IfOp op) { return compileIf(op); })
       .Case([&](NVVM::MBarrierInitOp op) { return compileBarrierInit(op); })
       .Case([&](NVVM::MBarrierArriveExpectTxOp op) { return compileExpect(op); })
+      .Case([&](NVVM::MBarrierArriveOp op) { return compileArrive(op); })
       .Case([&](NVVM::MBarrierTryWaitParityOp op) { return compileBarrierWait(op); })
       .Case([&](NVVM::CpAsyncBulkTensorGlobalToSharedClusterOp op) { return compileBox(op); })
-      .Case<scf::YieldOp, LLVM::ReturnOp, NVVM::CpAsyncCommitGroupOp, NVVM::FenceMbarrierInitOp>(
-          [&](auto) { return Action(); })
+      .Case<scf::YieldOp, LLVM::ReturnOp, NVVM::CpAsyncCommitGroupOp, NVVM::FenceMbarrierInitOp,
+            NVVM::SetMaxRegisterOp>([&](auto) { return Action(); })
       .Case([&](LLVM::LoadOp op) { return compileLoad(op); })
       .Case([&](LLVM::StoreOp op) { return compileStore(op); })
       .Case([&](NVVM::CpAsyncOp op) { return compileCopy(op); })
@@ -83,11 +93,16 @@ Action ThreadBlock::compile(Operation *op) {
       .Case([&](NVVM::ShflOp op) { return compileShuffle(op); })
       .Case([&](NVVM::BarrierOp op) { return compileBarrier(op); })
       .Case([&](LLVM::CallIntrinsicOp op) { return compileIntrinsic(op); })
+      .Case([&](LLVM::InlineAsmOp op) {
+        if (op.getAsmString() != "mov.b32 $0, $1;")
+          fail(op, "assembly that the simulator does not know");
+        return integer(op, [](auto x) { return x(0); });
+      })
       .Case([&](NVVM::ThreadIdXOp op) {
         Slot result = slotOf(op.getResult());
         return [=, this] {
           for (int thread = 0; thread < threads; ++thread)
-            result.words[thread] = thread;
+            result.words[thread] = firstThread + thread;
         };
       })
       .Case([&](NVVM::BlockIdXOp op) {

@@ -3,6 +3,7 @@
 #define STRETTO_TEST_SIMULATOR_MEMORY_H
 
 #include "mlir/IR/Operation.h"
+#include <algorithm>
 #include <cstring>
 #include <map>
 #include <string>
@@ -39,23 +40,33 @@ struct Memory {
       threads.assign(bytes, -1);
     }
   };
-  Marks reader, writer;
+  /// Those of each role, which meets alone; the one whose turn it is.
+  struct OfRole {
+    Marks reader, writer;
+  };
+  std::vector<OfRole> ofRoles = std::vector<OfRole>(1);
+  int role = 0;
+  /// How often a role has come to a barrier of the whole block.
+  uint64_t met = 0;
   /// Bytes that an asynchronous copy will write.
   std::vector<uint8_t> pending;
-  /// Bytes that threads have written and products of warpgroups do not see yet; how many of these are reading a byte.
+  /// Bytes that threads have written and products of warpgroups do not see yet: the role that did, counted from 1. How
+  /// many products are reading a byte.
   std::vector<uint8_t> unfenced;
   std::vector<int> underWay;
   struct Copy {
     uint64_t target;
     std::vector<uint8_t> bytes;
     uint64_t barrier = 0; // that the memory system tells of the copy; 0 where threads copy
+    int role = 0;
   };
   std::vector<Copy> copies;
-  /// Barriers in shared memory: how many phases are complete, and the bytes that the next one still expects.
+  /// Barriers in shared memory: how many phases are complete, the bytes that the next one still expects, how many have
+  /// arrived of how many.
   struct PhaseBarrier {
     uint64_t phases = 0;
     int64_t expected = 0;
-    bool hasArrived = false;
+    uint64_t arrived = 0, count = 1;
   };
   std::map<uint64_t, PhaseBarrier> barriers;
 
@@ -81,6 +92,7 @@ struct Memory {
   }
 
   void noteRead(mlir::Operation *op, uint64_t address, size_t bytes, int thread) {
+    auto &[reader, writer] = ofRoles[role];
     for (uint64_t byte = address - sharedAddress, end = byte + bytes; address >= sharedAddress && byte < end; ++byte) {
       if (pending[byte])
         fail(op, "reads byte " + std::to_string(byte) + " of shared memory before its copy was awaited");
@@ -91,6 +103,7 @@ struct Memory {
   }
 
   void noteWrite(mlir::Operation *op, uint64_t address, size_t bytes, int thread, const uint8_t *value) {
+    auto &[reader, writer] = ofRoles[role];
     for (uint64_t byte = address - sharedAddress, end = byte + bytes, i = 0; address >= sharedAddress && byte < end;
          ++byte, ++i) {
       if (pending[byte])
@@ -103,14 +116,14 @@ struct Memory {
       if (underWay[byte])
         fail(op, "writes byte " + std::to_string(byte) + " of shared memory, which a product is reading");
       writer.set(byte, thread / 32, thread);
-      unfenced[byte] = 1;
+      unfenced[byte] = static_cast<uint8_t>(role + 1);
     }
   }
 
   /// What a product of a warpgroup reads until it is done.
   void noteReadUnderWay(mlir::Operation *op, uint64_t offset, size_t bytes) {
     for (uint64_t byte = offset, end = byte + bytes; byte < end; ++byte) {
-      if (pending[byte] || writer.warps[byte] != -1)
+      if (pending[byte] || ofRoles[role].writer.warps[byte] != -1)
         fail(op, "reads byte " + std::to_string(byte) + " of shared memory, written since the last barrier");
       if (unfenced[byte])
         fail(op, "reads byte " + std::to_string(byte) + " of shared memory, written without a fence behind");
@@ -121,11 +134,11 @@ struct Memory {
   void finishRead(uint64_t offset, size_t bytes) {
     for (uint64_t byte = offset, end = byte + bytes; byte < end; ++byte) {
       --underWay[byte];
-      reader.set(byte, -2, -2);
+      ofRoles[role].reader.set(byte, -2, -2);
     }
   }
 
-  void fence() { std::fill(unfenced.begin(), unfenced.end(), 0); }
+  void fence() { std::replace(unfenced.begin(), unfenced.end(), static_cast<uint8_t>(role + 1), uint8_t(0)); }
 
   void clear(size_t sharedBytes) {
     // What a block finds in shared memory is arbitrary: not-a-number, so that it does not go unnoticed.
@@ -133,23 +146,31 @@ struct Memory {
     pending.assign(sharedBytes, 0);
     unfenced.assign(sharedBytes, 0);
     underWay.assign(sharedBytes, 0);
-    barrier();
+    barrierOfAll();
+    met = 0;
     copies.clear();
     barriers.clear();
   }
 
+  /// The threads of a role have met.
   void barrier() {
-    reader.clear(shared.size());
-    writer.clear(shared.size());
+    ofRoles[role].reader.clear(shared.size());
+    ofRoles[role].writer.clear(shared.size());
+  }
+  void barrierOfAll() {
+    for (OfRole &each : ofRoles) {
+      each.reader.clear(shared.size());
+      each.writer.clear(shared.size());
+    }
   }
   void barrierOfWarps() {
-    reader.threads.assign(shared.size(), -1);
-    writer.threads.assign(shared.size(), -1);
+    ofRoles[role].reader.threads.assign(shared.size(), -1);
+    ofRoles[role].writer.threads.assign(shared.size(), -1);
   }
 
-  /// Delivers what threads have copied.
+  /// Delivers what threads of the role have copied.
   void finishCopies() {
-    std::erase_if(copies, [&](Copy &copy) { return !copy.barrier && (deliver(copy), true); });
+    std::erase_if(copies, [&](Copy &copy) { return !copy.barrier && copy.role == role && (deliver(copy), true); });
   }
 
   /// Delivers what the memory system has copied and tells a barrier of: to all threads, products of warpgroups
@@ -163,10 +184,10 @@ private:
     auto fill = [&](auto &of, auto value) { std::fill_n(of.begin() + copy.target, copy.bytes.size(), value); };
     std::memcpy(shared.data() + copy.target, copy.bytes.data(), copy.bytes.size());
     fill(pending, 0);
-    fill(unfenced, copy.barrier ? 0 : 1);
+    fill(unfenced, copy.barrier ? 0 : copy.role + 1);
     if (copy.barrier) {
-      fill(writer.warps, -1);
-      fill(writer.threads, -1);
+      fill(ofRoles[copy.role].writer.warps, -1);
+      fill(ofRoles[copy.role].writer.threads, -1);
       barriers[copy.barrier].expected -= static_cast<int64_t>(copy.bytes.size());
     }
   }

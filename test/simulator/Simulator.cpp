@@ -21,6 +21,7 @@
 #include "mlir/Parser/Parser.h"
 #include <cstdio>
 #include <cstdlib>
+#include <deque>
 #include <fstream>
 
 using namespace mlir;
@@ -72,10 +73,21 @@ int main(int argc, char **argv) {
     places.push_back(position);
     position += (bytes + 7) / 8;
   }
-  ThreadBlock block(*module->getOps<LLVM::LLVMFuncOp>().begin(), threads, memory);
+  auto function = *module->getOps<LLVM::LLVMFuncOp>().begin();
+  int ofFirst = threads;
+  function.walk([&](scf::IfOp condition) {
+    if (auto divided = condition->getAttrOfType<IntegerAttr>("kernel.roles"))
+      ofFirst = static_cast<int>(divided.getInt());
+  });
+  std::deque<ThreadBlock> roles;
+  roles.emplace_back(function, 0, 0, ofFirst, memory);
+  if (ofFirst < threads)
+    roles.emplace_back(function, 1, ofFirst, threads - ofFirst, memory);
+  memory.ofRoles.resize(roles.size());
   for (int64_t number = 0; number < blocks; ++number) {
     memory.clear(sharedBytes);
-    block.run(number);
+    Turns turns(static_cast<int>(roles.size()));
+    turns.run([&](int role) { roles[role].run(number, turns); });
   }
   for (size_t buffer = 0; buffer < memory.buffers.size(); ++buffer)
     std::memcpy(&words[places[buffer]], memory.buffers[buffer].data(), memory.buffers[buffer].size());

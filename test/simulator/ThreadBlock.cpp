@@ -143,7 +143,7 @@ Action ThreadBlock::compileCopy(NVVM::CpAsyncOp op) {
       if (!again)
         memory.noteWrite(operation, address, bytes, thread, nullptr);
       std::fill_n(memory.pending.begin() + offset, bytes, 1);
-      memory.copies.push_back({offset, std::move(data)});
+      memory.copies.push_back({offset, std::move(data), 0, role});
     }
   };
 }
@@ -257,13 +257,30 @@ Action ThreadBlock::compileShuffle(NVVM::ShflOp op) {
   };
 }
 
+void ThreadBlock::waitUntil(Operation *op, llvm::function_ref<bool()> condition) {
+  while (!condition()) {
+    uint64_t seen = turns->changesSeen();
+    if (!turns->yield(role))
+      fail(op, "a wait for what no other role does");
+    memory.role = role;
+    if (turns->changesSeen() == seen && !condition())
+      fail(op, "roles that wait for each other");
+  }
+}
+
 Action ThreadBlock::compileBarrier(NVVM::BarrierOp op) {
   Slot predicate = op.getReductionPredicate() ? slotOf(op.getReductionPredicate()) : Slot();
   Slot result = predicate.words ? slotOf(op.getRes()) : Slot();
   bool isOr = predicate.words && *op.getReductionOp() == NVVM::BarrierReduction::OR;
   Operation *operation = op;
+  bool isOfRole = static_cast<bool>(op.getBarrierId());
   return [=, this] {
     mustConverge(operation);
+    if (!isOfRole && memory.ofRoles.size() > 1) {
+      uint64_t meeting = memory.met++ / memory.ofRoles.size() + 1;
+      turns->noteChange();
+      waitUntil(operation, [&] { return memory.met >= meeting * memory.ofRoles.size(); });
+    }
     memory.barrier();
     if (!predicate.words)
       return;

@@ -4,6 +4,7 @@
 
 #include "Memory.h"
 #include "Numbers.h"
+#include "Turns.h"
 #include "mlir/Dialect/LLVMIR/LLVMDialect.h"
 #include "mlir/Dialect/LLVMIR/NVVMDialect.h"
 #include "mlir/Dialect/SCF/IR/SCF.h"
@@ -36,18 +37,21 @@ constexpr int lanes = 32;
 
 using Action = std::function<void()>;
 
+/// The threads of one role of a block, or of all of it.
 class ThreadBlock {
 public:
-  ThreadBlock(mlir::LLVM::LLVMFuncOp function, int threads, Memory &memory)
-      : threads(threads), memory(memory), active(threads, 1) {
+  ThreadBlock(mlir::LLVM::LLVMFuncOp function, int role, int firstThread, int threads, Memory &memory)
+      : role(role), firstThread(firstThread), threads(threads), memory(memory), active(threads, 1) {
     mlir::Block &entry = function.getBody().front();
     Slot parameter = slotOf(entry.getArgument(0));
     std::fill_n(parameter.words, threads, parameterAddress);
     program = compile(entry);
   }
 
-  void run(int64_t block) {
+  void run(int64_t block, Turns &others) {
     number = block;
+    turns = &others;
+    memory.role = role;
     groups.clear();
     execute(program);
   }
@@ -134,6 +138,7 @@ private:
   Action compileIntrinsic(mlir::LLVM::CallIntrinsicOp op);
   Action compileBarrierInit(mlir::NVVM::MBarrierInitOp op);
   Action compileExpect(mlir::NVVM::MBarrierArriveExpectTxOp op);
+  Action compileArrive(mlir::NVVM::MBarrierArriveOp op);
   Action compileBarrierWait(mlir::NVVM::MBarrierTryWaitParityOp op);
   Action compileBox(mlir::NVVM::CpAsyncBulkTensorGlobalToSharedClusterOp op);
   Action compileWarpgroupProduct(mlir::Operation *op);
@@ -146,7 +151,11 @@ private:
     bool isDone = false;
   };
 
-  int threads;
+  /// Lets other roles go on until a condition holds.
+  void waitUntil(mlir::Operation *op, llvm::function_ref<bool()> condition);
+
+  int role, firstThread, threads;
+  Turns *turns = nullptr;
   int64_t number = 0;
   Memory &memory;
   std::vector<uint8_t> active;

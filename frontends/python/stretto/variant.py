@@ -101,8 +101,8 @@ class Variant(ABC):
         (`K=64`, `H=8`); a size that is not given is 128, a number of heads 1. With `backward` it is the gradient, of
         what `wanted` names or of all, with `step` what one token does, with `segments` the kernels that walk segments
         of a sequence side by side. `form` fixes what the model would choose: the tokens of a chunk, the slices of the
-        values, the warps of a block, the walks back of a gradient and the slices of those of its walks that carry
-        states alone (0, or left out: those of the model).
+        values, the warps of a block, the walks back of a gradient, the slices of those of its walks that carry states
+        alone, and the warps that run ahead of others (0, or left out: those of the model).
         """
         if dtype not in ELEMENT_TYPES:
             raise self.signature.error(f"'dtype' is {dtype!r}, expected one of {', '.join(ELEMENT_TYPES)}")
@@ -134,7 +134,7 @@ class Variant(ABC):
         if stage == "stretto":
             return str(module)
         part = "step" if step else "segments" if segments else "results"
-        fixed = form and (*form, *(0,) * (5 - len(form)))
+        fixed = form and (*form, *(0,) * (6 - len(form)))
         return module.lower(stage, target, ELEMENT_TYPES[dtype], part, fixed)
 
     @abstractmethod

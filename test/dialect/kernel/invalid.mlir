@@ -38,7 +38,7 @@ kernel.func @f() chunk 16 roles [#kernel.role<all, 3>] {
 
 // -----
 
-// expected-error @+1 {{[func_c1] has no role}}
+// expected-error @+1 {{[func_c1] has 0 roles, expected one}}
 kernel.func @f() chunk 16 roles [] {
   kernel.return
 }
@@ -206,5 +206,60 @@ kernel.func @f(%x: !kernel.view<tensor<16x16xf32>>) chunk 16 roles [#kernel.role
   %v = arith.constant dense<1.0> : tensor<24xbf16>
   // expected-error @+1 {{[matvec_c3] multiplies 'tensor<16x24xbf16>', expected sides that are multiples of 16}}
   %y = kernel.matvec %a, %v : tensor<16x24xbf16>, tensor<24xbf16> -> tensor<16xf32>
+  kernel.return
+}
+
+// -----
+
+// expected-error @+1 {{[func_c3] is beside 'f', which is beside another itself}}
+kernel.func @f() chunk 16 roles [#kernel.role<walk, 4>] beside @f {
+  kernel.return
+}
+
+// -----
+
+// expected-error @+1 {{[func_c3] is beside 'g', which has other arguments or chunks}}
+kernel.func @f() chunk 16 roles [#kernel.role<walk, 4>] beside @g {
+  kernel.return
+}
+kernel.func @g() chunk 32 roles [#kernel.role<ahead, 4>] {
+  kernel.return
+}
+
+// -----
+
+kernel.func @f() chunk 16 roles [#kernel.role<all, 1>] {
+  // expected-error @+1 {{[channel_c2] is passed and copied in bulk, expected one of the two}}
+  %ring = kernel.channel passed 0 bulk depth 2 : !kernel.channel<tensor<16x16xbf16>>
+  kernel.return
+}
+
+// -----
+
+kernel.func @f() chunk 16 roles [#kernel.role<all, 1>] {
+  %c0 = arith.constant 0 : index
+  %x = arith.constant dense<0.0> : tensor<8xf32>
+  %ring = kernel.channel passed 0 depth 2 : !kernel.channel<tensor<16xf32>>
+  // expected-error @+1 {{[pass_c1] passes 'tensor<8xf32>' as 'tensor<8xf32>' to a channel of 'tensor<16xf32>', expected one that is passed, of such tiles}}
+  %y = kernel.pass %x to %ring turn %c0 : tensor<8xf32>, !kernel.channel<tensor<16xf32>> -> tensor<8xf32>
+  kernel.return
+}
+
+// -----
+
+kernel.func @f() chunk 16 roles [#kernel.role<all, 1>] {
+  %c0 = arith.constant 0 : index
+  %ring = kernel.channel depth 2 : !kernel.channel<tensor<16xf32>>
+  // expected-error @+1 {{[release_c1] releases the tile of a channel that is not passed}}
+  kernel.release %ring turn %c0 : !kernel.channel<tensor<16xf32>>
+  kernel.return
+}
+
+// -----
+
+kernel.func @f() chunk 16 roles [#kernel.role<all, 1>] {
+  %x = arith.constant dense<0.0> : tensor<1xf32>
+  // expected-error @+1 {{[condition_c1] takes 'tensor<1xf32>' as a condition, expected one number of i1}}
+  %y = kernel.condition %x : tensor<1xf32>
   kernel.return
 }

@@ -80,3 +80,29 @@ func.func @aside(%tile: tensor<16x16xf32, #aside>) {
   %back = kernel.take_back %aside : tensor<16x16xf32, #aside>
   return
 }
+
+// CHECK-LABEL: kernel.func @walks(%x: !kernel.view<tensor<16x16xbf16>>) chunk 16 roles [#kernel.role<walk, 4>] beside @ahead shared 2048
+kernel.func @walks(%x: !kernel.view<tensor<16x16xbf16>>) chunk 16 roles [#kernel.role<walk, 4>] beside @ahead shared 2048 {
+  %c0 = arith.constant 0 : index
+  // CHECK: %[[RING:.*]] = kernel.channel passed 0 depth 2 offset 512 barriers 1024 : <tensor<1xi1>>
+  %ring = kernel.channel passed 0 depth 2 offset 512 barriers 1024 : <tensor<1xi1>>
+  // CHECK: %[[TILE:.*]] = kernel.receive %[[RING]] turn %c0 : <tensor<1xi1>> -> tensor<1xi1>
+  %tile = kernel.receive %ring turn %c0 : <tensor<1xi1>> -> tensor<1xi1>
+  // CHECK: kernel.condition %[[TILE]] : tensor<1xi1>
+  %condition = kernel.condition %tile : tensor<1xi1>
+  // CHECK: kernel.release %[[RING]] turn %c0 : <tensor<1xi1>>
+  kernel.release %ring turn %c0 : <tensor<1xi1>>
+  kernel.return
+}
+
+// CHECK-LABEL: kernel.func @ahead(
+kernel.func @ahead(%x: !kernel.view<tensor<16x16xbf16>>) chunk 16 roles [#kernel.role<ahead, 4>] {
+  %c0 = arith.constant 0 : index
+  %ring = kernel.channel passed 0 depth 2 offset 512 barriers 1024 : <tensor<1xi1>>
+  %yes = arith.constant dense<true> : tensor<1xi1>
+  // CHECK: kernel.pass %{{.*}} to %{{.*}} turn %c0 : tensor<1xi1>, <tensor<1xi1>> -> tensor<1xi1>
+  %left = kernel.pass %yes to %ring turn %c0 : tensor<1xi1>, <tensor<1xi1>> -> tensor<1xi1>
+  // CHECK: kernel.pass %{{.*}} to %{{.*}} turn %c0 matrices :
+  %again = kernel.pass %yes to %ring turn %c0 matrices : tensor<1xi1>, <tensor<1xi1>> -> tensor<1xi1>
+  kernel.return
+}

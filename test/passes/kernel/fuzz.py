@@ -6,6 +6,7 @@ manifests. What a mutation leaves valid takes the passes that follow.
 RUN: %python %s
 """
 
+import itertools
 import pathlib
 import random
 import re
@@ -19,11 +20,14 @@ from mutants import SEPARATOR, culprit, mutate, run  # noqa: E402
 MUTANTS, SECONDS = 600, 120
 FAMILIES = ("linear", "gla", "rowmaps", "mixes", "halves", "delta", "scans", "stepgla", "steprowmaps")
 PASSES = [
-    *("stretto-multiply-vectors", "stretto-assign-layouts", "control-flow-sink", "stretto-select-products"),
+    *("stretto-divide-roles", "stretto-multiply-vectors", "stretto-assign-layouts", "control-flow-sink"),
+    "stretto-select-products",
     *("stretto-overlap-products", "stretto-select-copies", "stretto-plan-shared-memory", "stretto-send-ahead"),
     *("stretto-insert-barriers", "stretto-set-tiles-aside"),
 ]
-BEHIND = (2, 7, len(PASSES))
+BEHIND = (3, 8, len(PASSES))
+# Of a block, in whose functions several roles are planned together.
+OF_BLOCKS = ("stretto-divide-roles", "stretto-plan-shared-memory")
 OPTIONS = {
     "stretto-select-products": "{chip=sm_90a}",
     "stretto-select-copies": "{chip=sm_90a}",
@@ -39,10 +43,11 @@ MAY_LACK = re.compile(
 OPERAND = re.compile(r"(?<=[ ,(])%\w+(?=[ ,)])")
 
 
-def passes(first: int, last: int) -> str:
-    """Those behind others."""
-    names = [name + OPTIONS.get(name, "") for name in PASSES[first:last]]
-    return f"kernel.func({','.join(names)})" if names else "cse"
+def passes(first: int, last: int, ahead: int = 0) -> str:
+    """Those behind others; with so many warps that run ahead of those that walk."""
+    options = OPTIONS | {"stretto-divide-roles": f"{{ahead={ahead}}}"}
+    names = [(name, name + options.get(name, "")) for name in PASSES[first:last]]
+    return ",".join(text if name in OF_BLOCKS else f"kernel.func({text})" for name, text in names) or "cse"
 
 
 def change(text: str, rng: random.Random) -> str:
@@ -76,15 +81,15 @@ def main() -> int:
     texts = [text for _, text in kernels.all_kernels(FAMILIES, ("bf16",), ((16, 16), (64, 64)))]
     split = ["--split-input-file", "--mlir-disable-threading"]
     rng = random.Random(21)
-    for behind in BEHIND:
-        pipeline = f"builtin.module(stretto-fold-over-chunks,{passes(0, behind)})"
+    for behind, ahead in itertools.product(BEHIND, (0, 4)):
+        pipeline = f"builtin.module(stretto-fold-over-chunks,{passes(0, behind, ahead)})"
         # Without aliases, which parts of the output would share.
         printed = run([*split, "--mlir-print-local-scope", f"--pass-pipeline={pipeline}"], SEPARATOR.join(texts))
         originals = [
             text for text in printed.stdout.decode().split(SEPARATOR.strip("\n")) if "stretto.manifest" in text
         ]
         assert len(originals) >= len(FAMILIES), printed.stderr.decode()
-        mutants = [change(rng.choice(originals), rng) for _ in range(MUTANTS // len(BEHIND))]
+        mutants = [change(rng.choice(originals), rng) for _ in range(MUTANTS // len(BEHIND) // 2)]
         rest = [*split, f"--pass-pipeline=builtin.module({passes(behind, len(PASSES))},stretto-lower-to-threads)"]
         result = run(rest, SEPARATOR.join(mutants), SECONDS)
         if result.returncode not in (0, 1):
@@ -92,7 +97,7 @@ def main() -> int:
             print(result.stderr.decode(errors="replace")[-2000:])
             return 1
         valid = result.stdout.count(b"llvm.func")
-        print(f"{len(mutants)} mutants behind {behind} passes, {valid} of them valid")
+        print(f"{len(mutants)} mutants behind {behind} passes, {ahead} warps ahead, {valid} of them valid")
         # Mutants that are all refused by the parser would test nothing but the parser.
         if valid < len(mutants) // 20:
             return 1

@@ -51,7 +51,7 @@ protected:
 
   static constexpr DiskCache::Words words = {"tuned forms", "tuned form", "leaving it out", "tuned"};
   std::string folder;
-  TunedForm entry = {.form = {.chunk = 32, .slices = 2, .warps = 4, .walks = 2, .walkSlices = 4},
+  TunedForm entry = {.form = {.chunk = 32, .slices = 2, .warps = 4, .ahead = -1, .walks = 2, .walkSlices = 4},
                      .milliseconds = 1.5,
                      .modelMilliseconds = 2};
 };

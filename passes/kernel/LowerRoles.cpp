@@ -1,0 +1,123 @@
+//===- LowerRoles.cpp - What the roles of a block pass to each other ------===//
+//
+// The warps of each role branch to its function, and meet at a barrier of their own from then on. A tile that one role
+// passes to another has two barriers in shared memory (mbarrier): at the first each warp that has stored its part
+// arrives, at the second each one that has read the tile. The k-th use of a place in the ring completes the k-th phase
+// of both.
+//
+//===----------------------------------------------------------------------===//
+
+#include "mlir/Dialect/LLVMIR/NVVMDialect.h"
+#include "passes/kernel/RegisterEstimate.h"
+#include "passes/kernel/ThreadLowering.h"
+
+using namespace mlir;
+using namespace stretto;
+using namespace stretto::kernel;
+
+static constexpr int64_t bytesOfBarrier = 8;
+
+LogicalResult ThreadLowering::lowerRoles() {
+  if (!beside)
+    return lower(*function.getBlock());
+  openPassed();
+  int64_t own = function.getWarps(), others = beside.getWarps();
+  RegistersOfRoles registersOf(function, beside);
+  auto setRegisters = [&](int64_t count) {
+    auto action =
+        count < registersOf.atLaunch ? NVVM::SetMaxRegisterAction::decrease : NVVM::SetMaxRegisterAction::increase;
+    if (count != registersOf.atLaunch)
+      NVVM::SetMaxRegisterOp::create(b, static_cast<int32_t>(count), action);
+  };
+  auto roles = scf::IfOp::create(b, b.less(b.warp, own), /*addElse=*/true);
+  roles->setAttr(rolesAttribute, b.getI64IntegerAttr(own * lanesOfWarp));
+  auto lowerRole = [&](mlir::Block *target, int64_t id, int64_t warps, int64_t registers) {
+    OpBuilder::InsertionGuard guard(b);
+    b.setInsertionPoint(target->getTerminator());
+    setRegisters(registers);
+    b.barrierId = id;
+    b.threadsOfBarrier = warps * lanesOfWarp;
+    return lower(*function.getBlock());
+  };
+  if (failed(lowerRole(roles.thenBlock(), 1, own, registersOf.walk)))
+    return failure();
+  // The same of the other function, whose warps are counted from the first of its own on.
+  std::swap(function, beside);
+  OpBuilder::InsertionGuard guard(b);
+  b.setInsertionPoint(roles.elseBlock()->getTerminator());
+  b.warp = b.add(b.warp, -own);
+  thread = b.add(thread, -own * lanesOfWarp);
+  return lowerRole(roles.elseBlock(), 2, others, registersOf.ahead);
+}
+
+/// Makes the barriers of all that is passed, before any thread asks for one.
+void ThreadLowering::openPassed() {
+  Value isFirst = b.compare(arith::CmpIPredicate::eq, thread, b.i32(0));
+  {
+    OpBuilder::InsertionGuard guard(b);
+    b.setInsertionPointToStart(scf::IfOp::create(b, isFirst).thenBlock());
+    for (auto channel : function.getOps<ChannelOp>()) {
+      if (!channel.getPassed())
+        continue;
+      auto depth = static_cast<int64_t>(channel.getDepth());
+      Value first = b.advance(shared, static_cast<int64_t>(*channel.getBarriers()));
+      for (int64_t place = 0; place < 2 * depth; ++place)
+        NVVM::MBarrierInitOp::create(b, b.advance(first, place * bytesOfBarrier),
+                                     b.i32(place < depth ? beside.getWarps() : function.getWarps()), Value());
+    }
+    NVVM::FenceMbarrierInitOp::create(b);
+  }
+  b.barrier();
+}
+
+Value ThreadLowering::passedBarrier(Value channel, Value turn, bool isRead) {
+  auto made = channel.getDefiningOp<ChannelOp>();
+  auto depth = static_cast<int64_t>(made.getDepth());
+  Value first = b.advance(shared, static_cast<int64_t>(*made.getBarriers()) + (isRead ? depth * bytesOfBarrier : 0));
+  Value place = arith::RemUIOp::create(b, b.truncate(scalars.lookup(turn)), b.i32(depth));
+  return b.advance(first, b.mul(place, bytesOfBarrier));
+}
+
+void ThreadLowering::awaitPassed(Value channel, Value turn, bool isRead) {
+  constexpr int64_t mostNanoseconds = 10'000'000;
+  auto depth = static_cast<int64_t>(channel.getDefiningOp<ChannelOp>().getDepth());
+  Value round = arith::DivUIOp::create(b, b.truncate(scalars.lookup(turn)), b.i32(depth));
+  // Of what has been read the phase before: the first is complete from the beginning.
+  if (isRead)
+    round = b.add(round, 1);
+  Value parity = arith::AndIOp::create(b, round, b.i32(1));
+  NVVM::MBarrierTryWaitParityOp::create(b, passedBarrier(channel, turn, isRead), parity, b.i32(mostNanoseconds));
+}
+
+/// Each warp arrives, when all of its threads have come.
+void ThreadLowering::arrivePassed(Value channel, Value turn, bool isRead) {
+  NVVM::SyncWarpOp::create(b, b.i32(-1));
+  Value barrier = passedBarrier(channel, turn, isRead);
+  Value isFirst = b.compare(arith::CmpIPredicate::eq, b.lane, b.i32(0));
+  OpBuilder::InsertionGuard guard(b);
+  b.setInsertionPointToStart(scf::IfOp::create(b, isFirst).thenBlock());
+  NVVM::MBarrierArriveOp::create(b, b.getI64Type(), barrier, Value());
+}
+
+void ThreadLowering::lowerPass(PassOp op) {
+  auto target = cast<RankedTensorType>(op.getType()), source = cast<RankedTensorType>(op.getOperand().getType());
+  SharedTile tile(target, placeInRing(op.getChannel(), op.getTurn(), target));
+  awaitPassed(op.getChannel(), op.getTurn(), /*isRead=*/true);
+  if (op.getMatrices())
+    matricesToShared(registersOf(op.getOperand()), source, tile);
+  else
+    toShared(registersOf(op.getOperand()), source, tile);
+  sharedTiles[op.getResult()] = tile;
+  // Operands of products are read by a way of their own.
+  if (target.getRank() == 2)
+    NVVM::FenceProxyOp::create(b, NVVM::ProxyKind::async_shared,
+                               NVVM::SharedSpaceAttr::get(b.getContext(), NVVM::SharedSpace::shared_cta));
+  arrivePassed(op.getChannel(), op.getTurn(), /*isRead=*/false);
+}
+
+void ThreadLowering::lowerRelease(ReleaseOp op) { arrivePassed(op.getChannel(), op.getTurn(), /*isRead=*/true); }
+
+void ThreadLowering::lowerConditionOfTile(ConditionOp op) {
+  const SharedTile &tile = sharedTiles.find(op.getTile())->second;
+  scalars.map(op.getResult(), b.load(tile.base, b.getI1Type(), 1)[0]);
+}
