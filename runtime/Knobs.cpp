@@ -17,9 +17,13 @@ Knobs &Knobs::instance() {
 Knobs::Knobs()
     : cacheDirectory(llvm::sys::Process::GetEnv("STRETTO_CACHE_DIR")),
       dumpDirectory(llvm::sys::Process::GetEnv("STRETTO_DUMP")) {
-  auto read = [](const char *name, uint64_t limit, const char *expected) -> std::optional<uint64_t> {
+  const uint64_t isWord = UINT64_MAX;
+  auto read = [isWord](const char *name, uint64_t limit, const char *expected,
+                       const char *word = nullptr) -> std::optional<uint64_t> {
     std::optional<std::string> text = llvm::sys::Process::GetEnv(name);
     uint64_t number;
+    if (text && word && *text == word)
+      return isWord;
     if (text && !llvm::StringRef(*text).getAsInteger(10, number) && number <= limit)
       return number;
     if (text)
@@ -45,10 +49,8 @@ Knobs::Knobs()
     slices = powerOfTwo(*count);
   if (auto count = read("STRETTO_WALK_SLICES", 64, "a number of slices"))
     walkSlices = powerOfTwo(*count);
-  if (llvm::sys::Process::GetEnv("STRETTO_AHEAD") == "auto")
-    ahead = -1;
-  else if (auto count = read("STRETTO_AHEAD", 16, "a number of warps, or auto"))
-    ahead = powerOfTwo(*count);
+  if (auto count = read("STRETTO_AHEAD", 16, "a number of warps, or auto", "auto"))
+    ahead = *count == isWord ? -1 : powerOfTwo(*count);
   if (auto count = read("STRETTO_WALKS", 2, "0, 1 or 2"))
     walks = static_cast<int64_t>(*count);
 }
