@@ -168,7 +168,8 @@ def Kernel_FuncOp : Kernel_Op<"func", [
     ```
   }];
   let arguments = (ins SymbolNameAttr:$sym_name, I64Attr:$chunk, Kernel_RoleArrayAttr:$roles,
-                       OptionalAttr<FlatSymbolRefAttr>:$beside, OptionalAttr<I64Attr>:$shared, OptionalAttr<StrArrayAttr>:$arg_names);
+                       OptionalAttr<FlatSymbolRefAttr>:$beside, OptionalAttr<I64Attr>:$shared,
+                       OptionalAttr<StrArrayAttr>:$arg_names);
   let regions = (region SizedRegion<1>:$body);
   let hasCustomAssemblyFormat = 1;
   let hasVerifier = 1;

@@ -30,7 +30,8 @@ typedef struct StrettoOutcome StrettoOutcome;
 
 /* What of a kernel's form may be chosen: the tokens of a chunk, with which come the slices of the values, a power of
  * two, on a GPU the warps of a block and further ones that run ahead of these, and of a gradient the walks
- * back and the slices of walks that carry states alone. 0 tokens, warps or walks: the model chooses. */
+ * back and the slices of walks that carry states alone. 0 tokens, warps or walks: the model chooses; of the warps ahead
+ * 0: none, fewer: it chooses. */
 typedef struct {
   int64_t chunk, slices, warps, walks, walkSlices, ahead;
 } StrettoForm;

@@ -200,7 +200,6 @@ void Divider::eraseUnused(FuncOp function) {
       user->erase();
     channel.erase();
   }
-  SmallVector<Operation *> unused;
   function.walk<WalkOrder::PostOrder, ReverseIterator>([&](Operation *op) {
     bool isErased = op->use_empty() && (isa<LoadOp, EvaluateOp>(op) || isOpTriviallyDead(op));
     if (isErased && !op->hasTrait<OpTrait::IsTerminator>())

@@ -68,6 +68,8 @@ StringRef ThreadLowering::problemOfRoles() {
   for (FuncOp each : {function, beside})
     if (each)
       llvm::copy_if(each.getOps<ChannelOp>(), std::back_inserter(passed), [](ChannelOp op) { return op.getPassed(); });
+  if (beside && manifest.inPlace)
+    return "has several roles and takes single tokens, expected one role";
   if (beside && manifest.threads != (function.getWarps() + beside.getWarps()) * lanesOfWarp)
     return "has a manifest of other threads than those of its roles";
   for (ChannelOp channel : passed) {
@@ -345,22 +347,6 @@ LogicalResult ThreadLowering::lowerLoop(scf::ForOp loop) {
   return success();
 }
 
-/// What follows from the number of a thread is computed anew from here on: where warps of several roles have few
-/// registers the assembler would keep addresses that a rare branch wants in all of them.
-void ThreadLowering::computeHere() {
-  if (function.getRole().getKind() == RoleKind::All)
-    return;
-  auto again = [&](Value number) -> Value {
-    return LLVM::InlineAsmOp::create(b, number.getType(), number, "mov.b32 $0, $1;", "=r,r", /*has_side_effects=*/true,
-                                     /*is_align_stack=*/false, LLVM::tailcallkind::TailCallKind::None,
-                                     LLVM::AsmDialectAttr(), ArrayAttr())
-        .getRes();
-  };
-  b.lane = again(b.lane);
-  b.warp = b.shuffleFrom(again(b.warp), b.i32(0));
-  thread = again(thread);
-}
-
 LogicalResult ThreadLowering::lowerCondition(scf::IfOp condition) {
   // Types are known once a branch is lowered: the branches are made first, the operation around them then.
   auto lowered = scf::IfOp::create(b, TypeRange(), scalars.lookup(condition.getCondition()), /*addElse=*/true);
@@ -372,12 +358,8 @@ LogicalResult ThreadLowering::lowerCondition(scf::IfOp condition) {
       continue;
     OpBuilder::InsertionGuard guard(b);
     b.setInsertionPoint(target->getTerminator());
-    Value lane = b.lane, warp = b.warp, ofRole = thread;
-    if (source == condition.elseBlock())
-      computeHere();
     if (failed(lower(*source)))
       return failure();
-    std::tie(b.lane, b.warp, thread) = std::tie(lane, warp, ofRole);
     for (Value value : source->getTerminator()->getOperands())
       appendLive(value, values);
     target->getTerminator()->setOperands(values);

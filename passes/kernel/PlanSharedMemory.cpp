@@ -535,8 +535,12 @@ struct PlanSharedMemory : stretto::impl::PlanSharedMemoryBase<PlanSharedMemory> 
     FailureOr<Chip> target = Chip::named(chip, [&] { return getOperation()->emitOpError(); });
     if (failed(target))
       return signalPassFailure();
-    if (auto function = dyn_cast<FuncOp>(getOperation()))
-      return plan(function, *target);
+    if (auto function = dyn_cast<FuncOp>(getOperation())) {
+      if (function.getRole().getKind() == RoleKind::All)
+        return plan(function, *target);
+      function.emitOpError("has one of several roles; plan it in its module");
+      return signalPassFailure();
+    }
     auto module = dyn_cast<ModuleOp>(getOperation());
     if (!module)
       return;

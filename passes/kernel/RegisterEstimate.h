@@ -19,8 +19,8 @@ struct RegistersOfRoles {
   RegistersOfRoles(FuncOp walking, FuncOp beside);
 };
 
-/// What a function computes in each turn of its loop but for rare branches: the numbers of all tiles that are made in
-/// registers, of products half as many.
+/// What a function computes in each turn of its loop but for rare branches: the numbers of all tiles that are made,
+/// of products half as many.
 int64_t estimateWork(FuncOp function);
 
 /// How many blocks that find inverses, each of a chunk for itself, a multiprocessor has registers and shared memory

@@ -37,7 +37,6 @@ private:
   mlir::LogicalResult lower(mlir::Operation *op);
   mlir::LogicalResult lowerLoop(mlir::scf::ForOp loop);
   mlir::LogicalResult lowerCondition(mlir::scf::IfOp condition);
-  void computeHere();
   /// With `fence` what threads have stored is there for products of warpgroups.
   void lowerBarrier(bool fence);
   /// Appends what a value that loops and conditions hand on consists of in a thread.

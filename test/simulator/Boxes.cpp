@@ -29,11 +29,11 @@ Action ThreadBlock::compileExpect(NVVM::MBarrierArriveExpectTxOp op) {
     for (int thread = 0; thread < threads; ++thread) {
       if (!active[thread])
         continue;
-      auto barrier = memory.barriers.find(address.words[thread]);
-      if (barrier == memory.barriers.end() || barrier->second.arrived)
-        fail(operation, "an arrival at no barrier, or at one whose phase is not complete");
-      barrier->second.arrived = 1;
-      barrier->second.expected += static_cast<int64_t>(bytes.words[thread]);
+      Memory::PhaseBarrier &own = memory.barrierAt(operation, address.words[thread]);
+      if (own.arrived)
+        fail(operation, "an arrival at a barrier whose phase is not complete");
+      own.arrived = 1;
+      own.expected += static_cast<int64_t>(bytes.words[thread]);
     }
   };
 }
@@ -43,21 +43,14 @@ Action ThreadBlock::compileBarrierWait(NVVM::MBarrierTryWaitParityOp op) {
   Operation *operation = op;
   return [=, this] {
     mustConverge(operation);
-    auto barrier = memory.barriers.find(address.words[0]);
-    if (barrier == memory.barriers.end())
-      fail(operation, "a wait at no barrier");
-    Memory::PhaseBarrier &own = barrier->second;
+    Memory::PhaseBarrier &own = memory.barrierAt(operation, address.words[0]);
     waitUntil(operation, [&] {
       if ((own.phases & 1) != parity.words[0])
         return true;
-      memory.finishCopies(barrier->first);
+      memory.finishCopies(address.words[0]);
       if (own.arrived && own.expected)
         fail(operation, "a wait for a phase that is never complete: " + std::to_string(own.expected) + " bytes miss");
-      if (own.arrived != own.count)
-        return false;
-      own.arrived = 0;
-      ++own.phases;
-      return true;
+      return own.complete();
     });
   };
 }
@@ -69,14 +62,9 @@ Action ThreadBlock::compileArrive(NVVM::MBarrierArriveOp op) {
     for (int thread = 0; thread < threads; ++thread) {
       if (!active[thread])
         continue;
-      auto barrier = memory.barriers.find(address.words[thread]);
-      if (barrier == memory.barriers.end())
-        fail(operation, "an arrival at no barrier");
-      Memory::PhaseBarrier &own = barrier->second;
-      if (++own.arrived == own.count) {
-        own.arrived = 0;
-        ++own.phases;
-      }
+      Memory::PhaseBarrier &own = memory.barrierAt(operation, address.words[thread]);
+      ++own.arrived;
+      own.complete();
       turns->noteChange();
     }
   };

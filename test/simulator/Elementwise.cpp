@@ -93,11 +93,6 @@ Action ThreadBlock::compile(Operation *op) {
       .Case([&](NVVM::ShflOp op) { return compileShuffle(op); })
       .Case([&](NVVM::BarrierOp op) { return compileBarrier(op); })
       .Case([&](LLVM::CallIntrinsicOp op) { return compileIntrinsic(op); })
-      .Case([&](LLVM::InlineAsmOp op) {
-        if (op.getAsmString() != "mov.b32 $0, $1;")
-          fail(op, "assembly that the simulator does not know");
-        return integer(op, [](auto x) { return x(0); });
-      })
       .Case([&](NVVM::ThreadIdXOp op) {
         Slot result = slotOf(op.getResult());
         return [=, this] {

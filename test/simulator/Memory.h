@@ -67,8 +67,23 @@ struct Memory {
     uint64_t phases = 0;
     int64_t expected = 0;
     uint64_t arrived = 0, count = 1;
+
+    /// Completes the phase if all have arrived.
+    bool complete() {
+      bool areAll = arrived == count;
+      phases += areAll ? 1 : 0;
+      arrived = areAll ? 0 : arrived;
+      return areAll;
+    }
   };
   std::map<uint64_t, PhaseBarrier> barriers;
+
+  PhaseBarrier &barrierAt(mlir::Operation *op, uint64_t address) {
+    auto found = barriers.find(address);
+    if (found == barriers.end())
+      fail(op, "an arrival or a wait at no barrier");
+    return found->second;
+  }
 
   uint8_t *at(mlir::Operation *op, uint64_t address, size_t bytes) {
     if (address % bytes)

@@ -102,7 +102,7 @@ class Variant(ABC):
         what `wanted` names or of all, with `step` what one token does, with `segments` the kernels that walk segments
         of a sequence side by side. `form` fixes what the model would choose: the tokens of a chunk, the slices of the
         values, the warps of a block, the walks back of a gradient, the slices of those of its walks that carry states
-        alone, and the warps that run ahead of others (0, or left out: those of the model).
+        alone (0, or left out: those of the model), and the warps that run ahead of others (0: none, -1: the model's).
         """
         if dtype not in ELEMENT_TYPES:
             raise self.signature.error(f"'dtype' is {dtype!r}, expected one of {', '.join(ELEMENT_TYPES)}")
