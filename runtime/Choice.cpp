@@ -70,7 +70,11 @@ Signature::Choice Signature::choose(const OperatorCall &call, int64_t threads, c
   const std::optional<TunedForm> &tuned = known->second;
   if (!tuned)
     return model;
-  Choice choice = tuned->form.isFixed() ? Choice{.form = tuned->form} : model;
+  Choice choice = model;
+  if (tuned->form.isFixed())
+    choice = {.form = tuned->form};
+  else if (tuned->form != Form())
+    choice.form = tuned->form;
   choice.by = tuned->isShipped ? Choice::By::Table : Choice::By::Tuner;
   choice.tuned = tuned;
   return choice;

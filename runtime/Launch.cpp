@@ -419,6 +419,8 @@ llvm::Expected<std::string> Operator::explain(Signature &signature, const Operat
       json.attribute("scratch_bytes", manifest.scratchBytes);
     } else {
       json.attribute("threads", manifest.threads);
+      if (manifest.threadsAhead)
+        json.attribute("threads_ahead", manifest.threadsAhead);
       json.attribute("shared_bytes", manifest.sharedBytes);
     }
     json.attribute("decay_proven", signature.decays.proven);

@@ -226,6 +226,7 @@ std::string Manifest::toJson() const {
     json.attribute("flops", flops);
     json.attribute("flopsOfMeeting", flopsOfMeeting);
     json.attribute("threads", threads);
+    json.attribute("threadsAhead", threadsAhead);
     json.attribute("sharedBytes", sharedBytes);
     json.attribute("scratchBytes", scratchBytes);
     json.attribute("computeType", nameOf(computeType));
@@ -300,9 +301,9 @@ static bool fromJSON(const llvm::json::Value &value, Manifest &manifest, llvm::j
          map.map("independentChunks", manifest.independentChunks) && map.map("segments", manifest.segments) &&
          map.map("inPlace", manifest.inPlace) && map.map("noChunkForm", manifest.noChunkForm) &&
          map.map("flops", manifest.flops) && map.map("flopsOfMeeting", manifest.flopsOfMeeting) &&
-         map.map("threads", manifest.threads) && map.map("sharedBytes", manifest.sharedBytes) &&
-         map.map("scratchBytes", manifest.scratchBytes) && map.map("computeType", manifest.computeType) &&
-         map.map("arguments", manifest.arguments);
+         map.map("threads", manifest.threads) && map.map("threadsAhead", manifest.threadsAhead) &&
+         map.map("sharedBytes", manifest.sharedBytes) && map.map("scratchBytes", manifest.scratchBytes) &&
+         map.map("computeType", manifest.computeType) && map.map("arguments", manifest.arguments);
 }
 
 } // namespace stretto

@@ -166,8 +166,9 @@ struct Manifest {
   std::string noChunkForm;
   /// Multiplications and additions of a chunk of one head, and for each chunk that a look-back meets.
   int64_t flops = 0, flopsOfMeeting = 0;
-  /// GPU: threads and bytes of shared memory of a block. CPU: bytes of scratch of a thread.
-  int64_t threads = 0, sharedBytes = 0, scratchBytes = 0;
+  /// GPU: threads of a block, those of them that run ahead of the others, and its bytes of shared memory. CPU: bytes of
+  /// scratch of a thread.
+  int64_t threads = 0, threadsAhead = 0, sharedBytes = 0, scratchBytes = 0;
   ElementType computeType = ElementType::F32;
   std::vector<Argument> arguments;
 

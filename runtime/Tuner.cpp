@@ -59,6 +59,8 @@ private:
   std::vector<Form> neighbours() const;
   /// The same with other numbers of warps.
   std::vector<Form> withOtherWarps(const Form &form) const;
+  /// Forms in which further warps run ahead: that of the model, and those with as many tokens as another.
+  std::vector<Form> withWarpsAhead(const Form &form) const;
   void compileAll(ArrayRef<Form> forms);
 
   /// Runs the candidate once; false where it does not run.
@@ -118,6 +120,8 @@ llvm::Error Tuner::checkKernels(const Form &form) {
     return kernel.takeError();
   if (signature.device < 0)
     return llvm::Error::success();
+  if (form.ahead && !(*kernel)->manifest.threadsAhead)
+    return llvm::createStringError("there is nothing that warps could compute ahead of others");
   SmallVector<const CompiledKernel *> kernels = {*kernel};
   if (gradient)
     kernels = llvm::map_to_vector(
@@ -144,7 +148,8 @@ llvm::Error Tuner::describeModel() {
   const Manifest &manifest = (*kernel)->manifest;
   model = {.chunk = manifest.chunk,
            .slices = manifest.slices,
-           .warps = manifest.threads / 32,
+           .warps = (manifest.threads - manifest.threadsAhead) / 32,
+           .ahead = manifest.threadsAhead / 32,
            .walks = gradient ? gradient->walks() : 0,
            .walkSlices = open.walkSlices};
   hasChunks = manifest.noChunkForm.empty() && manifest.chunk > 1;
@@ -187,6 +192,21 @@ std::vector<Form> Tuner::withOtherWarps(const Form &form) const {
                       .walkSlices = form.walkSlices};
         other != model)
       forms.push_back(other);
+  return forms;
+}
+
+std::vector<Form> Tuner::withWarpsAhead(const Form &form) const {
+  std::vector<Form> forms;
+  if (request || signature.device < 0)
+    return forms;
+  // Where the model leaves the tokens open it may divide sequences among segments, too.
+  for (int64_t ahead : {4, 8}) {
+    forms.push_back(candidates.front().form);
+    forms.back().ahead = ahead;
+  }
+  for (int64_t slices : {form.slices, 2 * form.slices, 4 * form.slices})
+    for (auto [warps, ahead] : {std::pair(4, 4), {4, 8}, {8, 4}})
+      forms.push_back({.chunk = form.chunk, .slices = slices, .warps = warps, .ahead = ahead});
   return forms;
 }
 
@@ -305,6 +325,8 @@ std::string Tuner::report(size_t chosen) {
     json.attribute("chunk", shown.chunk);
     json.attribute("slices", shown.slices);
     json.attribute("warps", shown.warps ? shown.warps : model.warps);
+    if (int64_t ahead = form == candidates.front().form ? model.ahead : form.ahead)
+      json.attribute("ahead", ahead);
     if (shown.walks)
       json.attribute("walks", shown.walks);
   };
@@ -350,7 +372,9 @@ llvm::Expected<std::string> Tuner::run() {
       for (const Candidate &candidate : candidates)
         if (candidate.runs() && candidate.fastest() < best->fastest())
           best = &candidate;
-      std::vector<Form> others = withOtherWarps(best->form.isFixed() ? best->form : model);
+      Form fastest = best->form.isFixed() ? best->form : model;
+      std::vector<Form> others = withOtherWarps(fastest);
+      llvm::append_range(others, withWarpsAhead(fastest));
       compileAll(others);
       measureAll(others);
     }

@@ -339,7 +339,8 @@ struct DivideRoles : stretto::impl::DivideRolesBase<DivideRoles> {
       if (!ahead || function.getRole().getKind() != RoleKind::All || !divider.find() || !divider.canPass())
         continue;
       divider.divide(ahead, walk ? walk : fewWarps);
-      manifest->threads = lanesOfWarp * (ahead + function.getWarps());
+      manifest->threadsAhead = lanesOfWarp * ahead;
+      manifest->threads = manifest->threadsAhead + lanesOfWarp * function.getWarps();
       for (FuncOp each : {function, getOperation().lookupSymbol<FuncOp>(*function.getBeside())})
         each->setAttr(Manifest::attributeName, manifest->toAttribute(&getContext()));
     }

@@ -44,7 +44,8 @@ def test_tuning(environment, name):  # noqa: F811
         + """
     forwards = variant(case).explain(**inputs)
     assert forwards["chosen_by"] == "tuner"
-    assert [forwards["chunk"], forwards["slices"], forwards["threads"] // 32] == {tuned}["forward"]
+    warps = (forwards["threads"] - forwards.get("threads_ahead", 0)) // 32
+    assert [forwards["chunk"], forwards["slices"], warps] == {tuned}["forward"]
     """
     )
     run(environment, program.format(name=name, tuned=tuned))
