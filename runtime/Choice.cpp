@@ -15,8 +15,12 @@ using Signature = Operator::Signature;
 /// back: its chunks meet others, for which a walk that carries states as well has few tokens. What is idle then, walks
 /// of states alone take by slices.
 Form Signature::modelForm(const OperatorCall &call, int64_t threads, bool isOfGradient, int64_t segments) const {
-  if (!isOfGradient || device < 0)
-    return {.slices = slicesFor(call, threads, segments), .ahead = device < 0 ? 0 : Knobs::instance().ahead.load()};
+  if (device < 0)
+    return {.slices = slicesFor(call, threads, segments)};
+  if (!isOfGradient)
+    return {.slices = slicesFor(call, threads, segments),
+            .ahead = Knobs::instance().ahead.load(),
+            .blocks = blocksOfMultiprocessor(call, segments)};
   bool isIdle = 4 * items(call) < 3 * multiprocessors;
   bool looksBack = looksBackWithoutBound || llvm::any_of(state, [](const EntryShape &entry) { return !!entry.window; });
   // More would be narrower than fragments of a matrix at the usual widths.
@@ -73,8 +77,8 @@ Signature::Choice Signature::choose(const OperatorCall &call, int64_t threads, c
   Choice choice = model;
   if (tuned->form.isFixed())
     choice = {.form = tuned->form};
-  else if (tuned->form != Form())
-    choice.form = tuned->form;
+  else
+    choice.form.ahead = tuned->form.ahead ? tuned->form.ahead : choice.form.ahead;
   choice.by = tuned->isShipped ? Choice::By::Table : Choice::By::Tuner;
   choice.tuned = tuned;
   return choice;

@@ -175,9 +175,7 @@ void Lowering::divideWalks() {
   }
 }
 
-/// The registers that the kernels of a chunk form keep tiles and addresses in, the most of all; an error where one does
-/// not fit shared memory.
-llvm::Expected<int64_t> Lowering::registersOf(ModuleOp form, int64_t warpsOfForm, bool setTilesAside) {
+llvm::Expected<Lowering::Needs> Lowering::needsOf(ModuleOp form, int64_t warpsOfForm, bool setTilesAside) {
   OwningOpRef<ModuleOp> planned = form.clone();
   KernelForm kernel = kernelForm();
   kernel.setTilesAside = setTilesAside;
@@ -185,9 +183,10 @@ llvm::Expected<int64_t> Lowering::registersOf(ModuleOp form, int64_t warpsOfForm
   llvm::Error error = run(*planned, [&](OpPassManager &passes) { buildKernelPipeline(passes, kernel); });
   if (error)
     return error;
-  int64_t most = 0;
+  Needs most;
   for (kernel::FuncOp function : planned->getOps<kernel::FuncOp>())
-    most = std::max(most, kernel::estimateRegisters(function));
+    most = {.registers = std::max(most.registers, kernel::estimateRegisters(function)),
+            .bytes = std::max(most.bytes, static_cast<int64_t>(*function.getShared()))};
   return most;
 }
 
@@ -218,21 +217,43 @@ bool Lowering::gainsFromFewWarps(ModuleOp form) {
   return !result.wasInterrupted() && products >= severalProducts && products < manyProducts;
 }
 
+/// The entries of the states of a block.
+static int64_t entriesOfStates(chunk::KernelOp kernel) {
+  int64_t entries = 0;
+  for (BlockArgument state : kernel.argumentsOf(chunk::ArgumentKind::State))
+    entries += cast<RankedTensorType>(state.getType()).getNumElements();
+  return entries;
+}
+
 llvm::Expected<Lowering::Blocks> Lowering::blocksOf(ModuleOp form) {
   constexpr int64_t fewWarps = 4;
-  llvm::Expected<int64_t> registers = registersOf(form, request.warps);
-  if (!registers)
-    return registers.takeError();
-  if (request.warps == 0 && gainsFromFewWarps(form)) {
-    if (llvm::Expected<int64_t> ofFew = registersOf(form, fewWarps); !ofFew)
+  llvm::Expected<Needs> needs = needsOf(form, request.warps);
+  if (!needs)
+    return needs.takeError();
+  bool gains = request.warps == 0 && gainsFromFewWarps(form);
+  if (gains || (request.warps == 0 && request.blocks > 1 && mayHaveTwoBlocks(form, fewWarps))) {
+    // What products keep beside tiles was seen to spill at a few more than these.
+    constexpr int64_t registersOfTwo = 208;
+    if (llvm::Expected<Needs> ofFew = needsOf(form, fewWarps); !ofFew)
       llvm::consumeError(ofFew.takeError());
-    else if (*ofFew <= fewRegisters)
-      return Blocks{*ofFew, fewWarps, ahead};
+    else if ((gains && ofFew->registers <= fewRegisters) ||
+             (ofFew->registers <= registersOfTwo && ofFew->bytes <= kernel::bytesOfBlock(2)))
+      return Blocks{ofFew->registers, fewWarps, ahead};
   }
   if (request.warps == 0 && request.ahead < 0)
     if (int64_t further = warpsAhead(form, fewWarps))
-      return Blocks{*registers, fewWarps, further};
-  return Blocks{*registers, request.warps, ahead};
+      return Blocks{needs->registers, fewWarps, further};
+  return Blocks{needs->registers, request.warps, ahead};
+}
+
+/// Whether a block of so few warps may have the states of a slice beside much else, as one of two.
+bool Lowering::mayHaveTwoBlocks(ModuleOp form, int64_t warpsOfForm) {
+  constexpr int64_t mostEntriesOfThread = 64;
+  if (isCpu() || isStep() || isOfGradient || bytesOf(request.element) != 2)
+    return false;
+  return llvm::all_of(form.getOps<chunk::KernelOp>(), [&](chunk::KernelOp kernel) {
+    return entriesOfStates(kernel) <= warpsOfForm * 32 * mostEntriesOfThread;
+  });
 }
 
 /// Where eight warps would do everything, four walk and others run ahead of them, if no tile comes later for it: as
@@ -322,11 +343,11 @@ llvm::Expected<Lowering::GpuForm> Lowering::fittingForm(int64_t slices) {
       break;
     // Chunks that run side by side set tiles aside, of which a few registers remain.
     if (dividesGradients && best.module && bytesOf(request.element) == 2) {
-      llvm::Expected<int64_t> beside = registersOf(*best.module, best.warps, /*setTilesAside=*/true);
+      llvm::Expected<Needs> beside = needsOf(*best.module, best.warps, /*setTilesAside=*/true);
       if (!beside)
         return beside.takeError();
-      bool isSetAside = *beside < best.registers;
-      if (isSetAside && *beside <= best.limit + ofRest) {
+      bool isSetAside = beside->registers < best.registers;
+      if (isSetAside && beside->registers <= best.limit + ofRest) {
         best.registers = best.limit;
         break;
       }
@@ -443,14 +464,6 @@ llvm::Error Lowering::divideGradient(GpuForm &form) {
   return llvm::Error::success();
 }
 
-/// The entries of the states of a block.
-static int64_t entriesOfStates(chunk::KernelOp kernel) {
-  int64_t entries = 0;
-  for (BlockArgument state : kernel.argumentsOf(chunk::ArgumentKind::State))
-    entries += cast<RankedTensorType>(state.getType()).getNumElements();
-  return entries;
-}
-
 /// Whether blocks of different slices store states of their own.
 static bool dividesStates(chunk::KernelOp kernel) {
   return llvm::all_of(kernel.getArguments().getAsRange<chunk::ArgumentAttr>(), [](chunk::ArgumentAttr argument) {
@@ -488,9 +501,8 @@ llvm::Error Lowering::takeNeededPanels() {
     OwningOpRef<ModuleOp> form = module->clone();
     if (llvm::Error error = takePanels(*form))
       return error;
-    llvm::Expected<int64_t> registers = registersOf(*form, request.warps);
-    if (!registers) {
-      llvm::consumeError(registers.takeError());
+    if (llvm::Error error = needsOf(*form, request.warps).takeError()) {
+      llvm::consumeError(std::move(error));
       continue;
     }
     module = std::move(form);

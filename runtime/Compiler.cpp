@@ -131,7 +131,7 @@ static CacheKey keyOf(ModuleOp specialised, const KernelRequest &request) {
                                           "starts"};
   return CacheKey::of({buildIdentity(), program, types, parts[static_cast<int>(request.part)],
                        std::to_string(request.slices), std::to_string(request.chunk), std::to_string(request.warps),
-                       std::to_string(request.ahead), std::to_string(request.walks),
+                       std::to_string(request.ahead), std::to_string(request.blocks), std::to_string(request.walks),
                        std::to_string(request.isWalkOfGradient() ? request.walkSlices : 1),
                        request.continues ? "continues" : "", request.sideBySide ? "side by side" : "",
                        request.target.name, request.target.features});

@@ -91,7 +91,12 @@ private:
   llvm::Expected<GpuForm> formOfFewestSlices();
   llvm::Error chooseForGpu();
   llvm::Error divideGradient(GpuForm &form);
-  llvm::Expected<int64_t> registersOf(mlir::ModuleOp form, int64_t warpsOfForm, bool setTilesAside = false);
+  /// The registers that the kernels of a chunk form keep tiles and addresses in, and the bytes of shared memory of a
+  /// block, the most of all; an error where one does not fit.
+  struct Needs {
+    int64_t registers = 0, bytes = 0;
+  };
+  llvm::Expected<Needs> needsOf(mlir::ModuleOp form, int64_t warpsOfForm, bool setTilesAside = false);
   /// The registers of a form, and of how many warps where the request leaves that open, 0: as many as suit it, and how
   /// many run ahead of these.
   struct Blocks {
@@ -99,6 +104,7 @@ private:
   };
   llvm::Expected<Blocks> blocksOf(mlir::ModuleOp form);
   bool gainsFromFewWarps(mlir::ModuleOp form);
+  bool mayHaveTwoBlocks(mlir::ModuleOp form, int64_t warpsOfForm);
   int64_t warpsAhead(mlir::ModuleOp form, int64_t warpsOfWalk);
   mlir::LLVM::LLVMFuncOp function(llvm::StringRef symbol) {
     return module->lookupSymbol<mlir::LLVM::LLVMFuncOp>(symbol);

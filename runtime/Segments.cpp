@@ -16,19 +16,37 @@ using Part = KernelRequest::Part;
 
 /// Of a GPU as many as fill the chip once. What segments do to states is found by walking over most inputs once more:
 /// two segments would gain nothing, and short ones would wait for launches (docs/performance.md).
+/// Segments of fewer tokens are not worth what it takes to find their starts.
+static constexpr int64_t tokensOfSegment = 512;
+
 int64_t Signature::segmentsFor(const OperatorCall &call) const {
-  constexpr int64_t tokensOfSegment = 512, fewest = 3;
+  constexpr int64_t fewest = 3;
   if (isStep() || !serialBecause.empty())
     return 1;
   if (int64_t count = Knobs::instance().segments)
     return count;
   int64_t parallel = std::max<int64_t>(items(call), 1);
-  int64_t tokens = rowOf(call).sizes[0] * rowOf(call).sizes[1] / std::max<int64_t>(sequences(call), 1);
-  int64_t count = std::min(multiprocessors / parallel, tokens / tokensOfSegment);
+  int64_t count = std::min(multiprocessors / parallel, tokensOfSequence(call) / tokensOfSegment);
   return count >= fewest ? count : 1;
 }
 
+/// Tokens of a sequence; of a packed batch on average.
+int64_t Signature::tokensOfSequence(const OperatorCall &call) const {
+  return rowOf(call).sizes[0] * rowOf(call).sizes[1] / std::max<int64_t>(sequences(call), 1);
+}
+
+int64_t Signature::blocksOfMultiprocessor(const OperatorCall &call, int64_t segments) const {
+  if (isStep() || Knobs::instance().segments)
+    return 1;
+  int64_t blocks = items(call);
+  if (segments > 1)
+    blocks *= std::min(2 * segments, tokensOfSequence(call) / tokensOfSegment);
+  // Three quarters of two for each.
+  return 2 * blocks >= 3 * multiprocessors ? 2 : 1;
+}
+
 Signature::Segments::Division Signature::Segments::divide(const OperatorCall &call, int64_t count) const {
+  count = std::max(count, std::min(count * blocksOfMultiprocessor, signature.tokensOfSequence(call) / tokensOfSegment));
   int64_t chunk = results->code->manifest.chunk, sequences = std::max<int64_t>(signature.sequences(call), 1);
   int64_t all = signature.rowOf(call).sizes[0] * signature.rowOf(call).sizes[1];
   auto chunksOf = [&](int64_t tokens) {
@@ -94,6 +112,12 @@ llvm::Expected<std::unique_ptr<Signature::Segments>> Signature::Segments::create
       return error;
   if (llvm::Error error = add(Part::Writes, Part::Starts))
     return error;
+  if (form.blocks > 1) {
+    llvm::Expected<int64_t> blocks = made->results->code->cuda->residentBlocks(signature.device);
+    if (!blocks)
+      return blocks.takeError();
+    made->blocksOfMultiprocessor = std::clamp<int64_t>(*blocks, 1, form.blocks);
+  }
   return made;
 }
 

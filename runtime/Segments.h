@@ -65,6 +65,8 @@ private:
 
   const Signature &signature;
   std::unique_ptr<Kernel> results;
+  /// How many of its blocks a multiprocessor has at a time, as far as calls have so many for each.
+  int64_t blocksOfMultiprocessor = 1;
   /// Null where there are none.
   std::unique_ptr<Kernel> tails;
   std::vector<SegmentStarts::Kept> ofTails;

@@ -163,10 +163,20 @@ Value RecurrenceExpander::withinSums(DecayRecurrence &ops, const RescaledRows &r
 }
 
 RecurrenceExpander::Rescaling RecurrenceExpander::rescaledByLogs(DecayRecurrence &ops, const RescaledRows &rows) {
-  Value amount = ops.state.getAmount(), sums = sumsOfLogs(amount);
+  Value amount = ops.state.getAmount(), sums, last, inRange;
+  if (gainsFromProduct(amount) && isOfOperands(amount) && rows.weights.empty()) {
+    // A product of the logarithms as they came is finite where they are, which its range tells. Rows would wait for
+    // weights, where these are tested, too.
+    Value asGiven = sumsByProduct(amount, /*reverse=*/false, /*exclusive=*/false);
+    inRange = within(ops, rows, asGiven, std::log(factorLimit()));
+    sums = choose(inRange, asGiven.getType(), [&] { return asGiven; }, [&] { return sumsOfLogs(amount); });
+    last = toBaseTwo(rowOf(sums, tokens - 1));
+  } else {
+    sums = sumsOfLogs(amount);
+    last = toBaseTwo(rowOf(sums, tokens - 1));
+    inRange = within(ops, rows, last, std::log2(factorLimit()));
+  }
   Value upTo = ops.before ? sub(sums, floored(amount)) : sums;
-  Value last = toBaseTwo(rowOf(sums, tokens - 1));
-  Value inRange = within(ops, rows, last, std::log2(factorLimit()));
   // What the state decays by before it is met.
   Value ofState = arith::SelectOp::create(builder, inRange, last, splat(last, 0));
   // Constant factors of rows are exponents, too.

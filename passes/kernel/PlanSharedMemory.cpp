@@ -372,8 +372,9 @@ void sortBySize(SmallVectorImpl<ChannelOp> &channels) {
 
 /// Makes bulk channels as deep as memory allows, equally deep, and what roles pass to each other two tiles deep, or
 /// one. Where not all bulk channels have place for two tiles, those of the largest tiles have one, and are
-/// bulk channels no more where one role does everything. What has turns is sent as far ahead as it is.
-void deepenChannels(Roles roles, int64_t bytes) {
+/// bulk channels no more where one role does everything. What has turns is sent as far ahead as it is. The bytes that
+/// the block may take.
+int64_t deepenChannels(Roles roles, int64_t bytes) {
   SmallVector<ChannelOp> channels, deep, passed;
   for (FuncOp function : roles)
     for (ChannelOp channel : function.getOps<ChannelOp>()) {
@@ -386,7 +387,7 @@ void deepenChannels(Roles roles, int64_t bytes) {
       if (!channel.getPassed() && !hasTurns(channel) && (channel.getBulk() || channel.getDepth() > 1))
         deep.push_back(channel);
     }
-  constexpr int64_t fewest = 2, ofSystem = 1024, fewRegisters = 160;
+  constexpr int64_t fewest = 2, ofSystem = 1024, fewRegisters = 160, fewWarps = 4;
   // A walk back that wants many registers has use for memory of its own.
   bool isWalkBack = walksInReverse(roles[0]) && estimateRegisters(roles[0]) > fewRegisters;
   int64_t most = isWalkBack ? fewest : 4;
@@ -406,22 +407,27 @@ void deepenChannels(Roles roles, int64_t bytes) {
     return false;
   };
   if (channels.empty() && passed.empty())
-    return;
-  // Each block has a little memory that is the system's. A block that is not alone still is to be two chunks ahead.
-  for (int64_t blocks = blocksForRegisters(roles); blocks > 1; --blocks)
-    if (deepen(/*apart=*/true, (bytes + ofSystem) / blocks - ofSystem, fewest + 1))
-      return;
+    return bytes;
+  // Each block has a little memory that is the system's. A block that is not alone still is to be two chunks ahead, or
+  // one where four warps would be alone otherwise.
+  int64_t blocks = blocksForRegisters(roles), ofBlock = (bytes + ofSystem) / blocks - ofSystem;
+  if (blocks > 1 && deepen(/*apart=*/true, ofBlock, fewest + 1))
+    return bytes;
+  bool hasFewWarps = FuncOp(roles[0]).getWarps() <= fewWarps && !walksInReverse(roles[0]);
+  if (blocks > 1 && hasFewWarps && deepen(/*apart=*/false, ofBlock, fewest))
+    return ofBlock;
   if (deepen(/*apart=*/true, bytes, fewest))
-    return;
+    return bytes;
   sortBySize(deep);
   for (ChannelOp largest : deep) {
     if (deepen(/*apart=*/false, bytes, fewest))
-      return;
+      return bytes;
     serializeChannels(largest->getParentOfType<FuncOp>(), largest, Sent::AfterReading);
     llvm::erase(channels, largest);
     if (channels.empty())
-      return;
+      return bytes;
   }
+  return bytes;
 }
 
 /// An operation, or what holds it in the body of the innermost loop.
@@ -560,10 +566,10 @@ struct PlanSharedMemory : stretto::impl::PlanSharedMemoryBase<PlanSharedMemory> 
 
   void plan(Roles roles, const Chip &target) {
     FuncOp function = roles[0];
-    deepenChannels(roles, target.sharedBytes);
+    int64_t limit = deepenChannels(roles, target.sharedBytes);
     // Memory to spare buys barriers; where it is scarce regions share it, then channels lose their depth, and at last
     // tiles are where they are read and nowhere else, in loops within a loop, too.
-    int64_t bytesApart = Planner(roles, /*apart=*/true).plan(), limit = target.sharedBytes;
+    int64_t bytesApart = Planner(roles, /*apart=*/true).plan();
     bool apart = bytesApart <= limit;
     // Blocks that find inverses wait side by side.
     int64_t least = Planner(roles, /*apart=*/false).plan();

@@ -195,6 +195,7 @@ def main():
     parser.add_argument("--slices", type=int, default=0, help="of the values of gradients, at least, or of segments")
     parser.add_argument("--registers", type=int, default=0, help="of a thread, beyond which tiles are set aside")
     parser.add_argument("--ahead", type=int, default=0, help="warps that run ahead of those that walk")
+    parser.add_argument("--warps", type=int, default=0, help="of a block; 0: as many as states ask for")
     parser.add_argument("--walk", type=int, default=0, help="warps that walk, where others run ahead")
     parser.add_argument("--steps", action="store_true", help="steps of the cases of lookbacks.py")
     parser.add_argument("--lookbacks", action="store_true", help="cases of lookbacks.py")
@@ -207,7 +208,7 @@ def main():
     math = ",stretto-expand-device-math" if options.math else ""
     settings = dict(chunk=chunk, math=math, chip=options.chip, room=room, registers=options.registers)
     settings["roles"] = f"ahead={options.ahead} walk={options.walk}"
-    pipeline = LOWERING.format(fold="", **settings)
+    pipeline = LOWERING.format(fold=f"{{warps={options.warps}}}", **settings)
     elements = options.elements.split(",")
 
     def lowering(fold):

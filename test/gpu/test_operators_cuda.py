@@ -8,6 +8,7 @@ import pytest
 import stretto
 import torch
 from operator_cases import (
+    BOUNDS,
     CASES,
     Case,
     Shape,
@@ -51,6 +52,22 @@ def test_widths(case, dtype, width):
 @pytest.mark.parametrize("K, V", [(16, 64), (64, 16), (64, 128), (128, 64), (256, 64)])
 def test_unequal_widths(case, dtype, K, V):
     check(case, case.inputs(Shape(K=K, V=V), dtype, DEVICE))
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=str)
+def test_two_blocks_for_each_multiprocessor(case, dtype):
+    """Those of as many heads may have fewer warps: the same results as of the heads of one sequence."""
+    inputs = case.inputs(Shape(B=10, T=150, H=32, G=32, K=64, V=64), dtype, DEVICE)
+    o, state = case(inputs, output_final_state=True)
+    for row in (0, 9):
+        one = {name: x[row : row + 1] if x.dim() >= 3 and x.shape[0] == 10 else x for name, x in inputs.items()}
+        expected, final = case(one, output_final_state=True)
+        assert error(o[row : row + 1], expected) < BOUNDS[dtype][0]
+        assert all(error(state[name][row : row + 1], final[name]) < BOUNDS[dtype][1] for name in state)
+    first = {name: x[:1, :, :1] if x.dim() >= 3 and x.shape[0] == 10 else x[:1] for name, x in inputs.items()}
+    if all(x.dim() >= 3 and x.shape[0] == 10 for x in inputs.values()):
+        expected = case.reference(first)[0]
+        assert error(o[:1, :, :1], expected) < BOUNDS[dtype][0]
 
 
 @pytest.mark.parametrize("H, G", [(1, 1), (8, 8), (8, 1), (8, 4)])

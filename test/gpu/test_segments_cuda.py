@@ -88,3 +88,31 @@ def test_a_cuda_graph_follows_its_inputs(case):
 def test_many_heads_walk_whole_sequences():
     inputs = CASES["gla"].inputs(Shape(B=8, T=2048, H=16, G=16), torch.bfloat16, DEVICE)
     assert stretto.ops.gla.variant.explain(**inputs)["schedule"] == "serial"
+
+
+@pytest.mark.parametrize("name", ["gla", "hgrn2", "simple_gla", "linear_attn", "gsa"])
+def test_as_many_segments_as_multiprocessors_have_blocks(name):
+    """Where two blocks of four warps fit, twice as many."""
+    case = CASES[name]
+    inputs = case.inputs(Shape(B=1, T=4096, H=32, G=32, K=64, V=64), torch.bfloat16, DEVICE)
+    found = explain(case, inputs)
+    assert found["segments"] == (4 if name == "gsa" else 8)
+    o, state = case(inputs, output_final_state=True)
+    with segments(1):
+        expected, final = case(inputs, output_final_state=True)
+    assert error(o, expected) < 8e-3
+    assert all(error(state[entry], final[entry]) < 8e-3 for entry in state)
+
+
+@pytest.mark.parametrize("name", WITH_STATES)
+def test_two_blocks_of_lookbacks_for_each_multiprocessor(name):
+    inputs = {
+        key: x.to(DEVICE) for key, x in LOOKBACKS[name].inputs(Shape(B=10, T=300, H=32, G=32, K=64, V=64)).items()
+    }
+    inputs = {key: x.to(torch.bfloat16) for key, x in inputs.items()}
+    o, state = run(LOOKBACKS[name], inputs)
+    for row in (0, 9):
+        one = {key: x[row : row + 1] if key in ("q", "k", "v") else x for key, x in inputs.items()}
+        expected, final = run(LOOKBACKS[name], one)
+        assert error(o[row : row + 1], expected) < 8e-3
+        assert all(error(state[entry][row : row + 1], final[entry]) < 8e-3 for entry in state)

@@ -95,12 +95,12 @@ LOOKBACK_SPILLS = {
 CONFIGURATIONS = [("bf16", 16), ("bf16", 64), ("bf16", 128), ("fp32", 64), ("fp32", 128)]
 
 
-def lower(operator, dtype, width, **settings):
+def lower(operator, dtype, width, stage="ptx", **settings):
     sizes = dict.fromkeys({**OPERATORS, **LOOKBACKS}[operator], width)
     if operator == "lolcats":
         sizes["F"] = width // 2  # Hedgehog has two features for each
     variant = getattr(stretto.ops, operator).variant
-    return variant.lower("ptx", target="sm_90a", dtype=dtype, **sizes, **OPTIONS.get(operator, {}), **settings)
+    return variant.lower(stage, target="sm_90a", dtype=dtype, **sizes, **OPTIONS.get(operator, {}), **settings)
 
 
 def spilled(ptxas, folder, ptx):
@@ -208,6 +208,24 @@ def test_roles_assemble_without_spills(ptxas, tmp_path, operator, width, ahead):
     text = lower(operator, "bf16", width, form=(64, 1, 4, 0, 0, ahead))
     assert f".reqntid {32 * (4 + ahead)}" in text
     assert set(spilled(ptxas, tmp_path, text)) == {("0", "0")}
+
+
+@pytest.mark.parametrize("segments", [False, True])
+@pytest.mark.parametrize(
+    "operator, warps",
+    [("gla", 4), ("hgrn2", 4), ("lolcats", 4), ("bla", 4), ("gsa", 8), ("lawcat", 8), ("rwkv6", 8)],
+)
+def test_two_blocks_share_a_multiprocessor(ptxas, tmp_path, operator, warps, segments, request):
+    """Those of four warps whose registers and memory suffice, where calls have so many."""
+    if segments and operator == "rwkv6":
+        request.applymarker(pytest.mark.xfail(strict=True, reason="more tiles than registers"))
+    ptx = lower(operator, "bf16", 64, segments=segments, form=(0, 1, 0, 0, 0, 0, 2))
+    results = ptx[ptx.index(f".entry {operator}(") :]
+    assert f".reqntid {32 * warps}," in results[: results.index("{")]
+    assert set(spilled(ptxas, tmp_path, ptx)) == {("0", "0")}
+    if warps == 4:
+        planned = lower(operator, "bf16", 64, "kernel", segments=segments, form=(0, 1, 0, 0, 0, 0, 2))
+        assert int(re.search(rf"@{operator}\(.* shared (\d+) ", planned)[1]) <= (228 - 2) * 1024 // 2
 
 
 def test_gradients_of_a_delta_rule_of_channels_assemble(ptxas, tmp_path):

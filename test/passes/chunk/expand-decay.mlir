@@ -177,15 +177,22 @@ chunk.kernel @one_anchor chunk 16 (input %q: tensor<16x32xbf16>, input %v: tenso
 }
 
 // Logarithms that operands hold as they are, floored or not, are added up by products, and what tells whether rows may be
-// rescaled takes them as they came. A constant factor of the queries is a part of their exponent.
+// rescaled takes rows as they came. It is a question to the sums of logarithms as they came, too, which are none where one
+// is infinite: those of floored ones take their place. A constant factor of the queries is a part of their exponent.
 // CHECK-LABEL: chunk.kernel @sums_by_product
 // CHECK: %[[X:.*]] = arith.extf %q
-// CHECK: %[[F:.*]] = arith.maximumf
+// CHECK: %[[G:.*]] = arith.extf %g
 // CHECK: %[[ONES:.*]] = arith.constant dense<1.000000e+00> : tensor<16x16xf32>
 // CHECK: %[[TRIANGLE:.*]] = chunk.causal %[[ONES]] : tensor<16x16xf32>
-// CHECK: %[[SUM:.*]] = chunk.dot %[[TRIANGLE]], %[[F]] : tensor<16x16xf32>, tensor<16x32xf32>
+// CHECK: %[[GIVEN:.*]] = chunk.dot %[[TRIANGLE]], %[[G]] : tensor<16x16xf32>, tensor<16x32xf32>
 // CHECK-NOT: chunk.accumulate
-// CHECK: chunk.within %{{.*}}, %q, %q limits
+// CHECK: %[[GOOD:.*]] = chunk.within %[[GIVEN]], %q, %q limits
+// CHECK: %[[SUM:.*]] = scf.if %[[GOOD]]
+// CHECK-NEXT: scf.yield %[[GIVEN]]
+// CHECK: %[[F:.*]] = arith.maximumf %[[G]]
+// CHECK: %[[FLOORED:.*]] = chunk.dot %{{.*}}, %[[F]] : tensor<16x16xf32>, tensor<16x32xf32>
+// CHECK-NEXT: scf.yield %[[FLOORED]]
+// CHECK: chunk.row %[[SUM]] at 15
 // CHECK: %[[HALF:.*]] = arith.constant dense<1.000000e+00> : tensor<32xf32>
 // CHECK: %[[ANCHOR:.*]] = arith.subf %{{.*}}, %[[HALF]]
 // CHECK: %[[ANCHORS:.*]] = chunk.broadcast %[[ANCHOR]] along columns
