@@ -48,8 +48,8 @@ struct Knobs {
   std::atomic<int64_t> slices = 0;
 
   /// STRETTO_AHEAD: how many further warps of a block compute what no state reaches on a GPU, a power of two; 0: none;
-  /// "auto", here fewer than 0: as many as the model finds worth their while. Default 0.
-  std::atomic<int64_t> ahead = 0;
+  /// "auto", here fewer than 0: as many as the model finds worth their while. Default "auto".
+  std::atomic<int64_t> ahead = -1;
 
   /// STRETTO_WALKS: how many walks back a gradient has, 1 or 2, as far as states of reverse time can be told apart; 0:
   /// the model chooses. Default 0. May be changed at run time.

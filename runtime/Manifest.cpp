@@ -229,6 +229,7 @@ std::string Manifest::toJson() const {
     json.attribute("threadsAhead", threadsAhead);
     json.attribute("sharedBytes", sharedBytes);
     json.attribute("scratchBytes", scratchBytes);
+    json.attribute("work", work);
     json.attribute("computeType", nameOf(computeType));
     json.attributeArray("arguments", [&] {
       for (const Argument &argument : arguments)
@@ -303,7 +304,8 @@ static bool fromJSON(const llvm::json::Value &value, Manifest &manifest, llvm::j
          map.map("flops", manifest.flops) && map.map("flopsOfMeeting", manifest.flopsOfMeeting) &&
          map.map("threads", manifest.threads) && map.map("threadsAhead", manifest.threadsAhead) &&
          map.map("sharedBytes", manifest.sharedBytes) && map.map("scratchBytes", manifest.scratchBytes) &&
-         map.map("computeType", manifest.computeType) && map.map("arguments", manifest.arguments);
+         map.map("work", manifest.work) && map.map("computeType", manifest.computeType) &&
+         map.map("arguments", manifest.arguments);
 }
 
 } // namespace stretto

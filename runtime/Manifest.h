@@ -169,6 +169,8 @@ struct Manifest {
   /// GPU: threads of a block, those of them that run ahead of the others, and its bytes of shared memory. CPU: bytes of
   /// scratch of a thread.
   int64_t threads = 0, threadsAhead = 0, sharedBytes = 0, scratchBytes = 0;
+  /// GPU: numbers that a thread computes for a chunk, roughly.
+  int64_t work = 0;
   ElementType computeType = ElementType::F32;
   std::vector<Argument> arguments;
 

@@ -191,6 +191,7 @@ LLVM::LLVMFuncOp ThreadLowering::createFunction() {
   // Denormals become zero: otherwise every exponential would first test for them.
   result->setAttr("denormal_fp_math_f32", b.getStringAttr("preserve-sign"));
   manifest.sharedBytes = *function.getShared();
+  manifest.work = estimateWork(function) / manifest.threads;
   result->setAttr(Manifest::attributeName, manifest.toAttribute(context));
   return result;
 }

@@ -90,13 +90,13 @@ def test_many_heads_walk_whole_sequences():
     assert stretto.ops.gla.variant.explain(**inputs)["schedule"] == "serial"
 
 
-@pytest.mark.parametrize("name", ["gla", "hgrn2", "simple_gla", "linear_attn", "gsa"])
+@pytest.mark.parametrize("name", ["gla", "simple_gla", "linear_attn", "gsa"])
 def test_as_many_segments_as_multiprocessors_have_blocks(name):
-    """Where two blocks of four warps fit, twice as many."""
+    """Where two blocks of four warps fit, and compute enough that they do not wait for memory alone, twice as many."""
     case = CASES[name]
     inputs = case.inputs(Shape(B=1, T=4096, H=32, G=32, K=64, V=64), torch.bfloat16, DEVICE)
     found = explain(case, inputs)
-    assert found["segments"] == (4 if name == "gsa" else 8)
+    assert found["segments"] == (8 if name in ("gla", "simple_gla") else 4)
     o, state = case(inputs, output_final_state=True)
     with segments(1):
         expected, final = case(inputs, output_final_state=True)

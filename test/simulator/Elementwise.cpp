@@ -203,18 +203,18 @@ Action ThreadBlock::compile(Operation *op) {
         });
       })
       .Case([&](arith::CmpFOp op) {
-        Type type = getElementTypeOrSelf(op.getLhs());
+        Format type = formatOf(getElementTypeOrSelf(op.getLhs()));
         arith::CmpFPredicate predicate = op.getPredicate();
         return perThread(
             op, [=](auto x) -> uint64_t { return compareReal(predicate, widen(x(0), type), widen(x(1), type)); });
       })
       .Case([&](arith::SIToFPOp op) {
         unsigned width = widthOf(op.getIn().getType());
-        Type type = getElementTypeOrSelf(op.getType());
+        Format type = formatOf(getElementTypeOrSelf(op.getType()));
         return perThread(op, [=](auto x) { return narrow(static_cast<double>(asSigned(x(0), width)), type); });
       })
       .Case([&](arith::FPToSIOp op) {
-        Type type = getElementTypeOrSelf(op.getIn());
+        Format type = formatOf(getElementTypeOrSelf(op.getIn()));
         return integer(op, [=](auto x) { return static_cast<uint64_t>(static_cast<int64_t>(widen(x(0), type))); });
       })
       .Case<arith::ExtFOp, arith::TruncFOp>([&](auto op) { return real(op, [](auto x) { return x(0); }); })

@@ -12,31 +12,38 @@ namespace stretto::simulator {
 inline float toFloat(uint64_t bits) { return std::bit_cast<float>(static_cast<uint32_t>(bits)); }
 inline uint64_t fromFloat(float value) { return std::bit_cast<uint32_t>(value); }
 
-inline const llvm::fltSemantics &semanticsOf(mlir::Type type) {
-  return cast<mlir::FloatType>(type).getFloatSemantics();
+/// The types of numbers that there are, which to ask of a type for each number would take longer than the number.
+enum class Format { F16, BF16, F32, F64 };
+
+inline Format formatOf(mlir::Type type) {
+  return type.isF64() ? Format::F64 : type.isF32() ? Format::F32 : type.isBF16() ? Format::BF16 : Format::F16;
 }
 
-inline double widen(uint64_t bits, mlir::Type type) {
-  if (type.isF64())
+inline const llvm::fltSemantics &semanticsOf(Format format) {
+  return format == Format::BF16 ? llvm::APFloat::BFloat() : llvm::APFloat::IEEEhalf();
+}
+
+inline double widen(uint64_t bits, Format format) {
+  if (format == Format::F64)
     return std::bit_cast<double>(bits);
-  if (type.isF32())
+  if (format == Format::F32)
     return toFloat(bits);
-  if (type.isBF16())
+  if (format == Format::BF16)
     return toFloat(bits << 16);
-  llvm::APFloat value(semanticsOf(type), llvm::APInt(16, bits));
+  llvm::APFloat value(semanticsOf(format), llvm::APInt(16, bits));
   return value.convertToFloat();
 }
 
 /// Numbers are computed with in fp64 and rounded to their type, which for sums, products and quotients of fp32 is the
 /// rounding of fp32.
-inline uint64_t narrow(double value, mlir::Type type) {
-  if (type.isF64())
+inline uint64_t narrow(double value, Format format) {
+  if (format == Format::F64)
     return std::bit_cast<uint64_t>(value);
-  if (type.isF32())
+  if (format == Format::F32)
     return fromFloat(static_cast<float>(value));
   llvm::APFloat result(value);
   bool losesInformation;
-  result.convert(semanticsOf(type), llvm::APFloat::rmNearestTiesToEven, &losesInformation);
+  result.convert(semanticsOf(format), llvm::APFloat::rmNearestTiesToEven, &losesInformation);
   return result.bitcastToAPInt().getZExtValue();
 }
 

@@ -209,8 +209,7 @@ Action ThreadBlock::compileMultiply(NVVM::MmaOp op) {
   for (Value value : op.getOperandC())
     sums.push_back(slotOf(value));
   Slot result = slotOf(op.getResult());
-  Type element = *op.getMultiplicandAPtxType() == NVVM::MMATypes::f16 ? Type(Float16Type::get(op.getContext()))
-                                                                      : Type(BFloat16Type::get(op.getContext()));
+  Format element = *op.getMultiplicandAPtxType() == NVVM::MMATypes::f16 ? Format::F16 : Format::BF16;
   Operation *operation = op;
   return [=, this] {
     mustConverge(operation);

@@ -114,7 +114,12 @@ private:
   }
 
   template <typename Function> Action real(mlir::Operation *op, Function function) {
-    mlir::Type from = mlir::getElementTypeOrSelf(op->getOperand(0)), to = mlir::getElementTypeOrSelf(op->getResult(0));
+    Format from = formatOf(mlir::getElementTypeOrSelf(op->getOperand(0))),
+           to = formatOf(mlir::getElementTypeOrSelf(op->getResult(0)));
+    if (from == Format::F32 && to == Format::F32) // as most are
+      return perThread(op, [=](auto word) {
+        return narrow(function([&](int operand) { return widen(word(operand), Format::F32); }), Format::F32);
+      });
     return perThread(
         op, [=](auto word) { return narrow(function([&](int operand) { return widen(word(operand), from); }), to); });
   }

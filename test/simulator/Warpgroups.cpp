@@ -18,7 +18,7 @@ constexpr uint64_t underWay = 0x7fc00000;
 /// A matrix in shared memory as a descriptor says.
 class Matrix {
 public:
-  Matrix(Operation *op, Memory &memory, Type element, bool transposed, std::vector<uint64_t> &bytesRead)
+  Matrix(Operation *op, Memory &memory, Format element, bool transposed, std::vector<uint64_t> &bytesRead)
       : op(op), memory(memory), element(element), transposed(transposed), bytesRead(bytesRead) {}
 
   /// Elements [outer][inner] of the tile at a descriptor.
@@ -50,7 +50,7 @@ public:
 private:
   Operation *op;
   Memory &memory;
-  Type element;
+  Format element;
   bool transposed;
   std::vector<uint64_t> &bytesRead;
 };
@@ -78,7 +78,7 @@ Action ThreadBlock::compileWarpgroupProduct(Operation *op) {
   };
   std::vector<int64_t> leftOffsets = offsetsOf("left_offsets"), rightOffsets = offsetsOf("right_offsets");
   int steps = leftOffsets.size() / blocks;
-  Type element = op->getAttrOfType<TypeAttr>("element").getValue();
+  Format element = formatOf(op->getAttrOfType<TypeAttr>("element").getValue());
   bool transposeLeft = op->hasAttr("transpose_left"), transposeRight = op->hasAttr("transpose_right");
 
   return [=, this] {
