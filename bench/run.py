@@ -181,9 +181,14 @@ def opened(results, path):
 
 
 def write(results, path):
+    write_text(json.dumps(results, indent=1) + "\n", path)
+
+
+def write_text(text, path):
+    """A file that is whole at any time."""
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_suffix(".tmp")
-    temporary.write_text(json.dumps(results, indent=1) + "\n")
+    temporary.write_text(text)
     os.replace(temporary, path)
 
 
@@ -250,9 +255,9 @@ def main():
             merge(results.setdefault(table, []), line)
             show(line)
             write(results, path)
+            if options.tuned_table:
+                write_text(torch.ops.stretto._tuned_table(), options.tuned_table)
     print(f"\nThe results are in {path}.")
-    if options.tuned_table:
-        options.tuned_table.write_text(torch.ops.stretto._tuned_table())
     for picture in pictures.draw(results, path):
         print(f"A picture of them is in {picture}.")
     if options.against:
