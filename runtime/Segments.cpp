@@ -112,7 +112,9 @@ llvm::Expected<std::unique_ptr<Signature::Segments>> Signature::Segments::create
       return error;
   if (llvm::Error error = add(Part::Writes, Part::Starts))
     return error;
-  if (form.blocks > 1) {
+  // Where little is computed, memory is what blocks wait for, and more of them would only have more states to move.
+  constexpr int64_t worthTwoBlocks = 450;
+  if (form.blocks > 1 && made->results->code->manifest.work >= worthTwoBlocks) {
     llvm::Expected<int64_t> blocks = made->results->code->cuda->residentBlocks(signature.device);
     if (!blocks)
       return blocks.takeError();
