@@ -14,8 +14,6 @@ using namespace mlir;
 using namespace stretto;
 using namespace stretto::kernel;
 
-static constexpr int64_t bytesOfBarrier = 8;
-
 void ThreadLowering::noteBoxes() {
   auto note = [&](SendOp op) {
     Manifest::Argument &argument = manifest.arguments[cast<BlockArgument>(op.getView()).getArgNumber()];
@@ -29,8 +27,7 @@ void ThreadLowering::noteBoxes() {
 
 bool ThreadLowering::isBulk(Value channel) { return channel.getDefiningOp<ChannelOp>().getBulk(); }
 
-/// Emits `body` for the first thread of the block.
-static void onFirstThread(ThreadBuilder &b, Value thread, function_ref<void()> body) {
+void ThreadLowering::onFirstThread(function_ref<void()> body) {
   Value isFirst = b.compare(arith::CmpIPredicate::eq, thread, b.i32(0));
   OpBuilder::InsertionGuard guard(b);
   b.setInsertionPointToStart(scf::IfOp::create(b, isFirst).thenBlock());
@@ -39,7 +36,7 @@ static void onFirstThread(ThreadBuilder &b, Value thread, function_ref<void()> b
 
 void ThreadLowering::openBoxes(ChannelOp op) {
   Value first = b.advance(shared, static_cast<int64_t>(*op.getBarriers()));
-  onFirstThread(b, thread, [&] {
+  onFirstThread([&] {
     for (uint64_t place = 0; place < op.getDepth(); ++place)
       NVVM::MBarrierInitOp::create(b, b.advance(first, static_cast<int64_t>(place) * bytesOfBarrier), b.i32(1),
                                    Value());
@@ -47,10 +44,21 @@ void ThreadLowering::openBoxes(ChannelOp op) {
   });
 }
 
-Value ThreadLowering::barrierOf(ChannelOp channel, Value turn) {
-  Value place = arith::RemUIOp::create(b, b.truncate(turn), b.i32(static_cast<int64_t>(channel.getDepth())));
-  Value first = b.advance(shared, static_cast<int64_t>(*channel.getBarriers()));
-  return b.advance(first, b.mul(place, bytesOfBarrier));
+Value ThreadLowering::barrierOf(ChannelOp channel, Value turn, bool ofReaders) {
+  auto depth = static_cast<int64_t>(channel.getDepth());
+  int64_t offset = static_cast<int64_t>(*channel.getBarriers()) + (ofReaders ? depth * bytesOfBarrier : 0);
+  Value place = arith::RemUIOp::create(b, b.truncate(turn), b.i32(depth));
+  return b.advance(b.advance(shared, offset), b.mul(place, bytesOfBarrier));
+}
+
+void ThreadLowering::awaitPhase(ChannelOp channel, Value turn, bool ofReaders) {
+  constexpr int64_t mostNanoseconds = 10'000'000;
+  Value round = arith::DivUIOp::create(b, b.truncate(turn), b.i32(static_cast<int64_t>(channel.getDepth())));
+  // Of what has been read the phase before: the first is complete from the beginning.
+  if (ofReaders)
+    round = b.add(round, 1);
+  Value parity = arith::AndIOp::create(b, round, b.i32(1));
+  NVVM::MBarrierTryWaitParityOp::create(b, barrierOf(channel, turn, ofReaders), parity, b.i32(mostNanoseconds));
 }
 
 void ThreadLowering::sendBoxes(SendOp op) {
@@ -60,7 +68,7 @@ void ThreadLowering::sendBoxes(SendOp op) {
   Value turn = scalars.lookup(op.getTurn());
   int64_t rows = type.getDimSize(0), columns = boxColumnsOf(type);
   int64_t bytes = type.getElementTypeBitWidth() / 8, boxBytes = rows * columns * bytes;
-  onFirstThread(b, thread, [&] {
+  onFirstThread([&] {
     auto depth = static_cast<int64_t>(channel.getDepth());
     Value place = arith::RemUIOp::create(b, b.truncate(turn), b.i32(depth));
     Value target = b.advance(channels.lookup(op.getChannel()), b.mul(place, sharedBytesOf(type)));
@@ -88,7 +96,7 @@ void ThreadLowering::arriveWithRows(SendOp op) {
   NVVM::CpAsyncCommitGroupOp::create(b);
   NVVM::CpAsyncWaitGroupOp::create(b, 0);
   lowerBarrier(/*fence=*/true);
-  onFirstThread(b, thread, [&] {
+  onFirstThread([&] {
     Value barrier = barrierOf(op.getChannel().getDefiningOp<ChannelOp>(), scalars.lookup(op.getTurn()));
     NVVM::MBarrierArriveExpectTxOp::create(b, TypeRange(), barrier, b.i32(0), NVVM::MemScopeKind::CTA,
                                            /*relaxed=*/false, /*predicate=*/Value());
@@ -96,12 +104,8 @@ void ThreadLowering::arriveWithRows(SendOp op) {
 }
 
 void ThreadLowering::awaitBoxes(ReceiveOp op, const SharedTile &tile) {
-  constexpr int64_t mostNanoseconds = 10'000'000, pieceBytes = 16;
-  auto channel = op.getChannel().getDefiningOp<ChannelOp>();
-  Value turn = scalars.lookup(op.getTurn());
-  Value round = arith::DivUIOp::create(b, b.truncate(turn), b.i32(static_cast<int64_t>(channel.getDepth())));
-  Value parity = arith::AndIOp::create(b, round, b.i32(1));
-  NVVM::MBarrierTryWaitParityOp::create(b, barrierOf(channel, turn), parity, b.i32(mostNanoseconds));
+  constexpr int64_t pieceBytes = 16;
+  awaitPhase(op.getChannel().getDefiningOp<ChannelOp>(), scalars.lookup(op.getTurn()));
 
   // Behind a sequence of a packed batch lies the next one.
   ArrayRef<int64_t> shape = tile.type.getShape();

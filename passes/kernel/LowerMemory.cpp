@@ -241,7 +241,7 @@ void ThreadLowering::lowerReceive(ReceiveOp op) {
   if (isBulk(op.getChannel()))
     awaitBoxes(op, tile);
   else if (op.getChannel().getDefiningOp<ChannelOp>().getPassed())
-    awaitPassed(op.getChannel(), op.getTurn(), /*isRead=*/false);
+    awaitPhase(op.getChannel().getDefiningOp<ChannelOp>(), scalars.lookup(op.getTurn()));
   sharedTiles[op.getResult()] = tile;
 }
 

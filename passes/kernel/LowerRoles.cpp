@@ -15,8 +15,6 @@ using namespace mlir;
 using namespace stretto;
 using namespace stretto::kernel;
 
-static constexpr int64_t bytesOfBarrier = 8;
-
 LogicalResult ThreadLowering::lowerRoles() {
   if (!beside)
     return lower(*function.getBlock());
@@ -52,10 +50,7 @@ LogicalResult ThreadLowering::lowerRoles() {
 
 /// Makes the barriers of all that is passed, before any thread asks for one.
 void ThreadLowering::openPassed() {
-  Value isFirst = b.compare(arith::CmpIPredicate::eq, thread, b.i32(0));
-  {
-    OpBuilder::InsertionGuard guard(b);
-    b.setInsertionPointToStart(scf::IfOp::create(b, isFirst).thenBlock());
+  onFirstThread([&] {
     for (auto channel : function.getOps<ChannelOp>()) {
       if (!channel.getPassed())
         continue;
@@ -66,33 +61,13 @@ void ThreadLowering::openPassed() {
                                      b.i32(place < depth ? beside.getWarps() : function.getWarps()), Value());
     }
     NVVM::FenceMbarrierInitOp::create(b);
-  }
+  });
   b.barrier();
 }
 
-Value ThreadLowering::passedBarrier(Value channel, Value turn, bool isRead) {
-  auto made = channel.getDefiningOp<ChannelOp>();
-  auto depth = static_cast<int64_t>(made.getDepth());
-  Value first = b.advance(shared, static_cast<int64_t>(*made.getBarriers()) + (isRead ? depth * bytesOfBarrier : 0));
-  Value place = arith::RemUIOp::create(b, b.truncate(scalars.lookup(turn)), b.i32(depth));
-  return b.advance(first, b.mul(place, bytesOfBarrier));
-}
-
-void ThreadLowering::awaitPassed(Value channel, Value turn, bool isRead) {
-  constexpr int64_t mostNanoseconds = 10'000'000;
-  auto depth = static_cast<int64_t>(channel.getDefiningOp<ChannelOp>().getDepth());
-  Value round = arith::DivUIOp::create(b, b.truncate(scalars.lookup(turn)), b.i32(depth));
-  // Of what has been read the phase before: the first is complete from the beginning.
-  if (isRead)
-    round = b.add(round, 1);
-  Value parity = arith::AndIOp::create(b, round, b.i32(1));
-  NVVM::MBarrierTryWaitParityOp::create(b, passedBarrier(channel, turn, isRead), parity, b.i32(mostNanoseconds));
-}
-
-/// Each warp arrives, when all of its threads have come.
 void ThreadLowering::arrivePassed(Value channel, Value turn, bool isRead) {
   NVVM::SyncWarpOp::create(b, b.i32(-1));
-  Value barrier = passedBarrier(channel, turn, isRead);
+  Value barrier = barrierOf(channel.getDefiningOp<ChannelOp>(), scalars.lookup(turn), isRead);
   Value isFirst = b.compare(arith::CmpIPredicate::eq, b.lane, b.i32(0));
   OpBuilder::InsertionGuard guard(b);
   b.setInsertionPointToStart(scf::IfOp::create(b, isFirst).thenBlock());
@@ -102,7 +77,7 @@ void ThreadLowering::arrivePassed(Value channel, Value turn, bool isRead) {
 void ThreadLowering::lowerPass(PassOp op) {
   auto target = cast<RankedTensorType>(op.getType()), source = cast<RankedTensorType>(op.getOperand().getType());
   SharedTile tile(target, placeInRing(op.getChannel(), op.getTurn(), target));
-  awaitPassed(op.getChannel(), op.getTurn(), /*isRead=*/true);
+  awaitPhase(op.getChannel().getDefiningOp<ChannelOp>(), scalars.lookup(op.getTurn()), /*ofReaders=*/true);
   if (op.getMatrices())
     matricesToShared(registersOf(op.getOperand()), source, tile);
   else

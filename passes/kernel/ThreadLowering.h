@@ -165,8 +165,14 @@ private:
   void sendBoxes(SendOp op);
   /// Completes the barrier of a turn when all threads have copied their rows.
   void arriveWithRows(SendOp op);
-  /// The barrier of a bulk channel that the copies of a turn complete.
-  mlir::Value barrierOf(ChannelOp channel, mlir::Value turn);
+  /// The barrier (mbarrier) of a turn of a channel that is complete when its tile is there; of one that roles pass
+  /// tiles through also that of its readers, complete when it has been read. The k-th use of a place completes the k-th
+  /// phase.
+  static constexpr int64_t bytesOfBarrier = 8;
+  mlir::Value barrierOf(ChannelOp channel, mlir::Value turn, bool ofReaders = false);
+  /// Waits for the tile of a turn, or for a place to leave one in.
+  void awaitPhase(ChannelOp channel, mlir::Value turn, bool ofReaders = false);
+  void onFirstThread(llvm::function_ref<void()> body);
   /// Waits for the tile of a turn, of which rows without a token become 0.
   void awaitBoxes(ReceiveOp op, const SharedTile &tile);
 
@@ -177,9 +183,7 @@ private:
   /// What the warps of each role do.
   mlir::LogicalResult lowerRoles();
   void openPassed();
-  /// The barrier of a tile that roles pass on: the one that is complete when it is there, or when it has been read.
-  mlir::Value passedBarrier(mlir::Value channel, mlir::Value turn, bool isRead);
-  void awaitPassed(mlir::Value channel, mlir::Value turn, bool isRead);
+  /// Each warp arrives, when all of its threads have stored, or read, the tile of a turn.
   void arrivePassed(mlir::Value channel, mlir::Value turn, bool isRead);
   void lowerPass(PassOp op);
   void lowerRelease(ReleaseOp op);
