@@ -226,13 +226,13 @@ public:
     int64_t width = std::min(layout.side(1) * operand.tile.elementBytes(), banks), columns = width / 2;
     int64_t boxes = columns < layout.side(1) ? pieces(layout.flat({0, columns})) : 1;
     int64_t groups = pieces(layout.flat({8, 0})), exchange = banks / width == 4 ? 3 : banks / width;
-    int64_t fixed = groups << groupBits | exchange << exchangeBits;
-    Value address = LLVM::PtrToIntOp::create(b, b.getI32Type(), operand.tile.base);
-    address = arith::AndIOp::create(b, address, b.i32((int64_t(1) << sharedBits) - 1));
-    Value start = arith::ShRUIOp::create(b, address, b.i32(pieceBits));
+    int64_t fixed = boxes << boxBits | groups << groupBits | exchange << exchangeBits;
+    Value address = LLVM::PtrToIntOp::create(b, b.getI64Type(), operand.tile.base);
+    address = arith::AndIOp::create(b, address, b.i64((int64_t(1) << sharedBits) - 1));
+    Value start = arith::ShRUIOp::create(b, address, b.i64(pieceBits));
     if (Value ofWarp = b.linear(b.warp, ofWarps))
-      start = b.add(start, ofWarp);
-    return b.add(b.extend(b.add(start, boxes << boxBits)), fixed);
+      start = b.add(start, b.extend(ofWarp));
+    return b.add(start, fixed);
   }
 
 private:

@@ -53,10 +53,11 @@ SPILLS = {
     "lawcat": [("bf16", 64), ("bf16", 128), ("fp32", 64), ("fp32", 128)],
     "supra": [("bf16", 64), ("bf16", 128), ("fp32", 128)],
     "gsa": [("fp32", 128)],
+    "bla": [("bf16", 128)],
     "abc": [("bf16", 128), ("fp32", 128)],
     "lolcats": [("bf16", 64), ("bf16", 128), ("fp32", 128)],
     "swa": [("fp32", 128)],
-    "delta_rule": [("bf16", 64), ("bf16", 128)],
+    "delta_rule": [("bf16", 16), ("bf16", 64), ("bf16", 128)],
     "gated_delta_rule": [("bf16", 16), ("bf16", 64), ("bf16", 128)],
 }
 # Forwards: up to 160 bytes of chunks. What inverts systems keeps up to 40 bytes of addresses in memory, so that six
@@ -65,7 +66,6 @@ CHUNK_SPILLS = {
     "linear_attn": [("bf16", 128)],
     "retention": [("fp32", 128)],
     "simple_gla": [("fp32", 128)],
-    "lawcat": [("bf16", 128)],
     "abc": [("fp32", 128)],
     "supra": [("bf16", 64), ("bf16", 128)],
     "gsa": [("bf16", 128), ("fp32", 128)],
@@ -81,7 +81,7 @@ SEGMENT_SPILLS = {
     "lawcat": [("bf16", 128)],
     "hgrn2": [("bf16", 128)],
     "rwkv6": [("bf16", 64), ("bf16", 128)],
-    "supra": [("bf16", 64), ("bf16", 128)],
+    "supra": [("bf16", 128)],
     "abc": [("bf16", 128)],
 }
 # And of gradients in bf16 at width 128 whose segments are side by side. Where one walk has no chunk form so, and one of
