@@ -191,7 +191,7 @@ Action ThreadBlock::compileStoreMatrix(NVVM::StMatrixOp op) {
           uint64_t target = address.words[warp + matrix * 8 + lane / 4];
           if (target % 16)
             fail(operation, "a row of a matrix at an address that is no multiple of 16");
-          target += lane % 4 * 4;
+          target += uint64_t(4) * (lane % 4);
           auto word = static_cast<uint32_t>(sources[matrix].words[warp + lane]);
           uint8_t *place = memory.at(operation, target, 4);
           memory.noteWrite(operation, target, 4, warp + lane, reinterpret_cast<uint8_t *>(&word));
