@@ -2,11 +2,14 @@
 
 #include "dialect/chunk/Flops.h"
 #include "dialect/kernel/Chip.h"
+#include "mlir/Parser/Parser.h"
 #include "mlir/Transforms/Passes.h"
 #include "passes/Passes.h"
 #include "passes/declaration/KernelNames.h"
 #include "passes/kernel/RegisterEstimate.h"
 #include "runtime/LoweringSteps.h"
+#include <deque>
+#include <mutex>
 
 using namespace mlir;
 using namespace stretto;
@@ -32,6 +35,55 @@ llvm::Error Lowering::chooseForm() {
     return llvm::Error::success();
   }
   return request.isOfSegments() ? chunked(tokensForCpu(), request.slices).moveInto(module) : chooseForCpu();
+}
+
+/// What one kernel of a family has chosen for all, as text that each context reads for itself; or why it could not.
+struct Lowering::ChosenForm {
+  std::mutex mutex;
+  bool isKnown = false;
+  std::string kernels, noChunkForm, refusal;
+  int64_t warps = 0, ahead = 0;
+
+  /// That of a family, of which the last few are kept: kernels of a family are compiled together.
+  static std::shared_ptr<ChosenForm> of(StringRef family) {
+    constexpr size_t most = 8;
+    static std::mutex mutex;
+    static std::deque<std::pair<std::string, std::shared_ptr<ChosenForm>>> families;
+    std::lock_guard<std::mutex> lock(mutex);
+    auto found = llvm::find_if(families, [&](const auto &known) { return known.first == family; });
+    if (found != families.end())
+      return found->second;
+    if (families.size() == most)
+      families.pop_front();
+    return families.emplace_back(family.str(), std::make_shared<ChosenForm>()).second;
+  }
+};
+
+llvm::Error Lowering::chooseFormOf(StringRef family) {
+  if (!request.isOfGradient() && !request.isOfSegments())
+    return chooseForm();
+  std::shared_ptr<ChosenForm> chosen = ChosenForm::of(family);
+  std::lock_guard<std::mutex> lock(chosen->mutex);
+  if (!chosen->isKnown) {
+    llvm::Error error = chooseForm();
+    chosen->isKnown = true;
+    if (error)
+      return llvm::createStringError(chosen->refusal = llvm::toString(std::move(error)));
+    chosen->kernels = text();
+    chosen->noChunkForm = noChunkForm;
+    chosen->warps = warps;
+    chosen->ahead = ahead;
+    return llvm::Error::success();
+  }
+  if (!chosen->refusal.empty())
+    return llvm::createStringError(chosen->refusal);
+  module = parseSourceString<ModuleOp>(chosen->kernels, module->getContext());
+  if (!module)
+    return diagnostics.takeError();
+  noChunkForm = chosen->noChunkForm;
+  warps = chosen->warps;
+  ahead = chosen->ahead;
+  return llvm::Error::success();
 }
 
 llvm::Error Lowering::takeFixedForm() {
@@ -155,20 +207,26 @@ static bool leavesNoParts(chunk::KernelOp kernel) {
 }
 
 /// Divides walks that carry states and nothing else among slices, each of which has its columns of them: where heads
-/// are few, what the chunks of such a walk wait for is each other.
+/// are few, what the chunks of such a walk wait for is each other. What finds the starts of segments adds numbers up
+/// that lie in memory, and is asked for where heads are few.
 void Lowering::divideWalks() {
-  if (request.walkSlices == 1 || request.isOfSegments())
-    return;
+  constexpr int64_t slicesOfTurns = 4;
   for (auto kernel : llvm::make_early_inc_range(module->getOps<chunk::KernelOp>())) {
-    bool isWalk = llvm::any_of(ArrayRef{suffix::segmentStarts, suffix::checkpoints, suffix::cotangents},
-                               [&](StringRef part) { return kernel.getSymName() == name + part.str(); });
-    if (!isWalk || kernel.getSlices() != 1)
+    auto isOneOf = [&](ArrayRef<llvm::StringLiteral> parts) {
+      return llvm::any_of(parts, [&](StringRef part) { return kernel.getSymName() == name + part.str(); });
+    };
+    int64_t slices = 1;
+    if (!request.isOfSegments() && isOneOf({suffix::segmentStarts, suffix::checkpoints, suffix::cotangents}))
+      slices = request.walkSlices;
+    else if (!isCpu() && isOneOf({suffix::starts, suffix::cotangentStarts, suffix::sumTurns}))
+      slices = slicesOfTurns;
+    if (slices == 1 || kernel.getSlices() != 1)
       continue;
     OwningOpRef<ModuleOp> alone = module->clone();
     for (auto other : llvm::make_early_inc_range(alone->getOps<chunk::KernelOp>()))
       if (other.getSymName() != kernel.getSymName())
         other.erase();
-    if (!divide(alone, request.walkSlices) || !leavesNoParts(*alone->getOps<chunk::KernelOp>().begin()))
+    if (!divide(alone, slices) || !leavesNoParts(*alone->getOps<chunk::KernelOp>().begin()))
       continue;
     (*alone->getOps<chunk::KernelOp>().begin())->moveBefore(kernel);
     kernel.erase();

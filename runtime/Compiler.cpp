@@ -91,8 +91,7 @@ static llvm::Expected<std::shared_ptr<CompiledKernel>> load(KernelImage image, T
     kernel->function = reinterpret_cast<CompiledKernel::CpuFunction>(*function);
     kernel->code = std::move(*code);
   } else {
-    kernel->cuda = std::make_unique<CudaKernel>(std::move(image.code), image.manifest.symbol, image.manifest.threads,
-                                                image.manifest.sharedBytes);
+    kernel->cuda = std::make_unique<CudaKernel>(std::move(image.code), image.manifest);
   }
   kernel->manifest = std::move(image.manifest);
   kernel->tables = std::move(image.tables);
@@ -135,6 +134,12 @@ static CacheKey keyOf(ModuleOp specialised, const KernelRequest &request) {
                        std::to_string(request.isWalkOfGradient() ? request.walkSlices : 1),
                        request.continues ? "continues" : "", request.sideBySide ? "side by side" : "",
                        request.target.name, request.target.features});
+}
+
+/// All requests of a program that choose a form together: one key for what segments, or a gradient, consist of.
+static std::string familyOf(ModuleOp specialised, KernelRequest request) {
+  request.part = request.isOfGradient() ? KernelRequest::Part::Checkpoints : KernelRequest::Part::Segments;
+  return keyOf(specialised, request).digest;
 }
 
 /// The kernel of an entry of the cache on disk, or nothing; what cannot be read is compiled again.
@@ -199,7 +204,7 @@ llvm::Expected<std::shared_ptr<CompiledKernel>> stretto::compileKernel(VariantOp
   if (!kernel)
     kernel = loadKept(key, request.target.kind);
   if (!kernel) {
-    llvm::Expected<KernelImage> image = generate(program, request);
+    llvm::Expected<KernelImage> image = generate(program, request, familyOf(*module, request));
     if (!image)
       return image.takeError();
     DiskCache::instance().store(key, image->pack());

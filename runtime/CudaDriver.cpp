@@ -1,7 +1,6 @@
 //===- CudaDriver.cpp - Loading and launching PTX -------------------------===//
 
 #include "runtime/CudaDriver.h"
-#include "runtime/Manifest.h"
 #include "llvm/ADT/Twine.h"
 #include <array>
 #include <dlfcn.h>
@@ -28,8 +27,7 @@ struct Driver {
   int (*cuFuncSetAttribute)(void *, int, int) = nullptr;
   int (*cuFuncGetAttribute)(int *, int, void *) = nullptr;
   int (*cuOccupancyMaxActiveBlocksPerMultiprocessor)(int *, void *, int, size_t) = nullptr;
-  int (*cuLaunchKernel)(void *, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, void *, void **,
-                        void **) = nullptr;
+  int (*cuLaunchKernelEx)(const void *, void *, void **, void **) = nullptr;
   int (*cuMemsetD8Async)(uint64_t, unsigned char, size_t, void *) = nullptr;
   int (*cuTensorMapEncodeTiled)(void *, int, unsigned, void *, const uint64_t *, const uint64_t *, const unsigned *,
                                 const unsigned *, int, int, int, int) = nullptr;
@@ -65,7 +63,7 @@ private:
     find(cuFuncSetAttribute, "cuFuncSetAttribute");
     find(cuFuncGetAttribute, "cuFuncGetAttribute");
     find(cuOccupancyMaxActiveBlocksPerMultiprocessor, "cuOccupancyMaxActiveBlocksPerMultiprocessor");
-    find(cuLaunchKernel, "cuLaunchKernel");
+    find(cuLaunchKernelEx, "cuLaunchKernelEx");
     find(cuMemsetD8Async, "cuMemsetD8Async");
     find(cuTensorMapEncodeTiled, "cuTensorMapEncodeTiled");
     if (problem.empty() && cuInit(0) != 0)
@@ -73,7 +71,22 @@ private:
   }
 };
 
+// A launch as the driver's interface describes it, with the one attribute that is used.
+struct LaunchAttribute {
+  unsigned id;
+  alignas(8) int value;
+  char otherBytes[60]; // of values that take more
+};
+struct LaunchDescription {
+  unsigned blocks, blocksY, blocksZ, threads, threadsY, threadsZ, sharedBytes;
+  void *stream;
+  LaunchAttribute *attributes;
+  unsigned attributeCount;
+};
+static_assert(sizeof(LaunchAttribute) == 72 && sizeof(LaunchDescription) == 56);
+
 // Numbers of the driver's enumerations.
+constexpr unsigned programmaticStreamSerialization = 6;
 constexpr int localBytes = 3, maxDynamicSharedBytes = 8;
 constexpr int multiprocessorCount = 16, secondLevelCacheBytes = 38, capabilityMajor = 75, capabilityMinor = 76;
 constexpr int errorLogBuffer = 5, errorLogBytes = 6;
@@ -242,8 +255,17 @@ Error CudaKernel::launch(int device, int64_t blocks, MutableArrayRef<int64_t> ar
     if (Error error = encodeBoxes(argument.slice(box, Manifest::boxWords)))
       return error;
   void *parameters[] = {argument.data()};
-  return check(Driver::instance().cuLaunchKernel(*function, static_cast<unsigned>(blocks), 1, 1,
-                                                 static_cast<unsigned>(threads), 1, 1,
-                                                 static_cast<unsigned>(sharedBytes), stream, parameters, nullptr),
+  LaunchAttribute overlaps = {programmaticStreamSerialization, 1, {}};
+  LaunchDescription launch = {.blocks = static_cast<unsigned>(blocks),
+                              .blocksY = 1,
+                              .blocksZ = 1,
+                              .threads = static_cast<unsigned>(threads),
+                              .threadsY = 1,
+                              .threadsZ = 1,
+                              .sharedBytes = static_cast<unsigned>(sharedBytes),
+                              .stream = stream,
+                              .attributes = &overlaps,
+                              .attributeCount = awaitsLaunches ? 1u : 0u};
+  return check(Driver::instance().cuLaunchKernelEx(&launch, *function, parameters, nullptr),
                "launching the kernel '" + symbol + "'");
 }

@@ -7,6 +7,7 @@
 #ifndef STRETTO_RUNTIME_CUDADRIVER_H
 #define STRETTO_RUNTIME_CUDADRIVER_H
 
+#include "runtime/Manifest.h"
 #include "llvm/ADT/ArrayRef.h"
 #include "llvm/ADT/StringRef.h"
 #include "llvm/Support/Error.h"
@@ -19,8 +20,9 @@ namespace stretto {
 /// A kernel in PTX, compiled by the driver for each device on which it is launched.
 class CudaKernel {
 public:
-  CudaKernel(std::string ptx, std::string symbol, int64_t threads, int64_t sharedBytes)
-      : ptx(std::move(ptx)), symbol(std::move(symbol)), threads(threads), sharedBytes(sharedBytes) {}
+  CudaKernel(std::string ptx, const Manifest &manifest)
+      : ptx(std::move(ptx)), symbol(manifest.symbol), threads(manifest.threads), sharedBytes(manifest.sharedBytes),
+        awaitsLaunches(manifest.awaitsLaunches) {}
 
   /// Has the driver compile the kernel for a device before it is launched there.
   llvm::Error load(int device);
@@ -42,6 +44,7 @@ private:
 
   std::string ptx, symbol;
   int64_t threads, sharedBytes;
+  bool awaitsLaunches;
   std::mutex mutex;
   std::map<void *, void *> functions; // by context; modules live as long as the process
 };

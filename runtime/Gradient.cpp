@@ -179,6 +179,12 @@ llvm::Error Gradient::makeKernels(std::vector<std::string> inputs, const Form &f
     resultNames.push_back(row.name);
   llvm::append_range(entries, stateNames); // windows are those of the call
 
+  // Which of them there are the form decides.
+  using Of = KernelRequest::Part;
+  SmallVector<Of> parts = {Of::Gradient, Of::Checkpoints, Of::Rows, Of::Cotangents, Of::Sums, Of::Systems};
+  if (sideBySide)
+    parts.append({Of::CotangentWrites, Of::CotangentStarts, Of::CotangentTails, Of::SumTurns});
+  signature.compileTogether(kernelRequest, parts);
   std::shared_ptr<CompiledKernel> code, walkingBack, walking, keepingRows, addingUp, inverting;
   auto compileTo = [&](KernelRequest::Part part, std::shared_ptr<CompiledKernel> &made) -> llvm::Error {
     if (llvm::Error error = compile(part).moveInto(made))

@@ -121,7 +121,7 @@ llvm::Error Lowering::toLlvm() {
     if (isCpu())
       cpu::buildPipeline(passes, processor().instructions());
     else
-      buildThreadPipeline(passes);
+      buildThreadPipeline(passes, kernelForm().chip);
   });
   // Tables are the host's.
   for (auto table : llvm::make_early_inc_range(module->getOps<chunk::TableOp>()))
@@ -168,10 +168,10 @@ std::string Lowering::text() {
 // All the way, and part of it
 //===----------------------------------------------------------------------===//
 
-llvm::Expected<KernelImage> stretto::generate(VariantOp program, const KernelRequest &request) {
+llvm::Expected<KernelImage> stretto::generate(VariantOp program, const KernelRequest &request, StringRef family) {
   Dump dump(program.getSymName(), request.target.name);
   Lowering lowering(program, request);
-  if (llvm::Error error = lowering.chooseForm())
+  if (llvm::Error error = lowering.chooseFormOf(family))
     return error;
   if (llvm::Error error = lowering.keepPart())
     return error;

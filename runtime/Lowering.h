@@ -16,8 +16,8 @@ struct KernelImage {
   static llvm::Expected<KernelImage> unpack(llvm::StringRef packed);
 };
 
-/// Compiles a specialised variant.
-llvm::Expected<KernelImage> generate(VariantOp program, const KernelRequest &request);
+/// Compiles a specialised variant. `family` names all requests that agree on a form, of which the first chooses it.
+llvm::Expected<KernelImage> generate(VariantOp program, const KernelRequest &request, llvm::StringRef family);
 
 /// The text of a specialised variant at a stage on the way to code: "chunk", "kernel" (CUDA), "llvm", and at last "asm"
 /// (CPU) or "ptx" (CUDA).

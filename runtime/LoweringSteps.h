@@ -22,6 +22,8 @@ public:
 
   /// Takes the form that is asked for, or the one that suits the target: all its kernels, at the chunk level.
   llvm::Error chooseForm();
+  /// The same, or what another of its family has chosen: the kernels of a gradient, or of segments, agree.
+  llvm::Error chooseFormOf(llvm::StringRef family);
   /// Leaves of these the one that is asked for.
   llvm::Error keepPart();
   /// What the host has to know of the kernel at the chunk level.
@@ -36,6 +38,7 @@ public:
   std::string text();
 
 private:
+  struct ChosenForm;
   bool isCpu() const { return request.target.kind == Target::Kind::Cpu; }
   bool isStep() const { return request.part == KernelRequest::Part::Step; }
   KernelForm kernelForm() const {

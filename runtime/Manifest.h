@@ -160,6 +160,8 @@ struct Manifest {
   /// GPU: the kernel takes one token of each sequence and updates states where they lie. Heads that share a state are
   /// one work item, whose block takes them from the last to the first, which stores what they share.
   bool inPlace = false;
+  /// GPU: the kernel waits for those that were launched before it, so that its blocks may be there before they end.
+  bool awaitsLaunches = false;
   /// How the kernel takes segments of sequences, where it does.
   enum class Segments { None, Apart, Turns } segments = Segments::None;
   /// Why the kernel takes single tokens, where it stands in for a chunk form that there is not.

@@ -86,10 +86,16 @@ llvm::Expected<std::unique_ptr<Signature::Segments>> Signature::Segments::create
     request.part = part;
     return request;
   };
+  auto has = [&](StateEntry::Kind kind) { return llvm::is_contained(signature.carried, kind); };
+  SmallVector<Part> parts = {Part::Apart, Part::Writes, Part::Starts};
+  if (has(StateEntry::Kind::Tail))
+    parts.push_back(Part::Tails);
+  if (has(StateEntry::Kind::Scan))
+    parts.append({Part::Totals, Part::TotalStarts});
+  signature.compileTogether(request, parts);
   std::vector<SegmentStarts::Kept> states;
   if (llvm::Error error = SegmentStarts::make(signature, requestOf(Part::Apart), names, states).moveInto(made->results))
     return error;
-  auto has = [&](StateEntry::Kind kind) { return llvm::is_contained(signature.carried, kind); };
   if (has(StateEntry::Kind::Tail))
     if (llvm::Error error =
             SegmentStarts::make(signature, requestOf(Part::Tails), names, made->ofTails).moveInto(made->tails))

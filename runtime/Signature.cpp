@@ -242,6 +242,8 @@ llvm::Expected<Operator::Signature::Kernel *> Operator::Signature::kernelOf(cons
   for (const EntryShape &entry : state)
     entries.push_back(entry.name);
   request.take(form);
+  if (solvesSystems())
+    compileTogether(request, {request.part, KernelRequest::Part::Systems});
   llvm::Expected<std::shared_ptr<CompiledKernel>> code = compile(request);
   if (!code)
     return code.takeError();
@@ -296,6 +298,15 @@ llvm::Expected<std::shared_ptr<CompiledKernel>> Operator::Signature::compile(con
   Implementation &impl = *op.implementation;
   std::lock_guard<std::mutex> context(impl.contextMutex);
   return compileKernel(impl.variant, request);
+}
+
+void Operator::Signature::compileTogether(KernelRequest request, ArrayRef<KernelRequest::Part> parts) const {
+  std::vector<KernelRequest> requests;
+  for (KernelRequest::Part part : parts) {
+    request.part = part;
+    requests.push_back(request);
+  }
+  compileAhead(declaration(), requests, device, [] { return true; });
 }
 
 /// Whether kernels compute a table, as they do where its positions are known on a device alone.

@@ -140,6 +140,9 @@ private:
   /// A tuned form that cannot be used here.
   void forget(const OperatorCall &call, int64_t threads, const GradientRequest *request, llvm::StringRef problem);
   llvm::Expected<std::shared_ptr<CompiledKernel>> compile(const KernelRequest &request) const;
+  /// Compiles parts of a program on several threads, so that `compile` finds them. What a form does not have, or what
+  /// cannot be compiled, is left out.
+  void compileTogether(KernelRequest request, llvm::ArrayRef<KernelRequest::Part> parts) const;
   llvm::Expected<std::unique_ptr<Kernel>> makeKernel(std::shared_ptr<CompiledKernel> code,
                                                      const ArgumentNames &names) const;
 

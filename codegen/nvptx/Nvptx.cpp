@@ -68,8 +68,8 @@ void stretto::buildKernelPipeline(OpPassManager &passes, const KernelForm &form)
     passes.addNestedPass<kernel::FuncOp>(createSetTilesAside({form.chip.str()}));
 }
 
-void stretto::buildThreadPipeline(OpPassManager &passes) {
-  passes.addPass(createLowerToThreads());
+void stretto::buildThreadPipeline(OpPassManager &passes, StringRef chip) {
+  passes.addPass(createLowerToThreads({chip.str()}));
   OpPassManager &functions = passes.nest<LLVM::LLVMFuncOp>();
   functions.addPass(createCSEPass());
   functions.addPass(createMergeChoices());
@@ -84,7 +84,7 @@ void stretto::buildThreadPipeline(OpPassManager &passes) {
 
 void stretto::buildNvptxPipeline(OpPassManager &passes, const KernelForm &form) {
   buildKernelPipeline(passes, form);
-  buildThreadPipeline(passes);
+  buildThreadPipeline(passes, form.chip);
 }
 
 //===----------------------------------------------------------------------===//

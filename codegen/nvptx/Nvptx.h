@@ -28,7 +28,7 @@ struct KernelForm {
 /// Adds the passes from `chunk.kernel`s to planned kernels of the kernel dialect.
 void buildKernelPipeline(mlir::OpPassManager &passes, const KernelForm &form);
 /// Adds the passes from there to the LLVM dialect.
-void buildThreadPipeline(mlir::OpPassManager &passes);
+void buildThreadPipeline(mlir::OpPassManager &passes, llvm::StringRef chip);
 /// Adds both.
 void buildNvptxPipeline(mlir::OpPassManager &passes, const KernelForm &form);
 

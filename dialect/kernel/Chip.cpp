@@ -12,11 +12,11 @@ static constexpr Chip chips[] = {
     {"sm_86", "+ptx80", 99 * kilobyte},
     {"sm_87", "+ptx80", 163 * kilobyte},
     {"sm_89", "+ptx80", 99 * kilobyte},
-    {"sm_90", "+ptx80", 227 * kilobyte, false, true},
-    {"sm_90a", "+ptx83", 227 * kilobyte, true, true},
-    {"sm_100", "+ptx86", 227 * kilobyte},
-    {"sm_100a", "+ptx86", 227 * kilobyte},
-    {"sm_120", "+ptx87", 99 * kilobyte},
+    {"sm_90", "+ptx80", 227 * kilobyte, false, true, true},
+    {"sm_90a", "+ptx83", 227 * kilobyte, true, true, true},
+    {"sm_100", "+ptx86", 227 * kilobyte, false, false, true},
+    {"sm_100a", "+ptx86", 227 * kilobyte, false, false, true},
+    {"sm_120", "+ptx87", 99 * kilobyte, false, false, true},
 };
 
 const Chip *Chip::find(StringRef name) {

@@ -19,6 +19,8 @@ struct Chip {
   bool hasWarpgroups = false;
   /// The memory system copies boxes of a tensor to shared memory (TMA), and warps store matrices there (`stmatrix`).
   bool hasBulkCopies = false;
+  /// A kernel may be launched before the one in front of it has ended, and waits for that itself (`griddepcontrol`).
+  bool hasDependentLaunches = false;
 
   /// The chip of a name such as "sm_90a", or nothing.
   static const Chip *find(llvm::StringRef name);

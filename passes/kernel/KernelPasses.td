@@ -359,9 +359,13 @@ def LowerToThreads : Pass<"stretto-lower-to-threads", "::mlir::ModuleOp"> {
     %y2 = arith.addf %x2, %x2 : f32
     %y3 = arith.addf %x3, %x3 : f32
     ```
+
+    On chips that launch a kernel before the one in front of it has ended, each thread first lets the next kernel come and
+    then waits for all that were launched before (`griddepcontrol`), and the manifest says so.
   }];
   let dependentDialects = ["::mlir::arith::ArithDialect", "::mlir::scf::SCFDialect", "::mlir::LLVM::LLVMDialect",
                            "::mlir::NVVM::NVVMDialect"];
+  let options = [Option<"chip", "chip", "std::string", "\"sm_90a\"", "The chip, for instance sm_80">];
 }
 
 def MergeChoices : Pass<"stretto-merge-choices"> {

@@ -29,6 +29,12 @@ LogicalResult ThreadLowering::lowerItem(Value argument) {
     b.warp = b.shuffleFrom(b.warp, b.i32(0));
   shared = LLVM::AddressOfOp::create(b, b.pointerType(3), sharedMemory);
 
+  // Before anything is read or written that others may have left or want to read.
+  if (manifest.awaitsLaunches) {
+    NVVM::GriddepcontrolOp::create(b, NVVM::GridDepActionKind::launch_dependents);
+    NVVM::GriddepcontrolOp::create(b, NVVM::GridDepActionKind::wait);
+  }
+
   Value item = NVVM::BlockIdXOp::create(b, b.getI32Type());
   slice = b.i32(0);
   if (manifest.slices > 1) {

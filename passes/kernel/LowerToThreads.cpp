@@ -1,5 +1,6 @@
 //===- LowerToThreads.cpp - From a block to one of its threads ------------===//
 
+#include "dialect/kernel/Chip.h"
 #include "mlir/Dialect/LLVMIR/NVVMDialect.h"
 #include "passes/Passes.h"
 #include "passes/kernel/BulkCopies.h"
@@ -404,8 +405,13 @@ static LogicalResult checkShapes(FuncOp function, const Manifest &manifest) {
 
 namespace {
 struct LowerToThreads : stretto::impl::LowerToThreadsBase<LowerToThreads> {
+  using LowerToThreadsBase::LowerToThreadsBase;
+
   void runOnOperation() override {
     ModuleOp module = getOperation();
+    FailureOr<Chip> known = Chip::named(chip, [&] { return module.emitError(); });
+    if (failed(known))
+      return signalPassFailure();
     OpBuilder builder = OpBuilder::atBlockEnd(module.getBody());
     SmallVector<FuncOp> functions(module.getOps<FuncOp>());
     if (functions.empty())
@@ -436,6 +442,7 @@ struct LowerToThreads : stretto::impl::LowerToThreadsBase<LowerToThreads> {
       }
       if (failed(checkShapes(function, *manifest)))
         return signalPassFailure();
+      manifest->awaitsLaunches = known->hasDependentLaunches;
       if (failed(ThreadLowering(function, beside, std::move(*manifest), builder).run()))
         return signalPassFailure();
       function.erase();

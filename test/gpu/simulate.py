@@ -24,7 +24,7 @@ LOWERING = (
     "stretto-select-products{{chip={chip}}},stretto-overlap-products,stretto-select-copies{{chip={chip}}}),"
     "stretto-plan-shared-memory{{chip={chip}}},kernel.func(stretto-send-ahead,stretto-insert-barriers,"
     "stretto-set-tiles-aside{{chip={chip} registers={registers}}}),"
-    "stretto-lower-to-threads,llvm.func(cse,stretto-merge-choices{math}))"
+    "stretto-lower-to-threads{{chip={chip}}},llvm.func(cse,stretto-merge-choices{math}))"
 )
 
 

@@ -103,8 +103,17 @@ def lower(operator, dtype, width, stage="ptx", **settings):
     return variant.lower(stage, target="sm_90a", dtype=dtype, **sizes, **OPTIONS.get(operator, {}), **settings)
 
 
+def assert_that_kernels_wait(ptx):
+    """Each kernel waits for those that were launched before it ahead of all accesses to memory that they share."""
+    for body in ptx.split(".visible .entry ")[1:]:
+        accesses = re.findall(r"griddepcontrol\.\w+|\b(?:ld|st|red|atom)\.(?:\w+\.)*global|cp\.async", body)
+        assert accesses[:2] == ["griddepcontrol.launch_dependents", "griddepcontrol.wait"]
+        assert len(accesses) > 2 and "griddepcontrol" not in " ".join(accesses[2:])
+
+
 def spilled(ptxas, folder, ptx):
     """Bytes of the stack and of spills of each kernel."""
+    assert_that_kernels_wait(ptx)
     (folder / "kernel.ptx").write_text(ptx)
     command = [ptxas, "-v", "-arch=sm_90a", folder / "kernel.ptx", "-o", folder / "kernel.cubin"]
     report = subprocess.run(command, capture_output=True, text=True, check=True).stderr
@@ -131,6 +140,14 @@ def test_segments_assemble_without_spills(ptxas, tmp_path, operator, dtype, widt
     kernels = spilled(ptxas, tmp_path, lower(operator, dtype, width, segments=True))
     assert len(kernels) == {"lawcat": 4, "abc": 5}.get(operator, 3)
     assert set(kernels) == {("0", "0")}
+
+
+@pytest.mark.parametrize("backward, part", [(False, "starts"), (True, "backward_cotangent_starts")])
+def test_what_finds_the_starts_of_segments_has_slices(backward, part):
+    """It is asked for where heads are few, and adds up numbers of a column by themselves."""
+    kernels = lower("gla", "bf16", 128, "kernel", segments=True, backward=backward)
+    slices = re.search(rf"@gla_{part}\(.*slices[^:]*:(\d+)", kernels)
+    assert slices and slices[1] == "4"
 
 
 @pytest.mark.parametrize("operator", WITH_SEGMENTS)

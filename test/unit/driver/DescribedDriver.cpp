@@ -86,10 +86,7 @@ int cuOccupancyMaxActiveBlocksPerMultiprocessor(int *blocks, void *, int threads
   return 0;
 }
 
-int cuLaunchKernel(void *, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, void *, void **,
-                   void **) {
-  return invalidValue;
-}
+int cuLaunchKernelEx(const void *, void *, void **, void **) { return invalidValue; }
 
 int cuMemsetD8Async(uint64_t, unsigned char, size_t, void *) { return invalidValue; }
 
