@@ -206,6 +206,13 @@ static bool leavesNoParts(chunk::KernelOp kernel) {
                        [](chunk::ArgumentAttr argument) { return argument.getPartial(); });
 }
 
+/// Whether blocks of different slices store states of their own.
+static bool dividesStates(chunk::KernelOp kernel) {
+  return llvm::all_of(kernel.getArguments().getAsRange<chunk::ArgumentAttr>(), [](chunk::ArgumentAttr argument) {
+    return argument.getKind() != chunk::ArgumentKind::State || argument.getSliced();
+  });
+}
+
 /// Divides walks that carry states and nothing else among slices, each of which has its columns of them: where heads
 /// are few, what the chunks of such a walk wait for is each other. What finds the starts of segments adds numbers up
 /// that lie in memory, and is asked for where heads are few.
@@ -216,9 +223,10 @@ void Lowering::divideWalks() {
       return llvm::any_of(parts, [&](StringRef part) { return kernel.getSymName() == name + part.str(); });
     };
     int64_t slices = 1;
+    bool isTurns = isOneOf({suffix::starts, suffix::cotangentStarts, suffix::sumTurns});
     if (!request.isOfSegments() && isOneOf({suffix::segmentStarts, suffix::checkpoints, suffix::cotangents}))
       slices = request.walkSlices;
-    else if (!isCpu() && isOneOf({suffix::starts, suffix::cotangentStarts, suffix::sumTurns}))
+    else if (!isCpu() && isTurns)
       slices = slicesOfTurns;
     if (slices == 1 || kernel.getSlices() != 1)
       continue;
@@ -226,9 +234,13 @@ void Lowering::divideWalks() {
     for (auto other : llvm::make_early_inc_range(alone->getOps<chunk::KernelOp>()))
       if (other.getSymName() != kernel.getSymName())
         other.erase();
-    if (!divide(alone, slices) || !leavesNoParts(*alone->getOps<chunk::KernelOp>().begin()))
+    if (!divide(alone, slices))
       continue;
-    (*alone->getOps<chunk::KernelOp>().begin())->moveBefore(kernel);
+    chunk::KernelOp divided = *alone->getOps<chunk::KernelOp>().begin();
+    // Backwards states are left where they began: one that all slices carry could be gone for those that come later.
+    if (!leavesNoParts(divided) || (isTurns && divided.getReverse() && !dividesStates(divided)))
+      continue;
+    divided->moveBefore(kernel);
     kernel.erase();
   }
 }
@@ -520,13 +532,6 @@ llvm::Error Lowering::divideGradient(GpuForm &form) {
   if (divided->module && (gains || spillsLess || request.walks == 2))
     form = std::move(*divided);
   return llvm::Error::success();
-}
-
-/// Whether blocks of different slices store states of their own.
-static bool dividesStates(chunk::KernelOp kernel) {
-  return llvm::all_of(kernel.getArguments().getAsRange<chunk::ArgumentAttr>(), [](chunk::ArgumentAttr argument) {
-    return argument.getKind() != chunk::ArgumentKind::State || argument.getSliced();
-  });
 }
 
 /// Divides states until four warps hold them. One that all slices compute cannot be replaced where they read it.

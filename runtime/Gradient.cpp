@@ -409,10 +409,23 @@ llvm::Expected<Gradient *> Operator::Signature::gradientFor(const OperatorCall &
   if (segmented && gradient && (*gradient)->workingBytes(call) > segmented->enoughBytes(call) &&
       segmented->workingBytes(call) < (*gradient)->workingBytes(call))
     return segmented;
+  if (gradient && !choice.tuned && !isForced)
+    return ofLessMemory(*gradient, call, request, form);
   if (gradient || !choice.tuned)
     return gradient;
   forget(call, threads, &request, llvm::toString(gradient.takeError()));
   return gradientOf(request, modelForm(call, threads, /*isOfGradient=*/true));
+}
+
+Gradient *Operator::Signature::ofLessMemory(Gradient *gradient, const OperatorCall &call,
+                                            const GradientRequest &request, Form form) {
+  if (device < 0 || form.walks != 0 || gradient->workingBytes(call) <= gradient->enoughBytes(call))
+    return gradient;
+  form.walks = 1;
+  llvm::Expected<Gradient *> other = gradientOf(request, form);
+  if (!other)
+    return llvm::consumeError(other.takeError()), gradient;
+  return (*other)->workingBytes(call) < gradient->workingBytes(call) ? *other : gradient;
 }
 
 llvm::Expected<Gradient *> Operator::Signature::gradientOf(const GradientRequest &request, const Form &form) {

@@ -135,6 +135,9 @@ private:
   int64_t slicesFor(const OperatorCall &call, int64_t threads, int64_t segments) const;
   llvm::Expected<Kernel *> kernelOf(const Form &form);
   llvm::Expected<Gradient *> gradientOf(const GradientRequest &request, const Form &form);
+  /// The gradient of a form that the model chose, or, where that takes more memory than is enough, of the form that it
+  /// has where heads fill the chip, if that takes less: slices leave parts of rows.
+  Gradient *ofLessMemory(Gradient *gradient, const OperatorCall &call, const GradientRequest &request, Form form);
   /// With segments side by side; null where there is none, which `problem` says why.
   Gradient *gradientSideBySide(const GradientRequest &request, const Form &form, std::string *problem = nullptr);
   /// A tuned form that cannot be used here.
