@@ -217,7 +217,7 @@ static bool dividesStates(chunk::KernelOp kernel) {
 /// are few, what the chunks of such a walk wait for is each other. What finds the starts of segments adds numbers up
 /// that lie in memory, and is asked for where heads are few.
 void Lowering::divideWalks() {
-  constexpr int64_t slicesOfTurns = 4;
+  constexpr int64_t slicesOfTurns = 8;
   for (auto kernel : llvm::make_early_inc_range(module->getOps<chunk::KernelOp>())) {
     auto isOneOf = [&](ArrayRef<llvm::StringLiteral> parts) {
       return llvm::any_of(parts, [&](StringRef part) { return kernel.getSymName() == name + part.str(); });

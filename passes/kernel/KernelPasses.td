@@ -360,8 +360,9 @@ def LowerToThreads : Pass<"stretto-lower-to-threads", "::mlir::ModuleOp"> {
     %y3 = arith.addf %x3, %x3 : f32
     ```
 
-    On chips that launch a kernel before the one in front of it has ended, each thread first lets the next kernel come and
-    then waits for all that were launched before (`griddepcontrol`), and the manifest says so.
+    On chips that launch a kernel before the one in front of it has ended, each thread first waits for all that were
+    launched before (`griddepcontrol`), and the manifest says so. A kernel whose turns are segments lets the next one come
+    before it waits itself.
   }];
   let dependentDialects = ["::mlir::arith::ArithDialect", "::mlir::scf::SCFDialect", "::mlir::LLVM::LLVMDialect",
                            "::mlir::NVVM::NVVMDialect"];

@@ -29,9 +29,11 @@ LogicalResult ThreadLowering::lowerItem(Value argument) {
     b.warp = b.shuffleFrom(b.warp, b.i32(0));
   shared = LLVM::AddressOfOp::create(b, b.pointerType(3), sharedMemory);
 
-  // Before anything is read or written that others may have left or want to read.
+  // Before anything is read or written that others may have left or want to read. Blocks of the next kernel that came
+  // beside those of a long one would crowd on multiprocessors that it leaves idle; turns are short, and everywhere.
   if (manifest.awaitsLaunches) {
-    NVVM::GriddepcontrolOp::create(b, NVVM::GridDepActionKind::launch_dependents);
+    if (manifest.segments == Manifest::Segments::Turns)
+      NVVM::GriddepcontrolOp::create(b, NVVM::GridDepActionKind::launch_dependents);
     NVVM::GriddepcontrolOp::create(b, NVVM::GridDepActionKind::wait);
   }
 

@@ -1,9 +1,10 @@
 //===- LowerRoles.cpp - What the roles of a block pass to each other ------===//
 //
 // The warps of each role branch to its function, and meet at a barrier of their own from then on. A tile that one role
-// passes to another has two barriers in shared memory (mbarrier): at the first each warp that has stored its part
+// passes to another has two barriers in shared memory (mbarrier): at the first each thread that has stored its part
 // arrives, at the second each one that has read the tile. The k-th use of a place in the ring completes the k-th phase
-// of both.
+// of both. One arrival of each warp, behind a barrier of its own, is as fast (docs/performance.md), but no checker of
+// races follows it.
 //
 //===----------------------------------------------------------------------===//
 
@@ -58,7 +59,8 @@ void ThreadLowering::openPassed() {
       Value first = b.advance(shared, static_cast<int64_t>(*channel.getBarriers()));
       for (int64_t place = 0; place < 2 * depth; ++place)
         NVVM::MBarrierInitOp::create(b, b.advance(first, place * bytesOfBarrier),
-                                     b.i32(place < depth ? beside.getWarps() : function.getWarps()), Value());
+                                     b.i32(lanesOfWarp * (place < depth ? beside.getWarps() : function.getWarps())),
+                                     Value());
     }
     NVVM::FenceMbarrierInitOp::create(b);
   });
@@ -66,11 +68,7 @@ void ThreadLowering::openPassed() {
 }
 
 void ThreadLowering::arrivePassed(Value channel, Value turn, bool isRead) {
-  NVVM::SyncWarpOp::create(b, b.i32(-1));
   Value barrier = barrierOf(channel.getDefiningOp<ChannelOp>(), scalars.lookup(turn), isRead);
-  Value isFirst = b.compare(arith::CmpIPredicate::eq, b.lane, b.i32(0));
-  OpBuilder::InsertionGuard guard(b);
-  b.setInsertionPointToStart(scf::IfOp::create(b, isFirst).thenBlock());
   NVVM::MBarrierArriveOp::create(b, b.getI64Type(), barrier, Value());
 }
 

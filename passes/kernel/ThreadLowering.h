@@ -183,7 +183,7 @@ private:
   /// What the warps of each role do.
   mlir::LogicalResult lowerRoles();
   void openPassed();
-  /// Each warp arrives, when all of its threads have stored, or read, the tile of a turn.
+  /// Each thread arrives when it has stored, or read, the tile of a turn.
   void arrivePassed(mlir::Value channel, mlir::Value turn, bool isRead);
   void lowerPass(PassOp op);
   void lowerRelease(ReleaseOp op);

@@ -107,8 +107,11 @@ def assert_that_kernels_wait(ptx):
     """Each kernel waits for those that were launched before it ahead of all accesses to memory that they share."""
     for body in ptx.split(".visible .entry ")[1:]:
         accesses = re.findall(r"griddepcontrol\.\w+|\b(?:ld|st|red|atom)\.(?:\w+\.)*global|cp\.async", body)
-        assert accesses[:2] == ["griddepcontrol.launch_dependents", "griddepcontrol.wait"]
-        assert len(accesses) > 2 and "griddepcontrol" not in " ".join(accesses[2:])
+        # The next kernel may come beside what finds the starts of segments.
+        if re.match(r"\w+_(starts|sum_turns)\(", body) and not re.match(r"\w+_segment_starts\(", body):
+            assert accesses.pop(0) == "griddepcontrol.launch_dependents"
+        assert accesses.pop(0) == "griddepcontrol.wait"
+        assert accesses and "griddepcontrol" not in " ".join(accesses)
 
 
 def spilled(ptxas, folder, ptx):
@@ -147,7 +150,7 @@ def test_what_finds_the_starts_of_segments_has_slices(backward, part):
     """It is asked for where heads are few, and adds up numbers of a column by themselves."""
     kernels = lower("gla", "bf16", 128, "kernel", segments=True, backward=backward)
     slices = re.search(rf"@gla_{part}\(.*slices[^:]*:(\d+)", kernels)
-    assert slices and slices[1] == "4"
+    assert slices and slices[1] == "8"
 
 
 @pytest.mark.parametrize("operator", WITH_SEGMENTS)

@@ -7,8 +7,8 @@
 // CHECK-LABEL: llvm.func @f
 // CHECK-SAME: \22awaitsLaunches\22:true
 // CHECK-NOT: llvm.load {{.*}}ptr<1>
-// CHECK: nvvm.griddepcontrol launch_dependents
-// CHECK-NEXT: nvvm.griddepcontrol wait
+// CHECK-NOT: nvvm.griddepcontrol launch_dependents
+// CHECK: nvvm.griddepcontrol wait
 // CHECK: llvm.store
 // OLDER-LABEL: llvm.func @f
 // OLDER-SAME: \22awaitsLaunches\22:false

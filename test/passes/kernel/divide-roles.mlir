@@ -38,11 +38,11 @@
 // PLANNED-LABEL: kernel.func @scores.ahead
 // PLANNED: kernel.channel passed 0 depth 2 offset [[PLACE]] barriers [[BARRIERS]]
 
-// Who waits for whom: barriers of as many warps as fill a place, and as many as free it. From then on each role meets
+// Who waits for whom: barriers of as many threads as fill a place, and as many as free it. From then on each role meets
 // alone.
 // THREADS-LABEL: llvm.func @scores
-// THREADS-COUNT-2: nvvm.mbarrier.init %{{.*}}, %c8_i32
-// THREADS-COUNT-2: nvvm.mbarrier.init %{{.*}}, %c4_i32
+// THREADS-COUNT-2: nvvm.mbarrier.init %{{.*}}, %c256_i32
+// THREADS-COUNT-2: nvvm.mbarrier.init %{{.*}}, %c128_i32
 // THREADS: nvvm.fence.mbarrier.init
 // THREADS: nvvm.barrier{{$}}
 // THREADS: nvvm.barrier id = %c1_i32{{.*}} number_of_threads = %c128_i32
