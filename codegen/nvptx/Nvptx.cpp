@@ -53,6 +53,7 @@ void stretto::buildKernelPipeline(OpPassManager &passes, const KernelForm &form)
   fold.fromStart = form.fromStart;
   fold.warpgroups = makesRoom;
   passes.addPass(createFoldOverChunks(fold));
+  passes.addNestedPass<kernel::FuncOp>(createBaseTwoExponentials());
   passes.addNestedPass<kernel::FuncOp>(createMultiplyVectors());
   passes.addPass(createDivideRoles({form.ahead, form.warps}));
   passes.addNestedPass<kernel::FuncOp>(createAssignLayouts({/*readAgain=*/makesRoom, /*repeatLeft=*/makesRoom}));

@@ -64,6 +64,9 @@ bool runsBesideOthers(chunk::DotOp product);
 /// The bytes of shared memory that an operation needs while it is executed, beside its operands and results.
 int64_t scratchBytesOf(mlir::Operation *op);
 
+/// Whether a tile is the same number everywhere, which is known before anything runs.
+bool isOneNumber(mlir::Value tile);
+
 /// Where each thread has, of every part of what is put together, the elements that it takes of it: which registers they
 /// are in. Parts follow one another in its registers, or each warp takes one of them.
 std::optional<Conversion> withinThreads(chunk::ConcatOp op);

@@ -227,6 +227,9 @@ def Kernel_SpanOp : Kernel_Op<"span"> {
     the last bound of a token that exists. There are none where `end` is no greater. These chunks have as many tokens as
     `by` says.
 
+    `wholly` asks for those of which every range holds all tokens: from the first behind the last bound to the last before
+    the end of the first range; none where not all tokens of the chunk exist.
+
     Constraints: `span_c1` bounds are numbers of the chunk's tokens; `span_c2` ranges end at `to` or at the end; `span_c3`
     chunks have tokens.
 
@@ -236,14 +239,16 @@ def Kernel_SpanOp : Kernel_Op<"span"> {
       %c0 = arith.constant 0 : index
       %bounds = kernel.load %first at %c0 : !kernel.view<tensor<16xf32>> -> tensor<16xf32>
       %begin, %end = kernel.span %bounds at %c0 by 16 : tensor<16xf32>
+      %whole_begin, %whole_end = kernel.span wholly %bounds at %c0 by 16 : tensor<16xf32>
       %pairs = kernel.in_range %bounds of %c0 in %begin : tensor<16xf32> -> tensor<16x16xi1>
       kernel.return
     }
     ```
   }];
-  let arguments = (ins Kernel_Tile:$first, Optional<Kernel_Tile>:$last, Index:$chunk, UnitAttr:$to_end, I64Attr:$by);
+  let arguments = (ins Kernel_Tile:$first, Optional<Kernel_Tile>:$last, Index:$chunk, UnitAttr:$to_end, I64Attr:$by,
+                       UnitAttr:$wholly);
   let results = (outs Index:$begin, Index:$end);
-  let assemblyFormat = [{ $first (`to` $last^)? (`to_end` $to_end^)? `at` $chunk `by` $by attr-dict
+  let assemblyFormat = [{ (`wholly` $wholly^)? $first (`to` $last^)? (`to_end` $to_end^)? `at` $chunk `by` $by attr-dict
                           `:` type($first) (`,` type($last)^)? }];
   let hasVerifier = 1;
 }

@@ -1,6 +1,7 @@
 //===- Scratch.cpp - Shared memory that operations need for themselves ----===//
 
 #include "dialect/kernel/KernelDialect.h"
+#include "mlir/IR/Matchers.h"
 #include "llvm/ADT/TypeSwitch.h"
 
 using namespace mlir;
@@ -14,10 +15,11 @@ int64_t bytesOf(Value tile) { return sharedBytesOf(cast<RankedTensorType>(tile.g
 /// The bytes in which an operation copies an operand to shared memory: none where it is there already.
 int64_t bytesOfCopy(Value tile) { return inSharedMemory(tile.getType()) ? 0 : bytesOf(tile); }
 
-int64_t bytesOfCopies(ArrayRef<Value> tiles) {
+/// The bytes in which bounds of ranges are copied for any thread to ask for them: all threads know one number.
+int64_t bytesOfBounds(ArrayRef<Value> bounds) {
   int64_t bytes = 0;
-  for (Value tile : tiles)
-    bytes += tile ? bytesOfCopy(tile) : 0;
+  for (Value bound : bounds)
+    bytes += bound && !isOneNumber(bound) ? bytesOfCopy(bound) : 0;
   return bytes;
 }
 
@@ -34,6 +36,11 @@ int64_t bytesOfWarps(int64_t warps, int64_t numbers, Type element) {
   return warps == 1 ? 0 : warps * sharedBytesOf(RankedTensorType::get({numbers}, element));
 }
 } // namespace
+
+bool stretto::kernel::isOneNumber(Value tile) {
+  SplatElementsAttr number;
+  return matchPattern(tile, m_Constant(&number));
+}
 
 std::optional<Conversion> stretto::kernel::withinThreads(chunk::ConcatOp op) {
   auto type = cast<RankedTensorType>(op.getType()), first = cast<RankedTensorType>(op.getOperand(0).getType());
@@ -86,10 +93,10 @@ int64_t stretto::kernel::scratchBytesOf(Operation *op) {
       })
       .Case([](StoreOp op) { return op.getStaged() ? bytesOf(op.getTile()) : 0; })
       .Case([](chunk::RowOp op) { return isOnlyRow(op) || isInEachWarp(op) ? 0 : bytesOf(op.getResult()); })
-      .Case([](SpanOp op) { return bytesOfCopies({op.getFirst(), op.getLast()}); })
+      .Case([](SpanOp op) { return bytesOfBounds({op.getFirst(), op.getLast()}); })
       .Case([](InRangeOp op) {
         bool asksAnyThread = cast<RankedTensorType>(op.getType()).getRank() == 1 && !op.getAhead();
-        return asksAnyThread ? bytesOfCopies({op.getFirst(), op.getLast()}) : 0;
+        return asksAnyThread ? bytesOfBounds({op.getFirst(), op.getLast()}) : 0;
       })
       .Case([](chunk::DecayMatrixOp op) { return bytesOf(op.getAmount()); })
       .Case([](chunk::DecayDotOp op) {

@@ -4,6 +4,7 @@
 #include "mlir/Transforms/GreedyPatternRewriteDriver.h"
 #include "passes/Passes.h"
 #include "passes/chunk/InputType.h"
+#include "passes/chunk/Scaled.h"
 
 namespace stretto {
 #define GEN_PASS_DEF_SINKFACTORS
@@ -14,31 +15,6 @@ using namespace mlir;
 using namespace stretto;
 
 namespace {
-
-/// A tile as a constant number times another one.
-struct Scaled {
-  Value tile;
-  FloatAttr factor;
-
-  static std::optional<Scaled> of(Value value) {
-    auto product = value.getDefiningOp<arith::MulFOp>();
-    if (!product || !isa<RankedTensorType>(value.getType()))
-      return std::nullopt;
-    for (auto [constant, tile] :
-         {std::pair(product.getLhs(), product.getRhs()), {product.getRhs(), product.getLhs()}}) {
-      SplatElementsAttr splat;
-      if (matchPattern(constant, m_Constant(&splat)))
-        return Scaled{tile, splat.getSplatValue<FloatAttr>()};
-    }
-    return std::nullopt;
-  }
-
-  static Value make(PatternRewriter &rewriter, Location location, Value tile, FloatAttr factor) {
-    auto splat = DenseElementsAttr::get(cast<RankedTensorType>(tile.getType()), factor.getValue());
-    Value constant = arith::ConstantOp::create(rewriter, location, splat);
-    return arith::MulFOp::create(rewriter, location, tile, constant);
-  }
-};
 
 /// Whether products take a tile as it is: it came in their operands' type, which rounds nothing.
 bool isInput(Value tile) { return isa<BlockArgument>(tile) || tile.getDefiningOp<arith::ExtFOp>(); }
@@ -56,7 +32,7 @@ struct OfInputs : OpRewritePattern<chunk::DotOp> {
         continue;
       auto product = cast<chunk::DotOp>(rewriter.clone(*op));
       product->setOperand(operand->getOperandNumber(), scaled->tile);
-      rewriter.replaceOp(op, Scaled::make(rewriter, op.getLoc(), product.getResult(), scaled->factor));
+      rewriter.replaceOp(op, Scaled::make(rewriter, op.getLoc(), product.getResult(), scaled->factor.getValue()));
       return success();
     }
     return failure();
@@ -75,7 +51,7 @@ struct OfSums : OpRewritePattern<chunk::DotOp> {
       return failure();
     auto product = chunk::DotOp::create(rewriter, op.getLoc(), op.getType(), left->tile, op.getRight(), addend->tile,
                                         op.getTransposeLeft(), op.getTransposeRight());
-    rewriter.replaceOp(op, Scaled::make(rewriter, op.getLoc(), product, left->factor));
+    rewriter.replaceOp(op, Scaled::make(rewriter, op.getLoc(), product, left->factor.getValue()));
     return success();
   }
 };
@@ -89,7 +65,7 @@ struct OfCausal : OpRewritePattern<chunk::CausalOp> {
     if (!scaled)
       return failure();
     Value masked = chunk::CausalOp::create(rewriter, op.getLoc(), op.getType(), scaled->tile, op.getStrict());
-    rewriter.replaceOp(op, Scaled::make(rewriter, op.getLoc(), masked, scaled->factor));
+    rewriter.replaceOp(op, Scaled::make(rewriter, op.getLoc(), masked, scaled->factor.getValue()));
     return success();
   }
 };
@@ -106,17 +82,54 @@ struct OfProducts : OpRewritePattern<arith::MulFOp> {
       if (!scaled || !operand.hasOneUse() || !scaled->tile.getDefiningOp() || isInput(scaled->tile))
         continue;
       Value product = arith::MulFOp::create(rewriter, op.getLoc(), scaled->tile, other);
-      rewriter.replaceOp(op, Scaled::make(rewriter, op.getLoc(), product, scaled->factor));
+      rewriter.replaceOp(op, Scaled::make(rewriter, op.getLoc(), product, scaled->factor.getValue()));
       return success();
     }
     return failure();
   }
 };
 
+/// `sum_j w_j (c x_j) = c sum_j w_j x_j` in a look-back, which then takes rows of an input where they lie.
+struct OfLookbacks : OpRewritePattern<chunk::LookbackOp> {
+  using OpRewritePattern::OpRewritePattern;
+
+  LogicalResult matchAndRewrite(chunk::LookbackOp op, PatternRewriter &rewriter) const override {
+    if (op.getFold() != chunk::Fold::Sum)
+      return failure();
+    chunk::ContributeOp contribution = op.getContribution();
+    for (OpResult sum : op->getOpResults()) {
+      OpOperand &rows = contribution.getGivenMutable()[2 * sum.getResultNumber() + 1];
+      std::optional<Scaled> scaled = Scaled::of(rows.get());
+      if (!scaled || !isInput(scaled->tile))
+        continue;
+      rewriter.modifyOpInPlace(contribution, [&] { rows.set(scaled->tile); });
+      rewriter.setInsertionPointAfter(op);
+      Value whole = Scaled::make(rewriter, op.getLoc(), sum, scaled->factor.getValue());
+      rewriter.replaceAllUsesExcept(sum, whole, whole.getDefiningOp());
+      return success();
+    }
+    return failure();
+  }
+};
+
+/// `c x + c y = c (x + y)`.
+struct OfTotals : OpRewritePattern<arith::AddFOp> {
+  using OpRewritePattern::OpRewritePattern;
+
+  LogicalResult matchAndRewrite(arith::AddFOp op, PatternRewriter &rewriter) const override {
+    std::optional<Scaled> left = Scaled::of(op.getLhs()), right = Scaled::of(op.getRhs());
+    if (!left || !right || left->factor != right->factor || !op.getLhs().hasOneUse() || !op.getRhs().hasOneUse())
+      return failure();
+    Value total = arith::AddFOp::create(rewriter, op.getLoc(), left->tile, right->tile);
+    rewriter.replaceOp(op, Scaled::make(rewriter, op.getLoc(), total, left->factor.getValue()));
+    return success();
+  }
+};
+
 struct SinkFactors : stretto::impl::SinkFactorsBase<SinkFactors> {
   void runOnOperation() override {
     RewritePatternSet patterns(&getContext());
-    patterns.add<OfInputs>(&getContext());
+    patterns.add<OfInputs, OfLookbacks, OfTotals>(&getContext());
     // Scores that are not scaled yet may be too large for fp16.
     if (!inputTypeOf(getOperation()).isF16())
       patterns.add<OfSums, OfCausal, OfProducts>(&getContext());

@@ -137,16 +137,34 @@ private:
   IRMapping mapping;
 };
 
+/// Whether a score leaves a pair out, as -inf does. Products of rows do not, which nothing else can be asked of.
+static bool mayLeaveOut(Value score) {
+  if (auto product = score.getDefiningOp<arith::MulFOp>())
+    return llvm::any_of(product->getOperands(),
+                        [](Value factor) { return !factor.getDefiningOp<OptionOp>() && mayLeaveOut(factor); });
+  return !score.getDefiningOp<DotOp>();
+}
+
 /// Adds the cotangents of what the body of `op` makes of a pair. `cotangents` are those of its results, some of which
 /// may be missing.
 void Adjoint::addPair(LookbackOp op, PairBody &body, ArrayRef<Value> cotangents, Value ofMaximum) {
   ValueRange yielded = op.getBody().front().getTerminator()->getOperands();
   auto ofToken = [&](Value row) { return row ? body.ofToken(row) : Value(); };
   auto sumOf = [&](Value a, Value b) { return a && b ? plus(a, b) : a ? a : b; };
-  Value none = constant(op.getResult(0).getType(), -std::numeric_limits<double>::infinity());
+  /// Whether none of some scores leaves a pair out; null where none can.
+  auto countsIn = [&](std::initializer_list<Value> scores) {
+    Value counts, none = constant(op.getResult(0).getType(), -std::numeric_limits<double>::infinity());
+    for (Value score : scores)
+      if (mayLeaveOut(score)) {
+        Value own = create<arith::CmpFOp>(arith::CmpFPredicate::OGT, score, none);
+        counts = counts ? create<arith::AndIOp>(counts, own).getResult() : own;
+      }
+    return counts;
+  };
+  auto where = [&](Value counts, Value number) { return counts ? zeroUnless(counts, number) : number; };
   /// Of a score that is -inf the difference is not formed.
   auto differenceWhere = [&](Value counts, Value score, Value from) {
-    return zeroUnless(counts, create<arith::SubFOp>(score, from));
+    return where(counts, create<arith::SubFOp>(score, from));
   };
 
   switch (op.getFold()) {
@@ -159,8 +177,8 @@ void Adjoint::addPair(LookbackOp op, PairBody &body, ArrayRef<Value> cotangents,
   case Fold::Softmax: {
     Value score = body.yielded(yielded[0]), contribution = body.yielded(yielded[1]);
     Value m = ofToken(op.getResult(0)), dl = ofToken(cotangents[1]), dacc = ofToken(cotangents[2]);
-    Value counts = create<arith::CmpFOp>(arith::CmpFPredicate::OGT, score, none);
-    Value weight = zeroUnless(counts, create<math::ExpOp>(differenceWhere(counts, score, m)));
+    Value counts = countsIn({score});
+    Value weight = where(counts, create<math::ExpOp>(differenceWhere(counts, score, m)));
     Value dscore = dl;
     if (dacc) {
       bool isNumber = axisOf(contribution.getType()).empty();
@@ -180,11 +198,10 @@ void Adjoint::addPair(LookbackOp op, PairBody &body, ArrayRef<Value> cotangents,
   case Fold::Divergence: {
     Value teacher = body.yielded(yielded[0]), student = body.yielded(yielded[1]);
     Value dkl = ofToken(cotangents[0]);
-    Value counts = create<arith::AndIOp>(create<arith::CmpFOp>(arith::CmpFPredicate::OGT, teacher, none),
-                                         create<arith::CmpFOp>(arith::CmpFPredicate::OGT, student, none));
+    Value counts = countsIn({teacher, student});
     Value logTeacher = differenceWhere(counts, teacher, ofToken(op.getResult(1)));
     Value logStudent = differenceWhere(counts, student, ofToken(op.getResult(2)));
-    auto probability = [&](Value log) { return zeroUnless(counts, create<math::ExpOp>(log)); };
+    auto probability = [&](Value log) { return where(counts, create<math::ExpOp>(log)); };
     Value pTeacher = probability(logTeacher), pStudent = probability(logStudent);
     if (isActive(teacher)) {
       Value dlse = ofToken(cotangents[1]), part;

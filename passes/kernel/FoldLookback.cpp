@@ -3,13 +3,11 @@
 // A look-back becomes a loop over the chunks that any token of this chunk sees, as attention in linear memory is
 // computed: tiles of the other chunk come through channels, the next while one is worked on, and the loop carries what
 // the fold has so far. Tiles of a channel are counted, by all look-backs and chunks together: the place of the next one
-// is that of a tile which nobody reads any longer. What was carried before a tile is scaled where the tile has a larger
-// score.
+// is that of a tile which nobody reads any longer. What the fold makes of a tile is in LookbackFolds.cpp.
 //
 //===----------------------------------------------------------------------===//
 
 #include "mlir/Analysis/SliceAnalysis.h"
-#include "mlir/Dialect/Math/IR/Math.h"
 #include "mlir/IR/Matchers.h"
 #include "mlir/Interfaces/SideEffectInterfaces.h"
 #include "passes/kernel/KernelFolder.h"
@@ -18,15 +16,11 @@ using namespace mlir;
 using namespace stretto;
 using namespace stretto::kernel;
 
-static constexpr double infinity = std::numeric_limits<double>::infinity();
-
 //===----------------------------------------------------------------------===//
 // The loop
 //===----------------------------------------------------------------------===//
 
-/// What a sum is added to, and only that, where it is known before: the fold begins with it, and needs no room of its
-/// own.
-static Value baseOf(OpResult result) {
+Value KernelFolder::baseOf(OpResult result) {
   auto op = cast<chunk::LookbackOp>(result.getOwner());
   auto total = result.hasOneUse() ? dyn_cast<arith::AddFOp>(*result.user_begin()) : arith::AddFOp();
   if (!total || total->getBlock() != op->getBlock() ||
@@ -52,24 +46,6 @@ void KernelFolder::eraseWhatLookbacksLeft(Block &block) {
     eraseDead(block);
 }
 
-/// Whether a sum of outer products is a column, which is no operand of a product of matrices: it is kept as a vector.
-static bool isOuterColumn(OpResult sum) {
-  bool isOuter = cast<chunk::LookbackOp>(sum.getOwner()).getFold() == chunk::Fold::Outer;
-  return isOuter && cast<RankedTensorType>(sum.getType()).getDimSize(1) == 1;
-}
-
-/// The only column of a matrix.
-Value KernelFolder::columnOf(Value matrix) {
-  auto repeated = matrix.getDefiningOp<chunk::BroadcastOp>();
-  if (repeated && repeated.getAlong() == chunk::Side::Rows)
-    return repeated.getOperand();
-  auto type = cast<RankedTensorType>(matrix.getType());
-  SplatElementsAttr same;
-  if (matchPattern(matrix, m_Constant(&same)))
-    return splat(type.clone({type.getDimSize(0)}), same.getSplatValue<APFloat>().convertToDouble());
-  return chunk::ColumnsOp::create(builder, type.clone({type.getDimSize(0)}), matrix, 0);
-}
-
 void KernelFolder::foldLookback(chunk::LookbackOp op) {
   builder.setLoc(op.getLoc());
   if (fromStart && op.getContinued())
@@ -77,6 +53,7 @@ void KernelFolder::foldLookback(chunk::LookbackOp op) {
   Chunks chunks = chunksOf(op);
   auto [begin, end] = chunks;
   sendPast(op, begin, chunks);
+  std::optional<Chunks> whole = wholeChunksOf(op);
   auto loop = scf::ForOp::create(builder, begin, end, constant(1), beginFold(op));
   {
     OpBuilder::InsertionGuard guard(builder);
@@ -89,7 +66,7 @@ void KernelFolder::foldLookback(chunk::LookbackOp op) {
       mapping.map(argument, tileOfPast(op, cast<BlockArgument>(past), argument.getType(), other, chunks));
     for (Operation &inner : op.getBlock()->without_terminator())
       builder.clone(inner, mapping);
-    SmallVector<Value> after = foldTile(op, other, loop.getRegionIterArgs());
+    SmallVector<Value> after = foldTile(op, other, isWhole(op, other, whole), loop.getRegionIterArgs());
     scf::YieldOp::create(builder, after);
   }
   llvm::SmallSetVector<BlockArgument, 4> counted;
@@ -109,11 +86,57 @@ void KernelFolder::mapResults(chunk::LookbackOp op, ValueRange after) {
 }
 
 KernelFolder::Chunks KernelFolder::chunksOf(chunk::LookbackOp op) {
-  if (op.getAhead())
-    return chunksAhead(op);
+  return op.getAhead() ? chunksAhead(op) : spanOf(op, /*wholly=*/false);
+}
+
+KernelFolder::Chunks KernelFolder::spanOf(chunk::LookbackOp op, bool wholly) {
   Value last = op.getLast() ? mapping.lookup(op.getLast()) : Value();
-  auto span = SpanOp::create(builder, mapping.lookup(op.getFirst()), last, index, op.getToEnd(), op.getPastTokens());
+  auto span =
+      SpanOp::create(builder, mapping.lookup(op.getFirst()), last, index, op.getToEnd(), op.getPastTokens(), wholly);
   return {span.getBegin(), span.getEnd()};
+}
+
+/// The chunks of which tokens of the chunk `other` are seen, or all of them by all, in a look-ahead.
+KernelFolder::Chunks KernelFolder::spanAhead(chunk::LookbackOp op, Value other, Value last, bool toEnd, bool wholly) {
+  Value first = emitBound(op, op.getContribution().getFirst(), other);
+  if (last)
+    last = emitBound(op, last, other);
+  auto span = SpanOp::create(builder, first, last, other, toEnd, kernel.getChunk(), wholly);
+  return {span.getBegin(), span.getEnd()};
+}
+
+/// Whether the ranges of a look-ahead are bounded by numbers that are the same for all tokens: threads need not ask
+/// each other for them.
+static bool hasEqualBounds(chunk::LookbackOp op) {
+  Value last = op.getContribution().getLast();
+  return isOneNumber(op.getContribution().getFirst()) && (!last || isOneNumber(last));
+}
+
+/// Whether the ranges of a look-ahead begin with their sequences.
+static bool hasNoFirstBound(chunk::LookbackOp op) {
+  SplatElementsAttr first;
+  return matchPattern(op.getContribution().getFirst(), m_Constant(&first)) &&
+         first.getSplatValue<APFloat>().convertToDouble() <= 0;
+}
+
+std::optional<KernelFolder::Chunks> KernelFolder::wholeChunksOf(chunk::LookbackOp op) {
+  bool isStep = kernel.getChunk() == 1;
+  if (op.getAhead() || isStep)
+    return std::nullopt;
+  return spanOf(op, /*wholly=*/true);
+}
+
+Value KernelFolder::isWhole(chunk::LookbackOp op, Value other, std::optional<Chunks> whole) {
+  Value chunk = other;
+  if (op.getAhead() && hasEqualBounds(op)) {
+    whole = spanAhead(op, other, op.getContribution().getLast(), op.getToEnd(), /*wholly=*/true);
+    chunk = index;
+  }
+  if (!whole)
+    return Value();
+  Value isBehind = arith::CmpIOp::create(builder, arith::CmpIPredicate::sge, chunk, whole->begin);
+  Value isBefore = arith::CmpIOp::create(builder, arith::CmpIPredicate::slt, chunk, whole->end);
+  return arith::AndIOp::create(builder, isBehind, isBefore);
 }
 
 /// The first of the chunks for which a condition does not hold that holds up to there, found by bisection.
@@ -143,16 +166,14 @@ KernelFolder::Chunks KernelFolder::chunksAhead(chunk::LookbackOp op) {
   Chunks chunks{op.getToEnd() ? constant(0) : index, chunksOfSequence()};
   if (!boundsArePositions(op))
     return chunks;
-  auto spanOf = [&](Value other, Value last) {
-    return SpanOp::create(builder, emitBound(op, op.getContribution().getFirst(), other), last, other,
-                          /*to_end=*/false, kernel.getChunk());
-  };
-  chunks.end = bisect(chunks, [&](Value other) -> Value {
-    return arith::CmpIOp::create(builder, arith::CmpIPredicate::sle, spanOf(other, Value()).getBegin(), index);
-  });
+  if (!hasNoFirstBound(op))
+    chunks.end = bisect(chunks, [&](Value other) -> Value {
+      Value begin = spanAhead(op, other, /*last=*/Value(), /*toEnd=*/false, /*wholly=*/false).begin;
+      return arith::CmpIOp::create(builder, arith::CmpIPredicate::sle, begin, index);
+    });
   if (Value last = op.getContribution().getLast())
     chunks.begin = bisect(chunks, [&](Value other) -> Value {
-      Value end = spanOf(other, emitBound(op, last, other)).getEnd();
+      Value end = spanAhead(op, other, last, /*toEnd=*/false, /*wholly=*/false).end;
       Value isBefore = arith::CmpIOp::create(builder, arith::CmpIPredicate::sle, end, index);
       Value isBehindFirst = arith::CmpIOp::create(builder, arith::CmpIPredicate::sgt, index, constant(0));
       return arith::AndIOp::create(builder, isBefore, isBehindFirst);
@@ -275,265 +296,4 @@ void KernelFolder::sendPast(chunk::LookbackOp op, Value other, Chunks chunks) {
       return {};
     });
   }
-}
-
-//===----------------------------------------------------------------------===//
-// Numbers
-//===----------------------------------------------------------------------===//
-
-Value KernelFolder::splat(Type type, double number) {
-  auto tile = cast<RankedTensorType>(type);
-  return arith::ConstantOp::create(builder,
-                                   DenseElementsAttr::get(tile, FloatAttr::get(tile.getElementType(), number)));
-}
-
-Value KernelFolder::selectOr(Value condition, Value numbers, double otherwise) {
-  return arith::SelectOp::create(builder, condition, numbers, splat(numbers.getType(), otherwise));
-}
-
-/// Numbers of rows, repeated over the columns of a tile's shape.
-Value KernelFolder::broadcastRows(Value numbers, Value tile) {
-  auto type = cast<RankedTensorType>(tile.getType()).clone(getElementTypeOrSelf(numbers.getType()));
-  return chunk::BroadcastOp::create(builder, type, numbers, chunk::Side::Rows);
-}
-
-/// Of each row less its shift.
-Value KernelFolder::exponentialOf(Value numbers, Value shift) {
-  return math::ExpOp::create(builder, arith::SubFOp::create(builder, numbers, broadcastRows(shift, numbers)));
-}
-
-/// A row as it was before it was widened.
-static Value narrow(Value rows) {
-  auto extension = rows.getDefiningOp<arith::ExtFOp>();
-  return extension ? extension.getIn() : rows;
-}
-
-Value KernelFolder::widen(Value tile, Type element) {
-  auto wide = cast<RankedTensorType>(tile.getType()).clone(element);
-  return tile.getType() == wide ? tile : arith::ExtFOp::create(builder, wide, tile).getResult();
-}
-
-/// A product of which the left operand is rounded as the right one was.
-Value KernelFolder::multiply(Value left, Value right, Value addend, bool transposeLeft) {
-  Type element = getElementTypeOrSelf(right.getType());
-  if (getElementTypeOrSelf(left.getType()) != element)
-    left = arith::TruncFOp::create(builder, cast<RankedTensorType>(left.getType()).clone(element), left);
-  return chunk::DotOp::create(builder, addend.getType(), left, right, addend, transposeLeft,
-                              /*transpose_right=*/false);
-}
-
-/// Rows added up by weights. What a single token adds up are reductions, as all that a step reads; rows of one column
-/// are no operands of a product of matrices.
-Value KernelFolder::addWeighted(Value weights, Value rows, Value addend) {
-  ArrayRef<int64_t> shape = cast<RankedTensorType>(addend.getType()).getShape();
-  if (shape[0] > 1 && shape[1] > 1)
-    return multiply(weights, rows, addend);
-  Type element = getElementTypeOrSelf(addend.getType());
-  auto sumOver = [&](chunk::Side side, Value tile) -> Value {
-    int64_t count = cast<RankedTensorType>(tile.getType()).getDimSize(side == chunk::Side::Columns ? 0 : 1);
-    return chunk::ReduceOp::create(builder, RankedTensorType::get({count}, element), chunk::Reduction::Sum, tile, side);
-  };
-  weights = widen(weights, element);
-  rows = widen(rows, element);
-  if (shape[1] == 1) {
-    Value numbers = sumOver(chunk::Side::Columns, rows);
-    numbers = chunk::BroadcastOp::create(builder, weights.getType(), numbers, chunk::Side::Columns);
-    Value sums = sumOver(chunk::Side::Columns, arith::MulFOp::create(builder, weights, numbers));
-    return arith::AddFOp::create(builder, addend, broadcastRows(sums, addend));
-  }
-  Value numbers = broadcastRows(sumOver(chunk::Side::Rows, weights), rows);
-  Value sums = sumOver(chunk::Side::Rows, arith::MulFOp::create(builder, rows, numbers));
-  sums = chunk::BroadcastOp::create(builder, addend.getType(), sums, chunk::Side::Columns);
-  return arith::AddFOp::create(builder, addend, sums);
-}
-
-/// Rows scaled by a column and added up.
-Value KernelFolder::addScaled(Value rows, Value column, Value addend) {
-  auto type = cast<RankedTensorType>(addend.getType());
-  rows = widen(rows, type.getElementType());
-  SplatElementsAttr same;
-  bool isOne = matchPattern(column, m_Constant(&same)) && same.getSplatValue<APFloat>().isExactlyValue(1);
-  if (!isOne) {
-    auto numbers =
-        RankedTensorType::get({cast<RankedTensorType>(column.getType()).getDimSize(0)}, type.getElementType());
-    column = chunk::ReduceOp::create(builder, numbers, chunk::Reduction::Sum, widen(column, type.getElementType()),
-                                     chunk::Side::Columns);
-    rows = arith::MulFOp::create(builder, rows, broadcastRows(column, rows));
-  }
-  Value sums = chunk::ReduceOp::create(builder, type, chunk::Reduction::Sum, rows, chunk::Side::Rows);
-  return arith::AddFOp::create(builder, addend, sums);
-}
-
-Value KernelFolder::inRangeOf(chunk::LookbackOp op, Value other, unsigned rank) {
-  SmallVector<int64_t, 2> shape = {static_cast<int64_t>(kernel.getChunk()), op.getPastTokens()};
-  if (rank == 1)
-    shape.erase(shape.begin());
-  Type type = RankedTensorType::get(shape, builder.getI1Type());
-  chunk::ContributeOp contribution = op.getContribution();
-  Value first = op.getAhead() ? contribution.getFirst() : op.getFirst();
-  Value last = op.getAhead() ? contribution.getLast() : op.getLast();
-  return InRangeOp::create(builder, type, mapping.lookup(first), last ? mapping.lookup(last) : Value(), index, other,
-                           op.getToEnd(), op.getAhead());
-}
-
-//===----------------------------------------------------------------------===//
-// Folds
-//===----------------------------------------------------------------------===//
-
-/// The largest score so far, as what differences are taken from: no difference of two infinities is formed.
-static Value shiftOf(ImplicitLocOpBuilder &builder, Value largest) {
-  auto type = cast<RankedTensorType>(largest.getType());
-  auto constant = [&](double number) {
-    return arith::ConstantOp::create(builder,
-                                     DenseElementsAttr::get(type, FloatAttr::get(type.getElementType(), number)));
-  };
-  Value none = arith::CmpFOp::create(builder, arith::CmpFPredicate::OEQ, largest, constant(-infinity));
-  return arith::SelectOp::create(builder, none, constant(0), largest);
-}
-
-SmallVector<Value> KernelFolder::beginFold(chunk::LookbackOp op) {
-  SmallVector<Value> begin;
-  auto add = [&](Type type, double number) { begin.push_back(splat(type, number)); };
-  switch (op.getFold()) {
-  case chunk::Fold::Softmax: // the largest score, the sum of exponentials, and rows summed with these weights
-    add(op.getResultTypes()[0], -infinity);
-    add(op.getResultTypes()[1], 0);
-    add(op.getResultTypes()[2], 0);
-    break;
-  case chunk::Fold::Divergence: // largest scores and sums of the teacher and the student, and weighted differences
-    for (double number : {-infinity, -infinity, 0.0, 0.0, 0.0})
-      add(op.getResultTypes()[0], number);
-    break;
-  case chunk::Fold::Sum:
-  case chunk::Fold::Outer:
-    for (OpResult result : op->getOpResults()) {
-      if (Value base = baseOf(result)) {
-        if (!mapping.contains(base))
-          builder.clone(*base.getDefiningOp(), mapping);
-        begin.push_back(mapping.lookup(base));
-      } else {
-        add(result.getType(), 0);
-      }
-      if (isOuterColumn(result))
-        begin.back() = columnOf(begin.back());
-    }
-    break;
-  }
-  return begin;
-}
-
-SmallVector<Value> KernelFolder::foldTile(chunk::LookbackOp op, Value other, ValueRange before) {
-  SmallVector<Value> given =
-      llvm::map_to_vector(op.getContribution().getGiven(), [&](Value value) { return mapping.lookup(value); });
-  // Rows of tokens outside of all ranges are as they are in memory, or 0 beyond it; what was computed of them may be
-  // infinite.
-  auto rowsInRange = [&](unsigned number) {
-    Value rows = narrow(given[number]);
-    Value given = narrow(op.getContribution().getGiven()[number]);
-    if (isa<BlockArgument>(given) || matchPattern(given, m_Constant()))
-      return rows;
-    return selectOr(broadcastRows(inRangeOf(op, other, 1), rows), rows, 0);
-  };
-  switch (op.getFold()) {
-  case chunk::Fold::Softmax:
-    return foldSoftmax(inRangeOf(op, other, 2), given[0], rowsInRange(1), before);
-  case chunk::Fold::Divergence:
-    return foldDivergence(inRangeOf(op, other, 2), given[0], given[1], before);
-  case chunk::Fold::Sum: {
-    SmallVector<Value> after;
-    Value inRange = inRangeOf(op, other, 2);
-    for (auto [number, sum] : llvm::enumerate(before)) {
-      Value weights = selectOr(inRange, narrow(given[2 * number]), 0);
-      after.push_back(addWeighted(weights, rowsInRange(2 * number + 1), sum));
-    }
-    return after;
-  }
-  case chunk::Fold::Outer: {
-    SmallVector<Value> after;
-    Value inRange = inRangeOf(op, other, 1);
-    for (auto [number, sum] : llvm::enumerate(before)) {
-      Value left = narrow(given[2 * number]);
-      left = selectOr(broadcastRows(inRange, left), left, 0);
-      Value right = rowsInRange(2 * number + 1);
-      after.push_back(isOuterColumn(op->getOpResult(number)) ? addScaled(left, right, sum)
-                                                             : multiply(left, right, sum, /*transposeLeft=*/true));
-    }
-    return after;
-  }
-  }
-  llvm_unreachable("covered switch");
-}
-
-SmallVector<Value> KernelFolder::foldSoftmax(Value inRange, Value scores, Value rows, ValueRange before) {
-  Type numbers = before[0].getType();
-  scores = selectOr(inRange, scores, -infinity);
-  Value here = chunk::ReduceOp::create(builder, numbers, chunk::Reduction::Max, scores, chunk::Side::Columns);
-  Value largest = arith::MaximumFOp::create(builder, before[0], here);
-  Value shift = shiftOf(builder, largest);
-  Value scale = math::ExpOp::create(builder, arith::SubFOp::create(builder, before[0], shift));
-  Value weights = exponentialOf(scores, shift);
-  Value sum = chunk::ReduceOp::create(builder, numbers, chunk::Reduction::Sum, weights, chunk::Side::Columns);
-  Value scaledSum = arith::MulFOp::create(builder, before[1], scale);
-  Value scaledRows = arith::MulFOp::create(builder, before[2], broadcastRows(scale, before[2]));
-  return {largest, arith::AddFOp::create(builder, scaledSum, sum), addWeighted(weights, rows, scaledRows)};
-}
-
-/// Of the scores s and r, less their shifts, the sum of e^s (s - r) is kept. When the shifts grow by c and d, each
-/// difference shrinks by c - d before it is scaled, so that large scores that both streams have in common cancel
-/// exactly.
-SmallVector<Value> KernelFolder::foldDivergence(Value inRange, Value teacher, Value student, ValueRange before) {
-  Type numbers = before[0].getType();
-  // A pair that either stream leaves out is left out of both.
-  for (Value scores : {teacher, student}) {
-    Value exists =
-        arith::CmpFOp::create(builder, arith::CmpFPredicate::UNE, scores, splat(scores.getType(), -infinity));
-    inRange = arith::AndIOp::create(builder, inRange, exists);
-  }
-  struct Stream {
-    Value scores, largest, shift, change, scale, weights, sum;
-  };
-  auto raise = [&](Value scores, Value largest, Value sum) {
-    Stream stream;
-    stream.scores = selectOr(inRange, scores, -infinity);
-    Value here = chunk::ReduceOp::create(builder, numbers, chunk::Reduction::Max, stream.scores, chunk::Side::Columns);
-    stream.largest = arith::MaximumFOp::create(builder, largest, here);
-    stream.shift = shiftOf(builder, stream.largest);
-    stream.change = arith::SubFOp::create(builder, stream.shift, shiftOf(builder, largest));
-    stream.scale = math::ExpOp::create(builder, arith::SubFOp::create(builder, largest, stream.shift));
-    stream.scores = arith::SubFOp::create(builder, stream.scores, broadcastRows(stream.shift, scores));
-    stream.weights = math::ExpOp::create(builder, stream.scores);
-    Value scaled = arith::MulFOp::create(builder, sum, stream.scale);
-    Value added =
-        chunk::ReduceOp::create(builder, numbers, chunk::Reduction::Sum, stream.weights, chunk::Side::Columns);
-    stream.sum = arith::AddFOp::create(builder, scaled, added);
-    return stream;
-  };
-  Stream t = raise(teacher, before[0], before[2]), s = raise(student, before[1], before[3]);
-  Value grown = arith::SubFOp::create(builder, t.change, s.change);
-  Value differences = arith::SubFOp::create(builder, before[4], arith::MulFOp::create(builder, before[2], grown));
-  Value difference = selectOr(inRange, arith::SubFOp::create(builder, t.scores, s.scores), 0);
-  Value weighted = arith::MulFOp::create(builder, t.weights, difference);
-  Value added = chunk::ReduceOp::create(builder, numbers, chunk::Reduction::Sum, weighted, chunk::Side::Columns);
-  differences = arith::AddFOp::create(builder, arith::MulFOp::create(builder, differences, t.scale), added);
-  return {t.largest, s.largest, t.sum, s.sum, differences};
-}
-
-SmallVector<Value> KernelFolder::endFold(chunk::LookbackOp op, ValueRange after) {
-  if (op.getFold() != chunk::Fold::Divergence)
-    return llvm::map_to_vector(llvm::zip_equal(op->getOpResults(), after), [&](auto each) -> Value {
-      auto [result, sum] = each;
-      return isOuterColumn(result) ? chunk::BroadcastOp::create(builder, result.getType(), sum, chunk::Side::Rows)
-                                   : sum;
-    });
-  Value nothing = splat(after[0].getType(), -infinity);
-  Value isEmpty = arith::CmpFOp::create(builder, arith::CmpFPredicate::OEQ, after[0], nothing);
-  SmallVector<Value, 2> logarithms, totals;
-  for (unsigned stream : {0, 1}) {
-    logarithms.push_back(math::LogOp::create(builder, after[2 + stream]));
-    Value total = arith::AddFOp::create(builder, shiftOf(builder, after[stream]), logarithms[stream]);
-    totals.push_back(arith::SelectOp::create(builder, isEmpty, nothing, total));
-  }
-  Value mean = arith::DivFOp::create(builder, after[4], after[2]);
-  Value divergence = arith::AddFOp::create(builder, mean, arith::SubFOp::create(builder, logarithms[1], logarithms[0]));
-  return {arith::SelectOp::create(builder, isEmpty, splat(divergence.getType(), 0), divergence), totals[0], totals[1]};
 }

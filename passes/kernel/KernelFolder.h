@@ -65,6 +65,14 @@ private:
   /// Those that a look-back meets.
   Chunks chunksOf(chunk::LookbackOp op);
   Chunks chunksAhead(chunk::LookbackOp op);
+  /// Those that the ranges of this chunk's tokens reach, or hold all of each of them.
+  Chunks spanOf(chunk::LookbackOp op, bool wholly);
+  Chunks spanAhead(chunk::LookbackOp op, mlir::Value other, mlir::Value last, bool toEnd, bool wholly);
+  /// The chunks all of whose tokens each token of this one looks back at, found before the loop.
+  std::optional<Chunks> wholeChunksOf(chunk::LookbackOp op);
+  /// Whether all tokens of this chunk and of `other` make pairs, in the loop: most chunks do where ranges are long.
+  /// Null where that is not asked.
+  mlir::Value isWhole(chunk::LookbackOp op, mlir::Value other, std::optional<Chunks> whole);
   mlir::Value bisect(Chunks chunks, llvm::function_ref<mlir::Value(mlir::Value other)> holds);
   /// Whether positions say where the ranges of a look-ahead begin and end.
   bool boundsArePositions(chunk::LookbackOp op);
@@ -90,16 +98,30 @@ private:
   mlir::Value turnOf(mlir::BlockArgument argument, mlir::Value other, Chunks chunks);
   /// Sends the tiles of the chunk `other`, unless it is the end.
   void sendPast(chunk::LookbackOp op, mlir::Value other, Chunks chunks);
+  /// The values that stand for the results, or for what they are added to.
+  void mapResults(chunk::LookbackOp op, mlir::ValueRange after);
+  /// What a sum is added to, and only that, where it is known before: the fold begins with it, and needs no room of its
+  /// own.
+  static mlir::Value baseOf(mlir::OpResult result);
+
+  //===--------------------------------------------------------------------===//
+  // Folds of look-backs (LookbackFolds.cpp)
+  //===--------------------------------------------------------------------===//
+
   /// What the fold has before the first tile.
   llvm::SmallVector<mlir::Value> beginFold(chunk::LookbackOp op);
   /// What it has after a tile of the chunk `other`, for which the body was emitted.
-  llvm::SmallVector<mlir::Value> foldTile(chunk::LookbackOp op, mlir::Value other, mlir::ValueRange before);
-  llvm::SmallVector<mlir::Value> foldSoftmax(mlir::Value inRange, mlir::Value scores, mlir::Value rows,
-                                             mlir::ValueRange before);
-  llvm::SmallVector<mlir::Value> foldDivergence(mlir::Value inRange, mlir::Value teacher, mlir::Value student,
-                                                mlir::ValueRange before);
-  /// The values that stand for the results, or for what they are added to.
-  void mapResults(chunk::LookbackOp op, mlir::ValueRange after);
+  llvm::SmallVector<mlir::Value> foldTile(chunk::LookbackOp op, mlir::Value other, mlir::Value isWhole,
+                                          mlir::ValueRange before);
+  /// Tiles of pairs, with other numbers, one for all or for each tile, in place of those out of range, or that do not
+  /// exist where that is asked. Nothing is asked of pairs where all are in range.
+  llvm::SmallVector<mlir::Value> inRangeOr(chunk::LookbackOp op, mlir::Value other, mlir::Value isWhole,
+                                           mlir::ValueRange tiles, llvm::ArrayRef<double> otherwise,
+                                           mlir::Value exists = {});
+  llvm::SmallVector<mlir::Value> foldSoftmax(mlir::Value scores, mlir::Value rows, mlir::ValueRange before);
+  double unitsOfScores();
+  llvm::SmallVector<mlir::Value> foldDivergence(chunk::LookbackOp op, mlir::Value other, mlir::Value isWhole,
+                                                mlir::Value teacher, mlir::Value student, mlir::ValueRange before);
   /// The results, from what the fold has after the last tile.
   llvm::SmallVector<mlir::Value> endFold(chunk::LookbackOp op, mlir::ValueRange after);
   /// Conditions of pairs, or with `rank` 1 of the other chunk's tokens alone.
@@ -107,6 +129,7 @@ private:
 
   mlir::Value splat(mlir::Type type, double number);
   mlir::Value selectOr(mlir::Value condition, mlir::Value numbers, double otherwise);
+  mlir::Value scaledBy(mlir::Value tile, double factor);
   mlir::Value broadcastRows(mlir::Value numbers, mlir::Value tile);
   mlir::Value exponentialOf(mlir::Value numbers, mlir::Value shift);
   mlir::Value widen(mlir::Value tile, mlir::Type element);

@@ -149,6 +149,34 @@ def AssignLayouts : Pass<"stretto-assign-layouts", "::stretto::kernel::FuncOp"> 
                         "What products take from the left, and parts that are put together, are computed by all warps that divide their columns">];
 }
 
+def BaseTwoExponentials : Pass<"stretto-base-two-exponentials", "::stretto::kernel::FuncOp"> {
+  let summary = "Exponentials of differences become powers of two";
+  let description = [{
+    The factor of log2 e goes into the constant that scales what is raised, and into the numbers of rows or columns that are
+    subtracted from it, of which there are few: one instruction less for each element. Where inputs have 16 bits, as the
+    numbers are rounded once more. The largest of numbers that a positive constant scales is scaled when it is found.
+
+    ```mlir
+    %s = arith.mulf %x, %c : tensor<64x64xf32>
+    %m = chunk.reduce max %s over columns : tensor<64x64xf32> -> tensor<64xf32>
+    %y = chunk.broadcast %m along rows : tensor<64xf32> to tensor<64x64xf32>
+    %d = arith.subf %s, %y : tensor<64x64xf32>
+    %w = math.exp %d : tensor<64x64xf32>
+    ```
+    =>
+    ```mlir
+    %m0 = chunk.reduce max %x over columns : tensor<64x64xf32> -> tensor<64xf32>
+    %m = arith.mulf %m0, %c0 : tensor<64xf32>
+    %m2 = arith.mulf %m, %log2e : tensor<64xf32>
+    %y = chunk.broadcast %m2 along rows : tensor<64xf32> to tensor<64x64xf32>
+    %s = arith.mulf %x, %c_log2e : tensor<64x64xf32>
+    %d = arith.subf %s, %y : tensor<64x64xf32>
+    %w = math.exp2 %d : tensor<64x64xf32>
+    ```
+  }];
+  let dependentDialects = ["::mlir::arith::ArithDialect", "::mlir::math::MathDialect"];
+}
+
 def MultiplyVectors : Pass<"stretto-multiply-vectors", "::stretto::kernel::FuncOp"> {
   let summary = "Products with vectors and sums over tokens become matrix products";
   let description = [{

@@ -42,32 +42,53 @@ ThreadLowering::Range ThreadLowering::rangeOf(Value token, Value first, Value la
   return range;
 }
 
-ThreadLowering::Range ThreadLowering::rangeOfChunk(Operation *op, Value first, Value last, Value chunk, bool toEnd) {
-  SmallVector<Value, 2> bounds = {first};
-  if (last)
-    bounds.push_back(last);
+ThreadLowering::BoundAt ThreadLowering::boundsOf(Operation *op, Value first, Value last) {
+  SmallVector<Value, 2> bounds;
+  for (Value bound : {first, last})
+    if (bound && !isOneNumber(bound))
+      bounds.push_back(bound);
   SmallVector<SharedTile, 3> tiles = gatherable(op, bounds);
-  Value lastRow = b.add(validTokens(b.mul(scalars.lookup(chunk), manifest.chunk), manifest.chunk), -1);
-  auto boundAt = [&](const SharedTile &tile, Value row) {
+  return [=, this](Value bound, Value row) -> Value {
+    if (!bound || isOneNumber(bound))
+      return bound ? registersOf(bound).front() : Value();
+    const SharedTile &tile = tiles[llvm::find(bounds, bound) - bounds.begin()];
     Value offset = b.linear(row, tile.byteOffsetsOf(0));
     return b.load(b.advance(tile.base, offset), tile.type.getElementType(), 1)[0];
   };
-  Value begin = b.load(tiles[0].base, tiles[0].type.getElementType(), 1)[0];
-  return rangeOf(b.add(startOf(chunk, manifest.chunk), lastRow), begin, last ? boundAt(tiles[1], lastRow) : Value(),
+}
+
+Value ThreadLowering::validOf(Value chunk) {
+  return validTokens(b.mul(scalars.lookup(chunk), manifest.chunk), manifest.chunk);
+}
+
+ThreadLowering::Range ThreadLowering::rangeOfAny(Operation *op, Value first, Value last, Value chunk, bool toEnd) {
+  BoundAt boundAt = boundsOf(op, first, last);
+  Value lastRow = b.add(validOf(chunk), -1);
+  return rangeOf(b.add(startOf(chunk, manifest.chunk), lastRow), boundAt(first, b.i32(0)), boundAt(last, lastRow),
                  toEnd);
 }
 
+ThreadLowering::Range ThreadLowering::rangeOfEach(Operation *op, Value first, Value last, Value chunk, bool toEnd) {
+  BoundAt boundAt = boundsOf(op, first, last);
+  Value lastRow = b.i32(manifest.chunk - 1), start = startOf(chunk, manifest.chunk);
+  Range range = rangeOf(start, boundAt(first, lastRow), boundAt(last, b.i32(0)), toEnd);
+  Value allExist = b.compare(arith::CmpIPredicate::eq, validOf(chunk), b.i32(manifest.chunk));
+  range.end = b.select(allExist, range.end, range.begin);
+  return range;
+}
+
 void ThreadLowering::lowerSpan(SpanOp op) {
-  Range range = rangeOfChunk(op, op.getFirst(), op.getLast(), op.getChunk(), op.getToEnd());
   // Tokens before the first are counted from it, too.
   auto by = static_cast<int64_t>(op.getBy());
   int64_t before = llvm::divideCeil(windowLength(), by);
-  auto chunkOf = [&](Value token) -> Value {
-    Value chunk = arith::DivUIOp::create(b, b.add(token, before * by), b.i32(by));
+  auto chunksBefore = [&](Value token, bool roundUp) -> Value {
+    Value chunk = arith::DivUIOp::create(b, b.add(token, before * by + (roundUp ? by - 1 : 0)), b.i32(by));
     return arith::ExtSIOp::create(b, b.getI64Type(), b.add(chunk, -before));
   };
-  scalars.map(op.getBegin(), chunkOf(range.begin));
-  scalars.map(op.getEnd(), chunkOf(b.add(range.end, by - 1)));
+  auto rangeOf = op.getWholly() ? &ThreadLowering::rangeOfEach : &ThreadLowering::rangeOfAny;
+  Range range = (this->*rangeOf)(op, op.getFirst(), op.getLast(), op.getChunk(), op.getToEnd());
+  scalars.map(op.getBegin(), chunksBefore(range.begin, /*roundUp=*/op.getWholly()));
+  scalars.map(op.getEnd(), chunksBefore(range.end, /*roundUp=*/!op.getWholly()));
 }
 
 /// Ahead, the ranges are those of the other chunk's tokens, of which those beyond the end of the sequence have none.
@@ -96,7 +117,7 @@ void ThreadLowering::lowerInRange(InRangeOp op) {
   int64_t others = cast<RankedTensorType>(op.getType()).getShape().back();
   Value start = startOf(op.getChunk(), manifest.chunk), otherStart = startOf(op.getOther(), others);
   if (layout.rank() == 1 && op.getAhead()) {
-    Value end = b.add(start, validTokens(b.mul(scalars.lookup(op.getChunk()), manifest.chunk), manifest.chunk));
+    Value end = b.add(start, validOf(op.getChunk()));
     return define(op.getResult(), [&](uint64_t reg) {
       Range range = rangeIn(b.add(otherStart, b.coordinate(layout, 0, reg)),
                             layout.coordinate(layout.at(Layout::Register, reg), 0));
@@ -107,7 +128,7 @@ void ThreadLowering::lowerInRange(InRangeOp op) {
     });
   }
   if (layout.rank() == 1) {
-    Range range = rangeOfChunk(op, op.getFirst(), op.getLast(), op.getChunk(), op.getToEnd());
+    Range range = rangeOfAny(op, op.getFirst(), op.getLast(), op.getChunk(), op.getToEnd());
     return define(op.getResult(),
                   [&](uint64_t reg) { return within(range, b.add(otherStart, b.coordinate(layout, 0, reg))); });
   }

@@ -92,8 +92,16 @@ private:
   Range rangeOf(mlir::Value token, mlir::Value first, mlir::Value last, bool toEnd);
   /// A bound as a token, rounded towards the range; what is not a number is the start.
   mlir::Value tokenAt(mlir::Value bound, bool isLast);
-  /// From the first bound of a chunk to the last of a token that exists.
-  Range rangeOfChunk(mlir::Operation *op, mlir::Value first, mlir::Value last, mlir::Value chunk, bool toEnd);
+  /// The bound of the token in a row of a chunk, or nothing where there are no such bounds.
+  using BoundAt = std::function<mlir::Value(mlir::Value bound, mlir::Value row)>;
+  /// Lets any thread ask for the bounds of a chunk's tokens.
+  BoundAt boundsOf(mlir::Operation *op, mlir::Value first, mlir::Value last);
+  /// What the range of any token of a chunk holds: from the first bound to the last of a token that exists.
+  Range rangeOfAny(mlir::Operation *op, mlir::Value first, mlir::Value last, mlir::Value chunk, bool toEnd);
+  /// What the range of each holds; nothing where not all tokens of the chunk exist.
+  Range rangeOfEach(mlir::Operation *op, mlir::Value first, mlir::Value last, mlir::Value chunk, bool toEnd);
+  /// How many tokens of a chunk exist.
+  mlir::Value validOf(mlir::Value chunk);
   /// The first token of a chunk of so many.
   mlir::Value startOf(mlir::Value chunk, int64_t tokens) { return b.truncate(b.mul(scalars.lookup(chunk), tokens)); }
   /// How many tokens before the first windows hold at most.

@@ -51,6 +51,7 @@ CASES = {
     "relation_kl": ("relation_kl", {}),
     "relation_kl with keys, not causal": ("relation_kl", {"causal": False, "k_s": True, "k_t": True}),
     "relation_kl masked": ("relation_kl", {"mask": True}),
+    "relation_kl of large scores": ("relation_kl", {"scale_s": 20.0, "scale_t": 19.0}),
     "computed_values": ("computed_values", {}),
 }
 WITH_GRADIENTS = tuple(name for name in CASES if name != "computed_values")
@@ -119,7 +120,8 @@ def formula(name, inputs, parameters):
     operator, options = CASES[name]
     if operator == "relation_kl":
         arguments = {key: x[..., 0] if key == "mask" else x for key, x in inputs.items()}
-        return windows.relation_kl_rows(**arguments, causal=options.get("causal", True)), {}
+        arguments |= {key: option for key, option in options.items() if key in ("causal", "scale_s", "scale_t")}
+        return windows.relation_kl_rows(**arguments), {}
     if operator == "computed_values":
         return computed_values_formula(**inputs)[0], {}
     o, state = getattr(windows, operator)(**inputs, **parameters, **options)

@@ -54,6 +54,8 @@ kernel.func @looks_back(%x: !kernel.view<tensor<16xf32>>, %k: !kernel.view<tenso
   %begin, %end = kernel.span %first at %c by 16 : tensor<16xf32>
   // CHECK: kernel.span %[[FIRST]] to %[[FIRST]] at %[[C]] by 16 : tensor<16xf32>, tensor<16xf32>
   %begin1, %end1 = kernel.span %first to %first at %c by 16 : tensor<16xf32>, tensor<16xf32>
+  // CHECK: kernel.span wholly %[[FIRST]] at %[[C]] by 16 : tensor<16xf32>
+  %whole_begin, %whole_end = kernel.span wholly %first at %c by 16 : tensor<16xf32>
   // CHECK: kernel.span %[[FIRST]] to_end at %[[C]] by 16 : tensor<16xf32>
   %begin2, %end2 = kernel.span %first to_end at %c by 16 : tensor<16xf32>
   // CHECK: kernel.in_range %[[FIRST]] of %[[C]] in %[[BEGIN]] : tensor<16xf32> -> tensor<16x16xi1>

@@ -38,3 +38,32 @@ chunk.kernel @half chunk 16 (input %q: tensor<16x32xf16>, valid %n: index) -> (o
   %o = chunk.dot %scores, %q32 : tensor<16x16xf32>, tensor<16x32xf32> -> tensor<16x32xf32>
   chunk.yield %o : tensor<16x32xf32>
 }
+
+// Look-backs take rows of an input as they are, and what is added up is scaled once. In fp16, too, as sums have fp32.
+// CHECK-LABEL: chunk.kernel @looks_back
+// CHECK: %[[SUM:.*]] = chunk.lookback sum
+// CHECK: %[[ROWS:.*]] = arith.extf %x_j
+// CHECK: chunk.contribute %{{.*}}, %[[ROWS]]
+// CHECK: %[[AHEAD:.*]] = chunk.lookback sum ahead
+// CHECK: %[[TOTAL:.*]] = arith.addf %[[AHEAD]], %[[SUM]]
+// CHECK: %[[O:.*]] = arith.mulf %[[TOTAL]], %{{.*}}
+// CHECK: chunk.yield %[[O]]
+chunk.kernel @looks_back chunk 16 (input %x: tensor<16x32xf16>, input %w: tensor<16xf32>, valid %n: index)
+    -> (o: tensor<16x32xf32>) {
+  %scale = arith.constant dense<0.5> : tensor<16x32xf32>
+  %first = arith.constant dense<0.0> : tensor<16xf32>
+  %a = chunk.lookback sum from %first : tensor<16xf32> past(%x_j = %x : tensor<16x32xf16>, %w_j = %w : tensor<16xf32>) {
+    %wide = arith.extf %x_j : tensor<16x32xf16> to tensor<16x32xf32>
+    %rows = arith.mulf %wide, %scale : tensor<16x32xf32>
+    %weights = chunk.broadcast %w_j along columns : tensor<16xf32> to tensor<16x16xf32>
+    chunk.contribute %weights, %rows : tensor<16x16xf32>, tensor<16x32xf32>
+  } : tensor<16x32xf32>
+  %b = chunk.lookback sum ahead past(%x_j = %x : tensor<16x32xf16>, %w_j = %w : tensor<16xf32>) {
+    %wide = arith.extf %x_j : tensor<16x32xf16> to tensor<16x32xf32>
+    %rows = arith.mulf %wide, %scale : tensor<16x32xf32>
+    %weights = chunk.broadcast %w_j along columns : tensor<16xf32> to tensor<16x16xf32>
+    chunk.contribute %weights, %rows : tensor<16x16xf32>, tensor<16x32xf32> from %first : tensor<16xf32>
+  } : tensor<16x32xf32>
+  %o = arith.addf %b, %a : tensor<16x32xf32>
+  chunk.yield %o : tensor<16x32xf32>
+}

@@ -174,6 +174,7 @@ chunk.table @position varying {
 // CHECK-NEXT: kernel.send %k at %[[BEGIN]] to %[[K]]
 // CHECK: kernel.send %v_window at %[[BEGIN]] to %[[V]]
 // CHECK: kernel.send %v at %[[BEGIN]] to %[[V]]
+// CHECK: %[[WHOLE_BEGIN:.*]], %[[WHOLE_END:.*]] = kernel.span wholly %[[FIRST]] at %[[C]]
 // CHECK: scf.for %[[J:.*]] = %[[BEGIN]] to %[[END]] {{.*}} iter_args(%[[M:.*]] = %{{.*}}, %[[L:.*]] = %{{.*}}, %[[ACC:.*]] = %{{.*}})
 // CHECK: kernel.await
 // CHECK: %[[NEXT:.*]] = arith.addi %[[J]]
@@ -181,8 +182,15 @@ chunk.table @position varying {
 // CHECK: %[[KJ:.*]] = kernel.receive %[[K]] at %[[J]]
 // CHECK: %[[VJ:.*]] = kernel.receive %[[V]] at %[[J]]
 // CHECK: %[[S:.*]] = chunk.dot %{{.*}}, %[[KJ]] transpose_right
-// CHECK: %[[PAIRS:.*]] = kernel.in_range %[[FIRST]] of %[[C]] in %[[J]] : tensor<16xf32> -> tensor<16x16xi1>
-// CHECK: %[[SCORES:.*]] = arith.select %[[PAIRS]], %[[S]]
+// CHECK: %[[BEHIND:.*]] = arith.cmpi sge, %[[J]], %[[WHOLE_BEGIN]]
+// CHECK: %[[BEFORE:.*]] = arith.cmpi slt, %[[J]], %[[WHOLE_END]]
+// CHECK: %[[WHOLE:.*]] = arith.andi %[[BEHIND]], %[[BEFORE]]
+// CHECK: %[[SCORES:.*]] = scf.if %[[WHOLE]] -> (tensor<16x16xf32>) {
+// CHECK-NEXT: scf.yield %[[S]]
+// CHECK-NEXT: } else {
+// CHECK-NEXT: %[[PAIRS:.*]] = kernel.in_range %[[FIRST]] of %[[C]] in %[[J]] : tensor<16xf32> -> tensor<16x16xi1>
+// CHECK: %[[CHOSEN:.*]] = arith.select %[[PAIRS]], %[[S]]
+// CHECK-NEXT: scf.yield %[[CHOSEN]]
 // CHECK: %[[HERE:.*]] = chunk.reduce max %[[SCORES]] over columns
 // CHECK: %[[LARGEST:.*]] = arith.maximumf %[[M]], %[[HERE]]
 // CHECK: %[[WEIGHTS:.*]] = arith.truncf
