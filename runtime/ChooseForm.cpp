@@ -295,13 +295,20 @@ static int64_t entriesOfStates(chunk::KernelOp kernel) {
   return entries;
 }
 
+/// Whether chunks wait for each other. Those that do not are blocks of their own, of which there are many.
+static bool carriesStates(ModuleOp form) {
+  return llvm::any_of(form.getOps<chunk::KernelOp>(),
+                      [](chunk::KernelOp kernel) { return entriesOfStates(kernel) > 0; });
+}
+
 llvm::Expected<Lowering::Blocks> Lowering::blocksOf(ModuleOp form) {
   constexpr int64_t fewWarps = 4;
   llvm::Expected<Needs> needs = needsOf(form, request.warps);
   if (!needs)
     return needs.takeError();
   bool gains = request.warps == 0 && gainsFromFewWarps(form);
-  if (gains || (request.warps == 0 && request.blocks > 1 && mayHaveTwoBlocks(form, fewWarps))) {
+  bool hasManyBlocks = request.blocks > 1 || !carriesStates(form);
+  if (gains || (request.warps == 0 && hasManyBlocks && mayHaveTwoBlocks(form, fewWarps))) {
     // What products keep beside tiles was seen to spill at a few more than these.
     constexpr int64_t registersOfTwo = 208;
     if (llvm::Expected<Needs> ofFew = needsOf(form, fewWarps); !ofFew)
@@ -319,7 +326,7 @@ llvm::Expected<Lowering::Blocks> Lowering::blocksOf(ModuleOp form) {
 /// Whether a block of so few warps may have the states of a slice beside much else, as one of two.
 bool Lowering::mayHaveTwoBlocks(ModuleOp form, int64_t warpsOfForm) {
   constexpr int64_t mostEntriesOfThread = 64;
-  if (isCpu() || isStep() || isOfGradient || bytesOf(request.element) != 2)
+  if (isCpu() || isStep() || (isOfGradient && carriesStates(form)) || bytesOf(request.element) != 2)
     return false;
   return llvm::all_of(form.getOps<chunk::KernelOp>(), [&](chunk::KernelOp kernel) {
     return entriesOfStates(kernel) <= warpsOfForm * 32 * mostEntriesOfThread;

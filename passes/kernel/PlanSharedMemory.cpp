@@ -161,6 +161,21 @@ private:
     return spans;
   }
 
+  /// The end of what a block does with a channel: where each chunk is an item of its own, what follows the loops that
+  /// meet other chunks may have the bytes of their tiles.
+  int64_t lastUseOf(ChannelOp channel) {
+    Block *body = channel->getBlock();
+    if (body->getOps<kernel::ChunkOp>().empty())
+      return end;
+    int64_t result = 0;
+    for (Operation *user : channel->getUsers()) {
+      result = std::max(result, last[body->findAncestorOpInBlock(*user)]);
+      if (isa<ReceiveOp>(user) && user->getBlock() == body)
+        result = std::max(result, lastUse(user));
+    }
+    return result;
+  }
+
   /// Copies to a channel are under way between any two operations, unless a loop sends a tile when it has read the one
   /// before, or where it reads it.
   SmallVector<Span, 2> spansOf(ChannelOp channel) {
@@ -176,7 +191,7 @@ private:
         sent = first[user];
     }
     if (depthOf(channel) > 1 || sent == end)
-      return {{0, end}};
+      return {{0, lastUseOf(channel)}};
     return {{0, lastRead}, {sent, end}};
   }
 
@@ -406,11 +421,11 @@ int64_t deepenChannels(Roles roles, int64_t bytes) {
     }
     return false;
   };
-  if (channels.empty() && passed.empty())
-    return bytes;
   // Each block has a little memory that is the system's. A block that is not alone still is to be two chunks ahead, or
   // one where four warps would be alone otherwise.
   int64_t blocks = blocksForRegisters(roles), ofBlock = (bytes + ofSystem) / blocks - ofSystem;
+  if (channels.empty() && passed.empty())
+    return blocks > 1 && Planner(roles, /*apart=*/false).plan() <= ofBlock ? ofBlock : bytes;
   if (blocks > 1 && deepen(/*apart=*/true, ofBlock, fewest + 1))
     return bytes;
   bool hasFewWarps = FuncOp(roles[0]).getWarps() <= fewWarps && !walksInReverse(roles[0]);
@@ -599,7 +614,7 @@ struct PlanSharedMemory : stretto::impl::PlanSharedMemoryBase<PlanSharedMemory> 
     ifScarce(storeWithinLoops);
     std::optional<Planner> planner(std::in_place, roles, apart, limit);
     int64_t bytes = planner->plan();
-    if (bytes > target.sharedBytes)
+    if (bytes > limit)
       bytes = planner.emplace(roles, apart).plan();
     if (bytes > target.sharedBytes) {
       function.emitOpError("needs ") << bytes << " bytes of shared memory, " << chip << " has " << target.sharedBytes

@@ -10,7 +10,7 @@ import pytest
 import stretto
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "gpu"))
-from machine_code import overwritten_operands
+from machine_code import kernels_of, overwritten_operands
 from test_inventions import channel_delta
 
 # The named sizes that are a head's width.
@@ -245,6 +245,24 @@ def test_two_blocks_share_a_multiprocessor(ptxas, tmp_path, operator, warps, seg
     if warps == 4:
         planned = lower(operator, "bf16", 64, "kernel", segments=segments, form=(0, 1, 0, 0, 0, 0, 2))
         assert int(re.search(rf"@{operator}\(.* shared (\d+) ", planned)[1]) <= (228 - 2) * 1024 // 2
+
+
+@pytest.mark.parametrize("width", [64, 128])
+def test_two_blocks_of_chunks_that_meet_others_share_a_multiprocessor(ptxas, tmp_path, width):
+    """Of a gradient, too, whose outputs leave by way of tiles that nobody reads any longer."""
+    ptx = lower("relation_kl", "bf16", width, backward=True)
+    assert ptx.count(".reqntid 128,") == 2
+    assert set(spilled(ptxas, tmp_path, ptx)) == {("0", "0")}
+    planned = lower("relation_kl", "bf16", width, "kernel", backward=True)
+    shared = [int(number) for number in re.findall(r"@relation_kl\w*\(.* shared (\d+) ", planned)]
+    assert len(shared) == 2 and max(shared) <= (228 - 2) * 1024 // 2
+
+
+def test_whole_tiles_ask_for_no_pairs(ptxas, tmp_path):
+    """1688 instructions, where 2280 were as long as each tile asked which pairs are in range, and scores were scaled."""
+    spilled(ptxas, tmp_path, lower("relation_kl", "bf16", 128))
+    (instructions,) = kernels_of(tmp_path / "kernel.cubin").values()
+    assert len(instructions) <= 1750
 
 
 def test_gradients_of_a_delta_rule_of_channels_assemble(ptxas, tmp_path):

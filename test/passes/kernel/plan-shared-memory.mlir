@@ -115,3 +115,21 @@ chunk.kernel @large chunk 64 (input %x: tensor<64x1024xf32>, valid %n: index) ->
   %sum = chunk.reduce sum %x over columns : tensor<64x1024xf32> -> tensor<64xf32>
   chunk.yield %sum : tensor<64xf32>
 }
+
+// -----
+
+// Where each chunk is an item of its own, what follows the loop over other chunks has the bytes of their tiles.
+// CHECK-LABEL: kernel.func @items
+// CHECK-SAME: shared 147712
+// CHECK: kernel.channel depth 1 offset 0 : <tensor<64x384xf32
+// CHECK: %[[SUM:.*]] = scf.for
+// CHECK: kernel.convert %[[SUM]] offset 0
+chunk.kernel @items chunk 64 (input %x: tensor<64x384xf32>, input %w: tensor<64xf32>, valid %n: index) -> (o: tensor<64x64xf32>) {
+  %first = arith.constant dense<0.0> : tensor<64xf32>
+  %sum = chunk.lookback sum from %first : tensor<64xf32> past(%x_j = %x : tensor<64x384xf32>, %w_j = %w : tensor<64xf32>) {
+    %weights = chunk.broadcast %w_j along columns : tensor<64xf32> to tensor<64x64xf32>
+    chunk.contribute %weights, %x_j : tensor<64x64xf32>, tensor<64x384xf32>
+  } : tensor<64x384xf32>
+  %o = chunk.dot %sum, %sum transpose_right : tensor<64x384xf32>, tensor<64x384xf32> -> tensor<64x64xf32>
+  chunk.yield %o : tensor<64x64xf32>
+}
