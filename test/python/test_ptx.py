@@ -259,7 +259,7 @@ def test_two_blocks_of_chunks_that_meet_others_share_a_multiprocessor(ptxas, tmp
 
 
 def test_whole_tiles_ask_for_no_pairs(ptxas, tmp_path):
-    """1688 instructions, where 2280 were as long as each tile asked which pairs are in range, and scores were scaled."""
+    """1688 instructions, where 2280 were as long as each tile asked which of its pairs are in range."""
     spilled(ptxas, tmp_path, lower("relation_kl", "bf16", 128))
     (instructions,) = kernels_of(tmp_path / "kernel.cubin").values()
     assert len(instructions) <= 1750
