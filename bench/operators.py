@@ -107,11 +107,11 @@ class Operator:
             return functools.partial(stretto.ops.relation_kl, **self.options)
         return functools.partial(self.variant, **self.options)
 
-    def inputs(self, shape: Shape, dtype, device, gates=None) -> dict[str, torch.Tensor]:
+    def inputs(self, shape: Shape, dtype, device, gates=None, seed=0) -> dict[str, torch.Tensor]:
         width = self.key_width or shape.D
         sizes = (shape.B, shape.T, shape.H, width)
         name = self.made_as or self.name
-        return inputs.make(name, *sizes, dtype=dtype, device=device, value_width=shape.D, gates=gates)
+        return inputs.make(name, *sizes, dtype=dtype, device=device, value_width=shape.D, seed=seed, gates=gates)
 
     def formula(self) -> Callable[..., torch.Tensor]:
         """The same in fp64, by a formula that has nothing to do with the compiler."""

@@ -7,6 +7,7 @@
 - **dispatch**: a call of a cached kernel on one token, and a step.
 - **decode**: steps beside the time that a copy of their states takes.
 - **chunks**: every operator in chunks beside the same tokens in steps, from 256 tokens on.
+- **accuracy**: errors of outputs and gradients over several draws of the inputs beside those of peers on the same tensors.
 - **cold**: from the start of a process to a result, with every cache empty, forwards and with gradients.
 
 The results go to bench/results/<machine>-<date>.json with the machine and the commit, line by line: an interrupted run
@@ -29,6 +30,7 @@ import time
 # Compilation is measured: nothing may be found on disk. Read once by the library, so before it is loaded.
 os.environ["STRETTO_CACHE_DIR"] = ""
 
+import accuracy
 import chunks
 import coldstart
 import decode
@@ -143,11 +145,13 @@ def lines_of(table, options, rates):
         return chunks.lines(options.types, options.device, rates(), options.rounds), chunks.show
     if table == "cold":
         return coldstart.lines(operators, options.device, options.peers), coldstart.show
+    if table == "accuracy":
+        return accuracy.lines(operators, types, options.device, options), accuracy.show
     measure.reuse_memory()
     return timed.lines(table, operators, options.shapes, types, rates(), options.device, options), timed.show
 
 
-TABLES = ("compilation", "dispatch", "decode", "chunks", "forward", "gradients", "cold")
+TABLES = ("compilation", "dispatch", "decode", "chunks", "accuracy", "forward", "gradients", "cold")
 ONE_EACH = ("operator", "B", "T", "H", "D", "dtype", "gates", "width", "direction", "who")
 
 

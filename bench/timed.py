@@ -101,11 +101,11 @@ class Check:
     as in the calls that are timed, so that no kernel is compiled for the check alone; but a loss is that of all heads.
     """
 
-    def __init__(self, operator, shape, dtype, device, gates, table):
+    def __init__(self, operator, shape, dtype, device, gates, table, seed=0):
         small = Shape(1, min(TOKENS_OF_CHECK, shape.T), 2 if operator.is_loss else shape.H, shape.D)
         self.make = MAKERS[table]
         self.operator = operator
-        self.tensors = operator.inputs(small, dtype, device, gates)
+        self.tensors = operator.inputs(small, dtype, device, gates, seed)
         heads = min(2, small.H)
         leading = (small.B, small.T)
         kinds = {name: "row" if x.shape[:2] == leading else "parameter" for name, x in self.tensors.items()}
@@ -115,6 +115,7 @@ class Check:
             return tensor if operator.is_loss else of_first_heads(kind, tensor, heads)
 
         self.parts = [functools.partial(part, kind) for kind in (wanted if table == "gradients" else ["row"])]
+        self.names = [name for name in kinds if name not in operator.constants] if table == "gradients" else ["output"]
         wide = {name: part(kinds[name], x).double().cpu() for name, x in self.tensors.items()}
         formula = operator.formula()
         output = formula(**wide)
@@ -138,11 +139,16 @@ class Check:
             if x.requires_grad
         ]
 
-    def error(self, function):
-        """The largest error of what a function returns."""
+    def errors(self, function):
+        """Those of the output that a function returns, or of the gradient of each input, by its name."""
         found = results_of(self.make(function, self.tensors, self.operator.constants, "cpu"))
         found = [part(x).cpu() for part, x in zip(self.parts, found, strict=True)]
-        return max(relative(*three) for three in zip(found, self.expected, self.floors, strict=True))
+        errors = [relative(*three) for three in zip(found, self.expected, self.floors, strict=True)]
+        return dict(zip(self.names, errors, strict=True))
+
+    def error(self, function):
+        """The largest of them."""
+        return max(self.errors(function).values())
 
 
 CHECKS: dict[tuple, Check] = {}

@@ -129,14 +129,20 @@ def run_steps(name, dtype, options) -> None:
 # ---------------------------------------------------------------------------------------------------------------------
 
 
-def check(tool: str | None, operator: str, element: str, seconds: float, device: int) -> dict[str, object]:
+def devices() -> list[str]:
+    """The GPUs that processes are divided among, by the numbers that the driver gives them."""
+    visible = os.environ.get("CUDA_VISIBLE_DEVICES")
+    return visible.split(",") if visible else [str(index) for index in range(max(torch.cuda.device_count(), 1))]
+
+
+def check(tool: str | None, operator: str, element: str, seconds: float, device: str) -> dict[str, object]:
     """What a tool says of an operator on a device; without a tool, whether it runs."""
     sanitizer = ["compute-sanitizer", "--tool", tool, "--print-limit", "200"] if tool else []
     command = [*sanitizer, sys.executable, __file__, "--run", operator, element]
     environment = os.environ | {
         "PYTORCH_NO_CUDA_MEMORY_CACHING": "1",  # memory that PyTorch keeps is as if it had been written
         "OMP_NUM_THREADS": "1",
-        "CUDA_VISIBLE_DEVICES": str(device),
+        "CUDA_VISIBLE_DEVICES": device,
     }
     start = time.monotonic()
     found: dict[str, object] = {"tool": tool, "operator": operator, "type": element}
@@ -209,12 +215,12 @@ def main() -> int:
         return 0
 
     operators = options.operators or [*FIRST, "relation_kl"]
-    devices = itertools.cycle(range(max(torch.cuda.device_count(), 1)))
+    turns = itertools.cycle(devices())
     record = Record(options.results)
     pool = ThreadPoolExecutor(options.processes)
     try:
         for tools in ([None], options.tools):
-            asked = [(*each, options.seconds, next(devices)) for each in itertools.product(tools, operators, TYPES)]
+            asked = [(*each, options.seconds, next(turns)) for each in itertools.product(tools, operators, TYPES)]
             list(pool.map(lambda each: record.add(check(*each)), asked))
     finally:
         pool.shutdown(cancel_futures=True)  # an interruption begins no more
