@@ -307,10 +307,10 @@ llvm::Expected<Lowering::Blocks> Lowering::blocksOf(ModuleOp form) {
   if (!needs)
     return needs.takeError();
   bool gains = request.warps == 0 && gainsFromFewWarps(form);
-  bool isWalk = carriesStates(form), hasManyBlocks = request.blocks > 1 || !isWalk;
+  bool hasManyBlocks = request.blocks > 1 || !carriesStates(form);
   if (gains || (request.warps == 0 && hasManyBlocks && mayHaveTwoBlocks(form, fewWarps))) {
-    // What products keep beside tiles was seen to spill at a few more than these, and in walks sooner.
-    const int64_t registersOfTwo = isWalk ? 208 : 220;
+    // What products keep beside tiles was seen to spill at a few more than these.
+    constexpr int64_t registersOfTwo = 208;
     if (llvm::Expected<Needs> ofFew = needsOf(form, fewWarps); !ofFew)
       llvm::consumeError(ofFew.takeError());
     else if ((gains && ofFew->registers <= fewRegisters) ||

@@ -60,7 +60,6 @@ void stretto::buildKernelPipeline(OpPassManager &passes, const KernelForm &form)
   // What one branch alone wants is found there.
   passes.addNestedPass<kernel::FuncOp>(createControlFlowSinkPass());
   passes.addNestedPass<kernel::FuncOp>(createSelectProducts({form.chip.str()}));
-  passes.addNestedPass<kernel::FuncOp>(createMultiplyAhead());
   passes.addNestedPass<kernel::FuncOp>(createOverlapProducts());
   passes.addNestedPass<kernel::FuncOp>(createSelectCopies({form.chip.str()}));
   passes.addPass(createPlanSharedMemory({form.chip.str()}));

@@ -220,34 +220,6 @@ def SelectProducts : Pass<"stretto-select-products", "::stretto::kernel::FuncOp"
   let dependentDialects = ["::stretto::kernel::KernelDialect"];
 }
 
-def MultiplyAhead : Pass<"stretto-multiply-ahead", "::stretto::kernel::FuncOp"> {
-  let summary = "Multiplies the next tile of a look-back beside the work on one";
-  let description = [{
-    Products of warpgroups that a look-back forms of a tile that nothing else reads, and of what stands outside of its
-    loop, are formed a turn earlier, as far as registers reach: the loop carries scores. The tiles are sent a turn
-    earlier, too, and the last turn multiplies its own once more.
-
-    ```mlir
-    scf.for %i = %begin to %end step %c1 {
-      %tile = kernel.receive %keys at %i turn %i : !keys -> tensor<64x64xbf16, #shared>
-      %s = chunk.dot %q, %tile transpose_right : tensor<64x64xbf16, #shared>, tensor<64x64xbf16, #shared> -> tensor<64x64xf32>
-      "use"(%s)
-    }
-    ```
-    =>
-    ```mlir
-    scf.for %i = %begin to %end step %c1 iter_args(%s = %first) {
-      %tile = kernel.receive %keys at %next turn %next : !keys -> tensor<64x64xbf16, #shared>
-      %s_next = chunk.dot %q, %tile transpose_right : tensor<64x64xbf16, #shared>, tensor<64x64xbf16, #shared> -> tensor<64x64xf32>
-      "use"(%s)
-      scf.yield %s_next
-    }
-    ```
-  }];
-  let options = [Option<"registers", "registers", "int64_t", "224", "How many a thread may have for tiles">];
-  let dependentDialects = ["::stretto::kernel::KernelDialect"];
-}
-
 def OverlapProducts : Pass<"stretto-overlap-products", "::stretto::kernel::FuncOp"> {
   let summary = "Lets other work run beside products of warpgroups";
   let description = [{

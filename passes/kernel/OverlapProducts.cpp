@@ -48,7 +48,7 @@ public:
       if (isProduct(product))
         for (Value operand : product.getOperands())
           takeStored(operand.getDefiningOp(), before.lookup(product));
-    Turn last = Turn::First, ofBranches = Turn::First;
+    Turn last = Turn::First;
     for (Operation &op : block) {
       Turn own = ownTurn(&op);
       forEachOperand(&op, [&](Operation *made) {
@@ -57,10 +57,6 @@ public:
       });
       if (!isMemoryEffectFree(&op))
         own = last = std::max(own, last);
-      if (op.getNumRegions())
-        ofBranches = std::max(ofBranches, own);
-      else if (isProduct(&op) && isForNextTurn(&op))
-        own = std::max(own, ofBranches);
       turns[&op] = own;
     }
   }
@@ -76,7 +72,7 @@ public:
     for (chunk::DotOp product : block.getOps<chunk::DotOp>())
       if (isProduct(product) && product.getAddend())
         takeEarly(product.getAddend(), /*andOperands=*/true);
-    auto *first = llvm::find_if(order, [](Operation *op) { return isProduct(op) && !isForNextTurn(op); });
+    auto *first = llvm::find_if(order, isProduct);
     bool isPure =
         std::all_of(first, order.end(), [&](Operation *op) { return !early.contains(op) || isMemoryEffectFree(op); });
     if (isPure)
@@ -124,12 +120,6 @@ private:
       return op->getNumRegions() ? Turn::Chosen : Turn::Stored;
     bool isOfTiles = llvm::any_of(op->getResultTypes(), llvm::IsaPred<RankedTensorType>);
     return isOfTiles && isMemoryEffectFree(op) ? Turn::Rest : Turn::First;
-  }
-
-  /// Nothing in this turn of a loop waits for it: it stays behind the control flow that it would be finished before.
-  static bool isForNextTurn(Operation *op) {
-    return isa<scf::ForOp>(op->getParentOp()) && !cast<chunk::DotOp>(op).getAddend() &&
-           llvm::all_of(op->getUsers(), llvm::IsaPred<scf::YieldOp>);
   }
 
   /// What an operand, or what a product adds to, is made of, behind as many products as the one that takes it.
