@@ -1,7 +1,7 @@
 """Errors over several draws of the inputs beside those of peers on the same tensors. A table of bench/run.py.
 
-Errors are relative to formulas in double precision: of the output, and of the gradient of each input. Of each the median
-over the draws is compared, so that no single draw decides.
+Errors are relative to formulas in double precision: of the output, and of the gradient of each input. Of each the
+median over the draws is compared, so that no single draw decides.
 """
 
 import statistics
@@ -70,5 +70,9 @@ def show(line):
     print(f"{line['operator']:22} {line['dtype']:9} {line['direction']:9} {spelled(line['medians'])}", flush=True)
     for peer in line["peers"]:
         start = f"    {peer['peer']:28} {peer['form']}".rstrip()
-        said = f"refused: {peer['refused']}" if "refused" in peer else f"{peer['ratio']:.2f}x of {spelled(peer['medians'])}"
+        said = (
+            f"refused: {peer['refused']}"
+            if "refused" in peer
+            else f"{peer['ratio']:.2f}x of {spelled(peer['medians'])}"
+        )
         print(f"{start} {said}", flush=True)

@@ -7,7 +7,7 @@
 - **dispatch**: a call of a cached kernel on one token, and a step.
 - **decode**: steps beside the time that a copy of their states takes.
 - **chunks**: every operator in chunks beside the same tokens in steps, from 256 tokens on.
-- **accuracy**: errors of outputs and gradients over several draws of the inputs beside those of peers on the same tensors.
+- **accuracy**: errors of outputs and gradients over several draws of the inputs beside those of peers.
 - **cold**: from the start of a process to a result, with every cache empty, forwards and with gradients.
 
 The results go to bench/results/<machine>-<date>.json with the machine and the commit, line by line: an interrupted run

@@ -44,6 +44,10 @@ llvm::Expected<KernelImage> KernelImage::unpack(StringRef packed) {
 
 llvm::Error Lowering::run(ModuleOp target, llvm::function_ref<void(OpPassManager &)> addPasses) {
   PassManager passes(target.getContext());
+#ifdef NDEBUG
+  // Of the forms among which one is chosen, all but that are thrown away; it is verified on its way down.
+  passes.enableVerifier(!isChoosing);
+#endif
   addPasses(passes);
   if (failed(passes.run(target)))
     return diagnostics.takeError();

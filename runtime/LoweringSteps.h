@@ -70,6 +70,8 @@ private:
   llvm::Error takePanels(mlir::ModuleOp form);
   llvm::Error takeNeededPanels();
   int64_t tokensForCpu();
+  /// The most tokens of a chunk on a GPU.
+  int64_t mostTokens();
   static constexpr int64_t fewRegisters = 244; // of 255
   /// Whether walks of a divided gradient carry states and nothing else: those of what looks back, where a walk would
   /// meet other chunks in each of its own. Slices leave parts of rows, which are no rows that could be kept.
@@ -118,6 +120,7 @@ private:
   mlir::OwningOpRef<mlir::ModuleOp> module;
   std::string name;              // of the program
   bool isOfGradient;             // the program is one
+  bool isChoosing = false;       // among forms
   std::string noChunkForm;       // why, where the step form stands in for it
   int64_t warps = request.warps; // of a block; 0: as many as suit it
   /// Further warps, which run ahead of those.

@@ -131,6 +131,29 @@ static void placeConstants(Block &block) {
   }
 }
 
+/// Puts in front of each look-back what its body computes of rows of the token that looks back, and of constants: it is
+/// the same for all tokens that are met.
+static void takeOutOfLookbacks(VariantOp variant) {
+  variant.walk([](LookbackOp lookback) {
+    auto isInside = [&](Operation *op) { return op && lookback->isProperAncestor(op); };
+    auto isConstant = [](Operation *op) { return op->getNumOperands() == 0 && op->getNumRegions() == 0 && isPure(op); };
+    lookback.walk([&](Operation *op) {
+      if (op == lookback || isa<PastOp>(op) || isConstant(op) || op->getNumRegions() || !isPure(op))
+        return;
+      bool isSame = llvm::all_of(op->getOperands(), [&](Value operand) {
+        Operation *made = operand.getDefiningOp();
+        return made ? !isInside(made) || isConstant(made) : !isInside(operand.getParentBlock()->getParentOp());
+      });
+      if (!isSame || op->hasTrait<OpTrait::IsTerminator>())
+        return;
+      for (Value operand : op->getOperands())
+        if (Operation *constant = operand.getDefiningOp(); isInside(constant))
+          constant->moveBefore(lookback);
+      op->moveBefore(lookback);
+    });
+  });
+}
+
 //===----------------------------------------------------------------------===//
 // Alternatives
 //===----------------------------------------------------------------------===//
@@ -337,7 +360,8 @@ static LogicalResult fixSizes(VariantOp variant, const Sizes &sizes) {
   if (result.wasInterrupted())
     return failure();
   auto sizeOf = [&](StringRef axis, int64_t size) { return llvm::cantFail(sizes.width(axis)).value_or(size); };
-  rewriteTypes(variant, [](StringRef axis) { return axis.str(); }, sizeOf);
+  rewriteTypes(
+      variant, [](StringRef axis) { return axis.str(); }, sizeOf);
   return success();
 }
 
@@ -425,6 +449,7 @@ LogicalResult stretto::specialize(VariantOp variant, const Settings &settings) {
     return failure();
   IRRewriter rewriter(variant.getContext());
   DominanceInfo dominance(variant);
+  takeOutOfLookbacks(variant);
   eliminateCommonSubExpressions(rewriter, dominance, variant);
   placeConstants(*variant.getBlock());
 

@@ -304,7 +304,8 @@ double KernelFolder::unitsOfScores() {
 
 /// Of the scores s and r, less their shifts, the sum of e^s (s - r) is kept. When the shifts grow by c and d, each
 /// difference shrinks by c - d before it is scaled, so that large scores that both streams have in common cancel
-/// exactly.
+/// exactly. What is kept of the largest scores is a product as it was formed: numbers of 16 bits are scaled and
+/// shifted by one instruction, but of others the largest is to differ by nothing from itself.
 SmallVector<Value> KernelFolder::foldDivergence(chunk::LookbackOp op, Value other, Value isWhole, Value teacher,
                                                 Value student, ValueRange before) {
   Type numbers = before[0].getType();
@@ -317,23 +318,28 @@ SmallVector<Value> KernelFolder::foldDivergence(chunk::LookbackOp op, Value othe
     Value own = arith::CmpFOp::create(builder, arith::CmpFPredicate::UNE, scores, splat(scores.getType(), -infinity));
     exists = exists ? arith::AndIOp::create(builder, exists, own).getResult() : own;
   }
-  double units = unitsOfScores(), tFactor = ofTeacher.factor * units, sFactor = ofStudent.factor * units;
+  double units = unitsOfScores();
   auto raised = [&](Value x) -> Value {
     return units == 1 ? math::ExpOp::create(builder, x).getResult() : math::Exp2Op::create(builder, x);
   };
-  SmallVector<Value> met = inRangeOr(op, other, isWhole, {ofTeacher.products, ofStudent.products},
-                                     {leftOut / tFactor, leftOut / sFactor}, exists);
+  auto difference = [&](Value a, Value b) -> Value { return arith::SubFOp::create(builder, a, b); };
+  SmallVector<Value> met =
+      inRangeOr(op, other, isWhole, {ofTeacher.products, ofStudent.products},
+                {leftOut / (ofTeacher.factor * units), leftOut / (ofStudent.factor * units)}, exists);
   struct Stream {
     Value scores, largest, change, scale, weights, sum;
   };
-  auto raise = [&](Value scores, Value largest, Value sum) {
+  auto raise = [&](Value products, double factor, Value largest, Value sum) {
     Stream stream;
-    Value here = chunk::ReduceOp::create(builder, numbers, chunk::Reduction::Max, scores, chunk::Side::Columns);
+    double none = noneMet / factor;
+    Value here = chunk::ReduceOp::create(builder, numbers, chunk::Reduction::Max, products, chunk::Side::Columns);
     stream.largest = arith::MaximumFOp::create(builder, largest, here);
-    Value shift = shiftOf(builder, stream.largest, noneMet);
-    stream.change = arith::SubFOp::create(builder, shift, shiftOf(builder, largest, noneMet));
-    stream.scale = raised(arith::SubFOp::create(builder, largest, shift));
-    stream.scores = arith::SubFOp::create(builder, scores, broadcastRows(shift, scores));
+    Value shift = shiftOf(builder, stream.largest, none);
+    stream.change = scaledBy(difference(shift, shiftOf(builder, largest, none)), factor);
+    stream.scale = raised(scaledBy(difference(largest, shift), factor));
+    stream.scores = units == 1
+                        ? scaledBy(difference(products, broadcastRows(shift, products)), factor)
+                        : difference(scaledBy(products, factor), broadcastRows(scaledBy(shift, factor), products));
     stream.weights = raised(stream.scores);
     Value scaled = arith::MulFOp::create(builder, sum, stream.scale);
     Value added =
@@ -341,11 +347,11 @@ SmallVector<Value> KernelFolder::foldDivergence(chunk::LookbackOp op, Value othe
     stream.sum = arith::AddFOp::create(builder, scaled, added);
     return stream;
   };
-  Stream t = raise(scaledBy(met[0], tFactor), before[0], before[2]);
-  Stream s = raise(scaledBy(met[1], sFactor), before[1], before[3]);
-  Value grown = arith::SubFOp::create(builder, t.change, s.change);
-  Value differences = arith::SubFOp::create(builder, before[4], arith::MulFOp::create(builder, before[2], grown));
-  Value weighted = arith::MulFOp::create(builder, t.weights, arith::SubFOp::create(builder, t.scores, s.scores));
+  Stream t = raise(met[0], ofTeacher.factor * units, before[0], before[2]);
+  Stream s = raise(met[1], ofStudent.factor * units, before[1], before[3]);
+  Value grown = difference(t.change, s.change);
+  Value differences = difference(before[4], arith::MulFOp::create(builder, before[2], grown));
+  Value weighted = arith::MulFOp::create(builder, t.weights, difference(t.scores, s.scores));
   Value added = chunk::ReduceOp::create(builder, numbers, chunk::Reduction::Sum, weighted, chunk::Side::Columns);
   differences = arith::AddFOp::create(builder, arith::MulFOp::create(builder, differences, t.scale), added);
   return {t.largest, s.largest, t.sum, s.sum, differences};
@@ -359,15 +365,18 @@ SmallVector<Value> KernelFolder::endFold(chunk::LookbackOp op, ValueRange after)
                                    : sum;
     });
   Type numbers = after[0].getType();
-  Value isEmpty = arith::CmpFOp::create(builder, arith::CmpFPredicate::OLE, after[0], splat(numbers, noneMet));
+  double units = unitsOfScores();
+  auto factorOf = [&](unsigned stream) { return Scores::of(op.getContribution().getGiven()[stream]).factor; };
+  auto noneOf = [&](unsigned stream) { return noneMet / (factorOf(stream) * units); };
+  Value isEmpty = arith::CmpFOp::create(builder, arith::CmpFPredicate::OLE, after[0], splat(numbers, noneOf(0)));
   SmallVector<Value, 2> logarithms, totals;
   for (unsigned stream : {0, 1}) {
     logarithms.push_back(math::LogOp::create(builder, after[2 + stream]));
-    Value shift = scaledBy(shiftOf(builder, after[stream], noneMet), 1 / unitsOfScores());
+    Value shift = scaledBy(shiftOf(builder, after[stream], noneOf(stream)), factorOf(stream));
     Value total = arith::AddFOp::create(builder, shift, logarithms[stream]);
     totals.push_back(arith::SelectOp::create(builder, isEmpty, splat(numbers, -infinity), total));
   }
-  Value mean = scaledBy(arith::DivFOp::create(builder, after[4], after[2]), 1 / unitsOfScores());
+  Value mean = scaledBy(arith::DivFOp::create(builder, after[4], after[2]), 1 / units);
   Value divergence = arith::AddFOp::create(builder, mean, arith::SubFOp::create(builder, logarithms[1], logarithms[0]));
   return {arith::SelectOp::create(builder, isEmpty, splat(numbers, 0), divergence), totals[0], totals[1]};
 }

@@ -66,6 +66,30 @@ def test_gradients_agree_with_autograd(name, T):
     check(case, case.formula, case.inputs(Shape(B=2, T=T, K=16, V=8), torch.float64))
 
 
+@stretto.variant
+def full_attention(q: sl.Row["K"], k: sl.Row["K"](heads="G"), v: sl.Row["V"](heads="G"), scale=sl.Option("K**-0.5")):
+    "Softmax attention over all tokens so far; what is computed of the own token stands among the rest."
+    first = sl.position() * 0.0
+    _m, l, acc = sl.lookback(first, lambda past: (sl.dot(q * scale, past(k)), past(v)), fold="softmax")
+    return acc / l
+
+
+def check_full_attention(shape, dtype, device="cpu"):
+    inputs = CASES["swa of few tokens"].inputs(shape, dtype)
+    inputs = {name: x.to(device) for name, x in inputs.items()}
+
+    def formula(given):
+        rows = {name: x.double() for name, x in given.items()}
+        return windows.swa(**rows, window=shape.T)[0]
+
+    check(lambda given: full_attention(**given), formula, inputs, dtype)
+
+
+@pytest.mark.parametrize("T", [1, 64, 130])
+def test_gradients_of_full_attention(T):
+    check_full_attention(Shape(B=1, T=T, K=16, V=8), torch.float64)
+
+
 @SOME
 def test_gradients_of_long_sequences(name):
     case = CASES[name]

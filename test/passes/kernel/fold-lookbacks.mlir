@@ -56,3 +56,27 @@ chunk.kernel @f chunk 16 (input %k: tensor<16x32xbf16>, input %v: tensor<16x16xb
   %o = arith.extf %v : tensor<16x16xbf16> to tensor<16x16xf32>
   chunk.yield %o next %next, %z_next : tensor<16x16xf32>, tensor<32x16xf32>, tensor<32xf32>
 }
+
+// The largest score differs by nothing from itself, whatever it is multiplied with: it is subtracted before that.
+// CHECK-LABEL: kernel.func @divergence(
+// CHECK: scf.for
+// CHECK: %[[TEACHER:.*]] = chunk.dot
+// CHECK: %[[HERE:.*]] = chunk.reduce max %[[MET:.*]] over columns
+// CHECK: %[[LARGEST:.*]] = arith.maximumf %{{.*}}, %[[HERE]]
+// CHECK: %[[SHIFT:.*]] = arith.select %{{.*}}, %{{.*}}, %[[LARGEST]]
+// CHECK: %[[SHIFTS:.*]] = chunk.broadcast %[[SHIFT]] along rows
+// CHECK-NEXT: %[[LESS:.*]] = arith.subf %[[MET]], %[[SHIFTS]]
+// CHECK: arith.mulf %[[LESS]]
+chunk.kernel @divergence chunk 16 (input %t: tensor<16x32xf32>, input %s: tensor<16x32xf32>, valid %n: index) -> (o: tensor<16xf32>) {
+  %first = arith.constant dense<0.0> : tensor<16xf32>
+  %scale = arith.constant dense<0.25> : tensor<16x16xf32>
+  %d, %lt, %ls = chunk.lookback divergence from %first : tensor<16xf32>
+      past(%t_j = %t : tensor<16x32xf32>, %s_j = %s : tensor<16x32xf32>) {
+    %p = chunk.dot %t, %t_j transpose_right : tensor<16x32xf32>, tensor<16x32xf32> -> tensor<16x16xf32>
+    %r = chunk.dot %s, %s_j transpose_right : tensor<16x32xf32>, tensor<16x32xf32> -> tensor<16x16xf32>
+    %teacher = arith.mulf %p, %scale : tensor<16x16xf32>
+    %student = arith.mulf %r, %scale : tensor<16x16xf32>
+    chunk.contribute %teacher, %student : tensor<16x16xf32>, tensor<16x16xf32>
+  } : tensor<16xf32>, tensor<16xf32>, tensor<16xf32>
+  chunk.yield %d : tensor<16xf32>
+}
