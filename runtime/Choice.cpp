@@ -17,17 +17,15 @@ using Signature = Operator::Signature;
 Form Signature::modelForm(const OperatorCall &call, int64_t threads, bool isOfGradient, int64_t segments) const {
   if (device < 0)
     return {.slices = slicesFor(call, threads, segments)};
-  int64_t blocks = hasManyLongChunks(call) ? 2 : 1;
   if (!isOfGradient)
     return {.slices = slicesFor(call, threads, segments),
             .ahead = Knobs::instance().ahead.load(),
-            .blocks = std::max(blocks, blocksOfMultiprocessor(call, segments))};
+            .blocks = blocksOfMultiprocessor(call, segments)};
   bool isIdle = 4 * items(call) < 3 * multiprocessors;
   bool looksBack = looksBackWithoutBound || llvm::any_of(state, [](const EntryShape &entry) { return !!entry.window; });
   // More would be narrower than fragments of a matrix at the usual widths.
   constexpr int64_t mostWalkSlices = 8;
-  return {.blocks = blocks,
-          .walks = isIdle || looksBack ? 0 : 1,
+  return {.walks = isIdle || looksBack ? 0 : 1,
           .walkSlices = std::min(slicesFor(call, threads, segments), mostWalkSlices)};
 }
 

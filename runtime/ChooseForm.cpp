@@ -2,8 +2,6 @@
 
 #include "dialect/chunk/Flops.h"
 #include "dialect/kernel/Chip.h"
-#include "dialect/stretto/StateEntries.h"
-#include "dialect/stretto/Windows.h"
 #include "mlir/Parser/Parser.h"
 #include "mlir/Transforms/Passes.h"
 #include "passes/Passes.h"
@@ -114,14 +112,6 @@ llvm::Error Lowering::takeFixedForm() {
 int64_t Lowering::tokensForCpu() {
   WalkResult result = module->walk([](Operation *op) { return WalkResult(failure(isa<LookbackOp, ScanOp>(op))); });
   return result.wasInterrupted() ? 64 : 16;
-}
-
-int64_t Lowering::mostTokens() {
-  VariantOp program = *module->getOps<VariantOp>().begin();
-  bool looksBack = program.walk([](LookbackOp) { return WalkResult::interrupt(); }).wasInterrupted();
-  bool isLong = request.blocks > 1 && bytesOf(request.element) == 2 && looksBack && deriveState(program).empty() &&
-                !deriveWindows(program);
-  return isLong ? Form::mostTokensOfLookback : Form::mostTokensOnGpu;
 }
 
 bool Lowering::carriesStatesAlone(int64_t slices) {
@@ -408,7 +398,7 @@ llvm::Expected<Lowering::GpuForm> Lowering::fittingForm(int64_t slices) {
   GpuForm best;
   if (bytesOf(request.element) == 2)
     best.limit = !isOfGradient ? 264 : dividesGradients && carriesStatesAlone(slices) ? 304 : 292;
-  for (int64_t tokens = mostTokens(); tokens >= fewestTokens; tokens /= 2) {
+  for (int64_t tokens = Form::mostTokensOnGpu; tokens >= fewestTokens; tokens /= 2) {
     llvm::Expected<OwningOpRef<ModuleOp>> form = chunked(tokens, slices);
     if (!form)
       return form.takeError();
@@ -422,10 +412,6 @@ llvm::Expected<Lowering::GpuForm> Lowering::fittingForm(int64_t slices) {
       best.problem = llvm::toString(blocks.takeError());
       continue;
     }
-    // Scores of long chunks are worked on one after the other.
-    constexpr int64_t limitOfLong = 304;
-    if (tokens > Form::mostTokensOnGpu && blocks->registers <= limitOfLong)
-      best.limit = std::max(best.limit, limitOfLong);
     if (blocks->registers < best.registers) {
       best.registers = blocks->registers;
       best.warps = blocks->warps;

@@ -30,9 +30,8 @@ struct Form {
   /// the other kernels divide none: a power of two.
   int64_t walkSlices = 1;
 
-  /// Of a chunk: more fit no block of a walk. Chunks that wait for no others and look back at all tokens may have twice
-  /// as many, which ask the second-level cache half as often for the tiles of others.
-  static constexpr int64_t mostTokensOnGpu = 64, mostTokensOfLookback = 2 * mostTokensOnGpu;
+  /// Of a chunk: more fit no block.
+  static constexpr int64_t mostTokensOnGpu = 64;
 
   bool isFixed() const { return chunk != 0; }
   auto operator<=>(const Form &) const = default;

@@ -70,8 +70,6 @@ private:
   llvm::Error takePanels(mlir::ModuleOp form);
   llvm::Error takeNeededPanels();
   int64_t tokensForCpu();
-  /// The most tokens of a chunk on a GPU.
-  int64_t mostTokens();
   static constexpr int64_t fewRegisters = 244; // of 255
   /// Whether walks of a divided gradient carry states and nothing else: those of what looks back, where a walk would
   /// meet other chunks in each of its own. Slices leave parts of rows, which are no rows that could be kept.

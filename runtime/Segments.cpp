@@ -45,11 +45,6 @@ int64_t Signature::blocksOfMultiprocessor(const OperatorCall &call, int64_t segm
   return 2 * blocks >= 3 * multiprocessors ? 2 : 1;
 }
 
-bool Signature::hasManyLongChunks(const OperatorCall &call) const {
-  return looksBackWithoutBound && state.empty() &&
-         items(call) * (tokensOfSequence(call) / Form::mostTokensOfLookback) >= 2 * multiprocessors;
-}
-
 Signature::Segments::Division Signature::Segments::divide(const OperatorCall &call, int64_t count) const {
   count = std::max(count, std::min(count * blocksOfMultiprocessor, signature.tokensOfSequence(call) / tokensOfSegment));
   int64_t chunk = results->code->manifest.chunk, sequences = std::max<int64_t>(signature.sequences(call), 1);

@@ -41,8 +41,6 @@ public:
   int64_t tokensOfSequence(const OperatorCall &call) const;
   /// How many blocks a call that has so many segments leaves to each multiprocessor, 2 where there are more (Form.h).
   int64_t blocksOfMultiprocessor(const OperatorCall &call, int64_t segments) const;
-  /// Whether chunks of the most tokens that look-backs take fill the multiprocessors more than once.
-  bool hasManyLongChunks(const OperatorCall &call) const;
   llvm::Expected<Segments *> segmentsOf(const Form &form);
 
   /// The form of the kernels of a call, or of its gradient, and who chose it.

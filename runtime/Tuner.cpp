@@ -164,10 +164,9 @@ llvm::Error Tuner::describeModel() {
 
 std::vector<Form> Tuner::neighbours() const {
   bool isOfGpu = signature.device >= 0;
-  // The sizes of tiles that back ends have: fragments of 16 rows on a GPU, and vectors on a CPU.
-  bool isLong = signature.looksBackWithoutBound && signature.state.empty();
-  int64_t ofGpu = isLong ? Form::mostTokensOfLookback : Form::mostTokensOnGpu;
-  const int64_t fewest = isOfGpu ? 16 : 8, most = isOfGpu ? ofGpu : 128;
+  // The sizes of tiles that back ends have: fragments of 16 rows on a GPU, where more than 64 fit nowhere, and vectors
+  // on a CPU.
+  const int64_t fewest = isOfGpu ? 16 : 8, most = isOfGpu ? Form::mostTokensOnGpu : 128;
   std::vector<Form> forms;
   for (int64_t chunk : {model.chunk, model.chunk / 2, 2 * model.chunk, 4 * model.chunk})
     for (int64_t slices : {model.slices, model.slices / 2, 2 * model.slices, 4 * model.slices})

@@ -377,9 +377,8 @@ void KernelLowering::loadStates(const Item &item) {
     Value empty = builder.splat(argument.lowest ? -std::numeric_limits<double>::infinity() : 0.0);
     if (type.getRank() == 2)
       builder.loop(0, type.getDimSize(0), 1, [&](Value row) {
-        builder.loopOverVectors(padded(type.getDimSize(1)), [&](Value column, int64_t) {
-          builder.store(empty, buffer, {row, column});
-        });
+        builder.loopOverVectors(padded(type.getDimSize(1)),
+                                [&](Value column, int64_t) { builder.store(empty, buffer, {row, column}); });
       });
     else
       builder.loopOverVectors(padded(type.getNumElements()),

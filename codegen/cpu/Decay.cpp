@@ -193,9 +193,8 @@ void KernelLowering::prepareChannelDecay(Decay decay, const DecayUses &uses) {
     });
     if (uses.total)
       for (Point point : strip)
-        storeTotal(decay, point.column, [&](Value token) {
-          return evaluateAnew(decay.first, {token, point.column, point.lanes});
-        });
+        storeTotal(decay, point.column,
+                   [&](Value token) { return evaluateAnew(decay.first, {token, point.column, point.lanes}); });
     if (!stored.suffix)
       return;
     builder.loop(builder.index(0), builder.index(tokens), ones, [&](Value step, ValueRange running) {

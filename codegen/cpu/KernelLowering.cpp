@@ -336,8 +336,7 @@ void KernelLowering::copyBuffer(Value from, Value to) {
     return builder.loopOverVectors(
         shape[0], [&](Value column, int64_t) { builder.store(builder.load(from, column), to, column); });
   builder.loop(0, shape[0], 1, [&](Value row) {
-    builder.loopOverVectors(shape[1], [&](Value column, int64_t) {
-      builder.store(builder.load(from, {row, column}), to, {row, column});
-    });
+    builder.loopOverVectors(
+        shape[1], [&](Value column, int64_t) { builder.store(builder.load(from, {row, column}), to, {row, column}); });
   });
 }

@@ -124,21 +124,11 @@ void Plan::findDecays(chunk::KernelOp kernel) {
           DecayUses &uses = decayUses[{dot.getAmount(), dot.getForm()}];
           (rankOf(dot.getAmount()) == 1 ? uses.pairs : uses.factors) = true;
         })
-        .Case([&](chunk::DecayMixOp mix) {
-          decayUses[{mix.getAmount(), mix.getForm()}].factors = true;
-        })
-        .Case([&](chunk::DecayPairsOp pairs) {
-          decayUses[{pairs.getAmount(), pairs.getForm()}].factors = true;
-        })
-        .Case([&](chunk::DecayMatrixOp matrix) {
-          decayUses[{matrix.getAmount(), matrix.getForm()}].pairs = true;
-        })
-        .Case([&](chunk::DecayFromStartOp start) {
-          decayUses[{start.getAmount(), start.getForm()}].prefix = true;
-        })
-        .Case([&](chunk::DecayStateOp state) {
-          decayUses[{state.getAmount(), state.getForm()}].total = true;
-        })
+        .Case([&](chunk::DecayMixOp mix) { decayUses[{mix.getAmount(), mix.getForm()}].factors = true; })
+        .Case([&](chunk::DecayPairsOp pairs) { decayUses[{pairs.getAmount(), pairs.getForm()}].factors = true; })
+        .Case([&](chunk::DecayMatrixOp matrix) { decayUses[{matrix.getAmount(), matrix.getForm()}].pairs = true; })
+        .Case([&](chunk::DecayFromStartOp start) { decayUses[{start.getAmount(), start.getForm()}].prefix = true; })
+        .Case([&](chunk::DecayStateOp state) { decayUses[{state.getAmount(), state.getForm()}].total = true; })
         .Case([&](chunk::DecayToEndOp end) {
           bool free = llvm::any_of(decayed, [&](auto &entry) { return entry.second == end; });
           decayUses[{end.getAmount(), end.getForm()}].suffix |= !free;

@@ -230,9 +230,8 @@ void KernelLowering::computeConvBack(chunk::ConvBackOp op) {
     });
   };
   Value first = builder.index(0);
-  forVectors(first, builder.index(tokens + before), [&](Value row, Value column) {
-    builder.store(builder.splat(0.0), sums, {row, column});
-  });
+  forVectors(first, builder.index(tokens + before),
+             [&](Value row, Value column) { builder.store(builder.splat(0.0), sums, {row, column}); });
   forVectors(first, valid, [&](Value row, Value column) {
     Value entries = builder.load(rows, {row, column});
     for (int64_t j = 0; j < count; ++j) {
@@ -247,9 +246,8 @@ void KernelLowering::computeConvBack(chunk::ConvBackOp op) {
     Value carried = evaluateAnew(op.getCarry(), {row, column, builder.width});
     builder.store(arith::AddFOp::create(builder, builder.load(sums, {place, column}), carried), sums, {place, column});
   });
-  forVectors(first, builder.index(before), [&](Value row, Value column) {
-    builder.store(builder.load(sums, {row, column}), next, {row, column});
-  });
+  forVectors(first, builder.index(before),
+             [&](Value row, Value column) { builder.store(builder.load(sums, {row, column}), next, {row, column}); });
   forVectors(first, builder.index(tokens), [&](Value row, Value column) {
     builder.store(builder.load(sums, {builder.add(row, before), column}), result, {row, column});
   });

@@ -251,9 +251,8 @@ void SweepEmitter::emit() {
     lowering.storage[read.getResult()].rows = lowering.allocateFor(read.getResult());
   for (chunk::ReduceOp read : columnReads) {
     partial.push_back(lowering.allocateRows(lowering.padded(rows), builder.width));
-    builder.loop(0, rows, 1, [&](Value row) {
-      builder.store(neutral(read.getKind()), partial.back(), {row, builder.index(0)});
-    });
+    builder.loop(0, rows, 1,
+                 [&](Value row) { builder.store(neutral(read.getKind()), partial.back(), {row, builder.index(0)}); });
   }
   int64_t width = builder.width, whole = columns / width, panel = vectorsOfPanel(), panels = whole / panel;
   SmallVector<int64_t> panelLanes(panel, width);

@@ -87,11 +87,11 @@ LogicalResult printLayouts(Operation *op, llvm::raw_ostream &out) {
 } // namespace
 
 void stretto::registerNvptxPipeline() {
-  PassPipelineRegistration<PipelineOptions>(
-      "stretto-to-nvptx", "From chunks to the LLVM dialect for a GPU",
-      [](OpPassManager &passes, const PipelineOptions &options) {
-        buildNvptxPipeline(passes, {options.chip, options.inPlace, options.computeTables});
-      });
+  PassPipelineRegistration<PipelineOptions>("stretto-to-nvptx", "From chunks to the LLVM dialect for a GPU",
+                                            [](OpPassManager &passes, const PipelineOptions &options) {
+                                              buildNvptxPipeline(
+                                                  passes, {options.chip, options.inPlace, options.computeTables});
+                                            });
 }
 
 void stretto::registerNvptxTranslation() {

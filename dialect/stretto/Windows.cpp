@@ -63,12 +63,10 @@ std::optional<TimeBounds> stretto::boundsOf(Value time) {
       .Case<BroadcastOp>([&](auto) { return x[0]; })
       .Case<arith::NegFOp>([&](auto) { return scaled(x[0], -1); })
       .Case<math::FloorOp>([&](auto) { return floorOf(x[0]); })
-      .Case<arith::AddFOp>([&](auto) {
-        return TimeBounds{x[0].slope + x[1].slope, x[0].lower + x[1].lower, x[0].upper + x[1].upper};
-      })
-      .Case<arith::SubFOp>([&](auto) {
-        return TimeBounds{x[0].slope - x[1].slope, x[0].lower - x[1].upper, x[0].upper - x[1].lower};
-      })
+      .Case<arith::AddFOp>(
+          [&](auto) { return TimeBounds{x[0].slope + x[1].slope, x[0].lower + x[1].lower, x[0].upper + x[1].upper}; })
+      .Case<arith::SubFOp>(
+          [&](auto) { return TimeBounds{x[0].slope - x[1].slope, x[0].lower - x[1].upper, x[0].upper - x[1].lower}; })
       .Case<arith::MulFOp>([&](auto) -> std::optional<TimeBounds> {
         if (isNumber(x[0]))
           std::swap(x[0], x[1]);

@@ -169,8 +169,7 @@ RecurrenceExpander::Rescaling RecurrenceExpander::rescaledByLogs(DecayRecurrence
     // weights, where these are tested, too.
     Value asGiven = sumsByProduct(amount, /*reverse=*/false, /*exclusive=*/false);
     inRange = within(ops, rows, asGiven, std::log(factorLimit()));
-    sums = choose(
-        inRange, asGiven.getType(), [&] { return asGiven; }, [&] { return sumsOfLogs(amount); });
+    sums = choose(inRange, asGiven.getType(), [&] { return asGiven; }, [&] { return sumsOfLogs(amount); });
     last = toBaseTwo(rowOf(sums, tokens - 1));
   } else {
     sums = sumsOfLogs(amount);
@@ -341,8 +340,8 @@ void RecurrenceExpander::expand(DecayRecurrence ops) {
   Value met = decayed(ops.state.getState(), ofState);
   for (chunk::DotOp product : ops.products)
     product.getRightMutable().assign(met);
-  ops.state.replaceAllUsesWith(choose(
-      inRange, met.getType(), [&] { return met; }, [&, factors = total] { return decayed(met, factors); }));
+  ops.state.replaceAllUsesWith(
+      choose(inRange, met.getType(), [&] { return met; }, [&, factors = total] { return decayed(met, factors); }));
   for (chunk::DecayMixOp op : ops.mixes)
     mixOfRescaled(op, ops, rows);
   for (chunk::DecayTotalsOp op : ops.totals)

@@ -27,9 +27,7 @@ Form formOf(Operation *op, const llvm::DenseSet<Value> &columns) {
       .Case<arith::MulFOp, arith::NegFOp, arith::ExtFOp, arith::TruncFOp, BroadcastOp, ColumnsOp, CausalOp>(
           [&](Operation *) { return Form{.factors = all}; })
       .Case([](arith::DivFOp op) { return Form{.factors = {&op.getLhsMutable()}}; })
-      .Case([](arith::SelectOp op) {
-        return Form{.terms = {&op.getTrueValueMutable(), &op.getFalseValueMutable()}};
-      })
+      .Case([](arith::SelectOp op) { return Form{.terms = {&op.getTrueValueMutable(), &op.getFalseValueMutable()}}; })
       .Case([](MaskOp op) { return op.getOtherwise().isZero() ? Form{.factors = {&op.getOperandMutable()}} : Form(); })
       .Case([&](ReduceOp op) {
         bool isPart = op.getOver() == Side::Columns && columns.contains(op.getOperand());
@@ -40,18 +38,10 @@ Form formOf(Operation *op, const llvm::DenseSet<Value> &columns) {
         return Form{.terms = {all.begin() + 2, all.end()}, .factors = {all[0], all[1]}, .isPart = isPart};
       })
       .Case([](SolveOp op) { return Form{.factors = {&op.getRowsMutable()}}; })
-      .Case([](DelayOp op) {
-        return Form{.terms = {&op.getOperandMutable(), &op.getTailMutable()}};
-      })
-      .Case([](TailOp op) {
-        return Form{.terms = {&op.getOperandMutable(), &op.getTailMutable()}};
-      })
-      .Case([](ConvOp op) {
-        return Form{.terms = {&op.getOperandMutable(), &op.getTailMutable()}};
-      })
-      .Case([](ConvBackOp op) {
-        return Form{.terms = {&op.getOperandMutable(), &op.getCarryMutable()}};
-      })
+      .Case([](DelayOp op) { return Form{.terms = {&op.getOperandMutable(), &op.getTailMutable()}}; })
+      .Case([](TailOp op) { return Form{.terms = {&op.getOperandMutable(), &op.getTailMutable()}}; })
+      .Case([](ConvOp op) { return Form{.terms = {&op.getOperandMutable(), &op.getTailMutable()}}; })
+      .Case([](ConvBackOp op) { return Form{.terms = {&op.getOperandMutable(), &op.getCarryMutable()}}; })
       .Case([](ScanOp op) {
         return op.getKind() == ScanKind::Add ? Form{.terms = {&op.getOperandMutable(), &op.getCarryMutable()}} : Form();
       })

@@ -193,9 +193,8 @@ std::optional<Refusal> SlicedValues::visit(Operation *op) {
       .Case<DotOp, BroadcastOp, ReduceOp, SolveOp, DecayDotOp, DecayMixOp, DecayStateOp, YieldOp>(
           [&](auto known) { return visit(known); })
       .Case<DecayPairsOp, DecayTotalsOp>([&](auto pairs) { return visitPairs(pairs); })
-      .Case<DecayFromStartOp, DecayToEndOp>([&](auto decay) {
-        return visitDecay(decay, {decay.getOperand(), decay.getResult()}, decay.getAmount());
-      })
+      .Case<DecayFromStartOp, DecayToEndOp>(
+          [&](auto decay) { return visitDecay(decay, {decay.getOperand(), decay.getResult()}, decay.getAmount()); })
       .Case([](arith::ConstantOp) { return std::nullopt; })
       .Default([&](Operation *other) -> std::optional<Refusal> {
         if (llvm::any_of(tiles, [&](Value value) { return contains(value); }))

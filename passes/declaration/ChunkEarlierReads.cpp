@@ -113,8 +113,8 @@ FailureOr<Value> ChunkEarlierReads::stateOfReads() {
     return start;
   if (ofFirst)
     return ofFirst;
-  FailureOr<Value> next = add(
-      start, [&](PastTiles &past, WriteOp write) { return unseenByFirst(past, write); }, /*continued=*/false);
+  FailureOr<Value> next =
+      add(start, [&](PastTiles &past, WriteOp write) { return unseenByFirst(past, write); }, /*continued=*/false);
   if (succeeded(next))
     ofFirst = *next;
   return next;

@@ -360,8 +360,7 @@ static LogicalResult fixSizes(VariantOp variant, const Sizes &sizes) {
   if (result.wasInterrupted())
     return failure();
   auto sizeOf = [&](StringRef axis, int64_t size) { return llvm::cantFail(sizes.width(axis)).value_or(size); };
-  rewriteTypes(
-      variant, [](StringRef axis) { return axis.str(); }, sizeOf);
+  rewriteTypes(variant, [](StringRef axis) { return axis.str(); }, sizeOf);
   return success();
 }
 

@@ -17,13 +17,12 @@ using namespace stretto::kernel;
 namespace {
 
 /// Products of matrices: four warps where their registers hold the states with room to spare, which is more where four
-/// form products together. Else eight, as where a chunk has more rows than four warps multiply at once, and so for a
-/// gradient, which has many products and other tiles, where each channel has a decay, where numbers of tables are
-/// computed, and for what segments that are apart leave in the states: these are as many as multiprocessors, where
-/// warps of another block would hide no latency. Walks over states: up to four warps with 32 entries for each thread,
-/// or half as many again; more where it would have twice that.
+/// form products together. Else eight, and so for a gradient, which has many products and other tiles, where each
+/// channel has a decay, where numbers of tables are computed, and for what segments that are apart leave in the states:
+/// these are as many as multiprocessors, where warps of another block would hide no latency. Walks over states: up to
+/// four warps with 32 entries for each thread, or half as many again; more where it would have twice that.
 int64_t chooseWarps(chunk::KernelOp kernel, bool warpgroups, bool computeTables) {
-  constexpr int64_t lanes = 32, few = 32 * lanes, many = 64 * lanes, mostWarps = 16, rowsOfWarpgroup = 64;
+  constexpr int64_t lanes = 32, few = 32 * lanes, many = 64 * lanes, mostWarps = 16;
   bool isDemanding = computeTables && !kernel.argumentsOf(chunk::ArgumentKind::Table).empty();
   isDemanding |= kernel.getSegments() == chunk::Segments::Apart && kernel.getOutputs().empty();
   kernel.walk([&](chunk::WithinOp) { isDemanding = true; });
@@ -39,7 +38,7 @@ int64_t chooseWarps(chunk::KernelOp kernel, bool warpgroups, bool computeTables)
   };
   int64_t elements = elementsOf(chunk::ArgumentKind::State), warps = 1;
   if (kernel.getChunk() > 1)
-    return elements <= small && !kernel.getReverse() && kernel.getChunk() <= rowsOfWarpgroup ? 4 : 8;
+    return elements <= small && !kernel.getReverse() ? 4 : 8;
   elements += elementsOf(chunk::ArgumentKind::Parameter) / 2; // they come and go
   kernel.walk([&](chunk::LookbackOp op) {                     // so do tiles of other tokens
     int64_t met = 0;

@@ -143,9 +143,9 @@ def simulate_segments(tools, lowering, source, operators, elements, sizes, chip,
     return bool(failed)
 
 
-def simulate_lookbacks(tools, lowering, names, elements, sizes, step, chunk):
+def simulate_lookbacks(tools, lowering, names, elements, sizes, step):
     """Runs operators that look back, or their steps; the number of failures. As in a call, kernels of sequences that
-    begin with their first tokens are made for these. Chunks have so many tokens, or 0: as many as the model takes.
+    begin with their first tokens are made for these.
     """
     import lookbacks
 
@@ -161,8 +161,7 @@ def simulate_lookbacks(tools, lowering, names, elements, sizes, step, chunk):
             for case, settings in launches(name, element):
                 try:
                     heads = settings["heads"], settings["key_heads"]
-                    form = (chunk, 1, 0) if chunk else None
-                    text = lookbacks.lowered(name, element, K, V, *heads, step=step, form=form)
+                    text = lookbacks.lowered(name, element, K, V, *heads, step=step)
                     continues = any(first for first, _ in settings["lengths"])
                     pipeline = lowering("in-place" if step else "" if continues else "from-start")
                     manifest = lower(tools, pipeline, text, threads)
@@ -200,7 +199,6 @@ def main():
     parser.add_argument("--walk", type=int, default=0, help="warps that walk, where others run ahead")
     parser.add_argument("--steps", action="store_true", help="steps of the cases of lookbacks.py")
     parser.add_argument("--lookbacks", action="store_true", help="cases of lookbacks.py")
-    parser.add_argument("--chunk", type=int, default=0, help="tokens of a chunk of these; 0: as the model has it")
     options = parser.parse_args()
     sizes = [tuple(map(int, size.split("x"))) for size in options.sizes.split(",")]
     tools = options.build / "bin"
@@ -234,7 +232,7 @@ def main():
         pipeline = lowering("from-start") if options.lookbacks else pipeline
         sys.exit(simulate_gradients(tools, pipeline, source, names, elements, sizes, options.chip))
     if options.lookbacks:
-        sys.exit(simulate_lookbacks(tools, lowering, options.families, elements, sizes, options.steps, options.chunk))
+        sys.exit(simulate_lookbacks(tools, lowering, options.families, elements, sizes, options.steps))
     failed = 0
     with tempfile.TemporaryDirectory() as name:
         folder = pathlib.Path(name)

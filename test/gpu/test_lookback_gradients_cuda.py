@@ -5,10 +5,8 @@ through independent formulas in fp64.
 import itertools
 
 import pytest
-import stretto
 import torch
-from formulas import relation_kl
-from operator_cases import BOUNDS, Shape, error, offsets
+from operator_cases import Shape, offsets
 from test_continued_gradients import check_types_of_tails
 from test_lookback_gradients import (
     DISTINCT,
@@ -20,7 +18,7 @@ from test_lookback_gradients import (
     windows_of,
 )
 from test_lookbacks import CASES, RELATIONS, relation, run, tokens_of
-from test_operator_gradients import TOLERANCES, walks_of
+from test_operator_gradients import walks_of
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="PyTorch sees no GPU")
 
@@ -127,26 +125,6 @@ def test_relation(name, dtype):
     tokens = arguments["mask"].sum().item() if "mask" in arguments else 2 * 130
     scaled = lambda loss: lambda given: loss(given) * tokens * heads  # noqa: E731
     check(scaled(relation_loss), scaled(relation_formula), arguments, dtype)
-
-
-@pytest.mark.parametrize("causal", [True, False])
-@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=str)
-def test_relation_in_long_chunks(dtype, causal):
-    """Of calls that have many of them, a chunk has twice the tokens that a walk's may have."""
-    generator = torch.Generator().manual_seed(5)
-    q_s, q_t = (torch.randn(8, 1000, 16, 64, generator=generator).to(DEVICE, dtype) for _ in range(2))
-    assert stretto.ops.relation_kl.variant.explain(q_s=q_s, q_t=q_t, causal=causal)["chunk"] == 128
-    per_row = torch.tensor(float(q_s[..., 0].numel()), device=DEVICE)  # a mean over rows is too small for fp16
-
-    def loss_and_gradient(function, own, other):
-        own.requires_grad_()
-        loss = function(own, other, causal=causal)
-        return loss.detach(), torch.autograd.grad(loss, own, per_row.to(loss.dtype))[0]
-
-    loss, found = loss_and_gradient(stretto.ops.relation_kl, q_s.clone(), q_t)
-    expected, gradient = loss_and_gradient(relation_kl, q_s.double(), q_t.double())
-    assert error(loss, expected) < BOUNDS[dtype][0]
-    assert error(found, gradient) < TOLERANCES[dtype][0]
 
 
 @SOME

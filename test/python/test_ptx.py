@@ -258,20 +258,6 @@ def test_two_blocks_of_chunks_that_meet_others_share_a_multiprocessor(ptxas, tmp
     assert len(shared) == 2 and max(shared) <= (228 - 2) * 1024 // 2
 
 
-@pytest.mark.parametrize("backward", [False, True])
-@pytest.mark.parametrize("width", [64, 128])
-def test_long_chunks_of_look_backs(ptxas, tmp_path, width, backward):
-    """Eight warps for 128 tokens, of which one kernel of the gradient keeps five numbers of each thread in memory."""
-    sizes = dict(Ds=width, Dt=width)
-    relation = stretto.ops.relation_kl.variant
-    ptx, planned = (
-        relation.lower(stage, target="sm_90a", dtype="bf16", backward=backward, form=(0, 1, 0, 0, 0, 0, 2), **sizes)
-        for stage in ("ptx", "kernel")
-    )
-    assert ptx.count(".reqntid 256,") == ptx.count(".entry") == planned.count("chunk 128 ")
-    assert sum(bytes_spilled(ptxas, tmp_path, ptx)) <= (20 if backward and width == 128 else 0)
-
-
 def test_whole_tiles_ask_for_no_pairs(ptxas, tmp_path):
     """1688 instructions, where 2280 were as long as each tile asked which of its pairs are in range."""
     spilled(ptxas, tmp_path, lower("relation_kl", "bf16", 128))
