@@ -145,7 +145,8 @@ ThreadLowering::Rows ThreadLowering::rowsOf(const View &view, Value chunk, Ranke
     return rows;
   }
   if (view.argument->kind == Manifest::Kind::Checkpoint) {
-    // It exists where its chunk has tokens, in the segment, or where there is the turn.
+    // It exists where its chunk has tokens, in the range, or where there is the turn. Segments that are not of the
+    // range, as a packed batch has some, have a chunk behind it.
     Value number = b.sub(chunk, firstKept);
     rows.stride = tile.getRank() == 2 ? view.rowStride : Value();
     if (manifest.segments == Manifest::Segments::Turns) {
@@ -159,7 +160,7 @@ ThreadLowering::Rows ThreadLowering::rowsOf(const View &view, Value chunk, Ranke
     } else {
       rows.exist = b.both(
           b.compare(arith::CmpIPredicate::sgt, validTokens(b.mul(chunk, manifest.chunk), manifest.chunk), b.i32(0)),
-          b.compare(arith::CmpIPredicate::sge, number, b.i64(0)));
+          b.compare(arith::CmpIPredicate::ult, number, word(Manifest::Chunks)));
     }
     rows.base = b.advance(rows.base, b.mul(b.mul(number, view.chunkStride), stretto::bytesOf(view.argument->type)));
     return rows;

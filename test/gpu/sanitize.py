@@ -147,12 +147,14 @@ def check(tool: str | None, operator: str, element: str, seconds: float, device:
     start = time.monotonic()
     found: dict[str, object] = {"tool": tool, "operator": operator, "type": element}
     try:
-        result = subprocess.run(command, capture_output=True, text=True, timeout=seconds, env=environment)
-        output = result.stdout + result.stderr
+        # Both streams in one, so that each schedule stands behind what the tool reports of it.
+        streams = dict(stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+        result = subprocess.run(command, **streams, timeout=seconds, env=environment)
+        output = result.stdout
         if result.returncode:
             found["problem"] = f"exit status {result.returncode}"
     except subprocess.TimeoutExpired as error:
-        output = "".join(x.decode() if isinstance(x, bytes) else x or "" for x in (error.stdout, error.stderr))
+        output = error.stdout.decode() if isinstance(error.stdout, bytes) else error.stdout or ""
         found["problem"] = f"cut after {seconds:.0f} s"
     found["seconds"] = round(time.monotonic() - start, 1)
     found["schedules"] = len(re.findall(rf"^{operator}: .*$", output, re.MULTILINE))
@@ -163,8 +165,21 @@ def check(tool: str | None, operator: str, element: str, seconds: float, device:
         found |= {key: int(number) for key, number in summary.groupdict().items()}
     if found.get("problem") or found.get("errors") or found.get("warnings"):
         found["output"] = first_reports(output) or output[-1500:]
+        found["reported_of"] = reports_by_schedule(operator, output)
     print({key: value for key, value in found.items() if key != "output"}, flush=True)
     return found
+
+
+def reports_by_schedule(operator: str, output: str) -> dict[str, int]:
+    """How many reports came while each schedule ran, which says its name when all its kernels have ended."""
+    found: dict[str, int] = {}
+    count = 0
+    for line in output.splitlines():
+        if re.match(r"=+ (Uninitialized|Invalid|Error: |Warning: )", line):
+            count += 1
+        elif line.startswith(f"{operator}: ") and count:
+            found[line.removeprefix(f"{operator}: ")], count = count, 0
+    return found | ({"afterwards": count} if count else {})
 
 
 def first_reports(output: str, most: int = 10) -> list[str]:

@@ -5,7 +5,7 @@
 // CHECK-LABEL: stretto.variant @full
 // CHECK: %[[SCALE:.*]] = stretto.option "scale"
 // CHECK: %[[QS:.*]] = arith.mulf %q, %[[SCALE]]
-// CHECK: %[[HALF:.*]] = stretto.constant 0.5
+// CHECK: %[[HALF:.*]] = stretto.constant 5.0{{0*}}e-01
 // CHECK: %[[HALVED:.*]] = arith.mulf %[[QS]], %[[HALF]]
 // CHECK: stretto.lookback softmax
 // CHECK-NEXT: %[[K_J:.*]] = stretto.past %k
