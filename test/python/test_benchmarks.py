@@ -288,3 +288,40 @@ def test_the_driver(tmp_path):
     assert status == 0, text
     assert json.loads((tmp_path / "results-def456.json").read_text())["commit"] == "def456"
     assert json.loads(output.read_text()) == results
+
+
+def test_errors_over_several_draws(bench, monkeypatch, capsys):
+    """The median of each gradient is compared with that of a peer, and the worst ratio counts."""
+    import dataclasses
+
+    import accuracy
+    import operators
+    import peers
+
+    operator = operators.OPERATORS["retention"]
+    exact = operator.formula()
+
+    def off(q, k, v):  # by a hundredth, as far as the gradient of the values goes
+        return exact(q=q, k=k, v=v * 1.01 - (v * 0.01).detach())
+
+    def beside(name, function):
+        forms = {"": function}
+        return dataclasses.replace(peers.PEERS["PyTorch"], name=name, operators=("retention",), forms=lambda **_: forms)
+
+    def refuse(**_):
+        raise ValueError("not today")
+
+    monkeypatch.setattr(accuracy, "DRAWS", 3)
+    monkeypatch.setattr(accuracy, "TOKENS", 32)
+    monkeypatch.setattr(peers, "PEERS", {"off": beside("off", off), "picky": beside("picky", refuse)})
+    options = argparse.Namespace(gates="same", peers=None)
+    line = accuracy.line_of("gradients", operator, "float32", "cpu", options)
+    assert set(line["medians"]) == {"q", "k", "v"}
+    assert all(0 < error < 1e-5 for error in line["medians"].values())
+    of_off, of_picky = line["peers"]
+    assert of_off["medians"]["v"] == pytest.approx(0.01, rel=1e-3)
+    ratios = [line["medians"][name] / of_off["medians"][name] for name in "qkv"]
+    assert of_off["ratio"] == max(ratios)
+    assert of_picky["refused"] == "not today"
+    accuracy.show(line)
+    assert "refused: not today" in capsys.readouterr().out
