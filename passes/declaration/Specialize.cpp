@@ -132,7 +132,7 @@ static void placeConstants(Block &block) {
 }
 
 /// Puts in front of each look-back what its body computes of rows of the token that looks back, and of constants: it is
-/// the same for all tokens that are met.
+/// the same for all tokens that are met. Parameters stay where they are: their gradients are refused there.
 static void takeOutOfLookbacks(VariantOp variant) {
   variant.walk([](LookbackOp lookback) {
     auto isInside = [&](Operation *op) { return op && lookback->isProperAncestor(op); };
@@ -142,6 +142,8 @@ static void takeOutOfLookbacks(VariantOp variant) {
         return;
       bool isSame = llvm::all_of(op->getOperands(), [&](Value operand) {
         Operation *made = operand.getDefiningOp();
+        if (isParam(operand.getType()))
+          return false;
         return made ? !isInside(made) || isConstant(made) : !isInside(operand.getParentBlock()->getParentOp());
       });
       if (!isSame || op->hasTrait<OpTrait::IsTerminator>())
