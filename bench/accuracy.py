@@ -70,9 +70,8 @@ def show(line):
     print(f"{line['operator']:22} {line['dtype']:9} {line['direction']:9} {spelled(line['medians'])}", flush=True)
     for peer in line["peers"]:
         start = f"    {peer['peer']:28} {peer['form']}".rstrip()
-        said = (
-            f"refused: {peer['refused']}"
-            if "refused" in peer
-            else f"{peer['ratio']:.2f}x of {spelled(peer['medians'])}"
-        )
+        if "refused" in peer:
+            said = f"refused: {peer['refused']}"
+        else:
+            said = f"{peer['ratio']:.2f}x of {spelled(peer['medians'])}"
         print(f"{start} {said}", flush=True)
