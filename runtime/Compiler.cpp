@@ -6,6 +6,7 @@
 #include "mlir/Pass/PassManager.h"
 #include "passes/Passes.h"
 #include "passes/declaration/Specialize.h"
+#include "runtime/Assembler.h"
 #include "runtime/Cache.h"
 #include "runtime/DiagnosticText.h"
 #include "runtime/Lowering.h"
@@ -142,6 +143,18 @@ static std::string familyOf(ModuleOp specialised, KernelRequest request) {
   return keyOf(specialised, request).digest;
 }
 
+/// Takes the code of the chip in place of PTX. Where there is none, the driver assembles what is launched, one kernel
+/// at a time, which `explain` says.
+static void assemble(KernelImage &image, const Target &target) {
+  if (target.kind != Target::Kind::Cuda || !Assembler::problem().empty())
+    return;
+  if (llvm::Expected<std::string> code = Assembler::assemble(image.code, target.name))
+    image.code = std::move(*code);
+  else
+    note("the kernel '" + image.manifest.symbol +
+         "' is left to the driver's assembler: " + llvm::toString(code.takeError()));
+}
+
 /// The kernel of an entry of the cache on disk, or nothing; what cannot be read is compiled again.
 static std::shared_ptr<CompiledKernel> loadKept(const CacheKey &key, Target::Kind target) {
   std::optional<std::string> packed = DiskCache::instance().load(key);
@@ -207,6 +220,7 @@ llvm::Expected<std::shared_ptr<CompiledKernel>> stretto::compileKernel(VariantOp
     llvm::Expected<KernelImage> image = generate(program, request, familyOf(*module, request));
     if (!image)
       return image.takeError();
+    assemble(*image, request.target);
     DiskCache::instance().store(key, image->pack());
     auto loaded = load(std::move(*image), request.target.kind);
     if (!loaded)

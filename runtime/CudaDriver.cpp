@@ -1,4 +1,4 @@
-//===- CudaDriver.cpp - Loading and launching PTX -------------------------===//
+//===- CudaDriver.cpp - Loading and launching kernels ---------------------===//
 
 #include "runtime/CudaDriver.h"
 #include "llvm/ADT/Twine.h"
@@ -168,8 +168,8 @@ Expected<void *> CudaKernel::functionIn(void *context) {
   // Options that are numbers travel as pointers. NOLINTNEXTLINE(performance-no-int-to-ptr)
   std::array<void *, 2> values = {log.data(), reinterpret_cast<void *>(log.size())};
   void *module = nullptr, *function = nullptr;
-  int code = driver.cuModuleLoadDataEx(&module, ptx.c_str(), options.size(), options.data(), values.data());
-  if (Error error = check(code, "the driver refuses the kernel '" + symbol + "' (" + log.data() + ")"))
+  int result = driver.cuModuleLoadDataEx(&module, code.c_str(), options.size(), options.data(), values.data());
+  if (Error error = check(result, "the driver refuses the kernel '" + symbol + "' (" + log.data() + ")"))
     return error;
   if (Error error = check(driver.cuModuleGetFunction(&function, module, symbol.c_str()), "cuModuleGetFunction"))
     return error;

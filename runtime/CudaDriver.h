@@ -1,12 +1,13 @@
-//===- CudaDriver.h - Loading and launching PTX -----------------*- C++ -*-===//
+//===- CudaDriver.h - Loading and launching kernels -------------*- C++ -*-===//
 //
 // The CUDA driver, opened when the first GPU kernel is loaded, so that one build serves machines with and without it.
-// Nothing of the CUDA toolkit is needed, at build time or at run time.
+// Nothing of the CUDA toolkit is needed, at build time or at run time; runtime/Assembler.h tells what gains from it.
 //
 //===----------------------------------------------------------------------===//
 #ifndef STRETTO_RUNTIME_CUDADRIVER_H
 #define STRETTO_RUNTIME_CUDADRIVER_H
 
+#include "runtime/Assembler.h"
 #include "runtime/Manifest.h"
 #include "llvm/ADT/ArrayRef.h"
 #include "llvm/ADT/StringRef.h"
@@ -17,14 +18,17 @@
 
 namespace stretto {
 
-/// A kernel in PTX, compiled by the driver for each device on which it is launched.
+/// A kernel as code of a chip, or in PTX, which the driver assembles for each device on which it is launched.
 class CudaKernel {
 public:
-  CudaKernel(std::string ptx, const Manifest &manifest)
-      : ptx(std::move(ptx)), symbol(manifest.symbol), threads(manifest.threads), sharedBytes(manifest.sharedBytes),
+  CudaKernel(std::string code, const Manifest &manifest)
+      : code(std::move(code)), symbol(manifest.symbol), threads(manifest.threads), sharedBytes(manifest.sharedBytes),
         awaitsLaunches(manifest.awaitsLaunches) {}
 
-  /// Has the driver compile the kernel for a device before it is launched there.
+  /// Who made code of the PTX.
+  llvm::StringRef assembler() const { return Assembler::isAssembled(code) ? "nvJitLink" : "driver"; }
+
+  /// Has the driver load the kernel for a device before it is launched there.
   llvm::Error load(int device);
 
   /// Launches `blocks` blocks on a stream of a device, with the words of `argument` as the kernel's one parameter; from
@@ -42,7 +46,7 @@ private:
   llvm::Expected<void *> functionOn(int device);
   llvm::Expected<void *> functionIn(void *context);
 
-  std::string ptx, symbol;
+  std::string code, symbol;
   int64_t threads, sharedBytes;
   bool awaitsLaunches;
   std::mutex mutex;

@@ -75,6 +75,8 @@ void Gradient::explain(llvm::json::OStream &json, const OperatorCall &call, cons
       json.attribute("flops", flopsOf(signature, call, manifest));
       json.attribute("from_cache", part.code->fromCache);
       json.attribute("compile_ms", part.code->milliseconds);
+      if (part.code->cuda)
+        json.attribute("assembler", part.code->cuda->assembler());
     });
   };
   GradientOf asked = names();

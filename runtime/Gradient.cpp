@@ -113,8 +113,10 @@ llvm::Expected<std::unique_ptr<Gradient>> Gradient::create(Signature &signature,
     for (bool isGiven : gradient->request.results)
       inputs.push_back(isGiven ? declaration.getArgName(next++).str() : "");
   }
+  // Those of the forward call, where that has one block on a multiprocessor.
   if (sideBySide)
-    if (llvm::Error error = signature.segmentsOf(Form()).moveInto(gradient->forwardSegments))
+    if (llvm::Error error =
+            signature.segmentsOf({.ahead = Knobs::instance().ahead.load()}).moveInto(gradient->forwardSegments))
       return error;
   if (llvm::Error error = gradient->makeKernels(std::move(inputs), form))
     return error;

@@ -426,6 +426,8 @@ llvm::Expected<std::string> Operator::explain(Signature &signature, const Operat
     json.attribute("decay_proven", signature.decays.proven);
     json.attribute("from_cache", code.fromCache);
     json.attribute("compile_ms", code.milliseconds);
+    if (code.cuda)
+      json.attribute("assembler", code.cuda->assembler());
   });
   return text;
 }

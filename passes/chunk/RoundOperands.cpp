@@ -24,6 +24,7 @@ struct RoundOperands : stretto::impl::RoundOperandsBase<RoundOperands> {
       if (sparing && isSpared(op))
         return;
       if (auto dot = dyn_cast<chunk::DotOp>(op)) {
+        multiplyRest(dot);
         round(dot.getLeftMutable());
         round(dot.getRightMutable());
       } else if (auto dot = dyn_cast<chunk::DecayDotOp>(op)) {
@@ -75,6 +76,39 @@ struct RoundOperands : stretto::impl::RoundOperandsBase<RoundOperands> {
       known = arith::TruncFOp::create(builder, operand.getOwner()->getLoc(), type.clone(inputType), operand.get());
     }
     operand.set(known);
+  }
+
+  /// Of a state that grows with the tokens and is exponentiated once it is read, what rounding takes is multiplied,
+  /// too.
+  void multiplyRest(chunk::DotOp dot) {
+    if (sparing || !growsWithTokens(dot.getRight()) || !isExponentiated(dot))
+      return;
+    OpBuilder builder(dot);
+    Location loc = dot.getLoc();
+    auto type = cast<RankedTensorType>(dot.getRight().getType());
+    Value operand = arith::TruncFOp::create(builder, loc, type.clone(inputType), dot.getRight());
+    Value rest =
+        arith::SubFOp::create(builder, loc, dot.getRight(), arith::ExtFOp::create(builder, loc, type, operand));
+    rest = arith::TruncFOp::create(builder, loc, type.clone(inputType), rest);
+    auto product = cast<chunk::DotOp>(builder.clone(*dot));
+    product.getRightMutable().assign(rest);
+    round(product.getLeftMutable());
+    dot.getRightMutable().assign(operand);
+    dot.getAddendMutable().assign(product);
+  }
+
+  /// Whether a value is a state to which each chunk adds and which no input makes smaller.
+  bool growsWithTokens(Value value) {
+    if (!isOfKind(value, chunk::ArgumentKind::State))
+      return false;
+    auto yield = cast<chunk::YieldOp>(getOperation().getBody().front().getTerminator());
+    SmallVector<BlockArgument> states = getOperation().argumentsOf(chunk::ArgumentKind::State);
+    Value next = yield.getStates()[llvm::find(states, value) - states.begin()];
+    auto sum = next.getDefiningOp<chunk::DotOp>();
+    if (!sum || !sum.getAddend())
+      return false;
+    auto decayed = sum.getAddend().getDefiningOp<arith::MulFOp>();
+    return sum.getAddend() == value || (decayed && decayed.getLhs() == value && isOfTables(decayed.getRhs()));
   }
 
   /// The larger of an input and of a constant in the input's type, where that has the constant; else null.

@@ -148,9 +148,7 @@ def test_decay_near_one_over_a_long_sequence(name, dtype):
     check(CASES[name], {name: x.to(DEVICE) for name, x in inputs.items()})
 
 
-def test_ordinary_inputs_in_bf16(case, request):
-    if case.operator == "bla" and case.options.get("decay") != "signed":
-        request.applymarker(pytest.mark.xfail(strict=True, reason="5e-3: its weights are rounded as operands"))
+def test_ordinary_inputs_in_bf16(case):
     check_ordinary_inputs_in_bf16(case, case.inputs(Shape(T=1000, K=64, V=64), torch.bfloat16, DEVICE))
 
 
