@@ -1,109 +1,57 @@
 //===- Assembler.cpp - From PTX to the code of a chip ---------------------===//
 
 #include "runtime/Assembler.h"
-#include "dialect/kernel/Chip.h"
-#include <dlfcn.h>
+#include "runtime/Knobs.h"
+#include "llvm/ADT/ScopeExit.h"
+#include "llvm/Support/FileSystem.h"
+#include "llvm/Support/MemoryBuffer.h"
+#include "llvm/Support/Path.h"
+#include "llvm/Support/Program.h"
+#include "llvm/Support/raw_ostream.h"
 
 using namespace stretto;
 
-namespace {
+const Assembler *Assembler::instance() {
+  static const std::optional<Assembler> assembler = [] -> std::optional<Assembler> {
+    const std::string &program = Knobs::instance().assembler;
+    return program.empty() ? std::nullopt : std::optional<Assembler>(program);
+  }();
+  return assembler ? &*assembler : nullptr;
+}
 
-// The part of the library's interface that is used, as its documentation declares it. Handles are opaque pointers, and
-// every function returns 0 for success.
-struct JitLink {
-  int (*create)(void **, unsigned, const char **) = nullptr;
-  int (*destroy)(void **) = nullptr;
-  int (*addData)(void *, int, const void *, size_t, const char *) = nullptr;
-  int (*complete)(void *) = nullptr;
-  int (*getLinkedCubinSize)(void *, size_t *) = nullptr;
-  int (*getLinkedCubin)(void *, void *) = nullptr;
-  int (*getErrorLogSize)(void *, size_t *) = nullptr;
-  int (*getErrorLog)(void *, char *) = nullptr;
-  std::string problem;
+static std::string read(llvm::StringRef path) {
+  auto file = llvm::MemoryBuffer::getFile(path, /*IsText=*/false, /*RequiresNullTerminator=*/false);
+  return file ? (*file)->getBuffer().str() : "";
+}
 
-  static const JitLink &instance() {
-    static const JitLink library;
-    return library;
-  }
-
-private:
-  JitLink() {
-    // PyTorch has opened that of its own CUDA.
-    void *library = dlopen("libnvJitLink.so.13", RTLD_NOW | RTLD_LOCAL);
-    if (!library) {
-      problem = "nvJitLink cannot be opened: " + std::string(dlerror());
-      return;
+llvm::Expected<std::string> Assembler::assemble(llvm::StringRef ptx, llvm::StringRef chip) const {
+  llvm::SmallString<128> folder;
+  if (std::error_code error = llvm::sys::fs::createUniqueDirectory("stretto", folder))
+    return llvm::createStringError(error, "no folder for " + program);
+  auto clear = llvm::make_scope_exit([&] { llvm::sys::fs::remove_directories(folder); });
+  auto in = [&](llvm::StringRef name) {
+    llvm::SmallString<128> path = folder;
+    llvm::sys::path::append(path, name);
+    return path.str().str();
+  };
+  std::string source = in("kernel.ptx"), code = in("kernel.cubin"), log = in("log");
+  {
+    std::error_code error;
+    llvm::raw_fd_ostream stream(source, error);
+    stream << ptx;
+    stream.close();
+    if (error || (error = stream.error())) {
+      stream.clear_error();
+      return llvm::createStringError(error, "PTX for " + program + " cannot be written");
     }
-    auto find = [&](auto &function, const char *name) {
-      function = reinterpret_cast<std::remove_reference_t<decltype(function)>>(dlsym(library, name));
-      if (!function)
-        problem = "nvJitLink has no function " + std::string(name);
-    };
-    find(create, "nvJitLinkCreate");
-    find(destroy, "nvJitLinkDestroy");
-    find(addData, "nvJitLinkAddData");
-    find(complete, "nvJitLinkComplete");
-    find(getLinkedCubinSize, "nvJitLinkGetLinkedCubinSize");
-    find(getLinkedCubin, "nvJitLinkGetLinkedCubin");
-    find(getErrorLogSize, "nvJitLinkGetErrorLogSize");
-    find(getErrorLog, "nvJitLinkGetErrorLog");
   }
-};
-
-constexpr int inputIsPtx = 2;
-
-/// One kernel that is assembled.
-class Link {
-public:
-  explicit Link(const std::string &architecture) {
-    const char *options[] = {architecture.c_str()};
-    code = library.create(&handle, std::size(options), options);
-  }
-  ~Link() {
-    if (handle)
-      library.destroy(&handle);
-  }
-  Link(const Link &) = delete;
-  Link &operator=(const Link &) = delete;
-
-  llvm::Expected<std::string> assemble(llvm::StringRef ptx) {
-    size_t size = 0;
-    auto succeeds = [&](int result) { return (code = result) == 0; };
-    if (code != 0 || !succeeds(library.addData(handle, inputIsPtx, ptx.data(), ptx.size(), "kernel")) ||
-        !succeeds(library.complete(handle)) || !succeeds(library.getLinkedCubinSize(handle, &size)))
-      return refusal();
-    std::string cubin(size, '\0');
-    if (!succeeds(library.getLinkedCubin(handle, cubin.data())))
-      return refusal();
-    return cubin;
-  }
-
-private:
-  llvm::Error refusal() {
-    std::string log;
-    if (size_t size = 0; handle && library.getErrorLogSize(handle, &size) == 0 && size) {
-      log.resize(size);
-      if (library.getErrorLog(handle, log.data()) != 0)
-        log.clear();
-    }
-    return llvm::createStringError("nvJitLink returns %d (%s)", code, log.c_str());
-  }
-
-  const JitLink &library = JitLink::instance();
-  void *handle = nullptr;
-  int code = 0;
-};
-
-} // namespace
-
-const std::string &Assembler::problem() { return JitLink::instance().problem; }
-
-llvm::Expected<std::string> Assembler::assemble(llvm::StringRef ptx, llvm::StringRef chip) {
-  if (!problem().empty())
-    return llvm::createStringError(problem());
-  // Of others it ends the process. It knows those that we compile for.
-  if (!kernel::Chip::find(chip))
-    return llvm::createStringError("nvJitLink is not asked for code of '%s', which is no known chip",
-                                   chip.str().c_str());
-  return Link("-arch=" + chip.str()).assemble(ptx);
+  std::string problem, architecture = "-arch=" + chip.str();
+  std::optional<llvm::StringRef> redirects[] = {"", log, log};
+  int status = llvm::sys::ExecuteAndWait(program, {program, architecture, source, "-o", code}, /*Env=*/std::nullopt,
+                                         redirects, /*SecondsToWait=*/0, /*MemoryLimit=*/0, &problem);
+  std::string result = read(code);
+  if (status != 0 || !isAssembled(result))
+    return llvm::createStringError("%s returns %d (%s)", program.c_str(), status,
+                                   (problem.empty() ? read(log) : problem).c_str());
+  return result;
 }

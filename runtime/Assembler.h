@@ -4,24 +4,30 @@
 
 #include "llvm/ADT/StringRef.h"
 #include "llvm/Support/Error.h"
+#include <optional>
 #include <string>
 
 namespace stretto {
 
-/// The assembler of nvJitLink, a library of CUDA that PyTorch brings. The driver has one, too, which takes one kernel
-/// at a time, and is asked where the library is missing: kernels of a call are assembled side by side here, and what
-/// the cache on disk keeps is code.
+/// The program `ptxas`. The driver has an assembler, too, but takes one kernel at a time: kernels of a call are
+/// assembled side by side by this one, and what the cache on disk keeps is code. That of nvJitLink, which could be
+/// called, makes objects to be linked, in which some registers are set aside (docs/performance.md).
 class Assembler {
 public:
-  /// Why the library cannot be used, or empty.
-  static const std::string &problem();
-  /// The code of a chip, such as "sm_90a". The error has what the assembler says. May be called from several threads.
-  static llvm::Expected<std::string> assemble(llvm::StringRef ptx, llvm::StringRef chip);
+  /// That of STRETTO_PTXAS, if there is one.
+  static const Assembler *instance();
+
+  explicit Assembler(std::string program) : program(std::move(program)) {}
+  /// The code of a chip, such as "sm_90a". The error has what the program says. May be called from several threads.
+  llvm::Expected<std::string> assemble(llvm::StringRef ptx, llvm::StringRef chip) const;
   /// Whether the code of a kernel is what `assemble` makes of it, and no PTX.
   static bool isAssembled(llvm::StringRef code) {
     return code.starts_with("\x7f"
                             "ELF");
   }
+
+private:
+  std::string program;
 };
 
 } // namespace stretto

@@ -143,12 +143,13 @@ static std::string familyOf(ModuleOp specialised, KernelRequest request) {
   return keyOf(specialised, request).digest;
 }
 
-/// Takes the code of the chip in place of PTX. Where there is none, the driver assembles what is launched, one kernel
-/// at a time, which `explain` says.
+/// Takes the code of the chip in place of PTX, where there is a program that makes it. What the driver assembles, one
+/// kernel after the other, `explain` tells.
 static void assemble(KernelImage &image, const Target &target) {
-  if (target.kind != Target::Kind::Cuda || !Assembler::problem().empty())
+  const Assembler *assembler = target.kind == Target::Kind::Cuda ? Assembler::instance() : nullptr;
+  if (!assembler)
     return;
-  if (llvm::Expected<std::string> code = Assembler::assemble(image.code, target.name))
+  if (llvm::Expected<std::string> code = assembler->assemble(image.code, target.name))
     image.code = std::move(*code);
   else
     note("the kernel '" + image.manifest.symbol +

@@ -26,7 +26,7 @@ public:
         awaitsLaunches(manifest.awaitsLaunches) {}
 
   /// Who made code of the PTX.
-  llvm::StringRef assembler() const { return Assembler::isAssembled(code) ? "nvJitLink" : "driver"; }
+  llvm::StringRef assembler() const { return Assembler::isAssembled(code) ? "ptxas" : "driver"; }
 
   /// Has the driver load the kernel for a device before it is launched there.
   llvm::Error load(int device);

@@ -113,11 +113,12 @@ llvm::Expected<std::unique_ptr<Gradient>> Gradient::create(Signature &signature,
     for (bool isGiven : gradient->request.results)
       inputs.push_back(isGiven ? declaration.getArgName(next++).str() : "");
   }
-  // Those of the forward call, where that has one block on a multiprocessor.
-  if (sideBySide)
-    if (llvm::Error error =
-            signature.segmentsOf({.ahead = Knobs::instance().ahead.load()}).moveInto(gradient->forwardSegments))
+  // Those of a forward call that is long enough for two blocks on a multiprocessor, whose kernels are there.
+  if (sideBySide) {
+    Form ofForward = {.ahead = Knobs::instance().ahead.load(), .blocks = 2};
+    if (llvm::Error error = signature.segmentsOf(ofForward).moveInto(gradient->forwardSegments))
       return error;
+  }
   if (llvm::Error error = gradient->makeKernels(std::move(inputs), form))
     return error;
   return gradient;

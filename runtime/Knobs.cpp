@@ -16,7 +16,8 @@ Knobs &Knobs::instance() {
 
 Knobs::Knobs()
     : cacheDirectory(llvm::sys::Process::GetEnv("STRETTO_CACHE_DIR")),
-      dumpDirectory(llvm::sys::Process::GetEnv("STRETTO_DUMP")) {
+      dumpDirectory(llvm::sys::Process::GetEnv("STRETTO_DUMP")),
+      assembler(llvm::sys::Process::GetEnv("STRETTO_PTXAS").value_or("")) {
   const uint64_t isWord = UINT64_MAX;
   auto read = [isWord](const char *name, uint64_t limit, const char *expected,
                        const char *word = nullptr) -> std::optional<uint64_t> {

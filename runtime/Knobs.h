@@ -23,6 +23,9 @@ struct Knobs {
   /// STRETTO_DUMP: a folder that receives the IR after each stage and the code of every kernel that is compiled.
   std::optional<std::string> dumpDirectory;
 
+  /// STRETTO_PTXAS: the program that assembles PTX (runtime/Assembler.h); empty: the driver does.
+  std::string assembler;
+
   /// STRETTO_DEBUG: whether contents are checked on devices too, at the cost of waiting for them: 1 or 0. Default 0.
   /// May be changed at run time.
   std::atomic<bool> debug = false;

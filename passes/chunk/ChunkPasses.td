@@ -226,8 +226,8 @@ def RoundOperands : Pass<"stretto-round-operands", "::stretto::chunk::KernelOp">
     the larger of that and of a constant which the type has is found there.
     What a look-back contributes to products is rounded, too, and stays in its wide type. A convolution takes operands
     that were widened as they were, too, and rounds nothing.
-    A state that grows with the tokens, as one does whose decay, if any, no input makes smaller, and that is exponentiated
-    once it is read, is the sum of two operands: its scores grow, too, and their errors are relative ones of weights.
+    A state to which tokens add, which nothing makes smaller and which is exponentiated once it is read, is the sum of two
+    operands: its scores grow, too, and their errors are relative ones of weights. So is what tables alone make.
 
     A CPU that multiplies bf16 does that beside fp32, and rounds only where it gains: it asks for the one `element`, and
     is `sparing`. What stays as it is: a `decay_dot` with a factor for each channel and a `decay_mix`, which are no

@@ -78,10 +78,11 @@ struct RoundOperands : stretto::impl::RoundOperandsBase<RoundOperands> {
     operand.set(known);
   }
 
-  /// Of a state that grows with the tokens and is exponentiated once it is read, what rounding takes is multiplied,
-  /// too.
+  /// Of a state that grows with the tokens and is exponentiated once it is read, and of what tables alone make, whose
+  /// errors would be the same at every token, what rounding takes is multiplied, too.
   void multiplyRest(chunk::DotOp dot) {
-    if (sparing || !growsWithTokens(dot.getRight()) || !isExponentiated(dot))
+    bool gains = (growsWithTokens(dot.getRight()) && isExponentiated(dot)) || isOfTables(dot.getRight());
+    if (sparing || !gains)
       return;
     OpBuilder builder(dot);
     Location loc = dot.getLoc();
@@ -97,7 +98,7 @@ struct RoundOperands : stretto::impl::RoundOperandsBase<RoundOperands> {
     dot.getAddendMutable().assign(product);
   }
 
-  /// Whether a value is a state to which each chunk adds and which no input makes smaller.
+  /// Whether a value is a state to which each chunk adds and which nothing makes smaller.
   bool growsWithTokens(Value value) {
     if (!isOfKind(value, chunk::ArgumentKind::State))
       return false;
@@ -105,10 +106,7 @@ struct RoundOperands : stretto::impl::RoundOperandsBase<RoundOperands> {
     SmallVector<BlockArgument> states = getOperation().argumentsOf(chunk::ArgumentKind::State);
     Value next = yield.getStates()[llvm::find(states, value) - states.begin()];
     auto sum = next.getDefiningOp<chunk::DotOp>();
-    if (!sum || !sum.getAddend())
-      return false;
-    auto decayed = sum.getAddend().getDefiningOp<arith::MulFOp>();
-    return sum.getAddend() == value || (decayed && decayed.getLhs() == value && isOfTables(decayed.getRhs()));
+    return sum && sum.getAddend() == value;
   }
 
   /// The larger of an input and of a constant in the input's type, where that has the constant; else null.

@@ -22,6 +22,16 @@ def library(name: str) -> str:
     return str(_FOLDER / name)
 
 
+def _assembler() -> str:
+    """A `ptxas` that Python packages brought: NVIDIA's own, or the one that PyTorch's triton has; else none."""
+    for package, place in (("nvidia", "cu13/bin/ptxas"), ("triton", "backends/nvidia/bin/ptxas")):
+        spec = importlib.util.find_spec(package)
+        for folder in (spec and spec.submodule_search_locations) or ():
+            if os.access(program := os.path.join(folder, place), os.X_OK):
+                return program
+    return ""
+
+
 def _load() -> ModuleType:
     spec = importlib.machinery.PathFinder.find_spec("_compiler", [str(_FOLDER)])
     if spec is None or spec.loader is None:
@@ -34,6 +44,8 @@ def _load() -> ModuleType:
     return module
 
 
+# Where nobody chose one.
+os.environ.setdefault("STRETTO_PTXAS", _assembler())
 _compiler = _load()
 
 Module = _compiler.Module

@@ -134,28 +134,3 @@ chunk.kernel @growing chunk 16 (input %q: tensor<16x32xbf16>, state %K: tensor<8
   %nextV = chunk.dot %e8, %q32 transpose_left add %V : tensor<16x8xf32>, tensor<16x32xf32> -> tensor<8x32xf32>
   chunk.yield %o16 next %nextK, %nextV : tensor<16x32xbf16>, tensor<8x32xf32>, tensor<8x32xf32>
 }
-
-// So is one that decays by a table; not one that decays by an input.
-// CHECK-LABEL: chunk.kernel @decaying
-chunk.kernel @decaying chunk 16 (input %q: tensor<16x32xbf16>, input %g: tensor<16x8xbf16>, table %decay: tensor<8xf32>,
-                                 state %K: tensor<8x32xf32>, state %L: tensor<8x32xf32>, valid %n: index)
-    -> (o: tensor<16x8xf32>, p: tensor<16x8xf32>) {
-  %q32 = arith.extf %q : tensor<16x32xbf16> to tensor<16x32xf32>
-  // CHECK: chunk.dot %q, %{{.*}} transpose_right add %{{.*}} : tensor<16x32xbf16>, tensor<8x32xbf16>
-  %s = chunk.dot %q32, %K transpose_right : tensor<16x32xf32>, tensor<8x32xf32> -> tensor<16x8xf32>
-  %o = math.exp %s : tensor<16x8xf32>
-  // CHECK: %[[L:.*]] = arith.truncf %L
-  // CHECK-NEXT: chunk.dot %q, %[[L]] transpose_right : tensor<16x32xbf16>, tensor<8x32xbf16>
-  %t = chunk.dot %q32, %L transpose_right : tensor<16x32xf32>, tensor<8x32xf32> -> tensor<16x8xf32>
-  %p = math.exp %t : tensor<16x8xf32>
-  %e8 = arith.constant dense<1.0> : tensor<16x8xf32>
-  %d = chunk.broadcast %decay along rows : tensor<8xf32> to tensor<8x32xf32>
-  %K1 = arith.mulf %K, %d : tensor<8x32xf32>
-  %nextK = chunk.dot %e8, %q32 transpose_left add %K1 : tensor<16x8xf32>, tensor<16x32xf32> -> tensor<8x32xf32>
-  %g32 = arith.extf %g : tensor<16x8xbf16> to tensor<16x8xf32>
-  %last = chunk.row %g32 at 15 : tensor<16x8xf32> -> tensor<8xf32>
-  %f = chunk.broadcast %last along rows : tensor<8xf32> to tensor<8x32xf32>
-  %L1 = arith.mulf %L, %f : tensor<8x32xf32>
-  %nextL = chunk.dot %e8, %q32 transpose_left add %L1 : tensor<16x8xf32>, tensor<16x32xf32> -> tensor<8x32xf32>
-  chunk.yield %o, %p next %nextK, %nextL : tensor<16x8xf32>, tensor<16x8xf32>, tensor<8x32xf32>, tensor<8x32xf32>
-}
