@@ -278,7 +278,8 @@ def Chunk_MeetOp : Chunk_Op<"meet", [Pure, AllTypesMatch<["operand", "otherwise"
   let description = [{
     `y_ij = x_ij` for `j <= i` where the smallest block that has both has `block` tokens, and `otherwise_ij` elsewhere:
     a selection, so that what is left out may be infinite. Every pair with `j <= i` meets in blocks of one size, and a
-    token itself in its block of 1.
+    token itself in its block of 1. With `whole`, `y_ij = x_ij` for `j <= i` where both are in the same block of `block`
+    tokens: all pairs that meet in blocks of that size or of smaller ones.
 
     Constraints: `meet_c1` there are as many rows as columns. `meet_c2` the block is a power of two that
     divides the rows.
@@ -286,11 +287,12 @@ def Chunk_MeetOp : Chunk_Op<"meet", [Pure, AllTypesMatch<["operand", "otherwise"
     Example:
     ```mlir
     %p = chunk.meet %s else %others block 32 : tensor<64x64xf32>
+    %q = chunk.meet %t else %p block 16 whole : tensor<64x64xf32>
     ```
   }];
-  let arguments = (ins Chunk_Matrix:$operand, Chunk_Matrix:$otherwise, I64Attr:$block);
+  let arguments = (ins Chunk_Matrix:$operand, Chunk_Matrix:$otherwise, I64Attr:$block, UnitAttr:$whole);
   let results = (outs Chunk_Matrix:$result);
-  let assemblyFormat = "$operand `else` $otherwise `block` $block attr-dict `:` type($operand)";
+  let assemblyFormat = "$operand `else` $otherwise `block` $block (`whole` $whole^)? attr-dict `:` type($operand)";
   let hasVerifier = 1;
 }
 

@@ -156,7 +156,9 @@ struct TileOperation {
     return fill([&](int64_t i, int64_t j) {
       // The smallest block that has both has twice the highest bit in which they differ.
       int64_t block = i == j ? 1 : int64_t(2) << llvm::Log2_64(i ^ j);
-      return j <= i && block == int64_t(op.getBlock()) ? x[0]->at(i, j) : x[1]->at(i, j);
+      auto own = static_cast<int64_t>(op.getBlock());
+      bool isMet = op.getWhole() ? block <= own : block == own;
+      return j <= i && isMet ? x[0]->at(i, j) : x[1]->at(i, j);
     });
   }
   LogicalResult run(MiddleOp op) {

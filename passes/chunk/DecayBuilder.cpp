@@ -122,16 +122,39 @@ Value DecayBuilder::dotByHalves(Value query, Value key, const Decayed &decayed) 
   Value second = asTheyCame(queries.rows), first = asTheyCame(keys.rows);
   if (second.getType() != first.getType())
     std::tie(second, first) = std::pair(queries.rows, keys.rows);
-  Value result = arith::ConstantOp::create(builder, cast<TypedAttr>(builder.getZeroAttr(type)));
-  for (int64_t block = tokens; block > 1; block /= 2) {
+  auto meet = [&](Value products, Value others, int64_t block, bool whole = false) -> Value {
+    return chunk::MeetOp::create(builder, type, products, others, block, whole);
+  };
+  auto meetInHalves = [&](Value others, int64_t block) {
     Value joined = widened(joinHalves(second, first, block), element);
     Value rows = rounded(mul(joined, toMiddle(decayed, block)));
-    result = chunk::MeetOp::create(builder, type, dot(rows, rows), result, block);
-  }
-  if (!decayed.before)
-    result = chunk::MeetOp::create(builder, type, dot(rounded(queries.rows), rounded(keys.rows)), result,
-                                   /*block=*/1);
-  return times(result, queries.factor * keys.factor);
+    return meet(dot(rows, rows), others, block);
+  };
+  Value result = arith::ConstantOp::create(builder, cast<TypedAttr>(builder.getZeroAttr(type)));
+  int64_t block = tokens;
+  for (; block > rescaledTokens; block /= 2)
+    result = meetInHalves(result, block);
+
+  // Those of a small block are near enough, as a rule, that one product of rows around its middle has all pairs.
+  auto together = [&]() -> Value {
+    Value middle = chunk::MiddleOp::create(builder, decayed.sums.getType(), decayed.sums, block);
+    Value ofQueries = exp2(sub(decayed.upTo, middle)), ofKeys = exp2(sub(middle, decayed.sums));
+    Value products = dot(rounded(mul(queries.rows, ofQueries)), rounded(mul(keys.rows, ofKeys)));
+    if (decayed.before)
+      products = causal(products, /*strict=*/true);
+    return meet(products, result, block, /*whole=*/true);
+  };
+  auto apart = [&]() -> Value {
+    Value all = result;
+    for (int64_t smaller = block; smaller > 1; smaller /= 2)
+      all = meetInHalves(all, smaller);
+    return decayed.before ? all : meet(dot(rounded(queries.rows), rounded(keys.rows)), all, /*block=*/1);
+  };
+  double mostOfToken = std::log(factorLimit()) / static_cast<double>(block / 2);
+  double mostOfRow = operandLimit() / factorLimit();
+  Value inRange = chunk::WithinOp::create(builder, ValueRange{asTheyCame(decayed.amount), second, first},
+                                          ArrayRef{mostOfToken, mostOfRow, mostOfRow});
+  return times(choose(inRange, type, together, apart), queries.factor * keys.factor);
 }
 
 ValueRange DecayBuilder::choose(Value inRange, TypeRange types, function_ref<SmallVector<Value>()> plain,
@@ -164,7 +187,7 @@ Value DecayBuilder::exactly(chunk::DecayDotOp scores) {
     return exactly(builder.clone(*scores));
   Value sums = binarySums(scores.getAmount());
   Value upTo = scores.getBefore() ? sub(sums, binaryLogs(scores.getAmount())) : sums;
-  return dotByHalves(scores.getQuery(), scores.getKey(), {sums, upTo, scores.getBefore()});
+  return dotByHalves(scores.getQuery(), scores.getKey(), {scores.getAmount(), sums, upTo, scores.getBefore()});
 }
 
 Value DecayBuilder::exactTotal(chunk::DecayTotalsOp op, Value weights, bool ofKeys) {

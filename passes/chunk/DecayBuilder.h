@@ -97,12 +97,15 @@ protected:
   //
   // Two tokens meet in the smallest block of 1, 2, 4, ... tokens that has both. Their decay is that of either from the
   // middle of this block, which is no larger than 1: no range is asked for. All pairs that meet in blocks of one size
-  // come from one product.
+  // come from one product, and those of small blocks where they can from one for all sizes.
   //===--------------------------------------------------------------------===//
 
-  /// Binary logarithms of what has decayed up to each token, and up to where it reads.
+  /// Tokens of blocks in which rows are rescaled around the middle where the range of factors allows it.
+  static constexpr int64_t rescaledTokens = 8;
+
+  /// What decays, and binary logarithms of what has decayed up to each token, and up to where it reads.
   struct Decayed {
-    mlir::Value sums, upTo;
+    mlir::Value amount, sums, upTo;
     bool before;
   };
 

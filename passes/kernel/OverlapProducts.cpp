@@ -190,10 +190,12 @@ struct OverlapProducts : stretto::impl::OverlapProductsBase<OverlapProducts> {
       for (Operation &op : block->without_terminator())
         original.push_back(&op);
       int64_t few = std::min<int64_t>(estimateRegisters(function) + more, registers);
-      // Operands of products that are under way together lie side by side, for which roles have no memory to spare
-      // where it is not always wanted.
-      bool isOnCondition = isa<scf::IfOp>(block->getParentOp()) && function.getRole().getKind() != RoleKind::All;
-      if (!isOnCondition)
+      // Operands of products that are under way together lie side by side, for which there is no memory to spare where
+      // it is not always wanted: in branches of roles, and in branches of branches.
+      bool isOnCondition = isa<scf::IfOp>(block->getParentOp());
+      bool isRare = isOnCondition && (function.getRole().getKind() != RoleKind::All ||
+                                      block->getParentOp()->getParentOfType<scf::IfOp>());
+      if (!isRare)
         arrange(*block, Order(*block).find());
       if (estimateRegisters(function) > few)
         arrange(*block, original);

@@ -75,6 +75,7 @@ private:
   void lowerBroadcast(chunk::BroadcastOp op);
   void lowerCausal(chunk::CausalOp op);
   void lowerMeet(chunk::MeetOp op);
+  void lowerMeetWhole(chunk::MeetOp op);
   void lowerMiddle(chunk::MiddleOp op);
   void lowerJoinHalves(chunk::JoinHalvesOp op);
   void lowerMask(chunk::MaskOp op);

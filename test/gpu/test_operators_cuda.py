@@ -124,7 +124,7 @@ def test_memory_that_is_not_aligned(case, dtype, shift):
     check(case, {name: shifted(x) for name, x in inputs.items()})
 
 
-@pytest.mark.parametrize("kind", ["-50", "-inf", "0", "one channel in ten", "mixed"])
+@pytest.mark.parametrize("kind", ["-50", "-inf", "0", "one channel in ten", "near in places", "mixed"])
 @pytest.mark.parametrize("name", ["gla", "simple_gla"])
 def test_hard_gates(name, kind, dtype):
     case = CASES[name]

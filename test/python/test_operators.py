@@ -243,12 +243,14 @@ def hard_gates(kind: str, like: torch.Tensor) -> torch.Tensor:
         return torch.zeros_like(like)
     if kind == "one channel in ten":
         return torch.where(chance < 0.1, -50.0, mild)
+    if kind == "near in places":  # few tokens are near enough for one product, and a chunk is not
+        return torch.where(chance < 0.15, -14.0, mild)
     if kind == "mixed":
         return torch.where(chance < 0.05, -math.inf, torch.where(chance < 0.1, -50.0, mild))
     return torch.where(chance < 0.5, strong, mild)
 
 
-@pytest.mark.parametrize("kind", ["-50", "-inf", "0", "one channel in ten", "mixed"])
+@pytest.mark.parametrize("kind", ["-50", "-inf", "0", "one channel in ten", "near in places", "mixed"])
 @pytest.mark.parametrize(
     ("name", "gate"), [("gla", "g"), ("simple_gla", "g"), ("rwkv6", "w"), ("gsa", "g"), ("gated_delta_rule", "g")]
 )

@@ -259,7 +259,9 @@ chunk.kernel @halves chunk 16 (input %q: tensor<16x8xf32>, input %k: tensor<16x8
   %zero = arith.constant dense<0.0> : tensor<16x16xf32>
   // CHECK: %[[OWN:.*]] = chunk.meet %{{.*}} else %{{.*}} block 1 : tensor<16x16xf32>
   // CHECK: chunk.meet %{{.*}} else %[[OWN]] block 16 : tensor<16x16xf32>
+  // CHECK: chunk.meet %{{.*}} else %{{.*}} block 8 whole : tensor<16x16xf32>
   %own = chunk.meet %s else %zero block 1 : tensor<16x16xf32>
   %p = chunk.meet %s else %own block 16 : tensor<16x16xf32>
+  %all = chunk.meet %s else %p block 8 whole : tensor<16x16xf32>
   chunk.yield %o, %p : tensor<16x8xf32>, tensor<16x16xf32>
 }

@@ -267,13 +267,25 @@ chunk.kernel @sums_of_two chunk 32 (input %q: tensor<32x32xf16>, input %g: tenso
 // CHECK: arith.mulf %[[WIDE]], %[[F]]
 // CHECK: %[[P32:.*]] = chunk.dot %[[ROWS:.*]], %[[ROWS]] transpose_right
 // CHECK: %[[M32:.*]] = chunk.meet %[[P32]] else %{{.*}} block 32
-// CHECK: chunk.meet %{{.*}} else %[[M32]] block 16
-// CHECK: chunk.meet %{{.*}} block 8
+// CHECK: %[[M16:.*]] = chunk.meet %{{.*}} else %[[M32]] block 16
+// Rows of blocks of 8 are rescaled around the middle where logarithms of -15 a token allow it; a token reads before
+// its own.
+// CHECK: %[[NEAR:.*]] = chunk.within %g, %q, %k limits [1.500000e+01, 2.968047e+12, 2.968047e+12]
+// CHECK: %[[SUMS:.*]] = scf.if %[[NEAR]]
+// CHECK: %[[MIDDLE8:.*]] = chunk.middle %[[B]] block 8
+// CHECK: arith.subf %[[UPTO]], %[[MIDDLE8]]
+// CHECK: arith.subf %[[MIDDLE8]], %[[B]]
+// CHECK: %[[P8:.*]] = chunk.dot
+// CHECK: %[[EARLIER:.*]] = chunk.causal %[[P8]] strict
+// CHECK: chunk.meet %[[EARLIER]] else %[[M16]] block 8 whole
+// CHECK: } else {
+// CHECK: chunk.meet %{{.*}} else %[[M16]] block 8 :
 // CHECK: chunk.meet %{{.*}} block 4
 // CHECK: %[[M2:.*]] = chunk.meet %{{.*}} block 2
 // CHECK-NOT: block 1 :
+// CHECK: scf.yield %[[M2]]
 // CHECK: %[[HALF:.*]] = arith.constant dense<5.000000e-01>
-// CHECK: arith.mulf %[[M2]], %[[HALF]]
+// CHECK: arith.mulf %[[SUMS]], %[[HALF]]
 chunk.kernel @by_halves chunk 32 (input %q: tensor<32x16xbf16>, input %k: tensor<32x16xbf16>, input %v: tensor<32x8xbf16>,
                                   input %g: tensor<32x16xf32>, state %S: tensor<16x8xf32>, valid %n: index)
     -> (o: tensor<32x8xf32>) {
