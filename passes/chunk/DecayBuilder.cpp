@@ -130,31 +130,36 @@ Value DecayBuilder::dotByHalves(Value query, Value key, const Decayed &decayed) 
     Value rows = rounded(mul(joined, toMiddle(decayed, block)));
     return meet(dot(rows, rows), others, block);
   };
-  Value result = arith::ConstantOp::create(builder, cast<TypedAttr>(builder.getZeroAttr(type)));
-  int64_t block = tokens;
-  for (; block > rescaledTokens; block /= 2)
-    result = meetInHalves(result, block);
+  auto inHalves = [&](Value others, int64_t from, int64_t to) {
+    for (int64_t block = from; block > to; block /= 2)
+      others = meetInHalves(others, block);
+    return others;
+  };
+  Value none = arith::ConstantOp::create(builder, cast<TypedAttr>(builder.getZeroAttr(type)));
+  double factor = queries.factor * keys.factor;
+  // What reads before its own token has logarithms of its own for that, beside which registers do not suffice for more.
+  if (decayed.before)
+    return times(inHalves(none, tokens, 1), factor);
 
-  // Those of a small block are near enough, as a rule, that one product of rows around its middle has all pairs.
-  auto together = [&]() -> Value {
-    Value middle = chunk::MiddleOp::create(builder, decayed.sums.getType(), decayed.sums, block);
-    Value ofQueries = exp2(sub(decayed.upTo, middle)), ofKeys = exp2(sub(middle, decayed.sums));
-    Value products = dot(rounded(mul(queries.rows, ofQueries)), rounded(mul(keys.rows, ofKeys)));
-    if (decayed.before)
-      products = causal(products, /*strict=*/true);
-    return meet(products, result, block, /*whole=*/true);
-  };
-  auto apart = [&]() -> Value {
-    Value all = result;
-    for (int64_t smaller = block; smaller > 1; smaller /= 2)
-      all = meetInHalves(all, smaller);
-    return decayed.before ? all : meet(dot(rounded(queries.rows), rounded(keys.rows)), all, /*block=*/1);
-  };
-  double mostOfToken = std::log(factorLimit()) / static_cast<double>(block / 2);
+  // Those of a small block are near enough, as a rule, that one product of rows around its middle has all pairs. Tested
+  // first, as sums take the registers of what is tested.
+  double mostOfToken = std::log(factorLimit()) / static_cast<double>(rescaledTokens / 2);
   double mostOfRow = operandLimit() / factorLimit();
   Value inRange = chunk::WithinOp::create(builder, ValueRange{asTheyCame(decayed.amount), second, first},
                                           ArrayRef{mostOfToken, mostOfRow, mostOfRow});
-  return times(choose(inRange, type, together, apart), queries.factor * keys.factor);
+  Value others = inHalves(none, tokens, rescaledTokens);
+  auto together = [&]() -> Value {
+    Value middle = chunk::MiddleOp::create(builder, decayed.sums.getType(), decayed.sums, rescaledTokens);
+    Value logs = sub(decayed.sums, middle);
+    Value query = rounded(mul(queries.rows, exp2(logs)));
+    Value key = rounded(mul(keys.rows, exp2(arith::NegFOp::create(builder, logs))));
+    return meet(dot(query, key), others, rescaledTokens, /*whole=*/true);
+  };
+  auto apart = [&] {
+    Value all = inHalves(others, rescaledTokens, 1);
+    return meet(dot(rounded(queries.rows), rounded(keys.rows)), all, /*block=*/1);
+  };
+  return times(choose(inRange, type, together, apart), factor);
 }
 
 ValueRange DecayBuilder::choose(Value inRange, TypeRange types, function_ref<SmallVector<Value>()> plain,

@@ -190,11 +190,10 @@ struct OverlapProducts : stretto::impl::OverlapProductsBase<OverlapProducts> {
       for (Operation &op : block->without_terminator())
         original.push_back(&op);
       int64_t few = std::min<int64_t>(estimateRegisters(function) + more, registers);
-      // Operands of products that are under way together lie side by side, for which there is no memory to spare where
-      // it is not always wanted: in branches of roles, and in branches of branches.
+      // Operands of products that are under way together lie side by side, and so do their results: there is no memory
+      // and there are no registers to spare for what is seldom wanted, or, of roles, not always.
       bool isOnCondition = isa<scf::IfOp>(block->getParentOp());
-      bool isRare = isOnCondition && (function.getRole().getKind() != RoleKind::All ||
-                                      block->getParentOp()->getParentOfType<scf::IfOp>());
+      bool isRare = isOnCondition && (function.getRole().getKind() != RoleKind::All || isInRareBranch(&block->front()));
       if (!isRare)
         arrange(*block, Order(*block).find());
       if (estimateRegisters(function) > few)

@@ -129,6 +129,33 @@ private:
     return result;
   }
 
+  /// What `op` makes is there until it is needed last, in each of two branches by itself, of which one is executed.
+  SmallVector<Span, 2> spansOf(Operation *op) {
+    SmallVector<Span, 2> spans;
+    need(SmallVector<Operation *>(op->getUsers()), *op->getBlock(), first[op], spans);
+    return spans;
+  }
+
+  void need(ArrayRef<Operation *> users, Block &block, int64_t begin, SmallVectorImpl<Span> &spans) {
+    Operation *latest = nullptr;
+    for (Operation *user : users) {
+      Operation *own = block.findAncestorOpInBlock(*user);
+      latest = latest && own->isBeforeInBlock(latest) ? latest : own;
+    }
+    if (!isa_and_nonnull<scf::IfOp>(latest) || llvm::is_contained(users, latest)) {
+      spans.push_back({begin, latest ? last[latest] : begin});
+      return;
+    }
+    spans.push_back({begin, first[latest]});
+    for (mlir::Region &branch : latest->getRegions()) {
+      SmallVector<Operation *> inside;
+      llvm::copy_if(users, std::back_inserter(inside),
+                    [&](Operation *user) { return branch.isAncestor(user->getParentRegion()); });
+      if (!inside.empty())
+        need(inside, branch.front(), first[&branch.front().front()], spans);
+    }
+  }
+
   /// A tile that is sent where it is read is there from each time that it is sent to the last read before the next.
   std::optional<SmallVector<Span, 2>> spansOfLate(ChannelOp channel) {
     struct Uses {
@@ -226,12 +253,13 @@ private:
         if (convert.getOffset())
           offset = *convert.getOffset();
         auto tile = cast<RankedTensorType>(convert.getType());
-        regions.push_back({function, op, sharedBytesOf(tile), {{first[op], lastUse(op)}}, offset});
+        regions.push_back({function, op, sharedBytesOf(tile), spansOf(op), offset});
       } else if (int64_t bytes = scratchBytesOf(op)) {
         if (auto fixed = op->getAttrOfType<IntegerAttr>(scratchAttribute))
           offset = fixed.getInt();
         // A row stays there for those that read it.
-        regions.push_back({function, op, bytes, {{first[op], isa<chunk::RowOp>(op) ? lastUse(op) : last[op]}}, offset});
+        SmallVector<Span, 2> spans = {{first[op], last[op]}};
+        regions.push_back({function, op, bytes, isa<chunk::RowOp>(op) ? spansOf(op) : spans, offset});
       }
     });
   }
@@ -529,9 +557,9 @@ void storeWithinLoops(FuncOp function) {
   });
   for (ConvertOp convert : stored) {
     for (OpOperand &use : llvm::make_early_inc_range(convert->getUses())) {
-      Operation *reader = inInnermostLoop(use.getOwner());
-      if (reader->getBlock() != convert->getBlock())
-        use.set(OpBuilder(reader).clone(*convert)->getResult(0));
+      Operation *reader = use.getOwner();
+      if (reader->getParentOfType<scf::ForOp>() != convert->getParentOfType<scf::ForOp>())
+        use.set(OpBuilder(inInnermostLoop(reader)).clone(*convert)->getResult(0));
     }
     if (convert->use_empty())
       convert.erase();

@@ -56,8 +56,7 @@ RegistersOfRoles::RegistersOfRoles(FuncOp walking, FuncOp beside) {
   ahead = std::max((atLaunch * (walkers + others) - walk * walkers) / others / step * step, fewest);
 }
 
-/// Branches that roles seldom take stand last.
-static bool isInRareBranch(Operation *op) {
+bool stretto::kernel::isInRareBranch(Operation *op) {
   for (Operation *inner = op; !isa<FuncOp>(inner->getParentOp()); inner = inner->getParentOp())
     if (auto condition = dyn_cast<scf::IfOp>(inner->getParentOp());
         condition && inner->getBlock() == condition.elseBlock())

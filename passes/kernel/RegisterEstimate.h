@@ -19,6 +19,9 @@ struct RegistersOfRoles {
   RegistersOfRoles(FuncOp walking, FuncOp beside);
 };
 
+/// Whether an operation is in the branch of a choice that is seldom taken: of two, the one that stands last.
+bool isInRareBranch(mlir::Operation *op);
+
 /// What a function computes in each turn of its loop but for rare branches: the numbers of all tiles that are made,
 /// of products half as many.
 int64_t estimateWork(FuncOp function);

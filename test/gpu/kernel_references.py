@@ -99,15 +99,14 @@ def reference_halves(x, states, chunk):
     out = {}
     for block in (2**bit for bit in range(chunk.bit_length())):
         pairs = out[f"pairs{block}"] = np.zeros(v.shape)
-        within = out[f"within{block}"] = np.zeros(v.shape)
         for i in range(len(q)):
             half = max(block // 2, 1)
             start = i - i % block  # of the block, whose first half the second half meets
             later = i % block >= half
             for j in range(start, start + half) if later else [i] * (block == 1):
                 pairs[i] += (q[i] @ k[j]) * v[j]
-            for j in range(start, i + 1):
-                within[i] += (q[i] @ k[j]) * v[j]
+            if block == 8:
+                out.setdefault("within8", np.zeros(v.shape))[i] = sum((q[i] @ k[j]) * v[j] for j in range(start, i + 1))
             if block > 1:
                 joined = 2 * q[i] if later else 4 * k[i]
                 out.setdefault(f"rows{block}", np.zeros(q.shape))[i] = joined + 3 * k[start + half - 1]

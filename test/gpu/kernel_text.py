@@ -348,8 +348,9 @@ def halves(name, element, K, V, chunk=CHUNK):
         zero = b.constant(0, square)
         pairs = b.emit(f"chunk.meet {poison[0]} else {zero[0]} block {block} : {square}", square)
         outputs[f"pairs{block}"] = b.dot(pairs, v32, rows)
-        within = b.emit(f"chunk.meet {poison[0]} else {zero[0]} block {block} whole : {square}", square)
-        outputs[f"within{block}"] = b.dot(within, v32, rows)
+        if block == 8:
+            within = b.emit(f"chunk.meet {poison[0]} else {zero[0]} block {block} whole : {square}", square)
+            outputs["within8"] = b.dot(within, v32, rows)
         if block > 1:
             # Rows in shared memory as they came, rows that are made, and those before the middle.
             total = b.emit(f"chunk.middle {tripled[0]} block {block} : {rows} -> {rows}", rows)

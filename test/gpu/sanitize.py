@@ -40,7 +40,6 @@ SUMMARIES = {
     "racecheck": r"RACECHECK SUMMARY: \d+ hazards? displayed \((?P<errors>\d+) errors?, (?P<warnings>\d+) warning",
 }
 DEVICE = "cuda"
-LENGTHS = [0, 17, 1, 0, 64, 133, 0]
 
 
 # How a schedule is asked for: segments side by side, chunks of a segment that memory asks for, walks back.
@@ -54,24 +53,28 @@ SCHEDULES = {
 }
 
 
-# With the width of rows: of fp32 few, as racecheck follows each of its products number by number.
-TYPES = {"bf16": (torch.bfloat16, 64), "fp32": (torch.float32, 16)}
+# With the width of rows and the lengths of sequences: of fp32 few, as racecheck follows each of its products number by
+# number.
+TYPES = {
+    "bf16": (torch.bfloat16, 64, [0, 17, 1, 0, 64, 133, 0]),
+    "fp32": (torch.float32, 16, [0, 9, 1, 0, 32, 37, 0]),
+}
 
 
 def run_operator(name: str, element: str) -> None:
     """Each schedule of an operator, forwards and backwards, as a batch and packed, and its step."""
     assert torch.cuda.is_available(), "PyTorch sees no GPU"
-    dtype, width = TYPES[element]
+    dtype, width, packed = TYPES[element]
     if name == "relation_kl":
         return run_relations(dtype)
     sizes = {} if name == "bla" else {"width": 16 if name == "based" else width, "value_width": width}
     options = {"heads": 2, "key_heads": 1} | FIRST[name] | sizes
     for schedule, (count, chunks, walks) in SCHEDULES.items():
-        for lengths in (None, LENGTHS):
+        for is_packed in (False, True):
             with segments(count), segments_of(chunks), walks_of(walks):
-                run_both_ways(name, dtype, lengths, options)
+                run_both_ways(name, dtype, packed, is_packed, options)
             torch.cuda.synchronize()
-            print(f"{name}: {schedule}, {'packed' if lengths else 'a batch'}", flush=True)
+            print(f"{name}: {schedule}, {'packed' if is_packed else 'a batch'}", flush=True)
     run_steps(name, dtype, options)
     print(f"{name}: steps", flush=True)
     return None
@@ -87,8 +90,10 @@ def on_device(tensors):
     return {key: x.to(DEVICE) if isinstance(x, torch.Tensor) else x for key, x in tensors.items()}
 
 
-def run_both_ways(name, dtype, lengths, options) -> None:
-    tokens, batch, sequences = (sum(lengths), 1, len(lengths)) if lengths else (215, 2, 2)
+def run_both_ways(name, dtype, lengths, is_packed, options) -> None:
+    """A packed batch of sequences of some lengths, or two sequences of as many tokens as all these have."""
+    tokens = sum(lengths)
+    batch, sequences = (1, len(lengths)) if is_packed else (2, 2)
     arguments = narrow(example(name, tokens=tokens, batch=batch, **options)[0], dtype)
     state = [] if name in LOOKING_BACK else example(name, tokens=1, batch=sequences, **options)[1]
     accumulator = torch.promote_types(dtype, torch.float32)
@@ -99,7 +104,7 @@ def run_both_ways(name, dtype, lengths, options) -> None:
     values = arguments["x" if "x" in arguments else "v"]
     d_output = torch.randn(*values.shape[:2], options["heads"], values.shape[-1])
     d_state = {key: torch.randn(x.shape) for key, x in entries.items() if x.is_floating_point()}
-    packed = {"cu_seqlens": torch.tensor([0, *lengths], device=DEVICE).cumsum(0)} if lengths else {}
+    packed = {"cu_seqlens": torch.tensor([0, *lengths], device=DEVICE).cumsum(0)} if is_packed else {}
     gradients(name, arguments, entries.values(), d_output, d_state, DEVICE, **packed)
 
 

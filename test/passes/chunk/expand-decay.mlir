@@ -267,25 +267,13 @@ chunk.kernel @sums_of_two chunk 32 (input %q: tensor<32x32xf16>, input %g: tenso
 // CHECK: arith.mulf %[[WIDE]], %[[F]]
 // CHECK: %[[P32:.*]] = chunk.dot %[[ROWS:.*]], %[[ROWS]] transpose_right
 // CHECK: %[[M32:.*]] = chunk.meet %[[P32]] else %{{.*}} block 32
-// CHECK: %[[M16:.*]] = chunk.meet %{{.*}} else %[[M32]] block 16
-// Rows of blocks of 8 are rescaled around the middle where logarithms of -15 a token allow it; a token reads before
-// its own.
-// CHECK: %[[NEAR:.*]] = chunk.within %g, %q, %k limits [1.500000e+01, 2.968047e+12, 2.968047e+12]
-// CHECK: %[[SUMS:.*]] = scf.if %[[NEAR]]
-// CHECK: %[[MIDDLE8:.*]] = chunk.middle %[[B]] block 8
-// CHECK: arith.subf %[[UPTO]], %[[MIDDLE8]]
-// CHECK: arith.subf %[[MIDDLE8]], %[[B]]
-// CHECK: %[[P8:.*]] = chunk.dot
-// CHECK: %[[EARLIER:.*]] = chunk.causal %[[P8]] strict
-// CHECK: chunk.meet %[[EARLIER]] else %[[M16]] block 8 whole
-// CHECK: } else {
-// CHECK: chunk.meet %{{.*}} else %[[M16]] block 8 :
+// CHECK: chunk.meet %{{.*}} else %[[M32]] block 16
+// CHECK: chunk.meet %{{.*}} block 8
 // CHECK: chunk.meet %{{.*}} block 4
 // CHECK: %[[M2:.*]] = chunk.meet %{{.*}} block 2
 // CHECK-NOT: block 1 :
-// CHECK: scf.yield %[[M2]]
 // CHECK: %[[HALF:.*]] = arith.constant dense<5.000000e-01>
-// CHECK: arith.mulf %[[SUMS]], %[[HALF]]
+// CHECK: arith.mulf %[[M2]], %[[HALF]]
 chunk.kernel @by_halves chunk 32 (input %q: tensor<32x16xbf16>, input %k: tensor<32x16xbf16>, input %v: tensor<32x8xbf16>,
                                   input %g: tensor<32x16xf32>, state %S: tensor<16x8xf32>, valid %n: index)
     -> (o: tensor<32x8xf32>) {
@@ -297,6 +285,48 @@ chunk.kernel @by_halves chunk 32 (input %q: tensor<32x16xbf16>, input %k: tensor
   %x = chunk.decay_from_start %q32 log %g before : tensor<32x16xf32>, tensor<32x16xf32>
   %r = chunk.dot %x, %S : tensor<32x16xf32>, tensor<16x8xf32> -> tensor<32x8xf32>
   %p = chunk.decay_dot %q32, %k32 log %g before : tensor<32x16xf32>, tensor<32x16xf32>, tensor<32x16xf32> -> tensor<32x32xf32>
+  %o = chunk.dot %p, %v32 add %r : tensor<32x32xf32>, tensor<32x8xf32> -> tensor<32x8xf32>
+  %s = chunk.decay_state %S log %g along rows : tensor<16x8xf32>, tensor<32x16xf32>
+  %y = chunk.decay_to_end %k32 log %g : tensor<32x16xf32>, tensor<32x16xf32>
+  %next = chunk.dot %y, %v32 transpose_left add %s : tensor<32x16xf32>, tensor<32x8xf32> -> tensor<16x8xf32>
+  chunk.yield %o next %next : tensor<32x8xf32>, tensor<16x8xf32>
+}
+
+// Where tokens read their own, rows of blocks of 8 are rescaled around the middle if logarithms of -15 a token allow it.
+// CHECK-LABEL: chunk.kernel @in_small_blocks
+// CHECK: scf.if
+// CHECK: } else {
+// CHECK: %[[B:.*]] = arith.mulf
+// CHECK: %[[NEAR:.*]] = chunk.within %g, %q, %k limits [1.500000e+01, 2.968047e+12, 2.968047e+12]
+// CHECK: chunk.meet %{{.*}} block 32
+// CHECK: %[[M16:.*]] = chunk.meet %{{.*}} block 16
+// CHECK: %[[SUMS:.*]] = scf.if %[[NEAR]]
+// CHECK: %[[MIDDLE:.*]] = chunk.middle %[[B]] block 8
+// CHECK: %[[LOGS:.*]] = arith.subf %[[B]], %[[MIDDLE]]
+// CHECK: math.exp2 %[[LOGS]]
+// CHECK: %[[BACK:.*]] = arith.negf %[[LOGS]]
+// CHECK: math.exp2 %[[BACK]]
+// CHECK: %[[P8:.*]] = chunk.dot
+// CHECK: %[[WHOLE:.*]] = chunk.meet %[[P8]] else %[[M16]] block 8 whole
+// CHECK: scf.yield %[[WHOLE]]
+// CHECK: } else {
+// CHECK: chunk.meet %{{.*}} else %[[M16]] block 8 :
+// CHECK: chunk.meet %{{.*}} block 4
+// CHECK: %[[M2:.*]] = chunk.meet %{{.*}} block 2
+// CHECK: chunk.meet %{{.*}} else %[[M2]] block 1
+// CHECK: %[[HALF:.*]] = arith.constant dense<5.000000e-01>
+// CHECK: arith.mulf %[[SUMS]], %[[HALF]]
+chunk.kernel @in_small_blocks chunk 32 (input %q: tensor<32x16xbf16>, input %k: tensor<32x16xbf16>, input %v: tensor<32x8xbf16>,
+                                  input %g: tensor<32x16xf32>, state %S: tensor<16x8xf32>, valid %n: index)
+    -> (o: tensor<32x8xf32>) {
+  %half = arith.constant dense<0.5> : tensor<32x16xf32>
+  %qk = arith.extf %q : tensor<32x16xbf16> to tensor<32x16xf32>
+  %q32 = arith.mulf %qk, %half : tensor<32x16xf32>
+  %k32 = arith.extf %k : tensor<32x16xbf16> to tensor<32x16xf32>
+  %v32 = arith.extf %v : tensor<32x8xbf16> to tensor<32x8xf32>
+  %x = chunk.decay_from_start %q32 log %g : tensor<32x16xf32>, tensor<32x16xf32>
+  %r = chunk.dot %x, %S : tensor<32x16xf32>, tensor<16x8xf32> -> tensor<32x8xf32>
+  %p = chunk.decay_dot %q32, %k32 log %g : tensor<32x16xf32>, tensor<32x16xf32>, tensor<32x16xf32> -> tensor<32x32xf32>
   %o = chunk.dot %p, %v32 add %r : tensor<32x32xf32>, tensor<32x8xf32> -> tensor<32x8xf32>
   %s = chunk.decay_state %S log %g along rows : tensor<16x8xf32>, tensor<32x16xf32>
   %y = chunk.decay_to_end %k32 log %g : tensor<32x16xf32>, tensor<32x16xf32>

@@ -35,3 +35,37 @@ kernel.func @rare(%x: !kernel.view<tensor<128x128xf32>>, %o: !kernel.view<tensor
   kernel.store %y to %o at %c0 : tensor<128x128xf32, #registers>, !kernel.view<tensor<128x128xf32>>
   kernel.return
 }
+
+// Of two branches one is executed: a tile that both read leaves its bytes to what the first stores when it has read it,
+// though the second, which stands behind it, reads it, too. Three tiles would fit side by side, five do not.
+// CHECK-LABEL: kernel.func @branches
+// CHECK-SAME: shared 131072
+// CHECK: kernel.convert %{{.*}} offset [[FIRST:[0-9]+]] :
+// CHECK: scf.if
+// CHECK: chunk.dot
+// CHECK: kernel.convert %{{.*}} offset 0 :
+// CHECK: kernel.convert %{{.*}} offset 65536 :
+// CHECK: } else {
+// CHECK: chunk.dot
+kernel.func @branches(%x: !kernel.view<tensor<128x128xf32>>, %o: !kernel.view<tensor<128x128xf32>>) chunk 128 roles [#kernel.role<all, 8>] {
+  %c0 = arith.constant 0 : index
+  %tokens = kernel.tokens
+  %condition = arith.cmpi sgt, %tokens, %c0 : index
+  %a = kernel.load %x at %c0 : !kernel.view<tensor<128x128xf32>> -> tensor<128x128xf32, #registers>
+  %s = kernel.convert %a : tensor<128x128xf32, #registers> -> tensor<128x128xf32, #shared>
+  %p = scf.if %condition -> tensor<128x128xf32, #registers> {
+    %b = chunk.dot %s, %s : tensor<128x128xf32, #shared>, tensor<128x128xf32, #shared> -> tensor<128x128xf32, #registers>
+    %c = arith.addf %b, %b : tensor<128x128xf32, #registers>
+    %r = kernel.convert %b : tensor<128x128xf32, #registers> -> tensor<128x128xf32, #shared>
+    %t = kernel.convert %c : tensor<128x128xf32, #registers> -> tensor<128x128xf32, #shared>
+    %d = chunk.dot %r, %t : tensor<128x128xf32, #shared>, tensor<128x128xf32, #shared> -> tensor<128x128xf32, #registers>
+    scf.yield %d : tensor<128x128xf32, #registers>
+  } else {
+    %e = chunk.dot %s, %s transpose_right : tensor<128x128xf32, #shared>, tensor<128x128xf32, #shared> -> tensor<128x128xf32, #registers>
+    %u = kernel.convert %e : tensor<128x128xf32, #registers> -> tensor<128x128xf32, #shared>
+    %f = chunk.dot %u, %u : tensor<128x128xf32, #shared>, tensor<128x128xf32, #shared> -> tensor<128x128xf32, #registers>
+    scf.yield %f : tensor<128x128xf32, #registers>
+  }
+  kernel.store %p to %o at %c0 : tensor<128x128xf32, #registers>, !kernel.view<tensor<128x128xf32>>
+  kernel.return
+}
