@@ -28,6 +28,9 @@ struct RoundOperands : stretto::impl::RoundOperandsBase<RoundOperands> {
         round(dot.getLeftMutable());
         round(dot.getRightMutable());
       } else if (auto dot = dyn_cast<chunk::DecayDotOp>(op)) {
+        // No matrix instruction forms it: what tables make stays as it is.
+        if (isOfTables(dot.getKey()))
+          return;
         round(dot.getQueryMutable());
         round(dot.getKeyMutable());
       } else if (auto mix = dyn_cast<chunk::DecayMixOp>(op)) {

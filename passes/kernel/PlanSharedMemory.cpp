@@ -2,6 +2,7 @@
 
 #include "dialect/kernel/Chip.h"
 #include "mlir/IR/IRMapping.h"
+#include "mlir/IR/Verifier.h"
 #include "passes/Passes.h"
 #include "passes/kernel/BulkCopies.h"
 #include "passes/kernel/RegisterEstimate.h"
@@ -605,6 +606,9 @@ struct PlanSharedMemory : stretto::impl::PlanSharedMemoryBase<PlanSharedMemory> 
     for (const SmallVector<FuncOp, 2> &roles : blocks)
       if (!others.contains(roles[0]))
         plan(roles, *target);
+    // Where memory is scarce much was moved, and forms among which one is chosen are not verified behind each pass.
+    if (failed(verify(module)))
+      signalPassFailure();
   }
 
   void plan(Roles roles, const Chip &target) {

@@ -134,3 +134,17 @@ chunk.kernel @growing chunk 16 (input %q: tensor<16x32xbf16>, state %K: tensor<8
   %nextV = chunk.dot %e8, %q32 transpose_left add %V : tensor<16x8xf32>, tensor<16x32xf32> -> tensor<8x32xf32>
   chunk.yield %o16 next %nextK, %nextV : tensor<16x32xbf16>, tensor<8x32xf32>, tensor<8x32xf32>
 }
+
+// What tables make is two operands of a product, and one of a decay_dot as it is.
+// CHECK-LABEL: chunk.kernel @tables
+chunk.kernel @tables chunk 16 (input %q: tensor<16x32xbf16>, table %weights: tensor<16x8xf32>, input %w: tensor<16x8xbf16>,
+                               valid %n: index) -> (o: tensor<16x16xf32>, p: tensor<16x16xf32>) {
+  %w32 = arith.extf %w : tensor<16x8xbf16> to tensor<16x8xf32>
+  // CHECK: %[[W:.*]] = arith.truncf %weights : tensor<16x8xf32> to tensor<16x8xbf16>
+  // CHECK: %[[REST:.*]] = chunk.dot %w, %{{.*}} transpose_right : tensor<16x8xbf16>, tensor<16x8xbf16>
+  // CHECK: chunk.dot %w, %[[W]] transpose_right add %[[REST]]
+  %o = chunk.dot %w32, %weights transpose_right : tensor<16x8xf32>, tensor<16x8xf32> -> tensor<16x16xf32>
+  // CHECK: chunk.decay_dot %{{.*}}, %weights factor %weights {exact} : tensor<16x8xf32>, tensor<16x8xf32>
+  %p = chunk.decay_dot %w32, %weights factor %weights {exact} : tensor<16x8xf32>, tensor<16x8xf32>, tensor<16x8xf32> -> tensor<16x16xf32>
+  chunk.yield %o, %p : tensor<16x16xf32>, tensor<16x16xf32>
+}
