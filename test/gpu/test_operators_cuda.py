@@ -2,6 +2,7 @@
 
 import dataclasses
 import math
+import os
 import threading
 
 import pytest
@@ -155,6 +156,14 @@ def test_ordinary_inputs_in_bf16(case):
 @pytest.mark.parametrize("packed", [False, True], ids=["dense", "packed"])
 def test_a_nan_stays_in_its_sequence_and_head(case, dtype, packed):
     check_that_a_nan_stays(case, dtype, packed, DEVICE)
+
+
+def test_kernels_are_assembled_by_the_program_that_packages_bring(case):
+    if not os.environ["STRETTO_PTXAS"]:
+        pytest.skip("there is no ptxas")
+    inputs = case.inputs(Shape(T=70), torch.bfloat16, DEVICE)
+    explained = getattr(stretto.ops, case.operator).variant.explain(**inputs, **case.options)
+    assert explained["assembler"] == "ptxas"
 
 
 def test_results_are_the_same_bits(case):

@@ -105,3 +105,20 @@ def test_a_folder_that_cannot_be_used_is_noted(environment):
     from_cache, notes = run(environment)
     assert not from_cache
     assert "can be written by others" in notes
+
+
+@pytest.mark.parametrize("given", [None, "", "/usr/local/bin/ptxas"])
+def test_packages_bring_an_assembler_where_nobody_chose_one(environment, given):
+    environment.pop("STRETTO_PTXAS", None)
+    if given is not None:
+        environment["STRETTO_PTXAS"] = given
+    program = "import os, stretto; print(os.environ['STRETTO_PTXAS'])"
+    result = subprocess.run(
+        [sys.executable, "-c", program], env=environment, capture_output=True, text=True, check=True
+    )
+    chosen = result.stdout.strip()
+    if given is not None:
+        assert chosen == given
+    else:
+        version = subprocess.run([chosen, "--version"], capture_output=True, text=True, check=True).stdout
+        assert "ptxas" in version
