@@ -29,6 +29,9 @@ llvm::Expected<std::string> Assembler::assemble(llvm::StringRef ptx, llvm::Strin
   if (std::error_code error = llvm::sys::fs::createUniqueDirectory("stretto", folder))
     return llvm::createStringError(error, "no folder for " + program);
   auto clear = llvm::make_scope_exit([&] { llvm::sys::fs::remove_directories(folder); });
+  // What is read there will run.
+  if (std::error_code error = llvm::sys::fs::setPermissions(folder, llvm::sys::fs::owner_all))
+    return llvm::createStringError(error, "the folder for " + program + " cannot be closed to others");
   auto in = [&](llvm::StringRef name) {
     llvm::SmallString<128> path = folder;
     llvm::sys::path::append(path, name);

@@ -227,8 +227,8 @@ def RoundOperands : Pass<"stretto-round-operands", "::stretto::chunk::KernelOp">
     What a look-back contributes to products is rounded, too, and stays in its wide type. A convolution takes operands
     that were widened as they were, too, and rounds nothing.
     A state to which tokens add, which nothing makes smaller and which is exponentiated once it is read, is the sum of two
-    operands: its scores grow, too, and their errors are relative ones of weights. So is what tables alone make, and a `decay_dot` takes
-    that as it is.
+    operands: its scores grow, too, and their errors are relative ones of weights. So is what tables alone make, whose
+    errors are the same at every token; a `decay_dot` takes that as it is.
 
     A CPU that multiplies bf16 does that beside fp32, and rounds only where it gains: it asks for the one `element`, and
     is `sparing`. What stays as it is: a `decay_dot` with a factor for each channel and a `decay_mix`, which are no
