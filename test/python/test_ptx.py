@@ -296,6 +296,11 @@ def test_the_widest_heads_fit_shared_memory(operator, dtype, form):
     assert ".visible .entry" in lower(operator, dtype, 256, **settings)
 
 
+def test_tiles_of_branches_stay_there_where_memory_is_scarce():
+    """They were stored in front of the branch that makes them."""
+    assert "kernel.func @lawcat" in lower("lawcat", "bf16", 256, "kernel", form=(64, 1, 0))
+
+
 @pytest.mark.parametrize(
     "operator, dtype, backward", [("supra", "fp32", True), ("gsa", "bf16", True), ("lolcats", "fp32", False)]
 )
