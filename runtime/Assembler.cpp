@@ -8,15 +8,14 @@
 #include "llvm/Support/Path.h"
 #include "llvm/Support/Program.h"
 #include "llvm/Support/raw_ostream.h"
+#include <optional>
+#include <tuple>
 
 using namespace stretto;
 
 const Assembler *Assembler::instance() {
-  static const std::optional<Assembler> assembler = [] -> std::optional<Assembler> {
-    const std::string &program = Knobs::instance().assembler;
-    return program.empty() ? std::nullopt : std::optional<Assembler>(program);
-  }();
-  return assembler ? &*assembler : nullptr;
+  static const Assembler assembler(Knobs::instance().assembler);
+  return assembler.program.empty() ? nullptr : &assembler;
 }
 
 static std::string read(llvm::StringRef path) {
@@ -28,7 +27,7 @@ llvm::Expected<std::string> Assembler::assemble(llvm::StringRef ptx, llvm::Strin
   llvm::SmallString<128> folder;
   if (std::error_code error = llvm::sys::fs::createUniqueDirectory("stretto", folder))
     return llvm::createStringError(error, "no folder for " + program);
-  auto clear = llvm::make_scope_exit([&] { llvm::sys::fs::remove_directories(folder); });
+  auto clear = llvm::make_scope_exit([&] { std::ignore = llvm::sys::fs::remove_directories(folder); });
   // What is read there will run.
   if (std::error_code error = llvm::sys::fs::setPermissions(folder, llvm::sys::fs::owner_all))
     return llvm::createStringError(error, "the folder for " + program + " cannot be closed to others");
@@ -43,10 +42,11 @@ llvm::Expected<std::string> Assembler::assemble(llvm::StringRef ptx, llvm::Strin
     llvm::raw_fd_ostream stream(source, error);
     stream << ptx;
     stream.close();
-    if (error || (error = stream.error())) {
-      stream.clear_error();
+    if (!error)
+      error = stream.error();
+    stream.clear_error();
+    if (error)
       return llvm::createStringError(error, "PTX for " + program + " cannot be written");
-    }
   }
   std::string problem, architecture = "-arch=" + chip.str();
   std::optional<llvm::StringRef> redirects[] = {"", log, log};

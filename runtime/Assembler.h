@@ -4,7 +4,6 @@
 
 #include "llvm/ADT/StringRef.h"
 #include "llvm/Support/Error.h"
-#include <optional>
 #include <string>
 
 namespace stretto {
@@ -21,10 +20,7 @@ public:
   /// The code of a chip, such as "sm_90a". The error has what the program says. May be called from several threads.
   llvm::Expected<std::string> assemble(llvm::StringRef ptx, llvm::StringRef chip) const;
   /// Whether the code of a kernel is what `assemble` makes of it, and no PTX.
-  static bool isAssembled(llvm::StringRef code) {
-    return code.starts_with("\x7f"
-                            "ELF");
-  }
+  static bool isAssembled(llvm::StringRef code) { return code.starts_with("\177ELF"); }
 
 private:
   std::string program;

@@ -143,7 +143,8 @@ Value DecayBuilder::dotByHalves(Value query, Value key, const Decayed &decayed) 
 
   // Those of a small block are near enough, as a rule, that one product of rows around its middle has all pairs. Tested
   // first, as sums take the registers of what is tested.
-  double mostOfToken = std::log(factorLimit()) / static_cast<double>(rescaledTokens / 2);
+  constexpr int64_t half = rescaledTokens / 2;
+  double mostOfToken = std::log(factorLimit()) / static_cast<double>(half);
   double mostOfRow = operandLimit() / factorLimit();
   Value inRange = chunk::WithinOp::create(builder, ValueRange{asTheyCame(decayed.amount), second, first},
                                           ArrayRef{mostOfToken, mostOfRow, mostOfRow});

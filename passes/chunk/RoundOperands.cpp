@@ -84,8 +84,10 @@ struct RoundOperands : stretto::impl::RoundOperandsBase<RoundOperands> {
   /// Of a state that grows with the tokens and is exponentiated once it is read, and of what tables alone make, whose
   /// errors would be the same at every token, what rounding takes is multiplied, too.
   void multiplyRest(chunk::DotOp dot) {
-    bool gains = (growsWithTokens(dot.getRight()) && isExponentiated(dot)) || isOfTables(dot.getRight());
-    if (sparing || !gains)
+    bool isConstant = matchPattern(dot.getRight(), m_Constant());
+    bool gains =
+        (growsWithTokens(dot.getRight()) && isExponentiated(dot)) || (isOfTables(dot.getRight()) && !isConstant);
+    if (sparing || !gains || getElementTypeOrSelf(dot.getRight()) == inputType)
       return;
     OpBuilder builder(dot);
     Location loc = dot.getLoc();

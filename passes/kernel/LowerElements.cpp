@@ -88,22 +88,26 @@ void ThreadLowering::lowerBroadcast(chunk::BroadcastOp op) {
          [&](uint64_t reg) { return byCoordinate.lookup(target.coordinate(target.at(Layout::Register, reg), side)); });
 }
 
-void ThreadLowering::lowerCausal(chunk::CausalOp op) {
-  const Registers &source = registersOf(op.getOperand());
-  Layout layout = *layoutOf(op.getType());
-  Value zero = b.zero(getElementTypeOrSelf(op.getType()));
+std::function<Value(uint64_t)> ThreadLowering::isEarlier(const Layout &layout, bool strict) {
   uint64_t ofThreads = layout.reach(Layout::Lane) | layout.reach(Layout::Warp);
   bool isSum = (ofThreads & layout.reach(Layout::Register)) == 0;
   // How far a thread's first row is behind its first column: what is left to compare is a constant, the same for all
   // registers of a diagonal.
   Value behind = b.sub(b.coordinate(layout, 0, 0), b.coordinate(layout, 1, 0));
-  define(op.getResult(), [&](uint64_t reg) {
+  return [this, layout, isSum, behind, strict](uint64_t reg) {
     uint64_t own = layout.at(Layout::Register, reg);
     Value further = isSum ? b.i32(layout.coordinate(own, 1) - layout.coordinate(own, 0))
                           : b.sub(b.coordinate(layout, 1, reg), b.sub(b.coordinate(layout, 0, reg), behind));
-    auto predicate = op.getStrict() ? arith::CmpIPredicate::sgt : arith::CmpIPredicate::sge;
-    return b.select(b.compare(predicate, behind, further), source[reg], zero);
-  });
+    return b.compare(strict ? arith::CmpIPredicate::sgt : arith::CmpIPredicate::sge, behind, further);
+  };
+}
+
+void ThreadLowering::lowerCausal(chunk::CausalOp op) {
+  const Registers &source = registersOf(op.getOperand());
+  Layout layout = *layoutOf(op.getType());
+  Value zero = b.zero(getElementTypeOrSelf(op.getType()));
+  auto isKept = isEarlier(layout, op.getStrict());
+  define(op.getResult(), [&](uint64_t reg) { return b.select(isKept(reg), source[reg], zero); });
 }
 
 LogicalResult ThreadLowering::lowerEvaluate(EvaluateOp op) {

@@ -69,23 +69,12 @@ void ThreadLowering::lowerMeetWhole(chunk::MeetOp op) {
   int64_t block = op.getBlock();
   LinearTest isSame(b, layout,
                     [&](uint64_t flat) { return (layout.coordinate(flat, 0) ^ layout.coordinate(flat, 1)) & -block; });
-  // Within a block, places in it say which token is the later one.
-  auto place = [&](uint64_t reg, unsigned axis) {
-    return arith::AndIOp::create(b, b.coordinate(layout, axis, reg), b.i32(block - 1)).getResult();
-  };
-  llvm::SmallDenseMap<std::pair<uint64_t, uint64_t>, Value> conditions;
-  auto isEarlier = [&](uint64_t reg) {
-    uint64_t at = layout.at(Layout::Register, reg);
-    Value &known = conditions[{layout.coordinate(at, 0) % block, layout.coordinate(at, 1) % block}];
-    if (!known)
-      known = b.compare(arith::CmpIPredicate::sle, place(reg, 1), place(reg, 0));
-    return known;
-  };
+  auto isPair = isEarlier(layout, /*strict=*/false);
   define(op.getResult(), [&](uint64_t reg) {
     LinearTest::Answer answer = isSame.is(reg, 0);
     if (!answer.isPossible)
       return otherwise[reg];
-    return b.select(b.both(answer.condition, isEarlier(reg)), source[reg], otherwise[reg]);
+    return b.select(b.both(answer.condition, isPair(reg)), source[reg], otherwise[reg]);
   });
 }
 

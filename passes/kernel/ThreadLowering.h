@@ -74,6 +74,8 @@ private:
   void lowerScalar(mlir::Operation *op);
   void lowerBroadcast(chunk::BroadcastOp op);
   void lowerCausal(chunk::CausalOp op);
+  /// Asks of a register whether its column is of an earlier token than its row, or, unless `strict`, of the same.
+  std::function<mlir::Value(uint64_t reg)> isEarlier(const Layout &layout, bool strict);
   void lowerMeet(chunk::MeetOp op);
   void lowerMeetWhole(chunk::MeetOp op);
   void lowerMiddle(chunk::MiddleOp op);

@@ -148,3 +148,15 @@ chunk.kernel @tables chunk 16 (input %q: tensor<16x32xbf16>, table %weights: ten
   %p = chunk.decay_dot %w32, %weights factor %weights {exact} : tensor<16x8xf32>, tensor<16x8xf32>, tensor<16x8xf32> -> tensor<16x16xf32>
   chunk.yield %o, %p : tensor<16x16xf32>, tensor<16x16xf32>
 }
+
+// Constants, which have no errors as a rule, are one operand.
+// CHECK-LABEL: chunk.kernel @constants
+chunk.kernel @constants chunk 16 (input %w: tensor<16x8xbf16>, valid %n: index) -> (o: tensor<16x16xf32>) {
+  %w32 = arith.extf %w : tensor<16x8xbf16> to tensor<16x8xf32>
+  %ones = arith.constant dense<1.0> : tensor<16x8xf32>
+  // CHECK: chunk.dot %w, %{{.*}} transpose_right :
+  // CHECK-NOT: chunk.dot
+  %o = chunk.dot %w32, %ones transpose_right : tensor<16x8xf32>, tensor<16x8xf32> -> tensor<16x16xf32>
+  // CHECK: chunk.yield
+  chunk.yield %o : tensor<16x16xf32>
+}

@@ -18,6 +18,7 @@ TEST(AssemblerTest, MakesCodeOfSeveralKernelsAtATime) {
   EXPECT_FALSE(Assembler::isAssembled(nothing));
   std::array<std::string, 3> codes;
   std::vector<std::thread> threads;
+  threads.reserve(codes.size());
   for (std::string &code : codes)
     threads.emplace_back([&] { code = llvm::cantFail(assembler.assemble(nothing, "sm_90a")); });
   for (std::thread &thread : threads)

@@ -4,10 +4,14 @@
 #include "frontends/c/Registration.h"
 #include "mlir/Parser/Parser.h"
 #include "runtime/Gradient.h"
+#include "llvm/Support/FileSystem.h"
 #include "llvm/Support/JSON.h"
 #include "llvm/Support/MemoryBuffer.h"
+#include "llvm/Support/Path.h"
 #include "gtest/gtest.h"
+#include <cstdlib>
 #include <dlfcn.h>
+#include <tuple>
 
 using namespace stretto;
 
@@ -41,38 +45,25 @@ public:
     }
   }
 
+  /// What there is to know of a call.
+  std::string explainForward(int64_t batch, int64_t time, int64_t heads) {
+    Call described(*this, batch, time, heads, heads);
+    return llvm::cantFail(Operator::explain(signatureOf(described), described.call, /*threads=*/1));
+  }
+
   /// What there is to know of all gradients of a call, and the bytes of its largest input.
   std::pair<llvm::json::Value, int64_t> explain(int64_t batch, int64_t time, int64_t heads, int64_t headsOfKeys) {
-    std::vector<std::vector<int64_t>> sizes, strides;
-    int64_t largest = 0;
-    for (const Argument &argument : arguments) {
-      std::vector<int64_t> &size = sizes.emplace_back();
-      if (!argument.isParameter)
-        size = {batch, time};
-      size.push_back(argument.heads == queryHeads ? heads : argument.heads == allHeads ? 1 : headsOfKeys);
-      llvm::append_range(size, argument.widths);
-      std::vector<int64_t> &stride = strides.emplace_back(size.size(), 1);
-      for (size_t axis = size.size() - 1; axis; --axis)
-        stride[axis - 1] = stride[axis] * size[axis];
-      if (!argument.isParameter)
-        largest = std::max(largest, stride[0] * batch * bytesOf(ElementType::BF16));
-    }
-    OperatorCall call;
-    call.options.resize(op->options().size());
+    Call described(*this, batch, time, heads, headsOfKeys);
     auto all = GradientRequest::ofAll(arguments.size(), /*entries=*/0, op->resultCount());
-    for (auto [argument, size, stride, isWanted] : llvm::zip_equal(arguments, sizes, strides, all.inputs)) {
-      std::optional<TensorView> &view = call.arguments.emplace_back();
-      if (!argument.isOptional)
-        view = TensorView{nullptr, ElementType::BF16, spellType(ElementType::BF16), /*device=*/0, size, stride};
+    for (auto [argument, isWanted] : llvm::zip_equal(arguments, all.inputs))
       isWanted = !argument.isOptional;
-    }
-    Operator::Signature &signature = *llvm::cantFail(op->check(call));
+    Operator::Signature &signature = signatureOf(described);
     // Of windows the gradient is that of a longer call.
     for (const EntryShape &entry : signature.state)
       all.entries.push_back(!entry.window);
-    return {llvm::cantFail(
-                llvm::json::parse(llvm::cantFail(Operator::explainGradient(signature, call, all, /*threads=*/1)))),
-            largest};
+    return {llvm::cantFail(llvm::json::parse(
+                llvm::cantFail(Operator::explainGradient(signature, described.call, all, /*threads=*/1)))),
+            described.largest};
   }
 
   /// What they take beside what is asked for and the rows that are kept of all tokens, in inputs.
@@ -89,6 +80,35 @@ private:
     std::string heads;
     std::vector<int64_t> widths = {};
   };
+
+  /// A call, what its tensors are like, and the bytes of the largest input.
+  struct Call {
+    Call(const Model &model, int64_t batch, int64_t time, int64_t heads, int64_t headsOfKeys) {
+      call.options.resize(model.op->options().size());
+      for (const Argument &argument : model.arguments) {
+        std::vector<int64_t> &size = sizes.emplace_back();
+        if (!argument.isParameter)
+          size = {batch, time};
+        size.push_back(argument.heads == queryHeads ? heads : argument.heads == allHeads ? 1 : headsOfKeys);
+        llvm::append_range(size, argument.widths);
+        std::vector<int64_t> &stride = strides.emplace_back(size.size(), 1);
+        for (size_t axis = size.size() - 1; axis; --axis)
+          stride[axis - 1] = stride[axis] * size[axis];
+        if (!argument.isParameter)
+          largest = std::max(largest, stride[0] * batch * bytesOf(ElementType::BF16));
+      }
+      for (auto [argument, size, stride] : llvm::zip_equal(model.arguments, sizes, strides)) {
+        std::optional<TensorView> &view = call.arguments.emplace_back();
+        if (!argument.isOptional)
+          view = TensorView{nullptr, ElementType::BF16, spellType(ElementType::BF16), /*device=*/0, size, stride};
+      }
+    }
+
+    std::vector<std::vector<int64_t>> sizes, strides;
+    OperatorCall call;
+    int64_t largest = 0;
+  };
+  Operator::Signature &signatureOf(const Call &described) { return *llvm::cantFail(op->check(described.call)); }
 
   static std::vector<llvm::StringRef> axesOf(mlir::Type type) {
     std::vector<llvm::StringRef> axes;
@@ -153,5 +173,55 @@ TEST_P(SegmentsTest, FewHeadsHaveSegmentsSideBySideInTwoInputs) {
 INSTANTIATE_TEST_SUITE_P(Models, SegmentsTest,
                          testing::Values("gla", "gsa", "lawcat", "linear_attn", "lolcats", "simple_gla", "supra"),
                          [](const testing::TestParamInfo<const char *> &info) { return info.param; });
+
+/// What a process of its own does, whose settings nobody has read yet: it is to end with status 0.
+template <typename Function>
+[[noreturn]] void alone(llvm::ArrayRef<std::pair<const char *, std::string>> settings, Function body) {
+  for (const auto &[name, value] : settings)
+    setenv(name, value.c_str(), /*replace=*/1);
+  bool isGood = dlopen(STRETTO_DESCRIBED_DRIVER, RTLD_NOW | RTLD_GLOBAL) && body();
+  std::_Exit(isGood ? 0 : 1);
+}
+
+TEST(KernelsTest, AGradientInSegmentsFindsThoseOfItsForwardCall) {
+  GTEST_FLAG_SET(death_test_style, "threadsafe");
+  auto compileBoth = [] {
+    llvm::SmallString<128> folder;
+    if (llvm::sys::fs::createUniqueDirectory("stretto-dump", folder))
+      std::_Exit(2);
+    alone({{"STRETTO_DUMP", folder.str().str()}, {"STRETTO_CACHE_DIR", ""}}, [&] {
+      auto countOfForward = [&] {
+        std::error_code error;
+        int64_t count = 0;
+        for (llvm::sys::fs::directory_iterator it(folder, error), end; it != end && !error; it.increment(error)) {
+          llvm::StringRef name = llvm::sys::path::filename(it->path());
+          count += name.starts_with("gla.") && name.ends_with(".ptx") ? 1 : 0;
+        }
+        return count;
+      };
+      Model model("gla", /*width=*/128);
+      model.explainForward(1, 8192, 32);
+      int64_t before = countOfForward();
+      model.explain(1, 8192, 32, 32);
+      int64_t after = countOfForward();
+      std::ignore = llvm::sys::fs::remove_directories(folder);
+      llvm::errs() << "kernels of the forward call: " << before << ", and then " << after << "\n";
+      return before >= 3 && after == before;
+    });
+  };
+  EXPECT_EXIT(compileBoth(), testing::ExitedWithCode(0), "kernels of the forward call");
+}
+
+TEST(KernelsTest, WhatTheProgramDoesNotAssembleIsTheDriversToDo) {
+  GTEST_FLAG_SET(death_test_style, "threadsafe");
+  auto compile = [] {
+    alone({{"STRETTO_PTXAS", "/bin/false"}, {"STRETTO_CACHE_DIR", ""}}, [] {
+      Model model("linear_attn", /*width=*/64);
+      return llvm::StringRef(model.explainForward(8, 4096, 32)).contains("\"assembler\":\"driver\"");
+    });
+  };
+  EXPECT_EXIT(compile(), testing::ExitedWithCode(0),
+              "the kernel 'linear_attn' is left to the driver's assembler: /bin/false returns 1");
+}
 
 } // namespace
