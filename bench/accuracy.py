@@ -9,7 +9,7 @@ import statistics
 import peers
 import torch
 from operators import Shape
-from timed import Check, reason
+from timed import Check, gates_of, reason, start_of_line
 
 DRAWS = 16
 TOKENS, HEADS, WIDTH = 256, 2, 64
@@ -24,15 +24,12 @@ def medians(function, checks):
 def line_of(table, operator, name_of_type, device, options):
     """One line, as a dictionary."""
     dtype = getattr(torch, name_of_type)
-    gates = torch.float32 if options.gates == "fp32" else dtype
+    gates = gates_of(dtype, options)
     shape = Shape(1, TOKENS, HEADS, WIDTH)
     checks = [Check(operator, shape, dtype, device, gates, table, seed) for seed in range(DRAWS)]
     ours = medians(operator.call(), checks)
     line = {
-        "operator": operator.name,
-        **dict(zip("BTHD", (shape.B, shape.T, shape.H, shape.D), strict=True)),
-        "dtype": name_of_type,
-        "gates": str(gates).removeprefix("torch."),
+        **start_of_line(operator, shape, name_of_type, gates),
         "direction": table,
         "draws": DRAWS,
         "medians": ours,

@@ -61,6 +61,16 @@ def both(function, tensors, constants, drawn_on=None):
 MAKERS = {"forward": forward, "gradients": both}
 
 
+def gates_of(dtype, options):
+    """The type of gates beside rows of a type."""
+    return torch.float32 if options.gates == "fp32" else dtype
+
+
+def kinds_of(tensors, leading):
+    """Which inputs are rows, with batch and tokens before all else, and which are parameters."""
+    return {name: "row" if x.shape[:2] == leading else "parameter" for name, x in tensors.items()}
+
+
 def bytes_of(tensors, output, constants, table):
     """Every input and the output once; with gradients those of the inputs and the cotangent, too."""
     size = {name: x.numel() * x.element_size() for name, x in tensors.items()}
@@ -71,6 +81,11 @@ def bytes_of(tensors, output, constants, table):
 def flops_of(operator, shape, dtype, table):
     """A product of matrices becomes two in the gradient."""
     return operator.flops(shape, dtype) * (1 if table == "forward" else 3)
+
+
+def floor_of(size, flops, rates, name_of_type):
+    """The seconds that so many bytes or so many operations take at the least."""
+    return max(size / rates["copy_bytes"], flops / rates["matmul_flops"][name_of_type])
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -108,7 +123,7 @@ class Check:
         self.tensors = operator.inputs(small, dtype, device, gates, seed)
         heads = min(2, small.H)
         leading = (small.B, small.T)
-        kinds = {name: "row" if x.shape[:2] == leading else "parameter" for name, x in self.tensors.items()}
+        kinds = kinds_of(self.tensors, leading)
         wanted = [kind for name, kind in kinds.items() if name not in operator.constants]
 
         def part(kind, tensor):
@@ -180,6 +195,15 @@ def memory_of(call, device):
     return torch.cuda.max_memory_allocated() - before
 
 
+def times_of(timing):
+    """What a line says of a timing."""
+    return {
+        "milliseconds": 1e3 * timing.median,
+        "fastest_milliseconds": 1e3 * timing.fastest,
+        "host_milliseconds": None if timing.host is None else 1e3 * timing.host,
+    }
+
+
 def reason(error):
     """The first line of what a library says it cannot do."""
     return (str(error).strip() or type(error).__name__).splitlines()[0]
@@ -214,16 +238,19 @@ class Beside:
             self.calls = {name: self.calls[name] for name in kept}
         self.line["cold_seconds"] = sum(cold.values())
 
+    def fastest(self, timings):
+        """The name of the fastest form, and its timing."""
+        name = min(self.calls, key=lambda name: timings[self.peer.name, name].fastest)
+        return name, timings[self.peer.name, name]
+
     def finish(self, timings, ours, check, results, device):
         if not self.calls:
             return self.line
-        name = min(self.calls, key=lambda name: timings[self.peer.name, name].fastest)
-        timing, call = timings[self.peer.name, name], self.calls[name]
+        name, timing = self.fastest(timings)
+        call = self.calls[name]
         self.line |= {
             "form": name,
-            "milliseconds": 1e3 * timing.median,
-            "fastest_milliseconds": 1e3 * timing.fastest,
-            "host_milliseconds": None if timing.host is None else 1e3 * timing.host,
+            **times_of(timing),
             "ratio": timing.median / ours.median,
             "memory_bytes": memory_of(call, device),
         }
@@ -256,16 +283,21 @@ def tune(operator, tensors, table):
     return sum(tuning["seconds"] for tuning in found.values())
 
 
-def line_of(table, operator, shape, name_of_type, rates, device, options):
-    """One line, as a dictionary."""
-    dtype = getattr(torch, name_of_type)
-    gates = torch.float32 if options.gates == "fp32" else dtype
-    line = {
+def start_of_line(operator, shape, name_of_type, gates):
+    """What is measured."""
+    return {
         "operator": operator.name,
         **dataclasses.asdict(shape),
         "dtype": name_of_type,
         "gates": str(gates).removeprefix("torch."),
     }
+
+
+def line_of(table, operator, shape, name_of_type, rates, device, options):
+    """One line, as a dictionary."""
+    dtype = getattr(torch, name_of_type)
+    gates = gates_of(dtype, options)
+    line = start_of_line(operator, shape, name_of_type, gates)
     tensors = operator.inputs(shape, dtype, device, gates)
     function = operator.call()
     try:
@@ -291,12 +323,10 @@ def line_of(table, operator, shape, name_of_type, rates, device, options):
     with torch.no_grad():
         output = function(**tensors)
     size, flops = bytes_of(tensors, output, operator.constants, table), flops_of(operator, shape, dtype, table)
-    floor = max(size / rates["copy_bytes"], flops / rates["matmul_flops"][name_of_type])
+    floor = floor_of(size, flops, rates, name_of_type)
     return {
         **line,
-        "milliseconds": 1e3 * ours.median,
-        "fastest_milliseconds": 1e3 * ours.fastest,
-        "host_milliseconds": None if ours.host is None else 1e3 * ours.host,
+        **times_of(ours),
         "floor_milliseconds": 1e3 * floor,
         "to_floor": ours.median / floor,
         "terabytes_per_second": 1e-12 * size / ours.median,
@@ -342,9 +372,13 @@ def host(line):
     return "" if spent is None else f"  host {spent:.2f}{'!' if spent > line['milliseconds'] else ''}"
 
 
-def show(line):
+def label(line):
     shape = " ".join(f"{name}{line[name]}" for name in "BTHD")
-    start = f"{line['operator']:22} {shape:20} {line['dtype']:9}"
+    return f"{line['operator']:22} {shape:20} {line['dtype']:9}"
+
+
+def show(line):
+    start = label(line)
     if "refused" in line:
         print(f"{start} refused: {line['refused']}", flush=True)
         return

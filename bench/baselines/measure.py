@@ -14,11 +14,11 @@ import torch
 
 @dataclass
 class Timing:
-    """Seconds of each call; `cold` is the first call, which compiles; `host` is what a call on a GPU keeps the host
-    busy for.
+    """Seconds of each call; `cold` is the first call, which compiles, None where that was before; `host` is what a call
+    on a GPU keeps the host busy for.
     """
 
-    cold: float
+    cold: float | None
     samples: list[float] = field(default_factory=list)
     host: float | None = None
 
@@ -58,11 +58,18 @@ def seconds_of(call, device):
     return time.perf_counter() - start
 
 
-def in_turns(calls, device="cpu", rounds=15, seconds=30.0):
-    """Time the calls {name: callable} round by round, for at most so many rounds or seconds. Returns {name: Timing}."""
+def first_calls(calls, device, warm):
+    """Timings without samples: of the first calls, unless those were before."""
+    return {name: Timing(cold=None if warm else seconds_of(call, device)) for name, call in calls.items()}
+
+
+def in_turns(calls, device="cpu", rounds=15, seconds=30.0, warm=False):
+    """Time the calls {name: callable} round by round, for at most so many rounds or seconds; `warm` ones have been made
+    before. Returns {name: Timing}.
+    """
     device = torch.device(device)
-    timings = {name: Timing(cold=seconds_of(call, device)) for name, call in calls.items()}
-    for call in calls.values():
+    timings = first_calls(calls, device, warm)
+    for call in () if warm else calls.values():
         call()
     start = time.perf_counter()
     for _ in range(rounds):
@@ -73,7 +80,7 @@ def in_turns(calls, device="cpu", rounds=15, seconds=30.0):
     return timings
 
 
-def with_cold_cache(calls, device="cpu", rounds=15, seconds=30.0):
+def with_cold_cache(calls, device="cpu", rounds=15, seconds=30.0, warm=False):
     """Time the calls {name: callable} round by round. On a GPU by its own clock, each call behind writes of a buffer
     twice as large as its second-level cache, so many that what the host takes to launch the call is hidden behind them,
     and behind a sum over another such buffer: what was written is in memory then, so that no call pays for it. On a CPU
@@ -81,8 +88,8 @@ def with_cold_cache(calls, device="cpu", rounds=15, seconds=30.0):
     """
     device = torch.device(device)
     if device.type != "cuda":
-        return in_turns(calls, device, rounds, seconds)
-    timings = {name: Timing(cold=seconds_of(call, device)) for name, call in calls.items()}
+        return in_turns(calls, device, rounds, seconds, warm)
+    timings = first_calls(calls, device, warm)
     bytes_of_buffer = 2 * torch.cuda.get_device_properties(device).L2_cache_size
     buffer = torch.empty(bytes_of_buffer, dtype=torch.uint8, device=device)
     unchanged = torch.zeros(bytes_of_buffer // 4, device=device)
@@ -97,7 +104,8 @@ def with_cold_cache(calls, device="cpu", rounds=15, seconds=30.0):
 
     of_write = min(on_device(buffer.zero_) for _ in range(5))
     for name, call in calls.items():
-        call()
+        if not warm:
+            call()
         torch.cuda.synchronize(device)
         begin = time.perf_counter()
         call()
