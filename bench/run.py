@@ -9,6 +9,8 @@
 - **chunks**: every operator in chunks beside the same tokens in steps, from 256 tokens on.
 - **accuracy**: errors of outputs and gradients over several draws of the inputs beside those of peers.
 - **cold**: from the start of a process to a result, with every cache empty, forwards and with gradients.
+- **sweep**: forwards and forwards with gradients of every operator beside its peer over a grid of sizes, few calls each
+  (see `sweep`), to find where it is slower. Measured where it is asked for alone; begun again, it goes on where it was.
 
 The results go to bench/results/<machine>-<date>.json with the machine and the commit, line by line: an interrupted run
 leaves what it measured, and one that is begun again on the same commit replaces what it measures again and keeps the
@@ -37,6 +39,7 @@ import decode
 import peers
 import pictures
 import ratios
+import sweep
 import timed
 import torch
 from baselines import inputs, measure
@@ -124,7 +127,10 @@ def rates_of(options):
     """Those of torch.mm for each type, by both of its names, and of a large copy, measured here."""
     matmul = {dtype: measure.matmul_rate(TYPES[dtype], device=options.device) for dtype in options.types}
     matmul |= {spelled(dtype): rate for dtype, rate in matmul.items()}
-    return {"matmul_flops": matmul, "copy_bytes": measure.copy_rate(device=options.device)}
+    rates = {"matmul_flops": matmul, "copy_bytes": measure.copy_rate(device=options.device)}
+    if options.device == "cuda":
+        torch.cuda.empty_cache()  # processes of their own may need it
+    return rates
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -132,13 +138,17 @@ def rates_of(options):
 # ---------------------------------------------------------------------------------------------------------------------
 
 
-def lines_of(table, options, rates):
-    """The lines of a table, one by one, and how to print one."""
-    types = [spelled(dtype) for dtype in options.types]
-    operators = [OPERATORS[name] for name in options.operators]
+def chosen(options):
+    """The operators and the names of the types."""
+    return [OPERATORS[name] for name in options.operators], [spelled(dtype) for dtype in options.types]
+
+
+def lines_of(table, options, rates, measured):
+    """The lines of a table, one by one, and how to print one; `measured` are those that there are."""
+    operators, types = chosen(options)
     if table == "compilation":
-        measured = (compilation(name, dtype, options) for name, dtype in itertools.product(COMPILED, options.types))
-        return measured, print_compilation
+        compiled = (compilation(name, dtype, options) for name, dtype in itertools.product(COMPILED, options.types))
+        return compiled, print_compilation
     if table == "decode":
         return decode.lines(types, options.device, rates()["copy_bytes"]), decode.show
     if table == "chunks":
@@ -147,17 +157,25 @@ def lines_of(table, options, rates):
         return coldstart.lines(operators, options.device, options.peers), coldstart.show
     if table == "accuracy":
         return accuracy.lines(operators, types, options.device, options), accuracy.show
+    if table == "sweep":
+        return sweep.lines(sweep_left(options, measured), rates(), options), sweep.show
     measure.reuse_memory()
     return timed.lines(table, operators, options.shapes, types, rates(), options.device, options), timed.show
 
 
-TABLES = ("compilation", "dispatch", "decode", "chunks", "accuracy", "forward", "gradients", "cold")
+TABLES = ("compilation", "dispatch", "decode", "chunks", "accuracy", "forward", "gradients", "cold", "sweep")
+BY_DEFAULT = TABLES[:-1]
 ONE_EACH = ("operator", "B", "T", "H", "D", "dtype", "gates", "width", "direction", "who")
 
 
 def key_of(line):
     """What two lines that measure the same share."""
     return tuple(line.get(name) for name in ONE_EACH)
+
+
+def sweep_left(options, measured):
+    """The jobs of the sweep, without what was measured."""
+    return sweep.left_of(sweep.jobs_of(*chosen(options), options), measured, key_of)
 
 
 def merge(lines, line):
@@ -208,7 +226,7 @@ def parse():
     parser.add_argument(
         "--gates", default="same", choices=("same", "fp32"), help="the type of gates; default: the rows'"
     )
-    parser.add_argument("--tables", nargs="+", default=[*TABLES], choices=TABLES)
+    parser.add_argument("--tables", nargs="+", default=[*BY_DEFAULT], choices=TABLES)
     parser.add_argument("--peers", nargs="*", choices=peers.PEERS, metavar="PEER", help="some only, or none")
     parser.add_argument(
         "--eager", action="store_true", help="leave out the forms that take torch.compile a minute each"
@@ -224,6 +242,7 @@ def parse():
     )
     parser.add_argument("--against", type=pathlib.Path, help="an earlier file: fail where one of its ratios is lost")
     parser.add_argument("--tolerance", type=float, default=ratios.TOLERANCE, help="what a ratio may lose")
+    sweep.add_options(parser)
     options = parser.parse_args()
     options.types = options.types or (["bf16"] if options.device == "cuda" else ["fp32", "bf16"])
     return options
@@ -250,7 +269,7 @@ def main():
             print(f"{spent['step_microseconds']:.1f} us for a step")
             write(results, path)
             continue
-        lines, show = lines_of(table, options, rates)
+        lines, show = lines_of(table, options, rates, results.get(table, []))
         if rates.cache_info().currsize:
             results["rates"] = rates()
             shown = ", ".join(f"{name} {rate / 1e12:.2f}" for name, rate in rates()["matmul_flops"].items())
@@ -261,6 +280,10 @@ def main():
             write(results, path)
             if options.tuned_table:
                 write_text(torch.ops.stretto._tuned_table(), options.tuned_table)
+        if table == "sweep":
+            swept = results.get(table, [])
+            left = sum(len(job.shapes) for job in sweep_left(options, swept))
+            print("\n".join(sweep.summary(swept, left)), flush=True)
     print(f"\nThe results are in {path}.")
     for picture in pictures.draw(results, path):
         print(f"A picture of them is in {picture}.")

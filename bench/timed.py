@@ -220,8 +220,12 @@ class Beside:
             return
         inputs = peer.own_inputs(shape=shape, dtype=dtype, device=device, gates=gates) if peer.own_inputs else tensors
         constants = () if peer.own_inputs else operator.constants
-        forms = peer.forms(operator=operator, dtype=dtype, device=device, eager=eager)
         refusals, cold = [], {}
+        try:
+            forms = peer.forms(operator=operator, dtype=dtype, device=device, eager=eager)
+        except Exception as error:  # another version of the library may lack a function
+            self.line["refused"] = reason(error)
+            return
         for name, function in forms.items():
             try:
                 start = time.perf_counter()
