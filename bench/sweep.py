@@ -145,6 +145,13 @@ class Sizes:
             for name, x in self.made.items()
         }
 
+    def without_memory(self, shape):
+        """Tensors of the sizes and types of the inputs, of one token that all share: enough to choose a kernel by."""
+        return {
+            name: x[:, :1].expand(shape.B, shape.T, *x.shape[2:]) if self.kinds[name] == "row" else x
+            for name, x in self.made.items()
+        }
+
     def linear(self, count):
         """What counts bytes of inputs and an output, as a function of the tokens of all sequences."""
 
@@ -280,15 +287,17 @@ class Worker:
                 torch.cuda.empty_cache()
 
     def prepare(self, points):
-        """Has both compile what the points take, on few tokens."""
-        for heads, width in dict.fromkeys((sizes[2], sizes[3]) for sizes, _ in points):
-            shape = Shape(1, min(TOKENS), heads, width)
-            tensors = self.of_width(heads, width)[0].tensors(shape)
+        """Has both compile what the points take, ours for each, the peer by a call for each number of heads."""
+        shapes = [Shape(*sizes) for sizes, _ in points]
+        for shape in shapes:
             try:
-                self.call(tensors)()
+                tensors = self.of_width(shape.H, shape.D)[0].without_memory(shape)
+                timed.explained(self.operator, tensors, self.direction)
             except (RuntimeError, stretto.Error) as error:  # that will be a line where it is measured
                 print(timed.reason(error), file=sys.stderr)
-            self.beside(shape, tensors)
+        for heads, width in dict.fromkeys((shape.H, shape.D) for shape in shapes):
+            shape = Shape(1, min(TOKENS), heads, width)
+            self.beside(shape, self.of_width(heads, width)[0].tensors(shape))
 
 
 def corner(kind, tensor):
@@ -399,8 +408,9 @@ class Child:
 
     def end(self):
         """Ends it and what it has begun, an assembler perhaps."""
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(self.process.pid, signal.SIGKILL)
+        if self.process.poll() is None:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(self.process.pid, signal.SIGKILL)
         self.process.wait()
         with contextlib.suppress(BrokenPipeError):
             self.process.stdin.close()

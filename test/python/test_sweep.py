@@ -15,7 +15,7 @@ import torch
 ROOT = pathlib.Path(__file__).parents[2]
 
 # A library in the place of flash-linear-attention: some of its functions by our formulas, one that does not end, one
-# that takes its process along where there are many tokens, and one that refuses gradients.
+# that takes its process along at 128 tokens, and one that refuses gradients.
 LIBRARY = """
 import os
 import sys
@@ -31,11 +31,13 @@ def by(name):
 
 
 def endless(**tensors):
+    with open(os.path.dirname(__file__) + "/begun", "a") as begun:
+        begun.write("x")
     time.sleep(600)
 
 
 def deadly(**tensors):
-    if tensors["q"].shape[1] > 64:
+    if tensors["q"].shape[1] == 128:
         print("out of luck", file=sys.stderr, flush=True)
         os._exit(3)
     return by("gla")(**tensors)
@@ -133,8 +135,8 @@ def test_points_beside_a_peer(sweep, library, capsys):
     assert sweep.summary([line for _, line in lines])[0].startswith("4 points, 4 beside a peer, 0 without one")
 
 
-def test_a_peer_that_does_not_end(sweep, library):
-    """It is cut and named, the rest is measured without it, and other operators are as they would be."""
+def test_a_peer_that_does_not_end(sweep, library, tmp_path):
+    """It is called once, cut and named, the rest is measured without it, and other operators are as they would be."""
     lines = measured(sweep, options_of(sweep, "--limit", "12"), "simple_gla", "retention")
     assert [(line["operator"], tokens) for tokens, line in lines] == [
         (name, tokens) for name in ("simple_gla", "retention") for tokens in (64, 128)
@@ -145,22 +147,25 @@ def test_a_peer_that_does_not_end(sweep, library):
         assert peer.get("refused") == ("no result in 12 s" if line["operator"] == "simple_gla" else None)
         assert ("ratio" in peer) == (line["operator"] == "retention")
     summary = sweep.summary([line for _, line in lines])
+    assert (tmp_path / "fla/ops/begun").read_text() == "x"
     assert "without a peer, 2 points of simple_gla, forward: no result in 12 s" in summary
 
 
 def test_a_peer_that_takes_its_process_along(sweep, library):
-    lines = dict(measured(sweep, options_of(sweep), "gla"))
-    assert lines[64]["peers"][0]["difference"] < 1e-5
+    """That costs no other point."""
+    lines = dict(measured(sweep, options_of(sweep, "--tokens", "64", "128", "192"), "gla"))
+    assert all(lines[tokens]["peers"][0]["difference"] < 1e-5 for tokens in (64, 192))
     assert lines[128]["to_floor"] > 0
     assert lines[128]["peers"][0]["refused"] == "the process ended with status 3: out of luck"
 
 
-def test_a_peer_that_refuses(sweep, library):
-    """Gradients that a library refuses are lines with our time."""
-    options = options_of(sweep, "--tokens", "64", "--directions", "gradients")
+def test_a_peer_that_refuses(sweep, library, capsys):
+    """Gradients that a library refuses are lines with our time. All was compiled ahead."""
+    options = options_of(sweep, "--tokens", "64", "--directions", "gradients", "--prepare", "100")
     ((_, line),) = measured(sweep, options, "delta_rule")
     assert line["to_floor"] > 0
     assert line["peers"][0]["refused"] == "wrong results on Hopper"
+    assert capsys.readouterr().out.startswith("1 of 1 jobs were compiled ahead in ")
 
 
 def test_a_point_that_does_not_fit(sweep, library, capsys):
