@@ -8,6 +8,7 @@ import os
 import pathlib
 import subprocess
 import sys
+import time
 
 import pytest
 import torch
@@ -151,6 +152,14 @@ def test_a_peer_that_does_not_end(sweep, library, tmp_path):
     assert "without a peer, 2 points of simple_gla, forward: no result in 12 s" in summary
 
 
+def test_time_that_is_over(sweep, library):
+    """What was under way then is no line."""
+    options = options_of(sweep)
+    options.within = time.monotonic() - sweep.BEGUN + 1  # its process loads libraries still
+    assert measured(sweep, options, "simple_gla", "retention") == []
+    assert time.monotonic() - sweep.BEGUN < options.within + 5
+
+
 def test_a_peer_that_takes_its_process_along(sweep, library):
     """That costs no other point."""
     lines = dict(measured(sweep, options_of(sweep, "--tokens", "64", "128", "192"), "gla"))
@@ -235,6 +244,7 @@ def test_parts_and_order(sweep):
     assert sorted(halves[0] + halves[1], key=str) == sorted(whole, key=str)
     assert len(set(whole)) == len(whole) == 4 * 7 * 5 * 2  # LoLCATs has no peer there
     assert {name for name, _ in halves[0]} == {name for name, _ in halves[1]} == set(names[:4])
+    assert [{shape.D for _, shape in half} for half in halves] == [{64, 128}] * 2
     shapes = [shape for name, shape in whole if name == "gla" and shape.D == 64]
     assert [(shape.B, shape.T, shape.H) for shape in shapes[:4]] == [(1, 8192, heads) for heads in (32, 16, 4, 1)]
     assert {shape.B * shape.H for shape in shapes} == set(sweep.HEADS)
