@@ -56,6 +56,7 @@ void stretto::buildKernelPipeline(OpPassManager &passes, const KernelForm &form)
   passes.addNestedPass<kernel::FuncOp>(createBaseTwoExponentials());
   passes.addNestedPass<kernel::FuncOp>(createMultiplyVectors());
   passes.addPass(createDivideRoles({form.ahead, form.warps}));
+  passes.addNestedPass<kernel::FuncOp>(createFetchStates({form.chip.str()}));
   passes.addNestedPass<kernel::FuncOp>(createAssignLayouts({/*readAgain=*/makesRoom, /*repeatLeft=*/makesRoom}));
   // What one branch alone wants is found there.
   passes.addNestedPass<kernel::FuncOp>(createControlFlowSinkPass());

@@ -336,7 +336,6 @@ LogicalResult FuncOp::verifySymbolUses(SymbolTableCollection &symbols) {
 int64_t ChannelOp::bytesOfTiles() { return static_cast<int64_t>(getDepth()) * sharedBytesOf(getType().getTile()); }
 
 int64_t ChannelOp::bytesOfBarriers() {
-  constexpr int64_t bytesOfBarrier = 8;
   int64_t ofTile = getPassed() ? 2 : getBulk() ? 1 : 0;
   return static_cast<int64_t>(getDepth()) * ofTile * bytesOfBarrier;
 }
@@ -429,6 +428,50 @@ LogicalResult ConvertOp::verify() {
            << getOperand().getType() << " to " << getType() << (bothShared ? " within" : " without passing through")
            << " shared memory";
   return success();
+}
+
+int64_t FetchOp::bytesOfRows() {
+  RankedTensorType tile = cast<ViewType>(getViews()[0].getType()).getTile();
+  return tile.getDimSize(0) * static_cast<int64_t>(getColumns()) * (tile.getElementTypeBitWidth() / 8);
+}
+
+LogicalResult FetchOp::inferReturnTypes(MLIRContext *, std::optional<Location>, ValueRange views, DictionaryAttr,
+                                        OpaqueProperties, RegionRange, SmallVectorImpl<Type> &types) {
+  llvm::append_range(types, views.getTypes());
+  return success();
+}
+
+LogicalResult FetchOp::verify() {
+  constexpr int64_t pieceBytes = 16, mostColumns = 1 << 16;
+  auto columns = static_cast<int64_t>(getColumns());
+  if (columns <= 0 || columns > mostColumns)
+    return emitOpError("[fetch_c3] has ") << columns << " columns, expected 1 to " << mostColumns;
+  if (getViews().empty() || getViews().getTypes() != getFetched().getTypes())
+    return emitOpError("[fetch_c1] has results other than the views of its operands");
+  RankedTensorType first = cast<ViewType>(getViews()[0].getType()).getTile();
+  for (Value view : getViews()) {
+    RankedTensorType tile = cast<ViewType>(view.getType()).getTile();
+    bool hasRows = tile.getRank() > 0 && tile.getRank() <= 2 && first.getRank() > 0;
+    if (!hasRows || tile.getDimSize(0) != first.getDimSize(0) || tile.getElementType() != first.getElementType())
+      return emitOpError("[fetch_c2] has the parts ") << first << " and " << tile << ", expected as many rows of both";
+    if (tile.getRank() == 2 && tile.getDimSize(1) > columns)
+      return emitOpError("[fetch_c3] has the part ") << tile << ", expected at most " << columns << " columns";
+  }
+  if (bytesOfRows() % pieceBytes)
+    return emitOpError("[fetch_c3] copies ") << bytesOfRows() << " bytes, expected a multiple of " << pieceBytes;
+  return success();
+}
+
+LogicalResult LeaveOp::verify() {
+  if (!getFetched().getDefiningOp<FetchOp>())
+    return emitOpError("[leave_c1] leaves an argument, expected what was fetched");
+  return success();
+}
+
+BlockArgument stretto::kernel::argumentOf(Value view) {
+  if (auto fetch = view.getDefiningOp<FetchOp>())
+    return argumentOf(fetch.getViews()[cast<OpResult>(view).getResultNumber()]);
+  return cast<BlockArgument>(view);
 }
 
 LogicalResult WarpgroupProductOp::verify() {

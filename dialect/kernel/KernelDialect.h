@@ -36,11 +36,16 @@ bool inSharedMemory(mlir::Type tile);
 mlir::RankedTensorType withLayout(mlir::RankedTensorType tile, const Layout &layout);
 
 inline constexpr int64_t lanesOfWarp = 32;
+/// The bytes of a barrier that copies complete, or threads that arrive at it (mbarrier).
+inline constexpr int64_t bytesOfBarrier = 8;
 
 /// The bytes that a tile in shared memory takes, padding included.
 int64_t sharedBytesOf(mlir::RankedTensorType tile);
 /// The columns of the boxes that a tile with rows and columns is divided into in shared memory.
 int64_t boxColumnsOf(mlir::RankedTensorType tile);
+
+/// The argument whose part a view is, where that is or fetched.
+mlir::BlockArgument argumentOf(mlir::Value view);
 
 /// Whether the operand has one row, which is in the registers of the result.
 bool isOnlyRow(chunk::RowOp op);

@@ -445,6 +445,52 @@ def Kernel_SaveOp : Kernel_Op<"save"> {
   let assemblyFormat = "$tile `to` $view attr-dict `:` type($tile) `,` type($view)";
 }
 
+def Kernel_FetchOp : Kernel_Op<"fetch", [DeclareOpInterfaceMethods<InferTypeOpInterface>]> {
+  let summary = "lets the memory system copy an entry of the state object to shared memory";
+  let description = [{
+    The views are parts of one entry: as many rows, and some of its `columns`. All of the entry's rows lie side by side, so
+    that one copy moves them, whether rows are a multiple of 16 bytes or not. The results are views of the same parts in
+    shared memory: a `kernel.load` of one waits for the copy, what `kernel.save` leaves there `kernel.leave` copies back.
+    A barrier (mbarrier) that the copy completes lies behind the rows.
+
+    Constraints: `fetch_c1` each result is the view of its operand; `fetch_c2` the parts have as many rows, of numbers of
+    one type; `fetch_c3` the rows of the entry are a multiple of 16 bytes together, and hold the parts.
+
+    Example:
+    ```mlir
+    kernel.func @f(%S: !kernel.view<tensor<64x64xf32>>, %z: !kernel.view<tensor<64xf32>>) chunk 1
+        roles [#kernel.role<all, 4>] {
+      %entry:2 = kernel.fetch %S, %z columns 65 : !kernel.view<tensor<64x64xf32>>, !kernel.view<tensor<64xf32>>
+      %tile = kernel.load %entry#0 : !kernel.view<tensor<64x64xf32>> -> tensor<64x64xf32>
+      kernel.barrier
+      kernel.save %tile to %entry#0 : tensor<64x64xf32>, !kernel.view<tensor<64x64xf32>>
+      kernel.leave %entry#0 : !kernel.view<tensor<64x64xf32>>
+      kernel.return
+    }
+    ```
+  }];
+  let arguments = (ins Variadic<Kernel_View>:$views, I64Attr:$columns);
+  let results = (outs Variadic<Kernel_View>:$fetched);
+  let assemblyFormat = "$views `columns` $columns attr-dict `:` type($views)";
+  let hasVerifier = 1;
+  let extraClassDeclaration = [{
+    /// The bytes of all rows.
+    int64_t bytesOfRows();
+  }];
+}
+
+def Kernel_LeaveOp : Kernel_Op<"leave"> {
+  let summary = "lets the memory system copy what was fetched back to the state object";
+  let description = [{
+    All rows of the entry, when all threads have saved. Nothing is copied where another head of a group does that.
+
+    Constraints: `leave_c1` the view is one that `kernel.fetch` made.
+  }];
+  let arguments = (ins Kernel_View:$fetched);
+  let assemblyFormat = "$fetched attr-dict `:` type($fetched)";
+  let hasVerifier = 1;
+}
+
 def Kernel_StoreOp : Kernel_Op<"store"> {
   let summary = "stores a chunk's tile of an output, or its checkpoint";
   let description = [{

@@ -91,6 +91,7 @@ int64_t stretto::kernel::scratchBytesOf(Operation *op) {
         return bytesOfWarps(warpsOn(*layout, 0), columns * (layout->side(0) / rowsWithinWarps(*layout)),
                             type.getElementType());
       })
+      .Case([](FetchOp op) { return llvm::alignTo(op.bytesOfRows(), bytesOfBarrier) + bytesOfBarrier; })
       .Case([](StoreOp op) { return op.getStaged() ? bytesOf(op.getTile()) : 0; })
       .Case([](chunk::RowOp op) { return isOnlyRow(op) || isInEachWarp(op) ? 0 : bytesOf(op.getResult()); })
       .Case([](SpanOp op) { return bytesOfBounds({op.getFirst(), op.getLast()}); })

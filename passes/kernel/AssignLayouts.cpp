@@ -317,7 +317,7 @@ private:
     } else if (isInPlace(op)) {
       assignElementwise(op);
     } else if (!isa<arith::ConstantOp, SendOp, AwaitOp, ReleaseOp, TokensOp, SegmentOp, kernel::ChunkOp, CarryOp,
-                    ReturnOp, BarrierOp, scf::YieldOp>(op)) {
+                    FetchOp, LeaveOp, ReturnOp, BarrierOp, scf::YieldOp>(op)) {
       return op->emitOpError("has no form on a GPU");
     }
     return success();

@@ -119,6 +119,34 @@ def DivideRoles : Pass<"stretto-divide-roles", "::mlir::ModuleOp"> {
   let dependentDialects = ["::stretto::kernel::KernelDialect", "::mlir::arith::ArithDialect", "::mlir::scf::SCFDialect"];
 }
 
+def FetchStates : Pass<"stretto-fetch-states", "::stretto::kernel::FuncOp"> {
+  let summary = "Lets the memory system copy states whose rows are no multiple of 16 bytes";
+  let description = [{
+    A step moves each state once in and once out. Threads load and store rows 16 bytes at a time; rows of other sizes, as
+    those of 128 values and their normaliser have, number by number. All rows of an entry lie side by side: one copy moves
+    them to shared memory, another one back, where two blocks of a multiprocessor have memory for that. What was fetched is
+    loaded where it is wanted first, so that nothing waits for it in registers.
+
+    ```mlir
+    %tile = kernel.load %S : !kernel.view<tensor<128x128xf32>> -> tensor<128x128xf32>
+    %sums = kernel.load %z : !kernel.view<tensor<128xf32>> -> tensor<128xf32>
+    ...
+    kernel.save %next to %S : tensor<128x128xf32>, !kernel.view<tensor<128x128xf32>>
+    ```
+    =>
+    ```mlir
+    %entry:2 = kernel.fetch %S, %z columns 129 : !kernel.view<tensor<128x128xf32>>, !kernel.view<tensor<128xf32>>
+    ...
+    %tile = kernel.load %entry#0 : !kernel.view<tensor<128x128xf32>> -> tensor<128x128xf32>
+    ...
+    kernel.save %next to %entry#0 : tensor<128x128xf32>, !kernel.view<tensor<128x128xf32>>
+    kernel.leave %entry#0 : !kernel.view<tensor<128x128xf32>>
+    ```
+  }];
+  let options = [Option<"chip", "chip", "std::string", "\"sm_90a\"", "The chip, which may copy by itself">];
+  let dependentDialects = ["::stretto::kernel::KernelDialect"];
+}
+
 def AssignLayouts : Pass<"stretto-assign-layouts", "::stretto::kernel::FuncOp"> {
   let summary = "Decides where each tile is";
   let description = [{

@@ -52,13 +52,17 @@ Value ThreadLowering::barrierOf(ChannelOp channel, Value turn, bool ofReaders) {
 }
 
 void ThreadLowering::awaitPhase(ChannelOp channel, Value turn, bool ofReaders) {
-  constexpr int64_t mostNanoseconds = 10'000'000;
   Value round = arith::DivUIOp::create(b, b.truncate(turn), b.i32(static_cast<int64_t>(channel.getDepth())));
   // Of what has been read the phase before: the first is complete from the beginning.
   if (ofReaders)
     round = b.add(round, 1);
   Value parity = arith::AndIOp::create(b, round, b.i32(1));
-  NVVM::MBarrierTryWaitParityOp::create(b, barrierOf(channel, turn, ofReaders), parity, b.i32(mostNanoseconds));
+  awaitParity(barrierOf(channel, turn, ofReaders), parity);
+}
+
+void ThreadLowering::awaitParity(Value barrier, Value parity) {
+  constexpr int64_t mostNanoseconds = 10'000'000;
+  NVVM::MBarrierTryWaitParityOp::create(b, barrier, parity, b.i32(mostNanoseconds));
 }
 
 void ThreadLowering::sendBoxes(SendOp op) {
@@ -129,4 +133,63 @@ void ThreadLowering::awaitBoxes(ReceiveOp op, const SharedTile &tile) {
     b.store(target, zeros);
   }
   lowerBarrier(/*fence=*/true);
+}
+
+//===----------------------------------------------------------------------===//
+// States that are fetched
+//===----------------------------------------------------------------------===//
+
+/// Where the rows of an entry begin in global memory: `base` is that of a part.
+static Value firstRow(ThreadBuilder &b, Value base, const Manifest::Argument &part) {
+  return b.advance(base, -part.column * stretto::bytesOf(part.type));
+}
+
+void ThreadLowering::lowerFetch(FetchOp op) {
+  Value rows = scratchOf(op), barrier = b.advance(rows, llvm::alignTo(op.bytesOfRows(), bytesOfBarrier));
+  const View &first = viewOf(op.getViews()[0]);
+  auto bytes = static_cast<int32_t>(op.bytesOfRows());
+  onFirstThread([&] {
+    NVVM::MBarrierInitOp::create(b, barrier, b.i32(1), Value());
+    NVVM::FenceMbarrierInitOp::create(b);
+    NVVM::MBarrierArriveExpectTxOp::create(b, TypeRange(), barrier, b.i32(bytes), NVVM::MemScopeKind::CTA,
+                                           /*relaxed=*/false, /*predicate=*/Value());
+    Value target = LLVM::AddrSpaceCastOp::create(b, b.pointerType(7), rows);
+    NVVM::CpAsyncBulkGlobalToSharedClusterOp::create(b, target, firstRow(b, first.base, *first.argument), barrier,
+                                                     b.i32(bytes), /*multicastMask=*/Value(), /*l2CacheHint=*/Value());
+  });
+  // Nobody waits at a barrier before it is made.
+  b.barrier();
+  for (auto [source, result] : llvm::zip_equal(op.getViews(), op.getFetched())) {
+    View view = viewOf(source);
+    view.base = view.final = b.advance(rows, view.argument->column * stretto::bytesOf(view.argument->type));
+    view.rowStride = view.finalStride = b.i64(static_cast<int64_t>(op.getColumns()));
+    view.arrival = barrier;
+    fetched[result] = view;
+  }
+}
+
+void ThreadLowering::lowerLeave(LeaveOp op) {
+  auto fetch = op.getFetched().getDefiningOp<FetchOp>();
+  const View &first = viewOf(fetch.getViews()[0]);
+  Value rows = scratchOf(fetch), barrier = viewOf(op.getFetched()).arrival;
+  // The memory system reads by a way of its own. Of nothing that was fetched is anything asked from here on.
+  lowerBarrier(/*fence=*/true);
+  onFirstThread([&] {
+    auto copyBack = [&] {
+      NVVM::CpAsyncBulkSharedCTAToGlobalOp::create(b, firstRow(b, first.final, *first.argument), rows,
+                                                   b.i32(static_cast<int32_t>(fetch.bytesOfRows())),
+                                                   /*l2CacheHint=*/Value(), /*byteMask=*/Value());
+      // Shared memory is there until it has been read.
+      NVVM::CpAsyncBulkCommitGroupOp::create(b);
+      NVVM::CpAsyncBulkWaitGroupOp::create(b, b.getI32IntegerAttr(0), b.getUnitAttr());
+    };
+    {
+      OpBuilder::InsertionGuard guard(b);
+      if (first.wanted)
+        b.setInsertionPointToStart(scf::IfOp::create(b, first.wanted).thenBlock());
+      copyBack();
+    }
+    // Another head of the block makes the barrier anew.
+    NVVM::MBarrierInvalOp::create(b, barrier);
+  });
 }

@@ -327,6 +327,8 @@ static void where(ThreadBuilder &b, Value condition, function_ref<void()> body) 
 
 void ThreadLowering::lowerLoad(LoadOp op) {
   const View &view = viewOf(op.getView());
+  if (view.arrival)
+    awaitParity(view.arrival, b.i32(0));
   auto type = cast<RankedTensorType>(op.getType());
   Layout layout = *layoutOf(type);
   Type element = type.getElementType();

@@ -91,6 +91,25 @@ StringRef ThreadLowering::problemOfRoles() {
   return "";
 }
 
+/// What is wrong with what an operation fetches, which may come from a file; empty where nothing is.
+StringRef ThreadLowering::problemOfFetch(FetchOp op) {
+  if (!manifest.inPlace)
+    return "fetches states of a kernel that does not update them in place";
+  const Manifest::Argument *first = nullptr;
+  for (Value view : op.getViews()) {
+    if (!isa<BlockArgument>(view))
+      return "fetches what was fetched";
+    const Manifest::Argument &argument = manifest.arguments[cast<BlockArgument>(view).getArgNumber()];
+    first = first ? first : &argument;
+    int64_t width = argument.shape.size() == 2 ? argument.shape[1] : 1;
+    bool isWithin = argument.column >= 0 && argument.column + width <= static_cast<int64_t>(op.getColumns());
+    if (argument.kind != Manifest::Kind::State || argument.sliced || argument.entry != first->entry ||
+        argument.group != first->group || argument.columns != static_cast<int64_t>(op.getColumns()) || !isWithin)
+      return "fetches what are no parts of one entry of as many columns, which is not sliced";
+  }
+  return "";
+}
+
 /// What is wrong with how an operation copies a tile, which may come from a file; empty where nothing is.
 StringRef ThreadLowering::problemOfCopy(Operation *op) {
   auto isBulk = [](Value channel) {
@@ -101,10 +120,12 @@ StringRef ThreadLowering::problemOfCopy(Operation *op) {
                           lacksChunk = "has no chunk, expected one for a bulk channel";
   using Kind = Manifest::Kind;
   auto isOf = [&](Value view, std::initializer_list<Kind> kinds) {
-    return llvm::is_contained(kinds, manifest.arguments[cast<BlockArgument>(view).getArgNumber()].kind);
+    return llvm::is_contained(kinds, manifest.arguments[argumentOf(view).getArgNumber()].kind);
   };
   if (auto save = dyn_cast<SaveOp>(op); save && !isOf(save.getView(), {Kind::State}))
     return "saves to what is no state";
+  if (auto fetch = dyn_cast<FetchOp>(op))
+    return problemOfFetch(fetch);
   if (auto carry = dyn_cast<CarryOp>(op))
     if (!isOf(carry.getView(), {Kind::Input}) || !isOf(carry.getWindow(), {Kind::Window}))
       return "carries rows that are no input's, or to what is no window";
@@ -154,7 +175,7 @@ StringRef ThreadLowering::problemOfCopy(Operation *op) {
 /// How many blocks a multiprocessor is to have. Of those that walk over states some wait for memory while others
 /// compute, as far as registers reach.
 int64_t ThreadLowering::blocksAtOnce() {
-  constexpr int64_t registersOfProcessor = 65536, threadsThatWait = 512, ofMatrix = 12;
+  constexpr int64_t registersOfProcessor = 65536, threadsThatWait = 512, ofMatrix = 12, ofRow = 4;
   if (beside)
     return 1;
   if (manifest.independentChunks)
@@ -162,16 +183,20 @@ int64_t ThreadLowering::blocksAtOnce() {
   // The tiles of a window need all registers that there are.
   if (!manifest.inPlace || windowLength())
     return 1;
-  int64_t entries = 0, others = 40;
-  for (const Manifest::Argument &argument : manifest.arguments) {
-    // What is made of a state takes its place, but for addresses; a parameter stays beside it.
+  int64_t ofStates = 0, ofFetched = 0, ofParameters = 0, others = 40;
+  for (auto [argument, view] : llvm::zip_equal(manifest.arguments, function.getBlock()->getArguments())) {
+    // What is made of a state takes its place, but for addresses; a parameter stays beside it, but not beside what is
+    // loaded only when it is wanted.
     if (argument.kind == Manifest::Kind::State) {
-      entries += llvm::product_of(argument.shape);
-      others += argument.shape.size() == 2 ? ofMatrix : 0;
+      bool isFetched = llvm::any_of(view.getUsers(), llvm::IsaPred<FetchOp>);
+      int64_t count = llvm::product_of(argument.shape);
+      (isFetched ? ofFetched : ofStates) += count;
+      others += argument.shape.size() == 2 && !isFetched ? std::min(ofMatrix, ofRow + count / manifest.threads) : 0;
     }
     if (argument.kind == Manifest::Kind::Parameter)
-      entries += 2 * llvm::product_of(argument.shape);
+      ofParameters += 2 * llvm::product_of(argument.shape);
   }
+  int64_t entries = ofStates + std::max(ofFetched, ofParameters);
   int64_t threads = registersOfProcessor / (entries / manifest.threads + others);
   return std::max<int64_t>(std::min(threads, threadsThatWait) / manifest.threads, 1);
 }
@@ -247,6 +272,8 @@ LogicalResult ThreadLowering::lower(Operation *op) {
       .Case([&](SaveOp op) { return lowerSave(op), success(); })
       .Case([&](StoreOp op) { return lowerStore(op), success(); })
       .Case([&](CarryOp op) { return lowerCarry(op), success(); })
+      .Case([&](FetchOp op) { return lowerFetch(op), success(); })
+      .Case([&](LeaveOp op) { return lowerLeave(op), success(); })
       .Case([&](ConvertOp op) { return lowerConvert(op), success(); })
       .Case([&](SetAsideOp op) { return lowerSetAside(op), success(); })
       .Case([&](TakeBackOp op) { return lowerTakeBack(op), success(); })

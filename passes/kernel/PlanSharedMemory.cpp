@@ -258,9 +258,9 @@ private:
       } else if (int64_t bytes = scratchBytesOf(op)) {
         if (auto fixed = op->getAttrOfType<IntegerAttr>(scratchAttribute))
           offset = fixed.getInt();
-        // A row stays there for those that read it.
+        // A row stays there for those that read it, and so does what was fetched.
         SmallVector<Span, 2> spans = {{first[op], last[op]}};
-        regions.push_back({function, op, bytes, isa<chunk::RowOp>(op) ? spansOf(op) : spans, offset});
+        regions.push_back({function, op, bytes, isa<chunk::RowOp, FetchOp>(op) ? spansOf(op) : spans, offset});
       }
     });
   }

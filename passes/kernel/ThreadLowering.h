@@ -30,6 +30,7 @@ private:
 
   mlir::LogicalResult checkLayouts(FuncOp function);
   llvm::StringRef problemOfCopy(mlir::Operation *op);
+  llvm::StringRef problemOfFetch(FetchOp op);
   llvm::StringRef problemOfRoles();
   mlir::LLVM::LLVMFuncOp createFunction();
   int64_t blocksAtOnce();
@@ -129,6 +130,7 @@ private:
     mlir::Value finalStride; // states: from row to row of it
     mlir::Value wanted;      // whether what is left is wanted from this block; null where it always is
     mlir::Value boxes;       // the description of the tensor that the memory system copies; null where it does not
+    mlir::Value arrival;     // what was fetched: the barrier that is complete when it is there
   };
   View decodeView(const Manifest::Argument &argument, int64_t word);
   /// Where segments are apart: a state begins where its segment does, and may end there, too. Its words of segments
@@ -147,7 +149,10 @@ private:
   /// Whether the element in a register is in memory; null where all are.
   mlir::Value existsIn(const Rows &rows, const Layout &layout, llvm::ArrayRef<int64_t> shape, uint64_t reg);
   mlir::Value word(int64_t index);
-  const View &viewOf(mlir::Value view) { return views[cast<mlir::BlockArgument>(view).getArgNumber()]; }
+  const View &viewOf(mlir::Value view) {
+    auto found = fetched.find(view);
+    return found == fetched.end() ? views[cast<mlir::BlockArgument>(view).getArgNumber()] : found->second;
+  }
   mlir::Value validTokens(mlir::Value firstToken, int64_t count);
 
   void lowerChannel(ChannelOp op);
@@ -179,8 +184,12 @@ private:
   /// The barrier (mbarrier) of a turn of a channel that is complete when its tile is there; of one that roles pass
   /// tiles through also that of its readers, complete when it has been read. The k-th use of a place completes the k-th
   /// phase.
-  static constexpr int64_t bytesOfBarrier = 8;
   mlir::Value barrierOf(ChannelOp channel, mlir::Value turn, bool ofReaders = false);
+  /// One thread orders the copy of an entry's rows, and copies them back.
+  void lowerFetch(FetchOp op);
+  void lowerLeave(LeaveOp op);
+  /// Waits until a phase of a barrier is complete.
+  void awaitParity(mlir::Value barrier, mlir::Value parity);
   /// Waits for the tile of a turn, or for a place to leave one in.
   void awaitPhase(ChannelOp channel, mlir::Value turn, bool ofReaders = false);
   void onFirstThread(llvm::function_ref<void()> body);
@@ -298,6 +307,7 @@ private:
   mlir::Value ownChunk; // where chunks are independent
   mlir::Value held;     // the tokens before the first that windows hold
   llvm::SmallVector<View> views;
+  llvm::DenseMap<mlir::Value, View> fetched;
   mlir::Value thread; // its number in the block, or in the role
 
   mlir::IRMapping scalars;

@@ -20,6 +20,7 @@ import numpy as np
 
 LOWERING = (
     "builtin.module({chunk}stretto-fold-over-chunks{fold},stretto-divide-roles{{{roles}}},kernel.func("
+    "stretto-fetch-states{{chip={chip}}},"
     "stretto-assign-layouts{{read-again={room} repeat-left={room}}},control-flow-sink,"
     "stretto-select-products{{chip={chip}}},stretto-overlap-products,stretto-select-copies{{chip={chip}}}),"
     "stretto-plan-shared-memory{{chip={chip}}},kernel.func(stretto-send-ahead,stretto-insert-barriers,"

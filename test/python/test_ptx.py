@@ -71,7 +71,7 @@ CHUNK_SPILLS = {
     "delta_rule": [("bf16", 16), ("bf16", 64), ("bf16", 128)],
     "gated_delta_rule": [("bf16", 16), ("bf16", 64), ("bf16", 128)],
 }
-STEP_SPILLS = {}
+STEP_SPILLS = {"lawcat": [("bf16", 128), ("fp32", 128)]}
 # And of the kernels over segments that are walked side by side, of which some are those of whole walks.
 SEGMENT_SPILLS = {
     "ssd": [("fp32", 64)],

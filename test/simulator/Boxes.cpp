@@ -6,6 +6,9 @@
 using namespace mlir;
 using namespace stretto::simulator;
 
+/// What the memory system copies at a time.
+constexpr int64_t pieceBytes = 16;
+
 Action ThreadBlock::compileBarrierInit(NVVM::MBarrierInitOp op) {
   Slot address = slotOf(op.getAddr()), count = slotOf(op.getCount());
   Operation *operation = op;
@@ -82,7 +85,7 @@ struct Description {
 } // namespace
 
 Action ThreadBlock::compileBox(NVVM::CpAsyncBulkTensorGlobalToSharedClusterOp op) {
-  constexpr int64_t pieceBytes = 16, banks = 128;
+  constexpr int64_t banks = 128;
   Slot target = slotOf(op.getDstMem()), map = slotOf(op.getTmaDescriptor()), barrier = slotOf(op.getMbar());
   std::vector<Slot> coordinates;
   for (Value coordinate : op.getCoordinates())
@@ -126,6 +129,62 @@ Action ThreadBlock::compileBox(NVVM::CpAsyncBulkTensorGlobalToSharedClusterOp op
           std::fill_n(memory.pending.begin() + static_cast<int64_t>(address), pieceBytes, 1);
           memory.copies.push_back({address, std::move(data), barrier.words[thread], role});
         }
+    }
+  };
+}
+
+Action ThreadBlock::compileBulkLoad(NVVM::CpAsyncBulkGlobalToSharedClusterOp op) {
+  Slot target = slotOf(op.getDstMem()), source = slotOf(op.getSrcMem()), barrier = slotOf(op.getMbar()),
+       size = slotOf(op.getSize());
+  Operation *operation = op;
+  return [=, this] {
+    for (int thread = 0; thread < threads; ++thread) {
+      if (!active[thread])
+        continue;
+      uint64_t bytes = size.words[thread], start = target.words[thread] - sharedAddress;
+      if (bytes % pieceBytes)
+        fail(operation, "a copy of " + std::to_string(bytes) + " bytes, expected a multiple of 16");
+      for (uint64_t piece = 0; piece < bytes; piece += pieceBytes) {
+        std::vector<uint8_t> data(pieceBytes);
+        std::memcpy(data.data(), memory.at(operation, source.words[thread] + piece, pieceBytes), pieceBytes);
+        memory.at(operation, target.words[thread] + piece, pieceBytes);
+        memory.noteWrite(operation, target.words[thread] + piece, pieceBytes, thread, nullptr);
+        std::fill_n(memory.pending.begin() + static_cast<int64_t>(start + piece), pieceBytes, 1);
+        memory.copies.push_back({start + piece, std::move(data), barrier.words[thread], role});
+      }
+    }
+  };
+}
+
+Action ThreadBlock::compileBulkStore(NVVM::CpAsyncBulkSharedCTAToGlobalOp op) {
+  Slot target = slotOf(op.getDstMem()), source = slotOf(op.getSrcMem()), size = slotOf(op.getSize());
+  Operation *operation = op;
+  return [=, this] {
+    for (int thread = 0; thread < threads; ++thread) {
+      if (!active[thread])
+        continue;
+      uint64_t start = source.words[thread] - sharedAddress;
+      for (uint64_t piece = 0; piece < size.words[thread]; piece += pieceBytes) {
+        memory.noteRead(operation, source.words[thread] + piece, pieceBytes, thread);
+        if (memory.unfenced[start + piece])
+          fail(operation, "copies byte " + std::to_string(start + piece) +
+                              " of shared memory, written without a fence behind");
+        std::memcpy(memory.at(operation, target.words[thread] + piece, pieceBytes),
+                    memory.at(operation, source.words[thread] + piece, pieceBytes), pieceBytes);
+      }
+    }
+  };
+}
+
+Action ThreadBlock::compileBarrierEnd(NVVM::MBarrierInvalOp op) {
+  Slot address = slotOf(op.getAddr());
+  Operation *operation = op;
+  return [=, this] {
+    for (int thread = 0; thread < threads; ++thread) {
+      if (!active[thread])
+        continue;
+      memory.barrierAt(operation, address.words[thread]);
+      memory.barriers.erase(address.words[thread]);
     }
   };
 }

@@ -79,8 +79,12 @@ Action ThreadBlock::compile(Operation *op) {
       .Case([&](NVVM::MBarrierArriveOp op) { return compileArrive(op); })
       .Case([&](NVVM::MBarrierTryWaitParityOp op) { return compileBarrierWait(op); })
       .Case([&](NVVM::CpAsyncBulkTensorGlobalToSharedClusterOp op) { return compileBox(op); })
+      .Case([&](NVVM::CpAsyncBulkGlobalToSharedClusterOp op) { return compileBulkLoad(op); })
+      .Case([&](NVVM::CpAsyncBulkSharedCTAToGlobalOp op) { return compileBulkStore(op); })
+      .Case([&](NVVM::MBarrierInvalOp op) { return compileBarrierEnd(op); })
       .Case<scf::YieldOp, LLVM::ReturnOp, NVVM::CpAsyncCommitGroupOp, NVVM::FenceMbarrierInitOp, NVVM::SetMaxRegisterOp,
-            NVVM::GriddepcontrolOp>([&](auto) { return Action(); })
+            NVVM::GriddepcontrolOp, NVVM::CpAsyncBulkCommitGroupOp, NVVM::CpAsyncBulkWaitGroupOp>(
+          [&](auto) { return Action(); })
       .Case([&](LLVM::LoadOp op) { return compileLoad(op); })
       .Case([&](LLVM::StoreOp op) { return compileStore(op); })
       .Case([&](NVVM::CpAsyncOp op) { return compileCopy(op); })

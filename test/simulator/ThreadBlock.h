@@ -146,6 +146,9 @@ private:
   Action compileArrive(mlir::NVVM::MBarrierArriveOp op);
   Action compileBarrierWait(mlir::NVVM::MBarrierTryWaitParityOp op);
   Action compileBox(mlir::NVVM::CpAsyncBulkTensorGlobalToSharedClusterOp op);
+  Action compileBulkLoad(mlir::NVVM::CpAsyncBulkGlobalToSharedClusterOp op);
+  Action compileBulkStore(mlir::NVVM::CpAsyncBulkSharedCTAToGlobalOp op);
+  Action compileBarrierEnd(mlir::NVVM::MBarrierInvalOp op);
   Action compileWarpgroupProduct(mlir::Operation *op);
   Action compileWarpgroupWait(mlir::Operation *op);
 
