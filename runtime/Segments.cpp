@@ -16,8 +16,8 @@ using Part = KernelRequest::Part;
 
 /// Of a GPU as many as fill the chip once. What segments do to states is found by walking over most inputs once more:
 /// two segments would gain nothing, and short ones would wait for launches (docs/performance.md).
-/// Segments of fewer tokens are not worth what it takes to find their starts.
-static constexpr int64_t tokensOfSegment = 512;
+/// Segments of fewer tokens are not worth what it takes to find their starts, one after the other, but for a few.
+static constexpr int64_t tokensOfSegment = 512, tokensOfFew = 256, few = 8;
 
 int64_t Signature::segmentsFor(const OperatorCall &call) const {
   constexpr int64_t fewest = 3;
@@ -26,7 +26,9 @@ int64_t Signature::segmentsFor(const OperatorCall &call) const {
   if (int64_t count = Knobs::instance().segments)
     return count;
   int64_t parallel = std::max<int64_t>(items(call), 1);
-  int64_t count = std::min(multiprocessors / parallel, tokensOfSequence(call) / tokensOfSegment);
+  int64_t length = tokensOfSequence(call);
+  int64_t count = std::min(multiprocessors / parallel,
+                           std::max(length / tokensOfSegment, std::min(few, length / tokensOfFew)));
   return count >= fewest ? count : 1;
 }
 
