@@ -247,19 +247,50 @@ void Lowering::divideWalks() {
   }
 }
 
-llvm::Expected<Lowering::Needs> Lowering::needsOf(ModuleOp form, int64_t warpsOfForm, bool setTilesAside) {
+/// The registers of the kernel that takes the most.
+static int64_t registersOf(ModuleOp planned) {
+  int64_t most = 0;
+  for (kernel::FuncOp function : planned.getOps<kernel::FuncOp>())
+    most = std::max(most, kernel::estimateRegisters(function));
+  return most;
+}
+
+llvm::Expected<Lowering::Needs> Lowering::needsOf(ModuleOp form, int64_t warpsOfForm) {
   OwningOpRef<ModuleOp> planned = form.clone();
   KernelForm kernel = kernelForm();
-  kernel.setTilesAside = setTilesAside;
+  kernel.setTilesAside = false;
   kernel.warps = warpsOfForm;
   llvm::Error error = run(*planned, [&](OpPassManager &passes) { buildKernelPipeline(passes, kernel); });
   if (error)
     return error;
-  Needs most;
+  int64_t bytes = 0;
   for (kernel::FuncOp function : planned->getOps<kernel::FuncOp>())
-    most = {.registers = std::max(most.registers, kernel::estimateRegisters(function)),
-            .bytes = std::max(most.bytes, static_cast<int64_t>(*function.getShared()))};
-  return most;
+    bytes = std::max(bytes, static_cast<int64_t>(*function.getShared()));
+  int64_t registers = registersOf(*planned);
+  return Needs{registers, bytes, std::move(planned)};
+}
+
+Lowering::Estimate &Lowering::estimateOf(ModuleOp form, bool statesAlone) {
+  chunk::KernelOp kernel = *form.getOps<chunk::KernelOp>().begin();
+  auto slices = static_cast<int64_t>(kernel.getSlices()), tokens = static_cast<int64_t>(kernel.getChunk());
+  auto [found, isNew] = estimates.try_emplace({dividesGradients, panels, slices, tokens, statesAlone});
+  Estimate &estimate = found->second;
+  if (isNew)
+    if (llvm::Error error = blocksOf(form).moveInto(estimate.blocks))
+      estimate.problem = llvm::toString(std::move(error));
+  return estimate;
+}
+
+llvm::Expected<int64_t> Lowering::registersBesideTilesAside(Estimate &estimate) {
+  if (OwningOpRef<ModuleOp> planned = std::move(estimate.blocks.planned)) {
+    llvm::Error error = run(*planned, [&](OpPassManager &passes) {
+      passes.addNestedPass<kernel::FuncOp>(createSetTilesAside({request.target.name}));
+    });
+    if (error)
+      return error;
+    estimate.besideTilesAside = registersOf(*planned);
+  }
+  return estimate.besideTilesAside;
 }
 
 /// Whether a product adds to another with the same rows, as one with what rounding took from its matrix.
@@ -317,12 +348,12 @@ llvm::Expected<Lowering::Blocks> Lowering::blocksOf(ModuleOp form) {
       llvm::consumeError(ofFew.takeError());
     else if ((gains && ofFew->registers <= fewRegisters) ||
              (ofFew->registers <= registersOfTwo && ofFew->bytes <= kernel::bytesOfBlock(2)))
-      return Blocks{ofFew->registers, fewWarps, ahead};
+      return Blocks{ofFew->registers, fewWarps, ahead, std::move(ofFew->planned)};
   }
   if (request.warps == 0 && request.ahead < 0)
     if (int64_t further = warpsAhead(form, fewWarps))
-      return Blocks{needs->registers, fewWarps, further};
-  return Blocks{needs->registers, request.warps, ahead};
+      return Blocks{needs->registers, fewWarps, further, std::move(needs->planned)};
+  return Blocks{needs->registers, request.warps, ahead, std::move(needs->planned)};
 }
 
 /// Whether a block of so few warps may have the states of a slice beside much else, as one of two.
@@ -407,26 +438,27 @@ llvm::Expected<Lowering::GpuForm> Lowering::fittingForm(int64_t slices) {
     if (llvm::Error error = takePanels(**form))
       return error;
     best.slices = (*(*form)->getOps<chunk::KernelOp>().begin()).getSlices();
-    llvm::Expected<Blocks> blocks = blocksOf(**form);
-    if (!blocks) {
-      best.problem = llvm::toString(blocks.takeError());
+    Estimate &estimate = estimateOf(**form, carriesStatesAlone(slices));
+    if (!estimate.problem.empty()) {
+      best.problem = estimate.problem;
       continue;
     }
-    if (blocks->registers < best.registers) {
-      best.registers = blocks->registers;
-      best.warps = blocks->warps;
-      best.ahead = blocks->ahead;
+    bool isBetter = estimate.blocks.registers < best.registers;
+    if (isBetter) {
+      best.registers = estimate.blocks.registers;
+      best.warps = estimate.blocks.warps;
+      best.ahead = estimate.blocks.ahead;
       best.module = std::move(*form);
     }
     if (best.suffices())
       break;
     // Chunks that run side by side set tiles aside, of which a few registers remain.
-    if (dividesGradients && best.module && bytesOf(request.element) == 2) {
-      llvm::Expected<Needs> beside = needsOf(*best.module, best.warps, /*setTilesAside=*/true);
+    if (isBetter && dividesGradients && bytesOf(request.element) == 2) {
+      llvm::Expected<int64_t> beside = registersBesideTilesAside(estimate);
       if (!beside)
         return beside.takeError();
-      bool isSetAside = beside->registers < best.registers;
-      if (isSetAside && beside->registers <= best.limit + ofRest) {
+      bool isSetAside = *beside < best.registers;
+      if (isSetAside && *beside <= best.limit + ofRest) {
         best.registers = best.limit;
         break;
       }
@@ -484,7 +516,8 @@ llvm::Error Lowering::chooseForGpu() {
   for (int64_t columns : {0, 128, 64, 32}) {
     panels = columns;
     llvm::Expected<GpuForm> form = formOfFewestSlices();
-    if (!form && request.sideBySide && request.walks != 1) {
+    bool isRefused = !form && request.sideBySide && request.walks != 1;
+    if (isRefused) {
       // What one walk cannot have, a walk of states alone may.
       std::string refusal = llvm::toString(form.takeError());
       form = GpuForm();
@@ -492,7 +525,8 @@ llvm::Error Lowering::chooseForGpu() {
     }
     if (!form)
       return standIn(llvm::toString(form.takeError()), [&] { return stepOnGpu(); });
-    if (llvm::Error error = divideGradient(*form))
+    bool fitsDivided = false;
+    if (llvm::Error error = divideGradient(*form).moveInto(fitsDivided))
       return error;
     if (form->module) {
       module = std::move(form->module);
@@ -501,6 +535,8 @@ llvm::Error Lowering::chooseForGpu() {
       return llvm::Error::success();
     }
     problem = form->problem;
+    if (isRefused && fitsDivided)
+      break; // what it lacks are registers
   }
   return llvm::createStringError(problem);
 }
@@ -516,7 +552,7 @@ static bool readsStates(ModuleOp gradient) {
 /// left open, where independent chunks gain from it: of enough tokens for matrix instructions, or of as many as one
 /// walk whose registers do not suffice, and of states that the walk back would ask for in any case; of what looks back,
 /// which meets other chunks in each walk, those of more tokens.
-llvm::Error Lowering::divideGradient(GpuForm &form) {
+llvm::Expected<bool> Lowering::divideGradient(GpuForm &form) {
   constexpr int64_t enoughTokens = 32;
   auto tokensOf = [](const GpuForm &form) -> int64_t {
     return form.module ? (*(*form.module).getOps<chunk::KernelOp>().begin()).getChunk() : 0;
@@ -528,7 +564,7 @@ llvm::Error Lowering::divideGradient(GpuForm &form) {
   if (request.sideBySide && tokensOf(form) >= enoughTokens && form.suffices())
     isOpen = false;
   if (!isOfGradient || (request.walks != 2 && !isOpen))
-    return llvm::Error::success();
+    return false;
   dividesGradients = true;
   llvm::Expected<GpuForm> divided = formOfFewestSlices();
   dividesGradients = false;
@@ -538,9 +574,10 @@ llvm::Error Lowering::divideGradient(GpuForm &form) {
   bool gains = divided->suffices() && tokensOf(*divided) >= fewest;
   bool spillsLess =
       form.module && !form.suffices() && tokensOf(*divided) >= tokensOf(form) && divided->registers < form.registers;
-  if (divided->module && (gains || spillsLess || request.walks == 2))
+  bool fits = static_cast<bool>(divided->module);
+  if (fits && (gains || spillsLess || request.walks == 2))
     form = std::move(*divided);
-  return llvm::Error::success();
+  return fits;
 }
 
 /// Divides states until four warps hold them. One that all slices compute cannot be replaced where they read it.

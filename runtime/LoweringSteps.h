@@ -93,19 +93,31 @@ private:
   /// anew.
   llvm::Expected<GpuForm> formOfFewestSlices();
   llvm::Error chooseForGpu();
-  llvm::Error divideGradient(GpuForm &form);
+  /// Takes the divided form where it is to be; whether one fits shared memory.
+  llvm::Expected<bool> divideGradient(GpuForm &form);
   /// The registers that the kernels of a chunk form keep tiles and addresses in, and the bytes of shared memory of a
-  /// block, the most of all; an error where one does not fit.
+  /// block, the most of all, and these kernels; an error where one does not fit.
   struct Needs {
-    int64_t registers = 0, bytes = 0;
+    int64_t registers, bytes;
+    mlir::OwningOpRef<mlir::ModuleOp> planned;
   };
-  llvm::Expected<Needs> needsOf(mlir::ModuleOp form, int64_t warpsOfForm, bool setTilesAside = false);
+  llvm::Expected<Needs> needsOf(mlir::ModuleOp form, int64_t warpsOfForm);
   /// The registers of a form, and of how many warps where the request leaves that open, 0: as many as suit it, and how
-  /// many run ahead of these.
+  /// many run ahead of these; and its kernels of so many warps.
   struct Blocks {
-    int64_t registers, warps, ahead;
+    int64_t registers = 0, warps = 0, ahead = 0;
+    mlir::OwningOpRef<mlir::ModuleOp> planned = {};
   };
   llvm::Expected<Blocks> blocksOf(mlir::ModuleOp form);
+  /// The same of a form that was looked at, or why it does not fit; and the registers that remain when tiles are set
+  /// aside, once these were asked for.
+  struct Estimate {
+    Blocks blocks;
+    std::string problem;
+    int64_t besideTilesAside = 0;
+  };
+  Estimate &estimateOf(mlir::ModuleOp form, bool statesAlone);
+  llvm::Expected<int64_t> registersBesideTilesAside(Estimate &estimate);
   bool gainsFromFewWarps(mlir::ModuleOp form);
   bool mayHaveTwoBlocks(mlir::ModuleOp form, int64_t warpsOfForm);
   int64_t warpsAhead(mlir::ModuleOp form, int64_t warpsOfWalk);
@@ -125,6 +137,9 @@ private:
   int64_t ahead = std::max<int64_t>(request.ahead, 0);
   int64_t panels = 0;            // the columns of panels of matrices; 0: those are whole
   bool dividesGradients = false; // states of reverse time have a kernel of their own
+  /// By whether gradients are divided, panels, slices, tokens, and whether states are carried alone: kernels that are
+  /// asked for in more slices than they can be divided into are the same ones again.
+  std::map<std::tuple<bool, int64_t, int64_t, int64_t, bool>, Estimate> estimates;
 };
 
 } // namespace stretto
