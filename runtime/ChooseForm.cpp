@@ -8,6 +8,7 @@
 #include "passes/declaration/KernelNames.h"
 #include "passes/kernel/RegisterEstimate.h"
 #include "runtime/LoweringSteps.h"
+#include "runtime/OwnModule.h"
 #include "llvm/Support/SaveAndRestore.h"
 #include <deque>
 #include <mutex>
@@ -247,19 +248,27 @@ void Lowering::divideWalks() {
   }
 }
 
-llvm::Expected<Lowering::Needs> Lowering::needsOf(ModuleOp form, int64_t warpsOfForm, bool setTilesAside) {
+/// The registers of the kernel that takes the most.
+static int64_t registersOf(ModuleOp planned) {
+  int64_t most = 0;
+  for (kernel::FuncOp function : planned.getOps<kernel::FuncOp>())
+    most = std::max(most, kernel::estimateRegisters(function));
+  return most;
+}
+
+llvm::Expected<Lowering::Needs> Lowering::needsOf(ModuleOp form, int64_t warpsOfForm) {
   OwningOpRef<ModuleOp> planned = form.clone();
   KernelForm kernel = kernelForm();
-  kernel.setTilesAside = setTilesAside;
+  kernel.setTilesAside = false;
   kernel.warps = warpsOfForm;
   llvm::Error error = run(*planned, [&](OpPassManager &passes) { buildKernelPipeline(passes, kernel); });
   if (error)
     return error;
-  Needs most;
+  int64_t bytes = 0;
   for (kernel::FuncOp function : planned->getOps<kernel::FuncOp>())
-    most = {.registers = std::max(most.registers, kernel::estimateRegisters(function)),
-            .bytes = std::max(most.bytes, static_cast<int64_t>(*function.getShared()))};
-  return most;
+    bytes = std::max(bytes, static_cast<int64_t>(*function.getShared()));
+  int64_t registers = registersOf(*planned);
+  return Needs{registers, bytes, std::move(planned)};
 }
 
 /// Whether a product adds to another with the same rows, as one with what rounding took from its matrix.
@@ -317,12 +326,12 @@ llvm::Expected<Lowering::Blocks> Lowering::blocksOf(ModuleOp form) {
       llvm::consumeError(ofFew.takeError());
     else if ((gains && ofFew->registers <= fewRegisters) ||
              (ofFew->registers <= registersOfTwo && ofFew->bytes <= kernel::bytesOfBlock(2)))
-      return Blocks{ofFew->registers, fewWarps, ahead};
+      return Blocks{ofFew->registers, fewWarps, ahead, std::move(ofFew->planned)};
   }
   if (request.warps == 0 && request.ahead < 0)
     if (int64_t further = warpsAhead(form, fewWarps))
-      return Blocks{needs->registers, fewWarps, further};
-  return Blocks{needs->registers, request.warps, ahead};
+      return Blocks{needs->registers, fewWarps, further, std::move(needs->planned)};
+  return Blocks{needs->registers, request.warps, ahead, std::move(needs->planned)};
 }
 
 /// Whether a block of so few warps may have the states of a slice beside much else, as one of two.
@@ -393,48 +402,6 @@ static bool walksSolve(ModuleOp form) {
   });
 }
 
-llvm::Expected<Lowering::GpuForm> Lowering::fittingForm(int64_t slices) {
-  constexpr int64_t fewestTokens = 16, mostOfSystem = 32, ofRest = 4;
-  GpuForm best;
-  if (bytesOf(request.element) == 2)
-    best.limit = !isOfGradient ? 264 : dividesGradients && carriesStatesAlone(slices) ? 304 : 292;
-  for (int64_t tokens = Form::mostTokensOnGpu; tokens >= fewestTokens; tokens /= 2) {
-    llvm::Expected<OwningOpRef<ModuleOp>> form = chunked(tokens, slices);
-    if (!form)
-      return form.takeError();
-    if (tokens > mostOfSystem && walksSolve(**form))
-      continue;
-    if (llvm::Error error = takePanels(**form))
-      return error;
-    best.slices = (*(*form)->getOps<chunk::KernelOp>().begin()).getSlices();
-    llvm::Expected<Blocks> blocks = blocksOf(**form);
-    if (!blocks) {
-      best.problem = llvm::toString(blocks.takeError());
-      continue;
-    }
-    if (blocks->registers < best.registers) {
-      best.registers = blocks->registers;
-      best.warps = blocks->warps;
-      best.ahead = blocks->ahead;
-      best.module = std::move(*form);
-    }
-    if (best.suffices())
-      break;
-    // Chunks that run side by side set tiles aside, of which a few registers remain.
-    if (dividesGradients && best.module && bytesOf(request.element) == 2) {
-      llvm::Expected<Needs> beside = needsOf(*best.module, best.warps, /*setTilesAside=*/true);
-      if (!beside)
-        return beside.takeError();
-      bool isSetAside = beside->registers < best.registers;
-      if (isSetAside && beside->registers <= best.limit + ofRest) {
-        best.registers = best.limit;
-        break;
-      }
-    }
-  }
-  return best;
-}
-
 /// What the blocks of all slices multiply and add for a token.
 static double flopsOfToken(ModuleOp form) {
   double flops = 0;
@@ -442,6 +409,123 @@ static double flopsOfToken(ModuleOp form) {
     flops += static_cast<double>(chunk::countFlops(kernel).ofChunk * static_cast<int64_t>(kernel.getSlices())) /
              static_cast<double>(kernel.getChunk());
   return flops;
+}
+
+/// Whether a kernel that walks back asks for the states of a walk forward.
+static bool readsStates(ModuleOp gradient) {
+  return llvm::any_of(gradient.getOps<chunk::KernelOp>(), [](chunk::KernelOp kernel) {
+    return kernel.getReverse() && !kernel.argumentsOf(chunk::ArgumentKind::Checkpoint).empty();
+  });
+}
+
+/// More registers are worth twice the tokens, as GpuForm says.
+int64_t Lowering::registerLimit(int64_t slices) {
+  constexpr int64_t few = 264, manyOfGradient = 292, manyOfStatesAlone = 304;
+  if (bytesOf(request.element) != 2)
+    return fewRegisters;
+  if (!isOfGradient)
+    return few;
+  return dividesGradients && carriesStatesAlone(slices) ? manyOfStatesAlone : manyOfGradient;
+}
+
+Candidate Lowering::lookAt(const Candidate::Shape &shape) {
+  constexpr int64_t mostOfSystem = 32;
+  dividesGradients = shape.dividesGradients;
+  panels = shape.panels;
+  Candidate candidate;
+  auto refuse = [&](llvm::Error error) {
+    candidate.refusal = llvm::toString(std::move(error));
+    return candidate;
+  };
+  llvm::Expected<OwningOpRef<ModuleOp>> form = chunked(shape.tokens, shape.slices);
+  if (!form)
+    return refuse(form.takeError());
+  candidate.solvesTooMuch = shape.tokens > mostOfSystem && walksSolve(**form);
+  if (candidate.solvesTooMuch)
+    return candidate;
+  candidate.slices = (*(*form)->getOps<chunk::KernelOp>().begin()).getSlices();
+  // Where kernels are divided no further, they are the same again.
+  Candidate::Shape ofFewer = shape;
+  ofFewer.slices /= 2;
+  if (candidate.slices < shape.slices && carriesStatesAlone(shape.slices) == carriesStatesAlone(ofFewer.slices))
+    if (std::optional<Candidate> same = candidates->known(ofFewer); same && same->slices == candidate.slices)
+      return *same;
+  if (llvm::Error error = takePanels(**form))
+    return refuse(std::move(error));
+  llvm::Expected<Blocks> blocks = blocksOf(**form);
+  if (!blocks) {
+    candidate.problem = llvm::toString(blocks.takeError());
+    return candidate;
+  }
+  std::tie(candidate.registers, candidate.warps, candidate.ahead) =
+      std::tie(blocks->registers, blocks->warps, blocks->ahead);
+  candidate.flopsOfToken = flopsOfToken(**form);
+  candidate.readsStates = readsStates(**form);
+  // Chunks that run side by side set tiles aside.
+  if (dividesGradients && bytesOf(request.element) == 2 && candidate.registers > registerLimit(shape.slices)) {
+    llvm::Error error = run(*blocks->planned, [&](OpPassManager &passes) {
+      passes.addNestedPass<kernel::FuncOp>(createSetTilesAside({request.target.name}));
+    });
+    if (error)
+      return refuse(std::move(error));
+    candidate.besideTilesAside = registersOf(*blocks->planned);
+  }
+  return candidate;
+}
+
+void Lowering::lookAtShapes(Candidates &shared) {
+  candidates = &shared;
+  isChoosing = true;
+  while (std::optional<Candidate::Shape> shape = shared.next())
+    shared.keep(*shape, lookAt(*shape));
+}
+
+static constexpr int64_t fewestTokensOnGpu = 16;
+
+void Lowering::expectForms(bool divided, ArrayRef<int64_t> ofSlices) {
+  SmallVector<Candidate::Shape> shapes;
+  for (int64_t slices : ofSlices)
+    for (int64_t tokens = Form::mostTokensOnGpu; tokens >= fewestTokensOnGpu; tokens /= 2)
+      shapes.push_back({divided, panels, slices, tokens});
+  candidates->expect(shapes);
+}
+
+llvm::Expected<Lowering::GpuForm> Lowering::fittingForm(int64_t slices) {
+  constexpr int64_t ofRest = 4;
+  GpuForm best;
+  best.limit = registerLimit(slices);
+  best.shape = {dividesGradients, panels, slices, /*tokens=*/0};
+  for (int64_t tokens = Form::mostTokensOnGpu; tokens >= fewestTokensOnGpu; tokens /= 2) {
+    Candidate::Shape shape = {dividesGradients, panels, slices, tokens};
+    Candidate candidate = candidates->find(shape, [&] { return lookAt(shape); });
+    if (!candidate.refusal.empty())
+      return llvm::createStringError(candidate.refusal);
+    if (candidate.solvesTooMuch)
+      continue;
+    best.slices = candidate.slices;
+    if (!candidate.problem.empty()) {
+      best.problem = candidate.problem;
+      continue;
+    }
+    bool isBetter = candidate.registers < best.registers;
+    if (isBetter) {
+      best.registers = candidate.registers;
+      best.warps = candidate.warps;
+      best.ahead = candidate.ahead;
+      best.flopsOfToken = candidate.flopsOfToken;
+      best.readsStates = candidate.readsStates;
+      best.shape.tokens = tokens;
+    }
+    if (best.suffices())
+      break;
+    // Of tiles that are set aside a few registers remain.
+    bool isSetAside = candidate.besideTilesAside && candidate.besideTilesAside < candidate.registers;
+    if (isBetter && isSetAside && candidate.besideTilesAside <= best.limit + ofRest) {
+      best.registers = best.limit;
+      break;
+    }
+  }
+  return best;
 }
 
 llvm::Expected<Lowering::GpuForm> Lowering::formOfFewestSlices() {
@@ -454,14 +538,16 @@ llvm::Expected<Lowering::GpuForm> Lowering::formOfFewestSlices() {
     llvm::Expected<GpuForm> form = fittingForm(slices);
     if (!form)
       return form.takeError();
-    if (isFull && best.module && form->module &&
-        flopsOfToken(*form->module) > mostRepeated * flopsOfToken(*best.module))
+    if (isFull && best.fits() && form->fits() && form->flopsOfToken > mostRepeated * best.flopsOfToken)
       return best;
     bool isLast = form->outdoesSlices() || form->slices < slices; // the kernel divides no further
-    if (!best.module || form->outdoesSlices())
+    if (!best.fits() || form->outdoesSlices())
       best = std::move(*form);
     if (isLast)
       return best;
+    expectForms(dividesGradients, {2 * slices, 4 * slices});
+    if (slices == request.slices && isOfGradient && !dividesGradients && request.walks == 0)
+      expectForms(/*divided=*/true, {slices, 2 * slices});
   }
 }
 
@@ -475,16 +561,34 @@ llvm::Error Lowering::takePanels(ModuleOp form) {
   });
 }
 
+llvm::Error Lowering::take(const GpuForm &form) {
+  llvm::SaveAndRestore dividing(dividesGradients, form.shape.dividesGradients);
+  if (llvm::Error error = chunked(form.shape.tokens, form.shape.slices).moveInto(module))
+    return error;
+  warps = form.warps;
+  ahead = form.ahead;
+  return takePanels(*module);
+}
+
 /// Takes as many tokens in as few slices as the registers and the shared memory of a block allow. Where registers never
 /// suffice, the fewest slices that fit: each computes anew much of what the others do. Where shared memory does not
 /// hold the matrices that a product reads, it holds panels of them, as wide as can be. The kernels of a gradient agree,
 /// whichever of them is asked for.
 llvm::Error Lowering::chooseForGpu() {
-  std::string problem;
+  std::string text, problem;
+  // With the places that diagnostics name.
+  llvm::raw_string_ostream stream(text);
+  module->print(stream, OpPrintingFlags().enableDebugInfo());
+  Candidates shared([&](Candidates &shared) {
+    OwnModule own(text);
+    Lowering(own.variant(), request).lookAtShapes(shared);
+  });
+  llvm::SaveAndRestore sharing(candidates, &shared);
   for (int64_t columns : {0, 128, 64, 32}) {
     panels = columns;
     llvm::Expected<GpuForm> form = formOfFewestSlices();
-    if (!form && request.sideBySide && request.walks != 1) {
+    bool isRefused = !form && request.sideBySide && request.walks != 1;
+    if (isRefused) {
       // What one walk cannot have, a walk of states alone may.
       std::string refusal = llvm::toString(form.takeError());
       form = GpuForm();
@@ -492,55 +596,45 @@ llvm::Error Lowering::chooseForGpu() {
     }
     if (!form)
       return standIn(llvm::toString(form.takeError()), [&] { return stepOnGpu(); });
-    if (llvm::Error error = divideGradient(*form))
+    bool fitsDivided = false;
+    if (llvm::Error error = divideGradient(*form).moveInto(fitsDivided))
       return error;
-    if (form->module) {
-      module = std::move(form->module);
-      warps = form->warps;
-      ahead = form->ahead;
-      return llvm::Error::success();
-    }
+    if (form->fits())
+      return take(*form);
     problem = form->problem;
+    if (isRefused && fitsDivided)
+      break; // what it lacks are registers
   }
   return llvm::createStringError(problem);
-}
-
-/// Whether a kernel that walks back asks for the states of a walk forward.
-static bool readsStates(ModuleOp gradient) {
-  return llvm::any_of(gradient.getOps<chunk::KernelOp>(), [](chunk::KernelOp kernel) {
-    return kernel.getReverse() && !kernel.argumentsOf(chunk::ArgumentKind::Checkpoint).empty();
-  });
 }
 
 /// Takes the form of a gradient with a kernel for the states of reverse time where that is asked for, and, where it is
 /// left open, where independent chunks gain from it: of enough tokens for matrix instructions, or of as many as one
 /// walk whose registers do not suffice, and of states that the walk back would ask for in any case; of what looks back,
 /// which meets other chunks in each walk, those of more tokens.
-llvm::Error Lowering::divideGradient(GpuForm &form) {
+llvm::Expected<bool> Lowering::divideGradient(GpuForm &form) {
   constexpr int64_t enoughTokens = 32;
-  auto tokensOf = [](const GpuForm &form) -> int64_t {
-    return form.module ? (*(*form.module).getOps<chunk::KernelOp>().begin()).getChunk() : 0;
-  };
   bool looksBack = carriesStatesAlone(/*slices=*/1);
-  bool isOpen =
-      request.walks == 0 && bytesOf(request.element) == 2 && (looksBack || !form.module || readsStates(*form.module));
+  bool isOpen = request.walks == 0 && bytesOf(request.element) == 2 && (looksBack || !form.fits() || form.readsStates);
   // Segments side by side leave no multiprocessor idle: one walk moves least through memory.
-  if (request.sideBySide && tokensOf(form) >= enoughTokens && form.suffices())
+  if (request.sideBySide && form.shape.tokens >= enoughTokens && form.suffices())
     isOpen = false;
   if (!isOfGradient || (request.walks != 2 && !isOpen))
-    return llvm::Error::success();
+    return false;
   dividesGradients = true;
+  expectForms(/*divided=*/true, {request.slices, 2 * request.slices});
   llvm::Expected<GpuForm> divided = formOfFewestSlices();
   dividesGradients = false;
   if (!divided)
     return divided.takeError();
-  int64_t fewest = looksBack ? tokensOf(form) + 1 : std::max(enoughTokens, tokensOf(form));
-  bool gains = divided->suffices() && tokensOf(*divided) >= fewest;
-  bool spillsLess =
-      form.module && !form.suffices() && tokensOf(*divided) >= tokensOf(form) && divided->registers < form.registers;
-  if (divided->module && (gains || spillsLess || request.walks == 2))
+  int64_t fewest = looksBack ? form.shape.tokens + 1 : std::max(enoughTokens, form.shape.tokens);
+  bool gains = divided->suffices() && divided->shape.tokens >= fewest;
+  bool spillsLess = form.fits() && !form.suffices() && divided->shape.tokens >= form.shape.tokens &&
+                    divided->registers < form.registers;
+  bool fits = divided->fits();
+  if (fits && (gains || spillsLess || request.walks == 2))
     form = std::move(*divided);
-  return llvm::Error::success();
+  return fits;
 }
 
 /// Divides states until four warps hold them. One that all slices compute cannot be replaced where they read it.

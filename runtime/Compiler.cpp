@@ -1,8 +1,6 @@
 //===- Compiler.cpp - From a variant to a kernel that runs ----------------===//
 
 #include "runtime/Compiler.h"
-#include "frontends/c/Registration.h"
-#include "mlir/Parser/Parser.h"
 #include "mlir/Pass/PassManager.h"
 #include "passes/Passes.h"
 #include "passes/declaration/Specialize.h"
@@ -10,6 +8,7 @@
 #include "runtime/Cache.h"
 #include "runtime/DiagnosticText.h"
 #include "runtime/Lowering.h"
+#include "runtime/OwnModule.h"
 #include "llvm/Config/llvm-config.h"
 #include <chrono>
 #include <elf.h>
@@ -236,15 +235,10 @@ void stretto::compileAhead(StringRef text, ArrayRef<KernelRequest> requests, int
                            llvm::function_ref<bool()> mayBegin) {
   std::atomic<size_t> next = 0;
   auto work = [&] {
-    DialectRegistry registry;
-    registerDialects(registry);
-    MLIRContext context(registry, MLIRContext::Threading::DISABLED);
-    context.printOpOnDiagnostic(false);
-    DiagnosticText diagnostics(&context);
-    OwningOpRef<ModuleOp> module = parseSourceString<ModuleOp>(text, &context);
-    if (!module)
-      return llvm::consumeError(diagnostics.takeError());
-    VariantOp variant = *module->getOps<VariantOp>().begin();
+    OwnModule own(text);
+    VariantOp variant = own.variant();
+    if (!variant)
+      return;
     for (size_t index = next++; index < requests.size() && mayBegin(); index = next++)
       if (auto kernel = compileKernel(variant, requests[index]); !kernel)
         llvm::consumeError(kernel.takeError());

@@ -8,6 +8,7 @@
 #include "runtime/DiagnosticText.h"
 #include "runtime/Knobs.h"
 #include "runtime/OperatorImpl.h"
+#include <thread>
 
 using namespace mlir;
 using namespace stretto;
@@ -113,14 +114,15 @@ llvm::Expected<std::unique_ptr<Gradient>> Gradient::create(Signature &signature,
     for (bool isGiven : gradient->request.results)
       inputs.push_back(isGiven ? declaration.getArgName(next++).str() : "");
   }
-  // Those of a forward call that is long enough for two blocks on a multiprocessor, whose kernels are there.
+  if (llvm::Error error = gradient->makeKernels(std::move(inputs), form))
+    return error;
+  // Those of a forward call that is long enough for two blocks on a multiprocessor, whose kernels are there, or are
+  // being compiled.
   if (sideBySide) {
     Form ofForward = {.ahead = Knobs::instance().ahead.load(), .blocks = 2};
     if (llvm::Error error = signature.segmentsOf(ofForward).moveInto(gradient->forwardSegments))
       return error;
   }
-  if (llvm::Error error = gradient->makeKernels(std::move(inputs), form))
-    return error;
   return gradient;
 }
 
@@ -420,6 +422,17 @@ llvm::Expected<Gradient *> Operator::Signature::gradientFor(const OperatorCall &
   return gradientOf(request, modelForm(call, threads, /*isOfGradient=*/true));
 }
 
+void Operator::Signature::compileWithGradient(const OperatorCall &call, const GradientRequest &request,
+                                              int64_t threads) {
+  llvm::SmallVector<bool> none(state.size(), false);
+  if (device < 0 || items(call) == 0 || isCompiledWithGradient.exchange(true) || resumes(call, request, none))
+    return;
+  std::thread ofGradient([&] { llvm::consumeError(gradientFor(call, request, threads).takeError()); });
+  Choice choice = choose(call, threads);
+  llvm::consumeError(choice.segments > 1 ? segmentsOf(choice.form).takeError() : kernelFor(call, threads).takeError());
+  ofGradient.join();
+}
+
 Gradient *Operator::Signature::ofLessMemory(Gradient *gradient, const OperatorCall &call,
                                             const GradientRequest &request, Form form) {
   if (device < 0 || form.walks != 0 || gradient->workingBytes(call) <= gradient->enoughBytes(call))
@@ -432,7 +445,7 @@ Gradient *Operator::Signature::ofLessMemory(Gradient *gradient, const OperatorCa
 }
 
 llvm::Expected<Gradient *> Operator::Signature::gradientOf(const GradientRequest &request, const Form &form) {
-  std::lock_guard<std::mutex> lock(mutex);
+  std::lock_guard<std::mutex> lock(makingGradients);
   std::unique_ptr<Gradient> &gradient = gradients[{request, form}];
   if (!gradient)
     if (llvm::Error error = Gradient::create(*this, request, form, /*sideBySide=*/false).moveInto(gradient))

@@ -6,6 +6,7 @@
 #include "codegen/nvptx/Nvptx.h"
 #include "mlir/Dialect/LLVMIR/LLVMDialect.h"
 #include "passes/Pipelines.h"
+#include "runtime/Candidates.h"
 #include "runtime/DiagnosticText.h"
 #include "runtime/Lowering.h"
 
@@ -76,13 +77,16 @@ private:
   bool carriesStatesAlone(int64_t slices);
   /// A chunk form for a GPU, its slices and the registers that it wants; or none that fits, and why.
   struct GpuForm {
-    mlir::OwningOpRef<mlir::ModuleOp> module;
+    Candidate::Shape shape = {}; // no tokens where there is none
     int64_t slices = 1, warps = 0, ahead = 0, registers = std::numeric_limits<int64_t>::max();
+    double flopsOfToken = 0;
+    bool readsStates = false;
     std::string problem;
     /// The other registers hold offsets. In 16 bits a dozen numbers were seen to spill beyond, a few dozen in
     /// gradients, which may set tiles aside, and more where walks carry nothing but states; that is worth twice the
     /// tokens.
     int64_t limit = fewRegisters;
+    bool fits() const { return shape.tokens != 0; }
     bool suffices() const { return registers <= limit; }
     /// Whether more slices, each of which forms most products anew, would cost more than what spills.
     bool outdoesSlices() const { return registers <= limit + (limit == fewRegisters ? 0 : 12); }
@@ -93,19 +97,29 @@ private:
   /// anew.
   llvm::Expected<GpuForm> formOfFewestSlices();
   llvm::Error chooseForGpu();
-  llvm::Error divideGradient(GpuForm &form);
+  llvm::Error take(const GpuForm &form);
+  /// Takes the divided form where it is to be; whether one fits shared memory.
+  llvm::Expected<bool> divideGradient(GpuForm &form);
   /// The registers that the kernels of a chunk form keep tiles and addresses in, and the bytes of shared memory of a
-  /// block, the most of all; an error where one does not fit.
+  /// block, the most of all, and these kernels; an error where one does not fit.
   struct Needs {
-    int64_t registers = 0, bytes = 0;
+    int64_t registers, bytes;
+    mlir::OwningOpRef<mlir::ModuleOp> planned;
   };
-  llvm::Expected<Needs> needsOf(mlir::ModuleOp form, int64_t warpsOfForm, bool setTilesAside = false);
+  llvm::Expected<Needs> needsOf(mlir::ModuleOp form, int64_t warpsOfForm);
   /// The registers of a form, and of how many warps where the request leaves that open, 0: as many as suit it, and how
-  /// many run ahead of these.
+  /// many run ahead of these; and its kernels of so many warps.
   struct Blocks {
-    int64_t registers, warps, ahead;
+    int64_t registers = 0, warps = 0, ahead = 0;
+    mlir::OwningOpRef<mlir::ModuleOp> planned = {};
   };
   llvm::Expected<Blocks> blocksOf(mlir::ModuleOp form);
+  /// What there is to know of the form of a shape; and the same of the shapes that others are to look at.
+  Candidate lookAt(const Candidate::Shape &shape);
+  void lookAtShapes(Candidates &shared);
+  /// Has threads look at forms of so many slices, which are likely to be asked for.
+  void expectForms(bool divided, llvm::ArrayRef<int64_t> ofSlices);
+  int64_t registerLimit(int64_t slices);
   bool gainsFromFewWarps(mlir::ModuleOp form);
   bool mayHaveTwoBlocks(mlir::ModuleOp form, int64_t warpsOfForm);
   int64_t warpsAhead(mlir::ModuleOp form, int64_t warpsOfWalk);
@@ -123,8 +137,9 @@ private:
   int64_t warps = request.warps; // of a block; 0: as many as suit it
   /// Further warps, which run ahead of those.
   int64_t ahead = std::max<int64_t>(request.ahead, 0);
-  int64_t panels = 0;            // the columns of panels of matrices; 0: those are whole
-  bool dividesGradients = false; // states of reverse time have a kernel of their own
+  int64_t panels = 0;               // the columns of panels of matrices; 0: those are whole
+  bool dividesGradients = false;    // states of reverse time have a kernel of their own
+  Candidates *candidates = nullptr; // while one is chosen for a GPU
 };
 
 } // namespace stretto

@@ -241,10 +241,11 @@ llvm::Expected<Operator::Signature::Kernel *> Operator::Signature::kernelOf(cons
     inputs.push_back(input.name);
   for (const EntryShape &entry : state)
     entries.push_back(entry.name);
-  request.take(form);
+  KernelRequest asked = request;
+  asked.take(form);
   if (solvesSystems())
-    compileTogether(request, {request.part, KernelRequest::Part::Systems});
-  llvm::Expected<std::shared_ptr<CompiledKernel>> code = compile(request);
+    compileTogether(asked, {asked.part, KernelRequest::Part::Systems});
+  llvm::Expected<std::shared_ptr<CompiledKernel>> code = compile(asked);
   if (!code)
     return code.takeError();
   std::unique_ptr<Kernel> systems;
@@ -253,7 +254,7 @@ llvm::Expected<Operator::Signature::Kernel *> Operator::Signature::kernelOf(cons
     return argument.kind == Manifest::Kind::Input && StringRef(argument.name).starts_with(inversePrefix);
   });
   if (takesInverses) {
-    KernelRequest ofSystems = request;
+    KernelRequest ofSystems = asked;
     ofSystems.part = KernelRequest::Part::Systems;
     llvm::Expected<std::shared_ptr<CompiledKernel>> found = compile(ofSystems);
     if (!found)

@@ -24,6 +24,9 @@ public:
   /// `threads` are those of the CPU.
   struct Gradient;
   llvm::Expected<Gradient *> gradientFor(const OperatorCall &call, const GradientRequest &request, int64_t threads);
+  /// Has the kernels of the first call on a GPU whose gradient will be asked for compiled beside those of the gradient.
+  /// What cannot be compiled is said when it is asked for.
+  void compileWithGradient(const OperatorCall &call, const GradientRequest &request, int64_t threads);
   /// Whether the gradient of a call is that of a longer one, on the tokens of the windows too, by the declaration that
   /// `resumed` gives (stretto-resume). `finalEntries` says which entries of the final state have a cotangent.
   bool resumes(const OperatorCall &call, const GradientRequest &request, llvm::ArrayRef<bool> finalEntries) const;
@@ -157,6 +160,8 @@ private:
   std::map<Form, std::unique_ptr<Kernel>> kernels;
   std::map<Form, std::unique_ptr<Segments>> segmented;
   std::map<std::pair<GradientRequest, Form>, std::unique_ptr<Gradient>> gradients;
+  std::mutex makingGradients;
+  std::atomic<bool> isCompiledWithGradient = false;
   /// Gradients of segments side by side, or why there is none.
   struct SideBySide {
     std::unique_ptr<Gradient> gradient;

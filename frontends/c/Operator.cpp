@@ -259,6 +259,12 @@ StrettoGradient *strettoSignatureGradient(StrettoSignature *signature, const Str
   return gradient ? reinterpret_cast<StrettoGradient *>(*gradient) : nullptr;
 }
 
+void strettoSignatureCompileWithGradient(StrettoSignature *signature, const StrettoOperatorCall *call,
+                                         const StrettoGradientRequest *request, int64_t threads) {
+  Operator::Signature &checked = *unwrap(signature);
+  checked.compileWithGradient(callOf(checked.op, *call), requestOf(checked, *request), threads);
+}
+
 size_t strettoGradientRowCount(const StrettoGradient *gradient) { return unwrap(gradient)->rows.size(); }
 size_t strettoGradientEntryCount(const StrettoGradient *gradient) { return unwrap(gradient)->entries.size(); }
 

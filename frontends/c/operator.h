@@ -165,6 +165,10 @@ typedef struct StrettoGradient StrettoGradient;
 STRETTO_EXPORT StrettoGradient *strettoSignatureGradient(StrettoSignature *signature, const StrettoOperatorCall *call,
                                                          const StrettoGradientRequest *request, int64_t threads,
                                                          char **error);
+/* Has the kernels of a call on a GPU compiled beside those of its gradient, which will be asked for, once for a
+ * signature. */
+STRETTO_EXPORT void strettoSignatureCompileWithGradient(StrettoSignature *signature, const StrettoOperatorCall *call,
+                                                        const StrettoGradientRequest *request, int64_t threads);
 STRETTO_EXPORT size_t strettoGradientRowCount(const StrettoGradient *gradient);
 STRETTO_EXPORT StrettoGradientPart strettoGradientRow(const StrettoGradient *gradient, size_t index);
 STRETTO_EXPORT size_t strettoGradientEntryCount(const StrettoGradient *gradient);

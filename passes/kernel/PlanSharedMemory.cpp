@@ -72,10 +72,12 @@ public:
              std::tuple(b.offset.has_value(), a.rank, b.bytes, a.spans[0].begin);
     });
     int64_t total = 0;
-    for (auto [index, region] : llvm::enumerate(regions)) {
+    for (Region &region : regions) {
       if (!region.offset)
-        region.offset = lowestFree(region, index);
+        region.offset = lowestFree(region);
       total = std::max(total, *region.offset + region.bytes);
+      placed.insert(llvm::upper_bound(placed, &region, [](Region *a, Region *b) { return *a->offset < *b->offset; }),
+                    &region);
     }
     return total;
   }
@@ -265,27 +267,24 @@ private:
     });
   }
 
-  int64_t lowestFree(const Region &wanted, size_t placed) {
+  int64_t lowestFree(const Region &wanted) {
     if (!apart && limit && !wanted.isRare())
-      if (int64_t offset = lowestFree(wanted, placed, /*beside=*/true); offset + wanted.bytes <= limit)
+      if (int64_t offset = lowestFree(wanted, /*beside=*/true); offset + wanted.bytes <= limit)
         return offset;
-    return lowestFree(wanted, placed, /*beside=*/apart);
+    return lowestFree(wanted, /*beside=*/apart);
   }
 
   /// With `beside` no bytes of any other region.
-  int64_t lowestFree(const Region &wanted, size_t placed, bool beside) {
+  int64_t lowestFree(const Region &wanted, bool beside) {
     constexpr int64_t banks = 128;
     int64_t alignment = std::clamp<int64_t>(llvm::bit_floor<uint64_t>(wanted.bytes), banks, sharedAlignment);
-    SmallVector<std::pair<int64_t, int64_t>> taken;
-    for (const Region &other : ArrayRef(regions).take_front(placed))
-      if (beside || other.meets(wanted))
-        taken.push_back({*other.offset, *other.offset + other.bytes});
-    llvm::sort(taken);
     int64_t offset = 0;
-    for (auto [from, to] : taken) {
-      if (offset + wanted.bytes <= from)
+    for (const Region *other : placed) {
+      if (offset + wanted.bytes <= *other->offset)
         break;
-      offset = std::max<int64_t>(offset, llvm::alignTo(to, alignment));
+      int64_t end = *other->offset + other->bytes;
+      if (end > offset && (beside || other->meets(wanted)))
+        offset = std::max<int64_t>(offset, llvm::alignTo(end, alignment));
     }
     return offset;
   }
@@ -296,6 +295,7 @@ private:
   DenseMap<Operation *, int64_t> first, last;
   int64_t end = 0;
   SmallVector<Region> regions;
+  SmallVector<Region *> placed; // by their offsets
   SmallVector<std::pair<ChannelOp, ChannelOp>> passed;
 };
 

@@ -263,12 +263,36 @@ std::vector<at::Tensor> TorchOperator::allocateState(const Call &call, const Arg
   return state;
 }
 
+std::vector<bool> TorchOperator::recorded(const Arguments &arguments) const {
+  std::vector<bool> flags;
+  if (arguments.isStep || !requiresGradient(arguments))
+    return flags;
+  for (const OptionalTensor &input : arguments.inputs)
+    flags.push_back(input && input->requires_grad());
+  for (const at::Tensor &entry : arguments.initialState)
+    flags.push_back(entry.requires_grad());
+  return flags;
+}
+
+void TorchOperator::compileWithGradient(const Call &call, const std::vector<bool> &wanted, int64_t threads) const {
+  size_t entries = strettoSignatureStateCount(call.signature);
+  auto isWanted = [&](size_t i) { return i < wanted.size() && wanted[i]; };
+  Flags ofInputs(inputs.size(), isWanted);
+  Flags ofEntries(entries, [&](size_t i) { return isWanted(inputs.size() + i); });
+  Flags ofResults(resultCount(), [](size_t) { return true; });
+  StrettoGradientRequest asked = {ofInputs.data(), ofEntries.data(), ofResults.data()};
+  strettoSignatureCompileWithGradient(call.signature, &call.call, &asked, threads);
+}
+
 Outputs TorchOperator::run(Arguments arguments) const {
   checkMemory(arguments);
+  std::vector<bool> wanted = recorded(arguments); // copies that follow ask for no gradient
   arrange(arguments);
   const at::Tensor &row = firstRow(arguments);
   Lent lent(row.device());
   Call call(*this, arguments);
+  if (!wanted.empty() && row.is_cuda())
+    compileWithGradient(call, wanted, lent.executor.threads);
 
   if (!row.is_cuda()) {
     checked(variant(), strettoCheckContents, call.signature, &call.call, &lent.executor);

@@ -141,6 +141,10 @@ private:
   void arrange(Arguments &arguments) const;
   /// The axis of heads in a part of a gradient that has one for sequences.
   static int64_t headAxis(StrettoSignature *signature, const StrettoGradientPart &part);
+  /// Which inputs, then which entries of the initial state, a gradient is recorded of; none where it is of none.
+  std::vector<bool> recorded(const Arguments &arguments) const;
+  /// Has the kernels of a call and of its gradient compiled at the same time: the latter will be asked for.
+  void compileWithGradient(const Call &call, const std::vector<bool> &wanted, int64_t threads) const;
   /// Memory for the results of a call on `row`.
   std::vector<at::Tensor> allocateResults(const Call &call, const Arguments &arguments, const at::Tensor &row) const;
   /// Memory for the final state, and the positions counted.

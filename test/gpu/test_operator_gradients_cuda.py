@@ -1,6 +1,9 @@
 """Gradients of the operators on a CUDA device: the matrix of test/python/test_operator_gradients.py."""
 
 import contextlib
+import os
+import subprocess
+import sys
 
 import pytest
 import stretto
@@ -260,3 +263,29 @@ def test_some_gradients_are_those_of_the_full_gradient(wanted):
     found = torch.autograd.grad(output.square().sum(), [rows[index] for index in wanted])
     for index, x in zip(wanted, found, strict=True):
         assert (x - full[index]).norm() <= 1e-6 * full[index].norm()
+
+
+FIRST_CALLS = """
+import os, pathlib, stretto, torch
+
+def count():
+    return sum("_backward" in path.name for path in pathlib.Path(os.environ["STRETTO_DUMP"]).glob("*.ptx"))
+
+q, k, v = (torch.randn(1, 64, 2, 64, device="cuda", dtype=torch.bfloat16, requires_grad=True) for _ in range(3))
+with torch.no_grad():
+    stretto.ops.linear_attn(q, k, v)
+counts = [count()]
+output, _ = stretto.ops.linear_attn(q, k, v)
+counts.append(count())
+output.sum().backward()
+counts.append(count())
+print(*counts)
+"""
+
+
+def test_the_first_call_that_is_recorded_compiles_its_gradient(tmp_path):
+    environment = os.environ | {"STRETTO_DUMP": str(tmp_path), "STRETTO_CACHE_DIR": ""}
+    command = [sys.executable, "-c", FIRST_CALLS]
+    run = subprocess.run(command, env=environment, capture_output=True, text=True, check=True, timeout=300)
+    none, recorded, after = map(int, run.stdout.split())
+    assert none == 0 and recorded > 0 and after == recorded

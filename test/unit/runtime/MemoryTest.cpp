@@ -54,16 +54,17 @@ public:
   /// What there is to know of all gradients of a call, and the bytes of its largest input.
   std::pair<llvm::json::Value, int64_t> explain(int64_t batch, int64_t time, int64_t heads, int64_t headsOfKeys) {
     Call described(*this, batch, time, heads, headsOfKeys);
-    auto all = GradientRequest::ofAll(arguments.size(), /*entries=*/0, op->resultCount());
-    for (auto [argument, isWanted] : llvm::zip_equal(arguments, all.inputs))
-      isWanted = !argument.isOptional;
     Operator::Signature &signature = signatureOf(described);
-    // Of windows the gradient is that of a longer call.
-    for (const EntryShape &entry : signature.state)
-      all.entries.push_back(!entry.window);
     return {llvm::cantFail(llvm::json::parse(
-                llvm::cantFail(Operator::explainGradient(signature, described.call, all, /*threads=*/1)))),
+                llvm::cantFail(Operator::explainGradient(signature, described.call, allOf(signature), /*threads=*/1)))),
             described.largest};
+  }
+
+  /// Compiles what a call takes whose gradients will all be asked for.
+  void compileWithGradient(int64_t batch, int64_t time, int64_t heads) {
+    Call described(*this, batch, time, heads, heads);
+    Operator::Signature &signature = signatureOf(described);
+    signature.compileWithGradient(described.call, allOf(signature), /*threads=*/1);
   }
 
   /// What they take beside what is asked for and the rows that are kept of all tokens, in inputs.
@@ -108,6 +109,15 @@ private:
     OperatorCall call;
     int64_t largest = 0;
   };
+  /// All gradients of calls, but for windows, of which the gradient is that of a longer call.
+  GradientRequest allOf(const Operator::Signature &signature) const {
+    auto all = GradientRequest::ofAll(arguments.size(), /*entries=*/0, op->resultCount());
+    for (auto [argument, isWanted] : llvm::zip_equal(arguments, all.inputs))
+      isWanted = !argument.isOptional;
+    for (const EntryShape &entry : signature.state)
+      all.entries.push_back(!entry.window);
+    return all;
+  }
   Operator::Signature &signatureOf(const Call &described) { return *llvm::cantFail(op->check(described.call)); }
 
   static std::vector<llvm::StringRef> axesOf(mlir::Type type) {
@@ -183,33 +193,94 @@ template <typename Function>
   std::_Exit(isGood ? 0 : 1);
 }
 
+/// A folder that is there for one test.
+llvm::SmallString<128> ownFolder() {
+  llvm::SmallString<128> folder;
+  if (llvm::sys::fs::createUniqueDirectory("stretto-test", folder))
+    std::_Exit(2);
+  return folder;
+}
+
+/// The kernels in a folder of STRETTO_DUMP whose files begin so.
+int64_t countKernels(llvm::StringRef folder, llvm::StringRef prefix) {
+  std::error_code error;
+  int64_t count = 0;
+  for (llvm::sys::fs::directory_iterator it(folder, error), end; it != end && !error; it.increment(error)) {
+    llvm::StringRef name = llvm::sys::path::filename(it->path());
+    count += name.starts_with(prefix) && name.ends_with(".ptx") ? 1 : 0;
+  }
+  return count;
+}
+
 TEST(KernelsTest, AGradientInSegmentsFindsThoseOfItsForwardCall) {
   GTEST_FLAG_SET(death_test_style, "threadsafe");
   auto compileBoth = [] {
-    llvm::SmallString<128> folder;
-    if (llvm::sys::fs::createUniqueDirectory("stretto-dump", folder))
-      std::_Exit(2);
+    llvm::SmallString<128> folder = ownFolder();
     alone({{"STRETTO_DUMP", folder.str().str()}, {"STRETTO_CACHE_DIR", ""}}, [&] {
-      auto countOfForward = [&] {
-        std::error_code error;
-        int64_t count = 0;
-        for (llvm::sys::fs::directory_iterator it(folder, error), end; it != end && !error; it.increment(error)) {
-          llvm::StringRef name = llvm::sys::path::filename(it->path());
-          count += name.starts_with("gla.") && name.ends_with(".ptx") ? 1 : 0;
-        }
-        return count;
-      };
       Model model("gla", /*width=*/128);
       model.explainForward(1, 8192, 32);
-      int64_t before = countOfForward();
+      int64_t before = countKernels(folder, "gla.");
       model.explain(1, 8192, 32, 32);
-      int64_t after = countOfForward();
+      int64_t after = countKernels(folder, "gla.");
       std::ignore = llvm::sys::fs::remove_directories(folder);
       llvm::errs() << "kernels of the forward call: " << before << ", and then " << after << "\n";
       return before >= 3 && after == before;
     });
   };
   EXPECT_EXIT(compileBoth(), testing::ExitedWithCode(0), "kernels of the forward call");
+}
+
+/// Whether what a call and its gradient take is there once it was compiled at the same time.
+bool compilesAllAtOnce(const char *name, int64_t batch, int64_t time, int64_t heads) {
+  llvm::SmallString<128> folder = ownFolder();
+  alone({{"STRETTO_DUMP", folder.str().str()}, {"STRETTO_CACHE_DIR", ""}, {"STRETTO_PTXAS", ""}}, [&] {
+    Model model(name, /*width=*/64);
+    model.compileWithGradient(batch, time, heads);
+    int64_t before = countKernels(folder, ""), ofGradient = countKernels(folder, std::string(name) + "_backward.");
+    model.explainForward(batch, time, heads);
+    model.explain(batch, time, heads, heads);
+    int64_t after = countKernels(folder, "");
+    std::ignore = llvm::sys::fs::remove_directories(folder);
+    llvm::errs() << "kernels: " << before << ", of the gradient " << ofGradient << ", in the end " << after << "\n";
+    return ofGradient > 0 && before > ofGradient && after == before;
+  });
+}
+
+TEST(KernelsTest, WhatACallAndItsGradientTakeIsCompiledAtOnce) {
+  GTEST_FLAG_SET(death_test_style, "threadsafe");
+  // In segments, and as a whole.
+  EXPECT_EXIT(compilesAllAtOnce("gla", 1, 8192, 32), testing::ExitedWithCode(0), "kernels: ");
+  EXPECT_EXIT(compilesAllAtOnce("delta_rule", 8, 4096, 32), testing::ExitedWithCode(0), "kernels: ");
+}
+
+TEST(KernelsTest, AGradientWaitsForNoKernelOfItsForwardCall) {
+  GTEST_FLAG_SET(death_test_style, "threadsafe");
+  auto compile = [](const char *name, int64_t batch) {
+    llvm::SmallString<128> folder = ownFolder();
+    std::string program = (folder + "/assembler").str();
+    // It assembles nothing of the one before something of the other is there to be assembled, and then pretends to.
+    std::error_code error;
+    llvm::raw_fd_ostream script(program, error);
+    script << "#!/bin/sh\ncd " << folder << "\n"
+           << "grep -q 'entry .*_backward' \"$2\" && own=gradient other=forward || own=forward other=gradient\n"
+           << "touch $own\n"
+           << "for turn in $(seq 200); do [ -e $other ] && exec cp /bin/true \"$4\"; sleep 0.1; done\nexit 1\n";
+    script.close();
+    if (error || llvm::sys::fs::setPermissions(program, llvm::sys::fs::owner_all))
+      std::_Exit(2);
+    alone({{"STRETTO_PTXAS", program}, {"STRETTO_CACHE_DIR", ""}}, [&] {
+      Model model(name, /*width=*/64);
+      model.compileWithGradient(batch, /*time=*/8192, /*heads=*/32);
+      std::string text = model.explainForward(batch, 8192, 32);
+      llvm::raw_string_ostream(text) << model.explain(batch, 8192, 32, 32).first;
+      std::ignore = llvm::sys::fs::remove_directories(folder);
+      llvm::errs() << text << "\n";
+      return llvm::StringRef(text).contains(R"("assembler":"ptxas")") &&
+             !llvm::StringRef(text).contains(R"("assembler":"driver")");
+    });
+  };
+  EXPECT_EXIT(compile("gla", 1), testing::ExitedWithCode(0), "");
+  EXPECT_EXIT(compile("delta_rule", 8), testing::ExitedWithCode(0), "");
 }
 
 TEST(KernelsTest, WhatTheProgramDoesNotAssembleIsTheDriversToDo) {
