@@ -1,9 +1,9 @@
 //===- FetchStates.cpp - States whose rows are no multiple of 16 bytes ----===//
 
 #include "dialect/kernel/Chip.h"
-#include "llvm/ADT/MapVector.h"
 #include "passes/Passes.h"
 #include "runtime/Manifest.h"
+#include "llvm/ADT/MapVector.h"
 
 namespace stretto {
 #define GEN_PASS_DEF_FETCHSTATES
@@ -51,8 +51,8 @@ struct FetchStates : stretto::impl::FetchStatesBase<FetchStates> {
     return manifest.arguments[part.getArgNumber()];
   }
 
-  /// Whether threads would load and store the rows of an entry by less than 16 bytes, which one copy moves, and blocks of
-  /// two still fit a multiprocessor.
+  /// Whether threads would load and store the rows of an entry by less than 16 bytes, one copy can move them, and a
+  /// multiprocessor still has shared memory for two blocks.
   static bool gains(const Parts &parts, const Manifest &manifest, int64_t sharedBytes) {
     constexpr int64_t pieceBytes = 16, ofOthers = 16 * 1024;
     bool isLoadedByLess = false;
@@ -87,8 +87,8 @@ struct FetchStates : stretto::impl::FetchStatesBase<FetchStates> {
     loadLate(fetch);
   }
 
-  /// While the copy is under way everything is computed that does not wait for it, so that no registers wait beside that:
-  /// what was fetched is loaded, and what follows from it computed, right before the first result is stored.
+  /// While the copy is under way everything is computed that does not wait for it, so that no registers wait beside
+  /// that: what was fetched is loaded, and what follows from it computed, right before the first result is stored.
   static void loadLate(FetchOp fetch) {
     Block &block = *fetch->getBlock();
     DenseSet<Operation *> reached;

@@ -151,14 +151,16 @@ void ThreadLowering::lowerFetch(FetchOp op) {
   onFirstThread([&] {
     NVVM::MBarrierInitOp::create(b, barrier, b.i32(1), Value());
     NVVM::FenceMbarrierInitOp::create(b);
+  });
+  // Nobody waits at a barrier before it is made.
+  b.barrier();
+  onFirstThread([&] {
     NVVM::MBarrierArriveExpectTxOp::create(b, TypeRange(), barrier, b.i32(bytes), NVVM::MemScopeKind::CTA,
                                            /*relaxed=*/false, /*predicate=*/Value());
     Value target = LLVM::AddrSpaceCastOp::create(b, b.pointerType(7), rows);
     NVVM::CpAsyncBulkGlobalToSharedClusterOp::create(b, target, firstRow(b, first.base, *first.argument), barrier,
                                                      b.i32(bytes), /*multicastMask=*/Value(), /*l2CacheHint=*/Value());
   });
-  // Nobody waits at a barrier before it is made.
-  b.barrier();
   for (auto [source, result] : llvm::zip_equal(op.getViews(), op.getFetched())) {
     View view = viewOf(source);
     view.base = view.final = b.advance(rows, view.argument->column * stretto::bytesOf(view.argument->type));

@@ -263,3 +263,43 @@ kernel.func @f() chunk 16 roles [#kernel.role<all, 1>] {
   %y = kernel.condition %x : tensor<1xf32>
   kernel.return
 }
+
+// -----
+
+kernel.func @f(%S: !kernel.view<tensor<64x64xf32>>, %z: !kernel.view<tensor<32xf32>>) chunk 1 roles [#kernel.role<all, 1>] {
+  // expected-error @+1 {{[fetch_c2] has the parts 'tensor<64x64xf32>' and 'tensor<32xf32>', expected as many rows of both}}
+  %entry:2 = kernel.fetch %S, %z columns 65 : !kernel.view<tensor<64x64xf32>>, !kernel.view<tensor<32xf32>>
+  kernel.return
+}
+
+// -----
+
+kernel.func @f(%S: !kernel.view<tensor<64x64xf32>>) chunk 1 roles [#kernel.role<all, 1>] {
+  // expected-error @+1 {{[fetch_c3] has the part 'tensor<64x64xf32>', expected at most 60 columns}}
+  %entry = kernel.fetch %S columns 60 : !kernel.view<tensor<64x64xf32>>
+  kernel.return
+}
+
+// -----
+
+kernel.func @f(%S: !kernel.view<tensor<3x64xf32>>) chunk 1 roles [#kernel.role<all, 1>] {
+  // expected-error @+1 {{[fetch_c3] copies 780 bytes, expected a multiple of 16}}
+  %entry = kernel.fetch %S columns 65 : !kernel.view<tensor<3x64xf32>>
+  kernel.return
+}
+
+// -----
+
+kernel.func @f(%S: !kernel.view<tensor<3x64xf32>>) chunk 1 roles [#kernel.role<all, 1>] {
+  // expected-error @+1 {{[fetch_c3] has -1 columns, expected 1 to 65536}}
+  %entry = kernel.fetch %S columns -1 : !kernel.view<tensor<3x64xf32>>
+  kernel.return
+}
+
+// -----
+
+kernel.func @f(%S: !kernel.view<tensor<64x64xf32>>) chunk 1 roles [#kernel.role<all, 1>] {
+  // expected-error @+1 {{[leave_c1] leaves an argument, expected what was fetched}}
+  kernel.leave %S : !kernel.view<tensor<64x64xf32>>
+  kernel.return
+}
