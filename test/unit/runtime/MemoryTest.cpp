@@ -67,6 +67,12 @@ public:
     signature.compileWithGradient(described.call, allOf(signature), /*threads=*/1);
   }
 
+  /// How many segments of a sequence a call has side by side.
+  int64_t segments(int64_t batch, int64_t time, int64_t heads) {
+    Call described(*this, batch, time, heads, heads);
+    return signatureOf(described).segmentsFor(described.call);
+  }
+
   /// What they take beside what is asked for and the rows that are kept of all tokens, in inputs.
   double inputs(int64_t batch, int64_t time, int64_t heads, int64_t headsOfKeys) {
     auto [explained, largest] = explain(batch, time, heads, headsOfKeys);
@@ -182,6 +188,29 @@ TEST_P(SegmentsTest, FewHeadsHaveSegmentsSideBySideInTwoInputs) {
 
 INSTANTIATE_TEST_SUITE_P(Models, SegmentsTest,
                          testing::Values("gla", "gsa", "lawcat", "linear_attn", "lolcats", "simple_gla", "supra"),
+                         [](const testing::TestParamInfo<const char *> &info) { return info.param; });
+
+using LengthsTest = MemoryTest;
+
+TEST_P(LengthsTest, FewHeadsHaveAsManySegmentsAsTheirTokensAreWorth) {
+  Model model(GetParam(), /*width=*/64);
+  struct Case {
+    int64_t batch, time, heads, segments;
+  };
+  // Of 132 multiprocessors; eight segments of 256 tokens, and others of 512.
+  for (auto [batch, time, heads, segments] : std::initializer_list<Case>{{1, 512, 1, 1},
+                                                                         {1, 768, 1, 3},
+                                                                         {1, 2048, 1, 8},
+                                                                         {1, 2048, 16, 8},
+                                                                         {1, 2048, 32, 4},
+                                                                         {1, 4096, 1, 8},
+                                                                         {1, 8192, 1, 16},
+                                                                         {1, 131072, 1, 132},
+                                                                         {8, 4096, 32, 1}})
+    EXPECT_EQ(model.segments(batch, time, heads), segments) << batch << ", " << time << ", " << heads;
+}
+
+INSTANTIATE_TEST_SUITE_P(Models, LengthsTest, testing::Values("gla", "linear_attn"),
                          [](const testing::TestParamInfo<const char *> &info) { return info.param; });
 
 /// What a process of its own does, whose settings nobody has read yet: it is to end with status 0.
