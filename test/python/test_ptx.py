@@ -87,7 +87,7 @@ GRADIENT_SEGMENT_SPILLS = ("linear_attn", "simple_gla", "gla", "rwkv6", "lolcats
 WITHOUT_GRADIENT_SEGMENTS = ("abc", "delta_rule", "gated_delta_rule", "swa", "relation_kl", "lawcat", "supra")
 # Of what looks back, kernels that keep a state beside tiles of other tokens: steps.
 LOOKBACK_SPILLS = {
-    ("lolcats", True): [("bf16", 64), ("bf16", 128), ("fp32", 64), ("fp32", 128)],
+    ("lolcats", True): [("bf16", 64), ("bf16", 128)],
 }
 CONFIGURATIONS = [("bf16", 16), ("bf16", 64), ("bf16", 128), ("fp32", 64), ("fp32", 128)]
 
