@@ -27,8 +27,8 @@ int64_t Signature::segmentsFor(const OperatorCall &call) const {
     return count;
   int64_t parallel = std::max<int64_t>(items(call), 1);
   int64_t length = tokensOfSequence(call);
-  int64_t count = std::min(multiprocessors / parallel,
-                           std::max(length / tokensOfSegment, std::min(few, length / tokensOfFew)));
+  int64_t count =
+      std::min(multiprocessors / parallel, std::max(length / tokensOfSegment, std::min(few, length / tokensOfFew)));
   return count >= fewest ? count : 1;
 }
 

@@ -453,8 +453,8 @@ def Kernel_FetchOp : Kernel_Op<"fetch", [DeclareOpInterfaceMethods<InferTypeOpIn
     shared memory: a `kernel.load` of one waits for the copy, what `kernel.save` leaves there `kernel.leave` copies back.
     A barrier (mbarrier) that the copy completes lies behind the rows.
 
-    Constraints: `fetch_c1` each result is the view of its operand; `fetch_c2` the parts have as many rows, of numbers of
-    one type; `fetch_c3` the rows of the entry are a multiple of 16 bytes together, and hold the parts.
+    Constraints: `fetch_c1` there is a part; `fetch_c2` the parts have as many rows, of numbers of one type; `fetch_c3` the
+    rows of the entry are a multiple of 16 bytes together, and hold the parts.
 
     Example:
     ```mlir

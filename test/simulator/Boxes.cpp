@@ -167,8 +167,8 @@ Action ThreadBlock::compileBulkStore(NVVM::CpAsyncBulkSharedCTAToGlobalOp op) {
       for (uint64_t piece = 0; piece < size.words[thread]; piece += pieceBytes) {
         memory.noteRead(operation, source.words[thread] + piece, pieceBytes, thread);
         if (memory.unfenced[start + piece])
-          fail(operation, "copies byte " + std::to_string(start + piece) +
-                              " of shared memory, written without a fence behind");
+          fail(operation,
+               "copies byte " + std::to_string(start + piece) + " of shared memory, written without a fence behind");
         std::memcpy(memory.at(operation, target.words[thread] + piece, pieceBytes),
                     memory.at(operation, source.words[thread] + piece, pieceBytes), pieceBytes);
       }

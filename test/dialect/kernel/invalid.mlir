@@ -303,3 +303,11 @@ kernel.func @f(%S: !kernel.view<tensor<64x64xf32>>) chunk 1 roles [#kernel.role<
   kernel.leave %S : !kernel.view<tensor<64x64xf32>>
   kernel.return
 }
+
+// -----
+
+kernel.func @f() chunk 1 roles [#kernel.role<all, 1>] {
+  // expected-error @+1 {{[fetch_c1] fetches nothing, expected parts of an entry}}
+  "kernel.fetch"() <{columns = 65 : i64}> : () -> ()
+  kernel.return
+}
