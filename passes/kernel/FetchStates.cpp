@@ -54,7 +54,7 @@ struct FetchStates : stretto::impl::FetchStatesBase<FetchStates> {
   /// Whether threads would load and store the rows of an entry by less than 16 bytes, one copy can move them, and a
   /// multiprocessor still has shared memory for two blocks.
   static bool gains(const Parts &parts, const Manifest &manifest, int64_t sharedBytes) {
-    constexpr int64_t pieceBytes = 16, ofOthers = 16 * 1024;
+    constexpr int64_t pieceBytes = 16, ofOthers = int64_t(16) * 1024;
     bool isLoadedByLess = false;
     int64_t bytes = 0;
     for (BlockArgument part : parts) {
