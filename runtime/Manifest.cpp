@@ -311,6 +311,14 @@ static bool fromJSON(const llvm::json::Value &value, Manifest &manifest, llvm::j
 
 } // namespace stretto
 
+FailureOr<Manifest> Manifest::leftOn(Operation *function) {
+  auto text = function->getAttrOfType<StringAttr>(attributeName);
+  llvm::Expected<Manifest> manifest = fromJson(text ? text.getValue() : "");
+  if (!manifest)
+    return function->emitOpError("has no manifest: ") << llvm::toString(manifest.takeError());
+  return std::move(*manifest);
+}
+
 llvm::Expected<Manifest> Manifest::fromJson(StringRef text) { return llvm::json::parse<Manifest>(text, "manifest"); }
 
 StringAttr Manifest::toAttribute(MLIRContext *context) const { return StringAttr::get(context, toJson()); }

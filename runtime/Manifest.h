@@ -179,6 +179,9 @@ struct Manifest {
   /// The manifest of a kernel, before a back end adds what it plans. Fails where a type has no form in memory.
   static mlir::FailureOr<Manifest> of(chunk::KernelOp kernel);
 
+  /// The manifest that was left on a function. Fails, with an error at the function, where there is none.
+  static mlir::FailureOr<Manifest> leftOn(mlir::Operation *function);
+
   std::string toJson() const;
   static llvm::Expected<Manifest> fromJson(llvm::StringRef text);
 

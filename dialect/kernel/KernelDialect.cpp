@@ -459,6 +459,10 @@ LogicalResult FetchOp::verify() {
   }
   if (bytesOfRows() % pieceBytes)
     return emitOpError("[fetch_c3] copies ") << bytesOfRows() << " bytes, expected a multiple of " << pieceBytes;
+  for (Operation *user : (*this)->getUsers())
+    if (!isa<LoadOp, SaveOp, LeaveOp>(user))
+      return emitOpError("[fetch_c4] has the user '")
+             << user->getName() << "', expected kernel.load, kernel.save and kernel.leave";
   return success();
 }
 
@@ -470,7 +474,7 @@ LogicalResult LeaveOp::verify() {
 
 BlockArgument stretto::kernel::argumentOf(Value view) {
   if (auto fetch = view.getDefiningOp<FetchOp>())
-    return argumentOf(fetch.getViews()[cast<OpResult>(view).getResultNumber()]);
+    view = fetch.getViews()[cast<OpResult>(view).getResultNumber()];
   return cast<BlockArgument>(view);
 }
 

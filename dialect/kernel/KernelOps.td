@@ -454,7 +454,8 @@ def Kernel_FetchOp : Kernel_Op<"fetch", [DeclareOpInterfaceMethods<InferTypeOpIn
     A barrier (mbarrier) that the copy completes lies behind the rows.
 
     Constraints: `fetch_c1` there is a part; `fetch_c2` the parts have as many rows, of numbers of one type; `fetch_c3` the
-    rows of the entry are a multiple of 16 bytes together, and hold the parts.
+    rows of the entry are a multiple of 16 bytes together, and hold the parts; `fetch_c4` the results are loaded, saved and
+    left, and nothing else.
 
     Example:
     ```mlir

@@ -513,12 +513,11 @@ private:
 /// The columns that one access may take of each state.
 FailureOr<int64_t> columnsPerAccess(FuncOp function) {
   int64_t columns = 4;
-  auto text = function->getAttrOfType<StringAttr>(Manifest::attributeName);
-  if (!text)
+  if (!function->hasAttr(Manifest::attributeName))
     return columns;
-  llvm::Expected<Manifest> manifest = Manifest::fromJson(text.getValue());
-  if (!manifest)
-    return function.emitOpError("has no manifest: ") << llvm::toString(manifest.takeError());
+  FailureOr<Manifest> manifest = Manifest::leftOn(function);
+  if (failed(manifest))
+    return failure();
   for (const Manifest::Argument &argument : manifest->arguments)
     if (argument.kind == Manifest::Kind::State && argument.shape.size() == 2)
       columns = std::min(columns, argument.perAccess());

@@ -329,12 +329,9 @@ struct DivideRoles : stretto::impl::DivideRolesBase<DivideRoles> {
   void runOnOperation() override {
     constexpr int64_t fewWarps = 4; // a warpgroup
     for (FuncOp function : llvm::make_early_inc_range(getOperation().getOps<FuncOp>())) {
-      auto text = function->getAttrOfType<StringAttr>(Manifest::attributeName);
-      llvm::Expected<Manifest> manifest = Manifest::fromJson(text ? text.getValue() : "");
-      if (!manifest) {
-        function.emitOpError("has no manifest: ") << llvm::toString(manifest.takeError());
+      FailureOr<Manifest> manifest = Manifest::leftOn(function);
+      if (failed(manifest))
         return signalPassFailure();
-      }
       Divider divider(function);
       if (!ahead || function.getRole().getKind() != RoleKind::All || !divider.find() || !divider.canPass())
         continue;

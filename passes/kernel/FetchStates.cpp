@@ -27,14 +27,11 @@ struct FetchStates : stretto::impl::FetchStatesBase<FetchStates> {
     FailureOr<Chip> target = Chip::named(chip, [&] { return function.emitOpError(); });
     if (failed(target))
       return signalPassFailure();
-    auto text = function->getAttrOfType<StringAttr>(Manifest::attributeName);
-    if (!text)
+    if (!function->hasAttr(Manifest::attributeName))
       return;
-    llvm::Expected<Manifest> manifest = Manifest::fromJson(text.getValue());
-    if (!manifest) {
-      function.emitOpError("has no manifest: ") << llvm::toString(manifest.takeError());
+    FailureOr<Manifest> manifest = Manifest::leftOn(function);
+    if (failed(manifest))
       return signalPassFailure();
-    }
     if (!manifest->inPlace || !target->hasBulkCopies ||
         manifest->arguments.size() != function.getBlock()->getNumArguments())
       return;

@@ -97,8 +97,6 @@ StringRef ThreadLowering::problemOfFetch(FetchOp op) {
     return "fetches states of a kernel that does not update them in place";
   const Manifest::Argument *first = nullptr;
   for (Value view : op.getViews()) {
-    if (!isa<BlockArgument>(view))
-      return "fetches what was fetched";
     const Manifest::Argument &argument = manifest.arguments[cast<BlockArgument>(view).getArgNumber()];
     first = first ? first : &argument;
     int64_t width = argument.shape.size() == 2 ? argument.shape[1] : 1;
@@ -456,12 +454,9 @@ struct LowerToThreads : stretto::impl::LowerToThreadsBase<LowerToThreads> {
         continue;
       FuncOp beside = function.getBeside() ? module.lookupSymbol<FuncOp>(*function.getBeside()) : FuncOp();
       builder.setInsertionPoint(function);
-      auto text = function->getAttrOfType<StringAttr>(Manifest::attributeName);
-      llvm::Expected<Manifest> manifest = Manifest::fromJson(text ? text.getValue() : "");
-      if (!manifest) {
-        function.emitOpError("has no manifest: ") << llvm::toString(manifest.takeError());
+      FailureOr<Manifest> manifest = Manifest::leftOn(function);
+      if (failed(manifest))
         return signalPassFailure();
-      }
       if (manifest->arguments.size() != function.getBlock()->getNumArguments()) {
         function.emitOpError("[func_c2] has ")
             << function.getBlock()->getNumArguments() << " arguments and a manifest of " << manifest->arguments.size();

@@ -122,14 +122,11 @@ struct SelectCopies : stretto::impl::SelectCopiesBase<SelectCopies> {
     FailureOr<Chip> target = Chip::named(chip, [&] { return function.emitOpError(); });
     if (failed(target))
       return signalPassFailure();
-    auto text = function->getAttrOfType<StringAttr>(Manifest::attributeName);
-    if (!text)
+    if (!function->hasAttr(Manifest::attributeName))
       return;
-    llvm::Expected<Manifest> manifest = Manifest::fromJson(text.getValue());
-    if (!manifest) {
-      function.emitOpError("has no manifest: ") << llvm::toString(manifest.takeError());
+    FailureOr<Manifest> manifest = Manifest::leftOn(function);
+    if (failed(manifest))
       return signalPassFailure();
-    }
     for (ChannelOp channel : function.getOps<ChannelOp>()) {
       StringRef obstacle = target->hasBulkCopies ? obstacleToBulkCopies(channel, function.getChunk(), *manifest)
                                                  : "the chip does not copy boxes";

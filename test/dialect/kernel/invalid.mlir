@@ -311,3 +311,22 @@ kernel.func @f() chunk 1 roles [#kernel.role<all, 1>] {
   "kernel.fetch"() <{columns = 65 : i64}> : () -> ()
   kernel.return
 }
+
+// -----
+
+kernel.func @f(%x: !kernel.view<tensor<16x32xbf16>>, %k_window: !kernel.view<tensor<24x32xbf16>>) chunk 16 roles [#kernel.role<all, 4>] {
+  %c0 = arith.constant 0 : index
+  // expected-error @+1 {{[fetch_c4] has the user 'kernel.carry', expected kernel.load, kernel.save and kernel.leave}}
+  %rows = kernel.fetch %k_window columns 32 : !kernel.view<tensor<24x32xbf16>>
+  kernel.carry %x at %c0 to %rows : !kernel.view<tensor<16x32xbf16>>, !kernel.view<tensor<24x32xbf16>>
+  kernel.return
+}
+
+// -----
+
+kernel.func @f(%S: !kernel.view<tensor<64x64xf32>>) chunk 1 roles [#kernel.role<all, 1>] {
+  // expected-error @+1 {{[fetch_c4] has the user 'kernel.fetch', expected kernel.load, kernel.save and kernel.leave}}
+  %once = kernel.fetch %S columns 65 : !kernel.view<tensor<64x64xf32>>
+  %twice = kernel.fetch %once columns 65 : !kernel.view<tensor<64x64xf32>>
+  kernel.return
+}
