@@ -122,10 +122,12 @@ static CacheKey keyOf(ModuleOp specialised, const KernelRequest &request) {
                                           "sums",
                                           "systems",
                                           "segments",
+                                          "segment systems",
                                           "apart",
                                           "tails",
                                           "totals",
                                           "total starts",
+                                          "transitions",
                                           "writes",
                                           "starts"};
   return CacheKey::of({buildIdentity(), program, types, parts[static_cast<int>(request.part)],

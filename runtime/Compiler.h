@@ -42,9 +42,9 @@ struct KernelRequest {
   /// What of the program the kernel computes: its results, those of single tokens, or of its gradient the states at the
   /// start of each segment, those at the start of each chunk, rows that are kept, states of reverse time at the end of
   /// each chunk, what segments do to these and begin with, all else, or sums over all tokens; or, of either, the
-  /// inverses that the others multiply by (stretto-invert-systems); or, where segments are
-  /// walked side by side (passes/declaration/ChunkSegments.h), its results, the rows that segments look back to, what
-  /// they add to totals and write, and what they start with, or all of these.
+  /// inverses that the others multiply by (stretto-invert-systems); or, where segments are walked side by side
+  /// (passes/declaration/ChunkSegments.h), such inverses, its results, the rows that segments look back to, what they
+  /// add to totals, what their feedback does to states, what they write, and what they start with, or all of these.
   enum class Part {
     Results,
     Step,
@@ -60,10 +60,12 @@ struct KernelRequest {
     Sums,
     Systems,
     Segments,
+    SegmentSystems,
     Apart,
     Tails,
     Totals,
     TotalStarts,
+    Transitions,
     Writes,
     Starts
   } part = Part::Results;

@@ -355,7 +355,7 @@ SmallVector<const Operator::Signature::Kernel *, 5> Gradient::all() const {
   add(checkpoints);
   add(keeping);
   if (cotangentStarts) {
-    add(cotangentStarts->walk);
+    add(cotangentStarts->walks.front());
     add(cotangentStarts->turns);
   }
   add(cotangents);

@@ -252,17 +252,6 @@ llvm::Error stretto::launch(const Signature &signature, Signature::Kernel &kerne
   return llvm::Error::success();
 }
 
-/// The bytes of what a kernel finds for one that takes it.
-static int64_t bytesOfInverses(const Signature &signature, const Signature::Kernel &kernel, const OperatorCall &call) {
-  int64_t tokens = signature.rowOf(call).sizes[0] * signature.rowOf(call).sizes[1], bytes = 0;
-  for (KeptRow inverse : kernel.inverses) {
-    // Settings may change before the call runs: room for as many tokens as a chunk may have.
-    inverse.size = std::max(inverse.size, Form::mostTokensOnGpu);
-    bytes += inverse.bytes(tokens);
-  }
-  return bytes;
-}
-
 llvm::Expected<int64_t> Operator::workspaceBytes(Signature &signature, const OperatorCall &call, int64_t threads) {
   if (signature.items(call) == 0)
     return 0;
@@ -275,7 +264,7 @@ llvm::Expected<int64_t> Operator::workspaceBytes(Signature &signature, const Ope
     llvm::Expected<Signature::Kernel *> kernel = signature.kernelFor(call, threads);
     if (!kernel)
       return kernel.takeError();
-    return bytesOfInverses(signature, **kernel, call);
+    return (*kernel)->systems.bytes(signature, call);
   }
   llvm::Expected<Signature::Segments *> segments = signature.segmentsOf(choice.form);
   if (!segments)
@@ -283,26 +272,33 @@ llvm::Expected<int64_t> Operator::workspaceBytes(Signature &signature, const Ope
   return (*segments)->workspaceBytes(call, choice.segments);
 }
 
-namespace {
-/// Rows that one kernel leaves for others, in memory that is lent.
-struct LentRows {
-  SmallVector<TensorView, 2> views;
-  SmallVector<std::array<int64_t, 4>, 2> strides;
-
-  /// One after the other, of as many sequences and tokens as `like` has.
-  void place(ArrayRef<KeptRow> rows, const TensorView &like, void *memory) {
-    char *next = static_cast<char *>(memory);
-    int64_t sequences = like.sizes[0], tokens = like.sizes[1];
-    for (const KeptRow &row : rows)
-      strides.push_back(row.strides(tokens));
-    for (auto [row, ofRow] : llvm::zip_equal(rows, strides)) {
-      TensorView &view = views.emplace_back();
-      view.data = std::exchange(next, next + row.bytes(sequences * tokens));
-      view.strides = ofRow;
-    }
+void LentRows::place(ArrayRef<KeptRow> rows, const TensorView &like, void *memory) {
+  char *next = static_cast<char *>(memory);
+  int64_t sequences = like.sizes[0], tokens = like.sizes[1];
+  for (const KeptRow &row : rows)
+    strides.push_back(row.strides(tokens));
+  for (auto [row, ofRow] : llvm::zip_equal(rows, strides)) {
+    TensorView &view = views.emplace_back();
+    view.data = std::exchange(next, next + row.bytes(sequences * tokens));
+    view.strides = ofRow;
   }
-};
-} // namespace
+}
+
+llvm::Error stretto::findInverses(const Signature &signature, const Signature::Systems &systems,
+                                  const OperatorCall &call, LaunchTensors &tensors, void *memory, LentRows &inverses,
+                                  const Executor &executor) {
+  if (!systems.kernel)
+    return llvm::Error::success();
+  inverses.place(systems.inverses, signature.rowOf(call), memory);
+  LaunchTensors ofSystems = tensors;
+  ofSystems.results = inverses.views;
+  if (llvm::Error error = launch(signature, *systems.kernel, call, ofSystems,
+                                 LaunchSegment::whole(*systems.kernel, signature.tokens(call)), executor))
+    return error;
+  for (const TensorView &inverse : inverses.views)
+    tensors.inputs.push_back(&inverse);
+  return llvm::Error::success();
+}
 
 llvm::Error Operator::run(Signature &signature, const OperatorCall &call, ArrayRef<TensorView> results,
                           ArrayRef<TensorView> finalState, void *workspace, const Executor &executor) {
@@ -335,17 +331,11 @@ llvm::Error Operator::run(Signature &signature, const OperatorCall &call, ArrayR
   }
   LaunchSegment whole = LaunchSegment::whole(**kernel, signature.tokens(call));
   LentRows inverses;
-  if ((*kernel)->systems) {
-    if (!workspace && bytesOfInverses(signature, **kernel, call) > 0)
-      return llvm::createStringError("internal: " + signature.op.name() + " was lent no workspace");
-    inverses.place((*kernel)->inverses, signature.rowOf(call), workspace);
-    LaunchTensors ofSystems = tensors;
-    ofSystems.results = inverses.views;
-    if (llvm::Error error = launch(signature, *(*kernel)->systems, call, ofSystems, whole, executor))
-      return error;
-    for (const TensorView &inverse : inverses.views)
-      tensors.inputs.push_back(&inverse);
-  }
+  if (!workspace && (*kernel)->systems.bytes(signature, call) > 0)
+    return llvm::createStringError("internal: " + signature.op.name() + " was lent no workspace");
+  if (llvm::Error error =
+          findInverses(signature, (*kernel)->systems, call, tensors, workspace, inverses, executor))
+    return error;
   return launch(signature, **kernel, call, tensors, whole, executor);
 }
 
@@ -401,12 +391,12 @@ llvm::Expected<std::string> Operator::explain(Signature &signature, const Operat
         json.attribute("why", signature.serialBecause.empty()
                                   ? "sequences and heads fill the machine, or sequences are short"
                                   : "no segments side by side: " + signature.serialBecause);
-      if (kernel->systems) {
+      if (kernel->systems.kernel) {
         json.attributeArray("kernels", [&] {
-          explainKernel(json, *kernel->systems);
+          explainKernel(json, *kernel->systems.kernel);
           explainKernel(json, *kernel);
         });
-        json.attribute("workspace_bytes", bytesOfInverses(signature, *kernel, call));
+        json.attribute("workspace_bytes", kernel->systems.bytes(signature, call));
       }
     }
     json.attribute("chunk", manifest.chunk);

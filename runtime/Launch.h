@@ -53,6 +53,20 @@ int64_t itemsOf(const Manifest &manifest, const Operator::Signature &signature, 
 llvm::Error launch(const Operator::Signature &signature, Operator::Signature::Kernel &kernel, const OperatorCall &call,
                    const LaunchTensors &tensors, const LaunchSegment &segment, const Executor &executor);
 
+/// Rows that one kernel leaves for others, in memory that is lent: one after the other, of as many sequences and tokens
+/// as `like` has.
+struct LentRows {
+  llvm::SmallVector<TensorView, 2> views;
+  llvm::SmallVector<std::array<int64_t, 4>, 2> strides;
+
+  void place(llvm::ArrayRef<KeptRow> rows, const TensorView &like, void *memory);
+};
+
+/// Has inverses found for kernels that take them, if these do, as further inputs.
+llvm::Error findInverses(const Operator::Signature &signature, const Operator::Signature::Systems &systems,
+                         const OperatorCall &call, LaunchTensors &tensors, void *memory, LentRows &inverses,
+                         const Executor &executor);
+
 /// One of the kernels that run one after the other.
 void explainKernel(llvm::json::OStream &json, const Operator::Signature::Kernel &kernel);
 

@@ -114,8 +114,9 @@ private:
   }
 
   llvm::Error findStarts() {
+    LentRows inverses;
     llvm::Expected<SegmentStarts::Places> starts = gradient.forwardSegments->findStarts(
-        call, gradient.forwardDivision(call, division), forwardBegun, forwardLeft, executor);
+        call, gradient.forwardDivision(call, division), forwardBegun, forwardLeft, inverses, executor);
     if (!starts)
       return starts.takeError();
     forward.segmentStarts = backward.segmentStarts = std::move(*starts);
@@ -126,7 +127,7 @@ private:
     SegmentStarts &starts = *gradient.cotangentStarts;
     LaunchTensors tensors = backward;
     tensors.segmentStarts.clear();
-    if (llvm::Error error = starts.find(signature, call, std::move(tensors), rangeFor(*starts.walk, segment),
+    if (llvm::Error error = starts.find(signature, call, std::move(tensors), rangeFor(*starts.walks.front(), segment),
                                         cotangentsLeft, cotangentsBegun, executor))
       return error;
     backward.segmentStarts = cotangentsBegun;

@@ -69,6 +69,8 @@ llvm::Error Lowering::keepPart() {
       return suffix::totals;
     case Part::TotalStarts:
       return suffix::totalStarts;
+    case Part::Transitions:
+      return suffix::transitions;
     case Part::Writes:
       return suffix::writes;
     case Part::Starts:
@@ -92,6 +94,7 @@ llvm::Error Lowering::keepPart() {
     case Part::Sums:
       return suffix::sums;
     case Part::Systems:
+    case Part::SegmentSystems:
       return suffix::systems;
     default:
       return "";

@@ -66,12 +66,13 @@ SegmentStarts::make(const Signature &signature, const KernelRequest &request, Na
   return signature.makeKernel(std::move(*code), {names.inputs, names.entries, names.checkpoints, {}});
 }
 
-llvm::Expected<SegmentStarts> SegmentStarts::create(const Signature &signature, const KernelRequest &walk,
+llvm::Expected<SegmentStarts> SegmentStarts::create(const Signature &signature, ArrayRef<KernelRequest> walks,
                                                     const KernelRequest &turns, const Names &names,
                                                     llvm::function_ref<bool(StringRef)> isKnown) {
   SegmentStarts starts;
-  if (llvm::Error error = make(signature, walk, names, starts.left).moveInto(starts.walk))
-    return error;
+  for (const KernelRequest &walk : walks)
+    if (llvm::Error error = make(signature, walk, names, starts.left).moveInto(starts.walks.emplace_back()))
+      return error;
   if (llvm::Error error = make(signature, turns, {{}, names.entries, {}}, starts.begun).moveInto(starts.turns))
     return error;
   llvm::erase_if(starts.left, [&](const Kept &kept) { return isKnown(kept.name); });
@@ -94,14 +95,18 @@ llvm::Error SegmentStarts::find(const Signature &signature, const OperatorCall &
   // States that are no entry have no initial value, and no final one is wanted.
   for (LaunchTensors::Entry &entry : tensors.entries)
     entry.final = nullptr;
-  tensors.entries.resize(tensors.entries.size() + walk->code->manifest.arguments.size());
+  size_t entries = tensors.entries.size();
   tensors.segmentEnds = left;
-  if (llvm::Error error = launch(signature, *walk, call, tensors, range, executor))
-    return error;
+  for (const std::unique_ptr<Kernel> &walk : walks) {
+    tensors.entries.resize(entries + walk->code->manifest.arguments.size());
+    if (llvm::Error error = launch(signature, *walk, call, tensors, range, executor))
+      return error;
+  }
   // Forwards the first segment has begun with the initial state, and what it leaves is all of a state.
-  if (!walk->code->manifest.reverse)
+  if (!walks.front()->code->manifest.reverse)
     for (LaunchTensors::Entry &entry : tensors.entries)
       entry.initial = nullptr;
+  tensors.entries.resize(entries + turns->code->manifest.arguments.size());
   tensors.checkpoints.clear();
   for (const Manifest::Argument &argument : turns->code->manifest.arguments) {
     StringRef name = argument.name;

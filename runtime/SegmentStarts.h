@@ -40,15 +40,16 @@ struct Operator::Signature::SegmentStarts {
   static llvm::Expected<std::unique_ptr<Kernel>> make(const Signature &signature, const KernelRequest &request,
                                                       Names names, std::vector<Kept> &kept);
 
-  /// The kernel that walks, and what it leaves; the other, and what segments begin with.
-  std::unique_ptr<Kernel> walk, turns;
+  /// The kernels that walk, and what they leave; the other, and what segments begin with.
+  llvm::SmallVector<std::unique_ptr<Kernel>, 2> walks;
+  std::unique_ptr<Kernel> turns;
   std::vector<Kept> left, begun;
 
-  /// The kernels of two requests; `isKnown` says what a segment begins with that was found before.
-  static llvm::Expected<SegmentStarts> create(const Signature &signature, const KernelRequest &walk,
+  /// The kernels of requests; `isKnown` says what a segment begins with that was found before.
+  static llvm::Expected<SegmentStarts> create(const Signature &signature, llvm::ArrayRef<KernelRequest> walks,
                                               const KernelRequest &turns, const Names &names,
                                               llvm::function_ref<bool(llvm::StringRef)> isKnown);
-  /// Finds what the segments of a range begin with, and keeps it in `begun`. The tensors are those of the walk, `range`
+  /// Finds what the segments of a range begin with, and keeps it in `begun`. The tensors are those of a walk, `range`
   /// its launch.
   llvm::Error find(const Signature &signature, const OperatorCall &call, LaunchTensors tensors,
                    const LaunchSegment &range, const Places &left, const Places &begun, const Executor &executor);

@@ -89,12 +89,28 @@ llvm::Expected<std::unique_ptr<Signature::Segments>> Signature::Segments::create
     return request;
   };
   auto has = [&](StateEntry::Kind kind) { return llvm::is_contained(signature.carried, kind); };
-  SmallVector<Part> parts = {Part::Apart, Part::Writes, Part::Starts};
+  SmallVector<Part> walks = {Part::Writes};
+  if (signature.feedsBack)
+    walks.insert(walks.begin(), Part::Transitions);
+  SmallVector<Part> parts = {Part::Apart, Part::Starts};
+  llvm::append_range(parts, walks);
+  if (signature.solvesSystems())
+    parts.push_back(Part::SegmentSystems);
   if (has(StateEntry::Kind::Tail))
     parts.push_back(Part::Tails);
   if (has(StateEntry::Kind::Scan))
     parts.append({Part::Totals, Part::TotalStarts});
   signature.compileTogether(request, parts);
+  llvm::Expected<std::shared_ptr<CompiledKernel>> code = signature.compile(requestOf(Part::Apart));
+  if (!code)
+    return code.takeError();
+  if (llvm::Error error = signature
+                              .makeSystems(requestOf(Part::SegmentSystems), (*code)->manifest,
+                                           {names.inputs, names.entries, names.checkpoints, {}})
+                              .moveInto(made->systems))
+    return error;
+  for (const KeptRow &row : made->systems.inverses)
+    names.inputs.push_back(row.name);
   std::vector<SegmentStarts::Kept> states;
   if (llvm::Error error = SegmentStarts::make(signature, requestOf(Part::Apart), names, states).moveInto(made->results))
     return error;
@@ -107,9 +123,9 @@ llvm::Expected<std::unique_ptr<Signature::Segments>> Signature::Segments::create
     return hasName(made->ofTails, name) ||
            llvm::any_of(made->passes, [&](const SegmentStarts &before) { return hasName(before.begun, name); });
   };
-  auto add = [&](Part walk, Part turns) -> llvm::Error {
-    llvm::Expected<SegmentStarts> starts =
-        SegmentStarts::create(signature, requestOf(walk), requestOf(turns), names, isKnown);
+  auto add = [&](ArrayRef<Part> walks, Part turns) -> llvm::Error {
+    llvm::Expected<SegmentStarts> starts = SegmentStarts::create(signature, llvm::map_to_vector<2>(walks, requestOf),
+                                                                 requestOf(turns), names, isKnown);
     if (!starts)
       return starts.takeError();
     made->passes.push_back(std::move(*starts));
@@ -118,7 +134,7 @@ llvm::Expected<std::unique_ptr<Signature::Segments>> Signature::Segments::create
   if (has(StateEntry::Kind::Scan))
     if (llvm::Error error = add(Part::Totals, Part::TotalStarts))
       return error;
-  if (llvm::Error error = add(Part::Writes, Part::Starts))
+  if (llvm::Error error = add(walks, Part::Starts))
     return error;
   // Where little is computed, memory is what blocks wait for, and more of them would only have more states to move.
   constexpr int64_t worthTwoBlocks = 450;
@@ -159,7 +175,7 @@ int64_t Signature::Segments::bytesLeft(const OperatorCall &call, Division divisi
   int64_t places = placesOf(call, division), bytes = 0;
   for (const SegmentStarts &pass : passes)
     bytes += SegmentStarts::bytes(pass.left, places);
-  return bytes;
+  return bytes + systems.bytes(signature, call);
 }
 
 int64_t Signature::Segments::workspaceBytes(const OperatorCall &call, int64_t count) const {
@@ -181,9 +197,12 @@ int64_t Signature::Segments::chunksOfTails() const {
   return llvm::divideCeil(rows, manifest.chunk);
 }
 
-LaunchTensors Signature::Segments::tensorsOf(const OperatorCall &call, const SegmentStarts::Places &begun) const {
+LaunchTensors Signature::Segments::tensorsOf(const OperatorCall &call, const SegmentStarts::Places &begun,
+                                             const LentRows &inverses) const {
   LaunchTensors tensors;
   tensors.addInputs(call);
+  for (const TensorView &inverse : inverses.views)
+    tensors.inputs.push_back(&inverse);
   for (auto [index, strides] : llvm::enumerate(signature.stateStrides))
     tensors.entries.push_back(
         {.initial = call.initialState.empty() ? nullptr : call.initialState[index].data, .strides = strides});
@@ -199,13 +218,17 @@ LaunchSegment Signature::Segments::rangeOf(Division division) const {
 }
 
 llvm::Expected<SegmentStarts::Places> Signature::Segments::findStarts(const OperatorCall &call, Division division,
-                                                                      char *begun, char *left,
+                                                                      char *begun, char *left, LentRows &inverses,
                                                                       const Executor &executor) {
   int64_t places = placesOf(call, division);
   SegmentStarts::Places known;
   LaunchSegment range = rangeOf(division);
+  LaunchTensors ofCall = tensorsOf(call, known, inverses);
+  if (llvm::Error error = findInverses(signature, systems, call, ofCall, left, inverses, executor))
+    return error;
+  left += systems.bytes(signature, call);
   if (tails) {
-    LaunchTensors tensors = tensorsOf(call, known);
+    LaunchTensors tensors = tensorsOf(call, known, inverses);
     tensors.entries.resize(tensors.entries.size() + tails->code->manifest.arguments.size());
     tensors.segmentEnds = SegmentStarts::lend(ofTails, places, begun);
     LaunchSegment before = range;
@@ -221,7 +244,7 @@ llvm::Expected<SegmentStarts::Places> Signature::Segments::findStarts(const Oper
   for (SegmentStarts &pass : passes) {
     SegmentStarts::Places ends = SegmentStarts::lend(pass.left, places, left);
     SegmentStarts::Places starts = SegmentStarts::lend(pass.begun, places, begun);
-    if (llvm::Error error = pass.find(signature, call, tensorsOf(call, known), range, ends, starts, executor))
+    if (llvm::Error error = pass.find(signature, call, tensorsOf(call, known, inverses), range, ends, starts, executor))
       return error;
     llvm::append_range(known, starts);
   }
@@ -232,11 +255,12 @@ llvm::Error Signature::Segments::run(const OperatorCall &call, int64_t count, Ar
                                      ArrayRef<TensorView> finalState, void *workspace, const Executor &executor) {
   Division division = divide(call, count);
   char *begun = static_cast<char *>(workspace);
+  LentRows inverses;
   llvm::Expected<SegmentStarts::Places> starts =
-      findStarts(call, division, begun, begun + bytesBegun(call, division), executor);
+      findStarts(call, division, begun, begun + bytesBegun(call, division), inverses, executor);
   if (!starts)
     return starts.takeError();
-  LaunchTensors tensors = tensorsOf(call, *starts);
+  LaunchTensors tensors = tensorsOf(call, *starts, inverses);
   tensors.results = resultViews;
   for (auto [entry, final] : llvm::zip(tensors.entries, finalState))
     entry.final = final.data;
@@ -254,10 +278,14 @@ void Signature::Segments::explain(llvm::json::OStream &json, const OperatorCall 
   json.attribute("chunks_of_a_segment", division.length);
   json.attributeArray("kernels", [&] {
     SmallVector<const Kernel *> kernels = {results.get()};
-    for (const SegmentStarts &pass : llvm::reverse(passes))
-      llvm::append_values(kernels, pass.turns.get(), pass.walk.get());
-    if (tails)
-      kernels.push_back(tails.get());
+    for (const SegmentStarts &pass : llvm::reverse(passes)) {
+      kernels.push_back(pass.turns.get());
+      for (const std::unique_ptr<Kernel> &walk : llvm::reverse(pass.walks))
+        kernels.push_back(walk.get());
+    }
+    for (const Kernel *before : {tails.get(), systems.kernel.get()})
+      if (before)
+        kernels.push_back(before);
     for (const Kernel *kernel : llvm::reverse(kernels))
       explainKernel(json, *kernel);
   });

@@ -49,8 +49,9 @@ public:
   Division divideInto(const OperatorCall &call, int64_t tokens) const;
   int64_t bytesBegun(const OperatorCall &call, Division division) const;
   int64_t bytesLeft(const OperatorCall &call, Division division) const;
+  /// The inverses that the kernels take lie in `left`, too, and are placed there.
   llvm::Expected<SegmentStarts::Places> findStarts(const OperatorCall &call, Division division, char *begun, char *left,
-                                                   const Executor &executor);
+                                                   LentRows &inverses, const Executor &executor);
 
 private:
   explicit Segments(const Signature &signature) : signature(signature) {}
@@ -58,7 +59,7 @@ private:
   /// Places for the segments of all sequences.
   int64_t placesOf(const OperatorCall &call, Division division) const;
   /// The tensors of a call, and what is known so far of what segments begin with.
-  LaunchTensors tensorsOf(const OperatorCall &call, const SegmentStarts::Places &begun) const;
+  LaunchTensors tensorsOf(const OperatorCall &call, const SegmentStarts::Places &begun, const LentRows &inverses) const;
   LaunchSegment rangeOf(Division division) const;
   /// Chunks before a segment that the rows may lie in that it looks back to.
   int64_t chunksOfTails() const;
@@ -70,6 +71,7 @@ private:
   /// Null where there are none.
   std::unique_ptr<Kernel> tails;
   std::vector<SegmentStarts::Kept> ofTails;
+  Systems systems;
   /// In order: of totals, where there are some, and of states.
   std::vector<SegmentStarts> passes;
 };

@@ -3,6 +3,7 @@
 #include "runtime/Signature.h"
 #include "dialect/stretto/Windows.h"
 #include "mlir/Parser/Parser.h"
+#include "passes/declaration/ChunkFeedback.h"
 #include "passes/declaration/ChunkSegments.h"
 #include "passes/declaration/KernelNames.h"
 #include "passes/declaration/Specialize.h"
@@ -88,6 +89,7 @@ llvm::Expected<std::unique_ptr<Operator::Signature>> Operator::Signature::create
   signature->decays = decayConditions(program);
   if (std::optional<SegmentProblem> problem = findSegmentProblem(program))
     signature->serialBecause = std::move(problem->reason);
+  signature->feedsBack = stretto::feedsBack(program);
   signature->describe(program, *sizes);
   request.settings = std::move(bound->settings);
   request.settings.heads = ratios(std::move(request.settings.heads));
@@ -248,28 +250,17 @@ llvm::Expected<Operator::Signature::Kernel *> Operator::Signature::kernelOf(cons
   llvm::Expected<std::shared_ptr<CompiledKernel>> code = compile(asked);
   if (!code)
     return code.takeError();
-  std::unique_ptr<Kernel> systems;
-  std::vector<KeptRow> inverses;
-  bool takesInverses = llvm::any_of((*code)->manifest.arguments, [&](const Manifest::Argument &argument) {
-    return argument.kind == Manifest::Kind::Input && StringRef(argument.name).starts_with(inversePrefix);
-  });
-  if (takesInverses) {
-    KernelRequest ofSystems = asked;
-    ofSystems.part = KernelRequest::Part::Systems;
-    llvm::Expected<std::shared_ptr<CompiledKernel>> found = compile(ofSystems);
-    if (!found)
-      return found.takeError();
-    inverses = KeptRow::of((*found)->manifest, heads);
-    if (llvm::Error error = makeKernel(std::move(*found), {inputs, entries, {}, {}}).moveInto(systems))
-      return error;
-    for (const KeptRow &row : inverses)
-      inputs.push_back(row.name);
-  }
+  KernelRequest ofSystems = asked;
+  ofSystems.part = KernelRequest::Part::Systems;
+  llvm::Expected<Systems> systems = makeSystems(ofSystems, (*code)->manifest, {inputs, entries, {}, {}});
+  if (!systems)
+    return systems.takeError();
+  for (const KeptRow &row : systems->inverses)
+    inputs.push_back(row.name);
   llvm::Expected<std::unique_ptr<Kernel>> made = makeKernel(std::move(*code), {inputs, entries, {}, {}});
   if (!made)
     return made.takeError();
-  (*made)->systems = std::move(systems);
-  (*made)->inverses = std::move(inverses);
+  (*made)->systems = std::move(*systems);
   for (const EntryShape &entry : state)
     if (!entry.isPosition && llvm::none_of((*made)->code->manifest.arguments, [&](const Manifest::Argument &argument) {
           return argument.kind == Manifest::Kind::Window
@@ -278,6 +269,33 @@ llvm::Expected<Operator::Signature::Kernel *> Operator::Signature::kernelOf(cons
         }))
       return error("internal: no kernel of " + op.name() + " carries the entry '" + entry.name + "' of its state");
   return kernels.emplace(form, std::move(*made)).first->second.get();
+}
+
+llvm::Expected<Operator::Signature::Systems> Operator::Signature::makeSystems(const KernelRequest &request,
+                                                                              const Manifest &taker,
+                                                                              const ArgumentNames &names) const {
+  Systems systems;
+  bool takesInverses = llvm::any_of(taker.arguments, [](const Manifest::Argument &argument) {
+    return argument.kind == Manifest::Kind::Input && StringRef(argument.name).starts_with(inversePrefix);
+  });
+  if (!takesInverses)
+    return systems;
+  llvm::Expected<std::shared_ptr<CompiledKernel>> code = compile(request);
+  if (!code)
+    return code.takeError();
+  systems.inverses = KeptRow::of((*code)->manifest, heads);
+  if (llvm::Error error = makeKernel(std::move(*code), names).moveInto(systems.kernel))
+    return error;
+  return systems;
+}
+
+int64_t Operator::Signature::Systems::bytes(const Signature &signature, const OperatorCall &call) const {
+  int64_t tokens = signature.rowOf(call).sizes[0] * signature.rowOf(call).sizes[1], bytes = 0;
+  for (KeptRow inverse : inverses) {
+    inverse.size = std::max(inverse.size, Form::mostTokensOnGpu);
+    bytes += inverse.bytes(tokens);
+  }
+  return bytes;
 }
 
 std::vector<KeptRow> KeptRow::of(const Manifest &manifest, int64_t heads, ArrayRef<std::string> names) {

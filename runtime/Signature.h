@@ -40,6 +40,7 @@ public:
   /// a form that do so.
   class Segments;
   struct SegmentStarts;
+  struct Systems;
   int64_t segmentsFor(const OperatorCall &call) const;
   int64_t tokensOfSequence(const OperatorCall &call) const;
   /// How many blocks a call that has so many segments leaves to each multiprocessor, 2 where there are more (Form.h).
@@ -91,9 +92,7 @@ public:
   const Target &target() const { return request.target; }
   bool isStep() const { return request.part == KernelRequest::Part::Step; }
   /// Whether kernels may take inverses that another one finds: where a row that is written depends on a read.
-  bool solvesSystems() const {
-    return device >= 0 && !isStep() && !serialBecause.empty() && bytesOf(request.element) == 2;
-  }
+  bool solvesSystems() const { return device >= 0 && !isStep() && feedsBack && bytesOf(request.element) == 2; }
 
   Operator &op;
   const int device;
@@ -116,6 +115,8 @@ public:
   std::vector<StateEntry::Kind> carried;
   /// Why segments of sequences are not walked side by side; empty where they can be.
   std::string serialBecause;
+  /// Whether a row that is written depends on a read of the same state.
+  bool feedsBack = false;
   /// Whether rows of windows are computed with parameters.
   bool windowsMeetParameters = false;
 
@@ -151,6 +152,9 @@ private:
   void compileTogether(KernelRequest request, llvm::ArrayRef<KernelRequest::Part> parts) const;
   llvm::Expected<std::unique_ptr<Kernel>> makeKernel(std::shared_ptr<CompiledKernel> code,
                                                      const ArgumentNames &names) const;
+  /// What finds the inverses that a kernel takes, if it takes any: the kernel of a request, and what it leaves.
+  llvm::Expected<Systems> makeSystems(const KernelRequest &request, const Manifest &taker,
+                                      const ArgumentNames &names) const;
 
   unsigned row = 0;
   int64_t multiprocessors = 0, cacheBytes = 0; // of a CUDA device
@@ -197,13 +201,20 @@ struct KeptRow {
   std::array<int64_t, 4> strides(int64_t tokens) const { return {tokens * heads * size, heads * size, size, 1}; }
 };
 
+/// Of systems of equations.
+struct Operator::Signature::Systems {
+  /// Null where there is nothing to find.
+  std::unique_ptr<Kernel> kernel;
+  std::vector<KeptRow> inverses;
+  /// Of a call, with room for as many tokens as a chunk may have.
+  int64_t bytes(const Signature &signature, const OperatorCall &call) const;
+};
+
 /// A kernel of a signature: the code, and which tensor each of its arguments is.
 struct Operator::Signature::Kernel {
   std::shared_ptr<CompiledKernel> code;
-  /// The kernel that finds what this one takes beside the rows of a call (stretto-invert-systems), and these rows; null
-  /// where it takes nothing.
-  std::unique_ptr<Kernel> systems;
-  std::vector<KeptRow> inverses;
+  /// Of what this one takes beside the rows of a call (stretto-invert-systems).
+  Systems systems;
   bool isApart() const { return code->manifest.segments == Manifest::Segments::Apart; }
   /// For each argument of the manifest its position among the inputs, results, entries, checkpoints or tables, by its
   /// kind.

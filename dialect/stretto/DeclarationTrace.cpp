@@ -50,7 +50,14 @@ Value DeclarationTrace::declareState(std::optional<StringRef> name, StringRef fi
     assumed.push_back(allHeads.str());
     needed.push_back(allHeads.str());
   }
-  auto sizeOf = [](StringRef axis) { return extentOf(axis).constant().value_or(ShapedType::kDynamic); };
+  // What is no axis is refused below.
+  auto sizeOf = [](StringRef axis) -> int64_t {
+    llvm::Expected<Extent> extent = Extent::parse(axis);
+    if (extent)
+      return extent->constant().value_or(ShapedType::kDynamic);
+    llvm::consumeError(extent.takeError());
+    return ShapedType::kDynamic;
+  };
   auto emit = [&] { return emitError(location); };
   if (failed(StateType::verify(emit, first, second, assumed[index], sizeOf(first), sizeOf(second), /*reverse=*/false)))
     return {};

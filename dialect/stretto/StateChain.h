@@ -12,8 +12,8 @@ struct Feedback {
   ReadOp read;
   WriteOp write;
   mlir::Value row;
-  /// What else the row is made of.
-  llvm::SmallVector<mlir::Value> others;
+  /// What else the row is made of: rows that are added, and numbers that multiply.
+  llvm::SmallVector<mlir::Value> terms, numbers;
 };
 
 /// A state with the decays and writes of one token, in order.

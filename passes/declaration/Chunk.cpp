@@ -10,6 +10,7 @@
 #include "passes/declaration/ChunkLookback.h"
 #include "passes/declaration/ChunkRows.h"
 #include "passes/declaration/ChunkSegments.h"
+#include "passes/declaration/ChunkTransition.h"
 #include "passes/declaration/GradientParts.h"
 #include "passes/declaration/KeptRows.h"
 #include "passes/declaration/KernelBuilder.h"
@@ -32,7 +33,9 @@ enum class Part {
   Tails,
   /// What their tokens add to totals.
   Totals,
-  /// And what they do to the states.
+  /// And what they do to the states: by feedback, which depends on the states,
+  Transitions,
+  /// and all else.
   Writes,
   /// Of a gradient, the forward states at the start of each segment, from which they are found again: as they are.
   SegmentStarts,
@@ -63,6 +66,8 @@ StringRef suffixOf(Part part) {
     return suffix::tails;
   case Part::Totals:
     return suffix::totals;
+  case Part::Transitions:
+    return suffix::transitions;
   case Part::Writes:
     return suffix::writes;
   case Part::SegmentStarts:
@@ -93,9 +98,9 @@ FloatType typeOfSummedRow(Value row, const ElementTypes &types) {
 class ChunkVariant {
 public:
   ChunkVariant(VariantOp variant, int64_t tokens, const ElementTypes &types, Part part = Part::Whole,
-               GradientParts parts = {}, chunk::SegmentsAttr segments = {})
+               GradientParts parts = {}, chunk::SegmentsAttr segments = {}, ArrayRef<SegmentEffect> transitions = {})
       : variant(variant), tokens(tokens), types(types), part(part), parts(std::move(parts)), segments(segments),
-        kernel(variant, "chunk", tokens, /*pastTokens=*/tokens, types) {}
+        transitions(transitions), kernel(variant, "chunk", tokens, /*pastTokens=*/tokens, types) {}
 
   LogicalResult run();
   /// What the tokens of a segment do to each state, or to each total.
@@ -137,6 +142,8 @@ private:
   SmallVector<Value> wanted();
   void addStates();
   void addTotalDecays();
+  BlockArgument addTotalDecay(const StateChain &chain, ChunkRecurrence::TotalDecay total);
+  void addTransitions();
   void addTotals();
   Value nextShift(const StateEntry &entry, Value before);
   void addTails(ArrayRef<Operation *> order);
@@ -152,6 +159,8 @@ private:
   Part part;
   GradientParts parts;
   chunk::SegmentsAttr segments;
+  /// What feedback does to states that feed back, in order.
+  ArrayRef<SegmentEffect> transitions;
   KernelBuilder kernel;
   SmallVector<SegmentEffect> effects;
   SmallVector<StateChain> chains;
@@ -228,6 +237,8 @@ std::string ChunkVariant::nameOfCheckpoint(const StateChain &chain) {
 }
 
 void ChunkVariant::addStates() {
+  if (part == Part::Transitions)
+    return addTransitions();
   TileBuilder &b = kernel.tiles();
   for (const StateChain &chain : chains) {
     StateOp root = chain.getRoot();
@@ -268,13 +279,40 @@ void ChunkVariant::addTotalDecays() {
     if (!isCarried(root))
       continue;
     SegmentEffect &effect = effects.emplace_back(SegmentEffect{cast<BlockArgument>(starts.at(root))});
+    if (chain.feedback && !transitions.empty()) {
+      const SegmentEffect &found = transitions.consume_front();
+      effect.transition = found.transition;
+      effect.multiplied = found.multiplied;
+      effect.decay = found.decay;
+    }
     std::optional<ChunkRecurrence::TotalDecay> total = ChunkRecurrence::totalDecayOf(chain);
     if (!total)
       continue;
     effect.form = total->form;
     effect.decayed = total->side;
-    effect.decay = kernel.addTotalDecay((root.getName() + ".decay").str(), total->size, groupOf(root.getType()),
-                                        /*lowest=*/total->form == chunk::DecayForm::Factor);
+    if (!effect.transition)
+      effect.decay = addTotalDecay(chain, *total);
+  }
+}
+
+BlockArgument ChunkVariant::addTotalDecay(const StateChain &chain, ChunkRecurrence::TotalDecay total) {
+  StateOp root = chain.root;
+  return kernel.addTotalDecay((root.getName() + ".decay").str(), total.size, groupOf(root.getType()),
+                              /*lowest=*/total.form == chunk::DecayForm::Factor);
+}
+
+void ChunkVariant::addTransitions() {
+  TileBuilder &b = kernel.tiles();
+  for (const StateChain &chain : chains) {
+    StateOp root = chain.root;
+    SegmentEffect &effect = effects.emplace_back();
+    int64_t size = ChunkTransition::sizeOf(chain);
+    SmallVector<int64_t> shape(size == 1 ? 1 : 2, size); // one column is a vector in memory
+    effect.transition = kernel.addTotalDecay((root.getName() + ".transition").str(), shape, groupOf(root.getType()));
+    effect.multiplied = ChunkTransition::sideOf(chain);
+    if (std::optional<ChunkRecurrence::TotalDecay> total = ChunkRecurrence::totalDecayOf(chain))
+      effect.decay = addTotalDecay(chain, *total);
+    recurrences[root] = std::make_unique<ChunkTransition>(chain, b.matrixOf(effect.transition), effect.decay, b);
   }
 }
 
@@ -304,7 +342,7 @@ Value ChunkVariant::nextShift(const StateEntry &entry, Value before) {
 //===----------------------------------------------------------------------===//
 
 void ChunkVariant::addTails(ArrayRef<Operation *> order) {
-  if (part == Part::Whole || part == Part::Totals || part == Part::Writes) {
+  if (part == Part::Whole || part == Part::Totals || part == Part::Transitions || part == Part::Writes) {
     kernel.addTails(order);
     if (part == Part::Totals)
       addTotals();
@@ -343,7 +381,7 @@ SmallVector<chunk::OutputAttr> ChunkVariant::describeOutputs() {
   if (part == Part::Whole)
     return kernel.describeResults();
   SmallVector<chunk::OutputAttr> outputs;
-  if (part == Part::Tails || part == Part::Totals || part == Part::Writes || part == Part::CotangentTails)
+  if (llvm::is_contained({Part::Tails, Part::Totals, Part::Transitions, Part::Writes, Part::CotangentTails}, part))
     return outputs;
   for (const StateEntry &tail : forwardTails) {
     RankedTensorType type = kernel.typeOfTail(tail);
@@ -444,6 +482,9 @@ SmallVector<Value> ChunkVariant::wanted() {
     return llvm::map_to_vector(scans,
                                [](const StateEntry &entry) -> Value { return entry.operations.front()->getResult(0); });
   SmallVector<Value> rows = leftRows();
+  if (part == Part::Transitions)
+    for (const StateChain &chain : chains)
+      llvm::append_range(rows, ChunkTransition::rowsOf(chain));
   if (part == Part::CotangentTails)
     for (const StateEntry &tail : reverseTails)
       llvm::append_range(rows, tail.operations.front()->getOperands());
@@ -527,6 +568,16 @@ SmallVector<BlockArgument> ChunkVariant::getCarried() {
 
 FailureOr<SmallVector<Value>> ChunkVariant::next() {
   SmallVector<Value> states;
+  if (part == Part::Transitions) {
+    for (auto [chain, effect] : llvm::zip_equal(chains, effects)) {
+      Value transition = recurrences[chain.root]->next();
+      bool isVector = cast<RankedTensorType>(effect.transition.getType()).getRank() == 1;
+      states.push_back(isVector ? kernel.tiles().column(transition, 0) : transition);
+      if (effect.decay)
+        states.push_back(recurrences[chain.root]->nextTotalDecay(effect.decay));
+    }
+    return states;
+  }
   for (const StateChain &chain : chains) {
     if (!isCarried(chain.root))
       continue;
@@ -540,7 +591,7 @@ FailureOr<SmallVector<Value>> ChunkVariant::next() {
   if (scans.empty()) {
     auto carried = llvm::make_filter_range(chains, [&](const StateChain &chain) { return isCarried(chain.getRoot()); });
     for (auto [chain, effect] : llvm::zip(carried, effects))
-      if (effect.decay)
+      if (effect.decay && !effect.transition)
         states.push_back(recurrences[chain.root]->nextTotalDecay(effect.decay));
   }
   for (auto [entry, effect] : llvm::zip(scans, effects))
@@ -580,6 +631,8 @@ LogicalResult ChunkVariant::run() {
                   [](const StateEntry &entry) { return entry.kind == StateEntry::Kind::Scan; });
   if (failed(checkChains()))
     return failure();
+  if (part == Part::Transitions)
+    llvm::erase_if(chains, [](const StateChain &chain) { return !chain.feedback; });
   // What is handed on to earlier tokens may be all that is wanted.
   SmallVector<Value> needed = wanted();
   if (carriesTailsBack())
@@ -590,11 +643,13 @@ LogicalResult ChunkVariant::run() {
     for (ReadOp read : chain.reads())
       if (read.getAt())
         needed.push_back(read.getAt());
-  FailureOr<SmallVector<Operation *>> order = orderOfTiles(chains, needed);
+  // Of what feeds back the rows that are wanted are all.
+  ArrayRef<StateChain> complete = part == Part::Transitions ? ArrayRef<StateChain>() : chains;
+  FailureOr<SmallVector<Operation *>> order = orderOfTiles(complete, needed);
   if (failed(order))
     return failure();
   SmallVector<Value> used = wanted();
-  for (const StateChain &chain : chains)
+  for (const StateChain &chain : complete)
     llvm::append_range(used, chain.rows());
   if (failed(kernel.create(name(), /*reverse=*/walksBack(), describeOutputs(), segments)) ||
       failed(kernel.addArguments(*order, used)))
@@ -656,23 +711,31 @@ private:
     auto build = [&](Part part, StringRef starts = {}) {
       return chunkApart(variant, types, part, /*parts=*/{}, starts);
     };
-    return success(succeeded(build(Part::Whole)) && (!has(StateEntry::Kind::Tail) || succeeded(build(Part::Tails))) &&
-                   (!has(StateEntry::Kind::Scan) || succeeded(build(Part::Totals, suffix::totalStarts))) &&
-                   succeeded(build(Part::Writes, suffix::starts)));
+    if (failed(build(Part::Whole)) || (has(StateEntry::Kind::Tail) && failed(build(Part::Tails))) ||
+        (has(StateEntry::Kind::Scan) && failed(build(Part::Totals, suffix::totalStarts))))
+      return failure();
+    if (!feedsBack(variant))
+      return build(Part::Writes, suffix::starts);
+    ChunkVariant transitions(variant, chunk, types, Part::Transitions, /*parts=*/{},
+                             chunk::SegmentsAttr::get(&getContext(), chunk::Segments::Apart));
+    return failed(transitions.run())
+               ? failure()
+               : chunkApart(variant, types, Part::Writes, /*parts=*/{}, suffix::starts, transitions.getEffects());
   }
 
   /// A kernel whose segments are walked side by side, and one that finds from what it leaves what segments begin with,
   /// if that is to have a name.
   LogicalResult chunkApart(VariantOp variant, const ElementTypes &types, Part part, const GradientParts &parts,
-                           StringRef starts = {}) {
+                           StringRef starts = {}, ArrayRef<SegmentEffect> transitions = {}) {
     ChunkVariant kernel(variant, chunk, types, part, parts,
-                        chunk::SegmentsAttr::get(&getContext(), chunk::Segments::Apart));
+                        chunk::SegmentsAttr::get(&getContext(), chunk::Segments::Apart), transitions);
     if (failed(kernel.run()))
       return failure();
     StringRef name = variant.getSymName();
     if (!starts.empty())
       buildSegmentStarts(getOperation().lookupSymbol<chunk::KernelOp>((name + suffixOf(part)).str()),
-                         (name + starts).str(), kernel.getEffects());
+                         (name + starts).str(), kernel.getEffects(),
+                         /*isRounded=*/types.standard.getIntOrFloatBitWidth() == 16);
     return success();
   }
 

@@ -67,7 +67,7 @@ LogicalResult AffineWalk::visit(Value row) {
   if (row == feedback.read.getResult())
     return success();
   if (!depends(row)) {
-    feedback.others.push_back(row);
+    feedback.terms.push_back(row);
     return success();
   }
   Operation *op = row.getDefiningOp();
@@ -84,7 +84,7 @@ LogicalResult AffineWalk::visit(Value row) {
     if (depends(left))
       std::swap(left, right);
     if (!depends(left) && isNumber(left)) {
-      feedback.others.push_back(left);
+      feedback.numbers.push_back(left);
       return visit(right);
     }
   }
@@ -116,11 +116,19 @@ FailureOr<std::optional<Feedback>> stretto::findFeedback(const StateChain &chain
         return refuseChunkForm(read) << "reads along '" << read.getAlong() << "' the state '" << name
                                      << "', and the row that depends on it is written along '" << read.getAlong()
                                      << "'";
-      feedback = Feedback{read, write, row, {}};
+      feedback = Feedback{read, write, row, {}, {}};
       if (failed(AffineWalk(chain, *feedback).visit(row)))
         return failure();
     }
   return feedback;
+}
+
+bool stretto::feedsBack(VariantOp variant) {
+  ScopedDiagnosticHandler silence(variant.getContext(), [](Diagnostic &) { return success(); });
+  return llvm::any_of(stateChains(variant), [](const StateChain &chain) {
+    FailureOr<std::optional<Feedback>> feedback = findFeedback(chain);
+    return succeeded(feedback) && feedback->has_value();
+  });
 }
 
 //===----------------------------------------------------------------------===//
@@ -131,7 +139,8 @@ namespace {
 
 class AffineTiles {
 public:
-  AffineTiles(const Feedback &feedback, TileBuilder &b) : feedback(feedback), b(b) {}
+  AffineTiles(const Feedback &feedback, TileBuilder &b, bool isLinear)
+      : feedback(feedback), b(b), isLinear(isLinear) {}
 
   /// The row of the read has a factor, 1 where that is null, and may be subtracted; rows that do not depend on it have
   /// none at all.
@@ -156,6 +165,7 @@ private:
 
   const Feedback &feedback;
   TileBuilder &b;
+  bool isLinear;
 };
 
 } // namespace
@@ -187,8 +197,8 @@ Value AffineTiles::numberOf(Value row) {
 AffineTiles::Term AffineTiles::build(Value row) {
   if (row.getDefiningOp() == feedback.read)
     return {{}, {}, true};
-  if (llvm::is_contained(feedback.others, row))
-    return {b.matrixOf(b.tileOf(row)), {}, false};
+  if (llvm::is_contained(feedback.terms, row))
+    return {isLinear ? Value() : b.matrixOf(b.tileOf(row)), {}, false};
   Operation *op = row.getDefiningOp();
   b.setLoc(op->getLoc());
   return llvm::TypeSwitch<Operation *, Term>(op)
@@ -198,7 +208,7 @@ AffineTiles::Term AffineTiles::build(Value row) {
         return {negate(term.offset), term.factor, true, !term.isSubtracted};
       })
       .Case([&](arith::MulFOp product) -> Term {
-        bool isLeft = llvm::is_contained(feedback.others, product.getLhs());
+        bool isLeft = llvm::is_contained(feedback.numbers, product.getLhs());
         Value number = numberOf(isLeft ? product.getLhs() : product.getRhs());
         Term term = build(isLeft ? product.getRhs() : product.getLhs());
         if (term.offset)
@@ -221,7 +231,7 @@ AffineTiles::Term AffineTiles::build(Value row) {
       });
 }
 
-AffineRow stretto::affineRow(const Feedback &feedback, TileBuilder &builder) {
-  AffineTiles::Term term = AffineTiles(feedback, builder).build(feedback.row);
+AffineRow stretto::affineRow(const Feedback &feedback, TileBuilder &builder, bool isLinear) {
+  AffineTiles::Term term = AffineTiles(feedback, builder, isLinear).build(feedback.row);
   return {term.offset, term.factor, term.isSubtracted};
 }

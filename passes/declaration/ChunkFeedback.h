@@ -21,6 +21,9 @@ namespace stretto {
 /// The feedback of a chain, if it has one; refuses what is not of the form.
 mlir::FailureOr<std::optional<Feedback>> findFeedback(const StateChain &chain);
 
+/// Whether a state has one.
+bool feedsBack(VariantOp variant);
+
 /// Tiles of the row of a feedback: `offset + factor * read`, or `offset - factor * read` where that is subtracted.
 /// Without an offset there is none, without a factor it is 1.
 struct AffineRow {
@@ -28,8 +31,8 @@ struct AffineRow {
   bool isSubtracted = false;
 };
 
-/// The tiles of all other rows are there.
-AffineRow affineRow(const Feedback &feedback, TileBuilder &builder);
+/// The tiles of all other rows are there; where only what is linear in the read is asked for, those of numbers.
+AffineRow affineRow(const Feedback &feedback, TileBuilder &builder, bool isLinear);
 
 } // namespace stretto
 

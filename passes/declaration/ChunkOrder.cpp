@@ -43,7 +43,8 @@ private:
         needs.push_back(operand);
     if (const Feedback *feedback = feedbackOf.lookup(op)) {
       llvm::erase(needs, feedback->row);
-      llvm::append_range(needs, feedback->others);
+      llvm::append_range(needs, feedback->terms);
+      llvm::append_range(needs, feedback->numbers);
     }
     return needs;
   }

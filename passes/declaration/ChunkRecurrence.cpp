@@ -180,7 +180,7 @@ Value ChunkRecurrence::productsOf(Value query, Value key, bool afterAll, bool se
 void ChunkRecurrence::solveFeedback(Value row, size_t position, Side contracted) {
   WriteOp write = chain.feedback->write;
   Value known = readDecayed(row, position, contracted); // of the start, and of other writes
-  AffineRow affine = affineRow(*chain.feedback, b);
+  AffineRow affine = affineRow(*chain.feedback, b, isLinear());
   b.setLoc(write.getLoc());
   size_t end = llvm::find(chain.steps, write.getOperation()) - chain.steps.begin() + 1;
   Value key = finiteMatrix(contracted == Side::Rows ? write.getFirst() : write.getSecond());
@@ -211,8 +211,12 @@ void ChunkRecurrence::solveFeedback(Value row, size_t position, Side contracted)
   auto isFinite = [&](Value tile) { return !tile || b.padding.rowsOf(tile).isFinite(); };
   if (isFinite(row) && isFinite(affine.offset) && isFinite(affine.factor))
     b.padding.setRows(rows, {Padding::Rows::Kind::Finite});
+  takeFeedback(rows, key, end);
+}
+
+void ChunkRecurrence::takeFeedback(Value rows, Value, size_t end) {
   b.setTile(chain.feedback->row, b.shaped(rows, b.tileType(chain.feedback->row.getType())));
-  addWrite(write, end);
+  addWrite(chain.feedback->write, end);
 }
 
 Value ChunkRecurrence::feedbackProducts(Value row, size_t position, Value key, size_t writePosition) {
@@ -292,13 +296,17 @@ Value ChunkRecurrence::next() {
 
 std::optional<ChunkRecurrence::TotalDecay> ChunkRecurrence::totalDecayOf(const StateChain &chain) {
   StateType type = chain.getRoot().getType();
+  // One factor for the whole state is of the axis that feedback reads along.
+  ReadOp fed = chain.feedback ? chain.feedback->read : ReadOp();
+  bool readsColumns = fed && sideOf(type, fed.getAlong()) == Side::Columns;
   std::optional<TotalDecay> total;
   for (Operation *step : chain.steps) {
     auto decay = dyn_cast<DecayOp>(step);
     if (!decay)
       continue;
     if (!total)
-      total = {chunk::DecayForm::Log, Side::Rows, type.getFirstSize()};
+      total = readsColumns ? TotalDecay{chunk::DecayForm::Log, Side::Columns, type.getSecondSize()}
+                                    : TotalDecay{chunk::DecayForm::Log, Side::Rows, type.getFirstSize()};
     if (decay.getForm() != DecayForm::Log)
       total->form = chunk::DecayForm::Factor;
     // A state of one column is a vector in memory, all of which such a decay multiplies.

@@ -52,6 +52,7 @@ public:
 
 protected:
   friend class ChunkCotangent;
+  friend class ChunkTransition;
 
   static chunk::Side sideOf(StateType state, llvm::StringRef axis) {
     return axis == state.getFirst() ? chunk::Side::Rows : chunk::Side::Columns;
@@ -94,6 +95,10 @@ protected:
   /// of the state; the read's rows are those of the matrix, or its columns.
   virtual mlir::Value feedbackProducts(mlir::Value row, size_t position, mlir::Value key, size_t writePosition);
   virtual chunk::Side feedbackSide() const { return chunk::Side::Rows; }
+  /// Whether only what is linear in the state is found of the rows that feed back.
+  virtual bool isLinear() const { return false; }
+  /// Takes these rows, which are written beside `key`, `end` steps into a token.
+  virtual void takeFeedback(mlir::Value rows, mlir::Value key, size_t end);
   /// The rows with 0 beyond the end where they could be anything there.
   mlir::Value finite(mlir::Value rows);
   mlir::Value finiteMatrix(mlir::Value row) { return finite(b.matrixOf(b.tileOf(row))); }

@@ -7,6 +7,7 @@
 #include "mlir/Dialect/Math/IR/Math.h"
 #include "mlir/IR/ImplicitLocOpBuilder.h"
 #include "passes/declaration/ChunkEarlierReads.h"
+#include "passes/declaration/ChunkFeedback.h"
 #include "passes/declaration/ChunkRecurrence.h"
 
 using namespace mlir;
@@ -37,12 +38,20 @@ std::optional<SegmentProblem> stretto::findSegmentProblem(VariantOp variant) {
     return SegmentProblem{variant, "it has no 'stretto.state'"};
   auto isRead = [](Operation *op) { return isa<ReadOp>(op); };
   auto isReadOrScan = [](Operation *op) { return isa<ReadOp, ScanOp>(op); };
-  for (const StateChain &chain : chains)
-    if (Operation *read = findMaker(chain.rows(), isRead))
-      return SegmentProblem{read,
-                            ("what changes the state '" + chain.getRoot().getName() + "' depends on this read").str()};
   // What a state lacks a chunk form for is said where that is asked for.
   ScopedDiagnosticHandler silence(variant.getContext(), [](Diagnostic &) { return success(); });
+  for (StateChain &chain : chains) {
+    SmallVector<Value> rows = chain.rows();
+    if (FailureOr<std::optional<Feedback>> feedback = findFeedback(chain); succeeded(feedback) && *feedback) {
+      llvm::erase(rows, (*feedback)->row);
+      llvm::append_range(rows, (*feedback)->terms);
+      llvm::append_range(rows, (*feedback)->numbers);
+      chain.feedback = std::move(*feedback);
+    }
+    if (Operation *read = findMaker(rows, isRead))
+      return SegmentProblem{read,
+                            ("what changes the state '" + chain.getRoot().getName() + "' depends on this read").str()};
+  }
   for (const StateChain &chain : chains)
     if (failed(ChunkEarlierReads::hasSome(chain) ? ChunkEarlierReads::check(chain) : ChunkRecurrence::check(chain)))
       return SegmentProblem{chain.root, ("the state '" + chain.getRoot().getName() + "' has no chunk form").str()};
@@ -92,6 +101,44 @@ static Value decayState(ImplicitLocOpBuilder &b, Value state, Value decay, const
   return arith::MulFOp::create(b, state, factor);
 }
 
+/// What a matrix that feedback leaves makes of a state, in products of bf16, with what rounding takes from both, where
+/// the operands of a walk have 16 bits.
+static Value multiplyState(ImplicitLocOpBuilder &b, Value state, const SegmentEffect &effect, Value transition,
+                           Value addend, bool isRounded) {
+  // One column is a vector in memory.
+  auto matrixOf = [&](Value value) -> Value {
+    auto type = cast<RankedTensorType>(value.getType());
+    if (type.getRank() == 2)
+      return value;
+    return chunk::BroadcastOp::create(b, type.clone({type.getDimSize(0), 1}), value, chunk::Side::Rows);
+  };
+  Value left = matrixOf(transition), right = matrixOf(state);
+  if (effect.multiplied == chunk::Side::Columns)
+    std::swap(left, right);
+  Value sum = matrixOf(addend);
+  Type sumType = sum.getType();
+  auto add = [&](Value factor, Value other) {
+    sum = chunk::DotOp::create(b, sumType, factor, other, sum, /*transpose_left=*/false, /*transpose_right=*/false);
+  };
+  if (!isRounded) {
+    add(left, right);
+  } else {
+    auto rounded = [&](Value value) -> Value {
+      return arith::TruncFOp::create(b, cast<RankedTensorType>(value.getType()).clone(b.getBF16Type()), value);
+    };
+    auto restOf = [&](Value value, Value rounded) {
+      return arith::SubFOp::create(b, value, arith::ExtFOp::create(b, value.getType(), rounded));
+    };
+    Value ofLeft = rounded(left), ofRight = rounded(right);
+    add(rounded(restOf(left, ofLeft)), ofRight);
+    add(ofLeft, rounded(restOf(right, ofRight)));
+    add(ofLeft, ofRight);
+  }
+  if (cast<RankedTensorType>(state.getType()).getRank() == 2)
+    return sum;
+  return chunk::ColumnsOp::create(b, state.getType(), sum, /*from=*/0);
+}
+
 namespace {
 
 /// A kernel whose turns are segments, behind the one that leaves something of each.
@@ -105,8 +152,10 @@ public:
     block = &kernel.getBody().emplaceBlock();
   }
 
-  chunk::ArgumentAttr describe(BlockArgument left) { return walk.getArgument(left.getArgNumber()); }
-  /// What the walk has left in a state.
+  static chunk::ArgumentAttr describe(BlockArgument left) {
+    return cast<chunk::KernelOp>(left.getOwner()->getParentOp()).getArgument(left.getArgNumber());
+  }
+  /// What a walk has left in a state.
   BlockArgument addCheckpoint(const Twine &name, BlockArgument left) {
     arguments.push_back(chunk::ArgumentAttr::get(b.getContext(), chunk::ArgumentKind::Checkpoint, b.getStringAttr(name),
                                                  describe(left).getGroup(), /*sliced=*/false,
@@ -147,10 +196,11 @@ private:
 
 } // namespace
 
-void stretto::buildSegmentStarts(chunk::KernelOp writes, StringRef name, ArrayRef<SegmentEffect> effects) {
+void stretto::buildSegmentStarts(chunk::KernelOp writes, StringRef name, ArrayRef<SegmentEffect> effects,
+                                 bool isRounded) {
   TurnsBuilder turnsOf(writes, name);
   struct Turn {
-    Value left, decay, state;
+    Value left, decay, transition, state;
   };
   SmallVector<Turn> turns;
   for (const SegmentEffect &effect : effects) {
@@ -158,6 +208,9 @@ void stretto::buildSegmentStarts(chunk::KernelOp writes, StringRef name, ArrayRe
     turn.left = turnsOf.addLeft(effect.state);
     if (effect.decay)
       turn.decay = turnsOf.addCheckpoint(turnsOf.describe(effect.decay).getName().getValue(), effect.decay);
+    if (effect.transition)
+      turn.transition =
+          turnsOf.addCheckpoint(turnsOf.describe(effect.transition).getName().getValue(), effect.transition);
     turnsOf.keepState(effect.state);
   }
   for (auto [effect, turn] : llvm::zip_equal(effects, turns))
@@ -173,7 +226,10 @@ void stretto::buildSegmentStarts(chunk::KernelOp writes, StringRef name, ArrayRe
       continue;
     }
     Value kept = effect.decay ? decayState(b, turn.state, turn.decay, effect) : turn.state;
-    next.push_back(arith::AddFOp::create(b, kept, turn.left));
+    Value sum = arith::AddFOp::create(b, kept, turn.left);
+    if (turn.transition)
+      sum = multiplyState(b, turn.state, effect, turn.transition, sum, isRounded);
+    next.push_back(sum);
   }
   chunk::YieldOp::create(b, starts, next);
 }

@@ -1,13 +1,17 @@
 //===- ChunkSegments.h - Segments of a sequence, side by side ---*- C++ -*-===//
 //
-// Tokens do to a state what does not depend on the state, unless a row that is written depends on a read: from a state
-// S a segment leaves D S + U, where D is the product of its decays and U what it leaves from the state 0. So segments
-// are walked side by side, first for U and D alone, then, each from its own start, for all else. Three kernels come
-// beside the one that computes the results:
+// From a state S a segment leaves D S + U, where D is the product of its decays and U what it leaves from the state 0,
+// whatever S is. So segments are walked side by side, first for U and D alone, then, each from its own start, for all
+// else. Three kernels come beside the one that computes the results:
 //
 //   @f_tails   walks the last chunks before a segment, and leaves the rows that its convolutions and delays begin with
 //   @f_writes  walks a segment, and leaves U, from the initial state in the first segment, and D
 //   @f_starts  finds from those the state that each segment begins with, one segment after the other
+//
+// Where a row that is written depends on a read of the state, by the feedback of a delta rule (ChunkFeedback.h), a
+// matrix X adds to that, and a segment leaves D S + X S + U (ChunkTransition.h):
+//
+//   @f_transitions   walks a segment, and leaves X and D
 //
 // What is written may depend on a scan, whose total is known at the start of a segment before the states are: @f_totals
 // finds what the tokens of a segment add to it, and @f_total_starts what each segment begins with.
@@ -53,16 +57,19 @@ std::optional<SegmentProblem> findSegmentProblem(VariantOp variant);
 /// The same of what a gradient carries back.
 std::optional<SegmentProblem> findSegmentProblem(VariantOp gradient, const GradientParts &parts);
 
-/// What the tokens of a segment do to a state: the states of @f_writes that hold U, and D where the state decays. Or
-/// what they add to the total of a scan, after which it is shifted by logarithms.
+/// What the tokens of a segment do to a state: the states of @f_writes that hold U, and D where the state decays, and
+/// of @f_transitions that holds X, which multiplies it from the left where it is of rows. Or what they add to the total
+/// of a scan, after which it is shifted by logarithms.
 struct SegmentEffect {
-  mlir::BlockArgument state, decay = {};
+  mlir::BlockArgument state, decay = {}, transition = {};
   chunk::DecayForm form = chunk::DecayForm::Log;
-  chunk::Side decayed = chunk::Side::Rows;
+  chunk::Side decayed = chunk::Side::Rows, multiplied = chunk::Side::Rows;
   std::optional<chunk::ScanKind> scan = {};
 };
-/// Makes the kernel that finds what segments begin with, behind that of what they leave.
-void buildSegmentStarts(chunk::KernelOp writes, llvm::StringRef name, llvm::ArrayRef<SegmentEffect> effects);
+/// Makes the kernel that finds what segments begin with, behind that of what they leave. States that were added up in
+/// products of operands of 16 bits meet X in such products, too, with what rounding takes from both.
+void buildSegmentStarts(chunk::KernelOp writes, llvm::StringRef name, llvm::ArrayRef<SegmentEffect> effects,
+                        bool isRounded);
 /// Makes the kernel that adds up what segments leave in some states, behind that of these.
 void buildSegmentSums(chunk::KernelOp parts, llvm::StringRef name, llvm::ArrayRef<mlir::BlockArgument> states);
 

@@ -6,7 +6,7 @@ import torch
 from operator_cases import CASES, Shape, check, error, initial_state, offsets
 from test_lookbacks import CASES as LOOKBACKS
 from test_lookbacks import check_continuing, run
-from test_segments import SERIAL, WITH_STATES, explain, segments
+from test_segments import FED, WITH_STATES, explain, fed_inputs, segments
 
 pytestmark = [
     pytest.mark.skipif(not torch.cuda.is_available(), reason="PyTorch sees no GPU"),
@@ -16,7 +16,7 @@ pytestmark = [
 DEVICE = "cuda"
 
 
-@pytest.fixture(params=[name for name, case in CASES.items() if case.operator not in (*SERIAL, "based")])
+@pytest.fixture(params=[name for name, case in CASES.items() if case.operator != "based"])
 def case(request):
     return CASES[request.param]
 
@@ -116,3 +116,19 @@ def test_two_blocks_of_lookbacks_for_each_multiprocessor(name):
         expected, final = run(LOOKBACKS[name], one)
         assert error(o[row : row + 1], expected) < 8e-3
         assert all(error(state[entry][row : row + 1], final[entry]) < 8e-3 for entry in state)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16], ids=str)
+@pytest.mark.parametrize("variant", FED, ids=lambda variant: variant.__name__)
+def test_feedback(variant, dtype):
+    """In both directions of a product, and with widths that fill no tile of a product of warpgroups."""
+    bound = 5e-6 if dtype == torch.float32 else 1e-2
+    for keys, values in ((16, 24), (64, 128)):
+        inputs = {name: x.to(DEVICE) for name, x in fed_inputs(700, dtype, keys, values).items()}
+        exact = {name: x.cpu().double() for name, x in inputs.items()}
+        o, state = variant.reference(**exact, output_final_state=True)
+        with segments(5):
+            assert variant.explain(**inputs)["segments"] > 1
+            found, final = variant(**inputs, output_final_state=True)
+        assert error(found.cpu(), o) < bound
+        assert all(error(final[name].cpu(), state[name]) < bound for name in state)

@@ -10,12 +10,13 @@ import torch
 from formulas.examples import WITH_DECAY, example
 from test_gradients import LOOKING_BACK
 from test_operator_gradients import FIRST, WIDE, check, explanation, gradients, segments_of, walks_of
-from test_segments import SERIAL, segments
+from test_segments import segments
 
 # What a walk back carries depends on reads of it: of all of these, or, with one walk back, of those that carry
 # parameters' gradients, too.
 FEEDS_BACK = {
-    **SERIAL,
+    "delta_rule": "what changes the state 'd_S' depends on this read",
+    "gated_delta_rule": "what changes the state 'd_S' depends on this read",
     "abc": "what changes the state 'd_s_logaddexp' depends on this read",
 }
 OF_TWO_WALKS = ("ssd", "lawcat", "supra", "lolcats")

@@ -12,13 +12,6 @@ from test_lookbacks import check_continuing, run
 
 pytestmark = pytest.mark.usefixtures("no_gradients")
 
-# What is written depends on a read.
-SERIAL = {
-    "delta_rule": "what changes the state 'S' depends on this read",
-    "gated_delta_rule": "what changes the state 'S' depends on this read",
-}
-
-
 @contextlib.contextmanager
 def segments(count):
     """Sequences are divided into so many segments at most; 1: walked one chunk after the other."""
@@ -29,7 +22,7 @@ def segments(count):
         torch.ops.stretto._set_segments(before)
 
 
-@pytest.fixture(params=[name for name, case in CASES.items() if case.operator not in SERIAL])
+@pytest.fixture(params=CASES)
 def case(request):
     return CASES[request.param]
 
@@ -52,7 +45,13 @@ def test_lengths(case, count, dtype):
     assert found["chosen_by"] == "knob"
     assert 2 <= found["segments"] <= count
     kernels = [kernel["kernel"] for kernel in found["kernels"]]
-    parts = {"lawcat": ["tails"], "abc": ["totals", "total_starts"]}.get(case.operator, [])
+    feedback = ["transitions"]
+    parts = {
+        "lawcat": ["tails"],
+        "abc": ["totals", "total_starts"],
+        "delta_rule": feedback,
+        "gated_delta_rule": feedback,
+    }.get(case.operator, [])
     assert kernels == [*(f"{case.operator}_{part}" for part in (*parts, "writes", "starts")), case.operator]
     assert found["workspace_bytes"] > 0
 
@@ -156,16 +155,26 @@ def test_lookbacks_in_packed_sequences(name):
             keywords["initial_state"] = state
 
 
-@pytest.mark.parametrize("name", SERIAL)
-def test_what_runs_one_chunk_after_the_other_says_why(name):
-    inputs = CASES[name].inputs(Shape(T=100))
+@stretto.variant
+def kept_of_another(q: sl.Row["K"], k: sl.Row["K"], v: sl.Row["V"]):
+    """What is written to a state depends on a read of another."""
+    S = sl.write(sl.state("K", "V", name="S"), k, v)
+    T = sl.write(sl.state("K", "V", name="T"), k, sl.read(S, q, along="K"))
+    return sl.read(T, q, along="K")
+
+
+def test_what_runs_one_chunk_after_the_other_says_why():
+    generator = torch.Generator().manual_seed(0)
+    inputs = {name: torch.randn(1, 100, 2, 8, generator=generator) / 3 for name in ("q", "k", "v")}
     with segments(3):
-        found = explain(CASES[name], inputs)
-        check(CASES[name], inputs)
-    assert found["schedule"] == "serial"
-    assert found["why"] == f"no segments side by side: {SERIAL[name]}"
-    with pytest.raises(stretto.Error, match="no segmented form: " + SERIAL[name]):
-        getattr(stretto.ops, name).variant.lower("chunk", segments=True)
+        explained = kept_of_another.explain(**inputs)
+        found = kept_of_another(**inputs)
+    why = "what changes the state 'T' depends on this read"
+    assert explained["schedule"] == "serial"
+    assert explained["why"] == f"no segments side by side: {why}"
+    with pytest.raises(stretto.Error, match="no segmented form: " + why):
+        kept_of_another.lower("chunk", segments=True, K=8, V=8)
+    assert error(found, kept_of_another.reference(**inputs)) < 5e-6
 
 
 @stretto.variant
@@ -257,3 +266,87 @@ def test_gradients_are_those_of_a_walk_over_the_whole():
         found.append([x.grad for x in inputs.values()])
     for serial, segmented in zip(*found, strict=True):
         assert error(segmented, serial) < 1e-6
+
+
+# What is written depends on a read of the state: of the state before its decays, behind some of them, along the second
+# axis, with further writes, rows that look back and a scan beside it; a state of one column, or row.
+@stretto.variant
+def fed_before_it_decays(q: sl.Row["K"], k: sl.Row["K"], v: sl.Row["V"], g: sl.Row["K"], b: sl.Row[()]):
+    S = sl.state("K", "V")
+    recalled = sl.read(S, k, along="K")
+    S = sl.write(sl.decay(S, factor=sl.sigmoid(g), along="K"), k, b * v - 0.5 * (b * recalled))
+    return sl.read(S, q, along="K")
+
+
+@stretto.variant
+def fed_between_decays(q: sl.Row["K"], k: sl.Row["K"], v: sl.Row["V"], g: sl.Row["K"], b: sl.Row[()]):
+    S = sl.decay(sl.state("K", "V"), log=-0.1 * g * g, along="K")
+    recalled = sl.read(S, k, along="K")
+    S = sl.write(sl.decay(S, log=-0.1 * b * b), k, v - sl.sigmoid(b) * recalled)
+    return sl.read(S, q, along="K")
+
+
+@stretto.variant
+def fed_along_columns(q: sl.Row["K"], k: sl.Row["K"], v: sl.Row["V"], g: sl.Row["K"], b: sl.Row[()]):
+    S = sl.decay(sl.decay(sl.state("V", "K"), log=-0.1 * g * g, along="K"), factor=sl.sigmoid(b))
+    S = sl.write(S, v - sl.sigmoid(b) * sl.read(S, k, along="K"), k)
+    return sl.read(S, q, along="K")
+
+
+@stretto.variant
+def fed_as_a_whole_along_columns(q: sl.Row["K"], k: sl.Row["K"], v: sl.Row["V"], g: sl.Row["K"], b: sl.Row[()]):
+    S = sl.decay(sl.state("V", "K"), log=-b * b)
+    S = sl.write(S, v - sl.read(S, k, along="K"), k)
+    return sl.read(S, q, along="K") + 0 * sl.sum(g)
+
+
+@stretto.variant
+def fed_beside_others(q: sl.Row["K"], k: sl.Row["K"], v: sl.Row["V"], g: sl.Row["K"], b: sl.Row[()]):
+    key = sl.delay(k, 3)
+    S = sl.write(sl.decay(sl.state("K", "V"), log=-0.1 * sl.sigmoid(sl.scan(b, log=-b * b))), g * 0.1, v)
+    S = sl.write(S, key, v - sl.sigmoid(b) * sl.read(S, key, along="K"))
+    return sl.read(sl.write(S, q * 0.1, v), q, along="K")
+
+
+@stretto.variant
+def fed_in_one_column(q: sl.Row["K"], k: sl.Row["K"], v: sl.Row["V"], g: sl.Row["K"], b: sl.Row[()]):
+    S = sl.decay(sl.state("K", "1"), log=-0.1 * g * g, along="K")
+    S = sl.write(S, k, b - 0.5 * sl.read(S, k, along="K"))
+    return sl.read(S, q, along="K") * v
+
+
+FED = [
+    fed_before_it_decays,
+    fed_between_decays,
+    fed_along_columns,
+    fed_as_a_whole_along_columns,
+    fed_beside_others,
+    fed_in_one_column,
+]
+
+
+def fed_inputs(tokens, dtype=torch.float32, keys=16, values=24):
+    generator = torch.Generator().manual_seed(0)
+    rows = {"q": (2, keys), "k": (2, keys), "v": (2, values), "g": (2, keys), "b": (2,)}
+    inputs = {name: torch.randn(2, tokens, *sizes, generator=generator) for name, sizes in rows.items()}
+    inputs["k"] = torch.nn.functional.normalize(inputs["k"], dim=-1)
+    return {name: x.to(dtype) for name, x in inputs.items()}
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
+@pytest.mark.parametrize("count", [2, 5, 1000])
+@pytest.mark.parametrize("variant", FED, ids=lambda variant: variant.__name__)
+def test_feedback(variant, count, dtype):
+    inputs = fed_inputs(170, dtype)
+    exact = {name: x.double() for name, x in inputs.items()}
+    o, state = variant.reference(**exact, output_final_state=True)
+    o2, state2 = variant.reference(**exact, initial_state=state, output_final_state=True)
+    with segments(count):
+        assert variant.explain(**inputs)["segments"] > 1
+        found, final = variant(**inputs, output_final_state=True)
+        again, last = variant(**inputs, initial_state=final, output_final_state=True)
+    bound = 5e-6 if dtype == torch.float32 else 1e-2
+    assert error(found, o) < bound
+    assert error(again, o2) < bound
+    assert all(error(final[name], state[name]) < bound for name in state)
+    assert all(error(last[name], state2[name]) < bound for name in state)
