@@ -18,18 +18,24 @@ using Part = KernelRequest::Part;
 /// two segments would gain nothing, and short ones would wait for launches (docs/performance.md).
 /// Segments of fewer tokens are not worth what it takes to find their starts, one after the other, but for a few.
 static constexpr int64_t tokensOfSegment = 512, tokensOfFew = 256, few = 8;
+static constexpr int64_t fewest = 3;
+/// Where states feed back, there is one walk more, and a product of matrices for each start.
+static constexpr int64_t fewestFedBack = 8, mostFedBack = 32;
+
+int64_t Signature::mostSegments() const { return feedsBack ? mostFedBack : std::numeric_limits<int64_t>::max(); }
 
 int64_t Signature::segmentsFor(const OperatorCall &call) const {
-  constexpr int64_t fewest = 3;
   if (isStep() || !serialBecause.empty())
     return 1;
   if (int64_t count = Knobs::instance().segments)
     return count;
   int64_t parallel = std::max<int64_t>(items(call), 1);
   int64_t length = tokensOfSequence(call);
-  int64_t count =
-      std::min(multiprocessors / parallel, std::max(length / tokensOfSegment, std::min(few, length / tokensOfFew)));
-  return count >= fewest ? count : 1;
+  int64_t ofChip = multiprocessors / parallel, ofLength = length / tokensOfSegment;
+  if (!feedsBack)
+    ofLength = std::max(ofLength, std::min(few, length / tokensOfFew));
+  int64_t count = std::min({ofChip, ofLength, mostSegments()});
+  return count >= (feedsBack ? fewestFedBack : fewest) ? count : 1;
 }
 
 /// Tokens of a sequence; of a packed batch on average.
@@ -48,7 +54,8 @@ int64_t Signature::blocksOfMultiprocessor(const OperatorCall &call, int64_t segm
 }
 
 Signature::Segments::Division Signature::Segments::divide(const OperatorCall &call, int64_t count) const {
-  count = std::max(count, std::min(count * blocksOfMultiprocessor, signature.tokensOfSequence(call) / tokensOfSegment));
+  count = std::max(count, std::min({count * blocksOfMultiprocessor, signature.tokensOfSequence(call) / tokensOfSegment,
+                                    signature.mostSegments()}));
   int64_t chunk = results->code->manifest.chunk, sequences = std::max<int64_t>(signature.sequences(call), 1);
   int64_t all = signature.rowOf(call).sizes[0] * signature.rowOf(call).sizes[1];
   auto chunksOf = [&](int64_t tokens) {

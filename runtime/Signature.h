@@ -42,6 +42,7 @@ public:
   struct SegmentStarts;
   struct Systems;
   int64_t segmentsFor(const OperatorCall &call) const;
+  int64_t mostSegments() const;
   int64_t tokensOfSequence(const OperatorCall &call) const;
   /// How many blocks a call that has so many segments leaves to each multiprocessor, 2 where there are more (Form.h).
   int64_t blocksOfMultiprocessor(const OperatorCall &call, int64_t segments) const;

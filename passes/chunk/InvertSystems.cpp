@@ -87,14 +87,18 @@ Inverses::Inverses(KernelOp results)
   b.setInsertionPointToEnd(&inverses.getBody().emplaceBlock());
 }
 
+static bool isValid(Attribute attribute) { return cast<ArgumentAttr>(attribute).getKind() == ArgumentKind::Valid; }
+
 Value Inverses::argumentLike(BlockArgument argument, KernelOp kernel) {
   ArgumentAttr described = kernel.getArgument(argument.getArgNumber());
   Block *block = inverses.getBlock();
   for (auto [attribute, own] : llvm::zip_equal(arguments, block->getArguments()))
     if (attribute == described)
       return own;
-  arguments.push_back(described);
-  return block->addArgument(argument.getType(), argument.getLoc());
+  // The number of valid tokens is the last.
+  auto position = static_cast<unsigned>(arguments.size() - (!arguments.empty() && isValid(arguments.back())));
+  arguments.insert(arguments.begin() + position, described);
+  return block->insertArgument(position, argument.getType(), argument.getLoc());
 }
 
 Value Inverses::leave(Value tile, StringAttr name) {
@@ -137,7 +141,6 @@ StringAttr Inverses::find(SolveOp solve, KernelOp kernel, const Making &making) 
 void Inverses::finish() {
   if (left.empty())
     return inverses.erase();
-  auto isValid = [](Attribute attribute) { return cast<ArgumentAttr>(attribute).getKind() == ArgumentKind::Valid; };
   if (llvm::none_of(arguments, isValid)) {
     arguments.push_back(ArgumentAttr::get(b.getContext(), ArgumentKind::Valid, b.getStringAttr("valid"), /*group=*/1,
                                           /*sliced=*/false, /*entry=*/StringAttr(), /*column=*/0, /*columns=*/0,

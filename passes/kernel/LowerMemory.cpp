@@ -325,9 +325,16 @@ static void where(ThreadBuilder &b, Value condition, function_ref<void()> body) 
   body();
 }
 
+/// Whether a load of the same entry stands before this one, and has waited for it.
+static bool hasArrived(LoadOp load) {
+  return llvm::any_of(load.getView().getDefiningOp()->getUsers(), [&](Operation *user) {
+    return isa<LoadOp>(user) && user->getBlock() == load->getBlock() && user->isBeforeInBlock(load);
+  });
+}
+
 void ThreadLowering::lowerLoad(LoadOp op) {
   const View &view = viewOf(op.getView());
-  if (view.arrival)
+  if (view.arrival && !hasArrived(op))
     awaitParity(view.arrival, b.i32(0));
   auto type = cast<RankedTensorType>(op.getType());
   Layout layout = *layoutOf(type);

@@ -361,6 +361,14 @@ def test_argument_without_annotation():
         stretto.variant(lambda y: y)
 
 
+def test_axis_of_a_state_that_is_none():
+    def f(x: sl.Row["K"]):
+        return sl.read(sl.state("K", ()), x, along="K")
+
+    with pytest.raises(stretto.Error, match=r"\[axis_c1\] '' ends where a number or a name is expected"):
+        stretto.variant(f)
+
+
 def test_default_that_is_no_choice():
     with pytest.raises(stretto.Error, match="the default 'c' is not one of the choices a, b"):
         sl.Option("c", choices=("a", "b"))

@@ -100,3 +100,22 @@ chunk.kernel @alone chunk 16 (valid %n: index) -> (o: tensor<16x16xf32>) {
   %u = chunk.solve %l, %l : tensor<16x16xf32>, tensor<16x16xf32>
   chunk.yield %u : tensor<16x16xf32>
 }
+
+// -----
+
+// A matrix may depend on how many tokens are valid, whose number stays the last argument.
+// CHECK-LABEL: chunk.kernel @masked chunk 16(
+// CHECK-LABEL: chunk.kernel @masked_systems chunk 16(
+// CHECK-SAME: input %k: tensor<16x8xbf16>, input %b: tensor<16xbf16>, valid %{{.*}}: index)
+// CHECK: chunk.mask
+chunk.kernel @masked chunk 16 (input %k: tensor<16x8xbf16>, input %b: tensor<16xbf16>, input %x: tensor<16x8xbf16>, valid %n: index) -> (o: tensor<16x8xf32>) {
+  %k1 = arith.extf %k : tensor<16x8xbf16> to tensor<16x8xf32>
+  %x1 = arith.extf %x : tensor<16x8xbf16> to tensor<16x8xf32>
+  %b1 = arith.extf %b : tensor<16xbf16> to tensor<16xf32>
+  %masked = chunk.mask %b1 valid %n : tensor<16xf32>
+  %p = chunk.dot %k1, %k1 transpose_right : tensor<16x8xf32>, tensor<16x8xf32> -> tensor<16x16xf32>
+  %b2 = chunk.broadcast %masked along rows : tensor<16xf32> to tensor<16x16xf32>
+  %l = arith.mulf %b2, %p : tensor<16x16xf32>
+  %u = chunk.solve %l, %x1 : tensor<16x16xf32>, tensor<16x8xf32>
+  chunk.yield %u : tensor<16x8xf32>
+}

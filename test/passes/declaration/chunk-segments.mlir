@@ -1,4 +1,5 @@
 // RUN: stretto-opt %s --split-input-file --verify-diagnostics --stretto-chunk='chunk=16 segments' | FileCheck %s
+// RUN: stretto-opt %s --split-input-file --verify-diagnostics --stretto-chunk='chunk=16 segments element=bf16' | FileCheck %s --check-prefix=ROUNDED
 
 // Segments that are walked side by side: what computes the results of one, what finds what its tokens do to the state,
 // and what finds the states that segments begin with. One decay a token is a factor for each row of the state.
@@ -91,13 +92,69 @@ stretto.variant @convolved(%q: !K, %k: !K_per_G, %v: !V_per_G, %f: !V_per_G, %ta
 !V = tensor<4xf64, #stretto.row<V>>
 !S = !stretto.state<K : 8, V : 4>
 
-stretto.variant @delta(%q: !K, %k: !K, %v: !V) -> !V attributes {group = {H = 1 : i64}} {
+stretto.variant @kept_of_another(%q: !K, %k: !K, %v: !V) -> !V attributes {group = {H = 1 : i64}} {
   %0 = stretto.state "S" : !S
-  // expected-error @+1 {{[R14] variant 'delta': no segmented form: what changes the state 'S' depends on this read}}
-  %known = stretto.read %0, %k along "K" : !S, !K -> !V
+  %1 = stretto.write %0, %k, %v : !S, !K, !V
+  // expected-error @+1 {{[R14] variant 'kept_of_another': no segmented form: what changes the state 'T' depends on this read}}
+  %known = stretto.read %1, %k along "K" : !S, !K -> !V
+  %2 = stretto.state "T" : !S
+  %3 = stretto.write %2, %k, %known : !S, !K, !V
+  %o = stretto.read %3, %q along "K" : !S, !K -> !V
+  stretto.yield %o : !V
+}
+
+// -----
+
+// A row that is written depends on a read of the state: the matrix that feedback leaves is found without the values, and
+// multiplies the state that a segment begins with beside the decays. Where an operand has 16 bits it is multiplied in two
+// parts, as the state is (the second run).
+
+!K = tensor<8xf64, #stretto.row<K>>
+!V = tensor<4xf64, #stretto.row<V>>
+!number = tensor<f64, #stretto.row<()>>
+!S = !stretto.state<K : 8, V : 4>
+
+// CHECK-LABEL: chunk.kernel @delta_transitions chunk 16 segments apart(
+// CHECK-SAME:      input %k: tensor<16x8xf32>, input %g: tensor<16xf32>, input %b: tensor<16xf32>,
+// CHECK-SAME:      state %S.transition: tensor<8x8xf32>, state %S.decay: tensor<8xf32>, valid
+// CHECK:         %[[OF_X:.*]] = chunk.dot %k, %S.transition
+// CHECK:         %[[X:.*]] = chunk.decay_from_start %[[OF_X]] log %g
+// CHECK:         %[[KEYS:.*]] = chunk.decay_from_start %k log %g
+// CHECK:         %[[D:.*]] = math.exp %S.decay
+// CHECK:         %[[FACTORS:.*]] = chunk.broadcast %[[D]] along columns : tensor<8xf32> to tensor<16x8xf32>
+// CHECK:         %[[OF_D:.*]] = arith.mulf %[[KEYS]], %[[FACTORS]]
+// CHECK:         %[[READ:.*]] = arith.addf %[[X]], %[[OF_D]]
+// CHECK:         %[[FED:.*]] = arith.mulf %{{.*}}, %[[READ]]
+// CHECK:         %[[WRITTEN:.*]] = arith.negf %[[FED]]
+// CHECK:         %[[ROWS:.*]] = chunk.solve %{{.*}}, %[[WRITTEN]]
+// CHECK:         %[[KEPT:.*]] = chunk.decay_state %S.transition log %g along rows
+// CHECK:         %[[NEXT:.*]] = chunk.dot %{{.*}}, %[[ROWS]] transpose_left add %[[KEPT]]
+// CHECK:         chunk.yield next %[[NEXT]], %{{.*}} : tensor<8x8xf32>, tensor<8xf32>
+// CHECK-LABEL: chunk.kernel @delta_writes chunk 16 segments apart(
+// CHECK-SAME:      state %S: tensor<8x4xf32>, valid %{{.*}}: index) -> () {
+// CHECK-LABEL: chunk.kernel @delta_starts chunk 16 segments turns(
+// CHECK-SAME:      checkpoint %S.left: tensor<8x4xf32>, checkpoint %S.decay: tensor<8xf32>,
+// CHECK-SAME:      checkpoint %S.transition: tensor<8x8xf32>, state %S: tensor<8x4xf32>,
+// CHECK:         %[[SUM:.*]] = arith.addf %{{.*}}, %S.left
+// CHECK:         %[[NEXT:.*]] = chunk.dot %S.transition, %S add %[[SUM]]
+// CHECK-NEXT:    chunk.yield %S next %[[NEXT]]
+// ROUNDED-LABEL: chunk.kernel @delta_starts
+// ROUNDED:       %[[SUM:.*]] = arith.addf %{{.*}}, %S.left
+// ROUNDED-DAG:   %[[X:.*]] = arith.truncf %S.transition : tensor<8x8xf32> to tensor<8x8xbf16>
+// ROUNDED-DAG:   %[[S:.*]] = arith.truncf %S : tensor<8x4xf32> to tensor<8x4xbf16>
+// ROUNDED:       %[[FIRST:.*]] = chunk.dot %{{.*}}, %[[S]] add %[[SUM]]
+// ROUNDED:       %[[SECOND:.*]] = chunk.dot %[[X]], %{{.*}} add %[[FIRST]]
+// ROUNDED:       %[[NEXT:.*]] = chunk.dot %[[X]], %[[S]] add %[[SECOND]]
+// ROUNDED-NEXT:  chunk.yield %S next %[[NEXT]]
+stretto.variant @delta(%q: !K, %k: !K, %v: !V, %g: !number, %b: !number) -> !V attributes {group = {H = 1 : i64}} {
+  %0 = stretto.state "S" : !S
+  %1 = stretto.decay %0 log %g : !S, !number
+  %known = stretto.read %1, %k along "K" : !S, !K -> !V
   %new = arith.subf %v, %known : !V
-  %1 = stretto.write %0, %k, %new : !S, !K, !V
-  %o = stretto.read %1, %q along "K" : !S, !K -> !V
+  %strength = stretto.broadcast %b : !number to !V
+  %row = arith.mulf %strength, %new : !V
+  %2 = stretto.write %1, %k, %row : !S, !K, !V
+  %o = stretto.read %2, %q along "K" : !S, !K -> !V
   stretto.yield %o : !V
 }
 

@@ -28,7 +28,7 @@
 // OLDER-NOT: kernel.fetch
 
 // The barrier lies behind 64 rows of 65 numbers; nobody waits at it, and no copy tells it anything, before it is made. A
-// load waits. The copy back sees what threads have stored, and shared memory is there until it has been read.
+// load waits, the first one. The copy back sees what threads have stored, and shared memory is there until it has been read.
 // THREAD-LABEL: llvm.func @with_a_normaliser(
 // THREAD: nvvm.mbarrier.init
 // THREAD: nvvm.barrier
@@ -37,6 +37,7 @@
 // THREAD: nvvm.mbarrier.try_wait.parity
 // THREAD-NOT: llvm.load {{.*}}!llvm.ptr<1>
 // THREAD-COUNT-32: llvm.load %{{.*}} : !llvm.ptr<3> -> f32
+// THREAD-NOT: nvvm.mbarrier.try_wait.parity
 // THREAD: nvvm.fence.proxy
 // THREAD: nvvm.barrier
 // THREAD: nvvm.cp.async.bulk.global.shared.cta

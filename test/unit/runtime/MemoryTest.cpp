@@ -210,6 +210,27 @@ TEST_P(LengthsTest, FewHeadsHaveAsManySegmentsAsTheirTokensAreWorth) {
     EXPECT_EQ(model.segments(batch, time, heads), segments) << batch << ", " << time << ", " << heads;
 }
 
+using FeedbackTest = MemoryTest;
+
+TEST_P(FeedbackTest, FewHeadsHaveSegmentsWhereThereAreEnough) {
+  Model model(GetParam(), /*width=*/64);
+  struct Case {
+    int64_t batch, time, heads, segments;
+  };
+  // A walk for what feedback does to states, and products of matrices, are worth it from eight on; with 32 of them the
+  // starts take as long as the walks.
+  for (auto [batch, time, heads, segments] : std::initializer_list<Case>{{1, 2048, 1, 1},
+                                                                         {1, 4096, 1, 8},
+                                                                         {1, 8192, 1, 16},
+                                                                         {1, 8192, 32, 1},
+                                                                         {1, 32768, 4, 32},
+                                                                         {1, 131072, 1, 32}})
+    EXPECT_EQ(model.segments(batch, time, heads), segments) << batch << ", " << time << ", " << heads;
+}
+
+INSTANTIATE_TEST_SUITE_P(Models, FeedbackTest, testing::Values("delta_rule", "gated_delta_rule"),
+                         [](const testing::TestParamInfo<const char *> &info) { return info.param; });
+
 INSTANTIATE_TEST_SUITE_P(Models, LengthsTest, testing::Values("gla", "linear_attn"),
                          [](const testing::TestParamInfo<const char *> &info) { return info.param; });
 
