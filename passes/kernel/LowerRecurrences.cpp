@@ -172,7 +172,7 @@ void ThreadLowering::forOwnColumn(const SharedTile &tile, function_ref<void(Valu
   }
 }
 
-/// Neighbouring lanes that have columns together, of which each has every fourth row, and the rows that a load takes.
+/// Neighbouring lanes that have a column together, of which each has every fourth row, and the rows that a load takes.
 static constexpr int64_t lanesOfColumn = 4, rowsOfLoad = 4;
 
 /// The rows of a lane are neighbours, of which fours are exchanged: lanes that read theirs find them in other banks.
@@ -263,11 +263,11 @@ void ThreadLowering::lowerSolve(chunk::SolveOp op) {
   registers[op.getResult()] = std::move(result);
 }
 
-// A few neighbouring lanes have some columns of the inverse in registers, for which they read the matrix once. A column
-// begins as the identity's, and row after row is taken away from those behind it. A row that is 0 in all columns of a
-// warp, since these come later, is passed over.
+// A few neighbouring lanes have a column of the inverse in registers. It begins as the identity's, and row after row is
+// taken away from those behind it. A row that is 0 in all columns of a warp, since these come later, is passed over: a
+// warp with few of these takes columns next that have many, so that all warps have about as much to do.
 void ThreadLowering::lowerInverse(chunk::InverseOp op) {
-  constexpr int64_t columnsOfLane = 2, columnsOfWarp = columnsOfLane * 32 / lanesOfColumn;
+  constexpr int64_t columnsOfWarp = 32 / lanesOfColumn;
   auto type = cast<RankedTensorType>(op.getType());
   Type element = type.getElementType();
   int64_t tokens = type.getDimSize(0), rows = llvm::divideCeil(tokens, lanesOfColumn);
@@ -301,64 +301,56 @@ void ThreadLowering::lowerInverse(chunk::InverseOp op) {
     isBehind.push_back(b.compare(arith::CmpIPredicate::sgt, part, b.i32(lane)));
   auto takeAway = [&](Registers &sums, int64_t row) {
     int64_t same = row / lanesOfColumn, lane = row % lanesOfColumn;
-    std::array<Value, columnsOfLane> numbers;
-    for (int64_t column = 0; column < columnsOfLane; ++column)
-      numbers[column] = b.shuffleFrom(sums[column * rows + same], b.add(firstLane, lane));
+    Value number = b.shuffleFrom(sums[same], b.add(firstLane, lane));
     int64_t behind = same + (lane == lanesOfColumn - 1);
     for (int64_t r = llvm::alignDown(behind, rowsOfLoad); r < rows; r += rowsOfLoad) {
       Registers weights = b.load(weightsAt(row, r), element, rowsOfLoad);
-      for (int64_t own = std::max(r, behind); own < std::min(r + rowsOfLoad, rows); ++own)
-        for (auto [column, number] : llvm::enumerate(numbers)) {
-          Value &sum = sums[column * rows + own];
-          Value rest = arith::SubFOp::create(b, sum, arith::MulFOp::create(b, weights[own - r], number));
-          // Where the row itself is, only lanes behind its own have one that comes later.
-          sum = own == same ? b.select(isBehind[lane], rest, sum) : rest;
-        }
+      for (int64_t own = std::max(r, behind); own < std::min(r + rowsOfLoad, rows); ++own) {
+        Value rest = arith::SubFOp::create(b, sums[own], arith::MulFOp::create(b, weights[own - r], number));
+        // Where the row itself is, only lanes behind its own have one that comes later.
+        sums[own] = own == same ? b.select(isBehind[lane], rest, sums[own]) : rest;
+      }
     }
   };
-  struct Columns {
-    std::array<Value, columnsOfLane> numbers;
-    Registers sums; // of one column after the other
+  struct Column {
+    Value number;
+    Registers sums;
   };
-  SmallVector<Columns> all;
-  Value ofLane = b.mul(arith::ShRUIOp::create(b, b.lane, b.i32(llvm::Log2_64(lanesOfColumn))), columnsOfLane);
-  for (int64_t from = 0; from < tokens; from += function.getWarps() * columnsOfWarp) {
-    Value begin = b.add(b.mul(b.warp, columnsOfWarp), from);
-    Columns columns;
-    for (int64_t column = 0; column < columnsOfLane; ++column) {
-      Value number = columns.numbers[column] = b.add(b.add(begin, ofLane), column);
-      Value ownRow = arith::SubIOp::create(b, number, part);
-      for (int64_t row = 0; row < rows; ++row)
-        columns.sums.push_back(b.select(b.compare(arith::CmpIPredicate::eq, ownRow, b.i32(lanesOfColumn * row)),
-                                        b.real(element, 1), b.zero(element)));
-    }
-    for (int64_t first = 0; first < tokens; first += columnsOfWarp) {
-      Value isMet = b.compare(arith::CmpIPredicate::sle, begin, b.i32(first));
-      SmallVector<Type> types(columns.sums.size(), element);
-      auto some = scf::IfOp::create(b, types, isMet, /*withElseRegion=*/true);
+  SmallVector<Column> columns;
+  int64_t warps = function.getWarps();
+  Value ofWarp = arith::ShRUIOp::create(b, b.lane, b.i32(llvm::Log2_64(lanesOfColumn)));
+  for (int64_t turn = 0; turn * warps * columnsOfWarp < tokens; ++turn) {
+    Value group = turn % 2 ? b.sub(b.i32((turn + 1) * warps - 1), b.warp) : b.add(b.warp, turn * warps);
+    Value begin = b.mul(group, columnsOfWarp);
+    Column column = {b.add(begin, ofWarp), {}};
+    Value ownRow = arith::SubIOp::create(b, column.number, part);
+    for (int64_t row = 0; row < rows; ++row)
+      column.sums.push_back(
+          b.select(b.compare(arith::CmpIPredicate::eq, ownRow, b.i32(lanesOfColumn * row)), b.real(element, 1), b.zero(element)));
+    for (int64_t from = 0; from < tokens; from += columnsOfWarp) {
+      Value isMet = b.compare(arith::CmpIPredicate::sle, begin, b.i32(from));
+      auto some = scf::IfOp::create(b, SmallVector<Type>(rows, element), isMet, /*withElseRegion=*/true);
       OpBuilder::InsertionGuard guard(b);
       b.setInsertionPointToStart(some.thenBlock());
-      Registers next = columns.sums;
-      for (int64_t row = first; row < std::min(first + columnsOfWarp, tokens); ++row)
+      Registers next = column.sums;
+      for (int64_t row = from; row < std::min(from + columnsOfWarp, tokens); ++row)
         takeAway(next, row);
       scf::YieldOp::create(b, next);
       b.setInsertionPointToStart(some.elseBlock());
-      scf::YieldOp::create(b, columns.sums);
-      columns.sums.assign(some.result_begin(), some.result_end());
+      scf::YieldOp::create(b, column.sums);
+      column.sums.assign(some.result_begin(), some.result_end());
     }
-    all.push_back(std::move(columns));
+    columns.push_back(std::move(column));
   }
   b.barrier();
-  for (const Columns &columns : all)
-    for (auto [column, number] : llvm::enumerate(columns.numbers)) {
-      OpBuilder::InsertionGuard guard(b);
-      b.setInsertionPointToStart(scf::IfOp::create(b, b.less(number, tokens)).thenBlock());
-      Value place = b.combine(b.linear(number, shared.byteOffsetsOf(1)), b.linear(part, shared.byteOffsetsOf(0)));
-      for (int64_t row = 0; row < rows; ++row) {
-        auto ofRow = static_cast<int64_t>(offsetOf(shared, 0, lanesOfColumn * row));
-        b.store(b.advance(shared.base, b.bitXor(place, ofRow)), columns.sums[column * rows + row]);
-      }
-    }
+  for (const Column &column : columns) {
+    OpBuilder::InsertionGuard guard(b);
+    b.setInsertionPointToStart(scf::IfOp::create(b, b.less(column.number, tokens)).thenBlock());
+    Value place = b.combine(b.linear(column.number, shared.byteOffsetsOf(1)), b.linear(part, shared.byteOffsetsOf(0)));
+    for (int64_t row = 0; row < rows; ++row)
+      b.store(b.advance(shared.base, b.bitXor(place, static_cast<int64_t>(offsetOf(shared, 0, lanesOfColumn * row)))),
+              column.sums[row]);
+  }
   b.barrier();
   registers[op.getResult()] = fromShared(shared, type);
 }
