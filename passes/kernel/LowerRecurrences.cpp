@@ -3,7 +3,6 @@
 #include "mlir/Dialect/Math/IR/Math.h"
 #include "passes/kernel/ThreadLowering.h"
 #include <limits>
-#include <numeric>
 
 using namespace mlir;
 using namespace stretto;
@@ -172,21 +171,19 @@ void ThreadLowering::forOwnColumn(const SharedTile &tile, function_ref<void(Valu
   }
 }
 
-/// Neighbouring lanes that have a column together, of which each has every fourth row, and the rows that a load takes.
-static constexpr int64_t lanesOfColumn = 4, rowsOfLoad = 4;
-
-/// The rows of a lane are neighbours, of which fours are exchanged: lanes that read theirs find them in other banks.
-static int64_t placeOfDivided(int64_t row, int64_t rows) {
-  int64_t lane = row % lanesOfColumn, ofLane = std::max<int64_t>(rows / lanesOfColumn, 1);
-  return lane * ofLane + (row / lanesOfColumn ^ (lane * rowsOfLoad & (ofLane - 1)));
+/// Even rows come before odd ones, of which neighbouring fours are exchanged: lanes that read both find them in other
+/// banks.
+static int64_t placeOfHalved(int64_t row, int64_t rows) {
+  constexpr int64_t together = 4;
+  return row / 2 ^ (row % 2) * (rows / 2 | together);
 }
 
-void ThreadLowering::toSharedMatrix(Value matrix, const SharedTile &tile, bool transpose, bool divide) {
+void ThreadLowering::toSharedMatrix(Value matrix, const SharedTile &tile, bool transpose, bool halve) {
   Layout layout = *layoutOf(matrix.getType());
   auto placed = [&](uint64_t flat) -> uint64_t {
     int64_t row = layout.coordinate(flat, 0), column = layout.coordinate(flat, 1);
-    if (divide)
-      row = placeOfDivided(row, layout.side(0));
+    if (halve)
+      row = placeOfHalved(row, layout.side(0));
     return transpose ? tile.getLayout().flat({column, row}) : tile.getLayout().flat({row, column});
   };
   auto placedBasis = [&](Layout::Space space) { return llvm::map_to_vector(layout.basis(space), placed); };
@@ -263,52 +260,45 @@ void ThreadLowering::lowerSolve(chunk::SolveOp op) {
   registers[op.getResult()] = std::move(result);
 }
 
-// A few neighbouring lanes have a column of the inverse in registers. It begins as the identity's, and row after row is
-// taken away from those behind it. A row that is 0 in all columns of a warp, since these come later, is passed over: a
-// warp with few of these takes columns next that have many, so that all warps have about as much to do.
+// Two neighbouring lanes have a column of the inverse in registers, the even rows and the odd ones. It begins as the
+// identity's, and row after row is taken away from those behind it. A row that is 0 in all columns of a warp, since
+// these come later, is passed over.
 void ThreadLowering::lowerInverse(chunk::InverseOp op) {
-  constexpr int64_t columnsOfWarp = 32 / lanesOfColumn;
+  constexpr int64_t columnsOfWarp = 16, together = 4;
   auto type = cast<RankedTensorType>(op.getType());
   Type element = type.getElementType();
-  int64_t tokens = type.getDimSize(0), rows = llvm::divideCeil(tokens, lanesOfColumn);
+  int64_t tokens = type.getDimSize(0), rows = llvm::divideCeil(tokens, 2);
   ScratchTiles scratch(b, scratchOf(op));
   SharedTile shared = scratch.next(type);
   // It lies so that what one row contributes to those of a lane are neighbours.
-  toSharedMatrix(op.getMatrix(), shared, /*transpose=*/true, /*divide=*/true);
+  toSharedMatrix(op.getMatrix(), shared, /*transpose=*/true, /*halve=*/true);
   b.barrier();
 
-  Value part = arith::AndIOp::create(b, b.lane, b.i32(lanesOfColumn - 1));
-  Value firstLane = arith::SubIOp::create(b, b.lane, part);
-  SmallVector<uint64_t, 2> partBasis;
-  for (int64_t bit = 1; bit < lanesOfColumn; bit *= 2)
-    partBasis.push_back(offsetOf(shared, 1, placeOfDivided(bit, shared.getLayout().side(0))));
-  uint64_t ofParts = std::accumulate(partBasis.begin(), partBasis.end(), uint64_t(0), std::bit_or<>());
-  Value ownOffset = b.linear(part, partBasis);
-  // By the bits that the place of a row and those of parts share: others are added.
+  Value half = arith::AndIOp::create(b, b.lane, b.i32(1)), pair = arith::SubIOp::create(b, b.lane, half);
+  Value isOdd = b.compare(arith::CmpIPredicate::ne, half, b.i32(0));
+  std::array<Value, 2> lanes = {pair, b.add(pair, 1)};
+  uint64_t ofHalf = offsetOf(shared, 1, placeOfHalved(1, shared.getLayout().side(0)));
+  Value ownOffset = b.mul(half, static_cast<int64_t>(ofHalf));
+  // By the bits that the place of a row and that of a half share: others are added.
   llvm::SmallDenseMap<uint64_t, Value> beginnings;
-  for (int64_t r = 0; r < rows; r += rowsOfLoad)
+  for (int64_t r = 0; r < rows; r += together)
     for (int64_t row = 0; row < tokens; ++row) {
-      uint64_t shares = (offsetOf(shared, 0, row) ^ offsetOf(shared, 1, r)) & ofParts;
+      uint64_t shares = (offsetOf(shared, 0, row) ^ offsetOf(shared, 1, r)) & ofHalf;
       if (Value &beginning = beginnings[shares]; !beginning)
         beginning = b.advance(shared.base, b.bitXor(ownOffset, static_cast<int64_t>(shares)));
     }
   auto weightsAt = [&](int64_t row, int64_t own) {
     uint64_t place = offsetOf(shared, 0, row) ^ offsetOf(shared, 1, own);
-    return b.advance(beginnings.at(place & ofParts), static_cast<int64_t>(place & ~ofParts));
+    return b.advance(beginnings.at(place & ofHalf), static_cast<int64_t>(place & ~ofHalf));
   };
-  SmallVector<Value, lanesOfColumn> isBehind;
-  for (int64_t lane = 0; lane < lanesOfColumn; ++lane)
-    isBehind.push_back(b.compare(arith::CmpIPredicate::sgt, part, b.i32(lane)));
   auto takeAway = [&](Registers &sums, int64_t row) {
-    int64_t same = row / lanesOfColumn, lane = row % lanesOfColumn;
-    Value number = b.shuffleFrom(sums[same], b.add(firstLane, lane));
-    int64_t behind = same + (lane == lanesOfColumn - 1);
-    for (int64_t r = llvm::alignDown(behind, rowsOfLoad); r < rows; r += rowsOfLoad) {
-      Registers weights = b.load(weightsAt(row, r), element, rowsOfLoad);
-      for (int64_t own = std::max(r, behind); own < std::min(r + rowsOfLoad, rows); ++own) {
+    Value number = b.shuffleFrom(sums[row / 2], lanes[row % 2]);
+    for (int64_t r = llvm::alignDown(llvm::divideCeil(row, 2), together); r < rows; r += together) {
+      Registers weights = b.load(weightsAt(row, r), element, together);
+      for (int64_t own = std::max(r, static_cast<int64_t>(llvm::divideCeil(row, 2)));
+           own < std::min(r + together, rows); ++own) {
         Value rest = arith::SubFOp::create(b, sums[own], arith::MulFOp::create(b, weights[own - r], number));
-        // Where the row itself is, only lanes behind its own have one that comes later.
-        sums[own] = own == same ? b.select(isBehind[lane], rest, sums[own]) : rest;
+        sums[own] = 2 * own == row ? b.select(isOdd, rest, sums[own]) : rest; // the row itself
       }
     }
   };
@@ -317,19 +307,16 @@ void ThreadLowering::lowerInverse(chunk::InverseOp op) {
     Registers sums;
   };
   SmallVector<Column> columns;
-  int64_t warps = function.getWarps();
-  Value ofWarp = arith::ShRUIOp::create(b, b.lane, b.i32(llvm::Log2_64(lanesOfColumn)));
-  for (int64_t turn = 0; turn * warps * columnsOfWarp < tokens; ++turn) {
-    Value group = turn % 2 ? b.sub(b.i32((turn + 1) * warps - 1), b.warp) : b.add(b.warp, turn * warps);
-    Value begin = b.mul(group, columnsOfWarp);
-    Column column = {b.add(begin, ofWarp), {}};
-    Value ownRow = arith::SubIOp::create(b, column.number, part);
+  for (int64_t first = 0; first < tokens; first += function.getWarps() * columnsOfWarp) {
+    Value begin = b.add(b.mul(b.warp, columnsOfWarp), first);
+    Column column = {b.add(begin, arith::ShRUIOp::create(b, b.lane, b.i32(1))), {}};
+    Value ownRow = arith::SubIOp::create(b, column.number, half);
     for (int64_t row = 0; row < rows; ++row)
       column.sums.push_back(
-          b.select(b.compare(arith::CmpIPredicate::eq, ownRow, b.i32(lanesOfColumn * row)), b.real(element, 1), b.zero(element)));
+          b.select(b.compare(arith::CmpIPredicate::eq, ownRow, b.i32(2 * row)), b.real(element, 1), b.zero(element)));
     for (int64_t from = 0; from < tokens; from += columnsOfWarp) {
-      Value isMet = b.compare(arith::CmpIPredicate::sle, begin, b.i32(from));
-      auto some = scf::IfOp::create(b, SmallVector<Type>(rows, element), isMet, /*withElseRegion=*/true);
+      Value isBehind = b.compare(arith::CmpIPredicate::sle, begin, b.i32(from));
+      auto some = scf::IfOp::create(b, SmallVector<Type>(rows, element), isBehind, /*withElseRegion=*/true);
       OpBuilder::InsertionGuard guard(b);
       b.setInsertionPointToStart(some.thenBlock());
       Registers next = column.sums;
@@ -346,9 +333,9 @@ void ThreadLowering::lowerInverse(chunk::InverseOp op) {
   for (const Column &column : columns) {
     OpBuilder::InsertionGuard guard(b);
     b.setInsertionPointToStart(scf::IfOp::create(b, b.less(column.number, tokens)).thenBlock());
-    Value place = b.combine(b.linear(column.number, shared.byteOffsetsOf(1)), b.linear(part, shared.byteOffsetsOf(0)));
+    Value place = b.combine(b.linear(column.number, shared.byteOffsetsOf(1)), b.linear(half, shared.byteOffsetsOf(0)));
     for (int64_t row = 0; row < rows; ++row)
-      b.store(b.advance(shared.base, b.bitXor(place, static_cast<int64_t>(offsetOf(shared, 0, lanesOfColumn * row)))),
+      b.store(b.advance(shared.base, b.bitXor(place, static_cast<int64_t>(offsetOf(shared, 0, 2 * row)))),
               column.sums[row]);
   }
   b.barrier();

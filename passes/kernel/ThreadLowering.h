@@ -264,7 +264,7 @@ private:
   void lowerInverse(chunk::InverseOp op);
   void lowerScan(chunk::ScanOp op);
   /// Stores a square matrix, as it is or transposed.
-  void toSharedMatrix(mlir::Value matrix, const SharedTile &tile, bool transpose, bool divide = false);
+  void toSharedMatrix(mlir::Value matrix, const SharedTile &tile, bool transpose, bool halve = false);
   /// Emits, for each column of a tile in shared memory, what the one thread that has the column does.
   void forOwnColumn(const SharedTile &tile, llvm::function_ref<void(mlir::Value column)> body);
 
