@@ -144,16 +144,27 @@ static Value firstRow(ThreadBuilder &b, Value base, const Manifest::Argument &pa
   return b.advance(base, -part.column * stretto::bytesOf(part.type));
 }
 
+// One barrier for all heads that a block has one after the other: each completes a phase.
 void ThreadLowering::lowerFetch(FetchOp op) {
-  Value rows = scratchOf(op), barrier = b.advance(rows, llvm::alignTo(op.bytesOfRows(), bytesOfBarrier));
+  Value rows, barrier;
+  {
+    OpBuilder::InsertionGuard guard(b);
+    if (loopOverHeads)
+      b.setInsertionPoint(loopOverHeads);
+    rows = scratchOf(op);
+    barrier = b.advance(rows, llvm::alignTo(op.bytesOfRows(), bytesOfBarrier));
+    onFirstThread([&] {
+      NVVM::MBarrierInitOp::create(b, barrier, b.i32(1), Value());
+      NVVM::FenceMbarrierInitOp::create(b);
+    });
+    // Nobody waits at a barrier before it is made.
+    b.barrier();
+  }
+  Value phase = b.i32(0);
+  if (loopOverHeads)
+    phase = arith::AndIOp::create(b, loopOverHeads.getInductionVar(), b.i32(1));
   const View &first = viewOf(op.getViews()[0]);
   auto bytes = static_cast<int32_t>(op.bytesOfRows());
-  onFirstThread([&] {
-    NVVM::MBarrierInitOp::create(b, barrier, b.i32(1), Value());
-    NVVM::FenceMbarrierInitOp::create(b);
-  });
-  // Nobody waits at a barrier before it is made.
-  b.barrier();
   onFirstThread([&] {
     NVVM::MBarrierArriveExpectTxOp::create(b, TypeRange(), barrier, b.i32(bytes), NVVM::MemScopeKind::CTA,
                                            /*relaxed=*/false, /*predicate=*/Value());
@@ -166,6 +177,7 @@ void ThreadLowering::lowerFetch(FetchOp op) {
     view.base = view.final = b.advance(rows, view.argument->column * stretto::bytesOf(view.argument->type));
     view.rowStride = view.finalStride = b.i64(static_cast<int64_t>(op.getColumns()));
     view.arrival = barrier;
+    view.phase = phase;
     fetched[result] = view;
   }
 }
@@ -173,25 +185,18 @@ void ThreadLowering::lowerFetch(FetchOp op) {
 void ThreadLowering::lowerLeave(LeaveOp op) {
   auto fetch = op.getFetched().getDefiningOp<FetchOp>();
   const View &first = viewOf(fetch.getViews()[0]);
-  Value rows = scratchOf(fetch), barrier = viewOf(op.getFetched()).arrival;
+  Value rows = scratchOf(fetch);
   // The memory system reads by a way of its own. Of nothing that was fetched is anything asked from here on.
   lowerBarrier(/*fence=*/true);
   onFirstThread([&] {
-    auto copyBack = [&] {
-      NVVM::CpAsyncBulkSharedCTAToGlobalOp::create(b, firstRow(b, first.final, *first.argument), rows,
-                                                   b.i32(static_cast<int32_t>(fetch.bytesOfRows())),
-                                                   /*l2CacheHint=*/Value(), /*byteMask=*/Value());
-      // Shared memory is there until it has been read.
-      NVVM::CpAsyncBulkCommitGroupOp::create(b);
-      NVVM::CpAsyncBulkWaitGroupOp::create(b, b.getI32IntegerAttr(0), b.getUnitAttr());
-    };
-    {
-      OpBuilder::InsertionGuard guard(b);
-      if (first.wanted)
-        b.setInsertionPointToStart(scf::IfOp::create(b, first.wanted).thenBlock());
-      copyBack();
-    }
-    // Another head of the block makes the barrier anew.
-    NVVM::MBarrierInvalOp::create(b, barrier);
+    OpBuilder::InsertionGuard guard(b);
+    if (first.wanted)
+      b.setInsertionPointToStart(scf::IfOp::create(b, first.wanted).thenBlock());
+    NVVM::CpAsyncBulkSharedCTAToGlobalOp::create(b, firstRow(b, first.final, *first.argument), rows,
+                                                 b.i32(static_cast<int32_t>(fetch.bytesOfRows())),
+                                                 /*l2CacheHint=*/Value(), /*byteMask=*/Value());
+    // Shared memory is there until it has been read.
+    NVVM::CpAsyncBulkCommitGroupOp::create(b);
+    NVVM::CpAsyncBulkWaitGroupOp::create(b, b.getI32IntegerAttr(0), b.getUnitAttr());
   });
 }

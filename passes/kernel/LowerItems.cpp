@@ -71,9 +71,9 @@ LogicalResult ThreadLowering::lowerItem(Value argument) {
   if (group == 1)
     return lowerHead(first);
   // The first head stores what the others read: it comes last.
-  auto loop = scf::ForOp::create(b, b.i32(0), together, b.i32(1));
-  b.setInsertionPointToStart(loop.getBody());
-  Value fromLast = b.sub(b.add(together, -1), loop.getInductionVar());
+  loopOverHeads = scf::ForOp::create(b, b.i32(0), together, b.i32(1));
+  b.setInsertionPointToStart(loopOverHeads.getBody());
+  Value fromLast = b.sub(b.add(together, -1), loopOverHeads.getInductionVar());
   LogicalResult lowered = lowerHead(b.add(first, fromLast));
   b.barrier();
   return lowered;

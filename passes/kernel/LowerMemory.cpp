@@ -335,7 +335,7 @@ static bool hasArrived(LoadOp load) {
 void ThreadLowering::lowerLoad(LoadOp op) {
   const View &view = viewOf(op.getView());
   if (view.arrival && !hasArrived(op))
-    awaitParity(view.arrival, b.i32(0));
+    awaitParity(view.arrival, view.phase);
   auto type = cast<RankedTensorType>(op.getType());
   Layout layout = *layoutOf(type);
   Type element = type.getElementType();

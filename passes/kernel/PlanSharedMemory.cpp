@@ -260,9 +260,11 @@ private:
       } else if (int64_t bytes = scratchBytesOf(op)) {
         if (auto fixed = op->getAttrOfType<IntegerAttr>(scratchAttribute))
           offset = fixed.getInt();
-        // A row stays there for those that read it, and so does what was fetched.
+        // A row stays there for those that read it. The barrier of what is fetched is that of all heads of a block.
         SmallVector<Span, 2> spans = {{first[op], last[op]}};
-        regions.push_back({function, op, bytes, isa<chunk::RowOp, FetchOp>(op) ? spansOf(op) : spans, offset});
+        if (isa<FetchOp>(op))
+          spans = {{0, end}};
+        regions.push_back({function, op, bytes, isa<chunk::RowOp>(op) ? spansOf(op) : spans, offset});
       }
     });
   }

@@ -130,7 +130,8 @@ private:
     mlir::Value finalStride; // states: from row to row of it
     mlir::Value wanted;      // whether what is left is wanted from this block; null where it always is
     mlir::Value boxes;       // the description of the tensor that the memory system copies; null where it does not
-    mlir::Value arrival;     // what was fetched: the barrier that is complete when it is there
+    mlir::Value arrival;     // what was fetched: the barrier of which a phase is complete when it is there
+    mlir::Value phase;       // and the parity of the phase
   };
   View decodeView(const Manifest::Argument &argument, int64_t word);
   /// Where segments are apart: a state begins where its segment does, and may end there, too. Its words of segments
@@ -304,8 +305,9 @@ private:
   /// Where segments are apart: which it is; whether it begins with the initial state, walks any chunk, and leaves the
   /// final state.
   mlir::Value segment, isFirst, exists, isLast;
-  mlir::Value ownChunk; // where chunks are independent
-  mlir::Value held;     // the tokens before the first that windows hold
+  mlir::Value ownChunk;           // where chunks are independent
+  mlir::scf::ForOp loopOverHeads; // where a block has several, one after the other
+  mlir::Value held;               // the tokens before the first that windows hold
   llvm::SmallVector<View> views;
   llvm::DenseMap<mlir::Value, View> fetched;
   mlir::Value thread; // its number in the block, or in the role

@@ -43,7 +43,6 @@
 // THREAD: nvvm.cp.async.bulk.global.shared.cta
 // THREAD: nvvm.cp.async.bulk.commit.group
 // THREAD: nvvm.cp.async.bulk.wait_group 0 {read}
-// THREAD: nvvm.mbarrier.inval
 chunk.kernel @with_a_normaliser chunk 1 (input %q: tensor<1x64xf32>,
     state %S: tensor<64x64xf32> of "S" column 0 columns 65, state %z: tensor<64xf32> of "S" column 64 columns 65,
     valid %n: index) -> (o: tensor<1x64xf32>) {
