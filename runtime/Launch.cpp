@@ -333,8 +333,7 @@ llvm::Error Operator::run(Signature &signature, const OperatorCall &call, ArrayR
   LentRows inverses;
   if (!workspace && (*kernel)->systems.bytes(signature, call) > 0)
     return llvm::createStringError("internal: " + signature.op.name() + " was lent no workspace");
-  if (llvm::Error error =
-          findInverses(signature, (*kernel)->systems, call, tensors, workspace, inverses, executor))
+  if (llvm::Error error = findInverses(signature, (*kernel)->systems, call, tensors, workspace, inverses, executor))
     return error;
   return launch(signature, **kernel, call, tensors, whole, executor);
 }

@@ -131,8 +131,8 @@ llvm::Expected<std::unique_ptr<Signature::Segments>> Signature::Segments::create
            llvm::any_of(made->passes, [&](const SegmentStarts &before) { return hasName(before.begun, name); });
   };
   auto add = [&](ArrayRef<Part> walks, Part turns) -> llvm::Error {
-    llvm::Expected<SegmentStarts> starts = SegmentStarts::create(signature, llvm::map_to_vector<2>(walks, requestOf),
-                                                                 requestOf(turns), names, isKnown);
+    llvm::Expected<SegmentStarts> starts =
+        SegmentStarts::create(signature, llvm::map_to_vector<2>(walks, requestOf), requestOf(turns), names, isKnown);
     if (!starts)
       return starts.takeError();
     made->passes.push_back(std::move(*starts));

@@ -3,14 +3,15 @@
 #include "runtime/Signature.h"
 #include "dialect/stretto/Windows.h"
 #include "mlir/Parser/Parser.h"
-#include "passes/declaration/ChunkFeedback.h"
 #include "passes/declaration/ChunkSegments.h"
+#include "passes/declaration/ChunkTransition.h"
 #include "passes/declaration/KernelNames.h"
 #include "passes/declaration/Specialize.h"
 #include "runtime/DiagnosticText.h"
 #include "runtime/Gradient.h"
 #include "runtime/OperatorImpl.h"
 #include "runtime/Segments.h"
+#include "llvm/Support/FormatVariadic.h"
 #include <numeric>
 
 using namespace mlir;
@@ -18,6 +19,21 @@ using namespace stretto;
 
 static llvm::Error error(const llvm::Twine &message) {
   return llvm::createStringError(llvm::inconvertibleErrorCode(), message);
+}
+
+/// Why the matrices that feedback leaves do not fit the shared memory of a GPU beside the state that they multiply. In
+/// 16 bits their operands are half as large.
+static std::string problemOfTransitions(VariantOp program, ElementType element) {
+  constexpr int64_t most = 128;
+  if (bytesOf(element) == 2)
+    return "";
+  for (const auto &[name, size] : sizesOfTransitions(program))
+    if (size > most)
+      return llvm::formatv(
+          "what feedback does to the state '{0}' is a matrix of {1} by {1} numbers of {2} bits, expected "
+          "{3} by {3} at most",
+          name, size, 8 * bytesOf(element), most);
+  return "";
 }
 
 //===----------------------------------------------------------------------===//
@@ -90,6 +106,8 @@ llvm::Expected<std::unique_ptr<Operator::Signature>> Operator::Signature::create
   if (std::optional<SegmentProblem> problem = findSegmentProblem(program))
     signature->serialBecause = std::move(problem->reason);
   signature->feedsBack = stretto::feedsBack(program);
+  if (device >= 0 && signature->serialBecause.empty())
+    signature->serialBecause = problemOfTransitions(program, request.element);
   signature->describe(program, *sizes);
   request.settings = std::move(bound->settings);
   request.settings.heads = ratios(std::move(request.settings.heads));

@@ -123,14 +123,6 @@ FailureOr<std::optional<Feedback>> stretto::findFeedback(const StateChain &chain
   return feedback;
 }
 
-bool stretto::feedsBack(VariantOp variant) {
-  ScopedDiagnosticHandler silence(variant.getContext(), [](Diagnostic &) { return success(); });
-  return llvm::any_of(stateChains(variant), [](const StateChain &chain) {
-    FailureOr<std::optional<Feedback>> feedback = findFeedback(chain);
-    return succeeded(feedback) && feedback->has_value();
-  });
-}
-
 //===----------------------------------------------------------------------===//
 // Its tiles
 //===----------------------------------------------------------------------===//
@@ -139,8 +131,7 @@ namespace {
 
 class AffineTiles {
 public:
-  AffineTiles(const Feedback &feedback, TileBuilder &b, bool isLinear)
-      : feedback(feedback), b(b), isLinear(isLinear) {}
+  AffineTiles(const Feedback &feedback, TileBuilder &b, bool isLinear) : feedback(feedback), b(b), isLinear(isLinear) {}
 
   /// The row of the read has a factor, 1 where that is null, and may be subtracted; rows that do not depend on it have
   /// none at all.

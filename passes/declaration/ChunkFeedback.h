@@ -21,9 +21,6 @@ namespace stretto {
 /// The feedback of a chain, if it has one; refuses what is not of the form.
 mlir::FailureOr<std::optional<Feedback>> findFeedback(const StateChain &chain);
 
-/// Whether a state has one.
-bool feedsBack(VariantOp variant);
-
 /// Tiles of the row of a feedback: `offset + factor * read`, or `offset - factor * read` where that is subtracted.
 /// Without an offset there is none, without a factor it is 1.
 struct AffineRow {

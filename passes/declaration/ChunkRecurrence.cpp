@@ -306,7 +306,7 @@ std::optional<ChunkRecurrence::TotalDecay> ChunkRecurrence::totalDecayOf(const S
       continue;
     if (!total)
       total = readsColumns ? TotalDecay{chunk::DecayForm::Log, Side::Columns, type.getSecondSize()}
-                                    : TotalDecay{chunk::DecayForm::Log, Side::Rows, type.getFirstSize()};
+                           : TotalDecay{chunk::DecayForm::Log, Side::Rows, type.getFirstSize()};
     if (decay.getForm() != DecayForm::Log)
       total->form = chunk::DecayForm::Factor;
     // A state of one column is a vector in memory, all of which such a decay multiplies.

@@ -3,6 +3,7 @@
 #include "passes/declaration/ChunkTransition.h"
 #include "mlir/Dialect/Arith/IR/Arith.h"
 #include "mlir/Dialect/Math/IR/Math.h"
+#include "passes/declaration/ChunkFeedback.h"
 
 using namespace mlir;
 using namespace stretto;
@@ -22,8 +23,7 @@ SmallVector<Value> ChunkTransition::rowsOf(const StateChain &chain) {
   const Feedback &feedback = *chain.feedback;
   ReadOp read = feedback.read;
   WriteOp write = feedback.write;
-  SmallVector<Value> rows = {read.getRow(),
-                             sideOf(chain) == Side::Rows ? write.getFirst() : write.getSecond()};
+  SmallVector<Value> rows = {read.getRow(), sideOf(chain) == Side::Rows ? write.getFirst() : write.getSecond()};
   llvm::append_range(rows, feedback.numbers);
   for (Operation *step : chain.steps)
     if (auto decay = dyn_cast<DecayOp>(step))
@@ -63,4 +63,18 @@ Value ChunkTransition::next() {
   b.setLoc(read.getLoc());
   solveFeedback(b.matrixOf(b.tileOf(read.getRow())), chain.positionOf(read.getState()), sideOf(chain));
   return ChunkRecurrence::next();
+}
+
+SmallVector<std::pair<StringRef, int64_t>, 1> stretto::sizesOfTransitions(VariantOp variant) {
+  // What a state lacks a chunk form for is said where that is asked for.
+  ScopedDiagnosticHandler silence(variant.getContext(), [](Diagnostic &) { return success(); });
+  SmallVector<std::pair<StringRef, int64_t>, 1> sizes;
+  for (StateChain &chain : stateChains(variant)) {
+    FailureOr<std::optional<Feedback>> feedback = findFeedback(chain);
+    if (failed(feedback) || !*feedback)
+      continue;
+    chain.feedback = std::move(*feedback);
+    sizes.push_back({chain.getRoot().getName(), ChunkTransition::sizeOf(chain)});
+  }
+  return sizes;
 }

@@ -48,6 +48,10 @@ private:
   mlir::Value totalDecay;
 };
 
+/// The states of a variant that feed back, by their names, and how many rows A has for each.
+llvm::SmallVector<std::pair<llvm::StringRef, int64_t>, 1> sizesOfTransitions(VariantOp variant);
+inline bool feedsBack(VariantOp variant) { return !sizesOfTransitions(variant).empty(); }
+
 } // namespace stretto
 
 #endif // STRETTO_PASSES_DECLARATION_CHUNKTRANSITION_H

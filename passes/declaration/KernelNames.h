@@ -16,9 +16,9 @@ inline constexpr llvm::StringLiteral segmentStarts = "_segment_starts", checkpoi
                                      cotangents = "_cotangents", sums = "_sums";
 /// Of segments that are walked side by side; of a gradient, of its states of reverse time.
 inline constexpr llvm::StringLiteral tails = "_tails", totals = "_totals", totalStarts = "_total_starts",
-                                     transitions = "_transitions", writes = "_writes", starts = "_starts", cotangentWrites = "_cotangent_writes",
-                                     cotangentStarts = "_cotangent_starts", cotangentTails = "_cotangent_tails",
-                                     sumTurns = "_sum_turns";
+                                     transitions = "_transitions", writes = "_writes", starts = "_starts",
+                                     cotangentWrites = "_cotangent_writes", cotangentStarts = "_cotangent_starts",
+                                     cotangentTails = "_cotangent_tails", sumTurns = "_sum_turns";
 /// Of what solves systems of equations, on a GPU (stretto-invert-systems).
 inline constexpr llvm::StringLiteral systems = "_systems";
 

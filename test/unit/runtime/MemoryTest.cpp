@@ -20,7 +20,7 @@ namespace {
 /// An operator of models/ at one width, and calls of it on a described H200 in bf16. No tensor has memory.
 class Model {
 public:
-  Model(const std::string &name, int64_t width) {
+  Model(const std::string &name, int64_t width, ElementType element = ElementType::BF16) : element(element) {
     auto text = llvm::cantFail(
         llvm::errorOrToExpected(llvm::MemoryBuffer::getFile(STRETTO_MODELS "/" + name + "/variant.mlir")));
     op = llvm::cantFail(Operator::create(text->getBuffer()));
@@ -82,6 +82,7 @@ public:
   }
 
 private:
+  ElementType element;
   struct Argument {
     bool isOptional, isParameter;
     std::string heads;
@@ -102,12 +103,12 @@ private:
         for (size_t axis = size.size() - 1; axis; --axis)
           stride[axis - 1] = stride[axis] * size[axis];
         if (!argument.isParameter)
-          largest = std::max(largest, stride[0] * batch * bytesOf(ElementType::BF16));
+          largest = std::max(largest, stride[0] * batch * bytesOf(model.element));
       }
       for (auto [argument, size, stride] : llvm::zip_equal(model.arguments, sizes, strides)) {
         std::optional<TensorView> &view = call.arguments.emplace_back();
         if (!argument.isOptional)
-          view = TensorView{nullptr, ElementType::BF16, spellType(ElementType::BF16), /*device=*/0, size, stride};
+          view = TensorView{nullptr, model.element, spellType(model.element), /*device=*/0, size, stride};
       }
     }
 
@@ -219,13 +220,22 @@ TEST_P(FeedbackTest, FewHeadsHaveSegmentsWhereThereAreEnough) {
   };
   // A walk for what feedback does to states, and products of matrices, are worth it from eight on; with 32 of them the
   // starts take as long as the walks.
-  for (auto [batch, time, heads, segments] : std::initializer_list<Case>{{1, 2048, 1, 1},
-                                                                         {1, 4096, 1, 8},
-                                                                         {1, 8192, 1, 16},
-                                                                         {1, 8192, 32, 1},
-                                                                         {1, 32768, 4, 32},
-                                                                         {1, 131072, 1, 32}})
+  for (auto [batch, time, heads, segments] : std::initializer_list<Case>{
+           {1, 2048, 1, 1}, {1, 4096, 1, 8}, {1, 8192, 1, 16}, {1, 8192, 32, 1}, {1, 32768, 4, 32}, {1, 131072, 1, 32}})
     EXPECT_EQ(model.segments(batch, time, heads), segments) << batch << ", " << time << ", " << heads;
+}
+
+TEST_P(FeedbackTest, MatricesThatDoNotFitSaySo) {
+  for (auto [width, segments] : {std::pair(128, 16), std::pair(192, 1)}) {
+    Model model(GetParam(), width, ElementType::F32);
+    EXPECT_EQ(model.segments(1, 8192, 1), segments) << width;
+  }
+  EXPECT_NE(
+      Model(GetParam(), /*width=*/192, ElementType::F32)
+          .explainForward(1, 8192, 1)
+          .find("no segments side by side: what feedback does to the state 'S' is a matrix of 192 by 192 numbers of 32 "
+                "bits, expected 128 by 128 at most"),
+      std::string::npos);
 }
 
 INSTANTIATE_TEST_SUITE_P(Models, FeedbackTest, testing::Values("delta_rule", "gated_delta_rule"),
