@@ -92,7 +92,9 @@ def arguments(text: str):
 
 def block(text: str, tokens: int, heads: int):
     """The argument block of a call on random numbers, and the tensors that it points to."""
-    words, tensors = [1, tokens, heads, 0, 0, 0, 1], []
+    chunk = int(re.search(r"chunk\.kernel @\w+ chunk (\d+)", text)[1])
+    # The header of the block, as runtime/Manifest.h has it: one sequence, walked whole.
+    words, tensors = [1, tokens, heads, 0, 0, 0, 1, 0, -(-tokens // chunk), 1, 0, 0, 0, 0], []
     for kind, name, shape, element in arguments(text):
         tile = kind in ("input", "output")
         tensor = torch.randn(1, tokens, heads, *shape[1:]) if tile else torch.randn(heads, *shape)
