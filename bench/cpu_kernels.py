@@ -16,7 +16,9 @@ import re
 import subprocess
 import time
 
+import baselines
 import torch
+from baselines import inputs, measure
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 TYPES = {"f32": torch.float32, "f64": torch.float64, "bf16": torch.bfloat16, "f16": torch.float16}
@@ -92,7 +94,9 @@ def arguments(text: str):
 
 def block(text: str, tokens: int, heads: int):
     """The argument block of a call on random numbers, and the tensors that it points to."""
-    words, tensors = [1, tokens, heads, 0, 0, 0, 1], []
+    chunk = int(re.search(r"chunk\.kernel @\w+ chunk (\d+)", text)[1])
+    # The header of the block, as runtime/Manifest.h has it: one sequence, walked whole.
+    words, tensors = [1, tokens, heads, 0, 0, 0, 1, 0, -(-tokens // chunk), 1, 0, 0, 0, 0], []
     for kind, name, shape, element in arguments(text):
         tile = kind in ("input", "output")
         tensor = torch.randn(1, tokens, heads, *shape[1:]) if tile else torch.randn(heads, *shape)
@@ -111,15 +115,35 @@ def block(text: str, tokens: int, heads: int):
     return torch.tensor(words), tensors
 
 
+def report_peer(name: str, shape: tuple[int, int, int], dtype: torch.dtype, compile_too: bool) -> None:
+    """The fastest of PyTorch's chunked forms, on the same thread and clock."""
+    if name not in baselines.OPERATORS:
+        print(f"{name:12} has no chunked form in PyTorch here")
+        return
+    tokens, heads, width = shape
+    tensors = inputs.make(name, 1, tokens, heads, width, dtype=dtype)
+    with torch.no_grad():
+        times = {
+            form: milliseconds(functools.partial(call, **tensors), repetitions=5)
+            for form, call in baselines.forms(name, dtype, compile_too=compile_too).items()
+        }
+    fastest = min(times, key=times.get)
+    print(f"{name:12} T {tokens} H {heads} D {width} in PyTorch: {times[fastest]:7.2f} ms, {fastest}", flush=True)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("variants", nargs="+")
     parser.add_argument("--chunk", type=int, nargs="+", default=[16])
     parser.add_argument("--shape", nargs="+", default=["2048,8,64", "4096,16,128"], help="tokens,heads,width")
     parser.add_argument("--element", default="f32", choices=TYPES)
+    parser.add_argument(
+        "--peers", choices=["eager", "compiled"], help="time PyTorch's chunked forms beside, eager or also compiled"
+    )
     parser.add_argument("--build", type=pathlib.Path, default=ROOT / "build/dev")
     options = parser.parse_args()
     torch.set_num_threads(1)
+    measure.reuse_memory()
     library = ctypes.CDLL(str(options.build / "lib/libstretto.so"))
 
     a, b = torch.randn(2, 1024, 1024)
@@ -132,6 +156,8 @@ def main() -> None:
     for shape in options.shape:
         tokens, heads, width = (int(part) for part in shape.split(","))
         for name in options.variants:
+            if options.peers:
+                report_peer(name, (tokens, heads, width), TYPES[options.element], options.peers == "compiled")
             for chunk in options.chunk:
                 text = chunk_kernel(name, width, chunk, options.element, options.build)
                 kernel = Kernel(library, text)

@@ -34,7 +34,9 @@ def LowerToVector : Pass<"stretto-lower-to-vector", "::mlir::ModuleOp"> {
   }];
   let options = [
     Option<"vectorBits", "vector-bits", "int64_t", "512", "bits of a vector register: 256 or 512">,
-    Option<"bf16Dot", "bf16-dot", "bool", "false", "form products of bf16 operands with AVX512_BF16, from pairs">
+    Option<"bf16Dot", "bf16-dot", "bool", "false", "form products of bf16 operands with AVX512_BF16, from pairs">,
+    Option<"bf16Tiles", "bf16-tiles", "bool", "false",
+           "form those that tiles of 16 by 16 pairs suit with AMX_BF16">
   ];
   let dependentDialects = ["::mlir::arith::ArithDialect", "::mlir::func::FuncDialect", "::mlir::LLVM::LLVMDialect",
                            "::mlir::math::MathDialect", "::mlir::memref::MemRefDialect", "::mlir::scf::SCFDialect",

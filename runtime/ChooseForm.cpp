@@ -108,11 +108,23 @@ llvm::Error Lowering::takeFixedForm() {
   return llvm::Error::success();
 }
 
-/// A core's caches hold the tiles of few tokens; the matrix instructions of a GPU want more. So does a look-back, in
-/// which each token of a chunk meets each of another's, and a scan, whose total is rounded once a chunk.
+/// A core's caches hold the tiles of few tokens; matrix instructions, a GPU's or those of tiles, want more. So does a
+/// look-back, in which each token of a chunk meets each of another's, and a scan, whose total is rounded once a chunk.
 int64_t Lowering::tokensForCpu() {
-  WalkResult result = module->walk([](Operation *op) { return WalkResult(failure(isa<LookbackOp, ScanOp>(op))); });
-  return result.wasInterrupted() ? 64 : 16;
+  constexpr int64_t few = 16, some = 32, many = 64;
+  auto hasAny = [&](llvm::function_ref<bool(Operation *)> is) {
+    return module->walk([&](Operation *op) { return WalkResult(failure(is(op))); }).wasInterrupted();
+  };
+  if (hasAny([](Operation *op) { return isa<LookbackOp, ScanOp>(op); }))
+    return many;
+  if (request.element != ElementType::BF16 || !processor().instructions().bf16Tiles)
+    return few;
+  // With a decay of each channel pairs of tokens are no product of tiles: there are the more of them the more tokens.
+  auto isOfChannels = [](Operation *op) {
+    auto decay = dyn_cast<DecayOp>(op);
+    return decay && decay.getAlong();
+  };
+  return hasAny(isOfChannels) ? some : many;
 }
 
 bool Lowering::carriesStatesAlone(int64_t slices) {

@@ -7,6 +7,7 @@
 #include "runtime/Assembler.h"
 #include "runtime/Cache.h"
 #include "runtime/DiagnosticText.h"
+#include "runtime/Knobs.h"
 #include "runtime/Lowering.h"
 #include "runtime/OwnModule.h"
 #include "llvm/Config/llvm-config.h"
@@ -26,7 +27,11 @@ using namespace stretto;
 Target Target::host() {
   static const Target host = [] {
     cpu::Processor processor = cpu::Processor::host();
-    return Target{Kind::Cpu, processor.name, processor.features};
+    if (!processor.whyNoTiles.empty())
+      note("products of bf16 do without AMX, which the processor has: " + processor.whyNoTiles);
+    else if (processor.hasTiles() && !Knobs::instance().tiles)
+      processor = processor.withoutTiles("STRETTO_TILES is 0");
+    return Target{Kind::Cpu, processor.name, processor.features, processor.whyNoTiles};
   }();
   return host;
 }

@@ -19,10 +19,14 @@ struct Target {
   enum class Kind { Cpu, Cuda } kind = Kind::Cpu;
   /// The CPU's name and features as LLVM spells them, or the chip, such as "sm_90a".
   std::string name, features;
+  /// Of a CPU, why code for it does without tiles that it has (codegen/cpu/NativeCode.h).
+  std::string whyNoTiles = {};
 
   static Target host();
   /// The target of a compute capability, such as 90: the chip's own instructions where it has any.
   static Target cuda(int capability);
+  /// The same as a CPU.
+  cpu::Processor processor() const { return {name, features, whyNoTiles}; }
 };
 
 /// What of a declaration's gradient is asked for.

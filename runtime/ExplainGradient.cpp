@@ -175,6 +175,8 @@ llvm::Expected<std::string> Operator::explainGradient(Signature &signature, cons
   // A stream wants something to be written.
   llvm::json::OStream json(stream);
   json.object([&] {
+    if (signature.device < 0)
+      signature.target().processor().explain(json);
     (*gradient)->explain(json, call);
     if (!(*gradient)->sideBySide)
       json.attribute("why_serial", signature.whySerial(call, choice, request));

@@ -35,6 +35,8 @@ Knobs::Knobs()
     cacheBytes = *megabytes << 20;
   if (auto flag = read("STRETTO_DEBUG", 1, "0 or 1"))
     debug = *flag;
+  if (auto flag = read("STRETTO_TILES", 1, "0 or 1"))
+    tiles = *flag;
   if (auto flag = read("STRETTO_TUNED", 1, "0 or 1"))
     tuned = *flag;
   if (auto chunks = read("STRETTO_SEGMENT", uint64_t(1) << 40, "a number of chunks"))

@@ -62,6 +62,9 @@ struct Knobs {
   /// power of two; 0: as many as the call leaves idle. Default 0. May be changed at run time.
   std::atomic<int64_t> walkSlices = 0;
 
+  /// STRETTO_TILES: whether products of bf16 are formed by AMX where the processor has it: 1 or 0. Default 1.
+  bool tiles = true;
+
   /// STRETTO_TUNED: whether forms that a tuner found, here or for the shipped table, are taken: 1 or 0. Default 1.
   bool tuned = true;
 

@@ -379,6 +379,8 @@ llvm::Expected<std::string> Operator::explain(Signature &signature, const Operat
   json.object([&] {
     json.attribute("kernel", manifest.symbol);
     json.attribute("target", signature.target().name);
+    if (signature.device < 0)
+      signature.target().processor().explain(json);
     json.attribute("form", manifest.chunk == 1 ? "step" : "chunk");
     if (!manifest.noChunkForm.empty())
       json.attribute("no_chunk_form", manifest.noChunkForm);

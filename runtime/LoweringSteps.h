@@ -51,7 +51,7 @@ private:
             .ahead = isStep() || isOfGradient ? 0 : ahead,
             .fromStart = !continues};
   }
-  cpu::Processor processor() const { return {request.target.name, request.target.features}; }
+  cpu::Processor processor() const { return request.target.processor(); }
   llvm::Error run(mlir::ModuleOp target, llvm::function_ref<void(mlir::OpPassManager &)> addPasses);
   /// The step form, or the chunk form for so many tokens, its value axis divided as far as asked for and as the kernel
   /// allows.

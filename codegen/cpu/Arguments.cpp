@@ -594,6 +594,11 @@ void KernelLowering::prefetchTiles(Value firstToken) {
     return;
   int64_t tokens = kernel.getChunk();
   nextRows = allocate({static_cast<int64_t>(rows.size()) * tokens}, builder.getI64Type());
+  stepsOfTiles = countStepsOfTiles();
+  if (stepsOfTiles) {
+    nextRow = allocate({1}, builder.getI64Type());
+    memref::StoreOp::create(builder, builder.zero(builder.getI64Type()), nextRow, ValueRange{builder.index(0)});
+  }
   for (auto [tile, argument] : llvm::enumerate(rows)) {
     Value start = tileAddress(*argument, firstToken);
     Value stride = builder.multiply(argument->words[2], bytesOfElement(argument->type.getElementType()));
@@ -603,6 +608,23 @@ void KernelLowering::prefetchTiles(Value firstToken) {
       memref::StoreOp::create(builder, word, nextRows, ValueRange{builder.add(row, tile * tokens)});
     });
   }
+}
+
+void KernelLowering::prefetchShare() {
+  // A row after the other, whole: what waits for the translation of an address is spread as far as it may be.
+  int64_t rows = cast<MemRefType>(nextRows.getType()).getDimSize(0), share = llvm::divideCeil(rows, stepsOfTiles);
+  Type word = builder.getI64Type(), index = builder.getIndexType();
+  Value none = builder.index(0);
+  Value row = memref::LoadOp::create(builder, nextRow, ValueRange{none});
+  row = arith::IndexCastOp::create(builder, index, row);
+  Value following = builder.minimum(builder.add(row, share), builder.index(rows));
+  memref::StoreOp::create(builder, arith::IndexCastOp::create(builder, word, following), nextRow, ValueRange{none});
+  builder.loop(row, following, 1, [&](Value asked) {
+    Value start = memref::LoadOp::create(builder, nextRows, ValueRange{asked});
+    Value memory = memoryAt(arith::IndexCastOp::create(builder, index, start), builder.getI8Type());
+    for (int64_t line = 0; line < linesOfNextRows; ++line)
+      builder.prefetch(memory, builder.index(line * cacheLine));
+  });
 }
 
 void KernelLowering::prefetchBeside(Value step, int64_t steps) {

@@ -15,7 +15,7 @@ static constexpr int64_t alignment = 64;
 KernelLowering::KernelLowering(chunk::KernelOp kernel, FloatType element, Machine machine)
     : kernel(kernel), machine(machine),
       builder(kernel.getLoc(), element, machine.vectorBits / element.getIntOrFloatBitWidth()), sweeps(kernel),
-      plan(kernel, sweeps, machine.bf16Dot && element.isF32()) {}
+      plan(kernel, sweeps, element.isF32() ? PairProducts{machine.bf16Dot, machine.bf16Tiles} : PairProducts()) {}
 
 /// Bytes that a buffer takes: a vector that starts inside its last row may end beyond it.
 static int64_t bytesOfBuffer(MemRefType type, int64_t width) {
@@ -211,6 +211,10 @@ void KernelLowering::emitStage(Value value) {
   if (plan.orders(value).transposedPairs) {
     Value pairs = storeTransposedPairs(value);
     storage[value].transposedPairs = pairs;
+  }
+  if (plan.orders(value).transposedRowPairs) {
+    Value pairs = storeTransposedRowPairs(value);
+    storage[value].transposedRowPairs = pairs;
   }
 }
 

@@ -8,6 +8,7 @@
 //   Pointwise.cpp   expressions, one vector at a time, and the stages that store them
 //   Pairs.cpp       operands of products stored as pairs of bf16 numbers
 //   Products.cpp    register-blocked matrix products with what is fused behind them
+//   Tiles.cpp       the same where registers are tiles
 //   Decay.cpp       products of decay factors, and `decay_dot`
 //   Recurrences.cpp what walks from token to token: `decay_mix`, `solve`, `scan`
 //   Lookback*.cpp   folds over the tiles of other chunks
@@ -30,8 +31,8 @@ namespace stretto::cpu {
 struct Machine {
   /// Bits of a vector register, and how many of them there are.
   int64_t vectorBits = 512, registers = 32;
-  /// Whether it multiplies pairs of bf16 numbers.
-  bool bf16Dot = false;
+  /// Whether it multiplies pairs of bf16 numbers, and tiles of them.
+  bool bf16Dot = false, bf16Tiles = false;
 };
 
 class KernelLowering {
@@ -57,8 +58,10 @@ private:
   /// Where a value is stored, in the orders of the plan. A buffer's rows are padded to whole vectors; vectors and
   /// numbers are one row. Pairs are words of 32 bits, everything else is of the compute type.
   struct Storage {
-    mlir::Value rows, transposed, columnPairs, rowPairs, transposedPairs;
-    std::array<mlir::Value, 5> buffers() const { return {rows, transposed, columnPairs, rowPairs, transposedPairs}; }
+    mlir::Value rows, transposed, columnPairs, rowPairs, transposedPairs, transposedRowPairs;
+    std::array<mlir::Value, 6> buffers() const {
+      return {rows, transposed, columnPairs, rowPairs, transposedPairs, transposedRowPairs};
+    }
   };
   /// Memory of the caller, or its stand-in for the chunk at the end: entry (i, j) at base[i * stride + j].
   struct View {
@@ -168,6 +171,9 @@ private:
   /// steps of a product that is computed meanwhile.
   void prefetchTiles(mlir::Value firstToken);
   void prefetchBeside(mlir::Value step, int64_t steps);
+  /// Where a chunk has products of tiles: the share of one of their steps, all of them together. They take too little
+  /// time for those of one product to hide anything.
+  void prefetchShare();
   void copyOutputsBack(mlir::Value firstToken);
   static bool isTile(const Argument &argument) { return argument.kind == chunk::ArgumentKind::Input; }
   static bool isWindow(const Argument &argument) { return argument.kind == chunk::ArgumentKind::Window; }
@@ -215,19 +221,26 @@ private:
   mlir::Value unsupported(mlir::Operation *op, const llvm::Twine &reason);
 
   // Pairs.cpp
+  /// A buffer of words, of which tiles may read whole ones wherever there is a part of one.
+  mlir::Value allocatePairs(int64_t rows, int64_t words);
+  /// A number of pairs, up to a whole tile of them where there are tiles: those that no number fills are zeros.
+  int64_t paddedPairs(int64_t pairs) const {
+    return machine.bf16Tiles ? llvm::alignTo(pairs, VectorBuilder::tileWords) : pairs;
+  }
   mlir::Value storeColumnPairs(mlir::Value value);
   mlir::Value storeRowPairs(mlir::Value value);
   mlir::Value storeTransposedPairs(mlir::Value value);
+  mlir::Value storeTransposedRowPairs(mlir::Value value);
 
   // Products.cpp
   /// One matrix product of a sum: left(i, k) * right(k, j), summed over a range of k. `left` holds entry (i, k) there,
   /// or at (k, i) if `leftByColumns`; `right` holds rows of the result's columns. If `inPairs`, both hold words of the
-  /// entries for k and k + 1, and the range is that of those.
+  /// entries for k and k + 1, and the range is that of those; if `inTiles`, it is that of tiles of such words.
   struct Term {
     mlir::Value left = {};
     bool leftByColumns = false;
     mlir::Value right = {};
-    bool inPairs = false;
+    bool inPairs = false, inTiles = false;
     /// The range of k, and how many there are at most, beside which tiles may be brought near.
     mlir::Value from = {}, to = {};
     int64_t depth = 0;
@@ -246,6 +259,14 @@ private:
                     llvm::ArrayRef<int64_t> lanes, llvm::function_ref<void(mlir::Value step)> beside, Finish finish,
                     Consumer consume);
   mlir::Value addTo(mlir::Value sums, mlir::Value addend, Point point);
+
+  // Tiles.cpp
+  /// How many steps those products of a chunk have: along the contracted axis, and of rows that are finished.
+  int64_t countStepsOfTiles();
+  void computeRegionOfTiles(llvm::ArrayRef<Term> terms, int64_t fromRow, int64_t toRow, int64_t columns, Finish finish,
+                            Consumer consume);
+  void computeBlockOfTiles(llvm::ArrayRef<Term> terms, mlir::Value row, int64_t rows, mlir::Value column,
+                           int64_t columns, Finish finish, Consumer consume);
 
   // Decay.cpp
   /// Products of the factors of one amount, as far as they are used.
@@ -373,7 +394,10 @@ private:
   llvm::DenseMap<mlir::Value, SweptState> sweptStates;
   mlir::Value nextRows; // addresses of the rows of the next chunk's tiles
   int64_t linesOfNextRows = 0;
-  bool prefetches = false; // beside the product that is being computed
+  int64_t stepsOfTiles = 0; // of a chunk, about
+  mlir::Value nextRow;      // the number of the row that the next of them asks for
+  bool prefetches = false;  // beside the product that is being computed
+  mlir::Value sumsOfTiles;  // where those of a block lie before they are finished
   llvm::DenseMap<Decay, DecayStorage> decays;
   llvm::DenseMap<std::pair<mlir::Value, mlir::Value>, mlir::Value> histories; // by operand and tail
   /// What has been computed at the present point.

@@ -60,11 +60,12 @@ struct LowerToVector : stretto::impl::LowerToVectorBase<LowerToVector> {
           << getArgument() << " is " << vectorBits << ", expected 256 or 512";
       return signalPassFailure();
     }
-    if (bf16Dot && vectorBits != 512) {
-      getOperation().emitError("the option bf16-dot of ") << getArgument() << " needs vectors of 512 bits";
+    if ((bf16Dot || bf16Tiles) && vectorBits != 512) {
+      getOperation().emitError("the option ")
+          << (bf16Dot ? "bf16-dot" : "bf16-tiles") << " of " << getArgument() << " needs vectors of 512 bits";
       return signalPassFailure();
     }
-    cpu::Machine machine = {vectorBits, vectorBits == 512 ? 32 : 16, bf16Dot};
+    cpu::Machine machine = {vectorBits, vectorBits == 512 ? 32 : 16, bf16Dot, bf16Tiles};
     for (auto kernel : llvm::make_early_inc_range(getOperation().getOps<chunk::KernelOp>())) {
       expandTotals(kernel);
       expandInverses(kernel);

@@ -18,6 +18,11 @@
 #include <atomic>
 #include <cmath>
 #include <cstring>
+#include <system_error>
+#ifdef __linux__
+#include <sys/syscall.h>
+#include <unistd.h>
+#endif
 
 using namespace mlir;
 using namespace stretto::cpu;
@@ -26,12 +31,37 @@ using namespace stretto::cpu;
 // The processor
 //===----------------------------------------------------------------------===//
 
-Processor Processor::host() {
-  Processor host;
-  host.name = llvm::sys::getHostCPUName().str();
-  for (const auto &[feature, present] : llvm::sys::getHostCPUFeatures())
-    host.features += (llvm::Twine(host.features.empty() ? "" : ",") + (present ? "+" : "-") + feature).str();
+/// Asks Linux for the registers of tiles, which a process has only then: for all its threads, those to come as well.
+/// What it says if it refuses; else nothing. It does where a stack for signals has no room for what they hold.
+static std::string askForTiles() {
+#ifdef __linux__
+  constexpr long askForPermission = 0x1023 /* ARCH_REQ_XCOMP_PERM */, dataOfTiles = 18 /* XFEATURE_XTILEDATA */;
+  if (syscall(SYS_arch_prctl, askForPermission, dataOfTiles) != 0)
+    return "the operating system refuses them to this process: " + std::generic_category().message(errno);
+  return "";
+#else
+  return "this operating system is not known to permit them";
+#endif
+}
+
+const Processor &Processor::host() {
+  static const Processor host = [] {
+    Processor host;
+    host.name = llvm::sys::getHostCPUName().str();
+    for (const auto &[feature, present] : llvm::sys::getHostCPUFeatures())
+      host.features += (llvm::Twine(host.features.empty() ? "" : ",") + (present ? "+" : "-") + feature).str();
+    std::string refusal = host.hasTiles() ? askForTiles() : "";
+    return refusal.empty() ? host : host.withoutTiles(refusal);
+  }();
   return host;
+}
+
+Processor Processor::withoutTiles(llvm::StringRef reason) const {
+  // Taken away one by one: the processor's name alone stands for them.
+  std::vector<std::string> items;
+  for (llvm::StringRef item : llvm::split(features, ','))
+    items.push_back(item.consume_front("+amx-") ? ("-amx-" + item).str() : item.str());
+  return {name, llvm::join(items, ","), reason.str()};
 }
 
 Processor Processor::named(llvm::StringRef name) {
@@ -50,7 +80,24 @@ bool Processor::has(llvm::StringRef feature) const {
 
 Instructions Processor::instructions() const {
   bool isWide = has("avx512f") && has("avx512vl") && has("avx512bw") && has("avx512dq");
-  return {isWide ? 512 : 256, isWide && has("avx512bf16")};
+  bool bf16 = isWide && has("avx512bf16");
+  // Zen takes up a product of pairs in each cycle, as it does two of fp32 numbers in 512 bits in two. On Intel's
+  // processors one of pairs takes two cycles, in which there is time for four of the others.
+  bool gainsFromPairs = bf16 && llvm::StringRef(name).starts_with("znver");
+  return {isWide ? 512 : 256, bf16, gainsFromPairs, bf16 && hasTiles()};
+}
+
+void Processor::explain(llvm::json::OStream &json) const {
+  Instructions used = instructions();
+  json.attributeArray("instructions", [&] {
+    json.value(used.vectorBits == 512 ? "AVX512" : "AVX2");
+    if (used.bf16)
+      json.value("AVX512_BF16");
+    if (used.bf16Tiles)
+      json.value("AMX_BF16");
+  });
+  if (!whyNoTiles.empty())
+    json.attribute("why_no_tiles", whyNoTiles);
 }
 
 //===----------------------------------------------------------------------===//

@@ -23,7 +23,7 @@ using namespace mlir;
 using namespace stretto;
 
 void cpu::buildPipeline(OpPassManager &passes, Instructions instructions) {
-  if (instructions.bf16Dot) {
+  if (instructions.bf16Dot || instructions.bf16Tiles) {
     RoundOperandsOptions round;
     round.element = "bf16";
     round.sparing = true;
@@ -32,10 +32,11 @@ void cpu::buildPipeline(OpPassManager &passes, Instructions instructions) {
   LowerToVectorOptions lower;
   lower.vectorBits = instructions.vectorBits;
   lower.bf16Dot = instructions.bf16Dot;
+  lower.bf16Tiles = instructions.bf16Tiles;
   passes.addPass(createLowerToVector(lower));
   ExpandMathOptions expand;
   expand.scalef = instructions.vectorBits == 512;
-  expand.bf16 = instructions.bf16Dot;
+  expand.bf16 = instructions.bf16;
   passes.addNestedPass<func::FuncOp>(createExpandMath(expand));
   passes.addNestedPass<func::FuncOp>(createCanonicalizerPass());
   passes.addNestedPass<func::FuncOp>(createCSEPass());

@@ -1,6 +1,7 @@
 //===- Plan.cpp - Where the values of a kernel live on a CPU --------------===//
 
 #include "codegen/cpu/Plan.h"
+#include "codegen/cpu/VectorBuilder.h"
 #include "mlir/Dialect/Arith/IR/Arith.h"
 #include "mlir/Dialect/Math/IR/Math.h"
 #include "mlir/IR/SymbolTable.h"
@@ -67,10 +68,9 @@ SmallVector<Operation *> cpu::operationsOf(chunk::KernelOp kernel) {
   return operations;
 }
 
-Plan::Plan(chunk::KernelOp kernel, const SweepPlan &sweeps, bool pairs)
+Plan::Plan(chunk::KernelOp kernel, const SweepPlan &sweeps, PairProducts pairs)
     : operations(operationsOf(kernel)), sweeps(sweeps) {
-  if (pairs)
-    findPairs();
+  findPairs(pairs);
   findInvariant(kernel);
   findDecays(kernel);
   storeOperands(kernel);
@@ -89,11 +89,30 @@ static bool isInvariantArgument(chunk::KernelOp kernel, BlockArgument argument) 
   return table && !table.getPeriod() && !table.getVarying();
 }
 
-void Plan::findPairs() {
-  for (Operation *op : operations)
-    if (isProduct(op) && llvm::all_of(op->getOperands().take_front(2),
-                                      [](Value operand) { return getElementTypeOrSelf(operand.getType()).isBF16(); }))
+/// Whether tiles take less time for a product than vectors. A multiplication of tiles takes as many cycles as the left
+/// one has rows, whether these are filled or not, and sums go through memory; those of vectors take one cycle for two
+/// entries along the contracted axis, be they pairs or not.
+static bool gainsFromTiles(Operation *product) {
+  constexpr int64_t tileRows = VectorBuilder::tileRows, tileDepth = 2 * VectorBuilder::tileWords, throughMemory = 32;
+  auto dot = dyn_cast<chunk::DotOp>(product);
+  int64_t rows = shapeOf(product->getResult(0))[0];
+  int64_t depth = shapeOf(product->getOperand(0))[dot && dot.getTransposeLeft() ? 0 : 1];
+  int64_t ofTiles = llvm::divideCeil(rows, tileRows) * (llvm::divideCeil(depth, tileDepth) * tileRows + throughMemory);
+  return ofTiles < rows * llvm::divideCeil(depth, 2);
+}
+
+void Plan::findPairs(PairProducts pairs) {
+  for (Operation *op : operations) {
+    bool isOfBf16 = isProduct(op) && llvm::all_of(op->getOperands().take_front(2), [](Value operand) {
+                      return getElementTypeOrSelf(operand.getType()).isBF16();
+                    });
+    if (!isOfBf16)
+      continue;
+    if (pairs.tiles && gainsFromTiles(op))
+      ofTiles.insert(op);
+    if (pairs.vectors || isOfTiles(op))
       ofPairs.insert(op);
+  }
 }
 
 void Plan::findInvariant(chunk::KernelOp kernel) {
@@ -152,7 +171,10 @@ void Plan::storeOperands(chunk::KernelOp kernel) {
     TypeSwitch<Operation *>(op)
         .Case([&](chunk::DotOp dot) {
           if (isOfPairs(dot)) {
-            (dot.getTransposeLeft() ? stored[dot.getLeft()].rowPairs : stored[dot.getLeft()].columnPairs) = true;
+            Orders &left = stored[dot.getLeft()];
+            (!dot.getTransposeLeft() ? left.columnPairs
+             : isOfTiles(dot)        ? left.transposedRowPairs
+                                     : left.rowPairs) = true;
             (dot.getTransposeRight() ? stored[dot.getRight()].transposedPairs : stored[dot.getRight()].rowPairs) = true;
             return;
           }
@@ -240,7 +262,8 @@ void Plan::fuseProducts(chunk::KernelOp kernel) {
     Value sums = op->getResult(0);
     if (isa<chunk::DotOp>(op) && sums.hasOneUse() && !orders(sums).any()) {
       auto total = dyn_cast<chunk::DotOp>(*sums.user_begin());
-      if (total && total.getAddend() == sums && isInvariant(total.getResult()) == isInvariant(sums)) {
+      if (total && total.getAddend() == sums && isInvariant(total.getResult()) == isInvariant(sums) &&
+          isOfTiles(total) == isOfTiles(op)) {
         fused.insert(op);
         continue;
       }

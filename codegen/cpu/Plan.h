@@ -14,6 +14,7 @@
 //   1. The right operand of a product is read by vectors along its result's columns: it is stored by rows, or
 //      transposed under `transpose_right`. A left operand is read by scalars, so that either order serves. Where the
 //      machine multiplies bf16 numbers and both operands are such, they are stored as pairs along the contracted axis.
+//      Where it multiplies tiles of pairs, and that takes less time, a left operand lies by rows of the result as well.
 //   2. A product is fused with its only user, and that one's only user, while these are pointwise; an expression holds
 //      at most one product. A product that another one adds is summed in the same registers.
 //   3. What the body of a look-back contributes is stored, by rows.
@@ -34,10 +35,10 @@ namespace stretto::cpu {
 struct Orders {
   bool rows = false, transposed = false;
   // As pairs of bf16 numbers (Pairs.cpp).
-  bool columnPairs = false, rowPairs = false, transposedPairs = false;
+  bool columnPairs = false, rowPairs = false, transposedPairs = false, transposedRowPairs = false;
   bool any() const { return rows || columnPairs || isTurned(); }
   /// In an order other than that in which sums come out of a product.
-  bool isTurned() const { return transposed || rowPairs || transposedPairs; }
+  bool isTurned() const { return transposed || rowPairs || transposedPairs || transposedRowPairs; }
 };
 
 /// What the operations on one amount of decay ask for. All are products of the factors a_u of the tokens of a chunk.
@@ -57,10 +58,14 @@ struct DecayUses {
 /// An amount of decay in one form.
 using Decay = std::pair<mlir::Value, chunk::DecayForm>;
 
+/// From what products of bf16 operands may be formed, other than from fp32 numbers: vectors of pairs, tiles of them.
+struct PairProducts {
+  bool vectors = false, tiles = false;
+};
+
 class Plan {
 public:
-  /// `pairs` tells whether products of bf16 operands are formed from pairs.
-  Plan(chunk::KernelOp kernel, const SweepPlan &sweeps, bool pairs);
+  Plan(chunk::KernelOp kernel, const SweepPlan &sweeps, PairProducts pairs);
 
   Orders orders(mlir::Value value) const { return stored.lookup(value); }
   /// The product that is summed in registers while `root` is computed, or null.
@@ -69,6 +74,8 @@ public:
   bool isFused(mlir::Operation *product) const { return fused.contains(product); }
   /// Whether the product multiplies pairs of bf16 numbers.
   bool isOfPairs(mlir::Operation *product) const { return ofPairs.contains(product); }
+  /// Whether it multiplies tiles of them.
+  bool isOfTiles(mlir::Operation *product) const { return ofTiles.contains(product); }
   /// Whether the value is the same in all chunks of a sequence.
   bool isInvariant(mlir::Value value) const { return invariant.contains(value); }
   /// The decayed keys that `product` leaves behind as its last step, or null.
@@ -80,7 +87,7 @@ public:
   bool isUpdatedInPlace(unsigned state) const { return inPlace[state]; }
 
 private:
-  void findPairs();
+  void findPairs(PairProducts pairs);
   void findInvariant(chunk::KernelOp kernel);
   void findDecays(chunk::KernelOp kernel);
   void storeOperands(chunk::KernelOp kernel);
@@ -94,7 +101,7 @@ private:
   const SweepPlan &sweeps;
   llvm::DenseMap<mlir::Value, Orders> stored;
   llvm::DenseMap<mlir::Value, mlir::Operation *> products;
-  llvm::DenseSet<mlir::Operation *> fused, ofPairs;
+  llvm::DenseSet<mlir::Operation *> fused, ofPairs, ofTiles;
   llvm::DenseSet<mlir::Value> invariant;
   llvm::DenseMap<mlir::Operation *, chunk::DecayToEndOp> decayed;
   llvm::MapVector<Decay, DecayUses> decayUses;

@@ -54,7 +54,12 @@ KernelLowering::Term KernelLowering::termOf(Operation *product, Value left, bool
   Storage leftStorage = storage.lookup(left), rightStorage = storage.lookup(right);
   Term term;
   term.depth = shapeOf(right)[transposeRight ? 1 : 0];
-  if (plan.isOfPairs(product)) {
+  if (plan.isOfTiles(product)) {
+    term.inTiles = true;
+    term.depth = llvm::divideCeil(term.depth, 2 * VectorBuilder::tileWords);
+    term.left = transposeLeft ? leftStorage.transposedRowPairs : leftStorage.columnPairs;
+    term.right = transposeRight ? rightStorage.transposedPairs : rightStorage.rowPairs;
+  } else if (plan.isOfPairs(product)) {
     term.inPairs = true;
     term.depth = llvm::divideCeil(term.depth, 2);
     term.left = transposeLeft ? leftStorage.rowPairs : leftStorage.columnPairs;
@@ -100,13 +105,18 @@ void KernelLowering::computeProduct(Operation *product, Value root, Consumer con
     return evaluate(root, point);
   };
 
-  int64_t rows = shapeOf(root)[0], columns = shapeOf(root)[1];
+  bool inTiles = terms.front().inTiles;
+  auto computePart = [&](int64_t fromRow, int64_t toRow, int64_t columns) {
+    inTiles ? computeRegionOfTiles(terms, fromRow, toRow, columns, finish, consume)
+            : computeRegion(terms, fromRow, toRow, columns, finish, consume);
+  };
+  int64_t rows = shapeOf(root)[0], columns = shapeOf(root)[1], blockRows = (inTiles ? 2 : 1) * builder.width;
   if (!isCausal(root))
-    return computeRegion(terms, 0, rows, columns, finish, consume);
+    return computePart(0, rows, columns);
   // Of a causal result, only the blocks up to the diagonal; zeros behind them.
-  for (int64_t row = 0; row < rows; row += builder.width) {
-    int64_t end = std::min(rows, row + builder.width), filled = std::min(columns, end);
-    computeRegion(terms, row, end, filled, finish, consume);
+  for (int64_t row = 0; row < rows; row += blockRows) {
+    int64_t end = std::min(rows, row + blockRows), filled = std::min(columns, end);
+    computePart(row, end, filled);
     fillWithZeros(row, end, padded(filled), columns, consume);
   }
 }

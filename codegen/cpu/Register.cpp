@@ -17,6 +17,8 @@ struct CpuOptions : PassPipelineOptions<CpuOptions> {
                              llvm::cl::init(512)};
   Option<bool> bf16Dot{*this, "bf16-dot", llvm::cl::desc("form products of bf16 operands with AVX512_BF16"),
                        llvm::cl::init(false)};
+  Option<bool> bf16Tiles{*this, "bf16-tiles", llvm::cl::desc("form those that tiles suit with AMX_BF16"),
+                         llvm::cl::init(false)};
 };
 
 /// Lives as long as the process, as LLVM wants it.
@@ -44,10 +46,12 @@ LogicalResult chunkToAssembly(Operation *op, llvm::raw_ostream &out) {
 } // namespace
 
 void cpu::registerPipeline() {
-  PassPipelineRegistration<CpuOptions>("stretto-cpu-to-llvm", "chunk kernels to the LLVM dialect for a CPU",
-                                       [](OpPassManager &passes, const CpuOptions &options) {
-                                         buildPipeline(passes, {options.vectorBits, options.bf16Dot});
-                                       });
+  PassPipelineRegistration<CpuOptions>(
+      "stretto-cpu-to-llvm", "chunk kernels to the LLVM dialect for a CPU",
+      [](OpPassManager &passes, const CpuOptions &options) {
+        buildPipeline(passes,
+                      {options.vectorBits, options.bf16Dot || options.bf16Tiles, options.bf16Dot, options.bf16Tiles});
+      });
 }
 
 void cpu::registerTranslation() {

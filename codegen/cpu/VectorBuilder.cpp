@@ -1,6 +1,7 @@
 //===- VectorBuilder.cpp - Building vector code ---------------------------===//
 
 #include "codegen/cpu/VectorBuilder.h"
+#include "mlir/Dialect/LLVMIR/LLVMDialect.h"
 #include "mlir/Dialect/MemRef/IR/MemRef.h"
 #include "mlir/Dialect/SCF/IR/SCF.h"
 #include "mlir/Dialect/Vector/IR/VectorOps.h"
@@ -140,6 +141,62 @@ Value VectorBuilder::dotPairs(Value leftWords, Value rightWords, Value sums) {
   auto numbers = VectorType::get(2 * width, getBF16Type());
   return x86vector::DotBF16Op::create(*this, sums.getType(), sums, vector::BitCastOp::create(*this, numbers, leftWords),
                                       vector::BitCastOp::create(*this, numbers, rightWords));
+}
+
+//===----------------------------------------------------------------------===//
+// Tiles
+//===----------------------------------------------------------------------===//
+
+// Intrinsics in place of MLIR's dialect `amx`, whose type no loop may carry on the way to LLVM. LLVM finds registers
+// for them, and sets them up once in a function where all have one shape, as these do.
+
+static Value shortInteger(VectorBuilder &builder, int64_t value) {
+  return LLVM::ConstantOp::create(builder, builder.getI16Type(), value);
+}
+
+static Value tileShape(VectorBuilder &builder, bool ofBytes) {
+  return shortInteger(builder, ofBytes ? VectorBuilder::tileWords * 4 : VectorBuilder::tileRows);
+}
+
+/// Where a tile begins, and the bytes from row to row of its matrix.
+static std::pair<Value, Value> placeOfTile(VectorBuilder &builder, Value memory, Value row, Value column) {
+  auto type = cast<MemRefType>(memory.getType());
+  int64_t rowBytes = type.getDimSize(1) * 4, bytes = 4;
+  assert(type.getElementTypeBitWidth() == 32 && type.getLayout().isIdentity() && "a tile's words lie side by side");
+  Value start = memref::ExtractAlignedPointerAsIndexOp::create(builder, memory);
+  start = builder.add(start, builder.add(builder.multiply(row, rowBytes), builder.multiply(column, bytes)));
+  Type word = builder.getI64Type();
+  Value integer = arith::IndexCastOp::create(builder, word, start);
+  Value pointer = LLVM::IntToPtrOp::create(builder, LLVM::LLVMPointerType::get(builder.getContext()), integer);
+  return {pointer, LLVM::ConstantOp::create(builder, word, rowBytes)};
+}
+
+Type VectorBuilder::tileType() { return LLVM::LLVMX86AMXType::get(getContext()); }
+
+Value VectorBuilder::zeroTile() {
+  return LLVM::CallIntrinsicOp::create(*this, tileType(), getStringAttr("llvm.x86.tilezero.internal"),
+                                       ValueRange{tileShape(*this, false), tileShape(*this, true)})
+      .getResult(0);
+}
+
+Value VectorBuilder::loadTile(Value memory, Value row, Value column) {
+  auto [pointer, stride] = placeOfTile(*this, memory, row, column);
+  return LLVM::CallIntrinsicOp::create(*this, tileType(), getStringAttr("llvm.x86.tileloadd64.internal"),
+                                       ValueRange{tileShape(*this, false), tileShape(*this, true), pointer, stride})
+      .getResult(0);
+}
+
+void VectorBuilder::storeTile(Value tile, Value memory, Value row, Value column) {
+  auto [pointer, stride] = placeOfTile(*this, memory, row, column);
+  LLVM::CallIntrinsicOp::create(*this, getStringAttr("llvm.x86.tilestored64.internal"),
+                                ValueRange{tileShape(*this, false), tileShape(*this, true), pointer, stride, tile});
+}
+
+Value VectorBuilder::dotTiles(Value leftWords, Value rightWords, Value sums) {
+  Value bytes = tileShape(*this, true);
+  return LLVM::CallIntrinsicOp::create(*this, tileType(), getStringAttr("llvm.x86.tdpbf16ps.internal"),
+                                       ValueRange{tileShape(*this, false), bytes, bytes, sums, leftWords, rightWords})
+      .getResult(0);
 }
 
 //===----------------------------------------------------------------------===//

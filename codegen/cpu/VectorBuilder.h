@@ -74,6 +74,17 @@ public:
   /// Sums and, in each lane, the products of first with first and second with second number.
   mlir::Value dotPairs(mlir::Value leftWords, mlir::Value rightWords, mlir::Value sums);
 
+  // Tiles: registers of 16 rows of 16 words, which are pairs of bf16 numbers or sums in fp32. Nothing but products,
+  // loads and stores has them as operands.
+  static constexpr int64_t tileRows = 16, tileWords = 16;
+  mlir::Type tileType();
+  mlir::Value zeroTile();
+  /// The rows from `row` on, of each the words from `column` on, of a matrix of words or of fp32 numbers.
+  mlir::Value loadTile(mlir::Value memory, mlir::Value row, mlir::Value column);
+  void storeTile(mlir::Value tile, mlir::Value memory, mlir::Value row, mlir::Value column);
+  /// Sums (i, j) and the products of both numbers of the words (i, p) on the left and (p, j) on the right, for all p.
+  mlir::Value dotTiles(mlir::Value leftWords, mlir::Value rightWords, mlir::Value sums);
+
   // Memory.
   mlir::Value load(mlir::Value memory, mlir::ValueRange indices, int64_t lanes);
   mlir::Value load(mlir::Value memory, mlir::ValueRange indices) { return load(memory, indices, width); }

@@ -7,6 +7,7 @@
 #include "mlir/IR/Diagnostics.h"
 #include "mlir/Parser/Parser.h"
 #include "mlir/Pass/PassManager.h"
+#include "runtime/Compiler.h"
 #include <chrono>
 #include <cstring>
 
@@ -25,7 +26,7 @@ static llvm::Expected<std::unique_ptr<StrettoCpuKernel>> compile(MLIRContext &co
   if (!module)
     return llvm::createStringError("the text is no module");
   PassManager passes(&context);
-  cpu::Processor host = cpu::Processor::host();
+  cpu::Processor host = Target::host().processor();
   cpu::buildPipeline(passes, vectorBits ? cpu::Instructions{vectorBits} : host.instructions());
   if (failed(passes.run(*module)))
     return llvm::createStringError("the kernel cannot be lowered");

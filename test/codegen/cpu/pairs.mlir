@@ -1,7 +1,7 @@
 // RUN: stretto-opt --stretto-lower-to-vector=bf16-dot --canonicalize --cse %s | FileCheck %s
 // RUN: stretto-opt --stretto-lower-to-vector --canonicalize --cse %s | FileCheck --check-prefix=PLAIN %s
 // RUN: not stretto-opt --stretto-lower-to-vector='bf16-dot vector-bits=256' %s 2>&1 | FileCheck --check-prefix=SHORT %s
-// RUN: stretto-translate --chunk-to-assembly --processor=cooperlake %s | FileCheck --check-prefix=CODE %s
+// RUN: stretto-translate --chunk-to-assembly --processor=znver4 %s | FileCheck --check-prefix=CODE %s
 // RUN: stretto-translate --chunk-to-assembly --processor=skylake-avx512 %s | FileCheck --check-prefix=WITHOUT %s
 
 // Operands of products of bf16 numbers are stored as pairs along the contracted axis, which has 31 entries on one side;

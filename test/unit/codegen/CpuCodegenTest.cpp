@@ -1,52 +1,12 @@
 //===- CpuCodegenTest.cpp - Generated CPU code against the interpreter ----===//
 
-#include "CpuKernelTest.h"
-#include "llvm/ADT/StringExtras.h"
+#include "KernelText.h"
 #include <cmath>
-#include <regex>
 
 namespace stretto {
 namespace {
 
 constexpr double infinity = std::numeric_limits<double>::infinity();
-
-/// The sizes and types that a kernel's text is written in: !K, !V, !t, !P, !S, !k, !v are tiles of the channels of keys
-/// or values, one number a token, pairs of tokens, a state, and rows, of the compute type; !inK, !inV, !int as they lie
-/// in memory.
-struct Shape {
-  int64_t chunk = 16, keyWidth = 32, valueWidth = 32;
-  std::string memory = "f32", compute = "f32";
-};
-
-std::string replaced(std::string text, const std::string &what, const std::string &with) {
-  for (size_t place = 0; (place = text.find(what, place)) != std::string::npos; place += with.size())
-    text.replace(place, what.size(), with);
-  return text;
-}
-
-/// A kernel: `signature` and `body` use the names above, and %x32 for the widened %x, %x16 for the rounded %x.
-std::string write(const Shape &shape, std::string kernel) {
-  auto alias = [&](const std::string &name, std::initializer_list<int64_t> sizes, const std::string &element) {
-    std::string text = name + " = tensor<";
-    for (int64_t size : sizes)
-      text += std::to_string(size) + "x";
-    return text + element + ">\n";
-  };
-  if (shape.memory == shape.compute) {
-    std::string kept;
-    for (llvm::StringRef line : llvm::split(llvm::StringRef(kernel), '\n'))
-      if (!line.contains("arith.extf") && !line.contains("arith.truncf"))
-        kept += (line + "\n").str();
-    kernel = std::regex_replace(kept, std::regex("(%[A-Za-z]+)(16|32)\\b"), "$1");
-  }
-  const std::string &in = shape.memory, &f = shape.compute;
-  return alias("!inK", {shape.chunk, shape.keyWidth}, in) + alias("!inV", {shape.chunk, shape.valueWidth}, in) +
-         alias("!int", {shape.chunk}, in) + alias("!K", {shape.chunk, shape.keyWidth}, f) +
-         alias("!V", {shape.chunk, shape.valueWidth}, f) + alias("!t", {shape.chunk}, f) +
-         alias("!P", {shape.chunk, shape.chunk}, f) + alias("!S", {shape.keyWidth, shape.valueWidth}, f) +
-         alias("!k", {shape.keyWidth}, f) + alias("!v", {shape.valueWidth}, f) + "chunk.kernel @kernel chunk " +
-         std::to_string(shape.chunk) + kernel;
-}
 
 //===----------------------------------------------------------------------===//
 // Linear attention, with its normaliser beside the state
@@ -120,7 +80,7 @@ TEST_F(Normalised, LinearAttentionInEveryType) {
 TEST_F(Normalised, ShorterVectors) {
   for (const char *memory : {"f32", "bf16", "f64"}) {
     SCOPED_TRACE(memory);
-    compile(linear({16, 24, 40, memory, memory == std::string("f64") ? "f64" : "f32"}), 256);
+    compile(linear({16, 24, 40, memory, memory == std::string("f64") ? "f64" : "f32"}), cpu::Instructions{256});
     Problem problem;
     problem.tolerance = memory == std::string("bf16") ? 3e-3 : 1e-6;
     checkLengths(lengths, problem);
@@ -205,12 +165,13 @@ std::string gated(const Shape &shape, const std::string &amount, const std::stri
 class Decay : public CpuKernelTest {
 protected:
   /// Checks decay for each channel and for each token, read after and before the write.
-  void checkAll(const Shape &shape, const std::string &form, int64_t vectorBits = 0) {
+  void checkAll(const Shape &shape, const std::string &form,
+                std::optional<cpu::Instructions> instructions = std::nullopt) {
     for (const char *amount : {"!inK", "!int"})
       for (const char *before : {"", "before"}) {
         SCOPED_TRACE(testing::Message() << amount << " " << form << " " << before << " chunk " << shape.chunk << " K "
                                         << shape.keyWidth);
-        compile(gated(shape, amount, form, before), vectorBits);
+        compile(gated(shape, amount, form, before), instructions);
         checkLengths({1, shape.chunk, 2 * shape.chunk + 5}, Problem());
       }
   }
@@ -221,7 +182,7 @@ TEST_F(Decay, GatesBelowOne) {
   for (auto [chunk, K, V] :
        {std::array<int64_t, 3>{16, 64, 64}, {16, 24, 40}, {32, 40, 24}, {64, 16, 16}, {8, 160, 16}, {20, 7, 5}})
     checkAll({chunk, K, V}, "log");
-  checkAll({16, 40, 24}, "log", 256);
+  checkAll({16, 40, 24}, "log", cpu::Instructions{256});
   checkAll({32, 24, 16, "f64", "f64"}, "log");
 }
 
@@ -253,13 +214,14 @@ std::string mixed(const Shape &shape, const std::string &amount, const std::stri
 
 class Mix : public CpuKernelTest {
 protected:
-  void checkAll(const Shape &shape, const std::string &form, int64_t vectorBits = 0) {
+  void checkAll(const Shape &shape, const std::string &form,
+                std::optional<cpu::Instructions> instructions = std::nullopt) {
     uniform("k", -1, 0); // also a gate
     for (const char *amount : {"!inV", "!int"})
       for (const char *flags : {"", "before", "transpose", "before transpose"}) {
         SCOPED_TRACE(testing::Message() << amount << " " << form << " " << flags << " chunk " << shape.chunk << " V "
                                         << shape.valueWidth);
-        compile(mixed(shape, amount, form, flags), vectorBits);
+        compile(mixed(shape, amount, form, flags), instructions);
         checkLengths({1, shape.chunk, 2 * shape.chunk + 5}, Problem());
       }
   }
@@ -269,7 +231,7 @@ TEST_F(Mix, GatesBelowOne) {
   uniform("g", -0.3, 0);
   for (auto [chunk, K, V] : {std::array<int64_t, 3>{16, 24, 40}, {64, 16, 16}, {21, 7, 5}})
     checkAll({chunk, K, V}, "log");
-  checkAll({16, 16, 136, "f64", "f64"}, "log", 256);
+  checkAll({16, 16, 136, "f64", "f64"}, "log", cpu::Instructions{256});
 }
 
 TEST_F(Mix, StrongGates) {
@@ -436,7 +398,7 @@ protected:
             %y = )" + operation + R"( : !K
             chunk.yield %y : !K
           })"),
-                bits);
+                cpu::Instructions{bits});
         uniform("x", low, high);
         Problem problem;
         problem.tokens = 200;
@@ -671,51 +633,6 @@ TEST_F(Lengths, ProductsInEveryPlace) {
       chunk.yield %a, %b1 next %S : !V, !K, !S
     })"));
   checkLengths(lengths);
-}
-
-TEST_F(Lengths, ProductsOfPairs) {
-  // Operands of bf16, contracted along rows and columns of either side, with an odd axis or one that ends inside of a
-  // vector: what is beyond its end is NaN in memory, and here 1 in registers, where it is not made 0. Entries of -1, 0
-  // and 1 have products that are integers, of which bf16 loses none below 256.
-  for (const char *name : {"x", "y", "S"})
-    fill(name, [](size_t index) { return static_cast<double>(index * 7 % 11 % 3) - 1; });
-  fill("g", [](size_t index) { return index % 5 ? 1.0 : 0.5; });
-  for (auto [chunk, K, V] : {std::array<int64_t, 3>{16, 24, 40},
-                             {16, 32, 32},
-                             {5, 3, 17},
-                             {15, 7, 33},
-                             {33, 31, 1},
-                             {32, 65, 64},
-                             {1, 1, 1}}) {
-    SCOPED_TRACE(testing::Message() << "chunk " << chunk << " K " << K << " V " << V);
-    std::string text = R"( (input %x: !inK, input %y: !inV, input %g: !int, state %S: !S, valid %n: index)
-        -> (a: !V, b: !K, c: !V) {
-      %x32 = arith.extf %x : !inK to !K
-      %y32 = arith.extf %y : !inV to !V
-      %g32 = arith.extf %g : !int to !t
-      %xS = chunk.dot %x32, %S : !K, !S -> !V
-      %yS = chunk.dot %y32, %S transpose_right : !V, !S -> !K
-      %one = arith.constant dense<1.0> : !K
-      %squares = arith.mulf %x32, %x32 : !K
-      %zeros = arith.subf %one, %squares : !K
-      %xx = chunk.dot %zeros, %zeros transpose_right : !K, !K -> !P
-      %P = chunk.causal %xx : !P
-      %Py = chunk.dot %P, %y32 add %xS : !P, !V -> !V
-      %PTx = chunk.dot %P, %x32 transpose_left add %yS : !P, !K -> !K
-      %D = chunk.decay_dot %x32, %x32 factor %g32 : !K, !K, !t -> !P
-      %Dy = chunk.dot %D, %y32 : !P, !V -> !V
-      %SS = chunk.dot %S, %S transpose_left : !S, !S -> tensor<VxVxf32>
-      %ySS = chunk.dot %y32, %SS : !V, tensor<VxVxf32> -> !V
-      %ySST = chunk.dot %y32, %SS transpose_right add %Dy : !V, tensor<VxVxf32> -> !V
-      %c = arith.subf %ySST, %ySS : !V
-      chunk.yield %Py, %PTx, %c next %S : !V, !K, !V, !S
-    })";
-    compile(write({chunk, K, V, "bf16", "f32"},
-                  replaced(text, "<VxVx", "<" + std::to_string(V) + "x" + std::to_string(V) + "x")));
-    Problem problem;
-    problem.tolerance = 1e-7;
-    checkLengths({1, chunk, 2 * chunk + 1}, problem);
-  }
 }
 
 TEST_F(Lengths, WhatIsStoredTransposedIsAlsoReadByRows) {

@@ -134,13 +134,13 @@ CpuKernelTest::Kernel CpuKernelTest::parse(const std::string &text) {
   return parseSourceString<ModuleOp>(text, &context);
 }
 
-void CpuKernelTest::compile(const std::string &text, int64_t vectorBits) {
+void CpuKernelTest::compile(const std::string &text, std::optional<cpu::Instructions> instructions) {
   module = parse(text);
   ASSERT_TRUE(module) << messages << text;
   OwningOpRef<ModuleOp> lowered = module->clone();
-  cpu::Processor host = cpu::Processor::host();
+  const cpu::Processor &host = cpu::Processor::host();
   PassManager passes(&context);
-  cpu::buildPipeline(passes, vectorBits ? cpu::Instructions{vectorBits} : host.instructions());
+  cpu::buildPipeline(passes, instructions.value_or(host.instructions()));
   ASSERT_TRUE(succeeded(passes.run(*lowered))) << messages << text;
   std::string symbol = (*module->getOps<chunk::KernelOp>().begin()).getSymName().str();
   scratchBytes =

@@ -14,6 +14,7 @@
 #include "gtest/gtest.h"
 #include <functional>
 #include <map>
+#include <optional>
 
 namespace stretto {
 
@@ -34,8 +35,8 @@ protected:
 
   CpuKernelTest();
 
-  /// Compiles a kernel, with the host's vectors or, on demand, with shorter ones.
-  void compile(const std::string &text, int64_t vectorBits = 0);
+  /// Compiles a kernel, from the host's instructions or, on demand, from others that it has.
+  void compile(const std::string &text, std::optional<cpu::Instructions> instructions = std::nullopt);
   /// Runs what was compiled and compares outputs and final states with the interpreter, which executes `whole` if it is
   /// not the same kernel.
   void check(const Problem &problem, const std::string &whole = "");

@@ -51,7 +51,7 @@ TEST_F(CpuStepTest, WidthsOfRowsAndColumns) {
 }
 
 TEST_F(CpuStepTest, ShorterVectors) {
-  compile(gated(24, 100), 256);
+  compile(gated(24, 100), cpu::Instructions{256});
   check();
 }
 
