@@ -255,32 +255,27 @@ llvm::Error stretto::launch(const Signature &signature, Signature::Kernel &kerne
 /// The bytes of what a kernel finds for one that takes it.
 static int64_t bytesOfInverses(const Signature &signature, const Signature::Kernel &kernel, const OperatorCall &call) {
   int64_t tokens = signature.rowOf(call).sizes[0] * signature.rowOf(call).sizes[1], bytes = 0;
-  for (KeptRow inverse : kernel.inverses) {
-    // Settings may change before the call runs: room for as many tokens as a chunk may have.
-    inverse.size = std::max(inverse.size, Form::mostTokensOnGpu);
+  for (const KeptRow &inverse : kernel.inverses)
     bytes += inverse.bytes(tokens);
-  }
   return bytes;
 }
 
-llvm::Expected<int64_t> Operator::workspaceBytes(Signature &signature, const OperatorCall &call, int64_t threads) {
+llvm::Expected<Operator::Prepared> Operator::prepare(Signature &signature, const OperatorCall &call, int64_t threads) {
+  Prepared prepared;
   if (signature.items(call) == 0)
-    return 0;
-  Signature::Choice choice;
-  if (signature.segmentsFor(call) > 1)
-    choice = signature.choose(call, threads);
-  if (choice.segments == 1) {
-    if (!signature.solvesSystems())
-      return 0;
-    llvm::Expected<Signature::Kernel *> kernel = signature.kernelFor(call, threads);
-    if (!kernel)
-      return kernel.takeError();
-    return bytesOfInverses(signature, **kernel, call);
+    return prepared;
+  Signature::Choice choice = signature.choose(call, threads);
+  if (choice.segments > 1) {
+    if (llvm::Error error = signature.segmentsOf(choice.form).moveInto(prepared.segments))
+      return error;
+    prepared.count = choice.segments;
+    prepared.workspaceBytes = prepared.segments->workspaceBytes(call, choice.segments);
+    return prepared;
   }
-  llvm::Expected<Signature::Segments *> segments = signature.segmentsOf(choice.form);
-  if (!segments)
-    return segments.takeError();
-  return (*segments)->workspaceBytes(call, choice.segments);
+  if (llvm::Error error = signature.kernelFor(call, threads, choice).moveInto(prepared.kernel))
+    return error;
+  prepared.workspaceBytes = bytesOfInverses(signature, *prepared.kernel, call);
+  return prepared;
 }
 
 namespace {
@@ -304,25 +299,18 @@ struct LentRows {
 };
 } // namespace
 
-llvm::Error Operator::run(Signature &signature, const OperatorCall &call, ArrayRef<TensorView> results,
-                          ArrayRef<TensorView> finalState, void *workspace, const Executor &executor) {
-  if (signature.items(call) == 0)
-    return llvm::Error::success();
-  // Settings may have changed since it was asked for: without one, sequences are walked as a whole.
-  if (workspace)
-    if (Signature::Choice choice = signature.choose(call, executor.threads); choice.segments > 1) {
-      llvm::Expected<Signature::Segments *> segments = signature.segmentsOf(choice.form);
-      if (!segments)
-        return segments.takeError();
-      return (*segments)->run(call, choice.segments, results, finalState, workspace, executor);
-    }
-  llvm::Expected<Signature::Kernel *> kernel = signature.kernelFor(call, executor.threads);
+llvm::Error Operator::run(Signature &signature, const Prepared &prepared, const OperatorCall &call,
+                          ArrayRef<TensorView> results, ArrayRef<TensorView> finalState, void *workspace,
+                          const Executor &executor) {
+  if (prepared.segments)
+    return prepared.segments->run(call, prepared.count, results, finalState, workspace, executor);
+  Signature::Kernel *kernel = prepared.kernel;
   if (!kernel)
-    return kernel.takeError();
+    return llvm::Error::success();
   if (signature.looksBackWithoutBound && (!call.initialState.empty() || !finalState.empty()))
     return llvm::createStringError("[R14] " + signature.op.name() +
                                    " looks back at earlier tokens without a bound; no state continues it");
-  if (const std::string &reason = (*kernel)->code->manifest.noChunkForm; !reason.empty())
+  if (const std::string &reason = kernel->code->manifest.noChunkForm; !reason.empty())
     if (!signature.op.implementation->hasWarned.exchange(true))
       executor.warn((signature.op.name() + ": no chunk form: " + reason + "; runs token by token").str());
   LaunchTensors tensors;
@@ -333,20 +321,18 @@ llvm::Error Operator::run(Signature &signature, const OperatorCall &call, ArrayR
     const void *final = call.isStep ? initial : finalState.empty() ? nullptr : finalState[index].data;
     tensors.entries.push_back({.initial = initial, .final = final, .strides = strides});
   }
-  LaunchSegment whole = LaunchSegment::whole(**kernel, signature.tokens(call));
+  LaunchSegment whole = LaunchSegment::whole(*kernel, signature.tokens(call));
   LentRows inverses;
-  if ((*kernel)->systems) {
-    if (!workspace && bytesOfInverses(signature, **kernel, call) > 0)
-      return llvm::createStringError("internal: " + signature.op.name() + " was lent no workspace");
-    inverses.place((*kernel)->inverses, signature.rowOf(call), workspace);
+  if (kernel->systems) {
+    inverses.place(kernel->inverses, signature.rowOf(call), workspace);
     LaunchTensors ofSystems = tensors;
     ofSystems.results = inverses.views;
-    if (llvm::Error error = launch(signature, *(*kernel)->systems, call, ofSystems, whole, executor))
+    if (llvm::Error error = launch(signature, *kernel->systems, call, ofSystems, whole, executor))
       return error;
     for (const TensorView &inverse : inverses.views)
       tensors.inputs.push_back(&inverse);
   }
-  return launch(signature, **kernel, call, tensors, whole, executor);
+  return launch(signature, *kernel, call, tensors, whole, executor);
 }
 
 //===----------------------------------------------------------------------===//

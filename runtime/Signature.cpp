@@ -224,7 +224,11 @@ int64_t Operator::Signature::slicesFor(const OperatorCall &call, int64_t threads
 
 llvm::Expected<Operator::Signature::Kernel *> Operator::Signature::kernelFor(const OperatorCall &call,
                                                                              int64_t threads) {
-  Choice choice = choose(call, threads);
+  return kernelFor(call, threads, choose(call, threads));
+}
+
+llvm::Expected<Operator::Signature::Kernel *> Operator::Signature::kernelFor(const OperatorCall &call, int64_t threads,
+                                                                             const Choice &choice) {
   llvm::Expected<Kernel *> kernel = kernelOf(choice.form);
   if (kernel || !choice.tuned)
     return kernel;

@@ -275,7 +275,7 @@ def test_what_has_no_chunk_form_says_so_once():
     inputs = torch.randn(1, 5, 2, 8), torch.randn(1, 5, 2, 4)
     with pytest.warns(UserWarning, match=r"corrected: no chunk form: .*; runs token by token") as warned:
         o = corrected(*inputs)
-    assert len(warned) == 1
+    assert len(warned) == 1 and warned[0].filename == __file__
     assert error(o, corrected.reference(*inputs)) <= BOUNDS[torch.float32][0]
     with warnings.catch_warnings():
         warnings.simplefilter("error")
