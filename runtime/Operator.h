@@ -152,7 +152,7 @@ public:
 
   /// Runs a call that was checked and prepared. `results` and `finalState` (all entries but the position, or none, as
   /// of a step) are contiguous and have the shapes that the signature announces; so has the initial state. Last strides
-  /// of rows are 1, and parameters contiguous. A step leaves the results of sequences without a slot alone. `workspace`
+  /// of rows are 1, and parameters contiguous. The results of a step are 0 for sequences without a slot. `workspace`
   /// has as many bytes as were announced.
   static llvm::Error run(Signature &signature, const Prepared &prepared, const OperatorCall &call,
                          llvm::ArrayRef<TensorView> results, llvm::ArrayRef<TensorView> finalState, void *workspace,

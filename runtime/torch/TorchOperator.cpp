@@ -238,8 +238,7 @@ std::vector<at::Tensor> TorchOperator::allocateResults(const RunningCall &call, 
     StrettoShape shape = strettoSignatureResult(call.signature, i);
     at::DimVector sizes = joined(row.sizes().slice(0, arguments.leadingAxes()), shape);
     at::TensorOptions options = row.options().dtype(scalarTypeOf(shape.element));
-    // What has no slot is left as it is.
-    results.push_back(arguments.slots ? at::zeros(sizes, options) : at::empty(sizes, options));
+    results.push_back(at::empty(sizes, options));
   }
   return results;
 }

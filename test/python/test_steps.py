@@ -99,6 +99,19 @@ def test_a_pool_of_states(case, dtype):
     check_pool(case, dtype)
 
 
+def test_what_has_no_slot_is_0_whatever_lay_there():
+    q, k, v = torch.randn(3, 4, 2, 16).unbind()
+    pool = torch.zeros(4, 2, 16, 16)
+    torch.use_deterministic_algorithms(True)  # then memory holds NaN before anything is written to it
+    try:
+        assert torch.empty(4).isnan().all()
+        o, _ = stretto.ops.retention.step(q, k, v, state=pool, slots=torch.tensor([-1, 2, -1, 0]))
+    finally:
+        torch.use_deterministic_algorithms(False)
+    expected, _ = stretto.ops.retention.step(q, k, v, state=torch.zeros(4, 2, 16, 16))
+    assert torch.equal(o[1::2], expected[1::2]) and not o[::2].any()
+
+
 def test_a_batch_of_none(case):
     inputs = case.inputs(Shape(B=0, T=1))
     _, state = case(inputs, output_final_state=True)
