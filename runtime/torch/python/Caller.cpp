@@ -100,7 +100,8 @@ struct Plan {
 };
 
 struct Caller {
-  PyObject_HEAD vectorcallfunc function;
+  PyObject head; // as all objects of Python begin
+  vectorcallfunc function;
   /// What finds a plan, what makes calls that have none, the type of states, and that of what the operator says.
   PyObject *find, *otherwise, *stateType, *errorType;
   /// As calls keep theirs, one that another thread replaces is still there.
@@ -245,6 +246,7 @@ bool fillStack(const Plan &plan, PyObject *const *values, torch::jit::Stack &sta
   for (const Plan::Argument &argument : plan.arguments) {
     if (argument.isList) {
       std::vector<at::Tensor> tensors;
+      tensors.reserve(argument.values.size());
       for (size_t value : argument.values)
         tensors.push_back(THPVariable_Unpack(values[value]));
       stack.emplace_back(std::move(tensors));
@@ -269,7 +271,7 @@ bool fillStack(const Plan &plan, PyObject *const *values, torch::jit::Stack &sta
 template <typename Tensors> Kept tupleOf(const Tensors &tensors, size_t count) {
   Kept tuple = checked(PyTuple_New(static_cast<Py_ssize_t>(count)));
   for (size_t i = 0; i < count; ++i) {
-    c10::IValue tensor = tensors[i];
+    const c10::IValue &tensor = tensors[i];
     PyTuple_SET_ITEM(tuple.get(), i, checked(THPVariable_Wrap(tensor.toTensor())).release());
   }
   return tuple;
@@ -415,6 +417,7 @@ PyModuleDef definition = {PyModuleDef_HEAD_INIT,
 
 } // namespace
 
+// Python looks for this name. NOLINTNEXTLINE(bugprone-reserved-identifier,readability-identifier-naming)
 PyMODINIT_FUNC PyInit__calls() {
   namesOfState = PyUnicode_InternFromString("names");
   tensorsOfState = PyUnicode_InternFromString("tensors");
