@@ -1,8 +1,9 @@
 """Compiles what belongs to one Python environment against a libstretto.so that exists: `build_bindings.py FOLDER`.
 
-FOLDER holds libstretto.so. Beside it come `_compiler`, the module of this Python, and libstretto_torch.so, the
-operators of this PyTorch; both see the C interface only. A machine that is given a release build of the library thus
-needs PyTorch, pybind11 and a C++20 compiler, and neither LLVM nor CMake. Set STRETTO_NATIVE=FOLDER to use them.
+FOLDER holds libstretto.so. Beside it come `_compiler`, the module of this Python, libstretto_torch.so, the operators of
+this PyTorch, and `_calls`, which calls these from Python. All see the C interface only. A machine that is given a
+release build of the library thus needs PyTorch, pybind11 and a C++20 compiler, and neither LLVM nor CMake. Set
+STRETTO_NATIVE=FOLDER to use them.
 """
 
 import argparse
@@ -53,16 +54,22 @@ def main() -> None:
     objects = folder / "objects"
     objects.mkdir(exist_ok=True)
 
-    paths = {sysconfig.get_path("include"), sysconfig.get_path("platinclude"), pybind11.get_include()}
-    module = compile_objects([ROOT / "frontends/python/compiler.cpp"], [f"-I{path}" for path in paths], objects)
-    link(module, [], folder / f"_compiler{sysconfig.get_config_var('EXT_SUFFIX')}")
+    suffix = sysconfig.get_config_var("EXT_SUFFIX")
+    of_python = [f"-I{path}" for path in {sysconfig.get_path("include"), sysconfig.get_path("platinclude")}]
+    flags = [*of_python, f"-I{pybind11.get_include()}"]
+    module = compile_objects([ROOT / "frontends/python/compiler.cpp"], flags, objects)
+    link(module, [], folder / f"_compiler{suffix}")
 
     torch_folder = pathlib.Path(torch.__file__).parent
     headers = [torch_folder / "include", torch_folder / "include/torch/csrc/api/include"]
-    flags = [*(f"-isystem{path}" for path in headers), "-include", "ATen/ATen.h", "-include", "torch/library.h"]
+    of_torch = [f"-isystem{path}" for path in headers]
+    flags = [*of_torch, "-include", "ATen/ATen.h", "-include", "torch/library.h"]
     operators = compile_objects(sorted((ROOT / "runtime/torch").glob("*.cpp")), flags, objects)
     libraries = [torch_folder / "lib" / name for name in ("libtorch_cpu.so", "libc10.so")]
     link(operators, libraries, folder / "libstretto_torch.so")
+
+    caller = compile_objects([ROOT / "runtime/torch/python/Caller.cpp"], [*of_python, *of_torch], objects)
+    link(caller, [torch_folder / "lib/libtorch_python.so", *libraries], folder / f"_calls{suffix}")
 
 
 if __name__ == "__main__":

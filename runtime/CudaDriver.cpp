@@ -180,8 +180,8 @@ Expected<void *> CudaKernel::functionIn(void *context) {
   return function;
 }
 
-/// Makes the driver's description of a tensor in the place of ours.
-static Error encodeBoxes(MutableArrayRef<int64_t> words) {
+/// The driver's description of a tensor in place of ours.
+static Error encode(MutableArrayRef<int64_t> words) {
   constexpr unsigned axes = 4;
   constexpr int promoteTo256Bytes = 3;
   // The driver wants 64 bytes' alignment of what it writes.
@@ -208,6 +208,26 @@ static Error encodeBoxes(MutableArrayRef<int64_t> words) {
                            Twine(sizes[2]) + " tokens and " + Twine(sizes[3]) + " sequences, " + Twine(strides[0]) +
                            ", " + Twine(strides[1]) + " and " + Twine(strides[2]) + " bytes apart");
   llvm::copy(map.words, words.begin());
+  return Error::success();
+}
+
+Error CudaKernel::encodeBoxes(MutableArrayRef<int64_t> words) {
+  size_t place = hash_value(words[0]) % encodedPlaces;
+  {
+    std::lock_guard<std::mutex> lock(mutex);
+    encoded.resize(encodedPlaces);
+    if (const Encoded &known = encoded[place]; words == ArrayRef(known.words)) {
+      llvm::copy(known.map, words.begin());
+      return Error::success();
+    }
+  }
+  Encoded made;
+  llvm::copy(words, made.words.begin());
+  if (Error error = encode(words))
+    return error;
+  llvm::copy(words, made.map.begin());
+  std::lock_guard<std::mutex> lock(mutex);
+  encoded[place] = made;
   return Error::success();
 }
 

@@ -12,9 +12,11 @@
 #include "llvm/ADT/ArrayRef.h"
 #include "llvm/ADT/StringRef.h"
 #include "llvm/Support/Error.h"
+#include <array>
 #include <map>
 #include <mutex>
 #include <string>
+#include <vector>
 
 namespace stretto {
 
@@ -32,8 +34,8 @@ public:
   llvm::Error load(int device);
 
   /// Launches `blocks` blocks on a stream of a device, with the words of `argument` as the kernel's one parameter; from
-  /// the word `firstBox` on they describe tensors (runtime/TensorBoxes.h), of which the driver first makes its own
-  /// description in place. The error says what the driver says.
+  /// the word `firstBox` on they describe tensors (runtime/TensorBoxes.h), in place of which the driver's own
+  /// descriptions come first. The error says what the driver says.
   llvm::Error launch(int device, int64_t blocks, llvm::MutableArrayRef<int64_t> argument, int64_t firstBox,
                      void *stream);
   /// The bytes of memory that each thread keeps registers in which the chip has no room for.
@@ -45,12 +47,22 @@ private:
   /// The loaded function on a device, whose context is the thread's then, and in a context.
   llvm::Expected<void *> functionOn(int device);
   llvm::Expected<void *> functionIn(void *context);
+  /// Puts the driver's description of a tensor in the place of ours.
+  llvm::Error encodeBoxes(llvm::MutableArrayRef<int64_t> words);
 
   std::string code, symbol;
   int64_t threads, sharedBytes;
   bool awaitsLaunches;
   std::mutex mutex;
   std::map<void *, void *> functions; // by context; modules live as long as the process
+
+  /// What the driver made of descriptions last. Calls that follow each other often find their tensors where others
+  /// were, and the driver takes longer to describe one than to compare what it would be told.
+  struct Encoded {
+    std::array<int64_t, Manifest::boxWords> words = {}, map = {};
+  };
+  static constexpr size_t encodedPlaces = 64;
+  std::vector<Encoded> encoded; // by a hash of the pointer
 };
 
 struct CudaDevice {

@@ -8,6 +8,7 @@
 #include "runtime/Work.h"
 #include "llvm/Support/JSON.h"
 #include <atomic>
+#include <cstring>
 #include <utility>
 
 using namespace mlir;
@@ -252,24 +253,22 @@ llvm::Error stretto::launch(const Signature &signature, Signature::Kernel &kerne
   return llvm::Error::success();
 }
 
-llvm::Expected<int64_t> Operator::workspaceBytes(Signature &signature, const OperatorCall &call, int64_t threads) {
+llvm::Expected<Operator::Prepared> Operator::prepare(Signature &signature, const OperatorCall &call, int64_t threads) {
+  Prepared prepared;
   if (signature.items(call) == 0)
-    return 0;
-  Signature::Choice choice;
-  if (signature.segmentsFor(call) > 1)
-    choice = signature.choose(call, threads);
-  if (choice.segments == 1) {
-    if (!signature.solvesSystems())
-      return 0;
-    llvm::Expected<Signature::Kernel *> kernel = signature.kernelFor(call, threads);
-    if (!kernel)
-      return kernel.takeError();
-    return (*kernel)->systems.bytes(signature, call);
+    return prepared;
+  Signature::Choice choice = signature.choose(call, threads);
+  if (choice.segments > 1) {
+    if (llvm::Error error = signature.segmentsOf(choice.form).moveInto(prepared.segments))
+      return error;
+    prepared.count = choice.segments;
+    prepared.workspaceBytes = prepared.segments->workspaceBytes(call, choice.segments);
+    return prepared;
   }
-  llvm::Expected<Signature::Segments *> segments = signature.segmentsOf(choice.form);
-  if (!segments)
-    return segments.takeError();
-  return (*segments)->workspaceBytes(call, choice.segments);
+  if (llvm::Error error = signature.kernelFor(call, threads, choice).moveInto(prepared.kernel))
+    return error;
+  prepared.workspaceBytes = prepared.kernel->systems.bytes(signature, call);
+  return prepared;
 }
 
 void LentRows::place(ArrayRef<KeptRow> rows, const TensorView &like, void *memory) {
@@ -300,27 +299,42 @@ llvm::Error stretto::findInverses(const Signature &signature, const Signature::S
   return llvm::Error::success();
 }
 
-llvm::Error Operator::run(Signature &signature, const OperatorCall &call, ArrayRef<TensorView> results,
-                          ArrayRef<TensorView> finalState, void *workspace, const Executor &executor) {
-  if (signature.items(call) == 0)
-    return llvm::Error::success();
-  // Settings may have changed since it was asked for: without one, sequences are walked as a whole.
-  if (workspace)
-    if (Signature::Choice choice = signature.choose(call, executor.threads); choice.segments > 1) {
-      llvm::Expected<Signature::Segments *> segments = signature.segmentsOf(choice.form);
-      if (!segments)
-        return segments.takeError();
-      return (*segments)->run(call, choice.segments, results, finalState, workspace, executor);
+/// Sets the results of sequences without a slot to 0; on a device, where alone it is known which these are, those of
+/// all.
+static llvm::Error clearResults(const Signature &signature, const TensorView &slots, ArrayRef<TensorView> results,
+                                const Executor &executor) {
+  for (const TensorView &result : results) {
+    char *data = static_cast<char *>(result.data);
+    int64_t ofSequence = llvm::product_of(result.sizes.drop_front()) * bytesOf(*result.type);
+    if (signature.device >= 0) {
+      if (llvm::Error error = CudaDevice::clear(signature.device, data, result.sizes[0] * ofSequence, executor.stream))
+        return error;
+      continue;
     }
-  llvm::Expected<Signature::Kernel *> kernel = signature.kernelFor(call, executor.threads);
+    for (int64_t sequence = 0; sequence < result.sizes[0]; ++sequence)
+      if (static_cast<const int64_t *>(slots.data)[sequence] < 0)
+        std::memset(data + sequence * ofSequence, 0, ofSequence);
+  }
+  return llvm::Error::success();
+}
+
+llvm::Error Operator::run(Signature &signature, const Prepared &prepared, const OperatorCall &call,
+                          ArrayRef<TensorView> results, ArrayRef<TensorView> finalState, void *workspace,
+                          const Executor &executor) {
+  if (prepared.segments)
+    return prepared.segments->run(call, prepared.count, results, finalState, workspace, executor);
+  Signature::Kernel *kernel = prepared.kernel;
   if (!kernel)
-    return kernel.takeError();
+    return llvm::Error::success();
   if (signature.looksBackWithoutBound && (!call.initialState.empty() || !finalState.empty()))
     return llvm::createStringError("[R14] " + signature.op.name() +
                                    " looks back at earlier tokens without a bound; no state continues it");
-  if (const std::string &reason = (*kernel)->code->manifest.noChunkForm; !reason.empty())
+  if (const std::string &reason = kernel->code->manifest.noChunkForm; !reason.empty())
     if (!signature.op.implementation->hasWarned.exchange(true))
       executor.warn((signature.op.name() + ": no chunk form: " + reason + "; runs token by token").str());
+  if (call.slots)
+    if (llvm::Error error = clearResults(signature, *call.slots, results, executor))
+      return error;
   LaunchTensors tensors;
   tensors.addInputs(call);
   tensors.results = results;
@@ -329,13 +343,11 @@ llvm::Error Operator::run(Signature &signature, const OperatorCall &call, ArrayR
     const void *final = call.isStep ? initial : finalState.empty() ? nullptr : finalState[index].data;
     tensors.entries.push_back({.initial = initial, .final = final, .strides = strides});
   }
-  LaunchSegment whole = LaunchSegment::whole(**kernel, signature.tokens(call));
+  LaunchSegment whole = LaunchSegment::whole(*kernel, signature.tokens(call));
   LentRows inverses;
-  if (!workspace && (*kernel)->systems.bytes(signature, call) > 0)
-    return llvm::createStringError("internal: " + signature.op.name() + " was lent no workspace");
-  if (llvm::Error error = findInverses(signature, (*kernel)->systems, call, tensors, workspace, inverses, executor))
+  if (llvm::Error error = findInverses(signature, kernel->systems, call, tensors, workspace, inverses, executor))
     return error;
-  return launch(signature, **kernel, call, tensors, whole, executor);
+  return launch(signature, *kernel, call, tensors, whole, executor);
 }
 
 //===----------------------------------------------------------------------===//

@@ -146,14 +146,17 @@ public:
   /// Checks what lies in the tensors of a call on the CPU: signs of decays, sequence offsets, slots and positions.
   static llvm::Error checkContents(const Signature &signature, const OperatorCall &call, ParallelFor parallelFor);
 
-  /// Runs a call that was checked. `results` and `finalState` (all entries but the position, or none, as of a step) are
-  /// contiguous and have the shapes that the signature announces; so has the initial state. Last strides of rows are 1,
-  /// and parameters contiguous. A step leaves the results of sequences without a slot alone. `workspace` has as many
-  /// bytes as `workspaceBytes` says.
-  static llvm::Error run(Signature &signature, const OperatorCall &call, llvm::ArrayRef<TensorView> results,
-                         llvm::ArrayRef<TensorView> finalState, void *workspace, const Executor &executor);
-  /// What a call that was checked takes for segments of sequences that run side by side.
-  static llvm::Expected<int64_t> workspaceBytes(Signature &signature, const OperatorCall &call, int64_t threads);
+  /// What a call that was checked runs, chosen once: its kernels, and the bytes of the workspace that they take.
+  struct Prepared;
+  static llvm::Expected<Prepared> prepare(Signature &signature, const OperatorCall &call, int64_t threads);
+
+  /// Runs a call that was checked and prepared. `results` and `finalState` (all entries but the position, or none, as
+  /// of a step) are contiguous and have the shapes that the signature announces; so has the initial state. Last strides
+  /// of rows are 1, and parameters contiguous. The results of a step are 0 for sequences without a slot. `workspace`
+  /// has as many bytes as were announced.
+  static llvm::Error run(Signature &signature, const Prepared &prepared, const OperatorCall &call,
+                         llvm::ArrayRef<TensorView> results, llvm::ArrayRef<TensorView> finalState, void *workspace,
+                         const Executor &executor);
 
   /// Says, as JSON, which kernel runs a call that was checked, and where it came from.
   static llvm::Expected<std::string> explain(Signature &signature, const OperatorCall &call, int64_t threads);

@@ -244,7 +244,11 @@ int64_t Operator::Signature::slicesFor(const OperatorCall &call, int64_t threads
 
 llvm::Expected<Operator::Signature::Kernel *> Operator::Signature::kernelFor(const OperatorCall &call,
                                                                              int64_t threads) {
-  Choice choice = choose(call, threads);
+  return kernelFor(call, threads, choose(call, threads));
+}
+
+llvm::Expected<Operator::Signature::Kernel *> Operator::Signature::kernelFor(const OperatorCall &call, int64_t threads,
+                                                                             const Choice &choice) {
   llvm::Expected<Kernel *> kernel = kernelOf(choice.form);
   if (kernel || !choice.tuned)
     return kernel;
@@ -309,10 +313,8 @@ llvm::Expected<Operator::Signature::Systems> Operator::Signature::makeSystems(co
 
 int64_t Operator::Signature::Systems::bytes(const Signature &signature, const OperatorCall &call) const {
   int64_t tokens = signature.rowOf(call).sizes[0] * signature.rowOf(call).sizes[1], bytes = 0;
-  for (KeptRow inverse : inverses) {
-    inverse.size = std::max(inverse.size, Form::mostTokensOnGpu);
+  for (const KeptRow &inverse : inverses)
     bytes += inverse.bytes(tokens);
-  }
   return bytes;
 }
 

@@ -34,7 +34,9 @@ public:
 
   /// The kernel for a call with so many work items, before slicing, and, on the CPU, threads to run them.
   struct Kernel;
+  struct Choice;
   llvm::Expected<Kernel *> kernelFor(const OperatorCall &call, int64_t threads);
+  llvm::Expected<Kernel *> kernelFor(const OperatorCall &call, int64_t threads, const Choice &choice);
 
   /// How many segments of a sequence of a call run side by side, if its form does not say otherwise; and the kernels of
   /// a form that do so.
@@ -207,7 +209,7 @@ struct Operator::Signature::Systems {
   /// Null where there is nothing to find.
   std::unique_ptr<Kernel> kernel;
   std::vector<KeptRow> inverses;
-  /// Of a call, with room for as many tokens as a chunk may have.
+  /// Of the inverses of a call.
   int64_t bytes(const Signature &signature, const OperatorCall &call) const;
 };
 
@@ -244,6 +246,14 @@ struct Operator::Signature::Kernel {
 
 private:
   std::mutex placing;
+};
+
+struct Operator::Prepared {
+  /// One of the two, and of segments how many; neither where there is nothing to do.
+  Signature::Kernel *kernel = nullptr;
+  Signature::Segments *segments = nullptr;
+  int64_t count = 1;
+  int64_t workspaceBytes = 0;
 };
 
 /// The position of a name.

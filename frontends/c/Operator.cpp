@@ -82,8 +82,7 @@ static llvm::SmallVector<TensorView, 4> viewsOf(const StrettoTensor *tensors, si
   return views;
 }
 
-static OperatorCall callOf(const Operator &op, const StrettoOperatorCall &source) {
-  OperatorCall call;
+static void fillCall(OperatorCall &call, const Operator &op, const StrettoOperatorCall &source) {
   call.isStep = source.isStep;
   for (const StrettoTensor &tensor : llvm::ArrayRef(source.arguments, op.inputs().size()))
     call.arguments.push_back(tensor.isPresent ? std::optional(viewOf(tensor)) : std::nullopt);
@@ -96,6 +95,11 @@ static OperatorCall callOf(const Operator &op, const StrettoOperatorCall &source
     call.slots = viewOf(source.slots);
   if (source.form)
     call.form = formOf(*source.form);
+}
+
+static OperatorCall callOf(const Operator &op, const StrettoOperatorCall &source) {
+  OperatorCall call;
+  fillCall(call, op, source);
   return call;
 }
 
@@ -195,26 +199,59 @@ StrettoShape strettoSignatureResult(const StrettoSignature *signature, size_t in
   return {nullptr, false, elementOf(result.type), result.sizes.size(), result.sizes.data(), -1};
 }
 
-int strettoCheckContents(const StrettoSignature *signature, const StrettoOperatorCall *call,
-                         const StrettoExecutor *executor, char **error) {
-  const Operator::Signature &checked = *unwrap(signature);
-  ExecutorOf lent(*executor);
-  return finish(Operator::checkContents(checked, callOf(checked.op, *call), lent.executor.parallelFor), error);
+/// Tensors are described once for all that is done with a call.
+struct StrettoCheckedCall {
+  OperatorCall call;
+  Operator::Signature *signature = nullptr;
+  Operator::Prepared prepared;
+};
+
+/// A call that was, whose memory the next one of its thread takes: it is more than allocators keep at hand.
+static std::unique_ptr<StrettoCheckedCall> &spareCall() {
+  static thread_local std::unique_ptr<StrettoCheckedCall> spare;
+  return spare;
 }
 
-int strettoRun(StrettoSignature *signature, const StrettoOperatorCall *call, const StrettoTensor *results,
-               const StrettoTensor *finalState, void *workspace, const StrettoExecutor *executor, char **error) {
-  Operator::Signature &checked = *unwrap(signature);
+StrettoCheckedCall *strettoCheckedCallCreate(StrettoOperator *op, const StrettoOperatorCall *call, char **error) {
+  std::unique_ptr<StrettoCheckedCall> checked = std::move(spareCall());
+  if (checked)
+    *checked = {};
+  else
+    checked = std::make_unique<StrettoCheckedCall>();
+  fillCall(checked->call, *unwrap(op), *call);
+  auto signature = take(unwrap(op)->check(checked->call), error);
+  if (!signature)
+    return nullptr;
+  checked->signature = *signature;
+  return checked.release();
+}
+
+void strettoCheckedCallDestroy(StrettoCheckedCall *call) { spareCall().reset(call); }
+
+StrettoSignature *strettoCheckedCallSignature(const StrettoCheckedCall *call) {
+  return reinterpret_cast<StrettoSignature *>(call->signature);
+}
+
+int strettoCheckedCallContents(const StrettoCheckedCall *call, const StrettoExecutor *executor, char **error) {
   ExecutorOf lent(*executor);
-  return finish(Operator::run(checked, callOf(checked.op, *call), viewsOf(results, checked.results.size()),
-                              viewsOf(finalState, checked.state.size()), workspace, lent.executor),
+  return finish(Operator::checkContents(*call->signature, call->call, lent.executor.parallelFor), error);
+}
+
+int64_t strettoCheckedCallPrepare(StrettoCheckedCall *call, int64_t threads, char **error) {
+  auto prepared = take(Operator::prepare(*call->signature, call->call, threads), error);
+  if (!prepared)
+    return -1;
+  call->prepared = *prepared;
+  return prepared->workspaceBytes;
+}
+
+int strettoCheckedCallRun(StrettoCheckedCall *call, const StrettoTensor *results, const StrettoTensor *finalState,
+                          void *workspace, const StrettoExecutor *executor, char **error) {
+  Operator::Signature &signature = *call->signature;
+  ExecutorOf lent(*executor);
+  return finish(Operator::run(signature, call->prepared, call->call, viewsOf(results, signature.results.size()),
+                              viewsOf(finalState, signature.state.size()), workspace, lent.executor),
                 error);
-}
-
-int64_t strettoWorkspace(StrettoSignature *signature, const StrettoOperatorCall *call, int64_t threads, char **error) {
-  Operator::Signature &checked = *unwrap(signature);
-  auto bytes = take(Operator::workspaceBytes(checked, callOf(checked.op, *call), threads), error);
-  return bytes ? *bytes : -1;
 }
 
 //===----------------------------------------------------------------------===//
@@ -259,10 +296,9 @@ StrettoGradient *strettoSignatureGradient(StrettoSignature *signature, const Str
   return gradient ? reinterpret_cast<StrettoGradient *>(*gradient) : nullptr;
 }
 
-void strettoSignatureCompileWithGradient(StrettoSignature *signature, const StrettoOperatorCall *call,
-                                         const StrettoGradientRequest *request, int64_t threads) {
-  Operator::Signature &checked = *unwrap(signature);
-  checked.compileWithGradient(callOf(checked.op, *call), requestOf(checked, *request), threads);
+void strettoCheckedCallCompileWithGradient(const StrettoCheckedCall *call, const StrettoGradientRequest *request,
+                                           int64_t threads) {
+  call->signature->compileWithGradient(call->call, requestOf(*call->signature, *request), threads);
 }
 
 size_t strettoGradientRowCount(const StrettoGradient *gradient) { return unwrap(gradient)->rows.size(); }

@@ -20,6 +20,7 @@ extern "C" {
 
 typedef struct StrettoOperator StrettoOperator;
 typedef struct StrettoSignature StrettoSignature;
+typedef struct StrettoCheckedCall StrettoCheckedCall;
 
 /* Types of the entries of a tensor. */
 typedef enum { STRETTO_F16, STRETTO_BF16, STRETTO_F32, STRETTO_F64, STRETTO_I64, STRETTO_OTHER } StrettoElement;
@@ -110,18 +111,25 @@ STRETTO_EXPORT size_t strettoSignatureStateCount(const StrettoSignature *signatu
 STRETTO_EXPORT StrettoShape strettoSignatureState(const StrettoSignature *signature, size_t index);
 STRETTO_EXPORT StrettoShape strettoSignatureResult(const StrettoSignature *signature, size_t index);
 
-/* Checks the contents of the tensors of a call, which lie on the CPU. */
-STRETTO_EXPORT int strettoCheckContents(const StrettoSignature *signature, const StrettoOperatorCall *call,
-                                        const StrettoExecutor *executor, char **error);
+/* The same of a call that is to run. What describes its tensors outlives it; it is used by one thread. */
+STRETTO_EXPORT StrettoCheckedCall *strettoCheckedCallCreate(StrettoOperator *op, const StrettoOperatorCall *call,
+                                                            char **error);
+STRETTO_EXPORT void strettoCheckedCallDestroy(StrettoCheckedCall *call);
+STRETTO_EXPORT StrettoSignature *strettoCheckedCallSignature(const StrettoCheckedCall *call);
 
-/* Runs a call that was checked. `results` and `finalState` (one tensor for each entry, those of type I64 left out, or
+/* Checks the contents of the tensors of a call, which lie on the CPU. */
+STRETTO_EXPORT int strettoCheckedCallContents(const StrettoCheckedCall *call, const StrettoExecutor *executor,
+                                              char **error);
+
+/* Chooses and makes the kernels that the call runs, once. The bytes of the workspace that they take; -1 where they
+ * cannot be made. */
+STRETTO_EXPORT int64_t strettoCheckedCallPrepare(StrettoCheckedCall *call, int64_t threads, char **error);
+
+/* Runs a call that was prepared. `results` and `finalState` (one tensor for each entry, those of type I64 left out, or
  * null) and the initial state are contiguous. The last stride of a row is 1, and parameters are contiguous. */
-STRETTO_EXPORT int strettoRun(StrettoSignature *signature, const StrettoOperatorCall *call,
-                              const StrettoTensor *results, const StrettoTensor *finalState, void *workspace,
-                              const StrettoExecutor *executor, char **error);
-/* The bytes of the workspace that a call takes; -1 where its kernels cannot be made. */
-STRETTO_EXPORT int64_t strettoWorkspace(StrettoSignature *signature, const StrettoOperatorCall *call, int64_t threads,
-                                        char **error);
+STRETTO_EXPORT int strettoCheckedCallRun(StrettoCheckedCall *call, const StrettoTensor *results,
+                                         const StrettoTensor *finalState, void *workspace,
+                                         const StrettoExecutor *executor, char **error);
 
 /* A tensor that a gradient leaves, and what of the call it is the gradient of: an input, or an entry of the state. Its
  * shape is that after batch and time (rows) or after the sequences (states and parameters). Of states and parameters it
@@ -167,8 +175,8 @@ STRETTO_EXPORT StrettoGradient *strettoSignatureGradient(StrettoSignature *signa
                                                          char **error);
 /* Has the kernels of a call on a GPU compiled beside those of its gradient, which will be asked for, once for a
  * signature. */
-STRETTO_EXPORT void strettoSignatureCompileWithGradient(StrettoSignature *signature, const StrettoOperatorCall *call,
-                                                        const StrettoGradientRequest *request, int64_t threads);
+STRETTO_EXPORT void strettoCheckedCallCompileWithGradient(const StrettoCheckedCall *call,
+                                                          const StrettoGradientRequest *request, int64_t threads);
 STRETTO_EXPORT size_t strettoGradientRowCount(const StrettoGradient *gradient);
 STRETTO_EXPORT StrettoGradientPart strettoGradientRow(const StrettoGradient *gradient, size_t index);
 STRETTO_EXPORT size_t strettoGradientEntryCount(const StrettoGradient *gradient);

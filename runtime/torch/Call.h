@@ -20,9 +20,9 @@ private:
 };
 
 /// Describes the arguments of a call, which have to outlive it.
-class TorchOperator::Call {
+class TorchOperator::Described {
 public:
-  explicit Call(const TorchOperator &op, const Arguments &arguments) {
+  explicit Described(const Arguments &arguments) {
     for (const OptionalTensor &input : arguments.inputs)
       tensors.push_back(describeTensor(input));
     for (const std::optional<std::string> &option : arguments.options)
@@ -37,20 +37,46 @@ public:
             describeTensor(arguments.sequenceOffsets),
             describeTensor(arguments.slots),
             arguments.form ? &*arguments.form : nullptr};
-    signature = checked(op.variant(), strettoOperatorCheck, op.op.get(), &call);
+  }
+  Described(const Described &) = delete;
+
+  StrettoOperatorCall call;
+
+protected:
+  c10::SmallVector<StrettoTensor, 8> tensors;
+  c10::SmallVector<const char *, 4> options;
+  c10::SmallVector<StrettoTensor, 4> state;
+};
+
+/// The same, checked.
+class TorchOperator::Call : public Described {
+public:
+  explicit Call(const TorchOperator &op, const Arguments &arguments)
+      : Described(arguments), signature(checked(op.variant(), strettoOperatorCheck, op.op.get(), &call)) {
     if (!arguments.hasWindows)
       for (size_t i = 0; i < state.size(); ++i)
         if (strettoSignatureState(signature, i).window >= 0)
           state[i].data = nullptr;
   }
 
-  StrettoOperatorCall call;
   StrettoSignature *signature;
+};
+
+/// The same of a call that runs.
+class TorchOperator::RunningCall {
+public:
+  RunningCall(const TorchOperator &op, const Arguments &arguments)
+      : described(arguments),
+        call(checked(op.variant(), strettoCheckedCallCreate, op.op.get(), &described.call), strettoCheckedCallDestroy),
+        signature(strettoCheckedCallSignature(call.get())) {}
+  StrettoCheckedCall *get() const { return call.get(); }
 
 private:
-  c10::SmallVector<StrettoTensor, 8> tensors;
-  c10::SmallVector<const char *, 4> options;
-  c10::SmallVector<StrettoTensor, 4> state;
+  Described described;
+  std::unique_ptr<StrettoCheckedCall, decltype(&strettoCheckedCallDestroy)> call;
+
+public:
+  StrettoSignature *const signature;
 };
 
 } // namespace stretto::torch_layer

@@ -88,7 +88,7 @@ std::vector<at::Tensor> TorchOperator::gradient(Arguments arguments, const std::
       continue;
     }
     StrettoShape shape = strettoSignatureResult(call.signature, i);
-    std::vector<int64_t> sizes = joined({batch, time}, shape);
+    at::DimVector sizes = joined({batch, time}, shape);
     TORCH_CHECK(cotangents[i]->sizes() == sizes, "stretto: ", variant(), ": [R1] the cotangent of result ", i,
                 " has shape ", cotangents[i]->sizes(), ", expected ", sizes);
     at::Tensor cotangent = cotangents[i]->to(row.options().dtype(scalarTypeOf(shape.element))).contiguous();

@@ -82,8 +82,8 @@ bool stretto::torch_layer::isAligned(const at::Tensor &tensor, int64_t alignment
   return true;
 }
 
-std::vector<int64_t> stretto::torch_layer::joined(at::IntArrayRef leading, const StrettoShape &shape) {
-  std::vector<int64_t> sizes = leading.vec();
-  sizes.insert(sizes.end(), shape.sizes, shape.sizes + shape.rank);
+at::DimVector stretto::torch_layer::joined(at::IntArrayRef leading, const StrettoShape &shape) {
+  at::DimVector sizes(leading.begin(), leading.end());
+  sizes.append(shape.sizes, shape.sizes + shape.rank);
   return sizes;
 }

@@ -19,7 +19,7 @@ int64_t alignmentOf(const at::Tensor &tensor, int64_t width);
 bool isAligned(const at::Tensor &tensor, int64_t alignment);
 
 /// Leading sizes and those of one token, head or sequence.
-std::vector<int64_t> joined(at::IntArrayRef leading, const StrettoShape &shape);
+at::DimVector joined(at::IntArrayRef leading, const StrettoShape &shape);
 
 } // namespace stretto::torch_layer
 

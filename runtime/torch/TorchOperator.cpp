@@ -13,7 +13,8 @@ using namespace stretto::torch_layer;
 //===----------------------------------------------------------------------===//
 
 TorchOperator::TorchOperator(const std::string &module)
-    : op(checked("", strettoOperatorCreate, module.data(), module.size()), strettoOperatorDestroy) {
+    : op(checked("", strettoOperatorCreate, module.data(), module.size()), strettoOperatorDestroy),
+      name(strettoOperatorName(op.get())) {
   for (size_t i = 0; i < strettoOperatorInputCount(op.get()); ++i) {
     StrettoInput input = strettoOperatorInput(op.get(), i);
     inputs.push_back({input.name, input.isParameter, input.isOptional});
@@ -85,6 +86,8 @@ static OptionalTensor tensorIn(const c10::IValue &value) {
 Arguments TorchOperator::read(at::ArrayRef<c10::IValue> values, bool isStep) const {
   Arguments arguments;
   arguments.isStep = isStep;
+  arguments.inputs.reserve(inputs.size());
+  arguments.options.reserve(options.size());
   auto next = values.begin();
   for (size_t i = 0; i < inputs.size(); ++i)
     arguments.inputs.push_back(tensorIn(*next++));
@@ -104,11 +107,10 @@ Arguments TorchOperator::read(at::ArrayRef<c10::IValue> values, bool isStep) con
   return arguments;
 }
 
-void TorchOperator::visitTensors(const Arguments &arguments,
-                                 const std::function<void(const std::string &, const at::Tensor &)> &visit) const {
+template <typename Visit> void TorchOperator::visitTensors(const Arguments &arguments, Visit visit) const {
   for (size_t i = 0; i < inputs.size(); ++i)
     if (arguments.inputs[i])
-      visit(inputs[i].name, *arguments.inputs[i]);
+      visit(inputs[i].name.c_str(), *arguments.inputs[i]);
   for (const at::Tensor &entry : arguments.initialState)
     visit(arguments.isStep ? "state" : "initial_state", entry);
   if (arguments.sequenceOffsets)
@@ -134,13 +136,15 @@ bool TorchOperator::isWithoutGradients(at::ArrayRef<c10::IValue> values) {
 }
 
 bool TorchOperator::requiresGradient(const Arguments &arguments) const {
+  if (!at::GradMode::is_enabled())
+    return false;
   bool isAsked = false;
-  visitTensors(arguments, [&](const std::string &, const at::Tensor &tensor) { isAsked |= tensor.requires_grad(); });
-  return isAsked && at::GradMode::is_enabled();
+  visitTensors(arguments, [&](const char *, const at::Tensor &tensor) { isAsked |= tensor.requires_grad(); });
+  return isAsked;
 }
 
 void TorchOperator::refuseForwardGradient(const Arguments &arguments) const {
-  visitTensors(arguments, [&](const std::string &name, const at::Tensor &tensor) {
+  visitTensors(arguments, [&](const char *name, const at::Tensor &tensor) {
     TORCH_CHECK(!tensor._fw_grad(/*level=*/0).defined(), "stretto: ", variant(), ": [R14] '", name,
                 "' carries a forward-mode gradient, which the operator does not propagate");
   });
@@ -219,26 +223,27 @@ const at::Tensor &TorchOperator::firstRow(const Arguments &arguments) const {
 
 void TorchOperator::checkMemory(const Arguments &arguments) const {
   at::Device device = firstRow(arguments).device();
-  visitTensors(arguments, [&](const std::string &name, const at::Tensor &tensor) {
+  visitTensors(arguments, [&](const char *name, const at::Tensor &tensor) {
     TORCH_CHECK(tensor.is_meta() == device.is_meta(), "stretto: ", variant(), ": [R5] '", name, "' is on ",
                 tensor.device(), ", expected ", device);
   });
 }
 
-std::vector<at::Tensor> TorchOperator::allocateResults(const Call &call, const Arguments &arguments,
+std::vector<at::Tensor> TorchOperator::allocateResults(const RunningCall &call, const Arguments &arguments,
                                                        const at::Tensor &row) const {
   std::vector<at::Tensor> results;
-  for (size_t i = 0; i < strettoOperatorResultCount(op.get()); ++i) {
+  size_t count = resultCount();
+  results.reserve(count);
+  for (size_t i = 0; i < count; ++i) {
     StrettoShape shape = strettoSignatureResult(call.signature, i);
-    std::vector<int64_t> sizes = joined(row.sizes().slice(0, arguments.leadingAxes()), shape);
+    at::DimVector sizes = joined(row.sizes().slice(0, arguments.leadingAxes()), shape);
     at::TensorOptions options = row.options().dtype(scalarTypeOf(shape.element));
-    // What has no slot is left as it is.
-    results.push_back(arguments.slots ? at::zeros(sizes, options) : at::empty(sizes, options));
+    results.push_back(at::empty(sizes, options));
   }
   return results;
 }
 
-std::vector<at::Tensor> TorchOperator::allocateState(const Call &call, const Arguments &arguments,
+std::vector<at::Tensor> TorchOperator::allocateState(const RunningCall &call, const Arguments &arguments,
                                                      const at::Tensor &row) const {
   std::vector<at::Tensor> state;
   if (!arguments.outputFinalState)
@@ -274,14 +279,35 @@ std::vector<bool> TorchOperator::recorded(const Arguments &arguments) const {
   return flags;
 }
 
-void TorchOperator::compileWithGradient(const Call &call, const std::vector<bool> &wanted, int64_t threads) const {
+void TorchOperator::compileWithGradient(const RunningCall &call, const std::vector<bool> &wanted,
+                                        int64_t threads) const {
   size_t entries = strettoSignatureStateCount(call.signature);
   auto isWanted = [&](size_t i) { return i < wanted.size() && wanted[i]; };
   Flags ofInputs(inputs.size(), isWanted);
   Flags ofEntries(entries, [&](size_t i) { return isWanted(inputs.size() + i); });
   Flags ofResults(resultCount(), [](size_t) { return true; });
   StrettoGradientRequest asked = {ofInputs.data(), ofEntries.data(), ofResults.data()};
-  strettoSignatureCompileWithGradient(call.signature, &call.call, &asked, threads);
+  strettoCheckedCallCompileWithGradient(call.get(), &asked, threads);
+}
+
+void TorchOperator::checkContents(const RunningCall &call, const Arguments &arguments,
+                                  const StrettoExecutor &executor) const {
+  if (!firstRow(arguments).is_cuda()) {
+    checked(variant(), strettoCheckedCallContents, call.get(), &executor);
+    return;
+  }
+  Arguments copies = arguments;
+  for (OptionalTensor &tensor : copies.inputs)
+    if (tensor)
+      tensor = tensor->cpu();
+  for (at::Tensor &entry : copies.initialState)
+    entry = entry.cpu();
+  for (OptionalTensor *integers : {&copies.sequenceOffsets, &copies.slots})
+    if (*integers)
+      *integers = (*integers)->cpu();
+  Lent threads{at::Device(at::kCPU)};
+  RunningCall onHost(*this, copies);
+  checked(variant(), strettoCheckedCallContents, onHost.get(), &threads.executor);
 }
 
 Outputs TorchOperator::run(Arguments arguments) const {
@@ -290,38 +316,23 @@ Outputs TorchOperator::run(Arguments arguments) const {
   arrange(arguments);
   const at::Tensor &row = firstRow(arguments);
   Lent lent(row.device());
-  Call call(*this, arguments);
+  RunningCall call(*this, arguments);
   if (!wanted.empty() && row.is_cuda())
     compileWithGradient(call, wanted, lent.executor.threads);
+  if (!row.is_cuda() || strettoDebug())
+    checkContents(call, arguments, lent.executor);
 
-  if (!row.is_cuda()) {
-    checked(variant(), strettoCheckContents, call.signature, &call.call, &lent.executor);
-  } else if (strettoDebug()) {
-    Arguments copies = arguments;
-    for (OptionalTensor &tensor : copies.inputs)
-      if (tensor)
-        tensor = tensor->cpu();
-    for (at::Tensor &entry : copies.initialState)
-      entry = entry.cpu();
-    for (OptionalTensor *integers : {&copies.sequenceOffsets, &copies.slots})
-      if (*integers)
-        *integers = (*integers)->cpu();
-    Lent threads{at::Device(at::kCPU)};
-    Call onHost(*this, copies);
-    checked(variant(), strettoCheckContents, onHost.signature, &onHost.call, &threads.executor);
-  }
-
+  int64_t bytes = checked(variant(), strettoCheckedCallPrepare, call.get(), lent.executor.threads);
   Outputs outputs = {allocateResults(call, arguments, row), allocateState(call, arguments, row)};
-  std::vector<StrettoTensor> results, finalState;
+  c10::SmallVector<StrettoTensor, 4> results, finalState;
   for (const at::Tensor &result : outputs.results)
     results.push_back(describeTensor(result));
   for (const at::Tensor &entry : outputs.finalState)
     finalState.push_back(describeTensor(entry));
-  int64_t bytes = checked(variant(), strettoWorkspace, call.signature, &call.call, lent.executor.threads);
   at::Tensor workspace;
   if (bytes)
     workspace = at::empty({bytes}, row.options().dtype(at::kByte));
-  checked(variant(), strettoRun, call.signature, &call.call, results.data(),
+  checked(variant(), strettoCheckedCallRun, call.get(), results.data(),
           finalState.empty() ? nullptr : finalState.data(), bytes ? workspace.mutable_data_ptr() : nullptr,
           &lent.executor);
   if (arguments.isStep && row.is_cuda())

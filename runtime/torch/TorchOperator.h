@@ -59,7 +59,7 @@ public:
   /// Reads a module with one variant.
   explicit TorchOperator(const std::string &module);
 
-  std::string variant() const { return strettoOperatorName(op.get()); }
+  const std::string &variant() const { return name; }
   /// The variant's name and a part of the digest of its declaration.
   std::string uniqueName() const { return variant() + "_" + std::string(strettoOperatorDigest(op.get()), 16); }
   std::string schema(const std::string &name, bool isStep = false) const;
@@ -117,7 +117,9 @@ private:
     std::string name;
     StrettoOptionKind kind;
   };
+  class Described;
   class Call;
+  class RunningCall;
 
   /// Options of a call by their names.
   void setOptions(Arguments &arguments, const c10::Dict<std::string, std::string> &given) const;
@@ -132,8 +134,8 @@ private:
   std::string listOfInputs() const;
   std::string listOfOptions() const;
   std::string listOfResults() const;
-  void visitTensors(const Arguments &arguments,
-                    const std::function<void(const std::string &, const at::Tensor &)> &visit) const;
+  /// Calls `visit` with the name of each tensor, as C has it, and the tensor.
+  template <typename Visit> void visitTensors(const Arguments &arguments, Visit visit) const;
   /// All tensors have memory or none has: PyTorch chooses between `run` and `describe` by some of them.
   void checkMemory(const Arguments &arguments) const;
   /// Gives tensors the strides that kernels read, by copies where they have others; a state that is to be updated is
@@ -144,11 +146,15 @@ private:
   /// Which inputs, then which entries of the initial state, a gradient is recorded of; none where it is of none.
   std::vector<bool> recorded(const Arguments &arguments) const;
   /// Has the kernels of a call and of its gradient compiled at the same time: the latter will be asked for.
-  void compileWithGradient(const Call &call, const std::vector<bool> &wanted, int64_t threads) const;
+  void compileWithGradient(const RunningCall &call, const std::vector<bool> &wanted, int64_t threads) const;
+  /// Checks the contents of the tensors of a call, of those on devices copies.
+  void checkContents(const RunningCall &call, const Arguments &arguments, const StrettoExecutor &executor) const;
   /// Memory for the results of a call on `row`.
-  std::vector<at::Tensor> allocateResults(const Call &call, const Arguments &arguments, const at::Tensor &row) const;
+  std::vector<at::Tensor> allocateResults(const RunningCall &call, const Arguments &arguments,
+                                          const at::Tensor &row) const;
   /// Memory for the final state, and the positions counted.
-  std::vector<at::Tensor> allocateState(const Call &call, const Arguments &arguments, const at::Tensor &row) const;
+  std::vector<at::Tensor> allocateState(const RunningCall &call, const Arguments &arguments,
+                                        const at::Tensor &row) const;
 
   /// The argument whose shape says batch and time, and whose device is that of the call.
   const at::Tensor &firstRow(const Arguments &arguments) const;
@@ -164,6 +170,7 @@ private:
                              const at::Tensor &cotangent) const;
 
   std::unique_ptr<StrettoOperator, decltype(&strettoOperatorDestroy)> op;
+  std::string name;
   std::vector<Input> inputs;
   std::vector<Option> options;
   mutable std::mutex mutex;

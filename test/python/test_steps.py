@@ -99,6 +99,19 @@ def test_a_pool_of_states(case, dtype):
     check_pool(case, dtype)
 
 
+def test_what_has_no_slot_is_0_whatever_lay_there():
+    q, k, v = torch.randn(3, 4, 2, 16).unbind()
+    pool = torch.zeros(4, 2, 16, 16)
+    torch.use_deterministic_algorithms(True)  # then memory holds NaN before anything is written to it
+    try:
+        assert torch.empty(4).isnan().all()
+        o, _ = stretto.ops.retention.step(q, k, v, state=pool, slots=torch.tensor([-1, 2, -1, 0]))
+    finally:
+        torch.use_deterministic_algorithms(False)
+    expected, _ = stretto.ops.retention.step(q, k, v, state=torch.zeros(4, 2, 16, 16))
+    assert torch.equal(o[1::2], expected[1::2]) and not o[::2].any()
+
+
 def test_a_batch_of_none(case):
     inputs = case.inputs(Shape(B=0, T=1))
     _, state = case(inputs, output_final_state=True)
@@ -275,7 +288,7 @@ def test_what_has_no_chunk_form_says_so_once():
     inputs = torch.randn(1, 5, 2, 8), torch.randn(1, 5, 2, 4)
     with pytest.warns(UserWarning, match=r"corrected: no chunk form: .*; runs token by token") as warned:
         o = corrected(*inputs)
-    assert len(warned) == 1
+    assert len(warned) == 1 and warned[0].filename == __file__
     assert error(o, corrected.reference(*inputs)) <= BOUNDS[torch.float32][0]
     with warnings.catch_warnings():
         warnings.simplefilter("error")

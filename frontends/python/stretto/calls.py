@@ -3,14 +3,20 @@
 Which argument is which input, what is left at its default and which program the options choose follows from the form
 of a call: the number of its arguments, the names of its keywords, and the values of all that are no tensors. A plan
 says it for a form; a call of a form that was met before costs a look-up.
+
+Most calls are made in C++, once it was told how (`make_caller`, runtime/torch/python/Caller.cpp). The others are made
+here: those that are compiled, those with subclasses of tensors or under modes that override functions, and those with
+values that look like nothing else.
 """
 
-import functools
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import torch
+
+from .native import Caller, Error
+from .state import State
 
 if TYPE_CHECKING:
     from .variant import Program
@@ -18,8 +24,15 @@ if TYPE_CHECKING:
 _MOST_PLANS = 1024  # a number may be another in each call
 
 
-class _Place(int):
-    """Stands for a tensor: the value with this number, those of keywords after the arguments."""
+class Place:
+    """Stands for a tensor or a state: the value with this number, those of keywords after the arguments."""
+
+    def __init__(self, index: int, value: object):
+        self.index = index
+        self.is_state = isinstance(value, State)
+
+    def __repr__(self) -> str:
+        return "a state" if self.is_state else "a tensor"
 
 
 @dataclass(frozen=True)
@@ -30,16 +43,9 @@ class Plan:
     inputs: list
     options: dict
 
-    @functools.cached_property
-    def takes_all(self) -> bool:
-        """Whether its inputs are all values of a call, as they come."""
-        return all(x.__class__ is _Place and x == index for index, x in enumerate(self.inputs))
-
-    def fill(self, values: tuple) -> Sequence:
+    def fill(self, values: Sequence) -> list:
         """The inputs of a call that gives these values."""
-        if self.takes_all and len(values) == len(self.inputs):
-            return values
-        return [values[x] if x.__class__ is _Place else x for x in self.inputs]
+        return [values[x.index] if x.__class__ is Place else x for x in self.inputs]
 
 
 class Plans:
@@ -48,34 +54,30 @@ class Plans:
     def __init__(self, make: Callable[[tuple, Mapping], Plan]):
         self._make = make
         self._plans: dict[tuple, Plan] = {}
-        self._of_tensors: dict[tuple, Plan] = {}  # by types alone, of calls that give tensors and nothing else
 
     def find(self, arguments: tuple, keywords: Mapping[str, object]) -> tuple["Program", Sequence, dict]:
         """The program for a call, its inputs, and the options of its operator."""
         if torch.compiler.is_compiling():
             plan = self._make(arguments, keywords)
             return plan.program, plan.inputs, plan.options
-        values = (*arguments, *keywords.values()) if keywords else arguments
-        types = (len(arguments), *keywords, *map(type, values))
-        plan = self._of_tensors.get(types)
-        if plan is not None:
-            return plan.program, plan.fill(values), plan.options
-        forms = [x.__class__ if x.__class__ is torch.Tensor else _form_of(x) for x in values]
+        values = (*arguments, *keywords.values())
+        forms = [_form_of(x) for x in values]
         key = (len(arguments), *keywords, *forms)
         plan = self._plans.get(key)
         if plan is None:
-            marked = [_Place(i) if forms[i] is torch.Tensor else x for i, x in enumerate(values)]
-            count = len(arguments)
-            plan = self._make(tuple(marked[:count]), dict(zip(keywords, marked[count:], strict=True)))
+            plan = self._make(*_marked(arguments, keywords))
             if object not in forms:
                 if len(self._plans) == _MOST_PLANS:
                     self._plans.clear()
                 self._plans[key] = plan
-        if all(x is torch.Tensor or x is None for x in forms):
-            if len(self._of_tensors) == _MOST_PLANS:
-                self._of_tensors.clear()
-            self._of_tensors[types] = plan
         return plan.program, plan.fill(values), plan.options
+
+
+def _marked(arguments: tuple, keywords: Mapping[str, object]) -> tuple[tuple, dict]:
+    """The values of a call, with places for tensors and states."""
+    values = enumerate((*arguments, *keywords.values()))
+    marked = [Place(i, x) if isinstance(x, torch.Tensor | State) else x for i, x in values]
+    return tuple(marked[: len(arguments)]), dict(zip(keywords, marked[len(arguments) :], strict=True))
 
 
 def _form_of(value: object) -> object:
@@ -83,3 +85,66 @@ def _form_of(value: object) -> object:
     if value is None or isinstance(value, torch.Tensor):
         return None if value is None else torch.Tensor
     return (value.__class__, value) if isinstance(value, bool | int | float | str) else object
+
+
+# What a call returns: results alone, beside None, or beside the final state. Caller.cpp has the same numbers.
+RESULTS_ALONE, NO_STATE, FINAL_STATE = -3, -2, -1
+
+
+class NoPlanError(Exception):
+    """A call has a form that only looks like others: it is made in Python."""
+
+
+def make_caller(plan_of: Callable[..., tuple], otherwise: Callable) -> Caller:
+    """Calls an operator of PyTorch with what it is called with itself. `plan_of` says of values with places for tensors
+    and states what becomes of them, as `plan_of_call` and `plan_of_step` do; `otherwise` makes the other calls.
+    """
+
+    def find(*values, **keywords):
+        arguments, keywords = _marked(values, keywords)
+        try:
+            return plan_of(*arguments, **keywords)
+        except (NoPlanError, Error):  # the long way says what is wrong
+            return None
+
+    return Caller(find, otherwise, State, Error)
+
+
+def plan_of_call(plan: Plan, initial_state, output_final_state, cu_seqlens, returned: int) -> tuple:
+    """What Caller.cpp wants to know of an operator: its name, its arguments, the entries of its state, and what is
+    returned. Among the arguments the number of a value stands for it, and a tuple of numbers for a list.
+    """
+    if not isinstance(output_final_state, bool):
+        raise NoPlanError
+    program = plan.program
+    inputs = map(_number_of, plan.inputs)
+    options = map(plan.options.get, program.operator.options)
+    state = None if initial_state is None else _numbers_of_state(program, initial_state)
+    arguments = (*inputs, *options, state, output_final_state, _number_of(cu_seqlens))
+    return f"stretto::{program.operator.name}", arguments, program.state, returned
+
+
+def plan_of_step(plan: Plan, state, slots) -> tuple:
+    """The same of one token of each sequence, whose state is returned as it was given."""
+    program = plan.program
+    inputs = map(_number_of, plan.inputs)
+    options = map(plan.options.get, program.operator.options)
+    arguments = (*inputs, _numbers_of_state(program, state), *options, _number_of(slots))
+    return f"stretto::{program.operator.name}_step", arguments, program.state, state.index
+
+
+def _number_of(value: Place | None) -> int | None:
+    if value is None:
+        return None
+    if not isinstance(value, Place) or value.is_state:
+        raise NoPlanError
+    return value.index
+
+
+def _numbers_of_state(program: "Program", state: Place) -> int | tuple[int]:
+    """A tensor stands for the only entry."""
+    if isinstance(state, Place) and state.is_state:
+        return state.index
+    if isinstance(state, Place) and len(program.state) == 1:
+        return (state.index,)
+    raise NoPlanError

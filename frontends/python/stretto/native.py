@@ -1,7 +1,7 @@
-"""The compiled half of the package: the module `_compiler` over libstretto.so.
+"""The compiled half of the package: the modules `_compiler`, over libstretto.so, and `_calls`, over PyTorch.
 
-It is found in the folder that STRETTO_NATIVE names, or else in `_native` beside this file, which `make build` links to
-the libraries it made.
+They are found in the folder that STRETTO_NATIVE names, or else in `_native` beside this file, which `make build` links
+to the libraries it made.
 """
 
 import importlib.machinery
@@ -32,11 +32,11 @@ def _assembler() -> str:
     return ""
 
 
-def _load() -> ModuleType:
-    spec = importlib.machinery.PathFinder.find_spec("_compiler", [str(_FOLDER)])
+def _load(name: str) -> ModuleType:
+    spec = importlib.machinery.PathFinder.find_spec(name, [str(_FOLDER)])
     if spec is None or spec.loader is None:
         raise ImportError(
-            f"{_FOLDER} holds no compiled module `_compiler` for Python {sys.version_info[0]}.{sys.version_info[1]}: "
+            f"{_FOLDER} holds no compiled module `{name}` for Python {sys.version_info[0]}.{sys.version_info[1]}: "
             "run `make build`, or name its folder in STRETTO_NATIVE"
         )
     module = importlib.util.module_from_spec(spec)
@@ -46,10 +46,12 @@ def _load() -> ModuleType:
 
 # Where nobody chose one.
 os.environ.setdefault("STRETTO_PTXAS", _assembler())
-_compiler = _load()
+_compiler = _load("_compiler")
 
 Module = _compiler.Module
 Builder = _compiler.Builder
 Error = _compiler.Error
 Error.__module__ = "stretto"
 Error.__doc__ = "What is wrong with a declaration or a call: where, which argument, what was found and expected."
+
+Caller = _load("_calls").Caller

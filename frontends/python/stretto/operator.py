@@ -3,6 +3,7 @@
 import ctypes
 import json
 import pathlib
+import sys
 import warnings
 from collections.abc import Mapping, Sequence
 
@@ -16,8 +17,11 @@ torch.ops.load_library(library("libstretto_torch.so"))
 
 @ctypes.CFUNCTYPE(None, ctypes.c_char_p)
 def _warn(message: bytes) -> None:
-    """Warns where an operator was called: behind this function, PyTorch's, and two of ours."""
-    warnings.warn(message.decode(), stacklevel=5)
+    """Warns where an operator was called: behind functions of ours and of PyTorch's, which are not always as many."""
+    level, frame = 2, sys._getframe(1)
+    while frame.f_back and frame.f_globals.get("__name__", "").partition(".")[0] in ("stretto", "torch"):
+        level, frame = level + 1, frame.f_back
+    warnings.warn(message.decode(), stacklevel=level)
 
 
 # Forms that were found for machines we had; it is read when it is first needed.
@@ -38,6 +42,8 @@ class Operator:
         self.variant = name or self.name.rpartition("_")[0]
         self.overload = getattr(torch.ops.stretto, self.name).default
         self.step_overload = getattr(torch.ops.stretto, f"{self.name}_step").default
+        # After the inputs; three arguments follow that all operators have.
+        self.options = tuple(x.name for x in self.overload._schema.arguments if x.kwarg_only)[:-3]
 
     def __call__(
         self,

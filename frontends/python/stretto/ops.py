@@ -11,8 +11,9 @@ import inspect
 import pathlib
 
 import torch
+from torch.compiler import is_dynamo_compiling
 
-from .calls import Plan, Plans
+from .calls import FINAL_STATE, NO_STATE, Plan, Plans, make_caller, plan_of_call, plan_of_step
 from .native import Error, Module
 from .variant import LoadedVariant
 
@@ -33,6 +34,8 @@ class ShippedOperator:
         scale = ["scale"] if "scale" in signature.options else []
         self.parameters = (*parameters, *rest, *scale, *_COMMON)
         self._plans = Plans(self._plan)
+        self._caller = make_caller(self._plan_of_call, self._call)
+        self._step_caller = make_caller(self._plan_of_step, self._step)
         self.__name__ = name
         self.__doc__ = signature.summary
         self.__signature__ = inspect.Signature(
@@ -65,17 +68,37 @@ class ShippedOperator:
         return self.variant.plan((), self._bind(arguments, keywords))
 
     def __call__(self, *arguments, **keywords):
+        call = self._call if is_dynamo_compiling() else self._caller
+        return call(*arguments, **keywords)
+
+    def _apart_from_common(self, arguments: tuple, keywords: dict) -> tuple[tuple, dict, list]:
+        """The arguments and keywords of a call without those that all operators have, and these."""
         if len(arguments) + len(_COMMON) > len(self.parameters):  # some of those in common are given by position
             arguments, keywords = (), self._bind(arguments, keywords)
-        common = [keywords.pop(name, default) for name, default in _COMMON.items()] if keywords else _COMMON.values()
-        initial_state, output_final_state, cu_seqlens = common
-        prepared = self._plans.find(arguments, keywords)
-        outputs = self.variant.run(prepared, initial_state, output_final_state, cu_seqlens)
+        common = [keywords.get(name, default) for name, default in _COMMON.items()]
+        return arguments, {name: value for name, value in keywords.items() if name not in _COMMON}, common
+
+    def _call(self, *arguments, **keywords):
+        arguments, keywords, common = self._apart_from_common(arguments, keywords)
+        outputs = self.variant.run(self._plans.find(arguments, keywords), *common)
+        _, output_final_state, _ = common
         return outputs if output_final_state else (outputs, None)
+
+    def _plan_of_call(self, *arguments, **keywords):
+        arguments, keywords, common = self._apart_from_common(arguments, keywords)
+        _, output_final_state, _ = common
+        return plan_of_call(self._plan(arguments, keywords), *common, FINAL_STATE if output_final_state else NO_STATE)
 
     def step(self, *arguments, state, slots=None, **keywords):
         """One token of each sequence, `[B, heads, width]`; see Variant.step."""
+        step = self._step if is_dynamo_compiling() else self._step_caller
+        return step(state, slots, *arguments, **keywords)
+
+    def _step(self, state, slots, *arguments, **keywords):
         return self.variant.run_step(self._plans.find(arguments, keywords), state, slots)
+
+    def _plan_of_step(self, state, slots, *arguments, **keywords):
+        return plan_of_step(self._plan(arguments, keywords), state, slots)
 
     def __repr__(self) -> str:
         return f"<stretto operator {self.__name__}{self.__signature__}>"

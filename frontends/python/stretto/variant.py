@@ -8,9 +8,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
+from torch.compiler import is_dynamo_compiling
 
 from . import reference
-from .calls import Plan, Plans
+from .calls import FINAL_STATE, RESULTS_ALONE, Plan, Plans, make_caller, plan_of_call, plan_of_step
 from .native import Module
 from .operator import Explanation, Operator, ordered_state
 from .signature import Signature
@@ -32,6 +33,14 @@ class Program:
     state: tuple[str, ...]
 
 
+def _apart_from_state(inputs: tuple, keywords: dict) -> tuple[Sequence, dict, object]:
+    """The inputs of a step, its keywords, and its state, which comes last where it is no keyword."""
+    if "state" in keywords:
+        return inputs, {name: value for name, value in keywords.items() if name != "state"}, keywords["state"]
+    *inputs, state = inputs or [None]
+    return inputs, keywords, state
+
+
 def _requires_gradient(value: object) -> bool:
     return isinstance(value, torch.Tensor) and value.requires_grad
 
@@ -50,6 +59,8 @@ class Variant(ABC):
         self._programs: dict[tuple, Module] = {}
         self._compiled: dict[tuple, Program] = {}
         self._plans = Plans(self.plan)
+        self._caller = make_caller(self._plan_of_call, self._call)
+        self._step_caller = make_caller(self._plan_of_step, self._step)
 
     @abstractmethod
     def _build(self, structure: Mapping[str, str | bool], absent: frozenset[str]) -> Module:
@@ -166,7 +177,15 @@ class Variant(ABC):
         """Runs the operator on tensors `[B, T, heads, width]`, or `[1, tokens, heads, width]` with `cu_seqlens`. With
         `output_final_state` a stretto.State is returned beside the results; without, the results alone.
         """
+        call = self._call if is_dynamo_compiling() else self._caller
+        return call(initial_state, output_final_state, cu_seqlens, *inputs, **keywords)
+
+    def _call(self, initial_state, output_final_state, cu_seqlens, *inputs, **keywords):
         return self.run(self._plans.find(inputs, keywords), initial_state, output_final_state, cu_seqlens)
+
+    def _plan_of_call(self, initial_state, output_final_state, cu_seqlens, *inputs, **keywords):
+        returned = FINAL_STATE if output_final_state else RESULTS_ALONE
+        return plan_of_call(self.plan(inputs, keywords), initial_state, output_final_state, cu_seqlens, returned)
 
     def run(self, prepared: tuple[Program, list, dict], initial_state, output_final_state: bool, cu_seqlens):
         """Runs a program on its inputs, with options of its operator."""
@@ -183,11 +202,16 @@ class Variant(ABC):
         With `slots` the state is a pool: sequence `n` has its row `slots[n]`. A sequence whose slot is -1 is left out:
         its results are 0. Slots are distinct.
         """
-        if "state" in keywords:
-            state = keywords.pop("state")
-        else:
-            *inputs, state = inputs or [None]
+        step = self._step if is_dynamo_compiling() else self._step_caller
+        return step(slots, *inputs, **keywords)
+
+    def _step(self, slots, *inputs, **keywords):
+        inputs, keywords, state = _apart_from_state(inputs, keywords)
         return self.run_step(self._plans.find(inputs, keywords), state, slots)
+
+    def _plan_of_step(self, slots, *inputs, **keywords):
+        inputs, keywords, state = _apart_from_state(inputs, keywords)
+        return plan_of_step(self.plan(inputs, keywords), state, slots)
 
     def run_step(self, prepared: tuple[Program, list, dict], state, slots):
         """Runs a program on one token of each sequence, with options of its operator."""

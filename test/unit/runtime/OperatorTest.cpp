@@ -232,7 +232,9 @@ TEST_F(OperatorTest, RunsOnTheCpu) {
   OperatorCall checked = call();
   Operator::Signature *signature = llvm::cantFail(op->check(checked));
   Tensor o({batch, time, heads, valueWidth}), state({batch, groups, keyWidth, valueWidth});
-  llvm::cantFail(Operator::run(*signature, checked, {o.view()}, {state.view()}, /*workspace=*/nullptr,
+  Operator::Prepared prepared = llvm::cantFail(Operator::prepare(*signature, checked, /*threads=*/1));
+  EXPECT_EQ(prepared.workspaceBytes, 0);
+  llvm::cantFail(Operator::run(*signature, prepared, checked, {o.view()}, {state.view()}, /*workspace=*/nullptr,
                                {.threads = 1, .parallelFor = serial, .upload = nullptr}));
 
   double scale = 1 / std::sqrt(double(keyWidth)), worst = 0;
