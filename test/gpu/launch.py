@@ -164,8 +164,8 @@ class Launch:
                 period = 5 if varying else 0
                 numbers = rng.normal(size=(owners, *((period, *shape) if varying else shape)))
                 if varying:
-                    rows, stride, period = table_rows(numbers, period, manifest["chunk"], element)
-                    self.words += [self.buffer(rows), rows[0].size, stride, period]
+                    table, stride, period = table_rows(numbers, period, manifest["chunk"], element)
+                    self.words += [self.buffer(table), table[0].size, stride, period]
                 else:
                     self.words += [self.buffer(to_bits(numbers, element)), 1, 0, 0]
                 self.values[name] = from_bits(to_bits(numbers, element), element)
