@@ -73,7 +73,8 @@ std::vector<char> stretto::evaluateTable(chunk::TableOp table, int64_t heads, in
 
   const Row &result = rows[table.getBody().front().getTerminator()->getOperand(0)];
   std::vector<double> values(lanes);
-  std::vector<char> encoded(heads * positions * width * bytesOf(type));
+  int64_t stride = Manifest::strideOfTable(width, type);
+  std::vector<char> encoded(heads * positions * stride * bytesOf(type));
   for (int64_t begin = 0; begin < positions; begin += block) {
     int64_t count = std::min(block, positions - begin);
     for (int64_t i = 0; i < lanes; ++i)
@@ -84,8 +85,9 @@ std::vector<char> stretto::evaluateTable(chunk::TableOp table, int64_t heads, in
         instruction(frame);
       for (int64_t i = 0; i < lanes; ++i)
         values[i] = frame.at(result)[result.size() == 1 ? 0 : i];
-      encode(ArrayRef(values).take_front(count * width), type,
-             encoded.data() + (h * positions + begin) * width * bytesOf(type));
+      for (int64_t row = 0; row < count; ++row)
+        encode(ArrayRef(values).slice(row * width, width), type,
+               encoded.data() + (h * positions + begin + row) * stride * bytesOf(type));
     }
   }
   return encoded;

@@ -9,7 +9,7 @@
 namespace stretto {
 
 /// The values f(t, h, d) of a table, computed in fp64 and rounded to a type of memory, as `[heads, positions, width]`,
-/// for positions from 0 on.
+/// for positions from 0 on, of which each has as many elements as `Manifest::strideOfTable` says.
 std::vector<char> evaluateTable(chunk::TableOp table, int64_t heads, int64_t positions, int64_t width,
                                 ElementType type);
 

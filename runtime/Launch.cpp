@@ -32,7 +32,9 @@ Signature::Kernel::TableWords Signature::Kernel::place(Table &table, int64_t end
   if (table.isComputed)
     return {};
   std::lock_guard<std::mutex> lock(placing);
-  int64_t period = table.op.getPeriod().value_or(0);
+  int64_t period = table.op.getPeriod().value_or(0), stride = Manifest::strideOfTable(table.width, table.type);
+  if (period)
+    period *= llvm::divideCeil(code->manifest.chunk, period);
   int64_t needed = std::max<int64_t>(table.op.getVarying() ? end : period, 1);
   if (!table.data || table.positions < needed) {
     table.positions = table.op.getVarying() ? llvm::PowerOf2Ceil(needed) : needed;
@@ -42,7 +44,7 @@ Signature::Kernel::TableWords Signature::Kernel::place(Table &table, int64_t end
     if (device >= 0)
       table.numbers.clear();
   }
-  return {word(table.data), table.positions * table.width, table.varies() ? table.width : 0, period};
+  return {word(table.data), table.positions * stride, table.varies() ? stride : 0, period};
 }
 
 /// Appends what a state begins with and where it is left, where segments are apart.

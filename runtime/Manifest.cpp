@@ -99,6 +99,11 @@ int64_t Manifest::Argument::perAccess() const {
   return std::min(mostBytes / bytesOf(type), places & -places);
 }
 
+int64_t Manifest::strideOfTable(int64_t width, ElementType type) {
+  constexpr int64_t pieceBytes = 16;
+  return width == 1 ? 1 : static_cast<int64_t>(llvm::alignTo(width, pieceBytes / bytesOf(type)));
+}
+
 int64_t Manifest::headsTogether(int64_t heads) const {
   int64_t together = 1;
   for (const Argument &argument : arguments)

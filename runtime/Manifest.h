@@ -76,7 +76,8 @@
 // smaller of offsets[n] tokens and n sequence strides, so that the parts of a segment of all sequences lie together. A
 // window is a ring: its row of a token is the token's position modulo as many rows as its shape says, and holds the
 // last token of those. Rows of tokens that there were not are never used. Tables are read at positions; they hold all
-// that occur.
+// that occur. A period is repeated until it has as many rows as a chunk; rows of more than one number begin at
+// multiples of 16 bytes, with zeros in between.
 //
 //===----------------------------------------------------------------------===//
 #ifndef STRETTO_RUNTIME_MANIFEST_H
@@ -194,6 +195,9 @@ struct Manifest {
   /// Words of the block that an argument takes, of the header, and of the description of a tensor in boxes; and those
   /// of a state that come before what segments begin with and leave.
   int64_t words(Kind kind) const;
+  /// From one row of a table to the next, in elements.
+  static int64_t strideOfTable(int64_t width, ElementType type);
+
   static constexpr int64_t headerWords = ChunksPlaced + 1, stateWords = 5, segmentWords = 4, boxWords = 16;
   /// Where in the block the descriptions begin, and its length.
   int64_t firstBoxWord() const;

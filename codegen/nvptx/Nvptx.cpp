@@ -57,7 +57,8 @@ void stretto::buildKernelPipeline(OpPassManager &passes, const KernelForm &form)
   passes.addNestedPass<kernel::FuncOp>(createMultiplyVectors());
   passes.addPass(createDivideRoles({form.ahead, form.warps}));
   passes.addNestedPass<kernel::FuncOp>(createFetchStates({form.chip.str()}));
-  passes.addNestedPass<kernel::FuncOp>(createAssignLayouts({/*readAgain=*/makesRoom, /*repeatLeft=*/makesRoom}));
+  passes.addNestedPass<kernel::FuncOp>(
+      createAssignLayouts({/*readAgain=*/makesRoom, /*repeatLeft=*/makesRoom, /*warpgroups=*/makesRoom}));
   // What one branch alone wants is found there.
   passes.addNestedPass<kernel::FuncOp>(createControlFlowSinkPass());
   passes.addNestedPass<kernel::FuncOp>(createSelectProducts({form.chip.str()}));

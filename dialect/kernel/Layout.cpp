@@ -85,6 +85,14 @@ Layout Layout::onto(unsigned side) const {
   return result;
 }
 
+Layout Layout::transposed() const {
+  Layout result({bitsOf(1), bitsOf(0)});
+  for (unsigned space = 0; space < numSpaces; ++space)
+    for (uint64_t vector : bases[space])
+      result.addFlat(static_cast<Space>(space), result.flat({coordinate(vector, 1), coordinate(vector, 0)}));
+  return result;
+}
+
 //===----------------------------------------------------------------------===//
 // Elimination
 //===----------------------------------------------------------------------===//
@@ -245,7 +253,7 @@ std::string Layout::picture(int64_t rows, int64_t columns) const {
 // The layouts in use
 //===----------------------------------------------------------------------===//
 
-static constexpr int64_t lanes = 32, fragmentSide = 16, columnsOfFragment = 8;
+static constexpr int64_t lanes = 32, fragmentSide = 16, columnsOfFragment = 8, warpsOfGroup = 4, rowsOfWarpgroup = 64;
 
 unsigned stretto::kernel::bitsToCount(int64_t size) { return llvm::Log2_64_Ceil(std::max<int64_t>(size, 1)); }
 
@@ -308,6 +316,46 @@ Layout stretto::kernel::registerLayout(ArrayRef<int64_t> shape, int64_t warps) {
   if (isVector)
     addRemaining(layout, Layout::Register, 0, lanes);
   return layout;
+}
+
+/// Whether one `wgmma` forms the transpose of a matrix, and could form the matrix itself with many rows of padding
+/// alone.
+static bool isFormedAcross(ArrayRef<int64_t> shape) {
+  constexpr int64_t mostColumns = 256;
+  return shape[1] % rowsOfWarpgroup == 0 && shape[0] % rowsOfWarpgroup && shape[0] > fragmentSide &&
+         shape[0] <= mostColumns && !llvm::isPowerOf2_64(shape[0]);
+}
+
+Layout stretto::kernel::warpgroupLayout(ArrayRef<int64_t> shape, int64_t warps) {
+  if (shape.size() != 2 || warps < warpsOfGroup)
+    return registerLayout(shape, warps);
+  if (isFormedAcross(shape))
+    return warpgroupLayout({shape[1], shape[0]}, warps).transposed();
+  int64_t groups = warps / warpsOfGroup, share = static_cast<int64_t>(llvm::alignTo(shape[1], fragmentSide)) / groups;
+  int64_t together = WarpGrid{warpsOfGroup, groups}.columnsTogether(shape[1]);
+  bool haveRows = shape[0] % (groups * rowsOfWarpgroup) == 0;
+  bool isInPieces = together < share && (haveRows || together == columnsOfFragment);
+  if (groups == 1 || shape[0] % rowsOfWarpgroup || !isInPieces)
+    return registerLayout(shape, warps);
+  Layout layout = registerLayout({rowsOfWarpgroup, shape[1]}, warpsOfGroup);
+  Layout result(paddedBits(shape));
+  for (Layout::Space space : {Layout::Register, Layout::Lane, Layout::Warp})
+    for (uint64_t vector : layout.basis(space))
+      result.add(space, {layout.coordinate(vector, 0), layout.coordinate(vector, 1)});
+  int64_t rows = rowsOfWarpgroup;
+  for (; groups > 1; groups /= 2) {
+    bool divides = shape[0] % (2 * rows) == 0;
+    result.add(Layout::Warp, {divides ? rows : 0, 0});
+    rows *= divides ? 2 : 1;
+  }
+  addRemaining(result, Layout::Register, 0, rows);
+  return result;
+}
+
+bool stretto::kernel::liesAcross(const Layout &layout) {
+  ArrayRef<uint64_t> ofLanes = layout.basis(Layout::Lane);
+  return layout.rank() == 2 && ofLanes.size() > 2 && ofLanes[0] == layout.flat({2, 0}) &&
+         ofLanes[1] == layout.flat({4, 0}) && ofLanes[2] == layout.flat({0, 1});
 }
 
 Layout stretto::kernel::sideBySide(const Layout &part, ArrayRef<int64_t> shape) {

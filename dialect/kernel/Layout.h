@@ -86,6 +86,9 @@ public:
   /// The layout of what is left when all sides but one are dropped; registers that then hold copies are left out.
   Layout onto(unsigned side) const;
 
+  /// Where the elements of a matrix are when its rows and columns change places.
+  Layout transposed() const;
+
   /// For each bit of a flat coordinate, the offset in shared memory. Nothing where the layout is no bijection.
   std::optional<llvm::SmallVector<uint64_t>> offsetsOfCoordinates() const;
 
@@ -146,6 +149,16 @@ struct WarpGrid {
 /// the rows, and a warp's columns are neighbours, this is what `wgmma` leaves. Vectors: neighbouring lanes hold
 /// neighbouring numbers and every warp has them all. Numbers: everybody has them.
 Layout registerLayout(llvm::ArrayRef<int64_t> shape, int64_t warps);
+
+/// The same for what products of warpgroups leave, of 64 rows and any number of columns by the eight. A matrix whose
+/// columns are a multiple of 64, and whose rows are neither that nor a power of two, as the slots of a state may be,
+/// lies across: it is the transpose of what a product of the transposed operands leaves. Where a warpgroup's share of
+/// the columns would be in pieces, each has all of them and rows of its own; where there are not rows enough, and the
+/// pieces are of eight columns, all of both.
+Layout warpgroupLayout(llvm::ArrayRef<int64_t> shape, int64_t warps);
+
+/// Whether a matrix lies across: in fragments of its transpose.
+bool liesAcross(const Layout &layout);
 
 /// Matrices put together from matrices of one layout, one after another along the columns: each thread has its elements
 /// of all of them.

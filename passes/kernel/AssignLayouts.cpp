@@ -22,10 +22,10 @@ RankedTensorType tileTypeOf(Value value) { return dyn_cast<RankedTensorType>(val
 
 class LayoutAssigner {
 public:
-  LayoutAssigner(FuncOp function, int64_t perAccess, bool readAgain, bool repeatLeft)
-      : warps(function.getWarps()), sweeps(function.getChunk() == 1), readsAllAgain(sweeps || walksInReverse(function)),
-        readsNarrowAgain(readAgain), storesEarly(walksInReverse(function)), perAccess(perAccess),
-        builder(function.getContext()) {
+  LayoutAssigner(FuncOp function, int64_t perAccess, bool readAgain, bool repeatLeft, bool warpgroups)
+      : warps(function.getWarps()), sweeps(function.getChunk() == 1), forWarpgroups(warpgroups && hasNarrow(function)),
+        readsAllAgain(sweeps || walksInReverse(function)), readsNarrowAgain(readAgain),
+        storesEarly(walksInReverse(function)), perAccess(perAccess), builder(function.getContext()) {
     if (repeatLeft)
       leftTiles = LeftTiles(function, warps);
   }
@@ -45,7 +45,20 @@ private:
   //===--------------------------------------------------------------------===//
 
   Layout registersFor(RankedTensorType tile) {
-    return sweeps ? sweepLayout(tile.getShape(), perAccess, warps) : registerLayout(tile.getShape(), warps);
+    return sweeps ? sweepLayout(tile.getShape(), perAccess, warps) : fragmentsFor(tile);
+  }
+
+  /// Where products leave a tile.
+  Layout fragmentsFor(RankedTensorType tile) {
+    return forWarpgroups ? warpgroupLayout(tile.getShape(), warps) : registerLayout(tile.getShape(), warps);
+  }
+
+  /// Whether a function has products of numbers of 16 bits, which warpgroups form.
+  static bool hasNarrow(FuncOp function) {
+    WalkResult result = function.walk([](chunk::DotOp product) {
+      return WalkResult(failure(tileTypeOf(product.getLeft()).getElementTypeBitWidth() == 16));
+    });
+    return result.wasInterrupted();
   }
 
   /// Where a value is made best: where products want it, or in the places of the parts that it is put together from, if
@@ -340,13 +353,16 @@ private:
     };
     for (size_t next = 0; next < made.size(); ++next)
       for (Operation *user : made[next].getUsers()) {
-        if (isInPlace(user) && user->getNumResults() == 1 &&
-            llvm::all_of(user->getOperands(), [&](Value operand) { return !tileTypeOf(operand) || isFree(operand); }))
+        if (isInPlace(user) && user->getNumResults() == 1)
           made.insert(user->getResult(0));
         else if (!isa<chunk::ReduceOp, chunk::DotOp>(user))
           return false;
       }
-    return true;
+    // Only now is known what else is made of it.
+    return llvm::all_of(ArrayRef(made.getArrayRef()).drop_front(), [&](Value value) {
+      return llvm::all_of(value.getDefiningOp()->getOperands(),
+                          [&](Value operand) { return !tileTypeOf(operand) || isFree(operand); });
+    });
   }
 
   /// Whether parts that are as wide as each other may stay where they are: a thread then has its columns of each.
@@ -370,11 +386,21 @@ private:
         std::optional<Layout> &first = isRepeated ? ofRepeated : ofTile;
         first = first ? first : own;
       }
-    Layout layout = ofTile ? *ofTile : ofRepeated ? *ofRepeated : registersFor(op->getResult(0));
+    Layout layout = ofTile ? *ofTile : ofRepeated ? *ofRepeated : layoutOfFirst(op->getResult(0));
     for (OpOperand &operand : op->getOpOperands())
       if (tileTypeOf(operand.get()))
         placeOperand(operand, layout);
     setLayout(op->getResult(0), layout);
+  }
+
+  /// Where a value is that is made of nothing in registers. What only goes back to shared memory, for products, each
+  /// warp makes a part of, if it would be made by several in the places where products leave it.
+  Layout layoutOfFirst(Value value) {
+    bool goesBack = forWarpgroups && !sweeps && !leftTiles.layoutFor(value) &&
+                    llvm::all_of(value.getDefiningOp()->getOperands(), [](Value operand) {
+                      return tileTypeOf(operand) && inSharedMemory(operand.getType()) && isMadeAlone(operand);
+                    });
+    return goesBack ? registerLayout(tileTypeOf(value).getShape(), warps) : registersFor(value);
   }
 
   void assignBroadcast(chunk::BroadcastOp op) {
@@ -409,24 +435,28 @@ private:
   void assignProduct(chunk::DotOp op) {
     RankedTensorType result = tileTypeOf(op.getResult());
     // Fragments, in a walk over states, too.
-    Layout sums = leftTiles.layoutFor(op.getResult()).value_or(registerLayout(result.getShape(), warps));
+    Layout sums = leftTiles.layoutFor(op.getResult()).value_or(fragmentsFor(result));
     setLayout(op.getResult(), sums);
     if (op.getAddend())
       placeOperand(op.getAddendMutable()[0], sums);
 
-    placeLeft(op.getLeftMutable(), op.getTransposeLeft(),
-              WarpGrid::of(result.getDimSize(0), result.getDimSize(1), warps));
+    if (liesAcross(sums)) // the left operand is on the right of what is formed
+      placeOperand(op.getLeftMutable(), sharedFor(tileTypeOf(op.getLeft())));
+    else
+      placeLeft(op.getLeftMutable(), op.getTransposeLeft(),
+                WarpGrid::of(result.getDimSize(0), result.getDimSize(1), warps));
     placeOperand(op.getRightMutable(), sharedFor(tileTypeOf(op.getRight())));
   }
 
-  /// A left operand in fragments that agree stays where it is.
+  /// A left operand in fragments that agree stays where it is; where a walk back stores it in any case it is read
+  /// there, unless nothing has to be masked.
   void placeLeft(OpOperand &operand, bool transposed, WarpGrid grid) {
     RankedTensorType left = tileTypeOf(operand.get());
     Layout fragments = leftOperandLayout(left.getDimSize(0), left.getDimSize(1), grid);
     std::optional<Layout> own = layoutOf(left);
+    bool isWhole = left.getDimSize(1) % 16 == 0;
     bool agrees = own && !own->inSharedMemory() && !transposed && left.getElementTypeBitWidth() == 16 &&
-                  left.getDimSize(1) % 16 == 0 &&
-                  Conversion::between(*own, fragments).kind == Conversion::SameRegisters;
+                  (isWhole || !storesEarly) && Conversion::between(*own, fragments).kind == Conversion::SameRegisters;
     placeOperand(operand, agrees ? fragments : sharedFor(left));
   }
 
@@ -502,6 +532,8 @@ private:
   LeftTiles leftTiles;
   /// Whether matrices are walked over, as those of single tokens are, so many columns at a time.
   bool sweeps;
+  /// Whether warpgroups are to form the products.
+  bool forWarpgroups;
   /// Whether what is in shared memory is read for each operation that asks for it, all of it or numbers of 16 bits.
   bool readsAllAgain, readsNarrowAgain, storesEarly;
   int64_t perAccess;
@@ -529,8 +561,8 @@ struct AssignLayouts : stretto::impl::AssignLayoutsBase<AssignLayouts> {
 
   void runOnOperation() override {
     FailureOr<int64_t> perAccess = columnsPerAccess(getOperation());
-    if (failed(perAccess) ||
-        failed(LayoutAssigner(getOperation(), *perAccess, readAgain, repeatLeft).assign(*getOperation().getBlock())))
+    if (failed(perAccess) || failed(LayoutAssigner(getOperation(), *perAccess, readAgain, repeatLeft, warpgroups)
+                                        .assign(*getOperation().getBlock())))
       return signalPassFailure();
     // Constants and vectors were made anew in every layout.
     SmallVector<Operation *> made;

@@ -154,7 +154,10 @@ def AssignLayouts : Pass<"stretto-assign-layouts", "::stretto::kernel::FuncOp"> 
     from or combined with; operands of products are in shared memory, or stay in registers where a left operand's
     fragments agree: with `repeat-left` scores that are nothing but left operands are formed by all warps that want them,
     rather than by one and exchanged, and parts that are put together, one for each warpgroup, by both, so that sums over
-    their rows cross no warps (`stretto-merge-choices` leaves each its own). A convolution that products alone take is
+    their rows cross no warps (`stretto-merge-choices` leaves each its own). With `warpgroups` products of 16-bit operands
+    have any number of columns by the eight: a matrix of 65 rows lies across, as the transpose of what a product of the
+    transposed operands leaves, and of 65 columns each warpgroup has all; numbers that only go back to shared memory all
+    warps divide. A convolution that products alone take is
     where threads walk down columns. Matrices that are put together from parts of one shape stay where the parts are, and
     so does what is made of them alone. Matrices of single tokens are where a walk over their entries wants them. Where a
     value is wanted in another place than it is, a `kernel.convert` takes it there, in front of loops that do not make it;
@@ -174,7 +177,9 @@ def AssignLayouts : Pass<"stretto-assign-layouts", "::stretto::kernel::FuncOp"> 
   let options = [Option<"readAgain", "read-again", "bool", "false",
                         "Tiles of 16 bits in shared memory are read for each operation that asks for them, as in a gradient">,
                  Option<"repeatLeft", "repeat-left", "bool", "false",
-                        "What products take from the left, and parts that are put together, are computed by all warps that divide their columns">];
+                        "What products take from the left, and parts that are put together, are computed by all warps that divide their columns">,
+                 Option<"warpgroups", "warpgroups", "bool", "false",
+                        "Products of 16-bit operands are for warpgroups to form, of any number of columns by the eight">];
 }
 
 def BaseTwoExponentials : Pass<"stretto-base-two-exponentials", "::stretto::kernel::FuncOp"> {

@@ -20,6 +20,12 @@ static bool isPlaced(Operation *op) {
          isa<chunk::CausalOp, chunk::MeetOp, chunk::MaskOp, chunk::DecayMatrixOp, chunk::BroadcastOp>(op);
 }
 
+/// Whether a product adds to another one, of the same block, that is there for nothing else.
+static bool isSumOfProducts(chunk::DotOp product) {
+  auto addend = product.getAddend() ? product.getAddend().getDefiningOp<chunk::DotOp>() : chunk::DotOp();
+  return addend && addend->hasOneUse() && addend->getBlock() == product->getBlock();
+}
+
 LeftTiles::LeftTiles(FuncOp function, int64_t warps) : warps(warps) {
   function.walk([&](chunk::DotOp product) { addLeft(product); });
   function.walk([&](chunk::ConcatOp joined) { addParts(joined); });
@@ -62,6 +68,9 @@ void LeftTiles::add(Operation *user, ValueRange wanted, RankedTensorType result)
       return;
     if (isa<chunk::DotOp, chunk::DecayDotOp>(made)) {
       hasProduct = true;
+      // What is nothing but another product is formed beside it.
+      if (auto product = dyn_cast<chunk::DotOp>(made); product && isSumOfProducts(product))
+        tiles.insert(product.getAddend());
       continue;
     }
     if (auto condition = dyn_cast<scf::IfOp>(made)) {
@@ -86,6 +95,8 @@ void LeftTiles::add(Operation *user, ValueRange wanted, RankedTensorType result)
     Operation *other = use.getOwner();
     if (other == user)
       return llvm::is_contained(wanted, use.get());
+    if (auto product = dyn_cast<chunk::DotOp>(other); product && use.getOperandNumber() == 2)
+      return tiles.contains(product.getResult());
     if (auto product = dyn_cast<chunk::DotOp>(other))
       return use.getOperandNumber() == 0 && !product.getTransposeLeft() &&
              WarpGrid::of(rows, tileTypeOf(product.getResult()).getDimSize(1), warps).columns == grid.columns;

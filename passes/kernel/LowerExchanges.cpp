@@ -145,6 +145,13 @@ Registers ThreadLowering::shuffle(const Registers &source, const Conversion &con
   return result;
 }
 
+Value ThreadLowering::numberOrZero(const Registers &source, RankedTensorType type, uint64_t reg) {
+  if (!source[reg])
+    return b.zero(type.getElementType());
+  Value exists = b.isInside(*layoutOf(type), type.getShape(), reg);
+  return exists ? b.select(exists, source[reg], b.zero(type.getElementType())) : source[reg];
+}
+
 void ThreadLowering::toShared(const Registers &source, RankedTensorType type, const SharedTile &tile, Padding padding) {
   Layout layout = *layoutOf(type);
   ArrayRef<int64_t> shape = type.getShape();
@@ -154,19 +161,13 @@ void ThreadLowering::toShared(const Registers &source, RankedTensorType type, co
   for (auto [side, size] : llvm::enumerate(padded))
     if (shape.size() == 2)
       size = padding == Padding::All ? layout.side(side) : llvm::alignTo(size, 16);
-  auto valueOf = [&](uint64_t reg) -> Value {
-    if (!source[reg])
-      return b.zero(type.getElementType());
-    Value exists = b.isInside(layout, shape, reg);
-    return exists ? b.select(exists, source[reg], b.zero(type.getElementType())) : source[reg];
-  };
   SmallVector<std::pair<Value, Registers>> stores;
   for (int64_t reg = 0; reg < layout.size(Layout::Register); reg += together) {
     if (ThreadBuilder::inside(layout, padded, reg) == ThreadBuilder::Inside::Never)
       continue;
     Registers values;
     for (int64_t next = reg; next < reg + together; ++next)
-      values.push_back(valueOf(next));
+      values.push_back(numberOrZero(source, type, next));
     stores.push_back({addresses.at(layout.at(Layout::Register, reg)), values});
   }
   // Of several who have the same one stores it.
@@ -185,22 +186,24 @@ public:
       : layout(layout), more(std::min<unsigned>(bitsToCount(mostMatrices), layout.bits(Layout::Register) - 1)),
         addresses(b, tile, rowsOfLanes(), layout.basis(Layout::Warp)) {}
 
-  /// Calls `visit` with the first register of each group and the address that the lane gives.
-  void forEach(function_ref<void(int64_t reg, Value address)> visit) {
+  /// Calls `visit` with the first register of each group that reaches into a tile, and the address that the lane gives.
+  void forEach(ArrayRef<int64_t> shape, function_ref<void(int64_t reg, Value address)> visit) {
     for (int64_t reg = 0; reg < layout.size(Layout::Register); reg += perMatrix * count())
-      visit(reg, addresses.at(layout.at(Layout::Register, reg)));
+      if (ThreadBuilder::inside(layout, shape, reg) != ThreadBuilder::Inside::Never)
+        visit(reg, addresses.at(layout.at(Layout::Register, reg)));
   }
   int64_t count() const { return int64_t(1) << more; }
+  /// Whether lanes have the rows of matrices that lie across.
+  NVVM::MMALayout order() const { return liesAcross(layout) ? NVVM::MMALayout::col : NVVM::MMALayout::row; }
 
   static constexpr int64_t perMatrix = 2, mostMatrices = 4;
 
 private:
-  /// Lane l gives the address of row l mod 8 of matrix l / 8.
+  /// Lane l gives the address of row l mod 8 of matrix l / 8, as it lies in shared memory.
   SmallVector<uint64_t> rowsOfLanes() const {
-    ArrayRef<uint64_t> ofLanes = layout.basis(Layout::Lane);
-    SmallVector<uint64_t> rows(ofLanes.take_back(3));
+    SmallVector<uint64_t> rows = {layout.flat({1, 0}), layout.flat({2, 0}), layout.flat({4, 0})};
     llvm::append_range(rows, layout.basis(Layout::Register).slice(1, more));
-    rows.resize(ofLanes.size(), 0);
+    rows.resize(layout.bits(Layout::Lane), 0);
     return rows;
   }
 
@@ -213,11 +216,13 @@ private:
 void ThreadLowering::matricesToShared(const Registers &source, RankedTensorType type, const SharedTile &tile) {
   MatrixGroups groups(b, tile, *layoutOf(type));
   auto shape = NVVM::LdStMatrixShapeAttr::get(b.getContext(), 8, 8);
-  groups.forEach([&](int64_t reg, Value address) {
+  // Warps that have the same all store it: products may be under way, which a branch would end.
+  groups.forEach(type.getShape(), [&](int64_t reg, Value address) {
     SmallVector<Value> words;
     for (int64_t pair = reg; pair < reg + 2 * groups.count(); pair += 2)
-      words.push_back(LLVM::BitcastOp::create(b, b.getI32Type(), b.pack({source[pair], source[pair + 1]})));
-    NVVM::StMatrixOp::create(b, address, words, NVVM::MMALayout::row, shape, NVVM::LdStMatrixEltType::B16);
+      words.push_back(LLVM::BitcastOp::create(
+          b, b.getI32Type(), b.pack({numberOrZero(source, type, pair), numberOrZero(source, type, pair + 1)})));
+    NVVM::StMatrixOp::create(b, address, words, groups.order(), shape, NVVM::LdStMatrixEltType::B16);
   });
 }
 
@@ -227,12 +232,12 @@ Registers ThreadLowering::matricesFromShared(const SharedTile &tile, RankedTenso
   auto shape = NVVM::LdStMatrixShapeAttr::get(b.getContext(), 8, 8);
   Type word = b.getI32Type(), pair = VectorType::get(2, type.getElementType());
   Registers result(layout.size(Layout::Register));
-  groups.forEach([&](int64_t reg, Value address) {
+  groups.forEach(type.getShape(), [&](int64_t reg, Value address) {
     int64_t count = groups.count();
     Type loadedType =
         count == 1 ? word : LLVM::LLVMStructType::getLiteral(b.getContext(), SmallVector<Type>(count, word));
-    Value loaded = NVVM::LdMatrixOp::create(b, loadedType, address, static_cast<uint32_t>(count), NVVM::MMALayout::row,
-                                            shape, NVVM::LdStMatrixEltType::B16);
+    Value loaded = NVVM::LdMatrixOp::create(b, loadedType, address, static_cast<uint32_t>(count), groups.order(), shape,
+                                            NVVM::LdStMatrixEltType::B16);
     for (int64_t index = 0; index < count; ++index) {
       Value own = count == 1 ? loaded : LLVM::ExtractValueOp::create(b, loaded, index).getResult();
       llvm::copy(b.unpack(LLVM::BitcastOp::create(b, pair, own)), result.begin() + reg + 2 * index);

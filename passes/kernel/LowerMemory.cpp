@@ -52,6 +52,9 @@ ThreadLowering::View ThreadLowering::decodeView(const Manifest::Argument &argume
     offset = b.mul(headIndex, word(first + 1));
     view.rowStride = word(first + 2);
     view.period = word(first + 3);
+    view.period = b.select(b.compare(arith::CmpIPredicate::eq, view.period, b.i64(0)), b.i64(INT32_MAX), view.period);
+    view.phase = b.truncate(arith::RemUIOp::create(b, position, view.period));
+    view.period = b.truncate(view.period);
     break;
   case Kind::Checkpoint:
   case Kind::Kept: {
@@ -177,25 +180,34 @@ ThreadLowering::Rows ThreadLowering::rowsOf(const View &view, Value chunk, Ranke
     Value missing = arith::MaxSIOp::create(b, b.sub(b.i64(0), b.add(held, first)), b.i64(0));
     rows.from = b.truncate(arith::MinSIOp::create(b, missing, b.i64(count)));
   }
-  if (isRing || view.argument->kind == Manifest::Kind::Table) {
+  if (isRing) {
     rows.first = b.add(position, first);
-    rows.period = isRing ? b.i64(windowLength()) : view.period;
-  } else {
-    rows.base = b.advance(rows.base, b.mul(b.mul(first, rows.stride), stretto::bytesOf(view.argument->type)));
+    rows.period = b.i64(windowLength());
+    return rows;
   }
+  if (view.argument->kind == Manifest::Kind::Table) {
+    // A period has as many rows as a chunk, at least, so that those of a chunk begin again once at most.
+    Value row = arith::RemUIOp::create(b, b.add(view.phase, b.truncate(first)), view.period);
+    rows.turn = b.sub(view.period, row);
+    rows.again = view.period;
+    first = b.extend(row);
+  }
+  rows.base = b.advance(rows.base, b.mul(b.mul(first, rows.stride), stretto::bytesOf(view.argument->type)));
   return rows;
 }
 
 Value ThreadLowering::addressIn(const Rows &rows, const Layout &layout, uint64_t reg, int64_t elementBytes) {
   Value index;
   if (rows.stride) {
-    Value row = b.extend(b.coordinate(layout, 0, reg));
-    if (rows.period) {
-      // A periodic table is entered again from its start.
-      row = b.add(row, rows.first);
-      Value once = b.compare(arith::CmpIPredicate::eq, rows.period, b.i64(0));
-      row = arith::RemUIOp::create(b, row, b.select(once, b.i64(INT64_MAX), rows.period));
+    Value row = b.coordinate(layout, 0, reg);
+    if (rows.turn) {
+      Value again = b.sub(row, b.select(b.less(row, rows.turn), b.i32(0), rows.again));
+      row = arith::ExtSIOp::create(b, b.getI64Type(), again);
+    } else {
+      row = b.extend(row);
     }
+    if (rows.period)
+      row = arith::RemUIOp::create(b, b.add(row, rows.first), rows.period);
     index = b.mul(row, rows.stride);
   }
   if (layout.rank() == (rows.stride ? 2 : 1)) {
@@ -268,6 +280,8 @@ void ThreadLowering::copyRows(SendOp op) {
 
   // What lies side by side in memory: a row, and all of a vector that has no tokens.
   int64_t neighbours = shape.size() == 2 ? shape[1] : shape.size() == 1 && !hasTokens ? shape[0] : 1;
+  if (shape.size() == 2 && view.argument->kind == Manifest::Kind::Table)
+    neighbours = Manifest::strideOfTable(neighbours, view.argument->type);
   int64_t rowBytes = neighbours * elementBytes, pieceBytes = std::min<int64_t>(16, rowBytes & -rowBytes);
   int64_t perPiece = pieceBytes / elementBytes;
   Layout layout = copyLayout(shape, perPiece, function.getWarps());

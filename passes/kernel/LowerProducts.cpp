@@ -36,13 +36,14 @@ struct Fragments {
   SmallVector<int64_t> rows, columns;   // distinct origins
   SmallVector<SmallVector<int64_t>> at; // first register of the fragment [row][column]
 
-  Fragments(const Layout &layout, ArrayRef<int64_t> shape) {
+  explicit Fragments(const FormedProduct &product) {
+    const Layout &layout = product.layout;
     constexpr int64_t registersOfFragment = 4;
     llvm::MapVector<int64_t, llvm::MapVector<int64_t, int64_t>> origins;
     for (int64_t reg = 0; reg < layout.size(Layout::Register); reg += registersOfFragment) {
       uint64_t origin = layout.at(Layout::Register, reg);
       int64_t row = layout.coordinate(origin, 0), column = layout.coordinate(origin, 1);
-      if (row < shape[0] && column < shape[1])
+      if (row < product.rows && column < product.columns)
         origins[row][column] = reg;
     }
     for (auto &[row, inRow] : origins) {
@@ -141,6 +142,16 @@ static Registers whole(ThreadBuilder &b, Registers registers, Type element) {
   return registers;
 }
 
+/// Zeros for the numbers of a left operand behind its inner axis, too, which would be multiplied.
+static Registers wholeOperand(ThreadBuilder &b, Registers registers, RankedTensorType type) {
+  Layout layout = *layoutOf(type);
+  Value zero = b.zero(type.getElementType());
+  for (auto [reg, value] : llvm::enumerate(registers))
+    if (Value exists = value ? b.isInside(layout, type.getShape(), reg) : Value())
+      value = b.select(exists, value, zero);
+  return whole(b, std::move(registers), type.getElementType());
+}
+
 namespace {
 /// The fragments of a left operand: four matrices, of rows, of rows 8 on, and of both again 8 inner elements on.
 class LeftFragments {
@@ -151,7 +162,7 @@ public:
     shared.emplace(std::move(operand));
     addresses.emplace(build.matrices(*shared, warps, {8, 0}, {0, 8}));
   }
-  void takeRegisters(const Registers &source) { registers = whole(b, source, type.getElementType()); }
+  void takeRegisters(const Registers &source) { registers = wholeOperand(b, source, type); }
 
   SmallVector<Value> at(int64_t row, int64_t step) {
     if (shared)
@@ -182,7 +193,7 @@ LogicalResult ThreadLowering::lowerProduct(chunk::DotOp op) {
   if (isOfWarpgroups(op))
     return multiplyTiles(op);
   bool isNarrow = getElementTypeOrSelf(op.getLeft()).getIntOrFloatBitWidth() == 16;
-  if (isNarrow && !isInFragments(*layoutOf(op.getType())))
+  if (isNarrow && !isInFragments(FormedProduct(op).layout))
     return op.emitOpError("leaves ") << op.getType() << ", expected the fragments of a matrix product";
   Type element = getElementTypeOrSelf(op.getType());
   if (op.getAddend())
@@ -247,18 +258,17 @@ private:
 LogicalResult ThreadLowering::multiplyTiles(chunk::DotOp op) {
   if (StringRef obstacle = obstacleToWarpgroups(op); !obstacle.empty())
     return op.emitOpError("cannot be formed by wgmma: ") << obstacle;
-  auto resultType = cast<RankedTensorType>(op.getType()), leftType = cast<RankedTensorType>(op.getLeft().getType());
-  Layout layout = *layoutOf(resultType);
-  WarpgroupTiles tiles = *WarpgroupTiles::of(layout, resultType.getShape());
-  int64_t inner = leftType.getDimSize(op.getTransposeLeft() ? 0 : 1);
+  FormedProduct formed(op);
+  auto leftType = cast<RankedTensorType>(formed.left.getType());
+  WarpgroupTiles tiles = *WarpgroupTiles::of(formed);
 
   // The left operand in shared memory, or words of it for the rows of a tile and a step.
   std::optional<Box> left;
   Registers leftRegisters, words;
   if (inSharedMemory(leftType))
-    left.emplace(b, Operand{sharedTiles.find(op.getLeft())->second, op.getTransposeLeft()}, layout, 0);
+    left.emplace(b, Operand{sharedTiles.find(formed.left)->second, formed.transposeLeft}, formed.layout, 0);
   else
-    leftRegisters = whole(b, registersOf(op.getLeft()), leftType.getElementType());
+    leftRegisters = wholeOperand(b, registersOf(formed.left), leftType);
   std::map<std::pair<int64_t, int64_t>, int64_t> firstWords;
   auto firstWord = [&](int64_t row, int64_t step) {
     auto [known, isNew] = firstWords.try_emplace({row, step}, words.size());
@@ -266,7 +276,7 @@ LogicalResult ThreadLowering::multiplyTiles(chunk::DotOp op) {
       llvm::append_range(words, wordsOfFragment(b, *layoutOf(leftType), leftRegisters, row, step));
     return known->second;
   };
-  Box right(b, {sharedTiles.find(op.getRight())->second, !op.getTransposeRight()}, layout, 1);
+  Box right(b, {sharedTiles.find(formed.right)->second, !formed.transposeRight}, formed.layout, 1);
 
   Registers before, sums;
   if (op.getAddend())
@@ -275,7 +285,7 @@ LogicalResult ThreadLowering::multiplyTiles(chunk::DotOp op) {
   for (const WarpgroupTiles::Tile &tile : tiles.tiles) {
     if (op.getAddend())
       llvm::append_range(sums, ArrayRef(before).slice(tile.firstRegister, tiles.registersOfTile()));
-    for (int64_t step = 0; step < inner; step += WarpgroupTiles::inner) {
+    for (int64_t step = 0; step < formed.inner; step += WarpgroupTiles::inner) {
       leftOffsets.push_back(left ? left->offset(tile.row, step) : firstWord(tile.row, step));
       rightOffsets.push_back(right.offset(tile.column, step));
     }
@@ -283,7 +293,7 @@ LogicalResult ThreadLowering::multiplyTiles(chunk::DotOp op) {
   SmallVector<Type> types(tiles.tiles.size() * tiles.registersOfTile(), b.getF32Type());
   auto product = WarpgroupProductOp::create(b, types, left ? left->descriptor() : Value(), words, right.descriptor(),
                                             sums, leftType.getElementType(), tiles.columns, tiles.tiles.size(),
-                                            leftOffsets, rightOffsets, op.getTransposeLeft(), !op.getTransposeRight());
+                                            leftOffsets, rightOffsets, formed.transposeLeft, !formed.transposeRight);
   started.push_back(op.getResult());
   registers[op.getResult()] = spread(op, product.getResults());
   if (!runsBesideOthers(op))
@@ -292,10 +302,9 @@ LogicalResult ThreadLowering::multiplyTiles(chunk::DotOp op) {
 }
 
 Registers ThreadLowering::spread(chunk::DotOp op, ValueRange numbers) {
-  auto type = cast<RankedTensorType>(op.getType());
-  Layout layout = *layoutOf(type);
-  WarpgroupTiles tiles = *WarpgroupTiles::of(layout, type.getShape());
-  Registers result(layout.size(Layout::Register));
+  FormedProduct formed(op);
+  WarpgroupTiles tiles = *WarpgroupTiles::of(formed);
+  Registers result(formed.layout.size(Layout::Register));
   for (const WarpgroupTiles::Tile &tile : tiles.tiles) {
     llvm::copy(numbers.take_front(tiles.registersOfTile()), result.begin() + tile.firstRegister);
     numbers = numbers.drop_front(tiles.registersOfTile());
@@ -326,24 +335,24 @@ void ThreadLowering::lowerFinish(FinishOp op) {
 //===----------------------------------------------------------------------===//
 
 void ThreadLowering::multiplyFragments(chunk::DotOp op, Registers &sums) {
-  auto resultType = cast<RankedTensorType>(op.getType()), leftType = cast<RankedTensorType>(op.getLeft().getType());
-  Layout layout = *layoutOf(resultType);
-  Fragments fragments(layout, resultType.getShape());
+  FormedProduct formed(op);
+  auto leftType = cast<RankedTensorType>(formed.left.getType());
+  Fragments fragments(formed);
   FragmentBuilder build(b, leftType.getElementType());
-  int64_t inner = leftType.getDimSize(op.getTransposeLeft() ? 0 : 1);
 
   LeftFragments left(b, build, leftType);
   if (inSharedMemory(leftType))
-    left.takeShared({sharedTiles.find(op.getLeft())->second, op.getTransposeLeft()}, warpsOn(layout, 0));
+    left.takeShared({sharedTiles.find(formed.left)->second, formed.transposeLeft}, warpsOn(formed.layout, 0));
   else
-    left.takeRegisters(registersOf(op.getLeft()));
+    left.takeRegisters(registersOf(formed.left));
 
   // The right operand's: columns, the same 8 inner elements on, and both again for the next fragment's columns.
-  Operand right = {sharedTiles.find(op.getRight())->second, !op.getTransposeRight()};
+  Operand right = {sharedTiles.find(formed.right)->second, !formed.transposeRight};
   bool inPairs = fragments.columns.size() > 1;
-  Addresses rightAddresses = build.matrices(right, warpsOn(layout, 1), {0, 8}, {inPairs ? fragments.columns[1] : 0, 0});
+  Addresses rightAddresses =
+      build.matrices(right, warpsOn(formed.layout, 1), {0, 8}, {inPairs ? fragments.columns[1] : 0, 0});
 
-  for (int64_t step = 0; step < inner; step += innerOfFragment) {
+  for (int64_t step = 0; step < formed.inner; step += innerOfFragment) {
     SmallVector<SmallVector<Value>> lefts;
     for (int64_t row : fragments.rows)
       lefts.push_back(left.at(row, step));

@@ -84,18 +84,19 @@ static StringRef obstacleToBulkCopies(ChannelOp channel, int64_t tokens, const M
 }
 
 bool stretto::kernel::hasMatrices(RankedTensorType tile) {
-  constexpr int64_t bitsOfNumber = 16, rows = 8, columns = 8;
+  constexpr int64_t bitsOfNumber = 16, side = 8;
   std::optional<Layout> layout = layoutOf(tile);
-  if (!layout || layout->rank() != 2 || layout->inSharedMemory() || tile.getElementTypeBitWidth() != bitsOfNumber)
+  if (!layout || layout->rank() != 2 || layout->inSharedMemory() || tile.getElementTypeBitWidth() != bitsOfNumber ||
+      layout->side(0) < side || layout->side(1) < side)
     return false;
+  if (liesAcross(*layout))
+    layout = layout->transposed();
   auto begins = [&](Layout::Space space, ArrayRef<std::pair<int64_t, int64_t>> vectors) {
     return layout->basis(space).size() >= vectors.size() && llvm::all_of(llvm::enumerate(vectors), [&](auto each) {
              return layout->basis(space)[each.index()] == layout->flat({each.value().first, each.value().second});
            });
   };
-  bool isWhole = tile.getDimSize(0) == layout->side(0) && tile.getDimSize(1) == layout->side(1);
-  return isWhole && layout->side(0) >= rows && layout->side(1) >= columns && begins(Layout::Register, {{0, 1}}) &&
-         begins(Layout::Lane, {{0, 2}, {0, 4}, {1, 0}, {2, 0}, {4, 0}});
+  return begins(Layout::Register, {{0, 1}}) && begins(Layout::Lane, {{0, 2}, {0, 4}, {1, 0}, {2, 0}, {4, 0}});
 }
 
 /// Whether threads would store pieces of less than 16 bytes of the rows of an output or a checkpoint, and could store

@@ -13,8 +13,22 @@ using namespace mlir;
 using namespace stretto;
 using namespace stretto::kernel;
 
-std::optional<WarpgroupTiles> WarpgroupTiles::of(const Layout &layout, ArrayRef<int64_t> shape) {
-  constexpr int64_t mostColumns = 256;
+FormedProduct::FormedProduct(chunk::DotOp product)
+    : left(product.getLeft()), right(product.getRight()), transposeLeft(product.getTransposeLeft()),
+      transposeRight(product.getTransposeRight()), layout(*layoutOf(product.getType())) {
+  auto result = cast<RankedTensorType>(product.getType()), leftType = cast<RankedTensorType>(left.getType());
+  rows = result.getDimSize(0), columns = result.getDimSize(1), inner = leftType.getDimSize(transposeLeft ? 0 : 1);
+  if (!liesAcross(layout))
+    return;
+  layout = layout.transposed();
+  std::swap(rows, columns);
+  std::swap(left, right);
+  std::tie(transposeLeft, transposeRight) = std::pair(!transposeRight, !transposeLeft);
+}
+
+std::optional<WarpgroupTiles> WarpgroupTiles::of(const FormedProduct &product) {
+  constexpr int64_t mostColumns = 256, fewestColumns = 8;
+  const Layout &layout = product.layout;
   auto is = [&](Layout::Space space, ArrayRef<std::pair<int64_t, int64_t>> vectors) {
     ArrayRef<uint64_t> basis = layout.basis(space);
     return basis.size() >= vectors.size() && llvm::all_of(llvm::enumerate(vectors), [&](auto each) {
@@ -26,7 +40,7 @@ std::optional<WarpgroupTiles> WarpgroupTiles::of(const Layout &layout, ArrayRef<
       !is(Layout::Warp, {{16, 0}, {32, 0}}) || !is(Layout::Register, {{0, 1}, {8, 0}}))
     return std::nullopt;
   WarpgroupTiles tiles;
-  tiles.columns = 8;
+  tiles.columns = fewestColumns;
   ArrayRef<uint64_t> others = layout.basis(Layout::Register).drop_front(2);
   for (; !others.empty() && others.front() == layout.flat({0, tiles.columns}) && tiles.columns < mostColumns;
        others = others.drop_front())
@@ -38,9 +52,10 @@ std::optional<WarpgroupTiles> WarpgroupTiles::of(const Layout &layout, ArrayRef<
   for (int64_t reg = 0; reg < layout.size(Layout::Register); reg += tiles.registersOfTile()) {
     uint64_t origin = layout.at(Layout::Register, reg);
     Tile tile = {layout.coordinate(origin, 0), layout.coordinate(origin, 1), reg};
-    if (tile.row < shape[0] && tile.column < shape[1])
+    if (tile.row < product.rows && tile.column < product.columns)
       tiles.tiles.push_back(tile);
   }
+  tiles.columns = std::min(tiles.columns, static_cast<int64_t>(llvm::alignTo(product.columns, fewestColumns)));
   return tiles;
 }
 
@@ -58,26 +73,26 @@ static bool liesInBoxes(Value operand) {
 }
 
 StringRef stretto::kernel::obstacleToWarpgroups(chunk::DotOp product) {
-  auto result = cast<RankedTensorType>(product.getType()), left = cast<RankedTensorType>(product.getLeft().getType());
+  FormedProduct formed(product);
+  auto left = cast<RankedTensorType>(formed.left.getType());
   Type element = left.getElementType();
-  if ((!element.isBF16() && !element.isF16()) || !result.getElementType().isF32())
+  if ((!element.isBF16() && !element.isF16()) || !getElementTypeOrSelf(product.getType()).isF32())
     return "its operands are not of 16 bits and its result of fp32";
-  std::optional<WarpgroupTiles> tiles = WarpgroupTiles::of(*layoutOf(result), result.getShape());
-  if (!tiles || result.getDimSize(0) % WarpgroupTiles::rows)
+  if (!WarpgroupTiles::of(formed) || formed.rows % WarpgroupTiles::rows)
     return "its rows are not a multiple of 64 that four warps divide";
-  if (left.getDimSize(product.getTransposeLeft() ? 0 : 1) <= WarpgroupTiles::inner)
+  if (formed.inner <= WarpgroupTiles::inner)
     return "its inner axis is one step, in which nothing is gained";
   if (!inSharedMemory(left)) {
     // `wgmma` takes fragments like `mma`.
     Layout fragments = leftOperandLayout(left.getDimSize(0), left.getDimSize(1), {WarpgroupTiles::warps, 1});
     Layout own = *layoutOf(left);
-    bool agree = !product.getTransposeLeft() && own.basis(Layout::Register) == fragments.basis(Layout::Register);
+    bool agree = !formed.transposeLeft && own.basis(Layout::Register) == fragments.basis(Layout::Register);
     if (!agree)
       return "its left operand is in registers, and not in fragments";
-  } else if (!liesInBoxes(product.getLeft())) {
+  } else if (!liesInBoxes(formed.left)) {
     return "its left operand does not lie in boxes of shared memory";
   }
-  if (!inSharedMemory(product.getRight().getType()) || !liesInBoxes(product.getRight()))
+  if (!inSharedMemory(formed.right.getType()) || !liesInBoxes(formed.right))
     return "its right operand does not lie in boxes of shared memory";
   return "";
 }
@@ -85,8 +100,7 @@ StringRef stretto::kernel::obstacleToWarpgroups(chunk::DotOp product) {
 /// Whether an instruction of four warps leaves so few columns that those of each warp are as fast, and wait for less.
 static bool isNarrow(chunk::DotOp product) {
   constexpr int64_t fewColumns = 8;
-  auto result = cast<RankedTensorType>(product.getType());
-  return WarpgroupTiles::of(*layoutOf(result), result.getShape())->columns <= fewColumns;
+  return WarpgroupTiles::of(FormedProduct(product))->columns <= fewColumns;
 }
 
 /// Moves what scales a tile, to be added to, down to the product, which takes the place of all of it at once: before,

@@ -89,11 +89,16 @@ Value ThreadBuilder::coordinate(const Layout &layout, unsigned side, uint64_t re
   return layout.coordinate(reach, side) & own ? bitXor(thread, own) : add(thread, own);
 }
 
+static constexpr int64_t columnsOfFragment = 8;
+
 ThreadBuilder::Inside ThreadBuilder::inside(const Layout &layout, ArrayRef<int64_t> shape, uint64_t reg) {
   uint64_t reach = layout.reach(Layout::Lane) | layout.reach(Layout::Warp), own = layout.at(Layout::Register, reg);
+  // Products leave columns by the eight: a warpgroup's are in neighbouring registers, all of which are there from one
+  // product to the next.
+  int64_t together = layout.bits(Layout::Lane) ? columnsOfFragment : 1;
   Inside result = Inside::Always;
   for (auto [side, size] : llvm::enumerate(shape)) {
-    if (layout.coordinate(own & ~reach, side) >= size)
+    if (layout.coordinate(own & ~reach, side) >= static_cast<int64_t>(llvm::alignTo(size, together)))
       return Inside::Never;
     if (layout.coordinate(own | reach, side) >= size)
       result = Inside::Sometimes;

@@ -124,7 +124,8 @@ private:
     mlir::Value head;        // the head of the argument that the item meets
     mlir::Value rowStride;   // from token to token, or row to row of a state, in elements
     mlir::Value chunkStride; // checkpoints: from chunk to chunk, in elements
-    mlir::Value period;      // tables: 0 where there is none
+    mlir::Value period;      // tables: after how many rows they begin again; the largest number where they do not
+    mlir::Value phase;       // tables: the position of the item's first token within the period
     mlir::Value given;       // states: whether there is an initial state; null where there always is
     mlir::Value final;       // states: where the final state goes
     mlir::Value finalStride; // states: from row to row of it
@@ -141,7 +142,8 @@ private:
   struct Rows {
     mlir::Value base;                  // the first row, or the first row of a table
     mlir::Value stride;                // in elements; null where the tile is one row
-    mlir::Value first, period;         // tables: the position of the first row; 0 where there is no period
+    mlir::Value first, period;         // rings: the position of the first row, and how many rows there are
+    mlir::Value turn = {}, again = {}; // tables: from which row on they begin again, and how many rows that takes back
     mlir::Value from = {}, valid = {}; // from which one on, and how many, exist; null for all
     mlir::Value exist = {};            // whether any does; null where they do
   };
@@ -225,6 +227,8 @@ private:
                     llvm::ArrayRef<int64_t> shape);
   /// Stores a tile, and zeros beyond it: as far as products read, or all of the padding.
   enum class Padding { Fragments, All };
+  /// What a register of a tile has; zero where the thread has no number of the tile there.
+  mlir::Value numberOrZero(const Registers &source, mlir::RankedTensorType type, uint64_t reg);
   void toShared(const Registers &source, mlir::RankedTensorType type, const SharedTile &tile,
                 Padding padding = Padding::Fragments);
   /// The same of fragments of products, whole matrices at a time.

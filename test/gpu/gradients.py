@@ -40,10 +40,14 @@ SIZES = {
     "based": {"K": 0, "V": 1},
 }
 WITH_GRADIENTS = tuple(SIZES)
-OPTIONS = {"bla": {"modes": 2, "period": 10.0, "decay": "abs"}}
 # Inputs that may be absent, and are not.
 PRESENT = {"ssd": ["D"], "supra": ["weight", "bias"]}
 SLOTS = 16
+
+
+def options_of(name):
+    """The options of an operator: BLA has an odd number of slots."""
+    return {"modes": SLOTS // 2 if SLOTS % 2 else 2, "period": 10.0, "decay": "abs"} if name == "bla" else {}
 
 
 def gradient_kernels(name, element, K, V, heads=2, key_heads=1, chip="sm_90a"):
@@ -55,7 +59,7 @@ def chunks_of(name, element, K, V, heads, key_heads, chip, **settings):
     """An operator as chunk IR."""
     sizes = {size: (K, V, SLOTS)[which] for size, which in SIZES[name].items()}
     variant = getattr(stretto.ops, name).variant
-    options = OPTIONS.get(name, {}) | dict.fromkeys(PRESENT.get(name, ()), True)
+    options = options_of(name) | dict.fromkeys(PRESENT.get(name, ()), True)
     shares = {"H": heads, "G": key_heads, "W": heads}
     declared = Signature.of_module(variant._choose(options)[0]).heads
     shares = {key: count for key, count in shares.items() if key in declared}
@@ -153,9 +157,7 @@ def gradient_problem(name, element, K, V, tokens, regime="ordinary", batch=2, he
     """Arrays of a call by name, of rounded numbers: `inputs` with the cotangents of the results, the `initial` state,
     the `cotangents` of the final one, and the `gradients`.
     """
-    arguments, state = example(
-        name, batch, tokens, heads, key_heads, K, V, SLOTS, regime=regime, **OPTIONS.get(name, {})
-    )
+    arguments, state = example(name, batch, tokens, heads, key_heads, K, V, SLOTS, regime=regime, **options_of(name))
     tensors, names, state = rounded(name, element, K, arguments, state)
     leaves = {key: x.requires_grad_() for key, x in tensors.items()}
     entries = {key: x.requires_grad_(x.is_floating_point()) for key, x in zip(names, state, strict=True)}

@@ -91,6 +91,18 @@ def argument_block(manifest, words):
     return np.array(block, dtype=np.int64)
 
 
+def table_rows(numbers, period, chunk, element):
+    """The numbers [heads, positions, width] of a table as kernels read them, the stride of its rows and its period. A
+    period is repeated until it has as many rows as a chunk; rows of several numbers begin at multiples of 16 bytes.
+    """
+    bits = to_bits(numbers, element)
+    bits = bits.reshape(*bits.shape[:2], -1)
+    together = 1 if bits.shape[2] == 1 else 16 // bits.itemsize
+    repeats = -(-chunk // period) if period else 1
+    rows = np.pad(np.tile(bits, (1, repeats, 1)), ((0, 0), (0, 0), (0, -bits.shape[2] % together)))
+    return np.ascontiguousarray(rows), rows.shape[2], period * repeats
+
+
 class Launch:
     """One launch: `lengths` are those of the sequences; with `packed` they lie in one row of tokens."""
 
@@ -150,10 +162,13 @@ class Launch:
                 # Tables with rows are periodic in these kernels.
                 varying = len(shape) > 0
                 period = 5 if varying else 0
-                bits = to_bits(rng.normal(size=(owners, *((period, *shape) if varying else shape))), element)
-                stride = bits.strides[1] // bits.itemsize if varying else 0
-                self.words += [self.buffer(bits), bits.strides[0] // bits.itemsize, stride, period]
-                self.values[name] = from_bits(bits, element)
+                numbers = rng.normal(size=(owners, *((period, *shape) if varying else shape)))
+                if varying:
+                    table, stride, period = table_rows(numbers, period, manifest["chunk"], element)
+                    self.words += [self.buffer(table), table[0].size, stride, period]
+                else:
+                    self.words += [self.buffer(to_bits(numbers, element)), 1, 0, 0]
+                self.values[name] = from_bits(to_bits(numbers, element), element)
             elif kind == "state":
                 columns = a["columns"] * (slices if a["sliced"] and a["columns"] == a["shape"][-1] else 1)
                 height = a["shape"][0]
@@ -421,9 +436,11 @@ class GradientLaunch:
             ]
         if kind == "table":
             period, varying, numbers = self.tables[name]
-            heads = max(1, self.heads // group)
-            address = self.buffer(to_bits(numbers[:heads], element))
-            return [address, numbers[0].size, numbers.shape[2] if varying else 0, period]
+            numbers = numbers[: max(1, self.heads // group)]
+            if varying:
+                rows, stride, period = table_rows(numbers, period, self.manifest["chunk"], element)
+                return [self.buffer(rows), rows[0].size, stride, period]
+            return [self.buffer(to_bits(numbers, element)), numbers[0].size, 0, 0]
         if kind == "window":
             return [0, 0, 0, 0, 0]
         if kind in ("checkpoint", "kept"):

@@ -7,7 +7,7 @@ import numpy as np
 import torch
 from formulas import FORMULAS
 from formulas.examples import WITH_DECAY, example
-from gradients import OPTIONS, SIZES, SLOTS, chunks_of, rounded
+from gradients import SIZES, chunks_of, options_of, rounded
 from launch import OUTPUT, STATE, GradientLaunch, Stage, from_bits, items, range_words, to_bits
 
 # Those whose writes depend on a read have no segments side by side: one kernel walks the whole, behind one that finds
@@ -28,10 +28,10 @@ def segment_problem(name, element, K, V, tokens, regime="ordinary", batch=2, hea
     """
     lengths = tokens if isinstance(tokens, list) else None
     shape = (1, sum(lengths)) if lengths else (batch, tokens)
-    sizes = (heads, key_heads, K, V, SLOTS)
-    arguments, state = example(name, *shape, *sizes, regime=regime, **OPTIONS.get(name, {}))
+    sizes = (heads, key_heads, K, V, gradients.SLOTS)
+    arguments, state = example(name, *shape, *sizes, regime=regime, **options_of(name))
     if lengths:
-        state = example(name, len(lengths), 1, *sizes, **OPTIONS.get(name, {}))[1]
+        state = example(name, len(lengths), 1, *sizes, **options_of(name))[1]
     tensors, names, state = rounded(name, element, K, arguments, state)
     output, final = in_sequences(FORMULAS[name].function, arguments | tensors, state, lengths or [shape[1]])
     return {

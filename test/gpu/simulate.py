@@ -21,7 +21,7 @@ import numpy as np
 LOWERING = (
     "builtin.module({chunk}stretto-fold-over-chunks{fold},stretto-divide-roles{{{roles}}},kernel.func("
     "stretto-fetch-states{{chip={chip}}},"
-    "stretto-assign-layouts{{read-again={room} repeat-left={room}}},control-flow-sink,"
+    "stretto-assign-layouts{{read-again={room} repeat-left={room} warpgroups={room}}},control-flow-sink,"
     "stretto-select-products{{chip={chip}}},stretto-overlap-products,stretto-select-copies{{chip={chip}}}),"
     "stretto-plan-shared-memory{{chip={chip}}},kernel.func(stretto-send-ahead,stretto-insert-barriers,"
     "stretto-set-tiles-aside{{chip={chip} registers={registers}}}),"
@@ -194,6 +194,7 @@ def main():
     parser.add_argument("--gradients", action="store_true", help="gradients of the operators that are named")
     parser.add_argument("--segments", action="store_true", help="calls of the operators in segments side by side")
     parser.add_argument("--slices", type=int, default=0, help="of the values of gradients, at least, or of segments")
+    parser.add_argument("--slots", type=int, default=0, help="of states that have some, in gradients and segments")
     parser.add_argument("--registers", type=int, default=0, help="of a thread, beyond which tiles are set aside")
     parser.add_argument("--ahead", type=int, default=0, help="warps that run ahead of those that walk")
     parser.add_argument("--warps", type=int, default=0, help="of a block; 0: as many as states ask for")
@@ -211,6 +212,10 @@ def main():
     settings["roles"] = f"ahead={options.ahead} walk={options.walk}"
     pipeline = LOWERING.format(fold=f"{{warps={options.warps}}}", **settings)
     elements = options.elements.split(",")
+    if options.slots:
+        import gradients
+
+        gradients.SLOTS = options.slots
 
     def lowering(fold):
         return LOWERING.format(fold=f"{{{fold}}}", **settings)

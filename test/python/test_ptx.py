@@ -65,7 +65,7 @@ CHUNK_SPILLS = {
     "retention": [("fp32", 128)],
     "simple_gla": [("fp32", 128)],
     "abc": [("fp32", 128)],
-    "supra": [("bf16", 64), ("bf16", 128)],
+    "supra": [("bf16", 128)],
     "gsa": [("bf16", 128), ("fp32", 128)],
     "rwkv6": [("bf16", 128)],
     "delta_rule": [("bf16", 16), ("bf16", 64), ("bf16", 128)],
@@ -78,7 +78,7 @@ SEGMENT_SPILLS = {
     "lawcat": [("bf16", 128)],
     "hgrn2": [("bf16", 128)],
     "rwkv6": [("bf16", 128)],
-    "supra": [("bf16", 128)],
+    "supra": [("bf16", 64), ("bf16", 128)],
     "abc": [("bf16", 128)],
     "delta_rule": CHUNK_SPILLS["delta_rule"],
     "gated_delta_rule": CHUNK_SPILLS["gated_delta_rule"],
@@ -258,6 +258,28 @@ def test_two_blocks_of_chunks_that_meet_others_share_a_multiprocessor(ptxas, tmp
     planned = lower("relation_kl", "bf16", width, "kernel", backward=True)
     shared = [int(number) for number in re.findall(r"@relation_kl\w*\(.* shared (\d+) ", planned)]
     assert len(shared) == 2 and max(shared) <= (228 - 2) * 1024 // 2
+
+
+@pytest.mark.parametrize("segments", [False, True], ids=["whole", "segments"])
+def test_slots_take_columns_by_the_eight(ptxas, tmp_path, segments):
+    """65 slots are formed by warpgroups as 72 columns, not as 128 rows: 2900 instructions, where 6400 were."""
+    sizes = dict(modes=32.0, period=130.0, decay="none", K=128, V=128)
+    variant = stretto.ops.bla.variant
+    ptx = variant.lower("ptx", target="sm_90a", dtype="bf16", segments=segments, **sizes)
+    assert set(spilled(ptxas, tmp_path, ptx)) == {("0", "0")}
+    kernels = kernels_of(tmp_path / "kernel.cubin")
+    products = [line.split(".")[1:2] for line in kernels["bla"] if line.startswith(("HGMMA", "HMMA"))]
+    assert products.count(["64x72x16"]) == 32 and products.count(["64x64x16"]) == 27 and len(products) == 59
+    if not segments:
+        assert len(kernels["bla"]) <= 3000
+
+
+def test_gradients_of_slots_spill_little(ptxas, tmp_path):
+    """The walk back nothing; the walk forward, which leaves what that asks for, 68 bytes where 228 were."""
+    sizes = dict(modes=32.0, period=130.0, decay="none", K=128, V=128)
+    ptx = stretto.ops.bla.variant.lower("ptx", target="sm_90a", dtype="bf16", backward=True, **sizes)
+    first, second = bytes_spilled(ptxas, tmp_path, ptx)
+    assert first <= 72 and second == 0
 
 
 def test_whole_tiles_ask_for_no_pairs(ptxas, tmp_path):

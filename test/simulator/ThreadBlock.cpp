@@ -179,23 +179,32 @@ Action ThreadBlock::compileStoreMatrix(NVVM::StMatrixOp op) {
   std::vector<Slot> sources;
   for (Value source : op.getSources())
     sources.push_back(slotOf(source));
-  if (op.getLayout() == NVVM::MMALayout::col)
-    fail(op, "matrices that are transposed");
+  bool transposed = op.getLayout() == NVVM::MMALayout::col;
   Operation *operation = op;
   return [=, this] {
     mustConverge(operation);
     for (int warp = 0; warp < threads; warp += lanes)
       for (size_t matrix = 0; matrix < sources.size(); ++matrix)
         for (int lane = 0; lane < lanes; ++lane) {
-          // Word l % 4 of the row whose address lane 8 m + l / 4 gives.
-          uint64_t target = address.words[warp + matrix * 8 + lane / 4];
-          if (target % 16)
-            fail(operation, "a row of a matrix at an address that is no multiple of 16");
-          target += uint64_t(4) * (lane % 4);
+          auto store = [&](int row, int column, auto number) {
+            // Lane 8 m + r gives the address of row r.
+            uint64_t target = address.words[warp + matrix * 8 + row];
+            if (target % 16)
+              fail(operation, "a row of a matrix at an address that is no multiple of 16");
+            target += uint64_t(2) * column;
+            uint8_t *place = memory.at(operation, target, sizeof(number));
+            memory.noteWrite(operation, target, sizeof(number), warp + lane, reinterpret_cast<uint8_t *>(&number));
+            std::memcpy(place, &number, sizeof(number));
+          };
+          // Two numbers of row l / 4, or of that column.
           auto word = static_cast<uint32_t>(sources[matrix].words[warp + lane]);
-          uint8_t *place = memory.at(operation, target, 4);
-          memory.noteWrite(operation, target, 4, warp + lane, reinterpret_cast<uint8_t *>(&word));
-          std::memcpy(place, &word, 4);
+          int across = lane % 4 * 2;
+          if (!transposed) {
+            store(lane / 4, across, word);
+            continue;
+          }
+          store(across, lane / 4, static_cast<uint16_t>(word));
+          store(across + 1, lane / 4, static_cast<uint16_t>(word >> 16));
         }
   };
 }

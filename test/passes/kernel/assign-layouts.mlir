@@ -1,4 +1,5 @@
 // RUN: stretto-opt %s --pass-pipeline='builtin.module(stretto-fold-over-chunks,kernel.func(stretto-assign-layouts))' | FileCheck %s
+// RUN: stretto-opt %s --pass-pipeline='builtin.module(stretto-fold-over-chunks,kernel.func(stretto-assign-layouts{warpgroups=true}))' | FileCheck %s --check-prefix=GROUPS
 
 // What the products of a chunk read lies in shared memory, what they leave in the fragments of eight warps, and the left
 // operand of the second product passes through shared memory, because the columns of a row belong to two warps.
@@ -49,4 +50,41 @@ chunk.kernel @constant_operand chunk 64 (input %x: tensor<64x64xf32>, state %S: 
   %ones = arith.constant dense<1.0> : tensor<64x64xf32>
   %o = chunk.dot %x, %ones : tensor<64x64xf32>, tensor<64x64xf32> -> tensor<64x64xf32>
   chunk.yield %o next %S : tensor<64x64xf32>, tensor<64x64xf32>
+}
+
+// A state of 65 rows lies across where warpgroups form its product: they divide its 128 columns, and have its rows by the
+// eight. Of 65 columns each warpgroup has all, which the next product takes from registers. What lies in shared memory
+// and goes back there, rounded, all warps divide.
+// GROUPS-DAG: #[[ACROSS:.*]] = #kernel.layout<[7, 7], register = {{\[\[}}1, 0], [0, 8], [8, 0], [16, 0], [32, 0], [64, 0]], lane = {{\[\[}}2, 0], [4, 0], [0, 1], [0, 2], [0, 4]], warp = {{\[\[}}0, 16], [0, 32], [0, 64]]>
+// GROUPS-DAG: #[[WHOLE:.*]] = #kernel.layout<[6, 7], register = {{\[\[}}0, 1], [8, 0], [0, 8], [0, 16], [0, 32], [0, 64]], lane = {{\[\[}}0, 2], [0, 4], [1, 0], [2, 0], [4, 0]], warp = {{\[\[}}16, 0], [32, 0], [0, 0]]>
+// GROUPS-DAG: #[[PIECES:.*]] = #kernel.layout<[6, 7], {{.*}}, warp = {{\[\[}}16, 0], [32, 0], [0, 8]]>
+// GROUPS-LABEL: kernel.func @slots
+// GROUPS: kernel.load %S : <tensor<65x128xf32>> -> tensor<65x128xf32, #[[ACROSS]]>
+// GROUPS: %[[STATE:.*]] = kernel.convert {{.*}} : tensor<65x128xbf16, #[[ACROSS]]> -> tensor<65x128xbf16, #shared
+// GROUPS: chunk.dot %{{.*}}, %[[STATE]] transpose_right : {{.*}} -> tensor<64x65xf32, #[[WHOLE]]>
+// GROUPS: %[[LEFT:.*]] = arith.truncf {{.*}} : tensor<64x65xf32, #[[WHOLE]]> to tensor<64x65xbf16, #[[WHOLE]]>
+// GROUPS: chunk.dot %[[LEFT]], %[[STATE]]
+// GROUPS: %[[ROUNDED:.*]] = arith.truncf {{.*}} : tensor<64x65xf32, #[[PIECES]]> to tensor<64x65xbf16, #[[PIECES]]>
+// GROUPS: %[[STORED:.*]] = kernel.convert %[[ROUNDED]] : {{.*}} -> tensor<64x65xbf16, #shared
+// GROUPS: chunk.dot %[[STORED]], %{{.*}} transpose_left add {{.*}} -> tensor<65x128xf32, #[[ACROSS]]>
+chunk.kernel @slots chunk 64 (input %q: tensor<64x128xbf16>, input %w: tensor<64x65xf32>, state %S: tensor<65x128xf32>, valid %n: index)
+    -> (o: tensor<64x128xf32>) {
+  %s = arith.truncf %S : tensor<65x128xf32> to tensor<65x128xbf16>
+  %p = chunk.dot %q, %s transpose_right : tensor<64x128xbf16>, tensor<65x128xbf16> -> tensor<64x65xf32>
+  %p16 = arith.truncf %p : tensor<64x65xf32> to tensor<64x65xbf16>
+  %o = chunk.dot %p16, %s : tensor<64x65xbf16>, tensor<65x128xbf16> -> tensor<64x128xf32>
+  %w16 = arith.truncf %w : tensor<64x65xf32> to tensor<64x65xbf16>
+  %next = chunk.dot %w16, %q transpose_left add %S : tensor<64x65xbf16>, tensor<64x128xbf16> -> tensor<65x128xf32>
+  chunk.yield %o next %next : tensor<64x128xf32>, tensor<65x128xf32>
+}
+
+// Numbers of 32 bits are multiplied by themselves: warps divide what they can.
+// GROUPS-LABEL: kernel.func @wide
+// GROUPS: chunk.dot {{.*}} -> tensor<65x128xf32, #registers
+// GROUPS-NOT: #[[ACROSS]]
+// GROUPS: kernel.return
+chunk.kernel @wide chunk 64 (input %q: tensor<64x128xf32>, input %w: tensor<64x65xf32>, state %S: tensor<65x128xf32>, valid %n: index)
+    -> (o: tensor<64x128xf32>) {
+  %next = chunk.dot %w, %q transpose_left add %S : tensor<64x65xf32>, tensor<64x128xf32> -> tensor<65x128xf32>
+  chunk.yield %q next %next : tensor<64x128xf32>, tensor<65x128xf32>
 }

@@ -48,3 +48,17 @@ chunk.kernel @window chunk 64 (input %q: tensor<64x128xbf16>, table %position: t
   } : tensor<64xf32>, tensor<64xf32>, tensor<64x128xf32>
   chunk.yield %acc next %S : tensor<64x128xf32>, tensor<128x128xf32>
 }
+
+// What scores are added to, another product that is there for nothing else, is formed beside them.
+// CHECK-LABEL: kernel.func @rests
+// REPEATED-COUNT-2: chunk.dot {{.*}} -> tensor<64x64xf32, #[[ALL]]>
+// EXCHANGED-COUNT-2: chunk.dot {{.*}} -> tensor<64x64xf32, #[[HALF]]>
+chunk.kernel @rests chunk 64 (input %q: tensor<64x128xbf16>, input %k: tensor<64x128xbf16>, input %r: tensor<64x128xbf16>,
+                              state %S: tensor<128x128xf32>, valid %n: index)
+    -> (o: tensor<64x128xf32>) {
+  %rest = chunk.dot %q, %r transpose_right : tensor<64x128xbf16>, tensor<64x128xbf16> -> tensor<64x64xf32>
+  %all = chunk.dot %q, %k transpose_right add %rest : tensor<64x128xbf16>, tensor<64x128xbf16> -> tensor<64x64xf32>
+  %p16 = arith.truncf %all : tensor<64x64xf32> to tensor<64x64xbf16>
+  %o = chunk.dot %p16, %k : tensor<64x64xbf16>, tensor<64x128xbf16> -> tensor<64x128xf32>
+  chunk.yield %o next %S : tensor<64x128xf32>, tensor<128x128xf32>
+}

@@ -1,5 +1,6 @@
 // RUN: stretto-opt %s --pass-pipeline='builtin.module(stretto-fold-over-chunks,kernel.func(stretto-assign-layouts,stretto-select-copies{chip=sm_90a}))' | FileCheck %s --check-prefixes=CHECK,BULK
 // RUN: stretto-opt %s --pass-pipeline='builtin.module(stretto-fold-over-chunks,kernel.func(stretto-assign-layouts,stretto-select-copies{chip=sm_80}))' | FileCheck %s --check-prefixes=CHECK,THREADS
+// RUN: stretto-opt %s --pass-pipeline='builtin.module(stretto-fold-over-chunks,kernel.func(stretto-assign-layouts{warpgroups=true},stretto-select-copies{chip=sm_90a}))' | FileCheck %s --check-prefix=ACROSS
 
 // Rows of 256 bytes come in boxes, rows of 18 bytes piece by piece, and so do parameters, which come once. Warps store
 // whole matrices of numbers of 16 bits, and the output by way of shared memory.
@@ -61,4 +62,19 @@ chunk.kernel @window chunk 64 (input %k: tensor<64x64xbf16>, table %position: te
     chunk.contribute %s, %x : tensor<64x64xf32>, tensor<64x64xf32>
   } : tensor<64xf32>, tensor<64xf32>, tensor<64x64xf32>
   chunk.yield %acc : tensor<64x64xf32>
+}
+
+// Matrices that lie across are stored transposed, and some reach beyond the tile.
+// ACROSS-LABEL: kernel.func @slots
+// ACROSS: kernel.convert {{.*}} matrices : tensor<65x128xbf16, #registers{{.*}}> -> tensor<65x128xbf16, #shared
+// ACROSS: kernel.convert {{.*}} matrices : tensor<64x65xbf16, #registers{{.*}}> -> tensor<64x65xbf16, #shared
+chunk.kernel @slots chunk 64 (input %q: tensor<64x128xbf16>, input %w: tensor<64x65xf32>, state %S: tensor<65x128xf32>, valid %n: index)
+    -> (o: tensor<64x128xf32>) {
+  %s = arith.truncf %S : tensor<65x128xf32> to tensor<65x128xbf16>
+  %p = chunk.dot %q, %s transpose_right : tensor<64x128xbf16>, tensor<65x128xbf16> -> tensor<64x65xf32>
+  %p16 = arith.truncf %p : tensor<64x65xf32> to tensor<64x65xbf16>
+  %o = chunk.dot %p16, %s : tensor<64x65xbf16>, tensor<65x128xbf16> -> tensor<64x128xf32>
+  %w16 = arith.truncf %w : tensor<64x65xf32> to tensor<64x65xbf16>
+  %next = chunk.dot %w16, %q transpose_left add %S : tensor<64x65xbf16>, tensor<64x128xbf16> -> tensor<65x128xf32>
+  chunk.yield %o next %next : tensor<64x128xf32>, tensor<65x128xf32>
 }

@@ -226,6 +226,37 @@ TEST(Layout, SharedMemoryHasNoBankConflicts) {
     }
 }
 
+TEST(Layout, WarpgroupsHaveAnyNumberOfColumns) {
+  // A share of 65 columns is no tile: both warpgroups have all of them, in neighbouring registers.
+  Layout whole = warpgroupLayout({64, 65}, 8);
+  EXPECT_EQ(whole.at({0, 0, 4}), 0u);
+  for (int64_t reg = 0; reg < 36; ++reg)
+    EXPECT_EQ(whole.coordinate(whole.at({uint64_t(reg), 9, 5}), 1), reg / 4 * 8 + 2 + (reg & 1));
+  // Where there are rows for both, each has its own.
+  for (int64_t columns : {65, 96})
+    EXPECT_EQ(warpgroupLayout({128, columns}, 8).at({0, 0, 4}), warpgroupLayout({128, columns}, 8).flat({64, 0}));
+  // Others are where they are in any case: even shares, as few columns as a fragment has, and other rows.
+  for (auto [rows, columns] : {std::pair<int64_t, int64_t>{64, 128}, {64, 16}, {64, 96}, {32, 65}, {16, 9}, {32, 128}})
+    EXPECT_EQ(warpgroupLayout({rows, columns}, 8), registerLayout({rows, columns}, 8)) << rows << "x" << columns;
+  EXPECT_EQ(warpgroupLayout({64, 65}, 4), registerLayout({64, 65}, 4));
+  EXPECT_EQ(warpgroupLayout({64}, 8), registerLayout({64}, 8));
+}
+
+TEST(Layout, StatesWithOddRowsLieAcross) {
+  for (int64_t warps : {4, 8}) {
+    Layout state = warpgroupLayout({65, 128}, warps);
+    EXPECT_TRUE(liesAcross(state));
+    EXPECT_EQ(state.transposed(), warpgroupLayout({128, 65}, warps));
+    std::set<uint64_t> covered;
+    forEachPlace(state, [&](Layout::Place place) { covered.insert(state.at(place)); });
+    EXPECT_EQ(int64_t(covered.size()), state.side(0) * state.side(1));
+  }
+  // Rows are tokens where their number is a power of two, a fragment holds sixteen, and no instruction more than 256;
+  // columns must be by the 64.
+  for (auto [rows, columns] : {std::pair<int64_t, int64_t>{128, 128}, {32, 128}, {9, 128}, {273, 128}, {65, 96}})
+    EXPECT_FALSE(liesAcross(warpgroupLayout({rows, columns}, 8))) << rows << "x" << columns;
+}
+
 TEST(Layout, OntoDropsACoordinate) {
   Layout tile = registerLayout({64, 128}, 8);
   Layout rows = tile.onto(0), columns = tile.onto(1);
