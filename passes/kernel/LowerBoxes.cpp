@@ -160,9 +160,9 @@ void ThreadLowering::lowerFetch(FetchOp op) {
     // Nobody waits at a barrier before it is made.
     b.barrier();
   }
-  Value phase = b.i32(0);
+  Value parity = b.i32(0);
   if (loopOverHeads)
-    phase = arith::AndIOp::create(b, loopOverHeads.getInductionVar(), b.i32(1));
+    parity = arith::AndIOp::create(b, loopOverHeads.getInductionVar(), b.i32(1));
   const View &first = viewOf(op.getViews()[0]);
   auto bytes = static_cast<int32_t>(op.bytesOfRows());
   onFirstThread([&] {
@@ -177,7 +177,7 @@ void ThreadLowering::lowerFetch(FetchOp op) {
     view.base = view.final = b.advance(rows, view.argument->column * stretto::bytesOf(view.argument->type));
     view.rowStride = view.finalStride = b.i64(static_cast<int64_t>(op.getColumns()));
     view.arrival = barrier;
-    view.phase = phase;
+    view.parity = parity;
     fetched[result] = view;
   }
 }

@@ -349,7 +349,7 @@ static bool hasArrived(LoadOp load) {
 void ThreadLowering::lowerLoad(LoadOp op) {
   const View &view = viewOf(op.getView());
   if (view.arrival && !hasArrived(op))
-    awaitParity(view.arrival, view.phase);
+    awaitParity(view.arrival, view.parity);
   auto type = cast<RankedTensorType>(op.getType());
   Layout layout = *layoutOf(type);
   Type element = type.getElementType();

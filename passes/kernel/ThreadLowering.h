@@ -132,7 +132,7 @@ private:
     mlir::Value wanted;      // whether what is left is wanted from this block; null where it always is
     mlir::Value boxes;       // the description of the tensor that the memory system copies; null where it does not
     mlir::Value arrival;     // what was fetched: the barrier of which a phase is complete when it is there
-    mlir::Value phase;       // and the parity of the phase
+    mlir::Value parity;      // and the parity of the phase
   };
   View decodeView(const Manifest::Argument &argument, int64_t word);
   /// Where segments are apart: a state begins where its segment does, and may end there, too. Its words of segments
