@@ -12,6 +12,7 @@ from test_lookbacks import check_continuing, run
 
 pytestmark = pytest.mark.usefixtures("no_gradients")
 
+
 @contextlib.contextmanager
 def segments(count):
     """Sequences are divided into so many segments at most; 1: walked one chunk after the other."""
