@@ -275,28 +275,28 @@ def test_gradients_are_those_of_a_walk_over_the_whole():
 def fed_before_it_decays(q: sl.Row["K"], k: sl.Row["K"], v: sl.Row["V"], g: sl.Row["K"], b: sl.Row[()]):
     S = sl.state("K", "V")
     recalled = sl.read(S, k, along="K")
-    S = sl.write(sl.decay(S, factor=sl.sigmoid(g), along="K"), k, b * v - 0.5 * (b * recalled))
+    S = sl.write(sl.decay(S, factor=sl.sigmoid(g + 5.0), along="K"), k, b * v - 0.5 * (b * recalled))
     return sl.read(S, q, along="K")
 
 
 @stretto.variant
 def fed_between_decays(q: sl.Row["K"], k: sl.Row["K"], v: sl.Row["V"], g: sl.Row["K"], b: sl.Row[()]):
-    S = sl.decay(sl.state("K", "V"), log=-0.1 * g * g, along="K")
+    S = sl.decay(sl.state("K", "V"), log=-0.02 * g * g, along="K")
     recalled = sl.read(S, k, along="K")
-    S = sl.write(sl.decay(S, log=-0.1 * b * b), k, v - sl.sigmoid(b) * recalled)
+    S = sl.write(sl.decay(S, log=-0.02 * b * b), k, v - sl.sigmoid(b) * recalled)
     return sl.read(S, q, along="K")
 
 
 @stretto.variant
 def fed_along_columns(q: sl.Row["K"], k: sl.Row["K"], v: sl.Row["V"], g: sl.Row["K"], b: sl.Row[()]):
-    S = sl.decay(sl.decay(sl.state("V", "K"), log=-0.1 * g * g, along="K"), factor=sl.sigmoid(b))
+    S = sl.decay(sl.decay(sl.state("V", "K"), log=-0.02 * g * g, along="K"), factor=sl.sigmoid(b + 5.0))
     S = sl.write(S, v - sl.sigmoid(b) * sl.read(S, k, along="K"), k)
     return sl.read(S, q, along="K")
 
 
 @stretto.variant
 def fed_as_a_whole_along_columns(q: sl.Row["K"], k: sl.Row["K"], v: sl.Row["V"], g: sl.Row["K"], b: sl.Row[()]):
-    S = sl.decay(sl.state("V", "K"), log=-b * b)
+    S = sl.decay(sl.state("V", "K"), log=-0.02 * b * b)
     S = sl.write(S, v - sl.read(S, k, along="K"), k)
     return sl.read(S, q, along="K") + 0 * sl.sum(g)
 
@@ -304,14 +304,14 @@ def fed_as_a_whole_along_columns(q: sl.Row["K"], k: sl.Row["K"], v: sl.Row["V"],
 @stretto.variant
 def fed_beside_others(q: sl.Row["K"], k: sl.Row["K"], v: sl.Row["V"], g: sl.Row["K"], b: sl.Row[()]):
     key = sl.delay(k, 3)
-    S = sl.write(sl.decay(sl.state("K", "V"), log=-0.1 * sl.sigmoid(sl.scan(b, log=-b * b))), g * 0.1, v)
+    S = sl.write(sl.decay(sl.state("K", "V"), log=-0.1 * sl.sigmoid(sl.scan(b, log=-0.02 * b * b))), g * 0.1, v)
     S = sl.write(S, key, v - sl.sigmoid(b) * sl.read(S, key, along="K"))
     return sl.read(sl.write(S, q * 0.1, v), q, along="K")
 
 
 @stretto.variant
 def fed_in_one_column(q: sl.Row["K"], k: sl.Row["K"], v: sl.Row["V"], g: sl.Row["K"], b: sl.Row[()]):
-    S = sl.decay(sl.state("K", "1"), log=-0.1 * g * g, along="K")
+    S = sl.decay(sl.state("K", "1"), log=-0.02 * g * g, along="K")
     S = sl.write(S, k, b - 0.5 * sl.read(S, k, along="K"))
     return sl.read(S, q, along="K") * v
 
