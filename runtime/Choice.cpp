@@ -20,6 +20,7 @@ Form Signature::modelForm(const OperatorCall &call, int64_t threads, bool isOfGr
   if (!isOfGradient)
     return {.slices = slicesFor(call, threads, segments),
             .ahead = Knobs::instance().ahead.load(),
+            .outputs = Knobs::instance().outputs.load(),
             .blocks = blocksOfMultiprocessor(call, segments)};
   bool isIdle = 4 * items(call) < 3 * multiprocessors;
   bool looksBack = looksBackWithoutBound || llvm::any_of(state, [](const EntryShape &entry) { return !!entry.window; });
@@ -77,8 +78,8 @@ Signature::Choice Signature::choose(const OperatorCall &call, int64_t threads, c
   Choice choice = model;
   if (tuned->form.isFixed())
     choice = {.form = tuned->form};
-  else
-    choice.form.ahead = tuned->form.ahead ? tuned->form.ahead : choice.form.ahead;
+  else if (tuned->form.ahead || tuned->form.outputs)
+    std::tie(choice.form.ahead, choice.form.outputs) = std::pair(tuned->form.ahead, tuned->form.outputs);
   choice.by = tuned->isShipped ? Choice::By::Table : Choice::By::Tuner;
   choice.tuned = tuned;
   return choice;

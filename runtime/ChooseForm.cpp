@@ -45,7 +45,7 @@ struct Lowering::ChosenForm {
   std::mutex mutex;
   bool isKnown = false;
   std::string kernels, noChunkForm, refusal;
-  int64_t warps = 0, ahead = 0;
+  int64_t warps = 0, ahead = 0, outputs = 0;
 
   /// That of a family, of which the last few are kept: kernels of a family are compiled together.
   static std::shared_ptr<ChosenForm> of(StringRef family) {
@@ -76,6 +76,7 @@ llvm::Error Lowering::chooseFormOf(StringRef family) {
     chosen->noChunkForm = noChunkForm;
     chosen->warps = warps;
     chosen->ahead = ahead;
+    chosen->outputs = outputs;
     return llvm::Error::success();
   }
   if (!chosen->refusal.empty())
@@ -86,6 +87,7 @@ llvm::Error Lowering::chooseFormOf(StringRef family) {
   noChunkForm = chosen->noChunkForm;
   warps = chosen->warps;
   ahead = chosen->ahead;
+  outputs = chosen->outputs;
   return llvm::Error::success();
 }
 
@@ -102,7 +104,7 @@ llvm::Error Lowering::takeFixedForm() {
     return llvm::Error::success();
   // What does not fit says so when it is lowered.
   if (llvm::Expected<Blocks> blocks = blocksOf(*module))
-    std::tie(warps, ahead) = std::tie(blocks->warps, blocks->ahead);
+    std::tie(warps, ahead, outputs) = std::tie(blocks->warps, blocks->ahead, blocks->outputs);
   else
     llvm::consumeError(blocks.takeError());
   return llvm::Error::success();
@@ -338,12 +340,12 @@ llvm::Expected<Lowering::Blocks> Lowering::blocksOf(ModuleOp form) {
       llvm::consumeError(ofFew.takeError());
     else if ((gains && ofFew->registers <= fewRegisters) ||
              (ofFew->registers <= registersOfTwo && ofFew->bytes <= kernel::bytesOfBlock(2)))
-      return Blocks{ofFew->registers, fewWarps, ahead, std::move(ofFew->planned)};
+      return Blocks{ofFew->registers, fewWarps, ahead, outputs, std::move(ofFew->planned)};
   }
   if (request.warps == 0 && request.ahead < 0)
     if (int64_t further = warpsAhead(form, fewWarps))
-      return Blocks{needs->registers, fewWarps, further, std::move(needs->planned)};
-  return Blocks{needs->registers, request.warps, ahead, std::move(needs->planned)};
+      return Blocks{needs->registers, fewWarps, further, /*outputs=*/0, std::move(needs->planned)};
+  return Blocks{needs->registers, request.warps, ahead, outputs, std::move(needs->planned)};
 }
 
 /// Whether a block of so few warps may have the states of a slice beside much else, as one of two.
@@ -469,8 +471,8 @@ Candidate Lowering::lookAt(const Candidate::Shape &shape) {
     candidate.problem = llvm::toString(blocks.takeError());
     return candidate;
   }
-  std::tie(candidate.registers, candidate.warps, candidate.ahead) =
-      std::tie(blocks->registers, blocks->warps, blocks->ahead);
+  std::tie(candidate.registers, candidate.warps, candidate.ahead, candidate.outputs) =
+      std::tie(blocks->registers, blocks->warps, blocks->ahead, blocks->outputs);
   candidate.flopsOfToken = flopsOfToken(**form);
   candidate.readsStates = readsStates(**form);
   // Chunks that run side by side set tiles aside.
@@ -524,6 +526,7 @@ llvm::Expected<Lowering::GpuForm> Lowering::fittingForm(int64_t slices) {
       best.registers = candidate.registers;
       best.warps = candidate.warps;
       best.ahead = candidate.ahead;
+      best.outputs = candidate.outputs;
       best.flopsOfToken = candidate.flopsOfToken;
       best.readsStates = candidate.readsStates;
       best.shape.tokens = tokens;
@@ -579,6 +582,7 @@ llvm::Error Lowering::take(const GpuForm &form) {
     return error;
   warps = form.warps;
   ahead = form.ahead;
+  outputs = form.outputs;
   return takePanels(*module);
 }
 

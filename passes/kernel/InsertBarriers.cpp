@@ -34,11 +34,12 @@ struct Access {
   int64_t begin, end;
   bool write;
   chunk::DotOp underWay = nullptr;
-  /// A store whose warps have parts of their own there.
-  StoreOp divided = nullptr;
+  /// What leaves, turn after turn, tiles that only other operations touch: a store whose warps have parts of their own
+  /// there, or what is passed to a place that the other role has released.
+  Operation *alone = nullptr;
 
   bool conflictsWith(const Access &other) const {
-    if (divided && divided == other.divided)
+    if (alone && alone == other.alone)
       return false;
     return (write || other.write) && begin < other.end && other.begin < end;
   }
@@ -127,7 +128,7 @@ private:
 
   /// What a loop has stored may be behind a barrier in its next iteration; what was copied always is.
   void addFence(Operation *barrier, const Accesses &pending) {
-    bool isStored = llvm::any_of(pending, [](const Access &access) { return access.write && !access.divided; });
+    bool isStored = llvm::any_of(pending, [](const Access &access) { return access.write && !access.alone; });
     if (auto await = dyn_cast<AwaitOp>(barrier))
       await.setFence(fence);
     else if (fence && isStored)
@@ -204,8 +205,10 @@ private:
           result.back().underWay = product;
       }
     for (Value tile : op->getResults())
-      if (inSharedMemory(tile.getType()))
+      if (inSharedMemory(tile.getType())) {
         result.push_back(regionOf(tile, /*write=*/true));
+        result.back().alone = isa<PassOp>(op) ? op : nullptr;
+      }
     if (auto scratch = op->getAttrOfType<IntegerAttr>(scratchAttribute))
       result.push_back(
           {scratch.getInt(), scratch.getInt() + scratchBytesOf(op), true, /*underWay=*/nullptr, dyn_cast<StoreOp>(op)});
@@ -215,7 +218,15 @@ private:
   bool fence = false;
 };
 
-/// What a loop sends takes the place of what was received a turn before.
+/// Whether an operation sends tiles that another role reads, too.
+bool sendsForBoth(Operation *op) {
+  return op
+      ->walk([](SendOp send) { return WalkResult(failure(send.getChannel().getDefiningOp<ChannelOp>().isShared())); })
+      .wasInterrupted();
+}
+
+/// What a loop sends takes the place of what was received a turn before. Where another role has to have read that, too,
+/// it is waited for at the end of the turn, so that nothing else comes later for it.
 void sendBehindBarriers(scf::ForOp loop) {
   Block &body = *loop.getBody();
   Operation *barrier = nullptr;
@@ -228,12 +239,19 @@ void sendBehindBarriers(scf::ForOp loop) {
   }
   if (sends.empty())
     return;
+  auto *late = llvm::find_if(sends, sendsForBoth);
   if (!barrier) {
     OpBuilder builder = OpBuilder::atBlockBegin(&body);
+    if (late != sends.end())
+      builder.setInsertionPoint(body.getTerminator());
     barrier = BarrierOp::create(builder, loop.getLoc());
   }
+  // One after the other, as they stand.
+  for (Operation *send : sends)
+    if (sendsForBoth(send))
+      send->moveBefore(body.getTerminator());
   for (Operation *send : llvm::reverse(sends))
-    if (send->isBeforeInBlock(barrier))
+    if (!sendsForBoth(send) && send->isBeforeInBlock(barrier))
       send->moveAfter(barrier);
 }
 
@@ -258,10 +276,11 @@ void meetBehindChannels(FuncOp function) {
   BarrierOp::create(builder, function.getLoc(), /*fence=*/false);
 }
 
-/// Another role may leave the next tile where one has been read: a product reads until it is finished.
+/// Another role may leave, or send, the next tile where one has been read: a product reads until it is finished.
 void releasePassed(ReceiveOp receive) {
   auto channel = receive.getChannel().getDefiningOp<ChannelOp>();
-  if (!channel || !channel.getPassed() || !receive.getTurn())
+  if (!channel || !channel.getPassed() || !receive.getTurn() ||
+      llvm::any_of(channel->getUsers(), llvm::IsaPred<SendOp>))
     return;
   Block *block = receive->getBlock();
   Operation *last = receive;
