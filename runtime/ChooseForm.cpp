@@ -331,6 +331,9 @@ llvm::Expected<Lowering::Blocks> Lowering::blocksOf(ModuleOp form) {
   llvm::Expected<Needs> needs = needsOf(form, request.warps);
   if (!needs)
     return needs.takeError();
+  if (request.warps == 0 && request.outputs < 0)
+    if (int64_t further = warpsOfOutputs(form, fewWarps))
+      return Blocks{needs->registers, fewWarps, /*ahead=*/0, further, std::move(needs->planned)};
   bool gains = request.warps == 0 && gainsFromFewWarps(form);
   bool hasManyBlocks = request.blocks > 1 || !carriesStates(form);
   if (gains || (request.warps == 0 && hasManyBlocks && mayHaveTwoBlocks(form, fewWarps))) {
@@ -406,6 +409,52 @@ int64_t Lowering::warpsAhead(ModuleOp form, int64_t warpsOfWalk) {
   };
   int64_t wanted = find(warpsOfWalk);
   return wanted > warpsOfWalk ? find(wanted) : wanted;
+}
+
+/// Whether a walk does nothing in its turns but to add products of what the memory system copies to states, and to pass
+/// these on as products read them.
+static bool onlyAdds(kernel::FuncOp walk) {
+  auto isPartOfThat = [](Operation *op) {
+    bool makesTile = llvm::any_of(op->getResultTypes(), llvm::IsaPred<RankedTensorType>);
+    auto product = dyn_cast<chunk::DotOp>(op);
+    return !makesTile || (product && kernel::isOfWarpgroups(product)) ||
+           isa<arith::ConstantOp, arith::TruncFOp, kernel::PassOp, kernel::ReceiveOp, kernel::FinishOp>(op);
+  };
+  return llvm::all_of(walk.getOps<scf::ForOp>(), [&](scf::ForOp loop) {
+    WalkResult result = loop.getBody()->walk([&](Operation *op) { return WalkResult(success(isPartOfThat(op))); });
+    return !result.wasInterrupted();
+  });
+}
+
+/// Where a walk only adds to its states, others find the outputs behind it. Where it has more to do, as factors of
+/// decays, outputs wait for it, and one role that does everything is as fast (docs/performance.md).
+int64_t Lowering::warpsOfOutputs(ModuleOp form, int64_t warpsOfWalk) {
+  constexpr int64_t warpsOfGroup = 4;
+  const kernel::Chip *chip = isCpu() ? nullptr : kernel::Chip::find(request.target.name);
+  if (!chip || !chip->hasWarpgroups || isStep() || isOfGradient || bytesOf(request.element) != 2)
+    return 0;
+  OwningOpRef<ModuleOp> planned = form.clone();
+  KernelForm kernel = kernelForm();
+  kernel.warps = warpsOfWalk;
+  kernel.ahead = 0;
+  kernel.outputs = warpsOfGroup;
+  if (llvm::Error error = run(*planned, [&](OpPassManager &passes) { buildKernelPipeline(passes, kernel); })) {
+    llvm::consumeError(std::move(error));
+    return 0;
+  }
+  int64_t wanted = 0;
+  for (auto function : planned->getOps<kernel::FuncOp>()) {
+    if (!function.getBeside())
+      continue;
+    auto beside = planned->lookupSymbol<kernel::FuncOp>(*function.getBeside());
+    kernel::RegistersOfRoles registers(function, beside);
+    bool fits =
+        kernel::estimateRegisters(function) <= registers.walk && kernel::estimateRegisters(beside) <= registers.ahead;
+    if (!fits || !onlyAdds(function))
+      return 0;
+    wanted = warpsOfGroup;
+  }
+  return wanted;
 }
 
 /// Whether walks solve systems of equations, one for each token, row after row: those of more tokens take longer than

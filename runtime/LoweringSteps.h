@@ -124,6 +124,7 @@ private:
   bool gainsFromFewWarps(mlir::ModuleOp form);
   bool mayHaveTwoBlocks(mlir::ModuleOp form, int64_t warpsOfForm);
   int64_t warpsAhead(mlir::ModuleOp form, int64_t warpsOfWalk);
+  int64_t warpsOfOutputs(mlir::ModuleOp form, int64_t warpsOfWalk);
   mlir::LLVM::LLVMFuncOp function(llvm::StringRef symbol) {
     return module->lookupSymbol<mlir::LLVM::LLVMFuncOp>(symbol);
   }

@@ -199,13 +199,11 @@ def MergeLookbacks : Pass<"stretto-merge-lookbacks", "::stretto::chunk::KernelOp
 }
 
 def SinkFactors : Pass<"stretto-sink-factors", "::stretto::chunk::KernelOp"> {
-  let summary = "Moves constant factors behind products, and factors of tokens to the narrower rows";
+  let summary = "Moves constant factors behind products";
   let description = [{
     A product of scaled rows of an input is the scaled product of the rows, which need not be scaled, rounded and stored
     then. A factor moves on through masks and products of elements, and behind a sum of which both terms have it. In a
     kernel with inputs of fp16 it moves no further than behind the first product: scores without it may be too large.
-    Where rows of keys that have a factor for each token are multiplied with rows of fewer columns, as those of a slice of the
-    values, these are scaled in their place.
 
     ```mlir
     %s = arith.mulf %q, %scale : tensor<64x32xf32>

@@ -1,4 +1,4 @@
-//===- SinkFactors.cpp - Factors behind products, or where they are few ---===//
+//===- SinkFactors.cpp - Constant factors behind products -----------------===//
 
 #include "mlir/IR/Matchers.h"
 #include "mlir/Transforms/GreedyPatternRewriteDriver.h"
@@ -33,35 +33,6 @@ struct OfInputs : OpRewritePattern<chunk::DotOp> {
       auto product = cast<chunk::DotOp>(rewriter.clone(*op));
       product->setOperand(operand->getOperandNumber(), scaled->tile);
       rewriter.replaceOp(op, Scaled::make(rewriter, op.getLoc(), product.getResult(), scaled->factor.getValue()));
-      return success();
-    }
-    return failure();
-  }
-};
-
-/// `(f x)^T y = x^T (f y)` with a factor for each token, where `y` has fewer columns: slices of values, whose keys are
-/// then taken as they came.
-struct OfTokens : OpRewritePattern<chunk::DotOp> {
-  using OpRewritePattern::OpRewritePattern;
-
-  LogicalResult matchAndRewrite(chunk::DotOp op, PatternRewriter &rewriter) const override {
-    auto product = op.getLeft().getDefiningOp<arith::MulFOp>();
-    auto type = cast<RankedTensorType>(op.getRight().getType());
-    if (!op.getTransposeLeft() || op.getTransposeRight() || !product || !product->hasOneUse() ||
-        !isInput(op.getRight()))
-      return failure();
-    if (type.getDimSize(1) >= cast<RankedTensorType>(op.getLeft().getType()).getDimSize(1))
-      return failure();
-    for (auto [tile, other] : {std::pair(product.getLhs(), product.getRhs()), {product.getRhs(), product.getLhs()}}) {
-      auto factors = other.getDefiningOp<chunk::BroadcastOp>();
-      bool isOfTokens = factors && factors.getAlong() == chunk::Side::Rows &&
-                        cast<RankedTensorType>(factors.getOperand().getType()).getRank() == 1;
-      if (!isOfTokens || !isInput(tile))
-        continue;
-      Value ofRight = chunk::BroadcastOp::create(rewriter, op.getLoc(), type, factors.getOperand(), chunk::Side::Rows);
-      Value right = arith::MulFOp::create(rewriter, op.getLoc(), op.getRight(), ofRight);
-      rewriter.replaceOpWithNewOp<chunk::DotOp>(op, op.getType(), tile, right, op.getAddend(), /*transposeLeft=*/true,
-                                                /*transposeRight=*/false);
       return success();
     }
     return failure();
@@ -158,7 +129,7 @@ struct OfTotals : OpRewritePattern<arith::AddFOp> {
 struct SinkFactors : stretto::impl::SinkFactorsBase<SinkFactors> {
   void runOnOperation() override {
     RewritePatternSet patterns(&getContext());
-    patterns.add<OfInputs, OfTokens, OfLookbacks, OfTotals>(&getContext());
+    patterns.add<OfInputs, OfLookbacks, OfTotals>(&getContext());
     // Scores that are not scaled yet may be too large for fp16.
     if (!inputTypeOf(getOperation()).isF16())
       patterns.add<OfSums, OfCausal, OfProducts>(&getContext());

@@ -50,6 +50,7 @@ class BarrierInserter {
 public:
   /// Products of warpgroups read shared memory by a way of their own: barriers tell them what threads have stored.
   explicit BarrierInserter(FuncOp function) {
+    isOfWalk = function.getRole().getKind() == RoleKind::Walk;
     function.walk([&](chunk::DotOp product) { fence |= isOfWarpgroups(product); });
     // So does the memory system write where a tile of a role shares its bytes with others.
     if (function.getRole().getKind() != RoleKind::All)
@@ -207,7 +208,7 @@ private:
     for (Value tile : op->getResults())
       if (inSharedMemory(tile.getType())) {
         result.push_back(regionOf(tile, /*write=*/true));
-        result.back().alone = isa<PassOp>(op) ? op : nullptr;
+        result.back().alone = isa<PassOp>(op) && isOfWalk ? op : nullptr;
       }
     if (auto scratch = op->getAttrOfType<IntegerAttr>(scratchAttribute))
       result.push_back(
@@ -215,7 +216,7 @@ private:
     return result;
   }
 
-  bool fence = false;
+  bool fence = false, isOfWalk = false;
 };
 
 /// Whether an operation sends tiles that another role reads, too.

@@ -142,10 +142,10 @@ def DivideRoles : Pass<"stretto-divide-roles", "::mlir::ModuleOp"> {
 def ShareChannels : Pass<"stretto-share-channels", "::mlir::ModuleOp"> {
   let summary = "Copies tiles once that two roles of a block read";
   let description = [{
-    Both roles send for an input that both read. Where the memory system copies it for both alike, chunk after chunk, the
-    role that passes tiles to the other sends for both; the other receives the tiles, and releases them. That halves what
-    such inputs take of shared memory, and of what the L2 cache is asked for. For those that find outputs behind it the
-    walk sends all tiles: groups that take chunks in turns do not wait for each other.
+    Both roles send for an input that both read. Where the memory system copies it for both alike, chunk after chunk, a walk
+    sends for those that find outputs behind it, too; they receive the tiles, and release them. That halves what such
+    inputs take of shared memory, and of what the L2 cache is asked for. The walk sends what they alone read as well:
+    groups that take chunks in turns do not wait for each other. Roles that run ahead keep copies of their own.
 
     ```mlir
     kernel.func @f(...) chunk 64 roles [#kernel.role<walk, 4>] beside @f.outputs {

@@ -57,7 +57,7 @@ static ChannelOp sendFor(ChannelOp other, FuncOp first) {
   return channel;
 }
 
-/// The two roles of a block; the first passes to the second.
+/// A walk, and the role that finds outputs behind it.
 static void share(FuncOp first, FuncOp second) {
   int64_t count = llvm::count_if(first.getOps<ChannelOp>(), [](ChannelOp channel) { return channel.getPassed(); });
   for (auto own : first.getOps<ChannelOp>()) {
@@ -72,8 +72,6 @@ static void share(FuncOp first, FuncOp second) {
       break;
     }
   }
-  if (second.getRole().getKind() != RoleKind::Outputs)
-    return;
   for (auto other : second.getOps<ChannelOp>()) {
     ChannelOp own = inputOf(other) ? sendFor(other, first) : ChannelOp();
     if (!own)
@@ -100,12 +98,11 @@ namespace {
 struct ShareChannels : stretto::impl::ShareChannelsBase<ShareChannels> {
   void runOnOperation() override {
     for (auto function : getOperation().getOps<FuncOp>()) {
-      if (!function.getBeside())
+      auto beside = function.getBeside() ? getOperation().lookupSymbol<FuncOp>(*function.getBeside()) : FuncOp();
+      if (!beside || beside.getRole().getKind() != RoleKind::Outputs)
         continue;
-      auto beside = getOperation().lookupSymbol<FuncOp>(*function.getBeside());
-      bool isFirst = function.walk([](PassOp) { return WalkResult::interrupt(); }).wasInterrupted();
-      isFirst ? share(function, beside) : share(beside, function);
-      eraseAwaits(isFirst ? beside : function);
+      share(function, beside);
+      eraseAwaits(beside);
       if (sendsInGroups(beside)) {
         beside.emitOpError("has ") << beside.getGroups()
                                    << " groups of warps and copies tiles itself, expected one group";

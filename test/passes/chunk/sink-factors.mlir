@@ -67,26 +67,3 @@ chunk.kernel @looks_back chunk 16 (input %x: tensor<16x32xf16>, input %w: tensor
   %o = arith.addf %b, %a : tensor<16x32xf32>
   chunk.yield %o : tensor<16x32xf32>
 }
-
-// A factor for each token goes to the rows of fewer columns, as a slice of the values has; keys are taken as they came.
-// CHECK-LABEL: chunk.kernel @of_slice
-// CHECK: %[[F:.*]] = chunk.broadcast %{{.*}} along rows : tensor<16xf32> to tensor<16x16xf32>
-// CHECK: %[[V:.*]] = arith.mulf %{{.*}}, %[[F]] : tensor<16x16xf32>
-// CHECK: chunk.dot %{{.*}}, %[[V]] transpose_left add %S
-chunk.kernel @of_slice chunk 16 (input %k: tensor<16x32xf32>, input %v: tensor<16x16xf32>, input %f: tensor<16xf32>, state %S: tensor<32x16xf32>, valid %n: index) -> () {
-  %factors = chunk.broadcast %f along rows : tensor<16xf32> to tensor<16x32xf32>
-  %keys = arith.mulf %k, %factors : tensor<16x32xf32>
-  %next = chunk.dot %keys, %v transpose_left add %S : tensor<16x32xf32>, tensor<16x16xf32> -> tensor<32x16xf32>
-  chunk.yield next %next : tensor<32x16xf32>
-}
-
-// Of as many columns the rows that have it keep it.
-// CHECK-LABEL: chunk.kernel @of_all
-// CHECK: %[[K:.*]] = arith.mulf %k, %{{.*}} : tensor<16x32xf32>
-// CHECK: chunk.dot %[[K]], %v transpose_left add %S
-chunk.kernel @of_all chunk 16 (input %k: tensor<16x32xf32>, input %v: tensor<16x32xf32>, input %f: tensor<16xf32>, state %S: tensor<32x32xf32>, valid %n: index) -> () {
-  %factors = chunk.broadcast %f along rows : tensor<16xf32> to tensor<16x32xf32>
-  %keys = arith.mulf %k, %factors : tensor<16x32xf32>
-  %next = chunk.dot %keys, %v transpose_left add %S : tensor<16x32xf32>, tensor<16x32xf32> -> tensor<32x32xf32>
-  chunk.yield next %next : tensor<32x32xf32>
-}
