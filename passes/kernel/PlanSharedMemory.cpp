@@ -53,8 +53,9 @@ int64_t depthOf(ChannelOp channel) { return static_cast<int64_t>(channel.getDept
 class Planner {
 public:
   /// With `apart` no two regions share memory, which saves the barriers between their uses. Otherwise those do not that
-  /// every turn needs, as far as `limit` allows.
-  Planner(Roles roles, bool apart, int64_t limit = 0) : roles(roles), apart(apart), limit(limit) {
+  /// every turn needs and that have no more than `mostApart` bytes, as far as `limit` allows.
+  Planner(Roles roles, bool apart, int64_t limit = 0, int64_t mostApart = 0)
+      : roles(roles), apart(apart), limit(limit), mostApart(mostApart) {
     // An operation with regions gets two numbers, before and after what it holds.
     for (FuncOp function : roles)
       number(*function.getBlock(), end);
@@ -64,9 +65,13 @@ public:
   int64_t plan() {
     for (FuncOp function : roles)
       collect(function);
-    // Fixed regions first, then the largest, each at the lowest offset that is free while it is needed.
-    if (limit)
+    // Fixed regions first, then the largest, each at the lowest offset that is free while it is needed. Where not all
+    // have bytes of their own, those that save a barrier with the fewest bytes do.
+    if (limit) {
       rankRegions();
+      for (const Region &region : regions)
+        bytesOfFew += hasFew(region) ? llvm::alignTo(region.bytes, banks) : 0;
+    }
     llvm::sort(regions, [](const Region &a, const Region &b) {
       return std::tuple(a.offset.has_value(), b.rank, a.bytes, b.spans[0].begin) >
              std::tuple(b.offset.has_value(), a.rank, b.bytes, a.spans[0].begin);
@@ -103,7 +108,14 @@ public:
     }
   }
 
+  /// Numbers of tokens, which warps leave to each other, have no more.
+  static constexpr int64_t fewBytes = 1024;
+
 private:
+  static constexpr int64_t banks = 128;
+
+  static bool hasFew(const Region &region) { return !region.offset && !region.isRare() && region.bytes <= fewBytes; }
+
   void rankRegions() {
     auto meetsRare = [&](const Region &region) {
       return llvm::any_of(regions, [&](const Region &other) { return other.isRare() && other.meets(region); });
@@ -270,15 +282,15 @@ private:
   }
 
   int64_t lowestFree(const Region &wanted) {
-    if (!apart && limit && !wanted.isRare())
-      if (int64_t offset = lowestFree(wanted, /*beside=*/true); offset + wanted.bytes <= limit)
+    if (!apart && !wanted.isRare() && wanted.bytes <= mostApart)
+      if (int64_t offset = lowestFree(wanted, /*beside=*/true);
+          offset + wanted.bytes <= limit - (hasFew(wanted) ? 0 : bytesOfFew))
         return offset;
     return lowestFree(wanted, /*beside=*/apart);
   }
 
   /// With `beside` no bytes of any other region.
   int64_t lowestFree(const Region &wanted, bool beside) {
-    constexpr int64_t banks = 128;
     int64_t alignment = std::clamp<int64_t>(llvm::bit_floor<uint64_t>(wanted.bytes), banks, sharedAlignment);
     int64_t offset = 0;
     for (const Region *other : placed) {
@@ -293,7 +305,7 @@ private:
 
   Roles roles;
   bool apart;
-  int64_t limit;
+  int64_t limit, mostApart, bytesOfFew = 0;
   DenseMap<Operation *, int64_t> first, last;
   int64_t end = 0;
   SmallVector<Region> regions;
@@ -646,10 +658,14 @@ struct PlanSharedMemory : stretto::impl::PlanSharedMemoryBase<PlanSharedMemory> 
       if (isScarce())
         sendLateUntilFits(roles, target.sharedBytes, withinLoops);
     ifScarce(storeWithinLoops);
-    std::optional<Planner> planner(std::in_place, roles, apart, limit);
-    int64_t bytes = planner->plan();
-    if (bytes > limit)
-      bytes = planner.emplace(roles, apart).plan();
+    std::optional<Planner> planner;
+    int64_t bytes = 0;
+    for (int64_t mostApart :
+         {target.sharedBytes, int64_t(16384), int64_t(8192), int64_t(4096), Planner::fewBytes, int64_t(0)}) {
+      bytes = planner.emplace(roles, apart, mostApart ? limit : 0, mostApart).plan();
+      if (bytes <= limit)
+        break;
+    }
     if (bytes > target.sharedBytes) {
       function.emitOpError("needs ") << bytes << " bytes of shared memory, " << chip << " has " << target.sharedBytes
                                      << "; take smaller chunks or more slices";

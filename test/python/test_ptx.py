@@ -57,6 +57,7 @@ SPILLS = {
     "lolcats": [("bf16", 64), ("bf16", 128), ("fp32", 128)],
     "delta_rule": [("bf16", 16), ("bf16", 64), ("bf16", 128)],
     "gated_delta_rule": [("bf16", 16), ("bf16", 64), ("bf16", 128)],
+    "ssd": [("bf16", 128)],
 }
 # Forwards: up to 160 bytes of chunks. What inverts systems keeps up to 40 bytes of addresses in memory, so that six
 # blocks wait for their rows side by side.
@@ -84,7 +85,7 @@ SEGMENT_SPILLS = {
 }
 # And of gradients in bf16 at width 128 whose segments are side by side. Where one walk has no chunk form so, and one of
 # states alone would have fewer than 32 tokens a chunk, there is none.
-GRADIENT_SEGMENT_SPILLS = ("linear_attn", "simple_gla", "gla", "rwkv6", "lolcats")
+GRADIENT_SEGMENT_SPILLS = ("linear_attn", "simple_gla", "ssd", "gla", "rwkv6", "gsa", "lolcats")
 WITHOUT_GRADIENT_SEGMENTS = ("abc", "delta_rule", "gated_delta_rule", "swa", "relation_kl", "lawcat", "supra")
 # Of what looks back, kernels that keep a state beside tiles of other tokens: steps.
 LOOKBACK_SPILLS = {
