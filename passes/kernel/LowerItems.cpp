@@ -1,5 +1,6 @@
 //===- LowerItems.cpp - What a block is to walk ---------------------------===//
 
+#include "passes/kernel/RegisterEstimate.h"
 #include "passes/kernel/ThreadLowering.h"
 
 using namespace mlir;
@@ -28,6 +29,13 @@ LogicalResult ThreadLowering::lowerItem(Value argument) {
   if (beside || hasDescriptors(function))
     b.warp = b.shuffleFrom(b.warp, b.i32(0));
   shared = LLVM::AddressOfOp::create(b, b.pointerType(3), sharedMemory);
+  // Of a ring of one tile all addresses would be constants, which the assembler makes anew where one thread sends the
+  // next tile: then it takes those of products for different ones in different threads.
+  if (llvm::any_of(function.getOps<ChannelOp>(), bringsOneAtATime)) {
+    Value address = LLVM::PtrToIntOp::create(b, b.getI64Type(), shared), low = b.truncate(address);
+    Value above = b.sub(address, b.extend(low));
+    shared = LLVM::IntToPtrOp::create(b, b.pointerType(3), b.add(above, b.extend(b.shuffleFrom(low, b.i32(0)))));
+  }
 
   // Before anything is read or written that others may have left or want to read. Blocks of the next kernel that came
   // beside those of a long one would crowd on multiprocessors that it leaves idle; turns are short, and everywhere.
@@ -46,7 +54,7 @@ LogicalResult ThreadLowering::lowerItem(Value argument) {
   }
   packed = manifest.inPlace ? b.i1(false) : b.compare(arith::CmpIPredicate::ne, word(Manifest::Offsets), b.i64(0));
   if (manifest.independentChunks)
-    return lowerChunk(b.extend(item));
+    return lowerChunk(item);
   if (manifest.segments == Manifest::Segments::Apart)
     return lowerSegment(b.extend(item));
   int64_t group = manifest.inPlace ? manifest.headsTogether(std::numeric_limits<int32_t>::max()) : 1;
@@ -80,23 +88,33 @@ LogicalResult ThreadLowering::lowerItem(Value argument) {
 }
 
 LogicalResult ThreadLowering::lowerChunk(Value item) {
+  // Heads of a few sequences are interleaved: blocks that take longest, of all of them, begin first, and the last ones
+  // are short, while those of one head still find in the second-level cache what its others have read.
+  constexpr int32_t mostInterleaved = 16;
   Value sequences = word(Manifest::Sequences), chunks = word(Manifest::Chunks), one = b.i64(1);
+  Value heads = b.truncate(word(Manifest::Heads));
   Value together = b.add(arith::DivUIOp::create(b, word(Manifest::Tokens), b.i64(manifest.chunk)), sequences);
   Value ofLongest = b.mul(sequences, chunks);
-  Value numbers = b.select(packed, arith::MinSIOp::create(b, ofLongest, together), ofLongest);
-  Value number = arith::RemUIOp::create(b, item, numbers);
-  Value owner = b.truncate(arith::DivUIOp::create(b, item, numbers));
+  // Which chunks packed sequences have is found on the way: of these the heads alone are interleaved.
+  Value numbers = b.truncate(b.select(packed, arith::MinSIOp::create(b, ofLongest, together), chunks));
+  Value rows = b.select(packed, heads, b.mul(heads, b.truncate(sequences)));
+  auto divide = [&](Value number, Value by) -> Value { return arith::DivUIOp::create(b, number, by); };
+  auto rest = [&](Value number, Value by) -> Value { return arith::RemUIOp::create(b, number, by); };
+  Value most = b.i32(mostInterleaved), ofGroup = b.mul(numbers, most), firstRow = b.mul(divide(item, ofGroup), most);
+  Value inGroup = rest(item, ofGroup), width = arith::MinSIOp::create(b, most, b.sub(rows, firstRow));
+  Value row = b.add(firstRow, rest(inGroup, width)), number = b.extend(divide(inGroup, width));
+  Value owner = rest(row, heads);
   auto found = scf::IfOp::create(b, b.getI64Type(), packed, /*addElse=*/true);
   OpBuilder::InsertionGuard guard(b);
   b.setInsertionPointToStart(found.thenBlock());
   scf::YieldOp::create(b, sequenceOf(number, b.i64(manifest.chunk), chunks));
   b.setInsertionPointToStart(found.elseBlock());
-  scf::YieldOp::create(b, Value(arith::DivUIOp::create(b, number, chunks)));
+  scf::YieldOp::create(b, b.extend(divide(row, heads)));
   b.setInsertionPointAfter(found);
   stateRow = sequence = found.getResult(0);
   findTokens();
   findSegment();
-  Value place = b.sub(number, firstCheckpoint(chunks, one));
+  Value place = b.select(packed, b.sub(number, firstCheckpoint(chunks, one)), number);
   Value exists = b.compare(arith::CmpIPredicate::ult, place, b.sub(end, begin));
   b.setInsertionPointToStart(scf::IfOp::create(b, exists).thenBlock());
   // The last comes first: of those that look back without a bound it takes longest.

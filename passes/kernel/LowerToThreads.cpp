@@ -176,8 +176,10 @@ int64_t ThreadLowering::blocksAtOnce() {
   constexpr int64_t registersOfProcessor = 65536, threadsThatWait = 512, ofMatrix = 12, ofRow = 4;
   if (beside)
     return 1;
-  if (manifest.independentChunks)
-    return blocksOfInverses(function, *function.getShared());
+  if (manifest.independentChunks) {
+    bool meetsOneAtATime = llvm::any_of(function.getOps<ChannelOp>(), bringsOneAtATime);
+    return meetsOneAtATime ? blocksOfMeetings(function) : blocksOfInverses(function, *function.getShared());
+  }
   // The tiles of a window need all registers that there are.
   if (!manifest.inPlace || windowLength())
     return 1;

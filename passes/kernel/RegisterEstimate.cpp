@@ -64,17 +64,42 @@ bool stretto::kernel::isInRareBranch(Operation *op) {
   return false;
 }
 
+int64_t stretto::kernel::estimateWork(Operation *of) {
+  int64_t work = 0;
+  of->walk([&](Operation *op) {
+    if (isa<arith::ConstantOp, chunk::BroadcastOp, ReceiveOp, FinishOp>(op) || isInRareBranch(op))
+      return;
+    for (Type type : op->getResultTypes())
+      if (auto tile = dyn_cast<RankedTensorType>(type))
+        work += tile.getNumElements() / (isa<chunk::DotOp>(op) ? 2 : 1);
+  });
+  return work;
+}
+
 int64_t stretto::kernel::estimateWork(FuncOp function) {
   int64_t work = 0;
   for (auto loop : function.getOps<scf::ForOp>())
-    loop.walk([&](Operation *op) {
-      if (isa<arith::ConstantOp, chunk::BroadcastOp, ReceiveOp, FinishOp>(op) || isInRareBranch(op))
-        return;
-      for (Type type : op->getResultTypes())
-        if (auto tile = dyn_cast<RankedTensorType>(type))
-          work += tile.getNumElements() / (isa<chunk::DotOp>(op) ? 2 : 1);
-    });
+    work += estimateWork(loop.getOperation());
   return work;
+}
+
+bool stretto::kernel::bringsMetTiles(ChannelOp channel) {
+  return channel.getBulk() && llvm::any_of(channel->getUsers(), [](Operation *user) {
+           auto receive = dyn_cast<ReceiveOp>(user);
+           return receive && receive.getTurn() && isa<scf::ForOp>(receive->getParentOp());
+         });
+}
+
+bool stretto::kernel::bringsOneAtATime(ChannelOp channel) { return bringsMetTiles(channel) && channel.getDepth() == 1; }
+
+int64_t stretto::kernel::blocksOfMeetings(FuncOp function) {
+  // What the assembler keeps besides is little where a loop does nothing but meet tiles.
+  constexpr int64_t registersOfProcessor = 65536, lanes = 32, beside = 12, many = 3;
+  if (function.getBlock()->getOps<kernel::ChunkOp>().empty() ||
+      llvm::none_of(function.getOps<ChannelOp>(), bringsMetTiles))
+    return 1;
+  int64_t ofBlock = (estimateRegisters(function) + beside) * function.getWarps() * lanes;
+  return ofBlock * many <= registersOfProcessor ? many : 1;
 }
 
 /// Of a multiprocessor, of which each block has a little that is the system's.

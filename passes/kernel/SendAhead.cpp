@@ -111,6 +111,50 @@ private:
   int64_t ahead;
 };
 
+/// Whether an operation does nothing but send tiles to rings of the loop that it stands in, and does so on a condition.
+bool sendsMetTiles(Operation &op) {
+  auto condition = dyn_cast<scf::IfOp>(op);
+  if (!condition || condition.getNumResults())
+    return false;
+  bool sends = false;
+  WalkResult others = op.walk([&](Operation *inner) {
+    auto send = dyn_cast<SendOp>(inner);
+    auto channel = send ? send.getChannel().getDefiningOp<ChannelOp>() : ChannelOp();
+    sends |= send != nullptr;
+    bool isOfRing = channel && send.getTurn() && channel.getDepth() > 1;
+    bool isKnown = send ? isOfRing : isa<scf::IfOp, scf::YieldOp>(inner) || isMemoryEffectFree(inner);
+    return WalkResult(success(isKnown));
+  });
+  return sends && !others.wasInterrupted();
+}
+
+/// Who sends the next tile, and copies numbers of tokens itself, comes later to the products of a turn: only in the
+/// first turn, whose products wait for a tile that was sent right before, this is done first.
+void sendBesideProducts(scf::ForOp loop) {
+  scf::IfOp sender;
+  chunk::DotOp last;
+  for (Operation &op : *loop.getBody()) {
+    if (isa<FinishOp>(op))
+      break;
+    if (auto product = dyn_cast<chunk::DotOp>(op); product && runsBesideOthers(product))
+      last = product;
+    else if (!last && !sender && sendsMetTiles(op))
+      sender = cast<scf::IfOp>(op);
+  }
+  if (!sender || !last)
+    return;
+  ImplicitLocOpBuilder b(sender.getLoc(), sender);
+  Value exists = sender.getCondition(), turn = loop.getInductionVar(), first = loop.getLowerBound();
+  auto onlyWhere = [&](arith::CmpIPredicate predicate) -> Value {
+    return arith::AndIOp::create(b, exists, arith::CmpIOp::create(b, predicate, turn, first));
+  };
+  Value isFirst = onlyWhere(arith::CmpIPredicate::eq), isLater = onlyWhere(arith::CmpIPredicate::ne);
+  b.setInsertionPointAfter(last);
+  auto later = cast<scf::IfOp>(b.clone(*sender));
+  sender.getConditionMutable().assign(isFirst);
+  later.getConditionMutable().assign(isLater);
+}
+
 struct SendAhead : stretto::impl::SendAheadBase<SendAhead> {
   void runOnOperation() override {
     FuncOp function = getOperation();
@@ -127,6 +171,7 @@ struct SendAhead : stretto::impl::SendAheadBase<SendAhead> {
     }
     for (auto &[loop, channels] : loops)
       Schedule(cast<scf::ForOp>(loop), channels, walksInReverse(function)).write();
+    function.walk(sendBesideProducts);
   }
 };
 } // namespace
