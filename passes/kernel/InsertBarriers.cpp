@@ -1,6 +1,7 @@
 //===- InsertBarriers.cpp - Order accesses to shared memory ---------------===//
 
 #include "passes/Passes.h"
+#include "passes/kernel/Meetings.h"
 
 namespace stretto {
 #define GEN_PASS_DEF_INSERTBARRIERS
@@ -45,9 +46,6 @@ struct Access {
   }
 };
 using Accesses = SmallVector<Access>;
-
-/// Whether a block computes one chunk: what it leaves it stores last, where nothing is read any longer.
-bool isItemOfChunk(FuncOp function) { return !function.getBlock()->getOps<kernel::ChunkOp>().empty(); }
 
 /// Whether threads copy the tiles of a channel, for which others wait at the next `kernel.await`.
 bool isFilledByThreads(ChannelOp channel) {

@@ -353,8 +353,8 @@ def SendAhead : Pass<"stretto-send-ahead", "::stretto::kernel::FuncOp"> {
     Counts the turns of a loop that receives tiles of bulk channels. Before it, tiles are sent for all turns but the one
     that takes the last place of the ring; in each turn, the tile that takes the place of the turn before. Nothing is sent
     for turns that there are not. Threads wait for all copies of a turn only where other channels want it. Tiles of other
-    chunks, which have turns already, are sent beside the first products of a turn, so that these do not wait for it, but in the
-    first turn at once.
+    chunks, which have turns already, are sent beside the first products of a turn, so that these do not wait for it, where
+    chunks are items of their own and meet all on one side of them.
 
     ```mlir
     kernel.send %q at %c0 to %q_tiles : <tensor<64x64xbf16>>, <tensor<64x64xbf16, #shared>>

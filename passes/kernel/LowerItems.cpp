@@ -1,6 +1,6 @@
 //===- LowerItems.cpp - What a block is to walk ---------------------------===//
 
-#include "passes/kernel/RegisterEstimate.h"
+#include "passes/kernel/Meetings.h"
 #include "passes/kernel/ThreadLowering.h"
 
 using namespace mlir;
@@ -54,7 +54,7 @@ LogicalResult ThreadLowering::lowerItem(Value argument) {
   }
   packed = manifest.inPlace ? b.i1(false) : b.compare(arith::CmpIPredicate::ne, word(Manifest::Offsets), b.i64(0));
   if (manifest.independentChunks)
-    return lowerChunk(item);
+    return lowerChunk(b.extend(item));
   if (manifest.segments == Manifest::Segments::Apart)
     return lowerSegment(b.extend(item));
   int64_t group = manifest.inPlace ? manifest.headsTogether(std::numeric_limits<int32_t>::max()) : 1;
@@ -88,38 +88,43 @@ LogicalResult ThreadLowering::lowerItem(Value argument) {
 }
 
 LogicalResult ThreadLowering::lowerChunk(Value item) {
-  // Heads of a few sequences are interleaved: blocks that take longest, of all of them, begin first, and the last ones
-  // are short, while those of one head still find in the second-level cache what its others have read.
-  constexpr int32_t mostInterleaved = 16;
   Value sequences = word(Manifest::Sequences), chunks = word(Manifest::Chunks), one = b.i64(1);
-  Value heads = b.truncate(word(Manifest::Heads));
   Value together = b.add(arith::DivUIOp::create(b, word(Manifest::Tokens), b.i64(manifest.chunk)), sequences);
   Value ofLongest = b.mul(sequences, chunks);
-  // Which chunks packed sequences have is found on the way: of these the heads alone are interleaved.
-  Value numbers = b.truncate(b.select(packed, arith::MinSIOp::create(b, ofLongest, together), chunks));
-  Value rows = b.select(packed, heads, b.mul(heads, b.truncate(sequences)));
+  Value numbers = b.select(packed, arith::MinSIOp::create(b, ofLongest, together), ofLongest);
   auto divide = [&](Value number, Value by) -> Value { return arith::DivUIOp::create(b, number, by); };
   auto rest = [&](Value number, Value by) -> Value { return arith::RemUIOp::create(b, number, by); };
-  Value most = b.i32(mostInterleaved), ofGroup = b.mul(numbers, most), firstRow = b.mul(divide(item, ofGroup), most);
-  Value inGroup = rest(item, ofGroup), width = arith::MinSIOp::create(b, most, b.sub(rows, firstRow));
-  Value row = b.add(firstRow, rest(inGroup, width)), number = b.extend(divide(inGroup, width));
-  Value owner = rest(row, heads);
+  Value number, owner;
+  if (growsWithPlace(function)) {
+    // Some heads are interleaved: the longest blocks of them begin first, and the last ones are short, while those of a
+    // head still find in the second-level cache what its others have read.
+    constexpr int64_t mostInterleaved = 16;
+    Value most = b.i64(mostInterleaved), itemsOfGroup = b.mul(numbers, most), inGroup = rest(item, itemsOfGroup);
+    Value firstHead = b.mul(divide(item, itemsOfGroup), most);
+    Value width = arith::MinSIOp::create(b, most, b.sub(word(Manifest::Heads), firstHead));
+    number = divide(inGroup, width);
+    owner = b.add(firstHead, rest(inGroup, width));
+  } else {
+    // Neighbours share tiles.
+    number = rest(item, numbers);
+    owner = divide(item, numbers);
+  }
   auto found = scf::IfOp::create(b, b.getI64Type(), packed, /*addElse=*/true);
   OpBuilder::InsertionGuard guard(b);
   b.setInsertionPointToStart(found.thenBlock());
   scf::YieldOp::create(b, sequenceOf(number, b.i64(manifest.chunk), chunks));
   b.setInsertionPointToStart(found.elseBlock());
-  scf::YieldOp::create(b, b.extend(divide(row, heads)));
+  scf::YieldOp::create(b, divide(number, chunks));
   b.setInsertionPointAfter(found);
   stateRow = sequence = found.getResult(0);
   findTokens();
   findSegment();
-  Value place = b.select(packed, b.sub(number, firstCheckpoint(chunks, one)), number);
+  Value place = b.sub(number, firstCheckpoint(chunks, one));
   Value exists = b.compare(arith::CmpIPredicate::ult, place, b.sub(end, begin));
   b.setInsertionPointToStart(scf::IfOp::create(b, exists).thenBlock());
   // The last comes first: of those that look back without a bound it takes longest.
   ownChunk = b.sub(b.add(end, -1), place);
-  return lowerHead(owner);
+  return lowerHead(b.truncate(owner));
 }
 
 LogicalResult ThreadLowering::lowerSegment(Value item) {

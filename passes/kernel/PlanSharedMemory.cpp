@@ -5,6 +5,7 @@
 #include "mlir/IR/Verifier.h"
 #include "passes/Passes.h"
 #include "passes/kernel/BulkCopies.h"
+#include "passes/kernel/Meetings.h"
 #include "passes/kernel/RegisterEstimate.h"
 #include "runtime/Manifest.h"
 #include <utility>

@@ -83,25 +83,6 @@ int64_t stretto::kernel::estimateWork(FuncOp function) {
   return work;
 }
 
-bool stretto::kernel::bringsMetTiles(ChannelOp channel) {
-  return channel.getBulk() && llvm::any_of(channel->getUsers(), [](Operation *user) {
-           auto receive = dyn_cast<ReceiveOp>(user);
-           return receive && receive.getTurn() && isa<scf::ForOp>(receive->getParentOp());
-         });
-}
-
-bool stretto::kernel::bringsOneAtATime(ChannelOp channel) { return bringsMetTiles(channel) && channel.getDepth() == 1; }
-
-int64_t stretto::kernel::blocksOfMeetings(FuncOp function) {
-  // What the assembler keeps besides is little where a loop does nothing but meet tiles.
-  constexpr int64_t registersOfProcessor = 65536, lanes = 32, beside = 12, many = 3;
-  if (function.getBlock()->getOps<kernel::ChunkOp>().empty() ||
-      llvm::none_of(function.getOps<ChannelOp>(), bringsMetTiles))
-    return 1;
-  int64_t ofBlock = (estimateRegisters(function) + beside) * function.getWarps() * lanes;
-  return ofBlock * many <= registersOfProcessor ? many : 1;
-}
-
 /// Of a multiprocessor, of which each block has a little that is the system's.
 static constexpr int64_t bytesOfProcessor = int64_t(228) * 1024, ofSystem = 1024;
 

@@ -32,13 +32,6 @@ int64_t estimateWork(mlir::Operation *of);
 /// for, with so many bytes of the latter: they wait for one row after the other, so that many are to wait side by side.
 /// 1 where a function finds none.
 int64_t blocksOfInverses(FuncOp function, int64_t bytes);
-/// Whether a loop meets tiles of other chunks that the memory system brings through a channel.
-bool bringsMetTiles(ChannelOp channel);
-/// Whether it does so one at a time: then memory was left for several blocks on a multiprocessor.
-bool bringsOneAtATime(ChannelOp channel);
-/// How many blocks that meet tiles of other chunks, each of a chunk for itself, are to be on a multiprocessor, as far
-/// as registers say; 1 where nothing is met, or where it makes no difference to how tiles come.
-int64_t blocksOfMeetings(FuncOp function);
 /// The shared memory of each of so many blocks of a multiprocessor.
 int64_t bytesOfBlock(int64_t blocks);
 

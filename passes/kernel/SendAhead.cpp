@@ -4,6 +4,7 @@
 #include "mlir/Dialect/SCF/IR/SCF.h"
 #include "passes/Passes.h"
 #include "passes/kernel/BulkCopies.h"
+#include "passes/kernel/Meetings.h"
 #include "passes/kernel/RegisterEstimate.h"
 
 namespace stretto {
@@ -128,31 +129,22 @@ bool sendsMetTiles(Operation &op) {
   return sends && !others.wasInterrupted();
 }
 
-/// Who sends the next tile, and copies numbers of tokens itself, comes later to the products of a turn: only in the
-/// first turn, whose products wait for a tile that was sent right before, this is done first.
+/// Who sends the next tile, and loads numbers of tokens that nobody copies, comes later to the products of a turn: it
+/// is done while they run. Where few tiles are met they are to come early instead.
 void sendBesideProducts(scf::ForOp loop) {
-  scf::IfOp sender;
-  chunk::DotOp last;
+  if (!isItemOfChunk(loop->getParentOfType<FuncOp>()) || !meetsAllOfOneSide(loop))
+    return;
+  Operation *sender = nullptr, *last = nullptr;
   for (Operation &op : *loop.getBody()) {
     if (isa<FinishOp>(op))
       break;
     if (auto product = dyn_cast<chunk::DotOp>(op); product && runsBesideOthers(product))
       last = product;
     else if (!last && !sender && sendsMetTiles(op))
-      sender = cast<scf::IfOp>(op);
+      sender = &op;
   }
-  if (!sender || !last)
-    return;
-  ImplicitLocOpBuilder b(sender.getLoc(), sender);
-  Value exists = sender.getCondition(), turn = loop.getInductionVar(), first = loop.getLowerBound();
-  auto onlyWhere = [&](arith::CmpIPredicate predicate) -> Value {
-    return arith::AndIOp::create(b, exists, arith::CmpIOp::create(b, predicate, turn, first));
-  };
-  Value isFirst = onlyWhere(arith::CmpIPredicate::eq), isLater = onlyWhere(arith::CmpIPredicate::ne);
-  b.setInsertionPointAfter(last);
-  auto later = cast<scf::IfOp>(b.clone(*sender));
-  sender.getConditionMutable().assign(isFirst);
-  later.getConditionMutable().assign(isLater);
+  if (sender && last)
+    sender->moveAfter(last);
 }
 
 struct SendAhead : stretto::impl::SendAheadBase<SendAhead> {

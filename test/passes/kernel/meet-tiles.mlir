@@ -40,22 +40,15 @@ chunk.kernel @divergence chunk 64 (input %t: tensor<64x128xbf16>, input %s: tens
 }
 
 // Values are multiplied last: a tile that came only then would be waited for. Threads meet, who need no fence, and the
-// next tiles are sent in the first turn at once, in others while the product of scores is under way.
+// next tiles are sent while the product of scores is under way.
 // CHECK-LABEL: kernel.func @softmax(
 // CHECK: kernel.channel bulk depth 2
 // CHECK: kernel.channel bulk depth 2
-// CHECK: scf.for %[[J:.*]] = %[[BEGIN:.*]] to %[[END:.*]] step
+// CHECK: scf.for
 // CHECK-NEXT: kernel.barrier{{$}}
-// CHECK: %[[EXISTS:.*]] = arith.cmpi slt, %{{.*}}, %[[END]]
-// CHECK: %[[AT_BEGIN:.*]] = arith.cmpi eq, %[[J]], %[[BEGIN]]
-// CHECK: %[[EARLY:.*]] = arith.andi %[[EXISTS]], %[[AT_BEGIN]]
-// CHECK: %[[BEHIND:.*]] = arith.cmpi ne, %[[J]], %[[BEGIN]]
-// CHECK: %[[LATE:.*]] = arith.andi %[[EXISTS]], %[[BEHIND]]
-// CHECK: scf.if %[[EARLY]]
-// CHECK-COUNT-2: kernel.send
+// CHECK-NOT: kernel.send
 // CHECK: %[[SCORES:.*]] = chunk.dot
-// CHECK-NOT: kernel.finish
-// CHECK: scf.if %[[LATE]]
+// CHECK-NEXT: scf.if
 // CHECK-COUNT-2: kernel.send
 // CHECK: kernel.finish %[[SCORES]]
 // THREADS-LABEL: llvm.func @softmax(
@@ -77,8 +70,41 @@ chunk.kernel @softmax chunk 64 (input %q: tensor<64x128xbf16>, input %k: tensor<
 // CHECK: kernel.channel depth 2 {{.*}}tensor<64xf32
 // CHECK: scf.for
 // CHECK-NEXT: kernel.await{{$}}
+// CHECK: %[[SCORES:.*]] = chunk.dot
+// CHECK-NEXT: scf.if
+// CHECK: kernel.send %q
+// CHECK: kernel.send %f
+// CHECK: kernel.finish %[[SCORES]]
 chunk.kernel @numbers chunk 64 (input %q: tensor<64x128xbf16>, input %f: tensor<64xf32>, valid %n: index) -> (o: tensor<64x128xf32>) {
   %first = arith.constant dense<0.0> : tensor<64xf32>
+  %sum = chunk.lookback sum from %first : tensor<64xf32>
+      past(%q_j = %q : tensor<64x128xbf16>, %f_j = %f : tensor<64xf32>) {
+    %p = chunk.dot %q, %q_j transpose_right : tensor<64x128xbf16>, tensor<64x128xbf16> -> tensor<64x64xf32>
+    %factors = chunk.broadcast %f_j along columns : tensor<64xf32> to tensor<64x64xf32>
+    %weights = arith.mulf %p, %factors : tensor<64x64xf32>
+    %rows = arith.extf %q_j : tensor<64x128xbf16> to tensor<64x128xf32>
+    chunk.contribute %weights, %rows : tensor<64x64xf32>, tensor<64x128xf32>
+  } : tensor<64x128xf32>
+  chunk.yield %sum : tensor<64x128xf32>
+}
+
+// A window has few tiles: the next ones are sent at once.
+// CHECK-LABEL: kernel.func @window(
+// CHECK: scf.for
+// CHECK-NEXT: kernel.await
+// CHECK: scf.if
+// CHECK: kernel.send %q
+// CHECK: kernel.send %f
+// CHECK: chunk.dot
+// CHECK-NOT: kernel.send
+// CHECK: scf.yield
+chunk.table @position varying {
+^bb0(%t: f64, %h: f64, %d: f64):
+  chunk.result %t : f64
+}
+chunk.kernel @window chunk 64 (input %q: tensor<64x128xbf16>, input %f: tensor<64xf32>, table %position: tensor<64xf32>, valid %n: index) -> (o: tensor<64x128xf32>) {
+  %tokens = arith.constant dense<100.0> : tensor<64xf32>
+  %first = arith.subf %position, %tokens : tensor<64xf32>
   %sum = chunk.lookback sum from %first : tensor<64xf32>
       past(%q_j = %q : tensor<64x128xbf16>, %f_j = %f : tensor<64xf32>) {
     %p = chunk.dot %q, %q_j transpose_right : tensor<64x128xbf16>, tensor<64x128xbf16> -> tensor<64x64xf32>
