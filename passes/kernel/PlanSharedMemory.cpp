@@ -5,6 +5,7 @@
 #include "mlir/IR/Verifier.h"
 #include "passes/Passes.h"
 #include "passes/kernel/BulkCopies.h"
+#include "passes/kernel/Meetings.h"
 #include "passes/kernel/RegisterEstimate.h"
 #include "runtime/Manifest.h"
 #include <utility>
@@ -373,6 +374,13 @@ Operation *lastReaderBefore(Operation *sender) {
   return last;
 }
 
+/// Moves what sends next tiles up to where those before have been read.
+void sendBehindReaders(ArrayRef<Operation *> sends) {
+  for (Operation *send : sends)
+    if (Operation *last = lastReaderBefore(send); last && last->isBeforeInBlock(send))
+      send->moveAfter(last);
+}
+
 /// Whether other roles have other parts of the work.
 bool isOfRole(ChannelOp channel) { return channel->getParentOfType<FuncOp>().getRole().getKind() != RoleKind::All; }
 
@@ -397,9 +405,7 @@ void serializeChannels(FuncOp function, ArrayRef<ChannelOp> channels, Sent sent)
     for (chunk::TailOp tail : tails)
       moveUp(tail);
     if (sent == Sent::AfterReading)
-      for (Operation *send : sends)
-        if (Operation *last = lastReaderBefore(send); last && last->isBeforeInBlock(send))
-          send->moveAfter(last);
+      sendBehindReaders(sends);
   });
 }
 
@@ -426,6 +432,50 @@ void sortBySize(SmallVectorImpl<ChannelOp> &channels) {
     };
     return key(a) > key(b);
   });
+}
+
+/// Whether most of what a loop does with tiles comes behind the last product or other operation that reads them, so
+/// that the next may come meanwhile in their place.
+bool readsEarly(scf::ForOp loop, Operation *sender) {
+  Operation *last = lastReaderBefore(sender);
+  int64_t behind = 0;
+  for (Operation *op = last ? last->getNextNode() : nullptr; op; op = op->getNextNode())
+    behind += estimateWork(op);
+  return 2 * behind >= estimateWork(loop.getOperation());
+}
+
+/// Where blocks of independent chunks have registers and shared memory for several on a multiprocessor if tiles of
+/// other chunks come one at a time, the next when products have read the one before, they do: other blocks hide more of
+/// what instructions wait for than a tile that comes early. Whether that is so.
+bool makeRoomForOthers(FuncOp function) {
+  SmallVector<ChannelOp> channels;
+  llvm::copy_if(function.getOps<ChannelOp>(), std::back_inserter(channels),
+                [](ChannelOp channel) { return bringsMetTiles(channel) && !channel.getOffset(); });
+  int64_t blocks = channels.empty() ? 1 : blocksOfMeetings(function);
+  SmallVector<Operation *> sends;
+  bool comesLate = false;
+  function.walk([&](scf::ForOp loop) {
+    for (Operation &op : loop.getBody()->without_terminator())
+      if (sendsFor(loop, channels, &op)) {
+        sends.push_back(&op);
+        comesLate |= !readsEarly(loop, &op);
+      }
+  });
+  if (blocks == 1 || comesLate)
+    return false;
+  auto setDepth = [&](int64_t depth) {
+    for (ChannelOp channel : channels)
+      channel.setDepth(depth);
+  };
+  setDepth(1);
+  if (Planner(function, /*apart=*/true).plan() > bytesOfBlock(blocks)) {
+    setDepth(2);
+    return false;
+  }
+  for (Operation *send : sends)
+    send->moveBefore(send->getBlock()->getTerminator());
+  sendBehindReaders(sends);
+  return true;
 }
 
 /// Makes bulk channels as deep as memory allows, equally deep, and what roles pass to each other two tiles deep, or
@@ -627,7 +677,8 @@ struct PlanSharedMemory : stretto::impl::PlanSharedMemoryBase<PlanSharedMemory> 
 
   void plan(Roles roles, const Chip &target) {
     FuncOp function = roles[0];
-    int64_t limit = deepenChannels(roles, target.sharedBytes);
+    bool hasRoom = roles.size() == 1 && makeRoomForOthers(function);
+    int64_t limit = hasRoom ? target.sharedBytes : deepenChannels(roles, target.sharedBytes);
     // Memory to spare buys barriers; where it is scarce regions share it, then channels lose their depth, and at last
     // tiles are where they are read and nowhere else, in loops within a loop, too.
     int64_t bytesApart = Planner(roles, /*apart=*/true).plan();

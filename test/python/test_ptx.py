@@ -1,6 +1,7 @@
 """Operators as code for a GPU: ptxas assembles it, without spills for heads of up to 128; heads of 256 fit."""
 
 import importlib.util
+import itertools
 import pathlib
 import re
 import subprocess
@@ -258,6 +259,23 @@ def test_two_blocks_of_chunks_that_meet_others_share_a_multiprocessor(ptxas, tmp
     planned = lower("relation_kl", "bf16", width, "kernel", backward=True)
     shared = [int(number) for number in re.findall(r"@relation_kl\w*\(.* shared (\d+) ", planned)]
     assert len(shared) == 2 and max(shared) <= (228 - 2) * 1024 // 2
+
+
+@pytest.mark.parametrize("width", [64, 128])
+def test_three_blocks_of_a_divergence_share_a_multiprocessor(ptxas, tmp_path, width):
+    """Where tiles are read by products alone, at the beginning, they come one at a time; descriptors of products stay
+    in uniform registers, so that three instructions stand between two of them.
+    """
+    ptx = lower("relation_kl", "bf16", width)
+    assert ".minnctapersm 3" in ptx
+    assert set(spilled(ptxas, tmp_path, ptx)) == {("0", "0")}
+    (shared,) = re.findall(r"@relation_kl\(.* shared (\d+) ", lower("relation_kl", "bf16", width, "kernel"))
+    assert int(shared) <= (228 - 3) * 1024 // 3
+    (instructions,) = kernels_of(tmp_path / "kernel.cubin").values()
+    products = [place for place, line in enumerate(instructions) if line.startswith("HGMMA")]
+    assert len(products) == 2 * width // 16
+    apart = [later - earlier for earlier, later in itertools.pairwise(products)]
+    assert sum(apart) <= 4 * len(products)
 
 
 @pytest.mark.parametrize("segments", [False, True], ids=["whole", "segments"])
