@@ -51,6 +51,10 @@ int64_t boxColumnsOf(mlir::RankedTensorType tile);
 /// The argument whose part a view is, where that is or fetched.
 mlir::BlockArgument argumentOf(mlir::Value view);
 
+/// Whether warps leave what they have in shared memory, as several have numbers of one sum, or the result is wanted
+/// elsewhere.
+bool passesThroughShared(chunk::ReduceOp op);
+
 /// Whether the operand has one row, which is in the registers of the result.
 bool isOnlyRow(chunk::RowOp op);
 /// Whether the operand is a vector that each warp has: one of its lanes has the number.

@@ -59,6 +59,12 @@ std::optional<Conversion> stretto::kernel::withinThreads(chunk::ConcatOp op) {
   return conversion.kind == Conversion::SameRegisters ? std::optional(conversion) : std::nullopt;
 }
 
+bool stretto::kernel::passesThroughShared(chunk::ReduceOp op) {
+  unsigned reduced = op.getOver() == chunk::Side::Columns ? 1 : 0;
+  std::optional<Layout> layout = layoutOf(op.getOperand().getType()), kept = layoutOf(op.getType());
+  return layout && kept && (warpsOn(*layout, reduced) > 1 || layout->onto(1 - reduced) != *kept);
+}
+
 bool stretto::kernel::isOnlyRow(chunk::RowOp op) {
   std::optional<Layout> layout = layoutOf(op.getOperand().getType()), row = layoutOf(op.getType());
   if (!layout || !row)
@@ -78,8 +84,9 @@ int64_t stretto::kernel::scratchBytesOf(Operation *op) {
         // Each warp of those whose numbers are reduced leaves what it has for every row that is kept.
         unsigned reduced = op.getOver() == chunk::Side::Columns ? 1 : 0;
         std::optional<Layout> layout = layoutOf(op.getOperand().getType());
-        return layout
-                   ? bytesOfWarps(warpsOn(*layout, reduced), layout->side(1 - reduced), op.getType().getElementType())
+        return layout && passesThroughShared(op)
+                   ? warpsOn(*layout, reduced) * sharedBytesOf(RankedTensorType::get({layout->side(1 - reduced)},
+                                                                                     op.getType().getElementType()))
                    : 0;
       })
       .Case([](chunk::AccumulateOp op) -> int64_t {

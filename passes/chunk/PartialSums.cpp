@@ -24,7 +24,7 @@ Form formOf(Operation *op, const llvm::DenseSet<Value> &columns) {
   auto all = llvm::map_to_vector(op->getOpOperands(), [](OpOperand &operand) { return &operand; });
   return llvm::TypeSwitch<Operation *, Form>(op)
       .Case<arith::AddFOp, arith::SubFOp, ConcatOp>([&](Operation *) { return Form{.terms = all}; })
-      .Case<arith::MulFOp, arith::NegFOp, arith::ExtFOp, arith::TruncFOp, BroadcastOp, ColumnsOp, CausalOp>(
+      .Case<arith::MulFOp, arith::NegFOp, arith::ExtFOp, arith::TruncFOp, BroadcastOp, ColumnsOp, RowOp, CausalOp>(
           [&](Operation *) { return Form{.factors = all}; })
       .Case([](arith::DivFOp op) { return Form{.factors = {&op.getLhsMutable()}}; })
       .Case([](arith::SelectOp op) { return Form{.terms = {&op.getTrueValueMutable(), &op.getFalseValueMutable()}}; })

@@ -86,9 +86,43 @@ private:
 /// carried to the next chunk comes last, so that it may take the place of what it replaces.
 class Order {
 public:
-  explicit Order(chunk::KernelOp kernel)
-      : body(*kernel.getBlock()),
-        carriesBack(kernel.getReverse() && !kernel.argumentsOf(chunk::ArgumentKind::State).empty()) {}
+  enum class First { WhatNeedsRoom, WhatFreesTiles };
+
+  Order(chunk::KernelOp kernel, First first)
+      : body(*kernel.getBlock()), carriesBack(walksBackOverStates(kernel)), first(first) {}
+
+  static bool walksBackOverStates(chunk::KernelOp kernel) {
+    return kernel.getReverse() && !kernel.argumentsOf(chunk::ArgumentKind::State).empty();
+  }
+
+  /// The most that is kept at a time. Neither states and what is in memory are counted, nor what the next operation
+  /// takes number by number.
+  static int64_t mostKept(Block &body) {
+    DenseMap<Value, Operation *> lastUses;
+    auto isTaken = [](Operation &op) {
+      Operation *user = op.hasOneUse() ? *op.user_begin() : nullptr;
+      return user && user == op.getNextNode() &&
+             (user->hasTrait<OpTrait::Elementwise>() || isa<chunk::ReduceOp, chunk::CausalOp>(user));
+    };
+    for (Operation &op : body)
+      for (Value result : isTaken(op) ? ValueRange() : ValueRange(op.getResults()))
+        for (Operation *user : result.getUsers()) {
+          Operation *own = body.findAncestorOpInBlock(*user);
+          Operation *&last = lastUses[result];
+          last = last && own->isBeforeInBlock(last) ? last : own;
+        }
+    DenseMap<Operation *, int64_t> freed;
+    for (auto &[value, last] : lastUses)
+      freed[last] += sizeOf(value);
+    int64_t kept = 0, most = 0;
+    for (Operation &op : body) {
+      for (Value result : op.getResults())
+        kept += lastUses.contains(result) ? sizeOf(result) : 0;
+      most = std::max(most, kept);
+      kept -= freed.lookup(&op);
+    }
+    return most;
+  }
 
   void run() {
     auto yield = cast<chunk::YieldOp>(body.getTerminator());
@@ -165,11 +199,42 @@ private:
     return ofCarried[op] = isAny;
   }
 
-  /// First those that need much more room than they leave behind.
+  /// How much more is kept once a tile is computed than before: less, where it is the last to ask for others.
+  int64_t growthFor(Value value) {
+    llvm::SetVector<Operation *> made;
+    if (Operation *op = value.getDefiningOp(); op && !placed.contains(op))
+      made.insert(op);
+    int64_t growth = 0;
+    llvm::SetVector<Value> asked;
+    for (size_t next = 0; next < made.size(); ++next)
+      for (Value operand : operandsOf(made[next])) {
+        asked.insert(operand);
+        if (Operation *op = operand.getDefiningOp(); op && !placed.contains(op))
+          made.insert(op);
+      }
+    auto isAskedLater = [&](Operation *user) {
+      Operation *own = body.findAncestorOpInBlock(*user);
+      return !placed.contains(own) && !made.contains(own);
+    };
+    for (Operation *op : made)
+      for (Value result : op->getResults())
+        growth += result == value || llvm::any_of(result.getUsers(), isAskedLater) ? sizeOf(result) : 0;
+    for (Value operand : asked)
+      if (Operation *op = operand.getDefiningOp(); op && placed.contains(op))
+        growth -= llvm::any_of(operand.getUsers(), isAskedLater) ? 0 : sizeOf(operand);
+    return growth;
+  }
+
+  /// First those that need much more room than they leave behind; or, before these, what leaves less than there was, of
+  /// which first what needs the least room.
   void sortByRoom(SmallVectorImpl<Value> &values) {
-    SmallVector<std::tuple<bool, int64_t, size_t>> ranks;
-    for (auto [index, value] : llvm::enumerate(values))
-      ranks.push_back({isOfCarried(value), sizeOf(value) - roomFor(value), index});
+    SmallVector<std::tuple<bool, bool, int64_t, size_t>> ranks;
+    for (auto [index, value] : llvm::enumerate(values)) {
+      bool byGrowth = first == First::WhatFreesTiles;
+      int64_t left = byGrowth ? growthFor(value) : sizeOf(value), needed = roomFor(value);
+      bool frees = byGrowth && left <= 0;
+      ranks.push_back({isOfCarried(value), !frees, frees ? needed : left - needed, index});
+    }
     llvm::sort(ranks);
     SmallVector<Value> given(values.begin(), values.end());
     for (auto [value, rank] : llvm::zip_equal(values, ranks))
@@ -188,6 +253,7 @@ private:
 
   Block &body;
   bool carriesBack;
+  First first;
   DenseMap<Operation *, int64_t> room;
   DenseMap<Operation *, bool> ofCarried;
   DenseSet<Operation *> placed;
@@ -210,7 +276,14 @@ struct ShortenLifetimes : stretto::impl::ShortenLifetimesBase<ShortenLifetimes> 
     if (!kernel.getReverse() && !(forwards && formsNarrowProducts(kernel)))
       return;
     Copies(&getContext()).run(kernel);
-    Order(kernel).run();
+    Order(kernel, Order::First::WhatNeedsRoom).run();
+    if (!kernel.getReverse() || !kernel.getOps<chunk::LookbackOp>().empty())
+      return;
+    // Neither rule is the better one for all gradients.
+    int64_t most = Order::mostKept(*kernel.getBlock());
+    Order(kernel, Order::First::WhatFreesTiles).run();
+    if (Order::mostKept(*kernel.getBlock()) >= most)
+      Order(kernel, Order::First::WhatNeedsRoom).run();
   }
 };
 } // namespace

@@ -3,6 +3,7 @@
 #include "mlir/IR/Matchers.h"
 #include "mlir/Transforms/GreedyPatternRewriteDriver.h"
 #include "passes/Passes.h"
+#include "passes/chunk/AbsorbFactors.h"
 #include "passes/chunk/InputType.h"
 #include "passes/chunk/Scaled.h"
 
@@ -126,6 +127,75 @@ struct OfTotals : OpRewritePattern<arith::AddFOp> {
   }
 };
 
+/// `dot(x, c y) + z = dot(c x, y) + z` for rows `y` of an input. What else is multiplied is rounded and stored in any
+/// case; it has the factor where all of its products do, so that one tile serves them.
+class OtherOperand {
+public:
+  static void scale(chunk::KernelOp kernel) {
+    SmallVector<chunk::DotOp> products(kernel.getOps<chunk::DotOp>());
+    for (chunk::DotOp product : products)
+      for (unsigned side : {0, 1})
+        if (std::optional<Scaled> rows = rowsOf(product, side)) {
+          OtherOperand other(product->getOperand(1 - side), rows->factor);
+          if (!isInput(other.tile) &&
+              llvm::all_of(other.tile.getUsers(), [&](Operation *user) { return other.hasFactor(user); }))
+            other.scale();
+        }
+  }
+
+private:
+  OtherOperand(Value tile, FloatAttr factor) : tile(tile), factor(factor) {}
+
+  /// Rows of an input that are scaled in a product to which something is added.
+  static std::optional<Scaled> rowsOf(chunk::DotOp product, unsigned side) {
+    std::optional<Scaled> rows = Scaled::of(product->getOperand(side));
+    return product.getAddend() && rows && isInput(rows->tile) ? rows : std::nullopt;
+  }
+
+  /// The rows with the factor in a product of the tile.
+  OpOperand *scaledRows(chunk::DotOp product) {
+    for (unsigned side : {0, 1})
+      if (std::optional<Scaled> rows = rowsOf(product, side); rows && rows->factor == factor)
+        return &product->getOpOperand(side);
+    return nullptr;
+  }
+
+  /// Whether an operation is a product of the tile that has the factor, on its rows or as a whole.
+  bool hasFactor(Operation *user) {
+    auto product = dyn_cast<chunk::DotOp>(user);
+    if (!product || product.getLeft() == product.getRight() || product.getAddend() == tile)
+      return false;
+    auto multiplied = product->hasOneUse() ? dyn_cast<arith::MulFOp>(*product->user_begin()) : arith::MulFOp();
+    std::optional<Scaled> whole = multiplied ? Scaled::of(multiplied) : std::nullopt;
+    return scaledRows(product) || (whole && whole->factor == factor);
+  }
+
+  void scale() {
+    OpBuilder builder(tile.getContext());
+    auto scaled = [&](Value value) { return Scaled::make(builder, value.getLoc(), value, factor.getValue()); };
+    SmallVector<Operation *> users(tile.getUsers());
+    builder.setInsertionPointAfterValue(tile);
+    Value whole = scaled(tile);
+    for (Operation *user : users) {
+      auto product = cast<chunk::DotOp>(user);
+      product->replaceUsesOfWith(tile, whole);
+      if (OpOperand *rows = scaledRows(product)) {
+        rows->set(Scaled::of(rows->get())->tile);
+        continue;
+      }
+      builder.setInsertionPoint(product);
+      if (Value addend = product.getAddend())
+        product.getAddendMutable().assign(scaled(addend));
+      Operation *multiplied = *product->user_begin();
+      multiplied->replaceAllUsesWith(product);
+      multiplied->erase();
+    }
+  }
+
+  Value tile;
+  FloatAttr factor;
+};
+
 struct SinkFactors : stretto::impl::SinkFactorsBase<SinkFactors> {
   void runOnOperation() override {
     RewritePatternSet patterns(&getContext());
@@ -134,7 +204,11 @@ struct SinkFactors : stretto::impl::SinkFactorsBase<SinkFactors> {
     if (!inputTypeOf(getOperation()).isF16())
       patterns.add<OfSums, OfCausal, OfProducts>(&getContext());
     if (failed(applyPatternsGreedily(getOperation(), std::move(patterns))))
-      signalPassFailure();
+      return signalPassFailure();
+    if (!inputTypeOf(getOperation()).isF16())
+      OtherOperand::scale(getOperation());
+    if (inputTypeOf(getOperation()).getIntOrFloatBitWidth() == 16)
+      absorbFactors(getOperation());
   }
 };
 } // namespace

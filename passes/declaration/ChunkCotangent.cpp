@@ -2,6 +2,7 @@
 
 #include "passes/declaration/ChunkCotangent.h"
 #include "mlir/Dialect/Arith/IR/Arith.h"
+#include "passes/chunk/InputType.h"
 
 using namespace mlir;
 using namespace stretto;
@@ -130,7 +131,9 @@ Value ChunkCotangent::next() {
 //
 // they are sum_{i>=t} X_i - sum_{j>=t} Y_j, as the pairs with j >= t are in both. A token with itself would be, too,
 // and is left out: what cancels is never formed where the decay is strong. With one decay for all channels the pairs
-// are numbers, M_ij (q_i . k_j decayed), and summed as such: over i >= t, and of that over j < t. Nothing cancels.
+// are numbers, M_ij (q_i . k_j decayed), of which X_i are the sums of rows and Y_j those of columns where rows have 16
+// bits. What cancels of these is some 1e-7 of the largest pairs, which a parameter that multiplies strong decays, as
+// SSD's, adds up: in fp32 the pairs themselves are summed, over i >= t, and of that over j < t.
 //
 // Where what is read of the state at the start has decayed at its own token, it is of the pairs of that token, and no
 // smaller part of a larger whole. Then all of it is found with the state's cotangent at the start, which has what all
@@ -223,7 +226,7 @@ Value ChunkCotangent::pairOfFactor(PairOp op, ChunkRecurrence &forward) {
   int64_t channels = typeOf(both).getDimSize(decayed == Side::Rows ? 0 : 1);
   Value ends = b.create<chunk::ReduceOp>(b.tensorType({channels}), chunk::Reduction::Sum, both, reduced);
   if (!isOfChannels)
-    ends = b.create<chunk::ReduceOp>(b.tensorType({1}), chunk::Reduction::Sum, b.matrixOf(ends), Side::Rows);
+    ends = b.total(ends);
   Value result = times(b.repeat(ends, tile, Side::Columns), fromStart(toEnd(ones)));
   auto add = [&](Value part) { result = b.create<arith::AddFOp>(result, part); };
   for (const Write &read : writes)
@@ -268,6 +271,7 @@ Value ChunkCotangent::pair(PairOp op, ChunkRecurrence &forward) {
   Side others = decayed == Side::Rows ? Side::Columns : Side::Rows;
 
   // The state at the start with its cotangent, which may have what all tokens read.
+  bool isNarrow = inputTypeOf(cast<chunk::KernelOp>(b.getBlock()->getParentOp())).getIntOrFloatBitWidth() == 16;
   bool hasReads = isOfChannels && llvm::all_of(writes, [&](const Write &read) { return read.position <= position; });
   Value cotangent =
       hasReads ? next() : b.create<chunk::DecayStateOp>(start.getType(), start, form, amount, decayed).getResult();
@@ -275,11 +279,8 @@ Value ChunkCotangent::pair(PairOp op, ChunkRecurrence &forward) {
   Value both = times(forward.start, cotangent);
   int64_t channels = typeOf(both).getDimSize(decayed == Side::Rows ? 0 : 1);
   Value ends = b.create<chunk::ReduceOp>(b.tensorType({channels}), chunk::Reduction::Sum, both, others);
-  if (!isOfChannels)
-    ends = b.create<chunk::ReduceOp>(b.tensorType({1}), chunk::Reduction::Sum, b.matrixOf(ends), Side::Rows);
-  Value result = b.repeat(ends, b.tensorType({b.tokens, isOfChannels ? channels : 1}), Side::Columns);
-  if (!isOfChannels)
-    result = b.column(result, 0);
+  Value result = isOfChannels ? b.repeat(ends, b.tensorType({b.tokens, channels}), Side::Columns)
+                              : b.repeat(b.total(ends), b.tensorType({b.tokens}));
 
   TokenSums sums(b);
   // Pairs around a token by what is read from it on, or, where all of that is known, without what is read before.
@@ -318,10 +319,16 @@ Value ChunkCotangent::pair(PairOp op, ChunkRecurrence &forward) {
       } else {
         Value weights = b.create<chunk::DecayDotOp>(square, query, decayedKey, form, amount, !isWhole);
         weights = times(b.create<chunk::CausalOp>(square, products, /*strict=*/true), weights);
-        Value ofLater = b.create<chunk::AccumulateOp>(square, chunk::Accumulation::Sum, weights, /*reverse=*/true,
-                                                      /*exclusive=*/!isReadSeen);
-        Value around = b.create<chunk::CausalOp>(square, ofLater, /*strict=*/!isSeen);
-        result = plus(result, sumOfRow(around));
+        if (isNarrow) {
+          addRead(sumOfRow(weights), isReadSeen);
+          Value ofKeys =
+              b.create<chunk::ReduceOp>(b.tensorType({b.tokens}), chunk::Reduction::Sum, weights, Side::Rows);
+          sums.add(ofKeys, /*behind=*/true, /*inclusive=*/!isSeen, /*negative=*/true);
+        } else {
+          Value ofLater = b.create<chunk::AccumulateOp>(square, chunk::Accumulation::Sum, weights, /*reverse=*/true,
+                                                        /*exclusive=*/!isReadSeen);
+          result = plus(result, sumOfRow(b.create<chunk::CausalOp>(square, ofLater, /*strict=*/!isSeen)));
+        }
       }
       if (!isSeen || !isReadSeen)
         continue;

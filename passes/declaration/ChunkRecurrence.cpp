@@ -333,14 +333,9 @@ Value ChunkRecurrence::nextTotalDecay(Value before) {
     return b.create<chunk::DecayStateOp>(before.getType(), product, total.form, amount, Side::Rows);
   }
   RankedTensorType row = b.tensorType(typeOf(amount).getShape().drop_front());
-  Value ofChunk;
-  if (row.getRank() == 1) {
-    ofChunk = b.create<chunk::ReduceOp>(row, chunk::Reduction::Sum, amount, Side::Rows);
-  } else {
-    Value running =
-        b.create<chunk::AccumulateOp>(chunk::Accumulation::Sum, amount, /*reverse=*/false, /*exclusive=*/false);
-    ofChunk = b.create<chunk::RowOp>(row, running, b.tokens - 1);
-  }
+  Value ofChunk = row.getRank() == 1
+                      ? b.create<chunk::ReduceOp>(row, chunk::Reduction::Sum, amount, Side::Rows).getResult()
+                      : b.total(amount);
   if (ofChunk.getType() != before.getType())
     ofChunk = b.create<chunk::BroadcastOp>(before.getType(), ofChunk, Side::Rows);
   return b.create<arith::AddFOp>(before, ofChunk);

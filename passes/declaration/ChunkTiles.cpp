@@ -39,6 +39,13 @@ Value TileBuilder::repeat(Value vector, RankedTensorType type, chunk::Side along
   return create<chunk::BroadcastOp>(type, vector, along);
 }
 
+Value TileBuilder::total(Value vector) {
+  RankedTensorType type = typeOf(vector);
+  Value sums = create<chunk::AccumulateOp>(type, chunk::Accumulation::Sum, vector, /*reverse=*/false,
+                                           /*exclusive=*/false);
+  return create<chunk::RowOp>(tensorType({}), sums, type.getDimSize(0) - 1);
+}
+
 Value TileBuilder::matrixOf(Value tile) {
   RankedTensorType type = typeOf(tile);
   return type.getRank() == 2 ? tile : repeat(tile, type.clone({type.getDimSize(0), 1}));

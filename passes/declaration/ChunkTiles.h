@@ -52,6 +52,9 @@ public:
   mlir::Value splat(mlir::RankedTensorType type, double value);
   /// A number for each token, repeated over channels.
   mlir::Value repeat(mlir::Value vector, mlir::RankedTensorType type, chunk::Side along = chunk::Side::Rows);
+
+  /// The sum of a vector's numbers: the last of its running sums.
+  mlir::Value total(mlir::Value vector);
   /// Consecutive columns of a tile.
   mlir::Value columns(mlir::Value tile, int64_t from, int64_t count);
   /// One column of a tile as a vector.

@@ -250,7 +250,11 @@ private:
       std::optional<Layout> own = layoutOf(reduce.getOperand().getType());
       if (!own || own->inSharedMemory() || own->onto(kept) != wanted.onto(kept))
         placeOperand(reduce.getOperandMutable(), wanted);
-      setLayout(reduce.getResult(), layoutOf(reduce.getOperand().getType())->onto(kept));
+      // Numbers of tokens that nothing but further sums over tokens asks for are in the lanes of every warp, which
+      // exchange them without a barrier.
+      setLayout(reduce.getResult(), !sweeps && isForSums(reduce.getResult())
+                                        ? registersFor(tileTypeOf(reduce.getResult()))
+                                        : layoutOf(reduce.getOperand().getType())->onto(kept));
     } else if (auto row = dyn_cast<chunk::RowOp>(op)) {
       row.getOperandMutable().assign(inRegisters(row.getOperand()));
       // One of several rows goes to shared memory, from where each thread takes what it wants of it: what it is
@@ -363,6 +367,31 @@ private:
       return llvm::all_of(value.getDefiningOp()->getOperands(),
                           [&](Value operand) { return !tileTypeOf(operand) || isFree(operand); });
     });
+  }
+
+  /// Whether what is made of a vector are sums over its numbers, and what is made of these, or numbers that are stored.
+  static bool isForSums(Value vector) {
+    llvm::SetVector<Value> made;
+    made.insert(vector);
+    bool hasSum = false;
+    for (size_t next = 0; next < made.size(); ++next)
+      for (Operation *user : made[next].getUsers()) {
+        hasSum |= isa<chunk::AccumulateOp>(user);
+        if (isa<chunk::AccumulateOp, StoreOp>(user) || llvm::any_of(user->getOperands(), isOfSum))
+          continue;
+        if (!isInPlace(user) || user->getNumResults() != 1 || !tileTypeOf(user->getResult(0)))
+          return false;
+        made.insert(user->getResult(0));
+      }
+    return hasSum;
+  }
+
+  /// Whether a vector is a sum over tokens, or made of one in place.
+  static bool isOfSum(Value value) {
+    Operation *op = value.getDefiningOp();
+    if (!op || !tileTypeOf(value) || !isVector(value))
+      return false;
+    return isa<chunk::AccumulateOp>(op) || (isInPlace(op) && llvm::any_of(op->getOperands(), isOfSum));
   }
 
   /// Whether parts that are as wide as each other may stay where they are: a thread then has its columns of each.

@@ -1,6 +1,7 @@
 //===- InsertBarriers.cpp - Order accesses to shared memory ---------------===//
 
 #include "passes/Passes.h"
+#include "passes/kernel/Meetings.h"
 
 namespace stretto {
 #define GEN_PASS_DEF_INSERTBARRIERS
@@ -20,12 +21,13 @@ bool sendsInBulk(Operation *op) {
     return llvm::any_of(channel->getUsers(),
                         [&](Operation *user) { return isa<ReceiveOp>(user) && user->getBlock() == op->getBlock(); });
   };
-  return condition && !condition->getNumResults() && !condition.thenBlock()->without_terminator().empty() &&
-         llvm::all_of(condition.thenBlock()->without_terminator(), [&](Operation &inner) {
-           auto send = dyn_cast<SendOp>(inner);
-           auto channel = send ? send.getChannel().getDefiningOp<ChannelOp>() : ChannelOp();
-           return channel && channel.getBulk() && isReceivedHere(channel);
-         });
+  if (!condition || condition->getNumResults() || condition.thenBlock()->getOps<SendOp>().empty())
+    return false;
+  return llvm::all_of(condition.thenBlock()->without_terminator(), [&](Operation &inner) {
+    auto send = dyn_cast<SendOp>(inner);
+    auto channel = send ? send.getChannel().getDefiningOp<ChannelOp>() : ChannelOp();
+    return send ? channel && channel.getBulk() && isReceivedHere(channel) : isMemoryEffectFree(&inner);
+  });
 }
 
 /// Bytes of shared memory that were read or written since the last barrier, or that a product reads until it is
@@ -46,6 +48,11 @@ struct Access {
 };
 using Accesses = SmallVector<Access>;
 
+/// Whether threads copy the tiles of a channel, for which others wait at the next `kernel.await`.
+bool isFilledByThreads(ChannelOp channel) {
+  return !channel.getBulk() && llvm::any_of(channel->getUsers(), llvm::IsaPred<SendOp>);
+}
+
 class BarrierInserter {
 public:
   /// Products of warpgroups read shared memory by a way of their own: barriers tell them what threads have stored.
@@ -56,6 +63,12 @@ public:
     if (function.getRole().getKind() != RoleKind::All)
       fence |= llvm::any_of(function.getOps<ChannelOp>(),
                             [](ChannelOp channel) { return channel.getBulk() && channel.getDepth() == 1; });
+    // Rows of one number for each token are no operands of products.
+    auto copiesOperands = [](ChannelOp channel) {
+      return isFilledByThreads(channel) && channel.getType().getTile().getRank() > 1;
+    };
+    isItem = isItemOfChunk(function);
+    fencesCopies = !isItem || llvm::any_of(function.getOps<ChannelOp>(), copiesOperands);
   }
 
   /// Goes through a block with what is pending at its start, and leaves what is pending at its end.
@@ -123,16 +136,19 @@ private:
       addFence(BarrierOp::create(builder, op->getLoc(), /*fence=*/false), pending);
       passBarrier(pending);
     }
-    if (!sendsInBulk(op))
+    // Whoever receives a tile that the memory system copies waits for it.
+    if (!sendsInBulk(op) && !(isItem && isSentInBulk(op)))
       llvm::append_range(pending, own);
   }
 
   /// What a loop has stored may be behind a barrier in its next iteration; what was copied always is.
   void addFence(Operation *barrier, const Accesses &pending) {
     bool isStored = llvm::any_of(pending, [](const Access &access) { return access.write && !access.alone; });
+    if (!fence || !(isStored || (fencesCopies && isa<AwaitOp>(barrier))))
+      return;
     if (auto await = dyn_cast<AwaitOp>(barrier))
-      await.setFence(fence);
-    else if (fence && isStored)
+      await.setFence(true);
+    else
       cast<BarrierOp>(barrier).setFence(true);
   }
 
@@ -216,8 +232,28 @@ private:
     return result;
   }
 
-  bool fence = false, isOfWalk = false;
+  static bool isSentInBulk(Operation *op) {
+    auto send = dyn_cast<SendOp>(op);
+    auto channel = send ? send.getChannel().getDefiningOp<ChannelOp>() : ChannelOp();
+    return channel && channel.getBulk();
+  }
+
+  bool fence = false, fencesCopies = true, isItem = false, isOfWalk = false;
 };
+
+/// Where the memory system copies everything threads have nothing to wait for but each other, before a tile takes the
+/// place of one that they have read: of channels that are one tile deep, right before it is sent.
+void meetWithoutCopies(FuncOp function) {
+  if (!isItemOfChunk(function) || llvm::any_of(function.getOps<ChannelOp>(), isFilledByThreads))
+    return;
+  bool isDeep = llvm::any_of(function.getOps<ChannelOp>(), [](ChannelOp channel) { return channel.getDepth() > 1; });
+  function.walk([&](AwaitOp await) {
+    OpBuilder builder(await);
+    if (isDeep)
+      BarrierOp::create(builder, await.getLoc(), /*fence=*/false);
+    await.erase();
+  });
+}
 
 /// Whether an operation sends tiles that another role reads, too.
 bool sendsForBoth(Operation *op) {
@@ -317,6 +353,7 @@ struct InsertBarriers : stretto::impl::InsertBarriersBase<InsertBarriers> {
     });
     if (result.wasInterrupted())
       return signalPassFailure();
+    meetWithoutCopies(getOperation());
     Accesses pending;
     BarrierInserter(getOperation()).run(*getOperation().getBlock(), pending);
     getOperation().walk(releasePassed);

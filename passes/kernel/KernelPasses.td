@@ -382,7 +382,8 @@ def PlanSharedMemory : Pass<"stretto-plan-shared-memory"> {
     Every tile has memory of its own where that suffices, and bulk channels are as deep as it allows, up to 4 tiles; with
     less than 2 they are bulk channels no more, but for those of roles. Functions of several roles are planned together, in a module: they share
     nothing but what they pass to each other. Where registers suffice for several blocks on a multiprocessor memory is to
-    suffice for them, too. Where memory does not suffice, outputs are stored without a stage and tiles that are never
+    suffice for them, too: where chunks are items of their own and tiles of others are read before most of the work on them, these come one at a time
+    for that. Where memory does not suffice, outputs are stored without a stage and tiles that are never
     needed at the same time share it, first with what is needed on a condition alone. Then channels become one tile deep,
     those of the largest tiles first: the next tile is sent when this one has been read, or, where that does not do either,
     when its whole chunk has been computed. At last what is carried is stored for each operation that reads it, and the largest tiles are sent where they
@@ -404,7 +405,9 @@ def SendAhead : Pass<"stretto-send-ahead", "::stretto::kernel::FuncOp"> {
   let description = [{
     Counts the turns of a loop that receives tiles of bulk channels. Before it, tiles are sent for all turns but the one
     that takes the last place of the ring; in each turn, the tile that takes the place of the turn before. Nothing is sent
-    for turns that there are not. Threads wait for all copies of a turn only where other channels want it.
+    for turns that there are not. Threads wait for all copies of a turn only where other channels want it. Tiles of other
+    chunks, which have turns already, are sent beside the first products of a turn, so that these do not wait for it, where
+    chunks are items of their own and meet all on one side of them.
 
     ```mlir
     kernel.send %q at %c0 to %q_tiles : <tensor<64x64xbf16>>, <tensor<64x64xbf16, #shared>>
@@ -440,8 +443,9 @@ def InsertBarriers : Pass<"stretto-insert-barriers", "::stretto::kernel::FuncOp"
     writes bytes that another has read, since the last barrier. Where a product of warpgroups is still reading them, its
     `kernel.finish` comes before the barrier. Where threads meet in one of two branches, they meet at the end of the
     second, which is the rarer one: what it has touched asks for no barrier behind both. What a loop sends to bulk
-    channels moves behind the first barrier of an iteration: all have read then what it replaces. Bulk channels come
-    first, and threads meet before the first tile is sent: whoever waits for one finds the channels' own barriers made.
+    channels moves behind the first barrier of an iteration: all have read then what it replaces. Where chunks are
+    items of their own a `kernel.await` has a fence only for copies that products read, and where threads copy nothing it
+    is a barrier, or nothing if channels are one tile deep. Bulk channels come first, and threads meet before the first tile is sent: whoever waits for one finds the channels' own barriers made.
 
     ```mlir
     %b = kernel.convert %a offset 0 : tensor<16x16xbf16, #registers> -> tensor<16x16xbf16, #shared>

@@ -294,8 +294,8 @@ static Value combineReduced(ThreadBuilder &b, chunk::Reduction kind, Value left,
 
 void ThreadLowering::lowerReduce(chunk::ReduceOp op) {
   auto type = cast<RankedTensorType>(op.getOperand().getType());
-  Layout layout = *layoutOf(type), kept = *layoutOf(op.getType());
   unsigned reducedSide = op.getOver() == chunk::Side::Columns ? 1 : 0, keptSide = 1 - reducedSide;
+  Layout layout = *layoutOf(type), kept = *layoutOf(op.getType()), ofRows = layout.onto(keptSide);
   const Registers &source = registersOf(op.getOperand());
   Value neutral = b.real(type.getElementType(),
                          op.getKind() == chunk::Reduction::Max ? -std::numeric_limits<double>::infinity() : 0.0);
@@ -305,11 +305,11 @@ void ThreadLowering::lowerReduce(chunk::ReduceOp op) {
   for (auto [reg, value] : llvm::enumerate(source)) {
     if (!value)
       continue;
-    Value own = value;
+    Value number = value;
     if (Value exists = b.isInside(layout, type.getShape(), reg))
-      own = b.select(exists, own, neutral);
+      number = b.select(exists, number, neutral);
     Value &sum = partial[layout.coordinate(layout.at(Layout::Register, reg), keptSide)];
-    sum = sum ? combineReduced(b, op.getKind(), sum, own) : own;
+    sum = sum ? combineReduced(b, op.getKind(), sum, number) : number;
   }
   // Across lanes: those that differ in the reduced side only.
   for (auto [bit, vector] : llvm::enumerate(layout.basis(Layout::Lane)))
@@ -317,7 +317,12 @@ void ThreadLowering::lowerReduce(chunk::ReduceOp op) {
       for (auto &[coordinate, sum] : partial)
         sum = combineReduced(b, op.getKind(), sum, b.shuffleXor(sum, int64_t(1) << bit));
 
-  // Across warps: through the scratch region, one row of it for each warp of those that are reduced.
+  if (!passesThroughShared(op)) {
+    define(op.getResult(), [&](uint64_t reg) { return partial.lookup(kept.at(Layout::Register, reg)); });
+    return;
+  }
+
+  // Through the scratch region, one row of it for each warp of those whose numbers are reduced.
   SmallVector<uint64_t> warpsReduced;
   int64_t rows = 1;
   for (uint64_t vector : layout.basis(Layout::Warp)) {
@@ -325,26 +330,24 @@ void ThreadLowering::lowerReduce(chunk::ReduceOp op) {
     warpsReduced.push_back(reduces ? rows : 0);
     rows *= reduces ? 2 : 1;
   }
-  if (rows > 1) {
-    auto scratchType = RankedTensorType::get({kept.side(0)}, type.getElementType());
-    int64_t rowBytes = sharedBytesOf(scratchType);
-    Value base = scratchOf(op), ownRow = b.linear(b.warp, warpsReduced);
-    SharedTile first = scratchTile(base, scratchType),
-               own = scratchTile(b.advance(base, b.mul(ownRow, rowBytes)), scratchType);
-    Addresses write(b, own, kept.basis(Layout::Lane), kept.basis(Layout::Warp));
-    for (auto &[coordinate, sum] : partial)
-      b.store(write.at(coordinate), sum);
-    b.barrier();
-    Addresses read(b, first, kept.basis(Layout::Lane), kept.basis(Layout::Warp));
-    for (auto &[coordinate, sum] : partial) {
-      sum = Value();
-      for (int64_t row = 0; row < rows; ++row) {
-        Value part = b.load(b.advance(read.at(coordinate), row * rowBytes), type.getElementType(), 1)[0];
-        sum = sum ? combineReduced(b, op.getKind(), sum, part) : part;
-      }
+  auto scratchType = RankedTensorType::get({ofRows.side(0)}, type.getElementType());
+  int64_t rowBytes = sharedBytesOf(scratchType);
+  Value base = scratchOf(op), ownRow = b.linear(b.warp, warpsReduced);
+  SharedTile first = scratchTile(base, scratchType),
+             ofWarp = scratchTile(ownRow ? b.advance(base, b.mul(ownRow, rowBytes)) : base, scratchType);
+  Addresses write(b, ofWarp, ofRows.basis(Layout::Lane), ofRows.basis(Layout::Warp));
+  for (auto &[coordinate, sum] : partial)
+    b.store(write.at(coordinate), sum);
+  b.barrier();
+  Addresses read(b, first, kept.basis(Layout::Lane), kept.basis(Layout::Warp));
+  define(op.getResult(), [&](uint64_t reg) {
+    Value own = read.at(kept.at(Layout::Register, reg)), sum;
+    for (int64_t row = 0; row < rows; ++row) {
+      Value part = b.load(b.advance(own, row * rowBytes), type.getElementType(), 1)[0];
+      sum = sum ? combineReduced(b, op.getKind(), sum, part) : part;
     }
-  }
-  define(op.getResult(), [&](uint64_t reg) { return partial.lookup(kept.at(Layout::Register, reg)); });
+    return sum;
+  });
 }
 
 //===----------------------------------------------------------------------===//

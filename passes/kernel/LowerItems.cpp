@@ -1,5 +1,6 @@
 //===- LowerItems.cpp - What a block is to walk ---------------------------===//
 
+#include "passes/kernel/Meetings.h"
 #include "passes/kernel/ThreadLowering.h"
 
 using namespace mlir;
@@ -28,6 +29,13 @@ LogicalResult ThreadLowering::lowerItem(Value argument) {
   if (beside || hasDescriptors(function))
     b.warp = b.shuffleFrom(b.warp, b.i32(0));
   shared = LLVM::AddressOfOp::create(b, b.pointerType(3), sharedMemory);
+  // Of a ring of one tile all addresses would be constants, which the assembler makes anew where one thread sends the
+  // next tile: then it takes those of products for different ones in different threads.
+  if (llvm::any_of(function.getOps<ChannelOp>(), bringsOneAtATime)) {
+    Value address = LLVM::PtrToIntOp::create(b, b.getI64Type(), shared), low = b.truncate(address);
+    Value above = b.sub(address, b.extend(low));
+    shared = LLVM::IntToPtrOp::create(b, b.pointerType(3), b.add(above, b.extend(b.shuffleFrom(low, b.i32(0)))));
+  }
 
   // Before anything is read or written that others may have left or want to read. Blocks of the next kernel that came
   // beside those of a long one would crowd on multiprocessors that it leaves idle; turns are short, and everywhere.
@@ -84,14 +92,29 @@ LogicalResult ThreadLowering::lowerChunk(Value item) {
   Value together = b.add(arith::DivUIOp::create(b, word(Manifest::Tokens), b.i64(manifest.chunk)), sequences);
   Value ofLongest = b.mul(sequences, chunks);
   Value numbers = b.select(packed, arith::MinSIOp::create(b, ofLongest, together), ofLongest);
-  Value number = arith::RemUIOp::create(b, item, numbers);
-  Value owner = b.truncate(arith::DivUIOp::create(b, item, numbers));
+  auto divide = [&](Value number, Value by) -> Value { return arith::DivUIOp::create(b, number, by); };
+  auto rest = [&](Value number, Value by) -> Value { return arith::RemUIOp::create(b, number, by); };
+  Value number, owner;
+  if (growsWithPlace(function)) {
+    // Some heads are interleaved: the longest blocks of them begin first, and the last ones are short, while those of a
+    // head still find in the second-level cache what its others have read.
+    constexpr int64_t mostInterleaved = 16;
+    Value most = b.i64(mostInterleaved), itemsOfGroup = b.mul(numbers, most), inGroup = rest(item, itemsOfGroup);
+    Value firstHead = b.mul(divide(item, itemsOfGroup), most);
+    Value width = arith::MinSIOp::create(b, most, b.sub(word(Manifest::Heads), firstHead));
+    number = divide(inGroup, width);
+    owner = b.add(firstHead, rest(inGroup, width));
+  } else {
+    // Neighbours share tiles.
+    number = rest(item, numbers);
+    owner = divide(item, numbers);
+  }
   auto found = scf::IfOp::create(b, b.getI64Type(), packed, /*addElse=*/true);
   OpBuilder::InsertionGuard guard(b);
   b.setInsertionPointToStart(found.thenBlock());
   scf::YieldOp::create(b, sequenceOf(number, b.i64(manifest.chunk), chunks));
   b.setInsertionPointToStart(found.elseBlock());
-  scf::YieldOp::create(b, Value(arith::DivUIOp::create(b, number, chunks)));
+  scf::YieldOp::create(b, divide(number, chunks));
   b.setInsertionPointAfter(found);
   stateRow = sequence = found.getResult(0);
   findTokens();
@@ -101,7 +124,7 @@ LogicalResult ThreadLowering::lowerChunk(Value item) {
   b.setInsertionPointToStart(scf::IfOp::create(b, exists).thenBlock());
   // The last comes first: of those that look back without a bound it takes longest.
   ownChunk = b.sub(b.add(end, -1), place);
-  return lowerHead(owner);
+  return lowerHead(b.truncate(owner));
 }
 
 LogicalResult ThreadLowering::lowerSegment(Value item) {

@@ -4,6 +4,7 @@
 #include "mlir/Dialect/LLVMIR/NVVMDialect.h"
 #include "passes/Passes.h"
 #include "passes/kernel/BulkCopies.h"
+#include "passes/kernel/Meetings.h"
 #include "passes/kernel/RegisterEstimate.h"
 #include "passes/kernel/ThreadLowering.h"
 
@@ -182,8 +183,10 @@ int64_t ThreadLowering::blocksAtOnce() {
   constexpr int64_t registersOfProcessor = 65536, threadsThatWait = 512, ofMatrix = 12, ofRow = 4;
   if (beside)
     return 1;
-  if (manifest.independentChunks)
-    return blocksOfInverses(function, *function.getShared());
+  if (manifest.independentChunks) {
+    bool meetsOneAtATime = llvm::any_of(function.getOps<ChannelOp>(), bringsOneAtATime);
+    return meetsOneAtATime ? blocksOfMeetings(function) : blocksOfInverses(function, *function.getShared());
+  }
   // The tiles of a window need all registers that there are.
   if (!manifest.inPlace || windowLength())
     return 1;

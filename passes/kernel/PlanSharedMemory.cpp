@@ -5,6 +5,7 @@
 #include "mlir/IR/Verifier.h"
 #include "passes/Passes.h"
 #include "passes/kernel/BulkCopies.h"
+#include "passes/kernel/Meetings.h"
 #include "passes/kernel/RegisterEstimate.h"
 #include "runtime/Manifest.h"
 #include <utility>
@@ -53,8 +54,9 @@ int64_t depthOf(ChannelOp channel) { return static_cast<int64_t>(channel.getDept
 class Planner {
 public:
   /// With `apart` no two regions share memory, which saves the barriers between their uses. Otherwise those do not that
-  /// every turn needs, as far as `limit` allows.
-  Planner(Roles roles, bool apart, int64_t limit = 0) : roles(roles), apart(apart), limit(limit) {
+  /// every turn needs and that have no more than `mostApart` bytes, as far as `limit` allows.
+  Planner(Roles roles, bool apart, int64_t limit = 0, int64_t mostApart = 0)
+      : roles(roles), apart(apart), limit(limit), mostApart(mostApart) {
     // An operation with regions gets two numbers, before and after what it holds.
     for (FuncOp function : roles)
       number(*function.getBlock(), end);
@@ -64,9 +66,13 @@ public:
   int64_t plan() {
     for (FuncOp function : roles)
       collect(function);
-    // Fixed regions first, then the largest, each at the lowest offset that is free while it is needed.
-    if (limit)
+    // Fixed regions first, then the largest, each at the lowest offset that is free while it is needed. Where not all
+    // have bytes of their own, those that save a barrier with the fewest bytes do.
+    if (limit) {
       rankRegions();
+      for (const Region &region : regions)
+        bytesOfFew += hasFew(region) ? llvm::alignTo(region.bytes, banks) : 0;
+    }
     llvm::sort(regions, [](const Region &a, const Region &b) {
       return std::tuple(a.offset.has_value(), b.rank, a.bytes, b.spans[0].begin) >
              std::tuple(b.offset.has_value(), a.rank, b.bytes, a.spans[0].begin);
@@ -103,7 +109,14 @@ public:
     }
   }
 
+  /// Numbers of tokens, which warps leave to each other, have no more.
+  static constexpr int64_t fewBytes = 1024;
+
 private:
+  static constexpr int64_t banks = 128;
+
+  static bool hasFew(const Region &region) { return !region.offset && !region.isRare() && region.bytes <= fewBytes; }
+
   void rankRegions() {
     auto meetsRare = [&](const Region &region) {
       return llvm::any_of(regions, [&](const Region &other) { return other.isRare() && other.meets(region); });
@@ -277,8 +290,9 @@ private:
   }
 
   int64_t lowestFree(const Region &wanted) {
-    if (!apart && limit && !wanted.isRare())
-      if (int64_t offset = lowestFree(wanted, /*beside=*/true); offset + wanted.bytes <= limit)
+    if (!apart && !wanted.isRare() && wanted.bytes <= mostApart)
+      if (int64_t offset = lowestFree(wanted, /*beside=*/true);
+          offset + wanted.bytes <= limit - (hasFew(wanted) ? 0 : bytesOfFew))
         return offset;
     return lowestFree(wanted, /*beside=*/apart);
   }
@@ -299,7 +313,7 @@ private:
 
   Roles roles;
   bool apart;
-  int64_t limit;
+  int64_t limit, mostApart, bytesOfFew = 0;
   DenseMap<Operation *, int64_t> first, last;
   int64_t end = 0;
   SmallVector<Region> regions;
@@ -367,6 +381,13 @@ Operation *lastReaderBefore(Operation *sender) {
   return last;
 }
 
+/// Moves what sends next tiles up to where those before have been read.
+void sendBehindReaders(ArrayRef<Operation *> sends) {
+  for (Operation *send : sends)
+    if (Operation *last = lastReaderBefore(send); last && last->isBeforeInBlock(send))
+      send->moveAfter(last);
+}
+
 /// Whether other roles have other parts of the work.
 bool isOfRole(ChannelOp channel) { return channel->getParentOfType<FuncOp>().getRole().getKind() != RoleKind::All; }
 
@@ -393,9 +414,7 @@ void serializeChannels(FuncOp function, ArrayRef<ChannelOp> channels, Sent sent)
     for (chunk::TailOp tail : tails)
       moveUp(tail);
     if (sent == Sent::AfterReading)
-      for (Operation *send : sends)
-        if (Operation *last = lastReaderBefore(send); last && last->isBeforeInBlock(send))
-          send->moveAfter(last);
+      sendBehindReaders(sends);
   });
 }
 
@@ -422,6 +441,50 @@ void sortBySize(SmallVectorImpl<ChannelOp> &channels) {
     };
     return key(a) > key(b);
   });
+}
+
+/// Whether most of what a loop does with tiles comes behind the last product or other operation that reads them, so
+/// that the next may come meanwhile in their place.
+bool readsEarly(scf::ForOp loop, Operation *sender) {
+  Operation *last = lastReaderBefore(sender);
+  int64_t behind = 0;
+  for (Operation *op = last ? last->getNextNode() : nullptr; op; op = op->getNextNode())
+    behind += estimateWork(op);
+  return 2 * behind >= estimateWork(loop.getOperation());
+}
+
+/// Where blocks of independent chunks have registers and shared memory for several on a multiprocessor if tiles of
+/// other chunks come one at a time, the next when products have read the one before, they do: other blocks hide more of
+/// what instructions wait for than a tile that comes early. Whether that is so.
+bool makeRoomForOthers(FuncOp function) {
+  SmallVector<ChannelOp> channels;
+  llvm::copy_if(function.getOps<ChannelOp>(), std::back_inserter(channels),
+                [](ChannelOp channel) { return bringsMetTiles(channel) && !channel.getOffset(); });
+  int64_t blocks = channels.empty() ? 1 : blocksOfMeetings(function);
+  SmallVector<Operation *> sends;
+  bool comesLate = false;
+  function.walk([&](scf::ForOp loop) {
+    for (Operation &op : loop.getBody()->without_terminator())
+      if (sendsFor(loop, channels, &op)) {
+        sends.push_back(&op);
+        comesLate |= !readsEarly(loop, &op);
+      }
+  });
+  if (blocks == 1 || comesLate)
+    return false;
+  auto setDepth = [&](int64_t depth) {
+    for (ChannelOp channel : channels)
+      channel.setDepth(depth);
+  };
+  setDepth(1);
+  if (Planner(function, /*apart=*/true).plan() > bytesOfBlock(blocks)) {
+    setDepth(2);
+    return false;
+  }
+  for (Operation *send : sends)
+    send->moveBefore(send->getBlock()->getTerminator());
+  sendBehindReaders(sends);
+  return true;
 }
 
 /// Makes bulk channels as deep as memory allows, equally deep, and what roles pass to each other two tiles deep, or
@@ -623,7 +686,8 @@ struct PlanSharedMemory : stretto::impl::PlanSharedMemoryBase<PlanSharedMemory> 
 
   void plan(Roles roles, const Chip &target) {
     FuncOp function = roles[0];
-    int64_t limit = deepenChannels(roles, target.sharedBytes);
+    bool hasRoom = roles.size() == 1 && makeRoomForOthers(function);
+    int64_t limit = hasRoom ? target.sharedBytes : deepenChannels(roles, target.sharedBytes);
     // Memory to spare buys barriers; where it is scarce regions share it, then channels lose their depth, and at last
     // tiles are where they are read and nowhere else, in loops within a loop, too.
     int64_t bytesApart = Planner(roles, /*apart=*/true).plan();
@@ -654,10 +718,14 @@ struct PlanSharedMemory : stretto::impl::PlanSharedMemoryBase<PlanSharedMemory> 
       if (isScarce())
         sendLateUntilFits(roles, target.sharedBytes, withinLoops);
     ifScarce(storeWithinLoops);
-    std::optional<Planner> planner(std::in_place, roles, apart, limit);
-    int64_t bytes = planner->plan();
-    if (bytes > limit)
-      bytes = planner.emplace(roles, apart).plan();
+    std::optional<Planner> planner;
+    int64_t bytes = 0;
+    for (int64_t mostApart :
+         {target.sharedBytes, int64_t(16384), int64_t(8192), int64_t(4096), Planner::fewBytes, int64_t(0)}) {
+      bytes = planner.emplace(roles, apart, mostApart ? limit : 0, mostApart).plan();
+      if (bytes <= limit)
+        break;
+    }
     if (bytes > target.sharedBytes) {
       function.emitOpError("needs ") << bytes << " bytes of shared memory, " << chip << " has " << target.sharedBytes
                                      << "; take smaller chunks or more slices";

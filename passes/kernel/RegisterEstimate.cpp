@@ -64,16 +64,22 @@ bool stretto::kernel::isInRareBranch(Operation *op) {
   return false;
 }
 
+int64_t stretto::kernel::estimateWork(Operation *of) {
+  int64_t work = 0;
+  of->walk([&](Operation *op) {
+    if (isa<arith::ConstantOp, chunk::BroadcastOp, ReceiveOp, FinishOp>(op) || isInRareBranch(op))
+      return;
+    for (Type type : op->getResultTypes())
+      if (auto tile = dyn_cast<RankedTensorType>(type))
+        work += tile.getNumElements() / (isa<chunk::DotOp>(op) ? 2 : 1);
+  });
+  return work;
+}
+
 int64_t stretto::kernel::estimateWork(FuncOp function) {
   int64_t work = 0;
   for (auto loop : function.getOps<scf::ForOp>())
-    loop.walk([&](Operation *op) {
-      if (isa<arith::ConstantOp, chunk::BroadcastOp, ReceiveOp, FinishOp>(op) || isInRareBranch(op))
-        return;
-      for (Type type : op->getResultTypes())
-        if (auto tile = dyn_cast<RankedTensorType>(type))
-          work += tile.getNumElements() / (isa<chunk::DotOp>(op) ? 2 : 1);
-    });
+    work += estimateWork(loop.getOperation());
   return work;
 }
 

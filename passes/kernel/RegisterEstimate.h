@@ -25,6 +25,8 @@ bool isInRareBranch(mlir::Operation *op);
 /// What a function computes in each turn of its loop but for rare branches: the numbers of all tiles that are made,
 /// of products half as many.
 int64_t estimateWork(FuncOp function);
+/// The same of an operation and what it holds.
+int64_t estimateWork(mlir::Operation *of);
 
 /// How many blocks that find inverses, each of a chunk for itself, a multiprocessor has registers and shared memory
 /// for, with so many bytes of the latter: they wait for one row after the other, so that many are to wait side by side.

@@ -4,6 +4,7 @@
 #include "mlir/Dialect/SCF/IR/SCF.h"
 #include "passes/Passes.h"
 #include "passes/kernel/BulkCopies.h"
+#include "passes/kernel/Meetings.h"
 #include "passes/kernel/RegisterEstimate.h"
 
 namespace stretto {
@@ -111,6 +112,41 @@ private:
   int64_t ahead;
 };
 
+/// Whether an operation does nothing but send tiles to rings of the loop that it stands in, and does so on a condition.
+bool sendsMetTiles(Operation &op) {
+  auto condition = dyn_cast<scf::IfOp>(op);
+  if (!condition || condition.getNumResults())
+    return false;
+  bool sends = false;
+  WalkResult others = op.walk([&](Operation *inner) {
+    auto send = dyn_cast<SendOp>(inner);
+    auto channel = send ? send.getChannel().getDefiningOp<ChannelOp>() : ChannelOp();
+    sends |= send != nullptr;
+    bool isOfRing = channel && send.getTurn() && channel.getDepth() > 1;
+    bool isKnown = send ? isOfRing : isa<scf::IfOp, scf::YieldOp>(inner) || isMemoryEffectFree(inner);
+    return WalkResult(success(isKnown));
+  });
+  return sends && !others.wasInterrupted();
+}
+
+/// Who sends the next tile, and loads numbers of tokens that nobody copies, comes later to the products of a turn: it
+/// is done while they run. Where few tiles are met they are to come early instead.
+void sendBesideProducts(scf::ForOp loop) {
+  if (!isItemOfChunk(loop->getParentOfType<FuncOp>()) || !meetsAllOfOneSide(loop))
+    return;
+  Operation *sender = nullptr, *last = nullptr;
+  for (Operation &op : *loop.getBody()) {
+    if (isa<FinishOp>(op))
+      break;
+    if (auto product = dyn_cast<chunk::DotOp>(op); product && runsBesideOthers(product))
+      last = product;
+    else if (!last && !sender && sendsMetTiles(op))
+      sender = &op;
+  }
+  if (sender && last)
+    sender->moveAfter(last);
+}
+
 struct SendAhead : stretto::impl::SendAheadBase<SendAhead> {
   void runOnOperation() override {
     FuncOp function = getOperation();
@@ -127,6 +163,7 @@ struct SendAhead : stretto::impl::SendAheadBase<SendAhead> {
     }
     for (auto &[loop, channels] : loops)
       Schedule(cast<scf::ForOp>(loop), channels, walksInReverse(function)).write();
+    function.walk(sendBesideProducts);
   }
 };
 } // namespace

@@ -2,6 +2,7 @@
 
 import functools
 import importlib.util
+import itertools
 import pathlib
 import re
 import subprocess
@@ -58,6 +59,7 @@ SPILLS = {
     "lolcats": [("bf16", 64), ("bf16", 128), ("fp32", 128)],
     "delta_rule": [("bf16", 16), ("bf16", 64), ("bf16", 128)],
     "gated_delta_rule": [("bf16", 16), ("bf16", 64), ("bf16", 128)],
+    "ssd": [("bf16", 128)],
 }
 # Forwards: up to 160 bytes of chunks. What inverts systems keeps up to 40 bytes of addresses in memory, so that six
 # blocks wait for their rows side by side.
@@ -85,7 +87,7 @@ SEGMENT_SPILLS = {
 }
 # And of gradients in bf16 at width 128 whose segments are side by side. Where one walk has no chunk form so, and one of
 # states alone would have fewer than 32 tokens a chunk, there is none.
-GRADIENT_SEGMENT_SPILLS = ("linear_attn", "simple_gla", "gla", "rwkv6", "lolcats")
+GRADIENT_SEGMENT_SPILLS = ("linear_attn", "simple_gla", "ssd", "gla", "rwkv6", "gsa", "lolcats")
 WITHOUT_GRADIENT_SEGMENTS = ("abc", "delta_rule", "gated_delta_rule", "swa", "relation_kl", "lawcat", "supra")
 # Of what looks back, kernels that keep a state beside tiles of other tokens: steps.
 LOOKBACK_SPILLS = {
@@ -285,6 +287,23 @@ def test_two_blocks_of_chunks_that_meet_others_share_a_multiprocessor(ptxas, tmp
     planned = lower("relation_kl", "bf16", width, "kernel", backward=True)
     shared = [int(number) for number in re.findall(r"@relation_kl\w*\(.* shared (\d+) ", planned)]
     assert len(shared) == 2 and max(shared) <= (228 - 2) * 1024 // 2
+
+
+@pytest.mark.parametrize("width", [64, 128])
+def test_three_blocks_of_a_divergence_share_a_multiprocessor(ptxas, tmp_path, width):
+    """Where tiles are read by products alone, at the beginning, they come one at a time; descriptors of products stay
+    in uniform registers, so that three instructions stand between two of them.
+    """
+    ptx = lower("relation_kl", "bf16", width)
+    assert ".minnctapersm 3" in ptx
+    assert set(spilled(ptxas, tmp_path, ptx)) == {("0", "0")}
+    (shared,) = re.findall(r"@relation_kl\(.* shared (\d+) ", lower("relation_kl", "bf16", width, "kernel"))
+    assert int(shared) <= (228 - 3) * 1024 // 3
+    (instructions,) = kernels_of(tmp_path / "kernel.cubin").values()
+    products = [place for place, line in enumerate(instructions) if line.startswith("HGMMA")]
+    assert len(products) == 2 * width // 16
+    apart = [later - earlier for earlier, later in itertools.pairwise(products)]
+    assert sum(apart) <= 4 * len(products)
 
 
 @pytest.mark.parametrize("segments", [False, True], ids=["whole", "segments"])

@@ -108,3 +108,32 @@ chunk.kernel @shared_operands chunk 16 reverse (input %x: tensor<16x32xbf16>, in
   }
   chunk.yield %o, %p, %r : tensor<16x16xf32>, tensor<16x16xf32>, tensor<16x32xf32>
 }
+
+// -----
+
+// What is the last to ask for a tile comes before what leaves another one: %p is rounded for two products at first, and
+// gone when its squares are summed, while %w is asked for once more.
+// CHECK-LABEL: chunk.kernel @last_to_ask
+// CHECK: %[[P:.*]] = math.exp
+// CHECK-NEXT: arith.truncf %[[P]]
+// CHECK-NOT: math.exp
+// CHECK: %[[SQUARES:.*]] = arith.mulf %[[P]], %[[P]]
+// CHECK-NEXT: chunk.reduce sum %[[SQUARES]]
+// CHECK: %[[W:.*]] = math.exp
+// CHECK-NEXT: arith.mulf %[[W]], %[[W]]
+chunk.kernel @last_to_ask chunk 16 reverse (input %x: tensor<16x64xbf16>, input %y: tensor<16x128xbf16>,
+    state %d_S: tensor<32x32xf32>, valid %n: index) -> (d_x: tensor<16x16xf32>, d_y: tensor<16x128xf32>, d_g: tensor<16xf32>) {
+  %x32 = arith.extf %x : tensor<16x64xbf16> to tensor<16x64xf32>
+  %y32 = arith.extf %y : tensor<16x128xbf16> to tensor<16x128xf32>
+  %p = math.exp %x32 : tensor<16x64xf32>
+  %w = math.exp %y32 : tensor<16x128xf32>
+  %rounded = arith.truncf %p : tensor<16x64xf32> to tensor<16x64xbf16>
+  %ww = arith.mulf %w, %w : tensor<16x128xf32>
+  %sw = chunk.reduce sum %ww over columns : tensor<16x128xf32> -> tensor<16xf32>
+  %pp = arith.mulf %p, %p : tensor<16x64xf32>
+  %sp = chunk.reduce sum %pp over columns : tensor<16x64xf32> -> tensor<16xf32>
+  %d_g = arith.addf %sw, %sp : tensor<16xf32>
+  %own = chunk.dot %rounded, %rounded transpose_right : tensor<16x64xbf16>, tensor<16x64xbf16> -> tensor<16x16xf32>
+  %d_x = chunk.dot %rounded, %x transpose_right add %own : tensor<16x64xbf16>, tensor<16x64xbf16> -> tensor<16x16xf32>
+  chunk.yield %d_x, %w, %d_g next %d_S : tensor<16x16xf32>, tensor<16x128xf32>, tensor<16xf32>, tensor<32x32xf32>
+}

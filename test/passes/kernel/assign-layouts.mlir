@@ -88,3 +88,25 @@ chunk.kernel @wide chunk 64 (input %q: tensor<64x128xf32>, input %w: tensor<64x6
   %next = chunk.dot %w, %q transpose_left add %S : tensor<64x65xf32>, tensor<64x128xf32> -> tensor<65x128xf32>
   chunk.yield %q next %next : tensor<64x128xf32>, tensor<65x128xf32>
 }
+
+// Sums of rows of which only sums over tokens are made are in the lanes of every warp, which sum them without a barrier;
+// those that multiply a tile's rows stay where these are.
+// CHECK-LABEL: kernel.func @sums
+// CHECK: chunk.reduce sum %{{.*}} over columns : {{.*}} -> tensor<64xf32, #[[ROWS:registers[0-9]*]]>
+// CHECK: %[[OF:.*]] = chunk.reduce sum %{{.*}} over columns : {{.*}} -> tensor<64xf32, #[[LANES:registers[0-9]*]]>
+// CHECK-NEXT: %[[SUMS:.*]] = chunk.accumulate sum %[[OF]] reverse : tensor<64xf32, #[[LANES]]>
+// CHECK-NEXT: %[[LAST:.*]] = chunk.row %[[SUMS]] at 0
+// CHECK-NEXT: %[[ALL:.*]] = chunk.broadcast %[[LAST]] along rows : {{.*}} to tensor<64xf32, #[[LANES]]>
+// CHECK-NEXT: arith.addf %[[SUMS]], %[[ALL]]
+// CHECK: chunk.broadcast %{{.*}} along rows : tensor<64xf32, #[[ROWS]]>
+chunk.kernel @sums chunk 64 (input %x: tensor<64x64xf32>, state %S: tensor<64x64xf32>, valid %n: index) -> (o: tensor<64x64xf32>, g: tensor<64xf32>) {
+  %r = chunk.reduce sum %x over columns : tensor<64x64xf32> -> tensor<64xf32>
+  %s = chunk.reduce sum %x over columns : tensor<64x64xf32> -> tensor<64xf32>
+  %t = chunk.accumulate sum %s reverse : tensor<64xf32>
+  %first = chunk.row %t at 0 : tensor<64xf32> -> tensor<f32>
+  %all = chunk.broadcast %first along rows : tensor<f32> to tensor<64xf32>
+  %g = arith.addf %t, %all : tensor<64xf32>
+  %w = chunk.broadcast %r along rows : tensor<64xf32> to tensor<64x64xf32>
+  %o = arith.mulf %x, %w : tensor<64x64xf32>
+  chunk.yield %o, %g next %S : tensor<64x64xf32>, tensor<64xf32>, tensor<64x64xf32>
+}

@@ -133,3 +133,38 @@ chunk.kernel @items chunk 64 (input %x: tensor<64x384xf32>, input %w: tensor<64x
   %o = chunk.dot %sum, %sum transpose_right : tensor<64x384xf32>, tensor<64x384xf32> -> tensor<64x64xf32>
   chunk.yield %o : tensor<64x64xf32>
 }
+
+// -----
+
+// Sums that warps leave to each other have bytes of their own, seven times 512, for which the operand of a product does
+// without: it lies where a tile was that has been read.
+// CHECK-LABEL: kernel.func @few
+// CHECK: kernel.channel depth 1 offset 0
+// CHECK: kernel.channel depth 1 offset 131072
+// CHECK: chunk.reduce {{.*}}kernel.scratch = 196608
+// CHECK: chunk.reduce {{.*}}kernel.scratch = 197120
+// CHECK: chunk.reduce {{.*}}kernel.scratch = 197632
+// CHECK: chunk.reduce {{.*}}kernel.scratch = 198144
+// CHECK: chunk.reduce {{.*}}kernel.scratch = 198656
+// CHECK: chunk.reduce {{.*}}kernel.scratch = 199168
+// CHECK: chunk.reduce {{.*}}kernel.scratch = 199680
+// CHECK: kernel.convert {{.*}} offset 0
+chunk.kernel @few chunk 64 (input %x: tensor<64x512xf32>, input %y: tensor<64x256xf32>, state %S: tensor<64x128xf32>, valid %n: index)
+    -> (o: tensor<64x64xf32>, s: tensor<64xf32>) {
+  %a = chunk.reduce sum %x over columns : tensor<64x512xf32> -> tensor<64xf32>
+  %b = chunk.reduce sum %y over columns : tensor<64x256xf32> -> tensor<64xf32>
+  %c = chunk.reduce max %x over columns : tensor<64x512xf32> -> tensor<64xf32>
+  %d = chunk.reduce max %y over columns : tensor<64x256xf32> -> tensor<64xf32>
+  %ab = arith.addf %a, %b : tensor<64xf32>
+  %cd = arith.addf %c, %d : tensor<64xf32>
+  %e = chunk.reduce sum %S over columns : tensor<64x128xf32> -> tensor<64xf32>
+  %f = chunk.reduce max %S over columns : tensor<64x128xf32> -> tensor<64xf32>
+  %ef = arith.addf %e, %f : tensor<64xf32>
+  %abcd = arith.addf %ab, %cd : tensor<64xf32>
+  %g = math.exp %S : tensor<64x128xf32>
+  %h = chunk.reduce sum %g over columns : tensor<64x128xf32> -> tensor<64xf32>
+  %efh = arith.addf %ef, %h : tensor<64xf32>
+  %s = arith.addf %abcd, %efh : tensor<64xf32>
+  %o = chunk.dot %S, %S transpose_right : tensor<64x128xf32>, tensor<64x128xf32> -> tensor<64x64xf32>
+  chunk.yield %o, %s next %S : tensor<64x64xf32>, tensor<64xf32>, tensor<64x128xf32>
+}
