@@ -317,8 +317,8 @@ private:
       }
       setLayout(op->getResult(0), registersFor(op->getResult(0)));
     } else if (auto inverse = dyn_cast<chunk::InverseOp>(op)) {
-      // Whole rows of a warp, in blocks that are operands of products. The inverse goes on where others of its shape are,
-      // if all of that stays within warps.
+      // Whole rows of a warp, in blocks that are operands of products. The inverse goes on where others of its shape
+      // are, if all of that stays within warps.
       ArrayRef<int64_t> shape = inverse.getType().getShape();
       Layout rows = leftOperandLayout(shape[0], shape[1], WarpGrid::of(shape[0], shape[1], warps));
       Layout wanted = registersFor(inverse.getResult());
@@ -326,8 +326,8 @@ private:
       setLayout(inverse.getResult(), rows);
       if (wanted != rows && Conversion::between(rows, wanted).kind != Conversion::SharedMemory) {
         builder.setInsertionPointAfter(op);
-        auto placed = ConvertOp::create(builder, op->getLoc(), withLayout(inverse.getType(), wanted), inverse.getResult(),
-                                        IntegerAttr());
+        auto placed = ConvertOp::create(builder, op->getLoc(), withLayout(inverse.getType(), wanted),
+                                        inverse.getResult(), IntegerAttr());
         inverse.getResult().replaceAllUsesExcept(placed, placed);
       }
     } else if (isa<SpanOp>(op)) {

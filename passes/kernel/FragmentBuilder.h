@@ -13,7 +13,8 @@ struct Operand {
   bool innerIsRows; // the inner axis is the stored tile's first
 
   uint64_t flat(int64_t outer, int64_t inner) const {
-    return tile.getLayout().flat(innerIsRows ? llvm::ArrayRef<int64_t>{inner, outer} : llvm::ArrayRef<int64_t>{outer, inner});
+    return tile.getLayout().flat(innerIsRows ? llvm::ArrayRef<int64_t>{inner, outer}
+                                             : llvm::ArrayRef<int64_t>{outer, inner});
   }
 };
 
@@ -41,22 +42,23 @@ public:
     llvm::SmallVector<mlir::Type> words(count, b.getI32Type());
     mlir::Type type = mlir::LLVM::LLVMStructType::getLiteral(b.getContext(), words);
     auto shape = mlir::NVVM::LdStMatrixShapeAttr::get(b.getContext(), 8, 8);
-    mlir::Value loaded =
-        mlir::NVVM::LdMatrixOp::create(b, type, address, count, transposed ? mlir::NVVM::MMALayout::col : mlir::NVVM::MMALayout::row,
-                                 shape, mlir::NVVM::LdStMatrixEltType::B16);
+    mlir::Value loaded = mlir::NVVM::LdMatrixOp::create(
+        b, type, address, count, transposed ? mlir::NVVM::MMALayout::col : mlir::NVVM::MMALayout::row, shape,
+        mlir::NVVM::LdStMatrixEltType::B16);
     llvm::SmallVector<mlir::Value> result;
     for (unsigned index = 0; index < count; ++index)
       result.push_back(operand(mlir::LLVM::ExtractValueOp::create(b, loaded, index)));
     return result;
   }
 
-  void multiply(llvm::ArrayRef<mlir::Value> left, llvm::ArrayRef<mlir::Value> right, llvm::MutableArrayRef<mlir::Value> sums) {
+  void multiply(llvm::ArrayRef<mlir::Value> left, llvm::ArrayRef<mlir::Value> right,
+                llvm::MutableArrayRef<mlir::Value> sums) {
     auto kind = element.isF16() ? mlir::NVVM::MMATypes::f16 : mlir::NVVM::MMATypes::bf16;
     mlir::Type f32 = b.getF32Type();
     mlir::Type type = mlir::LLVM::LLVMStructType::getLiteral(b.getContext(), {f32, f32, f32, f32});
-    mlir::Value result = mlir::NVVM::MmaOp::create(b, type, left, right, mlir::ValueRange(sums), llvm::ArrayRef<int64_t>{16, 8, 16},
-                                       std::nullopt, std::nullopt, std::array{kind, kind},
-                                       std::array{mlir::NVVM::MMALayout::row, mlir::NVVM::MMALayout::col});
+    mlir::Value result = mlir::NVVM::MmaOp::create(
+        b, type, left, right, mlir::ValueRange(sums), llvm::ArrayRef<int64_t>{16, 8, 16}, std::nullopt, std::nullopt,
+        std::array{kind, kind}, std::array{mlir::NVVM::MMALayout::row, mlir::NVVM::MMALayout::col});
     for (auto [index, sum] : llvm::enumerate(sums))
       sum = mlir::LLVM::ExtractValueOp::create(b, result, index);
   }

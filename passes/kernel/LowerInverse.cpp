@@ -62,8 +62,8 @@ public:
   /// Adds the product of two blocks: whole numbers last.
   void multiply(const Parts &left, const Parts &right, Registers &sums) {
     using Pair = std::pair<ArrayRef<Value>, ArrayRef<Value>>;
-    for (auto [ofLeft, ofRight] : {Pair(left.rest, right.rounded), Pair(left.rounded, right.rest),
-                                   Pair(left.rounded, right.rounded)})
+    for (auto [ofLeft, ofRight] :
+         {Pair(left.rest, right.rounded), Pair(left.rounded, right.rest), Pair(left.rounded, right.rounded)})
       for (int64_t half = 0; half < 2; ++half)
         build.multiply(ofLeft, ofRight.slice(2 * half, 2),
                        MutableArrayRef(sums).slice(half * registersOfFragment, registersOfFragment));
@@ -115,7 +115,8 @@ LogicalResult ThreadLowering::lowerInverse(chunk::InverseOp op) {
   Layout layout = *layoutOf(type);
   WarpGrid grid = WarpGrid::of(type.getDimSize(0), type.getDimSize(1), function.getWarps());
   if (!type.getElementType().isF32() || layout != leftOperandLayout(type.getDimSize(0), type.getDimSize(1), grid))
-    return op.emitOpError("inverts ") << type << ", expected f32 in rows of blocks as stretto-assign-layouts places them";
+    return op.emitOpError("inverts ") << type
+                                      << ", expected f32 in rows of blocks as stretto-assign-layouts places them";
   InverseTiles tiles(type);
   int64_t blocks = tiles.blocks, groups = blocks / grid.rows, registersOfRow = blocks * registersOfBlock;
   Value base = scratchOf(op);
@@ -147,9 +148,9 @@ LogicalResult ThreadLowering::lowerInverse(chunk::InverseOp op) {
     for (int64_t reg = 0; reg < registersOfRow; ++reg)
       numbers.push_back(numberOrZero(registersOf(op.getMatrix()), type, row / grid.rows * registersOfRow + reg));
     const Layout &stored = parts.getLayout();
-    Addresses addresses(b, parts, {stored.flat({1, 0}), stored.flat({2, 0}), stored.flat({4, 0}), stored.flat({8, 0}),
-                                   stored.flat({0, 8})},
-                        {});
+    Addresses addresses(
+        b, parts,
+        {stored.flat({1, 0}), stored.flat({2, 0}), stored.flat({4, 0}), stored.flat({8, 0}), stored.flat({0, 8})}, {});
     auto shape = NVVM::LdStMatrixShapeAttr::get(b.getContext(), 8, 8);
     for (int64_t column = 0; column < row; ++column) {
       Parts block = build.split(blockOf(numbers, column));
@@ -178,14 +179,12 @@ LogicalResult ThreadLowering::lowerInverse(chunk::InverseOp op) {
     Value column = arith::AndIOp::create(b, b.lane, b.i32(side - 1));
     Registers sums;
     for (int64_t r = 0; r < side; ++r)
-      sums.push_back(
-          b.select(b.compare(arith::CmpIPredicate::eq, column, b.i32(r)), b.real(f32, 1), b.zero(f32)));
+      sums.push_back(b.select(b.compare(arith::CmpIPredicate::eq, column, b.i32(r)), b.real(f32, 1), b.zero(f32)));
     for (int64_t done = 0; done + 1 < side; ++done)
       for (int64_t r = llvm::alignDown(done + 1, together); r < side; r += together) {
         Registers weights = b.load(b.advance(matrix, (done * InverseTiles::columnStride + r) * 4), f32, together);
         for (int64_t own = std::max(r, done + 1); own < r + together; ++own)
-          sums[own] =
-              arith::SubFOp::create(b, sums[own], arith::MulFOp::create(b, weights[own - r], sums[done]));
+          sums[own] = arith::SubFOp::create(b, sums[own], arith::MulFOp::create(b, weights[own - r], sums[done]));
       }
     // Half of the lanes store what is rounded, the others what rounding takes: a row of the tile each.
     Parts found = build.split(sums);
