@@ -15,17 +15,8 @@ using namespace mlir;
 using namespace stretto;
 using namespace stretto::kernel;
 
-/// Whether threads copy tiles, rather than the memory system.
-static bool sendsItself(Operation *op) {
-  return op
-      ->walk([](SendOp send) {
-        auto channel = send.getChannel().getDefiningOp<ChannelOp>();
-        return channel.getBulk() ? WalkResult::advance() : WalkResult::interrupt();
-      })
-      .wasInterrupted();
-}
-
 namespace {
+
 /// The bulk channels of one loop, which are equally deep; or one that is one tile deep, whose next tile is sent when
 /// the tile has been read.
 class Schedule {
@@ -92,6 +83,14 @@ private:
 
   /// Threads wait for copies of their own in each turn where there are any, otherwise once.
   void placeAwaits() {
+    auto sendsItself = [](Operation *op) {
+      return op
+          ->walk([](SendOp send) {
+            auto channel = send.getChannel().getDefiningOp<ChannelOp>();
+            return channel.getBulk() ? WalkResult::advance() : WalkResult::interrupt();
+          })
+          .wasInterrupted();
+    };
     bool isBefore = false;
     for (Operation &op : *loop->getBlock())
       isBefore |= &op != loop.getOperation() && op.isBeforeInBlock(loop) && sendsItself(&op);
@@ -128,10 +127,6 @@ struct SendAhead : stretto::impl::SendAheadBase<SendAhead> {
     }
     for (auto &[loop, channels] : loops)
       Schedule(cast<scf::ForOp>(loop), channels, walksInReverse(function)).write();
-    // A chunk for itself sends for its tiles once.
-    if (!sendsItself(function))
-      for (AwaitOp await : llvm::make_early_inc_range(function.getOps<AwaitOp>()))
-        await.erase();
   }
 };
 } // namespace

@@ -59,21 +59,3 @@ chunk.kernel @reverse chunk 16 reverse (input %q: tensor<16x64xbf16>, input %x: 
   %next = chunk.dot %q, %q transpose_left add %S : tensor<16x64xbf16>, tensor<16x64xbf16> -> tensor<64x64xf32>
   chunk.yield %x next %next : tensor<16x9xbf16>, tensor<64x64xf32>
 }
-
-// A chunk for itself, of which the memory system copies all tiles, waits for no thread's copies; where threads copy one, it
-// does.
-// CHECK-LABEL: kernel.func @once
-// CHECK-NOT: kernel.await
-// CHECK: kernel.return
-chunk.kernel @once chunk 16 (input %q: tensor<16x64xbf16>, valid %n: index) -> (o: tensor<16x16xf32>) {
-  %o = chunk.dot %q, %q transpose_right : tensor<16x64xbf16>, tensor<16x64xbf16> -> tensor<16x16xf32>
-  chunk.yield %o : tensor<16x16xf32>
-}
-
-// CHECK-LABEL: kernel.func @once_by_threads
-// CHECK: kernel.await
-// CHECK: kernel.return
-chunk.kernel @once_by_threads chunk 16 (input %q: tensor<16x64xbf16>, input %x: tensor<16x9xbf16>, valid %n: index) -> (o: tensor<16x9xbf16>, p: tensor<16x16xf32>) {
-  %p = chunk.dot %q, %q transpose_right : tensor<16x64xbf16>, tensor<16x64xbf16> -> tensor<16x16xf32>
-  chunk.yield %x, %p : tensor<16x9xbf16>, tensor<16x16xf32>
-}
