@@ -378,8 +378,22 @@ template <typename Sum> static LogicalResult addWeights(arith::AddFOp op, Patter
   return success();
 }
 
+/// An inverse looks at no entry that a selection of those below the diagonal takes away before others are multiplied.
+static LogicalResult invertWholeProduct(InverseOp op, PatternRewriter &rewriter) {
+  auto product = op.getMatrix().getDefiningOp<arith::MulFOp>();
+  if (!product || !product->hasOneUse())
+    return failure();
+  for (OpOperand &factor : product->getOpOperands())
+    if (auto causal = factor.get().getDefiningOp<CausalOp>()) {
+      rewriter.modifyOpInPlace(product, [&] { factor.set(causal.getOperand()); });
+      return success();
+    }
+  return failure();
+}
+
 void ChunkDialect::getCanonicalizationPatterns(RewritePatternSet &results) const {
   results.add<RepeatLast>(getContext());
+  results.add(invertWholeProduct);
   results.add(addWeights<DotOp>);
   results.add(addWeights<DecayMixOp>);
 }

@@ -60,6 +60,25 @@ bool isOnlyRow(chunk::RowOp op);
 /// Whether the operand is a vector that each warp has: one of its lanes has the number.
 bool isInEachWarp(chunk::RowOp op);
 
+/// The shared memory in which `chunk.inverse` finds the inverse of a matrix from those of the blocks of its diagonal.
+struct InverseTiles {
+  explicit InverseTiles(mlir::RankedTensorType matrix);
+
+  static constexpr int64_t blockRows = 16;
+  /// From column to column of a block of the diagonal, in numbers: columns that lanes store side by side lie in other
+  /// banks, and begin at multiples of 16 bytes.
+  static constexpr int64_t columnStride = 20;
+
+  int64_t blocks;
+  /// Blocks below the diagonal, rounded to 16 bits; what rounding takes from them is in the blocks that mirror them.
+  mlir::RankedTensorType parts;
+  /// The inverses of the blocks of the diagonal, transposed, side by side: rounded, and below that what rounding takes.
+  mlir::RankedTensorType inverses;
+
+  int64_t bytesOfBlock() const { return blockRows * columnStride * 4; }
+  int64_t bytes() const { return sharedBytesOf(parts) + sharedBytesOf(inverses) + blocks * bytesOfBlock(); }
+};
+
 /// The attribute that says where an operation's scratch region in shared memory begins, in bytes.
 inline constexpr llvm::StringLiteral scratchAttribute = "kernel.scratch";
 /// On the selections of a thread: all threads of a warp take the same of the two.

@@ -37,6 +37,14 @@ int64_t bytesOfWarps(int64_t warps, int64_t numbers, Type element) {
 }
 } // namespace
 
+InverseTiles::InverseTiles(RankedTensorType matrix) {
+  int64_t rows = int64_t(1) << paddedBits(matrix.getShape())[0];
+  Type narrow = BFloat16Type::get(matrix.getContext());
+  blocks = rows / blockRows;
+  parts = RankedTensorType::get({rows, rows}, narrow);
+  inverses = RankedTensorType::get({2 * blockRows, rows}, narrow);
+}
+
 bool stretto::kernel::isOneNumber(Value tile) {
   SplatElementsAttr number;
   return matchPattern(tile, m_Constant(&number));
@@ -118,7 +126,7 @@ int64_t stretto::kernel::scratchBytesOf(Operation *op) {
                bytesOf(op.getResult());
       })
       .Case([](chunk::SolveOp op) { return bytesOf(op.getMatrix()) + bytesOf(op.getRows()); })
-      .Case([](chunk::InverseOp op) { return bytesOf(op.getMatrix()); })
+      .Case([](chunk::InverseOp op) { return InverseTiles(op.getType()).bytes(); })
       .Case([](chunk::ScanOp op) {
         return bytesOf(op.getOperand()) + bytesOf(op.getCarry()) + (op.getLog() ? bytesOf(op.getLog()) : 0);
       })

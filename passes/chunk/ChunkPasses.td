@@ -205,6 +205,10 @@ def SinkFactors : Pass<"stretto-sink-factors", "::stretto::chunk::KernelOp"> {
     then. A factor moves on through masks and products of elements, and behind a sum of which both terms have it. In a
     kernel with inputs of fp16 it moves no further than behind the first product: scores without it may be too large.
 
+    What else is added to, `dot(x, c y) + z` with rows `y` of an input, has the factor on `x`, where all products of `x`
+    have it: `x` is rounded in any case. At last, with inputs of 16 bits, decays have it: `c (x_ij 2^(a_i - b_j)) =
+    x_ij 2^((a_i + log2 c) - b_j)`, and numbers of tokens that are repeated in place of the tile that they multiply.
+
     ```mlir
     %s = arith.mulf %q, %scale : tensor<64x32xf32>
     %p = chunk.dot %s, %k transpose_right : tensor<64x32xf32>, tensor<64x32xf32> -> tensor<64x64xf32>
@@ -258,7 +262,9 @@ def ShortenLifetimes : Pass<"stretto-shorten-lifetimes", "::stretto::chunk::Kern
     A kernel that meets chunks in reverse has more tiles than a GPU has registers. Tiles that cost little, inputs that are
     widened and scaled, are made anew where they are used, in branches as well. Operands of several products of a walk
     back come first: they are stored in shared memory together. Each output is computed as a whole, with all that it is made of, before the
-    next is begun, first what needs the most room on the way; what is carried comes last, and what is made of it. Kernels
+    next is begun, first what needs the most room on the way; what is carried comes last, and what is made of it. In
+    reverse a second order is tried, in which what is the last to ask for a tile comes before all that leaves one, and
+    taken where it keeps less at a time. Kernels
     that walk forwards have fewer tiles: they keep their order, in which the assembler finds more to do at the same time,
     unless `forwards` asks for room, too: where warpgroups form products, chunks of more tokens are worth more.
 

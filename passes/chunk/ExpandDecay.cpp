@@ -49,7 +49,8 @@ public:
       Value product = chunk::DotOp::create(builder, op.getType(), op.getQuery(), op.getKey(), Value(),
                                            /*transpose_left=*/false, /*transpose_right=*/true);
       Value matrix = chunk::DecayMatrixOp::create(builder, op.getType(), op.getForm(), op.getAmount(), op.getBefore());
-      return causal(mul(product, matrix), op.getBefore());
+      Value decayed = mul(product, matrix);
+      return isInverted(op.getResult()) ? decayed : causal(decayed, op.getBefore());
     }
     return dotOfChannels(op);
   }
@@ -100,6 +101,14 @@ public:
   }
 
 private:
+  /// Whether nothing but an inverse, which looks at no entry above the diagonal, takes a matrix, as it is or
+  /// multiplied.
+  static bool isInverted(Value matrix) {
+    return llvm::all_of(matrix.getUsers(), [](Operation *user) {
+      return isa<chunk::InverseOp>(user) || (isa<arith::MulFOp>(user) && isInverted(user->getResult(0)));
+    });
+  }
+
   Value mixOfTokens(chunk::DecayMixOp op) {
     Value matrix =
         chunk::DecayMatrixOp::create(builder, op.getWeights().getType(), op.getForm(), op.getAmount(), op.getBefore());

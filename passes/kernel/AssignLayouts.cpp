@@ -309,7 +309,7 @@ private:
         placeOperand(operand, part);
       setLayout(op->getResult(0), sideBySide(part, tileTypeOf(concat.getResult()).getShape()));
     } else if (isa<chunk::ConcatOp, chunk::DecayDotOp, chunk::DecayMixOp, chunk::DecayPairsOp, chunk::SolveOp,
-                   chunk::InverseOp, chunk::ScanOp>(op)) {
+                   chunk::ScanOp>(op)) {
       // These move elements between threads anyway: all in the registers that suit their shape.
       for (OpOperand &operand : op->getOpOperands()) {
         // Keys that lie in shared memory are read there.
@@ -320,6 +320,20 @@ private:
           placeOperand(operand, registersFor(tile));
       }
       setLayout(op->getResult(0), registersFor(op->getResult(0)));
+    } else if (auto inverse = dyn_cast<chunk::InverseOp>(op)) {
+      // Whole rows of a warp, in blocks that are operands of products. The inverse goes on where others of its shape
+      // are, if all of that stays within warps.
+      ArrayRef<int64_t> shape = inverse.getType().getShape();
+      Layout rows = leftOperandLayout(shape[0], shape[1], WarpGrid::of(shape[0], shape[1], warps));
+      Layout wanted = registersFor(inverse.getResult());
+      placeOperand(inverse.getMatrixMutable(), rows);
+      setLayout(inverse.getResult(), rows);
+      if (wanted != rows && Conversion::between(rows, wanted).kind != Conversion::SharedMemory) {
+        builder.setInsertionPointAfter(op);
+        auto placed = ConvertOp::create(builder, op->getLoc(), withLayout(inverse.getType(), wanted),
+                                        inverse.getResult(), IntegerAttr());
+        inverse.getResult().replaceAllUsesExcept(placed, placed);
+      }
     } else if (isa<SpanOp>(op)) {
       // Bounds that any thread may ask for.
       for (OpOperand &operand : op->getOpOperands())

@@ -383,7 +383,8 @@ def PlanSharedMemory : Pass<"stretto-plan-shared-memory"> {
     less than 2 they are bulk channels no more, but for those of roles. Functions of several roles are planned together, in a module: they share
     nothing but what they pass to each other. Where registers suffice for several blocks on a multiprocessor memory is to
     suffice for them, too: where chunks are items of their own and tiles of others are read before most of the work on them, these come one at a time
-    for that. Where memory does not suffice, outputs are stored without a stage and tiles that are never
+    for that. Where it does not suffice for all, regions up to a size have memory of their own, the smallest last of all
+    without: each saves a barrier. Where memory does not suffice, outputs are stored without a stage and tiles that are never
     needed at the same time share it, first with what is needed on a condition alone. Then channels become one tile deep,
     those of the largest tiles first: the next tile is sent when this one has been read, or, where that does not do either,
     when its whole chunk has been computed. At last what is carried is stored for each operation that reads it, and the largest tiles are sent where they

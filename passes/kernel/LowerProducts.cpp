@@ -8,7 +8,7 @@
 //
 //===----------------------------------------------------------------------===//
 
-#include "mlir/Dialect/LLVMIR/NVVMDialect.h"
+#include "passes/kernel/FragmentBuilder.h"
 #include "passes/kernel/ThreadLowering.h"
 #include "passes/kernel/WarpgroupTiles.h"
 #include <map>
@@ -20,16 +20,6 @@ using namespace stretto::kernel;
 static constexpr int64_t innerOfFragment = 16;
 
 namespace {
-
-/// An operand as the product sees it: element (outer, inner) of a tile that may be stored transposed.
-struct Operand {
-  SharedTile tile;
-  bool innerIsRows; // the inner axis is the stored tile's first
-
-  uint64_t flat(int64_t outer, int64_t inner) const {
-    return tile.getLayout().flat(innerIsRows ? ArrayRef<int64_t>{inner, outer} : ArrayRef<int64_t>{outer, inner});
-  }
-};
 
 /// The registers of a result beside those within one fragment: where the fragments begin.
 struct Fragments {
@@ -64,62 +54,6 @@ SmallVector<int64_t> warpsOn(const Layout &layout, unsigned side) {
     result.push_back(layout.coordinate(vector, side));
   return result;
 }
-
-/// Emits the instructions on fragments of one type of element.
-class FragmentBuilder {
-public:
-  FragmentBuilder(ThreadBuilder &b, Type element) : b(b), element(element) {}
-
-  /// Addresses for `ldmatrix`: lane l gives a row of the matrix l / 8. The matrices are 8 further on the side of
-  /// `first` for odd ones, and by `second` for the upper pair. Rows of a matrix are those of the stored tile.
-  Addresses matrices(const Operand &operand, ArrayRef<int64_t> warps, std::pair<int64_t, int64_t> first,
-                     std::pair<int64_t, int64_t> second) {
-    SmallVector<uint64_t> lanes, ofWarps;
-    for (int64_t row = 1; row < 8; row *= 2)
-      lanes.push_back(operand.innerIsRows ? operand.flat(0, row) : operand.flat(row, 0));
-    lanes.push_back(operand.flat(first.first, first.second));
-    lanes.push_back(operand.flat(second.first, second.second));
-    for (int64_t outer : warps)
-      ofWarps.push_back(operand.flat(outer, 0));
-    return Addresses(b, operand.tile, lanes, ofWarps);
-  }
-
-  /// Loads `count` matrices, as fragments with pairs of inner elements.
-  SmallVector<Value> load(Value address, bool transposed, unsigned count) {
-    SmallVector<Type> words(count, b.getI32Type());
-    Type type = LLVM::LLVMStructType::getLiteral(b.getContext(), words);
-    auto shape = NVVM::LdStMatrixShapeAttr::get(b.getContext(), 8, 8);
-    Value loaded =
-        NVVM::LdMatrixOp::create(b, type, address, count, transposed ? NVVM::MMALayout::col : NVVM::MMALayout::row,
-                                 shape, NVVM::LdStMatrixEltType::B16);
-    SmallVector<Value> result;
-    for (unsigned index = 0; index < count; ++index)
-      result.push_back(operand(LLVM::ExtractValueOp::create(b, loaded, index)));
-    return result;
-  }
-
-  void multiply(ArrayRef<Value> left, ArrayRef<Value> right, MutableArrayRef<Value> sums) {
-    auto kind = element.isF16() ? NVVM::MMATypes::f16 : NVVM::MMATypes::bf16;
-    Type f32 = b.getF32Type();
-    Type type = LLVM::LLVMStructType::getLiteral(b.getContext(), {f32, f32, f32, f32});
-    Value result = NVVM::MmaOp::create(b, type, left, right, ValueRange(sums), ArrayRef<int64_t>{16, 8, 16},
-                                       std::nullopt, std::nullopt, std::array{kind, kind},
-                                       std::array{NVVM::MMALayout::row, NVVM::MMALayout::col});
-    for (auto [index, sum] : llvm::enumerate(sums))
-      sum = LLVM::ExtractValueOp::create(b, result, index);
-  }
-
-  /// Words are operands of bf16, pairs of numbers of f16.
-  Value operand(Value word) {
-    if (!element.isF16())
-      return word;
-    return LLVM::BitcastOp::create(b, VectorType::get(2, element), word);
-  }
-
-private:
-  ThreadBuilder &b;
-  Type element;
-};
 } // namespace
 
 /// The four words of the fragment of a left operand that begins at an element, from a thread's registers.

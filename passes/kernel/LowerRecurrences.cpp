@@ -171,19 +171,10 @@ void ThreadLowering::forOwnColumn(const SharedTile &tile, function_ref<void(Valu
   }
 }
 
-/// Even rows come before odd ones, of which neighbouring fours are exchanged: lanes that read both find them in other
-/// banks.
-static int64_t placeOfHalved(int64_t row, int64_t rows) {
-  constexpr int64_t together = 4;
-  return row / 2 ^ (row % 2) * (rows / 2 | together);
-}
-
-void ThreadLowering::toSharedMatrix(Value matrix, const SharedTile &tile, bool transpose, bool halve) {
+void ThreadLowering::toSharedMatrix(Value matrix, const SharedTile &tile, bool transpose) {
   Layout layout = *layoutOf(matrix.getType());
   auto placed = [&](uint64_t flat) -> uint64_t {
     int64_t row = layout.coordinate(flat, 0), column = layout.coordinate(flat, 1);
-    if (halve)
-      row = placeOfHalved(row, layout.side(0));
     return transpose ? tile.getLayout().flat({column, row}) : tile.getLayout().flat({row, column});
   };
   auto placedBasis = [&](Layout::Space space) { return llvm::map_to_vector(layout.basis(space), placed); };
@@ -258,88 +249,6 @@ void ThreadLowering::lowerSolve(chunk::SolveOp op) {
   b.barrier();
   Registers result = fromShared(rows, type);
   registers[op.getResult()] = std::move(result);
-}
-
-// Two neighbouring lanes have a column of the inverse in registers, the even rows and the odd ones. It begins as the
-// identity's, and row after row is taken away from those behind it. A row that is 0 in all columns of a warp, since
-// these come later, is passed over.
-void ThreadLowering::lowerInverse(chunk::InverseOp op) {
-  constexpr int64_t columnsOfWarp = 16, together = 4;
-  auto type = cast<RankedTensorType>(op.getType());
-  Type element = type.getElementType();
-  int64_t tokens = type.getDimSize(0), rows = llvm::divideCeil(tokens, 2);
-  ScratchTiles scratch(b, scratchOf(op));
-  SharedTile shared = scratch.next(type);
-  // It lies so that what one row contributes to those of a lane are neighbours.
-  toSharedMatrix(op.getMatrix(), shared, /*transpose=*/true, /*halve=*/true);
-  b.barrier();
-
-  Value half = arith::AndIOp::create(b, b.lane, b.i32(1)), pair = arith::SubIOp::create(b, b.lane, half);
-  Value isOdd = b.compare(arith::CmpIPredicate::ne, half, b.i32(0));
-  std::array<Value, 2> lanes = {pair, b.add(pair, 1)};
-  uint64_t ofHalf = offsetOf(shared, 1, placeOfHalved(1, shared.getLayout().side(0)));
-  Value ownOffset = b.mul(half, static_cast<int64_t>(ofHalf));
-  // By the bits that the place of a row and that of a half share: others are added.
-  llvm::SmallDenseMap<uint64_t, Value> beginnings;
-  for (int64_t r = 0; r < rows; r += together)
-    for (int64_t row = 0; row < tokens; ++row) {
-      uint64_t shares = (offsetOf(shared, 0, row) ^ offsetOf(shared, 1, r)) & ofHalf;
-      if (Value &beginning = beginnings[shares]; !beginning)
-        beginning = b.advance(shared.base, b.bitXor(ownOffset, static_cast<int64_t>(shares)));
-    }
-  auto weightsAt = [&](int64_t row, int64_t own) {
-    uint64_t place = offsetOf(shared, 0, row) ^ offsetOf(shared, 1, own);
-    return b.advance(beginnings.at(place & ofHalf), static_cast<int64_t>(place & ~ofHalf));
-  };
-  auto takeAway = [&](Registers &sums, int64_t row) {
-    Value number = b.shuffleFrom(sums[row / 2], lanes[row % 2]);
-    for (int64_t r = llvm::alignDown(llvm::divideCeil(row, 2), together); r < rows; r += together) {
-      Registers weights = b.load(weightsAt(row, r), element, together);
-      for (int64_t own = std::max(r, static_cast<int64_t>(llvm::divideCeil(row, 2)));
-           own < std::min(r + together, rows); ++own) {
-        Value rest = arith::SubFOp::create(b, sums[own], arith::MulFOp::create(b, weights[own - r], number));
-        sums[own] = 2 * own == row ? b.select(isOdd, rest, sums[own]) : rest; // the row itself
-      }
-    }
-  };
-  struct Column {
-    Value number;
-    Registers sums;
-  };
-  SmallVector<Column> columns;
-  for (int64_t first = 0; first < tokens; first += function.getWarps() * columnsOfWarp) {
-    Value begin = b.add(b.mul(b.warp, columnsOfWarp), first);
-    Column column = {b.add(begin, arith::ShRUIOp::create(b, b.lane, b.i32(1))), {}};
-    Value ownRow = arith::SubIOp::create(b, column.number, half);
-    for (int64_t row = 0; row < rows; ++row)
-      column.sums.push_back(
-          b.select(b.compare(arith::CmpIPredicate::eq, ownRow, b.i32(2 * row)), b.real(element, 1), b.zero(element)));
-    for (int64_t from = 0; from < tokens; from += columnsOfWarp) {
-      Value isBehind = b.compare(arith::CmpIPredicate::sle, begin, b.i32(from));
-      auto some = scf::IfOp::create(b, SmallVector<Type>(rows, element), isBehind, /*withElseRegion=*/true);
-      OpBuilder::InsertionGuard guard(b);
-      b.setInsertionPointToStart(some.thenBlock());
-      Registers next = column.sums;
-      for (int64_t row = from; row < std::min(from + columnsOfWarp, tokens); ++row)
-        takeAway(next, row);
-      scf::YieldOp::create(b, next);
-      b.setInsertionPointToStart(some.elseBlock());
-      scf::YieldOp::create(b, column.sums);
-      column.sums.assign(some.result_begin(), some.result_end());
-    }
-    columns.push_back(std::move(column));
-  }
-  b.barrier();
-  for (const Column &column : columns) {
-    OpBuilder::InsertionGuard guard(b);
-    b.setInsertionPointToStart(scf::IfOp::create(b, b.less(column.number, tokens)).thenBlock());
-    Value place = b.combine(b.linear(column.number, shared.byteOffsetsOf(1)), b.linear(half, shared.byteOffsetsOf(0)));
-    for (int64_t row = 0; row < rows; ++row)
-      b.store(b.advance(shared.base, b.bitXor(place, static_cast<int64_t>(offsetOf(shared, 0, 2 * row)))),
-              column.sums[row]);
-  }
-  b.barrier();
-  registers[op.getResult()] = fromShared(shared, type);
 }
 
 // Queries i, sixteen at a time, the last first. For each the thread keeps what it sees of the keys of tokens before t,

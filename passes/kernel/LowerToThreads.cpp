@@ -314,7 +314,7 @@ LogicalResult ThreadLowering::lower(Operation *op) {
       .Case([&](chunk::DecayMixOp op) { return lowerDecayMix(op); })
       .Case([&](chunk::DecayPairsOp op) { return lowerDecayPairs(op), success(); })
       .Case([&](chunk::SolveOp op) { return lowerSolve(op), success(); })
-      .Case([&](chunk::InverseOp op) { return lowerInverse(op), success(); })
+      .Case([&](chunk::InverseOp op) { return lowerInverse(op); })
       .Case([&](chunk::ScanOp op) { return lowerScan(op), success(); })
       .Default([&](Operation *op) -> LogicalResult {
         bool isTile = op->getNumResults() == 1 && isa<RankedTensorType>(op->getResult(0).getType());

@@ -77,10 +77,25 @@ public:
         std::all_of(first, order.end(), [&](Operation *op) { return !early.contains(op) || isMemoryEffectFree(op); });
     if (isPure)
       std::stable_partition(first, order.end(), [&](Operation *op) { return early.contains(op); });
+    if (isa<FuncOp>(block.getParentOp()))
+      receiveLate(order);
     return order;
   }
 
 private:
+  /// A chunk for itself waits for what has just been sent for. Before that comes what asks for none of it.
+  static void receiveLate(MutableArrayRef<Operation *> order) {
+    auto *first = llvm::find_if(order, llvm::IsaPred<ReceiveOp>);
+    llvm::DenseSet<Operation *> late;
+    for (Operation *op : llvm::make_range(first, order.end())) {
+      bool isLate = isa<ReceiveOp>(op) || !isMemoryEffectFree(op);
+      forEachOperand(op, [&](Operation *made) { isLate |= late.contains(made); });
+      if (isLate)
+        late.insert(op);
+    }
+    std::stable_partition(first, order.end(), [&](Operation *op) { return !late.contains(op); });
+  }
+
   /// What makes a tile that is added to, and what else asks for it or for what it is made of, as far as it waits for no
   /// product.
   void takeEarly(Value tile, bool andOperands) {

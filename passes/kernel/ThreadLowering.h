@@ -268,12 +268,17 @@ private:
   mlir::LogicalResult lowerDecayMix(chunk::DecayMixOp op);
   void lowerDecayPairs(chunk::DecayPairsOp op);
   void lowerSolve(chunk::SolveOp op);
-  void lowerInverse(chunk::InverseOp op);
   void lowerScan(chunk::ScanOp op);
   /// Stores a square matrix, as it is or transposed.
-  void toSharedMatrix(mlir::Value matrix, const SharedTile &tile, bool transpose, bool halve = false);
+  void toSharedMatrix(mlir::Value matrix, const SharedTile &tile, bool transpose);
   /// Emits, for each column of a tile in shared memory, what the one thread that has the column does.
   void forOwnColumn(const SharedTile &tile, llvm::function_ref<void(mlir::Value column)> body);
+
+  //===--------------------------------------------------------------------===//
+  // Inverses (LowerInverse.cpp)
+  //===--------------------------------------------------------------------===//
+
+  mlir::LogicalResult lowerInverse(chunk::InverseOp op);
 
   //===--------------------------------------------------------------------===//
   // Products (LowerProducts.cpp)

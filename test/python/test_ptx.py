@@ -57,12 +57,9 @@ SPILLS = {
     "gsa": [("fp32", 128)],
     "abc": [("bf16", 128), ("fp32", 128)],
     "lolcats": [("bf16", 64), ("bf16", 128), ("fp32", 128)],
-    "delta_rule": [("bf16", 16), ("bf16", 64), ("bf16", 128)],
-    "gated_delta_rule": [("bf16", 16), ("bf16", 64), ("bf16", 128)],
     "ssd": [("bf16", 128)],
 }
-# Forwards: up to 160 bytes of chunks. What inverts systems keeps up to 40 bytes of addresses in memory, so that six
-# blocks wait for their rows side by side.
+# Forwards: up to 160 bytes of chunks.
 CHUNK_SPILLS = {
     "linear_attn": [("bf16", 128)],
     "retention": [("fp32", 128)],
@@ -71,8 +68,6 @@ CHUNK_SPILLS = {
     "supra": [("bf16", 128)],
     "gsa": [("bf16", 128), ("fp32", 128)],
     "rwkv6": [("bf16", 128)],
-    "delta_rule": [("bf16", 16), ("bf16", 64), ("bf16", 128)],
-    "gated_delta_rule": [("bf16", 16), ("bf16", 64), ("bf16", 128)],
 }
 # And of the kernels over segments that are walked side by side, of which some are those of whole walks.
 SEGMENT_SPILLS = {
@@ -82,8 +77,6 @@ SEGMENT_SPILLS = {
     "rwkv6": [("bf16", 128)],
     "supra": [("bf16", 64), ("bf16", 128)],
     "abc": [("bf16", 128)],
-    "delta_rule": CHUNK_SPILLS["delta_rule"],
-    "gated_delta_rule": CHUNK_SPILLS["gated_delta_rule"],
 }
 # And of gradients in bf16 at width 128 whose segments are side by side. Where one walk has no chunk form so, and one of
 # states alone would have fewer than 32 tokens a chunk, there is none.
@@ -133,7 +126,8 @@ def spilled(ptxas, folder, ptx):
 def test_assembles_without_spills(ptxas, tmp_path, operator, dtype, width, step, request):
     if not step and (dtype, width) in CHUNK_SPILLS.get(operator, ()):
         request.applymarker(pytest.mark.xfail(strict=True, reason="more numbers than registers"))
-    assert spilled(ptxas, tmp_path, lower(operator, dtype, width, step=step)) == [("0", "0")]
+    inverts = operator in ("delta_rule", "gated_delta_rule") and dtype == "bf16" and not step
+    assert spilled(ptxas, tmp_path, lower(operator, dtype, width, step=step)) == [("0", "0")] * (1 + inverts)
 
 
 @pytest.mark.parametrize("dtype, width", CONFIGURATIONS)

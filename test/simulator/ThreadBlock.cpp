@@ -154,8 +154,8 @@ Action ThreadBlock::compileLoadMatrix(NVVM::LdMatrixOp op) {
   bool transposed = op.getLayout() == NVVM::MMALayout::col;
   Operation *operation = op;
   return [=, this] {
-    mustConverge(operation);
-    for (int warp = 0; warp < threads; warp += lanes)
+    warpsMustConverge(operation);
+    for (int warp : activeWarps())
       for (int matrix = 0; matrix < matrices; ++matrix) {
         uint16_t elements[8][8];
         for (int row = 0; row < 8; ++row) {
@@ -182,8 +182,8 @@ Action ThreadBlock::compileStoreMatrix(NVVM::StMatrixOp op) {
   bool transposed = op.getLayout() == NVVM::MMALayout::col;
   Operation *operation = op;
   return [=, this] {
-    mustConverge(operation);
-    for (int warp = 0; warp < threads; warp += lanes)
+    warpsMustConverge(operation);
+    for (int warp : activeWarps())
       for (size_t matrix = 0; matrix < sources.size(); ++matrix)
         for (int lane = 0; lane < lanes; ++lane) {
           auto store = [&](int row, int column, auto number) {
@@ -221,13 +221,13 @@ Action ThreadBlock::compileMultiply(NVVM::MmaOp op) {
   Format element = *op.getMultiplicandAPtxType() == NVVM::MMATypes::f16 ? Format::F16 : Format::BF16;
   Operation *operation = op;
   return [=, this] {
-    mustConverge(operation);
+    warpsMustConverge(operation);
     // Half `half` of a register, which is a word or a vector of two.
     auto part = [&](const Slot &slot, int thread, int half) {
       uint64_t word = slot.components == 2 ? slot.words[half * threads + thread] : slot.words[thread] >> (16 * half);
       return widen(word & 0xffff, element);
     };
-    for (int warp = 0; warp < threads; warp += lanes) {
+    for (int warp : activeWarps()) {
       float a[16][16], b[16][8];
       for (int lane = 0; lane < lanes; ++lane)
         for (int half = 0; half < 2; ++half) {

@@ -93,6 +93,15 @@ private:
         fail(op, "not all threads take part");
   }
 
+  /// The first threads of the warps that take part.
+  std::vector<int> activeWarps() const {
+    std::vector<int> warps;
+    for (int warp = 0; warp < threads; warp += lanes)
+      if (active[warp])
+        warps.push_back(warp);
+    return warps;
+  }
+
   /// An operation on each component and thread on its own, for all of which an operand of one component, such as a
   /// condition, holds. Inactive threads compute too; nobody sees it.
   template <typename Function> Action perThread(mlir::Operation *op, Function function) {

@@ -290,6 +290,28 @@ chunk.kernel @inverse chunk 16 (input %l: tensor<16x16xf32>, valid %n: index) ->
   chunk.yield %o : tensor<16x16xf32>
 }
 
+// CHECK-LABEL: chunk.kernel @inverse_of_product
+chunk.kernel @inverse_of_product chunk 16 (input %l: tensor<16x16xf32>, input %b: tensor<16x16xf32>, valid %n: index) -> (o: tensor<16x16xf32>) {
+  // CHECK-NEXT: %[[P:.*]] = arith.mulf %b, %l
+  // CHECK-NEXT: %[[O:.*]] = chunk.inverse %[[P]]
+  // CHECK-NEXT: chunk.yield %[[O]]
+  %c = chunk.causal %l strict : tensor<16x16xf32>
+  %p = arith.mulf %b, %c : tensor<16x16xf32>
+  %o = chunk.inverse %p : tensor<16x16xf32>
+  chunk.yield %o : tensor<16x16xf32>
+}
+
+// What else takes the product has its zeros.
+// CHECK-LABEL: chunk.kernel @product_with_zeros
+chunk.kernel @product_with_zeros chunk 16 (input %l: tensor<16x16xf32>, input %b: tensor<16x16xf32>, valid %n: index) -> (o: tensor<16x16xf32>, p: tensor<16x16xf32>) {
+  // CHECK-NEXT: %[[C:.*]] = chunk.causal %l strict
+  // CHECK-NEXT: arith.mulf %b, %[[C]]
+  %c = chunk.causal %l strict : tensor<16x16xf32>
+  %p = arith.mulf %b, %c : tensor<16x16xf32>
+  %o = chunk.inverse %p : tensor<16x16xf32>
+  chunk.yield %o, %p : tensor<16x16xf32>, tensor<16x16xf32>
+}
+
 // -----
 
 // Sums over the same rows, added up, are one.

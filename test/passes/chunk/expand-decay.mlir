@@ -516,3 +516,18 @@ chunk.kernel @rows_of_reads chunk 16 (input %q: tensor<16x32xbf16>, input %k: te
   %next = chunk.dot %ke, %v32 transpose_left add %s : tensor<16x32xf32>, tensor<16x32xf32> -> tensor<32x32xf32>
   chunk.yield %p next %next : tensor<16x16xf32>, tensor<32x32xf32>
 }
+
+// An inverse looks at no entry above the diagonal: none are cleared for it, nor where they are multiplied before.
+// CHECK-LABEL: chunk.kernel @inverted
+// CHECK-NOT: chunk.causal
+// CHECK: chunk.inverse
+// CHECK: chunk.causal
+chunk.kernel @inverted chunk 16 (input %q: tensor<16x32xf32>, input %k: tensor<16x32xf32>, input %g: tensor<16xf32>,
+                                 valid %n: index) -> (o: tensor<16x16xf32>, p: tensor<16x16xf32>) {
+  %l = chunk.decay_dot %k, %k log %g : tensor<16x32xf32>, tensor<16x32xf32>, tensor<16xf32> -> tensor<16x16xf32>
+  %b = chunk.broadcast %g along rows : tensor<16xf32> to tensor<16x16xf32>
+  %m = arith.mulf %b, %l : tensor<16x16xf32>
+  %o = chunk.inverse %m : tensor<16x16xf32>
+  %p = chunk.decay_dot %q, %k log %g : tensor<16x32xf32>, tensor<16x32xf32>, tensor<16xf32> -> tensor<16x16xf32>
+  chunk.yield %o, %p : tensor<16x16xf32>, tensor<16x16xf32>
+}

@@ -5,6 +5,8 @@
 // operand of the second product passes through shared memory, because the columns of a row belong to two warps.
 // CHECK-DAG: #[[SHARED:.*]] = #kernel.layout<[6, 6], offset = {{.*}}>
 // CHECK-DAG: #[[FRAGMENTS:.*]] = #kernel.layout<[6, 6], register = {{.*}}, lane = {{.*}}, warp = {{\[\[}}16, 0], [32, 0], [0, 32]]>
+// CHECK-DAG: #[[ROWS:.*]] = #kernel.layout<[5, 5], register = {{\[\[}}0, 1], [8, 0], [0, 8], [0, 16]], lane = {{.*}}, warp = {{\[\[}}16, 0], [0, 0]]>
+// CHECK-DAG: #[[PARTS:.*]] = #kernel.layout<[5, 5], register = {{\[\[}}0, 1], [8, 0], [0, 8]], lane = {{.*}}, warp = {{\[\[}}16, 0], [0, 16]]>
 // CHECK-LABEL: kernel.func @f
 // CHECK: %[[X:.*]] = kernel.receive {{.*}} -> tensor<64x64xbf16, #[[SHARED]]>
 // CHECK: %[[P:.*]] = chunk.dot %[[X]], %[[X]] transpose_right : tensor<64x64xbf16, #[[SHARED]]>, tensor<64x64xbf16, #[[SHARED]]> -> tensor<64x64xf32, #[[FRAGMENTS]]>
@@ -109,4 +111,16 @@ chunk.kernel @sums chunk 64 (input %x: tensor<64x64xf32>, state %S: tensor<64x64
   %w = chunk.broadcast %r along rows : tensor<64xf32> to tensor<64x64xf32>
   %o = arith.mulf %x, %w : tensor<64x64xf32>
   chunk.yield %o, %g next %S : tensor<64x64xf32>, tensor<64xf32>, tensor<64x64xf32>
+}
+
+// Warps have whole rows of a matrix that is inverted, two of them the same where it has 32. The inverse goes on within
+// warps, where others of its shape are.
+// CHECK-LABEL: kernel.func @inverted
+// CHECK: %[[T:.*]] = chunk.inverse %{{.*}} : tensor<32x32xf32, #[[ROWS]]>
+// CHECK-NEXT: kernel.convert %[[T]] : tensor<32x32xf32, #[[ROWS]]> -> tensor<32x32xf32, #[[PARTS]]>
+chunk.kernel @inverted chunk 32 (input %x: tensor<32x32xbf16>, valid %n: index) -> (o: tensor<32x32xf32>) {
+  %p = chunk.dot %x, %x transpose_right : tensor<32x32xbf16>, tensor<32x32xbf16> -> tensor<32x32xf32>
+  %t = chunk.inverse %p : tensor<32x32xf32>
+  %o = arith.addf %t, %p : tensor<32x32xf32>
+  chunk.yield %o : tensor<32x32xf32>
 }

@@ -41,21 +41,33 @@ chunk.kernel @solve chunk 64 (input %l: tensor<64x64xf32>, input %x: tensor<64x3
   chunk.yield %o : tensor<64x32xf32>
 }
 
-// Two lanes have a column of an inverse in registers; what 16 rows leave of all behind them they find together. Of the
-// row itself, which one of the two has, nothing is taken.
+// Each of four warps stores its row of blocks of 16 by 16: those below the diagonal as matrices, rounded and what that takes,
+// that of the diagonal as numbers, of which a lane then inverts a column by substitution. Behind one barrier products of
+// three parts make the blocks below: 2 blocks of 16 columns, two halves each, for the second row, 5 and 9 for the others.
 // CHECK-LABEL: llvm.func @inverse
+// CHECK: scf.if
+// CHECK-NOT: nvvm.stmatrix
+// CHECK: scf.if
+// CHECK-COUNT-2: nvvm.stmatrix
+// CHECK: scf.if
+// CHECK-COUNT-4: nvvm.stmatrix
+// CHECK: scf.if
+// CHECK-COUNT-6: nvvm.stmatrix
+// CHECK-NOT: nvvm.stmatrix
+// CHECK: nvvm.bar.warp.sync
+// CHECK-COUNT-120: arith.subf {{.*}}, %{{.*}} : f32
 // CHECK: nvvm.barrier
-// CHECK-COUNT-32: arith.select
+// CHECK-NOT: nvvm.mma.sync
 // CHECK: scf.if
-// CHECK-COUNT-16: nvvm.shfl.sync
+// CHECK: nvvm.ldmatrix
+// CHECK-NOT: nvvm.mma.sync
 // CHECK: scf.if
+// CHECK-COUNT-12: nvvm.mma.sync
 // CHECK: scf.if
+// CHECK-COUNT-30: nvvm.mma.sync
 // CHECK: scf.if
-// CHECK-COUNT-16: nvvm.shfl.sync
-// CHECK-NOT: nvvm.shfl.sync
-// CHECK: nvvm.barrier
-// CHECK: scf.if
-// CHECK: nvvm.barrier
+// CHECK-COUNT-54: nvvm.mma.sync
+// CHECK-NOT: nvvm.mma.sync
 // CHECK: llvm.return
 chunk.kernel @inverse chunk 64 (input %l: tensor<64x64xf32>, valid %n: index) -> (o: tensor<64x64xf32>) {
   %o = chunk.inverse %l : tensor<64x64xf32>

@@ -43,3 +43,18 @@ chunk.kernel @f chunk 64 (input %x: tensor<64x64xbf16>, state %S: tensor<64x64xf
   %next = chunk.dot %x, %x transpose_left add %S : tensor<64x64xbf16>, tensor<64x64xbf16> -> tensor<64x64xf32>
   chunk.yield %sum next %next : tensor<64x64xf32>, tensor<64x64xf32>
 }
+
+// A chunk for itself does what it can before it waits for the tile that it has just sent for.
+// CHECK-LABEL: kernel.func @waits
+// CHECK: kernel.send
+// CHECK: %[[G:.*]] = kernel.load %g
+// CHECK: chunk.accumulate sum %[[G]]
+// CHECK: kernel.receive
+// CHECK: chunk.dot
+chunk.kernel @waits chunk 64 (input %x: tensor<64x64xbf16>, input %g: tensor<64xf32>, valid %n: index) -> (o: tensor<64x64xf32>) {
+  %p = chunk.dot %x, %x transpose_right : tensor<64x64xbf16>, tensor<64x64xbf16> -> tensor<64x64xf32>
+  %t = chunk.accumulate sum %g : tensor<64xf32>
+  %b = chunk.broadcast %t along rows : tensor<64xf32> to tensor<64x64xf32>
+  %o = arith.mulf %p, %b : tensor<64x64xf32>
+  chunk.yield %o : tensor<64x64xf32>
+}
