@@ -30,7 +30,7 @@ struct Candidate {
   bool solvesTooMuch = false;
   int64_t slices = 1;  // into which it is divided
   std::string problem; // why it does not fit
-  int64_t registers = 0, warps = 0, ahead = 0;
+  int64_t registers = 0, warps = 0, ahead = 0, outputs = 0;
   /// What the blocks of all slices multiply and add for a token; whether a walk back asks for the states of one
   /// forward.
   double flopsOfToken = 0;

@@ -17,10 +17,16 @@ using Signature = Operator::Signature;
 Form Signature::modelForm(const OperatorCall &call, int64_t threads, bool isOfGradient, int64_t segments) const {
   if (device < 0)
     return {.slices = slicesFor(call, threads, segments)};
-  if (!isOfGradient)
-    return {.slices = slicesFor(call, threads, segments),
-            .ahead = Knobs::instance().ahead.load(),
-            .blocks = blocksOfMultiprocessor(call, segments)};
+  if (!isOfGradient) {
+    Form form = {.slices = slicesFor(call, threads, segments),
+                 .ahead = Knobs::instance().ahead.load(),
+                 .outputs = Knobs::instance().outputs.load(),
+                 .blocks = blocksOfMultiprocessor(call, segments)};
+    // Where heads alone give each multiprocessor two blocks these are left to be small.
+    if (form.outputs < 0 && segments == 1 && form.blocks > 1)
+      form.outputs = 0;
+    return form;
+  }
   bool isIdle = 4 * items(call) < 3 * multiprocessors;
   bool looksBack = looksBackWithoutBound || llvm::any_of(state, [](const EntryShape &entry) { return !!entry.window; });
   // More would be narrower than fragments of a matrix at the usual widths.
@@ -77,8 +83,8 @@ Signature::Choice Signature::choose(const OperatorCall &call, int64_t threads, c
   Choice choice = model;
   if (tuned->form.isFixed())
     choice = {.form = tuned->form};
-  else
-    choice.form.ahead = tuned->form.ahead ? tuned->form.ahead : choice.form.ahead;
+  else if (tuned->form.ahead || tuned->form.outputs)
+    std::tie(choice.form.ahead, choice.form.outputs) = std::pair(tuned->form.ahead, tuned->form.outputs);
   choice.by = tuned->isShipped ? Choice::By::Table : Choice::By::Tuner;
   choice.tuned = tuned;
   return choice;

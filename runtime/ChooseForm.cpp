@@ -45,7 +45,7 @@ struct Lowering::ChosenForm {
   std::mutex mutex;
   bool isKnown = false;
   std::string kernels, noChunkForm, refusal;
-  int64_t warps = 0, ahead = 0;
+  int64_t warps = 0, ahead = 0, outputs = 0;
 
   /// That of a family, of which the last few are kept: kernels of a family are compiled together.
   static std::shared_ptr<ChosenForm> of(StringRef family) {
@@ -76,6 +76,7 @@ llvm::Error Lowering::chooseFormOf(StringRef family) {
     chosen->noChunkForm = noChunkForm;
     chosen->warps = warps;
     chosen->ahead = ahead;
+    chosen->outputs = outputs;
     return llvm::Error::success();
   }
   if (!chosen->refusal.empty())
@@ -86,6 +87,7 @@ llvm::Error Lowering::chooseFormOf(StringRef family) {
   noChunkForm = chosen->noChunkForm;
   warps = chosen->warps;
   ahead = chosen->ahead;
+  outputs = chosen->outputs;
   return llvm::Error::success();
 }
 
@@ -102,7 +104,7 @@ llvm::Error Lowering::takeFixedForm() {
     return llvm::Error::success();
   // What does not fit says so when it is lowered.
   if (llvm::Expected<Blocks> blocks = blocksOf(*module))
-    std::tie(warps, ahead) = std::tie(blocks->warps, blocks->ahead);
+    std::tie(warps, ahead, outputs) = std::tie(blocks->warps, blocks->ahead, blocks->outputs);
   else
     llvm::consumeError(blocks.takeError());
   return llvm::Error::success();
@@ -329,6 +331,9 @@ llvm::Expected<Lowering::Blocks> Lowering::blocksOf(ModuleOp form) {
   llvm::Expected<Needs> needs = needsOf(form, request.warps);
   if (!needs)
     return needs.takeError();
+  if (request.warps == 0 && request.outputs < 0)
+    if (int64_t further = warpsOfOutputs(form, fewWarps))
+      return Blocks{needs->registers, fewWarps, /*ahead=*/0, further, std::move(needs->planned)};
   bool gains = request.warps == 0 && gainsFromFewWarps(form);
   bool hasManyBlocks = request.blocks > 1 || !carriesStates(form);
   if (gains || (request.warps == 0 && hasManyBlocks && mayHaveTwoBlocks(form, fewWarps))) {
@@ -338,12 +343,12 @@ llvm::Expected<Lowering::Blocks> Lowering::blocksOf(ModuleOp form) {
       llvm::consumeError(ofFew.takeError());
     else if ((gains && ofFew->registers <= fewRegisters) ||
              (ofFew->registers <= registersOfTwo && ofFew->bytes <= kernel::bytesOfBlock(2)))
-      return Blocks{ofFew->registers, fewWarps, ahead, std::move(ofFew->planned)};
+      return Blocks{ofFew->registers, fewWarps, ahead, outputs, std::move(ofFew->planned)};
   }
   if (request.warps == 0 && request.ahead < 0)
     if (int64_t further = warpsAhead(form, fewWarps))
-      return Blocks{needs->registers, fewWarps, further, std::move(needs->planned)};
-  return Blocks{needs->registers, request.warps, ahead, std::move(needs->planned)};
+      return Blocks{needs->registers, fewWarps, further, /*outputs=*/0, std::move(needs->planned)};
+  return Blocks{needs->registers, request.warps, ahead, outputs, std::move(needs->planned)};
 }
 
 /// Whether a block of so few warps may have the states of a slice beside much else, as one of two.
@@ -404,6 +409,52 @@ int64_t Lowering::warpsAhead(ModuleOp form, int64_t warpsOfWalk) {
   };
   int64_t wanted = find(warpsOfWalk);
   return wanted > warpsOfWalk ? find(wanted) : wanted;
+}
+
+/// Whether a walk does nothing in its turns but to add products of what the memory system copies to states, and to pass
+/// these on as products read them.
+static bool onlyAdds(kernel::FuncOp walk) {
+  auto isPartOfThat = [](Operation *op) {
+    bool makesTile = llvm::any_of(op->getResultTypes(), llvm::IsaPred<RankedTensorType>);
+    auto product = dyn_cast<chunk::DotOp>(op);
+    return !makesTile || (product && kernel::isOfWarpgroups(product)) ||
+           isa<arith::ConstantOp, arith::TruncFOp, kernel::PassOp, kernel::ReceiveOp, kernel::FinishOp>(op);
+  };
+  return llvm::all_of(walk.getOps<scf::ForOp>(), [&](scf::ForOp loop) {
+    WalkResult result = loop.getBody()->walk([&](Operation *op) { return WalkResult(success(isPartOfThat(op))); });
+    return !result.wasInterrupted();
+  });
+}
+
+/// Where a walk only adds to its states, others find the outputs behind it. Where it has more to do, as factors of
+/// decays, outputs wait for it, and one role that does everything is as fast (docs/performance.md).
+int64_t Lowering::warpsOfOutputs(ModuleOp form, int64_t warpsOfWalk) {
+  constexpr int64_t warpsOfGroup = 4;
+  const kernel::Chip *chip = isCpu() ? nullptr : kernel::Chip::find(request.target.name);
+  if (!chip || !chip->hasWarpgroups || isStep() || isOfGradient || bytesOf(request.element) != 2)
+    return 0;
+  OwningOpRef<ModuleOp> planned = form.clone();
+  KernelForm kernel = kernelForm();
+  kernel.warps = warpsOfWalk;
+  kernel.ahead = 0;
+  kernel.outputs = warpsOfGroup;
+  if (llvm::Error error = run(*planned, [&](OpPassManager &passes) { buildKernelPipeline(passes, kernel); })) {
+    llvm::consumeError(std::move(error));
+    return 0;
+  }
+  int64_t wanted = 0;
+  for (auto function : planned->getOps<kernel::FuncOp>()) {
+    if (!function.getBeside())
+      continue;
+    auto beside = planned->lookupSymbol<kernel::FuncOp>(*function.getBeside());
+    kernel::RegistersOfRoles registers(function, beside);
+    bool fits =
+        kernel::estimateRegisters(function) <= registers.walk && kernel::estimateRegisters(beside) <= registers.ahead;
+    if (!fits || !onlyAdds(function))
+      return 0;
+    wanted = warpsOfGroup;
+  }
+  return wanted;
 }
 
 /// Whether walks solve systems of equations, one for each token, row after row: those of more tokens take longer than
@@ -469,8 +520,8 @@ Candidate Lowering::lookAt(const Candidate::Shape &shape) {
     candidate.problem = llvm::toString(blocks.takeError());
     return candidate;
   }
-  std::tie(candidate.registers, candidate.warps, candidate.ahead) =
-      std::tie(blocks->registers, blocks->warps, blocks->ahead);
+  std::tie(candidate.registers, candidate.warps, candidate.ahead, candidate.outputs) =
+      std::tie(blocks->registers, blocks->warps, blocks->ahead, blocks->outputs);
   candidate.flopsOfToken = flopsOfToken(**form);
   candidate.readsStates = readsStates(**form);
   // Chunks that run side by side set tiles aside.
@@ -524,6 +575,7 @@ llvm::Expected<Lowering::GpuForm> Lowering::fittingForm(int64_t slices) {
       best.registers = candidate.registers;
       best.warps = candidate.warps;
       best.ahead = candidate.ahead;
+      best.outputs = candidate.outputs;
       best.flopsOfToken = candidate.flopsOfToken;
       best.readsStates = candidate.readsStates;
       best.shape.tokens = tokens;
@@ -579,6 +631,7 @@ llvm::Error Lowering::take(const GpuForm &form) {
     return error;
   warps = form.warps;
   ahead = form.ahead;
+  outputs = form.outputs;
   return takePanels(*module);
 }
 

@@ -135,12 +135,12 @@ static CacheKey keyOf(ModuleOp specialised, const KernelRequest &request) {
                                           "transitions",
                                           "writes",
                                           "starts"};
-  return CacheKey::of({buildIdentity(), program, types, parts[static_cast<int>(request.part)],
-                       std::to_string(request.slices), std::to_string(request.chunk), std::to_string(request.warps),
-                       std::to_string(request.ahead), std::to_string(request.blocks), std::to_string(request.walks),
-                       std::to_string(request.isWalkOfGradient() ? request.walkSlices : 1),
-                       request.continues ? "continues" : "", request.sideBySide ? "side by side" : "",
-                       request.target.name, request.target.features});
+  return CacheKey::of(
+      {buildIdentity(), program, types, parts[static_cast<int>(request.part)], std::to_string(request.slices),
+       std::to_string(request.chunk), std::to_string(request.warps), std::to_string(request.ahead),
+       std::to_string(request.outputs), std::to_string(request.blocks), std::to_string(request.walks),
+       std::to_string(request.isWalkOfGradient() ? request.walkSlices : 1), request.continues ? "continues" : "",
+       request.sideBySide ? "side by side" : "", request.target.name, request.target.features});
 }
 
 /// All requests of a program that choose a form together: one key for what segments, or a gradient, consist of.

@@ -88,8 +88,9 @@ struct KernelRequest {
   int64_t slices = 1;
   /// The tokens of a chunk, which also fix the slices; 0: the model chooses. The warps of a block; 0: the same.
   int64_t chunk = 0, warps = 0;
-  /// Further warps, which run ahead of those, and how many blocks calls have for each multiprocessor (Form.h).
-  int64_t ahead = 0, blocks = 1;
+  /// Further warps, which run ahead of those or find outputs behind them, and how many blocks calls have for each
+  /// multiprocessor (Form.h).
+  int64_t ahead = 0, outputs = 0, blocks = 1;
   /// The walks back of a gradient; 0: the same. The slices of what carries states alone.
   int64_t walks = 0, walkSlices = 1;
   void take(const Form &form) {
@@ -97,6 +98,7 @@ struct KernelRequest {
     chunk = form.chunk;
     warps = form.warps;
     ahead = form.ahead;
+    outputs = form.outputs;
     blocks = form.blocks;
     walks = form.walks;
     walkSlices = form.walkSlices;

@@ -119,7 +119,8 @@ llvm::Expected<std::unique_ptr<Gradient>> Gradient::create(Signature &signature,
   // Those of a forward call that is long enough for two blocks on a multiprocessor, whose kernels are there, or are
   // being compiled.
   if (sideBySide) {
-    Form ofForward = {.ahead = Knobs::instance().ahead.load(), .blocks = 2};
+    Form ofForward = {
+        .ahead = Knobs::instance().ahead.load(), .outputs = Knobs::instance().outputs.load(), .blocks = 2};
     if (llvm::Error error = signature.segmentsOf(ofForward).moveInto(gradient->forwardSegments))
       return error;
   }

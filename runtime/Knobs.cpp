@@ -54,6 +54,8 @@ Knobs::Knobs()
     walkSlices = powerOfTwo(*count);
   if (auto count = read("STRETTO_AHEAD", 16, "a number of warps, or auto", "auto"))
     ahead = *count == isWord ? -1 : powerOfTwo(*count);
+  if (auto count = read("STRETTO_OUTPUTS", 16, "a number of warps, or auto", "auto"))
+    outputs = *count == isWord ? -1 : powerOfTwo(*count);
   if (auto count = read("STRETTO_WALKS", 2, "0, 1 or 2"))
     walks = static_cast<int64_t>(*count);
 }

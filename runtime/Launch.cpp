@@ -426,6 +426,8 @@ llvm::Expected<std::string> Operator::explain(Signature &signature, const Operat
       json.attribute("threads", manifest.threads);
       if (manifest.threadsAhead)
         json.attribute("threads_ahead", manifest.threadsAhead);
+      if (manifest.threadsOfOutputs)
+        json.attribute("threads_of_outputs", manifest.threadsOfOutputs);
       json.attribute("shared_bytes", manifest.sharedBytes);
     }
     json.attribute("decay_proven", signature.decays.proven);

@@ -49,6 +49,7 @@ private:
             .computeTables = continues,
             .warps = warps,
             .ahead = isStep() || isOfGradient ? 0 : ahead,
+            .outputs = isStep() || isOfGradient ? 0 : outputs,
             .fromStart = !continues};
   }
   cpu::Processor processor() const { return request.target.processor(); }
@@ -78,7 +79,7 @@ private:
   /// A chunk form for a GPU, its slices and the registers that it wants; or none that fits, and why.
   struct GpuForm {
     Candidate::Shape shape = {}; // no tokens where there is none
-    int64_t slices = 1, warps = 0, ahead = 0, registers = std::numeric_limits<int64_t>::max();
+    int64_t slices = 1, warps = 0, ahead = 0, outputs = 0, registers = std::numeric_limits<int64_t>::max();
     double flopsOfToken = 0;
     bool readsStates = false;
     std::string problem;
@@ -108,9 +109,9 @@ private:
   };
   llvm::Expected<Needs> needsOf(mlir::ModuleOp form, int64_t warpsOfForm);
   /// The registers of a form, and of how many warps where the request leaves that open, 0: as many as suit it, and how
-  /// many run ahead of these; and its kernels of so many warps.
+  /// many run ahead of these, or find outputs behind them; and its kernels of so many warps.
   struct Blocks {
-    int64_t registers = 0, warps = 0, ahead = 0;
+    int64_t registers = 0, warps = 0, ahead = 0, outputs = 0;
     mlir::OwningOpRef<mlir::ModuleOp> planned = {};
   };
   llvm::Expected<Blocks> blocksOf(mlir::ModuleOp form);
@@ -123,6 +124,7 @@ private:
   bool gainsFromFewWarps(mlir::ModuleOp form);
   bool mayHaveTwoBlocks(mlir::ModuleOp form, int64_t warpsOfForm);
   int64_t warpsAhead(mlir::ModuleOp form, int64_t warpsOfWalk);
+  int64_t warpsOfOutputs(mlir::ModuleOp form, int64_t warpsOfWalk);
   mlir::LLVM::LLVMFuncOp function(llvm::StringRef symbol) {
     return module->lookupSymbol<mlir::LLVM::LLVMFuncOp>(symbol);
   }
@@ -135,8 +137,8 @@ private:
   bool isChoosing = false;       // among forms
   std::string noChunkForm;       // why, where the step form stands in for it
   int64_t warps = request.warps; // of a block; 0: as many as suit it
-  /// Further warps, which run ahead of those.
-  int64_t ahead = std::max<int64_t>(request.ahead, 0);
+  /// Further warps, which run ahead of those, or find outputs behind them.
+  int64_t ahead = std::max<int64_t>(request.ahead, 0), outputs = std::max<int64_t>(request.outputs, 0);
   int64_t panels = 0;               // the columns of panels of matrices; 0: those are whole
   bool dividesGradients = false;    // states of reverse time have a kernel of their own
   Candidates *candidates = nullptr; // while one is chosen for a GPU

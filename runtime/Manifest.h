@@ -169,9 +169,9 @@ struct Manifest {
   std::string noChunkForm;
   /// Multiplications and additions of a chunk of one head, and for each chunk that a look-back meets.
   int64_t flops = 0, flopsOfMeeting = 0;
-  /// GPU: threads of a block, those of them that run ahead of the others, and its bytes of shared memory. CPU: bytes of
-  /// scratch of a thread.
-  int64_t threads = 0, threadsAhead = 0, sharedBytes = 0, scratchBytes = 0;
+  /// GPU: threads of a block, those of them that run ahead of the others or find outputs behind them, and its bytes of
+  /// shared memory. CPU: bytes of scratch of a thread.
+  int64_t threads = 0, threadsAhead = 0, threadsOfOutputs = 0, sharedBytes = 0, scratchBytes = 0;
   /// GPU: numbers that a thread computes for a chunk, roughly.
   int64_t work = 0;
   ElementType computeType = ElementType::F32;

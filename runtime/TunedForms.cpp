@@ -19,6 +19,7 @@ json::Object TunedForm::toJson(StringRef key) const {
                       {"slices", form.slices},
                       {"warps", form.warps},
                       {"ahead", form.ahead},
+                      {"outputs", form.outputs},
                       {"walks", form.walks},
                       {"walk_slices", form.walkSlices},
                       {"milliseconds", milliseconds},
@@ -35,6 +36,7 @@ std::optional<TunedForm> TunedForm::fromJson(const json::Object &object) {
   };
   if (!read("chunk", 1024, entry.form.chunk) || !read("slices", 1024, entry.form.slices) ||
       !read("warps", 32, entry.form.warps) || (object.get("ahead") && !read("ahead", 16, entry.form.ahead, -1)) ||
+      (object.get("outputs") && !read("outputs", 16, entry.form.outputs, -1)) ||
       (object.get("walks") && !read("walks", 2, entry.form.walks)) ||
       (object.get("walk_slices") && !read("walk_slices", 1024, entry.form.walkSlices)) ||
       !isPowerOf2_64(entry.form.slices) || !isPowerOf2_64(entry.form.walkSlices))

@@ -122,6 +122,8 @@ llvm::Error Tuner::checkKernels(const Form &form) {
     return llvm::Error::success();
   if (form.ahead && !(*kernel)->manifest.threadsAhead)
     return llvm::createStringError("there is nothing that warps could compute ahead of others");
+  if (form.outputs && !(*kernel)->manifest.threadsOfOutputs)
+    return llvm::createStringError("there are no outputs that warps could find behind others");
   SmallVector<const CompiledKernel *> kernels = {*kernel};
   if (gradient)
     kernels = llvm::map_to_vector(
@@ -148,8 +150,9 @@ llvm::Error Tuner::describeModel() {
   const Manifest &manifest = (*kernel)->manifest;
   model = {.chunk = manifest.chunk,
            .slices = manifest.slices,
-           .warps = (manifest.threads - manifest.threadsAhead) / 32,
+           .warps = (manifest.threads - manifest.threadsAhead - manifest.threadsOfOutputs) / 32,
            .ahead = manifest.threadsAhead / 32,
+           .outputs = manifest.threadsOfOutputs / 32,
            .walks = gradient ? gradient->walks() : 0,
            .walkSlices = open.walkSlices};
   hasChunks = manifest.noChunkForm.empty() && manifest.chunk > 1;
@@ -200,13 +203,14 @@ std::vector<Form> Tuner::withWarpsAhead(const Form &form) const {
   if (request || signature.device < 0)
     return forms;
   // Where the model leaves the tokens open it may divide sequences among segments, too.
-  for (int64_t ahead : {4, 8}) {
+  for (auto [ahead, outputs] : {std::pair(4, 0), {8, 0}, {0, 4}, {0, 8}}) {
     forms.push_back(candidates.front().form);
     forms.back().ahead = ahead;
+    forms.back().outputs = outputs;
   }
   for (int64_t slices : {form.slices, 2 * form.slices, 4 * form.slices})
-    for (auto [warps, ahead] : {std::pair(4, 4), {4, 8}, {8, 4}})
-      forms.push_back({.chunk = form.chunk, .slices = slices, .warps = warps, .ahead = ahead});
+    for (auto [warps, ahead, outputs] : {std::tuple(4, 4, 0), {4, 8, 0}, {8, 4, 0}, {4, 0, 4}, {4, 0, 8}})
+      forms.push_back({.chunk = form.chunk, .slices = slices, .warps = warps, .ahead = ahead, .outputs = outputs});
   return forms;
 }
 
@@ -327,6 +331,8 @@ std::string Tuner::report(size_t chosen) {
     json.attribute("warps", shown.warps ? shown.warps : model.warps);
     if (int64_t ahead = form == candidates.front().form ? model.ahead : form.ahead)
       json.attribute("ahead", ahead);
+    if (int64_t outputs = form == candidates.front().form ? model.outputs : form.outputs)
+      json.attribute("outputs", outputs);
     if (shown.walks)
       json.attribute("walks", shown.walks);
   };

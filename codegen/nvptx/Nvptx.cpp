@@ -55,7 +55,7 @@ void stretto::buildKernelPipeline(OpPassManager &passes, const KernelForm &form)
   passes.addPass(createFoldOverChunks(fold));
   passes.addNestedPass<kernel::FuncOp>(createBaseTwoExponentials());
   passes.addNestedPass<kernel::FuncOp>(createMultiplyVectors());
-  passes.addPass(createDivideRoles({form.ahead, form.warps}));
+  passes.addPass(createDivideRoles({form.ahead, form.warps, form.outputs}));
   passes.addNestedPass<kernel::FuncOp>(createFetchStates({form.chip.str()}));
   passes.addNestedPass<kernel::FuncOp>(
       createAssignLayouts({/*readAgain=*/makesRoom, /*repeatLeft=*/makesRoom, /*warpgroups=*/makesRoom}));
@@ -64,6 +64,7 @@ void stretto::buildKernelPipeline(OpPassManager &passes, const KernelForm &form)
   passes.addNestedPass<kernel::FuncOp>(createSelectProducts({form.chip.str()}));
   passes.addNestedPass<kernel::FuncOp>(createOverlapProducts());
   passes.addNestedPass<kernel::FuncOp>(createSelectCopies({form.chip.str()}));
+  passes.addPass(createShareChannels());
   passes.addPass(createPlanSharedMemory({form.chip.str()}));
   passes.addNestedPass<kernel::FuncOp>(createSendAhead());
   passes.addNestedPass<kernel::FuncOp>(createInsertBarriers());

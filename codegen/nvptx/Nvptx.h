@@ -19,6 +19,8 @@ struct KernelForm {
   int64_t warps = 0;
   /// Further warps that compute what no state reaches, ahead of these; 0: none.
   int64_t ahead = 0;
+  /// Further warps that find outputs behind these, where none run ahead; 0: none.
+  int64_t outputs = 0;
   /// Tiles at rest are set aside where registers do not suffice. Whoever chooses a form asks without.
   bool setTilesAside = true;
   /// All sequences begin with their first tokens.

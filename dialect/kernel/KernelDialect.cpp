@@ -234,6 +234,13 @@ int64_t stretto::kernel::sharedBytesOf(RankedTensorType tile) {
   return llvm::alignTo(elements * llvm::divideCeil(tile.getElementTypeBitWidth(), 8), 16);
 }
 
+int64_t stretto::kernel::alignmentOfShared(int64_t bytes) {
+  constexpr int64_t banks = 128;
+  return std::clamp<int64_t>(llvm::bit_floor<uint64_t>(bytes), banks, sharedAlignment);
+}
+
+int64_t stretto::kernel::bytesOfGroup(int64_t bytes) { return llvm::alignTo(bytes, alignmentOfShared(bytes)); }
+
 int64_t stretto::kernel::boxColumnsOf(RankedTensorType tile) {
   int64_t bytes = llvm::divideCeil(tile.getElementTypeBitWidth(), 8), padded = int64_t(1)
                                                                                << paddedBits(tile.getShape())[1];
@@ -244,9 +251,14 @@ int64_t stretto::kernel::boxColumnsOf(RankedTensorType tile) {
 // Roles and functions
 //===----------------------------------------------------------------------===//
 
-LogicalResult RoleAttr::verify(function_ref<InFlightDiagnostic()> emitError, RoleKind, int64_t warps) {
+LogicalResult RoleAttr::verify(function_ref<InFlightDiagnostic()> emitError, RoleKind kind, int64_t warps,
+                               int64_t groups) {
+  constexpr int64_t mostGroups = 4;
   if (warps < 1 || warps > 32 || !llvm::isPowerOf2_64(warps))
     return emitError() << "[role_c1] a role of " << warps << " warps, expected a power of two up to 32";
+  if (groups < 1 || groups > (kind == RoleKind::Outputs ? mostGroups : 1))
+    return emitError() << "[role_c2] a role '" << stringifyRoleKind(kind) << "' of " << groups
+                       << " groups, expected one, or up to four of 'outputs'";
   return success();
 }
 
@@ -310,6 +322,8 @@ void FuncOp::print(OpAsmPrinter &printer) {
   printer.printRegion(getBody(), /*printEntryBlockArgs=*/false);
 }
 
+int64_t FuncOp::getThreads() { return getWarps() * getGroups() * lanesOfWarp; }
+
 LogicalResult FuncOp::verify() {
   if (getRoles().size() != 1)
     return emitOpError("[func_c1] has ") << getRoles().size() << " roles, expected one";
@@ -336,15 +350,13 @@ LogicalResult FuncOp::verifySymbolUses(SymbolTableCollection &symbols) {
 int64_t ChannelOp::bytesOfTiles() { return static_cast<int64_t>(getDepth()) * sharedBytesOf(getType().getTile()); }
 
 int64_t ChannelOp::bytesOfBarriers() {
-  int64_t ofTile = getPassed() ? 2 : getBulk() ? 1 : 0;
-  return static_cast<int64_t>(getDepth()) * ofTile * bytesOfBarrier;
+  int64_t ofTile = getPassed() ? 2 : getBulk() ? 1 : 0, ofAll = isShared() ? 1 : 0;
+  return (static_cast<int64_t>(getDepth()) * ofTile + ofAll) * bytesOfBarrier;
 }
 
 LogicalResult ChannelOp::verify() {
   if (getBulk() && getType().getTile().getRank() != 2)
     return emitOpError("[channel_c1] copies ") << getType().getTile() << " in bulk, expected rows and columns";
-  if (getBulk() && getPassed())
-    return emitOpError("[channel_c2] is passed and copied in bulk, expected one of the two");
   return success();
 }
 
@@ -359,9 +371,10 @@ LogicalResult PassOp::verify() {
   auto isLike = [&](RankedTensorType type) {
     return type.getShape() == ofChannel.getShape() && type.getElementType() == ofChannel.getElementType();
   };
-  if (!isPassed(getChannel()) || !isLike(tile) || !isLike(result))
+  auto made = getChannel().getDefiningOp<ChannelOp>();
+  if (!isPassed(getChannel()) || made.getBulk() || !isLike(tile) || !isLike(result))
     return emitOpError("[pass_c1] passes ") << tile << " as " << result << " to a channel of " << ofChannel
-                                            << ", expected one that is passed, of such tiles";
+                                            << ", expected one that is passed, not in bulk, of such tiles";
   return success();
 }
 

@@ -41,6 +41,10 @@ inline constexpr int64_t bytesOfBarrier = 8;
 
 /// The bytes that a tile in shared memory takes, padding included.
 int64_t sharedBytesOf(mlir::RankedTensorType tile);
+/// What the first of so many bytes of shared memory is a multiple of; and so many bytes, as each group of a role has
+/// them for itself, one after the other.
+int64_t alignmentOfShared(int64_t bytes);
+int64_t bytesOfGroup(int64_t bytes);
 /// The columns of the boxes that a tile with rows and columns is divided into in shared memory.
 int64_t boxColumnsOf(mlir::RankedTensorType tile);
 

@@ -80,7 +80,8 @@ def Kernel_LayoutAttr : AttrDef<Kernel_Dialect, "Layout", [
 }
 
 def Kernel_RoleKind : I32EnumAttr<"RoleKind", "what a group of warps does", [
-    I32EnumAttrCase<"All", 0, "all">, I32EnumAttrCase<"Ahead", 1, "ahead">, I32EnumAttrCase<"Walk", 2, "walk">]> {
+    I32EnumAttrCase<"All", 0, "all">, I32EnumAttrCase<"Ahead", 1, "ahead">, I32EnumAttrCase<"Walk", 2, "walk">,
+    I32EnumAttrCase<"Outputs", 3, "outputs">]> {
   let cppNamespace = "::stretto::kernel";
   let genSpecializedAttr = 0;
 }
@@ -90,12 +91,19 @@ def Kernel_RoleAttr : AttrDef<Kernel_Dialect, "Role"> {
   let summary = "a group of warps and what it does";
   let description = [{
     `#kernel.role<all, 8>`: eight warps that do everything. `ahead` are those that compute what no state reaches, chunks
-    before it is asked for by those that `walk` over states.
+    before it is asked for by those that `walk` over states. `outputs` are those that compute behind a walk what no state
+    depends on.
 
-    Constraints: `role_c1` the warps are a power of two up to 32.
+    `#kernel.role<outputs, 4, 2>`: two groups of four warps, which take the chunks of the loop in turns.
+
+    Constraints: `role_c1` the warps are a power of two up to 32; `role_c2` there is one group, or of `outputs` up to four.
   }];
-  let parameters = (ins EnumParameter<Kernel_RoleKind>:$kind, "int64_t":$warps);
-  let assemblyFormat = "`<` $kind `,` $warps `>`";
+  let parameters = (ins EnumParameter<Kernel_RoleKind>:$kind, "int64_t":$warps,
+                        DefaultValuedParameter<"int64_t", "1">:$groups);
+  let builders = [AttrBuilder<(ins "::stretto::kernel::RoleKind":$kind, "int64_t":$warps), [{
+    return $_get($_ctxt, kind, warps, 1);
+  }]>];
+  let assemblyFormat = "`<` $kind `,` $warps (`,` $groups^)? `>`";
   let genVerifyDecl = 1;
 }
 def Kernel_RoleArrayAttr : TypedArrayAttrBase<Kernel_RoleAttr, "groups of warps">;
@@ -176,7 +184,10 @@ def Kernel_FuncOp : Kernel_Op<"func", [
   let extraClassDeclaration = [{
     ::mlir::Block *getBlock() { return &getBody().front(); }
     RoleAttr getRole() { return llvm::cast<RoleAttr>(getRoles()[0]); }
+    /// Those that work on a chunk together, and how many such groups there are.
     int64_t getWarps() { return getRole().getWarps(); }
+    int64_t getGroups() { return getRole().getGroups(); }
+    int64_t getThreads();
   }];
 }
 
@@ -291,8 +302,11 @@ def Kernel_ChannelOp : Kernel_Op<"channel"> {
     What one role makes for another goes through a channel that both functions have, under one number: `passed`. Each of
     its tiles has two barriers, one that is complete when the tile is there and one when it has been read.
 
-    Constraints: `channel_c1` the tiles of a bulk channel have rows and columns; `channel_c2` tiles are passed by a role,
-    or copied in bulk.
+    A bulk channel that is passed, too, has tiles that both roles read: one of them sends and receives them, the other
+    receives and releases them. Beside the two barriers of each tile it has one at which the other role waits where rows
+    without a token are cleared.
+
+    Constraints: `channel_c1` the tiles of a bulk channel have rows and columns.
   }];
   let arguments = (ins I64Attr:$depth, OptionalAttr<I64Attr>:$passed, UnitAttr:$bulk, OptionalAttr<I64Attr>:$offset,
                        OptionalAttr<I64Attr>:$barriers);
@@ -301,6 +315,8 @@ def Kernel_ChannelOp : Kernel_Op<"channel"> {
                           (`barriers` $barriers^)? attr-dict `:` type($result) }];
   let hasVerifier = 1;
   let extraClassDeclaration = [{
+    /// Whether the memory system copies tiles that two roles read.
+    bool isShared() { return getBulk() && getPassed(); }
     /// The bytes of all tiles, and those of their barriers.
     int64_t bytesOfTiles();
     int64_t bytesOfBarriers();
@@ -346,7 +362,7 @@ def Kernel_PassOp : Kernel_Op<"pass"> {
     receive it. The result is the tile in shared memory, for who passes it: as with a `kernel.convert`, other warps of
     the role see it behind a barrier. With `matrices` warps store matrices of eight rows of 16 bytes.
 
-    Constraints: `pass_c1` the tile is the channel's, but for its layout, and the channel is passed.
+    Constraints: `pass_c1` the tile is the channel's, but for its layout, and the channel is passed, not in bulk.
 
     Example, with the other role's part under `kernel.release`:
     ```mlir
@@ -363,7 +379,7 @@ def Kernel_PassOp : Kernel_Op<"pass"> {
 }
 
 def Kernel_ReleaseOp : Kernel_Op<"release"> {
-  let summary = "says that a tile another role has passed is read no longer";
+  let summary = "says that a tile another role has passed or sent is read no longer";
   let description = [{
     Constraints: `release_c1` the channel is passed.
 

@@ -27,6 +27,7 @@ inline Form formOf(const StrettoForm &form) {
           .slices = form.slices,
           .warps = form.warps,
           .ahead = form.ahead,
+          .outputs = form.outputs,
           .blocks = std::max<int64_t>(form.blocks, 1),
           .walks = form.walks,
           .walkSlices = std::max<int64_t>(form.walkSlices, 1)};

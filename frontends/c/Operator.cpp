@@ -363,7 +363,8 @@ char *strettoTune(StrettoSignature *signature, const StrettoOperatorCall *call, 
   if (request)
     gradient = requestOf(checked, *request);
   auto trial = [&](const Form &form) -> llvm::Expected<double> {
-    StrettoForm asked = {form.chunk, form.slices, form.warps, form.walks, form.walkSlices, form.ahead, form.blocks};
+    StrettoForm asked = {form.chunk,      form.slices, form.warps,  form.walks,
+                         form.walkSlices, form.ahead,  form.blocks, form.outputs};
     char *problem = nullptr;
     double seconds = tuning->trial(tuning->context, &asked, &problem);
     if (seconds >= 0)

@@ -29,12 +29,12 @@ typedef struct StrettoBuilder StrettoBuilder;
 typedef struct StrettoOutcome StrettoOutcome;
 
 /* What of a kernel's form may be chosen: the tokens of a chunk, with which come the slices of the values, a power of
- * two, on a GPU the warps of a block and further ones that run ahead of these, and of a gradient the walks
- * back and the slices of walks that carry states alone. 0 tokens, warps or walks: the model chooses; of the warps ahead
- * 0: none, fewer: it chooses. The blocks that a call has for each multiprocessor, 2 for more, are no choice, but what
- * the model may go by. */
+ * two, on a GPU the warps of a block and further ones that run ahead of these or find outputs behind them, and of a
+ * gradient the walks back and the slices of walks that carry states alone. 0 tokens, warps or walks: the model chooses;
+ * of the warps ahead and of outputs 0: none, fewer: it chooses. The blocks that a call has for each multiprocessor, 2
+ * for more, are no choice, but what the model may go by. */
 typedef struct {
-  int64_t chunk, slices, warps, walks, walkSlices, ahead, blocks;
+  int64_t chunk, slices, warps, walks, walkSlices, ahead, blocks, outputs;
 } StrettoForm;
 
 /* A name and its value as text. */

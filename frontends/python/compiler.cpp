@@ -124,10 +124,10 @@ public:
     return Module(checked(strettoModuleSpecialize, handle.get(), &specialization));
   }
   std::string lower(const std::string &stage, const std::string &target, const std::string &element,
-                    const std::string &part, const std::optional<std::array<int64_t, 7>> &form) const {
+                    const std::string &part, const std::optional<std::array<int64_t, 8>> &form) const {
     StrettoForm fixed = {};
     if (form)
-      fixed = {(*form)[0], (*form)[1], (*form)[2], (*form)[3], (*form)[4], (*form)[5], (*form)[6]};
+      fixed = {(*form)[0], (*form)[1], (*form)[2], (*form)[3], (*form)[4], (*form)[5], (*form)[6], (*form)[7]};
     StrettoPart asked = part == "step" ? STRETTO_STEP : part == "segments" ? STRETTO_SEGMENTS : STRETTO_RESULTS;
     return taken(checked(strettoModuleLower, handle.get(), stage.c_str(), target.c_str(), element.c_str(), asked,
                          form ? &fixed : nullptr));

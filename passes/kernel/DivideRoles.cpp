@@ -1,4 +1,4 @@
-//===- DivideRoles.cpp - Warps that run ahead of those that walk ----------===//
+//===- DivideRoles.cpp - Warps that walk, and others before or behind them -===//
 
 #include "mlir/IR/IRMapping.h"
 #include "mlir/IR/Iterators.h"
@@ -18,42 +18,56 @@ using namespace stretto::kernel;
 
 namespace {
 
-/// Divides the loop of a function into what follows from the states that it carries, and what they do not reach.
+/// Divides the loop of a function in two, of which the second part takes what the first passes: what the states that it
+/// carries do not reach, and what follows from them; or what the next states depend on, and the outputs.
 class Divider {
 public:
   explicit Divider(FuncOp function) : function(function) {}
 
   /// Whether the function has a loop that carries states and stores what follows from them, and something is left for
   /// those who run ahead.
-  bool find();
-  /// Whether all that the walk takes of the rest can be passed.
+  bool findWalk();
+  /// Whether the function has a loop that carries states, and outputs that products beside those of the states find.
+  bool findOutputs();
+  /// Whether all that the second part takes of the first can be passed.
   bool canPass();
-  /// Makes the function that runs ahead, and leaves of this one the walk.
-  void divide(int64_t warpsAhead, int64_t warpsOfWalk);
+  /// Makes the function that runs ahead, and leaves of this one the walk; the latter.
+  FuncOp runAhead(int64_t warpsAhead, int64_t warpsOfWalk);
+  /// Makes the function that walks, and leaves of this one what finds outputs behind it; the former.
+  FuncOp walkAhead(int64_t warpsOfOutputs, int64_t warpsOfWalk);
+  /// Whether the second part carries nothing from chunk to chunk.
+  bool takesTurns() { return !llvm::is_contained(isOfSecond, true); }
 
 private:
   /// Of a turn: what is passed takes the place of tiles that come from memory.
   static constexpr int64_t mostBytes = int64_t(64) * 1024;
 
+  bool findLoop();
   bool isStateOfProducts(unsigned number);
   void reach();
+  void need(Value value);
+  bool narrows(Operation *op, llvm::SetVector<Operation *> &made);
   bool isReached(Value value) { return reached.contains(value); }
   bool isInLoop(Value value) { return value.getParentBlock() == loop.getBody(); }
-  /// Whether the walk may compute a value anew, from constants and numbers that it repeats.
+  /// Whether the second part may compute a value anew, from constants and numbers that it repeats.
   static bool isMadeAgain(Operation *op);
   bool take(Value value);
-  void passAll(FuncOp ahead, IRMapping &mapping);
+  /// Makes the first part, and leaves of the function the second.
+  FuncOp divide();
+  void passAll(FuncOp first, IRMapping &mapping);
   void receiveAll();
   static void keepCarried(scf::ForOp loop, ArrayRef<bool> kept);
   static void eraseUnused(FuncOp function);
 
   FuncOp function;
   scf::ForOp loop;
-  DenseSet<Value> reached;
-  llvm::SetVector<Operation *> walked; // operations of the loop
-  DenseSet<Operation *> again;         // those that the walk makes again
-  SmallVector<bool> isOfWalk;          // what the loop carries
-  llvm::SetVector<Value> passed;       // tiles and conditions
+  DenseSet<Value> reached;                 // what the second part makes or carries
+  llvm::SetVector<Operation *> second;     // operations of the loop
+  DenseSet<Operation *> again;             // those of the first that the second makes again
+  SmallVector<bool> isOfFirst, isOfSecond; // what the loop carries
+  llvm::SetVector<Value> passed;           // tiles and conditions
+  llvm::SetVector<Operation *> needed;     // operations that the next states depend on
+  bool walksFirst = false;                 // the second part finds outputs
 };
 
 } // namespace
@@ -79,12 +93,12 @@ void Divider::reach() {
     getUsedValuesDefinedAbove(op.getRegions(), used);
     if (llvm::none_of(used, [&](Value value) { return isReached(value); }))
       continue;
-    walked.insert(&op);
+    second.insert(&op);
     reached.insert(op.result_begin(), op.result_end());
   }
 }
 
-bool Divider::find() {
+bool Divider::findLoop() {
   for (auto each : function.getOps<scf::ForOp>()) {
     if (loop)
       return false;
@@ -93,29 +107,148 @@ bool Divider::find() {
   if (!loop || getConstantIntValue(loop.getStep()) != 1)
     return false;
   // What the loop leaves are final states, and nothing that is computed further.
-  if (!llvm::all_of(loop->getUsers(), llvm::IsaPred<SaveOp>))
+  return llvm::all_of(loop->getUsers(), llvm::IsaPred<SaveOp>);
+}
+
+bool Divider::findWalk() {
+  if (!findLoop())
     return false;
   unsigned count = loop.getNumRegionIterArgs();
   for (unsigned number = 0; number < count; ++number)
-    isOfWalk.push_back(isStateOfProducts(number));
+    isOfSecond.push_back(isStateOfProducts(number));
   Operation *yield = loop.getBody()->getTerminator();
   for (bool isStable = false; !isStable;) {
     isStable = true;
     for (unsigned number = 0; number < count; ++number)
-      if (isOfWalk[number])
+      if (isOfSecond[number])
         reached.insert(loop.getRegionIterArg(number));
     reach();
     for (unsigned number = 0; number < count; ++number)
-      if (!isOfWalk[number] && isReached(yield->getOperand(number))) {
-        isOfWalk[number] = true;
+      if (!isOfSecond[number] && isReached(yield->getOperand(number))) {
+        isOfSecond[number] = true;
         isStable = false;
       }
   }
+  for (bool isOfWalk : isOfSecond)
+    isOfFirst.push_back(!isOfWalk);
   bool isAhead = llvm::any_of(*loop.getBody(), [&](Operation &op) {
-    return !walked.contains(&op) && isa<chunk::DotOp, MatvecOp, scf::IfOp, scf::ForOp>(op);
+    return !second.contains(&op) && isa<chunk::DotOp, MatvecOp, scf::IfOp, scf::ForOp>(op);
   });
-  bool leavesRows = llvm::any_of(walked, llvm::IsaPred<StoreOp>);
-  return llvm::is_contained(isOfWalk, true) && isAhead && leavesRows;
+  bool leavesRows = llvm::any_of(second, llvm::IsaPred<StoreOp>);
+  return llvm::is_contained(isOfSecond, true) && isAhead && leavesRows;
+}
+
+/// What a value of the loop is made of, from one turn to the next.
+void Divider::need(Value value) {
+  SmallVector<Value> pending = {value};
+  while (!pending.empty()) {
+    Value next = pending.pop_back_val();
+    if (auto carried = dyn_cast<BlockArgument>(next); carried && carried.getOwner() == loop.getBody()) {
+      if (carried == loop.getInductionVar() || isOfFirst[carried.getArgNumber() - 1])
+        continue;
+      isOfFirst[carried.getArgNumber() - 1] = true;
+      pending.push_back(loop.getBody()->getTerminator()->getOperand(carried.getArgNumber() - 1));
+    }
+    Operation *op = next.getDefiningOp();
+    op = op && loop->isProperAncestor(op) ? loop.getBody()->findAncestorOpInBlock(*op) : nullptr;
+    if (!op || !needed.insert(op))
+      continue;
+    llvm::append_range(pending, op->getOperands());
+    llvm::SetVector<Value> used;
+    getUsedValuesDefinedAbove(op->getRegions(), used);
+    llvm::append_range(pending, used);
+  }
+}
+
+/// Whether an operation leaves fewer bits of what is computed number by number from tiles of the first part, which then
+/// makes it, so that less is passed.
+bool Divider::narrows(Operation *op, llvm::SetVector<Operation *> &made) {
+  if (!isa<arith::TruncFOp>(op))
+    return false;
+  bool isOfTile = false;
+  SmallVector<Operation *> pending = {op};
+  while (!pending.empty()) {
+    Operation *next = pending.pop_back_val();
+    if (!made.insert(next))
+      continue;
+    bool isNumberByNumber = next->hasTrait<OpTrait::Elementwise>() || isa<chunk::BroadcastOp, arith::ConstantOp>(next);
+    if (!isNumberByNumber || !isMemoryEffectFree(next))
+      return false;
+    for (Value operand : next->getOperands()) {
+      Operation *source = operand.getDefiningOp();
+      bool isOfLoop = isInLoop(operand) && operand != loop.getInductionVar();
+      bool isFirst = source ? needed.contains(source) : isOfLoop;
+      if (auto carried = dyn_cast<BlockArgument>(operand); carried && isOfLoop)
+        isFirst = isOfFirst[carried.getArgNumber() - 1];
+      if (isFirst)
+        isOfTile |= operand.getType() == next->getResult(0).getType() || next == op;
+      else if (source && isOfLoop)
+        pending.push_back(source);
+      else if (isOfLoop)
+        return false;
+    }
+  }
+  return isOfTile;
+}
+
+bool Divider::findOutputs() {
+  if (!findLoop())
+    return false;
+  walksFirst = true;
+  Block &body = *loop.getBody();
+  unsigned count = loop.getNumRegionIterArgs();
+  isOfFirst.assign(count, false);
+  isOfSecond.assign(count, false);
+  bool carriesStates = false;
+  for (unsigned number = 0; number < count; ++number)
+    if (!loop.getResult(number).use_empty()) {
+      carriesStates |= isStateOfProducts(number);
+      need(loop.getRegionIterArg(number));
+    }
+  auto isProduct = llvm::IsaPred<chunk::DotOp, MatvecOp>;
+  if (!carriesStates || llvm::none_of(needed, isProduct) || llvm::any_of(needed, llvm::IsaPred<StoreOp>))
+    return false;
+  for (bool isStable = false; !isStable;) {
+    isStable = true;
+    for (Operation &op : body.without_terminator()) {
+      llvm::SetVector<Operation *> made;
+      if (!needed.contains(&op) && narrows(&op, made)) {
+        needed.insert_range(made);
+        isStable = false;
+      }
+    }
+  }
+  // What outputs are made of beside that.
+  SmallVector<Value> pending;
+  auto join = [&](Operation *op) {
+    if (needed.contains(op) || !second.insert(op))
+      return;
+    llvm::append_range(pending, op->getOperands());
+    llvm::SetVector<Value> used;
+    getUsedValuesDefinedAbove(op->getRegions(), used);
+    llvm::append_range(pending, used);
+  };
+  for (Operation &op : body)
+    if (isa<StoreOp, CarryOp>(op))
+      join(&op);
+  while (!pending.empty()) {
+    Value value = pending.pop_back_val();
+    if (!isInLoop(value) || value == loop.getInductionVar())
+      continue;
+    if (Operation *op = value.getDefiningOp()) {
+      join(op);
+      continue;
+    }
+    unsigned number = cast<BlockArgument>(value).getArgNumber() - 1;
+    if (isOfFirst[number] || isOfSecond[number])
+      continue;
+    isOfSecond[number] = true;
+    reached.insert(value);
+    pending.push_back(body.getTerminator()->getOperand(number));
+  }
+  for (Operation *op : second)
+    reached.insert(op->result_begin(), op->result_end());
+  return llvm::any_of(second, isProduct) && llvm::any_of(second, llvm::IsaPred<StoreOp>);
 }
 
 bool Divider::isMadeAgain(Operation *op) {
@@ -142,15 +275,15 @@ bool Divider::take(Value value) {
 }
 
 bool Divider::canPass() {
-  for (Operation *op : walked) {
+  for (Operation *op : second) {
     llvm::SetVector<Value> used(op->operand_begin(), op->operand_end());
     getUsedValuesDefinedAbove(op->getRegions(), used);
     for (Value value : used)
       if (!take(value))
         return false;
   }
-  for (auto [isWalked, next] : llvm::zip(isOfWalk, loop.getBody()->getTerminator()->getOperands()))
-    if (isWalked && !take(next))
+  for (auto [isOwn, next] : llvm::zip(isOfSecond, loop.getBody()->getTerminator()->getOperands()))
+    if (isOwn && !take(next))
       return false;
   int64_t bytes = 0;
   for (Value value : passed)
@@ -228,13 +361,39 @@ static Value turnOf(scf::ForOp loop) {
   return builder.createOrFold<arith::SubIOp>(loop.getLoc(), loop.getInductionVar(), loop.getLowerBound());
 }
 
-void Divider::passAll(FuncOp ahead, IRMapping &mapping) {
+/// Makes a value that follows from what the loop carries at the start of a turn, before anything is waited for.
+static void hoist(Value value, scf::ForOp loop, Operation *before) {
+  SmallVector<Value> pending = {value};
+  llvm::SetVector<Operation *> made;
+  while (!pending.empty()) {
+    Operation *op = pending.pop_back_val().getDefiningOp();
+    if (!op || !loop->isProperAncestor(op) || made.contains(op))
+      continue;
+    if (op->getParentOp() != loop.getOperation() || op->getNumRegions() || !isMemoryEffectFree(op))
+      return;
+    made.insert(op);
+    llvm::append_range(pending, op->getOperands());
+  }
+  // In the order in which they stand.
+  SmallVector<Operation *> order;
+  for (Operation &op : *loop.getBody())
+    if (made.contains(&op))
+      order.push_back(&op);
+  for (Operation *op : order)
+    if (before->isBeforeInBlock(op))
+      op->moveBefore(before);
+}
+
+void Divider::passAll(FuncOp first, IRMapping &mapping) {
   auto own = cast<scf::ForOp>(mapping.lookup(loop.getOperation()));
   Value turn = turnOf(own);
+  Operation *start = &*llvm::find_if(*own.getBody(), [](Operation &op) { return !isMemoryEffectFree(&op); });
   for (auto [number, original] : llvm::enumerate(passed)) {
     Value value = mapping.lookup(original);
-    ChannelOp channel = createPassed(ahead, static_cast<int64_t>(number), value);
-    OpBuilder builder(ahead.getContext());
+    if (walksFirst)
+      hoist(value, own, start);
+    ChannelOp channel = createPassed(first, static_cast<int64_t>(number), value);
+    OpBuilder builder(first.getContext());
     if (Operation *made = value.getDefiningOp())
       builder.setInsertionPointAfter(made);
     else
@@ -243,26 +402,23 @@ void Divider::passAll(FuncOp ahead, IRMapping &mapping) {
       value = flagTile(builder, value.getLoc(), value);
     PassOp::create(builder, value.getLoc(), channel.getType().getTile(), value, channel, turn, /*matrices=*/false);
   }
-  for (Operation *op : walked)
+  for (Operation *op : second)
     mapping.lookup(op)->dropAllUses();
-  for (Operation *op : walked)
+  for (Operation *op : second)
     mapping.lookup(op)->erase();
-  SmallVector<bool> kept;
-  for (auto [isWalked, result] : llvm::zip(isOfWalk, own.getResults())) {
-    kept.push_back(!isWalked);
-    if (isWalked)
+  for (auto [isOwn, result] : llvm::zip(isOfFirst, own.getResults()))
+    if (!isOwn)
       for (Operation *user : llvm::make_early_inc_range(result.getUsers()))
         user->erase();
-  }
-  keepCarried(own, kept);
-  eraseUnused(ahead);
+  keepCarried(own, isOfFirst);
+  eraseUnused(first);
 }
 
 void Divider::receiveAll() {
   Value turn = turnOf(loop);
   auto isOwn = [&](Operation *user) {
     Operation *own = loop.getBody()->findAncestorOpInBlock(*user);
-    return walked.contains(own) || again.contains(own) || own == loop.getBody()->getTerminator();
+    return second.contains(own) || again.contains(own) || own == loop.getBody()->getTerminator();
   };
   auto firstUser = [&](ValueRange values) {
     Operation *first = loop.getBody()->getTerminator();
@@ -288,38 +444,57 @@ void Divider::receiveAll() {
       tile = ConditionOp::create(builder, value.getLoc(), tile);
     value.replaceUsesWithIf(tile, [&](OpOperand &use) { return isOwn(use.getOwner()); });
   }
-  // What has effects and is not reached is the other's.
+  // What has effects and is not of this part is the other's.
   for (Operation &op : llvm::make_early_inc_range(*loop.getBody()))
-    if (isa<StoreOp, CarryOp>(op) && !walked.contains(&op))
+    if (isa<StoreOp, CarryOp>(op) && !second.contains(&op))
       op.erase();
-  for (auto [isWalked, result] : llvm::zip(isOfWalk, loop.getResults()))
-    if (!isWalked)
+  for (auto [isOwn, result] : llvm::zip(isOfSecond, loop.getResults()))
+    if (!isOwn)
       for (Operation *user : llvm::make_early_inc_range(result.getUsers()))
         user->erase();
   // What is carried for nobody falls with the loop that makes it.
   Operation *yield = loop.getBody()->getTerminator();
-  for (auto [number, isWalked] : llvm::enumerate(isOfWalk))
-    if (!isWalked)
+  for (auto [number, isOwn] : llvm::enumerate(isOfSecond))
+    if (!isOwn)
       yield->setOperand(number, loop.getInitArgs()[number]);
   eraseUnused(function);
 }
 
-void Divider::divide(int64_t warpsAhead, int64_t warpsOfWalk) {
-  MLIRContext *context = function.getContext();
+FuncOp Divider::divide() {
   IRMapping mapping;
-  auto ahead = cast<FuncOp>(function->clone(mapping));
-  ahead.setSymName((function.getSymName() + ".ahead").str());
-  function->getBlock()->getOperations().insert(std::next(function->getIterator()), ahead);
-  auto roles = [&](RoleKind kind, int64_t warps) {
-    return ArrayAttr::get(context, {RoleAttr::get(context, kind, warps)});
-  };
-  ahead.setRolesAttr(roles(RoleKind::Ahead, warpsAhead));
-  function.setRolesAttr(roles(RoleKind::Walk, warpsOfWalk));
-  function.setBeside(ahead.getSymName());
-  passAll(ahead, mapping);
+  auto first = cast<FuncOp>(function->clone(mapping));
+  passAll(first, mapping);
   receiveAll();
-  keepCarried(loop, isOfWalk);
+  keepCarried(loop, isOfSecond);
   eraseUnused(function);
+  return first;
+}
+
+static void setRole(FuncOp function, RoleKind kind, int64_t warps, int64_t groups = 1) {
+  MLIRContext *context = function.getContext();
+  function.setRolesAttr(ArrayAttr::get(context, {RoleAttr::get(context, kind, warps, groups)}));
+}
+
+FuncOp Divider::runAhead(int64_t warpsAhead, int64_t warpsOfWalk) {
+  FuncOp ahead = divide();
+  ahead.setSymName((function.getSymName() + ".ahead").str());
+  setRole(ahead, RoleKind::Ahead, warpsAhead);
+  setRole(function, RoleKind::Walk, warpsOfWalk);
+  function.setBeside(ahead.getSymName());
+  function->getBlock()->getOperations().insert(std::next(function->getIterator()), ahead);
+  return function;
+}
+
+FuncOp Divider::walkAhead(int64_t warpsOfOutputs, int64_t warpsOfWalk) {
+  FuncOp walk = divide();
+  function.setSymName((function.getSymName() + ".outputs").str());
+  constexpr int64_t warpsOfGroup = 4;
+  setRole(function, RoleKind::Outputs, std::min(warpsOfOutputs, warpsOfGroup),
+          std::max<int64_t>(warpsOfOutputs / warpsOfGroup, 1));
+  setRole(walk, RoleKind::Walk, warpsOfWalk);
+  walk.setBeside(function.getSymName());
+  function->getBlock()->getOperations().insert(function->getIterator(), walk);
+  return walk;
 }
 
 namespace {
@@ -332,13 +507,18 @@ struct DivideRoles : stretto::impl::DivideRolesBase<DivideRoles> {
       FailureOr<Manifest> manifest = Manifest::leftOn(function);
       if (failed(manifest))
         return signalPassFailure();
+      int64_t further = ahead ? ahead : outputs, walkers = walk ? walk : fewWarps;
       Divider divider(function);
-      if (!ahead || function.getRole().getKind() != RoleKind::All || !divider.find() || !divider.canPass())
+      if (!further || function.getRole().getKind() != RoleKind::All)
         continue;
-      divider.divide(ahead, walk ? walk : fewWarps);
-      manifest->threadsAhead = lanesOfWarp * ahead;
-      manifest->threads = manifest->threadsAhead + lanesOfWarp * function.getWarps();
-      for (FuncOp each : {function, getOperation().lookupSymbol<FuncOp>(*function.getBeside())})
+      if (!(ahead ? divider.findWalk() : divider.findOutputs()) || !divider.canPass())
+        continue;
+      if (!ahead && outputs > fewWarps && !divider.takesTurns())
+        continue;
+      FuncOp walking = ahead ? divider.runAhead(ahead, walkers) : divider.walkAhead(outputs, walkers);
+      (ahead ? manifest->threadsAhead : manifest->threadsOfOutputs) = lanesOfWarp * further;
+      manifest->threads = lanesOfWarp * (further + walkers);
+      for (FuncOp each : {walking, getOperation().lookupSymbol<FuncOp>(*walking.getBeside())})
         each->setAttr(Manifest::attributeName, manifest->toAttribute(&getContext()));
     }
   }

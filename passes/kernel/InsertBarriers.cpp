@@ -36,11 +36,12 @@ struct Access {
   int64_t begin, end;
   bool write;
   chunk::DotOp underWay = nullptr;
-  /// A store whose warps have parts of their own there.
-  StoreOp divided = nullptr;
+  /// What leaves, turn after turn, tiles that only other operations touch: a store whose warps have parts of their own
+  /// there, or what is passed to a place that the other role has released.
+  Operation *alone = nullptr;
 
   bool conflictsWith(const Access &other) const {
-    if (divided && divided == other.divided)
+    if (alone && alone == other.alone)
       return false;
     return (write || other.write) && begin < other.end && other.begin < end;
   }
@@ -56,6 +57,7 @@ class BarrierInserter {
 public:
   /// Products of warpgroups read shared memory by a way of their own: barriers tell them what threads have stored.
   explicit BarrierInserter(FuncOp function) {
+    isOfWalk = function.getRole().getKind() == RoleKind::Walk;
     function.walk([&](chunk::DotOp product) { fence |= isOfWarpgroups(product); });
     // So does the memory system write where a tile of a role shares its bytes with others.
     if (function.getRole().getKind() != RoleKind::All)
@@ -141,7 +143,7 @@ private:
 
   /// What a loop has stored may be behind a barrier in its next iteration; what was copied always is.
   void addFence(Operation *barrier, const Accesses &pending) {
-    bool isStored = llvm::any_of(pending, [](const Access &access) { return access.write && !access.divided; });
+    bool isStored = llvm::any_of(pending, [](const Access &access) { return access.write && !access.alone; });
     if (!fence || !(isStored || (fencesCopies && isa<AwaitOp>(barrier))))
       return;
     if (auto await = dyn_cast<AwaitOp>(barrier))
@@ -220,8 +222,10 @@ private:
           result.back().underWay = product;
       }
     for (Value tile : op->getResults())
-      if (inSharedMemory(tile.getType()))
+      if (inSharedMemory(tile.getType())) {
         result.push_back(regionOf(tile, /*write=*/true));
+        result.back().alone = isa<PassOp>(op) && isOfWalk ? op : nullptr;
+      }
     if (auto scratch = op->getAttrOfType<IntegerAttr>(scratchAttribute))
       result.push_back(
           {scratch.getInt(), scratch.getInt() + scratchBytesOf(op), true, /*underWay=*/nullptr, dyn_cast<StoreOp>(op)});
@@ -234,7 +238,7 @@ private:
     return channel && channel.getBulk();
   }
 
-  bool fence = false, fencesCopies = true, isItem = false;
+  bool fence = false, fencesCopies = true, isItem = false, isOfWalk = false;
 };
 
 /// Where the memory system copies everything threads have nothing to wait for but each other, before a tile takes the
@@ -251,7 +255,15 @@ void meetWithoutCopies(FuncOp function) {
   });
 }
 
-/// What a loop sends takes the place of what was received a turn before.
+/// Whether an operation sends tiles that another role reads, too.
+bool sendsForBoth(Operation *op) {
+  return op
+      ->walk([](SendOp send) { return WalkResult(failure(send.getChannel().getDefiningOp<ChannelOp>().isShared())); })
+      .wasInterrupted();
+}
+
+/// What a loop sends takes the place of what was received a turn before. Where another role has to have read that, too,
+/// it is waited for at the end of the turn, so that nothing else comes later for it.
 void sendBehindBarriers(scf::ForOp loop) {
   Block &body = *loop.getBody();
   Operation *barrier = nullptr;
@@ -264,12 +276,19 @@ void sendBehindBarriers(scf::ForOp loop) {
   }
   if (sends.empty())
     return;
+  auto *late = llvm::find_if(sends, sendsForBoth);
   if (!barrier) {
     OpBuilder builder = OpBuilder::atBlockBegin(&body);
+    if (late != sends.end())
+      builder.setInsertionPoint(body.getTerminator());
     barrier = BarrierOp::create(builder, loop.getLoc());
   }
+  // One after the other, as they stand.
+  for (Operation *send : sends)
+    if (sendsForBoth(send))
+      send->moveBefore(body.getTerminator());
   for (Operation *send : llvm::reverse(sends))
-    if (send->isBeforeInBlock(barrier))
+    if (!sendsForBoth(send) && send->isBeforeInBlock(barrier))
       send->moveAfter(barrier);
 }
 
@@ -294,10 +313,11 @@ void meetBehindChannels(FuncOp function) {
   BarrierOp::create(builder, function.getLoc(), /*fence=*/false);
 }
 
-/// Another role may leave the next tile where one has been read: a product reads until it is finished.
+/// Another role may leave, or send, the next tile where one has been read: a product reads until it is finished.
 void releasePassed(ReceiveOp receive) {
   auto channel = receive.getChannel().getDefiningOp<ChannelOp>();
-  if (!channel || !channel.getPassed() || !receive.getTurn())
+  if (!channel || !channel.getPassed() || !receive.getTurn() ||
+      llvm::any_of(channel->getUsers(), llvm::IsaPred<SendOp>))
     return;
   Block *block = receive->getBlock();
   Operation *last = receive;

@@ -82,7 +82,7 @@ def FoldOverChunks : Pass<"stretto-fold-over-chunks", "::mlir::ModuleOp"> {
 }
 
 def DivideRoles : Pass<"stretto-divide-roles", "::mlir::ModuleOp"> {
-  let summary = "Lets warps of their own compute what no state reaches, ahead of those that walk";
+  let summary = "Lets warps of their own compute what no state reaches, ahead of those that walk, or outputs behind them";
   let description = [{
     What a chunk needs of the states that a loop carries, and what follows from that, is a short chain, which each chunk
     waits for. The rest, gates, rescaled rows and scores, needs no state: with `ahead` so many warps of the block compute
@@ -90,6 +90,10 @@ def DivideRoles : Pass<"stretto-divide-roles", "::mlir::ModuleOp"> {
     the walk, for which it has `walk` warps. Conditions are passed as tiles of one number; what is
     constant, repeated or widened is made again. Functions without states, that leave nothing but these, or whose chunks have
     nothing to do but walk, stay as they are, and so do those with several loops.
+
+    With `outputs`, and without `ahead`, so many warps find outputs behind the walk, which keeps what the next states depend
+    on, and passes the states as they are read: in groups of four, which take chunks in turns. Functions stay as they are of
+    whose outputs all products are needed for states, too, or none.
 
     ```mlir
     kernel.func @f(...) chunk 64 roles [#kernel.role<all, 8>] {
@@ -113,10 +117,59 @@ def DivideRoles : Pass<"stretto-divide-roles", "::mlir::ModuleOp"> {
         %s = chunk.dot %q, %k transpose_right
         %left = kernel.pass %s to %scores turn %c
     ```
+    or
+    ```mlir
+    kernel.func @f(...) chunk 64 roles [#kernel.role<walk, 4>] beside @f.outputs {
+      %states = kernel.channel passed 0 depth 1
+      %last = scf.for %c = %c0 to %chunks step %c1 iter_args(%S = %S0) {
+        %left = kernel.pass %S to %states turn %c
+    ...
+    kernel.func @f.outputs(...) chunk 64 roles [#kernel.role<outputs, 4>] {
+      %states = kernel.channel passed 0 depth 1
+      scf.for %c = %c0 to %chunks step %c1 {
+        %s = chunk.dot %q, %k transpose_right
+        %S = kernel.receive %states turn %c
+        %o1 = chunk.dot %q, %S
+        %o2 = chunk.dot %s, %v add %o1
+    ```
   }];
   let options = [Option<"ahead", "ahead", "int64_t", "0", "Warps that run ahead; 0: none do">,
-                 Option<"walk", "walk", "int64_t", "0", "Warps that walk; 0: four">];
+                 Option<"walk", "walk", "int64_t", "0", "Warps that walk; 0: four">,
+                 Option<"outputs", "outputs", "int64_t", "0", "Warps that find outputs behind the walk; 0: none do">];
   let dependentDialects = ["::stretto::kernel::KernelDialect", "::mlir::arith::ArithDialect", "::mlir::scf::SCFDialect"];
+}
+
+def ShareChannels : Pass<"stretto-share-channels", "::mlir::ModuleOp"> {
+  let summary = "Copies tiles once that two roles of a block read";
+  let description = [{
+    Both roles send for an input that both read. Where the memory system copies it for both alike, chunk after chunk, a walk
+    sends for those that find outputs behind it, too; they receive the tiles, and release them. That halves what such
+    inputs take of shared memory, and of what the L2 cache is asked for. The walk sends what they alone read as well:
+    groups that take chunks in turns do not wait for each other. Roles that run ahead keep copies of their own.
+
+    ```mlir
+    kernel.func @f(...) chunk 64 roles [#kernel.role<walk, 4>] beside @f.outputs {
+      %rows = kernel.channel bulk depth 2
+      ...
+    kernel.func @f.outputs(...) chunk 64 roles [#kernel.role<outputs, 4>] {
+      %rows = kernel.channel bulk depth 2
+      kernel.send %k at %c0 to %rows
+      scf.for %c = %c0 to %chunks step %c1 {
+        kernel.send %k at %next to %rows
+        %tile = kernel.receive %rows at %c
+    ```
+    =>
+    ```mlir
+    kernel.func @f(...) chunk 64 roles [#kernel.role<walk, 4>] beside @f.outputs {
+      %rows = kernel.channel passed 1 bulk depth 2
+      ...
+    kernel.func @f.outputs(...) chunk 64 roles [#kernel.role<outputs, 4>] {
+      %rows = kernel.channel passed 1 bulk depth 2
+      scf.for %c = %c0 to %chunks step %c1 {
+        %tile = kernel.receive %rows at %c turn %c
+    ```
+  }];
+  let dependentDialects = ["::stretto::kernel::KernelDialect", "::mlir::arith::ArithDialect"];
 }
 
 def FetchStates : Pass<"stretto-fetch-states", "::stretto::kernel::FuncOp"> {

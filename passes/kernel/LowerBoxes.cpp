@@ -51,6 +51,11 @@ Value ThreadLowering::barrierOf(ChannelOp channel, Value turn, bool ofReaders) {
   return b.advance(b.advance(shared, offset), b.mul(place, bytesOfBarrier));
 }
 
+Value ThreadLowering::barrierOfCleared(ChannelOp channel) {
+  int64_t ofTiles = 2 * static_cast<int64_t>(channel.getDepth()) * bytesOfBarrier;
+  return b.advance(shared, static_cast<int64_t>(*channel.getBarriers()) + ofTiles);
+}
+
 void ThreadLowering::awaitPhase(ChannelOp channel, Value turn, bool ofReaders) {
   Value round = arith::DivUIOp::create(b, b.truncate(turn), b.i32(static_cast<int64_t>(channel.getDepth())));
   // Of what has been read the phase before: the first is complete from the beginning.
@@ -76,6 +81,8 @@ void ThreadLowering::sendBoxes(SendOp op) {
     auto depth = static_cast<int64_t>(channel.getDepth());
     Value place = arith::RemUIOp::create(b, b.truncate(turn), b.i32(depth));
     Value target = b.advance(channels.lookup(op.getChannel()), b.mul(place, sharedBytesOf(type)));
+    if (channel.isShared())
+      awaitPhase(channel, turn, /*ofReaders=*/true);
     Value barrier = barrierOf(channel, turn);
     int64_t boxes = llvm::divideCeil(type.getDimSize(1), columns);
     NVVM::MBarrierArriveExpectTxOp::create(b, TypeRange(), barrier, b.i32(boxes * boxBytes), NVVM::MemScopeKind::CTA,
@@ -117,6 +124,11 @@ void ThreadLowering::awaitBoxes(ReceiveOp op, const SharedTile &tile) {
   Value isCut = b.both(packed, b.less(valid, shape[0]));
   OpBuilder::InsertionGuard guard(b);
   b.setInsertionPointToStart(scf::IfOp::create(b, isCut).thenBlock());
+  // Of a sequence one chunk is cut. The role that sends its tile clears rows for the other, too.
+  auto channel = op.getChannel().getDefiningOp<ChannelOp>();
+  bool isSender = llvm::any_of(channel->getUsers(), llvm::IsaPred<SendOp>);
+  if (channel.isShared() && !isSender)
+    return awaitParity(barrierOfCleared(channel), b.i32(0));
   Type element = tile.type.getElementType();
   int64_t perPiece = pieceBytes / tile.elementBytes();
   Layout layout = copyLayout(shape, perPiece, function.getWarps());
@@ -133,6 +145,8 @@ void ThreadLowering::awaitBoxes(ReceiveOp op, const SharedTile &tile) {
     b.store(target, zeros);
   }
   lowerBarrier(/*fence=*/true);
+  if (channel.isShared())
+    NVVM::MBarrierArriveOp::create(b, b.getI64Type(), barrierOfCleared(channel), Value());
 }
 
 //===----------------------------------------------------------------------===//

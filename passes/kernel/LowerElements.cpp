@@ -147,7 +147,8 @@ void ThreadLowering::lowerMask(chunk::MaskOp op) {
 }
 
 Value ThreadLowering::scratchOf(Operation *op) {
-  return b.advance(shared, op->getAttrOfType<IntegerAttr>(scratchAttribute).getInt());
+  int64_t ofGroup = group ? group * bytesOfGroup(scratchBytesOf(op)) : 0;
+  return b.advance(shared, op->getAttrOfType<IntegerAttr>(scratchAttribute).getInt() + ofGroup);
 }
 
 SharedTile ThreadLowering::scratchTile(Value base, RankedTensorType type) {

@@ -63,7 +63,8 @@ void ThreadLowering::lowerTakeBack(TakeBackOp op) {
 void ThreadLowering::lowerConvert(ConvertOp op) {
   auto source = cast<RankedTensorType>(op.getOperand().getType()), target = cast<RankedTensorType>(op.getType());
   if (inSharedMemory(target)) {
-    SharedTile tile(target, b.advance(shared, static_cast<int64_t>(*op.getOffset())));
+    int64_t ofGroup = group ? group * bytesOfGroup(sharedBytesOf(target)) : 0;
+    SharedTile tile(target, b.advance(shared, static_cast<int64_t>(*op.getOffset()) + ofGroup));
     if (op.getMatrices())
       matricesToShared(registersOf(op.getOperand()), source, tile);
     else

@@ -232,7 +232,7 @@ Value ThreadLowering::existsIn(const Rows &rows, const Layout &layout, ArrayRef<
 
 void ThreadLowering::lowerChannel(ChannelOp op) {
   channels[op.getResult()] = b.advance(shared, static_cast<int64_t>(*op.getOffset()));
-  if (op.getBulk())
+  if (op.getBulk() && !op.getPassed())
     openBoxes(op);
 }
 

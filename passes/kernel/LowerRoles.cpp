@@ -4,7 +4,8 @@
 // passes to another has two barriers in shared memory (mbarrier): at the first each thread that has stored its part
 // arrives, at the second each one that has read the tile. The k-th use of a place in the ring completes the k-th phase
 // of both. One arrival of each warp, behind a barrier of its own, is as fast (docs/performance.md), but no checker of
-// races follows it.
+// races follows it. Of a tile that the memory system copies for both roles the copy completes the first barrier, and
+// the threads of the role that does not send it arrive at the second.
 //
 //===----------------------------------------------------------------------===//
 
@@ -20,7 +21,7 @@ LogicalResult ThreadLowering::lowerRoles() {
   if (!beside)
     return lower(*function.getBlock());
   openPassed();
-  int64_t own = function.getWarps(), others = beside.getWarps();
+  int64_t own = function.getWarps();
   RegistersOfRoles registersOf(function, beside);
   auto setRegisters = [&](int64_t count) {
     auto action =
@@ -28,8 +29,12 @@ LogicalResult ThreadLowering::lowerRoles() {
     if (count != registersOf.atLaunch)
       NVVM::SetMaxRegisterOp::create(b, static_cast<int32_t>(count), action);
   };
-  auto roles = scf::IfOp::create(b, b.less(b.warp, own), /*addElse=*/true);
-  roles->setAttr(rolesAttribute, b.getI64IntegerAttr(own * lanesOfWarp));
+  auto divide = [&](int64_t warps) {
+    auto roles = scf::IfOp::create(b, b.less(b.warp, warps), /*addElse=*/true);
+    roles->setAttr(rolesAttribute, b.getI64IntegerAttr(warps * lanesOfWarp));
+    return roles;
+  };
+  scf::IfOp roles = divide(own);
   auto lowerRole = [&](mlir::Block *target, int64_t id, int64_t warps, int64_t registers) {
     OpBuilder::InsertionGuard guard(b);
     b.setInsertionPoint(target->getTerminator());
@@ -43,10 +48,22 @@ LogicalResult ThreadLowering::lowerRoles() {
   // The same of the other function, whose warps are counted from the first of its own on.
   std::swap(function, beside);
   OpBuilder::InsertionGuard guard(b);
-  b.setInsertionPoint(roles.elseBlock()->getTerminator());
-  b.warp = b.add(b.warp, -own);
-  thread = b.add(thread, -own * lanesOfWarp);
-  return lowerRole(roles.elseBlock(), 2, others, registersOf.ahead);
+  int64_t before = own;
+  for (own = function.getWarps(); group < function.getGroups(); ++group) {
+    b.setInsertionPoint(roles.elseBlock()->getTerminator());
+    b.warp = b.add(b.warp, -before);
+    thread = b.add(thread, -before * lanesOfWarp);
+    bool isLast = group + 1 == function.getGroups();
+    mlir::Block *target = roles.elseBlock();
+    if (!isLast) {
+      roles = divide(own);
+      target = roles.thenBlock();
+    }
+    if (failed(lowerRole(target, 2 + group, own, registersOf.ahead)))
+      return failure();
+    before = own;
+  }
+  return success();
 }
 
 /// Makes the barriers of all that is passed, before any thread asks for one.
@@ -56,11 +73,19 @@ void ThreadLowering::openPassed() {
       if (!channel.getPassed())
         continue;
       auto depth = static_cast<int64_t>(channel.getDepth());
+      bool isFirst = llvm::any_of(channel->getUsers(), llvm::IsaPred<PassOp, SendOp>);
+      int64_t threadsOfFirst = lanesOfWarp * (isFirst ? function : beside).getWarps();
+      int64_t threadsOfSecond = lanesOfWarp * (isFirst ? beside : function).getWarps();
+      auto init = [&](Value barrier, int64_t arrivals) {
+        NVVM::MBarrierInitOp::create(b, barrier, b.i32(arrivals), Value());
+      };
       Value first = b.advance(shared, static_cast<int64_t>(*channel.getBarriers()));
-      for (int64_t place = 0; place < 2 * depth; ++place)
-        NVVM::MBarrierInitOp::create(b, b.advance(first, place * bytesOfBarrier),
-                                     b.i32(lanesOfWarp * (place < depth ? beside.getWarps() : function.getWarps())),
-                                     Value());
+      for (int64_t place = 0; place < depth; ++place)
+        init(b.advance(first, place * bytesOfBarrier), channel.isShared() ? 1 : threadsOfFirst);
+      for (int64_t place = depth; place < 2 * depth; ++place)
+        init(b.advance(first, place * bytesOfBarrier), threadsOfSecond);
+      if (channel.isShared())
+        init(barrierOfCleared(channel), threadsOfFirst);
     }
     NVVM::FenceMbarrierInitOp::create(b);
   });

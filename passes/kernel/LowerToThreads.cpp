@@ -72,7 +72,7 @@ StringRef ThreadLowering::problemOfRoles() {
       llvm::copy_if(each.getOps<ChannelOp>(), std::back_inserter(passed), [](ChannelOp op) { return op.getPassed(); });
   if (beside && manifest.inPlace)
     return "has several roles and takes single tokens, expected one role";
-  if (beside && manifest.threads != (function.getWarps() + beside.getWarps()) * lanesOfWarp)
+  if (beside && manifest.threads != function.getThreads() + beside.getThreads())
     return "has a manifest of other threads than those of its roles";
   for (ChannelOp channel : passed) {
     SmallVector<ChannelOp> ends;
@@ -83,11 +83,17 @@ StringRef ThreadLowering::problemOfRoles() {
                   ends[0]->getAttrDictionary() == ends[1]->getAttrDictionary() &&
                   ends[0].getType() == ends[1].getType() && ends[0].getDepth() > 0;
     bool isPassed = false;
-    for (unsigned first = 0; isPair && first < ends.size(); ++first)
-      isPassed |= ends[first]->hasOneUse() && uses(ends[first], llvm::IsaPred<PassOp>) &&
-                  uses(ends[1 - first], llvm::IsaPred<ReceiveOp>) && uses(ends[1 - first], llvm::IsaPred<ReleaseOp>);
+    for (unsigned first = 0; isPair && first < ends.size(); ++first) {
+      ChannelOp own = ends[first], other = ends[1 - first];
+      bool isSent = own.isShared() && !uses(own, llvm::IsaPred<ReleaseOp>) && uses(own, llvm::IsaPred<ReceiveOp>) &&
+                    llvm::any_of(own->getUsers(), llvm::IsaPred<SendOp>);
+      bool isLeft = !own.isShared() && own->hasOneUse() && uses(own, llvm::IsaPred<PassOp>);
+      isPassed |= (isSent || isLeft) && llvm::range_size(other->getUsers()) == 2 &&
+                  uses(other, llvm::IsaPred<ReceiveOp>) && uses(other, llvm::IsaPred<ReleaseOp>);
+    }
     if (!isPassed)
-      return "has a channel that is not passed by one role, once a turn, and received and released by the other";
+      return "has a channel that is not passed or sent by one role, once a turn, and received and released by the "
+             "other";
   }
   return "";
 }
@@ -353,8 +359,12 @@ LogicalResult ThreadLowering::lowerLoop(scf::ForOp loop) {
   SmallVector<Value> initial;
   for (Value value : loop.getInitArgs())
     appendLive(value, initial);
-  auto lowered = scf::ForOp::create(b, scalars.lookup(loop.getLowerBound()), scalars.lookup(loop.getUpperBound()),
-                                    scalars.lookup(loop.getStep()), initial);
+  Value lower = scalars.lookup(loop.getLowerBound()), step = scalars.lookup(loop.getStep());
+  if (int64_t groups = function.getGroups(); groups > 1 && isa<FuncOp>(loop->getParentOp())) {
+    lower = b.add(lower, b.mul(step, group));
+    step = b.mul(step, groups);
+  }
+  auto lowered = scf::ForOp::create(b, lower, scalars.lookup(loop.getUpperBound()), step, initial);
   // The loop's registers stand in the order of the initial ones.
   auto distribute = [&](ValueRange targets, ValueRange values) {
     for (auto [target, source] : llvm::zip(targets, loop.getInitArgs()))
@@ -365,7 +375,7 @@ LogicalResult ThreadLowering::lowerLoop(scf::ForOp loop) {
   {
     OpBuilder::InsertionGuard guard(b);
     b.setInsertionPointToStart(lowered.getBody());
-    if (failed(lower(*loop.getBody())))
+    if (failed(this->lower(*loop.getBody())))
       return failure();
     SmallVector<Value> next;
     for (Value value : loop.getBody()->getTerminator()->getOperands())

@@ -269,7 +269,7 @@ private:
         if (convert.getOffset())
           offset = *convert.getOffset();
         auto tile = cast<RankedTensorType>(convert.getType());
-        regions.push_back({function, op, sharedBytesOf(tile), spansOf(op), offset});
+        regions.push_back({function, op, bytesOfGroups(function, sharedBytesOf(tile)), spansOf(op), offset});
       } else if (int64_t bytes = scratchBytesOf(op)) {
         if (auto fixed = op->getAttrOfType<IntegerAttr>(scratchAttribute))
           offset = fixed.getInt();
@@ -277,9 +277,16 @@ private:
         SmallVector<Span, 2> spans = {{first[op], last[op]}};
         if (isa<FetchOp>(op))
           spans = {{0, end}};
+        bytes = bytesOfGroups(function, bytes);
         regions.push_back({function, op, bytes, isa<chunk::RowOp>(op) ? spansOf(op) : spans, offset});
       }
     });
+  }
+
+  /// Each group of a role has what it needs for itself.
+  static int64_t bytesOfGroups(FuncOp function, int64_t bytes) {
+    int64_t groups = function.getGroups();
+    return groups > 1 ? groups * bytesOfGroup(bytes) : bytes;
   }
 
   int64_t lowestFree(const Region &wanted) {
@@ -292,7 +299,7 @@ private:
 
   /// With `beside` no bytes of any other region.
   int64_t lowestFree(const Region &wanted, bool beside) {
-    int64_t alignment = std::clamp<int64_t>(llvm::bit_floor<uint64_t>(wanted.bytes), banks, sharedAlignment);
+    int64_t alignment = alignmentOfShared(wanted.bytes);
     int64_t offset = 0;
     for (const Region *other : placed) {
       if (offset + wanted.bytes <= *other->offset)
@@ -390,6 +397,8 @@ enum class Sent { AfterReading, AtEnd };
 /// been computed, so that others may have its bytes in between. Rows that are kept for the next chunk are taken first.
 void serializeChannels(FuncOp function, ArrayRef<ChannelOp> channels, Sent sent) {
   for (ChannelOp channel : channels) {
+    if (channel.isShared())
+      continue;
     channel.setDepth(1);
     // Roles have no registers to spare for copies of their own.
     channel.setBulk(isOfRole(channel) && channel.getBulk() && ChunkCopies::of(channel));
@@ -488,9 +497,9 @@ int64_t deepenChannels(Roles roles, int64_t bytes) {
     for (ChannelOp channel : function.getOps<ChannelOp>()) {
       if (channel.getOffset())
         continue;
-      if (channel.getPassed())
+      if (channel.getPassed() && !channel.getBulk())
         passed.push_back(channel);
-      else if (!hasTurns(channel) && channel.getBulk())
+      else if (channel.isShared() || (!hasTurns(channel) && channel.getBulk()))
         channels.push_back(channel);
       if (!channel.getPassed() && !hasTurns(channel) && (channel.getBulk() || channel.getDepth() > 1))
         deep.push_back(channel);

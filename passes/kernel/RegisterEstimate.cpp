@@ -47,7 +47,7 @@ int64_t stretto::kernel::estimateRegisters(FuncOp function) {
 
 RegistersOfRoles::RegistersOfRoles(FuncOp walking, FuncOp beside) {
   constexpr int64_t ofProcessor = 65536, more = 60, step = 8, fewest = 24, most = 232, ofAll = 255, warpsOfGroup = 4;
-  int64_t walkers = walking.getWarps() * lanesOfWarp, others = beside.getWarps() * lanesOfWarp;
+  int64_t walkers = walking.getThreads(), others = beside.getThreads();
   atLaunch = walk = ahead = std::min(ofProcessor / (walkers + others) / step * step, ofAll);
   if (atLaunch == ofAll || walking.getWarps() % warpsOfGroup || beside.getWarps() % warpsOfGroup)
     return;

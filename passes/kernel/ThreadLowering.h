@@ -188,6 +188,8 @@ private:
   /// tiles through also that of its readers, complete when it has been read. The k-th use of a place completes the k-th
   /// phase.
   mlir::Value barrierOf(ChannelOp channel, mlir::Value turn, bool ofReaders = false);
+  /// Of a channel that two roles read: complete when rows without a token have been cleared.
+  mlir::Value barrierOfCleared(ChannelOp channel);
   /// One thread orders the copy of an entry's rows, and copies them back.
   void lowerFetch(FetchOp op);
   void lowerLeave(LeaveOp op);
@@ -303,6 +305,8 @@ private:
   SharedTile scratchTile(mlir::Value base, mlir::RankedTensorType type);
 
   FuncOp function, beside;
+  /// Which group of a role is lowered.
+  int64_t group = 0;
   Manifest manifest;
   ThreadBuilder b;
 

@@ -23,7 +23,7 @@ LOWERING = (
     "stretto-fetch-states{{chip={chip}}},"
     "stretto-assign-layouts{{read-again={room} repeat-left={room} warpgroups={room}}},control-flow-sink,"
     "stretto-select-products{{chip={chip}}},stretto-overlap-products,stretto-select-copies{{chip={chip}}}),"
-    "stretto-plan-shared-memory{{chip={chip}}},kernel.func(stretto-send-ahead,stretto-insert-barriers,"
+    "stretto-share-channels,stretto-plan-shared-memory{{chip={chip}}},kernel.func(stretto-send-ahead,stretto-insert-barriers,"
     "stretto-set-tiles-aside{{chip={chip} registers={registers}}}),"
     "stretto-lower-to-threads{{chip={chip}}},llvm.func(cse,stretto-merge-choices{math}))"
 )
@@ -198,7 +198,8 @@ def main():
     parser.add_argument("--registers", type=int, default=0, help="of a thread, beyond which tiles are set aside")
     parser.add_argument("--ahead", type=int, default=0, help="warps that run ahead of those that walk")
     parser.add_argument("--warps", type=int, default=0, help="of a block; 0: as many as states ask for")
-    parser.add_argument("--walk", type=int, default=0, help="warps that walk, where others run ahead")
+    parser.add_argument("--outputs", type=int, default=0, help="warps that find outputs behind those that walk")
+    parser.add_argument("--walk", type=int, default=0, help="warps that walk, where there are others")
     parser.add_argument("--steps", action="store_true", help="steps of the cases of lookbacks.py")
     parser.add_argument("--lookbacks", action="store_true", help="cases of lookbacks.py")
     options = parser.parse_args()
@@ -209,7 +210,7 @@ def main():
     chunk = f"{options.chunk_passes.replace('ROOM', room)}," if options.chunk_passes else ""
     math = ",stretto-expand-device-math" if options.math else ""
     settings = dict(chunk=chunk, math=math, chip=options.chip, room=room, registers=options.registers)
-    settings["roles"] = f"ahead={options.ahead} walk={options.walk}"
+    settings["roles"] = f"ahead={options.ahead} walk={options.walk} outputs={options.outputs}"
     pipeline = LOWERING.format(fold=f"{{warps={options.warps}}}", **settings)
     elements = options.elements.split(",")
     if options.slots:

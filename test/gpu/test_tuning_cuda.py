@@ -44,7 +44,8 @@ def test_tuning(environment, name):  # noqa: F811
         + """
     forwards = variant(case).explain(**inputs)
     assert forwards["chosen_by"] == "tuner"
-    warps = (forwards["threads"] - forwards.get("threads_ahead", 0)) // 32
+    others = forwards.get("threads_ahead", 0) + forwards.get("threads_of_outputs", 0)
+    warps = (forwards["threads"] - others) // 32
     assert [forwards["chunk"], forwards["slices"], warps] == {tuned}["forward"]
     """
     )

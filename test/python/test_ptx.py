@@ -1,5 +1,6 @@
 """Operators as code for a GPU: ptxas assembles it, without spills for heads of up to 128; heads of 256 fit."""
 
+import functools
 import importlib.util
 import itertools
 import pathlib
@@ -225,6 +226,33 @@ def test_roles_assemble_without_spills(ptxas, tmp_path, operator, width, ahead):
     """The registers that each role has, which ptxas is told, suffice."""
     text = lower(operator, "bf16", width, form=(64, 1, 4, 0, 0, ahead))
     assert f".reqntid {32 * (4 + ahead)}" in text
+    assert set(spilled(ptxas, tmp_path, text)) == {("0", "0")}
+
+
+@pytest.mark.parametrize(
+    "operator, width, options, is_behind",
+    [
+        *[("linear_attn", width, {"normalize": False}, True) for width in (64, 128)],
+        *[("linear_attn", 128, {"normalize": True}, False), ("simple_gla", 128, {}, False), ("gla", 64, {}, False)],
+        *[("retention", 64, {}, False), ("delta_rule", 128, {}, False)],
+    ],
+)
+def test_outputs_are_found_behind_walks_that_only_add(operator, width, options, is_behind):
+    """To states, products of what the memory system copies; none where nobody asks for them."""
+    sizes = dict.fromkeys(OPERATORS[operator], width)
+    variant = getattr(stretto.ops, operator).variant
+    lower = functools.partial(variant.lower, "kernel", target="sm_90a", dtype="bf16", **sizes, **options)
+    assert ("#kernel.role<outputs, 4>" in lower(form=(0, 1, 0, 0, 0, 0, 1, -1))) == is_behind
+    assert ("#kernel.role<outputs, 4>" in lower(form=(0, 1, 0, 0, 0, 0, 1, -1), segments=True)) == is_behind
+    assert "#kernel.role<outputs" not in lower()
+
+
+@pytest.mark.parametrize("outputs", [4, 8])
+@pytest.mark.parametrize("operator, width, slices", [("linear_attn", 128, 4), ("simple_gla", 128, 1), ("ssd", 64, 1)])
+def test_outputs_behind_a_walk_assemble_without_spills(ptxas, tmp_path, operator, width, slices, outputs):
+    """In one group of four warps, or in two that take chunks in turns."""
+    text = lower(operator, "bf16", width, form=(64, slices, 4, 0, 0, 0, 0, outputs))
+    assert f".reqntid {32 * (4 + outputs)}" in text
     assert set(spilled(ptxas, tmp_path, text)) == {("0", "0")}
 
 

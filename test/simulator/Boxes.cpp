@@ -1,6 +1,7 @@
 //===- Boxes.cpp - Copies by the memory system, and their barriers --------===//
 
 #include "ThreadBlock.h"
+#include <algorithm>
 #include <array>
 
 using namespace mlir;
@@ -45,12 +46,15 @@ Action ThreadBlock::compileBarrierWait(NVVM::MBarrierTryWaitParityOp op) {
   Slot address = slotOf(op.getAddr()), parity = slotOf(op.getPhase());
   Operation *operation = op;
   return [=, this] {
-    mustConverge(operation);
-    Memory::PhaseBarrier &own = memory.barrierAt(operation, address.words[0]);
+    // All wait, or the one thread that sends.
+    auto first = std::find(active.begin(), active.end(), 1) - active.begin();
+    if (std::count(active.begin(), active.end(), 1) != 1)
+      mustConverge(operation);
+    Memory::PhaseBarrier &own = memory.barrierAt(operation, address.words[first]);
     waitUntil(operation, [&] {
-      if ((own.phases & 1) != parity.words[0])
+      if ((own.phases & 1) != parity.words[first])
         return true;
-      memory.finishCopies(address.words[0]);
+      memory.finishCopies(address.words[first]);
       if (own.arrived && own.expected)
         fail(operation, "a wait for a phase that is never complete: " + std::to_string(own.expected) + " bytes miss");
       return own.complete();

@@ -74,15 +74,18 @@ int main(int argc, char **argv) {
     position += (bytes + 7) / 8;
   }
   auto function = *module->getOps<LLVM::LLVMFuncOp>().begin();
-  int ofFirst = threads;
-  function.walk([&](scf::IfOp condition) {
-    if (auto divided = condition->getAttrOfType<IntegerAttr>("kernel.roles"))
-      ofFirst = static_cast<int>(divided.getInt());
-  });
+  // Each condition has the threads of a role, or of one of its groups, and leaves the rest to others.
   std::deque<ThreadBlock> roles;
-  roles.emplace_back(function, 0, 0, ofFirst, memory);
-  if (ofFirst < threads)
-    roles.emplace_back(function, 1, ofFirst, threads - ofFirst, memory);
+  int before = 0;
+  auto add = [&](int count) {
+    roles.emplace_back(function, static_cast<int>(roles.size()), before, count, memory);
+    before += count;
+  };
+  function.walk<WalkOrder::PreOrder>([&](scf::IfOp condition) {
+    if (auto divided = condition->getAttrOfType<IntegerAttr>("kernel.roles"))
+      add(static_cast<int>(divided.getInt()));
+  });
+  add(threads - before);
   memory.ofRoles.resize(roles.size());
   for (int64_t number = 0; number < blocks; ++number) {
     memory.clear(sharedBytes);

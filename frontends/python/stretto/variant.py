@@ -113,8 +113,9 @@ class Variant(ABC):
         what `wanted` names or of all, with `step` what one token does, with `segments` the kernels that walk segments
         of a sequence side by side. `form` fixes what the model would choose: the tokens of a chunk, the slices of the
         values, the warps of a block, the walks back of a gradient, the slices of those of its walks that carry states
-        alone (0, or left out: those of the model), the warps that run ahead of others (0: none, -1: the model's), and
-        how many blocks a call has for each multiprocessor, which the model goes by (1, or 2 for more).
+        alone (0, or left out: those of the model), the warps that run ahead of others (0: none, -1: the model's),
+        how many blocks a call has for each multiprocessor, which the model goes by (1, or 2 for more), and the warps
+        that find outputs behind others (as those ahead).
         """
         if dtype not in ELEMENT_TYPES:
             raise self.signature.error(f"'dtype' is {dtype!r}, expected one of {', '.join(ELEMENT_TYPES)}")
@@ -146,7 +147,7 @@ class Variant(ABC):
         if stage == "stretto":
             return str(module)
         part = "step" if step else "segments" if segments else "results"
-        fixed = form and (*form, *(0,) * (7 - len(form)))
+        fixed = form and (*form, *(0,) * (8 - len(form)))
         return module.lower(stage, target, ELEMENT_TYPES[dtype], part, fixed)
 
     @abstractmethod

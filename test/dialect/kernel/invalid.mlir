@@ -228,9 +228,19 @@ kernel.func @g() chunk 32 roles [#kernel.role<ahead, 4>] {
 
 // -----
 
+// expected-error @+1 {{[role_c2] a role 'walk' of 2 groups, expected one, or up to four of 'outputs'}}
+kernel.func @f() chunk 16 roles [#kernel.role<walk, 4, 2>] {
+  kernel.return
+}
+
+// -----
+
 kernel.func @f() chunk 16 roles [#kernel.role<all, 1>] {
-  // expected-error @+1 {{[channel_c2] is passed and copied in bulk, expected one of the two}}
+  %c0 = arith.constant 0 : index
+  %x = arith.constant dense<0.0> : tensor<16x16xbf16>
   %ring = kernel.channel passed 0 bulk depth 2 : !kernel.channel<tensor<16x16xbf16>>
+  // expected-error @+1 {{[pass_c1] passes 'tensor<16x16xbf16>' as 'tensor<16x16xbf16>' to a channel of 'tensor<16x16xbf16>', expected one that is passed, not in bulk, of such tiles}}
+  %y = kernel.pass %x to %ring turn %c0 : tensor<16x16xbf16>, !kernel.channel<tensor<16x16xbf16>> -> tensor<16x16xbf16>
   kernel.return
 }
 
@@ -240,7 +250,7 @@ kernel.func @f() chunk 16 roles [#kernel.role<all, 1>] {
   %c0 = arith.constant 0 : index
   %x = arith.constant dense<0.0> : tensor<8xf32>
   %ring = kernel.channel passed 0 depth 2 : !kernel.channel<tensor<16xf32>>
-  // expected-error @+1 {{[pass_c1] passes 'tensor<8xf32>' as 'tensor<8xf32>' to a channel of 'tensor<16xf32>', expected one that is passed, of such tiles}}
+  // expected-error @+1 {{[pass_c1] passes 'tensor<8xf32>' as 'tensor<8xf32>' to a channel of 'tensor<16xf32>', expected one that is passed, not in bulk, of such tiles}}
   %y = kernel.pass %x to %ring turn %c0 : tensor<8xf32>, !kernel.channel<tensor<16xf32>> -> tensor<8xf32>
   kernel.return
 }

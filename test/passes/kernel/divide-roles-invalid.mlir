@@ -8,7 +8,7 @@
 // RUN: sed 's/22threads.22:256/22threads\\22:128/' %t | not stretto-opt --stretto-lower-to-threads 2>&1 | FileCheck %s --check-prefix=THREADS
 // RUN: sed 's/beside @f.ahead/beside @g/' %t | not stretto-opt 2>&1 | FileCheck %s --check-prefix=BESIDE
 
-// CHANNEL: error: 'kernel.func' op has a channel that is not passed by one role, once a turn, and received and released by the other
+// CHANNEL: error: 'kernel.func' op has a channel that is not passed or sent by one role, once a turn, and received and released by the other
 // THREADS: error: 'kernel.func' op has a manifest of other threads than those of its roles
 // BESIDE: error: 'kernel.func' op [func_c3] is beside 'g', which is no function of a role
 chunk.kernel @f chunk 64 (input %q: tensor<64x64xbf16>, state %S: tensor<64x64xf32>, valid %n: index) -> (o: tensor<64x64xf32>) {
