@@ -125,6 +125,9 @@ LogicalResult ThreadLowering::lowerInverse(chunk::InverseOp op) {
   Value diagonal = b.advance(base, sharedBytesOf(tiles.parts) + sharedBytesOf(tiles.inverses));
   Value ofWarp = arith::AndIOp::create(b, b.warp, b.i32(grid.rows - 1));
   BlockBuilder build(b);
+  // Whole matrices, where the chip stores those of other tiles.
+  bool storesMatrices =
+      function.walk([](StoreOp store) { return WalkResult(failure(store.getMatrices())); }).wasInterrupted();
 
   // Each row of blocks belongs to the warps of one number, of which the code knows it.
   auto ifOwn = [&](int64_t row, TypeRange types, function_ref<Registers()> body, const Registers &otherwise) {
@@ -148,15 +151,25 @@ LogicalResult ThreadLowering::lowerInverse(chunk::InverseOp op) {
     for (int64_t reg = 0; reg < registersOfRow; ++reg)
       numbers.push_back(numberOrZero(registersOf(op.getMatrix()), type, row / grid.rows * registersOfRow + reg));
     const Layout &stored = parts.getLayout();
-    Addresses addresses(
-        b, parts,
-        {stored.flat({1, 0}), stored.flat({2, 0}), stored.flat({4, 0}), stored.flat({8, 0}), stored.flat({0, 8})}, {});
+    auto flat = [&](int64_t r, int64_t column) { return stored.flat({r, column}); };
+    SmallVector<uint64_t> lanes = {flat(0, 2), flat(0, 4), flat(1, 0), flat(2, 0), flat(4, 0)};
+    if (storesMatrices)
+      lanes = {flat(1, 0), flat(2, 0), flat(4, 0), flat(8, 0), flat(0, 8)};
+    Addresses addresses(b, parts, lanes, {});
     auto shape = NVVM::LdStMatrixShapeAttr::get(b.getContext(), 8, 8);
+    auto store = [&](ArrayRef<Value> words, int64_t r, int64_t column) {
+      if (storesMatrices) {
+        NVVM::StMatrixOp::create(b, addresses.at(flat(r, column)), words, NVVM::MMALayout::row, shape,
+                                 NVVM::LdStMatrixEltType::B16);
+        return;
+      }
+      for (auto [index, word] : llvm::enumerate(words))
+        b.store(addresses.at(flat(r + index % 2 * 8, column + index / 2 * 8)), word);
+    };
     for (int64_t column = 0; column < row; ++column) {
       Parts block = build.split(blockOf(numbers, column));
-      for (auto [words, at] : {std::pair(block.rounded, stored.flat({row * side, column * side})),
-                               std::pair(block.rest, stored.flat({column * side, row * side}))})
-        NVVM::StMatrixOp::create(b, addresses.at(at), words, NVVM::MMALayout::row, shape, NVVM::LdStMatrixEltType::B16);
+      store(block.rounded, row * side, column * side);
+      store(block.rest, column * side, row * side);
     }
     // Columns of the block of the diagonal, one after another.
     Layout block = leftOperandLayout(side, side, {1, 1});

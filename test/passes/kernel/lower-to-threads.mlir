@@ -41,19 +41,19 @@ chunk.kernel @solve chunk 64 (input %l: tensor<64x64xf32>, input %x: tensor<64x3
   chunk.yield %o : tensor<64x32xf32>
 }
 
-// Each of four warps stores its row of blocks of 16 by 16: those below the diagonal as matrices, rounded and what that takes,
+// Each of four warps stores its row of blocks of 16 by 16: those below the diagonal as words, rounded and what that takes,
 // that of the diagonal as numbers, of which a lane then inverts a column by substitution. Behind one barrier products of
 // three parts make the blocks below: 2 blocks of 16 columns, two halves each, for the second row, 5 and 9 for the others.
 // CHECK-LABEL: llvm.func @inverse
 // CHECK: scf.if
-// CHECK-NOT: nvvm.stmatrix
+// CHECK-NOT: llvm.store {{.*}} : i32
 // CHECK: scf.if
-// CHECK-COUNT-2: nvvm.stmatrix
+// CHECK-COUNT-8: llvm.store {{.*}} : i32
 // CHECK: scf.if
-// CHECK-COUNT-4: nvvm.stmatrix
+// CHECK-COUNT-16: llvm.store {{.*}} : i32
 // CHECK: scf.if
-// CHECK-COUNT-6: nvvm.stmatrix
-// CHECK-NOT: nvvm.stmatrix
+// CHECK-COUNT-24: llvm.store {{.*}} : i32
+// CHECK-NOT: llvm.store {{.*}} : i32
 // CHECK: nvvm.bar.warp.sync
 // CHECK-COUNT-120: arith.subf {{.*}}, %{{.*}} : f32
 // CHECK: nvvm.barrier
