@@ -94,13 +94,13 @@ chunk.kernel @wide chunk 64 (input %q: tensor<64x128xf32>, input %w: tensor<64x6
 // Sums of rows of which only sums over tokens are made are in the lanes of every warp, which sum them without a barrier;
 // those that multiply a tile's rows stay where these are.
 // CHECK-LABEL: kernel.func @sums
-// CHECK: chunk.reduce sum %{{.*}} over columns : {{.*}} -> tensor<64xf32, #[[ROWS:registers[0-9]*]]>
+// CHECK: chunk.reduce sum %{{.*}} over columns : {{.*}} -> tensor<64xf32, #[[OFROWS:registers[0-9]*]]>
 // CHECK: %[[OF:.*]] = chunk.reduce sum %{{.*}} over columns : {{.*}} -> tensor<64xf32, #[[LANES:registers[0-9]*]]>
 // CHECK-NEXT: %[[SUMS:.*]] = chunk.accumulate sum %[[OF]] reverse : tensor<64xf32, #[[LANES]]>
 // CHECK-NEXT: %[[LAST:.*]] = chunk.row %[[SUMS]] at 0
 // CHECK-NEXT: %[[ALL:.*]] = chunk.broadcast %[[LAST]] along rows : {{.*}} to tensor<64xf32, #[[LANES]]>
 // CHECK-NEXT: arith.addf %[[SUMS]], %[[ALL]]
-// CHECK: chunk.broadcast %{{.*}} along rows : tensor<64xf32, #[[ROWS]]>
+// CHECK: chunk.broadcast %{{.*}} along rows : tensor<64xf32, #[[OFROWS]]>
 chunk.kernel @sums chunk 64 (input %x: tensor<64x64xf32>, state %S: tensor<64x64xf32>, valid %n: index) -> (o: tensor<64x64xf32>, g: tensor<64xf32>) {
   %r = chunk.reduce sum %x over columns : tensor<64x64xf32> -> tensor<64xf32>
   %s = chunk.reduce sum %x over columns : tensor<64x64xf32> -> tensor<64xf32>
