@@ -2,6 +2,7 @@
 
 #include "runtime/Tuner.h"
 #include "runtime/Gradient.h"
+#include "runtime/Knobs.h"
 #include "runtime/Work.h"
 #include "llvm/ADT/SetVector.h"
 #include "llvm/Support/Format.h"
@@ -202,15 +203,19 @@ std::vector<Form> Tuner::withWarpsAhead(const Form &form) const {
   std::vector<Form> forms;
   if (request || signature.device < 0)
     return forms;
+  bool triesOutputs = Knobs::instance().outputs.load() != 0;
   // Where the model leaves the tokens open it may divide sequences among segments, too.
   for (auto [ahead, outputs] : {std::pair(4, 0), {8, 0}, {0, 4}, {0, 8}}) {
+    if (outputs && !triesOutputs)
+      continue;
     forms.push_back(candidates.front().form);
     forms.back().ahead = ahead;
     forms.back().outputs = outputs;
   }
   for (int64_t slices : {form.slices, 2 * form.slices, 4 * form.slices})
     for (auto [warps, ahead, outputs] : {std::tuple(4, 4, 0), {4, 8, 0}, {8, 4, 0}, {4, 0, 4}, {4, 0, 8}})
-      forms.push_back({.chunk = form.chunk, .slices = slices, .warps = warps, .ahead = ahead, .outputs = outputs});
+      if (!outputs || triesOutputs)
+        forms.push_back({.chunk = form.chunk, .slices = slices, .warps = warps, .ahead = ahead, .outputs = outputs});
   return forms;
 }
 
