@@ -401,11 +401,19 @@ private:
   }
 
   /// Whether a vector is a sum over tokens, or made of one in place.
-  static bool isOfSum(Value value) {
-    Operation *op = value.getDefiningOp();
-    if (!op || !tileTypeOf(value) || !isVector(value))
-      return false;
-    return isa<chunk::AccumulateOp>(op) || (isInPlace(op) && llvm::any_of(op->getOperands(), isOfSum));
+  static bool isOfSum(Value vector) {
+    llvm::SetVector<Value> made;
+    made.insert(vector);
+    for (size_t next = 0; next < made.size(); ++next) {
+      Operation *op = made[next].getDefiningOp();
+      if (!op || !tileTypeOf(made[next]) || !isVector(made[next]))
+        continue;
+      if (isa<chunk::AccumulateOp>(op))
+        return true;
+      if (isInPlace(op))
+        made.insert(op->operand_begin(), op->operand_end());
+    }
+    return false;
   }
 
   /// Whether parts that are as wide as each other may stay where they are: a thread then has its columns of each.
