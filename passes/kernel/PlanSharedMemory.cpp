@@ -7,6 +7,7 @@
 #include "passes/kernel/BulkCopies.h"
 #include "passes/kernel/Meetings.h"
 #include "passes/kernel/RegisterEstimate.h"
+#include "passes/kernel/SharedMemoryPlanner.h"
 #include "runtime/Manifest.h"
 #include <utility>
 
@@ -20,306 +21,6 @@ using namespace stretto;
 using namespace stretto::kernel;
 
 namespace {
-
-/// A function, or those of several roles, which are executed at the same time.
-using Roles = ArrayRef<FuncOp>;
-
-/// Operations from one to another, by their numbers.
-struct Span {
-  int64_t begin, end;
-};
-
-/// Bytes that an operation makes or needs, and the operations during which nothing else may touch them.
-struct Region {
-  FuncOp function;
-  Operation *op;
-  int64_t bytes;
-  SmallVector<Span, 2> spans;
-  std::optional<int64_t> offset;
-  bool isOfBarriers = false;
-  /// What is needed on a condition alone comes last, and right before it what it may share memory with.
-  enum class Rank { Always, NotBesideRare, Rare } rank = Rank::Always;
-
-  bool isRare() const { return op->getParentOfType<scf::IfOp>() != nullptr; }
-
-  bool meets(const Region &other) const {
-    return function != other.function || llvm::any_of(spans, [&](Span own) {
-             return llvm::any_of(other.spans, [&](Span its) { return own.begin <= its.end && its.begin <= own.end; });
-           });
-  }
-};
-
-int64_t depthOf(ChannelOp channel) { return static_cast<int64_t>(channel.getDepth()); }
-
-class Planner {
-public:
-  /// With `apart` no two regions share memory, which saves the barriers between their uses. Otherwise those do not that
-  /// every turn needs and that have no more than `mostApart` bytes, as far as `limit` allows.
-  Planner(Roles roles, bool apart, int64_t limit = 0, int64_t mostApart = 0)
-      : roles(roles), apart(apart), limit(limit), mostApart(mostApart) {
-    // An operation with regions gets two numbers, before and after what it holds.
-    for (FuncOp function : roles)
-      number(*function.getBlock(), end);
-  }
-
-  /// Places every region; the bytes of all.
-  int64_t plan() {
-    for (FuncOp function : roles)
-      collect(function);
-    // Fixed regions first, then the largest, each at the lowest offset that is free while it is needed. Where not all
-    // have bytes of their own, those that save a barrier with the fewest bytes do.
-    if (limit) {
-      rankRegions();
-      for (const Region &region : regions)
-        bytesOfFew += hasFew(region) ? llvm::alignTo(region.bytes, banks) : 0;
-    }
-    llvm::sort(regions, [](const Region &a, const Region &b) {
-      return std::tuple(a.offset.has_value(), b.rank, a.bytes, b.spans[0].begin) >
-             std::tuple(b.offset.has_value(), a.rank, b.bytes, a.spans[0].begin);
-    });
-    int64_t total = 0;
-    for (Region &region : regions) {
-      if (!region.offset)
-        region.offset = lowestFree(region);
-      total = std::max(total, *region.offset + region.bytes);
-      placed.insert(llvm::upper_bound(placed, &region, [](Region *a, Region *b) { return *a->offset < *b->offset; }),
-                    &region);
-    }
-    return total;
-  }
-
-  void write() {
-    Builder builder(FuncOp(roles[0]).getContext());
-    for (const Region &region : regions) {
-      IntegerAttr offset = builder.getI64IntegerAttr(*region.offset);
-      if (region.isOfBarriers)
-        cast<ChannelOp>(region.op).setBarriersAttr(offset);
-      else if (auto channel = dyn_cast<ChannelOp>(region.op))
-        channel.setOffsetAttr(offset);
-      else if (auto convert = dyn_cast<ConvertOp>(region.op))
-        convert.setOffsetAttr(offset);
-      else
-        region.op->setAttr(scratchAttribute, offset);
-    }
-    // Where one role takes tiles the other leaves them.
-    for (auto &[channel, other] : passed) {
-      other.setDepth(channel.getDepth());
-      other.setOffsetAttr(channel.getOffsetAttr());
-      other.setBarriersAttr(channel.getBarriersAttr());
-    }
-  }
-
-  /// Numbers of tokens, which warps leave to each other, have no more.
-  static constexpr int64_t fewBytes = 1024;
-
-private:
-  static constexpr int64_t banks = 128;
-
-  static bool hasFew(const Region &region) { return !region.offset && !region.isRare() && region.bytes <= fewBytes; }
-
-  void rankRegions() {
-    auto meetsRare = [&](const Region &region) {
-      return llvm::any_of(regions, [&](const Region &other) { return other.isRare() && other.meets(region); });
-    };
-    for (Region &region : regions)
-      region.rank = region.isRare()     ? Region::Rank::Rare
-                    : meetsRare(region) ? Region::Rank::Always
-                                        : Region::Rank::NotBesideRare;
-  }
-
-  void number(Block &block, int64_t &count) {
-    for (Operation &op : block) {
-      first[&op] = count++;
-      for (mlir::Region &region : op.getRegions())
-        for (Block &inner : region)
-          number(inner, count);
-      last[&op] = op.getNumRegions() ? count++ : first[&op];
-    }
-  }
-
-  /// The last operation that needs what `op` makes: in a loop that `op` stands outside of, the end of the loop.
-  int64_t lastUse(Operation *op) {
-    int64_t result = first[op];
-    for (Operation *user : op->getUsers())
-      result = std::max(result, last[op->getBlock()->findAncestorOpInBlock(*user)]);
-    return result;
-  }
-
-  /// What `op` makes is there until it is needed last, in each of two branches by itself, of which one is executed.
-  SmallVector<Span, 2> spansOf(Operation *op) {
-    SmallVector<Span, 2> spans;
-    need(SmallVector<Operation *>(op->getUsers()), *op->getBlock(), first[op], spans);
-    return spans;
-  }
-
-  void need(ArrayRef<Operation *> users, Block &block, int64_t begin, SmallVectorImpl<Span> &spans) {
-    Operation *latest = nullptr;
-    for (Operation *user : users) {
-      Operation *own = block.findAncestorOpInBlock(*user);
-      latest = latest && own->isBeforeInBlock(latest) ? latest : own;
-    }
-    if (!isa_and_nonnull<scf::IfOp>(latest) || llvm::is_contained(users, latest)) {
-      spans.push_back({begin, latest ? last[latest] : begin});
-      return;
-    }
-    spans.push_back({begin, first[latest]});
-    for (mlir::Region &branch : latest->getRegions()) {
-      SmallVector<Operation *> inside;
-      llvm::copy_if(users, std::back_inserter(inside),
-                    [&](Operation *user) { return branch.isAncestor(user->getParentRegion()); });
-      if (!inside.empty())
-        need(inside, branch.front(), first[&branch.front().front()], spans);
-    }
-  }
-
-  /// A tile that is sent where it is read is there from each time that it is sent to the last read before the next.
-  std::optional<SmallVector<Span, 2>> spansOfLate(ChannelOp channel) {
-    struct Uses {
-      SmallVector<int64_t> sent, read;
-      bool isReceived = false;
-    };
-    llvm::MapVector<Block *, Uses> blocks;
-    for (Operation *user : channel->getUsers()) {
-      Uses &uses = blocks[user->getBlock()];
-      if (isa<SendOp>(user)) {
-        uses.sent.push_back(first[user]);
-        continue;
-      }
-      uses.isReceived = true;
-      for (Operation *reader : user->getUsers())
-        uses.read.push_back(last[user->getBlock()->findAncestorOpInBlock(*reader)]);
-    }
-    SmallVector<Span, 2> spans;
-    for (auto &[block, uses] : blocks) {
-      auto &[sent, read, isReceived] = uses;
-      if (sent.empty() || !isReceived)
-        return std::nullopt;
-      llvm::sort(sent);
-      llvm::sort(read);
-      for (auto [index, begin] : llvm::enumerate(sent)) {
-        auto *next = index + 1 < sent.size() ? llvm::lower_bound(read, sent[index + 1]) : read.end();
-        spans.push_back({begin, next == read.begin() ? begin : std::max(begin, *std::prev(next))});
-      }
-    }
-    return spans;
-  }
-
-  /// The end of what a block does with a channel: where each chunk is an item of its own, what follows the loops that
-  /// meet other chunks may have the bytes of their tiles.
-  int64_t lastUseOf(ChannelOp channel) {
-    Block *body = channel->getBlock();
-    if (body->getOps<kernel::ChunkOp>().empty())
-      return end;
-    int64_t result = 0;
-    for (Operation *user : channel->getUsers()) {
-      result = std::max(result, last[body->findAncestorOpInBlock(*user)]);
-      if (isa<ReceiveOp>(user) && user->getBlock() == body)
-        result = std::max(result, lastUse(user));
-    }
-    return result;
-  }
-
-  /// Copies to a channel are under way between any two operations, unless a loop sends a tile when it has read the one
-  /// before, or where it reads it.
-  SmallVector<Span, 2> spansOf(ChannelOp channel) {
-    if (channel.getPassed())
-      return {{0, end}};
-    if (std::optional<SmallVector<Span, 2>> late = spansOfLate(channel))
-      return *late;
-    int64_t lastRead = 0, sent = end;
-    for (Operation *user : channel->getUsers()) {
-      if (isa<ReceiveOp>(user))
-        lastRead = std::max(lastRead, lastUse(user));
-      else if (isa<scf::ForOp>(user->getParentOp()))
-        sent = first[user];
-    }
-    if (depthOf(channel) > 1 || sent == end)
-      return {{0, lastUseOf(channel)}};
-    return {{0, lastRead}, {sent, end}};
-  }
-
-  /// The channel of a role before that is passed under the same number.
-  ChannelOp otherEnd(ChannelOp channel) {
-    for (FuncOp function : roles)
-      for (auto other : function.getOps<ChannelOp>())
-        if (other.getPassed() && other.getPassed() == channel.getPassed())
-          return other == channel ? ChannelOp() : other;
-    return {};
-  }
-
-  void collect(FuncOp function) {
-    function.walk([&](Operation *op) {
-      std::optional<int64_t> offset;
-      auto channel = dyn_cast<ChannelOp>(op);
-      if (ChannelOp other = channel ? otherEnd(channel) : ChannelOp()) {
-        passed.push_back({other, channel});
-        return;
-      }
-      if (channel) {
-        if (channel.getOffset())
-          offset = *channel.getOffset();
-        regions.push_back({function, op, channel.bytesOfTiles(), spansOf(channel), offset});
-        if (int64_t bytes = channel.bytesOfBarriers()) {
-          std::optional<int64_t> given;
-          if (channel.getBarriers())
-            given = *channel.getBarriers();
-          regions.push_back({function, op, bytes, {{0, end}}, given, /*isOfBarriers=*/true});
-        }
-      } else if (auto convert = dyn_cast<ConvertOp>(op); convert && inSharedMemory(convert.getType())) {
-        if (convert.getOffset())
-          offset = *convert.getOffset();
-        auto tile = cast<RankedTensorType>(convert.getType());
-        regions.push_back({function, op, bytesOfGroups(function, sharedBytesOf(tile)), spansOf(op), offset});
-      } else if (int64_t bytes = scratchBytesOf(op)) {
-        if (auto fixed = op->getAttrOfType<IntegerAttr>(scratchAttribute))
-          offset = fixed.getInt();
-        // A row stays there for those that read it. The barrier of what is fetched is that of all heads of a block.
-        SmallVector<Span, 2> spans = {{first[op], last[op]}};
-        if (isa<FetchOp>(op))
-          spans = {{0, end}};
-        bytes = bytesOfGroups(function, bytes);
-        regions.push_back({function, op, bytes, isa<chunk::RowOp>(op) ? spansOf(op) : spans, offset});
-      }
-    });
-  }
-
-  /// Each group of a role has what it needs for itself.
-  static int64_t bytesOfGroups(FuncOp function, int64_t bytes) {
-    int64_t groups = function.getGroups();
-    return groups > 1 ? groups * bytesOfGroup(bytes) : bytes;
-  }
-
-  int64_t lowestFree(const Region &wanted) {
-    if (!apart && !wanted.isRare() && wanted.bytes <= mostApart)
-      if (int64_t offset = lowestFree(wanted, /*beside=*/true);
-          offset + wanted.bytes <= limit - (hasFew(wanted) ? 0 : bytesOfFew))
-        return offset;
-    return lowestFree(wanted, /*beside=*/apart);
-  }
-
-  /// With `beside` no bytes of any other region.
-  int64_t lowestFree(const Region &wanted, bool beside) {
-    int64_t alignment = alignmentOfShared(wanted.bytes);
-    int64_t offset = 0;
-    for (const Region *other : placed) {
-      if (offset + wanted.bytes <= *other->offset)
-        break;
-      int64_t end = *other->offset + other->bytes;
-      if (end > offset && (beside || other->meets(wanted)))
-        offset = std::max<int64_t>(offset, llvm::alignTo(end, alignment));
-    }
-    return offset;
-  }
-
-  Roles roles;
-  bool apart;
-  int64_t limit, mostApart, bytesOfFew = 0;
-  DenseMap<Operation *, int64_t> first, last;
-  int64_t end = 0;
-  SmallVector<Region> regions;
-  SmallVector<Region *> placed; // by their offsets
-  SmallVector<std::pair<ChannelOp, ChannelOp>> passed;
-};
 
 /// Moves an operation up to where the last of its operands is made.
 void moveUp(Operation *op) {
@@ -477,7 +178,7 @@ bool makeRoomForOthers(FuncOp function) {
       channel.setDepth(depth);
   };
   setDepth(1);
-  if (Planner(function, /*apart=*/true).plan() > bytesOfBlock(blocks)) {
+  if (SharedMemoryPlanner(function, /*apart=*/true).plan() > bytesOfBlock(blocks)) {
     setDepth(2);
     return false;
   }
@@ -515,7 +216,7 @@ int64_t deepenChannels(Roles roles, int64_t bytes) {
       for (int64_t depth = most; depth >= fewest; --depth) {
         for (ChannelOp channel : channels)
           channel.setDepth(depth);
-        if (Planner(roles, apart).plan() <= limit)
+        if (SharedMemoryPlanner(roles, apart).plan() <= limit)
           return true;
       }
       if (passed.empty())
@@ -527,7 +228,7 @@ int64_t deepenChannels(Roles roles, int64_t bytes) {
   // one where four warps would be alone otherwise.
   int64_t blocks = blocksForRegisters(roles), ofBlock = (bytes + ofSystem) / blocks - ofSystem;
   if (channels.empty() && passed.empty())
-    return blocks > 1 && Planner(roles, /*apart=*/false).plan() <= ofBlock ? ofBlock : bytes;
+    return blocks > 1 && SharedMemoryPlanner(roles, /*apart=*/false).plan() <= ofBlock ? ofBlock : bytes;
   if (blocks > 1 && deepen(/*apart=*/true, ofBlock, fewest + 1))
     return bytes;
   bool hasFewWarps = FuncOp(roles[0]).getWarps() <= fewWarps && !walksInReverse(roles[0]);
@@ -647,7 +348,7 @@ void sendLateUntilFits(Roles roles, int64_t bytes, bool withinLoops) {
     llvm::append_range(channels, function.getOps<ChannelOp>());
   sortBySize(channels);
   for (ChannelOp channel : channels)
-    if (!channel.getPassed() && Planner(roles, /*apart=*/false).plan() > bytes)
+    if (!channel.getPassed() && SharedMemoryPlanner(roles, /*apart=*/false).plan() > bytes)
       sendLate(channel, withinLoops);
 }
 
@@ -690,15 +391,15 @@ struct PlanSharedMemory : stretto::impl::PlanSharedMemoryBase<PlanSharedMemory> 
     int64_t limit = hasRoom ? target.sharedBytes : deepenChannels(roles, target.sharedBytes);
     // Memory to spare buys barriers; where it is scarce regions share it, then channels lose their depth, and at last
     // tiles are where they are read and nowhere else, in loops within a loop, too.
-    int64_t bytesApart = Planner(roles, /*apart=*/true).plan();
+    int64_t bytesApart = SharedMemoryPlanner(roles, /*apart=*/true).plan();
     bool apart = bytesApart <= limit;
     // Blocks that find inverses wait side by side.
-    int64_t least = Planner(roles, /*apart=*/false).plan();
+    int64_t least = SharedMemoryPlanner(roles, /*apart=*/false).plan();
     if (int64_t blocks = blocksOfInverses(function, least); blocks > 1) {
       limit = std::max(bytesOfBlock(blocks), least);
       apart &= bytesApart <= limit;
     }
-    auto isScarce = [&] { return !apart && Planner(roles, /*apart=*/false).plan() > target.sharedBytes; };
+    auto isScarce = [&] { return !apart && SharedMemoryPlanner(roles, /*apart=*/false).plan() > target.sharedBytes; };
     auto ifScarce = [&](llvm::function_ref<void(FuncOp)> change) {
       if (isScarce())
         for (FuncOp function : roles)
@@ -718,10 +419,10 @@ struct PlanSharedMemory : stretto::impl::PlanSharedMemoryBase<PlanSharedMemory> 
       if (isScarce())
         sendLateUntilFits(roles, target.sharedBytes, withinLoops);
     ifScarce(storeWithinLoops);
-    std::optional<Planner> planner;
+    std::optional<SharedMemoryPlanner> planner;
     int64_t bytes = 0;
-    for (int64_t mostApart :
-         {target.sharedBytes, int64_t(16384), int64_t(8192), int64_t(4096), Planner::fewBytes, int64_t(0)}) {
+    for (int64_t mostApart : {target.sharedBytes, int64_t(16384), int64_t(8192), int64_t(4096),
+                              SharedMemoryPlanner::fewBytes, int64_t(0)}) {
       bytes = planner.emplace(roles, apart, mostApart ? limit : 0, mostApart).plan();
       if (bytes <= limit)
         break;
