@@ -4,6 +4,7 @@
 
 #include "codegen/cpu/NativeCode.h"
 #include "codegen/nvptx/Nvptx.h"
+#include "dialect/kernel/KernelDialect.h"
 #include "mlir/Dialect/LLVMIR/LLVMDialect.h"
 #include "passes/Pipelines.h"
 #include "runtime/Candidates.h"
@@ -123,6 +124,9 @@ private:
   int64_t registerLimit(int64_t slices);
   bool gainsFromFewWarps(mlir::ModuleOp form);
   bool mayHaveTwoBlocks(mlir::ModuleOp form, int64_t warpsOfForm);
+  bool mayHaveRoles() const;
+  int64_t warpsOfRoles(mlir::ModuleOp form, const KernelForm &roles,
+                       llvm::function_ref<int64_t(kernel::FuncOp walk, kernel::FuncOp beside)> wanted);
   int64_t warpsAhead(mlir::ModuleOp form, int64_t warpsOfWalk);
   int64_t warpsOfOutputs(mlir::ModuleOp form, int64_t warpsOfWalk);
   mlir::LLVM::LLVMFuncOp function(llvm::StringRef symbol) {

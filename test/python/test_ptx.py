@@ -185,6 +185,17 @@ def bytes_spilled(ptxas, folder, ptx):
     return sorted((int(stored) for _, stored in spilled(ptxas, folder, ptx)), reverse=True)
 
 
+@pytest.mark.parametrize(
+    "operator, form, most",
+    [("simple_gla", (64, 1, 8, 1), 9), ("ssd", (64, 1, 8, 1), 10), ("gated_delta_rule", (32, 1, 8, 1), 16)],
+)
+def test_walks_back_of_token_decays_meet_at_few_barriers(operator, form, most):
+    """Sums that warps leave to each other have bytes of their own, where other tiles have none, too."""
+    text = lower(operator, "bf16", 128, "kernel", backward=True, form=form)
+    walk = text[text.index(f"@{operator}_backward(") :].split("kernel.func")[0]
+    assert len(re.findall(r"kernel\.(?:barrier|await)", walk)) <= most
+
+
 @pytest.mark.parametrize("operator, most", [("delta_rule", 0), ("gated_delta_rule", 48)])
 def test_slices_of_walks_spill_little(ptxas, tmp_path, operator, most):
     first, *others = bytes_spilled(ptxas, tmp_path, lower(operator, "bf16", 128, backward=True, form=(64, 1, 0, 2, 4)))

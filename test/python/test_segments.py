@@ -240,6 +240,14 @@ def totals(q: sl.Row["K"], k: sl.Row["K"], v: sl.Row["V"], g: sl.Row[()], taps: 
     return sl.read(S, q, along="K") * sl.sigmoid(sl.scan(g, exclusive=True))
 
 
+def continued_in_segments(variant, inputs, count):
+    """The output and the state of a call, and of one that continues from there with the same inputs."""
+    with segments(count):
+        assert variant.explain(**inputs)["segments"] > 1
+        first = variant(**inputs, output_final_state=True)
+        return first, variant(**inputs, initial_state=first[1], output_final_state=True)
+
+
 @pytest.mark.parametrize("count", [2, 5, 1000])
 def test_totals(count):
     generator = torch.Generator().manual_seed(0)
@@ -248,10 +256,7 @@ def test_totals(count):
     inputs = {"q": q, "k": k, "v": v, "g": g, "taps": taps}
     o, state = totals.reference(**inputs, output_final_state=True)
     o2, state2 = totals.reference(**inputs, initial_state=state, output_final_state=True)
-    with segments(count):
-        assert totals.explain(**inputs)["segments"] > 1
-        found, final = totals(**inputs, output_final_state=True)
-        again, last = totals(**inputs, initial_state=final, output_final_state=True)
+    (found, final), (again, last) = continued_in_segments(totals, inputs, count)
     assert error(found, o) < 5e-6
     assert error(again, o2) < 5e-6
     assert all(error(final[name], state[name]) < 1e-5 for name in state)
@@ -342,10 +347,7 @@ def test_feedback(variant, count, dtype):
     exact = {name: x.double() for name, x in inputs.items()}
     o, state = variant.reference(**exact, output_final_state=True)
     o2, state2 = variant.reference(**exact, initial_state=state, output_final_state=True)
-    with segments(count):
-        assert variant.explain(**inputs)["segments"] > 1
-        found, final = variant(**inputs, output_final_state=True)
-        again, last = variant(**inputs, initial_state=final, output_final_state=True)
+    (found, final), (again, last) = continued_in_segments(variant, inputs, count)
     bound = 5e-6 if dtype == torch.float32 else 1e-2
     assert error(found, o) < bound
     assert error(again, o2) < bound

@@ -156,3 +156,21 @@ chunk.kernel @wide chunk 16 (input %q: tensor<16x32xf32>, input %a: tensor<16xf3
   %o = chunk.causal %decayed : tensor<16x16xf32>
   chunk.yield %o : tensor<16x16xf32>
 }
+
+// What is asked for with the factor by itself multiplies rows without it.
+// CHECK-LABEL: chunk.kernel @shared
+// CHECK: %[[Q:.*]] = arith.extf %q
+// CHECK: %[[Z:.*]] = math.exp
+// CHECK: %[[SCALED:.*]] = arith.mulf %[[Z]], %{{.*}}
+// CHECK: %[[PRODUCT:.*]] = arith.mulf %[[Q]], %[[SCALED]]
+// CHECK: chunk.yield %[[PRODUCT]], %[[SCALED]]
+chunk.kernel @shared chunk 16 (input %q: tensor<16x32xbf16>, input %z: tensor<16x32xf32>, valid %n: index)
+    -> (a: tensor<16x32xf32>, b: tensor<16x32xf32>) {
+  %scale = arith.constant dense<5.000000e-01> : tensor<16x32xf32>
+  %q32 = arith.extf %q : tensor<16x32xbf16> to tensor<16x32xf32>
+  %e = math.exp %z : tensor<16x32xf32>
+  %scaled = arith.mulf %q32, %scale : tensor<16x32xf32>
+  %a = arith.mulf %scaled, %e : tensor<16x32xf32>
+  %b = arith.mulf %e, %scale : tensor<16x32xf32>
+  chunk.yield %a, %b : tensor<16x32xf32>, tensor<16x32xf32>
+}

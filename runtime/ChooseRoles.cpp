@@ -1,0 +1,106 @@
+//===- ChooseRoles.cpp - Warps before or behind those that walk -----------===//
+
+#include "dialect/kernel/Chip.h"
+#include "mlir/Dialect/SCF/IR/SCF.h"
+#include "mlir/Pass/PassManager.h"
+#include "passes/kernel/RegisterEstimate.h"
+#include "runtime/LoweringSteps.h"
+
+using namespace mlir;
+using namespace stretto;
+
+/// Whether kernels of a call are of a kind for which roles were measured.
+bool Lowering::mayHaveRoles() const {
+  const kernel::Chip *chip = isCpu() ? nullptr : kernel::Chip::find(request.target.name);
+  return chip && chip->hasWarpgroups && !isStep() && !isOfGradient && bytesOf(request.element) == 2;
+}
+
+/// The most that `wanted` says of a walk and of the role beside it; 0 where it says so of any, or where a role has
+/// fewer registers than it wants.
+int64_t Lowering::warpsOfRoles(ModuleOp form, const KernelForm &roles,
+                               llvm::function_ref<int64_t(kernel::FuncOp walk, kernel::FuncOp beside)> wanted) {
+  OwningOpRef<ModuleOp> planned = form.clone();
+  if (llvm::Error error = run(*planned, [&](OpPassManager &passes) { buildKernelPipeline(passes, roles); })) {
+    llvm::consumeError(std::move(error));
+    return 0;
+  }
+  int64_t most = 0;
+  for (auto walk : planned->getOps<kernel::FuncOp>()) {
+    if (!walk.getBeside())
+      continue;
+    auto beside = planned->lookupSymbol<kernel::FuncOp>(*walk.getBeside());
+    kernel::RegistersOfRoles registers(walk, beside);
+    bool fits =
+        kernel::estimateRegisters(walk) <= registers.walk && kernel::estimateRegisters(beside) <= registers.ahead;
+    int64_t warps = fits ? wanted(walk, beside) : 0;
+    if (!warps)
+      return 0;
+    most = std::max(most, warps);
+  }
+  return most;
+}
+
+/// Whether a tile is sent when the one before has been read.
+static bool isLate(kernel::ChannelOp channel) {
+  return channel.getDepth() == 1 && llvm::any_of(channel->getUsers(), [](Operation *user) {
+           return isa<kernel::SendOp>(user) && user->getParentOfType<scf::ForOp>();
+         });
+}
+
+/// Where eight warps would do everything, four walk and others run ahead of them, if no tile comes later for it: as
+/// many as walk where that is about as much work, twice as many where it is more. Where it is less, or nearly all,
+/// eight warps that do everything are faster (docs/performance.md).
+int64_t Lowering::warpsAhead(ModuleOp form, int64_t warpsOfWalk) {
+  constexpr double least = 0.5, asMuch = 0.6, nearlyAll = 0.8;
+  // Walks that solve systems of equations, or take inverses from another kernel, were not measured so.
+  WalkResult systems =
+      form.walk([](Operation *op) { return WalkResult(failure(isa<chunk::SolveOp, chunk::InverseOp>(op))); });
+  if (!mayHaveRoles() || systems.wasInterrupted())
+    return 0;
+  auto find = [&](int64_t further) {
+    KernelForm kernel = kernelForm();
+    kernel.warps = warpsOfWalk;
+    kernel.ahead = further;
+    return warpsOfRoles(form, kernel, [&](kernel::FuncOp walk, kernel::FuncOp beside) -> int64_t {
+      if (llvm::any_of(walk.getOps<kernel::ChannelOp>(), isLate) ||
+          llvm::any_of(beside.getOps<kernel::ChannelOp>(), isLate))
+        return 0;
+      auto before = static_cast<double>(kernel::estimateWork(beside));
+      double share = before / (before + static_cast<double>(kernel::estimateWork(walk)));
+      if (share < least || share > nearlyAll)
+        return 0;
+      return share > asMuch ? 2 * warpsOfWalk : warpsOfWalk;
+    });
+  };
+  int64_t wanted = find(warpsOfWalk);
+  return wanted > warpsOfWalk ? find(wanted) : wanted;
+}
+
+/// Whether a walk does nothing in its turns but to add products of what the memory system copies to states, and to pass
+/// these on as products read them.
+static bool onlyAdds(kernel::FuncOp walk) {
+  auto isPartOfThat = [](Operation *op) {
+    bool makesTile = llvm::any_of(op->getResultTypes(), llvm::IsaPred<RankedTensorType>);
+    auto product = dyn_cast<chunk::DotOp>(op);
+    return !makesTile || (product && kernel::isOfWarpgroups(product)) ||
+           isa<arith::ConstantOp, arith::TruncFOp, kernel::PassOp, kernel::ReceiveOp, kernel::FinishOp>(op);
+  };
+  return llvm::all_of(walk.getOps<scf::ForOp>(), [&](scf::ForOp loop) {
+    WalkResult result = loop.getBody()->walk([&](Operation *op) { return WalkResult(success(isPartOfThat(op))); });
+    return !result.wasInterrupted();
+  });
+}
+
+/// Where a walk only adds to its states, others find the outputs behind it. Where it has more to do, as factors of
+/// decays, outputs wait for it, and one role that does everything is as fast (docs/performance.md).
+int64_t Lowering::warpsOfOutputs(ModuleOp form, int64_t warpsOfWalk) {
+  constexpr int64_t warpsOfGroup = 4;
+  if (!mayHaveRoles())
+    return 0;
+  KernelForm kernel = kernelForm();
+  kernel.warps = warpsOfWalk;
+  kernel.ahead = 0;
+  kernel.outputs = warpsOfGroup;
+  return warpsOfRoles(form, kernel,
+                      [](kernel::FuncOp walk, kernel::FuncOp) -> int64_t { return onlyAdds(walk) ? warpsOfGroup : 0; });
+}
