@@ -1,7 +1,8 @@
 """Errors over several draws of the inputs beside those of peers on the same tensors. A table of bench/run.py.
 
 Errors are relative to formulas in double precision: of the output, and of the gradient of each input. Of each the
-median over the draws is compared, so that no single draw decides.
+median over the draws is compared, so that no single draw decides. Peers take the first of the configurations that they
+would have tuned among.
 """
 
 import statistics
@@ -9,6 +10,7 @@ import statistics
 import peers
 import torch
 from operators import Shape
+from peers.untuned import untuned
 from timed import Check, gates_of, reason, start_of_line
 
 DRAWS = 16
@@ -41,7 +43,8 @@ def line_of(table, operator, name_of_type, device, options):
         for form, function in peer.forms(operator=operator, dtype=dtype, device=device, eager=True).items():
             beside = {"peer": peer.name, "form": form}
             try:
-                theirs = medians(function, checks)
+                with untuned():
+                    theirs = medians(function, checks)
                 beside["medians"] = theirs
                 # What both have exactly is no ratio.
                 beside["ratio"] = max(ours[name] / theirs[name] for name in ours if theirs[name])

@@ -338,7 +338,7 @@ llvm::Expected<Lowering::Blocks> Lowering::blocksOf(ModuleOp form) {
   bool hasManyBlocks = request.blocks > 1 || !carriesStates(form);
   if (gains || (request.warps == 0 && hasManyBlocks && mayHaveTwoBlocks(form, fewWarps))) {
     // What products keep beside tiles was seen to spill at a few more than these.
-    constexpr int64_t registersOfTwo = 208;
+    constexpr int64_t registersOfTwo = 220;
     if (llvm::Expected<Needs> ofFew = needsOf(form, fewWarps); !ofFew)
       llvm::consumeError(ofFew.takeError());
     else if ((gains && ofFew->registers <= fewRegisters) ||
@@ -387,7 +387,7 @@ static bool readsStates(ModuleOp gradient) {
 
 /// More registers are worth twice the tokens, as GpuForm says.
 int64_t Lowering::registerLimit(int64_t slices) {
-  constexpr int64_t few = 264, manyOfGradient = 292, manyOfStatesAlone = 304;
+  constexpr int64_t few = 264, manyOfGradient = 304, manyOfStatesAlone = 304;
   if (bytesOf(request.element) != 2)
     return fewRegisters;
   if (!isOfGradient)

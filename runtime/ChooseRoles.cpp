@@ -51,7 +51,7 @@ static bool isLate(kernel::ChannelOp channel) {
 /// many as walk where that is about as much work, twice as many where it is more. Where it is less, or nearly all,
 /// eight warps that do everything are faster (docs/performance.md).
 int64_t Lowering::warpsAhead(ModuleOp form, int64_t warpsOfWalk) {
-  constexpr double least = 0.5, asMuch = 0.6, nearlyAll = 0.8;
+  constexpr double least = 0.5, asMuch = 0.6, nearlyAll = 0.82;
   // Walks that solve systems of equations, or take inverses from another kernel, were not measured so.
   WalkResult systems =
       form.walk([](Operation *op) { return WalkResult(failure(isa<chunk::SolveOp, chunk::InverseOp>(op))); });

@@ -3,6 +3,7 @@
 #include "passes/chunk/DecayBuilder.h"
 #include "mlir/Dialect/SCF/IR/SCF.h"
 #include "mlir/IR/Matchers.h"
+#include "passes/declaration/KernelNames.h"
 #include <cmath>
 
 using namespace mlir;
@@ -210,6 +211,55 @@ Value DecayBuilder::rounded(Value rows) {
     return rows;
   Value operand = arith::TruncFOp::create(builder, type.clone(operandType), rows);
   return arith::ExtFOp::create(builder, type, operand);
+}
+
+bool DecayBuilder::solvesSystems(chunk::KernelOp kernel) {
+  auto isInverse = [](chunk::ArgumentAttr argument) {
+    return argument.getName().getValue().starts_with(inversePrefix);
+  };
+  return !kernel.getOps<chunk::InverseOp>().empty() || !kernel.getOps<chunk::SolveOp>().empty() ||
+         llvm::any_of(kernel.getArguments().getAsRange<chunk::ArgumentAttr>(), isInverse);
+}
+
+DecayBuilder::Operand DecayBuilder::operandOf(Value whole) {
+  Value part = rounded(whole);
+  return {whole, part, multipliesRests ? sub(whole, part) : Value()};
+}
+
+Value DecayBuilder::product(const Operand &left, const Operand &right, Type type, Value addend, bool transposeLeft,
+                            bool transposeRight) {
+  auto dot = [&](Value left, Value right, Value addend) -> Value {
+    return chunk::DotOp::create(builder, type, left, right, addend, transposeLeft, transposeRight);
+  };
+  Value sum = addend;
+  if (left.rest)
+    sum = dot(left.rest, right.rounded, sum);
+  if (right.rest)
+    sum = dot(left.rounded, right.rest, sum);
+  return dot(left.rounded, right.rounded, sum);
+}
+
+Value DecayBuilder::scoresOf(Operand query, const Operand &key, Type type) {
+  if (!isReverse)
+    query.rest = {};
+  return product(query, key, type, /*addend=*/Value(), /*transposeLeft=*/false, /*transposeRight=*/true);
+}
+
+void DecayBuilder::multiplyBothParts(Value scores) {
+  if (!multipliesRests)
+    return;
+  for (OpOperand &use : llvm::make_early_inc_range(scores.getUses())) {
+    auto product = dyn_cast<chunk::DotOp>(use.getOwner());
+    if (!product || use.getOperandNumber() != 0)
+      continue;
+    OpBuilder::InsertionGuard guard(builder);
+    builder.setInsertionPoint(product);
+    Operand parts = operandOf(scores);
+    auto ofRest = cast<chunk::DotOp>(builder.clone(*product));
+    ofRest.getLeftMutable().assign(parts.rest);
+    product.getLeftMutable().assign(parts.rounded);
+    product.getAddendMutable().assign(ofRest);
+  }
 }
 
 Value DecayBuilder::widened(Value rows, Type element) {

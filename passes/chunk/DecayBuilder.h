@@ -15,7 +15,8 @@ namespace stretto {
 class DecayBuilder {
 public:
   DecayBuilder(chunk::KernelOp kernel, mlir::Operation *op)
-      : builder(op->getLoc(), op), tokens(kernel.getChunk()), operandType(inputTypeOf(kernel)) {}
+      : builder(op->getLoc(), op), tokens(kernel.getChunk()), operandType(inputTypeOf(kernel)),
+        isReverse(kernel.getReverse()), multipliesRests(operandType.isBF16() && tokens > 1 && !solvesSystems(kernel)) {}
 
   static mlir::RankedTensorType tileTypeOf(mlir::Value value) {
     return mlir::cast<mlir::RankedTensorType>(value.getType());
@@ -138,9 +139,44 @@ protected:
   mlir::Value rounded(mlir::Value rows);
   mlir::Value widened(mlir::Value rows, mlir::Type element);
 
+  //===--------------------------------------------------------------------===//
+  // Rests
+  //
+  // Rows that are rescaled have more bits than operands. Of the 8 of bf16 each operand of a product would be off by a
+  // relative 2^-9, twice of what rounding a result to bf16 takes. What rounding takes of an operand is multiplied, too.
+  //===--------------------------------------------------------------------===//
+
+  /// Numbers that products multiply, and the two parts that these have of them: as operands are rounded, and what
+  /// rounding takes; null where nothing is asked for.
+  struct Operand {
+    mlir::Value whole, rounded, rest;
+  };
+  Operand operandOf(mlir::Value whole);
+  /// A product of all that operands have, but for that of both rests, which is as small as what fp32 leaves out.
+  mlir::Value product(const Operand &left, const Operand &right, mlir::Type type, mlir::Value addend,
+                      bool transposeLeft, bool transposeRight);
+  /// Rows times a sum of others, which is scaled as the rows are: of the parts that products have of the rows, so that
+  /// what is in both of two totals cancels.
+  mlir::Value totalOf(mlir::Value unscaled, const Operand &rows, mlir::Value sum, mlir::Value scaledSum) {
+    return multipliesRests ? mul(unscaled, scaledSum) : mul(rows.rounded, sum);
+  }
+  /// `q k^T`. In an output the rests of its weights and of the keys are most of what rounding takes; a gradient has
+  /// those of the queries, too.
+  mlir::Value scoresOf(Operand query, const Operand &key, mlir::Type type);
+  /// Has products whose left operand are scores multiply both of their parts.
+  void multiplyBothParts(mlir::Value scores);
+
   mlir::ImplicitLocOpBuilder builder;
   int64_t tokens;
   mlir::Type operandType;
+  bool isReverse;
+  /// Of fp16, which has 11 bits, no rests are multiplied, nor beside systems of equations, whose solutions are off by
+  /// more than what rounding takes.
+  bool multipliesRests;
+
+private:
+  /// Whether a kernel solves systems of equations, or takes the inverses that solve them.
+  static bool solvesSystems(chunk::KernelOp kernel);
 };
 
 } // namespace stretto

@@ -117,9 +117,9 @@ RecurrenceExpander::RescaledRows RecurrenceExpander::rowsOf(DecayRecurrence &ops
   for (chunk::DecayMixOp op : ops.mixes)
     (op.getTranspose() ? rows.queries : rows.keys).rows.insert(op.getRows());
   for (chunk::DecayMixOp op : ops.mixes)
-    rows.weights[op.getWeights()];
+    rows.weights[op.getWeights()] = {};
   for (chunk::DecayTotalsOp op : ops.totals)
-    rows.weights[op.getWeights()];
+    rows.weights[op.getWeights()] = {};
   for (RescaledRows::Side *side : {&rows.queries, &rows.keys}) {
     auto factorOf = [](Value row) { return scaledRows(row).factor; };
     if (!side->rows.empty() && llvm::all_equal(llvm::map_range(side->rows, factorOf)))
@@ -218,11 +218,10 @@ RecurrenceExpander::Rescaling RecurrenceExpander::rescaledByFactors(DecayRecurre
 
 void RecurrenceExpander::rescale(RescaledRows &rows, bool before) {
   for (auto &[weights, known] : rows.weights)
-    known = rounded(causal(weights, before));
+    known = operandOf(causal(weights, before));
   auto rescaleAll = [&](RescaledRows::Side &side, Value factors) {
     for (Value row : side.rows) {
-      Value unscaled = side.factor == 1 ? row : scaledRows(row).rows;
-      side.rescaled[row] = rounded(mul(unscaled, factors));
+      side.rescaled[row] = operandOf(mul(side.factor == 1 ? row : scaledRows(row).rows, factors));
     }
     side.factors = factors;
   };
@@ -230,12 +229,18 @@ void RecurrenceExpander::rescale(RescaledRows &rows, bool before) {
   rescaleAll(rows.keys, rows.rescaling.ofKeys);
 }
 
-Value RecurrenceExpander::rescaled(const RescaledRows::Side &side, Value rows) {
-  Value known = side.rescaled.lookup(rows);
-  return known ? known : mul(rows, times(side.factors, 1 / side.factor));
+DecayBuilder::Operand RecurrenceExpander::rescaled(const RescaledRows::Side &side, Value rows) {
+  Operand known = side.rescaled.lookup(rows);
+  return known.whole ? known : operandOf(mul(rows, times(side.factors, 1 / side.factor)));
 }
 
-std::optional<RecurrenceExpander::Total> RecurrenceExpander::totalWith(chunk::DecayMixOp op,
+Value RecurrenceExpander::unscaled(const RescaledRows::Side &side, Value rows) {
+  if (side.factor == 1)
+    return rows;
+  return side.rows.contains(rows) ? scaledRows(rows).rows : times(rows, 1 / side.factor);
+}
+
+std::optional<RecurrenceExpander::Total> RecurrenceExpander::findTotal(chunk::DecayMixOp op,
                                                                        ArrayRef<chunk::DecayTotalsOp> totals) {
   bool ofKeys = op.getTranspose();
   for (chunk::DecayTotalsOp total : totals) {
@@ -254,31 +259,34 @@ std::optional<RecurrenceExpander::Total> RecurrenceExpander::totalWith(chunk::De
 void RecurrenceExpander::mixOfRescaled(chunk::DecayMixOp op, DecayRecurrence &ops, const RescaledRows &rows) {
   bool ofKeys = op.getTranspose();
   const RescaledRows::Side &owns = ofKeys ? rows.keys : rows.queries, &others = ofKeys ? rows.queries : rows.keys;
-  Value operand = rescaled(others, op.getRows());
+  Operand operand = rescaled(others, op.getRows());
   auto [factor, factors] = std::pair(owns.factor, owns.factors);
   Operation *decayed = op.getAddend() ? op.getAddend().getDefiningOp() : nullptr;
   bool isOwn = ofKeys ? llvm::is_contained(ops.toEnd, decayed) : llvm::is_contained(ops.fromStart, decayed);
   Value seen = isOwn ? decayed->getOperand(0) : Value();
-  std::optional<Total> total = isOwn ? totalWith(op, ops.totals) : std::nullopt;
-  Value own = total ? rescaled(owns, ofKeys ? total->op.getKey() : total->op.getQuery()) : Value();
-  Value weights = rows.weights.lookup(op.getWeights());
+  std::optional<Total> total = isOwn ? findTotal(op, ops.totals) : std::nullopt;
+  Value ownRows = !total ? Value() : ofKeys ? total->op.getKey() : total->op.getQuery();
+  auto totalWith = [&](Value sum, Value scaledSum) {
+    return totalOf(unscaled(owns, ownRows), rescaled(owns, ownRows), sum, scaledSum);
+  };
+  Operand weights = rows.weights.lookup(op.getWeights());
   auto plain = [&, factors = factors]() -> SmallVector<Value> {
-    Value sum = chunk::DotOp::create(builder, op.getType(), weights, operand, seen, /*transpose_left=*/ofKeys,
-                                     /*transpose_right=*/false);
+    Value sum = product(weights, operand, op.getType(), seen, /*transposeLeft=*/ofKeys, /*transposeRight=*/false);
     SmallVector<Value> results = {mul(sum, factors)};
     if (total)
-      results.push_back(mul(own, sum));
+      results.push_back(totalWith(sum, results[0]));
     return results;
   };
   auto exact = [&, factor = factor, factors = factors]() -> SmallVector<Value> {
     auto mix = cast<chunk::DecayMixOp>(builder.clone(*op));
     mix.getAddendMutable().clear();
-    mix.getWeightsMutable().assign(weights);
+    mix.getWeightsMutable().assign(weights.rounded);
     SmallVector<Value> results = {times(exactly(mix), factor)};
+    Value ofSeen = seen ? mul(seen, factors) : Value();
     if (seen)
-      results[0] = add(mul(seen, factors), results[0]);
+      results[0] = add(ofSeen, results[0]);
     if (total)
-      results.push_back(add(mul(own, seen), exactTotal(total->op, weights, ofKeys)));
+      results.push_back(add(totalWith(seen, ofSeen), exactTotal(total->op, weights.rounded, ofKeys)));
     return results;
   };
   SmallVector<Type, 2> types(total ? 2 : 1, op.getType());
@@ -304,16 +312,20 @@ void RecurrenceExpander::totalOfRescaled(chunk::DecayTotalsOp op, bool ofKeys, c
   Value result = ofKeys ? op.getOfKeys() : op.getOfQueries();
   if (result.use_empty())
     return;
-  Value query = rescaled(rows.queries, op.getQuery()), key = rescaled(rows.keys, op.getKey());
-  Value known = rows.weights.lookup(op.getWeights());
-  Value weights = op.getBefore() ? known : causal(known, /*strict=*/true);
+  const RescaledRows::Side &owns = ofKeys ? rows.keys : rows.queries;
+  Value own = ofKeys ? op.getKey() : op.getQuery();
+  Operand others = ofKeys ? rescaled(rows.queries, op.getQuery()) : rescaled(rows.keys, op.getKey());
+  Operand weights = rows.weights.lookup(op.getWeights());
+  if (!op.getBefore())
+    for (Value *part : {&weights.whole, &weights.rounded, &weights.rest})
+      *part = *part ? causal(*part, /*strict=*/true) : Value();
   auto plain = [&] {
-    Value sum = chunk::DotOp::create(builder, result.getType(), weights, ofKeys ? query : key, Value(),
-                                     /*transpose_left=*/ofKeys, /*transpose_right=*/false);
-    return mul(ofKeys ? key : query, sum);
+    Value sum = product(weights, others, result.getType(), /*addend=*/Value(), /*transposeLeft=*/ofKeys,
+                        /*transposeRight=*/false);
+    return totalOf(unscaled(owns, own), rescaled(owns, own), sum, mul(sum, owns.factors));
   };
-  result.replaceAllUsesWith(
-      choose(rows.rescaling.sumsInRange, result.getType(), plain, [&] { return exactTotal(op, weights, ofKeys); }));
+  result.replaceAllUsesWith(choose(rows.rescaling.sumsInRange, result.getType(), plain,
+                                   [&] { return exactTotal(op, weights.rounded, ofKeys); }));
 }
 
 void RecurrenceExpander::expand(DecayRecurrence ops) {
@@ -323,16 +335,17 @@ void RecurrenceExpander::expand(DecayRecurrence ops) {
   rows.rescaling.sumsInRange = withinSums(ops, rows);
   rescale(rows, ops.before);
   const auto &[inRange, ofQueries, ofKeys, ofState, total, sumsInRange] = rows.rescaling;
+  // Where sums are formed token by token, products by halves would gain little, and keep what they are made of.
+  bool isAlone = ops.mixes.empty() && ops.totals.empty();
   for (chunk::DecayDotOp op : ops.scores) {
     auto plain = [&] {
-      Value products = chunk::DotOp::create(builder, op.getType(), rescaled(rows.queries, op.getQuery()),
-                                            rescaled(rows.keys, op.getKey()), Value(), false, /*transpose_right=*/true);
-      return causal(products, op.getBefore());
+      Operand query = rescaled(rows.queries, op.getQuery()), key = rescaled(rows.keys, op.getKey());
+      return causal(scoresOf(query, key, op.getType()), op.getBefore());
     };
-    // Where sums are formed token by token, products by halves would gain little, and keep what they are made of.
-    bool isAlone = ops.mixes.empty() && ops.totals.empty();
     auto exact = [&] { return isAlone ? exactly(op) : exactly(builder.clone(*op)); };
-    op.replaceAllUsesWith(choose(inRange, op.getType(), plain, exact));
+    Value scores = choose(inRange, op.getType(), plain, exact);
+    op.replaceAllUsesWith(scores);
+    multiplyBothParts(scores);
   }
   auto decayed = [&](Value state, Value factors) {
     return mul(state, repeat(factors, tileTypeOf(state), ops.state.getAlong()));
@@ -348,8 +361,8 @@ void RecurrenceExpander::expand(DecayRecurrence ops) {
     for (bool isOfKeys : {false, true})
       totalOfRescaled(op, isOfKeys, rows);
   for (chunk::DecayFromStartOp op : ops.fromStart)
-    op.replaceAllUsesWith(rescaled(rows.queries, op.getOperand()));
+    op.replaceAllUsesWith(rescaled(rows.queries, op.getOperand()).rounded);
   for (chunk::DecayToEndOp op : ops.toEnd)
-    op.replaceAllUsesWith(rescaled(rows.keys, op.getOperand()));
+    op.replaceAllUsesWith(rescaled(rows.keys, op.getOperand()).rounded);
   ops.erase();
 }

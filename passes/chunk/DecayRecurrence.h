@@ -71,11 +71,11 @@ private:
       /// A constant that all of them are times.
       double factor = 1;
       mlir::Value factors;
-      llvm::SmallDenseMap<mlir::Value, mlir::Value, 2> rescaled;
+      llvm::SmallDenseMap<mlir::Value, Operand, 2> rescaled;
     };
     Side queries, keys;
-    /// Weights of sums, and those of them that sums have, as operands are rounded.
-    llvm::SmallMapVector<mlir::Value, mlir::Value, 2> weights;
+    /// Weights of sums, and those of them that sums have.
+    llvm::SmallMapVector<mlir::Value, Operand, 2> weights;
     Rescaling rescaling;
   };
 
@@ -91,7 +91,9 @@ private:
   Rescaling rescaledByFactors(DecayRecurrence &ops, const RescaledRows &rows);
   /// Makes the rows and weights that branches share.
   void rescale(RescaledRows &rows, bool before);
-  mlir::Value rescaled(const RescaledRows::Side &side, mlir::Value rows);
+  Operand rescaled(const RescaledRows::Side &side, mlir::Value rows);
+  /// Rows that a side's factors, which have its constant one, make rescaled rows of.
+  mlir::Value unscaled(const RescaledRows::Side &side, mlir::Value rows);
 
   /// The rows of tokens times what they have of others and of the state at the start or at the end.
   struct Total {
@@ -99,9 +101,9 @@ private:
     mlir::arith::AddFOp sum;
   };
   /// The total of which a sum of a `decay_mix` is one factor, if there is one.
-  static std::optional<Total> totalWith(chunk::DecayMixOp op, llvm::ArrayRef<chunk::DecayTotalsOp> totals);
+  static std::optional<Total> findTotal(chunk::DecayMixOp op, llvm::ArrayRef<chunk::DecayTotalsOp> totals);
   /// A sum and what is read of a state are of one product, which is scaled behind it; where the gradient of the decay
-  /// asks for the rows times the same, they are times the product.
+  /// asks for the rows times the same, they are times what has been scaled.
   void mixOfRescaled(chunk::DecayMixOp op, DecayRecurrence &ops, const RescaledRows &rows);
   void totalOfRescaled(chunk::DecayTotalsOp op, bool ofKeys, const RescaledRows &rows);
 };

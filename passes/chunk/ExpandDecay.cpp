@@ -80,19 +80,21 @@ public:
     return addend ? arith::AddFOp::create(builder, sum, addend).getResult() : sum;
   }
 
-  /// Both totals multiply the same rounded rows.
+  /// Both totals multiply the same parts of rows.
   ValueRange totals(chunk::DecayTotalsOp op) {
     auto [up, down] = aroundMiddle(op.getForm(), op.getAmount(), op.getBefore());
-    Value queries = rounded(mul(op.getQuery(), up)), keys = rounded(mul(op.getKey(), down));
+    Operand queries = operandOf(mul(op.getQuery(), up)), keys = operandOf(mul(op.getKey(), down));
     Value weights = causal(op.getWeights(), /*strict=*/true);
-    Value inRange = chunk::WithinOp::create(builder, ValueRange{up, down, weights, queries, keys},
+    Value inRange = chunk::WithinOp::create(builder, ValueRange{up, down, weights, queries.whole, keys.whole},
                                             ArrayRef{factorLimit(), factorLimit(), mostWeight(), mostRow(), mostRow()});
     auto plain = [&]() -> SmallVector<Value> {
-      auto dot = [&](Value rows, bool transpose) -> Value {
-        return chunk::DotOp::create(builder, tileTypeOf(queries), weights, rows, Value(), transpose,
-                                    /*transpose_right=*/false);
+      auto sum = [&](const Operand &rows, bool transpose) -> Value {
+        return product(operandOf(weights), rows, tileTypeOf(rows.whole), /*addend=*/Value(), transpose,
+                       /*transposeRight=*/false);
       };
-      return {mul(queries, dot(keys, false)), mul(keys, dot(queries, true))};
+      Value ofKeys = sum(keys, false), ofQueries = sum(queries, true);
+      return {totalOf(op.getQuery(), queries, ofKeys, mul(ofKeys, up)),
+              totalOf(op.getKey(), keys, ofQueries, mul(ofQueries, down))};
     };
     auto exact = [&]() -> SmallVector<Value> {
       return {exactTotal(op, weights, /*ofKeys=*/false), exactTotal(op, weights, /*ofKeys=*/true)};
@@ -127,7 +129,12 @@ private:
     Value weights = causal(op.getWeights(), op.getBefore());
     Value inRange = chunk::WithinOp::create(builder, ValueRange{up, down, weights, rows},
                                             ArrayRef{factorLimit(), factorLimit(), mostWeight(), mostRow()});
-    return choose(inRange, op, [&] { return mul(mixPlainly(op, weights, rows), sums); });
+    auto plain = [&] {
+      Value mixed = product(operandOf(weights), operandOf(rows), op.getType(), /*addend=*/Value(),
+                            /*transposeLeft=*/op.getTranspose(), /*transposeRight=*/false);
+      return mul(mixed, sums);
+    };
+    return choose(inRange, op, plain);
   }
 
   // A sum over the tokens of products of weights and scaled rows is finite too.
@@ -141,11 +148,8 @@ private:
     // before their token, `up` is no inverse of `down`.
     Value inRange = chunk::WithinOp::create(builder, ValueRange{up, down, query, key},
                                             ArrayRef{factorLimit(), factorLimit(), operandLimit(), operandLimit()});
-    auto plain = [&] {
-      Value products =
-          chunk::DotOp::create(builder, op.getType(), query, key, Value(), false, /*transpose_right=*/true);
-      return causal(products, op.getBefore());
-    };
+    auto plain = [&] { return causal(scoresOf(operandOf(query), operandOf(key), op.getType()), op.getBefore()); };
+    multiplyBothParts(op.getResult());
     return choose(inRange, op, plain);
   }
 };

@@ -67,7 +67,8 @@ def run_operator(name: str, element: str) -> None:
     dtype, width, packed = TYPES[element]
     if name == "relation_kl":
         return run_relations(dtype)
-    sizes = {} if name == "bla" else {"width": 16 if name == "based" else width, "value_width": width}
+    # Based's features are as many as the square of a width.
+    sizes = {} if name == "bla" else {"width": width // 4 if name == "based" else width, "value_width": width}
     options = {"heads": 2, "key_heads": 1} | FIRST[name] | sizes
     for schedule, (count, chunks, walks) in SCHEDULES.items():
         for is_packed in (False, True):

@@ -325,3 +325,28 @@ def test_errors_over_several_draws(bench, monkeypatch, capsys):
     assert of_picky["refused"] == "not today"
     accuracy.show(line)
     assert "refused: not today" in capsys.readouterr().out
+
+
+def test_peers_whose_errors_are_asked_for_do_not_tune_themselves(bench, monkeypatch):
+    """Of made-up kernels, as no Triton is here; and they do again behind that, whatever happened."""
+    from peers.untuned import untuned
+
+    class Autotuner:
+        def __init__(self, configs):
+            self.configs = configs
+
+        def run(self, sign):
+            return [sign * config for config in self.configs]
+
+    with untuned():  # without Triton
+        assert Autotuner([1, 2]).run(1) == [1, 2]
+    module = types.ModuleType("triton.runtime.autotuner")
+    module.Autotuner = Autotuner
+    for name in ("triton", "triton.runtime", "triton.runtime.autotuner"):
+        monkeypatch.setitem(sys.modules, name, module)
+    kernel = Autotuner([1, 2, 3])
+    with pytest.raises(ValueError, match="broken"), untuned():
+        assert kernel.run(-1) == [-1]
+        assert kernel.configs == [1, 2, 3]
+        raise ValueError("broken")
+    assert kernel.run(1) == [1, 2, 3]

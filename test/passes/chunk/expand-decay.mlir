@@ -40,7 +40,12 @@ chunk.kernel @decay_of_channels chunk 16 (input %q: tensor<16x32xf16>, input %g:
   // fp16: factors up to e^8, operands up to 65504.
   // CHECK: %[[GOOD:.*]] = chunk.within %[[UP]], %[[DOWN]], %[[Q]], %[[K]] limits [2.980958e+03, 2.980958e+03, 6.550400e+04, 6.550400e+04]
   // CHECK: %[[P:.*]] = scf.if %[[GOOD]]
-  // CHECK: %[[S:.*]] = chunk.dot %[[Q]], %[[K]] transpose_right
+  // CHECK: %[[Q16:.*]] = arith.truncf %[[Q]]
+  // CHECK: %[[QW:.*]] = arith.extf %[[Q16]]
+  // CHECK: %[[K16:.*]] = arith.truncf %[[K]]
+  // CHECK: %[[KW:.*]] = arith.extf %[[K16]]
+  // Of the 11 bits of fp16 no rests are multiplied.
+  // CHECK-NEXT: %[[S:.*]] = chunk.dot %[[QW]], %[[KW]] transpose_right :
   // CHECK: chunk.causal %[[S]] strict
   // CHECK: } else {
   // CHECK: chunk.decay_dot %{{.*}}, %{{.*}} log %g before {exact}
@@ -74,7 +79,16 @@ chunk.kernel @mixed_by_channels chunk 16 (input %k: tensor<16x32xbf16>, input %g
   // CHECK: %[[P:.*]] = chunk.causal %[[W]] : tensor<16x16xf32>
   // CHECK: %[[GOOD:.*]] = chunk.within %[[UP]], %[[DOWN]], %[[P]], %[[ROWS]] limits
   // CHECK: %[[Y:.*]] = scf.if %[[GOOD]]
-  // CHECK: %[[SUM:.*]] = chunk.dot %[[P]], %[[ROWS]] :
+  // Both parts of the weights and of the rows are multiplied.
+  // CHECK: %[[P16:.*]] = arith.truncf %[[P]]
+  // CHECK: %[[PW:.*]] = arith.extf %[[P16]]
+  // CHECK: %[[PREST:.*]] = arith.subf %[[P]], %[[PW]]
+  // CHECK: %[[ROWS16:.*]] = arith.truncf %[[ROWS]]
+  // CHECK: %[[ROWSW:.*]] = arith.extf %[[ROWS16]]
+  // CHECK: %[[ROWSREST:.*]] = arith.subf %[[ROWS]], %[[ROWSW]]
+  // CHECK-NEXT: %[[A:.*]] = chunk.dot %[[PREST]], %[[ROWSW]] :
+  // CHECK-NEXT: %[[B:.*]] = chunk.dot %[[PW]], %[[ROWSREST]] add %[[A]] :
+  // CHECK-NEXT: %[[SUM:.*]] = chunk.dot %[[PW]], %[[ROWSW]] add %[[B]] :
   // CHECK: arith.mulf %[[SUM]], %[[UP]]
   // CHECK: } else {
   // CHECK: chunk.decay_mix %[[W]], %{{.*}} log %g {exact} :
@@ -94,22 +108,36 @@ chunk.kernel @mixed_by_tokens chunk 16 (input %w: tensor<16x16xf32>, input %k: t
   chunk.yield %o : tensor<16x32xf32>
 }
 
-// Rows are rounded once, and both totals are made of what that leaves: by products where no factor is out of range.
+// Both totals are made of the same parts of rows and weights, so that what is in both cancels but for the products of rests:
+// by products where no factor is out of range.
 // CHECK-LABEL: chunk.kernel @totals
 chunk.kernel @totals chunk 16 (input %x: tensor<16x32xbf16>, input %k: tensor<16x32xf32>, input %g: tensor<16x32xf32>,
                                input %w: tensor<16x16xf32>, valid %n: index)
     -> (o: tensor<16x32xf32>, p: tensor<16x32xf32>) {
-  // CHECK: %[[QT:.*]] = arith.truncf %{{.*}} : tensor<16x32xf32> to tensor<16x32xbf16>
+  // CHECK: %[[QUERIES:.*]] = arith.mulf %{{.*}}, %[[UP:.*]] :
+  // CHECK: %[[QT:.*]] = arith.truncf %[[QUERIES]] : tensor<16x32xf32> to tensor<16x32xbf16>
   // CHECK: %[[Q:.*]] = arith.extf %[[QT]]
-  // CHECK: %[[KT:.*]] = arith.truncf %{{.*}} : tensor<16x32xf32> to tensor<16x32xbf16>
+  // CHECK: %[[QREST:.*]] = arith.subf %[[QUERIES]], %[[Q]]
+  // CHECK: %[[KEYS:.*]] = arith.mulf %k, %[[DOWN:.*]] :
+  // CHECK: %[[KT:.*]] = arith.truncf %[[KEYS]] : tensor<16x32xf32> to tensor<16x32xbf16>
   // CHECK: %[[K:.*]] = arith.extf %[[KT]]
+  // CHECK: %[[KREST:.*]] = arith.subf %[[KEYS]], %[[K]]
   // CHECK: %[[M:.*]] = chunk.causal %w strict
   // CHECK: chunk.within
   // CHECK: scf.if
-  // CHECK: %[[QS:.*]] = chunk.dot %[[M]], %[[K]] :
-  // CHECK: %[[X:.*]] = arith.mulf %[[Q]], %[[QS]]
-  // CHECK: %[[KS:.*]] = chunk.dot %[[M]], %[[Q]] transpose_left :
-  // CHECK: %[[Y:.*]] = arith.mulf %[[K]], %[[KS]]
+  // CHECK: %[[M16:.*]] = arith.truncf %[[M]]
+  // CHECK: %[[W:.*]] = arith.extf %[[M16]]
+  // CHECK: %[[WREST:.*]] = arith.subf %[[M]], %[[W]]
+  // CHECK: %[[A:.*]] = chunk.dot %[[WREST]], %[[K]] :
+  // CHECK: %[[B:.*]] = chunk.dot %[[W]], %[[KREST]] add %[[A]]
+  // CHECK: %[[QS:.*]] = chunk.dot %[[W]], %[[K]] add %[[B]]
+  // CHECK: %[[A:.*]] = chunk.dot %[[WREST]], %[[Q]] transpose_left :
+  // CHECK: %[[B:.*]] = chunk.dot %[[W]], %[[QREST]] transpose_left add %[[A]]
+  // CHECK: %[[KS:.*]] = chunk.dot %[[W]], %[[Q]] transpose_left add %[[B]]
+  // CHECK: %[[DQ:.*]] = arith.mulf %[[QS]], %[[UP]]
+  // CHECK: %[[X:.*]] = arith.mulf %{{.*}}, %[[DQ]]
+  // CHECK: %[[DK:.*]] = arith.mulf %[[KS]], %[[DOWN]]
+  // CHECK: %[[Y:.*]] = arith.mulf %k, %[[DK]]
   // CHECK: scf.yield %[[X]], %[[Y]]
   // CHECK: } else {
   // CHECK: chunk.decay_mix %{{.*}} log %g before {exact}
@@ -137,7 +165,8 @@ chunk.kernel @one_sum chunk 16 (input %q: tensor<16x32xbf16>, input %g: tensor<1
 }
 
 // Where channels have factors of their own, rows that are rescaled once are read with, written and multiplied, and the state
-// decays once. Out of range queries begin at the start, and the state decays behind its read.
+// decays once. Out of range queries begin at the start, and the state decays behind its read. What rounding takes of the
+// keys is multiplied, too, and what it takes of the scores.
 // CHECK-LABEL: chunk.kernel @one_anchor
 // CHECK: %[[SUM:.*]] = chunk.accumulate sum
 // CHECK-NOT: chunk.accumulate
@@ -151,15 +180,24 @@ chunk.kernel @one_sum chunk 16 (input %q: tensor<16x32xbf16>, input %g: tensor<1
 // CHECK: %[[DOWNS:.*]] = chunk.broadcast %[[LAST]] along columns
 // CHECK: math.fma %[[SUM]], %{{.*}}, %[[DOWNS]]
 // CHECK: %[[Q:.*]] = arith.extf {{.*}} : tensor<16x32xbf16> to tensor<16x32xf32>
-// CHECK: %[[K:.*]] = arith.extf {{.*}} : tensor<16x32xbf16> to tensor<16x32xf32>
-// CHECK: scf.if %[[GOOD]]
-// CHECK-NEXT: chunk.dot %[[Q]], %[[K]] transpose_right
+// CHECK: %[[KEYS:.*]] = arith.mulf
+// CHECK: %[[K16:.*]] = arith.truncf %[[KEYS]]
+// CHECK: %[[K:.*]] = arith.extf %[[K16]] : tensor<16x32xbf16> to tensor<16x32xf32>
+// CHECK: %[[REST:.*]] = arith.subf %[[KEYS]], %[[K]]
+// CHECK: %[[SCORES:.*]] = scf.if %[[GOOD]]
+// CHECK-NEXT: %[[OFREST:.*]] = chunk.dot %[[Q]], %[[REST]] transpose_right :
+// CHECK-NEXT: chunk.dot %[[Q]], %[[K]] transpose_right add %[[OFREST]]
 // CHECK: chunk.decay_dot {{.*}} {exact}
 // CHECK: %[[READ:.*]] = arith.mulf %S
 // CHECK: %[[WRITTEN:.*]] = scf.if %[[GOOD]]
 // CHECK-NEXT: scf.yield %[[READ]]
 // CHECK: arith.mulf %[[READ]]
-// CHECK-DAG: chunk.dot %[[Q]], %[[READ]] : tensor<16x32xf32>, tensor<32x8xf32>
+// CHECK-DAG: %[[SEEN:.*]] = chunk.dot %[[Q]], %[[READ]] : tensor<16x32xf32>, tensor<32x8xf32>
+// CHECK-DAG: %[[P16:.*]] = arith.truncf %[[SCORES]]
+// CHECK-DAG: %[[P:.*]] = arith.extf %[[P16]]
+// CHECK-DAG: %[[PREST:.*]] = arith.subf %[[SCORES]], %[[P]]
+// CHECK-DAG: %[[SUM:.*]] = chunk.dot %[[PREST]], %[[V:.*]] add %[[SEEN]]
+// CHECK-DAG: chunk.dot %[[P]], %[[V]] add %[[SUM]]
 // CHECK-DAG: %[[NEXT:.*]] = chunk.dot %[[K]], %{{.*}} transpose_left add %[[WRITTEN]]
 // CHECK: chunk.yield %{{.*}} next %[[NEXT]]
 chunk.kernel @one_anchor chunk 16 (input %q: tensor<16x32xbf16>, input %v: tensor<16x8xbf16>, input %g: tensor<16x32xf32>,
@@ -373,8 +411,9 @@ chunk.kernel @one_anchor_of_factors chunk 16 (input %q: tensor<16x32xbf16>, inpu
 }
 
 // In a walk back keys meet the state of the cotangent: the start of the chunk is the anchor of all rows, and weights are
-// masked once. Sums are added to what is read, scaled once as the gradient of rows, and multiplied with the rescaled rows
-// for the gradient of the decay. Out of range keys have their anchor at the end.
+// masked once. Sums are added to what is read, scaled once as the gradient of rows, and multiplied with the rows for the
+// gradient of the decay. Out of range keys have their anchor at the end. Of rows and weights what rounding takes is
+// multiplied, too.
 // CHECK-LABEL: chunk.kernel @walk_back
 // CHECK-DAG: %[[S:.*]] = arith.extf %S
 // CHECK-DAG: %[[V:.*]] = arith.extf %v
@@ -386,6 +425,7 @@ chunk.kernel @one_anchor_of_factors chunk 16 (input %q: tensor<16x32xbf16>, inpu
 // CHECK: %[[QUERIES:.*]] = arith.mulf %{{.*}}, %[[UP]]
 // CHECK: %[[NARROW:.*]] = arith.truncf %[[QUERIES]]
 // CHECK: %[[Q:.*]] = arith.extf %[[NARROW]]
+// CHECK: %[[QREST:.*]] = arith.subf %[[QUERIES]], %[[Q]]
 // CHECK: %[[W:.*]] = chunk.dot %[[D]], %[[V]] transpose_right
 // CHECK: %[[GOOD:.*]] = chunk.within %[[LAST]], %q, %k, %[[W]] limits
 // CHECK: %[[ANCHOR:.*]] = arith.select %[[GOOD]], %[[LAST]],
@@ -394,25 +434,38 @@ chunk.kernel @one_anchor_of_factors chunk 16 (input %q: tensor<16x32xbf16>, inpu
 // CHECK: %[[MASKED:.*]] = chunk.causal %[[W]]
 // CHECK: %[[NARROW:.*]] = arith.truncf %[[MASKED]]
 // CHECK: %[[WEIGHTS:.*]] = arith.extf %[[NARROW]]
+// CHECK: %[[WREST:.*]] = arith.subf %[[MASKED]], %[[WEIGHTS]]
 // CHECK: %[[KEYS:.*]] = arith.mulf %{{.*}}, %[[DOWN]]
 // CHECK: %[[NARROW:.*]] = arith.truncf %[[KEYS]]
 // CHECK: %[[K:.*]] = arith.extf %[[NARROW]]
-// CHECK: scf.if %[[GOOD]]
-// CHECK-NEXT: chunk.dot %[[Q]], %[[K]] transpose_right
+// CHECK: %[[KREST:.*]] = arith.subf %[[KEYS]], %[[K]]
+// CHECK: %[[SCORES:.*]] = scf.if %[[GOOD]]
+// CHECK-NEXT: %[[OFQREST:.*]] = chunk.dot %[[QREST]], %[[K]] transpose_right :
+// CHECK-NEXT: %[[OFRESTS:.*]] = chunk.dot %[[Q]], %[[KREST]] transpose_right add %[[OFQREST]]
+// CHECK-NEXT: chunk.dot %[[Q]], %[[K]] transpose_right add %[[OFRESTS]]
 // CHECK: %[[MET:.*]] = arith.mulf %d_S
 // CHECK: %[[NEXT:.*]] = scf.if %[[GOOD]]
 // CHECK-NEXT: scf.yield %[[MET]]
 // CHECK: %[[OFQ:.*]]:2 = scf.if %[[GOOD]]
-// CHECK-NEXT: %[[SUM:.*]] = chunk.dot %[[WEIGHTS]], %[[K]] add %[[SEEN]]
+// CHECK-NEXT: %[[OFWREST:.*]] = chunk.dot %[[WREST]], %[[K]] add %[[SEEN]]
+// CHECK-NEXT: %[[OFRESTS:.*]] = chunk.dot %[[WEIGHTS]], %[[KREST]] add %[[OFWREST]]
+// CHECK-NEXT: %[[SUM:.*]] = chunk.dot %[[WEIGHTS]], %[[K]] add %[[OFRESTS]]
 // CHECK-NEXT: %[[DQ:.*]] = arith.mulf %[[SUM]], %[[UP]]
-// CHECK-NEXT: %[[X:.*]] = arith.mulf %[[Q]], %[[SUM]]
+// CHECK-NEXT: %[[X:.*]] = arith.mulf %{{.*}}, %[[DQ]]
 // CHECK-NEXT: scf.yield %[[DQ]], %[[X]]
 // CHECK-COUNT-2: chunk.decay_mix {{.*}} {exact}
 // CHECK: %[[SEEN:.*]] = chunk.dot %[[V]], %[[MET]] transpose_right
 // CHECK: chunk.dot %[[K]], %[[MET]] :
+// CHECK: %[[P16:.*]] = arith.truncf %[[SCORES]]
+// CHECK: %[[P:.*]] = arith.extf %[[P16]]
+// CHECK: %[[PREST:.*]] = arith.subf %[[SCORES]], %[[P]]
+// CHECK: %[[DV:.*]] = chunk.dot %[[PREST]], %[[D]] transpose_left add
+// CHECK: chunk.dot %[[P]], %[[D]] transpose_left add %[[DV]]
 // CHECK: chunk.dot %[[Q]], %[[D]] transpose_left add %[[NEXT]]
 // CHECK: scf.if %[[GOOD]]
-// CHECK-NEXT: chunk.dot %[[WEIGHTS]], %[[Q]] transpose_left add %[[SEEN]]
+// CHECK-NEXT: %[[OFWREST:.*]] = chunk.dot %[[WREST]], %[[Q]] transpose_left add %[[SEEN]]
+// CHECK-NEXT: %[[OFRESTS:.*]] = chunk.dot %[[WEIGHTS]], %[[QREST]] transpose_left add %[[OFWREST]]
+// CHECK-NEXT: chunk.dot %[[WEIGHTS]], %[[Q]] transpose_left add %[[OFRESTS]]
 // CHECK-COUNT-2: chunk.decay_mix {{.*}} transpose {exact}
 // CHECK: chunk.yield %[[OFQ]]#0,
 chunk.kernel @walk_back chunk 16 reverse (input %q: tensor<16x32xbf16>, input %k: tensor<16x32xbf16>, input %v: tensor<16x8xbf16>,
