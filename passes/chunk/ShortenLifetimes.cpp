@@ -22,8 +22,8 @@ bool isInMemory(Value value) {
   return kernel && kernel.getArgument(argument.getArgNumber()).getKind() != chunk::ArgumentKind::State;
 }
 
-/// Whether a tile costs less than the registers that would keep it: numbers of memory that are widened, scaled or moved by
-/// a constant, or repeated.
+/// Whether a tile costs less than the registers that would keep it: numbers of memory that are widened, scaled or moved
+/// by a constant, or repeated.
 bool isCheap(Value value) {
   Operation *op = value.getDefiningOp();
   if (!op)
