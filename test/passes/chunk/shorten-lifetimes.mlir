@@ -62,6 +62,7 @@ chunk.kernel @products chunk 16 (input %x: tensor<16x32xbf16>, valid %n: index) 
 // -----
 
 // So is what is one minus a number of an input, as keys of a gate are.
+// CHECK-LABEL: chunk.kernel @one_minus
 // ROOM-LABEL: chunk.kernel @one_minus
 // ROOM: %[[F0:.*]] = arith.extf %f
 // ROOM-NEXT: %[[K0:.*]] = arith.subf %{{.*}}, %[[F0]]
