@@ -201,6 +201,12 @@ llvm::Expected<std::shared_ptr<CompiledKernel>> stretto::compileKernel(VariantOp
   VariantOp program = *module->getOps<VariantOp>().begin();
   if (failed(specialize(program, request.settings)))
     return diagnostics.takeError();
+  if (request.savesRows) {
+    PassManager passes(program.getContext());
+    passes.addNestedPass<VariantOp>(createSaveRows());
+    if (failed(passes.run(*module)))
+      return diagnostics.takeError();
+  }
   if (request.isOfGradient()) {
     if (llvm::Error error = differentiated(program, *request.gradient).moveInto(module))
       return error;

@@ -76,6 +76,8 @@ struct KernelRequest {
   /// What of the program's gradient is asked for, if that is what the kernel is of.
   std::optional<GradientOf> gradient = {};
   bool isOfGradient() const { return gradient.has_value(); }
+  /// Whether the results' kernel leaves rows for a gradient behind them (stretto-save-rows).
+  bool savesRows = false;
   /// Of a gradient, whether the walks that carry states take their segments side by side.
   bool sideBySide = false;
   bool isOfSegments() const { return part >= Part::Segments || sideBySide; }

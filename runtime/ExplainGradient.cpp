@@ -116,6 +116,7 @@ void Gradient::explain(llvm::json::OStream &json, const OperatorCall &call, cons
         bool isInverse = StringRef(kept.name).starts_with(inversePrefix);
         json.attribute("what", isInverse ? "the inverse of each chunk's system of equations"
                                          : "a row of each token that is made of others, '" + kept.name + "'");
+        json.attribute("by_the_call", savedRows.contains(kept.name));
         json.attribute("bytes", kept.bytes(row.sizes[0] * row.sizes[1]));
       });
   });

@@ -3,7 +3,9 @@
 #include "runtime/Gradient.h"
 #include "mlir/Pass/PassManager.h"
 #include "passes/Passes.h"
+#include "passes/declaration/KeptRows.h"
 #include "passes/declaration/KernelNames.h"
+#include "passes/declaration/SaveRows.h"
 #include "passes/declaration/Specialize.h"
 #include "runtime/DiagnosticText.h"
 #include "runtime/Knobs.h"
@@ -102,9 +104,15 @@ llvm::Expected<std::unique_ptr<Gradient>> Gradient::create(Signature &signature,
     VariantOp program = *specialised->getOps<VariantOp>().begin();
     if (failed(specialize(program, signature.request.settings)))
       return diagnostics.takeError();
-    llvm::Expected<OwningOpRef<ModuleOp>> differentiated = stretto::differentiated(program, gradient->names());
+    GradientOf names = gradient->names();
+    llvm::Expected<OwningOpRef<ModuleOp>> differentiated = stretto::differentiated(program, names);
     if (!differentiated)
       return differentiated.takeError();
+    // A call saves what the whole gradient keeps.
+    SmallVector<Value> saved = findSavedRows(program), kept = findSavedRows(program, names.wanted, names.zero);
+    if (llvm::all_of(kept, [&](Value row) { return llvm::is_contained(saved, row); }))
+      for (auto [index, row] : llvm::enumerate(kept))
+        gradient->savedRows[nameOfKeptRow(index)] = llvm::find(saved, row) - saved.begin();
     VariantOp declaration = *(*differentiated)->getOps<VariantOp>().begin();
     if (llvm::Error error = gradient->describe(declaration))
       return error;

@@ -58,7 +58,7 @@ public:
         return error;
     }
     bool isForwardDone = gradient.walksForwardFirst();
-    if (isForwardDone && gradient.checkpoints)
+    if (isForwardDone && walksForward())
       if (llvm::Error error = walkForward())
         return error;
     for (int64_t segment = division.count() - 1; segment >= 0; --segment) {
@@ -67,7 +67,7 @@ public:
       if (division.isNested() && (segment + 1 == division.count() || next % division.ofLong == 0))
         if (llvm::Error error = keepStarts(longSegmentOf(segment)))
           return error;
-      if (gradient.checkpoints && !isForwardDone)
+      if (walksForward() && !isForwardDone)
         if (llvm::Error error = keep(segment))
           return error;
       backward.checkpoints = ofChunks;
@@ -90,6 +90,10 @@ public:
 
 private:
   using Checkpoints = SmallVector<LaunchTensors::Checkpoint, 2>;
+
+  /// Not where the call has saved all that the walk is for.
+  bool walksForward() const { return gradient.checkpoints && !takesSaved(); }
+  bool takesSaved() const { return !gradientCall.saved.empty() && !gradient.savedRows.empty(); }
 
   LaunchSegment rangeOf(int64_t segment) const {
     int64_t first = segment * division.length;
@@ -307,7 +311,9 @@ private:
     for (auto [keptRow, strides] : llvm::zip_equal(gradient.keptRows, keptStrides)) {
       strides = keptRow.strides(row.sizes[1]);
       TensorView &view = results.emplace_back();
-      view.data = lend(keptRow.bytes(row.sizes[0] * row.sizes[1]));
+      auto saved = gradient.savedRows.find(keptRow.name);
+      bool isSaved = takesSaved() && saved != gradient.savedRows.end();
+      view.data = isSaved ? gradientCall.saved[saved->second].data : lend(keptRow.bytes(row.sizes[0] * row.sizes[1]));
       view.strides = strides;
     }
   }

@@ -2,6 +2,7 @@
 
 #include "frontends/c/Registration.h"
 #include "mlir/Parser/Parser.h"
+#include "passes/declaration/SaveRows.h"
 #include "runtime/Cache.h"
 #include "runtime/DiagnosticText.h"
 #include "runtime/OperatorImpl.h"
@@ -57,6 +58,7 @@ llvm::Expected<std::unique_ptr<Operator>> Operator::create(StringRef text) {
 
   op->variantName = variant.getSymName();
   op->results = variant.getType().getNumResults();
+  op->savesRows = stretto::maySaveRows(variant);
   std::string canonical;
   llvm::raw_string_ostream(canonical) << *impl.module;
   op->declarationDigest = CacheKey::of({canonical}).digest;

@@ -41,6 +41,9 @@ struct OperatorCall {
   /// Of a step: the row of the state that each sequence has, or -1 where it has none and is left out: int64.
   std::optional<TensorView> slots;
 
+  /// Whether it leaves rows for its gradient behind the results (Signature::savedRows).
+  bool savesRows = false;
+
   /// The form that its kernels are to have, where the caller chooses it.
   std::optional<Form> form;
 
@@ -70,6 +73,8 @@ struct GradientCall {
   llvm::SmallVector<std::optional<TensorView>, 4> entryCotangents;
   /// The rows and the parts of entries that the gradient leaves.
   llvm::SmallVector<TensorView, 8> rows, entries;
+  /// Those that the call has saved, by position; none: they are found anew.
+  llvm::SmallVector<TensorView, 2> saved;
   void *workspace = nullptr;
 };
 
@@ -135,6 +140,8 @@ public:
   llvm::ArrayRef<Input> inputs() const { return inputList; }
   llvm::ArrayRef<Option> options() const { return optionList; }
   unsigned resultCount() const { return results; }
+  /// Whether calls may save rows for their gradients.
+  bool maySaveRows() const { return savesRows; }
   /// A digest of the declaration, the same for two that print the same.
   llvm::StringRef digest() const { return declarationDigest; }
 
@@ -173,6 +180,7 @@ private:
   std::vector<Input> inputList;
   std::vector<Option> optionList;
   unsigned results = 0;
+  bool savesRows = false;
 };
 
 } // namespace stretto

@@ -6,6 +6,7 @@
 #include "passes/declaration/ChunkSegments.h"
 #include "passes/declaration/ChunkTransition.h"
 #include "passes/declaration/KernelNames.h"
+#include "passes/declaration/SaveRows.h"
 #include "passes/declaration/Specialize.h"
 #include "runtime/DiagnosticText.h"
 #include "runtime/Gradient.h"
@@ -171,10 +172,15 @@ ElementType Operator::Signature::typeOfTail(const StateEntry &entry, VariantOp p
 
 void Operator::Signature::describe(VariantOp program, const Sizes &sizes) {
   auto headsIn = [&](StringRef set) { return sizes.heads(set).value_or(1); };
-  for (Type type : program.getType().getResults()) {
-    ResultShape &result = results.emplace_back(ResultShape{request.element, {headsIn(headsOf(type))}});
+  auto shapeOf = [&](Type type, ElementType element) {
+    ResultShape result = {element, {headsIn(headsOf(type))}};
     llvm::append_range(result.sizes, cast<RankedTensorType>(type).getShape());
-  }
+    return result;
+  };
+  for (Type type : program.getType().getResults())
+    results.push_back(shapeOf(type, request.element));
+  for (Value row : isStep() ? SmallVector<Value>() : findSavedRows(program))
+    savedRows.push_back(shapeOf(row.getType(), accumulatorOf(request.element)));
   for (const StateEntry &entry : deriveState(program)) {
     bool isTail = entry.kind == StateEntry::Kind::Tail;
     carried.push_back(entry.kind);
@@ -249,16 +255,17 @@ llvm::Expected<Operator::Signature::Kernel *> Operator::Signature::kernelFor(con
 
 llvm::Expected<Operator::Signature::Kernel *> Operator::Signature::kernelFor(const OperatorCall &call, int64_t threads,
                                                                              const Choice &choice) {
-  llvm::Expected<Kernel *> kernel = kernelOf(choice.form);
+  bool savesRows = call.savesRows && !savedRows.empty();
+  llvm::Expected<Kernel *> kernel = kernelOf(choice.form, savesRows);
   if (kernel || !choice.tuned)
     return kernel;
   forget(call, threads, /*request=*/nullptr, llvm::toString(kernel.takeError()));
-  return kernelOf(modelForm(call, threads, /*isOfGradient=*/false));
+  return kernelOf(modelForm(call, threads, /*isOfGradient=*/false), savesRows);
 }
 
-llvm::Expected<Operator::Signature::Kernel *> Operator::Signature::kernelOf(const Form &form) {
+llvm::Expected<Operator::Signature::Kernel *> Operator::Signature::kernelOf(const Form &form, bool savesRows) {
   std::lock_guard<std::mutex> lock(mutex);
-  if (auto found = kernels.find(form); found != kernels.end())
+  if (auto found = kernels.find({form, savesRows}); found != kernels.end())
     return found->second.get();
   std::vector<std::string> inputs, entries;
   for (const Input &input : op.inputs())
@@ -267,6 +274,7 @@ llvm::Expected<Operator::Signature::Kernel *> Operator::Signature::kernelOf(cons
     entries.push_back(entry.name);
   KernelRequest asked = request;
   asked.take(form);
+  asked.savesRows = savesRows;
   if (solvesSystems())
     compileTogether(asked, {asked.part, KernelRequest::Part::Systems});
   llvm::Expected<std::shared_ptr<CompiledKernel>> code = compile(asked);
@@ -290,7 +298,7 @@ llvm::Expected<Operator::Signature::Kernel *> Operator::Signature::kernelOf(cons
                      : argument.kind == Manifest::Kind::State && argument.entry == entry.name;
         }))
       return error("internal: no kernel of " + op.name() + " carries the entry '" + entry.name + "' of its state");
-  return kernels.emplace(form, std::move(*made)).first->second.get();
+  return kernels.emplace(std::pair(form, savesRows), std::move(*made)).first->second.get();
 }
 
 llvm::Expected<Operator::Signature::Systems> Operator::Signature::makeSystems(const KernelRequest &request,

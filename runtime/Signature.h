@@ -102,6 +102,8 @@ public:
   /// Heads of the finest set.
   int64_t heads = 1;
   std::vector<ResultShape> results;
+  /// Rows that a call which saves them leaves behind its results, for its gradient (passes/declaration/SaveRows.h).
+  std::vector<ResultShape> savedRows;
   std::vector<EntryShape> state;
   /// Elements from sequence to sequence, head to head and row to row of each entry. Where kernels leave parts of it,
   /// a head of theirs has so many places, of which what is not in parts takes the first.
@@ -140,7 +142,7 @@ private:
   ElementType typeOfTail(const StateEntry &entry, VariantOp program) const;
   bool computes(chunk::TableOp table) const;
   int64_t slicesFor(const OperatorCall &call, int64_t threads, int64_t segments) const;
-  llvm::Expected<Kernel *> kernelOf(const Form &form);
+  llvm::Expected<Kernel *> kernelOf(const Form &form, bool savesRows);
   llvm::Expected<Gradient *> gradientOf(const GradientRequest &request, const Form &form);
   /// The gradient of a form that the model chose, or, where that takes more memory than is enough, of the form that it
   /// has where heads fill the chip, if that takes less: slices leave parts of rows.
@@ -164,7 +166,7 @@ private:
   std::string deviceName;
   KernelRequest request;
   std::mutex mutex;
-  std::map<Form, std::unique_ptr<Kernel>> kernels;
+  std::map<std::pair<Form, bool>, std::unique_ptr<Kernel>> kernels; // also by whether they save rows
   std::map<Form, std::unique_ptr<Segments>> segmented;
   std::map<std::pair<GradientRequest, Form>, std::unique_ptr<Gradient>> gradients;
   std::mutex makingGradients;

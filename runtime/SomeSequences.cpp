@@ -22,6 +22,8 @@ SomeSequences::SomeSequences(const Operator &op, const OperatorCall &whole, cons
     narrow(cotangent);
   for (std::optional<TensorView> &cotangent : someOfGradient.entryCotangents)
     narrow(cotangent);
+  for (TensorView &row : someOfGradient.saved)
+    narrow(row);
   // Parameters, too: each sequence leaves a part of their gradient.
   for (TensorView &row : someOfGradient.rows)
     narrow(row);

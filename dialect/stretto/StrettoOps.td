@@ -28,7 +28,8 @@ def Stretto_VariantOp : Stretto_Op<"variant", [
     sizes by such expressions. A size is known where the type of a value or an entry of `axes` names it. A specialised
     variant says in the attribute `group` how many heads of its finest head set share one head of each set. What
     `stretto-differentiate` makes is marked `gradient`: its results are the gradients of its first rows, or of those that
-    `wanted` names.
+    `wanted` names. `saved` counts the last results, which `stretto-save-rows` adds for a gradient: they have the type of
+    arithmetic in memory.
 
     Constraints: `variant_c1` arguments are rows or parameters, results rows, and every argument has one name;
     `variant_c2` argument names are identifiers and distinct; `variant_c3` an option's default is a number, a
@@ -38,7 +39,8 @@ def Stretto_VariantOp : Stretto_Op<"variant", [
     `variant_c7` values are rows, parameters, states, `f64` or `i1`; `variant_c8` an axis has one dimension wherever
     it is known; `variant_c9` expressions use known sizes and numeric options, and do not depend on themselves;
     `variant_c10` `group` gives each head set a positive integer; `variant_c11` the results of a gradient have the
-    types of the first rows of real numbers among its arguments, or of the rows of real numbers that `wanted` names.
+    types of the first rows of real numbers among its arguments, or of the rows of real numbers that `wanted` names;
+    `variant_c12` `saved` counts some of the results behind the first, and a gradient has none.
 
     Example:
     ```mlir
@@ -62,7 +64,7 @@ def Stretto_VariantOp : Stretto_Op<"variant", [
                        StrArrayAttr:$arg_names, OptionalAttr<DictArrayAttr>:$arg_attrs,
                        DictionaryAttr:$options, DictionaryAttr:$axes, OptionalAttr<StrAttr>:$summary,
                        OptionalAttr<DictionaryAttr>:$group, UnitAttr:$gradient,
-                       OptionalAttr<StrArrayAttr>:$wanted);
+                       OptionalAttr<StrArrayAttr>:$wanted, OptionalAttr<I64Attr>:$saved);
   let regions = (region SizedRegion<1>:$body);
   let hasCustomAssemblyFormat = 1;
   let hasVerifier = 1;
@@ -78,6 +80,8 @@ def Stretto_VariantOp : Stretto_Op<"variant", [
     bool isOptional(unsigned index) { return getArgAttrDict(index).contains("stretto.optional"); }
     /// The rows that a gradient of the variant is of, or that this gradient is of.
     ::llvm::SmallVector<unsigned> getDifferentiableRows();
+    /// Results but for those that are saved for a gradient.
+    unsigned getResultCount() { return getType().getNumResults() - getSaved().value_or(0); }
   }];
 }
 

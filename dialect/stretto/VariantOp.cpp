@@ -238,6 +238,10 @@ LogicalResult VariantOp::verify() {
              << TypeRange(results) << ", expected those of "
              << (isOfWanted ? "the rows that are wanted" : "its first rows") << ": " << TypeRange(rows);
   }
+  if (std::optional<uint64_t> saved = getSaved(); saved && (getGradient() || *saved >= getType().getNumResults()))
+    return emitOpError("[variant_c12] saves ")
+           << *saved << " of " << getType().getNumResults() << " results"
+           << (getGradient() ? " of a gradient, expected none" : ", expected fewer");
   return success();
 }
 

@@ -95,6 +95,7 @@ static void fillCall(OperatorCall &call, const Operator &op, const StrettoOperat
     call.slots = viewOf(source.slots);
   if (source.form)
     call.form = formOf(*source.form);
+  call.savesRows = source.savesRows;
 }
 
 static OperatorCall callOf(const Operator &op, const StrettoOperatorCall &source) {
@@ -165,6 +166,7 @@ const char *strettoOperatorDigest(const StrettoOperator *op) { return unwrap(op)
 size_t strettoOperatorInputCount(const StrettoOperator *op) { return unwrap(op)->inputs().size(); }
 size_t strettoOperatorOptionCount(const StrettoOperator *op) { return unwrap(op)->options().size(); }
 size_t strettoOperatorResultCount(const StrettoOperator *op) { return unwrap(op)->resultCount(); }
+bool strettoOperatorMaySaveRows(const StrettoOperator *op) { return unwrap(op)->maySaveRows(); }
 
 StrettoInput strettoOperatorInput(const StrettoOperator *op, size_t index) {
   const Operator::Input &input = unwrap(op)->inputs()[index];
@@ -194,9 +196,18 @@ StrettoShape strettoSignatureState(const StrettoSignature *signature, size_t ind
           entry.sizes.size(), entry.sizes.data(), entry.window ? static_cast<int32_t>(*entry.window) : -1};
 }
 
-StrettoShape strettoSignatureResult(const StrettoSignature *signature, size_t index) {
-  const ResultShape &result = unwrap(signature)->results[index];
+static StrettoShape describe(const ResultShape &result) {
   return {nullptr, false, elementOf(result.type), result.sizes.size(), result.sizes.data(), -1};
+}
+
+StrettoShape strettoSignatureResult(const StrettoSignature *signature, size_t index) {
+  return describe(unwrap(signature)->results[index]);
+}
+
+size_t strettoSignatureSavedCount(const StrettoSignature *signature) { return unwrap(signature)->savedRows.size(); }
+
+StrettoShape strettoSignatureSaved(const StrettoSignature *signature, size_t index) {
+  return describe(unwrap(signature)->savedRows[index]);
 }
 
 /// Tensors are described once for all that is done with a call.
@@ -249,7 +260,8 @@ int strettoCheckedCallRun(StrettoCheckedCall *call, const StrettoTensor *results
                           void *workspace, const StrettoExecutor *executor, char **error) {
   Operator::Signature &signature = *call->signature;
   ExecutorOf lent(*executor);
-  return finish(Operator::run(signature, call->prepared, call->call, viewsOf(results, signature.results.size()),
+  size_t resultCount = signature.results.size() + (call->call.savesRows ? signature.savedRows.size() : 0);
+  return finish(Operator::run(signature, call->prepared, call->call, viewsOf(results, resultCount),
                               viewsOf(finalState, signature.state.size()), workspace, lent.executor),
                 error);
 }
@@ -333,6 +345,8 @@ int strettoGradientRun(StrettoGradient *gradient, const StrettoOperatorCall *cal
   addPresent(parts.entryCotangents, tensors->entryCotangents, made.entries.size());
   llvm::append_range(parts.rows, viewsOf(tensors->rows, made.rows.size()));
   llvm::append_range(parts.entries, viewsOf(tensors->entries, made.entries.size()));
+  if (tensors->saved)
+    llvm::append_range(parts.saved, viewsOf(tensors->saved, made.signature.savedRows.size()));
   parts.workspace = tensors->workspace;
   ExecutorOf lent(*executor);
   return finish(made.run(callOf(made.signature.op, *call), parts, lent.executor), error);

@@ -60,6 +60,7 @@ typedef struct {
   StrettoTensor sequenceOffsets;
   StrettoTensor slots;
   const StrettoForm *form; /* of its kernels; null: as is chosen for such calls */
+  bool savesRows;          /* rows are left for its gradient, behind the results */
 } StrettoOperatorCall;
 
 /* What a result (after batch and time) or an entry of the state (after the sequences) looks like. */
@@ -103,6 +104,8 @@ STRETTO_EXPORT StrettoInput strettoOperatorInput(const StrettoOperator *op, size
 STRETTO_EXPORT size_t strettoOperatorOptionCount(const StrettoOperator *op);
 STRETTO_EXPORT StrettoOption strettoOperatorOption(const StrettoOperator *op, size_t index);
 STRETTO_EXPORT size_t strettoOperatorResultCount(const StrettoOperator *op);
+/* Whether some calls can save rows for their gradients. */
+STRETTO_EXPORT bool strettoOperatorMaySaveRows(const StrettoOperator *op);
 
 /* Checks all of a call but contents. The signature belongs to the operator. */
 STRETTO_EXPORT StrettoSignature *strettoOperatorCheck(StrettoOperator *op, const StrettoOperatorCall *call,
@@ -110,6 +113,9 @@ STRETTO_EXPORT StrettoSignature *strettoOperatorCheck(StrettoOperator *op, const
 STRETTO_EXPORT size_t strettoSignatureStateCount(const StrettoSignature *signature);
 STRETTO_EXPORT StrettoShape strettoSignatureState(const StrettoSignature *signature, size_t index);
 STRETTO_EXPORT StrettoShape strettoSignatureResult(const StrettoSignature *signature, size_t index);
+/* What a call that saves rows for its gradient leaves behind its results. */
+STRETTO_EXPORT size_t strettoSignatureSavedCount(const StrettoSignature *signature);
+STRETTO_EXPORT StrettoShape strettoSignatureSaved(const StrettoSignature *signature, size_t index);
 
 /* The same of a call that is to run. What describes its tensors outlives it; it is used by one thread. */
 STRETTO_EXPORT StrettoCheckedCall *strettoCheckedCallCreate(StrettoOperator *op, const StrettoOperatorCall *call,
@@ -125,8 +131,9 @@ STRETTO_EXPORT int strettoCheckedCallContents(const StrettoCheckedCall *call, co
  * cannot be made. */
 STRETTO_EXPORT int64_t strettoCheckedCallPrepare(StrettoCheckedCall *call, int64_t threads, char **error);
 
-/* Runs a call that was prepared. `results` and `finalState` (one tensor for each entry, those of type I64 left out, or
- * null) and the initial state are contiguous. The last stride of a row is 1, and parameters are contiguous. */
+/* Runs a call that was prepared. `results` (behind them what it saves) and `finalState` (one tensor for each entry,
+ * those of type I64 left out, or null) and the initial state are contiguous. The last stride of a row is 1, and
+ * parameters are contiguous. */
 STRETTO_EXPORT int strettoCheckedCallRun(StrettoCheckedCall *call, const StrettoTensor *results,
                                          const StrettoTensor *finalState, void *workspace,
                                          const StrettoExecutor *executor, char **error);
@@ -156,6 +163,7 @@ typedef struct {
   const StrettoTensor *entryCotangents;  /* one for each part of an entry or parameter; absent for 0; of a group, all
                                             lies with the first place */
   const StrettoTensor *rows, *entries;   /* what is left, contiguous */
+  const StrettoTensor *saved;            /* what the call has left behind its results; null: it is found anew */
   void *workspace;
 } StrettoGradientCall;
 

@@ -98,6 +98,26 @@ def Differentiate : Pass<"stretto-differentiate", "::mlir::ModuleOp"> {
   let dependentDialects = ["::mlir::arith::ArithDialect", "::mlir::math::MathDialect"];
 }
 
+def SaveRows : Pass<"stretto-save-rows", "::stretto::VariantOp"> {
+  let summary = "Has a program leave rows that its gradient would find again";
+  let description = [{
+    Rows that the gradient keeps for its walk back (passes/declaration/KeptRows.h), and that the program finds, become
+    results behind its own, which `saved` counts: a call whose gradient will be asked for runs this program, and the
+    gradient does without the walk that would find them. They have the type of arithmetic in memory. A program whose
+    gradient has to find others before it walks back is left as it is. Works on specialised declarations.
+
+    ```mlir
+    %kl, %lse_t, %lse_s = stretto.lookback divergence from %first { ... } : !number, !number, !number
+    stretto.yield %kl : !number
+    ```
+    =>
+    ```mlir
+    %kl, %lse_t, %lse_s = stretto.lookback divergence from %first { ... } : !number, !number, !number
+    stretto.yield %kl, %lse_t, %lse_s : !number, !number, !number
+    ```
+  }];
+}
+
 def Resume : Pass<"stretto-resume", "::stretto::VariantOp"> {
   let summary = "Makes of a declaration one whose first tokens are those that windows hold";
   let description = [{

@@ -1,5 +1,6 @@
 //===- Differentiate.cpp - The adjoint of a declaration -------------------===//
 
+#include "passes/declaration/Differentiate.h"
 #include "mlir/IR/SymbolTable.h"
 #include "mlir/Transforms/RegionUtils.h"
 #include "passes/Passes.h"
@@ -48,18 +49,14 @@ struct DifferentiatePass : stretto::impl::DifferentiateBase<DifferentiatePass> {
 
   void runOnOperation() override {
     for (VariantOp variant : llvm::to_vector(getOperation().getOps<VariantOp>()))
-      if (failed(differentiate(variant)))
+      if (IRMapping copies; failed(differentiate(variant, wanted, zero, copies)))
         return signalPassFailure();
   }
-
-private:
-  LogicalResult checkNames(VariantOp variant);
-  LogicalResult differentiate(VariantOp variant);
 };
 
 } // namespace
 
-LogicalResult DifferentiatePass::checkNames(VariantOp variant) {
+static LogicalResult checkNames(VariantOp variant, ArrayRef<std::string> wanted, ArrayRef<int64_t> zero) {
   llvm::SmallVector<std::string> known;
   for (auto [argument, name] :
        llvm::zip(variant.getBody().getArguments(), variant.getArgNames().getAsRange<StringAttr>()))
@@ -79,14 +76,15 @@ LogicalResult DifferentiatePass::checkNames(VariantOp variant) {
   return success();
 }
 
-LogicalResult DifferentiatePass::differentiate(VariantOp original) {
+FailureOr<VariantOp> stretto::differentiate(VariantOp original, ArrayRef<std::string> wanted, ArrayRef<int64_t> zero,
+                                            IRMapping &copies) {
   FailureOr<Sizes> sizes = Sizes::get(original, {});
-  if (failed(sizes) || failed(checkNames(original)))
+  if (failed(sizes) || failed(checkNames(original, wanted, zero)))
     return failure();
   OpBuilder builder(original);
   builder.setInsertionPointAfter(original);
-  auto variant = cast<VariantOp>(builder.clone(*original));
-  SymbolTable symbols(getOperation());
+  auto variant = cast<VariantOp>(builder.clone(*original, copies));
+  SymbolTable symbols(original->getParentOp());
   variant.setSymName((original.getSymName() + "_backward").str());
   symbols.insert(variant);
 
@@ -142,5 +140,5 @@ LogicalResult DifferentiatePass::differentiate(VariantOp original) {
   if (!wanted.empty())
     variant.setWantedAttr(builder.getArrayAttr(wantedRows));
   removeDead(variant, adjoint.getLeaving());
-  return success();
+  return variant;
 }

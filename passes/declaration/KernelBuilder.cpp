@@ -295,10 +295,12 @@ chunk::OutputAttr KernelBuilder::describeOutput(const llvm::Twine &name, ArrayRe
 
 SmallVector<chunk::OutputAttr> KernelBuilder::describeResults() {
   SmallVector<chunk::OutputAttr> outputs;
-  TypeRange results = variant.getBlock()->getTerminator()->getOperandTypes();
-  for (auto [index, result] : llvm::enumerate(results)) {
-    std::string name = results.size() == 1 ? "o" : "o" + std::to_string(index);
-    outputs.push_back(describeOutput(name, tileShape(result), types.standard));
+  size_t count = variant.getResultCount();
+  for (auto [index, result] : llvm::enumerate(variant.getBlock()->getTerminator()->getOperandTypes())) {
+    bool isSaved = index >= count;
+    std::string number = std::to_string(isSaved ? index - count : index);
+    std::string name = isSaved ? "saved." + number : count == 1 ? "o" : "o" + number;
+    outputs.push_back(describeOutput(name, tileShape(result), isSaved ? types.compute : types.standard));
   }
   return outputs;
 }

@@ -21,12 +21,15 @@ struct VariantBackward : torch::autograd::Node {
     std::lock_guard<std::mutex> lock(mutex_);
     inputs.clear();
     initialState.clear();
+    saved.clear();
     isReleased = true;
   }
 
   std::string operatorName;
   /// Absent inputs are undefined.
   std::vector<SavedVariable> inputs, initialState;
+  /// Rows that the call has saved.
+  std::vector<SavedVariable> saved;
   /// The other arguments of the call.
   std::vector<c10::IValue> options;
   c10::IValue sequenceOffsets;
@@ -65,6 +68,11 @@ variable_list VariantBackward::apply(variable_list &&cotangents) {
     if (cotangents[i].defined())
       all.set(outputs[i], cotangents[i]);
   stack.emplace_back(std::move(all));
+  std::vector<at::Tensor> rows;
+  rows.reserve(saved.size());
+  for (SavedVariable &row : saved)
+    rows.push_back(row.unpack());
+  rows.empty() ? stack.emplace_back() : stack.emplace_back(std::move(rows));
 
   c10::Dispatcher::singleton().findSchemaOrThrow(name().c_str(), "").callBoxed(&stack);
   std::vector<at::Tensor> found = stack.back().toTensorVector();
@@ -108,7 +116,16 @@ void RecordGradient::operator()(const c10::OperatorHandle &handle, c10::Dispatch
   const c10::IValue *first = stack->data() + stack->size() - op->argumentCount() + arguments.inputs.size();
   node->options.assign(first, first + arguments.options.size());
   node->sequenceOffsets = stack->back();
-  run();
+  if (op->maySaveRows()) {
+    {
+      at::AutoDispatchBelowAutograd guard;
+      c10::Dispatcher::singleton().findSchemaOrThrow(("stretto::" + name + "_recorded").c_str(), "").callBoxed(stack);
+    }
+    for (const at::Tensor &row : torch::jit::pop(*stack).toTensorVector())
+      node->saved.emplace_back(row, /*is_output=*/false);
+  } else {
+    run();
+  }
 
   auto record = [&](at::Tensor &output) {
     if (output.is_floating_point()) {
@@ -129,10 +146,10 @@ void RecordGradient::operator()(const c10::OperatorHandle &handle, c10::Dispatch
 }
 
 void RefuseSecondOrder::operator()(const c10::OperatorHandle &handle, c10::DispatchKeySet keys, Stack *stack) {
-  Arguments arguments = top(*op, *stack, /*beside=*/2);
+  Arguments arguments = top(*op, *stack, /*beside=*/3);
   op->refuseForwardGradient(arguments);
   bool isAsked = op->requiresGradient(arguments);
-  for (const auto &cotangent : stack->back().toOptionalTensorVector())
+  for (const auto &cotangent : (*stack)[stack->size() - 2].toOptionalTensorVector())
     isAsked |= at::GradMode::is_enabled() && cotangent && cotangent->requires_grad();
   TORCH_CHECK(!isAsked, "stretto: ", op->variant(),
               ": [R14] a second derivative is asked for (create_graph=True), and gradients have none");

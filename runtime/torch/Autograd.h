@@ -8,7 +8,7 @@
 namespace stretto::torch_layer {
 
 /// Where gradients are recorded: runs the operator and, if a gradient is asked for, leaves on its outputs a node of the
-/// graph, which calls the operator's `_backward`.
+/// graph, which calls the operator's `_backward`. Where calls may save rows for that, `_recorded` is run instead.
 struct RecordGradient : c10::OperatorKernel {
   RecordGradient(std::shared_ptr<const TorchOperator> op, std::string name)
       : op(std::move(op)), name(std::move(name)) {}

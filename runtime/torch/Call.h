@@ -36,7 +36,8 @@ public:
             state.size(),
             describeTensor(arguments.sequenceOffsets),
             describeTensor(arguments.slots),
-            arguments.form ? &*arguments.form : nullptr};
+            arguments.form ? &*arguments.form : nullptr,
+            arguments.savesRows};
   }
   Described(const Described &) = delete;
 

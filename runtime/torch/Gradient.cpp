@@ -50,7 +50,8 @@ static at::Tensor withFirstOfGroups(const at::Tensor &tensor, int64_t axis, int6
 }
 
 std::vector<at::Tensor> TorchOperator::gradient(Arguments arguments, const std::vector<bool> &wanted,
-                                                const std::vector<OptionalTensor> &cotangents) const {
+                                                const std::vector<OptionalTensor> &cotangents,
+                                                const std::vector<at::Tensor> &saved) const {
   checkMemory(arguments);
   std::vector<at::Tensor> of = differentiated(variant(), arguments, wanted);
   if (of.empty())
@@ -118,8 +119,26 @@ std::vector<at::Tensor> TorchOperator::gradient(Arguments arguments, const std::
     entryCotangents.push_back(cotangent ? describe(withFirstOfGroups(cotangent->to(options), axis, part.group))
                                         : StrettoTensor{});
   }
+  std::vector<StrettoTensor> ofSaved;
+  size_t savedCount = strettoSignatureSavedCount(call.signature);
+  TORCH_CHECK(saved.empty() || saved.size() == savedCount, "stretto: ", variant(), ": [R14] 'saved' has ", saved.size(),
+              " rows, expected ", savedCount, ": what the recorded call has returned");
+  for (size_t i = 0; i < saved.size(); ++i) {
+    StrettoShape shape = strettoSignatureSaved(call.signature, i);
+    at::DimVector sizes = joined({batch, time}, shape);
+    TORCH_CHECK(saved[i].sizes() == sizes && saved[i].scalar_type() == scalarTypeOf(shape.element) &&
+                    saved[i].device() == row.device(),
+                "stretto: ", variant(), ": [R14] the row ", i, " of 'saved' has shape ", saved[i].sizes(), " and type ",
+                saved[i].scalar_type(), " on ", saved[i].device(), ", expected ", sizes, ", ",
+                scalarTypeOf(shape.element), " and ", row.device());
+    ofSaved.push_back(describe(saved[i].contiguous()));
+  }
   at::Tensor workspace = at::empty({strettoGradientWorkspace(gradient, &call.call)}, row.options().dtype(at::kByte));
-  StrettoGradientCall tensors = {resultCotangents.data(), entryCotangents.data(), rows.data(), entries.data(),
+  StrettoGradientCall tensors = {resultCotangents.data(),
+                                 entryCotangents.data(),
+                                 rows.data(),
+                                 entries.data(),
+                                 ofSaved.empty() ? nullptr : ofSaved.data(),
                                  workspace.mutable_data_ptr()};
   checked(variant(), strettoGradientRun, gradient, &call.call, &tensors, &lent.executor);
 

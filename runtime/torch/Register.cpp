@@ -16,48 +16,52 @@ namespace {
 using Operator = std::shared_ptr<const TorchOperator>;
 using Stack = torch::jit::Stack;
 
-Arguments top(const TorchOperator &op, const Stack &stack, bool isStep = false) {
-  size_t count = op.argumentCount(isStep);
-  return op.read(at::ArrayRef<c10::IValue>(stack.data() + stack.size() - count, count), isStep);
+Arguments top(const TorchOperator &op, const Stack &stack, CallKind kind = CallKind::Plain) {
+  size_t count = op.argumentCount(kind);
+  return op.read(at::ArrayRef<c10::IValue>(stack.data() + stack.size() - count, count), kind);
 }
 
-void replaceTop(const TorchOperator &op, Stack &stack, Outputs outputs, bool isStep) {
-  torch::jit::drop(stack, op.argumentCount(isStep));
+void replaceTop(const TorchOperator &op, Stack &stack, Outputs outputs, CallKind kind) {
+  torch::jit::drop(stack, op.argumentCount(kind));
   for (at::Tensor &result : outputs.results)
     torch::jit::push(stack, std::move(result));
-  if (!isStep)
+  if (kind != CallKind::Step)
     torch::jit::push(stack, std::move(outputs.finalState));
+  if (kind == CallKind::Recorded)
+    torch::jit::push(stack, std::move(outputs.saved));
 }
 
 /// On the CPU, and on CUDA devices.
-template <bool IsStep> struct Run : c10::OperatorKernel {
+template <CallKind Kind> struct Run : c10::OperatorKernel {
   Run(Operator op, const std::string &) : op(std::move(op)) {}
   void operator()(const c10::OperatorHandle &, c10::DispatchKeySet, Stack *stack) {
-    replaceTop(*op, *stack, op->run(top(*op, *stack, IsStep)), IsStep);
+    replaceTop(*op, *stack, op->run(top(*op, *stack, Kind)), Kind);
   }
   Operator op;
 };
 
 /// On tensors without memory.
-template <bool IsStep> struct Describe : c10::OperatorKernel {
+template <CallKind Kind> struct Describe : c10::OperatorKernel {
   Describe(Operator op, const std::string &) : op(std::move(op)) {}
   void operator()(const c10::OperatorHandle &, c10::DispatchKeySet, Stack *stack) {
-    replaceTop(*op, *stack, op->describe(top(*op, *stack, IsStep)), IsStep);
+    replaceTop(*op, *stack, op->describe(top(*op, *stack, Kind)), Kind);
   }
   Operator op;
 };
 
-/// Where gradients are recorded: a step leaves none.
-struct RefuseStepGradient : c10::OperatorKernel {
-  RefuseStepGradient(Operator op, const std::string &) : op(std::move(op)) {}
+/// Where gradients are recorded: a step leaves none, and a recorded call has the gradient of the operator.
+template <CallKind Kind> struct RefuseGradient : c10::OperatorKernel {
+  RefuseGradient(Operator op, const std::string &) : op(std::move(op)) {}
   void operator()(const c10::OperatorHandle &handle, c10::DispatchKeySet keys, Stack *stack) {
-    size_t count = op->argumentCount(/*isStep=*/true);
+    size_t count = op->argumentCount(Kind);
     at::ArrayRef<c10::IValue> values(stack->data() + stack->size() - count, count);
     if (!TorchOperator::isWithoutGradients(values)) {
-      Arguments arguments = top(*op, *stack, /*isStep=*/true);
+      Arguments arguments = top(*op, *stack, Kind);
       op->refuseForwardGradient(arguments);
-      TORCH_CHECK(!op->requiresGradient(arguments), "stretto: ", op->variant(),
-                  ": [R14] a step has no gradient; call it under torch.no_grad(), or the operator itself on one token");
+      const char *problem = Kind == CallKind::Step ? "a step has no gradient; call it under torch.no_grad(), or the "
+                                                     "operator itself on one token"
+                                                   : "a recorded call has no gradient; call the operator itself";
+      TORCH_CHECK(!op->requiresGradient(arguments), "stretto: ", op->variant(), ": [R14] ", problem);
     }
     at::AutoDispatchBelowAutograd guard;
     handle.redispatchBoxed(keys & c10::after_autograd_keyset, stack);
@@ -76,9 +80,11 @@ std::vector<bool> flagsIn(const c10::IValue &list) {
 struct RunGradient : c10::OperatorKernel {
   RunGradient(Operator op, const std::string &) : op(std::move(op)) {}
   void operator()(const c10::OperatorHandle &, c10::DispatchKeySet, Stack *stack) {
+    c10::IValue given = torch::jit::pop(*stack);
+    std::vector<at::Tensor> saved = given.isNone() ? std::vector<at::Tensor>() : given.toTensorVector();
     std::vector<OptionalTensor> cotangents = torch::jit::pop(*stack).toOptionalTensorVector();
     std::vector<bool> wanted = flagsIn(torch::jit::pop(*stack));
-    std::vector<at::Tensor> gradients = op->gradient(top(*op, *stack), wanted, cotangents);
+    std::vector<at::Tensor> gradients = op->gradient(top(*op, *stack), wanted, cotangents, saved);
     torch::jit::drop(*stack, op->argumentCount());
     torch::jit::push(*stack, std::move(gradients));
   }
@@ -88,7 +94,7 @@ struct RunGradient : c10::OperatorKernel {
 struct DescribeGradient : c10::OperatorKernel {
   DescribeGradient(Operator op, const std::string &) : op(std::move(op)) {}
   void operator()(const c10::OperatorHandle &, c10::DispatchKeySet, Stack *stack) {
-    torch::jit::drop(*stack, 1);
+    torch::jit::drop(*stack, 2);
     std::vector<bool> wanted = flagsIn(torch::jit::pop(*stack));
     std::vector<at::Tensor> gradients = op->describeGradient(top(*op, *stack), wanted);
     torch::jit::drop(*stack, op->argumentCount());
@@ -116,23 +122,16 @@ public:
                   "'");
       return chosen;
     }
-    library.def(torch::schema(op->schema(chosen).c_str()), {at::Tag::pt2_compliant_tag});
-    implement<Run<false>>(chosen, c10::DispatchKey::CPU, op);
-    implement<Run<false>>(chosen, c10::DispatchKey::CUDA, op);
-    implement<Describe<false>>(chosen, c10::DispatchKey::Meta, op);
-    implement<RecordGradient>(chosen, c10::DispatchKey::Autograd, op);
+    define<CallKind::Plain, RecordGradient>(chosen, op);
+    if (op->maySaveRows())
+      define<CallKind::Recorded, RefuseGradient<CallKind::Recorded>>(chosen + "_recorded", op);
+    define<CallKind::Step, RefuseGradient<CallKind::Step>>(chosen + "_step", op);
     std::string gradient = chosen + "_backward";
     library.def(torch::schema(op->gradientSchema(chosen).c_str()), {at::Tag::pt2_compliant_tag});
     implement<RunGradient>(gradient, c10::DispatchKey::CPU, op);
     implement<RunGradient>(gradient, c10::DispatchKey::CUDA, op);
     implement<DescribeGradient>(gradient, c10::DispatchKey::Meta, op);
     implement<RefuseSecondOrder>(gradient, c10::DispatchKey::Autograd, op);
-    std::string step = chosen + "_step";
-    library.def(torch::schema(op->schema(step, /*isStep=*/true).c_str()), {at::Tag::pt2_compliant_tag});
-    implement<Run<true>>(step, c10::DispatchKey::CPU, op);
-    implement<Run<true>>(step, c10::DispatchKey::CUDA, op);
-    implement<Describe<true>>(step, c10::DispatchKey::Meta, op);
-    implement<RefuseStepGradient>(step, c10::DispatchKey::Autograd, op);
     return chosen;
   }
 
@@ -144,6 +143,14 @@ public:
   }
 
 private:
+  template <CallKind Kind, typename Autograd> void define(const std::string &name, const Operator &op) {
+    library.def(torch::schema(op->schema(name, Kind).c_str()), {at::Tag::pt2_compliant_tag});
+    implement<Run<Kind>>(name, c10::DispatchKey::CPU, op);
+    implement<Run<Kind>>(name, c10::DispatchKey::CUDA, op);
+    implement<Describe<Kind>>(name, c10::DispatchKey::Meta, op);
+    implement<Autograd>(name, c10::DispatchKey::Autograd, op);
+  }
+
   template <typename Kernel> void implement(const std::string &name, c10::DispatchKey key, const Operator &op) {
     library.impl(name.c_str(),
                  torch::dispatch(key, torch::CppFunction::makeFromBoxedFunctor(std::make_unique<Kernel>(op, name))));

@@ -81,13 +81,15 @@ Outputs TorchOperator::describe(const Arguments &arguments) const {
                     sequences);
 
   Outputs outputs;
-  for (size_t i = 0; i < strettoOperatorResultCount(op.get()); ++i) {
-    StrettoShape shape = strettoSignatureResult(signature, i);
+  auto addRow = [&](std::vector<at::Tensor> &rows, const StrettoShape &shape) {
     c10::SymIntArrayRef sizes = row.sym_sizes();
     std::vector<c10::SymInt> leading(sizes.begin(), sizes.begin() + arguments.leadingAxes());
-    outputs.results.push_back(
-        at::empty_symint(joinedSymbols(leading, shape), row.options().dtype(scalarTypeOf(shape.element))));
-  }
+    rows.push_back(at::empty_symint(joinedSymbols(leading, shape), row.options().dtype(scalarTypeOf(shape.element))));
+  };
+  for (size_t i = 0; i < strettoOperatorResultCount(op.get()); ++i)
+    addRow(outputs.results, strettoSignatureResult(signature, i));
+  for (size_t i = 0; arguments.savesRows && i < strettoSignatureSavedCount(signature); ++i)
+    addRow(outputs.saved, strettoSignatureSaved(signature, i));
   for (size_t i = 0; arguments.outputFinalState && i < strettoSignatureStateCount(signature); ++i) {
     StrettoShape shape = strettoSignatureState(signature, i);
     outputs.finalState.push_back(

@@ -48,19 +48,19 @@ std::string TorchOperator::listOfResults() const {
   return text;
 }
 
-std::string TorchOperator::schema(const std::string &name, bool isStep) const {
-  if (isStep)
+std::string TorchOperator::schema(const std::string &name, CallKind kind) const {
+  if (kind == CallKind::Step)
     return name + "(" + listOfInputs() + "*, Tensor(a!)[] state, " + listOfOptions() + "Tensor? slots=None) -> (" +
            listOfResults() + ")";
   return name + "(" + listOfInputs() + "*, " + listOfOptions() +
          "Tensor[]? initial_state=None, bool output_final_state=False, Tensor? cu_seqlens=None) -> (" +
-         listOfResults() + ", Tensor[] final_state)";
+         listOfResults() + ", Tensor[] final_state" + (kind == CallKind::Recorded ? ", Tensor[] saved)" : ")");
 }
 
 std::string TorchOperator::gradientSchema(const std::string &name) const {
   std::string text = schema(name + "_backward");
   text.resize(text.rfind(") -> ("));
-  return text + ", bool[] wanted, Tensor?[] cotangents) -> Tensor[]";
+  return text + ", bool[] wanted, Tensor?[] cotangents, Tensor[]? saved=None) -> Tensor[]";
 }
 
 /// The value of an option as the compiler reads it.
@@ -83,9 +83,11 @@ static OptionalTensor tensorIn(const c10::IValue &value) {
   return tensor;
 }
 
-Arguments TorchOperator::read(at::ArrayRef<c10::IValue> values, bool isStep) const {
+Arguments TorchOperator::read(at::ArrayRef<c10::IValue> values, CallKind kind) const {
+  bool isStep = kind == CallKind::Step;
   Arguments arguments;
   arguments.isStep = isStep;
+  arguments.savesRows = kind == CallKind::Recorded;
   arguments.inputs.reserve(inputs.size());
   arguments.options.reserve(options.size());
   auto next = values.begin();
@@ -229,18 +231,28 @@ void TorchOperator::checkMemory(const Arguments &arguments) const {
   });
 }
 
+/// Memory for a row of each token that has such a shape.
+static at::Tensor emptyRow(const at::Tensor &row, const Arguments &arguments, const StrettoShape &shape) {
+  at::DimVector sizes = joined(row.sizes().slice(0, arguments.leadingAxes()), shape);
+  return at::empty(sizes, row.options().dtype(scalarTypeOf(shape.element)));
+}
+
 std::vector<at::Tensor> TorchOperator::allocateResults(const RunningCall &call, const Arguments &arguments,
                                                        const at::Tensor &row) const {
   std::vector<at::Tensor> results;
   size_t count = resultCount();
   results.reserve(count);
-  for (size_t i = 0; i < count; ++i) {
-    StrettoShape shape = strettoSignatureResult(call.signature, i);
-    at::DimVector sizes = joined(row.sizes().slice(0, arguments.leadingAxes()), shape);
-    at::TensorOptions options = row.options().dtype(scalarTypeOf(shape.element));
-    results.push_back(at::empty(sizes, options));
-  }
+  for (size_t i = 0; i < count; ++i)
+    results.push_back(emptyRow(row, arguments, strettoSignatureResult(call.signature, i)));
   return results;
+}
+
+std::vector<at::Tensor> TorchOperator::allocateSaved(const RunningCall &call, const Arguments &arguments,
+                                                     const at::Tensor &row) {
+  std::vector<at::Tensor> saved;
+  for (size_t i = 0; arguments.savesRows && i < strettoSignatureSavedCount(call.signature); ++i)
+    saved.push_back(emptyRow(row, arguments, strettoSignatureSaved(call.signature, i)));
+  return saved;
 }
 
 std::vector<at::Tensor> TorchOperator::allocateState(const RunningCall &call, const Arguments &arguments,
@@ -323,10 +335,13 @@ Outputs TorchOperator::run(Arguments arguments) const {
     checkContents(call, arguments, lent.executor);
 
   int64_t bytes = checked(variant(), strettoCheckedCallPrepare, call.get(), lent.executor.threads);
-  Outputs outputs = {allocateResults(call, arguments, row), allocateState(call, arguments, row)};
+  Outputs outputs = {allocateResults(call, arguments, row), allocateState(call, arguments, row),
+                     allocateSaved(call, arguments, row)};
   c10::SmallVector<StrettoTensor, 4> results, finalState;
   for (const at::Tensor &result : outputs.results)
     results.push_back(describeTensor(result));
+  for (const at::Tensor &saved : outputs.saved)
+    results.push_back(describeTensor(saved));
   for (const at::Tensor &entry : outputs.finalState)
     finalState.push_back(describeTensor(entry));
   at::Tensor workspace;

@@ -10,6 +10,10 @@
 //   gla_step(Tensor q, Tensor k, Tensor v, Tensor g, *, Tensor(a!)[] state, float? scale=None, Tensor? slots=None)
 //       -> Tensor o
 //
+// A call whose gradient will be asked for, where it may save rows for that, is another one, with the same arguments:
+//
+//   relation_kl_recorded(...) -> (Tensor o, Tensor[] final_state, Tensor[] saved)
+//
 // Errors are c10::Error; Python makes a stretto.Error of those that start with "stretto: ".
 //
 //===----------------------------------------------------------------------===//
@@ -31,9 +35,14 @@ namespace stretto::torch_layer {
 
 using OptionalTensor = std::optional<at::Tensor>;
 
+/// What a call of an operator is: the operator itself, the same whose gradient will be asked for, or a step.
+enum class CallKind { Plain, Recorded, Step };
+
 /// The arguments of one call.
 struct Arguments {
   bool isStep = false;
+  /// Whether rows are saved for its gradient.
+  bool savesRows = false;
   std::vector<OptionalTensor> inputs;
   /// As text; nothing for the default.
   std::vector<std::optional<std::string>> options;
@@ -51,7 +60,7 @@ struct Arguments {
 };
 
 struct Outputs {
-  std::vector<at::Tensor> results, finalState;
+  std::vector<at::Tensor> results, finalState, saved;
 };
 
 class TorchOperator {
@@ -62,11 +71,13 @@ public:
   const std::string &variant() const { return name; }
   /// The variant's name and a part of the digest of its declaration.
   std::string uniqueName() const { return variant() + "_" + std::string(strettoOperatorDigest(op.get()), 16); }
-  std::string schema(const std::string &name, bool isStep = false) const;
+  std::string schema(const std::string &name, CallKind kind = CallKind::Plain) const;
 
   /// How many values a boxed call has, and what they are.
-  size_t argumentCount(bool isStep = false) const { return inputs.size() + options.size() + (isStep ? 2 : 3); }
-  Arguments read(at::ArrayRef<c10::IValue> values, bool isStep = false) const;
+  size_t argumentCount(CallKind kind = CallKind::Plain) const {
+    return inputs.size() + options.size() + (kind == CallKind::Step ? 2 : 3);
+  }
+  Arguments read(at::ArrayRef<c10::IValue> values, CallKind kind = CallKind::Plain) const;
 
   /// Checks a call, allocates its results, and runs it: on the threads of the CPU, or on the current stream.
   Outputs run(Arguments arguments) const;
@@ -87,12 +98,15 @@ public:
 
   /// The gradients of a call that are wanted: of inputs, then of entries of the initial state. `wanted` has a word for
   /// each of all of these; `cotangents` are those of the results, then of all entries of the final state, which may be
-  /// absent for 0.
+  /// absent for 0; `saved` is what the call has saved, or nothing.
   std::vector<at::Tensor> gradient(Arguments arguments, const std::vector<bool> &wanted,
-                                   const std::vector<OptionalTensor> &cotangents) const;
+                                   const std::vector<OptionalTensor> &cotangents,
+                                   const std::vector<at::Tensor> &saved) const;
   std::vector<at::Tensor> describeGradient(const Arguments &arguments, const std::vector<bool> &wanted) const;
-  /// gla_backward(the arguments of gla, bool[] wanted, Tensor?[] cotangents) -> Tensor[]
+  /// gla_backward(the arguments of gla, bool[] wanted, Tensor?[] cotangents, Tensor[]? saved=None) -> Tensor[]
   std::string gradientSchema(const std::string &name) const;
+  /// Whether calls whose gradient will be asked for are recorded ones.
+  bool maySaveRows() const { return strettoOperatorMaySaveRows(op.get()); }
   size_t resultCount() const { return strettoOperatorResultCount(op.get()); }
 
   /// Whether no tensor among the arguments of a call, or in their lists, asks for a gradient or carries one forwards:
@@ -152,6 +166,9 @@ private:
   /// Memory for the results of a call on `row`.
   std::vector<at::Tensor> allocateResults(const RunningCall &call, const Arguments &arguments,
                                           const at::Tensor &row) const;
+  /// Memory for the rows that a call saves, if it does.
+  static std::vector<at::Tensor> allocateSaved(const RunningCall &call, const Arguments &arguments,
+                                               const at::Tensor &row);
   /// Memory for the final state, and the positions counted.
   std::vector<at::Tensor> allocateState(const RunningCall &call, const Arguments &arguments,
                                         const at::Tensor &row) const;

@@ -99,7 +99,7 @@ std::string TorchOperator::tune(Arguments arguments, const c10::Dict<std::string
   auto call = [&](const StrettoForm &form) {
     Arguments inForm = arguments;
     inForm.form = form;
-    return clock->time([&] { wanted ? void(gradient(inForm, flags, cotangents)) : void(run(inForm)); });
+    return clock->time([&] { wanted ? void(gradient(inForm, flags, cotangents, {})) : void(run(inForm)); });
   };
   auto prepare = [&](StrettoSignature *signature) {
     clock.emplace(device, strettoSignatureCacheBytes(signature));

@@ -323,6 +323,24 @@ stretto.variant @variant_c11_wanted(%k: tensor<4xf64, #stretto.row<K>>) -> tenso
 
 // -----
 
+// variant_c12: `saved` counts results behind the first.
+// expected-error @+1 {{[variant_c12] saves 1 of 1 results, expected fewer}}
+stretto.variant @variant_c12(%n: tensor<f64, #stretto.row<()>>) -> tensor<f64, #stretto.row<()>>
+    attributes {saved = 1 : i64} {
+  stretto.yield %n : tensor<f64, #stretto.row<()>>
+}
+
+// -----
+
+// variant_c12: a gradient saves none.
+// expected-error @+1 {{[variant_c12] saves 1 of 2 results of a gradient, expected none}}
+stretto.variant @variant_c12_gradient(%a: tensor<f64, #stretto.row<()>>, %b: tensor<f64, #stretto.row<()>>)
+    -> (tensor<f64, #stretto.row<()>>, tensor<f64, #stretto.row<()>>) attributes {gradient, saved = 1 : i64} {
+  stretto.yield %a, %b : tensor<f64, #stretto.row<()>>, tensor<f64, #stretto.row<()>>
+}
+
+// -----
+
 //===----------------------------------------------------------------------===//
 // Options and sizes
 //===----------------------------------------------------------------------===//
