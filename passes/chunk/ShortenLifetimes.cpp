@@ -4,6 +4,7 @@
 #include "mlir/IR/Matchers.h"
 #include "mlir/Transforms/RegionUtils.h"
 #include "passes/Passes.h"
+#include <unordered_map>
 
 namespace stretto {
 #define GEN_PASS_DEF_SHORTENLIFETIMES
@@ -162,10 +163,16 @@ private:
   static bool isShared(Value value) { return llvm::count_if(value.getUsers(), llvm::IsaPred<chunk::DotOp>) > 1; }
 
   /// What an operation takes from its block, as operands or in regions.
-  SmallVector<Value> operandsOf(Operation *op) {
-    llvm::SetVector<Value> operands(op->operand_begin(), op->operand_end());
-    getUsedValuesDefinedAbove(op->getRegions(), operands);
-    return llvm::filter_to_vector(operands, [&](Value value) { return value.getParentBlock() == &body; });
+  ArrayRef<Value> operandsOf(Operation *op) {
+    auto [known, isNew] = taken.try_emplace(op);
+    if (isNew) {
+      llvm::SetVector<Value> operands(op->operand_begin(), op->operand_end());
+      getUsedValuesDefinedAbove(op->getRegions(), operands);
+      for (Value operand : operands)
+        if (operand.getParentBlock() == &body)
+          known->second.push_back(operand);
+    }
+    return known->second;
   }
 
   /// How much is kept at a time while a tile is computed by itself.
@@ -175,7 +182,7 @@ private:
       return 0;
     if (auto known = room.find(op); known != room.end())
       return known->second;
-    SmallVector<Value> operands = operandsOf(op);
+    SmallVector<Value> operands(operandsOf(op));
     sortByRoom(operands);
     int64_t kept = 0, most = 0;
     for (Value operand : operands) {
@@ -244,7 +251,7 @@ private:
   void place(Operation *op) {
     if (!op || !placed.insert(op).second)
       return;
-    SmallVector<Value> operands = operandsOf(op);
+    SmallVector<Value> operands(operandsOf(op));
     sortByRoom(operands);
     for (Value operand : operands)
       place(operand.getDefiningOp());
@@ -254,6 +261,7 @@ private:
   Block &body;
   bool carriesBack;
   First first;
+  std::unordered_map<Operation *, SmallVector<Value, 4>> taken; // what it holds stays where it is
   DenseMap<Operation *, int64_t> room;
   DenseMap<Operation *, bool> ofCarried;
   DenseSet<Operation *> placed;

@@ -504,9 +504,6 @@ struct DivideRoles : stretto::impl::DivideRolesBase<DivideRoles> {
   void runOnOperation() override {
     constexpr int64_t fewWarps = 4; // a warpgroup
     for (FuncOp function : llvm::make_early_inc_range(getOperation().getOps<FuncOp>())) {
-      FailureOr<Manifest> manifest = Manifest::leftOn(function);
-      if (failed(manifest))
-        return signalPassFailure();
       int64_t further = ahead ? ahead : outputs, walkers = walk ? walk : fewWarps;
       Divider divider(function);
       if (!further || function.getRole().getKind() != RoleKind::All)
@@ -515,6 +512,9 @@ struct DivideRoles : stretto::impl::DivideRolesBase<DivideRoles> {
         continue;
       if (!ahead && outputs > fewWarps && !divider.takesTurns())
         continue;
+      FailureOr<Manifest> manifest = Manifest::leftOn(function);
+      if (failed(manifest))
+        return signalPassFailure();
       FuncOp walking = ahead ? divider.runAhead(ahead, walkers) : divider.walkAhead(outputs, walkers);
       (ahead ? manifest->threadsAhead : manifest->threadsOfOutputs) = lanesOfWarp * further;
       manifest->threads = lanesOfWarp * (further + walkers);

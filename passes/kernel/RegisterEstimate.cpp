@@ -9,16 +9,24 @@ using namespace mlir;
 using namespace stretto;
 using namespace stretto::kernel;
 
-/// What the launcher is to know of a function; nothing special where it does not say.
-static Manifest manifestOf(FuncOp function) {
+/// What the launcher is to know of a function; nothing special where it does not say. Passes ask for it many times
+/// while they look at one function, and its text takes longer to read than to compare.
+static const Manifest &manifestOf(FuncOp function) {
+  static thread_local std::string known;
+  static thread_local Manifest manifest;
   auto text = function->getAttrOfType<StringAttr>(Manifest::attributeName);
+  StringRef asked = text ? text.getValue() : StringRef();
+  if (asked == known)
+    return manifest;
+  known = asked;
+  manifest = {};
   if (!text)
-    return {};
-  llvm::Expected<Manifest> manifest = Manifest::fromJson(text);
-  if (manifest)
-    return std::move(*manifest);
-  llvm::consumeError(manifest.takeError());
-  return {};
+    return manifest;
+  if (llvm::Error error = Manifest::fromJson(asked).moveInto(manifest)) {
+    llvm::consumeError(std::move(error));
+    manifest = {};
+  }
+  return manifest;
 }
 
 bool stretto::kernel::walksInReverse(FuncOp function) { return manifestOf(function).reverse; }
