@@ -503,6 +503,9 @@ llvm::Expected<Lowering::GpuForm> Lowering::formOfFewestSlices() {
   constexpr double mostRepeated = 2;
   bool isFull = isOfGradient && request.walks == 1;
   GpuForm best;
+  // The first form is seldom that of a gradient.
+  if (isOfGradient)
+    expectForms(dividesGradients, {request.slices});
   for (int64_t slices = request.slices;; slices *= 2) {
     llvm::Expected<GpuForm> form = fittingForm(slices);
     if (!form)
