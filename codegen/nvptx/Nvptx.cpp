@@ -24,6 +24,8 @@
 #include "llvm/IR/Module.h"
 #include "llvm/IR/PatternMatch.h"
 #include "llvm/MC/TargetRegistry.h"
+#include "llvm/Pass.h"
+#include "llvm/PassInfo.h"
 #include "llvm/Passes/PassBuilder.h"
 #include "llvm/Support/TargetSelect.h"
 #include "llvm/Target/TargetMachine.h"
@@ -212,6 +214,41 @@ static void negateMagnitudes(llvm::Module &module) {
     }
 }
 
+namespace {
+/// The passes that write PTX. One of them, strength reduction of straight lines, compares each sum and each address
+/// with those alike before it. In the longest kernels that took half of LLVM's time and left ptxas as many instructions
+/// within three of a hundred. Elsewhere it stays: loops without it were unrolled by ptxas, and took half as much again.
+class Emission : public llvm::legacy::PassManager {
+public:
+  explicit Emission(const llvm::Module &module) : isLong(numbersOf(module) > mostNumbers) {}
+
+  void add(llvm::Pass *pass) override {
+    const llvm::PassInfo *info = llvm::Pass::lookupPassInfo(pass->getPassID());
+    if (isLong && info && info->getPassArgument() == "slsr")
+      delete pass;
+    else
+      PassManager::add(pass);
+  }
+
+private:
+  static constexpr size_t mostNumbers = 1500;
+
+  /// How many numbers the pass would compare.
+  static size_t numbersOf(const llvm::Module &module) {
+    size_t count = 0;
+    for (const llvm::Function &function : module)
+      count += llvm::count_if(llvm::instructions(function), [](const llvm::Instruction &instruction) {
+        unsigned kind = instruction.getOpcode();
+        return kind == llvm::Instruction::Add || kind == llvm::Instruction::Mul ||
+               kind == llvm::Instruction::GetElementPtr;
+      });
+    return count;
+  }
+
+  bool isLong;
+};
+} // namespace
+
 FailureOr<std::string> stretto::translateToPtx(ModuleOp module, StringRef chipName) {
   FailureOr<kernel::Chip> chip = kernel::Chip::named(chipName, [&] { return module.emitError(); });
   if (failed(chip))
@@ -254,7 +291,7 @@ FailureOr<std::string> stretto::translateToPtx(ModuleOp module, StringRef chipNa
 
   llvm::SmallString<0> ptx;
   llvm::raw_svector_ostream stream(ptx);
-  llvm::legacy::PassManager emission;
+  Emission emission(*llvmModule);
   if (machine->addPassesToEmitFile(emission, stream, nullptr, llvm::CodeGenFileType::AssemblyFile))
     return module.emitError("LLVM cannot write PTX");
   emission.run(*llvmModule);
