@@ -14,6 +14,7 @@
 #include "mlir/Transforms/Passes.h"
 #include "passes/Passes.h"
 #include "runtime/Manifest.h"
+#include "llvm/ADT/StringSet.h"
 #include "llvm/IR/IRBuilder.h"
 #include "llvm/IR/InlineAsm.h"
 #include "llvm/IR/InstIterator.h"
@@ -22,10 +23,9 @@
 #include "llvm/IR/IntrinsicsNVPTX.h"
 #include "llvm/IR/LegacyPassManager.h"
 #include "llvm/IR/Module.h"
+#include "llvm/IR/OptBisect.h"
 #include "llvm/IR/PatternMatch.h"
 #include "llvm/MC/TargetRegistry.h"
-#include "llvm/Pass.h"
-#include "llvm/PassInfo.h"
 #include "llvm/Passes/PassBuilder.h"
 #include "llvm/Support/TargetSelect.h"
 #include "llvm/Target/TargetMachine.h"
@@ -215,37 +215,36 @@ static void negateMagnitudes(llvm::Module &module) {
 }
 
 namespace {
-/// The passes that write PTX. One of them, strength reduction of straight lines, compares each sum and each address
-/// with those alike before it. In the longest kernels that took half of LLVM's time and left ptxas as many instructions
-/// within three of a hundred. Elsewhere it stays: loops without it were unrolled by ptxas, and took half as much again.
-class Emission : public llvm::legacy::PassManager {
+/// Leaves a pass of those that write PTX out of the longest kernels: strength reduction of straight lines compares each
+/// sum and each address with those alike before it, which took half of LLVM's time there and left ptxas as many
+/// instructions within three of a hundred. Elsewhere it stays: loops without it were unrolled by ptxas, and took half
+/// as much again.
+class LongKernels : public llvm::OptPassGate {
 public:
-  explicit Emission(const llvm::Module &module) : isLong(numbersOf(module) > mostNumbers) {}
+  explicit LongKernels(const llvm::Module &module) {
+    for (const llvm::Function &function : module)
+      if (numbersOf(function) > mostNumbers)
+        descriptions.insert(("function (" + function.getName() + ")").str());
+  }
 
-  void add(llvm::Pass *pass) override {
-    const llvm::PassInfo *info = llvm::Pass::lookupPassInfo(pass->getPassID());
-    if (isLong && info && info->getPassArgument() == "slsr")
-      delete pass;
-    else
-      PassManager::add(pass);
+  bool isEnabled() const override { return !descriptions.empty(); }
+  bool shouldRunPass(StringRef pass, StringRef description) const override {
+    return pass != "Straight line strength reduction" || !descriptions.contains(description);
   }
 
 private:
-  static constexpr size_t mostNumbers = 1500;
+  static constexpr int64_t mostNumbers = 1500;
 
   /// How many numbers the pass would compare.
-  static size_t numbersOf(const llvm::Module &module) {
-    size_t count = 0;
-    for (const llvm::Function &function : module)
-      count += llvm::count_if(llvm::instructions(function), [](const llvm::Instruction &instruction) {
-        unsigned kind = instruction.getOpcode();
-        return kind == llvm::Instruction::Add || kind == llvm::Instruction::Mul ||
-               kind == llvm::Instruction::GetElementPtr;
-      });
-    return count;
+  static int64_t numbersOf(const llvm::Function &function) {
+    return llvm::count_if(llvm::instructions(function), [](const llvm::Instruction &instruction) {
+      unsigned kind = instruction.getOpcode();
+      return kind == llvm::Instruction::Add || kind == llvm::Instruction::Mul ||
+             kind == llvm::Instruction::GetElementPtr;
+    });
   }
 
-  bool isLong;
+  llvm::StringSet<> descriptions; // of kernels, as passes are asked about them
 };
 } // namespace
 
@@ -288,10 +287,12 @@ FailureOr<std::string> stretto::translateToPtx(ModuleOp module, StringRef chipNa
   widen(*llvmModule);
   negateMagnitudes(*llvmModule);
   hideConstantsOfProducts(*llvmModule);
+  LongKernels longKernels(*llvmModule);
+  llvmContext.setOptPassGate(longKernels);
 
   llvm::SmallString<0> ptx;
   llvm::raw_svector_ostream stream(ptx);
-  Emission emission(*llvmModule);
+  llvm::legacy::PassManager emission;
   if (machine->addPassesToEmitFile(emission, stream, nullptr, llvm::CodeGenFileType::AssemblyFile))
     return module.emitError("LLVM cannot write PTX");
   emission.run(*llvmModule);
