@@ -385,15 +385,16 @@ static bool readsStates(ModuleOp gradient) {
   });
 }
 
-/// More registers are worth twice the tokens, as GpuForm says. One walk back that keeps some in memory takes half as many
-/// states out of it as with half the tokens, and was seen to gain.
+/// More registers are worth twice the tokens, as GpuForm says. One walk back over all values that keeps some in memory
+/// takes half as many states out of it as with half the tokens, and was seen to gain.
 int64_t Lowering::registerLimit(int64_t slices) {
-  constexpr int64_t few = 264, many = 292, manyOfOneWalk = 304;
+  constexpr int64_t few = 264, many = 292, most = 304;
   if (bytesOf(request.element) != 2)
     return fewRegisters;
   if (!isOfGradient)
     return few;
-  return dividesGradients && !carriesStatesAlone(slices) ? many : manyOfOneWalk;
+  bool isOfAllValues = slices == 1 && !dividesGradients;
+  return isOfAllValues || (dividesGradients && carriesStatesAlone(slices)) ? most : many;
 }
 
 Candidate Lowering::lookAt(const Candidate::Shape &shape) {

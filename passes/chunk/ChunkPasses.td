@@ -112,8 +112,9 @@ def ExpandDecay : Pass<"stretto-expand-decay", "::stretto::chunk::KernelOp"> {
     those of an input in the type of operands as they are, others as the sum of two of that type.
 
     Of bf16, whose 8 bits are fewer than those of rescaled rows, products multiply two parts: rows as they are rounded and
-    what that takes of them. An output has the rests of keys and of scores, a gradient those of queries, keys, weights and
-    scores, and no product has that of both rests. Kernels that solve systems of equations have none.
+    what that takes of them. An output of one recurrence has the rests of keys and of scores, a gradient those of queries,
+    keys, weights and scores, and no product has that of both rests. Kernels of several recurrences, or that solve systems
+    of equations, have none.
 
     ```mlir
     %p = chunk.decay_dot %q, %k log %g : tensor<64x32xf32>, tensor<64x32xf32>, tensor<64x32xf32> -> tensor<64x64xf32>

@@ -213,12 +213,21 @@ Value DecayBuilder::rounded(Value rows) {
   return arith::ExtFOp::create(builder, type, operand);
 }
 
-bool DecayBuilder::solvesSystems(chunk::KernelOp kernel) {
+bool DecayBuilder::isOfOneRecurrence(chunk::KernelOp kernel) {
+  // A walk back has the state of reverse time beside that of the walk forward.
+  constexpr int64_t mostStates = 2;
   auto isInverse = [](chunk::ArgumentAttr argument) {
     return argument.getName().getValue().starts_with(inversePrefix);
   };
-  return !kernel.getOps<chunk::InverseOp>().empty() || !kernel.getOps<chunk::SolveOp>().empty() ||
-         llvm::any_of(kernel.getArguments().getAsRange<chunk::ArgumentAttr>(), isInverse);
+  bool solves = !kernel.getOps<chunk::InverseOp>().empty() || !kernel.getOps<chunk::SolveOp>().empty() ||
+                llvm::any_of(kernel.getArguments().getAsRange<chunk::ArgumentAttr>(), isInverse);
+  // Sums that are gradients of parameters are vectors.
+  auto matricesOf = [&](chunk::ArgumentKind kind) {
+    return llvm::count_if(kernel.argumentsOf(kind),
+                          [](BlockArgument argument) { return tileTypeOf(argument).getRank() == 2; });
+  };
+  int64_t states = matricesOf(chunk::ArgumentKind::State) + matricesOf(chunk::ArgumentKind::Checkpoint);
+  return !solves && states <= (kernel.getReverse() ? mostStates : 1);
 }
 
 DecayBuilder::Operand DecayBuilder::operandOf(Value whole) {

@@ -16,7 +16,8 @@ class DecayBuilder {
 public:
   DecayBuilder(chunk::KernelOp kernel, mlir::Operation *op)
       : builder(op->getLoc(), op), tokens(kernel.getChunk()), operandType(inputTypeOf(kernel)),
-        isReverse(kernel.getReverse()), multipliesRests(operandType.isBF16() && tokens > 1 && !solvesSystems(kernel)) {}
+        isReverse(kernel.getReverse()),
+        multipliesRests(operandType.isBF16() && tokens > 1 && isOfOneRecurrence(kernel)) {}
 
   static mlir::RankedTensorType tileTypeOf(mlir::Value value) {
     return mlir::cast<mlir::RankedTensorType>(value.getType());
@@ -170,13 +171,13 @@ protected:
   int64_t tokens;
   mlir::Type operandType;
   bool isReverse;
-  /// Of fp16, which has 11 bits, no rests are multiplied, nor beside systems of equations, whose solutions are off by
-  /// more than what rounding takes.
+  /// Of fp16, which has 11 bits, no rests are multiplied.
   bool multipliesRests;
 
 private:
-  /// Whether a kernel solves systems of equations, or takes the inverses that solve them.
-  static bool solvesSystems(chunk::KernelOp kernel);
+  /// Whether a kernel has no more than one recurrence, and solves no systems of equations: what several have in common,
+  /// as the softmax between those of slots, or what solves systems, is off by more than what rounding takes.
+  static bool isOfOneRecurrence(chunk::KernelOp kernel);
 };
 
 } // namespace stretto

@@ -23,15 +23,15 @@ bool isInMemory(Value value) {
   return kernel && kernel.getArgument(argument.getArgNumber()).getKind() != chunk::ArgumentKind::State;
 }
 
-/// Whether a tile costs less than the registers that would keep it: numbers of memory that are widened, scaled or moved
-/// by a constant, or repeated.
+/// Whether a tile costs less than the registers that would keep it: numbers of memory that are widened, scaled by a
+/// constant, or repeated.
 bool isCheap(Value value) {
   Operation *op = value.getDefiningOp();
   if (!op)
     return isInMemory(value);
   if (matchPattern(op, m_Constant()))
     return true;
-  return isa<arith::ExtFOp, arith::AddFOp, arith::SubFOp, arith::MulFOp, arith::NegFOp, chunk::BroadcastOp>(op) &&
+  return isa<arith::ExtFOp, arith::MulFOp, arith::NegFOp, chunk::BroadcastOp>(op) &&
          llvm::all_of(op->getOperands(), isCheap) &&
          llvm::count_if(op->getOperands(), [](Value operand) { return !matchPattern(operand, m_Constant()); }) <= 1;
 }

@@ -50,7 +50,7 @@ def ptxas() -> pathlib.Path:
 SPILLS = {
     "linear_attn": [("fp32", 128)],
     "retention": [("fp32", 128)],
-    "gla": [("bf16", 128), ("fp32", 128)],
+    "gla": [("fp32", 128)],
     "hgrn2": [("fp32", 128)],
     "lawcat": [("bf16", 64), ("bf16", 128), ("fp32", 64), ("fp32", 128)],
     "supra": [("bf16", 64), ("bf16", 128), ("fp32", 128)],
@@ -69,6 +69,7 @@ CHUNK_SPILLS = {
     "supra": [("bf16", 128)],
     "gsa": [("bf16", 128), ("fp32", 128)],
     "rwkv6": [("bf16", 128)],
+    "hgrn2": [("bf16", 128)],
 }
 # And of the kernels over segments that are walked side by side, of which some are those of whole walks.
 SEGMENT_SPILLS = {
@@ -81,7 +82,7 @@ SEGMENT_SPILLS = {
 }
 # And of gradients in bf16 at width 128 whose segments are side by side. Where one walk has no chunk form so, and one of
 # states alone would have fewer than 32 tokens a chunk, there is none.
-GRADIENT_SEGMENT_SPILLS = ("linear_attn", "simple_gla", "ssd", "gla", "rwkv6", "gsa", "lolcats")
+GRADIENT_SEGMENT_SPILLS = ("linear_attn", "simple_gla", "ssd", "rwkv6", "gsa", "lolcats")
 WITHOUT_GRADIENT_SEGMENTS = ("abc", "delta_rule", "gated_delta_rule", "swa", "relation_kl", "lawcat", "supra")
 # Of what looks back, kernels that keep a state beside tiles of other tokens: steps.
 LOOKBACK_SPILLS = {

@@ -67,7 +67,7 @@ chunk.kernel @factors chunk 16 (input %q: tensor<16x32xf32>, input %f: tensor<16
 }
 
 // CHECK-LABEL: chunk.kernel @mixed_by_channels
-chunk.kernel @mixed_by_channels chunk 16 (input %k: tensor<16x32xbf16>, input %g: tensor<16x32xf32>, valid %n: index)
+chunk.kernel @mixed_by_channels chunk 16 reverse (input %k: tensor<16x32xbf16>, input %g: tensor<16x32xf32>, valid %n: index)
     -> (o: tensor<16x32xf32>) {
   %k32 = arith.extf %k : tensor<16x32xbf16> to tensor<16x32xf32>
   // CHECK: %[[W:.*]] = chunk.dot
@@ -111,7 +111,7 @@ chunk.kernel @mixed_by_tokens chunk 16 (input %w: tensor<16x16xf32>, input %k: t
 // Both totals are made of the same parts of rows and weights, so that what is in both cancels but for the products of rests:
 // by products where no factor is out of range.
 // CHECK-LABEL: chunk.kernel @totals
-chunk.kernel @totals chunk 16 (input %x: tensor<16x32xbf16>, input %k: tensor<16x32xf32>, input %g: tensor<16x32xf32>,
+chunk.kernel @totals chunk 16 reverse (input %x: tensor<16x32xbf16>, input %k: tensor<16x32xf32>, input %g: tensor<16x32xf32>,
                                input %w: tensor<16x16xf32>, valid %n: index)
     -> (o: tensor<16x32xf32>, p: tensor<16x32xf32>) {
   // CHECK: %[[QUERIES:.*]] = arith.mulf %{{.*}}, %[[UP:.*]] :

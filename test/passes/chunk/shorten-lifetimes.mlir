@@ -61,28 +61,6 @@ chunk.kernel @products chunk 16 (input %x: tensor<16x32xbf16>, valid %n: index) 
 
 // -----
 
-// So is what is one minus a number of an input, as keys of a gate are.
-// CHECK-LABEL: chunk.kernel @one_minus
-// ROOM-LABEL: chunk.kernel @one_minus
-// ROOM: %[[F0:.*]] = arith.extf %f
-// ROOM-NEXT: %[[K0:.*]] = arith.subf %{{.*}}, %[[F0]]
-// ROOM-NEXT: arith.truncf %[[K0]]
-// ROOM: chunk.dot
-// ROOM: %[[F1:.*]] = arith.extf %f
-// ROOM-NEXT: %[[K1:.*]] = arith.subf %{{.*}}, %[[F1]]
-// ROOM-NEXT: arith.mulf %{{.*}}, %[[K1]]
-chunk.kernel @one_minus chunk 16 (input %f: tensor<16x16xbf16>, valid %n: index) -> (o: tensor<16x16xf32>) {
-  %one = arith.constant dense<1.0> : tensor<16x16xf32>
-  %f32 = arith.extf %f : tensor<16x16xbf16> to tensor<16x16xf32>
-  %k = arith.subf %one, %f32 : tensor<16x16xf32>
-  %l = arith.truncf %k : tensor<16x16xf32> to tensor<16x16xbf16>
-  %p = chunk.dot %l, %f transpose_right : tensor<16x16xbf16>, tensor<16x16xbf16> -> tensor<16x16xf32>
-  %o = arith.mulf %p, %k : tensor<16x16xf32>
-  chunk.yield %o : tensor<16x16xf32>
-}
-
-// -----
-
 // What is made of the state that is carried waits for it, though it needs the most room.
 // CHECK-LABEL: chunk.kernel @of_carried
 // CHECK: arith.truncf
