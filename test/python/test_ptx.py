@@ -214,6 +214,13 @@ def test_slices_repeat_little_where_heads_fill_the_chip(operator, walks, divided
     assert ("slices 4" in text) == divided
 
 
+def test_one_walk_back_keeps_some_of_its_tiles_in_memory():
+    """Rather than that it took half as many tokens, and twice as many states out of memory."""
+    variant = stretto.ops.rwkv6.variant
+    text = variant.lower("chunk", target="sm_90a", dtype="bf16", backward=True, form=(0, 1, 0, 1), K=128, V=128)
+    assert "@rwkv6_backward chunk 32 reverse" in text
+
+
 @pytest.mark.parametrize(
     "operator, width, ahead",
     [

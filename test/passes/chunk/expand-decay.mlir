@@ -214,6 +214,27 @@ chunk.kernel @one_anchor chunk 16 (input %q: tensor<16x32xbf16>, input %v: tenso
   chunk.yield %o next %next : tensor<16x8xf32>, tensor<32x8xf32>
 }
 
+// Beside another recurrence no rests are multiplied.
+// CHECK-LABEL: chunk.kernel @beside_another
+// CHECK: scf.if
+// CHECK-NEXT: %[[P:.*]] = chunk.dot %{{.*}}, %{{.*}} transpose_right :
+// CHECK-NEXT: chunk.causal %[[P]]
+chunk.kernel @beside_another chunk 16 (input %q: tensor<16x32xbf16>, input %v: tensor<16x8xbf16>, input %g: tensor<16x32xf32>,
+                                       state %S: tensor<32x8xf32>, state %T: tensor<32x8xf32>, valid %n: index)
+    -> (o: tensor<16x8xf32>) {
+  %q32 = arith.extf %q : tensor<16x32xbf16> to tensor<16x32xf32>
+  %v32 = arith.extf %v : tensor<16x8xbf16> to tensor<16x8xf32>
+  %x = chunk.decay_from_start %q32 log %g : tensor<16x32xf32>, tensor<16x32xf32>
+  %r = chunk.dot %x, %S : tensor<16x32xf32>, tensor<32x8xf32> -> tensor<16x8xf32>
+  %p = chunk.decay_dot %q32, %q32 log %g : tensor<16x32xf32>, tensor<16x32xf32>, tensor<16x32xf32> -> tensor<16x16xf32>
+  %o = chunk.dot %p, %v32 add %r : tensor<16x16xf32>, tensor<16x8xf32> -> tensor<16x8xf32>
+  %s = chunk.decay_state %S log %g along rows : tensor<32x8xf32>, tensor<16x32xf32>
+  %y = chunk.decay_to_end %q32 log %g : tensor<16x32xf32>, tensor<16x32xf32>
+  %next = chunk.dot %y, %v32 transpose_left add %s : tensor<16x32xf32>, tensor<16x8xf32> -> tensor<32x8xf32>
+  %other = chunk.dot %q32, %v32 transpose_left add %T : tensor<16x32xf32>, tensor<16x8xf32> -> tensor<32x8xf32>
+  chunk.yield %o next %next, %other : tensor<16x8xf32>, tensor<32x8xf32>, tensor<32x8xf32>
+}
+
 // Logarithms that operands hold as they are, floored or not, are added up by products, and what tells whether rows may be
 // rescaled takes rows as they came. It is a question to the sums of logarithms as they came, too, which are none where one
 // is infinite: those of floored ones take their place. A constant factor of the queries is a part of their exponent.
