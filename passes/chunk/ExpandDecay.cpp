@@ -18,8 +18,7 @@ namespace {
 /// Forms one product of decay factors at a time.
 class DecayExpander : public DecayBuilder {
 public:
-  /// Outputs that do not come from one recurrence alone, as those of slots, are exact enough without rests.
-  DecayExpander(chunk::KernelOp kernel, Operation *op) : DecayBuilder(kernel, op) { multipliesRests &= isReverse; }
+  using DecayBuilder::DecayBuilder;
 
   /// `y_id = x_id prod_{u<=i} a_ud`
   Value fromStart(chunk::DecayFromStartOp op) {
