@@ -85,7 +85,7 @@ public:
     auto [up, down] = aroundMiddle(op.getForm(), op.getAmount(), op.getBefore());
     Operand queries = operandOf(mul(op.getQuery(), up)), keys = operandOf(mul(op.getKey(), down));
     Value weights = causal(op.getWeights(), /*strict=*/true);
-    Value inRange = chunk::WithinOp::create(builder, ValueRange{up, down, weights, queries.whole, keys.whole},
+    Value inRange = chunk::WithinOp::create(builder, ValueRange{up, down, weights, queries.rounded, keys.rounded},
                                             ArrayRef{factorLimit(), factorLimit(), mostWeight(), mostRow(), mostRow()});
     auto plain = [&]() -> SmallVector<Value> {
       auto sum = [&](const Operand &rows, bool transpose) -> Value {
