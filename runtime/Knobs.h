@@ -55,9 +55,9 @@ struct Knobs {
   std::atomic<int64_t> ahead = -1;
 
   /// STRETTO_OUTPUTS: how many further warps of a block find outputs behind those that walk on a GPU, where none run
-  /// ahead, a power of two; 0: none; "auto", here fewer than 0: as many as the model finds worth their while, and
-  /// the tuner tries some. Default 0.
-  std::atomic<int64_t> outputs = 0;
+  /// ahead, a power of two; 0: none; "auto", here fewer than 0: as many as the model finds worth their while.
+  /// Default "auto".
+  std::atomic<int64_t> outputs = -1;
 
   /// STRETTO_WALKS: how many walks back a gradient has, 1 or 2, as far as states of reverse time can be told apart; 0:
   /// the model chooses. Default 0. May be changed at run time.
