@@ -96,7 +96,7 @@ def test_as_many_segments_as_multiprocessors_have_blocks(name):
     case = CASES[name]
     inputs = case.inputs(Shape(B=1, T=4096, H=32, G=32, K=64, V=64), torch.bfloat16, DEVICE)
     found = explain(case, inputs)
-    assert found["segments"] == (8 if name in ("gla", "simple_gla") else 4)
+    assert found["segments"] == (4 if name == "linear_attn" else 8)
     o, state = case(inputs, output_final_state=True)
     with segments(1):
         expected, final = case(inputs, output_final_state=True)
