@@ -18,14 +18,10 @@ Form Signature::modelForm(const OperatorCall &call, int64_t threads, bool isOfGr
   if (device < 0)
     return {.slices = slicesFor(call, threads, segments)};
   if (!isOfGradient) {
-    Form form = {.slices = slicesFor(call, threads, segments),
-                 .ahead = Knobs::instance().ahead.load(),
-                 .outputs = Knobs::instance().outputs.load(),
-                 .blocks = blocksOfMultiprocessor(call, segments)};
-    // Where heads alone give each multiprocessor two blocks these are left to be small.
-    if (form.outputs < 0 && segments == 1 && form.blocks > 1)
-      form.outputs = 0;
-    return form;
+    return {.slices = slicesFor(call, threads, segments),
+            .ahead = Knobs::instance().ahead.load(),
+            .outputs = Knobs::instance().outputs.load(),
+            .blocks = blocksOfMultiprocessor(call, segments)};
   }
   bool isIdle = 4 * items(call) < 3 * multiprocessors;
   bool looksBack = looksBackWithoutBound || llvm::any_of(state, [](const EntryShape &entry) { return !!entry.window; });

@@ -76,14 +76,18 @@ int64_t Lowering::warpsAhead(ModuleOp form, int64_t warpsOfWalk) {
   return wanted > warpsOfWalk ? find(wanted) : wanted;
 }
 
-/// Whether a walk does nothing in its turns but to add products of what the memory system copies to states, and to pass
-/// these on as products read them.
-static bool onlyAdds(kernel::FuncOp walk) {
-  auto isPartOfThat = [](Operation *op) {
-    bool makesTile = llvm::any_of(op->getResultTypes(), llvm::IsaPred<RankedTensorType>);
+/// Whether a walk makes no matrices in its turns but its states, which it multiplies, adds products to, and passes on
+/// as products read them.
+static bool makesOnlyStates(kernel::FuncOp walk) {
+  auto isMatrix = [](Type type) {
+    auto tile = dyn_cast<RankedTensorType>(type);
+    return tile && tile.getRank() > 1;
+  };
+  auto isPartOfThat = [&](Operation *op) {
     auto product = dyn_cast<chunk::DotOp>(op);
-    return !makesTile || (product && kernel::isOfWarpgroups(product)) ||
-           isa<arith::ConstantOp, arith::TruncFOp, kernel::PassOp, kernel::ReceiveOp, kernel::FinishOp>(op);
+    return llvm::none_of(op->getResultTypes(), isMatrix) || (product && kernel::isOfWarpgroups(product)) ||
+           isa<arith::ConstantOp, arith::TruncFOp, arith::MulFOp, chunk::BroadcastOp, kernel::PassOp, kernel::ReceiveOp,
+               kernel::FinishOp>(op);
   };
   return llvm::all_of(walk.getOps<scf::ForOp>(), [&](scf::ForOp loop) {
     WalkResult result = loop.getBody()->walk([&](Operation *op) { return WalkResult(success(isPartOfThat(op))); });
@@ -91,16 +95,29 @@ static bool onlyAdds(kernel::FuncOp walk) {
   });
 }
 
-/// Where a walk only adds to its states, others find the outputs behind it. Where it has more to do, as factors of
-/// decays, outputs wait for it, and one role that does everything is as fast (docs/performance.md).
+/// Whether it multiplies any of them.
+static bool multipliesStates(kernel::FuncOp walk) {
+  return llvm::any_of(walk.getOps<scf::ForOp>(), [](scf::ForOp loop) {
+    return llvm::any_of(loop.getBody()->getOps<arith::MulFOp>(),
+                        [](arith::MulFOp product) { return cast<RankedTensorType>(product.getType()).getRank() > 1; });
+  });
+}
+
+/// Where a walk only adds to its states, others find the outputs behind it. Where it multiplies them, too, they do if
+/// that is not much more work than the walk; else they are what is waited for, and one role, or two blocks, is as fast
+/// (docs/performance.md).
 int64_t Lowering::warpsOfOutputs(ModuleOp form, int64_t warpsOfWalk) {
   constexpr int64_t warpsOfGroup = 4;
+  constexpr double mostBesideProducts = 1.3;
   if (!mayHaveRoles())
     return 0;
   KernelForm kernel = kernelForm();
   kernel.warps = warpsOfWalk;
   kernel.ahead = 0;
   kernel.outputs = warpsOfGroup;
-  return warpsOfRoles(form, kernel,
-                      [](kernel::FuncOp walk, kernel::FuncOp) -> int64_t { return onlyAdds(walk) ? warpsOfGroup : 0; });
+  return warpsOfRoles(form, kernel, [](kernel::FuncOp walk, kernel::FuncOp outputs) -> int64_t {
+    auto ofWalk = static_cast<double>(kernel::estimateWork(walk));
+    bool isBalanced = static_cast<double>(kernel::estimateWork(outputs)) <= mostBesideProducts * ofWalk;
+    return makesOnlyStates(walk) && (isBalanced || !multipliesStates(walk)) ? warpsOfGroup : 0;
+  });
 }

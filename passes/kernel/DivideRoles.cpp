@@ -19,7 +19,8 @@ using namespace stretto::kernel;
 namespace {
 
 /// Divides the loop of a function in two, of which the second part takes what the first passes: what the states that it
-/// carries do not reach, and what follows from them; or what the next states depend on, and the outputs.
+/// carries do not reach, and what follows from them; or what the next states depend on, and the outputs. Those who find
+/// outputs have more time than those who walk: they make what these add to states, too, and pass it back.
 class Divider {
 public:
   explicit Divider(FuncOp function) : function(function) {}
@@ -28,7 +29,8 @@ public:
   /// those who run ahead.
   bool findWalk();
   /// Whether the function has a loop that carries states, and outputs that products beside those of the states find.
-  bool findOutputs();
+  /// With `prepares` those who find them also make what the walk adds.
+  bool findOutputs(bool prepares);
   /// Whether all that the second part takes of the first can be passed.
   bool canPass();
   /// Makes the function that runs ahead, and leaves of this one the walk; the latter.
@@ -40,22 +42,29 @@ public:
 
 private:
   /// Of a turn: what is passed takes the place of tiles that come from memory.
-  static constexpr int64_t mostBytes = int64_t(64) * 1024;
+  static constexpr int64_t mostBytes = int64_t(64) * 1024, mostBytesOfOutputs = int64_t(80) * 1024;
 
   bool findLoop();
   bool isStateOfProducts(unsigned number);
   void reach();
+  DenseSet<Value> reachedByStates();
+  bool isMadeOfTiles(Value value, const DenseSet<Value> &ofStates);
+  void findReturned();
   void need(Value value);
   bool narrows(Operation *op, llvm::SetVector<Operation *> &made);
   bool isReached(Value value) { return reached.contains(value); }
   bool isInLoop(Value value) { return value.getParentBlock() == loop.getBody(); }
   /// Whether the second part may compute a value anew, from constants and numbers that it repeats.
   static bool isMadeAgain(Operation *op);
+  static bool isNumber(Operation *op);
   bool take(Value value);
   /// Makes the first part, and leaves of the function the second.
   FuncOp divide();
   void passAll(FuncOp first, IRMapping &mapping);
   void receiveAll();
+  void passBack(Value turn);
+  void receiveBack(FuncOp first, scf::ForOp own, Value turn, IRMapping &mapping);
+  ChannelOp createReturned(FuncOp function, int64_t number, Value value);
   static void keepCarried(scf::ForOp loop, ArrayRef<bool> kept);
   static void eraseUnused(FuncOp function);
 
@@ -66,6 +75,7 @@ private:
   DenseSet<Operation *> again;             // those of the first that the second makes again
   SmallVector<bool> isOfFirst, isOfSecond; // what the loop carries
   llvm::SetVector<Value> passed;           // tiles and conditions
+  llvm::SetVector<Value> returned;         // tiles that the second part makes for the first
   llvm::SetVector<Operation *> needed;     // operations that the next states depend on
   bool walksFirst = false;                 // the second part finds outputs
 };
@@ -149,7 +159,7 @@ void Divider::need(Value value) {
       isOfFirst[carried.getArgNumber() - 1] = true;
       pending.push_back(loop.getBody()->getTerminator()->getOperand(carried.getArgNumber() - 1));
     }
-    Operation *op = next.getDefiningOp();
+    Operation *op = returned.contains(next) ? nullptr : next.getDefiningOp();
     op = op && loop->isProperAncestor(op) ? loop.getBody()->findAncestorOpInBlock(*op) : nullptr;
     if (!op || !needed.insert(op))
       continue;
@@ -160,10 +170,67 @@ void Divider::need(Value value) {
   }
 }
 
+/// What states of products reach in a turn, they themselves included.
+DenseSet<Value> Divider::reachedByStates() {
+  DenseSet<Value> ofStates;
+  for (unsigned number = 0; number < loop.getNumRegionIterArgs(); ++number)
+    if (isStateOfProducts(number))
+      ofStates.insert(loop.getRegionIterArg(number));
+  for (Operation &op : loop.getBody()->without_terminator()) {
+    llvm::SetVector<Value> used(op.operand_begin(), op.operand_end());
+    getUsedValuesDefinedAbove(op.getRegions(), used);
+    if (llvm::any_of(used, [&](Value value) { return ofStates.contains(value); }))
+      ofStates.insert(op.result_begin(), op.result_end());
+  }
+  return ofStates;
+}
+
+/// Whether a matrix is computed, number by number, from tiles that come from memory.
+bool Divider::isMadeOfTiles(Value value, const DenseSet<Value> &ofStates) {
+  auto isMatrix = [](Value value) {
+    auto type = dyn_cast<RankedTensorType>(value.getType());
+    return type && type.getRank() == 2;
+  };
+  bool comesFromMemory = false;
+  SmallVector<Value> pending = {value};
+  llvm::SetVector<Operation *> made;
+  while (!pending.empty()) {
+    Value next = pending.pop_back_val();
+    if (!isMatrix(next) || !isInLoop(next) || ofStates.contains(next))
+      continue;
+    Operation *op = next.getDefiningOp();
+    if (!op || !made.insert(op))
+      continue;
+    if (isa<ReceiveOp>(op)) {
+      comesFromMemory = true;
+      continue;
+    }
+    if (!isMemoryEffectFree(op) || !(op->hasTrait<OpTrait::Elementwise>() || isa<chunk::BroadcastOp>(op)))
+      return false;
+    llvm::append_range(pending, op->getOperands());
+  }
+  return comesFromMemory && !isa_and_present<ReceiveOp>(value.getDefiningOp());
+}
+
+/// What a walk takes of tiles by way of more than a product, as keys that are scaled.
+void Divider::findReturned() {
+  DenseSet<Value> ofStates = reachedByStates();
+  for (Operation &op : loop.getBody()->without_terminator()) {
+    bool isOfWalk =
+        needed.contains(&op) && llvm::any_of(op.getResults(), [&](Value result) { return ofStates.contains(result); });
+    if (!isOfWalk)
+      continue;
+    for (Value operand : op.getOperands())
+      if (isInLoop(operand) && !ofStates.contains(operand) && isa<RankedTensorType>(operand.getType()) &&
+          isMadeOfTiles(operand, ofStates))
+        returned.insert(operand);
+  }
+}
+
 /// Whether an operation leaves fewer bits of what is computed number by number from tiles of the first part, which then
 /// makes it, so that less is passed.
 bool Divider::narrows(Operation *op, llvm::SetVector<Operation *> &made) {
-  if (!isa<arith::TruncFOp>(op))
+  if (!isa<arith::TruncFOp>(op) || returned.contains(op->getResult(0)))
     return false;
   bool isOfTile = false;
   SmallVector<Operation *> pending = {op};
@@ -175,6 +242,8 @@ bool Divider::narrows(Operation *op, llvm::SetVector<Operation *> &made) {
     if (!isNumberByNumber || !isMemoryEffectFree(next))
       return false;
     for (Value operand : next->getOperands()) {
+      if (returned.contains(operand))
+        return false;
       Operation *source = operand.getDefiningOp();
       bool isOfLoop = isInLoop(operand) && operand != loop.getInductionVar();
       bool isFirst = source ? needed.contains(source) : isOfLoop;
@@ -191,20 +260,28 @@ bool Divider::narrows(Operation *op, llvm::SetVector<Operation *> &made) {
   return isOfTile;
 }
 
-bool Divider::findOutputs() {
+bool Divider::findOutputs(bool prepares) {
   if (!findLoop())
     return false;
   walksFirst = true;
   Block &body = *loop.getBody();
   unsigned count = loop.getNumRegionIterArgs();
-  isOfFirst.assign(count, false);
   isOfSecond.assign(count, false);
   bool carriesStates = false;
-  for (unsigned number = 0; number < count; ++number)
-    if (!loop.getResult(number).use_empty()) {
-      carriesStates |= isStateOfProducts(number);
-      need(loop.getRegionIterArg(number));
-    }
+  auto needStates = [&] {
+    needed.clear();
+    isOfFirst.assign(count, false);
+    for (unsigned number = 0; number < count; ++number)
+      if (!loop.getResult(number).use_empty()) {
+        carriesStates |= isStateOfProducts(number);
+        need(loop.getRegionIterArg(number));
+      }
+  };
+  needStates();
+  if (prepares) {
+    findReturned();
+    needStates();
+  }
   auto isProduct = llvm::IsaPred<chunk::DotOp, MatvecOp>;
   if (!carriesStates || llvm::none_of(needed, isProduct) || llvm::any_of(needed, llvm::IsaPred<StoreOp>))
     return false;
@@ -231,6 +308,8 @@ bool Divider::findOutputs() {
   for (Operation &op : body)
     if (isa<StoreOp, CarryOp>(op))
       join(&op);
+  for (Value value : returned)
+    join(value.getDefiningOp());
   while (!pending.empty()) {
     Value value = pending.pop_back_val();
     if (!isInLoop(value) || value == loop.getInductionVar())
@@ -248,13 +327,24 @@ bool Divider::findOutputs() {
   }
   for (Operation *op : second)
     reached.insert(op->result_begin(), op->result_end());
+  // Nothing is passed on its way to what is passed back.
+  for (Operation *op : needed) {
+    llvm::SetVector<Value> used(op->operand_begin(), op->operand_end());
+    getUsedValuesDefinedAbove(op->getRegions(), used);
+    if (llvm::any_of(used, [&](Value value) { return isReached(value) && !returned.contains(value); }))
+      return false;
+  }
   return llvm::any_of(second, isProduct) && llvm::any_of(second, llvm::IsaPred<StoreOp>);
 }
 
+bool Divider::isNumber(Operation *op) {
+  return isMemoryEffectFree(op) && op->getNumRegions() == 0 && op->getNumResults() == 1 &&
+         op->getResult(0).getType().isIndex();
+}
+
 bool Divider::isMadeAgain(Operation *op) {
-  bool isNumber = op->getNumResults() == 1 && op->getResult(0).getType().isIndex();
-  return isMemoryEffectFree(op) && op->getNumRegions() == 0 &&
-         (isNumber || isa<arith::ConstantOp, chunk::BroadcastOp, arith::ExtFOp>(op));
+  return isNumber(op) ||
+         (isMemoryEffectFree(op) && isa<arith::ConstantOp, chunk::BroadcastOp, chunk::RowOp, arith::ExtFOp>(op));
 }
 
 bool Divider::take(Value value) {
@@ -286,10 +376,10 @@ bool Divider::canPass() {
     if (isOwn && !take(next))
       return false;
   int64_t bytes = 0;
-  for (Value value : passed)
+  for (Value value : llvm::concat<const Value>(passed, returned))
     if (auto tile = dyn_cast<RankedTensorType>(value.getType()))
       bytes += sharedBytesOf(tile);
-  return bytes <= mostBytes;
+  return bytes <= (walksFirst ? mostBytesOfOutputs : mostBytes);
 }
 
 /// Leaves a loop some of what it carries; the rest has no uses but in what it yields.
@@ -402,16 +492,61 @@ void Divider::passAll(FuncOp first, IRMapping &mapping) {
       value = flagTile(builder, value.getLoc(), value);
     PassOp::create(builder, value.getLoc(), channel.getType().getTile(), value, channel, turn, /*matrices=*/false);
   }
+  receiveBack(first, own, turn, mapping);
+  // Numbers, as that of the next chunk, may be those of both.
+  SmallVector<Operation *> others;
   for (Operation *op : second)
-    mapping.lookup(op)->dropAllUses();
-  for (Operation *op : second)
-    mapping.lookup(op)->erase();
+    if (!isNumber(op))
+      others.push_back(mapping.lookup(op));
+  for (Operation *op : others)
+    op->dropAllUses();
+  for (Operation *op : others)
+    op->erase();
   for (auto [isOwn, result] : llvm::zip(isOfFirst, own.getResults()))
     if (!isOwn)
       for (Operation *user : llvm::make_early_inc_range(result.getUsers()))
         user->erase();
   keepCarried(own, isOfFirst);
   eraseUnused(first);
+}
+
+/// Those of what goes back have the numbers behind those of what is passed.
+ChannelOp Divider::createReturned(FuncOp function, int64_t number, Value value) {
+  return createPassed(function, static_cast<int64_t>(passed.size()) + number, value);
+}
+
+/// The walk waits for what it is given where it wants it: what it passes for that has been passed by then, since the
+/// operations stand in the order in which one role would do them.
+void Divider::receiveBack(FuncOp first, scf::ForOp own, Value turn, IRMapping &mapping) {
+  auto isErased = [&](Operation *op) {
+    return llvm::any_of(second, [&](Operation *original) { return mapping.lookup(original) == op; });
+  };
+  for (auto [number, original] : llvm::enumerate(returned)) {
+    Value value = mapping.lookup(original);
+    ChannelOp channel = createReturned(first, static_cast<int64_t>(number), value);
+    Operation *user = own.getBody()->getTerminator();
+    for (Operation *each : value.getUsers())
+      if (Operation *outer = own.getBody()->findAncestorOpInBlock(*each);
+          !isErased(outer) && outer->isBeforeInBlock(user))
+        user = outer;
+    OpBuilder builder(user);
+    Value tile = ReceiveOp::create(builder, value.getLoc(), channel.getType().getTile(), channel, Value(), turn);
+    value.replaceUsesWithIf(
+        tile, [&](OpOperand &use) { return !isErased(own.getBody()->findAncestorOpInBlock(*use.getOwner())); });
+  }
+}
+
+void Divider::passBack(Value turn) {
+  for (auto [number, made] : llvm::enumerate(returned)) {
+    Value value = made;
+    ChannelOp channel = createReturned(function, static_cast<int64_t>(number), value);
+    OpBuilder builder(function.getContext());
+    builder.setInsertionPointAfterValue(value);
+    auto pass =
+        PassOp::create(builder, value.getLoc(), channel.getType().getTile(), value, channel, turn, /*matrices=*/false);
+    // Products of its own read the same tile.
+    value.replaceUsesWithIf(pass.getResult(), [](OpOperand &use) { return isa<chunk::DotOp>(use.getOwner()); });
+  }
 }
 
 void Divider::receiveAll() {
@@ -444,6 +579,7 @@ void Divider::receiveAll() {
       tile = ConditionOp::create(builder, value.getLoc(), tile);
     value.replaceUsesWithIf(tile, [&](OpOperand &use) { return isOwn(use.getOwner()); });
   }
+  passBack(turn);
   // What has effects and is not of this part is the other's.
   for (Operation &op : llvm::make_early_inc_range(*loop.getBody()))
     if (isa<StoreOp, CarryOp>(op) && !second.contains(&op))
@@ -508,7 +644,9 @@ struct DivideRoles : stretto::impl::DivideRolesBase<DivideRoles> {
       Divider divider(function);
       if (!further || function.getRole().getKind() != RoleKind::All)
         continue;
-      if (!(ahead ? divider.findWalk() : divider.findOutputs()) || !divider.canPass())
+      // Two groups have few registers each.
+      bool prepares = outputs <= fewWarps;
+      if (!(ahead ? divider.findWalk() : divider.findOutputs(prepares)) || !divider.canPass())
         continue;
       if (!ahead && outputs > fewWarps && !divider.takesTurns())
         continue;

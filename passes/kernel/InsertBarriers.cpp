@@ -57,7 +57,7 @@ class BarrierInserter {
 public:
   /// Products of warpgroups read shared memory by a way of their own: barriers tell them what threads have stored.
   explicit BarrierInserter(FuncOp function) {
-    isOfWalk = function.getRole().getKind() == RoleKind::Walk;
+    passesAlone = function.getRole().getKind() != RoleKind::Ahead;
     function.walk([&](chunk::DotOp product) { fence |= isOfWarpgroups(product); });
     // So does the memory system write where a tile of a role shares its bytes with others.
     if (function.getRole().getKind() != RoleKind::All)
@@ -224,7 +224,7 @@ private:
     for (Value tile : op->getResults())
       if (inSharedMemory(tile.getType())) {
         result.push_back(regionOf(tile, /*write=*/true));
-        result.back().alone = isa<PassOp>(op) && isOfWalk ? op : nullptr;
+        result.back().alone = isa<PassOp>(op) && passesAlone ? op : nullptr;
       }
     if (auto scratch = op->getAttrOfType<IntegerAttr>(scratchAttribute))
       result.push_back(
@@ -238,7 +238,7 @@ private:
     return channel && channel.getBulk();
   }
 
-  bool fence = false, fencesCopies = true, isItem = false, isOfWalk = false;
+  bool fence = false, fencesCopies = true, isItem = false, passesAlone = false;
 };
 
 /// Where the memory system copies everything threads have nothing to wait for but each other, before a tile takes the

@@ -92,8 +92,9 @@ def DivideRoles : Pass<"stretto-divide-roles", "::mlir::ModuleOp"> {
     nothing to do but walk, stay as they are, and so do those with several loops.
 
     With `outputs`, and without `ahead`, so many warps find outputs behind the walk, which keeps what the next states depend
-    on, and passes the states as they are read: in groups of four, which take chunks in turns. Functions stay as they are of
-    whose outputs all products are needed for states, too, or none.
+    on, and passes the states as they are read: in groups of four, which take chunks in turns. One group alone also makes what
+    the walk would make number by number of tiles from memory, and passes it back. Functions stay as they are of whose
+    outputs all products are needed for states, too, or none.
 
     ```mlir
     kernel.func @f(...) chunk 64 roles [#kernel.role<all, 8>] {
@@ -145,7 +146,9 @@ def ShareChannels : Pass<"stretto-share-channels", "::mlir::ModuleOp"> {
     Both roles send for an input that both read. Where the memory system copies it for both alike, chunk after chunk, a walk
     sends for those that find outputs behind it, too; they receive the tiles, and release them. That halves what such
     inputs take of shared memory, and of what the L2 cache is asked for. The walk sends what they alone read as well:
-    groups that take chunks in turns do not wait for each other. Roles that run ahead keep copies of their own.
+    groups that take chunks in turns do not wait for each other. It waits for such a tile at the end of a turn, or before
+    it waits for what is passed back; they wait for each tile where they first read it. Roles that run ahead keep copies of
+    their own.
 
     ```mlir
     kernel.func @f(...) chunk 64 roles [#kernel.role<walk, 4>] beside @f.outputs {

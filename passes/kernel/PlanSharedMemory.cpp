@@ -209,19 +209,28 @@ int64_t deepenChannels(Roles roles, int64_t bytes) {
   // A walk back that wants many registers has use for memory of its own.
   bool isWalkBack = walksInReverse(roles[0]) && estimateRegisters(roles[0]) > fewRegisters;
   int64_t most = isWalkBack ? fewest : 4;
-  auto deepen = [&](bool apart, int64_t limit, int64_t fewest) {
-    for (int64_t ofPassed : {2, 1}) {
-      for (ChannelOp channel : passed)
-        channel.setDepth(ofPassed);
-      for (int64_t depth = most; depth >= fewest; --depth) {
-        for (ChannelOp channel : channels)
-          channel.setDepth(depth);
-        if (SharedMemoryPlanner(roles, apart).plan() <= limit)
-          return true;
-      }
-      if (passed.empty())
-        break;
+  auto fits = [&](bool apart, int64_t limit, int64_t ofPassed, int64_t least) {
+    for (ChannelOp channel : passed)
+      channel.setDepth(ofPassed);
+    for (int64_t depth = most; depth >= least; --depth) {
+      for (ChannelOp channel : channels)
+        channel.setDepth(depth);
+      if (SharedMemoryPlanner(roles, apart).plan() <= limit)
+        return true;
     }
+    return false;
+  };
+  // Where outputs are found behind a walk, tiles that come two chunks ahead are worth more than a second place for what
+  // is passed.
+  bool areOutputsApart =
+      llvm::any_of(roles, [](FuncOp function) { return function.getRole().getKind() == RoleKind::Outputs; });
+  auto deepen = [&](bool apart, int64_t limit, int64_t least) {
+    SmallVector<int64_t, 2> leasts = {least};
+    if (areOutputsApart && least == fewest)
+      leasts.insert(leasts.begin(), fewest + 1);
+    for (int64_t each : leasts)
+      if (fits(apart, limit, /*ofPassed=*/2, each) || (!passed.empty() && fits(apart, limit, /*ofPassed=*/1, each)))
+        return true;
     return false;
   };
   // Each block has a little memory that is the system's. A block that is not alone still is to be two chunks ahead, or

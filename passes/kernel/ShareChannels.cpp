@@ -29,6 +29,24 @@ static void receiveAlone(ChannelOp channel) {
   copies.receive.getTurnMutable().assign(turn);
   copies.first.erase();
   copies.next.erase();
+  // Nothing is waited for before it is wanted.
+  Block &body = *loop.getBody();
+  Operation *first = body.getTerminator();
+  for (Operation *user : copies.receive->getUsers())
+    if (Operation *own = body.findAncestorOpInBlock(*user); own->isBeforeInBlock(first))
+      first = own;
+  copies.receive->moveBefore(first);
+}
+
+/// Where a walk first waits for the second role, which is given rows of zeros by then; else where it has done all else.
+static Operation *beforeWaiting(scf::ForOp loop) {
+  auto waits = [](Operation &op) {
+    auto receive = dyn_cast<ReceiveOp>(op);
+    auto channel = receive ? receive.getChannel().getDefiningOp<ChannelOp>() : ChannelOp();
+    return channel && channel.getPassed() && !channel.getBulk();
+  };
+  return &*llvm::find_if(*loop.getBody(),
+                         [&](Operation &op) { return waits(op) || &op == loop.getBody()->getTerminator(); });
 }
 
 /// Has the first role send a tile that the second alone reads, where that is one of each chunk that the loops walk
@@ -51,8 +69,8 @@ static ChannelOp sendFor(ChannelOp other, FuncOp first) {
   Value one = arith::ConstantIndexOp::create(builder, loc, 1);
   Value next = arith::AddIOp::create(builder, loc, own.getInductionVar(), one);
   SendOp::create(builder, loc, view, next, channel, Value());
-  // The walk waits for it when it has done all else, so that places are sent to in order.
-  builder.setInsertionPoint(own.getBody()->getTerminator());
+  // The walk waits for it, too, so that places are sent to in order.
+  builder.setInsertionPoint(beforeWaiting(own));
   ReceiveOp::create(builder, loc, channel.getType().getTile(), channel, own.getInductionVar(), Value());
   return channel;
 }

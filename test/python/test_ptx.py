@@ -251,13 +251,13 @@ def test_roles_assemble_without_spills(ptxas, tmp_path, operator, width, ahead):
 @pytest.mark.parametrize(
     "operator, width, options, is_behind",
     [
-        *[("linear_attn", width, {"normalize": False}, True) for width in (64, 128)],
-        *[("linear_attn", 128, {"normalize": True}, False), ("simple_gla", 128, {}, False), ("gla", 64, {}, False)],
-        *[("retention", 64, {}, False), ("delta_rule", 128, {}, False)],
+        *[("linear_attn", width, {"normalize": normalize}, True) for width in (64, 128) for normalize in (False, True)],
+        *[("simple_gla", 128, {}, True), ("simple_gla", 64, {}, False), ("retention", 128, {}, True)],
+        *[("ssd", 128, {}, False), ("gla", 64, {}, False), ("delta_rule", 128, {}, False)],
     ],
 )
-def test_outputs_are_found_behind_walks_that_only_add(operator, width, options, is_behind):
-    """To states, products of what the memory system copies; none where nobody asks for them."""
+def test_outputs_are_found_behind_walks_that_make_only_states(operator, width, options, is_behind):
+    """Which they multiply, and add products to: if outputs are not much more work. None where nobody asks for them."""
     sizes = dict.fromkeys(OPERATORS[operator], width)
     variant = getattr(stretto.ops, operator).variant
     lower = functools.partial(variant.lower, "kernel", target="sm_90a", dtype="bf16", **sizes, **options)
@@ -267,7 +267,10 @@ def test_outputs_are_found_behind_walks_that_only_add(operator, width, options, 
 
 
 @pytest.mark.parametrize("outputs", [4, 8])
-@pytest.mark.parametrize("operator, width, slices", [("linear_attn", 128, 4), ("simple_gla", 128, 1), ("ssd", 64, 1)])
+@pytest.mark.parametrize(
+    "operator, width, slices",
+    [("linear_attn", 128, 4), ("simple_gla", 128, 1), ("retention", 128, 1), ("ssd", 64, 1)],
+)
 def test_outputs_behind_a_walk_assemble_without_spills(ptxas, tmp_path, operator, width, slices, outputs):
     """In one group of four warps, or in two that take chunks in turns."""
     text = lower(operator, "bf16", width, form=(64, slices, 4, 0, 0, 0, 0, outputs))
