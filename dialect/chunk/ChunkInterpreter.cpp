@@ -1,6 +1,7 @@
 //===- ChunkInterpreter.cpp - Executes the chunk level --------------------===//
 
 #include "dialect/chunk/ChunkInterpreter.h"
+#include "mlir/Dialect/SCF/IR/SCF.h"
 #include <cmath>
 
 using namespace mlir;
@@ -34,6 +35,8 @@ private:
   LogicalResult bindStates();
   LogicalResult runHead(Sequence sequence, int64_t head);
   LogicalResult runChunk(Sequence sequence, int64_t head, int64_t start, SmallVectorImpl<Tile> &states);
+  /// Executes a loop within a chunk, over indices.
+  LogicalResult runLoop(scf::ForOp loop, TileMap &tiles, int64_t valid);
   int64_t firstPast(int64_t sequence);
   LogicalResult runLookback(LookbackOp op, TileMap &tiles, Sequence sequence, int64_t head, int64_t start,
                             int64_t valid);
@@ -282,6 +285,11 @@ LogicalResult KernelExecution::runChunk(Sequence sequence, int64_t head, int64_t
       std::tie(tiles[totals.getOfQueries()], tiles[totals.getOfKeys()]) = executeDecayTotals(totals, tiles);
       continue;
     }
+    if (auto loop = dyn_cast<scf::ForOp>(op)) {
+      if (failed(runLoop(loop, tiles, valid)))
+        return failure();
+      continue;
+    }
     FailureOr<Tile> tile = executeTile(&op, tiles, valid);
     if (failed(tile))
       return failure();
@@ -302,6 +310,30 @@ LogicalResult KernelExecution::runChunk(Sequence sequence, int64_t head, int64_t
   }
   for (auto [index, next] : llvm::enumerate(yield.getStates()))
     states[index] = tiles[next];
+  return success();
+}
+
+LogicalResult KernelExecution::runLoop(scf::ForOp loop, TileMap &tiles, int64_t valid) {
+  auto bound = [&](Value index) { return tiles[index].values[0]; };
+  double end = bound(loop.getUpperBound()), step = bound(loop.getStep());
+  auto carriedOf = [&](ValueRange values) {
+    return llvm::map_to_vector(values, [&](Value value) { return tiles[value]; });
+  };
+  SmallVector<Tile> carried = carriedOf(loop.getInitArgs());
+  for (double index = bound(loop.getLowerBound()); index < end; index += step) {
+    tiles[loop.getInductionVar()] = Tile({}, index);
+    for (auto [argument, tile] : llvm::zip_equal(loop.getRegionIterArgs(), carried))
+      tiles[argument] = std::move(tile);
+    for (Operation &op : loop.getBody()->without_terminator()) {
+      FailureOr<Tile> tile = executeTile(&op, tiles, valid);
+      if (failed(tile))
+        return failure();
+      tiles[op.getResult(0)] = std::move(*tile);
+    }
+    carried = carriedOf(loop.getBody()->getTerminator()->getOperands());
+  }
+  for (auto [result, tile] : llvm::zip_equal(loop.getResults(), carried))
+    tiles[result] = std::move(tile);
   return success();
 }
 

@@ -296,11 +296,23 @@ LogicalResult MeetOp::verify() {
   return verifyBlock(*this, "meet_c2", getBlock(), getOperand(), /*hasHalves=*/false);
 }
 
+/// Whether an operation makes a tile of the shape and element type of one that it takes, wherever both are.
+static LogicalResult verifyLikeOperand(Operation *op, StringRef constraint, Value tile) {
+  Value result = op->getResult(0);
+  if (shapeOf(result) == shapeOf(tile) && getElementTypeOrSelf(result) == getElementTypeOrSelf(tile))
+    return success();
+  return op->emitOpError("[") << constraint << "] makes " << result.getType() << " of " << tile.getType();
+}
+
 LogicalResult MiddleOp::verify() {
+  if (failed(verifyLikeOperand(*this, "middle_c2", getOperand())))
+    return failure();
   return verifyBlock(*this, "middle_c1", getBlock(), getOperand(), /*hasHalves=*/true);
 }
 
 LogicalResult JoinHalvesOp::verify() {
+  if (failed(verifyLikeOperand(*this, "join_halves_c2", getSecond())))
+    return failure();
   return verifyBlock(*this, "join_halves_c1", getBlock(), getSecond(), /*hasHalves=*/true);
 }
 

@@ -271,15 +271,25 @@ def Chunk_WithinOp : Chunk_Op<"within", [Pure]> {
 //
 // Blocks of 1, 2, 4, ... tokens divide a chunk. Two tokens meet in the smallest block that has both: an earlier one in
 // its first half and a later one in its second. What happens between them is what happens from each to the middle.
+// A loop over sizes of blocks halves them once more in each turn.
 //===----------------------------------------------------------------------===//
 
-def Chunk_MeetOp : Chunk_Op<"meet", [Pure, AllTypesMatch<["operand", "otherwise", "result"]>]> {
+/// An operation on blocks of `block` tokens, or, with `halved %i`, of `block / 2^i`.
+class Chunk_BlockOp<string mnemonic, list<Trait> traits = []> : Chunk_Op<mnemonic, !listconcat(traits, [Pure])> {
+  let results = (outs Chunk_Matrix:$result);
+  let hasVerifier = 1;
+}
+
+def Chunk_MeetOp : Chunk_BlockOp<"meet", [AllTypesMatch<["operand", "otherwise", "result"]>]> {
   let summary = "selects the pairs of tokens that meet in blocks of a size";
   let description = [{
     `y_ij = x_ij` for `j <= i` where the smallest block that has both has `block` tokens, and `otherwise_ij` elsewhere:
     a selection, so that what is left out may be infinite. Every pair with `j <= i` meets in blocks of one size, and a
     token itself in its block of 1. With `whole`, `y_ij = x_ij` for `j <= i` where both are in the same block of `block`
     tokens: all pairs that meet in blocks of that size or of smaller ones.
+
+    With `halved %i` blocks have `block / 2^i` tokens, for an `i` that only the run knows: one or more, or what is made
+    is undefined.
 
     Constraints: `meet_c1` there are as many rows as columns. `meet_c2` the block is a power of two that
     divides the rows.
@@ -288,49 +298,57 @@ def Chunk_MeetOp : Chunk_Op<"meet", [Pure, AllTypesMatch<["operand", "otherwise"
     ```mlir
     %p = chunk.meet %s else %others block 32 : tensor<64x64xf32>
     %q = chunk.meet %t else %p block 16 whole : tensor<64x64xf32>
+    %r = chunk.meet %u else %q block 64 halved %i : tensor<64x64xf32>
     ```
   }];
-  let arguments = (ins Chunk_Matrix:$operand, Chunk_Matrix:$otherwise, I64Attr:$block, UnitAttr:$whole);
-  let results = (outs Chunk_Matrix:$result);
-  let assemblyFormat = "$operand `else` $otherwise `block` $block (`whole` $whole^)? attr-dict `:` type($operand)";
-  let hasVerifier = 1;
+  let arguments = (ins Chunk_Matrix:$operand, Chunk_Matrix:$otherwise, Optional<Index>:$halved, I64Attr:$block,
+                       UnitAttr:$whole);
+  let assemblyFormat = [{ $operand `else` $otherwise `block` $block (`halved` $halved^)? (`whole` $whole^)? attr-dict
+                          `:` type($operand) }];
 }
 
-def Chunk_MiddleOp : Chunk_Op<"middle", [Pure, SameOperandsAndResultShape, SameOperandsAndResultElementType]> {
+def Chunk_MiddleOp : Chunk_BlockOp<"middle"> {
   let summary = "the row before the middle of each token's block";
   let description = [{
     `y_id = x_md` with `m` the last token of the first half of the block of token `i`.
 
-    Constraints: `middle_c1` blocks of a power of two of tokens, two or more, divide the rows.
+    With `halved %i` blocks have `block / 2^i` tokens, for an `i` that only the run knows: two or more, or what is made
+    is undefined.
+
+    Constraints: `middle_c1` blocks of a power of two of tokens, two or more, divide the rows; `middle_c2` the result
+    has the operand's shape and element type.
 
     Example:
     ```mlir
     %y = chunk.middle %x block 32 : tensor<64x128xf32> -> tensor<64x128xf32>
+    %z = chunk.middle %x block 64 halved %i : tensor<64x128xf32> -> tensor<64x128xf32>
     ```
   }];
-  let arguments = (ins Chunk_Matrix:$operand, I64Attr:$block);
-  let results = (outs Chunk_Matrix:$result);
-  let assemblyFormat = "$operand `block` $block attr-dict `:` type($operand) `->` type($result)";
-  let hasVerifier = 1;
+  let arguments = (ins Chunk_Matrix:$operand, Optional<Index>:$halved, I64Attr:$block);
+  let assemblyFormat = [{ $operand `block` $block (`halved` $halved^)? attr-dict `:` type($operand) `->`
+                          type($result) }];
 }
 
-def Chunk_JoinHalvesOp : Chunk_Op<"join_halves", [Pure, AllTypesMatch<["second", "first"]>,
-    SameOperandsAndResultShape, SameOperandsAndResultElementType]> {
+def Chunk_JoinHalvesOp : Chunk_BlockOp<"join_halves", [AllTypesMatch<["second", "first"]>]> {
   let summary = "rows of second halves beside rows of first halves";
   let description = [{
     `y_id = second_id` where token `i` is in the second half of its block, and `first_id` elsewhere.
 
-    Constraints: `join_halves_c1` blocks of a power of two of tokens, two or more, divide the rows.
+    With `halved %i` blocks have `block / 2^i` tokens, for an `i` that only the run knows: two or more, or what is made
+    is undefined.
+
+    Constraints: `join_halves_c1` blocks of a power of two of tokens, two or more, divide the rows; `join_halves_c2` the
+    result has the operands' shape and element type.
 
     Example:
     ```mlir
     %y = chunk.join_halves %q, %k block 32 : tensor<64x128xbf16> -> tensor<64x128xbf16>
+    %z = chunk.join_halves %q, %k block 64 halved %i : tensor<64x128xbf16> -> tensor<64x128xbf16>
     ```
   }];
-  let arguments = (ins Chunk_Matrix:$second, Chunk_Matrix:$first, I64Attr:$block);
-  let results = (outs Chunk_Matrix:$result);
-  let assemblyFormat = "$second `,` $first `block` $block attr-dict `:` type($second) `->` type($result)";
-  let hasVerifier = 1;
+  let arguments = (ins Chunk_Matrix:$second, Chunk_Matrix:$first, Optional<Index>:$halved, I64Attr:$block);
+  let assemblyFormat = [{ $second `,` $first `block` $block (`halved` $halved^)? attr-dict `:` type($second) `->`
+                          type($result) }];
 }
 
 #endif // STRETTO_DIALECT_CHUNK_DECAYOPS

@@ -18,7 +18,11 @@ Tile::Tile(ArrayRef<int64_t> shape, double value) : shape(shape) {
   values.assign(size, value);
 }
 
-static Tile tileFor(Value value) { return Tile(cast<ShapedType>(value.getType()).getShape()); }
+/// An index, which the run counts in, is one number.
+static Tile tileFor(Value value) {
+  auto type = dyn_cast<ShapedType>(value.getType());
+  return Tile(type ? type.getShape() : ArrayRef<int64_t>());
+}
 
 static std::optional<Tile> elementwise(Operation *op, ArrayRef<const Tile *> operands) {
   Tile result = tileFor(op->getResult(0));
@@ -86,6 +90,10 @@ struct TileOperation {
   }
 
   LogicalResult run(arith::ConstantOp op) {
+    if (auto index = dyn_cast<IntegerAttr>(op.getValue()); index && op.getType().isIndex()) {
+      y.values.assign(1, static_cast<double>(index.getInt()));
+      return success();
+    }
     auto elements = dyn_cast<DenseElementsAttr>(op.getValue());
     if (!elements)
       return failure();
@@ -152,21 +160,26 @@ struct TileOperation {
   LogicalResult run(CausalOp op) {
     return fill([&](int64_t i, int64_t j) { return j < i || (j == i && !op.getStrict()) ? x[0]->at(i, j) : 0; });
   }
+  /// The tokens of a block, of which `halved`, where it is given, follows what an operation takes otherwise.
+  template <typename Op> int64_t blockOf(Op op) {
+    auto block = static_cast<int64_t>(op.getBlock());
+    return op.getHalved() ? block >> static_cast<int64_t>(x.back()->values[0]) : block;
+  }
   LogicalResult run(MeetOp op) {
+    int64_t own = blockOf(op);
     return fill([&](int64_t i, int64_t j) {
       // The smallest block that has both has twice the highest bit in which they differ.
       int64_t block = i == j ? 1 : int64_t(2) << llvm::Log2_64(i ^ j);
-      auto own = static_cast<int64_t>(op.getBlock());
       bool isMet = op.getWhole() ? block <= own : block == own;
       return j <= i && isMet ? x[0]->at(i, j) : x[1]->at(i, j);
     });
   }
   LogicalResult run(MiddleOp op) {
-    int64_t block = op.getBlock();
+    int64_t block = blockOf(op);
     return fill([&](int64_t i, int64_t j) { return x[0]->at(i / block * block + block / 2 - 1, j); });
   }
   LogicalResult run(JoinHalvesOp op) {
-    int64_t block = op.getBlock();
+    int64_t block = blockOf(op);
     return fill([&](int64_t i, int64_t j) { return (i % block >= block / 2 ? x[0] : x[1])->at(i, j); });
   }
   LogicalResult run(MaskOp op) {

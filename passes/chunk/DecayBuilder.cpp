@@ -101,14 +101,16 @@ DecayBuilder::AroundMiddle DecayBuilder::aroundMiddle(chunk::DecayForm form, Val
   return {ratio(ofQueries, middle), ratio(middle, ofKeys)};
 }
 
-Value DecayBuilder::joinHalves(Value second, Value first, int64_t block) {
-  return second == first ? second
-                         : chunk::JoinHalvesOp::create(builder, second.getType(), second, first, block).getResult();
+Value DecayBuilder::joinHalves(Value second, Value first, Value halved) {
+  if (second == first)
+    return second;
+  return chunk::JoinHalvesOp::create(builder, second.getType(), second, first, halved, tokens);
 }
 
-Value DecayBuilder::toMiddle(const Decayed &decayed, int64_t block) {
-  Value own = joinHalves(decayed.upTo, decayed.sums, block);
-  Value middle = chunk::MiddleOp::create(builder, own.getType(), decayed.sums, block);
+Value DecayBuilder::toMiddle(const Decayed &decayed, Value halved) {
+  // First, so that what else is taken of the sums comes from where other threads find them.
+  Value middle = chunk::MiddleOp::create(builder, decayed.sums.getType(), decayed.sums, halved, tokens);
+  Value own = joinHalves(decayed.upTo, decayed.sums, halved);
   return exp2(arith::NegFOp::create(builder, math::AbsFOp::create(builder, sub(own, middle))));
 }
 
@@ -118,29 +120,31 @@ Value DecayBuilder::dotByHalves(Value query, Value key, const Decayed &decayed) 
   auto dot = [&](Value left, Value right) -> Value {
     return chunk::DotOp::create(builder, type, left, right, Value(), false, /*transpose_right=*/true);
   };
+  auto index = [&](int64_t number) -> Value { return arith::ConstantIndexOp::create(builder, number); };
   // Constant factors are those of the products. Rows are put together as they came, where both did alike.
   ScaledRows queries = scaledRows(query), keys = scaledRows(key);
   Value second = asTheyCame(queries.rows), first = asTheyCame(keys.rows);
   if (second.getType() != first.getType())
     std::tie(second, first) = std::pair(queries.rows, keys.rows);
-  auto meet = [&](Value products, Value others, int64_t block, bool whole = false) -> Value {
-    return chunk::MeetOp::create(builder, type, products, others, block, whole);
+  auto meetInHalves = [&](Value others, Value halved) -> Value {
+    Value joined = widened(joinHalves(second, first, halved), element);
+    Value rows = rounded(mul(joined, toMiddle(decayed, halved)));
+    return chunk::MeetOp::create(builder, type, dot(rows, rows), others, halved, tokens, /*whole=*/false);
   };
-  auto meetInHalves = [&](Value others, int64_t block) {
-    Value joined = widened(joinHalves(second, first, block), element);
-    Value rows = rounded(mul(joined, toMiddle(decayed, block)));
-    return meet(dot(rows, rows), others, block);
+  // Of the chunk itself as a block, and of so many sizes in all.
+  auto inHalves = [&](Value sizes) -> Value {
+    Value none = arith::ConstantOp::create(builder, cast<TypedAttr>(builder.getZeroAttr(type)));
+    auto loop = scf::ForOp::create(builder, index(0), sizes, index(1), none);
+    OpBuilder::InsertionGuard guard(builder);
+    builder.setInsertionPointToStart(loop.getBody());
+    scf::YieldOp::create(builder, meetInHalves(loop.getRegionIterArg(0), loop.getInductionVar()));
+    return loop.getResult(0);
   };
-  auto inHalves = [&](Value others, int64_t from, int64_t to) {
-    for (int64_t block = from; block > to; block /= 2)
-      others = meetInHalves(others, block);
-    return others;
-  };
-  Value none = arith::ConstantOp::create(builder, cast<TypedAttr>(builder.getZeroAttr(type)));
   double factor = queries.factor * keys.factor;
+  Value allSizes = index(llvm::Log2_64(tokens));
   // What reads before its own token has logarithms of its own for that, beside which registers do not suffice for more.
   if (decayed.before)
-    return times(inHalves(none, tokens, 1), factor);
+    return times(inHalves(allSizes), factor);
 
   // Those of a small block are near enough, as a rule, that one product of rows around its middle has all pairs. Tested
   // first, as sums take the registers of what is tested.
@@ -149,19 +153,23 @@ Value DecayBuilder::dotByHalves(Value query, Value key, const Decayed &decayed) 
   double mostOfRow = operandLimit() / factorLimit();
   Value inRange = chunk::WithinOp::create(builder, ValueRange{asTheyCame(decayed.amount), second, first},
                                           ArrayRef{mostOfToken, mostOfRow, mostOfRow});
-  Value others = inHalves(none, tokens, rescaledTokens);
+  Value largeSizes = index(llvm::Log2_64(tokens / rescaledTokens));
+  Value others = inHalves(arith::SelectOp::create(builder, inRange, largeSizes, allSizes));
+  auto meet = [&](Value products, int64_t block, bool whole) -> Value {
+    return chunk::MeetOp::create(builder, type, products, others, /*halved=*/Value(), block, whole);
+  };
   auto together = [&]() -> Value {
-    Value middle = chunk::MiddleOp::create(builder, decayed.sums.getType(), decayed.sums, rescaledTokens);
+    Value middle =
+        chunk::MiddleOp::create(builder, decayed.sums.getType(), decayed.sums, /*halved=*/Value(), rescaledTokens);
     Value logs = sub(decayed.sums, middle);
     Value query = rounded(mul(queries.rows, exp2(logs)));
     Value key = rounded(mul(keys.rows, exp2(arith::NegFOp::create(builder, logs))));
-    return meet(dot(query, key), others, rescaledTokens, /*whole=*/true);
+    return meet(dot(query, key), rescaledTokens, /*whole=*/true);
   };
-  auto apart = [&] {
-    Value all = inHalves(others, rescaledTokens, 1);
-    return meet(dot(rounded(queries.rows), rounded(keys.rows)), all, /*block=*/1);
+  auto ofThemselves = [&] {
+    return meet(dot(rounded(queries.rows), rounded(keys.rows)), /*block=*/1, /*whole=*/false);
   };
-  return times(choose(inRange, type, together, apart), factor);
+  return times(choose(inRange, type, together, ofThemselves), factor);
 }
 
 ValueRange DecayBuilder::choose(Value inRange, TypeRange types, function_ref<SmallVector<Value>()> plain,

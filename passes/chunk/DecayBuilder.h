@@ -99,7 +99,8 @@ protected:
   //
   // Two tokens meet in the smallest block of 1, 2, 4, ... tokens that has both. Their decay is that of either from the
   // middle of this block, which is no larger than 1: no range is asked for. All pairs that meet in blocks of one size
-  // come from one product, and those of small blocks where they can from one for all sizes.
+  // come from one product, and those of small blocks where they can from one for all sizes. The products are alike but
+  // for the size: a loop forms them, so that there is code for one.
   //===--------------------------------------------------------------------===//
 
   /// Tokens of blocks in which rows are rescaled around the middle where the range of factors allows it.
@@ -113,9 +114,10 @@ protected:
 
   /// Whether products of whole tiles, one for each size of blocks, cost less than walking from token to token.
   bool gainsFromHalves() { return tokens >= 32 && llvm::isPowerOf2_64(tokens); }
-  mlir::Value joinHalves(mlir::Value second, mlir::Value first, int64_t block);
+  /// Of blocks of a chunk that has been halved so many times.
+  mlir::Value joinHalves(mlir::Value second, mlir::Value first, mlir::Value halved);
   /// The decay between each token and the middle of its block.
-  mlir::Value toMiddle(const Decayed &decayed, int64_t block);
+  mlir::Value toMiddle(const Decayed &decayed, mlir::Value halved);
   /// `y_ij = sum_d q_id k_jd 2^(b_i - b_j)`
   mlir::Value dotByHalves(mlir::Value query, mlir::Value key, const Decayed &decayed);
 

@@ -546,7 +546,8 @@ private:
       std::optional<Layout> own = layoutOf(initial.get().getType()), reduced = layoutOfReduced(next);
       // Where a reduction leaves them, numbers take more registers than a gradient has.
       bool stays = own && !own->inSharedMemory() && (!reduced || readsAllAgain);
-      initial.set(stays ? initial.get() : place(initial.get(), reduced.value_or(registersFor(tileTypeOf(next)))));
+      Layout wanted = reduced.value_or(leftTiles.layoutFor(result).value_or(registersFor(tileTypeOf(next))));
+      initial.set(stays ? initial.get() : place(initial.get(), wanted));
       argument.setType(initial.get().getType());
       result.setType(initial.get().getType());
     }

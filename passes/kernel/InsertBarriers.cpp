@@ -111,7 +111,13 @@ private:
         run(region.front(), branches.back());
     }
     mlir::Region &rarer = condition.getElseRegion();
-    auto meets = [](mlir::Region &region) { return llvm::any_of(region.front(), llvm::IsaPred<BarrierOp, AwaitOp>); };
+    auto isMeeting = [](Operation *op) { return WalkResult(failure(isa<BarrierOp, AwaitOp>(op))); };
+    auto meets = [&](mlir::Region &region) {
+      return llvm::any_of(region.front(), [&](Operation &op) {
+        bool isPassed = isa<BarrierOp, AwaitOp, scf::ForOp>(op); // a branch within it may not be
+        return isPassed && op.walk(isMeeting).wasInterrupted();
+      });
+    };
     if (rarer.hasOneBlock() && !branches[1].empty() && (meets(condition.getThenRegion()) || meets(rarer))) {
       OpBuilder builder(rarer.front().getTerminator());
       addFence(BarrierOp::create(builder, condition.getLoc(), /*fence=*/false), branches[1]);

@@ -26,6 +26,16 @@ static bool isSumOfProducts(chunk::DotOp product) {
   return addend && addend->hasOneUse() && addend->getBlock() == product->getBlock();
 }
 
+/// The number of a tile among what a loop carries, if it is what an iteration of a loop begins with, or what the loop
+/// leaves.
+static std::pair<scf::ForOp, unsigned> carriedAs(Value tile) {
+  if (auto argument = dyn_cast<BlockArgument>(tile)) {
+    auto loop = dyn_cast<scf::ForOp>(argument.getOwner()->getParentOp());
+    return {loop, loop ? argument.getArgNumber() - loop.getNumInductionVars() : 0};
+  }
+  return {tile.getDefiningOp<scf::ForOp>(), cast<OpResult>(tile).getResultNumber()};
+}
+
 LeftTiles::LeftTiles(FuncOp function, int64_t warps) : warps(warps) {
   function.walk([&](chunk::DotOp product) { addLeft(product); });
   function.walk([&](chunk::ConcatOp joined) { addParts(joined); });
@@ -62,10 +72,22 @@ void LeftTiles::add(Operation *user, ValueRange wanted, RankedTensorType result)
   llvm::SetVector<Value> tiles;
   tiles.insert_range(wanted);
   bool hasProduct = false, isOfConstants = true;
+  auto insertMade = [&](Value tile) {
+    if (!isa_and_nonnull<arith::ConstantOp>(tile.getDefiningOp()))
+      tiles.insert(tile);
+  };
   for (size_t next = 0; next < tiles.size(); ++next) {
-    Operation *made = tiles[next].getDefiningOp();
+    auto [loop, place] = carriedAs(tiles[next]);
+    Operation *made = loop ? loop.getOperation() : tiles[next].getDefiningOp();
     if (!made || !user->getBlock()->findAncestorOpInBlock(*made))
       return;
+    if (loop) { // one tile, from what the loop begins with to what it leaves
+      for (Value own : {loop.getInitArgs()[place], loop.getBody()->getTerminator()->getOperand(place)})
+        insertMade(own);
+      tiles.insert(loop.getRegionIterArg(place));
+      tiles.insert(loop.getResult(place));
+      continue;
+    }
     if (isa<chunk::DotOp, chunk::DecayDotOp>(made)) {
       hasProduct = true;
       // What is nothing but another product is formed beside it.
@@ -76,9 +98,7 @@ void LeftTiles::add(Operation *user, ValueRange wanted, RankedTensorType result)
     if (auto condition = dyn_cast<scf::IfOp>(made)) {
       unsigned number = cast<OpResult>(tiles[next]).getResultNumber();
       for (Region *branch : condition.getRegions())
-        if (Value own = branch->front().getTerminator()->getOperand(number);
-            !isa_and_nonnull<arith::ConstantOp>(own.getDefiningOp()))
-          tiles.insert(own);
+        insertMade(branch->front().getTerminator()->getOperand(number));
       continue;
     }
     if (!isPlaced(made))
@@ -88,8 +108,8 @@ void LeftTiles::add(Operation *user, ValueRange wanted, RankedTensorType result)
       continue;
     }
     for (Value operand : made->getOperands())
-      if (tileTypeOf(operand) && !isa_and_nonnull<arith::ConstantOp>(operand.getDefiningOp()))
-        tiles.insert(operand);
+      if (tileTypeOf(operand))
+        insertMade(operand);
   }
   auto isWantedHere = [&](OpOperand &use) {
     Operation *other = use.getOwner();
@@ -103,8 +123,10 @@ void LeftTiles::add(Operation *user, ValueRange wanted, RankedTensorType result)
     if (auto product = dyn_cast<MatvecOp>(other))
       return use.getOperandNumber() == 0 && !product.getTranspose() &&
              WarpGrid::ofMatvec(rows, /*transposed=*/false, warps).columns == grid.columns;
-    if (isa<scf::YieldOp>(other) && isa<scf::IfOp>(other->getParentOp()))
+    if (isa<scf::YieldOp>(other))
       return tiles.contains(other->getParentOp()->getResult(use.getOperandNumber()));
+    if (auto loop = dyn_cast<scf::ForOp>(other))
+      return tiles.contains(loop.getTiedLoopResult(&use));
     if (auto reduce = dyn_cast<chunk::ReduceOp>(other))
       return reduce.getOver() == chunk::Side::Columns;
     return other->getNumResults() == 1 && tiles.contains(other->getResult(0));

@@ -1,6 +1,7 @@
 //===- LowerHalves.cpp - Pairs of tokens by halves of blocks --------------===//
 
 #include "passes/kernel/ThreadLowering.h"
+#include <map>
 
 using namespace mlir;
 using namespace stretto;
@@ -63,6 +64,79 @@ static LinearTest halfOf(ThreadBuilder &b, const Layout &layout, int64_t block) 
   return {b, layout, [&layout, block](uint64_t flat) { return layout.coordinate(flat, 0) & (block / 2); }};
 }
 
+namespace {
+/// Asks where rows are in blocks that are halved as often as only the run knows. Few rows are of one thread, and what
+/// is asked of each is formed once.
+class HalvedBlocks {
+public:
+  HalvedBlocks(ThreadBuilder &b, const Layout &layout, int64_t block, Value halved)
+      : b(b), layout(layout), tokens(arith::ShRUIOp::create(b, b.i32(block), halved)),
+        half(arith::ShRUIOp::create(b, tokens, b.i32(1))) {}
+
+  /// Whether the row of a register is in the second half of its block.
+  Value isLater(uint64_t reg) {
+    Value &known = later[ownRow(reg)];
+    if (!known) {
+      Value bit = arith::AndIOp::create(b, b.coordinate(layout, 0, reg), half);
+      known = b.compare(arith::CmpIPredicate::eq, bit, half);
+    }
+    return known;
+  }
+
+  /// The row before the middle of a register's block.
+  Value middle(uint64_t reg) {
+    Value inBlock = b.sub(tokens, b.i32(1));
+    Value first = arith::AndIOp::create(b, b.coordinate(layout, 0, reg), b.combine(inBlock, b.i32(-1)));
+    return b.add(first, b.sub(half, b.i32(1)));
+  }
+
+  /// Whether the row and the column of a register meet: but for the bit of the half, which the row has and the column
+  /// has not, they differ in lower bits alone. In a block of one token there is none.
+  Value meet(uint64_t reg) {
+    Value &known = differences[ownRow(reg)];
+    if (!known) {
+      Value apart = b.combine(b.combine(b.coordinate(layout, 0, reg), ownColumns()), half);
+      known = b.select(isLater(reg), apart, b.i32(-1));
+    }
+    if (!below)
+      below = b.sub(tokens, half); // the half, or 1
+    return isBelow(b.bitXor(known, ownColumn(reg)), below);
+  }
+
+  /// Whether the row and the column of a register are in one block.
+  Value areSame(uint64_t reg) {
+    Value &known = differences[ownRow(reg)];
+    if (!known)
+      known = b.combine(b.coordinate(layout, 0, reg), ownColumns());
+    return isBelow(b.bitXor(known, ownColumn(reg)), tokens);
+  }
+
+  uint64_t ownRow(uint64_t reg) { return layout.coordinate(layout.at(Layout::Register, reg), 0); }
+
+private:
+  uint64_t ownColumn(uint64_t reg) { return layout.coordinate(layout.at(Layout::Register, reg), 1); }
+  /// What the thread contributes to columns.
+  Value ownColumns() {
+    auto basisOf = [&](Layout::Space space) {
+      return llvm::map_to_vector(layout.basis(space),
+                                 [&](uint64_t vector) -> uint64_t { return layout.coordinate(vector, 1); });
+    };
+    return b.linear(basisOf(Layout::Lane), basisOf(Layout::Warp));
+  }
+  Value isBelow(Value number, Value limit) { return b.compare(arith::CmpIPredicate::ult, number, limit); }
+
+  ThreadBuilder &b;
+  const Layout &layout;
+  Value tokens, half, below;
+  llvm::SmallDenseMap<uint64_t, Value> later, differences; // by what registers contribute to rows
+};
+} // namespace
+
+/// What tells how often blocks are halved, for a thread; null where their size is known.
+static Value halvedOf(ThreadBuilder &b, const IRMapping &scalars, Value halved) {
+  return halved ? b.truncate(scalars.lookup(halved)) : Value();
+}
+
 void ThreadLowering::lowerMeetWhole(chunk::MeetOp op) {
   const Registers &source = registersOf(op.getOperand()), &otherwise = registersOf(op.getOtherwise());
   Layout layout = *layoutOf(op.getType());
@@ -78,10 +152,24 @@ void ThreadLowering::lowerMeetWhole(chunk::MeetOp op) {
   });
 }
 
+void ThreadLowering::lowerMeetHalved(chunk::MeetOp op) {
+  const Registers &source = registersOf(op.getOperand()), &otherwise = registersOf(op.getOtherwise());
+  Layout layout = *layoutOf(op.getType());
+  HalvedBlocks blocks(b, layout, op.getBlock(), halvedOf(b, scalars, op.getHalved()));
+  if (!op.getWhole())
+    return define(op.getResult(),
+                  [&](uint64_t reg) { return b.select(blocks.meet(reg), source[reg], otherwise[reg]); });
+  auto isPair = isEarlier(layout, /*strict=*/false);
+  define(op.getResult(),
+         [&](uint64_t reg) { return b.select(b.both(blocks.areSame(reg), isPair(reg)), source[reg], otherwise[reg]); });
+}
+
 void ThreadLowering::lowerMeet(chunk::MeetOp op) {
   const Registers &source = registersOf(op.getOperand()), &otherwise = registersOf(op.getOtherwise());
   Layout layout = *layoutOf(op.getType());
   int64_t block = op.getBlock(), half = block / 2;
+  if (op.getHalved())
+    return lowerMeetHalved(op);
   if (op.getWhole())
     return lowerMeetWhole(op);
   // Of the bits in which two tokens that meet differ, that of the half is the highest.
@@ -98,10 +186,22 @@ void ThreadLowering::lowerMeet(chunk::MeetOp op) {
 void ThreadLowering::lowerJoinHalves(chunk::JoinHalvesOp op) {
   Layout layout = *layoutOf(op.getType());
   int64_t block = op.getBlock(), half = block / 2;
-  LinearTest isLater = halfOf(b, layout, block);
+  LinearTest ofBlocks = halfOf(b, layout, block);
+  std::optional<HalvedBlocks> ofHalved;
+  if (Value halved = halvedOf(b, scalars, op.getHalved()))
+    ofHalved.emplace(b, layout, block, halved);
+  auto isLater = [&](uint64_t reg) -> LinearTest::Answer {
+    return ofHalved ? LinearTest::Answer{.isPossible = true, .condition = ofHalved->isLater(reg)}
+                    : ofBlocks.is(reg, half);
+  };
   if (!inSharedMemory(op.getSecond().getType())) {
     const Registers &second = registersOf(op.getSecond()), &first = registersOf(op.getFirst());
-    define(op.getResult(), [&](uint64_t reg) { return isLater.select(reg, half, second[reg], first[reg]); });
+    define(op.getResult(), [&](uint64_t reg) {
+      LinearTest::Answer answer = isLater(reg);
+      if (!answer.isPossible || second[reg] == first[reg])
+        return first[reg];
+      return answer.condition ? b.select(answer.condition, second[reg], first[reg]) : second[reg];
+    });
     return;
   }
   // Of two tiles that lie alike a thread addresses the one that its rows are in.
@@ -114,7 +214,7 @@ void ThreadLowering::lowerJoinHalves(chunk::JoinHalvesOp op) {
   llvm::SmallDenseMap<Value, Registers, 2> byCondition; // null where all threads have rows of the second
   Registers ofFirst;
   define(op.getResult(), [&](uint64_t reg) {
-    LinearTest::Answer answer = isLater.is(reg, half);
+    LinearTest::Answer answer = isLater(reg);
     Registers &tile = answer.isPossible ? byCondition[answer.condition] : ofFirst;
     if (tile.empty())
       tile = load(!answer.isPossible ? first.base
@@ -128,22 +228,36 @@ void ThreadLowering::lowerMiddle(chunk::MiddleOp op) {
   auto type = cast<RankedTensorType>(op.getType());
   const SharedTile &tile = sharedTiles.find(op.getOperand())->second;
   Layout layout = *layoutOf(type);
-  int64_t block = op.getBlock();
-  // Rows of a block are read as one: its own bits count for nothing in what a thread asks for.
+  int64_t block = op.getBlock(), together = int64_t(1) << neighbouringBits(layout, tile);
+  // Rows of a block are read as one: its own bits count for nothing in what a thread asks for. Where only the run tells
+  // which bits these are, no bit of a row does, and the row is found by itself.
+  Value halved = halvedOf(b, scalars, op.getHalved());
   auto ofBlock = [&](uint64_t flat) {
     int64_t row = layout.coordinate(flat, 0);
-    return layout.flat({row - row % block, layout.coordinate(flat, 1)});
+    return layout.flat({halved ? 0 : row - row % block, layout.coordinate(flat, 1)});
   };
   auto basisOf = [&](Layout::Space space) { return llvm::map_to_vector(layout.basis(space), ofBlock); };
   Addresses addresses(b, tile, basisOf(Layout::Lane), basisOf(Layout::Warp));
-  int64_t together = int64_t(1) << neighbouringBits(layout, tile);
-  uint64_t middle = layout.flat({block / 2 - 1, 0});
-  llvm::SmallDenseMap<uint64_t, Registers> loaded;
+  std::optional<HalvedBlocks> blocks;
+  if (halved)
+    blocks.emplace(b, layout, block, halved);
+  std::map<uint64_t, Addresses> ofRows; // by what registers contribute to rows
+  auto addressesOf = [&](uint64_t reg) -> Addresses & {
+    if (!halved)
+      return addresses;
+    auto known = ofRows.find(blocks->ownRow(reg));
+    if (known == ofRows.end())
+      known = ofRows.try_emplace(blocks->ownRow(reg), addresses.inRow(blocks->middle(reg))).first;
+    return known->second;
+  };
+  uint64_t middle = halved ? 0 : layout.flat({block / 2 - 1, 0});
+  std::map<std::pair<Addresses *, uint64_t>, Registers> loaded;
   define(op.getResult(), [&](uint64_t reg) {
-    uint64_t first = ofBlock(layout.at(Layout::Register, reg - reg % together));
-    Registers &own = loaded[first];
-    if (own.empty())
-      own = b.load(addresses.at(first ^ middle), type.getElementType(), together);
-    return own[reg % together];
+    uint64_t first = ofBlock(layout.at(Layout::Register, reg - reg % together)) ^ middle;
+    Addresses &own = addressesOf(reg);
+    Registers &row = loaded[{&own, first}];
+    if (row.empty())
+      row = b.load(own.at(first), type.getElementType(), together);
+    return row[reg % together];
   });
 }

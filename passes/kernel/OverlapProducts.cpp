@@ -207,7 +207,7 @@ struct OverlapProducts : stretto::impl::OverlapProductsBase<OverlapProducts> {
       int64_t few = std::min<int64_t>(estimateRegisters(function) + more, registers);
       // Operands of products that are under way together lie side by side, and so do their results: there is no memory
       // and there are no registers to spare for what is seldom wanted, or, of roles, not always.
-      bool isOnCondition = isa<scf::IfOp>(block->getParentOp());
+      bool isOnCondition = block->front().getParentOfType<scf::IfOp>() != nullptr;
       bool isRare = isOnCondition && (function.getRole().getKind() != RoleKind::All || isInRareBranch(&block->front()));
       if (!isRare)
         arrange(*block, Order(*block).find());

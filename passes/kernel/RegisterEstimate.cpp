@@ -41,8 +41,8 @@ static int64_t registersOfProducts(FuncOp function) {
   function.walk([&](Operation *op) {
     if (isa<chunk::DotOp>(op))
       isPlain &= isOfWarpgroups(op);
-    else if (isa<scf::ForOp>(op))
-      isPlain &= isa<FuncOp>(op->getParentOp());
+    else if (isa<scf::ForOp>(op)) // one in a rare branch counts what is in its registers as tiles
+      isPlain &= isa<FuncOp>(op->getParentOp()) || isInRareBranch(op);
   });
   return isPlain ? 0 : ofOperands;
 }

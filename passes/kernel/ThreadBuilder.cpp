@@ -270,6 +270,16 @@ Addresses::Addresses(ThreadBuilder &builder, const SharedTile &tile, ArrayRef<ui
   threadOffset = builder.linear(laneBytes, warpBytes);
 }
 
+Addresses Addresses::inRow(Value row) const {
+  Addresses result = *this;
+  SmallVector<uint64_t> ofRows = tile.byteOffsetsOf(0);
+  result.threadOffset = builder.combine(threadOffset, builder.linear(row, ofRows));
+  for (uint64_t offset : ofRows)
+    result.reach |= offset;
+  result.pointers.clear();
+  return result;
+}
+
 Value Addresses::at(uint64_t flat) {
   uint64_t offset = tile.byteOffset(flat), meets = offset & reach;
   Value &pointer = pointers[meets];

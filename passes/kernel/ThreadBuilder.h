@@ -133,6 +133,9 @@ public:
   Addresses(ThreadBuilder &builder, const SharedTile &tile, llvm::ArrayRef<uint64_t> laneBasis,
             llvm::ArrayRef<uint64_t> warpBasis);
 
+  /// The same in a row whose number only the run knows, where that of the thread is 0.
+  Addresses inRow(mlir::Value row) const;
+
   /// The address of the element whose coordinate is the thread's part combined with `flat`.
   mlir::Value at(uint64_t flat);
 

@@ -79,6 +79,7 @@ private:
   std::function<mlir::Value(uint64_t reg)> isEarlier(const Layout &layout, bool strict);
   void lowerMeet(chunk::MeetOp op);
   void lowerMeetWhole(chunk::MeetOp op);
+  void lowerMeetHalved(chunk::MeetOp op);
   void lowerMiddle(chunk::MiddleOp op);
   void lowerJoinHalves(chunk::JoinHalvesOp op);
   void lowerMask(chunk::MaskOp op);

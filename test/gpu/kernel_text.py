@@ -49,6 +49,19 @@ class Body:
         text += " transpose_left" * left + " transpose_right" * right + (f" add {add[0]}" if add else "")
         return self.emit(f"{text} : {a[1]}, {b[1]} -> {result}", result)
 
+    def loop(self, turns, initial, body):
+        """What a loop leaves of each of several values that it carries: `body` makes the next ones in turn `%i`."""
+        zero, one, end = (self.emit(f"arith.constant {n} : index", "index")[0] for n in (0, 1, turns))
+        self.count += 1
+        loop, kinds = f"%x{self.count}", ", ".join(kind for _, kind in initial)
+        carried = [(f"{loop}_{n}", kind) for n, (_, kind) in enumerate(initial)]
+        begun = ", ".join(f"{c[0]} = {x[0]}" for c, x in zip(carried, initial, strict=True))
+        head = f"  {loop}:{len(carried)} = scf.for %i{loop[1:]} = {zero} to {end} step {one} iter_args({begun})"
+        self.lines.append(f"{head} -> ({kinds}) {{")
+        following = body(f"%i{loop[1:]}", carried)
+        self.lines.append(f"  scf.yield {', '.join(x[0] for x in following)} : {kinds}\n  }}")
+        return [(f"{loop}#{n}", kind) for n, (_, kind) in enumerate(initial)]
+
     def decay(self, op, value, amount, form="log", result=None, suffix=""):
         target = result or value[-1][1]
         operands = ", ".join(v[0] for v in value)
@@ -84,9 +97,14 @@ def recurrent(
     slices=1,
     normalize=False,
     before=False,
+    rescaled=False,
     chunk=CHUNK,
 ):
-    """Linear attention with no decay, one per head ("scalar") or one per channel ("channel")."""
+    """Linear attention with no decay, one per head ("scalar") or one per channel ("channel").
+
+    `rescaled`: what is read of the state comes first, as in kernels of operators, whose rows are then rescaled for all
+    products.
+    """
     b = Body(element, chunk)
     C, gate = chunk, gate or element
     q = ("%q", b.tile(C, K, element=element))
@@ -122,8 +140,10 @@ def recurrent(
         p = b.dot(q32, k32, square, right=True)
         p = b.emit(f"chunk.causal {p[0]} : {square}", square)
         fromStart, toEnd, decayed = q32, k32, S
-    o = b.dot(p, v32, out)
-    o = b.dot(fromStart, S, out, add=o)
+    if rescaled:
+        o = b.dot(p, v32, out, add=b.dot(fromStart, S, out))
+    else:
+        o = b.dot(fromStart, S, out, add=b.dot(p, v32, out))
     S1 = b.dot(toEnd, v32, S[1], left=True, add=decayed)
     states = [S1]
     if normalize:
@@ -358,6 +378,33 @@ def halves(name, element, K, V, chunk=CHUNK):
                 joined = b.emit(f"chunk.join_halves {x[0]}, {y[0]} block {block} : {x[1]} -> {x[1]}", x[1])
                 total = b.elementwise("arith.addf", total, b.wide(joined))
             outputs[f"rows{block}"] = total
+
+    # The same in turns that halve the blocks: each pair once, in all blocks that have both, and what meets is made of
+    # rows of both halves; at last rows of all sizes.
+    def each_pair(turn, carried):
+        met, count = carried
+        halved = f"block {chunk} halved {turn}"
+        own = b.emit(f"chunk.meet {poison[0]} else {met[0]} {halved} : {square}", square)
+        within = b.emit(f"chunk.meet {poison[0]} else {zero[0]} {halved} whole : {square}", square)
+        return own, b.elementwise("arith.addf", count, within)
+
+    def each_size(turn, carried):
+        met, total = carried
+        halved = f"block {chunk} halved {turn}"
+        joined = b.emit(f"chunk.join_halves {q[0]}, {k[0]} {halved} : {q[1]} -> {q[1]}", q[1])
+        products = b.dot(joined, joined, square, right=True)
+        met = b.emit(f"chunk.meet {products[0]} else {met[0]} {halved} : {square}", square)
+        middle = b.emit(f"chunk.middle {tripled[0]} {halved} : {rows} -> {rows}", rows)
+        made = b.emit(f"chunk.join_halves {q32[0]}, {tripled[0]} {halved} : {rows} -> {rows}", rows)
+        for x in (middle, made, b.wide(joined)):
+            total = b.elementwise("arith.addf", total, x)
+        return met, total
+
+    zero, sizes = b.constant(0, square), chunk.bit_length()
+    met, count = b.loop(sizes, [zero, zero], each_pair)
+    of_rows, total = b.loop(sizes - 1, [zero, b.constant(0, rows)], each_size)
+    outputs |= {"met": b.dot(met, v32, rows), "within": b.dot(count, v32, rows), "turns": b.dot(of_rows, v32, rows)}
+    outputs["rows"] = total
     arguments = [f"input {x[0]}: {x[1]}" for x in (q, k, v)]
     narrow = {n: b.narrow(o) for n, o in outputs.items()}
     return kernel(name, arguments, [f"{n}: {o[1]}" for n, o in narrow.items()], b, [*narrow.values()], [], chunk=chunk)

@@ -61,6 +61,8 @@ FAMILIES = {
     "gla": family_of(decay="channel", gate="f32"),
     "glanorm": family_of(decay="channel", normalize=True),
     "glabefore": family_of(decay="channel", before=True),
+    "rescaled": family_of(decay="channel", rescaled=True),
+    "rescaledbefore": family_of(decay="channel", before=True, rescaled=True),
     "hgrn": family_of(decay="channel", form="factor"),
     "rowmaps": Family(rowmaps, reference_rowmaps),
     "computed": Family(computed, reference_computed, computes_tables=True, weight=4),

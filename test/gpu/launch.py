@@ -39,13 +39,15 @@ def from_bits(array, element):
 
 
 def gates(rng, shape, kind, form):
-    """Amounts of decay: gentle, strong, with exact zeros, all mixed, or factors of any sign that may be above 1."""
+    """Amounts of decay: gentle, strong, with exact zeros, all mixed, firm, or factors of any sign, also above 1."""
     if kind == "signed":
         return rng.uniform(-1.1, 1.1, size=shape)
     soft = -np.log1p(np.exp(-rng.normal(size=shape))) / 16
     log = {
         "soft": soft,
         "strong": np.full(shape, -50.0),
+        # A chunk of these is not in range, but eight of its tokens are.
+        "firm": rng.uniform(-10.0, 0.0, size=shape),
         "near": np.full(shape, -1e-4),
         "zeros": np.where(rng.random(shape) < 0.1, -math.inf, soft),
         "mixed": rng.choice([-50.0, -1e-3, -0.7, -math.inf, 0.0, -5.0], size=shape, p=[0.1, 0.3, 0.3, 0.05, 0.05, 0.2]),
@@ -585,8 +587,11 @@ def cases(manifest):
     yield "ragged", dict(lengths=[2 * C + 5], heads=heads)
     yield "packed", dict(lengths=[0, C + 7, 1, 3], heads=heads, packed=True)
     kinds = ("strong", "near", "zeros", "mixed") if gated else ()
-    if gated and kernels.family(manifest["symbol"]).options.get("form") == "factor":
+    options = kernels.family(manifest["symbol"]).options if gated else {}
+    if options.get("form") == "factor":
         kinds += ("signed",)
+    if options.get("rescaled"):
+        kinds += ("firm",)
     for kind in kinds:
         yield kind, dict(lengths=[2 * C + 1], heads=group, gate=kind)
 

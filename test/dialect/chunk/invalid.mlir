@@ -659,8 +659,24 @@ chunk.kernel @middle_c1 chunk 16 (input %x: tensor<16x8xf32>, valid %n: index) -
 
 // -----
 
+chunk.kernel @middle_c2 chunk 16 (input %x: tensor<16x8xf32>, valid %n: index) -> (o: tensor<16x4xf32>) {
+  // expected-error @+1 {{[middle_c2] makes 'tensor<16x4xf32>' of 'tensor<16x8xf32>'}}
+  %y = chunk.middle %x block 2 : tensor<16x8xf32> -> tensor<16x4xf32>
+  chunk.yield %y : tensor<16x4xf32>
+}
+
+// -----
+
 chunk.kernel @join_halves_c1 chunk 16 (input %x: tensor<16x8xf32>, valid %n: index) -> (o: tensor<16x8xf32>) {
   // expected-error @+1 {{[join_halves_c1] has blocks of 32 tokens, expected a power of two, 2 or more, that divides 16}}
   %y = chunk.join_halves %x, %x block 32 : tensor<16x8xf32> -> tensor<16x8xf32>
   chunk.yield %y : tensor<16x8xf32>
+}
+
+// -----
+
+chunk.kernel @join_halves_c2 chunk 16 (input %x: tensor<16x8xf32>, valid %n: index) -> (o: tensor<16x8xbf16>) {
+  // expected-error @+1 {{[join_halves_c2] makes 'tensor<16x8xbf16>' of 'tensor<16x8xf32>'}}
+  %y = chunk.join_halves %x, %x block 2 : tensor<16x8xf32> -> tensor<16x8xbf16>
+  chunk.yield %y : tensor<16x8xbf16>
 }

@@ -265,3 +265,27 @@ chunk.kernel @halves chunk 16 (input %q: tensor<16x8xf32>, input %k: tensor<16x8
   %all = chunk.meet %s else %p block 8 whole : tensor<16x16xf32>
   chunk.yield %o, %p : tensor<16x8xf32>, tensor<16x16xf32>
 }
+
+// A loop over sizes halves the blocks once more in each turn.
+// CHECK-LABEL: chunk.kernel @halved
+chunk.kernel @halved chunk 16 (input %q: tensor<16x8xf32>, input %k: tensor<16x8xf32>, valid %n: index)
+    -> (p: tensor<16x16xf32>) {
+  %c0 = arith.constant 0 : index
+  %c1 = arith.constant 1 : index
+  %c4 = arith.constant 4 : index
+  %zero = arith.constant dense<0.0> : tensor<16x16xf32>
+  // CHECK: scf.for %[[I:[^ ]*]] =
+  %p = scf.for %i = %c0 to %c4 step %c1 iter_args(%others = %zero) -> (tensor<16x16xf32>) {
+    // CHECK: %[[M:.*]] = chunk.middle %q block 16 halved %[[I]] : tensor<16x8xf32> -> tensor<16x8xf32>
+    %m = chunk.middle %q block 16 halved %i : tensor<16x8xf32> -> tensor<16x8xf32>
+    // CHECK: chunk.join_halves %[[M]], %k block 16 halved %[[I]] : tensor<16x8xf32> -> tensor<16x8xf32>
+    %j = chunk.join_halves %m, %k block 16 halved %i : tensor<16x8xf32> -> tensor<16x8xf32>
+    %s = chunk.dot %j, %j transpose_right : tensor<16x8xf32>, tensor<16x8xf32> -> tensor<16x16xf32>
+    // CHECK: %[[P:.*]] = chunk.meet %{{.*}} else %{{.*}} block 16 halved %[[I]] : tensor<16x16xf32>
+    // CHECK: chunk.meet %{{.*}} else %[[P]] block 16 halved %[[I]] whole : tensor<16x16xf32>
+    %own = chunk.meet %s else %others block 16 halved %i : tensor<16x16xf32>
+    %all = chunk.meet %s else %own block 16 halved %i whole : tensor<16x16xf32>
+    scf.yield %all : tensor<16x16xf32>
+  }
+  chunk.yield %p : tensor<16x16xf32>
+}

@@ -307,32 +307,33 @@ chunk.kernel @sums_of_two chunk 32 (input %q: tensor<32x32xf16>, input %g: tenso
   chunk.yield %y : tensor<32x32xf32>
 }
 
-// Out of range, chunks of 32 tokens or more form the products by halves of blocks, whose rows have decayed to the middle;
-// keys stand beside queries, and constant factors are those of the products. A token that is read before has none itself.
+// Out of range, chunks of 32 tokens or more form the products by halves of blocks, whose rows have decayed to the middle,
+// in a loop over sizes from that of the chunk on; keys stand beside queries, and constant factors are those of the
+// products. A token that is read before has none itself.
 // CHECK-LABEL: chunk.kernel @by_halves
 // CHECK: %[[SUM:.*]] = chunk.dot {{.*}} add
 // CHECK: scf.if
 // CHECK: } else {
 // CHECK: %[[B:.*]] = arith.mulf %[[SUM]]
 // CHECK: %[[UPTO:.*]] = arith.subf %[[B]]
-// CHECK: %[[J32:.*]] = chunk.join_halves %q, %k block 32 : tensor<32x16xbf16>
-// CHECK: %[[WIDE:.*]] = arith.extf %[[J32]]
-// CHECK: %[[OWN:.*]] = chunk.join_halves %[[UPTO]], %[[B]] block 32
-// CHECK: %[[MIDDLE:.*]] = chunk.middle %[[B]] block 32
+// CHECK: %[[SIZES:.*]] = arith.constant 5 : index
+// CHECK: %[[NONE:.*]] = arith.constant dense<0.000000e+00> : tensor<32x32xf32>
+// CHECK: %[[ALL:.*]] = scf.for %[[I:[^ ]*]] = %{{.*}} to %[[SIZES]] step %{{.*}} iter_args(%[[OTHERS:.*]] = %[[NONE]])
+// CHECK: %[[JOINED:.*]] = chunk.join_halves %q, %k block 32 halved %[[I]] : tensor<32x16xbf16>
+// CHECK: %[[WIDE:.*]] = arith.extf %[[JOINED]]
+// CHECK: %[[MIDDLE:.*]] = chunk.middle %[[B]] block 32 halved %[[I]]
+// CHECK: %[[OWN:.*]] = chunk.join_halves %[[UPTO]], %[[B]] block 32 halved %[[I]]
 // CHECK: %[[D:.*]] = arith.subf %[[OWN]], %[[MIDDLE]]
 // CHECK: math.absf %[[D]]
 // CHECK: arith.negf
 // CHECK: %[[F:.*]] = math.exp2
 // CHECK: arith.mulf %[[WIDE]], %[[F]]
-// CHECK: %[[P32:.*]] = chunk.dot %[[ROWS:.*]], %[[ROWS]] transpose_right
-// CHECK: %[[M32:.*]] = chunk.meet %[[P32]] else %{{.*}} block 32
-// CHECK: chunk.meet %{{.*}} else %[[M32]] block 16
-// CHECK: chunk.meet %{{.*}} block 8
-// CHECK: chunk.meet %{{.*}} block 4
-// CHECK: %[[M2:.*]] = chunk.meet %{{.*}} block 2
-// CHECK-NOT: block 1 :
+// CHECK: %[[P:.*]] = chunk.dot %[[ROWS:.*]], %[[ROWS]] transpose_right
+// CHECK: %[[MET:.*]] = chunk.meet %[[P]] else %[[OTHERS]] block 32 halved %[[I]] :
+// CHECK: scf.yield %[[MET]]
+// CHECK-NOT: chunk.meet
 // CHECK: %[[HALF:.*]] = arith.constant dense<5.000000e-01>
-// CHECK: arith.mulf %[[M2]], %[[HALF]]
+// CHECK: arith.mulf %[[ALL]], %[[HALF]]
 chunk.kernel @by_halves chunk 32 (input %q: tensor<32x16xbf16>, input %k: tensor<32x16xbf16>, input %v: tensor<32x8xbf16>,
                                   input %g: tensor<32x16xf32>, state %S: tensor<16x8xf32>, valid %n: index)
     -> (o: tensor<32x8xf32>) {
@@ -351,28 +352,31 @@ chunk.kernel @by_halves chunk 32 (input %q: tensor<32x16xbf16>, input %k: tensor
   chunk.yield %o next %next : tensor<32x8xf32>, tensor<16x8xf32>
 }
 
-// Where tokens read their own, rows of blocks of 8 are rescaled around the middle if logarithms of -15 a token allow it.
+// Where tokens read their own, rows of blocks of 8 are rescaled around the middle if logarithms of -15 a token allow it:
+// of larger blocks there are two sizes, of all five.
 // CHECK-LABEL: chunk.kernel @in_small_blocks
 // CHECK: scf.if
 // CHECK: } else {
 // CHECK: %[[B:.*]] = arith.mulf
+// CHECK: %[[ALL:.*]] = arith.constant 5 : index
 // CHECK: %[[NEAR:.*]] = chunk.within %g, %q, %k limits [1.500000e+01, 2.968047e+12, 2.968047e+12]
-// CHECK: chunk.meet %{{.*}} block 32
-// CHECK: %[[M16:.*]] = chunk.meet %{{.*}} block 16
+// CHECK: %[[LARGE:.*]] = arith.constant 2 : index
+// CHECK: %[[SIZES:.*]] = arith.select %[[NEAR]], %[[LARGE]], %[[ALL]] : index
+// CHECK: %[[OTHERS:.*]] = scf.for {{.*}} to %[[SIZES]]
+// CHECK: chunk.meet %{{.*}} else %{{.*}} block 32 halved
+// CHECK: scf.yield
 // CHECK: %[[SUMS:.*]] = scf.if %[[NEAR]]
-// CHECK: %[[MIDDLE:.*]] = chunk.middle %[[B]] block 8
+// CHECK: %[[MIDDLE:.*]] = chunk.middle %[[B]] block 8 :
 // CHECK: %[[LOGS:.*]] = arith.subf %[[B]], %[[MIDDLE]]
 // CHECK: math.exp2 %[[LOGS]]
 // CHECK: %[[BACK:.*]] = arith.negf %[[LOGS]]
 // CHECK: math.exp2 %[[BACK]]
 // CHECK: %[[P8:.*]] = chunk.dot
-// CHECK: %[[WHOLE:.*]] = chunk.meet %[[P8]] else %[[M16]] block 8 whole
+// CHECK: %[[WHOLE:.*]] = chunk.meet %[[P8]] else %[[OTHERS]] block 8 whole
 // CHECK: scf.yield %[[WHOLE]]
 // CHECK: } else {
-// CHECK: chunk.meet %{{.*}} else %[[M16]] block 8 :
-// CHECK: chunk.meet %{{.*}} block 4
-// CHECK: %[[M2:.*]] = chunk.meet %{{.*}} block 2
-// CHECK: chunk.meet %{{.*}} else %[[M2]] block 1
+// CHECK: %[[P:.*]] = chunk.dot
+// CHECK: chunk.meet %[[P]] else %[[OTHERS]] block 1 :
 // CHECK: %[[HALF:.*]] = arith.constant dense<5.000000e-01>
 // CHECK: arith.mulf %[[SUMS]], %[[HALF]]
 chunk.kernel @in_small_blocks chunk 32 (input %q: tensor<32x16xbf16>, input %k: tensor<32x16xbf16>, input %v: tensor<32x8xbf16>,

@@ -56,3 +56,40 @@ kernel.func @meet_behind(%x: !kernel.view<tensor<16x16xf32>>, %o: !kernel.view<t
   kernel.store %q to %o at %c0 : tensor<16x16xf32, #registers>, !kernel.view<tensor<16x16xf32>>
   kernel.return
 }
+
+// Those that meet in a loop of the rarer branch meet once more behind it: each turn takes the place of what the one
+// before has read.
+// CHECK-LABEL: kernel.func @meet_in_turns
+// CHECK: } else {
+// CHECK: scf.for
+// CHECK-NEXT: kernel.barrier
+// CHECK-NEXT: kernel.convert
+// CHECK-NEXT: kernel.barrier
+// CHECK-NEXT: chunk.dot
+// CHECK-NEXT: scf.yield
+// CHECK-NEXT: }
+// CHECK-NEXT: kernel.barrier
+// CHECK-NEXT: scf.yield
+// CHECK-NEXT: }
+// CHECK-NOT: kernel.barrier
+// CHECK: kernel.return
+kernel.func @meet_in_turns(%x: !kernel.view<tensor<16x16xf32>>, %o: !kernel.view<tensor<16x16xf32>>) chunk 16 roles [#kernel.role<all, 4>] shared 1024 {
+  %c0 = arith.constant 0 : index
+  %c1 = arith.constant 1 : index
+  %tokens = kernel.tokens
+  %condition = arith.cmpi sgt, %tokens, %c0 : index
+  %a = kernel.load %x at %c0 : !kernel.view<tensor<16x16xf32>> -> tensor<16x16xf32, #registers>
+  %p = scf.if %condition -> tensor<16x16xf32, #registers> {
+    scf.yield %a : tensor<16x16xf32, #registers>
+  } else {
+    %r = scf.for %i = %c0 to %tokens step %c1 iter_args(%b = %a) -> (tensor<16x16xf32, #registers>) {
+      %s = kernel.convert %b offset 0 : tensor<16x16xf32, #registers> -> tensor<16x16xf32, #shared>
+      %d = chunk.dot %s, %s : tensor<16x16xf32, #shared>, tensor<16x16xf32, #shared> -> tensor<16x16xf32, #registers>
+      scf.yield %d : tensor<16x16xf32, #registers>
+    }
+    scf.yield %r : tensor<16x16xf32, #registers>
+  }
+  %t = kernel.convert %p offset 0 : tensor<16x16xf32, #registers> -> tensor<16x16xf32, #shared>
+  kernel.store %p to %o at %c0 : tensor<16x16xf32, #registers>, !kernel.view<tensor<16x16xf32>>
+  kernel.return
+}

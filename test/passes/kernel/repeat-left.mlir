@@ -62,3 +62,27 @@ chunk.kernel @rests chunk 64 (input %q: tensor<64x128xbf16>, input %k: tensor<64
   %o = chunk.dot %p16, %k : tensor<64x64xbf16>, tensor<64x128xbf16> -> tensor<64x128xf32>
   chunk.yield %o next %S : tensor<64x128xf32>, tensor<128x128xf32>
 }
+
+// So do both where a loop carries the scores: it begins with them, and leaves them, where the product takes them.
+// CHECK-LABEL: kernel.func @carried
+// REPEATED: %[[NONE:.*]] = arith.constant dense<0.000000e+00> : tensor<64x64xf32, #[[ALL]]>
+// REPEATED: %[[LEFT:.*]] = scf.for {{.*}} iter_args(%[[OTHERS:.*]] = %[[NONE]]) -> (tensor<64x64xf32, #[[ALL]]>)
+// REPEATED: chunk.dot {{.*}} -> tensor<64x64xf32, #[[ALL]]>
+// REPEATED: chunk.meet %{{.*}} else %[[OTHERS]] block 64 halved %{{.*}} : tensor<64x64xf32, #[[ALL]]>
+// REPEATED: %[[P:.*]] = arith.truncf %[[LEFT]] : {{.*}} to tensor<64x64xbf16, #[[ALL]]>
+// REPEATED: chunk.dot %[[P]],
+// EXCHANGED: scf.for {{.*}} -> (tensor<64x64xf32, #[[HALF]]>)
+chunk.kernel @carried chunk 64 (input %q: tensor<64x128xbf16>, state %S: tensor<128x128xf32>, valid %n: index) -> (o: tensor<64x128xf32>) {
+  %c0 = arith.constant 0 : index
+  %c1 = arith.constant 1 : index
+  %c6 = arith.constant 6 : index
+  %none = arith.constant dense<0.0> : tensor<64x64xf32>
+  %p = scf.for %i = %c0 to %c6 step %c1 iter_args(%others = %none) -> (tensor<64x64xf32>) {
+    %all = chunk.dot %q, %q transpose_right : tensor<64x128xbf16>, tensor<64x128xbf16> -> tensor<64x64xf32>
+    %met = chunk.meet %all else %others block 64 halved %i : tensor<64x64xf32>
+    scf.yield %met : tensor<64x64xf32>
+  }
+  %p16 = arith.truncf %p : tensor<64x64xf32> to tensor<64x64xbf16>
+  %o = chunk.dot %p16, %q : tensor<64x64xbf16>, tensor<64x128xbf16> -> tensor<64x128xf32>
+  chunk.yield %o next %S : tensor<64x128xf32>, tensor<128x128xf32>
+}
