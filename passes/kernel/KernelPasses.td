@@ -209,8 +209,8 @@ def AssignLayouts : Pass<"stretto-assign-layouts", "::stretto::kernel::FuncOp"> 
     Matrices are in registers in the fragments of a matrix product, vectors in the layout of what they are reduced
     from or combined with; operands of products are in shared memory, or stay in registers where a left operand's
     fragments agree: with `repeat-left` scores that are nothing but left operands are formed by all warps that want them,
-    rather than by one and exchanged, and parts that are put together, one for each warpgroup, by both, so that sums over
-    their rows cross no warps (`stretto-merge-choices` leaves each its own). With `warpgroups` products of 16-bit operands
+    rather than by one and exchanged, also where a loop carries them, and parts that are put together, one for each
+    warpgroup, by both, so that sums over their rows cross no warps (`stretto-merge-choices` leaves each its own). With `warpgroups` products of 16-bit operands
     have any number of columns by the eight: a matrix of 65 rows lies across, as the transpose of what a product of the
     transposed operands leaves, and of 65 columns each warpgroup has all; numbers that only go back to shared memory all
     warps divide. A convolution that products alone take is
@@ -314,7 +314,8 @@ def OverlapProducts : Pass<"stretto-overlap-products", "::stretto::kernel::FuncO
   let description = [{
     Operations stand in the order of how many products they wait for, one after the other, as far as registers reach: so
     what does not depend on a product, and what other products need or add to, is done while it runs. A `kernel.finish` waits for
-    it where its result is first asked for, but by another product that adds to it.
+    it where its result is first asked for, but by another product that adds to it. What is seldom wanted, on a condition or in
+    a loop there, stays as it stands.
 
     ```mlir
     %p = chunk.dot %a, %b {kernel.instruction = #kernel.instruction<wgmma>} : tensor<64x64xbf16>, tensor<64x64xbf16> -> tensor<64x64xf32>
@@ -445,8 +446,8 @@ def InsertBarriers : Pass<"stretto-insert-barriers", "::stretto::kernel::FuncOp"
   let description = [{
     Puts a `kernel.barrier` before an operation that touches bytes of shared memory which another has written, or
     writes bytes that another has read, since the last barrier. Where a product of warpgroups is still reading them, its
-    `kernel.finish` comes before the barrier. Where threads meet in one of two branches, they meet at the end of the
-    second, which is the rarer one: what it has touched asks for no barrier behind both. What a loop sends to bulk
+    `kernel.finish` comes before the barrier. Where threads meet in one of two branches, or in a loop there, they meet at
+    the end of the second, which is the rarer one: what it has touched asks for no barrier behind both. What a loop sends to bulk
     channels moves behind the first barrier of an iteration: all have read then what it replaces. Where chunks are
     items of their own a `kernel.await` has a fence only for copies that products read, and where threads copy nothing it
     is a barrier, or nothing if channels are one tile deep. Bulk channels come first, and threads meet before the first tile is sent: whoever waits for one finds the channels' own barriers made.

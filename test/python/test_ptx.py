@@ -68,7 +68,6 @@ CHUNK_SPILLS = {
     "abc": [("fp32", 128)],
     "supra": [("bf16", 128)],
     "gsa": [("bf16", 128), ("fp32", 128)],
-    "rwkv6": [("bf16", 128)],
     "hgrn2": [("bf16", 128)],
 }
 # And of the kernels over segments that are walked side by side, of which some are those of whole walks.
@@ -76,7 +75,6 @@ SEGMENT_SPILLS = {
     "ssd": [("fp32", 64)],
     "lawcat": [("bf16", 128)],
     "hgrn2": [("bf16", 128)],
-    "rwkv6": [("bf16", 128)],
     "supra": [("bf16", 64), ("bf16", 128)],
     "abc": [("bf16", 128)],
 }

@@ -58,3 +58,36 @@ chunk.kernel @waits chunk 64 (input %x: tensor<64x64xbf16>, input %g: tensor<64x
   %o = arith.mulf %p, %b : tensor<64x64xf32>
   chunk.yield %o : tensor<64x64xf32>
 }
+
+// What is seldom wanted stays in its order, in the turns of a loop as well: there is no memory for more of it at a time.
+// CHECK-LABEL: kernel.func @seldom
+// CHECK: } else {
+// CHECK: scf.for
+// CHECK: %[[P:.*]] = chunk.dot {{.*}} transpose_right
+// CHECK-NEXT: %[[DONE:.*]] = kernel.finish %[[P]]
+// CHECK-NEXT: arith.truncf %[[DONE]]
+// CHECK: chunk.dot
+// CHECK: chunk.dot {{.*}} transpose_left
+// CHECK: scf.yield
+chunk.kernel @seldom chunk 64 (input %x: tensor<64x64xbf16>, state %S: tensor<64x64xf32>, valid %n: index) -> (o: tensor<64x64xf32>) {
+  %c0 = arith.constant 0 : index
+  %c1 = arith.constant 1 : index
+  %c6 = arith.constant 6 : index
+  %good = chunk.within %x limits [1.0] : tensor<64x64xbf16>
+  %none = arith.constant dense<0.0> : tensor<64x64xf32>
+  %o = scf.if %good -> (tensor<64x64xf32>) {
+    scf.yield %none : tensor<64x64xf32>
+  } else {
+    %all = scf.for %i = %c0 to %c6 step %c1 iter_args(%others = %none) -> (tensor<64x64xf32>) {
+      %p = chunk.dot %x, %x transpose_right : tensor<64x64xbf16>, tensor<64x64xbf16> -> tensor<64x64xf32>
+      %p16 = arith.truncf %p : tensor<64x64xf32> to tensor<64x64xbf16>
+      %a = chunk.dot %p16, %x : tensor<64x64xbf16>, tensor<64x64xbf16> -> tensor<64x64xf32>
+      %b = chunk.dot %x, %x transpose_left : tensor<64x64xbf16>, tensor<64x64xbf16> -> tensor<64x64xf32>
+      %ab = arith.addf %a, %b : tensor<64x64xf32>
+      %met = chunk.meet %ab else %others block 64 halved %i : tensor<64x64xf32>
+      scf.yield %met : tensor<64x64xf32>
+    }
+    scf.yield %all : tensor<64x64xf32>
+  }
+  chunk.yield %o next %S : tensor<64x64xf32>, tensor<64x64xf32>
+}
