@@ -114,8 +114,8 @@ private:
     auto isMeeting = [](Operation *op) { return WalkResult(failure(isa<BarrierOp, AwaitOp>(op))); };
     auto meets = [&](mlir::Region &region) {
       return llvm::any_of(region.front(), [&](Operation &op) {
-        bool isPassed = isa<BarrierOp, AwaitOp, scf::ForOp>(op); // a branch within it may not be
-        return isPassed && op.walk(isMeeting).wasInterrupted();
+        // In a loop as well, but not in a branch within, which may not be taken.
+        return isa<BarrierOp, AwaitOp, scf::ForOp>(op) && op.walk(isMeeting).wasInterrupted();
       });
     };
     if (rarer.hasOneBlock() && !branches[1].empty() && (meets(condition.getThenRegion()) || meets(rarer))) {

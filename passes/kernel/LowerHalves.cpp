@@ -65,8 +65,8 @@ static LinearTest halfOf(ThreadBuilder &b, const Layout &layout, int64_t block) 
 }
 
 namespace {
-/// Asks where rows are in blocks that are halved as often as only the run knows. Few rows are of one thread, and what
-/// is asked of each is formed once.
+/// Asks where rows are in blocks that are halved as often as only the run knows. A thread has few rows, of each of
+/// which what is asked for is formed once.
 class HalvedBlocks {
 public:
   HalvedBlocks(ThreadBuilder &b, const Layout &layout, int64_t block, Value halved)
@@ -93,7 +93,7 @@ public:
   /// Whether the row and the column of a register meet: but for the bit of the half, which the row has and the column
   /// has not, they differ in lower bits alone. In a block of one token there is none.
   Value meet(uint64_t reg) {
-    Value &known = differences[ownRow(reg)];
+    Value &known = belowHalf[ownRow(reg)];
     if (!known) {
       Value apart = b.combine(b.combine(b.coordinate(layout, 0, reg), ownColumns()), half);
       known = b.select(isLater(reg), apart, b.i32(-1));
@@ -105,7 +105,7 @@ public:
 
   /// Whether the row and the column of a register are in one block.
   Value areSame(uint64_t reg) {
-    Value &known = differences[ownRow(reg)];
+    Value &known = distances[ownRow(reg)];
     if (!known)
       known = b.combine(b.coordinate(layout, 0, reg), ownColumns());
     return isBelow(b.bitXor(known, ownColumn(reg)), tokens);
@@ -128,7 +128,7 @@ private:
   ThreadBuilder &b;
   const Layout &layout;
   Value tokens, half, below;
-  llvm::SmallDenseMap<uint64_t, Value> later, differences; // by what registers contribute to rows
+  llvm::SmallDenseMap<uint64_t, Value> later, belowHalf, distances; // by what registers contribute to rows
 };
 } // namespace
 
