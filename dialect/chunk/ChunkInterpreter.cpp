@@ -314,14 +314,14 @@ LogicalResult KernelExecution::runChunk(Sequence sequence, int64_t head, int64_t
 }
 
 LogicalResult KernelExecution::runLoop(scf::ForOp loop, TileMap &tiles, int64_t valid) {
-  auto bound = [&](Value index) { return tiles[index].values[0]; };
-  double end = bound(loop.getUpperBound()), step = bound(loop.getStep());
+  auto bound = [&](Value index) { return static_cast<int64_t>(tiles[index].values[0]); };
+  int64_t end = bound(loop.getUpperBound()), step = bound(loop.getStep());
   auto carriedOf = [&](ValueRange values) {
     return llvm::map_to_vector(values, [&](Value value) { return tiles[value]; });
   };
   SmallVector<Tile> carried = carriedOf(loop.getInitArgs());
-  for (double index = bound(loop.getLowerBound()); index < end; index += step) {
-    tiles[loop.getInductionVar()] = Tile({}, index);
+  for (int64_t index = bound(loop.getLowerBound()); index < end; index += step) {
+    tiles[loop.getInductionVar()] = Tile({}, static_cast<double>(index));
     for (auto [argument, tile] : llvm::zip_equal(loop.getRegionIterArgs(), carried))
       tiles[argument] = std::move(tile);
     for (Operation &op : loop.getBody()->without_terminator()) {
