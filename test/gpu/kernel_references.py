@@ -1,7 +1,5 @@
 """What the kernels of tests must compute: loops over tokens in fp64 that share nothing with the compiler."""
 
-import itertools
-
 import numpy as np
 from kernel_text import TABLES, expressions_of
 
@@ -98,24 +96,31 @@ def reference_halves(x, states, chunk):
     """Chunk by chunk; rows that are not there are 0."""
     T = len(x["q"])
     q, k, v = (np.concatenate([x[name], np.zeros((-T % chunk, x[name].shape[1]))]) for name in "qkv")
-    sizes = [2**bit for bit in range(chunk.bit_length())]
-    out = {name: np.zeros(v.shape) for name in (*(f"pairs{block}" for block in sizes), "within8", "within")}
-    out |= {f"rows{block}": np.zeros(q.shape) for block in sizes[1:]}
-    for block, i in itertools.product(sizes, range(len(q))):
-        half = max(block // 2, 1)
-        start = i - i % block  # of the block, whose first half the second half meets
-        later = i % block >= half
-        for j in range(start, start + half) if later else [i] * (block == 1):
-            out[f"pairs{block}"][i] += (q[i] @ k[j]) * v[j]
-        for name in ("within", "within8")[: 1 + (block == 8)]:
-            out[name][i] += sum((q[i] @ k[j]) * v[j] for j in range(start, i + 1))
-        if block > 1:
-            joined = 2 * q[i] if later else 4 * k[i]
-            out[f"rows{block}"][i] = joined + 3 * k[start + half - 1]
-    out["rows"] = sum(out[f"rows{block}"] for block in sizes[1:])
-    out["turns"] = sum(out[f"pairs{block}"] for block in sizes[1:])
-    out["met"] = out["turns"] + out["pairs1"]
+    out = {}
+    for block in (2**bit for bit in range(chunk.bit_length())):
+        pairs = out[f"pairs{block}"] = np.zeros(v.shape)
+        for i in range(len(q)):
+            half = max(block // 2, 1)
+            start = i - i % block  # of the block, whose first half the second half meets
+            later = i % block >= half
+            for j in range(start, start + half) if later else [i] * (block == 1):
+                pairs[i] += (q[i] @ k[j]) * v[j]
+            if block == 8:
+                out.setdefault("within8", np.zeros(v.shape))[i] = sum((q[i] @ k[j]) * v[j] for j in range(start, i + 1))
+            if block > 1:
+                joined = 2 * q[i] if later else 4 * k[i]
+                out.setdefault(f"rows{block}", np.zeros(q.shape))[i] = joined + 3 * k[start + half - 1]
     return {name: rows[:T] for name, rows in out.items()}, {}
+
+
+def reference_turns(x, states, chunk):
+    """What blocks of one size have, summed over sizes: a pair that meets in one is in all blocks of larger sizes."""
+    of_sizes, _ = reference_halves(x, states, chunk)
+    sizes = [2**bit for bit in range(chunk.bit_length())]
+    pairs = [of_sizes[f"pairs{block}"] for block in sizes]
+    within = sum(own * (len(sizes) - place) for place, own in enumerate(pairs))
+    rows = sum((of_sizes[f"rows{block}"] for block in sizes[1:] if len(x["q"])), np.zeros(x["q"].shape))
+    return {"met": sum(pairs), "within": within, "turns": sum(pairs[1:]), "rows": rows}, {}
 
 
 def reference_delta(x, states):

@@ -378,19 +378,35 @@ def halves(name, element, K, V, chunk=CHUNK):
                 joined = b.emit(f"chunk.join_halves {x[0]}, {y[0]} block {block} : {x[1]} -> {x[1]}", x[1])
                 total = b.elementwise("arith.addf", total, b.wide(joined))
             outputs[f"rows{block}"] = total
+    arguments = [f"input {x[0]}: {x[1]}" for x in (q, k, v)]
+    narrow = {n: b.narrow(o) for n, o in outputs.items()}
+    return kernel(name, arguments, [f"{n}: {o[1]}" for n, o in narrow.items()], b, [*narrow.values()], [], chunk=chunk)
 
-    # The same in turns that halve the blocks: each pair once, in all blocks that have both, and what meets is made of
-    # rows of both halves; at last rows of all sizes.
+
+def turns(name, element, K, V, chunk=CHUNK):
+    """The same in loops whose turns halve the blocks: each pair once, pairs in all blocks that have both, what meets of
+    rows of both halves, and rows of all sizes.
+    """
+    b = Body(element, chunk)
+    q, k, v = (("%" + x, b.tile(chunk, K, element=element)) for x in "qkv")
+    square, rows = b.tile(chunk, chunk), b.tile(chunk, K)
+    q32, k32, v32 = (b.wide(x) for x in (q, k, v))
+    tripled = b.elementwise("arith.addf", b.elementwise("arith.addf", k32, k32), k32)
+    one, zero = b.constant(1, square), b.constant(0, square)
+    ones = b.emit(f"chunk.causal {one[0]} : {square}", square)
+    poison = b.elementwise("arith.mulf", b.dot(q32, k32, square, right=True), b.elementwise("arith.divf", one, ones))
+
     def each_pair(turn, carried):
         met, count = carried
         halved = f"block {chunk} halved {turn}"
-        own = b.emit(f"chunk.meet {poison[0]} else {met[0]} {halved} : {square}", square)
+        met = b.emit(f"chunk.meet {poison[0]} else {met[0]} {halved} : {square}", square)
         within = b.emit(f"chunk.meet {poison[0]} else {zero[0]} {halved} whole : {square}", square)
-        return own, b.elementwise("arith.addf", count, within)
+        return met, b.elementwise("arith.addf", count, within)
 
     def each_size(turn, carried):
         met, total = carried
         halved = f"block {chunk} halved {turn}"
+        # Rows in shared memory as they came, rows that are made, and those before the middle.
         joined = b.emit(f"chunk.join_halves {q[0]}, {k[0]} {halved} : {q[1]} -> {q[1]}", q[1])
         products = b.dot(joined, joined, square, right=True)
         met = b.emit(f"chunk.meet {products[0]} else {met[0]} {halved} : {square}", square)
@@ -400,13 +416,12 @@ def halves(name, element, K, V, chunk=CHUNK):
             total = b.elementwise("arith.addf", total, x)
         return met, total
 
-    zero, sizes = b.constant(0, square), chunk.bit_length()
+    sizes = chunk.bit_length()
     met, count = b.loop(sizes, [zero, zero], each_pair)
     of_rows, total = b.loop(sizes - 1, [zero, b.constant(0, rows)], each_size)
-    outputs |= {"met": b.dot(met, v32, rows), "within": b.dot(count, v32, rows), "turns": b.dot(of_rows, v32, rows)}
-    outputs["rows"] = total
+    outputs = {"met": b.dot(met, v32, rows), "within": b.dot(count, v32, rows), "turns": b.dot(of_rows, v32, rows)}
+    narrow = {n: b.narrow(o) for n, o in (outputs | {"rows": total}).items()}
     arguments = [f"input {x[0]}: {x[1]}" for x in (q, k, v)]
-    narrow = {n: b.narrow(o) for n, o in outputs.items()}
     return kernel(name, arguments, [f"{n}: {o[1]}" for n, o in narrow.items()], b, [*narrow.values()], [], chunk=chunk)
 
 

@@ -16,8 +16,9 @@ from kernel_references import (
     reference_scans,
     reference_slots,
     reference_step_rowmaps,
+    reference_turns,
 )
-from kernel_text import CHUNK, computed, delta, halves, mixes, recurrent, rowmaps, scans, slots
+from kernel_text import CHUNK, computed, delta, halves, mixes, recurrent, rowmaps, scans, slots, turns
 from step_text import step, step_rowmaps, step_slots
 
 
@@ -70,6 +71,7 @@ FAMILIES = {
     "slotsfactor": Family(slots, lambda x, s: reference_slots(x, s, "factor"), {"form": "factor"}, weight=2),
     "mixes": Family(mixes, reference_mixes, by_chunk=True, weight=4),
     "halves": Family(halves, reference_halves, by_chunk=True, weight=4),
+    "turns": Family(turns, reference_turns, by_chunk=True, weight=2),
     "delta": Family(delta, reference_delta, weight=2),
     "deltachannel": Family(delta, reference_delta, {"decay": "channel"}, weight=2),
     "steplinear": step_family(normalize=True),
