@@ -388,7 +388,7 @@ static bool readsStates(ModuleOp gradient) {
 /// More registers are worth twice the tokens, as GpuForm says. One walk back over all values that keeps some in memory
 /// takes half as many states out of it as with half the tokens, and was seen to gain.
 int64_t Lowering::registerLimit(int64_t slices) {
-  constexpr int64_t few = 268, many = 292, most = 304;
+  constexpr int64_t few = 267, many = 292, most = 304;
   if (bytesOf(request.element) != 2)
     return fewRegisters;
   if (!isOfGradient)

@@ -585,6 +585,8 @@ def cases(manifest):
     yield "one chunk", dict(lengths=[C], heads=heads)
     yield "one token", dict(lengths=[1, 1], heads=heads, initial=False)
     yield "ragged", dict(lengths=[2 * C + 5], heads=heads)
+    # More than any ring of tiles has places.
+    yield "many chunks", dict(lengths=[9 * C], heads=group)
     yield "packed", dict(lengths=[0, C + 7, 1, 3], heads=heads, packed=True)
     kinds = ("strong", "near", "zeros", "mixed") if gated else ()
     options = kernels.family(manifest["symbol"]).options if gated else {}
