@@ -20,6 +20,13 @@ using namespace stretto::kernel;
 LogicalResult ThreadLowering::lowerRoles() {
   if (!beside)
     return lower(*function.getBlock());
+  // A group that skips a use of a place would take the barrier's phase before for its own.
+  int64_t groups = beside.getGroups();
+  for (auto channel : function.getOps<ChannelOp>())
+    if (auto depth = static_cast<int64_t>(channel.getDepth());
+        channel.getPassed() && !channel.getBulk() && depth % groups != 0)
+      return channel.emitOpError("has ") << depth << " places for tiles that are passed to " << groups
+                                         << " groups of warps, expected a multiple";
   openPassed();
   int64_t own = function.getWarps();
   RegistersOfRoles registersOf(function, beside);

@@ -189,9 +189,9 @@ bool makeRoomForOthers(FuncOp function) {
 }
 
 /// Makes bulk channels as deep as memory allows, equally deep, and what roles pass to each other two tiles deep, or
-/// one. Where not all bulk channels have place for two tiles, those of the largest tiles have one, and are
-/// bulk channels no more where one role does everything. What has turns is sent as far ahead as it is. The bytes that
-/// the block may take.
+/// one, or as many as there are groups. Where not all bulk channels have place for two tiles, those of the largest
+/// tiles have one, and are bulk channels no more where one role does everything. What has turns is sent as far ahead as
+/// it is. The bytes that the block may take.
 int64_t deepenChannels(Roles roles, int64_t bytes) {
   SmallVector<ChannelOp> channels, deep, passed;
   for (FuncOp function : roles)
@@ -224,12 +224,18 @@ int64_t deepenChannels(Roles roles, int64_t bytes) {
   // is passed.
   bool areOutputsApart =
       llvm::any_of(roles, [](FuncOp function) { return function.getRole().getKind() == RoleKind::Outputs; });
+  // Groups that take chunks in turns have places of their own: one that came back to a place which another has had
+  // meanwhile could not tell its tile from the one before.
+  int64_t groups = 1;
+  for (FuncOp function : roles)
+    groups = std::max(groups, function.getGroups());
   auto deepen = [&](bool apart, int64_t limit, int64_t least) {
     SmallVector<int64_t, 2> leasts = {least};
     if (areOutputsApart && least == fewest)
       leasts.insert(leasts.begin(), fewest + 1);
     for (int64_t each : leasts)
-      if (fits(apart, limit, /*ofPassed=*/2, each) || (!passed.empty() && fits(apart, limit, /*ofPassed=*/1, each)))
+      if (fits(apart, limit, std::max<int64_t>(2, groups), each) ||
+          (!passed.empty() && groups == 1 && fits(apart, limit, /*ofPassed=*/1, each)))
         return true;
     return false;
   };

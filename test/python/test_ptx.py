@@ -276,6 +276,14 @@ def test_outputs_behind_a_walk_assemble_without_spills(ptxas, tmp_path, operator
     assert set(spilled(ptxas, tmp_path, text)) == {("0", "0")}
 
 
+@pytest.mark.parametrize("operator", ["linear_attn", "simple_gla"])
+def test_groups_that_take_turns_have_places_of_their_own(operator):
+    """Where memory is scarce, too: who comes back to a place finds no tile of another group's turn."""
+    planned = lower(operator, "bf16", 128, "kernel", form=(64, 1, 4, 0, 0, 0, 0, 8))
+    depths = re.findall(r"kernel.channel passed \d+ depth (\d+)", planned)
+    assert depths and set(depths) == {"2"}
+
+
 @pytest.mark.parametrize("segments", [False, True])
 @pytest.mark.parametrize(
     "operator, warps",

@@ -3,6 +3,7 @@
 // RUN: stretto-opt %t --pass-pipeline='builtin.module(stretto-plan-shared-memory,kernel.func(stretto-send-ahead,stretto-insert-barriers))' -o %t.planned
 // RUN: FileCheck %s --check-prefix=PLANNED <%t.planned
 // RUN: stretto-opt %t.planned --stretto-lower-to-threads | FileCheck %s --check-prefix=THREADS
+// RUN: sed 's/passed 0 depth 2/passed 0 depth 1/' %t.planned | not stretto-opt --stretto-lower-to-threads 2>&1 | FileCheck %s --check-prefix=PLACES
 // RUN: stretto-opt %s --pass-pipeline='builtin.module(stretto-fold-over-chunks,stretto-divide-roles{ahead=4 walk=4},kernel.func(stretto-assign-layouts,stretto-select-products,stretto-overlap-products,stretto-select-copies),stretto-share-channels)' | FileCheck %s --check-prefix=AHEAD
 
 // The walk sends what both read, and queries, which outputs alone read. They release all, and send nothing.
@@ -52,6 +53,9 @@
 // THREADS: nvvm.barrier id = %c3_i32
 // THREADS: {kernel.roles = 128 : i64}
 // THREADS: {kernel.roles = 128 : i64}
+
+// A group that came back to a place could not tell its tile from that of the turn between.
+// PLACES: error: 'kernel.channel' op has 1 places for tiles that are passed to 2 groups of warps, expected a multiple
 
 // Who runs ahead has copies of its own.
 // AHEAD-LABEL: kernel.func @linear(%q:
