@@ -316,6 +316,8 @@ LogicalResult KernelExecution::runChunk(Sequence sequence, int64_t head, int64_t
 LogicalResult KernelExecution::runLoop(scf::ForOp loop, TileMap &tiles, int64_t valid) {
   auto bound = [&](Value index) { return static_cast<int64_t>(tiles[index].values[0]); };
   int64_t end = bound(loop.getUpperBound()), step = bound(loop.getStep());
+  if (step < 1)
+    return loop.emitOpError("has a step of ") << step << ", expected 1 or more";
   auto carriedOf = [&](ValueRange values) {
     return llvm::map_to_vector(values, [&](Value value) { return tiles[value]; });
   };
@@ -325,6 +327,8 @@ LogicalResult KernelExecution::runLoop(scf::ForOp loop, TileMap &tiles, int64_t 
     for (auto [argument, tile] : llvm::zip_equal(loop.getRegionIterArgs(), carried))
       tiles[argument] = std::move(tile);
     for (Operation &op : loop.getBody()->without_terminator()) {
+      if (op.getNumResults() != 1)
+        return op.emitOpError("has ") << op.getNumResults() << " results within a loop, expected one";
       FailureOr<Tile> tile = executeTile(&op, tiles, valid);
       if (failed(tile))
         return failure();

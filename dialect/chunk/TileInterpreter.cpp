@@ -160,10 +160,15 @@ struct TileOperation {
   LogicalResult run(CausalOp op) {
     return fill([&](int64_t i, int64_t j) { return j < i || (j == i && !op.getStrict()) ? x[0]->at(i, j) : 0; });
   }
-  /// The tokens of a block, of which `halved`, where it is given, follows what an operation takes otherwise.
+  /// The tokens of a block, of which `halved`, where it is given, follows what an operation takes otherwise; of more
+  /// halves than there are, the smallest block.
   template <typename Op> int64_t blockOf(Op op) {
-    auto block = static_cast<int64_t>(op.getBlock());
-    return op.getHalved() ? block >> static_cast<int64_t>(x.back()->values[0]) : block;
+    constexpr int64_t least = std::is_same_v<Op, MeetOp> ? 1 : 2;
+    int64_t block = op.getBlock();
+    if (!op.getHalved())
+      return block;
+    auto halves = static_cast<int64_t>(std::clamp<double>(x.back()->values[0], 0, 62));
+    return std::max(block >> halves, least);
   }
   LogicalResult run(MeetOp op) {
     int64_t own = blockOf(op);

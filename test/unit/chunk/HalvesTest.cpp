@@ -22,9 +22,8 @@ protected:
     }
   }
 
-  /// What a loop over so many sizes of blocks leaves of a tile of so many columns, from zeros on. The body knows the
-  /// rows
-  /// `%q` and `%k`, the turn `%i`, what is carried, `%x`, and tiles of zeros and ones; it makes `%y`.
+  /// What a loop over so many sizes of blocks leaves of a tile of so many columns, from zeros on. The body knows
+  /// the rows `%q` and `%k`, the turn `%i`, what is carried, `%x`, and tiles of zeros and ones; it makes `%y`.
   std::vector<double> carried(int64_t columns, int64_t sizes, const std::string &body) {
     std::string text = R"(
       chunk.kernel @f chunk 8 (input %q: tensor<8x1xf32>, input %k: tensor<8x1xf32>, valid %n: index) -> (o: TILE) {
@@ -88,4 +87,11 @@ TEST_F(HalvesTest, RowsOfHalves) {
     }
     EXPECT_EQ(rows[i], static_cast<double>(sum)) << i;
   }
+}
+
+TEST_F(HalvesTest, MoreHalvesThanThereAreLeaveTheSmallestBlock) {
+  std::vector<double> rows = carried(1, 100, R"(
+    %y = chunk.middle %q block 8 halved %i : tensor<8x1xf32> -> tensor<8x1xf32>)");
+  for (int64_t i = 0; i < tokens; ++i)
+    EXPECT_EQ(rows[i], static_cast<double>(1 + i - i % 2)) << i;
 }
