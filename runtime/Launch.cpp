@@ -301,23 +301,14 @@ llvm::Error stretto::findInverses(const Signature &signature, const Signature::S
   return llvm::Error::success();
 }
 
-/// Sets the results of sequences without a slot to 0; on a device, where alone it is known which these are, those of
-/// all.
-static llvm::Error clearResults(const Signature &signature, const TensorView &slots, ArrayRef<TensorView> results,
-                                const Executor &executor) {
+/// Sets the results of sequences without a slot to 0, which kernels of a device do themselves.
+static void clearResultsOnCpu(const TensorView &slots, ArrayRef<TensorView> results) {
   for (const TensorView &result : results) {
-    char *data = static_cast<char *>(result.data);
     int64_t ofSequence = llvm::product_of(result.sizes.drop_front()) * bytesOf(*result.type);
-    if (signature.device >= 0) {
-      if (llvm::Error error = CudaDevice::clear(signature.device, data, result.sizes[0] * ofSequence, executor.stream))
-        return error;
-      continue;
-    }
     for (int64_t sequence = 0; sequence < result.sizes[0]; ++sequence)
       if (static_cast<const int64_t *>(slots.data)[sequence] < 0)
-        std::memset(data + sequence * ofSequence, 0, ofSequence);
+        std::memset(static_cast<char *>(result.data) + sequence * ofSequence, 0, ofSequence);
   }
-  return llvm::Error::success();
 }
 
 llvm::Error Operator::run(Signature &signature, const Prepared &prepared, const OperatorCall &call,
@@ -334,9 +325,8 @@ llvm::Error Operator::run(Signature &signature, const Prepared &prepared, const 
   if (const std::string &reason = kernel->code->manifest.noChunkForm; !reason.empty())
     if (!signature.op.implementation->hasWarned.exchange(true))
       executor.warn((signature.op.name() + ": no chunk form: " + reason + "; runs token by token").str());
-  if (call.slots)
-    if (llvm::Error error = clearResults(signature, *call.slots, results, executor))
-      return error;
+  if (call.slots && signature.device < 0)
+    clearResultsOnCpu(*call.slots, results);
   LaunchTensors tensors;
   tensors.addInputs(call);
   tensors.results = results;

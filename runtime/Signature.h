@@ -27,6 +27,8 @@ public:
   /// Has the kernels of the first call on a GPU whose gradient will be asked for compiled beside those of the gradient.
   /// What cannot be compiled is said when it is asked for.
   void compileWithGradient(const OperatorCall &call, const GradientRequest &request, int64_t threads);
+  /// Whether there was none yet.
+  bool awaitsGradient() const { return device >= 0 && !isCompiledWithGradient.load(std::memory_order_relaxed); }
   /// Whether the gradient of a call is that of a longer one, on the tokens of the windows too, by the declaration that
   /// `resumed` gives (stretto-resume). `finalEntries` says which entries of the final state have a cotangent.
   bool resumes(const OperatorCall &call, const GradientRequest &request, llvm::ArrayRef<bool> finalEntries) const;

@@ -308,6 +308,8 @@ StrettoGradient *strettoSignatureGradient(StrettoSignature *signature, const Str
   return gradient ? reinterpret_cast<StrettoGradient *>(*gradient) : nullptr;
 }
 
+bool strettoSignatureAwaitsGradient(const StrettoSignature *signature) { return unwrap(signature)->awaitsGradient(); }
+
 void strettoCheckedCallCompileWithGradient(const StrettoCheckedCall *call, const StrettoGradientRequest *request,
                                            int64_t threads) {
   call->signature->compileWithGradient(call->call, requestOf(*call->signature, *request), threads);

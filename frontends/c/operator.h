@@ -182,7 +182,8 @@ STRETTO_EXPORT StrettoGradient *strettoSignatureGradient(StrettoSignature *signa
                                                          const StrettoGradientRequest *request, int64_t threads,
                                                          char **error);
 /* Has the kernels of a call on a GPU compiled beside those of its gradient, which will be asked for, once for a
- * signature. */
+ * signature: where that is awaited. */
+STRETTO_EXPORT bool strettoSignatureAwaitsGradient(const StrettoSignature *signature);
 STRETTO_EXPORT void strettoCheckedCallCompileWithGradient(const StrettoCheckedCall *call,
                                                           const StrettoGradientRequest *request, int64_t threads);
 STRETTO_EXPORT size_t strettoGradientRowCount(const StrettoGradient *gradient);

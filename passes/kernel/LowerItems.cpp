@@ -71,11 +71,13 @@ LogicalResult ThreadLowering::lowerItem(Value argument) {
   if (!manifest.inPlace)
     return lowerHead(first);
 
-  // A sequence without a row of the state is left out.
   stateRow = startRow = numberAt(word(Manifest::Slots), sequence, sequence);
   OpBuilder::InsertionGuard guard(b);
   Value isRow = b.compare(arith::CmpIPredicate::ult, stateRow, word(Manifest::StateRows));
-  b.setInsertionPointToStart(scf::IfOp::create(b, isRow).thenBlock());
+  auto step = scf::IfOp::create(b, isRow, /*withElseRegion=*/true);
+  b.setInsertionPointToStart(step.elseBlock());
+  clearOutputs(first, together);
+  b.setInsertionPointToStart(step.thenBlock());
   if (group == 1)
     return lowerHead(first);
   // The first head stores what the others read: it comes last.
@@ -85,6 +87,28 @@ LogicalResult ThreadLowering::lowerItem(Value argument) {
   LogicalResult lowered = lowerHead(b.add(first, fromLast));
   b.barrier();
   return lowered;
+}
+
+void ThreadLowering::clearOutputs(Value firstHead, Value count) {
+  auto heads = scf::ForOp::create(b, firstHead, b.add(firstHead, count), b.i32(1));
+  OpBuilder::InsertionGuard guard(b);
+  b.setInsertionPointToStart(heads.getBody());
+  head = heads.getInductionVar();
+  int64_t place = Manifest::headerWords;
+  for (const Manifest::Argument &each : manifest.arguments) {
+    int64_t first = std::exchange(place, place + manifest.words(each.kind));
+    if (each.kind != Manifest::Kind::Output)
+      continue;
+    View view = decodeView(each, first);
+    int64_t columns = llvm::product_of(each.shape), bytes = stretto::bytesOf(each.type);
+    auto loop = scf::ForOp::create(b, b.i32(0), b.i32(columns), b.i32(manifest.threads));
+    OpBuilder::InsertionGuard ofColumn(b);
+    b.setInsertionPointToStart(loop.getBody());
+    Value column = b.add(loop.getInductionVar(), thread);
+    b.setInsertionPointToStart(scf::IfOp::create(b, b.less(column, columns)).thenBlock());
+    Value zero = arith::ConstantOp::create(b, b.getIntegerAttr(b.getIntegerType(8 * bytes), 0));
+    b.store(b.advance(view.base, b.mul(b.extend(column), bytes)), zero);
+  }
 }
 
 LogicalResult ThreadLowering::lowerChunk(Value item) {

@@ -51,6 +51,8 @@ private:
 
   /// What the block's work item is, and what it does with its heads.
   mlir::LogicalResult lowerItem(mlir::Value block);
+  /// Of so many heads of a sequence that has no row of the state, from one on, all that is stored: zeros.
+  void clearOutputs(mlir::Value firstHead, mlir::Value count);
   /// Where each chunk is an item of its own.
   mlir::LogicalResult lowerChunk(mlir::Value item);
   /// Where each segment is one.

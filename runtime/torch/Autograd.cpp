@@ -104,6 +104,9 @@ void RecordGradient::operator()(const c10::OperatorHandle &handle, c10::Dispatch
   std::shared_ptr<VariantBackward> node(new VariantBackward(), torch::autograd::deleteNode);
   node->operatorName = name;
   variable_list differentiated;
+  differentiated.reserve(arguments.inputs.size() + arguments.initialState.size());
+  node->inputs.reserve(arguments.inputs.size());
+  node->initialState.reserve(arguments.initialState.size());
   for (const OptionalTensor &input : arguments.inputs) {
     differentiated.push_back(input ? *input : at::Tensor());
     node->inputs.emplace_back(differentiated.back(), /*is_output=*/false);

@@ -280,8 +280,8 @@ std::vector<at::Tensor> TorchOperator::allocateState(const RunningCall &call, co
   return state;
 }
 
-std::vector<bool> TorchOperator::recorded(const Arguments &arguments) const {
-  std::vector<bool> flags;
+TorchOperator::Recorded TorchOperator::recorded(const Arguments &arguments) const {
+  Recorded flags;
   if (arguments.isStep || !requiresGradient(arguments))
     return flags;
   for (const OptionalTensor &input : arguments.inputs)
@@ -291,8 +291,7 @@ std::vector<bool> TorchOperator::recorded(const Arguments &arguments) const {
   return flags;
 }
 
-void TorchOperator::compileWithGradient(const RunningCall &call, const std::vector<bool> &wanted,
-                                        int64_t threads) const {
+void TorchOperator::compileWithGradient(const RunningCall &call, const Recorded &wanted, int64_t threads) const {
   size_t entries = strettoSignatureStateCount(call.signature);
   auto isWanted = [&](size_t i) { return i < wanted.size() && wanted[i]; };
   Flags ofInputs(inputs.size(), isWanted);
@@ -324,12 +323,12 @@ void TorchOperator::checkContents(const RunningCall &call, const Arguments &argu
 
 Outputs TorchOperator::run(Arguments arguments) const {
   checkMemory(arguments);
-  std::vector<bool> wanted = recorded(arguments); // copies that follow ask for no gradient
+  Recorded wanted = recorded(arguments); // copies that follow ask for no gradient
   arrange(arguments);
   const at::Tensor &row = firstRow(arguments);
   Lent lent(row.device());
   RunningCall call(*this, arguments);
-  if (!wanted.empty() && row.is_cuda())
+  if (!wanted.empty() && row.is_cuda() && strettoSignatureAwaitsGradient(call.signature))
     compileWithGradient(call, wanted, lent.executor.threads);
   if (!row.is_cuda() || strettoDebug())
     checkContents(call, arguments, lent.executor);

@@ -158,9 +158,10 @@ private:
   /// The axis of heads in a part of a gradient that has one for sequences.
   static int64_t headAxis(StrettoSignature *signature, const StrettoGradientPart &part);
   /// Which inputs, then which entries of the initial state, a gradient is recorded of; none where it is of none.
-  std::vector<bool> recorded(const Arguments &arguments) const;
+  using Recorded = c10::SmallVector<bool, 16>;
+  Recorded recorded(const Arguments &arguments) const;
   /// Has the kernels of a call and of its gradient compiled at the same time: the latter will be asked for.
-  void compileWithGradient(const RunningCall &call, const std::vector<bool> &wanted, int64_t threads) const;
+  void compileWithGradient(const RunningCall &call, const Recorded &wanted, int64_t threads) const;
   /// Checks the contents of the tensors of a call, of those on devices copies.
   void checkContents(const RunningCall &call, const Arguments &arguments, const StrettoExecutor &executor) const;
   /// Memory for the results of a call on `row`.

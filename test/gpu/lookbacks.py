@@ -293,7 +293,7 @@ class LookbackLaunch:
         for name, (index, shape) in self.outputs.items():
             array, wanted = from_bits(self.buffers[index].reshape(shape), self.element), self.batch(self.results)
             if (self.slots < 0).any():
-                left_out = np.isnan(array[self.slots < 0]).astype(float)
+                left_out = (array[self.slots < 0] == 0).astype(float)
                 compare("left out", left_out, np.ones_like(left_out), 0)
                 array, wanted = array[self.slots >= 0], wanted[self.slots >= 0]
             compare(name, array, wanted, OUTPUT[self.element])
