@@ -2,6 +2,7 @@
 
 #include "dialect/chunk/Flops.h"
 #include "dialect/kernel/Chip.h"
+#include "dialect/stretto/StateChain.h"
 #include "mlir/Parser/Parser.h"
 #include "mlir/Transforms/Passes.h"
 #include "passes/Passes.h"
@@ -129,9 +130,22 @@ int64_t Lowering::tokensForCpu() {
   return hasAny(isOfChannels) ? some : many;
 }
 
+bool Lowering::looksBack() {
+  return module->walk([](LookbackOp) { return WalkResult::interrupt(); }).wasInterrupted();
+}
+
+/// Whether gradients of matrices are added up over all tokens: states of reverse time that no row reads.
+static bool addsMatricesUp(ModuleOp module) {
+  return llvm::any_of(module.getOps<VariantOp>(), [](VariantOp variant) {
+    return llvm::any_of(stateChains(variant), [](const StateChain &chain) {
+      StateType state = chain.getRoot().getType();
+      return state.getReverse() && state.getFirstSize() > 1 && state.getSecondSize() > 1 && chain.reads().empty();
+    });
+  });
+}
+
 bool Lowering::carriesStatesAlone(int64_t slices) {
-  WalkResult result = module->walk([](LookbackOp) { return WalkResult::interrupt(); });
-  return slices == 1 && result.wasInterrupted();
+  return slices == 1 && (looksBack() || (isOfGradient && addsMatricesUp(*module)));
 }
 
 llvm::Error Lowering::chooseForCpu() {
@@ -588,8 +602,9 @@ llvm::Error Lowering::chooseForGpu() {
 /// which meets other chunks in each walk, those of more tokens.
 llvm::Expected<bool> Lowering::divideGradient(GpuForm &form) {
   constexpr int64_t enoughTokens = 32;
-  bool looksBack = carriesStatesAlone(/*slices=*/1);
-  bool isOpen = request.walks == 0 && bytesOf(request.element) == 2 && (looksBack || !form.fits() || form.readsStates);
+  bool isOfStatesAlone = carriesStatesAlone(/*slices=*/1);
+  bool isOpen =
+      request.walks == 0 && bytesOf(request.element) == 2 && (isOfStatesAlone || !form.fits() || form.readsStates);
   // Segments side by side leave no multiprocessor idle: one walk moves least through memory.
   if (request.sideBySide && form.shape.tokens >= enoughTokens && form.suffices())
     isOpen = false;
@@ -601,7 +616,9 @@ llvm::Expected<bool> Lowering::divideGradient(GpuForm &form) {
   dividesGradients = false;
   if (!divided)
     return divided.takeError();
-  int64_t fewest = looksBack ? form.shape.tokens + 1 : std::max(enoughTokens, form.shape.tokens);
+  int64_t fewest = looksBack()       ? form.shape.tokens + 1
+                   : isOfStatesAlone ? form.shape.tokens
+                                     : std::max(enoughTokens, form.shape.tokens);
   bool gains = divided->suffices() && divided->shape.tokens >= fewest;
   bool spillsLess = form.fits() && !form.suffices() && divided->shape.tokens >= form.shape.tokens &&
                     divided->registers < form.registers;

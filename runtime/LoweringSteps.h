@@ -74,8 +74,10 @@ private:
   llvm::Error takeNeededPanels();
   int64_t tokensForCpu();
   static constexpr int64_t fewRegisters = 244; // of 255
+  bool looksBack();
   /// Whether walks of a divided gradient carry states and nothing else: those of what looks back, where a walk would
-  /// meet other chunks in each of its own. Slices leave parts of rows, which are no rows that could be kept.
+  /// meet other chunks in each of its own, and those of what has matrices of parameters, which with the sums of their
+  /// gradients leave few registers. Slices leave parts of rows, which are no rows that could be kept.
   bool carriesStatesAlone(int64_t slices);
   /// A chunk form for a GPU, its slices and the registers that it wants; or none that fits, and why.
   struct GpuForm {

@@ -124,12 +124,17 @@ private:
       return failure();
     if (carriesBack && failed(chunkApart(variant, types, Part::CotangentWrites, *parts, suffix::cotangentStarts)))
       return failure();
-    if (parts->sums.empty())
+    if (!parts->addsUpApart())
       return success();
     for (auto [index, row] : llvm::enumerate(parts->keptForSums))
       types.others[nameOfKeptRow(parts->kept.size() + index)] = typeOfSummedRow(row, types);
     replaceByArguments(variant, parts->keptForSums.getArrayRef(), parts->kept.size());
-    return carriesBack ? chunkSums(variant, types, Part::Sums, *parts) : build(Part::Sums);
+    if (!carriesBack)
+      return build(Part::Sums);
+    if (failed(parts->sums.empty() ? chunkApart(variant, types, Part::Sums, *parts)
+                                   : chunkSums(variant, types, Part::Sums, *parts)))
+      return failure();
+    return parts->tailsOfSums.empty() ? success() : chunkApart(variant, types, Part::CotangentTails, *parts);
   }
 
   /// The kernel of all else. Where states of reverse time have a walk of their own, and their segments are side by
@@ -145,9 +150,9 @@ private:
       return chain.getRoot().getType().getReverse() && !parts.apart.contains(chain.root) &&
              !parts.sums.contains(chain.root);
     });
-    bool handsRowsOn = llvm::any_of(deriveState(variant), [](const StateEntry &entry) {
-      return entry.reverse && entry.kind == StateEntry::Kind::Tail;
-    });
+    bool handsRowsOn = parts.tailsOfSums.empty() && llvm::any_of(deriveState(variant), [](const StateEntry &entry) {
+                         return entry.reverse && entry.kind == StateEntry::Kind::Tail;
+                       });
     if (!hasSums && !handsRowsOn)
       return ChunkVariant(variant, chunk, types, Part::Gradient, parts).run();
     if (failed(hasSums ? chunkSums(variant, types, Part::Gradient, parts)

@@ -92,7 +92,8 @@ SmallVector<chunk::OutputAttr> ChunkVariant::describeOutputs() {
 bool ChunkVariant::isCarried(StateOp root) {
   if (!walksBack())
     return part != Part::Rows;
-  return root.getType().getReverse() && !(carriesTailsBack() && parts.apart.contains(root));
+  bool meetsCotangents = part == Part::Gradient || part == Part::CotangentTails;
+  return root.getType().getReverse() && !(meetsCotangents && parts.apart.contains(root));
 }
 
 bool ChunkVariant::takesReverse(Operation *root) {
@@ -100,8 +101,9 @@ bool ChunkVariant::takesReverse(Operation *root) {
   case Part::Sums:
     return parts.sums.contains(root);
   case Part::Cotangents:
-  case Part::CotangentTails:
     return parts.apart.contains(root);
+  case Part::CotangentTails:
+    return parts.tailsOfSums.empty() && parts.apart.contains(root);
   case Part::CotangentWrites:
     return parts.isCarriedBack(root);
   default:
@@ -123,20 +125,22 @@ bool ChunkVariant::keeps(Operation *op) {
 }
 
 bool ChunkVariant::takes(ArrayRef<Operation *> operations) {
-  if (part == Part::Sums)
-    return false;
   if (!walksForward() && !walksBack() && part != Part::Rows)
     return true;
+  bool isOfSums = part == Part::Sums || (part == Part::CotangentTails && !parts.tailsOfSums.empty());
   const llvm::DenseSet<Operation *> &those = walksForward()       ? parts.carried
                                              : part == Part::Rows ? parts.askedForRows
                                              : carriesAlone()     ? parts.askedApart
+                                             : isOfSums           ? parts.askedForSums
                                                                   : parts.asked;
   return llvm::any_of(operations, [&](Operation *op) { return those.contains(op); });
 }
 
 bool ChunkVariant::leaves(unsigned result) {
-  bool isForward = llvm::is_contained(parts.forwardResults, result);
-  return part == Part::Whole || (part == Part::Gradient && !isForward) || (part == Part::Checkpoints && isForward);
+  if (llvm::is_contained(parts.forwardResults, result))
+    return part == Part::Checkpoints;
+  bool isOfSums = llvm::is_contained(parts.resultsOfSums, result);
+  return part == Part::Whole || part == (isOfSums ? Part::Sums : Part::Gradient);
 }
 
 SmallVector<Value> ChunkVariant::leftRows() {

@@ -84,7 +84,9 @@ private:
            part == Part::CotangentTails || part == Part::Sums;
   }
   /// Whether the kernel hands on what is added to rows of earlier tokens.
-  bool carriesTailsBack() const { return part == Part::Gradient || part == Part::CotangentTails; }
+  bool carriesTailsBack() const {
+    return part == Part::CotangentTails || part == (parts.tailsOfSums.empty() ? Part::Gradient : Part::Sums);
+  }
   /// Whether the kernel carries states of reverse time and leaves nothing else.
   bool carriesAlone() const { return part == Part::Cotangents || part == Part::CotangentWrites; }
   /// Whether the kernel has a forward state or tail, or a state of reverse time; and whether it keeps it for another.

@@ -155,11 +155,9 @@ void PartsFinder::setAsked(GradientParts &parts) {
       parts.askedApart.insert(op);
 }
 
-/// What no row reads is added up apart, where nothing else is carried beside it.
+/// What no row reads is added up apart, with what is handed on to earlier tokens.
 LogicalResult PartsFinder::setSums(GradientParts &parts) {
-  bool carriesTails = llvm::any_of(
-      entries, [](const StateEntry &entry) { return entry.reverse && entry.kind == StateEntry::Kind::Tail; });
-  if (!independentChunks || parts.apart.empty() || carriesTails)
+  if (!independentChunks || parts.apart.empty())
     return success();
   SmallVector<Value> rows;
   for (const StateChain &chain : chains) {
@@ -168,10 +166,33 @@ LogicalResult PartsFinder::setSums(GradientParts &parts) {
     parts.sums.insert(chain.root);
     llvm::append_range(rows, chain.rows());
   }
-  FailureOr<SetVector<Value>> kept = findRowsThatMake(gradient, rows, parts.kept);
+  llvm::DenseSet<Operation *> carried;
+  for (const StateEntry &entry : entries) {
+    if (entry.kind != StateEntry::Kind::Tail)
+      continue;
+    if (entry.reverse)
+      parts.tailsOfSums.insert_range(entry.operations);
+    else if (llvm::all_of(entry.operations, [&](Operation *op) { return parts.asked.contains(op); }))
+      carried.insert_range(entry.operations);
+  }
+  carried.insert_range(parts.tailsOfSums);
+  for (auto [index, result] : llvm::enumerate(results)) {
+    NeededOperations needed(gradient, result);
+    if (llvm::none_of(parts.tailsOfSums, [&](Operation *op) { return needed.contains(op); }))
+      continue;
+    parts.resultsOfSums.push_back(index);
+    rows.push_back(result);
+  }
+  FailureOr<SetVector<Value>> kept = findRowsThatMake(gradient, rows, parts.kept, carried);
   if (failed(kept))
     return failure();
   parts.keptForSums = std::move(*kept);
+  SetVector<Value> known = parts.kept;
+  known.insert_range(parts.keptForSums);
+  NeededOperations needed(gradient, rows, known);
+  for (Operation *op : carried)
+    if (needed.contains(op) && !parts.tailsOfSums.contains(op))
+      parts.askedForSums.insert(op);
   return success();
 }
 

@@ -17,9 +17,10 @@
 // keeps them at the end of each chunk. Then @f, which has both as checkpoints and computes all results, carries what is
 // added up over all tokens, or nothing: its chunks are independent.
 //
-// Where all chunks are to be independent that is added up by a walk of its own, @f_sums, of rows that @f keeps for it;
-// and rows that the walk forward would keep are found by @f_rows, of each chunk from its checkpoints: so no walk does
-// more than carry states.
+// Where all chunks are to be independent that is added up by a walk of its own, @f_sums, of rows that @f keeps for it.
+// What convolutions and delays of reverse time hand on to earlier tokens it carries, too, and leaves the results that
+// are made of it. Rows that the walk forward would keep are found by @f_rows, of each chunk from its checkpoints: so no
+// walk does more than carry states.
 //
 //===----------------------------------------------------------------------===//
 #ifndef STRETTO_PASSES_DECLARATION_GRADIENTPARTS_H
@@ -56,9 +57,11 @@ struct GradientParts {
   /// Whether a kernel of its own finds the kept rows, and what of the former it asks for.
   bool findsRowsApart = false;
   llvm::DenseSet<mlir::Operation *> askedForRows;
-  /// The roots of states in reverse that no row reads, where they are added up apart, and the rows that are kept for
-  /// that.
-  llvm::DenseSet<mlir::Operation *> sums;
+  /// Where sums have a walk of their own: the roots of states in reverse that no row reads, which it adds up; the
+  /// operations with tails in reverse, which it carries, and the positions of the results that are made of these; the
+  /// forward operations with tails that it asks for; and the rows that are kept for all that.
+  llvm::DenseSet<mlir::Operation *> sums, tailsOfSums, askedForSums;
+  llvm::SmallVector<unsigned> resultsOfSums;
   llvm::SetVector<mlir::Value> keptForSums;
   /// Whether something runs in reverse, or is left to the kernel which walks back: all but what one walk forward finds.
   bool walksBack = true;
@@ -67,6 +70,7 @@ struct GradientParts {
   bool isCarriedBack(mlir::Operation *root) const {
     return apart.empty() ? !sums.contains(root) : apart.contains(root);
   }
+  bool addsUpApart() const { return !sums.empty() || !tailsOfSums.empty(); }
   /// Whether there is a walk before the one back.
   bool walksForward() const { return !carried.empty() || !kept.empty() || !forwardResults.empty(); }
 

@@ -36,8 +36,10 @@ enum class Use {
 
 class KeptRows {
 public:
-  KeptRows(VariantOp gradient, bool readsAnew)
-      : gradient(gradient), readsAnew(readsAnew), forward(findForwardRows(gradient)) {}
+  KeptRows(VariantOp gradient, bool readsAnew, llvm::DenseSet<Operation *> carried = {})
+      : gradient(gradient), readsAnew(readsAnew), carried(std::move(carried)), forward(findForwardRows(gradient)) {
+    findMadeOfTails();
+  }
 
   LogicalResult run();
   /// Keeps what makes rows, of the walk forward or not.
@@ -48,6 +50,7 @@ private:
   /// More numbers than any row has.
   static constexpr int64_t never = int64_t(1) << 32;
 
+  void findMadeOfTails();
   /// Finds, for each operation, the fewest numbers that it is computed from.
   void findCosts(Use use);
   /// Keeps what the row is computed from, or the row.
@@ -58,7 +61,9 @@ private:
 
   VariantOp gradient;
   bool readsAnew, mayBeReverse = false;
+  llvm::DenseSet<Operation *> carried; // operations with tails that meet their tokens where rows are wanted
   llvm::DenseSet<Value> forward;
+  llvm::DenseSet<Value> madeOfTails; // by those of reverse time
   llvm::DenseMap<Operation *, int64_t> costs;
 };
 
@@ -76,7 +81,18 @@ llvm::DenseSet<Value> stretto::findForwardRows(VariantOp gradient) {
   return forward;
 }
 
+void KeptRows::findMadeOfTails() {
+  for (Operation &op : gradient.getBlock()->without_terminator()) {
+    bool isMade = (carried.contains(&op) && isReverse(&op)) ||
+                  llvm::any_of(allOperandsOf(&op), [&](Value value) { return madeOfTails.contains(value); });
+    if (isMade)
+      madeOfTails.insert(op.result_begin(), op.result_end());
+  }
+}
+
 int64_t KeptRows::numbersOf(Value row) {
+  if (madeOfTails.contains(row))
+    return never;
   if ((!forward.contains(row) && !mayBeReverse) || !isRow(row.getType()) || !getElementTypeOrSelf(row).isF64())
     return never;
   return cast<RankedTensorType>(row.getType()).getNumElements();
@@ -84,7 +100,8 @@ int64_t KeptRows::numbersOf(Value row) {
 
 bool KeptRows::isToBeKept(Operation *op, Use use) {
   if (use == Use::OfOthers)
-    return isa<StateOp, WriteOp, DecayOp, ReadOp, PairOp, LookbackOp, ScanOp, ConvOp, DelayOp>(op);
+    return !carried.contains(op) &&
+           isa<StateOp, WriteOp, DecayOp, ReadOp, PairOp, LookbackOp, ScanOp, ConvOp, DelayOp>(op);
   auto fold = dyn_cast<LookbackOp>(op);
   bool isRead = isa<ReadOp>(op) && !isReverse(op) && !readsAnew;
   return isRead || (fold && fold.getFold() != Fold::Sum);
@@ -160,8 +177,9 @@ LogicalResult KeptRows::runFor(ArrayRef<Value> rows, const SetVector<Value> &kno
 }
 
 FailureOr<SetVector<Value>> stretto::findRowsThatMake(VariantOp gradient, ArrayRef<Value> rows,
-                                                      const SetVector<Value> &known) {
-  KeptRows found(gradient, /*readsAnew=*/true);
+                                                      const SetVector<Value> &known,
+                                                      const llvm::DenseSet<Operation *> &carried) {
+  KeptRows found(gradient, /*readsAnew=*/true, carried);
   if (failed(found.runFor(rows, known)))
     return failure();
   return std::move(found.kept);

@@ -24,9 +24,10 @@ namespace stretto {
 mlir::FailureOr<llvm::SetVector<mlir::Value>> findKeptRows(VariantOp gradient, bool readsAnew = true);
 
 /// Of rows of a gradient, the fewest numbers that make them together with inputs and what is known already, without
-/// other tokens.
+/// other tokens but those that `carried` operations with tails meet. What those of reverse time make is not kept.
 mlir::FailureOr<llvm::SetVector<mlir::Value>> findRowsThatMake(VariantOp gradient, llvm::ArrayRef<mlir::Value> rows,
-                                                               const llvm::SetVector<mlir::Value> &known);
+                                                               const llvm::SetVector<mlir::Value> &known,
+                                                               const llvm::DenseSet<mlir::Operation *> &carried);
 
 /// What an operation is computed from, its regions included.
 llvm::SetVector<mlir::Value> allOperandsOf(mlir::Operation *op);

@@ -286,7 +286,7 @@ def walks_of(walks):
 
 # How many walk back: one where there is no state of reverse time, and of look-backs beside a state another one adds up
 # what parameters have of each token.
-WALKS = {"swa": 1, "relation_kl": 1, "lolcats": 3}
+WALKS = {"swa": 1, "relation_kl": 1, "lolcats": 3, "lawcat": 3, "supra": 3}
 
 
 def check_walks(name, dtype, device="cpu", tokens=150, **options):
