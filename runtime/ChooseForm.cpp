@@ -345,9 +345,11 @@ llvm::Expected<Lowering::Blocks> Lowering::blocksOf(ModuleOp form) {
   llvm::Expected<Needs> needs = needsOf(form, request.warps);
   if (!needs)
     return needs.takeError();
+  // The walks of a gradient that have no results have as many warps as without roles.
+  int64_t warpsOfWalk = isOfGradient ? 0 : fewWarps;
   if (request.warps == 0 && request.outputs < 0)
-    if (int64_t further = warpsOfOutputs(form, fewWarps))
-      return Blocks{needs->registers, fewWarps, /*ahead=*/0, further, std::move(needs->planned)};
+    if (int64_t further = warpsOfOutputs(form, warpsOfWalk))
+      return Blocks{needs->registers, warpsOfWalk, /*ahead=*/0, further, std::move(needs->planned)};
   bool gains = request.warps == 0 && gainsFromFewWarps(form);
   bool hasManyBlocks = request.blocks > 1 || !carriesStates(form);
   if (gains || (request.warps == 0 && hasManyBlocks && mayHaveTwoBlocks(form, fewWarps))) {

@@ -12,7 +12,7 @@ using namespace stretto;
 /// Whether kernels of a call are of a kind for which roles were measured.
 bool Lowering::mayHaveRoles() const {
   const kernel::Chip *chip = isCpu() ? nullptr : kernel::Chip::find(request.target.name);
-  return chip && chip->hasWarpgroups && !isStep() && !isOfGradient && bytesOf(request.element) == 2;
+  return chip && chip->hasWarpgroups && !isStep() && bytesOf(request.element) == 2;
 }
 
 /// The most that `wanted` says of a walk and of the role beside it; 0 where it says so of any, or where a role has
@@ -30,8 +30,10 @@ int64_t Lowering::warpsOfRoles(ModuleOp form, const KernelForm &roles,
       continue;
     auto beside = planned->lookupSymbol<kernel::FuncOp>(*walk.getBeside());
     kernel::RegistersOfRoles registers(walk, beside);
-    bool fits =
-        kernel::estimateRegisters(walk) <= registers.walk && kernel::estimateRegisters(beside) <= registers.ahead;
+    // Gradients were seen to need a few less.
+    int64_t further = isOfGradient ? 12 : 0;
+    bool fits = kernel::estimateRegisters(walk) <= registers.walk + further &&
+                kernel::estimateRegisters(beside) <= registers.ahead + further;
     int64_t warps = fits ? wanted(walk, beside) : 0;
     if (!warps)
       return 0;
@@ -55,7 +57,7 @@ int64_t Lowering::warpsAhead(ModuleOp form, int64_t warpsOfWalk) {
   // Walks that solve systems of equations, or take inverses from another kernel, were not measured so.
   WalkResult systems =
       form.walk([](Operation *op) { return WalkResult(failure(isa<chunk::SolveOp, chunk::InverseOp>(op))); });
-  if (!mayHaveRoles() || systems.wasInterrupted())
+  if (!mayHaveRoles() || isOfGradient || systems.wasInterrupted())
     return 0;
   auto find = [&](int64_t further) {
     KernelForm kernel = kernelForm();
@@ -103,6 +105,26 @@ static bool multipliesStates(kernel::FuncOp walk) {
   });
 }
 
+/// The bytes of the rows that a turn of a walk moves.
+static int64_t bytesOfTurn(kernel::FuncOp walk) {
+  FailureOr<Manifest> manifest = Manifest::leftOn(walk);
+  if (failed(manifest))
+    return 0;
+  int64_t bytes = 0;
+  for (const Manifest::Argument &argument : manifest->arguments)
+    if (argument.kind == Manifest::Kind::Input || argument.kind == Manifest::Kind::Output)
+      bytes += manifest->chunk * static_cast<int64_t>(llvm::product_of(argument.shape)) * bytesOf(argument.type);
+  return bytes;
+}
+
+/// Whether a walk of a gradient gains from others that find results behind it: where it has few states, or where so
+/// many numbers are computed for each byte that one role does not keep up with memory.
+static bool gainsBehindWalkBack(kernel::FuncOp walk, kernel::FuncOp outputs) {
+  constexpr int64_t fewRegisters = 128, numbersOfByte = 2;
+  return kernel::estimateRegisters(walk) <= fewRegisters ||
+         kernel::estimateWork(walk) + kernel::estimateWork(outputs) >= numbersOfByte * bytesOfTurn(walk);
+}
+
 /// Where a walk only adds to its states, others find the outputs behind it. Where it multiplies them, too, they do if
 /// that is not much more work than the walk; else they are what is waited for, and one role, or two blocks, is as fast
 /// (docs/performance.md).
@@ -115,7 +137,9 @@ int64_t Lowering::warpsOfOutputs(ModuleOp form, int64_t warpsOfWalk) {
   kernel.warps = warpsOfWalk;
   kernel.ahead = 0;
   kernel.outputs = warpsOfGroup;
-  return warpsOfRoles(form, kernel, [](kernel::FuncOp walk, kernel::FuncOp outputs) -> int64_t {
+  return warpsOfRoles(form, kernel, [&](kernel::FuncOp walk, kernel::FuncOp outputs) -> int64_t {
+    if (isOfGradient)
+      return !multipliesStates(walk) && gainsBehindWalkBack(walk, outputs) ? warpsOfGroup : 0;
     auto ofWalk = static_cast<double>(kernel::estimateWork(walk));
     bool isBalanced = static_cast<double>(kernel::estimateWork(outputs)) <= mostBesideProducts * ofWalk;
     return makesOnlyStates(walk) && (isBalanced || !multipliesStates(walk)) ? warpsOfGroup : 0;

@@ -50,7 +50,7 @@ private:
             .computeTables = continues,
             .warps = warps,
             .ahead = isStep() || isOfGradient ? 0 : ahead,
-            .outputs = isStep() || isOfGradient ? 0 : outputs,
+            .outputs = isStep() ? 0 : outputs,
             .fromStart = !continues};
   }
   cpu::Processor processor() const { return request.target.processor(); }

@@ -116,6 +116,11 @@ bool Divider::findLoop() {
   }
   if (!loop || getConstantIntValue(loop.getStep()) != 1)
     return false;
+  // Loops over other chunks, and the numbers of those that are met, belong to one part.
+  bool meetsChunks = !loop.getBody()->getOps<scf::ForOp>().empty() ||
+                     llvm::any_of(loop.getRegionIterArgs(), [](Value carried) { return carried.getType().isIndex(); });
+  if (meetsChunks)
+    return false;
   // What the loop leaves are final states, and nothing that is computed further.
   return llvm::all_of(loop->getUsers(), llvm::IsaPred<SaveOp>);
 }
@@ -272,8 +277,8 @@ bool Divider::findOutputs(bool prepares) {
     needed.clear();
     isOfFirst.assign(count, false);
     for (unsigned number = 0; number < count; ++number)
-      if (!loop.getResult(number).use_empty()) {
-        carriesStates |= isStateOfProducts(number);
+      if (bool isState = isStateOfProducts(number); isState || !loop.getResult(number).use_empty()) {
+        carriesStates |= isState;
         need(loop.getRegionIterArg(number));
       }
   };
@@ -566,7 +571,7 @@ void Divider::receiveAll() {
   // Nothing is waited for before it is wanted.
   SmallVector<Operation *> own;
   for (Operation &op : loop.getBody()->without_terminator())
-    if (again.contains(&op))
+    if (again.contains(&op) && !llvm::all_of(op.getResultTypes(), llvm::IsaPred<IndexType>))
       own.push_back(&op);
   for (Operation *op : llvm::reverse(own))
     op->moveBefore(firstUser(op->getResults()));
