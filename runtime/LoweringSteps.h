@@ -44,13 +44,16 @@ private:
   bool isCpu() const { return request.target.kind == Target::Kind::Cpu; }
   bool isStep() const { return request.part == KernelRequest::Part::Step; }
   KernelForm kernelForm() const {
+    constexpr int64_t mostOutputsOfGradient = 4; // two groups have too few registers
     bool continues = isStep() || request.continues;
     return {.chip = request.target.name,
             .inPlace = isStep(),
             .computeTables = continues,
             .warps = warps,
             .ahead = isStep() || isOfGradient ? 0 : ahead,
-            .outputs = isStep() ? 0 : outputs,
+            .outputs = isStep()       ? 0
+                       : isOfGradient ? std::min(outputs, mostOutputsOfGradient)
+                                      : outputs,
             .fromStart = !continues};
   }
   cpu::Processor processor() const { return request.target.processor(); }

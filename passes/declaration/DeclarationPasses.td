@@ -208,9 +208,11 @@ def Chunk : Pass<"stretto-chunk", "::mlir::ModuleOp"> {
     tokens that the gradient of a look-back meets, and that are made of other tokens, are outputs `kept.0`, ... of the
     first kernel and inputs of the second (passes/declaration/KeptRows.h). With `divide-gradients`, states of reverse
     time are carried by `@f_backward_cotangents` where nothing else is carried for them, and are checkpoints of
-    `@f_backward`, too. With `independent-chunks` as well `@f_backward` carries nothing: what is added up over all tokens,
-    such as the gradient of a parameter, `@f_backward_sums` adds up, of rows that are outputs `kept.n` of `@f_backward`; and
-    rows `kept.0`, ... that depend on states are found by `@f_backward_rows`, of each chunk from its checkpoints. So the
+    `@f_backward`, too. With `independent-chunks` as well `@f_backward` carries nothing: what is added up over all
+    tokens, such as the gradient of a parameter, `@f_backward_sums` adds up, of rows that are outputs `kept.n` of
+    `@f_backward`; it also carries what convolutions and delays hand on to earlier tokens, and leaves the results
+    that are made of that; and rows `kept.0`, ... that depend on states are found by `@f_backward_rows`, of each
+    chunk from its checkpoints. So the
     gradient of a parameter that keys are multiplied with, of which a state is made, has
 
     ```mlir

@@ -89,7 +89,7 @@ def DivideRoles : Pass<"stretto-divide-roles", "::mlir::ModuleOp"> {
     it in a function of its own, and pass it on by way of shared memory, as far ahead as that has room. The function keeps
     the walk, for which it has `walk` warps. Conditions are passed as tiles of one number; what is
     constant, repeated or widened is made again. Functions without states, that leave nothing but these, or whose chunks have
-    nothing to do but walk, stay as they are, and so do those with several loops.
+    nothing to do but walk, stay as they are, and so do those with several loops, or whose chunks meet others in a loop.
 
     With `outputs`, and without `ahead`, so many warps find outputs behind the walk, which keeps what the next states depend
     on, and passes the states as they are read: in groups of four, which take chunks in turns. One group alone also makes what

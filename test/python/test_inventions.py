@@ -104,6 +104,15 @@ def surprise(q: sl.Row["K"], k: sl.Row["K"](heads="G"), v: sl.Row["V"](heads="G"
     return sl.read(first, q, along="K") + sl.read(second, q, along="K")
 
 
+@stretto.variant
+def convolved_projections(q: sl.Row["D"], k: sl.Row["D"], v: sl.Row["V"], f: sl.Row[()],
+                          w: sl.Param["H", "D", 12], taps: sl.Param["H", 12, 3]):  # fmt: skip
+    """Queries and keys are projected by one matrix, and the projections of keys pass a short convolution."""
+    S = sl.decay(sl.state(12, "V"), log=sl.logsigmoid(f))
+    S = sl.write(S, sl.conv(sl.matvec(k, w), taps), v)
+    return sl.read(S, sl.tanh(sl.matvec(q, w)), along=12)
+
+
 # ---------------------------------------------------------------------------------------------------------------------
 # The references: what one token does, again, in the words of torch
 # ---------------------------------------------------------------------------------------------------------------------
@@ -171,6 +180,18 @@ def convolved_delta_reference(q, k, v, g, beta, taps):
     x = sum(padded[:, i : i + k.shape[1]] * taps[..., i] for i in range(3))
     key = x / (x.square().sum(-1, keepdim=True) + 1e-6).sqrt()
     return channel_delta_reference(q, key, v, g, beta)
+
+
+def convolved_projections_reference(q, k, v, f, w, taps):
+    x = torch.einsum("bthd,hdf->bthf", k, w)
+    padded = torch.nn.functional.pad(x, (0, 0, 0, 0, 2, 0))
+    key = sum(padded[:, i : i + k.shape[1]] * taps[..., i] for i in range(3))
+
+    def step(memory, t, q, k, v, f):
+        memory["S"] = memory.get("S", 0) * torch.sigmoid(f)[..., None, None] + product(k, v)
+        return along_keys(memory["S"], q)
+
+    return loop(step, torch.einsum("bthd,hdf->bthf", q, w).tanh(), key, v, f)
 
 
 def weighed_average_reference(q, k, v, s):
@@ -274,6 +295,16 @@ INVENTIONS = {
             "g": log_decay(g, B, T, H, K),
             "beta": torch.sigmoid(rows(g, B, T, H)),
             "taps": rows(g, H, K, 3),
+        },
+        shares_heads=False,
+    ),
+    "convolved_projections": Invention(
+        convolved_projections,
+        convolved_projections_reference,
+        lambda g, B, T, H, G, K, V: {
+            "f": rows(g, B, T, H) + 2,
+            "w": rows(g, H, K, 12) / math.sqrt(K),
+            "taps": rows(g, H, 12, 3),
         },
         shares_heads=False,
     ),

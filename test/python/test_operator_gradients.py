@@ -284,8 +284,8 @@ def walks_of(walks):
     return setting(torch.ops.stretto._set_walks, walks)
 
 
-# How many walk back: one where there is no state of reverse time, and of look-backs beside a state another one adds up
-# what parameters have of each token.
+# How many walk back: one where there is no state of reverse time, and of look-backs beside a state, and of matrices of
+# parameters, another one adds up what parameters have of each token.
 WALKS = {"swa": 1, "relation_kl": 1, "lolcats": 3, "lawcat": 3, "supra": 3}
 
 

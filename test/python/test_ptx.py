@@ -264,6 +264,28 @@ def test_outputs_are_found_behind_walks_that_make_only_states(operator, width, o
     assert "#kernel.role<outputs" not in lower()
 
 
+@pytest.mark.parametrize(
+    "operator, width, options, is_behind",
+    [
+        *[("linear_attn", width, {"normalize": True}, True) for width in (64, 128)],
+        *[("linear_attn", 64, {"normalize": False}, True), ("linear_attn", 128, {"normalize": False}, False)],
+        *[("retention", 128, {}, False), ("simple_gla", 64, {}, False), ("gsa", 64, {}, False)],
+    ],
+)
+def test_results_are_found_behind_walks_back_that_only_add(ptxas, tmp_path, operator, width, options, is_behind):
+    """Of few states, or of many numbers for each byte."""
+    sizes = dict.fromkeys(OPERATORS[operator], width) | {"H": 4, "G": 4}
+    variant = getattr(stretto.ops, operator).variant
+    form = dict(target="sm_90a", dtype="bf16", backward=True, form=(0, 1, 0, 0, 0, 0, 1, -1))
+    planned = variant.lower("kernel", **form, **sizes, **options)
+    assert planned.count("#kernel.role<outputs, 4>") == (2 if is_behind else 0)
+    assert "#kernel.role<outputs" not in variant.lower("kernel", **(form | {"form": None}), **sizes, **options)
+    if is_behind:
+        text = variant.lower("ptx", **form, **sizes, **options)
+        assert text.count(".reqntid 256,") == 2
+        assert set(spilled(ptxas, tmp_path, text)) == {("0", "0")}
+
+
 @pytest.mark.parametrize("outputs", [4, 8])
 @pytest.mark.parametrize(
     "operator, width, slices",

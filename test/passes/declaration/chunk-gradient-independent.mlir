@@ -74,3 +74,41 @@ stretto.variant @divided_backward(%q: !K, %k: !K, %v: !V, %d_o: !V) -> (!K, !K)
   %dk = stretto.read %dS1, %v along "V" : !dS, !V -> !K
   stretto.yield %dq, %dk : !K, !K
 }
+
+// -----
+
+// What a convolution of reverse time hands on to earlier tokens is carried with the sums, and what is made of it is left
+// there, of what the kernel of results keeps: so that this has no chunk to wait for. What the convolution of the program
+// looked back to is kept by the walk forward.
+
+!K = tensor<8xf64, #stretto.row<K>>
+!V = tensor<4xf64, #stretto.row<V>>
+!taps = tensor<8x4xf64, #stretto.param<[K, 4]>>
+!S = !stretto.state<K : 8, V : 4>
+!dS = !stretto.state<K : 8, V : 4, reverse>
+
+// CHECK-LABEL: chunk.kernel @convolved_backward_checkpoints chunk 16(
+// CHECK-SAME:    -> (k_tail: tensor<3x8xbf16> checkpoint)
+// CHECK-LABEL: chunk.kernel @convolved_backward_cotangents
+// CHECK-LABEL: chunk.kernel @convolved_backward chunk 16 reverse(
+// CHECK-NOT:     state
+// CHECK-SAME:    -> (d_v: tensor<16x4xbf16>, kept.0: tensor<16x8xbf16>) {
+// CHECK-NOT:     chunk.conv_back
+// CHECK-LABEL: chunk.kernel @convolved_backward_sums chunk 16 reverse(
+// CHECK-SAME:    input %kept.0: tensor<16x8xbf16>
+// CHECK-SAME:    state %d_k_tail: tensor<3x8xf32>
+// CHECK-SAME:    -> (d_k: tensor<16x8xbf16>) {
+// CHECK:         chunk.conv_back
+stretto.variant @convolved_backward(%k: !K, %v: !V, %q: !K, %taps: !taps, %d_o: !V) -> (!K, !V)
+    attributes {gradient, group = {H = 1 : i64}} {
+  %kc = stretto.conv %k, %taps : !K, !taps
+  %S0 = stretto.state "S" : !S
+  %S1 = stretto.write %S0, %kc, %v : !S, !K, !V
+  %o = stretto.read %S1, %q along "K" : !S, !K -> !V
+  %dS0 = stretto.state "d_S" : !dS
+  %dS1 = stretto.write %dS0, %q, %d_o : !dS, !K, !V
+  %dkc = stretto.read %dS1, %v along "V" : !dS, !V -> !K
+  %dv = stretto.read %dS1, %kc along "K" : !dS, !K -> !V
+  %dk = stretto.conv %dkc, %taps reverse of "d_k_tail" : !K, !taps
+  stretto.yield %dk, %dv : !K, !V
+}

@@ -59,3 +59,44 @@ chunk.kernel @needed chunk 64 (input %k: tensor<64x64xbf16>, state %S: tensor<64
   %next = chunk.dot %k, %k transpose_left add %S : tensor<64x64xbf16>, tensor<64x64xbf16> -> tensor<64x64xf32>
   chunk.yield %next next %next : tensor<64x64xf32>, tensor<64x64xf32>
 }
+
+// A walk back counts chunks down: what tells which one a tile is of is there before all that asks for it.
+// CHECK-LABEL: kernel.func @back(
+// CHECK-SAME: roles [#kernel.role<walk, 4>] beside @back.outputs
+// CHECK-LABEL: kernel.func @back.outputs(
+// CHECK: scf.for %[[TURN:[a-z0-9]+]] =
+// CHECK: %[[CHUNK:.*]] = arith.subi %{{.*}}, %[[TURN]]
+// CHECK: %[[NEXT:.*]] = arith.subi %[[CHUNK]], %{{.*}}
+// CHECK: kernel.send %q at %[[NEXT]]
+// CHECK: kernel.store %{{.*}} to %o at %[[CHUNK]]
+chunk.kernel @back chunk 64 reverse (input %q: tensor<64x64xbf16>, input %k: tensor<64x64xbf16>, input %v: tensor<64x64xbf16>, state %S: tensor<64x64xf32>, valid %n: index)
+    -> (o: tensor<64x64xbf16>) {
+  %s = arith.truncf %S : tensor<64x64xf32> to tensor<64x64xbf16>
+  %read = chunk.dot %q, %s : tensor<64x64xbf16>, tensor<64x64xbf16> -> tensor<64x64xf32>
+  %o = arith.truncf %read : tensor<64x64xf32> to tensor<64x64xbf16>
+  %next = chunk.dot %k, %v transpose_left add %S : tensor<64x64xbf16>, tensor<64x64xbf16> -> tensor<64x64xf32>
+  chunk.yield %o next %next : tensor<64x64xbf16>, tensor<64x64xf32>
+}
+
+// Walks that meet other chunks are not divided.
+chunk.table @position varying {
+^bb0(%t: f64, %h: f64, %d: f64):
+  chunk.result %t : f64
+}
+// CHECK-LABEL: kernel.func @meets(
+// CHECK-SAME: roles [#kernel.role<all,
+chunk.kernel @meets chunk 64 (input %q: tensor<64x64xbf16>, input %k: tensor<64x64xbf16>, input %v: tensor<64x64xbf16>, table %position: tensor<64xf32>,
+    window %k_window: tensor<64x64xbf16> of "k", window %v_window: tensor<64x64xbf16> of "v", state %S: tensor<64x64xf32>, valid %n: index)
+    -> (o: tensor<64x64xbf16>) {
+  %s = arith.truncf %S : tensor<64x64xf32> to tensor<64x64xbf16>
+  %read = chunk.dot %q, %s : tensor<64x64xbf16>, tensor<64x64xbf16> -> tensor<64x64xf32>
+  %o = arith.truncf %read : tensor<64x64xf32> to tensor<64x64xbf16>
+  %written = chunk.lookback outer from %position to %position : tensor<64xf32>
+      past(%k_j = %k : tensor<64x64xbf16>, %v_j = %v : tensor<64x64xbf16>) {
+    %x = arith.extf %k_j : tensor<64x64xbf16> to tensor<64x64xf32>
+    %y = arith.extf %v_j : tensor<64x64xbf16> to tensor<64x64xf32>
+    chunk.contribute %x, %y : tensor<64x64xf32>, tensor<64x64xf32>
+  } : tensor<64x64xf32>
+  %next = arith.addf %S, %written : tensor<64x64xf32>
+  chunk.yield %o next %next : tensor<64x64xbf16>, tensor<64x64xf32>
+}
