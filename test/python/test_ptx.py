@@ -52,8 +52,8 @@ SPILLS = {
     "retention": [("fp32", 128)],
     "gla": [("fp32", 128)],
     "hgrn2": [("fp32", 128)],
-    "lawcat": [("bf16", 64), ("bf16", 128), ("fp32", 64), ("fp32", 128)],
-    "supra": [("bf16", 64), ("bf16", 128), ("fp32", 128)],
+    "lawcat": [("bf16", 128), ("fp32", 64), ("fp32", 128)],
+    "supra": [("fp32", 128)],
     "gsa": [("fp32", 128)],
     "abc": [("bf16", 128), ("fp32", 128)],
     "lolcats": [("bf16", 64), ("bf16", 128), ("fp32", 128)],
@@ -80,8 +80,8 @@ SEGMENT_SPILLS = {
 }
 # And of gradients in bf16 at width 128 whose segments are side by side. Where one walk has no chunk form so, and one of
 # states alone would have fewer than 32 tokens a chunk, there is none.
-GRADIENT_SEGMENT_SPILLS = ("linear_attn", "simple_gla", "ssd", "rwkv6", "gsa", "lolcats")
-WITHOUT_GRADIENT_SEGMENTS = ("abc", "delta_rule", "gated_delta_rule", "swa", "relation_kl", "lawcat", "supra")
+GRADIENT_SEGMENT_SPILLS = ("linear_attn", "simple_gla", "ssd", "rwkv6", "gsa", "lolcats", "lawcat", "supra")
+WITHOUT_GRADIENT_SEGMENTS = ("abc", "delta_rule", "gated_delta_rule", "swa", "relation_kl")
 # Of what looks back, kernels that keep a state beside tiles of other tokens: steps.
 LOOKBACK_SPILLS = {
     ("lolcats", True): [("bf16", 64), ("bf16", 128)],
