@@ -1,6 +1,7 @@
 //===- Checks.cpp - What is refused before anything runs ------------------===//
 
 #include "runtime/Checks.h"
+#include "passes/declaration/Features.h"
 #include "mlir/Dialect/SCF/IR/SCF.h"
 #include "llvm/ADT/StringExtras.h"
 #include <atomic>
@@ -55,7 +56,8 @@ llvm::Expected<int> stretto::checkDevices(const Operator &op, const OperatorCall
 llvm::SmallBitVector stretto::findGates(VariantOp variant) {
   llvm::SmallBitVector gates(variant.getType().getNumInputs());
   for (auto [index, type] : llvm::enumerate(variant.getType().getInputs()))
-    gates[index] = isParam(type) || axisOf(type).empty();
+    gates[index] = isParam(type) || axisOf(type).empty() ||
+                   variant.getArgAttrDict(static_cast<unsigned>(index)).contains(gateAttribute);
 
   SmallVector<Value> pending;
   variant.getBody().walk([&](Operation *op) {

@@ -49,12 +49,10 @@ int64_t Gradient::checkpointBytes(const OperatorCall &call, Division division) c
     bytes += checkpoint.bytes(counts.ofChunks);
   if (!sideBySide)
     return bytes;
-  if (cotangentStarts) {
-    int64_t places = placesOfCotangents(call, division);
-    for (ArrayRef<SegmentStarts::Kept> kept :
-         {ArrayRef(cotangentStarts->left), ArrayRef(cotangentStarts->begun), ArrayRef(ofTails), ArrayRef(ofSums)})
-      bytes += SegmentStarts::bytes(kept, places);
-  }
+  int64_t places = placesOfCotangents(call, division);
+  if (cotangentStarts)
+    bytes += SegmentStarts::bytes(cotangentStarts->left, places) + SegmentStarts::bytes(cotangentStarts->begun, places);
+  bytes += SegmentStarts::bytes(ofTails, places) + SegmentStarts::bytes(ofSums, places);
   // What finds where segments begin forwards is there before all else.
   if (forwardWalk())
     bytes = std::max(bytes, forwardSegments->bytesLeft(call, forwardDivision(call, division)));
@@ -104,7 +102,9 @@ int64_t Gradient::mostSideBySide(const OperatorCall &call) const {
   if (int64_t forced = Knobs::instance().segments)
     return forced;
   const Manifest &manifest = kernel->code->manifest;
-  int64_t idle = signature.multiprocessors / std::max<int64_t>(signature.items(call) * manifest.slices, 1);
+  // What carries nothing but rows of tails, and sums, is done in segments that fill the chip several times.
+  int64_t blocks = signature.multiprocessors * (signature.carriesStates ? 1 : 8);
+  int64_t idle = blocks / std::max<int64_t>(signature.items(call) * manifest.slices, 1);
   return std::max<int64_t>(std::min(idle, signature.rowOf(call).sizes[1] / (manifest.chunk * fewestChunks)), 1);
 }
 

@@ -301,6 +301,15 @@ llvm::Error Gradient::makeCotangentStarts(const std::vector<std::string> &allEnt
   const Kernel &walk = cotangents ? *cotangents : *kernel;
   if (!walk.isApart() || !walk.code->manifest.reverse)
     return llvm::Error::success(); // nothing is carried back
+  // What only adds up begins with nothing.
+  bool addsUp = llvm::none_of(walk.code->manifest.arguments, [&](const Manifest::Argument &argument) {
+    if (argument.kind != Manifest::Kind::State)
+      return false;
+    const Part &entry = entries[llvm::find(entryNames, argument.entry) - entryNames.begin()];
+    return entry.of == Part::Of::State && !signature.state[entry.index].isTail;
+  });
+  if (!signature.carriesStates && addsUp)
+    return makeSums({inputNames, allEntries, namesOf(ofChunks)});
   auto requestOf = [&](KernelRequest::Part part) {
     KernelRequest request = kernelRequest;
     request.part = part;
@@ -485,19 +494,42 @@ bool Operator::Signature::resumes(const OperatorCall &call, const GradientReques
   return isAsked || (!call.initialState.empty() && (isDelayed || windowsMeetParameters));
 }
 
-llvm::Expected<std::string> Operator::Signature::resumed() const {
+llvm::Expected<OwningOpRef<ModuleOp>>
+Operator::Signature::declared(llvm::function_ref<void(OpPassManager &)> addPasses) const {
   Implementation &impl = *op.implementation;
-  std::lock_guard<std::mutex> context(impl.contextMutex);
   DiagnosticText diagnostics(&impl.context);
   OwningOpRef<ModuleOp> module = impl.module->clone();
   Settings settings = request.settings;
   settings.dims.clear();
   settings.heads.clear();
   PassManager passes(&impl.context);
-  passes.addNestedPass<VariantOp>(createResume());
+  addPasses(passes);
   if (failed(specialize(*module->getOps<VariantOp>().begin(), settings)) || failed(passes.run(*module)))
     return diagnostics.takeError();
+  return module;
+}
+
+llvm::Expected<std::string> Operator::Signature::resumed() const {
+  std::lock_guard<std::mutex> context(op.implementation->contextMutex);
+  llvm::Expected<OwningOpRef<ModuleOp>> module =
+      declared([](OpPassManager &passes) { passes.addNestedPass<VariantOp>(createResume()); });
+  if (!module)
+    return module.takeError();
   std::string text;
-  llvm::raw_string_ostream(text) << *module;
+  llvm::raw_string_ostream(text) << **module;
+  return text;
+}
+
+llvm::Expected<std::string> Operator::Signature::partOfDeclaration(size_t index) const {
+  std::lock_guard<std::mutex> context(op.implementation->contextMutex);
+  llvm::Expected<OwningOpRef<ModuleOp>> module =
+      declared([](OpPassManager &passes) { passes.addPass(createSplitFeatures()); });
+  if (!module)
+    return module.takeError();
+  for (auto [number, part] : llvm::enumerate(llvm::to_vector((*module)->getOps<VariantOp>())))
+    if (number != index)
+      part.erase();
+  std::string text;
+  llvm::raw_string_ostream(text) << **module;
   return text;
 }

@@ -186,6 +186,10 @@ private:
   /// Where segments are side by side: the operator's, and what its states of reverse time begin with, if it has some.
   Signature::Segments *forwardSegments = nullptr;
   std::optional<SegmentStarts> cotangentStarts;
+  /// Whether a kernel carries what others begin with.
+  bool carriesBack(const Kernel &each) const {
+    return cotangentStarts && &each == (cotangents ? cotangents.get() : kernel.get());
+  }
   /// What is added to the rows of segments by tokens behind them, and what they leave of sums over all tokens; the
   /// kernels that find these and add those up. Null where there are none.
   std::vector<SegmentStarts::Kept> ofTails, ofSums;

@@ -73,6 +73,10 @@ struct Knobs {
   /// STRETTO_TUNED: whether forms that a tuner found, here or for the shipped table, are taken: 1 or 0. Default 1.
   bool tuned = true;
 
+  /// STRETTO_FEATURES: whether feature maps are found before all else, by kernels of their own
+  /// (passes/declaration/Features.h): 1 or 0. Default: on GPUs.
+  std::optional<bool> features;
+
   static Knobs &instance();
 
 private:

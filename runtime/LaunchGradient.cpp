@@ -29,10 +29,12 @@ public:
     ofLong = lendCheckpoints(gradient.ofSegments, counts.ofLong);
     ofSegments = lendCheckpoints(gradient.ofSegments, counts.ofSegments);
     ofChunks = lendCheckpoints(gradient.ofChunks, counts.ofChunks);
-    if (gradient.cotangentStarts) {
+    if (gradient.sideBySide) {
       int64_t places = gradient.placesOfCotangents(call, division);
-      cotangentsLeft = SegmentStarts::lend(gradient.cotangentStarts->left, places, next);
-      cotangentsBegun = SegmentStarts::lend(gradient.cotangentStarts->begun, places, next);
+      if (gradient.cotangentStarts) {
+        cotangentsLeft = SegmentStarts::lend(gradient.cotangentStarts->left, places, next);
+        cotangentsBegun = SegmentStarts::lend(gradient.cotangentStarts->begun, places, next);
+      }
       tailsBegun = SegmentStarts::lend(gradient.ofTails, places, next);
       sumsLeft = SegmentStarts::lend(gradient.ofSums, places, next);
     }
@@ -141,7 +143,7 @@ private:
   /// Behind the walk of the states of reverse time others begin with what is added to their rows, and leave sums.
   llvm::Error walkBack(Operator::Signature::Kernel &kernel, int64_t segment) {
     LaunchSegment range = rangeFor(kernel, segment);
-    if (!kernel.isApart() || &kernel == gradient.cotangents.get() || !gradient.cotangents)
+    if (!kernel.isApart() || !kernel.code->manifest.reverse || gradient.carriesBack(kernel))
       return launch(signature, kernel, call, backward, range, executor);
     LaunchTensors tensors = backward;
     tensors.segmentStarts.clear();

@@ -19,6 +19,9 @@ using Part = KernelRequest::Part;
 /// Segments of fewer tokens are not worth what it takes to find their starts, one after the other, but for a few.
 static constexpr int64_t tokensOfSegment = 512, tokensOfFew = 256, few = 8;
 static constexpr int64_t fewest = 3;
+/// Where nothing is carried but rows that convolutions look back to, as many as fill the chip several times: only the
+/// chunk before a segment is read anew.
+static constexpr int64_t blocksWithoutStates = 16, tokensWithoutStates = 256;
 /// Where states feed back, there is one walk more, and a product of matrices for each start.
 static constexpr int64_t fewestFedBack = 8, mostFedBack = 32;
 
@@ -31,6 +34,9 @@ int64_t Signature::segmentsFor(const OperatorCall &call) const {
     return count;
   int64_t parallel = std::max<int64_t>(items(call), 1);
   int64_t length = tokensOfSequence(call);
+  if (!carriesStates)
+    return std::max<int64_t>(std::min(blocksWithoutStates * multiprocessors / parallel, length / tokensWithoutStates),
+                             1);
   int64_t ofChip = multiprocessors / parallel, ofLength = length / tokensOfSegment;
   if (!feedsBack)
     ofLength = std::max(ofLength, std::min(few, length / tokensOfFew));
@@ -54,7 +60,8 @@ int64_t Signature::blocksOfMultiprocessor(const OperatorCall &call, int64_t segm
 }
 
 Signature::Segments::Division Signature::Segments::divide(const OperatorCall &call, int64_t count) const {
-  count = std::max(count, std::min({count * blocksOfMultiprocessor, signature.tokensOfSequence(call) / tokensOfSegment,
+  if (signature.carriesStates)
+    count = std::max(count, std::min({count * blocksOfMultiprocessor, signature.tokensOfSequence(call) / tokensOfSegment,
                                     signature.mostSegments()}));
   int64_t chunk = results->code->manifest.chunk, sequences = std::max<int64_t>(signature.sequences(call), 1);
   int64_t all = signature.rowOf(call).sizes[0] * signature.rowOf(call).sizes[1];
@@ -96,10 +103,14 @@ llvm::Expected<std::unique_ptr<Signature::Segments>> Signature::Segments::create
     return request;
   };
   auto has = [&](StateEntry::Kind kind) { return llvm::is_contained(signature.carried, kind); };
-  SmallVector<Part> walks = {Part::Writes};
+  SmallVector<Part> walks;
   if (signature.feedsBack)
-    walks.insert(walks.begin(), Part::Transitions);
-  SmallVector<Part> parts = {Part::Apart, Part::Starts};
+    walks.push_back(Part::Transitions);
+  if (signature.carriesStates)
+    walks.push_back(Part::Writes);
+  SmallVector<Part> parts = {Part::Apart};
+  if (!walks.empty())
+    parts.push_back(Part::Starts);
   llvm::append_range(parts, walks);
   if (signature.solvesSystems())
     parts.push_back(Part::SegmentSystems);
@@ -141,8 +152,9 @@ llvm::Expected<std::unique_ptr<Signature::Segments>> Signature::Segments::create
   if (has(StateEntry::Kind::Scan))
     if (llvm::Error error = add(Part::Totals, Part::TotalStarts))
       return error;
-  if (llvm::Error error = add(walks, Part::Starts))
-    return error;
+  if (!walks.empty())
+    if (llvm::Error error = add(walks, Part::Starts))
+      return error;
   // Where little is computed, memory is what blocks wait for, and more of them would only have more states to move.
   constexpr int64_t worthTwoBlocks = 450;
   if (form.blocks > 1 && made->results->code->manifest.work >= worthTwoBlocks) {

@@ -5,11 +5,13 @@
 #include "mlir/Parser/Parser.h"
 #include "passes/declaration/ChunkSegments.h"
 #include "passes/declaration/ChunkTransition.h"
+#include "passes/declaration/Features.h"
 #include "passes/declaration/KernelNames.h"
 #include "passes/declaration/SaveRows.h"
 #include "passes/declaration/Specialize.h"
 #include "runtime/DiagnosticText.h"
 #include "runtime/Gradient.h"
+#include "runtime/Knobs.h"
 #include "runtime/OperatorImpl.h"
 #include "runtime/Segments.h"
 #include "llvm/Support/FormatVariadic.h"
@@ -107,6 +109,8 @@ llvm::Expected<std::unique_ptr<Operator::Signature>> Operator::Signature::create
   if (std::optional<SegmentProblem> problem = findSegmentProblem(program))
     signature->serialBecause = std::move(problem->reason);
   signature->feedsBack = stretto::feedsBack(program);
+  if (!call.isStep && Knobs::instance().features.value_or(device >= 0))
+    signature->featureParts = countFeatureParts(program);
   if (device >= 0 && signature->serialBecause.empty())
     signature->serialBecause = problemOfTransitions(program, request.element);
   signature->describe(program, *sizes);
@@ -184,6 +188,7 @@ void Operator::Signature::describe(VariantOp program, const Sizes &sizes) {
   for (const StateEntry &entry : deriveState(program)) {
     bool isTail = entry.kind == StateEntry::Kind::Tail;
     carried.push_back(entry.kind);
+    carriesStates |= entry.kind == StateEntry::Kind::Matrix;
     int64_t headCount = headsIn(entry.heads);
     EntryShape &shape = state.emplace_back();
     shape.name = entry.name;

@@ -33,6 +33,10 @@ public:
   /// `resumed` gives (stretto-resume). `finalEntries` says which entries of the final state have a cotangent.
   bool resumes(const OperatorCall &call, const GradientRequest &request, llvm::ArrayRef<bool> finalEntries) const;
   llvm::Expected<std::string> resumed() const;
+  /// How many parts of the declaration find features, where calls run as those of its parts
+  /// (passes/declaration/Features.h); and a part, the last of which is the rest.
+  size_t featureParts = 0;
+  llvm::Expected<std::string> partOfDeclaration(size_t index) const;
 
   /// The kernel for a call with so many work items, before slicing, and, on the CPU, threads to run them.
   struct Kernel;
@@ -118,6 +122,8 @@ public:
   DecayConditions decays;
   /// Whether no state of a bounded size continues a sequence.
   bool looksBackWithoutBound = false;
+  /// Whether there are states, not only rows of earlier tokens.
+  bool carriesStates = false;
   /// What kinds of entries the state has.
   std::vector<StateEntry::Kind> carried;
   /// Why segments of sequences are not walked side by side; empty where they can be.
@@ -129,6 +135,10 @@ public:
 
 private:
   Signature(Operator &op, int device);
+
+  /// The declaration with the options of these calls, whose sizes and heads are open, behind some passes.
+  llvm::Expected<mlir::OwningOpRef<mlir::ModuleOp>>
+  declared(llvm::function_ref<void(mlir::OpPassManager &)> addPasses) const;
 
   /// What the arguments of a kernel are called where the tensors for them are found.
   struct ArgumentNames {

@@ -224,12 +224,14 @@ void KernelLowering::findSegmentApart(Item &item, Value segment) {
   }
   item.startRow = builder.add(firstCheckpoint(item, chunksPlaced, intervalOfStarts),
                               builder.subtract(segment, divide(builder, firstPlaced, intervalOfStarts)));
-  item.exists = isLess(item.begin, item.end);
+  // What is walked in the place of a segment that there is not would be left beyond the last place.
+  Value isThere = isLess(inRange(own), inRange(next));
+  item.exists = both(isLess(item.begin, item.end), isThere);
   if (kernel.getReverse()) {
     Value passes = both(isEqual(item.firstKept, last), isEqual(own, firstChunk));
-    // With nothing behind it in the range a segment takes what there is behind the range.
-    item.isFirst = choose(isOwn, passes, isEqual(item.begin, item.end));
-    item.exists = choose(isOwn, item.exists, isLess(inRange(own), inRange(next)));
+    // What is walked behind a segment begins, at the end of the range, with what there is behind that.
+    item.isFirst = choose(isOwn, passes, isEqual(item.end, last));
+    item.exists = choose(isOwn, item.exists, isThere);
     item.isLast = either(passes, both(item.exists, isEqual(item.begin, item.firstKept)));
   } else {
     item.isFirst = isEqual(item.begin, none);

@@ -301,6 +301,13 @@ char *strettoSignatureResumed(const StrettoSignature *signature, char **error) {
   return text ? ownedString(*text) : nullptr;
 }
 
+size_t strettoSignatureFeatureParts(const StrettoSignature *signature) { return unwrap(signature)->featureParts; }
+
+char *strettoSignaturePart(const StrettoSignature *signature, size_t index, char **error) {
+  auto text = take(unwrap(signature)->partOfDeclaration(index), error);
+  return text ? ownedString(*text) : nullptr;
+}
+
 StrettoGradient *strettoSignatureGradient(StrettoSignature *signature, const StrettoOperatorCall *call,
                                           const StrettoGradientRequest *request, int64_t threads, char **error) {
   Operator::Signature &checked = *unwrap(signature);

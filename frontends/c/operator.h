@@ -174,6 +174,12 @@ STRETTO_EXPORT bool strettoSignatureResumes(const StrettoSignature *signature, c
                                             const StrettoGradientRequest *request, const bool *finalEntries);
 STRETTO_EXPORT char *strettoSignatureResumed(const StrettoSignature *signature, char **error);
 
+/* How many declarations that find features calls are run by, in front of one of the rest; 0: calls are run as they are
+ * declared. The results of the former are inputs of the latter, `feature_0`, ..., one part after the other. The text of a
+ * part, that of the rest behind the others, strettoStringDestroy releases. */
+STRETTO_EXPORT size_t strettoSignatureFeatureParts(const StrettoSignature *signature);
+STRETTO_EXPORT char *strettoSignaturePart(const StrettoSignature *signature, size_t index, char **error);
+
 typedef struct StrettoGradient StrettoGradient;
 
 /* The gradient of a call, and of others as parallel as it, that has so many threads on a CPU. It belongs to the

@@ -62,6 +62,8 @@ private:
     if (failed(build(Part::Whole)) || (has(StateEntry::Kind::Tail) && failed(build(Part::Tails))) ||
         (has(StateEntry::Kind::Scan) && failed(build(Part::Totals, suffix::totalStarts))))
       return failure();
+    if (stateChains(variant).empty())
+      return success();
     if (!feedsBack(variant))
       return build(Part::Writes, suffix::starts);
     ChunkVariant transitions(variant, chunk, types, Part::Transitions, /*parts=*/{},
@@ -115,7 +117,7 @@ private:
     replaceByArguments(variant, parts->kept.getArrayRef());
     for (size_t index = 0; index < parts->kept.size(); ++index)
       types.others[nameOfKeptRow(index)] = types.compute;
-    bool carriesBack = segments && llvm::any_of(stateChains(variant), [&](const StateChain &chain) {
+    bool carriesBack = segments && !parts->onlyAddsUp && llvm::any_of(stateChains(variant), [&](const StateChain &chain) {
                          return chain.getRoot().getType().getReverse() && parts->isCarriedBack(chain.root);
                        });
     if (!parts->apart.empty() && failed(build(Part::Cotangents, carriesBack)))
@@ -142,9 +144,10 @@ private:
   /// ones.
   LogicalResult chunkResults(VariantOp variant, const ElementTypes &types, const GradientParts &parts,
                              bool carriesBack) {
-    if (!carriesBack)
+    bool addsSegmentsUp = segments && parts.onlyAddsUp;
+    if (!carriesBack && !addsSegmentsUp)
       return ChunkVariant(variant, chunk, types, Part::Gradient, parts).run();
-    if (parts.apart.empty())
+    if (parts.apart.empty() && !addsSegmentsUp)
       return chunkApart(variant, types, Part::Gradient, parts);
     bool hasSums = llvm::any_of(stateChains(variant), [&](const StateChain &chain) {
       return chain.getRoot().getType().getReverse() && !parts.apart.contains(chain.root) &&

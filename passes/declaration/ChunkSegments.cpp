@@ -34,7 +34,10 @@ static Operation *findMaker(ArrayRef<Value> rows, function_ref<bool(Operation *)
 
 std::optional<SegmentProblem> stretto::findSegmentProblem(VariantOp variant) {
   SmallVector<StateChain> chains = stateChains(variant);
-  if (chains.empty())
+  std::vector<StateEntry> entries = deriveState(variant);
+  bool hasTails = llvm::any_of(entries, [](const StateEntry &entry) { return entry.kind == StateEntry::Kind::Tail; });
+  bool looksBack = variant.walk([](LookbackOp) { return WalkResult::interrupt(); }).wasInterrupted();
+  if (chains.empty() && (!hasTails || looksBack))
     return SegmentProblem{variant, "it has no 'stretto.state'"};
   auto isRead = [](Operation *op) { return isa<ReadOp>(op); };
   auto isReadOrScan = [](Operation *op) { return isa<ReadOp, ScanOp>(op); };
@@ -56,7 +59,7 @@ std::optional<SegmentProblem> stretto::findSegmentProblem(VariantOp variant) {
     if (failed(ChunkEarlierReads::hasSome(chain) ? ChunkEarlierReads::check(chain) : ChunkRecurrence::check(chain)))
       return SegmentProblem{chain.root, ("the state '" + chain.getRoot().getName() + "' has no chunk form").str()};
   // Rows before a segment are found before totals, and these before states.
-  for (const StateEntry &entry : deriveState(variant))
+  for (const StateEntry &entry : entries)
     for (Operation *op : entry.operations)
       if (entry.kind == StateEntry::Kind::Tail && findMaker(op->getOperand(0), isReadOrScan))
         return SegmentProblem{op, "earlier rows that depend on a read or a scan are looked back at"};
@@ -70,6 +73,8 @@ std::optional<SegmentProblem> stretto::findSegmentProblem(VariantOp gradient, co
     return chain.getRoot().getType().getReverse() && parts.isCarriedBack(chain.root);
   };
   SmallVector<StateChain> chains = stateChains(gradient);
+  if (parts.onlyAddsUp)
+    return std::nullopt;
   if (parts.carried.empty() && llvm::none_of(chains, isCarriedBack))
     return SegmentProblem{gradient, "it carries no state"};
   auto isReverse = [](Value value) {

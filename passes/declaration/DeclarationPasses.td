@@ -118,6 +118,44 @@ def SaveRows : Pass<"stretto-save-rows", "::stretto::VariantOp"> {
   }];
 }
 
+def SplitFeatures : Pass<"stretto-split-features", "::mlir::ModuleOp"> {
+  let summary = "Splits a declaration with feature maps into these and the rest";
+  let description = [{
+    A row that is made of a product of a row and a matrix of parameters, that no state has a part in, and that meets
+    states or makes results, is a feature (passes/declaration/Features.h). A program with features becomes several:
+    `@f_features_0`, ..., whose results they are, one for each head, and `@f_rest`, which has the arguments `feature_0`,
+    ... for them. Features that are made of one costly row are found by one part. Beside them, logarithms of decays that
+    cost something to find are found so. Each part has the arguments that it uses, and `stretto.gate` marks those of
+    which decays are made: they may have a wider type than other rows. A program that looks back at rows is left as it
+    is. Works on programs whose options are fixed.
+
+    ```mlir
+    stretto.variant @f(%q: !D, %k: !D, %v: !V, %w: !matrix) -> !V {
+      %y = stretto.contract %k, %w : !D, !matrix -> !F
+      %phi = stretto.softmax %y : !F
+      %0 = stretto.state "S" : !state
+      %1 = stretto.write %0, %phi, %v : !state, !F, !V
+      %o = stretto.read %1, %q along "F" : !state, !F -> !V
+      stretto.yield %o : !V
+    }
+    ```
+    =>
+    ```mlir
+    stretto.variant @f_features_0(%k: !D, %w: !matrix) -> !F {
+      %y = stretto.contract %k, %w : !D, !matrix -> !F
+      %phi = stretto.softmax %y : !F
+      stretto.yield %phi : !F
+    }
+    stretto.variant @f_rest(%q: !D, %v: !V, %feature_0: !F) -> !V {
+      %0 = stretto.state "S" : !state
+      %1 = stretto.write %0, %feature_0, %v : !state, !F, !V
+      %o = stretto.read %1, %q along "F" : !state, !F -> !V
+      stretto.yield %o : !V
+    }
+    ```
+  }];
+}
+
 def Resume : Pass<"stretto-resume", "::stretto::VariantOp"> {
   let summary = "Makes of a declaration one whose first tokens are those that windows hold";
   let description = [{

@@ -52,6 +52,8 @@ private:
   /// The parts where so many results are found by the forward walk, and rows are kept.
   GradientParts describe(SetVector<Value> kept, SmallVector<unsigned> forwardResults);
   bool asksForMatrices(const GradientParts &parts);
+  bool isRead(const StateChain &chain);
+  bool isOfParameter(const StateChain &chain);
   /// Numbers of each token.
   static int64_t numbersOf(const SetVector<Value> &rows);
   SmallVector<unsigned> resultsOfForwardStates();
@@ -88,6 +90,9 @@ GradientParts PartsFinder::describe(SetVector<Value> kept, SmallVector<unsigned>
     if (entry.reverse && entry.kind == StateEntry::Kind::Tail)
       backward.push_back(entry.operations.front()->getResult(0));
   parts.walksBack = !backward.empty() || forward.empty();
+  parts.onlyAddsUp = !chains.empty() && llvm::all_of(chains, [&](const StateChain &chain) {
+    return chain.getRoot().getType().getReverse() && !isRead(chain) && isOfParameter(chain);
+  });
 
   auto forEachForward = [&](const NeededOperations &needed, function_ref<void(const StateEntry &)> visit) {
     for (const StateEntry &entry : entries)
@@ -121,15 +126,28 @@ GradientParts PartsFinder::describe(SetVector<Value> kept, SmallVector<unsigned>
   return parts;
 }
 
+bool PartsFinder::isRead(const StateChain &chain) {
+  return llvm::any_of(gradient.getBlock()->getOperations(), [&](Operation &op) {
+    return isa<ReadOp, PairOp>(op) &&
+           llvm::any_of(op.getOperands(), [&](Value operand) { return chain.contains(operand); });
+  });
+}
+
+/// It has the name of the parameter whose gradient it is.
+bool PartsFinder::isOfParameter(const StateChain &chain) {
+  StringRef name = chain.getRoot().getName();
+  if (!name.consume_front("d_"))
+    return false;
+  return llvm::any_of(gradient.getBody().getArguments(), [&](BlockArgument argument) {
+    return isParam(argument.getType()) && gradient.getArgName(argument.getArgNumber()) == name.rtrim('_');
+  });
+}
+
 /// A walk that carries states alone has no place for what else passes from chunk to chunk.
 void PartsFinder::setApart(GradientParts &parts) {
   SmallVector<Value> rows;
   for (const StateChain &chain : chains) {
-    bool isRead = llvm::any_of(gradient.getBlock()->getOperations(), [&](Operation &op) {
-      return isa<ReadOp, PairOp>(op) &&
-             llvm::any_of(op.getOperands(), [&](Value operand) { return chain.contains(operand); });
-    });
-    if (!chain.getRoot().getType().getReverse() || !isRead)
+    if (!chain.getRoot().getType().getReverse() || !isRead(chain))
       continue;
     parts.apart.insert(chain.root);
     llvm::append_range(rows, chain.rows());

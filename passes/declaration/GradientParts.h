@@ -63,6 +63,8 @@ struct GradientParts {
   llvm::DenseSet<mlir::Operation *> sums, tailsOfSums, askedForSums;
   llvm::SmallVector<unsigned> resultsOfSums;
   llvm::SetVector<mlir::Value> keptForSums;
+  /// Whether there are no states but such as add up the gradients of parameters over all tokens.
+  bool onlyAddsUp = false;
   /// Whether something runs in reverse, or is left to the kernel which walks back: all but what one walk forward finds.
   bool walksBack = true;
 

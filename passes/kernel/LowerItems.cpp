@@ -289,13 +289,15 @@ void ThreadLowering::findSegmentApart() {
   }
   startRow = b.add(firstCheckpoint(word(Manifest::ChunksPlaced), every),
                    b.sub(segment, arith::DivUIOp::create(b, word(Manifest::FirstPlaced), every)));
-  exists = isLess(begin, end);
+  // What is walked in the place of a segment that there is not would be left beyond the last place.
+  Value isThere = isLess(inRange(own), inRange(next));
+  exists = b.both(isLess(begin, end), isThere);
   if (manifest.reverse) {
     Value firstOfRange = b.select(packed, none, arith::DivUIOp::create(b, first, every));
     Value passes = b.both(isEqual(firstKept, last), isEqual(segment, firstOfRange));
-    // With nothing behind it in the range a segment takes what there is behind the range.
-    isFirst = b.select(isOwn, passes, isEqual(begin, end));
-    exists = b.select(isOwn, exists, isLess(inRange(own), inRange(next)));
+    // What is walked behind a segment begins, at the end of the range, with what there is behind that.
+    isFirst = b.select(isOwn, passes, isEqual(end, last));
+    exists = b.select(isOwn, exists, isThere);
     isLast = either(passes, b.both(exists, isEqual(begin, firstKept)));
   } else {
     isFirst = isEqual(begin, none);

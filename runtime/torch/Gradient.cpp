@@ -1,6 +1,7 @@
 //===- Gradient.cpp - The gradients of a call -----------------------------===//
 
 #include "runtime/torch/Call.h"
+#include "runtime/torch/Features.h"
 #include "runtime/torch/Lent.h"
 #include <deque>
 #include <set>
@@ -77,6 +78,8 @@ std::vector<at::Tensor> TorchOperator::gradient(Arguments arguments, const std::
   StrettoGradientRequest asked = {ofInputs.data(), ofEntries.data(), ofResults.data()};
   if (arguments.hasWindows && strettoSignatureResumes(call.signature, &call.call, &asked, ofFinal.data()))
     return resumedGradient(arguments, call.signature, wanted, cotangents);
+  if (const Parts *parts = partsOf(arguments, call.signature))
+    return parts->gradient(arguments, wanted, cotangents);
   StrettoGradient *gradient =
       checked(variant(), strettoSignatureGradient, call.signature, &call.call, &asked, lent.executor.threads);
 

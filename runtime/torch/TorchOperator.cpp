@@ -2,11 +2,13 @@
 
 #include "runtime/torch/TorchOperator.h"
 #include "runtime/torch/Call.h"
+#include "runtime/torch/Features.h"
 #include "runtime/torch/Lent.h"
 #include <ATen/Parallel.h>
 #include <sstream>
 
 using namespace stretto::torch_layer;
+using Parts = TorchOperator::Parts;
 
 //===----------------------------------------------------------------------===//
 // The declaration
@@ -24,6 +26,8 @@ TorchOperator::TorchOperator(const std::string &module)
     options.push_back({option.name, option.kind});
   }
 }
+
+TorchOperator::~TorchOperator() = default;
 
 std::string TorchOperator::listOfInputs() const {
   std::string text;
@@ -321,6 +325,27 @@ void TorchOperator::checkContents(const RunningCall &call, const Arguments &argu
   checked(variant(), strettoCheckedCallContents, onHost.get(), &threads.executor);
 }
 
+void TorchOperator::prepare(Arguments arguments) const {
+  Recorded wanted = recorded(arguments);
+  arrange(arguments);
+  const at::Tensor &row = firstRow(arguments);
+  Lent lent(row.device());
+  RunningCall call(*this, arguments);
+  if (!wanted.empty() && row.is_cuda() && strettoSignatureAwaitsGradient(call.signature))
+    compileWithGradient(call, wanted, lent.executor.threads);
+  checked(variant(), strettoCheckedCallPrepare, call.get(), lent.executor.threads);
+}
+
+const Parts *TorchOperator::partsOf(const Arguments &arguments, const StrettoSignature *signature) const {
+  if (arguments.form || strettoSignatureFeatureParts(signature) == 0)
+    return nullptr;
+  std::lock_guard<std::mutex> lock(mutex);
+  std::unique_ptr<const Parts> &parts = partsOfSignatures[signature];
+  if (!parts)
+    parts = std::make_unique<const Parts>(*this, signature);
+  return parts.get();
+}
+
 Outputs TorchOperator::run(Arguments arguments) const {
   checkMemory(arguments);
   Recorded wanted = recorded(arguments); // copies that follow ask for no gradient
@@ -328,10 +353,12 @@ Outputs TorchOperator::run(Arguments arguments) const {
   const at::Tensor &row = firstRow(arguments);
   Lent lent(row.device());
   RunningCall call(*this, arguments);
-  if (!wanted.empty() && row.is_cuda() && strettoSignatureAwaitsGradient(call.signature))
-    compileWithGradient(call, wanted, lent.executor.threads);
   if (!row.is_cuda() || strettoDebug())
     checkContents(call, arguments, lent.executor);
+  if (const Parts *parts = partsOf(arguments, call.signature))
+    return parts->run(arguments);
+  if (!wanted.empty() && row.is_cuda() && strettoSignatureAwaitsGradient(call.signature))
+    compileWithGradient(call, wanted, lent.executor.threads);
 
   int64_t bytes = checked(variant(), strettoCheckedCallPrepare, call.get(), lent.executor.threads);
   Outputs outputs = {allocateResults(call, arguments, row), allocateState(call, arguments, row),
@@ -386,6 +413,11 @@ std::string TorchOperator::explain(Arguments arguments, const c10::Dict<std::str
   setOptions(arguments, given);
   arrange(arguments);
   Call call(*this, arguments);
+  if (const Parts *parts = partsOf(arguments, call.signature))
+    return parts->forEach(arguments, {}, /*findsFeatures=*/false, [&](const TorchOperator &part, Arguments own, const auto &) {
+      own.options.clear();
+      return part.explain(std::move(own), given);
+    });
   char *text = checked(variant(), strettoExplain, call.signature, &call.call, int64_t(at::get_num_threads()));
   std::string result = text;
   strettoStringDestroy(text);
@@ -398,6 +430,12 @@ std::string TorchOperator::explainGradient(Arguments arguments, const c10::Dict<
   arrange(arguments);
   Call call(*this, arguments);
   std::vector<bool> flags = wantedOf(arguments, wanted, call.signature);
+  if (const Parts *parts = partsOf(arguments, call.signature))
+    return parts->forEach(arguments, wanted, /*findsFeatures=*/false,
+                          [&](const TorchOperator &part, Arguments own, const std::vector<std::string> &ofPart) {
+                            own.options.clear();
+                            return part.explainGradient(std::move(own), given, ofPart);
+                          });
   Flags ofInputs(inputs.size(), [&](size_t i) { return flags[i]; });
   Flags ofEntries(flags.size() - inputs.size(), [&](size_t i) { return flags[inputs.size() + i]; });
   Flags ofResults(resultCount(), [](size_t) { return true; });

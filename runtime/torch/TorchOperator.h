@@ -122,6 +122,11 @@ public:
   static std::atomic<WarningHandler> warningHandler;
   static void warn(const char *message);
 
+  /// What a declaration with feature maps consists of (Features.h).
+  class Parts;
+
+  ~TorchOperator();
+
 private:
   struct Input {
     std::string name;
@@ -183,6 +188,10 @@ private:
                                           const std::vector<bool> &wanted,
                                           const std::vector<OptionalTensor> &cotangents) const;
   const TorchOperator &resumed(StrettoSignature *signature) const;
+  /// The parts of a call whose kernels are left to be chosen, or null where it has none.
+  const Parts *partsOf(const Arguments &arguments, const StrettoSignature *signature) const;
+  /// Compiles what a call runs, and what its gradient does where that will be asked for.
+  void prepare(Arguments arguments) const;
   /// What a row of arguments receives from the window that holds its last tokens in the end.
   at::Tensor fromFinalWindow(const Arguments &arguments, const std::vector<std::string> &entries,
                              const at::Tensor &cotangent) const;
@@ -193,6 +202,7 @@ private:
   std::vector<Option> options;
   mutable std::mutex mutex;
   mutable std::map<StrettoSignature *, std::unique_ptr<TorchOperator>> resumedOperators;
+  mutable std::map<const StrettoSignature *, std::unique_ptr<const Parts>> partsOfSignatures;
 };
 
 /// A call of the C interface, or its message as an exception.

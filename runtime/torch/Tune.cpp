@@ -1,6 +1,7 @@
 //===- Tune.cpp - Measuring calls for the tuner ---------------------------===//
 
-#include "runtime/torch/TorchOperator.h"
+#include "runtime/torch/Call.h"
+#include "runtime/torch/Features.h"
 #include <ATen/core/LegacyTypeDispatch.h>
 #include <c10/core/DeviceGuard.h>
 #include <c10/core/Event.h>
@@ -92,6 +93,15 @@ std::string TorchOperator::tune(Arguments arguments, const c10::Dict<std::string
     guard.reset_device(device);
   setOptions(arguments, given);
   arrange(arguments);
+  if (const Parts *parts = partsOf(arguments, Call(*this, arguments).signature))
+    return parts->forEach(arguments, wanted.value_or(std::vector<std::string>()), /*findsFeatures=*/true,
+                          [&](const TorchOperator &part, Arguments own, const std::vector<std::string> &ofPart) {
+                            own.options.clear();
+                            std::optional<std::vector<std::string>> names;
+                            if (wanted)
+                              names = ofPart;
+                            return part.tune(std::move(own), given, names, seconds / 2);
+                          });
 
   std::vector<bool> flags;
   std::vector<OptionalTensor> cotangents;

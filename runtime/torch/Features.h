@@ -1,0 +1,64 @@
+//===- Features.h - Calls of declarations that are split --------*- C++ -*-===//
+#ifndef STRETTO_RUNTIME_TORCH_FEATURES_H
+#define STRETTO_RUNTIME_TORCH_FEATURES_H
+
+#include "runtime/torch/TorchOperator.h"
+
+namespace stretto::torch_layer {
+
+/// The operators of the feature maps of a declaration, and that of the rest, which takes what the former leave.
+class TorchOperator::Parts {
+public:
+  /// Of calls with such a signature, of which there are parts.
+  Parts(const TorchOperator &whole, const StrettoSignature *signature);
+
+  /// The same as of the whole, of arguments that were arranged.
+  Outputs run(const Arguments &arguments) const;
+  std::vector<at::Tensor> gradient(const Arguments &arguments, const std::vector<bool> &wanted,
+                                   const std::vector<OptionalTensor> &cotangents) const;
+
+  /// Says something of a call of each part, in JSON: that of the rest, which has those of the features in it. Of a
+  /// gradient `wanted` are the names of what it is of, none for all. The rest has features that were found, or memory
+  /// for them.
+  using Visit = std::function<std::string(const TorchOperator &part, const Arguments &arguments,
+                                          const std::vector<std::string> &wanted)>;
+  std::string forEach(const Arguments &arguments, const std::vector<std::string> &wanted, bool findsFeatures,
+                      const Visit &visit) const;
+
+private:
+  using Tensors = std::vector<at::Tensor>;
+  /// An operator, and where its inputs, options and entries of the state lie among those of the whole. Features lie
+  /// behind all inputs of it.
+  struct Part {
+    Part(const Parts &parts, const StrettoSignature *signature, size_t index);
+    TorchOperator op;
+    std::vector<size_t> inputs, options;
+    mutable std::optional<std::vector<size_t>> entries;
+  };
+  /// What of a part a gradient is of: a word for each input and entry, and where in the whole those lie that are wanted.
+  struct Wanted {
+    std::vector<bool> flags;
+    std::vector<size_t> places;
+  };
+
+  bool isFeature(size_t place) const { return place >= whole.inputs.size(); }
+  size_t numberOf(size_t feature) const { return feature - whole.inputs.size(); }
+  const std::vector<size_t> &entriesOf(const Part &part, const Arguments &own) const;
+  Arguments argumentsOf(const Part &part, const Arguments &arguments, const Tensors &found) const;
+  Wanted wantedOf(const Part &part, const Arguments &own, const std::function<bool(size_t place)> &isWanted) const;
+  /// Memory for the features of a part.
+  static Tensors emptyFeatures(const Part &part, const Arguments &own);
+  /// Has the kernels of all parts compiled side by side, and those of their gradients where these will be asked for.
+  void compile(const Arguments &arguments, bool isRecorded) const;
+
+  const TorchOperator &whole;
+  std::vector<std::string> entryNames; // of the whole
+  std::vector<std::unique_ptr<const Part>> features;
+  std::unique_ptr<const Part> rest;
+  mutable std::mutex mutex;
+  mutable std::atomic<bool> isCompiled = false, isCompiledWithGradient = false;
+};
+
+} // namespace stretto::torch_layer
+
+#endif // STRETTO_RUNTIME_TORCH_FEATURES_H
