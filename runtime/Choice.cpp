@@ -47,7 +47,7 @@ Signature::CallClass Signature::classOf(const OperatorCall &call, int64_t thread
 
 Signature::Choice Signature::choose(const OperatorCall &call, int64_t threads, const GradientRequest *request) {
   // What a caller leaves open is the model's; a form that is fixed is that of kernels which walk whole sequences.
-  int64_t segments = call.form && call.form->isFixed() ? 1 : segmentsFor(call);
+  int64_t segments = call.form && call.form->isFixed() ? 1 : segmentsFor(call, request != nullptr);
   if (call.form)
     return {.form = *call.form, .segments = segments, .by = Choice::By::Caller};
   bool isForced = segments > 1 && Knobs::instance().segments;

@@ -523,7 +523,7 @@ llvm::Expected<std::string> Operator::Signature::resumed() const {
 llvm::Expected<std::string> Operator::Signature::partOfDeclaration(size_t index) const {
   std::lock_guard<std::mutex> context(op.implementation->contextMutex);
   llvm::Expected<OwningOpRef<ModuleOp>> module =
-      declared([](OpPassManager &passes) { passes.addPass(createSplitFeatures()); });
+      declared([&](OpPassManager &passes) { passes.addPass(createSplitFeatures({features.together})); });
   if (!module)
     return module.takeError();
   for (auto [number, part] : llvm::enumerate(llvm::to_vector((*module)->getOps<VariantOp>())))

@@ -27,13 +27,16 @@ static constexpr int64_t fewestFedBack = 8, mostFedBack = 32;
 
 int64_t Signature::mostSegments() const { return feedsBack ? mostFedBack : std::numeric_limits<int64_t>::max(); }
 
-int64_t Signature::segmentsFor(const OperatorCall &call) const {
+int64_t Signature::segmentsFor(const OperatorCall &call, bool isOfGradient) const {
   if (isStep() || !serialBecause.empty())
     return 1;
   if (int64_t count = Knobs::instance().segments)
     return count;
   int64_t parallel = std::max<int64_t>(items(call), 1);
   int64_t length = tokensOfSequence(call);
+  // Chunks of what carries nothing are independent as they are.
+  if (!carriesStates && !isOfGradient && !llvm::is_contained(carried, StateEntry::Kind::Tail))
+    return 1;
   if (!carriesStates)
     return std::max<int64_t>(std::min(blocksWithoutStates * multiprocessors / parallel, length / tokensWithoutStates),
                              1);

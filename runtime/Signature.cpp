@@ -5,7 +5,6 @@
 #include "mlir/Parser/Parser.h"
 #include "passes/declaration/ChunkSegments.h"
 #include "passes/declaration/ChunkTransition.h"
-#include "passes/declaration/Features.h"
 #include "passes/declaration/KernelNames.h"
 #include "passes/declaration/SaveRows.h"
 #include "passes/declaration/Specialize.h"
@@ -110,7 +109,7 @@ llvm::Expected<std::unique_ptr<Operator::Signature>> Operator::Signature::create
     signature->serialBecause = std::move(problem->reason);
   signature->feedsBack = stretto::feedsBack(program);
   if (!call.isStep && Knobs::instance().features.value_or(device >= 0))
-    signature->featureParts = countFeatureParts(program);
+    signature->features = chooseFeatureSplit(program);
   if (device >= 0 && signature->serialBecause.empty())
     signature->serialBecause = problemOfTransitions(program, request.element);
   signature->describe(program, *sizes);

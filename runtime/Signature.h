@@ -5,6 +5,7 @@
 #include "dialect/stretto/Signs.h"
 #include "dialect/stretto/StateEntries.h"
 #include "mlir/IR/OwningOpRef.h"
+#include "passes/declaration/Features.h"
 #include "runtime/HostTable.h"
 #include "runtime/Operator.h"
 #include "runtime/TunedForms.h"
@@ -33,9 +34,9 @@ public:
   /// `resumed` gives (stretto-resume). `finalEntries` says which entries of the final state have a cotangent.
   bool resumes(const OperatorCall &call, const GradientRequest &request, llvm::ArrayRef<bool> finalEntries) const;
   llvm::Expected<std::string> resumed() const;
-  /// How many parts of the declaration find features, where calls run as those of its parts
-  /// (passes/declaration/Features.h); and a part, the last of which is the rest.
-  size_t featureParts = 0;
+  /// Where calls run as those of the parts of the declaration, how many of these find features; and a part, the last of
+  /// which is the rest.
+  FeatureSplit features;
   llvm::Expected<std::string> partOfDeclaration(size_t index) const;
 
   /// The kernel for a call with so many work items, before slicing, and, on the CPU, threads to run them.
@@ -49,7 +50,7 @@ public:
   class Segments;
   struct SegmentStarts;
   struct Systems;
-  int64_t segmentsFor(const OperatorCall &call) const;
+  int64_t segmentsFor(const OperatorCall &call, bool isOfGradient) const;
   int64_t mostSegments() const;
   int64_t tokensOfSequence(const OperatorCall &call) const;
   /// How many blocks a call that has so many segments leaves to each multiprocessor, 2 where there are more (Form.h).

@@ -301,7 +301,7 @@ char *strettoSignatureResumed(const StrettoSignature *signature, char **error) {
   return text ? ownedString(*text) : nullptr;
 }
 
-size_t strettoSignatureFeatureParts(const StrettoSignature *signature) { return unwrap(signature)->featureParts; }
+size_t strettoSignatureFeatureParts(const StrettoSignature *signature) { return unwrap(signature)->features.parts; }
 
 char *strettoSignaturePart(const StrettoSignature *signature, size_t index, char **error) {
   auto text = take(unwrap(signature)->partOfDeclaration(index), error);

@@ -36,8 +36,10 @@ std::optional<SegmentProblem> stretto::findSegmentProblem(VariantOp variant) {
   SmallVector<StateChain> chains = stateChains(variant);
   std::vector<StateEntry> entries = deriveState(variant);
   bool hasTails = llvm::any_of(entries, [](const StateEntry &entry) { return entry.kind == StateEntry::Kind::Tail; });
+  // A matrix of parameters is read once for all chunks of a segment.
+  bool hasMatrices = !variant.getBlock()->getOps<ContractOp>().empty();
   bool looksBack = variant.walk([](LookbackOp) { return WalkResult::interrupt(); }).wasInterrupted();
-  if (chains.empty() && (!hasTails || looksBack))
+  if (chains.empty() && ((!hasTails && !hasMatrices) || looksBack))
     return SegmentProblem{variant, "it has no 'stretto.state'"};
   auto isRead = [](Operation *op) { return isa<ReadOp>(op); };
   auto isReadOrScan = [](Operation *op) { return isa<ReadOp, ScanOp>(op); };

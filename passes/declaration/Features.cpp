@@ -53,7 +53,7 @@ namespace {
 /// made of products of rows and matrices; and, beside these, logarithms and factors of decays.
 class Features {
 public:
-  explicit Features(VariantOp program);
+  Features(VariantOp program, bool together);
   SetVector<Value> rows, ofDecays;
   /// Rows that are found together, and the heads that they have then.
   struct Part {
@@ -71,9 +71,12 @@ private:
 
 } // namespace
 
-Features::Features(VariantOp program) {
+Features::Features(VariantOp program, bool together) {
   find(program);
-  divide();
+  if (!together)
+    divide();
+  else if (!rows.empty())
+    parts.push_back({llvm::to_vector(rows), {}});
   for (Part &part : parts)
     if (failed(findHeads(part, headsOf(program.getType().getResult(0))))) {
       rows.clear();
@@ -153,8 +156,8 @@ LogicalResult Features::findHeads(Part &part, StringRef ofResults) {
 
 static int64_t numbersOf(Value row) { return cast<RankedTensorType>(row.getType()).getNumElements(); }
 
-unsigned stretto::countFeatureParts(VariantOp program) {
-  Features features(program);
+FeatureSplit stretto::chooseFeatureSplit(VariantOp program) {
+  Features features(program, /*together=*/false);
   constexpr int64_t most = 2; // times the rows that they are made of
   int64_t numbers = 0, ofRows = 0;
   for (Value row : features.rows)
@@ -164,7 +167,13 @@ unsigned stretto::countFeatureParts(VariantOp program) {
     for (Value operand : allOperandsOf(maker))
       if (isa<BlockArgument>(operand) && isRow(operand.getType()) && used.insert(operand).second)
         ofRows += numbersOf(operand);
-  return numbers <= most * ofRows ? features.parts.size() : 0;
+  if (features.rows.empty() || numbers > most * ofRows)
+    return {};
+  // The kernel of more has few tokens in a chunk, or few registers for them (docs/performance.md).
+  constexpr int64_t few = 192;
+  if (numbers <= few && !Features(program, /*together=*/true).rows.empty())
+    return {.parts = 1, .together = true};
+  return {.parts = static_cast<unsigned>(features.parts.size())};
 }
 
 //===----------------------------------------------------------------------===//
@@ -244,8 +253,8 @@ static void findAlone(VariantOp program, const Features::Part &rows, unsigned nu
   removeUnused(part, {});
 }
 
-void stretto::splitFeatures(VariantOp program) {
-  Features features(program);
+void stretto::splitFeatures(VariantOp program, bool together) {
+  Features features(program, together);
   markGates(program, features.ofDecays.getArrayRef());
   SmallVector<std::pair<Value, StringRef>> arguments;
   for (auto [number, part] : llvm::enumerate(features.parts)) {
@@ -282,10 +291,12 @@ void stretto::splitFeatures(VariantOp program) {
 namespace {
 
 struct SplitFeaturesPass : stretto::impl::SplitFeaturesBase<SplitFeaturesPass> {
+  using SplitFeaturesBase::SplitFeaturesBase;
+
   void runOnOperation() override {
     for (VariantOp program : llvm::to_vector(getOperation().getOps<VariantOp>()))
-      if (!Features(program).rows.empty())
-        splitFeatures(program);
+      if (!Features(program, together).rows.empty())
+        splitFeatures(program, together);
   }
 };
 

@@ -24,13 +24,18 @@ inline constexpr llvm::StringLiteral featuresSuffix = "_features_", restSuffix =
 /// Marks an argument of the former that decays are made of, whose type may be wider than that of other rows.
 inline constexpr llvm::StringLiteral gateAttribute = "stretto.gate";
 
-/// How many parts of a program are to find features, 0 where it is not to be split: it has none, or they have more
-/// numbers than a few of its rows. A program that looks back is not: windows hold rows of inputs, of which features would
-/// be found anew.
-unsigned countFeatureParts(VariantOp program);
+/// How a program is to be split: how many parts find features, one where these have few numbers together.
+struct FeatureSplit {
+  unsigned parts = 0;
+  bool together = false;
+};
 
-/// Puts its parts in place of a program that has features.
-void splitFeatures(VariantOp program);
+/// None where a program has no features, or they have more numbers than a few of its rows. A program that looks back has
+/// none: windows hold rows of inputs, of which features would be found anew.
+FeatureSplit chooseFeatureSplit(VariantOp program);
+
+/// Puts its parts in place of a program that has features, which are found together or by as many parts as can be.
+void splitFeatures(VariantOp program, bool together);
 
 } // namespace stretto
 

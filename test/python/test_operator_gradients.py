@@ -289,13 +289,13 @@ def walks_of(walks):
 WALKS = {"swa": 1, "relation_kl": 1, "lolcats": 3, "lawcat": 3, "supra": 3}
 
 
-def check_walks(name, dtype, device="cpu", tokens=150, **options):
+def check_walks(name, dtype, device="cpu", tokens=150, walks_back=WALKS, **options):
     """States of reverse time that a walk of their own carries make the same gradients."""
     arguments, state = example(name, tokens=tokens, **FIRST[name] | options)
     with walks_of(2):
         found, _ = explanation(name, tokens, dtype, device, **options)
         walks = [kernel["walks"] for kernel in found["kernels"]]
-        assert walks.count("backwards") == WALKS.get(name, 2)
+        assert walks.count("backwards") == walks_back.get(name, 2)
         check(name, arguments, state, dtype, device)
 
 

@@ -70,7 +70,7 @@ public:
   /// How many segments of a sequence a call has side by side.
   int64_t segments(int64_t batch, int64_t time, int64_t heads) {
     Call described(*this, batch, time, heads, heads);
-    return signatureOf(described).segmentsFor(described.call);
+    return signatureOf(described).segmentsFor(described.call, /*isOfGradient=*/false);
   }
 
   /// What they take beside what is asked for and the rows that are kept of all tokens, in inputs.
