@@ -1,8 +1,8 @@
 //===- Checks.cpp - What is refused before anything runs ------------------===//
 
 #include "runtime/Checks.h"
-#include "passes/declaration/Features.h"
 #include "mlir/Dialect/SCF/IR/SCF.h"
+#include "passes/declaration/Features.h"
 #include "llvm/ADT/StringExtras.h"
 #include <atomic>
 

@@ -64,8 +64,8 @@ int64_t Signature::blocksOfMultiprocessor(const OperatorCall &call, int64_t segm
 
 Signature::Segments::Division Signature::Segments::divide(const OperatorCall &call, int64_t count) const {
   if (signature.carriesStates)
-    count = std::max(count, std::min({count * blocksOfMultiprocessor, signature.tokensOfSequence(call) / tokensOfSegment,
-                                    signature.mostSegments()}));
+    count = std::max(count, std::min({count * blocksOfMultiprocessor,
+                                      signature.tokensOfSequence(call) / tokensOfSegment, signature.mostSegments()}));
   int64_t chunk = results->code->manifest.chunk, sequences = std::max<int64_t>(signature.sequences(call), 1);
   int64_t all = signature.rowOf(call).sizes[0] * signature.rowOf(call).sizes[1];
   auto chunksOf = [&](int64_t tokens) {

@@ -142,7 +142,8 @@ llvm::Error Tuner::checkKernels(const Form &form) {
 }
 
 llvm::Error Tuner::describeModel() {
-  Form open = signature.modelForm(call, threads, request != nullptr, request ? 1 : signature.segmentsFor(call, /*isOfGradient=*/false));
+  Form open = signature.modelForm(call, threads, request != nullptr,
+                                  request ? 1 : signature.segmentsFor(call, /*isOfGradient=*/false));
   candidates.push_back({.form = open, .samples = {}, .refused = {}});
   const Signature::Gradient *gradient = nullptr;
   llvm::Expected<const CompiledKernel *> kernel = kernelOf(open, &gradient);

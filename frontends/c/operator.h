@@ -175,8 +175,8 @@ STRETTO_EXPORT bool strettoSignatureResumes(const StrettoSignature *signature, c
 STRETTO_EXPORT char *strettoSignatureResumed(const StrettoSignature *signature, char **error);
 
 /* How many declarations that find features calls are run by, in front of one of the rest; 0: calls are run as they are
- * declared. The results of the former are inputs of the latter, `feature_0`, ..., one part after the other. The text of a
- * part, that of the rest behind the others, strettoStringDestroy releases. */
+ * declared. The results of the former are inputs of the latter, `feature_0`, ..., one part after the other. The text of
+ * a part, that of the rest behind the others, strettoStringDestroy releases. */
 STRETTO_EXPORT size_t strettoSignatureFeatureParts(const StrettoSignature *signature);
 STRETTO_EXPORT char *strettoSignaturePart(const StrettoSignature *signature, size_t index, char **error);
 

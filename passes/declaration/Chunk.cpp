@@ -117,9 +117,10 @@ private:
     replaceByArguments(variant, parts->kept.getArrayRef());
     for (size_t index = 0; index < parts->kept.size(); ++index)
       types.others[nameOfKeptRow(index)] = types.compute;
-    bool carriesBack = segments && !parts->onlyAddsUp && llvm::any_of(stateChains(variant), [&](const StateChain &chain) {
-                         return chain.getRoot().getType().getReverse() && parts->isCarriedBack(chain.root);
-                       });
+    bool carriesBack =
+        segments && !parts->onlyAddsUp && llvm::any_of(stateChains(variant), [&](const StateChain &chain) {
+          return chain.getRoot().getType().getReverse() && parts->isCarriedBack(chain.root);
+        });
     if (!parts->apart.empty() && failed(build(Part::Cotangents, carriesBack)))
       return failure();
     if (failed(chunkResults(variant, types, *parts, carriesBack)))

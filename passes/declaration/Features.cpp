@@ -33,8 +33,9 @@ static bool looksBack(VariantOp program) {
 
 /// Whether an operation takes more than an instruction or two for each number.
 static bool isCostly(Operation &op) {
-  return isa<ContractOp, ConvOp, SoftmaxOp, ReduceOp, DotOp, InnerOp, LogSigmoidOp, math::ExpOp, math::Exp2Op, math::LogOp,
-             math::Log1pOp, math::SqrtOp, math::RsqrtOp, math::TanhOp, math::SinOp, math::CosOp, math::PowFOp>(op);
+  return isa<ContractOp, ConvOp, SoftmaxOp, ReduceOp, DotOp, InnerOp, LogSigmoidOp, math::ExpOp, math::Exp2Op,
+             math::LogOp, math::Log1pOp, math::SqrtOp, math::RsqrtOp, math::TanhOp, math::SinOp, math::CosOp,
+             math::PowFOp>(op);
 }
 
 /// The operations that rows are made with.
@@ -108,8 +109,7 @@ void Features::find(VariantOp program) {
     if (isCostly(op) || hasAnyOf(costly))
       costly.insert(op.result_begin(), op.result_end());
   }
-  bool areFeatures =
-      !rows.empty() || llvm::any_of(ofDecays, [&](Value amount) { return products.contains(amount); });
+  bool areFeatures = !rows.empty() || llvm::any_of(ofDecays, [&](Value amount) { return products.contains(amount); });
   rows.insert_range(ofDecays);
   if (!areFeatures || !llvm::all_of(rows, [](Value row) { return isRow(row.getType()); }))
     rows.clear();
@@ -150,7 +150,8 @@ LogicalResult Features::findHeads(Part &part, StringRef ofResults) {
             known.insert(heads);
   bool hasThose = known.contains(ofResults);
   part.heads = hasThose || known.empty() ? ofResults.str() : known.begin()->getKey().str();
-  bool isOfOne = known.size() == 1 && llvm::all_of(part.rows, [&](Value row) { return headsOf(row.getType()) == part.heads; });
+  bool isOfOne =
+      known.size() == 1 && llvm::all_of(part.rows, [&](Value row) { return headsOf(row.getType()) == part.heads; });
   return success(hasThose || isOfOne);
 }
 

@@ -1,8 +1,8 @@
 //===- Features.cpp - Calls of declarations that are split ----------------===//
 //
 // Where a declaration has feature maps, these are operators of their own, and the rest is another
-// (passes/declaration/Features.h): a call runs all, its gradient finds the features again and goes back through the rest
-// and through these. An entry of the state belongs to the part that has one of its name.
+// (passes/declaration/Features.h): a call runs all, its gradient finds the features again and goes back through the
+// rest and through these. An entry of the state belongs to the part that has one of its name.
 //
 //===----------------------------------------------------------------------===//
 
@@ -263,8 +263,7 @@ std::string Parts::forEach(const Arguments &arguments, const std::vector<std::st
       ofFeatures += (ofFeatures.empty() ? "" : ",") + visit(part->op, own, names);
   }
   Arguments ofRest = argumentsOf(*rest, arguments, found);
-  std::string text =
-      visit(rest->op, ofRest, wanted.empty() ? wanted : namesOf(*rest, ofRest, areFeaturesWanted));
+  std::string text = visit(rest->op, ofRest, wanted.empty() ? wanted : namesOf(*rest, ofRest, areFeaturesWanted));
   text.erase(text.rfind('}'));
   return text + ",\"features\":[" + ofFeatures + "]}";
 }

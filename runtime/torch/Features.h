@@ -35,7 +35,8 @@ private:
     std::vector<size_t> inputs, options;
     mutable std::optional<std::vector<size_t>> entries;
   };
-  /// What of a part a gradient is of: a word for each input and entry, and where in the whole those lie that are wanted.
+  /// What of a part a gradient is of: a word for each input and entry, and where in the whole those lie that are
+  /// wanted.
   struct Wanted {
     std::vector<bool> flags;
     std::vector<size_t> places;

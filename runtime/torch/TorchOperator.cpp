@@ -414,10 +414,11 @@ std::string TorchOperator::explain(Arguments arguments, const c10::Dict<std::str
   arrange(arguments);
   Call call(*this, arguments);
   if (const Parts *parts = partsOf(arguments, call.signature))
-    return parts->forEach(arguments, {}, /*findsFeatures=*/false, [&](const TorchOperator &part, Arguments own, const auto &) {
-      own.options.clear();
-      return part.explain(std::move(own), given);
-    });
+    return parts->forEach(arguments, {}, /*findsFeatures=*/false,
+                          [&](const TorchOperator &part, Arguments own, const auto &) {
+                            own.options.clear();
+                            return part.explain(std::move(own), given);
+                          });
   char *text = checked(variant(), strettoExplain, call.signature, &call.call, int64_t(at::get_num_threads()));
   std::string result = text;
   strettoStringDestroy(text);

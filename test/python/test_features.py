@@ -18,7 +18,9 @@ FILES = ["operators", "operator_gradients", "continued_gradients", "wanted_gradi
          "gradient_segments", "operator_torch", "long_gradients"]  # fmt: skip
 # What kernels there are is told otherwise, and compiled graphs do not depend on it.
 NOT_OF_PARTS = ["test_walks", "test_lengths", "says_why", "fullgraph"]
-DESELECTED = [f"test_gradient_segments.py::test_gradients_agree_with_autograd[{name}-2]" for name in ("lawcat", "supra")]
+DESELECTED = [
+    f"test_gradient_segments.py::test_gradients_agree_with_autograd[{name}-2]" for name in ("lawcat", "supra")
+]
 
 
 def test_parts_agree_with_formulas():

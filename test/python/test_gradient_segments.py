@@ -27,8 +27,8 @@ TOKENS = 200
 
 @pytest.mark.parametrize(("name", "walks"), WALKS)
 def test_gradients_agree_with_autograd(name, walks):
-    """From states, and with cotangents of the final ones; in segments of several chunks, and of one. At the end there are
-    chunks of fewer tokens than convolutions look back to."""
+    """From states, and with cotangents of the final ones; in segments of several chunks, and of one. The last has fewer
+    tokens than convolutions look back to."""
     with segments(2 if walks == 1 else 1000), walks_of(walks):
         for tokens in (33, 130, TOKENS):
             arguments, state = example(name, tokens=tokens, **FIRST[name])
