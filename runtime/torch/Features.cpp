@@ -11,6 +11,7 @@
 #include "runtime/torch/Lent.h"
 #include <algorithm>
 #include <thread>
+#include <utility>
 
 using namespace stretto::torch_layer;
 
@@ -207,13 +208,16 @@ std::vector<at::Tensor> Parts::gradient(const Arguments &arguments, const std::v
     else
       add(rest->inputs[i], *next++);
   }
-  size_t first = 0;
+  // What is behind takes no memory any longer.
+  for (Tensors *passed : {&gradients, &found})
+    passed->clear();
+  ofRest.inputs.clear();
+  auto nextFeature = ofFeatures.begin();
   for (size_t index = 0; index < features.size(); ++index) {
     const Part &part = *features[index];
-    size_t count = part.op.resultCount();
-    std::vector<OptionalTensor> ofPart(ofFeatures.begin() + static_cast<int64_t>(first),
-                                       ofFeatures.begin() + static_cast<int64_t>(first + count));
-    first += count;
+    std::vector<OptionalTensor> ofPart;
+    for (size_t i = 0; i < part.op.resultCount(); ++i)
+      ofPart.push_back(std::exchange(*nextFeature++, std::nullopt));
     if (ofWanted[index].places.empty())
       continue;
     addCotangents(ofPart, part, ofParts[index]);
@@ -252,10 +256,12 @@ std::string Parts::forEach(const Arguments &arguments, const std::vector<std::st
   Tensors found;
   std::vector<bool> areFeaturesWanted;
   std::string ofFeatures;
+  int64_t bytes = 0;
   for (const std::unique_ptr<const Part> &part : features) {
     Arguments own = argumentsOf(*part, arguments, {});
     std::vector<std::string> names = namesOf(*part, own, {});
     for (at::Tensor &feature : findsFeatures ? part->op.run(own).results : emptyFeatures(*part, own)) {
+      bytes += static_cast<int64_t>(feature.nbytes());
       found.push_back(std::move(feature));
       areFeaturesWanted.push_back(!names.empty());
     }
@@ -265,5 +271,5 @@ std::string Parts::forEach(const Arguments &arguments, const std::vector<std::st
   Arguments ofRest = argumentsOf(*rest, arguments, found);
   std::string text = visit(rest->op, ofRest, wanted.empty() ? wanted : namesOf(*rest, ofRest, areFeaturesWanted));
   text.erase(text.rfind('}'));
-  return text + ",\"features\":[" + ofFeatures + "]}";
+  return text + ",\"features\":[" + ofFeatures + "],\"feature_bytes\":" + std::to_string(bytes) + "}";
 }

@@ -19,7 +19,7 @@ public:
 
   /// Says something of a call of each part, in JSON: that of the rest, which has those of the features in it. Of a
   /// gradient `wanted` are the names of what it is of, none for all. The rest has features that were found, or memory
-  /// for them.
+  /// for them, whose bytes are said, too.
   using Visit = std::function<std::string(const TorchOperator &part, const Arguments &arguments,
                                           const std::vector<std::string> &wanted)>;
   std::string forEach(const Arguments &arguments, const std::vector<std::string> &wanted, bool findsFeatures,

@@ -44,7 +44,7 @@ row, taps, matrix = torch.randn(1, 70, 2, 8), torch.randn(2, 8, 4), torch.randn(
 inputs = (row, row, row, row, taps, taps, matrix)
 lawcat = stretto.ops.lawcat.variant
 found = lawcat.explain(*inputs)
-print(found["kernel"], [part["kernel"] for part in found["features"]])
+print(found["kernel"], [part["kernel"] for part in found["features"]], found["feature_bytes"] // row.nbytes)
 for wanted in (["v"], ["q"]):
     found = lawcat.explain(*inputs, backward=True, wanted=wanted)
     print(found["gradients"], [part["gradients"] for part in found["features"]])
@@ -55,7 +55,7 @@ print([len(found[way]["candidates"]) > 0 and len(found[way]["features"]) for way
     finished = subprocess.run([sys.executable, "-c", script], env=environment, capture_output=True, text=True)
     assert finished.returncode == 0, finished.stderr
     assert finished.stdout.splitlines() == [
-        "lawcat_rest ['lawcat_features_0']",
+        "lawcat_rest ['lawcat_features_0'] 3",
         # Nothing of what features are made of is wanted, or something is.
         "['v'] []",
         "['feature_0', 'feature_1', 'feature_2'] [['q']]",
