@@ -37,6 +37,14 @@ def test_parts_agree_with_formulas():
     assert passed and int(passed[1]) > 150
 
 
+def test_other_feature_maps():
+    """Layers, heads of keys, values and outputs, features that are written and read."""
+    environment = os.environ | {"STRETTO_FEATURES": "1"}
+    command = [sys.executable, HERE / "feature_maps.py"]
+    finished = subprocess.run(command, env=environment, capture_output=True, text=True)
+    assert (finished.returncode, finished.stdout) == (0, "agrees\n"), finished.stderr
+
+
 def test_parts_are_explained_and_tuned(tmp_path):
     script = """
 import torch, stretto
