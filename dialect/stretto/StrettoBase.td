@@ -8,6 +8,7 @@ include "mlir/IR/BuiltinAttributeInterfaces.td"
 include "mlir/IR/TensorEncoding.td"
 include "mlir/IR/EnumAttr.td"
 include "mlir/IR/OpBase.td"
+include "mlir/Interfaces/InferTypeOpInterface.td"
 include "mlir/Interfaces/SideEffectInterfaces.td"
 
 def Stretto_Dialect : Dialect {
@@ -182,5 +183,7 @@ def Stretto_Input : AnyTypeOf<[Stretto_AnyRow, Stretto_Param], "row or parameter
 /// What a token leaves to the next. The last value of a state's chain is carried on though nothing uses it, so what
 /// changes a state is never dead.
 def Stretto_Carried : Resource<"::stretto::CarriedState">;
+
+class Stretto_Op<string name, list<Trait> traits = []> : Op<Stretto_Dialect, name, traits>;
 
 #endif // STRETTO_DIALECT_STRETTO_BASE
