@@ -124,10 +124,10 @@ def SplitFeatures : Pass<"stretto-split-features", "::mlir::ModuleOp"> {
     A row that is made of a product of a row and a matrix of parameters, that no state has a part in, and that meets
     states or makes results, is a feature (passes/declaration/Features.h). A program with features becomes several:
     `@f_features_0`, ..., whose results they are, one for each head, and `@f_rest`, which has the arguments `feature_0`,
-    ... for them. Features that are made of one costly row are found by one part, all with `together`. Beside them, logarithms of decays that
-    cost something to find are found so. Each part has the arguments that it uses, and `stretto.gate` marks those of
-    which decays are made: they may have a wider type than other rows. A program that looks back at rows is left as it
-    is. Works on programs whose options are fixed.
+    ... for them. Features that are made of one costly row are found by one part, all with `together`. Beside them,
+    logarithms of decays that cost something to find are found so. Each part has the arguments that it uses, and
+    `stretto.gate` marks those of which decays are made: they may have a wider type than other rows. A program that
+    looks back at rows is left as it is. Works on programs whose options are fixed.
 
     ```mlir
     stretto.variant @f(%q: !D, %k: !D, %v: !V, %w: !matrix) -> !V {

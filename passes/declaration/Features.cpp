@@ -89,7 +89,10 @@ Features::Features(VariantOp program, bool together) {
 void Features::find(VariantOp program) {
   if (stateChains(program).empty() || looksBack(program))
     return;
-  llvm::DenseSet<Value> carried, products, costly;
+  llvm::DenseSet<Value> carried, ofTokens, products, costly;
+  for (BlockArgument argument : program.getBlock()->getArguments())
+    if (isRow(argument.getType()))
+      ofTokens.insert(argument);
   for (Operation &op : *program.getBlock()) {
     SetVector<Value> operands = allOperandsOf(&op);
     auto hasAnyOf = [&](const llvm::DenseSet<Value> &values) {
@@ -104,6 +107,10 @@ void Features::find(VariantOp program) {
           rows.insert(operand);
       continue;
     }
+    // What no input row has a part in, as a decay of each head, is found where it is wanted.
+    if (!hasAnyOf(ofTokens))
+      continue;
+    ofTokens.insert(op.result_begin(), op.result_end());
     if (isa<ContractOp>(op) || hasAnyOf(products))
       products.insert(op.result_begin(), op.result_end());
     if (isCostly(op) || hasAnyOf(costly))

@@ -296,6 +296,8 @@ TorchOperator::Recorded TorchOperator::recorded(const Arguments &arguments) cons
 }
 
 void TorchOperator::compileWithGradient(const RunningCall &call, const Recorded &wanted, int64_t threads) const {
+  if (wanted.empty() || !strettoSignatureAwaitsGradient(call.signature))
+    return;
   size_t entries = strettoSignatureStateCount(call.signature);
   auto isWanted = [&](size_t i) { return i < wanted.size() && wanted[i]; };
   Flags ofInputs(inputs.size(), isWanted);
@@ -331,8 +333,7 @@ void TorchOperator::prepare(Arguments arguments) const {
   const at::Tensor &row = firstRow(arguments);
   Lent lent(row.device());
   RunningCall call(*this, arguments);
-  if (!wanted.empty() && row.is_cuda() && strettoSignatureAwaitsGradient(call.signature))
-    compileWithGradient(call, wanted, lent.executor.threads);
+  compileWithGradient(call, wanted, lent.executor.threads);
   checked(variant(), strettoCheckedCallPrepare, call.get(), lent.executor.threads);
 }
 
@@ -357,8 +358,7 @@ Outputs TorchOperator::run(Arguments arguments) const {
     checkContents(call, arguments, lent.executor);
   if (const Parts *parts = partsOf(arguments, call.signature))
     return parts->run(arguments);
-  if (!wanted.empty() && row.is_cuda() && strettoSignatureAwaitsGradient(call.signature))
-    compileWithGradient(call, wanted, lent.executor.threads);
+  compileWithGradient(call, wanted, lent.executor.threads);
 
   int64_t bytes = checked(variant(), strettoCheckedCallPrepare, call.get(), lent.executor.threads);
   Outputs outputs = {allocateResults(call, arguments, row), allocateState(call, arguments, row),

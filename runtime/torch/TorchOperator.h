@@ -165,7 +165,7 @@ private:
   /// Which inputs, then which entries of the initial state, a gradient is recorded of; none where it is of none.
   using Recorded = c10::SmallVector<bool, 16>;
   Recorded recorded(const Arguments &arguments) const;
-  /// Has the kernels of a call and of its gradient compiled at the same time: the latter will be asked for.
+  /// Has the kernels of a call on a GPU and of its gradient compiled at the same time, if the latter will be asked for.
   void compileWithGradient(const RunningCall &call, const Recorded &wanted, int64_t threads) const;
   /// Checks the contents of the tensors of a call, of those on devices copies.
   void checkContents(const RunningCall &call, const Arguments &arguments, const StrettoExecutor &executor) const;

@@ -42,6 +42,13 @@ def one_row(
     return o if skip is None else o + skip * v
 
 
+@stretto.variant
+def head_decay(q: sl.Row["D"], v: sl.Row["V"], A_log: sl.Param["H"], w: sl.Param["H", "D", "F"]):
+    """A decay of each head that no row has a part in: no features, though it takes an exponential."""
+    S = sl.write(sl.decay(sl.state("F", "V"), log=-sl.exp(A_log)), sl.tanh(sl.matvec(q, w)), v)
+    return sl.read(S, sl.tanh(sl.matvec(q, w)), along="F")
+
+
 def check(name, variant, inputs):
     """Results and states against the interpreter, in one call and in two; gradients against differences."""
     explained = variant.explain(*inputs)
@@ -80,6 +87,8 @@ def main():
     inputs = [draw(B, T, H, D), draw(B, T, H, V), draw(H, D, 3), draw(H, D, F)]
     check("one_row", one_row, inputs)
     check("one_row", one_row, [*inputs, draw(H)])
+    # So many that they would be found by parts of their own.
+    check("head_decay", head_decay, [draw(1, 9, 2, 220), draw(1, 9, 2, 4), draw(2), draw(2, 220, 200)])
     print("agrees")
 
 
