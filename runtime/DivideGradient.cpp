@@ -108,7 +108,7 @@ int64_t Gradient::mostSideBySide(const OperatorCall &call) const {
   return std::max<int64_t>(std::min(idle, signature.rowOf(call).sizes[1] / (manifest.chunk * fewestChunks)), 1);
 }
 
-/// Two of the largest input, or of short sequences what the states themselves take.
+/// What the caller says, two of the largest input, or of short sequences what the states themselves take.
 int64_t Gradient::enoughBytes(const OperatorCall &call) const {
   int64_t largest = 0, states = 0;
   for (auto [input, view] : llvm::zip_equal(signature.op.inputs(), call.arguments))
@@ -116,7 +116,7 @@ int64_t Gradient::enoughBytes(const OperatorCall &call) const {
       largest = std::max(largest, static_cast<int64_t>(llvm::product_of(view->sizes)) * bytesOf(*view->type));
   for (const EntryShape &entry : signature.state)
     states += static_cast<int64_t>(llvm::product_of(entry.sizes)) * bytesOf(entry.type);
-  return std::max(2 * largest, states * signature.sequences(call));
+  return std::max(call.gradientBytes ? call.gradientBytes : 2 * largest, states * signature.sequences(call));
 }
 
 const Signature::Kernel &Gradient::walkBack() const { return cotangents ? *cotangents : *kernel; }
@@ -162,7 +162,8 @@ Gradient::Division Gradient::divisionOf(const OperatorCall &call) const {
   const Knobs &knobs = Knobs::instance();
   ArrayRef<int64_t> sizes = signature.rowOf(call).sizes;
   CallShape shape = {signature.sequences(call), sizes[0],      sizes[1],          call.sequenceOffsets.has_value(),
-                     knobs.sequences,           knobs.segment, knobs.longSegment, knobs.segments};
+                     knobs.sequences,           knobs.segment, knobs.longSegment, knobs.segments,
+                     call.gradientBytes};
   {
     std::lock_guard<std::mutex> lock(dividing);
     if (auto found = divisions.find(shape); found != divisions.end())

@@ -520,10 +520,10 @@ llvm::Expected<std::string> Operator::Signature::resumed() const {
   return text;
 }
 
-llvm::Expected<std::string> Operator::Signature::partOfDeclaration(size_t index) const {
+llvm::Expected<std::string> Operator::Signature::partOfDeclaration(size_t index, bool ofGradient) const {
   std::lock_guard<std::mutex> context(op.implementation->contextMutex);
   llvm::Expected<OwningOpRef<ModuleOp>> module =
-      declared([&](OpPassManager &passes) { passes.addPass(createSplitFeatures({features.together})); });
+      declared([&](OpPassManager &passes) { passes.addPass(createSplitFeatures({features.together && !ofGradient})); });
   if (!module)
     return module.takeError();
   for (auto [number, part] : llvm::enumerate(llvm::to_vector((*module)->getOps<VariantOp>())))

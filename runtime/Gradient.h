@@ -205,9 +205,9 @@ private:
   /// So many segments one after the other, and side by side in each of these; and how many of the latter there may be.
   Division divide(const OperatorCall &call, int64_t turns, int64_t sideBySideSegments) const;
   Division divideSequences(const OperatorCall &call) const;
-  /// Divisions that were found, by all that they depend on: sequences, batch, time, packing, and what is forced. To
-  /// find one takes up to some ten microseconds.
-  using CallShape = std::array<int64_t, 8>;
+  /// Divisions that were found, by all that they depend on: sequences, batch, time, packing, what is forced, and
+  /// memory. To find one takes up to some ten microseconds.
+  using CallShape = std::array<int64_t, 9>;
   mutable std::mutex dividing;
   mutable std::map<CallShape, Division> divisions;
   /// As many sequences at a time as memory allows, or 0; and at most so many, but so that turns of as many take no

@@ -77,6 +77,10 @@ struct Knobs {
   /// (passes/declaration/Features.h): 1 or 0. Default: on GPUs.
   std::optional<bool> features;
 
+  /// STRETTO_GROUPS: into how many groups of sequences and heads gradients are divided whose features were found before
+  /// all else, where there are so many; 0: as memory allows. Default 0. May be changed at run time.
+  std::atomic<int64_t> groups = 0;
+
   static Knobs &instance();
 
 private:

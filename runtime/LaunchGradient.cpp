@@ -288,8 +288,8 @@ private:
       std::array sizes = {of.sizes[0], tokens, heads, row.parts, width};
       std::array strides = {tokensOfParts * ofToken, ofToken, row.parts * width, width, int64_t(1)};
       std::array sumSizes = {of.sizes[0], isPacked ? all : tokens, heads, width};
-      std::array sumStrides = {of.sizes[1] * heads * width, heads * width, width, int64_t(1)};
-      TensorView sum = {.data = static_cast<char *>(whole.data) + first * heads * width * bytesOf(row.type),
+      std::array sumStrides = {whole.strides[0], whole.strides[1], whole.strides[2], int64_t(1)};
+      TensorView sum = {.data = static_cast<char *>(whole.data) + first * whole.strides[1] * bytesOf(row.type),
                         .type = row.type,
                         .sizes = sumSizes,
                         .strides = sumStrides};

@@ -44,6 +44,9 @@ struct OperatorCall {
   /// Whether it leaves rows for its gradient behind the results (Signature::savedRows).
   bool savesRows = false;
 
+  /// Bytes that its gradient may take to work with, beyond rows that it keeps; 0: twice those of the largest input.
+  int64_t gradientBytes = 0;
+
   /// The form that its kernels are to have, where the caller chooses it.
   std::optional<Form> form;
 

@@ -37,7 +37,7 @@ public:
   /// Where calls run as those of the parts of the declaration, how many of these find features; and a part, the last of
   /// which is the rest.
   FeatureSplit features;
-  llvm::Expected<std::string> partOfDeclaration(size_t index) const;
+  llvm::Expected<std::string> partOfDeclaration(size_t index, bool ofGradient) const;
 
   /// The kernel for a call with so many work items, before slicing, and, on the CPU, threads to run them.
   struct Kernel;

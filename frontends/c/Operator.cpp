@@ -96,6 +96,7 @@ static void fillCall(OperatorCall &call, const Operator &op, const StrettoOperat
   if (source.form)
     call.form = formOf(*source.form);
   call.savesRows = source.savesRows;
+  call.gradientBytes = source.gradientBytes;
 }
 
 static OperatorCall callOf(const Operator &op, const StrettoOperatorCall &source) {
@@ -301,10 +302,13 @@ char *strettoSignatureResumed(const StrettoSignature *signature, char **error) {
   return text ? ownedString(*text) : nullptr;
 }
 
-size_t strettoSignatureFeatureParts(const StrettoSignature *signature) { return unwrap(signature)->features.parts; }
+size_t strettoSignatureFeatureParts(const StrettoSignature *signature, bool ofGradient) {
+  const FeatureSplit &features = unwrap(signature)->features;
+  return ofGradient ? features.partsOfGradient : features.parts;
+}
 
-char *strettoSignaturePart(const StrettoSignature *signature, size_t index, char **error) {
-  auto text = take(unwrap(signature)->partOfDeclaration(index), error);
+char *strettoSignaturePart(const StrettoSignature *signature, size_t index, bool ofGradient, char **error) {
+  auto text = take(unwrap(signature)->partOfDeclaration(index, ofGradient), error);
   return text ? ownedString(*text) : nullptr;
 }
 
@@ -424,6 +428,8 @@ int64_t strettoWalks() { return Knobs::instance().walks; }
 void strettoSetWalks(int64_t walks) { Knobs::instance().walks = walks; }
 int64_t strettoWalkSlices() { return Knobs::instance().walkSlices; }
 void strettoSetWalkSlices(int64_t slices) { Knobs::instance().walkSlices = slices; }
+int64_t strettoGroups() { return Knobs::instance().groups; }
+void strettoSetGroups(int64_t groups) { Knobs::instance().groups = groups; }
 int64_t strettoSegments() { return Knobs::instance().segments; }
 void strettoSetSegments(int64_t segments) { Knobs::instance().segments = segments; }
 int64_t strettoSlices() { return Knobs::instance().slices; }

@@ -61,6 +61,7 @@ typedef struct {
   StrettoTensor slots;
   const StrettoForm *form; /* of its kernels; null: as is chosen for such calls */
   bool savesRows;          /* rows are left for its gradient, behind the results */
+  int64_t gradientBytes;   /* of memory that its gradient may take to work with; 0: twice its largest input */
 } StrettoOperatorCall;
 
 /* What a result (after batch and time) or an entry of the state (after the sequences) looks like. */
@@ -162,7 +163,7 @@ typedef struct {
   const StrettoTensor *resultCotangents; /* one for each result; absent for 0 */
   const StrettoTensor *entryCotangents;  /* one for each part of an entry or parameter; absent for 0; of a group, all
                                             lies with the first place */
-  const StrettoTensor *rows, *entries;   /* what is left, contiguous */
+  const StrettoTensor *rows, *entries;   /* what is left: rows whose last stride is 1, and contiguous entries */
   const StrettoTensor *saved;            /* what the call has left behind its results; null: it is found anew */
   void *workspace;
 } StrettoGradientCall;
@@ -174,11 +175,12 @@ STRETTO_EXPORT bool strettoSignatureResumes(const StrettoSignature *signature, c
                                             const StrettoGradientRequest *request, const bool *finalEntries);
 STRETTO_EXPORT char *strettoSignatureResumed(const StrettoSignature *signature, char **error);
 
-/* How many declarations that find features calls are run by, in front of one of the rest; 0: calls are run as they are
- * declared. The results of the former are inputs of the latter, `feature_0`, ..., one part after the other. The text of
- * a part, that of the rest behind the others, strettoStringDestroy releases. */
-STRETTO_EXPORT size_t strettoSignatureFeatureParts(const StrettoSignature *signature);
-STRETTO_EXPORT char *strettoSignaturePart(const StrettoSignature *signature, size_t index, char **error);
+/* How many declarations that find features calls, or their gradients, are run by, in front of one of the rest; 0: they
+ * are run as they are declared. The results of the former are inputs of the latter, `feature_0`, ..., one part after
+ * the other. The text of a part, that of the rest behind the others, strettoStringDestroy releases. */
+STRETTO_EXPORT size_t strettoSignatureFeatureParts(const StrettoSignature *signature, bool ofGradient);
+STRETTO_EXPORT char *strettoSignaturePart(const StrettoSignature *signature, size_t index, bool ofGradient,
+                                          char **error);
 
 typedef struct StrettoGradient StrettoGradient;
 
@@ -253,6 +255,11 @@ STRETTO_EXPORT void strettoSetSegments(int64_t segments);
  * many as the call leaves idle; STRETTO_SLICES says it at first. */
 STRETTO_EXPORT int64_t strettoSlices(void);
 STRETTO_EXPORT void strettoSetSlices(int64_t slices);
+
+/* Into how many groups of sequences and heads a gradient is divided whose features were found before all else, or 0: as
+ * memory allows; STRETTO_GROUPS says it at first. */
+STRETTO_EXPORT int64_t strettoGroups(void);
+STRETTO_EXPORT void strettoSetGroups(int64_t groups);
 
 /* How many walks back a gradient has, 1 or 2, and 0 for what the model chooses; STRETTO_WALKS says it at first. */
 STRETTO_EXPORT int64_t strettoWalks(void);

@@ -179,9 +179,10 @@ FeatureSplit stretto::chooseFeatureSplit(VariantOp program) {
     return {};
   // The kernel of more has few tokens in a chunk, or few registers for them (docs/performance.md).
   constexpr int64_t few = 192;
+  auto apart = static_cast<unsigned>(features.parts.size());
   if (numbers <= few && !Features(program, /*together=*/true).rows.empty())
-    return {.parts = 1, .together = true};
-  return {.parts = static_cast<unsigned>(features.parts.size())};
+    return {.parts = 1, .together = true, .partsOfGradient = apart};
+  return {.parts = apart, .partsOfGradient = apart};
 }
 
 //===----------------------------------------------------------------------===//

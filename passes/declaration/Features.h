@@ -24,10 +24,13 @@ inline constexpr llvm::StringLiteral featuresSuffix = "_features_", restSuffix =
 /// Marks an argument of the former that decays are made of, whose type may be wider than that of other rows.
 inline constexpr llvm::StringLiteral gateAttribute = "stretto.gate";
 
-/// How a program is to be split: how many parts find features, one where these have few numbers together.
+/// How a program is to be split: how many parts find features, one where these have few numbers together; and how many
+/// do for a gradient, which goes back through one after the other, so that cotangents of features take memory for as
+/// short as can be.
 struct FeatureSplit {
   unsigned parts = 0;
   bool together = false;
+  unsigned partsOfGradient = 0;
 };
 
 /// None where a program has no features, or they have more numbers than a few of its rows. A program that looks back

@@ -37,7 +37,8 @@ public:
             describeTensor(arguments.sequenceOffsets),
             describeTensor(arguments.slots),
             arguments.form ? &*arguments.form : nullptr,
-            arguments.savesRows};
+            arguments.savesRows,
+            arguments.gradientBytes};
   }
   Described(const Described &) = delete;
 

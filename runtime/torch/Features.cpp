@@ -2,7 +2,7 @@
 //
 // Where a declaration has feature maps, these are operators of their own, and the rest is another
 // (passes/declaration/Features.h): a call runs all, its gradient finds the features again and goes back through the
-// rest and through these. An entry of the state belongs to the part that has one of its name.
+// rest and through these (FeatureGradient.cpp). An entry of the state belongs to the part that has one of its name.
 //
 //===----------------------------------------------------------------------===//
 
@@ -17,8 +17,9 @@ using namespace stretto::torch_layer;
 
 using Parts = TorchOperator::Parts;
 
-static std::string textOf(const std::string &variant, const StrettoSignature *signature, size_t index) {
-  char *text = checked(variant, strettoSignaturePart, signature, index);
+static std::string textOf(const std::string &variant, const StrettoSignature *signature, size_t index,
+                          bool ofGradient) {
+  char *text = checked(variant, strettoSignaturePart, signature, index, ofGradient);
   std::string module = text;
   strettoStringDestroy(text);
   return module;
@@ -28,8 +29,8 @@ template <typename List> static size_t positionIn(const List &list, const std::s
   return std::find_if(list.begin(), list.end(), [&](const auto &item) { return item.name == name; }) - list.begin();
 }
 
-Parts::Part::Part(const Parts &parts, const StrettoSignature *signature, size_t index)
-    : op(textOf(parts.whole.variant(), signature, index)) {
+Parts::Part::Part(const Parts &parts, size_t index)
+    : op(textOf(parts.whole.variant(), parts.signature, index, parts.ofGradient)) {
   const std::vector<Input> &ofWhole = parts.whole.inputs;
   const std::string prefix = "feature_";
   for (const Input &input : op.inputs) {
@@ -40,13 +41,16 @@ Parts::Part::Part(const Parts &parts, const StrettoSignature *signature, size_t 
     options.push_back(positionIn(parts.whole.options, option.name));
 }
 
-Parts::Parts(const TorchOperator &whole, const StrettoSignature *signature) : whole(whole) {
-  for (size_t i = 0; i < strettoSignatureStateCount(signature); ++i)
+Parts::Parts(const TorchOperator &whole, const StrettoSignature *signature, bool ofGradient)
+    : whole(whole), signature(signature), ofGradient(ofGradient) {
+  for (size_t i = 0; i < strettoSignatureStateCount(signature); ++i) {
     entryNames.emplace_back(strettoSignatureState(signature, i).name);
-  size_t count = strettoSignatureFeatureParts(signature);
+    areTails.push_back(strettoSignatureState(signature, i).isTail);
+  }
+  size_t count = strettoSignatureFeatureParts(signature, ofGradient);
   for (size_t i = 0; i < count; ++i)
-    features.push_back(std::make_unique<const Part>(*this, signature, i));
-  rest = std::make_unique<const Part>(*this, signature, count);
+    features.push_back(std::make_unique<const Part>(*this, i));
+  rest = std::make_unique<const Part>(*this, count);
 }
 
 //===----------------------------------------------------------------------===//
@@ -63,11 +67,14 @@ const std::vector<size_t> &Parts::entriesOf(const Part &part, const Arguments &o
   return *part.entries;
 }
 
-Arguments Parts::argumentsOf(const Part &part, const Arguments &arguments, const Tensors &found) const {
+Arguments Parts::argumentsOf(const Part &part, const Arguments &arguments, const Tensors &found,
+                             const Division *division) const {
   Arguments own;
   own.outputFinalState = arguments.outputFinalState;
   own.sequenceOffsets = arguments.sequenceOffsets;
   own.hasWindows = arguments.hasWindows;
+  if (division)
+    own.gradientBytes = division->enough - (&part == rest.get() ? division->besideRest : division->besideFeatures);
   for (size_t place : part.inputs)
     own.inputs.push_back(isFeature(place) ? found[numberOf(place)] : arguments.inputs[place]);
   for (size_t option : part.options)
@@ -87,32 +94,43 @@ Parts::Tensors Parts::emptyFeatures(const Part &part, const Arguments &own) {
 // Running
 //===----------------------------------------------------------------------===//
 
-void Parts::compile(const Arguments &arguments, bool isRecorded) const {
+void Parts::addCalls(std::vector<Prepared> &calls, const Arguments &arguments, const Division *division) const {
   Tensors found;
-  std::vector<Arguments> ofParts;
-  std::vector<const TorchOperator *> ops;
   for (const std::unique_ptr<const Part> &part : features) {
-    ofParts.push_back(argumentsOf(*part, arguments, {}));
-    ops.push_back(&part->op);
-    for (at::Tensor &feature : emptyFeatures(*part, ofParts.back()))
-      found.push_back(feature.set_requires_grad(isRecorded));
+    calls.push_back({&part->op, argumentsOf(*part, arguments, {}, division), division != nullptr});
+    for (at::Tensor &feature : emptyFeatures(*part, calls.back().arguments))
+      found.push_back(feature.set_requires_grad(division != nullptr));
   }
-  ofParts.push_back(argumentsOf(*rest, arguments, found));
-  ops.push_back(&rest->op);
+  calls.push_back({&rest->op, argumentsOf(*rest, arguments, found, division), division != nullptr});
+}
+
+void Parts::compile(const Arguments &arguments, bool isRecorded) const {
+  std::vector<Prepared> calls;
+  const Parts *back = isRecorded ? whole.partsOf(arguments, signature, /*ofGradient=*/true) : nullptr;
+  std::optional<Division> division;
+  if (back) {
+    Recorded flags = whole.recorded(arguments);
+    division = back->divide(arguments, std::vector<bool>(flags.begin(), flags.end()));
+  }
+  bool isDivided = division && division->groups.count > 1;
+  if (back != this || !division || isDivided)
+    addCalls(calls, arguments, nullptr);
+  if (division)
+    back->addCalls(calls, isDivided ? argumentsOf(firstOf(*division, arguments), arguments) : arguments, &*division);
   // What cannot be compiled is said when it runs.
-  auto prepare = [&](size_t index) {
-    at::AutoGradMode recording(isRecorded);
+  auto prepare = [](const Prepared &call) {
+    at::AutoGradMode recording(call.isRecorded);
     try {
-      ops[index]->prepare(ofParts[index]);
+      call.op->prepare(call.arguments);
     } catch (const std::exception &error) {
       return std::string(error.what());
     }
     return std::string();
   };
   std::vector<std::thread> threads;
-  for (size_t index = 1; index < ops.size(); ++index)
-    threads.emplace_back([&prepare, index] { prepare(index); });
-  prepare(0);
+  for (size_t index = 1; index < calls.size(); ++index)
+    threads.emplace_back([&, index] { prepare(calls[index]); });
+  prepare(calls.front());
   for (std::thread &thread : threads)
     thread.join();
 }
@@ -121,6 +139,7 @@ Outputs Parts::run(const Arguments &arguments) const {
   bool isRecorded = whole.requiresGradient(arguments);
   if (!(isRecorded ? isCompiledWithGradient : isCompiled).exchange(true))
     compile(arguments, isRecorded);
+  at::AutoGradMode recording(false); // the kernels of gradients are there
   Tensors found, state(arguments.outputFinalState ? entryNames.size() : 0);
   auto runPart = [&](const Part &part) {
     Arguments own = argumentsOf(part, arguments, found);
@@ -131,120 +150,23 @@ Outputs Parts::run(const Arguments &arguments) const {
   };
   for (const std::unique_ptr<const Part> &part : features)
     for (at::Tensor &feature : runPart(*part).results)
-      found.push_back(feature.set_requires_grad(isRecorded));
+      found.push_back(std::move(feature));
   Outputs outputs = runPart(*rest);
   outputs.finalState = std::move(state);
   return outputs;
 }
 
 //===----------------------------------------------------------------------===//
-// The gradient
-//===----------------------------------------------------------------------===//
-
-Parts::Wanted Parts::wantedOf(const Part &part, const Arguments &own,
-                              const std::function<bool(size_t place)> &isWanted) const {
-  Wanted wanted;
-  auto add = [&](size_t place, bool flag) {
-    wanted.flags.push_back(flag);
-    if (flag)
-      wanted.places.push_back(place);
-  };
-  for (size_t place : part.inputs)
-    add(place, isWanted(place));
-  if (!own.initialState.empty())
-    for (size_t entry : entriesOf(part, own))
-      add(whole.inputs.size() + entry, isWanted(whole.inputs.size() + entry));
-  return wanted;
-}
-
-std::vector<at::Tensor> Parts::gradient(const Arguments &arguments, const std::vector<bool> &wanted,
-                                        const std::vector<OptionalTensor> &cotangents) const {
-  size_t inputCount = whole.inputs.size(), resultCount = whole.resultCount();
-  Arguments withoutFinal = arguments;
-  withoutFinal.outputFinalState = false;
-  auto isAsked = [&](size_t place) { return place < wanted.size() && wanted[place]; };
-
-  // Features are found again. Of those whose own gradients are not asked for none is.
-  std::vector<Arguments> ofParts;
-  std::vector<Wanted> ofWanted;
-  Tensors found;
-  std::vector<bool> isFeatureWanted;
-  for (const std::unique_ptr<const Part> &part : features) {
-    const Arguments &own = ofParts.emplace_back(argumentsOf(*part, withoutFinal, {}));
-    ofWanted.push_back(wantedOf(*part, own, isAsked));
-    for (at::Tensor &feature : part->op.run(own).results) {
-      found.push_back(std::move(feature));
-      isFeatureWanted.push_back(!ofWanted.back().places.empty());
-    }
-  }
-  Arguments ofRest = argumentsOf(*rest, withoutFinal, found);
-  std::vector<bool> ofRestWanted;
-  for (size_t place : rest->inputs)
-    ofRestWanted.push_back(isFeature(place) ? isFeatureWanted[numberOf(place)] : isAsked(place));
-  if (!ofRest.initialState.empty())
-    for (size_t entry : entriesOf(*rest, ofRest))
-      ofRestWanted.push_back(isAsked(inputCount + entry));
-
-  Tensors sums(inputCount + entryNames.size());
-  std::vector<OptionalTensor> ofFeatures(found.size());
-  auto add = [&](size_t place, const at::Tensor &part) {
-    sums[place] = sums[place].defined() ? sums[place] + part : part;
-  };
-  auto addCotangents = [&](std::vector<OptionalTensor> &to, const Part &part, const Arguments &own) {
-    for (size_t entry : entriesOf(part, own))
-      to.push_back(resultCount + entry < cotangents.size() ? cotangents[resultCount + entry] : std::nullopt);
-  };
-  std::vector<OptionalTensor> ofResults(cotangents.begin(), cotangents.begin() + static_cast<int64_t>(resultCount));
-  addCotangents(ofResults, *rest, ofRest);
-  Tensors gradients = rest->op.gradient(ofRest, ofRestWanted, ofResults, {});
-  auto next = gradients.begin();
-  for (size_t i = 0; i < ofRestWanted.size(); ++i) {
-    if (!ofRestWanted[i])
-      continue;
-    if (i >= rest->inputs.size())
-      add(inputCount + entriesOf(*rest, ofRest)[i - rest->inputs.size()], *next++);
-    else if (isFeature(rest->inputs[i]))
-      ofFeatures[numberOf(rest->inputs[i])] = *next++;
-    else
-      add(rest->inputs[i], *next++);
-  }
-  // What is behind takes no memory any longer.
-  for (Tensors *passed : {&gradients, &found})
-    passed->clear();
-  ofRest.inputs.clear();
-  auto nextFeature = ofFeatures.begin();
-  for (size_t index = 0; index < features.size(); ++index) {
-    const Part &part = *features[index];
-    std::vector<OptionalTensor> ofPart;
-    for (size_t i = 0; i < part.op.resultCount(); ++i)
-      ofPart.push_back(std::exchange(*nextFeature++, std::nullopt));
-    if (ofWanted[index].places.empty())
-      continue;
-    addCotangents(ofPart, part, ofParts[index]);
-    gradients = part.op.gradient(ofParts[index], ofWanted[index].flags, ofPart, {});
-    for (size_t i = 0; i < gradients.size(); ++i)
-      add(ofWanted[index].places[i], gradients[i]);
-  }
-
-  Tensors all;
-  for (size_t i = 0; i < wanted.size(); ++i) {
-    if (!wanted[i])
-      continue;
-    const at::Tensor &like = i < inputCount ? *arguments.inputs[i] : arguments.initialState[i - inputCount];
-    all.push_back(sums[i].defined() ? sums[i] : at::zeros(like.sizes(), like.options()));
-  }
-  return all;
-}
-
-//===----------------------------------------------------------------------===//
 // Explaining and tuning
 //===----------------------------------------------------------------------===//
 
-std::string Parts::forEach(const Arguments &arguments, const std::vector<std::string> &wanted, bool findsFeatures,
+std::string Parts::forEach(const Arguments &given, const Division *division, const Names &wanted, bool findsFeatures,
                            const Visit &visit) const {
+  auto isWanted = [&](const std::string &name) { return std::count(wanted.begin(), wanted.end(), name) > 0; };
+  bool isDivided = division && division->groups.count > 1;
+  Arguments arguments = isDivided ? argumentsOf(firstOf(*division, given), given) : given;
   auto namesOf = [&](const Part &part, const Arguments &own, const std::vector<bool> &areFeaturesWanted) {
-    std::vector<std::string> names;
-    auto isWanted = [&](const std::string &name) { return std::count(wanted.begin(), wanted.end(), name) > 0; };
+    Names names;
     for (size_t i = 0; i < part.inputs.size(); ++i)
       if (isFeature(part.inputs[i]) ? areFeaturesWanted[numberOf(part.inputs[i])] : isWanted(part.op.inputs[i].name))
         names.push_back(part.op.inputs[i].name);
@@ -258,8 +180,8 @@ std::string Parts::forEach(const Arguments &arguments, const std::vector<std::st
   std::string ofFeatures;
   int64_t bytes = 0;
   for (const std::unique_ptr<const Part> &part : features) {
-    Arguments own = argumentsOf(*part, arguments, {});
-    std::vector<std::string> names = namesOf(*part, own, {});
+    Arguments own = argumentsOf(*part, arguments, {}, division);
+    Names names = namesOf(*part, own, {});
     for (at::Tensor &feature : findsFeatures ? part->op.run(own).results : emptyFeatures(*part, own)) {
       bytes += static_cast<int64_t>(feature.nbytes());
       found.push_back(std::move(feature));
@@ -268,8 +190,12 @@ std::string Parts::forEach(const Arguments &arguments, const std::vector<std::st
     if (wanted.empty() || !names.empty())
       ofFeatures += (ofFeatures.empty() ? "" : ",") + visit(part->op, own, names);
   }
-  Arguments ofRest = argumentsOf(*rest, arguments, found);
+  Arguments ofRest = argumentsOf(*rest, arguments, found, division);
   std::string text = visit(rest->op, ofRest, wanted.empty() ? wanted : namesOf(*rest, ofRest, areFeaturesWanted));
   text.erase(text.rfind('}'));
-  return text + ",\"features\":[" + ofFeatures + "],\"feature_bytes\":" + std::to_string(bytes) + "}";
+  text += ",\"features\":[" + ofFeatures + "],\"feature_bytes\":" + std::to_string(bytes);
+  if (division)
+    text += ",\"feature_cotangent_bytes\":" + std::to_string(division->besideRest) +
+            ",\"groups\":" + std::to_string(isDivided ? division->groups.count : 1);
+  return text + "}";
 }

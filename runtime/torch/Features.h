@@ -2,27 +2,37 @@
 #ifndef STRETTO_RUNTIME_TORCH_FEATURES_H
 #define STRETTO_RUNTIME_TORCH_FEATURES_H
 
-#include "runtime/torch/TorchOperator.h"
+#include "runtime/torch/Groups.h"
 
 namespace stretto::torch_layer {
 
 /// The operators of the feature maps of a declaration, and that of the rest, which takes what the former leave.
 class TorchOperator::Parts {
 public:
-  /// Of calls with such a signature, of which there are parts.
-  Parts(const TorchOperator &whole, const StrettoSignature *signature);
+  /// Of calls with such a signature, of which there are parts, or of their gradients.
+  Parts(const TorchOperator &whole, const StrettoSignature *signature, bool ofGradient);
 
   /// The same as of the whole, of arguments that were arranged.
   Outputs run(const Arguments &arguments) const;
-  std::vector<at::Tensor> gradient(const Arguments &arguments, const std::vector<bool> &wanted,
+
+  /// The groups of sequences and heads that a gradient is found of, one after the other; the bytes that are enough for
+  /// it, and those that cotangents of features take of these while the gradient of the rest is found, and later.
+  struct Division {
+    Groups groups;
+    int64_t enough, besideRest, besideFeatures;
+  };
+  /// Nothing where the gradient of the whole takes less memory.
+  std::optional<Division> divide(const Arguments &arguments, const std::vector<bool> &wanted) const;
+  std::vector<at::Tensor> gradient(const Arguments &arguments, const Division &division,
+                                   const std::vector<bool> &wanted,
                                    const std::vector<OptionalTensor> &cotangents) const;
 
   /// Says something of a call of each part, in JSON: that of the rest, which has those of the features in it. Of a
-  /// gradient `wanted` are the names of what it is of, none for all. The rest has features that were found, or memory
-  /// for them, whose bytes are said, too.
-  using Visit = std::function<std::string(const TorchOperator &part, const Arguments &arguments,
-                                          const std::vector<std::string> &wanted)>;
-  std::string forEach(const Arguments &arguments, const std::vector<std::string> &wanted, bool findsFeatures,
+  /// gradient, which is divided and that of a group, `wanted` are the names of what it is of, none for all. The rest
+  /// has features that were found, or memory for them, whose bytes are said, too.
+  using Names = std::vector<std::string>;
+  using Visit = std::function<std::string(const TorchOperator &part, const Arguments &arguments, const Names &wanted)>;
+  std::string forEach(const Arguments &arguments, const Division *division, const Names &wanted, bool findsFeatures,
                       const Visit &visit) const;
 
 private:
@@ -30,7 +40,7 @@ private:
   /// An operator, and where its inputs, options and entries of the state lie among those of the whole. Features lie
   /// behind all inputs of it.
   struct Part {
-    Part(const Parts &parts, const StrettoSignature *signature, size_t index);
+    Part(const Parts &parts, size_t index);
     TorchOperator op;
     std::vector<size_t> inputs, options;
     mutable std::optional<std::vector<size_t>> entries;
@@ -45,15 +55,35 @@ private:
   bool isFeature(size_t place) const { return place >= whole.inputs.size(); }
   size_t numberOf(size_t feature) const { return feature - whole.inputs.size(); }
   const std::vector<size_t> &entriesOf(const Part &part, const Arguments &own) const;
-  Arguments argumentsOf(const Part &part, const Arguments &arguments, const Tensors &found) const;
+  Arguments argumentsOf(const Part &part, const Arguments &arguments, const Tensors &found,
+                        const Division *division = nullptr) const;
   Wanted wantedOf(const Part &part, const Arguments &own, const std::function<bool(size_t place)> &isWanted) const;
   /// Memory for the features of a part.
   static Tensors emptyFeatures(const Part &part, const Arguments &own);
+  /// A call of a part whose kernels are to be compiled, or of its gradient, too.
+  struct Prepared {
+    const TorchOperator *op;
+    Arguments arguments;
+    bool isRecorded;
+  };
+  void addCalls(std::vector<Prepared> &calls, const Arguments &arguments, const Division *division) const;
   /// Has the kernels of all parts compiled side by side, and those of their gradients where these will be asked for.
   void compile(const Arguments &arguments, bool isRecorded) const;
 
+  /// The axis of heads of an input, or of an entry of the state behind these.
+  int64_t headAxis(size_t place) const;
+  bool isOfSequences(size_t place) const { return place >= whole.inputs.size() || !whole.inputs[place].isParameter; }
+  Group firstOf(const Division &division, const Arguments &arguments) const;
+  Arguments argumentsOf(const Group &group, const Arguments &arguments) const;
+  /// The gradient of a call that is not divided further.
+  Tensors gradientOf(const Arguments &arguments, const Division &division, const std::vector<bool> &wanted,
+                     const std::vector<OptionalTensor> &cotangents, const std::vector<OptionalTensor> &places) const;
+
   const TorchOperator &whole;
+  const StrettoSignature *signature;
+  bool ofGradient;
   std::vector<std::string> entryNames; // of the whole
+  std::vector<bool> areTails;          // these entries
   std::vector<std::unique_ptr<const Part>> features;
   std::unique_ptr<const Part> rest;
   mutable std::mutex mutex;

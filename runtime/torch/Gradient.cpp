@@ -52,7 +52,8 @@ static at::Tensor withFirstOfGroups(const at::Tensor &tensor, int64_t axis, int6
 
 std::vector<at::Tensor> TorchOperator::gradient(Arguments arguments, const std::vector<bool> &wanted,
                                                 const std::vector<OptionalTensor> &cotangents,
-                                                const std::vector<at::Tensor> &saved) const {
+                                                const std::vector<at::Tensor> &saved,
+                                                const std::vector<OptionalTensor> &places) const {
   checkMemory(arguments);
   std::vector<at::Tensor> of = differentiated(variant(), arguments, wanted);
   if (of.empty())
@@ -78,8 +79,13 @@ std::vector<at::Tensor> TorchOperator::gradient(Arguments arguments, const std::
   StrettoGradientRequest asked = {ofInputs.data(), ofEntries.data(), ofResults.data()};
   if (arguments.hasWindows && strettoSignatureResumes(call.signature, &call.call, &asked, ofFinal.data()))
     return resumedGradient(arguments, call.signature, wanted, cotangents);
-  if (const Parts *parts = partsOf(arguments, call.signature))
-    return parts->gradient(arguments, wanted, cotangents);
+  if (const Parts *parts = partsOf(arguments, call.signature, /*ofGradient=*/true))
+    if (auto division = parts->divide(arguments, wanted))
+      return parts->gradient(arguments, *division, wanted, cotangents);
+  auto isReadable = [](const at::Tensor &row, const StrettoShape &shape) {
+    int64_t width = shape.rank > 1 ? row.size(-1) : 1;
+    return (width == 1 || row.stride(-1) == 1) && (!row.is_cuda() || isAligned(row, alignmentOf(row, width)));
+  };
   StrettoGradient *gradient =
       checked(variant(), strettoSignatureGradient, call.signature, &call.call, &asked, lent.executor.threads);
 
@@ -95,16 +101,26 @@ std::vector<at::Tensor> TorchOperator::gradient(Arguments arguments, const std::
     at::DimVector sizes = joined({batch, time}, shape);
     TORCH_CHECK(cotangents[i]->sizes() == sizes, "stretto: ", variant(), ": [R1] the cotangent of result ", i,
                 " has shape ", cotangents[i]->sizes(), ", expected ", sizes);
-    at::Tensor cotangent = cotangents[i]->to(row.options().dtype(scalarTypeOf(shape.element))).contiguous();
-    if (cotangent.is_cuda() && !isAligned(cotangent, alignmentOf(cotangent, shape.rank > 1 ? sizes.back() : 1)))
-      cotangent = cotangent.clone();
+    at::Tensor cotangent = cotangents[i]->to(row.options().dtype(scalarTypeOf(shape.element)));
+    if (!isReadable(cotangent, shape))
+      cotangent = cotangent.clone(at::MemoryFormat::Contiguous);
     resultCotangents.push_back(describe(std::move(cotangent)));
   }
   std::vector<at::Tensor> ofRows, entryParts;
-  for (size_t i = 0; i < strettoGradientRowCount(gradient); ++i) {
+  size_t rowCount = strettoGradientRowCount(gradient);
+  std::vector<size_t> rowsOfInputs(inputs.size());
+  for (size_t i = 0; i < rowCount; ++i)
+    ++rowsOfInputs[strettoGradientRow(gradient, i).index];
+  for (size_t i = 0; i < rowCount; ++i) {
     StrettoGradientPart part = strettoGradientRow(gradient, i);
-    ofRows.push_back(
-        at::empty(joined({batch, time}, part.shape), row.options().dtype(scalarTypeOf(part.shape.element))));
+    at::DimVector sizes = joined({batch, time}, part.shape);
+    at::TensorOptions options = row.options().dtype(scalarTypeOf(part.shape.element));
+    bool hasPlace = part.index < places.size() && places[part.index] && rowsOfInputs[part.index] == 1;
+    if (hasPlace && places[part.index]->sizes() == sizes && places[part.index]->dtype() == options.dtype() &&
+        isReadable(*places[part.index], part.shape))
+      ofRows.push_back(*places[part.index]);
+    else
+      ofRows.push_back(at::empty(sizes, options));
     rows.push_back(describe(ofRows.back()));
   }
   std::set<size_t> hasCotangent;

@@ -205,11 +205,11 @@ bool setDebug(bool debug) {
 }
 
 /// An operator that changes a number of things that may be 0, and returns what it was.
-template <int64_t (*get)(), void (*set)(int64_t)> auto exchangeCount(const char *things) {
+template <int64_t (*Get)(), void (*Set)(int64_t)> auto exchangeCount(const char *things) {
   return [things](int64_t count) {
     TORCH_CHECK(count >= 0, "stretto: the number of ", things, " is ", count, ", expected 0 or more");
-    int64_t before = get();
-    set(count);
+    int64_t before = Get();
+    Set(count);
     return before;
   };
 }
@@ -261,6 +261,7 @@ TORCH_LIBRARY_FRAGMENT(stretto, library) {
   library.def("_set_tuned_table(str path) -> ()", setTunedTable);
   library.def("_tuned_table() -> str", tunedTable);
   library.def("_set_debug(bool debug) -> bool", setDebug);
+  library.def("_set_groups(int groups) -> int", exchangeCount<strettoGroups, strettoSetGroups>("groups"));
   library.def("_set_long_segment(int segments) -> int",
               exchangeCount<strettoLongSegment, strettoSetLongSegment>("segments of a long one"));
   library.def("_set_sequences(int sequences) -> int",

@@ -337,13 +337,16 @@ void TorchOperator::prepare(Arguments arguments) const {
   checked(variant(), strettoCheckedCallPrepare, call.get(), lent.executor.threads);
 }
 
-const Parts *TorchOperator::partsOf(const Arguments &arguments, const StrettoSignature *signature) const {
-  if (arguments.form || strettoSignatureFeatureParts(signature) == 0)
+const Parts *TorchOperator::partsOf(const Arguments &arguments, const StrettoSignature *signature,
+                                    bool ofGradient) const {
+  size_t count = strettoSignatureFeatureParts(signature, /*ofGradient=*/false);
+  if (arguments.form || count == 0)
     return nullptr;
   std::lock_guard<std::mutex> lock(mutex);
-  std::unique_ptr<const Parts> &parts = partsOfSignatures[signature];
+  bool isApart = ofGradient && strettoSignatureFeatureParts(signature, /*ofGradient=*/true) != count;
+  std::unique_ptr<const Parts> &parts = partsOfSignatures[{signature, isApart}];
   if (!parts)
-    parts = std::make_unique<const Parts>(*this, signature);
+    parts = std::make_unique<const Parts>(*this, signature, isApart);
   return parts.get();
 }
 
@@ -356,7 +359,7 @@ Outputs TorchOperator::run(Arguments arguments) const {
   RunningCall call(*this, arguments);
   if (!row.is_cuda() || strettoDebug())
     checkContents(call, arguments, lent.executor);
-  if (const Parts *parts = partsOf(arguments, call.signature))
+  if (const Parts *parts = partsOf(arguments, call.signature, /*ofGradient=*/false))
     return parts->run(arguments);
   compileWithGradient(call, wanted, lent.executor.threads);
 
@@ -413,8 +416,8 @@ std::string TorchOperator::explain(Arguments arguments, const c10::Dict<std::str
   setOptions(arguments, given);
   arrange(arguments);
   Call call(*this, arguments);
-  if (const Parts *parts = partsOf(arguments, call.signature))
-    return parts->forEach(arguments, {}, /*findsFeatures=*/false,
+  if (const Parts *parts = partsOf(arguments, call.signature, /*ofGradient=*/false))
+    return parts->forEach(arguments, /*division=*/nullptr, /*wanted=*/{}, /*findsFeatures=*/false,
                           [&](const TorchOperator &part, Arguments own, const auto &) {
                             own.options.clear();
                             return part.explain(std::move(own), given);
@@ -431,12 +434,13 @@ std::string TorchOperator::explainGradient(Arguments arguments, const c10::Dict<
   arrange(arguments);
   Call call(*this, arguments);
   std::vector<bool> flags = wantedOf(arguments, wanted, call.signature);
-  if (const Parts *parts = partsOf(arguments, call.signature))
-    return parts->forEach(arguments, wanted, /*findsFeatures=*/false,
-                          [&](const TorchOperator &part, Arguments own, const std::vector<std::string> &ofPart) {
-                            own.options.clear();
-                            return part.explainGradient(std::move(own), given, ofPart);
-                          });
+  if (const Parts *parts = partsOf(arguments, call.signature, /*ofGradient=*/true))
+    if (auto division = parts->divide(arguments, flags))
+      return parts->forEach(arguments, &*division, wanted, /*findsFeatures=*/false,
+                            [&](const TorchOperator &part, Arguments own, const std::vector<std::string> &ofPart) {
+                              own.options.clear();
+                              return part.explainGradient(std::move(own), given, ofPart);
+                            });
   Flags ofInputs(inputs.size(), [&](size_t i) { return flags[i]; });
   Flags ofEntries(flags.size() - inputs.size(), [&](size_t i) { return flags[inputs.size() + i]; });
   Flags ofResults(resultCount(), [](size_t) { return true; });

@@ -45,15 +45,17 @@ struct Arguments {
   bool savesRows = false;
   std::vector<OptionalTensor> inputs;
   /// As text; nothing for the default.
-  std::vector<std::optional<std::string>> options;
+  std::vector<std::optional<std::string>> options = {};
   /// The state that a step updates, or that a sequence begins with.
   std::vector<at::Tensor> initialState;
   bool outputFinalState = false;
-  OptionalTensor sequenceOffsets, slots;
+  OptionalTensor sequenceOffsets = {}, slots = {};
   /// Whether the windows of the initial state hold tokens.
   bool hasWindows = true;
   /// That of the kernels, where it is not left to be chosen.
   std::optional<StrettoForm> form = {};
+  /// Of memory that its gradient may take to work with; 0: twice its largest input.
+  int64_t gradientBytes = 0;
 
   /// Axes of a row before its heads.
   int64_t leadingAxes() const { return isStep ? 1 : 2; }
@@ -98,10 +100,11 @@ public:
 
   /// The gradients of a call that are wanted: of inputs, then of entries of the initial state. `wanted` has a word for
   /// each of all of these; `cotangents` are those of the results, then of all entries of the final state, which may be
-  /// absent for 0; `saved` is what the call has saved, or nothing.
+  /// absent for 0; `saved` is what the call has saved, or nothing. Rows that no two parts of a gradient leave together
+  /// are left where `places`, one for each input, says so.
   std::vector<at::Tensor> gradient(Arguments arguments, const std::vector<bool> &wanted,
-                                   const std::vector<OptionalTensor> &cotangents,
-                                   const std::vector<at::Tensor> &saved) const;
+                                   const std::vector<OptionalTensor> &cotangents, const std::vector<at::Tensor> &saved,
+                                   const std::vector<OptionalTensor> &places = {}) const;
   std::vector<at::Tensor> describeGradient(const Arguments &arguments, const std::vector<bool> &wanted) const;
   /// gla_backward(the arguments of gla, bool[] wanted, Tensor?[] cotangents, Tensor[]? saved=None) -> Tensor[]
   std::string gradientSchema(const std::string &name) const;
@@ -188,8 +191,8 @@ private:
                                           const std::vector<bool> &wanted,
                                           const std::vector<OptionalTensor> &cotangents) const;
   const TorchOperator &resumed(StrettoSignature *signature) const;
-  /// The parts of a call whose kernels are left to be chosen, or null where it has none.
-  const Parts *partsOf(const Arguments &arguments, const StrettoSignature *signature) const;
+  /// The parts of a call whose kernels are left to be chosen, or of its gradient, or null where it has none.
+  const Parts *partsOf(const Arguments &arguments, const StrettoSignature *signature, bool ofGradient) const;
   /// Compiles what a call runs, and what its gradient does where that will be asked for.
   void prepare(Arguments arguments) const;
   /// What a row of arguments receives from the window that holds its last tokens in the end.
@@ -202,7 +205,7 @@ private:
   std::vector<Option> options;
   mutable std::mutex mutex;
   mutable std::map<StrettoSignature *, std::unique_ptr<TorchOperator>> resumedOperators;
-  mutable std::map<const StrettoSignature *, std::unique_ptr<const Parts>> partsOfSignatures;
+  mutable std::map<std::pair<const StrettoSignature *, bool>, std::unique_ptr<const Parts>> partsOfSignatures;
 };
 
 /// A call of the C interface, or its message as an exception.

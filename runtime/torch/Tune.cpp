@@ -93,15 +93,22 @@ std::string TorchOperator::tune(Arguments arguments, const c10::Dict<std::string
     guard.reset_device(device);
   setOptions(arguments, given);
   arrange(arguments);
-  if (const Parts *parts = partsOf(arguments, Call(*this, arguments).signature))
-    return parts->forEach(arguments, wanted.value_or(std::vector<std::string>()), /*findsFeatures=*/true,
-                          [&](const TorchOperator &part, Arguments own, const std::vector<std::string> &ofPart) {
-                            own.options.clear();
-                            std::optional<std::vector<std::string>> names;
-                            if (wanted)
-                              names = ofPart;
-                            return part.tune(std::move(own), given, names, seconds / 2);
-                          });
+  StrettoSignature *signature = Call(*this, arguments).signature;
+  if (const Parts *parts = partsOf(arguments, signature, wanted.has_value())) {
+    std::optional<Parts::Division> division;
+    if (wanted)
+      division = parts->divide(arguments, wantedOf(arguments, *wanted, signature));
+    auto tunePart = [&](const TorchOperator &part, Arguments own, const std::vector<std::string> &ofPart) {
+      own.options.clear();
+      std::optional<std::vector<std::string>> names;
+      if (wanted)
+        names = ofPart;
+      return part.tune(std::move(own), given, names, seconds / 2);
+    };
+    if (!wanted || division)
+      return parts->forEach(arguments, division ? &*division : nullptr, wanted.value_or(std::vector<std::string>()),
+                            /*findsFeatures=*/true, tunePart);
+  }
 
   std::vector<bool> flags;
   std::vector<OptionalTensor> cotangents;

@@ -279,6 +279,16 @@ def explanation(name, tokens, dtype, device="cpu", lengths=None, **sizes):
     return found, max(x.numel() * x.element_size() for x in rows.values())
 
 
+def bytes_taken(found):
+    """What a gradient takes beside rows that it saves: of calls in parts also for cotangents of features."""
+    return found["checkpoint_bytes"] + found["part_bytes"] + found.get("feature_cotangent_bytes", 0)
+
+
+def most_bytes(found, size):
+    """Twice the largest input, or what nobody minds where features are found before all else."""
+    return max(2 * size, 16 << 20) if "feature_bytes" in found else 2 * size
+
+
 def walks_of(walks):
     """Gradients have as many walks back, as far as states of reverse time can be told apart."""
     return setting(torch.ops.stretto._set_walks, walks)
@@ -450,7 +460,7 @@ def test_checkpoints_take_no_more_than_two_inputs(name, width):
         lengths, options = [8192, 32768], {"width": 16}
     for tokens in lengths:
         found, size = explanation(name, tokens, torch.bfloat16, **{"width": width, "value_width": width} | options)
-        assert found["checkpoint_bytes"] + found["part_bytes"] <= 2 * size, (tokens, found)
+        assert bytes_taken(found) <= most_bytes(found, size), (tokens, found)
 
 
 @pytest.mark.parametrize("slices", [1, 2])
