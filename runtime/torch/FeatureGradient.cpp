@@ -67,7 +67,7 @@ std::optional<Parts::Division> Parts::divide(const Arguments &arguments, const s
       ofAllHeads += shape.sizes[0] == 1 ? bytes : 0;
     }
   }
-  int64_t batch = row.size(0), enough = std::max(2 * largest, littleBytes);
+  int64_t batch = row.size(0), enough = 2 * largest;
   if (int64_t forced = strettoGroups())
     return Division{Groups::of(forced, batch, heads), enough, enough / 2, enough / 2};
 
@@ -81,7 +81,7 @@ std::optional<Parts::Division> Parts::divide(const Arguments &arguments, const s
   }
   // Kernels want some memory, too.
   auto fits = [](const Division &division) {
-    return std::max(division.besideRest, division.besideFeatures) <= division.enough / 4 * 3;
+    return std::max(division.besideRest, division.besideFeatures) <= std::max(division.enough, littleBytes) / 4 * 3;
   };
   if (fits(division))
     return division;

@@ -73,8 +73,10 @@ Arguments Parts::argumentsOf(const Part &part, const Arguments &arguments, const
   own.outputFinalState = arguments.outputFinalState;
   own.sequenceOffsets = arguments.sequenceOffsets;
   own.hasWindows = arguments.hasWindows;
-  if (division)
-    own.gradientBytes = division->enough - (&part == rest.get() ? division->besideRest : division->besideFeatures);
+  if (division) {
+    int64_t beside = &part == rest.get() ? division->besideRest : division->besideFeatures;
+    own.gradientBytes = std::max(division->enough - beside, division->enough / 4);
+  }
   for (size_t place : part.inputs)
     own.inputs.push_back(isFeature(place) ? found[numberOf(place)] : arguments.inputs[place]);
   for (size_t option : part.options)
