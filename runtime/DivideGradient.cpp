@@ -105,10 +105,22 @@ int64_t Gradient::mostSideBySide(const OperatorCall &call) const {
   // What carries nothing but rows of tails, and sums, is done in segments that fill the chip several times.
   int64_t blocks = signature.multiprocessors * (signature.carriesStates ? 1 : 8);
   int64_t idle = blocks / std::max<int64_t>(signature.items(call) * manifest.slices, 1);
-  return std::max<int64_t>(std::min(idle, signature.rowOf(call).sizes[1] / (manifest.chunk * fewestChunks)), 1);
+  int64_t chunks = signature.rowOf(call).sizes[1] / manifest.chunk;
+  int64_t ofLength = chunks / fewestChunks(chunks);
+  if (fewestChunks(chunks) < fewestOfMany)
+    ofLength = std::min(ofLength, few);
+  return std::max<int64_t>(std::min(idle, ofLength), 1);
 }
 
-/// What the caller says, two of the largest input, or of short sequences what the states themselves take.
+bool Gradient::hasSmallChunks(const OperatorCall &call) const {
+  int64_t chunks = signature.tokensOfSequence(call) / kernel->code->manifest.chunk;
+  bool mayBeSideBySide = signature.device >= 0 && signature.serialBecause.empty() && signature.carriesStates &&
+                         !signature.feedsBack && !Knobs::instance().segments;
+  return mayBeSideBySide && chunks >= few && signature.items(call) * (chunks / 2) <= signature.multiprocessors;
+}
+
+/// What the caller says, two of the largest input, or of short sequences what the states themselves take; on a GPU
+/// always so much that nobody minds, without which few heads of few tokens would come in turns of a chunk or two.
 int64_t Gradient::enoughBytes(const OperatorCall &call) const {
   int64_t largest = 0, states = 0;
   for (auto [input, view] : llvm::zip_equal(signature.op.inputs(), call.arguments))
@@ -116,7 +128,9 @@ int64_t Gradient::enoughBytes(const OperatorCall &call) const {
       largest = std::max(largest, static_cast<int64_t>(llvm::product_of(view->sizes)) * bytesOf(*view->type));
   for (const EntryShape &entry : signature.state)
     states += static_cast<int64_t>(llvm::product_of(entry.sizes)) * bytesOf(entry.type);
-  return std::max(call.gradientBytes ? call.gradientBytes : 2 * largest, states * signature.sequences(call));
+  constexpr int64_t little = int64_t(32) << 20;
+  return std::max({call.gradientBytes ? call.gradientBytes : 2 * largest, states * signature.sequences(call),
+                   signature.device >= 0 ? little : 0});
 }
 
 const Signature::Kernel &Gradient::walkBack() const { return cotangents ? *cotangents : *kernel; }
@@ -210,7 +224,7 @@ Gradient::Division Gradient::divideSequences(const OperatorCall &call) const {
     // Each launch of few chunks takes its time: 1, 2, 3, 4, 6, 8, 12, ... are near enough to the fewest.
     for (int64_t turns = 1; turns <= mostTurns; turns += std::max<int64_t>(llvm::bit_floor<uint64_t>(turns) / 2, 1)) {
       Division division = divide(call, turns, isForced ? llvm::divideCeil(beside, turns) : beside);
-      if (beside > 1 && !isForced && division.apart < fewestChunks)
+      if (beside > 1 && !isForced && division.apart < fewestChunks(whole.chunks))
         break;
       if (fits(division))
         return best;

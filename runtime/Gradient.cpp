@@ -427,8 +427,15 @@ llvm::Expected<Gradient *> Operator::Signature::gradientFor(const OperatorCall &
   bool isForced = choice.by == Choice::By::Knob || choice.by == Choice::By::Caller;
   if (segmented && (isForced || segmented->fitsSegments(call)))
     return segmented;
-  Form form = segmented && !choice.tuned ? modelForm(call, threads, /*isOfGradient=*/true) : choice.form;
+  // The model's form is one for segments, where there are to be some.
+  bool isForSegments = choice.segments > 1 && (segmented ? !choice.tuned : choice.by == Choice::By::Model);
+  Form form = isForSegments ? modelForm(call, threads, /*isOfGradient=*/true) : choice.form;
   llvm::Expected<Gradient *> gradient = gradientOf(request, form);
+  if (gradient && choice.segments == 1 && choice.by == Choice::By::Model && (*gradient)->hasSmallChunks(call)) {
+    segmented = gradientSideBySide(request, modelForm(call, threads, /*isOfGradient=*/true, Gradient::few));
+    if (segmented && segmented->fitsSegments(call))
+      return segmented;
+  }
   if (segmented && gradient && (*gradient)->workingBytes(call) > segmented->enoughBytes(call) &&
       segmented->workingBytes(call) < (*gradient)->workingBytes(call))
     return segmented;

@@ -107,6 +107,11 @@ struct Operator::Signature::Gradient {
   /// thought to be enough.
   int64_t workingBytes(const OperatorCall &call) const;
   int64_t enoughBytes(const OperatorCall &call) const;
+  /// Segments that are few, and the chunks of each, as what it begins with takes the time of about one, or of less
+  /// where few are found.
+  static constexpr int64_t few = 16, fewestOfFew = 2, fewestOfMany = 4;
+  /// Whether a short sequence of a call has so many chunks, small as they are, that segments are worth their while.
+  bool hasSmallChunks(const OperatorCall &call) const;
   /// Says what the gradient of a call takes: its kernels, what is saved and what is computed anew
   /// (ExplainGradient.cpp).
   void explain(llvm::json::OStream &json, const OperatorCall &call) const;
@@ -219,8 +224,9 @@ private:
   int64_t blocksAtOnce() const;
   mutable std::once_flag countingBlocks;
   mutable int64_t blocksOfMachine = 1;
-  /// Of each, as what it begins with takes the time of about one.
-  static constexpr int64_t fewestChunks = 4;
+  int64_t fewestChunks(int64_t chunks) const {
+    return signature.carriesStates && chunks < few * fewestOfMany ? fewestOfFew : fewestOfMany;
+  }
   int64_t mostSideBySide(const OperatorCall &call) const;
   /// Whether slices carry something back that is the same for all. It has one place, where in turns one slice would
   /// read what another has left for the next: then there is one turn.

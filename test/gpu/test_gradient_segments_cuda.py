@@ -4,7 +4,7 @@ import pytest
 import torch
 from formulas.examples import WITH_DECAY, example
 from test_gradient_segments import SIDE_BY_SIDE, WALKS, packed_gradients
-from test_operator_gradients import FIRST, WIDE, check, explanation, segments_of, walks_of
+from test_operator_gradients import FIRST, WIDE, bytes_taken, check, explanation, most_bytes, segments_of, walks_of
 from test_segments import segments
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="PyTorch sees no GPU")
@@ -52,4 +52,4 @@ def test_few_heads_take_them(name):
     found, size = explanation(name, 16384, torch.bfloat16, DEVICE, **sizes)
     assert found["chosen_by"] == "model"
     assert found["side_by_side"] > 1, found.get("why_serial")
-    assert found["checkpoint_bytes"] + found["part_bytes"] <= 2 * size, found
+    assert bytes_taken(found) <= most_bytes(found, size, DEVICE), found

@@ -284,9 +284,10 @@ def bytes_taken(found):
     return found["checkpoint_bytes"] + found["part_bytes"] + found.get("feature_cotangent_bytes", 0)
 
 
-def most_bytes(found, size):
-    """Twice the largest input, or what nobody minds where features are found before all else."""
-    return max(2 * size, 16 << 20) if "feature_bytes" in found else 2 * size
+def most_bytes(found, size, device="cpu"):
+    """Twice the largest input, or what nobody minds on a GPU or where features are found before all else."""
+    little = 32 << 20 if device == "cuda" else 16 << 20 if "feature_bytes" in found else 0
+    return max(2 * size, little)
 
 
 def walks_of(walks):
