@@ -32,6 +32,20 @@ int64_t Parts::headAxis(size_t place) const {
   return areTails[place - whole.inputs.size()] ? 2 : 1;
 }
 
+Parts::Bytes Parts::cotangentsOf(const Part &part, const Arguments &arguments) const {
+  Arguments own = argumentsOf(part, arguments, {});
+  const at::Tensor &row = whole.firstRow(arguments);
+  RunningCall call(part.op, own);
+  Bytes bytes;
+  for (size_t i = 0; i < part.op.resultCount(); ++i) {
+    StrettoShape shape = strettoSignatureResult(call.signature, i);
+    int64_t numbers = c10::multiply_integers(joined({row.size(0), row.size(1)}, shape));
+    int64_t ofResult = numbers * static_cast<int64_t>(c10::elementSize(scalarTypeOf(shape.element)));
+    (shape.sizes[0] == 1 ? bytes.shared : bytes.ofHeads) += ofResult;
+  }
+  return bytes;
+}
+
 std::optional<Parts::Division> Parts::divide(const Arguments &arguments, const std::vector<bool> &wanted) const {
   int64_t largest = 0, heads = 1;
   for (size_t place = 0; place < whole.inputs.size(); ++place) {
@@ -44,35 +58,28 @@ std::optional<Parts::Division> Parts::divide(const Arguments &arguments, const s
       heads = heads == 1 ? count : std::min(heads, count);
   }
   // Of each part bytes of cotangents, and of gradients that only parts leave.
-  const at::Tensor &row = whole.firstRow(arguments);
   auto isWanted = [&](size_t place) { return place < wanted.size() && wanted[place]; };
   std::vector<int64_t> cotangents, gradients;
   std::set<size_t> seen(rest->inputs.begin(), rest->inputs.end());
-  int64_t ofAllHeads = 0;
+  Bytes all;
   for (const std::unique_ptr<const Part> &part : features) {
-    Arguments own = argumentsOf(*part, arguments, {});
     cotangents.push_back(0);
     gradients.push_back(0);
     for (size_t place : part->inputs)
       if (seen.insert(place).second && isWanted(place))
         gradients.back() += static_cast<int64_t>(arguments.inputs[place]->nbytes());
-    if (wantedOf(*part, own, isWanted).places.empty())
+    if (wantedOf(*part, argumentsOf(*part, arguments, {}), isWanted).places.empty())
       continue;
-    RunningCall call(part->op, own);
-    for (size_t i = 0; i < part->op.resultCount(); ++i) {
-      StrettoShape shape = strettoSignatureResult(call.signature, i);
-      int64_t numbers = c10::multiply_integers(joined({row.size(0), row.size(1)}, shape));
-      int64_t bytes = numbers * static_cast<int64_t>(c10::elementSize(scalarTypeOf(shape.element)));
-      cotangents.back() += bytes;
-      ofAllHeads += shape.sizes[0] == 1 ? bytes : 0;
-    }
+    Bytes bytes = cotangentsOf(*part, arguments);
+    cotangents.back() = bytes.ofHeads + bytes.shared;
+    all.ofHeads += bytes.ofHeads;
+    all.shared += bytes.shared;
   }
-  int64_t batch = row.size(0), enough = 2 * largest;
+  int64_t batch = whole.firstRow(arguments).size(0), enough = 2 * largest;
   if (int64_t forced = strettoGroups())
     return Division{Groups::of(forced, batch, heads), enough, enough / 2, enough / 2};
 
-  int64_t all = std::accumulate(cotangents.begin(), cotangents.end(), int64_t(0));
-  int64_t beside = all - std::accumulate(gradients.begin(), gradients.end(), int64_t(0));
+  int64_t beside = all.ofHeads + all.shared - std::accumulate(gradients.begin(), gradients.end(), int64_t(0));
   Division division = {Groups{.sequences = batch}, enough, std::max<int64_t>(beside, 0), 0};
   for (size_t index = 0; index < features.size(); ++index) {
     beside += gradients[index];
@@ -88,7 +95,7 @@ std::optional<Parts::Division> Parts::divide(const Arguments &arguments, const s
   // Memory for the gradients of all groups is there before the first.
   auto ofGroup = [&](int64_t count) {
     Groups groups = Groups::of(count, batch, heads);
-    int64_t bytes = (ofAllHeads + (all - ofAllHeads) / groups.ofHeads) / batch * groups.sequences;
+    int64_t bytes = (all.shared + all.ofHeads / groups.ofHeads) / batch * groups.sequences;
     return Division{groups, enough, bytes, bytes};
   };
   for (int64_t count = 2; count <= batch * heads; ++count) {

@@ -73,6 +73,11 @@ private:
   /// The axis of heads of an input, or of an entry of the state behind these.
   int64_t headAxis(size_t place) const;
   bool isOfSequences(size_t place) const { return place >= whole.inputs.size() || !whole.inputs[place].isParameter; }
+  /// What the cotangents of a part's results take, of those that heads have for themselves and that all share.
+  struct Bytes {
+    int64_t ofHeads = 0, shared = 0;
+  };
+  Bytes cotangentsOf(const Part &part, const Arguments &arguments) const;
   Group firstOf(const Division &division, const Arguments &arguments) const;
   Arguments argumentsOf(const Group &group, const Arguments &arguments) const;
   /// The gradient of a call that is not divided further.

@@ -49,6 +49,39 @@ def test_other_feature_maps(groups):
     assert (finished.returncode, finished.stdout) == (0, "agrees\n"), finished.stderr
 
 
+def test_what_is_split():
+    """Features of at most 192 numbers are found together, as LAWCAT's three of width 64 and SUPRA's two of 96; those of
+    more than twice the rows that they are made of, with the declaration."""
+    script = """
+import stretto, torch
+from stretto import lang as sl
+
+@stretto.variant
+def map_to(k: sl.Row["D"], v: sl.Row["V"], w: sl.Param["H", "D", "F"]):
+    S = sl.write(sl.state("F", "V"), sl.softmax(sl.matvec(k, w)), v)
+    return sl.read(S, sl.softmax(sl.matvec(k, w)), along="F")
+
+def count(variant, *inputs):
+    print(len(variant.explain(*inputs).get("features", [])), end=" ")
+
+def row(width):
+    return torch.randn(1, 20, 1, width)
+
+for width in (64, 72):
+    taps = torch.randn(1, width, 4)
+    count(stretto.ops.lawcat.variant, *[row(width)] * 4, taps, taps, torch.randn(1, width, width // 2))
+for width in (96, 104):
+    weight, bias = torch.randn(1, width, width), torch.randn(1, width)
+    count(stretto.ops.supra.variant, *[row(width)] * 3, weight, bias, weight, bias, -torch.rand(1))
+for features in (16, 20):
+    count(map_to, row(8), row(8), torch.randn(1, 8, features))
+"""
+    environment = os.environ | {"STRETTO_FEATURES": "1"}
+    finished = subprocess.run([sys.executable, "-c", script], env=environment, capture_output=True, text=True)
+    assert finished.returncode == 0, finished.stderr
+    assert finished.stdout.split() == ["1", "3", "1", "2", "1", "0"]
+
+
 def test_parts_are_explained_and_tuned(tmp_path):
     script = """
 import torch, stretto
