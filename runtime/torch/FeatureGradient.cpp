@@ -153,22 +153,25 @@ std::vector<at::Tensor> Parts::gradient(const Arguments &arguments, const Divisi
   auto likeOf = [&](size_t place) {
     return place < inputCount ? *arguments.inputs[place] : arguments.initialState[place - inputCount];
   };
-  // Where groups leave theirs, and sums of what several leave in one place.
+  auto partOf = [&](const Group &group, const at::Tensor &tensor, size_t place) {
+    return group.of(tensor, isOfSequences(place), headAxis(place));
+  };
+  // What groups leave each in a place of its own, and sums of what several leave in one.
   Tensors all(wanted.size());
   for (int64_t index = 0; index < division.groups.count; ++index) {
     Group group(division.groups, index, batch);
     std::vector<OptionalTensor> places(wanted.size()), ofGroup(cotangents.size());
-    std::vector<bool> areSums(wanted.size());
     for (size_t place = 0; place < wanted.size(); ++place) {
       if (!wanted[place])
         continue;
       at::Tensor like = likeOf(place);
-      areSums[place] = !group.isAlone(like, isOfSequences(place), headAxis(place));
-      bool isWide = like.scalar_type() == at::kDouble;
+      bool isAlone = group.isAlone(like, isOfSequences(place), headAxis(place));
+      at::ScalarType ofSums = like.scalar_type() == at::kDouble ? at::kDouble : at::kFloat;
       if (!all[place].defined())
-        all[place] = areSums[place] ? at::zeros(like.sizes(), like.options().dtype(isWide ? at::kDouble : at::kFloat))
-                                    : at::empty(like.sizes(), like.options());
-      places[place] = group.of(all[place], isOfSequences(place), headAxis(place));
+        all[place] =
+            isAlone ? at::empty(like.sizes(), like.options()) : at::zeros(like.sizes(), like.options().dtype(ofSums));
+      if (isAlone)
+        places[place] = partOf(group, all[place], place);
     }
     for (size_t i = 0; i < cotangents.size(); ++i) {
       int64_t axis = i < resultCount ? 2 : headAxis(inputCount + i - resultCount);
@@ -176,18 +179,14 @@ std::vector<at::Tensor> Parts::gradient(const Arguments &arguments, const Divisi
       if (cotangents[i] && (group.isFirstOfHeads() || group.isAlone(*cotangents[i], /*ofSequences=*/true, axis)))
         ofGroup[i] = group.of(*cotangents[i], /*ofSequences=*/true, axis);
     }
-    std::vector<OptionalTensor> free = places;
-    for (size_t place = 0; place < wanted.size(); ++place)
-      if (areSums[place])
-        free[place].reset();
-    Tensors found = gradientOf(argumentsOf(group, arguments), division, wanted, ofGroup, free);
+    Tensors found = gradientOf(argumentsOf(group, arguments), division, wanted, ofGroup, places);
     auto next = found.begin();
     for (size_t place = 0; place < wanted.size(); ++place) {
       if (!wanted[place])
         continue;
       at::Tensor part = std::move(*next++);
-      if (areSums[place])
-        places[place]->add_(part);
+      if (!places[place])
+        partOf(group, all[place], place).add_(part);
       else if (part.const_data_ptr() != places[place]->const_data_ptr())
         places[place]->copy_(part);
     }

@@ -83,8 +83,7 @@ std::vector<at::Tensor> TorchOperator::gradient(Arguments arguments, const std::
     if (auto division = parts->divide(arguments, wanted))
       return parts->gradient(arguments, *division, wanted, cotangents);
   auto isReadable = [](const at::Tensor &row, const StrettoShape &shape) {
-    int64_t width = shape.rank > 1 ? row.size(-1) : 1;
-    return (width == 1 || row.stride(-1) == 1) && (!row.is_cuda() || isAligned(row, alignmentOf(row, width)));
+    return isReadableRow(row, shape.rank > 1 ? row.size(-1) : 1);
   };
   StrettoGradient *gradient =
       checked(variant(), strettoSignatureGradient, call.signature, &call.call, &asked, lent.executor.threads);

@@ -82,6 +82,10 @@ bool stretto::torch_layer::isAligned(const at::Tensor &tensor, int64_t alignment
   return true;
 }
 
+bool stretto::torch_layer::isReadableRow(const at::Tensor &row, int64_t width) {
+  return (width == 1 || row.stride(-1) == 1) && (!row.is_cuda() || isAligned(row, alignmentOf(row, width)));
+}
+
 at::DimVector stretto::torch_layer::joined(at::IntArrayRef leading, const StrettoShape &shape) {
   at::DimVector sizes(leading.begin(), leading.end());
   sizes.append(shape.sizes, shape.sizes + shape.rank);

@@ -15,6 +15,8 @@ StrettoTensor describeTensor(const at::Tensor &tensor, at::IntArrayRef sizes, at
 
 /// Bytes to which a kernel on a GPU wants rows of this width aligned.
 int64_t alignmentOf(const at::Tensor &tensor, int64_t width);
+/// Whether kernels read or write the numbers of such rows, of this width, where they lie.
+bool isReadableRow(const at::Tensor &row, int64_t width);
 /// Whether the tensor begins, and each of its rows, at a multiple of so many bytes.
 bool isAligned(const at::Tensor &tensor, int64_t alignment);
 

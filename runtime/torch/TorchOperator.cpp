@@ -168,8 +168,7 @@ void TorchOperator::arrange(Arguments &arguments) const {
       continue;
     bool isRow = !inputs[i].isParameter, hasChannels = tensor->dim() > (isRow ? arguments.leadingAxes() + 1 : 1);
     int64_t width = hasChannels ? tensor->size(-1) : 1;
-    bool isReadable = isRow ? width == 1 || tensor->stride(-1) == 1 : tensor->is_contiguous();
-    if (!isReadable || (tensor->is_cuda() && !isAligned(*tensor, alignmentOf(*tensor, width))))
+    if (!isReadableRow(*tensor, width) || (!isRow && !tensor->is_contiguous()))
       copy(*tensor);
   }
   for (at::Tensor &entry : arguments.initialState) {
