@@ -67,7 +67,9 @@ Gradient::Division Gradient::divide(const OperatorCall &call, int64_t turns, int
   if (!sideBySide)
     return {sequences, chunks, length};
   // Segments begin with chunks of the operator, too.
-  int64_t ofOperator = std::max<int64_t>(forwardSegments->lastKernel().code->manifest.chunk / manifest.chunk, 1);
+  int64_t ofOperator = 1;
+  if (forwardSegments)
+    ofOperator = std::max<int64_t>(forwardSegments->lastKernel().code->manifest.chunk / manifest.chunk, 1);
   int64_t apart = llvm::alignTo(llvm::divideCeil(length, sideBySideSegments), ofOperator);
   return {sequences, chunks, static_cast<int64_t>(llvm::alignTo(length, apart)), apart};
 }

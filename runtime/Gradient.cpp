@@ -125,8 +125,10 @@ llvm::Expected<std::unique_ptr<Gradient>> Gradient::create(Signature &signature,
   if (llvm::Error error = gradient->makeKernels(std::move(inputs), form))
     return error;
   // Those of a forward call that is long enough for two blocks on a multiprocessor, whose kernels are there, or are
-  // being compiled.
-  if (sideBySide) {
+  // being compiled. Where nothing is carried but how many tokens there were segments begin with nothing.
+  bool beginsWithSomething =
+      llvm::any_of(signature.carried, [](StateEntry::Kind kind) { return kind != StateEntry::Kind::Position; });
+  if (sideBySide && beginsWithSomething) {
     Form ofForward = {
         .ahead = Knobs::instance().ahead.load(), .outputs = Knobs::instance().outputs.load(), .blocks = 2};
     if (llvm::Error error = signature.segmentsOf(ofForward).moveInto(gradient->forwardSegments))

@@ -188,7 +188,8 @@ private:
   std::mutex makingSegments;
   std::unique_ptr<Kernel> segmentStarts;
 
-  /// Where segments are side by side: the operator's, and what its states of reverse time begin with, if it has some.
+  /// Where segments are side by side: the operator's, null where it carries nothing; and what its states of reverse
+  /// time begin with, if it has some.
   Signature::Segments *forwardSegments = nullptr;
   std::optional<SegmentStarts> cotangentStarts;
   /// Whether a kernel carries what others begin with.

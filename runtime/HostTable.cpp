@@ -4,6 +4,9 @@
 #include "dialect/stretto/interpreter/Compiler.h"
 #include "mlir/IR/Matchers.h"
 #include "llvm/ADT/APFloat.h"
+#include "llvm/ADT/DenseSet.h"
+#include <map>
+#include <tuple>
 
 using namespace mlir;
 using namespace stretto;
@@ -26,6 +29,18 @@ static const llvm::fltSemantics &semanticsOf(ElementType type) {
 /// Writes numbers in a type of memory.
 static void encode(ArrayRef<double> numbers, ElementType type, char *target) {
   int64_t bytes = bytesOf(type);
+  // A processor rounds to these itself; long tables have millions of numbers.
+  if (type == ElementType::F64) {
+    std::memcpy(target, numbers.data(), numbers.size() * bytes);
+    return;
+  }
+  if (type == ElementType::F32) {
+    for (auto [index, number] : llvm::enumerate(numbers)) {
+      auto value = static_cast<float>(number);
+      std::memcpy(target + index * bytes, &value, bytes);
+    }
+    return;
+  }
   for (auto [index, number] : llvm::enumerate(numbers)) {
     APFloat value(number);
     bool inexact;
@@ -55,7 +70,9 @@ std::vector<char> stretto::evaluateTable(chunk::TableOp table, int64_t heads, in
   for (int64_t i = 0; i < lanes; ++i)
     channel[i] = static_cast<double>(i % width);
 
-  std::vector<Instruction> program;
+  // What depends on the channel alone is found once.
+  llvm::DenseSet<Value> varying = {indices[0], indices[1]};
+  std::vector<Instruction> once, program;
   for (Operation &op : table.getBody().front().without_terminator()) {
     Attribute constant;
     if (matchPattern(&op, m_Constant(&constant))) {
@@ -66,10 +83,15 @@ std::vector<char> stretto::evaluateTable(chunk::TableOp table, int64_t heads, in
     }
     define(op.getResult(0), lanes);
     auto operands = llvm::map_to_vector(op.getOperands(), [&](Value operand) { return rows.lookup(operand); });
-    program.push_back(compileElementwise(&op, rows[op.getResult(0)], operands));
+    bool varies = llvm::any_of(op.getOperands(), [&](Value operand) { return varying.contains(operand); });
+    if (varies)
+      varying.insert(op.getResult(0));
+    (varies ? program : once).push_back(compileElementwise(&op, rows[op.getResult(0)], operands));
   }
   for (std::vector<double> &buffer : numbers)
     frame.slots.push_back({buffer.data(), 0});
+  for (const Instruction &instruction : once)
+    instruction(frame);
 
   const Row &result = rows[table.getBody().front().getTerminator()->getOperand(0)];
   std::vector<double> values(lanes);
@@ -91,4 +113,41 @@ std::vector<char> stretto::evaluateTable(chunk::TableOp table, int64_t heads, in
     }
   }
   return encoded;
+}
+
+/// What a table says, whatever it is called.
+static std::string definitionOf(chunk::TableOp table) {
+  OwningOpRef<chunk::TableOp> unnamed = table.clone();
+  unnamed->setSymName("table");
+  std::string text;
+  llvm::raw_string_ostream stream(text);
+  unnamed->print(stream, OpPrintingFlags().enableDebugInfo(false));
+  return text;
+}
+
+std::shared_ptr<PlacedTable> PlacedTable::of(chunk::TableOp table, int64_t heads, int64_t width, ElementType type,
+                                             int device) {
+  using Key = std::tuple<std::string, int64_t, int64_t, ElementType, int>;
+  static std::mutex mutex;
+  static auto &placed = *new std::map<Key, std::weak_ptr<PlacedTable>>();
+  Key key(definitionOf(table), heads, width, type, device);
+  std::lock_guard<std::mutex> lock(mutex);
+  std::weak_ptr<PlacedTable> &known = placed[std::move(key)];
+  std::shared_ptr<PlacedTable> shared = known.lock();
+  if (!shared)
+    known = shared = std::shared_ptr<PlacedTable>(new PlacedTable(heads, width, type, device));
+  return shared;
+}
+
+PlacedTable::Numbers PlacedTable::upTo(int64_t positions, chunk::TableOp table, Upload upload) {
+  std::lock_guard<std::mutex> lock(mutex);
+  if (numbers.data && numbers.positions >= positions)
+    return numbers;
+  std::vector<char> bytes = evaluateTable(table, heads, positions, width, type);
+  if (device < 0)
+    numbers.data = onHost.emplace_back(std::move(bytes)).data();
+  else
+    numbers.data = upload(bytes);
+  numbers.positions = positions;
+  return numbers;
 }

@@ -27,24 +27,18 @@ static int64_t word(const void *pointer) { return static_cast<int64_t>(reinterpr
 /// A pointer that many bytes further.
 static int64_t word(const void *pointer, int64_t offset) { return pointer ? word(pointer) + offset : 0; }
 
-Signature::Kernel::TableWords Signature::Kernel::place(Table &table, int64_t end, int device,
-                                                       const Executor &executor) {
-  if (table.isComputed)
+Signature::Kernel::TableWords Signature::Kernel::place(Table &table, int64_t end, const Executor &executor) {
+  if (!table.placed)
     return {};
   std::lock_guard<std::mutex> lock(placing);
   int64_t period = table.op.getPeriod().value_or(0), stride = Manifest::strideOfTable(table.width, table.type);
   if (period)
     period *= llvm::divideCeil(code->manifest.chunk, period);
   int64_t needed = std::max<int64_t>(table.op.getVarying() ? end : period, 1);
-  if (!table.data || table.positions < needed) {
-    table.positions = table.op.getVarying() ? llvm::PowerOf2Ceil(needed) : needed;
-    table.numbers.push_back(evaluateTable(table.op, table.heads, table.positions, table.width, table.type));
-    const std::vector<char> &bytes = table.numbers.back();
-    table.data = device < 0 ? bytes.data() : executor.upload(bytes);
-    if (device >= 0)
-      table.numbers.clear();
-  }
-  return {word(table.data), table.positions * stride, table.varies() ? stride : 0, period};
+  if (table.numbers.positions < needed)
+    table.numbers = table.placed->upTo(table.op.getVarying() ? llvm::PowerOf2Ceil(needed) : needed, table.op,
+                                       executor.upload);
+  return {word(table.numbers.data), table.numbers.positions * stride, table.varies() ? stride : 0, period};
 }
 
 /// Appends what a state begins with and where it is left, where segments are apart.
@@ -120,7 +114,7 @@ static ArgumentBlock fillBlock(const Signature &signature, Signature::Kernel &ke
       // On a GPU positions are known there alone; tables that have no period are computed there, too.
       bool areKnown = positions && signature.device < 0;
       int64_t last = areKnown ? *std::max_element(positions, positions + stateRows) : 0;
-      llvm::append_range(block, kernel.place(kernel.tables[position], last + tokens, signature.device, executor));
+      llvm::append_range(block, kernel.place(kernel.tables[position], last + tokens, executor));
       break;
     }
     case Manifest::Kind::Checkpoint:

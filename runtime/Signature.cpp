@@ -409,11 +409,12 @@ Operator::Signature::makeKernel(std::shared_ptr<CompiledKernel> code, const Argu
       auto table = kernel->tableModule->lookupSymbol<chunk::TableOp>(argument.name);
       if (!table)
         return error("internal: the kernel's table '" + argument.name + "' is missing");
-      kernel->tables.push_back({.op = table,
-                                .type = argument.type,
-                                .heads = static_cast<int64_t>(llvm::divideCeil(heads, argument.group)),
-                                .width = argument.shape.empty() ? 1 : argument.shape.back(),
-                                .isComputed = computes(table)});
+      auto headsOfTable = static_cast<int64_t>(llvm::divideCeil(heads, argument.group));
+      int64_t width = argument.shape.empty() ? 1 : argument.shape.back();
+      std::shared_ptr<PlacedTable> placed;
+      if (!computes(table))
+        placed = PlacedTable::of(table, headsOfTable, width, argument.type, device);
+      kernel->tables.push_back({.op = table, .type = argument.type, .width = width, .placed = std::move(placed)});
       break;
     }
     }

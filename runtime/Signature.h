@@ -238,17 +238,14 @@ struct Operator::Signature::Kernel {
   /// kind.
   llvm::SmallVector<unsigned> positions;
 
-  /// A table, and its numbers where the kernel reads them: on the host, or on the device.
+  /// A table, and its numbers where the kernel reads them.
   struct Table {
     chunk::TableOp op;
     ElementType type;
-    int64_t heads = 1, width = 1;
-    /// Whether the kernel computes it.
-    bool isComputed = false;
-    /// Positions for which there are numbers, and these. A table that grows leaves what calls may still read.
-    int64_t positions = 0;
-    std::deque<std::vector<char>> numbers = {};
-    const void *data = nullptr;
+    int64_t width = 1;
+    /// Null where the kernel computes them.
+    std::shared_ptr<PlacedTable> placed;
+    PlacedTable::Numbers numbers = {};
 
     bool varies() { return op.getVarying() || op.getPeriod(); }
   };
@@ -257,7 +254,7 @@ struct Operator::Signature::Kernel {
 
   /// The words of a table in the argument block of a call on tokens at the positions before `end`.
   using TableWords = std::array<int64_t, 4>;
-  TableWords place(Table &table, int64_t end, int device, const Executor &executor);
+  TableWords place(Table &table, int64_t end, const Executor &executor);
 
 private:
   std::mutex placing;
