@@ -600,13 +600,13 @@ llvm::Error Lowering::chooseForGpu() {
 
 /// Takes the form of a gradient with a kernel for the states of reverse time where that is asked for, and, where it is
 /// left open, where independent chunks gain from it: of enough tokens for matrix instructions, or of as many as one
-/// walk whose registers do not suffice, and of states that the walk back would ask for in any case; of what looks back,
-/// which meets other chunks in each walk, those of more tokens.
+/// walk whose registers do not suffice, and, of segments side by side, of states that the walk back would ask for in
+/// any case; of what looks back, which meets other chunks in each walk, those of more tokens.
 llvm::Expected<bool> Lowering::divideGradient(GpuForm &form) {
   constexpr int64_t enoughTokens = 32;
   bool isOfStatesAlone = carriesStatesAlone(/*slices=*/1);
-  bool isOpen =
-      request.walks == 0 && bytesOf(request.element) == 2 && (isOfStatesAlone || !form.fits() || form.readsStates);
+  bool isOpen = request.walks == 0 && bytesOf(request.element) == 2 &&
+                (isOfStatesAlone || !form.fits() || form.readsStates || !request.sideBySide);
   // Segments side by side leave no multiprocessor idle: one walk moves least through memory.
   if (request.sideBySide && form.shape.tokens >= enoughTokens && form.suffices())
     isOpen = false;

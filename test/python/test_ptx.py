@@ -278,7 +278,7 @@ def test_results_are_found_behind_walks_back_that_only_add(ptxas, tmp_path, oper
     """Of few states, or of many numbers for each byte."""
     sizes = dict.fromkeys(OPERATORS[operator], width) | {"H": 4, "G": 4}
     variant = getattr(stretto.ops, operator).variant
-    form = dict(target="sm_90a", dtype="bf16", backward=True, form=(0, 1, 0, 0, 0, 0, 1, -1))
+    form = dict(target="sm_90a", dtype="bf16", backward=True, form=(0, 1, 0, 1, 0, 0, 1, -1))
     planned = variant.lower("kernel", **form, **sizes, **options)
     assert planned.count("#kernel.role<outputs, 4>") == (2 if is_behind else 0)
     assert "#kernel.role<outputs" not in variant.lower("kernel", **(form | {"form": None}), **sizes, **options)
@@ -369,7 +369,7 @@ def test_slots_take_columns_by_the_eight(ptxas, tmp_path, segments):
 def test_gradients_of_slots_spill_little(ptxas, tmp_path):
     """The walk back nothing; the walk forward, which leaves what that asks for, 68 bytes where 228 were."""
     sizes = dict(modes=32.0, period=130.0, decay="none", K=128, V=128)
-    ptx = stretto.ops.bla.variant.lower("ptx", target="sm_90a", dtype="bf16", backward=True, **sizes)
+    ptx = stretto.ops.bla.variant.lower("ptx", target="sm_90a", dtype="bf16", backward=True, form=(0, 1, 0, 1), **sizes)
     first, second = bytes_spilled(ptxas, tmp_path, ptx)
     assert first <= 72 and second == 0
 
@@ -435,3 +435,11 @@ def test_panels_are_columns_of_what_a_call_has():
     assert 'state %S$128: tensor<256x128xf32> of "S" column 128 columns 256' in text
     # Where matrices fit as a whole, they stay so.
     assert "$" not in stretto.ops.supra.variant.lower("chunk", target="sm_90a", dtype="fp32", D=128, F=128, V=128)
+
+
+def test_whole_sequences_with_few_heads_carry_reverse_states_alone():
+    """Linear attention, whose walk back asks for no state of the walk forward: segments side by side have one walk."""
+    lower = stretto.ops.linear_attn.variant.lower
+    kernels = dict(target="sm_90a", dtype="bf16", backward=True)
+    assert "@linear_attn_backward_cotangents" in lower("kernel", **kernels)
+    assert "@linear_attn_backward_cotangents" not in lower("kernel", **kernels, form=(0, 1, 0, 1))
