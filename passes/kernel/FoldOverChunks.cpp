@@ -137,6 +137,10 @@ void KernelFolder::takeChunk() {
   // There is one turn, so that the memory system may copy tiles.
   Value turn = constant(0);
   openStreams(/*ahead=*/1, turn);
+  // Numbers of tokens are on their way while threads wait for tiles.
+  for (BlockArgument argument : kernel.getBlock()->getArguments().drop_back())
+    if (isNumbers(argument))
+      mapping.map(argument, load(argument));
   AwaitOp::create(builder);
   mapValid();
   mapArguments({}, turn);

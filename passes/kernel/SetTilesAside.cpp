@@ -148,6 +148,19 @@ Rest Aside::longestRest(const Lifetimes &lifetimes, int64_t at) {
   return longest;
 }
 
+/// Where a tile is set aside: as soon as it is there. One that is loaded is on its way until somebody asks for it, and
+/// takes registers before most of them are taken as well.
+static Operation *whereSetAside(Value tile, Operation *next, const Lifetimes &lifetimes, int64_t at) {
+  Operation *maker = tile.getDefiningOp();
+  if (!maker)
+    return &tile.getParentBlock()->front();
+  Operation *op = maker->getNextNode();
+  if (isa<LoadOp>(maker))
+    while (op != next && lifetimes.lastOf(op) < at)
+      op = op->getNextNode();
+  return op;
+}
+
 bool Aside::setOneAside(const Lifetimes &lifetimes, int64_t at) {
   Rest rest = longestRest(lifetimes, at);
   if (!rest.tile)
@@ -156,7 +169,7 @@ bool Aside::setOneAside(const Lifetimes &lifetimes, int64_t at) {
   OpBuilder builder(rest.next);
   SetAsideOp &known = asides[rest.tile];
   if (!known) {
-    builder.setInsertionPointAfterValue(rest.tile);
+    builder.setInsertionPoint(whereSetAside(rest.tile, rest.next, lifetimes, at));
     known = SetAsideOp::create(builder, location, rest.tile, nullptr);
     all.push_back(known);
     builder.setInsertionPoint(rest.next);

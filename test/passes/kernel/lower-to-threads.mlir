@@ -2,18 +2,18 @@
 
 // One thread of four warps: 16 rows of the result for each, in fragments of 8 columns, of which a tile of 9 columns fills
 // the second in part. The input has 128 pieces of 16 bytes, one for each thread; the pieces of the weights are left to the
-// first threads; of the vector each warp loads the 64 numbers, two in a lane. There is no state: a block has one chunk, whose sequence it finds
-// among those of a packed batch by bisection.
+// first threads; of the vector each warp loads the 64 numbers, two in a lane, before it waits for tiles. There is no
+// state: a block has one chunk, whose sequence it finds among those of a packed batch by bisection.
 // CHECK-LABEL: llvm.func @f
 // CHECK-SAME: nvvm.reqntid = array<i32: 128, 1, 1>
 // CHECK: scf.for
 // CHECK: nvvm.cp.async.shared.global {{.*}}, 16, cache =  cg
 // CHECK: scf.if
 // CHECK: nvvm.cp.async.shared.global {{.*}}, 16, cache =  cg
+// CHECK-COUNT-2: llvm.load {{.*}} -> f32
 // CHECK: nvvm.cp.async.commit.group
 // CHECK-NEXT: nvvm.cp.async.wait.group 0
 // CHECK-NEXT: nvvm.barrier
-// CHECK-COUNT-2: llvm.load {{.*}} -> f32
 // CHECK-COUNT-2: nvvm.ldmatrix
 // CHECK-COUNT-2: nvvm.mma.sync
 // CHECK-NOT: nvvm.mma.sync

@@ -1,9 +1,9 @@
 // RUN: stretto-opt %s --pass-pipeline='builtin.module(stretto-fold-over-chunks,kernel.func(stretto-assign-layouts,stretto-select-copies,stretto-plan-shared-memory{chip=sm_90a}))' | FileCheck %s
 
 // Two tiles of each input are more than there is: the largest has one place, and its next tile is sent when this one has
-// been read, before the rest is computed. The others stay with the memory system.
+// been read, before the rest is computed.
 // CHECK-LABEL: kernel.func @largest
-// CHECK: %[[A:.*]] = kernel.channel depth 1
+// CHECK: %[[A:.*]] = kernel.channel bulk depth 1
 // CHECK: %[[B:.*]] = kernel.channel bulk depth 2
 // CHECK: %[[C:.*]] = kernel.channel bulk depth 2
 // CHECK: scf.for

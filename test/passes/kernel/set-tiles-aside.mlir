@@ -4,12 +4,14 @@
 #registers = #kernel.layout<[6, 6], register = [[0, 1], [8, 0], [0, 8], [0, 16]], lane = [[0, 2], [0, 4], [1, 0], [2, 0], [4, 0]], warp = [[16, 0], [32, 0], [0, 32]]>
 
 // Of three tiles of 16 registers each, the one that rests the longest is left in free memory, behind what the kernel has,
-// and comes back right before its next use. Tiles that are used in between stay.
+// and comes back right before its next use. Tiles that are used in between stay. One that is loaded is waited for when
+// most registers are taken, no earlier.
 // CHECK-LABEL: kernel.func @f
 // CHECK-SAME: shared 20480
 // CHECK: %[[A:.*]] = kernel.load %x
+// CHECK-NEXT: %[[B:.*]] = kernel.load %x
 // CHECK-NEXT: %[[ASIDE:.*]] = kernel.set_aside %[[A]] offset 4096
-// CHECK: math.exp
+// CHECK-NEXT: math.exp %[[B]]
 // CHECK-NOT: kernel.take_back
 // CHECK: %[[SUM:.*]] = arith.addf
 // CHECK: %[[BACK:.*]] = kernel.take_back %[[ASIDE]]
