@@ -412,8 +412,7 @@ def SendAhead : Pass<"stretto-send-ahead", "::stretto::kernel::FuncOp"> {
     that takes the last place of the ring; in each turn, the tile that takes the place of the turn before. Nothing is sent
     for turns that there are not. Threads wait for all copies of a turn only where other channels want it. Tiles of other
     chunks, which have turns already, are sent beside the first products of a turn, so that these do not wait for it, where
-    chunks are items of their own and meet all on one side of them. Numbers that a turn loads for the next are asked for
-    behind the first uses of what the loop began with.
+    chunks are items of their own and meet all on one side of them.
 
     ```mlir
     kernel.send %q at %c0 to %q_tiles : <tensor<64x64xbf16>>, <tensor<64x64xbf16, #shared>>

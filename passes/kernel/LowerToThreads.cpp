@@ -355,10 +355,44 @@ void ThreadLowering::takeLive(Value target, Value source, ValueRange &values) {
   registers[target] = std::move(tile);
 }
 
+/// Few counters tell a thread what is on its way. In walks back what was loaded before the loop would be waited for at
+/// its first use in each turn, and so would what the turn loads for the next, which is on its way by the same counter.
+/// So numbers of tokens are waited for before the loop, and states, too, where the next numbers are set aside; where
+/// they are not, and in walks forward, which have registers to spare, the assembler does so itself. To wait is to ask
+/// whether all numbers together are one that matters to nobody.
+void ThreadLowering::awaitLoadsBefore(scf::ForOp loop) {
+  bool loads = false, setsAside = false;
+  for (auto load : loop.getBody()->getOps<LoadOp>()) {
+    loads = true;
+    setsAside |= llvm::any_of(load->getUsers(), llvm::IsaPred<SetAsideOp>);
+  }
+  SmallVector<Value> loaded;
+  for (Value value : loop.getInitArgs())
+    if (value.getDefiningOp<LoadOp>() && (setsAside || cast<RankedTensorType>(value.getType()).getRank() == 1))
+      appendLive(value, loaded);
+  if (!walksInReverse(function) || !loads || loaded.empty())
+    return;
+  Value all;
+  for (Value number : loaded) {
+    unsigned bits = number.getType().getIntOrFloatBitWidth();
+    Value word = arith::BitcastOp::create(b, b.getIntegerType(bits), number);
+    if (bits < 32)
+      word = arith::ExtUIOp::create(b, b.getI32Type(), word);
+    else if (bits > 32)
+      word = arith::TruncIOp::create(b, b.getI32Type(), word);
+    all = all ? Value(arith::XOrIOp::create(b, all, word)) : word;
+  }
+  LLVM::InlineAsmOp::create(b, TypeRange(), all,
+                            "{\n\t.reg .pred p;\n\tsetp.eq.u32 p, $0, 0x7fc0dead;\n\t@p nanosleep.u32 0;\n\t}", "r",
+                            /*has_side_effects=*/true, /*is_align_stack=*/false, LLVM::TailCallKind::None,
+                            LLVM::AsmDialectAttr::get(b.getContext(), LLVM::AsmDialect::AD_ATT), ArrayAttr());
+}
+
 LogicalResult ThreadLowering::lowerLoop(scf::ForOp loop) {
   SmallVector<Value> initial;
   for (Value value : loop.getInitArgs())
     appendLive(value, initial);
+  awaitLoadsBefore(loop);
   Value lower = scalars.lookup(loop.getLowerBound()), step = scalars.lookup(loop.getStep());
   if (int64_t groups = function.getGroups(); groups > 1 && isa<FuncOp>(loop->getParentOp())) {
     lower = b.add(lower, b.mul(step, group));

@@ -147,35 +147,6 @@ void sendBesideProducts(scf::ForOp loop) {
     sender->moveAfter(last);
 }
 
-/// Numbers that a turn loads for the next come behind the first uses of what was loaded before the loop, where these are
-/// in the first half of a turn: a thread tells what is on its way apart by few counters, and waits at such a use in each
-/// turn, for what was loaded in the same turn as well.
-void loadBehindFirstUses(scf::ForOp loop) {
-  Block *body = loop.getBody();
-  SmallVector<LoadOp> loads;
-  for (auto load : body->getOps<LoadOp>())
-    if (llvm::all_of(load->getUsers(), llvm::IsaPred<scf::YieldOp>))
-      loads.push_back(load);
-  Operation *behind = nullptr;
-  for (auto [argument, initial] : llvm::zip_equal(loop.getRegionIterArgs(), loop.getInits())) {
-    if (!initial.getDefiningOp<LoadOp>())
-      continue;
-    Operation *first = body->getTerminator();
-    for (Operation *user : argument.getUsers())
-      if (Operation *own = body->findAncestorOpInBlock(*user); own->isBeforeInBlock(first))
-        first = own;
-    int64_t before = 0;
-    for (Operation &op : llvm::make_range(body->begin(), first->getIterator()))
-      before += estimateWork(&op);
-    if (2 * before < estimateWork(loop.getOperation()) && (!behind || behind->isBeforeInBlock(first)))
-      behind = first;
-  }
-  if (behind && behind != body->getTerminator())
-    for (LoadOp load : loads)
-      if (load->isBeforeInBlock(behind))
-        load->moveAfter(behind);
-}
-
 struct SendAhead : stretto::impl::SendAheadBase<SendAhead> {
   void runOnOperation() override {
     FuncOp function = getOperation();
@@ -193,8 +164,6 @@ struct SendAhead : stretto::impl::SendAheadBase<SendAhead> {
     for (auto &[loop, channels] : loops)
       Schedule(cast<scf::ForOp>(loop), channels, walksInReverse(function)).write();
     function.walk(sendBesideProducts);
-    for (auto loop : function.getOps<scf::ForOp>())
-      loadBehindFirstUses(loop);
   }
 };
 } // namespace

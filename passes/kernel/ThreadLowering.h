@@ -36,6 +36,7 @@ private:
   int64_t blocksAtOnce();
   mlir::LogicalResult lower(mlir::Block &block);
   mlir::LogicalResult lower(mlir::Operation *op);
+  void awaitLoadsBefore(mlir::scf::ForOp loop);
   mlir::LogicalResult lowerLoop(mlir::scf::ForOp loop);
   mlir::LogicalResult lowerCondition(mlir::scf::IfOp condition);
   /// With `fence` what threads have stored is there for products of warpgroups.

@@ -85,6 +85,8 @@ Action ThreadBlock::compile(Operation *op) {
       .Case<scf::YieldOp, LLVM::ReturnOp, NVVM::CpAsyncCommitGroupOp, NVVM::FenceMbarrierInitOp, NVVM::SetMaxRegisterOp,
             NVVM::GriddepcontrolOp, NVVM::CpAsyncBulkCommitGroupOp, NVVM::CpAsyncBulkWaitGroupOp>(
           [&](auto) { return Action(); })
+      // Without results it waits for loads, which are done.
+      .Case([&](LLVM::InlineAsmOp op) { return op->getNumResults() ? nullptr : Action(); })
       .Case([&](LLVM::LoadOp op) { return compileLoad(op); })
       .Case([&](LLVM::StoreOp op) { return compileStore(op); })
       .Case([&](NVVM::CpAsyncOp op) { return compileCopy(op); })

@@ -148,3 +148,17 @@ chunk.kernel @descriptors chunk 64 (input %x: tensor<64x128xbf16>, state %S: ten
   %next = chunk.dot %x, %x transpose_left add %S : tensor<64x128xbf16>, tensor<64x128xbf16> -> tensor<128x128xf32>
   chunk.yield %o next %next : tensor<64x64xf32>, tensor<128x128xf32>
 }
+
+// A walk back waits for the numbers of its first chunk before it begins, not for those of the next in each turn.
+// CHECK-LABEL: llvm.func @numbers_back
+// CHECK: %[[WORD:.*]] = arith.extui %{{.*}} : i16 to i32
+// CHECK: llvm.inline_asm has_side_effects {{.*}}nanosleep
+// CHECK: scf.for
+// CHECK-NOT: llvm.inline_asm
+// CHECK: llvm.return
+chunk.kernel @numbers_back chunk 64 reverse (input %x: tensor<64x16xbf16>, input %g: tensor<64xbf16>, state %S: tensor<16x16xf32>, valid %n: index)
+    -> (r: tensor<64xf32>) {
+  %next = chunk.dot %x, %x transpose_left add %S : tensor<64x16xbf16>, tensor<64x16xbf16> -> tensor<16x16xf32>
+  %r = arith.extf %g : tensor<64xbf16> to tensor<64xf32>
+  chunk.yield %r next %next : tensor<64xf32>, tensor<16x16xf32>
+}

@@ -59,25 +59,3 @@ chunk.kernel @reverse chunk 16 reverse (input %q: tensor<16x64xbf16>, input %x: 
   %next = chunk.dot %q, %q transpose_left add %S : tensor<16x64xbf16>, tensor<16x64xbf16> -> tensor<64x64xf32>
   chunk.yield %x next %next : tensor<16x9xbf16>, tensor<64x64xf32>
 }
-
-// The numbers of the next chunk are loaded behind the first uses of the state and of those of the first chunk, both loaded
-// before the loop.
-// CHECK-LABEL: kernel.func @numbers
-// CHECK: scf.for {{.*}} iter_args(%[[S:.*]] = %{{.*}}, %[[G:.*]] = %{{.*}})
-// CHECK-NOT: kernel.load
-// CHECK: arith.truncf %[[S]]
-// CHECK-NOT: kernel.load
-// CHECK: math.exp %[[G]]
-// CHECK-NEXT: %[[NEXT:.*]] = kernel.load %g
-// CHECK: chunk.dot
-// CHECK: scf.yield %{{.*}}, %[[NEXT]]
-chunk.kernel @numbers chunk 16 (input %q: tensor<16x64xbf16>, input %g: tensor<16xf32>, state %S: tensor<64x64xf32>, valid %n: index)
-    -> (o: tensor<16x64xf32>) {
-  %s = arith.truncf %S : tensor<64x64xf32> to tensor<64x64xbf16>
-  %e = math.exp %g : tensor<16xf32>
-  %es = chunk.broadcast %e along rows : tensor<16xf32> to tensor<16x64xf32>
-  %r = chunk.dot %q, %s : tensor<16x64xbf16>, tensor<64x64xbf16> -> tensor<16x64xf32>
-  %o = arith.mulf %r, %es : tensor<16x64xf32>
-  %next = chunk.dot %q, %q transpose_left add %S : tensor<16x64xbf16>, tensor<16x64xbf16> -> tensor<64x64xf32>
-  chunk.yield %o next %next : tensor<16x64xf32>, tensor<64x64xf32>
-}
