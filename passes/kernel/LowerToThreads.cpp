@@ -355,22 +355,22 @@ void ThreadLowering::takeLive(Value target, Value source, ValueRange &values) {
   registers[target] = std::move(tile);
 }
 
-/// Few counters tell a thread what is on its way. In walks back what was loaded before the loop would be waited for at
-/// its first use in each turn, and so would what the turn loads for the next, which is on its way by the same counter.
-/// So numbers of tokens are waited for before the loop, and states, too, where the next numbers are set aside; where
-/// they are not, and in walks forward, which have registers to spare, the assembler does so itself. To wait is to ask
-/// whether all numbers together are one that matters to nobody.
+/// Few counters tell a thread what is on its way. In walks back that carry matrices numbers of tokens which were loaded
+/// before the loop would be waited for at their first use in each turn, and so would those that the turn loads for the
+/// next, which are on their way by the same counter. So they are waited for before the loop; walks that have registers
+/// to spare do so by themselves. To wait is to ask whether all numbers together are one that matters to nobody.
 void ThreadLowering::awaitLoadsBefore(scf::ForOp loop) {
-  bool loads = false, setsAside = false;
-  for (auto load : loop.getBody()->getOps<LoadOp>()) {
-    loads = true;
-    setsAside |= llvm::any_of(load->getUsers(), llvm::IsaPred<SetAsideOp>);
-  }
   SmallVector<Value> loaded;
-  for (Value value : loop.getInitArgs())
-    if (value.getDefiningOp<LoadOp>() && (setsAside || cast<RankedTensorType>(value.getType()).getRank() == 1))
+  bool carriesMatrices = false;
+  for (Value value : loop.getInitArgs()) {
+    auto load = value.getDefiningOp<LoadOp>();
+    if (load && load.getChunk())
       appendLive(value, loaded);
-  if (!walksInReverse(function) || !loads || loaded.empty())
+    else
+      carriesMatrices |= isa<RankedTensorType>(value.getType()) && cast<RankedTensorType>(value.getType()).getRank() == 2;
+  }
+  bool loads = !loop.getBody()->getOps<LoadOp>().empty();
+  if (!walksInReverse(function) || !carriesMatrices || !loads || loaded.empty())
     return;
   Value all;
   for (Value number : loaded) {
