@@ -173,6 +173,9 @@ bool Aside::setOneAside(const Lifetimes &lifetimes, int64_t at) {
     known = SetAsideOp::create(builder, location, rest.tile, nullptr);
     all.push_back(known);
     builder.setInsertionPoint(rest.next);
+  } else if (!known->isBeforeInBlock(rest.next)) {
+    // It was to be set aside behind what takes it back now.
+    known->moveBefore(whereSetAside(rest.tile, rest.next, lifetimes, at));
   }
   SetAsideOp aside = known;
   lastBack = TakeBackOp::create(builder, location, aside.getResult());
