@@ -82,6 +82,21 @@ Operation *lastReaderBefore(Operation *sender) {
   return last;
 }
 
+/// What nobody reads is not sent: it would come to bytes that others have.
+void eraseUnreadChannels(FuncOp function) {
+  auto reads = [](Operation *user) {
+    auto receive = dyn_cast<ReceiveOp>(user);
+    return receive ? !receive->use_empty() : !isa<SendOp>(user);
+  };
+  for (ChannelOp channel : llvm::make_early_inc_range(function.getOps<ChannelOp>())) {
+    if (channel.getPassed() || llvm::any_of(channel->getUsers(), reads))
+      continue; // what is passed another role reads
+    for (Operation *user : llvm::make_early_inc_range(channel->getUsers()))
+      user->erase();
+    channel.erase();
+  }
+}
+
 /// Moves what sends next tiles up to where those before have been read.
 void sendBehindReaders(ArrayRef<Operation *> sends) {
   for (Operation *send : sends)
@@ -401,6 +416,8 @@ struct PlanSharedMemory : stretto::impl::PlanSharedMemoryBase<PlanSharedMemory> 
 
   void plan(Roles roles, const Chip &target) {
     FuncOp function = roles[0];
+    for (FuncOp each : roles)
+      eraseUnreadChannels(each);
     bool hasRoom = roles.size() == 1 && makeRoomForOthers(function);
     int64_t limit = hasRoom ? target.sharedBytes : deepenChannels(roles, target.sharedBytes);
     // Memory to spare buys barriers; where it is scarce regions share it, then channels lose their depth, and at last

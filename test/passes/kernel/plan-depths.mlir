@@ -25,3 +25,13 @@ chunk.kernel @largest chunk 64 (input %a: tensor<64x512xbf16>, input %b: tensor<
   %o = arith.addf %xy, %z : tensor<64xf32>
   chunk.yield %o next %S : tensor<64xf32>, tensor<16x16xf32>
 }
+
+// A tile that nobody reads is not sent: its bytes would be others'.
+// CHECK-LABEL: kernel.func @unread
+// CHECK-NOT: kernel.send %unread
+// CHECK: kernel.send %x
+// CHECK-NOT: kernel.send %unread
+// CHECK: kernel.return
+chunk.kernel @unread chunk 64 (input %unread: tensor<64x64xbf16>, input %x: tensor<64x64xbf16>, valid %n: index) -> (o: tensor<64x64xbf16>) {
+  chunk.yield %x : tensor<64x64xbf16>
+}
