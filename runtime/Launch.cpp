@@ -36,8 +36,8 @@ Signature::Kernel::TableWords Signature::Kernel::place(Table &table, int64_t end
     period *= llvm::divideCeil(code->manifest.chunk, period);
   int64_t needed = std::max<int64_t>(table.op.getVarying() ? end : period, 1);
   if (table.numbers.positions < needed)
-    table.numbers = table.placed->upTo(table.op.getVarying() ? llvm::PowerOf2Ceil(needed) : needed, table.op,
-                                       executor.upload);
+    table.numbers =
+        table.placed->upTo(table.op.getVarying() ? llvm::PowerOf2Ceil(needed) : needed, table.op, executor.upload);
   return {word(table.numbers.data), table.numbers.positions * stride, table.varies() ? stride : 0, period};
 }
 

@@ -367,7 +367,8 @@ void ThreadLowering::awaitLoadsBefore(scf::ForOp loop) {
     if (load && load.getChunk())
       appendLive(value, loaded);
     else
-      carriesMatrices |= isa<RankedTensorType>(value.getType()) && cast<RankedTensorType>(value.getType()).getRank() == 2;
+      carriesMatrices |=
+          isa<RankedTensorType>(value.getType()) && cast<RankedTensorType>(value.getType()).getRank() == 2;
   }
   bool loads = !loop.getBody()->getOps<LoadOp>().empty();
   if (!walksInReverse(function) || !carriesMatrices || !loads || loaded.empty())

@@ -105,7 +105,8 @@ TEST_F(HostTableTest, KernelsThatReadTheSameNumbersHaveOneTable) {
 }
 
 TEST_F(HostTableTest, ATableThatGrowsLeavesWhatCallsRead) {
-  std::shared_ptr<PlacedTable> placed = PlacedTable::of(table("angles"), /*heads=*/1, /*width=*/8, ElementType::F32, -1);
+  std::shared_ptr<PlacedTable> placed =
+      PlacedTable::of(table("angles"), /*heads=*/1, /*width=*/8, ElementType::F32, -1);
   auto none = [](ArrayRef<char>) -> void * { return nullptr; };
   PlacedTable::Numbers before = placed->upTo(16, table("angles"), none);
   auto number = static_cast<const float *>(before.data)[15 * 8];
