@@ -117,7 +117,8 @@ void serializeChannels(FuncOp function, ArrayRef<ChannelOp> channels, Sent sent)
       continue;
     channel.setDepth(1);
     // Who walks back, and roles, have no registers to spare for copies of their own.
-    channel.setBulk((isOfRole(channel) || sent == Sent::AfterReading) && channel.getBulk() && ChunkCopies::of(channel));
+    bool sendsEarly = walksInReverse(function) && sent == Sent::AfterReading;
+    channel.setBulk((isOfRole(channel) || sendsEarly) && channel.getBulk() && ChunkCopies::of(channel));
   }
   function.walk([&](scf::ForOp loop) {
     SmallVector<Operation *> sends;
@@ -205,7 +206,8 @@ bool makeRoomForOthers(FuncOp function) {
 
 /// Makes bulk channels as deep as memory allows, equally deep, and what roles pass to each other two tiles deep, or
 /// one, or as many as there are groups. Where not all bulk channels have place for two tiles, those of the largest
-/// tiles have one. What has turns is sent as far ahead as it is. The bytes that the block may take.
+/// tiles have one, and are bulk channels no more where one role walks forward. What has turns is sent as far ahead as it
+/// is. The bytes that the block may take.
 int64_t deepenChannels(Roles roles, int64_t bytes) {
   SmallVector<ChannelOp> channels, deep, passed;
   for (FuncOp function : roles)

@@ -56,7 +56,7 @@ SPILLS = {
     "supra": [("fp32", 128)],
     "gsa": [("fp32", 128)],
     "abc": [("bf16", 128), ("fp32", 128)],
-    "lolcats": [("bf16", 64), ("bf16", 128), ("fp32", 128)],
+    "lolcats": [("bf16", 16), ("bf16", 64), ("bf16", 128), ("fp32", 128)],
     "ssd": [("bf16", 128)],
     "gated_delta_rule": [("bf16", 128)],
 }
@@ -382,11 +382,11 @@ def test_whole_tiles_ask_for_no_pairs(ptxas, tmp_path):
 
 
 def test_gradients_of_a_delta_rule_of_channels_assemble(ptxas, tmp_path):
-    """One walk keeps a dozen bytes in memory."""
+    """The results keep 48 bytes in memory: numbers of tokens are there before tiles are."""
     ptx = channel_delta.lower("ptx", target="sm_90a", dtype="bf16", backward=True, K=128, V=128)
     assert "channel_delta_backward_cotangents" in ptx
     first, *others = bytes_spilled(ptxas, tmp_path, ptx)
-    assert first <= 16 and not any(others)
+    assert first <= 48 and not any(others)
 
 
 @pytest.mark.parametrize("operator", {**OPERATORS, **LOOKBACKS})
