@@ -206,8 +206,8 @@ bool makeRoomForOthers(FuncOp function) {
 
 /// Makes bulk channels as deep as memory allows, equally deep, and what roles pass to each other two tiles deep, or
 /// one, or as many as there are groups. Where not all bulk channels have place for two tiles, those of the largest
-/// tiles have one, and are bulk channels no more where one role walks forward. What has turns is sent as far ahead as it
-/// is. The bytes that the block may take.
+/// tiles have one, and are bulk channels no more where one role walks forward. What has turns is sent as far ahead as
+/// it is. The bytes that the block may take.
 int64_t deepenChannels(Roles roles, int64_t bytes) {
   SmallVector<ChannelOp> channels, deep, passed;
   for (FuncOp function : roles)
