@@ -198,8 +198,8 @@ def test_every_form_computes_the_same(environment, tmp_path):
 
 
 def test_walks_of_a_gradient_for_a_gpu():
-    """For few heads the model gives states of reverse time a walk of their own, where the walk back would ask for
-    states of the walk forward; a form says how many there are.
+    """For few heads the model gives states of reverse time a walk of their own: of whole sequences, and of segments
+    where the walk back would ask for states of the walk forward; a form says how many there are.
     """
     import stretto
 
@@ -212,7 +212,8 @@ def test_walks_of_a_gradient_for_a_gpu():
     assert has_cotangents(K=128, V=128)
     assert has_cotangents(K=64, V=64)
     assert not has_cotangents(K=64, V=64, dtype="fp32")
-    assert not has_cotangents("linear_attn", K=128, V=128, normalize=False)
+    assert has_cotangents("linear_attn", K=128, V=128, normalize=False)
+    assert not has_cotangents("linear_attn", K=128, V=128, normalize=False, segments=True)
     assert not has_cotangents(K=64, V=64, form=(0, 1, 0, 1))
     assert has_cotangents(K=64, V=64, form=(64, 1, 8, 2))
     assert not has_cotangents(K=128, V=128, form=(32, 1, 8, 1))
