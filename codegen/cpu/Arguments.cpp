@@ -550,22 +550,31 @@ void KernelLowering::viewTiles(Value firstToken) {
       views[rows.argument->value] = view;
 }
 
+Value KernelLowering::everyCheckpoint() {
+  return kernel.takesSegments(chunk::Segments::Turns) ? builder.index(1) : interval;
+}
+
+Value KernelLowering::checkpointAddress(const Argument &argument, const Item &item, Value firstToken) {
+  Value number = divide(builder, builder.subtract(firstToken, item.firstKept), builder.index(kernel.getChunk()));
+  number = builder.add(item.firstCheckpoint, divide(builder, number, everyCheckpoint()));
+  Value bytes = builder.multiply(builder.multiply(number, argument.words[1]),
+                                 bytesOfElement(argument.type.getElementType()));
+  return builder.add(argument.address, bytes);
+}
+
 void KernelLowering::viewCheckpoints(const Item &item, Value firstToken) {
   if (llvm::none_of(arguments, isCheckpoint))
     return;
   Value number = divide(builder, builder.subtract(firstToken, item.firstKept), builder.index(kernel.getChunk()));
-  Value every = kernel.takesSegments(chunk::Segments::Turns) ? builder.index(1) : interval;
-  Value isSkipped = remainder(builder, number, every);
+  Value isSkipped = remainder(builder, number, everyCheckpoint());
   isKept = builder.compare(arith::CmpIPredicate::eq, isSkipped, builder.index(0));
-  number = builder.add(item.firstCheckpoint, divide(builder, number, every));
   for (Argument &argument : arguments) {
     if (!isCheckpoint(argument))
       continue;
-    Type element = argument.type.getElementType();
-    Value bytes = builder.multiply(builder.multiply(number, argument.words[1]), bytesOfElement(element));
     int64_t parts = argument.sliced ? kernel.getSlices() : 1;
     int64_t width = argument.type.getRank() == 2 ? argument.type.getDimSize(1) * parts : 1;
-    View view = {memoryAt(builder.add(argument.address, bytes), element), builder.index(width)};
+    Value address = checkpointAddress(argument, item, firstToken);
+    View view = {memoryAt(address, argument.type.getElementType()), builder.index(width)};
     if (argument.output)
       outputViews[*argument.output] = view;
     else
@@ -573,42 +582,58 @@ void KernelLowering::viewCheckpoints(const Item &item, Value firstToken) {
   }
 }
 
-void KernelLowering::prefetchTiles(Value firstToken) {
+void KernelLowering::prefetchChunk(const Item &item, Value firstToken) {
   // The rows of a head lie pages apart, and each of the first requests for them waits for the translation of its
   // address. Requests all at once would wait for each other, and what is computed then for them: they are spread over
   // the steps of a product that is computed meanwhile.
-  SmallVector<const Argument *> rows;
+  struct Asked {
+    Value start, stride; // in bytes
+    int64_t rows;
+  };
+  SmallVector<Asked> asked;
   linesOfNextRows = 0;
+  int64_t rows = 0, tokens = kernel.getChunk();
   for (const Argument &argument : arguments) {
-    if (!isTile(argument))
+    if (!isTile(argument) && !isCheckpoint(argument))
       continue;
-    if (argument.type.getRank() == 2) {
-      rows.push_back(&argument);
-      int64_t bytes = argument.type.getDimSize(1) * bytesOfElement(argument.type.getElementType());
-      linesOfNextRows = std::max<int64_t>(linesOfNextRows, llvm::divideCeil(bytes, cacheLine));
+    Type element = argument.type.getElementType();
+    if (argument.type.getRank() < 2) {
+      if (isTile(argument))
+        builder.loop(0, tokens, 1, [&, memory = memoryAt(tileAddress(argument, firstToken), element)](Value row) {
+          builder.prefetch(memory, builder.multiply(row, argument.words[2]));
+        });
       continue;
     }
-    Value memory = memoryAt(tileAddress(argument, firstToken), argument.type.getElementType());
-    builder.loop(0, kernel.getChunk(), 1,
-                 [&](Value row) { builder.prefetch(memory, builder.multiply(row, argument.words[2])); });
+    int64_t bytes = argument.type.getDimSize(1) * bytesOfElement(element);
+    linesOfNextRows = std::max<int64_t>(linesOfNextRows, llvm::divideCeil(bytes, cacheLine));
+    if (isTile(argument)) {
+      Value stride = builder.multiply(argument.words[2], bytesOfElement(element));
+      asked.push_back({tileAddress(argument, firstToken), stride, tokens});
+    } else {
+      Value stride = builder.index(bytes * (argument.sliced ? kernel.getSlices() : 1));
+      asked.push_back({checkpointAddress(argument, item, firstToken), stride, argument.type.getDimSize(0)});
+    }
+    rows += asked.back().rows;
   }
-  if (rows.empty())
+  if (asked.empty())
     return;
-  int64_t tokens = kernel.getChunk();
-  nextRows = allocate({static_cast<int64_t>(rows.size()) * tokens}, builder.getI64Type());
+  nextRows = allocate({rows}, builder.getI64Type());
+  for (Value next : cast<chunk::YieldOp>(kernel.getBlock()->getTerminator()).getStates())
+    if (!besidePrefetches)
+      besidePrefetches = plan.product(next);
   stepsOfTiles = countStepsOfTiles();
   if (stepsOfTiles) {
     nextRow = allocate({1}, builder.getI64Type());
     memref::StoreOp::create(builder, builder.zero(builder.getI64Type()), nextRow, ValueRange{builder.index(0)});
   }
-  for (auto [tile, argument] : llvm::enumerate(rows)) {
-    Value start = tileAddress(*argument, firstToken);
-    Value stride = builder.multiply(argument->words[2], bytesOfElement(argument->type.getElementType()));
-    builder.loop(0, tokens, 1, [&](Value row) {
-      Value address = builder.add(start, builder.multiply(row, stride));
+  int64_t first = 0;
+  for (const Asked &part : asked) {
+    builder.loop(0, part.rows, 1, [&](Value row) {
+      Value address = builder.add(part.start, builder.multiply(row, part.stride));
       Value word = arith::IndexCastOp::create(builder, builder.getI64Type(), address);
-      memref::StoreOp::create(builder, word, nextRows, ValueRange{builder.add(row, tile * tokens)});
+      memref::StoreOp::create(builder, word, nextRows, ValueRange{builder.add(row, first)});
     });
+    first += part.rows;
   }
 }
 

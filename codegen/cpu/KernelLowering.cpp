@@ -90,7 +90,7 @@ FailureOr<func::FuncOp> KernelLowering::lower() {
       if (item.position)
         loadTables(builder.add(item.position, firstToken));
       if (kernel.getChunk() > 1)
-        prefetchTiles(nextToken);
+        prefetchChunk(item, nextToken);
       emitStages(/*invariant=*/false);
       emitYield(cast<chunk::YieldOp>(kernel.getBlock()->getTerminator()), item);
       copyOutputsBack(firstToken);
@@ -310,8 +310,6 @@ void KernelLowering::emitYield(chunk::YieldOp yield, const Item &item) {
   }
   for (const Sweep &update : sweeps.updates())
     emitSweep(update);
-  // The first state whose update takes a while.
-  auto updated = llvm::find_if(yield.getStates(), [&](Value next) { return plan.product(next); });
   // Next values that do not overwrite the present ones wait until every one is computed.
   SmallVector<std::pair<Value, Value>> waiting;
   for (auto [index, pair] :
@@ -326,9 +324,7 @@ void KernelLowering::emitYield(chunk::YieldOp yield, const Item &item) {
       waiting.push_back({copy, buffer});
       buffer = copy;
     }
-    prefetches = nextRows && updated != yield.getStates().end() && next == *updated;
     compute(next, [&](Point point, Value entries) { storeAt(entries, buffer, point); });
-    prefetches = false;
   }
   for (auto [from, to] : waiting)
     copyBuffer(from, to);

@@ -9,6 +9,7 @@
 
 #include "codegen/cpu/KernelLowering.h"
 #include "mlir/Dialect/Vector/IR/VectorOps.h"
+#include "llvm/Support/SaveAndRestore.h"
 
 using namespace mlir;
 using namespace stretto;
@@ -106,6 +107,7 @@ void KernelLowering::computeProduct(Operation *product, Value root, Consumer con
   };
 
   bool inTiles = terms.front().inTiles;
+  llvm::SaveAndRestore asking(prefetches, nextRows && product == besidePrefetches);
   auto computePart = [&](int64_t fromRow, int64_t toRow, int64_t columns) {
     inTiles ? computeRegionOfTiles(terms, fromRow, toRow, columns, finish, consume)
             : computeRegion(terms, fromRow, toRow, columns, finish, consume);
