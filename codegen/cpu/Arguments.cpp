@@ -655,14 +655,19 @@ void KernelLowering::prefetchShare() {
 }
 
 void KernelLowering::prefetchBeside(Value step, int64_t steps) {
-  int64_t rows = cast<MemRefType>(nextRows.getType()).getDimSize(0), lines = rows * linesOfNextRows;
-  int64_t perStep = llvm::divideCeil(lines, steps);
-  for (int64_t i = 0; i < perStep; ++i) {
-    Value line = builder.minimum(builder.add(builder.multiply(step, perStep), i), builder.index(lines - 1));
-    Value word = memref::LoadOp::create(builder, nextRows, ValueRange{builder.remainder(line, rows)});
-    Value offset = builder.multiply(builder.divide(line, rows), cacheLine);
-    Value address = arith::IndexCastOp::create(builder, builder.getIndexType(), word);
-    builder.prefetch(memoryAt(address, builder.getI8Type()), offset);
+  // A row in so many parts that each step asks for one, or several rows where there are more of them than steps.
+  int64_t rows = cast<MemRefType>(nextRows.getType()).getDimSize(0);
+  int64_t parts = std::max<int64_t>(linesOfNextRows / llvm::divideCeil(rows * linesOfNextRows, steps), 1);
+  int64_t lines = llvm::divideCeil(linesOfNextRows, parts), rowsOfStep = llvm::divideCeil(rows * parts, steps);
+  for (int64_t i = 0; i < rowsOfStep; ++i) {
+    Value part = builder.add(builder.multiply(step, rowsOfStep), i);
+    Value row = builder.minimum(builder.divide(part, parts), builder.index(rows - 1));
+    Value word = memref::LoadOp::create(builder, nextRows, ValueRange{row});
+    Value start = arith::IndexCastOp::create(builder, builder.getIndexType(), word);
+    Value memory = memoryAt(builder.add(start, builder.multiply(builder.remainder(part, parts), lines * cacheLine)),
+                            builder.getI8Type());
+    for (int64_t line = 0; line < lines; ++line)
+      builder.prefetch(memory, builder.index(line * cacheLine));
   }
 }
 
