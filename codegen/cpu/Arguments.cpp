@@ -557,8 +557,8 @@ Value KernelLowering::everyCheckpoint() {
 Value KernelLowering::checkpointAddress(const Argument &argument, const Item &item, Value firstToken) {
   Value number = divide(builder, builder.subtract(firstToken, item.firstKept), builder.index(kernel.getChunk()));
   number = builder.add(item.firstCheckpoint, divide(builder, number, everyCheckpoint()));
-  Value bytes = builder.multiply(builder.multiply(number, argument.words[1]),
-                                 bytesOfElement(argument.type.getElementType()));
+  Value bytes =
+      builder.multiply(builder.multiply(number, argument.words[1]), bytesOfElement(argument.type.getElementType()));
   return builder.add(argument.address, bytes);
 }
 

@@ -170,8 +170,8 @@ private:
   /// Where that of an argument lies, in whatever memory checkpoints are kept of so many chunks.
   mlir::Value checkpointAddress(const Argument &argument, const Item &item, mlir::Value firstToken);
   mlir::Value everyCheckpoint();
-  /// Prepares to bring near the tiles and checkpoints of the chunk at `firstToken`; `prefetchBeside` does so, a share with each of the
-  /// steps of a product that is computed meanwhile: that of the first state whose update has one.
+  /// Prepares to bring near the tiles and checkpoints of the chunk at `firstToken`; `prefetchBeside` does so, a share
+  /// with each of the steps of a product that is computed meanwhile: that of the first state whose update has one.
   void prefetchChunk(const Item &item, mlir::Value firstToken);
   void prefetchBeside(mlir::Value step, int64_t steps);
   /// Where a chunk has products of tiles: the share of one of their steps, all of them together. They take too little
@@ -397,11 +397,11 @@ private:
   llvm::DenseMap<mlir::Value, SweptState> sweptStates;
   mlir::Value nextRows; // addresses of the rows of the next chunk's tiles
   int64_t linesOfNextRows = 0;
-  int64_t stepsOfTiles = 0; // of a chunk, about
-  mlir::Value nextRow;      // the number of the row that the next of them asks for
+  int64_t stepsOfTiles = 0;                    // of a chunk, about
+  mlir::Value nextRow;                         // the number of the row that the next of them asks for
   mlir::Operation *besidePrefetches = nullptr; // a product
-  bool prefetches = false;  // beside the product that is being computed
-  mlir::Value sumsOfTiles;  // where those of a block lie before they are finished
+  bool prefetches = false;                     // beside the product that is being computed
+  mlir::Value sumsOfTiles;                     // where those of a block lie before they are finished
   llvm::DenseMap<Decay, DecayStorage> decays;
   llvm::DenseMap<std::pair<mlir::Value, mlir::Value>, mlir::Value> histories; // by operand and tail
   /// What has been computed at the present point.
