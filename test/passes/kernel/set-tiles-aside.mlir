@@ -29,3 +29,39 @@ kernel.func @f(%x: !kernel.view<tensor<64x64xf32>>, %o: !kernel.view<tensor<64x6
   kernel.store %r to %o at %c0 : tensor<64x64xf32, #registers>, !kernel.view<tensor<64x64xf32>>
   kernel.return
 }
+
+// -----
+
+#registers = #kernel.layout<[6, 6], register = [[0, 1], [8, 0], [0, 8], [0, 16]], lane = [[0, 2], [0, 4], [1, 0], [2, 0], [4, 0]], warp = [[16, 0], [32, 0], [0, 32]]>
+
+// Most registers are taken behind the sum, where the load is set aside first, and at the product before it: both take
+// back what is set aside before the first of them.
+// CHECK-LABEL: kernel.func @twice
+// CHECK: %[[A:.*]] = kernel.load %x
+// CHECK-NEXT: kernel.load %x
+// CHECK-NEXT: %[[ASIDE:.*]] = kernel.set_aside %[[A]]
+// CHECK: %[[E:.*]] = arith.addf
+// CHECK-NEXT: %[[BACK:.*]] = kernel.take_back %[[ASIDE]]
+// CHECK-NEXT: arith.addf %[[E]], %[[BACK]]
+// CHECK-NOT: kernel.set_aside
+// CHECK: %[[AGAIN:.*]] = kernel.take_back %[[ASIDE]]
+// CHECK-NEXT: arith.addf %{{.*}}, %[[AGAIN]]
+// ENOUGH-LABEL: kernel.func @twice
+// ENOUGH-NOT: kernel.set_aside
+kernel.func @twice(%x: !kernel.view<tensor<64x64xf32>>, %o: !kernel.view<tensor<64x64xf32>>) chunk 64 roles [#kernel.role<all, 8>] shared 4096 {
+  %c0 = arith.constant 0 : index
+  %a = kernel.load %x at %c0 : !kernel.view<tensor<64x64xf32>> -> tensor<64x64xf32, #registers>
+  %b = kernel.load %x at %c0 : !kernel.view<tensor<64x64xf32>> -> tensor<64x64xf32, #registers>
+  %c = math.exp %b : tensor<64x64xf32, #registers>
+  %d = arith.mulf %b, %c : tensor<64x64xf32, #registers>
+  %e = arith.addf %c, %d : tensor<64x64xf32, #registers>
+  %u = arith.addf %e, %a : tensor<64x64xf32, #registers>
+  %f = math.exp %u : tensor<64x64xf32, #registers>
+  %g = math.exp %f : tensor<64x64xf32, #registers>
+  %h = arith.mulf %f, %g : tensor<64x64xf32, #registers>
+  %i = arith.addf %h, %g : tensor<64x64xf32, #registers>
+  %j = arith.addf %i, %f : tensor<64x64xf32, #registers>
+  %r = arith.addf %j, %a : tensor<64x64xf32, #registers>
+  kernel.store %r to %o at %c0 : tensor<64x64xf32, #registers>, !kernel.view<tensor<64x64xf32>>
+  kernel.return
+}
