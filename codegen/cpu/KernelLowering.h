@@ -5,6 +5,7 @@
 // that the plan stores. The parts are
 //
 //   Arguments.cpp   the argument block: where tiles and states of an item lie, the chunk at the end of a sequence
+//   Prefetch.cpp    requests for what the next chunk reads and writes
 //   Pointwise.cpp   expressions, one vector at a time, and the stages that store them
 //   Pairs.cpp       operands of products stored as pairs of bf16 numbers
 //   Products.cpp    register-blocked matrix products with what is fused behind them
@@ -140,6 +141,7 @@ private:
   void placeSegment(Argument &state, const Item &item, mlir::Value head);
   /// Memory at an address, as a memref of unknown extent.
   mlir::Value memoryAt(mlir::Value address, mlir::Type element);
+  static int64_t bytesOfElement(mlir::Type element) { return element.getIntOrFloatBitWidth() / 8; }
   void loadStates(const Item &item);
   void storeStates(const Item &item);
   void viewParameters();
@@ -167,16 +169,9 @@ private:
   void viewTiles(mlir::Value firstToken);
   /// The checkpoints of the chunk that begins at `firstToken`.
   void viewCheckpoints(const Item &item, mlir::Value firstToken);
-  /// Where that of an argument lies, in whatever memory checkpoints are kept of so many chunks.
+  /// Where one of them lies. Each stands for `everyCheckpoint` chunks.
   mlir::Value checkpointAddress(const Argument &argument, const Item &item, mlir::Value firstToken);
   mlir::Value everyCheckpoint();
-  /// Prepares to bring near the tiles and checkpoints of the chunk at `firstToken`; `prefetchBeside` does so, a share
-  /// with each of the steps of a product that is computed meanwhile: that of the first state whose update has one.
-  void prefetchChunk(const Item &item, mlir::Value firstToken);
-  void prefetchBeside(mlir::Value step, int64_t steps);
-  /// Where a chunk has products of tiles: the share of one of their steps, all of them together. They take too little
-  /// time for those of one product to hide anything.
-  void prefetchShare();
   void copyOutputsBack(mlir::Value firstToken);
   static bool isTile(const Argument &argument) { return argument.kind == chunk::ArgumentKind::Input; }
   static bool isWindow(const Argument &argument) { return argument.kind == chunk::ArgumentKind::Window; }
@@ -222,6 +217,14 @@ private:
   /// One entry of a vector or number, in all lanes.
   mlir::Value evaluateSplat(mlir::Value vector, mlir::Value index);
   mlir::Value unsupported(mlir::Operation *op, const llvm::Twine &reason);
+
+  // Prefetch.cpp
+  /// Prepares to ask for the tiles and checkpoints of the chunk at `firstToken`.
+  void prefetchChunk(const Item &item, mlir::Value firstToken);
+  /// The share of a step of the product `besidePrefetches`, which takes so many.
+  void prefetchBeside(mlir::Value step, int64_t steps);
+  /// Where a chunk has products of tiles: the share of one of their steps, all of them together.
+  void prefetchShare();
 
   // Pairs.cpp
   /// A buffer of words, of which tiles may read whole ones wherever there is a part of one.
