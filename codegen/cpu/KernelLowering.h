@@ -398,7 +398,7 @@ private:
   llvm::DenseMap<mlir::Value, View> views;
   llvm::SmallVector<View> outputViews; // in the order of the outputs
   llvm::DenseMap<mlir::Value, SweptState> sweptStates;
-  mlir::Value nextRows; // addresses of the rows of the next chunk's tiles
+  mlir::Value nextRows; // addresses of the rows of the next chunk's tiles and checkpoints
   int64_t linesOfNextRows = 0;
   int64_t stepsOfTiles = 0;                    // of a chunk, about
   mlir::Value nextRow;                         // the number of the row that the next of them asks for

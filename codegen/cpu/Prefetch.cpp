@@ -3,8 +3,8 @@
 // The rows of a head lie pages apart: no processor foresees the next ones, and each of the first requests for them
 // waits for the translation of its address. So a chunk asks for the lines of the next one, of its checkpoints too,
 // while it computes. Requests all at once would wait for each other, and what is computed then for them: they are
-// spread over the steps of a product, that of the first state whose update has one, or where products take tiles, too
-// little time each to hide anything, over the steps of all of them.
+// spread over the steps of a product, that of the first state whose update has one. Products of tiles take too little
+// time each to hide anything: where a chunk has some, over the steps of all of these.
 //
 //===----------------------------------------------------------------------===//
 

@@ -107,7 +107,7 @@ void KernelLowering::computeProduct(Operation *product, Value root, Consumer con
   };
 
   bool inTiles = terms.front().inTiles;
-  llvm::SaveAndRestore asking(prefetches, nextRows && product == besidePrefetches);
+  llvm::SaveAndRestore asking(prefetches, product == besidePrefetches);
   auto computePart = [&](int64_t fromRow, int64_t toRow, int64_t columns) {
     inTiles ? computeRegionOfTiles(terms, fromRow, toRow, columns, finish, consume)
             : computeRegion(terms, fromRow, toRow, columns, finish, consume);
