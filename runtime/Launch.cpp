@@ -52,7 +52,7 @@ static void appendSegments(ArgumentBlock &block, StringRef state, const LaunchTe
   block.append({word(start.data), word(end.data), place.chunkStride, place.headStride});
 }
 
-/// Describes the inputs of which boxes are copied, behind the arguments.
+/// Describes the inputs and checkpoints of which boxes are copied, behind the arguments.
 static void appendBoxes(ArgumentBlock &block, const Signature &signature, const Signature::Kernel &kernel,
                         const OperatorCall &call, const LaunchTensors &tensors) {
   const Manifest &manifest = kernel.code->manifest;
@@ -61,16 +61,24 @@ static void appendBoxes(ArgumentBlock &block, const Signature &signature, const 
   for (auto [argument, position] : llvm::zip_equal(manifest.arguments, kernel.positions)) {
     if (!argument.box)
       continue;
-    const TensorView &view = *tensors.inputs[position];
-    int64_t bytes = bytesOf(argument.type);
+    int64_t bytes = bytesOf(argument.type), columns = argument.shape.back() * argument.parts(manifest.slices);
     TensorBoxes boxes;
-    boxes.pointer = word(view.data);
     boxes.type = argument.type;
-    boxes.sizes = {argument.shape.back() * argument.parts(manifest.slices), signature.heads / argument.group,
-                   signature.tokens(call), isPacked ? 1 : signature.sequences(call)};
-    boxes.strides = {view.strides[call.leadingAxes()] * bytes, view.strides[1] * bytes, view.strides[0] * bytes};
     boxes.columns = argument.box;
-    boxes.tokens = manifest.chunk;
+    if (argument.kind == Manifest::Kind::Checkpoint) {
+      const LaunchTensors::Checkpoint &checkpoint = tensors.checkpoints[position];
+      boxes.pointer = word(checkpoint.data);
+      boxes.sizes = {columns, signature.heads / argument.group, argument.shape.front(), checkpoint.count};
+      boxes.strides = {checkpoint.headStride * bytes, columns * bytes, checkpoint.chunkStride * bytes};
+      boxes.tokens = argument.shape.front();
+    } else {
+      const TensorView &view = *tensors.inputs[position];
+      boxes.pointer = word(view.data);
+      boxes.sizes = {columns, signature.heads / argument.group, signature.tokens(call),
+                     isPacked ? 1 : signature.sequences(call)};
+      boxes.strides = {view.strides[call.leadingAxes()] * bytes, view.strides[1] * bytes, view.strides[0] * bytes};
+      boxes.tokens = manifest.chunk;
+    }
     llvm::append_range(block, boxes.words());
   }
 }

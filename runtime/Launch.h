@@ -16,6 +16,7 @@ struct LaunchTensors {
   struct Checkpoint {
     const void *data = nullptr;
     int64_t chunkStride = 0, headStride = 0;
+    int64_t count = 0; // where boxes are copied of them, how many there are
   };
 
   llvm::SmallVector<const TensorView *, 8> inputs;

@@ -303,7 +303,7 @@ private:
   Checkpoints lendCheckpoints(ArrayRef<Gradient::Checkpoint> checkpoints, int64_t count) {
     Checkpoints lent;
     for (const Gradient::Checkpoint &checkpoint : checkpoints)
-      lent.push_back({lend(checkpoint.bytes(count)), checkpoint.heads * checkpoint.size, checkpoint.size});
+      lent.push_back({lend(checkpoint.bytes(count)), checkpoint.heads * checkpoint.size, checkpoint.size, count});
     return lent;
   }
 

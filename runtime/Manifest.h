@@ -137,7 +137,7 @@ struct Manifest {
     /// not all of it.
     std::string entry;
     int64_t column = 0, columns = 0;
-    /// Inputs that the memory system copies: the columns of the boxes that it takes.
+    /// Inputs and checkpoints that the memory system copies: the columns of the boxes that it takes.
     int64_t box = 0;
 
     /// An output whose parts, of heads or slices, the caller adds up.

@@ -31,7 +31,7 @@ SegmentStarts::Places SegmentStarts::lend(ArrayRef<Kept> kept, int64_t places, c
   Places lent;
   for (const Kept &each : kept)
     lent.push_back(
-        {each.name, {std::exchange(memory, memory + each.bytes(places)), each.heads * each.size, each.size}});
+        {each.name, {std::exchange(memory, memory + each.bytes(places)), each.heads * each.size, each.size, places}});
   return lent;
 }
 

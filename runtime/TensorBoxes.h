@@ -1,7 +1,8 @@
 //===- TensorBoxes.h - What the memory system knows of a tensor -*- C++ -*-===//
 //
 // A tensor of which a GPU's memory system copies boxes has four axes: the columns of a row, heads, tokens and sequences
-// (of a packed batch one). A box is so many columns of so many tokens of one head. Its description in the argument
+// (of a packed batch one), or the columns, heads, rows and numbers of checkpoints. A box is so many columns of so many
+// tokens of one head, or rows of one checkpoint of it. Its description in the argument
 // block of a kernel is sixteen words,
 //
 //   pointer, the driver's number of the element type, bytes of an element, columns, heads, tokens, sequences, strides

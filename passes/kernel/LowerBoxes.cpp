@@ -17,7 +17,7 @@ using namespace stretto::kernel;
 void ThreadLowering::noteBoxes() {
   auto note = [&](SendOp op) {
     Manifest::Argument &argument = manifest.arguments[cast<BlockArgument>(op.getView()).getArgNumber()];
-    if (isBulk(op.getChannel()) && argument.kind == Manifest::Kind::Input)
+    if (isBulk(op.getChannel()) && argument.kind != Manifest::Kind::Window)
       argument.box = boxColumnsOf(op.getChannel().getType().getTile());
   };
   function.walk(note);
@@ -87,15 +87,23 @@ void ThreadLowering::sendBoxes(SendOp op) {
     int64_t boxes = llvm::divideCeil(type.getDimSize(1), columns);
     NVVM::MBarrierArriveExpectTxOp::create(b, TypeRange(), barrier, b.i32(boxes * boxBytes), NVVM::MemScopeKind::CTA,
                                            /*relaxed=*/false, /*predicate=*/Value());
-    Value token = b.mul(scalars.lookup(op.getChunk()), rows);
-    token = b.truncate(b.select(packed, b.add(firstToken, token), token));
-    Value owner = b.select(packed, b.i32(0), b.truncate(sequence)), ownHead = b.truncate(view.head);
+    Value chunk = scalars.lookup(op.getChunk()), ownHead = b.truncate(view.head), row, owner;
+    if (view.argument->kind == Manifest::Kind::Checkpoint) {
+      // One that does not exist lies before the first: it arrives as 0.
+      Place place = checkpointOf(chunk);
+      row = b.i32(0);
+      owner = b.select(place.exists, b.truncate(b.add(checkpoint, place.number)), b.i32(-1));
+    } else {
+      row = b.mul(chunk, rows);
+      row = b.truncate(b.select(packed, b.add(firstToken, row), row));
+      owner = b.select(packed, b.i32(0), b.truncate(sequence));
+    }
     Value channelOfSlice = view.argument->sliced ? b.mul(slice, type.getDimSize(1)) : b.i32(0);
     for (int64_t box = 0; box < boxes; ++box) {
       Value place = LLVM::AddrSpaceCastOp::create(b, b.pointerType(7), b.advance(target, box * boxBytes));
       Value column = b.add(channelOfSlice, box * columns);
       NVVM::CpAsyncBulkTensorGlobalToSharedClusterOp::create(
-          b, place, view.boxes, ValueRange{column, ownHead, token, owner}, barrier, /*im2colOffsets=*/ValueRange(),
+          b, place, view.boxes, ValueRange{column, ownHead, row, owner}, barrier, /*im2colOffsets=*/ValueRange(),
           /*multicastMask=*/Value(), /*l2CacheHint=*/Value(), NVVM::TMALoadMode::TILE, /*isCTAOnly=*/false,
           /*group=*/NVVM::CTAGroupKindAttr(), /*predicate=*/Value());
     }
@@ -114,10 +122,19 @@ void ThreadLowering::arriveWithRows(SendOp op) {
   });
 }
 
+bool ThreadLowering::hasTokens(ChannelOp channel) {
+  return llvm::none_of(channel->getUsers(), [&](Operation *user) {
+    auto send = dyn_cast<SendOp>(user);
+    return send && viewOf(send.getView()).argument->kind == Manifest::Kind::Checkpoint;
+  });
+}
+
 void ThreadLowering::awaitBoxes(ReceiveOp op, const SharedTile &tile) {
   constexpr int64_t pieceBytes = 16;
   awaitPhase(op.getChannel().getDefiningOp<ChannelOp>(), scalars.lookup(op.getTurn()));
 
+  if (!hasTokens(op.getChannel().getDefiningOp<ChannelOp>()))
+    return;
   // Behind a sequence of a packed batch lies the next one.
   ArrayRef<int64_t> shape = tile.type.getShape();
   Value valid = validTokens(b.mul(scalars.lookup(op.getChunk()), shape[0]), shape[0]);

@@ -134,6 +134,26 @@ Value ThreadLowering::validTokens(Value firstToken, int64_t count) {
   return b.truncate(arith::MinSIOp::create(b, left, b.i64(count)));
 }
 
+ThreadLowering::Place ThreadLowering::checkpointOf(Value chunk) {
+  // It exists where its chunk has tokens, in the range, or where there is the turn. Segments that are not of the range,
+  // as a packed batch has some, have a chunk behind it.
+  Place place = {b.sub(chunk, firstKept), Value()};
+  if (manifest.segments == Manifest::Segments::Turns) {
+    // Where turns keep what segments begin with, nobody begins with what the last one leaves.
+    bool keeps = llvm::any_of(manifest.arguments,
+                              [](const Manifest::Argument &argument) { return argument.kind == Manifest::Kind::Kept; });
+    Value low = keeps && manifest.reverse ? b.add(begin, 1) : begin;
+    Value high = keeps && !manifest.reverse ? b.add(end, -1) : end;
+    place.exists =
+        b.both(b.compare(arith::CmpIPredicate::slt, chunk, high), b.compare(arith::CmpIPredicate::sge, chunk, low));
+    return place;
+  }
+  Value valid = validTokens(b.mul(chunk, manifest.chunk), manifest.chunk);
+  place.exists = b.both(b.compare(arith::CmpIPredicate::sgt, valid, b.i32(0)),
+                        b.compare(arith::CmpIPredicate::ult, place.number, word(Manifest::Chunks)));
+  return place;
+}
+
 ThreadLowering::Rows ThreadLowering::rowsOf(const View &view, Value chunk, RankedTensorType tile) {
   Rows rows;
   rows.base = view.base;
@@ -148,24 +168,11 @@ ThreadLowering::Rows ThreadLowering::rowsOf(const View &view, Value chunk, Ranke
     return rows;
   }
   if (view.argument->kind == Manifest::Kind::Checkpoint) {
-    // It exists where its chunk has tokens, in the range, or where there is the turn. Segments that are not of the
-    // range, as a packed batch has some, have a chunk behind it.
-    Value number = b.sub(chunk, firstKept);
+    Place place = checkpointOf(chunk);
     rows.stride = tile.getRank() == 2 ? view.rowStride : Value();
-    if (manifest.segments == Manifest::Segments::Turns) {
-      // Where turns keep what segments begin with, nobody begins with what the last one leaves.
-      bool keeps = llvm::any_of(
-          manifest.arguments, [](const Manifest::Argument &argument) { return argument.kind == Manifest::Kind::Kept; });
-      Value low = keeps && manifest.reverse ? b.add(begin, 1) : begin;
-      Value high = keeps && !manifest.reverse ? b.add(end, -1) : end;
-      rows.exist =
-          b.both(b.compare(arith::CmpIPredicate::slt, chunk, high), b.compare(arith::CmpIPredicate::sge, chunk, low));
-    } else {
-      rows.exist = b.both(
-          b.compare(arith::CmpIPredicate::sgt, validTokens(b.mul(chunk, manifest.chunk), manifest.chunk), b.i32(0)),
-          b.compare(arith::CmpIPredicate::ult, number, word(Manifest::Chunks)));
-    }
-    rows.base = b.advance(rows.base, b.mul(b.mul(number, view.chunkStride), stretto::bytesOf(view.argument->type)));
+    rows.exist = place.exists;
+    Value offset = b.mul(b.mul(place.number, view.chunkStride), stretto::bytesOf(view.argument->type));
+    rows.base = b.advance(rows.base, offset);
     return rows;
   }
   int64_t count = tile.getDimSize(0);

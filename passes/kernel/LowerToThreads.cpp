@@ -135,8 +135,8 @@ StringRef ThreadLowering::problemOfCopy(Operation *op) {
     if (!isOf(carry.getView(), {Kind::Input}) || !isOf(carry.getWindow(), {Kind::Window}))
       return "carries rows that are no input's, or to what is no window";
   if (auto send = dyn_cast<SendOp>(op); send && isBulk(send.getChannel())) {
-    if (!isOf(send.getView(), {Kind::Input, Kind::Window}))
-      return "sends what is neither an input nor a window to a bulk channel";
+    if (!isOf(send.getView(), {Kind::Input, Kind::Window, Kind::Checkpoint}))
+      return "sends what is no input, window or checkpoint to a bulk channel";
     if (!send.getTurn() || !send.getChunk())
       return send.getTurn() ? lacksChunk : lacksTurn;
   }

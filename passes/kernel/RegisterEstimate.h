@@ -10,6 +10,8 @@ namespace stretto::kernel {
 /// operands of products, and the addresses of its arguments, which live throughout. What the assembler keeps besides is
 /// not counted.
 int64_t estimateRegisters(FuncOp function);
+/// What a walk back may have by that estimate: what ptxas needs beside tiles, it was seen to need there.
+inline constexpr int64_t mostOfWalkBack = 190;
 
 /// How many registers the threads of two roles have. Those that walk take what they want first, as their products may
 /// wait for none; the others have what is left. Warpgroups set the number in steps.

@@ -44,9 +44,10 @@ bool stretto::kernel::hasTurns(ChannelOp channel) {
   });
 }
 
-/// The input of which all tiles of a channel are, but for those that its window holds, which threads copy.
-static const Manifest::Argument *inputOf(ChannelOp channel, const Manifest &manifest) {
-  const Manifest::Argument *input = nullptr;
+/// The input or checkpoint of which all tiles of a channel are, but for those that its window holds, which threads
+/// copy.
+static const Manifest::Argument *sourceOf(ChannelOp channel, const Manifest &manifest) {
+  const Manifest::Argument *source = nullptr;
   for (Operation *user : channel->getUsers()) {
     auto send = dyn_cast<SendOp>(user);
     if (!send)
@@ -54,25 +55,30 @@ static const Manifest::Argument *inputOf(ChannelOp channel, const Manifest &mani
     const Manifest::Argument &argument = manifest.arguments[cast<BlockArgument>(send.getView()).getArgNumber()];
     if (argument.kind == Manifest::Kind::Window)
       continue;
-    if (argument.kind != Manifest::Kind::Input || (input && input != &argument))
+    // What a turn takes of a state is little: threads that load it themselves have it sooner, as was measured.
+    bool isState = argument.kind == Manifest::Kind::Checkpoint && manifest.segments != Manifest::Segments::Turns;
+    if (!(argument.kind == Manifest::Kind::Input || isState) || (source && source != &argument))
       return nullptr;
-    input = &argument;
+    source = &argument;
   }
-  return input;
+  return source;
 }
 
 /// Why the memory system cannot fill a channel; empty where it can.
 static StringRef obstacleToBulkCopies(ChannelOp channel, int64_t tokens, const Manifest &manifest) {
-  constexpr int64_t pieceBytes = 16, rowsOfExchange = 8;
+  constexpr int64_t pieceBytes = 16, rowsOfExchange = 8, mostRows = 256;
   RankedTensorType tile = channel.getType().getTile();
   if (!hasTurns(channel) && !ChunkCopies::of(channel))
     return "no loop of the function receives its tiles, one chunk after another";
-  const Manifest::Argument *input = inputOf(channel, manifest);
-  if (!input || tile.getRank() == 0 || tile.getDimSize(0) != tokens)
-    return "its tiles are not those of an input's tokens";
-  const Manifest::Argument &argument = *input;
+  const Manifest::Argument *source = sourceOf(channel, manifest);
+  bool isOfTokens = source && source->kind == Manifest::Kind::Input;
+  if (!source || tile.getRank() == 0 || (isOfTokens && tile.getDimSize(0) != tokens))
+    return "its tiles are not those of an input's tokens, nor checkpoints";
+  const Manifest::Argument &argument = *source;
   if (tile.getRank() != 2 || !llvm::isPowerOf2_64(tile.getDimSize(0)) || tile.getDimSize(0) < rowsOfExchange)
     return "its tiles do not have rows by the eight";
+  if (tile.getDimSize(0) > mostRows)
+    return "its tiles have more rows than a box";
   int64_t bytes = tile.getElementTypeBitWidth() / 8, rowBytes = tile.getDimSize(1) * bytes;
   if (rowBytes % pieceBytes)
     return "its rows are not a multiple of 16 bytes";

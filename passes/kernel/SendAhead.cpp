@@ -16,6 +16,41 @@ using namespace mlir;
 using namespace stretto;
 using namespace stretto::kernel;
 
+/// The first operation of its block that reads a tile, or has regions that do; nothing where nobody does.
+static Operation *firstReader(ReceiveOp receive) {
+  Operation *first = nullptr;
+  for (Operation *user : receive->getUsers())
+    if (Operation *own = receive->getBlock()->findAncestorOpInBlock(*user); !first || own->isBeforeInBlock(first))
+      first = own;
+  return first;
+}
+
+/// A tile is waited for where it is first read.
+static void awaitLate(ReceiveOp receive) {
+  if (Operation *reader = firstReader(receive))
+    receive->moveBefore(reader);
+}
+
+/// A chunk for itself waits for what has just been sent for. Its tiles are sent for in the order in which they are
+/// first read: what has come is computed with while others are on their way.
+static void sendInOrder(Block &block) {
+  SmallVector<ReceiveOp> receives(block.getOps<ReceiveOp>());
+  llvm::erase_if(receives, [](ReceiveOp receive) { return receive->use_empty(); });
+  for (ReceiveOp receive : receives)
+    awaitLate(receive);
+  SmallVector<SendOp> sends;
+  for (auto receive : block.getOps<ReceiveOp>())
+    for (Operation *user : receive.getChannel().getUsers())
+      if (auto send = dyn_cast<SendOp>(user); send && send->getBlock() == &block && !llvm::is_contained(sends, send))
+        sends.push_back(send);
+  Operation *last = nullptr;
+  for (SendOp send : sends)
+    last = last && send->isBeforeInBlock(last) ? last : send.getOperation();
+  if (Operation *behind = last ? last->getNextNode() : nullptr)
+    for (SendOp send : sends)
+      send->moveBefore(behind);
+}
+
 namespace {
 
 /// The bulk channels of one loop, which are equally deep; or one that is one tile deep, whose next tile is sent when
@@ -43,7 +78,9 @@ public:
       copies.first.erase();
       copies.next.erase();
     }
-    placeAwaits();
+    // What is sent within a turn is still on its way when the next one begins.
+    if (ahead == 1 && channelOf(channels.front()).getDepth() == 1)
+      awaitLate(channels.front().receive);
   }
 
 private:
@@ -82,35 +119,55 @@ private:
     return last->getNextNode();
   }
 
-  /// Threads wait for copies of their own in each turn where there are any, otherwise once.
-  void placeAwaits() {
-    auto sendsItself = [](Operation *op) {
-      return op
-          ->walk([](SendOp send) {
-            auto channel = send.getChannel().getDefiningOp<ChannelOp>();
-            return channel.getBulk() ? WalkResult::advance() : WalkResult::interrupt();
-          })
-          .wasInterrupted();
-    };
-    bool isBefore = false;
-    for (Operation &op : *loop->getBlock())
-      isBefore |= &op != loop.getOperation() && op.isBeforeInBlock(loop) && sendsItself(&op);
-    if (!sendsItself(loop))
-      for (AwaitOp await : llvm::make_early_inc_range(loop.getBody()->getOps<AwaitOp>())) {
-        if (isBefore)
-          await->moveBefore(loop);
-        else
-          await.erase();
-        isBefore = false;
-      }
-  }
-
   scf::ForOp loop;
   ArrayRef<ChunkCopies> channels;
   bool isReverse;
   ImplicitLocOpBuilder b;
   int64_t ahead;
 };
+
+/// Whether threads meet at the start of each turn, though nothing asks for it there. Between a barrier and the first
+/// wait for a tile the assembler computes addresses once for a warp, where products want them; otherwise it may keep
+/// them in registers of each lane, as the walk back of simple GLA had 150. Where registers are plenty the barrier costs
+/// more, and where most tiles are waited for in the middle of a turn it was seen to change nothing.
+bool meetsFirst(scf::ForOp loop) {
+  auto function = loop->getParentOfType<FuncOp>();
+  int64_t inBulk = 0, deep = 0;
+  for (ChannelOp channel : function.getOps<ChannelOp>()) {
+    inBulk += channel.getBulk();
+    deep += channel.getBulk() && channel.getDepth() > 1;
+  }
+  return function.getRole().getKind() == RoleKind::All && walksInReverse(function) && 2 * deep > inBulk &&
+         estimateRegisters(function) > mostOfWalkBack;
+}
+
+/// Threads wait for copies of their own in each turn where there are any, otherwise once.
+void placeAwaits(scf::ForOp loop) {
+  auto sendsItself = [](Operation *op) {
+    return op
+        ->walk([](SendOp send) {
+          auto channel = send.getChannel().getDefiningOp<ChannelOp>();
+          return channel.getBulk() ? WalkResult::advance() : WalkResult::interrupt();
+        })
+        .wasInterrupted();
+  };
+  if (sendsItself(loop))
+    return;
+  bool isBefore = false;
+  for (Operation &op : *loop->getBlock())
+    isBefore |= &op != loop.getOperation() && op.isBeforeInBlock(loop) && sendsItself(&op);
+  bool meets = meetsFirst(loop);
+  for (AwaitOp await : llvm::make_early_inc_range(loop.getBody()->getOps<AwaitOp>())) {
+    OpBuilder builder(await);
+    if (meets)
+      BarrierOp::create(builder, await.getLoc(), /*fence=*/false);
+    if (isBefore)
+      await->moveBefore(loop);
+    else
+      await.erase();
+    isBefore = false;
+  }
+}
 
 /// Whether an operation does nothing but send tiles to rings of the loop that it stands in, and does so on a condition.
 bool sendsMetTiles(Operation &op) {
@@ -151,19 +208,27 @@ struct SendAhead : stretto::impl::SendAheadBase<SendAhead> {
   void runOnOperation() override {
     FuncOp function = getOperation();
     llvm::MapVector<Operation *, SmallVector<ChunkCopies>> loops;
+    llvm::SetVector<Operation *> scheduled;
     for (ChannelOp channel : function.getOps<ChannelOp>()) {
       if (!channel.getBulk())
         continue;
       std::optional<ChunkCopies> copies = ChunkCopies::of(channel);
-      bool isCounted = copies && !copies->receive.getTurn();
-      if (isCounted && channel.getDepth() > 1)
-        loops[copies->receive->getParentOp()].push_back(*copies);
-      else if (isCounted)
-        Schedule(cast<scf::ForOp>(copies->receive->getParentOp()), *copies, walksInReverse(function)).write();
+      if (!copies || copies->receive.getTurn())
+        continue;
+      auto loop = cast<scf::ForOp>(copies->receive->getParentOp());
+      scheduled.insert(loop);
+      if (channel.getDepth() > 1)
+        loops[loop].push_back(*copies);
+      else
+        Schedule(loop, *copies, walksInReverse(function)).write();
     }
     for (auto &[loop, channels] : loops)
       Schedule(cast<scf::ForOp>(loop), channels, walksInReverse(function)).write();
+    for (Operation *loop : scheduled)
+      placeAwaits(cast<scf::ForOp>(loop));
     function.walk(sendBesideProducts);
+    if (isItemOfChunk(function))
+      sendInOrder(*function.getBlock());
   }
 };
 } // namespace

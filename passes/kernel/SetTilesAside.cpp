@@ -248,18 +248,18 @@ struct SetTilesAside : stretto::impl::SetTilesAsideBase<SetTilesAside> {
     // As many blocks as their registers allow share a processor's memory.
     constexpr int64_t registersOfProcessor = 65536, mostRegisters = 256;
     int64_t blocks = std::max<int64_t>(registersOfProcessor / (threads * mostRegisters), 1);
-    int64_t begin = llvm::alignTo(shared, 16 * threads), end = target->sharedBytes / blocks;
+    int64_t begin = llvm::alignTo(shared, bytesOfBanks), end = target->sharedBytes / blocks;
     if (shared > end)
       end = target->sharedBytes;
     if (begin >= end)
       return;
     Aside aside(function, begin, end);
-    // What ptxas needs beside tiles, it was seen to need in walks back. Once it has to spill, it spills more. Walks
-    // forwards have few tiles that rest: with some of them set aside ptxas spilled more than before.
+    // Once ptxas has to spill, it spills more. Walks forwards have few tiles that rest: with some of them set aside
+    // ptxas spilled more than before.
     if (registers)
       aside.run(registers, registers);
     else if (walksInReverse(function))
-      aside.run(/*mayHave=*/190, 160);
+      aside.run(mostOfWalkBack, 160);
     if (aside.bytes() > begin)
       function.setShared(aside.bytes());
   }

@@ -152,6 +152,11 @@ private:
     mlir::Value exist = {};            // whether any does; null where they do
   };
   Rows rowsOf(const View &view, mlir::Value chunk, mlir::RankedTensorType tile);
+  /// Which of the checkpoints a chunk has, counted from the first of the range, and whether it exists.
+  struct Place {
+    mlir::Value number, exists;
+  };
+  Place checkpointOf(mlir::Value chunk);
   mlir::Value addressIn(const Rows &rows, const Layout &layout, uint64_t reg, int64_t elementBytes);
   /// Whether the element in a register is in memory; null where all are.
   mlir::Value existsIn(const Rows &rows, const Layout &layout, llvm::ArrayRef<int64_t> shape, uint64_t reg);
@@ -203,6 +208,8 @@ private:
   void awaitPhase(ChannelOp channel, mlir::Value turn, bool ofReaders = false);
   void onFirstThread(llvm::function_ref<void()> body);
   /// Waits for the tile of a turn, of which rows without a token become 0.
+  /// Whether rows of its tiles are those of tokens.
+  bool hasTokens(ChannelOp channel);
   void awaitBoxes(ReceiveOp op, const SharedTile &tile);
 
   //===--------------------------------------------------------------------===//

@@ -82,12 +82,18 @@ def argument_block(manifest, words):
     place = HEADER_WORDS
     for a in manifest["arguments"]:
         if a["box"]:
-            pointer, *strides = block[place : place + 4]
             number, size = TYPES_OF_DRIVER[a["type"]]
-            columns = a["shape"][-1] * (manifest["slices"] if a["sliced"] else 1)
+            columns, rows = a["shape"][-1] * (manifest["slices"] if a["sliced"] else 1), manifest["chunk"]
+            pointer, *strides = block[place : place + words_of(manifest, a)]
             sizes = [columns, heads // a["group"], tokens, 1 if offsets else sequences]
-            strides = [s * size if n > 1 else 16 for s, n in zip(reversed(strides), sizes[1:], strict=True)]
-            described = [pointer, number, size, *(max(n, 1) for n in sizes), *strides, a["box"], manifest["chunk"]]
+            strides = strides[::-1]
+            if a["kind"] == "checkpoint":
+                # How many there are, only the caller knows.
+                rows, (chunk_stride, head_stride) = a["shape"][0], strides[::-1]
+                sizes[2:] = [rows, 1 << 30]
+                strides = [head_stride, columns, chunk_stride]
+            strides = [s * size if n > 1 else 16 for s, n in zip(strides, sizes[1:], strict=True)]
+            described = [pointer, number, size, *(max(n, 1) for n in sizes), *strides, a["box"], rows]
             block += described + [0] * (BOX_WORDS - len(described))
         place += words_of(manifest, a)
     return np.array(block, dtype=np.int64)

@@ -4,10 +4,10 @@
 // exist; before each tile nothing is asked but whether that is so.
 // CHECK-LABEL: llvm.func @looks_back
 // CHECK: %[[FIRST:.*]] = arith.minnumf
-// CHECK-NOT: nvvm.barrier
+// CHECK-NOT: nvvm.shfl
 // CHECK: %[[EXIST:.*]] = arith.cmpi eq, %{{.*}}, %c16_i32 : i32
 // CHECK-NEXT: arith.select %[[EXIST]]
-// CHECK-NOT: nvvm.barrier
+// CHECK-NOT: nvvm.shfl
 // CHECK: scf.for %[[OTHER:.*]] = %{{.*}} iter_args
 // CHECK: %[[BEHIND:.*]] = arith.cmpi sge, %[[OTHER]]
 // CHECK: %[[BEFORE:.*]] = arith.cmpi slt, %[[OTHER]]

@@ -13,7 +13,7 @@
 // TURN: error: 'kernel.send' op has no turn, expected one for a bulk channel
 // CHUNK: error: 'kernel.send' op has no chunk, expected one for a bulk channel
 // RECEIVED: error: 'kernel.receive' op has no chunk, expected one for a bulk channel
-// KIND: error: 'kernel.send' op sends what is neither an input nor a window to a bulk channel
+// KIND: error: 'kernel.send' op sends what is no input, window or checkpoint to a bulk channel
 // SAVE: error: 'kernel.save' op saves to what is no state
 // OUTPUT: error: 'kernel.store' op stores to what is no output
 // SHAPE: error: 'kernel.func' op [func_c2] has tiles of 'tensor<16x64xbf16>' of the argument 'q', expected those of the manifest's shape

@@ -78,3 +78,16 @@ chunk.kernel @slots chunk 64 (input %q: tensor<64x128xbf16>, input %w: tensor<64
   %next = chunk.dot %w16, %q transpose_left add %S : tensor<64x65xbf16>, tensor<64x128xbf16> -> tensor<65x128xf32>
   chunk.yield %o next %next : tensor<64x128xf32>, tensor<65x128xf32>
 }
+
+// What a walk back reads of states at the start of chunks comes in boxes, too: 128 rows of a checkpoint.
+// CHECK-LABEL: kernel.func @back
+// BULK: kernel.channel bulk depth {{.*}} : <tensor<128x64xbf16
+// THREADS: kernel.channel depth {{.*}} : <tensor<128x64xbf16
+// CHECK: kernel.send %S at
+chunk.kernel @back chunk 64 reverse (input %q: tensor<64x128xbf16>, checkpoint %S: tensor<128x64xbf16>,
+    state %d: tensor<128x64xf32>, valid %n: index) -> (o: tensor<64x64xbf16>) {
+  %y = chunk.dot %q, %S : tensor<64x128xbf16>, tensor<128x64xbf16> -> tensor<64x64xf32>
+  %o = arith.truncf %y : tensor<64x64xf32> to tensor<64x64xbf16>
+  %next = chunk.dot %q, %o transpose_left add %d : tensor<64x128xbf16>, tensor<64x64xbf16> -> tensor<128x64xf32>
+  chunk.yield %o next %next : tensor<64x64xbf16>, tensor<128x64xf32>
+}

@@ -59,3 +59,20 @@ chunk.kernel @reverse chunk 16 reverse (input %q: tensor<16x64xbf16>, input %x: 
   %next = chunk.dot %q, %q transpose_left add %S : tensor<16x64xbf16>, tensor<16x64xbf16> -> tensor<64x64xf32>
   chunk.yield %x next %next : tensor<16x9xbf16>, tensor<64x64xf32>
 }
+
+// A chunk for itself has nothing to compute with but what it has just sent for. It sends in the order in which tiles are
+// first read, and waits for each where that is.
+// CHECK-LABEL: kernel.func @alone
+// CHECK-DAG: kernel.send %k at %{{.*}} to %[[K:.*]] turn
+// CHECK: kernel.send %q at %{{.*}} to %[[Q:.*]] turn
+// CHECK-NOT: kernel.receive %[[Q]]
+// CHECK: kernel.receive %[[K]]
+// CHECK-NEXT: %[[SCORES:.*]] = chunk.dot
+// CHECK: kernel.receive %[[Q]]
+// CHECK-NEXT: chunk.dot
+chunk.kernel @alone chunk 64 (input %q: tensor<64x64xbf16>, input %k: tensor<64x64xbf16>, valid %n: index) -> (o: tensor<64x64xf32>) {
+  %s = chunk.dot %k, %k transpose_right : tensor<64x64xbf16>, tensor<64x64xbf16> -> tensor<64x64xf32>
+  %rounded = arith.truncf %s : tensor<64x64xf32> to tensor<64x64xbf16>
+  %o = chunk.dot %rounded, %q : tensor<64x64xbf16>, tensor<64x64xbf16> -> tensor<64x64xf32>
+  chunk.yield %o : tensor<64x64xf32>
+}
