@@ -205,7 +205,7 @@ def MergeLookbacks : Pass<"stretto-merge-lookbacks", "::stretto::chunk::KernelOp
 }
 
 def SinkFactors : Pass<"stretto-sink-factors", "::stretto::chunk::KernelOp"> {
-  let summary = "Moves constant factors behind products";
+  let summary = "Moves factors behind products";
   let description = [{
     A product of scaled rows of an input is the scaled product of the rows, which need not be scaled, rounded and stored
     then. A factor moves on through masks and products of elements, and behind a sum of which both terms have it. In a
@@ -214,6 +214,9 @@ def SinkFactors : Pass<"stretto-sink-factors", "::stretto::chunk::KernelOp"> {
     What else is added to, `dot(x, c y) + z` with rows `y` of an input, has the factor on `x`, where all products of `x`
     have it: `x` is rounded in any case. At last, with inputs of 16 bits, decays have it: `c (x_ij 2^(a_i - b_j)) =
     x_ij 2^((a_i + log2 c) - b_j)`, and numbers of tokens that are repeated in place of the tile that they multiply.
+
+    Numbers of tokens themselves, with inputs of bf16, leave rows of an input for which products alone ask: `a (diag(f)
+    x) = (a diag(f)) x`, where `a` is computed, and `(diag(f) x) b = diag(f) (x b)`.
 
     ```mlir
     %s = arith.mulf %q, %scale : tensor<64x32xf32>

@@ -1,10 +1,11 @@
-//===- SinkFactors.cpp - Constant factors behind products -----------------===//
+//===- SinkFactors.cpp - Factors behind products --------------------------===//
 
 #include "mlir/IR/Matchers.h"
 #include "mlir/Transforms/GreedyPatternRewriteDriver.h"
 #include "passes/Passes.h"
 #include "passes/chunk/AbsorbFactors.h"
 #include "passes/chunk/InputType.h"
+#include "passes/chunk/RowFactors.h"
 #include "passes/chunk/Scaled.h"
 
 namespace stretto {
@@ -207,6 +208,8 @@ struct SinkFactors : stretto::impl::SinkFactorsBase<SinkFactors> {
       return signalPassFailure();
     if (!inputTypeOf(getOperation()).isF16())
       OtherOperand::scale(getOperation());
+    if (inputTypeOf(getOperation()).isBF16())
+      sinkRowFactors(getOperation());
     if (inputTypeOf(getOperation()).getIntOrFloatBitWidth() == 16)
       absorbFactors(getOperation());
   }

@@ -169,6 +169,31 @@ void placeAwaits(scf::ForOp loop) {
   }
 }
 
+/// What is one number, of a parameter that is there before a loop, is made of it before the loop.
+void takeNumbersOut(scf::ForOp loop) {
+  AwaitOp arrived;
+  for (Operation *op = loop->getPrevNode(); op && !arrived; op = op->getPrevNode())
+    arrived = dyn_cast<AwaitOp>(op);
+  if (!arrived)
+    return;
+  auto isThere = [&](ReceiveOp receive) {
+    return !receive.getTurn() && llvm::all_of(receive.getChannel().getUsers(), [&](Operation *user) {
+      return !isa<SendOp>(user) || (user->getBlock() == arrived->getBlock() && user->isBeforeInBlock(arrived));
+    });
+  };
+  auto isNumber = [](Type type) {
+    auto tile = dyn_cast<RankedTensorType>(type);
+    return tile && tile.getRank() == 0;
+  };
+  for (Operation &op : llvm::make_early_inc_range(loop.getBody()->without_terminator())) {
+    auto receive = dyn_cast<ReceiveOp>(op);
+    bool isSame = receive ? isThere(receive) : isMemoryEffectFree(&op) && op.getNumRegions() == 0;
+    if (isSame && op.getNumResults() && llvm::all_of(op.getResultTypes(), isNumber) &&
+        llvm::all_of(op.getOperands(), [&](Value value) { return loop.isDefinedOutsideOfLoop(value); }))
+      op.moveBefore(loop);
+  }
+}
+
 /// Whether an operation does nothing but send tiles to rings of the loop that it stands in, and does so on a condition.
 bool sendsMetTiles(Operation &op) {
   auto condition = dyn_cast<scf::IfOp>(op);
@@ -224,8 +249,10 @@ struct SendAhead : stretto::impl::SendAheadBase<SendAhead> {
     }
     for (auto &[loop, channels] : loops)
       Schedule(cast<scf::ForOp>(loop), channels, walksInReverse(function)).write();
-    for (Operation *loop : scheduled)
+    for (Operation *loop : scheduled) {
       placeAwaits(cast<scf::ForOp>(loop));
+      takeNumbersOut(cast<scf::ForOp>(loop));
+    }
     function.walk(sendBesideProducts);
     if (isItemOfChunk(function))
       sendInOrder(*function.getBlock());

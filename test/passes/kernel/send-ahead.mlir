@@ -76,3 +76,24 @@ chunk.kernel @alone chunk 64 (input %q: tensor<64x64xbf16>, input %k: tensor<64x
   %o = chunk.dot %rounded, %q : tensor<64x64xbf16>, tensor<64x64xbf16> -> tensor<64x64xf32>
   chunk.yield %o : tensor<64x64xf32>
 }
+
+// A number of a parameter is there before the loop, and what is made of it and nothing else is made there.
+// CHECK-LABEL: kernel.func @number
+// CHECK: kernel.send %w to %[[W:.*]] :
+// CHECK: kernel.await
+// CHECK: kernel.receive %[[W]]
+// CHECK: %[[RATE:.*]] = math.exp
+// CHECK: scf.for
+// CHECK-NOT: math.exp
+// CHECK: chunk.broadcast %[[RATE]]
+// CHECK: kernel.return
+chunk.kernel @number chunk 16 (input %q: tensor<16x64xbf16>, parameter %w: tensor<f32>, state %S: tensor<64x64xf32>, valid %n: index)
+    -> (o: tensor<16x64xf32>) {
+  %rate = math.exp %w : tensor<f32>
+  %rates = chunk.broadcast %rate along rows : tensor<f32> to tensor<16x64xf32>
+  %s = arith.truncf %S : tensor<64x64xf32> to tensor<64x64xbf16>
+  %read = chunk.dot %q, %s : tensor<16x64xbf16>, tensor<64x64xbf16> -> tensor<16x64xf32>
+  %o = arith.mulf %read, %rates : tensor<16x64xf32>
+  %next = chunk.dot %q, %q transpose_left add %S : tensor<16x64xbf16>, tensor<16x64xbf16> -> tensor<64x64xf32>
+  chunk.yield %o next %next : tensor<16x64xf32>, tensor<64x64xf32>
+}

@@ -1,0 +1,17 @@
+//===- RowFactors.h - Numbers of tokens behind products ---------*- C++ -*-===//
+#ifndef STRETTO_PASSES_CHUNK_ROWFACTORS_H
+#define STRETTO_PASSES_CHUNK_ROWFACTORS_H
+
+#include "dialect/chunk/ChunkDialect.h"
+
+namespace stretto {
+
+/// Takes numbers of tokens from the rows of inputs that they multiply, `y = diag(f) x`, where nothing but products asks
+/// for these. A sum over tokens has them on the other operand, if that is computed and rounded in any case, `a y = (a
+/// diag(f)) x`; another product has them behind it, `y b = diag(f) (x b)`. Then products read the rows where they came,
+/// which need not be rounded and stored again.
+void sinkRowFactors(chunk::KernelOp kernel);
+
+} // namespace stretto
+
+#endif // STRETTO_PASSES_CHUNK_ROWFACTORS_H

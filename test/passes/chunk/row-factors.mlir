@@ -1,0 +1,91 @@
+// RUN: stretto-opt %s --pass-pipeline='builtin.module(chunk.kernel(stretto-sink-factors,cse))' | FileCheck %s
+
+// Values have a number each. Scores and keys, which are computed and rounded in any case, take it over: keys with the
+// numbers that they have already. Both products read the values as they came.
+// CHECK-LABEL: chunk.kernel @values
+// CHECK: %[[X:.*]] = arith.extf %x
+// CHECK: %[[F:.*]] = arith.extf %f
+// CHECK: %[[P:.*]] = chunk.dot %{{.*}} transpose_right
+// CHECK: %[[COLUMNS:.*]] = chunk.broadcast %[[F]] along columns : tensor<16xf32> to tensor<16x16xf32>
+// CHECK: %[[WEIGHTED:.*]] = arith.mulf %[[P]], %[[COLUMNS]]
+// CHECK: chunk.dot %[[WEIGHTED]], %[[X]] :
+// CHECK: %[[BOTH:.*]] = arith.mulf %{{.*}}, %[[F]] : tensor<16xf32>
+// CHECK: %[[ROWS:.*]] = chunk.broadcast %[[BOTH]] along rows : tensor<16xf32> to tensor<16x32xf32>
+// CHECK: %[[KEYS:.*]] = arith.mulf %{{.*}}, %[[ROWS]]
+// CHECK: chunk.dot %[[KEYS]], %[[X]] transpose_left add %S
+chunk.kernel @values chunk 16 (input %q: tensor<16x32xbf16>, input %x: tensor<16x32xbf16>, input %f: tensor<16xbf16>,
+    input %g: tensor<16xf32>, state %S: tensor<32x32xf32>, valid %n: index) -> (o: tensor<16x32xf32>) {
+  %q32 = arith.extf %q : tensor<16x32xbf16> to tensor<16x32xf32>
+  %x32 = arith.extf %x : tensor<16x32xbf16> to tensor<16x32xf32>
+  %f32 = arith.extf %f : tensor<16xbf16> to tensor<16xf32>
+  %rows = chunk.broadcast %f32 along rows : tensor<16xf32> to tensor<16x32xf32>
+  %v = arith.mulf %rows, %x32 : tensor<16x32xf32>
+  %p = chunk.dot %q32, %q32 transpose_right : tensor<16x32xf32>, tensor<16x32xf32> -> tensor<16x16xf32>
+  %o = chunk.dot %p, %v : tensor<16x16xf32>, tensor<16x32xf32> -> tensor<16x32xf32>
+  %left = chunk.broadcast %g along rows : tensor<16xf32> to tensor<16x32xf32>
+  %keys = arith.mulf %q32, %left : tensor<16x32xf32>
+  %next = chunk.dot %keys, %v transpose_left add %S : tensor<16x32xf32>, tensor<16x32xf32> -> tensor<32x32xf32>
+  chunk.yield %o next %next : tensor<16x32xf32>, tensor<32x32xf32>
+}
+
+// A product that sums over columns has the numbers behind it, on its rows or its columns, with those that it has there.
+// CHECK-LABEL: chunk.kernel @behind
+// CHECK: %[[X:.*]] = arith.extf %x
+// CHECK: %[[SCORES:.*]] = chunk.dot %{{.*}}, %[[X]] transpose_right
+// CHECK: %[[COLUMNS:.*]] = chunk.broadcast %f along columns
+// CHECK: arith.mulf %[[SCORES]], %[[COLUMNS]]
+// CHECK: %[[READ:.*]] = chunk.dot %[[X]], %S
+// CHECK: %[[BOTH:.*]] = arith.mulf %g, %f : tensor<16xf32>
+// CHECK: %[[ROWS:.*]] = chunk.broadcast %[[BOTH]] along rows
+// CHECK: arith.mulf %[[READ]], %[[ROWS]]
+chunk.kernel @behind chunk 16 (input %q: tensor<16x32xbf16>, input %x: tensor<16x32xbf16>, input %f: tensor<16xf32>,
+    input %g: tensor<16xf32>, state %S: tensor<32x32xf32>, valid %n: index) -> (o: tensor<16x16xf32>, p: tensor<16x32xf32>) {
+  %q32 = arith.extf %q : tensor<16x32xbf16> to tensor<16x32xf32>
+  %x32 = arith.extf %x : tensor<16x32xbf16> to tensor<16x32xf32>
+  %rows = chunk.broadcast %f along rows : tensor<16xf32> to tensor<16x32xf32>
+  %v = arith.mulf %x32, %rows : tensor<16x32xf32>
+  %o = chunk.dot %q32, %v transpose_right : tensor<16x32xf32>, tensor<16x32xf32> -> tensor<16x16xf32>
+  %read = chunk.dot %v, %S : tensor<16x32xf32>, tensor<32x32xf32> -> tensor<16x32xf32>
+  %left = chunk.broadcast %g along rows : tensor<16xf32> to tensor<16x32xf32>
+  %p = arith.mulf %read, %left : tensor<16x32xf32>
+  chunk.yield %o, %p next %S : tensor<16x16xf32>, tensor<16x32xf32>, tensor<32x32xf32>
+}
+
+// They stay where others ask for the rows with them, where an input would have them, which has none to round, and where
+// what is added to would have them, too.
+// CHECK-LABEL: chunk.kernel @stays
+// CHECK: %[[V:.*]] = arith.mulf
+// CHECK: chunk.dot %{{.*}}, %[[V]] transpose_left
+// CHECK: %[[W:.*]] = arith.mulf
+// CHECK: chunk.dot %[[W]], %S add
+// CHECK: %[[Y:.*]] = arith.mulf
+// CHECK: chunk.dot %[[Y]], %S :
+chunk.kernel @stays chunk 16 (input %q: tensor<16x32xbf16>, input %x: tensor<16x32xbf16>, input %f: tensor<16xf32>,
+    input %g: tensor<16xf32>, input %h: tensor<16xf32>, state %S: tensor<32x32xf32>, valid %n: index)
+    -> (p: tensor<16x32xf32>, r: tensor<16x32xf32>, y: tensor<16x32xf32>) {
+  %q32 = arith.extf %q : tensor<16x32xbf16> to tensor<16x32xf32>
+  %x32 = arith.extf %x : tensor<16x32xbf16> to tensor<16x32xf32>
+  %f2 = chunk.broadcast %f along rows : tensor<16xf32> to tensor<16x32xf32>
+  %v = arith.mulf %x32, %f2 : tensor<16x32xf32>
+  %next = chunk.dot %q32, %v transpose_left add %S : tensor<16x32xf32>, tensor<16x32xf32> -> tensor<32x32xf32>
+  %g2 = chunk.broadcast %g along rows : tensor<16xf32> to tensor<16x32xf32>
+  %w = arith.mulf %x32, %g2 : tensor<16x32xf32>
+  %p = chunk.dot %w, %S add %q32 : tensor<16x32xf32>, tensor<32x32xf32> -> tensor<16x32xf32>
+  %h2 = chunk.broadcast %h along rows : tensor<16xf32> to tensor<16x32xf32>
+  %y = arith.mulf %x32, %h2 : tensor<16x32xf32>
+  %r = chunk.dot %y, %S : tensor<16x32xf32>, tensor<32x32xf32> -> tensor<16x32xf32>
+  chunk.yield %p, %r, %y next %next : tensor<16x32xf32>, tensor<16x32xf32>, tensor<16x32xf32>, tensor<32x32xf32>
+}
+
+// Scores of fp16 may become too large for it: rows keep their numbers.
+// CHECK-LABEL: chunk.kernel @half
+// CHECK: %[[V:.*]] = arith.mulf
+// CHECK: chunk.dot %{{.*}}, %[[V]] :
+chunk.kernel @half chunk 16 (input %q: tensor<16x32xf16>, input %f: tensor<16xf32>, valid %n: index) -> (o: tensor<16x32xf32>) {
+  %q32 = arith.extf %q : tensor<16x32xf16> to tensor<16x32xf32>
+  %rows = chunk.broadcast %f along rows : tensor<16xf32> to tensor<16x32xf32>
+  %v = arith.mulf %q32, %rows : tensor<16x32xf32>
+  %p = chunk.dot %q32, %q32 transpose_right : tensor<16x32xf32>, tensor<16x32xf32> -> tensor<16x16xf32>
+  %o = chunk.dot %p, %v : tensor<16x16xf32>, tensor<16x32xf32> -> tensor<16x32xf32>
+  chunk.yield %o : tensor<16x32xf32>
+}
