@@ -31,24 +31,31 @@ static void awaitLate(ReceiveOp receive) {
     receive->moveBefore(reader);
 }
 
-/// A chunk for itself waits for what has just been sent for. Its tiles are sent for in the order in which they are
+/// A chunk for itself waits for what it has just asked the memory system for. It asks in the order in which tiles are
 /// first read: what has come is computed with while others are on their way.
 static void sendInOrder(Block &block) {
-  SmallVector<ReceiveOp> receives(block.getOps<ReceiveOp>());
-  llvm::erase_if(receives, [](ReceiveOp receive) { return receive->use_empty(); });
-  for (ReceiveOp receive : receives)
+  SmallVector<std::pair<ReceiveOp, SendOp>> tiles;
+  for (auto receive : block.getOps<ReceiveOp>()) {
+    auto channel = receive.getChannel().getDefiningOp<ChannelOp>();
+    SmallVector<Operation *> others(channel->getUsers());
+    llvm::erase(others, receive.getOperation());
+    auto send = others.size() == 1 ? dyn_cast<SendOp>(others.front()) : SendOp();
+    if (channel.getBulk() && send && send->getBlock() == &block && !receive->use_empty())
+      tiles.emplace_back(receive, send);
+  }
+  if (tiles.empty())
+    return;
+  for (auto &[receive, send] : tiles)
     awaitLate(receive);
-  SmallVector<SendOp> sends;
-  for (auto receive : block.getOps<ReceiveOp>())
-    for (Operation *user : receive.getChannel().getUsers())
-      if (auto send = dyn_cast<SendOp>(user); send && send->getBlock() == &block && !llvm::is_contained(sends, send))
-        sends.push_back(send);
-  Operation *last = nullptr;
-  for (SendOp send : sends)
-    last = last && send->isBeforeInBlock(last) ? last : send.getOperation();
-  if (Operation *behind = last ? last->getNextNode() : nullptr)
-    for (SendOp send : sends)
-      send->moveBefore(behind);
+  llvm::sort(tiles, [](auto &a, auto &b) { return a.first->isBeforeInBlock(b.first); });
+  Operation *last = tiles.front().second;
+  for (auto &[receive, send] : tiles)
+    last = last->isBeforeInBlock(send) ? send.getOperation() : last;
+  if (tiles.front().first->isBeforeInBlock(last))
+    return;
+  Operation *behind = last->getNextNode();
+  for (auto &[receive, send] : tiles)
+    send->moveBefore(behind);
 }
 
 namespace {

@@ -52,3 +52,21 @@ chunk.kernel @forward chunk 64 (input %b: tensor<64x256xbf16>, input %c: tensor<
   %next = chunk.dot %rounded, %c transpose_left add %S : tensor<64x64xbf16>, tensor<64x512xbf16> -> tensor<64x512xf32>
   chunk.yield %s next %next : tensor<64x64xf32>, tensor<64x512xf32>
 }
+
+// What a chunk for itself has no room for is sent before each product that reads it, and stays there, as do those that
+// threads copy.
+// CHECK-LABEL: kernel.func @crowded
+// CHECK: chunk.dot
+// CHECK-NEXT: kernel.send %a at %{{.*}} to %[[A:.*]] turn
+// CHECK-NEXT: kernel.await
+// CHECK-NEXT: chunk.dot
+// CHECK-NEXT: kernel.send %a at %{{.*}} to %[[A]] turn
+// CHECK-NEXT: kernel.await
+// CHECK-NEXT: chunk.dot
+chunk.kernel @crowded chunk 64 (input %a: tensor<64x256xf32>, input %b: tensor<64x256xf32>, input %c: tensor<64x256xf32>,
+                                input %d: tensor<64x256xf32>, valid %n: index) -> (o: tensor<64x64xf32>, p: tensor<64x64xf32>) {
+  %s = chunk.dot %d, %c transpose_right : tensor<64x256xf32>, tensor<64x256xf32> -> tensor<64x64xf32>
+  %t = chunk.dot %b, %a transpose_right : tensor<64x256xf32>, tensor<64x256xf32> -> tensor<64x64xf32>
+  %u = chunk.dot %c, %a transpose_right add %t : tensor<64x256xf32>, tensor<64x256xf32> -> tensor<64x64xf32>
+  chunk.yield %s, %u : tensor<64x64xf32>, tensor<64x64xf32>
+}
