@@ -225,7 +225,14 @@ def test_one_walk_back_keeps_some_of_its_tiles_in_memory():
     "operator, width, ahead",
     [
         *[("gla", 64, 8), ("hgrn2", 64, 8)],
-        *[("ssd", 128, 0), ("gla", 128, 0), ("linear_attn", 128, 0), ("lawcat", 64, 0), ("bla", 64, 0), ("gated_delta_rule", 64, 0)],
+        *[
+            ("ssd", 128, 0),
+            ("gla", 128, 0),
+            ("linear_attn", 128, 0),
+            ("lawcat", 64, 0),
+            ("bla", 64, 0),
+            ("gated_delta_rule", 64, 0),
+        ],
     ],
 )
 def test_warps_run_ahead_where_that_is_half_of_the_work(operator, width, ahead):
