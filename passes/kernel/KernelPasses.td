@@ -339,7 +339,8 @@ def SelectCopies : Pass<"stretto-select-copies", "::stretto::kernel::FuncOp"> {
   let description = [{
     On a chip that copies boxes of tensors by itself (TMA), the tiles of chunks of an input come that way where rows are
     a multiple of 16 bytes and a loop of the function receives them, one chunk after another, or look-backs do, which
-    count the turns. Others are copied by all threads, piece by piece, and so are rows of a window, which is a ring. What a channel says already is kept. Warps store the fragments of products in shared memory
+    count the turns; and so do checkpoints of states of at most 256 rows, but those that turns read. Others are copied by
+    all threads, piece by piece, and so are rows of a window, which is a ring. What a channel says already is kept. Warps store the fragments of products in shared memory
     by whole matrices where the chip has an instruction for that, and outputs by way of shared memory, in pieces of 16
     bytes.
 
@@ -413,6 +414,11 @@ def SendAhead : Pass<"stretto-send-ahead", "::stretto::kernel::FuncOp"> {
     for turns that there are not. Threads wait for all copies of a turn only where other channels want it. Tiles of other
     chunks, which have turns already, are sent beside the first products of a turn, so that these do not wait for it, where
     chunks are items of their own and meet all on one side of them.
+
+    A tile of a ring with one place is received where it is first read, and so are all that a chunk for itself has copied
+    by the memory system, which it sends for in that order. Where a walk back wants many registers and most tiles come a
+    turn ahead, threads meet at the start of a turn. What is one number, made of a parameter alone, is made before the
+    loop.
 
     ```mlir
     kernel.send %q at %c0 to %q_tiles : <tensor<64x64xbf16>>, <tensor<64x64xbf16, #shared>>
