@@ -39,6 +39,11 @@ struct Access {
   /// What leaves, turn after turn, tiles that only other operations touch: a store whose warps have parts of their own
   /// there, or what is passed to a place that the other role has released.
   Operation *alone = nullptr;
+  /// Whether threads load, from a tile whose place the memory system may fill next. They arrive at a barrier when their
+  /// loads are issued, and what comes by another way may overtake these: then threads meet behind a fence.
+  bool isLoad = false;
+  /// The barrier without a fence that was passed since, which is all that others ask for.
+  Operation *met = nullptr;
 
   bool conflictsWith(const Access &other) const {
     if (alone && alone == other.alone)
@@ -88,7 +93,7 @@ public:
       }
       if (isa<BarrierOp, AwaitOp>(op)) {
         addFence(&op, pending);
-        passBarrier(pending);
+        passBarrier(&op, pending);
         continue;
       }
       visit(&op, pending);
@@ -120,8 +125,9 @@ private:
     };
     if (rarer.hasOneBlock() && !branches[1].empty() && (meets(condition.getThenRegion()) || meets(rarer))) {
       OpBuilder builder(rarer.front().getTerminator());
-      addFence(BarrierOp::create(builder, condition.getLoc(), /*fence=*/false), branches[1]);
-      passBarrier(branches[1]);
+      auto barrier = BarrierOp::create(builder, condition.getLoc(), /*fence=*/false);
+      addFence(barrier, branches[1]);
+      passBarrier(barrier, branches[1]);
     }
     pending.clear();
     for (Accesses &branch : branches)
@@ -130,17 +136,25 @@ private:
 
   void visit(Operation *op, Accesses &pending) {
     Accesses own = accessesOf(op);
-    bool conflict = false;
+    bool isInBulk = sendsInBulk(op) || isSentInBulk(op);
+    bool conflict = false, overtakes = false;
     for (Access &earlier : pending)
       if (llvm::any_of(own, [&](const Access &access) { return access.conflictsWith(earlier); })) {
+        if (earlier.met) {
+          if (isInBulk)
+            setFence(earlier.met);
+          continue;
+        }
         conflict = true;
+        overtakes |= isInBulk && earlier.isLoad;
         if (earlier.underWay)
           noteFinished(finishBefore(op, earlier.underWay), pending);
       }
     if (conflict) {
       OpBuilder builder(op);
-      addFence(BarrierOp::create(builder, op->getLoc(), /*fence=*/false), pending);
-      passBarrier(pending);
+      auto barrier = BarrierOp::create(builder, op->getLoc(), /*fence=*/overtakes);
+      addFence(barrier, pending);
+      passBarrier(barrier, pending);
     }
     // Whoever receives a tile that the memory system copies waits for it.
     if (!sendsInBulk(op) && !(isItem && isSentInBulk(op)))
@@ -150,16 +164,28 @@ private:
   /// What a loop has stored may be behind a barrier in its next iteration; what was copied always is.
   void addFence(Operation *barrier, const Accesses &pending) {
     bool isStored = llvm::any_of(pending, [](const Access &access) { return access.write && !access.alone; });
-    if (!fence || !(isStored || (fencesCopies && isa<AwaitOp>(barrier))))
-      return;
+    if (fence && (isStored || (fencesCopies && isa<AwaitOp>(barrier))))
+      setFence(barrier);
+  }
+
+  static void setFence(Operation *barrier) {
     if (auto await = dyn_cast<AwaitOp>(barrier))
       await.setFence(true);
     else
       cast<BarrierOp>(barrier).setFence(true);
   }
 
-  static void passBarrier(Accesses &pending) {
-    llvm::erase_if(pending, [](const Access &access) { return !access.underWay; });
+  static bool hasFence(Operation *barrier) {
+    auto await = dyn_cast<AwaitOp>(barrier);
+    return await ? await.getFence() : cast<BarrierOp>(barrier).getFence();
+  }
+
+  static void passBarrier(Operation *barrier, Accesses &pending) {
+    bool isFenced = hasFence(barrier);
+    llvm::erase_if(pending, [&](const Access &access) { return !access.underWay && (isFenced || !access.isLoad); });
+    for (Access &access : pending)
+      if (access.isLoad)
+        access.met = barrier;
   }
 
   /// Products of warpgroups are done in the order in which they were started.
@@ -226,6 +252,7 @@ private:
         result.push_back(regionOf(operand, /*write=*/false));
         if (product && runsBesideOthers(product))
           result.back().underWay = product;
+        result.back().isLoad = !(product && isOfWarpgroups(product)) && isReplacedInBulk(operand);
       }
     for (Value tile : op->getResults())
       if (inSharedMemory(tile.getType())) {
@@ -236,6 +263,14 @@ private:
       result.push_back(
           {scratch.getInt(), scratch.getInt() + scratchBytesOf(op), true, /*underWay=*/nullptr, dyn_cast<StoreOp>(op)});
     return result;
+  }
+
+  /// Whether the next tile takes the place of this one within a turn. In a deeper channel it comes a turn later, and a
+  /// turn uses all that it loads.
+  static bool isReplacedInBulk(Value tile) {
+    auto receive = tile.getDefiningOp<ReceiveOp>();
+    auto channel = receive ? receive.getChannel().getDefiningOp<ChannelOp>() : ChannelOp();
+    return channel && channel.getBulk() && channel.getDepth() == 1;
   }
 
   static bool isSentInBulk(Operation *op) {
