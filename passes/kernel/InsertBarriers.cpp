@@ -50,8 +50,17 @@ struct Access {
       return false;
     return (write || other.write) && begin < other.end && other.begin < end;
   }
+
+  bool operator==(const Access &) const = default;
 };
 using Accesses = SmallVector<Access>;
+
+/// What is pending on several ways to a place is there once: loads are, until there is a fence.
+void join(Accesses &pending, ArrayRef<Access> others) {
+  for (const Access &access : others)
+    if (!llvm::is_contained(pending, access))
+      pending.push_back(access);
+}
 
 /// Whether threads copy the tiles of a channel, for which others wait at the next `kernel.await`.
 bool isFilledByThreads(ChannelOp channel) {
@@ -84,7 +93,7 @@ public:
         Accesses before = pending;
         run(*loop.getBody(), pending);
         run(*loop.getBody(), pending);
-        llvm::append_range(pending, before);
+        join(pending, before);
         continue;
       }
       if (auto condition = dyn_cast<scf::IfOp>(op); condition && !sendsInBulk(condition)) {
@@ -131,7 +140,7 @@ private:
     }
     pending.clear();
     for (Accesses &branch : branches)
-      llvm::append_range(pending, branch);
+      join(pending, branch);
   }
 
   void visit(Operation *op, Accesses &pending) {
@@ -158,7 +167,7 @@ private:
     }
     // Whoever receives a tile that the memory system copies waits for it.
     if (!sendsInBulk(op) && !(isItem && isSentInBulk(op)))
-      llvm::append_range(pending, own);
+      join(pending, own);
   }
 
   /// What a loop has stored may be behind a barrier in its next iteration; what was copied always is.

@@ -80,3 +80,67 @@ kernel.func @multiplied(%x: !kernel.view<tensor<64x64xbf16>>, %o: !kernel.view<t
   }
   kernel.return
 }
+
+// What is loaded is pending once, however many ways lead from the loads to the copy.
+// CHECK-LABEL: kernel.func @behind_branches
+// CHECK: kernel.convert
+// CHECK-COUNT-40: scf.if
+// CHECK: kernel.barrier fence
+// CHECK-NEXT: scf.if
+// CHECK-NEXT: kernel.send
+kernel.func @behind_branches(%x: !kernel.view<tensor<64x64xbf16>>, %o: !kernel.view<tensor<64x64xbf16>>) chunk 64 roles [#kernel.role<all, 8>] shared 8200 {
+  %begin, %count = kernel.segment
+  %c1 = arith.constant 1 : index
+  %ring = kernel.channel bulk depth 1 offset 0 barriers 8192 : !kernel.channel<tensor<64x64xbf16, #shared>>
+  scf.for %c = %begin to %count step %c1 {
+    %tile = kernel.receive %ring at %c turn %c : !kernel.channel<tensor<64x64xbf16, #shared>> -> tensor<64x64xbf16, #shared>
+    %a = kernel.convert %tile : tensor<64x64xbf16, #shared> -> tensor<64x64xbf16, #registers>
+    %next = arith.addi %c, %c1 : index
+    %more = arith.cmpi slt, %next, %count : index
+    scf.if %more { %x0 = arith.addi %c, %c1 : index }
+    scf.if %more { %x1 = arith.addi %c, %c1 : index }
+    scf.if %more { %x2 = arith.addi %c, %c1 : index }
+    scf.if %more { %x3 = arith.addi %c, %c1 : index }
+    scf.if %more { %x4 = arith.addi %c, %c1 : index }
+    scf.if %more { %x5 = arith.addi %c, %c1 : index }
+    scf.if %more { %x6 = arith.addi %c, %c1 : index }
+    scf.if %more { %x7 = arith.addi %c, %c1 : index }
+    scf.if %more { %x8 = arith.addi %c, %c1 : index }
+    scf.if %more { %x9 = arith.addi %c, %c1 : index }
+    scf.if %more { %x10 = arith.addi %c, %c1 : index }
+    scf.if %more { %x11 = arith.addi %c, %c1 : index }
+    scf.if %more { %x12 = arith.addi %c, %c1 : index }
+    scf.if %more { %x13 = arith.addi %c, %c1 : index }
+    scf.if %more { %x14 = arith.addi %c, %c1 : index }
+    scf.if %more { %x15 = arith.addi %c, %c1 : index }
+    scf.if %more { %x16 = arith.addi %c, %c1 : index }
+    scf.if %more { %x17 = arith.addi %c, %c1 : index }
+    scf.if %more { %x18 = arith.addi %c, %c1 : index }
+    scf.if %more { %x19 = arith.addi %c, %c1 : index }
+    scf.if %more { %x20 = arith.addi %c, %c1 : index }
+    scf.if %more { %x21 = arith.addi %c, %c1 : index }
+    scf.if %more { %x22 = arith.addi %c, %c1 : index }
+    scf.if %more { %x23 = arith.addi %c, %c1 : index }
+    scf.if %more { %x24 = arith.addi %c, %c1 : index }
+    scf.if %more { %x25 = arith.addi %c, %c1 : index }
+    scf.if %more { %x26 = arith.addi %c, %c1 : index }
+    scf.if %more { %x27 = arith.addi %c, %c1 : index }
+    scf.if %more { %x28 = arith.addi %c, %c1 : index }
+    scf.if %more { %x29 = arith.addi %c, %c1 : index }
+    scf.if %more { %x30 = arith.addi %c, %c1 : index }
+    scf.if %more { %x31 = arith.addi %c, %c1 : index }
+    scf.if %more { %x32 = arith.addi %c, %c1 : index }
+    scf.if %more { %x33 = arith.addi %c, %c1 : index }
+    scf.if %more { %x34 = arith.addi %c, %c1 : index }
+    scf.if %more { %x35 = arith.addi %c, %c1 : index }
+    scf.if %more { %x36 = arith.addi %c, %c1 : index }
+    scf.if %more { %x37 = arith.addi %c, %c1 : index }
+    scf.if %more { %x38 = arith.addi %c, %c1 : index }
+    scf.if %more { %x39 = arith.addi %c, %c1 : index }
+    scf.if %more {
+      kernel.send %x at %next to %ring turn %next : !kernel.view<tensor<64x64xbf16>>, !kernel.channel<tensor<64x64xbf16, #shared>>
+    }
+    kernel.store %a to %o at %c : tensor<64x64xbf16, #registers>, !kernel.view<tensor<64x64xbf16>>
+  }
+  kernel.return
+}
