@@ -575,7 +575,7 @@ def Kernel_BarrierOp : Kernel_Op<"barrier"> {
   let summary = "no thread goes on before all have come";
   let description = [{
     With `fence` the products of warpgroups behind it see what threads have stored before it: they read shared memory by
-    a way of their own.
+    a way of their own. And what threads have loaded before it is there, so that the memory system may copy over it.
   }];
   let arguments = (ins UnitAttr:$fence);
   let assemblyFormat = "(`fence` $fence^)? attr-dict";

@@ -452,11 +452,14 @@ def InsertBarriers : Pass<"stretto-insert-barriers", "::stretto::kernel::FuncOp"
   let description = [{
     Puts a `kernel.barrier` before an operation that touches bytes of shared memory which another has written, or
     writes bytes that another has read, since the last barrier. Where a product of warpgroups is still reading them, its
-    `kernel.finish` comes before the barrier. Where threads meet in one of two branches, or in a loop there, they meet at
-    the end of the second, which is the rarer one: what it has touched asks for no barrier behind both. What a loop sends to bulk
-    channels moves behind the first barrier of an iteration: all have read then what it replaces. Where chunks are
-    items of their own a `kernel.await` has a fence only for copies that products read, and where threads copy nothing it
-    is a barrier, or nothing if channels are one tile deep. Bulk channels come first, and threads meet before the first tile is sent: whoever waits for one finds the channels' own barriers made.
+    `kernel.finish` comes before the barrier. Threads arrive there when their loads are issued, which what the memory system
+    copies may overtake: where the next tile of a channel that is one tile deep takes the place of one that threads load, the
+    barrier has a fence. Where threads meet in one of two branches, or in a loop there, they meet at the end of the second,
+    which is the rarer one: what it has touched asks for no barrier behind both. What a loop sends to bulk channels moves behind
+    the first barrier of an iteration: all have read then what it replaces. Where chunks are items of their own a `kernel.await`
+    has a fence only for copies that products read, and where threads copy nothing it is a barrier, or nothing if channels are
+    one tile deep. Bulk channels come first, and threads meet before the first tile is sent: whoever waits for one finds the
+    channels' own barriers made.
 
     ```mlir
     %b = kernel.convert %a offset 0 : tensor<16x16xbf16, #registers> -> tensor<16x16xbf16, #shared>
