@@ -24,7 +24,7 @@ namespace stretto {
 
 inline Form formOf(const StrettoForm &form) {
   return {.chunk = form.chunk,
-          .slices = form.slices,
+          .slices = std::max<int64_t>(form.slices, 1),
           .warps = form.warps,
           .ahead = form.ahead,
           .outputs = form.outputs,

@@ -214,6 +214,13 @@ def test_slices_repeat_little_where_heads_fill_the_chip(operator, walks, divided
     assert ("slices 4" in text) == divided
 
 
+def test_slices_that_a_form_leaves_open():
+    """They are one, where the first form that is looked at does not fit, too: the search then divides the values."""
+    made = functools.partial(stretto.ops.lolcats.variant.lower, "kernel", target="sm_90a", dtype="bf16", backward=True)
+    texts = [made(form=(0, slices, 0, 1), D=128, V=128, F=128) for slices in (0, 1)]
+    assert texts[0] == texts[1]
+
+
 def test_one_walk_back_keeps_some_of_its_tiles_in_memory():
     """Rather than that it took half as many tokens, and twice as many states out of memory."""
     variant = stretto.ops.rwkv6.variant
