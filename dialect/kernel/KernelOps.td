@@ -381,6 +381,8 @@ def Kernel_PassOp : Kernel_Op<"pass"> {
 def Kernel_ReleaseOp : Kernel_Op<"release"> {
   let summary = "says that a tile another role has passed or sent is read no longer";
   let description = [{
+    With `fence` what a thread has loaded before it is there, so that the memory system may copy over it.
+
     Constraints: `release_c1` the channel is passed.
 
     Example:
@@ -391,8 +393,8 @@ def Kernel_ReleaseOp : Kernel_Op<"release"> {
     kernel.release %rows turn %c0 : !kernel.channel<tensor<16xf32>>
     ```
   }];
-  let arguments = (ins Kernel_Channel:$channel, Index:$turn);
-  let assemblyFormat = "$channel `turn` $turn attr-dict `:` type($channel)";
+  let arguments = (ins Kernel_Channel:$channel, Index:$turn, UnitAttr:$fence);
+  let assemblyFormat = "$channel `turn` $turn (`fence` $fence^)? attr-dict `:` type($channel)";
   let hasVerifier = 1;
 }
 

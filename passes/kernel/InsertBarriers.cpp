@@ -363,7 +363,8 @@ void meetBehindChannels(FuncOp function) {
   BarrierOp::create(builder, function.getLoc(), /*fence=*/false);
 }
 
-/// Another role may leave, or send, the next tile where one has been read: a product reads until it is finished.
+/// Another role may leave, or send, the next tile where one has been read: a product reads until it is finished. What the
+/// memory system sends may overtake loads that were issued.
 void releasePassed(ReceiveOp receive) {
   auto channel = receive.getChannel().getDefiningOp<ChannelOp>();
   if (!channel || !channel.getPassed() || !receive.getTurn() ||
@@ -379,8 +380,9 @@ void releasePassed(ReceiveOp receive) {
     if (last->isBeforeInBlock(reader))
       last = reader;
   }
+  bool isLoaded = !llvm::all_of(receive->getUsers(), isOfWarpgroups);
   OpBuilder builder(block, std::next(last->getIterator()));
-  ReleaseOp::create(builder, receive.getLoc(), channel, receive.getTurn());
+  ReleaseOp::create(builder, receive.getLoc(), channel, receive.getTurn(), /*fence=*/channel.isShared() && isLoaded);
 }
 
 /// Whether a tile that an operation leaves in shared memory has a place there.

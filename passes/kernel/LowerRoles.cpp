@@ -115,12 +115,15 @@ void ThreadLowering::lowerPass(PassOp op) {
   sharedTiles[op.getResult()] = tile;
   // Operands of products are read by a way of their own.
   if (target.getRank() == 2)
-    NVVM::FenceProxyOp::create(b, NVVM::ProxyKind::async_shared,
-                               NVVM::SharedSpaceAttr::get(b.getContext(), NVVM::SharedSpace::shared_cta));
+    fenceShared();
   arrivePassed(op.getChannel(), op.getTurn(), /*isRead=*/false);
 }
 
-void ThreadLowering::lowerRelease(ReleaseOp op) { arrivePassed(op.getChannel(), op.getTurn(), /*isRead=*/true); }
+void ThreadLowering::lowerRelease(ReleaseOp op) {
+  if (op.getFence())
+    fenceShared();
+  arrivePassed(op.getChannel(), op.getTurn(), /*isRead=*/true);
+}
 
 void ThreadLowering::lowerConditionOfTile(ConditionOp op) {
   const SharedTile &tile = sharedTiles.find(op.getTile())->second;

@@ -324,10 +324,14 @@ LogicalResult ThreadLowering::lower(Operation *op) {
       });
 }
 
+void ThreadLowering::fenceShared() {
+  NVVM::FenceProxyOp::create(b, NVVM::ProxyKind::async_shared,
+                             NVVM::SharedSpaceAttr::get(b.getContext(), NVVM::SharedSpace::shared_cta));
+}
+
 void ThreadLowering::lowerBarrier(bool fence) {
   if (fence)
-    NVVM::FenceProxyOp::create(b, NVVM::ProxyKind::async_shared,
-                               NVVM::SharedSpaceAttr::get(b.getContext(), NVVM::SharedSpace::shared_cta));
+    fenceShared();
   b.barrier();
 }
 

@@ -144,3 +144,30 @@ kernel.func @behind_branches(%x: !kernel.view<tensor<64x64xbf16>>, %o: !kernel.v
   }
   kernel.return
 }
+
+// The same holds for another role, which copies a tile to the place of one that is released: of two that it sends one is
+// loaded, the other multiplied.
+// CHECK-LABEL: kernel.func @walk.outputs
+// CHECK: %[[A:.*]] = kernel.channel passed 0
+// CHECK: %[[B:.*]] = kernel.channel passed 1
+// CHECK: kernel.convert
+// CHECK-NEXT: kernel.release %[[A]] turn %{{.*}} fence
+// CHECK: kernel.finish
+// CHECK-NEXT: kernel.release %[[B]] turn %{{[^ ]*}} :
+kernel.func @walk.outputs(%x: !kernel.view<tensor<64x64xbf16>>, %o: !kernel.view<tensor<64x64xbf16>>, %y: !kernel.view<tensor<64x64xf32>>) chunk 64 roles [#kernel.role<outputs, 8>] shared 40000 {
+  %begin, %count = kernel.segment
+  %c1 = arith.constant 1 : index
+  %first = kernel.channel passed 0 bulk depth 2 offset 0 barriers 32768 : !kernel.channel<tensor<64x64xbf16, #shared>>
+  %second = kernel.channel passed 1 bulk depth 2 offset 16384 barriers 32896 : !kernel.channel<tensor<64x64xbf16, #shared>>
+  scf.for %c = %begin to %count step %c1 {
+    %a = kernel.receive %first at %c turn %c : !kernel.channel<tensor<64x64xbf16, #shared>> -> tensor<64x64xbf16, #shared>
+    %loaded = kernel.convert %a : tensor<64x64xbf16, #shared> -> tensor<64x64xbf16, #registers>
+    %b = kernel.receive %second at %c turn %c : !kernel.channel<tensor<64x64xbf16, #shared>> -> tensor<64x64xbf16, #shared>
+    %p = chunk.dot %b, %b {kernel.instruction = #kernel.instruction<wgmma>}
+      : tensor<64x64xbf16, #shared>, tensor<64x64xbf16, #shared> -> tensor<64x64xf32, #registers>
+    %done = kernel.finish %p : tensor<64x64xf32, #registers>
+    kernel.store %loaded to %o at %c : tensor<64x64xbf16, #registers>, !kernel.view<tensor<64x64xbf16>>
+    kernel.store %done to %y at %c : tensor<64x64xf32, #registers>, !kernel.view<tensor<64x64xf32>>
+  }
+  kernel.return
+}
