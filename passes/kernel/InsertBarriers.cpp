@@ -363,8 +363,8 @@ void meetBehindChannels(FuncOp function) {
   BarrierOp::create(builder, function.getLoc(), /*fence=*/false);
 }
 
-/// Another role may leave, or send, the next tile where one has been read: a product reads until it is finished. What the
-/// memory system sends may overtake loads that were issued.
+/// Another role may leave, or send, the next tile where one has been read: a product reads until it is finished. What
+/// the memory system sends may overtake loads that were issued.
 void releasePassed(ReceiveOp receive) {
   auto channel = receive.getChannel().getDefiningOp<ChannelOp>();
   if (!channel || !channel.getPassed() || !receive.getTurn() ||

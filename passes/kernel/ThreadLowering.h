@@ -40,7 +40,8 @@ private:
   mlir::LogicalResult lowerLoop(mlir::scf::ForOp loop);
   mlir::LogicalResult lowerCondition(mlir::scf::IfOp condition);
   /// With `fence` what threads have stored is there for products of warpgroups.
-  /// What threads have stored is seen, and what they have loaded is there, for those who access shared memory by other ways.
+  /// What threads have stored is seen, and what they have loaded is there, for those who access shared memory by other
+  /// ways.
   void fenceShared();
   void lowerBarrier(bool fence);
   /// Appends what a value that loops and conditions hand on consists of in a thread.
