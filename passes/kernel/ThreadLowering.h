@@ -39,10 +39,10 @@ private:
   void awaitLoadsBefore(mlir::scf::ForOp loop);
   mlir::LogicalResult lowerLoop(mlir::scf::ForOp loop);
   mlir::LogicalResult lowerCondition(mlir::scf::IfOp condition);
-  /// With `fence` what threads have stored is there for products of warpgroups.
   /// What threads have stored is seen, and what they have loaded is there, for those who access shared memory by other
   /// ways.
   void fenceShared();
+  /// With `fence` behind that.
   void lowerBarrier(bool fence);
   /// Appends what a value that loops and conditions hand on consists of in a thread.
   void appendLive(mlir::Value source, llvm::SmallVectorImpl<mlir::Value> &values);
