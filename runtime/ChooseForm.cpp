@@ -353,8 +353,9 @@ llvm::Expected<Lowering::Blocks> Lowering::blocksOf(ModuleOp form) {
   bool gains = request.warps == 0 && gainsFromFewWarps(form);
   bool hasManyBlocks = request.blocks > 1 || !carriesStates(form);
   if (gains || (request.warps == 0 && hasManyBlocks && mayHaveTwoBlocks(form, fewWarps))) {
-    // What products keep beside tiles was seen to spill at a few more than these.
-    constexpr int64_t registersOfTwo = 220;
+    // What products keep beside tiles was seen to spill at a few more than these; of walks that keep states the
+    // estimate has more than the assembler takes.
+    const int64_t registersOfTwo = carriesStates(form) ? 234 : 220;
     if (llvm::Expected<Needs> ofFew = needsOf(form, fewWarps); !ofFew)
       llvm::consumeError(ofFew.takeError());
     else if ((gains && ofFew->registers <= fewRegisters) ||

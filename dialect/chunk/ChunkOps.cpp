@@ -328,5 +328,7 @@ LogicalResult WithinOp::verify() {
   if (getLimits().size() != getOperands().size())
     return emitOpError("[within_c1] has ")
            << getOperands().size() << " operands and " << getLimits().size() << " limits";
+  if (getRising() && (getOperands().empty() || shapeOf(getOperands().front()).size() != 2))
+    return emitOpError("[within_c2] has no matrix for its first operand, expected one that is rising");
   return success();
 }

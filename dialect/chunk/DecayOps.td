@@ -253,16 +253,20 @@ def Chunk_WithinOp : Chunk_Op<"within", [Pure]> {
     Whether all numbers of each operand have at most the magnitude of its limit. What is not a number exceeds every
     limit.
 
-    Constraints: `within_c1` there is a limit for each operand.
+    With `rising` no magnitude of the first operand is larger than the one below it, and below what is not a number
+    stands none: its last row says it all. Sums of logarithms of decays are so.
+
+    Constraints: `within_c1` there is a limit for each operand; `within_c2` what is `rising` is a matrix.
 
     Example:
     ```mlir
     %good = chunk.within %x, %y limits [60.0, 3.0e38] : tensor<64x128xf32>, tensor<64x128xf32>
+    %near = chunk.within %sums, %y rising limits [60.0, 3.0e38] : tensor<64x128xf32>, tensor<64x128xf32>
     ```
   }];
-  let arguments = (ins Variadic<Chunk_Tensor>:$operands, DenseF64ArrayAttr:$limits);
+  let arguments = (ins Variadic<Chunk_Tensor>:$operands, DenseF64ArrayAttr:$limits, UnitAttr:$rising);
   let results = (outs I1:$result);
-  let assemblyFormat = "$operands `limits` $limits attr-dict `:` type($operands)";
+  let assemblyFormat = "$operands (`rising` $rising^)? `limits` $limits attr-dict `:` type($operands)";
   let hasVerifier = 1;
 }
 

@@ -129,7 +129,7 @@ RecurrenceExpander::RescaledRows RecurrenceExpander::rowsOf(DecayRecurrence &ops
 }
 
 Value RecurrenceExpander::within(DecayRecurrence &ops, const RescaledRows &rows, ValueRange factors,
-                                 ArrayRef<double> limits) {
+                                 ArrayRef<double> limits, bool rising) {
   SmallVector<Value> tested(factors);
   SmallVector<double> most(limits);
   auto test = [&](Value value, double limit) {
@@ -141,13 +141,15 @@ Value RecurrenceExpander::within(DecayRecurrence &ops, const RescaledRows &rows,
   for (const RescaledRows::Side *side : {&rows.queries, &rows.keys})
     for (Value row : side->rows) {
       ScaledRows scaled = side->factor == 1 ? ScaledRows{row} : scaledRows(row);
-      test(asTheyCame(scaled.rows),
-           std::min((side == &growing ? grown : operandLimit()) / scaled.factor, operandLimit()));
+      bool grows = side == &growing;
+      // What shrinks stays as finite as it came.
+      if (grows || std::abs(scaled.factor) > 1)
+        test(asTheyCame(scaled.rows), std::min((grows ? grown : operandLimit()) / scaled.factor, operandLimit()));
     }
   for (auto &[weights, known] : rows.weights)
     if (!ops.isBehind(weights))
       test(weights, mostWeightOfGrown);
-  return chunk::WithinOp::create(builder, tested, most);
+  return chunk::WithinOp::create(builder, tested, most, rising);
 }
 
 Value RecurrenceExpander::withinSums(DecayRecurrence &ops, const RescaledRows &rows) {
@@ -166,9 +168,10 @@ RecurrenceExpander::Rescaling RecurrenceExpander::rescaledByLogs(DecayRecurrence
   Value amount = ops.state.getAmount(), sums, last, inRange;
   if (gainsFromProduct(amount) && isOfOperands(amount) && rows.weights.empty()) {
     // A product of the logarithms as they came is finite where they are, which its range tells. Rows would wait for
-    // weights, where these are tested, too.
+    // weights, where these are tested, too. No logarithm is more than 0: the sums of the last token, which have all of
+    // them, are the largest, and no numbers where one of them is none.
     Value asGiven = sumsByProduct(amount, /*reverse=*/false, /*exclusive=*/false);
-    inRange = within(ops, rows, asGiven, std::log(factorLimit()));
+    inRange = within(ops, rows, asGiven, std::log(factorLimit()), /*rising=*/true);
     sums = choose(inRange, asGiven.getType(), [&] { return asGiven; }, [&] { return sumsOfLogs(amount); });
     last = toBaseTwo(rowOf(sums, tokens - 1));
   } else {

@@ -213,17 +213,21 @@ void ThreadLowering::lowerRow(chunk::RowOp op) {
   });
 }
 
+/// The largest of some numbers, by a tree: warps are too few to hide a chain.
+static Value largestOf(ThreadBuilder &b, ArrayRef<Value> numbers) {
+  if (numbers.size() == 1)
+    return numbers.front();
+  size_t half = numbers.size() / 2;
+  return arith::MaximumFOp::create(b, largestOf(b, numbers.take_front(half)), largestOf(b, numbers.drop_front(half)));
+}
+
 /// The largest magnitudes of numbers: of 16 bits those of even and of odd ones, since magnitudes of a type are ordered
 /// like the integers of their bits, which are compared by twos.
 static SmallVector<Value, 2> largestMagnitudes(ThreadBuilder &b, ArrayRef<Value> numbers) {
   Type type = numbers.front().getType();
   if (type.getIntOrFloatBitWidth() != 16) {
-    Value largest;
-    for (Value number : numbers) {
-      Value size = math::AbsFOp::create(b, number);
-      largest = largest ? arith::MaximumFOp::create(b, largest, size).getResult() : size;
-    }
-    return {largest};
+    auto sizes = llvm::map_to_vector(numbers, [&](Value number) -> Value { return math::AbsFOp::create(b, number); });
+    return {largestOf(b, sizes)};
   }
   Type pairType = VectorType::get({2}, b.getI16Type());
   auto bits = [&](Value number) -> Value {
@@ -247,12 +251,17 @@ static SmallVector<Value, 2> largestMagnitudes(ThreadBuilder &b, ArrayRef<Value>
 
 void ThreadLowering::lowerWithin(chunk::WithinOp op) {
   Value exceeds;
-  for (auto [operand, limit] : llvm::zip(op.getOperands(), op.getLimits())) {
+  for (auto [number, operand, limit] : llvm::enumerate(op.getOperands(), op.getLimits())) {
     auto type = cast<RankedTensorType>(operand.getType());
     Layout layout = *layoutOf(type);
+    // Of a rising operand the registers that have the last row for some thread; others have an earlier one there.
+    bool isLastEnough = op.getRising() && number == 0 && llvm::isPowerOf2_64(type.getDimSize(0));
+    auto rowOf = [&](uint64_t point) { return layout.coordinate(point, 0); };
     SmallVector<Value> numbers;
     for (auto [reg, value] : llvm::enumerate(registersOf(operand)))
       if (value) {
+        if (isLastEnough && rowOf(layout.at(Layout::Register, reg)) != rowOf(layout.reach(Layout::Register)))
+          continue;
         Value exists = b.isInside(layout, type.getShape(), reg);
         numbers.push_back(exists ? b.select(exists, value, b.zero(type.getElementType())) : value);
       }

@@ -390,6 +390,14 @@ chunk.kernel @within_c1 chunk 16 (input %x: tensor<16xf32>, valid %n: index) -> 
 
 // -----
 
+chunk.kernel @within_c2 chunk 16 (input %x: tensor<16xf32>, valid %n: index) -> (o: tensor<16xf32>) {
+  // expected-error @+1 {{[within_c2] has no matrix for its first operand}}
+  %y = chunk.within %x rising limits [1.0] : tensor<16xf32>
+  chunk.yield %x : tensor<16xf32>
+}
+
+// -----
+
 chunk.kernel @inverse_c1 chunk 16 (input %x: tensor<16x8xf32>, valid %n: index) -> (o: tensor<16x8xf32>) {
   // expected-error @+1 {{[inverse_c1] inverts 'tensor<16x8xf32>', expected as many rows as columns}}
   %y = chunk.inverse %x : tensor<16x8xf32>

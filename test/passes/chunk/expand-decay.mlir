@@ -237,7 +237,8 @@ chunk.kernel @beside_another chunk 16 (input %q: tensor<16x32xbf16>, input %v: t
 
 // Logarithms that operands hold as they are, floored or not, are added up by products, and what tells whether rows may be
 // rescaled takes rows as they came. It is a question to the sums of logarithms as they came, too, which are none where one
-// is infinite: those of floored ones take their place. A constant factor of the queries is a part of their exponent.
+// is infinite: those of floored ones take their place. The last row of sums has the largest. A constant factor of the
+// queries is a part of their exponent.
 // CHECK-LABEL: chunk.kernel @sums_by_product
 // CHECK: %[[X:.*]] = arith.extf %q
 // CHECK: %[[G:.*]] = arith.extf %g
@@ -245,7 +246,7 @@ chunk.kernel @beside_another chunk 16 (input %q: tensor<16x32xbf16>, input %v: t
 // CHECK: %[[TRIANGLE:.*]] = chunk.causal %[[ONES]] : tensor<16x16xf32>
 // CHECK: %[[GIVEN:.*]] = chunk.dot %[[TRIANGLE]], %[[G]] : tensor<16x16xf32>, tensor<16x32xf32>
 // CHECK-NOT: chunk.accumulate
-// CHECK: %[[GOOD:.*]] = chunk.within %[[GIVEN]], %q, %q limits
+// CHECK: %[[GOOD:.*]] = chunk.within %[[GIVEN]], %q rising limits
 // CHECK: %[[SUM:.*]] = scf.if %[[GOOD]]
 // CHECK-NEXT: scf.yield %[[GIVEN]]
 // CHECK: %[[F:.*]] = arith.maximumf %[[G]]
@@ -403,7 +404,7 @@ chunk.kernel @in_small_blocks chunk 32 (input %q: tensor<32x16xbf16>, input %k: 
 // CHECK: %[[P:.*]] = chunk.accumulate product %[[F:.*]] : tensor<16x32xf32>
 // CHECK: %[[LAST:.*]] = chunk.row %[[P]] at 15
 // CHECK: %[[INVERSE:.*]] = arith.divf %{{.*}}, %[[LAST]]
-// CHECK: %[[GOOD:.*]] = chunk.within %[[INVERSE]], %f, %q, %{{.*}} limits [1.142007e+26, 1.000000e+00,
+// CHECK: %[[GOOD:.*]] = chunk.within %[[INVERSE]], %f, %q limits [1.142007e+26, 1.000000e+00,
 // CHECK: %[[ANCHOR:.*]] = arith.select %[[GOOD]], %[[INVERSE]]
 // CHECK: %[[ANCHORS:.*]] = chunk.broadcast %[[ANCHOR]] along columns
 // CHECK: arith.mulf %[[P]], %[[ANCHORS]]
