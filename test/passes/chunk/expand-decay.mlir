@@ -453,7 +453,7 @@ chunk.kernel @one_anchor_of_factors chunk 16 (input %q: tensor<16x32xbf16>, inpu
 // CHECK: %[[Q:.*]] = arith.extf %[[NARROW]]
 // CHECK: %[[QREST:.*]] = arith.subf %[[QUERIES]], %[[Q]]
 // CHECK: %[[W:.*]] = chunk.dot %[[D]], %[[V]] transpose_right
-// CHECK: %[[GOOD:.*]] = chunk.within %[[LAST]], %q, %k, %[[W]] limits
+// CHECK: %[[GOOD:.*]] = chunk.within %[[LAST]], %k, %[[W]] limits
 // CHECK: %[[ANCHOR:.*]] = arith.select %[[GOOD]], %[[LAST]],
 // CHECK: arith.subf %[[LAST]], %[[ANCHOR]]
 // CHECK: %[[DOWN:.*]] = math.exp2 %{{.*}} : tensor<16x32xf32>
@@ -553,7 +553,7 @@ chunk.kernel @sums_of_walk_back chunk 32 reverse (input %k: tensor<32x16xbf16>, 
 
 // Weights that follow from scores of the same state have a test of their own, behind those.
 // CHECK-LABEL: chunk.kernel @weights_of_scores
-// CHECK: %[[ROWS:.*]] = chunk.within %{{.*}}, %q, %k limits
+// CHECK: %[[ROWS:.*]] = chunk.within %{{.*}}, %q limits
 // CHECK: %[[SCORES:.*]] = scf.if %[[ROWS]]
 // CHECK: %[[W:.*]] = arith.mulf %[[SCORES]]
 // CHECK: %[[WEIGHTS:.*]] = chunk.within %[[W]] limits [1.048576e+06]

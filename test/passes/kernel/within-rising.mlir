@@ -1,9 +1,9 @@
 // RUN: stretto-opt %s --pass-pipeline='builtin.module(stretto-fold-over-chunks,kernel.func(stretto-assign-layouts{warpgroups=true},stretto-select-products,stretto-overlap-products,stretto-plan-shared-memory,stretto-insert-barriers),stretto-lower-to-threads)' | FileCheck %s
 
 // The last row of sums that rise says it all: of the two rows that a thread has, the lower one is asked, as it is the last
-// row for some thread; 16 of 32 numbers, by a tree.
+// row for some thread; 8 of 16 numbers, by a tree.
 // CHECK-LABEL: llvm.func @rising
-// CHECK-COUNT-16: math.absf
+// CHECK-COUNT-8: math.absf
 // CHECK-NOT: math.absf
 // CHECK: nvvm.barrier #nvvm.reduction<or>
 chunk.kernel @rising chunk 64 (input %x: tensor<64x64xbf16>, state %S: tensor<64x64xf32>, valid %n: index)
@@ -18,7 +18,7 @@ chunk.kernel @rising chunk 64 (input %x: tensor<64x64xbf16>, state %S: tensor<64
 
 // Otherwise every number is.
 // CHECK-LABEL: llvm.func @any
-// CHECK-COUNT-32: math.absf
+// CHECK-COUNT-16: math.absf
 // CHECK-NOT: math.absf
 // CHECK: nvvm.barrier #nvvm.reduction<or>
 chunk.kernel @any chunk 64 (input %x: tensor<64x64xbf16>, state %S: tensor<64x64xf32>, valid %n: index)
