@@ -129,6 +129,8 @@ private:
   int64_t registerLimit(int64_t slices);
   bool gainsFromFewWarps(mlir::ModuleOp form);
   bool mayHaveTwoBlocks(mlir::ModuleOp form, int64_t warpsOfForm);
+  /// Whether blocks of different slices store states of their own.
+  static bool dividesStates(chunk::KernelOp kernel);
   bool mayHaveRoles() const;
   int64_t warpsOfRoles(mlir::ModuleOp form, const KernelForm &roles,
                        llvm::function_ref<int64_t(kernel::FuncOp walk, kernel::FuncOp beside)> wanted);

@@ -22,8 +22,8 @@ struct TensorView {
   void *data = nullptr;
   /// Nothing for a type that kernels do not know.
   std::optional<ElementType> type;
-  llvm::StringRef typeName;
-  int device = -1; // -1: the CPU; otherwise the number of a CUDA device
+  llvm::StringRef typeName = ""; // what the caller calls it, for messages
+  int device = -1;               // -1: the CPU; otherwise the number of a CUDA device
   llvm::ArrayRef<int64_t> sizes, strides;
 };
 
