@@ -253,8 +253,8 @@ def Chunk_WithinOp : Chunk_Op<"within", [Pure]> {
     Whether all numbers of each operand have at most the magnitude of its limit. What is not a number exceeds every
     limit.
 
-    With `rising` no magnitude of the first operand is larger than the one below it, and below what is not a number
-    stands none: its last row says it all. Sums of logarithms of decays are so.
+    With `rising` no magnitude of the first operand is larger than the one below it, and the last one of a column that
+    has what is not a number is none either, or infinite: the last row says it all. Sums of logarithms of decays are so.
 
     Constraints: `within_c1` there is a limit for each operand; `within_c2` what is `rising` is a matrix.
 

@@ -169,7 +169,7 @@ RecurrenceExpander::Rescaling RecurrenceExpander::rescaledByLogs(DecayRecurrence
   if (gainsFromProduct(amount) && isOfOperands(amount) && rows.weights.empty()) {
     // A product of the logarithms as they came is finite where they are, which its range tells. Rows would wait for
     // weights, where these are tested, too. No logarithm is more than 0: the sums of the last token, which have all of
-    // them, are the largest, and no numbers where one of them is none.
+    // them, are the largest, and infinite, or no numbers, where one of them is.
     Value asGiven = sumsByProduct(amount, /*reverse=*/false, /*exclusive=*/false);
     inRange = within(ops, rows, asGiven, std::log(factorLimit()), /*rising=*/true);
     sums = choose(inRange, asGiven.getType(), [&] { return asGiven; }, [&] { return sumsOfLogs(amount); });

@@ -39,7 +39,7 @@ def from_bits(array, element):
 
 
 def gates(rng, shape, kind, form):
-    """Amounts of decay: gentle, strong, with exact zeros, all mixed, firm, or factors of any sign, also above 1."""
+    """Amounts of decay: gentle, strong, with exact zeros, mixed, firm, late, or factors of any sign, also above 1."""
     if kind == "signed":
         return rng.uniform(-1.1, 1.1, size=shape)
     soft = -np.log1p(np.exp(-rng.normal(size=shape))) / 16
@@ -48,6 +48,8 @@ def gates(rng, shape, kind, form):
         "strong": np.full(shape, -50.0),
         # A chunk of these is not in range, but eight of its tokens are.
         "firm": rng.uniform(-10.0, 0.0, size=shape),
+        # A chunk of these is not in range because of its last token alone.
+        "late": np.where(np.indices(shape, sparse=True)[1] % 64 == 63, -100.0, np.full(shape, -1e-4)),
         "near": np.full(shape, -1e-4),
         "zeros": np.where(rng.random(shape) < 0.1, -math.inf, soft),
         "mixed": rng.choice([-50.0, -1e-3, -0.7, -math.inf, 0.0, -5.0], size=shape, p=[0.1, 0.3, 0.3, 0.05, 0.05, 0.2]),
@@ -599,7 +601,7 @@ def cases(manifest):
     if options.get("form") == "factor":
         kinds += ("signed",)
     if options.get("rescaled"):
-        kinds += ("firm",)
+        kinds += ("firm", "late")
     for kind in kinds:
         yield kind, dict(lengths=[2 * C + 1], heads=group, gate=kind)
 
