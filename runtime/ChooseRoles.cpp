@@ -26,15 +26,16 @@ int64_t Lowering::warpsOfRoles(ModuleOp form, const KernelForm &roles,
   }
   int64_t most = 0;
   for (auto walk : planned->getOps<kernel::FuncOp>()) {
-    if (!walk.getBeside())
+    if (walk.getRole().getKind() != kernel::RoleKind::Walk)
       continue;
-    auto beside = planned->lookupSymbol<kernel::FuncOp>(*walk.getBeside());
-    kernel::RegistersOfRoles registers(walk, beside);
+    SmallVector<kernel::FuncOp, 4> block = walk.getRolesOfBlock();
+    kernel::RegistersOfRoles registers(block);
     // Gradients were seen to need a few less.
     int64_t further = isOfGradient ? 12 : 0;
-    bool fits = kernel::estimateRegisters(walk) <= registers.walk + further &&
-                kernel::estimateRegisters(beside) <= registers.ahead + further;
-    int64_t warps = fits ? wanted(walk, beside) : 0;
+    bool fits = llvm::all_of(block, [&](kernel::FuncOp role) {
+      return kernel::estimateRegisters(role) <= registers.of(role) + further;
+    });
+    int64_t warps = fits ? wanted(walk, block[1]) : 0;
     if (!warps)
       return 0;
     most = std::max(most, warps);

@@ -66,6 +66,7 @@ void stretto::buildKernelPipeline(OpPassManager &passes, const KernelForm &form)
   passes.addNestedPass<kernel::FuncOp>(createSelectProducts({form.chip.str()}));
   passes.addNestedPass<kernel::FuncOp>(createOverlapProducts());
   passes.addNestedPass<kernel::FuncOp>(createSelectCopies({form.chip.str()}));
+  passes.addPass(createPassLate());
   passes.addPass(createShareChannels());
   passes.addPass(createPlanSharedMemory({form.chip.str()}));
   passes.addNestedPass<kernel::FuncOp>(createSendAhead());

@@ -324,6 +324,19 @@ void FuncOp::print(OpAsmPrinter &printer) {
 
 int64_t FuncOp::getThreads() { return getWarps() * getGroups() * lanesOfWarp; }
 
+SmallVector<FuncOp, 4> FuncOp::getRolesOfBlock() {
+  // One more than there may be: functions that come from a file may stand in a ring.
+  constexpr size_t most = 5;
+  SmallVector<FuncOp, 4> roles = {*this};
+  while (roles.back().getBeside() && roles.size() < most) {
+    auto next = SymbolTable::lookupNearestSymbolFrom<FuncOp>(roles.back(), roles.back().getBesideAttr());
+    if (!next)
+      break;
+    roles.push_back(next);
+  }
+  return roles;
+}
+
 LogicalResult FuncOp::verify() {
   if (getRoles().size() != 1)
     return emitOpError("[func_c1] has ") << getRoles().size() << " roles, expected one";
@@ -340,8 +353,10 @@ LogicalResult FuncOp::verifySymbolUses(SymbolTableCollection &symbols) {
   auto other = symbols.lookupNearestSymbolFrom<FuncOp>(*this, getBesideAttr());
   if (!other)
     return emitOpError("[func_c3] is beside '") << *getBeside() << "', which is no function of a role";
-  if (other.getBeside() || other == *this)
-    return emitOpError("[func_c3] is beside '") << *getBeside() << "', which is beside another itself";
+  constexpr size_t mostRoles = 4;
+  if (getRolesOfBlock().size() > mostRoles)
+    return emitOpError("[func_c3] is beside '") << *getBeside() << "', and so on, expected at most " << mostRoles
+                                                << " functions of a block";
   if (other.getChunk() != getChunk() || other.getBody().getArgumentTypes() != getBody().getArgumentTypes())
     return emitOpError("[func_c3] is beside '") << *getBeside() << "', which has other arguments or chunks";
   return success();

@@ -81,7 +81,7 @@ def Kernel_LayoutAttr : AttrDef<Kernel_Dialect, "Layout", [
 
 def Kernel_RoleKind : I32EnumAttr<"RoleKind", "what a group of warps does", [
     I32EnumAttrCase<"All", 0, "all">, I32EnumAttrCase<"Ahead", 1, "ahead">, I32EnumAttrCase<"Walk", 2, "walk">,
-    I32EnumAttrCase<"Outputs", 3, "outputs">]> {
+    I32EnumAttrCase<"Outputs", 3, "outputs">, I32EnumAttrCase<"Producer", 4, "producer">]> {
   let cppNamespace = "::stretto::kernel";
   let genSpecializedAttr = 0;
 }
@@ -92,7 +92,7 @@ def Kernel_RoleAttr : AttrDef<Kernel_Dialect, "Role"> {
   let description = [{
     `#kernel.role<all, 8>`: eight warps that do everything. `ahead` are those that compute what no state reaches, chunks
     before it is asked for by those that `walk` over states. `outputs` are those that compute behind a walk what no state
-    depends on.
+    depends on. A `producer` does nothing but send for tiles that the others read.
 
     `#kernel.role<outputs, 4, 2>`: two groups of four warps, which take the chunks of the loop in turns.
 
@@ -155,11 +155,11 @@ def Kernel_FuncOp : Kernel_Op<"func", [
   let description = [{
     The body's arguments are views of the arguments in `stretto.manifest`, in order. `chunk` is the number of tokens
     of a chunk. `shared` is the shared memory of a block in bytes, once it is planned. `beside` names the function of the
-    same arguments that other warps of the block execute at the same time, with the same work item: those of this one
-    are the first.
+    same arguments that the next warps of the block execute at the same time, with the same work item; that may have
+    another one beside it.
 
     Constraints: `func_c1` there is one role; `func_c2` the body's arguments are views, one for each argument of the
-    manifest; `func_c3` a function beside another has the same arguments and chunks, and none beside it.
+    manifest; `func_c3` a function beside another has the same arguments and chunks, and a block has at most four.
 
     Example:
     ```mlir
@@ -188,6 +188,8 @@ def Kernel_FuncOp : Kernel_Op<"func", [
     int64_t getWarps() { return getRole().getWarps(); }
     int64_t getGroups() { return getRole().getGroups(); }
     int64_t getThreads();
+    /// What the warps of a block execute: this function, the one beside it, and so on.
+    ::llvm::SmallVector<FuncOp, 4> getRolesOfBlock();
   }];
 }
 
@@ -299,12 +301,12 @@ def Kernel_ChannelOp : Kernel_Op<"channel"> {
     `stretto-plan-shared-memory` how deep it is, and `stretto-send-ahead` counts the turns, unless they were counted when
     the kernel was made, as those of tiles that look-backs meet.
 
-    What one role makes for another goes through a channel that both functions have, under one number: `passed`. Each of
-    its tiles has two barriers, one that is complete when the tile is there and one when it has been read.
+    What one role makes for others goes through a channel that their functions have, under one number: `passed`. Each of
+    its tiles has two barriers, one that is complete when the tile is there and one when all have read it.
 
-    A bulk channel that is passed, too, has tiles that both roles read: one of them sends and receives them, the other
-    receives and releases them. Beside the two barriers of each tile it has one at which the other role waits where rows
-    without a token are cleared.
+    A bulk channel that is passed, too, has tiles that several roles read: a producer sends them, or one of those that
+    receive them, and the others receive and release them. Beside the two barriers of each tile it has one at which these
+    wait where rows without a token are cleared.
 
     Constraints: `channel_c1` the tiles of a bulk channel have rows and columns.
   }];
@@ -315,7 +317,7 @@ def Kernel_ChannelOp : Kernel_Op<"channel"> {
                           (`barriers` $barriers^)? attr-dict `:` type($result) }];
   let hasVerifier = 1;
   let extraClassDeclaration = [{
-    /// Whether the memory system copies tiles that two roles read.
+    /// Whether the memory system copies tiles for several roles.
     bool isShared() { return getBulk() && getPassed(); }
     /// The bytes of all tiles, and those of their barriers.
     int64_t bytesOfTiles();

@@ -115,7 +115,34 @@ private:
 };
 } // namespace
 
+/// Where a product sums over the rows of two inputs of which the other has fewer columns, its rows have the numbers: as
+/// each slice of the values has few of them, and all of the keys.
+static void scaleNarrower(arith::MulFOp op) {
+  std::optional<Repeated> rows = Repeated::of(op.getResult());
+  bool isOfInput = rows && rows->along == chunk::Side::Rows && rows->tile.getDefiningOp<arith::ExtFOp>();
+  if (!isOfInput || !op->hasOneUse())
+    return;
+  OpOperand &use = *op->use_begin();
+  auto product = dyn_cast<chunk::DotOp>(use.getOwner());
+  if (!product || use.getOperandNumber() != 0 || !product.getTransposeLeft() || product.getTransposeRight() ||
+      !product.getRight().getDefiningOp<arith::ExtFOp>())
+    return;
+  auto columnsOf = [](Value tile) { return cast<RankedTensorType>(tile.getType()).getDimSize(1); };
+  Value other = product.getRight();
+  if (columnsOf(other) >= columnsOf(rows->tile))
+    return;
+  OpBuilder builder(product);
+  Value repeated =
+      chunk::BroadcastOp::create(builder, op.getLoc(), other.getType(), rows->numbers, chunk::Side::Rows);
+  Value scaled = arith::MulFOp::create(builder, op.getLoc(), other, repeated);
+  product.getRightMutable().assign(scaled);
+  use.set(rows->tile);
+  op->erase();
+}
+
 void stretto::sinkRowFactors(chunk::KernelOp kernel) {
+  for (arith::MulFOp op : llvm::make_early_inc_range(kernel.getOps<arith::MulFOp>()))
+    scaleNarrower(op);
   SmallVector<arith::MulFOp> products(kernel.getOps<arith::MulFOp>());
   // What is erased beside is no product of rows of an input.
   llvm::erase_if(products, [](arith::MulFOp op) { return !RowFactor::of(op); });

@@ -16,12 +16,18 @@ using namespace mlir;
 using namespace stretto;
 using namespace stretto::kernel;
 
+/// How many channels a function has that roles pass tiles through.
+static int64_t countPassed(FuncOp function) {
+  return llvm::count_if(function.getOps<ChannelOp>(), [](ChannelOp channel) { return channel.getPassed(); });
+}
+
 namespace {
 
 /// Makes a function of each part.
 class Divider : RoleDivision {
 public:
-  Divider(FuncOp function, RoleDivision division) : RoleDivision(std::move(division)), function(function) {}
+  Divider(FuncOp function, RoleDivision division)
+      : RoleDivision(std::move(division)), function(function), before(countPassed(function)) {}
 
   /// Makes the function that runs ahead, and leaves of this one the walk; the latter.
   FuncOp runAhead(int64_t warpsAhead, int64_t warpsOfWalk);
@@ -40,6 +46,7 @@ private:
   static void eraseUnused(FuncOp function);
 
   FuncOp function;
+  int64_t before; // what it passes to others already
 };
 
 } // namespace
@@ -144,7 +151,7 @@ void Divider::passAll(FuncOp first, IRMapping &mapping) {
     Value value = mapping.lookup(original);
     if (walksFirst)
       hoist(value, own, start);
-    ChannelOp channel = createPassed(first, static_cast<int64_t>(number), value);
+    ChannelOp channel = createPassed(first, before + static_cast<int64_t>(number), value);
     OpBuilder builder(first.getContext());
     if (Operation *made = value.getDefiningOp())
       builder.setInsertionPointAfter(made);
@@ -174,7 +181,7 @@ void Divider::passAll(FuncOp first, IRMapping &mapping) {
 
 /// Those of what goes back have the numbers behind those of what is passed.
 ChannelOp Divider::createReturned(FuncOp function, int64_t number, Value value) {
-  return createPassed(function, static_cast<int64_t>(passed.size()) + number, value);
+  return createPassed(function, before + static_cast<int64_t>(passed.size()) + number, value);
 }
 
 /// The walk waits for what it is given where it wants it: what it passes for that has been passed by then, since the
@@ -213,6 +220,10 @@ void Divider::passBack(Value turn) {
 
 void Divider::receiveAll() {
   Value turn = turnOf(loop);
+  // What has effects and is not of this part is the other's.
+  for (Operation &op : llvm::make_early_inc_range(*loop.getBody()))
+    if (isa<StoreOp, CarryOp, PassOp>(op) && !second.contains(&op))
+      op.erase();
   auto isOwn = [&](Operation *user) {
     Operation *own = loop.getBody()->findAncestorOpInBlock(*user);
     return second.contains(own) || again.contains(own) || own == loop.getBody()->getTerminator();
@@ -234,7 +245,7 @@ void Divider::receiveAll() {
     op->moveBefore(firstUser(op->getResults()));
   for (auto [number, taken] : llvm::enumerate(passed)) {
     Value value = taken;
-    ChannelOp channel = createPassed(function, static_cast<int64_t>(number), value);
+    ChannelOp channel = createPassed(function, before + static_cast<int64_t>(number), value);
     OpBuilder builder(firstUser(value));
     Value tile = ReceiveOp::create(builder, value.getLoc(), channel.getType().getTile(), channel, Value(), turn);
     if (value.getType().isInteger(1))
@@ -242,10 +253,6 @@ void Divider::receiveAll() {
     value.replaceUsesWithIf(tile, [&](OpOperand &use) { return isOwn(use.getOwner()); });
   }
   passBack(turn);
-  // What has effects and is not of this part is the other's.
-  for (Operation &op : llvm::make_early_inc_range(*loop.getBody()))
-    if (isa<StoreOp, CarryOp>(op) && !second.contains(&op))
-      op.erase();
   for (auto [isOwn, result] : llvm::zip(isOfSecond, loop.getResults()))
     if (!isOwn)
       for (Operation *user : llvm::make_early_inc_range(result.getUsers()))
@@ -273,11 +280,28 @@ static void setRole(FuncOp function, RoleKind kind, int64_t warps, int64_t group
   function.setRolesAttr(ArrayAttr::get(context, {RoleAttr::get(context, kind, warps, groups)}));
 }
 
+/// What those who run ahead load for the next chunk they load first: their turns are hardly longer than memory takes.
+static void loadFirst(FuncOp function) {
+  scf::ForOp loop = *function.getOps<scf::ForOp>().begin();
+  SmallVector<LoadOp> loads(loop.getBody()->getOps<LoadOp>());
+  for (LoadOp load : llvm::reverse(loads)) {
+    if (!llvm::all_of(load->getUsers(), llvm::IsaPred<scf::YieldOp>))
+      continue;
+    load->moveBefore(loop.getBody(), loop.getBody()->begin());
+    Operation *number = load.getChunk() ? load.getChunk().getDefiningOp() : nullptr;
+    if (number && number->getBlock() == loop.getBody())
+      number->moveBefore(load);
+  }
+}
+
 FuncOp Divider::runAhead(int64_t warpsAhead, int64_t warpsOfWalk) {
   FuncOp ahead = divide();
+  if (before)
+    loadFirst(ahead);
   ahead.setSymName((function.getSymName() + ".ahead").str());
   setRole(ahead, RoleKind::Ahead, warpsAhead);
   setRole(function, RoleKind::Walk, warpsOfWalk);
+  // Behind a walk there may be others already: what is beside it is beside those who run ahead, who were cloned of it.
   function.setBeside(ahead.getSymName());
   function->getBlock()->getOperations().insert(std::next(function->getIterator()), ahead);
   return function;
@@ -300,27 +324,40 @@ struct DivideRoles : stretto::impl::DivideRolesBase<DivideRoles> {
   using DivideRolesBase::DivideRolesBase;
 
   void runOnOperation() override {
-    constexpr int64_t fewWarps = 4; // a warpgroup
-    for (FuncOp function : llvm::make_early_inc_range(getOperation().getOps<FuncOp>())) {
-      int64_t further = ahead ? ahead : outputs, walkers = walk ? walk : fewWarps;
-      if (!further || function.getRole().getKind() != RoleKind::All)
-        continue;
-      // Two groups have few registers each.
-      bool prepares = outputs <= fewWarps;
-      std::optional<RoleDivision> division =
-          ahead ? RoleDivision::ahead(function) : RoleDivision::behind(function, prepares);
-      if (!division || (!ahead && outputs > fewWarps && !division->takesTurns()))
-        continue;
-      FailureOr<Manifest> manifest = Manifest::leftOn(function);
-      if (failed(manifest))
+    for (FuncOp function : llvm::make_early_inc_range(getOperation().getOps<FuncOp>()))
+      if (function.getRole().getKind() == RoleKind::All && failed(divide(function)))
         return signalPassFailure();
-      Divider divider(function, std::move(*division));
-      FuncOp walking = ahead ? divider.runAhead(ahead, walkers) : divider.walkAhead(outputs, walkers);
-      (ahead ? manifest->threadsAhead : manifest->threadsOfOutputs) = lanesOfWarp * further;
-      manifest->threads = lanesOfWarp * (further + walkers);
-      for (FuncOp each : {walking, getOperation().lookupSymbol<FuncOp>(*walking.getBeside())})
-        each->setAttr(Manifest::attributeName, manifest->toAttribute(&getContext()));
+  }
+
+private:
+  LogicalResult divide(FuncOp function) {
+    constexpr int64_t fewWarps = 4; // a warpgroup
+    int64_t walkers = walk ? walk : fewWarps;
+    FailureOr<Manifest> manifest = Manifest::leftOn(function);
+    if (failed(manifest))
+      return failure();
+    manifest->threads = lanesOfWarp * walkers;
+    FuncOp walking;
+    if (outputs) {
+      // Two groups have few registers each.
+      bool prepares = outputs <= fewWarps && !ahead;
+      std::optional<RoleDivision> division = RoleDivision::behind(function, prepares);
+      if (division && (outputs <= fewWarps || division->takesTurns())) {
+        walking = Divider(function, std::move(*division)).walkAhead(outputs, walkers);
+        manifest->threads += manifest->threadsOfOutputs = lanesOfWarp * outputs;
+      }
     }
+    if (ahead) {
+      FuncOp whole = walking ? walking : function;
+      if (std::optional<RoleDivision> division = RoleDivision::ahead(whole)) {
+        walking = Divider(whole, std::move(*division)).runAhead(ahead, walkers);
+        manifest->threads += manifest->threadsAhead = lanesOfWarp * ahead;
+      }
+    }
+    if (walking)
+      for (FuncOp each : walking.getRolesOfBlock())
+        each->setAttr(Manifest::attributeName, manifest->toAttribute(&getContext()));
+    return success();
   }
 };
 } // namespace

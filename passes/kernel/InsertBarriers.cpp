@@ -67,11 +67,15 @@ bool isFilledByThreads(ChannelOp channel) {
   return !channel.getBulk() && llvm::any_of(channel->getUsers(), llvm::IsaPred<SendOp>);
 }
 
+bool hasProducts(FuncOp function) {
+  return function.walk([](chunk::DotOp) { return WalkResult::interrupt(); }).wasInterrupted();
+}
+
 class BarrierInserter {
 public:
   /// Products of warpgroups read shared memory by a way of their own: barriers tell them what threads have stored.
   explicit BarrierInserter(FuncOp function) {
-    passesAlone = function.getRole().getKind() != RoleKind::Ahead;
+    passesAlone = function.getRole().getKind() != RoleKind::Ahead || !hasProducts(function);
     function.walk([&](chunk::DotOp product) { fence |= isOfWarpgroups(product); });
     // So does the memory system write where a tile of a role shares its bytes with others.
     if (function.getRole().getKind() != RoleKind::All)
@@ -363,6 +367,14 @@ void meetBehindChannels(FuncOp function) {
   BarrierOp::create(builder, function.getLoc(), /*fence=*/false);
 }
 
+/// A matrix that is passed soon after an operation: before a product is waited for.
+PassOp nextPass(Operation *op) {
+  for (op = op->getNextNode(); op && op->getNumRegions() == 0 && !isa<FinishOp>(op); op = op->getNextNode())
+    if (auto pass = dyn_cast<PassOp>(op); pass && cast<RankedTensorType>(pass.getType()).getRank() == 2)
+      return pass;
+  return {};
+}
+
 /// Another role may leave, or send, the next tile where one has been read: a product reads until it is finished. What
 /// the memory system sends may overtake loads that were issued.
 void releasePassed(ReceiveOp receive) {
@@ -380,9 +392,11 @@ void releasePassed(ReceiveOp receive) {
     if (last->isBeforeInBlock(reader))
       last = reader;
   }
-  bool isLoaded = !llvm::all_of(receive->getUsers(), isOfWarpgroups);
-  OpBuilder builder(block, std::next(last->getIterator()));
-  ReleaseOp::create(builder, receive.getLoc(), channel, receive.getTurn(), /*fence=*/channel.isShared() && isLoaded);
+  bool isLoaded = channel.isShared() && !llvm::all_of(receive->getUsers(), isOfWarpgroups);
+  // What is passed to products has a fence, behind which it needs none of its own.
+  PassOp next = isLoaded ? nextPass(last) : PassOp();
+  OpBuilder builder(block, std::next(next ? next->getIterator() : last->getIterator()));
+  ReleaseOp::create(builder, receive.getLoc(), channel, receive.getTurn(), /*fence=*/isLoaded && !next);
 }
 
 /// Whether a tile that an operation leaves in shared memory has a place there.
@@ -405,6 +419,9 @@ struct InsertBarriers : stretto::impl::InsertBarriersBase<InsertBarriers> {
     });
     if (result.wasInterrupted())
       return signalPassFailure();
+    // One thread of a producer does what there is to do.
+    if (getOperation().getRole().getKind() == RoleKind::Producer)
+      return;
     meetWithoutCopies(getOperation());
     Accesses pending;
     BarrierInserter(getOperation()).run(*getOperation().getBlock(), pending);

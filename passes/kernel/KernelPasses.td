@@ -91,10 +91,13 @@ def DivideRoles : Pass<"stretto-divide-roles", "::mlir::ModuleOp"> {
     constant, repeated or widened is made again. Functions without states, that leave nothing but these, or whose chunks have
     nothing to do but walk, stay as they are, and so do those with several loops, or whose chunks meet others in a loop.
 
-    With `outputs`, and without `ahead`, so many warps find outputs behind the walk, which keeps what the next states depend
-    on, and passes the states as they are read: in groups of four, which take chunks in turns. One group alone also makes what
-    the walk would make number by number of tiles from memory, and passes it back. Functions stay as they are of whose
-    outputs all products are needed for states, too, or none.
+    With `outputs` so many warps find outputs behind the walk, which keeps what the next states depend on, and passes the
+    states as they are read: in groups of four, which take chunks in turns. One group alone also makes what the walk would
+    make number by number of tiles from memory, and passes it back. Functions stay as they are of whose outputs all products
+    are needed for states, too, or none.
+
+    With both, those who run ahead make what is left to the walk beside products of states, as tiles that are scaled, and
+    pass it to the walk and to those behind it.
 
     ```mlir
     kernel.func @f(...) chunk 64 roles [#kernel.role<all, 8>] {
@@ -140,6 +143,31 @@ def DivideRoles : Pass<"stretto-divide-roles", "::mlir::ModuleOp"> {
   let dependentDialects = ["::stretto::kernel::KernelDialect", "::mlir::arith::ArithDialect", "::mlir::scf::SCFDialect"];
 }
 
+def PassLate : Pass<"stretto-pass-late", "::mlir::ModuleOp"> {
+  let summary = "Passes states beside the products that change them";
+  let description = [{
+    A walk passes its states as they are read, and then multiplies. What follows from a state, rounded, is a copy of it: it
+    is passed while the products run, so that the next turn comes sooner. Those who find outputs have it a little later,
+    for which they have time. Where they pass anything back, which may wait for what they are passed, and where the copies
+    leave the walk too few registers, states are passed first.
+
+    ```mlir
+    %copy = arith.truncf %S
+    %left = kernel.pass %copy to %states turn %c
+    %sum = chunk.dot %k, %v transpose_left add %S
+    %next = kernel.finish %sum
+    ```
+    =>
+    ```mlir
+    %copy = arith.truncf %S
+    %sum = chunk.dot %k, %v transpose_left add %S
+    %left = kernel.pass %copy to %states turn %c
+    %next = kernel.finish %sum
+    ```
+  }];
+  let dependentDialects = ["::stretto::kernel::KernelDialect"];
+}
+
 def ShareChannels : Pass<"stretto-share-channels", "::mlir::ModuleOp"> {
   let summary = "Copies tiles once that two roles of a block read";
   let description = [{
@@ -147,8 +175,11 @@ def ShareChannels : Pass<"stretto-share-channels", "::mlir::ModuleOp"> {
     sends for those that find outputs behind it, too; they receive the tiles, and release them. That halves what such
     inputs take of shared memory, and of what the L2 cache is asked for. The walk sends what they alone read as well:
     groups that take chunks in turns do not wait for each other. It waits for such a tile at the end of a turn, or before
-    it waits for what is passed back; they wait for each tile where they first read it. Roles that run ahead keep copies of
-    their own.
+    it waits for what is passed back; they wait for each tile where they first read it. Two roles of which one runs ahead
+    keep copies of their own.
+
+    Where groups take chunks in turns, or there are three roles, a role of its own sends for all of them, a `producer`: a
+    walk that waited in each turn for tiles to be read would be no further ahead than that.
 
     ```mlir
     kernel.func @f(...) chunk 64 roles [#kernel.role<walk, 4>] beside @f.outputs {

@@ -20,9 +20,8 @@ void ThreadLowering::noteBoxes() {
     if (isBulk(op.getChannel()) && argument.kind != Manifest::Kind::Window)
       argument.box = boxColumnsOf(op.getChannel().getType().getTile());
   };
-  function.walk(note);
-  if (beside)
-    beside.walk(note);
+  for (FuncOp role : roles)
+    role.walk(note);
 }
 
 bool ThreadLowering::isBulk(Value channel) { return channel.getDefiningOp<ChannelOp>().getBulk(); }
@@ -123,29 +122,50 @@ void ThreadLowering::arriveWithRows(SendOp op) {
 }
 
 bool ThreadLowering::hasTokens(ChannelOp channel) {
-  return llvm::none_of(channel->getUsers(), [&](Operation *user) {
-    auto send = dyn_cast<SendOp>(user);
-    return send && viewOf(send.getView()).argument->kind == Manifest::Kind::Checkpoint;
+  auto sendsCheckpoints = [&](ChannelOp end) {
+    return llvm::any_of(end->getUsers(), [&](Operation *user) {
+      auto send = dyn_cast<SendOp>(user);
+      return send && viewOf(send.getView()).argument->kind == Manifest::Kind::Checkpoint;
+    });
+  };
+  // Another role may send them.
+  return !sendsCheckpoints(channel) && llvm::none_of(roles, [&](FuncOp role) {
+    return llvm::any_of(role.getOps<ChannelOp>(), [&](ChannelOp end) {
+      return end.getPassed() && end.getPassed() == channel.getPassed() && sendsCheckpoints(end);
+    });
   });
 }
 
 void ThreadLowering::awaitBoxes(ReceiveOp op, const SharedTile &tile) {
-  constexpr int64_t pieceBytes = 16;
   awaitPhase(op.getChannel().getDefiningOp<ChannelOp>(), scalars.lookup(op.getTurn()));
 
   if (!hasTokens(op.getChannel().getDefiningOp<ChannelOp>()))
     return;
-  // Behind a sequence of a packed batch lies the next one.
-  ArrayRef<int64_t> shape = tile.type.getShape();
-  Value valid = validTokens(b.mul(scalars.lookup(op.getChunk()), shape[0]), shape[0]);
-  Value isCut = b.both(packed, b.less(valid, shape[0]));
+  // Behind a sequence of a packed batch, of which one chunk is cut, lies the next one.
+  auto channel = op.getChannel().getDefiningOp<ChannelOp>();
+  int64_t rows = tile.type.getDimSize(0);
+  Value valid = validTokens(b.mul(scalars.lookup(op.getChunk()), rows), rows);
+  Value isCut = b.both(packed, b.less(valid, rows));
   OpBuilder::InsertionGuard guard(b);
   b.setInsertionPointToStart(scf::IfOp::create(b, isCut).thenBlock());
-  // Of a sequence one chunk is cut. The role that sends its tile clears rows for the other, too.
-  auto channel = op.getChannel().getDefiningOp<ChannelOp>();
-  bool isSender = llvm::any_of(channel->getUsers(), llvm::IsaPred<SendOp>);
-  if (channel.isShared() && !isSender)
-    return awaitParity(barrierOfCleared(channel), b.i32(0));
+  if (channel.isShared() && roleThatClears(channel) != function)
+    awaitParity(barrierOfCleared(channel), b.i32(0));
+  else
+    clearRows(channel, tile, valid);
+}
+
+FuncOp ThreadLowering::roleThatClears(ChannelOp channel) {
+  return *llvm::find_if(roles, [&](FuncOp role) {
+    return llvm::any_of(role.getOps<ChannelOp>(), [&](ChannelOp end) {
+      return end.getPassed() && end.getPassed() == channel.getPassed() &&
+             llvm::any_of(end->getUsers(), llvm::IsaPred<ReceiveOp>);
+    });
+  });
+}
+
+void ThreadLowering::clearRows(ChannelOp channel, const SharedTile &tile, Value valid) {
+  constexpr int64_t pieceBytes = 16;
+  ArrayRef<int64_t> shape = tile.type.getShape();
   Type element = tile.type.getElementType();
   int64_t perPiece = pieceBytes / tile.elementBytes();
   Layout layout = copyLayout(shape, perPiece, function.getWarps());

@@ -26,7 +26,7 @@ LogicalResult ThreadLowering::lowerItem(Value argument) {
     auto find = [](chunk::DotOp product) { return WalkResult(failure(isOfWarpgroups(product))); };
     return function && function.walk(find).wasInterrupted();
   };
-  if (beside || hasDescriptors(function))
+  if (roles.size() > 1 || hasDescriptors(function))
     b.warp = b.shuffleFrom(b.warp, b.i32(0));
   shared = LLVM::AddressOfOp::create(b, b.pointerType(3), sharedMemory);
   // Of a ring of one tile all addresses would be constants, which the assembler makes anew where one thread sends the

@@ -4,8 +4,8 @@
 // passes to another has two barriers in shared memory (mbarrier): at the first each thread that has stored its part
 // arrives, at the second each one that has read the tile. The k-th use of a place in the ring completes the k-th phase
 // of both. One arrival of each warp, behind a barrier of its own, is as fast (docs/performance.md), but no checker of
-// races follows it. Of a tile that the memory system copies for both roles the copy completes the first barrier, and
-// the threads of the role that does not send it arrive at the second.
+// races follows it. Of a tile that the memory system copies for several roles the copy completes the first barrier, and
+// the threads of those that do not send it arrive at the second.
 //
 //===----------------------------------------------------------------------===//
 
@@ -18,82 +18,81 @@ using namespace stretto;
 using namespace stretto::kernel;
 
 LogicalResult ThreadLowering::lowerRoles() {
-  if (!beside)
+  if (roles.size() == 1)
     return lower(*function.getBlock());
+  int64_t most = 1, id = 1;
+  for (FuncOp role : roles)
+    most = std::max(most, role.getGroups());
   // A group that skips a use of a place would take the barrier's phase before for its own.
-  int64_t groups = beside.getGroups();
-  for (auto channel : function.getOps<ChannelOp>())
-    if (auto depth = static_cast<int64_t>(channel.getDepth());
-        channel.getPassed() && !channel.getBulk() && depth % groups != 0)
-      return channel.emitOpError("has ") << depth << " places for tiles that are passed to " << groups
-                                         << " groups of warps, expected a multiple";
+  for (FuncOp role : roles)
+    for (auto channel : role.getOps<ChannelOp>())
+      if (auto depth = static_cast<int64_t>(channel.getDepth());
+          channel.getPassed() && !channel.getBulk() && depth % most != 0)
+        return channel.emitOpError("has ") << depth << " places for tiles that are passed to " << most
+                                           << " groups of warps, expected a multiple";
   openPassed();
-  int64_t own = function.getWarps();
-  RegistersOfRoles registersOf(function, beside);
+  RegistersOfRoles registersOf(roles);
   auto setRegisters = [&](int64_t count) {
     auto action =
         count < registersOf.atLaunch ? NVVM::SetMaxRegisterAction::decrease : NVVM::SetMaxRegisterAction::increase;
     if (count != registersOf.atLaunch)
       NVVM::SetMaxRegisterOp::create(b, static_cast<int32_t>(count), action);
   };
-  auto divide = [&](int64_t warps) {
-    auto roles = scf::IfOp::create(b, b.less(b.warp, warps), /*addElse=*/true);
-    roles->setAttr(rolesAttribute, b.getI64IntegerAttr(warps * lanesOfWarp));
-    return roles;
-  };
-  scf::IfOp roles = divide(own);
-  auto lowerRole = [&](mlir::Block *target, int64_t id, int64_t warps, int64_t registers) {
-    OpBuilder::InsertionGuard guard(b);
-    b.setInsertionPoint(target->getTerminator());
-    setRegisters(registers);
-    b.barrierId = id;
-    b.threadsOfBarrier = warps * lanesOfWarp;
-    return lower(*function.getBlock());
-  };
-  if (failed(lowerRole(roles.thenBlock(), 1, own, registersOf.walk)))
-    return failure();
-  // The same of the other function, whose warps are counted from the first of its own on.
-  std::swap(function, beside);
   OpBuilder::InsertionGuard guard(b);
-  int64_t before = own;
-  for (own = function.getWarps(); group < function.getGroups(); ++group) {
-    b.setInsertionPoint(roles.elseBlock()->getTerminator());
-    b.warp = b.add(b.warp, -before);
-    thread = b.add(thread, -before * lanesOfWarp);
-    bool isLast = group + 1 == function.getGroups();
-    mlir::Block *target = roles.elseBlock();
-    if (!isLast) {
-      roles = divide(own);
-      target = roles.thenBlock();
+  for (FuncOp role : roles) {
+    function = role;
+    for (group = 0; group < role.getGroups(); ++group, ++id) {
+      int64_t warps = role.getWarps(), threads = warps * lanesOfWarp;
+      bool isLast = role == roles.back() && group + 1 == role.getGroups();
+      scf::IfOp others;
+      if (!isLast) {
+        others = scf::IfOp::create(b, b.less(b.warp, warps), /*addElse=*/true);
+        others->setAttr(rolesAttribute, b.getI64IntegerAttr(threads));
+        b.setInsertionPoint(others.thenBlock()->getTerminator());
+      }
+      setRegisters(registersOf.of(role));
+      b.barrierId = id;
+      b.threadsOfBarrier = threads;
+      if (failed(lower(*role.getBlock())))
+        return failure();
+      if (isLast)
+        break;
+      // The next are counted from their own first warp on.
+      b.setInsertionPoint(others.elseBlock()->getTerminator());
+      b.warp = b.add(b.warp, -warps);
+      thread = b.add(thread, -threads);
     }
-    if (failed(lowerRole(target, 2 + group, own, registersOf.ahead)))
-      return failure();
-    before = own;
   }
+  function = roles.front();
   return success();
 }
 
 /// Makes the barriers of all that is passed, before any thread asks for one.
 void ThreadLowering::openPassed() {
+  // Those that read a tile: one group of a role.
+  llvm::DenseMap<uint64_t, int64_t> readers;
+  for (FuncOp role : roles)
+    for (auto channel : role.getOps<ChannelOp>())
+      if (channel.getPassed() && llvm::any_of(channel->getUsers(), llvm::IsaPred<ReleaseOp>))
+        readers[*channel.getPassed()] += lanesOfWarp * role.getWarps();
   onFirstThread([&] {
-    for (auto channel : function.getOps<ChannelOp>()) {
-      if (!channel.getPassed())
-        continue;
-      auto depth = static_cast<int64_t>(channel.getDepth());
-      bool isFirst = llvm::any_of(channel->getUsers(), llvm::IsaPred<PassOp, SendOp>);
-      int64_t threadsOfFirst = lanesOfWarp * (isFirst ? function : beside).getWarps();
-      int64_t threadsOfSecond = lanesOfWarp * (isFirst ? beside : function).getWarps();
-      auto init = [&](Value barrier, int64_t arrivals) {
-        NVVM::MBarrierInitOp::create(b, barrier, b.i32(arrivals), Value());
-      };
-      Value first = b.advance(shared, static_cast<int64_t>(*channel.getBarriers()));
-      for (int64_t place = 0; place < depth; ++place)
-        init(b.advance(first, place * bytesOfBarrier), channel.isShared() ? 1 : threadsOfFirst);
-      for (int64_t place = depth; place < 2 * depth; ++place)
-        init(b.advance(first, place * bytesOfBarrier), threadsOfSecond);
-      if (channel.isShared())
-        init(barrierOfCleared(channel), threadsOfFirst);
-    }
+    for (FuncOp role : roles)
+      for (auto channel : role.getOps<ChannelOp>()) {
+        if (!channel.getPassed() || llvm::none_of(channel->getUsers(), llvm::IsaPred<PassOp, SendOp>))
+          continue;
+        auto depth = static_cast<int64_t>(channel.getDepth());
+        int64_t threads = lanesOfWarp * role.getWarps();
+        auto init = [&](Value barrier, int64_t arrivals) {
+          NVVM::MBarrierInitOp::create(b, barrier, b.i32(arrivals), Value());
+        };
+        Value first = b.advance(shared, static_cast<int64_t>(*channel.getBarriers()));
+        for (int64_t place = 0; place < depth; ++place)
+          init(b.advance(first, place * bytesOfBarrier), channel.isShared() ? 1 : threads);
+        for (int64_t place = depth; place < 2 * depth; ++place)
+          init(b.advance(first, place * bytesOfBarrier), readers.lookup(*channel.getPassed()));
+        if (channel.isShared())
+          init(barrierOfCleared(channel), lanesOfWarp * roleThatClears(channel).getWarps());
+      }
     NVVM::FenceMbarrierInitOp::create(b);
   });
   b.barrier();

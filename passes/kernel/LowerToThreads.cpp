@@ -67,33 +67,37 @@ LogicalResult ThreadLowering::checkLayouts(FuncOp function) {
 /// one that nobody fills, or frees, waits for ever.
 StringRef ThreadLowering::problemOfRoles() {
   SmallVector<ChannelOp> passed;
-  for (FuncOp each : {function, beside})
-    if (each)
-      llvm::copy_if(each.getOps<ChannelOp>(), std::back_inserter(passed), [](ChannelOp op) { return op.getPassed(); });
-  if (beside && manifest.inPlace)
+  int64_t threads = 0;
+  for (FuncOp each : roles) {
+    threads += each.getThreads();
+    llvm::copy_if(each.getOps<ChannelOp>(), std::back_inserter(passed), [](ChannelOp op) { return op.getPassed(); });
+  }
+  if (roles.size() > 1 && manifest.inPlace)
     return "has several roles and takes single tokens, expected one role";
-  if (beside && manifest.threads != function.getThreads() + beside.getThreads())
+  if (roles.size() > 1 && manifest.threads != threads)
     return "has a manifest of other threads than those of its roles";
   for (ChannelOp channel : passed) {
     SmallVector<ChannelOp> ends;
     llvm::copy_if(passed, std::back_inserter(ends),
                   [&](ChannelOp other) { return other.getPassed() == channel.getPassed(); });
-    auto uses = [](ChannelOp end, auto isOf) { return llvm::count_if(end->getUsers(), isOf) == 1; };
-    bool isPair = ends.size() == 2 && ends[0]->getParentOp() != ends[1]->getParentOp() &&
-                  ends[0]->getAttrDictionary() == ends[1]->getAttrDictionary() &&
-                  ends[0].getType() == ends[1].getType() && ends[0].getDepth() > 0;
-    bool isPassed = false;
-    for (unsigned first = 0; isPair && first < ends.size(); ++first) {
-      ChannelOp own = ends[first], other = ends[1 - first];
-      bool isSent = own.isShared() && !uses(own, llvm::IsaPred<ReleaseOp>) && uses(own, llvm::IsaPred<ReceiveOp>) &&
-                    llvm::any_of(own->getUsers(), llvm::IsaPred<SendOp>);
-      bool isLeft = !own.isShared() && own->hasOneUse() && uses(own, llvm::IsaPred<PassOp>);
-      isPassed |= (isSent || isLeft) && llvm::range_size(other->getUsers()) == 2 &&
-                  uses(other, llvm::IsaPred<ReceiveOp>) && uses(other, llvm::IsaPred<ReleaseOp>);
+    auto uses = [](ChannelOp end, auto isOf) { return llvm::count_if(end->getUsers(), isOf); };
+    DenseSet<Operation *> functions;
+    int64_t sources = 0, readers = 0;
+    for (ChannelOp end : ends) {
+      bool isSame = end->getAttrDictionary() == channel->getAttrDictionary() && end.getType() == channel.getType();
+      if (!isSame || !functions.insert(end->getParentOp()).second)
+        return "has channels under one number that differ, or are of one role";
+      int64_t all = llvm::range_size(end->getUsers()), sends = uses(end, llvm::IsaPred<SendOp>);
+      int64_t receives = uses(end, llvm::IsaPred<ReceiveOp>);
+      bool isProducer = cast<FuncOp>(end->getParentOp()).getRole().getKind() == RoleKind::Producer;
+      bool isSent = end.isShared() && sends && receives == (isProducer ? 0 : 1) && all == sends + receives;
+      bool isLeft = !end.isShared() && all == 1 && uses(end, llvm::IsaPred<PassOp>) == 1;
+      sources += isSent || isLeft;
+      readers += all == 2 && receives == 1 && uses(end, llvm::IsaPred<ReleaseOp>) == 1;
     }
-    if (!isPassed)
+    if (!channel.getDepth() || sources != 1 || !readers || sources + readers != static_cast<int64_t>(ends.size()))
       return "has a channel that is not passed or sent by one role, once a turn, and received and released by the "
-             "other";
+             "others";
   }
   return "";
 }
@@ -181,7 +185,7 @@ StringRef ThreadLowering::problemOfCopy(Operation *op) {
 /// compute, as far as registers reach.
 int64_t ThreadLowering::blocksAtOnce() {
   constexpr int64_t registersOfProcessor = 65536, threadsThatWait = 512, ofMatrix = 12, ofRow = 4;
-  if (beside)
+  if (roles.size() > 1)
     return 1;
   if (manifest.independentChunks) {
     bool meetsOneAtATime = llvm::any_of(function.getOps<ChannelOp>(), bringsOneAtATime);
@@ -230,8 +234,9 @@ LLVM::LLVMFuncOp ThreadLowering::createFunction() {
 }
 
 LogicalResult ThreadLowering::run() {
-  if (failed(checkLayouts(function)) || (beside && failed(checkLayouts(beside))))
-    return failure();
+  for (FuncOp role : roles)
+    if (failed(checkLayouts(role)))
+      return failure();
   if (StringRef problem = problemOfRoles(); !problem.empty())
     return function.emitOpError(problem);
   noteBoxes();
@@ -499,12 +504,11 @@ struct LowerToThreads : stretto::impl::LowerToThreadsBase<LowerToThreads> {
     // What is beside another function is lowered with it.
     DenseSet<Operation *> others;
     for (FuncOp function : functions)
-      if (function.getBeside())
-        others.insert(module.lookupSymbol(*function.getBeside()));
+      for (FuncOp other : llvm::drop_begin(function.getRolesOfBlock()))
+        others.insert(other);
     for (FuncOp function : functions) {
       if (others.contains(function))
         continue;
-      FuncOp beside = function.getBeside() ? module.lookupSymbol<FuncOp>(*function.getBeside()) : FuncOp();
       builder.setInsertionPoint(function);
       FailureOr<Manifest> manifest = Manifest::leftOn(function);
       if (failed(manifest))
@@ -517,7 +521,7 @@ struct LowerToThreads : stretto::impl::LowerToThreadsBase<LowerToThreads> {
       if (failed(checkShapes(function, *manifest)))
         return signalPassFailure();
       manifest->awaitsLaunches = known->hasDependentLaunches;
-      if (failed(ThreadLowering(function, beside, std::move(*manifest), builder).run()))
+      if (failed(ThreadLowering(function.getRolesOfBlock(), std::move(*manifest), builder).run()))
         return signalPassFailure();
       function.erase();
     }

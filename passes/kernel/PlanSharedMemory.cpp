@@ -224,7 +224,9 @@ int64_t deepenChannels(Roles roles, int64_t bytes) {
   constexpr int64_t fewest = 2, ofSystem = 1024, fewRegisters = 160, fewWarps = 4;
   // A walk back that wants many registers has use for memory of its own.
   bool isWalkBack = walksInReverse(roles[0]) && estimateRegisters(roles[0]) > fewRegisters;
-  int64_t most = isWalkBack ? fewest : 4;
+  // A producer sends as far ahead as there is room.
+  bool hasProducer = FuncOp(roles.back()).getRole().getKind() == RoleKind::Producer;
+  int64_t most = isWalkBack ? fewest : hasProducer ? 6 : 4;
   auto fits = [&](bool apart, int64_t limit, int64_t ofPassed, int64_t least) {
     for (ChannelOp channel : passed)
       channel.setDepth(ofPassed);
@@ -400,15 +402,12 @@ struct PlanSharedMemory : stretto::impl::PlanSharedMemoryBase<PlanSharedMemory> 
     if (!module)
       return;
     DenseSet<Operation *> others;
-    SmallVector<SmallVector<FuncOp, 2>> blocks;
+    SmallVector<SmallVector<FuncOp, 4>> blocks;
     for (auto function : module.getOps<FuncOp>()) {
-      SmallVector<FuncOp, 2> &roles = blocks.emplace_back(1, function);
-      if (function.getBeside()) {
-        roles.push_back(module.lookupSymbol<FuncOp>(*function.getBeside()));
-        others.insert(roles.back());
-      }
+      blocks.push_back(function.getRolesOfBlock());
+      others.insert(blocks.back().begin() + 1, blocks.back().end());
     }
-    for (const SmallVector<FuncOp, 2> &roles : blocks)
+    for (const SmallVector<FuncOp, 4> &roles : blocks)
       if (!others.contains(roles[0]))
         plan(roles, *target);
     // Where memory is scarce much was moved, and forms among which one is chosen are not verified behind each pass.

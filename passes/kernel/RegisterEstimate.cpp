@@ -53,15 +53,40 @@ int64_t stretto::kernel::estimateRegisters(FuncOp function) {
          registersOfAddress * function.getBlock()->getNumArguments();
 }
 
-RegistersOfRoles::RegistersOfRoles(FuncOp walking, FuncOp beside) {
-  constexpr int64_t ofProcessor = 65536, more = 60, step = 8, fewest = 24, most = 232, ofAll = 255, warpsOfGroup = 4;
-  int64_t walkers = walking.getThreads(), others = beside.getThreads();
-  atLaunch = walk = ahead = std::min(ofProcessor / (walkers + others) / step * step, ofAll);
-  if (atLaunch == ofAll || walking.getWarps() % warpsOfGroup || beside.getWarps() % warpsOfGroup)
+RegistersOfRoles::RegistersOfRoles(ArrayRef<FuncOp> roles) {
+  constexpr int64_t ofProcessor = 65536, step = 8, fewest = 24, most = 232, ofAll = 255, warpsOfGroup = 4;
+  constexpr int64_t mostToSet = 240;
+  int64_t threads = 0;
+  bool areWarpgroups = true;
+  for (FuncOp role : roles) {
+    threads += role.getThreads();
+    areWarpgroups &= role.getWarps() % warpsOfGroup == 0;
+  }
+  atLaunch = std::min(ofProcessor / threads / step * step, ofAll);
+  for (FuncOp role : roles)
+    ofRoles[role] = atLaunch;
+  if (atLaunch == ofAll || !areWarpgroups)
     return;
-  int64_t wanted = llvm::alignTo(std::min(estimateRegisters(walking) + more, most), step);
-  walk = std::max(wanted, atLaunch);
-  ahead = std::max((atLaunch * (walkers + others) - walk * walkers) / others / step * step, fewest);
+  int64_t left = atLaunch * threads;
+  auto give = [&](FuncOp role, int64_t registers) {
+    ofRoles[role] = registers;
+    left -= registers * role.getThreads();
+    threads -= role.getThreads();
+  };
+  auto wanted = [&](FuncOp role) { return llvm::alignTo(std::min(estimateRegisters(role) + ofAssembler, most), step); };
+  for (FuncOp role : roles.drop_front())
+    if (role.getRole().getKind() == RoleKind::Producer)
+      give(role, fewest);
+  give(roles.front(), std::max<int64_t>(wanted(roles.front()), atLaunch));
+  // Those that find outputs have what those that run ahead leave.
+  SmallVector<FuncOp> others;
+  for (RoleKind kind : {RoleKind::Ahead, RoleKind::Outputs})
+    llvm::copy_if(roles, std::back_inserter(others), [&](FuncOp role) { return role.getRole().getKind() == kind; });
+  for (FuncOp role : others) {
+    int64_t share = std::max(left / threads / step * step, fewest);
+    bool isLast = role == others.back();
+    give(role, std::min<int64_t>(isLast ? share : std::min<int64_t>(share, wanted(role)), mostToSet));
+  }
 }
 
 bool stretto::kernel::isInRareBranch(Operation *op) {

@@ -13,12 +13,22 @@ int64_t estimateRegisters(FuncOp function);
 /// What a walk back may have by that estimate: what ptxas needs beside tiles, it was seen to need there.
 inline constexpr int64_t mostOfWalkBack = 190;
 
-/// How many registers the threads of two roles have. Those that walk take what they want first, as their products may
-/// wait for none; the others have what is left. Warpgroups set the number in steps.
-struct RegistersOfRoles {
-  int64_t atLaunch, walk, ahead;
+/// How many registers the threads of each role of a block have. Those that walk take what they want first, as their
+/// products may wait for none; a producer needs few, and the others have what is left. Warpgroups set the number in
+/// steps.
+class RegistersOfRoles {
+public:
+  /// `roles`: the walk first.
+  explicit RegistersOfRoles(llvm::ArrayRef<FuncOp> roles);
 
-  RegistersOfRoles(FuncOp walking, FuncOp beside);
+  int64_t atLaunch;
+  int64_t of(FuncOp role) const { return ofRoles.lookup(role); }
+  /// Whether a role has as many as its tiles and what the assembler keeps besides were seen to want.
+  bool suffice(FuncOp role) const { return estimateRegisters(role) + ofAssembler <= of(role); }
+
+private:
+  static constexpr int64_t ofAssembler = 60;
+  llvm::DenseMap<mlir::Operation *, int64_t> ofRoles;
 };
 
 /// Whether an operation is in the branch of a choice that is seldom taken: of two, the one that stands last.

@@ -107,10 +107,17 @@ bool RoleFinder::findWalk() {
   }
   for (bool isOfWalk : isOfSecond)
     isOfFirst.push_back(!isOfWalk);
+  // A walk that passes its states to others may have matrices to make of tiles, but no products beside those of states.
+  bool isPassed = llvm::any_of(second, llvm::IsaPred<PassOp>);
+  auto makesMatrix = [](Operation &op) {
+    auto tile = op.getNumResults() == 1 ? dyn_cast<RankedTensorType>(op.getResult(0).getType()) : RankedTensorType();
+    return tile && tile.getRank() == 2 && isa<arith::MulFOp>(op);
+  };
   bool isAhead = llvm::any_of(*loop.getBody(), [&](Operation &op) {
-    return !second.contains(&op) && isa<chunk::DotOp, MatvecOp, scf::IfOp, scf::ForOp>(op);
+    return !second.contains(&op) &&
+           (isa<chunk::DotOp, MatvecOp, scf::IfOp, scf::ForOp>(op) || (isPassed && makesMatrix(op)));
   });
-  bool leavesRows = llvm::any_of(second, llvm::IsaPred<StoreOp>);
+  bool leavesRows = isPassed || llvm::any_of(second, llvm::IsaPred<StoreOp>);
   return llvm::is_contained(isOfSecond, true) && isAhead && leavesRows;
 }
 

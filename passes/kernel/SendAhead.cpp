@@ -254,6 +254,10 @@ struct SendAhead : stretto::impl::SendAheadBase<SendAhead> {
       else
         Schedule(loop, *copies, walksInReverse(function)).write();
     }
+    // A role whose tiles another one sends may copy a parameter, once.
+    if (function.getRole().getKind() != RoleKind::All)
+      for (auto loop : function.getOps<scf::ForOp>())
+        scheduled.insert(loop);
     for (auto &[loop, channels] : loops)
       Schedule(cast<scf::ForOp>(loop), channels, walksInReverse(function)).write();
     for (Operation *loop : scheduled) {

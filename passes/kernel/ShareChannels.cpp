@@ -2,8 +2,10 @@
 
 #include "mlir/Dialect/Arith/IR/Arith.h"
 #include "mlir/Dialect/SCF/IR/SCF.h"
+#include "mlir/IR/IRMapping.h"
 #include "passes/Passes.h"
 #include "passes/kernel/BulkCopies.h"
+#include "runtime/Manifest.h"
 
 namespace stretto {
 #define GEN_PASS_DEF_SHARECHANNELS
@@ -75,9 +77,19 @@ static ChannelOp sendFor(ChannelOp other, FuncOp first) {
   return channel;
 }
 
+/// How many channels there are that roles pass tiles through.
+static int64_t countPassed(ArrayRef<FuncOp> roles) {
+  llvm::SmallDenseSet<uint64_t> numbers;
+  for (FuncOp role : roles)
+    for (auto channel : role.getOps<ChannelOp>())
+      if (channel.getPassed())
+        numbers.insert(*channel.getPassed());
+  return static_cast<int64_t>(numbers.size());
+}
+
 /// A walk, and the role that finds outputs behind it.
 static void share(FuncOp first, FuncOp second) {
-  int64_t count = llvm::count_if(first.getOps<ChannelOp>(), [](ChannelOp channel) { return channel.getPassed(); });
+  int64_t count = countPassed({first, second});
   for (auto own : first.getOps<ChannelOp>()) {
     BlockArgument input = inputOf(own);
     for (auto other : second.getOps<ChannelOp>()) {
@@ -113,20 +125,147 @@ static bool sendsInGroups(FuncOp function) {
 }
 
 namespace {
+
+/// Makes of what the roles of a block send the work of a role of its own, which is as far ahead as there is room.
+class Producer {
+public:
+  explicit Producer(ArrayRef<FuncOp> roles) : roles(roles), count(countPassed(roles)) {}
+
+  /// Whether there is anything to send; else nothing has changed.
+  FailureOr<bool> make() {
+    FuncOp first = roles.front();
+    auto loops = first.getOps<scf::ForOp>();
+    if (!llvm::hasSingleElement(loops))
+      return false;
+    scf::ForOp walk = *loops.begin();
+    llvm::MapVector<std::pair<unsigned, Type>, SmallVector<ChannelOp>> readers;
+    for (FuncOp role : roles)
+      for (auto channel : role.getOps<ChannelOp>())
+        if (BlockArgument input = inputOf(channel); input && isOfEachChunk(channel))
+          readers[{input.getArgNumber(), channel.getType()}].push_back(channel);
+    if (readers.empty())
+      return false;
+    function = cast<FuncOp>(first->cloneWithoutRegions());
+    function.setSymName((first.getSymName() + ".producer").str());
+    setWarps();
+    createLoop(walk);
+    for (auto &[input, channels] : readers) {
+      send(input.first, channels.front());
+      for (ChannelOp channel : channels) {
+        channel.setPassed(count);
+        receiveAlone(channel);
+      }
+      ++count;
+    }
+    FuncOp last = roles.back();
+    last.setBeside(function.getSymName());
+    function.removeBesideAttr();
+    last->getBlock()->getOperations().insert(std::next(last->getIterator()), function);
+    return countThreads();
+  }
+
+private:
+  /// Whether the loop of a role walks over the tiles of a channel, from its first chunk to its last.
+  static bool isOfEachChunk(ChannelOp channel) {
+    ChunkCopies copies = *ChunkCopies::of(channel);
+    auto loop = cast<scf::ForOp>(copies.receive->getParentOp());
+    return copies.receive.getChunk() == loop.getInductionVar() && copies.first.getChunk() == loop.getLowerBound();
+  }
+
+  /// One would do, but warpgroups set the registers of their threads together.
+  void setWarps() {
+    constexpr int64_t warps = 4;
+    MLIRContext *context = function.getContext();
+    function.setRolesAttr(ArrayAttr::get(context, {RoleAttr::get(context, RoleKind::Producer, warps)}));
+  }
+
+  /// A loop over the chunks that the walk meets.
+  void createLoop(scf::ForOp walk) {
+    OpBuilder builder(function.getContext());
+    Block *block = builder.createBlock(&function.getBody());
+    for (BlockArgument argument : FuncOp(roles.front()).getBody().getArguments())
+      block->addArgument(argument.getType(), argument.getLoc());
+    IRMapping mapping;
+    auto bound = [&](Value value) { return make(value, mapping, builder); };
+    Value begin = bound(walk.getLowerBound()), end = bound(walk.getUpperBound()), step = bound(walk.getStep());
+    loop = scf::ForOp::create(builder, walk.getLoc(), begin, end, step);
+    ReturnOp::create(builder, walk.getLoc());
+    builder.setInsertionPointToStart(loop.getBody());
+    turn = builder.createOrFold<arith::SubIOp>(loop.getLoc(), loop.getInductionVar(), begin);
+  }
+
+  /// A number of the walk, which follows from others.
+  static Value make(Value number, IRMapping &mapping, OpBuilder &builder) {
+    if (Value known = mapping.lookupOrNull(number))
+      return known;
+    Operation *op = number.getDefiningOp();
+    for (Value operand : op->getOperands())
+      make(operand, mapping, builder);
+    builder.clone(*op, mapping);
+    return mapping.lookup(number);
+  }
+
+  void send(unsigned input, ChannelOp channel) {
+    OpBuilder builder = OpBuilder::atBlockBegin(function.getBlock());
+    auto own = cast<ChannelOp>(builder.clone(*channel));
+    own.setPassed(count);
+    builder.setInsertionPoint(loop.getBody()->getTerminator());
+    SendOp::create(builder, channel.getLoc(), function.getBlock()->getArgument(input), loop.getInductionVar(), own,
+                   turn);
+  }
+
+  FailureOr<bool> countThreads() {
+    FailureOr<Manifest> manifest = Manifest::leftOn(function);
+    if (failed(manifest))
+      return failure();
+    manifest->threads += function.getThreads();
+    StringAttr attribute = manifest->toAttribute(function.getContext());
+    for (FuncOp role : roles)
+      role->setAttr(Manifest::attributeName, attribute);
+    function->setAttr(Manifest::attributeName, attribute);
+    return true;
+  }
+
+  ArrayRef<FuncOp> roles;
+  int64_t count;
+  FuncOp function;
+  scf::ForOp loop;
+  Value turn;
+};
+
 struct ShareChannels : stretto::impl::ShareChannelsBase<ShareChannels> {
   void runOnOperation() override {
-    for (auto function : getOperation().getOps<FuncOp>()) {
-      auto beside = function.getBeside() ? getOperation().lookupSymbol<FuncOp>(*function.getBeside()) : FuncOp();
-      if (!beside || beside.getRole().getKind() != RoleKind::Outputs)
-        continue;
-      share(function, beside);
-      eraseAwaits(beside);
-      if (sendsInGroups(beside)) {
-        beside.emitOpError("has ") << beside.getGroups()
-                                   << " groups of warps and copies tiles itself, expected one group";
+    DenseSet<Operation *> others;
+    for (auto function : llvm::make_early_inc_range(getOperation().getOps<FuncOp>())) {
+      SmallVector<FuncOp, 4> roles = function.getRolesOfBlock();
+      others.insert(roles.begin() + 1, roles.end());
+      if (!others.contains(function) && failed(run(roles)))
         return signalPassFailure();
-      }
     }
+  }
+
+private:
+  static LogicalResult run(ArrayRef<FuncOp> roles) {
+    auto *outputs =
+        llvm::find_if(roles, [](FuncOp role) { return role.getRole().getKind() == RoleKind::Outputs; });
+    if (outputs == roles.end())
+      return success();
+    bool hasProducer = false;
+    if (FuncOp(*outputs).getGroups() > 1 || roles.size() > 2) {
+      FailureOr<bool> made = Producer(roles).make();
+      if (failed(made))
+        return failure();
+      hasProducer = *made;
+    }
+    if (!hasProducer && roles.size() == 2)
+      share(roles[0], roles[1]);
+    for (FuncOp role : roles)
+      eraseAwaits(role);
+    if (!sendsInGroups(*outputs))
+      return success();
+    FuncOp function = *outputs;
+    return function.emitOpError("has ") << function.getGroups()
+                                        << " groups of warps and copies tiles itself, expected one group";
   }
 };
 } // namespace

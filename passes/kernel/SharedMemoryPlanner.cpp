@@ -194,7 +194,9 @@ void SharedMemoryPlanner::collect(FuncOp function) {
     if (channel) {
       if (channel.getOffset())
         offset = *channel.getOffset();
-      regions.push_back({function, op, channel.bytesOfTiles(), spansOf(channel), offset});
+      // Other roles may still read what is passed when this one is done with it.
+      SmallVector<Span, 2> spans = channel.getPassed() ? SmallVector<Span, 2>{{0, end}} : spansOf(channel);
+      regions.push_back({function, op, channel.bytesOfTiles(), spans, offset});
       if (int64_t bytes = channel.bytesOfBarriers()) {
         std::optional<int64_t> given;
         if (channel.getBarriers())

@@ -13,9 +13,9 @@ namespace stretto::kernel {
 /// emits what one of them means for a thread and records where its result is.
 class ThreadLowering {
 public:
-  /// `beside`: what other warps of the block do, if there are any.
-  ThreadLowering(FuncOp function, FuncOp beside, Manifest manifest, mlir::OpBuilder &builder)
-      : function(function), beside(beside), manifest(std::move(manifest)), b(function.getLoc(), builder) {}
+  /// `roles`: what the warps of a block do, those of the first function first.
+  ThreadLowering(llvm::ArrayRef<FuncOp> roles, Manifest manifest, mlir::OpBuilder &builder)
+      : roles(roles), function(roles.front()), manifest(std::move(manifest)), b(function.getLoc(), builder) {}
 
   /// Emits the function in place of the block's.
   mlir::LogicalResult run();
@@ -200,7 +200,7 @@ private:
   /// tiles through also that of its readers, complete when it has been read. The k-th use of a place completes the k-th
   /// phase.
   mlir::Value barrierOf(ChannelOp channel, mlir::Value turn, bool ofReaders = false);
-  /// Of a channel that two roles read: complete when rows without a token have been cleared.
+  /// Of a channel that several roles read: complete when rows without a token have been cleared.
   mlir::Value barrierOfCleared(ChannelOp channel);
   /// One thread orders the copy of an entry's rows, and copies them back.
   void lowerFetch(FetchOp op);
@@ -210,10 +210,15 @@ private:
   /// Waits for the tile of a turn, or for a place to leave one in.
   void awaitPhase(ChannelOp channel, mlir::Value turn, bool ofReaders = false);
   void onFirstThread(llvm::function_ref<void()> body);
-  /// Waits for the tile of a turn, of which rows without a token become 0.
   /// Whether rows of its tiles are those of tokens.
   bool hasTokens(ChannelOp channel);
+  /// Waits for the tile of a turn, of which rows without a token become 0.
   void awaitBoxes(ReceiveOp op, const SharedTile &tile);
+  /// Makes rows 0 that have no token, and says so to other roles.
+  void clearRows(ChannelOp channel, const SharedTile &tile, mlir::Value valid);
+  /// Of those that receive the tiles of a channel, the first clears rows for all. That a producer would do it costs
+  /// more: ptxas then takes addresses that are the same for all lanes, in every role, for such that are not.
+  FuncOp roleThatClears(ChannelOp channel);
 
   //===--------------------------------------------------------------------===//
   // Roles (LowerRoles.cpp)
@@ -318,7 +323,8 @@ private:
   mlir::Value scratchOf(mlir::Operation *op);
   SharedTile scratchTile(mlir::Value base, mlir::RankedTensorType type);
 
-  FuncOp function, beside;
+  llvm::SmallVector<FuncOp, 4> roles;
+  FuncOp function; // the role that is lowered
   /// Which group of a role is lowered.
   int64_t group = 0;
   Manifest manifest;

@@ -23,7 +23,8 @@ LOWERING = (
     "stretto-fetch-states{{chip={chip}}},"
     "stretto-assign-layouts{{read-again={room} repeat-left={room} warpgroups={room}}},control-flow-sink,"
     "stretto-select-products{{chip={chip}}},stretto-overlap-products,stretto-select-copies{{chip={chip}}}),"
-    "stretto-share-channels,stretto-plan-shared-memory{{chip={chip}}},kernel.func(stretto-send-ahead,stretto-insert-barriers,"
+    "stretto-pass-late,stretto-share-channels,stretto-plan-shared-memory{{chip={chip}}},"
+    "kernel.func(stretto-send-ahead,stretto-insert-barriers,"
     "stretto-set-tiles-aside{{chip={chip} registers={registers}}}),"
     "stretto-lower-to-threads{{chip={chip}}},llvm.func(cse,stretto-merge-choices{math}))"
 )

@@ -211,7 +211,7 @@ kernel.func @f(%x: !kernel.view<tensor<16x16xf32>>) chunk 16 roles [#kernel.role
 
 // -----
 
-// expected-error @+1 {{[func_c3] is beside 'f', which is beside another itself}}
+// expected-error @+1 {{[func_c3] is beside 'f', and so on, expected at most 4 functions of a block}}
 kernel.func @f() chunk 16 roles [#kernel.role<walk, 4>] beside @f {
   kernel.return
 }
