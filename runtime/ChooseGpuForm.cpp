@@ -82,6 +82,9 @@ llvm::Expected<Lowering::Blocks> Lowering::blocksOf(ModuleOp form) {
     return needs.takeError();
   // The walks of a gradient that have no results have as many warps as without roles.
   int64_t warpsOfWalk = isOfGradient ? 0 : fewWarps;
+  if (request.warps == 0 && request.ahead < 0 && request.outputs < 0)
+    if (Roles roles = rolesOfProducer(form, fewWarps); roles.outputs)
+      return Blocks{needs->registers, fewWarps, roles.ahead, roles.outputs, std::move(needs->planned)};
   if (request.warps == 0 && request.outputs < 0)
     if (int64_t further = warpsOfOutputs(form, warpsOfWalk))
       return Blocks{needs->registers, warpsOfWalk, /*ahead=*/0, further, std::move(needs->planned)};

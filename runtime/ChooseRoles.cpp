@@ -30,8 +30,8 @@ int64_t Lowering::warpsOfRoles(ModuleOp form, const KernelForm &roles,
       continue;
     SmallVector<kernel::FuncOp, 4> block = walk.getRolesOfBlock();
     kernel::RegistersOfRoles registers(block);
-    // Gradients were seen to need a few less.
-    int64_t further = isOfGradient ? 12 : 0;
+    // Gradients, and outputs that others prepare, were seen to need a few less.
+    int64_t further = isOfGradient ? 12 : roles.ahead && roles.outputs ? 16 : 0;
     bool fits = llvm::all_of(block, [&](kernel::FuncOp role) {
       return kernel::estimateRegisters(role) <= registers.of(role) + further;
     });
@@ -124,6 +124,43 @@ static bool gainsBehindWalkBack(kernel::FuncOp walk, kernel::FuncOp outputs) {
   constexpr int64_t fewRegisters = 128, numbersOfByte = 2;
   return kernel::estimateRegisters(walk) <= fewRegisters ||
          kernel::estimateWork(walk) + kernel::estimateWork(outputs) >= numbersOfByte * bytesOfTurn(walk);
+}
+
+/// Where a walk does nothing but multiply and add states, others make for it what it adds, and others again find
+/// outputs; in slices, where each chunk is little work and much waiting, two groups of them, which take chunks in turns.
+/// Blocks of four warps of which a multiprocessor has two are faster than the first; gradients, and what solves systems
+/// of equations, were not measured so (docs/performance.md).
+Lowering::Roles Lowering::rolesOfProducer(ModuleOp form, int64_t warpsOfWalk) {
+  constexpr int64_t warpsOfGroup = 4;
+  constexpr double leastAhead = 0.1;
+  WalkResult systems =
+      form.walk([](Operation *op) { return WalkResult(failure(isa<chunk::SolveOp, chunk::InverseOp>(op))); });
+  bool isSliced = llvm::any_of(form.getOps<chunk::KernelOp>(), [](chunk::KernelOp kernel) {
+    return kernel.getSlices() > 1 && !kernel.argumentsOf(chunk::ArgumentKind::State).empty();
+  });
+  if (!mayHaveRoles() || isOfGradient || systems.wasInterrupted() || (!isSliced && mayHaveTwoBlocks(form, warpsOfWalk)))
+    return {};
+  KernelForm kernel = kernelForm();
+  kernel.warps = warpsOfWalk;
+  kernel.outputs = isSliced ? 2 * warpsOfGroup : warpsOfGroup;
+  auto gains = [&](kernel::FuncOp walk) {
+    double ahead = 0, all = 0;
+    bool hasProducer = false;
+    for (kernel::FuncOp role : walk.getRolesOfBlock()) {
+      auto work = static_cast<double>(kernel::estimateWork(role));
+      all += work;
+      ahead += role.getRole().getKind() == kernel::RoleKind::Ahead ? work : 0;
+      hasProducer |= role.getRole().getKind() == kernel::RoleKind::Producer;
+    }
+    return hasProducer && makesOnlyStates(walk) && (!kernel.ahead || ahead >= leastAhead * all);
+  };
+  for (int64_t ahead : {warpsOfGroup, int64_t(0)}) {
+    kernel.ahead = ahead;
+    bool isTried = ahead || isSliced;
+    if (isTried && warpsOfRoles(form, kernel, [&](kernel::FuncOp walk, kernel::FuncOp) { return int64_t(gains(walk)); }))
+      return {ahead, kernel.outputs};
+  }
+  return {};
 }
 
 /// Where a walk only adds to its states, others find the outputs behind it. Where it multiplies them, too, they do if

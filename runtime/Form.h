@@ -20,7 +20,7 @@ struct Form {
   /// Further warps on a GPU, which compute what no state reaches ahead of those that walk; 0: none. Fewer than 0: as
   /// many as the model finds worth their while, where the other warps are its choice, too.
   int64_t ahead = 0;
-  /// Further warps on a GPU, which find outputs behind those that walk, where none run ahead; 0: none. Fewer than 0: as
+  /// Further warps on a GPU, which find outputs behind those that walk; 0: none. Fewer than 0: as
   /// many as the model finds worth their while.
   int64_t outputs = 0;
   /// How many blocks a call has for each multiprocessor of a GPU, 2 where there are more: where two of four warps fit,

@@ -420,6 +420,8 @@ llvm::Expected<std::string> Operator::explain(Signature &signature, const Operat
         json.attribute("threads_ahead", manifest.threadsAhead);
       if (manifest.threadsOfOutputs)
         json.attribute("threads_of_outputs", manifest.threadsOfOutputs);
+      if (manifest.threadsOfProducer)
+        json.attribute("threads_of_producer", manifest.threadsOfProducer);
       json.attribute("shared_bytes", manifest.sharedBytes);
     }
     json.attribute("decay_proven", signature.decays.proven);

@@ -136,6 +136,12 @@ private:
                        llvm::function_ref<int64_t(kernel::FuncOp walk, kernel::FuncOp beside)> wanted);
   int64_t warpsAhead(mlir::ModuleOp form, int64_t warpsOfWalk);
   int64_t warpsOfOutputs(mlir::ModuleOp form, int64_t warpsOfWalk);
+  /// Warps before and behind those that walk, with a producer that sends for all; none where that has not been seen to
+  /// gain.
+  struct Roles {
+    int64_t ahead = 0, outputs = 0;
+  };
+  Roles rolesOfProducer(mlir::ModuleOp form, int64_t warpsOfWalk);
   mlir::LLVM::LLVMFuncOp function(llvm::StringRef symbol) {
     return module->lookupSymbol<mlir::LLVM::LLVMFuncOp>(symbol);
   }

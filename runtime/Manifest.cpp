@@ -234,6 +234,7 @@ std::string Manifest::toJson() const {
     json.attribute("threads", threads);
     json.attribute("threadsAhead", threadsAhead);
     json.attribute("threadsOfOutputs", threadsOfOutputs);
+    json.attribute("threadsOfProducer", threadsOfProducer);
     json.attribute("sharedBytes", sharedBytes);
     json.attribute("scratchBytes", scratchBytes);
     json.attribute("work", work);
@@ -311,6 +312,7 @@ static bool fromJSON(const llvm::json::Value &value, Manifest &manifest, llvm::j
          map.map("noChunkForm", manifest.noChunkForm) && map.map("flops", manifest.flops) &&
          map.map("flopsOfMeeting", manifest.flopsOfMeeting) && map.map("threads", manifest.threads) &&
          map.map("threadsAhead", manifest.threadsAhead) && map.map("threadsOfOutputs", manifest.threadsOfOutputs) &&
+         map.map("threadsOfProducer", manifest.threadsOfProducer) &&
          map.map("sharedBytes", manifest.sharedBytes) && map.map("scratchBytes", manifest.scratchBytes) &&
          map.map("work", manifest.work) && map.map("computeType", manifest.computeType) &&
          map.map("arguments", manifest.arguments);

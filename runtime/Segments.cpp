@@ -1,7 +1,9 @@
 //===- Segments.cpp - Segments of sequences, side by side -----------------===//
 
 #include "runtime/Segments.h"
+#include "dialect/kernel/Chip.h"
 #include "runtime/Knobs.h"
+#include "runtime/WholeWalks.h"
 
 using namespace mlir;
 using namespace stretto;
@@ -44,7 +46,25 @@ int64_t Signature::segmentsFor(const OperatorCall &call, bool isOfGradient) cons
   if (!feedsBack)
     ofLength = std::max(ofLength, std::min(few, length / tokensOfFew));
   int64_t count = std::min({ofChip, ofLength, mostSegments()});
-  return count >= (feedsBack ? fewestFedBack : fewest) ? count : 1;
+  if (count < (feedsBack ? fewestFedBack : fewest) || (!isOfGradient && isSoonerInSlices(call, count)))
+    return 1;
+  return count;
+}
+
+bool Signature::isSoonerInSlices(const OperatorCall &call, int64_t segments) const {
+  // What few heads take was not measured, nor what states do that no warpgroup holds, or whose slices are narrower than
+  // fragments of matrices.
+  constexpr int64_t fewestItems = 16, mostWidth = 128, fewestColumns = 16, tokensOfChunk = 64;
+  if (!weightOfTurn || items(call) < fewestItems || state.empty())
+    return false;
+  const kernel::Chip *chip = kernel::Chip::find(request.target.name);
+  // Beside the values a state may have the column of a normaliser.
+  ArrayRef<int64_t> sizes = ArrayRef(state.front().sizes).take_back(2);
+  if (!chip || !chip->hasWarpgroups || sizes.size() != 2 || sizes[0] > mostWidth || sizes[1] > mostWidth + 1)
+    return false;
+  int64_t columns = sizes[1] / slicesFor(call, /*threads=*/1, /*segments=*/1);
+  int64_t chunks = llvm::divideCeil(tokensOfSequence(call), tokensOfChunk);
+  return columns >= fewestColumns && walksWholeSooner(*weightOfTurn, sizes[0], columns, chunks, segments);
 }
 
 /// Tokens of a sequence; of a packed batch on average.

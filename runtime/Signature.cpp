@@ -11,6 +11,7 @@
 #include "runtime/DiagnosticText.h"
 #include "runtime/Gradient.h"
 #include "runtime/Knobs.h"
+#include "runtime/WholeWalks.h"
 #include "runtime/OperatorImpl.h"
 #include "runtime/Segments.h"
 #include "llvm/Support/FormatVariadic.h"
@@ -108,6 +109,8 @@ llvm::Expected<std::unique_ptr<Operator::Signature>> Operator::Signature::create
   if (std::optional<SegmentProblem> problem = findSegmentProblem(program))
     signature->serialBecause = std::move(problem->reason);
   signature->feedsBack = stretto::feedsBack(program);
+  if (device >= 0 && !call.isStep && bytesOf(request.element) == 2)
+    signature->weightOfTurn = weightOfPlainTurn(program);
   if (!call.isStep && Knobs::instance().features.value_or(device >= 0))
     signature->features = chooseFeatureSplit(program);
   if (device >= 0 && signature->serialBecause.empty())

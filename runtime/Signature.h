@@ -52,6 +52,8 @@ public:
   struct Systems;
   int64_t segmentsFor(const OperatorCall &call, bool isOfGradient) const;
   int64_t mostSegments() const;
+  /// Whether a call takes less where blocks walk whole sequences, each in a slice of the values, than in so many segments.
+  bool isSoonerInSlices(const OperatorCall &call, int64_t segments) const;
   int64_t tokensOfSequence(const OperatorCall &call) const;
   /// How many blocks a call that has so many segments leaves to each multiprocessor, 2 where there are more (Form.h).
   int64_t blocksOfMultiprocessor(const OperatorCall &call, int64_t segments) const;
@@ -131,6 +133,8 @@ public:
   std::string serialBecause;
   /// Whether a row that is written depends on a read of the same state.
   bool feedsBack = false;
+  /// What a chunk of a walk takes that leaves all but its states to others, on a GPU in 16 bits (runtime/WholeWalks.h).
+  std::optional<int64_t> weightOfTurn;
   /// Whether rows of windows are computed with parameters.
   bool windowsMeetParameters = false;
 

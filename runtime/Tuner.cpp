@@ -152,7 +152,7 @@ llvm::Error Tuner::describeModel() {
   const Manifest &manifest = (*kernel)->manifest;
   model = {.chunk = manifest.chunk,
            .slices = manifest.slices,
-           .warps = (manifest.threads - manifest.threadsAhead - manifest.threadsOfOutputs) / 32,
+           .warps = manifest.threadsOfWalk() / 32,
            .ahead = manifest.threadsAhead / 32,
            .outputs = manifest.threadsOfOutputs / 32,
            .walks = gradient ? gradient->walks() : 0,
@@ -206,7 +206,7 @@ std::vector<Form> Tuner::withWarpsAhead(const Form &form) const {
     return forms;
   bool triesOutputs = Knobs::instance().outputs.load() != 0;
   // Where the model leaves the tokens open it may divide sequences among segments, too.
-  for (auto [ahead, outputs] : {std::pair(4, 0), {8, 0}, {0, 4}, {0, 8}}) {
+  for (auto [ahead, outputs] : {std::pair(4, 0), {8, 0}, {0, 4}, {0, 8}, {4, 4}}) {
     if (outputs && !triesOutputs)
       continue;
     forms.push_back(candidates.front().form);
@@ -214,7 +214,7 @@ std::vector<Form> Tuner::withWarpsAhead(const Form &form) const {
     forms.back().outputs = outputs;
   }
   for (int64_t slices : {form.slices, 2 * form.slices, 4 * form.slices})
-    for (auto [warps, ahead, outputs] : {std::tuple(4, 4, 0), {4, 8, 0}, {8, 4, 0}, {4, 0, 4}, {4, 0, 8}})
+    for (auto [warps, ahead, outputs] : {std::tuple(4, 4, 0), {4, 8, 0}, {8, 4, 0}, {4, 0, 4}, {4, 0, 8}, {4, 4, 4}, {4, 4, 8}})
       if (!outputs || triesOutputs)
         forms.push_back({.chunk = form.chunk, .slices = slices, .warps = warps, .ahead = ahead, .outputs = outputs});
   return forms;

@@ -55,7 +55,7 @@ int64_t stretto::kernel::estimateRegisters(FuncOp function) {
 
 RegistersOfRoles::RegistersOfRoles(ArrayRef<FuncOp> roles) {
   constexpr int64_t ofProcessor = 65536, step = 8, fewest = 24, most = 232, ofAll = 255, warpsOfGroup = 4;
-  constexpr int64_t mostToSet = 240;
+  constexpr int64_t mostToSet = 240, besideFew = 24; // what the assembler keeps of a role without products
   int64_t threads = 0;
   bool areWarpgroups = true;
   for (FuncOp role : roles) {
@@ -84,8 +84,9 @@ RegistersOfRoles::RegistersOfRoles(ArrayRef<FuncOp> roles) {
     llvm::copy_if(roles, std::back_inserter(others), [&](FuncOp role) { return role.getRole().getKind() == kind; });
   for (FuncOp role : others) {
     int64_t share = std::max(left / threads / step * step, fewest);
-    bool isLast = role == others.back();
-    give(role, std::min<int64_t>(isLast ? share : std::min<int64_t>(share, wanted(role)), mostToSet));
+    if (role != others.back())
+      share = std::min<int64_t>(share, llvm::alignTo(estimateRegisters(role) + besideFew, step));
+    give(role, std::min(share, mostToSet));
   }
 }
 

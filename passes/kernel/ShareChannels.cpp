@@ -218,7 +218,7 @@ private:
     FailureOr<Manifest> manifest = Manifest::leftOn(function);
     if (failed(manifest))
       return failure();
-    manifest->threads += function.getThreads();
+    manifest->threads += manifest->threadsOfProducer = function.getThreads();
     StringAttr attribute = manifest->toAttribute(function.getContext());
     for (FuncOp role : roles)
       role->setAttr(Manifest::attributeName, attribute);

@@ -1,0 +1,56 @@
+//===- WholeWalks.cpp - Whole sequences in slices, or segments ------------===//
+
+#include "runtime/WholeWalks.h"
+#include "mlir/Dialect/Arith/IR/Arith.h"
+#include "mlir/Dialect/Math/IR/Math.h"
+#include "mlir/Dialect/SCF/IR/SCF.h"
+#include <algorithm>
+
+using namespace mlir;
+using namespace stretto;
+
+/// Whether an operation makes a number of each token and head of such numbers.
+static bool computesNumbers(Operation *op) {
+  if (!isa<arith::ArithDialect, math::MathDialect>(op->getDialect()) || op->getNumResults() != 1)
+    return false;
+  auto row = dyn_cast<RankedTensorType>(op->getResult(0).getType());
+  return row && row.getRank() == 0 && isRow(row);
+}
+
+/// Whether an operation does what walks leave to others, or nothing with the rows of tokens.
+static bool isPlain(Operation *op) {
+  return isa<VariantOp, StateOp, DecayOp, WriteOp, ReadOp, BroadcastOp, OptionOp, OptionIsOp, PresentOp, TableOp,
+             stretto::YieldOp, stretto::ConstantOp, scf::IfOp, scf::YieldOp, arith::ConstantOp, arith::MulFOp,
+             arith::DivFOp, arith::AddFOp, arith::SubFOp>(op);
+}
+
+std::optional<int64_t> stretto::weightOfPlainTurn(VariantOp program) {
+  int64_t states = 0, decays = 0, computed = 0;
+  WalkResult result = program->walk<WalkOrder::PreOrder>([&](Operation *op) {
+    if (isa<TableOp>(op))
+      return WalkResult::skip();
+    if (auto decay = dyn_cast<DecayOp>(op); decay && decay.getAlong())
+      return WalkResult::interrupt();
+    states += isa<StateOp>(op);
+    decays += isa<DecayOp>(op);
+    bool isComputed = computesNumbers(op);
+    computed += isComputed;
+    return WalkResult(success(isComputed || isPlain(op)));
+  });
+  if (result.wasInterrupted() || !states)
+    return std::nullopt;
+  return states + std::min<int64_t>(decays, 1) + std::min<int64_t>(computed, 1);
+}
+
+bool stretto::walksWholeSooner(int64_t weight, int64_t width, int64_t columns, int64_t chunks, int64_t segments) {
+  // Microseconds on an H200 (docs/performance.md): of a chunk of 64 tokens that a block walks over by itself in a slice
+  // of 32 columns, and of one in a segment, the second walk over it included; what a chunk takes more for each further
+  // weight; and what segments take beside their chunks.
+  constexpr double ofSlice = 0.67, ofNarrowSlice = 0.52, ofSegment = 3, ofNarrowSegment = 1.54;
+  constexpr double ofWeight = 0.42, ofLaunches = 16, usualColumns = 32;
+  constexpr int64_t narrow = 64;
+  double slice = (width <= narrow ? ofNarrowSlice : ofSlice) * (1 + ofWeight * static_cast<double>(weight - 1));
+  slice *= std::max(1.0, 0.75 * static_cast<double>(columns) / usualColumns);
+  double segment = (width <= narrow ? ofNarrowSegment : ofSegment) / static_cast<double>(segments);
+  return static_cast<double>(chunks) * slice < ofLaunches + static_cast<double>(chunks) * segment;
+}
