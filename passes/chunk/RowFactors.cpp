@@ -141,12 +141,12 @@ static void scaleNarrower(arith::MulFOp op) {
 }
 
 void stretto::sinkRowFactors(chunk::KernelOp kernel) {
-  for (arith::MulFOp op : llvm::make_early_inc_range(kernel.getOps<arith::MulFOp>()))
-    scaleNarrower(op);
   SmallVector<arith::MulFOp> products(kernel.getOps<arith::MulFOp>());
   // What is erased beside is no product of rows of an input.
   llvm::erase_if(products, [](arith::MulFOp op) { return !RowFactor::of(op); });
   for (arith::MulFOp op : products)
     if (std::optional<RowFactor> factor = RowFactor::of(op))
       factor->sink();
+  for (arith::MulFOp op : llvm::make_early_inc_range(kernel.getOps<arith::MulFOp>()))
+    scaleNarrower(op);
 }

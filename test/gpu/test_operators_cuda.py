@@ -55,10 +55,11 @@ def test_unequal_widths(case, dtype, K, V):
     check(case, case.inputs(Shape(K=K, V=V), dtype, DEVICE))
 
 
+@pytest.mark.parametrize("width", [64, 128])
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=str)
-def test_two_blocks_for_each_multiprocessor(case, dtype):
-    """Those of as many heads may have fewer warps: the same results as of the heads of one sequence."""
-    inputs = case.inputs(Shape(B=10, T=150, H=32, G=32, K=64, V=64), dtype, DEVICE)
+def test_more_blocks_than_multiprocessors(case, dtype, width):
+    """Two of a multiprocessor may have fewer warps, one more roles: the same results as of the heads of one sequence."""
+    inputs = case.inputs(Shape(B=10, T=150, H=32, G=32, K=width, V=width), dtype, DEVICE)
     o, state = case(inputs, output_final_state=True)
     for row in (0, 9):
         one = {name: x[row : row + 1] if x.dim() >= 3 and x.shape[0] == 10 else x for name, x in inputs.items()}

@@ -90,11 +90,28 @@ def test_many_heads_walk_whole_sequences():
     assert stretto.ops.gla.variant.explain(**inputs)["schedule"] == "serial"
 
 
+@pytest.mark.parametrize("T", [100, 1024, 2048])
+@pytest.mark.parametrize("name", ["linear_attn", "simple_gla", "retention", "ssd"])
+def test_slices_walk_short_sequences_of_few_heads(name, T):
+    """A producer sends for all roles of a block: batches of sequences, packed ones, and such as continue others."""
+    case = CASES[name]
+    inputs = case.inputs(Shape(B=1, T=T, H=32, G=32, K=128, V=128), torch.bfloat16, DEVICE)
+    found = explain(case, inputs)
+    assert found["schedule"] == "serial"
+    assert found["slices"] == 4
+    assert found["threads_of_producer"] == 128
+    check(case, inputs, initial_state=initial_state(case, inputs))
+    lengths = offsets([T // 2, 0, T - T // 2 - 3, 3], device=DEVICE)
+    check(case, inputs, cu_seqlens=lengths)
+
+
 @pytest.mark.parametrize("name", ["gla", "simple_gla", "linear_attn", "gsa"])
 def test_as_many_segments_as_multiprocessors_have_blocks(name):
     """Where two blocks of four warps fit, and compute enough that they do not wait for memory alone, twice as many."""
     case = CASES[name]
-    inputs = case.inputs(Shape(B=1, T=4096, H=32, G=32, K=64, V=64), torch.bfloat16, DEVICE)
+    # Shorter sequences of linear attention are walked whole, in slices.
+    T = 8192 if name == "linear_attn" else 4096
+    inputs = case.inputs(Shape(B=1, T=T, H=32, G=32, K=64, V=64), torch.bfloat16, DEVICE)
     found = explain(case, inputs)
     assert found["segments"] == (4 if name == "linear_attn" else 8)
     o, state = case(inputs, output_final_state=True)

@@ -89,3 +89,36 @@ chunk.kernel @half chunk 16 (input %q: tensor<16x32xf16>, input %f: tensor<16xf3
   %o = chunk.dot %p, %v : tensor<16x16xf32>, tensor<16x32xf32> -> tensor<16x32xf32>
   chunk.yield %o : tensor<16x32xf32>
 }
+
+// Of a slice of the values there are fewer columns than of the keys: the numbers are theirs.
+// CHECK-LABEL: chunk.kernel @narrow
+// CHECK: %[[K:.*]] = arith.extf %k
+// CHECK: %[[V:.*]] = arith.extf %v
+// CHECK-NOT: arith.mulf %[[K]]
+// CHECK: %[[ROWS:.*]] = chunk.broadcast %f along rows : tensor<16xf32> to tensor<16x16xf32>
+// CHECK: %[[SCALED:.*]] = arith.mulf %[[V]], %[[ROWS]]
+// CHECK: chunk.dot %[[K]], %[[SCALED]] transpose_left add %S
+chunk.kernel @narrow chunk 16 slices 2 (input %k: tensor<16x32xbf16>, input %v: tensor<16x16xbf16> sliced, input %f: tensor<16xf32>,
+    state %S: tensor<32x16xf32> sliced, valid %n: index) -> (o: tensor<16x16xf32> sliced) {
+  %k32 = arith.extf %k : tensor<16x32xbf16> to tensor<16x32xf32>
+  %v32 = arith.extf %v : tensor<16x16xbf16> to tensor<16x16xf32>
+  %rows = chunk.broadcast %f along rows : tensor<16xf32> to tensor<16x32xf32>
+  %keys = arith.mulf %k32, %rows : tensor<16x32xf32>
+  %next = chunk.dot %keys, %v32 transpose_left add %S : tensor<16x32xf32>, tensor<16x16xf32> -> tensor<32x16xf32>
+  chunk.yield %v32 next %next : tensor<16x16xf32>, tensor<32x16xf32>
+}
+
+// As wide as the keys they are not: nothing is gained.
+// CHECK-LABEL: chunk.kernel @wide
+// CHECK: %[[K:.*]] = arith.extf %k
+// CHECK: %[[SCALED:.*]] = arith.mulf %[[K]],
+// CHECK: chunk.dot %[[SCALED]], %{{.*}} transpose_left add %S
+chunk.kernel @wide chunk 16 (input %k: tensor<16x32xbf16>, input %v: tensor<16x32xbf16>, input %f: tensor<16xf32>,
+    state %S: tensor<32x32xf32>, valid %n: index) -> (o: tensor<16x32xf32>) {
+  %k32 = arith.extf %k : tensor<16x32xbf16> to tensor<16x32xf32>
+  %v32 = arith.extf %v : tensor<16x32xbf16> to tensor<16x32xf32>
+  %rows = chunk.broadcast %f along rows : tensor<16xf32> to tensor<16x32xf32>
+  %keys = arith.mulf %k32, %rows : tensor<16x32xf32>
+  %next = chunk.dot %keys, %v32 transpose_left add %S : tensor<16x32xf32>, tensor<16x32xf32> -> tensor<32x32xf32>
+  chunk.yield %v32 next %next : tensor<16x32xf32>, tensor<32x32xf32>
+}

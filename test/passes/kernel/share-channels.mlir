@@ -1,9 +1,13 @@
-// RUN: stretto-opt %s --pass-pipeline='builtin.module(stretto-fold-over-chunks,stretto-divide-roles{outputs=8 walk=4},kernel.func(stretto-assign-layouts,stretto-select-products,stretto-overlap-products,stretto-select-copies),stretto-share-channels)' -o %t
+// RUN: stretto-opt %s --pass-pipeline='builtin.module(stretto-fold-over-chunks,stretto-divide-roles{outputs=4 walk=4},kernel.func(stretto-assign-layouts,stretto-select-products,stretto-overlap-products,stretto-select-copies),stretto-share-channels)' -o %t
 // RUN: FileCheck %s <%t
-// RUN: stretto-opt %t --pass-pipeline='builtin.module(stretto-plan-shared-memory,kernel.func(stretto-send-ahead,stretto-insert-barriers))' -o %t.planned
-// RUN: FileCheck %s --check-prefix=PLANNED <%t.planned
+// RUN: stretto-opt %t --pass-pipeline='builtin.module(stretto-plan-shared-memory,kernel.func(stretto-send-ahead,stretto-insert-barriers))' | FileCheck %s --check-prefix=PLANNED
+// RUN: stretto-opt %s --pass-pipeline='builtin.module(stretto-fold-over-chunks,stretto-divide-roles{outputs=8 walk=4},kernel.func(stretto-assign-layouts,stretto-select-products,stretto-overlap-products,stretto-select-copies),stretto-share-channels)' -o %t.groups
+// RUN: FileCheck %s --check-prefix=GROUPS <%t.groups
+// RUN: stretto-opt %t.groups --pass-pipeline='builtin.module(stretto-plan-shared-memory,kernel.func(stretto-send-ahead,stretto-insert-barriers))' -o %t.planned
+// RUN: FileCheck %s --check-prefix=PRODUCED <%t.planned
 // RUN: stretto-opt %t.planned --stretto-lower-to-threads | FileCheck %s --check-prefix=THREADS
 // RUN: sed 's/passed 0 depth 2/passed 0 depth 1/' %t.planned | not stretto-opt --stretto-lower-to-threads 2>&1 | FileCheck %s --check-prefix=PLACES
+// RUN: sed '/kernel.release/d' %t.planned | not stretto-opt --stretto-lower-to-threads 2>&1 | FileCheck %s --check-prefix=RELEASED
 // RUN: stretto-opt %s --pass-pipeline='builtin.module(stretto-fold-over-chunks,stretto-divide-roles{ahead=4 walk=4},kernel.func(stretto-assign-layouts,stretto-select-products,stretto-overlap-products,stretto-select-copies),stretto-share-channels)' | FileCheck %s --check-prefix=AHEAD
 
 // The walk sends what both read, and queries, which outputs alone read. They release all, and send nothing.
@@ -19,11 +23,12 @@
 // CHECK-DAG: kernel.send %k at %{{.*}} to %[[K]]
 // CHECK-DAG: kernel.send %v at %{{.*}} to %[[V]]
 // CHECK: kernel.func @linear.outputs
-// CHECK-SAME: roles [#kernel.role<outputs, 4, 2>]
+// CHECK-SAME: roles [#kernel.role<outputs, 4>]
 // CHECK-NOT: kernel.send
 // CHECK: kernel.receive %{{.*}} at %{{.*}} turn
 // CHECK-NOT: kernel.send
 // CHECK: kernel.return
+// CHECK-NOT: kernel.func
 
 // Equally deep at both ends. What is sent waits at the end of a turn, behind all that the other role waits for; what was
 // read is released when the product is done that reads it.
@@ -43,19 +48,59 @@
 // PLANNED: kernel.finish %[[SCORES]]
 // PLANNED-NEXT: kernel.release %[[K]] turn
 
-// The copy completes the one barrier of a place, those who do not send the other: of two groups, which take chunks in
-// turns, the one that has the chunk. Each group is a role of its own for the barriers at which it meets.
+// For groups that take chunks in turns a producer sends, one chunk after the other, and nothing else: nobody else sends,
+// and the walk does not wait for queries.
+// GROUPS-LABEL: kernel.func @linear(%q:
+// GROUPS-SAME: roles [#kernel.role<walk, 4>] beside @linear.outputs
+// GROUPS-SAME: \22threads\22:512
+// GROUPS-COUNT-2: bulk depth 2
+// GROUPS-NOT: kernel.channel {{.*}}bulk
+// GROUPS-NOT: kernel.send
+// GROUPS: kernel.func @linear.outputs
+// GROUPS-SAME: roles [#kernel.role<outputs, 4, 2>] beside @linear.producer
+// GROUPS-NOT: kernel.send
+// GROUPS: kernel.func @linear.producer
+// GROUPS-SAME: roles [#kernel.role<producer, 4>] attributes
+// GROUPS: %[[END:.*]] = arith.divui
+// GROUPS: scf.for %[[CHUNK:.*]] = %c0 to %[[END]] step %c1 {
+// GROUPS-NEXT: kernel.send %k at %[[CHUNK]] to %{{.*}} turn %[[CHUNK]]
+// GROUPS-NEXT: kernel.send %v at %[[CHUNK]] to
+// GROUPS-NEXT: kernel.send %q at %[[CHUNK]] to
+// GROUPS-NEXT: }
+// GROUPS-NEXT: kernel.return
+
+// It sends as far ahead as there is room, which is further than a walk would, and meets nobody; each role releases what it
+// has read, and has no barrier in its loop.
+// PRODUCED: kernel.func @linear(%q:
+// PRODUCED: kernel.channel passed {{[0-9]+}} bulk depth 6
+// PRODUCED: scf.for
+// PRODUCED-NOT: kernel.barrier
+// PRODUCED: kernel.finish
+// PRODUCED-NEXT: kernel.release
+// PRODUCED-NEXT: kernel.release
+// PRODUCED: kernel.func @linear.producer
+// PRODUCED-NOT: kernel.barrier
+// PRODUCED: kernel.return
+
+// The copy completes the one barrier of a place, those who read the other: of two groups, which take chunks in turns, the
+// one that has the chunk, beside the walk. Each group is a role of its own for the barriers at which it meets.
 // THREADS-LABEL: llvm.func @linear
-// THREADS: nvvm.mbarrier.init %{{.*}}, %c1_i32
 // THREADS: nvvm.mbarrier.init %{{.*}}, %c128_i32
+// THREADS: nvvm.mbarrier.init %{{.*}}, %c1_i32
+// THREADS: nvvm.mbarrier.init %{{.*}}, %c256_i32
 // THREADS: nvvm.barrier id = %c1_i32
 // THREADS: nvvm.barrier id = %c2_i32
 // THREADS: nvvm.barrier id = %c3_i32
+// THREADS: nvvm.setmaxregister decrease 24
+// THREADS: {kernel.roles = 128 : i64}
 // THREADS: {kernel.roles = 128 : i64}
 // THREADS: {kernel.roles = 128 : i64}
 
 // A group that came back to a place could not tell its tile from that of the turn between.
 // PLACES: error: 'kernel.channel' op has 1 places for tiles that are passed to 2 groups of warps, expected a multiple
+
+// What nobody releases would be waited for.
+// RELEASED: error: 'kernel.func' op has a channel that is not passed or sent by one role, once a turn, and received and released by the others
 
 // Who runs ahead has copies of its own.
 // AHEAD-LABEL: kernel.func @linear(%q:
