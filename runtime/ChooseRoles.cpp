@@ -32,9 +32,8 @@ int64_t Lowering::warpsOfRoles(ModuleOp form, const KernelForm &roles,
     kernel::RegistersOfRoles registers(block);
     // Gradients, and outputs that others prepare, were seen to need a few less.
     int64_t further = isOfGradient ? 12 : roles.ahead && roles.outputs ? 16 : 0;
-    bool fits = llvm::all_of(block, [&](kernel::FuncOp role) {
-      return kernel::estimateRegisters(role) <= registers.of(role) + further;
-    });
+    bool fits = llvm::all_of(
+        block, [&](kernel::FuncOp role) { return kernel::estimateRegisters(role) <= registers.of(role) + further; });
     int64_t warps = fits ? wanted(walk, block[1]) : 0;
     if (!warps)
       return 0;
@@ -127,9 +126,9 @@ static bool gainsBehindWalkBack(kernel::FuncOp walk, kernel::FuncOp outputs) {
 }
 
 /// Where a walk does nothing but multiply and add states, others make for it what it adds, and others again find
-/// outputs; in slices, where each chunk is little work and much waiting, two groups of them, which take chunks in turns.
-/// Blocks of four warps of which a multiprocessor has two are faster than the first; gradients, and what solves systems
-/// of equations, were not measured so (docs/performance.md).
+/// outputs; in slices, where each chunk is little work and much waiting, two groups of them, which take chunks in
+/// turns. Blocks of four warps of which a multiprocessor has two are faster than the first; gradients, and what solves
+/// systems of equations, were not measured so (docs/performance.md).
 Lowering::Roles Lowering::rolesOfProducer(ModuleOp form, int64_t warpsOfWalk) {
   constexpr int64_t warpsOfGroup = 4;
   constexpr double leastAhead = 0.1;
@@ -157,7 +156,8 @@ Lowering::Roles Lowering::rolesOfProducer(ModuleOp form, int64_t warpsOfWalk) {
   for (int64_t ahead : {warpsOfGroup, int64_t(0)}) {
     kernel.ahead = ahead;
     bool isTried = ahead || isSliced;
-    if (isTried && warpsOfRoles(form, kernel, [&](kernel::FuncOp walk, kernel::FuncOp) { return int64_t(gains(walk)); }))
+    if (isTried &&
+        warpsOfRoles(form, kernel, [&](kernel::FuncOp walk, kernel::FuncOp) { return int64_t(gains(walk)); }))
       return {ahead, kernel.outputs};
   }
   return {};

@@ -312,10 +312,9 @@ static bool fromJSON(const llvm::json::Value &value, Manifest &manifest, llvm::j
          map.map("noChunkForm", manifest.noChunkForm) && map.map("flops", manifest.flops) &&
          map.map("flopsOfMeeting", manifest.flopsOfMeeting) && map.map("threads", manifest.threads) &&
          map.map("threadsAhead", manifest.threadsAhead) && map.map("threadsOfOutputs", manifest.threadsOfOutputs) &&
-         map.map("threadsOfProducer", manifest.threadsOfProducer) &&
-         map.map("sharedBytes", manifest.sharedBytes) && map.map("scratchBytes", manifest.scratchBytes) &&
-         map.map("work", manifest.work) && map.map("computeType", manifest.computeType) &&
-         map.map("arguments", manifest.arguments);
+         map.map("threadsOfProducer", manifest.threadsOfProducer) && map.map("sharedBytes", manifest.sharedBytes) &&
+         map.map("scratchBytes", manifest.scratchBytes) && map.map("work", manifest.work) &&
+         map.map("computeType", manifest.computeType) && map.map("arguments", manifest.arguments);
 }
 
 } // namespace stretto

@@ -11,9 +11,9 @@
 #include "runtime/DiagnosticText.h"
 #include "runtime/Gradient.h"
 #include "runtime/Knobs.h"
-#include "runtime/WholeWalks.h"
 #include "runtime/OperatorImpl.h"
 #include "runtime/Segments.h"
+#include "runtime/WholeWalks.h"
 #include "llvm/Support/FormatVariadic.h"
 #include <numeric>
 

@@ -52,7 +52,8 @@ public:
   struct Systems;
   int64_t segmentsFor(const OperatorCall &call, bool isOfGradient) const;
   int64_t mostSegments() const;
-  /// Whether a call takes less where blocks walk whole sequences, each in a slice of the values, than in so many segments.
+  /// Whether a call takes less where blocks walk whole sequences, each in a slice of the values, than in so many
+  /// segments.
   bool isSoonerInSlices(const OperatorCall &call, int64_t segments) const;
   int64_t tokensOfSequence(const OperatorCall &call) const;
   /// How many blocks a call that has so many segments leaves to each multiprocessor, 2 where there are more (Form.h).

@@ -17,9 +17,14 @@ static bool computesNumbers(Operation *op) {
   return row && row.getRank() == 0 && isRow(row);
 }
 
-/// Whether an operation does what walks leave to others, or nothing with the rows of tokens.
+/// Whether an operation does what walks leave to others, or nothing with the rows of tokens. Groups of warps that take
+/// chunks in turns copy no parameters for the outputs that they find.
 static bool isPlain(Operation *op) {
-  return isa<VariantOp, StateOp, DecayOp, WriteOp, ReadOp, BroadcastOp, OptionOp, OptionIsOp, PresentOp, TableOp,
+  if (auto broadcast = dyn_cast<BroadcastOp>(op)) {
+    auto row = cast<RankedTensorType>(broadcast.getType());
+    return !isParam(broadcast.getOperand().getType()) || row.getRank() == 0;
+  }
+  return isa<VariantOp, StateOp, DecayOp, WriteOp, ReadOp, ConcatOp, SliceOp, OptionOp, OptionIsOp, PresentOp, TableOp,
              stretto::YieldOp, stretto::ConstantOp, scf::IfOp, scf::YieldOp, arith::ConstantOp, arith::MulFOp,
              arith::DivFOp, arith::AddFOp, arith::SubFOp>(op);
 }
@@ -47,7 +52,7 @@ bool stretto::walksWholeSooner(int64_t weight, int64_t width, int64_t columns, i
   // of 32 columns, and of one in a segment, the second walk over it included; what a chunk takes more for each further
   // weight; and what segments take beside their chunks.
   constexpr double ofSlice = 0.67, ofNarrowSlice = 0.52, ofSegment = 3, ofNarrowSegment = 1.54;
-  constexpr double ofWeight = 0.42, ofLaunches = 16, usualColumns = 32;
+  constexpr double ofWeight = 0.35, ofLaunches = 17, usualColumns = 32;
   constexpr int64_t narrow = 64;
   double slice = (width <= narrow ? ofNarrowSlice : ofSlice) * (1 + ofWeight * static_cast<double>(weight - 1));
   slice *= std::max(1.0, 0.75 * static_cast<double>(columns) / usualColumns);

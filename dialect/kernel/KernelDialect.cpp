@@ -355,8 +355,8 @@ LogicalResult FuncOp::verifySymbolUses(SymbolTableCollection &symbols) {
     return emitOpError("[func_c3] is beside '") << *getBeside() << "', which is no function of a role";
   constexpr size_t mostRoles = 4;
   if (getRolesOfBlock().size() > mostRoles)
-    return emitOpError("[func_c3] is beside '") << *getBeside() << "', and so on, expected at most " << mostRoles
-                                                << " functions of a block";
+    return emitOpError("[func_c3] is beside '")
+           << *getBeside() << "', and so on, expected at most " << mostRoles << " functions of a block";
   if (other.getChunk() != getChunk() || other.getBody().getArgumentTypes() != getBody().getArgumentTypes())
     return emitOpError("[func_c3] is beside '") << *getBeside() << "', which has other arguments or chunks";
   return success();

@@ -132,8 +132,7 @@ static void scaleNarrower(arith::MulFOp op) {
   if (columnsOf(other) >= columnsOf(rows->tile))
     return;
   OpBuilder builder(product);
-  Value repeated =
-      chunk::BroadcastOp::create(builder, op.getLoc(), other.getType(), rows->numbers, chunk::Side::Rows);
+  Value repeated = chunk::BroadcastOp::create(builder, op.getLoc(), other.getType(), rows->numbers, chunk::Side::Rows);
   Value scaled = arith::MulFOp::create(builder, op.getLoc(), other, repeated);
   product.getRightMutable().assign(scaled);
   use.set(rows->tile);

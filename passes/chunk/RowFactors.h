@@ -9,8 +9,8 @@ namespace stretto {
 /// Takes numbers of tokens from the rows of inputs that they multiply, `y = diag(f) x`, where nothing but products asks
 /// for these. A sum over tokens has them on the other operand, if that is computed and rounded in any case, `a y = (a
 /// diag(f)) x`; another product has them behind it, `y b = diag(f) (x b)`. Then products read the rows where they came,
-/// which need not be rounded and stored again. Where both operands of a sum over tokens are rows of inputs, the narrower
-/// ones keep the numbers: as values of which each of several slices has some.
+/// which need not be rounded and stored again. Where both operands of a sum over tokens are rows of inputs, the
+/// narrower ones keep the numbers: as values of which each of several slices has some.
 void sinkRowFactors(chunk::KernelOp kernel);
 
 } // namespace stretto

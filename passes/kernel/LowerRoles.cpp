@@ -28,8 +28,8 @@ LogicalResult ThreadLowering::lowerRoles() {
     for (auto channel : role.getOps<ChannelOp>())
       if (auto depth = static_cast<int64_t>(channel.getDepth());
           channel.getPassed() && !channel.getBulk() && depth % most != 0)
-        return channel.emitOpError("has ") << depth << " places for tiles that are passed to " << most
-                                           << " groups of warps, expected a multiple";
+        return channel.emitOpError("has ")
+               << depth << " places for tiles that are passed to " << most << " groups of warps, expected a multiple";
   openPassed();
   RegistersOfRoles registersOf(roles);
   auto setRegisters = [&](int64_t count) {

@@ -246,8 +246,7 @@ struct ShareChannels : stretto::impl::ShareChannelsBase<ShareChannels> {
 
 private:
   static LogicalResult run(ArrayRef<FuncOp> roles) {
-    auto *outputs =
-        llvm::find_if(roles, [](FuncOp role) { return role.getRole().getKind() == RoleKind::Outputs; });
+    auto *outputs = llvm::find_if(roles, [](FuncOp role) { return role.getRole().getKind() == RoleKind::Outputs; });
     if (outputs == roles.end())
       return success();
     bool hasProducer = false;

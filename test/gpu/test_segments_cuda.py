@@ -93,9 +93,10 @@ def test_many_heads_walk_whole_sequences():
 @pytest.mark.parametrize("T", [100, 1024, 2048])
 @pytest.mark.parametrize("name", ["linear_attn", "simple_gla", "retention", "ssd"])
 def test_slices_walk_short_sequences_of_few_heads(name, T):
-    """A producer sends for all roles of a block: batches of sequences, packed ones, and such as continue others."""
+    """A producer sends for all roles of a block: of whole sequences, packed ones, and such as continue others."""
     case = CASES[name]
     inputs = case.inputs(Shape(B=1, T=T, H=32, G=32, K=128, V=128), torch.bfloat16, DEVICE)
+    inputs.pop("D", None)  # a parameter of outputs, which groups of warps do not copy
     found = explain(case, inputs)
     assert found["schedule"] == "serial"
     assert found["slices"] == 4
