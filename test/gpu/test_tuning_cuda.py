@@ -44,7 +44,7 @@ def test_tuning(environment, name):  # noqa: F811
         + """
     forwards = variant(case).explain(**inputs)
     assert forwards["chosen_by"] == "tuner"
-    others = forwards.get("threads_ahead", 0) + forwards.get("threads_of_outputs", 0)
+    others = sum(forwards.get(f"threads_{{role}}", 0) for role in ("ahead", "of_outputs", "of_producer"))
     warps = (forwards["threads"] - others) // 32
     assert [forwards["chunk"], forwards["slices"], warps] == {tuned}["forward"]
     """
