@@ -256,9 +256,10 @@ LogicalResult RoleAttr::verify(function_ref<InFlightDiagnostic()> emitError, Rol
   constexpr int64_t mostGroups = 4;
   if (warps < 1 || warps > 32 || !llvm::isPowerOf2_64(warps))
     return emitError() << "[role_c1] a role of " << warps << " warps, expected a power of two up to 32";
-  if (groups < 1 || groups > (kind == RoleKind::Outputs ? mostGroups : 1))
+  bool takesTurns = kind == RoleKind::Ahead || kind == RoleKind::Outputs;
+  if (groups < 1 || groups > (takesTurns ? mostGroups : 1))
     return emitError() << "[role_c2] a role '" << stringifyRoleKind(kind) << "' of " << groups
-                       << " groups, expected one, or up to four of 'outputs'";
+                       << " groups, expected one, or up to four of 'ahead' and 'outputs'";
   return success();
 }
 

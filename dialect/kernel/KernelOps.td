@@ -96,7 +96,8 @@ def Kernel_RoleAttr : AttrDef<Kernel_Dialect, "Role"> {
 
     `#kernel.role<outputs, 4, 2>`: two groups of four warps, which take the chunks of the loop in turns.
 
-    Constraints: `role_c1` the warps are a power of two up to 32; `role_c2` there is one group, or of `outputs` up to four.
+    Constraints: `role_c1` the warps are a power of two up to 32; `role_c2` there is one group, or of `ahead` and `outputs` up
+    to four.
   }];
   let parameters = (ins EnumParameter<Kernel_RoleKind>:$kind, "int64_t":$warps,
                         DefaultValuedParameter<"int64_t", "1">:$groups);
@@ -200,6 +201,15 @@ def Kernel_ReturnOp : Kernel_Op<"return", [Terminator, HasParent<"FuncOp">]> {
 
 def Kernel_TokensOp : Kernel_Op<"tokens", [Pure]> {
   let summary = "the number of tokens of the work item's sequence";
+  let results = (outs Index:$result);
+  let assemblyFormat = "attr-dict";
+}
+
+def Kernel_GroupOp : Kernel_Op<"group", [Pure]> {
+  let summary = "which group of its role executes the function";
+  let description = [{
+    From 0 on. The first chunk that a group takes of a loop is so many behind that of the first group.
+  }];
   let results = (outs Index:$result);
   let assemblyFormat = "attr-dict";
 }

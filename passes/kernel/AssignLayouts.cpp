@@ -347,8 +347,8 @@ private:
       op->setOperand(0, inRegisters(op->getOperand(0)));
     } else if (isInPlace(op)) {
       assignElementwise(op);
-    } else if (!isa<arith::ConstantOp, SendOp, AwaitOp, ReleaseOp, TokensOp, SegmentOp, kernel::ChunkOp, CarryOp,
-                    FetchOp, LeaveOp, ReturnOp, BarrierOp, scf::YieldOp>(op)) {
+    } else if (!isa<arith::ConstantOp, SendOp, AwaitOp, ReleaseOp, TokensOp, SegmentOp, GroupOp, kernel::ChunkOp,
+                    CarryOp, FetchOp, LeaveOp, ReturnOp, BarrierOp, scf::YieldOp>(op)) {
       return op->emitOpError("has no form on a GPU");
     }
     return success();

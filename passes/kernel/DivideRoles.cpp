@@ -280,26 +280,65 @@ static void setRole(FuncOp function, RoleKind kind, int64_t warps, int64_t group
   function.setRolesAttr(ArrayAttr::get(context, {RoleAttr::get(context, kind, warps, groups)}));
 }
 
-/// What those who run ahead load for the next chunk they load first: their turns are hardly longer than memory takes.
-static void loadFirst(FuncOp function) {
-  scf::ForOp loop = *function.getOps<scf::ForOp>().begin();
-  SmallVector<LoadOp> loads(loop.getBody()->getOps<LoadOp>());
-  for (LoadOp load : llvm::reverse(loads)) {
-    if (!llvm::all_of(load->getUsers(), llvm::IsaPred<scf::YieldOp>))
-      continue;
-    load->moveBefore(loop.getBody(), loop.getBody()->begin());
-    Operation *number = load.getChunk() ? load.getChunk().getDefiningOp() : nullptr;
-    if (number && number->getBlock() == loop.getBody())
-      number->moveBefore(load);
+namespace {
+/// What those who run ahead of a walk that passes its states on load for their next chunk.
+class NextLoads {
+public:
+  explicit NextLoads(FuncOp function) : loop(*function.getOps<scf::ForOp>().begin()) {
+    auto yielded = loop.getBody()->getTerminator()->getOperands();
+    for (auto [initial, next] : llvm::zip_equal(loop.getInitArgs(), yielded)) {
+      auto first = initial.getDefiningOp<LoadOp>(), second = next.getDefiningOp<LoadOp>();
+      if (first && second && first->hasOneUse() && second->hasOneUse() && first.getView() == second.getView() &&
+          first.getChunk() == loop.getLowerBound() && isNext(second.getChunk()))
+        loads.emplace_back(first, second);
+    }
   }
-}
+
+  /// Whether nothing else is carried: then groups of warps may take chunks in turns.
+  bool areAll() { return loads.size() == loop.getNumRegionIterArgs(); }
+
+  /// Loads before all else: turns are hardly longer than memory takes. Groups load for their own chunks.
+  void place(int64_t groups) {
+    OpBuilder builder(loop);
+    Value group = groups > 1 ? GroupOp::create(builder, loop.getLoc(), builder.getIndexType()).getResult() : Value();
+    for (auto [first, next] : llvm::reverse(loads)) {
+      Location loc = first.getLoc();
+      if (group) {
+        first->moveBefore(loop);
+        builder.setInsertionPoint(first);
+        first.getChunkMutable().assign(arith::AddIOp::create(builder, loc, loop.getLowerBound(), group));
+      }
+      builder.setInsertionPointToStart(loop.getBody());
+      Value distance = arith::ConstantIndexOp::create(builder, loc, groups);
+      Value chunk = arith::AddIOp::create(builder, loc, loop.getInductionVar(), distance);
+      next->moveAfter(chunk.getDefiningOp());
+      next.getChunkMutable().assign(chunk);
+    }
+  }
+
+private:
+  bool isNext(Value chunk) {
+    auto sum = chunk ? chunk.getDefiningOp<arith::AddIOp>() : arith::AddIOp();
+    return sum && sum.getLhs() == loop.getInductionVar() && getConstantIntValue(sum.getRhs()) == 1;
+  }
+
+  scf::ForOp loop;
+  SmallVector<std::pair<LoadOp, LoadOp>> loads; // before the loop, and in it
+};
+} // namespace
 
 FuncOp Divider::runAhead(int64_t warpsAhead, int64_t warpsOfWalk) {
+  constexpr int64_t warpsOfGroup = 4;
   FuncOp ahead = divide();
-  if (before)
-    loadFirst(ahead);
+  int64_t groups = 1;
+  if (before) {
+    NextLoads loads(ahead);
+    if (warpsAhead > warpsOfGroup && loads.areAll())
+      groups = warpsAhead / warpsOfGroup;
+    loads.place(groups);
+  }
   ahead.setSymName((function.getSymName() + ".ahead").str());
-  setRole(ahead, RoleKind::Ahead, warpsAhead);
+  setRole(ahead, RoleKind::Ahead, warpsAhead / groups, groups);
   setRole(function, RoleKind::Walk, warpsOfWalk);
   // Behind a walk there may be others already: what is beside it is beside those who run ahead, who were cloned of it.
   function.setBeside(ahead.getSymName());

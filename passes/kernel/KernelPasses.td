@@ -97,7 +97,8 @@ def DivideRoles : Pass<"stretto-divide-roles", "::mlir::ModuleOp"> {
     are needed for states, too, or none.
 
     With both, those who run ahead make what is left to the walk beside products of states, as tiles that are scaled, and
-    pass it to the walk and to those behind it.
+    pass it to the walk and to those behind it; more than four warps of them in groups, too, where they carry nothing but what
+    they load for the next chunk.
 
     ```mlir
     kernel.func @f(...) chunk 64 roles [#kernel.role<all, 8>] {

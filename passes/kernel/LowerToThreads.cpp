@@ -269,6 +269,7 @@ LogicalResult ThreadLowering::lower(Operation *op) {
       .Case([&](scf::YieldOp) { return success(); }) // by the loop or condition
       .Case([&](ReturnOp) { return success(); })     // by the frame
       .Case([&](TokensOp op) { return scalars.map(op.getResult(), tokens), success(); })
+      .Case([&](GroupOp op) { return scalars.map(op.getResult(), b.i64(group)), success(); })
       .Case([&](SegmentOp op) { return scalars.map(op->getResults(), ValueRange{begin, end}), success(); })
       .Case([&](kernel::ChunkOp op) { return scalars.map(op.getResult(), ownChunk), success(); })
       .Case([&](SpanOp op) { return lowerSpan(op), success(); })

@@ -329,6 +329,14 @@ def test_three_roles_and_a_producer_assemble_without_spills(ptxas, tmp_path, ope
     assert "setmaxnreg.dec.sync.aligned.u32 \t24;" in text
 
 
+@pytest.mark.parametrize("operator", ["simple_gla", "ssd"])
+def test_groups_ahead_of_groups_assemble_without_spills(ptxas, tmp_path, operator):
+    """Two warpgroups on either side of a walk, and one that sends, share the registers."""
+    text = lower(operator, "bf16", 128, form=(64, 4, 4, 0, 0, 8, 1, 8))
+    assert f".reqntid {128 * 6}" in text
+    assert set(spilled(ptxas, tmp_path, text)) == {("0", "0")}
+
+
 @pytest.mark.parametrize("operator", ["linear_attn", "simple_gla"])
 def test_groups_that_take_turns_have_places_of_their_own(operator):
     """Where memory is scarce, too: who comes back to a place finds no tile of another group's turn."""

@@ -228,7 +228,7 @@ kernel.func @g() chunk 32 roles [#kernel.role<ahead, 4>] {
 
 // -----
 
-// expected-error @+1 {{[role_c2] a role 'walk' of 2 groups, expected one, or up to four of 'outputs'}}
+// expected-error @+1 {{[role_c2] a role 'walk' of 2 groups, expected one, or up to four of 'ahead' and 'outputs'}}
 kernel.func @f() chunk 16 roles [#kernel.role<walk, 4, 2>] {
   kernel.return
 }

@@ -3,6 +3,7 @@
 // RUN: stretto-opt %t --pass-pipeline='builtin.module(kernel.func(stretto-assign-layouts,stretto-select-products,stretto-overlap-products,stretto-select-copies))' -o %t.arranged
 // RUN: stretto-opt %t.arranged --stretto-pass-late | FileCheck %s --check-prefix=LATE
 // RUN: stretto-opt %t.arranged --pass-pipeline='builtin.module(stretto-pass-late,stretto-share-channels,stretto-plan-shared-memory,kernel.func(stretto-send-ahead,stretto-insert-barriers))' | FileCheck %s --check-prefix=SHARED
+// RUN: stretto-opt %s --pass-pipeline='builtin.module(stretto-fold-over-chunks,stretto-divide-roles{ahead=8 outputs=8 walk=4})' | FileCheck %s --check-prefix=TURNS
 // RUN: stretto-opt %s --pass-pipeline='builtin.module(stretto-fold-over-chunks,stretto-divide-roles{outputs=4 walk=4},kernel.func(stretto-assign-layouts,stretto-select-products,stretto-overlap-products,stretto-select-copies),stretto-pass-late)' | FileCheck %s --check-prefix=RETURNED
 
 // Those who run ahead make of factors and keys what the walk adds, and pass sums on to those who find outputs; they load
@@ -26,7 +27,7 @@
 // CHECK-DAG: %[[FACTORS:.*]] = kernel.channel passed 0 depth 1 : <tensor<64xf32>>
 // CHECK-DAG: %[[KEYS:.*]] = kernel.channel passed [[KEYS_NUMBER]] depth 1 : <tensor<64x64xbf16>>
 // CHECK: scf.for %[[TURN:[a-z0-9]+]] =
-// CHECK-NEXT: arith.addi
+// CHECK: arith.addi %[[TURN]]
 // CHECK-NEXT: kernel.load %f
 // CHECK: chunk.accumulate
 // CHECK-DAG: kernel.pass %{{.*}} to %[[FACTORS]] turn %[[TURN]]
@@ -36,6 +37,16 @@
 // CHECK-SAME: roles [#kernel.role<outputs, 4, 2>]
 // CHECK-NOT: kernel.pass
 // CHECK: kernel.store
+
+// Two groups of those who run ahead take chunks in turns, too: each loads the factors of its own.
+// TURNS-LABEL: kernel.func @scaled.ahead(
+// TURNS-SAME: roles [#kernel.role<ahead, 4, 2>]
+// TURNS: %[[GROUP:.*]] = kernel.group
+// TURNS: %[[OWN:.*]] = arith.addi %{{.*}}, %[[GROUP]]
+// TURNS: kernel.load %f at %[[OWN]]
+// TURNS: scf.for %[[TURN:[a-z0-9]+]] =
+// TURNS: %[[NEXT:.*]] = arith.addi %[[TURN]], %c2
+// TURNS-NEXT: kernel.load %f at %[[NEXT]]
 
 // The state is passed while the product runs that it is added to.
 // LATE-LABEL: kernel.func @scaled(
