@@ -58,7 +58,7 @@ def test_unequal_widths(case, dtype, K, V):
 @pytest.mark.parametrize("width", [64, 128])
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=str)
 def test_more_blocks_than_multiprocessors(case, dtype, width):
-    """Two of a multiprocessor may have fewer warps, one more roles: the same results as of the heads of one sequence."""
+    """Two of each may have fewer warps, one more roles: the same results as of the heads of one sequence."""
     inputs = case.inputs(Shape(B=10, T=150, H=32, G=32, K=width, V=width), dtype, DEVICE)
     o, state = case(inputs, output_final_state=True)
     for row in (0, 9):
