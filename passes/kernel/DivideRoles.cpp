@@ -363,6 +363,8 @@ struct DivideRoles : stretto::impl::DivideRolesBase<DivideRoles> {
   using DivideRolesBase::DivideRolesBase;
 
   void runOnOperation() override {
+    if (!ahead && !outputs)
+      return;
     for (FuncOp function : llvm::make_early_inc_range(getOperation().getOps<FuncOp>()))
       if (function.getRole().getKind() == RoleKind::All && failed(divide(function)))
         return signalPassFailure();

@@ -81,7 +81,8 @@ RegistersOfRoles::RegistersOfRoles(ArrayRef<FuncOp> roles) {
   // Those that find outputs have what those that run ahead leave.
   SmallVector<FuncOp> others;
   for (RoleKind kind : {RoleKind::Ahead, RoleKind::Outputs})
-    llvm::copy_if(roles, std::back_inserter(others), [&](FuncOp role) { return role.getRole().getKind() == kind; });
+    llvm::copy_if(roles.drop_front(), std::back_inserter(others),
+                  [&](FuncOp role) { return role.getRole().getKind() == kind; });
   for (FuncOp role : others) {
     int64_t share = std::max(left / threads / step * step, fewest);
     if (role != others.back())
