@@ -169,8 +169,8 @@ struct Manifest {
   std::string noChunkForm;
   /// Multiplications and additions of a chunk of one head, and for each chunk that a look-back meets.
   int64_t flops = 0, flopsOfMeeting = 0;
-  /// GPU: threads of a block, those of them that run ahead of the others or find outputs behind them, and its bytes of
-  /// shared memory. CPU: bytes of scratch of a thread.
+  /// GPU: threads of a block, those of them that run ahead of the others, find outputs behind them or send, and its
+  /// bytes of shared memory. CPU: bytes of scratch of a thread.
   int64_t threads = 0, threadsAhead = 0, threadsOfOutputs = 0, threadsOfProducer = 0, sharedBytes = 0, scratchBytes = 0;
   /// GPU: numbers that a thread computes for a chunk, roughly.
   int64_t work = 0;
@@ -186,10 +186,10 @@ struct Manifest {
   std::string toJson() const;
   static llvm::Expected<Manifest> fromJson(llvm::StringRef text);
 
-  /// The JSON as an attribute, which a back end leaves on the function it makes under the name `stretto.manifest`.
   /// Those that walk, or do everything.
   int64_t threadsOfWalk() const { return threads - threadsAhead - threadsOfOutputs - threadsOfProducer; }
 
+  /// The JSON as an attribute, which a back end leaves on the function it makes under the name `stretto.manifest`.
   mlir::StringAttr toAttribute(mlir::MLIRContext *context) const;
   static constexpr llvm::StringLiteral attributeName = "stretto.manifest";
 

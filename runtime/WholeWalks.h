@@ -9,7 +9,7 @@ namespace stretto {
 
 /// How much a chunk takes, beside a state that is written to and read and nothing else, which has 1: a further one for
 /// each further state, for decays, and for numbers of tokens that are computed. Nothing for what does more than that,
-/// whose walks do not leave all else to other warps (Lowering::roles).
+/// whose walks do not leave all else to other warps (Lowering::rolesOfProducer).
 std::optional<int64_t> weightOfPlainTurn(VariantOp program);
 
 /// Where heads are few, the values of each are divided among blocks, which walk whole sequences, or sequences are

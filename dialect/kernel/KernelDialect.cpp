@@ -222,6 +222,15 @@ LogicalResult TakeBackOp::verify() {
   return success();
 }
 
+int64_t stretto::kernel::countPassed(ArrayRef<FuncOp> roles) {
+  llvm::SmallDenseSet<uint64_t> numbers;
+  for (FuncOp role : roles)
+    for (auto channel : role.getOps<ChannelOp>())
+      if (channel.getPassed())
+        numbers.insert(*channel.getPassed());
+  return static_cast<int64_t>(numbers.size());
+}
+
 bool stretto::kernel::runsBesideOthers(chunk::DotOp product) {
   return isOnlyAddend(product) ||
          llvm::any_of(product->getUsers(), [](Operation *user) { return isa<FinishOp>(user); });

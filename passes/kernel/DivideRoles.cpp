@@ -16,11 +16,6 @@ using namespace mlir;
 using namespace stretto;
 using namespace stretto::kernel;
 
-/// How many channels a function has that roles pass tiles through.
-static int64_t countPassed(FuncOp function) {
-  return llvm::count_if(function.getOps<ChannelOp>(), [](ChannelOp channel) { return channel.getPassed(); });
-}
-
 namespace {
 
 /// Makes a function of each part.

@@ -170,7 +170,7 @@ def PassLate : Pass<"stretto-pass-late", "::mlir::ModuleOp"> {
 }
 
 def ShareChannels : Pass<"stretto-share-channels", "::mlir::ModuleOp"> {
-  let summary = "Copies tiles once that two roles of a block read";
+  let summary = "Copies tiles once that several roles of a block read";
   let description = [{
     Both roles send for an input that both read. Where the memory system copies it for both alike, chunk after chunk, a walk
     sends for those that find outputs behind it, too; they receive the tiles, and release them. That halves what such

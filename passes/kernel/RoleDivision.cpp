@@ -110,8 +110,9 @@ bool RoleFinder::findWalk() {
   // A walk that passes its states to others may have matrices to make of tiles, but no products beside those of states.
   bool isPassed = llvm::any_of(second, llvm::IsaPred<PassOp>);
   auto makesMatrix = [](Operation &op) {
-    auto tile = op.getNumResults() == 1 ? dyn_cast<RankedTensorType>(op.getResult(0).getType()) : RankedTensorType();
-    return tile && tile.getRank() == 2 && isa<arith::MulFOp>(op);
+    auto product = dyn_cast<arith::MulFOp>(op);
+    auto tile = product ? dyn_cast<RankedTensorType>(product.getType()) : RankedTensorType();
+    return tile && tile.getRank() == 2;
   };
   bool isAhead = llvm::any_of(*loop.getBody(), [&](Operation &op) {
     return !second.contains(&op) &&

@@ -1,4 +1,4 @@
-//===- ShareChannels.cpp - Tiles that two roles read come once ------------===//
+//===- ShareChannels.cpp - Tiles that several roles read come once --------===//
 
 #include "mlir/Dialect/Arith/IR/Arith.h"
 #include "mlir/Dialect/SCF/IR/SCF.h"
@@ -20,6 +20,13 @@ using namespace stretto::kernel;
 static BlockArgument inputOf(ChannelOp channel) {
   std::optional<ChunkCopies> copies = channel.getBulk() ? ChunkCopies::of(channel) : std::nullopt;
   return copies && !channel.getPassed() ? dyn_cast<BlockArgument>(copies->first.getView()) : BlockArgument();
+}
+
+/// Whether the loop of a role walks over the tiles of a channel, from its first chunk to its last.
+static bool isOfEachChunk(ChannelOp channel) {
+  ChunkCopies copies = *ChunkCopies::of(channel);
+  auto loop = cast<scf::ForOp>(copies.receive->getParentOp());
+  return copies.receive.getChunk() == loop.getInductionVar() && copies.first.getChunk() == loop.getLowerBound();
 }
 
 /// Leaves the sends to the other role.
@@ -55,10 +62,8 @@ static Operation *beforeWaiting(scf::ForOp loop) {
 /// over; the channel of the first.
 static ChannelOp sendFor(ChannelOp other, FuncOp first) {
   ChunkCopies copies = *ChunkCopies::of(other);
-  auto loop = cast<scf::ForOp>(copies.receive->getParentOp());
   auto loops = first.getOps<scf::ForOp>();
-  if (!llvm::hasSingleElement(loops) || copies.receive.getChunk() != loop.getInductionVar() ||
-      copies.first.getChunk() != loop.getLowerBound())
+  if (!llvm::hasSingleElement(loops) || !isOfEachChunk(other))
     return {};
   scf::ForOp own = *loops.begin();
   Location loc = other.getLoc();
@@ -75,16 +80,6 @@ static ChannelOp sendFor(ChannelOp other, FuncOp first) {
   builder.setInsertionPoint(beforeWaiting(own));
   ReceiveOp::create(builder, loc, channel.getType().getTile(), channel, own.getInductionVar(), Value());
   return channel;
-}
-
-/// How many channels there are that roles pass tiles through.
-static int64_t countPassed(ArrayRef<FuncOp> roles) {
-  llvm::SmallDenseSet<uint64_t> numbers;
-  for (FuncOp role : roles)
-    for (auto channel : role.getOps<ChannelOp>())
-      if (channel.getPassed())
-        numbers.insert(*channel.getPassed());
-  return static_cast<int64_t>(numbers.size());
 }
 
 /// A walk, and the role that finds outputs behind it.
@@ -138,6 +133,8 @@ public:
     if (!llvm::hasSingleElement(loops))
       return false;
     scf::ForOp walk = *loops.begin();
+    if (!llvm::all_of(ValueRange{walk.getLowerBound(), walk.getUpperBound(), walk.getStep()}, isNumber))
+      return false;
     llvm::MapVector<std::pair<unsigned, Type>, SmallVector<ChannelOp>> readers;
     for (FuncOp role : roles)
       for (auto channel : role.getOps<ChannelOp>())
@@ -165,13 +162,6 @@ public:
   }
 
 private:
-  /// Whether the loop of a role walks over the tiles of a channel, from its first chunk to its last.
-  static bool isOfEachChunk(ChannelOp channel) {
-    ChunkCopies copies = *ChunkCopies::of(channel);
-    auto loop = cast<scf::ForOp>(copies.receive->getParentOp());
-    return copies.receive.getChunk() == loop.getInductionVar() && copies.first.getChunk() == loop.getLowerBound();
-  }
-
   /// One would do, but warpgroups set the registers of their threads together.
   void setWarps() {
     constexpr int64_t warps = 4;
@@ -186,7 +176,7 @@ private:
     for (BlockArgument argument : FuncOp(roles.front()).getBody().getArguments())
       block->addArgument(argument.getType(), argument.getLoc());
     IRMapping mapping;
-    auto bound = [&](Value value) { return make(value, mapping, builder); };
+    auto bound = [&](Value value) { return copy(value, mapping, builder); };
     Value begin = bound(walk.getLowerBound()), end = bound(walk.getUpperBound()), step = bound(walk.getStep());
     loop = scf::ForOp::create(builder, walk.getLoc(), begin, end, step);
     ReturnOp::create(builder, walk.getLoc());
@@ -194,13 +184,18 @@ private:
     turn = builder.createOrFold<arith::SubIOp>(loop.getLoc(), loop.getInductionVar(), begin);
   }
 
-  /// A number of the walk, which follows from others.
-  static Value make(Value number, IRMapping &mapping, OpBuilder &builder) {
+  /// Whether a value follows from numbers of the work item alone.
+  static bool isNumber(Value value) {
+    Operation *op = value.getDefiningOp();
+    return op && isMemoryEffectFree(op) && op->getNumRegions() == 0 && llvm::all_of(op->getOperands(), isNumber);
+  }
+
+  static Value copy(Value number, IRMapping &mapping, OpBuilder &builder) {
     if (Value known = mapping.lookupOrNull(number))
       return known;
     Operation *op = number.getDefiningOp();
     for (Value operand : op->getOperands())
-      make(operand, mapping, builder);
+      copy(operand, mapping, builder);
     builder.clone(*op, mapping);
     return mapping.lookup(number);
   }

@@ -10,9 +10,10 @@ class WholeWalksTest : public InterpreterTest {
 protected:
   /// Of a state that is written to as %D, which `decay` makes of %S, and read.
   std::optional<int64_t> weight(const std::string &decay, const std::string &output = "%o = arith.mulf %r, %v : !V\n") {
-    declare("(%q: !K, %v: !V, %g: !n, %gs: !K) -> !V {\n%S = stretto.state \"S\" : !S\n" + decay +
-            "%W = stretto.write %D, %q, %v : !S, !K, !V\n" + "%r = stretto.read %W, %q along \"K\" : !S, !K -> !V\n" +
-            output + "stretto.yield %o : !V\n}");
+    declare("(%q: !K, %v: !V, %g: !n, %gs: !K, %p: tensor<f64, #stretto.param<[]>>) -> !V {\n%S = stretto.state \"S\" "
+            ": !S\n" +
+            decay + "%W = stretto.write %D, %q, %v : !S, !K, !V\n" +
+            "%r = stretto.read %W, %q along \"K\" : !S, !K -> !V\n" + output + "stretto.yield %o : !V\n}");
     return weightOfPlainTurn(*module->getOps<VariantOp>().begin());
   }
 };
@@ -26,7 +27,15 @@ TEST_F(WholeWalksTest, WeightsOfWhatWalksLeaveToOthers) {
 TEST_F(WholeWalksTest, NoneOfWhatElseChunksDo) {
   // A decay of each channel, and rows that are more than multiplied and added.
   EXPECT_EQ(weight("%D = stretto.decay %S log %gs along \"K\" : !S, !K\n"), std::nullopt);
-  EXPECT_EQ(weight("%D = stretto.decay %S log %g : !S, !n\n", "%o = math.exp %r : !V\n"), std::nullopt);
+  const std::string decays = "%D = stretto.decay %S log %g : !S, !n\n";
+  EXPECT_EQ(weight(decays, "%o = math.exp %r : !V\n"), std::nullopt);
+  // An output of a parameter, of which a decay may be made.
+  const std::string parameter = "stretto.broadcast %p : tensor<f64, #stretto.param<[]>> to ";
+  EXPECT_EQ(weight(decays, "%ps = " + parameter + "!V\n%o = arith.mulf %r, %ps : !V\n"), std::nullopt);
+  EXPECT_EQ(weight("%rate = " + parameter +
+                   "!n\n%n = arith.mulf %g, %rate : !n\n"
+                   "%D = stretto.decay %S log %n : !S, !n\n"),
+            3);
 }
 
 TEST_F(WholeWalksTest, ShortSequencesAreWalkedWhole) {
