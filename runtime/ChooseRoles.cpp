@@ -126,7 +126,7 @@ static bool gainsBehindWalkBack(kernel::FuncOp walk, kernel::FuncOp outputs) {
 }
 
 /// Where a walk does nothing but multiply and add states, others make for it what it adds, and others again find
-/// outputs; in slices, where each chunk is little work and much waiting, two groups of them, which take chunks in
+/// outputs; in slices, where each chunk is little work and much waiting, two groups of either, which take chunks in
 /// turns. Blocks of four warps of which a multiprocessor has two are faster than the first; gradients, and what solves
 /// systems of equations, were not measured so (docs/performance.md).
 Lowering::Roles Lowering::rolesOfProducer(ModuleOp form, int64_t warpsOfWalk) {
@@ -144,18 +144,21 @@ Lowering::Roles Lowering::rolesOfProducer(ModuleOp form, int64_t warpsOfWalk) {
   kernel.outputs = isSliced ? 2 * warpsOfGroup : warpsOfGroup;
   auto gains = [&](kernel::FuncOp walk) {
     double ahead = 0, all = 0;
-    bool hasProducer = false;
+    bool hasProducer = false, isOfGroups = true;
     for (kernel::FuncOp role : walk.getRolesOfBlock()) {
       auto work = static_cast<double>(kernel::estimateWork(role));
       all += work;
-      ahead += role.getRole().getKind() == kernel::RoleKind::Ahead ? work : 0;
       hasProducer |= role.getRole().getKind() == kernel::RoleKind::Producer;
+      if (role.getRole().getKind() != kernel::RoleKind::Ahead)
+        continue;
+      ahead += work;
+      isOfGroups &= role.getWarps() == warpsOfGroup;
     }
-    return hasProducer && makesOnlyStates(walk) && (!kernel.ahead || ahead >= leastAhead * all);
+    return hasProducer && isOfGroups && makesOnlyStates(walk) && (!kernel.ahead || ahead >= leastAhead * all);
   };
-  for (int64_t ahead : {warpsOfGroup, int64_t(0)}) {
+  for (int64_t ahead : {2 * warpsOfGroup, warpsOfGroup, int64_t(0)}) {
     kernel.ahead = ahead;
-    bool isTried = ahead || isSliced;
+    bool isTried = ahead == warpsOfGroup || isSliced;
     if (isTried &&
         warpsOfRoles(form, kernel, [&](kernel::FuncOp walk, kernel::FuncOp) { return int64_t(gains(walk)); }))
       return {ahead, kernel.outputs};

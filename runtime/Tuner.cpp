@@ -215,7 +215,7 @@ std::vector<Form> Tuner::withWarpsAhead(const Form &form) const {
   }
   for (int64_t slices : {form.slices, 2 * form.slices, 4 * form.slices})
     for (auto [warps, ahead, outputs] :
-         {std::tuple(4, 4, 0), {4, 8, 0}, {8, 4, 0}, {4, 0, 4}, {4, 0, 8}, {4, 4, 4}, {4, 4, 8}})
+         {std::tuple(4, 4, 0), {4, 8, 0}, {8, 4, 0}, {4, 0, 4}, {4, 0, 8}, {4, 4, 4}, {4, 4, 8}, {4, 8, 8}})
       if (!outputs || triesOutputs)
         forms.push_back({.chunk = form.chunk, .slices = slices, .warps = warps, .ahead = ahead, .outputs = outputs});
   return forms;

@@ -49,13 +49,18 @@ std::optional<int64_t> stretto::weightOfPlainTurn(VariantOp program) {
 
 bool stretto::walksWholeSooner(int64_t weight, int64_t width, int64_t columns, int64_t chunks, int64_t segments) {
   // Microseconds on an H200 (docs/performance.md): of a chunk of 64 tokens that a block walks over by itself in a slice
-  // of 32 columns, and of one in a segment, the second walk over it included; what a chunk takes more for each further
-  // weight; and what segments take beside their chunks.
-  constexpr double ofSlice = 0.67, ofNarrowSlice = 0.52, ofSegment = 3, ofNarrowSegment = 1.54;
-  constexpr double ofWeight = 0.35, ofLaunches = 17, usualColumns = 32;
-  constexpr int64_t narrow = 64;
-  double slice = (width <= narrow ? ofNarrowSlice : ofSlice) * (1 + ofWeight * static_cast<double>(weight - 1));
-  slice *= std::max(1.0, 0.75 * static_cast<double>(columns) / usualColumns);
-  double segment = (width <= narrow ? ofNarrowSegment : ofSegment) / static_cast<double>(segments);
-  return static_cast<double>(chunks) * slice < ofLaunches + static_cast<double>(chunks) * segment;
+  // of 32 columns, and of one in a segment, the second walk over it included; how much longer a chunk takes that has
+  // more to do than a state, and for each further weight; and what segments take beside their chunks.
+  struct Times {
+    double ofSlice, ofSegment, ofLaunches;
+  };
+  constexpr Times wide = {0.695, 2.8, 23}, narrow = {0.42, 1.4, 13};
+  constexpr double ofMore = 0.45, ofWeight = 0.07, ofColumns = 0.7, usualColumns = 32;
+  constexpr int64_t narrowWidth = 64;
+  const Times &times = width <= narrowWidth ? narrow : wide;
+  double slice = times.ofSlice * std::max(1.0, ofColumns * static_cast<double>(columns) / usualColumns);
+  if (weight > 1)
+    slice *= 1 + ofMore + ofWeight * static_cast<double>(weight - 2);
+  double segment = times.ofSegment / static_cast<double>(segments);
+  return static_cast<double>(chunks) * slice < times.ofLaunches + static_cast<double>(chunks) * segment;
 }

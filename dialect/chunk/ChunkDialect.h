@@ -34,6 +34,9 @@ inline constexpr int64_t allHeadsGroup = std::numeric_limits<int32_t>::max();
 /// Marks a `chunk.decay_dot` whose products are to be formed one by one.
 inline constexpr llvm::StringLiteral exactAttribute = "exact";
 
+/// A logarithm whose factor underflows in fp32, as those of what is smaller do.
+inline constexpr double noFactor = -110;
+
 /// How many columns of its entry a state of this type takes.
 int64_t columnsOfState(mlir::Type state);
 } // namespace stretto::chunk

@@ -64,8 +64,7 @@ Value DecayBuilder::decays(chunk::DecayForm form, Value amount, bool reverse, bo
 }
 
 Value DecayBuilder::floored(Value amount) {
-  constexpr double noFactor = -110;
-  return arith::MaximumFOp::create(builder, amount, splat(amount, noFactor));
+  return arith::MaximumFOp::create(builder, amount, splat(amount, chunk::noFactor));
 }
 
 Value DecayBuilder::splat(Value like, double number) {

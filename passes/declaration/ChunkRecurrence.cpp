@@ -335,7 +335,7 @@ Value ChunkRecurrence::nextTotalDecay(Value before) {
   RankedTensorType row = b.tensorType(typeOf(amount).getShape().drop_front());
   Value ofChunk = row.getRank() == 1
                       ? b.create<chunk::ReduceOp>(row, chunk::Reduction::Sum, amount, Side::Rows).getResult()
-                      : b.total(amount);
+                      : b.total(b.floored(amount));
   if (ofChunk.getType() != before.getType())
     ofChunk = b.create<chunk::BroadcastOp>(before.getType(), ofChunk, Side::Rows);
   return b.create<arith::AddFOp>(before, ofChunk);

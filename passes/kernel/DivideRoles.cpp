@@ -326,8 +326,11 @@ FuncOp Divider::runAhead(int64_t warpsAhead, int64_t warpsOfWalk) {
   constexpr int64_t warpsOfGroup = 4;
   FuncOp ahead = divide();
   int64_t groups = 1;
-  if (before) {
+  if (before || leavesStates) {
     NextLoads loads(ahead);
+    // Beside a walk that leaves states alone there is room for two groups.
+    if (leavesStates && loads.areAll())
+      warpsAhead = 2 * warpsOfGroup;
     if (warpsAhead > warpsOfGroup && loads.areAll())
       groups = warpsAhead / warpsOfGroup;
     loads.place(groups);
@@ -385,9 +388,9 @@ private:
     }
     if (ahead) {
       FuncOp whole = walking ? walking : function;
-      if (std::optional<RoleDivision> division = RoleDivision::ahead(whole)) {
+      if (std::optional<RoleDivision> division = RoleDivision::ahead(whole, /*ofStates=*/outputs > 0)) {
         walking = Divider(whole, std::move(*division)).runAhead(ahead, walkers);
-        manifest->threads += manifest->threadsAhead = lanesOfWarp * ahead;
+        manifest->threads += manifest->threadsAhead = FuncOp(walking.getRolesOfBlock()[1]).getThreads();
       }
     }
     if (walking)

@@ -204,8 +204,33 @@ bool makeRoomForOthers(FuncOp function) {
   return true;
 }
 
+/// Gives what roles pass to each other more places where memory is left, the smallest tiles first: who runs ahead waits
+/// less for who comes behind.
+void deepenPassed(Roles roles, SmallVector<ChannelOp> passed, bool apart, int64_t limit) {
+  constexpr int64_t most = 4;
+  llvm::stable_sort(passed, [](ChannelOp a, ChannelOp b) {
+    return sharedBytesOf(a.getType().getTile()) < sharedBytesOf(b.getType().getTile());
+  });
+  llvm::MapVector<uint64_t, SmallVector<ChannelOp, 2>> ends;
+  for (ChannelOp channel : passed)
+    ends[*channel.getPassed()].push_back(channel);
+  for (auto &[number, channels] : ends) {
+    auto setDepth = [&](int64_t depth) {
+      for (ChannelOp channel : channels)
+        channel.setDepth(depth);
+    };
+    for (auto depth = static_cast<int64_t>(channels.front().getDepth()); depth < most; depth *= 2) {
+      setDepth(2 * depth);
+      if (SharedMemoryPlanner(roles, apart).plan() <= limit)
+        continue;
+      setDepth(depth);
+      return;
+    }
+  }
+}
+
 /// Makes bulk channels as deep as memory allows, equally deep, and what roles pass to each other two tiles deep, or
-/// one, or as many as there are groups. Where not all bulk channels have place for two tiles, those of the largest
+/// one, or as many as there are groups, or more where memory is left. Where not all bulk channels have place for two tiles, those of the largest
 /// tiles have one, and are bulk channels no more where one role walks forward. What has turns is sent as far ahead as
 /// it is. The bytes that the block may take.
 int64_t deepenChannels(Roles roles, int64_t bytes) {
@@ -253,8 +278,10 @@ int64_t deepenChannels(Roles roles, int64_t bytes) {
       leasts.insert(leasts.begin(), fewest + 1);
     for (int64_t each : leasts)
       if (fits(apart, limit, std::max<int64_t>(2, groups), each) ||
-          (!passed.empty() && groups == 1 && fits(apart, limit, /*ofPassed=*/1, each)))
+          (!passed.empty() && groups == 1 && fits(apart, limit, /*ofPassed=*/1, each))) {
+        deepenPassed(roles, passed, apart, limit);
         return true;
+      }
     return false;
   };
   // Each block has a little memory that is the system's. A block that is not alone still is to be two chunks ahead, or

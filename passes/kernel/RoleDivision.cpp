@@ -15,7 +15,7 @@ class RoleFinder : public RoleDivision {
 public:
   explicit RoleFinder(FuncOp function) : function(function) {}
 
-  bool findWalk();
+  bool findWalk(bool ofStates);
   bool findOutputs(bool prepares);
   /// Whether all that the second part takes of the first can be passed.
   bool canPass();
@@ -86,12 +86,14 @@ bool RoleFinder::findLoop() {
   return llvm::all_of(loop->getUsers(), llvm::IsaPred<SaveOp>);
 }
 
-bool RoleFinder::findWalk() {
+bool RoleFinder::findWalk(bool ofStates) {
   if (!findLoop())
     return false;
+  // A walk that leaves nothing but states carries all that is left, so that others may take chunks in turns.
+  leavesStates = ofStates && llvm::none_of(*loop.getBody(), llvm::IsaPred<StoreOp, CarryOp, PassOp>);
   unsigned count = loop.getNumRegionIterArgs();
   for (unsigned number = 0; number < count; ++number)
-    isOfSecond.push_back(isStateOfProducts(number));
+    isOfSecond.push_back(isStateOfProducts(number) || (leavesStates && !loop.getResult(number).use_empty()));
   Operation *yield = loop.getBody()->getTerminator();
   for (bool isStable = false; !isStable;) {
     isStable = true;
@@ -107,7 +109,8 @@ bool RoleFinder::findWalk() {
   }
   for (bool isOfWalk : isOfSecond)
     isOfFirst.push_back(!isOfWalk);
-  // A walk that passes its states to others may have matrices to make of tiles, but no products beside those of states.
+  // A walk that passes its states to others, or leaves nothing else, may have matrices to make of tiles, but no products
+  // beside those of states.
   bool isPassed = llvm::any_of(second, llvm::IsaPred<PassOp>);
   auto makesMatrix = [](Operation &op) {
     auto product = dyn_cast<arith::MulFOp>(op);
@@ -116,10 +119,10 @@ bool RoleFinder::findWalk() {
   };
   bool isAhead = llvm::any_of(*loop.getBody(), [&](Operation &op) {
     return !second.contains(&op) &&
-           (isa<chunk::DotOp, MatvecOp, scf::IfOp, scf::ForOp>(op) || (isPassed && makesMatrix(op)));
+           (isa<chunk::DotOp, MatvecOp, scf::IfOp, scf::ForOp>(op) || ((isPassed || leavesStates) && makesMatrix(op)));
   });
-  bool leavesRows = isPassed || llvm::any_of(second, llvm::IsaPred<StoreOp>);
-  return llvm::is_contained(isOfSecond, true) && isAhead && leavesRows;
+  bool isOfWalk = isPassed || leavesStates || llvm::any_of(second, llvm::IsaPred<StoreOp>);
+  return llvm::is_contained(isOfSecond, true) && isAhead && isOfWalk;
 }
 
 /// What a value of the loop is made of, from one turn to the next.
@@ -356,9 +359,9 @@ bool RoleFinder::canPass() {
   return bytes <= (walksFirst ? mostBytesOfOutputs : mostBytes);
 }
 
-std::optional<RoleDivision> RoleDivision::ahead(FuncOp function) {
+std::optional<RoleDivision> RoleDivision::ahead(FuncOp function, bool ofStates) {
   RoleFinder finder(function);
-  if (!finder.findWalk() || !finder.canPass())
+  if (!finder.findWalk(ofStates) || !finder.canPass())
     return std::nullopt;
   return finder;
 }

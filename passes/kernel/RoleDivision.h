@@ -21,10 +21,11 @@ struct RoleDivision {
   llvm::SetVector<mlir::Value> passed;           // tiles and conditions
   llvm::SetVector<mlir::Value> returned;         // tiles that the second part makes for the first
   bool walksFirst = false;                       // the second part finds outputs
+  bool leavesStates = false;                     // nothing else is stored
 
   /// Where the function has a loop that carries states and stores what follows from them, something is left for those
-  /// who run ahead, and all that the walk takes of it can be passed.
-  static std::optional<RoleDivision> ahead(FuncOp function);
+  /// who run ahead, and all that the walk takes of it can be passed. With `ofStates` it may store nothing but its states.
+  static std::optional<RoleDivision> ahead(FuncOp function, bool ofStates);
   /// Where the function has a loop that carries states, outputs that products beside those of the states find, and all
   /// that these take of the walk can be passed. With `prepares` those who find them also make what the walk adds.
   static std::optional<RoleDivision> behind(FuncOp function, bool prepares);

@@ -119,6 +119,13 @@ static bool sendsInGroups(FuncOp function) {
   return function.getGroups() > 1 && function.walk([](SendOp) { return WalkResult::interrupt(); }).wasInterrupted();
 }
 
+/// Whether a walk with a role beside it leaves nothing but states.
+static bool leavesStates(ArrayRef<FuncOp> roles) {
+  return roles.size() > 1 && llvm::none_of(roles, [](FuncOp role) {
+    return role.walk([](StoreOp) { return WalkResult::interrupt(); }).wasInterrupted();
+  });
+}
+
 namespace {
 
 /// Makes of what the roles of a block send the work of a role of its own, which is as far ahead as there is room.
@@ -243,7 +250,7 @@ private:
   static LogicalResult run(ArrayRef<FuncOp> roles) {
     auto *outputs = llvm::find_if(roles, [](FuncOp role) { return role.getRole().getKind() == RoleKind::Outputs; });
     if (outputs == roles.end())
-      return success();
+      return leavesStates(roles) ? success(succeeded(Producer(roles).make())) : success();
     bool hasProducer = false;
     if (FuncOp(*outputs).getGroups() > 1 || roles.size() > 2) {
       FailureOr<bool> made = Producer(roles).make();

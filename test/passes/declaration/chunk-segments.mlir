@@ -16,7 +16,8 @@
 // CHECK-SAME:      state %S: tensor<32x64xf32>, state %S.decay: tensor<32xf32>, valid %{{.*}}: index) -> () {
 // CHECK:         %[[KEPT:.*]] = chunk.decay_state %S log %g along rows
 // CHECK:         %[[S:.*]] = chunk.dot %{{.*}}, %v transpose_left add %[[KEPT]]
-// CHECK:         %[[SUMS:.*]] = chunk.accumulate sum %g : tensor<16xf32>
+// CHECK:         %[[LOGS:.*]] = arith.maximumf %g, %{{.*}} : tensor<16xf32>
+// CHECK:         %[[SUMS:.*]] = chunk.accumulate sum %[[LOGS]] : tensor<16xf32>
 // CHECK:         %[[LAST:.*]] = chunk.row %[[SUMS]] at 15 : tensor<16xf32> -> tensor<f32>
 // CHECK:         %[[OF_CHUNK:.*]] = chunk.broadcast %[[LAST]] along rows : tensor<f32> to tensor<32xf32>
 // CHECK:         %[[DECAY:.*]] = arith.addf %S.decay, %[[OF_CHUNK]]

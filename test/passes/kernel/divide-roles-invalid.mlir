@@ -3,7 +3,7 @@
 // RUN: stretto-opt %t --stretto-lower-to-threads -o /dev/null
 // RUN: sed '/kernel.release/d' %t | not stretto-opt --stretto-lower-to-threads 2>&1 | FileCheck %s --check-prefix=CHANNEL
 // RUN: sed '/kernel.pass /d' %t | not stretto-opt --stretto-lower-to-threads 2>&1 | FileCheck %s --check-prefix=CHANNEL
-// RUN: sed 's/passed 0 depth 2/passed 1 depth 2/;t' %t | sed '0,/passed 1/s//passed 0/' | not stretto-opt --stretto-lower-to-threads 2>&1 | FileCheck %s --check-prefix=CHANNEL
+// RUN: sed 's/passed 0 depth 4/passed 1 depth 4/;t' %t | sed '0,/passed 1/s//passed 0/' | not stretto-opt --stretto-lower-to-threads 2>&1 | FileCheck %s --check-prefix=CHANNEL
 // RUN: sed 's/ beside @f.ahead//' %t | not stretto-opt --stretto-lower-to-threads 2>&1 | FileCheck %s --check-prefix=CHANNEL
 // RUN: sed 's/22threads.22:256/22threads\\22:128/' %t | not stretto-opt --stretto-lower-to-threads 2>&1 | FileCheck %s --check-prefix=THREADS
 // RUN: sed 's/beside @f.ahead/beside @g/' %t | not stretto-opt 2>&1 | FileCheck %s --check-prefix=BESIDE

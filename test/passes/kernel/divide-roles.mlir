@@ -27,22 +27,22 @@
 // CHECK-NOT: kernel.save
 // CHECK: kernel.return
 
-// Tiles are passed two at a time where memory suffices; a place is free when the product that reads it is done.
+// Tiles are passed four at a time where memory suffices; a place is free when the product that reads it is done.
 // PLANNED-LABEL: kernel.func @scores
-// PLANNED: kernel.channel passed 0 depth 2 offset [[PLACE:[0-9]+]] barriers [[BARRIERS:[0-9]+]]
+// PLANNED: kernel.channel passed 0 depth 4 offset [[PLACE:[0-9]+]] barriers [[BARRIERS:[0-9]+]]
 // PLANNED: %[[SCORES:.*]] = kernel.receive %[[RING:[0-9]+]] turn
 // PLANNED: %[[OUT:.*]] = chunk.dot %[[SCORES]]
 // PLANNED: kernel.finish %[[OUT]]
 // PLANNED: kernel.release %[[RING]] turn
 // PLANNED: kernel.store
 // PLANNED-LABEL: kernel.func @scores.ahead
-// PLANNED: kernel.channel passed 0 depth 2 offset [[PLACE]] barriers [[BARRIERS]]
+// PLANNED: kernel.channel passed 0 depth 4 offset [[PLACE]] barriers [[BARRIERS]]
 
 // Who waits for whom: barriers of as many threads as fill a place, and as many as free it. From then on each role meets
 // alone.
 // THREADS-LABEL: llvm.func @scores
-// THREADS-COUNT-2: nvvm.mbarrier.init %{{.*}}, %c256_i32
-// THREADS-COUNT-2: nvvm.mbarrier.init %{{.*}}, %c128_i32
+// THREADS-COUNT-4: nvvm.mbarrier.init %{{.*}}, %c256_i32
+// THREADS-COUNT-4: nvvm.mbarrier.init %{{.*}}, %c128_i32
 // THREADS: nvvm.fence.mbarrier.init
 // THREADS: nvvm.barrier{{$}}
 // THREADS: nvvm.barrier id = %c1_i32{{.*}} number_of_threads = %c128_i32

@@ -6,7 +6,7 @@
 // RUN: stretto-opt %t.groups --pass-pipeline='builtin.module(stretto-plan-shared-memory,kernel.func(stretto-send-ahead,stretto-insert-barriers))' -o %t.planned
 // RUN: FileCheck %s --check-prefix=PRODUCED <%t.planned
 // RUN: stretto-opt %t.planned --stretto-lower-to-threads | FileCheck %s --check-prefix=THREADS
-// RUN: sed 's/passed 0 depth 2/passed 0 depth 1/' %t.planned | not stretto-opt --stretto-lower-to-threads 2>&1 | FileCheck %s --check-prefix=PLACES
+// RUN: sed 's/passed 0 depth 4/passed 0 depth 1/' %t.planned | not stretto-opt --stretto-lower-to-threads 2>&1 | FileCheck %s --check-prefix=PLACES
 // RUN: sed '/kernel.release/d' %t.planned | not stretto-opt --stretto-lower-to-threads 2>&1 | FileCheck %s --check-prefix=RELEASED
 // RUN: stretto-opt %s --pass-pipeline='builtin.module(stretto-fold-over-chunks,stretto-divide-roles{ahead=4 walk=4},kernel.func(stretto-assign-layouts,stretto-select-products,stretto-overlap-products,stretto-select-copies),stretto-share-channels)' | FileCheck %s --check-prefix=AHEAD
 

@@ -48,7 +48,8 @@ TEST_F(WholeWalksTest, ShortSequencesAreWalkedWhole) {
   EXPECT_TRUE(walksWholeSooner(2, width, columns, /*chunks=*/64, /*segments=*/4));
   EXPECT_FALSE(walksWholeSooner(2, width, columns, /*chunks=*/128, /*segments=*/4));
   EXPECT_TRUE(walksWholeSooner(1, narrow, columns / 2, /*chunks=*/32, /*segments=*/4));
-  EXPECT_FALSE(walksWholeSooner(1, narrow, columns / 2, /*chunks=*/128, /*segments=*/4));
+  EXPECT_TRUE(walksWholeSooner(1, narrow, columns / 2, /*chunks=*/128, /*segments=*/4));
+  EXPECT_FALSE(walksWholeSooner(1, narrow, columns / 2, /*chunks=*/256, /*segments=*/4));
   // Wide slices take longer for each chunk.
   EXPECT_TRUE(walksWholeSooner(1, width, columns, /*chunks=*/512, /*segments=*/4));
   EXPECT_FALSE(walksWholeSooner(1, width, 4 * columns, /*chunks=*/512, /*segments=*/4));
