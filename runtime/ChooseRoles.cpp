@@ -32,8 +32,13 @@ int64_t Lowering::warpsOfRoles(ModuleOp form, const KernelForm &roles,
     kernel::RegistersOfRoles registers(block);
     // Gradients, and outputs that others prepare, were seen to need a few less.
     int64_t further = isOfGradient ? 12 : roles.ahead && roles.outputs ? 16 : 0;
-    bool fits = llvm::all_of(
-        block, [&](kernel::FuncOp role) { return kernel::estimateRegisters(role) <= registers.of(role) + further; });
+    // With fewer than these outputs were seen to spill, whatever the estimate.
+    constexpr int64_t fewestOfOutputs = 88;
+    bool fits = llvm::all_of(block, [&](kernel::FuncOp role) {
+      bool isOfOutputs = role.getRole().getKind() == kernel::RoleKind::Outputs;
+      return kernel::estimateRegisters(role) <= registers.of(role) + further &&
+             (!isOfOutputs || registers.of(role) >= fewestOfOutputs);
+    });
     int64_t warps = fits ? wanted(walk, block[1]) : 0;
     if (!warps)
       return 0;
@@ -141,7 +146,6 @@ Lowering::Roles Lowering::rolesOfProducer(ModuleOp form, int64_t warpsOfWalk) {
     return {};
   KernelForm kernel = kernelForm();
   kernel.warps = warpsOfWalk;
-  kernel.outputs = isSliced ? 2 * warpsOfGroup : warpsOfGroup;
   auto gains = [&](kernel::FuncOp walk) {
     double ahead = 0, all = 0;
     bool hasProducer = false, isOfGroups = true;
@@ -156,12 +160,15 @@ Lowering::Roles Lowering::rolesOfProducer(ModuleOp form, int64_t warpsOfWalk) {
     }
     return hasProducer && isOfGroups && makesOnlyStates(walk) && (!kernel.ahead || ahead >= leastAhead * all);
   };
-  for (int64_t ahead : {2 * warpsOfGroup, warpsOfGroup, int64_t(0)}) {
-    kernel.ahead = ahead;
-    bool isTried = ahead == warpsOfGroup || isSliced;
-    if (isTried &&
-        warpsOfRoles(form, kernel, [&](kernel::FuncOp walk, kernel::FuncOp) { return int64_t(gains(walk)); }))
-      return {ahead, kernel.outputs};
+  constexpr int64_t one = warpsOfGroup, two = 2 * warpsOfGroup;
+  SmallVector<Roles, 4> tried = {{one, one}};
+  if (isSliced)
+    tried = {{two, two}, {one, two}, {one, one}, {0, two}};
+  for (Roles roles : tried) {
+    kernel.ahead = roles.ahead;
+    kernel.outputs = roles.outputs;
+    if (warpsOfRoles(form, kernel, [&](kernel::FuncOp walk, kernel::FuncOp) { return int64_t(gains(walk)); }))
+      return roles;
   }
   return {};
 }

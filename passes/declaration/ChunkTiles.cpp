@@ -39,9 +39,7 @@ Value TileBuilder::repeat(Value vector, RankedTensorType type, chunk::Side along
   return create<chunk::BroadcastOp>(type, vector, along);
 }
 
-Value TileBuilder::floored(Value logs) {
-  return create<arith::MaximumFOp>(logs, splat(typeOf(logs), chunk::noFactor));
-}
+Value TileBuilder::floored(Value logs) { return create<arith::MaximumFOp>(logs, splat(typeOf(logs), chunk::noFactor)); }
 
 Value TileBuilder::total(Value vector) {
   RankedTensorType type = typeOf(vector);

@@ -26,8 +26,7 @@ LogicalResult ThreadLowering::lowerRoles() {
   // A group that skips a use of a place would take the barrier's phase before for its own.
   for (FuncOp role : roles)
     for (auto channel : role.getOps<ChannelOp>())
-      if (auto depth = static_cast<int64_t>(channel.getDepth());
-          channel.getPassed() && !channel.getBulk() && depth % most != 0)
+      if (auto depth = static_cast<int64_t>(channel.getDepth()); channel.getPassed() && depth % most != 0)
         return channel.emitOpError("has ")
                << depth << " places for tiles that are passed to " << most << " groups of warps, expected a multiple";
   openPassed();

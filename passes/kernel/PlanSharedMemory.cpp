@@ -229,10 +229,23 @@ void deepenPassed(Roles roles, SmallVector<ChannelOp> passed, bool apart, int64_
   }
 }
 
+/// How many chunks ahead tiles are sent at most. A producer goes as far as there is room, but not so far that what
+/// threads load themselves waits behind all that is on its way.
+int64_t farthestAhead(Roles roles, ArrayRef<ChannelOp> channels) {
+  constexpr int64_t usual = 4, ofProducer = 6, mostOnTheWay = int64_t(160) * 1024;
+  if (FuncOp(roles.back()).getRole().getKind() != RoleKind::Producer)
+    return usual;
+  int64_t ofChunk = 0;
+  for (ChannelOp channel : channels)
+    if (channel->getParentOp() == FuncOp(roles.back()).getOperation())
+      ofChunk += sharedBytesOf(channel.getType().getTile());
+  return std::clamp<int64_t>(mostOnTheWay / std::max<int64_t>(ofChunk, 1), 2, ofProducer);
+}
+
 /// Makes bulk channels as deep as memory allows, equally deep, and what roles pass to each other two tiles deep, or
-/// one, or as many as there are groups, or more where memory is left. Where not all bulk channels have place for two tiles, those of the largest
-/// tiles have one, and are bulk channels no more where one role walks forward. What has turns is sent as far ahead as
-/// it is. The bytes that the block may take.
+/// one, or as many as there are groups, or more where memory is left. Where not all bulk channels have place for two
+/// tiles, those of the largest tiles have one, and are bulk channels no more where one role walks forward. What has
+/// turns is sent as far ahead as it is. The bytes that the block may take.
 int64_t deepenChannels(Roles roles, int64_t bytes) {
   SmallVector<ChannelOp> channels, deep, passed;
   for (FuncOp function : roles)
@@ -249,13 +262,16 @@ int64_t deepenChannels(Roles roles, int64_t bytes) {
   constexpr int64_t fewest = 2, ofSystem = 1024, fewRegisters = 160, fewWarps = 4;
   // A walk back that wants many registers has use for memory of its own.
   bool isWalkBack = walksInReverse(roles[0]) && estimateRegisters(roles[0]) > fewRegisters;
-  // A producer sends as far ahead as there is room.
-  bool hasProducer = FuncOp(roles.back()).getRole().getKind() == RoleKind::Producer;
-  int64_t most = isWalkBack ? fewest : hasProducer ? 6 : 4;
+  // Groups that take chunks in turns have places of their own: one that came back to a place which another has had
+  // meanwhile could not tell its tile from the one before.
+  int64_t groups = 1;
+  for (FuncOp function : roles)
+    groups = std::max(groups, function.getGroups());
+  int64_t most = isWalkBack ? fewest : farthestAhead(roles, channels);
   auto fits = [&](bool apart, int64_t limit, int64_t ofPassed, int64_t least) {
     for (ChannelOp channel : passed)
       channel.setDepth(ofPassed);
-    for (int64_t depth = most; depth >= least; --depth) {
+    for (int64_t depth = most / groups * groups; depth >= least; depth -= groups) {
       for (ChannelOp channel : channels)
         channel.setDepth(depth);
       if (SharedMemoryPlanner(roles, apart).plan() <= limit)
@@ -267,11 +283,6 @@ int64_t deepenChannels(Roles roles, int64_t bytes) {
   // is passed.
   bool areOutputsApart =
       llvm::any_of(roles, [](FuncOp function) { return function.getRole().getKind() == RoleKind::Outputs; });
-  // Groups that take chunks in turns have places of their own: one that came back to a place which another has had
-  // meanwhile could not tell its tile from the one before.
-  int64_t groups = 1;
-  for (FuncOp function : roles)
-    groups = std::max(groups, function.getGroups());
   auto deepen = [&](bool apart, int64_t limit, int64_t least) {
     SmallVector<int64_t, 2> leasts = {least};
     if (areOutputsApart && least == fewest)

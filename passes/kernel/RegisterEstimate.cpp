@@ -55,7 +55,7 @@ int64_t stretto::kernel::estimateRegisters(FuncOp function) {
 
 RegistersOfRoles::RegistersOfRoles(ArrayRef<FuncOp> roles) {
   constexpr int64_t ofProcessor = 65536, step = 8, fewest = 24, most = 232, ofAll = 255, warpsOfGroup = 4;
-  constexpr int64_t mostToSet = 240, besideFew = 24; // what the assembler keeps of a role without products
+  constexpr int64_t mostToSet = 240, besideFew = 16; // what the assembler keeps of a role without products
   int64_t threads = 0;
   bool areWarpgroups = true;
   for (FuncOp role : roles) {

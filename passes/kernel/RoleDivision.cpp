@@ -109,8 +109,8 @@ bool RoleFinder::findWalk(bool ofStates) {
   }
   for (bool isOfWalk : isOfSecond)
     isOfFirst.push_back(!isOfWalk);
-  // A walk that passes its states to others, or leaves nothing else, may have matrices to make of tiles, but no products
-  // beside those of states.
+  // A walk that passes its states to others, or leaves nothing else, may have matrices to make of tiles, but no
+  // products beside those of states.
   bool isPassed = llvm::any_of(second, llvm::IsaPred<PassOp>);
   auto makesMatrix = [](Operation &op) {
     auto product = dyn_cast<arith::MulFOp>(op);

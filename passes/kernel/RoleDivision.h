@@ -24,7 +24,8 @@ struct RoleDivision {
   bool leavesStates = false;                     // nothing else is stored
 
   /// Where the function has a loop that carries states and stores what follows from them, something is left for those
-  /// who run ahead, and all that the walk takes of it can be passed. With `ofStates` it may store nothing but its states.
+  /// who run ahead, and all that the walk takes of it can be passed. With `ofStates` it may store nothing but its
+  /// states.
   static std::optional<RoleDivision> ahead(FuncOp function, bool ofStates);
   /// Where the function has a loop that carries states, outputs that products beside those of the states find, and all
   /// that these take of the walk can be passed. With `prepares` those who find them also make what the walk adds.

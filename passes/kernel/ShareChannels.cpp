@@ -122,8 +122,8 @@ static bool sendsInGroups(FuncOp function) {
 /// Whether a walk with a role beside it leaves nothing but states.
 static bool leavesStates(ArrayRef<FuncOp> roles) {
   return roles.size() > 1 && llvm::none_of(roles, [](FuncOp role) {
-    return role.walk([](StoreOp) { return WalkResult::interrupt(); }).wasInterrupted();
-  });
+           return role.walk([](StoreOp) { return WalkResult::interrupt(); }).wasInterrupted();
+         });
 }
 
 namespace {
