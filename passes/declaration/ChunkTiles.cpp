@@ -39,7 +39,11 @@ Value TileBuilder::repeat(Value vector, RankedTensorType type, chunk::Side along
   return create<chunk::BroadcastOp>(type, vector, along);
 }
 
-Value TileBuilder::floored(Value logs) { return create<arith::MaximumFOp>(logs, splat(typeOf(logs), chunk::noFactor)); }
+Value TileBuilder::floored(Value logs) {
+  if (typeOf(logs).getElementType().isF64())
+    return logs;
+  return create<arith::MaximumFOp>(logs, splat(typeOf(logs), chunk::noFactor));
+}
 
 Value TileBuilder::total(Value vector) {
   RankedTensorType type = typeOf(vector);

@@ -55,7 +55,8 @@ public:
 
   /// The sum of a vector's numbers: the last of its running sums.
   mlir::Value total(mlir::Value vector);
-  /// Logarithms of factors of which none is smaller than one that underflows: sums of them may be those of differences.
+  /// Logarithms of factors of which none is smaller than one that underflows in fp32: sums of them may be those of
+  /// differences. As they are in fp64, where that is a factor.
   mlir::Value floored(mlir::Value logs);
   /// Consecutive columns of a tile.
   mlir::Value columns(mlir::Value tile, int64_t from, int64_t count);

@@ -322,14 +322,32 @@ private:
 };
 } // namespace
 
+/// Whether the memory system can copy all tiles that a function sends for: their rows are of so many bytes, and those
+/// of slices do not reach into others (SelectCopies.cpp).
+static bool comesInBoxes(FuncOp function) {
+  constexpr int64_t pieceBytes = 16;
+  FailureOr<Manifest> manifest = Manifest::leftOn(function);
+  if (failed(manifest))
+    return false;
+  WalkResult result = function.walk([&](SendOp send) {
+    RankedTensorType tile = send.getView().getType().getTile();
+    int64_t bytes = tile.getRank() == 2 ? tile.getDimSize(1) * tile.getElementTypeBitWidth() / 8 : 0;
+    bool isSliced = manifest->arguments[cast<BlockArgument>(send.getView()).getArgNumber()].sliced;
+    bool isOfChunk = send.getChunk() != nullptr;
+    return WalkResult(
+        success(!isOfChunk || (bytes && bytes % pieceBytes == 0 && (!isSliced || llvm::isPowerOf2_64(bytes)))));
+  });
+  return !result.wasInterrupted();
+}
+
 FuncOp Divider::runAhead(int64_t warpsAhead, int64_t warpsOfWalk) {
   constexpr int64_t warpsOfGroup = 4;
   FuncOp ahead = divide();
   int64_t groups = 1;
   if (before || leavesStates) {
     NextLoads loads(ahead);
-    // Beside a walk that leaves states alone there is room for two groups.
-    if (leavesStates && loads.areAll())
+    // Beside a walk that leaves states alone there is room for two groups, if a producer can send for them.
+    if (leavesStates && loads.areAll() && comesInBoxes(ahead))
       warpsAhead = 2 * warpsOfGroup;
     if (warpsAhead > warpsOfGroup && loads.areAll())
       groups = warpsAhead / warpsOfGroup;

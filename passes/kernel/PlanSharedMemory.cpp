@@ -206,7 +206,7 @@ bool makeRoomForOthers(FuncOp function) {
 
 /// Gives what roles pass to each other more places where memory is left, the smallest tiles first: who runs ahead waits
 /// less for who comes behind.
-void deepenPassed(Roles roles, SmallVector<ChannelOp> passed, bool apart, int64_t limit) {
+void deepenPassed(Roles roles, SmallVector<ChannelOp> passed, int64_t limit) {
   constexpr int64_t most = 4;
   llvm::stable_sort(passed, [](ChannelOp a, ChannelOp b) {
     return sharedBytesOf(a.getType().getTile()) < sharedBytesOf(b.getType().getTile());
@@ -221,7 +221,7 @@ void deepenPassed(Roles roles, SmallVector<ChannelOp> passed, bool apart, int64_
     };
     for (auto depth = static_cast<int64_t>(channels.front().getDepth()); depth < most; depth *= 2) {
       setDepth(2 * depth);
-      if (SharedMemoryPlanner(roles, apart).plan() <= limit)
+      if (SharedMemoryPlanner(roles, /*apart=*/true).plan() <= limit)
         continue;
       setDepth(depth);
       return;
@@ -290,7 +290,8 @@ int64_t deepenChannels(Roles roles, int64_t bytes) {
     for (int64_t each : leasts)
       if (fits(apart, limit, std::max<int64_t>(2, groups), each) ||
           (!passed.empty() && groups == 1 && fits(apart, limit, /*ofPassed=*/1, each))) {
-        deepenPassed(roles, passed, apart, limit);
+        if (apart)
+          deepenPassed(roles, passed, limit);
         return true;
       }
     return false;

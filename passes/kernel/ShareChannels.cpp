@@ -248,25 +248,26 @@ struct ShareChannels : stretto::impl::ShareChannelsBase<ShareChannels> {
 
 private:
   static LogicalResult run(ArrayRef<FuncOp> roles) {
-    auto *outputs = llvm::find_if(roles, [](FuncOp role) { return role.getRole().getKind() == RoleKind::Outputs; });
-    if (outputs == roles.end())
-      return leavesStates(roles) ? success(succeeded(Producer(roles).make())) : success();
+    bool hasOutputs = llvm::any_of(roles, [](FuncOp role) { return role.getRole().getKind() == RoleKind::Outputs; });
+    if (!hasOutputs && !leavesStates(roles))
+      return success();
+    bool hasGroups = llvm::any_of(roles, [](FuncOp role) { return role.getGroups() > 1; });
     bool hasProducer = false;
-    if (FuncOp(*outputs).getGroups() > 1 || roles.size() > 2) {
+    if (!hasOutputs || hasGroups || roles.size() > 2) {
       FailureOr<bool> made = Producer(roles).make();
       if (failed(made))
         return failure();
       hasProducer = *made;
     }
-    if (!hasProducer && roles.size() == 2)
+    if (!hasProducer && hasOutputs && roles.size() == 2)
       share(roles[0], roles[1]);
     for (FuncOp role : roles)
       eraseAwaits(role);
-    if (!sendsInGroups(*outputs))
-      return success();
-    FuncOp function = *outputs;
-    return function.emitOpError("has ") << function.getGroups()
+    for (FuncOp role : roles)
+      if (sendsInGroups(role))
+        return role.emitOpError("has ") << role.getGroups()
                                         << " groups of warps and copies tiles itself, expected one group";
+    return success();
   }
 };
 } // namespace

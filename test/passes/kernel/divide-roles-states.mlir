@@ -39,6 +39,11 @@
 // PLANNED-COUNT-2: kernel.send
 // PLACES: error: 'kernel.channel' op has 3 places for tiles that are passed to 2 groups of warps, expected a multiple
 
+// Rows of 72 bytes nobody can send for groups: one group copies them itself.
+// CHECK-LABEL: kernel.func @narrow.ahead(
+// CHECK-SAME: roles [#kernel.role<ahead, 4>]
+// CHECK: kernel.send %k
+
 // Where nobody finds outputs behind walks, such a walk does everything.
 // ALONE-LABEL: kernel.func @writes(
 // ALONE-SAME: roles [#kernel.role<all
@@ -57,4 +62,15 @@ chunk.kernel @writes chunk 64 (input %k: tensor<64x128xbf16>, input %v: tensor<6
   %added = chunk.broadcast %last along rows : tensor<f32> to tensor<128xf32>
   %total = arith.addf %T, %added : tensor<128xf32>
   chunk.yield next %next, %total : tensor<128x128xf32>, tensor<128xf32>
+}
+
+chunk.kernel @narrow chunk 64 (input %k: tensor<64x36xbf16>, input %v: tensor<64x128xbf16>, input %f: tensor<64xbf16>,
+    state %S: tensor<36x128xf32>, valid %n: index) -> () {
+  %f32 = arith.extf %f : tensor<64xbf16> to tensor<64xf32>
+  %factors = chunk.broadcast %f32 along rows : tensor<64xf32> to tensor<64x36xf32>
+  %k32 = arith.extf %k : tensor<64x36xbf16> to tensor<64x36xf32>
+  %scaled = arith.mulf %k32, %factors : tensor<64x36xf32>
+  %keys = arith.truncf %scaled : tensor<64x36xf32> to tensor<64x36xbf16>
+  %next = chunk.dot %keys, %v transpose_left add %S : tensor<64x36xbf16>, tensor<64x128xbf16> -> tensor<36x128xf32>
+  chunk.yield next %next : tensor<36x128xf32>
 }
