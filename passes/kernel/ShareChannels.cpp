@@ -114,9 +114,13 @@ static void eraseAwaits(FuncOp function) {
   function.walk([](AwaitOp await) { await.erase(); });
 }
 
-/// Whether threads of groups would copy tiles that others read.
+/// Whether threads of groups would copy tiles that others read. What those who run ahead read of parameters each group
+/// copies before its first turn, the same to the same place; with outputs that was not measured.
 static bool sendsInGroups(FuncOp function) {
-  return function.getGroups() > 1 && function.walk([](SendOp) { return WalkResult::interrupt(); }).wasInterrupted();
+  bool mayCopyParameters = function.getRole().getKind() == RoleKind::Ahead;
+  WalkResult result =
+      function.walk([&](SendOp send) { return WalkResult(success(mayCopyParameters && !send.getChunk())); });
+  return function.getGroups() > 1 && result.wasInterrupted();
 }
 
 /// Whether a walk with a role beside it leaves nothing but states.

@@ -169,7 +169,7 @@ std::vector<at::Tensor> Parts::gradient(const Arguments &arguments, const Divisi
       at::ScalarType ofSums = like.scalar_type() == at::kDouble ? at::kDouble : at::kFloat;
       if (!all[place].defined())
         all[place] =
-            isAlone ? at::empty(like.sizes(), like.options()) : at::zeros(like.sizes(), like.options().dtype(ofSums));
+            isAlone ? allocate(like.sizes(), like.options()) : at::zeros(like.sizes(), like.options().dtype(ofSums));
       if (isAlone)
         places[place] = partOf(group, all[place], place);
     }

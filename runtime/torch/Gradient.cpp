@@ -119,7 +119,7 @@ std::vector<at::Tensor> TorchOperator::gradient(Arguments arguments, const std::
         isReadable(*places[part.index], part.shape))
       ofRows.push_back(*places[part.index]);
     else
-      ofRows.push_back(at::empty(sizes, options));
+      ofRows.push_back(allocate(sizes, options));
     rows.push_back(describe(ofRows.back()));
   }
   std::set<size_t> hasCotangent;
@@ -151,7 +151,7 @@ std::vector<at::Tensor> TorchOperator::gradient(Arguments arguments, const std::
                 scalarTypeOf(shape.element), " and ", row.device());
     ofSaved.push_back(describe(saved[i].contiguous()));
   }
-  at::Tensor workspace = at::empty({strettoGradientWorkspace(gradient, &call.call)}, row.options().dtype(at::kByte));
+  at::Tensor workspace = allocate({strettoGradientWorkspace(gradient, &call.call)}, row.options().dtype(at::kByte));
   StrettoGradientCall tensors = {resultCotangents.data(),
                                  entryCotangents.data(),
                                  rows.data(),

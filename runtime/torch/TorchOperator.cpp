@@ -237,7 +237,7 @@ void TorchOperator::checkMemory(const Arguments &arguments) const {
 /// Memory for a row of each token that has such a shape.
 static at::Tensor emptyRow(const at::Tensor &row, const Arguments &arguments, const StrettoShape &shape) {
   at::DimVector sizes = joined(row.sizes().slice(0, arguments.leadingAxes()), shape);
-  return at::empty(sizes, row.options().dtype(scalarTypeOf(shape.element)));
+  return allocate(sizes, row.options().dtype(scalarTypeOf(shape.element)));
 }
 
 std::vector<at::Tensor> TorchOperator::allocateResults(const RunningCall &call, const Arguments &arguments,
@@ -277,7 +277,7 @@ std::vector<at::Tensor> TorchOperator::allocateState(const RunningCall &call, co
     } else if (shape.element == STRETTO_I64) {
       state.push_back(countTokens(before, offsets, sequences, row.size(1), options));
     } else {
-      state.push_back(at::empty(joined({sequences}, shape), options));
+      state.push_back(allocate(joined({sequences}, shape), options));
     }
   }
   return state;
@@ -374,7 +374,7 @@ Outputs TorchOperator::run(Arguments arguments) const {
     finalState.push_back(describeTensor(entry));
   at::Tensor workspace;
   if (bytes)
-    workspace = at::empty({bytes}, row.options().dtype(at::kByte));
+    workspace = allocate({bytes}, row.options().dtype(at::kByte));
   checked(variant(), strettoCheckedCallRun, call.get(), results.data(),
           finalState.empty() ? nullptr : finalState.data(), bytes ? workspace.mutable_data_ptr() : nullptr,
           &lent.executor);

@@ -190,6 +190,32 @@ def test_importing_brings_no_other_compiler():
     assert done.stdout.strip() == "[]", done.stderr
 
 
+def flags_of_memory(address):
+    """What the system knows of the mapping that holds an address."""
+    holds = False
+    for line in pathlib.Path("/proc/self/smaps").read_text().splitlines():
+        words = line.split()
+        if "-" in words[0] and not words[0].endswith(":"):
+            begin, end = (int(bound, 16) for bound in words[0].split("-"))
+            holds = begin <= address < end
+        elif holds and words[0] == "VmFlags:":
+            return words[1:]
+    raise AssertionError(f"{address:#x} is not mapped")
+
+
+@pytest.mark.skipif(
+    not pathlib.Path("/sys/kernel/mm/transparent_hugepage/enabled").exists(), reason="the system has no large pages"
+)
+def test_large_memory_is_asked_for_in_large_pages():
+    """Results and gradients of 16 MiB: a system that gives large pages to who asks clears them at once."""
+    rows = [torch.randn(1, 2048, 16, 128, requires_grad=True) for _ in range(3)]
+    output, _ = stretto.ops.linear_attn(*rows)
+    output.sum().backward()
+    for tensor in (output.detach(), *(row.grad for row in rows)):
+        assert tensor.nbytes == 16 << 20
+        assert "hg" in flags_of_memory(tensor.data_ptr() + tensor.nbytes // 2)
+
+
 def test_a_call_costs_microseconds():
     """At steady state a call adds little to the kernel's own time; printed by pytest -s."""
     import timeit
