@@ -10,14 +10,12 @@ using namespace stretto::torch_layer;
 at::Tensor stretto::torch_layer::allocate(at::IntArrayRef sizes, const at::TensorOptions &options) {
   at::Tensor tensor = at::empty(sizes, options);
 #if defined(__linux__) && defined(MADV_HUGEPAGE)
-  constexpr uintptr_t largePage = uintptr_t(2) << 20, fewest = 2;
-  if (tensor.is_cpu() && tensor.nbytes() >= fewest * largePage) {
-    auto begin = reinterpret_cast<uintptr_t>(tensor.mutable_data_ptr());
-    uintptr_t first = (begin + largePage - 1) / largePage * largePage;
-    uintptr_t last = (begin + tensor.nbytes()) / largePage * largePage;
+  constexpr size_t largePage = size_t(2) << 20;
+  if (tensor.is_cpu() && tensor.nbytes() >= 2 * largePage) {
+    auto *begin = static_cast<char *>(tensor.mutable_data_ptr());
+    size_t before = (largePage - reinterpret_cast<uintptr_t>(begin) % largePage) % largePage;
     // A system that has none refuses, and nothing is lost.
-    if (first < last)
-      madvise(reinterpret_cast<void *>(first), last - first, MADV_HUGEPAGE);
+    madvise(begin + before, (tensor.nbytes() - before) / largePage * largePage, MADV_HUGEPAGE);
   }
 #endif
   return tensor;
