@@ -98,7 +98,8 @@ def DivideRoles : Pass<"stretto-divide-roles", "::mlir::ModuleOp"> {
 
     With both, those who run ahead make what is left to the walk beside products of states, as tiles that are scaled, and
     pass it to the walk and to those behind it; more than four warps of them in groups, too, where they carry nothing but what
-    they load for the next chunk.
+    they load for the next chunk. Then two such groups run ahead of a walk that leaves nothing but states, too, if their tiles
+    are ones that the memory system copies; that walk carries all that is left.
 
     ```mlir
     kernel.func @f(...) chunk 64 roles [#kernel.role<all, 8>] {
