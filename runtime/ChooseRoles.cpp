@@ -24,6 +24,10 @@ int64_t Lowering::warpsOfRoles(ModuleOp form, const KernelForm &roles,
     llvm::consumeError(std::move(error));
     return 0;
   }
+  // Where results have one role, a walk that leaves what they begin with is to have one, too: all have as many warps.
+  auto results = planned->lookupSymbol<kernel::FuncOp>(name);
+  if (!isOfGradient && (!results || results.getRole().getKind() != kernel::RoleKind::Walk))
+    return 0;
   int64_t most = 0;
   for (auto walk : planned->getOps<kernel::FuncOp>()) {
     if (walk.getRole().getKind() != kernel::RoleKind::Walk)

@@ -351,6 +351,16 @@ def test_walks_that_segments_begin_with_have_two_groups_ahead(ptxas, tmp_path, o
     assert set(spilled(ptxas, tmp_path, variant.lower("ptx", **form, **sizes))) == {("0", "0")}
 
 
+@pytest.mark.parametrize("width", [64, 128])
+@pytest.mark.parametrize("operator", WITH_SEGMENTS)
+def test_walks_that_segments_begin_with_have_roles_where_results_have_some(operator, width):
+    """All kernels have as many warps: four alone have no registers for results that roles were not found for."""
+    planned = lower(operator, "bf16", width, "kernel", segments=True, form=(0, 1, 0, 0, 0, -1, 1, -1))
+    roles = dict(re.findall(r"kernel\.func @(\w+)\(.*roles \[#kernel\.role<([a-z]+),", planned))
+    assert roles[operator] in ("walk", "all") and roles[f"{operator}_writes"] in ("walk", "all")
+    assert roles[operator] == "walk" or roles[f"{operator}_writes"] == "all"
+
+
 @pytest.mark.parametrize("operator", ["linear_attn", "simple_gla"])
 def test_groups_that_take_turns_have_places_of_their_own(operator):
     """Where memory is scarce, too: who comes back to a place finds no tile of another group's turn."""
