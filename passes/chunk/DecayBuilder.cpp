@@ -113,6 +113,15 @@ Value DecayBuilder::toMiddle(const Decayed &decayed, Value halved) {
   return exp2(arith::NegFOp::create(builder, math::AbsFOp::create(builder, sub(own, middle))));
 }
 
+DecayBuilder::RowsOfHalves DecayBuilder::rowsOfHalves(Value query, Value key) {
+  RowsOfHalves rows = {.queries = scaledRows(query), .keys = scaledRows(key), .second = {}, .first = {}};
+  rows.second = asTheyCame(rows.queries.rows);
+  rows.first = asTheyCame(rows.keys.rows);
+  if (rows.second.getType() != rows.first.getType())
+    std::tie(rows.second, rows.first) = std::pair(rows.queries.rows, rows.keys.rows);
+  return rows;
+}
+
 Value DecayBuilder::dotByHalves(Value query, Value key, const Decayed &decayed) {
   RankedTensorType type = tileTypeOf(query).clone({tokens, tokens});
   Type element = type.getElementType();
@@ -120,11 +129,9 @@ Value DecayBuilder::dotByHalves(Value query, Value key, const Decayed &decayed) 
     return chunk::DotOp::create(builder, type, left, right, Value(), false, /*transpose_right=*/true);
   };
   auto index = [&](int64_t number) -> Value { return arith::ConstantIndexOp::create(builder, number); };
-  // Constant factors are those of the products. Rows are put together as they came, where both did alike.
-  ScaledRows queries = scaledRows(query), keys = scaledRows(key);
-  Value second = asTheyCame(queries.rows), first = asTheyCame(keys.rows);
-  if (second.getType() != first.getType())
-    std::tie(second, first) = std::pair(queries.rows, keys.rows);
+  // Constant factors are those of the products.
+  RowsOfHalves rowsOf = rowsOfHalves(query, key);
+  const auto &[queries, keys, second, first] = rowsOf;
   auto meetInHalves = [&](Value others, Value halved) -> Value {
     Value joined = widened(joinHalves(second, first, halved), element);
     Value rows = rounded(mul(joined, toMiddle(decayed, halved)));
@@ -147,11 +154,7 @@ Value DecayBuilder::dotByHalves(Value query, Value key, const Decayed &decayed) 
 
   // Those of a small block are near enough, as a rule, that one product of rows around its middle has all pairs. Tested
   // first, as sums take the registers of what is tested.
-  constexpr int64_t half = rescaledTokens / 2;
-  double mostOfToken = std::log(factorLimit()) / static_cast<double>(half);
-  double mostOfRow = operandLimit() / factorLimit();
-  Value inRange = chunk::WithinOp::create(builder, ValueRange{asTheyCame(decayed.amount), second, first},
-                                          ArrayRef{mostOfToken, mostOfRow, mostOfRow});
+  Value inRange = decayed.areNear ? decayed.areNear : areNear(decayed.amount, rowsOf);
   Value largeSizes = index(llvm::Log2_64(tokens / rescaledTokens));
   Value others = inHalves(arith::SelectOp::create(builder, inRange, largeSizes, allSizes));
   auto meet = [&](Value products, int64_t block, bool whole) -> Value {
@@ -169,6 +172,14 @@ Value DecayBuilder::dotByHalves(Value query, Value key, const Decayed &decayed) 
     return meet(dot(rounded(queries.rows), rounded(keys.rows)), /*block=*/1, /*whole=*/false);
   };
   return times(choose(inRange, type, together, ofThemselves), factor);
+}
+
+Value DecayBuilder::areNear(Value amount, const RowsOfHalves &rows) {
+  constexpr int64_t half = rescaledTokens / 2;
+  double mostOfToken = std::min(std::log(factorLimit()) / static_cast<double>(half), -chunk::noFactor);
+  double mostOfRow = operandLimit() / factorLimit();
+  return chunk::WithinOp::create(builder, ValueRange{asTheyCame(amount), rows.second, rows.first},
+                                 ArrayRef{mostOfToken, mostOfRow, mostOfRow});
 }
 
 ValueRange DecayBuilder::choose(Value inRange, TypeRange types, function_ref<SmallVector<Value>()> plain,
@@ -196,12 +207,13 @@ Value DecayBuilder::exactly(Operation *op) {
   return op->getResult(0);
 }
 
-Value DecayBuilder::exactly(chunk::DecayDotOp scores) {
+Value DecayBuilder::exactly(chunk::DecayDotOp scores, const KnownLogs &known) {
   if (scores.getForm() != chunk::DecayForm::Log || !gainsFromHalves())
     return exactly(builder.clone(*scores));
-  Value sums = binarySums(scores.getAmount());
+  Value sums = known.sums ? toBaseTwo(known.sums) : binarySums(scores.getAmount());
   Value upTo = scores.getBefore() ? sub(sums, binaryLogs(scores.getAmount())) : sums;
-  return dotByHalves(scores.getQuery(), scores.getKey(), {scores.getAmount(), sums, upTo, scores.getBefore()});
+  return dotByHalves(scores.getQuery(), scores.getKey(),
+                     {scores.getAmount(), sums, upTo, scores.getBefore(), known.areNear});
 }
 
 Value DecayBuilder::exactTotal(chunk::DecayTotalsOp op, Value weights, bool ofKeys) {

@@ -106,10 +106,17 @@ protected:
   /// Tokens of blocks in which rows are rescaled around the middle where the range of factors allows it.
   static constexpr int64_t rescaledTokens = 8;
 
-  /// What decays, and binary logarithms of what has decayed up to each token, and up to where it reads.
+  /// What decays, and binary logarithms of what has decayed up to each token, and up to where it reads; and whether
+  /// tokens of a small block are near, if that is known.
   struct Decayed {
     mlir::Value amount, sums, upTo;
     bool before;
+    mlir::Value areNear;
+  };
+  /// What is known of the logarithms of decays where products of rows are formed exactly: their sums, and whether
+  /// tokens of a small block are near; null where it is not.
+  struct KnownLogs {
+    mlir::Value sums, areNear;
   };
 
   /// Whether products of whole tiles, one for each size of blocks, cost less than walking from token to token.
@@ -118,6 +125,15 @@ protected:
   mlir::Value joinHalves(mlir::Value second, mlir::Value first, mlir::Value halved);
   /// The decay between each token and the middle of its block.
   mlir::Value toMiddle(const Decayed &decayed, mlir::Value halved);
+  /// The rows of products by halves: without constant factors, and as they came, where both did alike.
+  struct RowsOfHalves {
+    ScaledRows queries, keys;
+    mlir::Value second, first;
+  };
+  RowsOfHalves rowsOfHalves(mlir::Value query, mlir::Value key);
+  /// Whether the tokens of each small block are so near that one product of rows around its middle has all pairs, and
+  /// no logarithm is one that is cut (chunk::noFactor).
+  mlir::Value areNear(mlir::Value amount, const RowsOfHalves &rows);
   /// `y_ij = sum_d q_id k_jd 2^(b_i - b_j)`
   mlir::Value dotByHalves(mlir::Value query, mlir::Value key, const Decayed &decayed);
 
@@ -135,7 +151,7 @@ protected:
   mlir::Value choose(mlir::Value inRange, mlir::Operation *op, llvm::function_ref<mlir::Value()> plain);
   mlir::Value exactly(mlir::Operation *op);
   /// The products of rows where no range is asked for.
-  mlir::Value exactly(chunk::DecayDotOp scores);
+  mlir::Value exactly(chunk::DecayDotOp scores, const KnownLogs &known);
   mlir::Value exactTotal(chunk::DecayTotalsOp op, mlir::Value weights, bool ofKeys);
 
   /// Rows as operands of products are rounded, in the type of sums.

@@ -165,14 +165,30 @@ Value RecurrenceExpander::withinSums(DecayRecurrence &ops, const RescaledRows &r
 }
 
 RecurrenceExpander::Rescaling RecurrenceExpander::rescaledByLogs(DecayRecurrence &ops, const RescaledRows &rows) {
-  Value amount = ops.state.getAmount(), sums, last, inRange;
+  Value amount = ops.state.getAmount(), sums, last, inRange, near;
   if (gainsFromProduct(amount) && isOfOperands(amount) && rows.weights.empty()) {
     // A product of the logarithms as they came is finite where they are, which its range tells. Rows would wait for
     // weights, where these are tested, too. No logarithm is more than 0: the sums of the last token, which have all of
     // them, are the largest, and infinite, or no numbers, where one of them is.
     Value asGiven = sumsByProduct(amount, /*reverse=*/false, /*exclusive=*/false);
     inRange = within(ops, rows, asGiven, std::log(factorLimit()), /*rising=*/true);
-    sums = choose(inRange, asGiven.getType(), [&] { return asGiven; }, [&] { return sumsOfLogs(amount); });
+    auto exactSums = [&] { return sumsOfLogs(amount); };
+    if (ops.scores.size() == 1 && !ops.before && gainsFromHalves()) {
+      // Where no logarithm is floored these sums are those of floored ones. Products by halves ask for that in any
+      // case.
+      chunk::DecayDotOp scores = ops.scores.front();
+      auto plain = [&]() -> SmallVector<Value> {
+        return {arith::ConstantIntOp::create(builder, 0, /*width=*/1), asGiven};
+      };
+      auto exact = [&]() -> SmallVector<Value> {
+        Value isNear = areNear(amount, rowsOfHalves(scores.getQuery(), scores.getKey()));
+        return {isNear, choose(isNear, asGiven.getType(), [&] { return asGiven; }, exactSums)};
+      };
+      ValueRange chosen = choose(inRange, {builder.getI1Type(), asGiven.getType()}, plain, exact);
+      std::tie(near, sums) = std::pair(chosen[0], chosen[1]);
+    } else {
+      sums = choose(inRange, asGiven.getType(), [&] { return asGiven; }, exactSums);
+    }
     last = toBaseTwo(rowOf(sums, tokens - 1));
   } else {
     sums = sumsOfLogs(amount);
@@ -193,7 +209,7 @@ RecurrenceExpander::Rescaling RecurrenceExpander::rescaledByLogs(DecayRecurrence
   Value ofQueries = factors(1, upTo, ops.isMetAtEnd ? Value() : arith::NegFOp::create(builder, ofState).getResult(),
                             rows.queries.factor);
   Value ofKeys = factors(-1, sums, ops.isMetAtEnd ? sub(last, ofState) : last, rows.keys.factor);
-  return {inRange, ofQueries, ofKeys, exp2(ofState), exp2(last)};
+  return {inRange, ofQueries, ofKeys, exp2(ofState), exp2(last), /*sumsInRange=*/{}, {sums, near}};
 }
 
 RecurrenceExpander::Rescaling RecurrenceExpander::rescaledByFactors(DecayRecurrence &ops, const RescaledRows &rows) {
@@ -337,7 +353,7 @@ void RecurrenceExpander::expand(DecayRecurrence ops) {
   rows.rescaling = isLog ? rescaledByLogs(ops, rows) : rescaledByFactors(ops, rows);
   rows.rescaling.sumsInRange = withinSums(ops, rows);
   rescale(rows, ops.before);
-  const auto &[inRange, ofQueries, ofKeys, ofState, total, sumsInRange] = rows.rescaling;
+  const auto &[inRange, ofQueries, ofKeys, ofState, total, sumsInRange, known] = rows.rescaling;
   // Where sums are formed token by token, products by halves would gain little, and keep what they are made of.
   bool isAlone = ops.mixes.empty() && ops.totals.empty();
   for (chunk::DecayDotOp op : ops.scores) {
@@ -345,7 +361,7 @@ void RecurrenceExpander::expand(DecayRecurrence ops) {
       Operand query = rescaled(rows.queries, op.getQuery()), key = rescaled(rows.keys, op.getKey());
       return causal(scoresOf(query, key, op.getType()), op.getBefore());
     };
-    auto exact = [&] { return isAlone ? exactly(op) : exactly(builder.clone(*op)); };
+    auto exact = [&, known = known] { return isAlone ? exactly(op, known) : exactly(builder.clone(*op)); };
     Value scores = choose(inRange, op.getType(), plain, exact);
     op.replaceAllUsesWith(scores);
     multiplyBothParts(scores);

@@ -59,9 +59,11 @@ private:
   friend struct DecayRecurrence;
 
   /// What rows and the state of a chunk are multiplied by, and whether the anchor is the chunk's end, which the former
-  /// depends on; and whether weights that are only known behind that are small enough, too.
+  /// depends on; whether weights that are only known behind that are small enough, too; and what is known of
+  /// logarithms out of range.
   struct Rescaling {
-    mlir::Value inRange, ofQueries, ofKeys, ofState, total, sumsInRange = {};
+    mlir::Value inRange, ofQueries, ofKeys, ofState, total, sumsInRange;
+    KnownLogs known;
   };
 
   /// Rows that are rescaled, and by what.

@@ -277,6 +277,45 @@ chunk.kernel @sums_by_product chunk 16 (input %q: tensor<16x32xbf16>, input %v: 
   chunk.yield %o next %next : tensor<16x8xf32>, tensor<32x8xf32>
 }
 
+// Out of range such sums are those of floored logarithms where none is floored, which is asked with whether tokens are near,
+// once: products by halves take both.
+// CHECK-LABEL: chunk.kernel @sums_of_near_tokens
+// CHECK: %[[GIVEN:.*]] = chunk.dot
+// CHECK: %[[GOOD:.*]] = chunk.within %[[GIVEN]], %q rising limits
+// CHECK: %[[KNOWN:.*]]:2 = scf.if %[[GOOD]] -> (i1, tensor<32x16xf32>) {
+// CHECK: scf.yield %{{.*}}, %[[GIVEN]]
+// CHECK: %[[NEAR:.*]] = chunk.within %g, %q, %k limits [1.500000e+01, 2.968047e+12, 2.968047e+12]
+// CHECK: %[[SUM:.*]] = scf.if %[[NEAR]]
+// CHECK-NEXT: scf.yield %[[GIVEN]]
+// CHECK: %[[FLOORED:.*]] = chunk.dot
+// CHECK-NEXT: scf.yield %[[FLOORED]]
+// CHECK: scf.yield %[[NEAR]], %[[SUM]]
+// CHECK: scf.if %[[GOOD]]
+// CHECK: } else {
+// CHECK-NOT: chunk.within
+// CHECK-NOT: chunk.dot
+// CHECK: %[[B:.*]] = arith.mulf %[[KNOWN]]#1
+// CHECK-NOT: chunk.within
+// CHECK: arith.select %[[KNOWN]]#0, %{{.*}}, %{{.*}} : index
+// CHECK: chunk.middle %[[B]] block 32 halved
+// CHECK: scf.if %[[KNOWN]]#0
+chunk.kernel @sums_of_near_tokens chunk 32 (input %q: tensor<32x16xbf16>, input %k: tensor<32x16xbf16>,
+                                            input %v: tensor<32x8xbf16>, input %g: tensor<32x16xbf16>,
+                                            state %S: tensor<16x8xf32>, valid %n: index) -> (o: tensor<32x8xf32>) {
+  %q32 = arith.extf %q : tensor<32x16xbf16> to tensor<32x16xf32>
+  %k32 = arith.extf %k : tensor<32x16xbf16> to tensor<32x16xf32>
+  %v32 = arith.extf %v : tensor<32x8xbf16> to tensor<32x8xf32>
+  %g32 = arith.extf %g : tensor<32x16xbf16> to tensor<32x16xf32>
+  %x = chunk.decay_from_start %q32 log %g32 : tensor<32x16xf32>, tensor<32x16xf32>
+  %r = chunk.dot %x, %S : tensor<32x16xf32>, tensor<16x8xf32> -> tensor<32x8xf32>
+  %p = chunk.decay_dot %q32, %k32 log %g32 : tensor<32x16xf32>, tensor<32x16xf32>, tensor<32x16xf32> -> tensor<32x32xf32>
+  %o = chunk.dot %p, %v32 add %r : tensor<32x32xf32>, tensor<32x8xf32> -> tensor<32x8xf32>
+  %s = chunk.decay_state %S log %g32 along rows : tensor<16x8xf32>, tensor<32x16xf32>
+  %y = chunk.decay_to_end %k32 log %g32 : tensor<32x16xf32>, tensor<32x16xf32>
+  %next = chunk.dot %y, %v32 transpose_left add %s : tensor<32x16xf32>, tensor<32x8xf32> -> tensor<16x8xf32>
+  chunk.yield %o next %next : tensor<32x8xf32>, tensor<16x8xf32>
+}
+
 // In reverse, without a token's own, the triangle is transposed and strict. No logarithm is infinite: zeros leave it out.
 // CHECK-LABEL: chunk.kernel @sums_of_later_tokens
 // CHECK: %[[F:.*]] = arith.maximumf
