@@ -232,7 +232,7 @@ RecurrenceExpander::Rescaling RecurrenceExpander::rescaledByFactors(DecayRecurre
     return accumulate(chunk::DecayForm::Factor, amount, /*reverse=*/true, /*exclusive=*/true);
   };
   Value ofKeys = times(choose(inRange, products.getType(), ratios, later), rows.keys.factor);
-  return {inRange, ofQueries, ofKeys, chosen(last), last};
+  return {inRange, ofQueries, ofKeys, chosen(last), last, /*sumsInRange=*/{}, /*known=*/{}};
 }
 
 void RecurrenceExpander::rescale(RescaledRows &rows, bool before) {
