@@ -238,7 +238,8 @@ Value ThreadLowering::existsIn(const Rows &rows, const Layout &layout, ArrayRef<
 //===----------------------------------------------------------------------===//
 
 void ThreadLowering::lowerChannel(ChannelOp op) {
-  channels[op.getResult()] = b.advance(shared, static_cast<int64_t>(*op.getOffset()));
+  int64_t ofGroup = group && !op.getPassed() ? group * bytesOfGroup(op.bytesOfTiles()) : 0;
+  channels[op.getResult()] = b.advance(shared, static_cast<int64_t>(*op.getOffset()) + ofGroup);
   if (op.getBulk() && !op.getPassed())
     openBoxes(op);
 }

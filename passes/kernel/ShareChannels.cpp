@@ -114,13 +114,11 @@ static void eraseAwaits(FuncOp function) {
   function.walk([](AwaitOp await) { await.erase(); });
 }
 
-/// Whether threads of groups would copy tiles that others read. What those who run ahead read of parameters each group
-/// copies before its first turn, the same to the same place; with outputs that was not measured.
+/// Whether threads of groups would copy tiles of a turn, which others read. Parameters each group copies before its first
+/// turn, to a place of its own.
 static bool sendsInGroups(FuncOp function) {
-  bool mayCopyParameters = function.getRole().getKind() == RoleKind::Ahead;
-  WalkResult result =
-      function.walk([&](SendOp send) { return WalkResult(success(mayCopyParameters && !send.getChunk())); });
-  return function.getGroups() > 1 && result.wasInterrupted();
+  auto isOfTurn = [](SendOp send) { return WalkResult(failure(bool(send.getChunk()))); };
+  return function.getGroups() > 1 && function.walk(isOfTurn).wasInterrupted();
 }
 
 /// Whether a walk with a role beside it leaves nothing but states.

@@ -196,7 +196,11 @@ void SharedMemoryPlanner::collect(FuncOp function) {
         offset = *channel.getOffset();
       // Other roles may still read what is passed when this one is done with it.
       SmallVector<Span, 2> spans = channel.getPassed() ? SmallVector<Span, 2>{{0, end}} : spansOf(channel);
-      regions.push_back({function, op, channel.bytesOfTiles(), spans, offset});
+      // What a group copies itself, as parameters, has a place for each.
+      int64_t ofTiles = channel.bytesOfTiles();
+      if (!channel.getPassed())
+        ofTiles = bytesOfGroups(function, ofTiles);
+      regions.push_back({function, op, ofTiles, spans, offset});
       if (int64_t bytes = channel.bytesOfBarriers()) {
         std::optional<int64_t> given;
         if (channel.getBarriers())

@@ -45,7 +45,8 @@ private:
     bool isRare() const { return op->getParentOfType<mlir::scf::IfOp>() != nullptr; }
 
     bool meets(const Region &other) const {
-      return function != other.function || llvm::any_of(spans, [&](Span own) {
+      // Of groups one may be where another was some operations ago.
+      return function != other.function || FuncOp(function).getGroups() > 1 || llvm::any_of(spans, [&](Span own) {
                return llvm::any_of(other.spans, [&](Span its) { return own.begin <= its.end && its.begin <= own.end; });
              });
     }
