@@ -197,20 +197,21 @@ static void widen(llvm::Module &module) {
     }
 }
 
-/// Sets the sign of a number whose magnitude would be negated, which ptxas does in two steps. LLVM knows the bits of
-/// both and would write them so again.
+/// Negates magnitudes by instructions that keep denormals, which ptxas makes a part of what takes them: those that do
+/// not, as LLVM writes them, are two steps.
 static void negateMagnitudes(llvm::Module &module) {
   using namespace llvm::PatternMatch;
   llvm::IRBuilder<> builder(module.getContext());
-  auto *setSign = llvm::InlineAsm::get(llvm::FunctionType::get(builder.getFloatTy(), builder.getFloatTy(), false),
-                                       "or.b32 $0, $1, 0x80000000;", "=f,f", /*hasSideEffects=*/false);
+  auto *negated = llvm::InlineAsm::get(llvm::FunctionType::get(builder.getFloatTy(), builder.getFloatTy(), false),
+                                       "{ .reg .f32 magnitude; abs.f32 magnitude, $1; neg.f32 $0, magnitude; }", "=f,f",
+                                       /*hasSideEffects=*/false);
   for (llvm::Function &function : module)
     for (llvm::Instruction &instruction : llvm::make_early_inc_range(llvm::instructions(function))) {
       llvm::Value *number = nullptr;
       if (!instruction.getType()->isFloatTy() || !match(&instruction, m_FNeg(m_FAbs(m_Value(number)))))
         continue;
       builder.SetInsertPoint(&instruction);
-      instruction.replaceAllUsesWith(builder.CreateCall(setSign, number));
+      instruction.replaceAllUsesWith(builder.CreateCall(negated, number));
       instruction.eraseFromParent();
     }
 }

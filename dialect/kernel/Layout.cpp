@@ -417,6 +417,31 @@ Layout stretto::kernel::runLayout(ArrayRef<int64_t> shape, int64_t warps) {
   return layout;
 }
 
+Layout stretto::kernel::rowsLayout(ArrayRef<int64_t> shape, int64_t warps) {
+  constexpr unsigned mostTogether = 2; // bits of four columns
+  Layout layout(paddedBits(shape));
+  unsigned laneBits = bitsToCount(lanes), warpBits = bitsToCount(warps);
+  unsigned together = std::min(layout.bitsOf(1), mostTogether);
+  unsigned ofLanes = std::min(layout.bitsOf(1) - together, laneBits);
+  unsigned ofWarps = std::min(layout.bitsOf(0), warpBits);
+  unsigned rowsOfLanes = std::min(layout.bitsOf(0) - ofWarps, laneBits - ofLanes);
+  unsigned rowsOfThreads = ofWarps + rowsOfLanes;
+  auto deal = [&](Layout::Space space, unsigned side, unsigned from, unsigned count) {
+    for (unsigned bit = from; bit < from + count; ++bit)
+      layout.add(space, side == 0 ? std::array<int64_t, 2>{int64_t(1) << bit, 0}
+                                  : std::array<int64_t, 2>{0, int64_t(1) << bit});
+  };
+  deal(Layout::Register, 1, 0, together);
+  deal(Layout::Register, 0, rowsOfThreads, layout.bitsOf(0) - rowsOfThreads);
+  deal(Layout::Register, 1, together + ofLanes, layout.bitsOf(1) - together - ofLanes);
+  deal(Layout::Lane, 1, together, ofLanes);
+  deal(Layout::Lane, 0, ofWarps, rowsOfLanes);
+  layout.addCopies(Layout::Lane, laneBits - ofLanes - rowsOfLanes);
+  deal(Layout::Warp, 0, 0, ofWarps);
+  layout.addCopies(Layout::Warp, warpBits - ofWarps);
+  return layout;
+}
+
 int64_t stretto::kernel::neighbouringColumns(const Layout &layout) {
   int64_t count = 1, columns = layout.rank() ? layout.side(layout.rank() - 1) : 1;
   for (uint64_t vector : layout.basis(Layout::Register)) {

@@ -174,6 +174,11 @@ Layout sweepLayout(llvm::ArrayRef<int64_t> shape, int64_t perAccess, int64_t war
 /// convolution, then takes most of them from the same thread.
 Layout runLayout(llvm::ArrayRef<int64_t> shape, int64_t warps);
 
+/// Where each warp has rows of its own: a lane four neighbouring columns, neighbouring lanes neighbouring ones, and
+/// registers rows that are as many apart as warps have. What is made number by number of rows in shared memory, and of
+/// others there, then takes few accesses, at addresses that differ by what is known.
+Layout rowsLayout(llvm::ArrayRef<int64_t> shape, int64_t warps);
+
 /// The fragments of the left operand of `mma.m16n8k16` for a result whose warps stand in `grid`.
 Layout leftOperandLayout(int64_t rows, int64_t inner, WarpGrid grid);
 

@@ -31,6 +31,8 @@ public:
   }
 
   LogicalResult assign(Block &block) {
+    if (forWarpgroups && !sweeps)
+      findRows(block);
     for (Operation &op : llvm::make_early_inc_range(block)) {
       builder.setInsertionPoint(&op);
       if (failed(assign(&op)))
@@ -119,13 +121,14 @@ private:
 
     // A tile that was converted before is used again within the same block, or in a loop that it is not made in. What
     // is in shared memory is read again by a gradient, which has more tiles than registers, and by a walk over states;
-    // so is what any kernel reads there at other rows, too.
+    // so is what any kernel reads there at other rows, too, or in whole rows, once for all turns of a loop.
     bool isNarrow = getElementTypeOrSelf(value).getIntOrFloatBitWidth() == 16;
     bool isReadAtOthers = llvm::any_of(value.getUsers(), llvm::IsaPred<chunk::MiddleOp>);
     bool isReadAgain =
         (readsAllAgain || isReadAtOthers || (readsNarrowAgain && isNarrow)) && inSharedMemory(value.getType());
+    bool isOfRows = isReadAtOthers && layout == rowsLayout(tileTypeOf(value).getShape(), warps);
     OpBuilder::InsertionGuard guard(builder);
-    if (!isReadAgain)
+    if (!isReadAgain || isOfRows)
       leaveLoops(value);
     if (layout.inSharedMemory())
       leaveConditions(value);
@@ -287,11 +290,11 @@ private:
       rows.replaceUsesWithIf(middle.getOperand(), [&](OpOperand &use) {
         return use.getOwner()->getBlock() == op->getBlock() && op->isBeforeInBlock(use.getOwner());
       });
-      setLayout(middle.getResult(), registersFor(tileTypeOf(middle.getResult())));
+      setLayout(middle.getResult(), layoutOfRows(middle.getResult()));
     } else if (auto join = dyn_cast<chunk::JoinHalvesOp>(op); join && inSharedMemory(join.getSecond().getType()) &&
                                                               join.getSecond().getType() == join.getFirst().getType()) {
       // Rows that lie in shared memory alike are taken from there, each thread those of its halves.
-      setLayout(join.getResult(), registersFor(tileTypeOf(join.getResult())));
+      setLayout(join.getResult(), layoutOfRows(join.getResult()));
     } else if (isa<chunk::ColumnsOp, chunk::ConvBackOp, chunk::DelayOp, chunk::TailOp>(op)) {
       // These read elements of other threads, from shared memory, where some operands are already. An operand of the
       // result's type is where the result is.
@@ -437,11 +440,65 @@ private:
         std::optional<Layout> &first = isRepeated ? ofRepeated : ofTile;
         first = first ? first : own;
       }
-    Layout layout = ofTile ? *ofTile : ofRepeated ? *ofRepeated : layoutOfFirst(op->getResult(0));
+    Layout layout = ofRows.contains(op->getResult(0)) ? layoutOfRows(op->getResult(0))
+                    : ofTile                          ? *ofTile
+                    : ofRepeated                      ? *ofRepeated
+                                                      : layoutOfFirst(op->getResult(0));
     for (OpOperand &operand : op->getOpOperands())
       if (tileTypeOf(operand.get()))
         placeOperand(operand, layout);
     setLayout(op->getResult(0), layout);
+  }
+
+  static bool readsRowsOfOthers(Operation *op) { return isa_and_nonnull<chunk::JoinHalvesOp, chunk::MiddleOp>(op); }
+
+  /// Finds what a block makes of rows of others, number by number and of tiles in shared memory alone, for products
+  /// that read it there: it may be where that takes the fewest accesses.
+  void findRows(Block &block) {
+    DenseSet<Value> seen;
+    for (Operation &op : block)
+      if (readsRowsOfOthers(&op) && !seen.contains(op.getResult(0)))
+        if (FailureOr<SmallVector<Value>> made = madeOfRows(op.getResult(0)); succeeded(made)) {
+          ofRows.insert(made->begin(), made->end());
+          seen.insert(made->begin(), made->end());
+        }
+  }
+
+  /// All tiles that are made number by number of each other, `first` among them; none where one is wanted elsewhere, or
+  /// is made of what lies elsewhere.
+  static FailureOr<SmallVector<Value>> madeOfRows(Value first) {
+    Block *block = first.getParentBlock();
+    auto isMade = [&](Operation *op) {
+      return op && op->getBlock() == block && op->getNumOperands() && op->getNumResults() == 1 &&
+             tileTypeOf(op->getResult(0)) && tileTypeOf(op->getResult(0)).getShape() == tileTypeOf(first).getShape() &&
+             (op->hasTrait<OpTrait::Elementwise>() || readsRowsOfOthers(op));
+    };
+    auto isShared = [](Value operand) {
+      return inSharedMemory(operand.getType()) || llvm::any_of(operand.getUsers(), llvm::IsaPred<chunk::MiddleOp>);
+    };
+    llvm::SetVector<Value> made;
+    made.insert(first);
+    for (size_t next = 0; next < made.size(); ++next) {
+      Operation *op = made[next].getDefiningOp();
+      for (Value operand : op->getOperands()) {
+        if (!tileTypeOf(operand) || isShared(operand) || matchPattern(operand, m_Constant()))
+          continue;
+        if (readsRowsOfOthers(op) || !isMade(operand.getDefiningOp()))
+          return failure();
+        made.insert(operand);
+      }
+      for (Operation *user : made[next].getUsers()) {
+        if (isMade(user) && !readsRowsOfOthers(user))
+          made.insert(user->getResult(0));
+        else if (auto product = dyn_cast<chunk::DotOp>(user); !product || product.getAddend() == made[next])
+          return failure();
+      }
+    }
+    return llvm::to_vector(made);
+  }
+
+  Layout layoutOfRows(Value value) {
+    return ofRows.contains(value) ? rowsLayout(tileTypeOf(value).getShape(), warps) : registersFor(tileTypeOf(value));
   }
 
   /// Where a value is that is made of nothing in registers. What only goes back to shared memory, for products, each
@@ -592,6 +649,8 @@ private:
   OpBuilder builder;
   DenseMap<std::tuple<Value, Type, Block *>, Value> conversions;
   DenseMap<Value, std::optional<Layout>> joined;
+  /// What findRows has found.
+  DenseSet<Value> ofRows;
 };
 
 /// The columns that one access may take of each state.

@@ -83,37 +83,44 @@ public:
     return known;
   }
 
-  /// The row before the middle of a register's block.
-  Value middle(uint64_t reg) {
-    Value inBlock = b.sub(tokens, b.i32(1));
-    Value first = arith::AndIOp::create(b, b.coordinate(layout, 0, reg), b.combine(inBlock, b.i32(-1)));
-    return b.add(first, b.sub(half, b.i32(1)));
+  /// The row before the middle of a register's block is the exclusive or of one that is the thread's and of one that is
+  /// the register's, as blocks have a power of two of rows.
+  Value middleOfThread() {
+    Value first = arith::AndIOp::create(b, b.linear(rowsOf(Layout::Lane), rowsOf(Layout::Warp)), ofBlocks());
+    return b.combine(first, b.sub(half, b.i32(1)));
   }
+  Value middleOfRow(uint64_t row) { return arith::AndIOp::create(b, ofBlocks(), b.i32(static_cast<int64_t>(row))); }
 
   /// Whether the row and the column of a register meet: but for the bit of the half, which the row has and the column
   /// has not, they differ in lower bits alone. In a block of one token there is none.
   Value meet(uint64_t reg) {
-    Value &known = belowHalf[ownRow(reg)];
+    if (!aboveHalf)
+      aboveHalf = b.sub(half, tokens); // the bits from the half on, or all
+    Value &known = ofHalf[ownRow(reg)];
     if (!known) {
       Value apart = b.combine(b.combine(b.coordinate(layout, 0, reg), ownColumns()), half);
-      known = b.select(isLater(reg), apart, b.i32(-1));
+      known = b.select(isLater(reg), arith::AndIOp::create(b, apart, aboveHalf), b.i32(-1));
     }
-    if (!below)
-      below = b.sub(tokens, half); // the half, or 1
-    return isBelow(b.bitXor(known, ownColumn(reg)), below);
+    return agree(known, reg, aboveHalf);
   }
 
   /// Whether the row and the column of a register are in one block.
   Value areSame(uint64_t reg) {
-    Value &known = distances[ownRow(reg)];
+    Value &known = ofBlock[ownRow(reg)];
     if (!known)
-      known = b.combine(b.coordinate(layout, 0, reg), ownColumns());
-    return isBelow(b.bitXor(known, ownColumn(reg)), tokens);
+      known = arith::AndIOp::create(b, b.combine(b.coordinate(layout, 0, reg), ownColumns()), ofBlocks());
+    return agree(known, reg, ofBlocks());
   }
 
   uint64_t ownRow(uint64_t reg) { return layout.coordinate(layout.at(Layout::Register, reg), 0); }
 
 private:
+  SmallVector<uint64_t> rowsOf(Layout::Space space) {
+    return llvm::map_to_vector(layout.basis(space),
+                               [&](uint64_t vector) -> uint64_t { return layout.coordinate(vector, 0); });
+  }
+  /// The bits of a row's number that say which block it is in.
+  Value ofBlocks() { return b.sub(b.i32(0), tokens); }
   uint64_t ownColumn(uint64_t reg) { return layout.coordinate(layout.at(Layout::Register, reg), 1); }
   /// What the thread contributes to columns.
   Value ownColumns() {
@@ -123,12 +130,17 @@ private:
     };
     return b.linear(basisOf(Layout::Lane), basisOf(Layout::Warp));
   }
-  Value isBelow(Value number, Value limit) { return b.compare(arith::CmpIPredicate::ult, number, limit); }
+  /// Whether a number, in the bits of a mask, is what a register contributes to columns: one instruction, where a
+  /// difference and a comparison of it with a limit are two.
+  Value agree(Value number, uint64_t reg, Value mask) {
+    Value own = arith::AndIOp::create(b, mask, b.i32(static_cast<int64_t>(ownColumn(reg))));
+    return b.compare(arith::CmpIPredicate::eq, own, number);
+  }
 
   ThreadBuilder &b;
   const Layout &layout;
-  Value tokens, half, below;
-  llvm::SmallDenseMap<uint64_t, Value> later, belowHalf, distances; // by what registers contribute to rows
+  Value tokens, half, aboveHalf;
+  llvm::SmallDenseMap<uint64_t, Value> later, ofHalf, ofBlock; // by what registers contribute to rows
 };
 } // namespace
 
@@ -206,21 +218,37 @@ void ThreadLowering::lowerJoinHalves(chunk::JoinHalvesOp op) {
   }
   // Of two tiles that lie alike a thread addresses the one that its rows are in.
   SharedTile second = sharedTiles.find(op.getSecond())->second, first = sharedTiles.find(op.getFirst())->second;
-  auto load = [&](Value base) {
-    SharedTile tile = second;
-    tile.base = base;
-    return fromShared(tile, cast<RankedTensorType>(op.getType()));
+  struct Source {
+    SharedTile tile;
+    std::optional<Addresses> addresses; // of `tile`
   };
-  llvm::SmallDenseMap<Value, Registers, 2> byCondition; // null where all threads have rows of the second
-  Registers ofFirst;
+  std::map<void *, Source> sources; // by condition; null where all threads have rows of the second
+  std::optional<Source> ofFirst;
+  auto addressesOf = [&](Source &source, Value base) -> Addresses & {
+    if (!source.addresses) {
+      source.tile = second;
+      source.tile.base = base;
+      source.addresses.emplace(b, source.tile, layout.basis(Layout::Lane), layout.basis(Layout::Warp));
+    }
+    return *source.addresses;
+  };
+  int64_t together = int64_t(1) << neighbouringBits(layout, second);
+  std::map<uint64_t, Registers> loaded; // by their first register
   define(op.getResult(), [&](uint64_t reg) {
-    LinearTest::Answer answer = isLater(reg);
-    Registers &tile = answer.isPossible ? byCondition[answer.condition] : ofFirst;
-    if (tile.empty())
-      tile = load(!answer.isPossible ? first.base
-                  : answer.condition ? b.select(answer.condition, second.base, first.base)
-                                     : second.base);
-    return tile[reg];
+    Registers &numbers = loaded[reg - reg % together];
+    if (numbers.empty()) {
+      LinearTest::Answer answer = isLater(reg);
+      if (!answer.isPossible && !ofFirst)
+        ofFirst.emplace();
+      Addresses &addresses =
+          !answer.isPossible
+              ? addressesOf(*ofFirst, first.base)
+              : addressesOf(sources[answer.condition.getAsOpaquePointer()],
+                            answer.condition ? b.select(answer.condition, second.base, first.base) : second.base);
+      numbers = b.load(addresses.at(layout.at(Layout::Register, reg - reg % together)),
+                       cast<RankedTensorType>(op.getType()).getElementType(), together);
+    }
+    return numbers[reg % together];
   });
 }
 
@@ -245,9 +273,12 @@ void ThreadLowering::lowerMiddle(chunk::MiddleOp op) {
   auto addressesOf = [&](uint64_t reg) -> Addresses & {
     if (!halved)
       return addresses;
-    auto known = ofRows.find(blocks->ownRow(reg));
+    if (ofRows.empty())
+      ofRows.try_emplace(0, addresses.inRow(blocks->middleOfThread()));
+    uint64_t own = blocks->ownRow(reg);
+    auto known = ofRows.find(own);
     if (known == ofRows.end())
-      known = ofRows.try_emplace(blocks->ownRow(reg), addresses.inRow(blocks->middle(reg))).first;
+      known = ofRows.try_emplace(own, ofRows.at(0).inRow(blocks->middleOfRow(own), /*bits=*/own)).first;
     return known->second;
   };
   uint64_t middle = halved ? 0 : layout.flat({block / 2 - 1, 0});

@@ -7,6 +7,7 @@
 #include "passes/kernel/Meetings.h"
 #include "passes/kernel/RegisterEstimate.h"
 #include "passes/kernel/ThreadLowering.h"
+#include "llvm/Support/SaveAndRestore.h"
 
 namespace stretto {
 #define GEN_PASS_DEF_LOWERTOTHREADS
@@ -432,6 +433,14 @@ LogicalResult ThreadLowering::lowerLoop(scf::ForOp loop) {
   return success();
 }
 
+Value ThreadLowering::hidden(Value number) {
+  auto copy =
+      LLVM::InlineAsmOp::create(b, number.getType(), number, "mov.b32 $0, $1;", "=r,r",
+                                /*has_side_effects=*/true, /*is_align_stack=*/false, LLVM::TailCallKind::None,
+                                LLVM::AsmDialectAttr::get(b.getContext(), LLVM::AsmDialect::AD_ATT), ArrayAttr());
+  return copy->getResult(0);
+}
+
 LogicalResult ThreadLowering::lowerCondition(scf::IfOp condition) {
   // Types are known once a branch is lowered: the branches are made first, the operation around them then.
   auto lowered = scf::IfOp::create(b, TypeRange(), scalars.lookup(condition.getCondition()), /*addElse=*/true);
@@ -443,6 +452,13 @@ LogicalResult ThreadLowering::lowerCondition(scf::IfOp condition) {
       continue;
     OpBuilder::InsertionGuard guard(b);
     b.setInsertionPoint(target->getTerminator());
+    llvm::SaveAndRestore lane(b.lane);
+    llvm::SaveAndRestore rare(isRare);
+    bool isKept = !walksInReverse(function) && condition->getParentOfType<scf::ForOp>();
+    if (source == condition.elseBlock() && isKept && !isRare) {
+      isRare = true;
+      b.lane = hidden(b.lane);
+    }
     if (failed(lower(*source)))
       return failure();
     for (Value value : source->getTerminator()->getOperands())

@@ -114,8 +114,8 @@ static void eraseAwaits(FuncOp function) {
   function.walk([](AwaitOp await) { await.erase(); });
 }
 
-/// Whether threads of groups would copy tiles of a turn, which others read. Parameters each group copies before its first
-/// turn, to a place of its own.
+/// Whether threads of groups would copy tiles of a turn, which others read. Parameters each group copies before its
+/// first turn, to a place of its own.
 static bool sendsInGroups(FuncOp function) {
   auto isOfTurn = [](SendOp send) { return WalkResult(failure(bool(send.getChunk()))); };
   return function.getGroups() > 1 && function.walk(isOfTurn).wasInterrupted();

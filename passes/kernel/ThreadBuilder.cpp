@@ -270,12 +270,16 @@ Addresses::Addresses(ThreadBuilder &builder, const SharedTile &tile, ArrayRef<ui
   threadOffset = builder.linear(laneBytes, warpBytes);
 }
 
-Addresses Addresses::inRow(Value row) const {
+Addresses Addresses::inRow(Value row) const { return inRow(row, /*bits=*/~uint64_t(0)); }
+
+Addresses Addresses::inRow(Value row, uint64_t bits) const {
   Addresses result = *this;
   SmallVector<uint64_t> ofRows = tile.byteOffsetsOf(0);
-  result.threadOffset = builder.combine(threadOffset, builder.linear(row, ofRows));
-  for (uint64_t offset : ofRows)
+  for (auto [bit, offset] : llvm::enumerate(ofRows)) {
+    offset = bits >> bit & 1 ? offset : 0;
     result.reach |= offset;
+  }
+  result.threadOffset = builder.combine(threadOffset, builder.linear(row, ofRows));
   result.pointers.clear();
   return result;
 }

@@ -135,6 +135,8 @@ public:
 
   /// The same in a row whose number only the run knows, where that of the thread is 0.
   Addresses inRow(mlir::Value row) const;
+  /// The same in a row whose number differs in some of these bits, of which only the run knows which.
+  Addresses inRow(mlir::Value row, uint64_t bits) const;
 
   /// The address of the element whose coordinate is the thread's part combined with `flat`.
   mlir::Value at(uint64_t flat);

@@ -38,6 +38,9 @@ private:
   mlir::LogicalResult lower(mlir::Operation *op);
   void awaitLoadsBefore(mlir::scf::ForOp loop);
   mlir::LogicalResult lowerLoop(mlir::scf::ForOp loop);
+  /// The same number, of which nothing is known where the code is written: what a branch makes of it is not made before
+  /// a loop, where it would be the same in each turn, and kept in registers beside all else that the loop does.
+  mlir::Value hidden(mlir::Value number);
   mlir::LogicalResult lowerCondition(mlir::scf::IfOp condition);
   /// What threads have stored is seen, and what they have loaded is there, for those who access shared memory by other
   /// ways.
@@ -325,6 +328,8 @@ private:
 
   llvm::SmallVector<FuncOp, 4> roles;
   FuncOp function; // the role that is lowered
+  /// Whether a branch is lowered that is seldom taken.
+  bool isRare = false;
   /// Which group of a role is lowered.
   int64_t group = 0;
   Manifest manifest;

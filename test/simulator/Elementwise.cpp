@@ -28,6 +28,16 @@ Action ThreadBlock::compileIntrinsic(LLVM::CallIntrinsicOp op) {
   fail(operation, "an intrinsic that the simulator does not know");
 }
 
+/// Without results it waits for loads, which are done; else it is a copy.
+Action ThreadBlock::compileAssembly(LLVM::InlineAsmOp op) {
+  if (!op->getNumResults())
+    return {};
+  if (op.getAsmString() != "mov.b32 $0, $1;")
+    fail(op, "an instruction that the simulator does not know");
+  Slot source = slotOf(op->getOperand(0)), result = slotOf(op->getResult(0));
+  return [=, this] { std::copy_n(source.words, threads, result.words); };
+}
+
 static bool ordered(arith::CmpFPredicate predicate) { return static_cast<int>(predicate) < 8; }
 
 static bool compareReal(arith::CmpFPredicate predicate, double a, double b) {
@@ -85,8 +95,7 @@ Action ThreadBlock::compile(Operation *op) {
       .Case<scf::YieldOp, LLVM::ReturnOp, NVVM::CpAsyncCommitGroupOp, NVVM::FenceMbarrierInitOp, NVVM::SetMaxRegisterOp,
             NVVM::GriddepcontrolOp, NVVM::CpAsyncBulkCommitGroupOp, NVVM::CpAsyncBulkWaitGroupOp>(
           [&](auto) { return Action(); })
-      // Without results it waits for loads, which are done.
-      .Case([&](LLVM::InlineAsmOp op) { return op->getNumResults() ? nullptr : Action(); })
+      .Case([&](LLVM::InlineAsmOp op) { return compileAssembly(op); })
       .Case([&](LLVM::LoadOp op) { return compileLoad(op); })
       .Case([&](LLVM::StoreOp op) { return compileStore(op); })
       .Case([&](NVVM::CpAsyncOp op) { return compileCopy(op); })

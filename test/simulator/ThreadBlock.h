@@ -150,6 +150,7 @@ private:
   Action compileShuffle(mlir::NVVM::ShflOp op);
   Action compileBarrier(mlir::NVVM::BarrierOp op);
   Action compileIntrinsic(mlir::LLVM::CallIntrinsicOp op);
+  Action compileAssembly(mlir::LLVM::InlineAsmOp op);
   Action compileBarrierInit(mlir::NVVM::MBarrierInitOp op);
   Action compileExpect(mlir::NVVM::MBarrierArriveExpectTxOp op);
   Action compileArrive(mlir::NVVM::MBarrierArriveOp op);

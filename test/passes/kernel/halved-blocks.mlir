@@ -1,36 +1,47 @@
 // RUN: stretto-opt %s --pass-pipeline='builtin.module(stretto-fold-over-chunks,kernel.func(stretto-assign-layouts{read-again=true warpgroups=true},stretto-select-products,stretto-overlap-products))' | FileCheck %s
 // RUN: stretto-opt %s --pass-pipeline='builtin.module(stretto-fold-over-chunks,kernel.func(stretto-assign-layouts{read-again=true warpgroups=true},stretto-select-products,stretto-overlap-products,stretto-plan-shared-memory,stretto-insert-barriers),stretto-lower-to-threads)' | FileCheck %s --check-prefix=THREADS
 
-// Sums of which a loop over sizes of blocks takes the rows before the middles are stored once, before it, and read in
-// each turn. What a turn stores waits for what others have of the turn before.
+// Sums of which a loop over sizes of blocks takes the rows before the middles are stored once, before it, and each thread
+// takes its own of them once, too, in whole rows: what is made of tiles in shared memory alone, and goes back there, may
+// be where that takes the fewest accesses. What a turn stores waits for what others have of the turn before.
+// CHECK: #[[ROWS:registers[0-9]*]] = #kernel.layout<[6, 6], register = {{\[\[}}0, 1], [0, 2], [16, 0], [32, 0]],
 // CHECK-LABEL: kernel.func @turns
 // CHECK: } else {
 // CHECK: %[[STORED:.*]] = kernel.convert %{{.*}} -> tensor<64x64xf32, #[[SHARED:.*]]>
+// CHECK: %[[OWN:.*]] = kernel.convert %[[STORED]] : {{.*}} -> tensor<64x64xf32, #[[ROWS]]>
 // CHECK: scf.for %[[I:[^ ]*]] =
-// CHECK-NOT: kernel.convert {{.*}} -> tensor<64x64xf32, #[[SHARED]]>
-// CHECK: chunk.join_halves %{{.*}}, %{{.*}} block 64 halved %[[I]]
-// CHECK: chunk.middle %[[STORED]] block 64 halved %[[I]]
-// CHECK: kernel.convert %[[STORED]]
+// CHECK-NOT: kernel.convert {{.*}} -> tensor<64x64xf32
+// CHECK: chunk.join_halves %{{.*}}, %{{.*}} block 64 halved %[[I]] : {{.*}} -> tensor<64x64xbf16, #[[ROWS]]>
+// CHECK: %[[MIDDLE:.*]] = chunk.middle %[[STORED]] block 64 halved %[[I]] : {{.*}} -> tensor<64x64xf32, #[[ROWS]]>
+// CHECK: arith.subf %[[OWN]], %[[MIDDLE]]
+// CHECK-NOT: kernel.convert {{.*}} -> tensor<64x64xf32
 // CHECK: chunk.dot
 // CHECK-NEXT: kernel.finish
 // CHECK-NEXT: chunk.meet {{.*}} block 64 halved %[[I]]
 
-// Of its two rows a thread asks once in which half they are; where its pairs meet it asks by one comparison for each.
+// Which half a row is in a thread asks of each of its rows; where its pairs meet it asks by one comparison for each. What
+// a branch that is seldom taken makes of the thread's number is not known to be the same in each turn of the loop around
+// it, and nobody keeps it.
 // THREADS-LABEL: llvm.func @turns
 // THREADS: nvvm.barrier #nvvm.reduction<or>
+// THREADS: } else {
+// THREADS: llvm.inline_asm has_side_effects {{.*}}"mov.b32 $0, $1;"
+// THREADS-COUNT-4: llvm.load {{.*}} -> vector<4xf32>
 // THREADS: scf.for %[[I:[^ ]*]] = {{.*}} iter_args
 // THREADS: %[[TURN:.*]] = arith.trunci %[[I]] : i64 to i32
 // THREADS: %[[BLOCK:.*]] = arith.shrui %{{.*}}, %[[TURN]] : i32
 // THREADS: %[[HALF:.*]] = arith.shrui %[[BLOCK]]
-// THREADS-COUNT-2: arith.cmpi eq, %{{.*}}, %[[HALF]]
+// THREADS-COUNT-4: arith.cmpi eq, %{{.*}}, %[[HALF]]
 // THREADS-NOT: arith.cmpi eq, %{{.*}}, %[[HALF]]
+// THREADS-COUNT-4: llvm.load {{.*}} -> vector<4xf32>
 // THREADS: nvvm.barrier
 // THREADS: kernel.warpgroup_product
 // THREADS: %[[BLOCK:.*]] = arith.shrui
 // THREADS: %[[HALF:.*]] = arith.shrui %[[BLOCK]]
-// THREADS: %[[BELOW:.*]] = arith.subi %[[BLOCK]], %[[HALF]]
-// THREADS-COUNT-16: arith.cmpi ult, %{{.*}}, %[[BELOW]]
-// THREADS-NOT: arith.cmpi ult
+// THREADS: %[[ABOVE:.*]] = arith.subi %[[HALF]], %[[BLOCK]]
+// THREADS-COUNT-2: arith.cmpi eq, %{{.*}}, %[[HALF]]
+// THREADS-COUNT-14: arith.cmpi eq
+// THREADS-NOT: arith.cmpi
 // THREADS: scf.yield
 chunk.kernel @turns chunk 64 (input %q: tensor<64x64xbf16>, input %k: tensor<64x64xbf16>, input %g: tensor<64x64xf32>,
                               state %S: tensor<64x64xf32>, valid %n: index) -> (o: tensor<64x64xf32>) {
