@@ -433,6 +433,15 @@ LogicalResult ThreadLowering::lowerLoop(scf::ForOp loop) {
   return success();
 }
 
+/// Whether a loop of a walk forwards seldom takes the second branch, which forms pairs of tokens by halves of blocks, at
+/// addresses that nothing else asks for.
+bool ThreadLowering::takesMiddles(scf::IfOp condition) {
+  if (walksInReverse(function) || !condition->getParentOfType<scf::ForOp>())
+    return false;
+  auto find = [](chunk::MiddleOp) { return WalkResult::interrupt(); };
+  return condition.getElseRegion().walk(find).wasInterrupted();
+}
+
 Value ThreadLowering::hidden(Value number) {
   auto copy =
       LLVM::InlineAsmOp::create(b, number.getType(), number, "mov.b32 $0, $1;", "=r,r",
@@ -454,8 +463,7 @@ LogicalResult ThreadLowering::lowerCondition(scf::IfOp condition) {
     b.setInsertionPoint(target->getTerminator());
     llvm::SaveAndRestore lane(b.lane);
     llvm::SaveAndRestore rare(isRare);
-    bool isKept = !walksInReverse(function) && condition->getParentOfType<scf::ForOp>();
-    if (source == condition.elseBlock() && isKept && !isRare) {
+    if (source == condition.elseBlock() && !isRare && takesMiddles(condition)) {
       isRare = true;
       b.lane = hidden(b.lane);
     }

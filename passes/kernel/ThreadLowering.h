@@ -38,6 +38,7 @@ private:
   mlir::LogicalResult lower(mlir::Operation *op);
   void awaitLoadsBefore(mlir::scf::ForOp loop);
   mlir::LogicalResult lowerLoop(mlir::scf::ForOp loop);
+  bool takesMiddles(mlir::scf::IfOp condition);
   /// The same number, of which nothing is known where the code is written: what a branch makes of it is not made before
   /// a loop, where it would be the same in each turn, and kept in registers beside all else that the loop does.
   mlir::Value hidden(mlir::Value number);
