@@ -36,6 +36,16 @@ static std::pair<scf::ForOp, unsigned> carriedAs(Value tile) {
   return {tile.getDefiningOp<scf::ForOp>(), cast<OpResult>(tile).getResultNumber()};
 }
 
+/// Whether a branch forms products in the turns of a loop. To have each of them in all warpgroups takes longer than to
+/// pass on, in the end, what they divide among them.
+static bool formsInTurns(Region &branch) {
+  WalkResult result = branch.walk([&](chunk::DotOp product) {
+    auto loop = product->getParentOfType<scf::ForOp>();
+    return WalkResult(failure(loop && branch.isAncestor(loop->getParentRegion())));
+  });
+  return result.wasInterrupted();
+}
+
 LeftTiles::LeftTiles(FuncOp function, int64_t warps) : warps(warps) {
   function.walk([&](chunk::DotOp product) { addLeft(product); });
   function.walk([&](chunk::ConcatOp joined) { addParts(joined); });
@@ -98,7 +108,8 @@ void LeftTiles::add(Operation *user, ValueRange wanted, RankedTensorType result)
     if (auto condition = dyn_cast<scf::IfOp>(made)) {
       unsigned number = cast<OpResult>(tiles[next]).getResultNumber();
       for (Region *branch : condition.getRegions())
-        insertMade(branch->front().getTerminator()->getOperand(number));
+        if (branch != &condition.getElseRegion() || !formsInTurns(*branch))
+          insertMade(branch->front().getTerminator()->getOperand(number));
       continue;
     }
     if (!isPlaced(made))
