@@ -39,9 +39,10 @@ struct Access {
   /// What leaves, turn after turn, tiles that only other operations touch: a store whose warps have parts of their own
   /// there, or what is passed to a place that the other role has released.
   Operation *alone = nullptr;
-  /// Whether threads load, from a tile whose place the memory system may fill next. They arrive at a barrier when their
-  /// loads are issued, and what comes by another way may overtake these: then threads meet behind a fence.
-  bool isLoad = false;
+  /// Whether threads load, from a tile whose place the memory system may fill next, or store what threads alone load.
+  /// They arrive at a barrier when their accesses are issued, and what comes by another way may overtake these: then
+  /// threads meet behind a fence.
+  bool isOfThreads = false;
   /// The barrier without a fence that was passed since, which is all that others ask for.
   Operation *met = nullptr;
 
@@ -136,7 +137,8 @@ private:
         return isa<BarrierOp, AwaitOp, scf::ForOp>(op) && op.walk(isMeeting).wasInterrupted();
       });
     };
-    if (rarer.hasOneBlock() && !branches[1].empty() && (meets(condition.getThenRegion()) || meets(rarer))) {
+    bool isPending = llvm::any_of(branches[1], [](const Access &access) { return !access.met; });
+    if (rarer.hasOneBlock() && isPending && (meets(condition.getThenRegion()) || meets(rarer))) {
       OpBuilder builder(rarer.front().getTerminator());
       auto barrier = BarrierOp::create(builder, condition.getLoc(), /*fence=*/false);
       addFence(barrier, branches[1]);
@@ -159,7 +161,7 @@ private:
           continue;
         }
         conflict = true;
-        overtakes |= isInBulk && earlier.isLoad;
+        overtakes |= isInBulk && earlier.isOfThreads;
         if (earlier.underWay)
           noteFinished(finishBefore(op, earlier.underWay), pending);
       }
@@ -176,7 +178,8 @@ private:
 
   /// What a loop has stored may be behind a barrier in its next iteration; what was copied always is.
   void addFence(Operation *barrier, const Accesses &pending) {
-    bool isStored = llvm::any_of(pending, [](const Access &access) { return access.write && !access.alone; });
+    bool isStored = llvm::any_of(
+        pending, [](const Access &access) { return access.write && !access.alone && !access.isOfThreads; });
     if (fence && (isStored || (fencesCopies && isa<AwaitOp>(barrier))))
       setFence(barrier);
   }
@@ -195,9 +198,9 @@ private:
 
   static void passBarrier(Operation *barrier, Accesses &pending) {
     bool isFenced = hasFence(barrier);
-    llvm::erase_if(pending, [&](const Access &access) { return !access.underWay && (isFenced || !access.isLoad); });
+    llvm::erase_if(pending, [&](const Access &access) { return !access.underWay && (isFenced || !access.isOfThreads); });
     for (Access &access : pending)
-      if (access.isLoad)
+      if (access.isOfThreads)
         access.met = barrier;
   }
 
@@ -265,17 +268,29 @@ private:
         result.push_back(regionOf(operand, /*write=*/false));
         if (product && runsBesideOthers(product))
           result.back().underWay = product;
-        result.back().isLoad = !(product && isOfWarpgroups(product)) && isReplacedInBulk(operand);
+        result.back().isOfThreads = !(product && isOfWarpgroups(product)) && isReplacedInBulk(operand);
       }
     for (Value tile : op->getResults())
       if (inSharedMemory(tile.getType())) {
         result.push_back(regionOf(tile, /*write=*/true));
         result.back().alone = isa<PassOp>(op) && passesAlone ? op : nullptr;
+        result.back().isOfThreads = isForThreads(op);
       }
-    if (auto scratch = op->getAttrOfType<IntegerAttr>(scratchAttribute))
+    if (auto scratch = op->getAttrOfType<IntegerAttr>(scratchAttribute)) {
       result.push_back(
           {scratch.getInt(), scratch.getInt() + scratchBytesOf(op), true, /*underWay=*/nullptr, dyn_cast<StoreOp>(op)});
+      result.back().isOfThreads = isForThreads(op);
+    }
     return result;
+  }
+
+  /// Whether threads alone load what an operation stores: a row, or a tile that no product of warpgroups takes.
+  static bool isForThreads(Operation *op) {
+    auto isOfProduct = [](Operation *user) {
+      auto product = dyn_cast<chunk::DotOp>(user);
+      return product && isOfWarpgroups(product);
+    };
+    return isa<chunk::RowOp>(op) || (isa<ConvertOp>(op) && llvm::none_of(op->getUsers(), isOfProduct));
   }
 
   /// Whether the next tile takes the place of this one within a turn. In a deeper channel it comes a turn later, and a
