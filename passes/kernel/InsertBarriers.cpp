@@ -198,7 +198,8 @@ private:
 
   static void passBarrier(Operation *barrier, Accesses &pending) {
     bool isFenced = hasFence(barrier);
-    llvm::erase_if(pending, [&](const Access &access) { return !access.underWay && (isFenced || !access.isOfThreads); });
+    llvm::erase_if(pending,
+                   [&](const Access &access) { return !access.underWay && (isFenced || !access.isOfThreads); });
     for (Access &access : pending)
       if (access.isOfThreads)
         access.met = barrier;

@@ -433,8 +433,8 @@ LogicalResult ThreadLowering::lowerLoop(scf::ForOp loop) {
   return success();
 }
 
-/// Whether a loop of a walk forwards seldom takes the second branch, which forms pairs of tokens by halves of blocks, at
-/// addresses that nothing else asks for.
+/// Whether a loop of a walk forwards seldom takes the second branch, which forms pairs of tokens by halves of blocks,
+/// at addresses that nothing else asks for.
 bool ThreadLowering::takesMiddles(scf::IfOp condition) {
   if (walksInReverse(function) || !condition->getParentOfType<scf::ForOp>())
     return false;
