@@ -130,8 +130,8 @@ private:
     };
     return b.linear(basisOf(Layout::Lane), basisOf(Layout::Warp));
   }
-  /// Whether a number, in the bits of a mask, is what a register contributes to columns: one instruction, where a
-  /// difference and a comparison of it with a limit are two.
+  /// Whether a number, in the bits of a mask, is what a register contributes to columns, which is masked once for all
+  /// rows: a difference, and a comparison of it with a limit, would be two instructions for each pair.
   Value agree(Value number, uint64_t reg, Value mask) {
     Value own = arith::AndIOp::create(b, mask, b.i32(static_cast<int64_t>(ownColumn(reg))));
     return b.compare(arith::CmpIPredicate::eq, own, number);

@@ -270,8 +270,6 @@ Addresses::Addresses(ThreadBuilder &builder, const SharedTile &tile, ArrayRef<ui
   threadOffset = builder.linear(laneBytes, warpBytes);
 }
 
-Addresses Addresses::inRow(Value row) const { return inRow(row, /*bits=*/~uint64_t(0)); }
-
 Addresses Addresses::inRow(Value row, uint64_t bits) const {
   Addresses result = *this;
   SmallVector<uint64_t> ofRows = tile.byteOffsetsOf(0);

@@ -133,10 +133,8 @@ public:
   Addresses(ThreadBuilder &builder, const SharedTile &tile, llvm::ArrayRef<uint64_t> laneBasis,
             llvm::ArrayRef<uint64_t> warpBasis);
 
-  /// The same in a row whose number only the run knows, where that of the thread is 0.
-  Addresses inRow(mlir::Value row) const;
-  /// The same in a row whose number differs in some of these bits, of which only the run knows which.
-  Addresses inRow(mlir::Value row, uint64_t bits) const;
+  /// The same in a row whose number differs in bits that only the run knows, some of `bits`.
+  Addresses inRow(mlir::Value row, uint64_t bits = ~uint64_t(0)) const;
 
   /// The address of the element whose coordinate is the thread's part combined with `flat`.
   mlir::Value at(uint64_t flat);
