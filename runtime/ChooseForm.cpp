@@ -14,6 +14,14 @@ using namespace mlir;
 using namespace stretto;
 
 llvm::Error Lowering::chooseForm() {
+  if (llvm::Error error = chooseShape())
+    return error;
+  // All kernels of a call are as one of them needs it.
+  within = divideWithin(*module, kernelForm());
+  return llvm::Error::success();
+}
+
+llvm::Error Lowering::chooseShape() {
   llvm::SaveAndRestore choosing(isChoosing, true);
   if (isStep())
     return isCpu() ? stepped(request.slices).moveInto(module) : stepOnGpu();
@@ -43,6 +51,7 @@ struct Lowering::ChosenForm {
   bool isKnown = false;
   std::string kernels, noChunkForm, refusal;
   int64_t warps = 0, ahead = 0, outputs = 0;
+  bool within = false;
 
   /// That of a family, of which the last few are kept: kernels of a family are compiled together.
   static std::shared_ptr<ChosenForm> of(StringRef family) {
@@ -74,6 +83,7 @@ llvm::Error Lowering::chooseFormOf(StringRef family) {
     chosen->warps = warps;
     chosen->ahead = ahead;
     chosen->outputs = outputs;
+    chosen->within = within;
     return llvm::Error::success();
   }
   if (!chosen->refusal.empty())
@@ -85,6 +95,7 @@ llvm::Error Lowering::chooseFormOf(StringRef family) {
   warps = chosen->warps;
   ahead = chosen->ahead;
   outputs = chosen->outputs;
+  within = chosen->within;
   return llvm::Error::success();
 }
 

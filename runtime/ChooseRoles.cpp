@@ -35,12 +35,13 @@ int64_t Lowering::warpsOfRoles(ModuleOp form, const KernelForm &roles,
     SmallVector<kernel::FuncOp, 4> block = walk.getRolesOfBlock();
     kernel::RegistersOfRoles registers(block);
     // Gradients, and outputs that others prepare, were seen to need a few less.
-    int64_t further = isOfGradient ? 12 : roles.ahead && roles.outputs ? 16 : 0;
+    int64_t further = isOfGradient ? 12 : roles.within ? 40 : roles.ahead && roles.outputs ? 16 : 0;
     // With fewer than these outputs were seen to spill, whatever the estimate.
-    constexpr int64_t fewestOfOutputs = 88;
+    constexpr int64_t fewestOfOutputs = 88, fewestOfAddresses = 12;
     bool fits = llvm::all_of(block, [&](kernel::FuncOp role) {
       bool isOfOutputs = role.getRole().getKind() == kernel::RoleKind::Outputs;
-      return kernel::estimateRegisters(role) <= registers.of(role) + further &&
+      bool isOfMany = roles.within && role.getWarps() > walk.getWarps();
+      return kernel::estimateRegisters(role) <= registers.of(role) + (isOfMany ? -fewestOfAddresses : further) &&
              (!isOfOutputs || registers.of(role) >= fewestOfOutputs);
     });
     int64_t warps = fits ? wanted(walk, block[1]) : 0;
@@ -134,6 +135,43 @@ static bool gainsBehindWalkBack(kernel::FuncOp walk, kernel::FuncOp outputs) {
          kernel::estimateWork(walk) + kernel::estimateWork(outputs) >= numbersOfByte * bytesOfTurn(walk);
 }
 
+/// Whether channels have decays of their own, so that rows are rescaled as far as their range allows it.
+static bool hasDecaysOfChannels(ModuleOp form) {
+  auto isOfChannels = [](chunk::DecayDotOp scores) {
+    return WalkResult(failure(cast<RankedTensorType>(scores.getAmount().getType()).getRank() > 1));
+  };
+  return form.walk(isOfChannels).wasInterrupted();
+}
+
+bool Lowering::divideWithin(ModuleOp form, KernelForm roles) {
+  if (!mayHaveRoles() || isOfGradient || request.takesLeft || !roles.ahead || !roles.outputs ||
+      !hasDecaysOfChannels(form))
+    return false;
+  roles.within = true;
+  roles.setTilesAside = false;
+  OwningOpRef<ModuleOp> planned = form.clone();
+  if (llvm::Error error = run(*planned, [&](OpPassManager &passes) { buildKernelPipeline(passes, roles); })) {
+    llvm::consumeError(std::move(error));
+    return false;
+  }
+  int64_t expecting = 0;
+  for (auto function : planned->getOps<kernel::FuncOp>()) {
+    auto findsExpected = [](chunk::ExpectOp) { return WalkResult::interrupt(); };
+    if (!function.walk(findsExpected).wasInterrupted())
+      continue;
+    ++expecting;
+    // Who is beside it, before or behind it in the row of roles.
+    bool hasProducer = llvm::any_of(planned->getOps<kernel::FuncOp>(), [&](kernel::FuncOp walk) {
+      SmallVector<kernel::FuncOp, 4> block = walk.getRolesOfBlock();
+      return llvm::is_contained(block, function) && block.back().getRole().getKind() == kernel::RoleKind::Producer &&
+             llvm::all_of(block, [](kernel::FuncOp role) { return role.getGroups() == 1; });
+    });
+    if (!hasProducer)
+      return false;
+  }
+  return expecting > 0;
+}
+
 /// Where a walk does nothing but multiply and add states, others make for it what it adds, and others again find
 /// outputs; in slices, where each chunk is little work and much waiting, two groups of either, which take chunks in
 /// turns. Blocks of four warps of which a multiprocessor has two are faster than the first; gradients, and what solves
@@ -152,22 +190,31 @@ Lowering::Roles Lowering::rolesOfProducer(ModuleOp form, int64_t warpsOfWalk) {
   kernel.warps = warpsOfWalk;
   auto gains = [&](kernel::FuncOp walk) {
     double ahead = 0, all = 0;
-    bool hasProducer = false, isOfGroups = true;
+    bool hasProducer = false, isOfGroups = true, expects = false, leavesStates = true;
     for (kernel::FuncOp role : walk.getRolesOfBlock()) {
       auto work = static_cast<double>(kernel::estimateWork(role));
       all += work;
       hasProducer |= role.getRole().getKind() == kernel::RoleKind::Producer;
+      leavesStates &= !role.walk([](kernel::StoreOp) { return WalkResult::interrupt(); }).wasInterrupted();
+      expects |= role.walk([](chunk::ExpectOp) { return WalkResult::interrupt(); }).wasInterrupted();
       if (role.getRole().getKind() != kernel::RoleKind::Ahead)
         continue;
       ahead += work;
-      isOfGroups &= role.getWarps() == warpsOfGroup;
+      isOfGroups &= role.getWarps() == warpsOfGroup || kernel.within;
     }
-    return hasProducer && isOfGroups && makesOnlyStates(walk) && (!kernel.ahead || ahead >= leastAhead * all);
+    return hasProducer && isOfGroups && makesOnlyStates(walk) && (!kernel.ahead || ahead >= leastAhead * all) &&
+           (expects == kernel.within || leavesStates);
   };
   constexpr int64_t one = warpsOfGroup, two = 2 * warpsOfGroup;
   SmallVector<Roles, 4> tried = {{one, one}};
-  if (isSliced)
+  bool expectsRange = hasDecaysOfChannels(form);
+  if (isSliced && !expectsRange)
     tried = {{two, two}, {one, two}, {one, one}, {0, two}};
+  // Rows that are rescaled are most of the work: twice the warps for them, each with half as many, where these have
+  // registers enough; the frame of segments takes some.
+  if (expectsRange && !request.isOfSegments())
+    tried = {{two, one}, {one, one}};
+  kernel.within = expectsRange;
   for (Roles roles : tried) {
     kernel.ahead = roles.ahead;
     kernel.outputs = roles.outputs;

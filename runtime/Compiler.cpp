@@ -107,6 +107,16 @@ static llvm::Expected<std::shared_ptr<CompiledKernel>> load(KernelImage image, T
 // Finding and keeping
 //===----------------------------------------------------------------------===//
 
+KernelRequest KernelRequest::ofLeft(const Manifest &manifest) const {
+  KernelRequest left = *this;
+  left.takesLeft = true;
+  // Work items, and their chunks, are the same.
+  left.chunk = manifest.chunk;
+  left.slices = manifest.slices;
+  left.warps = left.ahead = left.outputs = 0;
+  return left;
+}
+
 /// All that the code depends on.
 static CacheKey keyOf(ModuleOp specialised, const KernelRequest &request) {
   std::string program, types = nameOf(request.element).str();
@@ -135,12 +145,13 @@ static CacheKey keyOf(ModuleOp specialised, const KernelRequest &request) {
                                           "transitions",
                                           "writes",
                                           "starts"};
-  return CacheKey::of(
-      {buildIdentity(), program, types, parts[static_cast<int>(request.part)], std::to_string(request.slices),
-       std::to_string(request.chunk), std::to_string(request.warps), std::to_string(request.ahead),
-       std::to_string(request.outputs), std::to_string(request.blocks), std::to_string(request.walks),
-       std::to_string(request.isWalkOfGradient() ? request.walkSlices : 1), request.continues ? "continues" : "",
-       request.sideBySide ? "side by side" : "", request.target.name, request.target.features});
+  return CacheKey::of({buildIdentity(), program, types, parts[static_cast<int>(request.part)],
+                       std::to_string(request.slices), std::to_string(request.chunk), std::to_string(request.warps),
+                       std::to_string(request.ahead), std::to_string(request.outputs), std::to_string(request.blocks),
+                       std::to_string(request.walks),
+                       std::to_string(request.isWalkOfGradient() ? request.walkSlices : 1),
+                       request.continues ? "continues" : "", request.sideBySide ? "side by side" : "",
+                       request.takesLeft ? "takes left" : "", request.target.name, request.target.features});
 }
 
 /// All requests of a program that choose a form together: one key for what segments, or a gradient, consist of.

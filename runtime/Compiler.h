@@ -105,6 +105,10 @@ struct KernelRequest {
     walks = form.walks;
     walkSlices = form.walkSlices;
   }
+  /// Whether the kernel takes the work items that one which expects something has left: any form that expects nothing.
+  bool takesLeft = false;
+  /// The same of the work items that a kernel with such a manifest has left.
+  KernelRequest ofLeft(const Manifest &manifest) const;
   /// Whether the calls continue from positions that only a device knows, or from windows. Steps do anyway.
   bool continues = false;
   Target target;

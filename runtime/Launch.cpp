@@ -100,7 +100,8 @@ static ArgumentBlock fillBlock(const Signature &signature, Signature::Kernel &ke
                          segment.intervalOfStarts,
                          segment.before,
                          segment.firstPlaced,
-                         segment.chunksPlaced};
+                         segment.chunksPlaced,
+                         word(tensors.left)};
   auto appendRows = [&](const TensorView &view) {
     ArrayRef<int64_t> strides = view.strides;
     block.append({word(view.data), strides[0], call.isStep ? 0 : strides[1], strides[call.leadingAxes()]});
@@ -244,8 +245,12 @@ llvm::Error stretto::launch(const Signature &signature, Signature::Kernel &kerne
   if (items == 0)
     return llvm::Error::success();
   ArgumentBlock block = fillBlock(signature, kernel, call, tensors, segment, executor);
-  if (signature.device >= 0)
-    return code.cuda->launch(signature.device, items, block, code.manifest.firstBoxWord(), executor.stream);
+  if (signature.device >= 0) {
+    llvm::Error error =
+        code.cuda->launch(signature.device, items, block, code.manifest.firstBoxWord(), executor.stream);
+    return error || !kernel.ofLeft ? std::move(error)
+                                   : launch(signature, *kernel.ofLeft, call, tensors, segment, executor);
+  }
   if (!call.isStep) {
     runOnCpu(code, block, items, executor);
     return llvm::Error::success();
@@ -255,6 +260,11 @@ llvm::Error stretto::launch(const Signature &signature, Signature::Kernel &kerne
   if (int64_t *positions = signature.positions(call))
     advancePositions(positions, slots, signature.sequences(call));
   return llvm::Error::success();
+}
+
+int64_t Signature::Kernel::workspaceBytes(const Signature &signature, const OperatorCall &call) const {
+  LaunchSegment whole = LaunchSegment::whole(*this, signature.tokens(call));
+  return systems.bytes(signature, call) + bytesOfLeft(itemsOf(code->manifest, signature, call, whole));
 }
 
 llvm::Expected<Operator::Prepared> Operator::prepare(Signature &signature, const OperatorCall &call, int64_t threads) {
@@ -271,7 +281,7 @@ llvm::Expected<Operator::Prepared> Operator::prepare(Signature &signature, const
   }
   if (llvm::Error error = signature.kernelFor(call, threads, choice).moveInto(prepared.kernel))
     return error;
-  prepared.workspaceBytes = prepared.kernel->systems.bytes(signature, call);
+  prepared.workspaceBytes = prepared.kernel->workspaceBytes(signature, call);
   return prepared;
 }
 
@@ -332,6 +342,7 @@ llvm::Error Operator::run(Signature &signature, const Prepared &prepared, const 
   LaunchTensors tensors;
   tensors.addInputs(call);
   tensors.results = results;
+  tensors.left = static_cast<char *>(workspace) + kernel->systems.bytes(signature, call);
   for (auto [index, strides] : llvm::enumerate(signature.stateStrides)) {
     const void *initial = call.initialState.empty() ? nullptr : call.initialState[index].data;
     const void *final = call.isStep ? initial : finalState.empty() ? nullptr : finalState[index].data;
@@ -398,12 +409,14 @@ llvm::Expected<std::string> Operator::explain(Signature &signature, const Operat
         json.attribute("why", signature.serialBecause.empty()
                                   ? "sequences and heads fill the machine, or sequences are short"
                                   : "no segments side by side: " + signature.serialBecause);
-      if (kernel->systems.kernel) {
+      if (kernel->systems.kernel || kernel->ofLeft) {
         json.attributeArray("kernels", [&] {
-          explainKernel(json, *kernel->systems.kernel);
-          explainKernel(json, *kernel);
+          for (const Signature::Kernel *each : std::initializer_list<const Signature::Kernel *>{
+                   kernel->systems.kernel.get(), kernel, kernel->ofLeft.get()})
+            if (each)
+              explainKernel(json, *each);
         });
-        json.attribute("workspace_bytes", kernel->systems.bytes(signature, call));
+        json.attribute("workspace_bytes", kernel->workspaceBytes(signature, call));
       }
     }
     json.attribute("chunk", manifest.chunk);

@@ -21,6 +21,8 @@ struct LaunchTensors {
 
   llvm::SmallVector<const TensorView *, 8> inputs;
   llvm::ArrayRef<TensorView> results;
+  /// Where a kernel that expects something says of each work item whether it has left it; not read where none does.
+  void *left = nullptr;
   llvm::SmallVector<Entry, 4> entries;
   llvm::SmallVector<Checkpoint, 2> checkpoints;
   /// Checkpoints that stand in for the initial state, by the names of states, where a segment begins with them.

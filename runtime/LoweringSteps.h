@@ -41,6 +41,8 @@ public:
 
 private:
   struct ChosenForm;
+  /// The form but for what its roles expect.
+  llvm::Error chooseShape();
   bool isCpu() const { return request.target.kind == Target::Kind::Cpu; }
   bool isStep() const { return request.part == KernelRequest::Part::Step; }
   KernelForm kernelForm() const {
@@ -54,7 +56,9 @@ private:
             .outputs = isStep()       ? 0
                        : isOfGradient ? std::min(outputs, mostOutputsOfGradient)
                                       : outputs,
-            .fromStart = !continues};
+            .fromStart = !continues,
+            .within = within,
+            .takesLeft = request.takesLeft};
   }
   cpu::Processor processor() const { return request.target.processor(); }
   llvm::Error run(mlir::ModuleOp target, llvm::function_ref<void(mlir::OpPassManager &)> addPasses);
@@ -142,6 +146,8 @@ private:
     int64_t ahead = 0, outputs = 0;
   };
   Roles rolesOfProducer(mlir::ModuleOp form, int64_t warpsOfWalk);
+  /// Whether roles that are asked for divide a walk only if it expects its rows to be in range, and do so then.
+  bool divideWithin(mlir::ModuleOp form, KernelForm roles);
   mlir::LLVM::LLVMFuncOp function(llvm::StringRef symbol) {
     return module->lookupSymbol<mlir::LLVM::LLVMFuncOp>(symbol);
   }
@@ -156,6 +162,7 @@ private:
   int64_t warps = request.warps; // of a block; 0: as many as suit it
   /// Further warps, which run ahead of those, or find outputs behind them.
   int64_t ahead = std::max<int64_t>(request.ahead, 0), outputs = std::max<int64_t>(request.outputs, 0);
+  bool within = false;              // walks expect their rows to be in range
   int64_t panels = 0;               // the columns of panels of matrices; 0: those are whole
   bool dividesGradients = false;    // states of reverse time have a kernel of their own
   Candidates *candidates = nullptr; // while one is chosen for a GPU

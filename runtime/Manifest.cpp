@@ -227,6 +227,8 @@ std::string Manifest::toJson() const {
     json.attribute("independentChunks", independentChunks);
     json.attribute("segments", nameIn(waysOfSegments, segments));
     json.attribute("inPlace", inPlace);
+    json.attribute("expects", expects);
+    json.attribute("takesLeft", takesLeft);
     json.attribute("awaitsLaunches", awaitsLaunches);
     json.attribute("noChunkForm", noChunkForm);
     json.attribute("flops", flops);
@@ -308,7 +310,8 @@ static bool fromJSON(const llvm::json::Value &value, Manifest &manifest, llvm::j
   return map && map.map("symbol", manifest.symbol) && map.map("chunk", manifest.chunk) &&
          map.map("slices", manifest.slices) && map.map("reverse", manifest.reverse) &&
          map.map("independentChunks", manifest.independentChunks) && map.map("segments", manifest.segments) &&
-         map.map("inPlace", manifest.inPlace) && map.map("awaitsLaunches", manifest.awaitsLaunches) &&
+         map.map("inPlace", manifest.inPlace) && map.map("expects", manifest.expects) &&
+         map.map("takesLeft", manifest.takesLeft) && map.map("awaitsLaunches", manifest.awaitsLaunches) &&
          map.map("noChunkForm", manifest.noChunkForm) && map.map("flops", manifest.flops) &&
          map.map("flopsOfMeeting", manifest.flopsOfMeeting) && map.map("threads", manifest.threads) &&
          map.map("threadsAhead", manifest.threadsAhead) && map.map("threadsOfOutputs", manifest.threadsOfOutputs) &&

@@ -20,7 +20,7 @@
 //   slots (int64[sequences], 0: none), rows of the state, first chunk and chunks of the segment, chunks from one
 //   checkpoint to the next, chunks from one initial state to the next (0: the initial state is the caller's), chunks
 //   before a segment that are walked in its place (0: its own are), first chunk and chunks that have places for what
-//   segments begin with and leave
+//   segments begin with and leave, pointer to what kernels that expect something say of each work item (int32[items])
 //
 // then for each argument in order (strides in elements; the last axis has stride 1)
 //
@@ -120,7 +120,8 @@ struct Manifest {
     StartInterval,
     ChunksBefore,
     FirstPlaced,
-    ChunksPlaced
+    ChunksPlaced,
+    Left
   };
 
   struct Argument {
@@ -161,6 +162,9 @@ struct Manifest {
   /// GPU: the kernel takes one token of each sequence and updates states where they lie. Heads that share a state are
   /// one work item, whose block takes them from the last to the first, which stores what they share.
   bool inPlace = false;
+  /// GPU: the kernel walks as if what it expects of chunks held, and says 1 of each work item where that was not so,
+  /// and 0 elsewhere; or it walks the work items of which that was said, and no others.
+  bool expects = false, takesLeft = false;
   /// GPU: the kernel waits for those that were launched before it, so that its blocks may be there before they end.
   bool awaitsLaunches = false;
   /// How the kernel takes segments of sequences, where it does.
@@ -201,7 +205,7 @@ struct Manifest {
   /// From one row of a table to the next, in elements.
   static int64_t strideOfTable(int64_t width, ElementType type);
 
-  static constexpr int64_t headerWords = ChunksPlaced + 1, stateWords = 5, segmentWords = 4, boxWords = 16;
+  static constexpr int64_t headerWords = Left + 1, stateWords = 5, segmentWords = 4, boxWords = 16;
   /// Where in the block the descriptions begin, and its length.
   int64_t firstBoxWord() const;
   int64_t blockWords() const;

@@ -155,6 +155,12 @@ llvm::Expected<std::unique_ptr<Signature::Segments>> Signature::Segments::create
   std::vector<SegmentStarts::Kept> states;
   if (llvm::Error error = SegmentStarts::make(signature, requestOf(Part::Apart), names, states).moveInto(made->results))
     return error;
+  if (const Manifest &manifest = (*code)->manifest; manifest.expects) {
+    std::vector<SegmentStarts::Kept> alike;
+    if (llvm::Error error = SegmentStarts::make(signature, requestOf(Part::Apart).ofLeft(manifest), names, alike)
+                                .moveInto(made->results->ofLeft))
+      return error;
+  }
   if (has(StateEntry::Kind::Tail))
     if (llvm::Error error =
             SegmentStarts::make(signature, requestOf(Part::Tails), names, made->ofTails).moveInto(made->tails))
@@ -220,9 +226,13 @@ int64_t Signature::Segments::bytesLeft(const OperatorCall &call, Division divisi
   return bytes + systems.bytes(signature, call);
 }
 
+int64_t Signature::Segments::itemsOfResults(const OperatorCall &call, Division division) const {
+  return itemsOf(results->code->manifest, signature, call, rangeOf(division));
+}
+
 int64_t Signature::Segments::workspaceBytes(const OperatorCall &call, int64_t count) const {
   Division division = divide(call, count);
-  return bytesBegun(call, division) + bytesLeft(call, division);
+  return bytesBegun(call, division) + bytesLeft(call, division) + results->bytesOfLeft(itemsOfResults(call, division));
 }
 
 //===----------------------------------------------------------------------===//
@@ -303,6 +313,7 @@ llvm::Error Signature::Segments::run(const OperatorCall &call, int64_t count, Ar
   if (!starts)
     return starts.takeError();
   LaunchTensors tensors = tensorsOf(call, *starts, inverses);
+  tensors.left = begun + bytesBegun(call, division) + bytesLeft(call, division);
   tensors.results = resultViews;
   for (auto [entry, final] : llvm::zip(tensors.entries, finalState))
     entry.final = final.data;
@@ -319,7 +330,10 @@ void Signature::Segments::explain(llvm::json::OStream &json, const OperatorCall 
   json.attribute("segments", division.count());
   json.attribute("chunks_of_a_segment", division.length);
   json.attributeArray("kernels", [&] {
-    SmallVector<const Kernel *> kernels = {results.get()};
+    SmallVector<const Kernel *> kernels;
+    if (results->ofLeft)
+      kernels.push_back(results->ofLeft.get());
+    kernels.push_back(results.get());
     for (const SegmentStarts &pass : llvm::reverse(passes)) {
       kernels.push_back(pass.turns.get());
       for (const std::unique_ptr<Kernel> &walk : llvm::reverse(pass.walks))

@@ -61,6 +61,7 @@ private:
   /// The tensors of a call, and what is known so far of what segments begin with.
   LaunchTensors tensorsOf(const OperatorCall &call, const SegmentStarts::Places &begun, const LentRows &inverses) const;
   LaunchSegment rangeOf(Division division) const;
+  int64_t itemsOfResults(const OperatorCall &call, Division division) const;
   /// Chunks before a segment that the rows may lie in that it looks back to.
   int64_t chunksOfTails() const;
 

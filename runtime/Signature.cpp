@@ -298,6 +298,13 @@ llvm::Expected<Operator::Signature::Kernel *> Operator::Signature::kernelOf(cons
   if (!made)
     return made.takeError();
   (*made)->systems = std::move(*systems);
+  if ((*made)->code->manifest.expects) {
+    llvm::Expected<std::shared_ptr<CompiledKernel>> ofLeft = compile(asked.ofLeft((*made)->code->manifest));
+    if (!ofLeft)
+      return ofLeft.takeError();
+    if (llvm::Error error = makeKernel(std::move(*ofLeft), {inputs, entries, {}, {}}).moveInto((*made)->ofLeft))
+      return error;
+  }
   for (const EntryShape &entry : state)
     if (!entry.isPosition && llvm::none_of((*made)->code->manifest.arguments, [&](const Manifest::Argument &argument) {
           return argument.kind == Manifest::Kind::Window

@@ -238,6 +238,12 @@ struct Operator::Signature::Kernel {
   std::shared_ptr<CompiledKernel> code;
   /// Of what this one takes beside the rows of a call (stretto-invert-systems).
   Systems systems;
+  /// Takes the work items that this one leaves, where it expects something; else null.
+  std::unique_ptr<Kernel> ofLeft;
+  /// The bytes in which it says which these are, of so many.
+  int64_t bytesOfLeft(int64_t items) const { return ofLeft ? llvm::alignTo(items * sizeof(int32_t), 64) : 0; }
+  /// What a call of whole sequences needs beside its results: of systems first, then of what is left.
+  int64_t workspaceBytes(const Signature &signature, const OperatorCall &call) const;
   bool isApart() const { return code->manifest.segments == Manifest::Segments::Apart; }
   /// For each argument of the manifest its position among the inputs, results, entries, checkpoints or tables, by its
   /// kind.

@@ -43,7 +43,7 @@ void stretto::buildKernelPipeline(OpPassManager &passes, const KernelForm &form)
   const kernel::Chip *chip = kernel::Chip::find(form.chip);
   bool makesRoom = chip && chip->hasWarpgroups;
   OpPassManager &kernels = passes.nest<chunk::KernelOp>();
-  kernels.addPass(createExpandDecay());
+  kernels.addPass(createExpandDecay({form.within}));
   kernels.addPass(createSinkFactors());
   kernels.addPass(createRoundOperands());
   kernels.addPass(createCSEPass());
@@ -53,6 +53,7 @@ void stretto::buildKernelPipeline(OpPassManager &passes, const KernelForm &form)
   fold.computeTables = form.computeTables;
   fold.warps = form.warps;
   fold.fromStart = form.fromStart;
+  fold.takesLeft = form.takesLeft;
   fold.warpgroups = makesRoom;
   passes.addPass(createFoldOverChunks(fold));
   passes.addNestedPass<kernel::FuncOp>(createBaseTwoExponentials());

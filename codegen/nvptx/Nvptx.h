@@ -25,6 +25,10 @@ struct KernelForm {
   bool setTilesAside = true;
   /// All sequences begin with their first tokens.
   bool fromStart = false;
+  /// Rows are taken to be in range, as far as kernels can say where they are not.
+  bool within = false;
+  /// They take work items that such kernels have left, and no others.
+  bool takesLeft = false;
 };
 
 /// Adds the passes from `chunk.kernel`s to planned kernels of the kernel dialect.

@@ -324,11 +324,21 @@ LogicalResult DecayMatrixOp::verify() {
   return success();
 }
 
+void WithinOp::build(OpBuilder &builder, OperationState &state, ValueRange operands, ArrayRef<double> limits,
+                     std::optional<LargestRow> largest) {
+  state.addOperands(operands);
+  state.addTypes(builder.getI1Type());
+  auto &properties = state.getOrAddProperties<Properties>();
+  properties.limits = builder.getDenseF64ArrayAttr(limits);
+  if (largest)
+    properties.largest = LargestRowAttr::get(builder.getContext(), *largest);
+}
+
 LogicalResult WithinOp::verify() {
   if (getLimits().size() != getOperands().size())
     return emitOpError("[within_c1] has ")
            << getOperands().size() << " operands and " << getLimits().size() << " limits";
-  if (getRising() && (getOperands().empty() || shapeOf(getOperands().front()).size() != 2))
-    return emitOpError("[within_c2] has no matrix for its first operand, expected one that is rising");
+  if (getLargest() && (getOperands().empty() || shapeOf(getOperands().front()).size() != 2))
+    return emitOpError("[within_c2] has no matrix for its first operand, expected one with a largest row");
   return success();
 }

@@ -247,27 +247,56 @@ def Chunk_DecayMatrixOp : Chunk_Op<"decay_matrix", [Pure]> {
   let hasVerifier = 1;
 }
 
+def Chunk_LargestRow : I32EnumAttr<"LargestRow", "which row of a matrix has the largest magnitudes", [
+    I32EnumAttrCase<"First", 0, "first">, I32EnumAttrCase<"Last", 1, "last">]> {
+  let cppNamespace = "::stretto::chunk";
+  let genSpecializedAttr = 0;
+}
+def Chunk_LargestRowAttr : EnumAttr<Chunk_Dialect, Chunk_LargestRow, "largest_row"> { let assemblyFormat = "$value"; }
+
 def Chunk_WithinOp : Chunk_Op<"within", [Pure]> {
   let summary = "whether no number exceeds a limit";
   let description = [{
     Whether all numbers of each operand have at most the magnitude of its limit. What is not a number exceeds every
     limit.
 
-    With `rising` no magnitude of the first operand is larger than the one below it, and the last one of a column that
-    has what is not a number is none either, or infinite: the last row says it all. Sums of logarithms of decays are so.
+    With `largest last` no magnitude of the first operand is larger than the one below it, and the last one of a column
+    that has what is not a number is none either, or infinite: the last row says it all. Sums of logarithms of decays up
+    to each token are so. With `largest first` it is the first row, as of sums from each token on.
 
-    Constraints: `within_c1` there is a limit for each operand; `within_c2` what is `rising` is a matrix.
+    Constraints: `within_c1` there is a limit for each operand; `within_c2` what has a `largest` row is a matrix.
 
     Example:
     ```mlir
     %good = chunk.within %x, %y limits [60.0, 3.0e38] : tensor<64x128xf32>, tensor<64x128xf32>
-    %near = chunk.within %sums, %y rising limits [60.0, 3.0e38] : tensor<64x128xf32>, tensor<64x128xf32>
+    %near = chunk.within %sums, %y largest last limits [60.0, 3.0e38] : tensor<64x128xf32>, tensor<64x128xf32>
     ```
   }];
-  let arguments = (ins Variadic<Chunk_Tensor>:$operands, DenseF64ArrayAttr:$limits, UnitAttr:$rising);
+  let arguments = (ins Variadic<Chunk_Tensor>:$operands, DenseF64ArrayAttr:$limits,
+                       OptionalAttr<Chunk_LargestRowAttr>:$largest);
   let results = (outs I1:$result);
-  let assemblyFormat = "$operands (`rising` $rising^)? `limits` $limits attr-dict `:` type($operands)";
+  let assemblyFormat = "$operands (`largest` $largest^)? `limits` $limits attr-dict `:` type($operands)";
+  let skipDefaultBuilders = 1;
+  let builders = [OpBuilder<(ins "::mlir::ValueRange":$operands, "::llvm::ArrayRef<double>":$limits,
+                                 CArg<"::std::optional<LargestRow>", "{}">:$largest)>];
   let hasVerifier = 1;
+}
+
+def Chunk_ExpectOp : Chunk_Op<"expect"> {
+  let summary = "ends a walk where a condition does not hold";
+  let description = [{
+    A kernel that expects something of its chunks is right where all of them hold it. Where one does not, a walk ends
+    with that chunk, and says of its work item that it has to be walked anew, by a kernel that expects nothing: what it
+    has stored so far, and the chunk's own results, are of no use.
+
+    Example:
+    ```mlir
+    %good = chunk.within %sums largest first limits [60.0] : tensor<64x128xf32>
+    chunk.expect %good
+    ```
+  }];
+  let arguments = (ins I1:$condition);
+  let assemblyFormat = "$condition attr-dict";
 }
 
 //===----------------------------------------------------------------------===//

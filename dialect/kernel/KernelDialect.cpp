@@ -375,13 +375,17 @@ LogicalResult FuncOp::verifySymbolUses(SymbolTableCollection &symbols) {
 int64_t ChannelOp::bytesOfTiles() { return static_cast<int64_t>(getDepth()) * sharedBytesOf(getType().getTile()); }
 
 int64_t ChannelOp::bytesOfBarriers() {
-  int64_t ofTile = getPassed() ? 2 : getBulk() ? 1 : 0, ofAll = isShared() ? 1 : 0;
+  // What is left over other tiles is released as these are.
+  int64_t ofTile = getOver() ? 1 : getPassed() ? 2 : getBulk() ? 1 : 0, ofAll = isShared() ? 1 : 0;
   return (static_cast<int64_t>(getDepth()) * ofTile + ofAll) * bytesOfBarrier;
 }
 
 LogicalResult ChannelOp::verify() {
   if (getBulk() && getType().getTile().getRank() != 2)
     return emitOpError("[channel_c1] copies ") << getType().getTile() << " in bulk, expected rows and columns";
+  if (getOver() && (getBulk() || !getPassed()))
+    return emitOpError("[channel_c2] has the places of the channel ")
+           << *getOver() << ", expected one that is passed, not in bulk";
   return success();
 }
 

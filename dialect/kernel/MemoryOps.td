@@ -23,16 +23,21 @@ def Kernel_ChannelOp : Kernel_Op<"channel"> {
     What one role makes for others goes through a channel that their functions have, under one number: `passed`. Each of
     its tiles has two barriers, one that is complete when the tile is there and one when all have read it.
 
+    What a role makes of tiles that it receives it may leave where these came: `over` the number of a bulk channel, which
+    is as deep and which nobody else receives. A place is then vacant when what was left there has been released, and
+    the memory system copies the next tile to it.
+
     A bulk channel that is passed, too, has tiles that several roles read: a producer sends them, or one of those that
     receive them, and the others receive and release them. Beside the two barriers of each tile it has one at which these
     wait where rows without a token are cleared.
 
-    Constraints: `channel_c1` the tiles of a bulk channel have rows and columns.
+    Constraints: `channel_c1` the tiles of a bulk channel have rows and columns; `channel_c2` what is left over other
+    tiles is passed, not in bulk.
   }];
   let arguments = (ins I64Attr:$depth, OptionalAttr<I64Attr>:$passed, UnitAttr:$bulk, OptionalAttr<I64Attr>:$offset,
-                       OptionalAttr<I64Attr>:$barriers);
+                       OptionalAttr<I64Attr>:$barriers, OptionalAttr<I64Attr>:$over);
   let results = (outs Kernel_Channel:$result);
-  let assemblyFormat = [{ (`passed` $passed^)? (`bulk` $bulk^)? `depth` $depth (`offset` $offset^)?
+  let assemblyFormat = [{ (`passed` $passed^)? (`over` $over^)? (`bulk` $bulk^)? `depth` $depth (`offset` $offset^)?
                           (`barriers` $barriers^)? attr-dict `:` type($result) }];
   let hasVerifier = 1;
   let extraClassDeclaration = [{

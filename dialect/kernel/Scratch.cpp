@@ -106,6 +106,7 @@ int64_t stretto::kernel::scratchBytesOf(Operation *op) {
         return bytesOfWarps(warpsOn(*layout, 0), columns * (layout->side(0) / rowsWithinWarps(*layout)),
                             type.getElementType());
       })
+      .Case([](chunk::ExpectOp) { return bytesOfBarrier; }) // where a walk ends
       .Case([](FetchOp op) { return llvm::alignTo(op.bytesOfRows(), bytesOfBarrier) + bytesOfBarrier; })
       .Case([](StoreOp op) { return op.getStaged() ? bytesOf(op.getTile()) : 0; })
       .Case([](chunk::RowOp op) { return isOnlyRow(op) || isInEachWarp(op) ? 0 : bytesOf(op.getResult()); })

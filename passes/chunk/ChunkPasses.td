@@ -112,6 +112,10 @@ def ExpandDecay : Pass<"stretto-expand-decay", "::stretto::chunk::KernelOp"> {
     differences exist. Logarithms of channels are added up by a product with ones in a triangle, which rounds neither:
     those of an input in the type of operands as they are, others as the sum of two of that type.
 
+    With `within` rows of a walk over states in bf16 are rescaled whatever their range: there are no other forms, and a
+    `chunk.expect` ends the walk where rows are out of it. Then logarithms of later tokens are added up, of which what
+    keys and queries are multiplied by follows without a row that all tokens share, by threads that walk down columns.
+
     Of bf16, whose 8 bits are fewer than those of rescaled rows, products multiply two parts: rows as they are rounded and
     what that takes of them. An output of one recurrence has the rests of keys and of scores, a gradient those of queries,
     keys, weights and scores, and no product has that of both rests. Kernels of several recurrences, or that solve systems
@@ -137,6 +141,8 @@ def ExpandDecay : Pass<"stretto-expand-decay", "::stretto::chunk::KernelOp"> {
     ```
   }];
   let dependentDialects = ["::mlir::arith::ArithDialect", "::mlir::math::MathDialect", "::mlir::scf::SCFDialect"];
+  let options = [Option<"within", "within", "bool", "false",
+                        "Rescale rows whatever their range, and expect it">];
 }
 
 def InvertSystems : Pass<"stretto-invert-systems", "::mlir::ModuleOp"> {

@@ -182,8 +182,10 @@ Value DecayBuilder::areNear(Value amount, const RowsOfHalves &rows) {
                                  ArrayRef{mostOfToken, mostOfRow, mostOfRow});
 }
 
-ValueRange DecayBuilder::choose(Value inRange, TypeRange types, function_ref<SmallVector<Value>()> plain,
-                                function_ref<SmallVector<Value>()> exact) {
+SmallVector<Value> DecayBuilder::choose(Value inRange, TypeRange types, function_ref<SmallVector<Value>()> plain,
+                                        function_ref<SmallVector<Value>()> exact) {
+  if (!inRange)
+    return plain();
   auto choice = scf::IfOp::create(builder, types, inRange, /*withElseRegion=*/true);
   OpBuilder::InsertionGuard guard(builder);
   builder.setInsertionPointToStart(choice.thenBlock());

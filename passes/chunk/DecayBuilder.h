@@ -141,10 +141,10 @@ protected:
   // Choices
   //===--------------------------------------------------------------------===//
 
-  /// A plain form where `inRange`, and otherwise an exact one.
-  mlir::ValueRange choose(mlir::Value inRange, mlir::TypeRange types,
-                          llvm::function_ref<llvm::SmallVector<mlir::Value>()> plain,
-                          llvm::function_ref<llvm::SmallVector<mlir::Value>()> exact);
+  /// A plain form where `inRange`, and otherwise an exact one; without a condition the plain form alone.
+  llvm::SmallVector<mlir::Value> choose(mlir::Value inRange, mlir::TypeRange types,
+                                        llvm::function_ref<llvm::SmallVector<mlir::Value>()> plain,
+                                        llvm::function_ref<llvm::SmallVector<mlir::Value>()> exact);
   mlir::Value choose(mlir::Value inRange, mlir::Type type, llvm::function_ref<mlir::Value()> plain,
                      llvm::function_ref<mlir::Value()> exact);
   /// A plain form where `inRange`, and otherwise the operation itself, exactly.

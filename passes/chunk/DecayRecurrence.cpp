@@ -129,7 +129,7 @@ RecurrenceExpander::RescaledRows RecurrenceExpander::rowsOf(DecayRecurrence &ops
 }
 
 Value RecurrenceExpander::within(DecayRecurrence &ops, const RescaledRows &rows, ValueRange factors,
-                                 ArrayRef<double> limits, bool rising) {
+                                 ArrayRef<double> limits, std::optional<chunk::LargestRow> largest) {
   SmallVector<Value> tested(factors);
   SmallVector<double> most(limits);
   auto test = [&](Value value, double limit) {
@@ -149,7 +149,7 @@ Value RecurrenceExpander::within(DecayRecurrence &ops, const RescaledRows &rows,
   for (auto &[weights, known] : rows.weights)
     if (!ops.isBehind(weights))
       test(weights, mostWeightOfGrown);
-  return chunk::WithinOp::create(builder, tested, most, rising);
+  return chunk::WithinOp::create(builder, tested, most, largest);
 }
 
 Value RecurrenceExpander::withinSums(DecayRecurrence &ops, const RescaledRows &rows) {
@@ -171,7 +171,7 @@ RecurrenceExpander::Rescaling RecurrenceExpander::rescaledByLogs(DecayRecurrence
     // weights, where these are tested, too. No logarithm is more than 0: the sums of the last token, which have all of
     // them, are the largest, and infinite, or no numbers, where one of them is.
     Value asGiven = sumsByProduct(amount, /*reverse=*/false, /*exclusive=*/false);
-    inRange = within(ops, rows, asGiven, std::log(factorLimit()), /*rising=*/true);
+    inRange = within(ops, rows, asGiven, std::log(factorLimit()), chunk::LargestRow::Last);
     auto exactSums = [&] { return sumsOfLogs(amount); };
     if (ops.scores.size() == 1 && !ops.before && gainsFromHalves()) {
       // Where no logarithm is floored these sums are those of floored ones. Products by halves ask for that in any
@@ -184,7 +184,7 @@ RecurrenceExpander::Rescaling RecurrenceExpander::rescaledByLogs(DecayRecurrence
         Value isNear = areNear(amount, rowsOfHalves(scores.getQuery(), scores.getKey()));
         return {isNear, choose(isNear, asGiven.getType(), [&] { return asGiven; }, exactSums)};
       };
-      ValueRange chosen = choose(inRange, {builder.getI1Type(), asGiven.getType()}, plain, exact);
+      SmallVector<Value> chosen = choose(inRange, {builder.getI1Type(), asGiven.getType()}, plain, exact);
       std::tie(near, sums) = std::pair(chosen[0], chosen[1]);
     } else {
       sums = choose(inRange, asGiven.getType(), [&] { return asGiven; }, exactSums);
@@ -210,6 +210,54 @@ RecurrenceExpander::Rescaling RecurrenceExpander::rescaledByLogs(DecayRecurrence
                             rows.queries.factor);
   Value ofKeys = factors(-1, sums, ops.isMetAtEnd ? sub(last, ofState) : last, rows.keys.factor);
   return {inRange, ofQueries, ofKeys, exp2(ofState), exp2(last), /*sumsInRange=*/{}, {sums, near}};
+}
+
+bool RecurrenceExpander::canExpectRange(DecayRecurrence &ops, const RescaledRows &rows) {
+  return !ops.isMetAtEnd && !isReverse && ops.scores.size() == 1 && ops.totals.empty() && rows.weights.empty() &&
+         gainsFromProduct(ops.state.getAmount());
+}
+
+RecurrenceExpander::Rescaling RecurrenceExpander::rescaledWithin(DecayRecurrence &ops, const RescaledRows &rows) {
+  Value amount = ops.state.getAmount();
+  bool isLog = ops.state.getForm() == chunk::DecayForm::Log;
+  auto kind = isLog ? chunk::Accumulation::Sum : chunk::Accumulation::Product;
+  Value later = chunk::AccumulateOp::create(builder, amount.getType(), kind, amount, /*reverse=*/true,
+                                            /*exclusive=*/true);
+  Value fromOwn = isLog ? add(later, amount) : mul(later, amount), total = rowOf(fromOwn, 0), inRange;
+  auto inverseOf = [&](Value products, double factor) -> Value {
+    return arith::DivFOp::create(builder, splat(products, factor), products);
+  };
+  // The row of the first token has all amounts: it is infinite, or none, where one of them is. Among factors above 1,
+  // or below 0, products might rise.
+  if (isLog) {
+    inRange = within(ops, rows, fromOwn, std::log(factorLimit()), chunk::LargestRow::First);
+  } else {
+    auto mask = amount.getDefiningOp<chunk::MaskOp>();
+    Value given = asTheyCame(mask ? mask.getOperand() : amount);
+    inRange = within(ops, rows, {inverseOf(fromOwn, 1), given}, {factorLimit(), 1.0}, chunk::LargestRow::First);
+  }
+  chunk::ExpectOp::create(builder, inRange);
+  Value upTo = ops.before ? fromOwn : later; // where queries read
+  if (!isLog)
+    return {/*inRange=*/{},
+            inverseOf(upTo, rows.queries.factor),
+            times(later, rows.keys.factor),
+            total,
+            total,
+            /*sumsInRange=*/{},
+            /*known=*/{}};
+  auto factors = [&](Value logs, double sign, double factor) {
+    return exp2(
+        math::FmaOp::create(builder, logs, splat(logs, sign * llvm::numbers::log2e), splat(logs, std::log2(factor))));
+  };
+  Value ofState = exp2(toBaseTwo(total));
+  return {/*inRange=*/{},
+          factors(upTo, -1, rows.queries.factor),
+          factors(later, 1, rows.keys.factor),
+          ofState,
+          ofState,
+          /*sumsInRange=*/{},
+          /*known=*/{}};
 }
 
 RecurrenceExpander::Rescaling RecurrenceExpander::rescaledByFactors(DecayRecurrence &ops, const RescaledRows &rows) {
@@ -309,7 +357,7 @@ void RecurrenceExpander::mixOfRescaled(chunk::DecayMixOp op, DecayRecurrence &op
     return results;
   };
   SmallVector<Type, 2> types(total ? 2 : 1, op.getType());
-  ValueRange results = choose(rows.rescaling.sumsInRange, types, plain, exact);
+  SmallVector<Value> results = choose(rows.rescaling.sumsInRange, types, plain, exact);
   Value result = results[0];
   if (op.getAddend() && !seen)
     result = add(result, times(op.getAddend(), factor));
@@ -347,10 +395,33 @@ void RecurrenceExpander::totalOfRescaled(chunk::DecayTotalsOp op, bool ofKeys, c
                                    [&] { return exactTotal(op, weights.rounded, ofKeys); }));
 }
 
-void RecurrenceExpander::expand(DecayRecurrence ops) {
+Value RecurrenceExpander::withOwn(chunk::DecayDotOp op, Value scores) {
+  auto product = op->hasOneUse() ? dyn_cast<chunk::DotOp>(*op->user_begin()) : chunk::DotOp();
+  if (!product || product.getLeft() != op.getResult() || product.getTransposeLeft() || !product->hasOneUse())
+    return scores;
+  auto sum = dyn_cast<arith::AddFOp>(*product->user_begin());
+  auto own = sum ? sum.getRhs().getDefiningOp<arith::MulFOp>() : arith::MulFOp();
+  auto weights = own ? own.getLhs().getDefiningOp<chunk::BroadcastOp>() : chunk::BroadcastOp();
+  bool areOfTokens = weights && weights.getAlong() == chunk::Side::Rows &&
+                     tileTypeOf(weights.getOperand()).getRank() == 1 && sum.getLhs() == product.getResult() &&
+                     own.getRhs() == product.getRight() && !product.getTransposeRight() && own->hasOneUse();
+  if (!areOfTokens)
+    return scores;
+  Value ofTokens = repeat(weights.getOperand(), op.getType(), chunk::Side::Rows);
+  sum.replaceAllUsesWith(product.getResult());
+  sum.erase();
+  own.erase();
+  // A token meets itself in a block of one.
+  return chunk::MeetOp::create(builder, op.getType(), ofTokens, scores, /*halved=*/Value(), /*block=*/1,
+                               /*whole=*/false);
+}
+
+void RecurrenceExpander::expand(DecayRecurrence ops, bool within) {
   RescaledRows rows = rowsOf(ops);
   bool isLog = ops.state.getForm() == chunk::DecayForm::Log;
-  rows.rescaling = isLog ? rescaledByLogs(ops, rows) : rescaledByFactors(ops, rows);
+  rows.rescaling = within && canExpectRange(ops, rows) ? rescaledWithin(ops, rows)
+                   : isLog                             ? rescaledByLogs(ops, rows)
+                                                       : rescaledByFactors(ops, rows);
   rows.rescaling.sumsInRange = withinSums(ops, rows);
   rescale(rows, ops.before);
   const auto &[inRange, ofQueries, ofKeys, ofState, total, sumsInRange, known] = rows.rescaling;
@@ -363,6 +434,8 @@ void RecurrenceExpander::expand(DecayRecurrence ops) {
     };
     auto exact = [&, known = known] { return isAlone ? exactly(op, known) : exactly(builder.clone(*op)); };
     Value scores = choose(inRange, op.getType(), plain, exact);
+    if (ops.before && !isReverse)
+      scores = withOwn(op, scores);
     op.replaceAllUsesWith(scores);
     multiplyBothParts(scores);
   }

@@ -53,14 +53,16 @@ public:
   /// rows serve for reads, writes and each other. Where it does not, queries have theirs at the start, where no factor
   /// is above 1, and the products of rows are formed exactly. In reverse time it is keys that meet the state, and the
   /// start that is their anchor: k'_j = k_j A / P_j, where A is 1, or P_end. Sums of keys are scaled as queries are.
-  void expand(DecayRecurrence ops);
+  ///
+  /// With `within` rows of logarithms alone are taken to be in range, where a kernel may expect that.
+  void expand(DecayRecurrence ops, bool within = false);
 
 private:
   friend struct DecayRecurrence;
 
   /// What rows and the state of a chunk are multiplied by, and whether the anchor is the chunk's end, which the former
-  /// depends on; whether weights that are only known behind that are small enough, too; and what is known of
-  /// logarithms out of range.
+  /// depends on, null where it is in any case; whether weights that are only known behind that are small enough, too;
+  /// and what is known of logarithms out of range.
   struct Rescaling {
     mlir::Value inRange, ofQueries, ofKeys, ofState, total, sumsInRange;
     KnownLogs known;
@@ -85,10 +87,17 @@ private:
   /// Tests what is multiplied in the chunk's range: logarithms or inverses of factors, rows and weights, but for
   /// weights that follow from what the answer decides.
   mlir::Value within(DecayRecurrence &ops, const RescaledRows &rows, mlir::ValueRange factors,
-                     llvm::ArrayRef<double> limits, bool rising = false);
+                     llvm::ArrayRef<double> limits, std::optional<chunk::LargestRow> largest = std::nullopt);
   /// Whether sums are of finite numbers where rows are in range.
   mlir::Value withinSums(DecayRecurrence &ops, const RescaledRows &rows);
   Rescaling rescaledByLogs(DecayRecurrence &ops, const RescaledRows &rows);
+  /// Where all that is rescaled are rows of an input's type, for scores and states alone: as if they were in range,
+  /// which is expected.
+  Rescaling rescaledWithin(DecayRecurrence &ops, const RescaledRows &rows);
+  bool canExpectRange(DecayRecurrence &ops, const RescaledRows &rows);
+  /// Scores of earlier tokens, and what a token weighs its own row with where that is added to the product of the
+  /// scores and these rows: then it is a part of the product.
+  mlir::Value withOwn(chunk::DecayDotOp op, mlir::Value scores);
   /// Factors of any sign and size: those above 1, among which products may rise, have no range.
   Rescaling rescaledByFactors(DecayRecurrence &ops, const RescaledRows &rows);
   /// Makes the rows and weights that branches share.

@@ -18,7 +18,8 @@ namespace {
 /// Forms one product of decay factors at a time.
 class DecayExpander : public DecayBuilder {
 public:
-  using DecayBuilder::DecayBuilder;
+  DecayExpander(chunk::KernelOp kernel, Operation *op, bool within = false)
+      : DecayBuilder(kernel, op), within(within) {}
 
   /// `y_id = x_id prod_{u<=i} a_ud`
   Value fromStart(chunk::DecayFromStartOp op) {
@@ -32,12 +33,28 @@ public:
       Value last = repeat(rowOf(sums, tokens - 1), tileTypeOf(sums), chunk::Side::Rows);
       return scaleRows(op.getOperand(), exp2(sub(last, sums)));
     }
+    if (isByThreads(op.getAmount())) {
+      Value factors = ofLater(op.getForm(), op.getAmount());
+      return scaleRows(op.getOperand(), op.getForm() == chunk::DecayForm::Log ? exp(factors) : factors);
+    }
     return scaleRows(op.getOperand(), decays(op.getForm(), op.getAmount(), /*reverse=*/true, /*exclusive=*/true));
   }
 
   Value state(chunk::DecayStateOp op) {
     if (Value sums = sumsOfTokens(op.getForm(), op.getAmount()))
       return mul(op.getState(), repeat(exp2(rowOf(sums, tokens - 1)), tileTypeOf(op.getState()), op.getAlong()));
+    if (isByThreads(op.getAmount())) {
+      Value later = ofLater(op.getForm(), op.getAmount());
+      bool isLog = op.getForm() == chunk::DecayForm::Log;
+      Value all = rowOf(isLog ? add(later, op.getAmount()) : mul(later, op.getAmount()), 0);
+      // What a segment decays by is the sum of the same logarithms.
+      for (Operation *user : llvm::make_early_inc_range(op.getAmount().getUsers()))
+        if (auto sum = dyn_cast<chunk::ReduceOp>(user);
+            sum && isLog && sum.getKind() == chunk::Reduction::Sum && sum.getOver() == chunk::Side::Rows &&
+            llvm::all_of(sum->getUsers(), [&](Operation *user) { return op->isBeforeInBlock(user); }))
+          sum.replaceAllUsesWith(all);
+      return mul(op.getState(), repeat(isLog ? exp(all) : all, tileTypeOf(op.getState()), op.getAlong()));
+    }
     Value total = rowOf(accumulate(op.getForm(), op.getAmount(), /*reverse=*/false, /*exclusive=*/false), tokens - 1);
     if (op.getForm() == chunk::DecayForm::Log)
       total = exp(total);
@@ -81,7 +98,7 @@ public:
   }
 
   /// Both totals multiply the same parts of rows.
-  ValueRange totals(chunk::DecayTotalsOp op) {
+  SmallVector<Value, 2> totals(chunk::DecayTotalsOp op) {
     auto [up, down] = aroundMiddle(op.getForm(), op.getAmount(), op.getBefore());
     Operand queries = operandOf(mul(op.getQuery(), up)), keys = operandOf(mul(op.getKey(), down));
     Value weights = causal(op.getWeights(), /*strict=*/true);
@@ -99,10 +116,24 @@ public:
     auto exact = [&]() -> SmallVector<Value> {
       return {exactTotal(op, weights, /*ofKeys=*/false), exactTotal(op, weights, /*ofKeys=*/true)};
     };
-    return choose(inRange, op.getResultTypes(), plain, exact);
+    return SmallVector<Value, 2>(choose(inRange, op.getResultTypes(), plain, exact));
   }
 
 private:
+  /// Whether threads that walk down columns accumulate amounts of channels, and nothing else asks for these: what is
+  /// left of rows at the end of a chunk has no range, nor infinite logarithms a difference.
+  bool isByThreads(Value amount) {
+    return within && tileTypeOf(amount).getRank() == 2 && gainsFromProduct(amount) && !isReverse &&
+           llvm::none_of(amount.getUsers(), llvm::IsaPred<chunk::DecayDotOp, chunk::DecayMixOp, chunk::DecayTotalsOp,
+                                                          chunk::DecayPairsOp, chunk::DecayFromStartOp>);
+  }
+  Value ofLater(chunk::DecayForm form, Value amount) {
+    auto kind = form == chunk::DecayForm::Log ? chunk::Accumulation::Sum : chunk::Accumulation::Product;
+    return chunk::AccumulateOp::create(builder, amount.getType(), kind, amount, /*reverse=*/true, /*exclusive=*/true);
+  }
+
+  bool within;
+
   /// Whether nothing but an inverse, which looks at no entry above the diagonal, takes a matrix, as it is or
   /// multiplied.
   static bool isInverted(Value matrix) {
@@ -155,6 +186,8 @@ private:
 };
 
 struct ExpandDecay : stretto::impl::ExpandDecayBase<ExpandDecay> {
+  using ExpandDecayBase::ExpandDecayBase;
+
   void runOnOperation() override {
     chunk::KernelOp kernel = getOperation();
     expandRecurrences(kernel);
@@ -167,7 +200,7 @@ struct ExpandDecay : stretto::impl::ExpandDecayBase<ExpandDecay> {
   }
 
   /// Those of bf16, whose range leaves room for rows that are rescaled by half a chunk's decay.
-  static void expandRecurrences(chunk::KernelOp kernel) {
+  void expandRecurrences(chunk::KernelOp kernel) {
     if (!inputTypeOf(kernel).isBF16() || kernel.getChunk() == 1)
       return;
     bool isAny = false, isBack = false;
@@ -177,7 +210,7 @@ struct ExpandDecay : stretto::impl::ExpandDecayBase<ExpandDecay> {
       if (auto ops = DecayRecurrence::of(state); ops && !ops->feedsItself()) {
         isAny = true;
         isBack |= ops->isMetAtEnd;
-        RecurrenceExpander(kernel, ops->first).expand(*ops);
+        RecurrenceExpander(kernel, ops->first).expand(*ops, within);
       }
     }
     // The gradient of the decay is a sum over tokens.
@@ -191,7 +224,7 @@ struct ExpandDecay : stretto::impl::ExpandDecayBase<ExpandDecay> {
       sortTopologically(&kernel.getBody().front());
   }
 
-  static void expandProducts(chunk::KernelOp kernel) {
+  void expandProducts(chunk::KernelOp kernel) {
     SmallVector<Operation *> decays;
     kernel.walk([&](Operation *op) {
       if (isa<chunk::DecayFromStartOp, chunk::DecayToEndOp, chunk::DecayStateOp, chunk::DecayDotOp, chunk::DecayMixOp,
@@ -200,7 +233,7 @@ struct ExpandDecay : stretto::impl::ExpandDecayBase<ExpandDecay> {
         decays.push_back(op);
     });
     for (Operation *op : decays) {
-      DecayExpander expander(kernel, op);
+      DecayExpander expander(kernel, op, within);
       using Values = SmallVector<Value, 2>;
       Values values = llvm::TypeSwitch<Operation *, Values>(op)
                           .Case([&](chunk::DecayFromStartOp op) -> Values { return {expander.fromStart(op)}; })

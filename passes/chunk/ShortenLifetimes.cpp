@@ -139,6 +139,9 @@ public:
     sortByRoom(shared);
     for (Value operand : shared)
       place(operand.getDefiningOp());
+    // What is expected is told before anything that depends on it is of use.
+    for (chunk::ExpectOp expected : llvm::to_vector(body.getOps<chunk::ExpectOp>()))
+      place(expected);
     SmallVector<Value> outputs(yield.getOutputs());
     sortByRoom(outputs);
     for (ValueRange results : {ValueRange(outputs), ValueRange(yield.getStates())})

@@ -33,6 +33,8 @@ public:
   LogicalResult assign(Block &block) {
     if (forWarpgroups && !sweeps)
       findRows(block);
+    if (!sweeps)
+      findRuns(block);
     for (Operation &op : llvm::make_early_inc_range(block)) {
       builder.setInsertionPoint(&op);
       if (failed(assign(&op)))
@@ -269,8 +271,11 @@ private:
                                  : source.rank() == 2 ? sharedFor(vector)
                                                       : registersFor(vector));
     } else if (isa<chunk::WithinOp, chunk::DecayMatrixOp>(op)) {
+      // What is asked of tiles in memory is asked by those who have the numbers that are made of them.
+      bool isOfRuns = ofRuns.contains(op->getOperand(0));
       for (OpOperand &operand : op->getOpOperands())
-        operand.set(inRegisters(operand.get()));
+        operand.set(isOfRuns ? place(operand.get(), runLayout(tileTypeOf(operand.get()).getShape(), warps))
+                             : inRegisters(operand.get()));
       if (isa<chunk::DecayMatrixOp>(op))
         setLayout(op->getResult(0), registersFor(op->getResult(0)));
     } else if (auto conv = dyn_cast<chunk::ConvOp>(op)) {
@@ -351,7 +356,7 @@ private:
     } else if (isInPlace(op)) {
       assignElementwise(op);
     } else if (!isa<arith::ConstantOp, SendOp, AwaitOp, ReleaseOp, TokensOp, SegmentOp, GroupOp, kernel::ChunkOp,
-                    CarryOp, FetchOp, LeaveOp, ReturnOp, BarrierOp, scf::YieldOp>(op)) {
+                    CarryOp, FetchOp, LeaveOp, ReturnOp, BarrierOp, chunk::ExpectOp, scf::YieldOp>(op)) {
       return op->emitOpError("has no form on a GPU");
     }
     return success();
@@ -440,10 +445,11 @@ private:
         std::optional<Layout> &first = isRepeated ? ofRepeated : ofTile;
         first = first ? first : own;
       }
-    Layout layout = ofRows.contains(op->getResult(0)) ? layoutOfRows(op->getResult(0))
-                    : ofTile                          ? *ofTile
-                    : ofRepeated                      ? *ofRepeated
-                                                      : layoutOfFirst(op->getResult(0));
+    Layout layout = ofRuns.contains(op->getResult(0))   ? runLayout(tileTypeOf(op->getResult(0)).getShape(), warps)
+                    : ofRows.contains(op->getResult(0)) ? layoutOfRows(op->getResult(0))
+                    : ofTile                            ? *ofTile
+                    : ofRepeated                        ? *ofRepeated
+                                                        : layoutOfFirst(op->getResult(0));
     for (OpOperand &operand : op->getOpOperands())
       if (tileTypeOf(operand.get()))
         placeOperand(operand, layout);
@@ -495,6 +501,44 @@ private:
       }
     }
     return llvm::to_vector(made);
+  }
+
+  /// Finds what a block makes of sums over tokens, number by number and of tiles in shared memory, for others that read
+  /// it there: threads that walk down columns need no others for most of these sums.
+  void findRuns(Block &block) {
+    for (auto sums : block.getOps<chunk::AccumulateOp>()) {
+      if (tileTypeOf(sums.getResult()).getRank() != 2 || ofRuns.contains(sums.getResult()))
+        continue;
+      llvm::SetVector<Value> made;
+      made.insert(sums.getResult());
+      RankedTensorType tile = tileTypeOf(sums.getResult());
+      auto isMade = [&](Operation *op) {
+        return op && op->getBlock() == &block && op->getNumOperands() && op->getNumResults() == 1 &&
+               tileTypeOf(op->getResult(0)) && tileTypeOf(op->getResult(0)).getShape() == tile.getShape() &&
+               (op->hasTrait<OpTrait::Elementwise>() || isa<chunk::AccumulateOp, chunk::MaskOp>(op));
+      };
+      auto isGiven = [](Value operand) {
+        return !tileTypeOf(operand) || isa_and_nonnull<ReceiveOp, chunk::BroadcastOp>(operand.getDefiningOp()) ||
+               matchPattern(operand, m_Constant());
+      };
+      bool isAlone = true;
+      for (size_t next = 0; next < made.size() && isAlone; ++next) {
+        for (Value operand : made[next].getDefiningOp()->getOperands()) {
+          if (isGiven(operand))
+            continue;
+          isAlone &= isMade(operand.getDefiningOp());
+          made.insert(operand);
+        }
+        for (Operation *user : made[next].getUsers()) {
+          if (isMade(user))
+            made.insert(user->getResult(0));
+          else if (!isa<chunk::RowOp, chunk::WithinOp, PassOp>(user))
+            isAlone = false;
+        }
+      }
+      if (isAlone)
+        ofRuns.insert(made.begin(), made.end());
+    }
   }
 
   Layout layoutOfRows(Value value) {
@@ -649,8 +693,8 @@ private:
   OpBuilder builder;
   DenseMap<std::tuple<Value, Type, Block *>, Value> conversions;
   DenseMap<Value, std::optional<Layout>> joined;
-  /// What findRows has found.
-  DenseSet<Value> ofRows;
+  /// What findRows and findRuns have found.
+  DenseSet<Value> ofRows, ofRuns;
 };
 
 /// The columns that one access may take of each state.

@@ -37,6 +37,7 @@ private:
   void passBack(Value turn);
   void receiveBack(FuncOp first, scf::ForOp own, Value turn, IRMapping &mapping);
   ChannelOp createReturned(FuncOp function, int64_t number, Value value);
+  int64_t numberOf(int64_t number, Value value);
   static void keepCarried(scf::ForOp loop, ArrayRef<bool> kept);
   static void eraseUnused(FuncOp function);
 
@@ -107,7 +108,7 @@ static ChannelOp createPassed(FuncOp function, int64_t number, Value value) {
   auto tile = dyn_cast<RankedTensorType>(value.getType());
   tile = tile ? tile : RankedTensorType::get({1}, builder.getI1Type());
   return ChannelOp::create(builder, function.getLoc(), ChannelType::get(builder.getContext(), tile), /*depth=*/1,
-                           builder.getI64IntegerAttr(number), false, nullptr, nullptr);
+                           builder.getI64IntegerAttr(number), false, nullptr, nullptr, nullptr);
 }
 
 static Value turnOf(scf::ForOp loop) {
@@ -138,11 +139,30 @@ static void hoist(Value value, scf::ForOp loop, Operation *before) {
       op->moveBefore(before);
 }
 
+/// A matrix that goes to others already, from who makes it: they and the walk read it at one place.
+static PassOp knownPass(Value value, const llvm::SetVector<Operation *> &second) {
+  auto tile = dyn_cast<RankedTensorType>(value.getType());
+  if (!tile || tile.getRank() < 2)
+    return {};
+  for (Operation *user : value.getUsers())
+    if (auto pass = dyn_cast<PassOp>(user); pass && !second.contains(user))
+      return pass;
+  return {};
+}
+
+/// The number of a channel of the second part, for what is passed.
+int64_t Divider::numberOf(int64_t number, Value value) {
+  PassOp known = knownPass(value, second);
+  return known ? static_cast<int64_t>(*known.getChannel().getDefiningOp<ChannelOp>().getPassed()) : before + number;
+}
+
 void Divider::passAll(FuncOp first, IRMapping &mapping) {
   auto own = cast<scf::ForOp>(mapping.lookup(loop.getOperation()));
   Value turn = turnOf(own);
   Operation *start = &*llvm::find_if(*own.getBody(), [](Operation &op) { return !isMemoryEffectFree(&op); });
   for (auto [number, original] : llvm::enumerate(passed)) {
+    if (knownPass(original, second))
+      continue;
     Value value = mapping.lookup(original);
     if (walksFirst)
       hoist(value, own, start);
@@ -215,9 +235,12 @@ void Divider::passBack(Value turn) {
 
 void Divider::receiveAll() {
   Value turn = turnOf(loop);
+  SmallVector<int64_t> numbers;
+  for (auto [number, value] : llvm::enumerate(passed))
+    numbers.push_back(numberOf(static_cast<int64_t>(number), value));
   // What has effects and is not of this part is the other's.
   for (Operation &op : llvm::make_early_inc_range(*loop.getBody()))
-    if (isa<StoreOp, CarryOp, PassOp>(op) && !second.contains(&op))
+    if (isa<StoreOp, CarryOp, PassOp, chunk::ExpectOp>(op) && !second.contains(&op))
       op.erase();
   auto isOwn = [&](Operation *user) {
     Operation *own = loop.getBody()->findAncestorOpInBlock(*user);
@@ -240,7 +263,7 @@ void Divider::receiveAll() {
     op->moveBefore(firstUser(op->getResults()));
   for (auto [number, taken] : llvm::enumerate(passed)) {
     Value value = taken;
-    ChannelOp channel = createPassed(function, before + static_cast<int64_t>(number), value);
+    ChannelOp channel = createPassed(function, numbers[number], value);
     OpBuilder builder(firstUser(value));
     Value tile = ReceiveOp::create(builder, value.getLoc(), channel.getType().getTile(), channel, Value(), turn);
     if (value.getType().isInteger(1))
@@ -340,16 +363,54 @@ static bool comesInBoxes(FuncOp function) {
   return !result.wasInterrupted();
 }
 
+/// What an operation of a loop is made of, it itself as the last, as far as `isLate` says so of it.
+static SmallVector<Operation *> madeOf(Operation *op, function_ref<bool(Operation *)> isLate) {
+  llvm::SetVector<Operation *> made;
+  made.insert(op);
+  for (size_t next = 0; next < made.size(); ++next)
+    for (Value operand : made[next]->getOperands())
+      if (Operation *own = operand.getDefiningOp(); own && own->getBlock() == op->getBlock() && isLate(own))
+        made.insert(own);
+  SmallVector<Operation *> order(made.begin(), made.end());
+  llvm::sort(order, [](Operation *a, Operation *b) { return a->isBeforeInBlock(b); });
+  return order;
+}
+
+/// Where a walk may end is told first, and then what is passed of numbers, which is made of few: tiles are made one
+/// after the other behind that, each where those that it is made of are read for the last time.
+static void passNumbersFirst(scf::ForOp loop) {
+  auto expected = loop.getBody()->getOps<chunk::ExpectOp>();
+  auto passes = loop.getBody()->getOps<PassOp>();
+  if (expected.empty() || passes.empty())
+    return;
+  Operation *last = *expected.begin(), *first = *passes.begin();
+  if (first->isBeforeInBlock(last))
+    for (Operation *op : madeOf(last, [&](Operation *op) { return first->isBeforeInBlock(op); }))
+      op->moveBefore(first);
+  for (PassOp pass : llvm::to_vector(passes)) {
+    if (cast<RankedTensorType>(pass.getOperand().getType()).getRank() > 1)
+      continue;
+    for (Operation *op : madeOf(pass, [last](Operation *op) { return last->isBeforeInBlock(op); })) {
+      op->moveAfter(last);
+      last = op;
+    }
+  }
+}
+
 FuncOp Divider::runAhead(int64_t warpsAhead, int64_t warpsOfWalk) {
   constexpr int64_t warpsOfGroup = 4;
   FuncOp ahead = divide();
+  for (auto each : ahead.getOps<scf::ForOp>())
+    passNumbersFirst(each);
   int64_t groups = 1;
   if (before || leavesStates) {
     NextLoads loads(ahead);
     // Beside a walk that leaves states alone there is room for two groups, if a producer can send for them.
     if (leavesStates && loads.areAll() && comesInBoxes(ahead))
       warpsAhead = 2 * warpsOfGroup;
-    if (warpsAhead > warpsOfGroup && loads.areAll())
+    // Groups that take turns would not know of each other where the walk ends.
+    bool mayEnd = ahead.walk([](chunk::ExpectOp) { return WalkResult::interrupt(); }).wasInterrupted();
+    if (warpsAhead > warpsOfGroup && loads.areAll() && !mayEnd)
       groups = warpsAhead / warpsOfGroup;
     loads.place(groups);
   }

@@ -250,7 +250,7 @@ Value KernelFolder::channelOfPast(BlockArgument argument) {
   OpBuilder::InsertionGuard guard(builder);
   builder.setInsertionPointToStart(function.getBlock());
   auto type = ChannelType::get(builder.getContext(), cast<RankedTensorType>(argument.getType()));
-  return channel = ChannelOp::create(builder, type, 2, nullptr, false, nullptr, nullptr);
+  return channel = ChannelOp::create(builder, type, 2, nullptr, false, nullptr, nullptr, nullptr);
 }
 
 SmallVector<BlockArgument> KernelFolder::sentPast(chunk::LookbackOp op) {

@@ -160,7 +160,8 @@ void KernelFolder::openStreams(int64_t ahead, Value turn) {
     Stream stream;
     stream.perChunk = isPerChunk(argument);
     auto type = ChannelType::get(builder.getContext(), cast<RankedTensorType>(argument.getType()));
-    stream.channel = ChannelOp::create(builder, type, stream.perChunk ? ahead : 1, nullptr, false, nullptr, nullptr);
+    stream.channel =
+        ChannelOp::create(builder, type, stream.perChunk ? ahead : 1, nullptr, false, nullptr, nullptr, nullptr);
     SendOp::create(builder, view(argument), stream.perChunk ? index : Value(), stream.channel,
                    stream.perChunk ? turn : Value());
     streams[argument] = stream;
@@ -359,6 +360,8 @@ struct FoldOverChunks : stretto::impl::FoldOverChunksBase<FoldOverChunks> {
         RoleAttr::get(&getContext(), RoleKind::All, warps ? warps : chooseWarps(kernel, warpgroups, computeTables));
     manifest->threads = 32 * role.getWarps();
     manifest->inPlace = inPlace;
+    manifest->expects = !kernel.getOps<chunk::ExpectOp>().empty();
+    manifest->takesLeft = takesLeft;
     manifest->independentChunks =
         !inPlace && !kernel.getSegments() && kernel.argumentsOf(chunk::ArgumentKind::State).empty();
     auto function = FuncOp::create(builder, kernel.getLoc(), kernel.getSymName(), kernel.getChunk(),

@@ -261,7 +261,8 @@ private:
         result.push_back({begin, begin + bytes, true});
       return result;
     }
-    if (isa<ReceiveOp>(op))
+    // What tiles are left over each thread has read itself, and what ends a walk each thread stores.
+    if (isa<ReceiveOp, chunk::ExpectOp>(op) || isLeftOver(op))
       return result;
     auto product = dyn_cast<chunk::DotOp>(op);
     for (Value operand : op->getOperands())
@@ -283,6 +284,11 @@ private:
       result.back().isOfThreads = isForThreads(op);
     }
     return result;
+  }
+
+  static bool isLeftOver(Operation *op) {
+    auto pass = dyn_cast<PassOp>(op);
+    return pass && pass.getChannel().getDefiningOp<ChannelOp>().getOver();
   }
 
   /// Whether threads alone load what an operation stores: a row, or a tile that no product of warpgroups takes.
@@ -397,6 +403,10 @@ void releasePassed(ReceiveOp receive) {
   auto channel = receive.getChannel().getDefiningOp<ChannelOp>();
   if (!channel || !channel.getPassed() || !receive.getTurn() ||
       llvm::any_of(channel->getUsers(), llvm::IsaPred<SendOp>))
+    return;
+  // Those who receive what is left over the tile release its place.
+  auto isLeftOver = [&](ChannelOp other) { return other.getOver() == channel.getPassed(); };
+  if (llvm::any_of(channel->getParentOfType<FuncOp>().getOps<ChannelOp>(), isLeftOver))
     return;
   Block *block = receive->getBlock();
   Operation *last = receive;

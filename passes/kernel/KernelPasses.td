@@ -21,7 +21,8 @@ def FoldOverChunks : Pass<"stretto-fold-over-chunks", "::mlir::ModuleOp"> {
 
     With `compute-tables` a kernel evaluates what tables without a period say of its tokens: where a call continues
     from a state, their positions are known on the device alone. With `from-start` no sequence continues: windows hold
-    nothing that could be met, and look-backs that are `continued` meet nothing.
+    nothing that could be met, and look-backs that are `continued` meet nothing. With `takes-left` a block walks its work
+    item where a kernel that expects something of its chunks (`chunk.expect`) has left it.
 
     ```mlir
     chunk.kernel @f chunk 16 (input %x: tensor<16x32xbf16>, state %S: tensor<32x32xf32>, valid %n: index)
@@ -77,7 +78,9 @@ def FoldOverChunks : Pass<"stretto-fold-over-chunks", "::mlir::ModuleOp"> {
                  Option<"inPlace", "in-place", "bool", "false", "One token of each sequence, whose states are updated">,
                  Option<"computeTables", "compute-tables", "bool", "false",
                         "Compute tables that have other numbers at every position, which only the device knows">,
-                 Option<"fromStart", "from-start", "bool", "false", "All sequences begin with their first tokens">];
+                 Option<"fromStart", "from-start", "bool", "false", "All sequences begin with their first tokens">,
+                 Option<"takesLeft", "takes-left", "bool", "false",
+                        "Take work items that a kernel which expects something has left">];
   let dependentDialects = ["::stretto::kernel::KernelDialect", "::mlir::arith::ArithDialect", "::mlir::scf::SCFDialect"];
 }
 

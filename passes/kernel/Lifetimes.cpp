@@ -3,12 +3,13 @@
 #include "passes/kernel/Lifetimes.h"
 #include "mlir/Dialect/Arith/IR/Arith.h"
 #include "mlir/Dialect/SCF/IR/SCF.h"
+#include "passes/kernel/Stripes.h"
 
 using namespace mlir;
 using namespace stretto;
 using namespace stretto::kernel;
 
-Lifetimes::Lifetimes(FuncOp function) {
+Lifetimes::Lifetimes(FuncOp function) : isAhead(function.getRole().getKind() == RoleKind::Ahead) {
   number(*function.getBlock());
   bits.resize(count + 1);
   walk(*function.getBlock());
@@ -36,11 +37,22 @@ void Lifetimes::number(Block &block) {
   }
 }
 
+/// Whether one row of a tile is all that is asked for by this use, or of what is made of it: threads make no more.
+static bool asksForRow(OpOperand &use) {
+  Operation *user = use.getOwner();
+  if (auto within = dyn_cast<chunk::WithinOp>(user))
+    return within.getLargest() && use.getOperandNumber() == 0;
+  return isa<chunk::RowOp>(user) || (user->hasTrait<OpTrait::Elementwise>() && user->getNumResults() == 1 &&
+                                     !user->use_empty() && llvm::all_of(user->getUses(), asksForRow));
+}
+
 /// The end of the last use of `value`; where a loop repeats the use, the end of the loop.
 int64_t Lifetimes::lastUse(Value value, int64_t made) {
   int64_t result = made;
-  for (Operation *user : value.getUsers()) {
-    Operation *until = user;
+  for (OpOperand &use : value.getUses()) {
+    if (isAhead && asksForRow(use))
+      continue;
+    Operation *user = use.getOwner(), *until = user;
     for (Operation *op = user; op->getBlock() != value.getParentBlock(); op = op->getParentOp())
       if (isa<scf::ForOp>(op->getParentOp()))
         until = op->getParentOp();
@@ -66,6 +78,9 @@ void Lifetimes::add(Value value, int64_t made) {
   if (isa_and_nonnull<arith::ConstantOp, chunk::BroadcastOp, SetAsideOp>(value.getDefiningOp()))
     return;
   int64_t size = bitsOf(value), end = lastUse(value, made);
+  // Of what is made and stored in stripes there is one at a time.
+  if (isOfStripes.contains(value.getDefiningOp()))
+    size = std::min<int64_t>(size, registersOfStripe * getElementTypeOrSelf(value).getIntOrFloatBitWidth());
   if (!size || end == made)
     return;
   bits[made] += size;
@@ -73,7 +88,15 @@ void Lifetimes::add(Value value, int64_t made) {
 }
 
 void Lifetimes::walk(Block &block) {
+  Block::iterator end = block.begin();
   for (Operation &op : block) {
+    if (end == op.getIterator()) {
+      end = endOfStripes(end, block.end());
+      for (Operation &striped : llvm::make_range(op.getIterator(), end))
+        isOfStripes.insert(&striped);
+      if (end == op.getIterator())
+        ++end;
+    }
     for (Region &region : op.getRegions())
       for (Block &inner : region) {
         for (BlockArgument argument : inner.getArguments())

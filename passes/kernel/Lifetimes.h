@@ -35,6 +35,8 @@ private:
   void walk(mlir::Block &block);
 
   llvm::DenseMap<mlir::Operation *, int64_t> first, last;
+  llvm::DenseSet<mlir::Operation *> isOfStripes;
+  bool isAhead; // of a walk
   int64_t count = 0;
   llvm::SmallVector<int64_t> bits; // how many more are live from an operation on
 };

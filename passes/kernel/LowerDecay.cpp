@@ -37,7 +37,7 @@ public:
   }
 
   Registers run(Value scratch) {
-    for (int64_t row = 1; row < layout.side(0); row *= 2) {
+    for (int64_t row = alongRun(); row < layout.side(0); row *= 2) {
       if (std::optional<unsigned> bit = bitOf(Layout::Register, row))
         withinThread(uint64_t(1) << *bit);
       else if (std::optional<unsigned> bit = bitOf(Layout::Lane, row))
@@ -54,6 +54,43 @@ private:
       if (layout.coordinate(vector, 0) == row)
         return bit;
     return std::nullopt;
+  }
+
+  /// Walks along rows that follow one another in a thread; how many there are.
+  int64_t alongRun() {
+    int64_t rows = 1;
+    SmallVector<uint64_t> bits;
+    for (; rows < layout.side(0); rows *= 2) {
+      std::optional<unsigned> bit = bitOf(Layout::Register, rows);
+      if (!bit)
+        break;
+      bits.push_back(uint64_t(1) << *bit);
+    }
+    uint64_t mask = 0;
+    for (uint64_t bit : bits)
+      mask |= bit;
+    for (uint64_t other = 0; other < running.size(); ++other) {
+      if (other & mask)
+        continue;
+      Value total;
+      SmallVector<uint64_t> registers;
+      for (int64_t step = 0; step < rows; ++step) {
+        auto row = static_cast<uint64_t>(op.getReverse() ? rows - 1 - step : step);
+        uint64_t reg = other;
+        for (auto [number, bit] : llvm::enumerate(bits))
+          reg |= row >> number & 1 ? bit : 0;
+        registers.push_back(reg);
+        Value own = totals[reg], before = total;
+        total = before ? join(before, own) : own;
+        if (!op.getExclusive())
+          running[reg] = total;
+        else if (before)
+          running[reg] = before;
+      }
+      for (uint64_t reg : registers)
+        totals[reg] = total;
+    }
+    return rows;
   }
 
   /// Accumulates what comes before (in reverse: after) a row with what is at it.
@@ -254,13 +291,14 @@ void ThreadLowering::lowerWithin(chunk::WithinOp op) {
   for (auto [number, operand, limit] : llvm::enumerate(op.getOperands(), op.getLimits())) {
     auto type = cast<RankedTensorType>(operand.getType());
     Layout layout = *layoutOf(type);
-    // Of a rising operand the registers that have the last row for some thread; others have an earlier one there.
-    bool isLastEnough = op.getRising() && number == 0 && llvm::isPowerOf2_64(type.getDimSize(0));
+    // Of a matrix with a largest row the registers that have it for some thread.
+    bool isRowEnough = op.getLargest() && number == 0 && llvm::isPowerOf2_64(type.getDimSize(0));
     auto rowOf = [&](uint64_t point) { return layout.coordinate(point, 0); };
+    int64_t wanted = op.getLargest() == chunk::LargestRow::Last ? rowOf(layout.reach(Layout::Register)) : 0;
     SmallVector<Value> numbers;
     for (auto [reg, value] : llvm::enumerate(registersOf(operand)))
       if (value) {
-        if (isLastEnough && rowOf(layout.at(Layout::Register, reg)) != rowOf(layout.reach(Layout::Register)))
+        if (isRowEnough && rowOf(layout.at(Layout::Register, reg)) != wanted)
           continue;
         Value exists = b.isInside(layout, type.getShape(), reg);
         numbers.push_back(exists ? b.select(exists, value, b.zero(type.getElementType())) : value);
@@ -275,6 +313,17 @@ void ThreadLowering::lowerWithin(chunk::WithinOp op) {
     }
   }
   scalars.map(op.getResult(), b.none(exceeds));
+}
+
+void ThreadLowering::lowerExpect(chunk::ExpectOp op) {
+  // The threads of this role know it by themselves, others ask for it before their next turn.
+  auto loop = op->getParentOfType<scf::ForOp>();
+  Value holds = scalars.lookup(op.getCondition()), next = b.add(b.truncate(scalars.lookup(loop.getInductionVar())), 1);
+  Value isBroken = b.compare(arith::CmpIPredicate::eq, holds, b.i1(false));
+  onFirstThread([&] {
+    b.setInsertionPointToStart(scf::IfOp::create(b, isBroken).thenBlock());
+    LLVM::StoreOp::create(b, next, scratchOf(op), /*alignment=*/4, /*isVolatile=*/true);
+  });
 }
 
 //===----------------------------------------------------------------------===//

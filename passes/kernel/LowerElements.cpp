@@ -6,12 +6,17 @@ using namespace mlir;
 using namespace stretto;
 using namespace stretto::kernel;
 
+Registers ThreadLowering::soFar(Value tile, const Layout &layout) {
+  auto known = registers.find(tile);
+  return stripe.isAll() || known == registers.end() ? Registers(layout.size(Layout::Register)) : known->second;
+}
+
 void ThreadLowering::define(Value tile, function_ref<Value(uint64_t)> element) {
   auto type = cast<RankedTensorType>(tile.getType());
   Layout layout = *layoutOf(type);
-  Registers result(layout.size(Layout::Register));
+  Registers result = soFar(tile, layout);
   for (auto [reg, value] : llvm::enumerate(result))
-    if (ThreadBuilder::inside(layout, type.getShape(), reg) != ThreadBuilder::Inside::Never)
+    if (stripe.has(reg) && ThreadBuilder::inside(layout, type.getShape(), reg) != ThreadBuilder::Inside::Never)
       value = element(reg);
   registers[tile] = std::move(result);
 }

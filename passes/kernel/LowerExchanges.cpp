@@ -74,7 +74,11 @@ void ThreadLowering::lowerConvert(ConvertOp op) {
   }
   if (inSharedMemory(source)) {
     const SharedTile &tile = sharedTiles.find(op.getOperand())->second;
-    registers[op.getResult()] = op.getMatrices() ? matricesFromShared(tile, target) : fromShared(tile, target);
+    Registers loaded = op.getMatrices() ? matricesFromShared(tile, target) : fromShared(tile, target);
+    Registers result = soFar(op.getResult(), *layoutOf(target));
+    for (auto [reg, value] : llvm::enumerate(loaded))
+      result[reg] = value ? value : result[reg];
+    registers[op.getResult()] = std::move(result);
     return;
   }
   Layout layout = *layoutOf(target);
@@ -164,7 +168,7 @@ void ThreadLowering::toShared(const Registers &source, RankedTensorType type, co
       size = padding == Padding::All ? layout.side(side) : llvm::alignTo(size, 16);
   SmallVector<std::pair<Value, Registers>> stores;
   for (int64_t reg = 0; reg < layout.size(Layout::Register); reg += together) {
-    if (ThreadBuilder::inside(layout, padded, reg) == ThreadBuilder::Inside::Never)
+    if (!stripe.has(reg) || ThreadBuilder::inside(layout, padded, reg) == ThreadBuilder::Inside::Never)
       continue;
     Registers values;
     for (int64_t next = reg; next < reg + together; ++next)
@@ -253,7 +257,7 @@ Registers ThreadLowering::fromShared(const SharedTile &tile, RankedTensorType ty
   Addresses addresses(b, tile, layout.basis(Layout::Lane), layout.basis(Layout::Warp));
   Registers result(layout.size(Layout::Register));
   for (int64_t reg = 0; reg < layout.size(Layout::Register); reg += together) {
-    if (ThreadBuilder::inside(layout, type.getShape(), reg) == ThreadBuilder::Inside::Never)
+    if (!stripe.has(reg) || ThreadBuilder::inside(layout, type.getShape(), reg) == ThreadBuilder::Inside::Never)
       continue;
     Registers loaded = b.load(addresses.at(layout.at(Layout::Register, reg)), type.getElementType(), together);
     for (auto [next, value] : llvm::enumerate(loaded))

@@ -11,6 +11,12 @@ Value ThreadLowering::word(int64_t index) {
   return LLVM::LoadOp::create(b, b.getI64Type(), b.advance(block, index * 8), /*alignment=*/8);
 }
 
+Value ThreadLowering::placeOfLeft() {
+  constexpr int64_t bytes = sizeof(int32_t);
+  Value places = LLVM::IntToPtrOp::create(b, b.pointerType(1), word(Manifest::Left));
+  return b.advance(places, b.mul(b.extend(NVVM::BlockIdXOp::create(b, b.getI32Type())), bytes));
+}
+
 static Value divideUp(ThreadBuilder &b, Value number, Value by) {
   return arith::DivUIOp::create(b, b.add(number, b.sub(by, b.i64(1))), by);
 }
@@ -46,6 +52,11 @@ LogicalResult ThreadLowering::lowerItem(Value argument) {
   }
 
   Value item = NVVM::BlockIdXOp::create(b, b.getI32Type());
+  OpBuilder::InsertionGuard ofLeft(b);
+  if (manifest.takesLeft) {
+    Value isLeft = b.compare(arith::CmpIPredicate::ne, b.load(placeOfLeft(), b.getI32Type(), 1)[0], b.i32(0));
+    b.setInsertionPointToStart(scf::IfOp::create(b, isLeft).thenBlock());
+  }
   slice = b.i32(0);
   if (manifest.slices > 1) {
     Value slices = b.i32(manifest.slices);

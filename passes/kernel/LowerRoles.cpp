@@ -73,7 +73,7 @@ void ThreadLowering::openPassed() {
   for (FuncOp role : roles)
     for (auto channel : role.getOps<ChannelOp>())
       if (channel.getPassed() && llvm::any_of(channel->getUsers(), llvm::IsaPred<ReleaseOp>))
-        readers[*channel.getPassed()] += lanesOfWarp * role.getWarps();
+        readers[channel.getOver().value_or(*channel.getPassed())] += lanesOfWarp * role.getWarps();
   onFirstThread([&] {
     for (FuncOp role : roles)
       for (auto channel : role.getOps<ChannelOp>()) {
@@ -87,32 +87,52 @@ void ThreadLowering::openPassed() {
         Value first = b.advance(shared, static_cast<int64_t>(*channel.getBarriers()));
         for (int64_t place = 0; place < depth; ++place)
           init(b.advance(first, place * bytesOfBarrier), channel.isShared() ? 1 : threads);
-        for (int64_t place = depth; place < 2 * depth; ++place)
+        for (int64_t place = depth; place < 2 * depth && !channel.getOver(); ++place)
           init(b.advance(first, place * bytesOfBarrier), readers.lookup(*channel.getPassed()));
         if (channel.isShared())
           init(barrierOfCleared(channel), lanesOfWarp * roleThatClears(channel).getWarps());
       }
     NVVM::FenceMbarrierInitOp::create(b);
+    if (ends)
+      b.store(scratchOf(ends), b.i32(noEnd));
   });
   b.barrier();
 }
 
-void ThreadLowering::arrivePassed(Value channel, Value turn, bool isRead) {
-  Value barrier = barrierOf(channel.getDefiningOp<ChannelOp>(), scalars.lookup(turn), isRead);
+ChannelOp ThreadLowering::numbered(uint64_t number) {
+  for (FuncOp role : roles)
+    for (auto channel : role.getOps<ChannelOp>())
+      if (channel.getPassed() && *channel.getPassed() == number)
+        return channel;
+  return {};
+}
+
+void ThreadLowering::arrivePassed(Value passed, Value turn, bool isRead) {
+  auto channel = passed.getDefiningOp<ChannelOp>();
+  if (isRead && channel.getOver())
+    channel = numbered(*channel.getOver());
+  Value barrier = barrierOf(channel, scalars.lookup(turn), isRead);
   NVVM::MBarrierArriveOp::create(b, b.getI64Type(), barrier, Value());
 }
 
 void ThreadLowering::lowerPass(PassOp op) {
   auto target = cast<RankedTensorType>(op.getType()), source = cast<RankedTensorType>(op.getOperand().getType());
   SharedTile tile(target, placeInRing(op.getChannel(), op.getTurn(), target));
-  awaitPhase(op.getChannel().getDefiningOp<ChannelOp>(), scalars.lookup(op.getTurn()), /*ofReaders=*/true);
+  // Of tiles that are left over others each thread replaces what it has read.
+  if (auto channel = op.getChannel().getDefiningOp<ChannelOp>(); !channel.getOver() && !stripe.begin)
+    awaitPhase(channel, scalars.lookup(op.getTurn()), /*ofReaders=*/true);
   if (op.getMatrices())
     matricesToShared(registersOf(op.getOperand()), source, tile);
   else
     toShared(registersOf(op.getOperand()), source, tile);
   sharedTiles[op.getResult()] = tile;
+  if (stripe.isAll())
+    finishPass(op);
+}
+
+void ThreadLowering::finishPass(PassOp op) {
   // Operands of products are read by a way of their own.
-  if (target.getRank() == 2)
+  if (cast<RankedTensorType>(op.getType()).getRank() == 2)
     fenceShared();
   arrivePassed(op.getChannel(), op.getTurn(), /*isRead=*/false);
 }

@@ -6,6 +6,7 @@
 #include "passes/kernel/BulkCopies.h"
 #include "passes/kernel/Meetings.h"
 #include "passes/kernel/RegisterEstimate.h"
+#include "passes/kernel/Stripes.h"
 #include "passes/kernel/ThreadLowering.h"
 #include "llvm/Support/SaveAndRestore.h"
 
@@ -64,6 +65,33 @@ LogicalResult ThreadLowering::checkLayouts(FuncOp function) {
   return failure(result.wasInterrupted());
 }
 
+/// Whether tiles of its role are left over those of a channel.
+static bool isUnder(ChannelOp channel) {
+  auto function = cast<FuncOp>(channel->getParentOp());
+  return llvm::any_of(function.getOps<ChannelOp>(), [&](ChannelOp other) {
+    return other.getOver() && other.getOver() == channel.getPassed() &&
+           llvm::any_of(other->getUsers(), llvm::IsaPred<PassOp>);
+  });
+}
+
+/// Whether a channel and the one whose places it has belong together: tiles that one role receives alone, and others
+/// that it leaves there.
+bool ThreadLowering::fitsOver(ChannelOp channel) {
+  int64_t receivers = 0, passers = 0;
+  for (FuncOp role : roles)
+    for (auto other : role.getOps<ChannelOp>()) {
+      if (other.getPassed() == channel.getOver()) {
+        bool isAlike = other.isShared() && other.getDepth() == channel.getDepth() &&
+                       other.getOffset() == channel.getOffset() && other.getType() == channel.getType();
+        if (!isAlike)
+          return false;
+        receivers += llvm::any_of(other->getUsers(), llvm::IsaPred<ReceiveOp>);
+      }
+      passers += other.getOver() == channel.getOver() && llvm::any_of(other->getUsers(), llvm::IsaPred<PassOp>);
+    }
+  return receivers == 1 && passers == 1;
+}
+
 /// What is wrong with the channels between roles, which may come from a file; empty where nothing is. Whoever waits at
 /// one that nobody fills, or frees, waits for ever.
 StringRef ThreadLowering::problemOfRoles() {
@@ -95,7 +123,11 @@ StringRef ThreadLowering::problemOfRoles() {
       bool isLeft = !end.isShared() && all == 1 && uses(end, llvm::IsaPred<PassOp>) == 1;
       sources += isSent || isLeft;
       readers += all == 2 && receives == 1 && uses(end, llvm::IsaPred<ReleaseOp>) == 1;
+      // Those who receive what is left over its tiles release them.
+      readers += isUnder(end) && all == 1 && receives == 1;
     }
+    if (channel.getOver() && !fitsOver(channel))
+      return "has tiles that are left over others which are not received alone, once a turn, or are not alike";
     if (!channel.getDepth() || sources != 1 || !readers || sources + readers != static_cast<int64_t>(ends.size()))
       return "has a channel that is not passed or sent by one role, once a turn, and received and released by the "
              "others";
@@ -238,8 +270,9 @@ LogicalResult ThreadLowering::run() {
   for (FuncOp role : roles)
     if (failed(checkLayouts(role)))
       return failure();
-  if (StringRef problem = problemOfRoles(); !problem.empty())
-    return function.emitOpError(problem);
+  for (StringRef problem : {problemOfRoles(), problemOfEnds()})
+    if (!problem.empty())
+      return function.emitOpError(problem);
   noteBoxes();
   LLVM::LLVMFuncOp result = createFunction();
   Block *entry = result.addEntryBlock(b);
@@ -255,11 +288,53 @@ LogicalResult ThreadLowering::run() {
 //===----------------------------------------------------------------------===//
 
 LogicalResult ThreadLowering::lower(Block &source) {
-  for (Operation &op : source) {
-    b.setLoc(op.getLoc());
-    if (failed(lower(&op)))
+  for (Block::iterator op = source.begin(); op != source.end();) {
+    if (Block::iterator end = endOfStripes(op, source.end()); end != op) {
+      if (failed(lowerInStripes(op, end)))
+        return failure();
+      op = end;
+      continue;
+    }
+    b.setLoc(op->getLoc());
+    if (failed(lower(&*op)))
       return failure();
+    ++op;
   }
+  return success();
+}
+
+LogicalResult ThreadLowering::lowerInStripes(Block::iterator begin, Block::iterator end) {
+  uint64_t count = 0;
+  SmallVector<PassOp> passes;
+  SmallVector<Operation *> striped;
+  for (Operation &op : llvm::make_range(begin, end)) {
+    if (isa<ReceiveOp>(op)) {
+      b.setLoc(op.getLoc());
+      if (failed(lower(&op)))
+        return failure();
+      continue;
+    }
+    if (isa<ReleaseOp>(op))
+      continue;
+    striped.push_back(&op);
+    if (auto pass = dyn_cast<PassOp>(op)) {
+      passes.push_back(pass);
+      count = layoutOf(pass.getOperand().getType())->size(Layout::Register);
+    }
+  }
+  for (uint64_t from = 0; from < count; from += registersOfStripe) {
+    llvm::SaveAndRestore part(stripe, Stripe{from, from + registersOfStripe});
+    for (Operation *op : striped) {
+      b.setLoc(op->getLoc());
+      if (failed(lower(op)))
+        return failure();
+    }
+  }
+  for (PassOp pass : passes)
+    finishPass(pass);
+  for (Operation &op : llvm::make_range(begin, end))
+    if (isa<ReleaseOp>(op) && failed(lower(&op)))
+      return failure();
   return success();
 }
 
@@ -268,7 +343,7 @@ LogicalResult ThreadLowering::lower(Operation *op) {
       .Case([&](scf::ForOp op) { return lowerLoop(op); })
       .Case([&](scf::IfOp op) { return lowerCondition(op); })
       .Case([&](scf::YieldOp) { return success(); }) // by the loop or condition
-      .Case([&](ReturnOp) { return success(); })     // by the frame
+      .Case([&](ReturnOp) { return lowerReturn(), success(); })
       .Case([&](TokensOp op) { return scalars.map(op.getResult(), tokens), success(); })
       .Case([&](GroupOp op) { return scalars.map(op.getResult(), b.i64(group)), success(); })
       .Case([&](SegmentOp op) { return scalars.map(op->getResults(), ValueRange{begin, end}), success(); })
@@ -316,6 +391,7 @@ LogicalResult ThreadLowering::lower(Operation *op) {
       .Case([&](chunk::AccumulateOp op) { return lowerAccumulate(op), success(); })
       .Case([&](chunk::RowOp op) { return lowerRow(op), success(); })
       .Case([&](chunk::WithinOp op) { return lowerWithin(op), success(); })
+      .Case([&](chunk::ExpectOp op) { return lowerExpect(op), success(); })
       .Case([&](chunk::DecayMatrixOp op) { return lowerDecayMatrix(op), success(); })
       .Case([&](chunk::DecayDotOp op) { return lowerDecayDot(op); })
       .Case([&](chunk::DecayMixOp op) { return lowerDecayMix(op); })
@@ -410,6 +486,8 @@ LogicalResult ThreadLowering::lowerLoop(scf::ForOp loop) {
     lower = b.add(lower, b.mul(step, group));
     step = b.mul(step, groups);
   }
+  if (ends && isa<FuncOp>(loop->getParentOp()))
+    return lowerWalk(loop, initial);
   auto lowered = scf::ForOp::create(b, lower, scalars.lookup(loop.getUpperBound()), step, initial);
   // The loop's registers stand in the order of the initial ones.
   auto distribute = [&](ValueRange targets, ValueRange values) {
@@ -431,6 +509,118 @@ LogicalResult ThreadLowering::lowerLoop(scf::ForOp loop) {
   }
   distribute(loop.getResults(), lowered.getResults());
   return success();
+}
+
+LogicalResult ThreadLowering::lowerWalk(scf::ForOp loop, ValueRange initial) {
+  auto distribute = [&](ValueRange targets, ValueRange values) {
+    for (auto [target, source] : llvm::zip(targets, loop.getInitArgs()))
+      takeLive(target, source, values);
+  };
+  Value lower = scalars.lookup(loop.getLowerBound()), upper = scalars.lookup(loop.getUpperBound());
+  bool knows = ends->getParentOp() == loop.getOperation();
+  SmallVector<Value> first = {lower, b.i1(true)};
+  llvm::append_range(first, initial);
+  auto walk = scf::WhileOp::create(b, ValueRange(first).getTypes(), first);
+  SmallVector<Location> places(first.size(), b.getLoc());
+  Block *before = b.createBlock(&walk.getBefore(), {}, ValueRange(first).getTypes(), places);
+  {
+    Value chunk = before->getArgument(0), last = b.truncate(chunk), goesOn = before->getArgument(1);
+    // A producer has seen where walks end when it would wait for what is not read any longer: those who have read what
+    // stood there a turn before knew.
+    if (function.getRole().getKind() == RoleKind::Producer) {
+      int64_t least = std::numeric_limits<int32_t>::max();
+      for (auto channel : function.getOps<ChannelOp>())
+        least = std::min(least, static_cast<int64_t>(channel.getDepth()));
+      last = b.add(last, -least);
+    }
+    if (!knows)
+      goesOn = b.less(last, endOfWalks());
+    scf::ConditionOp::create(b, b.both(b.less(chunk, upper), goesOn), before->getArguments());
+  }
+  Block *after = b.createBlock(&walk.getAfter(), {}, ValueRange(first).getTypes(), places);
+  scalars.map(loop.getInductionVar(), after->getArgument(0));
+  constexpr unsigned ofWalk = 2; // the chunk, and whether the walk goes on
+  distribute(loop.getRegionIterArgs(), ValueRange(after->getArguments()).drop_front(ofWalk));
+  if (failed(this->lower(*loop.getBody())))
+    return failure();
+  SmallVector<Value> next = {b.add(after->getArgument(0), scalars.lookup(loop.getStep())),
+                             knows ? scalars.lookup(ends.getCondition()) : after->getArgument(1)};
+  for (Value value : loop.getBody()->getTerminator()->getOperands())
+    appendLive(value, next);
+  scf::YieldOp::create(b, next);
+  b.setInsertionPointAfter(walk);
+  distribute(loop.getResults(), walk.getResults().drop_front(ofWalk));
+  if (function.getRole().getKind() == RoleKind::Producer)
+    awaitUnread(b.sub(walk.getResult(0), lower));
+  return success();
+}
+
+Value ThreadLowering::endOfWalks() {
+  // What another role stores is asked for anew each time.
+  return LLVM::LoadOp::create(b, b.getI32Type(), scratchOf(ends), /*alignment=*/4, /*isVolatile=*/true);
+}
+
+void ThreadLowering::awaitUnread(Value turns) {
+  onFirstThread([&] {
+    for (auto channel : function.getOps<ChannelOp>())
+      for (int64_t back = 1; back <= static_cast<int64_t>(channel.getDepth()); ++back) {
+        Value turn = b.sub(turns, b.i64(back));
+        OpBuilder::InsertionGuard guard(b);
+        Value isSent = b.compare(arith::CmpIPredicate::sge, turn, b.i64(0));
+        b.setInsertionPointToStart(scf::IfOp::create(b, isSent).thenBlock());
+        awaitPhase(channel, turn);
+      }
+  });
+}
+
+void ThreadLowering::lowerReturn() {
+  if (!ends || ends->getParentOfType<FuncOp>() != function)
+    return;
+  onFirstThread([&] {
+    Value isLeft = b.compare(arith::CmpIPredicate::ne, endOfWalks(), b.i32(noEnd));
+    b.store(placeOfLeft(), arith::ExtUIOp::create(b, b.getI32Type(), isLeft).getResult());
+  });
+}
+
+/// Whether a role waits, in each turn, for what another one passes.
+static bool receivesFrom(FuncOp role, FuncOp other) {
+  return llvm::any_of(role.getOps<ChannelOp>(), [&](ChannelOp own) {
+    return own.getPassed() && !own.isShared() && llvm::any_of(other.getOps<ChannelOp>(), [&](ChannelOp end) {
+             return end.getPassed() == own.getPassed() && llvm::any_of(end->getUsers(), llvm::IsaPred<PassOp>);
+           });
+  });
+}
+
+/// What is wrong with what ends walks, which may come from a file; empty where nothing is. All roles are to know of the
+/// end before they ask for what comes behind it, and nothing is to come to memory that the block has left.
+StringRef ThreadLowering::problemOfEnds() {
+  int64_t count = 0;
+  for (FuncOp role : roles)
+    role.walk([&](chunk::ExpectOp op) {
+      ends = op;
+      ++count;
+    });
+  if (!count)
+    return "";
+  if (count > 1)
+    return "expects two things of its chunks, or more, expected one";
+  if (!manifest.expects)
+    return "expects something of its chunks, which its manifest does not say";
+  auto isProducer = [](FuncOp role) { return role.getRole().getKind() == RoleKind::Producer; };
+  if (!isProducer(roles.back()) || llvm::any_of(roles, [](FuncOp role) { return role.getGroups() > 1; }))
+    return "ends walks whose tiles no producer sends, or that groups of warps take in turns";
+  auto function = ends->getParentOfType<FuncOp>();
+  auto loop = dyn_cast<scf::ForOp>(ends->getParentOp());
+  if (!loop || !isa<FuncOp>(loop->getParentOp()))
+    return "ends a walk elsewhere than in its turns";
+  // What is passed says that whoever passes it went on to that turn.
+  for (auto pass : loop.getBody()->getOps<PassOp>())
+    if (pass->isBeforeInBlock(ends))
+      return "passes tiles of a turn before it is known whether the walk ends with it";
+  for (FuncOp role : roles)
+    if (role != function && !isProducer(role) && !receivesFrom(role, function))
+      return "ends walks of roles that receive nothing of the one that ends them";
+  return "";
 }
 
 /// Whether a loop of a walk forwards seldom takes the second branch, which forms pairs of tokens by halves of blocks,

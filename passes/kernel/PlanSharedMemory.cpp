@@ -229,6 +229,11 @@ void deepenPassed(Roles roles, SmallVector<ChannelOp> passed, int64_t limit) {
   }
 }
 
+/// Whether tiles are left over those of a channel.
+bool isLeftOver(ChannelOp channel, ArrayRef<ChannelOp> over) {
+  return llvm::any_of(over, [&](ChannelOp other) { return other.getOver() == channel.getPassed(); });
+}
+
 /// How many chunks ahead tiles are sent at most. A producer goes as far as there is room, but not so far that what
 /// threads load themselves waits behind all that is on its way.
 int64_t farthestAhead(Roles roles, ArrayRef<ChannelOp> channels) {
@@ -247,12 +252,14 @@ int64_t farthestAhead(Roles roles, ArrayRef<ChannelOp> channels) {
 /// tiles, those of the largest tiles have one, and are bulk channels no more where one role walks forward. What has
 /// turns is sent as far ahead as it is. The bytes that the block may take.
 int64_t deepenChannels(Roles roles, int64_t bytes) {
-  SmallVector<ChannelOp> channels, deep, passed;
+  SmallVector<ChannelOp> channels, deep, passed, over;
   for (FuncOp function : roles)
     for (ChannelOp channel : function.getOps<ChannelOp>()) {
       if (channel.getOffset())
         continue;
-      if (channel.getPassed() && !channel.getBulk())
+      if (channel.getOver())
+        over.push_back(channel);
+      else if (channel.getPassed() && !channel.getBulk())
         passed.push_back(channel);
       else if (channel.isShared() || (!hasTurns(channel) && channel.getBulk()))
         channels.push_back(channel);
@@ -268,12 +275,23 @@ int64_t deepenChannels(Roles roles, int64_t bytes) {
   for (FuncOp function : roles)
     groups = std::max(groups, function.getGroups());
   int64_t most = isWalkBack ? fewest : farthestAhead(roles, channels);
+  // Others read what is left over tiles while the next ones are made: one place more is no chunk further ahead.
+  if (!over.empty())
+    ++most;
   auto fits = [&](bool apart, int64_t limit, int64_t ofPassed, int64_t least) {
     for (ChannelOp channel : passed)
       channel.setDepth(ofPassed);
     for (int64_t depth = most / groups * groups; depth >= least; depth -= groups) {
-      for (ChannelOp channel : channels)
+      for (ChannelOp channel : llvm::concat<ChannelOp>(channels, over))
         channel.setDepth(depth);
+      if (SharedMemoryPlanner(roles, apart).plan() <= limit)
+        return true;
+      // Tiles that pass through two roles are on their way for longer than others.
+      if (over.empty() || groups > 1 || depth <= fewest)
+        continue;
+      for (ChannelOp channel : channels)
+        if (!isLeftOver(channel, over))
+          channel.setDepth(depth - 1);
       if (SharedMemoryPlanner(roles, apart).plan() <= limit)
         return true;
     }

@@ -53,6 +53,45 @@ int64_t stretto::kernel::estimateRegisters(FuncOp function) {
          registersOfAddress * function.getBlock()->getNumArguments();
 }
 
+bool stretto::kernel::leavesOver(ArrayRef<FuncOp> roles) {
+  return llvm::any_of(roles, [](FuncOp role) {
+    return llvm::any_of(role.getOps<ChannelOp>(), [](ChannelOp channel) { return channel.getOver().has_value(); });
+  });
+}
+
+/// Of what the loop of a function carries.
+static int64_t registersOfStates(FuncOp function) {
+  int64_t bits = 0;
+  for (auto loop : function.getOps<scf::ForOp>())
+    for (Value carried : loop.getRegionIterArgs())
+      bits += Lifetimes::bitsOf(carried);
+  return llvm::divideCeil(bits, Lifetimes::bitsOfRegister);
+}
+
+/// Shares of what a producer leaves, as roles are estimated. Where tiles are made in stripes the walk makes what it
+/// passes as it stores it, too: the assembler was seen to take a sixth less than each is estimated at.
+void RegistersOfRoles::divide(ArrayRef<FuncOp> roles, int64_t left) {
+  constexpr int64_t step = 8, fewest = 24, mostToSet = 240, ofAddresses = 32, besideStates = 40;
+  // Those who make tiles in stripes keep the addresses of all of them.
+  auto wanted = [](FuncOp role) {
+    return estimateRegisters(role) + (role.getRole().getKind() == RoleKind::Ahead ? ofAddresses : 0);
+  };
+  SmallVector<FuncOp> others;
+  llvm::copy_if(roles, std::back_inserter(others),
+                [](FuncOp role) { return role.getRole().getKind() != RoleKind::Producer; });
+  int64_t all = 0;
+  for (FuncOp role : others)
+    all += wanted(role) * role.getThreads();
+  for (FuncOp role : others) {
+    int64_t share = wanted(role) * left / all / step * step;
+    if (role == roles.front()) // whose states leave no choice
+      share = std::max<int64_t>(share, llvm::alignTo(registersOfStates(role) + besideStates, step));
+    ofRoles[role] = std::clamp(share, fewest, mostToSet);
+    left -= ofRoles[role] * role.getThreads();
+    all -= wanted(role) * role.getThreads();
+  }
+}
+
 RegistersOfRoles::RegistersOfRoles(ArrayRef<FuncOp> roles) {
   constexpr int64_t ofProcessor = 65536, step = 8, fewest = 24, most = 232, ofAll = 255, warpsOfGroup = 4;
   constexpr int64_t mostToSet = 240, besideFew = 16; // what the assembler keeps of a role without products
@@ -77,6 +116,10 @@ RegistersOfRoles::RegistersOfRoles(ArrayRef<FuncOp> roles) {
   for (FuncOp role : roles.drop_front())
     if (role.getRole().getKind() == RoleKind::Producer)
       give(role, fewest);
+  if (leavesOver(roles)) {
+    divide(roles, left);
+    return;
+  }
   give(roles.front(), std::max<int64_t>(wanted(roles.front()), atLaunch));
   // Those that find outputs have what those that run ahead leave.
   SmallVector<FuncOp> others;

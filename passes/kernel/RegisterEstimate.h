@@ -27,9 +27,14 @@ public:
   bool suffice(FuncOp role) const { return estimateRegisters(role) + ofAssembler <= of(role); }
 
 private:
+  void divide(llvm::ArrayRef<FuncOp> roles, int64_t left);
+
   static constexpr int64_t ofAssembler = 60;
   llvm::DenseMap<mlir::Operation *, int64_t> ofRoles;
 };
+
+/// Whether roles leave tiles over others, where these came.
+bool leavesOver(llvm::ArrayRef<FuncOp> roles);
 
 /// Whether an operation is in the branch of a choice that is seldom taken: of two, the one that stands last.
 bool isInRareBranch(mlir::Operation *op);

@@ -22,7 +22,7 @@ public:
 
 private:
   /// Of a turn: what is passed takes the place of tiles that come from memory.
-  static constexpr int64_t mostBytes = int64_t(64) * 1024, mostBytesOfOutputs = int64_t(80) * 1024;
+  static constexpr int64_t mostBytes = int64_t(64) * 1024, mostBytesOfOutputs = int64_t(112) * 1024;
 
   bool findLoop();
   bool isStateOfProducts(unsigned number);
@@ -215,6 +215,8 @@ bool RoleFinder::narrows(Operation *op, llvm::SetVector<Operation *> &made) {
     Operation *next = pending.pop_back_val();
     if (!made.insert(next))
       continue;
+    if (isa<ReceiveOp>(next)) // another tile that comes from memory
+      continue;
     bool isNumberByNumber = next->hasTrait<OpTrait::Elementwise>() || isa<chunk::BroadcastOp, arith::ConstantOp>(next);
     if (!isNumberByNumber || !isMemoryEffectFree(next))
       return false;
@@ -320,6 +322,11 @@ bool RoleDivision::isNumber(Operation *op) {
 }
 
 bool RoleFinder::isMadeAgain(Operation *op) {
+  // A row of a matrix that is computed is less than that.
+  if (auto row = dyn_cast<chunk::RowOp>(op))
+    if (cast<RankedTensorType>(row.getOperand().getType()).getRank() == 2 &&
+        !isa_and_nonnull<ReceiveOp>(row.getOperand().getDefiningOp()))
+      return false;
   return isNumber(op) ||
          (isMemoryEffectFree(op) && isa<arith::ConstantOp, chunk::BroadcastOp, chunk::RowOp, arith::ExtFOp>(op));
 }

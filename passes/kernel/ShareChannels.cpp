@@ -128,6 +128,51 @@ static bool leavesStates(ArrayRef<FuncOp> roles) {
          });
 }
 
+/// Has tiles that a role makes of others left where these came, if nobody else receives them and each thread has by
+/// then read the numbers whose places it stores to.
+static void leaveOver(ArrayRef<FuncOp> roles, FuncOp role) {
+  auto hasNoCopies = [](const Layout &layout) {
+    return layout.bits(Layout::Register) + layout.bits(Layout::Lane) + layout.bits(Layout::Warp) == layout.totalBits();
+  };
+  auto ends = [&](uint64_t number) {
+    SmallVector<ChannelOp> result;
+    for (FuncOp each : roles)
+      llvm::copy_if(each.getOps<ChannelOp>(), std::back_inserter(result),
+                    [&](ChannelOp end) { return end.getPassed() && *end.getPassed() == number; });
+    return result;
+  };
+  auto receivers = [&](uint64_t number) {
+    return llvm::count_if(ends(number),
+                          [](ChannelOp end) { return llvm::any_of(end->getUsers(), llvm::IsaPred<ReceiveOp>); });
+  };
+  for (auto loop : role.getOps<scf::ForOp>())
+    for (auto pass : loop.getBody()->getOps<PassOp>()) {
+      auto channel = pass.getChannel().getDefiningOp<ChannelOp>();
+      std::optional<Layout> ofThreads = layoutOf(pass.getOperand().getType());
+      if (!ofThreads || !hasNoCopies(*ofThreads) || pass.getMatrices())
+        continue;
+      auto fits = [&](ReceiveOp receive) {
+        auto below = receive.getChannel().getDefiningOp<ChannelOp>();
+        bool isFree = below && below.isShared() && below.getType() == channel.getType() &&
+                      receivers(*below.getPassed()) == 1 &&
+                      llvm::none_of(role.getOps<ChannelOp>(),
+                                    [&](ChannelOp other) { return other.getOver() == below.getPassed(); });
+        return isFree && receive->getBlock() == pass->getBlock() &&
+               llvm::all_of(receive->getUsers(), [&](Operation *user) {
+                 auto read = dyn_cast<ConvertOp>(user);
+                 return read && read->isBeforeInBlock(pass) && layoutOf(read.getType()) == ofThreads;
+               });
+      };
+      auto received = loop.getBody()->getOps<ReceiveOp>();
+      auto found = llvm::find_if(received, fits);
+      if (found == received.end())
+        continue;
+      uint64_t number = *(*found).getChannel().getDefiningOp<ChannelOp>().getPassed();
+      for (ChannelOp end : ends(*channel.getPassed()))
+        end.setOver(number);
+    }
+}
+
 namespace {
 
 /// Makes of what the roles of a block send the work of a role of its own, which is as far ahead as there is room.
@@ -261,6 +306,10 @@ private:
         return failure();
       hasProducer = *made;
     }
+    if (hasProducer)
+      for (FuncOp role : roles)
+        if (role.getRole().getKind() == RoleKind::Ahead)
+          leaveOver(roles, role);
     if (!hasProducer && hasOutputs && roles.size() == 2)
       share(roles[0], roles[1]);
     for (FuncOp role : roles)

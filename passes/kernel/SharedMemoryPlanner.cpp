@@ -53,6 +53,10 @@ void SharedMemoryPlanner::write() {
     else
       region.op->setAttr(scratchAttribute, offset);
   }
+  // What is left over other tiles lies where these do.
+  for (ChannelOp channel : over)
+    if (ChannelOp below = numbered(*channel.getOver()))
+      channel.setOffsetAttr(below.getOffsetAttr());
   // Where one role takes tiles the other leaves them.
   for (auto &[channel, other] : passed) {
     other.setDepth(channel.getDepth());
@@ -175,6 +179,14 @@ SmallVector<SharedMemoryPlanner::Span, 2> SharedMemoryPlanner::spansOf(ChannelOp
   return {{0, lastRead}, {sent, end}};
 }
 
+ChannelOp SharedMemoryPlanner::numbered(uint64_t number) {
+  for (FuncOp function : roles)
+    for (auto channel : function.getOps<ChannelOp>())
+      if (channel.getPassed() && *channel.getPassed() == number)
+        return channel;
+  return {};
+}
+
 ChannelOp SharedMemoryPlanner::otherEnd(ChannelOp channel) {
   for (FuncOp function : roles)
     for (auto other : function.getOps<ChannelOp>())
@@ -200,7 +212,10 @@ void SharedMemoryPlanner::collect(FuncOp function) {
       int64_t ofTiles = channel.bytesOfTiles();
       if (!channel.getPassed())
         ofTiles = bytesOfGroups(function, ofTiles);
-      regions.push_back({function, op, ofTiles, spans, offset});
+      if (channel.getOver())
+        over.push_back(channel);
+      else
+        regions.push_back({function, op, ofTiles, spans, offset});
       if (int64_t bytes = channel.bytesOfBarriers()) {
         std::optional<int64_t> given;
         if (channel.getBarriers())
@@ -217,9 +232,10 @@ void SharedMemoryPlanner::collect(FuncOp function) {
         offset = fixed.getInt();
       // A row stays there for those that read it. The barrier of what is fetched is that of all heads of a block.
       SmallVector<Span, 2> spans = {{first[op], last[op]}};
-      if (isa<FetchOp>(op))
+      if (isa<FetchOp, chunk::ExpectOp>(op))
         spans = {{0, end}};
-      bytes = bytesOfGroups(function, bytes);
+      if (!isa<chunk::ExpectOp>(op)) // which all roles ask for
+        bytes = bytesOfGroups(function, bytes);
       regions.push_back({function, op, bytes, isa<chunk::RowOp>(op) ? spansOf(op) : spans, offset});
     }
   });
@@ -239,7 +255,8 @@ int64_t SharedMemoryPlanner::lowestFree(const Region &wanted) {
 }
 
 int64_t SharedMemoryPlanner::lowestFree(const Region &wanted, bool beside) {
-  int64_t alignment = alignmentOfShared(wanted.bytes);
+  // The barriers of several roles are many: they stand side by side.
+  int64_t alignment = wanted.isOfBarriers && roles.size() > 1 ? bytesOfBarrier : alignmentOfShared(wanted.bytes);
   int64_t offset = 0;
   for (const Region *other : placed) {
     if (offset + wanted.bytes <= *other->offset)

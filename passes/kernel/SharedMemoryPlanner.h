@@ -80,6 +80,8 @@ private:
   /// before, or where it reads it.
   llvm::SmallVector<Span, 2> spansOf(ChannelOp channel);
 
+  /// A channel of the block that is passed under a number; null where there is none.
+  ChannelOp numbered(uint64_t number);
   /// The channel of a role before that is passed under the same number.
   ChannelOp otherEnd(ChannelOp channel);
 
@@ -101,6 +103,7 @@ private:
   llvm::SmallVector<Region> regions;
   llvm::SmallVector<Region *> placed; // by their offsets
   llvm::SmallVector<std::pair<ChannelOp, ChannelOp>> passed;
+  llvm::SmallVector<ChannelOp> over; // channels that have the places of others
 };
 
 } // namespace stretto::kernel

@@ -6,6 +6,7 @@
 #include "mlir/IR/IRMapping.h"
 #include "passes/kernel/ThreadBuilder.h"
 #include "runtime/Manifest.h"
+#include <limits>
 
 namespace stretto::kernel {
 
@@ -32,12 +33,24 @@ private:
   llvm::StringRef problemOfCopy(mlir::Operation *op);
   llvm::StringRef problemOfFetch(FetchOp op);
   llvm::StringRef problemOfRoles();
+  bool fitsOver(ChannelOp channel);
   mlir::LLVM::LLVMFuncOp createFunction();
   int64_t blocksAtOnce();
   mlir::LogicalResult lower(mlir::Block &block);
+  /// Lowers operations that stand behind each other, up to `end`, in stripes.
+  mlir::LogicalResult lowerInStripes(mlir::Block::iterator begin, mlir::Block::iterator end);
   mlir::LogicalResult lower(mlir::Operation *op);
   void awaitLoadsBefore(mlir::scf::ForOp loop);
   mlir::LogicalResult lowerLoop(mlir::scf::ForOp loop);
+  /// The same of a walk that may end before its last chunk.
+  mlir::LogicalResult lowerWalk(mlir::scf::ForOp loop, mlir::ValueRange initial);
+  /// Where walks end: behind that chunk, or never before the last one.
+  mlir::Value endOfWalks();
+  /// Has a producer wait for the tiles that nobody has received, so that none comes when its block has gone.
+  void awaitUnread(mlir::Value turns);
+  /// Says of the work item whether it is left to another kernel.
+  void lowerReturn();
+  llvm::StringRef problemOfEnds();
   bool takesMiddles(mlir::scf::IfOp condition);
   /// The same number, of which nothing is known where the code is written: what a branch makes of it is not made before
   /// a loop, where it would be the same in each turn, and kept in registers beside all else that the loop does.
@@ -168,6 +181,8 @@ private:
   /// Whether the element in a register is in memory; null where all are.
   mlir::Value existsIn(const Rows &rows, const Layout &layout, llvm::ArrayRef<int64_t> shape, uint64_t reg);
   mlir::Value word(int64_t index);
+  /// Where a kernel says whether it has left its work item to another one.
+  mlir::Value placeOfLeft();
   const View &viewOf(mlir::Value view) {
     auto found = fetched.find(view);
     return found == fetched.end() ? views[cast<mlir::BlockArgument>(view).getArgNumber()] : found->second;
@@ -231,9 +246,13 @@ private:
   /// What the warps of each role do.
   mlir::LogicalResult lowerRoles();
   void openPassed();
+  /// A channel of the block that is passed under a number.
+  ChannelOp numbered(uint64_t number);
   /// Each thread arrives when it has stored, or read, the tile of a turn.
   void arrivePassed(mlir::Value channel, mlir::Value turn, bool isRead);
   void lowerPass(PassOp op);
+  /// Says that a tile that was stored is there.
+  void finishPass(PassOp op);
   void lowerRelease(ReleaseOp op);
   void lowerConditionOfTile(ConditionOp op);
 
@@ -281,6 +300,7 @@ private:
   void lowerAccumulate(chunk::AccumulateOp op);
   void lowerRow(chunk::RowOp op);
   void lowerWithin(chunk::WithinOp op);
+  void lowerExpect(chunk::ExpectOp op);
   void lowerDecayMatrix(chunk::DecayMatrixOp op);
   mlir::LogicalResult lowerDecayDot(chunk::DecayDotOp op);
 
@@ -329,6 +349,17 @@ private:
 
   llvm::SmallVector<FuncOp, 4> roles;
   FuncOp function; // the role that is lowered
+  /// What ends the walks of all roles, and the role that it stands in; null where nothing does.
+  chunk::ExpectOp ends = nullptr;
+  static constexpr int64_t noEnd = std::numeric_limits<int32_t>::max();
+  /// Of what is lowered in stripes, the registers of tiles that are next; else all.
+  struct Stripe {
+    uint64_t begin = 0, end = std::numeric_limits<uint64_t>::max();
+    bool has(uint64_t reg) const { return begin <= reg && reg < end; }
+    bool isAll() const { return end == std::numeric_limits<uint64_t>::max(); }
+  } stripe;
+  /// The registers that a tile has so far, of as many as its layout says.
+  Registers soFar(mlir::Value tile, const Layout &layout);
   /// Whether a branch is lowered that is seldom taken.
   bool isRare = false;
   /// Which group of a role is lowered.

@@ -59,13 +59,13 @@ def gates(rng, shape, kind, form):
 
 # Words of the argument block (runtime/Manifest.h), of its header, and of a tensor in boxes (runtime/TensorBoxes.h).
 WORDS = {"input": 4, "output": 4, "table": 4, "parameter": 2, "checkpoint": 3, "kept": 3, "state": 5, "window": 5}
-HEADER_WORDS, BOX_WORDS = 14, 16
+HEADER_WORDS, BOX_WORDS = 15, 16
 TYPES_OF_DRIVER = {"f16": (6, 2), "f32": (7, 4), "bf16": (9, 2)}
 
 
-def range_words(first, chunks, between_checkpoints=1, between_starts=0, before=0, placed=(0, 0)):
-    """Those of the header that say which chunks a launch walks."""
-    return [first, chunks, between_checkpoints, between_starts, before, *placed]
+def range_words(first, chunks, between_checkpoints=1, between_starts=0, before=0, placed=(0, 0), left=0):
+    """Those of the header that say which chunks a launch walks, and where it says which work items it leaves."""
+    return [first, chunks, between_checkpoints, between_starts, before, *placed, left]
 
 
 def words_of(manifest, a):
@@ -142,7 +142,10 @@ class Launch:
             rows_of_state,
         ]
         header = [N, total if packed else longest, heads, self.buffer(offsets) if packed else 0, *words_of_rows]
-        header += range_words(0, -(-header[1] // manifest["chunk"]))
+        # Where a kernel that expects something of its chunks says which work items it leaves to another.
+        self.left, self.gate = len(self.buffers), gate
+        left = self.buffer(np.full(self.blocks, -1, dtype=np.int32))
+        header += range_words(0, -(-header[1] // manifest["chunk"]), left=left)
         self.offsets = offsets
         rows = (1, total) if packed else (N, longest)
         entries = {}
@@ -203,7 +206,23 @@ class Launch:
                 self.values[name] = begin if len(shape) == 2 else begin[..., 0]
                 if final:
                     self.states[name] = (index, start.shape, element, column, width, len(shape))
-        self.block = argument_block(manifest, header + self.words)
+        self.header = header
+        self.take(manifest)
+
+    def take(self, manifest):
+        """Another kernel for the same call, which takes what the one before has left."""
+        self.manifest = manifest
+        self.block = argument_block(manifest, self.header + self.words)
+
+    def problem_of_left(self):
+        """What is wrong with what a kernel says it leaves: gentle gates are in range, strong ones of several tokens are
+        not.
+        """
+        left, lengths = self.buffers[self.left], np.repeat(self.lengths, self.heads)
+        known = {"soft": np.zeros(len(left)), "near": np.zeros(len(left)), "strong": lengths > 2}.get(self.gate, left)
+        if not np.isin(left, (0, 1)).all():
+            return f"the kernel leaves {left.tolist()}, expected 0 or 1 of each work item"
+        return "" if (left == known).all() else f"the kernel leaves {left.tolist()}, expected {known.tolist()}"
 
     def input_values(self, rng, name, shape, gate):
         options = self.family.options

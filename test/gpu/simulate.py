@@ -200,6 +200,7 @@ def main():
     parser.add_argument("--ahead", type=int, default=0, help="warps that run ahead of those that walk")
     parser.add_argument("--warps", type=int, default=0, help="of a block; 0: as many as states ask for")
     parser.add_argument("--outputs", type=int, default=0, help="warps that find outputs behind those that walk")
+    parser.add_argument("--within", action="store_true", help="rows are expected to be in range; what is left follows")
     parser.add_argument("--walk", type=int, default=0, help="warps that walk, where there are others")
     parser.add_argument("--steps", action="store_true", help="steps of the cases of lookbacks.py")
     parser.add_argument("--lookbacks", action="store_true", help="cases of lookbacks.py")
@@ -210,7 +211,8 @@ def main():
     room = str(options.chip == "sm_90a").lower()
     chunk = f"{options.chunk_passes.replace('ROOM', room)}," if options.chunk_passes else ""
     math = ",stretto-expand-device-math" if options.math else ""
-    settings = dict(chunk=chunk, math=math, chip=options.chip, room=room, registers=options.registers)
+    within = chunk.replace("stretto-expand-decay", "stretto-expand-decay{within}") if options.within else chunk
+    settings = dict(chunk=within, math=math, chip=options.chip, room=room, registers=options.registers)
     settings["roles"] = f"ahead={options.ahead} walk={options.walk} outputs={options.outputs}"
     pipeline = LOWERING.format(fold=f"{{warps={options.warps}}}", **settings)
     elements = options.elements.split(",")
@@ -254,10 +256,26 @@ def main():
                 failed += 1
                 print(f"FAIL {kernel}: does not compile: {error.stderr.splitlines()[0]}", flush=True)
                 continue
+            of_left, rest = None, folder / "left.mlir"
+            if options.within and not manifest["expects"]:
+                failed += 1
+                print(f"FAIL {kernel}: expects nothing of its chunks", flush=True)
+                continue
+            if manifest["expects"]:
+                fold = f"{{takes-left {' '.join(kernels.fold_options(kernel))}}}"
+                of_all = {**settings, "chunk": chunk, "roles": ""}
+                of_left = lower(tools, LOWERING.format(fold=fold, **of_all), text, rest)
             for case, how in launch.cases(manifest):
                 run = launch.Launch(manifest, **how)
                 try:
                     simulate(tools / "simulate-block", threads, run, folder)
+                    if of_left and (problem := run.problem_of_left()):
+                        failed += 1
+                        print(f"FAIL {kernel} {case}: {problem}", flush=True)
+                        continue
+                    if of_left:
+                        run.take(of_left)
+                        simulate(tools / "simulate-block", rest, run, folder)
                 except subprocess.CalledProcessError:
                     failed += 1
                     print(f"FAIL {kernel} {case}: the simulator stopped", flush=True)

@@ -83,6 +83,7 @@ Action ThreadBlock::compile(Operation *op) {
     return compileWarpgroupWait(op);
   return llvm::TypeSwitch<Operation *, Action>(op)
       .Case([&](scf::ForOp op) { return compileFor(op); })
+      .Case([&](scf::WhileOp op) { return compileWhile(op); })
       .Case([&](scf::IfOp op) { return compileIf(op); })
       .Case([&](NVVM::MBarrierInitOp op) { return compileBarrierInit(op); })
       .Case([&](NVVM::MBarrierArriveExpectTxOp op) { return compileExpect(op); })
@@ -92,9 +93,9 @@ Action ThreadBlock::compile(Operation *op) {
       .Case([&](NVVM::CpAsyncBulkGlobalToSharedClusterOp op) { return compileBulkLoad(op); })
       .Case([&](NVVM::CpAsyncBulkSharedCTAToGlobalOp op) { return compileBulkStore(op); })
       .Case([&](NVVM::MBarrierInvalOp op) { return compileBarrierEnd(op); })
-      .Case<scf::YieldOp, LLVM::ReturnOp, NVVM::CpAsyncCommitGroupOp, NVVM::FenceMbarrierInitOp, NVVM::SetMaxRegisterOp,
-            NVVM::GriddepcontrolOp, NVVM::CpAsyncBulkCommitGroupOp, NVVM::CpAsyncBulkWaitGroupOp>(
-          [&](auto) { return Action(); })
+      .Case<scf::YieldOp, scf::ConditionOp, LLVM::ReturnOp, NVVM::CpAsyncCommitGroupOp, NVVM::FenceMbarrierInitOp,
+            NVVM::SetMaxRegisterOp, NVVM::GriddepcontrolOp, NVVM::CpAsyncBulkCommitGroupOp,
+            NVVM::CpAsyncBulkWaitGroupOp>([&](auto) { return Action(); })
       .Case([&](LLVM::InlineAsmOp op) { return compileAssembly(op); })
       .Case([&](LLVM::LoadOp op) { return compileLoad(op); })
       .Case([&](LLVM::StoreOp op) { return compileStore(op); })

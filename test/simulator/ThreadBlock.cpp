@@ -48,6 +48,37 @@ Action ThreadBlock::compileFor(scf::ForOp op) {
   };
 }
 
+Action ThreadBlock::compileWhile(scf::WhileOp op) {
+  auto slotsOf = [&](auto values) {
+    std::vector<Slot> slots;
+    for (Value value : values)
+      slots.push_back(slotOf(value));
+    return slots;
+  };
+  auto ask = std::make_shared<std::vector<Action>>(compile(*op.getBeforeBody()));
+  auto body = std::make_shared<std::vector<Action>>(compile(*op.getAfterBody()));
+  std::vector<Slot> initial = slotsOf(op.getInits()), asked = slotsOf(op.getBeforeArguments()),
+                    given = slotsOf(op.getConditionOp().getArgs()), arguments = slotsOf(op.getAfterArguments()),
+                    yielded = slotsOf(op.getYieldOp().getOperands()), results = slotsOf(op.getResults());
+  Slot condition = slotOf(op.getConditionOp().getCondition());
+  Operation *operation = op;
+  return [=, this] {
+    assign(asked, initial, active);
+    for (;;) {
+      execute(*ask);
+      for (int thread = 1; thread < threads; ++thread)
+        if ((condition.words[thread] & 1) != (condition.words[0] & 1))
+          fail(operation, "threads disagree about the end of a loop");
+      if (!(condition.words[0] & 1))
+        break;
+      assign(arguments, given, active);
+      execute(*body);
+      assign(asked, yielded, active);
+    }
+    assign(results, given, active);
+  };
+}
+
 Action ThreadBlock::compileIf(scf::IfOp op) {
   Slot condition = slotOf(op.getCondition());
   std::vector<Slot> results;
@@ -88,13 +119,16 @@ Action ThreadBlock::compileLoad(LLVM::LoadOp op) {
   Slot address = slotOf(op.getAddr()), result = slotOf(op.getResult());
   size_t bytes = widthOf(op.getResult().getType()) / 8;
   Operation *operation = op;
+  // Of what is volatile either number will do that another thread may leave meanwhile.
+  bool isOrdered = !op.getVolatile_();
   return [=, this] {
     for (int thread = 0; thread < threads; ++thread) {
       if (!active[thread])
         continue;
       size_t all = bytes * result.components;
       const uint8_t *source = memory.at(operation, address.words[thread], all);
-      memory.noteRead(operation, address.words[thread], all, thread);
+      if (isOrdered)
+        memory.noteRead(operation, address.words[thread], all, thread);
       for (int i = 0; i < result.components; ++i) {
         uint64_t word = 0;
         std::memcpy(&word, source + i * bytes, bytes);
@@ -108,6 +142,7 @@ Action ThreadBlock::compileStore(LLVM::StoreOp op) {
   Slot address = slotOf(op.getAddr()), value = slotOf(op.getValue());
   size_t bytes = widthOf(op.getValue().getType()) / 8;
   Operation *operation = op;
+  bool isOrdered = !op.getVolatile_();
   return [=, this] {
     for (int thread = 0; thread < threads; ++thread) {
       if (!active[thread])
@@ -117,7 +152,8 @@ Action ThreadBlock::compileStore(LLVM::StoreOp op) {
       for (int i = 0; i < value.components; ++i)
         std::memcpy(data.data() + i * bytes, &value.words[i * threads + thread], bytes);
       uint8_t *target = memory.at(operation, address.words[thread], all);
-      memory.noteWrite(operation, address.words[thread], all, thread, data.data());
+      if (isOrdered)
+        memory.noteWrite(operation, address.words[thread], all, thread, data.data());
       std::memcpy(target, data.data(), all);
     }
   };

@@ -140,6 +140,7 @@ private:
 
   Action compile(mlir::Operation *op);
   Action compileFor(mlir::scf::ForOp op);
+  Action compileWhile(mlir::scf::WhileOp op);
   Action compileIf(mlir::scf::IfOp op);
   Action compileLoad(mlir::LLVM::LoadOp op);
   Action compileStore(mlir::LLVM::StoreOp op);

@@ -392,7 +392,7 @@ chunk.kernel @within_c1 chunk 16 (input %x: tensor<16xf32>, valid %n: index) -> 
 
 chunk.kernel @within_c2 chunk 16 (input %x: tensor<16xf32>, valid %n: index) -> (o: tensor<16xf32>) {
   // expected-error @+1 {{[within_c2] has no matrix for its first operand}}
-  %y = chunk.within %x rising limits [1.0] : tensor<16xf32>
+  %y = chunk.within %x largest last limits [1.0] : tensor<16xf32>
   chunk.yield %x : tensor<16xf32>
 }
 

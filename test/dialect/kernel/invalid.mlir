@@ -172,6 +172,14 @@ kernel.func @f(%x: !kernel.view<tensor<16xf32>>) chunk 16 roles [#kernel.role<al
 
 // -----
 
+kernel.func @f(%x: !kernel.view<tensor<16xf32>>) chunk 16 roles [#kernel.role<all, 4>] {
+  // expected-error @+1 {{[channel_c2] has the places of the channel 3, expected one that is passed, not in bulk}}
+  %tiles = kernel.channel over 3 depth 2 : !kernel.channel<tensor<16x16xf32>>
+  kernel.return
+}
+
+// -----
+
 #registers = #kernel.layout<[4, 4], register = [[0, 1], [8, 0], [0, 8]], lane = [[0, 2], [0, 4], [1, 0], [2, 0], [4, 0]]>
 func.func @f(%tile: tensor<16x16xf32, #registers>) {
   // expected-error @+1 {{[take_back_c1] takes back what was not set aside}}

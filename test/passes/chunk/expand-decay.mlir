@@ -246,7 +246,7 @@ chunk.kernel @beside_another chunk 16 (input %q: tensor<16x32xbf16>, input %v: t
 // CHECK: %[[TRIANGLE:.*]] = chunk.causal %[[ONES]] : tensor<16x16xf32>
 // CHECK: %[[GIVEN:.*]] = chunk.dot %[[TRIANGLE]], %[[G]] : tensor<16x16xf32>, tensor<16x32xf32>
 // CHECK-NOT: chunk.accumulate
-// CHECK: %[[GOOD:.*]] = chunk.within %[[GIVEN]], %q rising limits
+// CHECK: %[[GOOD:.*]] = chunk.within %[[GIVEN]], %q largest last limits
 // CHECK: %[[SUM:.*]] = scf.if %[[GOOD]]
 // CHECK-NEXT: scf.yield %[[GIVEN]]
 // CHECK: %[[F:.*]] = arith.maximumf %[[G]]
@@ -281,7 +281,7 @@ chunk.kernel @sums_by_product chunk 16 (input %q: tensor<16x32xbf16>, input %v: 
 // once: products by halves take both.
 // CHECK-LABEL: chunk.kernel @sums_of_near_tokens
 // CHECK: %[[GIVEN:.*]] = chunk.dot
-// CHECK: %[[GOOD:.*]] = chunk.within %[[GIVEN]], %q rising limits
+// CHECK: %[[GOOD:.*]] = chunk.within %[[GIVEN]], %q largest last limits
 // CHECK: %[[KNOWN:.*]]:2 = scf.if %[[GOOD]] -> (i1, tensor<32x16xf32>) {
 // CHECK: scf.yield %{{.*}}, %[[GIVEN]]
 // CHECK: %[[NEAR:.*]] = chunk.within %g, %q, %k limits [1.500000e+01, 2.968047e+12, 2.968047e+12]
@@ -648,4 +648,31 @@ chunk.kernel @inverted chunk 16 (input %q: tensor<16x32xf32>, input %k: tensor<1
   %o = chunk.inverse %m : tensor<16x16xf32>
   %p = chunk.decay_dot %q, %k log %g : tensor<16x32xf32>, tensor<16x32xf32>, tensor<16xf32> -> tensor<16x16xf32>
   chunk.yield %o, %p : tensor<16x16xf32>, tensor<16x16xf32>
+}
+
+// What a token weighs its own row with, beside earlier ones that it reads before its own decay, is a part of the product
+// that these have: it stands on the diagonal.
+// CHECK-LABEL: chunk.kernel @own_rows
+// CHECK: %[[SCORES:.*]] = scf.if
+// CHECK: %[[OWN:.*]] = chunk.broadcast %{{.*}} along rows : tensor<16xf32> to tensor<16x16xf32>
+// CHECK: %[[ALL:.*]] = chunk.meet %[[OWN]] else %[[SCORES]] block 1 : tensor<16x16xf32>
+// CHECK: chunk.dot %{{.*}}, %{{.*}} add
+// CHECK-NOT: arith.addf
+// CHECK: chunk.yield
+chunk.kernel @own_rows chunk 16 (input %q: tensor<16x32xbf16>, input %v: tensor<16x8xbf16>, input %g: tensor<16x32xf32>,
+                                 input %b: tensor<16xf32>, state %S: tensor<32x8xf32>, valid %n: index)
+    -> (o: tensor<16x8xf32>) {
+  %q32 = arith.extf %q : tensor<16x32xbf16> to tensor<16x32xf32>
+  %v32 = arith.extf %v : tensor<16x8xbf16> to tensor<16x8xf32>
+  %x = chunk.decay_from_start %q32 log %g before : tensor<16x32xf32>, tensor<16x32xf32>
+  %r = chunk.dot %x, %S : tensor<16x32xf32>, tensor<32x8xf32> -> tensor<16x8xf32>
+  %p = chunk.decay_dot %q32, %q32 log %g before : tensor<16x32xf32>, tensor<16x32xf32>, tensor<16x32xf32> -> tensor<16x16xf32>
+  %o = chunk.dot %p, %v32 add %r : tensor<16x16xf32>, tensor<16x8xf32> -> tensor<16x8xf32>
+  %weights = chunk.broadcast %b along rows : tensor<16xf32> to tensor<16x8xf32>
+  %own = arith.mulf %weights, %v32 : tensor<16x8xf32>
+  %all = arith.addf %o, %own : tensor<16x8xf32>
+  %s = chunk.decay_state %S log %g along rows : tensor<32x8xf32>, tensor<16x32xf32>
+  %y = chunk.decay_to_end %q32 log %g : tensor<16x32xf32>, tensor<16x32xf32>
+  %next = chunk.dot %y, %v32 transpose_left add %s : tensor<16x32xf32>, tensor<16x8xf32> -> tensor<32x8xf32>
+  chunk.yield %all next %next : tensor<16x8xf32>, tensor<32x8xf32>
 }

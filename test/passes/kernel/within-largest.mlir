@@ -1,17 +1,32 @@
 // RUN: stretto-opt %s --pass-pipeline='builtin.module(stretto-fold-over-chunks,kernel.func(stretto-assign-layouts{warpgroups=true},stretto-select-products,stretto-overlap-products,stretto-plan-shared-memory,stretto-insert-barriers),stretto-lower-to-threads)' | FileCheck %s
 
-// The last row of sums that rise says it all: of the two rows that a thread has, the lower one is asked, as it is the last
-// row for some thread; 8 of 16 numbers, by a tree.
-// CHECK-LABEL: llvm.func @rising
+// The last row of sums up to each token says it all: of the two rows that a thread has, the lower one is asked, as it is
+// the last row for some thread; 8 of 16 numbers, by a tree.
+// CHECK-LABEL: llvm.func @last
 // CHECK-COUNT-8: math.absf
 // CHECK-NOT: math.absf
 // CHECK: nvvm.barrier #nvvm.reduction<or>
-chunk.kernel @rising chunk 64 (input %x: tensor<64x64xbf16>, state %S: tensor<64x64xf32>, valid %n: index)
+chunk.kernel @last chunk 64 (input %x: tensor<64x64xbf16>, state %S: tensor<64x64xf32>, valid %n: index)
     -> (o: tensor<64x64xf32>) {
   %ones = arith.constant dense<1.0> : tensor<64x64xbf16>
   %none = arith.constant dense<0.0> : tensor<64x64xf32>
   %sums = chunk.dot %ones, %x : tensor<64x64xbf16>, tensor<64x64xbf16> -> tensor<64x64xf32>
-  %good = chunk.within %sums rising limits [60.0] : tensor<64x64xf32>
+  %good = chunk.within %sums largest last limits [60.0] : tensor<64x64xf32>
+  %o = arith.select %good, %sums, %none : tensor<64x64xf32>
+  chunk.yield %o next %S : tensor<64x64xf32>, tensor<64x64xf32>
+}
+
+// Of sums from each token on the first row does, which is the upper one for some thread.
+// CHECK-LABEL: llvm.func @first
+// CHECK-COUNT-8: math.absf
+// CHECK-NOT: math.absf
+// CHECK: nvvm.barrier #nvvm.reduction<or>
+chunk.kernel @first chunk 64 (input %x: tensor<64x64xbf16>, state %S: tensor<64x64xf32>, valid %n: index)
+    -> (o: tensor<64x64xf32>) {
+  %ones = arith.constant dense<1.0> : tensor<64x64xbf16>
+  %none = arith.constant dense<0.0> : tensor<64x64xf32>
+  %sums = chunk.dot %ones, %x : tensor<64x64xbf16>, tensor<64x64xbf16> -> tensor<64x64xf32>
+  %good = chunk.within %sums largest first limits [60.0] : tensor<64x64xf32>
   %o = arith.select %good, %sums, %none : tensor<64x64xf32>
   chunk.yield %o next %S : tensor<64x64xf32>, tensor<64x64xf32>
 }
