@@ -49,6 +49,7 @@ void KernelLowering::readBlock(Value block) {
   chunksBefore = read();
   firstPlaced = read();
   chunksPlaced = read();
+  read(); // no kernel leaves work items on a CPU
   for (Argument &argument : arguments)
     for (int64_t word = 0; word < wordsOf(argument); ++word)
       argument.words.push_back(read());

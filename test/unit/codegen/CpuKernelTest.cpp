@@ -210,7 +210,8 @@ void CpuKernelTest::check(const Problem &problem, const std::string &wholeText) 
                                 /*chunks between initial states=*/0,
                                 /*chunks before a segment=*/0,
                                 /*first chunk with a place=*/0,
-                                /*chunks with places=*/0};
+                                /*chunks with places=*/0,
+                                /*what is left=*/0};
   int64_t lastPosition = 0;
   std::vector<double> positions(problem.positions.begin(), problem.positions.end());
   for (int64_t position : problem.positions)
