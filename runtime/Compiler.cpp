@@ -107,12 +107,12 @@ static llvm::Expected<std::shared_ptr<CompiledKernel>> load(KernelImage image, T
 // Finding and keeping
 //===----------------------------------------------------------------------===//
 
-KernelRequest KernelRequest::ofLeft(const Manifest &manifest) const {
+KernelRequest KernelRequest::ofLeft(int64_t chunkOfItems, int64_t slicesOfItems) const {
   KernelRequest left = *this;
   left.takesLeft = true;
   // Work items, and their chunks, are the same.
-  left.chunk = manifest.chunk;
-  left.slices = manifest.slices;
+  left.chunk = chunkOfItems;
+  left.slices = slicesOfItems;
   left.warps = left.ahead = left.outputs = 0;
   return left;
 }

@@ -107,8 +107,8 @@ struct KernelRequest {
   }
   /// Whether the kernel takes the work items that one which expects something has left: any form that expects nothing.
   bool takesLeft = false;
-  /// The same of the work items that a kernel with such a manifest has left.
-  KernelRequest ofLeft(const Manifest &manifest) const;
+  /// The same of the work items that a kernel of such chunks and slices has left.
+  KernelRequest ofLeft(int64_t chunkOfItems, int64_t slicesOfItems) const;
   /// Whether the calls continue from positions that only a device knows, or from windows. Steps do anyway.
   bool continues = false;
   Target target;

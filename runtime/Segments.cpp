@@ -157,8 +157,9 @@ llvm::Expected<std::unique_ptr<Signature::Segments>> Signature::Segments::create
     return error;
   if (const Manifest &manifest = (*code)->manifest; manifest.expects) {
     std::vector<SegmentStarts::Kept> alike;
-    if (llvm::Error error = SegmentStarts::make(signature, requestOf(Part::Apart).ofLeft(manifest), names, alike)
-                                .moveInto(made->results->ofLeft))
+    if (llvm::Error error =
+            SegmentStarts::make(signature, requestOf(Part::Apart).ofLeft(manifest.chunk, manifest.slices), names, alike)
+                .moveInto(made->results->ofLeft))
       return error;
   }
   if (has(StateEntry::Kind::Tail))

@@ -53,6 +53,17 @@ static std::map<std::string, int64_t> ratios(std::map<std::string, int64_t> head
   return heads;
 }
 
+/// Whether channels of a state have decays of their own which a block has no room for beside another one: then kernels
+/// may expect rows to be in range, and leave what is not (runtime/ChooseRoles.cpp).
+static bool hasWideDecays(VariantOp program) {
+  constexpr int64_t mostOfTwoBlocks = 64 * 128;
+  WalkResult result = program.walk([](DecayOp decay) {
+    StateType state = decay.getType();
+    return WalkResult(failure(decay.getAlong() && state.getFirstSize() * state.getSecondSize() > mostOfTwoBlocks));
+  });
+  return result.wasInterrupted();
+}
+
 /// Whether a program reads tables that have other numbers at every position.
 static bool readsUnboundedTables(VariantOp program) {
   WalkResult result = program.walk(
@@ -113,6 +124,7 @@ llvm::Expected<std::unique_ptr<Operator::Signature>> Operator::Signature::create
     signature->weightOfTurn = weightOfPlainTurn(program);
   if (!call.isStep && Knobs::instance().features.value_or(device >= 0))
     signature->features = chooseFeatureSplit(program);
+  signature->mayLeave = device >= 0 && !call.isStep && request.element == ElementType::BF16 && hasWideDecays(program);
   if (device >= 0 && signature->serialBecause.empty())
     signature->serialBecause = problemOfTransitions(program, request.element);
   signature->describe(program, *sizes);
@@ -284,6 +296,8 @@ llvm::Expected<Operator::Signature::Kernel *> Operator::Signature::kernelOf(cons
   asked.savesRows = savesRows;
   if (solvesSystems())
     compileTogether(asked, {asked.part, KernelRequest::Part::Systems});
+  else if (mayLeave && asked.ahead && asked.outputs)
+    compileTogether(asked, asked.part);
   llvm::Expected<std::shared_ptr<CompiledKernel>> code = compile(asked);
   if (!code)
     return code.takeError();
@@ -299,7 +313,8 @@ llvm::Expected<Operator::Signature::Kernel *> Operator::Signature::kernelOf(cons
     return made.takeError();
   (*made)->systems = std::move(*systems);
   if ((*made)->code->manifest.expects) {
-    llvm::Expected<std::shared_ptr<CompiledKernel>> ofLeft = compile(asked.ofLeft((*made)->code->manifest));
+    llvm::Expected<std::shared_ptr<CompiledKernel>> ofLeft =
+        compile(asked.ofLeft((*made)->code->manifest.chunk, (*made)->code->manifest.slices));
     if (!ofLeft)
       return ofLeft.takeError();
     if (llvm::Error error = makeKernel(std::move(*ofLeft), {inputs, entries, {}, {}}).moveInto((*made)->ofLeft))
@@ -366,6 +381,8 @@ void Operator::Signature::compileTogether(KernelRequest request, ArrayRef<Kernel
   for (KernelRequest::Part part : parts) {
     request.part = part;
     requests.push_back(request);
+    if (mayLeave && (part == KernelRequest::Part::Results || part == KernelRequest::Part::Apart))
+      requests.push_back(request.ofLeft(Form::mostTokensOnGpu, request.slices));
   }
   compileAhead(declaration(), requests, device, [] { return true; });
 }

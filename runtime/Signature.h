@@ -136,6 +136,8 @@ public:
   bool feedsBack = false;
   /// What a chunk of a walk takes that leaves all but its states to others, on a GPU in 16 bits (runtime/WholeWalks.h).
   std::optional<int64_t> weightOfTurn;
+  /// Whether kernels may leave work items to others, which are compiled beside them.
+  bool mayLeave = false;
   /// Whether rows of windows are computed with parameters.
   bool windowsMeetParameters = false;
 
