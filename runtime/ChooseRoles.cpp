@@ -147,6 +147,9 @@ bool Lowering::divideWithin(ModuleOp form, KernelForm roles) {
   if (!mayHaveRoles() || isOfGradient || request.takesLeft || !roles.ahead || !roles.outputs ||
       !hasDecaysOfChannels(form))
     return false;
+  // The model has looked at that (rolesOfProducer).
+  if (request.ahead < 0 && request.outputs < 0)
+    return true;
   roles.within = true;
   roles.setTilesAside = false;
   OwningOpRef<ModuleOp> planned = form.clone();
