@@ -222,6 +222,14 @@ LogicalResult TakeBackOp::verify() {
   return success();
 }
 
+ChannelOp stretto::kernel::channelPassed(ArrayRef<FuncOp> roles, uint64_t number) {
+  for (FuncOp role : roles)
+    for (auto channel : role.getOps<ChannelOp>())
+      if (channel.getPassed() == number)
+        return channel;
+  return {};
+}
+
 int64_t stretto::kernel::countPassed(ArrayRef<FuncOp> roles) {
   llvm::SmallDenseSet<uint64_t> numbers;
   for (FuncOp role : roles)

@@ -91,6 +91,8 @@ inline constexpr llvm::StringLiteral instructionAttribute = "kernel.instruction"
 bool isOfWarpgroups(mlir::Operation *product);
 /// How many channels the functions of a block pass tiles through, each under one number.
 int64_t countPassed(llvm::ArrayRef<FuncOp> roles);
+/// The first channel of the functions of a block that is passed under a number; null where none is.
+ChannelOp channelPassed(llvm::ArrayRef<FuncOp> roles, uint64_t number);
 /// Whether a product of warpgroups is nothing but what another one of its block adds to: that begins when it is done.
 bool isOnlyAddend(chunk::DotOp product);
 /// Whether a product is under way behind its place: until a `kernel.finish`, or with the one that adds to it.

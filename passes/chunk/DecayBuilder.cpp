@@ -63,6 +63,11 @@ Value DecayBuilder::decays(chunk::DecayForm form, Value amount, bool reverse, bo
   return form == chunk::DecayForm::Log ? exp(result) : result;
 }
 
+Value DecayBuilder::ofLater(chunk::DecayForm form, Value amount) {
+  auto kind = form == chunk::DecayForm::Log ? chunk::Accumulation::Sum : chunk::Accumulation::Product;
+  return chunk::AccumulateOp::create(builder, amount.getType(), kind, amount, /*reverse=*/true, /*exclusive=*/true);
+}
+
 Value DecayBuilder::floored(Value amount) {
   return arith::MaximumFOp::create(builder, amount, splat(amount, chunk::noFactor));
 }

@@ -218,12 +218,10 @@ bool RecurrenceExpander::canExpectRange(DecayRecurrence &ops, const RescaledRows
 }
 
 RecurrenceExpander::Rescaling RecurrenceExpander::rescaledWithin(DecayRecurrence &ops, const RescaledRows &rows) {
-  Value amount = ops.state.getAmount();
-  bool isLog = ops.state.getForm() == chunk::DecayForm::Log;
-  auto kind = isLog ? chunk::Accumulation::Sum : chunk::Accumulation::Product;
-  Value later = chunk::AccumulateOp::create(builder, amount.getType(), kind, amount, /*reverse=*/true,
-                                            /*exclusive=*/true);
-  Value fromOwn = isLog ? add(later, amount) : mul(later, amount), total = rowOf(fromOwn, 0), inRange;
+  chunk::DecayForm form = ops.state.getForm();
+  bool isLog = form == chunk::DecayForm::Log;
+  Value amount = ops.state.getAmount(), later = ofLater(form, amount), fromOwn = withOwn(form, later, amount);
+  Value total = rowOf(fromOwn, 0), inRange;
   auto inverseOf = [&](Value products, double factor) -> Value {
     return arith::DivFOp::create(builder, splat(products, factor), products);
   };
@@ -395,7 +393,7 @@ void RecurrenceExpander::totalOfRescaled(chunk::DecayTotalsOp op, bool ofKeys, c
                                    [&] { return exactTotal(op, weights.rounded, ofKeys); }));
 }
 
-Value RecurrenceExpander::withOwn(chunk::DecayDotOp op, Value scores) {
+Value RecurrenceExpander::meetingItself(chunk::DecayDotOp op, Value scores) {
   auto product = op->hasOneUse() ? dyn_cast<chunk::DotOp>(*op->user_begin()) : chunk::DotOp();
   if (!product || product.getLeft() != op.getResult() || product.getTransposeLeft() || !product->hasOneUse())
     return scores;
@@ -435,7 +433,7 @@ void RecurrenceExpander::expand(DecayRecurrence ops, bool within) {
     auto exact = [&, known = known] { return isAlone ? exactly(op, known) : exactly(builder.clone(*op)); };
     Value scores = choose(inRange, op.getType(), plain, exact);
     if (ops.before && !isReverse)
-      scores = withOwn(op, scores);
+      scores = meetingItself(op, scores);
     op.replaceAllUsesWith(scores);
     multiplyBothParts(scores);
   }

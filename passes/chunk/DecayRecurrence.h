@@ -97,7 +97,7 @@ private:
   bool canExpectRange(DecayRecurrence &ops, const RescaledRows &rows);
   /// Scores of earlier tokens, and what a token weighs its own row with where that is added to the product of the
   /// scores and these rows: then it is a part of the product.
-  mlir::Value withOwn(chunk::DecayDotOp op, mlir::Value scores);
+  mlir::Value meetingItself(chunk::DecayDotOp op, mlir::Value scores);
   /// Factors of any sign and size: those above 1, among which products may rise, have no range.
   Rescaling rescaledByFactors(DecayRecurrence &ops, const RescaledRows &rows);
   /// Makes the rows and weights that branches share.

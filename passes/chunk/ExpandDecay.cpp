@@ -44,9 +44,9 @@ public:
     if (Value sums = sumsOfTokens(op.getForm(), op.getAmount()))
       return mul(op.getState(), repeat(exp2(rowOf(sums, tokens - 1)), tileTypeOf(op.getState()), op.getAlong()));
     if (isByThreads(op.getAmount())) {
-      Value later = ofLater(op.getForm(), op.getAmount());
       bool isLog = op.getForm() == chunk::DecayForm::Log;
-      Value all = rowOf(isLog ? add(later, op.getAmount()) : mul(later, op.getAmount()), 0);
+      Value later = ofLater(op.getForm(), op.getAmount());
+      Value all = rowOf(withOwn(op.getForm(), later, op.getAmount()), 0);
       // What a segment decays by is the sum of the same logarithms.
       for (Operation *user : llvm::make_early_inc_range(op.getAmount().getUsers()))
         if (auto sum = dyn_cast<chunk::ReduceOp>(user);
@@ -126,10 +126,6 @@ private:
     return within && tileTypeOf(amount).getRank() == 2 && gainsFromProduct(amount) && !isReverse &&
            llvm::none_of(amount.getUsers(), llvm::IsaPred<chunk::DecayDotOp, chunk::DecayMixOp, chunk::DecayTotalsOp,
                                                           chunk::DecayPairsOp, chunk::DecayFromStartOp>);
-  }
-  Value ofLater(chunk::DecayForm form, Value amount) {
-    auto kind = form == chunk::DecayForm::Log ? chunk::Accumulation::Sum : chunk::Accumulation::Product;
-    return chunk::AccumulateOp::create(builder, amount.getType(), kind, amount, /*reverse=*/true, /*exclusive=*/true);
   }
 
   bool within;

@@ -3,6 +3,7 @@
 #include "mlir/IR/IRMapping.h"
 #include "mlir/IR/Matchers.h"
 #include "passes/Passes.h"
+#include "passes/kernel/FreeTiles.h"
 #include "passes/kernel/LeftTiles.h"
 #include "passes/kernel/RegisterEstimate.h"
 #include "runtime/Manifest.h"
@@ -18,8 +19,6 @@ using namespace stretto::kernel;
 
 namespace {
 
-RankedTensorType tileTypeOf(Value value) { return dyn_cast<RankedTensorType>(value.getType()); }
-
 class LayoutAssigner {
 public:
   LayoutAssigner(FuncOp function, int64_t perAccess, bool readAgain, bool repeatLeft, bool warpgroups)
@@ -32,9 +31,9 @@ public:
 
   LogicalResult assign(Block &block) {
     if (forWarpgroups && !sweeps)
-      findRows(block);
+      freeTiles.findRows(block);
     if (!sweeps)
-      findRuns(block);
+      freeTiles.findRuns(block);
     for (Operation &op : llvm::make_early_inc_range(block)) {
       builder.setInsertionPoint(&op);
       if (failed(assign(&op)))
@@ -187,8 +186,6 @@ private:
            });
   }
 
-  static bool isVector(Value value) { return tileTypeOf(value).getRank() == 1; }
-
   /// Moves on to the front of all loops that do not make `value`: it is the same in each of their iterations.
   void leaveLoops(Value value) {
     Region *made = value.getParentRegion();
@@ -272,7 +269,7 @@ private:
                                                       : registersFor(vector));
     } else if (isa<chunk::WithinOp, chunk::DecayMatrixOp>(op)) {
       // What is asked of tiles in memory is asked by those who have the numbers that are made of them.
-      bool isOfRuns = ofRuns.contains(op->getOperand(0));
+      bool isOfRuns = freeTiles.isOfRuns(op->getOperand(0));
       for (OpOperand &operand : op->getOpOperands())
         operand.set(isOfRuns ? place(operand.get(), runLayout(tileTypeOf(operand.get()).getShape(), warps))
                              : inRegisters(operand.get()));
@@ -362,68 +359,6 @@ private:
     return success();
   }
 
-  /// Operations on tiles of one layout.
-  static bool isInPlace(Operation *op) {
-    return op->hasTrait<OpTrait::Elementwise>() ||
-           isa<chunk::MaskOp, chunk::CausalOp, chunk::MeetOp, chunk::JoinHalvesOp, chunk::AccumulateOp>(op);
-  }
-
-  /// Whether what is made of a tile in place is made of it alone, of constants and of numbers that are repeated, and
-  /// goes where any layout does.
-  static bool isMadeAlone(Value tile) {
-    llvm::SetVector<Value> made;
-    made.insert(tile);
-    auto isFree = [&](Value operand) {
-      return tileTypeOf(operand).getRank() < 2 || made.contains(operand) ||
-             isa_and_nonnull<chunk::BroadcastOp, arith::ConstantOp>(operand.getDefiningOp());
-    };
-    for (size_t next = 0; next < made.size(); ++next)
-      for (Operation *user : made[next].getUsers()) {
-        if (isInPlace(user) && user->getNumResults() == 1)
-          made.insert(user->getResult(0));
-        else if (!isa<chunk::ReduceOp, chunk::DotOp>(user))
-          return false;
-      }
-    // Only now is known what else is made of it.
-    return llvm::all_of(ArrayRef(made.getArrayRef()).drop_front(), [&](Value value) {
-      return llvm::all_of(value.getDefiningOp()->getOperands(),
-                          [&](Value operand) { return !tileTypeOf(operand) || isFree(operand); });
-    });
-  }
-
-  /// Whether what is made of a vector are sums over its numbers, and what is made of these, or numbers that are stored.
-  static bool isForSums(Value vector) {
-    llvm::SetVector<Value> made;
-    made.insert(vector);
-    bool hasSum = false;
-    for (size_t next = 0; next < made.size(); ++next)
-      for (Operation *user : made[next].getUsers()) {
-        hasSum |= isa<chunk::AccumulateOp>(user);
-        if (isa<chunk::AccumulateOp, StoreOp>(user) || llvm::any_of(user->getOperands(), isOfSum))
-          continue;
-        if (!isInPlace(user) || user->getNumResults() != 1 || !tileTypeOf(user->getResult(0)))
-          return false;
-        made.insert(user->getResult(0));
-      }
-    return hasSum;
-  }
-
-  /// Whether a vector is a sum over tokens, or made of one in place.
-  static bool isOfSum(Value vector) {
-    llvm::SetVector<Value> made;
-    made.insert(vector);
-    for (size_t next = 0; next < made.size(); ++next) {
-      Operation *op = made[next].getDefiningOp();
-      if (!op || !tileTypeOf(made[next]) || !isVector(made[next]))
-        continue;
-      if (isa<chunk::AccumulateOp>(op))
-        return true;
-      if (isInPlace(op))
-        made.insert(op->operand_begin(), op->operand_end());
-    }
-    return false;
-  }
-
   /// Whether parts that are as wide as each other may stay where they are: a thread then has its columns of each.
   bool staysInPlace(chunk::ConcatOp op) {
     RankedTensorType first = tileTypeOf(op.getOperand(0));
@@ -445,104 +380,20 @@ private:
         std::optional<Layout> &first = isRepeated ? ofRepeated : ofTile;
         first = first ? first : own;
       }
-    Layout layout = ofRuns.contains(op->getResult(0))   ? runLayout(tileTypeOf(op->getResult(0)).getShape(), warps)
-                    : ofRows.contains(op->getResult(0)) ? layoutOfRows(op->getResult(0))
-                    : ofTile                            ? *ofTile
-                    : ofRepeated                        ? *ofRepeated
-                                                        : layoutOfFirst(op->getResult(0));
+    Layout layout = freeTiles.isOfRuns(op->getResult(0))   ? runLayout(tileTypeOf(op->getResult(0)).getShape(), warps)
+                    : freeTiles.isOfRows(op->getResult(0)) ? layoutOfRows(op->getResult(0))
+                    : ofTile                               ? *ofTile
+                    : ofRepeated                           ? *ofRepeated
+                                                           : layoutOfFirst(op->getResult(0));
     for (OpOperand &operand : op->getOpOperands())
       if (tileTypeOf(operand.get()))
         placeOperand(operand, layout);
     setLayout(op->getResult(0), layout);
   }
 
-  static bool readsRowsOfOthers(Operation *op) { return isa_and_nonnull<chunk::JoinHalvesOp, chunk::MiddleOp>(op); }
-
-  /// Finds what a block makes of rows of others, number by number and of tiles in shared memory alone, for products
-  /// that read it there: it may be where that takes the fewest accesses.
-  void findRows(Block &block) {
-    DenseSet<Value> seen;
-    for (Operation &op : block)
-      if (readsRowsOfOthers(&op) && !seen.contains(op.getResult(0)))
-        if (FailureOr<SmallVector<Value>> made = madeOfRows(op.getResult(0)); succeeded(made)) {
-          ofRows.insert(made->begin(), made->end());
-          seen.insert(made->begin(), made->end());
-        }
-  }
-
-  /// All tiles that are made number by number of each other, `first` among them; none where one is wanted elsewhere, or
-  /// is made of what lies elsewhere.
-  static FailureOr<SmallVector<Value>> madeOfRows(Value first) {
-    Block *block = first.getParentBlock();
-    auto isMade = [&](Operation *op) {
-      return op && op->getBlock() == block && op->getNumOperands() && op->getNumResults() == 1 &&
-             tileTypeOf(op->getResult(0)) && tileTypeOf(op->getResult(0)).getShape() == tileTypeOf(first).getShape() &&
-             (op->hasTrait<OpTrait::Elementwise>() || readsRowsOfOthers(op));
-    };
-    auto isShared = [](Value operand) {
-      return inSharedMemory(operand.getType()) || llvm::any_of(operand.getUsers(), llvm::IsaPred<chunk::MiddleOp>);
-    };
-    llvm::SetVector<Value> made;
-    made.insert(first);
-    for (size_t next = 0; next < made.size(); ++next) {
-      Operation *op = made[next].getDefiningOp();
-      for (Value operand : op->getOperands()) {
-        if (!tileTypeOf(operand) || isShared(operand) || matchPattern(operand, m_Constant()))
-          continue;
-        if (readsRowsOfOthers(op) || !isMade(operand.getDefiningOp()))
-          return failure();
-        made.insert(operand);
-      }
-      for (Operation *user : made[next].getUsers()) {
-        if (isMade(user) && !readsRowsOfOthers(user))
-          made.insert(user->getResult(0));
-        else if (auto product = dyn_cast<chunk::DotOp>(user); !product || product.getAddend() == made[next])
-          return failure();
-      }
-    }
-    return llvm::to_vector(made);
-  }
-
-  /// Finds what a block makes of sums over tokens, number by number and of tiles in shared memory, for others that read
-  /// it there: threads that walk down columns need no others for most of these sums.
-  void findRuns(Block &block) {
-    for (auto sums : block.getOps<chunk::AccumulateOp>()) {
-      if (tileTypeOf(sums.getResult()).getRank() != 2 || ofRuns.contains(sums.getResult()))
-        continue;
-      llvm::SetVector<Value> made;
-      made.insert(sums.getResult());
-      RankedTensorType tile = tileTypeOf(sums.getResult());
-      auto isMade = [&](Operation *op) {
-        return op && op->getBlock() == &block && op->getNumOperands() && op->getNumResults() == 1 &&
-               tileTypeOf(op->getResult(0)) && tileTypeOf(op->getResult(0)).getShape() == tile.getShape() &&
-               (op->hasTrait<OpTrait::Elementwise>() || isa<chunk::AccumulateOp, chunk::MaskOp>(op));
-      };
-      auto isGiven = [](Value operand) {
-        return !tileTypeOf(operand) || isa_and_nonnull<ReceiveOp, chunk::BroadcastOp>(operand.getDefiningOp()) ||
-               matchPattern(operand, m_Constant());
-      };
-      bool isAlone = true;
-      for (size_t next = 0; next < made.size() && isAlone; ++next) {
-        for (Value operand : made[next].getDefiningOp()->getOperands()) {
-          if (isGiven(operand))
-            continue;
-          isAlone &= isMade(operand.getDefiningOp());
-          made.insert(operand);
-        }
-        for (Operation *user : made[next].getUsers()) {
-          if (isMade(user))
-            made.insert(user->getResult(0));
-          else if (!isa<chunk::RowOp, chunk::WithinOp, PassOp>(user))
-            isAlone = false;
-        }
-      }
-      if (isAlone)
-        ofRuns.insert(made.begin(), made.end());
-    }
-  }
-
   Layout layoutOfRows(Value value) {
-    return ofRows.contains(value) ? rowsLayout(tileTypeOf(value).getShape(), warps) : registersFor(tileTypeOf(value));
+    return freeTiles.isOfRows(value) ? rowsLayout(tileTypeOf(value).getShape(), warps)
+                                     : registersFor(tileTypeOf(value));
   }
 
   /// Where a value is that is made of nothing in registers. What only goes back to shared memory, for products, each
@@ -693,8 +544,7 @@ private:
   OpBuilder builder;
   DenseMap<std::tuple<Value, Type, Block *>, Value> conversions;
   DenseMap<Value, std::optional<Layout>> joined;
-  /// What findRows and findRuns have found.
-  DenseSet<Value> ofRows, ofRuns;
+  FreeTiles freeTiles;
 };
 
 /// The columns that one access may take of each state.

@@ -315,17 +315,6 @@ void ThreadLowering::lowerWithin(chunk::WithinOp op) {
   scalars.map(op.getResult(), b.none(exceeds));
 }
 
-void ThreadLowering::lowerExpect(chunk::ExpectOp op) {
-  // The threads of this role know it by themselves, others ask for it before their next turn.
-  auto loop = op->getParentOfType<scf::ForOp>();
-  Value holds = scalars.lookup(op.getCondition()), next = b.add(b.truncate(scalars.lookup(loop.getInductionVar())), 1);
-  Value isBroken = b.compare(arith::CmpIPredicate::eq, holds, b.i1(false));
-  onFirstThread([&] {
-    b.setInsertionPointToStart(scf::IfOp::create(b, isBroken).thenBlock());
-    LLVM::StoreOp::create(b, next, scratchOf(op), /*alignment=*/4, /*isVolatile=*/true);
-  });
-}
-
 //===----------------------------------------------------------------------===//
 // Decay between two tokens, one for all channels
 //===----------------------------------------------------------------------===//

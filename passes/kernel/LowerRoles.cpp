@@ -93,24 +93,16 @@ void ThreadLowering::openPassed() {
           init(barrierOfCleared(channel), lanesOfWarp * roleThatClears(channel).getWarps());
       }
     NVVM::FenceMbarrierInitOp::create(b);
-    if (ends)
-      b.store(scratchOf(ends), b.i32(noEnd));
+    if (ends())
+      b.store(scratchOf(ends()), b.i32(noEnd));
   });
   b.barrier();
-}
-
-ChannelOp ThreadLowering::numbered(uint64_t number) {
-  for (FuncOp role : roles)
-    for (auto channel : role.getOps<ChannelOp>())
-      if (channel.getPassed() && *channel.getPassed() == number)
-        return channel;
-  return {};
 }
 
 void ThreadLowering::arrivePassed(Value passed, Value turn, bool isRead) {
   auto channel = passed.getDefiningOp<ChannelOp>();
   if (isRead && channel.getOver())
-    channel = numbered(*channel.getOver());
+    channel = channelPassed(roles, *channel.getOver());
   Value barrier = barrierOf(channel, scalars.lookup(turn), isRead);
   NVVM::MBarrierArriveOp::create(b, b.getI64Type(), barrier, Value());
 }

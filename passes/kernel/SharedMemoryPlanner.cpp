@@ -55,7 +55,7 @@ void SharedMemoryPlanner::write() {
   }
   // What is left over other tiles lies where these do.
   for (ChannelOp channel : over)
-    if (ChannelOp below = numbered(*channel.getOver()))
+    if (ChannelOp below = channelPassed(roles, *channel.getOver()))
       channel.setOffsetAttr(below.getOffsetAttr());
   // Where one role takes tiles the other leaves them.
   for (auto &[channel, other] : passed) {
@@ -179,20 +179,11 @@ SmallVector<SharedMemoryPlanner::Span, 2> SharedMemoryPlanner::spansOf(ChannelOp
   return {{0, lastRead}, {sent, end}};
 }
 
-ChannelOp SharedMemoryPlanner::numbered(uint64_t number) {
-  for (FuncOp function : roles)
-    for (auto channel : function.getOps<ChannelOp>())
-      if (channel.getPassed() && *channel.getPassed() == number)
-        return channel;
-  return {};
-}
-
 ChannelOp SharedMemoryPlanner::otherEnd(ChannelOp channel) {
-  for (FuncOp function : roles)
-    for (auto other : function.getOps<ChannelOp>())
-      if (other.getPassed() && other.getPassed() == channel.getPassed())
-        return other == channel ? ChannelOp() : other;
-  return {};
+  if (!channel.getPassed())
+    return {};
+  ChannelOp first = channelPassed(roles, *channel.getPassed());
+  return first == channel ? ChannelOp() : first;
 }
 
 void SharedMemoryPlanner::collect(FuncOp function) {

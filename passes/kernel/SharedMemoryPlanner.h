@@ -80,8 +80,6 @@ private:
   /// before, or where it reads it.
   llvm::SmallVector<Span, 2> spansOf(ChannelOp channel);
 
-  /// A channel of the block that is passed under a number; null where there is none.
-  ChannelOp numbered(uint64_t number);
   /// The channel of a role before that is passed under the same number.
   ChannelOp otherEnd(ChannelOp channel);
 

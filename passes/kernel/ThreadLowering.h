@@ -16,7 +16,10 @@ class ThreadLowering {
 public:
   /// `roles`: what the warps of a block do, those of the first function first.
   ThreadLowering(llvm::ArrayRef<FuncOp> roles, Manifest manifest, mlir::OpBuilder &builder)
-      : roles(roles), function(roles.front()), manifest(std::move(manifest)), b(function.getLoc(), builder) {}
+      : roles(roles), function(roles.front()), manifest(std::move(manifest)), b(function.getLoc(), builder) {
+    for (FuncOp role : roles)
+      role.walk([&](chunk::ExpectOp op) { expected.push_back(op); });
+  }
 
   /// Emits the function in place of the block's.
   mlir::LogicalResult run();
@@ -29,28 +32,12 @@ private:
   // The frame and control flow (LowerToThreads.cpp)
   //===--------------------------------------------------------------------===//
 
-  mlir::LogicalResult checkLayouts(FuncOp function);
-  llvm::StringRef problemOfCopy(mlir::Operation *op);
-  llvm::StringRef problemOfFetch(FetchOp op);
-  llvm::StringRef problemOfRoles();
-  bool fitsOver(ChannelOp channel);
   mlir::LLVM::LLVMFuncOp createFunction();
   int64_t blocksAtOnce();
   mlir::LogicalResult lower(mlir::Block &block);
   /// Lowers operations that stand behind each other, up to `end`, in stripes.
   mlir::LogicalResult lowerInStripes(mlir::Block::iterator begin, mlir::Block::iterator end);
   mlir::LogicalResult lower(mlir::Operation *op);
-  void awaitLoadsBefore(mlir::scf::ForOp loop);
-  mlir::LogicalResult lowerLoop(mlir::scf::ForOp loop);
-  /// The same of a walk that may end before its last chunk.
-  mlir::LogicalResult lowerWalk(mlir::scf::ForOp loop, mlir::ValueRange initial);
-  /// Where walks end: behind that chunk, or never before the last one.
-  mlir::Value endOfWalks();
-  /// Has a producer wait for the tiles that nobody has received, so that none comes when its block has gone.
-  void awaitUnread(mlir::Value turns);
-  /// Says of the work item whether it is left to another kernel.
-  void lowerReturn();
-  llvm::StringRef problemOfEnds();
   bool takesMiddles(mlir::scf::IfOp condition);
   /// The same number, of which nothing is known where the code is written: what a branch makes of it is not made before
   /// a loop, where it would be the same in each turn, and kept in registers beside all else that the loop does.
@@ -65,6 +52,36 @@ private:
   void appendLive(mlir::Value source, llvm::SmallVectorImpl<mlir::Value> &values);
   /// Makes of the next of `values` what `source` consists of the value `target`.
   void takeLive(mlir::Value target, mlir::Value source, mlir::ValueRange &values);
+
+  //===--------------------------------------------------------------------===//
+  // What a file may have that cannot be lowered (CheckBlocks.cpp)
+  //===--------------------------------------------------------------------===//
+
+  mlir::LogicalResult check();
+  mlir::LogicalResult checkLayouts(FuncOp function);
+  llvm::StringRef problemOfCopy(mlir::Operation *op);
+  llvm::StringRef problemOfFetch(FetchOp op);
+  llvm::StringRef problemOfRoles();
+  bool fitsOver(ChannelOp channel);
+  llvm::StringRef problemOfExpected();
+
+  //===--------------------------------------------------------------------===//
+  // Loops over chunks (LowerWalks.cpp)
+  //===--------------------------------------------------------------------===//
+
+  void awaitLoadsBefore(mlir::scf::ForOp loop);
+  mlir::LogicalResult lowerLoop(mlir::scf::ForOp loop);
+  /// The same of a walk that may end before its last chunk.
+  mlir::LogicalResult lowerWalk(mlir::scf::ForOp loop, mlir::ValueRange initial);
+  void lowerExpect(chunk::ExpectOp op);
+  /// What ends the walks of all roles; null where nothing does.
+  chunk::ExpectOp ends() { return expected.empty() ? chunk::ExpectOp() : expected.front(); }
+  /// Where walks end: behind that chunk, or never before the last one.
+  mlir::Value endOfWalks();
+  /// Has a producer wait for the tiles that nobody has received, so that none comes when its block has gone.
+  void awaitUnread(mlir::Value turns);
+  /// Says of the work item whether it is left to another kernel.
+  void lowerReturn();
 
   //===--------------------------------------------------------------------===//
   // What a block is to walk (LowerItems.cpp)
@@ -246,8 +263,6 @@ private:
   /// What the warps of each role do.
   mlir::LogicalResult lowerRoles();
   void openPassed();
-  /// A channel of the block that is passed under a number.
-  ChannelOp numbered(uint64_t number);
   /// Each thread arrives when it has stored, or read, the tile of a turn.
   void arrivePassed(mlir::Value channel, mlir::Value turn, bool isRead);
   void lowerPass(PassOp op);
@@ -300,7 +315,6 @@ private:
   void lowerAccumulate(chunk::AccumulateOp op);
   void lowerRow(chunk::RowOp op);
   void lowerWithin(chunk::WithinOp op);
-  void lowerExpect(chunk::ExpectOp op);
   void lowerDecayMatrix(chunk::DecayMatrixOp op);
   mlir::LogicalResult lowerDecayDot(chunk::DecayDotOp op);
 
@@ -349,8 +363,8 @@ private:
 
   llvm::SmallVector<FuncOp, 4> roles;
   FuncOp function; // the role that is lowered
-  /// What ends the walks of all roles, and the role that it stands in; null where nothing does.
-  chunk::ExpectOp ends = nullptr;
+  /// What is expected of chunks, in the roles in order: one thing at most, as is checked first.
+  llvm::SmallVector<chunk::ExpectOp, 1> expected;
   static constexpr int64_t noEnd = std::numeric_limits<int32_t>::max();
   /// Of what is lowered in stripes, the registers of tiles that are next; else all.
   struct Stripe {

@@ -3,6 +3,10 @@
 // RUN: stretto-opt %t --stretto-lower-to-threads=chip=sm_90a | FileCheck %s --check-prefix=THREADS
 // RUN: sed 's/over 8/over 5/' %t | not stretto-opt --stretto-lower-to-threads=chip=sm_90a 2>&1 | FileCheck %s --check-prefix=OVER
 // RUN: sed 's/22expects\\22:true/22expects\\22:false/' %t | not stretto-opt --stretto-lower-to-threads=chip=sm_90a 2>&1 | FileCheck %s --check-prefix=MANIFEST
+// RUN: sed 's/^ *chunk.expect .*$/&\n&/' %t | not stretto-opt --stretto-lower-to-threads=chip=sm_90a 2>&1 | FileCheck %s --check-prefix=TWO
+// RUN: sed 's/^ *chunk.expect \(%%[0-9a-z_]*\) .*$/scf.if \1 {\n&\n}/' %t | not stretto-opt --stretto-lower-to-threads=chip=sm_90a 2>&1 | FileCheck %s --check-prefix=ELSEWHERE
+// RUN: sed '/chunk.expect/{h;d};/kernel.pass/{G;x;s/.*//;x}' %t | not stretto-opt --stretto-lower-to-threads=chip=sm_90a 2>&1 | FileCheck %s --check-prefix=BEFORE
+// RUN: sed '/chunk.expect/d;0,/scf.for .*$/s//&\n%%yes = arith.constant true\nchunk.expect %%yes {kernel.scratch = 0 : i64}/' %t | not stretto-opt --stretto-lower-to-threads=chip=sm_90a 2>&1 | FileCheck %s --check-prefix=NOTHING
 // RUN: stretto-opt %s --pass-pipeline='builtin.module(chunk.kernel(stretto-expand-decay{within},stretto-sink-factors,stretto-round-operands,cse,stretto-shorten-lifetimes{forwards=true}),stretto-fold-over-chunks{warpgroups=true},kernel.func(stretto-assign-layouts{warpgroups=true},stretto-select-products{chip=sm_90a},stretto-overlap-products),stretto-plan-shared-memory{chip=sm_90a},kernel.func(stretto-send-ahead,stretto-insert-barriers))' -o %t.alone
 // RUN: not stretto-opt %t.alone --stretto-lower-to-threads=chip=sm_90a 2>&1 | FileCheck %s --check-prefix=ALONE
 // RUN: stretto-opt %s --pass-pipeline='builtin.module(chunk.kernel(stretto-expand-decay,stretto-sink-factors,stretto-round-operands,cse),stretto-fold-over-chunks{takes-left=true},kernel.func(stretto-assign-layouts,stretto-select-products),stretto-plan-shared-memory,kernel.func(stretto-send-ahead,stretto-insert-barriers),stretto-lower-to-threads)' | FileCheck %s --check-prefix=LEFT
@@ -48,6 +52,10 @@
 
 // OVER: error: 'kernel.func' op has tiles that are left over others which are not received alone, once a turn, or are not alike
 // MANIFEST: error: 'kernel.func' op expects something of its chunks, which its manifest does not say
+// TWO: error: 'kernel.func' op expects two things of its chunks, or more, expected one
+// ELSEWHERE: error: 'kernel.func' op ends a walk elsewhere than in its turns
+// BEFORE: error: 'kernel.func' op passes tiles of a turn before it is known whether the walk ends with it
+// NOTHING: error: 'kernel.func' op ends walks of roles that receive nothing of the one that ends them
 // ALONE: error: 'kernel.func' op ends walks whose tiles no producer sends, or that groups of warps take in turns
 
 // What is left another kernel takes: a block asks for its work item, and does nothing where it was not left.
