@@ -3,7 +3,14 @@
 // The last row of sums up to each token says it all: of the two rows that a thread has, the lower one is asked, as it is
 // the last row for some thread; 8 of 16 numbers, by a tree.
 // CHECK-LABEL: llvm.func @last
-// CHECK-COUNT-8: math.absf
+// CHECK: math.absf %{{.*}}#2 :
+// CHECK-NEXT: math.absf %{{.*}}#3 :
+// CHECK-NEXT: math.absf %{{.*}}#6 :
+// CHECK-NEXT: math.absf %{{.*}}#7 :
+// CHECK-NEXT: math.absf %{{.*}}#10 :
+// CHECK-NEXT: math.absf %{{.*}}#11 :
+// CHECK-NEXT: math.absf %{{.*}}#14 :
+// CHECK-NEXT: math.absf %{{.*}}#15 :
 // CHECK-NOT: math.absf
 // CHECK: nvvm.barrier #nvvm.reduction<or>
 chunk.kernel @last chunk 64 (input %x: tensor<64x64xbf16>, state %S: tensor<64x64xf32>, valid %n: index)
@@ -18,7 +25,14 @@ chunk.kernel @last chunk 64 (input %x: tensor<64x64xbf16>, state %S: tensor<64x6
 
 // Of sums from each token on the first row does, which is the upper one for some thread.
 // CHECK-LABEL: llvm.func @first
-// CHECK-COUNT-8: math.absf
+// CHECK: math.absf %{{.*}}#0 :
+// CHECK-NEXT: math.absf %{{.*}}#1 :
+// CHECK-NEXT: math.absf %{{.*}}#4 :
+// CHECK-NEXT: math.absf %{{.*}}#5 :
+// CHECK-NEXT: math.absf %{{.*}}#8 :
+// CHECK-NEXT: math.absf %{{.*}}#9 :
+// CHECK-NEXT: math.absf %{{.*}}#12 :
+// CHECK-NEXT: math.absf %{{.*}}#13 :
 // CHECK-NOT: math.absf
 // CHECK: nvvm.barrier #nvvm.reduction<or>
 chunk.kernel @first chunk 64 (input %x: tensor<64x64xbf16>, state %S: tensor<64x64xf32>, valid %n: index)
