@@ -114,7 +114,11 @@ public:
         .Case([&](math::RoundEvenOp) { return roundEven(x); })
         .Case([&](math::PowFOp op) { return power(x, op.getRhs()); })
         .Case([&](math::FmaOp op) { return fma(x, op.getB(), op.getC()); })
-        .Case([&](arith::DivFOp op) { return divide(x, op.getRhs()); })
+        .Case([&](arith::DivFOp op) {
+          // Where an approximation is asked for, the inverse of a divisor that has one.
+          bool isApproximate = bitEnumContainsAll(op.getFastmath(), arith::FastMathFlags::afn);
+          return isApproximate ? mul(x, instruction("llvm.nvvm.rcp.approx.ftz.f", op.getRhs())) : divide(x, op.getRhs());
+        })
         .Default(Value());
   }
 };

@@ -273,6 +273,15 @@ LogicalResult AccumulateOp::verify() {
   return success();
 }
 
+LogicalResult TotalOp::verify() {
+  auto made = getAccumulated().getDefiningOp<AccumulateOp>();
+  if (!made || shapeOf(getAccumulated()).drop_front() != shapeOf(getResult()) ||
+      getElementTypeOrSelf(getAccumulated()) != getElementTypeOrSelf(getResult()))
+    return emitOpError("[total_c1] takes ") << getType() << " of " << getAccumulated().getType()
+                                            << (made ? "" : ", which no chunk.accumulate makes");
+  return success();
+}
+
 LogicalResult RowOp::verify() {
   ArrayRef<int64_t> source = shapeOf(getOperand());
   int64_t at = getAt();
@@ -325,20 +334,20 @@ LogicalResult DecayMatrixOp::verify() {
 }
 
 void WithinOp::build(OpBuilder &builder, OperationState &state, ValueRange operands, ArrayRef<double> limits,
-                     std::optional<LargestRow> largest) {
+                     bool rising) {
   state.addOperands(operands);
   state.addTypes(builder.getI1Type());
   auto &properties = state.getOrAddProperties<Properties>();
   properties.limits = builder.getDenseF64ArrayAttr(limits);
-  if (largest)
-    properties.largest = LargestRowAttr::get(builder.getContext(), *largest);
+  if (rising)
+    properties.rising = builder.getUnitAttr();
 }
 
 LogicalResult WithinOp::verify() {
   if (getLimits().size() != getOperands().size())
     return emitOpError("[within_c1] has ")
            << getOperands().size() << " operands and " << getLimits().size() << " limits";
-  if (getLargest() && (getOperands().empty() || shapeOf(getOperands().front()).size() != 2))
-    return emitOpError("[within_c2] has no matrix for its first operand, expected one with a largest row");
+  if (getRising() && (getOperands().empty() || shapeOf(getOperands().front()).size() != 2))
+    return emitOpError("[within_c2] has no matrix for its first operand, expected one whose magnitudes rise");
   return success();
 }

@@ -209,6 +209,27 @@ def Chunk_AccumulateOp : Chunk_Op<"accumulate", [Pure, AllTypesMatch<["operand",
   let hasVerifier = 1;
 }
 
+def Chunk_TotalOp : Chunk_Op<"total", [Pure]> {
+  let summary = "what has been accumulated of all tokens of a chunk";
+  let description = [{
+    `y_j = sum_i x_ij`, or the product, of the tile `x` whose running sums or products the operand has: whoever has
+    accumulated these knows that as well.
+
+    Constraints: `total_c1` the operand is a matrix that a `chunk.accumulate` makes, the result has a number of its type
+    for each of its columns.
+
+    Example:
+    ```mlir
+    %later = chunk.accumulate sum %g reverse exclusive : tensor<64x128xf32>
+    %all = chunk.total %later : tensor<64x128xf32> -> tensor<128xf32>
+    ```
+  }];
+  let arguments = (ins Chunk_Matrix:$accumulated);
+  let results = (outs Chunk_Vector:$result);
+  let assemblyFormat = "$accumulated attr-dict `:` type($accumulated) `->` type($result)";
+  let hasVerifier = 1;
+}
+
 def Chunk_RowOp : Chunk_Op<"row", [Pure]> {
   let summary = "one row of a tile, or one number of a vector";
   let description = [{
@@ -247,38 +268,30 @@ def Chunk_DecayMatrixOp : Chunk_Op<"decay_matrix", [Pure]> {
   let hasVerifier = 1;
 }
 
-def Chunk_LargestRow : I32EnumAttr<"LargestRow", "which row of a matrix has the largest magnitudes", [
-    I32EnumAttrCase<"First", 0, "first">, I32EnumAttrCase<"Last", 1, "last">]> {
-  let cppNamespace = "::stretto::chunk";
-  let genSpecializedAttr = 0;
-}
-def Chunk_LargestRowAttr : EnumAttr<Chunk_Dialect, Chunk_LargestRow, "largest_row"> { let assemblyFormat = "$value"; }
-
 def Chunk_WithinOp : Chunk_Op<"within", [Pure]> {
   let summary = "whether no number exceeds a limit";
   let description = [{
     Whether all numbers of each operand have at most the magnitude of its limit. What is not a number exceeds every
     limit.
 
-    With `largest last` no magnitude of the first operand is larger than the one below it, and the last one of a column
-    that has what is not a number is none either, or infinite: the last row says it all. Sums of logarithms of decays up
-    to each token are so. With `largest first` it is the first row, as of sums from each token on.
+    With `rising` no magnitude of the first operand is larger than the one below it, and the last one of a column that
+    has what is not a number is none either, or infinite: the last row says it all. Sums of logarithms of decays up to
+    each token are so.
 
-    Constraints: `within_c1` there is a limit for each operand; `within_c2` what has a `largest` row is a matrix.
+    Constraints: `within_c1` there is a limit for each operand; `within_c2` what is `rising` is a matrix.
 
     Example:
     ```mlir
     %good = chunk.within %x, %y limits [60.0, 3.0e38] : tensor<64x128xf32>, tensor<64x128xf32>
-    %near = chunk.within %sums, %y largest last limits [60.0, 3.0e38] : tensor<64x128xf32>, tensor<64x128xf32>
+    %near = chunk.within %sums, %y rising limits [60.0, 3.0e38] : tensor<64x128xf32>, tensor<64x128xf32>
     ```
   }];
-  let arguments = (ins Variadic<Chunk_Tensor>:$operands, DenseF64ArrayAttr:$limits,
-                       OptionalAttr<Chunk_LargestRowAttr>:$largest);
+  let arguments = (ins Variadic<Chunk_Tensor>:$operands, DenseF64ArrayAttr:$limits, UnitAttr:$rising);
   let results = (outs I1:$result);
-  let assemblyFormat = "$operands (`largest` $largest^)? `limits` $limits attr-dict `:` type($operands)";
+  let assemblyFormat = "$operands (`rising` $rising^)? `limits` $limits attr-dict `:` type($operands)";
   let skipDefaultBuilders = 1;
   let builders = [OpBuilder<(ins "::mlir::ValueRange":$operands, "::llvm::ArrayRef<double>":$limits,
-                                 CArg<"::std::optional<LargestRow>", "{}">:$largest)>];
+                                 CArg<"bool", "false">:$rising)>];
   let hasVerifier = 1;
 }
 
@@ -291,7 +304,7 @@ def Chunk_ExpectOp : Chunk_Op<"expect"> {
 
     Example:
     ```mlir
-    %good = chunk.within %sums largest first limits [60.0] : tensor<64x128xf32>
+    %good = chunk.within %total limits [60.0] : tensor<128xf32>
     chunk.expect %good
     ```
   }];

@@ -59,6 +59,9 @@ bool passesThroughShared(chunk::ReduceOp op);
 bool isOnlyRow(chunk::RowOp op);
 /// Whether the operand is a vector that each warp has: one of its lanes has the number.
 bool isInEachWarp(chunk::RowOp op);
+/// The question behind another one of its block that is of use only together with it: threads meet once, where it is
+/// asked. Null where there is none.
+chunk::WithinOp askedTogether(chunk::WithinOp op);
 
 /// The shared memory in which `chunk.inverse` finds the inverse of a matrix from those of the blocks of its diagonal.
 struct InverseTiles {

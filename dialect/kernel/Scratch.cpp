@@ -86,6 +86,15 @@ bool stretto::kernel::isInEachWarp(chunk::RowOp op) {
          llvm::all_of(layout->basis(Layout::Warp), [](uint64_t vector) { return vector == 0; });
 }
 
+chunk::WithinOp stretto::kernel::askedTogether(chunk::WithinOp op) {
+  auto both = op->hasOneUse() ? dyn_cast<arith::AndIOp>(*op->user_begin()) : arith::AndIOp();
+  if (!both)
+    return {};
+  auto other = (both.getLhs() == op ? both.getRhs() : both.getLhs()).getDefiningOp<chunk::WithinOp>();
+  bool isBehind = other && other->getBlock() == op->getBlock() && op->isBeforeInBlock(other);
+  return isBehind && other->hasOneUse() ? other : chunk::WithinOp();
+}
+
 int64_t stretto::kernel::scratchBytesOf(Operation *op) {
   return llvm::TypeSwitch<Operation *, int64_t>(op)
       .Case([](chunk::ReduceOp op) -> int64_t {

@@ -68,6 +68,11 @@ Value DecayBuilder::ofLater(chunk::DecayForm form, Value amount) {
   return chunk::AccumulateOp::create(builder, amount.getType(), kind, amount, /*reverse=*/true, /*exclusive=*/true);
 }
 
+Value DecayBuilder::ofAllTokens(Value accumulated) {
+  RankedTensorType type = tileTypeOf(accumulated);
+  return chunk::TotalOp::create(builder, type.clone(type.getShape().drop_front()), accumulated);
+}
+
 Value DecayBuilder::floored(Value amount) {
   return arith::MaximumFOp::create(builder, amount, splat(amount, chunk::noFactor));
 }

@@ -66,12 +66,10 @@ protected:
   mlir::Value sumsByProduct(mlir::Value numbers, bool reverse, bool exclusive);
   /// The factor of each token since the start of the chunk, or until its end. Sums are of one sign: nothing cancels.
   mlir::Value decays(chunk::DecayForm form, mlir::Value amount, bool reverse, bool exclusive);
-  /// The amounts of the tokens behind each one together, as threads accumulate them that walk down columns; and with
-  /// its own.
+  /// The amounts of the tokens behind each one together, as threads accumulate them that walk down columns; and of all
+  /// tokens, of which these know, too.
   mlir::Value ofLater(chunk::DecayForm form, mlir::Value amount);
-  mlir::Value withOwn(chunk::DecayForm form, mlir::Value later, mlir::Value amount) {
-    return form == chunk::DecayForm::Log ? add(later, amount) : mul(later, amount);
-  }
+  mlir::Value ofAllTokens(mlir::Value accumulated);
   /// Logarithms of factors. Those that fp32 does not have count as one that underflows, so that there are differences.
   mlir::Value floored(mlir::Value amount);
   mlir::Value toBaseTwo(mlir::Value logs) { return mul(logs, splat(logs, llvm::numbers::log2e)); }

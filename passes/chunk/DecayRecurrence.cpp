@@ -129,7 +129,7 @@ RecurrenceExpander::RescaledRows RecurrenceExpander::rowsOf(DecayRecurrence &ops
 }
 
 Value RecurrenceExpander::within(DecayRecurrence &ops, const RescaledRows &rows, ValueRange factors,
-                                 ArrayRef<double> limits, std::optional<chunk::LargestRow> largest) {
+                                 ArrayRef<double> limits, bool rising) {
   SmallVector<Value> tested(factors);
   SmallVector<double> most(limits);
   auto test = [&](Value value, double limit) {
@@ -149,7 +149,7 @@ Value RecurrenceExpander::within(DecayRecurrence &ops, const RescaledRows &rows,
   for (auto &[weights, known] : rows.weights)
     if (!ops.isBehind(weights))
       test(weights, mostWeightOfGrown);
-  return chunk::WithinOp::create(builder, tested, most, largest);
+  return chunk::WithinOp::create(builder, tested, most, rising);
 }
 
 Value RecurrenceExpander::withinSums(DecayRecurrence &ops, const RescaledRows &rows) {
@@ -171,7 +171,7 @@ RecurrenceExpander::Rescaling RecurrenceExpander::rescaledByLogs(DecayRecurrence
     // weights, where these are tested, too. No logarithm is more than 0: the sums of the last token, which have all of
     // them, are the largest, and infinite, or no numbers, where one of them is.
     Value asGiven = sumsByProduct(amount, /*reverse=*/false, /*exclusive=*/false);
-    inRange = within(ops, rows, asGiven, std::log(factorLimit()), chunk::LargestRow::Last);
+    inRange = within(ops, rows, asGiven, std::log(factorLimit()), /*rising=*/true);
     auto exactSums = [&] { return sumsOfLogs(amount); };
     if (ops.scores.size() == 1 && !ops.before && gainsFromHalves()) {
       // Where no logarithm is floored these sums are those of floored ones. Products by halves ask for that in any
@@ -220,22 +220,25 @@ bool RecurrenceExpander::canExpectRange(DecayRecurrence &ops, const RescaledRows
 RecurrenceExpander::Rescaling RecurrenceExpander::rescaledWithin(DecayRecurrence &ops, const RescaledRows &rows) {
   chunk::DecayForm form = ops.state.getForm();
   bool isLog = form == chunk::DecayForm::Log;
-  Value amount = ops.state.getAmount(), later = ofLater(form, amount), fromOwn = withOwn(form, later, amount);
-  Value total = rowOf(fromOwn, 0), inRange;
+  Value amount = ops.state.getAmount(), later = ofLater(form, amount), total = ofAllTokens(later);
+  // Products in range have inverses, of which no division by large numbers has to take care.
   auto inverseOf = [&](Value products, double factor) -> Value {
-    return arith::DivFOp::create(builder, splat(products, factor), products);
+    return arith::DivFOp::create(builder, splat(products, factor), products, arith::FastMathFlags::afn);
   };
-  // The row of the first token has all amounts: it is infinite, or none, where one of them is. Among factors above 1,
-  // or below 0, products might rise.
+  // Rows are asked first, while numbers that are to be accumulated are on their way. The total is infinite, or none,
+  // where one of the amounts is. Among factors above 1, or below 0, products might rise.
+  Value areRowsInRange, isTotalInRange;
   if (isLog) {
-    inRange = within(ops, rows, fromOwn, std::log(factorLimit()), chunk::LargestRow::First);
+    areRowsInRange = within(ops, rows, {}, {});
+    isTotalInRange = chunk::WithinOp::create(builder, total, std::log(factorLimit()));
   } else {
     auto mask = amount.getDefiningOp<chunk::MaskOp>();
     Value given = asTheyCame(mask ? mask.getOperand() : amount);
-    inRange = within(ops, rows, {inverseOf(fromOwn, 1), given}, {factorLimit(), 1.0}, chunk::LargestRow::First);
+    areRowsInRange = within(ops, rows, given, 1.0);
+    isTotalInRange = chunk::WithinOp::create(builder, inverseOf(total, 1), factorLimit());
   }
-  chunk::ExpectOp::create(builder, inRange);
-  Value upTo = ops.before ? fromOwn : later; // where queries read
+  chunk::ExpectOp::create(builder, arith::AndIOp::create(builder, areRowsInRange, isTotalInRange));
+  Value upTo = !ops.before ? later : isLog ? add(later, amount) : mul(later, amount); // where queries read
   if (!isLog)
     return {/*inRange=*/{},
             inverseOf(upTo, rows.queries.factor),

@@ -87,7 +87,7 @@ private:
   /// Tests what is multiplied in the chunk's range: logarithms or inverses of factors, rows and weights, but for
   /// weights that follow from what the answer decides.
   mlir::Value within(DecayRecurrence &ops, const RescaledRows &rows, mlir::ValueRange factors,
-                     llvm::ArrayRef<double> limits, std::optional<chunk::LargestRow> largest = std::nullopt);
+                     llvm::ArrayRef<double> limits, bool rising = false);
   /// Whether sums are of finite numbers where rows are in range.
   mlir::Value withinSums(DecayRecurrence &ops, const RescaledRows &rows);
   Rescaling rescaledByLogs(DecayRecurrence &ops, const RescaledRows &rows);

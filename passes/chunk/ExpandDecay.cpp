@@ -45,8 +45,7 @@ public:
       return mul(op.getState(), repeat(exp2(rowOf(sums, tokens - 1)), tileTypeOf(op.getState()), op.getAlong()));
     if (isByThreads(op.getAmount())) {
       bool isLog = op.getForm() == chunk::DecayForm::Log;
-      Value later = ofLater(op.getForm(), op.getAmount());
-      Value all = rowOf(withOwn(op.getForm(), later, op.getAmount()), 0);
+      Value all = ofAllTokens(ofLater(op.getForm(), op.getAmount()));
       // What a segment decays by is the sum of the same logarithms.
       for (Operation *user : llvm::make_early_inc_range(op.getAmount().getUsers()))
         if (auto sum = dyn_cast<chunk::ReduceOp>(user);

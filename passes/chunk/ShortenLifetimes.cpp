@@ -1,5 +1,6 @@
 //===- ShortenLifetimes.cpp - An order that keeps few tiles at a time -----===//
 
+#include "mlir/Analysis/SliceAnalysis.h"
 #include "mlir/Dialect/Arith/IR/Arith.h"
 #include "mlir/IR/Matchers.h"
 #include "mlir/Transforms/RegionUtils.h"
@@ -139,9 +140,15 @@ public:
     sortByRoom(shared);
     for (Value operand : shared)
       place(operand.getDefiningOp());
-    // What is expected is told before anything that depends on it is of use.
-    for (chunk::ExpectOp expected : llvm::to_vector(body.getOps<chunk::ExpectOp>()))
+    // What is expected is told before anything that depends on it is of use, and asked in its own order.
+    for (chunk::ExpectOp expected : llvm::to_vector(body.getOps<chunk::ExpectOp>())) {
+      SetVector<Operation *> needed;
+      (void)getBackwardSlice(expected.getOperation(), &needed);
+      for (chunk::WithinOp asked : llvm::to_vector(body.getOps<chunk::WithinOp>()))
+        if (needed.contains(asked))
+          place(asked);
       place(expected);
+    }
     SmallVector<Value> outputs(yield.getOutputs());
     sortByRoom(outputs);
     for (ValueRange results : {ValueRange(outputs), ValueRange(yield.getStates())})

@@ -267,6 +267,8 @@ private:
       setLayout(row.getResult(), isOnly               ? source.onto(1)
                                  : source.rank() == 2 ? sharedFor(vector)
                                                       : registersFor(vector));
+    } else if (auto total = dyn_cast<chunk::TotalOp>(op)) {
+      setLayout(total.getResult(), layoutOf(total.getAccumulated().getType())->onto(1));
     } else if (isa<chunk::WithinOp, chunk::DecayMatrixOp>(op)) {
       // What is asked of tiles in memory is asked by those who have the numbers that are made of them.
       bool isOfRuns = freeTiles.isOfRuns(op->getOperand(0));

@@ -85,7 +85,7 @@ struct Kin {
 
 /// All tiles that are made of each other, `first` among them; none where one is wanted elsewhere, or is made of what
 /// lies elsewhere.
-static SmallVector<Value> kinOf(Value first, const Kin &kin) {
+static llvm::SetVector<Value> kinOf(Value first, const Kin &kin) {
   llvm::SetVector<Value> made;
   made.insert(first);
   for (size_t next = 0; next < made.size(); ++next) {
@@ -104,7 +104,7 @@ static SmallVector<Value> kinOf(Value first, const Kin &kin) {
         return {};
     }
   }
-  return made.takeVector();
+  return made;
 }
 
 /// Whether the only result of an operation is a tile as another one of its block, which it makes of operands.
@@ -133,7 +133,7 @@ void FreeTiles::findRows(Block &block) {
       auto product = dyn_cast<chunk::DotOp>(use.getOwner());
       return product && product.getAddend() != use.get();
     };
-    SmallVector<Value> made = kinOf(first, {isMadeOf, isGiven, isRead});
+    llvm::SetVector<Value> made = kinOf(first, {isMadeOf, isGiven, isRead});
     ofRows.insert(made.begin(), made.end());
   }
 }
@@ -152,8 +152,13 @@ void FreeTiles::findRuns(Block &block) {
       return isa_and_nonnull<ReceiveOp, chunk::BroadcastOp>(operand.getDefiningOp()) ||
              matchPattern(operand, m_Constant());
     };
-    auto isRead = [](OpOperand &use) { return isa<chunk::RowOp, chunk::WithinOp, PassOp>(use.getOwner()); };
-    SmallVector<Value> made = kinOf(first, {isMadeOf, isGiven, isRead});
+    auto isRead = [](OpOperand &use) { return isa<chunk::RowOp, chunk::TotalOp, chunk::WithinOp, PassOp>(use.getOwner()); };
+    llvm::SetVector<Value> made = kinOf(first, {isMadeOf, isGiven, isRead});
     ofRuns.insert(made.begin(), made.end());
+    // Who asks for rows as they were received is among those who make others of them.
+    for (Value value : made)
+      for (Value operand : value.getDefiningOp()->getOperands())
+        if (isa_and_nonnull<ReceiveOp>(operand.getDefiningOp()))
+          ofRuns.insert(operand);
   }
 }

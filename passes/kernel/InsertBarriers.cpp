@@ -111,6 +111,9 @@ public:
         continue;
       }
       visit(&op, pending);
+      // Where no product or copy comes by another way, threads have met when they know what all of them answer.
+      if (auto asked = dyn_cast<chunk::WithinOp>(op); asked && !fence && !askedTogether(asked))
+        llvm::erase_if(pending, [](const Access &access) { return !access.underWay && !access.isOfThreads; });
       if (auto finish = dyn_cast<FinishOp>(op))
         noteFinished(finish.getProduct().getDefiningOp<chunk::DotOp>(), pending);
       else if (auto product = dyn_cast<chunk::DotOp>(op);

@@ -41,8 +41,8 @@ void Lifetimes::number(Block &block) {
 static bool asksForRow(OpOperand &use) {
   Operation *user = use.getOwner();
   if (auto within = dyn_cast<chunk::WithinOp>(user))
-    return within.getLargest() && use.getOperandNumber() == 0;
-  return isa<chunk::RowOp>(user) || (user->hasTrait<OpTrait::Elementwise>() && user->getNumResults() == 1 &&
+    return within.getRising() && use.getOperandNumber() == 0;
+  return isa<chunk::RowOp, chunk::TotalOp>(user) || (user->hasTrait<OpTrait::Elementwise>() && user->getNumResults() == 1 &&
                                      !user->use_empty() && llvm::all_of(user->getUses(), asksForRow));
 }
 

@@ -48,6 +48,9 @@ public:
     return running;
   }
 
+  /// What has been accumulated of all rows, behind that, in each register of a column.
+  const Registers &ofAll() const { return totals; }
+
 private:
   std::optional<unsigned> bitOf(Layout::Space space, int64_t row) {
     for (auto [bit, vector] : llvm::enumerate(layout.basis(space)))
@@ -192,8 +195,22 @@ private:
 void ThreadLowering::lowerAccumulate(chunk::AccumulateOp op) {
   Layout layout = *layoutOf(op.getType());
   Value scratch = op->hasAttr(scratchAttribute) ? scratchOf(op) : Value();
-  Registers result = Accumulator(b, op, layout, registersOf(op.getOperand())).run(scratch);
+  Accumulator accumulator(b, op, layout, registersOf(op.getOperand()));
+  Registers result = accumulator.run(scratch);
   define(op.getResult(), [&](uint64_t reg) { return result[reg]; });
+  if (llvm::any_of(op->getUsers(), llvm::IsaPred<chunk::TotalOp>))
+    totals[op.getResult()] = accumulator.ofAll();
+}
+
+void ThreadLowering::lowerTotal(chunk::TotalOp op) {
+  Layout layout = *layoutOf(op.getAccumulated().getType()), target = *layoutOf(op.getType());
+  const Registers &ofAll = totals.find(op.getAccumulated())->second;
+  llvm::DenseMap<int64_t, Value> ofColumn;
+  for (auto [reg, value] : llvm::enumerate(ofAll))
+    ofColumn.try_emplace(layout.coordinate(layout.at(Layout::Register, reg), 1), value);
+  define(op.getResult(), [&](uint64_t reg) {
+    return ofColumn.lookup(target.coordinate(target.at(Layout::Register, reg), 0));
+  });
 }
 
 //===----------------------------------------------------------------------===//
@@ -287,18 +304,18 @@ static SmallVector<Value, 2> largestMagnitudes(ThreadBuilder &b, ArrayRef<Value>
 }
 
 void ThreadLowering::lowerWithin(chunk::WithinOp op) {
-  Value exceeds;
+  Value exceeds = exceeded.lookup(op);
   for (auto [number, operand, limit] : llvm::enumerate(op.getOperands(), op.getLimits())) {
     auto type = cast<RankedTensorType>(operand.getType());
     Layout layout = *layoutOf(type);
-    // Of a matrix with a largest row the registers that have it for some thread.
-    bool isRowEnough = op.getLargest() && number == 0 && llvm::isPowerOf2_64(type.getDimSize(0));
+    // Of a matrix whose last row is the largest the registers that have it for some thread.
+    bool isRowEnough = op.getRising() && number == 0 && llvm::isPowerOf2_64(type.getDimSize(0));
     auto rowOf = [&](uint64_t point) { return layout.coordinate(point, 0); };
-    int64_t wanted = op.getLargest() == chunk::LargestRow::Last ? rowOf(layout.reach(Layout::Register)) : 0;
+    int64_t last = rowOf(layout.reach(Layout::Register));
     SmallVector<Value> numbers;
     for (auto [reg, value] : llvm::enumerate(registersOf(operand)))
       if (value) {
-        if (isRowEnough && rowOf(layout.at(Layout::Register, reg)) != wanted)
+        if (isRowEnough && rowOf(layout.at(Layout::Register, reg)) != last)
           continue;
         Value exists = b.isInside(layout, type.getShape(), reg);
         numbers.push_back(exists ? b.select(exists, value, b.zero(type.getElementType())) : value);
@@ -312,7 +329,10 @@ void ThreadLowering::lowerWithin(chunk::WithinOp op) {
       exceeds = exceeds ? arith::OrIOp::create(b, exceeds, own).getResult() : own;
     }
   }
-  scalars.map(op.getResult(), b.none(exceeds));
+  chunk::WithinOp later = askedTogether(op);
+  if (later)
+    exceeded[later] = exceeds;
+  scalars.map(op.getResult(), later ? b.i1(true) : b.none(exceeds));
 }
 
 //===----------------------------------------------------------------------===//

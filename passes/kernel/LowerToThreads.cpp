@@ -193,6 +193,7 @@ LogicalResult ThreadLowering::lower(Operation *op) {
       .Case([&](chunk::DelayOp op) { return lowerDelay(op), success(); })
       .Case([&](chunk::TailOp op) { return lowerTail(op), success(); })
       .Case([&](chunk::AccumulateOp op) { return lowerAccumulate(op), success(); })
+      .Case([&](chunk::TotalOp op) { return lowerTotal(op), success(); })
       .Case([&](chunk::RowOp op) { return lowerRow(op), success(); })
       .Case([&](chunk::WithinOp op) { return lowerWithin(op), success(); })
       .Case([&](chunk::ExpectOp op) { return lowerExpect(op), success(); })

@@ -313,6 +313,7 @@ private:
   //===--------------------------------------------------------------------===//
 
   void lowerAccumulate(chunk::AccumulateOp op);
+  void lowerTotal(chunk::TotalOp op);
   void lowerRow(chunk::RowOp op);
   void lowerWithin(chunk::WithinOp op);
   void lowerDecayMatrix(chunk::DecayMatrixOp op);
@@ -399,6 +400,10 @@ private:
   mlir::IRMapping scalars;
   llvm::DenseMap<mlir::Value, Registers> registers;
   llvm::DenseMap<mlir::Value, SharedTile> sharedTiles;
+  /// What has been accumulated of all rows, where that is asked for.
+  llvm::DenseMap<mlir::Value, Registers> totals;
+  /// Whether numbers of a thread exceed limits that a question has, of which another one, behind it, asks all threads.
+  llvm::DenseMap<mlir::Operation *, mlir::Value> exceeded;
   /// Products of warpgroups in the order in which they were started, from the first on that nothing has waited for.
   llvm::SmallVector<mlir::Value> started;
   /// Channels: the address of the first tile.

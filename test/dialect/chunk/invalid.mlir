@@ -366,6 +366,23 @@ chunk.kernel @accumulate_c1 chunk 16 (input %x: tensor<16x8xf32>, parameter %z: 
 
 // -----
 
+chunk.kernel @total_c1 chunk 16 (input %x: tensor<16x8xf32>, valid %n: index) -> (o: tensor<16x8xf32>) {
+  // expected-error @+1 {{[total_c1] takes 'tensor<8xf32>' of 'tensor<16x8xf32>', which no chunk.accumulate makes}}
+  %y = chunk.total %x : tensor<16x8xf32> -> tensor<8xf32>
+  chunk.yield %x : tensor<16x8xf32>
+}
+
+// -----
+
+chunk.kernel @total_c1 chunk 16 (input %x: tensor<16x8xf32>, valid %n: index) -> (o: tensor<16x8xf32>) {
+  %sums = chunk.accumulate sum %x : tensor<16x8xf32>
+  // expected-error @+1 {{[total_c1] takes 'tensor<16xf32>' of 'tensor<16x8xf32>'}}
+  %y = chunk.total %sums : tensor<16x8xf32> -> tensor<16xf32>
+  chunk.yield %x : tensor<16x8xf32>
+}
+
+// -----
+
 chunk.kernel @row_c1 chunk 16 (input %x: tensor<16x8xf32>, valid %n: index) -> (o: tensor<16x8xf32>) {
   // expected-error @+1 {{[row_c1] takes 'tensor<8xf32>' at row 16 of 'tensor<16x8xf32>'}}
   %y = chunk.row %x at 16 : tensor<16x8xf32> -> tensor<8xf32>
@@ -392,7 +409,7 @@ chunk.kernel @within_c1 chunk 16 (input %x: tensor<16xf32>, valid %n: index) -> 
 
 chunk.kernel @within_c2 chunk 16 (input %x: tensor<16xf32>, valid %n: index) -> (o: tensor<16xf32>) {
   // expected-error @+1 {{[within_c2] has no matrix for its first operand}}
-  %y = chunk.within %x largest last limits [1.0] : tensor<16xf32>
+  %y = chunk.within %x rising limits [1.0] : tensor<16xf32>
   chunk.yield %x : tensor<16xf32>
 }
 

@@ -1,12 +1,13 @@
 // RUN: stretto-opt %s --pass-pipeline='builtin.module(chunk.kernel(stretto-expand-decay{within}))' | FileCheck %s
 
 // Rows are taken to be in range: logarithms of later tokens are added up, keys are multiplied by their exponentials and
-// queries by the inverses, without a choice; all of the chunk's logarithms are the first token's own and those behind it.
+// queries by the inverses, without a choice. Rows are asked for their range before the chunk's total is.
 // CHECK-LABEL: chunk.kernel @rows
 // CHECK: %[[LATER:.*]] = chunk.accumulate sum %[[G:.*]] reverse exclusive
-// CHECK: %[[FROM_OWN:.*]] = arith.addf %[[LATER]], %[[G]]
-// CHECK: %[[TOTAL:.*]] = chunk.row %[[FROM_OWN]] at 0
-// CHECK: %[[GOOD:.*]] = chunk.within %[[FROM_OWN]], %q largest first limits [6.000000e+01
+// CHECK: %[[TOTAL:.*]] = chunk.total %[[LATER]]
+// CHECK: %[[ROWS:.*]] = chunk.within %q limits
+// CHECK: %[[DECAYS:.*]] = chunk.within %[[TOTAL]] limits [6.000000e+01]
+// CHECK: %[[GOOD:.*]] = arith.andi %[[ROWS]], %[[DECAYS]]
 // CHECK: chunk.expect %[[GOOD]]
 // CHECK-NOT: scf.if
 chunk.kernel @rows chunk 16 (input %q: tensor<16x32xbf16>, input %v: tensor<16x8xbf16>, input %g: tensor<16x32xbf16>,
@@ -27,11 +28,13 @@ chunk.kernel @rows chunk 16 (input %q: tensor<16x32xbf16>, input %v: tensor<16x8
 // Factors are multiplied, and must not be above 1.
 // CHECK-LABEL: chunk.kernel @factors
 // CHECK: %[[LATER:.*]] = chunk.accumulate product %[[F:.*]] reverse exclusive
-// CHECK: %[[FROM_OWN:.*]] = arith.mulf %[[LATER]], %[[F]]
-// CHECK: %[[INVERSE:.*]] = arith.divf %{{.*}}, %[[FROM_OWN]]
-// CHECK: %[[GOOD:.*]] = chunk.within %[[INVERSE]], %f, %q largest first limits [1.142007e+26, 1.000000e+00
+// CHECK: %[[TOTAL:.*]] = chunk.total %[[LATER]]
+// CHECK: %[[ROWS:.*]] = chunk.within %f, %q limits [1.000000e+00
+// CHECK: %[[INVERSE:.*]] = arith.divf %{{.*}}, %[[TOTAL]] fastmath<afn>
+// CHECK: %[[DECAYS:.*]] = chunk.within %[[INVERSE]] limits [1.142007e+26]
+// CHECK: %[[GOOD:.*]] = arith.andi %[[ROWS]], %[[DECAYS]]
 // CHECK: chunk.expect %[[GOOD]]
-// CHECK: arith.divf %{{.*}}, %[[LATER]]
+// CHECK: arith.divf %{{.*}}, %[[LATER]] fastmath<afn>
 // CHECK-NOT: scf.if
 chunk.kernel @factors chunk 32 (input %q: tensor<32x32xbf16>, input %v: tensor<32x8xbf16>, input %f: tensor<32x32xbf16>,
                                 state %S: tensor<32x8xf32>, valid %n: index) -> (o: tensor<32x8xf32>) {
@@ -52,8 +55,7 @@ chunk.kernel @factors chunk 32 (input %q: tensor<32x32xbf16>, input %v: tensor<3
 // CHECK-LABEL: chunk.kernel @writes
 // CHECK: %[[LATER:.*]] = chunk.accumulate sum %[[G:.*]] reverse exclusive
 // CHECK: math.exp %[[LATER]]
-// CHECK: %[[FROM_OWN:.*]] = arith.addf %{{.*}}, %[[G]]
-// CHECK: %[[TOTAL:.*]] = chunk.row %[[FROM_OWN]] at 0
+// CHECK: %[[TOTAL:.*]] = chunk.total
 // CHECK-NOT: chunk.expect
 // CHECK: arith.addf %{{.*}}, %[[TOTAL]]
 chunk.kernel @writes chunk 16 (input %k: tensor<16x32xbf16>, input %v: tensor<16x8xbf16>, input %g: tensor<16x32xbf16>,

@@ -246,7 +246,7 @@ chunk.kernel @beside_another chunk 16 (input %q: tensor<16x32xbf16>, input %v: t
 // CHECK: %[[TRIANGLE:.*]] = chunk.causal %[[ONES]] : tensor<16x16xf32>
 // CHECK: %[[GIVEN:.*]] = chunk.dot %[[TRIANGLE]], %[[G]] : tensor<16x16xf32>, tensor<16x32xf32>
 // CHECK-NOT: chunk.accumulate
-// CHECK: %[[GOOD:.*]] = chunk.within %[[GIVEN]], %q largest last limits
+// CHECK: %[[GOOD:.*]] = chunk.within %[[GIVEN]], %q rising limits
 // CHECK: %[[SUM:.*]] = scf.if %[[GOOD]]
 // CHECK-NEXT: scf.yield %[[GIVEN]]
 // CHECK: %[[F:.*]] = arith.maximumf %[[G]]
@@ -281,7 +281,7 @@ chunk.kernel @sums_by_product chunk 16 (input %q: tensor<16x32xbf16>, input %v: 
 // once: products by halves take both.
 // CHECK-LABEL: chunk.kernel @sums_of_near_tokens
 // CHECK: %[[GIVEN:.*]] = chunk.dot
-// CHECK: %[[GOOD:.*]] = chunk.within %[[GIVEN]], %q largest last limits
+// CHECK: %[[GOOD:.*]] = chunk.within %[[GIVEN]], %q rising limits
 // CHECK: %[[KNOWN:.*]]:2 = scf.if %[[GOOD]] -> (i1, tensor<32x16xf32>) {
 // CHECK: scf.yield %{{.*}}, %[[GIVEN]]
 // CHECK: %[[NEAR:.*]] = chunk.within %g, %q, %k limits [1.500000e+01, 2.968047e+12, 2.968047e+12]

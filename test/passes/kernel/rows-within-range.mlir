@@ -26,10 +26,14 @@
 // CHECK-DAG: %[[KEYS_RING:.*]] = kernel.channel passed [[KEYS]] over [[LOGS]] depth 6
 // CHECK-DAG: %[[RESTS_RING:.*]] = kernel.channel passed {{[0-9]+}} over {{[0-9]+}} depth 6
 // CHECK-DAG: %[[QUERIES_RING:.*]] = kernel.channel passed {{[0-9]+}} over {{[0-9]+}} depth 6
-// CHECK: chunk.accumulate {{ *}}sum %{{.*}} reverse exclusive {{.*}} tensor<64x64xf32, #[[RUNS]]>
-// CHECK: %[[GOOD:.*]] = chunk.within %{{.*}} largest {{ *}}first
+// CHECK: %[[ROWS:.*]] = chunk.within %{{.*}} tensor<64x64xbf16, #[[RUNS]]>
+// CHECK-NOT: kernel.barrier
+// CHECK: %[[LATER:.*]] = chunk.accumulate {{ *}}sum %{{.*}} reverse exclusive {{.*}} tensor<64x64xf32, #[[RUNS]]>
+// CHECK: %[[TOTAL:.*]] = chunk.total %[[LATER]]
+// CHECK: %[[DECAYS:.*]] = chunk.within %[[TOTAL]]
+// CHECK-NEXT: %[[GOOD:.*]] = arith.andi %[[ROWS]], %[[DECAYS]]
 // CHECK-NEXT: chunk.expect %[[GOOD]]
-// CHECK: chunk.row
+// CHECK-NOT: kernel.barrier
 // CHECK: kernel.pass %{{.*}} : tensor<64xf32
 // CHECK-NOT: kernel.barrier
 // CHECK-NOT: kernel.release
