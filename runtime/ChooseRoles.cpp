@@ -215,7 +215,7 @@ Lowering::Roles Lowering::rolesOfProducer(ModuleOp form, int64_t warpsOfWalk) {
     tried = {{two, two}, {one, two}, {one, one}, {0, two}};
   // Rows that are rescaled are most of the work: twice the warps for them, each with half as many, where these have
   // registers enough; the frame of segments takes some.
-  if (expectsRange && !request.isOfSegments())
+  if (expectsRange)
     tried = {{two, one}, {one, one}};
   kernel.within = expectsRange;
   for (Roles roles : tried) {

@@ -52,7 +52,7 @@ static void appendSegments(ArgumentBlock &block, StringRef state, const LaunchTe
   block.append({word(start.data), word(end.data), place.chunkStride, place.headStride});
 }
 
-/// Describes the inputs and checkpoints of which boxes are copied, behind the arguments.
+/// Describes the inputs, checkpoints and outputs of which boxes are copied, behind the arguments.
 static void appendBoxes(ArgumentBlock &block, const Signature &signature, const Signature::Kernel &kernel,
                         const OperatorCall &call, const LaunchTensors &tensors) {
   const Manifest &manifest = kernel.code->manifest;
@@ -65,19 +65,19 @@ static void appendBoxes(ArgumentBlock &block, const Signature &signature, const 
     TensorBoxes boxes;
     boxes.type = argument.type;
     boxes.columns = argument.box;
+    boxes.tokens = argument.boxRows;
     if (argument.kind == Manifest::Kind::Checkpoint) {
       const LaunchTensors::Checkpoint &checkpoint = tensors.checkpoints[position];
       boxes.pointer = word(checkpoint.data);
       boxes.sizes = {columns, signature.heads / argument.group, argument.shape.front(), checkpoint.count};
       boxes.strides = {checkpoint.headStride * bytes, columns * bytes, checkpoint.chunkStride * bytes};
-      boxes.tokens = argument.shape.front();
     } else {
-      const TensorView &view = *tensors.inputs[position];
+      bool isOutput = argument.kind == Manifest::Kind::Output;
+      const TensorView &view = isOutput ? tensors.results[position] : *tensors.inputs[position];
       boxes.pointer = word(view.data);
       boxes.sizes = {columns, signature.heads / argument.group, signature.tokens(call),
                      isPacked ? 1 : signature.sequences(call)};
       boxes.strides = {view.strides[call.leadingAxes()] * bytes, view.strides[1] * bytes, view.strides[0] * bytes};
-      boxes.tokens = manifest.chunk;
     }
     llvm::append_range(block, boxes.words());
   }

@@ -255,6 +255,7 @@ std::string Manifest::toJson() const {
           json.attribute("column", argument.column);
           json.attribute("columns", argument.columns);
           json.attribute("box", argument.box);
+          json.attribute("boxRows", argument.boxRows);
         });
     });
   });
@@ -302,7 +303,8 @@ static bool fromJSON(const llvm::json::Value &value, Manifest::Argument &argumen
   return map && map.map("kind", argument.kind) && map.map("name", argument.name) && map.map("type", argument.type) &&
          map.map("shape", argument.shape) && map.map("group", argument.group) && map.map("sliced", argument.sliced) &&
          map.map("partial", argument.partial) && map.map("entry", argument.entry) &&
-         map.map("column", argument.column) && map.map("columns", argument.columns) && map.map("box", argument.box);
+         map.map("column", argument.column) && map.map("columns", argument.columns) && map.map("box", argument.box) &&
+         map.map("boxRows", argument.boxRows);
 }
 
 static bool fromJSON(const llvm::json::Value &value, Manifest &manifest, llvm::json::Path path) {

@@ -138,8 +138,8 @@ struct Manifest {
     /// not all of it.
     std::string entry;
     int64_t column = 0, columns = 0;
-    /// Inputs and checkpoints that the memory system copies: the columns of the boxes that it takes.
-    int64_t box = 0;
+    /// Inputs, checkpoints and outputs that the memory system copies: the columns and rows of the boxes that it takes.
+    int64_t box = 0, boxRows = 0;
 
     /// An output whose parts, of heads or slices, the caller adds up.
     bool isInParts() const { return kind == Kind::Output && (group > 1 || partial); }

@@ -117,7 +117,8 @@ public:
         .Case([&](arith::DivFOp op) {
           // Where an approximation is asked for, the inverse of a divisor that has one.
           bool isApproximate = bitEnumContainsAll(op.getFastmath(), arith::FastMathFlags::afn);
-          return isApproximate ? mul(x, instruction("llvm.nvvm.rcp.approx.ftz.f", op.getRhs())) : divide(x, op.getRhs());
+          return isApproximate ? mul(x, instruction("llvm.nvvm.rcp.approx.ftz.f", op.getRhs()))
+                               : divide(x, op.getRhs());
         })
         .Default(Value());
   }

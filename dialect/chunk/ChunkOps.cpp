@@ -277,8 +277,8 @@ LogicalResult TotalOp::verify() {
   auto made = getAccumulated().getDefiningOp<AccumulateOp>();
   if (!made || shapeOf(getAccumulated()).drop_front() != shapeOf(getResult()) ||
       getElementTypeOrSelf(getAccumulated()) != getElementTypeOrSelf(getResult()))
-    return emitOpError("[total_c1] takes ") << getType() << " of " << getAccumulated().getType()
-                                            << (made ? "" : ", which no chunk.accumulate makes");
+    return emitOpError("[total_c1] takes ")
+           << getType() << " of " << getAccumulated().getType() << (made ? "" : ", which no chunk.accumulate makes");
   return success();
 }
 

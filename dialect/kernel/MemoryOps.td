@@ -242,10 +242,14 @@ def Kernel_StoreOp : Kernel_Op<"store"> {
     Rows of tokens beyond the end of the sequence are not stored. A checkpoint that heads share is stored by the first.
 
     With `staged` the threads of a warp exchange their numbers through shared memory, so that each stores pieces of 16
-    bytes, and neighbours neighbouring ones; with `matrices` they leave them there as `kernel.convert` does.
+    bytes, and neighbours neighbouring ones; with `matrices` they leave them there as `kernel.convert` does. With `bulk`
+    the memory system copies each warp's boxes from there (TMA), while the warp goes on; of a chunk that is cut it stores
+    its rows itself.
   }];
-  let arguments = (ins Kernel_Tile:$tile, Kernel_View:$view, Index:$chunk, UnitAttr:$staged, UnitAttr:$matrices);
-  let assemblyFormat = [{ $tile `to` $view `at` $chunk (`staged` $staged^)? (`matrices` $matrices^)? attr-dict
+  let arguments = (ins Kernel_Tile:$tile, Kernel_View:$view, Index:$chunk, UnitAttr:$staged, UnitAttr:$matrices,
+                       UnitAttr:$bulk);
+  let assemblyFormat = [{ $tile `to` $view `at` $chunk (`staged` $staged^)? (`matrices` $matrices^)? (`bulk` $bulk^)?
+                          attr-dict
                           `:` type($tile) `,` type($view) }];
 }
 

@@ -238,6 +238,10 @@ StringRef ThreadLowering::problemOfCopy(Operation *op) {
   if (store && store.getMatrices() &&
       !(store.getStaged() && hasMatrices(cast<RankedTensorType>(store.getTile().getType()))))
     return "stores matrices of eight rows of a tile that has none, or without a stage";
+  if (store && store.getBulk() &&
+      !(store.getMatrices() && isOf(store.getView(), {Kind::Output}) &&
+        rowsOfOwnBoxes(cast<RankedTensorType>(store.getTile().getType()))))
+    return "stores in bulk what is no output, or a tile of which warps do not have boxes of their own in a stage";
   if (store && store.getStaged()) {
     auto tile = cast<RankedTensorType>(store.getTile().getType());
     int64_t perAccess = manifest.arguments[cast<BlockArgument>(store.getView()).getArgNumber()].perAccess();

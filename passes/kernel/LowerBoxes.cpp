@@ -8,20 +8,32 @@
 //===----------------------------------------------------------------------===//
 
 #include "mlir/Dialect/LLVMIR/NVVMDialect.h"
+#include "passes/kernel/BulkCopies.h"
 #include "passes/kernel/ThreadLowering.h"
+#include "llvm/Support/SaveAndRestore.h"
 
 using namespace mlir;
 using namespace stretto;
 using namespace stretto::kernel;
 
 void ThreadLowering::noteBoxes() {
-  auto note = [&](SendOp op) {
-    Manifest::Argument &argument = manifest.arguments[cast<BlockArgument>(op.getView()).getArgNumber()];
-    if (isBulk(op.getChannel()) && argument.kind != Manifest::Kind::Window)
-      argument.box = boxColumnsOf(op.getChannel().getType().getTile());
+  auto note = [&](Value view, RankedTensorType tile, int64_t rows) {
+    Manifest::Argument &argument = manifest.arguments[cast<BlockArgument>(view).getArgNumber()];
+    if (argument.kind == Manifest::Kind::Window)
+      return;
+    argument.box = boxColumnsOf(tile);
+    argument.boxRows = rows;
   };
   for (FuncOp role : roles)
-    role.walk(note);
+    role.walk([&](Operation *op) {
+      if (auto send = dyn_cast<SendOp>(op); send && isBulk(send.getChannel())) {
+        RankedTensorType tile = send.getChannel().getType().getTile();
+        note(send.getView(), tile, tile.getDimSize(0));
+      } else if (auto store = dyn_cast<StoreOp>(op); store && store.getBulk()) {
+        auto tile = cast<RankedTensorType>(store.getTile().getType());
+        note(store.getView(), tile, rowsOfOwnBoxes(tile));
+      }
+    });
 }
 
 bool ThreadLowering::isBulk(Value channel) { return channel.getDefiningOp<ChannelOp>().getBulk(); }
@@ -106,6 +118,69 @@ void ThreadLowering::sendBoxes(SendOp op) {
           /*multicastMask=*/Value(), /*l2CacheHint=*/Value(), NVVM::TMALoadMode::TILE, /*isCTAOnly=*/false,
           /*group=*/NVVM::CTAGroupKindAttr(), /*predicate=*/Value());
     }
+  });
+}
+
+void ThreadLowering::onFirstLane(function_ref<void()> body) {
+  Value isFirst = b.compare(arith::CmpIPredicate::eq, b.lane, b.i32(0));
+  OpBuilder::InsertionGuard guard(b);
+  b.setInsertionPointToStart(scf::IfOp::create(b, isFirst).thenBlock());
+  body();
+}
+
+void ThreadLowering::awaitStoredBoxes() {
+  onFirstLane([&] { NVVM::CpAsyncBulkWaitGroupOp::create(b, b.getI32IntegerAttr(0), b.getUnitAttr()); });
+}
+
+void ThreadLowering::storeBoxes(StoreOp op, RankedTensorType rows) {
+  auto type = cast<RankedTensorType>(op.getTile().getType());
+  SharedTile tile = scratchTile(scratchOf(op), type);
+  auto meet = [&] { NVVM::SyncWarpOp::create(b, b.i32(-1)); };
+  awaitStoredBoxes();
+  meet();
+  matricesToShared(registersOf(op.getTile()), type, tile);
+  fenceShared();
+  meet();
+  const View &view = viewOf(op.getView());
+  Value first = b.mul(scalars.lookup(op.getChunk()), manifest.chunk), valid = validTokens(first, manifest.chunk);
+  Value isWhole = b.compare(arith::CmpIPredicate::sge, valid, b.i32(manifest.chunk));
+  OpBuilder::InsertionGuard guard(b);
+  auto either = scf::IfOp::create(b, isWhole, /*addElse=*/true);
+  b.setInsertionPoint(either.elseBlock()->getTerminator());
+  {
+    llvm::SaveAndRestore lane(b.lane, hidden(b.lane));
+    storeRows(op, fromShared(tile, rows), rows);
+    meet();
+  }
+  b.setInsertionPoint(either.thenBlock()->getTerminator());
+  onFirstLane([&] {
+    Layout layout = *layoutOf(type);
+    int64_t boxRows = rowsOfOwnBoxes(type), boxColumns = boxColumnsOf(type), bytes = tile.elementBytes();
+    auto placeOf = [&](int64_t row, int64_t column) {
+      return (column * type.getDimSize(0) + row * boxColumns) * bytes;
+    };
+    auto ofWarp = [&](auto contributionOf) -> Value {
+      auto basis = llvm::map_to_vector(layout.basis(Layout::Warp), [&](uint64_t vector) {
+        return static_cast<uint64_t>(contributionOf(layout.coordinate(vector, 0), layout.coordinate(vector, 1)));
+      });
+      Value sum = b.linear(b.warp, basis);
+      return sum ? sum : b.i32(0);
+    };
+    Value row = b.truncate(b.select(packed, b.add(firstToken, first), first));
+    row = b.add(row, ofWarp([](int64_t row, int64_t) { return row; }));
+    Value column = ofWarp([](int64_t, int64_t column) { return column; });
+    if (view.argument->sliced)
+      column = b.add(column, b.mul(slice, type.getDimSize(1)));
+    Value owner = b.select(packed, b.i32(0), b.truncate(sequence)), place = b.advance(tile.base, ofWarp(placeOf));
+    uint64_t ofWarps = layout.reach(Layout::Warp);
+    for (int64_t at = 0; at < type.getDimSize(0); at += boxRows)
+      for (int64_t from = 0; from < type.getDimSize(1); from += boxColumns)
+        if (!(layout.flat({at, from}) & ofWarps))
+          NVVM::CpAsyncBulkTensorSharedCTAToGlobalOp::create(
+              b, view.boxes, b.advance(place, placeOf(at, from)),
+              ValueRange{b.add(column, from), b.truncate(view.head), b.add(row, at), owner}, /*l2CacheHint=*/Value(),
+              NVVM::TMAStoreMode::TILE, /*predicate=*/Value());
+    NVVM::CpAsyncBulkCommitGroupOp::create(b);
   });
 }
 

@@ -208,9 +208,8 @@ void ThreadLowering::lowerTotal(chunk::TotalOp op) {
   llvm::DenseMap<int64_t, Value> ofColumn;
   for (auto [reg, value] : llvm::enumerate(ofAll))
     ofColumn.try_emplace(layout.coordinate(layout.at(Layout::Register, reg), 1), value);
-  define(op.getResult(), [&](uint64_t reg) {
-    return ofColumn.lookup(target.coordinate(target.at(Layout::Register, reg), 0));
-  });
+  define(op.getResult(),
+         [&](uint64_t reg) { return ofColumn.lookup(target.coordinate(target.at(Layout::Register, reg), 0)); });
 }
 
 //===----------------------------------------------------------------------===//

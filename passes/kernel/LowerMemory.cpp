@@ -429,13 +429,19 @@ Registers ThreadLowering::stage(StoreOp op, RankedTensorType target) {
 }
 
 void ThreadLowering::lowerStore(StoreOp op) {
-  const View &view = viewOf(op.getView());
   auto type = cast<RankedTensorType>(op.getTile().getType());
   if (op.getStaged())
-    type = withLayout(type, *alongRows(*layoutOf(type), view.argument->perAccess()));
+    type = withLayout(type, *alongRows(*layoutOf(type), viewOf(op.getView()).argument->perAccess()));
+  if (op.getBulk())
+    storeBoxes(op, type);
+  else
+    storeRows(op, op.getStaged() ? stage(op, type) : registersOf(op.getTile()), type);
+}
+
+void ThreadLowering::storeRows(StoreOp op, ArrayRef<Value> tile, RankedTensorType type) {
+  const View &view = viewOf(op.getView());
   ArrayRef<int64_t> shape = type.getShape();
   Layout layout = *layoutOf(type);
-  Registers tile = op.getStaged() ? stage(op, type) : registersOf(op.getTile());
   int64_t bytes = type.getElementTypeBitWidth() / 8;
   Value chunk = scalars.lookup(op.getChunk()), base, valid;
   bool isKept = view.argument->kind == Manifest::Kind::Kept;
@@ -469,7 +475,7 @@ void ThreadLowering::lowerStore(StoreOp op) {
         // Of a vector, the number of valid tokens says all.
         where(b, shape.size() == 2 || isKept ? b.isInside(layout, shape, reg) : Value(), [&] {
           Value target = shape.size() == 2 ? b.advance(address, b.mul(b.coordinate(layout, 1, reg), bytes)) : address;
-          b.store(target, ArrayRef(tile).slice(reg, together));
+          b.store(target, tile.slice(reg, together));
         });
       }
     });

@@ -118,11 +118,8 @@ void ThreadLowering::lowerPass(PassOp op) {
   else
     toShared(registersOf(op.getOperand()), source, tile);
   sharedTiles[op.getResult()] = tile;
-  if (stripe.isAll())
-    finishPass(op);
-}
-
-void ThreadLowering::finishPass(PassOp op) {
+  if (!stripe.isAll())
+    return; // what is made in stripes is there when all of them are
   // Operands of products are read by a way of their own.
   if (cast<RankedTensorType>(op.getType()).getRank() == 2)
     fenceShared();

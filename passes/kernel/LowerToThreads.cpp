@@ -134,8 +134,10 @@ LogicalResult ThreadLowering::lowerInStripes(Block::iterator begin, Block::itera
         return failure();
     }
   }
+  if (!passes.empty())
+    fenceShared();
   for (PassOp pass : passes)
-    finishPass(pass);
+    arrivePassed(pass.getChannel(), pass.getTurn(), /*isRead=*/false);
   for (Operation &op : llvm::make_range(begin, end))
     if (isa<ReleaseOp>(op) && failed(lower(&op)))
       return failure();

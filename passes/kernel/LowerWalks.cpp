@@ -157,6 +157,9 @@ void ThreadLowering::awaitUnread(Value turns) {
 }
 
 void ThreadLowering::lowerReturn() {
+  auto isBulk = [](StoreOp store) { return WalkResult(failure(store.getBulk())); };
+  if (function.walk(isBulk).wasInterrupted())
+    awaitStoredBoxes(); // shared memory is there until then
   if (!ends() || ends()->getParentOfType<FuncOp>() != function)
     return;
   onFirstThread([&] {

@@ -247,6 +247,23 @@ int64_t farthestAhead(Roles roles, ArrayRef<ChannelOp> channels) {
   return std::clamp<int64_t>(mostOnTheWay / std::max<int64_t>(ofChunk, 1), 2, ofProducer);
 }
 
+/// Has a producer send what has the fewest places last in each turn: tiles of other channels, which may be further ahead,
+/// do not wait until one of these is read.
+void sendShallowLast(FuncOp producer) {
+  for (auto loop : producer.getOps<scf::ForOp>()) {
+    SmallVector<SendOp> sends(loop.getBody()->getOps<SendOp>());
+    if (sends.empty())
+      continue;
+    Operation *behind = sends.back()->getNextNode();
+    llvm::stable_sort(sends, [](SendOp a, SendOp b) {
+      auto depthOf = [](SendOp send) { return send.getChannel().getDefiningOp<ChannelOp>().getDepth(); };
+      return depthOf(a) > depthOf(b);
+    });
+    for (SendOp send : sends)
+      send->moveBefore(behind);
+  }
+}
+
 /// Makes bulk channels as deep as memory allows, equally deep, and what roles pass to each other two tiles deep, or
 /// one, or as many as there are groups, or more where memory is left. Where not all bulk channels have place for two
 /// tiles, those of the largest tiles have one, and are bulk channels no more where one role walks forward. What has
@@ -498,6 +515,7 @@ struct PlanSharedMemory : stretto::impl::PlanSharedMemoryBase<PlanSharedMemory> 
       function.walk([](StoreOp store) {
         store.setStaged(false);
         store.setMatrices(false);
+        store.setBulk(false);
       });
     });
     ifScarce([](FuncOp function) {
@@ -522,6 +540,8 @@ struct PlanSharedMemory : stretto::impl::PlanSharedMemoryBase<PlanSharedMemory> 
       return signalPassFailure();
     }
     planner->write();
+    if (FuncOp last = roles.back(); last.getRole().getKind() == RoleKind::Producer)
+      sendShallowLast(last);
     for (FuncOp each : roles)
       each.setShared(bytes);
   }

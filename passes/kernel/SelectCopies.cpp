@@ -105,6 +105,35 @@ bool stretto::kernel::hasMatrices(RankedTensorType tile) {
   return begins(Layout::Register, {{0, 1}}) && begins(Layout::Lane, {{0, 2}, {0, 4}, {1, 0}, {2, 0}, {4, 0}});
 }
 
+int64_t stretto::kernel::rowsOfOwnBoxes(RankedTensorType tile) {
+  constexpr int64_t rowsOfExchange = 8;
+  std::optional<Layout> layout = layoutOf(tile);
+  if (!layout || layout->rank() != 2 || layout->inSharedMemory() || layout->side(0) != tile.getDimSize(0) ||
+      layout->side(1) != tile.getDimSize(1))
+    return 0;
+  int64_t rows = tile.getDimSize(0), columns = boxColumnsOf(tile);
+  for (uint64_t vector : layout->basis(Layout::Warp)) {
+    int64_t row = layout->coordinate(vector, 0), column = layout->coordinate(vector, 1);
+    bool dividesRows = llvm::isPowerOf2_64(row) && column == 0;
+    bool dividesColumns = row == 0 && llvm::isPowerOf2_64(column) && column >= columns;
+    if (!dividesRows && !dividesColumns)
+      return 0;
+    rows = dividesRows ? std::min(rows, row) : rows;
+  }
+  return rows >= rowsOfExchange ? rows : 0;
+}
+
+/// Whether the memory system is to copy what those who find outputs behind a walk store: they are what a chunk waits
+/// for, and their places in shared memory are theirs alone. Of rows of less than the banks it copies too few bytes at a
+/// time (docs/performance.md).
+static bool isLeftInBoxes(StoreOp store, const Manifest &manifest) {
+  auto tile = cast<RankedTensorType>(store.getTile().getType());
+  const Manifest::Argument &argument = manifest.arguments[cast<BlockArgument>(store.getView()).getArgNumber()];
+  return argument.kind == Manifest::Kind::Output && !argument.isInParts() && store.getMatrices() &&
+         boxColumnsOf(tile) * tile.getElementTypeBitWidth() == 8 * bytesOfBanks && rowsOfOwnBoxes(tile) &&
+         store->getParentOfType<FuncOp>().getRole().getKind() == RoleKind::Outputs;
+}
+
 /// Whether threads would store pieces of less than 16 bytes of the rows of an output or a checkpoint, and could store
 /// as much. Four lanes that share a row of a fragment fill whole sectors of memory with wider numbers as it is.
 static bool gainsFromStage(StoreOp store, const Manifest &manifest) {
@@ -157,6 +186,7 @@ struct SelectCopies : stretto::impl::SelectCopiesBase<SelectCopies> {
         store.setStaged(!isStep && gainsFromStage(store, *manifest));
         store.setMatrices(store.getStaged() && target->hasBulkCopies &&
                           hasMatrices(cast<RankedTensorType>(store.getTile().getType())));
+        store.setBulk(isLeftInBoxes(store, *manifest));
       }
     });
   }

@@ -44,6 +44,12 @@ static void receiveAlone(ChannelOp channel) {
   for (Operation *user : copies.receive->getUsers())
     if (Operation *own = body.findAncestorOpInBlock(*user); own->isBeforeInBlock(first))
       first = own;
+  // Where a walk may end a chunk waits once: what is asked of one tile is loaded beside what is asked of another.
+  auto readsTile = [](Operation &op) {
+    return llvm::any_of(op.getOperands(), [](Value value) { return value.getDefiningOp<ReceiveOp>(); });
+  };
+  if (!body.getOps<chunk::ExpectOp>().empty())
+    first = &*llvm::find_if(body, readsTile);
   copies.receive->moveBefore(first);
 }
 

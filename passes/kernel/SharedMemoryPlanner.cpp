@@ -221,9 +221,11 @@ void SharedMemoryPlanner::collect(FuncOp function) {
     } else if (int64_t bytes = scratchBytesOf(op)) {
       if (auto fixed = op->getAttrOfType<IntegerAttr>(scratchAttribute))
         offset = fixed.getInt();
-      // A row stays there for those that read it. The barrier of what is fetched is that of all heads of a block.
+      // A row stays there for those that read it. The barrier of what is fetched is that of all heads of a block. From
+      // where outputs are copied in bulk, that goes on in the next turn.
       SmallVector<Span, 2> spans = {{first[op], last[op]}};
-      if (isa<FetchOp, chunk::ExpectOp>(op))
+      auto store = dyn_cast<StoreOp>(op);
+      if (isa<FetchOp, chunk::ExpectOp>(op) || (store && store.getBulk()))
         spans = {{0, end}};
       if (!isa<chunk::ExpectOp>(op)) // which all roles ask for
         bytes = bytesOfGroups(function, bytes);

@@ -80,7 +80,7 @@ private:
   mlir::Value endOfWalks();
   /// Has a producer wait for the tiles that nobody has received, so that none comes when its block has gone.
   void awaitUnread(mlir::Value turns);
-  /// Says of the work item whether it is left to another kernel.
+  /// Awaits what a role has left for the memory system, and says of the work item whether it is left to another kernel.
   void lowerReturn();
 
   //===--------------------------------------------------------------------===//
@@ -216,6 +216,8 @@ private:
   void copyRows(SendOp op);
   void lowerSave(SaveOp op);
   void lowerStore(StoreOp op);
+  /// Each thread stores what it has of a tile.
+  void storeRows(StoreOp op, llvm::ArrayRef<mlir::Value> tile, mlir::RankedTensorType type);
   /// The tile of a store in another layout, by way of shared memory, in which each warp has its own part.
   Registers stage(StoreOp op, mlir::RankedTensorType target);
   void lowerCarry(CarryOp op);
@@ -238,6 +240,12 @@ private:
   mlir::Value barrierOf(ChannelOp channel, mlir::Value turn, bool ofReaders = false);
   /// Of a channel that several roles read: complete when rows without a token have been cleared.
   mlir::Value barrierOfCleared(ChannelOp channel);
+  /// Each warp leaves its rows in shared memory, from where the memory system copies them while the warp goes on. Rows
+  /// of a chunk that is cut, behind which another sequence may lie, threads store themselves, as `rows` says.
+  void storeBoxes(StoreOp op, mlir::RankedTensorType rows);
+  /// Has what a warp has left for the memory system be read, before it leaves more or goes.
+  void awaitStoredBoxes();
+  void onFirstLane(llvm::function_ref<void()> body);
   /// One thread orders the copy of an entry's rows, and copies them back.
   void lowerFetch(FetchOp op);
   void lowerLeave(LeaveOp op);
@@ -266,8 +274,6 @@ private:
   /// Each thread arrives when it has stored, or read, the tile of a turn.
   void arrivePassed(mlir::Value channel, mlir::Value turn, bool isRead);
   void lowerPass(PassOp op);
-  /// Says that a tile that was stored is there.
-  void finishPass(PassOp op);
   void lowerRelease(ReleaseOp op);
   void lowerConditionOfTile(ConditionOp op);
 

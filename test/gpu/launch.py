@@ -78,20 +78,20 @@ def first_box_word(manifest):
 
 
 def argument_block(manifest, words):
-    """The block of a launch: its header and arguments, and behind them the inputs of which boxes are copied."""
+    """The block of a launch: its header and arguments, and behind them what boxes are copied of."""
     block = list(words) + [0] * (first_box_word(manifest) - len(words))
     sequences, tokens, heads, offsets = block[:4]
     place = HEADER_WORDS
     for a in manifest["arguments"]:
         if a["box"]:
             number, size = TYPES_OF_DRIVER[a["type"]]
-            columns, rows = a["shape"][-1] * (manifest["slices"] if a["sliced"] else 1), manifest["chunk"]
+            columns, rows = a["shape"][-1] * (manifest["slices"] if a["sliced"] else 1), a["boxRows"]
             pointer, *strides = block[place : place + words_of(manifest, a)]
             sizes = [columns, heads // a["group"], tokens, 1 if offsets else sequences]
             strides = strides[::-1]
             if a["kind"] == "checkpoint":
                 # How many there are, only the caller knows.
-                rows, (chunk_stride, head_stride) = a["shape"][0], strides[::-1]
+                chunk_stride, head_stride = strides[::-1]
                 sizes[2:] = [rows, 1 << 30]
                 strides = [head_stride, columns, chunk_stride]
             strides = [s * size if n > 1 else 16 for s, n in zip(strides, sizes[1:], strict=True)]

@@ -88,8 +88,55 @@ struct Description {
 };
 } // namespace
 
+namespace {
+/// The box of a tensor that a thread orders a copy of, piece by piece.
+class Box {
+public:
+  Box(Operation *op, Memory &memory, uint64_t map, std::array<int64_t, Description::axes> first) : first(first) {
+    if (map % 64)
+      fail(op, "a description of a tensor that is not at a multiple of 64 bytes");
+    for (size_t word = 0; word < sizeof(Description) / 8; ++word)
+      std::memcpy(reinterpret_cast<char *>(&tensor) + word * 8, memory.at(op, map + word * 8, 8), 8);
+  }
+
+  /// Calls a function with the place of each piece in shared memory, and its address where it exists, else 0.
+  template <typename Function> void forPieces(Operation *op, uint64_t start, Function function) const {
+    constexpr int64_t banks = 128;
+    int64_t rowBytes = tensor.columns * tensor.bytes, width = std::min(rowBytes, banks);
+    if (start % (8 * width))
+      fail(op, "a box at " + std::to_string(start) + ", expected a multiple of " + std::to_string(8 * width));
+    for (int64_t row = 0; row < tensor.tokens; ++row)
+      for (int64_t piece = 0; piece < rowBytes; piece += pieceBytes) {
+        std::array<int64_t, Description::axes> place = first;
+        place[0] += piece / tensor.bytes;
+        place[2] += row;
+        bool exists = true;
+        int64_t address = tensor.pointer + place[0] * tensor.bytes;
+        for (int axis = 0; axis < Description::axes; ++axis)
+          exists &= place[axis] >= 0 && place[axis] < tensor.sizes[axis];
+        for (int axis = 1; axis < Description::axes; ++axis)
+          address += place[axis] * tensor.strides[axis - 1];
+        uint64_t shared = start + row * rowBytes + piece;
+        shared ^= (shared / banks % (width / pieceBytes)) * pieceBytes;
+        function(shared, exists ? address : 0);
+      }
+  }
+
+private:
+  Description tensor;
+  std::array<int64_t, Description::axes> first;
+};
+
+/// The first entry of a box of a thread.
+std::array<int64_t, Description::axes> firstOf(const std::vector<Slot> &coordinates, int thread) {
+  std::array<int64_t, Description::axes> first;
+  for (int axis = 0; axis < Description::axes; ++axis)
+    first[axis] = static_cast<int32_t>(coordinates[axis].words[thread]);
+  return first;
+}
+} // namespace
+
 Action ThreadBlock::compileBox(NVVM::CpAsyncBulkTensorGlobalToSharedClusterOp op) {
-  constexpr int64_t banks = 128;
   Slot target = slotOf(op.getDstMem()), map = slotOf(op.getTmaDescriptor()), barrier = slotOf(op.getMbar());
   std::vector<Slot> coordinates;
   for (Value coordinate : op.getCoordinates())
@@ -99,42 +146,44 @@ Action ThreadBlock::compileBox(NVVM::CpAsyncBulkTensorGlobalToSharedClusterOp op
     for (int thread = 0; thread < threads; ++thread) {
       if (!active[thread])
         continue;
-      Description tensor;
-      if (map.words[thread] % 64)
-        fail(operation, "a description of a tensor that is not at a multiple of 64 bytes");
-      for (size_t word = 0; word < sizeof(Description) / 8; ++word)
-        std::memcpy(reinterpret_cast<char *>(&tensor) + word * 8, memory.at(operation, map.words[thread] + word * 8, 8),
-                    8);
-      std::array<int64_t, Description::axes> first;
-      for (int axis = 0; axis < Description::axes; ++axis)
-        first[axis] = static_cast<int32_t>(coordinates[axis].words[thread]);
-      int64_t rowBytes = tensor.columns * tensor.bytes, width = std::min(rowBytes, banks);
-      uint64_t start = target.words[thread] - sharedAddress;
-      if (start % (8 * width))
-        fail(operation, "a box at " + std::to_string(start) + ", expected a multiple of " + std::to_string(8 * width));
-      for (int64_t row = 0; row < tensor.tokens; ++row)
-        for (int64_t piece = 0; piece < rowBytes; piece += pieceBytes) {
-          std::array<int64_t, Description::axes> place = first;
-          place[0] += piece / tensor.bytes;
-          place[2] += row;
-          bool exists = true;
-          for (int axis = 0; axis < Description::axes; ++axis)
-            exists &= place[axis] >= 0 && place[axis] < tensor.sizes[axis];
-          uint64_t address = start + row * rowBytes + piece;
-          address ^= (address / banks % (width / pieceBytes)) * pieceBytes;
-          std::vector<uint8_t> data(pieceBytes, 0);
-          if (exists) {
-            int64_t source = tensor.pointer + place[0] * tensor.bytes;
-            for (int axis = 1; axis < Description::axes; ++axis)
-              source += place[axis] * tensor.strides[axis - 1];
-            std::memcpy(data.data(), memory.at(operation, source, pieceBytes), pieceBytes);
-          }
-          memory.noteWrite(operation, sharedAddress + address, pieceBytes, thread, nullptr);
-          std::fill_n(memory.pending.begin() + static_cast<int64_t>(address), pieceBytes, 1);
-          memory.copies.push_back({address, std::move(data), barrier.words[thread], role});
-        }
+      Box box(operation, memory, map.words[thread], firstOf(coordinates, thread));
+      box.forPieces(operation, target.words[thread] - sharedAddress, [&](uint64_t shared, int64_t source) {
+        std::vector<uint8_t> data(pieceBytes, 0);
+        if (source)
+          std::memcpy(data.data(), memory.at(operation, source, pieceBytes), pieceBytes);
+        memory.noteWrite(operation, sharedAddress + shared, pieceBytes, thread, nullptr);
+        std::fill_n(memory.pending.begin() + static_cast<int64_t>(shared), pieceBytes, 1);
+        memory.copies.push_back({shared, std::move(data), barrier.words[thread], role});
+      });
     }
   };
+}
+
+Action ThreadBlock::compileBoxStore(NVVM::CpAsyncBulkTensorSharedCTAToGlobalOp op) {
+  Slot source = slotOf(op.getSrcMem()), map = slotOf(op.getTmaDescriptor());
+  std::vector<Slot> coordinates;
+  for (Value coordinate : op.getCoordinates())
+    coordinates.push_back(slotOf(coordinate));
+  Operation *operation = op;
+  return [=, this] {
+    for (int thread = 0; thread < threads; ++thread) {
+      if (!active[thread])
+        continue;
+      Box box(operation, memory, map.words[thread], firstOf(coordinates, thread));
+      box.forPieces(operation, source.words[thread] - sharedAddress,
+                    [&](uint64_t shared, int64_t target) { storePiece(operation, shared, target, thread); });
+    }
+  };
+}
+
+void ThreadBlock::storePiece(Operation *operation, uint64_t shared, int64_t target, int thread) {
+  memory.noteRead(operation, sharedAddress + shared, pieceBytes, thread);
+  if (memory.unfenced[shared])
+    fail(operation, "copies byte " + std::to_string(shared) + " of shared memory, written without a fence behind");
+  memory.leaving[shared / pieceBytes] = {role, thread};
+  if (target)
+    std::memcpy(memory.at(operation, target, pieceBytes), memory.at(operation, sharedAddress + shared, pieceBytes),
+                pieceBytes);
 }
 
 Action ThreadBlock::compileBulkLoad(NVVM::CpAsyncBulkGlobalToSharedClusterOp op) {
@@ -169,14 +218,18 @@ Action ThreadBlock::compileBulkStore(NVVM::CpAsyncBulkSharedCTAToGlobalOp op) {
         continue;
       uint64_t start = source.words[thread] - sharedAddress;
       for (uint64_t piece = 0; piece < size.words[thread]; piece += pieceBytes) {
-        memory.noteRead(operation, source.words[thread] + piece, pieceBytes, thread);
-        if (memory.unfenced[start + piece])
-          fail(operation,
-               "copies byte " + std::to_string(start + piece) + " of shared memory, written without a fence behind");
-        std::memcpy(memory.at(operation, target.words[thread] + piece, pieceBytes),
-                    memory.at(operation, source.words[thread] + piece, pieceBytes), pieceBytes);
+        storePiece(operation, start + piece, static_cast<int64_t>(target.words[thread] + piece), thread);
       }
     }
+  };
+}
+
+Action ThreadBlock::compileBulkWait(NVVM::CpAsyncBulkWaitGroupOp) {
+  return [this] {
+    std::erase_if(memory.leaving, [&](const auto &piece) {
+      auto [owner, thread] = piece.second;
+      return owner == role && active[thread];
+    });
   };
 }
 

@@ -92,10 +92,12 @@ Action ThreadBlock::compile(Operation *op) {
       .Case([&](NVVM::CpAsyncBulkTensorGlobalToSharedClusterOp op) { return compileBox(op); })
       .Case([&](NVVM::CpAsyncBulkGlobalToSharedClusterOp op) { return compileBulkLoad(op); })
       .Case([&](NVVM::CpAsyncBulkSharedCTAToGlobalOp op) { return compileBulkStore(op); })
+      .Case([&](NVVM::CpAsyncBulkTensorSharedCTAToGlobalOp op) { return compileBoxStore(op); })
       .Case([&](NVVM::MBarrierInvalOp op) { return compileBarrierEnd(op); })
       .Case<scf::YieldOp, scf::ConditionOp, LLVM::ReturnOp, NVVM::CpAsyncCommitGroupOp, NVVM::FenceMbarrierInitOp,
-            NVVM::SetMaxRegisterOp, NVVM::GriddepcontrolOp, NVVM::CpAsyncBulkCommitGroupOp,
-            NVVM::CpAsyncBulkWaitGroupOp>([&](auto) { return Action(); })
+            NVVM::SetMaxRegisterOp, NVVM::GriddepcontrolOp, NVVM::CpAsyncBulkCommitGroupOp>(
+          [&](auto) { return Action(); })
+      .Case([&](NVVM::CpAsyncBulkWaitGroupOp op) { return compileBulkWait(op); })
       .Case([&](LLVM::InlineAsmOp op) { return compileAssembly(op); })
       .Case([&](LLVM::LoadOp op) { return compileLoad(op); })
       .Case([&](LLVM::StoreOp op) { return compileStore(op); })

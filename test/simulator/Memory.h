@@ -54,6 +54,8 @@ struct Memory {
   /// many products are reading a byte.
   std::vector<uint8_t> unfenced;
   std::vector<int> underWay;
+  /// Pieces of 16 bytes that the memory system reads until it is awaited: the thread of a role that ordered the copy.
+  std::map<uint64_t, std::pair<int, int>> leaving;
   struct Copy {
     uint64_t target;
     std::vector<uint8_t> bytes;
@@ -128,6 +130,8 @@ struct Memory {
         fail(op, "writes byte " + std::to_string(byte) + " of shared memory, written since the last barrier");
       if (reader.isOfOthers(byte, thread))
         fail(op, "writes byte " + std::to_string(byte) + " of shared memory, read since the last barrier");
+      if (leaving.count(byte / 16))
+        fail(op, "writes byte " + std::to_string(byte) + " of shared memory, which the memory system is reading");
       if (underWay[byte])
         fail(op, "writes byte " + std::to_string(byte) + " of shared memory, which a product is reading");
       writer.set(byte, thread / 32, thread);
@@ -161,6 +165,7 @@ struct Memory {
     pending.assign(sharedBytes, 0);
     unfenced.assign(sharedBytes, 0);
     underWay.assign(sharedBytes, 0);
+    leaving.clear();
     barrierOfAll();
     met = 0;
     copies.clear();

@@ -159,6 +159,10 @@ private:
   Action compileBox(mlir::NVVM::CpAsyncBulkTensorGlobalToSharedClusterOp op);
   Action compileBulkLoad(mlir::NVVM::CpAsyncBulkGlobalToSharedClusterOp op);
   Action compileBulkStore(mlir::NVVM::CpAsyncBulkSharedCTAToGlobalOp op);
+  Action compileBoxStore(mlir::NVVM::CpAsyncBulkTensorSharedCTAToGlobalOp op);
+  Action compileBulkWait(mlir::NVVM::CpAsyncBulkWaitGroupOp op);
+  /// Copies a piece of shared memory to an address, or nowhere.
+  void storePiece(mlir::Operation *op, uint64_t shared, int64_t target, int thread);
   Action compileBarrierEnd(mlir::NVVM::MBarrierInvalOp op);
   Action compileWarpgroupProduct(mlir::Operation *op);
   Action compileWarpgroupWait(mlir::Operation *op);
