@@ -27,3 +27,13 @@ llvm.func @of_any(%x: f32) -> f32 {
   %l = math.log1p %y : f32
   llvm.return %l : f32
 }
+
+// Where an approximation is asked for, the inverse of the divisor does.
+// CHECK-LABEL: llvm.func @approximately
+llvm.func @approximately(%x: f32) -> f32 {
+  // CHECK: %[[INVERSE:.*]] = llvm.call_intrinsic "llvm.nvvm.rcp.approx.ftz.f"(%{{.*}})
+  // CHECK: arith.mulf %{{.*}}, %[[INVERSE]] : f32
+  %three = arith.constant 3.0 : f32
+  %y = arith.divf %three, %x fastmath<afn> : f32
+  llvm.return %y : f32
+}
