@@ -91,6 +91,8 @@ int main(int argc, char **argv) {
     memory.clear(sharedBytes);
     Turns turns(static_cast<int>(roles.size()));
     turns.run([&](int role) { roles[role].run(number, turns); });
+    if (!memory.leaving.empty())
+      fail(function, "a block ends while the memory system is reading what was left for it");
   }
   for (size_t buffer = 0; buffer < memory.buffers.size(); ++buffer)
     std::memcpy(&words[places[buffer]], memory.buffers[buffer].data(), memory.buffers[buffer].size());
