@@ -107,12 +107,17 @@ class SegmentLaunch(GradientLaunch):
             if count > 1 and walk in kernels:
                 self.add(kernels, walk, count - 1, range_words(0, chunks, 1, segment, placed=placed))
                 self.add(kernels, starts, 1, range_words(0, chunks, segment, placed=placed))
-        if manifests[kernels["results"]]["segments"] == "apart":
-            self.add(kernels, "results", count, range_words(0, chunks, 1, segment, placed=placed))
-        else:
-            self.add(kernels, "results", 1, range_words(0, chunks))
+        for walk in ("results", "left"):
+            if walk not in kernels:
+                continue
+            if manifests[kernels[walk]]["segments"] == "apart":
+                self.add(kernels, walk, count, range_words(0, chunks, 1, segment, placed=placed))
+            else:
+                self.add(kernels, walk, 1, range_words(0, chunks))
 
     def part_of(self, manifest):
+        if manifest["takesLeft"]:
+            return "left"
         if manifest["symbol"].endswith("_systems"):
             return "systems"
         if any(a["kind"] == "output" for a in manifest["arguments"]):
@@ -131,6 +136,11 @@ class SegmentLaunch(GradientLaunch):
             blocks = self.tokens // (self.manifest["chunk"] * segment[3]) + self.header[0]
         blocks *= self.heads * self.manifest["slices"]
         header = [*self.header, *segment]
+        if self.manifest["expects"]:
+            # Where the kernel says of each block whether it leaves it to another one, which follows.
+            self.left = self.buffer(np.full(blocks, -1, dtype=np.int32))
+        if self.manifest["expects"] or self.manifest["takesLeft"]:
+            header[-1] = self.left
         self.stages.append(Stage(kernels[part], self.manifest, blocks, [*header, *words], self.buffers))
 
     def words_of(self, a):
@@ -146,11 +156,11 @@ class SegmentLaunch(GradientLaunch):
         else:
             initial = self.forward_words(a)
         is_tail, is_total = a["entry"].endswith("_tail"), "logaddexp" in a["entry"]
-        if self.part == "results":
+        if self.part in ("results", "left"):
             initial[1] = self.final(a)
         if self.manifest["segments"] != "apart":
             return initial
-        begins = self.part == "results" or (self.part == "writes" and (is_tail or is_total))
+        begins = self.part in ("results", "left") or (self.part == "writes" and (is_tail or is_total))
         ends = self.part in ("tails", "totals") or (self.part == "writes" and not begins)
         address, *strides = self.place(("tail " if is_tail else "start " if begins else "end ") + a["name"], a)
         return [*initial, address if begins else 0, address if ends else 0, *strides]

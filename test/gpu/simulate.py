@@ -108,8 +108,10 @@ def simulate_gradients(tools, pipeline, source, operators, elements, sizes, chip
     return bool(failed)
 
 
-def simulate_segments(tools, lowering, source, operators, elements, sizes, chip, slices):
-    """Runs calls that a module knows, whose segments are walked side by side; the number of failures."""
+def simulate_segments(tools, lowering, of_left, source, operators, elements, sizes, chip, slices):
+    """Runs calls that a module knows, whose segments are walked side by side; the number of failures. `lowering` and
+    `of_left` give the passes of kernels, and of those that take what others have left, for options of the walk.
+    """
     import gradients
 
     failed = 0
@@ -128,6 +130,10 @@ def simulate_segments(tools, lowering, source, operators, elements, sizes, chip,
                     manifests = [
                         lower(tools, pipeline, text, threads) for text, threads in zip(texts, files, strict=True)
                     ]
+                    for text, manifest in zip(texts, list(manifests), strict=True):
+                        if manifest["expects"]:
+                            files.append(folder / "left.mlir")
+                            manifests.append(lower(tools, of_left("takes-left"), text, files[-1]))
                     tables = {}
                     for text in texts:
                         tables |= gradients.tables_of(text, settings["heads"])
@@ -224,13 +230,17 @@ def main():
     def lowering(fold):
         return LOWERING.format(fold=f"{{{fold}}}", **settings)
 
+    def lowering_of_left(fold):
+        return LOWERING.format(fold=f"{{{fold}}}", **{**settings, "chunk": chunk, "roles": ""})
+
     if options.segments:
         import lookbacks
         import segments
 
         source = lookbacks if options.lookbacks else segments
         names = options.families or source.WITH_SEGMENTS
-        sys.exit(simulate_segments(tools, lowering, source, names, elements, sizes, options.chip, options.slices))
+        passes = lowering, lowering_of_left
+        sys.exit(simulate_segments(tools, *passes, source, names, elements, sizes, options.chip, options.slices))
     if options.gradients:
         import gradients
         import lookbacks
