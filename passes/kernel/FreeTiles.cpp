@@ -152,7 +152,9 @@ void FreeTiles::findRuns(Block &block) {
       return isa_and_nonnull<ReceiveOp, chunk::BroadcastOp>(operand.getDefiningOp()) ||
              matchPattern(operand, m_Constant());
     };
-    auto isRead = [](OpOperand &use) { return isa<chunk::RowOp, chunk::TotalOp, chunk::WithinOp, PassOp>(use.getOwner()); };
+    auto isRead = [](OpOperand &use) {
+      return isa<chunk::RowOp, chunk::TotalOp, chunk::WithinOp, PassOp>(use.getOwner());
+    };
     llvm::SetVector<Value> made = kinOf(first, {isMadeOf, isGiven, isRead});
     ofRuns.insert(made.begin(), made.end());
     // Who asks for rows as they were received is among those who make others of them.

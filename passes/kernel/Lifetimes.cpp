@@ -42,8 +42,9 @@ static bool asksForRow(OpOperand &use) {
   Operation *user = use.getOwner();
   if (auto within = dyn_cast<chunk::WithinOp>(user))
     return within.getRising() && use.getOperandNumber() == 0;
-  return isa<chunk::RowOp, chunk::TotalOp>(user) || (user->hasTrait<OpTrait::Elementwise>() && user->getNumResults() == 1 &&
-                                     !user->use_empty() && llvm::all_of(user->getUses(), asksForRow));
+  return isa<chunk::RowOp, chunk::TotalOp>(user) ||
+         (user->hasTrait<OpTrait::Elementwise>() && user->getNumResults() == 1 && !user->use_empty() &&
+          llvm::all_of(user->getUses(), asksForRow));
 }
 
 /// The end of the last use of `value`; where a loop repeats the use, the end of the loop.

@@ -247,8 +247,8 @@ int64_t farthestAhead(Roles roles, ArrayRef<ChannelOp> channels) {
   return std::clamp<int64_t>(mostOnTheWay / std::max<int64_t>(ofChunk, 1), 2, ofProducer);
 }
 
-/// Has a producer send what has the fewest places last in each turn: tiles of other channels, which may be further ahead,
-/// do not wait until one of these is read.
+/// Has a producer send what has the fewest places last in each turn: tiles of other channels, which may be further
+/// ahead, do not wait until one of these is read.
 void sendShallowLast(FuncOp producer) {
   for (auto loop : producer.getOps<scf::ForOp>()) {
     SmallVector<SendOp> sends(loop.getBody()->getOps<SendOp>());
