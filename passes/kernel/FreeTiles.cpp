@@ -1,4 +1,4 @@
-//===- FreeTiles.cpp - Tiles that may lie elsewhere than products leave them ===//
+//===- FreeTiles.cpp - Tiles that may lie elsewhere -----------------------===//
 
 #include "passes/kernel/FreeTiles.h"
 #include "mlir/Dialect/Arith/IR/Arith.h"

@@ -1,4 +1,4 @@
-//===- FreeTiles.h - Tiles that may lie elsewhere than products leave them -*- C++ -*-===//
+//===- FreeTiles.h - Tiles that may lie elsewhere --------------*- C++ -*-===//
 #ifndef STRETTO_PASSES_KERNEL_FREETILES_H
 #define STRETTO_PASSES_KERNEL_FREETILES_H
 
