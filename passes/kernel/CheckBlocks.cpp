@@ -225,6 +225,11 @@ StringRef ThreadLowering::problemOfCopy(Operation *op) {
     if (pass.getMatrices() && !hasMatrices(operand))
       return "passes matrices of eight rows of a tile that has none";
   }
+  if (auto total = dyn_cast<chunk::TotalOp>(op)) {
+    std::optional<Layout> accumulated = layoutOf(total.getAccumulated().getType());
+    if (accumulated->inSharedMemory() || layoutOf(total.getType()) != accumulated->onto(1))
+      return "is elsewhere than where its columns are accumulated";
+  }
   auto convert = dyn_cast<ConvertOp>(op);
   auto store = dyn_cast<StoreOp>(op);
   if (store && !isOf(store.getView(), {Kind::Output, Kind::Kept}))

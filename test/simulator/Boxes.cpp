@@ -138,9 +138,7 @@ std::array<int64_t, Description::axes> firstOf(const std::vector<Slot> &coordina
 
 Action ThreadBlock::compileBox(NVVM::CpAsyncBulkTensorGlobalToSharedClusterOp op) {
   Slot target = slotOf(op.getDstMem()), map = slotOf(op.getTmaDescriptor()), barrier = slotOf(op.getMbar());
-  std::vector<Slot> coordinates;
-  for (Value coordinate : op.getCoordinates())
-    coordinates.push_back(slotOf(coordinate));
+  std::vector<Slot> coordinates = slotsOf(op.getCoordinates());
   Operation *operation = op;
   return [=, this] {
     for (int thread = 0; thread < threads; ++thread) {
@@ -161,9 +159,7 @@ Action ThreadBlock::compileBox(NVVM::CpAsyncBulkTensorGlobalToSharedClusterOp op
 
 Action ThreadBlock::compileBoxStore(NVVM::CpAsyncBulkTensorSharedCTAToGlobalOp op) {
   Slot source = slotOf(op.getSrcMem()), map = slotOf(op.getTmaDescriptor());
-  std::vector<Slot> coordinates;
-  for (Value coordinate : op.getCoordinates())
-    coordinates.push_back(slotOf(coordinate));
+  std::vector<Slot> coordinates = slotsOf(op.getCoordinates());
   Operation *operation = op;
   return [=, this] {
     for (int thread = 0; thread < threads; ++thread) {

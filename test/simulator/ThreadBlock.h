@@ -62,6 +62,13 @@ private:
       action();
   }
 
+  std::vector<Slot> slotsOf(mlir::ValueRange values) {
+    std::vector<Slot> result;
+    for (mlir::Value value : values)
+      result.push_back(slotOf(value));
+    return result;
+  }
+
   Slot slotOf(mlir::Value value) {
     Slot &slot = slots[value];
     if (!slot.words) {

@@ -6,6 +6,7 @@
 // RUN: sed 's/^ *chunk.expect .*$/&\n&/' %t | not stretto-opt --stretto-lower-to-threads=chip=sm_90a 2>&1 | FileCheck %s --check-prefix=TWO
 // RUN: sed 's/^ *chunk.expect \(%%[0-9a-z_]*\) .*$/scf.if \1 {\n&\n}/' %t | not stretto-opt --stretto-lower-to-threads=chip=sm_90a 2>&1 | FileCheck %s --check-prefix=ELSEWHERE
 // RUN: sed '/chunk.expect/{h;d};/kernel.pass/{G;x;s/.*//;x}' %t | not stretto-opt --stretto-lower-to-threads=chip=sm_90a 2>&1 | FileCheck %s --check-prefix=BEFORE
+// RUN: sed 's/^ *%%[0-9]* = chunk.total \(%%[0-9]*\) : \(.*\) -> .*$/&\n%%more = chunk.total \1 : \2 -> tensor<64xf32, #kernel.layout<[6], offset = [[1], [2], [4], [8], [16], [32]]>>/' %t | not stretto-opt --stretto-lower-to-threads=chip=sm_90a 2>&1 | FileCheck %s --check-prefix=OTHERWHERE
 // RUN: sed '/chunk.expect/d;0,/scf.for .*$/s//&\n%%yes = arith.constant true\nchunk.expect %%yes {kernel.scratch = 0 : i64}/' %t | not stretto-opt --stretto-lower-to-threads=chip=sm_90a 2>&1 | FileCheck %s --check-prefix=NOTHING
 // RUN: stretto-opt %s --pass-pipeline='builtin.module(chunk.kernel(stretto-expand-decay{within},stretto-sink-factors,stretto-round-operands,cse,stretto-shorten-lifetimes{forwards=true}),stretto-fold-over-chunks{warpgroups=true},kernel.func(stretto-assign-layouts{warpgroups=true},stretto-select-products{chip=sm_90a},stretto-overlap-products),stretto-plan-shared-memory{chip=sm_90a},kernel.func(stretto-send-ahead,stretto-insert-barriers))' -o %t.alone
 // RUN: not stretto-opt %t.alone --stretto-lower-to-threads=chip=sm_90a 2>&1 | FileCheck %s --check-prefix=ALONE
@@ -58,6 +59,7 @@
 
 // OVER: error: 'kernel.func' op has tiles that are left over others which are not received alone, once a turn, or are not alike
 // MANIFEST: error: 'kernel.func' op expects something of its chunks, which its manifest does not say
+// OTHERWHERE: error: 'chunk.total' op is elsewhere than where its columns are accumulated
 // TWO: error: 'kernel.func' op expects two things of its chunks, or more, expected one
 // ELSEWHERE: error: 'kernel.func' op ends a walk elsewhere than in its turns
 // BEFORE: error: 'kernel.func' op passes tiles of a turn before it is known whether the walk ends with it
