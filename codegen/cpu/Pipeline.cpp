@@ -23,6 +23,7 @@ using namespace mlir;
 using namespace stretto;
 
 void cpu::buildPipeline(OpPassManager &passes, Instructions instructions) {
+  passes.addNestedPass<chunk::KernelOp>(createSeparatePairs());
   if (instructions.bf16Dot || instructions.bf16Tiles) {
     RoundOperandsOptions round;
     round.element = "bf16";

@@ -43,7 +43,8 @@ void stretto::buildKernelPipeline(OpPassManager &passes, const KernelForm &form)
   const kernel::Chip *chip = kernel::Chip::find(form.chip);
   bool makesRoom = chip && chip->hasWarpgroups;
   OpPassManager &kernels = passes.nest<chunk::KernelOp>();
-  kernels.addPass(createExpandDecay({form.within}));
+  constexpr int64_t warpsOfGradient = 8; // as walks back have where nothing else is asked for
+  kernels.addPass(createExpandDecay({form.within, !makesRoom ? 0 : form.warps ? form.warps : warpsOfGradient}));
   kernels.addPass(createSinkFactors());
   kernels.addPass(createRoundOperands());
   kernels.addPass(createCSEPass());

@@ -235,7 +235,49 @@ template <typename PairsOp> static LogicalResult verifyPairs(PairsOp op, StringR
   return success();
 }
 
-LogicalResult DecayPairsOp::verify() { return verifyPairs(*this, "decay_pairs_c1", "decay_pairs_c2"); }
+LogicalResult DecayPairsOp::verify() {
+  if (failed(verifyPairs(*this, "decay_pairs_c1", "decay_pairs_c2")))
+    return failure();
+  ArrayRef<int64_t> rows = shapeOf(getQuery());
+  for (Value other : {getSeen(), getKept(), getEnds()})
+    if (other && (shapeOf(other) != (other == getEnds() ? rows.drop_front() : rows) ||
+                  getElementTypeOrSelf(other) != getElementTypeOrSelf(getQuery())))
+      return emitOpError("[decay_pairs_c3] has rows of ")
+             << getQuery().getType() << " and of the states " << other.getType();
+  return success();
+}
+
+Value DecayPairsOp::inParts(OpBuilder &builder) {
+  Location location = getLoc();
+  RankedTensorType type = getType(), square = getWeights().getType();
+  Value amount = getAmount(), sum;
+  auto ones = [&](RankedTensorType of) -> Value {
+    return arith::ConstantOp::create(builder, location,
+                                     DenseElementsAttr::get(of, builder.getFloatAttr(of.getElementType(), 1)));
+  };
+  auto times = [&](Value x, Value y) -> Value { return arith::MulFOp::create(builder, location, x, y); };
+  auto fromStart = [&](Value rows) -> Value {
+    return DecayFromStartOp::create(builder, location, type, rows, getForm(), amount, /*before=*/true);
+  };
+  auto toEnd = [&](Value rows) -> Value {
+    return DecayToEndOp::create(builder, location, type, rows, getForm(), amount);
+  };
+  auto mixed = [&](Value rows, bool before, bool transpose) -> Value {
+    return DecayMixOp::create(builder, location, type, ones(square), rows, getForm(), amount, Value(), before,
+                              transpose);
+  };
+  auto add = [&](Value part) { sum = sum ? arith::AddFOp::create(builder, location, sum, part).getResult() : part; };
+  if (getEnds())
+    add(times(BroadcastOp::create(builder, location, type, getEnds(), Side::Columns), fromStart(toEnd(ones(type)))));
+  if (getSeen())
+    add(fromStart(mixed(times(getQuery(), getSeen()), /*before=*/false, /*transpose=*/true)));
+  if (getKept())
+    add(toEnd(mixed(times(getKey(), getKept()), /*before=*/true, /*transpose=*/false)));
+  add(DecayPairsOp::create(builder, location, type, getQuery(), getKey(), getWeights(), getForm(), amount, Value(),
+                           Value(), Value()));
+  return sum;
+}
+
 LogicalResult DecayTotalsOp::verify() { return verifyPairs(*this, "decay_totals_c1", "decay_totals_c2"); }
 
 std::pair<DecayMixOp, DecayMixOp> DecayTotalsOp::mix(OpBuilder &builder, Value query, Value key) {

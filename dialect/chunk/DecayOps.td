@@ -67,26 +67,43 @@ def Chunk_DecayMixOp : Chunk_DecayBase<"decay_mix"> {
   let hasVerifier = 1;
 }
 
-def Chunk_DecayPairsOp : Chunk_Op<"decay_pairs", [Pure, AllTypesMatch<["query", "key", "result"]>]> {
+def Chunk_DecayPairsOp : Chunk_Op<"decay_pairs", [
+    Pure, AttrSizedOperandSegments, AllTypesMatch<["query", "key", "result"]>]> {
   let summary = "what crosses a token on its way from keys to queries, but for the token's own decay";
   let description = [{
     `y_td = sum_{i>=t} sum_{j<t} q_id P_ij k_jd prod_{u=j+1..i, u!=t} a_ud`: the gradient of the factor `a_td`, which
     may be 0, of what queries see of keys in the chunk, where `P_ij` is what the two have in common.
 
+    What comes from the start of the chunk, or goes to its end, crosses tokens as well. `seen`: what queries see of the
+    state at the start, before it has decayed; it adds `sum_{i>=t} q_id s_id prod_{u<=i, u!=t} a_ud`. `kept`: what the
+    state at the end has of keys, but for their decay; it adds `sum_{j<t} k_jd z_jd prod_{u>j, u!=t} a_ud`. `ends`: what
+    both states have in common; it adds `e_d prod_{u!=t} a_ud`.
+
     Constraints: `decay_pairs_c1` the weights have the rows' element type, and a row and a column for each token;
-    `decay_pairs_c2` the amount has one number for each token and channel.
+    `decay_pairs_c2` the amount has one number for each token and channel; `decay_pairs_c3` what is seen and kept has the
+    shape and the element type of the rows, and what ends have in common a number of it for each channel.
 
     Example:
     ```mlir
     %y = chunk.decay_pairs %q, %k, %p factor %f : tensor<64x128xf32>, tensor<64x64xf32>, tensor<64x128xf32>
+    %z = chunk.decay_pairs %q, %k, %p factor %f seen %s : tensor<64x128xf32> kept %w : tensor<64x128xf32>
+           ends %e : tensor<128xf32> : tensor<64x128xf32>, tensor<64x64xf32>, tensor<64x128xf32>
     ```
   }];
   let arguments = (ins Chunk_Matrix:$query, Chunk_Matrix:$key, Chunk_Matrix:$weights, Chunk_DecayFormAttr:$form,
-                       Chunk_Matrix:$amount);
+                       Chunk_Matrix:$amount, Optional<Chunk_Matrix>:$seen, Optional<Chunk_Matrix>:$kept,
+                       Optional<Chunk_Vector>:$ends);
   let results = (outs Chunk_Matrix:$result);
-  let assemblyFormat = [{ $query `,` $key `,` $weights `` $form $amount attr-dict
+  let assemblyFormat = [{ $query `,` $key `,` $weights `` $form $amount (`seen` $seen^ `:` type($seen))?
+                          (`kept` $kept^ `:` type($kept))? (`ends` $ends^ `:` type($ends))? attr-dict
                           `:` type($query) `,` type($weights) `,` type($amount) }];
   let hasVerifier = 1;
+  let extraClassDeclaration = [{
+    /// The same as a sum of what crosses tokens of the chunk alone and of what each of the others adds: rows that decay
+    /// up to a token and from it on, of which none is divided by a factor.
+    ::mlir::Value inParts(::mlir::OpBuilder &builder);
+    bool hasParts() { return getSeen() || getKept() || getEnds(); }
+  }];
 }
 
 def Chunk_DecayTotalsOp : Chunk_Op<"decay_totals", [

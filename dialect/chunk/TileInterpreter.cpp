@@ -291,8 +291,17 @@ struct TileOperation {
   }
   LogicalResult run(DecayPairsOp op) {
     Factors factors(*x[3], op.getForm());
+    int64_t place = 4;
+    auto next = [&](Value operand) { return operand ? x[place++] : nullptr; };
+    const Tile *seen = next(op.getSeen()), *kept = next(op.getKept()), *ends = next(op.getEnds());
     return fill([&](int64_t t, int64_t d) {
-      double sum = 0;
+      double sum = 0, before = factors.product(0, t, d), behind = factors.product(t + 1, factors.tokens(), d);
+      if (ends)
+        sum += ends->at(0, d) * before * behind;
+      for (int64_t i = t; seen && i < y.rows(); ++i)
+        sum += x[0]->at(i, d) * seen->at(i, d) * before * factors.product(t + 1, i + 1, d);
+      for (int64_t j = 0; kept && j < t; ++j)
+        sum += x[1]->at(j, d) * kept->at(j, d) * factors.product(j + 1, t, d) * behind;
       for (int64_t i = t; i < y.rows(); ++i)
         for (int64_t j = 0; j < t; ++j)
           sum += x[0]->at(i, d) * x[1]->at(j, d) * x[2]->at(i, j) * factors.product(j + 1, t, d) *

@@ -318,25 +318,17 @@ Layout stretto::kernel::registerLayout(ArrayRef<int64_t> shape, int64_t warps) {
   return layout;
 }
 
-/// Whether one `wgmma` forms the transpose of a matrix, and could form the matrix itself with many rows of padding
-/// alone.
-static bool isFormedAcross(ArrayRef<int64_t> shape) {
+/// Whether `wgmma` forms the transpose of a matrix, and could form the matrix itself with many rows of padding alone.
+/// Rows of a power of two have fragments of single warps, which are left where warpgroups divide the columns.
+static bool isFormedAcross(ArrayRef<int64_t> shape, int64_t groups) {
   constexpr int64_t mostColumns = 256;
+  bool areDivided = groups > 1 && shape[1] % (groups * rowsOfWarpgroup) == 0;
   return shape[1] % rowsOfWarpgroup == 0 && shape[0] % rowsOfWarpgroup && shape[0] > fragmentSide &&
-         shape[0] <= mostColumns && !llvm::isPowerOf2_64(shape[0]);
+         shape[0] <= mostColumns && (areDivided || !llvm::isPowerOf2_64(shape[0]));
 }
 
-Layout stretto::kernel::warpgroupLayout(ArrayRef<int64_t> shape, int64_t warps) {
-  if (shape.size() != 2 || warps < warpsOfGroup)
-    return registerLayout(shape, warps);
-  if (isFormedAcross(shape))
-    return warpgroupLayout({shape[1], shape[0]}, warps).transposed();
-  int64_t groups = warps / warpsOfGroup, share = static_cast<int64_t>(llvm::alignTo(shape[1], fragmentSide)) / groups;
-  int64_t together = WarpGrid{warpsOfGroup, groups}.columnsTogether(shape[1]);
-  bool haveRows = shape[0] % (groups * rowsOfWarpgroup) == 0;
-  bool isInPieces = together < share && (haveRows || together == columnsOfFragment);
-  if (groups == 1 || shape[0] % rowsOfWarpgroup || !isInPieces)
-    return registerLayout(shape, warps);
+/// What warpgroups leave of a matrix whose rows they divide if there are enough.
+static Layout rowsOfWarpgroups(ArrayRef<int64_t> shape, int64_t groups) {
   Layout layout = registerLayout({rowsOfWarpgroup, shape[1]}, warpsOfGroup);
   Layout result(paddedBits(shape));
   for (Layout::Space space : {Layout::Register, Layout::Lane, Layout::Warp})
@@ -350,6 +342,24 @@ Layout stretto::kernel::warpgroupLayout(ArrayRef<int64_t> shape, int64_t warps) 
   }
   addRemaining(result, Layout::Register, 0, rows);
   return result;
+}
+
+Layout stretto::kernel::warpgroupLayout(ArrayRef<int64_t> shape, int64_t warps, bool rowsApart) {
+  if (shape.size() != 2 || warps < warpsOfGroup)
+    return registerLayout(shape, warps);
+  int64_t groups = warps / warpsOfGroup;
+  bool isAcross = isFormedAcross(shape, groups);
+  SmallVector<int64_t, 2> formed(shape);
+  if (isAcross)
+    std::swap(formed[0], formed[1]);
+  int64_t share = static_cast<int64_t>(llvm::alignTo(formed[1], fragmentSide)) / groups;
+  int64_t together = WarpGrid{warpsOfGroup, groups}.columnsTogether(formed[1]);
+  bool haveRows = formed[0] % (groups * rowsOfWarpgroup) == 0;
+  bool isInPieces = together < share && (haveRows || together == columnsOfFragment);
+  bool divides =
+      groups > 1 && formed[0] % rowsOfWarpgroup == 0 && (isInPieces || (haveRows && (isAcross || rowsApart)));
+  Layout layout = divides ? rowsOfWarpgroups(formed, groups) : registerLayout(formed, warps);
+  return isAcross ? layout.transposed() : layout;
 }
 
 bool stretto::kernel::liesAcross(const Layout &layout) {

@@ -152,10 +152,11 @@ Layout registerLayout(llvm::ArrayRef<int64_t> shape, int64_t warps);
 
 /// The same for what products of warpgroups leave, of 64 rows and any number of columns by the eight. A matrix whose
 /// columns are a multiple of 64, and whose rows are neither that nor a power of two, as the slots of a state may be,
-/// lies across: it is the transpose of what a product of the transposed operands leaves. Where a warpgroup's share of
-/// the columns would be in pieces, each has all of them and rows of its own; where there are not rows enough, and the
-/// pieces are of eight columns, all of both.
-Layout warpgroupLayout(llvm::ArrayRef<int64_t> shape, int64_t warps);
+/// lies across: it is the transpose of what a product of the transposed operands leaves. So does one of 32 rows whose
+/// columns several warpgroups divide: all tokens of a channel are then in four lanes. Where a warpgroup's share of
+/// the columns would be in pieces, or with `rowsApart`, each has all of them and rows of its own; where there are not
+/// rows enough, and the pieces are of eight columns, all of both.
+Layout warpgroupLayout(llvm::ArrayRef<int64_t> shape, int64_t warps, bool rowsApart = false);
 
 /// Whether a matrix lies across: in fragments of its transpose.
 bool liesAcross(const Layout &layout);

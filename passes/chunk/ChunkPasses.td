@@ -91,6 +91,27 @@ def SliceValues : Pass<"stretto-slice-values", "::mlir::ModuleOp"> {
   let options = [Option<"slices", "slices", "int64_t", "1", "Slices of the value axis">];
 }
 
+def SeparatePairs : Pass<"stretto-separate-pairs", "::stretto::chunk::KernelOp"> {
+  let summary = "Separates what crosses a token from the start of a chunk, and to its end, from pairs of its tokens";
+  let description = [{
+    What walks from token to token forms pairs of a chunk; what comes from its start and goes to its end are rows that
+    decay, each on its own (`chunk.decay_pairs`).
+
+    ```mlir
+    %y = chunk.decay_pairs %q, %k, %p factor %f seen %s : tensor<64x32xf32>
+           : tensor<64x32xf32>, tensor<64x64xf32>, tensor<64x32xf32>
+    ```
+    =>
+    ```mlir
+    %x = arith.mulf %q, %s : tensor<64x32xf32>
+    %from = chunk.decay_mix %ones, %x factor %f transpose : tensor<64x64xf32>, tensor<64x32xf32>, tensor<64x32xf32> -> tensor<64x32xf32>
+    %a = chunk.decay_from_start %from factor %f before : tensor<64x32xf32>, tensor<64x32xf32>
+    %b = chunk.decay_pairs %q, %k, %p factor %f : tensor<64x32xf32>, tensor<64x64xf32>, tensor<64x32xf32>
+    %y = arith.addf %a, %b : tensor<64x32xf32>
+    ```
+  }];
+}
+
 def ExpandDecay : Pass<"stretto-expand-decay", "::stretto::chunk::KernelOp"> {
   let summary = "Decides how products of decay factors are formed";
   let description = [{
@@ -110,11 +131,16 @@ def ExpandDecay : Pass<"stretto-expand-decay", "::stretto::chunk::KernelOp"> {
     a factor and inputs have 16 bits, every factor is the exponential of a difference of one token's sum and another's:
     their rounding does not show. A logarithm below -110, whose factor fp32 does not have, counts as that, so that
     differences exist. Logarithms of channels are added up by a product with ones in a triangle, which rounds neither:
-    those of an input in the type of operands as they are, others as the sum of two of that type.
+    those of an input in the type of operands as they are, others as the sum of two of that type. Not in a walk back where
+    lanes of one warp have all tokens of a channel (`warps`), which then know the totals as well.
 
     With `within` rows of a walk over states in bf16 are rescaled whatever their range: there are no other forms, and a
     `chunk.expect` ends the walk where rows are out of it. Then logarithms of later tokens are added up, of which what
     keys and queries are multiplied by follows without a row that all tokens share, by threads that walk down columns.
+
+    The gradient of factors of channels in bf16 (`chunk.decay_pairs`) is that of their logarithms, a sum over tokens of the
+    same totals, divided by the factors where all of these are 2^-8 or more; where one is smaller it is formed in parts,
+    exactly.
 
     Of bf16, whose 8 bits are fewer than those of rescaled rows, products multiply two parts: rows as they are rounded and
     what that takes of them. An output of one recurrence has the rests of keys and of scores, a gradient those of queries,
@@ -142,7 +168,9 @@ def ExpandDecay : Pass<"stretto-expand-decay", "::stretto::chunk::KernelOp"> {
   }];
   let dependentDialects = ["::mlir::arith::ArithDialect", "::mlir::math::MathDialect", "::mlir::scf::SCFDialect"];
   let options = [Option<"within", "within", "bool", "false",
-                        "Rescale rows whatever their range, and expect it">];
+                        "Rescale rows whatever their range, and expect it">,
+                 Option<"warps", "warps", "int64_t", "0",
+                        "Warps of a walk back whose warpgroups form products; 0: there are none">];
 }
 
 def InvertSystems : Pass<"stretto-invert-systems", "::mlir::ModuleOp"> {

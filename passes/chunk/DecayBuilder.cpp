@@ -41,6 +41,8 @@ bool DecayBuilder::isOfOperands(Value numbers) {
 
 bool DecayBuilder::gainsFromProduct(Value numbers) {
   int64_t fewestRows = isOfOperands(numbers) ? 16 : 32;
+  if (tokensAreInLanes(tileTypeOf(numbers)))
+    return false;
   return operandType.getIntOrFloatBitWidth() == 16 && tileTypeOf(numbers).getRank() == 2 && tokens >= fewestRows;
 }
 
@@ -96,6 +98,13 @@ double DecayBuilder::factorLimit() {
 
 double DecayBuilder::operandLimit() {
   return APFloat::getLargest(cast<FloatType>(operandType).getFloatSemantics()).convertToDouble();
+}
+
+Value DecayBuilder::lastOf(Value accumulated) {
+  auto sums = accumulated.getDefiningOp<chunk::AccumulateOp>();
+  if (sums && !sums.getExclusive() && tokensAreInLanes(tileTypeOf(accumulated)))
+    return ofAllTokens(accumulated);
+  return rowOf(accumulated, tokens - 1);
 }
 
 DecayBuilder::AroundMiddle DecayBuilder::aroundMiddle(chunk::DecayForm form, Value amount, bool before) {
@@ -263,7 +272,11 @@ bool DecayBuilder::isOfOneRecurrence(chunk::KernelOp kernel) {
 
 DecayBuilder::Operand DecayBuilder::operandOf(Value whole) {
   Value part = rounded(whole);
-  return {whole, part, multipliesRests ? sub(whole, part) : Value()};
+  if (!multipliesRests)
+    return {whole, part, Value()};
+  // In a walk back several products have a rest, which is stored for all of them.
+  Value rest = sub(whole, part);
+  return {whole, part, isReverse ? rounded(rest) : rest};
 }
 
 Value DecayBuilder::product(const Operand &left, const Operand &right, Type type, Value addend, bool transposeLeft,

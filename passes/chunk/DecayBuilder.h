@@ -3,6 +3,7 @@
 #define STRETTO_PASSES_CHUNK_DECAYBUILDER_H
 
 #include "dialect/chunk/ChunkDialect.h"
+#include "dialect/kernel/Layout.h"
 #include "mlir/Dialect/Arith/IR/Arith.h"
 #include "mlir/Dialect/Math/IR/Math.h"
 #include "mlir/IR/ImplicitLocOpBuilder.h"
@@ -14,9 +15,10 @@ namespace stretto {
 /// What products of decay factors are made of, before an operation of a kernel.
 class DecayBuilder {
 public:
-  DecayBuilder(chunk::KernelOp kernel, mlir::Operation *op)
+  /// Of a kernel whose warpgroups, if it has any, have so many warps.
+  DecayBuilder(chunk::KernelOp kernel, mlir::Operation *op, int64_t warps)
       : builder(op->getLoc(), op), tokens(kernel.getChunk()), operandType(inputTypeOf(kernel)),
-        isReverse(kernel.getReverse()),
+        isReverse(kernel.getReverse()), warps(warps),
         multipliesRests(operandType.isBF16() && tokens > 1 && isOfOneRecurrence(kernel)) {}
 
   static mlir::RankedTensorType tileTypeOf(mlir::Value value) {
@@ -58,6 +60,12 @@ protected:
   /// Whether numbers are among those of products' operands as they are: what an input of that type is widened to, and
   /// the larger of that and of such a constant.
   bool isOfOperands(mlir::Value numbers);
+  /// Whether lanes of one warp have all tokens of a channel, and sum over these without meeting others: in walks back,
+  /// of which products leave tiles of few tokens so.
+  bool tokensAreInLanes(mlir::RankedTensorType tile) {
+    return isReverse && warps > 0 && operandType.getIntOrFloatBitWidth() == 16 && tile.getRank() == 2 &&
+           kernel::liesAcross(kernel::warpgroupLayout(tile.getShape(), warps));
+  }
   /// Whether matrix instructions take fewer turns for sums over tokens than threads that pass sums to each other.
   bool gainsFromProduct(mlir::Value numbers);
   /// Sums over earlier tokens, or in reverse over later ones: the product of ones in a triangle and of the numbers,
@@ -70,6 +78,8 @@ protected:
   /// tokens, of which these know, too.
   mlir::Value ofLater(chunk::DecayForm form, mlir::Value amount);
   mlir::Value ofAllTokens(mlir::Value accumulated);
+  /// What has been accumulated up to the last token.
+  mlir::Value lastOf(mlir::Value accumulated);
   /// Logarithms of factors. Those that fp32 does not have count as one that underflows, so that there are differences.
   mlir::Value floored(mlir::Value amount);
   mlir::Value toBaseTwo(mlir::Value logs) { return mul(logs, splat(logs, llvm::numbers::log2e)); }
@@ -193,6 +203,7 @@ protected:
   int64_t tokens;
   mlir::Type operandType;
   bool isReverse;
+  int64_t warps;
   /// Of fp16, which has 11 bits, no rests are multiplied.
   bool multipliesRests;
 

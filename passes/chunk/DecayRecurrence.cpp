@@ -34,6 +34,8 @@ std::optional<DecayRecurrence> DecayRecurrence::of(chunk::DecayStateOp state) {
   std::optional<bool> before;
   auto isAlike = [&](bool own) { return before.value_or(own) == own && (before = own, true); };
   for (Operation *user : state.getAmount().getUsers()) {
+    if (state->getBlock()->findAncestorOpInBlock(*user) != user)
+      continue; // formed by itself where something is out of range
     bool isOwn =
         llvm::TypeSwitch<Operation *, bool>(user)
             .Case([&](chunk::DecayStateOp op) { return op == state; })
@@ -44,7 +46,7 @@ std::optional<DecayRecurrence> DecayRecurrence::of(chunk::DecayStateOp state) {
             .Case([&](chunk::DecayToEndOp op) { return result.toEnd.push_back(op), true; })
             .Case([](chunk::DecayPairsOp) { return false; })
             .Default(true);
-    if (!isOwn || user->getBlock() != state->getBlock())
+    if (!isOwn)
       return std::nullopt;
     result.first = user->isBeforeInBlock(result.first) ? user : result.first;
   }
@@ -95,6 +97,9 @@ void DecayRecurrence::erase() {
   eraseAll(scores);
   eraseAll(fromStart);
   eraseAll(toEnd);
+  for (chunk::DotOp read : ofBranches)
+    if (read->use_empty())
+      read->erase();
   state.erase();
 }
 
@@ -189,10 +194,10 @@ RecurrenceExpander::Rescaling RecurrenceExpander::rescaledByLogs(DecayRecurrence
     } else {
       sums = choose(inRange, asGiven.getType(), [&] { return asGiven; }, exactSums);
     }
-    last = toBaseTwo(rowOf(sums, tokens - 1));
+    last = toBaseTwo(lastOf(sums));
   } else {
     sums = sumsOfLogs(amount);
-    last = toBaseTwo(rowOf(sums, tokens - 1));
+    last = toBaseTwo(lastOf(sums));
     inRange = within(ops, rows, last, std::log2(factorLimit()));
   }
   Value upTo = ops.before ? sub(sums, floored(amount)) : sums;
@@ -265,7 +270,7 @@ RecurrenceExpander::Rescaling RecurrenceExpander::rescaledByFactors(DecayRecurre
   Value amount = ops.state.getAmount();
   Value products = accumulate(chunk::DecayForm::Factor, amount, /*reverse=*/false, /*exclusive=*/false);
   Value upTo = ops.before ? accumulate(chunk::DecayForm::Factor, amount, false, /*exclusive=*/true) : products;
-  Value last = rowOf(products, tokens - 1), one = splat(last, 1);
+  Value last = lastOf(products), one = splat(last, 1);
   Value inverse = arith::DivFOp::create(builder, one, last);
   auto mask = amount.getDefiningOp<chunk::MaskOp>();
   Value given = asTheyCame(mask ? mask.getOperand() : amount);
@@ -338,8 +343,19 @@ void RecurrenceExpander::mixOfRescaled(chunk::DecayMixOp op, DecayRecurrence &op
     return totalOf(unscaled(owns, ownRows), rescaled(owns, ownRows), sum, scaledSum);
   };
   Operand weights = rows.weights.lookup(op.getWeights());
+  // What is read of the state is a product for itself, to which branches add: in each of them where it is one of what
+  // memory has, and nothing else asks for it, so that nobody waits for it before.
+  auto ofState = isOwn ? seen.getDefiningOp<chunk::DotOp>() : chunk::DotOp();
+  auto isAsked = [&](Operation *user) { return user == op || (total && user == total->sum.getLhs().getDefiningOp()); };
+  bool isOfBranches =
+      ofState && ofState->hasOneUse() && llvm::all_of(decayed->getUsers(), isAsked) &&
+      llvm::all_of(ofState->getOperands(), [](Value operand) { return !asTheyCame(operand).getDefiningOp(); });
+  if (isOfBranches)
+    ops.ofBranches.push_back(ofState);
+  auto seenInBranch = [&]() -> Value { return isOfBranches ? builder.clone(*ofState)->getResult(0) : seen; };
   auto plain = [&, factors = factors]() -> SmallVector<Value> {
-    Value sum = product(weights, operand, op.getType(), seen, /*transposeLeft=*/ofKeys, /*transposeRight=*/false);
+    Value sum =
+        product(weights, operand, op.getType(), seenInBranch(), /*transposeLeft=*/ofKeys, /*transposeRight=*/false);
     SmallVector<Value> results = {mul(sum, factors)};
     if (total)
       results.push_back(totalWith(sum, results[0]));
@@ -350,6 +366,7 @@ void RecurrenceExpander::mixOfRescaled(chunk::DecayMixOp op, DecayRecurrence &op
     mix.getAddendMutable().clear();
     mix.getWeightsMutable().assign(weights.rounded);
     SmallVector<Value> results = {times(exactly(mix), factor)};
+    Value seen = seenInBranch();
     Value ofSeen = seen ? mul(seen, factors) : Value();
     if (seen)
       results[0] = add(ofSeen, results[0]);
@@ -372,8 +389,13 @@ void RecurrenceExpander::mixOfRescaled(chunk::DecayMixOp op, DecayRecurrence &op
     replace(scaled, result);
   else
     op.replaceAllUsesWith(times(result, 1 / factor));
-  if (total)
+  op.getAddendMutable().clear();
+  if (total) {
+    Operation *product = total->sum.getLhs().getDefiningOp();
     replace(total->sum, results[1]);
+    if (product->use_empty())
+      product->erase();
+  }
 }
 
 void RecurrenceExpander::totalOfRescaled(chunk::DecayTotalsOp op, bool ofKeys, const RescaledRows &rows) {
@@ -417,6 +439,35 @@ Value RecurrenceExpander::meetingItself(chunk::DecayDotOp op, Value scores) {
                                /*whole=*/false);
 }
 
+void RecurrenceExpander::giveBack(chunk::DecayStateOp state, Value met, Value factors) {
+  bool isAlongRows = state.getAlong() == chunk::Side::Rows;
+  chunk::Side others = isAlongRows ? chunk::Side::Columns : chunk::Side::Rows;
+  for (OpOperand &use : llvm::make_early_inc_range(state.getState().getUses())) {
+    Operation *user = use.getOwner();
+    OpBuilder::InsertionGuard guard(builder);
+    builder.setInsertionPoint(user);
+    auto inverse = [&]() -> Value { return arith::DivFOp::create(builder, splat(factors, 1), factors); };
+    // What sums over the other axis has the factors of its own results.
+    bool isNested = user->getBlock() != state->getBlock();
+    auto dot = dyn_cast<chunk::DotOp>(user);
+    auto sum = user->hasOneUse() ? dyn_cast<chunk::ReduceOp>(*user->user_begin()) : chunk::ReduceOp();
+    bool isProduct =
+        isNested && dot && use.getOperandNumber() == 1 && !dot.getAddend() && dot.getTransposeRight() == isAlongRows;
+    bool isSum = isa<arith::MulFOp>(user) && sum && sum.getKind() == chunk::Reduction::Sum && sum.getOver() == others;
+    if (!isNested && !isSum)
+      continue;
+    if (!isProduct && !isSum) {
+      use.set(mul(met, repeat(inverse(), tileTypeOf(met), state.getAlong())));
+      continue;
+    }
+    use.set(met);
+    Value result = isProduct ? dot.getResult() : sum.getResult();
+    builder.setInsertionPointAfterValue(result);
+    Value scaled = mul(result, repeat(inverse(), tileTypeOf(result), chunk::Side::Columns));
+    result.replaceAllUsesExcept(scaled, scaled.getDefiningOp());
+  }
+}
+
 void RecurrenceExpander::expand(DecayRecurrence ops, bool within) {
   RescaledRows rows = rowsOf(ops);
   bool isLog = ops.state.getForm() == chunk::DecayForm::Log;
@@ -446,6 +497,7 @@ void RecurrenceExpander::expand(DecayRecurrence ops, bool within) {
   Value met = decayed(ops.state.getState(), ofState);
   for (chunk::DotOp product : ops.products)
     product.getRightMutable().assign(met);
+  giveBack(ops.state, met, ofState);
   ops.state.replaceAllUsesWith(
       choose(inRange, met.getType(), [&] { return met; }, [&, factors = total] { return decayed(met, factors); }));
   for (chunk::DecayMixOp op : ops.mixes)
@@ -453,9 +505,17 @@ void RecurrenceExpander::expand(DecayRecurrence ops, bool within) {
   for (chunk::DecayTotalsOp op : ops.totals)
     for (bool isOfKeys : {false, true})
       totalOfRescaled(op, isOfKeys, rows);
+  // Products multiply what is rounded.
+  auto replace = [&](auto op, const RescaledRows::Side &side) {
+    if (op->use_empty())
+      return;
+    Operand operand = rescaled(side, op.getOperand());
+    op.getResult().replaceUsesWithIf(operand.rounded, [](OpOperand &use) { return isa<chunk::DotOp>(use.getOwner()); });
+    op.replaceAllUsesWith(operand.whole);
+  };
   for (chunk::DecayFromStartOp op : ops.fromStart)
-    op.replaceAllUsesWith(rescaled(rows.queries, op.getOperand()).rounded);
+    replace(op, rows.queries);
   for (chunk::DecayToEndOp op : ops.toEnd)
-    op.replaceAllUsesWith(rescaled(rows.keys, op.getOperand()).rounded);
+    replace(op, rows.keys);
   ops.erase();
 }

@@ -22,6 +22,8 @@ struct DecayRecurrence {
   llvm::SmallVector<chunk::DecayToEndOp> toEnd;
   /// The products with the state: of rows that decay up to it, or whose result does.
   llvm::SmallVector<chunk::DotOp> products;
+  /// Those of what is read that each branch forms by itself.
+  llvm::SmallVector<chunk::DotOp> ofBranches;
   /// What is made of any of these, as weights are where rows are read with the state and fed back.
   llvm::SetVector<mlir::Operation *> behind;
 
@@ -103,6 +105,9 @@ private:
   /// Makes the rows and weights that branches share.
   void rescale(RescaledRows &rows, bool before);
   Operand rescaled(const RescaledRows::Side &side, mlir::Value rows);
+  /// What branches, and sums over the other axis, ask for of the state as it was comes from what it has decayed to, by
+  /// factors that are no smaller than what is in range: nothing keeps two states.
+  void giveBack(chunk::DecayStateOp state, mlir::Value met, mlir::Value factors);
   /// Rows that a side's factors, which have its constant one, make rescaled rows of.
   mlir::Value unscaled(const RescaledRows::Side &side, mlir::Value rows);
 

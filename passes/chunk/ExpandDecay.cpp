@@ -1,6 +1,7 @@
 //===- ExpandDecay.cpp - How products of decay factors are formed ---------===//
 
 #include "mlir/Analysis/TopologicalSortUtils.h"
+#include "mlir/IR/IRMapping.h"
 #include "passes/Passes.h"
 #include "passes/chunk/DecayRecurrence.h"
 #include "llvm/ADT/TypeSwitch.h"
@@ -18,8 +19,8 @@ namespace {
 /// Forms one product of decay factors at a time.
 class DecayExpander : public DecayBuilder {
 public:
-  DecayExpander(chunk::KernelOp kernel, Operation *op, bool within = false)
-      : DecayBuilder(kernel, op), within(within) {}
+  DecayExpander(chunk::KernelOp kernel, Operation *op, int64_t warps, bool within = false)
+      : DecayBuilder(kernel, op, warps), within(within) {}
 
   /// `y_id = x_id prod_{u<=i} a_ud`
   Value fromStart(chunk::DecayFromStartOp op) {
@@ -54,7 +55,7 @@ public:
           sum.replaceAllUsesWith(all);
       return mul(op.getState(), repeat(isLog ? exp(all) : all, tileTypeOf(op.getState()), op.getAlong()));
     }
-    Value total = rowOf(accumulate(op.getForm(), op.getAmount(), /*reverse=*/false, /*exclusive=*/false), tokens - 1);
+    Value total = lastOf(accumulate(op.getForm(), op.getAmount(), /*reverse=*/false, /*exclusive=*/false));
     if (op.getForm() == chunk::DecayForm::Log)
       total = exp(total);
     return mul(op.getState(), repeat(total, tileTypeOf(op.getState()), op.getAlong()));
@@ -96,6 +97,45 @@ public:
     return addend ? arith::AddFOp::create(builder, sum, addend).getResult() : sum;
   }
 
+  /// The gradient of a factor is that of its logarithm divided by the factor, a sum of what rows have of others:
+  ///
+  ///   y_t a_t = e prod_u a_u + sum_i x_i + sum_{j<t} (z_j + Y_j - x_j - X_j),
+  ///
+  /// where x is what queries see of the start, z what the end has of keys, both decayed, and X and Y the totals of
+  /// queries and keys. Where a factor is small the sums are of much more than is left of them, and the parts are formed
+  /// one by one. Null where decays are not those of channels by bf16, of which rows are rescaled.
+  Value pairs(chunk::DecayPairsOp op) {
+    RankedTensorType type = op.getType();
+    bool isRescaled =
+        operandType.isBF16() && tokens > 1 && type.getDimSize(1) > 1 && op.getForm() == chunk::DecayForm::Factor;
+    if (!isRescaled)
+      return {};
+    Value amount = op.getAmount();
+    auto totals = chunk::DecayTotalsOp::create(builder, TypeRange{type, type}, op.getQuery(), op.getKey(),
+                                               op.getWeights(), op.getForm(), amount, /*before=*/false);
+    Value ofQueries = totals.getOfQueries(), ofKeys = totals.getOfKeys(), whole;
+    auto addToWhole = [&](Value vector) { whole = whole ? add(whole, vector) : vector; };
+    if (op.getSeen()) {
+      Value seen = mul(op.getQuery(), decayedSince<chunk::DecayFromStartOp>(op, op.getSeen()));
+      RankedTensorType vector = type.clone({type.getDimSize(1)});
+      addToWhole(chunk::ReduceOp::create(builder, vector, chunk::Reduction::Sum, seen, chunk::Side::Rows));
+      ofQueries = add(seen, ofQueries);
+    }
+    if (op.getKept())
+      ofKeys = add(mul(op.getKey(), decayedSince<chunk::DecayToEndOp>(op, op.getKept())), ofKeys);
+    if (op.getEnds()) {
+      Value products = accumulate(op.getForm(), amount, /*reverse=*/false, /*exclusive=*/false);
+      addToWhole(mul(op.getEnds(), lastOf(products)));
+    }
+    Value sum = chunk::AccumulateOp::create(builder, type, chunk::Accumulation::Sum, sub(ofKeys, ofQueries),
+                                            /*reverse=*/false, /*exclusive=*/true);
+    if (whole)
+      sum = add(sum, repeat(whole, type, chunk::Side::Columns));
+    Value inverse = arith::DivFOp::create(builder, splat(amount, 1), amount, arith::FastMathFlags::afn);
+    Value areLarge = chunk::WithinOp::create(builder, inverse, mostInverse);
+    return choose(areLarge, type, [&] { return mul(sum, inverse); }, [&] { return inParts(op); });
+  }
+
   /// Both totals multiply the same parts of rows.
   SmallVector<Value, 2> totals(chunk::DecayTotalsOp op) {
     auto [up, down] = aroundMiddle(op.getForm(), op.getAmount(), op.getBefore());
@@ -128,6 +168,45 @@ private:
   }
 
   bool within;
+
+  /// Of a factor that sums are divided by: they err by 2^-17 of what is summed, which is twice what rounding to bf16
+  /// takes then.
+  static constexpr double mostInverse = 0x1p8;
+
+  /// Rows decayed up to a token, or from it on, by an operation that is there, or a new one.
+  template <typename DecayOp> Value decayedSince(chunk::DecayPairsOp op, Value rows) {
+    for (Operation *user : rows.getUsers())
+      if (auto decay = dyn_cast<DecayOp>(user);
+          decay && decay.getOperand() == rows && decay.getAmount() == op.getAmount() &&
+          decay.getForm() == op.getForm() && !decay->hasAttr("before") && decay->getBlock() == op->getBlock())
+        return decay;
+    return DecayOp::create(builder, rows.getType(), rows, op.getForm(), op.getAmount());
+  }
+
+  /// What pairs are the sum of, each formed exactly. The tiles that it is made of are made anew, so that none is kept
+  /// for it.
+  Value inParts(chunk::DecayPairsOp op) {
+    IRMapping mapping;
+    mapping.map(op.getAmount(), op.getAmount());
+    if (op.getEnds())
+      mapping.map(op.getEnds(), op.getEnds());
+    auto copy = [&](auto copy, Value value) -> void {
+      Operation *made = value.getDefiningOp();
+      if (!made || mapping.contains(value) || made->hasTrait<OpTrait::ConstantLike>())
+        return;
+      for (Value operand : made->getOperands())
+        copy(copy, operand);
+      exactly(builder.clone(*made, mapping));
+    };
+    for (Value operand : op->getOperands())
+      copy(copy, operand);
+    auto parts = cast<chunk::DecayPairsOp>(builder.clone(*op, mapping));
+    Value sum = parts.inParts(builder);
+    parts.erase();
+    for (chunk::DecayMixOp mix : builder.getInsertionBlock()->getOps<chunk::DecayMixOp>())
+      exactly(mix);
+    return sum;
+  }
 
   /// Whether nothing but an inverse, which looks at no entry above the diagonal, takes a matrix, as it is or
   /// multiplied.
@@ -185,13 +264,34 @@ struct ExpandDecay : stretto::impl::ExpandDecayBase<ExpandDecay> {
 
   void runOnOperation() override {
     chunk::KernelOp kernel = getOperation();
+    expandPairs(kernel);
     expandRecurrences(kernel);
     expandProducts(kernel);
     for (chunk::DecayMatrixOp op : llvm::make_early_inc_range(kernel.getOps<chunk::DecayMatrixOp>()))
-      if (Value matrix = DecayExpander(kernel, op).matrix(op)) {
+      if (Value matrix = DecayExpander(kernel, op, warps).matrix(op)) {
         op.replaceAllUsesWith(matrix);
         op.erase();
       }
+  }
+
+  /// Before what else decays, of which they have a part.
+  void expandPairs(chunk::KernelOp kernel) {
+    bool isAny = false;
+    for (chunk::DecayPairsOp op : llvm::make_early_inc_range(kernel.getOps<chunk::DecayPairsOp>())) {
+      Value pairs = DecayExpander(kernel, op, warps).pairs(op);
+      isAny |= bool(pairs);
+      if (!pairs && op.hasParts()) {
+        OpBuilder builder(op);
+        pairs = op.inParts(builder);
+      }
+      if (pairs) {
+        op.replaceAllUsesWith(pairs);
+        op.erase();
+      }
+    }
+    // Rows may be decayed behind them.
+    if (isAny)
+      sortTopologically(&kernel.getBody().front());
   }
 
   /// Those of bf16, whose range leaves room for rows that are rescaled by half a chunk's decay.
@@ -205,13 +305,13 @@ struct ExpandDecay : stretto::impl::ExpandDecayBase<ExpandDecay> {
       if (auto ops = DecayRecurrence::of(state); ops && !ops->feedsItself()) {
         isAny = true;
         isBack |= ops->isMetAtEnd;
-        RecurrenceExpander(kernel, ops->first).expand(*ops, within);
+        RecurrenceExpander(kernel, ops->first, warps).expand(*ops, within);
       }
     }
     // The gradient of the decay is a sum over tokens.
     if (isBack)
       for (chunk::AccumulateOp op : llvm::make_early_inc_range(kernel.getOps<chunk::AccumulateOp>()))
-        if (Value sums = DecayExpander(kernel, op).sums(op)) {
+        if (Value sums = DecayExpander(kernel, op, warps).sums(op)) {
           op.replaceAllUsesWith(sums);
           op.erase();
         }
@@ -228,7 +328,7 @@ struct ExpandDecay : stretto::impl::ExpandDecayBase<ExpandDecay> {
         decays.push_back(op);
     });
     for (Operation *op : decays) {
-      DecayExpander expander(kernel, op, within);
+      DecayExpander expander(kernel, op, warps, within);
       using Values = SmallVector<Value, 2>;
       Values values = llvm::TypeSwitch<Operation *, Values>(op)
                           .Case([&](chunk::DecayFromStartOp op) -> Values { return {expander.fromStart(op)}; })

@@ -55,8 +55,18 @@ Form formOf(Operation *op, const llvm::DenseSet<Value> &columns) {
         return form;
       })
       .Case([&](AccumulateOp op) { return op.getKind() == Accumulation::Sum ? Form{.factors = all} : Form(); })
-      .Case<DecayPairsOp, DecayTotalsOp>([](auto op) {
+      .Case([](DecayTotalsOp op) {
         return Form{.factors = {&op.getQueryMutable(), &op.getKeyMutable(), &op.getWeightsMutable()}};
+      })
+      .Case([](DecayPairsOp op) {
+        Form form = {.factors = {&op.getWeightsMutable()}};
+        for (MutableOperandRange others : {op.getSeenMutable(), op.getKeptMutable(), op.getEndsMutable()})
+          for (OpOperand &other : others)
+            form.terms.push_back(&other);
+        // Rows multiply all of these.
+        if (form.terms.empty())
+          form.factors.append({&op.getQueryMutable(), &op.getKeyMutable()});
+        return form;
       })
       .Case<DecayFromStartOp, DecayToEndOp>([](auto op) { return Form{.factors = {&op.getOperandMutable()}}; })
       .Case([](DecayStateOp op) { return Form{.factors = {&op.getStateMutable()}}; })

@@ -32,7 +32,11 @@ bool isCheap(Value value) {
     return isInMemory(value);
   if (matchPattern(op, m_Constant()))
     return true;
-  return isa<arith::ExtFOp, arith::MulFOp, arith::NegFOp, chunk::BroadcastOp>(op) &&
+  if (auto mask = dyn_cast<chunk::MaskOp>(op))
+    return isCheap(mask.getOperand());
+  if (auto inverse = dyn_cast<arith::DivFOp>(op); inverse && inverse.getFastmath() == arith::FastMathFlags::none)
+    return false;
+  return isa<arith::ExtFOp, arith::MulFOp, arith::SubFOp, arith::DivFOp, arith::NegFOp, chunk::BroadcastOp>(op) &&
          llvm::all_of(op->getOperands(), isCheap) &&
          llvm::count_if(op->getOperands(), [](Value operand) { return !matchPattern(operand, m_Constant()); }) <= 1;
 }
@@ -64,7 +68,8 @@ private:
     if (!copy) {
       IRMapping mapping;
       for (Value operand : op->getOperands())
-        mapping.map(operand, copyOf(operand));
+        if (isa<RankedTensorType>(operand.getType()))
+          mapping.map(operand, copyOf(operand));
       copy = builder.clone(*op, mapping)->getResult(0);
     }
     return copy;

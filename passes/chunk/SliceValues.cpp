@@ -149,6 +149,9 @@ template <typename Pairs> std::optional<Refusal> SlicedValues::visitPairs(Pairs 
   if (contains(op.getWeights()))
     return Refusal{op, "its weights meet the divided axis"};
   SmallVector<Value> rows = {op.getQuery(), op.getKey()};
+  if constexpr (std::is_same_v<Pairs, DecayPairsOp>)
+    llvm::copy_if(ValueRange({op.getSeen(), op.getKept(), op.getEnds()}), std::back_inserter(rows),
+                  [](Value other) { return bool(other); });
   llvm::append_range(rows, op->getResults());
   return visitDecay(op, rows, op.getAmount());
 }

@@ -204,47 +204,44 @@ private:
 
 Value ChunkCotangent::pairOfFactor(PairOp op, ChunkRecurrence &forward) {
   bool isOfChannels = typeOf(total.amount).getRank() == 2;
-  chunk::DecayForm form = total.form;
-  RankedTensorType square = b.tensorType({b.tokens, b.tokens});
   auto times = [&](Value x, Value y) -> Value { return b.create<arith::MulFOp>(x, y); };
   auto sumOfRow = [&](Value x) { return b.reduce(chunk::Reduction::Sum, x); };
   auto through = [&](Value row, Value state) { return b.dot(row, state, {}, false, decayed == Side::Rows); };
-  // One factor for all channels is that of a single one, which holds the sums of all.
-  auto channelsOf = [&](Value product) { return isOfChannels ? product : b.matrixOf(sumOfRow(product)); };
   Value amount = b.matrixOf(total.amount), both = times(forward.start, start);
   RankedTensorType tile = typeOf(amount);
-  Value all = b.splat(square, 1), ones = b.splat(tile, 1);
-  auto mixed = [&](Value weights, Value rows, bool before, bool transpose) -> Value {
-    return b.create<chunk::DecayMixOp>(tile, weights, rows, form, amount, Value(), before, transpose);
-  };
-  auto fromStart = [&](Value rows) -> Value {
-    return b.create<chunk::DecayFromStartOp>(tile, rows, form, amount, /*before=*/true);
-  };
-  auto toEnd = [&](Value rows) -> Value { return b.create<chunk::DecayToEndOp>(tile, rows, form, amount); };
+  // One factor for all channels is that of a single one, which holds the sums of all: of what rows of 1 have.
+  Value ones = isOfChannels ? Value() : b.splat(tile, 1);
+  auto channelsOf = [&](Value row, Value seen) { return isOfChannels ? seen : b.matrixOf(sumOfRow(times(row, seen))); };
 
   Side reduced = decayed == Side::Rows ? Side::Columns : Side::Rows;
   int64_t channels = typeOf(both).getDimSize(decayed == Side::Rows ? 0 : 1);
   Value ends = b.create<chunk::ReduceOp>(b.tensorType({channels}), chunk::Reduction::Sum, both, reduced);
   if (!isOfChannels)
-    ends = b.total(ends);
-  Value result = times(b.repeat(ends, tile, Side::Columns), fromStart(toEnd(ones)));
-  auto add = [&](Value part) { result = b.create<arith::AddFOp>(result, part); };
-  for (const Write &read : writes)
-    add(fromStart(mixed(all, channelsOf(times(decayedRow(read), through(otherRow(read), forward.start))),
-                        /*before=*/false, /*transpose=*/true)));
-  for (const Write &write : forward.writes) {
-    add(toEnd(mixed(all, channelsOf(times(decayedRow(write), through(otherRow(write), start))), /*before=*/true,
-                    /*transpose=*/false)));
-    for (const Write &read : writes) {
-      Value products = b.dot(otherRow(read), otherRow(write), {}, false, /*transposeRight=*/true);
-      Value query = decayedRow(read), key = decayedRow(write);
-      if (!isOfChannels) {
-        products = times(products, b.dot(query, key, {}, false, /*transposeRight=*/true));
-        query = key = ones;
+    ends = b.repeat(b.total(ends), b.tensorType({1}), Side::Columns);
+  // Each is seen, kept, or met by ends, once. Where nothing is read, or written, rows of 0 are.
+  Value none = b.splat(tile, 0), result;
+  RankedTensorType square = b.tensorType({b.tokens, b.tokens});
+  for (size_t ofRead = 0; ofRead < std::max<size_t>(writes.size(), 1); ++ofRead)
+    for (size_t ofWrite = 0; ofWrite < std::max<size_t>(forward.writes.size(), 1); ++ofWrite) {
+      const Write *read = writes.empty() ? nullptr : &writes[ofRead];
+      const Write *write = forward.writes.empty() ? nullptr : &forward.writes[ofWrite];
+      Value query = read ? decayedRow(*read) : none, key = write ? decayedRow(*write) : none, seen, kept;
+      if (read && ofWrite == 0)
+        seen = channelsOf(query, through(otherRow(*read), forward.start));
+      if (write && ofRead == 0)
+        kept = channelsOf(key, through(otherRow(*write), start));
+      Value products = b.splat(square, 0);
+      if (read && write) {
+        products = b.dot(otherRow(*read), otherRow(*write), {}, false, /*transposeRight=*/true);
+        if (!isOfChannels)
+          products = times(products, b.dot(query, key, {}, false, /*transposeRight=*/true));
       }
-      add(b.create<chunk::DecayPairsOp>(tile, query, key, products, form, amount));
+      if (!isOfChannels)
+        query = key = ones;
+      Value part = b.create<chunk::DecayPairsOp>(tile, query, key, products, total.form, amount, seen, kept,
+                                                 ofRead + ofWrite == 0 ? ends : Value());
+      result = result ? b.create<arith::AddFOp>(result, part).getResult() : part;
     }
-  }
   return b.shaped(result, b.tileType(op.getType()));
 }
 

@@ -22,9 +22,10 @@ namespace {
 class LayoutAssigner {
 public:
   LayoutAssigner(FuncOp function, int64_t perAccess, bool readAgain, bool repeatLeft, bool warpgroups)
-      : warps(function.getWarps()), sweeps(function.getChunk() == 1), forWarpgroups(warpgroups && hasNarrow(function)),
-        readsAllAgain(sweeps || walksInReverse(function)), readsNarrowAgain(readAgain),
-        storesEarly(walksInReverse(function)), perAccess(perAccess), builder(function.getContext()) {
+      : warps(function.getWarps()), tokens(function.getChunk()), sweeps(function.getChunk() == 1),
+        forWarpgroups(warpgroups && hasNarrow(function)), readsAllAgain(sweeps || walksInReverse(function)),
+        readsNarrowAgain(readAgain), storesEarly(walksInReverse(function)), perAccess(perAccess),
+        builder(function.getContext()) {
     if (repeatLeft)
       leftTiles = LeftTiles(function, warps);
   }
@@ -53,7 +54,14 @@ private:
 
   /// Where products leave a tile.
   Layout fragmentsFor(RankedTensorType tile) {
-    return forWarpgroups ? warpgroupLayout(tile.getShape(), warps) : registerLayout(tile.getShape(), warps);
+    return forWarpgroups ? warpgroupLayout(tile.getShape(), warps, /*rowsApart=*/isBesideTokens(tile))
+                         : registerLayout(tile.getShape(), warps);
+  }
+
+  /// Whether the rows of a tile are channels whose tokens lie across: a warp then has the same channels of both, and
+  /// what a channel of a state sums up to, or decays by, stays in it.
+  bool isBesideTokens(RankedTensorType tile) {
+    return storesEarly && tile.getRank() == 2 && liesAcross(warpgroupLayout({tokens, tile.getDimSize(0)}, warps));
   }
 
   /// Whether a function has products of numbers of 16 bits, which warpgroups form.
@@ -534,7 +542,7 @@ private:
     return success();
   }
 
-  int64_t warps;
+  int64_t warps, tokens;
   LeftTiles leftTiles;
   /// Whether matrices are walked over, as those of single tokens are, so many columns at a time.
   bool sweeps;

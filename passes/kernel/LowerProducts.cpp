@@ -166,18 +166,18 @@ public:
   /// Bits 0 to 13 are the address, 16 to 29 and 32 to 45 the distances of boxes that the outer axis reaches, where it
   /// is that of columns, and of groups of eight rows; the last two say how many bytes wide the exchange of pieces is.
   Value descriptor() {
-    constexpr int64_t sharedBits = 18, pieceBits = 4, boxBits = 16, groupBits = 32, exchangeBits = 62, banks = 128;
+    constexpr int64_t pieceBits = 4, boxBits = 16, wordBits = 32, exchangeBits = 30, banks = 128;
     const Layout &layout = operand.tile.getLayout();
     int64_t width = std::min(layout.side(1) * operand.tile.elementBytes(), banks), columns = width / 2;
     int64_t boxes = columns < layout.side(1) ? pieces(layout.flat({0, columns})) : 1;
     int64_t groups = pieces(layout.flat({8, 0})), exchange = banks / width == 4 ? 3 : banks / width;
-    int64_t fixed = boxes << boxBits | groups << groupBits | exchange << exchangeBits;
-    Value address = LLVM::PtrToIntOp::create(b, b.getI64Type(), operand.tile.base);
-    address = arith::AndIOp::create(b, address, b.i64((int64_t(1) << sharedBits) - 1));
-    Value start = arith::ShRUIOp::create(b, address, b.i64(pieceBits));
+    // Addresses of shared memory have 18 bits. What follows from constants alone is the upper word.
+    Value start = LLVM::PtrToIntOp::create(b, b.getI32Type(), operand.tile.base);
+    start = arith::ShRUIOp::create(b, start, b.i32(pieceBits));
     if (Value ofWarp = b.linear(b.warp, ofWarps))
-      start = b.add(start, b.extend(ofWarp));
-    return b.add(start, fixed);
+      start = b.add(start, ofWarp);
+    Value lower = b.extend(b.add(start, boxes << boxBits));
+    return arith::OrIOp::create(b, lower, b.i64((groups | exchange << exchangeBits) << wordBits));
   }
 
 private:
@@ -286,7 +286,18 @@ void ThreadLowering::multiplyFragments(chunk::DotOp op, Registers &sums) {
   Addresses rightAddresses =
       build.matrices(right, warpsOn(formed.layout, 1), {0, 8}, {inPairs ? fragments.columns[1] : 0, 0});
 
+  // Instructions that add to the same fragment wait for each other. Where a warp has few fragments it adds up those of
+  // every other step by themselves, and to what was there in the end.
+  constexpr size_t fewFragments = 2;
+  constexpr int64_t fewestSteps = 4;
+  bool isApart =
+      fragments.rows.size() * fragments.columns.size() <= fewFragments && formed.inner >= fewestSteps * innerOfFragment;
+  Value zero = b.zero(getElementTypeOrSelf(op.getType()));
+  Registers given = sums, others(sums.size(), zero);
+  if (isApart)
+    sums.assign(sums.size(), zero);
   for (int64_t step = 0; step < formed.inner; step += innerOfFragment) {
+    Registers &target = isApart && step / innerOfFragment % 2 ? others : sums;
     SmallVector<SmallVector<Value>> lefts;
     for (int64_t row : fragments.rows)
       lefts.push_back(left.at(row, step));
@@ -296,9 +307,14 @@ void ThreadLowering::multiplyFragments(chunk::DotOp op, Registers &sums) {
       for (size_t next = column; next < std::min(column + 2, fragments.columns.size()); ++next)
         for (size_t row = 0; row < fragments.rows.size(); ++row)
           build.multiply(lefts[row], ArrayRef(rights).slice(2 * (next - column), 2),
-                         MutableArrayRef(sums).slice(fragments.at[row][next], 4));
+                         MutableArrayRef(target).slice(fragments.at[row][next], 4));
     }
   }
+  if (isApart)
+    for (auto [sum, other, before] : llvm::zip_equal(sums, others, given)) {
+      sum = arith::AddFOp::create(b, sum, other);
+      sum = op.getAddend() ? arith::AddFOp::create(b, sum, before).getResult() : sum;
+    }
 }
 
 LogicalResult ThreadLowering::lowerMatvec(MatvecOp op) {

@@ -51,10 +51,9 @@ SPILLS = {
     "linear_attn": [("fp32", 128)],
     "retention": [("fp32", 128)],
     "gla": [("fp32", 128)],
-    "hgrn2": [("fp32", 128)],
     "lawcat": [("bf16", 128), ("fp32", 64), ("fp32", 128)],
     "supra": [("fp32", 128)],
-    "gsa": [("fp32", 128)],
+    "gsa": [("bf16", 128), ("fp32", 128)],
     "abc": [("bf16", 128), ("fp32", 128)],
     "lolcats": [("bf16", 16), ("bf16", 64), ("bf16", 128), ("fp32", 128)],
 }
@@ -63,7 +62,7 @@ CHUNK_SPILLS = {
     "linear_attn": [("bf16", 128)],
     "retention": [("fp32", 128)],
     "simple_gla": [("fp32", 128)],
-    "abc": [("fp32", 128)],
+    "abc": [("bf16", 128), ("fp32", 128)],
     "supra": [("bf16", 128)],
     "gsa": [("bf16", 128), ("fp32", 128)],
     "ssd": [("fp32", 64)],
@@ -75,13 +74,12 @@ SEGMENT_SPILLS = {
     "ssd": [("fp32", 64)],
     "gated_delta_rule": [("bf16", 128)],
     "lawcat": [("bf16", 128)],
-    "hgrn2": [("bf16", 128)],
     "supra": [("bf16", 64), ("bf16", 128)],
     "abc": [("bf16", 128)],
 }
 # And of gradients in bf16 at width 128 whose segments are side by side. Where one walk has no chunk form so, and one of
 # states alone would have fewer than 32 tokens a chunk, there is none.
-GRADIENT_SEGMENT_SPILLS = ("linear_attn", "rwkv6", "lolcats", "lawcat")
+GRADIENT_SEGMENT_SPILLS = ("linear_attn", "hgrn2", "rwkv6", "gsa", "lolcats", "lawcat")
 WITHOUT_GRADIENT_SEGMENTS = ("abc", "delta_rule", "gated_delta_rule", "swa", "relation_kl")
 # Of what looks back, kernels that keep a state beside tiles of other tokens: steps.
 LOOKBACK_SPILLS = {
@@ -473,6 +471,21 @@ def test_gradients_of_a_delta_rule_of_channels_assemble(ptxas, tmp_path):
     assert "channel_delta_backward_cotangents" in ptx
     first, *others = bytes_spilled(ptxas, tmp_path, ptx)
     assert first <= 48 and not any(others)
+
+
+@pytest.mark.parametrize("operator, most", [("gla", 0), ("hgrn2", 32), ("rwkv6", 112)])
+def test_walks_back_form_tokens_across(ptxas, tmp_path, operator, most):
+    """Warpgroups form all products but those of 32 by 32, and lanes of one warp have all tokens of a channel: GLA's
+    walk back had 216 products of warps, 230 loads for them and 40 barriers.
+    """
+    ptx = lower(operator, "bf16", 128, backward=True, form=(32, 1, 0, 1))
+    assert max(bytes_spilled(ptxas, tmp_path, ptx)) <= most
+    instructions = kernels_of(tmp_path / "kernel.cubin")[f"{operator}_backward"]
+
+    assert sum("HGMMA" in line for line in instructions) >= 48
+    assert sum("HMMA" in line for line in instructions) <= 40
+    assert sum("LDSM" in line for line in instructions) <= 130
+    assert sum("BAR.SYNC" in line for line in instructions) <= 32
 
 
 @pytest.mark.parametrize("operator", {**OPERATORS, **LOOKBACKS})

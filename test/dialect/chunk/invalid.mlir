@@ -600,6 +600,15 @@ chunk.kernel @decay_pairs_c2 chunk 16 (input %x: tensor<16x8xf32>, input %f: ten
 
 // -----
 
+chunk.kernel @decay_pairs_c3 chunk 16 (input %x: tensor<16x8xf32>, input %e: tensor<16xf32>, valid %n: index) -> (o: tensor<16x8xf32>) {
+  %p = chunk.dot %x, %x transpose_right : tensor<16x8xf32>, tensor<16x8xf32> -> tensor<16x16xf32>
+  // expected-error @+1 {{[decay_pairs_c3] has rows of 'tensor<16x8xf32>' and of the states 'tensor<16xf32>'}}
+  %y = chunk.decay_pairs %x, %x, %p factor %x seen %x : tensor<16x8xf32> ends %e : tensor<16xf32> : tensor<16x8xf32>, tensor<16x16xf32>, tensor<16x8xf32>
+  chunk.yield %y : tensor<16x8xf32>
+}
+
+// -----
+
 // expected-error @+1 {{[kernel_c10] the window "k_window" has type 'tensor<9x4xf32>', expected rows of an input "k"}}
 chunk.kernel @kernel_c10 chunk 16 (input %k: tensor<16x8xf32>, window %k_window: tensor<9x4xf32> of "k", valid %n: index) -> (o: tensor<16x8xf32>) {
   chunk.yield %k : tensor<16x8xf32>

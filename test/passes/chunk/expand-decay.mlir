@@ -82,10 +82,14 @@ chunk.kernel @mixed_by_channels chunk 16 reverse (input %k: tensor<16x32xbf16>, 
   // Both parts of the weights and of the rows are multiplied.
   // CHECK: %[[P16:.*]] = arith.truncf %[[P]]
   // CHECK: %[[PW:.*]] = arith.extf %[[P16]]
-  // CHECK: %[[PREST:.*]] = arith.subf %[[P]], %[[PW]]
+  // CHECK: %[[PLEFT:.*]] = arith.subf %[[P]], %[[PW]]
+  // CHECK: %[[PREST16:.*]] = arith.truncf %[[PLEFT]]
+  // CHECK: %[[PREST:.*]] = arith.extf %[[PREST16]]
   // CHECK: %[[ROWS16:.*]] = arith.truncf %[[ROWS]]
   // CHECK: %[[ROWSW:.*]] = arith.extf %[[ROWS16]]
-  // CHECK: %[[ROWSREST:.*]] = arith.subf %[[ROWS]], %[[ROWSW]]
+  // CHECK: %[[ROWSLEFT:.*]] = arith.subf %[[ROWS]], %[[ROWSW]]
+  // CHECK: %[[ROWSREST16:.*]] = arith.truncf %[[ROWSLEFT]]
+  // CHECK: %[[ROWSREST:.*]] = arith.extf %[[ROWSREST16]]
   // CHECK-NEXT: %[[A:.*]] = chunk.dot %[[PREST]], %[[ROWSW]] :
   // CHECK-NEXT: %[[B:.*]] = chunk.dot %[[PW]], %[[ROWSREST]] add %[[A]] :
   // CHECK-NEXT: %[[SUM:.*]] = chunk.dot %[[PW]], %[[ROWSW]] add %[[B]] :
@@ -117,17 +121,23 @@ chunk.kernel @totals chunk 16 reverse (input %x: tensor<16x32xbf16>, input %k: t
   // CHECK: %[[QUERIES:.*]] = arith.mulf %{{.*}}, %[[UP:.*]] :
   // CHECK: %[[QT:.*]] = arith.truncf %[[QUERIES]] : tensor<16x32xf32> to tensor<16x32xbf16>
   // CHECK: %[[Q:.*]] = arith.extf %[[QT]]
-  // CHECK: %[[QREST:.*]] = arith.subf %[[QUERIES]], %[[Q]]
+  // CHECK: %[[QLEFT:.*]] = arith.subf %[[QUERIES]], %[[Q]]
+  // CHECK: %[[QREST16:.*]] = arith.truncf %[[QLEFT]]
+  // CHECK: %[[QREST:.*]] = arith.extf %[[QREST16]]
   // CHECK: %[[KEYS:.*]] = arith.mulf %k, %[[DOWN:.*]] :
   // CHECK: %[[KT:.*]] = arith.truncf %[[KEYS]] : tensor<16x32xf32> to tensor<16x32xbf16>
   // CHECK: %[[K:.*]] = arith.extf %[[KT]]
-  // CHECK: %[[KREST:.*]] = arith.subf %[[KEYS]], %[[K]]
+  // CHECK: %[[KLEFT:.*]] = arith.subf %[[KEYS]], %[[K]]
+  // CHECK: %[[KREST16:.*]] = arith.truncf %[[KLEFT]]
+  // CHECK: %[[KREST:.*]] = arith.extf %[[KREST16]]
   // CHECK: %[[M:.*]] = chunk.causal %w strict
   // CHECK: chunk.within
   // CHECK: scf.if
   // CHECK: %[[M16:.*]] = arith.truncf %[[M]]
   // CHECK: %[[W:.*]] = arith.extf %[[M16]]
-  // CHECK: %[[WREST:.*]] = arith.subf %[[M]], %[[W]]
+  // CHECK: %[[WLEFT:.*]] = arith.subf %[[M]], %[[W]]
+  // CHECK: %[[WREST16:.*]] = arith.truncf %[[WLEFT]]
+  // CHECK: %[[WREST:.*]] = arith.extf %[[WREST16]]
   // CHECK: %[[A:.*]] = chunk.dot %[[WREST]], %[[K]] :
   // CHECK: %[[B:.*]] = chunk.dot %[[W]], %[[KREST]] add %[[A]]
   // CHECK: %[[QS:.*]] = chunk.dot %[[W]], %[[K]] add %[[B]]
@@ -478,19 +488,20 @@ chunk.kernel @one_anchor_of_factors chunk 16 (input %q: tensor<16x32xbf16>, inpu
 // In a walk back keys meet the state of the cotangent: the start of the chunk is the anchor of all rows, and weights are
 // masked once. Sums are added to what is read, scaled once as the gradient of rows, and multiplied with the rows for the
 // gradient of the decay. Out of range keys have their anchor at the end. Of rows and weights what rounding takes is
-// multiplied, too.
+// multiplied, too. What is read of the state at the start of a chunk, which memory has, each branch reads by itself.
 // CHECK-LABEL: chunk.kernel @walk_back
 // CHECK-DAG: %[[S:.*]] = arith.extf %S
 // CHECK-DAG: %[[V:.*]] = arith.extf %v
 // CHECK-DAG: %[[D:.*]] = arith.extf %d_o
-// CHECK: %[[SEEN:.*]] = chunk.dot %[[D]], %[[S]] transpose_right
 // CHECK: %[[ROW:.*]] = chunk.row %{{.*}} at 15
 // CHECK: %[[LAST:.*]] = arith.mulf %[[ROW]]
 // CHECK: %[[UP:.*]] = math.exp2 %{{.*}} : tensor<16x32xf32>
 // CHECK: %[[QUERIES:.*]] = arith.mulf %{{.*}}, %[[UP]]
 // CHECK: %[[NARROW:.*]] = arith.truncf %[[QUERIES]]
 // CHECK: %[[Q:.*]] = arith.extf %[[NARROW]]
-// CHECK: %[[QREST:.*]] = arith.subf %[[QUERIES]], %[[Q]]
+// CHECK: %[[LEFT:.*]] = arith.subf %[[QUERIES]], %[[Q]]
+// CHECK: %[[NARROW:.*]] = arith.truncf %[[LEFT]]
+// CHECK: %[[QREST:.*]] = arith.extf %[[NARROW]]
 // CHECK: %[[W:.*]] = chunk.dot %[[D]], %[[V]] transpose_right
 // CHECK: %[[GOOD:.*]] = chunk.within %[[LAST]], %k, %[[W]] limits
 // CHECK: %[[ANCHOR:.*]] = arith.select %[[GOOD]], %[[LAST]],
@@ -499,11 +510,15 @@ chunk.kernel @one_anchor_of_factors chunk 16 (input %q: tensor<16x32xbf16>, inpu
 // CHECK: %[[MASKED:.*]] = chunk.causal %[[W]]
 // CHECK: %[[NARROW:.*]] = arith.truncf %[[MASKED]]
 // CHECK: %[[WEIGHTS:.*]] = arith.extf %[[NARROW]]
-// CHECK: %[[WREST:.*]] = arith.subf %[[MASKED]], %[[WEIGHTS]]
+// CHECK: %[[LEFT:.*]] = arith.subf %[[MASKED]], %[[WEIGHTS]]
+// CHECK: %[[NARROW:.*]] = arith.truncf %[[LEFT]]
+// CHECK: %[[WREST:.*]] = arith.extf %[[NARROW]]
 // CHECK: %[[KEYS:.*]] = arith.mulf %{{.*}}, %[[DOWN]]
 // CHECK: %[[NARROW:.*]] = arith.truncf %[[KEYS]]
 // CHECK: %[[K:.*]] = arith.extf %[[NARROW]]
-// CHECK: %[[KREST:.*]] = arith.subf %[[KEYS]], %[[K]]
+// CHECK: %[[LEFT:.*]] = arith.subf %[[KEYS]], %[[K]]
+// CHECK: %[[NARROW:.*]] = arith.truncf %[[LEFT]]
+// CHECK: %[[KREST:.*]] = arith.extf %[[NARROW]]
 // CHECK: %[[SCORES:.*]] = scf.if %[[GOOD]]
 // CHECK-NEXT: %[[OFQREST:.*]] = chunk.dot %[[QREST]], %[[K]] transpose_right :
 // CHECK-NEXT: %[[OFRESTS:.*]] = chunk.dot %[[Q]], %[[KREST]] transpose_right add %[[OFQREST]]
@@ -512,6 +527,7 @@ chunk.kernel @one_anchor_of_factors chunk 16 (input %q: tensor<16x32xbf16>, inpu
 // CHECK: %[[NEXT:.*]] = scf.if %[[GOOD]]
 // CHECK-NEXT: scf.yield %[[MET]]
 // CHECK: %[[OFQ:.*]]:2 = scf.if %[[GOOD]]
+// CHECK-NEXT: %[[SEEN:.*]] = chunk.dot %[[D]], %[[S]] transpose_right
 // CHECK-NEXT: %[[OFWREST:.*]] = chunk.dot %[[WREST]], %[[K]] add %[[SEEN]]
 // CHECK-NEXT: %[[OFRESTS:.*]] = chunk.dot %[[WEIGHTS]], %[[KREST]] add %[[OFWREST]]
 // CHECK-NEXT: %[[SUM:.*]] = chunk.dot %[[WEIGHTS]], %[[K]] add %[[OFRESTS]]
@@ -523,7 +539,9 @@ chunk.kernel @one_anchor_of_factors chunk 16 (input %q: tensor<16x32xbf16>, inpu
 // CHECK: chunk.dot %[[K]], %[[MET]] :
 // CHECK: %[[P16:.*]] = arith.truncf %[[SCORES]]
 // CHECK: %[[P:.*]] = arith.extf %[[P16]]
-// CHECK: %[[PREST:.*]] = arith.subf %[[SCORES]], %[[P]]
+// CHECK: %[[LEFT:.*]] = arith.subf %[[SCORES]], %[[P]]
+// CHECK: %[[NARROW:.*]] = arith.truncf %[[LEFT]]
+// CHECK: %[[PREST:.*]] = arith.extf %[[NARROW]]
 // CHECK: %[[DV:.*]] = chunk.dot %[[PREST]], %[[D]] transpose_left add
 // CHECK: chunk.dot %[[P]], %[[D]] transpose_left add %[[DV]]
 // CHECK: chunk.dot %[[Q]], %[[D]] transpose_left add %[[NEXT]]
@@ -675,4 +693,56 @@ chunk.kernel @own_rows chunk 16 (input %q: tensor<16x32xbf16>, input %v: tensor<
   %y = chunk.decay_to_end %q32 log %g : tensor<16x32xf32>, tensor<16x32xf32>
   %next = chunk.dot %y, %v32 transpose_left add %s : tensor<16x32xf32>, tensor<16x8xf32> -> tensor<32x8xf32>
   chunk.yield %all next %next : tensor<16x8xf32>, tensor<32x8xf32>
+}
+
+// The gradient of factors is that of their logarithms, divided by them, where none is too small: rows are rescaled as if
+// there were no factors. Otherwise it is formed in parts, of a state that has decayed already, whose sums over its other
+// axis are given back what it has decayed by.
+// CHECK-LABEL: chunk.kernel @pairs
+// CHECK: %[[NEAR:.*]] = chunk.within %{{.*}}, %f, %k, %{{.*}} limits
+// CHECK: %[[OFSTATE:.*]] = arith.select %[[NEAR]], %[[ALL:.*]], %{{.*}} : tensor<32xf32>
+// CHECK: %[[MET:.*]] = arith.mulf %d_S,
+// CHECK: %[[INVERSE:.*]] = arith.divf %{{.*}}, %{{.*}} fastmath<afn>
+// CHECK: %[[LARGE:.*]] = chunk.within %[[INVERSE]] limits [2.560000e+02]
+// CHECK: %[[OFSEEN:.*]] = chunk.reduce sum %{{.*}} over rows
+// CHECK: %[[BOTH:.*]] = arith.mulf %{{.*}}, %[[MET]]
+// CHECK: %[[SUM:.*]] = chunk.reduce sum %[[BOTH]] over columns
+// CHECK: %[[BACK:.*]] = arith.divf %{{.*}}, %[[OFSTATE]]
+// CHECK: %[[ENDS:.*]] = arith.mulf %[[SUM]], %[[BACK]]
+// CHECK: %[[DECAYED:.*]] = arith.mulf %[[ENDS]], %[[ALL]]
+// CHECK: %[[WHOLE:.*]] = arith.addf %[[OFSEEN]], %[[DECAYED]]
+// CHECK: %[[SUMS:.*]] = chunk.dot
+// CHECK: %[[WHOLES:.*]] = chunk.broadcast %[[WHOLE]] along columns
+// CHECK: %[[LOGS:.*]] = arith.addf %{{.*}}, %[[WHOLES]]
+// CHECK: scf.if %[[LARGE]]
+// CHECK-NEXT: arith.mulf %[[LOGS]], %[[INVERSE]]
+// CHECK: } else {
+// CHECK: %[[KEPT:.*]] = chunk.dot %{{.*}}, %[[MET]] transpose_right
+// CHECK: chunk.broadcast %{{.*}} along columns : tensor<32xf32> to tensor<32x32xf32>
+// CHECK-COUNT-2: chunk.decay_mix {{.*}} {exact}
+// CHECK: chunk.decay_pairs %{{.*}} factor %{{[^ ]*}} : tensor
+chunk.kernel @pairs chunk 32 reverse (input %q: tensor<32x32xbf16>, input %k: tensor<32x32xbf16>, input %v: tensor<32x8xbf16>,
+    input %f: tensor<32x32xbf16>, input %d_o: tensor<32x8xbf16>, checkpoint %S: tensor<32x8xbf16>,
+    state %d_S: tensor<32x8xf32>, valid %n: index) -> (d_q: tensor<32x32xf32>, d_k: tensor<32x32xf32>, d_f: tensor<32x32xf32>) {
+  %S32 = arith.extf %S : tensor<32x8xbf16> to tensor<32x8xf32>
+  %q32 = arith.extf %q : tensor<32x32xbf16> to tensor<32x32xf32>
+  %k32 = arith.extf %k : tensor<32x32xbf16> to tensor<32x32xf32>
+  %v32 = arith.extf %v : tensor<32x8xbf16> to tensor<32x8xf32>
+  %f32 = arith.extf %f : tensor<32x32xbf16> to tensor<32x32xf32>
+  %d_o32 = arith.extf %d_o : tensor<32x8xbf16> to tensor<32x8xf32>
+  %seen = chunk.dot %d_o32, %S32 transpose_right : tensor<32x8xf32>, tensor<32x8xf32> -> tensor<32x32xf32>
+  %w = chunk.dot %d_o32, %v32 transpose_right : tensor<32x8xf32>, tensor<32x8xf32> -> tensor<32x32xf32>
+  %kept = chunk.dot %v32, %d_S transpose_right : tensor<32x8xf32>, tensor<32x8xf32> -> tensor<32x32xf32>
+  %both = arith.mulf %S32, %d_S : tensor<32x8xf32>
+  %ends = chunk.reduce sum %both over columns : tensor<32x8xf32> -> tensor<32xf32>
+  %d_f = chunk.decay_pairs %q32, %k32, %w factor %f32 seen %seen : tensor<32x32xf32> kept %kept : tensor<32x32xf32>
+    ends %ends : tensor<32xf32> : tensor<32x32xf32>, tensor<32x32xf32>, tensor<32x32xf32>
+  %from = chunk.decay_from_start %seen factor %f32 : tensor<32x32xf32>, tensor<32x32xf32>
+  %d_q = chunk.decay_mix %w, %k32 factor %f32 add %from : tensor<32x32xf32>, tensor<32x32xf32>, tensor<32x32xf32> -> tensor<32x32xf32>
+  %to = chunk.decay_to_end %kept factor %f32 : tensor<32x32xf32>, tensor<32x32xf32>
+  %d_k = chunk.decay_mix %w, %q32 factor %f32 transpose add %to : tensor<32x32xf32>, tensor<32x32xf32>, tensor<32x32xf32> -> tensor<32x32xf32>
+  %state = chunk.decay_state %d_S factor %f32 along rows : tensor<32x8xf32>, tensor<32x32xf32>
+  %qd = chunk.decay_from_start %q32 factor %f32 : tensor<32x32xf32>, tensor<32x32xf32>
+  %next = chunk.dot %qd, %d_o32 transpose_left add %state : tensor<32x32xf32>, tensor<32x8xf32> -> tensor<32x8xf32>
+  chunk.yield %d_q, %d_k, %d_f next %next : tensor<32x32xf32>, tensor<32x32xf32>, tensor<32x32xf32>, tensor<32x8xf32>
 }

@@ -137,3 +137,29 @@ chunk.kernel @last_to_ask chunk 16 reverse (input %x: tensor<16x64xbf16>, input 
   %d_x = chunk.dot %rounded, %x transpose_right add %own : tensor<16x64xbf16>, tensor<16x64xbf16> -> tensor<16x16xf32>
   chunk.yield %d_x, %w, %d_g next %d_S : tensor<16x16xf32>, tensor<16x128xf32>, tensor<16xf32>, tensor<32x32xf32>
 }
+
+// -----
+
+// So is a factor of which one is subtracted, or that tokens behind the end do not have, and its inverse where it may be
+// approximate.
+// CHECK-LABEL: chunk.kernel @cheap
+// CHECK: chunk.mask
+// CHECK: arith.subf
+// CHECK: chunk.dot
+// CHECK: %[[MASKED:.*]] = chunk.mask
+// CHECK-NEXT: arith.divf %{{.*}}, %[[MASKED]] fastmath<afn>
+// CHECK: arith.subf
+// CHECK: chunk.yield
+chunk.kernel @cheap chunk 16 reverse (input %x: tensor<16x32xbf16>, state %d_S: tensor<32x32xf32>, valid %n: index)
+    -> (a: tensor<16x32xf32>, b: tensor<16x32xf32>) {
+  %one = arith.constant dense<1.0> : tensor<16x32xf32>
+  %x32 = arith.extf %x : tensor<16x32xbf16> to tensor<16x32xf32>
+  %masked = chunk.mask %x32 valid %n else 1.0 : tensor<16x32xf32>
+  %inverse = arith.divf %one, %masked fastmath<afn> : tensor<16x32xf32>
+  %rest = arith.subf %one, %x32 : tensor<16x32xf32>
+  %product = arith.mulf %masked, %rest : tensor<16x32xf32>
+  %read = chunk.dot %product, %d_S : tensor<16x32xf32>, tensor<32x32xf32> -> tensor<16x32xf32>
+  %a = arith.mulf %read, %inverse : tensor<16x32xf32>
+  %b = arith.mulf %a, %rest : tensor<16x32xf32>
+  chunk.yield %a, %b next %d_S : tensor<16x32xf32>, tensor<16x32xf32>, tensor<32x32xf32>
+}

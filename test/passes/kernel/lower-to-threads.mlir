@@ -133,7 +133,8 @@ chunk.kernel @back chunk 16 reverse (input %x: tensor<16x32xf32>, parameter %tap
 // CHECK-LABEL: llvm.func @descriptors
 // CHECK: nvvm.fence.proxy {kind = #nvvm.proxy_kind<async.shared>, space = #nvvm.shared_space<cta>}
 // CHECK-NEXT: nvvm.barrier
-// CHECK: arith.constant 4611686293338849280 : i64
+// CHECK: arith.constant 33554432 : i32
+// CHECK: arith.constant 4611686293305294848 : i64
 // CHECK: "kernel.warpgroup_product"
 // CHECK-SAME: columns = 32 : i64
 // CHECK-SAME: left_offsets = array<i64: 0, 2, 4, 6, 512, 514, 516, 518>

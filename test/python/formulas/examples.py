@@ -33,6 +33,9 @@ def log_decay(shape, regime, generator):
     zeros = torch.where(uniform < 0.25, -math.inf, ordinary)
     if regime == "zeros":
         return zeros
+    if regime == "sudden":
+        small = torch.empty(shape, dtype=torch.float64).uniform_(-7, -5, generator=generator)
+        return torch.where(torch.rand(shape, generator=generator) < 1 / 16, small, small / 500)
     if regime == "mixed":
         pick = torch.randint(0, 5, shape, generator=generator)
         return torch.stack([ordinary, strong, near_one, zeros, torch.zeros(shape, dtype=torch.float64)]).gather(

@@ -63,7 +63,7 @@ TEST(Layout, FragmentsAreThoseOfMma) {
   for (int64_t lane = 0; lane < lanes; ++lane)
     for (int64_t reg = 0; reg < 4; ++reg) {
       uint64_t flat = layout.at({uint64_t(reg), uint64_t(lane), 2});
-      EXPECT_EQ(layout.coordinate(flat, 0), 2 * 16 + lane / 4 + 8 * (reg >> 1));
+      EXPECT_EQ(layout.coordinate(flat, 0), int64_t(32) + lane / 4 + int64_t(8) * (reg >> 1));
       EXPECT_EQ(layout.coordinate(flat, 1), lane % 4 * 2 + (reg & 1));
     }
 }
@@ -236,7 +236,7 @@ TEST(Layout, WarpgroupsHaveAnyNumberOfColumns) {
   for (int64_t columns : {65, 96})
     EXPECT_EQ(warpgroupLayout({128, columns}, 8).at({0, 0, 4}), warpgroupLayout({128, columns}, 8).flat({64, 0}));
   // Others are where they are in any case: even shares, as few columns as a fragment has, and other rows.
-  for (auto [rows, columns] : {std::pair<int64_t, int64_t>{64, 128}, {64, 16}, {64, 96}, {32, 65}, {16, 9}, {32, 128}})
+  for (auto [rows, columns] : {std::pair<int64_t, int64_t>{64, 128}, {64, 16}, {64, 96}, {32, 65}, {16, 9}, {32, 64}})
     EXPECT_EQ(warpgroupLayout({rows, columns}, 8), registerLayout({rows, columns}, 8)) << rows << "x" << columns;
   EXPECT_EQ(warpgroupLayout({64, 65}, 4), registerLayout({64, 65}, 4));
   EXPECT_EQ(warpgroupLayout({64}, 8), registerLayout({64}, 8));
@@ -251,10 +251,27 @@ TEST(Layout, StatesWithOddRowsLieAcross) {
     forEachPlace(state, [&](Layout::Place place) { covered.insert(state.at(place)); });
     EXPECT_EQ(int64_t(covered.size()), state.side(0) * state.side(1));
   }
-  // Rows are tokens where their number is a power of two, a fragment holds sixteen, and no instruction more than 256;
-  // columns must be by the 64.
-  for (auto [rows, columns] : {std::pair<int64_t, int64_t>{128, 128}, {32, 128}, {9, 128}, {273, 128}, {65, 96}})
+  // A fragment holds sixteen rows, and no instruction more than 256; columns must be by the 64, or, where rows are a
+  // power of two, by the 64 of each warpgroup.
+  for (auto [rows, columns] : {std::pair<int64_t, int64_t>{128, 128}, {32, 64}, {9, 128}, {273, 128}, {65, 96}})
     EXPECT_FALSE(liesAcross(warpgroupLayout({rows, columns}, 8))) << rows << "x" << columns;
+  EXPECT_FALSE(liesAcross(warpgroupLayout({32, 128}, 4)));
+}
+
+TEST(Layout, FewTokensLieAcrossLanes) {
+  Layout tokens = warpgroupLayout({32, 128}, 8);
+  EXPECT_TRUE(liesAcross(tokens));
+  // Four lanes have all tokens of a channel, and a warpgroup half of the channels.
+  for (Layout::Space space : {Layout::Register, Layout::Lane, Layout::Warp})
+    for (uint64_t vector : tokens.basis(space))
+      EXPECT_TRUE(tokens.coordinate(vector, 0) == 0 || space != Layout::Warp);
+  EXPECT_EQ(tokens.at({0, 0, 4}), tokens.flat({0, 64}));
+  // So has it the rows of a matrix that are these channels, where that is asked for.
+  Layout state = warpgroupLayout({128, 128}, 8, /*rowsApart=*/true);
+  EXPECT_EQ(state.at({0, 0, 4}), state.flat({64, 0}));
+  EXPECT_EQ(state.onto(0), tokens.onto(1));
+  EXPECT_NE(state, warpgroupLayout({128, 128}, 8));
+  EXPECT_EQ(warpgroupLayout({64, 128}, 8, /*rowsApart=*/true), warpgroupLayout({64, 128}, 8));
 }
 
 TEST(Layout, OntoDropsACoordinate) {
