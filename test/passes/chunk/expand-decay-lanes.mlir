@@ -11,8 +11,8 @@
 // CHECK: chunk.yield
 // APART-LABEL: chunk.kernel @tokens
 // APART-NOT: chunk.accumulate
-// APART: %[[SUMS:.*]] = chunk.dot
-// APART: chunk.row %[[SUMS]] at 31
+// APART: chunk.dot
+// APART: chunk.row %{{.*}} at 31
 chunk.kernel @tokens chunk 32 reverse (input %k: tensor<32x128xbf16>, input %v: tensor<32x16xbf16>, input %g: tensor<32x128xbf16>,
     state %S: tensor<128x16xf32>, valid %n: index) -> (o: tensor<32x16xf32>, p: tensor<32x32xf32>) {
   %k32 = arith.extf %k : tensor<32x128xbf16> to tensor<32x128xf32>

@@ -19,7 +19,7 @@
 // CHECK: %[[ALL:.*]] = arith.addf %[[C]], %[[PAIRS]]
 // CHECK: chunk.yield %[[ALL]]
 chunk.kernel @all chunk 16 (input %q: tensor<16x8xf32>, input %k: tensor<16x8xf32>, input %f: tensor<16x8xf32>,
-    input %p: tensor<16x16xf32>, input %s: tensor<16x8xf32>, input %z: tensor<16x8xf32>, param %e: tensor<8xf32>,
+    input %p: tensor<16x16xf32>, input %s: tensor<16x8xf32>, input %z: tensor<16x8xf32>, parameter %e: tensor<8xf32>,
     valid %n: index) -> (o: tensor<16x8xf32>) {
   %y = chunk.decay_pairs %q, %k, %p factor %f seen %s : tensor<16x8xf32> kept %z : tensor<16x8xf32> ends %e : tensor<8xf32>
     : tensor<16x8xf32>, tensor<16x16xf32>, tensor<16x8xf32>
