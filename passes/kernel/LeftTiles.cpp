@@ -2,14 +2,13 @@
 
 #include "passes/kernel/LeftTiles.h"
 #include "mlir/Dialect/SCF/IR/SCF.h"
+#include "passes/kernel/FreeTiles.h"
 #include "passes/kernel/RegisterEstimate.h"
 #include "llvm/ADT/SetVector.h"
 
 using namespace mlir;
 using namespace stretto;
 using namespace stretto::kernel;
-
-static RankedTensorType tileTypeOf(Value value) { return dyn_cast<RankedTensorType>(value.getType()); }
 
 /// Whether each element of the result is made of those in the same place, or can be made anywhere. A walk back has too
 /// many tiles for pairs that are in range more than once.

@@ -5,6 +5,7 @@
 #include "mlir/IR/Matchers.h"
 #include "mlir/Interfaces/SideEffectInterfaces.h"
 #include "passes/Passes.h"
+#include "passes/kernel/FreeTiles.h"
 #include "llvm/ADT/SetVector.h"
 
 namespace stretto {
@@ -15,8 +16,6 @@ namespace stretto {
 using namespace mlir;
 using namespace stretto;
 using namespace stretto::kernel;
-
-static RankedTensorType tileTypeOf(Value value) { return cast<RankedTensorType>(value.getType()); }
 
 static bool isNarrow(Type element) { return element.isBF16() || element.isF16(); }
 
