@@ -139,7 +139,7 @@ def ExpandDecay : Pass<"stretto-expand-decay", "::stretto::chunk::KernelOp"> {
     keys and queries are multiplied by follows without a row that all tokens share, by threads that walk down columns.
 
     The gradient of factors of channels in bf16 (`chunk.decay_pairs`) is that of their logarithms, a sum over tokens of the
-    same totals, divided by the factors where all of these are 2^-8 or more; where one is smaller it is formed in parts,
+    same totals, divided by the factors where all of these are from 2^-8 to 1; where one is not it is formed in parts,
     exactly.
 
     Of bf16, whose 8 bits are fewer than those of rescaled rows, products multiply two parts: rows as they are rounded and

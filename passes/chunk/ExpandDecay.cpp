@@ -102,8 +102,8 @@ public:
   ///   y_t a_t = e prod_u a_u + sum_i x_i + sum_{j<t} (z_j + Y_j - x_j - X_j),
   ///
   /// where x is what queries see of the start, z what the end has of keys, both decayed, and X and Y the totals of
-  /// queries and keys. Where a factor is small the sums are of much more than is left of them, and the parts are formed
-  /// one by one. Null where decays are not those of channels by bf16, of which rows are rescaled.
+  /// queries and keys. Where a factor is small, or products rise, the sums are of much more than is left of them, and
+  /// the parts are formed one by one. Null where decays are not those of channels by bf16, of which rows are rescaled.
   Value pairs(chunk::DecayPairsOp op) {
     RankedTensorType type = op.getType();
     bool isRescaled =
@@ -132,7 +132,9 @@ public:
     if (whole)
       sum = add(sum, repeat(whole, type, chunk::Side::Columns));
     Value inverse = arith::DivFOp::create(builder, splat(amount, 1), amount, arith::FastMathFlags::afn);
-    Value areLarge = chunk::WithinOp::create(builder, inverse, mostInverse);
+    auto mask = amount.getDefiningOp<chunk::MaskOp>();
+    Value given = asTheyCame(mask ? mask.getOperand() : amount);
+    Value areLarge = chunk::WithinOp::create(builder, ValueRange{inverse, given}, ArrayRef{mostInverse, 1.0});
     return choose(areLarge, type, [&] { return mul(sum, inverse); }, [&] { return inParts(op); });
   }
 

@@ -703,7 +703,7 @@ chunk.kernel @own_rows chunk 16 (input %q: tensor<16x32xbf16>, input %v: tensor<
 // CHECK: %[[OFSTATE:.*]] = arith.select %[[NEAR]], %[[ALL:.*]], %{{.*}} : tensor<32xf32>
 // CHECK: %[[MET:.*]] = arith.mulf %d_S,
 // CHECK: %[[INVERSE:.*]] = arith.divf %{{.*}}, %{{.*}} fastmath<afn>
-// CHECK: %[[LARGE:.*]] = chunk.within %[[INVERSE]] limits [2.560000e+02]
+// CHECK: %[[LARGE:.*]] = chunk.within %[[INVERSE]], %f limits [2.560000e+02, 1.000000e+00]
 // CHECK: %[[OFSEEN:.*]] = chunk.reduce sum %{{.*}} over rows
 // CHECK: %[[BOTH:.*]] = arith.mulf %{{.*}}, %[[MET]]
 // CHECK: %[[SUM:.*]] = chunk.reduce sum %[[BOTH]] over columns
