@@ -99,6 +99,9 @@ static bool mayRest(Value tile) {
   return llvm::none_of(tile.getUsers(), [](Operation *user) { return isOfWarpgroups(user) || isa<FinishOp>(user); });
 }
 
+/// Whether a use needs the tile itself: whoever accumulates it knows its total without.
+static bool readsTile(Operation *user) { return !isa<SetAsideOp, chunk::TotalOp>(user); }
+
 /// Whether anything but tiles that are set aside or taken back stands between two operations, the first of which may be
 /// the start of the block.
 static bool hasWork(Operation *before, Operation *after) {
@@ -114,7 +117,7 @@ void Aside::consider(Value tile, const Lifetimes &lifetimes, int64_t at, Rest &l
   Block *block = tile.getParentBlock();
   SmallVector<Operation *> users;
   for (Operation *user : tile.getUsers())
-    if (!isa<SetAsideOp>(user))
+    if (readsTile(user))
       users.push_back(block->findAncestorOpInBlock(*user));
   llvm::sort(users, [](Operation *a, Operation *b) { return a->isBeforeInBlock(b); });
   Operation *maker = tile.getDefiningOp();
@@ -181,8 +184,7 @@ bool Aside::setOneAside(const Lifetimes &lifetimes, int64_t at) {
   lastBack = TakeBackOp::create(builder, location, aside.getResult());
   Block *block = rest.tile.getParentBlock();
   rest.tile.replaceUsesWithIf(lastBack, [&](OpOperand &use) {
-    return !isa<SetAsideOp>(use.getOwner()) &&
-           !block->findAncestorOpInBlock(*use.getOwner())->isBeforeInBlock(rest.next);
+    return readsTile(use.getOwner()) && !block->findAncestorOpInBlock(*use.getOwner())->isBeforeInBlock(rest.next);
   });
   asides[lastBack] = aside;
   return true;

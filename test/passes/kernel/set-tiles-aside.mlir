@@ -65,3 +65,32 @@ kernel.func @twice(%x: !kernel.view<tensor<64x64xf32>>, %o: !kernel.view<tensor<
   kernel.store %r to %o at %c0 : tensor<64x64xf32, #registers>, !kernel.view<tensor<64x64xf32>>
   kernel.return
 }
+
+// -----
+
+#registers = #kernel.layout<[6, 6], register = [[0, 1], [8, 0], [0, 8], [0, 16]], lane = [[0, 2], [0, 4], [1, 0], [2, 0], [4, 0]], warp = [[16, 0], [32, 0], [0, 32]]>
+#columns = #kernel.layout<[6], register = [[1], [0], [8], [16]], lane = [[2], [4], [0], [0], [0]], warp = [[0], [0], [32]]>
+
+// What is accumulated is set aside, but whoever accumulated it gives its total, which is no use of the tile.
+// CHECK-LABEL: kernel.func @total
+// CHECK: %[[LATER:.*]] = chunk.accumulate
+// CHECK-NEXT: %[[ASIDE:.*]] = kernel.set_aside %[[LATER]]
+// CHECK: %[[BACK:.*]] = kernel.take_back %[[ASIDE]]
+// CHECK-NEXT: arith.addf %{{.*}}, %[[BACK]]
+// CHECK: chunk.total %[[LATER]]
+// ENOUGH-LABEL: kernel.func @total
+// ENOUGH-NOT: kernel.set_aside
+kernel.func @total(%x: !kernel.view<tensor<64x64xf32>>, %o: !kernel.view<tensor<64x64xf32>>, %t: !kernel.view<tensor<64xf32>>) chunk 64 roles [#kernel.role<all, 8>] shared 4096 {
+  %c0 = arith.constant 0 : index
+  %a = kernel.load %x at %c0 : !kernel.view<tensor<64x64xf32>> -> tensor<64x64xf32, #registers>
+  %b = kernel.load %x at %c0 : !kernel.view<tensor<64x64xf32>> -> tensor<64x64xf32, #registers>
+  %later = chunk.accumulate sum %a reverse exclusive : tensor<64x64xf32, #registers>
+  %c = math.exp %b : tensor<64x64xf32, #registers>
+  %d = arith.mulf %b, %c : tensor<64x64xf32, #registers>
+  %e = arith.addf %c, %d : tensor<64x64xf32, #registers>
+  %r = arith.addf %e, %later : tensor<64x64xf32, #registers>
+  %all = chunk.total %later : tensor<64x64xf32, #registers> -> tensor<64xf32, #columns>
+  kernel.store %r to %o at %c0 : tensor<64x64xf32, #registers>, !kernel.view<tensor<64x64xf32>>
+  kernel.store %all to %t at %c0 : tensor<64xf32, #columns>, !kernel.view<tensor<64xf32>>
+  kernel.return
+}
