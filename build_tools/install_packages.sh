@@ -12,7 +12,7 @@ llvm_packages=(
 other_packages=(
   ccache cmake git ninja-build
   g++                           # tests: torch.compile calls it
-  libgtest-dev                  # tests: test/unit
+  libgmock-dev libgtest-dev     # tests: test/unit
   libzstd-dev zlib1g-dev        # PRESET=release: LLVM's archives refer to them
   python3-dev python3-venv
 )
