@@ -15,6 +15,10 @@ bool Lowering::mayHaveRoles() const {
   return chip && chip->hasWarpgroups && !isStep() && bytesOf(request.element) == 2;
 }
 
+static bool sumsUpRows(kernel::FuncOp role) {
+  return role.walk([](chunk::ReduceOp) { return WalkResult::interrupt(); }).wasInterrupted();
+}
+
 /// The most that `wanted` says of a walk and of the role beside it; 0 where it says so of any, or where a role has
 /// fewer registers than it wants.
 int64_t Lowering::warpsOfRoles(ModuleOp form, const KernelForm &roles,
@@ -41,7 +45,9 @@ int64_t Lowering::warpsOfRoles(ModuleOp form, const KernelForm &roles,
     bool fits = llvm::all_of(block, [&](kernel::FuncOp role) {
       bool isOfOutputs = role.getRole().getKind() == kernel::RoleKind::Outputs;
       bool isOfMany = roles.within && role.getWarps() > walk.getWarps();
-      return kernel::estimateRegisters(role) <= registers.of(role) + (isOfMany ? -fewestOfAddresses : further) &&
+      // What a row is summed up of is counted as if it were there at once, and leaves room for addresses.
+      int64_t margin = !isOfMany ? further : sumsUpRows(role) ? 0 : -fewestOfAddresses;
+      return kernel::estimateRegisters(role) <= registers.of(role) + margin &&
              (!isOfOutputs || registers.of(role) >= fewestOfOutputs);
     });
     int64_t warps = fits ? wanted(walk, block[1]) : 0;

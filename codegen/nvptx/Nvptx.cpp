@@ -73,6 +73,7 @@ void stretto::buildKernelPipeline(OpPassManager &passes, const KernelForm &form)
   passes.addPass(createPlanSharedMemory({form.chip.str()}));
   passes.addNestedPass<kernel::FuncOp>(createSendAhead());
   passes.addNestedPass<kernel::FuncOp>(createInsertBarriers());
+  passes.addNestedPass<kernel::FuncOp>(createStoreBehindBarriers({form.chip.str()}));
   if (form.setTilesAside)
     passes.addNestedPass<kernel::FuncOp>(createSetTilesAside({form.chip.str()}));
 }

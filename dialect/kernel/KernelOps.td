@@ -191,10 +191,12 @@ def Kernel_BarrierOp : Kernel_Op<"barrier"> {
   let summary = "no thread goes on before all have come";
   let description = [{
     With `fence` the products of warpgroups behind it see what threads have stored before it: they read shared memory by
-    a way of their own. And what threads have loaded before it is there, so that the memory system may copy over it.
+    a way of their own. So does the memory system what it is to store. And what threads have loaded before it is there, so
+    that the memory system may copy over it. With `copied` what it was to store of shared memory before has been read, so
+    that threads may write there again.
   }];
-  let arguments = (ins UnitAttr:$fence);
-  let assemblyFormat = "(`fence` $fence^)? attr-dict";
+  let arguments = (ins UnitAttr:$fence, UnitAttr:$copied);
+  let assemblyFormat = "(`fence` $fence^)? (`copied` $copied^)? attr-dict";
 }
 
 def Kernel_MatvecOp : Kernel_Op<"matvec", [Pure]> {

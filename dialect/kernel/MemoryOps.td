@@ -244,7 +244,8 @@ def Kernel_StoreOp : Kernel_Op<"store"> {
     With `staged` the threads of a warp exchange their numbers through shared memory, so that each stores pieces of 16
     bytes, and neighbours neighbouring ones; with `matrices` they leave them there as `kernel.convert` does. With `bulk`
     the memory system copies each warp's boxes from there (TMA), while the warp goes on; of a chunk that is cut it stores
-    its rows itself.
+    its rows itself. A tile that lies in shared memory, in boxes, is stored so as well, at once: all threads have met
+    since they left it there, behind a fence.
   }];
   let arguments = (ins Kernel_Tile:$tile, Kernel_View:$view, Index:$chunk, UnitAttr:$staged, UnitAttr:$matrices,
                        UnitAttr:$bulk);

@@ -243,9 +243,18 @@ StringRef ThreadLowering::problemOfCopy(Operation *op) {
   if (store && store.getMatrices() &&
       !(store.getStaged() && hasMatrices(cast<RankedTensorType>(store.getTile().getType()))))
     return "stores matrices of eight rows of a tile that has none, or without a stage";
-  if (store && store.getBulk() &&
-      !(store.getMatrices() && isOf(store.getView(), {Kind::Output}) &&
-        rowsOfOwnBoxes(cast<RankedTensorType>(store.getTile().getType()))))
+  if (store && inSharedMemory(store.getTile().getType())) {
+    auto tile = cast<RankedTensorType>(store.getTile().getType());
+    constexpr int64_t rowsOfExchange = 8, mostRows = 256;
+    int64_t bits = tile.getElementTypeBitWidth();
+    bool isInBoxes = tile.getRank() == 2 && *layoutOf(tile) == sharedLayout(tile.getShape(), bits / 8) &&
+                     boxColumnsOf(tile) * bits == 8 * bytesOfBanks && tile.getDimSize(1) % boxColumnsOf(tile) == 0 &&
+                     tile.getDimSize(0) % rowsOfExchange == 0 && tile.getDimSize(0) <= mostRows;
+    if (!store.getBulk() || store.getStaged() || !isOf(store.getView(), {Kind::Output}) || !isInBoxes)
+      return "stores a tile of shared memory otherwise than in bulk, as an output, in boxes as wide as the banks";
+  } else if (store && store.getBulk() &&
+             !(store.getMatrices() && isOf(store.getView(), {Kind::Output}) &&
+               rowsOfOwnBoxes(cast<RankedTensorType>(store.getTile().getType()))))
     return "stores in bulk what is no output, or a tile of which warps do not have boxes of their own in a stage";
   if (store && store.getStaged()) {
     auto tile = cast<RankedTensorType>(store.getTile().getType());

@@ -376,9 +376,24 @@ static SmallVector<Operation *> madeOf(Operation *op, function_ref<bool(Operatio
   return order;
 }
 
+/// Moves what a number of each row is summed up of to the start of a turn, before anything else takes registers.
+static void sumUpFirst(scf::ForOp loop) {
+  Operation *first = nullptr;
+  for (PassOp pass : loop.getBody()->getOps<PassOp>()) {
+    auto sums = pass.getOperand().getDefiningOp<chunk::ReduceOp>();
+    if (!sums || sums->getBlock() != loop.getBody())
+      continue;
+    for (Operation *op : madeOf(sums, [](Operation *) { return true; })) {
+      first ? op->moveAfter(first) : op->moveBefore(&loop.getBody()->front());
+      first = op;
+    }
+  }
+}
+
 /// Where a walk may end is told first, and then what is passed of numbers, which is made of few: tiles are made one
 /// after the other behind that, each where those that it is made of are read for the last time.
 static void passNumbersFirst(scf::ForOp loop) {
+  auto isOfNumbers = [](PassOp pass) { return cast<RankedTensorType>(pass.getOperand().getType()).getRank() < 2; };
   auto expected = loop.getBody()->getOps<chunk::ExpectOp>();
   auto passes = loop.getBody()->getOps<PassOp>();
   if (expected.empty() || passes.empty())
@@ -387,21 +402,40 @@ static void passNumbersFirst(scf::ForOp loop) {
   if (first->isBeforeInBlock(last))
     for (Operation *op : madeOf(last, [&](Operation *op) { return first->isBeforeInBlock(op); }))
       op->moveBefore(first);
-  for (PassOp pass : llvm::to_vector(passes)) {
-    if (cast<RankedTensorType>(pass.getOperand().getType()).getRank() > 1)
-      continue;
-    for (Operation *op : madeOf(pass, [last](Operation *op) { return last->isBeforeInBlock(op); })) {
+  for (PassOp pass : llvm::to_vector(llvm::make_filter_range(passes, isOfNumbers))) {
+    bool isSummedUp = pass.getOperand().getDefiningOp<chunk::ReduceOp>() != nullptr;
+    for (Operation *op : madeOf(pass, [&](Operation *op) { return !isSummedUp && last->isBeforeInBlock(op); })) {
       op->moveAfter(last);
       last = op;
     }
   }
+  // Those that are made of more tiles than others come before these, so that places are free for what is passed.
+  auto isLate = [last](Operation *op) { return last->isBeforeInBlock(op); };
+  auto countTiles = [&](PassOp pass) {
+    return llvm::count_if(madeOf(pass, [&](Operation *op) { return isLate(op) || isa<ReceiveOp>(op); }),
+                          llvm::IsaPred<ReceiveOp>);
+  };
+  SmallVector<std::pair<int64_t, SmallVector<Operation *>>> tiles;
+  for (PassOp pass : passes)
+    if (!isOfNumbers(pass))
+      tiles.push_back({-countTiles(pass), madeOf(pass, isLate)});
+  llvm::stable_sort(tiles, llvm::less_first());
+  DenseSet<Operation *> moved;
+  for (auto &[count, made] : tiles)
+    for (Operation *op : made)
+      if (moved.insert(op).second) {
+        op->moveAfter(last);
+        last = op;
+      }
 }
 
 FuncOp Divider::runAhead(int64_t warpsAhead, int64_t warpsOfWalk) {
   constexpr int64_t warpsOfGroup = 4;
   FuncOp ahead = divide();
-  for (auto each : ahead.getOps<scf::ForOp>())
+  for (auto each : ahead.getOps<scf::ForOp>()) {
+    sumUpFirst(each);
     passNumbersFirst(each);
+  }
   int64_t groups = 1;
   if (before || leavesStates) {
     NextLoads loads(ahead);
@@ -459,7 +493,7 @@ private:
     if (outputs) {
       // Two groups have few registers each.
       bool prepares = outputs <= fewWarps && !ahead;
-      std::optional<RoleDivision> division = RoleDivision::behind(function, prepares);
+      std::optional<RoleDivision> division = RoleDivision::behind(function, prepares, /*isPrepared=*/ahead > 0);
       if (division && (outputs <= fewWarps || division->takesTurns())) {
         walking = Divider(function, std::move(*division)).walkAhead(outputs, walkers);
         manifest->threads += manifest->threadsOfOutputs = lanesOfWarp * outputs;

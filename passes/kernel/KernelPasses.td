@@ -353,6 +353,10 @@ def OverlapProducts : Pass<"stretto-overlap-products", "::stretto::kernel::FuncO
     it where its result is first asked for, but by another product that adds to it. What is seldom wanted, on a condition or in
     a loop there, stays as it stands.
 
+    In a walk back, which seldom has the registers for that, a product is started before the one before it is waited for,
+    where its operands are there by then; and of the products behind a choice, in whose first branch single warps form
+    products, the first one that takes nothing of it moves into both branches, so that it runs beside those.
+
     ```mlir
     %p = chunk.dot %a, %b {kernel.instruction = #kernel.instruction<wgmma>} : tensor<64x64xbf16>, tensor<64x64xbf16> -> tensor<64x64xf32>
     %n = arith.negf %p : tensor<64x64xf32>
@@ -508,6 +512,32 @@ def InsertBarriers : Pass<"stretto-insert-barriers", "::stretto::kernel::FuncOp"
     %c = chunk.dot %b, %b : tensor<16x16xbf16, #shared>, tensor<16x16xbf16, #shared> -> tensor<16x16xf32, #registers>
     ```
   }];
+}
+
+def StoreBehindBarriers : Pass<"stretto-store-behind-barriers", "::stretto::kernel::FuncOp"> {
+  let summary = "Has the memory system store what a walk back leaves, once threads have met";
+  let description = [{
+    Of what a turn of a walk back stores as an output, by way of shared memory where nothing else ever lies, threads leave
+    their part there and go on. Behind the next barrier of the turn, which has a fence then, and the products that are
+    started there, one of them has the memory system store all of it. At the first barrier of a turn what it was to store in the turn before has been read. Outputs
+    behind which no barrier follows in their turn threads store as before.
+
+    ```mlir
+    scf.for %c = %c0 to %chunks step %c1 {
+      kernel.barrier
+      kernel.store %tile to %o at %c staged matrices {kernel.scratch = 4096 : i64} : tensor<64x64xbf16, #registers>, ...
+      kernel.barrier
+    ```
+    =>
+    ```mlir
+    scf.for %c = %c0 to %chunks step %c1 {
+      kernel.barrier copied
+      %left = kernel.convert %tile offset 4096 matrices : tensor<64x64xbf16, #registers> -> tensor<64x64xbf16, #shared>
+      kernel.barrier fence
+      kernel.store %left to %o at %c bulk : tensor<64x64xbf16, #shared>, ...
+    ```
+  }];
+  let options = [Option<"chip", "chip", "std::string", [{"sm_90a"}], "The chip that is compiled for">];
 }
 
 def LowerToThreads : Pass<"stretto-lower-to-threads", "::mlir::ModuleOp"> {

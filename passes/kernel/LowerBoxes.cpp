@@ -31,7 +31,7 @@ void ThreadLowering::noteBoxes() {
         note(send.getView(), tile, tile.getDimSize(0));
       } else if (auto store = dyn_cast<StoreOp>(op); store && store.getBulk()) {
         auto tile = cast<RankedTensorType>(store.getTile().getType());
-        note(store.getView(), tile, rowsOfOwnBoxes(tile));
+        note(store.getView(), tile, inSharedMemory(tile) ? tile.getDimSize(0) : rowsOfOwnBoxes(tile));
       }
     });
 }
@@ -132,6 +132,50 @@ void ThreadLowering::awaitStoredBoxes() {
   onFirstLane([&] { NVVM::CpAsyncBulkWaitGroupOp::create(b, b.getI32IntegerAttr(0), b.getUnitAttr()); });
 }
 
+void ThreadLowering::ifWhole(StoreOp op, function_ref<void()> whole, function_ref<void()> cut) {
+  Value first = b.mul(scalars.lookup(op.getChunk()), manifest.chunk), valid = validTokens(first, manifest.chunk);
+  Value isWhole = b.compare(arith::CmpIPredicate::sge, valid, b.i32(manifest.chunk));
+  OpBuilder::InsertionGuard guard(b);
+  auto either = scf::IfOp::create(b, isWhole, /*addElse=*/true);
+  b.setInsertionPoint(either.elseBlock()->getTerminator());
+  {
+    llvm::SaveAndRestore lane(b.lane, hidden(b.lane));
+    cut();
+  }
+  b.setInsertionPoint(either.thenBlock()->getTerminator());
+  whole();
+}
+
+void ThreadLowering::orderBoxes(StoreOp op, const SharedTile &tile, int64_t boxRows, const Layout *ofWarps) {
+  const View &view = viewOf(op.getView());
+  RankedTensorType type = tile.type;
+  int64_t boxColumns = boxColumnsOf(type), bytes = tile.elementBytes();
+  auto placeOf = [&](int64_t row, int64_t column) { return (column * type.getDimSize(0) + row * boxColumns) * bytes; };
+  auto ofWarp = [&](auto contributionOf) -> Value {
+    SmallVector<uint64_t> basis;
+    if (ofWarps)
+      for (uint64_t vector : ofWarps->basis(Layout::Warp))
+        basis.push_back(contributionOf(ofWarps->coordinate(vector, 0), ofWarps->coordinate(vector, 1)));
+    Value sum = b.linear(b.warp, basis);
+    return sum ? sum : b.i32(0);
+  };
+  Value first = b.mul(scalars.lookup(op.getChunk()), manifest.chunk);
+  Value row = b.truncate(b.select(packed, b.add(firstToken, first), first));
+  row = b.add(row, ofWarp([](int64_t row, int64_t) { return row; }));
+  Value column = ofWarp([](int64_t, int64_t column) { return column; });
+  if (view.argument->sliced)
+    column = b.add(column, b.mul(slice, type.getDimSize(1)));
+  Value owner = b.select(packed, b.i32(0), b.truncate(sequence)), place = b.advance(tile.base, ofWarp(placeOf));
+  for (int64_t at = 0; at < type.getDimSize(0); at += boxRows)
+    for (int64_t from = 0; from < type.getDimSize(1); from += boxColumns)
+      if (!ofWarps || !(ofWarps->flat({at, from}) & ofWarps->reach(Layout::Warp)))
+        NVVM::CpAsyncBulkTensorSharedCTAToGlobalOp::create(
+            b, view.boxes, b.advance(place, placeOf(at, from)),
+            ValueRange{b.add(column, from), b.truncate(view.head), b.add(row, at), owner}, /*l2CacheHint=*/Value(),
+            NVVM::TMAStoreMode::TILE, /*predicate=*/Value());
+  NVVM::CpAsyncBulkCommitGroupOp::create(b);
+}
+
 void ThreadLowering::storeBoxes(StoreOp op, RankedTensorType rows) {
   auto type = cast<RankedTensorType>(op.getTile().getType());
   SharedTile tile = scratchTile(scratchOf(op), type);
@@ -141,47 +185,35 @@ void ThreadLowering::storeBoxes(StoreOp op, RankedTensorType rows) {
   matricesToShared(registersOf(op.getTile()), type, tile);
   fenceShared();
   meet();
-  const View &view = viewOf(op.getView());
-  Value first = b.mul(scalars.lookup(op.getChunk()), manifest.chunk), valid = validTokens(first, manifest.chunk);
-  Value isWhole = b.compare(arith::CmpIPredicate::sge, valid, b.i32(manifest.chunk));
-  OpBuilder::InsertionGuard guard(b);
-  auto either = scf::IfOp::create(b, isWhole, /*addElse=*/true);
-  b.setInsertionPoint(either.elseBlock()->getTerminator());
-  {
-    llvm::SaveAndRestore lane(b.lane, hidden(b.lane));
-    storeRows(op, fromShared(tile, rows), rows);
-    meet();
-  }
-  b.setInsertionPoint(either.thenBlock()->getTerminator());
-  onFirstLane([&] {
-    Layout layout = *layoutOf(type);
-    int64_t boxRows = rowsOfOwnBoxes(type), boxColumns = boxColumnsOf(type), bytes = tile.elementBytes();
-    auto placeOf = [&](int64_t row, int64_t column) {
-      return (column * type.getDimSize(0) + row * boxColumns) * bytes;
-    };
-    auto ofWarp = [&](auto contributionOf) -> Value {
-      auto basis = llvm::map_to_vector(layout.basis(Layout::Warp), [&](uint64_t vector) {
-        return static_cast<uint64_t>(contributionOf(layout.coordinate(vector, 0), layout.coordinate(vector, 1)));
+  Layout layout = *layoutOf(type);
+  ifWhole(
+      op, [&] { onFirstLane([&] { orderBoxes(op, tile, rowsOfOwnBoxes(type), &layout); }); },
+      [&] {
+        storeRows(op, fromShared(tile, rows), rows);
+        meet();
       });
-      Value sum = b.linear(b.warp, basis);
-      return sum ? sum : b.i32(0);
-    };
-    Value row = b.truncate(b.select(packed, b.add(firstToken, first), first));
-    row = b.add(row, ofWarp([](int64_t row, int64_t) { return row; }));
-    Value column = ofWarp([](int64_t, int64_t column) { return column; });
-    if (view.argument->sliced)
-      column = b.add(column, b.mul(slice, type.getDimSize(1)));
-    Value owner = b.select(packed, b.i32(0), b.truncate(sequence)), place = b.advance(tile.base, ofWarp(placeOf));
-    uint64_t ofWarps = layout.reach(Layout::Warp);
-    for (int64_t at = 0; at < type.getDimSize(0); at += boxRows)
-      for (int64_t from = 0; from < type.getDimSize(1); from += boxColumns)
-        if (!(layout.flat({at, from}) & ofWarps))
-          NVVM::CpAsyncBulkTensorSharedCTAToGlobalOp::create(
-              b, view.boxes, b.advance(place, placeOf(at, from)),
-              ValueRange{b.add(column, from), b.truncate(view.head), b.add(row, at), owner}, /*l2CacheHint=*/Value(),
-              NVVM::TMAStoreMode::TILE, /*predicate=*/Value());
-    NVVM::CpAsyncBulkCommitGroupOp::create(b);
-  });
+}
+
+void ThreadLowering::storeLeft(StoreOp op) {
+  const SharedTile &tile = sharedTiles.find(op.getTile())->second;
+  RankedTensorType type = tile.type;
+  // Warps take turns at it.
+  int64_t before = 0;
+  for (auto store : op->getBlock()->getOps<StoreOp>())
+    before += store->isBeforeInBlock(op) && inSharedMemory(store.getTile().getType());
+  Value own = b.compare(arith::CmpIPredicate::eq, thread, b.i32(before % function.getWarps() * lanesOfWarp));
+  ifWhole(
+      op,
+      [&] {
+        OpBuilder::InsertionGuard guard(b);
+        b.setInsertionPointToStart(scf::IfOp::create(b, own).thenBlock());
+        orderBoxes(op, tile, type.getDimSize(0), /*ofWarps=*/nullptr);
+      },
+      [&] {
+        int64_t perAccess = viewOf(op.getView()).argument->perAccess();
+        RankedTensorType rows = withLayout(type, copyLayout(type.getShape(), perAccess, function.getWarps()));
+        storeRows(op, fromShared(tile, rows), rows);
+      });
 }
 
 /// Rows of a window are a ring, and no box: threads copy them, and have met when the first one arrives for all.

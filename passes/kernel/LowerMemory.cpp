@@ -430,6 +430,8 @@ Registers ThreadLowering::stage(StoreOp op, RankedTensorType target) {
 
 void ThreadLowering::lowerStore(StoreOp op) {
   auto type = cast<RankedTensorType>(op.getTile().getType());
+  if (inSharedMemory(type))
+    return storeLeft(op);
   if (op.getStaged())
     type = withLayout(type, *alongRows(*layoutOf(type), viewOf(op.getView()).argument->perAccess()));
   if (op.getBulk())

@@ -172,7 +172,11 @@ LogicalResult ThreadLowering::lower(Operation *op) {
       .Case([&](ConvertOp op) { return lowerConvert(op), success(); })
       .Case([&](SetAsideOp op) { return lowerSetAside(op), success(); })
       .Case([&](TakeBackOp op) { return lowerTakeBack(op), success(); })
-      .Case([&](BarrierOp op) { return lowerBarrier(op.getFence()), success(); })
+      .Case([&](BarrierOp op) {
+        if (op.getCopied())
+          awaitStoredBoxes();
+        return lowerBarrier(op.getFence()), success();
+      })
       .Case([&](AwaitOp op) {
         NVVM::CpAsyncCommitGroupOp::create(b);
         NVVM::CpAsyncWaitGroupOp::create(b, 0);

@@ -184,6 +184,74 @@ static void finishProducts(Block &block) {
   }
 }
 
+/// Whether all that a product takes is there before an earlier operation of its block.
+static bool isReadyBefore(chunk::DotOp product, Operation *earlier) {
+  return llvm::all_of(product->getOperands(), [&](Value operand) {
+    Operation *made = operand.getDefiningOp();
+    return !made || made->getBlock() != product->getBlock() || made->isBeforeInBlock(earlier);
+  });
+}
+
+/// Starts a product before the one before it is waited for, where its operands are there by then and no other control
+/// flow is between.
+static void startBesideOthers(Block &block) {
+  FinishOp last;
+  for (Operation &op : llvm::make_early_inc_range(block)) {
+    if (op.getNumRegions())
+      last = {};
+    if (auto finish = dyn_cast<FinishOp>(op))
+      last = finish;
+    auto product = dyn_cast<chunk::DotOp>(op);
+    if (!last || !product || !isProduct(product) || product.getAddend())
+      continue;
+    if (isReadyBefore(product, last))
+      product->moveBefore(last);
+  }
+}
+
+/// The first product behind a choice, as far as the next control flow, that takes nothing of it and adds to nothing.
+static chunk::DotOp productBeside(scf::IfOp choice) {
+  for (Operation *op = choice->getNextNode(); op && !op->getNumRegions(); op = op->getNextNode()) {
+    auto product = dyn_cast<chunk::DotOp>(op);
+    if (product && isProduct(product) && !product.getAddend() && isReadyBefore(product, choice))
+      return product;
+  }
+  return {};
+}
+
+/// Moves a product into both branches of the choice before it, the first thing there.
+static void moveInto(scf::IfOp choice, chunk::DotOp product) {
+  OpBuilder builder(choice);
+  SmallVector<Type> types(choice.getResultTypes());
+  types.push_back(product.getType());
+  auto with = scf::IfOp::create(builder, choice.getLoc(), types, choice.getCondition(), /*addThenBlock=*/false,
+                                /*addElseBlock=*/false);
+  for (auto [old, region] : llvm::zip_equal(choice->getRegions(), with->getRegions())) {
+    region.takeBody(old);
+    Operation *yield = region.front().getTerminator();
+    builder.setInsertionPointToStart(&region.front());
+    yield->insertOperands(yield->getNumOperands(), builder.clone(*product)->getResults());
+  }
+  choice->replaceAllUsesWith(with.getResults().drop_back());
+  product->replaceAllUsesWith(with.getResults().take_back());
+  product->erase();
+  choice->erase();
+}
+
+/// Lets the first product behind a choice run beside those of single warps in its first branch: more of them would take
+/// more registers than there are.
+static void startInBranches(Block &block) {
+  for (scf::IfOp choice : llvm::to_vector(block.getOps<scf::IfOp>())) {
+    bool hasProducts =
+        !choice.getElseRegion().empty() && llvm::any_of(choice.thenBlock()->getOps<chunk::DotOp>(),
+                                                        [](chunk::DotOp product) { return !isProduct(product); });
+    if (!hasProducts)
+      continue;
+    if (chunk::DotOp product = productBeside(choice))
+      moveInto(choice, product);
+  }
+}
+
 namespace {
 struct OverlapProducts : stretto::impl::OverlapProductsBase<OverlapProducts> {
   using OverlapProductsBase::OverlapProductsBase;
@@ -195,6 +263,9 @@ struct OverlapProducts : stretto::impl::OverlapProductsBase<OverlapProducts> {
       return llvm::range_size(loop.getBody()->getOps<StoreOp>()) > 1;
     });
     int64_t more = walksInReverse(function) || leavesRows ? 16 : 96;
+    if (walksInReverse(function) && estimateRegisters(function) <= registers)
+      for (auto loop : function.getOps<scf::ForOp>())
+        startInBranches(*loop.getBody());
     llvm::SetVector<Block *> blocks;
     function.walk([&](chunk::DotOp product) {
       if (isOfWarpgroups(product))
@@ -214,6 +285,15 @@ struct OverlapProducts : stretto::impl::OverlapProductsBase<OverlapProducts> {
       if (estimateRegisters(function) > few)
         arrange(*block, original);
       finishProducts(*block);
+      if (walksInReverse(function) && !isRare && estimateRegisters(function) <= registers) {
+        SmallVector<Operation *> order;
+        for (Operation &op : block->without_terminator())
+          order.push_back(&op);
+        int64_t enough = estimateRegisters(function);
+        startBesideOthers(*block);
+        if (estimateRegisters(function) > enough)
+          arrange(*block, order);
+      }
     }
   }
 };

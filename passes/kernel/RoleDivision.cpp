@@ -16,7 +16,7 @@ public:
   explicit RoleFinder(FuncOp function) : function(function) {}
 
   bool findWalk(bool ofStates);
-  bool findOutputs(bool prepares);
+  bool findOutputs(bool prepares, bool isPrepared);
   /// Whether all that the second part takes of the first can be passed.
   bool canPass();
 
@@ -32,6 +32,7 @@ private:
   void findReturned();
   void need(Value value);
   bool narrows(Operation *op, llvm::SetVector<Operation *> &made);
+  bool sumsUpTiles(chunk::ReduceOp op, llvm::SetVector<Operation *> &made);
   bool isReached(Value value) { return reached.contains(value); }
   /// Whether the second part may compute a value anew, from constants and numbers that it repeats.
   static bool isMadeAgain(Operation *op);
@@ -239,7 +240,38 @@ bool RoleFinder::narrows(Operation *op, llvm::SetVector<Operation *> &made) {
   return isOfTile;
 }
 
-bool RoleFinder::findOutputs(bool prepares) {
+/// Whether an operation sums up rows of what is computed number by number from tiles that come from memory, and the
+/// first part may make the sums, of which nothing on the way is asked for elsewhere.
+bool RoleFinder::sumsUpTiles(chunk::ReduceOp op, llvm::SetVector<Operation *> &made) {
+  if (op.getOver() != chunk::Side::Columns)
+    return false;
+  bool isOfTiles = false;
+  made.insert(op);
+  for (size_t index = 0; index < made.size(); ++index) {
+    Operation *next = made[index];
+    if (auto receive = dyn_cast<ReceiveOp>(next)) {
+      isOfTiles |= cast<RankedTensorType>(receive.getType()).getRank() == 2;
+      continue;
+    }
+    bool isNumberByNumber =
+        next == op || next->hasTrait<OpTrait::Elementwise>() || isa<chunk::BroadcastOp, arith::ConstantOp>(next);
+    if (!isNumberByNumber || !isMemoryEffectFree(next))
+      return false;
+    for (Value operand : next->getOperands()) {
+      Operation *source = operand.getDefiningOp();
+      if (isInLoop(operand) && !source)
+        return false;
+      if (source && isInLoop(operand))
+        made.insert(source);
+    }
+  }
+  return isOfTiles && llvm::all_of(made, [&](Operation *next) {
+           bool mayBeShared = next == op || isa<ReceiveOp>(next) || isMadeAgain(next) || needed.contains(next);
+           return mayBeShared || llvm::all_of(next->getUsers(), [&](Operation *user) { return made.contains(user); });
+         });
+}
+
+bool RoleFinder::findOutputs(bool prepares, bool isPrepared) {
   if (!findLoop())
     return false;
   walksFirst = true;
@@ -274,6 +306,12 @@ bool RoleFinder::findOutputs(bool prepares) {
       }
     }
   }
+  if (isPrepared)
+    for (auto sums : body.getOps<chunk::ReduceOp>()) {
+      llvm::SetVector<Operation *> made;
+      if (!needed.contains(sums) && sumsUpTiles(sums, made))
+        needed.insert_range(made);
+    }
   // What outputs are made of beside that.
   SmallVector<Value> pending;
   auto join = [&](Operation *op) {
@@ -373,9 +411,9 @@ std::optional<RoleDivision> RoleDivision::ahead(FuncOp function, bool ofStates) 
   return finder;
 }
 
-std::optional<RoleDivision> RoleDivision::behind(FuncOp function, bool prepares) {
+std::optional<RoleDivision> RoleDivision::behind(FuncOp function, bool prepares, bool isPrepared) {
   RoleFinder finder(function);
-  if (!finder.findOutputs(prepares) || !finder.canPass())
+  if (!finder.findOutputs(prepares, isPrepared) || !finder.canPass())
     return std::nullopt;
   return finder;
 }

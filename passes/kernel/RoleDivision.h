@@ -28,8 +28,9 @@ struct RoleDivision {
   /// states.
   static std::optional<RoleDivision> ahead(FuncOp function, bool ofStates);
   /// Where the function has a loop that carries states, outputs that products beside those of the states find, and all
-  /// that these take of the walk can be passed. With `prepares` those who find them also make what the walk adds.
-  static std::optional<RoleDivision> behind(FuncOp function, bool prepares);
+  /// that these take of the walk can be passed. With `prepares` those who find them also make what the walk adds. With
+  /// `isPrepared` others are to run ahead of both, and find sums over rows of tiles, too.
+  static std::optional<RoleDivision> behind(FuncOp function, bool prepares, bool isPrepared);
 
   /// Whether the second part carries nothing from chunk to chunk.
   bool takesTurns() const { return !llvm::is_contained(isOfSecond, true); }

@@ -134,8 +134,16 @@ static bool leavesStates(ArrayRef<FuncOp> roles) {
          });
 }
 
+/// Whether all threads meet between two operations of a block, to know what each of them answers.
+static bool haveMet(Operation *before, Operation *behind) {
+  for (Operation *op = before; op != behind; op = op->getNextNode())
+    if (auto asked = dyn_cast<chunk::WithinOp>(op); asked && !askedTogether(asked))
+      return true;
+  return false;
+}
+
 /// Has tiles that a role makes of others left where these came, if nobody else receives them and each thread has by
-/// then read the numbers whose places it stores to.
+/// then read the numbers whose places it stores to, or has met all others since.
 static void leaveOver(ArrayRef<FuncOp> roles, FuncOp role) {
   auto hasNoCopies = [](const Layout &layout) {
     return layout.bits(Layout::Register) + layout.bits(Layout::Lane) + layout.bits(Layout::Warp) == layout.totalBits();
@@ -166,7 +174,8 @@ static void leaveOver(ArrayRef<FuncOp> roles, FuncOp role) {
         return isFree && receive->getBlock() == pass->getBlock() &&
                llvm::all_of(receive->getUsers(), [&](Operation *user) {
                  auto read = dyn_cast<ConvertOp>(user);
-                 return read && read->isBeforeInBlock(pass) && layoutOf(read.getType()) == ofThreads;
+                 return read && read->isBeforeInBlock(pass) &&
+                        (layoutOf(read.getType()) == ofThreads || haveMet(read, pass));
                });
       };
       auto received = loop.getBody()->getOps<ReceiveOp>();

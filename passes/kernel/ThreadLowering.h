@@ -243,6 +243,13 @@ private:
   /// Each warp leaves its rows in shared memory, from where the memory system copies them while the warp goes on. Rows
   /// of a chunk that is cut, behind which another sequence may lie, threads store themselves, as `rows` says.
   void storeBoxes(StoreOp op, mlir::RankedTensorType rows);
+  /// One thread has the memory system copy a tile that all have left in shared memory, behind a fence and a barrier.
+  /// Rows of a chunk that is cut threads store.
+  void storeLeft(StoreOp op);
+  /// Does either by whether all rows of a chunk are of its sequence.
+  void ifWhole(StoreOp op, llvm::function_ref<void()> whole, llvm::function_ref<void()> cut);
+  /// Orders copies of a tile's boxes, of so many rows: those of its own warp, as a layout says, or all of them.
+  void orderBoxes(StoreOp op, const SharedTile &tile, int64_t boxRows, const Layout *ofWarps);
   /// Has what a warp has left for the memory system be read, before it leaves more or goes.
   void awaitStoredBoxes();
   void onFirstLane(llvm::function_ref<void()> body);

@@ -24,7 +24,7 @@ LOWERING = (
     "stretto-assign-layouts{{read-again={room} repeat-left={room} warpgroups={room}}},control-flow-sink,"
     "stretto-select-products{{chip={chip}}},stretto-overlap-products,stretto-select-copies{{chip={chip}}}),"
     "stretto-pass-late,stretto-share-channels,stretto-plan-shared-memory{{chip={chip}}},"
-    "kernel.func(stretto-send-ahead,stretto-insert-barriers,"
+    "kernel.func(stretto-send-ahead,stretto-insert-barriers,stretto-store-behind-barriers{{chip={chip}}},"
     "stretto-set-tiles-aside{{chip={chip} registers={registers}}}),"
     "stretto-lower-to-threads{{chip={chip}}},llvm.func(cse,stretto-merge-choices{math}))"
 )

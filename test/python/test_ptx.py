@@ -329,11 +329,12 @@ def test_three_roles_and_a_producer_assemble_without_spills(ptxas, tmp_path, ope
     assert "setmaxnreg.dec.sync.aligned.u32 \t24;" in text
 
 
-@pytest.mark.parametrize("operator", ["gla", "hgrn2"])
-def test_rows_that_are_expected_in_range_have_three_roles(ptxas, tmp_path, operator):
+@pytest.mark.parametrize("operator, most", [("gla", 0), ("hgrn2", 0), ("rwkv6", 12)])
+def test_rows_that_are_expected_in_range_have_three_roles(ptxas, tmp_path, operator, most):
     """Where channels have decays, too, if nothing else is to be done where rows are out of range: another kernel takes
     what is left. Eight warps rescale rows, of segments as well, and leave them where they came; those that a segment
-    writes ask for no range.
+    writes ask for no range. What RWKV-6's tokens read of their own is summed up by those who rescale rows, which takes
+    three numbers of a thread too many in segments.
     """
     sizes = dict.fromkeys(OPERATORS[operator], 128)
     variant = getattr(stretto.ops, operator).variant
@@ -343,7 +344,9 @@ def test_rows_that_are_expected_in_range_have_three_roles(ptxas, tmp_path, opera
     assert roles == [("walk", "4"), ("ahead", "8"), ("outputs", "4"), ("producer", "4")]
     assert planned.count("chunk.expect") == 1 and "scf.if" not in planned
     assert re.search(r"kernel.store .* staged matrices bulk", planned)
-    assert len(set(re.findall(r"passed (\d+) over", planned))) == {"gla": 3, "hgrn2": 2}[operator]
+    assert len(set(re.findall(r"passed (\d+) over", planned))) == {"gla": 3, "hgrn2": 2, "rwkv6": 3}[operator]
+    outputs = planned[planned.index(f"@{operator}.outputs(") : planned.index(f"@{operator}.producer(")]
+    assert "chunk.reduce" not in outputs and ("chunk.reduce" in planned) == (operator == "rwkv6")
     assert set(spilled(ptxas, tmp_path, variant.lower("ptx", **form, **sizes))) == {("0", "0")}
 
     segments = variant.lower("kernel", **form, **sizes, segments=True)
@@ -351,7 +354,7 @@ def test_rows_that_are_expected_in_range_have_three_roles(ptxas, tmp_path, opera
     assert re.findall(r"#kernel.role<([a-z]+)", writes) == ["walk", "ahead", "producer"]
     assert "chunk.within" not in writes and "chunk.expect" in segments
     assert "#kernel.role<ahead, 8>" in segments
-    assert set(spilled(ptxas, tmp_path, variant.lower("ptx", **form, **sizes, segments=True))) == {("0", "0")}
+    assert bytes_spilled(ptxas, tmp_path, variant.lower("ptx", **form, **sizes, segments=True))[0] <= most
 
 
 @pytest.mark.parametrize("operator", ["simple_gla", "ssd"])
@@ -474,7 +477,7 @@ def test_gradients_of_a_delta_rule_of_channels_assemble(ptxas, tmp_path):
     assert first <= 48 and not any(others)
 
 
-@pytest.mark.parametrize("operator, most", [("gla", 0), ("hgrn2", 32), ("rwkv6", 112)])
+@pytest.mark.parametrize("operator, most", [("gla", 0), ("hgrn2", 32), ("rwkv6", 116)])
 def test_walks_back_form_tokens_across(ptxas, tmp_path, operator, most):
     """Warpgroups form all products but those of 32 by 32, and lanes of one warp have all tokens of a channel: GLA's
     walk back had 216 products of warps, 230 loads for them and 40 barriers.

@@ -23,7 +23,7 @@ PASSES = [
     *("stretto-divide-roles", "stretto-multiply-vectors", "stretto-assign-layouts", "control-flow-sink"),
     "stretto-select-products",
     *("stretto-overlap-products", "stretto-select-copies", "stretto-plan-shared-memory", "stretto-send-ahead"),
-    *("stretto-insert-barriers", "stretto-set-tiles-aside"),
+    *("stretto-insert-barriers", "stretto-store-behind-barriers", "stretto-set-tiles-aside"),
 ]
 BEHIND = (3, 8, len(PASSES))
 # Of a block, in whose functions several roles are planned together.
