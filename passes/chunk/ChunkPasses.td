@@ -131,8 +131,9 @@ def ExpandDecay : Pass<"stretto-expand-decay", "::stretto::chunk::KernelOp"> {
     a factor and inputs have 16 bits, every factor is the exponential of a difference of one token's sum and another's:
     their rounding does not show. A logarithm below -110, whose factor fp32 does not have, counts as that, so that
     differences exist. Logarithms of channels are added up by a product with ones in a triangle, which rounds neither:
-    those of an input in the type of operands as they are, others as the sum of two of that type. Not in a walk back where
-    lanes of one warp have all tokens of a channel (`warps`), which then know the totals as well.
+    those of an input in the type of operands as they are, others as the sum of two of that type. Not in a walk of a gradient,
+    back or to keep states, where lanes of one warp have all tokens of a channel (`warps`), which then know the totals as
+    well: what a segment decays by is one of them.
 
     With `within` rows of a walk over states in bf16 are rescaled whatever their range: there are no other forms, and a
     `chunk.expect` ends the walk where rows are out of it. Then logarithms of later tokens are added up, of which what
@@ -141,6 +142,10 @@ def ExpandDecay : Pass<"stretto-expand-decay", "::stretto::chunk::KernelOp"> {
     The gradient of factors of channels in bf16 (`chunk.decay_pairs`) is that of their logarithms, a sum over tokens of the
     same totals, divided by the factors where all of these are from 2^-8 to 1; where one is not it is formed in parts,
     exactly.
+
+    The gradient of logarithms that decay a state behind its read, with inputs of bf16, is one sum over earlier tokens from
+    the pairs of state and cotangent at the start of the chunk, of the totals that other gradients have, where sums stood to
+    either side of a token. What the token itself has read is taken away, so that the cotangent has the rests of queries.
 
     Of bf16, whose 8 bits are fewer than those of rescaled rows, products multiply two parts: rows as they are rounded and
     what that takes of them. An output of one recurrence has the rests of keys and of scores, a gradient those of queries,
@@ -170,7 +175,7 @@ def ExpandDecay : Pass<"stretto-expand-decay", "::stretto::chunk::KernelOp"> {
   let options = [Option<"within", "within", "bool", "false",
                         "Rescale rows whatever their range, and expect it">,
                  Option<"warps", "warps", "int64_t", "0",
-                        "Warps of a walk back whose warpgroups form products; 0: there are none">];
+                        "Warps of a walk of a gradient whose warpgroups form products; 0: there are none">];
 }
 
 def InvertSystems : Pass<"stretto-invert-systems", "::mlir::ModuleOp"> {

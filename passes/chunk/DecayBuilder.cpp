@@ -298,16 +298,16 @@ Value DecayBuilder::scoresOf(Operand query, const Operand &key, Type type) {
   return product(query, key, type, /*addend=*/Value(), /*transposeLeft=*/false, /*transposeRight=*/true);
 }
 
-void DecayBuilder::multiplyBothParts(Value scores) {
+void DecayBuilder::multiplyBothParts(Value whole, std::optional<Operand> known) {
   if (!multipliesRests)
     return;
-  for (OpOperand &use : llvm::make_early_inc_range(scores.getUses())) {
+  for (OpOperand &use : llvm::make_early_inc_range(whole.getUses())) {
     auto product = dyn_cast<chunk::DotOp>(use.getOwner());
     if (!product || use.getOperandNumber() != 0)
       continue;
     OpBuilder::InsertionGuard guard(builder);
     builder.setInsertionPoint(product);
-    Operand parts = operandOf(scores);
+    Operand parts = known ? *known : operandOf(whole);
     auto ofRest = cast<chunk::DotOp>(builder.clone(*product));
     ofRest.getLeftMutable().assign(parts.rest);
     product.getLeftMutable().assign(parts.rounded);

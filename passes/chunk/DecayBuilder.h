@@ -18,8 +18,13 @@ public:
   /// Of a kernel whose warpgroups, if it has any, have so many warps.
   DecayBuilder(chunk::KernelOp kernel, mlir::Operation *op, int64_t warps)
       : builder(op->getLoc(), op), tokens(kernel.getChunk()), operandType(inputTypeOf(kernel)),
-        isReverse(kernel.getReverse()), warps(warps),
+        isReverse(kernel.getReverse()), keepsStates(leavesCheckpoints(kernel)), warps(warps),
         multipliesRests(operandType.isBF16() && tokens > 1 && isOfOneRecurrence(kernel)) {}
+
+  /// Whether all products of a walk back have what rounding takes of their operands.
+  static bool multipliesRestsBack(chunk::KernelOp kernel) {
+    return kernel.getReverse() && kernel.getChunk() > 1 && inputTypeOf(kernel).isBF16() && isOfOneRecurrence(kernel);
+  }
 
   static mlir::RankedTensorType tileTypeOf(mlir::Value value) {
     return mlir::cast<mlir::RankedTensorType>(value.getType());
@@ -60,11 +65,11 @@ protected:
   /// Whether numbers are among those of products' operands as they are: what an input of that type is widened to, and
   /// the larger of that and of such a constant.
   bool isOfOperands(mlir::Value numbers);
-  /// Whether lanes of one warp have all tokens of a channel, and sum over these without meeting others: in walks back,
-  /// of which products leave tiles of few tokens so.
+  /// Whether lanes of one warp have all tokens of a channel, and sum over these without meeting others: in walks of
+  /// gradients, of which products leave tiles of few tokens so.
   bool tokensAreInLanes(mlir::RankedTensorType tile) {
-    return isReverse && warps > 0 && operandType.getIntOrFloatBitWidth() == 16 && tile.getRank() == 2 &&
-           kernel::liesAcross(kernel::warpgroupLayout(tile.getShape(), warps));
+    return (isReverse || keepsStates) && warps > 0 && operandType.getIntOrFloatBitWidth() == 16 &&
+           tile.getRank() == 2 && kernel::liesAcross(kernel::warpgroupLayout(tile.getShape(), warps));
   }
   /// Whether matrix instructions take fewer turns for sums over tokens than threads that pass sums to each other.
   bool gainsFromProduct(mlir::Value numbers);
@@ -196,13 +201,18 @@ protected:
   /// `q k^T`. In an output the rests of its weights and of the keys are most of what rounding takes; a gradient has
   /// those of the queries, too.
   mlir::Value scoresOf(Operand query, const Operand &key, mlir::Type type);
-  /// Has products whose left operand are scores multiply both of their parts.
-  void multiplyBothParts(mlir::Value scores);
+  /// Has products whose left operand is a tile multiply both of its parts.
+  void multiplyBothParts(mlir::Value whole, std::optional<Operand> known = std::nullopt);
 
   mlir::ImplicitLocOpBuilder builder;
   int64_t tokens;
   mlir::Type operandType;
-  bool isReverse;
+  static bool leavesCheckpoints(chunk::KernelOp kernel) {
+    return llvm::any_of(kernel.getOutputs().getAsRange<chunk::OutputAttr>(),
+                        [](chunk::OutputAttr output) { return output.getCheckpoint(); });
+  }
+
+  bool isReverse, keepsStates;
   int64_t warps;
   /// Of fp16, which has 11 bits, no rests are multiplied.
   bool multipliesRests;

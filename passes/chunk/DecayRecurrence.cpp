@@ -510,6 +510,9 @@ void RecurrenceExpander::expand(DecayRecurrence ops, bool within) {
     if (op->use_empty())
       return;
     Operand operand = rescaled(side, op.getOperand());
+    // Of the pairs at the start of a chunk what queries read is taken away again.
+    if (isReverse && ops.before && isa<chunk::DecayFromStartOp>(op))
+      multiplyBothParts(op.getResult(), operand);
     op.getResult().replaceUsesWithIf(operand.rounded, [](OpOperand &use) { return isa<chunk::DotOp>(use.getOwner()); });
     op.replaceAllUsesWith(operand.whole);
   };

@@ -44,21 +44,13 @@ public:
   Value state(chunk::DecayStateOp op) {
     if (Value sums = sumsOfTokens(op.getForm(), op.getAmount()))
       return mul(op.getState(), repeat(exp2(rowOf(sums, tokens - 1)), tileTypeOf(op.getState()), op.getAlong()));
-    if (isByThreads(op.getAmount())) {
-      bool isLog = op.getForm() == chunk::DecayForm::Log;
-      Value all = ofAllTokens(ofLater(op.getForm(), op.getAmount()));
-      // What a segment decays by is the sum of the same logarithms.
-      for (Operation *user : llvm::make_early_inc_range(op.getAmount().getUsers()))
-        if (auto sum = dyn_cast<chunk::ReduceOp>(user);
-            sum && isLog && sum.getKind() == chunk::Reduction::Sum && sum.getOver() == chunk::Side::Rows &&
-            llvm::all_of(sum->getUsers(), [&](Operation *user) { return op->isBeforeInBlock(user); }))
-          sum.replaceAllUsesWith(all);
-      return mul(op.getState(), repeat(isLog ? exp(all) : all, tileTypeOf(op.getState()), op.getAlong()));
-    }
-    Value total = lastOf(accumulate(op.getForm(), op.getAmount(), /*reverse=*/false, /*exclusive=*/false));
-    if (op.getForm() == chunk::DecayForm::Log)
-      total = exp(total);
-    return mul(op.getState(), repeat(total, tileTypeOf(op.getState()), op.getAlong()));
+    bool isLog = op.getForm() == chunk::DecayForm::Log;
+    Value total = isByThreads(op.getAmount())
+                      ? ofAllTokens(ofLater(op.getForm(), op.getAmount()))
+                      : lastOf(accumulate(op.getForm(), op.getAmount(), /*reverse=*/false, /*exclusive=*/false));
+    if (isLog && total.getDefiningOp<chunk::TotalOp>())
+      takeForSums(op, total);
+    return mul(op.getState(), repeat(isLog ? exp(total) : total, tileTypeOf(op.getState()), op.getAlong()));
   }
 
   Value dot(chunk::DecayDotOp op) {
@@ -161,10 +153,22 @@ public:
   }
 
 private:
-  /// Whether threads that walk down columns accumulate amounts of channels, and nothing else asks for these: what is
-  /// left of rows at the end of a chunk has no range, nor infinite logarithms a difference.
+  /// What a segment decays by is the sum of the same logarithms as what its state decays by.
+  static void takeForSums(chunk::DecayStateOp op, Value total) {
+    for (Operation *user : llvm::make_early_inc_range(op.getAmount().getUsers()))
+      if (auto sum = dyn_cast<chunk::ReduceOp>(user);
+          sum && sum.getKind() == chunk::Reduction::Sum && sum.getOver() == chunk::Side::Rows &&
+          llvm::all_of(sum->getUsers(), [&](Operation *user) { return op->isBeforeInBlock(user); }))
+        sum.replaceAllUsesWith(total);
+  }
+
+  /// Whether threads that walk down columns, or lanes that have all tokens, accumulate amounts of channels, and nothing
+  /// else asks for these: what is left of rows at the end of a chunk has no range, nor infinite logarithms a
+  /// difference.
   bool isByThreads(Value amount) {
-    return within && tileTypeOf(amount).getRank() == 2 && gainsFromProduct(amount) && !isReverse &&
+    bool isAlone = (within && tileTypeOf(amount).getRank() == 2 && gainsFromProduct(amount)) ||
+                   tokensAreInLanes(tileTypeOf(amount));
+    return isAlone && !isReverse &&
            llvm::none_of(amount.getUsers(), llvm::IsaPred<chunk::DecayDotOp, chunk::DecayMixOp, chunk::DecayTotalsOp,
                                                           chunk::DecayPairsOp, chunk::DecayFromStartOp>);
   }
@@ -261,12 +265,98 @@ private:
   }
 };
 
+/// The gradient of logarithms that decay a state behind its read: with E the pairs of what the state is at the start
+/// and its cotangent at the end, Q and K what queries and keys have of all they meet, and Y what keys have of this
+/// chunk,
+///
+///   y_t = E + sum_{i<t} (K_i - Y_i) + sum_{j>t} (Q_j - Y_j) - Y_t.
+///
+/// With S the pairs at the start alone, where the cotangent has what all tokens read, that is one sum, whose parts
+/// other gradients have in any case:
+///
+///   y_t = S + sum_{i<t} (K_i - Q_i) - Q_t.
+///
+/// It is of much more than is left of it where decays are strong, so that no product may lack its rests.
+class SumsAround {
+public:
+  /// Those of which `later` is the last sum but one.
+  static std::optional<SumsAround> endingWith(chunk::AccumulateOp later) {
+    SumsAround sums;
+    auto onlyUser = [](Operation *op) {
+      return op && op->hasOneUse() ? dyn_cast<arith::AddFOp>(*op->user_begin()) : arith::AddFOp();
+    };
+    auto isSum = [](chunk::AccumulateOp op, bool reverse) {
+      return op && op.getKind() == chunk::Accumulation::Sum && op.getExclusive() && op.getReverse() == reverse;
+    };
+    arith::AddFOp both = onlyUser(later);
+    sums.whole = onlyUser(both);
+    auto before = both ? both.getLhs().getDefiningOp<arith::AddFOp>() : arith::AddFOp();
+    auto kept = before ? before.getRhs().getDefiningOp<chunk::AccumulateOp>() : chunk::AccumulateOp();
+    auto ends = before ? before.getLhs().getDefiningOp<chunk::BroadcastOp>() : chunk::BroadcastOp();
+    auto terms = later.getOperand().getDefiningOp<arith::AddFOp>();
+    auto own = terms ? terms.getLhs().getDefiningOp<arith::NegFOp>() : arith::NegFOp();
+    bool isAlike = isSum(later, true) && sums.whole && isSum(kept, false) && ends && own &&
+                   sums.whole.getRhs() == own.getResult() && both.getRhs() == later.getResult();
+    if (!isAlike)
+      return std::nullopt;
+    sums.pairs = ends.getOperand().getDefiningOp<chunk::ReduceOp>();
+    auto product = sums.pairs ? sums.pairs.getOperand().getDefiningOp<arith::MulFOp>() : arith::MulFOp();
+    auto state = product ? product.getRhs().getDefiningOp<chunk::DecayStateOp>() : chunk::DecayStateOp();
+    auto totals = own.getOperand().getDefiningOp<chunk::DecayTotalsOp>();
+    if (!state || !totals || !totals.getBefore() || own.getOperand() != totals.getOfKeys())
+      return std::nullopt;
+    for (Operation *user : state->getUsers())
+      if (auto dot = dyn_cast<chunk::DotOp>(user); dot && dot.getAddend() == state.getResult())
+        sums.next = dot;
+    sums.start = product.getLhs();
+    sums.kept = kept.getOperand();
+    sums.ofKeys = totals.getOfKeys();
+    sums.ofQueries = terms.getRhs();
+    return sums.next ? std::optional(sums) : std::nullopt;
+  }
+
+  void replace() {
+    OpBuilder b(whole);
+    Location loc = whole.getLoc();
+    auto add = [&](Value x, Value y) -> Value { return arith::AddFOp::create(b, loc, x, y); };
+    Value both = arith::MulFOp::create(b, loc, start, next);
+    Value all = chunk::ReduceOp::create(b, loc, pairs.getType(), chunk::Reduction::Sum, both, pairs.getOver());
+    Value ofStart = chunk::BroadcastOp::create(b, loc, whole.getType(), all, chunk::Side::Columns);
+    Value negative = arith::NegFOp::create(b, loc, ofQueries);
+    Value sum = chunk::AccumulateOp::create(b, loc, whole.getType(), chunk::Accumulation::Sum,
+                                            add(add(kept, ofKeys), negative), /*reverse=*/false, /*exclusive=*/true);
+    whole.replaceAllUsesWith(add(add(ofStart, sum), negative));
+    eraseUnused(whole);
+  }
+
+private:
+  static void eraseUnused(Operation *first) {
+    llvm::SetVector<Operation *> pending;
+    pending.insert(first);
+    while (!pending.empty()) {
+      Operation *op = pending.pop_back_val();
+      if (!isOpTriviallyDead(op))
+        continue;
+      for (Value operand : op->getOperands())
+        if (Operation *made = operand.getDefiningOp())
+          pending.insert(made);
+      op->erase();
+    }
+  }
+
+  arith::AddFOp whole;
+  chunk::ReduceOp pairs;
+  chunk::DotOp next; // the cotangent at the start
+  Value start, kept, ofKeys, ofQueries;
+};
+
 struct ExpandDecay : stretto::impl::ExpandDecayBase<ExpandDecay> {
   using ExpandDecayBase::ExpandDecayBase;
 
   void runOnOperation() override {
     chunk::KernelOp kernel = getOperation();
     expandPairs(kernel);
+    sumFromStart(kernel);
     expandRecurrences(kernel);
     expandProducts(kernel);
     for (chunk::DecayMatrixOp op : llvm::make_early_inc_range(kernel.getOps<chunk::DecayMatrixOp>()))
@@ -293,6 +383,20 @@ struct ExpandDecay : stretto::impl::ExpandDecayBase<ExpandDecay> {
     }
     // Rows may be decayed behind them.
     if (isAny)
+      sortTopologically(&kernel.getBody().front());
+  }
+
+  /// Where products have their rests, gradients of decays behind reads are sums from the start of a chunk.
+  void sumFromStart(chunk::KernelOp kernel) {
+    if (!DecayBuilder::multipliesRestsBack(kernel))
+      return;
+    SmallVector<SumsAround> all;
+    for (auto later : kernel.getOps<chunk::AccumulateOp>())
+      if (auto sums = SumsAround::endingWith(later))
+        all.push_back(*sums);
+    for (SumsAround &sums : all)
+      sums.replace();
+    if (!all.empty())
       sortTopologically(&kernel.getBody().front());
   }
 

@@ -24,8 +24,8 @@ public:
   LayoutAssigner(FuncOp function, int64_t perAccess, bool readAgain, bool repeatLeft, bool warpgroups)
       : warps(function.getWarps()), tokens(function.getChunk()), sweeps(function.getChunk() == 1),
         forWarpgroups(warpgroups && hasNarrow(function)), readsAllAgain(sweeps || walksInReverse(function)),
-        readsNarrowAgain(readAgain), storesEarly(walksInReverse(function)), perAccess(perAccess),
-        builder(function.getContext()) {
+        readsNarrowAgain(readAgain), storesEarly(walksInReverse(function)), ofGradient(isOfGradient(function)),
+        perAccess(perAccess), builder(function.getContext()) {
     if (repeatLeft)
       leftTiles = LeftTiles(function, warps);
   }
@@ -61,7 +61,7 @@ private:
   /// Whether the rows of a tile are channels whose tokens lie across: a warp then has the same channels of both, and
   /// what a channel of a state sums up to, or decays by, stays in it.
   bool isBesideTokens(RankedTensorType tile) {
-    return storesEarly && tile.getRank() == 2 && liesAcross(warpgroupLayout({tokens, tile.getDimSize(0)}, warps));
+    return ofGradient && tile.getRank() == 2 && liesAcross(warpgroupLayout({tokens, tile.getDimSize(0)}, warps));
   }
 
   /// Whether a function has products of numbers of 16 bits, which warpgroups form.
@@ -481,22 +481,29 @@ private:
     return matvecLayout(tileTypeOf(op.getResult()).getDimSize(0), op.getTranspose(), warps);
   }
 
-  /// Where a loop carries numbers to which a reduction, or a product with a vector, adds: where that leaves them.
-  std::optional<Layout> layoutOfReduced(Value next) {
+  /// The reduction, total or product with a vector that a loop adds to numbers which it carries.
+  static Operation *addedTo(Value next) {
     SmallVector<Value> pending = {next};
     while (isVector(next) && !pending.empty()) {
       Value value = pending.pop_back_val();
       Operation *op = value.getDefiningOp();
-      if (auto reduce = dyn_cast_if_present<chunk::ReduceOp>(op))
-        return registersFor(reduce.getOperand()).onto(reduce.getOver() == chunk::Side::Columns ? 0 : 1);
-      if (auto matvec = dyn_cast_if_present<MatvecOp>(op))
-        return layoutOfSums(matvec);
+      if (isa_and_nonnull<chunk::ReduceOp, chunk::TotalOp, MatvecOp>(op))
+        return op;
       if (auto loop = dyn_cast_if_present<scf::ForOp>(op))
         pending.push_back(loop.getBody()->getTerminator()->getOperand(cast<OpResult>(value).getResultNumber()));
       else if (op && op->hasTrait<OpTrait::Elementwise>())
         llvm::append_range(pending, op->getOperands());
     }
-    return std::nullopt;
+    return nullptr;
+  }
+
+  /// Where an operation leaves such numbers.
+  Layout layoutOfAdded(Operation *op) {
+    if (auto reduce = dyn_cast<chunk::ReduceOp>(op))
+      return registersFor(reduce.getOperand()).onto(reduce.getOver() == chunk::Side::Columns ? 0 : 1);
+    if (auto total = dyn_cast<chunk::TotalOp>(op))
+      return registersFor(total.getAccumulated()).onto(1);
+    return layoutOfSums(cast<MatvecOp>(op));
   }
 
   LogicalResult assignLoop(scf::ForOp loop) {
@@ -505,10 +512,12 @@ private:
                    loop.getBody()->getTerminator()->getOperands())) {
       if (!tileTypeOf(next))
         continue;
-      std::optional<Layout> own = layoutOf(initial.get().getType()), reduced = layoutOfReduced(next);
-      // Where a reduction leaves them, numbers take more registers than a gradient has.
-      bool stays = own && !own->inSharedMemory() && (!reduced || readsAllAgain);
-      Layout wanted = reduced.value_or(leftTiles.layoutFor(result).value_or(registersFor(tileTypeOf(next))));
+      std::optional<Layout> own = layoutOf(initial.get().getType());
+      // Where a reduction leaves them, but not where totals are, numbers take more registers than a gradient has.
+      Operation *added = addedTo(next);
+      bool stays = own && !own->inSharedMemory() && (!added || (readsAllAgain && !isa<chunk::TotalOp>(added)));
+      Layout wanted =
+          added ? layoutOfAdded(added) : leftTiles.layoutFor(result).value_or(registersFor(tileTypeOf(next)));
       initial.set(stays ? initial.get() : place(initial.get(), wanted));
       argument.setType(initial.get().getType());
       result.setType(initial.get().getType());
@@ -550,6 +559,7 @@ private:
   bool forWarpgroups;
   /// Whether what is in shared memory is read for each operation that asks for it, all of it or numbers of 16 bits.
   bool readsAllAgain, readsNarrowAgain, storesEarly;
+  bool ofGradient;
   int64_t perAccess;
   OpBuilder builder;
   DenseMap<std::tuple<Value, Type, Block *>, Value> conversions;

@@ -31,6 +31,13 @@ static const Manifest &manifestOf(FuncOp function) {
 
 bool stretto::kernel::walksInReverse(FuncOp function) { return manifestOf(function).reverse; }
 
+bool stretto::kernel::isOfGradient(FuncOp function) {
+  const Manifest &manifest = manifestOf(function);
+  return manifest.reverse || llvm::any_of(manifest.arguments, [](const Manifest::Argument &argument) {
+           return argument.kind == Manifest::Kind::Kept;
+         });
+}
+
 bool stretto::kernel::hasSlices(FuncOp function) { return manifestOf(function).slices > 1; }
 
 /// What is kept beside tiles while products are formed: the operands of those that warps load, and what loops within

@@ -54,6 +54,8 @@ int64_t bytesOfBlock(int64_t blocks);
 
 /// Whether chunks are met in reverse. Functions of tests may have no manifest.
 bool walksInReverse(FuncOp function);
+/// Whether a walk is one of a gradient: back, or to keep states for that.
+bool isOfGradient(FuncOp function);
 /// Whether several blocks divide the values of a head.
 bool hasSlices(FuncOp function);
 

@@ -195,7 +195,7 @@ def main():
     parser.add_argument("--math", action="store_true", help="expand elementary functions too")
     parser.add_argument(
         "--chunk-passes",
-        default="chunk.kernel(stretto-expand-decay,stretto-sink-factors,stretto-round-operands,cse,stretto-shorten-lifetimes{forwards=ROOM})",
+        default="chunk.kernel(stretto-expand-decay{warps=WARPS},stretto-sink-factors,stretto-round-operands,cse,stretto-shorten-lifetimes{forwards=ROOM})",
     )
     parser.add_argument("--chip", default="sm_90a", help="the one whose memory and instructions are taken")
     parser.add_argument("--gradients", action="store_true", help="gradients of the operators that are named")
@@ -213,14 +213,15 @@ def main():
     options = parser.parse_args()
     sizes = [tuple(map(int, size.split("x"))) for size in options.sizes.split(",")]
     tools = options.build / "bin"
-    # On this chip kernels make room for chunks of more tokens (codegen/nvptx/Nvptx.cpp).
-    room = str(options.chip == "sm_90a").lower()
-    chunk = f"{options.chunk_passes.replace('ROOM', room)}," if options.chunk_passes else ""
+    # On this chip kernels make room for chunks of more tokens, and warpgroups form products (codegen/nvptx/Nvptx.cpp).
+    room, warps = str(options.chip == "sm_90a").lower(), options.warps or 8
+    chunk = options.chunk_passes.replace("ROOM", room).replace("WARPS", str(warps if room == "true" else 0))
+    chunk = f"{chunk}," if chunk else ""
     math = ",stretto-expand-device-math" if options.math else ""
-    within = chunk.replace("stretto-expand-decay", "stretto-expand-decay{within}") if options.within else chunk
+    within = chunk.replace("stretto-expand-decay{", "stretto-expand-decay{within ") if options.within else chunk
     settings = dict(chunk=within, math=math, chip=options.chip, room=room, registers=options.registers)
     settings["roles"] = f"ahead={options.ahead} walk={options.walk} outputs={options.outputs}"
-    pipeline = LOWERING.format(fold=f"{{warps={options.warps}}}", **settings)
+    pipeline = LOWERING.format(fold=f"{{warps={options.warps} warpgroups={room}}}", **settings)
     elements = options.elements.split(",")
     if options.slots:
         import gradients
@@ -228,10 +229,10 @@ def main():
         gradients.SLOTS = options.slots
 
     def lowering(fold):
-        return LOWERING.format(fold=f"{{{fold}}}", **settings)
+        return LOWERING.format(fold=f"{{{fold} warpgroups={room}}}", **settings)
 
     def lowering_of_left(fold):
-        return LOWERING.format(fold=f"{{{fold}}}", **{**settings, "chunk": chunk, "roles": ""})
+        return LOWERING.format(fold=f"{{{fold} warpgroups={room}}}", **{**settings, "chunk": chunk, "roles": ""})
 
     if options.segments:
         import lookbacks
@@ -258,7 +259,7 @@ def main():
         folder = pathlib.Path(name)
         for kernel, text in kernels.all_kernels(options.families, elements, sizes):
             threads = folder / "threads.mlir"
-            fold = f"{{{' '.join(kernels.fold_options(kernel))}}}"
+            fold = f"{{{' '.join([*kernels.fold_options(kernel), f'warpgroups={room}'])}}}"
             pipeline = LOWERING.format(fold=fold, **settings)
             try:
                 manifest = lower(tools, pipeline, text, threads)

@@ -26,3 +26,45 @@ chunk.kernel @tokens chunk 32 reverse (input %k: tensor<32x128xbf16>, input %v: 
   %next = chunk.dot %kf, %v32 transpose_left add %s : tensor<32x128xf32>, tensor<32x16xf32> -> tensor<128x16xf32>
   chunk.yield %o, %p next %next : tensor<32x16xf32>, tensor<32x32xf32>, tensor<128x16xf32>
 }
+
+// So they do in a walk forwards that keeps states for a gradient: from the last token to the first, once for keys and for
+// the state. What a segment decays by is the same sum.
+// CHECK-LABEL: chunk.kernel @keeps
+// CHECK: %[[G:.*]] = arith.extf %g
+// CHECK: %[[LATER:.*]] = chunk.accumulate sum %[[G]] reverse exclusive : tensor<32x128xf32>
+// CHECK: %[[ALL:.*]] = chunk.total %[[LATER]]
+// CHECK-NOT: chunk.accumulate
+// CHECK-NOT: chunk.reduce
+// CHECK: arith.addf %{{.*}}, %[[ALL]]
+// CHECK: chunk.yield
+// APART-LABEL: chunk.kernel @keeps
+// APART-NOT: chunk.accumulate
+// APART: chunk.reduce sum %{{.*}} over rows
+chunk.kernel @keeps chunk 32 (input %k: tensor<32x128xbf16>, input %v: tensor<32x128xbf16>, input %g: tensor<32x128xbf16>,
+    state %S: tensor<128x128xf32>, state %d: tensor<128xf32>, valid %n: index) -> (S: tensor<128x128xbf16> checkpoint) {
+  %k32 = arith.extf %k : tensor<32x128xbf16> to tensor<32x128xf32>
+  %v32 = arith.extf %v : tensor<32x128xbf16> to tensor<32x128xf32>
+  %g32 = arith.extf %g : tensor<32x128xbf16> to tensor<32x128xf32>
+  %kept = arith.truncf %S : tensor<128x128xf32> to tensor<128x128xbf16>
+  %kd = chunk.decay_to_end %k32 log %g32 : tensor<32x128xf32>, tensor<32x128xf32>
+  %s = chunk.decay_state %S log %g32 along rows : tensor<128x128xf32>, tensor<32x128xf32>
+  %next = chunk.dot %kd, %v32 transpose_left add %s : tensor<32x128xf32>, tensor<32x128xf32> -> tensor<128x128xf32>
+  %sum = chunk.reduce sum %g32 over rows : tensor<32x128xf32> -> tensor<128xf32>
+  %d_next = arith.addf %d, %sum : tensor<128xf32>
+  chunk.yield %kept next %next, %d_next : tensor<128x128xbf16>, tensor<128x128xf32>, tensor<128xf32>
+}
+
+// Other walks forwards have products.
+// CHECK-LABEL: chunk.kernel @forwards
+// CHECK-NOT: chunk.accumulate
+// CHECK: chunk.dot
+chunk.kernel @forwards chunk 32 (input %k: tensor<32x128xbf16>, input %v: tensor<32x128xbf16>, input %g: tensor<32x128xbf16>,
+    state %S: tensor<128x128xf32>, valid %n: index) -> () {
+  %k32 = arith.extf %k : tensor<32x128xbf16> to tensor<32x128xf32>
+  %v32 = arith.extf %v : tensor<32x128xbf16> to tensor<32x128xf32>
+  %g32 = arith.extf %g : tensor<32x128xbf16> to tensor<32x128xf32>
+  %kd = chunk.decay_to_end %k32 log %g32 : tensor<32x128xf32>, tensor<32x128xf32>
+  %s = chunk.decay_state %S log %g32 along rows : tensor<128x128xf32>, tensor<32x128xf32>
+  %next = chunk.dot %kd, %v32 transpose_left add %s : tensor<32x128xf32>, tensor<32x128xf32> -> tensor<128x128xf32>
+  chunk.yield next %next : tensor<128x128xf32>
+}
