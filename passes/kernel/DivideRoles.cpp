@@ -376,8 +376,11 @@ static SmallVector<Operation *> madeOf(Operation *op, function_ref<bool(Operatio
   return order;
 }
 
-/// Moves what a number of each row is summed up of to the start of a turn, before anything else takes registers.
+/// Moves what a number of each row is summed up of to the start of a turn whose rows are expected in range, before
+/// anything else takes registers.
 static void sumUpFirst(scf::ForOp loop) {
+  if (loop.getBody()->getOps<chunk::ExpectOp>().empty())
+    return;
   Operation *first = nullptr;
   for (PassOp pass : loop.getBody()->getOps<PassOp>()) {
     auto sums = pass.getOperand().getDefiningOp<chunk::ReduceOp>();
