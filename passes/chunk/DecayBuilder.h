@@ -19,11 +19,11 @@ public:
   DecayBuilder(chunk::KernelOp kernel, mlir::Operation *op, int64_t warps)
       : builder(op->getLoc(), op), tokens(kernel.getChunk()), operandType(inputTypeOf(kernel)),
         isReverse(kernel.getReverse()), keepsStates(leavesCheckpoints(kernel)), warps(warps),
-        multipliesRests(operandType.isBF16() && tokens > 1 && isOfOneRecurrence(kernel)) {}
+        multipliesRests(hasRests(kernel)) {}
 
-  /// Whether all products of a walk back have what rounding takes of their operands.
-  static bool multipliesRestsBack(chunk::KernelOp kernel) {
-    return kernel.getReverse() && kernel.getChunk() > 1 && inputTypeOf(kernel).isBF16() && isOfOneRecurrence(kernel);
+  /// Whether products of a kernel have what rounding takes of their operands.
+  static bool hasRests(chunk::KernelOp kernel) {
+    return inputTypeOf(kernel).isBF16() && kernel.getChunk() > 1 && isOfOneRecurrence(kernel);
   }
 
   static mlir::RankedTensorType tileTypeOf(mlir::Value value) {
@@ -207,11 +207,6 @@ protected:
   mlir::ImplicitLocOpBuilder builder;
   int64_t tokens;
   mlir::Type operandType;
-  static bool leavesCheckpoints(chunk::KernelOp kernel) {
-    return llvm::any_of(kernel.getOutputs().getAsRange<chunk::OutputAttr>(),
-                        [](chunk::OutputAttr output) { return output.getCheckpoint(); });
-  }
-
   bool isReverse, keepsStates;
   int64_t warps;
   /// Of fp16, which has 11 bits, no rests are multiplied.
@@ -221,6 +216,10 @@ private:
   /// Whether a kernel has no more than one recurrence, and solves no systems of equations: what several have in common,
   /// as the softmax between those of slots, or what solves systems, is off by more than what rounding takes.
   static bool isOfOneRecurrence(chunk::KernelOp kernel);
+  static bool leavesCheckpoints(chunk::KernelOp kernel) {
+    return llvm::any_of(kernel.getOutputs().getAsRange<chunk::OutputAttr>(),
+                        [](chunk::OutputAttr output) { return output.getCheckpoint(); });
+  }
 };
 
 } // namespace stretto

@@ -388,7 +388,7 @@ struct ExpandDecay : stretto::impl::ExpandDecayBase<ExpandDecay> {
 
   /// Where products have their rests, gradients of decays behind reads are sums from the start of a chunk.
   void sumFromStart(chunk::KernelOp kernel) {
-    if (!DecayBuilder::multipliesRestsBack(kernel))
+    if (!kernel.getReverse() || !DecayBuilder::hasRests(kernel))
       return;
     SmallVector<SumsAround> all;
     for (auto later : kernel.getOps<chunk::AccumulateOp>())

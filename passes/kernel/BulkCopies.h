@@ -23,6 +23,9 @@ bool hasTurns(ChannelOp channel);
 /// each in a register of two numbers; all registers of the tile are such.
 bool hasMatrices(mlir::RankedTensorType tile);
 
+/// Whether boxes as wide as the banks divide a tile, which the memory system stores as a whole.
+bool isOfWideBoxes(mlir::RankedTensorType tile);
+
 /// How many rows the boxes of a tile have that each warp has all of, and no other: 0 where they have none.
 int64_t rowsOfOwnBoxes(mlir::RankedTensorType tile);
 

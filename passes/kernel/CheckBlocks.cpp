@@ -245,11 +245,8 @@ StringRef ThreadLowering::problemOfCopy(Operation *op) {
     return "stores matrices of eight rows of a tile that has none, or without a stage";
   if (store && inSharedMemory(store.getTile().getType())) {
     auto tile = cast<RankedTensorType>(store.getTile().getType());
-    constexpr int64_t rowsOfExchange = 8, mostRows = 256;
-    int64_t bits = tile.getElementTypeBitWidth();
-    bool isInBoxes = tile.getRank() == 2 && *layoutOf(tile) == sharedLayout(tile.getShape(), bits / 8) &&
-                     boxColumnsOf(tile) * bits == 8 * bytesOfBanks && tile.getDimSize(1) % boxColumnsOf(tile) == 0 &&
-                     tile.getDimSize(0) % rowsOfExchange == 0 && tile.getDimSize(0) <= mostRows;
+    bool isInBoxes =
+        isOfWideBoxes(tile) && *layoutOf(tile) == sharedLayout(tile.getShape(), tile.getElementTypeBitWidth() / 8);
     if (!store.getBulk() || store.getStaged() || !isOf(store.getView(), {Kind::Output}) || !isInBoxes)
       return "stores a tile of shared memory otherwise than in bulk, as an output, in boxes as wide as the banks";
   } else if (store && store.getBulk() &&

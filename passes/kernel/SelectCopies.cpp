@@ -105,6 +105,17 @@ bool stretto::kernel::hasMatrices(RankedTensorType tile) {
   return begins(Layout::Register, {{0, 1}}) && begins(Layout::Lane, {{0, 2}, {0, 4}, {1, 0}, {2, 0}, {4, 0}});
 }
 
+/// Whether a box of a tile is as wide as the banks.
+static bool isAsWideAsBanks(RankedTensorType tile) {
+  return boxColumnsOf(tile) * tile.getElementTypeBitWidth() == 8 * bytesOfBanks;
+}
+
+bool stretto::kernel::isOfWideBoxes(RankedTensorType tile) {
+  constexpr int64_t rowsOfExchange = 8, mostRows = 256;
+  return tile.getRank() == 2 && isAsWideAsBanks(tile) && tile.getDimSize(1) % boxColumnsOf(tile) == 0 &&
+         tile.getDimSize(0) % rowsOfExchange == 0 && tile.getDimSize(0) <= mostRows;
+}
+
 int64_t stretto::kernel::rowsOfOwnBoxes(RankedTensorType tile) {
   constexpr int64_t rowsOfExchange = 8;
   std::optional<Layout> layout = layoutOf(tile);
@@ -130,7 +141,7 @@ static bool isLeftInBoxes(StoreOp store, const Manifest &manifest) {
   auto tile = cast<RankedTensorType>(store.getTile().getType());
   const Manifest::Argument &argument = manifest.arguments[cast<BlockArgument>(store.getView()).getArgNumber()];
   return argument.kind == Manifest::Kind::Output && !argument.isInParts() && store.getMatrices() &&
-         boxColumnsOf(tile) * tile.getElementTypeBitWidth() == 8 * bytesOfBanks && rowsOfOwnBoxes(tile) &&
+         isAsWideAsBanks(tile) && rowsOfOwnBoxes(tile) &&
          store->getParentOfType<FuncOp>().getRole().getKind() == RoleKind::Outputs;
 }
 

@@ -3,6 +3,7 @@
 #include "dialect/kernel/Chip.h"
 #include "mlir/Dialect/SCF/IR/SCF.h"
 #include "passes/Passes.h"
+#include "passes/kernel/BulkCopies.h"
 #include "passes/kernel/RegisterEstimate.h"
 #include "runtime/Manifest.h"
 
@@ -28,9 +29,9 @@ Bytes tilesOf(ChannelOp channel) {
   return {begin, begin + channel.bytesOfTiles()};
 }
 
-Bytes stageOf(StoreOp store) {
-  int64_t begin = store->getAttrOfType<IntegerAttr>(scratchAttribute).getInt();
-  return {begin, begin + scratchBytesOf(store)};
+Bytes scratchOf(Operation *op) {
+  int64_t begin = op->getAttrOfType<IntegerAttr>(scratchAttribute).getInt();
+  return {begin, begin + scratchBytesOf(op)};
 }
 
 /// Whether an operation has a tile, or scratch of its own, among some bytes.
@@ -41,18 +42,13 @@ bool touches(Operation *op, const Bytes &bytes) {
     auto begin = static_cast<int64_t>(*convert.getOffset());
     return Bytes{begin, begin + sharedBytesOf(cast<RankedTensorType>(convert.getType()))}.meets(bytes);
   }
-  if (auto scratch = op->getAttrOfType<IntegerAttr>(scratchAttribute)) {
-    int64_t bytesOfScratch =
-        isa<chunk::RowOp>(op) ? sharedBytesOf(cast<RankedTensorType>(op->getResult(0).getType())) : scratchBytesOf(op);
-    return Bytes{scratch.getInt(), scratch.getInt() + bytesOfScratch}.meets(bytes);
-  }
-  return false;
+  return op->hasAttrOfType<IntegerAttr>(scratchAttribute) && scratchOf(op).meets(bytes);
 }
 
 /// Whether from a store on to the first barrier of the next turn nothing else lies where it has its tile: the memory
 /// system may take its time until then.
 bool hasStageAlone(StoreOp store, BarrierOp first) {
-  Bytes stage = stageOf(store);
+  Bytes stage = scratchOf(store);
   auto isShared = [&](Operation *op) {
     Operation *own = store->getBlock()->findAncestorOpInBlock(*op);
     bool isBefore = own && first->isBeforeInBlock(own) && own->isBeforeInBlock(store);
@@ -63,16 +59,12 @@ bool hasStageAlone(StoreOp store, BarrierOp first) {
 
 /// Whether the memory system can store what threads leave in a stage: an output, in boxes as wide as the banks.
 bool isOfBoxes(StoreOp store, const Manifest &manifest) {
-  constexpr int64_t rowsOfExchange = 8, mostRows = 256;
-  auto tile = cast<RankedTensorType>(store.getTile().getType());
   bool isStaged = store.getStaged() && store.getMatrices() && store->hasAttrOfType<IntegerAttr>(scratchAttribute);
-  if (!isStaged || store.getBulk() || tile.getRank() != 2)
+  if (!isStaged || store.getBulk())
     return false;
   const Manifest::Argument &argument = manifest.arguments[cast<BlockArgument>(store.getView()).getArgNumber()];
-  int64_t columns = boxColumnsOf(tile);
   return argument.kind == Manifest::Kind::Output && !argument.isInParts() &&
-         columns * tile.getElementTypeBitWidth() == 8 * bytesOfBanks && tile.getDimSize(1) % columns == 0 &&
-         tile.getDimSize(0) % rowsOfExchange == 0 && tile.getDimSize(0) <= mostRows;
+         isOfWideBoxes(cast<RankedTensorType>(store.getTile().getType()));
 }
 
 BarrierOp nextBarrier(Operation *op) {
@@ -97,7 +89,7 @@ void storeBehind(StoreOp store, BarrierOp barrier) {
   auto type = cast<RankedTensorType>(store.getTile().getType());
   RankedTensorType shared = withLayout(type, sharedLayout(type.getShape(), type.getElementTypeBitWidth() / 8));
   auto left = ConvertOp::create(builder, store.getLoc(), shared, store.getTile(),
-                                builder.getI64IntegerAttr(stageOf(store).begin));
+                                builder.getI64IntegerAttr(scratchOf(store).begin));
   left.setMatrices(true);
   store.getTileMutable().assign(left);
   store.setStaged(false);
