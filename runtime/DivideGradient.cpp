@@ -12,15 +12,6 @@ using namespace stretto;
 using Signature = Operator::Signature;
 using Gradient = Signature::Gradient;
 
-int64_t Gradient::checkpointCount(const OperatorCall &call, int64_t chunks, int64_t interval) const {
-  const TensorView &row = signature.rowOf(call);
-  int64_t tokens = row.sizes[0] * row.sizes[1], sequences = signature.sequences(call);
-  // What firstCheckpoint (runtime/Manifest.h) would be of one more sequence.
-  int64_t ifAllAreLong = sequences * llvm::divideCeil(chunks, interval);
-  int64_t together = tokens / (kernel->code->manifest.chunk * interval) + sequences;
-  return std::min(ifAllAreLong, together);
-}
-
 Gradient::CheckpointCounts Gradient::checkpointCounts(const OperatorCall &call, Division division) const {
   bool beginsAtCheckpoints = division.count() > 1 && !sideBySide && !walksForwardFirst();
   return {.ofLong = division.isNested() ? checkpointCount(call, division.chunks, division.ofLong) : 0,
@@ -37,7 +28,8 @@ Signature::Segments::Division Gradient::forwardDivision(const OperatorCall &call
 }
 
 int64_t Gradient::bytesOfForwardStarts(const OperatorCall &call, Division division) const {
-  return forwardWalk() ? forwardSegments->bytesBegun(call, forwardDivision(call, division)) : 0;
+  bool findsStarts = forwardWalk() && !division.hasStates;
+  return findsStarts ? forwardSegments->bytesBegun(call, forwardDivision(call, division)) : 0;
 }
 
 int64_t Gradient::checkpointBytes(const OperatorCall &call, Division division) const {
@@ -46,7 +38,8 @@ int64_t Gradient::checkpointBytes(const OperatorCall &call, Division division) c
   for (const Checkpoint &checkpoint : ofSegments)
     bytes += checkpoint.bytes(counts.ofLong) + checkpoint.bytes(counts.ofSegments);
   for (const Checkpoint &checkpoint : ofChunks)
-    bytes += checkpoint.bytes(counts.ofChunks);
+    if (!division.hasStates || !statesOfCall->contains(checkpoint.name))
+      bytes += checkpoint.bytes(counts.ofChunks);
   if (!sideBySide)
     return bytes;
   int64_t places = placesOfCotangents(call, division);
@@ -54,7 +47,7 @@ int64_t Gradient::checkpointBytes(const OperatorCall &call, Division division) c
     bytes += SegmentStarts::bytes(cotangentStarts->left, places) + SegmentStarts::bytes(cotangentStarts->begun, places);
   bytes += SegmentStarts::bytes(ofTails, places) + SegmentStarts::bytes(ofSums, places);
   // What finds where segments begin forwards is there before all else.
-  if (forwardWalk())
+  if (forwardWalk() && !division.hasStates)
     bytes = std::max(bytes, forwardSegments->bytesLeft(call, forwardDivision(call, division)));
   return bytes + bytesOfForwardStarts(call, division);
 }
@@ -277,7 +270,22 @@ int64_t Gradient::keptBytes(const OperatorCall &call, Division division) const {
 
 int64_t Gradient::workingBytes(const OperatorCall &call) const { return workingBytes(call, divisionOf(call)); }
 
-int64_t Gradient::workspaceBytes(const OperatorCall &call) const {
-  Division division = divisionOf(call);
+/// All sequences, each in as many segments side by side as there are multiprocessors for.
+std::optional<Gradient::Division> Gradient::divisionWithStates(const OperatorCall &call) const {
+  const Knobs &knobs = Knobs::instance();
+  if (!statesOfCall || knobs.sequences || knobs.segment)
+    return std::nullopt;
+  Division division = divide(call, /*turns=*/1, mostSideBySide(call));
+  division.hasStates = true;
+  return workingBytes(call, division) <= enoughBytes(call) ? std::optional(division) : std::nullopt;
+}
+
+const Signature::KeptStates *Gradient::statesOf(const OperatorCall &call) const {
+  bool areTaken = statesOfCall && statesOfCall->bytes(call, signature) <= enoughBytes(call) && divisionWithStates(call);
+  return areTaken ? &*statesOfCall : nullptr;
+}
+
+int64_t Gradient::workspaceBytes(const OperatorCall &call, bool hasStates) const {
+  Division division = hasStates ? *divisionWithStates(call) : divisionOf(call);
   return workingBytes(call, division) + keptBytes(call, division);
 }

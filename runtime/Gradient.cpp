@@ -171,11 +171,6 @@ std::vector<std::string> Gradient::namesOf(ArrayRef<Checkpoint> checkpoints) {
   return names;
 }
 
-Gradient::Checkpoint Gradient::checkpointOf(const Manifest &manifest, const Manifest::Argument &argument) const {
-  int64_t size = static_cast<int64_t>(llvm::product_of(argument.shape)) * argument.parts(manifest.slices);
-  return {argument.name, std::max<int64_t>(signature.heads / argument.group, 1), size, argument.type};
-}
-
 llvm::Expected<std::shared_ptr<CompiledKernel>> Gradient::compile(KernelRequest::Part part) const {
   KernelRequest request = kernelRequest;
   request.part = part;
@@ -208,7 +203,7 @@ llvm::Error Gradient::makeKernels(std::vector<std::string> inputs, const Form &f
     divide(made->manifest);
     for (const Manifest::Argument &argument : made->manifest.arguments)
       if (argument.kind == Manifest::Kind::Checkpoint && !llvm::is_contained(namesOf(ofChunks), argument.name))
-        ofChunks.push_back(checkpointOf(made->manifest, argument));
+        ofChunks.push_back(Checkpoint::of(signature, made->manifest, argument));
     return llvm::Error::success();
   };
   if (llvm::Error error = compileTo(KernelRequest::Part::Gradient, code))
@@ -261,13 +256,18 @@ llvm::Error Gradient::makeKernels(std::vector<std::string> inputs, const Form &f
       return error;
     for (const Manifest::Argument &argument : walking->manifest.arguments)
       if (argument.kind == Manifest::Kind::State)
-        ofSegments.push_back(checkpointOf(walking->manifest, argument));
+        ofSegments.push_back(Checkpoint::of(signature, walking->manifest, argument));
     noteKeptRows(walking->manifest);
     if (!llvm::all_of(asked, [&](const std::string &name) { return llvm::is_contained(resultNames, name); })) {
       if (llvm::Error error = compileTo(KernelRequest::Part::Rows, keepingRows))
         return error;
       noteKeptRows(keepingRows->manifest);
     }
+    bool keepsOnlyStates = llvm::none_of(walking->manifest.arguments, [](const Manifest::Argument &argument) {
+      return argument.kind == Manifest::Kind::Output;
+    });
+    if (keepsOnlyStates && !keepingRows)
+      statesOfCall = KeptStates::of(signature, walking->manifest);
   }
   if (keepsForSums) {
     noteKeptRows(code->manifest);
@@ -455,8 +455,10 @@ void Operator::Signature::compileWithGradient(const OperatorCall &call, const Gr
   if (device < 0 || items(call) == 0 || isCompiledWithGradient.exchange(true) || resumes(call, request, none))
     return;
   std::thread ofGradient([&] { llvm::consumeError(gradientFor(call, request, threads).takeError()); });
-  Choice choice = choose(call, threads);
-  llvm::consumeError(choice.segments > 1 ? segmentsOf(choice.form).takeError() : kernelFor(call, threads).takeError());
+  // Where its gradient turns out not to take what the call keeps, another kernel is compiled when it is first run.
+  OperatorCall recorded = call;
+  recorded.keepsStates = mayKeepStates();
+  llvm::consumeError(Operator::prepare(*this, recorded, threads).takeError());
   ofGradient.join();
 }
 

@@ -31,6 +31,7 @@
 #ifndef STRETTO_RUNTIME_GRADIENT_H
 #define STRETTO_RUNTIME_GRADIENT_H
 
+#include "runtime/KeptStates.h"
 #include "runtime/Segments.h"
 #include "llvm/ADT/StringMap.h"
 #include "llvm/Support/JSON.h"
@@ -95,12 +96,17 @@ struct Operator::Signature::Gradient {
   /// segment, a multiple of its segments'.
   struct Division {
     int64_t sequences, chunks, length, apart = 0, ofLong = chunks;
+    /// Whether the call has kept the states that it takes: then there is no walk forward.
+    bool hasStates = false;
     int64_t count() const { return llvm::divideCeil(chunks, length); }
     bool isNested() const { return ofLong < chunks; }
   };
   /// As few walks as the memory for checkpoints allows, or those that take the least.
   Division divisionOf(const OperatorCall &call) const;
-  int64_t workspaceBytes(const OperatorCall &call) const;
+  /// The states that the gradient of a call takes, if the call has kept them; null where it takes none, or where all
+  /// sequences at once would take too much memory.
+  const KeptStates *statesOf(const OperatorCall &call) const;
+  int64_t workspaceBytes(const OperatorCall &call, bool hasStates = false) const;
   /// Whether there are several segments side by side in the memory that is thought to be enough.
   bool fitsSegments(const OperatorCall &call) const;
   /// Bytes of checkpoints and of parts that are added up, which grow with what is walked at a time; and how many are
@@ -146,21 +152,15 @@ private:
 
   std::vector<EntryStrides> entryStrides;
   std::vector<std::string> entryNames;
-  /// What is kept of a state at the start of a chunk, or of a segment: so many numbers for so many heads.
-  struct Checkpoint {
-    std::string name;
-    int64_t heads, size;
-    ElementType type;
-    /// Of so many, begun at a multiple of a cache line.
-    int64_t bytes(int64_t count) const { return llvm::alignTo(count * heads * size * bytesOf(type), 64); }
-    bool operator==(const Checkpoint &) const = default;
-  };
   /// Those that the kernel which walks back asks for, and what the other begins with.
   std::vector<Checkpoint> ofChunks, ofSegments;
   static std::vector<std::string> namesOf(llvm::ArrayRef<Checkpoint> checkpoints);
-  Checkpoint checkpointOf(const Manifest &manifest, const Manifest::Argument &argument) const;
-  /// Checkpoints of each state, of every `interval`-th of so many chunks of each sequence.
-  int64_t checkpointCount(const OperatorCall &call, int64_t chunks, int64_t interval) const;
+  /// Those of them that a call may have kept; none where the walk forward finds other things, too.
+  std::optional<KeptStates> statesOfCall;
+  std::optional<Division> divisionWithStates(const OperatorCall &call) const;
+  int64_t checkpointCount(const OperatorCall &call, int64_t chunks, int64_t interval) const {
+    return signature.checkpointCount(call, kernel->code->manifest.chunk, chunks, interval);
+  }
   /// The checkpoints at the start of long segments and of segments, where there are several, and those of the chunks of
   /// a segment.
   struct CheckpointCounts {

@@ -41,6 +41,8 @@ Knobs::Knobs()
     tuned = *flag;
   if (auto flag = read("STRETTO_FEATURES", 1, "0 or 1"))
     features = *flag;
+  if (auto flag = read("STRETTO_KEEP_STATES", 1, "0 or 1"))
+    keepStates = *flag;
   if (auto count = read("STRETTO_GROUPS", uint64_t(1) << 20, "a number of groups"))
     groups = static_cast<int64_t>(*count);
   if (auto chunks = read("STRETTO_SEGMENT", uint64_t(1) << 40, "a number of chunks"))

@@ -2,6 +2,7 @@
 
 #include "runtime/Launch.h"
 #include "runtime/Gradient.h"
+#include "runtime/KeptStates.h"
 #include "runtime/OperatorImpl.h"
 #include "runtime/Segments.h"
 #include "runtime/TensorBoxes.h"
@@ -273,7 +274,7 @@ llvm::Expected<Operator::Prepared> Operator::prepare(Signature &signature, const
     return prepared;
   Signature::Choice choice = signature.choose(call, threads);
   if (choice.segments > 1) {
-    if (llvm::Error error = signature.segmentsOf(choice.form).moveInto(prepared.segments))
+    if (llvm::Error error = signature.segmentsOf(choice.form, call.keepsStates).moveInto(prepared.segments))
       return error;
     prepared.count = choice.segments;
     prepared.workspaceBytes = prepared.segments->workspaceBytes(call, choice.segments);
@@ -343,6 +344,8 @@ llvm::Error Operator::run(Signature &signature, const Prepared &prepared, const 
   tensors.addInputs(call);
   tensors.results = results;
   tensors.left = static_cast<char *>(workspace) + kernel->systems.bytes(signature, call);
+  if (kernel->keeps)
+    tensors.checkpoints = kernel->keeps->placesIn(call.states, call, signature);
   for (auto [index, strides] : llvm::enumerate(signature.stateStrides)) {
     const void *initial = call.initialState.empty() ? nullptr : call.initialState[index].data;
     const void *final = call.isStep ? initial : finalState.empty() ? nullptr : finalState[index].data;

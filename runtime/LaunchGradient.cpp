@@ -28,7 +28,7 @@ public:
     char *behind = next + gradient.checkpointBytes(call, division) - gradient.bytesOfForwardStarts(call, division);
     ofLong = lendCheckpoints(gradient.ofSegments, counts.ofLong);
     ofSegments = lendCheckpoints(gradient.ofSegments, counts.ofSegments);
-    ofChunks = lendCheckpoints(gradient.ofChunks, counts.ofChunks);
+    lendChunks(counts.ofChunks);
     if (gradient.sideBySide) {
       int64_t places = gradient.placesOfCotangents(call, division);
       if (gradient.cotangentStarts) {
@@ -52,7 +52,9 @@ public:
       if (llvm::Error error = launch(signature, *gradient.systems, call, forward,
                                      LaunchSegment::whole(*gradient.systems, signature.tokens(call)), executor))
         return error;
-    if (gradient.forwardWalk()) {
+    if (division.hasStates) {
+      // The call has found all that there is to find forwards.
+    } else if (gradient.forwardWalk()) {
       if (llvm::Error error = findStarts())
         return error;
     } else if (division.count() > 1 && !gradient.sideBySide && !gradient.walksForwardFirst()) {
@@ -94,7 +96,7 @@ private:
   using Checkpoints = SmallVector<LaunchTensors::Checkpoint, 2>;
 
   /// Not where the call has saved all that the walk is for.
-  bool walksForward() const { return gradient.checkpoints && !takesSaved(); }
+  bool walksForward() const { return gradient.checkpoints && !takesSaved() && !division.hasStates; }
   bool takesSaved() const { return !gradientCall.saved.empty() && !gradient.savedRows.empty(); }
 
   LaunchSegment rangeOf(int64_t segment) const {
@@ -300,11 +302,26 @@ private:
 
   char *lend(int64_t bytes) { return std::exchange(next, next + bytes); }
 
-  Checkpoints lendCheckpoints(ArrayRef<Gradient::Checkpoint> checkpoints, int64_t count) {
+  Checkpoints lendCheckpoints(ArrayRef<Operator::Signature::Checkpoint> checkpoints, int64_t count) {
     Checkpoints lent;
-    for (const Gradient::Checkpoint &checkpoint : checkpoints)
-      lent.push_back({lend(checkpoint.bytes(count)), checkpoint.heads * checkpoint.size, checkpoint.size, count});
+    for (const Operator::Signature::Checkpoint &checkpoint : checkpoints)
+      lent.push_back(checkpoint.at(lend(checkpoint.bytes(count)), count));
     return lent;
+  }
+
+  /// Where a call has kept states, those are where it has.
+  void lendChunks(int64_t count) {
+    SmallVector<LaunchTensors::Checkpoint, 2> kept;
+    std::vector<std::string> names;
+    if (division.hasStates) {
+      kept = gradient.statesOfCall->placesIn(gradientCall.states, call, signature);
+      names = gradient.statesOfCall->names();
+    }
+    for (const Operator::Signature::Checkpoint &checkpoint : gradient.ofChunks)
+      if (std::optional<unsigned> position = positionIn(names, checkpoint.name))
+        ofChunks.push_back(kept[*position]);
+      else
+        ofChunks.push_back(checkpoint.at(lend(checkpoint.bytes(count)), count));
   }
 
   void lendKeptRows() {
@@ -385,7 +402,7 @@ private:
 llvm::Error Gradient::run(const OperatorCall &call, const GradientCall &tensors, const Executor &executor) {
   if (signature.items(call) == 0)
     return llvm::Error::success();
-  Division division = divisionOf(call);
+  Division division = tensors.states ? *divisionWithStates(call) : divisionOf(call);
   int64_t all = signature.sequences(call);
   if (division.sequences == all)
     return GradientLauncher(*this, call, tensors, executor, division).run();

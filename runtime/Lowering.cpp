@@ -2,6 +2,7 @@
 
 #include "runtime/Lowering.h"
 #include "mlir/IR/Verifier.h"
+#include "passes/Passes.h"
 #include "passes/declaration/KernelNames.h"
 #include "runtime/Dump.h"
 #include "runtime/LoweringSteps.h"
@@ -106,7 +107,16 @@ llvm::Error Lowering::keepPart() {
       kernel.erase();
   if (module->getOps<chunk::KernelOp>().empty())
     return llvm::createStringError("there is no kernel '" + asked + "' in this form");
-  return llvm::Error::success();
+  return keepStates();
+}
+
+llvm::Error Lowering::keepStates() {
+  auto results = request.keepsStates ? module->lookupSymbol<chunk::KernelOp>(name) : chunk::KernelOp();
+  if (!results)
+    return llvm::Error::success();
+  PassManager passes(module->getContext(), chunk::KernelOp::getOperationName());
+  passes.addPass(createKeepStates());
+  return succeeded(passes.run(results)) ? llvm::Error::success() : diagnostics.takeError();
 }
 
 llvm::Expected<KernelImage> Lowering::describe() {
@@ -215,6 +225,8 @@ llvm::Expected<std::string> stretto::lowerToText(VariantOp program, const Kernel
                                    "; the stages are stretto, " + llvm::join(stages, ", "));
   Lowering lowering(program, request);
   if (llvm::Error error = lowering.chooseForm())
+    return error;
+  if (llvm::Error error = lowering.keepStates())
     return error;
   if (stage == "chunk")
     return lowering.text();

@@ -28,6 +28,8 @@ public:
   llvm::Error chooseFormOf(llvm::StringRef family);
   /// Leaves of these the one that is asked for.
   llvm::Error keepPart();
+  /// Has the kernel of the results keep states, where that is asked for.
+  llvm::Error keepStates();
   /// What the host has to know of the kernel at the chunk level.
   llvm::Expected<KernelImage> describe();
   llvm::Error toKernel();

@@ -44,6 +44,10 @@ struct OperatorCall {
   /// Whether it leaves rows for its gradient behind the results (Signature::savedRows).
   bool savesRows = false;
 
+  /// Whether its kernel keeps the states at the start of each chunk for its gradient, and where (KeptStates.h).
+  bool keepsStates = false;
+  void *states = nullptr;
+
   /// Bytes that its gradient may take to work with, beyond rows that it keeps; 0: twice those of the largest input.
   int64_t gradientBytes = 0;
 
@@ -78,6 +82,8 @@ struct GradientCall {
   llvm::SmallVector<TensorView, 8> rows, entries;
   /// Those that the call has saved, by position; none: they are found anew.
   llvm::SmallVector<TensorView, 2> saved;
+  /// The states that the call has kept; null: they are found anew.
+  const void *states = nullptr;
   void *workspace = nullptr;
 };
 

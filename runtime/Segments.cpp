@@ -2,6 +2,7 @@
 
 #include "runtime/Segments.h"
 #include "dialect/kernel/Chip.h"
+#include "runtime/KeptStates.h"
 #include "runtime/Knobs.h"
 #include "runtime/WholeWalks.h"
 
@@ -112,7 +113,7 @@ static bool hasName(ArrayRef<SegmentStarts::Kept> kept, StringRef name) {
 }
 
 llvm::Expected<std::unique_ptr<Signature::Segments>> Signature::Segments::create(const Signature &signature,
-                                                                                 const Form &form) {
+                                                                                 const Form &form, bool keepsStates) {
   std::unique_ptr<Segments> made(new Segments(signature));
   KernelRequest request = signature.request;
   request.take(form);
@@ -123,6 +124,7 @@ llvm::Expected<std::unique_ptr<Signature::Segments>> Signature::Segments::create
     names.entries.push_back(entry.name);
   auto requestOf = [&](Part part) {
     request.part = part;
+    request.keepsStates = keepsStates && part == Part::Apart;
     return request;
   };
   auto has = [&](StateEntry::Kind kind) { return llvm::is_contained(signature.carried, kind); };
@@ -141,6 +143,7 @@ llvm::Expected<std::unique_ptr<Signature::Segments>> Signature::Segments::create
     parts.push_back(Part::Tails);
   if (has(StateEntry::Kind::Scan))
     parts.append({Part::Totals, Part::TotalStarts});
+  request.keepsStates = keepsStates;
   signature.compileTogether(request, parts);
   llvm::Expected<std::shared_ptr<CompiledKernel>> code = signature.compile(requestOf(Part::Apart));
   if (!code)
@@ -153,8 +156,14 @@ llvm::Expected<std::unique_ptr<Signature::Segments>> Signature::Segments::create
   for (const KeptRow &row : made->systems.inverses)
     names.inputs.push_back(row.name);
   std::vector<SegmentStarts::Kept> states;
-  if (llvm::Error error = SegmentStarts::make(signature, requestOf(Part::Apart), names, states).moveInto(made->results))
+  KeptStates kept = KeptStates::of(signature, (*code)->manifest);
+  SegmentStarts::Names ofResults = names;
+  ofResults.checkpoints = kept.names();
+  if (llvm::Error error =
+          SegmentStarts::make(signature, requestOf(Part::Apart), ofResults, states).moveInto(made->results))
     return error;
+  if (keepsStates)
+    made->results->keeps = std::make_shared<const KeptStates>(std::move(kept));
   if (const Manifest &manifest = (*code)->manifest; manifest.expects) {
     std::vector<SegmentStarts::Kept> alike;
     if (llvm::Error error =
@@ -196,11 +205,11 @@ llvm::Expected<std::unique_ptr<Signature::Segments>> Signature::Segments::create
   return made;
 }
 
-llvm::Expected<Signature::Segments *> Signature::segmentsOf(const Form &form) {
+llvm::Expected<Signature::Segments *> Signature::segmentsOf(const Form &form, bool keepsStates) {
   std::lock_guard<std::mutex> lock(mutex);
-  std::unique_ptr<Segments> &made = segmented[form];
+  std::unique_ptr<Segments> &made = segmented[{form, keepsStates}];
   if (!made)
-    if (llvm::Error error = Segments::create(*this, form).moveInto(made))
+    if (llvm::Error error = Segments::create(*this, form, keepsStates).moveInto(made))
       return error;
   return made.get();
 }
@@ -316,6 +325,8 @@ llvm::Error Signature::Segments::run(const OperatorCall &call, int64_t count, Ar
   LaunchTensors tensors = tensorsOf(call, *starts, inverses);
   tensors.left = begun + bytesBegun(call, division) + bytesLeft(call, division);
   tensors.results = resultViews;
+  if (results->keeps)
+    tensors.checkpoints = results->keeps->placesIn(call.states, call, signature);
   for (auto [entry, final] : llvm::zip(tensors.entries, finalState))
     entry.final = final.data;
   return launch(signature, *results, call, tensors, rangeOf(division), executor);

@@ -27,8 +27,10 @@ namespace stretto {
 
 class Operator::Signature::Segments {
 public:
-  /// The kernels of a form for calls whose longest sequence is divided into as many segments as `count` says.
-  static llvm::Expected<std::unique_ptr<Segments>> create(const Signature &signature, const Form &form);
+  /// The kernels of a form for calls whose longest sequence is divided into as many segments as `count` says;
+  /// `keepsStates`, that of the results keeps states for a gradient.
+  static llvm::Expected<std::unique_ptr<Segments>> create(const Signature &signature, const Form &form,
+                                                          bool keepsStates);
 
   /// The chunks of the longest sequence that there may be, and those of a segment.
   struct Division {

@@ -10,6 +10,7 @@
 #include "passes/declaration/Specialize.h"
 #include "runtime/DiagnosticText.h"
 #include "runtime/Gradient.h"
+#include "runtime/KeptStates.h"
 #include "runtime/Knobs.h"
 #include "runtime/OperatorImpl.h"
 #include "runtime/Segments.h"
@@ -275,16 +276,17 @@ llvm::Expected<Operator::Signature::Kernel *> Operator::Signature::kernelFor(con
 llvm::Expected<Operator::Signature::Kernel *> Operator::Signature::kernelFor(const OperatorCall &call, int64_t threads,
                                                                              const Choice &choice) {
   bool savesRows = call.savesRows && !savedRows.empty();
-  llvm::Expected<Kernel *> kernel = kernelOf(choice.form, savesRows);
+  llvm::Expected<Kernel *> kernel = kernelOf(choice.form, savesRows, call.keepsStates);
   if (kernel || !choice.tuned)
     return kernel;
   forget(call, threads, /*request=*/nullptr, llvm::toString(kernel.takeError()));
-  return kernelOf(modelForm(call, threads, /*isOfGradient=*/false), savesRows);
+  return kernelOf(modelForm(call, threads, /*isOfGradient=*/false), savesRows, call.keepsStates);
 }
 
-llvm::Expected<Operator::Signature::Kernel *> Operator::Signature::kernelOf(const Form &form, bool savesRows) {
+llvm::Expected<Operator::Signature::Kernel *> Operator::Signature::kernelOf(const Form &form, bool savesRows,
+                                                                            bool keepsStates) {
   std::lock_guard<std::mutex> lock(mutex);
-  if (auto found = kernels.find({form, savesRows}); found != kernels.end())
+  if (auto found = kernels.find({form, savesRows, keepsStates}); found != kernels.end())
     return found->second.get();
   std::vector<std::string> inputs, entries;
   for (const Input &input : op.inputs())
@@ -294,6 +296,7 @@ llvm::Expected<Operator::Signature::Kernel *> Operator::Signature::kernelOf(cons
   KernelRequest asked = request;
   asked.take(form);
   asked.savesRows = savesRows;
+  asked.keepsStates = keepsStates;
   if (solvesSystems())
     compileTogether(asked, {asked.part, KernelRequest::Part::Systems});
   else if (mayLeave && asked.ahead && asked.outputs)
@@ -308,9 +311,12 @@ llvm::Expected<Operator::Signature::Kernel *> Operator::Signature::kernelOf(cons
     return systems.takeError();
   for (const KeptRow &row : systems->inverses)
     inputs.push_back(row.name);
-  llvm::Expected<std::unique_ptr<Kernel>> made = makeKernel(std::move(*code), {inputs, entries, {}, {}});
+  KeptStates kept = KeptStates::of(*this, (*code)->manifest);
+  llvm::Expected<std::unique_ptr<Kernel>> made = makeKernel(std::move(*code), {inputs, entries, kept.names(), {}});
   if (!made)
     return made.takeError();
+  if (keepsStates)
+    (*made)->keeps = std::make_shared<const KeptStates>(std::move(kept));
   (*made)->systems = std::move(*systems);
   if ((*made)->code->manifest.expects) {
     llvm::Expected<std::shared_ptr<CompiledKernel>> ofLeft =
@@ -327,7 +333,7 @@ llvm::Expected<Operator::Signature::Kernel *> Operator::Signature::kernelOf(cons
                      : argument.kind == Manifest::Kind::State && argument.entry == entry.name;
         }))
       return error("internal: no kernel of " + op.name() + " carries the entry '" + entry.name + "' of its state");
-  return kernels.emplace(std::pair(form, savesRows), std::move(*made)).first->second.get();
+  return kernels.emplace(std::tuple(form, savesRows, keepsStates), std::move(*made)).first->second.get();
 }
 
 llvm::Expected<Operator::Signature::Systems> Operator::Signature::makeSystems(const KernelRequest &request,
@@ -378,8 +384,10 @@ llvm::Expected<std::shared_ptr<CompiledKernel>> Operator::Signature::compile(con
 
 void Operator::Signature::compileTogether(KernelRequest request, ArrayRef<KernelRequest::Part> parts) const {
   std::vector<KernelRequest> requests;
+  bool keepsStates = request.keepsStates;
   for (KernelRequest::Part part : parts) {
     request.part = part;
+    request.keepsStates = keepsStates && (part == KernelRequest::Part::Results || part == KernelRequest::Part::Apart);
     requests.push_back(request);
     if (mayLeave && (part == KernelRequest::Part::Results || part == KernelRequest::Part::Apart))
       requests.push_back(request.ofLeft(Form::mostTokensOnGpu, request.slices));

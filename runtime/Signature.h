@@ -45,6 +45,15 @@ public:
   llvm::Expected<Kernel *> kernelFor(const OperatorCall &call, int64_t threads);
   llvm::Expected<Kernel *> kernelFor(const OperatorCall &call, int64_t threads, const Choice &choice);
 
+  /// What a call that is recorded keeps of its states for the gradient (KeptStates.h): whether it may keep them, and
+  /// what, or null where its gradient would not take them, or its kernel has other chunks.
+  struct Checkpoint;
+  struct KeptStates;
+  bool mayKeepStates() const;
+  const KeptStates *statesKeptBy(OperatorCall call, const GradientRequest &request, int64_t threads);
+  /// Checkpoints of each state, of every `interval`-th of so many chunks, of so many tokens, of each sequence.
+  int64_t checkpointCount(const OperatorCall &call, int64_t chunk, int64_t chunks, int64_t interval) const;
+
   /// How many segments of a sequence of a call run side by side, if its form does not say otherwise; and the kernels of
   /// a form that do so.
   class Segments;
@@ -58,7 +67,7 @@ public:
   int64_t tokensOfSequence(const OperatorCall &call) const;
   /// How many blocks a call that has so many segments leaves to each multiprocessor, 2 where there are more (Form.h).
   int64_t blocksOfMultiprocessor(const OperatorCall &call, int64_t segments) const;
-  llvm::Expected<Segments *> segmentsOf(const Form &form);
+  llvm::Expected<Segments *> segmentsOf(const Form &form, bool keepsStates = false);
 
   /// The form of the kernels of a call, or of its gradient, and who chose it.
   struct Choice {
@@ -162,7 +171,7 @@ private:
   ElementType typeOfTail(const StateEntry &entry, VariantOp program) const;
   bool computes(chunk::TableOp table) const;
   int64_t slicesFor(const OperatorCall &call, int64_t threads, int64_t segments) const;
-  llvm::Expected<Kernel *> kernelOf(const Form &form, bool savesRows);
+  llvm::Expected<Kernel *> kernelOf(const Form &form, bool savesRows, bool keepsStates);
   llvm::Expected<Gradient *> gradientOf(const GradientRequest &request, const Form &form);
   /// The gradient of a form that the model chose, or, where that takes more memory than is enough, of the form that it
   /// has where heads fill the chip, if that takes less: slices leave parts of rows.
@@ -186,8 +195,9 @@ private:
   std::string deviceName;
   KernelRequest request;
   std::mutex mutex;
-  std::map<std::pair<Form, bool>, std::unique_ptr<Kernel>> kernels; // also by whether they save rows
-  std::map<Form, std::unique_ptr<Segments>> segmented;
+  // Also by whether they save rows, and keep states.
+  std::map<std::tuple<Form, bool, bool>, std::unique_ptr<Kernel>> kernels;
+  std::map<std::pair<Form, bool>, std::unique_ptr<Segments>> segmented;
   std::map<std::pair<GradientRequest, Form>, std::unique_ptr<Gradient>> gradients;
   std::mutex makingGradients;
   std::atomic<bool> isCompiledWithGradient = false;
@@ -242,6 +252,8 @@ struct Operator::Signature::Kernel {
   Systems systems;
   /// Takes the work items that this one leaves, where it expects something; else null.
   std::unique_ptr<Kernel> ofLeft;
+  /// What it keeps for a gradient; null where that is nothing.
+  std::shared_ptr<const KeptStates> keeps;
   /// The bytes in which it says which these are, of so many.
   int64_t bytesOfLeft(int64_t items) const { return ofLeft ? llvm::alignTo(items * sizeof(int32_t), 64) : 0; }
   /// What a call of whole sequences needs beside its results: of systems first, then of what is left.

@@ -258,8 +258,9 @@ int64_t strettoCheckedCallPrepare(StrettoCheckedCall *call, int64_t threads, cha
 }
 
 int strettoCheckedCallRun(StrettoCheckedCall *call, const StrettoTensor *results, const StrettoTensor *finalState,
-                          void *workspace, const StrettoExecutor *executor, char **error) {
+                          void *workspace, void *states, const StrettoExecutor *executor, char **error) {
   Operator::Signature &signature = *call->signature;
+  call->call.states = states;
   ExecutorOf lent(*executor);
   size_t resultCount = signature.results.size() + (call->call.savesRows ? signature.savedRows.size() : 0);
   return finish(Operator::run(signature, call->prepared, call->call, viewsOf(results, resultCount),
@@ -326,6 +327,22 @@ void strettoCheckedCallCompileWithGradient(const StrettoCheckedCall *call, const
   call->signature->compileWithGradient(call->call, requestOf(*call->signature, *request), threads);
 }
 
+/// What is kept of the states of a call, which may be nothing.
+static StrettoKeptStates describeStates(const Operator::Signature::KeptStates *kept, const OperatorCall &call,
+                                        const Operator::Signature &signature) {
+  return kept ? StrettoKeptStates{kept->bytes(call, signature), kept->chunk} : StrettoKeptStates{0, 0};
+}
+
+StrettoKeptStates strettoCheckedCallKeepStates(StrettoCheckedCall *call, const StrettoGradientRequest *request,
+                                               int64_t threads) {
+  Operator::Signature &signature = *call->signature;
+  if (!signature.mayKeepStates())
+    return {0, 0};
+  const auto *kept = signature.statesKeptBy(call->call, requestOf(signature, *request), threads);
+  call->call.keepsStates = kept;
+  return describeStates(kept, call->call, signature);
+}
+
 size_t strettoGradientRowCount(const StrettoGradient *gradient) { return unwrap(gradient)->rows.size(); }
 size_t strettoGradientEntryCount(const StrettoGradient *gradient) { return unwrap(gradient)->entries.size(); }
 
@@ -342,8 +359,14 @@ StrettoGradientPart strettoGradientEntry(const StrettoGradient *gradient, size_t
   return describePart(unwrap(gradient)->entries[index]);
 }
 
-int64_t strettoGradientWorkspace(const StrettoGradient *gradient, const StrettoOperatorCall *call) {
-  return unwrap(gradient)->workspaceBytes(callOf(unwrap(gradient)->signature.op, *call));
+StrettoKeptStates strettoGradientStates(const StrettoGradient *gradient, const StrettoOperatorCall *source) {
+  const Operator::Signature &signature = unwrap(gradient)->signature;
+  OperatorCall call = callOf(signature.op, *source);
+  return describeStates(unwrap(gradient)->statesOf(call), call, signature);
+}
+
+int64_t strettoGradientWorkspace(const StrettoGradient *gradient, const StrettoOperatorCall *call, bool hasStates) {
+  return unwrap(gradient)->workspaceBytes(callOf(unwrap(gradient)->signature.op, *call), hasStates);
 }
 
 int strettoGradientRun(StrettoGradient *gradient, const StrettoOperatorCall *call, const StrettoGradientCall *tensors,
@@ -360,6 +383,7 @@ int strettoGradientRun(StrettoGradient *gradient, const StrettoOperatorCall *cal
   llvm::append_range(parts.entries, viewsOf(tensors->entries, made.entries.size()));
   if (tensors->saved)
     llvm::append_range(parts.saved, viewsOf(tensors->saved, made.signature.savedRows.size()));
+  parts.states = tensors->states;
   parts.workspace = tensors->workspace;
   ExecutorOf lent(*executor);
   return finish(made.run(callOf(made.signature.op, *call), parts, lent.executor), error);

@@ -134,9 +134,10 @@ STRETTO_EXPORT int64_t strettoCheckedCallPrepare(StrettoCheckedCall *call, int64
 
 /* Runs a call that was prepared. `results` (behind them what it saves) and `finalState` (one tensor for each entry,
  * those of type I64 left out, or null) and the initial state are contiguous. The last stride of a row is 1, and
- * parameters are contiguous. */
+ * parameters are contiguous. `states` has as many bytes as strettoCheckedCallKeepStates said, for what is kept; else it
+ * is null. */
 STRETTO_EXPORT int strettoCheckedCallRun(StrettoCheckedCall *call, const StrettoTensor *results,
-                                         const StrettoTensor *finalState, void *workspace,
+                                         const StrettoTensor *finalState, void *workspace, void *states,
                                          const StrettoExecutor *executor, char **error);
 
 /* A tensor that a gradient leaves, and what of the call it is the gradient of: an input, or an entry of the state. Its
@@ -165,6 +166,7 @@ typedef struct {
                                             lies with the first place */
   const StrettoTensor *rows, *entries;   /* what is left: rows whose last stride is 1, and contiguous entries */
   const StrettoTensor *saved;            /* what the call has left behind its results; null: it is found anew */
+  const void *states;                    /* the states that it has kept; null: the same */
   void *workspace;
 } StrettoGradientCall;
 
@@ -194,11 +196,23 @@ STRETTO_EXPORT StrettoGradient *strettoSignatureGradient(StrettoSignature *signa
 STRETTO_EXPORT bool strettoSignatureAwaitsGradient(const StrettoSignature *signature);
 STRETTO_EXPORT void strettoCheckedCallCompileWithGradient(const StrettoCheckedCall *call,
                                                           const StrettoGradientRequest *request, int64_t threads);
+/* What a call on a GPU keeps of its states for the gradient that will be asked for: the bytes, 0 where it keeps none,
+ * and the tokens of a chunk. Asked before the call is prepared, which then keeps them. */
+typedef struct {
+  int64_t bytes, chunk;
+} StrettoKeptStates;
+STRETTO_EXPORT StrettoKeptStates strettoCheckedCallKeepStates(StrettoCheckedCall *call,
+                                                              const StrettoGradientRequest *request, int64_t threads);
 STRETTO_EXPORT size_t strettoGradientRowCount(const StrettoGradient *gradient);
 STRETTO_EXPORT StrettoGradientPart strettoGradientRow(const StrettoGradient *gradient, size_t index);
 STRETTO_EXPORT size_t strettoGradientEntryCount(const StrettoGradient *gradient);
 STRETTO_EXPORT StrettoGradientPart strettoGradientEntry(const StrettoGradient *gradient, size_t index);
-STRETTO_EXPORT int64_t strettoGradientWorkspace(const StrettoGradient *gradient, const StrettoOperatorCall *call);
+/* What the gradient takes of the states that its call may have kept; the bytes of its workspace, where it has them or
+ * where it has not. */
+STRETTO_EXPORT StrettoKeptStates strettoGradientStates(const StrettoGradient *gradient,
+                                                       const StrettoOperatorCall *call);
+STRETTO_EXPORT int64_t strettoGradientWorkspace(const StrettoGradient *gradient, const StrettoOperatorCall *call,
+                                                bool hasStates);
 STRETTO_EXPORT int strettoGradientRun(StrettoGradient *gradient, const StrettoOperatorCall *call,
                                       const StrettoGradientCall *tensors, const StrettoExecutor *executor,
                                       char **error);

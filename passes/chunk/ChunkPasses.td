@@ -178,6 +178,34 @@ def ExpandDecay : Pass<"stretto-expand-decay", "::stretto::chunk::KernelOp"> {
                         "Warps of a walk of a gradient whose warpgroups form products; 0: there are none">];
 }
 
+def KeepStates : Pass<"stretto-keep-states", "::stretto::chunk::KernelOp"> {
+  let summary = "Keeps the states at the start of each chunk for a gradient";
+  let description = [{
+    A walk forward that finds results has the states at the start of each chunk, which are what the walk back of a
+    gradient asks for: where a call is recorded, its kernel keeps them as checkpoints, before its outputs, and the
+    gradient walks forward no more. They have the type in which the gradient's own kernel would keep them: matrices that
+    of inputs in bf16, all else that of arithmetic.
+
+    ```mlir
+    chunk.kernel @f chunk 64 (input %q: tensor<64x32xbf16>, state %S: tensor<32x16xf32>, valid %n: index)
+        -> (o: tensor<64x16xbf16>) {
+      ...
+      chunk.yield %o next %next : tensor<64x16xbf16>, tensor<32x16xf32>
+    }
+    ```
+    =>
+    ```mlir
+    chunk.kernel @f chunk 64 (input %q: tensor<64x32xbf16>, state %S: tensor<32x16xf32>, valid %n: index)
+        -> (S: tensor<32x16xbf16> checkpoint, o: tensor<64x16xbf16>) {
+      %kept = arith.truncf %S : tensor<32x16xf32> to tensor<32x16xbf16>
+      ...
+      chunk.yield %kept, %o next %next : tensor<32x16xbf16>, tensor<64x16xbf16>, tensor<32x16xf32>
+    }
+    ```
+  }];
+  let dependentDialects = ["::mlir::arith::ArithDialect"];
+}
+
 def InvertSystems : Pass<"stretto-invert-systems", "::mlir::ModuleOp"> {
   let summary = "Multiplies by inverses, which a kernel of their own finds";
   let description = [{

@@ -1,6 +1,7 @@
 //===- Autograd.cpp - Recording gradients of operators --------------------===//
 
 #include "runtime/torch/Autograd.h"
+#include <c10/core/impl/TorchDispatchModeTLS.h>
 #include <torch/csrc/autograd/custom_function.h>
 #include <torch/csrc/autograd/functions/utils.h>
 #include <torch/csrc/autograd/saved_variable.h>
@@ -22,6 +23,7 @@ struct VariantBackward : torch::autograd::Node {
     inputs.clear();
     initialState.clear();
     saved.clear();
+    states.reset_data();
     isReleased = true;
   }
 
@@ -30,6 +32,10 @@ struct VariantBackward : torch::autograd::Node {
   std::vector<SavedVariable> inputs, initialState;
   /// Rows that the call has saved.
   std::vector<SavedVariable> saved;
+  /// The states that it has kept, of chunks of so many tokens, and who takes them.
+  SavedVariable states;
+  int64_t chunkOfStates = 0;
+  std::shared_ptr<const TorchOperator> op;
   /// The other arguments of the call.
   std::vector<c10::IValue> options;
   c10::IValue sequenceOffsets;
@@ -61,21 +67,32 @@ variable_list VariantBackward::apply(variable_list &&cotangents) {
   c10::List<bool> wanted;
   for (size_t edge = 0; edge < inputs.size() + initialState.size(); ++edge)
     wanted.push_back(task_should_compute_output(edge));
-  stack.emplace_back(wanted);
   c10::List<std::optional<at::Tensor>> all;
   all.resize(outputCount);
   for (size_t i = 0; i < cotangents.size(); ++i)
     if (cotangents[i].defined())
       all.set(outputs[i], cotangents[i]);
-  stack.emplace_back(std::move(all));
   std::vector<at::Tensor> rows;
   rows.reserve(saved.size());
   for (SavedVariable &row : saved)
     rows.push_back(row.unpack());
-  rows.empty() ? stack.emplace_back() : stack.emplace_back(std::move(rows));
-
-  c10::Dispatcher::singleton().findSchemaOrThrow(name().c_str(), "").callBoxed(&stack);
-  std::vector<at::Tensor> found = stack.back().toTensorVector();
+  ChunkStates kept = {states.unpack(), chunkOfStates};
+  std::vector<at::Tensor> found;
+  if (kept.memory.defined() && !at::GradMode::is_enabled() && !c10::impl::TorchDispatchModeTLS::any_modes_set()) {
+    std::vector<bool> asked(wanted.begin(), wanted.end());
+    std::vector<OptionalTensor> given;
+    for (const std::optional<at::Tensor> &cotangent : all)
+      given.push_back(cotangent);
+    at::AutoDispatchBelowAutograd guard;
+    found = op->gradient(op->read(at::ArrayRef<c10::IValue>(stack.data(), op->argumentCount())), asked, given, rows,
+                         /*places=*/{}, kept);
+  } else {
+    stack.emplace_back(wanted);
+    stack.emplace_back(std::move(all));
+    rows.empty() ? stack.emplace_back() : stack.emplace_back(std::move(rows));
+    c10::Dispatcher::singleton().findSchemaOrThrow(name().c_str(), "").callBoxed(&stack);
+    found = stack.back().toTensorVector();
+  }
   variable_list gradients;
   auto next = found.begin();
   for (bool isWanted : wanted)
@@ -86,6 +103,12 @@ variable_list VariantBackward::apply(variable_list &&cotangents) {
 static Arguments top(const TorchOperator &op, const Stack &stack, size_t beside = 0) {
   size_t count = op.argumentCount();
   return op.read(at::ArrayRef<c10::IValue>(stack.data() + stack.size() - count - beside, count));
+}
+
+/// Whether a call goes from here to the kernels of a GPU and is seen by nobody else, as one that is traced is: states
+/// are no results, so that a graph of operators would not hold them.
+static bool isPlain(c10::DispatchKeySet keys) {
+  return (keys & c10::after_ADInplaceOrView_keyset).highestPriorityTypeId() == c10::DispatchKey::CUDA;
 }
 
 void RecordGradient::operator()(const c10::OperatorHandle &handle, c10::DispatchKeySet keys, Stack *stack) {
@@ -126,6 +149,19 @@ void RecordGradient::operator()(const c10::OperatorHandle &handle, c10::Dispatch
     }
     for (const at::Tensor &row : torch::jit::pop(*stack).toTensorVector())
       node->saved.emplace_back(row, /*is_output=*/false);
+  } else if (isPlain(keys)) {
+    at::AutoDispatchBelowAutograd guard;
+    arguments.keepsStates = true;
+    Outputs outputs = op->run(std::move(arguments));
+    if (outputs.states.memory.defined()) {
+      node->states = SavedVariable(outputs.states.memory, /*is_output=*/false);
+      node->chunkOfStates = outputs.states.chunk;
+      node->op = op;
+    }
+    torch::jit::drop(*stack, op->argumentCount());
+    for (at::Tensor &result : outputs.results)
+      torch::jit::push(*stack, std::move(result));
+    torch::jit::push(*stack, std::move(outputs.finalState));
   } else {
     run();
   }

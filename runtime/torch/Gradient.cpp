@@ -53,7 +53,8 @@ static at::Tensor withFirstOfGroups(const at::Tensor &tensor, int64_t axis, int6
 std::vector<at::Tensor> TorchOperator::gradient(Arguments arguments, const std::vector<bool> &wanted,
                                                 const std::vector<OptionalTensor> &cotangents,
                                                 const std::vector<at::Tensor> &saved,
-                                                const std::vector<OptionalTensor> &places) const {
+                                                const std::vector<OptionalTensor> &places,
+                                                const ChunkStates &states) const {
   checkMemory(arguments);
   std::vector<at::Tensor> of = differentiated(variant(), arguments, wanted);
   if (of.empty())
@@ -151,12 +152,21 @@ std::vector<at::Tensor> TorchOperator::gradient(Arguments arguments, const std::
                 scalarTypeOf(shape.element), " and ", row.device());
     ofSaved.push_back(describe(saved[i].contiguous()));
   }
-  at::Tensor workspace = allocate({strettoGradientWorkspace(gradient, &call.call)}, row.options().dtype(at::kByte));
+  // What was kept for another gradient than this one, which has other cotangents, is found anew.
+  bool hasStates = false;
+  if (states.memory.defined()) {
+    StrettoKeptStates taken = strettoGradientStates(gradient, &call.call);
+    hasStates = taken.bytes == states.memory.numel() && taken.chunk == states.chunk &&
+                states.memory.device() == row.device() && states.memory.is_contiguous();
+  }
+  at::Tensor workspace =
+      allocate({strettoGradientWorkspace(gradient, &call.call, hasStates)}, row.options().dtype(at::kByte));
   StrettoGradientCall tensors = {resultCotangents.data(),
                                  entryCotangents.data(),
                                  rows.data(),
                                  entries.data(),
                                  ofSaved.empty() ? nullptr : ofSaved.data(),
+                                 hasStates ? states.memory.const_data_ptr() : nullptr,
                                  workspace.mutable_data_ptr()};
   checked(variant(), strettoGradientRun, gradient, &call.call, &tensors, &lent.executor);
 

@@ -294,16 +294,20 @@ TorchOperator::Recorded TorchOperator::recorded(const Arguments &arguments) cons
   return flags;
 }
 
-void TorchOperator::compileWithGradient(const RunningCall &call, const Recorded &wanted, int64_t threads) const {
-  if (wanted.empty() || !strettoSignatureAwaitsGradient(call.signature))
-    return;
+StrettoKeptStates TorchOperator::prepareForGradient(const RunningCall &call, const Recorded &wanted, bool keepsStates,
+                                                    int64_t threads) const {
+  bool isFirst = !wanted.empty() && strettoSignatureAwaitsGradient(call.signature);
+  if (wanted.empty() || !(isFirst || keepsStates))
+    return {0, 0};
   size_t entries = strettoSignatureStateCount(call.signature);
   auto isWanted = [&](size_t i) { return i < wanted.size() && wanted[i]; };
   Flags ofInputs(inputs.size(), isWanted);
   Flags ofEntries(entries, [&](size_t i) { return isWanted(inputs.size() + i); });
   Flags ofResults(resultCount(), [](size_t) { return true; });
   StrettoGradientRequest asked = {ofInputs.data(), ofEntries.data(), ofResults.data()};
-  strettoCheckedCallCompileWithGradient(call.get(), &asked, threads);
+  if (isFirst)
+    strettoCheckedCallCompileWithGradient(call.get(), &asked, threads);
+  return keepsStates ? strettoCheckedCallKeepStates(call.get(), &asked, threads) : StrettoKeptStates{0, 0};
 }
 
 void TorchOperator::checkContents(const RunningCall &call, const Arguments &arguments,
@@ -332,7 +336,7 @@ void TorchOperator::prepare(Arguments arguments) const {
   const at::Tensor &row = firstRow(arguments);
   Lent lent(row.device());
   RunningCall call(*this, arguments);
-  compileWithGradient(call, wanted, lent.executor.threads);
+  prepareForGradient(call, wanted, /*keepsStates=*/false, lent.executor.threads);
   checked(variant(), strettoCheckedCallPrepare, call.get(), lent.executor.threads);
 }
 
@@ -360,11 +364,13 @@ Outputs TorchOperator::run(Arguments arguments) const {
     checkContents(call, arguments, lent.executor);
   if (const Parts *parts = partsOf(arguments, call.signature, /*ofGradient=*/false))
     return parts->run(arguments);
-  compileWithGradient(call, wanted, lent.executor.threads);
+  StrettoKeptStates kept = prepareForGradient(call, wanted, arguments.keepsStates, lent.executor.threads);
 
   int64_t bytes = checked(variant(), strettoCheckedCallPrepare, call.get(), lent.executor.threads);
   Outputs outputs = {allocateResults(call, arguments, row), allocateState(call, arguments, row),
                      allocateSaved(call, arguments, row)};
+  if (kept.bytes)
+    outputs.states = {allocate({kept.bytes}, row.options().dtype(at::kByte)), kept.chunk};
   c10::SmallVector<StrettoTensor, 4> results, finalState;
   for (const at::Tensor &result : outputs.results)
     results.push_back(describeTensor(result));
@@ -377,7 +383,7 @@ Outputs TorchOperator::run(Arguments arguments) const {
     workspace = allocate({bytes}, row.options().dtype(at::kByte));
   checked(variant(), strettoCheckedCallRun, call.get(), results.data(),
           finalState.empty() ? nullptr : finalState.data(), bytes ? workspace.mutable_data_ptr() : nullptr,
-          &lent.executor);
+          kept.bytes ? outputs.states.memory.mutable_data_ptr() : nullptr, &lent.executor);
   if (arguments.isStep && row.is_cuda())
     for (const at::Tensor &entry : arguments.initialState)
       if (entry.scalar_type() == at::kLong)

@@ -43,6 +43,8 @@ struct Arguments {
   bool isStep = false;
   /// Whether rows are saved for its gradient.
   bool savesRows = false;
+  /// Whether states may be kept for it: where whoever calls hands them on.
+  bool keepsStates = false;
   std::vector<OptionalTensor> inputs;
   /// As text; nothing for the default.
   std::vector<std::optional<std::string>> options = {};
@@ -61,8 +63,16 @@ struct Arguments {
   int64_t leadingAxes() const { return isStep ? 1 : 2; }
 };
 
+/// The states at the start of each chunk of so many tokens, which a call has kept for its gradient; undefined where it
+/// has kept none.
+struct ChunkStates {
+  at::Tensor memory;
+  int64_t chunk = 0;
+};
+
 struct Outputs {
   std::vector<at::Tensor> results, finalState, saved;
+  ChunkStates states = {};
 };
 
 class TorchOperator {
@@ -100,11 +110,12 @@ public:
 
   /// The gradients of a call that are wanted: of inputs, then of entries of the initial state. `wanted` has a word for
   /// each of all of these; `cotangents` are those of the results, then of all entries of the final state, which may be
-  /// absent for 0; `saved` is what the call has saved, or nothing. Rows that no two parts of a gradient leave together
-  /// are left where `places`, one for each input, says so.
+  /// absent for 0; `saved` is what the call has saved, or nothing, and `states` what it has kept. Rows that no two
+  /// parts of a gradient leave together are left where `places`, one for each input, says so.
   std::vector<at::Tensor> gradient(Arguments arguments, const std::vector<bool> &wanted,
                                    const std::vector<OptionalTensor> &cotangents, const std::vector<at::Tensor> &saved,
-                                   const std::vector<OptionalTensor> &places = {}) const;
+                                   const std::vector<OptionalTensor> &places = {},
+                                   const ChunkStates &states = {}) const;
   std::vector<at::Tensor> describeGradient(const Arguments &arguments, const std::vector<bool> &wanted) const;
   /// gla_backward(the arguments of gla, bool[] wanted, Tensor?[] cotangents, Tensor[]? saved=None) -> Tensor[]
   std::string gradientSchema(const std::string &name) const;
@@ -168,8 +179,10 @@ private:
   /// Which inputs, then which entries of the initial state, a gradient is recorded of; none where it is of none.
   using Recorded = c10::SmallVector<bool, 16>;
   Recorded recorded(const Arguments &arguments) const;
-  /// Has the kernels of a call on a GPU and of its gradient compiled at the same time, if the latter will be asked for.
-  void compileWithGradient(const RunningCall &call, const Recorded &wanted, int64_t threads) const;
+  /// Has the kernels of a call on a GPU and of its gradient compiled at the same time, if the latter will be asked for;
+  /// what of the states the call then keeps for it, if it may.
+  StrettoKeptStates prepareForGradient(const RunningCall &call, const Recorded &wanted, bool keepsStates,
+                                       int64_t threads) const;
   /// Checks the contents of the tensors of a call, of those on devices copies.
   void checkContents(const RunningCall &call, const Arguments &arguments, const StrettoExecutor &executor) const;
   /// Memory for the results of a call on `row`.

@@ -1,0 +1,102 @@
+//===- KeptStates.cpp - States that a call keeps for its gradient ---------===//
+
+#include "runtime/KeptStates.h"
+#include "runtime/Gradient.h"
+#include "runtime/Knobs.h"
+#include "runtime/Segments.h"
+#include <utility>
+
+using namespace mlir;
+using namespace stretto;
+
+using Signature = Operator::Signature;
+
+Signature::Checkpoint Signature::Checkpoint::of(const Signature &signature, const Manifest &manifest,
+                                                const Manifest::Argument &argument) {
+  int64_t size = static_cast<int64_t>(llvm::product_of(argument.shape)) * argument.parts(manifest.slices);
+  return {argument.name, std::max<int64_t>(signature.heads / argument.group, 1), size, argument.type};
+}
+
+int64_t Signature::checkpointCount(const OperatorCall &call, int64_t chunk, int64_t chunks, int64_t interval) const {
+  int64_t tokens = rowOf(call).sizes[0] * rowOf(call).sizes[1];
+  // What firstCheckpoint (runtime/Manifest.h) would be of one more sequence.
+  int64_t ifAllAreLong = sequences(call) * llvm::divideCeil(chunks, interval);
+  int64_t together = tokens / (chunk * interval) + sequences(call);
+  return std::min(ifAllAreLong, together);
+}
+
+Signature::KeptStates Signature::KeptStates::of(const Signature &signature, const Manifest &manifest) {
+  KeptStates kept;
+  kept.chunk = manifest.chunk;
+  for (const Manifest::Argument &argument : manifest.arguments)
+    if (argument.kind == Manifest::Kind::Kept)
+      kept.states.push_back(Checkpoint::of(signature, manifest, argument));
+  llvm::sort(kept.states, [](const Checkpoint &a, const Checkpoint &b) { return a.name < b.name; });
+  return kept;
+}
+
+bool Signature::KeptStates::contains(StringRef name) const {
+  return llvm::any_of(states, [&](const Checkpoint &state) { return state.name == name; });
+}
+
+std::vector<std::string> Signature::KeptStates::names() const {
+  std::vector<std::string> names;
+  for (const Checkpoint &state : states)
+    names.push_back(state.name);
+  return names;
+}
+
+static int64_t countOf(const Signature::KeptStates &kept, const OperatorCall &call, const Signature &signature) {
+  int64_t chunks = std::max<int64_t>(llvm::divideCeil(signature.tokens(call), kept.chunk), 1);
+  return signature.checkpointCount(call, kept.chunk, chunks, /*interval=*/1);
+}
+
+int64_t Signature::KeptStates::bytes(const OperatorCall &call, const Signature &signature) const {
+  int64_t count = countOf(*this, call, signature), bytes = 0;
+  for (const Checkpoint &state : states)
+    bytes += state.bytes(count);
+  return bytes;
+}
+
+SmallVector<LaunchTensors::Checkpoint, 2> Signature::KeptStates::placesIn(const void *memory, const OperatorCall &call,
+                                                                          const Signature &signature) const {
+  int64_t count = countOf(*this, call, signature);
+  auto *next = static_cast<const char *>(memory);
+  SmallVector<LaunchTensors::Checkpoint, 2> places;
+  for (const Checkpoint &state : states)
+    places.push_back(state.at(std::exchange(next, next + state.bytes(count)), count));
+  return places;
+}
+
+//===----------------------------------------------------------------------===//
+// Whether a call keeps them
+//===----------------------------------------------------------------------===//
+
+bool Signature::mayKeepStates() const {
+  bool hasOnlyStates = llvm::all_of(carried, [](StateEntry::Kind kind) {
+    return kind == StateEntry::Kind::Matrix || kind == StateEntry::Kind::Position;
+  });
+  bool hasWindows = llvm::any_of(state, [](const EntryShape &entry) { return entry.window || entry.isDelayed; });
+  // Of what work items are left to another kernel, that would keep them, too.
+  return Knobs::instance().keepStates && device >= 0 && !isStep() && carriesStates && hasOnlyStates && !hasWindows &&
+         !mayLeave && bytesOf(request.element) == 2;
+}
+
+const Signature::KeptStates *Signature::statesKeptBy(OperatorCall call, const GradientRequest &request,
+                                                     int64_t threads) {
+  SmallVector<bool> none(state.size(), false);
+  if (!mayKeepStates() || items(call) == 0 || resumes(call, request, none))
+    return nullptr;
+  llvm::Expected<Gradient *> gradient = gradientFor(call, request, threads);
+  if (!gradient)
+    return llvm::consumeError(gradient.takeError()), nullptr; // that is said when it is asked for
+  const KeptStates *asked = (*gradient)->statesOf(call);
+  if (!asked)
+    return nullptr;
+  call.keepsStates = true;
+  llvm::Expected<Operator::Prepared> prepared = Operator::prepare(*this, call, threads);
+  if (!prepared)
+    return llvm::consumeError(prepared.takeError()), nullptr;
+  const Kernel *kernel = prepared->segments ? &prepared->segments->lastKernel() : prepared->kernel;
+  return kernel && kernel->keeps && *kernel->keeps == *asked ? asked : nullptr;
+}
