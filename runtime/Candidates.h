@@ -35,6 +35,8 @@ struct Candidate {
   /// forward.
   double flopsOfToken = 0;
   bool readsStates = false;
+  /// Whether walks forward may keep checkpoints of every second chunk alone (stretto-thin-checkpoints).
+  bool thinsCheckpoints = true;
   /// The registers that remain when tiles are set aside, where that was asked for.
   int64_t besideTilesAside = 0;
 

@@ -1,5 +1,6 @@
 //===- ChooseForm.cpp - The form of a kernel that suits its target --------===//
 
+#include "dialect/kernel/Chip.h"
 #include "dialect/stretto/StateChain.h"
 #include "mlir/Parser/Parser.h"
 #include "mlir/Transforms/Passes.h"
@@ -101,6 +102,7 @@ llvm::Error Lowering::chooseFormOf(StringRef family) {
 
 llvm::Error Lowering::takeFixedForm() {
   dividesGradients = request.walks == 2;
+  OwningOpRef<ModuleOp> declared = module->clone();
   if (llvm::Error error = chunked(request.chunk, request.slices).moveInto(module))
     return error;
   int64_t slices = (*module->getOps<chunk::KernelOp>().begin()).getSlices();
@@ -110,8 +112,13 @@ llvm::Error Lowering::takeFixedForm() {
   divideWalks();
   if (isCpu())
     return llvm::Error::success();
+  llvm::Expected<Blocks> blocks = blocksOf(*module);
+  if (thinsInVain(*module, blocks, slices)) {
+    module = std::move(declared);
+    return takeFixedForm();
+  }
   // What does not fit says so when it is lowered.
-  if (llvm::Expected<Blocks> blocks = blocksOf(*module))
+  if (blocks)
     std::tie(warps, ahead, outputs) = std::tie(blocks->warps, blocks->ahead, blocks->outputs);
   else
     llvm::consumeError(blocks.takeError());
@@ -198,6 +205,10 @@ llvm::Expected<OwningOpRef<ModuleOp>> Lowering::formed(PipelineOptions &options,
   if (llvm::Error error = run(*kernels, [&](OpPassManager &passes) { buildPipeline(passes, options, Level::Chunk); }))
     return error;
   divide(kernels, slices);
+  const kernel::Chip *chip = isCpu() ? nullptr : kernel::Chip::find(request.target.name);
+  if (isOfGradient && chip && chip->hasBulkCopies && !options.step && request.walkSlices == 1 && thinsCheckpoints)
+    if (llvm::Error error = run(*kernels, [](OpPassManager &passes) { passes.addPass(createThinCheckpoints()); }))
+      return error;
   // Products of 16-bit operands take a matrix few instructions; fp32 has none of those.
   if (!isCpu() && !options.step && bytesOf(request.element) == 2)
     if (llvm::Error error = run(*kernels, [](OpPassManager &passes) {

@@ -152,10 +152,23 @@ int64_t Lowering::registerLimit(int64_t slices) {
   return isOfAllValues || (dividesGradients && carriesStatesAlone(slices)) ? most : many;
 }
 
+/// Whether checkpoints of every second chunk want more registers than there are, and all are to be kept from now on.
+bool Lowering::thinsInVain(ModuleOp form, llvm::Expected<Blocks> &blocks, int64_t slices) {
+  bool areThin = llvm::any_of(form.getOps<chunk::KernelOp>(),
+                              [](chunk::KernelOp kernel) { return kernel.getBetween().has_value(); });
+  if (!areThin || (blocks && blocks->registers <= registerLimit(slices)))
+    return false;
+  if (!blocks)
+    llvm::consumeError(blocks.takeError());
+  thinsCheckpoints = false;
+  return true;
+}
+
 Candidate Lowering::lookAt(const Candidate::Shape &shape) {
   constexpr int64_t mostOfSystem = 32;
   dividesGradients = shape.dividesGradients;
   panels = shape.panels;
+  thinsCheckpoints = true;
   Candidate candidate;
   auto refuse = [&](llvm::Error error) {
     candidate.refusal = llvm::toString(std::move(error));
@@ -177,6 +190,14 @@ Candidate Lowering::lookAt(const Candidate::Shape &shape) {
   if (llvm::Error error = takePanels(**form))
     return refuse(std::move(error));
   llvm::Expected<Blocks> blocks = blocksOf(**form);
+  if (thinsInVain(**form, blocks, shape.slices)) {
+    if (llvm::Error error = chunked(shape.tokens, shape.slices).moveInto(*form))
+      return refuse(std::move(error));
+    if (llvm::Error error = takePanels(**form))
+      return refuse(std::move(error));
+    blocks = blocksOf(**form);
+  }
+  candidate.thinsCheckpoints = thinsCheckpoints;
   if (!blocks) {
     candidate.problem = llvm::toString(blocks.takeError());
     return candidate;
@@ -240,6 +261,7 @@ llvm::Expected<Lowering::GpuForm> Lowering::fittingForm(int64_t slices) {
       best.flopsOfToken = candidate.flopsOfToken;
       best.readsStates = candidate.readsStates;
       best.shape.tokens = tokens;
+      best.thinsCheckpoints = candidate.thinsCheckpoints;
     }
     if (best.suffices())
       break;
@@ -291,6 +313,7 @@ llvm::Error Lowering::takePanels(ModuleOp form) {
 
 llvm::Error Lowering::take(const GpuForm &form) {
   llvm::SaveAndRestore dividing(dividesGradients, form.shape.dividesGradients);
+  thinsCheckpoints = form.thinsCheckpoints;
   if (llvm::Error error = chunked(form.shape.tokens, form.shape.slices).moveInto(module))
     return error;
   warps = form.warps;

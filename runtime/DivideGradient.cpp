@@ -16,7 +16,7 @@ Gradient::CheckpointCounts Gradient::checkpointCounts(const OperatorCall &call, 
   bool beginsAtCheckpoints = division.count() > 1 && !sideBySide && !walksForwardFirst();
   return {.ofLong = division.isNested() ? checkpointCount(call, division.chunks, division.ofLong) : 0,
           .ofSegments = beginsAtCheckpoints ? checkpointCount(call, division.ofLong, division.length) : 0,
-          .ofChunks = checkpointCount(call, division.length, /*interval=*/1)};
+          .ofChunks = checkpointCount(call, division.length, interval())};
 }
 
 int64_t Gradient::placesOfCotangents(const OperatorCall &call, Division division) const {
@@ -55,14 +55,15 @@ int64_t Gradient::checkpointBytes(const OperatorCall &call, Division division) c
 Gradient::Division Gradient::divide(const OperatorCall &call, int64_t turns, int64_t sideBySideSegments) const {
   const Manifest &manifest = kernel->code->manifest;
   int64_t chunks = std::max<int64_t>(llvm::divideCeil(signature.rowOf(call).sizes[1], manifest.chunk), 1);
-  int64_t length = llvm::divideCeil(chunks, turns);
+  // What is walked begins with a chunk that has checkpoints.
+  auto length = static_cast<int64_t>(llvm::alignTo(llvm::divideCeil(chunks, turns), interval()));
   int64_t sequences = signature.sequences(call);
   if (!sideBySide)
     return {sequences, chunks, length};
   // Segments begin with chunks of the operator, too.
-  int64_t ofOperator = 1;
+  int64_t ofOperator = interval();
   if (forwardSegments)
-    ofOperator = std::max<int64_t>(forwardSegments->lastKernel().code->manifest.chunk / manifest.chunk, 1);
+    ofOperator = std::max<int64_t>(forwardSegments->lastKernel().code->manifest.chunk / manifest.chunk, ofOperator);
   int64_t apart = llvm::alignTo(llvm::divideCeil(length, sideBySideSegments), ofOperator);
   return {sequences, chunks, static_cast<int64_t>(llvm::alignTo(length, apart)), apart};
 }

@@ -266,8 +266,10 @@ llvm::Error Gradient::makeKernels(std::vector<std::string> inputs, const Form &f
     bool keepsOnlyStates = llvm::none_of(walking->manifest.arguments, [](const Manifest::Argument &argument) {
       return argument.kind == Manifest::Kind::Output;
     });
-    if (keepsOnlyStates && !keepingRows)
+    if (keepsOnlyStates && !keepingRows) {
       statesOfCall = KeptStates::of(signature, walking->manifest);
+      statesOfCall->chunk *= code->manifest.interval;
+    }
   }
   if (keepsForSums) {
     noteKeptRows(code->manifest);

@@ -139,6 +139,8 @@ private:
   void explain(llvm::json::OStream &json, const OperatorCall &call, const OperatorCall &atATime,
                Division division) const;
 
+  /// So many chunks from one checkpoint of those that the walk back asks for to the next.
+  int64_t interval() const { return kernel->code->manifest.interval; }
   llvm::Error describe(VariantOp gradient);
   llvm::Error makeKernels(std::vector<std::string> inputs, const Form &form);
   /// Of how many tokens of each sequence, or of a packed batch, the parts of rows are kept at a time.

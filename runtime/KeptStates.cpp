@@ -77,9 +77,8 @@ bool Signature::mayKeepStates() const {
     return kind == StateEntry::Kind::Matrix || kind == StateEntry::Kind::Position;
   });
   bool hasWindows = llvm::any_of(state, [](const EntryShape &entry) { return entry.window || entry.isDelayed; });
-  // Of what work items are left to another kernel, that would keep them, too.
   return Knobs::instance().keepStates && device >= 0 && !isStep() && carriesStates && hasOnlyStates && !hasWindows &&
-         !mayLeave && bytesOf(request.element) == 2;
+         bytesOf(request.element) == 2;
 }
 
 const Signature::KeptStates *Signature::statesKeptBy(OperatorCall call, const GradientRequest &request,

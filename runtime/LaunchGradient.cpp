@@ -101,7 +101,8 @@ private:
 
   LaunchSegment rangeOf(int64_t segment) const {
     int64_t first = segment * division.length;
-    return {.first = first, .chunks = std::min(division.length, division.chunks - first)};
+    return {
+        .first = first, .chunks = std::min(division.length, division.chunks - first), .interval = gradient.interval()};
   }
 
   /// The same for a kernel, whose segments may be apart.

@@ -102,11 +102,16 @@ llvm::Error Lowering::keepPart() {
     }
   };
   std::string asked = name + suffixOfPart().str();
-  for (auto kernel : llvm::make_early_inc_range(module->getOps<chunk::KernelOp>()))
-    if (kernel.getSymName() != asked)
-      kernel.erase();
-  if (module->getOps<chunk::KernelOp>().empty())
+  auto kept = module->lookupSymbol<chunk::KernelOp>(asked);
+  if (!kept)
     return llvm::createStringError("there is no kernel '" + asked + "' in this form");
+  // What stands between its chunks becomes a part of it.
+  std::optional<StringRef> between = kept.getBetween();
+  for (auto kernel : llvm::make_early_inc_range(module->getOps<chunk::KernelOp>()))
+    if (kernel.getSymName() == between)
+      kernel.setPrivate();
+    else if (kernel != kept)
+      kernel.erase();
   return keepStates();
 }
 
@@ -120,7 +125,8 @@ llvm::Error Lowering::keepStates() {
 }
 
 llvm::Expected<KernelImage> Lowering::describe() {
-  FailureOr<Manifest> manifest = Manifest::of(*module->getOps<chunk::KernelOp>().begin());
+  auto isAsked = [](chunk::KernelOp kernel) { return kernel.isPublic(); };
+  FailureOr<Manifest> manifest = Manifest::of(*llvm::find_if(module->getOps<chunk::KernelOp>(), isAsked));
   if (failed(manifest))
     return diagnostics.takeError();
   manifest->noChunkForm = noChunkForm;

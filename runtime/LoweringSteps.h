@@ -93,7 +93,7 @@ private:
     Candidate::Shape shape = {}; // no tokens where there is none
     int64_t slices = 1, warps = 0, ahead = 0, outputs = 0, registers = std::numeric_limits<int64_t>::max();
     double flopsOfToken = 0;
-    bool readsStates = false;
+    bool readsStates = false, thinsCheckpoints = true;
     std::string problem;
     /// The other registers hold offsets. In 16 bits a dozen numbers were seen to spill beyond, a few dozen in
     /// gradients, which may set tiles aside, and more where walks carry nothing but states; that is worth twice the
@@ -127,6 +127,7 @@ private:
     mlir::OwningOpRef<mlir::ModuleOp> planned = {};
   };
   llvm::Expected<Blocks> blocksOf(mlir::ModuleOp form);
+  bool thinsInVain(mlir::ModuleOp form, llvm::Expected<Blocks> &blocks, int64_t slices);
   /// What there is to know of the form of a shape; and the same of the shapes that others are to look at.
   Candidate lookAt(const Candidate::Shape &shape);
   void lookAtShapes(Candidates &shared);
@@ -166,6 +167,7 @@ private:
   int64_t ahead = std::max<int64_t>(request.ahead, 0), outputs = std::max<int64_t>(request.outputs, 0);
   bool within = false;              // walks expect their rows to be in range
   int64_t panels = 0;               // the columns of panels of matrices; 0: those are whole
+  bool thinsCheckpoints = true;     // where all would take much memory
   bool dividesGradients = false;    // states of reverse time have a kernel of their own
   Candidates *candidates = nullptr; // while one is chosen for a GPU
 };

@@ -156,6 +156,8 @@ struct Manifest {
 
   std::string symbol;
   int64_t chunk = 0, slices = 1;
+  /// So many chunks from one of the checkpoints that it reads to the next.
+  int64_t interval = 1;
   /// Chunks are met from the last to the first.
   bool reverse = false;
   bool independentChunks = false;

@@ -167,7 +167,8 @@ llvm::Expected<std::unique_ptr<Signature::Segments>> Signature::Segments::create
   if (const Manifest &manifest = (*code)->manifest; manifest.expects) {
     std::vector<SegmentStarts::Kept> alike;
     if (llvm::Error error =
-            SegmentStarts::make(signature, requestOf(Part::Apart).ofLeft(manifest.chunk, manifest.slices), names, alike)
+            SegmentStarts::make(signature, requestOf(Part::Apart).ofLeft(manifest.chunk, manifest.slices), ofResults,
+                                alike)
                 .moveInto(made->results->ofLeft))
       return error;
   }

@@ -315,17 +315,18 @@ llvm::Expected<Operator::Signature::Kernel *> Operator::Signature::kernelOf(cons
   llvm::Expected<std::unique_ptr<Kernel>> made = makeKernel(std::move(*code), {inputs, entries, kept.names(), {}});
   if (!made)
     return made.takeError();
-  if (keepsStates)
-    (*made)->keeps = std::make_shared<const KeptStates>(std::move(kept));
   (*made)->systems = std::move(*systems);
   if ((*made)->code->manifest.expects) {
     llvm::Expected<std::shared_ptr<CompiledKernel>> ofLeft =
         compile(asked.ofLeft((*made)->code->manifest.chunk, (*made)->code->manifest.slices));
     if (!ofLeft)
       return ofLeft.takeError();
-    if (llvm::Error error = makeKernel(std::move(*ofLeft), {inputs, entries, {}, {}}).moveInto((*made)->ofLeft))
+    if (llvm::Error error =
+            makeKernel(std::move(*ofLeft), {inputs, entries, kept.names(), {}}).moveInto((*made)->ofLeft))
       return error;
   }
+  if (keepsStates)
+    (*made)->keeps = std::make_shared<const KeptStates>(std::move(kept));
   for (const EntryShape &entry : state)
     if (!entry.isPosition && llvm::none_of((*made)->code->manifest.arguments, [&](const Manifest::Argument &argument) {
           return argument.kind == Manifest::Kind::Window

@@ -38,6 +38,9 @@ def Chunk_KernelOp : Chunk_Op<"kernel", [
     for the first segment. With `segments turns` the body is executed once for each segment of a
     sequence, one after the other, and its checkpoints are those of segments in place of chunks.
 
+    A reverse kernel may have checkpoints of every second chunk alone: with `between @other` those of a chunk of odd
+    number are what the kernel @other, which keeps them, makes of the tiles and checkpoints of the chunk before.
+
     Constraints: `kernel_c1` every argument is described, and the last alone is the number of valid tokens, of type
     index; `kernel_c2` all others are tensors of real numbers of static shape; `kernel_c3` inputs and outputs have C
     rows, checkpoints one axis or two; `kernel_c4` the body yields the declared types; `kernel_c5` a group has at least one head; `kernel_c6` a
@@ -45,7 +48,9 @@ def Chunk_KernelOp : Chunk_Op<"kernel", [
     `chunk.table` of the module; `kernel_c8` there is at least one token in a chunk, and one slice; `kernel_c9`
     names of arguments are distinct; `kernel_c10` a window has rows of an input; `kernel_c11` nothing is both sliced and
     partial, states that heads share and checkpoints are not partial; `kernel_c12` a kernel whose
-    turns are segments has states and checkpoints alone.
+    turns are segments has states and checkpoints alone; `kernel_c13` between chunks of a reverse kernel stands one of
+    the module that walks forward in chunks of as many tokens, keeps all of its checkpoints, and has inputs and states
+    that it has as inputs and checkpoints, and nothing else.
 
     Example:
     ```mlir
@@ -67,7 +72,8 @@ def Chunk_KernelOp : Chunk_Op<"kernel", [
   }];
   let arguments = (ins SymbolNameAttr:$sym_name, I64Attr:$chunk, UnitAttr:$reverse,
                        Chunk_ArgumentArrayAttr:$arguments, Chunk_OutputArrayAttr:$outputs,
-                       DefaultValuedAttr<I64Attr, "1">:$slices, OptionalAttr<Chunk_SegmentsAttr>:$segments);
+                       DefaultValuedAttr<I64Attr, "1">:$slices, OptionalAttr<Chunk_SegmentsAttr>:$segments,
+                       OptionalAttr<FlatSymbolRefAttr>:$between);
   let regions = (region SizedRegion<1>:$body);
   let hasCustomAssemblyFormat = 1;
   let hasRegionVerifier = 1;

@@ -39,7 +39,7 @@ static bool isWholeEntry(ArgumentAttr state, Type type) {
 //===----------------------------------------------------------------------===//
 // Syntax
 //
-//   chunk.kernel @name chunk 64 reverse slices 2 segments apart
+//   chunk.kernel @name chunk 64 reverse slices 2 segments apart between @other
 //       (input %q: type group 4 sliced, parameter %w: type of "parameter" column 0 columns 128, table %t: type,
 //       checkpoint %R: type
 //        state %S: type of "entry" column 64 columns 65 lowest, valid %n: index)
@@ -62,6 +62,12 @@ ParseResult KernelOp::parse(OpAsmParser &parser, OperationState &result) {
     if (failed(segments))
       return failure();
     result.addAttribute(getSegmentsAttrName(result.name), SegmentsAttr::get(builder.getContext(), *segments));
+  }
+  if (succeeded(parser.parseOptionalKeyword("between"))) {
+    StringAttr other;
+    if (parser.parseSymbolName(other))
+      return failure();
+    result.addAttribute(getBetweenAttrName(result.name), FlatSymbolRefAttr::get(other));
   }
   result.addAttribute(getChunkAttrName(result.name), builder.getI64IntegerAttr(chunk));
   result.addAttribute(getSlicesAttrName(result.name), builder.getI64IntegerAttr(slices));
@@ -142,6 +148,10 @@ void KernelOp::print(OpAsmPrinter &printer) {
     printer << " slices " << getSlices();
   if (std::optional<Segments> segments = getSegments())
     printer << " segments " << stringifySegments(*segments);
+  if (std::optional<StringRef> other = getBetween()) {
+    printer << " between ";
+    printer.printSymbolName(*other);
+  }
   printer << "(";
   llvm::interleaveComma(getBody().getArguments(), printer, [&](BlockArgument argument) {
     ArgumentAttr description = getArgument(argument.getArgNumber());
@@ -178,7 +188,7 @@ void KernelOp::print(OpAsmPrinter &printer) {
   printer << ")";
   printer.printOptionalAttrDictWithKeyword(
       (*this)->getAttrs(), {getSymNameAttrName(), getChunkAttrName(), getReverseAttrName(), getSlicesAttrName(),
-                            getSegmentsAttrName(), getArgumentsAttrName(), getOutputsAttrName()});
+                            getSegmentsAttrName(), getBetweenAttrName(), getArgumentsAttrName(), getOutputsAttrName()});
   printer << " ";
   printer.printRegion(getBody(), /*printEntryBlockArgs=*/false);
 }
@@ -296,7 +306,47 @@ static LogicalResult verifyArgument(KernelOp kernel, BlockArgument argument) {
   return success();
 }
 
+/// What finds the states between the checkpoints of a walk back has nothing that this has not.
+static LogicalResult verifyBetween(KernelOp kernel, KernelOp other) {
+  auto refuse = [&](const Twine &what) {
+    return kernel.emitOpError("[kernel_c13] between its chunks stands ") << what;
+  };
+  StringRef name = *kernel.getBetween();
+  if (!other)
+    return refuse("'" + name + "', which is no chunk.kernel");
+  if (!kernel.getReverse() || other.getReverse() || other.getChunk() != kernel.getChunk() ||
+      other.getSlices() != kernel.getSlices())
+    return refuse("'" + name + "' of " + Twine(other.getChunk()) + " tokens and " + Twine(other.getSlices()) +
+                  " slices that walks " + (other.getReverse() ? "back" : "forward") + ", expected " +
+                  Twine(kernel.getChunk()) + " and " + Twine(kernel.getSlices()) + ", of a walk forward for one back");
+  auto has = [&](ArgumentKind kind, ArgumentAttr argument) {
+    return llvm::any_of(kernel.argumentsOf(kind), [&](BlockArgument own) {
+      return kernel.getArgument(own.getArgNumber()).getName() == argument.getName();
+    });
+  };
+  for (auto argument : other.getArguments().getAsRange<ArgumentAttr>()) {
+    ArgumentKind kind = argument.getKind();
+    bool isKnown = kind == ArgumentKind::Valid || (kind == ArgumentKind::Input && has(kind, argument)) ||
+                   (kind == ArgumentKind::State && has(ArgumentKind::Checkpoint, argument));
+    if (!isKnown)
+      return refuse("'" + name + "' with the " + stringifyArgumentKind(kind) + " '" + argument.getName().getValue() +
+                    "', which it has not");
+  }
+  for (BlockArgument checkpoint : kernel.argumentsOf(ArgumentKind::Checkpoint)) {
+    StringAttr ofState = kernel.getArgument(checkpoint.getArgNumber()).getName();
+    bool isCarried = llvm::any_of(other.argumentsOf(ArgumentKind::State), [&](BlockArgument state) {
+      return other.getArgument(state.getArgNumber()).getName() == ofState;
+    });
+    if (!isCarried)
+      return refuse("'" + name + "', which does not carry '" + ofState.getValue() + "'");
+  }
+  return success();
+}
+
 LogicalResult KernelOp::verifySymbolUses(SymbolTableCollection &symbols) {
+  if (FlatSymbolRefAttr other = getBetweenAttr())
+    if (failed(verifyBetween(*this, symbols.lookupNearestSymbolFrom<KernelOp>(*this, other.getAttr()))))
+      return failure();
   for (BlockArgument table : argumentsOf(ArgumentKind::Table)) {
     StringAttr name = getArgument(table.getArgNumber()).getName();
     if (!symbols.lookupNearestSymbolFrom<TableOp>(*this, name))

@@ -178,6 +178,28 @@ def ExpandDecay : Pass<"stretto-expand-decay", "::stretto::chunk::KernelOp"> {
                         "Warps of a walk of a gradient whose warpgroups form products; 0: there are none">];
 }
 
+def ThinCheckpoints : Pass<"stretto-thin-checkpoints", "::mlir::ModuleOp"> {
+  let summary = "Keeps checkpoints of every second chunk where all would take much memory";
+  let description = [{
+    A walk back asks for the states at the start of each chunk. Where registers hold few tokens, those of all chunks
+    take more than two inputs do: 32 tokens of width 128 have rows of 8 KiB in 16 bits and a state of 32. What the walk
+    forward does to the state of the chunk before takes one product, of tiles that come in the next turn anyway. So
+    every second chunk has a checkpoint, and the walk forward stands between: the walk back finds the others by what
+    that does. It is where the walk forward takes inputs that the walk back has, and nothing else, and no third kernel
+    asks for the checkpoints.
+
+    ```mlir
+    chunk.kernel @f_checkpoints chunk 32(input %k: tensor<32x128xbf16>, ..., state %S: tensor<128x128xf32>, ...)
+        -> (S: tensor<128x128xbf16> checkpoint) { ... }
+    chunk.kernel @f chunk 32 reverse(input %k: tensor<32x128xbf16>, ..., checkpoint %S: tensor<128x128xbf16>, ...) ...
+    ```
+    =>
+    ```mlir
+    chunk.kernel @f chunk 32 reverse between @f_checkpoints(input %k: tensor<32x128xbf16>, ...) ...
+    ```
+  }];
+}
+
 def KeepStates : Pass<"stretto-keep-states", "::stretto::chunk::KernelOp"> {
   let summary = "Keeps the states at the start of each chunk for a gradient";
   let description = [{

@@ -83,7 +83,8 @@ Inverses::Inverses(KernelOp results)
     : b(results.getLoc(), results.getContext()), type(cast<FloatType>(inputTypeOf(results))) {
   b.setInsertionPointToEnd(results->getBlock());
   inverses = KernelOp::create(b, (results.getSymName() + suffix::systems).str(), results.getChunk(), /*reverse=*/false,
-                              b.getArrayAttr({}), b.getArrayAttr({}), /*slices=*/1, /*segments=*/SegmentsAttr());
+                              b.getArrayAttr({}), b.getArrayAttr({}), /*slices=*/1, /*segments=*/SegmentsAttr(),
+                              /*between=*/FlatSymbolRefAttr());
   b.setInsertionPointToEnd(&inverses.getBody().emplaceBlock());
 }
 

@@ -155,7 +155,8 @@ public:
     b.setInsertionPointAfter(walk);
     kernel =
         chunk::KernelOp::create(b, name, walk.getChunk(), walk.getReverse(), b.getArrayAttr({}), b.getArrayAttr({}),
-                                /*slices=*/1, chunk::SegmentsAttr::get(walk.getContext(), chunk::Segments::Turns));
+                                /*slices=*/1, chunk::SegmentsAttr::get(walk.getContext(), chunk::Segments::Turns),
+                                /*between=*/FlatSymbolRefAttr());
     block = &kernel.getBody().emplaceBlock();
   }
 

@@ -11,6 +11,8 @@ namespace stretto::kernel {
 struct ChunkCopies {
   SendOp first, next;
   ReceiveOp receive;
+  /// A turn may receive the tile of the next one, too, on a condition.
+  llvm::SmallVector<ReceiveOp, 1> ofNext;
 
   /// Nothing where a channel is used in any other way.
   static std::optional<ChunkCopies> of(ChannelOp channel);

@@ -106,6 +106,7 @@ void KernelFolder::foldOverChunks() {
   for (auto &[argument, stream] : streams)
     if (stream.perChunk)
       SendOp::create(builder, view(argument), next, stream.channel, Value());
+  nextIndex = next;
   // Of the chunks before a segment there may be no numbers yet: other kernels keep them.
   Value loaded = last && walksSegment() ? arith::MaxSIOp::create(builder, next, begin).getResult() : next;
   SmallVector<Value> numbersOfNext, carried;
@@ -187,12 +188,88 @@ void KernelFolder::mapArguments(ValueRange states, Value turn) {
                                             stream.perChunk ? index : Value(), stream.perChunk ? turn : Value()));
 }
 
+bool KernelFolder::readsCheckpoints(Operation &op) {
+  return llvm::any_of(kernel.argumentsOf(chunk::ArgumentKind::Checkpoint), [&](BlockArgument argument) {
+    return llvm::any_of(argument.getUsers(), [&](Operation *user) { return op.isAncestor(user); });
+  });
+}
+
+/// The operations of a kernel that its next states are made of.
+static SmallVector<Operation *> makersOfStates(chunk::KernelOp kernel) {
+  llvm::DenseSet<Operation *> needed;
+  SmallVector<Value> pending(cast<chunk::YieldOp>(kernel.getBlock()->getTerminator()).getStates());
+  while (!pending.empty())
+    if (Operation *op = pending.pop_back_val().getDefiningOp(); op && needed.insert(op).second)
+      llvm::append_range(pending, op->getOperands());
+  SmallVector<Operation *> makers;
+  for (Operation &op : kernel.getBlock()->without_terminator())
+    if (needed.contains(&op))
+      makers.push_back(&op);
+  return makers;
+}
+
+/// The chunk before comes next: its tiles are received here, too. What it makes of its own states is rounded as they
+/// are.
+void KernelFolder::findStatesBetween() {
+  SmallVector<BlockArgument> checkpoints = kernel.argumentsOf(chunk::ArgumentKind::Checkpoint);
+  auto nameOf = [](chunk::KernelOp of, BlockArgument argument) {
+    return of.getArgument(argument.getArgNumber()).getName();
+  };
+  auto namedAs = [&](ArrayRef<BlockArgument> arguments, BlockArgument other) {
+    return *llvm::find_if(arguments, [&](BlockArgument own) { return nameOf(kernel, own) == nameOf(between, other); });
+  };
+  SmallVector<Value> kept = llvm::map_to_vector(checkpoints, [&](Value each) { return mapping.lookup(each); });
+  Value one = constant(1), inPair = arith::AndIOp::create(builder, index, one);
+  Value isSecond = arith::CmpIOp::create(builder, arith::CmpIPredicate::eq, inPair, one);
+  auto condition = scf::IfOp::create(builder, TypeRange(ValueRange(kept)), isSecond, /*addElse=*/true);
+  {
+    OpBuilder::InsertionGuard guard(builder);
+    builder.setInsertionPointToStart(condition.elseBlock());
+    scf::YieldOp::create(builder, kept);
+    builder.setInsertionPointToStart(condition.thenBlock());
+    IRMapping before;
+    before.map(between.getValid(), perChunk);
+    for (BlockArgument input : between.argumentsOf(chunk::ArgumentKind::Input)) {
+      BlockArgument own = namedAs(kernel.argumentsOf(chunk::ArgumentKind::Input), input);
+      before.map(input, ReceiveOp::create(builder, own.getType(), streams[own].channel, nextIndex, Value()));
+    }
+    SmallVector<BlockArgument> states = between.argumentsOf(chunk::ArgumentKind::State);
+    auto widened = [&](Value tile, Type type) -> Value {
+      return tile.getType() == type ? tile : arith::ExtFOp::create(builder, type, tile);
+    };
+    for (BlockArgument state : states)
+      before.map(state, widened(mapping.lookup(namedAs(checkpoints, state)), state.getType()));
+    for (Operation *op : makersOfStates(between))
+      builder.clone(*op, before);
+    auto yield = cast<chunk::YieldOp>(between.getBlock()->getTerminator());
+    SmallVector<Value> found;
+    for (BlockArgument checkpoint : checkpoints)
+      for (auto [state, next] : llvm::zip_equal(states, yield.getStates())) {
+        if (nameOf(between, state) != nameOf(kernel, checkpoint))
+          continue;
+        Value tile = before.lookup(next);
+        if (tile.getType() != checkpoint.getType())
+          tile = arith::TruncFOp::create(builder, checkpoint.getType(), tile);
+        found.push_back(tile);
+      }
+    scf::YieldOp::create(builder, found);
+  }
+  for (auto [checkpoint, found] : llvm::zip_equal(checkpoints, condition.getResults()))
+    mapping.map(checkpoint, found);
+}
+
 void KernelFolder::emitBody() {
   // The many tiles of a gradient are stored as soon as they are known: then they need no registers any longer.
   bool early = kernel.getReverse() || keepsCheckpoints();
   if (early)
     store(kernel.getBlock()->getArguments());
+  // What needs no states comes first, while the tiles are on their way of which those between others are made.
+  bool asksForStates = bool(between);
   for (Operation &op : kernel.getBlock()->without_terminator()) {
+    if (asksForStates && readsCheckpoints(op)) {
+      findStatesBetween();
+      asksForStates = false;
+    }
     emit(op);
     if (early)
       store(op.getResults());
@@ -336,14 +413,21 @@ struct FoldOverChunks : stretto::impl::FoldOverChunksBase<FoldOverChunks> {
 
   void runOnOperation() override {
     SymbolTableCollection symbols;
-    for (chunk::KernelOp kernel : llvm::make_early_inc_range(getOperation().getOps<chunk::KernelOp>())) {
-      if (failed(fold(kernel, symbols)))
+    // What stands between the chunks of another is asked for by that; where it is private, by that alone. What is made
+    // of it has its name.
+    SmallVector<chunk::KernelOp> kernels(getOperation().getOps<chunk::KernelOp>());
+    SmallVector<chunk::KernelOp> between = llvm::map_to_vector(kernels, [&](chunk::KernelOp kernel) {
+      FlatSymbolRefAttr name = kernel.getBetweenAttr();
+      return name ? symbols.lookupNearestSymbolFrom<chunk::KernelOp>(kernel, name.getAttr()) : chunk::KernelOp();
+    });
+    for (auto [kernel, other] : llvm::zip_equal(kernels, between))
+      if (kernel.isPublic() && failed(fold(kernel, other, symbols)))
         return signalPassFailure();
+    for (chunk::KernelOp kernel : kernels)
       kernel.erase();
-    }
   }
 
-  LogicalResult fold(chunk::KernelOp kernel, SymbolTableCollection &symbols) {
+  LogicalResult fold(chunk::KernelOp kernel, chunk::KernelOp between, SymbolTableCollection &symbols) {
     FailureOr<Manifest> manifest = Manifest::of(kernel);
     if (failed(manifest))
       return failure();
@@ -379,7 +463,7 @@ struct FoldOverChunks : stretto::impl::FoldOverChunksBase<FoldOverChunks> {
     for (const Manifest::Argument &argument : manifest->arguments)
       names.push_back(argument.name);
     function.setArgNamesAttr(builder.getStrArrayAttr(names));
-    KernelFolder folder(kernel, function, computeTables, fromStart, symbols);
+    KernelFolder folder(kernel, between, function, computeTables, fromStart, symbols);
     if (inPlace)
       folder.stepInPlace();
     else if (manifest->independentChunks)

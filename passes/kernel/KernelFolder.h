@@ -13,10 +13,11 @@ namespace stretto::kernel {
 /// Makes of a `chunk.kernel` what a block does, in a `kernel.func` that has the views of its arguments.
 class KernelFolder {
 public:
-  KernelFolder(chunk::KernelOp kernel, FuncOp function, bool computeTables, bool fromStart,
+  /// What stands between the chunks of the kernel, or null.
+  KernelFolder(chunk::KernelOp kernel, chunk::KernelOp between, FuncOp function, bool computeTables, bool fromStart,
                mlir::SymbolTableCollection &symbols)
-      : kernel(kernel), function(function), computeTables(computeTables), fromStart(fromStart), symbols(symbols),
-        builder(kernel.getLoc(), mlir::OpBuilder::atBlockEnd(function.getBlock())) {}
+      : kernel(kernel), between(between), function(function), computeTables(computeTables), fromStart(fromStart),
+        symbols(symbols), builder(kernel.getLoc(), mlir::OpBuilder::atBlockEnd(function.getBlock())) {}
 
   //===--------------------------------------------------------------------===//
   // Chunks (FoldOverChunks.cpp)
@@ -44,6 +45,10 @@ private:
   /// The operations of the kernel for the chunk `index`, and what they leave in memory.
   void emitBody();
   void emit(mlir::Operation &op);
+  /// Whether an operation reads checkpoints of the chunk.
+  bool readsCheckpoints(mlir::Operation &op);
+  /// Maps the checkpoints of a chunk to those between others, where it is a second one.
+  void findStatesBetween();
   /// Leaves the rows of inputs in their windows.
   void carry();
   /// Stores those of some values that are outputs.
@@ -169,7 +174,7 @@ private:
   mlir::Value view(mlir::BlockArgument argument) { return view(argument.getArgNumber()); }
   mlir::Value constant(int64_t value) { return mlir::arith::ConstantIndexOp::create(builder, value); }
 
-  chunk::KernelOp kernel;
+  chunk::KernelOp kernel, between;
   FuncOp function;
   bool computeTables, fromStart;
   mlir::SymbolTableCollection &symbols;
@@ -180,7 +185,7 @@ private:
   /// The turn of the next tile of those that are counted.
   llvm::MapVector<mlir::BlockArgument, mlir::Value> turns;
   mlir::Value tokens, perChunk;
-  mlir::Value index; // the chunk that is worked on
+  mlir::Value index, nextIndex; // the chunk that is worked on, and that of the next turn
 };
 
 } // namespace stretto::kernel

@@ -151,6 +151,8 @@ ThreadLowering::Place ThreadLowering::checkpointOf(Value chunk) {
   Value valid = validTokens(b.mul(chunk, manifest.chunk), manifest.chunk);
   place.exists = b.both(b.compare(arith::CmpIPredicate::sgt, valid, b.i32(0)),
                         b.compare(arith::CmpIPredicate::ult, place.number, word(Manifest::Chunks)));
+  if (manifest.interval > 1)
+    place.number = arith::DivUIOp::create(b, place.number, b.i64(manifest.interval));
   return place;
 }
 

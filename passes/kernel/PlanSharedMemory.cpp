@@ -344,6 +344,10 @@ int64_t deepenChannels(Roles roles, int64_t bytes) {
   if (deepen(/*apart=*/true, bytes, fewest))
     return bytes;
   sortBySize(deep);
+  llvm::erase_if(deep, [](ChannelOp channel) {
+    std::optional<ChunkCopies> copies = ChunkCopies::of(channel);
+    return copies && !copies->ofNext.empty();
+  });
   for (ChannelOp largest : deep) {
     if (deepen(/*apart=*/false, bytes, fewest))
       return bytes;

@@ -19,7 +19,12 @@ std::optional<ChunkCopies> ChunkCopies::of(ChannelOp channel) {
   for (Operation *user : channel->getUsers()) {
     bool isFirst = false;
     auto send = dyn_cast<SendOp>(user);
-    if (auto receive = dyn_cast<ReceiveOp>(user))
+    auto receive = dyn_cast<ReceiveOp>(user);
+    if (receive && isa<scf::IfOp>(user->getParentOp())) {
+      copies.ofNext.push_back(receive);
+      continue;
+    }
+    if (receive)
       isFirst = !std::exchange(copies.receive, receive);
     else if (send && send.getChunk())
       isFirst = !std::exchange(isa<FuncOp>(user->getParentOp()) ? copies.first : copies.next, send);
@@ -31,6 +36,8 @@ std::optional<ChunkCopies> ChunkCopies::of(ChannelOp channel) {
   if (!isComplete || copies.receive->getBlock() != copies.next->getBlock())
     return std::nullopt;
   auto loop = dyn_cast<scf::ForOp>(copies.receive->getParentOp());
+  if (llvm::any_of(copies.ofNext, [&](ReceiveOp receive) { return receive.getChunk() != copies.next.getChunk(); }))
+    return std::nullopt;
   if (!loop || !isa<FuncOp>(loop->getParentOp()) || getConstantIntValue(loop.getStep()) != 1)
     return std::nullopt;
   return copies;
@@ -179,6 +186,13 @@ struct SelectCopies : stretto::impl::SelectCopiesBase<SelectCopies> {
                                                  : "the chip does not copy boxes";
       if (channel.getBulk() && !obstacle.empty()) {
         channel.emitOpError("cannot be filled in bulk: ") << obstacle;
+        return signalPassFailure();
+      }
+      // What threads copy is there when its turn begins, no earlier.
+      std::optional<ChunkCopies> copies = ChunkCopies::of(channel);
+      if (copies && !copies->ofNext.empty() && !obstacle.empty()) {
+        channel.emitOpError("passes tiles that are received before their turn, and cannot be filled in bulk: ")
+            << obstacle;
         return signalPassFailure();
       }
       channel.setBulk(obstacle.empty());

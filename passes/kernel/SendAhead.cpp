@@ -82,6 +82,8 @@ public:
     sendWhere(turns, next, [&](ChunkCopies copies) { return further(copies.receive.getChunk(), distance); });
     for (ChunkCopies copies : channels) {
       copies.receive.getTurnMutable().assign(turn);
+      for (ReceiveOp receive : copies.ofNext)
+        receive.getTurnMutable().assign(next);
       copies.first.erase();
       copies.next.erase();
     }

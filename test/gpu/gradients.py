@@ -70,6 +70,11 @@ def split(text):
     """The kernels of a module, each with the tables that it reads."""
     tables = re.findall(r"^  chunk\.table @.*?^  }\n", text, re.DOTALL | re.MULTILINE)
     parts = re.findall(r"^  chunk\.kernel @.*?^  }\n", text, re.DOTALL | re.MULTILINE)
+    named = {re.search(r"@(\w+)", part).group(1): part for part in parts}
+    for index, part in enumerate(parts):
+        if between := re.match(r"  chunk\.kernel @\w+ [^(]*between @(\w+)", part):
+            other = named[between.group(1)].replace(") {\n", ') attributes {sym_visibility = "private"} {\n', 1)
+            parts[index] = other + part
     return ["".join([*(table for table in tables if f"table %{table_name(table)}:" in part), part]) for part in parts]
 
 

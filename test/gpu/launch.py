@@ -373,9 +373,11 @@ class GradientLaunch:
         self.tables, self.packed, self.shared, self.places = tables, packed, {}, {}
         self.manifests, self.stages = manifests, []
         chunks = -(-tokens // manifests[-1]["chunk"])
+        self.interval = max(manifest["interval"] for manifest in manifests)
         reads_checkpoints = any(a["kind"] == "checkpoint" for a in arguments)
         # Where no state is kept for the walk back, the walk forward is one over all chunks.
         walks_forward_first = not reads_checkpoints and manifests[-1]["reverse"]
+        segment = -(-segment // self.interval) * self.interval
         self.segment = (min(segment, chunks) if reads_checkpoints or walks_forward_first else 0) or chunks
         self.chunks = chunks
         self.long = min(self.segment * of_long or chunks, chunks)
@@ -421,7 +423,7 @@ class GradientLaunch:
         intervals = {
             "long segments": (self.long, self.chunks),
             "segments": (self.segment, self.long),
-            "chunks": (1, self.segment),
+            "chunks": (self.interval, self.segment),
         }
         return intervals[kept]
 
