@@ -67,7 +67,7 @@ static void appendBoxes(ArgumentBlock &block, const Signature &signature, const 
     boxes.type = argument.type;
     boxes.columns = argument.box;
     boxes.tokens = argument.boxRows;
-    if (argument.kind == Manifest::Kind::Checkpoint) {
+    if (argument.kind == Manifest::Kind::Checkpoint || argument.kind == Manifest::Kind::Kept) {
       const LaunchTensors::Checkpoint &checkpoint = tensors.checkpoints[position];
       boxes.pointer = word(checkpoint.data);
       boxes.sizes = {columns, signature.heads / argument.group, argument.shape.front(), checkpoint.count};

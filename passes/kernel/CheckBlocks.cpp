@@ -247,8 +247,8 @@ StringRef ThreadLowering::problemOfCopy(Operation *op) {
     auto tile = cast<RankedTensorType>(store.getTile().getType());
     bool isInBoxes =
         isOfWideBoxes(tile) && *layoutOf(tile) == sharedLayout(tile.getShape(), tile.getElementTypeBitWidth() / 8);
-    if (!store.getBulk() || store.getStaged() || !isOf(store.getView(), {Kind::Output}) || !isInBoxes)
-      return "stores a tile of shared memory otherwise than in bulk, as an output, in boxes as wide as the banks";
+    if (!store.getBulk() || store.getStaged() || !isInBoxes)
+      return "stores a tile of shared memory otherwise than in bulk, in boxes as wide as the banks";
   } else if (store && store.getBulk() &&
              !(store.getMatrices() && isOf(store.getView(), {Kind::Output}) &&
                rowsOfOwnBoxes(cast<RankedTensorType>(store.getTile().getType()))))

@@ -421,6 +421,11 @@ void releasePassed(ReceiveOp receive) {
     if (last->isBeforeInBlock(reader))
       last = reader;
   }
+  // What the memory system stores it reads while products are formed.
+  if (isa<StoreOp>(last))
+    for (auto finish : block->getOps<FinishOp>())
+      if (last->isBeforeInBlock(finish))
+        last = finish;
   bool isLoaded = channel.isShared() && !llvm::all_of(receive->getUsers(), isOfWarpgroups);
   // What is passed to products has a fence, behind which it needs none of its own.
   PassOp next = isLoaded ? nextPass(last) : PassOp();

@@ -159,13 +159,20 @@ void ThreadLowering::orderBoxes(StoreOp op, const SharedTile &tile, int64_t boxR
     Value sum = b.linear(b.warp, basis);
     return sum ? sum : b.i32(0);
   };
-  Value first = b.mul(scalars.lookup(op.getChunk()), manifest.chunk);
-  Value row = b.truncate(b.select(packed, b.add(firstToken, first), first));
+  Value row, owner;
+  if (view.argument->kind == Manifest::Kind::Kept) {
+    row = b.i32(0);
+    owner = b.truncate(b.add(checkpoint, keptPlaceOf(op).number));
+  } else {
+    Value first = b.mul(scalars.lookup(op.getChunk()), manifest.chunk);
+    row = b.truncate(b.select(packed, b.add(firstToken, first), first));
+    owner = b.select(packed, b.i32(0), b.truncate(sequence));
+  }
   row = b.add(row, ofWarp([](int64_t row, int64_t) { return row; }));
   Value column = ofWarp([](int64_t, int64_t column) { return column; });
   if (view.argument->sliced)
     column = b.add(column, b.mul(slice, type.getDimSize(1)));
-  Value owner = b.select(packed, b.i32(0), b.truncate(sequence)), place = b.advance(tile.base, ofWarp(placeOf));
+  Value place = b.advance(tile.base, ofWarp(placeOf));
   for (int64_t at = 0; at < type.getDimSize(0); at += boxRows)
     for (int64_t from = 0; from < type.getDimSize(1); from += boxColumns)
       if (!ofWarps || !(ofWarps->flat({at, from}) & ofWarps->reach(Layout::Warp)))
@@ -202,6 +209,12 @@ void ThreadLowering::storeLeft(StoreOp op) {
   for (auto store : op->getBlock()->getOps<StoreOp>())
     before += store->isBeforeInBlock(op) && inSharedMemory(store.getTile().getType());
   Value own = b.compare(arith::CmpIPredicate::eq, thread, b.i32(before % function.getWarps() * lanesOfWarp));
+  if (viewOf(op.getView()).argument->kind == Manifest::Kind::Kept) {
+    OpBuilder::InsertionGuard guard(b);
+    b.setInsertionPointToStart(scf::IfOp::create(b, b.both(own, keptPlaceOf(op).exists)).thenBlock());
+    orderBoxes(op, tile, type.getDimSize(0), /*ofWarps=*/nullptr);
+    return;
+  }
   ifWhole(
       op,
       [&] {

@@ -442,6 +442,14 @@ void ThreadLowering::lowerStore(StoreOp op) {
     storeRows(op, op.getStaged() ? stage(op, type) : registersOf(op.getTile()), type);
 }
 
+ThreadLowering::Place ThreadLowering::keptPlaceOf(StoreOp op) {
+  Value number = b.truncate(b.sub(scalars.lookup(op.getChunk()), firstKept));
+  Value interval = b.truncate(word(Manifest::CheckpointInterval));
+  Value skipped = arith::RemUIOp::create(b, number, interval);
+  Value isWanted = b.both(viewOf(op.getView()).wanted, b.compare(arith::CmpIPredicate::eq, skipped, b.i32(0)));
+  return {b.extend(arith::DivUIOp::create(b, number, interval)), isWanted};
+}
+
 void ThreadLowering::storeRows(StoreOp op, ArrayRef<Value> tile, RankedTensorType type) {
   const View &view = viewOf(op.getView());
   ArrayRef<int64_t> shape = type.getShape();
@@ -453,11 +461,9 @@ void ThreadLowering::storeRows(StoreOp op, ArrayRef<Value> tile, RankedTensorTyp
   if (isKept && manifest.segments == Manifest::Segments::Turns) {
     base = b.advance(view.base, b.mul(b.mul(b.sub(chunk, firstKept), view.chunkStride), bytes));
   } else if (isKept) {
-    Value number = b.truncate(b.sub(chunk, firstKept)), interval = b.truncate(word(Manifest::CheckpointInterval));
-    Value skipped = arith::RemUIOp::create(b, number, interval);
-    isWanted = b.both(isWanted, b.compare(arith::CmpIPredicate::eq, skipped, b.i32(0)));
-    number = b.extend(arith::DivUIOp::create(b, number, interval));
-    base = b.advance(view.base, b.mul(b.mul(number, view.chunkStride), bytes));
+    Place place = keptPlaceOf(op);
+    isWanted = place.exists;
+    base = b.advance(view.base, b.mul(b.mul(place.number, view.chunkStride), bytes));
   } else {
     Value first = b.mul(chunk, manifest.chunk);
     valid = validTokens(first, manifest.chunk);

@@ -127,6 +127,12 @@ void ThreadLowering::lowerPass(PassOp op) {
 }
 
 void ThreadLowering::lowerRelease(ReleaseOp op) {
+  // Who had the memory system store the tile waits until that has read it.
+  bool isStored = llvm::any_of(op.getChannel().getUsers(), [](Operation *user) {
+    return isa<ReceiveOp>(user) && llvm::any_of(user->getUsers(), llvm::IsaPred<StoreOp>);
+  });
+  if (isStored)
+    NVVM::CpAsyncBulkWaitGroupOp::create(b, b.getI32IntegerAttr(0), b.getUnitAttr());
   if (op.getFence())
     fenceShared();
   arrivePassed(op.getChannel(), op.getTurn(), /*isRead=*/true);

@@ -152,7 +152,9 @@ LogicalResult ThreadLowering::lower(Operation *op) {
       .Case([&](ReturnOp) { return lowerReturn(), success(); })
       .Case([&](TokensOp op) { return scalars.map(op.getResult(), tokens), success(); })
       .Case([&](GroupOp op) { return scalars.map(op.getResult(), b.i64(group)), success(); })
-      .Case([&](SegmentOp op) { return scalars.map(op->getResults(), ValueRange{begin, end}), success(); })
+      .Case([&](SegmentOp op) {
+        return scalars.map(op->getResults(), ValueRange{begin, end}), success();
+      })
       .Case([&](kernel::ChunkOp op) { return scalars.map(op.getResult(), ownChunk), success(); })
       .Case([&](SpanOp op) { return lowerSpan(op), success(); })
       .Case([&](InRangeOp op) { return lowerInRange(op), success(); })

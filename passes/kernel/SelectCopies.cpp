@@ -167,6 +167,38 @@ static bool gainsFromStage(StoreOp store, const Manifest &manifest) {
          neighbouringColumns(layout) < perPiece && alongRows(layout, perPiece);
 }
 
+/// What those who find outputs behind a walk store just as another role has passed it, in boxes as wide as the banks,
+/// the memory system takes from where it lies. Null where that is not so.
+static ReceiveOp whereItWasPassed(StoreOp store, const Manifest &manifest) {
+  auto convert = store.getTile().getDefiningOp<ConvertOp>();
+  auto receive = convert && convert->hasOneUse() ? convert.getOperand().getDefiningOp<ReceiveOp>() : ReceiveOp();
+  if (!receive || !receive->hasOneUse() || receive->getBlock() != store->getBlock() ||
+      store->getParentOfType<FuncOp>().getRole().getKind() != RoleKind::Outputs)
+    return {};
+  auto channel = receive.getChannel().getDefiningOp<ChannelOp>();
+  RankedTensorType tile = channel.getType().getTile();
+  const Manifest::Argument &argument = manifest.arguments[cast<BlockArgument>(store.getView()).getArgNumber()];
+  bool isInBoxes =
+      isOfWideBoxes(tile) && *layoutOf(tile) == sharedLayout(tile.getShape(), tile.getElementTypeBitWidth() / 8);
+  bool isTaken =
+      argument.kind == Manifest::Kind::Kept && channel.getPassed() && !channel.getOver() && !channel.getBulk();
+  return isInBoxes && isTaken ? receive : ReceiveOp();
+}
+
+/// Stores a tile from there, as soon as a turn has it: it has been read when products have been formed.
+static void storeWhereItWasPassed(StoreOp store, ReceiveOp receive) {
+  Operation *convert = store.getTile().getDefiningOp();
+  store.getTileMutable().assign(receive);
+  store.setBulk(true);
+  convert->erase();
+  Operation *turn = receive.getTurn() ? receive.getTurn().getDefiningOp() : nullptr;
+  if (turn && turn->getBlock() == receive->getBlock())
+    receive->moveAfter(turn);
+  else
+    receive->moveBefore(receive->getBlock(), receive->getBlock()->begin());
+  store->moveAfter(receive);
+}
+
 namespace {
 struct SelectCopies : stretto::impl::SelectCopiesBase<SelectCopies> {
   using SelectCopiesBase::SelectCopiesBase;
@@ -197,6 +229,13 @@ struct SelectCopies : stretto::impl::SelectCopiesBase<SelectCopies> {
       }
       channel.setBulk(obstacle.empty());
     }
+    if (target->hasBulkCopies) {
+      SmallVector<StoreOp> stores;
+      function.walk([&](StoreOp store) { stores.push_back(store); });
+      for (StoreOp store : stores)
+        if (ReceiveOp receive = whereItWasPassed(store, *manifest))
+          storeWhereItWasPassed(store, receive);
+    }
     // Steps are as long as their loads take: what is stored once is stored as it is.
     bool isStep = function.getChunk() == 1;
     function.walk([&](Operation *op) {
@@ -207,7 +246,7 @@ struct SelectCopies : stretto::impl::SelectCopiesBase<SelectCopies> {
         convert.setMatrices(hasMatrices(cast<RankedTensorType>(convert.getType())));
       if (auto pass = dyn_cast<PassOp>(op))
         pass.setMatrices(target->hasBulkCopies && hasMatrices(cast<RankedTensorType>(pass.getOperand().getType())));
-      if (auto store = dyn_cast<StoreOp>(op)) {
+      if (auto store = dyn_cast<StoreOp>(op); store && !inSharedMemory(store.getTile().getType())) {
         store.setStaged(!isStep && gainsFromStage(store, *manifest));
         store.setMatrices(store.getStaged() && target->hasBulkCopies &&
                           hasMatrices(cast<RankedTensorType>(store.getTile().getType())));

@@ -194,6 +194,8 @@ private:
     mlir::Value number, exists;
   };
   Place checkpointOf(mlir::Value chunk);
+  /// Which of the checkpoints that a kernel keeps a store leaves, and whether it is to be left.
+  Place keptPlaceOf(StoreOp op);
   mlir::Value addressIn(const Rows &rows, const Layout &layout, uint64_t reg, int64_t elementBytes);
   /// Whether the element in a register is in memory; null where all are.
   mlir::Value existsIn(const Rows &rows, const Layout &layout, llvm::ArrayRef<int64_t> shape, uint64_t reg);
