@@ -402,12 +402,22 @@ static bool isPassed(Value channel) {
   return made && made.getPassed();
 }
 
+/// Whether a tile is one of a channel, but for its layout.
+static bool isTileOf(Type type, RankedTensorType ofChannel) {
+  auto tile = cast<RankedTensorType>(type);
+  return tile.getShape() == ofChannel.getShape() && tile.getElementType() == ofChannel.getElementType();
+}
+
+LogicalResult ReplaceOp::verify() {
+  if (RankedTensorType ofChannel = getChannel().getType().getTile(); !isTileOf(getTile().getType(), ofChannel))
+    return emitOpError("[replace_c1] leaves ") << getTile().getType() << " in a channel of " << ofChannel;
+  return success();
+}
+
 LogicalResult PassOp::verify() {
   auto tile = cast<RankedTensorType>(getOperand().getType()), result = cast<RankedTensorType>(getType());
   RankedTensorType ofChannel = getChannel().getType().getTile();
-  auto isLike = [&](RankedTensorType type) {
-    return type.getShape() == ofChannel.getShape() && type.getElementType() == ofChannel.getElementType();
-  };
+  auto isLike = [&](RankedTensorType type) { return isTileOf(type, ofChannel); };
   auto made = getChannel().getDefiningOp<ChannelOp>();
   if (!isPassed(getChannel()) || made.getBulk() || !isLike(tile) || !isLike(result))
     return emitOpError("[pass_c1] passes ") << tile << " as " << result << " to a channel of " << ofChannel

@@ -72,13 +72,28 @@ def Kernel_AwaitOp : Kernel_Op<"await"> {
 def Kernel_ReceiveOp : Kernel_Op<"receive", [AttrSizedOperandSegments]> {
   let summary = "a chunk's tile in a channel";
   let description = [{
-    Valid until the tile `depth` chunks later is sent. Without a chunk it is the first tile of the ring. Of a bulk
+    Valid until the tile `depth` chunks later is sent, or it is replaced. Without a chunk it is the first tile of the ring. Of a bulk
     channel it waits for the tile.
   }];
   let arguments = (ins Kernel_Channel:$channel, Optional<Index>:$chunk, Optional<Index>:$turn);
   let results = (outs Kernel_Tile:$result);
   let assemblyFormat = [{ $channel (`at` $chunk^)? (`turn` $turn^)? attr-dict
                           `:` type($channel) `->` type($result) }];
+}
+
+def Kernel_ReplaceOp : Kernel_Op<"replace", [AttrSizedOperandSegments]> {
+  let summary = "leaves a tile in the place of one that has arrived";
+  let description = [{
+    Stores the tile where that of the chunk, or of the turn, lies in the channel. Whoever receives it behind the next
+    barrier has the new one. With `matrices` warps store matrices of eight rows of 16 bytes.
+
+    Constraints: `replace_c1` the tile is the channel's, but for its layout.
+  }];
+  let arguments = (ins Kernel_Tile:$tile, Kernel_Channel:$channel, Optional<Index>:$chunk, Optional<Index>:$turn,
+                       UnitAttr:$matrices);
+  let assemblyFormat = [{ $tile `in` $channel (`at` $chunk^)? (`turn` $turn^)? (`matrices` $matrices^)? attr-dict
+                          `:` type($tile) `,` type($channel) }];
+  let hasVerifier = 1;
 }
 
 def Kernel_PassOp : Kernel_Op<"pass"> {

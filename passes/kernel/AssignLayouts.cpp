@@ -358,7 +358,7 @@ private:
       assignInRange(inRange);
     } else if (isa<LoadOp, EvaluateOp>(op)) {
       setLayout(op->getResult(0), registersFor(tileTypeOf(op->getResult(0))));
-    } else if (isa<StoreOp, SaveOp>(op)) {
+    } else if (isa<StoreOp, SaveOp, ReplaceOp>(op)) {
       op->setOperand(0, inRegisters(op->getOperand(0)));
     } else if (isInPlace(op)) {
       assignElementwise(op);

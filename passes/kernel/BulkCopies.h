@@ -11,8 +11,14 @@ namespace stretto::kernel {
 struct ChunkCopies {
   SendOp first, next;
   ReceiveOp receive;
-  /// A turn may receive the tile of the next one, too, on a condition.
-  llvm::SmallVector<ReceiveOp, 1> ofNext;
+  /// A turn may also receive its own tile before that is replaced, or on a condition the tile of the next one.
+  llvm::SmallVector<ReceiveOp, 1> others;
+  llvm::SmallVector<ReplaceOp, 1> replaced;
+
+  bool isOfNext(ReceiveOp other) { return other.getChunk() == next.getChunk(); }
+  bool receivesNext() {
+    return llvm::any_of(others, [&](ReceiveOp other) { return isOfNext(other); });
+  }
 
   /// Nothing where a channel is used in any other way.
   static std::optional<ChunkCopies> of(ChannelOp channel);

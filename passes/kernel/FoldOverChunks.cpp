@@ -209,7 +209,7 @@ static SmallVector<Operation *> makersOfStates(chunk::KernelOp kernel) {
 }
 
 /// The chunk before comes next: its tiles are received here, too. What it makes of its own states is rounded as they
-/// are.
+/// are, and takes their place.
 void KernelFolder::findStatesBetween() {
   SmallVector<BlockArgument> checkpoints = kernel.argumentsOf(chunk::ArgumentKind::Checkpoint);
   auto nameOf = [](chunk::KernelOp of, BlockArgument argument) {
@@ -218,44 +218,39 @@ void KernelFolder::findStatesBetween() {
   auto namedAs = [&](ArrayRef<BlockArgument> arguments, BlockArgument other) {
     return *llvm::find_if(arguments, [&](BlockArgument own) { return nameOf(kernel, own) == nameOf(between, other); });
   };
-  SmallVector<Value> kept = llvm::map_to_vector(checkpoints, [&](Value each) { return mapping.lookup(each); });
+  auto receiveOf = [&](BlockArgument own) { return mapping.lookup(own).getDefiningOp<ReceiveOp>(); };
+  llvm::DenseMap<Value, Value> received;
+  for (BlockArgument checkpoint : checkpoints)
+    received[checkpoint] = builder.clone(*receiveOf(checkpoint))->getResult(0);
   Value one = constant(1), inPair = arith::AndIOp::create(builder, index, one);
   Value isSecond = arith::CmpIOp::create(builder, arith::CmpIPredicate::eq, inPair, one);
-  auto condition = scf::IfOp::create(builder, TypeRange(ValueRange(kept)), isSecond, /*addElse=*/true);
-  {
-    OpBuilder::InsertionGuard guard(builder);
-    builder.setInsertionPointToStart(condition.elseBlock());
-    scf::YieldOp::create(builder, kept);
-    builder.setInsertionPointToStart(condition.thenBlock());
-    IRMapping before;
-    before.map(between.getValid(), perChunk);
-    for (BlockArgument input : between.argumentsOf(chunk::ArgumentKind::Input)) {
-      BlockArgument own = namedAs(kernel.argumentsOf(chunk::ArgumentKind::Input), input);
-      before.map(input, ReceiveOp::create(builder, own.getType(), streams[own].channel, nextIndex, Value()));
-    }
-    SmallVector<BlockArgument> states = between.argumentsOf(chunk::ArgumentKind::State);
-    auto widened = [&](Value tile, Type type) -> Value {
-      return tile.getType() == type ? tile : arith::ExtFOp::create(builder, type, tile);
-    };
-    for (BlockArgument state : states)
-      before.map(state, widened(mapping.lookup(namedAs(checkpoints, state)), state.getType()));
-    for (Operation *op : makersOfStates(between))
-      builder.clone(*op, before);
-    auto yield = cast<chunk::YieldOp>(between.getBlock()->getTerminator());
-    SmallVector<Value> found;
-    for (BlockArgument checkpoint : checkpoints)
-      for (auto [state, next] : llvm::zip_equal(states, yield.getStates())) {
-        if (nameOf(between, state) != nameOf(kernel, checkpoint))
-          continue;
-        Value tile = before.lookup(next);
-        if (tile.getType() != checkpoint.getType())
-          tile = arith::TruncFOp::create(builder, checkpoint.getType(), tile);
-        found.push_back(tile);
-      }
-    scf::YieldOp::create(builder, found);
+  auto condition = scf::IfOp::create(builder, isSecond);
+  OpBuilder::InsertionGuard guard(builder);
+  builder.setInsertionPointToStart(condition.thenBlock());
+  IRMapping before;
+  before.map(between.getValid(), perChunk);
+  for (BlockArgument input : between.argumentsOf(chunk::ArgumentKind::Input)) {
+    BlockArgument own = namedAs(kernel.argumentsOf(chunk::ArgumentKind::Input), input);
+    before.map(input, ReceiveOp::create(builder, own.getType(), streams[own].channel, nextIndex, Value()));
   }
-  for (auto [checkpoint, found] : llvm::zip_equal(checkpoints, condition.getResults()))
-    mapping.map(checkpoint, found);
+  SmallVector<BlockArgument> states = between.argumentsOf(chunk::ArgumentKind::State);
+  for (BlockArgument state : states) {
+    Value kept = received.lookup(namedAs(checkpoints, state));
+    bool isRounded = kept.getType() != state.getType();
+    before.map(state, isRounded ? arith::ExtFOp::create(builder, state.getType(), kept).getResult() : kept);
+  }
+  for (Operation *op : makersOfStates(between))
+    builder.clone(*op, before);
+  auto yield = cast<chunk::YieldOp>(between.getBlock()->getTerminator());
+  for (auto [state, next] : llvm::zip_equal(states, yield.getStates())) {
+    Value found = before.lookup(next);
+    ReceiveOp kept = receiveOf(namedAs(checkpoints, state));
+    if (found.getType() != kept.getType())
+      found = arith::TruncFOp::create(builder, kept.getType(), found);
+    ReplaceOp::create(builder, found, kept.getChannel(), kept.getChunk(), kept.getTurn());
+  }
+  for (BlockArgument checkpoint : checkpoints)
+    receiveOf(checkpoint)->moveAfter(condition);
 }
 
 void KernelFolder::emitBody() {

@@ -23,9 +23,12 @@ bool stretto::kernel::isMadeAlone(Value tile) {
   };
   for (size_t next = 0; next < made.size(); ++next)
     for (Operation *user : made[next].getUsers()) {
+      // What a product adds to is where it leaves its sums.
+      auto product = dyn_cast<chunk::DotOp>(user);
+      bool isAddend = product && product.getAddend() == made[next];
       if (isInPlace(user) && user->getNumResults() == 1)
         made.insert(user->getResult(0));
-      else if (!isa<chunk::ReduceOp, chunk::DotOp>(user))
+      else if (isAddend || !isa<chunk::ReduceOp, chunk::DotOp>(user))
         return false;
     }
   // Only now is known what else is made of it.

@@ -267,6 +267,11 @@ private:
     // What tiles are left over each thread has read itself, and what ends a walk each thread stores.
     if (isa<ReceiveOp, chunk::ExpectOp>(op) || isLeftOver(op))
       return result;
+    if (auto replace = dyn_cast<ReplaceOp>(op)) {
+      auto channel = replace.getChannel().getDefiningOp<ChannelOp>();
+      auto begin = static_cast<int64_t>(*channel.getOffset());
+      result.push_back({begin, begin + channel.bytesOfTiles(), /*write=*/true});
+    }
     auto product = dyn_cast<chunk::DotOp>(op);
     for (Value operand : op->getOperands())
       if (inSharedMemory(operand.getType())) {

@@ -47,7 +47,7 @@ private:
   void emit(mlir::Operation &op);
   /// Whether an operation reads checkpoints of the chunk.
   bool readsCheckpoints(mlir::Operation &op);
-  /// Maps the checkpoints of a chunk to those between others, where it is a second one.
+  /// Leaves in the place of the checkpoints of a second chunk the states that are its own.
   void findStatesBetween();
   /// Leaves the rows of inputs in their windows.
   void carry();

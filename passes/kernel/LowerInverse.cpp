@@ -259,8 +259,7 @@ LogicalResult ThreadLowering::lowerInverse(chunk::InverseOp op) {
     Registers row(registersOfRow, b.zero(b.getF32Type()));
     SmallVector<Type> types(registersOfRow, b.getF32Type());
     for (int64_t own = group * grid.rows; own < (group + 1) * grid.rows; ++own)
-      row = ifOwn(
-          own, types, [&] { return invertRow(own); }, row);
+      row = ifOwn(own, types, [&] { return invertRow(own); }, row);
     llvm::append_range(result, row);
   }
   define(op.getResult(), [&](uint64_t reg) { return result[reg]; });

@@ -268,6 +268,16 @@ void ThreadLowering::lowerReceive(ReceiveOp op) {
   sharedTiles[op.getResult()] = tile;
 }
 
+void ThreadLowering::lowerReplace(ReplaceOp op) {
+  RankedTensorType target = op.getChannel().getType().getTile();
+  auto source = cast<RankedTensorType>(op.getTile().getType());
+  SharedTile tile(target, placeInRing(op.getChannel(), op.getTurn() ? op.getTurn() : op.getChunk(), target));
+  if (op.getMatrices())
+    matricesToShared(registersOf(op.getTile()), source, tile);
+  else
+    toShared(registersOf(op.getTile()), source, tile);
+}
+
 void ThreadLowering::lowerSend(SendOp op) {
   const View &view = viewOf(op.getView());
   if (!isBulk(op.getChannel()))

@@ -152,15 +152,14 @@ LogicalResult ThreadLowering::lower(Operation *op) {
       .Case([&](ReturnOp) { return lowerReturn(), success(); })
       .Case([&](TokensOp op) { return scalars.map(op.getResult(), tokens), success(); })
       .Case([&](GroupOp op) { return scalars.map(op.getResult(), b.i64(group)), success(); })
-      .Case([&](SegmentOp op) {
-        return scalars.map(op->getResults(), ValueRange{begin, end}), success();
-      })
+      .Case([&](SegmentOp op) { return scalars.map(op->getResults(), ValueRange{begin, end}), success(); })
       .Case([&](kernel::ChunkOp op) { return scalars.map(op.getResult(), ownChunk), success(); })
       .Case([&](SpanOp op) { return lowerSpan(op), success(); })
       .Case([&](InRangeOp op) { return lowerInRange(op), success(); })
       .Case([&](ChannelOp op) { return lowerChannel(op), success(); })
       .Case([&](SendOp op) { return lowerSend(op), success(); })
       .Case([&](ReceiveOp op) { return lowerReceive(op), success(); })
+      .Case([&](ReplaceOp op) { return lowerReplace(op), success(); })
       .Case([&](PassOp op) { return lowerPass(op), success(); })
       .Case([&](ReleaseOp op) { return lowerRelease(op), success(); })
       .Case([&](ConditionOp op) { return lowerConditionOfTile(op), success(); })

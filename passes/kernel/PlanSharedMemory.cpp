@@ -346,7 +346,7 @@ int64_t deepenChannels(Roles roles, int64_t bytes) {
   sortBySize(deep);
   llvm::erase_if(deep, [](ChannelOp channel) {
     std::optional<ChunkCopies> copies = ChunkCopies::of(channel);
-    return copies && !copies->ofNext.empty();
+    return copies && copies->receivesNext();
   });
   for (ChannelOp largest : deep) {
     if (deepen(/*apart=*/false, bytes, fewest))

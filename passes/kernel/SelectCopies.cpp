@@ -19,14 +19,22 @@ std::optional<ChunkCopies> ChunkCopies::of(ChannelOp channel) {
   for (Operation *user : channel->getUsers()) {
     bool isFirst = false;
     auto send = dyn_cast<SendOp>(user);
-    auto receive = dyn_cast<ReceiveOp>(user);
-    if (receive && isa<scf::IfOp>(user->getParentOp())) {
-      copies.ofNext.push_back(receive);
+    if (auto replace = dyn_cast<ReplaceOp>(user)) {
+      copies.replaced.push_back(replace);
       continue;
     }
-    if (receive)
-      isFirst = !std::exchange(copies.receive, receive);
-    else if (send && send.getChunk())
+    if (auto receive = dyn_cast<ReceiveOp>(user)) {
+      // What is received last in a turn, and by no branch, is what the turn is about.
+      bool isOfTurn = !isa<scf::IfOp>(user->getParentOp());
+      if (isOfTurn && copies.receive && receive->getBlock() != copies.receive->getBlock())
+        return std::nullopt;
+      if (isOfTurn && (!copies.receive || copies.receive->isBeforeInBlock(receive)))
+        std::swap(copies.receive, receive);
+      if (receive)
+        copies.others.push_back(receive);
+      continue;
+    }
+    if (send && send.getChunk())
       isFirst = !std::exchange(isa<FuncOp>(user->getParentOp()) ? copies.first : copies.next, send);
     if (!isFirst)
       return std::nullopt;
@@ -36,7 +44,13 @@ std::optional<ChunkCopies> ChunkCopies::of(ChannelOp channel) {
   if (!isComplete || copies.receive->getBlock() != copies.next->getBlock())
     return std::nullopt;
   auto loop = dyn_cast<scf::ForOp>(copies.receive->getParentOp());
-  if (llvm::any_of(copies.ofNext, [&](ReceiveOp receive) { return receive.getChunk() != copies.next.getChunk(); }))
+  Value own = copies.receive.getChunk(), ofNext = copies.next.getChunk();
+  bool areOfTurns = llvm::all_of(copies.others, [&](ReceiveOp other) {
+    bool isReplaced = other.getChunk() == own && !copies.replaced.empty();
+    return isReplaced || (other.getChunk() == ofNext && isa<scf::IfOp>(other->getParentOp()));
+  });
+  auto isOfOwn = [&](ReplaceOp replace) { return replace.getChunk() == own; };
+  if (!areOfTurns || !llvm::all_of(copies.replaced, isOfOwn))
     return std::nullopt;
   if (!loop || !isa<FuncOp>(loop->getParentOp()) || getConstantIntValue(loop.getStep()) != 1)
     return std::nullopt;
@@ -222,7 +236,7 @@ struct SelectCopies : stretto::impl::SelectCopiesBase<SelectCopies> {
       }
       // What threads copy is there when its turn begins, no earlier.
       std::optional<ChunkCopies> copies = ChunkCopies::of(channel);
-      if (copies && !copies->ofNext.empty() && !obstacle.empty()) {
+      if (copies && copies->receivesNext() && !obstacle.empty()) {
         channel.emitOpError("passes tiles that are received before their turn, and cannot be filled in bulk: ")
             << obstacle;
         return signalPassFailure();
@@ -244,6 +258,8 @@ struct SelectCopies : stretto::impl::SelectCopiesBase<SelectCopies> {
                             hasMatrices(cast<RankedTensorType>(convert.getOperand().getType())));
       else if (convert && inSharedMemory(convert.getOperand().getType()))
         convert.setMatrices(hasMatrices(cast<RankedTensorType>(convert.getType())));
+      if (auto replace = dyn_cast<ReplaceOp>(op))
+        replace.setMatrices(target->hasBulkCopies && hasMatrices(cast<RankedTensorType>(replace.getTile().getType())));
       if (auto pass = dyn_cast<PassOp>(op))
         pass.setMatrices(target->hasBulkCopies && hasMatrices(cast<RankedTensorType>(pass.getOperand().getType())));
       if (auto store = dyn_cast<StoreOp>(op); store && !inSharedMemory(store.getTile().getType())) {

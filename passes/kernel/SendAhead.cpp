@@ -82,8 +82,10 @@ public:
     sendWhere(turns, next, [&](ChunkCopies copies) { return further(copies.receive.getChunk(), distance); });
     for (ChunkCopies copies : channels) {
       copies.receive.getTurnMutable().assign(turn);
-      for (ReceiveOp receive : copies.ofNext)
-        receive.getTurnMutable().assign(next);
+      for (ReceiveOp other : copies.others)
+        other.getTurnMutable().assign(copies.isOfNext(other) ? next : turn);
+      for (ReplaceOp replace : copies.replaced)
+        replace.getTurnMutable().assign(turn);
       copies.first.erase();
       copies.next.erase();
     }

@@ -218,6 +218,7 @@ private:
   void copyRows(SendOp op);
   void lowerSave(SaveOp op);
   void lowerStore(StoreOp op);
+  void lowerReplace(ReplaceOp op);
   /// Each thread stores what it has of a tile.
   void storeRows(StoreOp op, llvm::ArrayRef<mlir::Value> tile, mlir::RankedTensorType type);
   /// The tile of a store in another layout, by way of shared memory, in which each warp has its own part.
