@@ -460,7 +460,12 @@ void Operator::Signature::compileWithGradient(const OperatorCall &call, const Gr
   // Where its gradient turns out not to take what the call keeps, another kernel is compiled when it is first run.
   OperatorCall recorded = call;
   recorded.keepsStates = mayKeepStates();
-  llvm::consumeError(Operator::prepare(*this, recorded, threads).takeError());
+  llvm::Expected<Operator::Prepared> prepared = Operator::prepare(*this, recorded, threads);
+  if (!prepared && recorded.keepsStates) {
+    llvm::consumeError(prepared.takeError());
+    prepared = Operator::prepare(*this, call, threads);
+  }
+  llvm::consumeError(prepared.takeError());
   ofGradient.join();
 }
 
