@@ -81,10 +81,10 @@ bool Signature::mayKeepStates() const {
          bytesOf(request.element) == 2;
 }
 
-const Signature::KeptStates *Signature::statesKeptBy(OperatorCall call, const GradientRequest &request,
-                                                     int64_t threads) {
+const Signature::KeptStates *Signature::findStatesKeptBy(OperatorCall call, const GradientRequest &request,
+                                                         int64_t threads) {
   SmallVector<bool> none(state.size(), false);
-  if (!mayKeepStates() || items(call) == 0 || resumes(call, request, none))
+  if (items(call) == 0 || resumes(call, request, none))
     return nullptr;
   llvm::Expected<Gradient *> gradient = gradientFor(call, request, threads);
   if (!gradient)
@@ -98,4 +98,30 @@ const Signature::KeptStates *Signature::statesKeptBy(OperatorCall call, const Gr
     return llvm::consumeError(prepared.takeError()), nullptr;
   const Kernel *kernel = prepared->segments ? &prepared->segments->lastKernel() : prepared->kernel;
   return kernel && kernel->keeps && *kernel->keeps == *asked ? asked : nullptr;
+}
+
+const Signature::KeptStates *Signature::statesKeptBy(const OperatorCall &call, const GradientRequest &request,
+                                                     int64_t threads) {
+  if (!mayKeepStates())
+    return nullptr;
+  if (call.form)
+    return findStatesKeptBy(call, request, threads);
+  // To find out takes some microseconds.
+  constexpr size_t mostRemembered = 1024;
+  const Knobs &knobs = Knobs::instance();
+  ArrayRef<int64_t> sizes = rowOf(call).sizes;
+  std::pair key(request, KeptCall{sequences(call), sizes[0], sizes[1], call.sequenceOffsets.has_value(),
+                                  !call.initialState.empty(), call.gradientBytes, knobs.sequences, knobs.segment,
+                                  knobs.segments, knobs.slices, knobs.walks, knobs.walkSlices,
+                                  static_cast<int64_t>(TunedForms::instance().generation())});
+  {
+    std::lock_guard<std::mutex> lock(keeping);
+    if (auto found = keptByCalls.find(key); found != keptByCalls.end())
+      return found->second;
+  }
+  const KeptStates *kept = findStatesKeptBy(call, request, threads);
+  std::lock_guard<std::mutex> lock(keeping);
+  if (keptByCalls.size() == mostRemembered)
+    keptByCalls.clear();
+  return keptByCalls[key] = kept;
 }

@@ -50,7 +50,7 @@ public:
   struct Checkpoint;
   struct KeptStates;
   bool mayKeepStates() const;
-  const KeptStates *statesKeptBy(OperatorCall call, const GradientRequest &request, int64_t threads);
+  const KeptStates *statesKeptBy(const OperatorCall &call, const GradientRequest &request, int64_t threads);
   /// Checkpoints of each state, of every `interval`-th of so many chunks, of so many tokens, of each sequence.
   int64_t checkpointCount(const OperatorCall &call, int64_t chunk, int64_t chunks, int64_t interval) const;
 
@@ -189,6 +189,12 @@ private:
   /// What finds the inverses that a kernel takes, if it takes any: the kernel of a request, and what it leaves.
   llvm::Expected<Systems> makeSystems(const KernelRequest &request, const Manifest &taker,
                                       const ArgumentNames &names) const;
+
+  const KeptStates *findStatesKeptBy(OperatorCall call, const GradientRequest &request, int64_t threads);
+  /// What was found, by all that it depends on (KeptStates.cpp).
+  using KeptCall = std::array<int64_t, 13>;
+  std::mutex keeping;
+  std::map<std::pair<GradientRequest, KeptCall>, const KeptStates *> keptByCalls;
 
   unsigned row = 0;
   int64_t multiprocessors = 0, cacheBytes = 0; // of a CUDA device

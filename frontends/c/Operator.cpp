@@ -454,6 +454,8 @@ int64_t strettoWalkSlices() { return Knobs::instance().walkSlices; }
 void strettoSetWalkSlices(int64_t slices) { Knobs::instance().walkSlices = slices; }
 int64_t strettoGroups() { return Knobs::instance().groups; }
 void strettoSetGroups(int64_t groups) { Knobs::instance().groups = groups; }
+bool strettoKeepStates() { return Knobs::instance().keepStates; }
+void strettoSetKeepStates(bool keepStates) { Knobs::instance().keepStates = keepStates; }
 int64_t strettoSegments() { return Knobs::instance().segments; }
 void strettoSetSegments(int64_t segments) { Knobs::instance().segments = segments; }
 int64_t strettoSlices() { return Knobs::instance().slices; }

@@ -260,6 +260,10 @@ STRETTO_EXPORT void strettoSetSequences(int64_t sequences);
 STRETTO_EXPORT int64_t strettoSegment(void);
 STRETTO_EXPORT void strettoSetSegment(int64_t chunks);
 
+/* Whether calls that are recorded keep states for their gradients; STRETTO_KEEP_STATES says it at first. */
+STRETTO_EXPORT bool strettoKeepStates(void);
+STRETTO_EXPORT void strettoSetKeepStates(bool keepStates);
+
 /* Into how many segments sequences of calls are divided that run side by side, 1 for none, and 0 for as many as idle
  * multiprocessors take; STRETTO_SEGMENTS says it at first. */
 STRETTO_EXPORT int64_t strettoSegments(void);

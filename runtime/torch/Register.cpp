@@ -204,6 +204,12 @@ bool setDebug(bool debug) {
   return before;
 }
 
+bool setKeepStates(bool keepStates) {
+  bool before = strettoKeepStates();
+  strettoSetKeepStates(keepStates);
+  return before;
+}
+
 /// An operator that changes a number of things that may be 0, and returns what it was.
 template <int64_t (*Get)(), void (*Set)(int64_t)> auto exchangeCount(const char *things) {
   return [things](int64_t count) {
@@ -268,6 +274,7 @@ TORCH_LIBRARY_FRAGMENT(stretto, library) {
               exchangeCount<strettoSequences, strettoSetSequences>("sequences at a time"));
   library.def("_set_segment(int chunks) -> int",
               exchangeCount<strettoSegment, strettoSetSegment>("chunks of a segment"));
+  library.def("_set_keep_states(bool keep_states) -> bool", setKeepStates);
   library.def("_set_segments(int segments) -> int", exchangeCount<strettoSegments, strettoSetSegments>("segments"));
   library.def("_set_slices(int slices) -> int", setSlices);
   library.def("_set_walk_slices(int slices) -> int", setWalkSlices);

@@ -714,3 +714,40 @@ chunk.kernel @join_halves_c2 chunk 16 (input %x: tensor<16x8xf32>, valid %n: ind
   %y = chunk.join_halves %x, %x block 2 : tensor<16x8xf32> -> tensor<16x8xbf16>
   chunk.yield %y : tensor<16x8xbf16>
 }
+
+// -----
+
+// expected-error @+1 {{[kernel_c13] between its chunks stands 'f', which is no chunk.kernel}}
+chunk.kernel @kernel_c13 chunk 16 reverse between @f (checkpoint %S: tensor<8x8xf32>, valid %n: index) -> () {
+  chunk.yield
+}
+
+// -----
+
+chunk.kernel @f chunk 32 (state %S: tensor<8x8xf32>, valid %n: index) -> (S: tensor<8x8xf32> checkpoint) {
+  chunk.yield %S next %S : tensor<8x8xf32>, tensor<8x8xf32>
+}
+// expected-error @+1 {{[kernel_c13] between its chunks stands 'f' of 32 tokens and 1 slices that walks forward, expected 16 and 1, of a walk forward for one back}}
+chunk.kernel @kernel_c13 chunk 16 reverse between @f (checkpoint %S: tensor<8x8xf32>, valid %n: index) -> () {
+  chunk.yield
+}
+
+// -----
+
+chunk.kernel @f chunk 16 (input %k: tensor<16x8xf32>, state %S: tensor<8x8xf32>, valid %n: index) -> (S: tensor<8x8xf32> checkpoint) {
+  chunk.yield %S next %S : tensor<8x8xf32>, tensor<8x8xf32>
+}
+// expected-error @+1 {{[kernel_c13] between its chunks stands 'f' with the input 'k', which it has not}}
+chunk.kernel @kernel_c13 chunk 16 reverse between @f (checkpoint %S: tensor<8x8xf32>, valid %n: index) -> () {
+  chunk.yield
+}
+
+// -----
+
+chunk.kernel @f chunk 16 (state %S: tensor<8x8xf32>, valid %n: index) -> (S: tensor<8x8xf32> checkpoint) {
+  chunk.yield %S next %S : tensor<8x8xf32>, tensor<8x8xf32>
+}
+// expected-error @+1 {{[kernel_c13] between its chunks stands 'f', which does not carry 'Z'}}
+chunk.kernel @kernel_c13 chunk 16 reverse between @f (checkpoint %S: tensor<8x8xf32>, checkpoint %Z: tensor<8x8xf32>, valid %n: index) -> () {
+  chunk.yield
+}

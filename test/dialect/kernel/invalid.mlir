@@ -245,6 +245,17 @@ kernel.func @f() chunk 16 roles [#kernel.role<walk, 4, 2>] {
 
 kernel.func @f() chunk 16 roles [#kernel.role<all, 1>] {
   %c0 = arith.constant 0 : index
+  %x = arith.constant dense<0.0> : tensor<16x8xbf16>
+  %ring = kernel.channel depth 2 : !kernel.channel<tensor<16x16xbf16>>
+  // expected-error @+1 {{[replace_c1] leaves 'tensor<16x8xbf16>' in a channel of 'tensor<16x16xbf16>'}}
+  kernel.replace %x in %ring at %c0 : tensor<16x8xbf16>, !kernel.channel<tensor<16x16xbf16>>
+  kernel.return
+}
+
+// -----
+
+kernel.func @f() chunk 16 roles [#kernel.role<all, 1>] {
+  %c0 = arith.constant 0 : index
   %x = arith.constant dense<0.0> : tensor<16x16xbf16>
   %ring = kernel.channel passed 0 bulk depth 2 : !kernel.channel<tensor<16x16xbf16>>
   // expected-error @+1 {{[pass_c1] passes 'tensor<16x16xbf16>' as 'tensor<16x16xbf16>' to a channel of 'tensor<16x16xbf16>', expected one that is passed, not in bulk, of such tiles}}

@@ -38,7 +38,7 @@
 // THREADS: nvvm.cp.async.bulk.commit.group
 // THREADS: } else {
 // THREADS: llvm.store {{.*}} !llvm.ptr<1>
-// PLAIN: error: {{.*}}stores a tile of shared memory otherwise than in bulk, as an output, in boxes as wide as the banks
+// PLAIN: error: {{.*}}stores a tile of shared memory otherwise than in bulk, in boxes as wide as the banks
 chunk.kernel @back chunk 64 reverse (input %q: tensor<64x64xbf16>, input %k: tensor<64x64xbf16>, input %d_o: tensor<64x64xbf16>,
                                      state %d_S: tensor<64x64xf32>, valid %n: index) -> (o: tensor<64x64xbf16>, e: tensor<64x64xbf16>) {
   %s = arith.truncf %d_S : tensor<64x64xf32> to tensor<64x64xbf16>
