@@ -205,8 +205,10 @@ llvm::Expected<OwningOpRef<ModuleOp>> Lowering::formed(PipelineOptions &options,
   if (llvm::Error error = run(*kernels, [&](OpPassManager &passes) { buildPipeline(passes, options, Level::Chunk); }))
     return error;
   divide(kernels, slices);
+  // Slices of walks, and panels, would be others in each kernel.
   const kernel::Chip *chip = isCpu() ? nullptr : kernel::Chip::find(request.target.name);
-  if (isOfGradient && chip && chip->hasBulkCopies && !options.step && request.walkSlices == 1 && thinsCheckpoints)
+  if (isOfGradient && chip && chip->hasBulkCopies && !options.step && request.walkSlices == 1 && panels == 0 &&
+      thinsCheckpoints)
     if (llvm::Error error = run(*kernels, [](OpPassManager &passes) { passes.addPass(createThinCheckpoints()); }))
       return error;
   // Products of 16-bit operands take a matrix few instructions; fp32 has none of those.

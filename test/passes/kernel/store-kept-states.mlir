@@ -19,7 +19,7 @@
 // THREADS: nvvm.cp.async.bulk.tensor.global.shared.cta
 // THREADS: nvvm.cp.async.bulk.commit.group
 // THREADS: nvvm.cp.async.bulk.wait_group 0 {read}
-// THREADS-NEXT: nvvm.mbarrier.arrive
+// THREADS: nvvm.mbarrier.arrive
 chunk.kernel @f chunk 64 (input %q: tensor<64x64xbf16>, input %k: tensor<64x64xbf16>, input %g: tensor<64x64xbf16>, state %S: tensor<64x64xf32>, valid %n: index)
     -> (o: tensor<64x64xbf16>) {
   %half = arith.constant dense<0.5> : tensor<64x64xf32>
