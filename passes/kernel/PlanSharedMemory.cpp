@@ -374,8 +374,8 @@ void sendLate(ChannelOp channel, bool withinLoops) {
   for (Operation *user : channel->getUsers()) {
     if (auto send = dyn_cast<SendOp>(user))
       sends.push_back(send);
-    else if (std::exchange(receive, cast<ReceiveOp>(user)))
-      return; // there are several
+    else if (isa<ReplaceOp>(user) || std::exchange(receive, cast<ReceiveOp>(user)))
+      return; // there are several, or the tile is not what was sent
   }
   if (!receive || receive->use_empty() || !isa<scf::ForOp, FuncOp>(receive->getParentOp()))
     return;
