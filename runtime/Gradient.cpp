@@ -131,7 +131,12 @@ llvm::Expected<std::unique_ptr<Gradient>> Gradient::create(Signature &signature,
   if (sideBySide && beginsWithSomething) {
     Form ofForward = {
         .ahead = Knobs::instance().ahead.load(), .outputs = Knobs::instance().outputs.load(), .blocks = 2};
-    if (llvm::Error error = signature.segmentsOf(ofForward).moveInto(gradient->forwardSegments))
+    llvm::Expected<Segments *> ofRecorded = signature.segmentsOf(ofForward, signature.mayKeepStates());
+    if (!ofRecorded) {
+      llvm::consumeError(ofRecorded.takeError());
+      ofRecorded = signature.segmentsOf(ofForward);
+    }
+    if (llvm::Error error = std::move(ofRecorded).moveInto(gradient->forwardSegments))
       return error;
   }
   return gradient;

@@ -102,7 +102,9 @@ const Signature::KeptStates *Signature::findStatesKeptBy(OperatorCall call, cons
 
 const Signature::KeptStates *Signature::statesKeptBy(const OperatorCall &call, const GradientRequest &request,
                                                      int64_t threads) {
-  if (!mayKeepStates())
+  // A walk over fewer rows takes less than it takes the host to ask, and to lend memory.
+  constexpr int64_t fewestRows = 16384;
+  if (!mayKeepStates() || items(call) * tokensOfSequence(call) < fewestRows)
     return nullptr;
   if (call.form)
     return findStatesKeptBy(call, request, threads);

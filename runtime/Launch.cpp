@@ -385,7 +385,7 @@ llvm::Expected<std::string> Operator::explain(Signature &signature, const Operat
   Signature::Choice choice = signature.choose(call, threads);
   Signature::Segments *segments = nullptr;
   if (choice.segments > 1)
-    if (llvm::Error error = signature.segmentsOf(choice.form).moveInto(segments))
+    if (llvm::Error error = signature.segmentsOf(choice.form, call.keepsStates).moveInto(segments))
       return error;
   const Signature::Kernel *kernel = segments ? &segments->lastKernel() : nullptr;
   if (!segments)

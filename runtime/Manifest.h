@@ -158,6 +158,8 @@ struct Manifest {
   int64_t chunk = 0, slices = 1;
   /// So many chunks from one of the checkpoints that it reads to the next.
   int64_t interval = 1;
+  /// It keeps checkpoints of each chunk, whatever the interval of the launch.
+  bool recorded = false;
   /// Chunks are met from the last to the first.
   bool reverse = false;
   bool independentChunks = false;

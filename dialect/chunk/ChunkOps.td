@@ -38,7 +38,8 @@ def Chunk_KernelOp : Chunk_Op<"kernel", [
     for the first segment. With `segments turns` the body is executed once for each segment of a
     sequence, one after the other, and its checkpoints are those of segments in place of chunks.
 
-    A reverse kernel may have checkpoints of every second chunk alone: with `between @other` those of a chunk of odd
+    A `recorded` kernel keeps the states at the start of each chunk beside its outputs, for a gradient, whatever other
+    kernels are asked to keep by a launch. A reverse kernel may have checkpoints of every second chunk alone: with `between @other` those of a chunk of odd
     number are what the kernel @other, which keeps them, makes of the tiles and checkpoints of the chunk before.
 
     Constraints: `kernel_c1` every argument is described, and the last alone is the number of valid tokens, of type
@@ -73,7 +74,7 @@ def Chunk_KernelOp : Chunk_Op<"kernel", [
   let arguments = (ins SymbolNameAttr:$sym_name, I64Attr:$chunk, UnitAttr:$reverse,
                        Chunk_ArgumentArrayAttr:$arguments, Chunk_OutputArrayAttr:$outputs,
                        DefaultValuedAttr<I64Attr, "1">:$slices, OptionalAttr<Chunk_SegmentsAttr>:$segments,
-                       OptionalAttr<FlatSymbolRefAttr>:$between);
+                       OptionalAttr<FlatSymbolRefAttr>:$between, UnitAttr:$recorded);
   let regions = (region SizedRegion<1>:$body);
   let hasCustomAssemblyFormat = 1;
   let hasRegionVerifier = 1;

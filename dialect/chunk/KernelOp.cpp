@@ -39,7 +39,7 @@ static bool isWholeEntry(ArgumentAttr state, Type type) {
 //===----------------------------------------------------------------------===//
 // Syntax
 //
-//   chunk.kernel @name chunk 64 reverse slices 2 segments apart between @other
+//   chunk.kernel @name chunk 64 reverse slices 2 segments apart recorded between @other
 //       (input %q: type group 4 sliced, parameter %w: type of "parameter" column 0 columns 128, table %t: type,
 //       checkpoint %R: type
 //        state %S: type of "entry" column 64 columns 65 lowest, valid %n: index)
@@ -63,6 +63,8 @@ ParseResult KernelOp::parse(OpAsmParser &parser, OperationState &result) {
       return failure();
     result.addAttribute(getSegmentsAttrName(result.name), SegmentsAttr::get(builder.getContext(), *segments));
   }
+  if (succeeded(parser.parseOptionalKeyword("recorded")))
+    result.addAttribute(getRecordedAttrName(result.name), builder.getUnitAttr());
   if (succeeded(parser.parseOptionalKeyword("between"))) {
     StringAttr other;
     if (parser.parseSymbolName(other))
@@ -148,6 +150,8 @@ void KernelOp::print(OpAsmPrinter &printer) {
     printer << " slices " << getSlices();
   if (std::optional<Segments> segments = getSegments())
     printer << " segments " << stringifySegments(*segments);
+  if (getRecorded())
+    printer << " recorded";
   if (std::optional<StringRef> other = getBetween()) {
     printer << " between ";
     printer.printSymbolName(*other);
@@ -186,9 +190,10 @@ void KernelOp::print(OpAsmPrinter &printer) {
       printer << " partial";
   });
   printer << ")";
-  printer.printOptionalAttrDictWithKeyword(
-      (*this)->getAttrs(), {getSymNameAttrName(), getChunkAttrName(), getReverseAttrName(), getSlicesAttrName(),
-                            getSegmentsAttrName(), getBetweenAttrName(), getArgumentsAttrName(), getOutputsAttrName()});
+  printer.printOptionalAttrDictWithKeyword((*this)->getAttrs(),
+                                           {getSymNameAttrName(), getChunkAttrName(), getReverseAttrName(),
+                                            getSlicesAttrName(), getSegmentsAttrName(), getBetweenAttrName(),
+                                            getRecordedAttrName(), getArgumentsAttrName(), getOutputsAttrName()});
   printer << " ";
   printer.printRegion(getBody(), /*printEntryBlockArgs=*/false);
 }

@@ -217,7 +217,7 @@ def KeepStates : Pass<"stretto-keep-states", "::stretto::chunk::KernelOp"> {
     ```
     =>
     ```mlir
-    chunk.kernel @f chunk 64 (input %q: tensor<64x32xbf16>, state %S: tensor<32x16xf32>, valid %n: index)
+    chunk.kernel @f chunk 64 recorded (input %q: tensor<64x32xbf16>, state %S: tensor<32x16xf32>, valid %n: index)
         -> (S: tensor<32x16xbf16> checkpoint, o: tensor<64x16xbf16>) {
       %kept = arith.truncf %S : tensor<32x16xf32> to tensor<32x16xbf16>
       ...

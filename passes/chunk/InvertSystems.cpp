@@ -84,7 +84,7 @@ Inverses::Inverses(KernelOp results)
   b.setInsertionPointToEnd(results->getBlock());
   inverses = KernelOp::create(b, (results.getSymName() + suffix::systems).str(), results.getChunk(), /*reverse=*/false,
                               b.getArrayAttr({}), b.getArrayAttr({}), /*slices=*/1, /*segments=*/SegmentsAttr(),
-                              /*between=*/FlatSymbolRefAttr());
+                              /*between=*/FlatSymbolRefAttr(), /*recorded=*/false);
   b.setInsertionPointToEnd(&inverses.getBody().emplaceBlock());
 }
 

@@ -35,6 +35,7 @@ struct KeepStates : stretto::impl::KeepStatesBase<KeepStates> {
       kept.push_back(value);
     }
     llvm::append_range(outputs, kernel.getOutputs());
+    kernel.setRecorded(true);
     kernel.setOutputsAttr(builder.getArrayAttr(outputs));
     yield.getOutputsMutable().assign([&] {
       llvm::append_range(kept, yield.getOutputs());

@@ -156,7 +156,7 @@ public:
     kernel =
         chunk::KernelOp::create(b, name, walk.getChunk(), walk.getReverse(), b.getArrayAttr({}), b.getArrayAttr({}),
                                 /*slices=*/1, chunk::SegmentsAttr::get(walk.getContext(), chunk::Segments::Turns),
-                                /*between=*/FlatSymbolRefAttr());
+                                /*between=*/FlatSymbolRefAttr(), /*recorded=*/false);
     block = &kernel.getBody().emplaceBlock();
   }
 

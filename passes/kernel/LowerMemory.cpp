@@ -453,10 +453,12 @@ void ThreadLowering::lowerStore(StoreOp op) {
 }
 
 ThreadLowering::Place ThreadLowering::keptPlaceOf(StoreOp op) {
-  Value number = b.truncate(b.sub(scalars.lookup(op.getChunk()), firstKept));
+  Value number = b.truncate(b.sub(scalars.lookup(op.getChunk()), firstKept)), wanted = viewOf(op.getView()).wanted;
+  if (manifest.recorded)
+    return {b.extend(number), wanted};
   Value interval = b.truncate(word(Manifest::CheckpointInterval));
   Value skipped = arith::RemUIOp::create(b, number, interval);
-  Value isWanted = b.both(viewOf(op.getView()).wanted, b.compare(arith::CmpIPredicate::eq, skipped, b.i32(0)));
+  Value isWanted = b.both(wanted, b.compare(arith::CmpIPredicate::eq, skipped, b.i32(0)));
   return {b.extend(arith::DivUIOp::create(b, number, interval)), isWanted};
 }
 

@@ -79,9 +79,15 @@ static int64_t registersOfStates(FuncOp function) {
 /// passes as it stores it, too: the assembler was seen to take a sixth less than each is estimated at.
 void RegistersOfRoles::divide(ArrayRef<FuncOp> roles, int64_t left) {
   constexpr int64_t step = 8, fewest = 24, mostToSet = 240, ofAddresses = 32, besideStates = 40;
-  // Those who make tiles in stripes keep the addresses of all of them.
-  auto wanted = [](FuncOp role) {
-    return estimateRegisters(role) + (role.getRole().getKind() == RoleKind::Ahead ? ofAddresses : 0);
+  // Those who make tiles in stripes keep the addresses of all of them; who has the memory system store what was passed,
+  // where that goes.
+  auto storesPassed = [](FuncOp role) {
+    return role.walk([](StoreOp store) { return WalkResult(failure(inSharedMemory(store.getTile().getType()))); })
+        .wasInterrupted();
+  };
+  auto wanted = [&](FuncOp role) {
+    bool keepsAddresses = role.getRole().getKind() == RoleKind::Ahead || storesPassed(role);
+    return estimateRegisters(role) + (keepsAddresses ? ofAddresses : 0);
   };
   SmallVector<FuncOp> others;
   llvm::copy_if(roles, std::back_inserter(others),

@@ -113,11 +113,11 @@ class Variant(ABC):
         (`K=64`, `H=8`); a size that is not given is 128, a number of heads 1. With `backward` it is the gradient, of
         what `wanted` names or of all, with `step` what one token does, with `segments` the kernels that walk segments
         of a sequence side by side; with `keeps_states` the kernel of the results is that of a call which is recorded,
-        and keeps the states at the start of each chunk for its gradient. `form` fixes what the model would choose: the tokens of a chunk, the slices of the
-        values, the warps of a block, the walks back of a gradient, the slices of those of its walks that carry states
-        alone (0, or left out: those of the model), the warps that run ahead of others (0: none, -1: the model's),
-        how many blocks a call has for each multiprocessor, which the model goes by (1, or 2 for more), and the warps
-        that find outputs behind others (as those ahead).
+        and keeps the states at the start of each chunk for its gradient. `form` fixes what the model would choose: the
+        tokens of a chunk, the slices of the values, the warps of a block, the walks back of a gradient, the slices of
+        those of its walks that carry states alone (0, or left out: those of the model), the warps that run ahead of
+        others (0: none, -1: the model's), how many blocks a call has for each multiprocessor, which the model goes by
+        (1, or 2 for more), and the warps that find outputs behind others (as those ahead).
         """
         if dtype not in ELEMENT_TYPES:
             raise self.signature.error(f"'dtype' is {dtype!r}, expected one of {', '.join(ELEMENT_TYPES)}")

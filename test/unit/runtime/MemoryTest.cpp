@@ -47,9 +47,11 @@ public:
   }
 
   /// What there is to know of a call.
-  std::string explainForward(int64_t batch, int64_t time, int64_t heads) {
+  std::string explainForward(int64_t batch, int64_t time, int64_t heads, bool isRecorded = false) {
     Call described(*this, batch, time, heads, heads);
-    return llvm::cantFail(Operator::explain(signatureOf(described), described.call, /*threads=*/1));
+    Operator::Signature &signature = signatureOf(described);
+    described.call.keepsStates = isRecorded && signature.mayKeepStates();
+    return llvm::cantFail(Operator::explain(signature, described.call, /*threads=*/1));
   }
 
   /// What there is to know of all gradients of a call, and the bytes of its largest input.
@@ -327,7 +329,7 @@ TEST(KernelsTest, AGradientInSegmentsFindsThoseOfItsForwardCall) {
     llvm::SmallString<128> folder = ownFolder();
     alone({{"STRETTO_DUMP", folder.str().str()}, {"STRETTO_CACHE_DIR", ""}}, [&] {
       Model model("gla", /*width=*/128);
-      model.explainForward(1, 8192, 32);
+      model.explainForward(1, 8192, 32, /*isRecorded=*/true);
       int64_t before = countKernels(folder, "gla.");
       model.explain(1, 8192, 32, 32);
       int64_t after = countKernels(folder, "gla.");
@@ -346,7 +348,7 @@ bool compilesAllAtOnce(const char *name, int64_t batch, int64_t time, int64_t he
     Model model(name, /*width=*/64);
     model.compileWithGradient(batch, time, heads);
     int64_t before = countKernels(folder, ""), ofGradient = countKernels(folder, std::string(name) + "_backward.");
-    model.explainForward(batch, time, heads);
+    model.explainForward(batch, time, heads, /*isRecorded=*/true);
     model.explain(batch, time, heads, heads);
     int64_t after = countKernels(folder, "");
     std::ignore = llvm::sys::fs::remove_directories(folder);
@@ -380,7 +382,7 @@ TEST(KernelsTest, AGradientWaitsForNoKernelOfItsForwardCall) {
     alone({{"STRETTO_PTXAS", program}, {"STRETTO_CACHE_DIR", ""}}, [&] {
       Model model(name, /*width=*/64);
       model.compileWithGradient(batch, /*time=*/8192, /*heads=*/32);
-      std::string text = model.explainForward(batch, 8192, 32);
+      std::string text = model.explainForward(batch, 8192, 32, /*isRecorded=*/true);
       llvm::raw_string_ostream(text) << model.explain(batch, 8192, 32, 32).first;
       std::ignore = llvm::sys::fs::remove_directories(folder);
       llvm::errs() << text << "\n";

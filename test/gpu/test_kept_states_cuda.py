@@ -1,0 +1,96 @@
+"""States that a recorded call keeps for its gradient (runtime/KeptStates.h), beside gradients that find them anew."""
+
+import pytest
+import stretto
+import torch
+
+pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="PyTorch sees no GPU")
+
+KEEPING = ["gla", "hgrn2", "simple_gla", "delta_rule", "gated_delta_rule"]
+# What is found anew is rounded at other places.
+CLOSE = 4e-3
+
+
+def rows_of(name, batch, tokens, heads, width=128):
+    generator = torch.Generator("cuda").manual_seed(1)
+
+    def draw(*sizes):
+        return torch.randn(batch, tokens, heads, *sizes, device="cuda", generator=generator)
+
+    rows = {key: draw(width) for key in ("q", "k", "v")}
+    if name == "gla":
+        rows["g"] = torch.nn.functional.logsigmoid(draw(width)) / 16
+    elif name == "hgrn2":
+        rows["f"] = torch.sigmoid(draw(width) + 3)
+        del rows["k"]
+    elif name in ("simple_gla", "gated_delta_rule"):
+        rows["g"] = torch.nn.functional.logsigmoid(draw()) / 16
+    if "delta" in name:
+        rows["k"] = torch.nn.functional.normalize(rows["k"], dim=-1)
+        rows["beta"] = torch.sigmoid(draw())
+    return {key: x.to(torch.bfloat16).requires_grad_() for key, x in rows.items()}
+
+
+def gradients(name, rows, keep, **keywords):
+    before = torch.ops.stretto._set_keep_states(keep)
+    try:
+        allocated = torch.cuda.memory_allocated()
+        output = getattr(stretto.ops, name)(**rows, **keywords)
+        output = output[0] if isinstance(output, tuple) else output
+        kept = torch.cuda.memory_allocated() - allocated - output.nbytes
+        cotangent = torch.randn(output.shape, device="cuda", generator=torch.Generator("cuda").manual_seed(2))
+        return (
+            torch.autograd.grad(output, list(rows.values()), cotangent.to(output.dtype), retain_graph=True),
+            kept,
+            output,
+        )
+    finally:
+        torch.ops.stretto._set_keep_states(before)
+
+
+@pytest.mark.parametrize("batch, tokens, heads", [(1, 8192, 32), (1, 2100, 8), (8, 1024, 32), (160, 130, 2)])
+@pytest.mark.parametrize("name", KEEPING)
+def test_they_are_those_that_are_found_anew(name, batch, tokens, heads):
+    rows = rows_of(name, batch, tokens, heads)
+    kept, bytes_kept, _ = gradients(name, rows, keep=True)
+    anew, bytes_anew, _ = gradients(name, rows, keep=False)
+    for one, other in zip(kept, anew, strict=True):
+        assert (one.float() - other.float()).norm() <= CLOSE * other.float().norm()
+    # A state of 32 KiB for each 64 tokens of a head, and no more than two inputs.
+    states = batch * -(-tokens // 64) * heads * 128 * 128 * 2
+    most = 2 * rows["q"].nbytes
+    assert bytes_anew < states / 2
+    assert (states <= bytes_kept < 1.1 * states) if states <= most else bytes_kept < states / 2
+
+
+@pytest.mark.parametrize("name", KEEPING)
+def test_packed_sequences(name):
+    lengths = [1, 700, 0, 63, 64, 65, 1155]
+    offsets = torch.tensor([sum(lengths[:count]) for count in range(len(lengths) + 1)], device="cuda")
+    rows = rows_of(name, 1, int(offsets[-1]), 16)
+    kept, _, _ = gradients(name, rows, keep=True, cu_seqlens=offsets)
+    anew, _, _ = gradients(name, rows, keep=False, cu_seqlens=offsets)
+    for one, other in zip(kept, anew, strict=True):
+        assert (one.float() - other.float()).norm() <= CLOSE * other.float().norm()
+
+
+def test_a_gradient_may_be_asked_for_again_and_is_the_same():
+    rows = rows_of("gla", 1, 4096, 16)
+    first, _, output = gradients("gla", rows, keep=True)
+    cotangent = torch.randn(output.shape, device="cuda", generator=torch.Generator("cuda").manual_seed(2))
+    again = torch.autograd.grad(output, list(rows.values()), cotangent.to(output.dtype))
+    assert all(torch.equal(one, other) for one, other in zip(first, again, strict=True))
+
+
+def test_compiled_graphs_find_them_anew():
+    rows = rows_of("gla", 1, 2048, 16)
+    eager, _, _ = gradients("gla", rows, keep=False)
+
+    def loss(*given):
+        output = stretto.ops.gla(**dict(zip(rows, given, strict=True)))
+        return output[0] if isinstance(output, tuple) else output
+
+    output = torch.compile(loss, backend="aot_eager", fullgraph=True)(*rows.values())
+    cotangent = torch.randn(output.shape, device="cuda", generator=torch.Generator("cuda").manual_seed(2))
+    found = torch.autograd.grad(output, list(rows.values()), cotangent.to(output.dtype))
+    assert all(torch.equal(one, other) for one, other in zip(found, eager, strict=True))
