@@ -77,8 +77,8 @@ bool Signature::mayKeepStates() const {
     return kind == StateEntry::Kind::Matrix || kind == StateEntry::Kind::Position;
   });
   bool hasWindows = llvm::any_of(state, [](const EntryShape &entry) { return entry.window || entry.isDelayed; });
-  return Knobs::instance().keepStates && device >= 0 && !isStep() && carriesStates && hasOnlyStates && !hasWindows &&
-         bytesOf(request.element) == 2;
+  return Knobs::instance().keepStates && !keepsInVain && device >= 0 && !isStep() && carriesStates && hasOnlyStates &&
+         !hasWindows && bytesOf(request.element) == 2;
 }
 
 const Signature::KeptStates *Signature::findStatesKeptBy(OperatorCall call, const GradientRequest &request,

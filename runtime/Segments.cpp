@@ -210,8 +210,10 @@ llvm::Expected<Signature::Segments *> Signature::segmentsOf(const Form &form, bo
   std::lock_guard<std::mutex> lock(mutex);
   std::unique_ptr<Segments> &made = segmented[{form, keepsStates}];
   if (!made)
-    if (llvm::Error error = Segments::create(*this, form, keepsStates).moveInto(made))
+    if (llvm::Error error = Segments::create(*this, form, keepsStates).moveInto(made)) {
+      keepsInVain = keepsInVain || keepsStates;
       return error;
+    }
   return made.get();
 }
 

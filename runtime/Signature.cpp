@@ -302,8 +302,10 @@ llvm::Expected<Operator::Signature::Kernel *> Operator::Signature::kernelOf(cons
   else if (mayLeave && asked.ahead && asked.outputs)
     compileTogether(asked, asked.part);
   llvm::Expected<std::shared_ptr<CompiledKernel>> code = compile(asked);
-  if (!code)
+  if (!code) {
+    keepsInVain = keepsInVain || keepsStates;
     return code.takeError();
+  }
   KernelRequest ofSystems = asked;
   ofSystems.part = KernelRequest::Part::Systems;
   llvm::Expected<Systems> systems = makeSystems(ofSystems, (*code)->manifest, {inputs, entries, {}, {}});

@@ -194,6 +194,8 @@ private:
   /// What was found, by all that it depends on (KeptStates.cpp).
   using KeptCall = std::array<int64_t, 13>;
   std::mutex keeping;
+  /// Whether a kernel that keeps them could not be made: none is tried again.
+  std::atomic<bool> keepsInVain = false;
   std::map<std::pair<GradientRequest, KeptCall>, const KeptStates *> keptByCalls;
 
   unsigned row = 0;
