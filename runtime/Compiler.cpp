@@ -58,7 +58,7 @@ StringRef stretto::buildIdentity() {
           });
           if (!isOurs)
             return 0;
-          for (const ElfW(Phdr) & segment : segments) {
+          for (const ElfW(Phdr) &segment : segments) {
             if (segment.p_type != PT_NOTE)
               continue;
             // The loader gives addresses as numbers. NOLINTNEXTLINE(performance-no-int-to-ptr)

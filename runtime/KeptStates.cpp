@@ -41,6 +41,7 @@ bool Signature::KeptStates::contains(StringRef name) const {
 
 std::vector<std::string> Signature::KeptStates::names() const {
   std::vector<std::string> names;
+  names.reserve(states.size());
   for (const Checkpoint &state : states)
     names.push_back(state.name);
   return names;

@@ -57,7 +57,7 @@ static std::map<std::string, int64_t> ratios(std::map<std::string, int64_t> head
 /// Whether channels of a state have decays of their own which a block has no room for beside another one: then kernels
 /// may expect rows to be in range, and leave what is not (runtime/ChooseRoles.cpp).
 static bool hasWideDecays(VariantOp program) {
-  constexpr int64_t mostOfTwoBlocks = 64 * 128;
+  constexpr int64_t mostOfTwoBlocks = int64_t{64} * 128;
   WalkResult result = program.walk([](DecayOp decay) {
     StateType state = decay.getType();
     return WalkResult(failure(decay.getAlong() && state.getFirstSize() * state.getSecondSize() > mostOfTwoBlocks));

@@ -119,9 +119,7 @@ int64_t stretto::kernel::scratchBytesOf(Operation *op) {
       .Case([](FetchOp op) { return llvm::alignTo(op.bytesOfRows(), bytesOfBarrier) + bytesOfBarrier; })
       .Case([](StoreOp op) { return op.getStaged() ? bytesOf(op.getTile()) : 0; })
       .Case([](chunk::RowOp op) { return isOnlyRow(op) || isInEachWarp(op) ? 0 : bytesOf(op.getResult()); })
-      .Case([](SpanOp op) {
-        return bytesOfBounds({op.getFirst(), op.getLast()});
-      })
+      .Case([](SpanOp op) { return bytesOfBounds({op.getFirst(), op.getLast()}); })
       .Case([](InRangeOp op) {
         bool asksAnyThread = cast<RankedTensorType>(op.getType()).getRank() == 1 && !op.getAhead();
         return asksAnyThread ? bytesOfBounds({op.getFirst(), op.getLast()}) : 0;
