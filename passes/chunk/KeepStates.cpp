@@ -37,10 +37,8 @@ struct KeepStates : stretto::impl::KeepStatesBase<KeepStates> {
     llvm::append_range(outputs, kernel.getOutputs());
     kernel.setRecorded(true);
     kernel.setOutputsAttr(builder.getArrayAttr(outputs));
-    yield.getOutputsMutable().assign([&] {
-      llvm::append_range(kept, yield.getOutputs());
-      return kept;
-    }());
+    llvm::append_range(kept, yield.getOutputs());
+    yield.getOutputsMutable().assign(kept);
   }
 };
 
