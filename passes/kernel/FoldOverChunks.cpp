@@ -253,6 +253,39 @@ void KernelFolder::findStatesBetween() {
     receiveOf(checkpoint)->moveAfter(condition);
 }
 
+/// What is made number by number of tiles that are still asked for behind an operation, and of rows and columns, of all
+/// that is made before it.
+static llvm::SmallPtrSet<Operation *, 16> madeOfTiles(Operation &before) {
+  llvm::SmallPtrSet<Operation *, 16> made;
+  auto isAskedForLater = [&](Value input) {
+    return llvm::any_of(input.getUsers(), [&](Operation *user) {
+      return !before.getBlock()->findAncestorOpInBlock(*user)->isBeforeInBlock(&before);
+    });
+  };
+  auto isAtHand = [&](Value operand) {
+    Operation *source = operand.getDefiningOp();
+    if (source && made.contains(source))
+      return true;
+    auto tile = dyn_cast<RankedTensorType>(operand.getType());
+    return !tile || tile.getRank() < 2 || (!source && isAskedForLater(operand));
+  };
+  for (Operation &op : llvm::make_range(before.getBlock()->begin(), before.getIterator()))
+    if (isa<chunk::BroadcastOp, arith::ConstantOp, arith::ExtFOp, arith::MulFOp, arith::NegFOp>(op) &&
+        llvm::all_of(op.getOperands(), isAtHand))
+      made.insert(&op);
+  return made;
+}
+
+void KernelFolder::makeAgain(Operation &of) {
+  of.walk([&](Operation *op) {
+    for (Value operand : op->getOperands())
+      if (Operation *source = operand.getDefiningOp(); source && leftBehind.erase(source)) {
+        makeAgain(*source);
+        builder.clone(*source, mapping);
+      }
+  });
+}
+
 void KernelFolder::emitBody() {
   // The many tiles of a gradient are stored as soon as they are known: then they need no registers any longer.
   bool early = kernel.getReverse() || keepsCheckpoints();
@@ -264,7 +297,9 @@ void KernelFolder::emitBody() {
     if (asksForStates && readsCheckpoints(op)) {
       findStatesBetween();
       asksForStates = false;
+      leftBehind = madeOfTiles(op);
     }
+    makeAgain(op);
     emit(op);
     if (early)
       store(op.getResults());

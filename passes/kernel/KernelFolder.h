@@ -49,6 +49,8 @@ private:
   bool readsCheckpoints(mlir::Operation &op);
   /// Leaves in the place of the checkpoints of a second chunk the states that are its own.
   void findStatesBetween();
+  /// Makes what an operation asks for of what was left behind, which kept no registers while states were found.
+  void makeAgain(mlir::Operation &of);
   /// Leaves the rows of inputs in their windows.
   void carry();
   /// Stores those of some values that are outputs.
@@ -180,6 +182,7 @@ private:
   mlir::SymbolTableCollection &symbols;
   mlir::ImplicitLocOpBuilder builder;
   mlir::IRMapping mapping;
+  llvm::SmallPtrSet<mlir::Operation *, 16> leftBehind;
   llvm::MapVector<mlir::BlockArgument, Stream> streams;
   llvm::MapVector<mlir::BlockArgument, mlir::Value> pastChannels;
   /// The turn of the next tile of those that are counted.

@@ -22,7 +22,7 @@ public:
 
 private:
   /// Of a turn: what is passed takes the place of tiles that come from memory.
-  static constexpr int64_t mostBytes = int64_t(64) * 1024, mostBytesOfOutputs = int64_t(112) * 1024;
+  static constexpr int64_t mostBytes = int64_t(64) * 1024, mostBytesOfOutputs = int64_t(160) * 1024;
 
   bool findLoop();
   bool isStateOfProducts(unsigned number);

@@ -330,7 +330,8 @@ def test_three_roles_and_a_producer_assemble_without_spills(ptxas, tmp_path, ope
 
 
 @pytest.mark.parametrize(
-    "operator, most", [("gla", (0, 40)), ("hgrn2", (0, 24)), ("simple_gla", (108, 96)), ("linear_attn", (0, 0))]
+    "operator, most",
+    [("gla", (0, 40)), ("hgrn2", (0, 24)), ("rwkv6", (0, 40)), ("simple_gla", (108, 96)), ("linear_attn", (0, 0))],
 )
 def test_kept_states_are_stored_by_those_who_find_outputs(ptxas, tmp_path, operator, most):
     """A call that is recorded keeps the states at the start of each chunk: where rows are expected in range, the memory
@@ -341,7 +342,7 @@ def test_kept_states_are_stored_by_those_who_find_outputs(ptxas, tmp_path, opera
     variant = getattr(stretto.ops, operator).variant
     form = dict(target="sm_90a", dtype="bf16", form=(0, 1, 0, 0, 0, -1, 1, -1), keeps_states=True) | sizes
     assert variant.lower("chunk", **form).count("S: tensor<128x128xbf16> checkpoint") == 1
-    if operator in ("gla", "hgrn2"):
+    if operator in ("gla", "hgrn2", "rwkv6"):
         planned = variant.lower("kernel", **form)
         outputs = planned[planned.index(f"@{operator}.outputs(") : planned.index(f"@{operator}.producer(")]
         assert len(re.findall(r"kernel\.store .* to %S\S* at .* bulk : tensor<128x128xbf16", outputs)) == 1
@@ -350,9 +351,9 @@ def test_kept_states_are_stored_by_those_who_find_outputs(ptxas, tmp_path, opera
         assert bytes_spilled(ptxas, tmp_path, text)[0] <= most[segments]
 
 
-@pytest.mark.parametrize("operator, bytes_of_form", [("gla", 0), ("hgrn2", 24), ("rwkv6", None)])
+@pytest.mark.parametrize("operator, bytes_of_form", [("gla", 0), ("hgrn2", 24), ("rwkv6", 0), ("delta_rule", None)])
 def test_walks_back_find_states_between_checkpoints(ptxas, tmp_path, operator, bytes_of_form):
-    """Of chunks of 32 tokens every second one has a checkpoint where registers suffice: of RWKV-6 they do not."""
+    """Of chunks of 32 tokens every second one has a checkpoint where one product makes the next state of that."""
     sizes = dict.fromkeys(OPERATORS[operator], 128)
     variant = getattr(stretto.ops, operator).variant
     settings = dict(target="sm_90a", dtype="bf16", backward=True, form=(32, 1, 8, 1)) | sizes

@@ -4,7 +4,8 @@
 
 // The state at the start of a chunk of odd number is what the chunk before it makes of its own, of tiles that come in
 // the next turn: they are waited for behind what asks for no state, and the result takes the place of the state that has
-// arrived. What stands between is no kernel where it is private.
+// arrived. What stands between is no kernel where it is private. The keys' gradient is weighed before that and the queries'
+// behind: what both ask for, made of a tile that is at hand, is made twice, and keeps no registers in between.
 // CHECK-NOT: kernel.func @f_checkpoints
 // CHECK-LABEL: kernel.func @f(
 // CHECK-SAME: \22interval\22:2
@@ -17,7 +18,9 @@
 // CHECK: kernel.await
 // CHECK: %[[NEXT:.*]] = arith.subi %[[INDEX]], %{{.*}} : index
 // CHECK: kernel.send %S at %[[NEXT]]
-// CHECK: chunk.dot {{.*}} transpose_right
+// CHECK: %[[KEYS:.*]] = chunk.dot {{.*}} transpose_right
+// CHECK: %[[WEIGHTS:.*]] = arith.extf %[[QUERIES:.*]] : tensor<32x64xbf16>
+// CHECK: arith.mulf %[[KEYS]], %[[WEIGHTS]]
 // CHECK: %[[KEPT:.*]] = kernel.receive %[[CHANNEL]] at %[[INDEX]]
 // CHECK: %[[ONE:.*]] = arith.constant 1 : index
 // CHECK-NEXT: %[[PLACE:.*]] = arith.andi %[[INDEX]], %[[ONE]] : index
@@ -31,7 +34,9 @@
 // CHECK: kernel.replace %[[NARROW]] in %[[CHANNEL]] at %[[INDEX]]
 // CHECK-NEXT: }
 // CHECK-NEXT: %[[STATE:.*]] = kernel.receive %[[CHANNEL]] at %[[INDEX]]
-// CHECK: chunk.dot %{{.*}}, %[[STATE]] transpose_right
+// CHECK: %[[FOUND:.*]] = chunk.dot %{{.*}}, %[[STATE]] transpose_right
+// CHECK: %[[AGAIN:.*]] = arith.extf %[[QUERIES]] : tensor<32x64xbf16>
+// CHECK: arith.mulf %[[FOUND]], %[[AGAIN]]
 
 // Threads meet when all have read the state that is replaced, and behind a fence before products read the new one; one
 // checkpoint is there for two chunks.
@@ -56,8 +61,11 @@ chunk.kernel @f_checkpoints chunk 32 (input %k: tensor<32x64xbf16>, input %v: te
 chunk.kernel @f chunk 32 reverse between @f_checkpoints (input %q: tensor<32x64xbf16>, input %k: tensor<32x64xbf16>, input %v: tensor<32x64xbf16>, checkpoint %S: tensor<64x64xbf16>, state %d_S: tensor<64x64xf32>, valid %n: index)
     -> (d_q: tensor<32x64xf32>, d_k: tensor<32x64xf32>) {
   %narrow = arith.truncf %d_S : tensor<64x64xf32> to tensor<64x64xbf16>
-  %d_k = chunk.dot %v, %narrow transpose_right : tensor<32x64xbf16>, tensor<64x64xbf16> -> tensor<32x64xf32>
-  %d_q = chunk.dot %q, %S transpose_right : tensor<32x64xbf16>, tensor<64x64xbf16> -> tensor<32x64xf32>
+  %keys = chunk.dot %v, %narrow transpose_right : tensor<32x64xbf16>, tensor<64x64xbf16> -> tensor<32x64xf32>
+  %weights = arith.extf %q : tensor<32x64xbf16> to tensor<32x64xf32>
+  %d_k = arith.mulf %keys, %weights : tensor<32x64xf32>
+  %queries = chunk.dot %q, %S transpose_right : tensor<32x64xbf16>, tensor<64x64xbf16> -> tensor<32x64xf32>
+  %d_q = arith.mulf %queries, %weights : tensor<32x64xf32>
   %next = chunk.dot %q, %v transpose_left add %d_S : tensor<32x64xbf16>, tensor<32x64xbf16> -> tensor<64x64xf32>
   chunk.yield %d_q, %d_k next %next : tensor<32x64xf32>, tensor<32x64xf32>, tensor<64x64xf32>
 }

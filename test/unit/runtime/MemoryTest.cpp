@@ -5,6 +5,7 @@
 #include "mlir/Parser/Parser.h"
 #include "runtime/Gradient.h"
 #include "runtime/Knobs.h"
+#include "llvm/ADT/StringExtras.h"
 #include "llvm/Support/FileSystem.h"
 #include "llvm/Support/JSON.h"
 #include "llvm/Support/MemoryBuffer.h"
@@ -68,6 +69,15 @@ public:
     Call described(*this, batch, time, heads, heads);
     Operator::Signature &signature = signatureOf(described);
     signature.compileWithGradient(described.call, allOf(signature), /*threads=*/1);
+  }
+
+  /// What a recorded call keeps for the gradient of all its inputs, by their names, with the chunk; "" where it keeps
+  /// nothing.
+  std::string statesKept(int64_t batch, int64_t time, int64_t heads) {
+    Call described(*this, batch, time, heads, heads);
+    Operator::Signature &signature = signatureOf(described);
+    const auto *kept = signature.statesKeptBy(described.call, allOf(signature), /*threads=*/1);
+    return kept ? llvm::join(kept->names(), " ") + " " + std::to_string(kept->chunk) : "";
   }
 
   /// How many segments of a sequence a call has side by side.
@@ -288,6 +298,19 @@ TEST_P(FeedbackTest, MatricesThatDoNotFitSaySo) {
                 "bits, expected 128 by 128 at most"),
       std::string::npos);
 }
+
+class KeptStatesTest : public MemoryTest {};
+
+TEST_P(KeptStatesTest, RecordedCallsKeepThoseThatTheirGradientsAskFor) {
+  // In segments, and as a whole.
+  for (auto [batch, time] : {std::pair<int64_t, int64_t>(1, 8192), {8, 4096}})
+    EXPECT_EQ(Model(GetParam(), /*width=*/128).statesKept(batch, time, /*heads=*/32), "S 64") << batch;
+  // That of a short call takes longer to hand on than to find again.
+  EXPECT_EQ(Model(GetParam(), /*width=*/128).statesKept(1, 256, 32), "");
+}
+
+INSTANTIATE_TEST_SUITE_P(Models, KeptStatesTest, testing::Values("gla", "hgrn2", "rwkv6", "simple_gla", "delta_rule"),
+                         [](const testing::TestParamInfo<const char *> &info) { return info.param; });
 
 INSTANTIATE_TEST_SUITE_P(Models, FeedbackTest, testing::Values("delta_rule", "gated_delta_rule"),
                          [](const testing::TestParamInfo<const char *> &info) { return info.param; });
