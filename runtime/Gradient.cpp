@@ -331,7 +331,7 @@ llvm::Error Gradient::makeCotangentStarts(const std::vector<std::string> &allEnt
   if (!starts)
     return starts.takeError();
   cotangentStarts = std::move(*starts);
-  return cotangents ? makeSums(names) : llvm::Error::success();
+  return makeSums(names);
 }
 
 llvm::Error Gradient::makeSums(const SegmentStarts::Names &names) {
@@ -343,7 +343,7 @@ llvm::Error Gradient::makeSums(const SegmentStarts::Names &names) {
   const Kernel &last = sums ? *sums : *kernel;
   bool hasTails = false;
   for (const Manifest::Argument &argument : last.code->manifest.arguments) {
-    if (!last.isApart() || argument.kind != Manifest::Kind::State)
+    if (!last.isApart() || argument.kind != Manifest::Kind::State || isBegunApart(last, argument.name))
       continue;
     const Part &entry = entries[llvm::find(entryNames, argument.entry) - entryNames.begin()];
     bool isTail = entry.of == Part::Of::State && signature.state[entry.index].isTail;

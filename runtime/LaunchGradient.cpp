@@ -143,12 +143,16 @@ private:
     return llvm::Error::success();
   }
 
-  /// Behind the walk of the states of reverse time others begin with what is added to their rows, and leave sums.
+  /// Segments leave their parts of sums. Behind the walk of the states of reverse time others begin with what is added to
+  /// their rows.
   llvm::Error walkBack(Operator::Signature::Kernel &kernel, int64_t segment) {
     LaunchSegment range = rangeFor(kernel, segment);
-    if (!kernel.isApart() || !kernel.code->manifest.reverse || gradient.carriesBack(kernel))
+    if (!kernel.isApart() || !kernel.code->manifest.reverse)
       return launch(signature, kernel, call, backward, range, executor);
     LaunchTensors tensors = backward;
+    tensors.segmentEnds = sumsLeft;
+    if (gradient.carriesBack(kernel))
+      return launch(signature, kernel, call, tensors, range, executor);
     tensors.segmentStarts.clear();
     if (gradient.cotangentTails) {
       tensors.segmentEnds = tailsBegun;
@@ -157,8 +161,8 @@ private:
       if (llvm::Error error = launch(signature, *gradient.cotangentTails, call, tensors, behind, executor))
         return error;
       tensors.segmentStarts = tailsBegun;
+      tensors.segmentEnds = sumsLeft;
     }
-    tensors.segmentEnds = sumsLeft;
     return launch(signature, kernel, call, tensors, range, executor);
   }
 

@@ -140,20 +140,16 @@ private:
     return parts->tailsOfSums.empty() ? success() : chunkApart(variant, types, Part::CotangentTails, *parts);
   }
 
-  /// The kernel of all else. Where states of reverse time have a walk of their own, and their segments are side by
-  /// side, it takes segments, too, if it carries anything: sums over all tokens, and what is added to rows of earlier
-  /// ones.
+  /// The kernel of all else. Where segments are side by side, it takes those, too, if it carries anything: states of
+  /// reverse time that have no walk of their own, sums over all tokens, and what is added to rows of earlier ones.
   LogicalResult chunkResults(VariantOp variant, const ElementTypes &types, const GradientParts &parts,
                              bool carriesBack) {
     bool addsSegmentsUp = segments && parts.onlyAddsUp;
     if (!carriesBack && !addsSegmentsUp)
       return ChunkVariant(variant, chunk, types, Part::Gradient, parts).run();
-    if (parts.apart.empty() && !addsSegmentsUp)
+    bool hasSums = llvm::any_of(parts.addedUp, [&](Operation *root) { return !parts.sums.contains(root); });
+    if (!hasSums && parts.apart.empty())
       return chunkApart(variant, types, Part::Gradient, parts);
-    bool hasSums = llvm::any_of(stateChains(variant), [&](const StateChain &chain) {
-      return chain.getRoot().getType().getReverse() && !parts.apart.contains(chain.root) &&
-             !parts.sums.contains(chain.root);
-    });
     bool handsRowsOn = parts.tailsOfSums.empty() && llvm::any_of(deriveState(variant), [](const StateEntry &entry) {
                          return entry.reverse && entry.kind == StateEntry::Kind::Tail;
                        });
@@ -173,7 +169,7 @@ private:
       return failure();
     StringRef name = variant.getSymName();
     buildSegmentSums(getOperation().lookupSymbol<chunk::KernelOp>((name + suffixOf(part)).str()),
-                     (name + suffix::sumTurns).str(), kernel.getCarried());
+                     (name + suffix::sumTurns).str(), kernel.getAddedUp());
     return success();
   }
 };

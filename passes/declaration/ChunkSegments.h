@@ -26,11 +26,12 @@
 //   @f_cotangent_starts   finds from that and the cotangents of the final state what each segment begins with at its
 //                         end
 //
-// Where a walk of its own carries these states, the one that leaves the results carries what is added up over all
-// tokens, of which a segment leaves its part, and rows that are added to those of earlier tokens:
+// Of what is added up over all tokens, as the gradients of parameters, a segment leaves its part, whatever comes behind
+// it. Where a walk of its own carries the states, the one that leaves the results carries rows, too, that are added to
+// those of earlier tokens:
 //
-//   @f_cotangent_tails    walks the first chunks behind a segment, and leaves what they add to its rows
 //   @f_sum_turns          adds the parts of segments up
+//   @f_cotangent_tails    walks the first chunks behind a segment, and leaves what they add to its rows
 //
 // Forward states are walked anew for a gradient, from where the kernels above find that segments begin.
 //

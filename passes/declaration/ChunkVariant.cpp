@@ -236,12 +236,12 @@ FailureOr<SmallVector<Value>> ChunkVariant::results() {
   return tiles;
 }
 
-SmallVector<BlockArgument> ChunkVariant::getCarried() {
-  SmallVector<BlockArgument> carried;
+SmallVector<BlockArgument> ChunkVariant::getAddedUp() {
+  SmallVector<BlockArgument> states;
   for (const StateChain &chain : chains)
-    if (isCarried(chain.getRoot()))
-      carried.push_back(cast<BlockArgument>(starts.at(chain.root)));
-  return carried;
+    if (parts.addedUp.contains(chain.root))
+      states.push_back(cast<BlockArgument>(starts.at(chain.root)));
+  return states;
 }
 
 FailureOr<SmallVector<Value>> ChunkVariant::next() {

@@ -61,8 +61,8 @@ public:
   mlir::LogicalResult run();
   /// What the tokens of a segment do to each state, or to each total.
   llvm::ArrayRef<SegmentEffect> getEffects() const { return effects; }
-  /// The states that are carried.
-  llvm::SmallVector<mlir::BlockArgument> getCarried();
+  /// The states that are added up over all tokens.
+  llvm::SmallVector<mlir::BlockArgument> getAddedUp();
 
 private:
   mlir::LogicalResult checkChains();

@@ -54,6 +54,9 @@ private:
   bool asksForMatrices(const GradientParts &parts);
   bool isRead(const StateChain &chain);
   bool isOfParameter(const StateChain &chain);
+  bool addsUpForParameter(const StateChain &chain) {
+    return chain.getRoot().getType().getReverse() && !isRead(chain) && isOfParameter(chain);
+  }
   /// Numbers of each token.
   static int64_t numbersOf(const SetVector<Value> &rows);
   SmallVector<unsigned> resultsOfForwardStates();
@@ -90,9 +93,8 @@ GradientParts PartsFinder::describe(SetVector<Value> kept, SmallVector<unsigned>
     if (entry.reverse && entry.kind == StateEntry::Kind::Tail)
       backward.push_back(entry.operations.front()->getResult(0));
   parts.walksBack = !backward.empty() || forward.empty();
-  parts.onlyAddsUp = !chains.empty() && llvm::all_of(chains, [&](const StateChain &chain) {
-    return chain.getRoot().getType().getReverse() && !isRead(chain) && isOfParameter(chain);
-  });
+  parts.onlyAddsUp =
+      !chains.empty() && llvm::all_of(chains, [&](const StateChain &chain) { return addsUpForParameter(chain); });
 
   auto forEachForward = [&](const NeededOperations &needed, function_ref<void(const StateEntry &)> visit) {
     for (const StateEntry &entry : entries)
@@ -122,6 +124,10 @@ GradientParts PartsFinder::describe(SetVector<Value> kept, SmallVector<unsigned>
   parts.forwardResults = std::move(forwardResults);
   if (divided)
     setApart(parts);
+  for (const StateChain &chain : chains)
+    if (parts.apart.empty() ? addsUpForParameter(chain)
+                            : chain.getRoot().getType().getReverse() && !parts.apart.contains(chain.root))
+      parts.addedUp.insert(chain.root);
   setAsked(parts);
   return parts;
 }

@@ -54,6 +54,9 @@ struct GradientParts {
   /// The roots of states in reverse that a walk of their own carries, and what of the former states in reverse that are
   /// carried ask for: those, or all.
   llvm::DenseSet<mlir::Operation *> apart, askedApart;
+  /// Those that are added up over all tokens, of which a segment leaves its part: where a walk carries the others, all
+  /// else; otherwise the gradients of parameters that no row reads.
+  llvm::DenseSet<mlir::Operation *> addedUp;
   /// Whether a kernel of its own finds the kept rows, and what of the former it asks for.
   bool findsRowsApart = false;
   llvm::DenseSet<mlir::Operation *> askedForRows;
@@ -70,7 +73,7 @@ struct GradientParts {
 
   /// Whether the walk that carries the states of reverse time has one: that of the results, or one apart.
   bool isCarriedBack(mlir::Operation *root) const {
-    return apart.empty() ? !sums.contains(root) : apart.contains(root);
+    return !addedUp.contains(root);
   }
   bool addsUpApart() const { return !sums.empty() || !tailsOfSums.empty(); }
   /// Whether there is a walk before the one back.

@@ -80,7 +80,7 @@ SEGMENT_SPILLS = {
 }
 # And of gradients in bf16 at width 128 whose segments are side by side. Where one walk has no chunk form so, and one of
 # states alone would have fewer than 32 tokens a chunk, there is none.
-GRADIENT_SEGMENT_SPILLS = ("linear_attn", "hgrn2", "rwkv6", "gsa", "lolcats", "lawcat")
+GRADIENT_SEGMENT_SPILLS = ("linear_attn", "ssd", "hgrn2", "gsa", "lolcats", "lawcat")
 WITHOUT_GRADIENT_SEGMENTS = ("abc", "delta_rule", "gated_delta_rule", "swa", "relation_kl")
 # Of what looks back, kernels that keep a state beside tiles of other tokens: steps.
 LOOKBACK_SPILLS = {

@@ -1,6 +1,6 @@
 // RUN: stretto-opt %s --split-input-file --verify-diagnostics --stretto-chunk='chunk=16 segments'
 
-// What is added up over all tokens depends on what is read back: the gradient of a parameter, in one walk.
+// What is carried depends on what is read back, and is the gradient of no parameter.
 
 !K = tensor<8xf64, #stretto.row<K>>
 !V = tensor<4xf64, #stretto.row<V>>
