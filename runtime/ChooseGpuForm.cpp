@@ -369,8 +369,8 @@ llvm::Expected<bool> Lowering::divideGradient(GpuForm &form) {
   bool isOfStatesAlone = carriesStatesAlone(/*slices=*/1);
   bool isOpen = request.walks == 0 && bytesOf(request.element) == 2 &&
                 (isOfStatesAlone || !form.fits() || form.readsStates || !request.sideBySide);
-  // Segments side by side leave no multiprocessor idle: one walk moves least through memory.
-  if (request.sideBySide && form.shape.tokens >= enoughTokens && form.suffices())
+  // Segments side by side leave no multiprocessor idle: one walk moves least through memory, unless it does so much.
+  if (request.sideBySide && !isOfStatesAlone && form.shape.tokens >= enoughTokens && form.suffices())
     isOpen = false;
   if (!isOfGradient || (request.walks != 2 && !isOpen))
     return false;

@@ -186,7 +186,7 @@ static bool gainsFromStage(StoreOp store, const Manifest &manifest) {
 static ReceiveOp whereItWasPassed(StoreOp store, const Manifest &manifest) {
   auto convert = store.getTile().getDefiningOp<ConvertOp>();
   auto receive = convert && convert->hasOneUse() ? convert.getOperand().getDefiningOp<ReceiveOp>() : ReceiveOp();
-  if (!receive || !receive->hasOneUse() || receive->getBlock() != store->getBlock() ||
+  if (!receive || receive->getBlock() != store->getBlock() ||
       store->getParentOfType<FuncOp>().getRole().getKind() != RoleKind::Outputs)
     return {};
   auto channel = receive.getChannel().getDefiningOp<ChannelOp>();
@@ -206,10 +206,13 @@ static void storeWhereItWasPassed(StoreOp store, ReceiveOp receive) {
   store.setBulk(true);
   convert->erase();
   Operation *turn = receive.getTurn() ? receive.getTurn().getDefiningOp() : nullptr;
-  if (turn && turn->getBlock() == receive->getBlock())
+  if (!receive->hasOneUse()) {
+    // A product waits for it, too, behind others that need not.
+  } else if (turn && turn->getBlock() == receive->getBlock()) {
     receive->moveAfter(turn);
-  else
+  } else {
     receive->moveBefore(receive->getBlock(), receive->getBlock()->begin());
+  }
   store->moveAfter(receive);
 }
 

@@ -331,21 +331,19 @@ def test_three_roles_and_a_producer_assemble_without_spills(ptxas, tmp_path, ope
 
 @pytest.mark.parametrize(
     "operator, most",
-    [("gla", (0, 40)), ("hgrn2", (0, 24)), ("rwkv6", (0, 40)), ("simple_gla", (108, 96)), ("linear_attn", (0, 0))],
+    [("gla", (0, 40)), ("hgrn2", (0, 24)), ("rwkv6", (0, 40)), ("simple_gla", (0, 12)), ("ssd", (0, 36))],
 )
 def test_kept_states_are_stored_by_those_who_find_outputs(ptxas, tmp_path, operator, most):
-    """A call that is recorded keeps the states at the start of each chunk: where rows are expected in range, the memory
-    system stores them from where the walk has passed them. Elsewhere, and of segments, the addresses of what is kept
-    are a few too many for the registers of a role.
+    """A call that is recorded keeps the states at the start of each chunk: the memory system stores them from where the
+    walk has passed them. Of segments, the addresses of what is kept are a few too many for the registers of a role.
     """
     sizes = dict.fromkeys(OPERATORS[operator], 128)
     variant = getattr(stretto.ops, operator).variant
     form = dict(target="sm_90a", dtype="bf16", form=(0, 1, 0, 0, 0, -1, 1, -1), keeps_states=True) | sizes
     assert variant.lower("chunk", **form).count("S: tensor<128x128xbf16> checkpoint") == 1
-    if operator in ("gla", "hgrn2", "rwkv6"):
-        planned = variant.lower("kernel", **form)
-        outputs = planned[planned.index(f"@{operator}.outputs(") : planned.index(f"@{operator}.producer(")]
-        assert len(re.findall(r"kernel\.store .* to %S\S* at .* bulk : tensor<128x128xbf16", outputs)) == 1
+    planned = variant.lower("kernel", **form)
+    outputs = planned[planned.index(f"@{operator}.outputs(") : planned.index(f"@{operator}.producer(")]
+    assert len(re.findall(r"kernel\.store .* to %S\S* at .* bulk : tensor<128x128xbf16", outputs)) == 1
     for segments in (False, True):
         text = variant.lower("ptx", **form, segments=segments)
         assert bytes_spilled(ptxas, tmp_path, text)[0] <= most[segments]
