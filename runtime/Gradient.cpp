@@ -218,9 +218,11 @@ llvm::Error Gradient::makeKernels(std::vector<std::string> inputs, const Form &f
     if (llvm::Error error = compileTo(KernelRequest::Part::Cotangents, walkingBack))
       return error;
   // Rows that are kept: those that kernels ask for beyond the inputs, and those that they leave beyond the results.
+  // What neither carries back is added up by a walk of its own, of these or of rows that are kept in any case.
   size_t left = 0;
   bool keepsForSums = false;
   std::vector<std::string> asked;
+  llvm::StringSet<> carriedBack;
   for (const CompiledKernel *walk : {code.get(), walkingBack.get()}) {
     if (!walk)
       continue;
@@ -230,8 +232,12 @@ llvm::Error Gradient::makeKernels(std::vector<std::string> inputs, const Form &f
       keepsForSums |= argument.kind == Manifest::Kind::Output && !isResult;
       if (argument.kind == Manifest::Kind::Input && !llvm::is_contained(inputNames, argument.name))
         asked.push_back(argument.name);
+      if (argument.kind == Manifest::Kind::State)
+        carriedBack.insert(argument.entry);
     }
   }
+  bool addsUpApart =
+      keepsForSums || llvm::any_of(entryNames, [&](StringRef entry) { return !carriedBack.contains(entry); });
   auto noteKeptRows = [&](const Manifest &manifest) {
     for (KeptRow &row : KeptRow::of(manifest, signature.heads, resultNames)) {
       resultNames.push_back(row.name);
@@ -276,7 +282,7 @@ llvm::Error Gradient::makeKernels(std::vector<std::string> inputs, const Form &f
       statesOfCall->chunk *= code->manifest.interval;
     }
   }
-  if (keepsForSums) {
+  if (addsUpApart) {
     noteKeptRows(code->manifest);
     if (llvm::Error error = compileTo(KernelRequest::Part::Sums, addingUp))
       return error;

@@ -200,9 +200,8 @@ private:
   }
   /// Whether it begins with a state that was found for each segment.
   bool isBegunApart(const Kernel &each, llvm::StringRef state) const {
-    return carriesBack(each) && llvm::any_of(cotangentStarts->begun, [&](const SegmentStarts::Kept &kept) {
-             return kept.name == state;
-           });
+    return carriesBack(each) &&
+           llvm::any_of(cotangentStarts->begun, [&](const SegmentStarts::Kept &kept) { return kept.name == state; });
   }
   /// What is added to the rows of segments by tokens behind them, and what they leave of sums over all tokens; the
   /// kernels that find these and add those up. Null where there are none.

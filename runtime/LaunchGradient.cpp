@@ -143,8 +143,8 @@ private:
     return llvm::Error::success();
   }
 
-  /// Segments leave their parts of sums. Behind the walk of the states of reverse time others begin with what is added to
-  /// their rows.
+  /// Segments leave their parts of sums. Behind the walk of the states of reverse time others begin with what is added
+  /// to their rows.
   llvm::Error walkBack(Operator::Signature::Kernel &kernel, int64_t segment) {
     LaunchSegment range = rangeFor(kernel, segment);
     if (!kernel.isApart() || !kernel.code->manifest.reverse)

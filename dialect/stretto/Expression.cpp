@@ -379,6 +379,21 @@ Extent Extent::with(llvm::StringRef name, const Extent &replacement) const {
   return result;
 }
 
+std::optional<int64_t> Extent::solvedFor(int64_t size) const {
+  std::vector<std::string> unknown = names();
+  if (unknown.size() != 1)
+    return std::nullopt;
+  auto slope = terms.find(unknown), offset = terms.find({});
+  bool hasOffset = offset != terms.end();
+  if (slope == terms.end() || terms.size() != (hasOffset ? 2 : 1))
+    return std::nullopt;
+  Rational rest = add({size, 1}, hasOffset ? multiply(offset->second, {-1, 1}) : Rational());
+  Rational found = multiply(rest, normalised(slope->second.denominator, slope->second.numerator));
+  if (found.denominator != 1 || found.numerator < 0 || found == Rational::overflow())
+    return std::nullopt;
+  return found.numerator;
+}
+
 llvm::Expected<int64_t> Extent::evaluate(NameLookup lookup) const {
   constexpr int64_t limit = 1'000'000'000;
   Rational sum;

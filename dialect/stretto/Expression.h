@@ -66,6 +66,10 @@ public:
   /// The extent with `replacement` in place of the name.
   Extent with(llvm::StringRef name, const Extent &replacement) const;
 
+  /// The size of the one name of an extent `a name + b` that has some size. Nothing where there are other names or
+  /// terms, or no whole number of at least 0 has it.
+  std::optional<int64_t> solvedFor(int64_t size) const;
+
   /// The size under given sizes of the names. Fails where a name is unknown or a size is no integer from 0 to 1e9.
   llvm::Expected<int64_t> evaluate(NameLookup lookup) const;
 

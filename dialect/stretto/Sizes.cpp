@@ -307,7 +307,8 @@ std::optional<int64_t> Sizes::heads(StringRef set) const {
 namespace {
 
 /// Binds names to the sizes found in the shapes of a call. The first argument that shows a name decides; what is no
-/// plain name (an expression, a joined head set) is checked once all names are known.
+/// plain name (an expression, a joined head set) is checked once all names are known, of which an axis such as `2*F`
+/// may be the only one to tell.
 class ShapeBinder {
 public:
   ShapeBinder(VariantOp variant, bool isStep) : variant(variant), isStep(isStep) {}
@@ -316,6 +317,8 @@ public:
   /// The head sets divide as they must.
   LogicalResult checkHeads();
   LogicalResult checkExpressions(const Sizes &sizes);
+  /// Binds names that expressions alone have.
+  void solveExpressions();
 
   struct Bound {
     int64_t size;
@@ -400,6 +403,23 @@ LogicalResult ShapeBinder::checkHeads() {
   });
 }
 
+void ShapeBinder::solveExpressions() {
+  for (bool hasSolved = true; std::exchange(hasSolved, false);)
+    for (const Expression &axis : axisExpressions) {
+      Extent extent = extentOf(axis.text);
+      for (const std::string &name : extent.names())
+        if (auto known = dims.find(name); known != dims.end())
+          extent = extent.with(name, Extent(known->second.size));
+      if (extent.names().size() != 1)
+        continue;
+      std::string name = extent.names().front();
+      if (std::optional<int64_t> size = extent.solvedFor(axis.found)) {
+        dims[name] = {*size, axis.argument};
+        hasSolved = true;
+      }
+    }
+}
+
 LogicalResult ShapeBinder::checkExpressions(const Sizes &sizes) {
   for (const Expression &axis : axisExpressions) {
     llvm::Expected<std::optional<int64_t>> size = sizes.width(axis.text);
@@ -452,6 +472,7 @@ FailureOr<CallSizes> stretto::bindShapes(VariantOp variant, ArrayRef<ArgumentSha
   if (binder.batchAndTime.empty())
     return variant.emitError() << "[R1] no row is given, expected at least one: its shape says B and T";
 
+  binder.solveExpressions();
   for (const auto &[name, bound] : binder.dims)
     call.settings.dims[name] = bound.size;
   for (const auto &[set, bound] : binder.heads)

@@ -320,3 +320,56 @@ def test_second_derivatives_are_refused(name):
     inputs = leaves_of(CASES[name].inputs(SMALL, torch.float64))
     with pytest.raises(RuntimeError, match=r"\[R14\] a second derivative is asked for"):
         torch.autograd.grad(CASES[name](inputs).sum(), inputs["q"], create_graph=True)
+
+
+@stretto.variant
+def mapped(
+    q: sl.Row["K"],
+    k: sl.Row["K"],
+    v: sl.Row["V"],
+    phi_q: sl.Row["2*F"],
+    phi_k: sl.Row["2*F"],
+    factor: sl.Param["H"],
+    window=sl.Option(8),
+):
+    "LoLCATs with features that are given: of its parameters' gradients only that of the weight is added up."
+    first = (sl.position() // window - 1.0) * window
+    _m, l, acc = sl.lookback(first, lambda past: (sl.dot(q, past(k)), past(v)), fold="softmax")
+    S = sl.write(sl.state("2*F", "V + 1"), phi_k, sl.append(v, 1.0))
+    num, den = sl.split(sl.read(S, phi_q, along="2*F", at=first - 1.0), "V")
+    gamma = sl.sigmoid(factor)
+    return (gamma * acc + num) / (gamma * l + den)
+
+
+def weighed_softmax(q, k, v, phi_q, phi_k, factor, window=8):
+    """All pairs at once."""
+    token = torch.arange(q.shape[1])
+    first = (token // window - 1) * window
+    is_past = token[None, :] <= token[:, None]
+    is_near = (token[None, :] >= first[:, None]) & is_past
+    near = torch.einsum("bthd,bshd->bhts", q, k).masked_fill(~is_near, -torch.inf)
+    near = (near - near.amax(-1, keepdim=True)).exp() * factor.sigmoid()[:, None, None]
+    weights = near + torch.einsum("bthd,bshd->bhts", phi_q, phi_k) * (is_past & ~is_near)
+    return torch.einsum("bhts,bshd->bthd", weights / weights.sum(-1, keepdim=True), v)
+
+
+@pytest.mark.parametrize("walks", [1, 2])
+@pytest.mark.parametrize("T", [5, 130])
+def test_sums_of_rows_that_are_kept_for_others(T, walks):
+    """What is added up apart may ask for no rows but those that other walks ask for, too. The size F is told by an axis
+    of twice as much."""
+    generator = torch.Generator().manual_seed(0)
+
+    def draw(width):
+        return torch.randn(2, T, 2, width, dtype=torch.float64, generator=generator)
+
+    arguments = {"q": draw(8), "k": draw(8), "v": draw(4), "phi_q": draw(6).exp(), "phi_k": draw(6).exp()}
+    arguments["factor"] = torch.randn(2, dtype=torch.float64, generator=generator)
+    with walks_of(walks):
+        check(lambda given: mapped(**given), lambda given: weighed_softmax(**given), arguments)
+
+
+def test_a_size_that_no_axis_tells_is_refused():
+    rows = {name: torch.randn(1, 4, 1, 8) for name in ("q", "k", "v")}
+    with pytest.raises(stretto.Error, match=r"'phi_q' has the axis '2\*F', in which a size is fixed by no argument"):
+        mapped(**rows, phi_q=torch.randn(1, 4, 1, 7), phi_k=torch.randn(1, 4, 1, 7), factor=torch.zeros(1))

@@ -49,6 +49,20 @@ TEST(ExtentTest, OneNormalFormForEachSize) {
     EXPECT_EQ(normal(text), text);
 }
 
+TEST(ExtentTest, OneNameIsSolvedFor) {
+  EXPECT_EQ(parsed("2*F").solvedFor(128), 64);
+  EXPECT_EQ(parsed("F/2 + 1").solvedFor(5), 8);
+  EXPECT_EQ(parsed("10 - F").solvedFor(10), 0);
+  EXPECT_EQ(parsed("F").solvedFor(7), 7);
+  // No whole number, none at least 0, none of one name, none of the first degree.
+  EXPECT_EQ(parsed("2*F").solvedFor(7), std::nullopt);
+  EXPECT_EQ(parsed("F + 2").solvedFor(1), std::nullopt);
+  EXPECT_EQ(parsed("F + K").solvedFor(9), std::nullopt);
+  EXPECT_EQ(parsed("F*F").solvedFor(9), std::nullopt);
+  EXPECT_EQ(parsed("F*F + F").solvedFor(6), std::nullopt);
+  EXPECT_EQ(parsed("3").solvedFor(3), std::nullopt);
+}
+
 TEST(ExtentTest, SizesThatDoNotParse) {
   EXPECT_EQ(normal(""), "error: '' ends where a number or a name is expected");
   EXPECT_EQ(normal("K +"), "error: 'K +' ends where a number or a name is expected");
