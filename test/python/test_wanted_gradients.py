@@ -10,7 +10,7 @@ from operator_cases import Shape
 from test_gradients import entry_names
 from test_lookbacks import CASES as LOOKBACKS
 from test_lookbacks import relation
-from test_operator_gradients import FIRST
+from test_operator_gradients import FIRST, walks_of
 from test_reference import in_our_words
 
 
@@ -68,6 +68,21 @@ def test_some_gradients_of_what_looks_back(name):
     case = LOOKBACKS[name]
     leaves = leaves_of(case.inputs(Shape(B=1, T=70, H=2, G=1, K=8, V=4), torch.float64))
     check(lambda: {"o": case(leaves)}, leaves, seed=len(name))
+
+
+@pytest.mark.parametrize("walks", [1, 2])
+@pytest.mark.parametrize("row", ["v", "k", "w_q"])
+def test_the_weight_of_a_window_beside_one_other(row, walks):
+    """Whatever rows the walk that adds its gradient up asks for."""
+    case = LOOKBACKS["lolcats"]
+    leaves = leaves_of(case.inputs(Shape(B=1, T=130, H=2, G=1, K=8, V=4), torch.float64))
+    with walks_of(walks):
+        loss = case(leaves).square().sum()
+        whole = dict(zip(leaves, torch.autograd.grad(loss, list(leaves.values()), retain_graph=True), strict=True))
+        found = torch.autograd.grad(loss, [leaves[row], leaves["factor"]])
+    for name, gradient in zip((row, "factor"), found, strict=True):
+        assert whole[name].norm() > 0
+        assert (gradient - whole[name]).norm() <= 1e-10 * whole[name].norm()
 
 
 def test_some_gradients_of_relations():
