@@ -13,7 +13,7 @@ using Signature = Operator::Signature;
 using Gradient = Signature::Gradient;
 
 Gradient::CheckpointCounts Gradient::checkpointCounts(const OperatorCall &call, Division division) const {
-  bool beginsAtCheckpoints = division.count() > 1 && !sideBySide && !walksForwardFirst();
+  bool beginsAtCheckpoints = division.count() > 1 && walksForwardAnew();
   return {.ofLong = division.isNested() ? checkpointCount(call, division.chunks, division.ofLong) : 0,
           .ofSegments = beginsAtCheckpoints ? checkpointCount(call, division.ofLong, division.length) : 0,
           .ofChunks = checkpointCount(call, division.length, interval())};
@@ -197,7 +197,7 @@ Gradient::Division Gradient::divideSequences(const OperatorCall &call) const {
   if (int64_t length = Knobs::instance().segment; length && mostTurns > 1) {
     int64_t turns = llvm::divideCeil(whole.chunks, length);
     Division division = divide(call, turns, llvm::divideCeil(most, isForced ? turns : 1));
-    if (int64_t ofLong = Knobs::instance().longSegment; ofLong && !sideBySide && !ofChunks.empty())
+    if (int64_t ofLong = Knobs::instance().longSegment; ofLong && walksForwardAnew() && !ofChunks.empty())
       division.ofLong = std::min(ofLong * division.length, division.chunks);
     return division;
   }
@@ -227,7 +227,7 @@ Gradient::Division Gradient::divideSequences(const OperatorCall &call) const {
     }
   }
   // Starts of long segments, and of those that one of these consists of, want one more walk.
-  if (!sideBySide && !ofChunks.empty())
+  if (walksForwardAnew() && !ofChunks.empty())
     for (int64_t turns = 4; turns <= mostTurns; turns += llvm::bit_floor<uint64_t>(turns) / 4) {
       Division division = divide(call, turns, /*sideBySideSegments=*/1);
       division.ofLong = division.length * static_cast<int64_t>(std::ceil(std::sqrt(division.count())));

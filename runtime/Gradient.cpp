@@ -214,7 +214,8 @@ llvm::Error Gradient::makeKernels(std::vector<std::string> inputs, const Form &f
   if (llvm::Error error = compileTo(KernelRequest::Part::Gradient, code))
     return error;
   // States of reverse time are checkpoints where another kernel carries them.
-  if (llvm::any_of(namesOf(ofChunks), [&](const std::string &name) { return llvm::is_contained(entryNames, name); }))
+  auto isOfReverseTime = [&](StringRef name) { return llvm::is_contained(entryNames, name); };
+  if (llvm::any_of(namesOf(ofChunks), isOfReverseTime))
     if (llvm::Error error = compileTo(KernelRequest::Part::Cotangents, walkingBack))
       return error;
   // Rows that are kept: those that kernels ask for beyond the inputs, and those that they leave beyond the results.
@@ -260,7 +261,7 @@ llvm::Error Gradient::makeKernels(std::vector<std::string> inputs, const Form &f
   };
   if (llvm::Error error = findInverses(*code))
     return error;
-  if (!asked.empty() || left < rows.size() || !ofChunks.empty()) {
+  if (!asked.empty() || left < rows.size() || !llvm::all_of(namesOf(ofChunks), isOfReverseTime)) {
     if (llvm::Error error = compileTo(KernelRequest::Part::Checkpoints, walking))
       return error;
     if (llvm::Error error = findInverses(*walking))

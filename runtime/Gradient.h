@@ -242,6 +242,8 @@ private:
   /// Whether the walk forward is one over whole sequences however these are divided, as it keeps nothing for the walk
   /// back and leaves no parts. Then only parts take memory that grows with a segment.
   bool walksForwardFirst() const;
+  /// Whether there is one that begins anew with each segment, one after the other.
+  bool walksForwardAnew() const { return checkpoints && !sideBySide && !walksForwardFirst(); }
   Signature::Segments::Division forwardDivision(const OperatorCall &call, Division division) const;
   int64_t bytesOfForwardStarts(const OperatorCall &call, Division division) const;
   int64_t placesOfCotangents(const OperatorCall &call, Division division) const;

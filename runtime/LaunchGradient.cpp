@@ -57,7 +57,7 @@ public:
     } else if (gradient.forwardWalk()) {
       if (llvm::Error error = findStarts())
         return error;
-    } else if (division.count() > 1 && !gradient.sideBySide && !gradient.walksForwardFirst()) {
+    } else if (division.count() > 1 && gradient.walksForwardAnew()) {
       if (llvm::Error error = division.isNested() ? keepStartsOfLong() : keepStarts(/*first=*/0))
         return error;
     }

@@ -10,8 +10,9 @@ from operator_cases import Shape
 from test_gradients import entry_names
 from test_lookbacks import CASES as LOOKBACKS
 from test_lookbacks import relation
-from test_operator_gradients import FIRST, walks_of
+from test_operator_gradients import FIRST, segments_of, walks_of
 from test_reference import in_our_words
+from test_segments import segments
 
 
 def leaves_of(tensors):
@@ -68,6 +69,27 @@ def test_some_gradients_of_what_looks_back(name):
     case = LOOKBACKS[name]
     leaves = leaves_of(case.inputs(Shape(B=1, T=70, H=2, G=1, K=8, V=4), torch.float64))
     check(lambda: {"o": case(leaves)}, leaves, seed=len(name))
+
+
+@pytest.mark.parametrize("name, wanted", [("gla", ["v"]), ("gla", ["k", "S"]), ("gla", ["q"]), ("ssd", ["x", "D"])])
+@pytest.mark.parametrize("count, chunks", [(1, 0), (3, 0), (1, 2), (3, 2)])
+def test_some_gradients_in_two_walks(name, wanted, count, chunks):
+    """Some ask for no forward state: what states of reverse time are kept for walks alone, in segments as well."""
+    arguments, state = example(name, tokens=150, **FIRST[name])
+    given = in_our_words(arguments) | {"initial_state": dict(zip(entry_names(name), state, strict=True))}
+
+    def gradients():
+        entries = {key: x.detach().requires_grad_(x.is_floating_point()) for key, x in given["initial_state"].items()}
+        leaves = leaves_of({key: x for key, x in given.items() if key != "initial_state"})
+        output, _ = getattr(stretto.ops, name).variant(
+            **{**given, **leaves, "initial_state": entries}, output_final_state=True
+        )
+        return torch.autograd.grad(output.square().sum(), [(leaves | entries)[key] for key in wanted])
+
+    whole = gradients()
+    with walks_of(2), segments(count), segments_of(chunks):
+        for one, other in zip(gradients(), whole, strict=True):
+            assert (one - other).norm() <= 1e-10 * other.norm()
 
 
 @pytest.mark.parametrize("walks", [1, 2])
