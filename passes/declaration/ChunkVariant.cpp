@@ -103,11 +103,12 @@ bool ChunkVariant::takesReverse(Operation *root) {
   case Part::Cotangents:
     return parts.apart.contains(root);
   case Part::CotangentTails:
-    return parts.tailsOfSums.empty() && parts.apart.contains(root);
+    return parts.tailsOfSums.empty() && parts.keptApart.contains(root);
   case Part::CotangentWrites:
     return parts.isCarriedBack(root);
   default:
-    return part == Part::Gradient && !parts.sums.contains(root);
+    return part == Part::Gradient && !parts.sums.contains(root) &&
+           (!parts.apart.contains(root) || parts.keptApart.contains(root));
   }
 }
 
@@ -118,7 +119,7 @@ bool ChunkVariant::keeps(Operation *op) {
   case Part::Checkpoints:
     return parts.asked.contains(op);
   case Part::Cotangents:
-    return parts.apart.contains(op);
+    return parts.keptApart.contains(op);
   default:
     return false;
   }

@@ -153,18 +153,24 @@ bool PartsFinder::isOfParameter(const StateChain &chain) {
 void PartsFinder::setApart(GradientParts &parts) {
   SmallVector<Value> rows;
   for (const StateChain &chain : chains) {
-    if (!chain.getRoot().getType().getReverse() || !isRead(chain))
+    if (!chain.getRoot().getType().getReverse() || addsUpForParameter(chain))
       continue;
     parts.apart.insert(chain.root);
+    if (isRead(chain))
+      parts.keptApart.insert(chain.root);
     llvm::append_range(rows, chain.rows());
   }
+  if (parts.keptApart.empty())
+    return parts.apart.clear();
   NeededOperations needed(gradient, rows, parts.kept);
   for (Operation &op : *gradient.getBlock()) {
     bool isCarried = isa<LookbackOp>(op) || (isa<ConvOp, DelayOp>(op) && op.hasAttr("reverse"));
     auto root = dyn_cast<StateOp>(op);
     bool isOther = root && root.getType().getReverse() && !parts.apart.contains(root);
-    if (needed.contains(&op) && (isCarried || isOther))
+    if (needed.contains(&op) && (isCarried || isOther)) {
       parts.apart.clear();
+      parts.keptApart.clear();
+    }
   }
 }
 

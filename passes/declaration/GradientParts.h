@@ -13,8 +13,8 @@
 // Where checkpoints are not all that a walk can begin with, @f_segment_starts keeps the whole of it at the start of
 // segments.
 //
-// Divided further, a third walk carries the states of reverse time that rows read, and nothing else: @f_cotangents
-// keeps them at the end of each chunk. Then @f, which has both as checkpoints and computes all results, carries what is
+// Divided further, a third walk carries the states of reverse time and nothing else: @f_cotangents keeps those that
+// rows read at the end of each chunk. Then @f, which has both as checkpoints and computes all results, carries what is
 // added up over all tokens, or nothing: its chunks are independent.
 //
 // Where all chunks are to be independent that is added up by a walk of its own, @f_sums, of rows that @f keeps for it.
@@ -51,9 +51,9 @@ struct GradientParts {
   /// The roots of states, and operations with tails, that the kernel which walks back asks for, and those that the
   /// other one carries.
   llvm::DenseSet<mlir::Operation *> asked, carried;
-  /// The roots of states in reverse that a walk of their own carries, and what of the former states in reverse that are
-  /// carried ask for: those, or all.
-  llvm::DenseSet<mlir::Operation *> apart, askedApart;
+  /// The roots of states in reverse that a walk of their own carries, those of them that rows read, which it keeps, and
+  /// what of the former states in reverse that are carried ask for: those, or all.
+  llvm::DenseSet<mlir::Operation *> apart, keptApart, askedApart;
   /// Those that are added up over all tokens, of which a segment leaves its part: where a walk carries the others, all
   /// else; otherwise the gradients of parameters that no row reads.
   llvm::DenseSet<mlir::Operation *> addedUp;
@@ -72,9 +72,7 @@ struct GradientParts {
   bool walksBack = true;
 
   /// Whether the walk that carries the states of reverse time has one: that of the results, or one apart.
-  bool isCarriedBack(mlir::Operation *root) const {
-    return !addedUp.contains(root);
-  }
+  bool isCarriedBack(mlir::Operation *root) const { return !addedUp.contains(root); }
   bool addsUpApart() const { return !sums.empty() || !tailsOfSums.empty(); }
   /// Whether there is a walk before the one back.
   bool walksForward() const { return !carried.empty() || !kept.empty() || !forwardResults.empty(); }

@@ -71,10 +71,21 @@ def test_some_gradients_of_what_looks_back(name):
     check(lambda: {"o": case(leaves)}, leaves, seed=len(name))
 
 
-@pytest.mark.parametrize("name, wanted", [("gla", ["v"]), ("gla", ["k", "S"]), ("gla", ["q"]), ("ssd", ["x", "D"])])
+@pytest.mark.parametrize(
+    "name, wanted",
+    [
+        ("gla", ["v"]),
+        ("gla", ["k", "S"]),
+        ("gla", ["q"]),
+        ("ssd", ["x", "D"]),
+        ("lawcat", ["v", "S"]),
+        ("abc", ["values", "s_logaddexp"]),
+    ],
+)
 @pytest.mark.parametrize("count, chunks", [(1, 0), (3, 0), (1, 2), (3, 2)])
 def test_some_gradients_in_two_walks(name, wanted, count, chunks):
-    """Some ask for no forward state: what states of reverse time are kept for walks alone, in segments as well."""
+    """Some ask for no forward state; or no row asks for what one of reverse time leaves, whose decays it has all the
+    same, from segment to segment."""
     arguments, state = example(name, tokens=150, **FIRST[name])
     given = in_our_words(arguments) | {"initial_state": dict(zip(entry_names(name), state, strict=True))}
 
