@@ -46,6 +46,12 @@ def check(run, leaves, seed):
     expected = gradients(list(leaves), given, sorted(set(results) - set(given)))
     for name, x in gradients(some(leaves), given).items():
         torch.testing.assert_close(x, expected[name], rtol=1e-11, atol=1e-11)
+    # However walks and segments divide the work.
+    for count in (1, 2, 2):
+        wanted = sorted(choose.sample(sorted(leaves), min(count, len(leaves))))
+        with walks_of(choose.choice([1, 2])), segments(choose.choice([1, 3])), segments_of(choose.choice([0, 2])):
+            for name, x in gradients(wanted, given).items():
+                torch.testing.assert_close(x, expected[name], rtol=1e-9, atol=1e-9)
 
 
 @pytest.mark.parametrize("name", FIRST)
