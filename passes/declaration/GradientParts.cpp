@@ -54,8 +54,10 @@ private:
   bool asksForMatrices(const GradientParts &parts);
   bool isRead(const StateChain &chain);
   bool isOfParameter(const StateChain &chain);
+  /// No row reads it, and nothing decays.
+  bool addsUp(const StateChain &chain) { return !isRead(chain) && !llvm::any_of(chain.steps, llvm::IsaPred<DecayOp>); }
   bool addsUpForParameter(const StateChain &chain) {
-    return chain.getRoot().getType().getReverse() && !isRead(chain) && isOfParameter(chain);
+    return chain.getRoot().getType().getReverse() && addsUp(chain) && isOfParameter(chain);
   }
   /// Numbers of each token.
   static int64_t numbersOf(const SetVector<Value> &rows);
@@ -153,7 +155,7 @@ bool PartsFinder::isOfParameter(const StateChain &chain) {
 void PartsFinder::setApart(GradientParts &parts) {
   SmallVector<Value> rows;
   for (const StateChain &chain : chains) {
-    if (!chain.getRoot().getType().getReverse() || addsUpForParameter(chain))
+    if (!chain.getRoot().getType().getReverse() || addsUp(chain))
       continue;
     parts.apart.insert(chain.root);
     if (isRead(chain))
