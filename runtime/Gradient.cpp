@@ -10,6 +10,7 @@
 #include "runtime/DiagnosticText.h"
 #include "runtime/Knobs.h"
 #include "runtime/OperatorImpl.h"
+#include "llvm/ADT/StringSet.h"
 #include <thread>
 
 using namespace mlir;

@@ -150,19 +150,17 @@ private:
     if (!kernel.isApart() || !kernel.code->manifest.reverse)
       return launch(signature, kernel, call, backward, range, executor);
     LaunchTensors tensors = backward;
-    tensors.segmentEnds = sumsLeft;
-    if (gradient.carriesBack(kernel))
-      return launch(signature, kernel, call, tensors, range, executor);
-    tensors.segmentStarts.clear();
-    if (gradient.cotangentTails) {
+    if (!gradient.carriesBack(kernel))
+      tensors.segmentStarts.clear();
+    if (gradient.cotangentTails && !gradient.carriesBack(kernel)) {
       tensors.segmentEnds = tailsBegun;
       LaunchSegment behind = range;
       behind.before = gradient.chunksOfTails();
       if (llvm::Error error = launch(signature, *gradient.cotangentTails, call, tensors, behind, executor))
         return error;
       tensors.segmentStarts = tailsBegun;
-      tensors.segmentEnds = sumsLeft;
     }
+    tensors.segmentEnds = sumsLeft;
     return launch(signature, kernel, call, tensors, range, executor);
   }
 

@@ -147,7 +147,7 @@ private:
     bool addsSegmentsUp = segments && parts.onlyAddsUp;
     if (!carriesBack && !addsSegmentsUp)
       return ChunkVariant(variant, chunk, types, Part::Gradient, parts).run();
-    bool hasSums = llvm::any_of(parts.addedUp, [&](Operation *root) { return !parts.sums.contains(root); });
+    bool hasSums = !parts.addedUp.empty() && parts.sums.empty();
     if (!hasSums && parts.apart.empty())
       return chunkApart(variant, types, Part::Gradient, parts);
     bool handsRowsOn = parts.tailsOfSums.empty() && llvm::any_of(deriveState(variant), [](const StateEntry &entry) {

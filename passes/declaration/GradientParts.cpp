@@ -191,13 +191,11 @@ void PartsFinder::setAsked(GradientParts &parts) {
 LogicalResult PartsFinder::setSums(GradientParts &parts) {
   if (!independentChunks || parts.apart.empty())
     return success();
+  parts.sums = parts.addedUp;
   SmallVector<Value> rows;
-  for (const StateChain &chain : chains) {
-    if (!chain.getRoot().getType().getReverse() || parts.apart.contains(chain.root))
-      continue;
-    parts.sums.insert(chain.root);
-    llvm::append_range(rows, chain.rows());
-  }
+  for (const StateChain &chain : chains)
+    if (parts.addedUp.contains(chain.root))
+      llvm::append_range(rows, chain.rows());
   llvm::DenseSet<Operation *> carried;
   for (const StateEntry &entry : entries) {
     if (entry.kind != StateEntry::Kind::Tail)

@@ -182,6 +182,7 @@ private:
   mlir::SymbolTableCollection &symbols;
   mlir::ImplicitLocOpBuilder builder;
   mlir::IRMapping mapping;
+  /// What was made before states between were found, and is to be made again behind that.
   llvm::SmallPtrSet<mlir::Operation *, 16> leftBehind;
   llvm::MapVector<mlir::BlockArgument, Stream> streams;
   llvm::MapVector<mlir::BlockArgument, mlir::Value> pastChannels;

@@ -206,13 +206,12 @@ static void storeWhereItWasPassed(StoreOp store, ReceiveOp receive) {
   store.setBulk(true);
   convert->erase();
   Operation *turn = receive.getTurn() ? receive.getTurn().getDefiningOp() : nullptr;
-  if (!receive->hasOneUse()) {
-    // A product waits for it, too, behind others that need not.
-  } else if (turn && turn->getBlock() == receive->getBlock()) {
+  // What a product reads, too, comes behind products that need not wait for it.
+  bool isOfStoreAlone = receive->hasOneUse();
+  if (isOfStoreAlone && turn && turn->getBlock() == receive->getBlock())
     receive->moveAfter(turn);
-  } else {
+  else if (isOfStoreAlone)
     receive->moveBefore(receive->getBlock(), receive->getBlock()->begin());
-  }
   store->moveAfter(receive);
 }
 
