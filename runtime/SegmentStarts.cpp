@@ -89,6 +89,19 @@ LaunchTensors::Checkpoint SegmentStarts::placeOf(StringRef name, const Places &p
   return found->second;
 }
 
+/// Nothing begins with what the segment leaves that is walked last: back, the first one of the range. Checkpoints are
+/// numbered from the start of the range, so that a kernel which reads some walks that, too.
+static LaunchSegment withoutFirst(LaunchSegment range, const Manifest &manifest) {
+  bool readsCheckpoints = llvm::any_of(
+      manifest.arguments, [](const Manifest::Argument &argument) { return argument.kind == Kind::Checkpoint; });
+  if (!manifest.reverse || readsCheckpoints)
+    return range;
+  range.first += range.intervalOfStarts;
+  range.chunks -= range.intervalOfStarts;
+  range.apart -= 1;
+  return range;
+}
+
 llvm::Error SegmentStarts::find(const Signature &signature, const OperatorCall &call, LaunchTensors tensors,
                                 const LaunchSegment &range, const Places &left, const Places &begun,
                                 const Executor &executor) {
@@ -99,7 +112,8 @@ llvm::Error SegmentStarts::find(const Signature &signature, const OperatorCall &
   tensors.segmentEnds = left;
   for (const std::unique_ptr<Kernel> &walk : walks) {
     tensors.entries.resize(entries + walk->code->manifest.arguments.size());
-    if (llvm::Error error = launch(signature, *walk, call, tensors, range, executor))
+    LaunchSegment walked = withoutFirst(range, walk->code->manifest);
+    if (llvm::Error error = launch(signature, *walk, call, tensors, walked, executor))
       return error;
   }
   // Forwards the first segment has begun with the initial state, and what it leaves is all of a state.
