@@ -145,19 +145,20 @@ static CacheKey keyOf(ModuleOp specialised, const KernelRequest &request) {
                                           "transitions",
                                           "writes",
                                           "starts"};
-  return CacheKey::of(
-      {buildIdentity(), program, types, parts[static_cast<int>(request.part)], std::to_string(request.slices),
-       std::to_string(request.chunk), std::to_string(request.warps), std::to_string(request.ahead),
-       std::to_string(request.outputs), std::to_string(request.blocks), std::to_string(request.walks),
-       std::to_string(request.isWalkOfGradient() ? request.walkSlices : 1), request.continues ? "continues" : "",
-       request.sideBySide ? "side by side" : "", request.takesLeft ? "takes left" : "",
-       request.keepsStates ? "keeps states" : "", request.target.name, request.target.features});
+  static constexpr const char *keeps[] = {"", "keeps states of chunks", "keeps states of segments"};
+  return CacheKey::of({buildIdentity(), program, types, parts[static_cast<int>(request.part)],
+                       std::to_string(request.slices), std::to_string(request.chunk), std::to_string(request.warps),
+                       std::to_string(request.ahead), std::to_string(request.outputs), std::to_string(request.blocks),
+                       std::to_string(request.walks), std::to_string(request.isOfGradient() ? request.walkSlices : 1),
+                       request.continues ? "continues" : "", request.sideBySide ? "side by side" : "",
+                       request.takesLeft ? "takes left" : "", keeps[static_cast<int>(request.keeps)],
+                       request.target.name, request.target.features});
 }
 
 /// All requests of a program that choose a form together: one key for what segments, or a gradient, consist of.
 static std::string familyOf(ModuleOp specialised, KernelRequest request) {
   request.part = request.isOfGradient() ? KernelRequest::Part::Checkpoints : KernelRequest::Part::Segments;
-  request.keepsStates = false;
+  request.keeps = Keeps::Nothing;
   return keyOf(specialised, request).digest;
 }
 

@@ -7,6 +7,7 @@
 #include "mlir/IR/OwningOpRef.h"
 #include "runtime/CudaDriver.h"
 #include "runtime/Form.h"
+#include "runtime/Keeps.h"
 #include "runtime/Manifest.h"
 #include <map>
 #include <memory>
@@ -78,8 +79,8 @@ struct KernelRequest {
   bool isOfGradient() const { return gradient.has_value(); }
   /// Whether the results' kernel leaves rows for a gradient behind them (stretto-save-rows).
   bool savesRows = false;
-  /// Whether it keeps the states at the start of each chunk for one (stretto-keep-states). The form is the same.
-  bool keepsStates = false;
+  /// What it keeps of its states for one. The form is the same.
+  Keeps keeps = Keeps::Nothing;
   /// Of a gradient, whether the walks that carry states take their segments side by side.
   bool sideBySide = false;
   bool isOfSegments() const { return part >= Part::Segments || sideBySide; }

@@ -20,7 +20,7 @@ Gradient::CheckpointCounts Gradient::checkpointCounts(const OperatorCall &call, 
 }
 
 int64_t Gradient::placesOfCotangents(const OperatorCall &call, Division division) const {
-  return SegmentStarts::placesOf(signature, call, *kernel, division.length, division.apart);
+  return SegmentStarts::placesOf(signature, call, *kernel, chunksOfCotangents(division), division.apart);
 }
 
 Signature::Segments::Division Gradient::forwardDivision(const OperatorCall &call, Division division) const {
@@ -28,8 +28,7 @@ Signature::Segments::Division Gradient::forwardDivision(const OperatorCall &call
 }
 
 int64_t Gradient::bytesOfForwardStarts(const OperatorCall &call, Division division) const {
-  bool findsStarts = forwardWalk() && !division.hasStates;
-  return findsStarts ? forwardSegments->bytesBegun(call, forwardDivision(call, division)) : 0;
+  return findsStarts(division) ? forwardSegments->bytesBegun(call, forwardDivision(call, division)) : 0;
 }
 
 int64_t Gradient::checkpointBytes(const OperatorCall &call, Division division) const {
@@ -47,7 +46,7 @@ int64_t Gradient::checkpointBytes(const OperatorCall &call, Division division) c
     bytes += SegmentStarts::bytes(cotangentStarts->left, places) + SegmentStarts::bytes(cotangentStarts->begun, places);
   bytes += SegmentStarts::bytes(ofTails, places) + SegmentStarts::bytes(ofSums, places);
   // What finds where segments begin forwards is there before all else.
-  if (forwardWalk() && !division.hasStates)
+  if (findsStarts(division))
     bytes = std::max(bytes, forwardSegments->bytesLeft(call, forwardDivision(call, division)));
   return bytes + bytesOfForwardStarts(call, division);
 }
@@ -281,12 +280,39 @@ std::optional<Gradient::Division> Gradient::divisionWithStates(const OperatorCal
   return workingBytes(call, division) <= enoughBytes(call) ? std::optional(division) : std::nullopt;
 }
 
-const Signature::KeptStates *Gradient::statesOf(const OperatorCall &call) const {
-  bool areTaken = statesOfCall && statesOfCall->bytes(call, signature) <= enoughBytes(call) && divisionWithStates(call);
-  return areTaken ? &*statesOfCall : nullptr;
+std::shared_ptr<const KeptStates> Gradient::startsOf(const OperatorCall &call) const {
+  Division division = divisionOf(call);
+  bool areAllAtOnce = division.sequences == signature.sequences(call);
+  if (!forwardWalk() || !areAllAtOnce || !signature.mayKeep(Keeps::Segments))
+    return nullptr;
+  auto starts = std::make_shared<KeptStates>();
+  starts->keeps = Keeps::Segments;
+  starts->tokens = division.apart * kernel->code->manifest.chunk;
+  for (const SegmentStarts::Kept &start : forwardSegments->statesBegun())
+    starts->states.push_back({start.name, start.heads, start.size, start.type});
+  llvm::sort(starts->states, [](const Checkpoint &a, const Checkpoint &b) { return a.name < b.name; });
+  return starts;
+}
+
+std::shared_ptr<const KeptStates> Gradient::statesOf(const OperatorCall &call) const {
+  auto areFew = [&](const std::shared_ptr<const KeptStates> &states) {
+    return states && states->bytes(call, signature) <= enoughBytes(call);
+  };
+  if (areFew(statesOfCall) && divisionWithStates(call))
+    return statesOfCall;
+  std::shared_ptr<const KeptStates> starts = startsOf(call);
+  return areFew(starts) ? starts : nullptr;
+}
+
+Gradient::Division Gradient::divisionOf(const OperatorCall &call, bool hasKept) const {
+  if (hasKept && statesOf(call)->keeps == Keeps::Chunks)
+    return *divisionWithStates(call);
+  Division division = divisionOf(call);
+  division.hasStarts = hasKept;
+  return division;
 }
 
 int64_t Gradient::workspaceBytes(const OperatorCall &call, bool hasStates) const {
-  Division division = hasStates ? *divisionWithStates(call) : divisionOf(call);
+  Division division = divisionOf(call, hasStates);
   return workingBytes(call, division) + keptBytes(call, division);
 }

@@ -180,7 +180,7 @@ llvm::Expected<std::string> Operator::explainGradient(Signature &signature, cons
       signature.target().processor().explain(json);
     (*gradient)->explain(json, call);
     // A call in eager mode keeps them where its kernel has such chunks: then no kernel walks forward again.
-    if (const auto *kept = signature.mayKeepStates() ? (*gradient)->statesOf(call) : nullptr)
+    if (auto kept = (*gradient)->statesOf(call); kept && signature.mayKeep(kept->keeps))
       json.attribute("states_of_a_recorded_call_bytes", kept->bytes(call, signature));
     if (!(*gradient)->sideBySide)
       json.attribute("why_serial", signature.whySerial(call, choice, request));

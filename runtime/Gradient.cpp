@@ -3,6 +3,7 @@
 #include "runtime/Gradient.h"
 #include "mlir/Pass/PassManager.h"
 #include "passes/Passes.h"
+#include "passes/declaration/GradientParts.h"
 #include "passes/declaration/KeptRows.h"
 #include "passes/declaration/KernelNames.h"
 #include "passes/declaration/SaveRows.h"
@@ -43,7 +44,7 @@ static int64_t groupOf(VariantOp gradient, StringRef heads, int64_t all) {
   return group;
 }
 
-GradientOf Gradient::names() const {
+GradientOf Gradient::names(const Signature &signature, const GradientRequest &request) {
   GradientOf names;
   auto add = [&](const std::string &name, bool isWanted) {
     if (isWanted)
@@ -132,7 +133,9 @@ llvm::Expected<std::unique_ptr<Gradient>> Gradient::create(Signature &signature,
   if (sideBySide && beginsWithSomething) {
     Form ofForward = {
         .ahead = Knobs::instance().ahead.load(), .outputs = Knobs::instance().outputs.load(), .blocks = 2};
-    llvm::Expected<Segments *> ofRecorded = signature.segmentsOf(ofForward, signature.mayKeepStates());
+    Keeps keeps = gradient->statesOfCall ? Keeps::Chunks : Keeps::Segments;
+    llvm::Expected<Segments *> ofRecorded =
+        signature.segmentsOf(ofForward, signature.mayKeep(keeps) ? keeps : Keeps::Nothing);
     if (!ofRecorded) {
       llvm::consumeError(ofRecorded.takeError());
       ofRecorded = signature.segmentsOf(ofForward);
@@ -188,13 +191,14 @@ llvm::Error Gradient::makeKernels(std::vector<std::string> inputs, const Form &f
   kernelRequest.take(form);
   kernelRequest.gradient = names();
   kernelRequest.sideBySide = sideBySide;
+  allEntries = entryNames;
+  allEntries.reserve(entryNames.size() + signature.state.size());
   for (const EntryShape &entry : signature.state)
-    stateNames.push_back(entry.name);
+    allEntries.push_back(entry.name); // windows are those of the call
   inputNames = std::move(inputs);
-  std::vector<std::string> resultNames, entries = entryNames;
+  std::vector<std::string> resultNames;
   for (const Row &row : rows)
     resultNames.push_back(row.name);
-  llvm::append_range(entries, stateNames); // windows are those of the call
 
   // Which of them there are the form decides.
   using Of = KernelRequest::Part;
@@ -269,7 +273,8 @@ llvm::Error Gradient::makeKernels(std::vector<std::string> inputs, const Form &f
       return error;
     for (const Manifest::Argument &argument : walking->manifest.arguments)
       if (argument.kind == Manifest::Kind::State)
-        ofSegments.push_back(Checkpoint::of(signature, walking->manifest, argument));
+        (isOfReverseTime(argument.entry) ? ofWrites : ofSegments)
+            .push_back(Checkpoint::of(signature, walking->manifest, argument));
     noteKeptRows(walking->manifest);
     if (!llvm::all_of(asked, [&](const std::string &name) { return llvm::is_contained(resultNames, name); })) {
       if (llvm::Error error = compileTo(KernelRequest::Part::Rows, keepingRows))
@@ -280,8 +285,9 @@ llvm::Error Gradient::makeKernels(std::vector<std::string> inputs, const Form &f
       return argument.kind == Manifest::Kind::Output;
     });
     if (keepsOnlyStates && !keepingRows) {
-      statesOfCall = KeptStates::of(signature, walking->manifest);
-      statesOfCall->chunk *= code->manifest.interval;
+      KeptStates states = KeptStates::of(signature, walking->manifest, Keeps::Chunks);
+      states.tokens *= code->manifest.interval;
+      statesOfCall = std::make_shared<const KeptStates>(std::move(states));
     }
   }
   if (addsUpApart) {
@@ -289,28 +295,28 @@ llvm::Error Gradient::makeKernels(std::vector<std::string> inputs, const Form &f
     if (llvm::Error error = compileTo(KernelRequest::Part::Sums, addingUp))
       return error;
   }
-  auto make = [&](std::shared_ptr<CompiledKernel> &made, const std::vector<std::string> &states,
-                  std::unique_ptr<Kernel> &kernel) -> llvm::Error {
+  auto make = [&](std::shared_ptr<CompiledKernel> &made, std::unique_ptr<Kernel> &kernel) -> llvm::Error {
     if (!made)
       return llvm::Error::success();
-    return signature.makeKernel(std::move(made), {inputNames, states, namesOf(ofChunks), resultNames}).moveInto(kernel);
+    return signature.makeKernel(std::move(made), {inputNames, allEntries, namesOf(ofChunks), resultNames})
+        .moveInto(kernel);
   };
-  if (llvm::Error error = make(inverting, stateNames, systems))
+  if (llvm::Error error = make(inverting, systems))
     return error;
-  if (llvm::Error error = make(walking, stateNames, checkpoints))
+  if (llvm::Error error = make(walking, checkpoints))
     return error;
-  if (llvm::Error error = make(keepingRows, stateNames, keeping))
+  if (llvm::Error error = make(keepingRows, keeping))
     return error;
-  if (llvm::Error error = make(walkingBack, entries, cotangents))
+  if (llvm::Error error = make(walkingBack, cotangents))
     return error;
-  if (llvm::Error error = make(addingUp, entries, sums))
+  if (llvm::Error error = make(addingUp, sums))
     return error;
-  if (llvm::Error error = make(code, entries, kernel))
+  if (llvm::Error error = make(code, kernel))
     return error;
-  return sideBySide ? makeCotangentStarts(entries) : llvm::Error::success();
+  return sideBySide ? makeCotangentStarts() : llvm::Error::success();
 }
 
-llvm::Error Gradient::makeCotangentStarts(const std::vector<std::string> &allEntries) {
+llvm::Error Gradient::makeCotangentStarts() {
   for (const Kernel *each : all())
     for (const Manifest::Argument &argument : each->code->manifest.arguments)
       if (each->isApart() && argument.kind == Manifest::Kind::State && argument.partial)
@@ -333,12 +339,16 @@ llvm::Error Gradient::makeCotangentStarts(const std::vector<std::string> &allEnt
     return request;
   };
   SegmentStarts::Names names = {inputNames, allEntries, namesOf(ofChunks)};
-  llvm::Expected<SegmentStarts> starts =
-      SegmentStarts::create(signature, requestOf(KernelRequest::Part::CotangentWrites),
-                            requestOf(KernelRequest::Part::CotangentStarts), names, [](StringRef) { return false; });
+  SmallVector<KernelRequest, 1> walks;
+  if (ofWrites.empty())
+    walks.push_back(requestOf(KernelRequest::Part::CotangentWrites));
+  llvm::Expected<SegmentStarts> starts = SegmentStarts::create(
+      signature, walks, requestOf(KernelRequest::Part::CotangentStarts), names, [](StringRef) { return false; });
   if (!starts)
     return starts.takeError();
   cotangentStarts = std::move(*starts);
+  for (const Checkpoint &left : ofWrites)
+    cotangentStarts->left.push_back({left.name, left.heads, left.size, left.type});
   return makeSums(names);
 }
 
@@ -390,7 +400,8 @@ SmallVector<const Operator::Signature::Kernel *, 5> Gradient::all() const {
   add(checkpoints);
   add(keeping);
   if (cotangentStarts) {
-    add(cotangentStarts->walks.front());
+    for (const std::unique_ptr<Kernel> &walk : cotangentStarts->walks)
+      add(walk);
     add(cotangentStarts->turns);
   }
   add(cotangents);
@@ -427,7 +438,7 @@ llvm::Expected<Operator::Signature::Kernel *> Gradient::kernelOfSegments() {
   auto code = compile(KernelRequest::Part::SegmentStarts);
   if (!code)
     return code.takeError();
-  if (llvm::Error error = signature.makeKernel(std::move(*code), {inputNames, stateNames, namesOf(ofSegments), {}})
+  if (llvm::Error error = signature.makeKernel(std::move(*code), {inputNames, allEntries, namesOf(ofSegments), {}})
                               .moveInto(segmentStarts))
     return error;
   return segmentStarts.get();
@@ -464,17 +475,44 @@ llvm::Expected<Gradient *> Operator::Signature::gradientFor(const OperatorCall &
   return gradientOf(request, modelForm(call, threads, /*isOfGradient=*/true));
 }
 
+/// Without a gradient's kernels, by its parts where one walk goes back.
+Keeps Operator::Signature::likelyKept(const OperatorCall &call, const GradientRequest &request, int64_t threads) {
+  if (!mayKeep(Keeps::Chunks) && !mayKeep(Keeps::Segments))
+    return Keeps::Nothing;
+  Implementation &impl = *op.implementation;
+  std::lock_guard<std::mutex> context(impl.contextMutex);
+  DiagnosticText diagnostics(&impl.context);
+  OwningOpRef<ModuleOp> specialised = impl.module->clone();
+  VariantOp program = *specialised->getOps<VariantOp>().begin();
+  if (failed(specialize(program, this->request.settings)))
+    return Keeps::Nothing; // that is said when it is compiled
+  llvm::Expected<OwningOpRef<ModuleOp>> differentiated =
+      stretto::differentiated(program, Gradient::names(*this, request));
+  if (!differentiated)
+    return llvm::consumeError(differentiated.takeError()), Keeps::Nothing;
+  constexpr int64_t tokensOfChunk = 64;
+  FailureOr<GradientParts> parts = GradientParts::find(*(*differentiated)->getOps<VariantOp>().begin(), tokensOfChunk,
+                                                       /*divided=*/false, /*independentChunks=*/false);
+  if (failed(parts) || parts->carried.empty())
+    return Keeps::Nothing;
+  if (parts->kept.empty() && parts->forwardResults.empty())
+    return Keeps::Chunks;
+  return choose(call, threads, &request).segments > 1 ? Keeps::Segments : Keeps::Nothing;
+}
+
 void Operator::Signature::compileWithGradient(const OperatorCall &call, const GradientRequest &request,
                                               int64_t threads) {
   llvm::SmallVector<bool> none(state.size(), false);
   if (device < 0 || items(call) == 0 || isCompiledWithGradient.exchange(true) || resumes(call, request, none))
     return;
+  Keeps keeps = likelyKept(call, request, threads);
   std::thread ofGradient([&] { llvm::consumeError(gradientFor(call, request, threads).takeError()); });
   // Where its gradient turns out not to take what the call keeps, another kernel is compiled when it is first run.
   OperatorCall recorded = call;
-  recorded.keepsStates = mayKeepStates();
+  if (mayKeep(keeps))
+    recorded.kept = std::make_shared<const KeptStates>(KeptStates{.keeps = keeps});
   llvm::Expected<Operator::Prepared> prepared = Operator::prepare(*this, recorded, threads);
-  if (!prepared && recorded.keepsStates) {
+  if (!prepared && recorded.kept) {
     llvm::consumeError(prepared.takeError());
     prepared = Operator::prepare(*this, call, threads);
   }

@@ -75,8 +75,9 @@ struct Operator::Signature::Gradient {
   static llvm::Expected<std::unique_ptr<Gradient>> create(Signature &signature, GradientRequest request,
                                                           const Form &form, bool sideBySide);
 
-  /// The names of what the request counts.
-  GradientOf names() const;
+  /// The names of what a request counts.
+  static GradientOf names(const Signature &signature, const GradientRequest &request);
+  GradientOf names() const { return names(signature, request); }
 
   /// How many kernels walk back, where one does.
   int64_t walks() const { return cotangents ? 2 : 1; }
@@ -96,16 +97,17 @@ struct Operator::Signature::Gradient {
   /// segment, a multiple of its segments'.
   struct Division {
     int64_t sequences, chunks, length, apart = 0, ofLong = chunks;
-    /// Whether the call has kept the states that it takes: then there is no walk forward.
-    bool hasStates = false;
+    /// Whether the call has kept the states that it takes: then there is no walk forward; or what segments of that
+    /// begin with.
+    bool hasStates = false, hasStarts = false;
     int64_t count() const { return llvm::divideCeil(chunks, length); }
     bool isNested() const { return ofLong < chunks; }
   };
   /// As few walks as the memory for checkpoints allows, or those that take the least.
   Division divisionOf(const OperatorCall &call) const;
-  /// The states that the gradient of a call takes, if the call has kept them; null where it takes none, or where all
-  /// sequences at once would take too much memory.
-  const KeptStates *statesOf(const OperatorCall &call) const;
+  /// The states that the gradient of a call takes, if the call has kept them: those of chunks, or what segments begin
+  /// with; null where it takes none, or where all sequences at once would take too much memory.
+  std::shared_ptr<const KeptStates> statesOf(const OperatorCall &call) const;
   int64_t workspaceBytes(const OperatorCall &call, bool hasStates = false) const;
   /// Whether there are several segments side by side in the memory that is thought to be enough.
   bool fitsSegments(const OperatorCall &call) const;
@@ -154,12 +156,19 @@ private:
 
   std::vector<EntryStrides> entryStrides;
   std::vector<std::string> entryNames;
-  /// Those that the kernel which walks back asks for, and what the other begins with.
-  std::vector<Checkpoint> ofChunks, ofSegments;
+  /// Those that the kernel which walks back asks for, and what the other begins with; what segments of that leave of
+  /// states of reverse time.
+  std::vector<Checkpoint> ofChunks, ofSegments, ofWrites;
   static std::vector<std::string> namesOf(llvm::ArrayRef<Checkpoint> checkpoints);
   /// Those of them that a call may have kept; none where the walk forward finds other things, too.
-  std::optional<KeptStates> statesOfCall;
+  std::shared_ptr<const KeptStates> statesOfCall;
   std::optional<Division> divisionWithStates(const OperatorCall &call) const;
+  /// Where a walk forward has segments side by side: what these begin with, if all of that are states.
+  std::shared_ptr<const KeptStates> startsOf(const OperatorCall &call) const;
+  /// The division of a call that has kept what `statesOf` says, or has not.
+  Division divisionOf(const OperatorCall &call, bool hasKept) const;
+  /// Whether kernels of the gradient find what segments begin with forwards.
+  bool findsStarts(Division division) const { return forwardWalk() && !division.hasStates && !division.hasStarts; }
   int64_t checkpointCount(const OperatorCall &call, int64_t chunks, int64_t interval) const {
     return signature.checkpointCount(call, kernel->code->manifest.chunk, chunks, interval);
   }
@@ -185,7 +194,7 @@ private:
   std::unique_ptr<Kernel> sums; // null where `kernel` adds up all else, too
   /// What is needed to make another, and that one.
   KernelRequest kernelRequest;
-  std::vector<std::string> inputNames, stateNames;
+  std::vector<std::string> inputNames, allEntries;
   llvm::Expected<std::shared_ptr<CompiledKernel>> compile(KernelRequest::Part part) const;
   std::mutex makingSegments;
   std::unique_ptr<Kernel> segmentStarts;
@@ -194,6 +203,8 @@ private:
   /// time begin with, if it has some.
   Signature::Segments *forwardSegments = nullptr;
   std::optional<SegmentStarts> cotangentStarts;
+  /// Whether the walk forward finds what the tokens of segments do to states of reverse time (GradientParts.h).
+  bool writesForward() const { return cotangentStarts && cotangentStarts->walks.empty(); }
   /// Whether a kernel carries what others begin with.
   bool carriesBack(const Kernel &each) const {
     return cotangentStarts && &each == (cotangents ? cotangents.get() : kernel.get());
@@ -212,7 +223,7 @@ private:
     const Kernel *walk = checkpoints ? checkpoints.get() : kernel.get();
     return walk->isApart() && !walk->code->manifest.reverse ? walk : nullptr;
   }
-  llvm::Error makeCotangentStarts(const std::vector<std::string> &allEntries);
+  llvm::Error makeCotangentStarts();
   llvm::Error makeSums(const SegmentStarts::Names &names);
   int64_t chunksOfTails() const;
   /// So many segments one after the other, and side by side in each of these; and how many of the latter there may be.
@@ -246,6 +257,9 @@ private:
   bool walksForwardAnew() const { return checkpoints && !sideBySide && !walksForwardFirst(); }
   Signature::Segments::Division forwardDivision(const OperatorCall &call, Division division) const;
   int64_t bytesOfForwardStarts(const OperatorCall &call, Division division) const;
+  /// The chunks whose segments have places for states of reverse time: of one segment after the other, or of all where
+  /// one walk forward, before all else, leaves what their tokens do to these.
+  int64_t chunksOfCotangents(Division division) const { return writesForward() ? division.chunks : division.length; }
   int64_t placesOfCotangents(const OperatorCall &call, Division division) const;
 };
 

@@ -25,46 +25,52 @@ int64_t Signature::checkpointCount(const OperatorCall &call, int64_t chunk, int6
   return std::min(ifAllAreLong, together);
 }
 
-Signature::KeptStates Signature::KeptStates::of(const Signature &signature, const Manifest &manifest) {
+KeptStates KeptStates::of(const Signature &signature, const Manifest &manifest, Keeps keeps) {
   KeptStates kept;
-  kept.chunk = manifest.chunk;
+  kept.keeps = keeps;
+  kept.tokens = manifest.chunk;
   for (const Manifest::Argument &argument : manifest.arguments)
     if (argument.kind == Manifest::Kind::Kept)
-      kept.states.push_back(Checkpoint::of(signature, manifest, argument));
-  llvm::sort(kept.states, [](const Checkpoint &a, const Checkpoint &b) { return a.name < b.name; });
+      kept.states.push_back(Signature::Checkpoint::of(signature, manifest, argument));
+  llvm::sort(kept.states, [](const auto &a, const auto &b) { return a.name < b.name; });
   return kept;
 }
 
-bool Signature::KeptStates::contains(StringRef name) const {
-  return llvm::any_of(states, [&](const Checkpoint &state) { return state.name == name; });
+bool KeptStates::canBe(const KeptStates &asked) const {
+  bool areThere = keeps == Keeps::Segments ? asked.tokens % tokens == 0 : asked.tokens == tokens;
+  return asked.keeps == keeps && areThere && asked.states == states;
 }
 
-std::vector<std::string> Signature::KeptStates::names() const {
+bool KeptStates::contains(StringRef name) const {
+  return llvm::any_of(states, [&](const Signature::Checkpoint &state) { return state.name == name; });
+}
+
+std::vector<std::string> KeptStates::names() const {
   std::vector<std::string> names;
   names.reserve(states.size());
-  for (const Checkpoint &state : states)
+  for (const Signature::Checkpoint &state : states)
     names.push_back(state.name);
   return names;
 }
 
-static int64_t countOf(const Signature::KeptStates &kept, const OperatorCall &call, const Signature &signature) {
-  int64_t chunks = std::max<int64_t>(llvm::divideCeil(signature.tokens(call), kept.chunk), 1);
-  return signature.checkpointCount(call, kept.chunk, chunks, /*interval=*/1);
+static int64_t countOf(const KeptStates &kept, const OperatorCall &call, const Signature &signature) {
+  int64_t chunks = std::max<int64_t>(llvm::divideCeil(signature.tokens(call), kept.tokens), 1);
+  return signature.checkpointCount(call, kept.tokens, chunks, /*interval=*/1);
 }
 
-int64_t Signature::KeptStates::bytes(const OperatorCall &call, const Signature &signature) const {
+int64_t KeptStates::bytes(const OperatorCall &call, const Signature &signature) const {
   int64_t count = countOf(*this, call, signature), bytes = 0;
-  for (const Checkpoint &state : states)
+  for (const Signature::Checkpoint &state : states)
     bytes += state.bytes(count);
   return bytes;
 }
 
-SmallVector<LaunchTensors::Checkpoint, 2> Signature::KeptStates::placesIn(const void *memory, const OperatorCall &call,
-                                                                          const Signature &signature) const {
+SmallVector<LaunchTensors::Checkpoint, 2> KeptStates::placesIn(const void *memory, const OperatorCall &call,
+                                                               const Signature &signature) const {
   int64_t count = countOf(*this, call, signature);
   auto *next = static_cast<const char *>(memory);
   SmallVector<LaunchTensors::Checkpoint, 2> places;
-  for (const Checkpoint &state : states)
+  for (const Signature::Checkpoint &state : states)
     places.push_back(state.at(std::exchange(next, next + state.bytes(count)), count));
   return places;
 }
@@ -73,39 +79,43 @@ SmallVector<LaunchTensors::Checkpoint, 2> Signature::KeptStates::placesIn(const 
 // Whether a call keeps them
 //===----------------------------------------------------------------------===//
 
-bool Signature::mayKeepStates() const {
+bool Signature::mayKeep(Keeps keeps) const {
+  if (!Knobs::instance().keepStates || keepsInVain || device < 0 || isStep() || !carriesStates)
+    return false;
+  // What is kept is all that a walk begins with.
   bool hasOnlyStates = llvm::all_of(carried, [](StateEntry::Kind kind) {
     return kind == StateEntry::Kind::Matrix || kind == StateEntry::Kind::Position;
   });
+  if (keeps != Keeps::Chunks)
+    return keeps == Keeps::Segments && hasOnlyStates;
   bool hasWindows = llvm::any_of(state, [](const EntryShape &entry) { return entry.window || entry.isDelayed; });
-  return Knobs::instance().keepStates && !keepsInVain && device >= 0 && !isStep() && carriesStates && hasOnlyStates &&
-         !hasWindows && bytesOf(request.element) == 2;
+  return hasOnlyStates && !hasWindows && bytesOf(request.element) == 2;
 }
 
-const Signature::KeptStates *Signature::findStatesKeptBy(OperatorCall call, const GradientRequest &request,
-                                                         int64_t threads) {
+std::shared_ptr<const KeptStates> Signature::findStatesKeptBy(OperatorCall call, const GradientRequest &request,
+                                                              int64_t threads) {
   SmallVector<bool> none(state.size(), false);
   if (items(call) == 0 || resumes(call, request, none))
     return nullptr;
   llvm::Expected<Gradient *> gradient = gradientFor(call, request, threads);
   if (!gradient)
     return llvm::consumeError(gradient.takeError()), nullptr; // that is said when it is asked for
-  const KeptStates *asked = (*gradient)->statesOf(call);
-  if (!asked)
+  call.kept = (*gradient)->statesOf(call);
+  if (!call.kept || !mayKeep(call.kept->keeps))
     return nullptr;
-  call.keepsStates = true;
   llvm::Expected<Operator::Prepared> prepared = Operator::prepare(*this, call, threads);
   if (!prepared)
     return llvm::consumeError(prepared.takeError()), nullptr;
   const Kernel *kernel = prepared->segments ? &prepared->segments->lastKernel() : prepared->kernel;
-  return kernel && kernel->keeps && *kernel->keeps == *asked ? asked : nullptr;
+  return kernel && kernel->keeps && kernel->keeps->canBe(*call.kept) ? call.kept : nullptr;
 }
 
-const Signature::KeptStates *Signature::statesKeptBy(const OperatorCall &call, const GradientRequest &request,
-                                                     int64_t threads) {
+std::shared_ptr<const KeptStates> Signature::statesKeptBy(const OperatorCall &call, const GradientRequest &request,
+                                                          int64_t threads) {
   // A walk over fewer rows takes less than it takes the host to ask, and to lend memory.
   constexpr int64_t fewestRows = 16384;
-  if (!mayKeepStates() || items(call) * tokensOfSequence(call) < fewestRows)
+  bool mayKeepSome = mayKeep(Keeps::Chunks) || mayKeep(Keeps::Segments);
+  if (!mayKeepSome || items(call) * tokensOfSequence(call) < fewestRows)
     return nullptr;
   if (call.form)
     return findStatesKeptBy(call, request, threads);
@@ -122,7 +132,7 @@ const Signature::KeptStates *Signature::statesKeptBy(const OperatorCall &call, c
     if (auto found = keptByCalls.find(key); found != keptByCalls.end())
       return found->second;
   }
-  const KeptStates *kept = findStatesKeptBy(call, request, threads);
+  std::shared_ptr<const KeptStates> kept = findStatesKeptBy(call, request, threads);
   std::lock_guard<std::mutex> lock(keeping);
   if (keptByCalls.size() == mostRemembered)
     keptByCalls.clear();

@@ -6,6 +6,9 @@
 // nothing walks forward twice. So it is where they take no more than what gradients may take to work with: the memory
 // is the same, but taken from the call on.
 //
+// Where the walk forward finds other things, too, as the gradients of queries, it is not spared. But if it takes
+// segments side by side, a call keeps what these begin with, and no kernels find that.
+//
 //===----------------------------------------------------------------------===//
 #ifndef STRETTO_RUNTIME_KEPTSTATES_H
 #define STRETTO_RUNTIME_KEPTSTATES_H
@@ -27,14 +30,19 @@ struct Operator::Signature::Checkpoint {
   bool operator==(const Checkpoint &) const = default;
 };
 
-struct Operator::Signature::KeptStates {
-  /// Tokens of a chunk.
-  int64_t chunk = 0;
-  /// By their names.
-  std::vector<Checkpoint> states;
+struct KeptStates {
+  using Signature = Operator::Signature;
 
-  /// Those that a kernel keeps.
-  static KeptStates of(const Signature &signature, const Manifest &manifest);
+  Keeps keeps = Keeps::Nothing;
+  /// Tokens of a chunk, or from the start of one segment to that of the next.
+  int64_t tokens = 0;
+  /// By their names.
+  std::vector<Signature::Checkpoint> states;
+
+  /// Those that a kernel keeps, at the start of each of its chunks unless its launch says otherwise.
+  static KeptStates of(const Signature &signature, const Manifest &manifest, Keeps keeps);
+  /// Whether a kernel that keeps these can keep those that are asked for.
+  bool canBe(const KeptStates &asked) const;
   bool contains(llvm::StringRef name) const;
   std::vector<std::string> names() const;
   int64_t bytes(const OperatorCall &call, const Signature &signature) const;
@@ -43,6 +51,9 @@ struct Operator::Signature::KeptStates {
                                                            const Signature &signature) const;
   bool operator==(const KeptStates &) const = default;
 };
+
+/// What a call keeps.
+inline Keeps keepsOf(const OperatorCall &call) { return call.kept ? call.kept->keeps : Keeps::Nothing; }
 
 } // namespace stretto
 

@@ -274,7 +274,7 @@ llvm::Expected<Operator::Prepared> Operator::prepare(Signature &signature, const
     return prepared;
   Signature::Choice choice = signature.choose(call, threads);
   if (choice.segments > 1) {
-    if (llvm::Error error = signature.segmentsOf(choice.form, call.keepsStates).moveInto(prepared.segments))
+    if (llvm::Error error = signature.segmentsOf(choice.form, keepsOf(call)).moveInto(prepared.segments))
       return error;
     prepared.count = choice.segments;
     prepared.workspaceBytes = prepared.segments->workspaceBytes(call, choice.segments);
@@ -344,14 +344,16 @@ llvm::Error Operator::run(Signature &signature, const Prepared &prepared, const 
   tensors.addInputs(call);
   tensors.results = results;
   tensors.left = static_cast<char *>(workspace) + kernel->systems.bytes(signature, call);
-  if (kernel->keeps)
-    tensors.checkpoints = kernel->keeps->placesIn(call.states, call, signature);
+  LaunchSegment whole = LaunchSegment::whole(*kernel, signature.tokens(call));
+  if (kernel->keeps) {
+    tensors.checkpoints = call.kept->placesIn(call.states, call, signature);
+    whole.interval = call.kept->tokens / kernel->keeps->tokens;
+  }
   for (auto [index, strides] : llvm::enumerate(signature.stateStrides)) {
     const void *initial = call.initialState.empty() ? nullptr : call.initialState[index].data;
     const void *final = call.isStep ? initial : finalState.empty() ? nullptr : finalState[index].data;
     tensors.entries.push_back({.initial = initial, .final = final, .strides = strides});
   }
-  LaunchSegment whole = LaunchSegment::whole(*kernel, signature.tokens(call));
   LentRows inverses;
   if (llvm::Error error = findInverses(signature, kernel->systems, call, tensors, workspace, inverses, executor))
     return error;
@@ -385,7 +387,7 @@ llvm::Expected<std::string> Operator::explain(Signature &signature, const Operat
   Signature::Choice choice = signature.choose(call, threads);
   Signature::Segments *segments = nullptr;
   if (choice.segments > 1)
-    if (llvm::Error error = signature.segmentsOf(choice.form, call.keepsStates).moveInto(segments))
+    if (llvm::Error error = signature.segmentsOf(choice.form, keepsOf(call)).moveInto(segments))
       return error;
   const Signature::Kernel *kernel = segments ? &segments->lastKernel() : nullptr;
   if (!segments)

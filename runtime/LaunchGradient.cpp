@@ -110,19 +110,27 @@ private:
     return rangeFor(kernel, rangeOf(segment));
   }
 
-  /// What is carried back has places in this range alone.
+  /// What is carried back has places in this range alone, but where the walk forward has left something there.
   LaunchSegment rangeFor(const Operator::Signature::Kernel &kernel, LaunchSegment range) const {
     if (!kernel.isApart())
       return range;
     range.intervalOfStarts = division.apart;
     range.apart = llvm::divideCeil(range.chunks, division.apart);
-    bool isBack = kernel.code->manifest.reverse;
-    range.firstPlaced = isBack ? range.first : 0;
-    range.chunksPlaced = isBack ? range.chunks : division.chunks;
+    bool isPlacedApart = kernel.code->manifest.reverse && !gradient.writesForward();
+    range.firstPlaced = isPlacedApart ? range.first : 0;
+    range.chunksPlaced = isPlacedApart ? range.chunks : division.chunks;
     return range;
   }
 
   llvm::Error findStarts() {
+    if (division.hasStarts) {
+      keptStarts = gradient.statesOf(call);
+      for (auto [start, place] :
+           llvm::zip_equal(keptStarts->states, keptStarts->placesIn(gradientCall.states, call, signature)))
+        forward.segmentStarts.emplace_back(start.name, place);
+      backward.segmentStarts = forward.segmentStarts;
+      return llvm::Error::success();
+    }
     LentRows inverses;
     llvm::Expected<SegmentStarts::Places> starts = gradient.forwardSegments->findStarts(
         call, gradient.forwardDivision(call, division), forwardBegun, forwardLeft, inverses, executor);
@@ -136,8 +144,9 @@ private:
     SegmentStarts &starts = *gradient.cotangentStarts;
     LaunchTensors tensors = backward;
     tensors.segmentStarts.clear();
-    if (llvm::Error error = starts.find(signature, call, std::move(tensors), rangeFor(*starts.walks.front(), segment),
-                                        cotangentsLeft, cotangentsBegun, executor))
+    const Operator::Signature::Kernel &walk = gradient.cotangents ? *gradient.cotangents : *gradient.kernel;
+    if (llvm::Error error = starts.find(signature, call, std::move(tensors), rangeFor(walk, segment), cotangentsLeft,
+                                        cotangentsBegun, executor))
       return error;
     backward.segmentStarts = cotangentsBegun;
     return llvm::Error::success();
@@ -195,7 +204,12 @@ private:
   }
 
   llvm::Error walkForward() {
-    LaunchSegment range = rangeFor(*gradient.checkpoints, LaunchSegment{.chunks = division.chunks});
+    return launchForward(rangeFor(*gradient.checkpoints, LaunchSegment{.chunks = division.chunks}));
+  }
+
+  llvm::Error launchForward(const LaunchSegment &range) {
+    if (gradient.writesForward())
+      forward.segmentEnds = cotangentsLeft;
     return launch(signature, *gradient.checkpoints, call, forward, range, executor);
   }
 
@@ -231,7 +245,7 @@ private:
       range = from(ofSegments, division.length, first, std::min(division.ofLong, division.chunks - first), range);
     }
     forward.checkpoints = ofChunks;
-    if (llvm::Error error = launch(signature, *gradient.checkpoints, call, forward, range, executor))
+    if (llvm::Error error = launchForward(range))
       return error;
     return gradient.keeping ? launch(signature, *gradient.keeping, call, forward, rangeOf(segment), executor)
                             : llvm::Error::success();
@@ -362,6 +376,9 @@ private:
     for (const TensorView &view : ArrayRef(results).drop_front(gradient.rows.size()))
       forward.inputs.push_back(&view);
     forward.results = results;
+    // States of reverse time begin with nothing here.
+    for (const Operator::Signature::EntryStrides &strides : gradient.entryStrides)
+      forward.entries.push_back({.strides = strides});
     for (auto [index, strides] : llvm::enumerate(signature.stateStrides))
       forward.entries.push_back(
           {.initial = call.initialState.empty() ? nullptr : call.initialState[index].data, .strides = strides});
@@ -376,7 +393,7 @@ private:
                                   .final = gradientCall.entries[index].data,
                                   .strides = strides});
     }
-    llvm::append_range(backward.entries, forward.entries);
+    llvm::append_range(backward.entries, ArrayRef(forward.entries).drop_front(gradient.entryStrides.size()));
   }
 
   Gradient &gradient;
@@ -389,6 +406,7 @@ private:
   Checkpoints ofLong, ofSegments, ofChunks;
   /// Where segments are side by side: memory for what they begin with forwards, and to find it; and places back.
   char *forwardBegun = nullptr, *forwardLeft = nullptr;
+  std::shared_ptr<const KeptStates> keptStarts;
   SegmentStarts::Places cotangentsLeft, cotangentsBegun, tailsBegun, sumsLeft;
   std::vector<std::array<int64_t, 4>> keptStrides;
   /// Of each row: where its parts are, or null where the kernel leaves the whole.
@@ -405,7 +423,7 @@ private:
 llvm::Error Gradient::run(const OperatorCall &call, const GradientCall &tensors, const Executor &executor) {
   if (signature.items(call) == 0)
     return llvm::Error::success();
-  Division division = tensors.states ? *divisionWithStates(call) : divisionOf(call);
+  Division division = divisionOf(call, /*hasKept=*/tensors.states);
   int64_t all = signature.sequences(call);
   if (division.sequences == all)
     return GradientLauncher(*this, call, tensors, executor, division).run();

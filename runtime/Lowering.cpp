@@ -116,11 +116,11 @@ llvm::Error Lowering::keepPart() {
 }
 
 llvm::Error Lowering::keepStates() {
-  auto results = request.keepsStates ? module->lookupSymbol<chunk::KernelOp>(name) : chunk::KernelOp();
+  auto results = request.keeps != Keeps::Nothing ? module->lookupSymbol<chunk::KernelOp>(name) : chunk::KernelOp();
   if (!results)
     return llvm::Error::success();
   PassManager passes(module->getContext(), chunk::KernelOp::getOperationName());
-  passes.addPass(createKeepStates());
+  passes.addPass(createKeepStates({.ofSegments = request.keeps == Keeps::Segments}));
   return succeeded(passes.run(results)) ? llvm::Error::success() : diagnostics.takeError();
 }
 

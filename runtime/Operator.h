@@ -17,6 +17,8 @@
 
 namespace stretto {
 
+struct KeptStates;
+
 /// A tensor of someone else. Strides count elements.
 struct TensorView {
   void *data = nullptr;
@@ -44,8 +46,8 @@ struct OperatorCall {
   /// Whether it leaves rows for its gradient behind the results (Signature::savedRows).
   bool savesRows = false;
 
-  /// Whether its kernel keeps the states at the start of each chunk for its gradient, and where (KeptStates.h).
-  bool keepsStates = false;
+  /// What its kernel keeps of its states for its gradient, or null, and where (KeptStates.h).
+  std::shared_ptr<const KeptStates> kept;
   void *states = nullptr;
 
   /// Bytes that its gradient may take to work with, beyond rows that it keeps; 0: twice those of the largest input.

@@ -117,7 +117,7 @@ llvm::Error SegmentStarts::find(const Signature &signature, const OperatorCall &
       return error;
   }
   // Forwards the first segment has begun with the initial state, and what it leaves is all of a state.
-  if (!walks.front()->code->manifest.reverse)
+  if (!turns->code->manifest.reverse)
     for (LaunchTensors::Entry &entry : tensors.entries)
       entry.initial = nullptr;
   tensors.entries.resize(entries + turns->code->manifest.arguments.size());

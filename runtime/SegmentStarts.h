@@ -40,7 +40,8 @@ struct Operator::Signature::SegmentStarts {
   static llvm::Expected<std::unique_ptr<Kernel>> make(const Signature &signature, const KernelRequest &request,
                                                       Names names, std::vector<Kept> &kept);
 
-  /// The kernels that walk, and what they leave; the other, and what segments begin with.
+  /// The kernels that walk, none where others leave what is found, and what they leave; the other, and what segments
+  /// begin with.
   llvm::SmallVector<std::unique_ptr<Kernel>, 2> walks;
   std::unique_ptr<Kernel> turns;
   std::vector<Kept> left, begun;

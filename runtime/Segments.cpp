@@ -113,7 +113,7 @@ static bool hasName(ArrayRef<SegmentStarts::Kept> kept, StringRef name) {
 }
 
 llvm::Expected<std::unique_ptr<Signature::Segments>> Signature::Segments::create(const Signature &signature,
-                                                                                 const Form &form, bool keepsStates) {
+                                                                                 const Form &form, Keeps keeps) {
   std::unique_ptr<Segments> made(new Segments(signature));
   KernelRequest request = signature.request;
   request.take(form);
@@ -124,7 +124,7 @@ llvm::Expected<std::unique_ptr<Signature::Segments>> Signature::Segments::create
     names.entries.push_back(entry.name);
   auto requestOf = [&](Part part) {
     request.part = part;
-    request.keepsStates = keepsStates && part == Part::Apart;
+    request.keeps = part == Part::Apart ? keeps : Keeps::Nothing;
     return request;
   };
   auto has = [&](StateEntry::Kind kind) { return llvm::is_contained(signature.carried, kind); };
@@ -143,7 +143,7 @@ llvm::Expected<std::unique_ptr<Signature::Segments>> Signature::Segments::create
     parts.push_back(Part::Tails);
   if (has(StateEntry::Kind::Scan))
     parts.append({Part::Totals, Part::TotalStarts});
-  request.keepsStates = keepsStates;
+  request.keeps = keeps;
   signature.compileTogether(request, parts);
   llvm::Expected<std::shared_ptr<CompiledKernel>> code = signature.compile(requestOf(Part::Apart));
   if (!code)
@@ -156,13 +156,13 @@ llvm::Expected<std::unique_ptr<Signature::Segments>> Signature::Segments::create
   for (const KeptRow &row : made->systems.inverses)
     names.inputs.push_back(row.name);
   std::vector<SegmentStarts::Kept> states;
-  KeptStates kept = KeptStates::of(signature, (*code)->manifest);
+  KeptStates kept = KeptStates::of(signature, (*code)->manifest, keeps);
   SegmentStarts::Names ofResults = names;
   ofResults.checkpoints = kept.names();
   if (llvm::Error error =
           SegmentStarts::make(signature, requestOf(Part::Apart), ofResults, states).moveInto(made->results))
     return error;
-  if (keepsStates)
+  if (keeps != Keeps::Nothing)
     made->results->keeps = std::make_shared<const KeptStates>(std::move(kept));
   if (const Manifest &manifest = (*code)->manifest; manifest.expects) {
     std::vector<SegmentStarts::Kept> alike;
@@ -206,12 +206,12 @@ llvm::Expected<std::unique_ptr<Signature::Segments>> Signature::Segments::create
   return made;
 }
 
-llvm::Expected<Signature::Segments *> Signature::segmentsOf(const Form &form, bool keepsStates) {
+llvm::Expected<Signature::Segments *> Signature::segmentsOf(const Form &form, Keeps keeps) {
   std::lock_guard<std::mutex> lock(mutex);
-  std::unique_ptr<Segments> &made = segmented[{form, keepsStates}];
+  std::unique_ptr<Segments> &made = segmented[{form, keeps}];
   if (!made)
-    if (llvm::Error error = Segments::create(*this, form, keepsStates).moveInto(made)) {
-      keepsInVain = keepsInVain || keepsStates;
+    if (llvm::Error error = Segments::create(*this, form, keeps).moveInto(made)) {
+      keepsInVain = keepsInVain || keeps != Keeps::Nothing;
       return error;
     }
   return made.get();
@@ -328,11 +328,14 @@ llvm::Error Signature::Segments::run(const OperatorCall &call, int64_t count, Ar
   LaunchTensors tensors = tensorsOf(call, *starts, inverses);
   tensors.left = begun + bytesBegun(call, division) + bytesLeft(call, division);
   tensors.results = resultViews;
-  if (results->keeps)
-    tensors.checkpoints = results->keeps->placesIn(call.states, call, signature);
+  LaunchSegment range = rangeOf(division);
+  if (results->keeps) {
+    tensors.checkpoints = call.kept->placesIn(call.states, call, signature);
+    range.interval = call.kept->tokens / results->keeps->tokens;
+  }
   for (auto [entry, final] : llvm::zip(tensors.entries, finalState))
     entry.final = final.data;
-  return launch(signature, *results, call, tensors, rangeOf(division), executor);
+  return launch(signature, *results, call, tensors, range, executor);
 }
 
 //===----------------------------------------------------------------------===//

@@ -28,9 +28,8 @@ namespace stretto {
 class Operator::Signature::Segments {
 public:
   /// The kernels of a form for calls whose longest sequence is divided into as many segments as `count` says;
-  /// `keepsStates`, that of the results keeps states for a gradient.
-  static llvm::Expected<std::unique_ptr<Segments>> create(const Signature &signature, const Form &form,
-                                                          bool keepsStates);
+  /// that of the results keeps states for a gradient, or nothing.
+  static llvm::Expected<std::unique_ptr<Segments>> create(const Signature &signature, const Form &form, Keeps keeps);
 
   /// The chunks of the longest sequence that there may be, and those of a segment.
   struct Division {
@@ -49,6 +48,8 @@ public:
   /// For kernels of the gradient that walk segments of so many tokens: the chunks of a segment; the bytes of what it
   /// begins with, and of what is needed only to find that; and what it begins with, found and kept in `begun`.
   Division divideInto(const OperatorCall &call, int64_t tokens) const;
+  /// The states that it begins with.
+  llvm::ArrayRef<SegmentStarts::Kept> statesBegun() const { return passes.back().begun; }
   int64_t bytesBegun(const OperatorCall &call, Division division) const;
   int64_t bytesLeft(const OperatorCall &call, Division division) const;
   /// The inverses that the kernels take lie in `left`, too, and are placed there.

@@ -276,17 +276,17 @@ llvm::Expected<Operator::Signature::Kernel *> Operator::Signature::kernelFor(con
 llvm::Expected<Operator::Signature::Kernel *> Operator::Signature::kernelFor(const OperatorCall &call, int64_t threads,
                                                                              const Choice &choice) {
   bool savesRows = call.savesRows && !savedRows.empty();
-  llvm::Expected<Kernel *> kernel = kernelOf(choice.form, savesRows, call.keepsStates);
+  llvm::Expected<Kernel *> kernel = kernelOf(choice.form, savesRows, keepsOf(call));
   if (kernel || !choice.tuned)
     return kernel;
   forget(call, threads, /*request=*/nullptr, llvm::toString(kernel.takeError()));
-  return kernelOf(modelForm(call, threads, /*isOfGradient=*/false), savesRows, call.keepsStates);
+  return kernelOf(modelForm(call, threads, /*isOfGradient=*/false), savesRows, keepsOf(call));
 }
 
 llvm::Expected<Operator::Signature::Kernel *> Operator::Signature::kernelOf(const Form &form, bool savesRows,
-                                                                            bool keepsStates) {
+                                                                            Keeps keeps) {
   std::lock_guard<std::mutex> lock(mutex);
-  if (auto found = kernels.find({form, savesRows, keepsStates}); found != kernels.end())
+  if (auto found = kernels.find({form, savesRows, keeps}); found != kernels.end())
     return found->second.get();
   std::vector<std::string> inputs, entries;
   for (const Input &input : op.inputs())
@@ -296,14 +296,14 @@ llvm::Expected<Operator::Signature::Kernel *> Operator::Signature::kernelOf(cons
   KernelRequest asked = request;
   asked.take(form);
   asked.savesRows = savesRows;
-  asked.keepsStates = keepsStates;
+  asked.keeps = keeps;
   if (solvesSystems())
     compileTogether(asked, {asked.part, KernelRequest::Part::Systems});
   else if (mayLeave && asked.ahead && asked.outputs)
     compileTogether(asked, asked.part);
   llvm::Expected<std::shared_ptr<CompiledKernel>> code = compile(asked);
   if (!code) {
-    keepsInVain = keepsInVain || keepsStates;
+    keepsInVain = keepsInVain || keeps != Keeps::Nothing;
     return code.takeError();
   }
   KernelRequest ofSystems = asked;
@@ -313,7 +313,7 @@ llvm::Expected<Operator::Signature::Kernel *> Operator::Signature::kernelOf(cons
     return systems.takeError();
   for (const KeptRow &row : systems->inverses)
     inputs.push_back(row.name);
-  KeptStates kept = KeptStates::of(*this, (*code)->manifest);
+  KeptStates kept = KeptStates::of(*this, (*code)->manifest, keeps);
   llvm::Expected<std::unique_ptr<Kernel>> made = makeKernel(std::move(*code), {inputs, entries, kept.names(), {}});
   if (!made)
     return made.takeError();
@@ -327,7 +327,7 @@ llvm::Expected<Operator::Signature::Kernel *> Operator::Signature::kernelOf(cons
             makeKernel(std::move(*ofLeft), {inputs, entries, kept.names(), {}}).moveInto((*made)->ofLeft))
       return error;
   }
-  if (keepsStates)
+  if (keeps != Keeps::Nothing)
     (*made)->keeps = std::make_shared<const KeptStates>(std::move(kept));
   for (const EntryShape &entry : state)
     if (!entry.isPosition && llvm::none_of((*made)->code->manifest.arguments, [&](const Manifest::Argument &argument) {
@@ -336,7 +336,7 @@ llvm::Expected<Operator::Signature::Kernel *> Operator::Signature::kernelOf(cons
                      : argument.kind == Manifest::Kind::State && argument.entry == entry.name;
         }))
       return error("internal: no kernel of " + op.name() + " carries the entry '" + entry.name + "' of its state");
-  return kernels.emplace(std::tuple(form, savesRows, keepsStates), std::move(*made)).first->second.get();
+  return kernels.emplace(std::tuple(form, savesRows, keeps), std::move(*made)).first->second.get();
 }
 
 llvm::Expected<Operator::Signature::Systems> Operator::Signature::makeSystems(const KernelRequest &request,
@@ -387,10 +387,11 @@ llvm::Expected<std::shared_ptr<CompiledKernel>> Operator::Signature::compile(con
 
 void Operator::Signature::compileTogether(KernelRequest request, ArrayRef<KernelRequest::Part> parts) const {
   std::vector<KernelRequest> requests;
-  bool keepsStates = request.keepsStates;
+  Keeps keeps = request.keeps;
   for (KernelRequest::Part part : parts) {
     request.part = part;
-    request.keepsStates = keepsStates && (part == KernelRequest::Part::Results || part == KernelRequest::Part::Apart);
+    bool findsResults = part == KernelRequest::Part::Results || part == KernelRequest::Part::Apart;
+    request.keeps = findsResults ? keeps : Keeps::Nothing;
     requests.push_back(request);
     if (mayLeave && (part == KernelRequest::Part::Results || part == KernelRequest::Part::Apart))
       requests.push_back(request.ofLeft(Form::mostTokensOnGpu, request.slices));

@@ -48,9 +48,9 @@ public:
   /// What a call that is recorded keeps of its states for the gradient (KeptStates.h): whether it may keep them, and
   /// what, or null where its gradient would not take them, or its kernel has other chunks.
   struct Checkpoint;
-  struct KeptStates;
-  bool mayKeepStates() const;
-  const KeptStates *statesKeptBy(const OperatorCall &call, const GradientRequest &request, int64_t threads);
+  bool mayKeep(Keeps keeps) const;
+  std::shared_ptr<const KeptStates> statesKeptBy(const OperatorCall &call, const GradientRequest &request,
+                                                 int64_t threads);
   /// Checkpoints of each state, of every `interval`-th of so many chunks, of so many tokens, of each sequence.
   int64_t checkpointCount(const OperatorCall &call, int64_t chunk, int64_t chunks, int64_t interval) const;
 
@@ -67,7 +67,7 @@ public:
   int64_t tokensOfSequence(const OperatorCall &call) const;
   /// How many blocks a call that has so many segments leaves to each multiprocessor, 2 where there are more (Form.h).
   int64_t blocksOfMultiprocessor(const OperatorCall &call, int64_t segments) const;
-  llvm::Expected<Segments *> segmentsOf(const Form &form, bool keepsStates = false);
+  llvm::Expected<Segments *> segmentsOf(const Form &form, Keeps keeps = Keeps::Nothing);
 
   /// The form of the kernels of a call, or of its gradient, and who chose it.
   struct Choice {
@@ -171,7 +171,7 @@ private:
   ElementType typeOfTail(const StateEntry &entry, VariantOp program) const;
   bool computes(chunk::TableOp table) const;
   int64_t slicesFor(const OperatorCall &call, int64_t threads, int64_t segments) const;
-  llvm::Expected<Kernel *> kernelOf(const Form &form, bool savesRows, bool keepsStates);
+  llvm::Expected<Kernel *> kernelOf(const Form &form, bool savesRows, Keeps keeps);
   llvm::Expected<Gradient *> gradientOf(const GradientRequest &request, const Form &form);
   /// The gradient of a form that the model chose, or, where that takes more memory than is enough, of the form that it
   /// has where heads fill the chip, if that takes less: slices leave parts of rows.
@@ -190,13 +190,15 @@ private:
   llvm::Expected<Systems> makeSystems(const KernelRequest &request, const Manifest &taker,
                                       const ArgumentNames &names) const;
 
-  const KeptStates *findStatesKeptBy(OperatorCall call, const GradientRequest &request, int64_t threads);
+  Keeps likelyKept(const OperatorCall &call, const GradientRequest &request, int64_t threads);
+  std::shared_ptr<const KeptStates> findStatesKeptBy(OperatorCall call, const GradientRequest &request,
+                                                     int64_t threads);
   /// What was found, by all that it depends on (KeptStates.cpp).
   using KeptCall = std::array<int64_t, 13>;
   std::mutex keeping;
   /// Whether a kernel that keeps them could not be made: none is tried again.
   std::atomic<bool> keepsInVain = false;
-  std::map<std::pair<GradientRequest, KeptCall>, const KeptStates *> keptByCalls;
+  std::map<std::pair<GradientRequest, KeptCall>, std::shared_ptr<const KeptStates>> keptByCalls;
 
   unsigned row = 0;
   int64_t multiprocessors = 0, cacheBytes = 0; // of a CUDA device
@@ -204,8 +206,8 @@ private:
   KernelRequest request;
   std::mutex mutex;
   // Also by whether they save rows, and keep states.
-  std::map<std::tuple<Form, bool, bool>, std::unique_ptr<Kernel>> kernels;
-  std::map<std::pair<Form, bool>, std::unique_ptr<Segments>> segmented;
+  std::map<std::tuple<Form, bool, Keeps>, std::unique_ptr<Kernel>> kernels;
+  std::map<std::pair<Form, Keeps>, std::unique_ptr<Segments>> segmented;
   std::map<std::pair<GradientRequest, Form>, std::unique_ptr<Gradient>> gradients;
   std::mutex makingGradients;
   std::atomic<bool> isCompiledWithGradient = false;

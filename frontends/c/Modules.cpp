@@ -276,7 +276,7 @@ StrettoModule *strettoModuleRun(const StrettoModule *handle, const char *pipelin
 }
 
 char *strettoModuleLower(const StrettoModule *handle, const char *stage, const char *target, const char *element,
-                         StrettoPart part, bool keepsStates, const StrettoForm *form, char **error) {
+                         StrettoPart part, StrettoKeeps keeps, const StrettoForm *form, char **error) {
   ModuleOp module = handle->module.get();
   auto lower = [&]() -> llvm::Expected<std::string> {
     auto variants = module.getOps<VariantOp>();
@@ -292,7 +292,8 @@ char *strettoModuleLower(const StrettoModule *handle, const char *stage, const c
                                                     KernelRequest::Part::Segments};
     request.part = parts[part];
     request.target = StringRef(target) == "cpu" ? Target::host() : Target{Target::Kind::Cuda, target, ""};
-    request.keepsStates = keepsStates;
+    static constexpr Keeps kept[] = {Keeps::Nothing, Keeps::Chunks, Keeps::Segments};
+    request.keeps = kept[keeps];
     bool isGradient = (*variants.begin()).getGradient();
     request.sideBySide = isGradient && request.part == KernelRequest::Part::Segments;
     if (isGradient)

@@ -328,19 +328,16 @@ void strettoCheckedCallCompileWithGradient(const StrettoCheckedCall *call, const
 }
 
 /// What is kept of the states of a call, which may be nothing.
-static StrettoKeptStates describeStates(const Operator::Signature::KeptStates *kept, const OperatorCall &call,
+static StrettoKeptStates describeStates(const KeptStates *kept, const OperatorCall &call,
                                         const Operator::Signature &signature) {
-  return kept ? StrettoKeptStates{kept->bytes(call, signature), kept->chunk} : StrettoKeptStates{0, 0};
+  return kept ? StrettoKeptStates{kept->bytes(call, signature), kept->tokens} : StrettoKeptStates{0, 0};
 }
 
 StrettoKeptStates strettoCheckedCallKeepStates(StrettoCheckedCall *call, const StrettoGradientRequest *request,
                                                int64_t threads) {
   Operator::Signature &signature = *call->signature;
-  if (!signature.mayKeepStates())
-    return {0, 0};
-  const auto *kept = signature.statesKeptBy(call->call, requestOf(signature, *request), threads);
-  call->call.keepsStates = kept;
-  return describeStates(kept, call->call, signature);
+  call->call.kept = signature.statesKeptBy(call->call, requestOf(signature, *request), threads);
+  return describeStates(call->call.kept.get(), call->call, signature);
 }
 
 size_t strettoGradientRowCount(const StrettoGradient *gradient) { return unwrap(gradient)->rows.size(); }
@@ -362,7 +359,7 @@ StrettoGradientPart strettoGradientEntry(const StrettoGradient *gradient, size_t
 StrettoKeptStates strettoGradientStates(const StrettoGradient *gradient, const StrettoOperatorCall *source) {
   const Operator::Signature &signature = unwrap(gradient)->signature;
   OperatorCall call = callOf(signature.op, *source);
-  return describeStates(unwrap(gradient)->statesOf(call), call, signature);
+  return describeStates(unwrap(gradient)->statesOf(call).get(), call, signature);
 }
 
 int64_t strettoGradientWorkspace(const StrettoGradient *gradient, const StrettoOperatorCall *call, bool hasStates) {

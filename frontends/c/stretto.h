@@ -102,11 +102,12 @@ STRETTO_EXPORT StrettoModule *strettoModuleRun(const StrettoModule *module, cons
  * and "asm" (CPU) or "ptx" (GPU). `target` is "cpu" or a chip such as "sm_90a", `element` the type of its principal
  * inputs in memory: "f16", "bf16", "f32" or "f64". `part` is what computes its results, its form over single tokens, or
  * the kernels over segments that are walked side by side; of a call that is recorded the kernel of the results keeps
- * the states at the start of each chunk (`keepsStates`). `form` may fix what is null for the model to choose, but of
- * single tokens. */
+ * the states at the start of each chunk or of segments (`keeps`). `form` may fix what is null for the model to choose,
+ * but of single tokens. */
 typedef enum { STRETTO_RESULTS, STRETTO_STEP, STRETTO_SEGMENTS } StrettoPart;
+typedef enum { STRETTO_KEEPS_NOTHING, STRETTO_KEEPS_CHUNKS, STRETTO_KEEPS_SEGMENTS } StrettoKeeps;
 STRETTO_EXPORT char *strettoModuleLower(const StrettoModule *module, const char *stage, const char *target,
-                                        const char *element, StrettoPart part, bool keepsStates,
+                                        const char *element, StrettoPart part, StrettoKeeps keeps,
                                         const StrettoForm *form, char **error);
 
 /*===-- Building a declaration ---------------------------------------------------------------------------------===*/

@@ -124,14 +124,17 @@ public:
     return Module(checked(strettoModuleSpecialize, handle.get(), &specialization));
   }
   std::string lower(const std::string &stage, const std::string &target, const std::string &element,
-                    const std::string &part, bool keepsStates,
+                    const std::string &part, const std::string &keeps,
                     const std::optional<std::array<int64_t, 8>> &form) const {
     StrettoForm fixed = {};
     if (form)
       fixed = {(*form)[0], (*form)[1], (*form)[2], (*form)[3], (*form)[4], (*form)[5], (*form)[6], (*form)[7]};
     StrettoPart asked = part == "step" ? STRETTO_STEP : part == "segments" ? STRETTO_SEGMENTS : STRETTO_RESULTS;
-    return taken(checked(strettoModuleLower, handle.get(), stage.c_str(), target.c_str(), element.c_str(), asked,
-                         keepsStates, form ? &fixed : nullptr));
+    StrettoKeeps kept = keeps == "chunks"     ? STRETTO_KEEPS_CHUNKS
+                        : keeps == "segments" ? STRETTO_KEEPS_SEGMENTS
+                                              : STRETTO_KEEPS_NOTHING;
+    return taken(checked(strettoModuleLower, handle.get(), stage.c_str(), target.c_str(), element.c_str(), asked, kept,
+                         form ? &fixed : nullptr));
   }
   Module run(const std::string &pipeline) const {
     return Module(checked(strettoModuleRun, handle.get(), pipeline.c_str()));
@@ -214,7 +217,7 @@ PYBIND11_MODULE(_compiler, module) {
       .def("specialize", &Module::specialize, py::kw_only(), py::arg("dims") = Text(), py::arg("heads") = Text(),
            py::arg("options") = Text(), py::arg("absent") = std::vector<std::string>())
       .def("lower", &Module::lower, py::arg("stage"), py::arg("target"), py::arg("element"), py::arg("part"),
-           py::arg("keeps_states") = false, py::arg("form") = std::nullopt)
+           py::arg("keeps") = "nothing", py::arg("form") = std::nullopt)
       .def("run", &Module::run, py::arg("pipeline"))
       .def("interpret", &Module::interpret, py::arg("arguments"), py::kw_only(), py::arg("options") = Text(),
            py::arg("initial_state") = NamedNumbers(), py::arg("sequence_offsets") = std::nullopt,

@@ -201,12 +201,16 @@ def ThinCheckpoints : Pass<"stretto-thin-checkpoints", "::mlir::ModuleOp"> {
 }
 
 def KeepStates : Pass<"stretto-keep-states", "::stretto::chunk::KernelOp"> {
-  let summary = "Keeps the states at the start of each chunk for a gradient";
+  let summary = "Keeps the states at the start of each chunk, or of segments, for a gradient";
   let description = [{
     A walk forward that finds results has the states at the start of each chunk, which are what the walk back of a
     gradient asks for: where a call is recorded, its kernel keeps them as checkpoints, before its outputs, and the
     gradient walks forward no more. They have the type in which the gradient's own kernel would keep them: matrices that
     of inputs in bf16, all else that of arithmetic.
+
+    A gradient whose walk forward finds more than states walks all the same, and where it does so in segments side by
+    side asks only for what these begin with: with `of-segments` states are kept as they are, at the start of as many
+    chunks as the launch says.
 
     ```mlir
     chunk.kernel @f chunk 64 (input %q: tensor<64x32xbf16>, state %S: tensor<32x16xf32>, valid %n: index)
@@ -225,6 +229,10 @@ def KeepStates : Pass<"stretto-keep-states", "::stretto::chunk::KernelOp"> {
     }
     ```
   }];
+  let options = [
+    Option<"ofSegments", "of-segments", "bool", /*default=*/"false",
+           "Keep those at the start of segments, as they are">,
+  ];
   let dependentDialects = ["::mlir::arith::ArithDialect"];
 }
 

@@ -15,11 +15,13 @@ using namespace stretto;
 namespace {
 
 struct KeepStates : stretto::impl::KeepStatesBase<KeepStates> {
+  using KeepStatesBase::KeepStatesBase;
+
   void runOnOperation() override {
     chunk::KernelOp kernel = getOperation();
     auto yield = cast<chunk::YieldOp>(kernel.getBlock()->getTerminator());
     OpBuilder builder = OpBuilder::atBlockBegin(kernel.getBlock());
-    bool isRounded = inputTypeOf(kernel).isBF16();
+    bool isRounded = !ofSegments && inputTypeOf(kernel).isBF16();
     SmallVector<Attribute> outputs;
     SmallVector<Value> kept;
     for (BlockArgument state : kernel.argumentsOf(chunk::ArgumentKind::State)) {
@@ -35,7 +37,7 @@ struct KeepStates : stretto::impl::KeepStatesBase<KeepStates> {
       kept.push_back(value);
     }
     llvm::append_range(outputs, kernel.getOutputs());
-    kernel.setRecorded(true);
+    kernel.setRecorded(!ofSegments);
     kernel.setOutputsAttr(builder.getArrayAttr(outputs));
     llvm::append_range(kept, yield.getOutputs());
     yield.getOutputsMutable().assign(kept);

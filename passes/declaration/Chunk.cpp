@@ -85,7 +85,8 @@ private:
     if (!starts.empty())
       buildSegmentStarts(getOperation().lookupSymbol<chunk::KernelOp>((name + suffixOf(part)).str()),
                          (name + starts).str(), kernel.getEffects(),
-                         /*isRounded=*/types.standard.getIntOrFloatBitWidth() == 16);
+                         /*isRounded=*/types.standard.getIntOrFloatBitWidth() == 16,
+                         /*reverse=*/starts == suffix::cotangentStarts);
     return success();
   }
 
@@ -108,7 +109,11 @@ private:
     bool beginsElsewhere = !parts->asked.empty() && (isRounded || !isAllAsked || isOfReads);
     if (!segments && beginsElsewhere && failed(build(Part::SegmentStarts)))
       return failure();
-    if (parts->walksForward() && failed(build(Part::Checkpoints, segments && !parts->carried.empty())))
+    bool writesForward = segments && !parts->writtenForward.empty();
+    if (writesForward && failed(chunkApart(variant, types, Part::Checkpoints, *parts, suffix::cotangentStarts)))
+      return failure();
+    bool walksForward = parts->walksForward() && !writesForward;
+    if (walksForward && failed(build(Part::Checkpoints, segments && !parts->carried.empty())))
       return failure();
     if (!parts->walksBack)
       return success();
@@ -125,7 +130,8 @@ private:
       return failure();
     if (failed(chunkResults(variant, types, *parts, carriesBack)))
       return failure();
-    if (carriesBack && failed(chunkApart(variant, types, Part::CotangentWrites, *parts, suffix::cotangentStarts)))
+    bool findsWrites = carriesBack && !writesForward;
+    if (findsWrites && failed(chunkApart(variant, types, Part::CotangentWrites, *parts, suffix::cotangentStarts)))
       return failure();
     if (!parts->addsUpApart())
       return success();

@@ -30,7 +30,7 @@ LogicalResult ChunkVariant::checkChains() {
     if (failed(feedback))
       return failure();
     chain.feedback = std::move(*feedback);
-    bool isCotangent = walksBack() && chain.getRoot().getType().getReverse();
+    bool isCotangent = part != Part::Whole && chain.getRoot().getType().getReverse();
     if (failed(isCotangent ? ChunkCotangent::check(chain) : ChunkRecurrence::check(chain)))
       return failure();
   }
@@ -97,6 +97,9 @@ void ChunkVariant::addStates() {
   }
   if (part == Part::Writes || part == Part::CotangentWrites)
     addTotalDecays();
+  for (const StateChain &chain : chains)
+    if (part == Part::Checkpoints && chain.getRoot().getType().getReverse())
+      effects.push_back({cast<BlockArgument>(starts.at(chain.root))});
   for (const StateEntry &tail : reverseTails)
     carryOf[tail.operations.front()] = kernel.addTail(tail, chunk::ArgumentKind::State, /*group=*/1);
 }

@@ -151,12 +151,11 @@ namespace {
 /// A kernel whose turns are segments, behind the one that leaves something of each.
 class TurnsBuilder {
 public:
-  TurnsBuilder(chunk::KernelOp walk, StringRef name) : walk(walk), b(walk.getLoc(), walk.getContext()) {
+  TurnsBuilder(chunk::KernelOp walk, StringRef name, bool reverse) : walk(walk), b(walk.getLoc(), walk.getContext()) {
     b.setInsertionPointAfter(walk);
-    kernel =
-        chunk::KernelOp::create(b, name, walk.getChunk(), walk.getReverse(), b.getArrayAttr({}), b.getArrayAttr({}),
-                                /*slices=*/1, chunk::SegmentsAttr::get(walk.getContext(), chunk::Segments::Turns),
-                                /*between=*/FlatSymbolRefAttr(), /*recorded=*/false);
+    kernel = chunk::KernelOp::create(b, name, walk.getChunk(), reverse, b.getArrayAttr({}), b.getArrayAttr({}),
+                                     /*slices=*/1, chunk::SegmentsAttr::get(walk.getContext(), chunk::Segments::Turns),
+                                     /*between=*/FlatSymbolRefAttr(), /*recorded=*/false);
     block = &kernel.getBody().emplaceBlock();
   }
 
@@ -205,8 +204,8 @@ private:
 } // namespace
 
 void stretto::buildSegmentStarts(chunk::KernelOp writes, StringRef name, ArrayRef<SegmentEffect> effects,
-                                 bool isRounded) {
-  TurnsBuilder turnsOf(writes, name);
+                                 bool isRounded, bool reverse) {
+  TurnsBuilder turnsOf(writes, name, reverse);
   struct Turn {
     Value left, decay, transition, state;
   };
@@ -243,7 +242,7 @@ void stretto::buildSegmentStarts(chunk::KernelOp writes, StringRef name, ArrayRe
 }
 
 void stretto::buildSegmentSums(chunk::KernelOp parts, StringRef name, ArrayRef<BlockArgument> states) {
-  TurnsBuilder turnsOf(parts, name);
+  TurnsBuilder turnsOf(parts, name, parts.getReverse());
   SmallVector<Value> left, next;
   for (BlockArgument state : states)
     left.push_back(turnsOf.addLeft(state));

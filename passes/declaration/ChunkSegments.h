@@ -26,6 +26,8 @@
 //   @f_cotangent_starts   finds from that and the cotangents of the final state what each segment begins with at its
 //                         end
 //
+// Where that is but a sum, the walk forward may find it, and there is no @f_cotangent_writes (GradientParts.h).
+//
 // Of what is added up over all tokens, as the gradients of parameters, a segment leaves its part, whatever comes behind
 // it. Where a walk of its own carries the states, the one that leaves the results carries rows, too, that are added to
 // those of earlier tokens:
@@ -68,9 +70,10 @@ struct SegmentEffect {
   std::optional<chunk::ScanKind> scan = {};
 };
 /// Makes the kernel that finds what segments begin with, behind that of what they leave. States that were added up in
-/// products of operands of 16 bits meet X in such products, too, with what rounding takes from both.
+/// products of operands of 16 bits meet X in such products, too, with what rounding takes from both. `reverse`: the
+/// last segment comes first.
 void buildSegmentStarts(chunk::KernelOp writes, llvm::StringRef name, llvm::ArrayRef<SegmentEffect> effects,
-                        bool isRounded);
+                        bool isRounded, bool reverse);
 /// Makes the kernel that adds up what segments leave in some states, behind that of these.
 void buildSegmentSums(chunk::KernelOp parts, llvm::StringRef name, llvm::ArrayRef<mlir::BlockArgument> states);
 

@@ -106,6 +106,8 @@ bool ChunkVariant::takesReverse(Operation *root) {
     return parts.tailsOfSums.empty() && parts.keptApart.contains(root);
   case Part::CotangentWrites:
     return parts.isCarriedBack(root);
+  case Part::Checkpoints:
+    return segments && parts.writtenForward.contains(root);
   default:
     return part == Part::Gradient && !parts.sums.contains(root) &&
            (!parts.apart.contains(root) || parts.keptApart.contains(root));

@@ -64,6 +64,7 @@ private:
   SmallVector<unsigned> resultsOfForwardStates();
   void setApart(GradientParts &parts);
   void setAsked(GradientParts &parts);
+  void setWrittenForward(GradientParts &parts);
   LogicalResult setSums(GradientParts &parts);
 
   VariantOp gradient;
@@ -187,6 +188,26 @@ void PartsFinder::setAsked(GradientParts &parts) {
       parts.askedApart.insert(op);
 }
 
+/// A walk forward that leaves results is there whatever a call has kept or saved.
+void PartsFinder::setWrittenForward(GradientParts &parts) {
+  if (parts.forwardResults.empty() || !parts.apart.empty())
+    return;
+  llvm::DenseSet<Value> forward = findForwardRows(gradient);
+  auto isInAnyOrder = [](Operation *step) {
+    auto write = dyn_cast<WriteOp>(step);
+    return write && !write.getAt();
+  };
+  for (const StateChain &chain : chains) {
+    if (!chain.getRoot().getType().getReverse() || !parts.isCarriedBack(chain.root))
+      continue;
+    bool areRowsThere =
+        llvm::all_of(chain.rows(), [&](Value row) { return isa<BlockArgument>(row) || forward.contains(row); });
+    if (!areRowsThere || !llvm::all_of(chain.steps, isInAnyOrder))
+      return parts.writtenForward.clear();
+    parts.writtenForward.insert(chain.root);
+  }
+}
+
 /// What no row reads is added up apart, with what is handed on to earlier tokens.
 LogicalResult PartsFinder::setSums(GradientParts &parts) {
   if (!independentChunks || parts.apart.empty())
@@ -262,6 +283,7 @@ FailureOr<GradientParts> PartsFinder::find() {
     return failure();
   int64_t more = numbersOf(*keptForNoState) - numbers;
   GradientParts inOneWalk = describe(std::move(*keptForNoState), resultsOfForwardStates());
+  setWrittenForward(inOneWalk);
   bool isCheaper = !asksForMatrices(inOneWalk) && more * tokens < inCheckpoints;
   return isCheaper ? inOneWalk : parts;
 }

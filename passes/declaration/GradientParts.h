@@ -13,6 +13,10 @@
 // Where checkpoints are not all that a walk can begin with, @f_segment_starts keeps the whole of it at the start of
 // segments.
 //
+// Where segments are walked side by side, what their tokens do to the states of reverse time is found before the walk
+// back. If nothing decays, that is a sum, in whatever order: then the walk forward finds it beside the results that are
+// its own, of rows that it has anyway.
+//
 // Divided further, a third walk carries the states of reverse time and nothing else: @f_cotangents keeps those that
 // rows read at the end of each chunk. Then @f, which has both as checkpoints and computes all results, carries what is
 // added up over all tokens, or nothing: its chunks are independent.
@@ -57,6 +61,8 @@ struct GradientParts {
   /// Those that are added up over all tokens, of which a segment leaves its part: where a walk carries the others, all
   /// else; otherwise the gradients of parameters that no row reads.
   llvm::DenseSet<mlir::Operation *> addedUp;
+  /// Those, all or none, of which the walk forward of a segment finds what its tokens write.
+  llvm::DenseSet<mlir::Operation *> writtenForward;
   /// Whether a kernel of its own finds the kept rows, and what of the former it asks for.
   bool findsRowsApart = false;
   llvm::DenseSet<mlir::Operation *> askedForRows;

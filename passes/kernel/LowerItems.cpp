@@ -315,6 +315,40 @@ void ThreadLowering::findSegmentApart() {
     isLast = b.both(isEqual(end, chunks), either(exists, isEqual(segment, none)));
   }
   checkpoint = firstCheckpoint(word(Manifest::Chunks), word(Manifest::CheckpointInterval));
+  findInterval();
+}
+
+/// With the reciprocal r = ceil(2^32 / i), n r exceeds 2^32 n / i by less than n, which is no more than 2^32 / i: too
+/// little for another quotient. One has no reciprocal of 32 bits.
+ThreadLowering::Interval ThreadLowering::Interval::of(Value number, Value chunks, ThreadBuilder &b) {
+  Interval interval;
+  Value one = b.i32(1);
+  interval.number = b.truncate(number);
+  interval.isOne = b.compare(arith::CmpIPredicate::eq, interval.number, one);
+  Value divisor = arith::MaxUIOp::create(b, interval.number, one);
+  interval.reciprocal = b.add(arith::DivUIOp::create(b, b.i32(-1), divisor), one);
+  constexpr int64_t bits = int64_t(1) << 32;
+  interval.isExact = b.compare(arith::CmpIPredicate::ult, b.mul(chunks, number), b.i64(bits));
+  return interval;
+}
+
+Value ThreadLowering::Interval::divide(Value dividend, ThreadBuilder &b) const {
+  auto quotient = scf::IfOp::create(b, b.getI32Type(), isExact, /*addElse=*/true);
+  OpBuilder::InsertionGuard guard(b);
+  b.setInsertionPointToStart(quotient.thenBlock());
+  Value high = arith::MulUIExtendedOp::create(b, dividend, reciprocal).getHigh();
+  scf::YieldOp::create(b, b.select(isOne, dividend, high));
+  b.setInsertionPointToStart(quotient.elseBlock());
+  scf::YieldOp::create(b, arith::DivUIOp::create(b, dividend, number).getResult());
+  return quotient.getResult(0);
+}
+
+/// Nothing is divided where all chunks have checkpoints, or none.
+void ThreadLowering::findInterval() {
+  bool keeps = llvm::any_of(manifest.arguments,
+                            [](const Manifest::Argument &argument) { return argument.kind == Manifest::Kind::Kept; });
+  if (keeps && !manifest.recorded)
+    interval = Interval::of(word(Manifest::CheckpointInterval), word(Manifest::Chunks), b);
 }
 
 void ThreadLowering::findSegment() {
@@ -331,6 +365,7 @@ void ThreadLowering::findSegment() {
   }
   firstKept = begin;
   checkpoint = firstCheckpoint(word(Manifest::Chunks), word(Manifest::CheckpointInterval));
+  findInterval();
   // The row of the checkpoint that a segment begins with. A sequence that has ended begins with any.
   Value every = arith::MaxSIOp::create(b, word(Manifest::StartInterval), b.i64(1));
   Value areCheckpoints = b.compare(arith::CmpIPredicate::ne, word(Manifest::StartInterval), b.i64(0));

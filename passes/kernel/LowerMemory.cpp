@@ -456,10 +456,9 @@ ThreadLowering::Place ThreadLowering::keptPlaceOf(StoreOp op) {
   Value number = b.truncate(b.sub(scalars.lookup(op.getChunk()), firstKept)), wanted = viewOf(op.getView()).wanted;
   if (manifest.recorded)
     return {b.extend(number), wanted};
-  Value interval = b.truncate(word(Manifest::CheckpointInterval));
-  Value skipped = arith::RemUIOp::create(b, number, interval);
-  Value isWanted = b.both(wanted, b.compare(arith::CmpIPredicate::eq, skipped, b.i32(0)));
-  return {b.extend(arith::DivUIOp::create(b, number, interval)), isWanted};
+  Value place = interval.divide(number, b);
+  Value isWanted = b.both(wanted, b.compare(arith::CmpIPredicate::eq, b.mul(place, interval.number), number));
+  return {b.extend(place), isWanted};
 }
 
 void ThreadLowering::storeRows(StoreOp op, ArrayRef<Value> tile, RankedTensorType type) {

@@ -322,8 +322,14 @@ bool RoleFinder::findOutputs(bool prepares, bool isPrepared) {
     getUsedValuesDefinedAbove(op->getRegions(), used);
     llvm::append_range(pending, used);
   };
+  // A state that is left as it is carried the walk stores itself: it would be passed in each turn.
+  auto isAsCarried = [&](Operation &op) {
+    auto store = dyn_cast<StoreOp>(op);
+    auto state = store ? dyn_cast<BlockArgument>(store.getTile()) : BlockArgument();
+    return state && state.getOwner() == &body && isOfFirst[state.getArgNumber() - 1];
+  };
   for (Operation &op : body)
-    if (isa<StoreOp, CarryOp>(op))
+    if (isa<StoreOp, CarryOp>(op) && !isAsCarried(op))
       join(&op);
   for (Value value : returned)
     join(value.getDefiningOp());

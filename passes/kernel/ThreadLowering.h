@@ -403,6 +403,15 @@ private:
   /// The row of the initial state, which may be a checkpoint; the chunks of the segment; the first checkpoint, and the
   /// chunk that it is of.
   mlir::Value startRow, begin, end, checkpoint, firstKept;
+  /// The chunks from one checkpoint to the next, by which the numbers of chunks are divided, in each turn of a walk: by
+  /// what they are multiplied with, while the products of both have 32 bits.
+  struct Interval {
+    mlir::Value number, reciprocal, isOne, isExact;
+    /// Of a launch that walks so many chunks.
+    static Interval of(mlir::Value number, mlir::Value chunks, ThreadBuilder &b);
+    mlir::Value divide(mlir::Value number, ThreadBuilder &b) const;
+  } interval;
+  void findInterval();
   /// Where segments are apart: which it is; whether it begins with the initial state, walks any chunk, and leaves the
   /// final state.
   mlir::Value segment, isFirst, exists, isLast;

@@ -339,7 +339,7 @@ def test_kept_states_are_stored_by_those_who_find_outputs(ptxas, tmp_path, opera
     """
     sizes = dict.fromkeys(OPERATORS[operator], 128)
     variant = getattr(stretto.ops, operator).variant
-    form = dict(target="sm_90a", dtype="bf16", form=(0, 1, 0, 0, 0, -1, 1, -1), keeps_states=True) | sizes
+    form = dict(target="sm_90a", dtype="bf16", form=(0, 1, 0, 0, 0, -1, 1, -1), keeps="chunks") | sizes
     assert variant.lower("chunk", **form).count("S: tensor<128x128xbf16> checkpoint") == 1
     planned = variant.lower("kernel", **form)
     outputs = planned[planned.index(f"@{operator}.outputs(") : planned.index(f"@{operator}.producer(")]

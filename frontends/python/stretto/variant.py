@@ -19,6 +19,7 @@ from .state import State
 from .tracing import Trace
 
 DEFAULT_SIZE = 128
+KEEPS = ("nothing", "chunks", "segments")
 
 ELEMENT_TYPES = {"fp16": "f16", "bf16": "bf16", "fp32": "f32", "fp64": "f64"}
 
@@ -104,7 +105,7 @@ class Variant(ABC):
         wanted: Sequence[str] = (),
         step: bool = False,
         segments: bool = False,
-        keeps_states: bool = False,
+        keeps: str = "nothing",
         form: Sequence[int] | None = None,
         **settings,
     ) -> str:
@@ -112,12 +113,13 @@ class Variant(ABC):
         (GPU). The target is "cpu" or a chip such as "sm_90a". Beside options, the settings are sizes and head counts
         (`K=64`, `H=8`); a size that is not given is 128, a number of heads 1. With `backward` it is the gradient, of
         what `wanted` names or of all, with `step` what one token does, with `segments` the kernels that walk segments
-        of a sequence side by side; with `keeps_states` the kernel of the results is that of a call which is recorded,
-        and keeps the states at the start of each chunk for its gradient. `form` fixes what the model would choose: the
-        tokens of a chunk, the slices of the values, the warps of a block, the walks back of a gradient, the slices of
-        those of its walks that carry states alone (0, or left out: those of the model), the warps that run ahead of
-        others (0: none, -1: the model's), how many blocks a call has for each multiprocessor, which the model goes by
-        (1, or 2 for more), and the warps that find outputs behind others (as those ahead).
+        of a sequence side by side; with `keeps` the kernel of the results is that of a call which is recorded, and
+        keeps the states at the start of each of its "chunks" for its gradient, or of "segments" that a launch
+        chooses. `form` fixes what the model would choose: the tokens of a chunk, the slices of the values, the warps
+        of a block, the walks back of a gradient, the slices of those of its walks that carry states alone (0, or left
+        out: those of the model), the warps that run ahead of others (0: none, -1: the model's), how many blocks a
+        call has for each multiprocessor, which the model goes by (1, or 2 for more), and the warps that find outputs
+        behind others (as those ahead).
         """
         if dtype not in ELEMENT_TYPES:
             raise self.signature.error(f"'dtype' is {dtype!r}, expected one of {', '.join(ELEMENT_TYPES)}")
@@ -148,9 +150,11 @@ class Variant(ABC):
             module = self._backward(module, wanted)
         if stage == "stretto":
             return str(module)
+        if keeps not in KEEPS:
+            raise self.signature.error(f"'keeps' is {keeps!r}, expected one of {', '.join(KEEPS)}")
         part = "step" if step else "segments" if segments else "results"
         fixed = form and (*form, *(0,) * (8 - len(form)))
-        return module.lower(stage, target, ELEMENT_TYPES[dtype], part, keeps_states, fixed)
+        return module.lower(stage, target, ELEMENT_TYPES[dtype], part, keeps, fixed)
 
     @abstractmethod
     def _make_program(self, structure: Mapping, expressions: Mapping, present: frozenset[str]) -> Program:

@@ -51,7 +51,8 @@ public:
   std::string explainForward(int64_t batch, int64_t time, int64_t heads, bool isRecorded = false) {
     Call described(*this, batch, time, heads, heads);
     Operator::Signature &signature = signatureOf(described);
-    described.call.keepsStates = isRecorded && signature.mayKeepStates();
+    if (isRecorded)
+      described.call.kept = signature.statesKeptBy(described.call, allOf(signature), /*threads=*/1);
     return llvm::cantFail(Operator::explain(signature, described.call, /*threads=*/1));
   }
 
@@ -76,8 +77,8 @@ public:
   std::string statesKept(int64_t batch, int64_t time, int64_t heads) {
     Call described(*this, batch, time, heads, heads);
     Operator::Signature &signature = signatureOf(described);
-    const auto *kept = signature.statesKeptBy(described.call, allOf(signature), /*threads=*/1);
-    return kept ? llvm::join(kept->names(), " ") + " " + std::to_string(kept->chunk) : "";
+    auto kept = signature.statesKeptBy(described.call, allOf(signature), /*threads=*/1);
+    return kept ? llvm::join(kept->names(), " ") + " " + std::to_string(kept->tokens) : "";
   }
 
   /// How many segments of a sequence a call has side by side.
@@ -300,6 +301,10 @@ TEST_P(FeedbackTest, MatricesThatDoNotFitSaySo) {
 }
 
 class KeptStatesTest : public MemoryTest {};
+class MemoryTestOfStarts : public testing::Test {
+protected:
+  static void SetUpTestSuite() { ASSERT_TRUE(dlopen(STRETTO_DESCRIBED_DRIVER, RTLD_NOW | RTLD_GLOBAL)) << dlerror(); }
+};
 
 TEST_P(KeptStatesTest, RecordedCallsKeepThoseThatTheirGradientsAskFor) {
   // In segments, and as a whole.
@@ -309,8 +314,32 @@ TEST_P(KeptStatesTest, RecordedCallsKeepThoseThatTheirGradientsAskFor) {
   EXPECT_EQ(Model(GetParam(), /*width=*/128).statesKept(1, 256, 32), "");
 }
 
+/// Walks of few heads are divided among slices, and the walk back asks for states of each of its chunks, of which the
+/// call has every second one.
+TEST_F(MemoryTestOfStarts, WhatIsKeptDoesNotDependOnCallsBefore) {
+  for (int turn = 0; turn < 2; ++turn) {
+    EXPECT_EQ(Model("gla", /*width=*/128).statesKept(1, 2100, /*heads=*/8), "") << turn;
+    EXPECT_EQ(Model("gla", /*width=*/128).statesKept(1, 8192, 32), "S 64") << turn;
+  }
+}
+
 INSTANTIATE_TEST_SUITE_P(Models, KeptStatesTest, testing::Values("gla", "hgrn2", "rwkv6", "simple_gla", "delta_rule"),
                          [](const testing::TestParamInfo<const char *> &info) { return info.param; });
+
+TEST_F(MemoryTestOfStarts, RecordedCallsKeepWhatSegmentsBeginWith) {
+  // Whose gradients walk forward for more than states, or whose states would take too much.
+  for (auto [name, kept] : {std::pair("linear_attn", "S S.128 2048"),
+                            {"retention", "S 2048"},
+                            {"bla", "keys values 2048"},
+                            {"lolcats", "S S.128 512"},
+                            {"supra", "S 512"},
+                            {"gsa", "keys values 512"}})
+    EXPECT_EQ(Model(name, /*width=*/128).statesKept(1, 8192, /*heads=*/32), kept) << name;
+  // Of a walk over whole sequences they have none.
+  EXPECT_EQ(Model("retention", /*width=*/128).statesKept(8, 4096, 32), "");
+  // In fp32 as well.
+  EXPECT_EQ(Model("retention", /*width=*/128, ElementType::F32).statesKept(1, 8192, 8), "S 512");
+}
 
 INSTANTIATE_TEST_SUITE_P(Models, FeedbackTest, testing::Values("delta_rule", "gated_delta_rule"),
                          [](const testing::TestParamInfo<const char *> &info) { return info.param; });
