@@ -318,8 +318,9 @@ void ThreadLowering::findSegmentApart() {
   findInterval();
 }
 
-/// With the reciprocal r = ceil(2^32 / i), n r exceeds 2^32 n / i by less than n, which is no more than 2^32 / i: too
-/// little for another quotient. One has no reciprocal of 32 bits.
+/// With the reciprocal r = (2^32 + e) / i, rounded up by e < i, and n = q i + m, n r = 2^32 q + (q e + m r). Where
+/// (n + i) i < 2^32 the sum in brackets has 32 bits, and is less than r only if m is 0, as q e < n < r. One has no
+/// reciprocal of 32 bits.
 ThreadLowering::Interval ThreadLowering::Interval::of(Value number, Value chunks, ThreadBuilder &b) {
   Interval interval;
   Value one = b.i32(1);
@@ -328,19 +329,23 @@ ThreadLowering::Interval ThreadLowering::Interval::of(Value number, Value chunks
   Value divisor = arith::MaxUIOp::create(b, interval.number, one);
   interval.reciprocal = b.add(arith::DivUIOp::create(b, b.i32(-1), divisor), one);
   constexpr int64_t bits = int64_t(1) << 32;
-  interval.isExact = b.compare(arith::CmpIPredicate::ult, b.mul(chunks, number), b.i64(bits));
+  interval.isExact = b.compare(arith::CmpIPredicate::ult, b.mul(b.add(chunks, number), number), b.i64(bits));
   return interval;
 }
 
-Value ThreadLowering::Interval::divide(Value dividend, ThreadBuilder &b) const {
-  auto quotient = scf::IfOp::create(b, b.getI32Type(), isExact, /*addElse=*/true);
+std::pair<Value, Value> ThreadLowering::Interval::divide(Value dividend, ThreadBuilder &b) const {
+  auto divided = scf::IfOp::create(b, TypeRange{b.getI32Type(), b.getI1Type()}, isExact, /*addElse=*/true);
   OpBuilder::InsertionGuard guard(b);
-  b.setInsertionPointToStart(quotient.thenBlock());
-  Value high = arith::MulUIExtendedOp::create(b, dividend, reciprocal).getHigh();
-  scf::YieldOp::create(b, b.select(isOne, dividend, high));
-  b.setInsertionPointToStart(quotient.elseBlock());
-  scf::YieldOp::create(b, arith::DivUIOp::create(b, dividend, number).getResult());
-  return quotient.getResult(0);
+  b.setInsertionPointToStart(divided.thenBlock());
+  auto wide = [&](Value number) -> Value { return arith::ExtUIOp::create(b, b.getI64Type(), number); };
+  Value product = b.mul(wide(dividend), wide(reciprocal));
+  Value high = b.truncate(arith::ShRUIOp::create(b, product, b.i64(32)));
+  Value isLess = b.compare(arith::CmpIPredicate::ult, b.truncate(product), reciprocal);
+  scf::YieldOp::create(b, ValueRange{b.select(isOne, dividend, high), arith::OrIOp::create(b, isOne, isLess)});
+  b.setInsertionPointToStart(divided.elseBlock());
+  Value quotient = arith::DivUIOp::create(b, dividend, number);
+  scf::YieldOp::create(b, ValueRange{quotient, b.compare(arith::CmpIPredicate::eq, b.mul(quotient, number), dividend)});
+  return {divided.getResult(0), divided.getResult(1)};
 }
 
 /// Nothing is divided where all chunks have checkpoints, or none.

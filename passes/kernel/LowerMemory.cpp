@@ -456,9 +456,8 @@ ThreadLowering::Place ThreadLowering::keptPlaceOf(StoreOp op) {
   Value number = b.truncate(b.sub(scalars.lookup(op.getChunk()), firstKept)), wanted = viewOf(op.getView()).wanted;
   if (manifest.recorded)
     return {b.extend(number), wanted};
-  Value place = interval.divide(number, b);
-  Value isWanted = b.both(wanted, b.compare(arith::CmpIPredicate::eq, b.mul(place, interval.number), number));
-  return {b.extend(place), isWanted};
+  auto [place, isMultiple] = interval.divide(number, b);
+  return {b.extend(place), b.both(wanted, isMultiple)};
 }
 
 void ThreadLowering::storeRows(StoreOp op, ArrayRef<Value> tile, RankedTensorType type) {

@@ -409,7 +409,8 @@ private:
     mlir::Value number, reciprocal, isOne, isExact;
     /// Of a launch that walks so many chunks.
     static Interval of(mlir::Value number, mlir::Value chunks, ThreadBuilder &b);
-    mlir::Value divide(mlir::Value number, ThreadBuilder &b) const;
+    /// The quotient, and whether nothing is left.
+    std::pair<mlir::Value, mlir::Value> divide(mlir::Value number, ThreadBuilder &b) const;
   } interval;
   void findInterval();
   /// Where segments are apart: which it is; whether it begins with the initial state, walks any chunk, and leaves the

@@ -194,6 +194,7 @@ Action ThreadBlock::compile(Operation *op) {
       .Case([&](arith::MulIOp op) { return integer(op, [](auto x) { return x(0) * x(1); }); })
       .Case([&](arith::DivUIOp op) { return integer(op, [](auto x) { return x(1) ? x(0) / x(1) : 0; }); })
       .Case([&](arith::RemUIOp op) { return integer(op, [](auto x) { return x(1) ? x(0) % x(1) : 0; }); })
+      .Case([&](arith::MaxUIOp op) { return integer(op, [](auto x) { return std::max(x(0), x(1)); }); })
       .Case([&](arith::AndIOp op) { return integer(op, [](auto x) { return x(0) & x(1); }); })
       .Case([&](arith::OrIOp op) { return integer(op, [](auto x) { return x(0) | x(1); }); })
       .Case([&](arith::XOrIOp op) { return integer(op, [](auto x) { return x(0) ^ x(1); }); })
