@@ -188,9 +188,10 @@ void PartsFinder::setAsked(GradientParts &parts) {
       parts.askedApart.insert(op);
 }
 
-/// A walk forward that leaves results is there whatever a call has kept or saved.
+/// A walk forward that leaves results is there whatever a call has kept or saved. One that keeps rows as well has no
+/// registers left for more states.
 void PartsFinder::setWrittenForward(GradientParts &parts) {
-  if (parts.forwardResults.empty() || !parts.apart.empty())
+  if (parts.forwardResults.empty() || !parts.kept.empty() || !parts.apart.empty())
     return;
   llvm::DenseSet<Value> forward = findForwardRows(gradient);
   auto isInAnyOrder = [](Operation *step) {

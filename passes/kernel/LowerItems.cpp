@@ -43,13 +43,12 @@ LogicalResult ThreadLowering::lowerItem(Value argument) {
     shared = LLVM::IntToPtrOp::create(b, b.pointerType(3), b.add(above, b.extend(b.shuffleFrom(low, b.i32(0)))));
   }
 
-  // Before anything is read or written that others may have left or want to read. Blocks of the next kernel that came
-  // beside those of a long one would crowd on multiprocessors that it leaves idle; turns are short, and everywhere.
-  if (manifest.awaitsLaunches) {
-    if (manifest.segments == Manifest::Segments::Turns)
-      NVVM::GriddepcontrolOp::create(b, NVVM::GridDepActionKind::launch_dependents);
-    NVVM::GriddepcontrolOp::create(b, NVVM::GridDepActionKind::wait);
-  }
+  // Blocks of the next kernel that came beside those of a long one would crowd on multiprocessors that it leaves idle;
+  // turns are short, and everywhere.
+  if (manifest.awaitsLaunches && manifest.segments == Manifest::Segments::Turns)
+    NVVM::GriddepcontrolOp::create(b, NVVM::GridDepActionKind::launch_dependents);
+  if (manifest.takesLeft || manifest.inPlace)
+    awaitLaunches();
 
   Value item = NVVM::BlockIdXOp::create(b, b.getI32Type());
   OpBuilder::InsertionGuard ofLeft(b);
@@ -64,6 +63,11 @@ LogicalResult ThreadLowering::lowerItem(Value argument) {
     item = arith::DivUIOp::create(b, item, slices);
   }
   packed = manifest.inPlace ? b.i1(false) : b.compare(arith::CmpIPredicate::ne, word(Manifest::Offsets), b.i64(0));
+  if (manifest.awaitsLaunches && !isAwaited) {
+    OpBuilder::InsertionGuard ofOffsets(b);
+    b.setInsertionPointToStart(scf::IfOp::create(b, packed).thenBlock());
+    NVVM::GriddepcontrolOp::create(b, NVVM::GridDepActionKind::wait);
+  }
   if (manifest.independentChunks)
     return lowerChunk(b.extend(item));
   if (manifest.segments == Manifest::Segments::Apart)
@@ -98,6 +102,13 @@ LogicalResult ThreadLowering::lowerItem(Value argument) {
   LogicalResult lowered = lowerHead(b.add(first, fromLast));
   b.barrier();
   return lowered;
+}
+
+/// Before anything in memory is read or written that others may have left or want to read. What a block is to do, and
+/// where, follows from the arguments alone, and is found while others are still at work.
+void ThreadLowering::awaitLaunches() {
+  if (manifest.awaitsLaunches && !std::exchange(isAwaited, true))
+    NVVM::GriddepcontrolOp::create(b, NVVM::GridDepActionKind::wait);
 }
 
 void ThreadLowering::clearOutputs(Value firstHead, Value count) {
@@ -231,6 +242,8 @@ LogicalResult ThreadLowering::lowerHead(Value number) {
     return argument.kind == Manifest::Kind::Table || argument.kind == Manifest::Kind::Window;
   };
   bool hasPosition = llvm::any_of(manifest.arguments, isPlaced);
+  if (hasPosition)
+    awaitLaunches();
   position = hasPosition ? numberAt(word(Manifest::Positions), stateRow, b.i64(0)) : b.i64(0);
   held = b.i64(0);
   int64_t place = Manifest::headerWords, boxes = manifest.firstBoxWord();

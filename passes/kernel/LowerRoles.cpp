@@ -18,8 +18,10 @@ using namespace stretto;
 using namespace stretto::kernel;
 
 LogicalResult ThreadLowering::lowerRoles() {
-  if (roles.size() == 1)
+  if (roles.size() == 1) {
+    awaitLaunches();
     return lower(*function.getBlock());
+  }
   int64_t most = 1, id = 1;
   for (FuncOp role : roles)
     most = std::max(most, role.getGroups());
@@ -30,6 +32,7 @@ LogicalResult ThreadLowering::lowerRoles() {
         return channel.emitOpError("has ")
                << depth << " places for tiles that are passed to " << most << " groups of warps, expected a multiple";
   openPassed();
+  awaitLaunches();
   RegistersOfRoles registersOf(roles);
   auto setRegisters = [&](int64_t count) {
     auto action =

@@ -413,6 +413,8 @@ private:
     std::pair<mlir::Value, mlir::Value> divide(mlir::Value number, ThreadBuilder &b) const;
   } interval;
   void findInterval();
+  void awaitLaunches();
+  bool isAwaited = false;
   /// Where segments are apart: which it is; whether it begins with the initial state, walks any chunk, and leaves the
   /// final state.
   mlir::Value segment, isFirst, exists, isLast;

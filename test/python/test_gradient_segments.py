@@ -23,9 +23,6 @@ OF_TWO_WALKS = ("lawcat",)
 ADDING_UP = ("ssd", "lawcat", "supra", "lolcats", "rwkv6")
 SIDE_BY_SIDE = [name for name in FIRST if name not in {*FEEDS_BACK, "swa"}]
 WALKS = [(name, walks) for name in SIDE_BY_SIDE for walks in (1, 2) if walks == 2 or name not in OF_TWO_WALKS]
-# In one walk back: the walk forward finds a result of its own, and with it what is written to the states of reverse
-# time, which do not decay.
-WRITTEN_FORWARD = ("based",)
 TOKENS = 200
 
 
@@ -40,10 +37,8 @@ def test_gradients_agree_with_autograd(name, walks):
         found, _ = explanation(name, TOKENS, torch.float64)
     schedules = {kernel["kernel"].removeprefix(f"{name}_backward"): kernel["schedule"] for kernel in found["kernels"]}
     back = "_cotangents" if walks == 2 else ""
-    walking = {"_checkpoints", back} | ({"_cotangent_writes"} if walks == 2 or name not in WRITTEN_FORWARD else set())
-    assert walking | {"_cotangent_starts"} <= schedules.keys()
-    assert ("_cotangent_writes" in schedules) == ("_cotangent_writes" in walking)
-    assert {schedules[kernel] for kernel in walking} == {"segmented"}
+    assert {"_checkpoints", "_cotangent_writes", "_cotangent_starts", back} <= schedules.keys()
+    assert {schedules[kernel] for kernel in ("_checkpoints", "_cotangent_writes", back)} == {"segmented"}
     others = {*(["_sum_turns"] if name in ADDING_UP else []), *(["_cotangent_tails"] if name == "lawcat" else [])}
     assert {kernel for kernel in schedules if kernel in ("_sum_turns", "_cotangent_tails")} == others
     adds_up_apart = walks == 2 and name in ("lolcats", "lawcat", "supra")
@@ -65,11 +60,12 @@ def test_regimes_of_decay(name):
             check(name, *example(name, tokens=130, regime=regime, **FIRST[name]))
 
 
-def packed_gradients(name, lengths, dtype=torch.float64, device="cpu"):
+def packed_gradients(name, lengths, dtype=torch.float64, device="cpu", options=None):
     """With a state for each sequence, where it can be continued."""
     offsets = torch.tensor([0, *lengths], device=device).cumsum(0)
-    arguments, _ = example(name, tokens=sum(lengths), batch=1, **FIRST[name])
-    state = example(name, tokens=1, batch=len(lengths), **FIRST[name])[1] if name not in LOOKING_BACK else []
+    options = options or FIRST[name]
+    arguments, _ = example(name, tokens=sum(lengths), batch=1, **options)
+    state = example(name, tokens=1, batch=len(lengths), **options)[1] if name not in LOOKING_BACK else []
     arguments = {
         key: x.to(dtype) if isinstance(x, torch.Tensor) and x.is_floating_point() else x for key, x in arguments.items()
     }
@@ -84,7 +80,7 @@ def packed_gradients(name, lengths, dtype=torch.float64, device="cpu"):
     ("name", "walks"),
     [
         *((name, 2) for name in ("linear_attn", "gla", "ssd", "lawcat", "gsa", "rwkv6", "lolcats")),
-        *((name, 1) for name in ("gla", "ssd", "rwkv6", "lolcats", "based")),
+        *((name, 1) for name in ("gla", "ssd", "rwkv6", "lolcats")),
     ],
 )
 @pytest.mark.parametrize("chunks", [0, 3])
@@ -99,12 +95,29 @@ def test_packed_sequences(name, walks, chunks):
             assert (found[key] - expected).norm() <= 1e-10 * expected.norm().clamp(min=1), (key, lengths)
 
 
-@pytest.mark.parametrize("name", ["gla", "rwkv6", "ssd", "based"])
+@pytest.mark.parametrize("name", ["gla", "rwkv6", "ssd"])
 @pytest.mark.parametrize(("chunks", "count"), [*itertools.product([1, 2, 5], [2, 7])])
 def test_segments_in_segments(name, chunks, count):
     """What memory divides once more, sums over all tokens among it."""
     with segments(count), segments_of(chunks):
         check(name, *example(name, tokens=330, **FIRST[name]))
+
+
+@pytest.mark.parametrize(("chunks", "count"), [*itertools.product([0, 1, 2, 5], [2, 7])])
+def test_the_walk_forward_finds_what_only_adds_up(chunks, count):
+    """Of linear attention it leaves the gradient of queries, and what each segment writes to the state of reverse time,
+    of segments that memory asks for one after the other as well."""
+    options = {"normalize": False}
+    lengths = [300, 1, 0, 133, 64]
+    whole = packed_gradients("linear_attn", lengths, options=options)
+    with segments(count), segments_of(chunks), walks_of(1):
+        check("linear_attn", *example("linear_attn", tokens=330, **options))
+        found, _ = explanation("linear_attn", 330, torch.float64, **options)
+        divided = packed_gradients("linear_attn", lengths, options=options)
+    kernels = [kernel["kernel"].removeprefix("linear_attn_backward") for kernel in found["kernels"]]
+    assert kernels == ["_checkpoints", "_cotangent_starts", ""]
+    for key, expected in whole.items():
+        assert (divided[key] - expected).norm() <= 1e-10 * expected.norm().clamp(min=1), key
 
 
 @pytest.mark.parametrize("wanted", [("q",), ("v",), ("g",), ("S",), ("k", "S")])

@@ -3,11 +3,21 @@
 // RUN: not stretto-opt %s --pass-pipeline='builtin.module(stretto-lower-to-threads{chip=sm_9})' 2>&1 | FileCheck %s --check-prefix=UNKNOWN
 
 // Where the chip launches a kernel before the one in front of it has ended, threads wait for that before they read or
-// write anything, and the manifest tells the host that they do.
+// write anything, and the manifest tells the host that they do. What a block is to do it finds before, but of a packed
+// batch, whose offsets are in memory.
 // CHECK-LABEL: llvm.func @f
 // CHECK-SAME: \22awaitsLaunches\22:true
 // CHECK-NOT: llvm.load {{.*}}ptr<1>
 // CHECK-NOT: nvvm.griddepcontrol launch_dependents
+// CHECK: scf.if %[[PACKED:.*]] {
+// CHECK-NEXT: nvvm.griddepcontrol wait
+// CHECK: scf.if %[[PACKED]] -> (i64)
+// CHECK: llvm.load {{.*}}ptr<1>
+// CHECK: scf.if %[[PACKED]] -> (i64, i64)
+// CHECK: llvm.load {{.*}}ptr<1>
+// CHECK: } else {
+// CHECK-NOT: llvm.load {{.*}}ptr<1>
+// CHECK-NOT: llvm.store
 // CHECK: nvvm.griddepcontrol wait
 // CHECK: llvm.store
 // OLDER-LABEL: llvm.func @f
