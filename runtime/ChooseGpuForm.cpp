@@ -367,22 +367,26 @@ llvm::Error Lowering::chooseForGpu() {
 llvm::Expected<bool> Lowering::divideGradient(GpuForm &form) {
   constexpr int64_t enoughTokens = 32;
   bool isOfStatesAlone = carriesStatesAlone(/*slices=*/1);
-  bool isOpen = request.walks == 0 && bytesOf(request.element) == 2 &&
-                (isOfStatesAlone || !form.fits() || form.readsStates || !request.sideBySide);
-  // Segments side by side leave no multiprocessor idle: one walk moves least through memory, unless it does so much.
-  if (request.sideBySide && !isOfStatesAlone && form.shape.tokens >= enoughTokens && form.suffices())
-    isOpen = false;
+  // Segments side by side leave no multiprocessor idle: one walk moves least through memory, unless it does so much, or
+  // has so much to do for each token that two have more tokens in a chunk.
+  constexpr int64_t manyTokens = 64;
+  bool isOneEnough = request.sideBySide && !isOfStatesAlone && form.shape.tokens >= enoughTokens && form.suffices();
+  bool mayGain = isOneEnough ? form.shape.tokens < manyTokens
+                             : isOfStatesAlone || !form.fits() || form.readsStates || !request.sideBySide;
+  bool isOpen = request.walks == 0 && bytesOf(request.element) == 2 && mayGain;
   if (!isOfGradient || (request.walks != 2 && !isOpen))
     return false;
   dividesGradients = true;
   expectForms(/*divided=*/true, {request.slices, 2 * request.slices});
   llvm::Expected<GpuForm> divided = formOfFewestSlices();
   dividesGradients = false;
+  if (!divided && isOpen && isOneEnough)
+    return llvm::consumeError(divided.takeError()), false;
   if (!divided)
     return divided.takeError();
-  int64_t fewest = looksBack()       ? form.shape.tokens + 1
-                   : isOfStatesAlone ? form.shape.tokens
-                                     : std::max(enoughTokens, form.shape.tokens);
+  int64_t fewest = looksBack() || isOneEnough ? form.shape.tokens + 1
+                   : isOfStatesAlone          ? form.shape.tokens
+                                              : std::max(enoughTokens, form.shape.tokens);
   bool gains = divided->suffices() && divided->shape.tokens >= fewest;
   bool spillsLess = form.fits() && !form.suffices() && divided->shape.tokens >= form.shape.tokens &&
                     divided->registers < form.registers;

@@ -332,6 +332,22 @@ def test_three_roles_and_a_producer_assemble_without_spills(ptxas, tmp_path, ope
     assert "setmaxnreg.dec.sync.aligned.u32 \t24;" in text
 
 
+def test_two_walks_back_where_they_have_more_tokens():
+    """With segments side by side one walk back is enough, unless it has so much to do for each token that its chunks
+    are smaller: here a layer norm lies between the state and the results.
+    """
+    variant = stretto.load(pathlib.Path(__file__).parents[1] / "Inputs/retention_layer_norm.mlir")
+    sizes = dict(target="sm_90a", dtype="bf16", backward=True, segments=True, K=128, V=128)
+
+    def kernels(walks):
+        chunks = variant.lower("chunk", **sizes, form=(0, 1, 0, walks))
+        return dict(re.findall(r"chunk\.kernel @\w+_backward(\w*) chunk (\d+)", chunks))
+
+    assert set(kernels(walks=1).values()) == {"32"} and "_cotangents" not in kernels(walks=1)
+    assert kernels(walks=0) == kernels(walks=2)
+    assert set(kernels(walks=0).values()) == {"64"} and "_cotangents" in kernels(walks=0)
+
+
 @pytest.mark.parametrize(
     "operator, most",
     [("gla", (0, 40)), ("hgrn2", (0, 24)), ("rwkv6", (0, 40)), ("simple_gla", (0, 12)), ("ssd", (0, 36))],
