@@ -45,8 +45,8 @@ public:
   llvm::Expected<Kernel *> kernelFor(const OperatorCall &call, int64_t threads);
   llvm::Expected<Kernel *> kernelFor(const OperatorCall &call, int64_t threads, const Choice &choice);
 
-  /// What a call that is recorded keeps of its states for the gradient (KeptStates.h): whether it may keep them, and
-  /// what, or null where its gradient would not take them, or its kernel has other chunks.
+  /// What a call that is recorded keeps of its states for the gradient (KeptStates.h): whether it may keep those, and
+  /// what it keeps, or null where its gradient would not take them, or its kernel has other chunks.
   struct Checkpoint;
   bool mayKeep(Keeps keeps) const;
   std::shared_ptr<const KeptStates> statesKeptBy(const OperatorCall &call, const GradientRequest &request,

@@ -196,8 +196,9 @@ STRETTO_EXPORT StrettoGradient *strettoSignatureGradient(StrettoSignature *signa
 STRETTO_EXPORT bool strettoSignatureAwaitsGradient(const StrettoSignature *signature);
 STRETTO_EXPORT void strettoCheckedCallCompileWithGradient(const StrettoCheckedCall *call,
                                                           const StrettoGradientRequest *request, int64_t threads);
-/* What a call on a GPU keeps of its states for the gradient that will be asked for: the bytes, 0 where it keeps none,
- * and the tokens of a chunk. Asked before the call is prepared, which then keeps them. */
+/* What a call on a GPU keeps of its states for the gradient that will be asked for, at the start of chunks or of
+ * segments: the bytes, 0 where it keeps none, and the tokens of each. Asked before the call is prepared, which then
+ * keeps them. */
 typedef struct {
   int64_t bytes, chunk;
 } StrettoKeptStates;
