@@ -288,8 +288,7 @@ std::shared_ptr<const KeptStates> Gradient::startsOf(const OperatorCall &call) c
   auto starts = std::make_shared<KeptStates>();
   starts->keeps = Keeps::Segments;
   starts->tokens = division.apart * kernel->code->manifest.chunk;
-  for (const SegmentStarts::Kept &start : forwardSegments->statesBegun())
-    starts->states.push_back({start.name, start.heads, start.size, start.type});
+  starts->states = forwardSegments->statesBegun();
   llvm::sort(starts->states, [](const Checkpoint &a, const Checkpoint &b) { return a.name < b.name; });
   return starts;
 }

@@ -347,8 +347,7 @@ llvm::Error Gradient::makeCotangentStarts() {
   if (!starts)
     return starts.takeError();
   cotangentStarts = std::move(*starts);
-  for (const Checkpoint &left : ofWrites)
-    cotangentStarts->left.push_back({left.name, left.heads, left.size, left.type});
+  llvm::append_range(cotangentStarts->left, ofWrites);
   return makeSums(names);
 }
 

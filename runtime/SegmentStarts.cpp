@@ -14,12 +14,6 @@ using Kind = Manifest::Kind;
 // Places
 //===----------------------------------------------------------------------===//
 
-SegmentStarts::Kept SegmentStarts::Kept::of(const Signature &signature, const Manifest &manifest,
-                                            const Manifest::Argument &argument) {
-  return {argument.name, std::max<int64_t>(signature.heads / argument.group, 1),
-          static_cast<int64_t>(llvm::product_of(argument.shape)) * argument.parts(manifest.slices), argument.type};
-}
-
 int64_t SegmentStarts::bytes(ArrayRef<Kept> kept, int64_t places) {
   int64_t bytes = 0;
   for (const Kept &each : kept)

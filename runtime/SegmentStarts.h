@@ -9,19 +9,13 @@
 #ifndef STRETTO_RUNTIME_SEGMENTSTARTS_H
 #define STRETTO_RUNTIME_SEGMENTSTARTS_H
 
-#include "runtime/Launch.h"
+#include "runtime/KeptStates.h"
 
 namespace stretto {
 
 struct Operator::Signature::SegmentStarts {
-  /// What is kept of each segment: so many numbers for so many heads.
-  struct Kept {
-    std::string name;
-    int64_t heads, size;
-    ElementType type;
-    static Kept of(const Signature &signature, const Manifest &manifest, const Manifest::Argument &argument);
-    int64_t bytes(int64_t places) const { return llvm::alignTo(places * heads * size * bytesOf(type), 64); }
-  };
+  /// What is kept of each segment.
+  using Kept = Checkpoint;
   static int64_t bytes(llvm::ArrayRef<Kept> kept, int64_t places);
 
   using Places = llvm::SmallVector<std::pair<llvm::StringRef, LaunchTensors::Checkpoint>, 4>;

@@ -49,7 +49,7 @@ public:
   /// begins with, and of what is needed only to find that; and what it begins with, found and kept in `begun`.
   Division divideInto(const OperatorCall &call, int64_t tokens) const;
   /// The states that it begins with.
-  llvm::ArrayRef<SegmentStarts::Kept> statesBegun() const { return passes.back().begun; }
+  const std::vector<SegmentStarts::Kept> &statesBegun() const { return passes.back().begun; }
   int64_t bytesBegun(const OperatorCall &call, Division division) const;
   int64_t bytesLeft(const OperatorCall &call, Division division) const;
   /// The inverses that the kernels take lie in `left`, too, and are placed there.

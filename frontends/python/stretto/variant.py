@@ -123,6 +123,8 @@ class Variant(ABC):
         """
         if dtype not in ELEMENT_TYPES:
             raise self.signature.error(f"'dtype' is {dtype!r}, expected one of {', '.join(ELEMENT_TYPES)}")
+        if keeps not in KEEPS:
+            raise self.signature.error(f"'keeps' is {keeps!r}, expected one of {', '.join(KEEPS)}")
         of_options = {
             name: value
             for name, value in settings.items()
@@ -150,8 +152,6 @@ class Variant(ABC):
             module = self._backward(module, wanted)
         if stage == "stretto":
             return str(module)
-        if keeps not in KEEPS:
-            raise self.signature.error(f"'keeps' is {keeps!r}, expected one of {', '.join(KEEPS)}")
         part = "step" if step else "segments" if segments else "results"
         fixed = form and (*form, *(0,) * (8 - len(form)))
         return module.lower(stage, target, ELEMENT_TYPES[dtype], part, keeps, fixed)

@@ -159,11 +159,12 @@ private:
   std::vector<Argument> arguments;
 };
 
-class MemoryTest : public testing::TestWithParam<const char *> {
+class DescribedTest : public testing::Test {
 protected:
   // The runtime takes what has the driver's name already.
   static void SetUpTestSuite() { ASSERT_TRUE(dlopen(STRETTO_DESCRIBED_DRIVER, RTLD_NOW | RTLD_GLOBAL)) << dlerror(); }
 };
+class MemoryTest : public DescribedTest, public testing::WithParamInterface<const char *> {};
 
 TEST_P(MemoryTest, GradientsTakeNoMoreThanTwoInputs) {
   constexpr int64_t width = 128;
@@ -301,10 +302,6 @@ TEST_P(FeedbackTest, MatricesThatDoNotFitSaySo) {
 }
 
 class KeptStatesTest : public MemoryTest {};
-class MemoryTestOfStarts : public testing::Test {
-protected:
-  static void SetUpTestSuite() { ASSERT_TRUE(dlopen(STRETTO_DESCRIBED_DRIVER, RTLD_NOW | RTLD_GLOBAL)) << dlerror(); }
-};
 
 TEST_P(KeptStatesTest, RecordedCallsKeepThoseThatTheirGradientsAskFor) {
   // In segments, and as a whole.
@@ -316,7 +313,7 @@ TEST_P(KeptStatesTest, RecordedCallsKeepThoseThatTheirGradientsAskFor) {
 
 /// Walks of few heads are divided among slices, and the walk back asks for states of each of its chunks, of which the
 /// call has every second one.
-TEST_F(MemoryTestOfStarts, WhatIsKeptDoesNotDependOnCallsBefore) {
+TEST_F(DescribedTest, WhatIsKeptDoesNotDependOnCallsBefore) {
   for (int turn = 0; turn < 2; ++turn) {
     EXPECT_EQ(Model("gla", /*width=*/128).statesKept(1, 2100, /*heads=*/8), "") << turn;
     EXPECT_EQ(Model("gla", /*width=*/128).statesKept(1, 8192, 32), "S 64") << turn;
@@ -326,7 +323,7 @@ TEST_F(MemoryTestOfStarts, WhatIsKeptDoesNotDependOnCallsBefore) {
 INSTANTIATE_TEST_SUITE_P(Models, KeptStatesTest, testing::Values("gla", "hgrn2", "rwkv6", "simple_gla", "delta_rule"),
                          [](const testing::TestParamInfo<const char *> &info) { return info.param; });
 
-TEST_F(MemoryTestOfStarts, RecordedCallsKeepWhatSegmentsBeginWith) {
+TEST_F(DescribedTest, RecordedCallsKeepWhatSegmentsBeginWith) {
   // Whose gradients walk forward for more than states, or whose states would take too much.
   for (auto [name, kept] : {std::pair("linear_attn", "S S.128 2048"),
                             {"retention", "S 2048"},
