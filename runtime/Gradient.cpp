@@ -197,6 +197,7 @@ llvm::Error Gradient::makeKernels(std::vector<std::string> inputs, const Form &f
     allEntries.push_back(entry.name); // windows are those of the call
   inputNames = std::move(inputs);
   std::vector<std::string> resultNames;
+  resultNames.reserve(rows.size());
   for (const Row &row : rows)
     resultNames.push_back(row.name);
 
