@@ -52,6 +52,8 @@ static void addChunkPasses(OpPassManager &manager, const PipelineOptions &option
   manager.addPass(createCanonicalizerPass());
   manager.addPass(createCSEPass());
   manager.addNestedPass<chunk::KernelOp>(createMergeLookbacks());
+  if (options.mergeTotals)
+    manager.addNestedPass<chunk::KernelOp>(createMergeTotals());
   manager.addPass(createCSEPass());
   if (options.slices != 1) {
     manager.addPass(createSliceValues({options.slices}));

@@ -45,6 +45,8 @@ struct PipelineOptions : mlir::PassPipelineOptions<PipelineOptions> {
       llvm::cl::init(false)};
   Option<bool> segments{*this, "segments", llvm::cl::desc("Kernels whose segments are walked side by side"),
                         llvm::cl::init(false)};
+  Option<bool> mergeTotals{*this, "merge-totals", llvm::cl::desc("What several states have of one decay is found once"),
+                           llvm::cl::init(true)};
   Option<int64_t> slices{*this, "slices", llvm::cl::desc("Slices of the value axis"), llvm::cl::init(1)};
 };
 

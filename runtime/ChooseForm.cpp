@@ -193,6 +193,9 @@ llvm::Expected<OwningOpRef<ModuleOp>> Lowering::chunked(int64_t tokens, int64_t 
   options.chunk = tokens;
   options.divideGradients = dividesGradients;
   options.independentChunks = carriesStatesAlone(slices);
+  // Beside gradients of matrices registers decide, which the assembler needs fewer of for one sum of all states, but
+  // the estimate has more: of LAWCAT's gradient as a whole 354 for 316, with which it would lose its form.
+  options.mergeTotals = isCpu() || !addsMatricesUp(*module);
   options.segments = request.isOfSegments();
   return formed(options, slices);
 }

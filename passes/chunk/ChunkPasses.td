@@ -301,6 +301,35 @@ def MergeLookbacks : Pass<"stretto-merge-lookbacks", "::stretto::chunk::KernelOp
   }];
 }
 
+def MergeTotals : Pass<"stretto-merge-totals", "::stretto::chunk::KernelOp"> {
+  let summary = "Finds once what several states have of one decay";
+  let description = [{
+    The gradient of a decay is the sum of what each state has of it, a state and its normaliser for instance. Sums over
+    tokens that are added up become one of the sum, and in such a sum totals of the same rows one of the sum of their
+    weights, which the gradients of rows have as well.
+
+    ```mlir
+    %q1, %k1 = chunk.decay_totals %q, %k, %p log %g
+    %a1 = arith.negf %q1
+    %b1 = arith.addf %k1, %a1
+    %y1 = chunk.accumulate sum %b1 exclusive
+    %q2, %k2 = chunk.decay_totals %q, %k, %r log %g
+    %a2 = arith.negf %q2
+    %b2 = arith.addf %k2, %a2
+    %y2 = chunk.accumulate sum %b2 exclusive
+    %y = arith.addf %y1, %y2
+    ```
+    =>
+    ```mlir
+    %s = arith.addf %p, %r
+    %q1, %k1 = chunk.decay_totals %q, %k, %s log %g
+    %a1 = arith.negf %q1
+    %b1 = arith.addf %k1, %a1
+    %y = chunk.accumulate sum %b1 exclusive
+    ```
+  }];
+}
+
 def SinkFactors : Pass<"stretto-sink-factors", "::stretto::chunk::KernelOp"> {
   let summary = "Moves factors behind products";
   let description = [{
