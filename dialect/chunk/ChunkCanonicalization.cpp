@@ -193,9 +193,52 @@ static LogicalResult columnsOfBroadcast(ColumnsOp op, PatternRewriter &rewriter)
   return success();
 }
 
+static bool isNumberByNumber(Operation *op) {
+  return op && op->hasTrait<OpTrait::Elementwise>() && op->getNumResults() == 1 && op->getNumRegions() == 0;
+}
+
+/// Whether a tile is made, number by number, of tiles whose columns cost nothing: those side by side, inputs, and
+/// numbers that are repeated. Some are to be side by side.
+static bool isOfJoined(Value tile, bool &anyJoined) {
+  Operation *op = tile.getDefiningOp();
+  anyJoined |= isa_and_nonnull<ConcatOp>(op);
+  if (!op || isa<ConcatOp, BroadcastOp>(op) || op->hasTrait<OpTrait::ConstantLike>())
+    return true;
+  return isNumberByNumber(op) && llvm::all_of(op->getOperands(), [&](Value operand) {
+           return isa<RankedTensorType>(operand.getType()) && isOfJoined(operand, anyJoined);
+         });
+}
+
+static Value columnsOf(Value tile, RankedTensorType like, uint64_t from, PatternRewriter &rewriter) {
+  Operation *op = tile.getDefiningOp();
+  auto type = typeOf(tile).clone(like.getShape());
+  if (!isNumberByNumber(op))
+    return ColumnsOp::create(rewriter, tile.getLoc(), type, tile, from);
+  SmallVector<Value> operands;
+  for (Value operand : op->getOperands())
+    operands.push_back(columnsOf(operand, like, from, rewriter));
+  OperationState state(op->getLoc(), op->getName(), operands, type, op->getAttrs());
+  state.propertiesAttr = op->getPropertiesAsAttribute();
+  return rewriter.create(state)->getResult(0);
+}
+
+/// Columns of what is made of tiles side by side, where nobody asks for the whole, are made of columns: nothing is put
+/// together then. So it is in the gradient of a softmax that is a part of a feature map.
+static LogicalResult columnsOfElementwise(ColumnsOp op, PatternRewriter &rewriter) {
+  Operation *made = op.getOperand().getDefiningOp();
+  auto type = cast<RankedTensorType>(op.getType());
+  bool anyJoined = false;
+  if (!isNumberByNumber(made) || type.getRank() != 2 || !llvm::all_of(made->getUsers(), llvm::IsaPred<ColumnsOp>) ||
+      !isOfJoined(op.getOperand(), anyJoined) || !anyJoined)
+    return failure();
+  rewriter.replaceOp(op, columnsOf(op.getOperand(), type, op.getFrom(), rewriter));
+  return success();
+}
+
 void ColumnsOp::getCanonicalizationPatterns(RewritePatternSet &results, MLIRContext *) {
   results.add(columnsOfConcat);
   results.add(columnsOfBroadcast);
+  results.add(columnsOfElementwise);
 }
 
 OpFoldResult RowOp::fold(FoldAdaptor) {

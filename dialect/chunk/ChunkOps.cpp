@@ -129,6 +129,13 @@ void MaskOp::build(OpBuilder &builder, OperationState &state, Value operand, Val
   build(builder, state, operand.getType(), operand, valid, builder.getF64FloatAttr(otherwise));
 }
 
+/// Whether an operand has more bits than the result.
+static bool hasWiderOperand(Operation *op) {
+  auto bitsOf = [](Type type) { return getElementTypeOrSelf(type).getIntOrFloatBitWidth(); };
+  return llvm::any_of(op->getOperandTypes(),
+                      [&](Type type) { return bitsOf(type) > bitsOf(op->getResult(0).getType()); });
+}
+
 LogicalResult DelayOp::verify() {
   ArrayRef<int64_t> tail = shapeOf(getTail());
   if (tail[1] != shapeOf(getOperand())[1])
@@ -136,6 +143,9 @@ LogicalResult DelayOp::verify() {
            << getOperand().getType() << " and a tail of type " << getTail().getType();
   if (int64_t by = getBy(); by < 0 || by > tail[0])
     return emitOpError("[delay_c2] delays by ") << by << ", the tail has " << tail[0] << " rows";
+  if (shapeOf(getResult()) != shapeOf(getOperand()) || hasWiderOperand(*this))
+    return emitOpError("[delay_c3] has operands of types ")
+           << getOperand().getType() << " and " << getTail().getType() << " and a result of type " << getType();
   return success();
 }
 
@@ -145,9 +155,7 @@ LogicalResult ConvOp::verify() {
     return emitOpError("[conv_c1] has an operand of type ")
            << getOperand().getType() << ", taps of type " << getTaps().getType() << " and a tail of type "
            << getTail().getType();
-  unsigned bits = getElementTypeOrSelf(getType()).getIntOrFloatBitWidth();
-  auto isWider = [&](Type type) { return getElementTypeOrSelf(type).getIntOrFloatBitWidth() > bits; };
-  if (shapeOf(getResult()) != operand || llvm::any_of(getOperandTypes(), isWider))
+  if (shapeOf(getResult()) != operand || hasWiderOperand(*this))
     return emitOpError("[conv_c2] has a result of type ")
            << getType() << ", expected the shape of the operand of type " << getOperand().getType()
            << " and elements as wide as those of any operand";

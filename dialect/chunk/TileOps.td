@@ -228,22 +228,23 @@ def Chunk_ConvOp : Chunk_Op<"conv", [Pure]> {
   let hasVerifier = 1;
 }
 
-def Chunk_DelayOp : Chunk_Op<"delay", [Pure, AllTypesMatch<["operand", "result"]>]> {
+def Chunk_DelayOp : Chunk_Op<"delay", [Pure]> {
   let summary = "rows of earlier tokens";
   let description = [{
-    `y_i = x_(i-n)`, where rows before the chunk are the last rows of the tail, in time order.
+    `y_i = x_(i-n)`, where rows before the chunk are the last rows of the tail, in time order. Like the operands of a
+    convolution, both may be of fewer bits than the result.
 
     Constraints: `delay_c1` operand and tail have the same channels; `delay_c2` the tail has at least `n` rows, and
-    `n` is at least 0.
+    `n` is at least 0; `delay_c3` the result has the shape of the operand, and no operand has wider elements.
 
     Example:
     ```mlir
-    %y = chunk.delay %x by 1 tail %tail : tensor<64x128xf32>, tensor<3x128xf32>
+    %y = chunk.delay %x by 1 tail %tail : tensor<64x128xbf16>, tensor<3x128xbf16> -> tensor<64x128xf32>
     ```
   }];
   let arguments = (ins Chunk_Matrix:$operand, Chunk_Matrix:$tail, I64Attr:$by);
   let results = (outs Chunk_Matrix:$result);
-  let assemblyFormat = "$operand `by` $by `tail` $tail attr-dict `:` type($operand) `,` type($tail)";
+  let assemblyFormat = "$operand `by` $by `tail` $tail attr-dict `:` type($operand) `,` type($tail) `->` type($result)";
   let hasVerifier = 1;
 }
 

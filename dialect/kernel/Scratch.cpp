@@ -50,6 +50,13 @@ bool stretto::kernel::isOneNumber(Value tile) {
   return matchPattern(tile, m_Constant(&number));
 }
 
+bool stretto::kernel::isOfConstants(chunk::ConcatOp op) {
+  return llvm::all_of(op.getOperands(), [](Value operand) {
+    DenseElementsAttr constant;
+    return matchPattern(operand, m_Constant(&constant)) && constant.isSplat();
+  });
+}
+
 std::optional<Conversion> stretto::kernel::withinThreads(chunk::ConcatOp op) {
   auto type = cast<RankedTensorType>(op.getType()), first = cast<RankedTensorType>(op.getOperand(0).getType());
   std::optional<Layout> layout = layoutOf(type), part = layoutOf(first);
@@ -141,7 +148,7 @@ int64_t stretto::kernel::scratchBytesOf(Operation *op) {
         return bytesOf(op.getOperand()) + bytesOf(op.getCarry()) + (op.getLog() ? bytesOf(op.getLog()) : 0);
       })
       .Case([](chunk::ColumnsOp op) { return bytesOfCopy(op.getOperand()); })
-      .Case([](chunk::ConcatOp op) { return withinThreads(op) ? 0 : bytesOf(op.getResult()); })
+      .Case([](chunk::ConcatOp op) { return withinThreads(op) || isOfConstants(op) ? 0 : bytesOf(op.getResult()); })
       .Case([](chunk::ConvOp op) {
         return bytesOfCopy(op.getOperand()) + bytesOfCopy(op.getTail()) + bytesOfCopy(op.getTaps());
       })

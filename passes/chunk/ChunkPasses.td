@@ -363,8 +363,8 @@ def RoundOperands : Pass<"stretto-round-operands", "::stretto::chunk::KernelOp">
     In a kernel with inputs of 16 bits, operands of products are rounded to their type, as matrix units want them; sums
     stay wide, and so does everything that is carried. An operand that was widened from that type is taken as it was, and
     the larger of that and of a constant which the type has is found there.
-    What a look-back contributes to products is rounded, too, and stays in its wide type. A convolution takes operands
-    that were widened as they were, too, and rounds nothing.
+    What a look-back contributes to products is rounded, too, and stays in its wide type. A convolution and a delay take
+    operands that were widened as they were, too, and round nothing.
     A state to which tokens add, which nothing makes smaller and which is exponentiated once it is read, is the sum of two
     operands: its scores grow, too, and their errors are relative ones of weights. So is what tables alone make, whose
     errors are the same at every token; a `decay_dot` takes that as it is.

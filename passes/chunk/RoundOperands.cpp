@@ -36,7 +36,7 @@ struct RoundOperands : stretto::impl::RoundOperandsBase<RoundOperands> {
       } else if (auto mix = dyn_cast<chunk::DecayMixOp>(op)) {
         round(mix.getWeightsMutable());
         round(mix.getRowsMutable());
-      } else if (isa<chunk::ConvOp>(op) && !sparing) {
+      } else if (isa<chunk::ConvOp, chunk::DelayOp>(op) && !sparing) {
         for (OpOperand &operand : op->getOpOperands())
           if (Value narrow = beforeWidening(operand.get()))
             operand.set(narrow);
@@ -84,9 +84,8 @@ struct RoundOperands : stretto::impl::RoundOperandsBase<RoundOperands> {
   /// Of a state that grows with the tokens and is exponentiated once it is read, and of what tables alone make, whose
   /// errors would be the same at every token, what rounding takes is multiplied, too.
   void multiplyRest(chunk::DotOp dot) {
-    bool isConstant = matchPattern(dot.getRight(), m_Constant());
-    bool gains =
-        (growsWithTokens(dot.getRight()) && isExponentiated(dot)) || (isOfTables(dot.getRight()) && !isConstant);
+    bool gains = (growsWithTokens(dot.getRight()) && isExponentiated(dot)) ||
+                 (isOfTables(dot.getRight()) && !isOfConstants(dot.getRight()));
     if (sparing || !gains || getElementTypeOrSelf(dot.getRight()) == inputType)
       return;
     OpBuilder builder(dot);
@@ -101,6 +100,13 @@ struct RoundOperands : stretto::impl::RoundOperandsBase<RoundOperands> {
     round(product.getLeftMutable());
     dot.getRightMutable().assign(operand);
     dot.getAddendMutable().assign(product);
+  }
+
+  /// Whether a value is a constant, or constants side by side, as the columns of which the gradient of a convolution's
+  /// taps takes one each.
+  static bool isOfConstants(Value value) {
+    auto joined = value.getDefiningOp<chunk::ConcatOp>();
+    return joined ? llvm::all_of(joined.getOperands(), isOfConstants) : matchPattern(value, m_Constant());
   }
 
   /// Whether a value is a state to which each chunk adds and which nothing makes smaller.

@@ -307,7 +307,12 @@ private:
                                                               join.getSecond().getType() == join.getFirst().getType()) {
       // Rows that lie in shared memory alike are taken from there, each thread those of its halves.
       setLayout(join.getResult(), layoutOfRows(join.getResult()));
-    } else if (isa<chunk::ColumnsOp, chunk::ConvBackOp, chunk::DelayOp, chunk::TailOp>(op)) {
+    } else if (isa<chunk::DelayOp>(op)) {
+      setLayout(op->getResult(0), registersFor(tileTypeOf(op->getResult(0))));
+      for (OpOperand &operand : op->getOpOperands())
+        if (RankedTensorType own = tileTypeOf(operand.get()); !inSharedMemory(own))
+          placeOperand(operand, registersFor(own));
+    } else if (isa<chunk::ColumnsOp, chunk::ConvBackOp, chunk::TailOp>(op)) {
       // These read elements of other threads, from shared memory, where some operands are already. An operand of the
       // result's type is where the result is.
       for (OpOperand &operand : op->getOpOperands())

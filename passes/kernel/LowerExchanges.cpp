@@ -1,6 +1,7 @@
 //===- LowerExchanges.cpp - Elements that move between threads ------------===//
 
 #include "mlir/Dialect/LLVMIR/NVVMDialect.h"
+#include "mlir/IR/Matchers.h"
 #include "passes/kernel/ThreadLowering.h"
 
 using namespace mlir;
@@ -424,10 +425,31 @@ void ThreadLowering::joinWithin(chunk::ConcatOp op, const Conversion &within) {
   });
 }
 
+/// Which of the constants each number is, its column says.
+void ThreadLowering::joinConstants(chunk::ConcatOp op) {
+  auto type = cast<RankedTensorType>(op.getType());
+  Layout layout = *layoutOf(type);
+  define(op.getResult(), [&](uint64_t reg) {
+    Value column = b.coordinate(layout, 1, reg), number;
+    int64_t from = type.getDimSize(1);
+    for (Value operand : llvm::reverse(op.getOperands())) {
+      auto part = cast<RankedTensorType>(operand.getType());
+      DenseElementsAttr constant;
+      matchPattern(operand, m_Constant(&constant));
+      Value own = b.real(type.getElementType(), constant.getSplatValue<APFloat>().convertToDouble());
+      number = number ? b.select(b.less(column, from), own, number) : own;
+      from -= part.getRank() == 2 ? part.getDimSize(1) : 1;
+    }
+    return number;
+  });
+}
+
 void ThreadLowering::lowerConcat(chunk::ConcatOp op) {
   auto type = cast<RankedTensorType>(op.getType());
   if (std::optional<Conversion> within = withinThreads(op))
     return joinWithin(op, *within);
+  if (isOfConstants(op))
+    return joinConstants(op);
   SharedTile tile = scratchTile(scratchOf(op), type);
   Gather places(b, tile);
   int64_t from = 0;
@@ -611,11 +633,9 @@ void ThreadLowering::lowerConvBack(chunk::ConvBackOp op) {
 
 void ThreadLowering::lowerDelay(chunk::DelayOp op) {
   auto tiles = gatherable(op, {op.getOperand(), op.getTail()});
-  RowsWithTail rows(b, tiles[0], tiles[1]);
-  int64_t by = static_cast<int64_t>(op.getBy());
   Layout layout = *layoutOf(op.getType());
-  define(op.getResult(),
-         [&](uint64_t reg) { return rows.at(b.add(b.coordinate(layout, 0, reg), -by), b.coordinate(layout, 1, reg)); });
+  EarlierRows rows(b, tiles[0], tiles[1], layout, getElementTypeOrSelf(op.getType()));
+  define(op.getResult(), [&](uint64_t reg) { return rows.at(reg, static_cast<int64_t>(op.getBy())); });
 }
 
 void ThreadLowering::lowerTail(chunk::TailOp op) {

@@ -319,6 +319,7 @@ private:
   void lowerColumns(chunk::ColumnsOp op);
   void lowerConcat(chunk::ConcatOp op);
   void joinWithin(chunk::ConcatOp op, const Conversion &within);
+  void joinConstants(chunk::ConcatOp op);
   void lowerConv(chunk::ConvOp op);
   void lowerConvBack(chunk::ConvBackOp op);
   void lowerDelay(chunk::DelayOp op);

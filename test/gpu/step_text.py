@@ -134,7 +134,7 @@ def step_rowmaps(name, element, K, V, chunk=1):
     place = b.elementwise("arith.mulf", place, b.constant(0.02, row))
     turned = b.elementwise("arith.addf", turned, place)
     late = b.wide(("%late", tail.replace("3x", "2x")))
-    last = b.emit(f"chunk.delay {x32[0]} by 1 tail {late[0]} : {row}, {late[1]}", row)
+    last = b.emit(f"chunk.delay {x32[0]} by 1 tail {late[0]} : {row}, {late[1]} -> {row}", row)
     o = b.narrow(b.elementwise("arith.addf", turned, last))
     states = [
         b.emit(f"chunk.tail {y} valid %n after {state} : {kind}, {old}", old)

@@ -88,6 +88,36 @@ chunk.kernel @neighbours chunk 16 (input %x: tensor<16x8xf32>, valid %n: index) 
 
 // -----
 
+// Where nobody asks for the whole, columns of what is made of tiles side by side are made of their own, and of columns of
+// inputs in memory; where somebody does, they are taken of it.
+// CHECK-LABEL: chunk.kernel @parts
+chunk.kernel @parts chunk 16 (input %x: tensor<16x8xbf16>, input %l: tensor<16x4xf32>, input %r: tensor<16x4xf32>, valid %n: index)
+    -> (a: tensor<16x4xf32>, b: tensor<16x4xf32>, c: tensor<16x4xf32>, d: tensor<16x8xf32>) {
+  // CHECK-DAG: %[[ZERO:.*]] = arith.constant dense<0.000000e+00> : tensor<16x4xf32>
+  // CHECK-DAG: %[[L:.*]] = arith.cmpf ogt, %l, %[[ZERO]] : tensor<16x4xf32>
+  // CHECK-DAG: %[[X0:.*]] = chunk.columns %x from 0 : tensor<16x8xbf16> -> tensor<16x4xbf16>
+  // CHECK-DAG: %[[WIDE:.*]] = arith.extf %[[X0]] : tensor<16x4xbf16> to tensor<16x4xf32>
+  // CHECK-DAG: %[[A:.*]] = arith.select %[[L]], %[[WIDE]], %[[ZERO]]
+  // CHECK-DAG: %[[R:.*]] = arith.cmpf ogt, %r, %[[ZERO]] : tensor<16x4xf32>
+  // CHECK-DAG: %[[B:.*]] = arith.select %[[R]],
+  // CHECK-DAG: %[[ALL:.*]] = chunk.concat %l, %r
+  // CHECK-DAG: %[[D:.*]] = arith.negf %[[ALL]] : tensor<16x8xf32>
+  // CHECK-DAG: %[[C:.*]] = chunk.columns %[[D]] from 0
+  // CHECK: chunk.yield %[[A]], %[[B]], %[[C]], %[[D]]
+  %zero = arith.constant dense<0.0> : tensor<16x8xf32>
+  %wide = arith.extf %x : tensor<16x8xbf16> to tensor<16x8xf32>
+  %all = chunk.concat %l, %r : tensor<16x4xf32>, tensor<16x4xf32> -> tensor<16x8xf32>
+  %positive = arith.cmpf ogt, %all, %zero : tensor<16x8xf32>
+  %chosen = arith.select %positive, %wide, %zero : tensor<16x8xi1>, tensor<16x8xf32>
+  %a = chunk.columns %chosen from 0 : tensor<16x8xf32> -> tensor<16x4xf32>
+  %b = chunk.columns %chosen from 4 : tensor<16x8xf32> -> tensor<16x4xf32>
+  %d = arith.negf %all : tensor<16x8xf32>
+  %c = chunk.columns %d from 0 : tensor<16x8xf32> -> tensor<16x4xf32>
+  chunk.yield %a, %b, %c, %d : tensor<16x4xf32>, tensor<16x4xf32>, tensor<16x4xf32>, tensor<16x8xf32>
+}
+
+// -----
+
 // CHECK-LABEL: chunk.kernel @masks
 chunk.kernel @masks chunk 16 (input %x: tensor<16x16xf32>, valid %n: index)
     -> (a: tensor<16x16xf32>, b: tensor<16x16xf32>, c: tensor<16xf32>, d: tensor<16x16xf32>, e: tensor<16x16xf32>) {

@@ -264,7 +264,7 @@ chunk.kernel @conv_c2 chunk 16 (input %x: tensor<16x8xf32>, parameter %taps: ten
 
 chunk.kernel @delay_c1 chunk 16 (input %x: tensor<16x8xf32>, parameter %tail: tensor<2x4xf32>, valid %n: index) -> (o: tensor<16x8xf32>) {
   // expected-error @+1 {{[delay_c1] has an operand of type 'tensor<16x8xf32>' and a tail of type 'tensor<2x4xf32>'}}
-  %y = chunk.delay %x by 1 tail %tail : tensor<16x8xf32>, tensor<2x4xf32>
+  %y = chunk.delay %x by 1 tail %tail : tensor<16x8xf32>, tensor<2x4xf32> -> tensor<16x8xf32>
   chunk.yield %x : tensor<16x8xf32>
 }
 
@@ -272,8 +272,16 @@ chunk.kernel @delay_c1 chunk 16 (input %x: tensor<16x8xf32>, parameter %tail: te
 
 chunk.kernel @delay_c2 chunk 16 (input %x: tensor<16x8xf32>, parameter %tail: tensor<2x8xf32>, valid %n: index) -> (o: tensor<16x8xf32>) {
   // expected-error @+1 {{[delay_c2] delays by 3, the tail has 2 rows}}
-  %y = chunk.delay %x by 3 tail %tail : tensor<16x8xf32>, tensor<2x8xf32>
+  %y = chunk.delay %x by 3 tail %tail : tensor<16x8xf32>, tensor<2x8xf32> -> tensor<16x8xf32>
   chunk.yield %x : tensor<16x8xf32>
+}
+
+// -----
+
+chunk.kernel @delay_c3 chunk 16 (input %x: tensor<16x8xbf16>, parameter %tail: tensor<2x8xf32>, valid %n: index) -> (o: tensor<16x8xbf16>) {
+  // expected-error @+1 {{[delay_c3] has operands of types 'tensor<16x8xbf16>' and 'tensor<2x8xf32>' and a result of type 'tensor<16x8xbf16>'}}
+  %y = chunk.delay %x by 2 tail %tail : tensor<16x8xbf16>, tensor<2x8xf32> -> tensor<16x8xbf16>
+  chunk.yield %x : tensor<16x8xbf16>
 }
 
 // -----

@@ -127,8 +127,8 @@ chunk.kernel @time chunk 16 (input %x: tensor<16x8xf32>, parameter %taps: tensor
                              valid %n: index) -> (o: tensor<16x8xf32>) {
   // CHECK: chunk.conv %x, %taps tail %tail : tensor<16x8xf32>, tensor<8x4xf32>, tensor<3x8xf32> -> tensor<16x8xf32>
   %y = chunk.conv %x, %taps tail %tail : tensor<16x8xf32>, tensor<8x4xf32>, tensor<3x8xf32> -> tensor<16x8xf32>
-  // CHECK: chunk.delay %{{.*}} by 2 tail %tail : tensor<16x8xf32>, tensor<3x8xf32>
-  %z = chunk.delay %y by 2 tail %tail : tensor<16x8xf32>, tensor<3x8xf32>
+  // CHECK: chunk.delay %{{.*}} by 2 tail %tail : tensor<16x8xf32>, tensor<3x8xf32> -> tensor<16x8xf32>
+  %z = chunk.delay %y by 2 tail %tail : tensor<16x8xf32>, tensor<3x8xf32> -> tensor<16x8xf32>
   // CHECK: chunk.tail %x valid %n after %tail : tensor<16x8xf32>, tensor<3x8xf32>
   %next = chunk.tail %x valid %n after %tail : tensor<16x8xf32>, tensor<3x8xf32>
   chunk.yield %z next %next : tensor<16x8xf32>, tensor<3x8xf32>

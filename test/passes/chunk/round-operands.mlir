@@ -160,3 +160,23 @@ chunk.kernel @constants chunk 16 (input %w: tensor<16x8xbf16>, valid %n: index) 
   // CHECK: chunk.yield
   chunk.yield %o : tensor<16x16xf32>
 }
+
+// So are rows of a delay; and columns of zeros and ones, which stand side by side, have no rests.
+// CHECK-LABEL: chunk.kernel @taps
+chunk.kernel @taps chunk 16 (input %x: tensor<16x32xbf16>, input %y: tensor<16x32xf32>, state %tail: tensor<3x32xbf16>, state %taps: tensor<32x2xf32>, valid %n: index)
+    -> (o: tensor<16x32xf32>) {
+  %x32 = arith.extf %x : tensor<16x32xbf16> to tensor<16x32xf32>
+  %tail32 = arith.extf %tail : tensor<3x32xbf16> to tensor<3x32xf32>
+  // CHECK: %[[D:.*]] = chunk.delay %x by 2 tail %tail : tensor<16x32xbf16>, tensor<3x32xbf16> -> tensor<16x32xf32>
+  // SPARING: chunk.delay %{{.*}} by 2 tail %{{.*}} : tensor<16x32xf32>, tensor<3x32xf32>
+  %d = chunk.delay %x32 by 2 tail %tail32 : tensor<16x32xf32>, tensor<3x32xf32> -> tensor<16x32xf32>
+  %p = arith.mulf %y, %d : tensor<16x32xf32>
+  %zeros = arith.constant dense<0.0> : tensor<16xf32>
+  %ones = arith.constant dense<1.0> : tensor<16xf32>
+  %second = chunk.concat %zeros, %ones : tensor<16xf32>, tensor<16xf32> -> tensor<16x2xf32>
+  // CHECK: chunk.dot
+  // CHECK-NOT: chunk.dot
+  // CHECK: chunk.yield
+  %o = chunk.dot %p, %second transpose_left add %taps : tensor<16x32xf32>, tensor<16x2xf32> -> tensor<32x2xf32>
+  chunk.yield %p next %tail, %o : tensor<16x32xf32>, tensor<3x32xbf16>, tensor<32x2xf32>
+}

@@ -1,4 +1,5 @@
 // RUN: stretto-opt %s --pass-pipeline='builtin.module(stretto-fold-over-chunks,kernel.func(stretto-assign-layouts))' | FileCheck %s
+// RUN: stretto-opt %s --pass-pipeline='builtin.module(stretto-fold-over-chunks,kernel.func(stretto-assign-layouts,stretto-select-copies),stretto-plan-shared-memory,kernel.func(stretto-send-ahead,stretto-insert-barriers))' | FileCheck %s --check-prefix=PLANNED
 
 // The rows of a convolution are read where the memory system leaves them. What goes on to a product alone is made by
 // threads that walk down columns: each has a run of rows. What meets another tile is where that is.
@@ -19,4 +20,23 @@ chunk.kernel @convolutions chunk 64 (input %x: tensor<64x64xbf16>, parameter %ta
   %o = arith.addf %u, %z : tensor<64x64xf32>
   %next = chunk.tail %x valid %n after %tail : tensor<64x64xbf16>, tensor<3x64xbf16>
   chunk.yield %o next %next, %S : tensor<64x64xf32>, tensor<3x64xbf16>, tensor<64x64xf32>
+}
+
+// A delay reads rows where they are as well, with neither a copy nor a barrier; constants side by side no thread asks
+// another for.
+// CHECK-LABEL: kernel.func @delays
+// CHECK: chunk.delay %{{.*}} by 2 tail %{{.*}} : tensor<64x64xbf16, #[[ROWS]]>, {{.*}} -> tensor<64x64xf32, #{{.*}}>
+// PLANNED-LABEL: kernel.func @delays
+// PLANNED: chunk.delay
+// PLANNED-NOT: kernel.scratch
+// PLANNED: chunk.concat
+// PLANNED-NOT: kernel.scratch
+// PLANNED: kernel.return
+chunk.kernel @delays chunk 64 (input %x: tensor<64x64xbf16>, parameter %tail: tensor<3x64xbf16>, valid %n: index)
+    -> (o: tensor<64x64xf32>, c: tensor<64x2xf32>) {
+  %d = chunk.delay %x by 2 tail %tail : tensor<64x64xbf16>, tensor<3x64xbf16> -> tensor<64x64xf32>
+  %zeros = arith.constant dense<0.0> : tensor<64xf32>
+  %ones = arith.constant dense<1.0> : tensor<64xf32>
+  %c = chunk.concat %zeros, %ones : tensor<64xf32>, tensor<64xf32> -> tensor<64x2xf32>
+  chunk.yield %d, %c : tensor<64x64xf32>, tensor<64x2xf32>
 }

@@ -367,7 +367,7 @@ TEST_F(Walks, ScansInEveryKind) {
       %a = chunk.scan logaddexp %x from %L : !K, tensor<1x24xTYPE>
       %b = chunk.scan max %x from %M log %g : !K, tensor<1x24xTYPE>, !K
       %c = chunk.scan add %x from %A log %g : !K, tensor<1x24xTYPE>, !K
-      %d = chunk.delay %a by 1 tail %L : !K, tensor<1x24xTYPE>
+      %d = chunk.delay %a by 1 tail %L : !K, tensor<1x24xTYPE> -> !K
       %nl = chunk.tail %a valid %n after %L : !K, tensor<1x24xTYPE>
       %nm = chunk.tail %b valid %n after %M : !K, tensor<1x24xTYPE>
       %na = chunk.tail %c valid %n after %A : !K, tensor<1x24xTYPE>
@@ -537,7 +537,7 @@ TEST_F(Lengths, ConvolutionDelayAndTail) {
       %taps32 = arith.extf %taps : tensor<40x4xMEMORY> to tensor<40x4xf32>
       %tail32 = arith.extf %tail : tensor<5x40xMEMORY> to tensor<5x40xf32>
       %c = chunk.conv %x32 , %taps32 tail %tail32 : !K, tensor<40x4xf32>, tensor<5x40xf32> -> !K
-      %d = chunk.delay %x32 by 5 tail %tail32 : !K, tensor<5x40xf32>
+      %d = chunk.delay %x32 by 5 tail %tail32 : !K, tensor<5x40xf32> -> !K
       %y = arith.subf %c, %d : !K
       %next = chunk.tail %x valid %n after %tail : !inK, tensor<5x40xMEMORY>
       %y16 = arith.truncf %y : !K to !inK
