@@ -202,7 +202,16 @@ private:
         return;
       for (Value operand : made->getOperands())
         copy(copy, operand);
-      exactly(builder.clone(*made, mapping));
+      Operation *anew = builder.clone(*made, mapping);
+      auto mix = dyn_cast<chunk::DecayMixOp>(anew);
+      Value addend = mix ? mix.getAddend() : Value();
+      if (addend)
+        mix.getAddendMutable().clear();
+      // Others than products of pairs have one form.
+      if (isa<chunk::DecayDotOp, chunk::DecayMixOp>(anew))
+        exactly(anew);
+      if (addend)
+        mapping.map(made->getResult(0), add(mix, addend));
     };
     for (Value operand : op->getOperands())
       copy(copy, operand);

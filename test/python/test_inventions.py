@@ -382,6 +382,18 @@ def test_backward_in_types(invention, walks, dtype):
         check_backward(invention, 100, dtype)
 
 
+@pytest.mark.parametrize("backward", [False, True])
+@pytest.mark.parametrize("dtype", ["fp32", "bf16", "fp16"])
+@pytest.mark.parametrize("width", [16, 64])
+def test_kernels_for_a_gpu(invention, width, dtype, backward):
+    """They are compiled here; test/gpu runs them."""
+    inputs = invention.inputs(1, K=width, V=width)
+    sizes = {"D": width} if invention is INVENTIONS["convolved_projections"] else {"K": width}
+    slots = {"N": inputs["s"].shape[-1]} if invention is INVENTIONS["rotating_slots"] else {}
+    lowered = invention.variant.lower("llvm", dtype, "sm_90a", backward=backward, V=width, **sizes, **slots)
+    assert "nvvm.kernel" in lowered
+
+
 def check_decode(invention, dtype=torch.float64, **settings):
     T, cut = 70, 66
     inputs = invention.inputs(T, dtype=dtype, **settings)
