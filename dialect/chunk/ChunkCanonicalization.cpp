@@ -197,41 +197,55 @@ static bool isNumberByNumber(Operation *op) {
   return op && op->hasTrait<OpTrait::Elementwise>() && op->getNumResults() == 1 && op->getNumRegions() == 0;
 }
 
-/// Whether a tile is made, number by number, of tiles whose columns cost nothing: those side by side, inputs, and
-/// numbers that are repeated. Some are to be side by side.
-static bool isOfJoined(Value tile, bool &anyJoined) {
-  Operation *op = tile.getDefiningOp();
-  anyJoined |= isa_and_nonnull<ConcatOp>(op);
-  if (!op || isa<ConcatOp, BroadcastOp>(op) || op->hasTrait<OpTrait::ConstantLike>())
-    return true;
-  return isNumberByNumber(op) && llvm::all_of(op->getOperands(), [&](Value operand) {
-           return isa<RankedTensorType>(operand.getType()) && isOfJoined(operand, anyJoined);
-         });
+/// Whether a tile is made, number by number, of tiles whose columns cost nothing: those side by side, of which there
+/// are some, inputs, and numbers that are repeated.
+static bool isOfJoined(Value tile) {
+  constexpr size_t mostOperations = 64;
+  llvm::SetVector<Operation *> made;
+  made.insert(tile.getDefiningOp());
+  bool anyJoined = false;
+  for (size_t next = 0; next < made.size(); ++next) {
+    Operation *op = made[next];
+    anyJoined |= isa<ConcatOp>(op);
+    if (isa<ConcatOp, BroadcastOp>(op) || op->hasTrait<OpTrait::ConstantLike>())
+      continue;
+    if (!isNumberByNumber(op) || made.size() > mostOperations)
+      return false;
+    for (Value operand : op->getOperands()) {
+      if (!isa<RankedTensorType>(operand.getType()))
+        return false;
+      if (Operation *before = operand.getDefiningOp())
+        made.insert(before);
+    }
+  }
+  return anyJoined;
 }
 
-static Value columnsOf(Value tile, RankedTensorType like, uint64_t from, PatternRewriter &rewriter) {
+/// The columns of a tile that is made number by number, and of all that it is made of.
+static Value columnsOf(Value tile, ColumnsOp like, DenseMap<Value, Value> &known, PatternRewriter &rewriter) {
+  if (Value columns = known.lookup(tile))
+    return columns;
   Operation *op = tile.getDefiningOp();
-  auto type = typeOf(tile).clone(like.getShape());
+  auto type = typeOf(tile).clone(typeOf(like).getShape());
   if (!isNumberByNumber(op))
-    return ColumnsOp::create(rewriter, tile.getLoc(), type, tile, from);
+    return known[tile] = ColumnsOp::create(rewriter, tile.getLoc(), type, tile, like.getFrom());
   SmallVector<Value> operands;
   for (Value operand : op->getOperands())
-    operands.push_back(columnsOf(operand, like, from, rewriter));
+    operands.push_back(columnsOf(operand, like, known, rewriter));
   OperationState state(op->getLoc(), op->getName(), operands, type, op->getAttrs());
   state.propertiesAttr = op->getPropertiesAsAttribute();
-  return rewriter.create(state)->getResult(0);
+  return known[tile] = rewriter.create(state)->getResult(0);
 }
 
 /// Columns of what is made of tiles side by side, where nobody asks for the whole, are made of columns: nothing is put
 /// together then. So it is in the gradient of a softmax that is a part of a feature map.
 static LogicalResult columnsOfElementwise(ColumnsOp op, PatternRewriter &rewriter) {
   Operation *made = op.getOperand().getDefiningOp();
-  auto type = cast<RankedTensorType>(op.getType());
-  bool anyJoined = false;
-  if (!isNumberByNumber(made) || type.getRank() != 2 || !llvm::all_of(made->getUsers(), llvm::IsaPred<ColumnsOp>) ||
-      !isOfJoined(op.getOperand(), anyJoined) || !anyJoined)
+  if (!isNumberByNumber(made) || typeOf(op).getRank() != 2 ||
+      !llvm::all_of(made->getUsers(), llvm::IsaPred<ColumnsOp>) || !isOfJoined(op.getOperand()))
     return failure();
-  rewriter.replaceOp(op, columnsOf(op.getOperand(), type, op.getFrom(), rewriter));
+  DenseMap<Value, Value> known;
+  rewriter.replaceOp(op, columnsOf(op.getOperand(), op, known, rewriter));
   return success();
 }
 

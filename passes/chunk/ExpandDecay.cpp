@@ -207,8 +207,8 @@ private:
       Value addend = mix ? mix.getAddend() : Value();
       if (addend)
         mix.getAddendMutable().clear();
-      // Others than products of pairs have one form.
-      if (isa<chunk::DecayDotOp, chunk::DecayMixOp>(anew))
+      // Decays of rows and states have no other form. The mark keeps what is made anew from being found to be the same.
+      if (!isa<chunk::DecayFromStartOp, chunk::DecayToEndOp, chunk::DecayStateOp, chunk::DecayTotalsOp>(anew))
         exactly(anew);
       if (addend)
         mapping.map(made->getResult(0), add(mix, addend));

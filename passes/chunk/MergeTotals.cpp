@@ -21,7 +21,27 @@ public:
     bool isNegative;
   };
 
-  explicit Sum(Operation *last) { collect(last, /*isNegative=*/false); }
+  explicit Sum(Operation *last) {
+    if (!isPart(last))
+      return;
+    SmallVector<Term> pending;
+    auto take = [&](Operation *sum, bool isNegative) {
+      for (Value term : llvm::reverse(sum->getOperands()))
+        pending.push_back({term, isNegative != isa<arith::NegFOp>(sum)});
+    };
+    take(last, /*isNegative=*/false);
+    while (!pending.empty()) {
+      Term term = pending.pop_back_val();
+      if (term.value.hasOneUse() && isPart(term.value.getDefiningOp()))
+        take(term.value.getDefiningOp(), term.isNegative);
+      else
+        all.push_back(term);
+    }
+    // Each is compared with each: of more than any gradient has, none.
+    constexpr size_t mostTerms = 64;
+    if (all.size() > mostTerms)
+      all.clear();
+  }
 
   /// The sum of which a number is a term.
   static Sum of(Operation *term) {
@@ -34,29 +54,21 @@ public:
 
   /// Leaves out a term with one use, one of several.
   static void leaveOut(Value term) {
-    OpOperand &use = *term.use_begin();
-    Operation *user = use.getOwner();
-    if (isa<arith::NegFOp>(user))
-      leaveOut(user->getResult(0));
-    else
-      user->getResult(0).replaceAllUsesWith(user->getOperand(1 - use.getOperandNumber()));
-    user->erase();
+    SmallVector<Operation *> unused;
+    OpOperand *use = &*term.use_begin();
+    while (isa<arith::NegFOp>(use->getOwner())) {
+      unused.push_back(use->getOwner());
+      use = &*use->getOwner()->use_begin();
+    }
+    Operation *sum = use->getOwner();
+    sum->getResult(0).replaceAllUsesWith(sum->getOperand(1 - use->getOperandNumber()));
+    sum->erase();
+    for (Operation *op : llvm::reverse(unused))
+      op->erase();
   }
 
 private:
   static bool isPart(Operation *op) { return isa_and_nonnull<arith::AddFOp, arith::NegFOp>(op); }
-
-  void collect(Operation *sum, bool isNegative) {
-    if (!isPart(sum))
-      return;
-    bool areNegative = isNegative != isa<arith::NegFOp>(sum);
-    for (Value term : sum->getOperands()) {
-      if (term.hasOneUse() && isPart(term.getDefiningOp()))
-        collect(term.getDefiningOp(), areNegative);
-      else
-        all.push_back({term, areNegative});
-    }
-  }
 
   SmallVector<Term> all;
 };
