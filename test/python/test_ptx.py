@@ -63,7 +63,7 @@ CHUNK_SPILLS = {
     "linear_attn": [("bf16", 128)],
     "retention": [("fp32", 128)],
     "simple_gla": [("fp32", 128)],
-    "abc": [("bf16", 128), ("fp32", 128)],
+    "abc": [("fp32", 128)],
     "supra": [("bf16", 128)],
     "gsa": [("bf16", 128), ("fp32", 128)],
     "ssd": [("fp32", 64)],
