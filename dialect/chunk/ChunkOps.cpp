@@ -136,6 +136,15 @@ static bool hasWiderOperand(Operation *op) {
                       [&](Type type) { return bitsOf(type) > bitsOf(op->getResult(0).getType()); });
 }
 
+/// Rows before the chunk are taken from the tail as others are from the operand.
+static LogicalResult verifyOneType(Operation *op, StringRef constraint, Value operand, Value tail) {
+  Type expected = getElementTypeOrSelf(operand), found = getElementTypeOrSelf(tail);
+  if (found == expected)
+    return success();
+  return op->emitOpError("[") << constraint << "] has a tail of " << found << ", expected " << expected
+                              << " as of the operand";
+}
+
 LogicalResult DelayOp::verify() {
   ArrayRef<int64_t> tail = shapeOf(getTail());
   if (tail[1] != shapeOf(getOperand())[1])
@@ -146,7 +155,7 @@ LogicalResult DelayOp::verify() {
   if (shapeOf(getResult()) != shapeOf(getOperand()) || hasWiderOperand(*this))
     return emitOpError("[delay_c3] has operands of types ")
            << getOperand().getType() << " and " << getTail().getType() << " and a result of type " << getType();
-  return success();
+  return verifyOneType(*this, "delay_c4", getOperand(), getTail());
 }
 
 LogicalResult ConvOp::verify() {
@@ -159,7 +168,7 @@ LogicalResult ConvOp::verify() {
     return emitOpError("[conv_c2] has a result of type ")
            << getType() << ", expected the shape of the operand of type " << getOperand().getType()
            << " and elements as wide as those of any operand";
-  return success();
+  return verifyOneType(*this, "conv_c3", getOperand(), getTail());
 }
 
 LogicalResult ConvBackOp::verify() {

@@ -210,10 +210,11 @@ def Chunk_ConvOp : Chunk_Op<"conv", [Pure]> {
   let summary = "causal depthwise convolution";
   let description = [{
     `y_id = sum_{j=0..J-1} taps_d,(J-1-j) * x_(i-j)d`, where rows before the chunk are the last rows of the tail, in
-    time order. Like the operands of a product, each of the three may be of fewer bits than the result.
+    time order. Like the operands of a product, rows and taps may be of fewer bits than the result.
 
     Constraints: `conv_c1` operand, taps and tail have the same channels, and the tail has at least `J-1` rows;
-    `conv_c2` the result has the shape of the operand, and no operand has wider elements.
+    `conv_c2` the result has the shape of the operand, and no operand has wider elements; `conv_c3` operand and tail
+    have elements of one type.
 
     Example:
     ```mlir
@@ -235,7 +236,8 @@ def Chunk_DelayOp : Chunk_Op<"delay", [Pure]> {
     convolution, both may be of fewer bits than the result.
 
     Constraints: `delay_c1` operand and tail have the same channels; `delay_c2` the tail has at least `n` rows, and
-    `n` is at least 0; `delay_c3` the result has the shape of the operand, and no operand has wider elements.
+    `n` is at least 0; `delay_c3` the result has the shape of the operand, and no operand has wider elements;
+    `delay_c4` operand and tail have elements of one type.
 
     Example:
     ```mlir

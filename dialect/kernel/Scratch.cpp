@@ -51,10 +51,7 @@ bool stretto::kernel::isOneNumber(Value tile) {
 }
 
 bool stretto::kernel::isOfConstants(chunk::ConcatOp op) {
-  return llvm::all_of(op.getOperands(), [](Value operand) {
-    DenseElementsAttr constant;
-    return matchPattern(operand, m_Constant(&constant)) && constant.isSplat();
-  });
+  return llvm::all_of(op.getOperands(), isOneNumber);
 }
 
 std::optional<Conversion> stretto::kernel::withinThreads(chunk::ConcatOp op) {

@@ -36,10 +36,11 @@ struct RoundOperands : stretto::impl::RoundOperandsBase<RoundOperands> {
       } else if (auto mix = dyn_cast<chunk::DecayMixOp>(op)) {
         round(mix.getWeightsMutable());
         round(mix.getRowsMutable());
-      } else if (isa<chunk::ConvOp, chunk::DelayOp>(op) && !sparing) {
-        for (OpOperand &operand : op->getOpOperands())
-          if (Value narrow = beforeWidening(operand.get()))
-            operand.set(narrow);
+      } else if (auto conv = dyn_cast<chunk::ConvOp>(op); conv && !sparing) {
+        narrow(conv.getOperandMutable(), conv.getTailMutable());
+        narrow(conv.getTapsMutable());
+      } else if (auto delay = dyn_cast<chunk::DelayOp>(op); delay && !sparing) {
+        narrow(delay.getOperandMutable(), delay.getTailMutable());
       } else if (auto contribution = dyn_cast<chunk::ContributeOp>(op);
                  contribution && !sparing && getOperation().getChunk() > 1) {
         roundValues(contribution);
@@ -56,6 +57,13 @@ struct RoundOperands : stretto::impl::RoundOperandsBase<RoundOperands> {
   Value beforeWidening(Value value) {
     auto extension = value.getDefiningOp<arith::ExtFOp>();
     return extension && getElementTypeOrSelf(extension.getIn()) == inputType ? extension.getIn() : Value();
+  }
+
+  /// Takes what operands were before they were widened, if all of them were: rows and their tail are of one type.
+  template <typename... Operand>
+  void narrow(Operand &...operands) {
+    if ((beforeWidening(operands.get()) && ...))
+      (operands.set(beforeWidening(operands.get())), ...);
   }
 
   void round(OpOperand &operand) {

@@ -34,6 +34,11 @@ def registers_written(instruction: str) -> range:
     return range(int(match[2]), int(match[2]) + width)
 
 
+def has_products_of_warpgroups(ptx: str) -> bool:
+    """Whether there is anything to ask `overwritten_operands`: the disassembler takes a second to start."""
+    return "wgmma.mma_async" in ptx
+
+
 def overwritten_operands(cubin: pathlib.Path) -> list[str]:
     """Products of warpgroups of which a later instruction overwrites a left operand before they are waited for."""
     found = []

@@ -262,6 +262,14 @@ chunk.kernel @conv_c2 chunk 16 (input %x: tensor<16x8xf32>, parameter %taps: ten
 
 // -----
 
+chunk.kernel @conv_c3 chunk 16 (input %x: tensor<16x8xf32>, parameter %taps: tensor<8x4xf32>, parameter %tail: tensor<3x8xbf16>, valid %n: index) -> (o: tensor<16x8xf32>) {
+  // expected-error @+1 {{[conv_c3] has a tail of 'bf16', expected 'f32' as of the operand}}
+  %y = chunk.conv %x, %taps tail %tail : tensor<16x8xf32>, tensor<8x4xf32>, tensor<3x8xbf16> -> tensor<16x8xf32>
+  chunk.yield %x : tensor<16x8xf32>
+}
+
+// -----
+
 chunk.kernel @delay_c1 chunk 16 (input %x: tensor<16x8xf32>, parameter %tail: tensor<2x4xf32>, valid %n: index) -> (o: tensor<16x8xf32>) {
   // expected-error @+1 {{[delay_c1] has an operand of type 'tensor<16x8xf32>' and a tail of type 'tensor<2x4xf32>'}}
   %y = chunk.delay %x by 1 tail %tail : tensor<16x8xf32>, tensor<2x4xf32> -> tensor<16x8xf32>
@@ -282,6 +290,14 @@ chunk.kernel @delay_c3 chunk 16 (input %x: tensor<16x8xbf16>, parameter %tail: t
   // expected-error @+1 {{[delay_c3] has operands of types 'tensor<16x8xbf16>' and 'tensor<2x8xf32>' and a result of type 'tensor<16x8xbf16>'}}
   %y = chunk.delay %x by 2 tail %tail : tensor<16x8xbf16>, tensor<2x8xf32> -> tensor<16x8xbf16>
   chunk.yield %x : tensor<16x8xbf16>
+}
+
+// -----
+
+chunk.kernel @delay_c4 chunk 16 (input %x: tensor<16x8xbf16>, parameter %tail: tensor<2x8xf32>, valid %n: index) -> (o: tensor<16x8xf32>) {
+  // expected-error @+1 {{[delay_c4] has a tail of 'f32', expected 'bf16' as of the operand}}
+  %y = chunk.delay %x by 2 tail %tail : tensor<16x8xbf16>, tensor<2x8xf32> -> tensor<16x8xf32>
+  chunk.yield %y : tensor<16x8xf32>
 }
 
 // -----

@@ -97,7 +97,8 @@ chunk.kernel @larger chunk 16 (input %x: tensor<16x32xbf16>, valid %n: index) ->
   chunk.yield %o : tensor<16x16xf32>
 }
 
-// Rows of a convolution are taken as they were; taps of another type, and rows that are computed, stay.
+// Rows of a convolution are taken as they were; taps of another type, and rows that are computed, stay, the latter with
+// their tail.
 // CHECK-LABEL: chunk.kernel @convolution
 chunk.kernel @convolution chunk 16 (input %x: tensor<16x32xbf16>, parameter %taps: tensor<32x4xf32>,
                                     state %tail: tensor<3x32xbf16>, valid %n: index) -> (o: tensor<16x32xf32>) {
@@ -106,7 +107,7 @@ chunk.kernel @convolution chunk 16 (input %x: tensor<16x32xbf16>, parameter %tap
   // CHECK: %[[Y:.*]] = chunk.conv %x, %taps tail %tail : tensor<16x32xbf16>, tensor<32x4xf32>, tensor<3x32xbf16> -> tensor<16x32xf32>
   // SPARING: chunk.conv %{{.*}}, %taps tail %{{.*}} : tensor<16x32xf32>, tensor<32x4xf32>, tensor<3x32xf32>
   %y = chunk.conv %x32, %taps tail %tail32 : tensor<16x32xf32>, tensor<32x4xf32>, tensor<3x32xf32> -> tensor<16x32xf32>
-  // CHECK: chunk.conv %[[Y]], %taps tail %tail : tensor<16x32xf32>
+  // CHECK: chunk.conv %[[Y]], %taps tail %{{.*}} : tensor<16x32xf32>, tensor<32x4xf32>, tensor<3x32xf32>
   %z = chunk.conv %y, %taps tail %tail32 : tensor<16x32xf32>, tensor<32x4xf32>, tensor<3x32xf32> -> tensor<16x32xf32>
   chunk.yield %z next %tail : tensor<16x32xf32>, tensor<3x32xbf16>
 }
@@ -161,7 +162,7 @@ chunk.kernel @constants chunk 16 (input %w: tensor<16x8xbf16>, valid %n: index) 
   chunk.yield %o : tensor<16x16xf32>
 }
 
-// So are rows of a delay; and columns of zeros and ones, which stand side by side, have no rests.
+// So are rows of a delay, unless they are computed; and columns of zeros and ones, which stand side by side, have no rests.
 // CHECK-LABEL: chunk.kernel @taps
 chunk.kernel @taps chunk 16 (input %x: tensor<16x32xbf16>, input %y: tensor<16x32xf32>, state %tail: tensor<3x32xbf16>, state %taps: tensor<32x2xf32>, valid %n: index)
     -> (o: tensor<16x32xf32>) {
@@ -170,7 +171,9 @@ chunk.kernel @taps chunk 16 (input %x: tensor<16x32xbf16>, input %y: tensor<16x3
   // CHECK: %[[D:.*]] = chunk.delay %x by 2 tail %tail : tensor<16x32xbf16>, tensor<3x32xbf16> -> tensor<16x32xf32>
   // SPARING: chunk.delay %{{.*}} by 2 tail %{{.*}} : tensor<16x32xf32>, tensor<3x32xf32>
   %d = chunk.delay %x32 by 2 tail %tail32 : tensor<16x32xf32>, tensor<3x32xf32> -> tensor<16x32xf32>
-  %p = arith.mulf %y, %d : tensor<16x32xf32>
+  // CHECK: chunk.delay %y by 1 tail %{{.*}} : tensor<16x32xf32>, tensor<3x32xf32>
+  %e = chunk.delay %y by 1 tail %tail32 : tensor<16x32xf32>, tensor<3x32xf32> -> tensor<16x32xf32>
+  %p = arith.mulf %e, %d : tensor<16x32xf32>
   %zeros = arith.constant dense<0.0> : tensor<16xf32>
   %ones = arith.constant dense<1.0> : tensor<16xf32>
   %second = chunk.concat %zeros, %ones : tensor<16xf32>, tensor<16xf32> -> tensor<16x2xf32>
