@@ -50,9 +50,7 @@ bool stretto::kernel::isOneNumber(Value tile) {
   return matchPattern(tile, m_Constant(&number));
 }
 
-bool stretto::kernel::isOfConstants(chunk::ConcatOp op) {
-  return llvm::all_of(op.getOperands(), isOneNumber);
-}
+bool stretto::kernel::isOfConstants(chunk::ConcatOp op) { return llvm::all_of(op.getOperands(), isOneNumber); }
 
 std::optional<Conversion> stretto::kernel::withinThreads(chunk::ConcatOp op) {
   auto type = cast<RankedTensorType>(op.getType()), first = cast<RankedTensorType>(op.getOperand(0).getType());

@@ -60,8 +60,7 @@ struct RoundOperands : stretto::impl::RoundOperandsBase<RoundOperands> {
   }
 
   /// Takes what operands were before they were widened, if all of them were: rows and their tail are of one type.
-  template <typename... Operand>
-  void narrow(Operand &...operands) {
+  template <typename... Operand> void narrow(Operand &...operands) {
     if ((beforeWidening(operands.get()) && ...))
       (operands.set(beforeWidening(operands.get())), ...);
   }
