@@ -43,6 +43,31 @@ def LowerToVector : Pass<"stretto-lower-to-vector", "::mlir::ModuleOp"> {
                            "::mlir::vector::VectorDialect", "::mlir::x86vector::X86VectorDialect"];
 }
 
+def ConvertToLlvm : Pass<"stretto-convert-to-llvm", "::mlir::ModuleOp"> {
+  let summary = "all but vectors to the LLVM dialect, in one walk";
+  let description = [{
+    What MLIR's passes for arithmetic, control flow, functions, indices, memory and elementary functions do one after the
+    other. Functions take the addresses of their buffers. It comes behind `convert-vector-to-llvm` and
+    `convert-scf-to-cf`; casts between types are left for `reconcile-unrealized-casts`.
+
+    Before:
+    ```mlir
+    func.func @copy(%x: memref<4xf32>, %y: memref<4xf32>, %i: index) {
+      %number = memref.load %x[%i] : memref<4xf32>
+      memref.store %number, %y[%i] : memref<4xf32>
+      return
+    }
+    ```
+    after, in part:
+    ```mlir
+    llvm.func @copy(%x: !llvm.ptr, %y: !llvm.ptr, %i: i64) {
+      %place = llvm.getelementptr inbounds|nuw %x[%i] : (!llvm.ptr, i64) -> !llvm.ptr, f32
+      %number = llvm.load %place : !llvm.ptr -> f32
+    ```
+  }];
+  let dependentDialects = ["::mlir::LLVM::LLVMDialect"];
+}
+
 def ExpandMath : Pass<"stretto-expand-math"> {
   let summary = "elementary functions on vectors as polynomials";
   let description = [{

@@ -9,6 +9,10 @@ import torch
 # Graphs that torch.compile has kept call operators as they were declared then.
 graphs = tempfile.TemporaryDirectory(prefix="stretto-inductor-")  # until the process ends
 os.environ.setdefault("TORCHINDUCTOR_CACHE_DIR", graphs.name)
+# Code around operators need not be fast: which vector instructions there are PyTorch's compiler finds by compiling, in
+# every process and for 20 s, and that headers are compiled ahead is not worth 10 s for a few graphs.
+os.environ.setdefault("TORCHINDUCTOR_VEC_ISA_OK", "0")
+os.environ.setdefault("TORCHINDUCTOR_CPP_CACHE_PRECOMPILE_HEADERS", "0")
 # What whoever runs the tests has tuned is not what they test.
 os.environ["STRETTO_TUNED"] = "0"
 

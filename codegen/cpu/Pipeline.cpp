@@ -1,16 +1,8 @@
 //===- Pipeline.cpp - From chunk kernels to the LLVM dialect --------------===//
 
 #include "codegen/cpu/NativeCode.h"
-#include "mlir/Conversion/ArithToLLVM/ArithToLLVM.h"
-#include "mlir/Conversion/ControlFlowToLLVM/ControlFlowToLLVM.h"
-#include "mlir/Conversion/FuncToLLVM/ConvertFuncToLLVMPass.h"
-#include "mlir/Conversion/IndexToLLVM/IndexToLLVM.h"
-#include "mlir/Conversion/MathToLLVM/MathToLLVM.h"
-#include "mlir/Conversion/MathToLibm/MathToLibm.h"
-#include "mlir/Conversion/MemRefToLLVM/MemRefToLLVM.h"
 #include "mlir/Conversion/ReconcileUnrealizedCasts/ReconcileUnrealizedCasts.h"
 #include "mlir/Conversion/SCFToControlFlow/SCFToControlFlow.h"
-#include "mlir/Conversion/UBToLLVM/UBToLLVM.h"
 #include "mlir/Conversion/VectorToLLVM/ConvertVectorToLLVMPass.h"
 #include "mlir/Dialect/Arith/Transforms/Passes.h"
 #include "mlir/Dialect/Func/IR/FuncOps.h"
@@ -47,16 +39,7 @@ void cpu::buildPipeline(OpPassManager &passes, Instructions instructions) {
   passes.addPass(createConvertVectorToLLVMPass(vectors));
   passes.addPass(memref::createExpandStridedMetadataPass());
   passes.addPass(createSCFToControlFlowPass());
-  passes.addPass(createConvertMathToLLVMPass());
-  passes.addPass(createConvertMathToLibmPass());
-  passes.addPass(createArithToLLVMConversionPass());
-  passes.addPass(createFinalizeMemRefToLLVMConversionPass());
-  ConvertFuncToLLVMPassOptions functions;
-  functions.useBarePtrCallConv = true;
-  passes.addPass(createConvertFuncToLLVMPass(functions));
-  passes.addPass(createConvertControlFlowToLLVMPass());
-  passes.addPass(createConvertIndexToLLVMPass());
-  passes.addPass(createUBToLLVMConversionPass());
+  passes.addPass(createConvertToLlvm());
   passes.addPass(createReconcileUnrealizedCastsPass());
   passes.addPass(createCanonicalizerPass());
   passes.addPass(createCSEPass());

@@ -4,7 +4,6 @@
 #include "llvm/ADT/TypeSwitch.h"
 
 using namespace mlir;
-using namespace stretto;
 using namespace stretto::chunk;
 
 static RankedTensorType typeOf(Value value) { return cast<RankedTensorType>(value.getType()); }
@@ -36,7 +35,7 @@ static int64_t flopsOf(LookbackOp lookback, ContributeOp contribution) {
   return flops;
 }
 
-Flops chunk::countFlops(KernelOp kernel) {
+Flops stretto::chunk::countFlops(KernelOp kernel) {
   Flops flops;
   kernel.walk([&](Operation *op) {
     auto lookback = op->getParentOfType<LookbackOp>();

@@ -6,7 +6,6 @@
 #include "llvm/ADT/TypeSwitch.h"
 
 using namespace mlir;
-using namespace stretto;
 using namespace stretto::chunk;
 
 namespace {

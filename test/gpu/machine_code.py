@@ -34,9 +34,11 @@ def registers_written(instruction: str) -> range:
     return range(int(match[2]), int(match[2]) + width)
 
 
-def has_products_of_warpgroups(ptx: str) -> bool:
-    """Whether there is anything to ask `overwritten_operands`: the disassembler takes a second to start."""
-    return "wgmma.mma_async" in ptx
+def has_operands_in_registers(ptx: str) -> bool:
+    """Whether there is anything to ask `overwritten_operands`, since the disassembler takes a second: products of
+    warpgroups whose left operand is in registers.
+    """
+    return bool(re.search(r"wgmma\.mma_async\S*\s+\{[^}]*\},\s*\{", ptx))
 
 
 def overwritten_operands(cubin: pathlib.Path) -> list[str]:

@@ -150,7 +150,7 @@ Action ThreadBlock::compileBox(NVVM::CpAsyncBulkTensorGlobalToSharedClusterOp op
         if (source)
           std::memcpy(data.data(), memory.at(operation, source, pieceBytes), pieceBytes);
         memory.noteWrite(operation, sharedAddress + shared, pieceBytes, thread, nullptr);
-        std::fill_n(memory.pending.begin() + static_cast<int64_t>(shared), pieceBytes, 1);
+        memory.expect(operation, sharedAddress + shared, pieceBytes);
         memory.copies.push_back({shared, std::move(data), barrier.words[thread], role});
       });
     }
@@ -174,7 +174,7 @@ Action ThreadBlock::compileBoxStore(NVVM::CpAsyncBulkTensorSharedCTAToGlobalOp o
 
 void ThreadBlock::storePiece(Operation *operation, uint64_t shared, int64_t target, int thread) {
   memory.noteRead(operation, sharedAddress + shared, pieceBytes, thread);
-  if (memory.unfenced[shared])
+  if (memory.unfenced[shared / Memory::bytesOfCell])
     fail(operation, "copies byte " + std::to_string(shared) + " of shared memory, written without a fence behind");
   memory.leaving[shared / pieceBytes] = {role, thread};
   if (target)
@@ -198,7 +198,7 @@ Action ThreadBlock::compileBulkLoad(NVVM::CpAsyncBulkGlobalToSharedClusterOp op)
         std::memcpy(data.data(), memory.at(operation, source.words[thread] + piece, pieceBytes), pieceBytes);
         memory.at(operation, target.words[thread] + piece, pieceBytes);
         memory.noteWrite(operation, target.words[thread] + piece, pieceBytes, thread, nullptr);
-        std::fill_n(memory.pending.begin() + static_cast<int64_t>(start + piece), pieceBytes, 1);
+        memory.expect(operation, target.words[thread] + piece, pieceBytes);
         memory.copies.push_back({start + piece, std::move(data), barrier.words[thread], role});
       }
     }

@@ -4,6 +4,7 @@
 
 #include "mlir/IR/Operation.h"
 #include <algorithm>
+#include <bit>
 #include <cstring>
 #include <map>
 #include <string>
@@ -19,26 +20,48 @@ constexpr uint64_t sharedAddress = uint64_t(1) << 62, parameterAddress = uint64_
 struct Memory {
   std::vector<std::vector<uint8_t>> buffers;
   std::vector<uint8_t> parameters, shared;
-  /// Who touched a byte of shared memory: which warp since the last barrier, and which thread since the last barrier of
-  /// its warp: -1 nobody, -2 several.
-  struct Marks {
-    std::vector<int> warps, threads;
+  /// What is noted of shared memory is noted of two bytes, which the smallest numbers have.
+  static constexpr uint64_t bytesOfCell = 2;
+  /// Who touched a cell of shared memory: which warp since the last barrier, and which thread since the last barrier of
+  /// its warp. Marks are as old as the barriers in front of them, so that a barrier need not clear what nobody touched.
+  class Marks {
+  public:
+    bool isMarked(uint64_t cell) const { return warpOf(cell) != nobody; }
+    bool isOfOthers(uint64_t cell, int thread) const {
+      auto isOther = [](int earlier, int own) { return earlier != nobody && earlier != own; };
+      return isMarked(cell) && (isOther(warpOf(cell), thread / 32) || isOther(threadOf(cell), thread));
+    }
+    void set(uint64_t cell, int warp, int thread) {
+      marks[cell] = {barriers, barriersOfWarps, static_cast<int16_t>(warp), static_cast<int16_t>(thread)};
+    }
+    void add(uint64_t cell, int thread) {
+      auto both = [](int earlier, int own) { return earlier == nobody || earlier == own ? own : several; };
+      set(cell, both(warpOf(cell), thread / 32), both(threadOf(cell), thread));
+    }
+    void addAll(uint64_t cell) { set(cell, several, several); }
+    void forget(uint64_t cell) { marks[cell].barriers = 0; }
+    void clear() { ++barriers; }
+    void clearThreads() { ++barriersOfWarps; }
+    void resize(size_t cells) {
+      marks.resize(cells);
+      clear();
+    }
 
-    bool isOfOthers(uint64_t byte, int thread) const {
-      return (warps[byte] != -1 && warps[byte] != thread / 32) || (threads[byte] != -1 && threads[byte] != thread);
+  private:
+    static constexpr int nobody = -1, several = -2;
+    struct Mark {
+      uint32_t barriers = 0, barriersOfWarps = 0;
+      int16_t warp = nobody, thread = nobody;
+    };
+
+    int warpOf(uint64_t cell) const { return marks[cell].barriers == barriers ? marks[cell].warp : nobody; }
+    int threadOf(uint64_t cell) const {
+      const Mark &mark = marks[cell];
+      return mark.barriers == barriers && mark.barriersOfWarps == barriersOfWarps ? mark.thread : nobody;
     }
-    void set(uint64_t byte, int warp, int thread) {
-      warps[byte] = warp;
-      threads[byte] = thread;
-    }
-    void add(uint64_t byte, int thread) {
-      auto both = [](int earlier, int own) { return earlier == -1 || earlier == own ? own : -2; };
-      set(byte, both(warps[byte], thread / 32), both(threads[byte], thread));
-    }
-    void clear(size_t bytes) {
-      warps.assign(bytes, -1);
-      threads.assign(bytes, -1);
-    }
+
+    std::vector<Mark> marks;
+    uint32_t barriers = 1, barriersOfWarps = 1;
   };
   /// Those of each role, which meets alone; the one whose turn it is.
   struct OfRole {
@@ -48,10 +71,10 @@ struct Memory {
   int role = 0;
   /// How often a role has come to a barrier of the whole block.
   uint64_t met = 0;
-  /// Bytes that an asynchronous copy will write.
+  /// Cells that an asynchronous copy will write.
   std::vector<uint8_t> pending;
-  /// Bytes that threads have written and products of warpgroups do not see yet: the role that did, counted from 1. How
-  /// many products are reading a byte.
+  /// Cells that threads have written and products of warpgroups do not see yet: the role that did, counted from 1. How
+  /// many products are reading a cell.
   std::vector<uint8_t> unfenced;
   std::vector<int> underWay;
   /// Pieces of 16 bytes that the memory system reads until it is awaited: the thread of a role that ordered the copy.
@@ -88,7 +111,7 @@ struct Memory {
   }
 
   uint8_t *at(mlir::Operation *op, uint64_t address, size_t bytes) {
-    if (address % bytes)
+    if (!std::has_single_bit(bytes) || address & (bytes - 1))
       fail(op, "an access of " + std::to_string(bytes) + " bytes at an address that is no multiple of it");
     std::vector<uint8_t> *space;
     uint64_t offset;
@@ -108,52 +131,80 @@ struct Memory {
     return space->data() + offset;
   }
 
+  /// The cells of some bytes at an address, or none outside of shared memory.
+  struct Cells {
+    uint64_t first, end;
+  };
+  static Cells cellsOf(mlir::Operation *op, uint64_t address, size_t bytes) {
+    if (address < sharedAddress)
+      return {0, 0};
+    uint64_t offset = address - sharedAddress;
+    if ((offset | bytes) % bytesOfCell)
+      fail(op, "an access of " + std::to_string(bytes) + " bytes of shared memory, expected a multiple of 2");
+    return {offset / bytesOfCell, (offset + bytes) / bytesOfCell};
+  }
+
+  [[noreturn]] static void failAt(mlir::Operation *op, const char *does, uint64_t cell, const char *why) {
+    fail(op, std::string(does) + " byte " + std::to_string(cell * bytesOfCell) + " of shared memory, " + why);
+  }
+
   void noteRead(mlir::Operation *op, uint64_t address, size_t bytes, int thread) {
     auto &[reader, writer] = ofRoles[role];
-    for (uint64_t byte = address - sharedAddress, end = byte + bytes; address >= sharedAddress && byte < end; ++byte) {
-      if (pending[byte])
-        fail(op, "reads byte " + std::to_string(byte) + " of shared memory before its copy was awaited");
-      if (writer.isOfOthers(byte, thread))
-        fail(op, "reads byte " + std::to_string(byte) + " of shared memory, written since the last barrier");
-      reader.add(byte, thread);
+    auto [first, end] = cellsOf(op, address, bytes);
+    for (uint64_t cell = first; cell < end; ++cell) {
+      if (pending[cell])
+        failAt(op, "reads", cell, "before its copy was awaited");
+      if (writer.isOfOthers(cell, thread))
+        failAt(op, "reads", cell, "written since the last barrier");
+      reader.add(cell, thread);
     }
   }
 
   void noteWrite(mlir::Operation *op, uint64_t address, size_t bytes, int thread, const uint8_t *value) {
     auto &[reader, writer] = ofRoles[role];
-    for (uint64_t byte = address - sharedAddress, end = byte + bytes, i = 0; address >= sharedAddress && byte < end;
-         ++byte, ++i) {
-      if (pending[byte])
-        fail(op, "writes byte " + std::to_string(byte) + " of shared memory before its copy was awaited");
-      bool sameAgain = writer.warps[byte] != -1 && value && shared[byte] == value[i];
-      if (writer.isOfOthers(byte, thread) && !sameAgain)
-        fail(op, "writes byte " + std::to_string(byte) + " of shared memory, written since the last barrier");
-      if (reader.isOfOthers(byte, thread))
-        fail(op, "writes byte " + std::to_string(byte) + " of shared memory, read since the last barrier");
-      if (leaving.count(byte / 16))
-        fail(op, "writes byte " + std::to_string(byte) + " of shared memory, which the memory system is reading");
-      if (underWay[byte])
-        fail(op, "writes byte " + std::to_string(byte) + " of shared memory, which a product is reading");
-      writer.set(byte, thread / 32, thread);
-      unfenced[byte] = static_cast<uint8_t>(role + 1);
+    auto [first, end] = cellsOf(op, address, bytes);
+    for (uint64_t cell = first; cell < end; ++cell) {
+      if (pending[cell])
+        failAt(op, "writes", cell, "before its copy was awaited");
+      auto isSameAgain = [&] {
+        uint64_t i = (cell - first) * bytesOfCell;
+        return value && !std::memcmp(&shared[cell * bytesOfCell], value + i, bytesOfCell);
+      };
+      if (writer.isOfOthers(cell, thread) && !isSameAgain())
+        failAt(op, "writes", cell, "written since the last barrier");
+      if (reader.isOfOthers(cell, thread))
+        failAt(op, "writes", cell, "read since the last barrier");
+      if (!leaving.empty() && leaving.count(cell * bytesOfCell / 16))
+        failAt(op, "writes", cell, "which the memory system is reading");
+      if (underWay[cell])
+        failAt(op, "writes", cell, "which a product is reading");
+      writer.set(cell, thread / 32, thread);
+      unfenced[cell] = static_cast<uint8_t>(role + 1);
     }
   }
 
+  /// What an asynchronous copy will write.
+  void expect(mlir::Operation *op, uint64_t address, size_t bytes) {
+    auto [first, end] = cellsOf(op, address, bytes);
+    std::fill(pending.begin() + first, pending.begin() + end, 1);
+  }
+  bool isExpected(uint64_t address) const { return pending[(address - sharedAddress) / bytesOfCell]; }
+
   /// What a product of a warpgroup reads until it is done.
   void noteReadUnderWay(mlir::Operation *op, uint64_t offset, size_t bytes) {
-    for (uint64_t byte = offset, end = byte + bytes; byte < end; ++byte) {
-      if (pending[byte] || ofRoles[role].writer.warps[byte] != -1)
-        fail(op, "reads byte " + std::to_string(byte) + " of shared memory, written since the last barrier");
-      if (unfenced[byte])
-        fail(op, "reads byte " + std::to_string(byte) + " of shared memory, written without a fence behind");
-      ++underWay[byte];
+    for (uint64_t cell = offset / bytesOfCell, end = cell + bytes / bytesOfCell; cell < end; ++cell) {
+      if (pending[cell] || ofRoles[role].writer.isMarked(cell))
+        failAt(op, "reads", cell, "written since the last barrier");
+      if (unfenced[cell])
+        failAt(op, "reads", cell, "written without a fence behind");
+      ++underWay[cell];
     }
   }
 
   void finishRead(uint64_t offset, size_t bytes) {
-    for (uint64_t byte = offset, end = byte + bytes; byte < end; ++byte) {
-      --underWay[byte];
-      ofRoles[role].reader.set(byte, -2, -2);
+    for (uint64_t cell = offset / bytesOfCell, end = cell + bytes / bytesOfCell; cell < end; ++cell) {
+      --underWay[cell];
+      ofRoles[role].reader.addAll(cell);
     }
   }
 
@@ -162,11 +213,15 @@ struct Memory {
   void clear(size_t sharedBytes) {
     // What a block finds in shared memory is arbitrary: not-a-number, so that it does not go unnoticed.
     shared.assign(sharedBytes, 0xff);
-    pending.assign(sharedBytes, 0);
-    unfenced.assign(sharedBytes, 0);
-    underWay.assign(sharedBytes, 0);
+    size_t cells = (sharedBytes + bytesOfCell - 1) / bytesOfCell;
+    pending.assign(cells, 0);
+    unfenced.assign(cells, 0);
+    underWay.assign(cells, 0);
+    for (OfRole &each : ofRoles) {
+      each.reader.resize(cells);
+      each.writer.resize(cells);
+    }
     leaving.clear();
-    barrierOfAll();
     met = 0;
     copies.clear();
     barriers.clear();
@@ -174,18 +229,12 @@ struct Memory {
 
   /// The threads of a role have met.
   void barrier() {
-    ofRoles[role].reader.clear(shared.size());
-    ofRoles[role].writer.clear(shared.size());
-  }
-  void barrierOfAll() {
-    for (OfRole &each : ofRoles) {
-      each.reader.clear(shared.size());
-      each.writer.clear(shared.size());
-    }
+    ofRoles[role].reader.clear();
+    ofRoles[role].writer.clear();
   }
   void barrierOfWarps() {
-    ofRoles[role].reader.threads.assign(shared.size(), -1);
-    ofRoles[role].writer.threads.assign(shared.size(), -1);
+    ofRoles[role].reader.clearThreads();
+    ofRoles[role].writer.clearThreads();
   }
 
   /// Delivers what threads of the role have copied.
@@ -201,15 +250,16 @@ struct Memory {
 
 private:
   void deliver(Copy &copy) {
-    auto fill = [&](auto &of, auto value) { std::fill_n(of.begin() + copy.target, copy.bytes.size(), value); };
     std::memcpy(shared.data() + copy.target, copy.bytes.data(), copy.bytes.size());
-    fill(pending, 0);
-    fill(unfenced, copy.barrier ? 0 : copy.role + 1);
-    if (copy.barrier) {
-      fill(ofRoles[copy.role].writer.warps, -1);
-      fill(ofRoles[copy.role].writer.threads, -1);
-      barriers[copy.barrier].expected -= static_cast<int64_t>(copy.bytes.size());
+    uint64_t first = copy.target / bytesOfCell, end = first + copy.bytes.size() / bytesOfCell;
+    for (uint64_t cell = first; cell < end; ++cell) {
+      pending[cell] = 0;
+      unfenced[cell] = static_cast<uint8_t>(copy.barrier ? 0 : copy.role + 1);
+      if (copy.barrier)
+        ofRoles[copy.role].writer.forget(cell);
     }
+    if (copy.barrier)
+      barriers[copy.barrier].expected -= static_cast<int64_t>(copy.bytes.size());
   }
 };
 

@@ -41,6 +41,11 @@ inline uint64_t narrow(double value, Format format) {
     return std::bit_cast<uint64_t>(value);
   if (format == Format::F32)
     return fromFloat(static_cast<float>(value));
+  // The upper half of what is fp32, as most is; adding what is half of its last place and less for an even one rounds.
+  if (auto single = static_cast<float>(value); format == Format::BF16 && single == value) {
+    uint64_t bits = fromFloat(single);
+    return (bits + 0x7fff + (bits >> 16 & 1)) >> 16;
+  }
   llvm::APFloat result(value);
   bool losesInformation;
   result.convert(semanticsOf(format), llvm::APFloat::rmNearestTiesToEven, &losesInformation);

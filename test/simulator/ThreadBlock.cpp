@@ -2,6 +2,7 @@
 
 #include "ThreadBlock.h"
 #include <algorithm>
+#include <array>
 #include <memory>
 
 using namespace mlir;
@@ -115,6 +116,24 @@ Action ThreadBlock::compileIf(scf::IfOp op) {
   };
 }
 
+/// The most that a thread reads or writes at a time.
+static constexpr size_t bytesOfAccess = 16;
+
+/// A number of so many bytes; most have four or two, which the host reads at once.
+static uint64_t wordAt(const uint8_t *source, size_t bytes) {
+  auto read = [&]<typename Number>(Number number) -> uint64_t {
+    std::memcpy(&number, source, sizeof(number));
+    return number;
+  };
+  if (bytes == 4)
+    return read(uint32_t());
+  if (bytes == 2)
+    return read(uint16_t());
+  uint64_t word = 0;
+  std::memcpy(&word, source, bytes);
+  return word;
+}
+
 Action ThreadBlock::compileLoad(LLVM::LoadOp op) {
   Slot address = slotOf(op.getAddr()), result = slotOf(op.getResult());
   size_t bytes = widthOf(op.getResult().getType()) / 8;
@@ -129,11 +148,8 @@ Action ThreadBlock::compileLoad(LLVM::LoadOp op) {
       const uint8_t *source = memory.at(operation, address.words[thread], all);
       if (isOrdered)
         memory.noteRead(operation, address.words[thread], all, thread);
-      for (int i = 0; i < result.components; ++i) {
-        uint64_t word = 0;
-        std::memcpy(&word, source + i * bytes, bytes);
-        result.words[i * threads + thread] = word;
-      }
+      for (int i = 0; i < result.components; ++i)
+        result.words[i * threads + thread] = wordAt(source + i * bytes, bytes);
     }
   };
 }
@@ -143,12 +159,14 @@ Action ThreadBlock::compileStore(LLVM::StoreOp op) {
   size_t bytes = widthOf(op.getValue().getType()) / 8;
   Operation *operation = op;
   bool isOrdered = !op.getVolatile_();
+  if (bytes * value.components > bytesOfAccess)
+    fail(operation, "a store of " + std::to_string(bytes * value.components) + " bytes, expected at most 16");
   return [=, this] {
     for (int thread = 0; thread < threads; ++thread) {
       if (!active[thread])
         continue;
       size_t all = bytes * value.components;
-      std::vector<uint8_t> data(all);
+      std::array<uint8_t, bytesOfAccess> data;
       for (int i = 0; i < value.components; ++i)
         std::memcpy(data.data() + i * bytes, &value.words[i * threads + thread], bytes);
       uint8_t *target = memory.at(operation, address.words[thread], all);
@@ -175,10 +193,9 @@ Action ThreadBlock::compileCopy(NVVM::CpAsyncOp op) {
         std::memcpy(data.data(), memory.at(operation, source.words[thread], bytes), read);
       uint64_t offset = address - sharedAddress;
       // Several threads may copy the same.
-      bool again = memory.pending[offset];
-      if (!again)
+      if (!memory.isExpected(address))
         memory.noteWrite(operation, address, bytes, thread, nullptr);
-      std::fill_n(memory.pending.begin() + offset, bytes, 1);
+      memory.expect(operation, address, bytes);
       memory.copies.push_back({offset, std::move(data), 0, role});
     }
   };

@@ -8,6 +8,7 @@
 #include "mlir/Dialect/LLVMIR/LLVMDialect.h"
 #include "mlir/Dialect/LLVMIR/NVVMDialect.h"
 #include "mlir/Dialect/SCF/IR/SCF.h"
+#include <array>
 #include <functional>
 #include <map>
 
@@ -114,18 +115,22 @@ private:
   template <typename Function> Action perThread(mlir::Operation *op, Function function) {
     Slot result = slotOf(op->getResult(0));
     std::vector<Slot> operands;
+    if (op->getNumOperands() > 3)
+      fail(op, "more than three operands");
     for (mlir::Value value : op->getOperands()) {
       operands.push_back(slotOf(value));
       if (operands.back().components != 1 && operands.back().components != result.components)
         fail(op, "components of an operand that are not those of the result");
     }
     return [=, threads = threads] {
-      for (int component = 0; component < result.components; ++component)
-        for (int thread = 0; thread < threads; ++thread) {
-          int own = component * threads + thread;
-          result.words[own] = function(
-              [&](int number) { return operands[number].words[operands[number].components == 1 ? thread : own]; });
-        }
+      for (int component = 0; component < result.components; ++component) {
+        std::array<const uint64_t *, 3> words;
+        for (size_t number = 0; number < operands.size(); ++number)
+          words[number] = operands[number].words + (operands[number].components == 1 ? 0 : component * threads);
+        uint64_t *into = result.words + component * threads;
+        for (int thread = 0; thread < threads; ++thread)
+          into[thread] = function([&](int number) { return words[number][thread]; });
+      }
     };
   }
 

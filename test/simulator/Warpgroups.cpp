@@ -91,14 +91,17 @@ Action ThreadBlock::compileWarpgroupProduct(Operation *op) {
       return isSame;
     });
     Group group;
-    auto numberOf = [&](const Slot &sum, int thread) {
+    std::vector<const uint64_t *> before;
+    for (const Slot &sum : sums) {
+      before.push_back(sum.words);
       for (const Group &earlier : groups)
-        if (auto found = earlier.results.find(sum.words); found != earlier.results.end())
-          return toFloat(found->second[thread]);
-      return toFloat(sum.words[thread]);
-    };
+        if (auto found = earlier.results.find(sum.words); found != earlier.results.end()) {
+          before.back() = found->second.data();
+          break;
+        }
+    }
     std::vector<std::vector<uint64_t>> numbers(results.size(), std::vector<uint64_t>(threads));
-    std::vector<float> a, b;
+    std::vector<float> a, b, across(size_t(innerOfTile) * columns), products(columns);
     for (int first = 0; first < threads; first += threadsOfGroup) {
       auto descriptorOf = [&](const Slot &slot) {
         for (int thread = first; thread < first + threadsOfGroup; ++thread)
@@ -120,7 +123,7 @@ Action ThreadBlock::compileWarpgroupProduct(Operation *op) {
         std::vector<float> tile(size_t(rowsOfTile) * columns, 0);
         if (!sums.empty())
           forEachNumber([&](int thread, int reg, int row, int column) {
-            tile[row * columns + column] = numberOf(sums[firstRegister + reg], thread);
+            tile[row * columns + column] = toFloat(before[firstRegister + reg][thread]);
           });
         for (int step = 0; step < steps; ++step) {
           int place = block * steps + step;
@@ -138,13 +141,18 @@ Action ThreadBlock::compileWarpgroupProduct(Operation *op) {
                 }
           }
           rightMatrix.read(descriptorOf(right) + rightOffsets[place], columns, b);
-          for (int row = 0; row < rowsOfTile; ++row)
-            for (int column = 0; column < columns; ++column) {
-              float sum = 0;
-              for (int inner = 0; inner < innerOfTile; ++inner)
-                sum += a[row * innerOfTile + inner] * b[column * innerOfTile + inner];
-              tile[row * columns + column] += sum;
-            }
+          for (int column = 0; column < columns; ++column)
+            for (int inner = 0; inner < innerOfTile; ++inner)
+              across[inner * columns + column] = b[column * innerOfTile + inner];
+          // Column by column, which the host does side by side.
+          for (int row = 0; row < rowsOfTile; ++row) {
+            std::fill(products.begin(), products.end(), 0);
+            for (int inner = 0; inner < innerOfTile; ++inner)
+              for (int column = 0; column < columns; ++column)
+                products[column] += a[row * innerOfTile + inner] * across[inner * columns + column];
+            for (int column = 0; column < columns; ++column)
+              tile[row * columns + column] += products[column];
+          }
         }
         forEachNumber([&](int thread, int reg, int row, int column) {
           numbers[firstRegister + reg][thread] = fromFloat(tile[row * columns + column]);
