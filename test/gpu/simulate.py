@@ -6,6 +6,8 @@ one thread does and run by the simulator in test/simulator, on small launches; e
 """
 
 import argparse
+import copy
+import functools
 import itertools
 import json
 import pathlib
@@ -56,21 +58,27 @@ def simulate(tool, threads, run, folder):
         position += 1 + count
 
 
-def lower(tools, pipeline, text, threads):
-    """Leaves in the file `threads` what one thread does; the manifest."""
-    command = [tools / "stretto-opt", f"--pass-pipeline={pipeline}", "-", "-o", threads]
-    subprocess.run(command, input=text, capture_output=True, text=True, check=True)
-    lowered = threads.read_text()
+@functools.cache
+def lowered(tools, pipeline, text):
+    """What one thread does, and the manifest. Cases of one kernel ask for the same."""
+    command = [tools / "stretto-opt", f"--pass-pipeline={pipeline}", "-"]
+    whole = subprocess.run(command, input=text, capture_output=True, text=True, check=True).stdout
     # Tables stay in the module for the host.
-    threads.write_text(re.sub(r"\n  chunk\.table .*?\n  }(?=\n)", "", lowered, flags=re.DOTALL))
-    return manifest_of(lowered)
+    return re.sub(r"\n  chunk\.table .*?\n  }(?=\n)", "", whole, flags=re.DOTALL), manifest_of(whole)
+
+
+def lower(tools, pipeline, text, threads):
+    """Leaves in the file `threads` what one thread does; a manifest that is the caller's."""
+    code, manifest = lowered(tools, pipeline, text)
+    threads.write_text(code)
+    return copy.deepcopy(manifest)
 
 
 def simulate_gradients(tools, pipeline, source, operators, elements, sizes, chip):
     """Runs the gradients that a module knows, by pairs of kernels; the number of failures."""
     import gradients
 
-    failed = 0
+    failed, kernels_of = 0, functools.cache(source.gradient_kernels)
     with tempfile.TemporaryDirectory() as name:
         folder = pathlib.Path(name)
         for operator, element, (K, V) in itertools.product(operators, elements, sizes):
@@ -78,7 +86,7 @@ def simulate_gradients(tools, pipeline, source, operators, elements, sizes, chip
             for case, settings in source.gradient_cases(operator, element):
                 try:
                     heads = settings["heads"], settings["key_heads"]
-                    texts = source.gradient_kernels(operator, element, K, V, *heads, chip)
+                    texts = kernels_of(operator, element, K, V, *heads, chip)
                 except gradients.stretto.Error as error:
                     failed += 1
                     print(f"FAIL {kernel}: {error}", flush=True)
@@ -114,7 +122,7 @@ def simulate_segments(tools, lowering, of_left, source, operators, elements, siz
     """
     import gradients
 
-    failed = 0
+    failed, kernels_of = 0, functools.cache(source.segment_kernels)
     with tempfile.TemporaryDirectory() as name:
         folder = pathlib.Path(name)
         for operator, element, (K, V) in itertools.product(operators, elements, sizes):
@@ -123,7 +131,7 @@ def simulate_segments(tools, lowering, of_left, source, operators, elements, siz
                 segment = settings.pop("segment")
                 try:
                     heads = settings["heads"], settings["key_heads"]
-                    texts = source.segment_kernels(operator, element, K, V, *heads, chip, form)
+                    texts = kernels_of(operator, element, K, V, *heads, chip, form)
                     problem = source.segment_problem(operator, element, K, V, **settings)
                     pipeline = lowering("" if problem["positions"].any() else "from-start")
                     files = [folder / f"threads{number}.mlir" for number in range(len(texts))]
