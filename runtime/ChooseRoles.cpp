@@ -3,6 +3,7 @@
 #include "dialect/kernel/Chip.h"
 #include "mlir/Dialect/SCF/IR/SCF.h"
 #include "mlir/Pass/PassManager.h"
+#include "passes/kernel/Meetings.h"
 #include "passes/kernel/RegisterEstimate.h"
 #include "runtime/LoweringSteps.h"
 
@@ -39,7 +40,14 @@ int64_t Lowering::warpsOfRoles(ModuleOp form, const KernelForm &roles,
     SmallVector<kernel::FuncOp, 4> block = walk.getRolesOfBlock();
     kernel::RegistersOfRoles registers(block);
     // Gradients, and outputs that others prepare, were seen to need a few less.
-    int64_t further = isOfGradient ? 12 : roles.within ? 40 : roles.ahead && roles.outputs ? 16 : 0;
+    // What meets other chunks passes its tiles as it makes them.
+    bool meetsChunks = llvm::any_of(block, [](kernel::FuncOp role) {
+      return llvm::any_of(role.getOps<kernel::ChannelOp>(), kernel::bringsMetTiles);
+    });
+    int64_t further = isOfGradient                    ? 12
+                      : roles.within || meetsChunks   ? 40
+                      : roles.ahead && roles.outputs  ? 16
+                                                      : 0;
     // With fewer than these outputs were seen to spill, whatever the estimate.
     constexpr int64_t fewestOfOutputs = 88, fewestOfAddresses = 12;
     bool fits = llvm::all_of(block, [&](kernel::FuncOp role) {

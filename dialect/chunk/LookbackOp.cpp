@@ -15,6 +15,11 @@ int64_t LookbackOp::getPastTokens() {
   return getFold() == Fold::Outer ? first.getDimSize(0) : first.getDimSize(1);
 }
 
+std::optional<int64_t> LookbackOp::getLag() {
+  bool isOne = getFold() == Fold::Outer && getMet() && getMet() == getWholly() && getMet()->front() == getMet()->back();
+  return isOne && getMet()->front() > 0 ? std::optional(getMet()->front()) : std::nullopt;
+}
+
 void LookbackOp::getAsmBlockArgumentNames(Region &, OpAsmSetValueNameFn setName) {
   auto kernel = (*this)->getParentOfType<KernelOp>();
   for (auto [past, argument] : llvm::zip(getPast(), getBody().getArguments()))
@@ -216,6 +221,10 @@ LogicalResult LookbackOp::verifyRegions() {
                : fromBody ? "the body"
                           : "nothing")
            << ", expected the body for a sum or outer ahead and the operation for others";
+  for (std::optional<ArrayRef<int64_t>> distances : {getMet(), getWholly()})
+    if (distances && (distances->size() != 2 || distances->back() < 0 || distances->front() < distances->back()))
+      return emitOpError("[lookback_c8] meets chunks at the distances ")
+             << *distances << ", expected two, not below 0, the farther one first";
   if (getLast() && getToEnd())
     return emitOpError("[lookback_c5] ends both at a position and at the end of the sequence");
   if (getPast().size() != getBlock()->getNumArguments())

@@ -41,13 +41,20 @@ def Chunk_LookbackOp : Chunk_Op<"lookback", [Pure, SingleBlock, AttrSizedOperand
     What is `continued` meets nothing in a sequence whose first token has position 0: only where a sequence goes on from
     another position are ranges not empty.
 
+    What a kernel may know beforehand of a sequence whose first token has position 0, and of whose states before it nobody
+    asks: with `met = [m, n]` a chunk has pairs with the chunks from m before it to n before it alone, ahead from n behind
+    it to m behind it, as far as there are such; with `wholly = [m, n]` all of its tokens have pairs with all tokens of
+    those, of an `outer` product each of these tokens with some. Where that is one chunk, its tile can be asked for like
+    those of the chunk itself.
+
     Constraints: `lookback_c1` the bounds have a number for each token; `lookback_c2` what is past is an input of the
     kernel or a table that varies, and the body has an argument of the type of each; `lookback_c3` the body ends with
     `chunk.contribute` of what the fold takes: scores and weights are C by P, rows have P rows; `lookback_c4` the results
     have the shapes that follow from it and one element type with it; `lookback_c5` a range ends at `to` or at the end;
     `lookback_c6` an operation in the body has one result and no region, and no decay and nothing that reaches across
     tokens: `tail`, `conv`, `delay`, `mask`, `accumulate`; `lookback_c7` a range begins somewhere: at `from` of the
-    operation or, of a `sum` or `outer` that is `ahead`, at `from` of what the body contributes.
+    operation or, of a `sum` or `outer` that is `ahead`, at `from` of what the body contributes; `lookback_c8` what is
+    met, and wholly so, is two distances of chunks, not below 0, the farther one first.
 
     Example:
     ```mlir
@@ -82,7 +89,8 @@ def Chunk_LookbackOp : Chunk_Op<"lookback", [Pure, SingleBlock, AttrSizedOperand
     ```
   }];
   let arguments = (ins Chunk_FoldAttr:$fold, Optional<Chunk_Vector>:$first, Optional<Chunk_Vector>:$last,
-                       Variadic<Chunk_Tensor>:$past, UnitAttr:$ahead, UnitAttr:$to_end, UnitAttr:$continued);
+                       Variadic<Chunk_Tensor>:$past, UnitAttr:$ahead, UnitAttr:$to_end, UnitAttr:$continued,
+                       OptionalAttr<DenseI64ArrayAttr>:$met, OptionalAttr<DenseI64ArrayAttr>:$wholly);
   let regions = (region SizedRegion<1>:$body);
   let results = (outs Variadic<Chunk_Tensor>:$results);
   let hasCustomAssemblyFormat = 1;
@@ -92,6 +100,8 @@ def Chunk_LookbackOp : Chunk_Op<"lookback", [Pure, SingleBlock, AttrSizedOperand
     ContributeOp getContribution();
     /// P.
     int64_t getPastTokens();
+    /// How far away the one chunk stands that is met, and wholly so, in a sequence as `met` speaks of.
+    std::optional<int64_t> getLag();
   }];
 }
 

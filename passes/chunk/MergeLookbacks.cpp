@@ -41,7 +41,8 @@ static bool canMerge(chunk::LookbackOp first, chunk::LookbackOp second) {
       !areSameBounds(ofFirst.getFirst(), ofSecond.getFirst()) ||
       !areSameBounds(ofFirst.getLast(), ofSecond.getLast()) || first.getFirst() != second.getFirst() ||
       first.getLast() != second.getLast() || first.getToEnd() != second.getToEnd() ||
-      first.getContinued() != second.getContinued() || first.getPastTokens() != second.getPastTokens() ||
+      first.getContinued() != second.getContinued() || first.getMet() != second.getMet() ||
+      first.getWholly() != second.getWholly() || first.getPastTokens() != second.getPastTokens() ||
       !areSame(first.getContribution().getGiven().front(), second.getContribution().getGiven().front()))
     return false;
   SetVector<Value> outside;
@@ -63,7 +64,7 @@ static void merge(chunk::LookbackOp first, chunk::LookbackOp second) {
       past.push_back(other);
   auto both = chunk::LookbackOp::create(builder, builder.getFusedLoc({first.getLoc(), second.getLoc()}), results,
                                         first.getFold(), first.getFirst(), first.getLast(), past, first.getAhead(),
-                                        first.getToEnd(), first.getContinued());
+                                        first.getToEnd(), first.getContinued(), first.getMetAttr(), first.getWhollyAttr());
   Block &body = both.getBody().emplaceBlock();
   IRMapping mapping;
   for (chunk::LookbackOp op : {first, second})

@@ -61,40 +61,6 @@ static FailureOr<Value> timeOfTokenBefore(Value time, TileBuilder &b, const Size
   return before.tileOf(time);
 }
 
-std::optional<double> stretto::timeAt(Value time, double position) {
-  auto numberOf = [](Value value, double number) {
-    return SplatElementsAttr::get(cast<ShapedType>(value.getType()), number);
-  };
-  SetVector<Operation *> makers;
-  BackwardSliceOptions options;
-  options.inclusive = true;
-  Operation *maker = time.getDefiningOp();
-  if (!maker || failed(getBackwardSlice(maker, &makers, options)))
-    return std::nullopt;
-  llvm::DenseMap<Value, Attribute> numbers;
-  for (Operation *op : topologicalSort(makers)) {
-    if (op->getNumResults() != 1 || !axisOf(op->getResult(0).getType()).empty())
-      return std::nullopt;
-    Value result = op->getResult(0);
-    if (isa<PositionOp>(op)) {
-      numbers[result] = numberOf(result, position);
-      continue;
-    }
-    if (isa<BroadcastOp>(op)) {
-      numbers[result] = numbers.lookup(op->getOperand(0));
-      continue;
-    }
-    SmallVector<Attribute> operands =
-        llvm::map_to_vector(op->getOperands(), [&](Value operand) { return numbers.lookup(operand); });
-    SmallVector<OpFoldResult> folded;
-    if (failed(op->fold(operands, folded)) || folded.size() != 1 || !isa<Attribute>(folded.front()))
-      return std::nullopt;
-    numbers[result] = cast<Attribute>(folded.front());
-  }
-  auto number = dyn_cast_or_null<SplatElementsAttr>(numbers.lookup(time));
-  return number ? std::optional(number.getSplatValue<APFloat>().convertToDouble()) : std::nullopt;
-}
-
 /// That of chunks which are counted from the first token of a sequence.
 bool ChunkEarlierReads::goesOnFirst(const StateChain &chain, int64_t tokens) {
   constexpr int64_t chunks = 64;
@@ -107,6 +73,8 @@ bool ChunkEarlierReads::goesOnFirst(const StateChain &chain, int64_t tokens) {
   }
   return true;
 }
+
+ChunksMet ChunkEarlierReads::metBy(WriteOp) { return ChunksMet::joining(chain.reads().front().getAt(), b.tokens); }
 
 FailureOr<Value> ChunkEarlierReads::stateOfReads() {
   if (reads == Reads::AsCarried)
@@ -185,7 +153,8 @@ FailureOr<Value> ChunkEarlierReads::add(Value state,
       return failure();
     TileBuilder &body = past.builder();
     Value keys = body.matrixOf(body.tileOf(write.getFirst())), values = body.matrixOf(body.tileOf(write.getSecond()));
-    chunk::LookbackOp added = past.finish(chunk::Fold::Outer, *range, {keys, values}, state.getType());
+    chunk::LookbackOp added = past.finish(chunk::Fold::Outer, *range, {keys, values}, state.getType(),
+                                          continued ? ChunksMet() : metBy(write));
     added.setContinued(continued);
     state = b.create<arith::AddFOp>(state, added.getResult(0));
   }

@@ -70,10 +70,9 @@ private:
   mlir::FailureOr<mlir::Value> add(mlir::Value state,
                                    llvm::function_ref<mlir::FailureOr<PastTiles::Range>(PastTiles &, WriteOp)> rangeOf,
                                    bool continued);
+  /// The chunk that joins the state with another one, where it is always one.
+  virtual ChunksMet metBy(WriteOp write);
 };
-
-/// A time at a position, where it can be told.
-std::optional<double> timeAt(mlir::Value time, double position);
 
 } // namespace stretto
 

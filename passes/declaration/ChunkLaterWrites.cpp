@@ -73,6 +73,9 @@ FailureOr<PastTiles::Range> ChunkLaterWrites::rangeOf(PastTiles &past, WriteOp w
   return PastTiles::Range{.first = body.create<arith::SelectOp>(isBefore, begin, never), .last = times, .ahead = true};
 }
 
+/// Those of later tokens whose time is that of the chunk's last one.
+ChunksMet ChunkLaterWrites::metBy(WriteOp write) { return ChunksMet::joinedAhead(write.getAt(), b.tokens); }
+
 /// What joins behind the chunk is in the state that it is entered with, and what joins at the last token in one that
 /// has gone on.
 FailureOr<PastTiles::Range> ChunkLaterWrites::unseen(PastTiles &past, WriteOp write) {

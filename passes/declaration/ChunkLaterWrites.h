@@ -31,6 +31,7 @@ private:
   mlir::FailureOr<PastTiles::Range> unseen(PastTiles &past, WriteOp write) override;
   /// The last token, if it is one of those.
   mlir::FailureOr<PastTiles::Range> unseenByFirst(PastTiles &past, WriteOp write) override;
+  ChunksMet metBy(WriteOp write) override;
   /// Of each later token, where what it writes joins the state and where that is before `end`, the tokens of this chunk
   /// from the one at `from` on; both are counted from the chunk's first token.
   mlir::FailureOr<PastTiles::Range> rangeOf(PastTiles &past, WriteOp write, std::optional<int64_t> from, int64_t end);

@@ -45,6 +45,8 @@ private:
   Value rowsOfPast(Value row);
   FailureOr<Terms> termsOf(Value row);
   FailureOr<PastTiles::Range> range();
+  /// The chunks that the tokens of one see, where chunks have as many tokens as tiles.
+  ChunksMet met() { return op.getToEnd() || b.tokens != past.tokens ? ChunksMet() : ChunksMet::seen(op.getFirst(), b.tokens); }
   LogicalResult buildSums(PastTiles::Range range);
   LogicalResult buildScores(PastTiles::Range range);
   Of kindOf(Value row);
@@ -245,7 +247,7 @@ LogicalResult LookbackTiles::buildSums(PastTiles::Range range) {
       types.push_back(b.tensorType({b.tokens, typeOf(rows).getDimSize(1)}));
     }
   }
-  chunk::LookbackOp tiles = pastTiles.finish(chunk::Fold::Sum, range, contribution, types);
+  chunk::LookbackOp tiles = pastTiles.finish(chunk::Fold::Sum, range, contribution, types, met());
   auto next = tiles.getResults().begin();
   for (auto [result, count] : llvm::zip_equal(op.getResults(), counts)) {
     Value sum = *next++;
@@ -273,7 +275,7 @@ LogicalResult LookbackTiles::buildScores(PastTiles::Range range) {
     types.push_back(isRows && type.getRank() == 1 ? type.clone({b.tokens, 1}) : type);
   }
   auto fold = *chunk::symbolizeFold(stringifyFold(op.getFold()));
-  chunk::LookbackOp tiles = pastTiles.finish(fold, range, contribution, types);
+  chunk::LookbackOp tiles = pastTiles.finish(fold, range, contribution, types, met());
   for (auto [result, tile] : llvm::zip_equal(op.getResults(), tiles.getResults()))
     b.setTile(result, b.shaped(tile, b.tileType(result.getType())));
   return success();

@@ -64,13 +64,16 @@ LogicalResult PastTiles::build(Value row) {
   return success();
 }
 
-chunk::LookbackOp PastTiles::finish(chunk::Fold fold, Range range, ValueRange contribution, TypeRange results) {
+chunk::LookbackOp PastTiles::finish(chunk::Fold fold, Range range, ValueRange contribution, TypeRange results,
+                                    const ChunksMet &met) {
   body.setLoc(op->getLoc());
   Range none, ofToken = range.ahead ? none : range, ofPast = range.ahead ? range : none;
   body.create<chunk::ContributeOp>(contribution, ofPast.first, ofPast.last);
   b.setLoc(op->getLoc());
   auto lookback =
-      b.create<chunk::LookbackOp>(results, fold, ofToken.first, ofToken.last, sources, range.ahead, range.toEnd);
+      b.create<chunk::LookbackOp>(results, fold, ofToken.first, ofToken.last, sources, range.ahead, range.toEnd,
+                                    /*continued=*/false, /*met=*/nullptr, /*wholly=*/nullptr);
+  met.setOn(lookback);
   Block &target = lookback.getBody().emplaceBlock();
   for (BlockArgument argument : block.getArguments())
     argument.replaceAllUsesWith(target.addArgument(argument.getType(), argument.getLoc()));

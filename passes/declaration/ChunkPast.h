@@ -9,6 +9,7 @@
 
 #include "dialect/stretto/Sizes.h"
 #include "passes/declaration/ChunkTiles.h"
+#include "passes/declaration/ChunksMet.h"
 
 namespace stretto {
 
@@ -33,7 +34,8 @@ public:
     bool toEnd = false, ahead = false;
   };
   /// Ends the body, and makes the operation that holds it.
-  chunk::LookbackOp finish(chunk::Fold fold, Range range, mlir::ValueRange contribution, mlir::TypeRange results);
+  chunk::LookbackOp finish(chunk::Fold fold, Range range, mlir::ValueRange contribution, mlir::TypeRange results,
+                           const ChunksMet &met = {});
 
 private:
   mlir::LogicalResult load(mlir::Value source);

@@ -190,6 +190,11 @@ void Divider::passAll(FuncOp first, IRMapping &mapping) {
     if (!isOwn)
       for (Operation *user : llvm::make_early_inc_range(result.getUsers()))
         user->erase();
+  Operation *yield = own.getBody()->getTerminator();
+  for (auto [number, isOwn] : llvm::enumerate(isOfFirst))
+    if (!isOwn)
+      yield->setOperand(number, own.getInitArgs()[number]);
+  eraseUnused(first);
   keepCarried(own, isOfFirst);
   eraseUnused(first);
 }

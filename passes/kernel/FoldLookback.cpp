@@ -50,6 +50,8 @@ void KernelFolder::foldLookback(chunk::LookbackOp op) {
   builder.setLoc(op.getLoc());
   if (fromStart && op.getContinued())
     return mapResults(op, beginFold(op));
+  if (isLagging(op))
+    return foldLagging(op);
   Chunks chunks = chunksOf(op);
   auto [begin, end] = chunks;
   sendPast(op, begin, chunks);
@@ -80,12 +82,79 @@ void KernelFolder::foldLookback(chunk::LookbackOp op) {
   mapResults(op, loop.getResults());
 }
 
+//===----------------------------------------------------------------------===//
+// Chunks that are as far before each
+//===----------------------------------------------------------------------===//
+
+bool KernelFolder::isKnown(chunk::LookbackOp op) { return fromStart && op.getMet() && !loadsPast(op); }
+
+bool KernelFolder::isLagging(chunk::LookbackOp op) { return hasTurns && isKnown(op) && op.getLag(); }
+
+int64_t KernelFolder::lagOf(chunk::LookbackOp op) { return op.getAhead() ? -*op.getLag() : *op.getLag(); }
+
+Value KernelFolder::lagBehind(Value chunk, int64_t lag) {
+  Value distance = constant(std::abs(lag));
+  return lag < 0 ? arith::AddIOp::create(builder, chunk, distance).getResult()
+                 : arith::SubIOp::create(builder, chunk, distance).getResult();
+}
+
+/// Before and behind the sequence are rows of zeros.
+void KernelFolder::openLagging() {
+  for (auto op : kernel.getBlock()->getOps<chunk::LookbackOp>()) {
+    if (!isLagging(op))
+      continue;
+    Value first = lagBehind(index, lagOf(op));
+    for (Value past : op.getPast()) {
+      auto argument = cast<BlockArgument>(past);
+      Value &channel = lagging[{argument, lagOf(op)}];
+      if (isComputed(argument) || channel)
+        continue;
+      auto type = ChannelType::get(builder.getContext(), cast<RankedTensorType>(argument.getType()));
+      channel = ChannelOp::create(builder, type, 2, nullptr, false, nullptr, nullptr, nullptr);
+      SendOp::create(builder, view(argument), first, channel, Value());
+    }
+  }
+}
+
+void KernelFolder::sendLagging() {
+  for (auto [met, channel] : lagging)
+    if (channel)
+      SendOp::create(builder, view(met.first), lagBehind(nextIndex, met.second), channel, Value());
+}
+
+void KernelFolder::foldLagging(chunk::LookbackOp op) {
+  Value other = lagBehind(index, lagOf(op));
+  for (auto [argument, past] : llvm::zip_equal(op.getBlock()->getArguments(), op.getPast())) {
+    auto source = cast<BlockArgument>(past);
+    Value channel = lagging.lookup({source, lagOf(op)});
+    mapping.map(argument, channel ? ReceiveOp::create(builder, argument.getType(), channel, other, Value()).getResult()
+                                  : evaluate(source, argument.getType(), other));
+  }
+  for (Operation &inner : op.getBlock()->without_terminator())
+    builder.clone(inner, mapping);
+  mapResults(op, foldTile(op, other, /*isWhole=*/Value(), beginFold(op)));
+}
+
 void KernelFolder::mapResults(chunk::LookbackOp op, ValueRange after) {
   for (auto [result, value] : llvm::zip_equal(op->getOpResults(), endFold(op, after)))
     mapping.map(baseOf(result) ? result.user_begin()->getResult(0) : result, value);
 }
 
+KernelFolder::Chunks KernelFolder::chunksAt(chunk::LookbackOp op, ArrayRef<int64_t> distances) {
+  Value farthest = constant(distances.front()), nearest = constant(distances.back()), one = constant(1);
+  if (op.getAhead()) {
+    Value end = arith::AddIOp::create(builder, arith::AddIOp::create(builder, index, farthest), one);
+    return {arith::AddIOp::create(builder, index, nearest),
+            arith::MinSIOp::create(builder, end, chunksOfSequence())};
+  }
+  Value begin = arith::SubIOp::create(builder, index, farthest);
+  return {arith::MaxSIOp::create(builder, begin, constant(0)),
+          arith::AddIOp::create(builder, arith::SubIOp::create(builder, index, nearest), one)};
+}
+
 KernelFolder::Chunks KernelFolder::chunksOf(chunk::LookbackOp op) {
+  if (isKnown(op))
+    return chunksAt(op, *op.getMet());
   return op.getAhead() ? chunksAhead(op) : spanOf(op, /*wholly=*/false);
 }
 
@@ -121,6 +190,20 @@ static bool hasNoFirstBound(chunk::LookbackOp op) {
 
 std::optional<KernelFolder::Chunks> KernelFolder::wholeChunksOf(chunk::LookbackOp op) {
   bool isStep = kernel.getChunk() == 1;
+  if (isKnown(op)) {
+    if (!op.getWholly())
+      return std::nullopt;
+    // Pairs with tokens that there are not are left out.
+    Chunks chunks = chunksAt(op, *op.getWholly());
+    Value existing = arith::DivUIOp::create(builder, tokens, perChunk);
+    if (op.getAhead()) {
+      chunks.end = arith::MinSIOp::create(builder, chunks.end, existing);
+    } else {
+      Value isComplete = arith::CmpIOp::create(builder, arith::CmpIPredicate::slt, index, existing);
+      chunks.end = arith::SelectOp::create(builder, isComplete, chunks.end, chunks.begin);
+    }
+    return chunks;
+  }
   if (op.getAhead() || isStep)
     return std::nullopt;
   return spanOf(op, /*wholly=*/true);
@@ -128,7 +211,7 @@ std::optional<KernelFolder::Chunks> KernelFolder::wholeChunksOf(chunk::LookbackO
 
 Value KernelFolder::isWhole(chunk::LookbackOp op, Value other, std::optional<Chunks> whole) {
   Value chunk = other;
-  if (op.getAhead() && hasEqualBounds(op)) {
+  if (!isKnown(op) && op.getAhead() && hasEqualBounds(op)) {
     whole = spanAhead(op, other, op.getContribution().getLast(), op.getToEnd(), /*wholly=*/true);
     chunk = index;
   }
@@ -255,7 +338,7 @@ Value KernelFolder::channelOfPast(BlockArgument argument) {
 
 SmallVector<BlockArgument> KernelFolder::sentPast(chunk::LookbackOp op) {
   SmallVector<BlockArgument> sent;
-  if (!loadsPast(op))
+  if (!loadsPast(op) && !isLagging(op))
     for (Value past : op.getPast())
       if (auto argument = cast<BlockArgument>(past); !isComputed(argument) && !llvm::is_contained(sent, argument))
         sent.push_back(argument);

@@ -76,7 +76,9 @@ void KernelFolder::foldOverChunks() {
   if (last && walksSegment())
     index = arith::MaxSIOp::create(builder, last, begin);
 
+  hasTurns = true;
   openStreams(/*ahead=*/2);
+  openLagging();
   SmallVector<Value> initial;
   for (BlockArgument argument : kernel.argumentsOf(chunk::ArgumentKind::State))
     initial.push_back(load(argument));
@@ -107,6 +109,7 @@ void KernelFolder::foldOverChunks() {
     if (stream.perChunk)
       SendOp::create(builder, view(argument), next, stream.channel, Value());
   nextIndex = next;
+  sendLagging();
   // Of the chunks before a segment there may be no numbers yet: other kernels keep them.
   Value loaded = last && walksSegment() ? arith::MaxSIOp::create(builder, next, begin).getResult() : next;
   SmallVector<Value> numbersOfNext, carried;
@@ -326,6 +329,9 @@ void KernelFolder::emit(Operation &op) {
 }
 
 void KernelFolder::carry() {
+  // Who leaves what segments do to states leaves no windows: the results' kernel does.
+  if (kernel.getSegments() && kernel.getOutputs().empty())
+    return;
   for (BlockArgument argument : kernel.argumentsOf(chunk::ArgumentKind::Input))
     if (BlockArgument window = windowOf(argument))
       CarryOp::create(builder, view(argument), index, view(window));

@@ -62,6 +62,18 @@ private:
   //===--------------------------------------------------------------------===//
 
   void foldLookback(chunk::LookbackOp op);
+  /// Whether it says which chunks are met, and no sequence continues.
+  bool isKnown(chunk::LookbackOp op);
+  /// Whether it meets one chunk, as far from each, and the turn of this one is that of its tile, too.
+  bool isLagging(chunk::LookbackOp op);
+  /// How many chunks before each it stands, ahead less than 0.
+  static int64_t lagOf(chunk::LookbackOp op);
+  /// Opens channels for such tiles, for that of the first turn. And sends those of the next turn.
+  void openLagging();
+  void sendLagging();
+  /// The chunk that is met then in the turn of another.
+  mlir::Value lagBehind(mlir::Value chunk, int64_t lag);
+  void foldLagging(chunk::LookbackOp op);
   /// Erases what nobody uses.
   static void eraseDead(mlir::Block &block);
   void eraseWhatLookbacksLeft(mlir::Block &block);
@@ -69,6 +81,8 @@ private:
   struct Chunks {
     mlir::Value begin, end;
   };
+  /// Those at two distances, the farther one first.
+  Chunks chunksAt(chunk::LookbackOp op, llvm::ArrayRef<int64_t> distances);
   /// Those that a look-back meets.
   Chunks chunksOf(chunk::LookbackOp op);
   Chunks chunksAhead(chunk::LookbackOp op);
@@ -186,8 +200,11 @@ private:
   llvm::SmallPtrSet<mlir::Operation *, 16> leftBehind;
   llvm::MapVector<mlir::BlockArgument, Stream> streams;
   llvm::MapVector<mlir::BlockArgument, mlir::Value> pastChannels;
+  /// The channels of arguments of which look-backs meet one chunk, so many before each, or behind it.
+  llvm::MapVector<std::pair<mlir::BlockArgument, int64_t>, mlir::Value> lagging;
   /// The turn of the next tile of those that are counted.
   llvm::MapVector<mlir::BlockArgument, mlir::Value> turns;
+  bool hasTurns = false; // chunks are walked over
   mlir::Value tokens, perChunk;
   mlir::Value index, nextIndex; // the chunk that is worked on, and that of the next turn
 };

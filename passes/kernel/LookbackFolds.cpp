@@ -235,12 +235,13 @@ SmallVector<Value> KernelFolder::foldTile(chunk::LookbackOp op, Value other, Val
       llvm::map_to_vector(op.getContribution().getGiven(), [&](Value value) { return mapping.lookup(value); });
   // Rows of tokens outside of all ranges are as they are in memory, or 0 beyond it; what was computed of them may be
   // infinite.
+  auto isAsInMemory = [&](unsigned number) {
+    Value given = narrow(op.getContribution().getGiven()[number]);
+    return isa<BlockArgument>(given) || matchPattern(given, m_Constant());
+  };
   auto rowsInRange = [&](unsigned number) {
     Value rows = narrow(given[number]);
-    Value given = narrow(op.getContribution().getGiven()[number]);
-    if (isa<BlockArgument>(given) || matchPattern(given, m_Constant()))
-      return rows;
-    return selectOr(broadcastRows(inRangeOf(op, other, 1), rows), rows, 0);
+    return isAsInMemory(number) ? rows : selectOr(broadcastRows(inRangeOf(op, other, 1), rows), rows, 0);
   };
   switch (op.getFold()) {
   case chunk::Fold::Softmax: {
@@ -269,11 +270,24 @@ SmallVector<Value> KernelFolder::foldTile(chunk::LookbackOp op, Value other, Val
   }
   case chunk::Fold::Outer: {
     SmallVector<Value> after;
-    Value inRange = inRangeOf(op, other, 1);
+    // Of a chunk that stands as far from each all tokens are met that there are.
+    Value inRange = isLagging(op) ? Value() : inRangeOf(op, other, 1), count;
+    if (!inRange && op.getAhead()) {
+      Value left = arith::SubIOp::create(builder, tokens, arith::MulIOp::create(builder, other, perChunk));
+      count = arith::MinSIOp::create(builder, left, perChunk);
+    } else if (!inRange) {
+      Value isThere = arith::CmpIOp::create(builder, arith::CmpIPredicate::sge, other, constant(0));
+      count = arith::SelectOp::create(builder, isThere, perChunk, constant(0));
+    }
+    auto rowsMet = [&](Value rows) -> Value {
+      if (count)
+        return chunk::MaskOp::create(builder, rows, count);
+      return selectOr(broadcastRows(inRange, rows), rows, 0);
+    };
     for (auto [number, sum] : llvm::enumerate(before)) {
-      Value left = narrow(given[2 * number]);
-      left = selectOr(broadcastRows(inRange, left), left, 0);
-      Value right = rowsInRange(2 * number + 1);
+      Value left = rowsMet(narrow(given[2 * number]));
+      Value right = narrow(given[2 * number + 1]);
+      right = isAsInMemory(2 * number + 1) ? right : rowsMet(right);
       after.push_back(isOuterColumn(op->getOpResult(number)) ? addScaled(left, right, sum)
                                                              : multiply(left, right, sum, /*transposeLeft=*/true));
     }

@@ -261,10 +261,12 @@ void ThreadLowering::awaitBoxes(ReceiveOp op, const SharedTile &tile) {
 
   if (!hasTokens(op.getChannel().getDefiningOp<ChannelOp>()))
     return;
-  // Behind a sequence of a packed batch, of which one chunk is cut, lies the next one.
+  // Behind a sequence of a packed batch, of which one chunk is cut, lies the next one, and before it another.
   auto channel = op.getChannel().getDefiningOp<ChannelOp>();
   int64_t rows = tile.type.getDimSize(0);
-  Value valid = validTokens(b.mul(scalars.lookup(op.getChunk()), rows), rows);
+  Value first = b.mul(scalars.lookup(op.getChunk()), rows), valid = validTokens(first, rows);
+  if (!manifest.reverse && mayBeNegative(op.getChunk()))
+    valid = noneBefore(first, valid);
   Value isCut = b.both(packed, b.less(valid, rows));
   OpBuilder::InsertionGuard guard(b);
   b.setInsertionPointToStart(scf::IfOp::create(b, isCut).thenBlock());

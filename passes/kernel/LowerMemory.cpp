@@ -156,7 +156,20 @@ ThreadLowering::Place ThreadLowering::checkpointOf(Value chunk) {
   return place;
 }
 
-ThreadLowering::Rows ThreadLowering::rowsOf(const View &view, Value chunk, RankedTensorType tile) {
+bool ThreadLowering::mayBeNegative(Value chunk) {
+  if (chunk.getDefiningOp<arith::SubIOp>())
+    return true;
+  auto sum = chunk.getDefiningOp<arith::AddIOp>();
+  return sum && llvm::any_of(sum->getOperands(), [](Value term) {
+           return getConstantIntValue(term).value_or(0) < 0 || mayBeNegative(term);
+         });
+}
+
+Value ThreadLowering::noneBefore(Value first, Value valid) {
+  return b.select(b.compare(arith::CmpIPredicate::slt, first, b.i64(0)), b.i32(0), valid);
+}
+
+ThreadLowering::Rows ThreadLowering::rowsOf(const View &view, Value chunk, RankedTensorType tile, bool mayBeBefore) {
   Rows rows;
   rows.base = view.base;
   if (view.argument->kind == Manifest::Kind::State) {
@@ -183,8 +196,8 @@ ThreadLowering::Rows ThreadLowering::rowsOf(const View &view, Value chunk, Ranke
   rows.valid = validTokens(first, count);
   // A walk back comes to its end before the start, where there are windows alone.
   bool isRing = view.argument->kind == Manifest::Kind::Window;
-  if (manifest.reverse && !isRing)
-    rows.valid = b.select(b.compare(arith::CmpIPredicate::slt, first, b.i64(0)), b.i32(0), rows.valid);
+  if ((manifest.reverse || mayBeBefore) && !isRing)
+    rows.valid = noneBefore(first, rows.valid);
   if (windowLength()) {
     Value missing = arith::MaxSIOp::create(b, b.sub(b.i64(0), b.add(held, first)), b.i64(0));
     rows.from = b.truncate(arith::MinSIOp::create(b, missing, b.i64(count)));
@@ -306,7 +319,7 @@ void ThreadLowering::copyRows(SendOp op) {
   int64_t perPiece = pieceBytes / elementBytes;
   Layout layout = copyLayout(shape, perPiece, function.getWarps());
 
-  Rows rows = rowsOf(view, chunk, type);
+  Rows rows = rowsOf(view, chunk, type, op.getChunk() && mayBeNegative(op.getChunk()));
   Addresses addresses(b, tile, layout.basis(Layout::Lane), layout.basis(Layout::Warp));
   // Where the tile is smaller than the block, the others leave copies to the first: those are no ordinary stores, which
   // may write the same numbers twice.

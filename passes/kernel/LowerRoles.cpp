@@ -43,6 +43,7 @@ LogicalResult ThreadLowering::lowerRoles() {
   OpBuilder::InsertionGuard guard(b);
   for (FuncOp role : roles) {
     function = role;
+    roundsLate = !registersOf.suffice(role);
     for (group = 0; group < role.getGroups(); ++group, ++id) {
       int64_t warps = role.getWarps(), threads = warps * lanesOfWarp;
       bool isLast = role == roles.back() && group + 1 == role.getGroups();
@@ -110,12 +111,19 @@ void ThreadLowering::arrivePassed(Value passed, Value turn, bool isRead) {
   NVVM::MBarrierArriveOp::create(b, b.getI64Type(), barrier, Value());
 }
 
+bool ThreadLowering::isRoundedLate(arith::TruncFOp op) {
+  return roundsLate && op->hasOneUse() && isa_and_present<PassOp>(op->getNextNode()) &&
+         op->getNextNode()->getOperand(0) == op.getResult();
+}
+
 void ThreadLowering::lowerPass(PassOp op) {
   auto target = cast<RankedTensorType>(op.getType()), source = cast<RankedTensorType>(op.getOperand().getType());
   SharedTile tile(target, placeInRing(op.getChannel(), op.getTurn(), target));
   // Of tiles that are left over others each thread replaces what it has read.
   if (auto channel = op.getChannel().getDefiningOp<ChannelOp>(); !channel.getOver() && !stripe.begin)
     awaitPhase(channel, scalars.lookup(op.getTurn()), /*ofReaders=*/true);
+  if (auto rounding = op.getOperand().getDefiningOp<arith::TruncFOp>(); rounding && isRoundedLate(rounding))
+    lowerElementwise(rounding);
   if (op.getMatrices())
     matricesToShared(registersOf(op.getOperand()), source, tile);
   else

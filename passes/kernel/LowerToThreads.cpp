@@ -215,6 +215,8 @@ LogicalResult ThreadLowering::lower(Operation *op) {
         bool isTile = op->getNumResults() == 1 && isa<RankedTensorType>(op->getResult(0).getType());
         if (!op->hasTrait<OpTrait::Elementwise>() && !isa<arith::ConstantOp>(op))
           return op->emitOpError("has no form on a GPU");
+        if (auto rounding = dyn_cast<arith::TruncFOp>(op); rounding && isTile && isRoundedLate(rounding))
+          return success();
         return isTile ? lowerElementwise(op) : lowerScalar(op), success();
       });
 }

@@ -234,6 +234,31 @@ bool isLeftOver(ChannelOp channel, ArrayRef<ChannelOp> over) {
   return llvm::any_of(over, [&](ChannelOp other) { return other.getOver() == channel.getPassed(); });
 }
 
+/// Whether roles read the tiles of a channel once: their place is free for the next for most of a turn.
+bool isReadOnce(Roles roles, ChannelOp channel) {
+  return llvm::all_of(roles, [&](FuncOp role) {
+    return llvm::all_of(role.getOps<ChannelOp>(), [&](ChannelOp end) {
+      return end.getPassed() != channel.getPassed() || llvm::all_of(end->getUsers(), [](Operation *user) {
+               return !isa<ReceiveOp>(user) || user->hasOneUse();
+             });
+    });
+  });
+}
+
+/// Where loops within turns meet tiles of other chunks, which come while the one before is worked on, what a producer
+/// sends and roles read once has one place: takes such channels from those that are two tiles deep or more.
+void makeRoomForMetTiles(Roles roles, SmallVector<ChannelOp> &channels) {
+  bool areMet = llvm::any_of(roles, [](FuncOp role) { return llvm::any_of(role.getOps<ChannelOp>(), bringsMetTiles); });
+  if (!areMet)
+    return;
+  llvm::erase_if(channels, [&](ChannelOp channel) {
+    bool isTaken = channel.isShared() && isReadOnce(roles, channel);
+    if (isTaken)
+      channel.setDepth(1);
+    return isTaken;
+  });
+}
+
 /// How many chunks ahead tiles are sent at most. A producer goes as far as there is room, but not so far that what
 /// threads load themselves waits behind all that is on its way.
 int64_t farthestAhead(Roles roles, ArrayRef<ChannelOp> channels) {
@@ -341,6 +366,9 @@ int64_t deepenChannels(Roles roles, int64_t bytes) {
   bool hasFewWarps = FuncOp(roles[0]).getWarps() <= fewWarps && !walksInReverse(roles[0]);
   if (blocks > 1 && hasFewWarps && deepen(/*apart=*/false, ofBlock, fewest))
     return ofBlock;
+  if (deepen(/*apart=*/true, bytes, fewest))
+    return bytes;
+  makeRoomForMetTiles(roles, channels);
   if (deepen(/*apart=*/true, bytes, fewest))
     return bytes;
   sortBySize(deep);

@@ -78,7 +78,8 @@ static int64_t registersOfStates(FuncOp function) {
 /// Shares of what a producer leaves, as roles are estimated. Where tiles are made in stripes the walk makes what it
 /// passes as it stores it, too: the assembler was seen to take a sixth less than each is estimated at.
 void RegistersOfRoles::divide(ArrayRef<FuncOp> roles, int64_t left) {
-  constexpr int64_t step = 8, fewest = 24, mostToSet = 240, ofAddresses = 32, besideStates = 40;
+  constexpr int64_t step = 8, fewest = 24, mostToSet = 240, ofAddresses = 32;
+  const int64_t besideStates = leavesOver(roles) ? 40 : 60; // a walk that adds products of others itself
   // Those who make tiles in stripes keep the addresses of all of them; who has the memory system store what was passed,
   // where that goes.
   auto storesPassed = [](FuncOp role) {
@@ -105,8 +106,30 @@ void RegistersOfRoles::divide(ArrayRef<FuncOp> roles, int64_t left) {
   }
 }
 
+int64_t RegistersOfRoles::wantedBy(FuncOp role) {
+  constexpr int64_t step = 8, most = 232;
+  return static_cast<int64_t>(llvm::alignTo(std::min(estimateRegisters(role) + ofAssembler, most), step));
+}
+
+/// Whether, with what the walk wants, others have fewer registers than their tiles take together, as those do that
+/// meet other chunks behind a walk.
+bool RegistersOfRoles::leavesTooFew(ArrayRef<FuncOp> roles, int64_t left) {
+  constexpr int64_t fewer = 16;
+  FuncOp walk = roles.front();
+  int64_t wanted = wantedBy(walk) * walk.getThreads();
+  bool meetChunks = false;
+  for (FuncOp role : roles.drop_front())
+    if (role.getRole().getKind() != RoleKind::Producer) {
+      wanted += (estimateRegisters(role) - fewer) * role.getThreads();
+      meetChunks |= role.walk([](scf::ForOp loop) {
+                          return isa<scf::ForOp>(loop->getParentOp()) ? WalkResult::interrupt() : WalkResult::advance();
+                        }).wasInterrupted();
+    }
+  return meetChunks && wanted > left;
+}
+
 RegistersOfRoles::RegistersOfRoles(ArrayRef<FuncOp> roles) {
-  constexpr int64_t ofProcessor = 65536, step = 8, fewest = 24, most = 232, ofAll = 255, warpsOfGroup = 4;
+  constexpr int64_t ofProcessor = 65536, step = 8, fewest = 24, ofAll = 255, warpsOfGroup = 4;
   constexpr int64_t mostToSet = 240, besideFew = 16; // what the assembler keeps of a role without products
   int64_t threads = 0;
   bool areWarpgroups = true;
@@ -125,15 +148,14 @@ RegistersOfRoles::RegistersOfRoles(ArrayRef<FuncOp> roles) {
     left -= registers * role.getThreads();
     threads -= role.getThreads();
   };
-  auto wanted = [&](FuncOp role) { return llvm::alignTo(std::min(estimateRegisters(role) + ofAssembler, most), step); };
   for (FuncOp role : roles.drop_front())
     if (role.getRole().getKind() == RoleKind::Producer)
       give(role, fewest);
-  if (leavesOver(roles)) {
+  if (leavesOver(roles) || leavesTooFew(roles, left)) {
     divide(roles, left);
     return;
   }
-  give(roles.front(), std::max<int64_t>(wanted(roles.front()), atLaunch));
+  give(roles.front(), std::max<int64_t>(wantedBy(roles.front()), atLaunch));
   // Those that find outputs have what those that run ahead leave.
   SmallVector<FuncOp> others;
   for (RoleKind kind : {RoleKind::Ahead, RoleKind::Outputs})

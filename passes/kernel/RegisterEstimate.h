@@ -28,6 +28,8 @@ public:
 
 private:
   void divide(llvm::ArrayRef<FuncOp> roles, int64_t left);
+  static int64_t wantedBy(FuncOp role);
+  static bool leavesTooFew(llvm::ArrayRef<FuncOp> roles, int64_t left);
 
   static constexpr int64_t ofAssembler = 60;
   llvm::DenseMap<mlir::Operation *, int64_t> ofRoles;

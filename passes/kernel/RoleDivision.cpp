@@ -25,6 +25,7 @@ private:
   static constexpr int64_t mostBytes = int64_t(64) * 1024, mostBytesOfOutputs = int64_t(160) * 1024;
 
   bool findLoop();
+  bool meetsChunks();
   bool isStateOfProducts(unsigned number);
   void reach();
   DenseSet<Value> reachedByStates();
@@ -78,17 +79,18 @@ bool RoleFinder::findLoop() {
   }
   if (!loop || getConstantIntValue(loop.getStep()) != 1)
     return false;
-  // Loops over other chunks, and the numbers of those that are met, belong to one part.
-  bool meetsChunks = !loop.getBody()->getOps<scf::ForOp>().empty() ||
-                     llvm::any_of(loop.getRegionIterArgs(), [](Value carried) { return carried.getType().isIndex(); });
-  if (meetsChunks)
-    return false;
   // What the loop leaves are final states, and nothing that is computed further.
   return llvm::all_of(loop->getUsers(), llvm::IsaPred<SaveOp>);
 }
 
+/// Loops over other chunks belong to one part, as the numbers of those that are met do.
+bool RoleFinder::meetsChunks() {
+  return !loop.getBody()->getOps<scf::ForOp>().empty() ||
+         llvm::any_of(loop.getRegionIterArgs(), [](Value carried) { return carried.getType().isIndex(); });
+}
+
 bool RoleFinder::findWalk(bool ofStates) {
-  if (!findLoop())
+  if (!findLoop() || meetsChunks())
     return false;
   // A walk that leaves nothing but states carries all that is left, so that others may take chunks in turns.
   leavesStates = ofStates && llvm::none_of(*loop.getBody(), llvm::IsaPred<StoreOp, CarryOp, PassOp>);
@@ -294,7 +296,7 @@ bool RoleFinder::findOutputs(bool prepares, bool isPrepared) {
     needStates();
   }
   auto isProduct = llvm::IsaPred<chunk::DotOp, MatvecOp>;
-  if (!carriesStates || llvm::none_of(needed, isProduct) || llvm::any_of(needed, llvm::IsaPred<StoreOp>))
+  if (!carriesStates || llvm::none_of(needed, isProduct) || llvm::any_of(needed, llvm::IsaPred<StoreOp, scf::ForOp>))
     return false;
   for (bool isStable = false; !isStable;) {
     isStable = true;
@@ -328,8 +330,12 @@ bool RoleFinder::findOutputs(bool prepares, bool isPrepared) {
     auto state = store ? dyn_cast<BlockArgument>(store.getTile()) : BlockArgument();
     return state && state.getOwner() == &body && isOfFirst[state.getArgNumber() - 1];
   };
+  // The first tile of another chunk is sent before the loop that meets it.
+  auto sendsMetTile = [](Operation &op) {
+    return isa<scf::IfOp>(op) && op.walk([](SendOp) { return WalkResult::interrupt(); }).wasInterrupted();
+  };
   for (Operation &op : body)
-    if (isa<StoreOp, CarryOp>(op) && !isAsCarried(op))
+    if ((isa<StoreOp, CarryOp>(op) && !isAsCarried(op)) || sendsMetTile(op))
       join(&op);
   for (Value value : returned)
     join(value.getDefiningOp());

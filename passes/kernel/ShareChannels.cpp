@@ -22,11 +22,26 @@ static BlockArgument inputOf(ChannelOp channel) {
   return copies && !channel.getPassed() ? dyn_cast<BlockArgument>(copies->first.getView()) : BlockArgument();
 }
 
-/// Whether the loop of a role walks over the tiles of a channel, from its first chunk to its last.
-static bool isOfEachChunk(ChannelOp channel) {
+/// How many chunks before that of the turn stands the one whose tile a channel has, in each turn of the loop of a role,
+/// from its first to its last; nothing where that is not so.
+static std::optional<int64_t> lagOf(ChannelOp channel) {
   ChunkCopies copies = *ChunkCopies::of(channel);
   auto loop = cast<scf::ForOp>(copies.receive->getParentOp());
-  return copies.receive.getChunk() == loop.getInductionVar() && copies.first.getChunk() == loop.getLowerBound();
+  auto behind = [](Value chunk, Value turn) -> std::optional<int64_t> {
+    if (chunk == turn)
+      return 0;
+    auto difference = chunk.getDefiningOp<arith::SubIOp>();
+    return difference && difference.getLhs() == turn ? getConstantIntValue(difference.getRhs()) : std::nullopt;
+  };
+  std::optional<int64_t> lag = behind(copies.receive.getChunk(), loop.getInductionVar());
+  return lag && behind(copies.first.getChunk(), loop.getLowerBound()) == lag ? lag : std::nullopt;
+}
+
+/// The chunk that stands so many before another.
+static Value lagBehind(OpBuilder &builder, Location loc, Value chunk, int64_t lag) {
+  if (lag == 0)
+    return chunk;
+  return arith::SubIOp::create(builder, loc, chunk, arith::ConstantIndexOp::create(builder, loc, lag));
 }
 
 /// Leaves the sends to the other role.
@@ -69,7 +84,8 @@ static Operation *beforeWaiting(scf::ForOp loop) {
 static ChannelOp sendFor(ChannelOp other, FuncOp first) {
   ChunkCopies copies = *ChunkCopies::of(other);
   auto loops = first.getOps<scf::ForOp>();
-  if (!llvm::hasSingleElement(loops) || !isOfEachChunk(other))
+  std::optional<int64_t> lag = lagOf(other);
+  if (!llvm::hasSingleElement(loops) || !lag)
     return {};
   scf::ForOp own = *loops.begin();
   Location loc = other.getLoc();
@@ -77,14 +93,15 @@ static ChannelOp sendFor(ChannelOp other, FuncOp first) {
   auto channel = cast<ChannelOp>(builder.clone(*other));
   Value view = first.getBlock()->getArgument(cast<BlockArgument>(copies.first.getView()).getArgNumber());
   builder.setInsertionPoint(own);
-  SendOp::create(builder, loc, view, own.getLowerBound(), channel, Value());
+  SendOp::create(builder, loc, view, lagBehind(builder, loc, own.getLowerBound(), *lag), channel, Value());
   builder.setInsertionPointToStart(own.getBody());
   Value one = arith::ConstantIndexOp::create(builder, loc, 1);
   Value next = arith::AddIOp::create(builder, loc, own.getInductionVar(), one);
-  SendOp::create(builder, loc, view, next, channel, Value());
+  SendOp::create(builder, loc, view, lagBehind(builder, loc, next, *lag), channel, Value());
   // The walk waits for it, too, so that places are sent to in order.
   builder.setInsertionPoint(beforeWaiting(own));
-  ReceiveOp::create(builder, loc, channel.getType().getTile(), channel, own.getInductionVar(), Value());
+  ReceiveOp::create(builder, loc, channel.getType().getTile(), channel,
+                    lagBehind(builder, loc, own.getInductionVar(), *lag), Value());
   return channel;
 }
 
@@ -95,7 +112,8 @@ static void share(FuncOp first, FuncOp second) {
     BlockArgument input = inputOf(own);
     for (auto other : second.getOps<ChannelOp>()) {
       BlockArgument ofOther = inputOf(other);
-      if (!input || !ofOther || input.getArgNumber() != ofOther.getArgNumber() || own.getType() != other.getType())
+      if (!input || !ofOther || input.getArgNumber() != ofOther.getArgNumber() || own.getType() != other.getType() ||
+          lagOf(own) != lagOf(other))
         continue;
       own.setPassed(count);
       other.setPassed(count++);
@@ -204,19 +222,20 @@ public:
     scf::ForOp walk = *loops.begin();
     if (!llvm::all_of(ValueRange{walk.getLowerBound(), walk.getUpperBound(), walk.getStep()}, isNumber))
       return false;
-    llvm::MapVector<std::pair<unsigned, Type>, SmallVector<ChannelOp>> readers;
+    llvm::MapVector<std::tuple<unsigned, Type, int64_t>, SmallVector<ChannelOp>> readers;
     for (FuncOp role : roles)
       for (auto channel : role.getOps<ChannelOp>())
-        if (BlockArgument input = inputOf(channel); input && isOfEachChunk(channel))
-          readers[{input.getArgNumber(), channel.getType()}].push_back(channel);
+        if (BlockArgument input = inputOf(channel))
+          if (std::optional<int64_t> lag = lagOf(channel))
+            readers[{input.getArgNumber(), channel.getType(), *lag}].push_back(channel);
     if (readers.empty())
       return false;
     function = cast<FuncOp>(first->cloneWithoutRegions());
     function.setSymName((first.getSymName() + ".producer").str());
     setWarps();
     createLoop(walk);
-    for (auto &[input, channels] : readers) {
-      send(input.first, channels.front());
+    for (auto &[read, channels] : readers) {
+      send(std::get<unsigned>(read), channels.front(), std::get<int64_t>(read));
       for (ChannelOp channel : channels) {
         channel.setPassed(count);
         receiveAlone(channel);
@@ -269,13 +288,13 @@ private:
     return mapping.lookup(number);
   }
 
-  void send(unsigned input, ChannelOp channel) {
+  void send(unsigned input, ChannelOp channel, int64_t lag) {
     OpBuilder builder = OpBuilder::atBlockBegin(function.getBlock());
     auto own = cast<ChannelOp>(builder.clone(*channel));
     own.setPassed(count);
     builder.setInsertionPoint(loop.getBody()->getTerminator());
-    SendOp::create(builder, channel.getLoc(), function.getBlock()->getArgument(input), loop.getInductionVar(), own,
-                   turn);
+    Value chunk = lagBehind(builder, channel.getLoc(), loop.getInductionVar(), lag);
+    SendOp::create(builder, channel.getLoc(), function.getBlock()->getArgument(input), chunk, own, turn);
   }
 
   FailureOr<bool> countThreads() {

@@ -188,7 +188,7 @@ private:
     mlir::Value from = {}, valid = {}; // from which one on, and how many, exist; null for all
     mlir::Value exist = {};            // whether any does; null where they do
   };
-  Rows rowsOf(const View &view, mlir::Value chunk, mlir::RankedTensorType tile);
+  Rows rowsOf(const View &view, mlir::Value chunk, mlir::RankedTensorType tile, bool mayBeBefore = false);
   /// Which of the checkpoints a chunk has, counted from the first of the range, and whether it exists.
   struct Place {
     mlir::Value number, exists;
@@ -207,6 +207,10 @@ private:
     return found == fetched.end() ? views[cast<mlir::BlockArgument>(view).getArgNumber()] : found->second;
   }
   mlir::Value validTokens(mlir::Value firstToken, int64_t count);
+  /// None of them where the first lies before the sequence.
+  mlir::Value noneBefore(mlir::Value firstToken, mlir::Value valid);
+  /// Whether a walk forward may ask for a chunk before the sequence: it takes something from the number of its own.
+  static bool mayBeNegative(mlir::Value chunk);
 
   void lowerChannel(ChannelOp op);
   void lowerSend(SendOp op);
@@ -284,6 +288,9 @@ private:
   /// Each thread arrives when it has stored, or read, the tile of a turn.
   void arrivePassed(mlir::Value channel, mlir::Value turn, bool isRead);
   void lowerPass(PassOp op);
+  /// Whether a tile is rounded for the pass that stands behind it alone, when there is a place for it: till then its
+  /// numbers take no registers of their own, of which the role has too few.
+  bool isRoundedLate(mlir::arith::TruncFOp op);
   void lowerRelease(ReleaseOp op);
   void lowerConditionOfTile(ConditionOp op);
 
@@ -394,6 +401,8 @@ private:
   Registers soFar(mlir::Value tile, const Layout &layout);
   /// Whether a branch is lowered that is seldom taken.
   bool isRare = false;
+  /// Whether the role that is lowered has fewer registers than its tiles want.
+  bool roundsLate = false;
   /// Which group of a role is lowered.
   int64_t group = 0;
   Manifest manifest;

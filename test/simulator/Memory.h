@@ -255,8 +255,12 @@ private:
     for (uint64_t cell = first; cell < end; ++cell) {
       pending[cell] = 0;
       unfenced[cell] = static_cast<uint8_t>(copy.barrier ? 0 : copy.role + 1);
+      // Whoever had a tile there before has released it, or met those who sent for this one.
       if (copy.barrier)
-        ofRoles[copy.role].writer.forget(cell);
+        for (OfRole &each : ofRoles) {
+          each.reader.forget(cell);
+          each.writer.forget(cell);
+        }
     }
     if (copy.barrier)
       barriers[copy.barrier].expected -= static_cast<int64_t>(copy.bytes.size());

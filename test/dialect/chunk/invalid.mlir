@@ -588,6 +588,26 @@ chunk.kernel @lookback_c7_back chunk 16 (input %x: tensor<16x8xf32>, input %t: t
 
 // -----
 
+chunk.kernel @lookback_c8 chunk 16 (input %x: tensor<16x8xf32>, input %t: tensor<16xf32>, valid %n: index) -> (o: tensor<16x8xf32>) {
+  // expected-error @+1 {{[lookback_c8] meets chunks at the distances 1, 2, expected two, not below 0, the farther one first}}
+  %y = chunk.lookback outer from %t : tensor<16xf32> past(%j = %x : tensor<16x8xf32>) attributes {met = array<i64: 1, 2>} {
+    chunk.contribute %j, %j : tensor<16x8xf32>, tensor<16x8xf32>
+  } : tensor<8x8xf32>
+  chunk.yield %x : tensor<16x8xf32>
+}
+
+// -----
+
+chunk.kernel @lookback_c8_wholly chunk 16 (input %x: tensor<16x8xf32>, input %t: tensor<16xf32>, valid %n: index) -> (o: tensor<16x8xf32>) {
+  // expected-error @+1 {{[lookback_c8] meets chunks at the distances 1, -1, expected}}
+  %y = chunk.lookback outer from %t : tensor<16xf32> past(%j = %x : tensor<16x8xf32>) attributes {wholly = array<i64: 1, -1>} {
+    chunk.contribute %j, %j : tensor<16x8xf32>, tensor<16x8xf32>
+  } : tensor<8x8xf32>
+  chunk.yield %x : tensor<16x8xf32>
+}
+
+// -----
+
 chunk.kernel @lookback_c7_softmax chunk 16 (input %x: tensor<16x8xf32>, input %t: tensor<16xf32>, valid %n: index) -> (o: tensor<16x8xf32>) {
   // expected-error @+1 {{[lookback_c7] is a fold of kind softmax ahead whose range is given by the body, expected}}
   %m, %l, %acc = chunk.lookback softmax ahead past(%j = %x : tensor<16x8xf32>) {

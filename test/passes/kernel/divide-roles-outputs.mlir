@@ -78,7 +78,7 @@ chunk.kernel @back chunk 64 reverse (input %q: tensor<64x64xbf16>, input %k: ten
   chunk.yield %o next %next : tensor<64x64xbf16>, tensor<64x64xf32>
 }
 
-// Walks that meet other chunks are not divided.
+// Walks whose states join by loops over other chunks are not divided.
 chunk.table @position varying {
 ^bb0(%t: f64, %h: f64, %d: f64):
   chunk.result %t : f64
