@@ -27,7 +27,8 @@ Form Signature::modelForm(const OperatorCall &call, int64_t threads, bool isOfGr
   bool looksBack = looksBackWithoutBound || llvm::any_of(state, [](const EntryShape &entry) { return !!entry.window; });
   // More would be narrower than fragments of a matrix at the usual widths.
   constexpr int64_t mostWalkSlices = 8;
-  return {.outputs = Knobs::instance().outputs.load(),
+  return {.ahead = Knobs::instance().ahead.load(),
+          .outputs = Knobs::instance().outputs.load(),
           .walks = isIdle || looksBack ? 0 : 1,
           .walkSlices = std::min(slicesFor(call, threads, segments), mostWalkSlices)};
 }

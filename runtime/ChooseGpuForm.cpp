@@ -80,6 +80,8 @@ llvm::Expected<Lowering::Blocks> Lowering::blocksOf(ModuleOp form) {
   llvm::Expected<Needs> needs = needsOf(form, request.warps);
   if (!needs)
     return needs.takeError();
+  if (int64_t further = isOfGradient && request.outputs <= 0 ? warpsAheadOfWalks(form) : 0)
+    return Blocks{needs->registers, request.warps, further, /*outputs=*/0, std::move(needs->planned)};
   // The walks of a gradient that have no results have as many warps as without roles.
   int64_t warpsOfWalk = isOfGradient ? 0 : fewWarps;
   if (request.warps == 0 && request.ahead < 0 && request.outputs < 0)

@@ -44,10 +44,10 @@ int64_t Lowering::warpsOfRoles(ModuleOp form, const KernelForm &roles,
     bool meetsChunks = llvm::any_of(block, [](kernel::FuncOp role) {
       return llvm::any_of(role.getOps<kernel::ChannelOp>(), kernel::bringsMetTiles);
     });
-    int64_t further = isOfGradient                    ? 12
-                      : roles.within || meetsChunks   ? 40
-                      : roles.ahead && roles.outputs  ? 16
-                                                      : 0;
+    int64_t further = isOfGradient                   ? (roles.ahead ? 24 : 12)
+                      : roles.within || meetsChunks  ? 40
+                      : roles.ahead && roles.outputs ? 16
+                                                     : 0;
     // With fewer than these outputs were seen to spill, whatever the estimate.
     constexpr int64_t fewestOfOutputs = 88, fewestOfAddresses = 12;
     bool fits = llvm::all_of(block, [&](kernel::FuncOp role) {
@@ -118,6 +118,24 @@ static bool makesOnlyStates(kernel::FuncOp walk) {
   return llvm::all_of(walk.getOps<scf::ForOp>(), [&](scf::ForOp loop) {
     WalkResult result = loop.getBody()->walk([&](Operation *op) { return WalkResult(success(isPartOfThat(op))); });
     return !result.wasInterrupted();
+  });
+}
+
+/// Of a gradient of what looks back walks carry states and nothing else, and add products to them of what is made of
+/// tiles alone: others make that.
+int64_t Lowering::warpsAheadOfWalks(ModuleOp form) {
+  constexpr int64_t twoGroups = 8;
+  constexpr double least = 0.5;
+  WalkResult lookbacks = form.walk([](chunk::LookbackOp) { return WalkResult::interrupt(); });
+  if (!mayHaveRoles() || !lookbacks.wasInterrupted() || request.warps || request.ahead == 0)
+    return 0;
+  KernelForm kernel = kernelForm();
+  kernel.ahead = request.ahead > 0 ? request.ahead : twoGroups;
+  kernel.outputs = 0;
+  return warpsOfRoles(form, kernel, [&](kernel::FuncOp walk, kernel::FuncOp beside) -> int64_t {
+    auto before = static_cast<double>(kernel::estimateWork(beside));
+    double all = before + static_cast<double>(kernel::estimateWork(walk));
+    return makesOnlyStates(walk) && before >= least * all ? kernel.ahead : 0;
   });
 }
 

@@ -54,7 +54,7 @@ private:
             .inPlace = isStep(),
             .computeTables = continues,
             .warps = warps,
-            .ahead = isStep() || isOfGradient ? 0 : ahead,
+            .ahead = isStep() ? 0 : ahead,
             .outputs = isStep()       ? 0
                        : isOfGradient ? std::min(outputs, mostOutputsOfGradient)
                                       : outputs,
@@ -142,6 +142,7 @@ private:
   int64_t warpsOfRoles(mlir::ModuleOp form, const KernelForm &roles,
                        llvm::function_ref<int64_t(kernel::FuncOp walk, kernel::FuncOp beside)> wanted);
   int64_t warpsAhead(mlir::ModuleOp form, int64_t warpsOfWalk);
+  int64_t warpsAheadOfWalks(mlir::ModuleOp form);
   int64_t warpsOfOutputs(mlir::ModuleOp form, int64_t warpsOfWalk);
   /// Warps before and behind those that walk, with a producer that sends for all; none where that has not been seen to
   /// gain.
@@ -164,7 +165,8 @@ private:
   std::string noChunkForm;       // why, where the step form stands in for it
   int64_t warps = request.warps; // of a block; 0: as many as suit it
   /// Further warps, which run ahead of those, or find outputs behind them.
-  int64_t ahead = std::max<int64_t>(request.ahead, 0), outputs = std::max<int64_t>(request.outputs, 0);
+  int64_t ahead = request.isOfGradient() ? 0 : std::max<int64_t>(request.ahead, 0);
+  int64_t outputs = std::max<int64_t>(request.outputs, 0);
   bool within = false;              // walks expect their rows to be in range
   int64_t panels = 0;               // the columns of panels of matrices; 0: those are whole
   bool thinsCheckpoints = true;     // where all would take much memory

@@ -298,6 +298,7 @@ char *strettoModuleLower(const StrettoModule *handle, const char *stage, const c
     request.sideBySide = isGradient && request.part == KernelRequest::Part::Segments;
     if (isGradient)
       request.take({.slices = std::max<int64_t>(Knobs::instance().slices, 1),
+                    .ahead = Knobs::instance().ahead,
                     .walks = Knobs::instance().walks,
                     .walkSlices = std::max<int64_t>(Knobs::instance().walkSlices, 1)});
     if (form)

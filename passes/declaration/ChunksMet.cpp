@@ -161,8 +161,10 @@ ChunksMet ChunksMet::joining(Value time, int64_t tokens) {
   std::optional<int64_t> distance;
   bool isKnown = followsTokens(time, tokens) && allOf([&](int64_t chunk) {
     std::optional<double> before = timeAt(time, static_cast<double>(chunk * tokens - 1)),
+                          first = timeAt(time, static_cast<double>(chunk * tokens)),
                           own = timeAt(time, static_cast<double>((chunk + 1) * tokens - 1));
-    if (!before || !own)
+    // Of a chunk with fewer tokens all joins, too, if its tokens have one time.
+    if (!before || !first || !own || floorOf(*first) != floorOf(*own))
       return false;
     int64_t begin = floorOf(*before) + 1, end = floorOf(*own) + 1;
     if (!distance)

@@ -4,6 +4,7 @@
 #include "mlir/IR/Iterators.h"
 #include "mlir/Interfaces/SideEffectInterfaces.h"
 #include "passes/Passes.h"
+#include "passes/kernel/RegisterEstimate.h"
 #include "passes/kernel/RoleDivision.h"
 #include "runtime/Manifest.h"
 
@@ -448,11 +449,12 @@ FuncOp Divider::runAhead(int64_t warpsAhead, int64_t warpsOfWalk) {
   if (before || leavesStates) {
     NextLoads loads(ahead);
     // Beside a walk that leaves states alone there is room for two groups, if a producer can send for them.
-    if (leavesStates && loads.areAll() && comesInBoxes(ahead))
+    bool isForGroups = !leavesStates || comesInBoxes(ahead);
+    if (leavesStates && loads.areAll() && isForGroups)
       warpsAhead = 2 * warpsOfGroup;
     // Groups that take turns would not know of each other where the walk ends.
     bool mayEnd = ahead.walk([](chunk::ExpectOp) { return WalkResult::interrupt(); }).wasInterrupted();
-    if (warpsAhead > warpsOfGroup && loads.areAll() && !mayEnd)
+    if (warpsAhead > warpsOfGroup && loads.areAll() && isForGroups && !mayEnd)
       groups = warpsAhead / warpsOfGroup;
     loads.place(groups);
   }
@@ -509,7 +511,7 @@ private:
     }
     if (ahead) {
       FuncOp whole = walking ? walking : function;
-      if (std::optional<RoleDivision> division = RoleDivision::ahead(whole, /*ofStates=*/outputs > 0)) {
+      if (std::optional<RoleDivision> division = RoleDivision::ahead(whole, /*ofStates=*/outputs > 0 || isOfGradient(whole))) {
         walking = Divider(whole, std::move(*division)).runAhead(ahead, walkers);
         manifest->threads += manifest->threadsAhead = FuncOp(walking.getRolesOfBlock()[1]).getThreads();
       }

@@ -10,6 +10,7 @@
 #include "mlir/Analysis/SliceAnalysis.h"
 #include "mlir/IR/Matchers.h"
 #include "mlir/Interfaces/SideEffectInterfaces.h"
+#include "passes/chunk/InputType.h"
 #include "passes/kernel/KernelFolder.h"
 
 using namespace mlir;
@@ -88,7 +89,10 @@ void KernelFolder::foldLookback(chunk::LookbackOp op) {
 
 bool KernelFolder::isKnown(chunk::LookbackOp op) { return fromStart && op.getMet() && !loadsPast(op); }
 
-bool KernelFolder::isLagging(chunk::LookbackOp op) { return hasTurns && isKnown(op) && op.getLag(); }
+/// Of numbers of 32 bits shared memory holds the tiles of a window and nothing beside.
+bool KernelFolder::isLagging(chunk::LookbackOp op) {
+  return hasTurns && isKnown(op) && op.getLag() && inputTypeOf(kernel).getIntOrFloatBitWidth() == 16;
+}
 
 int64_t KernelFolder::lagOf(chunk::LookbackOp op) { return op.getAhead() ? -*op.getLag() : *op.getLag(); }
 
@@ -195,11 +199,12 @@ std::optional<KernelFolder::Chunks> KernelFolder::wholeChunksOf(chunk::LookbackO
       return std::nullopt;
     // Pairs with tokens that there are not are left out.
     Chunks chunks = chunksAt(op, *op.getWholly());
-    Value existing = arith::DivUIOp::create(builder, tokens, perChunk);
     if (op.getAhead()) {
+      Value existing = arith::DivUIOp::create(builder, tokens, perChunk);
       chunks.end = arith::MinSIOp::create(builder, chunks.end, existing);
     } else {
-      Value isComplete = arith::CmpIOp::create(builder, arith::CmpIPredicate::slt, index, existing);
+      Value valid = mapping.lookup(kernel.getValid());
+      Value isComplete = arith::CmpIOp::create(builder, arith::CmpIPredicate::sge, valid, perChunk);
       chunks.end = arith::SelectOp::create(builder, isComplete, chunks.end, chunks.begin);
     }
     return chunks;
@@ -338,7 +343,8 @@ Value KernelFolder::channelOfPast(BlockArgument argument) {
 
 SmallVector<BlockArgument> KernelFolder::sentPast(chunk::LookbackOp op) {
   SmallVector<BlockArgument> sent;
-  if (!loadsPast(op) && !isLagging(op))
+  bool meetsNothing = fromStart && op.getContinued();
+  if (!loadsPast(op) && !isLagging(op) && !meetsNothing)
     for (Value past : op.getPast())
       if (auto argument = cast<BlockArgument>(past); !isComputed(argument) && !llvm::is_contained(sent, argument))
         sent.push_back(argument);

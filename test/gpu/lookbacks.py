@@ -47,6 +47,7 @@ CASES = {
     "lolcats": ("lolcats", {"window": 20}),
     "lolcats of a chunk": ("lolcats", {"window": 64}),
     "lolcats sliding": ("lolcats", {"window": 70, "mode": "sliding"}),
+    "lolcats sliding by a chunk": ("lolcats", {"window": 64, "mode": "sliding"}),
     "lolcats t2r": ("lolcats", {"window": 5, "feature": "t2r"}),
     "relation_kl": ("relation_kl", {}),
     "relation_kl with keys, not causal": ("relation_kl", {"causal": False, "k_s": True, "k_t": True}),

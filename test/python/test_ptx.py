@@ -56,7 +56,8 @@ SPILLS = {
     "supra": [("fp32", 128)],
     "gsa": [("bf16", 128), ("fp32", 128)],
     "abc": [("bf16", 128), ("fp32", 128)],
-    "lolcats": [("bf16", 16), ("bf16", 64), ("bf16", 128), ("fp32", 128)],
+    "lolcats": [("bf16", 64), ("bf16", 128), ("fp32", 128)],
+    "swa": [("fp32", 128)],
 }
 # Forwards: up to 160 bytes of chunks.
 CHUNK_SPILLS = {

@@ -110,3 +110,26 @@ stretto.variant @joins(%q: !K, %k: !K, %v: !V) -> !V attributes {group = {H = 1 
   %o = stretto.read %1, %q along "K" at %at : !S, !K -> !V
   stretto.yield %o : !V
 }
+
+// -----
+
+// Where each token has a time of its own, what joins with the last chunk depends on how many tokens that has.
+
+!K = tensor<32xf64, #stretto.row<K>>
+!number_per_1 = tensor<f64, #stretto.row<(), 1>>
+!V = tensor<16xf64, #stretto.row<V>>
+!S = !stretto.state<K : 32, V : 16>
+
+// CHECK-LABEL: chunk.kernel @slides chunk
+// CHECK: chunk.lookback outer
+// CHECK-NOT: met =
+// CHECK: chunk.yield
+stretto.variant @slides(%q: !K, %k: !K, %v: !V) -> !V attributes {group = {H = 1 : i64}} {
+  %t = stretto.position
+  %w = arith.constant dense<16.0> : !number_per_1
+  %at = arith.subf %t, %w : !number_per_1
+  %0 = stretto.state "S" : !S
+  %1 = stretto.write %0, %k, %v : !S, !K, !V
+  %o = stretto.read %1, %q along "K" at %at : !S, !K -> !V
+  stretto.yield %o : !V
+}
