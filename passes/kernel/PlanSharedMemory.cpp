@@ -172,12 +172,15 @@ bool readsEarly(scf::ForOp loop, Operation *sender) {
 
 /// Where blocks of independent chunks have registers and shared memory for several on a multiprocessor if tiles of
 /// other chunks come one at a time, the next when products have read the one before, they do: other blocks hide more of
-/// what instructions wait for than a tile that comes early. Whether that is so.
-bool makeRoomForOthers(FuncOp function) {
+/// what instructions wait for than a tile that comes early. So they do where there would be one block otherwise, with so
+/// few warps, and there are two. The bytes that a block may take then; nothing where that is not so.
+std::optional<int64_t> makeRoomForOthers(FuncOp function, int64_t bytes) {
   SmallVector<ChannelOp> channels;
   llvm::copy_if(function.getOps<ChannelOp>(), std::back_inserter(channels),
                 [](ChannelOp channel) { return bringsMetTiles(channel) && !channel.getOffset(); });
-  int64_t blocks = channels.empty() ? 1 : blocksOfMeetings(function);
+  if (channels.empty() || !isItemOfChunk(function))
+    return std::nullopt;
+  int64_t blocks = blocksOfMeetings(function);
   SmallVector<Operation *> sends;
   bool comesLate = false;
   function.walk([&](scf::ForOp loop) {
@@ -187,21 +190,32 @@ bool makeRoomForOthers(FuncOp function) {
         comesLate |= !readsEarly(loop, &op);
       }
   });
-  if (blocks == 1 || comesLate)
-    return false;
   auto setDepth = [&](int64_t depth) {
     for (ChannelOp channel : channels)
       channel.setDepth(depth);
   };
-  setDepth(1);
-  if (SharedMemoryPlanner(function, /*apart=*/true).plan() > bytesOfBlock(blocks)) {
+  auto bytesOf = [&](int64_t depth, bool apart) {
+    setDepth(depth);
+    // At last small regions share bytes, too.
+    int64_t needed = apart ? SharedMemoryPlanner(function, apart).plan()
+                           : SharedMemoryPlanner(function, apart, /*limit=*/0, /*mostApart=*/0).plan();
     setDepth(2);
-    return false;
-  }
+    return needed;
+  };
+  constexpr int64_t two = 2;
+  int64_t limit = 0;
+  if (blocks > 1 && !comesLate && bytesOf(/*depth=*/1, /*apart=*/true) <= bytesOfBlock(blocks))
+    limit = bytes;
+  else if (blocksForRegisters(function) == two && bytesOf(/*depth=*/2, /*apart=*/false) > bytesOfBlock(two) &&
+           bytesOf(/*depth=*/1, /*apart=*/false) <= bytesOfBlock(two))
+    limit = bytesOfBlock(two);
+  if (!limit)
+    return std::nullopt;
+  setDepth(1);
   for (Operation *send : sends)
     send->moveBefore(send->getBlock()->getTerminator());
   sendBehindReaders(sends);
-  return true;
+  return limit;
 }
 
 /// Gives what roles pass to each other more places where memory is left, the smallest tiles first: who runs ahead waits
@@ -525,8 +539,8 @@ struct PlanSharedMemory : stretto::impl::PlanSharedMemoryBase<PlanSharedMemory> 
     FuncOp function = roles[0];
     for (FuncOp each : roles)
       eraseUnreadChannels(each);
-    bool hasRoom = roles.size() == 1 && makeRoomForOthers(function);
-    int64_t limit = hasRoom ? target.sharedBytes : deepenChannels(roles, target.sharedBytes);
+    std::optional<int64_t> room = roles.size() == 1 ? makeRoomForOthers(function, target.sharedBytes) : std::nullopt;
+    int64_t limit = room ? *room : deepenChannels(roles, target.sharedBytes);
     // Memory to spare buys barriers; where it is scarce regions share it, then channels lose their depth, and at last
     // tiles are where they are read and nowhere else, in loops within a loop, too.
     int64_t bytesApart = SharedMemoryPlanner(roles, /*apart=*/true).plan();

@@ -249,7 +249,9 @@ int64_t SharedMemoryPlanner::lowestFree(const Region &wanted) {
 
 int64_t SharedMemoryPlanner::lowestFree(const Region &wanted, bool beside) {
   // The barriers of several roles are many: they stand side by side.
-  int64_t alignment = wanted.isOfBarriers && roles.size() > 1 ? bytesOfBarrier : alignmentOfShared(wanted.bytes);
+  // Banks of their own are worth less than bytes where these are scarce.
+  bool isTight = roles.size() > 1 || (!apart && limit == 0 && mostApart == 0);
+  int64_t alignment = wanted.isOfBarriers && isTight ? bytesOfBarrier : alignmentOfShared(wanted.bytes);
   int64_t offset = 0;
   for (const Region *other : placed) {
     if (offset + wanted.bytes <= *other->offset)
