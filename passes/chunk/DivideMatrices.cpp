@@ -292,8 +292,9 @@ bool Panels::divide(DecayStateOp op) {
 
 /// The look-back of one of the results alone.
 static LookbackOp only(OpBuilder &builder, LookbackOp op, unsigned number, Type type) {
-  auto single = LookbackOp::create(builder, op.getLoc(), type, op.getFold(), op.getFirst(), op.getLast(), op.getPast(),
-                                   op.getAhead(), op.getToEnd(), op.getContinued(), op.getMetAttr(), op.getWhollyAttr());
+  auto single =
+      LookbackOp::create(builder, op.getLoc(), type, op.getFold(), op.getFirst(), op.getLast(), op.getPast(),
+                         op.getAhead(), op.getToEnd(), op.getContinued(), op.getMetAttr(), op.getWhollyAttr());
   IRMapping mapping;
   op.getBody().cloneInto(&single.getBody(), mapping);
   MutableOperandRange given = single.getContribution().getGivenMutable();

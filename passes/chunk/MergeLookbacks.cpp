@@ -62,9 +62,10 @@ static void merge(chunk::LookbackOp first, chunk::LookbackOp second) {
   for (Value other : second.getPast())
     if (!llvm::is_contained(past, other))
       past.push_back(other);
-  auto both = chunk::LookbackOp::create(builder, builder.getFusedLoc({first.getLoc(), second.getLoc()}), results,
-                                        first.getFold(), first.getFirst(), first.getLast(), past, first.getAhead(),
-                                        first.getToEnd(), first.getContinued(), first.getMetAttr(), first.getWhollyAttr());
+  auto both =
+      chunk::LookbackOp::create(builder, builder.getFusedLoc({first.getLoc(), second.getLoc()}), results,
+                                first.getFold(), first.getFirst(), first.getLast(), past, first.getAhead(),
+                                first.getToEnd(), first.getContinued(), first.getMetAttr(), first.getWhollyAttr());
   Block &body = both.getBody().emplaceBlock();
   IRMapping mapping;
   for (chunk::LookbackOp op : {first, second})

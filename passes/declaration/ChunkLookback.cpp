@@ -46,7 +46,9 @@ private:
   FailureOr<Terms> termsOf(Value row);
   FailureOr<PastTiles::Range> range();
   /// The chunks that the tokens of one see, where chunks have as many tokens as tiles.
-  ChunksMet met() { return op.getToEnd() || b.tokens != past.tokens ? ChunksMet() : ChunksMet::seen(op.getFirst(), b.tokens); }
+  ChunksMet met() {
+    return op.getToEnd() || b.tokens != past.tokens ? ChunksMet() : ChunksMet::seen(op.getFirst(), b.tokens);
+  }
   LogicalResult buildSums(PastTiles::Range range);
   LogicalResult buildScores(PastTiles::Range range);
   Of kindOf(Value row);

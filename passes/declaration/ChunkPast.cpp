@@ -72,7 +72,7 @@ chunk::LookbackOp PastTiles::finish(chunk::Fold fold, Range range, ValueRange co
   b.setLoc(op->getLoc());
   auto lookback =
       b.create<chunk::LookbackOp>(results, fold, ofToken.first, ofToken.last, sources, range.ahead, range.toEnd,
-                                    /*continued=*/false, /*met=*/nullptr, /*wholly=*/nullptr);
+                                  /*continued=*/false, /*met=*/nullptr, /*wholly=*/nullptr);
   met.setOn(lookback);
   Block &target = lookback.getBody().emplaceBlock();
   for (BlockArgument argument : block.getArguments())

@@ -54,7 +54,6 @@ std::optional<double> stretto::timeAt(Value time, double position) {
   return number ? std::optional(number.getSplatValue<APFloat>().convertToDouble()) : std::nullopt;
 }
 
-
 namespace {
 /// How a time moves on: by `pace` for each token, on average, and after `period` tokens just as before.
 struct Progress {
@@ -160,17 +159,17 @@ ChunksMet ChunksMet::seen(Value first, int64_t tokens) {
 ChunksMet ChunksMet::joining(Value time, int64_t tokens) {
   std::optional<int64_t> distance;
   bool isKnown = followsTokens(time, tokens) && allOf([&](int64_t chunk) {
-    std::optional<double> before = timeAt(time, static_cast<double>(chunk * tokens - 1)),
-                          first = timeAt(time, static_cast<double>(chunk * tokens)),
-                          own = timeAt(time, static_cast<double>((chunk + 1) * tokens - 1));
-    // Of a chunk with fewer tokens all joins, too, if its tokens have one time.
-    if (!before || !first || !own || floorOf(*first) != floorOf(*own))
-      return false;
-    int64_t begin = floorOf(*before) + 1, end = floorOf(*own) + 1;
-    if (!distance)
-      distance = chunk - begin / tokens;
-    return begin == (chunk - *distance) * tokens && end == begin + tokens;
-  });
+                   std::optional<double> before = timeAt(time, static_cast<double>(chunk * tokens - 1)),
+                                         first = timeAt(time, static_cast<double>(chunk * tokens)),
+                                         own = timeAt(time, static_cast<double>((chunk + 1) * tokens - 1));
+                   // Of a chunk with fewer tokens all joins, too, if its tokens have one time.
+                   if (!before || !first || !own || floorOf(*first) != floorOf(*own))
+                     return false;
+                   int64_t begin = floorOf(*before) + 1, end = floorOf(*own) + 1;
+                   if (!distance)
+                     distance = chunk - begin / tokens;
+                   return begin == (chunk - *distance) * tokens && end == begin + tokens;
+                 });
   if (!isKnown || *distance < 1)
     return {};
   return {Distances{*distance, *distance}, Distances{*distance, *distance}};
@@ -179,15 +178,15 @@ ChunksMet ChunksMet::joining(Value time, int64_t tokens) {
 ChunksMet ChunksMet::joinedAhead(Value time, int64_t tokens) {
   std::optional<int64_t> distance;
   bool isKnown = followsTokens(time, tokens) && allOf([&](int64_t chunk) {
-    std::optional<double> first = timeAt(time, static_cast<double>(chunk * tokens)),
-                          last = timeAt(time, static_cast<double>((chunk + 1) * tokens - 1));
-    if (!first || !last || floorOf(*first) != floorOf(*last))
-      return false;
-    int64_t behind = floorOf(*first) + 1;
-    if (!distance)
-      distance = chunk - (behind / tokens - 1);
-    return behind == (chunk - *distance + 1) * tokens;
-  });
+                   std::optional<double> first = timeAt(time, static_cast<double>(chunk * tokens)),
+                                         last = timeAt(time, static_cast<double>((chunk + 1) * tokens - 1));
+                   if (!first || !last || floorOf(*first) != floorOf(*last))
+                     return false;
+                   int64_t behind = floorOf(*first) + 1;
+                   if (!distance)
+                     distance = chunk - (behind / tokens - 1);
+                   return behind == (chunk - *distance + 1) * tokens;
+                 });
   if (!isKnown || *distance < 1)
     return {};
   return {Distances{*distance, *distance}, Distances{*distance, *distance}};

@@ -26,8 +26,8 @@ struct ChunksMet {
   static ChunksMet seen(mlir::Value first, int64_t tokens);
   /// Of a state that is read as of `time`: the one chunk that joins it with another.
   static ChunksMet joining(mlir::Value time, int64_t tokens);
-  /// Of a state of reverse time that tokens write to as of `time`: the one chunk behind whose tokens join it with another,
-  /// at the last token of this one.
+  /// Of a state of reverse time that tokens write to as of `time`: the one chunk behind whose tokens join it with
+  /// another, at the last token of this one.
   static ChunksMet joinedAhead(mlir::Value time, int64_t tokens);
 
   void setOn(chunk::LookbackOp op) const;

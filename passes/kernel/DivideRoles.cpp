@@ -511,7 +511,8 @@ private:
     }
     if (ahead) {
       FuncOp whole = walking ? walking : function;
-      if (std::optional<RoleDivision> division = RoleDivision::ahead(whole, /*ofStates=*/outputs > 0 || isOfGradient(whole))) {
+      if (std::optional<RoleDivision> division =
+              RoleDivision::ahead(whole, /*ofStates=*/outputs > 0 || isOfGradient(whole))) {
         walking = Divider(whole, std::move(*division)).runAhead(ahead, walkers);
         manifest->threads += manifest->threadsAhead = FuncOp(walking.getRolesOfBlock()[1]).getThreads();
       }

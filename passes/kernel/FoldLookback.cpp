@@ -148,8 +148,7 @@ KernelFolder::Chunks KernelFolder::chunksAt(chunk::LookbackOp op, ArrayRef<int64
   Value farthest = constant(distances.front()), nearest = constant(distances.back()), one = constant(1);
   if (op.getAhead()) {
     Value end = arith::AddIOp::create(builder, arith::AddIOp::create(builder, index, farthest), one);
-    return {arith::AddIOp::create(builder, index, nearest),
-            arith::MinSIOp::create(builder, end, chunksOfSequence())};
+    return {arith::AddIOp::create(builder, index, nearest), arith::MinSIOp::create(builder, end, chunksOfSequence())};
   }
   Value begin = arith::SubIOp::create(builder, index, farthest);
   return {arith::MaxSIOp::create(builder, begin, constant(0)),

@@ -43,7 +43,7 @@ LogicalResult ThreadLowering::lowerRoles() {
   OpBuilder::InsertionGuard guard(b);
   for (FuncOp role : roles) {
     function = role;
-    roundsLate = !registersOf.suffice(role);
+    roundsLate = registersOf.areScarce(role);
     for (group = 0; group < role.getGroups(); ++group, ++id) {
       int64_t warps = role.getWarps(), threads = warps * lanesOfWarp;
       bool isLast = role == roles.back() && group + 1 == role.getGroups();

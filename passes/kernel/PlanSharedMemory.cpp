@@ -172,8 +172,8 @@ bool readsEarly(scf::ForOp loop, Operation *sender) {
 
 /// Where blocks of independent chunks have registers and shared memory for several on a multiprocessor if tiles of
 /// other chunks come one at a time, the next when products have read the one before, they do: other blocks hide more of
-/// what instructions wait for than a tile that comes early. So they do where there would be one block otherwise, with so
-/// few warps, and there are two. The bytes that a block may take then; nothing where that is not so.
+/// what instructions wait for than a tile that comes early. So they do where there would be one block otherwise, with
+/// so few warps, and there are two. The bytes that a block may take then; nothing where that is not so.
 std::optional<int64_t> makeRoomForOthers(FuncOp function, int64_t bytes) {
   SmallVector<ChannelOp> channels;
   llvm::copy_if(function.getOps<ChannelOp>(), std::back_inserter(channels),
@@ -252,9 +252,8 @@ bool isLeftOver(ChannelOp channel, ArrayRef<ChannelOp> over) {
 bool isReadOnce(Roles roles, ChannelOp channel) {
   return llvm::all_of(roles, [&](FuncOp role) {
     return llvm::all_of(role.getOps<ChannelOp>(), [&](ChannelOp end) {
-      return end.getPassed() != channel.getPassed() || llvm::all_of(end->getUsers(), [](Operation *user) {
-               return !isa<ReceiveOp>(user) || user->hasOneUse();
-             });
+      return end.getPassed() != channel.getPassed() ||
+             llvm::all_of(end->getUsers(), [](Operation *user) { return !isa<ReceiveOp>(user) || user->hasOneUse(); });
     });
   });
 }

@@ -123,7 +123,8 @@ bool RegistersOfRoles::leavesTooFew(ArrayRef<FuncOp> roles, int64_t left) {
       wanted += (estimateRegisters(role) - fewer) * role.getThreads();
       meetChunks |= role.walk([](scf::ForOp loop) {
                           return isa<scf::ForOp>(loop->getParentOp()) ? WalkResult::interrupt() : WalkResult::advance();
-                        }).wasInterrupted();
+                        })
+                        .wasInterrupted();
     }
   return meetChunks && wanted > left;
 }
@@ -151,7 +152,8 @@ RegistersOfRoles::RegistersOfRoles(ArrayRef<FuncOp> roles) {
   for (FuncOp role : roles.drop_front())
     if (role.getRole().getKind() == RoleKind::Producer)
       give(role, fewest);
-  if (leavesOver(roles) || leavesTooFew(roles, left)) {
+  areShares = !leavesOver(roles) && leavesTooFew(roles, left);
+  if (leavesOver(roles) || areShares) {
     divide(roles, left);
     return;
   }

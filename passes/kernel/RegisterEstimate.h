@@ -25,12 +25,15 @@ public:
   int64_t of(FuncOp role) const { return ofRoles.lookup(role); }
   /// Whether a role has as many as its tiles and what the assembler keeps besides were seen to want.
   bool suffice(FuncOp role) const { return estimateRegisters(role) + ofAssembler <= of(role); }
+  /// Whether it has fewer, as all have shares.
+  bool areScarce(FuncOp role) const { return areShares && !suffice(role); }
 
 private:
   void divide(llvm::ArrayRef<FuncOp> roles, int64_t left);
   static int64_t wantedBy(FuncOp role);
   static bool leavesTooFew(llvm::ArrayRef<FuncOp> roles, int64_t left);
 
+  bool areShares = false; // of what a walk wants, and outputs that meet other chunks
   static constexpr int64_t ofAssembler = 60;
   llvm::DenseMap<mlir::Operation *, int64_t> ofRoles;
 };

@@ -401,7 +401,7 @@ private:
   Registers soFar(mlir::Value tile, const Layout &layout);
   /// Whether a branch is lowered that is seldom taken.
   bool isRare = false;
-  /// Whether the role that is lowered has fewer registers than its tiles want.
+  /// Whether the role that is lowered has a share of registers, and fewer than its tiles want.
   bool roundsLate = false;
   /// Which group of a role is lowered.
   int64_t group = 0;
