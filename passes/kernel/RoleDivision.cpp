@@ -34,6 +34,7 @@ private:
   void need(Value value);
   bool narrows(Operation *op, llvm::SetVector<Operation *> &made);
   bool sumsUpTiles(chunk::ReduceOp op, llvm::SetVector<Operation *> &made);
+  bool isMadeByProducts(arith::TruncFOp op, llvm::SetVector<Operation *> &made);
   bool isReached(Value value) { return reached.contains(value); }
   /// Whether the second part may compute a value anew, from constants and numbers that it repeats.
   static bool isMadeAgain(Operation *op);
@@ -273,6 +274,33 @@ bool RoleFinder::sumsUpTiles(chunk::ReduceOp op, llvm::SetVector<Operation *> &m
          });
 }
 
+/// Whether an operation rounds a matrix that products make of tiles from memory alone, as features of queries are, and
+/// nothing on the way is asked for elsewhere: then the first part may make it.
+bool RoleFinder::isMadeByProducts(arith::TruncFOp op, llvm::SetVector<Operation *> &made) {
+  auto tile = dyn_cast<RankedTensorType>(op.getType());
+  if (!tile || tile.getRank() != 2)
+    return false;
+  made.insert(op);
+  for (size_t index = 0; index < made.size(); ++index) {
+    Operation *next = made[index];
+    if (isa<ReceiveOp>(next))
+      continue;
+    if (!isMemoryEffectFree(next) || next->getNumRegions())
+      return false;
+    for (Value operand : next->getOperands()) {
+      if (!isInLoop(operand) || operand == loop.getInductionVar())
+        continue;
+      if (!operand.getDefiningOp())
+        return false; // it is carried
+      made.insert(operand.getDefiningOp());
+    }
+  }
+  return llvm::any_of(made, llvm::IsaPred<chunk::DotOp>) && llvm::all_of(made, [&](Operation *next) {
+           bool mayBeShared = next == op || isa<ReceiveOp>(next) || isMadeAgain(next);
+           return mayBeShared || llvm::all_of(next->getUsers(), [&](Operation *user) { return made.contains(user); });
+         });
+}
+
 bool RoleFinder::findOutputs(bool prepares, bool isPrepared) {
   if (!findLoop())
     return false;
@@ -312,6 +340,13 @@ bool RoleFinder::findOutputs(bool prepares, bool isPrepared) {
     for (auto sums : body.getOps<chunk::ReduceOp>()) {
       llvm::SetVector<Operation *> made;
       if (!needed.contains(sums) && sumsUpTiles(sums, made))
+        needed.insert_range(made);
+    }
+  // Those who meet other chunks have most to do.
+  if (isPrepared && meetsChunks())
+    for (auto rounding : body.getOps<arith::TruncFOp>()) {
+      llvm::SetVector<Operation *> made;
+      if (!needed.contains(rounding) && isMadeByProducts(rounding, made))
         needed.insert_range(made);
     }
   // What outputs are made of beside that.

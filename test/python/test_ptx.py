@@ -380,6 +380,25 @@ def test_kept_states_are_stored_by_those_who_find_outputs(ptxas, tmp_path, opera
         assert bytes_spilled(ptxas, tmp_path, text)[0] <= most[segments]
 
 
+def test_windows_are_met_behind_a_walk(ptxas, tmp_path):
+    """Of LoLCATs at width 128 others make features and a third role meets the window, in walks of states and of a gradient
+    as well, with a register too few for one of the roles.
+    """
+    settings = dict(target="sm_90a", dtype="bf16", segments=True, D=128, V=128, F=64)
+    variant = stretto.ops.lolcats.variant
+    form = (0, 1, 0, 0, 0, -1, 1, -1)
+    planned = variant.lower("kernel", **settings, form=form)
+    roles = [f"@lolcats.{role}(" in planned for role in ("ahead", "outputs", "producer")]
+    assert all(roles) and "@lolcats_writes.ahead(" in planned and "@lolcats_writes.producer(" in planned
+    outputs = planned[planned.index("@lolcats.outputs(") : planned.index("@lolcats.producer(")]
+    assert outputs.count("scf.for") == 2 and "kernel.span" not in planned
+    text = variant.lower("ptx", **settings, form=form)
+    assert bytes_spilled(ptxas, tmp_path, text)[0] <= 4
+    planned = variant.lower("kernel", **settings, backward=True)
+    walks = ("checkpoints", "cotangents", "cotangent_writes")
+    assert all(f"@lolcats_backward_{walk}.ahead(" in planned for walk in walks)
+
+
 @pytest.mark.parametrize("operator, bytes_of_form", [("gla", 0), ("hgrn2", 24), ("rwkv6", 0), ("delta_rule", None)])
 def test_walks_back_find_states_between_checkpoints(ptxas, tmp_path, operator, bytes_of_form):
     """Of chunks of 32 tokens every second one has a checkpoint where one product makes the next state of that."""

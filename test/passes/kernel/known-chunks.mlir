@@ -29,35 +29,39 @@ chunk.table @position varying {
 // CHECK: %[[NEXT:.*]] = chunk.dot %[[ROWS]], %{{.*}} transpose_left add %[[S]]
 // CHECK: %[[BEFORE:.*]] = arith.subi %[[C]], %c1
 // CHECK: %[[BEGIN:.*]] = arith.maxsi %[[BEFORE]], %c0
-// CHECK: %[[WHOLE:.*]] = arith.divui
-// CHECK: %[[COMPLETE:.*]] = arith.cmpi slt, %[[C]], %[[WHOLE]]
+// CHECK: %[[COMPLETE:.*]] = arith.cmpi sge, %{{.*}}, %c64
 // CHECK: arith.select %[[COMPLETE]]
 // CHECK: scf.for %{{.*}} = %[[BEGIN]] to
 // CONTINUED-LABEL: kernel.func @window_and_state(
 // CONTINUED: kernel.span
 // CONTINUED: scf.for {{.*}} -> (tensor<64x64xf32>)
 
-// The window is met by those who find outputs, who count its tiles; features are made ahead of the walk, of tiles that
-// a producer sends two chunks late.
+// The window is met by those who find outputs, who count its tiles; features are made ahead of the walk, of keys that a
+// producer sends two chunks late, and of queries, which go to those who find outputs.
 // ROLES-LABEL: kernel.func @window_and_state(
 // ROLES-SAME: roles [#kernel.role<walk, 4>]
 // ROLES-NOT: kernel.span
 // ROLES: scf.for
 // ROLES-NOT: scf.for
 // ROLES-LABEL: kernel.func @window_and_state.ahead(
+// ROLES-DAG: %[[QUERIES:.*]] = kernel.channel passed 0 depth 1 : <tensor<64x128xbf16
+// ROLES-DAG: %[[KEYS:.*]] = kernel.channel passed 2 depth 1 : <tensor<64x128xbf16
 // ROLES: scf.for
-// ROLES: chunk.dot
-// ROLES: math.exp
+// ROLES-DAG: kernel.pass %{{.*}} to %[[QUERIES]]
+// ROLES-DAG: kernel.pass %{{.*}} to %[[KEYS]]
 // ROLES-LABEL: kernel.func @window_and_state.outputs(
+// ROLES: %[[FEATURES:.*]] = kernel.channel passed 0 depth
+// ROLES-NOT: kernel.send %w
 // ROLES: scf.for {{.*}} iter_args({{.*}}) -> (index)
+// ROLES: kernel.receive %[[FEATURES]]
 // ROLES: scf.if
-// ROLES-NEXT: kernel.send %k
+// ROLES: kernel.send %k
 // ROLES: scf.for
 // ROLES-LABEL: kernel.func @window_and_state.producer(
 // ROLES: scf.for %[[C:[a-z0-9]+]] =
 // ROLES-DAG: kernel.send %q at %[[C]]
-// ROLES-DAG: %[[LATE:.*]] = arith.subi %[[C]], %c2
-// ROLES-DAG: kernel.send %k at %[[LATE]]
+// ROLES-DAG: arith.subi %[[C]], %c2
+// ROLES-DAG: kernel.send %k at %{{[0-9]+}}
 
 // Two places for tiles of the window are worth more than a second one for what is read once.
 // PLANNED-LABEL: kernel.func @window_and_state(
@@ -65,7 +69,6 @@ chunk.table @position varying {
 // PLANNED-LABEL: kernel.func @window_and_state.outputs(
 // PLANNED: kernel.channel bulk depth 2
 // PLANNED: kernel.channel bulk depth 2
-// PLANNED: kernel.channel passed {{[0-9]+}} bulk depth 2
 chunk.kernel @window_and_state chunk 64 (input %q: tensor<64x128xbf16>, input %k: tensor<64x128xbf16>, input %v: tensor<64x128xbf16>,
     parameter %w: tensor<128x128xbf16>, table %position: tensor<64xf32>, window %k_window: tensor<128x128xbf16> of "k",
     window %v_window: tensor<128x128xbf16> of "v", state %S: tensor<128x128xf32>, valid %n: index) -> (o: tensor<64x128xbf16>) {
@@ -89,7 +92,10 @@ chunk.kernel @window_and_state chunk 64 (input %q: tensor<64x128xbf16>, input %k
   } : tensor<128x128xf32>
   %next = arith.addf %S, %written : tensor<128x128xf32>
   %s = arith.truncf %next : tensor<128x128xf32> to tensor<128x128xbf16>
-  %read = chunk.dot %q, %s : tensor<64x128xbf16>, tensor<128x128xbf16> -> tensor<64x128xf32>
+  %scores = chunk.dot %q, %w : tensor<64x128xbf16>, tensor<128x128xbf16> -> tensor<64x128xf32>
+  %raised = math.exp %scores : tensor<64x128xf32>
+  %features = arith.truncf %raised : tensor<64x128xf32> to tensor<64x128xbf16>
+  %read = chunk.dot %features, %s : tensor<64x128xbf16>, tensor<128x128xbf16> -> tensor<64x128xf32>
   %m, %l, %acc = chunk.lookback softmax from %first : tensor<64xf32>
       past(%k_j = %k : tensor<64x128xbf16>, %v_j = %v : tensor<64x128xbf16>) attributes {met = array<i64: 1, 0>, wholly = array<i64: 1, 1>} {
     %p = chunk.dot %q, %k_j transpose_right : tensor<64x128xbf16>, tensor<64x128xbf16> -> tensor<64x64xf32>
@@ -104,8 +110,7 @@ chunk.kernel @window_and_state chunk 64 (input %q: tensor<64x128xbf16>, input %k
 // Ahead, in a walk back, it stands behind each chunk, and the last one has the tokens that are left.
 // CHECK-LABEL: kernel.func @joins_ahead(
 // CHECK: scf.for
-// CHECK: %[[LAGS:.*]] = arith.addi %[[C:[0-9]+]], %c2
-// CHECK: kernel.receive %{{.*}} at %[[LAGS]]
+// CHECK: kernel.receive %{{.*}} at %[[LAGS:[0-9]+]] : <tensor<64x64xbf16>>
 // CHECK: %[[FIRST:.*]] = arith.muli %[[LAGS]], %c64
 // CHECK: %[[LEFT:.*]] = arith.subi %{{.*}}, %[[FIRST]]
 // CHECK: %[[COUNT:.*]] = arith.minsi %[[LEFT]], %c64
