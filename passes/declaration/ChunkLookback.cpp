@@ -78,7 +78,7 @@ Of LookbackTiles::kindOf(Value row) {
     return found->second;
   // What comes from outside belongs to t, if to any token.
   Operation *maker = row.getDefiningOp();
-  bool isConstant = maker && isa<ConstantOp, arith::ConstantOp>(maker);
+  bool isConstant = isa_and_nonnull<ConstantOp, arith::ConstantOp>(maker);
   return kinds[row] = isConstant || isParam(row.getType()) ? Of::Neither : Of::Token;
 }
 

@@ -37,6 +37,10 @@ static std::optional<int64_t> lagOf(ChannelOp channel) {
   return lag && behind(copies.first.getChunk(), loop.getLowerBound()) == lag ? lag : std::nullopt;
 }
 
+/// Whether several roles may read the tiles of a channel. Of those that come late the first ones lie before the
+/// sequence: roles tell each other of one chunk alone that its rows are cleared, the last.
+static bool mayShare(ChannelOp channel) { return lagOf(channel).value_or(0) == 0; }
+
 /// The chunk that stands so many before another.
 static Value lagBehind(OpBuilder &builder, Location loc, Value chunk, int64_t lag) {
   if (lag == 0)
@@ -113,7 +117,7 @@ static void share(FuncOp first, FuncOp second) {
     for (auto other : second.getOps<ChannelOp>()) {
       BlockArgument ofOther = inputOf(other);
       if (!input || !ofOther || input.getArgNumber() != ofOther.getArgNumber() || own.getType() != other.getType() ||
-          lagOf(own) != lagOf(other))
+          !mayShare(own) || !mayShare(other))
         continue;
       own.setPassed(count);
       other.setPassed(count++);
@@ -222,12 +226,14 @@ public:
     scf::ForOp walk = *loops.begin();
     if (!llvm::all_of(ValueRange{walk.getLowerBound(), walk.getUpperBound(), walk.getStep()}, isNumber))
       return false;
-    llvm::MapVector<std::tuple<unsigned, Type, int64_t>, SmallVector<ChannelOp>> readers;
+    llvm::MapVector<std::tuple<unsigned, Type, Operation *>, SmallVector<ChannelOp>> readers;
     for (FuncOp role : roles)
       for (auto channel : role.getOps<ChannelOp>())
         if (BlockArgument input = inputOf(channel))
-          if (std::optional<int64_t> lag = lagOf(channel))
-            readers[{input.getArgNumber(), channel.getType(), *lag}].push_back(channel);
+          if (lagOf(channel)) {
+            Operation *alone = mayShare(channel) ? nullptr : channel.getOperation();
+            readers[{input.getArgNumber(), channel.getType(), alone}].push_back(channel);
+          }
     if (readers.empty())
       return false;
     function = cast<FuncOp>(first->cloneWithoutRegions());
@@ -235,7 +241,7 @@ public:
     setWarps();
     createLoop(walk);
     for (auto &[read, channels] : readers) {
-      send(std::get<unsigned>(read), channels.front(), std::get<int64_t>(read));
+      send(std::get<unsigned>(read), channels.front(), *lagOf(channels.front()));
       for (ChannelOp channel : channels) {
         channel.setPassed(count);
         receiveAlone(channel);

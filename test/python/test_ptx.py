@@ -381,8 +381,8 @@ def test_kept_states_are_stored_by_those_who_find_outputs(ptxas, tmp_path, opera
 
 
 def test_windows_are_met_behind_a_walk(ptxas, tmp_path):
-    """Of LoLCATs at width 128 others make features and a third role meets the window, in walks of states and of a gradient
-    as well, with a register too few for one of the roles.
+    """Of LoLCATs at width 128 others make features and a third role meets the window, with a register too few for one
+    of the roles; others run ahead of walks of a gradient, too.
     """
     settings = dict(target="sm_90a", dtype="bf16", segments=True, D=128, V=128, F=64)
     variant = stretto.ops.lolcats.variant
