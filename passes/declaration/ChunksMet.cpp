@@ -74,6 +74,10 @@ static std::optional<double> constantOf(Value value) {
   return number ? std::optional(number.getSplatValue<APFloat>().convertToDouble()) : std::nullopt;
 }
 
+/// Chunks are looked at from this one on, as many, so that what is found holds for all; a period of more tokens than
+/// the longest chunks have is not seen by that.
+static constexpr int64_t chunksLookedAt = 32, longestPeriod = chunksLookedAt * 1024;
+
 /// Of sums, multiples and whole parts of positions.
 static std::optional<Progress> progressOf(Value time) {
   std::optional<SetVector<Operation *>> makers = makersOf(time);
@@ -107,21 +111,20 @@ static std::optional<Progress> progressOf(Value time) {
       }
     } else if (isa<math::FloorOp>(op)) {
       progress = of(0);
-      double length = progress.pace == 0 ? 1 : 1 / progress.pace;
-      if (progress.hasSteps || length != std::round(length) || std::abs(length) > 1e6)
+      double length = progress.pace == 0 ? 1 : std::abs(1 / progress.pace);
+      if (progress.hasSteps || length != std::round(length) || length < 1 || length > longestPeriod)
         return std::nullopt;
-      progress.period = std::lcm(progress.period, static_cast<int64_t>(std::abs(length)));
+      progress.period = std::lcm(progress.period, static_cast<int64_t>(length));
       progress.hasSteps = true;
     } else if (!constantOf(op->getResult(0))) {
       return std::nullopt;
     }
+    if (progress.period > longestPeriod)
+      return std::nullopt;
     known[op->getResult(0)] = progress;
   }
   return known.lookup(time);
 }
-
-/// Chunks are looked at from this one on, as many, so that what is found holds for all.
-static constexpr int64_t chunksLookedAt = 32;
 
 /// Whether a time goes on with each token, and chunks of so many tokens have been seen when as many as are looked at
 /// have been.
@@ -130,7 +133,14 @@ static bool followsTokens(Value time, int64_t tokens) {
   return progress && progress->pace == 1 && std::lcm(progress->period, tokens) <= chunksLookedAt * tokens;
 }
 
-static int64_t floorOf(double number) { return static_cast<int64_t>(std::floor(number)); }
+/// The token of a time at a position, where it is a number that tokens have: a range may begin at minus infinity.
+static std::optional<int64_t> tokenAt(Value time, int64_t position, bool roundsUp = false) {
+  constexpr double most = 1e12;
+  std::optional<double> number = timeAt(time, static_cast<double>(position));
+  if (!number || !(std::abs(*number) < most))
+    return std::nullopt;
+  return static_cast<int64_t>(roundsUp ? std::ceil(*number) : std::floor(*number));
+}
 
 /// Calls a function with the number of a chunk that is looked at; whether it holds for all of them.
 static bool allOf(llvm::function_ref<bool(int64_t)> holds) {
@@ -140,15 +150,14 @@ static bool allOf(llvm::function_ref<bool(int64_t)> holds) {
 ChunksMet ChunksMet::seen(Value first, int64_t tokens) {
   if (!followsTokens(first, tokens))
     return {};
-  auto ofTokens = static_cast<double>(tokens);
   Distances met{0, 0}, whole{chunksLookedAt, 1};
   bool isKnown = allOf([&](int64_t chunk) {
-    std::optional<double> ofFirst = timeAt(first, static_cast<double>(chunk * tokens)),
-                          ofLast = timeAt(first, static_cast<double>((chunk + 1) * tokens - 1));
+    std::optional<int64_t> ofFirst = tokenAt(first, chunk * tokens, /*roundsUp=*/true),
+                           ofLast = tokenAt(first, (chunk + 1) * tokens - 1, /*roundsUp=*/true);
     if (!ofFirst || !ofLast)
       return false;
-    met.farthest = std::max(met.farthest, chunk - floorOf(std::ceil(*ofFirst) / ofTokens));
-    whole.farthest = std::min(whole.farthest, chunk - static_cast<int64_t>(std::ceil(*ofLast / ofTokens)));
+    met.farthest = std::max(met.farthest, chunk - llvm::divideFloorSigned(*ofFirst, tokens));
+    whole.farthest = std::min(whole.farthest, chunk - llvm::divideCeilSigned(*ofLast, tokens));
     return met.farthest < chunksLookedAt;
   });
   if (!isKnown)
@@ -156,40 +165,42 @@ ChunksMet ChunksMet::seen(Value first, int64_t tokens) {
   return {met, whole.farthest < whole.nearest ? std::nullopt : std::optional(whole)};
 }
 
+/// One chunk, as far from each.
+static ChunksMet atDistance(std::optional<int64_t> distance) {
+  if (!distance || *distance < 1)
+    return {};
+  ChunksMet::Distances one{*distance, *distance};
+  return {one, one};
+}
+
 ChunksMet ChunksMet::joining(Value time, int64_t tokens) {
   std::optional<int64_t> distance;
   bool isKnown = followsTokens(time, tokens) && allOf([&](int64_t chunk) {
-                   std::optional<double> before = timeAt(time, static_cast<double>(chunk * tokens - 1)),
-                                         first = timeAt(time, static_cast<double>(chunk * tokens)),
-                                         own = timeAt(time, static_cast<double>((chunk + 1) * tokens - 1));
+                   std::optional<int64_t> before = tokenAt(time, chunk * tokens - 1),
+                                          first = tokenAt(time, chunk * tokens),
+                                          last = tokenAt(time, (chunk + 1) * tokens - 1);
                    // Of a chunk with fewer tokens all joins, too, if its tokens have one time.
-                   if (!before || !first || !own || floorOf(*first) != floorOf(*own))
+                   if (!before || !first || !last || *first != *last)
                      return false;
-                   int64_t begin = floorOf(*before) + 1, end = floorOf(*own) + 1;
                    if (!distance)
-                     distance = chunk - begin / tokens;
-                   return begin == (chunk - *distance) * tokens && end == begin + tokens;
+                     distance = chunk - llvm::divideFloorSigned(*before + 1, tokens);
+                   return *before + 1 == (chunk - *distance) * tokens && *last == *before + tokens;
                  });
-  if (!isKnown || *distance < 1)
-    return {};
-  return {Distances{*distance, *distance}, Distances{*distance, *distance}};
+  return isKnown ? atDistance(distance) : ChunksMet();
 }
 
 ChunksMet ChunksMet::joinedAhead(Value time, int64_t tokens) {
   std::optional<int64_t> distance;
   bool isKnown = followsTokens(time, tokens) && allOf([&](int64_t chunk) {
-                   std::optional<double> first = timeAt(time, static_cast<double>(chunk * tokens)),
-                                         last = timeAt(time, static_cast<double>((chunk + 1) * tokens - 1));
-                   if (!first || !last || floorOf(*first) != floorOf(*last))
+                   std::optional<int64_t> first = tokenAt(time, chunk * tokens),
+                                          last = tokenAt(time, (chunk + 1) * tokens - 1);
+                   if (!first || !last || *first != *last)
                      return false;
-                   int64_t behind = floorOf(*first) + 1;
                    if (!distance)
-                     distance = chunk - (behind / tokens - 1);
-                   return behind == (chunk - *distance + 1) * tokens;
+                     distance = chunk - llvm::divideFloorSigned(*first, tokens);
+                   return *first + 1 == (chunk - *distance + 1) * tokens;
                  });
-  if (!isKnown || *distance < 1)
-    return {};
-  return {Distances{*distance, *distance}, Distances{*distance, *distance}};
+  return isKnown ? atDistance(distance) : ChunksMet();
 }
 
 void ChunksMet::setOn(chunk::LookbackOp op) const {

@@ -47,7 +47,8 @@ stretto.variant @blocks(%q: !K, %k: !K) -> !K attributes {group = {H = 1 : i64}}
 
 // -----
 
-// A range that begins with the sequence, or grows so slowly that the first chunks do not show it, says nothing.
+// A range that begins with the sequence, in whatever way, or grows so slowly that the first chunks do not show it, says
+// nothing.
 
 !K = tensor<32xf64, #stretto.row<K>>
 !number = tensor<f64, #stretto.row<()>>
@@ -56,12 +57,40 @@ stretto.variant @blocks(%q: !K, %k: !K) -> !K attributes {group = {H = 1 : i64}}
 // CHECK-LABEL: chunk.kernel @all chunk
 // CHECK: chunk.lookback softmax
 // CHECK-NOT: met =
+// CHECK-LABEL: chunk.kernel @unlimited chunk
+// CHECK: chunk.lookback softmax
+// CHECK-NOT: met =
+// CHECK-LABEL: chunk.kernel @far chunk
+// CHECK: chunk.lookback softmax
+// CHECK-NOT: met =
 // CHECK-LABEL: chunk.kernel @grows chunk
 // CHECK: chunk.lookback softmax
 // CHECK-NOT: met =
 // CHECK: chunk.yield
 stretto.variant @all(%q: !K, %k: !K) -> !K attributes {group = {H = 1 : i64}} {
   %first = arith.constant dense<0.0> : !number_per_1
+  %m, %l, %acc = stretto.lookback softmax from %first {
+    %k_j = stretto.past %k : !K
+    %s = stretto.dot %q, %k_j : !K -> !number
+    stretto.yield %s, %k_j : !number, !K
+  } : !number, !number, !K
+  stretto.yield %acc : !K
+}
+stretto.variant @unlimited(%q: !K, %k: !K) -> !K attributes {group = {H = 1 : i64}} {
+  %t = stretto.position
+  %w = arith.constant dense<0x7FF0000000000000> : !number_per_1
+  %first = arith.subf %t, %w : !number_per_1
+  %m, %l, %acc = stretto.lookback softmax from %first {
+    %k_j = stretto.past %k : !K
+    %s = stretto.dot %q, %k_j : !K -> !number
+    stretto.yield %s, %k_j : !number, !K
+  } : !number, !number, !K
+  stretto.yield %acc : !K
+}
+stretto.variant @far(%q: !K, %k: !K) -> !K attributes {group = {H = 1 : i64}} {
+  %t = stretto.position
+  %w = arith.constant dense<1.0e30> : !number_per_1
+  %first = arith.subf %t, %w : !number_per_1
   %m, %l, %acc = stretto.lookback softmax from %first {
     %k_j = stretto.past %k : !K
     %s = stretto.dot %q, %k_j : !K -> !number
