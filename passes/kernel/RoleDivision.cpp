@@ -33,6 +33,8 @@ private:
   void findReturned();
   void need(Value value);
   bool narrows(Operation *op, llvm::SetVector<Operation *> &made);
+  bool isMadeOfTilesAlone(Operation *op, llvm::SetVector<Operation *> &made,
+                          llvm::function_ref<bool(Operation *)> isOfKind);
   bool sumsUpTiles(chunk::ReduceOp op, llvm::SetVector<Operation *> &made);
   bool isMadeByProducts(arith::TruncFOp op, llvm::SetVector<Operation *> &made);
   bool isReached(Value value) { return reached.contains(value); }
@@ -243,49 +245,16 @@ bool RoleFinder::narrows(Operation *op, llvm::SetVector<Operation *> &made) {
   return isOfTile;
 }
 
-/// Whether an operation sums up rows of what is computed number by number from tiles that come from memory, and the
-/// first part may make the sums, of which nothing on the way is asked for elsewhere.
-bool RoleFinder::sumsUpTiles(chunk::ReduceOp op, llvm::SetVector<Operation *> &made) {
-  if (op.getOver() != chunk::Side::Columns)
-    return false;
-  bool isOfTiles = false;
-  made.insert(op);
-  for (size_t index = 0; index < made.size(); ++index) {
-    Operation *next = made[index];
-    if (auto receive = dyn_cast<ReceiveOp>(next)) {
-      isOfTiles |= cast<RankedTensorType>(receive.getType()).getRank() == 2;
-      continue;
-    }
-    bool isNumberByNumber =
-        next == op || next->hasTrait<OpTrait::Elementwise>() || isa<chunk::BroadcastOp, arith::ConstantOp>(next);
-    if (!isNumberByNumber || !isMemoryEffectFree(next))
-      return false;
-    for (Value operand : next->getOperands()) {
-      Operation *source = operand.getDefiningOp();
-      if (isInLoop(operand) && !source)
-        return false;
-      if (source && isInLoop(operand))
-        made.insert(source);
-    }
-  }
-  return isOfTiles && llvm::all_of(made, [&](Operation *next) {
-           bool mayBeShared = next == op || isa<ReceiveOp>(next) || isMadeAgain(next) || needed.contains(next);
-           return mayBeShared || llvm::all_of(next->getUsers(), [&](Operation *user) { return made.contains(user); });
-         });
-}
-
-/// Whether an operation rounds a matrix that products make of tiles from memory alone, as features of queries are, and
-/// nothing on the way is asked for elsewhere: then the first part may make it.
-bool RoleFinder::isMadeByProducts(arith::TruncFOp op, llvm::SetVector<Operation *> &made) {
-  auto tile = dyn_cast<RankedTensorType>(op.getType());
-  if (!tile || tile.getRank() != 2)
-    return false;
+/// Whether an operation is made of tiles that come from memory alone, by operations of a kind, and nothing on the way
+/// is asked for elsewhere: then the first part may make it.
+bool RoleFinder::isMadeOfTilesAlone(Operation *op, llvm::SetVector<Operation *> &made,
+                                    function_ref<bool(Operation *)> isOfKind) {
   made.insert(op);
   for (size_t index = 0; index < made.size(); ++index) {
     Operation *next = made[index];
     if (isa<ReceiveOp>(next))
       continue;
-    if (!isMemoryEffectFree(next) || next->getNumRegions())
+    if (!isMemoryEffectFree(next) || !isOfKind(next))
       return false;
     for (Value operand : next->getOperands()) {
       if (!isInLoop(operand) || operand == loop.getInductionVar())
@@ -295,10 +264,30 @@ bool RoleFinder::isMadeByProducts(arith::TruncFOp op, llvm::SetVector<Operation 
       made.insert(operand.getDefiningOp());
     }
   }
-  return llvm::any_of(made, llvm::IsaPred<chunk::DotOp>) && llvm::all_of(made, [&](Operation *next) {
-           bool mayBeShared = next == op || isa<ReceiveOp>(next) || isMadeAgain(next);
-           return mayBeShared || llvm::all_of(next->getUsers(), [&](Operation *user) { return made.contains(user); });
+  return llvm::all_of(made, [&](Operation *next) {
+    bool mayBeShared = next == op || isa<ReceiveOp>(next) || isMadeAgain(next) || needed.contains(next);
+    return mayBeShared || llvm::all_of(next->getUsers(), [&](Operation *user) { return made.contains(user); });
+  });
+}
+
+/// Sums over rows of what is computed number by number.
+bool RoleFinder::sumsUpTiles(chunk::ReduceOp op, llvm::SetVector<Operation *> &made) {
+  auto isNumberByNumber = [&](Operation *next) {
+    return next == op || next->hasTrait<OpTrait::Elementwise>() || isa<chunk::BroadcastOp, arith::ConstantOp>(next);
+  };
+  return op.getOver() == chunk::Side::Columns && isMadeOfTilesAlone(op, made, isNumberByNumber) &&
+         llvm::any_of(made, [](Operation *next) {
+           auto receive = dyn_cast<ReceiveOp>(next);
+           return receive && cast<RankedTensorType>(receive.getType()).getRank() == 2;
          });
+}
+
+/// A matrix that products make, and that is rounded, as features of queries are.
+bool RoleFinder::isMadeByProducts(arith::TruncFOp op, llvm::SetVector<Operation *> &made) {
+  auto tile = dyn_cast<RankedTensorType>(op.getType());
+  auto isAny = [](Operation *next) { return next->getNumRegions() == 0; };
+  return tile && tile.getRank() == 2 && isMadeOfTilesAlone(op, made, isAny) &&
+         llvm::any_of(made, llvm::IsaPred<chunk::DotOp>);
 }
 
 bool RoleFinder::findOutputs(bool prepares, bool isPrepared) {
