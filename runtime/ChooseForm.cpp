@@ -208,6 +208,9 @@ llvm::Expected<OwningOpRef<ModuleOp>> Lowering::formed(PipelineOptions &options,
   if (llvm::Error error = run(*kernels, [&](OpPassManager &passes) { buildPipeline(passes, options, Level::Chunk); }))
     return error;
   divide(kernels, slices);
+  if (isOfGradient && !isCpu() && !options.step)
+    if (llvm::Error error = run(*kernels, [](OpPassManager &passes) { passes.addPass(createDivideResults()); }))
+      return error;
   // Slices of walks, and panels, would be others in each kernel.
   const kernel::Chip *chip = isCpu() ? nullptr : kernel::Chip::find(request.target.name);
   if (isOfGradient && chip && chip->hasBulkCopies && !options.step && request.walkSlices == 1 && panels == 0 &&

@@ -365,7 +365,7 @@ llvm::Error Lowering::chooseForGpu() {
 /// Takes the form of a gradient with a kernel for the states of reverse time where that is asked for, and, where it is
 /// left open, where independent chunks gain from it: of enough tokens for matrix instructions, or of as many as one
 /// walk whose registers do not suffice, and, of segments side by side, of states that the walk back would ask for in
-/// any case; of what looks back, which meets other chunks in each walk, those of more tokens.
+/// any case; and of what looks back, whose walks then meet other chunks for the states alone.
 llvm::Expected<bool> Lowering::divideGradient(GpuForm &form) {
   constexpr int64_t enoughTokens = 32;
   bool isOfStatesAlone = carriesStatesAlone(/*slices=*/1);
@@ -386,9 +386,9 @@ llvm::Expected<bool> Lowering::divideGradient(GpuForm &form) {
     return llvm::consumeError(divided.takeError()), false;
   if (!divided)
     return divided.takeError();
-  int64_t fewest = looksBack() || isOneEnough ? form.shape.tokens + 1
-                   : isOfStatesAlone          ? form.shape.tokens
-                                              : std::max(enoughTokens, form.shape.tokens);
+  int64_t fewest = isOneEnough       ? form.shape.tokens + 1
+                   : isOfStatesAlone ? form.shape.tokens
+                                     : std::max(enoughTokens, form.shape.tokens);
   bool gains = divided->suffices() && divided->shape.tokens >= fewest;
   bool spillsLess = form.fits() && !form.suffices() && divided->shape.tokens >= form.shape.tokens &&
                     divided->registers < form.registers;

@@ -46,10 +46,11 @@ struct KernelRequest {
   std::map<std::string, ElementType> others;
   /// What of the program the kernel computes: its results, those of single tokens, or of its gradient the states at the
   /// start of each segment, those at the start of each chunk, rows that are kept, states of reverse time at the end of
-  /// each chunk, what segments do to these and begin with, all else, or sums over all tokens; or, of either, the
-  /// inverses that the others multiply by (stretto-invert-systems); or, where segments are walked side by side
-  /// (passes/declaration/ChunkSegments.h), such inverses, its results, the rows that segments look back to, what they
-  /// add to totals, what their feedback does to states, what they write, and what they start with, or all of these.
+  /// each chunk, what segments do to these and begin with, all else, that of it which later tokens have a part in where
+  /// this is apart, or sums over all tokens; or, of either, the inverses that the others multiply by
+  /// (stretto-invert-systems); or, where segments are walked side by side (passes/declaration/ChunkSegments.h), such
+  /// inverses, its results, the rows that segments look back to, what they add to totals, what their feedback does to
+  /// states, what they write, and what they start with, or all of these.
   enum class Part {
     Results,
     Step,
@@ -62,6 +63,7 @@ struct KernelRequest {
     CotangentTails,
     SumTurns,
     Gradient,
+    Later,
     Sums,
     Systems,
     Segments,

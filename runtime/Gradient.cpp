@@ -203,11 +203,11 @@ llvm::Error Gradient::makeKernels(std::vector<std::string> inputs, const Form &f
 
   // Which of them there are the form decides.
   using Of = KernelRequest::Part;
-  SmallVector<Of> parts = {Of::Gradient, Of::Checkpoints, Of::Rows, Of::Cotangents, Of::Sums, Of::Systems};
+  SmallVector<Of> parts = {Of::Gradient, Of::Later, Of::Checkpoints, Of::Rows, Of::Cotangents, Of::Sums, Of::Systems};
   if (sideBySide)
     parts.append({Of::CotangentWrites, Of::CotangentStarts, Of::CotangentTails, Of::SumTurns});
   signature.compileTogether(kernelRequest, parts);
-  std::shared_ptr<CompiledKernel> code, walkingBack, walking, keepingRows, addingUp, inverting;
+  std::shared_ptr<CompiledKernel> code, ofLater, walkingBack, walking, keepingRows, addingUp, inverting;
   auto compileTo = [&](KernelRequest::Part part, std::shared_ptr<CompiledKernel> &made) -> llvm::Error {
     if (llvm::Error error = compile(part).moveInto(made))
       return error;
@@ -219,6 +219,9 @@ llvm::Error Gradient::makeKernels(std::vector<std::string> inputs, const Form &f
   };
   if (llvm::Error error = compileTo(KernelRequest::Part::Gradient, code))
     return error;
+  if (code->manifest.earlier)
+    if (llvm::Error error = compileTo(KernelRequest::Part::Later, ofLater))
+      return error;
   // States of reverse time are checkpoints where another kernel carries them.
   auto isOfReverseTime = [&](StringRef name) { return llvm::is_contained(entryNames, name); };
   if (llvm::any_of(namesOf(ofChunks), isOfReverseTime))
@@ -230,7 +233,7 @@ llvm::Error Gradient::makeKernels(std::vector<std::string> inputs, const Form &f
   bool keepsForSums = false;
   std::vector<std::string> asked;
   llvm::StringSet<> carriedBack;
-  for (const CompiledKernel *walk : {code.get(), walkingBack.get()}) {
+  for (const CompiledKernel *walk : {code.get(), ofLater.get(), walkingBack.get()}) {
     if (!walk)
       continue;
     for (const Manifest::Argument &argument : walk->manifest.arguments) {
@@ -293,6 +296,8 @@ llvm::Error Gradient::makeKernels(std::vector<std::string> inputs, const Form &f
   }
   if (addsUpApart) {
     noteKeptRows(code->manifest);
+    if (ofLater)
+      noteKeptRows(ofLater->manifest);
     if (llvm::Error error = compileTo(KernelRequest::Part::Sums, addingUp))
       return error;
   }
@@ -309,6 +314,8 @@ llvm::Error Gradient::makeKernels(std::vector<std::string> inputs, const Form &f
   if (llvm::Error error = make(keepingRows, keeping))
     return error;
   if (llvm::Error error = make(walkingBack, cotangents))
+    return error;
+  if (llvm::Error error = make(ofLater, later))
     return error;
   if (llvm::Error error = make(addingUp, sums))
     return error;
@@ -407,6 +414,7 @@ SmallVector<const Operator::Signature::Kernel *, 5> Gradient::all() const {
   add(cotangents);
   add(cotangentTails);
   add(kernel);
+  add(later);
   add(sums);
   add(sumTurns);
   return kernels;
@@ -422,6 +430,8 @@ std::vector<KernelRequest::Part> Gradient::parts() const {
     parts.push_back(KernelRequest::Part::Checkpoints);
   if (keeping)
     parts.push_back(KernelRequest::Part::Rows);
+  if (later)
+    parts.push_back(KernelRequest::Part::Later);
   if (sums)
     parts.push_back(KernelRequest::Part::Sums);
   return parts;

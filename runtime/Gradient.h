@@ -191,7 +191,8 @@ private:
   std::unique_ptr<Kernel> keeping;     // null where that kernel or none keeps rows
   std::unique_ptr<Kernel> cotangents;  // null where `kernel` carries all states of reverse time
   std::unique_ptr<Kernel> kernel;
-  std::unique_ptr<Kernel> sums; // null where `kernel` adds up all else, too
+  std::unique_ptr<Kernel> later; // of the results that later tokens have a part in, where they are apart
+  std::unique_ptr<Kernel> sums;  // null where `kernel` adds up all else, too
   /// What is needed to make another, and that one.
   KernelRequest kernelRequest;
   std::vector<std::string> inputNames, allEntries;

@@ -79,7 +79,7 @@ public:
         if (llvm::Error error = findCotangentStarts(segment))
           return error;
       for (Operator::Signature::Kernel *kernel :
-           {gradient.cotangents.get(), gradient.kernel.get(), gradient.sums.get()})
+           {gradient.cotangents.get(), gradient.kernel.get(), gradient.later.get(), gradient.sums.get()})
         if (kernel)
           if (llvm::Error error = walkBack(*kernel, segment))
             return error;

@@ -88,6 +88,8 @@ llvm::Error Lowering::keepPart() {
       return suffix::cotangentTails;
     case Part::SumTurns:
       return suffix::sumTurns;
+    case Part::Later:
+      return suffix::later;
     case Part::Sums:
       return suffix::sums;
     case Part::Systems:

@@ -163,6 +163,7 @@ FailureOr<Manifest> Manifest::of(chunk::KernelOp kernel) {
   manifest.slices = kernel.getSlices();
   manifest.interval = kernel.getBetween() ? 2 : 1;
   manifest.recorded = kernel.getRecorded();
+  manifest.earlier = kernel.getEarlier();
   manifest.reverse = kernel.getReverse();
   if (std::optional<chunk::Segments> segments = kernel.getSegments())
     manifest.segments = *valueIn(waysOfSegments, stringifySegments(*segments));
@@ -227,6 +228,7 @@ std::string Manifest::toJson() const {
     json.attribute("slices", slices);
     json.attribute("interval", interval);
     json.attribute("recorded", recorded);
+    json.attribute("earlier", earlier);
     json.attribute("reverse", reverse);
     json.attribute("independentChunks", independentChunks);
     json.attribute("segments", nameIn(waysOfSegments, segments));
@@ -315,13 +317,14 @@ static bool fromJSON(const llvm::json::Value &value, Manifest &manifest, llvm::j
   llvm::json::ObjectMapper map(value, path);
   return map && map.map("symbol", manifest.symbol) && map.map("chunk", manifest.chunk) &&
          map.map("slices", manifest.slices) && map.map("interval", manifest.interval) &&
-         map.map("recorded", manifest.recorded) && map.map("reverse", manifest.reverse) &&
-         map.map("independentChunks", manifest.independentChunks) && map.map("segments", manifest.segments) &&
-         map.map("inPlace", manifest.inPlace) && map.map("expects", manifest.expects) &&
-         map.map("takesLeft", manifest.takesLeft) && map.map("awaitsLaunches", manifest.awaitsLaunches) &&
-         map.map("noChunkForm", manifest.noChunkForm) && map.map("flops", manifest.flops) &&
-         map.map("flopsOfMeeting", manifest.flopsOfMeeting) && map.map("threads", manifest.threads) &&
-         map.map("threadsAhead", manifest.threadsAhead) && map.map("threadsOfOutputs", manifest.threadsOfOutputs) &&
+         map.map("recorded", manifest.recorded) && map.map("earlier", manifest.earlier) &&
+         map.map("reverse", manifest.reverse) && map.map("independentChunks", manifest.independentChunks) &&
+         map.map("segments", manifest.segments) && map.map("inPlace", manifest.inPlace) &&
+         map.map("expects", manifest.expects) && map.map("takesLeft", manifest.takesLeft) &&
+         map.map("awaitsLaunches", manifest.awaitsLaunches) && map.map("noChunkForm", manifest.noChunkForm) &&
+         map.map("flops", manifest.flops) && map.map("flopsOfMeeting", manifest.flopsOfMeeting) &&
+         map.map("threads", manifest.threads) && map.map("threadsAhead", manifest.threadsAhead) &&
+         map.map("threadsOfOutputs", manifest.threadsOfOutputs) &&
          map.map("threadsOfProducer", manifest.threadsOfProducer) && map.map("sharedBytes", manifest.sharedBytes) &&
          map.map("scratchBytes", manifest.scratchBytes) && map.map("work", manifest.work) &&
          map.map("computeType", manifest.computeType) && map.map("arguments", manifest.arguments);

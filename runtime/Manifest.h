@@ -160,6 +160,8 @@ struct Manifest {
   int64_t interval = 1;
   /// It keeps checkpoints of each chunk, whatever the interval of the launch.
   bool recorded = false;
+  /// Another kernel leaves the results that later tokens have a part in (stretto-divide-results).
+  bool earlier = false;
   /// Chunks are met from the last to the first.
   bool reverse = false;
   bool independentChunks = false;

@@ -197,55 +197,98 @@ static bool isNumberByNumber(Operation *op) {
   return op && op->hasTrait<OpTrait::Elementwise>() && op->getNumResults() == 1 && op->getNumRegions() == 0;
 }
 
-/// Whether a tile is made, number by number, of tiles whose columns cost nothing: those side by side, of which there
-/// are some, inputs, and numbers that are repeated.
-static bool isOfJoined(Value tile) {
-  constexpr size_t mostOperations = 64;
-  llvm::SetVector<Operation *> made;
-  made.insert(tile.getDefiningOp());
-  bool anyJoined = false;
-  for (size_t next = 0; next < made.size(); ++next) {
-    Operation *op = made[next];
-    anyJoined |= isa<ConcatOp>(op);
-    if (isa<ConcatOp, BroadcastOp>(op) || op->hasTrait<OpTrait::ConstantLike>())
-      continue;
-    if (!isNumberByNumber(op) || made.size() > mostOperations)
+namespace {
+
+/// Columns of a tile that is made, number by number, of tiles side by side, where nobody asks for the whole, are made
+/// of columns: nothing is put together then. So it is in the gradient of a softmax that is a part of a feature map.
+/// What else it is made of are inputs, numbers that are repeated, and one tile at most whose columns are taken instead.
+class ColumnsOfJoined {
+public:
+  ColumnsOfJoined(ColumnsOp columns, PatternRewriter &rewriter) : columns(columns), rewriter(rewriter) {}
+
+  bool isWorthIt() {
+    constexpr size_t mostOperations = 64;
+    if (find(columns.getOperand()) != Made::OfJoined || found.size() > mostOperations)
       return false;
-    for (Value operand : op->getOperands()) {
-      if (!isa<RankedTensorType>(operand.getType()))
-        return false;
-      if (Operation *before = operand.getDefiningOp())
-        made.insert(before);
-    }
+    collectOthers(columns.getOperand());
+    return others.size() <= 1;
   }
-  return anyJoined;
-}
 
-/// The columns of a tile that is made number by number, and of all that it is made of.
-static Value columnsOf(Value tile, ColumnsOp like, DenseMap<Value, Value> &known, PatternRewriter &rewriter) {
-  if (Value columns = known.lookup(tile))
-    return columns;
-  Operation *op = tile.getDefiningOp();
-  auto type = typeOf(tile).clone(typeOf(like).getShape());
-  if (!isNumberByNumber(op))
-    return known[tile] = ColumnsOp::create(rewriter, tile.getLoc(), type, tile, like.getFrom());
-  SmallVector<Value> operands;
-  for (Value operand : op->getOperands())
-    operands.push_back(columnsOf(operand, like, known, rewriter));
-  OperationState state(op->getLoc(), op->getName(), operands, type, op->getAttrs());
-  state.propertiesAttr = op->getPropertiesAsAttribute();
-  return known[tile] = rewriter.create(state)->getResult(0);
-}
+  Value make() { return columnsOf(columns.getOperand()); }
 
-/// Columns of what is made of tiles side by side, where nobody asks for the whole, are made of columns: nothing is put
-/// together then. So it is in the gradient of a softmax that is a part of a feature map.
+private:
+  enum class Made { OfJoined, OfRepeated, Otherwise };
+
+  Made find(Value tile) {
+    if (auto known = found.find(tile); known != found.end())
+      return known->second;
+    Made made = findAnew(tile);
+    return found[tile] = made;
+  }
+
+  Made findAnew(Value tile) {
+    Operation *op = tile.getDefiningOp();
+    if (op && isa<ConcatOp>(op))
+      return Made::OfJoined;
+    if (!op || isa<BroadcastOp>(op) || op->hasTrait<OpTrait::ConstantLike>())
+      return Made::OfRepeated;
+    if (!isNumberByNumber(op) || !llvm::all_of(op->getOperandTypes(), llvm::IsaPred<RankedTensorType>))
+      return Made::Otherwise;
+    Made made = Made::OfRepeated;
+    for (Value operand : op->getOperands()) {
+      Made ofOperand = find(operand);
+      if (ofOperand == Made::OfJoined || (ofOperand == Made::Otherwise && made == Made::OfRepeated))
+        made = ofOperand;
+    }
+    return made;
+  }
+
+  /// Finds the tiles whose columns are to be taken, where operations make them of one other alone, of that.
+  void collectOthers(Value tile) {
+    Operation *op = tile.getDefiningOp();
+    Made made = found.lookup(tile);
+    if (made == Made::OfRepeated || (op && isa<ConcatOp>(op)))
+      return;
+    auto isOther = [&](Value operand) { return found.lookup(operand) == Made::Otherwise; };
+    bool isTaken =
+        made == Made::Otherwise && (!isNumberByNumber(op) || llvm::count_if(op->getOperands(), isOther) != 1);
+    if (isTaken)
+      others.insert(tile);
+    else
+      llvm::for_each(op->getOperands(), [&](Value operand) { collectOthers(operand); });
+  }
+
+  Value columnsOf(Value tile) {
+    if (Value made = known.lookup(tile))
+      return made;
+    Operation *op = tile.getDefiningOp();
+    auto type = typeOf(tile).clone(typeOf(columns).getShape());
+    if (!isNumberByNumber(op) || others.contains(tile))
+      return known[tile] = ColumnsOp::create(rewriter, tile.getLoc(), type, tile, columns.getFrom());
+    SmallVector<Value> operands =
+        llvm::map_to_vector(op->getOperands(), [&](Value operand) { return columnsOf(operand); });
+    OperationState state(op->getLoc(), op->getName(), operands, type, op->getAttrs());
+    state.propertiesAttr = op->getPropertiesAsAttribute();
+    return known[tile] = rewriter.create(state)->getResult(0);
+  }
+
+  ColumnsOp columns;
+  PatternRewriter &rewriter;
+  DenseMap<Value, Made> found;
+  llvm::SetVector<Value> others;
+  DenseMap<Value, Value> known;
+};
+
+} // namespace
+
 static LogicalResult columnsOfElementwise(ColumnsOp op, PatternRewriter &rewriter) {
   Operation *made = op.getOperand().getDefiningOp();
-  if (!isNumberByNumber(made) || typeOf(op).getRank() != 2 ||
-      !llvm::all_of(made->getUsers(), llvm::IsaPred<ColumnsOp>) || !isOfJoined(op.getOperand()))
+  if (!isNumberByNumber(made) || typeOf(op).getRank() != 2 || !llvm::all_of(made->getUsers(), llvm::IsaPred<ColumnsOp>))
     return failure();
-  DenseMap<Value, Value> known;
-  rewriter.replaceOp(op, columnsOf(op.getOperand(), op, known, rewriter));
+  ColumnsOfJoined columns(op, rewriter);
+  if (!columns.isWorthIt())
+    return failure();
+  rewriter.replaceOp(op, columns.make());
   return success();
 }
 

@@ -42,6 +42,9 @@ def Chunk_KernelOp : Chunk_Op<"kernel", [
     kernels are asked to keep by a launch. A reverse kernel may have checkpoints of every second chunk alone: with `between @other` those of a chunk of odd
     number are what the kernel @other, which keeps them, makes of the tiles and checkpoints of the chunk before.
 
+    An `earlier` kernel leaves those results that are made of earlier tokens and its own; others, which later tokens have
+    a part in, are left by one whose name ends with `_later` (stretto-divide-results).
+
     Constraints: `kernel_c1` every argument is described, and the last alone is the number of valid tokens, of type
     index; `kernel_c2` all others are tensors of real numbers of static shape; `kernel_c3` inputs and outputs have C
     rows, checkpoints one axis or two; `kernel_c4` the body yields the declared types; `kernel_c5` a group has at least one head; `kernel_c6` a
@@ -51,7 +54,7 @@ def Chunk_KernelOp : Chunk_Op<"kernel", [
     partial, states that heads share and checkpoints are not partial; `kernel_c12` a kernel whose
     turns are segments has states and checkpoints alone; `kernel_c13` between chunks of a reverse kernel stands one of
     the module that walks forward in chunks of as many tokens, keeps all of its checkpoints, and has inputs and states
-    that it has as inputs and checkpoints, and nothing else.
+    that it has as inputs and checkpoints, and nothing else; `kernel_c14` an `earlier` kernel carries no states.
 
     Example:
     ```mlir
@@ -74,7 +77,7 @@ def Chunk_KernelOp : Chunk_Op<"kernel", [
   let arguments = (ins SymbolNameAttr:$sym_name, I64Attr:$chunk, UnitAttr:$reverse,
                        Chunk_ArgumentArrayAttr:$arguments, Chunk_OutputArrayAttr:$outputs,
                        DefaultValuedAttr<I64Attr, "1">:$slices, OptionalAttr<Chunk_SegmentsAttr>:$segments,
-                       OptionalAttr<FlatSymbolRefAttr>:$between, UnitAttr:$recorded);
+                       OptionalAttr<FlatSymbolRefAttr>:$between, UnitAttr:$recorded, UnitAttr:$earlier);
   let regions = (region SizedRegion<1>:$body);
   let hasCustomAssemblyFormat = 1;
   let hasRegionVerifier = 1;

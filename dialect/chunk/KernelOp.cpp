@@ -39,7 +39,7 @@ static bool isWholeEntry(ArgumentAttr state, Type type) {
 //===----------------------------------------------------------------------===//
 // Syntax
 //
-//   chunk.kernel @name chunk 64 reverse slices 2 segments apart recorded between @other
+//   chunk.kernel @name chunk 64 reverse slices 2 segments apart recorded earlier between @other
 //       (input %q: type group 4 sliced, parameter %w: type of "parameter" column 0 columns 128, table %t: type,
 //       checkpoint %R: type
 //        state %S: type of "entry" column 64 columns 65 lowest, valid %n: index)
@@ -65,6 +65,8 @@ ParseResult KernelOp::parse(OpAsmParser &parser, OperationState &result) {
   }
   if (succeeded(parser.parseOptionalKeyword("recorded")))
     result.addAttribute(getRecordedAttrName(result.name), builder.getUnitAttr());
+  if (succeeded(parser.parseOptionalKeyword("earlier")))
+    result.addAttribute(getEarlierAttrName(result.name), builder.getUnitAttr());
   if (succeeded(parser.parseOptionalKeyword("between"))) {
     StringAttr other;
     if (parser.parseSymbolName(other))
@@ -152,6 +154,8 @@ void KernelOp::print(OpAsmPrinter &printer) {
     printer << " segments " << stringifySegments(*segments);
   if (getRecorded())
     printer << " recorded";
+  if (getEarlier())
+    printer << " earlier";
   if (std::optional<StringRef> other = getBetween()) {
     printer << " between ";
     printer.printSymbolName(*other);
@@ -190,10 +194,10 @@ void KernelOp::print(OpAsmPrinter &printer) {
       printer << " partial";
   });
   printer << ")";
-  printer.printOptionalAttrDictWithKeyword((*this)->getAttrs(),
-                                           {getSymNameAttrName(), getChunkAttrName(), getReverseAttrName(),
-                                            getSlicesAttrName(), getSegmentsAttrName(), getBetweenAttrName(),
-                                            getRecordedAttrName(), getArgumentsAttrName(), getOutputsAttrName()});
+  printer.printOptionalAttrDictWithKeyword(
+      (*this)->getAttrs(), {getSymNameAttrName(), getChunkAttrName(), getReverseAttrName(), getSlicesAttrName(),
+                            getSegmentsAttrName(), getBetweenAttrName(), getRecordedAttrName(), getEarlierAttrName(),
+                            getArgumentsAttrName(), getOutputsAttrName()});
   printer << " ";
   printer.printRegion(getBody(), /*printEntryBlockArgs=*/false);
 }
@@ -370,6 +374,9 @@ LogicalResult KernelOp::verifyRegions() {
            << getChunk() << " tokens and " << getSlices() << " slices, expected at least 1 of each";
   if (failed(verifySegments(*this)))
     return failure();
+  if (getEarlier() && !argumentsOf(ArgumentKind::State).empty())
+    return emitOpError("[kernel_c14] leaves earlier results and carries ")
+           << argumentsOf(ArgumentKind::State).size() << " states, expected none";
   llvm::StringSet<> names;
   for (BlockArgument argument : block.getArguments()) {
     if (failed(verifyArgument(*this, argument)))

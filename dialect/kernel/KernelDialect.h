@@ -109,6 +109,9 @@ bool isOneNumber(mlir::Value tile);
 /// Where each thread has, of every part of what is put together, the elements that it takes of it: which registers they
 /// are in. Parts follow one another in its registers, or each warp takes one of them.
 std::optional<Conversion> withinThreads(chunk::ConcatOp op);
+/// Where each thread has all columns of the rows of which it takes some: which registers tiles as wide as the result,
+/// side by side, are in.
+std::optional<Conversion> withinThreads(chunk::ColumnsOp op);
 /// Whether tiles that are joined are constants of one number each, which no thread asks another for.
 bool isOfConstants(chunk::ConcatOp op);
 

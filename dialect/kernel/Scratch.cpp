@@ -69,6 +69,17 @@ std::optional<Conversion> stretto::kernel::withinThreads(chunk::ConcatOp op) {
   return conversion.kind == Conversion::SameRegisters ? std::optional(conversion) : std::nullopt;
 }
 
+std::optional<Conversion> stretto::kernel::withinThreads(chunk::ColumnsOp op) {
+  auto type = cast<RankedTensorType>(op.getType()), whole = cast<RankedTensorType>(op.getOperand().getType());
+  std::optional<Layout> layout = layoutOf(whole), part = layoutOf(type);
+  if (!layout || !part || part->rank() != 2 || layout->rank() != 2 || part->inSharedMemory() ||
+      layout->inSharedMemory() || part->side(1) != type.getDimSize(1) || part->bitsOf(0) != layout->bitsOf(0) ||
+      part->bitsOf(1) >= layout->bitsOf(1) || static_cast<int64_t>(op.getFrom()) % type.getDimSize(1) != 0)
+    return std::nullopt;
+  Conversion conversion = Conversion::between(*layout, sideBySide(*part, whole.getShape()));
+  return conversion.kind == Conversion::SameRegisters ? std::optional(conversion) : std::nullopt;
+}
+
 bool stretto::kernel::passesThroughShared(chunk::ReduceOp op) {
   unsigned reduced = op.getOver() == chunk::Side::Columns ? 1 : 0;
   std::optional<Layout> layout = layoutOf(op.getOperand().getType()), kept = layoutOf(op.getType());
@@ -142,7 +153,7 @@ int64_t stretto::kernel::scratchBytesOf(Operation *op) {
       .Case([](chunk::ScanOp op) {
         return bytesOf(op.getOperand()) + bytesOf(op.getCarry()) + (op.getLog() ? bytesOf(op.getLog()) : 0);
       })
-      .Case([](chunk::ColumnsOp op) { return bytesOfCopy(op.getOperand()); })
+      .Case([](chunk::ColumnsOp op) { return withinThreads(op) ? 0 : bytesOfCopy(op.getOperand()); })
       .Case([](chunk::ConcatOp op) { return withinThreads(op) || isOfConstants(op) ? 0 : bytesOf(op.getResult()); })
       .Case([](chunk::ConvOp op) {
         return bytesOfCopy(op.getOperand()) + bytesOfCopy(op.getTail()) + bytesOfCopy(op.getTaps());

@@ -178,6 +178,31 @@ def ExpandDecay : Pass<"stretto-expand-decay", "::stretto::chunk::KernelOp"> {
                         "Warps of a walk of a gradient whose warpgroups form products; 0: there are none">];
 }
 
+def DivideResults : Pass<"stretto-divide-results", "::mlir::ModuleOp"> {
+  let summary = "Leaves what later tokens have a part in to a kernel of its own";
+  let description = [{
+    Of a gradient whose chunks are independent, a query's is made of the tokens that it looks back to, those of keys and
+    values of the later ones that look back to them. Where the two have no product or look-back in common, they are
+    two kernels, as in backward passes of attention: each has fewer tiles at a time, of its own chunk and of those that
+    it meets, so that several blocks share a multiprocessor. Rows that both need are read twice, operations on single
+    numbers that both need are repeated.
+
+    ```mlir
+    chunk.kernel @f chunk 16 reverse(input %q: tensor<16x8xf32>, input %k: tensor<16x8xf32>, input %d_o: tensor<16x8xf32>, ...)
+        -> (d_q: tensor<16x8xf32>, d_k: tensor<16x8xf32>) {
+      %d_q = chunk.lookback sum ... past(%k_j = %k : tensor<16x8xf32>) { ... %d_o ... } : tensor<16x8xf32>
+      %d_k = chunk.lookback sum ahead ... past(%q_i = %q : tensor<16x8xf32>, %d_i = %d_o : tensor<16x8xf32>) { ... } : tensor<16x8xf32>
+      chunk.yield %d_q, %d_k : tensor<16x8xf32>, tensor<16x8xf32>
+    }
+    ```
+    =>
+    ```mlir
+    chunk.kernel @f chunk 16 reverse earlier(...) -> (d_q: tensor<16x8xf32>) { ... }
+    chunk.kernel @f_later chunk 16 reverse(...) -> (d_k: tensor<16x8xf32>) { ... }
+    ```
+  }];
+}
+
 def ThinCheckpoints : Pass<"stretto-thin-checkpoints", "::mlir::ModuleOp"> {
   let summary = "Keeps checkpoints of every second chunk where all would take much memory";
   let description = [{

@@ -84,7 +84,7 @@ Inverses::Inverses(KernelOp results)
   b.setInsertionPointToEnd(results->getBlock());
   inverses = KernelOp::create(b, (results.getSymName() + suffix::systems).str(), results.getChunk(), /*reverse=*/false,
                               b.getArrayAttr({}), b.getArrayAttr({}), /*slices=*/1, /*segments=*/SegmentsAttr(),
-                              /*between=*/FlatSymbolRefAttr(), /*recorded=*/false);
+                              /*between=*/FlatSymbolRefAttr(), /*recorded=*/false, /*earlier=*/false);
   b.setInsertionPointToEnd(&inverses.getBody().emplaceBlock());
 }
 

@@ -27,32 +27,59 @@ struct Repeated {
   }
 };
 
-/// One product `diag(f) x` of rows of an input, which nothing but products ask for.
+/// A tile times or over numbers of its rows, or one number, and the operation that says so.
+struct RowNumbers {
+  Value tile, numbers;
+  bool isDivisor = false;
+
+  static std::optional<RowNumbers> of(Operation *op) {
+    if (!isa<arith::MulFOp, arith::DivFOp>(op))
+      return std::nullopt;
+    bool isDivision = isa<arith::DivFOp>(op);
+    for (unsigned side : {1, 0}) {
+      if (isDivision && side == 0)
+        continue;
+      auto repeated = op->getOperand(side).getDefiningOp<chunk::BroadcastOp>();
+      auto type = repeated ? dyn_cast<RankedTensorType>(repeated.getOperand().getType()) : RankedTensorType();
+      auto tile = dyn_cast<RankedTensorType>(op->getResult(0).getType());
+      bool isOfRows =
+          type && (type.getRank() == 0 || (type.getRank() == 1 && repeated.getAlong() == chunk::Side::Rows));
+      if (isOfRows && tile && tile.getRank() == 2)
+        return RowNumbers{op->getOperand(1 - side), repeated.getOperand(), isDivision};
+    }
+    return std::nullopt;
+  }
+  bool isOfTokens() const { return cast<RankedTensorType>(numbers.getType()).getRank() == 1; }
+};
+
+/// One product `diag(f) x` of rows of an input, and what multiplies it by more such numbers, which nothing but products
+/// and look-backs ask for.
 class RowFactor {
 public:
-  static std::optional<RowFactor> of(arith::MulFOp op) {
-    std::optional<Repeated> rows = Repeated::of(op.getResult());
-    bool isOfInput = rows && rows->along == chunk::Side::Rows && rows->tile.getDefiningOp<arith::ExtFOp>();
-    if (!isOfInput || op->use_empty() || !llvm::all_of(op->getUses(), isTaken))
+  static std::optional<RowFactor> of(Operation *op) {
+    std::optional<RowNumbers> rows = RowNumbers::of(op);
+    bool isOfInput = rows && rows->isOfTokens() && rows->tile.getDefiningOp<arith::ExtFOp>();
+    if (!isOfInput || op->use_empty() || !areTaken(op))
       return std::nullopt;
-    return RowFactor(op, *rows);
+    return RowFactor(op, rows->tile);
   }
 
-  void sink() {
-    for (OpOperand &use : llvm::make_early_inc_range(op->getUses())) {
-      auto product = cast<chunk::DotOp>(use.getOwner());
-      use.set(rows.tile);
-      unsigned other = 1 - use.getOperandNumber();
-      if (sumsOverRows(use))
-        product->setOperand(other, scaled(product->getOperand(other), axisOfSum(product, other), product));
-      else
-        scaleResult(product, use.getOperandNumber() == 0 ? chunk::Side::Rows : chunk::Side::Columns);
-    }
-    op->erase();
-  }
+  void sink() { sink(op, {}); }
 
 private:
-  RowFactor(arith::MulFOp op, Repeated rows) : op(op), rows(rows), builder(op) {}
+  RowFactor(Operation *op, Value tile) : op(op), tile(tile), builder(op) {}
+
+  /// Whether all that asks for rows may have the numbers elsewhere, or multiplies them by more numbers.
+  static bool areTaken(Operation *op) {
+    return llvm::all_of(op->getUses(), [&](OpOperand &use) {
+      return multipliesFurther(use) ? areTaken(use.getOwner()) : isTaken(use, op);
+    });
+  }
+
+  static bool multipliesFurther(OpOperand &use) {
+    std::optional<RowNumbers> further = RowNumbers::of(use.getOwner());
+    return further && further->tile == use.get() && !use.getOwner()->use_empty();
+  }
 
   /// Whether a product is a sum over the rows of one of its operands.
   static bool sumsOverRows(OpOperand &use) {
@@ -65,19 +92,78 @@ private:
     return isOverRows ? chunk::Side::Rows : chunk::Side::Columns;
   }
 
+  static bool isComputed(Value value) { return value.getDefiningOp() && !value.getDefiningOp<arith::ExtFOp>(); }
+
+  /// The operand that rows which a look-back contributes are multiplied with: weights of a sum.
+  static OpOperand *weightsOf(OpOperand &use) {
+    auto contribution = dyn_cast<chunk::ContributeOp>(use.getOwner());
+    if (!contribution || use.getOperandNumber() % 2 == 0 || use.getOperandNumber() >= contribution.getGiven().size() ||
+        cast<chunk::LookbackOp>(contribution->getParentOp()).getFold() != chunk::Fold::Sum)
+      return nullptr;
+    return &contribution.getGivenMutable()[use.getOperandNumber() - 1];
+  }
+
+  /// Whether a chunk meets so few others, or in most sequences none, that numbers of its own rows cost no more behind
+  /// products with each of them.
+  static bool meetsFew(chunk::LookbackOp lookback) {
+    constexpr int64_t few = 2;
+    std::optional<ArrayRef<int64_t>> met = lookback.getMet();
+    return lookback.getContinued() || (met && (*met)[0] - (*met)[1] < few);
+  }
+
   /// Whether a product may have the numbers elsewhere: on an operand that is computed, or behind it.
-  static bool isTaken(OpOperand &use) {
+  static bool isTaken(OpOperand &use, Operation *rows) {
+    if (auto lookback = dyn_cast<chunk::LookbackOp>(use.getOwner()->getParentOp());
+        lookback && rows->getBlock() != lookback.getBlock() && !meetsFew(lookback))
+      return false;
+    if (OpOperand *weights = weightsOf(use))
+      return isComputed(weights->get()) && rows->getBlock() == use.getOwner()->getBlock();
     auto product = dyn_cast<chunk::DotOp>(use.getOwner());
     if (!product || use.getOperandNumber() > 1 || product.getLeft() == product.getRight())
       return false;
     if (!sumsOverRows(use))
       return !product.getAddend();
-    Value other = product->getOperand(1 - use.getOperandNumber());
-    return other.getDefiningOp() && !other.getDefiningOp<arith::ExtFOp>();
+    return isComputed(product->getOperand(1 - use.getOperandNumber()));
   }
 
-  Value numbersTimes(Value others, Location location) {
-    return arith::MulFOp::create(builder, location, others, rows.numbers);
+  /// Takes the numbers of an operation, behind those of the ones before, from all that asks for it.
+  void sink(Operation *from, Value before) {
+    Value numbers = numbersOf(from, before);
+    for (OpOperand &use : llvm::make_early_inc_range(from->getUses())) {
+      if (multipliesFurther(use)) {
+        sink(use.getOwner(), numbers);
+        continue;
+      }
+      use.set(tile);
+      if (OpOperand *weights = weightsOf(use)) {
+        weights->set(scaled(weights->get(), numbers, chunk::Side::Columns, use.getOwner()));
+        continue;
+      }
+      auto product = cast<chunk::DotOp>(use.getOwner());
+      unsigned other = 1 - use.getOperandNumber();
+      if (sumsOverRows(use))
+        product->setOperand(other, scaled(product->getOperand(other), numbers, axisOfSum(product, other), product));
+      else
+        scaleResult(product, numbers, use.getOperandNumber() == 0 ? chunk::Side::Rows : chunk::Side::Columns);
+    }
+    from->erase();
+  }
+
+  /// One number for each row.
+  Value numbersOf(Operation *from, Value before) {
+    builder.setInsertionPoint(from);
+    RowNumbers own = *RowNumbers::of(from);
+    auto type = cast<RankedTensorType>(own.numbers.getType());
+    type = type.clone({cast<RankedTensorType>(tile.getType()).getDimSize(0)});
+    Value numbers = own.numbers;
+    if (!own.isOfTokens())
+      numbers = chunk::BroadcastOp::create(builder, from->getLoc(), type, numbers, chunk::Side::Rows);
+    if (own.isDivisor && !before)
+      before = arith::ConstantOp::create(builder, from->getLoc(),
+                                         DenseElementsAttr::get(type, builder.getFloatAttr(type.getElementType(), 1)));
+    if (own.isDivisor)
+      return arith::DivFOp::create(builder, from->getLoc(), before, numbers);
+    return before ? arith::MulFOp::create(builder, from->getLoc(), before, numbers).getResult() : numbers;
   }
 
   Value times(Value tile, Value numbers, chunk::Side along) {
@@ -87,30 +173,31 @@ private:
 
   /// A tile with the numbers along an axis, before an operation that asks for it: those that it is multiplied by
   /// already have them, too.
-  Value scaled(Value tile, chunk::Side along, Operation *before) {
+  Value scaled(Value tile, Value numbers, chunk::Side along, Operation *before) {
     builder.setInsertionPoint(before);
     if (std::optional<Repeated> known = Repeated::of(tile); known && known->along == along)
-      return times(known->tile, numbersTimes(known->numbers, tile.getLoc()), along);
-    return times(tile, rows.numbers, along);
+      return times(known->tile, arith::MulFOp::create(builder, tile.getLoc(), known->numbers, numbers), along);
+    return times(tile, numbers, along);
   }
 
-  void scaleResult(chunk::DotOp product, chunk::Side along) {
+  void scaleResult(chunk::DotOp product, Value numbers, chunk::Side along) {
     builder.setInsertionPointAfter(product);
     auto user = product->hasOneUse() ? dyn_cast<arith::MulFOp>(*product->user_begin()) : arith::MulFOp();
     std::optional<Repeated> known = user ? Repeated::of(user.getResult()) : std::nullopt;
     if (known && known->along == along && known->tile == product.getResult()) {
       builder.setInsertionPoint(user);
-      user.replaceAllUsesWith(times(product, numbersTimes(known->numbers, product.getLoc()), along));
+      Value both = arith::MulFOp::create(builder, product.getLoc(), known->numbers, numbers);
+      user.replaceAllUsesWith(times(product, both, along));
       user.erase();
       return;
     }
     Value result = product.getResult();
-    Value whole = times(result, rows.numbers, along);
+    Value whole = times(result, numbers, along);
     result.replaceAllUsesExcept(whole, whole.getDefiningOp());
   }
 
-  arith::MulFOp op;
-  Repeated rows;
+  Operation *op;
+  Value tile;
   OpBuilder builder;
 };
 } // namespace
@@ -140,10 +227,13 @@ static void scaleNarrower(arith::MulFOp op) {
 }
 
 void stretto::sinkRowFactors(chunk::KernelOp kernel) {
-  SmallVector<arith::MulFOp> products(kernel.getOps<arith::MulFOp>());
   // What is erased beside is no product of rows of an input.
-  llvm::erase_if(products, [](arith::MulFOp op) { return !RowFactor::of(op); });
-  for (arith::MulFOp op : products)
+  SmallVector<Operation *> products;
+  kernel.walk([&](Operation *op) {
+    if (RowFactor::of(op))
+      products.push_back(op);
+  });
+  for (Operation *op : products)
     if (std::optional<RowFactor> factor = RowFactor::of(op))
       factor->sink();
   for (arith::MulFOp op : llvm::make_early_inc_range(kernel.getOps<arith::MulFOp>()))

@@ -155,7 +155,7 @@ public:
     b.setInsertionPointAfter(walk);
     kernel = chunk::KernelOp::create(b, name, walk.getChunk(), reverse, b.getArrayAttr({}), b.getArrayAttr({}),
                                      /*slices=*/1, chunk::SegmentsAttr::get(walk.getContext(), chunk::Segments::Turns),
-                                     /*between=*/FlatSymbolRefAttr(), /*recorded=*/false);
+                                     /*between=*/FlatSymbolRefAttr(), /*recorded=*/false, /*earlier=*/false);
     block = &kernel.getBody().emplaceBlock();
   }
 

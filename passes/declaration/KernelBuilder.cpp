@@ -314,7 +314,8 @@ LogicalResult KernelBuilder::create(StringRef name, bool reverse, ArrayRef<chunk
   SmallVector<Attribute> descriptions(outputs.begin(), outputs.end());
   kernel = chunk::KernelOp::create(moduleBuilder, variant.getLoc(), name, tokens, reverse,
                                    moduleBuilder.getArrayAttr({}), moduleBuilder.getArrayAttr(descriptions),
-                                   /*slices=*/1, segments, /*between=*/FlatSymbolRefAttr(), /*recorded=*/false);
+                                   /*slices=*/1, segments, /*between=*/FlatSymbolRefAttr(), /*recorded=*/false,
+                                   /*earlier=*/false);
   builder = std::make_unique<TileBuilder>(variant.getLoc(), &kernel.getBody().emplaceBlock(), form, tokens, pastTokens,
                                           types.compute);
   return success();

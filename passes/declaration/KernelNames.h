@@ -13,7 +13,7 @@ namespace stretto::suffix {
 
 /// Of gradients.
 inline constexpr llvm::StringLiteral segmentStarts = "_segment_starts", checkpoints = "_checkpoints", rows = "_rows",
-                                     cotangents = "_cotangents", sums = "_sums";
+                                     cotangents = "_cotangents", sums = "_sums", later = "_later";
 /// Of segments that are walked side by side; of a gradient, of its states of reverse time.
 inline constexpr llvm::StringLiteral tails = "_tails", totals = "_totals", totalStarts = "_total_starts",
                                      transitions = "_transitions", writes = "_writes", starts = "_starts",

@@ -466,15 +466,23 @@ private:
     placeOperand(op.getRightMutable(), sharedFor(tileTypeOf(op.getRight())));
   }
 
+  /// Whether a tile is there before the loop in whose turns an operation asks for it.
+  static bool isThereBeforeLoop(OpOperand &operand) {
+    auto loop = operand.getOwner()->getParentOfType<scf::ForOp>();
+    return loop && !loop.getBodyRegion().isAncestor(operand.get().getParentRegion());
+  }
+
   /// A left operand in fragments that agree stays where it is; where a walk back stores it in any case it is read
-  /// there, unless nothing has to be masked.
+  /// there, unless nothing has to be masked. One that is there before a loop does not: ptxas 13.0 was seen to give
+  /// another operand of the loop its registers.
   void placeLeft(OpOperand &operand, bool transposed, WarpGrid grid) {
     RankedTensorType left = tileTypeOf(operand.get());
     Layout fragments = leftOperandLayout(left.getDimSize(0), left.getDimSize(1), grid);
     std::optional<Layout> own = layoutOf(left);
     bool isWhole = left.getDimSize(1) % 16 == 0;
     bool agrees = own && !own->inSharedMemory() && !transposed && left.getElementTypeBitWidth() == 16 &&
-                  (isWhole || !storesEarly) && Conversion::between(*own, fragments).kind == Conversion::SameRegisters;
+                  !isThereBeforeLoop(operand) && (isWhole || !storesEarly) &&
+                  Conversion::between(*own, fragments).kind == Conversion::SameRegisters;
     placeOperand(operand, agrees ? fragments : sharedFor(left));
   }
 

@@ -37,8 +37,17 @@ int64_t chooseWarps(chunk::KernelOp kernel, bool warpgroups, bool computeTables)
     return elements;
   };
   int64_t elements = elementsOf(chunk::ArgumentKind::State), warps = 1;
+  // What a look-back adds up takes registers beside its scores.
+  int64_t addedUp = 0, mostAddedUp = isDemanding ? int64_t{64} * 128 : int64_t{128} * 128;
+  for (auto lookback : kernel.getBlock()->getOps<chunk::LookbackOp>()) {
+    int64_t ofOne = 0;
+    for (Type sum : lookback.getResultTypes())
+      ofOne += cast<RankedTensorType>(sum).getNumElements();
+    addedUp = std::max(addedUp, ofOne);
+  }
+  bool isOfMeetings = warpgroups && addedUp > 0 && addedUp <= mostAddedUp && elements == 0 && !kernel.getSegments();
   if (kernel.getChunk() > 1)
-    return elements <= small && !kernel.getReverse() ? 4 : 8;
+    return isOfMeetings || (elements <= small && !kernel.getReverse()) ? 4 : 8;
   elements += elementsOf(chunk::ArgumentKind::Parameter) / 2; // they come and go
   kernel.walk([&](chunk::LookbackOp op) {                     // so do tiles of other tokens
     int64_t met = 0;

@@ -382,6 +382,14 @@ private:
 
 void ThreadLowering::lowerColumns(chunk::ColumnsOp op) {
   auto type = cast<RankedTensorType>(op.getOperand().getType());
+  if (std::optional<Conversion> within = withinThreads(op)) {
+    SmallVector<uint64_t> from = registersIn(within->fromRegister);
+    uint64_t part = static_cast<uint64_t>(op.getFrom()) / cast<RankedTensorType>(op.getType()).getDimSize(1);
+    size_t bits = layoutOf(op.getType())->basis(Layout::Register).size();
+    define(op.getResult(),
+           [&](uint64_t reg) { return registersOf(op.getOperand())[combined(from, reg | (part << bits))]; });
+    return;
+  }
   SharedTile tile = gatherable(op, {op.getOperand()})[0];
   Layout target = *layoutOf(op.getType());
   Gather gather(b, tile);

@@ -330,7 +330,13 @@ static LogicalResult checkShapes(FuncOp function, const Manifest &manifest) {
     if (argument.sliced && argument.shape.empty())
       return function.emitOpError("[func_c2] slices the argument '") << argument.name << "', which is a number";
   }
-  return success();
+  WalkResult asked = function.walk([&](kernel::ChunkOp op) {
+    return manifest.independentChunks
+               ? WalkResult::advance()
+               : WalkResult(op.emitOpError("[func_c2] asks for its chunk, where the manifest says "
+                                           "that chunks are walked"));
+  });
+  return failure(asked.wasInterrupted());
 }
 
 namespace {

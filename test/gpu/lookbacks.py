@@ -44,6 +44,7 @@ CASES = {
     "swa": ("swa", {"window": 9}),
     "swa of a chunk": ("swa", {"window": 64}),
     "swa of more than a chunk": ("swa", {"window": 100}),
+    "swa of everything": ("swa", {"window": 100_000}),
     "lolcats": ("lolcats", {"window": 20}),
     "lolcats of a chunk": ("lolcats", {"window": 64}),
     "lolcats sliding": ("lolcats", {"window": 70, "mode": "sliding"}),

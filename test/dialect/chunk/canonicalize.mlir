@@ -118,6 +118,33 @@ chunk.kernel @parts chunk 16 (input %x: tensor<16x8xbf16>, input %l: tensor<16x4
 
 // -----
 
+// Of one other tile columns are taken, before what is made of it alone; of two, what is put together stays whole.
+// CHECK-LABEL: chunk.kernel @parts_beside_another
+chunk.kernel @parts_beside_another chunk 16 (input %l: tensor<16x4xf32>, input %r: tensor<16x4xf32>, input %x: tensor<16x8xf32>, parameter %w: tensor<8x8xf32>, valid %n: index)
+    -> (a: tensor<16x4xf32>, b: tensor<16x4xf32>) {
+  // CHECK-DAG: %[[HALF:.*]] = arith.constant dense<5.000000e-01> : tensor<16x4xf32>
+  // CHECK-DAG: %[[P:.*]] = chunk.dot %x, %w
+  // CHECK-DAG: %[[C:.*]] = chunk.columns %[[P]] from 0
+  // CHECK-DAG: %[[SCALED:.*]] = arith.mulf %[[C]], %[[HALF]] : tensor<16x4xf32>
+  // CHECK-DAG: %[[A:.*]] = arith.mulf %l, %[[SCALED]] : tensor<16x4xf32>
+  // CHECK-DAG: %[[WHOLE:.*]] = chunk.concat %l, %r
+  // CHECK-DAG: %[[B:.*]] = chunk.columns %{{.*}} from 4 : tensor<16x8xf32> -> tensor<16x4xf32>
+  // CHECK: chunk.yield %[[A]], %[[B]]
+  %half = arith.constant dense<0.5> : tensor<16x8xf32>
+  %all = chunk.concat %l, %r : tensor<16x4xf32>, tensor<16x4xf32> -> tensor<16x8xf32>
+  %p = chunk.dot %x, %w : tensor<16x8xf32>, tensor<8x8xf32> -> tensor<16x8xf32>
+  %scaled = arith.mulf %p, %half : tensor<16x8xf32>
+  %one = arith.mulf %all, %scaled : tensor<16x8xf32>
+  %a = chunk.columns %one from 0 : tensor<16x8xf32> -> tensor<16x4xf32>
+  %other = chunk.dot %p, %w : tensor<16x8xf32>, tensor<8x8xf32> -> tensor<16x8xf32>
+  %product = arith.mulf %all, %other : tensor<16x8xf32>
+  %two = arith.addf %product, %p : tensor<16x8xf32>
+  %b = chunk.columns %two from 4 : tensor<16x8xf32> -> tensor<16x4xf32>
+  chunk.yield %a, %b : tensor<16x4xf32>, tensor<16x4xf32>
+}
+
+// -----
+
 // CHECK-LABEL: chunk.kernel @masks
 chunk.kernel @masks chunk 16 (input %x: tensor<16x16xf32>, valid %n: index)
     -> (a: tensor<16x16xf32>, b: tensor<16x16xf32>, c: tensor<16xf32>, d: tensor<16x16xf32>, e: tensor<16x16xf32>) {

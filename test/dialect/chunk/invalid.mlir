@@ -761,6 +761,13 @@ chunk.kernel @join_halves_c2 chunk 16 (input %x: tensor<16x8xf32>, valid %n: ind
 
 // -----
 
+// expected-error @+1 {{[kernel_c14] leaves earlier results and carries 1 states, expected none}}
+chunk.kernel @kernel_c14 chunk 16 reverse earlier (state %S: tensor<8x8xf32>, valid %n: index) -> () {
+  chunk.yield next %S : tensor<8x8xf32>
+}
+
+// -----
+
 // expected-error @+1 {{[kernel_c13] between its chunks stands 'f', which is no chunk.kernel}}
 chunk.kernel @kernel_c13 chunk 16 reverse between @f (checkpoint %S: tensor<8x8xf32>, valid %n: index) -> () {
   chunk.yield

@@ -122,3 +122,65 @@ chunk.kernel @wide chunk 16 (input %k: tensor<16x32xbf16>, input %v: tensor<16x3
   %next = chunk.dot %keys, %v32 transpose_left add %S : tensor<16x32xf32>, tensor<16x32xf32> -> tensor<32x32xf32>
   chunk.yield %v32 next %next : tensor<16x32xf32>, tensor<32x32xf32>
 }
+
+// A cotangent is divided by the normaliser of its token. Rows that a look-ahead meets have the numbers on the weights
+// that add them up, and behind the product; own rows of a look-back that meets few chunks behind products, with all that
+// multiplies them further.
+// CHECK-LABEL: chunk.kernel @window
+// CHECK: %[[G:.*]] = chunk.broadcast %g along rows : tensor<f32> to tensor<16xf32>
+// CHECK: chunk.lookback sum from
+// CHECK: %[[V:.*]] = arith.extf %v_j
+// CHECK: %[[P:.*]] = chunk.dot %{{.*}}, %[[V]] transpose_right
+// CHECK: %[[ROWS:.*]] = chunk.broadcast %[[NUMBERS:.*]] along rows : tensor<16xf32> to tensor<16x16xf32>
+// CHECK: arith.mulf %[[P]], %[[ROWS]]
+// CHECK: chunk.lookback sum ahead
+// CHECK: %[[D:.*]] = arith.extf %d_j
+// CHECK: %[[ONE:.*]] = arith.divf %{{.*}}, %norm_j : tensor<16xf32>
+// CHECK: %[[P:.*]] = chunk.dot %{{.*}}, %[[D]] transpose_right
+// CHECK: %[[TWICE:.*]] = arith.mulf %[[ONE]], %[[ONE]]
+// CHECK: %[[COLUMNS:.*]] = chunk.broadcast %[[TWICE]] along columns : tensor<16xf32> to tensor<16x16xf32>
+// CHECK: %[[W:.*]] = arith.mulf %[[P]], %[[COLUMNS]]
+// CHECK: chunk.contribute %[[W]], %[[D]]
+chunk.table @from varying {
+^bb0(%t: f64, %h: f64, %d: f64):
+  chunk.result %t : f64
+}
+chunk.kernel @window chunk 16 reverse (input %v: tensor<16x8xbf16>, input %d: tensor<16x8xbf16>, input %norm: tensor<16xf32>,
+    parameter %g: tensor<f32>, table %from: tensor<16xf32>, valid %n: index) -> (d_q: tensor<16x8xf32>, d_v: tensor<16x8xf32>) {
+  %v32 = arith.extf %v : tensor<16x8xbf16> to tensor<16x8xf32>
+  %d32 = arith.extf %d : tensor<16x8xbf16> to tensor<16x8xf32>
+  %rows = chunk.broadcast %norm along rows : tensor<16xf32> to tensor<16x8xf32>
+  %c = arith.divf %d32, %rows : tensor<16x8xf32>
+  %gs = chunk.broadcast %g along rows : tensor<f32> to tensor<16x8xf32>
+  %cg = arith.mulf %c, %gs : tensor<16x8xf32>
+  %d_q = chunk.lookback sum from %from : tensor<16xf32> past(%v_j = %v : tensor<16x8xbf16>) attributes {met = array<i64: 1, 0>} {
+    %x = arith.extf %v_j : tensor<16x8xbf16> to tensor<16x8xf32>
+    %p = chunk.dot %cg, %x transpose_right : tensor<16x8xf32>, tensor<16x8xf32> -> tensor<16x16xf32>
+    chunk.contribute %p, %x : tensor<16x16xf32>, tensor<16x8xf32>
+  } : tensor<16x8xf32>
+  %d_v = chunk.lookback sum ahead past(%from_j = %from : tensor<16xf32>, %norm_j = %norm : tensor<16xf32>, %d_j = %d : tensor<16x8xbf16>) {
+    %x = arith.extf %d_j : tensor<16x8xbf16> to tensor<16x8xf32>
+    %numbers = chunk.broadcast %norm_j along rows : tensor<16xf32> to tensor<16x8xf32>
+    %y = arith.divf %x, %numbers : tensor<16x8xf32>
+    %p = chunk.dot %v32, %y transpose_right : tensor<16x8xf32>, tensor<16x8xf32> -> tensor<16x16xf32>
+    chunk.contribute %p, %y : tensor<16x16xf32>, tensor<16x8xf32> from %from_j : tensor<16xf32>
+  } : tensor<16x8xf32>
+  chunk.yield %d_q, %d_v : tensor<16x8xf32>, tensor<16x8xf32>
+}
+
+// A look-back of who knows how many chunks would have own rows' numbers behind each of its products.
+// CHECK-LABEL: chunk.kernel @far
+// CHECK: %[[C:.*]] = arith.divf %{{.*}} : tensor<16x8xf32>
+// CHECK: chunk.dot %[[C]],
+chunk.kernel @far chunk 16 reverse (input %v: tensor<16x8xbf16>, input %d: tensor<16x8xbf16>, input %norm: tensor<16xf32>,
+    table %from: tensor<16xf32>, valid %n: index) -> (d_q: tensor<16x8xf32>) {
+  %d32 = arith.extf %d : tensor<16x8xbf16> to tensor<16x8xf32>
+  %rows = chunk.broadcast %norm along rows : tensor<16xf32> to tensor<16x8xf32>
+  %c = arith.divf %d32, %rows : tensor<16x8xf32>
+  %d_q = chunk.lookback sum from %from : tensor<16xf32> past(%v_j = %v : tensor<16x8xbf16>) {
+    %x = arith.extf %v_j : tensor<16x8xbf16> to tensor<16x8xf32>
+    %p = chunk.dot %c, %x transpose_right : tensor<16x8xf32>, tensor<16x8xf32> -> tensor<16x16xf32>
+    chunk.contribute %p, %x : tensor<16x16xf32>, tensor<16x8xf32>
+  } : tensor<16x8xf32>
+  chunk.yield %d_q : tensor<16x8xf32>
+}

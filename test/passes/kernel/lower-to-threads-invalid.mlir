@@ -9,7 +9,9 @@
 // RUN: sed 's/\\22kind\\22:\\22state\\22/\\22kind\\22:\\22parameter\\22/' %t | not stretto-opt --stretto-lower-to-threads 2>&1 | FileCheck %s --check-prefix=SAVE
 // RUN: sed 's/\\22kind\\22:\\22output\\22/\\22kind\\22:\\22parameter\\22/; s/\\22name\\22:\\22o\\22,\\22type\\22:\\22f32\\22,\\22shape\\22:\[9\]/\\22name\\22:\\22o\\22,\\22type\\22:\\22f32\\22,\\22shape\\22:[16,9]/' %t | not stretto-opt --stretto-lower-to-threads 2>&1 | FileCheck %s --check-prefix=OUTPUT
 // RUN: sed 's/\\22shape\\22:\[64\]/\\22shape\\22:[32]/' %t | not stretto-opt --stretto-lower-to-threads 2>&1 | FileCheck %s --check-prefix=SHAPE
+// RUN: sed 's/\\22independentChunks\\22:true/\\22independentChunks\\22:false/' %t | not stretto-opt --stretto-lower-to-threads 2>&1 | FileCheck %s --check-prefix=WALKED
 
+// WALKED: error: 'kernel.chunk' op [func_c2] asks for its chunk, where the manifest says that chunks are walked
 // TURN: error: 'kernel.send' op has no turn, expected one for a bulk channel
 // CHUNK: error: 'kernel.send' op has no chunk, expected one for a bulk channel
 // RECEIVED: error: 'kernel.receive' op has no chunk, expected one for a bulk channel
@@ -22,4 +24,7 @@ chunk.kernel @f chunk 16 (input %q: tensor<16x64xbf16>, state %S: tensor<64x9xf3
   %s = arith.truncf %S : tensor<64x9xf32> to tensor<64x9xbf16>
   %o = chunk.dot %q, %s : tensor<16x64xbf16>, tensor<64x9xbf16> -> tensor<16x9xf32>
   chunk.yield %o next %S : tensor<16x9xf32>, tensor<64x9xf32>
+}
+chunk.kernel @alone chunk 16 (input %q: tensor<16x64xbf16>, valid %n: index) -> (o: tensor<16x64xbf16>) {
+  chunk.yield %q : tensor<16x64xbf16>
 }
