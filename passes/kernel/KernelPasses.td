@@ -456,7 +456,8 @@ def SendAhead : Pass<"stretto-send-ahead", "::stretto::kernel::FuncOp"> {
     chunks are items of their own and meet all on one side of them.
 
     A tile of a ring with one place is received where it is first read, and so are all that a chunk for itself has copied
-    by the memory system, which it sends for in that order. Where a walk back wants many registers and most tiles come a
+    by the memory system, which it sends for in that order, and behind these for the first tiles of other chunks, where
+    their places are free from the start; numbers of its tokens are loaded before that. Where a walk back wants many registers and most tiles come a
     turn ahead, threads meet at the start of a turn. What is one number, made of a parameter alone, is made before the
     loop.
 

@@ -1,11 +1,13 @@
 //===- SendAhead.cpp - Fill bulk channels as far as they are deep ---------===//
 
+#include "mlir/Analysis/SliceAnalysis.h"
 #include "mlir/Dialect/Arith/IR/Arith.h"
 #include "mlir/Dialect/SCF/IR/SCF.h"
 #include "passes/Passes.h"
 #include "passes/kernel/BulkCopies.h"
 #include "passes/kernel/Meetings.h"
 #include "passes/kernel/RegisterEstimate.h"
+#include "passes/kernel/SharedBytes.h"
 
 namespace stretto {
 #define GEN_PASS_DEF_SENDAHEAD
@@ -240,6 +242,93 @@ void sendBesideProducts(scf::ForOp loop) {
     sender->moveAfter(last);
 }
 
+/// The channels to which an operation sends, on a condition, and does nothing else.
+SmallVector<ChannelOp> channelsSentTo(Operation &op) {
+  auto condition = dyn_cast<scf::IfOp>(op);
+  SmallVector<ChannelOp> channels;
+  if (!condition || condition.getNumResults() || condition.elseBlock())
+    return channels;
+  for (Operation &inner : condition.thenBlock()->without_terminator()) {
+    auto send = dyn_cast<SendOp>(inner);
+    auto channel = send ? send.getChannel().getDefiningOp<ChannelOp>() : ChannelOp();
+    if (!channel || !channel.getOffset())
+      return {};
+    channels.push_back(channel);
+  }
+  return channels;
+}
+
+/// Whether nothing that comes before an operation of its block, and no other channel, has the bytes of some channels, or
+/// sends to these or receives from them.
+bool areFreeBefore(Operation &op, ArrayRef<ChannelOp> channels) {
+  auto isBefore = [&](Operation *other) {
+    Operation *own = op.getBlock()->findAncestorOpInBlock(*other);
+    return own && own->isBeforeInBlock(&op);
+  };
+  for (ChannelOp channel : channels)
+    if (llvm::any_of(channel->getUsers(), isBefore))
+      return false;
+  auto takesBytes = [&](Operation *other) {
+    bool isOther = isa<ChannelOp>(other) ? !llvm::is_contained(channels, other) : isBefore(other);
+    return WalkResult(failure(isOther && llvm::any_of(channels, [&](ChannelOp channel) {
+                                return SharedBytes::of(channel).areTouchedBy(other);
+                              })));
+  };
+  return !op.getParentOfType<FuncOp>().walk(takesBytes).wasInterrupted();
+}
+
+/// Moves an operation behind another one, with the numbers that it asks for, if these are of no memory.
+void moveBehind(Operation &op, Operation *place) {
+  SetVector<Operation *> needed;
+  BackwardSliceOptions options;
+  options.omitBlockArguments = true;
+  options.omitUsesFromAbove = false;
+  options.filter = [&](Operation *made) { return made->getBlock() == op.getBlock() && place->isBeforeInBlock(made); };
+  if (failed(getBackwardSlice(&op, &needed, options)))
+    return;
+  if (!llvm::all_of(needed, [](Operation *made) { return isMemoryEffectFree(made) && made->getNumRegions() == 0; }))
+    return;
+  for (Operation *made : llvm::concat<Operation *>(needed.takeVector(), SmallVector<Operation *>{&op})) {
+    made->moveAfter(place);
+    place = made;
+  }
+}
+
+/// The first tiles of other chunks that a chunk for itself meets are sent for behind its own, where their places are
+/// free from the start: they come while it computes what comes first.
+void sendMetEarly(Block &block) {
+  SendOp last;
+  for (auto send : block.getOps<SendOp>())
+    if (send.getChannel().getDefiningOp<ChannelOp>().getBulk())
+      last = send;
+  if (!last)
+    return;
+  SmallVector<Operation *> senders;
+  for (Operation *op = last->getNextNode(); op; op = op->getNextNode())
+    senders.push_back(op);
+  for (Operation *op : senders)
+    if (SmallVector<ChannelOp> channels = channelsSentTo(*op);
+        !channels.empty() && llvm::any_of(channels, bringsMetTiles) && areFreeBefore(*op, channels))
+      moveBehind(*op, last);
+}
+
+/// Numbers of tokens are asked for before the memory system is: behind that, the assembler was seen to load them when
+/// threads had waited for copies of their own.
+void loadFirst(Block &block) {
+  auto isOfBulk = [](SendOp send) { return send.getChannel().getDefiningOp<ChannelOp>().getBulk(); };
+  auto sends = block.getOps<SendOp>();
+  auto first = llvm::find_if(sends, isOfBulk);
+  if (first == sends.end())
+    return;
+  for (auto load : llvm::make_early_inc_range(block.getOps<LoadOp>())) {
+    bool isThere = llvm::all_of(load->getOperands(), [&](Value operand) {
+      return !operand.getDefiningOp() || operand.getDefiningOp()->isBeforeInBlock(*first);
+    });
+    if (isThere && SendOp(*first)->isBeforeInBlock(load))
+      load->moveBefore(*first);
+  }
+}
+
 struct SendAhead : stretto::impl::SendAheadBase<SendAhead> {
   void runOnOperation() override {
     FuncOp function = getOperation();
@@ -269,8 +358,11 @@ struct SendAhead : stretto::impl::SendAheadBase<SendAhead> {
       takeNumbersOut(cast<scf::ForOp>(loop));
     }
     function.walk(sendBesideProducts);
-    if (isItemOfChunk(function))
-      sendInOrder(*function.getBlock());
+    if (!isItemOfChunk(function))
+      return;
+    sendInOrder(*function.getBlock());
+    sendMetEarly(*function.getBlock());
+    loadFirst(*function.getBlock());
   }
 };
 } // namespace

@@ -5,6 +5,7 @@
 #include "passes/Passes.h"
 #include "passes/kernel/BulkCopies.h"
 #include "passes/kernel/RegisterEstimate.h"
+#include "passes/kernel/SharedBytes.h"
 #include "runtime/Manifest.h"
 
 namespace stretto {
@@ -18,41 +19,14 @@ using namespace stretto::kernel;
 
 namespace {
 
-/// Bytes of shared memory.
-struct Bytes {
-  int64_t begin, end;
-  bool meets(const Bytes &other) const { return begin < other.end && other.begin < end; }
-};
-
-Bytes tilesOf(ChannelOp channel) {
-  auto begin = static_cast<int64_t>(*channel.getOffset());
-  return {begin, begin + channel.bytesOfTiles()};
-}
-
-Bytes scratchOf(Operation *op) {
-  int64_t begin = op->getAttrOfType<IntegerAttr>(scratchAttribute).getInt();
-  return {begin, begin + scratchBytesOf(op)};
-}
-
-/// Whether an operation has a tile, or scratch of its own, among some bytes.
-bool touches(Operation *op, const Bytes &bytes) {
-  if (auto channel = dyn_cast<ChannelOp>(op))
-    return channel.getOffset() && tilesOf(channel).meets(bytes);
-  if (auto convert = dyn_cast<ConvertOp>(op); convert && convert.getOffset()) {
-    auto begin = static_cast<int64_t>(*convert.getOffset());
-    return Bytes{begin, begin + sharedBytesOf(cast<RankedTensorType>(convert.getType()))}.meets(bytes);
-  }
-  return op->hasAttrOfType<IntegerAttr>(scratchAttribute) && scratchOf(op).meets(bytes);
-}
-
 /// Whether from a store on to the first barrier of the next turn nothing else lies where it has its tile: the memory
 /// system may take its time until then.
 bool hasStageAlone(StoreOp store, BarrierOp first) {
-  Bytes stage = scratchOf(store);
+  SharedBytes stage = SharedBytes::ofScratch(store);
   auto isShared = [&](Operation *op) {
     Operation *own = store->getBlock()->findAncestorOpInBlock(*op);
     bool isBefore = own && first->isBeforeInBlock(own) && own->isBeforeInBlock(store);
-    return WalkResult(failure(op != store && !isBefore && touches(op, stage)));
+    return WalkResult(failure(op != store && !isBefore && stage.areTouchedBy(op)));
   };
   return !store->getParentOfType<FuncOp>().walk(isShared).wasInterrupted();
 }
@@ -89,7 +63,7 @@ void storeBehind(StoreOp store, BarrierOp barrier) {
   auto type = cast<RankedTensorType>(store.getTile().getType());
   RankedTensorType shared = withLayout(type, sharedLayout(type.getShape(), type.getElementTypeBitWidth() / 8));
   auto left = ConvertOp::create(builder, store.getLoc(), shared, store.getTile(),
-                                builder.getI64IntegerAttr(scratchOf(store).begin));
+                                builder.getI64IntegerAttr(SharedBytes::ofScratch(store).begin));
   left.setMatrices(true);
   store.getTileMutable().assign(left);
   store.setStaged(false);
