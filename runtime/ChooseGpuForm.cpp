@@ -3,6 +3,7 @@
 #include "dialect/chunk/Flops.h"
 #include "mlir/Transforms/Passes.h"
 #include "passes/Passes.h"
+#include "passes/kernel/Meetings.h"
 #include "passes/kernel/RegisterEstimate.h"
 #include "runtime/LoweringSteps.h"
 #include "runtime/OwnModule.h"
@@ -11,11 +12,16 @@
 using namespace mlir;
 using namespace stretto;
 
-/// The registers of the kernel that takes the most.
+/// The registers of the kernel that takes the most. A chunk for itself that meets others computes an address when it
+/// wants one.
 static int64_t registersOf(ModuleOp planned) {
   int64_t most = 0;
-  for (kernel::FuncOp function : planned.getOps<kernel::FuncOp>())
-    most = std::max(most, kernel::estimateRegisters(function));
+  for (kernel::FuncOp function : planned.getOps<kernel::FuncOp>()) {
+    bool meetsOthers =
+        kernel::isItemOfChunk(function) && llvm::any_of(function.getOps<kernel::ChannelOp>(), kernel::bringsMetTiles);
+    int64_t ofAddresses = meetsOthers ? kernel::registersOfAddresses(function) : 0;
+    most = std::max(most, kernel::estimateRegisters(function) - ofAddresses);
+  }
   return most;
 }
 

@@ -46,18 +46,21 @@ static llvm::BitVector findLater(KernelOp kernel) {
   llvm::EquivalenceClasses<uintptr_t> made; // numbers of outputs, and addresses of operations
   auto addressOf = [](Operation *op) { return reinterpret_cast<uintptr_t>(op); };
   llvm::SetVector<Operation *> ahead;
+  llvm::BitVector later(outputs.size());
   for (auto [index, output] : llvm::enumerate(outputs)) {
     made.insert(index);
-    for (Operation *op : costlyOf(output)) {
+    llvm::SetVector<Operation *> costly = costlyOf(output);
+    later[index] = costly.empty(); // worth no kernel
+    for (Operation *op : costly) {
       made.unionSets(index, addressOf(op));
       if (auto lookback = dyn_cast<chunk::LookbackOp>(op); lookback && lookback.getAhead())
         ahead.insert(op);
     }
   }
-  llvm::BitVector later(outputs.size());
   for (unsigned index = 0; index < later.size(); ++index)
-    later[index] = llvm::any_of(ahead, [&](Operation *op) { return made.isEquivalent(index, addressOf(op)); });
-  return later.all() ? llvm::BitVector(outputs.size()) : later;
+    if (llvm::any_of(ahead, [&](Operation *op) { return made.isEquivalent(index, addressOf(op)); }))
+      later.set(index);
+  return ahead.empty() || later.all() ? llvm::BitVector(outputs.size()) : later;
 }
 
 /// Whether the body has a use for an argument. Rows of a window are met by look-backs at its input.

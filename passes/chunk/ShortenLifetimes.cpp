@@ -270,7 +270,27 @@ private:
     sortByRoom(operands);
     for (Value operand : operands)
       place(operand.getDefiningOp());
+    if (auto lookback = dyn_cast<chunk::LookbackOp>(op))
+      placeWhatItIsAddedTo(lookback);
     op->moveBefore(body.getTerminator());
+  }
+
+  /// What the sums of a look-back are added to they begin with, if it is there before (FoldLookback.cpp): then it takes
+  /// no room of its own.
+  void placeWhatItIsAddedTo(chunk::LookbackOp lookback) {
+    if (lookback.getFold() != chunk::Fold::Sum)
+      return;
+    for (Value sum : lookback.getResults()) {
+      auto total = sum.hasOneUse() ? dyn_cast<arith::AddFOp>(*sum.user_begin()) : arith::AddFOp();
+      Operation *other = total ? (total.getLhs() == sum ? total.getRhs() : total.getLhs()).getDefiningOp() : nullptr;
+      SetVector<Operation *> made;
+      BackwardSliceOptions options;
+      options.inclusive = true;
+      options.omitUsesFromAbove = false;
+      if (other && other->getBlock() == &body && succeeded(getBackwardSlice(other, &made, options)) &&
+          !made.contains(lookback))
+        place(other);
+    }
   }
 
   Block &body;

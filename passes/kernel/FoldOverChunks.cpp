@@ -38,7 +38,8 @@ int64_t chooseWarps(chunk::KernelOp kernel, bool warpgroups, bool computeTables)
   };
   int64_t elements = elementsOf(chunk::ArgumentKind::State), warps = 1;
   // What a look-back adds up takes registers beside its scores.
-  int64_t addedUp = 0, mostAddedUp = isDemanding ? int64_t{64} * 128 : int64_t{128} * 128;
+  constexpr int64_t mostAddedUp = int64_t{128} * 128;
+  int64_t addedUp = 0;
   for (auto lookback : kernel.getBlock()->getOps<chunk::LookbackOp>()) {
     int64_t ofOne = 0;
     for (Type sum : lookback.getResultTypes())

@@ -170,6 +170,13 @@ bool readsEarly(scf::ForOp loop, Operation *sender) {
   return 2 * behind >= estimateWork(loop.getOperation());
 }
 
+/// Has tiles come one at a time, the next when the one before has been read.
+void sendLate(ArrayRef<Operation *> sends) {
+  for (Operation *send : sends)
+    send->moveBefore(send->getBlock()->getTerminator());
+  sendBehindReaders(sends);
+}
+
 /// Where blocks of independent chunks have registers and shared memory for several on a multiprocessor if tiles of
 /// other chunks come one at a time, the next when products have read the one before, they do: other blocks hide more of
 /// what instructions wait for than a tile that comes early. So they do where there would be one block otherwise, with
@@ -203,19 +210,30 @@ std::optional<int64_t> makeRoomForOthers(FuncOp function, int64_t bytes) {
     return needed;
   };
   constexpr int64_t two = 2;
-  int64_t limit = 0;
-  if (blocks > 1 && !comesLate && bytesOf(/*depth=*/1, /*apart=*/true) <= bytesOfBlock(blocks))
-    limit = bytes;
-  else if (blocksForRegisters(function) == two && bytesOf(/*depth=*/2, /*apart=*/false) > bytesOfBlock(two) &&
-           bytesOf(/*depth=*/1, /*apart=*/false) <= bytesOfBlock(two))
-    limit = bytesOfBlock(two);
-  if (!limit)
+  if (blocks > 1 && !comesLate && bytesOf(/*depth=*/1, /*apart=*/true) <= bytesOfBlock(blocks)) {
+    setDepth(1);
+    sendLate(sends);
+    return bytes;
+  }
+  if (blocksForRegisters(function) != two || bytesOf(/*depth=*/2, /*apart=*/false) <= bytesOfBlock(two))
     return std::nullopt;
-  setDepth(1);
-  for (Operation *send : sends)
-    send->moveBefore(send->getBlock()->getTerminator());
-  sendBehindReaders(sends);
-  return limit;
+  SmallVector<Operation *> next = llvm::map_to_vector(sends, [](Operation *send) { return send->getNextNode(); });
+  sendLate(sends);
+  // What is computed before tiles of others are met may lie where these come at last.
+  for (bool areLate : {false, true}) {
+    for (ChannelOp channel : channels)
+      if (areLate)
+        channel->setAttr(SharedMemoryPlanner::lateAttribute, UnitAttr::get(channel.getContext()));
+    if (bytesOf(/*depth=*/1, /*apart=*/false) <= bytesOfBlock(two)) {
+      setDepth(1);
+      return bytesOfBlock(two);
+    }
+  }
+  for (ChannelOp channel : channels)
+    channel->removeAttr(SharedMemoryPlanner::lateAttribute);
+  for (auto [send, before] : llvm::reverse(llvm::zip_equal(sends, next)))
+    send->moveBefore(before);
+  return std::nullopt;
 }
 
 /// Gives what roles pass to each other more places where memory is left, the smallest tiles first: who runs ahead waits

@@ -54,10 +54,13 @@ static int64_t registersOfProducts(FuncOp function) {
   return isPlain ? 0 : ofOperands;
 }
 
-int64_t stretto::kernel::estimateRegisters(FuncOp function) {
+int64_t stretto::kernel::registersOfAddresses(FuncOp function) {
   constexpr int64_t registersOfAddress = 2;
-  return Lifetimes(function).peak().registers + registersOfProducts(function) +
-         registersOfAddress * function.getBlock()->getNumArguments();
+  return registersOfAddress * function.getBlock()->getNumArguments();
+}
+
+int64_t stretto::kernel::estimateRegisters(FuncOp function) {
+  return Lifetimes(function).peak().registers + registersOfProducts(function) + registersOfAddresses(function);
 }
 
 bool stretto::kernel::leavesOver(ArrayRef<FuncOp> roles) {

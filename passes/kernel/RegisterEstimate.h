@@ -10,6 +10,8 @@ namespace stretto::kernel {
 /// operands of products, and the addresses of its arguments, which live throughout. What the assembler keeps besides is
 /// not counted.
 int64_t estimateRegisters(FuncOp function);
+/// Those of them that addresses of arguments take, which a walk keeps from chunk to chunk.
+int64_t registersOfAddresses(FuncOp function);
 /// What a walk back may have by that estimate: what ptxas needs beside tiles, it was seen to need there.
 inline constexpr int64_t mostOfWalkBack = 190;
 

@@ -167,16 +167,18 @@ SmallVector<SharedMemoryPlanner::Span, 2> SharedMemoryPlanner::spansOf(ChannelOp
     return {{0, end}};
   if (std::optional<SmallVector<Span, 2>> late = spansOfLate(channel))
     return *late;
-  int64_t lastRead = 0, sent = end;
+  int64_t lastRead = 0, sent = end, begin = channel->hasAttr(lateAttribute) ? end : 0;
   for (Operation *user : channel->getUsers()) {
     if (isa<ReceiveOp>(user))
       lastRead = std::max(lastRead, lastUse(user));
     else if (isa<scf::ForOp>(user->getParentOp()))
       sent = first[user];
+    if (isa<SendOp>(user))
+      begin = std::min(begin, first[user]);
   }
   if (depthOf(channel) > 1 || sent == end)
-    return {{0, lastUseOf(channel)}};
-  return {{0, lastRead}, {sent, end}};
+    return {{begin, lastUseOf(channel)}};
+  return {{begin, lastRead}, {sent, end}};
 }
 
 ChannelOp SharedMemoryPlanner::otherEnd(ChannelOp channel) {

@@ -22,6 +22,9 @@ public:
 
   void write();
 
+  /// On a channel of a chunk for itself: its places are free until the first tile is sent.
+  static constexpr llvm::StringLiteral lateAttribute = "kernel.late";
+
   /// Numbers of tokens, which warps leave to each other, have no more.
   static constexpr int64_t fewBytes = 1024;
 
