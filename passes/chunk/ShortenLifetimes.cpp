@@ -96,7 +96,8 @@ public:
   enum class First { WhatNeedsRoom, WhatFreesTiles };
 
   Order(chunk::KernelOp kernel, First first)
-      : body(*kernel.getBlock()), carriesBack(walksBackOverStates(kernel)), first(first) {}
+      : body(*kernel.getBlock()), carriesBack(walksBackOverStates(kernel)),
+        isAlone(kernel.argumentsOf(chunk::ArgumentKind::State).empty()), first(first) {}
 
   static bool walksBackOverStates(chunk::KernelOp kernel) {
     return kernel.getReverse() && !kernel.argumentsOf(chunk::ArgumentKind::State).empty();
@@ -263,6 +264,11 @@ private:
       value = given[std::get<size_t>(rank)];
   }
 
+  static bool meetsOthers(Operation *op) {
+    auto lookback = dyn_cast<chunk::LookbackOp>(op);
+    return lookback && !lookback.getContinued();
+  }
+
   void place(Operation *op) {
     if (!op || !placed.insert(op).second)
       return;
@@ -270,13 +276,13 @@ private:
     sortByRoom(operands);
     for (Value operand : operands)
       place(operand.getDefiningOp());
-    if (auto lookback = dyn_cast<chunk::LookbackOp>(op))
+    if (auto lookback = dyn_cast<chunk::LookbackOp>(op); lookback && isAlone)
       placeWhatItIsAddedTo(lookback);
     op->moveBefore(body.getTerminator());
   }
 
   /// What the sums of a look-back are added to they begin with, if it is there before (FoldLookback.cpp): then it takes
-  /// no room of its own.
+  /// no room of its own. Which of two look-backs begins with the other is of no consequence.
   void placeWhatItIsAddedTo(chunk::LookbackOp lookback) {
     if (lookback.getFold() != chunk::Fold::Sum)
       return;
@@ -288,13 +294,13 @@ private:
       options.inclusive = true;
       options.omitUsesFromAbove = false;
       if (other && other->getBlock() == &body && succeeded(getBackwardSlice(other, &made, options)) &&
-          !made.contains(lookback))
+          !made.contains(lookback) && llvm::none_of(made, meetsOthers))
         place(other);
     }
   }
 
   Block &body;
-  bool carriesBack;
+  bool carriesBack, isAlone;
   First first;
   std::unordered_map<Operation *, SmallVector<Value, 4>> taken; // what it holds stays where it is
   DenseMap<Operation *, int64_t> room;

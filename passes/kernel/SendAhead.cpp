@@ -258,8 +258,8 @@ SmallVector<ChannelOp> channelsSentTo(Operation &op) {
   return channels;
 }
 
-/// Whether nothing that comes before an operation of its block, and no other channel, has the bytes of some channels, or
-/// sends to these or receives from them.
+/// Whether nothing that comes before an operation of its block, and no other channel, has the bytes of some channels,
+/// or sends to these or receives from them.
 bool areFreeBefore(Operation &op, ArrayRef<ChannelOp> channels) {
   auto isBefore = [&](Operation *other) {
     Operation *own = op.getBlock()->findAncestorOpInBlock(*other);
@@ -361,6 +361,8 @@ struct SendAhead : stretto::impl::SendAheadBase<SendAhead> {
     if (!isItemOfChunk(function))
       return;
     sendInOrder(*function.getBlock());
+    if (llvm::none_of(function.getOps<ChannelOp>(), bringsMetTiles))
+      return;
     sendMetEarly(*function.getBlock());
     loadFirst(*function.getBlock());
   }

@@ -56,8 +56,8 @@ SPILLS = {
     "supra": [("fp32", 128)],
     "gsa": [("bf16", 128), ("fp32", 128)],
     "abc": [("bf16", 128), ("fp32", 128)],
-    "lolcats": [("bf16", 64), ("bf16", 128), ("fp32", 128)],
-    "swa": [("fp32", 128)],
+    "lolcats": [("fp32", 128)],
+    "swa": [("bf16", 128)],
 }
 # Forwards: up to 160 bytes of chunks.
 CHUNK_SPILLS = {
@@ -75,12 +75,12 @@ STEP_SPILLS = {"rwkv6": [("bf16", 128)]}
 SEGMENT_SPILLS = {
     "gated_delta_rule": [("bf16", 128)],
     "lawcat": [("bf16", 128)],
-    "supra": [("bf16", 64), ("bf16", 128)],
+    "supra": [("bf16", 128)],
     "abc": [("bf16", 128)],
 }
 # And of gradients in bf16 at width 128 whose segments are side by side. Where one walk has no chunk form so, and one of
 # states alone would have fewer than 32 tokens a chunk, there is none.
-GRADIENT_SEGMENT_SPILLS = ("linear_attn", "ssd", "hgrn2", "gsa", "lolcats", "lawcat")
+GRADIENT_SEGMENT_SPILLS = ("linear_attn", "ssd", "hgrn2", "gsa", "lawcat")
 WITHOUT_GRADIENT_SEGMENTS = ("abc", "delta_rule", "gated_delta_rule", "swa", "relation_kl")
 # Of what looks back, kernels that keep a state beside tiles of other tokens: steps.
 LOOKBACK_SPILLS = {
