@@ -230,13 +230,13 @@ ChannelOp stretto::kernel::channelPassed(ArrayRef<FuncOp> roles, uint64_t number
   return {};
 }
 
-int64_t stretto::kernel::countPassed(ArrayRef<FuncOp> roles) {
-  llvm::SmallDenseSet<uint64_t> numbers;
+int64_t stretto::kernel::numberBehindPassed(ArrayRef<FuncOp> roles) {
+  int64_t behind = 0;
   for (FuncOp role : roles)
     for (auto channel : role.getOps<ChannelOp>())
-      if (channel.getPassed())
-        numbers.insert(*channel.getPassed());
-  return static_cast<int64_t>(numbers.size());
+      if (std::optional<uint64_t> passed = channel.getPassed())
+        behind = std::max(behind, static_cast<int64_t>(*passed) + 1);
+  return behind;
 }
 
 bool stretto::kernel::runsBesideOthers(chunk::DotOp product) {

@@ -92,8 +92,8 @@ inline constexpr llvm::StringLiteral rolesAttribute = "kernel.roles";
 inline constexpr llvm::StringLiteral instructionAttribute = "kernel.instruction";
 /// Whether warpgroups form a product.
 bool isOfWarpgroups(mlir::Operation *product);
-/// How many channels the functions of a block pass tiles through, each under one number.
-int64_t countPassed(llvm::ArrayRef<FuncOp> roles);
+/// The first number behind those under which the functions of a block pass tiles; some of those may be no more.
+int64_t numberBehindPassed(llvm::ArrayRef<FuncOp> roles);
 /// The first channel of the functions of a block that is passed under a number; null where none is.
 ChannelOp channelPassed(llvm::ArrayRef<FuncOp> roles, uint64_t number);
 /// Whether a product of warpgroups is nothing but what another one of its block adds to: that begins when it is done.

@@ -23,7 +23,7 @@ namespace {
 class Divider : RoleDivision {
 public:
   Divider(FuncOp function, RoleDivision division)
-      : RoleDivision(std::move(division)), function(function), before(countPassed(function)) {}
+      : RoleDivision(std::move(division)), function(function), before(numberBehindPassed(function)) {}
 
   /// Makes the function that runs ahead, and leaves of this one the walk; the latter.
   FuncOp runAhead(int64_t warpsAhead, int64_t warpsOfWalk);

@@ -249,6 +249,8 @@ SmallVector<ChannelOp> channelsSentTo(Operation &op) {
   if (!condition || condition.getNumResults() || condition.elseBlock())
     return channels;
   for (Operation &inner : condition.thenBlock()->without_terminator()) {
+    if (isMemoryEffectFree(&inner) && inner.getNumRegions() == 0)
+      continue;
     auto send = dyn_cast<SendOp>(inner);
     auto channel = send ? send.getChannel().getDefiningOp<ChannelOp>() : ChannelOp();
     if (!channel || !channel.getOffset())

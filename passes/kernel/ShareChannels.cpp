@@ -111,7 +111,7 @@ static ChannelOp sendFor(ChannelOp other, FuncOp first) {
 
 /// A walk, and the role that finds outputs behind it.
 static void share(FuncOp first, FuncOp second) {
-  int64_t count = countPassed({first, second});
+  int64_t count = numberBehindPassed({first, second});
   for (auto own : first.getOps<ChannelOp>()) {
     BlockArgument input = inputOf(own);
     for (auto other : second.getOps<ChannelOp>()) {
@@ -215,7 +215,7 @@ namespace {
 /// Makes of what the roles of a block send the work of a role of its own, which is as far ahead as there is room.
 class Producer {
 public:
-  explicit Producer(ArrayRef<FuncOp> roles) : roles(roles), count(countPassed(roles)) {}
+  explicit Producer(ArrayRef<FuncOp> roles) : roles(roles), count(numberBehindPassed(roles)) {}
 
   /// Whether there is anything to send; else nothing has changed.
   FailureOr<bool> make() {

@@ -13,7 +13,7 @@ import stretto
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "gpu"))
 from machine_code import has_operands_in_registers, kernels_of, overwritten_operands
-from test_inventions import channel_delta
+from test_inventions import INVENTIONS, channel_delta
 
 # The named sizes that are a head's width.
 OPERATORS = {
@@ -262,6 +262,21 @@ def test_warps_run_ahead_where_that_is_half_of_the_work(operator, width, ahead):
     text = variant.lower("kernel", target="sm_90a", dtype="bf16", form=(0, 1, 0, 0, 0, -1), **sizes)
     assert (f"#kernel.role<ahead, {ahead}>" in text) if ahead else ("#kernel.role<ahead" not in text)
     assert "#kernel.role<ahead" not in variant.lower("kernel", target="sm_90a", dtype="bf16", **sizes)
+
+
+@pytest.mark.parametrize("segments", [False, True], ids=["whole", "segments"])
+@pytest.mark.parametrize("blocks", [1, 2])
+@pytest.mark.parametrize("name", INVENTIONS)
+def test_declarations_that_nobody_knows_have_code_with_roles(name, blocks, segments):
+    """The model's roles, of declarations that no pass was written for."""
+    variant = INVENTIONS[name].variant
+    rows = [row for row in variant.signature.declared.values() if hasattr(row, "axis")]
+    sizes = {row.axis: 64 for row in rows if row.axis} | {row.heads: {"H": 4, "G": 2}[row.heads] for row in rows}
+    form = (0, 1, 0, 0, 0, -1, blocks, -1)
+    try:
+        variant.lower("ptx", target="sm_90a", dtype="bf16", segments=segments, form=form, **sizes)
+    except stretto.Error as error:
+        assert segments and "[R14]" in str(error)
 
 
 @pytest.mark.parametrize(
