@@ -29,6 +29,36 @@ chunk.kernel @early chunk 64 reverse (input %q: tensor<64x64xbf16>, input %k: te
   chunk.yield %o : tensor<64x64xf32>
 }
 
+// Two loops meet tiles by one channel: those of the second are sent for when the first has read its own.
+// CHECK-LABEL: kernel.func @twice
+// CHECK: kernel.send %q at
+// CHECK: scf.if
+// CHECK: kernel.send %k at
+// CHECK-NOT: kernel.send %k
+// CHECK: scf.for
+// CHECK: scf.yield
+// CHECK: kernel.send %k at
+// CHECK: scf.for
+chunk.kernel @twice chunk 64 reverse (input %q: tensor<64x64xbf16>, input %k: tensor<64x64xbf16>, input %from: tensor<64xf32>, valid %n: index)
+    -> (d_q: tensor<64x64xf32>) {
+  %one = chunk.lookback sum from %from : tensor<64xf32> past(%k_j = %k : tensor<64x64xbf16>) attributes {met = array<i64: 1, 0>} {
+    %s = chunk.dot %q, %k_j transpose_right : tensor<64x64xbf16>, tensor<64x64xbf16> -> tensor<64x64xf32>
+    %r = arith.truncf %s : tensor<64x64xf32> to tensor<64x64xbf16>
+    %wide = arith.extf %r : tensor<64x64xbf16> to tensor<64x64xf32>
+    %k32 = arith.extf %k_j : tensor<64x64xbf16> to tensor<64x64xf32>
+    chunk.contribute %wide, %k32 : tensor<64x64xf32>, tensor<64x64xf32>
+  } : tensor<64x64xf32>
+  %rounded = arith.truncf %one : tensor<64x64xf32> to tensor<64x64xbf16>
+  %two = chunk.lookback sum from %from : tensor<64xf32> past(%k_j = %k : tensor<64x64xbf16>) attributes {met = array<i64: 1, 0>} {
+    %s = chunk.dot %rounded, %k_j transpose_right : tensor<64x64xbf16>, tensor<64x64xbf16> -> tensor<64x64xf32>
+    %r = arith.truncf %s : tensor<64x64xf32> to tensor<64x64xbf16>
+    %wide = arith.extf %r : tensor<64x64xbf16> to tensor<64x64xf32>
+    %k32 = arith.extf %k_j : tensor<64x64xbf16> to tensor<64x64xf32>
+    chunk.contribute %wide, %k32 : tensor<64x64xf32>, tensor<64x64xf32>
+  } : tensor<64x64xf32>
+  chunk.yield %two : tensor<64x64xf32>
+}
+
 // Two blocks share a multiprocessor if tiles of others come where a state was: they are sent for when it has been read.
 // LATE-LABEL: kernel.func @late
 // LATE: kernel.channel bulk depth 1 offset {{[0-9]*}} barriers {{[0-9]*}} {kernel.late}
