@@ -367,7 +367,8 @@ def SinkFactors : Pass<"stretto-sink-factors", "::stretto::chunk::KernelOp"> {
     x_ij 2^((a_i + log2 c) - b_j)`, and numbers of tokens that are repeated in place of the tile that they multiply.
 
     Numbers of tokens themselves, with inputs of bf16, leave rows of an input for which products alone ask: `a (diag(f)
-    x) = (a diag(f)) x`, where `a` is computed, and `(diag(f) x) b = diag(f) (x b)`.
+    x) = (a diag(f)) x`, where `a` is computed, and `(diag(f) x) b = diag(f) (x b)`. So do those of rows that a look-back
+    meets, whose weights take them, and, where it meets few chunks, of rows that its products take of the chunk itself.
 
     ```mlir
     %s = arith.mulf %q, %scale : tensor<64x32xf32>
@@ -422,7 +423,8 @@ def ShortenLifetimes : Pass<"stretto-shorten-lifetimes", "::stretto::chunk::Kern
     A kernel that meets chunks in reverse has more tiles than a GPU has registers. Tiles that cost little, inputs that are
     widened and scaled, are made anew where they are used, in branches as well. Operands of several products of a walk
     back come first: they are stored in shared memory together. Each output is computed as a whole, with all that it is made of, before the
-    next is begun, first what needs the most room on the way; what is carried comes last, and what is made of it. In
+    next is begun, first what needs the most room on the way; what is carried comes last, and what is made of it. Of chunks
+    for themselves what the sums of a look-back are added to comes before it, as they begin with that. In
     reverse a second order is tried, in which what is the last to ask for a tile comes before all that leaves one, and
     taken where it keeps less at a time. Kernels
     that walk forwards have fewer tiles: they keep their order, in which the assembler finds more to do at the same time,

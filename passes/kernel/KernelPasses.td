@@ -9,7 +9,8 @@ def FoldOverChunks : Pass<"stretto-fold-over-chunks", "::mlir::ModuleOp"> {
   let description = [{
     One block takes one work item and walks the chunks of its sequence. Inputs come through channels two tiles deep, so
     that a chunk is read from memory while the one before it is computed; states are carried in registers. The roles
-    of a function are eight warps that do everything, or four where the states are small (`warps` overrides).
+    of a function are eight warps that do everything, or four where the states are small, and where a chunk for itself
+    meets others (`warps` overrides).
 
     Where there are no states, chunks do not depend on each other, and each is a work item of its own. A look-back becomes
     a loop over the chunks that the ranges of this one's tokens reach. Their tiles come through channels of their own,
@@ -244,7 +245,7 @@ def AssignLayouts : Pass<"stretto-assign-layouts", "::stretto::kernel::FuncOp"> 
   let description = [{
     Matrices are in registers in the fragments of a matrix product, vectors in the layout of what they are reduced
     from or combined with; operands of products are in shared memory, or stay in registers where a left operand's
-    fragments agree: with `repeat-left` scores that are nothing but left operands are formed by all warps that want them,
+    fragments agree and it is not there before the loop that asks for it: with `repeat-left` scores that are nothing but left operands are formed by all warps that want them,
     rather than by one and exchanged, also where a loop carries them, and parts that are put together, one for each
     warpgroup, by both, so that sums over their rows cross no warps (`stretto-merge-choices` leaves each its own). With `warpgroups` products of 16-bit operands
     have any number of columns by the eight: a matrix of 65 rows lies across, as the transpose of what a product of the
@@ -428,7 +429,8 @@ def PlanSharedMemory : Pass<"stretto-plan-shared-memory"> {
     less than 2 they are bulk channels no more, but for those of roles. Functions of several roles are planned together, in a module: they share
     nothing but what they pass to each other. Where registers suffice for several blocks on a multiprocessor memory is to
     suffice for them, too: where chunks are items of their own and tiles of others are read before most of the work on them, these come one at a time
-    for that. Where it does not suffice for all, regions up to a size have memory of their own, the smallest last of all
+    for that; so they do where there would be one block of four warps otherwise, and at last they lie where something was
+    that is computed first (`kernel.late` on their channels). Where it does not suffice for all, regions up to a size have memory of their own, the smallest last of all
     without: each saves a barrier. Where memory does not suffice, outputs are stored without a stage and tiles that are never
     needed at the same time share it, first with what is needed on a condition alone. Then channels become one tile deep,
     those of the largest tiles first: the next tile is sent when this one has been read, or, where that does not do either,
