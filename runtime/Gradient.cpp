@@ -532,13 +532,26 @@ void Operator::Signature::compileWithGradient(const OperatorCall &call, const Gr
 
 Gradient *Operator::Signature::ofLessMemory(Gradient *gradient, const OperatorCall &call,
                                             const GradientRequest &request, Form form) {
-  if (device < 0 || form.walks != 0 || gradient->workingBytes(call) <= gradient->enoughBytes(call))
+  auto isEnough = [&](Gradient *each) { return each->workingBytes(call) <= each->enoughBytes(call); };
+  if (device < 0 || form.walks != 0 || isEnough(gradient))
     return gradient;
+  Gradient *least = gradient;
+  auto takeIfLess = [&]() -> const Manifest * {
+    llvm::Expected<Gradient *> other = gradientOf(request, form);
+    if (!other)
+      return llvm::consumeError(other.takeError()), nullptr;
+    least = (*other)->workingBytes(call) < least->workingBytes(call) ? *other : least;
+    return &(*other)->lastKernel().code->manifest;
+  };
   form.walks = 1;
-  llvm::Expected<Gradient *> other = gradientOf(request, form);
-  if (!other)
-    return llvm::consumeError(other.takeError()), gradient;
-  return (*other)->workingBytes(call) < gradient->workingBytes(call) ? *other : gradient;
+  const Manifest *found = takeIfLess();
+  // Parts that slices leave take memory, too.
+  if (!found || isEnough(least) || found->slices == 1)
+    return least;
+  form.chunk = found->chunk;
+  form.slices = 1;
+  takeIfLess();
+  return least;
 }
 
 llvm::Expected<Gradient *> Operator::Signature::gradientOf(const GradientRequest &request, const Form &form) {

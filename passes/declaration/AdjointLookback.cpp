@@ -137,11 +137,17 @@ private:
   IRMapping mapping;
 };
 
+/// Whether a factor of scores is known beforehand, and finite.
+static bool isKnown(Value factor) {
+  FloatAttr constant;
+  return factor.getDefiningOp<OptionOp>() ||
+         (matchPattern(factor, m_Constant(&constant)) && constant.getValue().isFinite());
+}
+
 /// Whether a score leaves a pair out, as -inf does. Products of rows do not, which nothing else can be asked of.
 static bool mayLeaveOut(Value score) {
   if (auto product = score.getDefiningOp<arith::MulFOp>())
-    return llvm::any_of(product->getOperands(),
-                        [](Value factor) { return !factor.getDefiningOp<OptionOp>() && mayLeaveOut(factor); });
+    return llvm::any_of(product->getOperands(), [](Value factor) { return !isKnown(factor) && mayLeaveOut(factor); });
   return !score.getDefiningOp<DotOp>();
 }
 

@@ -126,6 +126,48 @@ stretto.variant @attention(%q: !K, %k: !K) -> !K {
 
 // -----
 
+// A known factor of a product leaves no pair out, so that none is asked for; a score that is computed may be -inf.
+
+!K = tensor<?xf64, #stretto.row<K>>
+!n = tensor<f64, #stretto.row<()>>
+!t = tensor<f64, #stretto.row<(), 1>>
+
+// CHECK-LABEL: stretto.variant @scaled_attention_backward(
+// CHECK-NOT:     arith.cmpf
+// CHECK:         stretto.yield
+stretto.variant @scaled_attention(%q: !K, %k: !K) -> !K {
+  %first = stretto.constant 0.0 : !t
+  %scale = stretto.constant 0.25 : !n
+  %m, %l, %acc = stretto.lookback softmax from %first {
+    %kj = stretto.past %k : !K
+    %p = stretto.dot %q, %kj : !K -> !n
+    %s = arith.mulf %p, %scale : !n
+    stretto.yield %s, %kj : !n, !K
+  } : !n, !n, !K
+  %ls = stretto.broadcast %l : !n to !K
+  %o = arith.divf %acc, %ls : !K
+  stretto.yield %o : !K
+}
+
+// CHECK-LABEL: stretto.variant @computed_attention_backward(
+// CHECK:         arith.cmpf ogt
+// CHECK:         stretto.yield
+stretto.variant @computed_attention(%q: !K, %k: !K) -> !K {
+  %first = stretto.constant 0.0 : !t
+  %m, %l, %acc = stretto.lookback softmax from %first {
+    %kj = stretto.past %k : !K
+    %p = stretto.dot %q, %kj : !K -> !n
+    %a = math.absf %p : !n
+    %s = math.log %a : !n
+    stretto.yield %s, %kj : !n, !K
+  } : !n, !n, !K
+  %ls = stretto.broadcast %l : !n to !K
+  %o = arith.divf %acc, %ls : !K
+  stretto.yield %o : !K
+}
+
+// -----
+
 // The maximum alone: each pair that attains it gets its share.
 
 !K = tensor<?xf64, #stretto.row<K>>
