@@ -33,6 +33,8 @@ Knobs::Knobs()
   };
   if (auto megabytes = read("STRETTO_CACHE_MEGABYTES", uint64_t(1) << 40, "a number of megabytes"))
     cacheBytes = *megabytes << 20;
+  if (auto megabytes = read("STRETTO_IDLE_MEGABYTES", uint64_t(1) << 40, "a number of megabytes"))
+    idleBytes = *megabytes << 20;
   if (auto flag = read("STRETTO_DEBUG", 1, "0 or 1"))
     debug = *flag;
   if (auto flag = read("STRETTO_TILES", 1, "0 or 1"))

@@ -20,6 +20,10 @@ struct Knobs {
   /// STRETTO_CACHE_MEGABYTES: how much is kept before the entries used least recently go. Default 1024.
   uint64_t cacheBytes = uint64_t(1024) << 20;
 
+  /// STRETTO_IDLE_MEGABYTES: how much memory of the host at most is kept when no tensor has it any more, for later
+  /// calls. Default 512.
+  uint64_t idleBytes = uint64_t(512) << 20;
+
   /// STRETTO_DUMP: a folder that receives the IR after each stage and the code of every kernel that is compiled.
   std::optional<std::string> dumpDirectory;
 

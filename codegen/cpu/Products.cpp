@@ -183,7 +183,7 @@ void KernelLowering::computeBlock(ArrayRef<Term> terms, Value row, int64_t rows,
     }
     if (term.isUpperTriangle)
       from = term.inPairs ? builder.half(row) : row;
-    sums = builder.loop(from, to, sums, [&](Value k, ValueRange carried) {
+    sums = builder.sum(from, to, sums, [&](Value k, ValueRange carried) {
       SmallVector<Value> right, next;
       beside(builder.add(k, stepsBefore));
       for (size_t v = 0; v < lanes.size(); ++v)

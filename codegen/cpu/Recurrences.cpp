@@ -60,7 +60,7 @@ void KernelLowering::computeDecayMix(chunk::DecayMixOp op) {
     };
     SmallVector<Value> sums(count * strip.size(), builder.splat(0.0));
     Value others = transpose ? builder.subtract(builder.index(tokens - count), row) : row;
-    sums = builder.loop(builder.index(0), others, sums, [&](Value step, ValueRange carried) {
+    sums = builder.sum(builder.index(0), others, sums, [&](Value step, ValueRange carried) {
       Value other = transpose ? builder.subtract(builder.index(tokens - 1), step) : step;
       return join(carried, other, 0, count, /*own=*/-1);
     });
@@ -109,7 +109,7 @@ void KernelLowering::computeSolve(chunk::SolveOp op) {
     // The rows that are done: those before, transposed those after.
     Value from = transpose ? builder.add(row, count) : builder.index(0);
     Value to = transpose ? builder.index(tokens) : row;
-    sums = builder.loop(from, to, sums, [&](Value other, ValueRange carried) {
+    sums = builder.sum(from, to, sums, [&](Value other, ValueRange carried) {
       SmallVector<Value> next(carried);
       for (auto [v, point] : llvm::enumerate(strip)) {
         Value entries = builder.load(result, {other, point.column});

@@ -73,7 +73,7 @@ void KernelLowering::computeBlockOfTiles(ArrayRef<Term> terms, Value row, int64_
       to = builder.minimum(to, builder.divide(builder.add(row, rows + 2 * tileWords - 1), 2 * tileWords));
     if (term.isUpperTriangle)
       from = builder.divide(row, 2 * tileWords);
-    sums = builder.loop(from, to, sums, [&](Value step, ValueRange carried) {
+    sums = builder.sum(from, to, sums, [&](Value step, ValueRange carried) {
       beside();
       Value k = builder.multiply(step, tileWords);
       SmallVector<Value> right, next;

@@ -107,6 +107,10 @@ public:
   llvm::SmallVector<mlir::Value> loop(mlir::Value from, mlir::Value to, mlir::ValueRange carried, CarryingBody body);
   llvm::SmallVector<mlir::Value> loop(mlir::Value from, mlir::Value to, int64_t step, mlir::ValueRange carried,
                                       CarryingBody body);
+  /// A loop over the terms of products, whose addresses lie at distances that are no constants: LLVM makes a running
+  /// number of each, as suits few of them.
+  llvm::SmallVector<mlir::Value> sum(mlir::Value from, mlir::Value to, mlir::ValueRange carried, CarryingBody body,
+                                     int64_t step = 1);
   /// Walks [from, to) for as long as the body says that there is more.
   void loopWhile(mlir::Value from, mlir::Value to, int64_t step, llvm::function_ref<mlir::Value(mlir::Value)> body);
   /// Walks [0, count) by whole vectors, and then by the lanes that are left. A short walk is written out.

@@ -436,6 +436,7 @@ void strettoSetTunedTable(const char *path) { TunedForms::instance().setTable(pa
 char *strettoTunedTable() { return ownedString(TunedForms::instance().table()); }
 
 bool strettoDebug() { return Knobs::instance().debug; }
+size_t strettoIdleBytes() { return Knobs::instance().idleBytes; }
 void strettoSetDebug(bool debug) { Knobs::instance().debug = debug; }
 int64_t strettoLongSegment() { return Knobs::instance().longSegment; }
 void strettoSetLongSegment(int64_t segments) { Knobs::instance().longSegment = segments; }

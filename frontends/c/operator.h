@@ -247,6 +247,8 @@ STRETTO_EXPORT char *strettoTunedTable(void);
 
 /* Whether contents are checked on devices too; STRETTO_DEBUG says what it is at first. */
 STRETTO_EXPORT bool strettoDebug(void);
+/// STRETTO_IDLE_MEGABYTES, in bytes.
+STRETTO_EXPORT size_t strettoIdleBytes(void);
 STRETTO_EXPORT void strettoSetDebug(bool debug);
 
 /* How many segments of a gradient a long one consists of, or 0: none; STRETTO_LONG_SEGMENT says it at first. */

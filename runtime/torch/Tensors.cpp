@@ -1,24 +1,19 @@
 //===- Tensors.cpp - Tensors as the C interface has them ------------------===//
 
 #include "runtime/torch/Tensors.h"
-#ifdef __linux__
-#include <sys/mman.h>
-#endif
+#include "runtime/torch/HostMemory.h"
+#include <ATen/EmptyTensor.h>
 
 using namespace stretto::torch_layer;
 
 at::Tensor stretto::torch_layer::allocate(at::IntArrayRef sizes, const at::TensorOptions &options) {
-  at::Tensor tensor = at::empty(sizes, options);
-#if defined(__linux__) && defined(MADV_HUGEPAGE)
-  constexpr size_t largePage = size_t(2) << 20;
-  if (tensor.is_cpu() && tensor.nbytes() >= 2 * largePage) {
-    auto *begin = static_cast<char *>(tensor.mutable_data_ptr());
-    size_t before = (largePage - reinterpret_cast<uintptr_t>(begin) % largePage) % largePage;
-    // A system that has none refuses, and nothing is lost.
-    madvise(begin + before, (tensor.nbytes() - before) / largePage * largePage, MADV_HUGEPAGE);
-  }
-#endif
-  return tensor;
+  caffe2::TypeMeta type = options.dtype();
+  size_t bytes = c10::multiply_integers(sizes) * type.itemsize();
+  // What is not yet written to PyTorch fills where results are to be the same each time.
+  if (!options.device().is_cpu() || bytes < leastHostMemory || at::globalContext().deterministicAlgorithms())
+    return at::empty(sizes, options);
+  return at::detail::empty_generic(sizes, hostMemory(), c10::DispatchKeySet(c10::DispatchKey::CPU), type.toScalarType(),
+                                   std::nullopt);
 }
 
 static StrettoElement elementOf(at::ScalarType type) {

@@ -20,8 +20,7 @@ bool isReadableRow(const at::Tensor &row, int64_t width);
 /// Whether the tensor begins, and each of its rows, at a multiple of so many bytes.
 bool isAligned(const at::Tensor &tensor, int64_t alignment);
 
-/// Memory that nobody has written to. Large memory of the host is asked for in large pages, as far as the system gives
-/// these to who asks: new memory is mapped and cleared a page at a time, when it is first written to.
+/// Memory whose contents do not matter. Large memory of the host is kept when it is free (runtime/torch/HostMemory.h).
 at::Tensor allocate(at::IntArrayRef sizes, const at::TensorOptions &options);
 
 /// Leading sizes and those of one token, head or sequence.

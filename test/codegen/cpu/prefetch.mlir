@@ -7,7 +7,11 @@
 // CHECK-LABEL: func.func @read
 // CHECK:         %[[ROWS:.*]] = memref.view %{{.*}} : memref<{{[0-9]+}}xi8> to memref<72xi64>
 // CHECK:         memref.store %{{.*}}, %[[ROWS]]
-// CHECK:         scf.for %[[ROW:.*]] = %c0 to %c24 step %c1 {
+// The number of a loop is hidden from LLVM, as below.
+// CHECK:         scf.for %[[STEP:.*]] = %c0 to %c24 step %c1 {
+// CHECK-NEXT:      %[[WORD:.*]] = arith.index_cast %[[STEP]] : index to i64
+// CHECK-NEXT:      %[[HIDDEN:.*]] = llvm.inline_asm {{.*}}"", "=r,0" %[[WORD]]
+// CHECK-NEXT:      %[[ROW:.*]] = arith.index_cast %[[HIDDEN]] : i64 to index
 // CHECK:           %[[PLACE:.*]] = arith.addi %[[ROW]], %c16 : index
 // CHECK:           memref.store %{{.*}}, %[[ROWS]][%[[PLACE]]]
 // CHECK-COUNT-2: memref.store %{{.*}}, %[[ROWS]]

@@ -28,7 +28,8 @@
 // CHECK:           %[[ZEROS:.*]] = vector.bitcast %cst{{.*}} : vector<16xbf16> to vector<8xi32>
 // CHECK-NEXT:      vector.store %[[ZEROS]], %[[LEFT:.*]][%{{.*}}, %c24] : memref<32x32xi32>, vector<8xi32>
 // The state has 20 pairs of rows.
-// CHECK:         scf.for %[[PAIR:.*]] = %c20 to %c32 step %c1 {
+// CHECK:         scf.for %{{.*}} = %c20 to %c32 step %c1 {
+// CHECK:           %[[PAIR:.*]] = arith.index_cast %{{.*}} : i64 to index
 // CHECK-NEXT:      vector.store %cst{{.*}}, %[[RIGHT:.*]][%[[PAIR]], %c0] : memref<32x16xi32>, vector<16xi32>
 // CHECK:         %[[ZERO:.*]] = llvm.call_intrinsic "llvm.x86.tilezero.internal"
 // CHECK:         scf.for %{{.*}} = %c0 to %c2 step %c1 iter_args(%[[SUMS:.*]] = %[[ZERO]], %{{.*}} = %{{.*}})
