@@ -11,6 +11,7 @@
 
 #include "llvm/ADT/ArrayRef.h"
 #include "llvm/ADT/STLFunctionalExtras.h"
+#include <atomic>
 #include <condition_variable>
 #include <deque>
 #include <functional>
@@ -53,7 +54,7 @@ public:
   /// What a thread does: it looks at shapes as long as `next` has some, and keeps what it finds.
   using Work = std::function<void(Candidates &)>;
   explicit Candidates(Work work) : work(std::move(work)) {}
-  /// Lets threads finish what they are looking at.
+  /// Waits for threads to leave what they are looking at.
   ~Candidates();
   Candidates(const Candidates &) = delete;
   Candidates &operator=(const Candidates &) = delete;
@@ -63,6 +64,8 @@ public:
   /// The next shape that nobody has looked at; nothing once the search is over.
   std::optional<Candidate::Shape> next();
   void keep(const Candidate::Shape &shape, Candidate candidate);
+  /// Whether nobody asks for what is still being looked at.
+  bool areOver() const { return isOver.load(std::memory_order_relaxed); }
 
   /// The candidate of a shape, which `look` finds if nobody else does.
   Candidate find(const Candidate::Shape &shape, llvm::function_ref<Candidate()> look);
@@ -73,7 +76,7 @@ private:
   Work work;
   std::mutex mutex;
   std::condition_variable changed;
-  bool isOver = false;
+  std::atomic<bool> isOver = false;
   std::deque<Candidate::Shape> expected;
   std::map<Candidate::Shape, std::optional<Candidate>> candidates; // nothing yet: somebody is looking at it
   std::vector<std::thread> threads;

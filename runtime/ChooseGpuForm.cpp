@@ -292,6 +292,9 @@ llvm::Expected<Lowering::GpuForm> Lowering::formOfFewestSlices() {
   // The first form is seldom that of a gradient.
   if (isOfGradient)
     expectForms(dividesGradients, {request.slices});
+  // What walks for states alone are taken for if they fit is compared with the whole at last.
+  if (isOfGradient && !dividesGradients && request.walks == 0 && carriesStatesAlone(/*slices=*/1))
+    expectForms(/*divided=*/true, {request.slices});
   for (int64_t slices = request.slices;; slices *= 2) {
     llvm::Expected<GpuForm> form = fittingForm(slices);
     if (!form)

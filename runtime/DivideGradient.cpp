@@ -31,14 +31,25 @@ int64_t Gradient::bytesOfForwardStarts(const OperatorCall &call, Division divisi
   return findsStarts(division) ? forwardSegments->bytesBegun(call, forwardDivision(call, division)) : 0;
 }
 
+bool Gradient::isOfReverseTime(const Checkpoint &checkpoint) const {
+  return cotangents && cotangents->code->manifest.has(Manifest::Kind::Kept, checkpoint.name);
+}
+
+Gradient::ChunkBytes Gradient::chunkBytes(Division division, int64_t count) const {
+  ChunkBytes bytes;
+  for (const Checkpoint &checkpoint : ofChunks)
+    if (!division.hasStates || !statesOfCall->contains(checkpoint.name))
+      (isOfReverseTime(checkpoint) ? bytes.ofReverse : bytes.ofForward) += checkpoint.bytes(count);
+  return bytes;
+}
+
 int64_t Gradient::checkpointBytes(const OperatorCall &call, Division division) const {
   CheckpointCounts counts = checkpointCounts(call, division);
   int64_t bytes = 0;
   for (const Checkpoint &checkpoint : ofSegments)
     bytes += checkpoint.bytes(counts.ofLong) + checkpoint.bytes(counts.ofSegments);
-  for (const Checkpoint &checkpoint : ofChunks)
-    if (!division.hasStates || !statesOfCall->contains(checkpoint.name))
-      bytes += checkpoint.bytes(counts.ofChunks);
+  ChunkBytes ofChunk = chunkBytes(division, counts.ofChunks);
+  bytes += readsStatesInTurns ? std::max(ofChunk.ofForward, ofChunk.ofReverse) : ofChunk.ofForward + ofChunk.ofReverse;
   if (!sideBySide)
     return bytes;
   int64_t places = placesOfCotangents(call, division);

@@ -321,6 +321,16 @@ llvm::Error Gradient::makeKernels(std::vector<std::string> inputs, const Form &f
     return error;
   if (llvm::Error error = make(code, kernel))
     return error;
+  auto isReadBy = [](const Checkpoint &state, ArrayRef<const Kernel *> kernels) {
+    return llvm::any_of(kernels, [&](const Kernel *each) {
+      return each && each->code->manifest.has(Manifest::Kind::Checkpoint, state.name);
+    });
+  };
+  readsStatesInTurns = later && cotangents && llvm::none_of(ofChunks, [&](const Checkpoint &state) {
+                         return this->isOfReverseTime(state)
+                                    ? isReadBy(state, {kernel.get(), sums.get()})
+                                    : isReadBy(state, {cotangents.get(), later.get(), sums.get()});
+                       });
   return sideBySide ? makeCotangentStarts() : llvm::Error::success();
 }
 
@@ -406,6 +416,8 @@ SmallVector<const Operator::Signature::Kernel *, 5> Gradient::all() const {
   add(systems);
   add(checkpoints);
   add(keeping);
+  if (readsStatesInTurns)
+    add(kernel);
   if (cotangentStarts) {
     for (const std::unique_ptr<Kernel> &walk : cotangentStarts->walks)
       add(walk);
@@ -413,7 +425,8 @@ SmallVector<const Operator::Signature::Kernel *, 5> Gradient::all() const {
   }
   add(cotangents);
   add(cotangentTails);
-  add(kernel);
+  if (!readsStatesInTurns)
+    add(kernel);
   add(later);
   add(sums);
   add(sumTurns);
@@ -511,15 +524,15 @@ Keeps Operator::Signature::likelyKept(const OperatorCall &call, const GradientRe
 }
 
 void Operator::Signature::compileWithGradient(const OperatorCall &call, const GradientRequest &request,
-                                              int64_t threads) {
+                                              bool keepsStates, int64_t threads) {
   llvm::SmallVector<bool> none(state.size(), false);
   if (device < 0 || items(call) == 0 || isCompiledWithGradient.exchange(true) || resumes(call, request, none))
     return;
-  Keeps keeps = likelyKept(call, request, threads);
+  Keeps keeps = keepsStates ? likelyKept(call, request, threads) : Keeps::Nothing;
   std::thread ofGradient([&] { llvm::consumeError(gradientFor(call, request, threads).takeError()); });
   // Where its gradient turns out not to take what the call keeps, another kernel is compiled when it is first run.
   OperatorCall recorded = call;
-  if (mayKeep(keeps))
+  if (keeps != Keeps::Nothing && mayKeep(keeps))
     recorded.kept = std::make_shared<const KeptStates>(KeptStates{.keeps = keeps});
   llvm::Expected<Operator::Prepared> prepared = Operator::prepare(*this, recorded, threads);
   if (!prepared && recorded.kept) {

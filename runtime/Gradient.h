@@ -178,6 +178,15 @@ private:
     int64_t ofLong, ofSegments, ofChunks;
   };
   CheckpointCounts checkpointCounts(const OperatorCall &call, Division division) const;
+  /// Whether the first kernel of results reads no states but those of the walk forward, and the second none but those
+  /// of reverse time, which take the same memory then, one behind the other.
+  bool readsStatesInTurns = false;
+  /// The bytes of the checkpoints of a segment's chunks that the call has not kept, of which of both kinds.
+  struct ChunkBytes {
+    int64_t ofForward = 0, ofReverse = 0;
+  };
+  ChunkBytes chunkBytes(Division division, int64_t count) const;
+  bool isOfReverseTime(const Checkpoint &checkpoint) const;
   /// Those of checkpoints, and what segments begin with.
   int64_t checkpointBytes(const OperatorCall &call, Division division) const;
   /// The kernel that keeps what a walk begins with at the start of each segment.

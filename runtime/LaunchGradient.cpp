@@ -75,11 +75,16 @@ public:
         if (llvm::Error error = keep(segment))
           return error;
       backward.checkpoints = ofChunks;
+      // The memory of the states that it reads serves those of reverse time then.
+      if (gradient.readsStatesInTurns)
+        if (llvm::Error error = walkBack(*gradient.kernel, segment))
+          return error;
       if (gradient.cotangentStarts)
         if (llvm::Error error = findCotangentStarts(segment))
           return error;
+      Operator::Signature::Kernel *behind = gradient.readsStatesInTurns ? nullptr : gradient.kernel.get();
       for (Operator::Signature::Kernel *kernel :
-           {gradient.cotangents.get(), gradient.kernel.get(), gradient.later.get(), gradient.sums.get()})
+           {gradient.cotangents.get(), behind, gradient.later.get(), gradient.sums.get()})
         if (kernel)
           if (llvm::Error error = walkBack(*kernel, segment))
             return error;
@@ -334,11 +339,16 @@ private:
       kept = gradient.statesOfCall->placesIn(gradientCall.states, call, signature);
       names = gradient.statesOfCall->names();
     }
+    Gradient::ChunkBytes bytes = gradient.chunkBytes(division, count);
+    char *ofForward = next, *ofReverse = gradient.readsStatesInTurns ? next : next + bytes.ofForward;
     for (const Operator::Signature::Checkpoint &checkpoint : gradient.ofChunks)
-      if (std::optional<unsigned> position = positionIn(names, checkpoint.name))
+      if (std::optional<unsigned> position = positionIn(names, checkpoint.name)) {
         ofChunks.push_back(kept[*position]);
-      else
-        ofChunks.push_back(checkpoint.at(lend(checkpoint.bytes(count)), count));
+      } else {
+        char *&place = gradient.isOfReverseTime(checkpoint) ? ofReverse : ofForward;
+        ofChunks.push_back(checkpoint.at(std::exchange(place, place + checkpoint.bytes(count)), count));
+      }
+    next = std::max(ofForward, ofReverse);
   }
 
   void lendKeptRows() {

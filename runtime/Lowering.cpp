@@ -45,6 +45,8 @@ llvm::Expected<KernelImage> KernelImage::unpack(StringRef packed) {
 //===----------------------------------------------------------------------===//
 
 llvm::Error Lowering::run(ModuleOp target, llvm::function_ref<void(OpPassManager &)> addPasses) {
+  if (candidates && candidates->areOver())
+    return llvm::createStringError("a form has been chosen"); // nobody reads that
   PassManager passes(target.getContext());
   addPasses(passes);
   // A stage is verified once, at its end, which takes a third of the time that it took after every pass (stretto-opt

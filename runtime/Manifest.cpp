@@ -218,6 +218,11 @@ FailureOr<Manifest> Manifest::of(chunk::KernelOp kernel) {
 // JSON
 //===----------------------------------------------------------------------===//
 
+bool Manifest::has(Kind kind, StringRef name) const {
+  return llvm::any_of(arguments,
+                      [&](const Argument &argument) { return argument.kind == kind && argument.name == name; });
+}
+
 std::string Manifest::toJson() const {
   std::string text;
   llvm::raw_string_ostream stream(text);

@@ -193,6 +193,9 @@ struct Manifest {
   /// The manifest that was left on a function. Fails, with an error at the function, where there is none.
   static mlir::FailureOr<Manifest> leftOn(mlir::Operation *function);
 
+  /// Whether there is an argument of a kind with a name.
+  bool has(Kind kind, llvm::StringRef name) const;
+
   std::string toJson() const;
   static llvm::Expected<Manifest> fromJson(llvm::StringRef text);
 

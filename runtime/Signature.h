@@ -26,8 +26,8 @@ public:
   struct Gradient;
   llvm::Expected<Gradient *> gradientFor(const OperatorCall &call, const GradientRequest &request, int64_t threads);
   /// Has the kernels of the first call on a GPU whose gradient will be asked for compiled beside those of the gradient.
-  /// What cannot be compiled is said when it is asked for.
-  void compileWithGradient(const OperatorCall &call, const GradientRequest &request, int64_t threads);
+  /// `keepsStates` says whether it may keep states for that. What cannot be compiled is said when it is asked for.
+  void compileWithGradient(const OperatorCall &call, const GradientRequest &request, bool keepsStates, int64_t threads);
   /// Whether there was none yet.
   bool awaitsGradient() const { return device >= 0 && !isCompiledWithGradient.load(std::memory_order_relaxed); }
   /// Whether the gradient of a call is that of a longer one, on the tokens of the windows too, by the declaration that

@@ -323,8 +323,8 @@ StrettoGradient *strettoSignatureGradient(StrettoSignature *signature, const Str
 bool strettoSignatureAwaitsGradient(const StrettoSignature *signature) { return unwrap(signature)->awaitsGradient(); }
 
 void strettoCheckedCallCompileWithGradient(const StrettoCheckedCall *call, const StrettoGradientRequest *request,
-                                           int64_t threads) {
-  call->signature->compileWithGradient(call->call, requestOf(*call->signature, *request), threads);
+                                           bool keepsStates, int64_t threads) {
+  call->signature->compileWithGradient(call->call, requestOf(*call->signature, *request), keepsStates, threads);
 }
 
 /// What is kept of the states of a call, which may be nothing.

@@ -192,10 +192,11 @@ STRETTO_EXPORT StrettoGradient *strettoSignatureGradient(StrettoSignature *signa
                                                          const StrettoGradientRequest *request, int64_t threads,
                                                          char **error);
 /* Has the kernels of a call on a GPU compiled beside those of its gradient, which will be asked for, once for a
- * signature: where that is awaited. */
+ * signature: where that is awaited. `keepsStates` says whether the call may keep states for it. */
 STRETTO_EXPORT bool strettoSignatureAwaitsGradient(const StrettoSignature *signature);
 STRETTO_EXPORT void strettoCheckedCallCompileWithGradient(const StrettoCheckedCall *call,
-                                                          const StrettoGradientRequest *request, int64_t threads);
+                                                          const StrettoGradientRequest *request, bool keepsStates,
+                                                          int64_t threads);
 /* What a call on a GPU keeps of its states for the gradient that will be asked for, at the start of chunks or of
  * segments: the bytes, 0 where it keeps none, and the tokens of each. Asked before the call is prepared, which then
  * keeps them. */

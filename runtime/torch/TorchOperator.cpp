@@ -306,7 +306,7 @@ StrettoKeptStates TorchOperator::prepareForGradient(const RunningCall &call, con
   Flags ofResults(resultCount(), [](size_t) { return true; });
   StrettoGradientRequest asked = {ofInputs.data(), ofEntries.data(), ofResults.data()};
   if (isFirst)
-    strettoCheckedCallCompileWithGradient(call.get(), &asked, threads);
+    strettoCheckedCallCompileWithGradient(call.get(), &asked, keepsStates, threads);
   return keepsStates ? strettoCheckedCallKeepStates(call.get(), &asked, threads) : StrettoKeptStates{0, 0};
 }
 

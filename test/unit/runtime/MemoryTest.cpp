@@ -66,10 +66,10 @@ public:
   }
 
   /// Compiles what a call takes whose gradients will all be asked for.
-  void compileWithGradient(int64_t batch, int64_t time, int64_t heads) {
+  void compileWithGradient(int64_t batch, int64_t time, int64_t heads, bool keepsStates = true) {
     Call described(*this, batch, time, heads, heads);
     Operator::Signature &signature = signatureOf(described);
-    signature.compileWithGradient(described.call, allOf(signature), /*threads=*/1);
+    signature.compileWithGradient(described.call, allOf(signature), keepsStates, /*threads=*/1);
   }
 
   /// What a recorded call keeps for the gradient of all its inputs, by their names, with the chunk; "" where it keeps
@@ -258,6 +258,31 @@ TEST_P(ChunksTest, GradientsOfFewChunksHaveSegmentsOfTwo) {
 INSTANTIATE_TEST_SUITE_P(Models, ChunksTest, testing::Values("gla"),
                          [](const testing::TestParamInfo<const char *> &info) { return info.param; });
 
+using TurnsTest = MemoryTest;
+
+/// Queries' gradients ask for the states of the walk forward alone, those of keys and values for those of the walk
+/// back: these take the same memory, so that the kernels of the former come first, and a gradient has half as many
+/// turns.
+TEST_P(TurnsTest, StatesThatAreReadOneAfterTheOtherTakeTheSameMemory) {
+  for (auto [width, turns] : {std::pair(128, 2), std::pair(64, 1)}) {
+    auto [explained, largest] = Model(GetParam(), width).explain(1, 8192, 32, 32);
+    const llvm::json::Object &found = *explained.getAsObject();
+    EXPECT_EQ(*found.getInteger("segments"), turns) << width;
+    EXPECT_LE(*found.getInteger("checkpoint_bytes"), 2 * largest) << width;
+    std::vector<std::string> kernels;
+    for (const llvm::json::Value &kernel : *found.getArray("kernels"))
+      kernels.push_back(kernel.getAsObject()->getString("kernel")->str());
+    auto placeOf = [&](llvm::StringRef suffix) {
+      return llvm::find(kernels, GetParam() + suffix.str()) - kernels.begin();
+    };
+    EXPECT_LT(placeOf("_backward"), placeOf("_backward_cotangents")) << width;
+    EXPECT_LT(placeOf("_backward_cotangents"), placeOf("_backward_later")) << width;
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Models, TurnsTest, testing::Values("lolcats"),
+                         [](const testing::TestParamInfo<const char *> &info) { return info.param; });
+
 using FeedbackTest = MemoryTest;
 
 TEST_P(FeedbackTest, GradientsWithoutSegmentsHaveNoFormForThem) {
@@ -391,13 +416,13 @@ TEST(KernelsTest, AGradientInSegmentsFindsThoseOfItsForwardCall) {
 }
 
 /// Whether what a call and its gradient take is there once it was compiled at the same time.
-bool compilesAllAtOnce(const char *name, int64_t batch, int64_t time, int64_t heads) {
+bool compilesAllAtOnce(const char *name, int64_t batch, int64_t time, int64_t heads, bool keepsStates) {
   llvm::SmallString<128> folder = ownFolder();
   alone({{"STRETTO_DUMP", folder.str().str()}, {"STRETTO_CACHE_DIR", ""}, {"STRETTO_PTXAS", ""}}, [&] {
     Model model(name, /*width=*/64);
-    model.compileWithGradient(batch, time, heads);
+    model.compileWithGradient(batch, time, heads, keepsStates);
     int64_t before = countKernels(folder, ""), ofGradient = countKernels(folder, std::string(name) + "_backward.");
-    model.explainForward(batch, time, heads, /*isRecorded=*/true);
+    model.explainForward(batch, time, heads, /*isRecorded=*/keepsStates);
     model.explain(batch, time, heads, heads);
     int64_t after = countKernels(folder, "");
     std::ignore = llvm::sys::fs::remove_directories(folder);
@@ -408,9 +433,11 @@ bool compilesAllAtOnce(const char *name, int64_t batch, int64_t time, int64_t he
 
 TEST(KernelsTest, WhatACallAndItsGradientTakeIsCompiledAtOnce) {
   GTEST_FLAG_SET(death_test_style, "threadsafe");
-  // In segments, and as a whole.
-  EXPECT_EXIT(compilesAllAtOnce("gla", 1, 8192, 32), testing::ExitedWithCode(0), "kernels: ");
-  EXPECT_EXIT(compilesAllAtOnce("delta_rule", 8, 4096, 32), testing::ExitedWithCode(0), "kernels: ");
+  // In segments, and as a whole; and where the call may keep no states, as parts of declarations and compiled graphs.
+  for (bool keepsStates : {true, false}) {
+    EXPECT_EXIT(compilesAllAtOnce("gla", 1, 8192, 32, keepsStates), testing::ExitedWithCode(0), "kernels: ");
+    EXPECT_EXIT(compilesAllAtOnce("delta_rule", 8, 4096, 32, keepsStates), testing::ExitedWithCode(0), "kernels: ");
+  }
 }
 
 TEST(KernelsTest, AGradientWaitsForNoKernelOfItsForwardCall) {
