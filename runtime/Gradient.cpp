@@ -135,7 +135,7 @@ llvm::Expected<std::unique_ptr<Gradient>> Gradient::create(Signature &signature,
         .ahead = Knobs::instance().ahead.load(), .outputs = Knobs::instance().outputs.load(), .blocks = 2};
     Keeps keeps = gradient->statesOfCall ? Keeps::Chunks : Keeps::Segments;
     llvm::Expected<Segments *> ofRecorded =
-        signature.segmentsOf(ofForward, signature.mayKeep(keeps) ? keeps : Keeps::Nothing);
+        signature.segmentsOf(ofForward, signature.areToKeep && signature.mayKeep(keeps) ? keeps : Keeps::Nothing);
     if (!ofRecorded) {
       llvm::consumeError(ofRecorded.takeError());
       ofRecorded = signature.segmentsOf(ofForward);
@@ -528,6 +528,7 @@ void Operator::Signature::compileWithGradient(const OperatorCall &call, const Gr
   llvm::SmallVector<bool> none(state.size(), false);
   if (device < 0 || items(call) == 0 || isCompiledWithGradient.exchange(true) || resumes(call, request, none))
     return;
+  areToKeep = keepsStates;
   Keeps keeps = keepsStates ? likelyKept(call, request, threads) : Keeps::Nothing;
   std::thread ofGradient([&] { llvm::consumeError(gradientFor(call, request, threads).takeError()); });
   // Where its gradient turns out not to take what the call keeps, another kernel is compiled when it is first run.

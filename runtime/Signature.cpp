@@ -308,6 +308,7 @@ llvm::Expected<Operator::Signature::Kernel *> Operator::Signature::kernelOf(cons
   }
   KernelRequest ofSystems = asked;
   ofSystems.part = KernelRequest::Part::Systems;
+  ofSystems.keeps = Keeps::Nothing;
   llvm::Expected<Systems> systems = makeSystems(ofSystems, (*code)->manifest, {inputs, entries, {}, {}});
   if (!systems)
     return systems.takeError();
