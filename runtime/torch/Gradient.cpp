@@ -181,7 +181,7 @@ std::vector<at::Tensor> TorchOperator::gradient(Arguments arguments, const std::
       continue;
     at::Tensor sum = sumOfGroups(entryParts[i], headAxis(call.signature, part), part.group);
     if (part.of == STRETTO_OF_PARAMETER)
-      addTo(sums[part.index], sum.sum(0));
+      addTo(sums[part.index], sequences == 1 ? sum.squeeze(0) : sum.sum(0));
     else
       addTo(sums[inputs.size() + part.index], sum);
   }
