@@ -8,48 +8,35 @@ using namespace stretto;
 
 namespace {
 
-/// A tile times numbers of its rows, or of its columns.
+/// A tile times or over numbers that are repeated along an axis, one for each row or column, or one for all.
 struct Repeated {
-  Value tile, numbers;
-  chunk::Side along;
-
-  static std::optional<Repeated> of(Value value) {
-    auto product = value.getDefiningOp<arith::MulFOp>();
-    if (!product)
-      return std::nullopt;
-    for (auto [factor, tile] : {std::pair(product.getLhs(), product.getRhs()), {product.getRhs(), product.getLhs()}}) {
-      auto repeated = factor.getDefiningOp<chunk::BroadcastOp>();
-      auto type = repeated ? dyn_cast<RankedTensorType>(repeated.getOperand().getType()) : RankedTensorType();
-      if (type && type.getRank() == 1 && cast<RankedTensorType>(tile.getType()).getRank() == 2)
-        return Repeated{tile, repeated.getOperand(), repeated.getAlong()};
-    }
-    return std::nullopt;
-  }
-};
-
-/// A tile times or over numbers of its rows, or one number, and the operation that says so.
-struct RowNumbers {
   Value tile, numbers;
   bool isDivisor = false;
 
-  static std::optional<RowNumbers> of(Operation *op) {
-    if (!isa<arith::MulFOp, arith::DivFOp>(op))
+  static std::optional<Repeated> of(Operation *op, chunk::Side along) {
+    if (!op || !isa<arith::MulFOp, arith::DivFOp>(op))
       return std::nullopt;
     bool isDivision = isa<arith::DivFOp>(op);
+    auto result = dyn_cast<RankedTensorType>(op->getResult(0).getType());
     for (unsigned side : {1, 0}) {
       if (isDivision && side == 0)
         continue;
       auto repeated = op->getOperand(side).getDefiningOp<chunk::BroadcastOp>();
       auto type = repeated ? dyn_cast<RankedTensorType>(repeated.getOperand().getType()) : RankedTensorType();
-      auto tile = dyn_cast<RankedTensorType>(op->getResult(0).getType());
-      bool isOfRows =
-          type && (type.getRank() == 0 || (type.getRank() == 1 && repeated.getAlong() == chunk::Side::Rows));
-      if (isOfRows && tile && tile.getRank() == 2)
-        return RowNumbers{op->getOperand(1 - side), repeated.getOperand(), isDivision};
+      bool isAlong = type && (type.getRank() == 0 || (type.getRank() == 1 && repeated.getAlong() == along));
+      if (isAlong && result && result.getRank() == 2)
+        return Repeated{op->getOperand(1 - side), repeated.getOperand(), isDivision};
     }
     return std::nullopt;
   }
-  bool isOfTokens() const { return cast<RankedTensorType>(numbers.getType()).getRank() == 1; }
+
+  /// A tile times a number for each.
+  static std::optional<Repeated> factorOf(Value value, chunk::Side along) {
+    std::optional<Repeated> found = of(value.getDefiningOp(), along);
+    return found && found->isOfEach() && !found->isDivisor ? found : std::nullopt;
+  }
+
+  bool isOfEach() const { return cast<RankedTensorType>(numbers.getType()).getRank() == 1; }
 };
 
 /// One product `diag(f) x` of rows of an input, and what multiplies it by more such numbers, which nothing but products
@@ -57,8 +44,8 @@ struct RowNumbers {
 class RowFactor {
 public:
   static std::optional<RowFactor> of(Operation *op) {
-    std::optional<RowNumbers> rows = RowNumbers::of(op);
-    bool isOfInput = rows && rows->isOfTokens() && rows->tile.getDefiningOp<arith::ExtFOp>();
+    std::optional<Repeated> rows = Repeated::of(op, chunk::Side::Rows);
+    bool isOfInput = rows && rows->isOfEach() && rows->tile.getDefiningOp<arith::ExtFOp>();
     if (!isOfInput || op->use_empty() || !areTaken(op))
       return std::nullopt;
     return RowFactor(op, rows->tile);
@@ -77,7 +64,7 @@ private:
   }
 
   static bool multipliesFurther(OpOperand &use) {
-    std::optional<RowNumbers> further = RowNumbers::of(use.getOwner());
+    std::optional<Repeated> further = Repeated::of(use.getOwner(), chunk::Side::Rows);
     return further && further->tile == use.get() && !use.getOwner()->use_empty();
   }
 
@@ -152,11 +139,11 @@ private:
   /// One number for each row.
   Value numbersOf(Operation *from, Value before) {
     builder.setInsertionPoint(from);
-    RowNumbers own = *RowNumbers::of(from);
+    Repeated own = *Repeated::of(from, chunk::Side::Rows);
     auto type = cast<RankedTensorType>(own.numbers.getType());
     type = type.clone({cast<RankedTensorType>(tile.getType()).getDimSize(0)});
     Value numbers = own.numbers;
-    if (!own.isOfTokens())
+    if (!own.isOfEach())
       numbers = chunk::BroadcastOp::create(builder, from->getLoc(), type, numbers, chunk::Side::Rows);
     if (own.isDivisor && !before)
       before = arith::ConstantOp::create(builder, from->getLoc(),
@@ -175,7 +162,7 @@ private:
   /// already have them, too.
   Value scaled(Value tile, Value numbers, chunk::Side along, Operation *before) {
     builder.setInsertionPoint(before);
-    if (std::optional<Repeated> known = Repeated::of(tile); known && known->along == along)
+    if (std::optional<Repeated> known = Repeated::factorOf(tile, along))
       return times(known->tile, arith::MulFOp::create(builder, tile.getLoc(), known->numbers, numbers), along);
     return times(tile, numbers, along);
   }
@@ -183,8 +170,8 @@ private:
   void scaleResult(chunk::DotOp product, Value numbers, chunk::Side along) {
     builder.setInsertionPointAfter(product);
     auto user = product->hasOneUse() ? dyn_cast<arith::MulFOp>(*product->user_begin()) : arith::MulFOp();
-    std::optional<Repeated> known = user ? Repeated::of(user.getResult()) : std::nullopt;
-    if (known && known->along == along && known->tile == product.getResult()) {
+    std::optional<Repeated> known = user ? Repeated::factorOf(user.getResult(), along) : std::nullopt;
+    if (known && known->tile == product.getResult()) {
       builder.setInsertionPoint(user);
       Value both = arith::MulFOp::create(builder, product.getLoc(), known->numbers, numbers);
       user.replaceAllUsesWith(times(product, both, along));
@@ -205,8 +192,8 @@ private:
 /// Where a product sums over the rows of two inputs of which the other has fewer columns, its rows have the numbers: as
 /// each slice of the values has few of them, and all of the keys.
 static void scaleNarrower(arith::MulFOp op) {
-  std::optional<Repeated> rows = Repeated::of(op.getResult());
-  bool isOfInput = rows && rows->along == chunk::Side::Rows && rows->tile.getDefiningOp<arith::ExtFOp>();
+  std::optional<Repeated> rows = Repeated::factorOf(op.getResult(), chunk::Side::Rows);
+  bool isOfInput = rows && rows->tile.getDefiningOp<arith::ExtFOp>();
   if (!isOfInput || !op->hasOneUse())
     return;
   OpOperand &use = *op->use_begin();
