@@ -133,9 +133,9 @@ llvm::Expected<std::unique_ptr<Gradient>> Gradient::create(Signature &signature,
   if (sideBySide && beginsWithSomething) {
     Form ofForward = {
         .ahead = Knobs::instance().ahead.load(), .outputs = Knobs::instance().outputs.load(), .blocks = 2};
-    Keeps keeps = gradient->statesOfCall ? Keeps::Chunks : Keeps::Segments;
+    Keeps keeps = signature.keptByFirst.load().value_or(gradient->statesOfCall ? Keeps::Chunks : Keeps::Segments);
     llvm::Expected<Segments *> ofRecorded =
-        signature.segmentsOf(ofForward, signature.areToKeep && signature.mayKeep(keeps) ? keeps : Keeps::Nothing);
+        signature.segmentsOf(ofForward, signature.mayKeep(keeps) ? keeps : Keeps::Nothing);
     if (!ofRecorded) {
       llvm::consumeError(ofRecorded.takeError());
       ofRecorded = signature.segmentsOf(ofForward);
@@ -518,7 +518,9 @@ Keeps Operator::Signature::likelyKept(const OperatorCall &call, const GradientRe
                                                        /*divided=*/false, /*independentChunks=*/false);
   if (failed(parts) || parts->carried.empty())
     return Keeps::Nothing;
-  if (parts->kept.empty() && parts->forwardResults.empty())
+  // Those of several states take more than is kept, or are of chunks of fewer tokens than the call's.
+  auto isState = [](Operation *each) { return isa<StateOp>(each); };
+  if (parts->kept.empty() && parts->forwardResults.empty() && llvm::count_if(parts->carried, isState) == 1)
     return Keeps::Chunks;
   return choose(call, threads, &request).segments > 1 ? Keeps::Segments : Keeps::Nothing;
 }
@@ -528,12 +530,12 @@ void Operator::Signature::compileWithGradient(const OperatorCall &call, const Gr
   llvm::SmallVector<bool> none(state.size(), false);
   if (device < 0 || items(call) == 0 || isCompiledWithGradient.exchange(true) || resumes(call, request, none))
     return;
-  areToKeep = keepsStates;
   Keeps keeps = keepsStates ? likelyKept(call, request, threads) : Keeps::Nothing;
+  keptByFirst = keeps;
   std::thread ofGradient([&] { llvm::consumeError(gradientFor(call, request, threads).takeError()); });
   // Where its gradient turns out not to take what the call keeps, another kernel is compiled when it is first run.
   OperatorCall recorded = call;
-  if (keeps != Keeps::Nothing && mayKeep(keeps))
+  if (mayKeep(keeps))
     recorded.kept = std::make_shared<const KeptStates>(KeptStates{.keeps = keeps});
   llvm::Expected<Operator::Prepared> prepared = Operator::prepare(*this, recorded, threads);
   if (!prepared && recorded.kept) {

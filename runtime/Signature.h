@@ -196,9 +196,9 @@ private:
   /// What was found, by all that it depends on (KeptStates.cpp).
   using KeptCall = std::array<int64_t, 13>;
   std::mutex keeping;
-  /// Whether the first call that was recorded may keep them: a gradient finds what segments begin with by kernels of
-  /// such calls, which are there then.
-  std::atomic<bool> areToKeep = true;
+  /// What the first call that was recorded is likely to keep: a gradient finds what segments begin with by the kernels
+  /// of such calls, which are there then.
+  std::atomic<std::optional<Keeps>> keptByFirst;
   /// Whether a kernel that keeps them could not be made: none is tried again.
   std::atomic<bool> keepsInVain = false;
   std::map<std::pair<GradientRequest, KeptCall>, std::shared_ptr<const KeptStates>> keptByCalls;

@@ -438,6 +438,7 @@ TEST(KernelsTest, WhatACallAndItsGradientTakeIsCompiledAtOnce) {
   // In segments, and as a whole; and where the call may keep no states, as parts of declarations and compiled graphs.
   for (bool keepsStates : {true, false}) {
     EXPECT_EXIT(compilesAllAtOnce("gla", 1, /*ofCall=*/3, keepsStates), testing::ExitedWithCode(0), "kernels: ");
+    EXPECT_EXIT(compilesAllAtOnce("gsa", 1, /*ofCall=*/3, keepsStates), testing::ExitedWithCode(0), "kernels: ");
     EXPECT_EXIT(compilesAllAtOnce("delta_rule", 8, /*ofCall=*/2, keepsStates), testing::ExitedWithCode(0), "kernels: ");
   }
 }
