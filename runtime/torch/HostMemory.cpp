@@ -2,6 +2,7 @@
 
 #include "runtime/torch/HostMemory.h"
 #include "frontends/c/operator.h"
+#include <c10/core/impl/alloc_cpu.h>
 #include <deque>
 #include <mutex>
 #ifdef __linux__
@@ -23,7 +24,9 @@ struct Block {
 Block map(size_t bytes) {
   Block block = {nullptr, (bytes + largePage - 1) / largePage * largePage};
   block.data = std::aligned_alloc(largePage, block.bytes);
-  TORCH_CHECK_WITH(OutOfMemoryError, block.data, "stretto: ", block.bytes, " bytes of memory are not to be had");
+  // What there is not is PyTorch's to say.
+  if (!block.data)
+    block.data = c10::alloc_cpu(block.bytes);
 #if defined(__linux__) && defined(MADV_HUGEPAGE)
   // A system that has none refuses, and nothing is lost.
   madvise(block.data, block.bytes, MADV_HUGEPAGE);
@@ -77,6 +80,8 @@ Block HostMemory::take(size_t bytes) {
 }
 
 void HostMemory::giveBack(Block block) {
+  if (block.bytes > strettoIdleBytes())
+    return std::free(block.data);
   std::deque<Block> tooMany;
   {
     std::lock_guard<std::mutex> lock(mutex);

@@ -353,7 +353,7 @@ TEST_F(DescribedTest, RecordedCallsKeepWhatSegmentsBeginWith) {
   for (auto [name, kept] : {std::pair("linear_attn", "S S.128 2048"),
                             {"retention", "S 2048"},
                             {"bla", "keys values 2048"},
-                            {"lolcats", "S S.128 512"},
+                            {"lolcats", "S S.128 1024"},
                             {"supra", "S 512"},
                             {"gsa", "keys values 512"}})
     EXPECT_EQ(Model(name, /*width=*/128).statesKept(1, 8192, /*heads=*/32), kept) << name;
