@@ -30,7 +30,6 @@ assert third.resize_(1, 4096, 8, 128).shape[1] == 4096 and third.untyped_storage
 """
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
 @pytest.mark.parametrize("megabytes, expected", [("64", "kept True"), ("0", "given back")])
 def test_large_memory_serves_later_calls(megabytes, expected):
     environment = os.environ | {"STRETTO_IDLE_MEGABYTES": megabytes}
