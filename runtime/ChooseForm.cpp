@@ -209,7 +209,11 @@ llvm::Expected<OwningOpRef<ModuleOp>> Lowering::formed(PipelineOptions &options,
     return error;
   divide(kernels, slices);
   if (isOfGradient && !isCpu() && !options.step)
-    if (llvm::Error error = run(*kernels, [](OpPassManager &passes) { passes.addPass(createDivideResults()); }))
+    if (llvm::Error error = run(*kernels, [](OpPassManager &passes) {
+          passes.addPass(createDivideResults());
+          passes.addPass(createKeepWithResults());
+          passes.addPass(createCSEPass());
+        }))
       return error;
   // Slices of walks, and panels, would be others in each kernel.
   const kernel::Chip *chip = isCpu() ? nullptr : kernel::Chip::find(request.target.name);

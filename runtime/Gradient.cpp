@@ -230,22 +230,29 @@ llvm::Error Gradient::makeKernels(std::vector<std::string> inputs, const Form &f
   // Rows that are kept: those that kernels ask for beyond the inputs, and those that they leave beyond the results.
   // What neither carries back is added up by a walk of its own, of these or of rows that are kept in any case.
   size_t left = 0;
-  bool keepsForSums = false;
   std::vector<std::string> asked;
-  llvm::StringSet<> carriedBack;
+  llvm::StringSet<> carriedBack, keptBack;
   for (const CompiledKernel *walk : {code.get(), ofLater.get(), walkingBack.get()}) {
     if (!walk)
       continue;
     for (const Manifest::Argument &argument : walk->manifest.arguments) {
       bool isResult = llvm::is_contained(resultNames, argument.name);
       left += argument.kind == Manifest::Kind::Output && isResult;
-      keepsForSums |= argument.kind == Manifest::Kind::Output && !isResult;
+      if (argument.kind == Manifest::Kind::Output && !isResult)
+        keptBack.insert(argument.name);
       if (argument.kind == Manifest::Kind::Input && !llvm::is_contained(inputNames, argument.name))
         asked.push_back(argument.name);
       if (argument.kind == Manifest::Kind::State)
         carriedBack.insert(argument.entry);
     }
   }
+  // What the results' kernel keeps for those behind it nobody finds before (stretto-keep-with-results); what is left of
+  // that is for sums.
+  llvm::StringSet<> keptByResults;
+  llvm::erase_if(
+      asked, [&](const std::string &name) { return keptBack.contains(name) && (keptByResults.insert(name), true); });
+  resultsKeepRows = !keptByResults.empty();
+  bool keepsForSums = keptBack.size() > keptByResults.size();
   bool addsUpApart =
       keepsForSums || llvm::any_of(entryNames, [&](StringRef entry) { return !carriedBack.contains(entry); });
   auto noteKeptRows = [&](const Manifest &manifest) {
@@ -288,12 +295,14 @@ llvm::Error Gradient::makeKernels(std::vector<std::string> inputs, const Form &f
     bool keepsOnlyStates = llvm::none_of(walking->manifest.arguments, [](const Manifest::Argument &argument) {
       return argument.kind == Manifest::Kind::Output;
     });
-    if (keepsOnlyStates && !keepingRows) {
+    if (keepsOnlyStates && !keepingRows && !resultsKeepRows) {
       KeptStates states = KeptStates::of(signature, walking->manifest, Keeps::Chunks);
       states.tokens *= code->manifest.interval;
       statesOfCall = std::make_shared<const KeptStates>(std::move(states));
     }
   }
+  if (resultsKeepRows)
+    noteKeptRows(code->manifest);
   if (addsUpApart) {
     noteKeptRows(code->manifest);
     if (ofLater)
@@ -416,7 +425,7 @@ SmallVector<const Operator::Signature::Kernel *, 5> Gradient::all() const {
   add(systems);
   add(checkpoints);
   add(keeping);
-  if (readsStatesInTurns)
+  if (resultsComeFirst())
     add(kernel);
   if (cotangentStarts) {
     for (const std::unique_ptr<Kernel> &walk : cotangentStarts->walks)
@@ -425,7 +434,7 @@ SmallVector<const Operator::Signature::Kernel *, 5> Gradient::all() const {
   }
   add(cotangents);
   add(cotangentTails);
-  if (!readsStatesInTurns)
+  if (!resultsComeFirst())
     add(kernel);
   add(later);
   add(sums);

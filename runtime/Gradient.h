@@ -181,6 +181,10 @@ private:
   /// Whether the first kernel of results reads no states but those of the walk forward, and the second none but those
   /// of reverse time, which take the same memory then, one behind the other.
   bool readsStatesInTurns = false;
+  /// Whether that kernel keeps rows which the walk back asks for.
+  bool resultsKeepRows = false;
+  /// Whether it is run before the walk back: what it asks for makes room for that then, or it keeps what that asks for.
+  bool resultsComeFirst() const { return readsStatesInTurns || resultsKeepRows; }
   /// The bytes of the checkpoints of a segment's chunks that the call has not kept, of which of both kinds.
   struct ChunkBytes {
     int64_t ofForward = 0, ofReverse = 0;

@@ -75,14 +75,13 @@ public:
         if (llvm::Error error = keep(segment))
           return error;
       backward.checkpoints = ofChunks;
-      // The memory of the states that it reads serves those of reverse time then.
-      if (gradient.readsStatesInTurns)
+      if (gradient.resultsComeFirst())
         if (llvm::Error error = walkBack(*gradient.kernel, segment))
           return error;
       if (gradient.cotangentStarts)
         if (llvm::Error error = findCotangentStarts(segment))
           return error;
-      Operator::Signature::Kernel *behind = gradient.readsStatesInTurns ? nullptr : gradient.kernel.get();
+      Operator::Signature::Kernel *behind = gradient.resultsComeFirst() ? nullptr : gradient.kernel.get();
       for (Operator::Signature::Kernel *kernel :
            {gradient.cotangents.get(), behind, gradient.later.get(), gradient.sums.get()})
         if (kernel)

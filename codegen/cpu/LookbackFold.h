@@ -17,6 +17,7 @@ struct Exponentials {
   mlir::Value largest, shift; // of each token
   mlir::Value scale, change;  // of the present tile: what the sums are scaled by, and how much the shift has grown
   mlir::Value sums;           // partial sums, a vector for each token
+  mlir::Value ties, hasSame;  // where they are asked for: partial sums, and 1 while no larger score has come, or 0
 };
 
 struct KernelLowering::LookbackFold {

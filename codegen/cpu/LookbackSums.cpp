@@ -54,6 +54,10 @@ static void raise(VectorBuilder &builder, Exponentials &stream, Value maxima, in
     // Before the first score there is nothing to scale.
     Value scale = math::ExpOp::create(builder, arith::SubFOp::create(builder, before, next));
     builder.store(scale, stream.scale, block);
+    if (!stream.hasSame)
+      return;
+    Value isSame = arith::CmpFOp::create(builder, arith::CmpFPredicate::OEQ, before, largest);
+    builder.store(builder.selectOrZero(isSame, builder.splat(1.0)), stream.hasSame, block);
   });
 }
 
@@ -78,12 +82,23 @@ void KernelLowering::foldSoftmax(chunk::LookbackOp op, LookbackFold &fold) {
   builder.loop(0, tokens, 1, [&](Value row) {
     Value shift = builder.loadSplat(stream.shift, row), scale = builder.loadSplat(stream.scale, row);
     SmallVector<Value> sums = {builder.mul(builder.load(stream.sums, {row, zero}), scale)};
+    if (stream.ties)
+      sums.push_back(builder.mul(builder.load(stream.ties, {row, zero}), builder.loadSplat(stream.hasSame, row)));
     builder.loopOverWhole(padded(fold.pastTokens), sums, [&](Value column, ValueRange carried) -> SmallVector<Value> {
-      Value weight = math::ExpOp::create(builder, arith::SubFOp::create(builder, scoresAt(row, column), shift));
+      Value score = scoresAt(row, column);
+      Value weight = math::ExpOp::create(builder, arith::SubFOp::create(builder, score, shift));
       builder.store(weight, fold.weights, {row, column});
-      return {arith::AddFOp::create(builder, carried[0], weight)};
+      SmallVector<Value> next = {arith::AddFOp::create(builder, carried[0], weight)};
+      if (stream.ties) {
+        // Where no pair has a score, the shift is 0 and none of those that are left out attains it.
+        Value isHit = arith::CmpFOp::create(builder, arith::CmpFPredicate::OEQ, score, shift);
+        next.push_back(arith::AddFOp::create(builder, carried[1], builder.selectOrZero(isHit, builder.splat(1.0))));
+      }
+      return next;
     });
     builder.store(sums[0], stream.sums, {row, zero});
+    if (stream.ties)
+      builder.store(sums[1], stream.ties, {row, zero});
   });
 
   Value rows = op.getContribution().getGiven()[1], sums = storage[op.getResult(2)].rows;
@@ -243,6 +258,11 @@ void KernelLowering::beginFold(chunk::LookbackOp op, LookbackFold &fold) {
     fill(builder, stream.largest, -infinity);
     fill(builder, stream.shift, 0);
     fill(builder, stream.sums, 0);
+    if (kind != chunk::Fold::Softmax || op.getNumResults() < 4)
+      continue;
+    stream.hasSame = allocateVector(tokens);
+    stream.ties = allocateRows(rows, builder.width);
+    fill(builder, stream.ties, 0);
   }
   if (kind == chunk::Fold::Divergence) {
     fold.differences = allocateRows(rows, builder.width);
@@ -255,6 +275,8 @@ void KernelLowering::endFold(chunk::LookbackOp op, LookbackFold &fold) {
   if (op.getFold() == chunk::Fold::Softmax)
     forBlocksOfRows(builder, tokens, [&](Value block) {
       builder.store(addLanes(builder, fold.streams[0].sums, block), storage[op.getResult(1)].rows, block);
+      if (Value ties = fold.streams[0].ties)
+        builder.store(addLanes(builder, ties, block), storage[op.getResult(3)].rows, block);
     });
   if (op.getFold() != chunk::Fold::Divergence)
     return;

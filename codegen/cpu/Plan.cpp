@@ -21,8 +21,8 @@ bool cpu::isPointwise(Operation *op) {
     return false;
   if (auto columns = dyn_cast<chunk::ColumnsOp>(op))
     return rankOf(columns.getOperand()) == rankOf(columns.getResult());
-  if (isa<chunk::BroadcastOp, chunk::CausalOp, chunk::MaskOp, chunk::ConvOp, chunk::DelayOp, chunk::DecayFromStartOp,
-          chunk::DecayToEndOp, chunk::DecayStateOp, chunk::DecayMatrixOp>(op))
+  if (isa<chunk::BroadcastOp, chunk::CausalOp, chunk::MaskOp, chunk::AgainOp, chunk::ConvOp, chunk::DelayOp,
+          chunk::DecayFromStartOp, chunk::DecayToEndOp, chunk::DecayStateOp, chunk::DecayMatrixOp>(op))
     return true;
   return isa<arith::ArithDialect, math::MathDialect>(op->getDialect());
 }

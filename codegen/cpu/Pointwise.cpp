@@ -124,6 +124,7 @@ Value KernelLowering::evaluateOperation(Operation *op, Point point) {
         Value otherwise = builder.splat(mask.getOtherwise().convertToDouble());
         return arith::SelectOp::create(builder, exists, evaluate(mask.getOperand(), point), otherwise).getResult();
       })
+      .Case([&](chunk::AgainOp again) { return evaluate(again.getOperand(), point); })
       .Case([&](chunk::ConvOp conv) { return evaluateConvolution(conv, point); })
       .Case([&](chunk::DelayOp delay) { return evaluateDelay(delay, point); })
       .Case([&](chunk::DecayMatrixOp matrix) {

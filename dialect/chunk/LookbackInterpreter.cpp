@@ -37,6 +37,8 @@ void LookbackFold::addPair(ArrayRef<const Tile *> given, int64_t i, int64_t j) {
     double score = given[0]->at(i, j);
     if (score == -infinity)
       return;
+    if (results.size() == 4)
+      results[3].at(i, 0) = score > largest[i] ? 1 : results[3].at(i, 0) + (score == largest[i] ? 1 : 0);
     double scale = weigh(i, score), weight = std::exp(score - largest[i]);
     for (int64_t d = 0; d < results[2].columns(); ++d)
       results[2].at(i, d) = results[2].at(i, d) * scale + weight * given[1]->at(j, d);

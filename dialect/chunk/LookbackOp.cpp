@@ -165,6 +165,8 @@ static LogicalResult verifyFold(LookbackOp op, int64_t tokens, int64_t pastToken
     fits = given.size() == 2 && isPairs(given[0]) && isRows(given[1]);
     if (fits)
       expected = {{tokens}, {tokens}, {tokens, width(1)}};
+    if (fits && op.getNumResults() == 4)
+      expected.push_back({tokens});
     break;
   case Fold::Divergence:
     fits = given.size() == 2 && isPairs(given[0]) && isPairs(given[1]);

@@ -23,14 +23,15 @@ def Chunk_LookbackOp : Chunk_Op<"lookback", [Pure, SingleBlock, AttrSizedOperand
 
     - `sum`: weights `w` (C by P, a row for each i) and rows `x`, once for each result: `y_i = sum_j w_ij x_j`.
     - `softmax`: scores `s` and rows `x`; the results are `m_i = max_j s_ij`, `l_i = sum_j e^(s_ij - m_i)`,
-      `acc_i = sum_j e^(s_ij - m_i) x_j`.
+      `acc_i = sum_j e^(s_ij - m_i) x_j` and, where it is asked for, `ties_i`, the number of j with `s_ij = m_i`, which
+      share the gradient of the largest score.
     - `divergence`: scores `s` of the teacher and `r` of the student; the results are, with `p` and `u` the softmaxes of
       `s_i` and `r_i` over j, `kl_i = sum_j p_j (log p_j - log u_j)`, and the log-sum-exp of `s_i` and of `r_i`.
     - `outer`: rows `x` and `y`, once for each result: the matrix `sum_j x_j^T y_j` over the tokens j in the range of any
       token.
 
     A score of `-inf` (of either side of a divergence) leaves its pair out. A token without pairs has `m = -inf`, `l = 0`,
-    `acc = 0`; `kl = 0` and logarithms of `-inf`. Pairs outside of the range are left out by selection, and so are tokens
+    `acc = 0` and `ties = 0`; `kl = 0` and logarithms of `-inf`. Pairs outside of the range are left out by selection, and so are tokens
     beyond the end of the sequence, whatever the body makes of their zeros.
 
     `ahead` asks the other way round, as gradients do: it pairs each token i with the tokens j that look back at it, those

@@ -191,6 +191,9 @@ struct TileOperation {
     double otherwise = op.getOtherwise().convertToDouble();
     return fill([&](int64_t i, int64_t j) { return i < valid ? x[0]->at(i, j) : otherwise; });
   }
+  LogicalResult run(AgainOp) {
+    return fill([&](int64_t i, int64_t j) { return x[0]->at(i, j); });
+  }
 
   /// Row `i` of the operand, where negative ones are the last of the tail.
   static double rowOrTail(const Tile &rows, const Tile &tail, int64_t i, int64_t j) {
@@ -344,7 +347,7 @@ FailureOr<Tile> executeTile(Operation *op, const TileMap &tiles, int64_t valid) 
   LogicalResult executed =
       llvm::TypeSwitch<Operation *, LogicalResult>(op)
           .Case<arith::ConstantOp, BroadcastOp, ColumnsOp, RowOp, ConcatOp, DotOp, SolveOp, InverseOp, ReduceOp,
-                CausalOp, MaskOp, MeetOp, MiddleOp, JoinHalvesOp, ConvOp, DelayOp, TailOp, ScanOp, DecayDotOp,
+                CausalOp, MaskOp, AgainOp, MeetOp, MiddleOp, JoinHalvesOp, ConvOp, DelayOp, TailOp, ScanOp, DecayDotOp,
                 DecayMixOp, DecayPairsOp, DecayMatrixOp, DecayFromStartOp, DecayToEndOp, DecayStateOp>(
               [&](auto known) { return operation.run(known); })
           .Default([](Operation *) { return failure(); });

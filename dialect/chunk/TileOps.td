@@ -202,6 +202,22 @@ def Chunk_MaskOp : Chunk_Op<"mask", [Pure, AllTypesMatch<["operand", "result"]>]
   let hasFolder = 1;
 }
 
+def Chunk_AgainOp : Chunk_Op<"again", [Pure, SameOperandsAndResultType]> {
+  let summary = "a tile of which all that is made is made anew";
+  let description = [{
+    `y = x`: the tile as it is, and no instructions. Equal operations on `x` and on `y` stay two, as what the first makes
+    would take registers until the second asks for it.
+
+    Example:
+    ```mlir
+    %y = chunk.again %x : tensor<64x128xbf16>
+    ```
+  }];
+  let arguments = (ins Chunk_Tensor:$operand);
+  let results = (outs Chunk_Tensor:$result);
+  let assemblyFormat = "$operand attr-dict `:` type($operand)";
+}
+
 //===----------------------------------------------------------------------===//
 // Time
 //===----------------------------------------------------------------------===//

@@ -203,6 +203,27 @@ def DivideResults : Pass<"stretto-divide-results", "::mlir::ModuleOp"> {
   }];
 }
 
+def KeepWithResults : Pass<"stretto-keep-with-results", "::mlir::ModuleOp"> {
+  let summary = "Leaves rows that are kept to the kernel of results that asks for them first";
+  let description = [{
+    Of a gradient that looks back, rows that are kept have a kernel of chunks of their own, which reads what the kernel
+    of earlier results reads once more, and meets the same tokens. Where that asks for those of its own tokens alone, it
+    finds them itself, and keeps them for the kernels behind it. It comes before the walk back then: not where it reads
+    states of reverse time.
+
+    ```mlir
+    chunk.kernel @f_backward_rows chunk 16(input %q: tensor<16x8xf32>, ...) -> (kept.0: tensor<16xf32>) { ... }
+    chunk.kernel @f_backward chunk 16 reverse earlier(input %q: tensor<16x8xf32>, input %kept.0: tensor<16xf32>, ...)
+        -> (d_q: tensor<16x8xf32>) { ... }
+    ```
+    =>
+    ```mlir
+    chunk.kernel @f_backward chunk 16 reverse earlier(input %q: tensor<16x8xf32>, ...)
+        -> (d_q: tensor<16x8xf32>, kept.0: tensor<16xf32>) { ... }
+    ```
+  }];
+}
+
 def ThinCheckpoints : Pass<"stretto-thin-checkpoints", "::mlir::ModuleOp"> {
   let summary = "Keeps checkpoints of every second chunk where all would take much memory";
   let description = [{
@@ -303,7 +324,8 @@ def MergeLookbacks : Pass<"stretto-merge-lookbacks", "::stretto::chunk::KernelOp
   let description = [{
     Sums over the same tokens that have the same weights, or outer products with the same left rows, become one
     look-back with the results of all: its tiles come once, and what all of them need of a tile is computed once. So it
-    is with values and their normaliser, which are parts of one state that is read at an earlier time.
+    is with values and their normaliser, which are parts of one state that is read at an earlier time. A softmax counts the
+    pairs that attain its largest score itself, where a sum over the same pairs would meet all tiles again for that.
 
     ```mlir
     %y = chunk.lookback sum from %f : tensor<16xf32> past(%k_j = %k : tensor<16x8xf32>, %v_j = %v : tensor<16x8xf32>) {

@@ -5,6 +5,7 @@
 #include "mlir/IR/Matchers.h"
 #include "mlir/Transforms/RegionUtils.h"
 #include "passes/Passes.h"
+#include <algorithm>
 #include <unordered_map>
 
 namespace stretto {
@@ -32,8 +33,8 @@ bool isCheap(Value value) {
     return isInMemory(value);
   if (matchPattern(op, m_Constant()))
     return true;
-  if (auto mask = dyn_cast<chunk::MaskOp>(op))
-    return isCheap(mask.getOperand());
+  if (isa<chunk::MaskOp, chunk::AgainOp>(op))
+    return isCheap(op->getOperand(0));
   if (auto inverse = dyn_cast<arith::DivFOp>(op); inverse && inverse.getFastmath() == arith::FastMathFlags::none)
     return false;
   return isa<arith::ExtFOp, arith::MulFOp, arith::SubFOp, arith::DivFOp, arith::NegFOp, chunk::BroadcastOp>(op) &&
@@ -97,7 +98,7 @@ public:
 
   Order(chunk::KernelOp kernel, First first)
       : body(*kernel.getBlock()), carriesBack(walksBackOverStates(kernel)),
-        isAlone(kernel.argumentsOf(chunk::ArgumentKind::State).empty()), first(first) {}
+        isAlone(kernel.argumentsOf(chunk::ArgumentKind::State).empty()), keepsRows(kernel.getEarlier()), first(first) {}
 
   static bool walksBackOverStates(chunk::KernelOp kernel) {
     return kernel.getReverse() && !kernel.argumentsOf(chunk::ArgumentKind::State).empty();
@@ -157,6 +158,10 @@ public:
     }
     SmallVector<Value> outputs(yield.getOutputs());
     sortByRoom(outputs);
+    // Rows that are kept are asked for by all else.
+    if (keepsRows)
+      std::stable_partition(outputs.begin(), outputs.end(),
+                            [](Value output) { return cast<RankedTensorType>(output.getType()).getRank() == 1; });
     for (ValueRange results : {ValueRange(outputs), ValueRange(yield.getStates())})
       for (Value result : results)
         place(result.getDefiningOp());
@@ -300,7 +305,7 @@ private:
   }
 
   Block &body;
-  bool carriesBack, isAlone;
+  bool carriesBack, isAlone, keepsRows;
   First first;
   std::unordered_map<Operation *, SmallVector<Value, 4>> taken; // what it holds stays where it is
   DenseMap<Operation *, int64_t> room;

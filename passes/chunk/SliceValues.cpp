@@ -187,7 +187,7 @@ std::optional<Refusal> SlicedValues::visit(Operation *op) {
   if (op->hasTrait<OpTrait::Elementwise>())
     return sliceAlike(op, tiles);
   return llvm::TypeSwitch<Operation *, std::optional<Refusal>>(op)
-      .Case<MaskOp, DelayOp, TailOp, ScanOp>([&](Operation *columnwise) { return sliceAlike(op, tiles); })
+      .Case<MaskOp, AgainOp, DelayOp, TailOp, ScanOp>([&](Operation *columnwise) { return sliceAlike(op, tiles); })
       .Case([&](AccumulateOp op) -> std::optional<Refusal> {
         if (rankOf(op.getOperand()) == 1 && contains(op.getOperand()))
           return Refusal{op, "it accumulates over the divided axis"};

@@ -334,6 +334,8 @@ void KernelFolder::emit(Operation &op) {
     foldLookback(lookback);
   else if (auto columns = dyn_cast<chunk::ColumnsOp>(op); columns && isOnlyColumn(columns))
     mapping.map(columns.getResult(), columnOf(mapping.lookup(columns.getOperand())));
+  else if (auto again = dyn_cast<chunk::AgainOp>(op))
+    mapping.map(again.getResult(), mapping.lookup(again.getOperand()));
   else if (op.getNumResults() != 1 || !mapping.contains(op.getResult(0))) // else a look-back began with the sum
     builder.clone(op, mapping);
 }

@@ -140,6 +140,7 @@ private:
                                            mlir::ValueRange tiles, llvm::ArrayRef<double> otherwise,
                                            mlir::Value exists = {});
   llvm::SmallVector<mlir::Value> foldSoftmax(mlir::Value scores, mlir::Value rows, mlir::ValueRange before);
+  mlir::Value countTies(mlir::Value scores, mlir::Value largest, mlir::Value largestBefore, mlir::Value ties);
   double unitsOfScores();
   llvm::SmallVector<mlir::Value> foldDivergence(chunk::LookbackOp op, mlir::Value other, mlir::Value isWhole,
                                                 mlir::Value teacher, mlir::Value student, mlir::ValueRange before);

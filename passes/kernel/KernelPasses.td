@@ -429,7 +429,7 @@ def PlanSharedMemory : Pass<"stretto-plan-shared-memory"> {
     less than 2 they are bulk channels no more, but for those of roles. Functions of several roles are planned together, in a module: they share
     nothing but what they pass to each other. Where registers suffice for several blocks on a multiprocessor memory is to
     suffice for them, too: where chunks are items of their own and tiles of others are read before most of the work on them, these come one at a time
-    for that; so they do where there would be one block of four warps otherwise, and at last they lie where something was
+    for that, each when it has been read for the last time; so they do where there would be one block of four warps otherwise, and at last they lie where something was
     that is computed first (`kernel.late` on their channels). Where it does not suffice for all, regions up to a size have memory of their own, the smallest last of all
     without: each saves a barrier. Where memory does not suffice, outputs are stored without a stage and tiles that are never
     needed at the same time share it, first with what is needed on a condition alone. Then channels become one tile deep,
@@ -459,7 +459,8 @@ def SendAhead : Pass<"stretto-send-ahead", "::stretto::kernel::FuncOp"> {
 
     A tile of a ring with one place is received where it is first read, and so are all that a chunk for itself has copied
     by the memory system, which it sends for in that order, and behind these for the first tiles of other chunks, where
-    their places are free from the start; numbers of its tokens are loaded before that. Where a walk back wants many registers and most tiles come a
+    their places are free from the start, or, of a second look-back, when the one before has read its last; numbers of its
+    tokens are loaded before that. Tiles that it meets one at a time are received where they are first read, too. Where a walk back wants many registers and most tiles come a
     turn ahead, threads meet at the start of a turn. What is one number, made of a parameter alone, is made before the
     loop.
 

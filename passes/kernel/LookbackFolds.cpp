@@ -182,10 +182,9 @@ SmallVector<Value> KernelFolder::beginFold(chunk::LookbackOp op) {
   SmallVector<Value> begin;
   auto add = [&](Type type, double number) { begin.push_back(splat(type, number)); };
   switch (op.getFold()) {
-  case chunk::Fold::Softmax: // the largest score, the sum of exponentials, and rows summed with these weights
-    add(op.getResultTypes()[0], -infinity);
-    add(op.getResultTypes()[1], 0);
-    add(op.getResultTypes()[2], 0);
+  case chunk::Fold::Softmax: // the largest score, the sum of exponentials, rows summed with these weights, and ties
+    for (auto [index, type] : llvm::enumerate(op.getResultTypes()))
+      add(type, index == 0 ? -infinity : 0);
     break;
   case chunk::Fold::Divergence: // largest scores and sums of the teacher and the student, and weighted differences
     for (double number : {-infinity, -infinity, 0.0, 0.0, 0.0})
@@ -307,7 +306,21 @@ SmallVector<Value> KernelFolder::foldSoftmax(Value scores, Value rows, ValueRang
   Value sum = chunk::ReduceOp::create(builder, numbers, chunk::Reduction::Sum, weights, chunk::Side::Columns);
   Value scaledSum = arith::MulFOp::create(builder, before[1], scale);
   Value scaledRows = arith::MulFOp::create(builder, before[2], broadcastRows(scale, before[2]));
-  return {largest, arith::AddFOp::create(builder, scaledSum, sum), addWeighted(weights, rows, scaledRows)};
+  SmallVector<Value> after = {largest, arith::AddFOp::create(builder, scaledSum, sum),
+                              addWeighted(weights, rows, scaledRows)};
+  if (before.size() == 4)
+    after.push_back(countTies(scores, largest, before[0], before[3]));
+  return after;
+}
+
+/// Those so far count while no larger score has come.
+Value KernelFolder::countTies(Value scores, Value largest, Value largestBefore, Value ties) {
+  auto areEqual = [&](Value left, Value right) -> Value {
+    return arith::CmpFOp::create(builder, arith::CmpFPredicate::OEQ, left, right);
+  };
+  Value hits = selectOr(areEqual(scores, broadcastRows(largest, scores)), splat(scores.getType(), 1), 0);
+  Value here = chunk::ReduceOp::create(builder, ties.getType(), chunk::Reduction::Sum, hits, chunk::Side::Columns);
+  return arith::AddFOp::create(builder, selectOr(areEqual(largestBefore, largest), ties, 0), here);
 }
 
 /// In which units scores are raised: of log 2, if what rounding their factor takes is little beside what rounding rows
@@ -372,6 +385,13 @@ SmallVector<Value> KernelFolder::foldDivergence(chunk::LookbackOp op, Value othe
 }
 
 SmallVector<Value> KernelFolder::endFold(chunk::LookbackOp op, ValueRange after) {
+  if (op.getFold() == chunk::Fold::Softmax && after.size() == 4) {
+    // Pairs that are left out attain the largest score of none.
+    Value isNone =
+        arith::CmpFOp::create(builder, arith::CmpFPredicate::OEQ, after[0], splat(after[0].getType(), -infinity));
+    Value ties = arith::SelectOp::create(builder, isNone, splat(after[3].getType(), 0), after[3]);
+    return {after[0], after[1], after[2], ties};
+  }
   if (op.getFold() != chunk::Fold::Divergence)
     return llvm::map_to_vector(llvm::zip_equal(op->getOpResults(), after), [&](auto each) -> Value {
       auto [result, sum] = each;

@@ -57,9 +57,9 @@ int64_t blocksForRegisters(Roles roles) {
   return std::clamp<int64_t>(registersOfProcessor / (function.getWarps() * lanes * ofThread), 1, most);
 }
 
-/// The operation of a block after which the tiles that `sender` sends are read no longer: a product reads until it is
-/// finished.
-Operation *lastReaderBefore(Operation *sender) {
+/// The operation of a block after which the tiles of a channel that `sender` sends are read no longer, or all that it
+/// sends: a product reads until it is finished.
+Operation *lastReaderOf(Value channel, Operation *sender) {
   Block *body = sender->getBlock();
   Operation *last = nullptr;
   auto note = [&](Operation *reader) {
@@ -73,11 +73,18 @@ Operation *lastReaderBefore(Operation *sender) {
     }
     last = !last || last->isBeforeInBlock(reader) ? reader : last;
   };
+  for (Operation *receive : channel.getUsers())
+    if (isa<ReceiveOp>(receive) && body->findAncestorOpInBlock(*receive))
+      for (Operation *reader : receive->getUsers())
+        note(reader);
+  return last;
+}
+
+Operation *lastReaderBefore(Operation *sender) {
+  Operation *last = nullptr;
   sender->walk([&](SendOp send) {
-    for (Operation *receive : send.getChannel().getUsers())
-      if (isa<ReceiveOp>(receive) && body->findAncestorOpInBlock(*receive))
-        for (Operation *reader : receive->getUsers())
-          note(reader);
+    Operation *reader = lastReaderOf(send.getChannel(), sender);
+    last = !last || (reader && last->isBeforeInBlock(reader)) ? reader : last;
   });
   return last;
 }
@@ -170,6 +177,49 @@ bool readsEarly(scf::ForOp loop, Operation *sender) {
   return 2 * behind >= estimateWork(loop.getOperation());
 }
 
+/// Whether some work stands between the end of products and what comes behind it.
+bool hasWorkBetween(Operation *first, Operation *second) {
+  if (second->isBeforeInBlock(first))
+    std::swap(first, second);
+  for (Operation *op = first->getNextNode(); first != second && op != second; op = op->getNextNode())
+    if (!isa<FinishOp>(op))
+      return true;
+  return false;
+}
+
+/// Tiles that are read for the last time at different places are sent for apart.
+SmallVector<Operation *> apartByReaders(ArrayRef<Operation *> sends) {
+  SmallVector<Operation *> apart;
+  for (Operation *send : sends) {
+    llvm::MapVector<Operation *, SmallPtrSet<Operation *, 2>> channelsOf; // by who reads them last
+    send->walk([&](SendOp each) {
+      // Numbers of tokens, which threads copy, come with the last.
+      bool isInBulk = each.getChannel().getDefiningOp<ChannelOp>().getBulk();
+      Operation *reader = isInBulk ? lastReaderOf(each.getChannel(), send) : lastReaderBefore(send);
+      auto *same = llvm::find_if(channelsOf, [&](auto &known) {
+        return reader == known.first || (reader && known.first && !hasWorkBetween(reader, known.first));
+      });
+      auto &channels = same == channelsOf.end() ? channelsOf[reader] : same->second;
+      channels.insert(each.getChannel().getDefiningOp());
+    });
+    if (channelsOf.size() < 2) {
+      apart.push_back(send);
+      continue;
+    }
+    OpBuilder builder(send);
+    for (auto &[reader, channels] : channelsOf) {
+      Operation *own = builder.clone(*send);
+      own->walk([&, kept = &channels](SendOp each) {
+        if (!kept->contains(each.getChannel().getDefiningOp()))
+          each.erase();
+      });
+      apart.push_back(own);
+    }
+    send->erase();
+  }
+  return apart;
+}
+
 /// Has tiles come one at a time, the next when the one before has been read.
 void sendLate(ArrayRef<Operation *> sends) {
   for (Operation *send : sends)
@@ -212,7 +262,7 @@ std::optional<int64_t> makeRoomForOthers(FuncOp function, int64_t bytes) {
   constexpr int64_t two = 2;
   if (blocks > 1 && !comesLate && bytesOf(/*depth=*/1, /*apart=*/true) <= bytesOfBlock(blocks)) {
     setDepth(1);
-    sendLate(sends);
+    sendLate(apartByReaders(sends));
     return bytes;
   }
   if (blocksForRegisters(function) != two || bytesOf(/*depth=*/2, /*apart=*/false) <= bytesOfBlock(two))
@@ -226,6 +276,7 @@ std::optional<int64_t> makeRoomForOthers(FuncOp function, int64_t bytes) {
         channel->setAttr(SharedMemoryPlanner::lateAttribute, UnitAttr::get(channel.getContext()));
     if (bytesOf(/*depth=*/1, /*apart=*/false) <= bytesOfBlock(two)) {
       setDepth(1);
+      sendLate(apartByReaders(sends));
       return bytesOfBlock(two);
     }
   }

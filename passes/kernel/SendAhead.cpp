@@ -314,6 +314,45 @@ void sendMetEarly(Block &block) {
       moveBehind(*op, last);
 }
 
+/// The last operation before another one of its block that has to do with some channels, or with their bytes.
+Operation *lastBefore(Operation &op, ArrayRef<ChannelOp> channels) {
+  auto hasToDo = [&](Operation *other) {
+    if (isa<ChannelOp>(other))
+      return WalkResult::advance();
+    bool isUser = llvm::any_of(other->getOperands(), [&](Value operand) {
+      return llvm::is_contained(channels, operand.getDefiningOp<ChannelOp>());
+    });
+    bool takesBytes =
+        llvm::any_of(channels, [&](ChannelOp channel) { return SharedBytes::of(channel).areTouchedBy(other); });
+    return WalkResult(failure(isUser || takesBytes));
+  };
+  for (Operation *other = op.getPrevNode(); other; other = other->getPrevNode())
+    if (other->walk(hasToDo).wasInterrupted())
+      return other;
+  return nullptr;
+}
+
+/// Those that another look-back meets are sent for as soon as the one before has read its last.
+void sendMetAgain(Block &block) {
+  for (Operation &op : llvm::make_early_inc_range(block)) {
+    SmallVector<ChannelOp> channels = channelsSentTo(op);
+    if (channels.empty() || !llvm::any_of(channels, bringsMetTiles))
+      continue;
+    Operation *last = lastBefore(op, channels);
+    if (isa_and_nonnull<scf::ForOp>(last))
+      moveBehind(op, last);
+  }
+}
+
+/// Those of a channel that has one place are waited for where they are first read.
+void awaitMetLate(scf::ForOp loop) {
+  for (auto receive : llvm::make_early_inc_range(loop.getBody()->getOps<ReceiveOp>())) {
+    auto channel = receive.getChannel().getDefiningOp<ChannelOp>();
+    if (receive.getTurn() && channel.getBulk() && channel.getDepth() == 1 && bringsMetTiles(channel))
+      awaitLate(receive);
+  }
+}
+
 /// Numbers of tokens are asked for before the memory system is: behind that, the assembler was seen to load them when
 /// threads had waited for copies of their own.
 void loadFirst(Block &block) {
@@ -366,6 +405,9 @@ struct SendAhead : stretto::impl::SendAheadBase<SendAhead> {
     if (llvm::none_of(function.getOps<ChannelOp>(), bringsMetTiles))
       return;
     sendMetEarly(*function.getBlock());
+    sendMetAgain(*function.getBlock());
+    for (auto loop : function.getOps<scf::ForOp>())
+      awaitMetLate(loop);
     loadFirst(*function.getBlock());
   }
 };

@@ -356,6 +356,9 @@ class Stage:
         self.block = argument_block(manifest, block)
 
 
+ROWS = ("input", "output")
+
+
 class GradientLaunch:
     """The launches of a gradient on the arrays of a problem (gradients.py), the kernel that walks back last. With
     `packed` the sequences of the batch lie in one row of tokens; with `segment` they are walked in segments of as many
@@ -386,6 +389,13 @@ class GradientLaunch:
         own = [index for index, manifest in enumerate(manifests) if manifest["symbol"].endswith("_segment_starts")]
         systems = [index for index, manifest in enumerate(manifests) if manifest["symbol"].endswith("_systems")]
         walks = [index for index in range(len(manifests)) if index not in own + systems]
+        # What asks for rows that another keeps comes behind it.
+        rows = [{kind: {a["name"] for a in m["arguments"] if a["kind"] == kind} for kind in ROWS} for m in manifests]
+        for keeper in [index for index in walks if manifests[index]["earlier"]]:
+            askers = [index for index in walks if rows[index]["input"] & rows[keeper]["output"]]
+            if askers and walks.index(askers[0]) < walks.index(keeper):
+                walks.remove(keeper)
+                walks.insert(walks.index(askers[0]), keeper)
         for kernel in systems:
             self.add_stage(kernel, "chunks", 0, chunks)
         forward = [index for index in walks if manifests[index]["symbol"].endswith("_checkpoints")]

@@ -127,6 +127,17 @@ def test_relation(name, dtype):
     check(scaled(relation_loss), scaled(relation_formula), arguments, dtype)
 
 
+@DTYPES
+@pytest.mark.parametrize("width", [16, 64])
+def test_ties_share_the_gradient_of_the_maximum(dtype, width):
+    """Tokens with the same key attain the largest score together; scores of small integers are exact."""
+    case = CASES["lolcats"]
+    inputs = case.inputs(Shape(B=1, T=150, K=width, V=width), dtype)
+    inputs["q"] = inputs["q"].round()
+    inputs["k"] = inputs["k"].round()[:, ::3].repeat_interleave(3, 1)
+    check(case, case.formula, on_device(inputs), dtype)
+
+
 @SOME
 def test_results_are_the_same_bits(name):
     inputs = on_device(CASES[name].inputs(Shape(T=150), torch.bfloat16))

@@ -185,6 +185,13 @@ chunk.kernel @lookbacks chunk 16 (input %q: tensor<16x8xf32>, input %k: tensor<1
     %s = arith.mulf %qk, %js : tensor<16x16xf32>
     chunk.contribute %s, %kj : tensor<16x16xf32>, tensor<16x8xf32>
   } : tensor<16xf32>, tensor<16xf32>, tensor<16x8xf32>
+  // CHECK: %{{.*}}:4 = chunk.lookback softmax from %position : tensor<16xf32> past(
+  %m2, %l2, %acc2, %ties = chunk.lookback softmax from %position : tensor<16xf32> past(%kj = %k : tensor<16x8xf32>) {
+    %s = chunk.dot %q, %kj transpose_right : tensor<16x8xf32>, tensor<16x8xf32> -> tensor<16x16xf32>
+    chunk.contribute %s, %kj : tensor<16x16xf32>, tensor<16x8xf32>
+  } : tensor<16xf32>, tensor<16xf32>, tensor<16x8xf32>, tensor<16xf32>
+  // CHECK: %{{.*}} = chunk.again %k : tensor<16x8xf32>
+  %again = chunk.again %k : tensor<16x8xf32>
   // CHECK: chunk.lookback divergence from %position to_end : tensor<16xf32> past(
   %d, %lse_s, %lse_r = chunk.lookback divergence from %position to_end : tensor<16xf32> past(%kj = %k : tensor<16x8xf32>) {
     %s = chunk.dot %q, %kj transpose_right : tensor<16x8xf32>, tensor<16x8xf32> -> tensor<16x16xf32>

@@ -215,6 +215,38 @@ chunk.kernel @looks_back chunk 16 (input %q: tensor<16x32xbf16>, input %k: tenso
 
 // -----
 
+// Pairs that attain the largest score are counted as it is found: those before a larger one count no longer, and those
+// of no range do not count.
+chunk.table @time varying {
+^bb0(%t: f64, %h: f64, %d: f64):
+  chunk.result %t : f64
+}
+// CHECK-LABEL: kernel.func @ties
+// CHECK: %[[FOLD:.*]]:4 = scf.for {{.*}} iter_args(%[[BEFORE:.*]] = %{{.*}}, %{{.*}} = %{{.*}}, %{{.*}} = %{{.*}}, %[[COUNT:.*]] = %{{.*}})
+// CHECK: %[[LARGEST:.*]] = arith.maximumf %[[BEFORE]]
+// CHECK: %[[REPEATED:.*]] = chunk.broadcast %[[LARGEST]] along rows
+// CHECK: %[[HIT:.*]] = arith.cmpf oeq, %{{.*}}, %[[REPEATED]]
+// CHECK: %[[ONES:.*]] = arith.select %[[HIT]]
+// CHECK: %[[HERE:.*]] = chunk.reduce sum %[[ONES]] over columns
+// CHECK: %[[SAME:.*]] = arith.cmpf oeq, %[[BEFORE]], %[[LARGEST]]
+// CHECK: %[[KEPT:.*]] = arith.select %[[SAME]], %[[COUNT]]
+// CHECK: arith.addf %[[KEPT]], %[[HERE]]
+// CHECK: %[[NONE:.*]] = arith.cmpf oeq, %[[FOLD]]#0
+// CHECK: arith.select %[[NONE]], %{{.*}}, %[[FOLD]]#3
+chunk.kernel @ties chunk 16 (input %q: tensor<16x32xbf16>, input %k: tensor<16x32xbf16>, table %time: tensor<16xf32>, valid %n: index)
+    -> (o: tensor<16xf32>) {
+  %before = arith.constant dense<23.0> : tensor<16xf32>
+  %first = arith.subf %time, %before : tensor<16xf32>
+  %m, %l, %acc, %ties = chunk.lookback softmax from %first : tensor<16xf32> past(%k_j = %k : tensor<16x32xbf16>) {
+    %s = chunk.dot %q, %k_j transpose_right : tensor<16x32xbf16>, tensor<16x32xbf16> -> tensor<16x16xf32>
+    %x = arith.extf %k_j : tensor<16x32xbf16> to tensor<16x32xf32>
+    chunk.contribute %s, %x : tensor<16x16xf32>, tensor<16x32xf32>
+  } : tensor<16xf32>, tensor<16xf32>, tensor<16x32xf32>, tensor<16xf32>
+  chunk.yield %ties : tensor<16xf32>
+}
+
+// -----
+
 // A look-ahead meets chunks from its own to the last whose first token looks back at it, which is found by bisection.
 chunk.table @place varying {
 ^bb0(%t: f64, %h: f64, %d: f64):

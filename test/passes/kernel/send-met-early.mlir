@@ -82,3 +82,44 @@ chunk.kernel @late chunk 64 reverse (input %q: tensor<64x128xbf16>, input %d: te
   %o = arith.addf %y, %d_q : tensor<64x128xf32>
   chunk.yield %o : tensor<64x128xf32>
 }
+
+// Where tiles come one at a time, each is sent for when it has been read for the last time, and received where it is first
+// read: keys come while scores are made weights, values while the next scores are formed. Those of the second look-back are
+// sent for behind the first, in front of the product between them.
+// LATE-LABEL: kernel.func @one_at_a_time
+// LATE-COUNT-2: kernel.channel bulk depth 1
+// LATE: scf.for
+// LATE: kernel.receive
+// LATE: chunk.dot %{{.*}}, %{{.*}} transpose_right
+// LATE-NOT: kernel.receive
+// LATE: kernel.send %k at
+// LATE-NOT: kernel.send %v
+// LATE: math.exp
+// LATE: kernel.receive
+// LATE-NEXT: chunk.dot
+// LATE: kernel.send %v at
+// LATE: scf.yield
+// LATE-NOT: chunk.dot
+// LATE: kernel.send %k at
+// LATE: kernel.send %v at
+// LATE: chunk.dot
+// LATE: scf.for
+chunk.kernel @one_at_a_time chunk 64 reverse earlier (input %q: tensor<64x128xbf16>, input %d: tensor<64x128xbf16>, input %k: tensor<64x128xbf16>, input %v: tensor<64x128xbf16>,
+    input %from: tensor<64xf32>, checkpoint %S: tensor<128x128xbf16>, valid %n: index) -> (d_q: tensor<64x128xf32>, kept.0: tensor<64xf32>) {
+  %m, %l, %acc = chunk.lookback softmax from %from : tensor<64xf32> past(%k_j = %k : tensor<64x128xbf16>, %v_j = %v : tensor<64x128xbf16>) attributes {met = array<i64: 1, 0>} {
+    %s = chunk.dot %q, %k_j transpose_right : tensor<64x128xbf16>, tensor<64x128xbf16> -> tensor<64x64xf32>
+    %v32 = arith.extf %v_j : tensor<64x128xbf16> to tensor<64x128xf32>
+    chunk.contribute %s, %v32 : tensor<64x64xf32>, tensor<64x128xf32>
+  } : tensor<64xf32>, tensor<64xf32>, tensor<64x128xf32>
+  %rounded = arith.truncf %acc : tensor<64x128xf32> to tensor<64x128xbf16>
+  %y = chunk.dot %rounded, %S : tensor<64x128xbf16>, tensor<128x128xbf16> -> tensor<64x128xf32>
+  %d_q = chunk.lookback sum from %from : tensor<64xf32> past(%k_j = %k : tensor<64x128xbf16>, %v_j = %v : tensor<64x128xbf16>) attributes {met = array<i64: 1, 0>} {
+    %p = chunk.dot %d, %v_j transpose_right : tensor<64x128xbf16>, tensor<64x128xbf16> -> tensor<64x64xf32>
+    %r = arith.truncf %p : tensor<64x64xf32> to tensor<64x64xbf16>
+    %wide = arith.extf %r : tensor<64x64xbf16> to tensor<64x64xf32>
+    %k32 = arith.extf %k_j : tensor<64x128xbf16> to tensor<64x128xf32>
+    chunk.contribute %wide, %k32 : tensor<64x64xf32>, tensor<64x128xf32>
+  } : tensor<64x128xf32>
+  %o = arith.addf %y, %d_q : tensor<64x128xf32>
+  chunk.yield %o, %l : tensor<64x128xf32>, tensor<64xf32>
+}

@@ -50,6 +50,32 @@ TEST_F(LookbackAlgebraTest, PairsThatAreLeftOut) {
   expectAgreement();
 }
 
+TEST_F(LookbackAlgebraTest, PairsThatAttainTheLargestScore) {
+  // Of scores that are whole numbers several do.
+  declare("(%q: !K, %k: !K, %v: !V) -> (!V, !n, !n) {" + window + R"(
+    %qs = math.floor %q : !K
+    %ks = math.floor %k : !K
+    %m, %l, %acc = stretto.lookback softmax from %first {
+      %kj = stretto.past %ks : !K
+      %s = stretto.dot %qs, %kj : !K -> !n
+      %vj = stretto.past %v : !V
+      stretto.yield %s, %vj : !n, !V
+    } : !n, !n, !V
+    %ties = stretto.lookback sum from %first {
+      %kj = stretto.past %ks : !K
+      %s = stretto.dot %qs, %kj : !K -> !n
+      %isHit = arith.cmpf oeq, %s, %m : !n
+      %one = stretto.constant 1.0 : !n
+      %zero = stretto.constant 0.0 : !n
+      %hit = arith.select %isHit, %one, %zero : tensor<i1, #stretto.row<()>>, !n
+      stretto.yield %hit : !n
+    } : !n
+    stretto.yield %acc, %m, %ties : !V, !n, !n
+  })");
+  EXPECT_NE(kernelText().find(":4 = chunk.lookback softmax"), std::string::npos);
+  expectAgreement();
+}
+
 TEST_F(LookbackAlgebraTest, RowsOfThePastAreComputedAnew) {
   // From inputs, tables and parameters.
   declare("(%q: !K, %k: !K_G, %v: !V_G, %W: tensor<?x?xf64, #stretto.param<[K, K], H>>) -> !V {" + window + R"(
