@@ -390,7 +390,8 @@ def SinkFactors : Pass<"stretto-sink-factors", "::stretto::chunk::KernelOp"> {
 
     Numbers of tokens themselves, with inputs of bf16, leave rows of an input for which products alone ask: `a (diag(f)
     x) = (a diag(f)) x`, where `a` is computed, and `(diag(f) x) b = diag(f) (x b)`. So do those of rows that a look-back
-    meets, whose weights take them, and, where it meets few chunks, of rows that its products take of the chunk itself.
+    meets, whose weights, or the other side of an outer product, take them, and, where it meets few chunks, of rows that
+    its products take of the chunk itself. A sum along a row has its numbers behind it, if only such sums ask for the row.
 
     ```mlir
     %s = arith.mulf %q, %scale : tensor<64x32xf32>

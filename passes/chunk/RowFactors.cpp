@@ -2,9 +2,11 @@
 
 #include "passes/chunk/RowFactors.h"
 #include "mlir/Dialect/Arith/IR/Arith.h"
+#include "mlir/Interfaces/SideEffectInterfaces.h"
 
 using namespace mlir;
 using namespace stretto;
+using chunk::ContributeOp;
 
 namespace {
 
@@ -81,13 +83,24 @@ private:
 
   static bool isComputed(Value value) { return value.getDefiningOp() && !value.getDefiningOp<arith::ExtFOp>(); }
 
-  /// The operand that rows which a look-back contributes are multiplied with: weights of a sum.
-  static OpOperand *weightsOf(OpOperand &use) {
-    auto contribution = dyn_cast<chunk::ContributeOp>(use.getOwner());
-    if (!contribution || use.getOperandNumber() % 2 == 0 || use.getOperandNumber() >= contribution.getGiven().size() ||
-        cast<chunk::LookbackOp>(contribution->getParentOp()).getFold() != chunk::Fold::Sum)
-      return nullptr;
-    return &contribution.getGivenMutable()[use.getOperandNumber() - 1];
+  /// What rows that a look-back contributes are multiplied with, and the axis along which it has their numbers: weights
+  /// of a sum, or the other rows of an outer product.
+  struct Partner {
+    OpOperand *operand;
+    chunk::Side along;
+  };
+  static std::optional<Partner> partnerOf(OpOperand &use) {
+    auto contribution = dyn_cast<ContributeOp>(use.getOwner());
+    unsigned number = use.getOperandNumber();
+    if (!contribution || number >= contribution.getGiven().size())
+      return std::nullopt;
+    chunk::Fold fold = cast<chunk::LookbackOp>(contribution->getParentOp()).getFold();
+    bool isRight = number % 2 == 1;
+    if (fold == chunk::Fold::Sum && isRight)
+      return Partner{&contribution.getGivenMutable()[number - 1], chunk::Side::Columns};
+    if (fold == chunk::Fold::Outer)
+      return Partner{&contribution.getGivenMutable()[isRight ? number - 1 : number + 1], chunk::Side::Rows};
+    return std::nullopt;
   }
 
   /// Whether a chunk meets so few others, or in most sequences none, that numbers of its own rows cost no more behind
@@ -103,8 +116,8 @@ private:
     if (auto lookback = dyn_cast<chunk::LookbackOp>(use.getOwner()->getParentOp());
         lookback && rows->getBlock() != lookback.getBlock() && !meetsFew(lookback))
       return false;
-    if (OpOperand *weights = weightsOf(use))
-      return isComputed(weights->get()) && rows->getBlock() == use.getOwner()->getBlock();
+    if (std::optional<Partner> partner = partnerOf(use))
+      return isComputed(partner->operand->get()) && rows->getBlock() == use.getOwner()->getBlock();
     auto product = dyn_cast<chunk::DotOp>(use.getOwner());
     if (!product || use.getOperandNumber() > 1 || product.getLeft() == product.getRight())
       return false;
@@ -122,8 +135,10 @@ private:
         continue;
       }
       use.set(tile);
-      if (OpOperand *weights = weightsOf(use)) {
-        weights->set(scaled(weights->get(), numbers, chunk::Side::Columns, use.getOwner()));
+      if (std::optional<Partner> partner = partnerOf(use)) {
+        Value before = partner->operand->get(), with = scaled(before, numbers, partner->along, use.getOwner());
+        partner->operand->set(with);
+        takeFromColumns(cast<ContributeOp>(use.getOwner()), before, with, numbers);
         continue;
       }
       auto product = cast<chunk::DotOp>(use.getOwner());
@@ -134,6 +149,24 @@ private:
         scaleResult(product, numbers, use.getOperandNumber() == 0 ? chunk::Side::Rows : chunk::Side::Columns);
     }
     from->erase();
+  }
+
+  /// Outer products of the same rows and a column take the scaled rows, so that there is one tile of them, and the
+  /// column without the numbers.
+  void takeFromColumns(ContributeOp contribution, Value before, Value with, Value numbers) {
+    if (cast<chunk::LookbackOp>(contribution->getParentOp()).getFold() != chunk::Fold::Outer)
+      return;
+    for (unsigned left = 0; left + 1 < contribution.getGiven().size(); left += 2) {
+      auto given = contribution.getGivenMutable();
+      Value column = given[left + 1].get();
+      auto type = cast<RankedTensorType>(column.getType());
+      if (given[left].get() != before || type.getDimSize(1) != 1)
+        continue;
+      builder.setInsertionPoint(contribution);
+      Value repeated = chunk::BroadcastOp::create(builder, column.getLoc(), type, numbers, chunk::Side::Rows);
+      given[left].set(with);
+      given[left + 1].set(arith::DivFOp::create(builder, column.getLoc(), column, repeated));
+    }
   }
 
   /// One number for each row.
@@ -213,7 +246,94 @@ static void scaleNarrower(arith::MulFOp op) {
   op->erase();
 }
 
+namespace {
+/// Sums along rows of products that have numbers of the rows among their factors.
+class RowSums {
+public:
+  static void sink(chunk::KernelOp kernel) {
+    for (chunk::ReduceOp sum : llvm::make_early_inc_range(kernel.getOps<chunk::ReduceOp>()))
+      if (isSum(sum))
+        RowSums(sum).sink();
+  }
+
+private:
+  explicit RowSums(chunk::ReduceOp sum) : sum(sum), builder(sum) {}
+
+  static bool isSum(Operation *op) {
+    auto reduction = dyn_cast<chunk::ReduceOp>(op);
+    return reduction && reduction.getKind() == chunk::Reduction::Sum && reduction.getOver() == chunk::Side::Columns;
+  }
+
+  /// Whether nothing but such sums asks for a tile, and for what it is multiplied to.
+  static bool isForSums(Value tile) {
+    return llvm::all_of(tile.getUsers(), [](Operation *user) {
+      bool isFactor = isa<arith::MulFOp, arith::NegFOp>(user) || Repeated::of(user, chunk::Side::Rows);
+      return isSum(user) || (isFactor && user->getParentOp() == user->getParentOfType<chunk::KernelOp>() &&
+                             !user->use_empty() && isForSums(user->getResult(0)));
+    });
+  }
+
+  /// A tile without the numbers of its rows, which are noted.
+  Value bare(Value tile) {
+    Operation *op = tile.getDefiningOp();
+    if (!op || !isForSums(tile))
+      return tile;
+    if (std::optional<Repeated> rows = Repeated::of(op, chunk::Side::Rows)) {
+      numbers.push_back(*rows);
+      return bare(rows->tile);
+    }
+    if (auto negative = dyn_cast<arith::NegFOp>(op)) {
+      isNegative = !isNegative;
+      return bare(negative.getOperand());
+    }
+    auto product = dyn_cast<arith::MulFOp>(op);
+    if (!product)
+      return tile;
+    Value left = bare(product.getLhs()), right = bare(product.getRhs());
+    if (left == product.getLhs() && right == product.getRhs())
+      return tile;
+    return arith::MulFOp::create(builder, product.getLoc(), left, right);
+  }
+
+  void sink() {
+    Value tile = bare(sum.getOperand());
+    if (numbers.empty())
+      return;
+    Value result = chunk::ReduceOp::create(builder, sum.getLoc(), sum.getType(), chunk::Reduction::Sum, tile,
+                                           chunk::Side::Columns);
+    for (const Repeated &rows : numbers) {
+      Value own = rows.numbers;
+      if (!rows.isOfEach())
+        own = chunk::BroadcastOp::create(builder, sum.getLoc(), sum.getType(), own, chunk::Side::Rows);
+      result = rows.isDivisor ? arith::DivFOp::create(builder, sum.getLoc(), result, own).getResult()
+                              : arith::MulFOp::create(builder, sum.getLoc(), result, own);
+    }
+    if (isNegative)
+      result = arith::NegFOp::create(builder, sum.getLoc(), result);
+    sum.replaceAllUsesWith(result);
+    eraseUnused(sum);
+  }
+
+  /// Others are to find no users that nobody asks for.
+  static void eraseUnused(Operation *op) {
+    if (!isOpTriviallyDead(op))
+      return;
+    SmallVector<Value> operands(op->getOperands());
+    op->erase();
+    for (Value operand : operands)
+      if (Operation *made = operand.getDefiningOp())
+        eraseUnused(made);
+  }
+
+  chunk::ReduceOp sum;
+  OpBuilder builder;
+  SmallVector<Repeated> numbers;
+  bool isNegative = false;
+};
+} // namespace
+
 void stretto::sinkRowFactors(chunk::KernelOp kernel) {
+  RowSums::sink(kernel);
   // What is erased beside is no product of rows of an input.
   SmallVector<Operation *> products;
   kernel.walk([&](Operation *op) {

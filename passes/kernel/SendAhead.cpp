@@ -344,11 +344,14 @@ void sendMetAgain(Block &block) {
   }
 }
 
-/// Those of a channel that has one place are waited for where they are first read.
+/// Those of a channel that has one place are waited for where they are first read, if that is behind a product.
 void awaitMetLate(scf::ForOp loop) {
+  auto products = loop.getBody()->getOps<FinishOp>();
   for (auto receive : llvm::make_early_inc_range(loop.getBody()->getOps<ReceiveOp>())) {
     auto channel = receive.getChannel().getDefiningOp<ChannelOp>();
-    if (receive.getTurn() && channel.getBulk() && channel.getDepth() == 1 && bringsMetTiles(channel))
+    Operation *reader = firstReader(receive);
+    bool comesLater = reader && !products.empty() && (*products.begin())->isBeforeInBlock(reader);
+    if (comesLater && receive.getTurn() && channel.getBulk() && channel.getDepth() == 1 && bringsMetTiles(channel))
       awaitLate(receive);
   }
 }

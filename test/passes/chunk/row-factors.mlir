@@ -184,3 +184,78 @@ chunk.kernel @far chunk 16 reverse (input %v: tensor<16x8xbf16>, input %d: tenso
   } : tensor<16x8xf32>
   chunk.yield %d_q : tensor<16x8xf32>
 }
+
+// The other rows of an outer product that a look-ahead adds up have the numbers, and so have those of one with a column,
+// which is divided by them: one tile serves both.
+// CHECK-LABEL: chunk.kernel @outer
+// CHECK: chunk.lookback outer ahead past(
+// CHECK: %[[LEFT:.*]] = math.exp
+// CHECK: %[[ONE:.*]] = arith.constant dense<1.000000e+00> : tensor<64xf32>
+// CHECK: %[[F:.*]] = arith.divf %[[ONE]], %[[N:.*]] : tensor<64xf32>
+// CHECK: %[[REPEATED:.*]] = chunk.broadcast %[[F]] along rows : tensor<64xf32> to tensor<64x64xf32>
+// CHECK: %[[SCALED:.*]] = arith.mulf %[[LEFT]], %[[REPEATED]]
+// CHECK: %[[COLUMN:.*]] = arith.divf
+// CHECK: chunk.contribute %{{.*}}, %{{.*}}, %{{.*}}, %{{.*}} : tensor<64x64xf32>, tensor<64x64xf32>, tensor<64x64xf32>, tensor<64x1xf32>
+chunk.table @time varying {
+^bb0(%t: f64, %h: f64, %d: f64):
+  chunk.result %t : f64
+}
+chunk.kernel @outer chunk 64 reverse (input %q: tensor<64x64xbf16>, input %d: tensor<64x64xbf16>, input %n: tensor<64xf32>, input %c: tensor<64xf32>,
+    table %time: tensor<64xf32>, state %R: tensor<64x64xf32>, state %Z: tensor<64x1xf32>, valid %valid: index) -> (o: tensor<64x64xbf16>) {
+  %next:2 = chunk.lookback outer ahead past(%q_j = %q : tensor<64x64xbf16>, %d_j = %d : tensor<64x64xbf16>, %n_j = %n : tensor<64xf32>,
+      %c_j = %c : tensor<64xf32>, %t_j = %time : tensor<64xf32>) {
+    %x = arith.extf %q_j : tensor<64x64xbf16> to tensor<64x64xf32>
+    %left = math.exp %x : tensor<64x64xf32>
+    %y = arith.extf %d_j : tensor<64x64xbf16> to tensor<64x64xf32>
+    %ns = chunk.broadcast %n_j along rows : tensor<64xf32> to tensor<64x64xf32>
+    %right = arith.divf %y, %ns : tensor<64x64xf32>
+    %column = chunk.broadcast %c_j along rows : tensor<64xf32> to tensor<64x1xf32>
+    chunk.contribute %left, %right, %left, %column : tensor<64x64xf32>, tensor<64x64xf32>, tensor<64x64xf32>, tensor<64x1xf32> from %t_j : tensor<64xf32> to %t_j : tensor<64xf32>
+  } : tensor<64x64xf32>, tensor<64x1xf32>
+  %S = arith.addf %R, %next#0 : tensor<64x64xf32>
+  %z = arith.addf %Z, %next#1 : tensor<64x1xf32>
+  chunk.yield %q next %S, %z : tensor<64x64xbf16>, tensor<64x64xf32>, tensor<64x1xf32>
+}
+
+// A sum over a row has its numbers behind it, whatever else multiplies the row, if nothing but such sums asks for it: then
+// nothing is divided but sums, and two that were scaled apart are one.
+// CHECK-LABEL: chunk.kernel @sums
+// CHECK: %[[P:.*]] = arith.mulf %{{.*}}, %{{.*}} : tensor<64x64xf32>
+// CHECK-NEXT: %[[SUM:.*]] = chunk.reduce sum %[[P]] over columns
+// CHECK-NEXT: %[[DIVIDED:.*]] = arith.divf %[[SUM]], %n : tensor<64xf32>
+// CHECK-NEXT: %[[A:.*]] = arith.negf %[[DIVIDED]] : tensor<64xf32>
+// CHECK-NEXT: %[[G:.*]] = chunk.broadcast %g along rows : tensor<f32> to tensor<64xf32>
+// CHECK-NEXT: %[[SCALED:.*]] = arith.mulf %[[SUM]], %[[G]] : tensor<64xf32>
+// CHECK-NEXT: %[[B:.*]] = arith.divf %[[SCALED]], %n : tensor<64xf32>
+// CHECK-NEXT: chunk.yield %[[A]], %[[B]]
+chunk.kernel @sums chunk 64 (input %d: tensor<64x64xbf16>, input %x: tensor<64x64xbf16>, input %n: tensor<64xf32>, parameter %g: tensor<f32>,
+    valid %valid: index) -> (a: tensor<64xf32>, b: tensor<64xf32>) {
+  %wide = arith.extf %d : tensor<64x64xbf16> to tensor<64x64xf32>
+  %other = arith.extf %x : tensor<64x64xbf16> to tensor<64x64xf32>
+  %e = math.exp %other : tensor<64x64xf32>
+  %ns = chunk.broadcast %n along rows : tensor<64xf32> to tensor<64x64xf32>
+  %gs = chunk.broadcast %g along rows : tensor<f32> to tensor<64x64xf32>
+  %y = arith.divf %wide, %ns : tensor<64x64xf32>
+  %p = arith.mulf %y, %e : tensor<64x64xf32>
+  %minus = arith.negf %p : tensor<64x64xf32>
+  %a = chunk.reduce sum %minus over columns : tensor<64x64xf32> -> tensor<64xf32>
+  %scaled = arith.mulf %y, %gs : tensor<64x64xf32>
+  %r = arith.mulf %scaled, %e : tensor<64x64xf32>
+  %b = chunk.reduce sum %r over columns : tensor<64x64xf32> -> tensor<64xf32>
+  chunk.yield %a, %b : tensor<64xf32>, tensor<64xf32>
+}
+
+// Where a product takes the row as well, it is there, and stays as it is.
+// CHECK-LABEL: chunk.kernel @taken
+// CHECK: %[[Y:.*]] = arith.mulf %{{.*}}, %{{.*}} : tensor<64x64xf32>
+// CHECK: %[[P:.*]] = arith.mulf %[[Y]]
+// CHECK: chunk.reduce sum %[[P]] over columns
+chunk.kernel @taken chunk 64 (input %x: tensor<64x64xbf16>, input %n: tensor<64xf32>, valid %valid: index) -> (a: tensor<64xf32>, o: tensor<64x64xf32>) {
+  %wide = arith.extf %x : tensor<64x64xbf16> to tensor<64x64xf32>
+  %e = math.exp %wide : tensor<64x64xf32>
+  %ns = chunk.broadcast %n along rows : tensor<64xf32> to tensor<64x64xf32>
+  %y = arith.mulf %e, %ns : tensor<64x64xf32>
+  %p = arith.mulf %y, %wide : tensor<64x64xf32>
+  %a = chunk.reduce sum %p over columns : tensor<64x64xf32> -> tensor<64xf32>
+  chunk.yield %a, %y : tensor<64xf32>, tensor<64x64xf32>
+}
