@@ -125,9 +125,8 @@ bool Gradient::hasSmallChunks(const OperatorCall &call) const {
   return mayBeSideBySide && chunks >= few && signature.items(call) * (chunks / 2) <= signature.multiprocessors;
 }
 
-/// What the caller says, two of the largest input and a sixteenth, as a normaliser stands beside states that are as large
-/// as two, or of short sequences what the states themselves take; on a GPU always so much that nobody minds, without
-/// which few heads of few tokens would come in turns of a chunk or two.
+/// What the caller says, two of the largest input, or of short sequences what the states themselves take; on a GPU
+/// always so much that nobody minds, without which few heads of few tokens would come in turns of a chunk or two.
 int64_t Gradient::enoughBytes(const OperatorCall &call) const {
   int64_t largest = 0, states = 0;
   for (auto [input, view] : llvm::zip_equal(signature.op.inputs(), call.arguments))
@@ -136,7 +135,7 @@ int64_t Gradient::enoughBytes(const OperatorCall &call) const {
   for (const EntryShape &entry : signature.state)
     states += static_cast<int64_t>(llvm::product_of(entry.sizes)) * bytesOf(entry.type);
   constexpr int64_t little = int64_t(32) << 20;
-  return std::max({call.gradientBytes ? call.gradientBytes : 2 * largest + largest / 16, states * signature.sequences(call),
+  return std::max({call.gradientBytes ? call.gradientBytes : 2 * largest, states * signature.sequences(call),
                    signature.device >= 0 ? little : 0});
 }
 
