@@ -460,7 +460,7 @@ def SendAhead : Pass<"stretto-send-ahead", "::stretto::kernel::FuncOp"> {
     A tile of a ring with one place is received where it is first read, and so are all that a chunk for itself has copied
     by the memory system, which it sends for in that order, and behind these for the first tiles of other chunks, where
     their places are free from the start, or, of a second look-back, when the one before has read its last; numbers of its
-    tokens are loaded before that. Tiles that it meets one at a time are received where they are first read, too, if that is behind a product. Where a walk back wants many registers and most tiles come a
+    tokens are loaded before that. Tiles that it meets one at a time are received behind what is reduced of the first product, if they are first read there. Where a walk back wants many registers and most tiles come a
     turn ahead, threads meet at the start of a turn. What is one number, made of a parameter alone, is made before the
     loop.
 

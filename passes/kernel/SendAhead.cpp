@@ -111,7 +111,7 @@ private:
   /// Sends the tiles of a turn, if there is such a turn.
   void sendWhere(Value turns, Value turn, function_ref<Value(ChunkCopies)> chunkOf) {
     SmallVector<Value> chunks;
-    for (ChunkCopies copies : channels)
+    for (const ChunkCopies &copies : channels)
       chunks.push_back(chunkOf(copies));
     Value exists = arith::CmpIOp::create(b, arith::CmpIPredicate::slt, turn, turns);
     auto condition = scf::IfOp::create(b, exists);
@@ -344,15 +344,20 @@ void sendMetAgain(Block &block) {
   }
 }
 
-/// Those of a channel that has one place are waited for where they are first read, if that is behind a product.
+/// Those of a channel that has one place, and are first read behind what is reduced of a product, are waited for there.
+/// Right in front of who reads them the assembler was seen to want a register more than there are.
 void awaitMetLate(scf::ForOp loop) {
-  auto products = loop.getBody()->getOps<FinishOp>();
-  for (auto receive : llvm::make_early_inc_range(loop.getBody()->getOps<ReceiveOp>())) {
+  Block &body = *loop.getBody();
+  auto product = llvm::find_if(body, [](Operation &op) { return isa<FinishOp>(op); });
+  auto reduced = std::find_if(product, body.end(), [](Operation &op) { return isa<chunk::ReduceOp>(op); });
+  if (reduced == body.end())
+    return;
+  for (auto receive : llvm::make_early_inc_range(body.getOps<ReceiveOp>())) {
     auto channel = receive.getChannel().getDefiningOp<ChannelOp>();
     Operation *reader = firstReader(receive);
-    bool comesLater = reader && !products.empty() && (*products.begin())->isBeforeInBlock(reader);
+    bool comesLater = reader && reduced->isBeforeInBlock(reader) && receive->isBeforeInBlock(&*reduced);
     if (comesLater && receive.getTurn() && channel.getBulk() && channel.getDepth() == 1 && bringsMetTiles(channel))
-      awaitLate(receive);
+      receive->moveAfter(&*reduced);
   }
 }
 

@@ -83,9 +83,9 @@ chunk.kernel @late chunk 64 reverse (input %q: tensor<64x128xbf16>, input %d: te
   chunk.yield %o : tensor<64x128xf32>
 }
 
-// Where tiles come one at a time, each is sent for when it has been read for the last time, and received where it is first
-// read: keys come while scores are made weights, values while the next scores are formed. Those of the second look-back are
-// sent for behind the first, in front of the product between them.
+// Where tiles come one at a time, each is sent for when it has been read for the last time: keys come while scores are made
+// weights, values while the next scores are formed, and are waited for behind the largest of these. Those of the second
+// look-back are sent for behind the first, in front of the product between them.
 // LATE-LABEL: kernel.func @one_at_a_time
 // LATE-COUNT-2: kernel.channel bulk depth 1
 // LATE: scf.for
@@ -94,9 +94,10 @@ chunk.kernel @late chunk 64 reverse (input %q: tensor<64x128xbf16>, input %d: te
 // LATE-NOT: kernel.receive
 // LATE: kernel.send %k at
 // LATE-NOT: kernel.send %v
+// LATE: chunk.reduce max
+// LATE-NEXT: kernel.receive
 // LATE: math.exp
-// LATE: kernel.receive
-// LATE-NEXT: chunk.dot
+// LATE: chunk.dot
 // LATE: kernel.send %v at
 // LATE: scf.yield
 // LATE-NOT: chunk.dot
