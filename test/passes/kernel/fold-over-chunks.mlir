@@ -232,7 +232,8 @@ chunk.table @time varying {
 // CHECK: %[[KEPT:.*]] = arith.select %[[SAME]], %[[COUNT]]
 // CHECK: arith.addf %[[KEPT]], %[[HERE]]
 // CHECK: %[[NONE:.*]] = arith.cmpf oeq, %[[FOLD]]#0
-// CHECK: arith.select %[[NONE]], %{{.*}}, %[[FOLD]]#3
+// CHECK: %[[TIES:.*]] = arith.select %[[NONE]], %{{.*}}, %[[FOLD]]#3
+// CHECK: kernel.store %[[TIES]]
 chunk.kernel @ties chunk 16 (input %q: tensor<16x32xbf16>, input %k: tensor<16x32xbf16>, table %time: tensor<16xf32>, valid %n: index)
     -> (o: tensor<16xf32>) {
   %before = arith.constant dense<23.0> : tensor<16xf32>
