@@ -301,10 +301,9 @@ llvm::Error Gradient::makeKernels(std::vector<std::string> inputs, const Form &f
       statesOfCall = std::make_shared<const KeptStates>(std::move(states));
     }
   }
-  if (resultsKeepRows)
+  if (resultsKeepRows || addsUpApart)
     noteKeptRows(code->manifest);
   if (addsUpApart) {
-    noteKeptRows(code->manifest);
     if (ofLater)
       noteKeptRows(ofLater->manifest);
     if (llvm::Error error = compileTo(KernelRequest::Part::Sums, addingUp))

@@ -129,6 +129,7 @@ private:
   /// Takes the numbers of an operation, behind those of the ones before, from all that asks for it.
   void sink(Operation *from, Value before) {
     Value numbers = numbersOf(from, before);
+    bool isDivision = !before && Repeated::of(from, chunk::Side::Rows)->isDivisor;
     for (OpOperand &use : llvm::make_early_inc_range(from->getUses())) {
       if (multipliesFurther(use)) {
         sink(use.getOwner(), numbers);
@@ -138,7 +139,9 @@ private:
       if (std::optional<Partner> partner = partnerOf(use)) {
         Value before = partner->operand->get(), with = scaled(before, numbers, partner->along, use.getOwner());
         partner->operand->set(with);
-        takeFromColumns(cast<ContributeOp>(use.getOwner()), before, with, numbers);
+        // What is multiplied may be multiplied by 0, which no column can be divided by.
+        if (isDivision)
+          takeFromColumns(cast<ContributeOp>(use.getOwner()), before, with, numbers);
         continue;
       }
       auto product = cast<chunk::DotOp>(use.getOwner());

@@ -217,6 +217,30 @@ chunk.kernel @outer chunk 64 reverse (input %q: tensor<64x64xbf16>, input %d: te
   chunk.yield %q next %S, %z : tensor<64x64xbf16>, tensor<64x64xf32>, tensor<64x1xf32>
 }
 
+// Numbers that multiply may be 0: a column is not divided by these.
+// CHECK-LABEL: chunk.kernel @outer_factor
+// CHECK: %[[LEFT:.*]] = math.exp
+// CHECK-NOT: arith.divf
+// CHECK: %[[SCALED:.*]] = arith.mulf %[[LEFT]]
+// CHECK-NOT: arith.divf
+// CHECK: chunk.contribute %[[SCALED]], %{{.*}}, %[[LEFT]], %{{.*}} :
+chunk.kernel @outer_factor chunk 64 reverse (input %q: tensor<64x64xbf16>, input %d: tensor<64x64xbf16>, input %n: tensor<64xf32>, input %c: tensor<64xf32>,
+    table %time: tensor<64xf32>, state %R: tensor<64x64xf32>, state %Z: tensor<64x1xf32>, valid %valid: index) -> (o: tensor<64x64xbf16>) {
+  %next:2 = chunk.lookback outer ahead past(%q_j = %q : tensor<64x64xbf16>, %d_j = %d : tensor<64x64xbf16>, %n_j = %n : tensor<64xf32>,
+      %c_j = %c : tensor<64xf32>, %t_j = %time : tensor<64xf32>) {
+    %x = arith.extf %q_j : tensor<64x64xbf16> to tensor<64x64xf32>
+    %left = math.exp %x : tensor<64x64xf32>
+    %y = arith.extf %d_j : tensor<64x64xbf16> to tensor<64x64xf32>
+    %ns = chunk.broadcast %n_j along rows : tensor<64xf32> to tensor<64x64xf32>
+    %right = arith.mulf %y, %ns : tensor<64x64xf32>
+    %column = chunk.broadcast %c_j along rows : tensor<64xf32> to tensor<64x1xf32>
+    chunk.contribute %left, %right, %left, %column : tensor<64x64xf32>, tensor<64x64xf32>, tensor<64x64xf32>, tensor<64x1xf32> from %t_j : tensor<64xf32> to %t_j : tensor<64xf32>
+  } : tensor<64x64xf32>, tensor<64x1xf32>
+  %S = arith.addf %R, %next#0 : tensor<64x64xf32>
+  %z = arith.addf %Z, %next#1 : tensor<64x1xf32>
+  chunk.yield %q next %S, %z : tensor<64x64xbf16>, tensor<64x64xf32>, tensor<64x1xf32>
+}
+
 // A sum over a row has its numbers behind it, whatever else multiplies the row, if nothing but such sums asks for it: then
 // nothing is divided but sums, and two that were scaled apart are one.
 // CHECK-LABEL: chunk.kernel @sums
