@@ -74,10 +74,13 @@ private:
 
 Features::Features(VariantOp program, bool together) {
   find(program);
-  if (!together)
-    divide();
-  else if (!rows.empty())
-    parts.push_back({llvm::to_vector(rows), {}});
+  divide();
+  // They are the same rows in the same order, together or apart.
+  if (together && !parts.empty()) {
+    for (Part &part : MutableArrayRef(parts).drop_front())
+      llvm::append_range(parts.front().rows, part.rows);
+    parts.truncate(1);
+  }
   for (Part &part : parts)
     if (failed(findHeads(part, headsOf(program.getType().getResult(0))))) {
       rows.clear();

@@ -24,6 +24,7 @@ struct VariantBackward : torch::autograd::Node {
     initialState.clear();
     saved.clear();
     states.reset_data();
+    features.clear();
     isReleased = true;
   }
 
@@ -32,9 +33,10 @@ struct VariantBackward : torch::autograd::Node {
   std::vector<SavedVariable> inputs, initialState;
   /// Rows that the call has saved.
   std::vector<SavedVariable> saved;
-  /// The states that it has kept, of chunks of so many tokens, and who takes them.
+  /// The states that it has kept, of chunks of so many tokens, and features; and who takes these.
   SavedVariable states;
   int64_t chunkOfStates = 0;
+  std::vector<SavedVariable> features;
   std::shared_ptr<const TorchOperator> op;
   /// The other arguments of the call.
   std::vector<c10::IValue> options;
@@ -76,9 +78,11 @@ variable_list VariantBackward::apply(variable_list &&cotangents) {
   rows.reserve(saved.size());
   for (SavedVariable &row : saved)
     rows.push_back(row.unpack());
-  ChunkStates kept = {states.unpack(), chunkOfStates};
+  Kept kept = {.states = {states.unpack(), chunkOfStates}};
+  for (SavedVariable &feature : features)
+    kept.features.push_back(feature.unpack());
   std::vector<at::Tensor> found;
-  if (kept.memory.defined() && !at::GradMode::is_enabled() && !c10::impl::TorchDispatchModeTLS::any_modes_set()) {
+  if (op && !at::GradMode::is_enabled() && !c10::impl::TorchDispatchModeTLS::any_modes_set()) {
     std::vector<bool> asked(wanted.begin(), wanted.end());
     std::vector<OptionalTensor> given;
     for (const std::optional<at::Tensor> &cotangent : all)
@@ -151,13 +155,15 @@ void RecordGradient::operator()(const c10::OperatorHandle &handle, c10::Dispatch
       node->saved.emplace_back(row, /*is_output=*/false);
   } else if (isPlain(keys)) {
     at::AutoDispatchBelowAutograd guard;
-    arguments.keepsStates = true;
+    arguments.keeps = true;
     Outputs outputs = op->run(std::move(arguments));
-    if (outputs.states.memory.defined()) {
-      node->states = SavedVariable(outputs.states.memory, /*is_output=*/false);
-      node->chunkOfStates = outputs.states.chunk;
+    const auto &[memory, chunk] = outputs.kept.states;
+    node->states = SavedVariable(memory, /*is_output=*/false);
+    node->chunkOfStates = chunk;
+    for (const at::Tensor &feature : outputs.kept.features)
+      node->features.emplace_back(feature, /*is_output=*/false);
+    if (memory.defined() || !node->features.empty())
       node->op = op;
-    }
     torch::jit::drop(*stack, op->argumentCount());
     for (at::Tensor &result : outputs.results)
       torch::jit::push(*stack, std::move(result));

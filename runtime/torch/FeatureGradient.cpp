@@ -144,10 +144,10 @@ Parts::Wanted Parts::wantedOf(const Part &part, const Arguments &own,
 }
 
 std::vector<at::Tensor> Parts::gradient(const Arguments &arguments, const Division &division,
-                                        const std::vector<bool> &wanted,
-                                        const std::vector<OptionalTensor> &cotangents) const {
+                                        const std::vector<bool> &wanted, const std::vector<OptionalTensor> &cotangents,
+                                        const Kept &kept) const {
   if (division.groups.count <= 1)
-    return gradientOf(arguments, division, wanted, cotangents, {});
+    return gradientOf(arguments, division, wanted, cotangents, {}, kept);
   size_t inputCount = whole.inputs.size(), resultCount = whole.resultCount();
   int64_t batch = whole.firstRow(arguments).size(0);
   auto likeOf = [&](size_t place) {
@@ -179,7 +179,7 @@ std::vector<at::Tensor> Parts::gradient(const Arguments &arguments, const Divisi
       if (cotangents[i] && (group.isFirstOfHeads() || group.isAlone(*cotangents[i], /*ofSequences=*/true, axis)))
         ofGroup[i] = group.of(*cotangents[i], /*ofSequences=*/true, axis);
     }
-    Tensors found = gradientOf(argumentsOf(group, arguments), division, wanted, ofGroup, places);
+    Tensors found = gradientOf(argumentsOf(group, arguments), division, wanted, ofGroup, places, {});
     auto next = found.begin();
     for (size_t place = 0; place < wanted.size(); ++place) {
       if (!wanted[place])
@@ -201,24 +201,24 @@ std::vector<at::Tensor> Parts::gradient(const Arguments &arguments, const Divisi
 std::vector<at::Tensor> Parts::gradientOf(const Arguments &arguments, const Division &division,
                                           const std::vector<bool> &wanted,
                                           const std::vector<OptionalTensor> &cotangents,
-                                          const std::vector<OptionalTensor> &places) const {
+                                          const std::vector<OptionalTensor> &places, const Kept &kept) const {
   size_t inputCount = whole.inputs.size(), resultCount = whole.resultCount();
   Arguments withoutFinal = arguments;
   withoutFinal.outputFinalState = false;
   auto isAsked = [&](size_t place) { return place < wanted.size() && wanted[place]; };
 
-  // Features are found again. Of those whose own gradients are not asked for none is.
+  // Features that were not kept are found again. Of those whose own gradients are not asked for none is.
   std::vector<Arguments> ofParts;
   std::vector<Wanted> ofWanted;
-  Tensors found;
+  Tensors found = kept.features;
   std::vector<bool> isFeatureWanted;
   for (const std::unique_ptr<const Part> &part : features) {
     const Arguments &own = ofParts.emplace_back(argumentsOf(*part, withoutFinal, {}, &division));
     ofWanted.push_back(wantedOf(*part, own, isAsked));
-    for (at::Tensor &feature : part->op.run(own).results) {
-      found.push_back(std::move(feature));
-      isFeatureWanted.push_back(!ofWanted.back().places.empty());
-    }
+    if (kept.features.empty())
+      for (at::Tensor &feature : part->op.run(own).results)
+        found.push_back(std::move(feature));
+    isFeatureWanted.insert(isFeatureWanted.end(), part->op.resultCount(), !ofWanted.back().places.empty());
   }
   Arguments ofRest = argumentsOf(*rest, withoutFinal, found, &division);
   std::vector<bool> ofRestWanted;
@@ -247,7 +247,7 @@ std::vector<at::Tensor> Parts::gradientOf(const Arguments &arguments, const Divi
   };
   std::vector<OptionalTensor> ofResults(cotangents.begin(), cotangents.begin() + static_cast<int64_t>(resultCount));
   addCotangents(ofResults, *rest, ofRest);
-  Tensors gradients = rest->op.gradient(ofRest, ofRestWanted, ofResults, {}, placesOf(*rest));
+  Tensors gradients = rest->op.gradient(ofRest, ofRestWanted, ofResults, {}, placesOf(*rest), {.states = kept.states});
   auto next = gradients.begin();
   for (size_t i = 0; i < ofRestWanted.size(); ++i) {
     if (!ofRestWanted[i])

@@ -96,29 +96,82 @@ Parts::Tensors Parts::emptyFeatures(const Part &part, const Arguments &own) {
 // Running
 //===----------------------------------------------------------------------===//
 
-void Parts::addCalls(std::vector<Prepared> &calls, const Arguments &arguments, const Division *division) const {
-  Tensors found;
-  for (const std::unique_ptr<const Part> &part : features) {
-    calls.push_back({&part->op, argumentsOf(*part, arguments, {}, division), division != nullptr});
-    for (at::Tensor &feature : emptyFeatures(*part, calls.back().arguments))
-      found.push_back(feature.set_requires_grad(division != nullptr));
-  }
-  calls.push_back({&rest->op, argumentsOf(*rest, arguments, found, division), division != nullptr});
+Parts::Back Parts::backOf(const Arguments &arguments, const Recorded &wanted) const {
+  const Parts *parts = whole.partsOf(arguments, signature, /*ofGradient=*/true);
+  Back back = {parts, parts->divide(arguments, std::vector<bool>(wanted.begin(), wanted.end()))};
+  // Fewer rows are found sooner than memory for them.
+  constexpr int64_t fewestRows = 16384;
+  const at::Tensor &row = whole.firstRow(arguments);
+  back.keeps = arguments.keeps && strettoKeepStates() && back.division && !back.isDivided() &&
+               row.numel() >= fewestRows * row.size(-1);
+  back.takesOwn = !back.keeps || parts == this || hasFeaturesLike(*parts, arguments);
+  return back;
 }
 
-void Parts::compile(const Arguments &arguments, bool isRecorded) const {
-  std::vector<Prepared> calls;
-  const Parts *back = isRecorded ? whole.partsOf(arguments, signature, /*ofGradient=*/true) : nullptr;
-  std::optional<Division> division;
-  if (back) {
-    Recorded flags = whole.recorded(arguments);
-    division = back->divide(arguments, std::vector<bool>(flags.begin(), flags.end()));
+bool Parts::hasFeaturesLike(const Parts &others, const Arguments &arguments) const {
+  {
+    std::lock_guard<std::mutex> lock(mutex);
+    if (areFeaturesAlike)
+      return *areFeaturesAlike;
   }
-  bool isDivided = division && division->groups.count > 1;
-  if (back != this || !division || isDivided)
-    addCalls(calls, arguments, nullptr);
-  if (division)
-    back->addCalls(calls, isDivided ? argumentsOf(firstOf(*division, arguments), arguments) : arguments, &*division);
+  auto featuresOf = [&](const Parts &parts) {
+    std::vector<std::pair<at::ScalarType, at::DimVector>> found;
+    for (const std::unique_ptr<const Part> &part : parts.features) {
+      Arguments own = parts.argumentsOf(*part, arguments, {});
+      RunningCall call(part->op, own);
+      for (size_t i = 0; i < part->op.resultCount(); ++i) {
+        StrettoShape shape = strettoSignatureResult(call.signature, i);
+        found.emplace_back(scalarTypeOf(shape.element), joined({1, 1}, shape));
+      }
+    }
+    return found;
+  };
+  bool areAlike = featuresOf(*this) == featuresOf(others);
+  std::lock_guard<std::mutex> lock(mutex);
+  return *(areFeaturesAlike = areAlike);
+}
+
+std::vector<bool> Parts::areFeaturesWanted(const Arguments &arguments, const Recorded &wanted) const {
+  std::vector<bool> flags;
+  for (const std::unique_ptr<const Part> &part : features) {
+    Wanted ofPart = wantedOf(*part, argumentsOf(*part, arguments, {}),
+                             [&](size_t place) { return place < wanted.size() && wanted[place]; });
+    flags.insert(flags.end(), part->op.resultCount(), !ofPart.places.empty());
+  }
+  return flags;
+}
+
+void Parts::addFeatureCalls(std::vector<Prepared> &calls, const Arguments &arguments, const Back *back) const {
+  for (const std::unique_ptr<const Part> &part : features)
+    calls.push_back({&part->op, argumentsOf(*part, arguments, {}, back ? &*back->division : nullptr), back != nullptr});
+}
+
+void Parts::addRestCall(std::vector<Prepared> &calls, const Arguments &arguments, const Recorded &wanted,
+                        const Back *back) const {
+  Tensors found;
+  std::vector<bool> areWanted = areFeaturesWanted(arguments, wanted);
+  for (const std::unique_ptr<const Part> &part : features)
+    for (at::Tensor &feature : emptyFeatures(*part, argumentsOf(*part, arguments, {})))
+      found.push_back(feature.set_requires_grad(back && areWanted[found.size()]));
+  Arguments own = argumentsOf(*rest, arguments, found, back ? &*back->division : nullptr);
+  own.keeps = back && back->keeps;
+  calls.push_back({&rest->op, std::move(own), back != nullptr});
+}
+
+void Parts::compile(const Arguments &arguments, const Recorded &wanted, const Back *back) const {
+  std::vector<Prepared> calls;
+  bool isOfParts = back && back->division;
+  if (!isOfParts || back->parts != this || back->isDivided()) {
+    if (!isOfParts || back->takesOwn)
+      addFeatureCalls(calls, arguments, nullptr);
+    if (!isOfParts || !back->keeps)
+      addRestCall(calls, arguments, wanted, nullptr);
+  }
+  if (isOfParts) {
+    Arguments own = back->isDivided() ? argumentsOf(firstOf(*back->division, arguments), arguments) : arguments;
+    back->parts->addFeatureCalls(calls, own, back);
+    back->parts->addRestCall(calls, own, wanted, back);
+  }
   // What cannot be compiled is said when it runs.
   auto prepare = [](const Prepared &call) {
     at::AutoGradMode recording(call.isRecorded);
@@ -137,24 +190,40 @@ void Parts::compile(const Arguments &arguments, bool isRecorded) const {
     thread.join();
 }
 
-Outputs Parts::run(const Arguments &arguments) const {
-  bool isRecorded = whole.requiresGradient(arguments);
-  if (!(isRecorded ? isCompiledWithGradient : isCompiled).exchange(true))
-    compile(arguments, isRecorded);
+Outputs Parts::run(const Arguments &arguments, const Recorded &wanted) const {
+  std::optional<Back> back;
+  if (!wanted.empty())
+    back = backOf(arguments, wanted);
+  if (!(back ? isCompiledWithGradient : isCompiled).exchange(true))
+    compile(arguments, wanted, back ? &*back : nullptr);
+  bool keeps = back && back->keeps;
   at::AutoGradMode recording(false); // the kernels of gradients are there
   Tensors found, state(arguments.outputFinalState ? entryNames.size() : 0);
-  auto runPart = [&](const Part &part) {
-    Arguments own = argumentsOf(part, arguments, found);
+  auto runPart = [&](const Parts &parts, const Part &part, const Arguments &own) {
     Outputs outputs = part.op.run(own);
     for (size_t i = 0; i < outputs.finalState.size(); ++i)
-      state[entriesOf(part, own)[i]] = outputs.finalState[i];
+      state[parts.entriesOf(part, own)[i]] = outputs.finalState[i];
     return outputs;
   };
-  for (const std::unique_ptr<const Part> &part : features)
-    for (at::Tensor &feature : runPart(*part).results)
+  const Parts &ofFeatures = back && !back->takesOwn ? *back->parts : *this;
+  for (const std::unique_ptr<const Part> &part : ofFeatures.features)
+    for (at::Tensor &feature : runPart(ofFeatures, *part, ofFeatures.argumentsOf(*part, arguments, found)).results)
       found.push_back(std::move(feature));
-  Outputs outputs = runPart(*rest);
+  const Parts &ofRest = keeps ? *back->parts : *this;
+  Arguments own = ofRest.argumentsOf(*ofRest.rest, arguments, found, keeps ? &*back->division : nullptr);
+  own.keeps = keeps;
+  // The gradient that it keeps states for is of these.
+  at::AutoGradMode recordingRest(keeps);
+  if (keeps) {
+    std::vector<bool> areWanted = ofRest.areFeaturesWanted(arguments, wanted);
+    for (size_t i = 0; i < found.size(); ++i)
+      found[i].set_requires_grad(areWanted[i]);
+  }
+  Outputs outputs = runPart(ofRest, *ofRest.rest, own);
   outputs.finalState = std::move(state);
+  if (keeps)
+    for (at::Tensor &feature : found)
+      outputs.kept.features.push_back(feature.set_requires_grad(false));
   return outputs;
 }
 

@@ -12,8 +12,8 @@ public:
   /// Of calls with such a signature, of which there are parts, or of their gradients.
   Parts(const TorchOperator &whole, const StrettoSignature *signature, bool ofGradient);
 
-  /// The same as of the whole, of arguments that were arranged.
-  Outputs run(const Arguments &arguments) const;
+  /// The same as of the whole, of arguments that were arranged, whose gradient is recorded of what is wanted.
+  Outputs run(const Arguments &arguments, const Recorded &wanted) const;
 
   /// The groups of sequences and heads that a gradient is found of, one after the other; the bytes that are enough for
   /// it, and those that cotangents of features take of these while the gradient of the rest is found, and later.
@@ -24,8 +24,8 @@ public:
   /// Nothing where the gradient of the whole takes less memory.
   std::optional<Division> divide(const Arguments &arguments, const std::vector<bool> &wanted) const;
   std::vector<at::Tensor> gradient(const Arguments &arguments, const Division &division,
-                                   const std::vector<bool> &wanted,
-                                   const std::vector<OptionalTensor> &cotangents) const;
+                                   const std::vector<bool> &wanted, const std::vector<OptionalTensor> &cotangents,
+                                   const Kept &kept) const;
 
   /// Says something of a call of each part, in JSON: that of the rest, which has those of the features in it. Of a
   /// gradient, which is divided and that of a group, `wanted` are the names of what it is of, none for all. The rest
@@ -66,9 +66,25 @@ private:
     Arguments arguments;
     bool isRecorded;
   };
-  void addCalls(std::vector<Prepared> &calls, const Arguments &arguments, const Division *division) const;
+  /// The gradient that a call is recorded for: of which parts, and how it is divided, where it is one of parts.
+  struct Back {
+    const Parts *parts = nullptr;
+    std::optional<Division> division;
+    /// Whether the call keeps its features for it, and states of the rest; and whether these are features as its own
+    /// parts leave them, or it takes the parts of the gradient.
+    bool keeps = false, takesOwn = true;
+    bool isDivided() const { return division && division->groups.count > 1; }
+  };
+  Back backOf(const Arguments &arguments, const Recorded &wanted) const;
+  /// Whether features are of the same shape and type as those that these parts leave.
+  bool hasFeaturesLike(const Parts &others, const Arguments &arguments) const;
+  /// Whether each feature is made of something whose gradient is wanted.
+  std::vector<bool> areFeaturesWanted(const Arguments &arguments, const Recorded &wanted) const;
+  void addFeatureCalls(std::vector<Prepared> &calls, const Arguments &arguments, const Back *back) const;
+  void addRestCall(std::vector<Prepared> &calls, const Arguments &arguments, const Recorded &wanted,
+                   const Back *back) const;
   /// Has the kernels of all parts compiled side by side, and those of their gradients where these will be asked for.
-  void compile(const Arguments &arguments, bool isRecorded) const;
+  void compile(const Arguments &arguments, const Recorded &wanted, const Back *back) const;
 
   /// The axis of heads of an input, or of an entry of the state behind these.
   int64_t headAxis(size_t place) const;
@@ -82,7 +98,8 @@ private:
   Arguments argumentsOf(const Group &group, const Arguments &arguments) const;
   /// The gradient of a call that is not divided further.
   Tensors gradientOf(const Arguments &arguments, const Division &division, const std::vector<bool> &wanted,
-                     const std::vector<OptionalTensor> &cotangents, const std::vector<OptionalTensor> &places) const;
+                     const std::vector<OptionalTensor> &cotangents, const std::vector<OptionalTensor> &places,
+                     const Kept &kept) const;
 
   const TorchOperator &whole;
   const StrettoSignature *signature;
@@ -93,6 +110,7 @@ private:
   std::unique_ptr<const Part> rest;
   mutable std::mutex mutex;
   mutable std::atomic<bool> isCompiled = false, isCompiledWithGradient = false;
+  mutable std::optional<bool> areFeaturesAlike; // those of the gradient's parts
 };
 
 } // namespace stretto::torch_layer

@@ -53,8 +53,7 @@ static at::Tensor withFirstOfGroups(const at::Tensor &tensor, int64_t axis, int6
 std::vector<at::Tensor> TorchOperator::gradient(Arguments arguments, const std::vector<bool> &wanted,
                                                 const std::vector<OptionalTensor> &cotangents,
                                                 const std::vector<at::Tensor> &saved,
-                                                const std::vector<OptionalTensor> &places,
-                                                const ChunkStates &states) const {
+                                                const std::vector<OptionalTensor> &places, const Kept &kept) const {
   checkMemory(arguments);
   std::vector<at::Tensor> of = differentiated(variant(), arguments, wanted);
   if (of.empty())
@@ -82,15 +81,15 @@ std::vector<at::Tensor> TorchOperator::gradient(Arguments arguments, const std::
     return resumedGradient(arguments, call.signature, wanted, cotangents);
   if (const Parts *parts = partsOf(arguments, call.signature, /*ofGradient=*/true))
     if (auto division = parts->divide(arguments, wanted))
-      return parts->gradient(arguments, *division, wanted, cotangents);
+      return parts->gradient(arguments, *division, wanted, cotangents, kept);
   auto isReadable = [](const at::Tensor &row, const StrettoShape &shape) {
     return isReadableRow(row, shape.rank > 1 ? row.size(-1) : 1);
   };
   StrettoGradient *gradient =
       checked(variant(), strettoSignatureGradient, call.signature, &call.call, &asked, lent.executor.threads);
 
-  std::deque<at::Tensor> kept; // described tensors, which have to outlive the call
-  auto describe = [&](at::Tensor tensor) { return describeTensor(kept.emplace_back(std::move(tensor))); };
+  std::deque<at::Tensor> described; // they have to outlive the call
+  auto describe = [&](at::Tensor tensor) { return describeTensor(described.emplace_back(std::move(tensor))); };
   std::vector<StrettoTensor> resultCotangents, entryCotangents, rows, entries;
   for (size_t i = 0; i < resultCount; ++i) {
     if (!cotangents[i]) {
@@ -154,7 +153,7 @@ std::vector<at::Tensor> TorchOperator::gradient(Arguments arguments, const std::
   }
   // What was kept for another gradient than this one, which has other cotangents, is found anew.
   bool hasStates = false;
-  if (states.memory.defined()) {
+  if (const ChunkStates &states = kept.states; states.memory.defined()) {
     StrettoKeptStates taken = strettoGradientStates(gradient, &call.call);
     hasStates = taken.bytes == states.memory.numel() && taken.chunk == states.chunk &&
                 states.memory.device() == row.device() && states.memory.is_contiguous();
@@ -166,7 +165,7 @@ std::vector<at::Tensor> TorchOperator::gradient(Arguments arguments, const std::
                                  rows.data(),
                                  entries.data(),
                                  ofSaved.empty() ? nullptr : ofSaved.data(),
-                                 hasStates ? states.memory.const_data_ptr() : nullptr,
+                                 hasStates ? kept.states.memory.const_data_ptr() : nullptr,
                                  workspace.mutable_data_ptr()};
   checked(variant(), strettoGradientRun, gradient, &call.call, &tensors, &lent.executor);
 

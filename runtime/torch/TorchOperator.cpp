@@ -294,10 +294,10 @@ TorchOperator::Recorded TorchOperator::recorded(const Arguments &arguments) cons
   return flags;
 }
 
-StrettoKeptStates TorchOperator::prepareForGradient(const RunningCall &call, const Recorded &wanted, bool keepsStates,
+StrettoKeptStates TorchOperator::prepareForGradient(const RunningCall &call, const Recorded &wanted, bool keeps,
                                                     int64_t threads) const {
   bool isFirst = !wanted.empty() && strettoSignatureAwaitsGradient(call.signature);
-  if (wanted.empty() || !(isFirst || keepsStates))
+  if (wanted.empty() || !(isFirst || keeps))
     return {0, 0};
   size_t entries = strettoSignatureStateCount(call.signature);
   auto isWanted = [&](size_t i) { return i < wanted.size() && wanted[i]; };
@@ -306,8 +306,8 @@ StrettoKeptStates TorchOperator::prepareForGradient(const RunningCall &call, con
   Flags ofResults(resultCount(), [](size_t) { return true; });
   StrettoGradientRequest asked = {ofInputs.data(), ofEntries.data(), ofResults.data()};
   if (isFirst)
-    strettoCheckedCallCompileWithGradient(call.get(), &asked, keepsStates, threads);
-  return keepsStates ? strettoCheckedCallKeepStates(call.get(), &asked, threads) : StrettoKeptStates{0, 0};
+    strettoCheckedCallCompileWithGradient(call.get(), &asked, keeps, threads);
+  return keeps ? strettoCheckedCallKeepStates(call.get(), &asked, threads) : StrettoKeptStates{0, 0};
 }
 
 void TorchOperator::checkContents(const RunningCall &call, const Arguments &arguments,
@@ -336,7 +336,7 @@ void TorchOperator::prepare(Arguments arguments) const {
   const at::Tensor &row = firstRow(arguments);
   Lent lent(row.device());
   RunningCall call(*this, arguments);
-  prepareForGradient(call, wanted, /*keepsStates=*/false, lent.executor.threads);
+  prepareForGradient(call, wanted, arguments.keeps, lent.executor.threads);
   checked(variant(), strettoCheckedCallPrepare, call.get(), lent.executor.threads);
 }
 
@@ -363,14 +363,14 @@ Outputs TorchOperator::run(Arguments arguments) const {
   if (!row.is_cuda() || strettoDebug())
     checkContents(call, arguments, lent.executor);
   if (const Parts *parts = partsOf(arguments, call.signature, /*ofGradient=*/false))
-    return parts->run(arguments);
-  StrettoKeptStates kept = prepareForGradient(call, wanted, arguments.keepsStates, lent.executor.threads);
+    return parts->run(arguments, wanted);
+  StrettoKeptStates kept = prepareForGradient(call, wanted, arguments.keeps, lent.executor.threads);
 
   int64_t bytes = checked(variant(), strettoCheckedCallPrepare, call.get(), lent.executor.threads);
   Outputs outputs = {allocateResults(call, arguments, row), allocateState(call, arguments, row),
                      allocateSaved(call, arguments, row)};
   if (kept.bytes)
-    outputs.states = {allocate({kept.bytes}, row.options().dtype(at::kByte)), kept.chunk};
+    outputs.kept.states = {allocate({kept.bytes}, row.options().dtype(at::kByte)), kept.chunk};
   c10::SmallVector<StrettoTensor, 4> results, finalState;
   for (const at::Tensor &result : outputs.results)
     results.push_back(describeTensor(result));
@@ -383,7 +383,7 @@ Outputs TorchOperator::run(Arguments arguments) const {
     workspace = allocate({bytes}, row.options().dtype(at::kByte));
   checked(variant(), strettoCheckedCallRun, call.get(), results.data(),
           finalState.empty() ? nullptr : finalState.data(), bytes ? workspace.mutable_data_ptr() : nullptr,
-          kept.bytes ? outputs.states.memory.mutable_data_ptr() : nullptr, &lent.executor);
+          kept.bytes ? outputs.kept.states.memory.mutable_data_ptr() : nullptr, &lent.executor);
   if (arguments.isStep && row.is_cuda())
     for (const at::Tensor &entry : arguments.initialState)
       if (entry.scalar_type() == at::kLong)

@@ -43,8 +43,8 @@ struct Arguments {
   bool isStep = false;
   /// Whether rows are saved for its gradient.
   bool savesRows = false;
-  /// Whether states may be kept for it: where whoever calls hands them on.
-  bool keepsStates = false;
+  /// Whether something may be kept for it: where whoever calls hands that on.
+  bool keeps = false;
   std::vector<OptionalTensor> inputs;
   /// As text; nothing for the default.
   std::vector<std::optional<std::string>> options = {};
@@ -70,9 +70,16 @@ struct ChunkStates {
   int64_t chunk = 0;
 };
 
+/// What a call has kept for its gradient, which finds anew what is not there. Where a declaration is split (Features.h)
+/// the states are those of the rest, and features are all that it has been given, or none.
+struct Kept {
+  ChunkStates states = {};
+  std::vector<at::Tensor> features = {};
+};
+
 struct Outputs {
   std::vector<at::Tensor> results, finalState, saved;
-  ChunkStates states = {};
+  Kept kept = {};
 };
 
 class TorchOperator {
@@ -110,12 +117,11 @@ public:
 
   /// The gradients of a call that are wanted: of inputs, then of entries of the initial state. `wanted` has a word for
   /// each of all of these; `cotangents` are those of the results, then of all entries of the final state, which may be
-  /// absent for 0; `saved` is what the call has saved, or nothing, and `states` what it has kept. Rows that no two
-  /// parts of a gradient leave together are left where `places`, one for each input, says so.
+  /// absent for 0; `saved` is what the call has saved, or nothing, and `kept` what it has kept. Rows that no two parts
+  /// of a gradient leave together are left where `places`, one for each input, says so.
   std::vector<at::Tensor> gradient(Arguments arguments, const std::vector<bool> &wanted,
                                    const std::vector<OptionalTensor> &cotangents, const std::vector<at::Tensor> &saved,
-                                   const std::vector<OptionalTensor> &places = {},
-                                   const ChunkStates &states = {}) const;
+                                   const std::vector<OptionalTensor> &places = {}, const Kept &kept = {}) const;
   std::vector<at::Tensor> describeGradient(const Arguments &arguments, const std::vector<bool> &wanted) const;
   /// gla_backward(the arguments of gla, bool[] wanted, Tensor?[] cotangents, Tensor[]? saved=None) -> Tensor[]
   std::string gradientSchema(const std::string &name) const;
@@ -181,7 +187,7 @@ private:
   Recorded recorded(const Arguments &arguments) const;
   /// Has the kernels of a call on a GPU and of its gradient compiled at the same time, if the latter will be asked for;
   /// what of the states the call then keeps for it, if it may.
-  StrettoKeptStates prepareForGradient(const RunningCall &call, const Recorded &wanted, bool keepsStates,
+  StrettoKeptStates prepareForGradient(const RunningCall &call, const Recorded &wanted, bool keeps,
                                        int64_t threads) const;
   /// Checks the contents of the tensors of a call, of those on devices copies.
   void checkContents(const RunningCall &call, const Arguments &arguments, const StrettoExecutor &executor) const;

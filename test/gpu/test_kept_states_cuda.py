@@ -87,13 +87,12 @@ def test_packed_sequences(name):
         assert (one.float() - other.float()).norm() <= CLOSE * other.float().norm()
 
 
-def example_rows(name, batch, tokens, heads):
+def example_rows(name, batch, tokens, heads, key_heads=None):
     """bf16 rows on the device that gradients are asked of, and what else a call takes."""
     torch.manual_seed(3)
     sizes = {} if name == "bla" else {"width": 64, "value_width": 64}
-    arguments = example(name, tokens=tokens, batch=batch, **FIRST[name] | sizes | {"heads": heads, "key_heads": heads})[
-        0
-    ]
+    sizes |= {"heads": heads, "key_heads": key_heads or heads}
+    arguments = example(name, tokens=tokens, batch=batch, **FIRST[name] | sizes)[0]
     rows = {
         key: x.to("cuda", torch.bfloat16).requires_grad_()
         for key, x in arguments.items()
@@ -113,6 +112,42 @@ def test_what_segments_begin_with_is_kept(name, lengths):
     assert bytes_kept > bytes_anew or lengths
     for one, other in zip(kept, anew, strict=True):
         assert (one.float() - other.float()).norm() <= CLOSE * other.float().norm()
+
+
+@pytest.mark.parametrize("lengths", [None, [1500, 0, 2500]])
+@pytest.mark.parametrize("name, key_heads", [("lawcat", 16), ("lawcat", 4), ("supra", 16)])
+def test_features_are_kept(name, key_heads, lengths):
+    """Of LAWCAT two rows of each head and one of its keys, of SUPRA two. Where keys have fewer heads, those of a call's
+    one part would be others than the gradient's three take."""
+    rows, others = example_rows(name, 1, 4000, 16, key_heads)
+    if lengths:
+        others["cu_seqlens"] = torch.tensor([0, *lengths], device="cuda").cumsum(0)
+    kept, bytes_kept, _ = gradients(name, rows, keep=True, **others)
+    anew, bytes_anew, _ = gradients(name, rows, keep=False, **others)
+    features = 2 * rows["q"].nbytes + (rows["z"].nbytes if name == "lawcat" else 0)
+    assert features <= bytes_kept - bytes_anew < features + 2 * rows["q"].nbytes
+    for one, other in zip(kept, anew, strict=True):
+        assert (one.float() - other.float()).norm() <= CLOSE * other.float().norm()
+
+
+def test_features_whose_gradients_nobody_wants_are_kept():
+    rows, others = example_rows("lawcat", 1, 4000, 16)
+    for name, row in rows.items():
+        row.requires_grad_(name in ("q", "conv_q"))
+    output = stretto.ops.lawcat(**rows, **others)
+    cotangent = torch.randn_like(output)
+    found = torch.autograd.grad(output, [rows["q"], rows["conv_q"]], cotangent)
+    for row in rows.values():
+        row.requires_grad_(True)
+    output = stretto.ops.lawcat(**rows, **others)
+    for one, other in zip(found, torch.autograd.grad(output, [rows["q"], rows["conv_q"]], cotangent), strict=True):
+        assert (one.float() - other.float()).norm() <= CLOSE * other.float().norm()
+
+
+def test_calls_of_few_rows_keep_no_features():
+    rows, others = example_rows("lawcat", 1, 1000, 16)
+    _, bytes_kept, _ = gradients("lawcat", rows, keep=True, **others)
+    assert bytes_kept < rows["q"].nbytes
 
 
 def test_a_gradient_may_be_asked_for_again_and_is_the_same():
