@@ -50,7 +50,7 @@ public:
 
 private:
   /// The parts where so many results are found by the forward walk, and rows are kept.
-  GradientParts describe(SetVector<Value> kept, SmallVector<unsigned> forwardResults);
+  GradientParts describe(SetVector<Value> kept, SmallVector<unsigned> forwardResults, bool findsRowsApart = false);
   bool asksForMatrices(const GradientParts &parts);
   bool isRead(const StateChain &chain);
   bool isOfParameter(const StateChain &chain);
@@ -84,7 +84,7 @@ int64_t PartsFinder::numbersOf(const SetVector<Value> &rows) {
   return numbers;
 }
 
-GradientParts PartsFinder::describe(SetVector<Value> kept, SmallVector<unsigned> forwardResults) {
+GradientParts PartsFinder::describe(SetVector<Value> kept, SmallVector<unsigned> forwardResults, bool findsRowsApart) {
   GradientParts parts;
   SmallVector<Value> backward, forward(kept.getArrayRef());
   for (auto [index, result] : llvm::enumerate(results))
@@ -114,7 +114,7 @@ GradientParts PartsFinder::describe(SetVector<Value> kept, SmallVector<unsigned>
         llvm::append_range(forward, op->getOperands());
   };
   forEachForward(NeededOperations(gradient, backward, kept), ask);
-  if (independentChunks && divided && !kept.empty())
+  if (findsRowsApart && !kept.empty())
     forEachForward(NeededOperations(gradient, kept.getArrayRef()), [&](const StateEntry &entry) {
       parts.findsRowsApart = true;
       parts.askedForRows.insert_range(entry.operations);
@@ -269,10 +269,10 @@ FailureOr<GradientParts> PartsFinder::find() {
   if (failed(kept))
     return failure();
   int64_t numbers = numbersOf(*kept);
-  GradientParts parts = describe(std::move(*kept), {});
+  GradientParts parts = describe(std::move(*kept), {}, /*findsRowsApart=*/independentChunks && divided);
   if (failed(setSums(parts)))
     return failure();
-  if (!asksForMatrices(parts) || divided)
+  if (!asksForMatrices(parts))
     return parts;
   int64_t inCheckpoints = 0;
   for (const StateChain &chain : chains)
@@ -283,6 +283,16 @@ FailureOr<GradientParts> PartsFinder::find() {
   if (failed(keptForNoState))
     return failure();
   int64_t more = numbersOf(*keptForNoState) - numbers;
+  if (divided) {
+    // Each of several kernels would read a state for what a token was divided by.
+    constexpr int64_t few = 4;
+    if (more <= 0 || more > few)
+      return parts;
+    parts = describe(std::move(*keptForNoState), {}, /*findsRowsApart=*/true);
+    if (failed(setSums(parts)))
+      return failure();
+    return parts;
+  }
   GradientParts inOneWalk = describe(std::move(*keptForNoState), resultsOfForwardStates());
   setWrittenForward(inOneWalk);
   bool isCheaper = !asksForMatrices(inOneWalk) && more * tokens < inCheckpoints;

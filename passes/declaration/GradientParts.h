@@ -21,10 +21,12 @@
 // rows read at the end of each chunk. Then @f, which has both as checkpoints and computes all results, carries what is
 // added up over all tokens, or nothing: its chunks are independent.
 //
-// Where all chunks are to be independent that is added up by a walk of its own, @f_sums, of rows that @f keeps for it.
+// Its kernels would each read the states of the walk forward for a few numbers of a token, as what its output was
+// divided by: these are kept, and found by @f_rows, of each chunk from its checkpoints.
+//
+// Where all chunks are to be independent what is added up has a walk of its own, @f_sums, of rows that @f keeps for it.
 // What convolutions and delays of reverse time hand on to earlier tokens it carries, too, and leaves the results that
-// are made of it. Rows that the walk forward would keep are found by @f_rows, of each chunk from its checkpoints: so no
-// walk does more than carry states.
+// are made of it. All rows that the walk forward would keep @f_rows finds: so no walk does more than carry states.
 //
 //===----------------------------------------------------------------------===//
 #ifndef STRETTO_PASSES_DECLARATION_GRADIENTPARTS_H

@@ -128,3 +128,52 @@ stretto.variant @blocks_backward(%q: !K, %k: !K, %v: !V, %d_o: !V) -> (!K, !K)
   %dk = stretto.read %dS1, %v along "V" : !dS, !V -> !K
   stretto.yield %dq, %dk : !K, !K
 }
+
+// -----
+
+// What a token was divided by, and the cotangent of that, all kernels would read the state of the walk forward for. They
+// are kept, and found by a kernel of independent chunks from checkpoints: the walks carry states alone, and that of
+// the states of reverse time meets neither keys nor values.
+
+!K = tensor<8xf64, #stretto.row<K>>
+!V = tensor<4xf64, #stretto.row<V>>
+!V_plus_1 = tensor<5xf64, #stretto.row<"V + 1">>
+!n = tensor<f64, #stretto.row<()>>
+!S = !stretto.state<K : 8, "V + 1" : 5>
+!dS = !stretto.state<K : 8, "V + 1" : 5, reverse>
+
+// CHECK-LABEL: chunk.kernel @quotient_backward_checkpoints chunk 16(input %v: tensor<16x4xbf16>, input %k: tensor<16x8xbf16>,
+// CHECK-SAME:    input %g: tensor<16xbf16>, state %S: tensor<8x5xf32>, valid %valid: index) -> (S: tensor<8x5xbf16> checkpoint)
+// CHECK-LABEL: chunk.kernel @quotient_backward_rows chunk 16(
+// CHECK-SAME:    checkpoint %S: tensor<8x5xbf16>, valid %valid: index) -> (kept.0: tensor<16xf32>, kept.1: tensor<16xf32>)
+// CHECK-LABEL: chunk.kernel @quotient_backward_cotangents chunk 16 reverse(input %q: tensor<16x8xbf16>, input %g: tensor<16xbf16>,
+// CHECK-SAME:    input %d_o: tensor<16x4xbf16>, input %kept.0: tensor<16xf32>, input %kept.1: tensor<16xf32>, state %d_S: tensor<8x5xf32>,
+// CHECK-LABEL: chunk.kernel @quotient_backward chunk 16 reverse(
+// CHECK-SAME:    input %kept.0: tensor<16xf32>, input %kept.1: tensor<16xf32>, checkpoint %S: tensor<8x5xbf16>, checkpoint %d_S: tensor<8x5xbf16>,
+stretto.variant @quotient_backward(%v: !V, %k: !K, %q: !K, %g: !n, %d_o: !V) -> (!V, !K, !K, !n)
+    attributes {gradient, group = {H = 1 : i64}} {
+  %S0 = stretto.state "S" : !S
+  %S1 = stretto.decay %S0 log %g : !S, !n
+  %one = arith.constant dense<1.0> : !n
+  %v1 = stretto.concat %v, %one : !V, !n -> !V_plus_1
+  %S2 = stretto.write %S1, %k, %v1 : !S, !K, !V_plus_1
+  %r = stretto.read %S2, %q along "K" : !S, !K -> !V_plus_1
+  %numerator = stretto.slice %r from "0" : !V_plus_1 -> !V
+  %denominator = stretto.slice %r from "V" : !V_plus_1 -> !n
+  %each = stretto.broadcast %denominator : !n to !V
+  %o = arith.divf %numerator, %each : !V
+  %dn = arith.divf %d_o, %each : !V
+  %product = arith.mulf %dn, %o : !V
+  %negative = arith.negf %product : !V
+  %dd = stretto.reduce sum %negative : !V -> !n
+  %dr = stretto.concat %dn, %dd : !V, !n -> !V_plus_1
+  %dq = stretto.read %S2, %dr along "V + 1" : !S, !V_plus_1 -> !K
+  %dS0 = stretto.state "d_S" : !dS
+  %dS1 = stretto.write %dS0, %q, %dr : !dS, !K, !V_plus_1
+  %dk = stretto.read %dS1, %v1 along "V + 1" : !dS, !V_plus_1 -> !K
+  %dv1 = stretto.read %dS1, %k along "K" : !dS, !K -> !V_plus_1
+  %dv = stretto.slice %dv1 from "0" : !V_plus_1 -> !V
+  %dg = stretto.pair %S1, %dS1 : !S, !dS -> !n
+  %dS2 = stretto.decay %dS1 log %g : !dS, !n
+  stretto.yield %dv, %dk, %dq, %dg : !V, !K, !K, !n
+}
