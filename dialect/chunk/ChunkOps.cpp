@@ -177,6 +177,10 @@ LogicalResult ConvBackOp::verify() {
     return emitOpError("[conv_back_c1] has an operand of type ")
            << getOperand().getType() << ", taps of type " << getTaps().getType() << " and a carry of type "
            << getCarry().getType();
+  if (shapeOf(getResult()) != operand || getElementTypeOrSelf(getResult()) != getElementTypeOrSelf(getOperand()))
+    return emitOpError("[conv_back_c2] has a result of type ")
+           << getResult().getType() << ", expected the shape and elements of the operand of type "
+           << getOperand().getType();
   return success();
 }
 

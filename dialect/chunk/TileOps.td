@@ -266,25 +266,28 @@ def Chunk_DelayOp : Chunk_Op<"delay", [Pure]> {
   let hasVerifier = 1;
 }
 
-def Chunk_ConvBackOp : Chunk_Op<"conv_back", [Pure, AllTypesMatch<["operand", "result"]>,
-                                              AllTypesMatch<["carry", "next"]>]> {
+def Chunk_ConvBackOp : Chunk_Op<"conv_back", [Pure, AllTypesMatch<["carry", "next"]>]> {
   let summary = "anti-causal depthwise convolution, which hands sums on to the chunk before";
   let description = [{
     With `e_sd = sum_{j=0..J-1} taps_d,(J-1-j) * x_(s+j)d` over the valid rows of the operand, for `s` from `-(J-1)` on,
     and the carry, sums for the last `J-1` tokens that exist, added to those: `y_i = e_i`, and the next carry is what
     is left for the tokens before the chunk, in time order.
 
-    Constraints: `conv_back_c1` operand, taps and carry have the same channels, and the carry has `J-1` rows.
+    Constraints: `conv_back_c1` operand, taps and carry have the same channels, and the carry has `J-1` rows;
+    `conv_back_c2` the result has the shape and elements of the operand.
 
     Example:
     ```mlir
-    %y, %next = chunk.conv_back %x, %taps valid %n after %carry : tensor<64x128xf32>, tensor<128x4xf32>, tensor<3x128xf32>
+    %y, %next = chunk.conv_back %x, %taps valid %n after %carry
+      : tensor<64x128xf32>, tensor<128x4xf32>, tensor<3x128xf32> -> tensor<64x128xf32>
     ```
   }];
   let arguments = (ins Chunk_Matrix:$operand, Chunk_Matrix:$taps, Index:$valid, Chunk_Matrix:$carry);
   let results = (outs Chunk_Matrix:$result, Chunk_Matrix:$next);
-  let assemblyFormat = [{ $operand `,` $taps `valid` $valid `after` $carry attr-dict
-                          `:` type($operand) `,` type($taps) `,` type($carry) }];
+  let assemblyFormat = [{
+    $operand `,` $taps `valid` $valid `after` $carry attr-dict
+    `:` type($operand) `,` type($taps) `,` type($carry) `->` type($result)
+  }];
   let hasVerifier = 1;
 }
 

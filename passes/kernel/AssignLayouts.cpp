@@ -312,7 +312,16 @@ private:
       for (OpOperand &operand : op->getOpOperands())
         if (RankedTensorType own = tileTypeOf(operand.get()); !inSharedMemory(own))
           placeOperand(operand, registersFor(own));
-    } else if (isa<chunk::ColumnsOp, chunk::ConvBackOp, chunk::TailOp>(op)) {
+    } else if (auto back = dyn_cast<chunk::ConvBackOp>(op)) {
+      // The same of rows behind. The threads of the rows have stored them where any others find them.
+      for (OpOperand &operand : op->getOpOperands())
+        if (RankedTensorType own = tileTypeOf(operand.get()); own && !inSharedMemory(own))
+          placeOperand(operand, registersFor(own));
+      RankedTensorType tile = tileTypeOf(back.getResult());
+      bool isFree = !sweeps && isMadeAlone(back.getResult(), /*stored=*/true);
+      setLayout(back.getResult(), isFree ? runLayout(tile.getShape(), warps) : registersFor(tile));
+      setLayout(back.getNext(), registersFor(tileTypeOf(back.getNext())));
+    } else if (isa<chunk::ColumnsOp, chunk::TailOp>(op)) {
       // These read elements of other threads, from shared memory, where some operands are already. An operand of the
       // result's type is where the result is.
       for (OpOperand &operand : op->getOpOperands())

@@ -14,7 +14,7 @@ bool stretto::kernel::isInPlace(Operation *op) {
          isa<chunk::MaskOp, chunk::CausalOp, chunk::MeetOp, chunk::JoinHalvesOp, chunk::AccumulateOp>(op);
 }
 
-bool stretto::kernel::isMadeAlone(Value tile) {
+bool stretto::kernel::isMadeAlone(Value tile, bool stored) {
   llvm::SetVector<Value> made;
   made.insert(tile);
   auto isFree = [&](Value operand) {
@@ -28,7 +28,7 @@ bool stretto::kernel::isMadeAlone(Value tile) {
       bool isAddend = product && product.getAddend() == made[next];
       if (isInPlace(user) && user->getNumResults() == 1)
         made.insert(user->getResult(0));
-      else if (isAddend || !isa<chunk::ReduceOp, chunk::DotOp>(user))
+      else if (stored ? !isa<StoreOp>(user) : isAddend || !isa<chunk::ReduceOp, chunk::DotOp>(user))
         return false;
     }
   // Only now is known what else is made of it.

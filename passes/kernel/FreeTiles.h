@@ -15,8 +15,8 @@ inline bool isVector(mlir::Value value) { return tileTypeOf(value).getRank() == 
 /// Operations on tiles of one layout.
 bool isInPlace(mlir::Operation *op);
 /// Whether what is made of a tile in place is made of it alone, of constants and of numbers that are repeated, and
-/// goes where any layout does.
-bool isMadeAlone(mlir::Value tile);
+/// goes where any layout does: to products and sums, or, of what is `stored`, to memory.
+bool isMadeAlone(mlir::Value tile, bool stored = false);
 /// Whether what is made of a vector are sums over its numbers, and what is made of these, or numbers that are stored.
 bool isForSums(mlir::Value vector);
 

@@ -290,6 +290,13 @@ Value Addresses::at(uint64_t flat) {
   return builder.advance(pointer, static_cast<int64_t>(offset & ~reach));
 }
 
+Value Gather::address(ArrayRef<Value> coordinates) {
+  Value offset;
+  for (auto [side, coordinate] : llvm::enumerate(coordinates))
+    offset = b.combine(offset, b.linear(coordinate, tile.byteOffsetsOf(side)));
+  return offset ? b.advance(tile.base, offset) : tile.base;
+}
+
 unsigned stretto::kernel::neighbouringBits(const Layout &layout, const SharedTile &tile) {
   unsigned bits = 0;
   uint64_t bytes = tile.elementBytes();

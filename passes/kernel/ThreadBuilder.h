@@ -147,6 +147,21 @@ private:
   llvm::SmallDenseMap<uint64_t, mlir::Value> pointers;
 };
 
+/// Elements of a tile in shared memory by coordinates that are computed.
+class Gather {
+public:
+  Gather(ThreadBuilder &b, const SharedTile &tile) : b(b), tile(tile) {}
+
+  mlir::Value at(llvm::ArrayRef<mlir::Value> coordinates) {
+    return b.load(address(coordinates), tile.type.getElementType(), 1)[0];
+  }
+  mlir::Value address(llvm::ArrayRef<mlir::Value> coordinates);
+
+private:
+  ThreadBuilder &b;
+  const SharedTile &tile;
+};
+
 /// How many of a layout's low register bits are neighbouring elements of a tile in shared memory, at most 16 bytes.
 unsigned neighbouringBits(const Layout &layout, const SharedTile &tile);
 

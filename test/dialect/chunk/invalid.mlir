@@ -621,8 +621,16 @@ chunk.kernel @lookback_c7_softmax chunk 16 (input %x: tensor<16x8xf32>, input %t
 
 chunk.kernel @conv_back_c1 chunk 16 reverse (input %x: tensor<16x8xf32>, parameter %taps: tensor<8x4xf32>, state %t: tensor<4x8xf32>, valid %n: index) -> (o: tensor<16x8xf32>) {
   // expected-error @+1 {{[conv_back_c1] has an operand of type 'tensor<16x8xf32>', taps of type 'tensor<8x4xf32>' and a carry of type 'tensor<4x8xf32>'}}
-  %y, %next = chunk.conv_back %x, %taps valid %n after %t : tensor<16x8xf32>, tensor<8x4xf32>, tensor<4x8xf32>
+  %y, %next = chunk.conv_back %x, %taps valid %n after %t : tensor<16x8xf32>, tensor<8x4xf32>, tensor<4x8xf32> -> tensor<16x8xf32>
   chunk.yield %y next %next : tensor<16x8xf32>, tensor<4x8xf32>
+}
+
+// -----
+
+chunk.kernel @conv_back_c2 chunk 16 reverse (input %x: tensor<16x8xf32>, parameter %taps: tensor<8x4xf32>, state %t: tensor<3x8xf32>, valid %n: index) -> (o: tensor<16x8xbf16>) {
+  // expected-error @+1 {{[conv_back_c2] has a result of type 'tensor<16x8xbf16>', expected the shape and elements of the operand of type 'tensor<16x8xf32>'}}
+  %y, %next = chunk.conv_back %x, %taps valid %n after %t : tensor<16x8xf32>, tensor<8x4xf32>, tensor<3x8xf32> -> tensor<16x8xbf16>
+  chunk.yield %y next %next : tensor<16x8xbf16>, tensor<3x8xf32>
 }
 
 // -----

@@ -22,6 +22,25 @@ chunk.kernel @convolutions chunk 64 (input %x: tensor<64x64xbf16>, parameter %ta
   chunk.yield %o next %next, %S : tensor<64x64xf32>, tensor<3x64xbf16>, tensor<64x64xf32>
 }
 
+// So do those that add up what goes back to a token, as far as that is stored; what meets another tile is where that is.
+// CHECK-LABEL: kernel.func @back
+// CHECK: chunk.conv_back %{{.*}} : tensor<64x64xf32, #[[FRAGMENTS]]>, {{.*}} -> tensor<64x64xf32, #[[RUNS]]>
+// CHECK: chunk.conv_back %{{.*}} -> tensor<64x64xf32, #[[FRAGMENTS]]>
+// CHECK: chunk.conv_back %{{.*}} -> tensor<64x64xf32, #[[FRAGMENTS]]>
+chunk.kernel @back chunk 64 reverse (input %x: tensor<64x64xbf16>, parameter %w: tensor<64x64xbf16>,
+                                     parameter %taps: tensor<64x4xf32>, state %a: tensor<3x64xf32>,
+                                     state %b: tensor<3x64xf32>, state %c: tensor<3x64xf32>, valid %n: index)
+    -> (o: tensor<64x64xbf16>, u: tensor<64x64xf32>, w: tensor<64x64xf32>, r: tensor<64xf32>) {
+  %y = chunk.dot %x, %w : tensor<64x64xbf16>, tensor<64x64xbf16> -> tensor<64x64xf32>
+  %o, %d = chunk.conv_back %y, %taps valid %n after %a : tensor<64x64xf32>, tensor<64x4xf32>, tensor<3x64xf32> -> tensor<64x64xf32>
+  %left = arith.truncf %o : tensor<64x64xf32> to tensor<64x64xbf16>
+  %z, %e = chunk.conv_back %y, %taps valid %n after %b : tensor<64x64xf32>, tensor<64x4xf32>, tensor<3x64xf32> -> tensor<64x64xf32>
+  %u = arith.addf %y, %z : tensor<64x64xf32>
+  %s, %f = chunk.conv_back %y, %taps valid %n after %c : tensor<64x64xf32>, tensor<64x4xf32>, tensor<3x64xf32> -> tensor<64x64xf32>
+  %r = chunk.reduce sum %s over columns : tensor<64x64xf32> -> tensor<64xf32>
+  chunk.yield %left, %u, %s, %r next %d, %e, %f : tensor<64x64xbf16>, tensor<64x64xf32>, tensor<64x64xf32>, tensor<64xf32>, tensor<3x64xf32>, tensor<3x64xf32>, tensor<3x64xf32>
+}
+
 // A delay reads rows where they are as well, with neither a copy nor a barrier; constants side by side no thread asks
 // another for.
 // CHECK-LABEL: kernel.func @delays

@@ -113,17 +113,24 @@ chunk.kernel @pairs chunk 64 (input %q: tensor<64x32xf32>, input %k: tensor<64x3
 }
 
 // Sums for tokens before the chunk are carried; a token that does not exist gives nothing. A walk in reverse begins with
-// the last chunk, and copies nothing before the first.
+// the last chunk, and copies nothing before the first. A thread has a token of two channels: it reads both in one access,
+// first of the three rows that give to one before the chunk, and of what was left for that, then of its own and those
+// behind it. What was left for the last tokens is read by their threads alone.
 // CHECK-LABEL: llvm.func @back
 // CHECK: %[[BEFORE:.*]] = arith.cmpi slt, %{{.*}}, %c0_i64
 // CHECK: arith.select %[[BEFORE]], %{{.*}}, %{{.*}} : i32
 // CHECK: scf.for
 // CHECK: nvvm.barrier
-// CHECK-COUNT-4: arith.select
+// CHECK: nvvm.barrier
+// CHECK-COUNT-8: llvm.load %{{.*}} : !llvm.ptr<3> -> vector<2xf32>
+// CHECK: %[[LAST:.*]] = arith.andi %{{.*}}, %{{.*}} : i1
+// CHECK: scf.if %[[LAST]] -> (f32, f32) {
+// CHECK-COUNT-1: llvm.load %{{.*}} : !llvm.ptr<3> -> vector<2xf32>
+// CHECK-NOT: !llvm.ptr<3> -> vector<2xf32>
 // CHECK: llvm.return
 chunk.kernel @back chunk 16 reverse (input %x: tensor<16x32xf32>, parameter %taps: tensor<32x4xf32>,
                                      state %carry: tensor<3x32xf32>, valid %n: index) -> (o: tensor<16x32xf32>) {
-  %o, %next = chunk.conv_back %x, %taps valid %n after %carry : tensor<16x32xf32>, tensor<32x4xf32>, tensor<3x32xf32>
+  %o, %next = chunk.conv_back %x, %taps valid %n after %carry : tensor<16x32xf32>, tensor<32x4xf32>, tensor<3x32xf32> -> tensor<16x32xf32>
   chunk.yield %o next %next : tensor<16x32xf32>, tensor<3x32xf32>
 }
 

@@ -1,0 +1,373 @@
+//===- LowerConvolutions.cpp - Rows of other tokens of a chunk ------------===//
+//
+// Convolutions and delays meet rows that other threads have, which lie in shared memory. A thread that walks down some
+// columns (`runLayout`) meets most of them again and again: each comes once. Rows beyond the chunk are those of a tail,
+// for what looks back, or what was carried for them, for what goes back.
+//
+//===----------------------------------------------------------------------===//
+
+#include "passes/kernel/ThreadLowering.h"
+
+using namespace mlir;
+using namespace stretto;
+using namespace stretto::kernel;
+
+//===----------------------------------------------------------------------===//
+// Rows near those of a thread
+//===----------------------------------------------------------------------===//
+
+namespace {
+
+/// The columns of a thread's registers in a tile in shared memory.
+class Columns {
+public:
+  Columns(ThreadBuilder &b, const SharedTile &tile, const Layout &layout) : b(b), tile(tile) {
+    auto offsets = [&](Layout::Space space) {
+      return llvm::map_to_vector(layout.basis(space), [&](uint64_t vector) {
+        return tile.byteOffset(tile.getLayout().flat({0, layout.coordinate(vector, 1)}));
+      });
+    };
+    ofThread = b.linear(offsets(Layout::Lane), offsets(Layout::Warp));
+  }
+
+  /// The offset of the thread in a row that is computed, one of the first `rows`, or null where it is 0.
+  Value offsetIn(Value row, int64_t rows) {
+    SmallVector<uint64_t> ofRows = tile.byteOffsetsOf(0);
+    ofRows.truncate(std::min<size_t>(ofRows.size(), llvm::Log2_64_Ceil(rows)));
+    return b.combine(ofThread, b.linear(row, ofRows));
+  }
+  /// The address of the element whose coordinates have these parts beside an offset of the thread.
+  Value addressOf(Value offset, int64_t row, int64_t column) {
+    uint64_t own = tile.byteOffset(tile.getLayout().flat({row, column}));
+    return b.advance(tile.base, offset ? b.bitXor(offset, own) : b.i32(own));
+  }
+  Value offsetOfThread() const { return ofThread; }
+
+private:
+  ThreadBuilder &b;
+  const SharedTile &tile;
+  Value ofThread;
+};
+
+/// Rows of a tile in shared memory, some rows from those of a thread's registers: neighbouring columns come in one
+/// access, and each element once, for however many registers want it.
+class NearRows {
+public:
+  NearRows(ThreadBuilder &b, const SharedTile &tile, const Layout &layout, Type element, unsigned together)
+      : b(b), layout(layout), element(element), tile(tile), columns(b, tile, layout), together(int64_t(1) << together) {
+  }
+  virtual ~NearRows() = default;
+
+  /// The element of a row so many further on than a register's.
+  Value at(uint64_t reg, int64_t distance) {
+    uint64_t own = layout.at(Layout::Register, reg);
+    int64_t row = layout.coordinate(own, 0) + distance, column = layout.coordinate(own, 1);
+    Registers &loaded = known[{row, column / together}];
+    if (loaded.empty()) {
+      loaded = load(row, column / together * together);
+      for (Value &value : loaded)
+        value = b.widen(value, element);
+    }
+    return loaded[column % together];
+  }
+
+protected:
+  /// `row` counts from the thread's first one.
+  virtual Registers load(int64_t row, int64_t column) = 0;
+
+  Registers loadFrom(Value address) { return b.load(address, tile.type.getElementType(), together); }
+  Value numberOf(int64_t row) { return b.add(b.coordinate(layout, 0, 0), row); }
+  int64_t rowCount() const { return tile.type.getDimSize(0); }
+
+  ThreadBuilder &b;
+  const Layout &layout;
+  Type element;
+  const SharedTile &tile;
+  Columns columns;
+  int64_t together;
+
+private:
+  llvm::SmallDenseMap<std::pair<int64_t, int64_t>, Registers> known;
+};
+
+/// Those of a tile with a row for each token.
+class RowsOfTokens : public NearRows {
+protected:
+  RowsOfTokens(ThreadBuilder &b, const SharedTile &tile, const Layout &layout, Type element, unsigned together)
+      : NearRows(b, tile, layout, element, together),
+        addresses(b, tile, layout.basis(Layout::Lane), layout.basis(Layout::Warp)),
+        reach(layout.coordinate(layout.reach(Layout::Register), 0)) {}
+
+  /// Whether registers have rows that follow one another, from a multiple of as many on.
+  bool hasRuns() const { return (reach & (reach + 1)) == 0; }
+  int64_t rowsOfRun() const { return reach + 1; }
+
+  /// That of a row which other registers have, or other threads. The rows of a run are a constant away from each other.
+  Value addressOf(int64_t row, int64_t column) {
+    if (row >= 0 && (row & ~reach) == 0)
+      return addresses.at(layout.flat({row, column}));
+    int64_t own = hasRuns() ? row & reach : 0;
+    auto [offset, isNew] = offsets.try_emplace(row - own);
+    if (isNew)
+      offset->second = columns.offsetIn(numberOf(row - own), rowCount());
+    return columns.addressOf(offset->second, own, column);
+  }
+
+private:
+  Addresses addresses;
+  int64_t reach;
+  llvm::SmallDenseMap<int64_t, Value> offsets;
+};
+
+/// Those before, of which the first follow the rows of a tail.
+class EarlierRows : public RowsOfTokens {
+public:
+  EarlierRows(ThreadBuilder &b, const SharedTile &tile, const SharedTile &tail, const Layout &layout, Type element)
+      : RowsOfTokens(b, tile, layout, element,
+                     std::min(neighbouringBits(layout, tile), neighbouringBits(layout, tail))),
+        ofTail(b, tail, layout), tailRows(tail.type.getDimSize(0)) {}
+
+private:
+  Registers load(int64_t row, int64_t column) override {
+    Value address = addressOf(row, column);
+    if (row >= 0)
+      return loadFrom(address);
+    // Before a run that is the first there is nothing but the tail.
+    Value number = numberOf(row);
+    Value before = hasRuns() && -row <= rowsOfRun()
+                       ? ofTail.addressOf(ofTail.offsetOfThread(), tailRows + row, column)
+                       : ofTail.addressOf(ofTail.offsetIn(b.add(number, tailRows), tailRows), 0, column);
+    return loadFrom(b.select(b.less(number, 0), before, address));
+  }
+
+  Columns ofTail;
+  int64_t tailRows;
+};
+
+/// Those behind, as far as they exist: others count as 0, whatever is there.
+class LaterRows : public RowsOfTokens {
+public:
+  LaterRows(ThreadBuilder &b, const SharedTile &tile, const Layout &layout, Type element, Value valid)
+      : RowsOfTokens(b, tile, layout, element, neighbouringBits(layout, tile)),
+        existing(b.sub(valid, b.coordinate(layout, 0, 0))) {}
+
+private:
+  Registers load(int64_t row, int64_t column) override {
+    Registers loaded = loadFrom(addressOf(row, column));
+    Value exists = b.compare(arith::CmpIPredicate::sgt, existing, b.i32(row));
+    for (Value &value : loaded)
+      value = b.select(exists, value, b.zero(value.getType()));
+    return loaded;
+  }
+
+  Value existing; // rows from the thread's first on
+};
+
+/// Those of a tile whose rows begin with some row of the registers', and are a few; others count as 0.
+class RowsFrom : public NearRows {
+public:
+  RowsFrom(ThreadBuilder &b, const SharedTile &tile, const Layout &layout, Type element, Value first, Value limit,
+           int64_t most)
+      : NearRows(b, tile, layout, element, neighbouringBits(layout, tile)),
+        ofThread(b.sub(b.coordinate(layout, 0, 0), first)), limit(limit), most(most) {}
+
+private:
+  Registers load(int64_t row, int64_t column) override {
+    Value number = b.add(ofThread, row), exists = b.compare(arith::CmpIPredicate::ult, number, limit);
+    Value offset = columns.offsetIn(b.select(exists, number, b.i32(0)), most);
+    Registers loaded = loadFrom(columns.addressOf(offset, 0, column));
+    for (Value &value : loaded)
+      value = b.select(exists, value, b.zero(value.getType()));
+    return loaded;
+  }
+
+  Value ofThread, limit;
+  int64_t most;
+};
+
+} // namespace
+
+/// How many numbers of a row follow one another from a multiple of as many on, in at most 16 bytes.
+static int64_t neighboursOf(const SharedTile &tile) {
+  int64_t count = 1;
+  for (uint64_t offset : tile.byteOffsetsOf(1)) {
+    int64_t bytes = count * tile.elementBytes();
+    if (offset != static_cast<uint64_t>(bytes) || bytes >= 16)
+      break;
+    count *= 2;
+  }
+  return count;
+}
+
+//===----------------------------------------------------------------------===//
+// Convolutions
+//===----------------------------------------------------------------------===//
+
+namespace {
+/// The taps of the channels of a thread's registers, each fetched once.
+class Taps {
+public:
+  Taps(ThreadBuilder &b, const SharedTile &tile, const Layout &layout, Type element)
+      : count(tile.type.getDimSize(1)), b(b), layout(layout), element(element), tile(tile), weights(b, tile),
+        together(std::min<int64_t>(neighboursOf(tile), llvm::bit_floor<uint64_t>(count))) {}
+
+  const int64_t count;
+
+  /// That of tokens so many apart.
+  Value at(uint64_t reg, int64_t distance) {
+    Registers &taps = ofColumns[layout.coordinate(layout.at(Layout::Register, reg), 1)];
+    for (int64_t tap = taps.size(); tap < count; tap = taps.size())
+      for (Value value :
+           b.load(weights.address({b.coordinate(layout, 1, reg), b.i32(tap)}), tile.type.getElementType(), together))
+        taps.push_back(b.widen(value, element));
+    return taps[count - 1 - distance];
+  }
+
+private:
+  ThreadBuilder &b;
+  const Layout &layout;
+  Type element;
+  const SharedTile &tile;
+  Gather weights;
+  int64_t together;
+  llvm::SmallDenseMap<int64_t, Registers> ofColumns;
+};
+} // namespace
+
+/// The sum of what rows at distances from `first` on, earlier or later ones, give to the token of a register.
+static Value sumOfTaps(ThreadBuilder &b, Taps &taps, NearRows &rows, uint64_t reg, int64_t first, int64_t direction) {
+  Value sum;
+  for (int64_t distance = first; distance < taps.count; ++distance) {
+    Value product = arith::MulFOp::create(b, taps.at(reg, distance), rows.at(reg, direction * distance));
+    sum = sum ? arith::AddFOp::create(b, sum, product).getResult() : product;
+  }
+  return sum;
+}
+
+void ThreadLowering::lowerConv(chunk::ConvOp op) {
+  auto tiles = gatherable(op, {op.getOperand(), op.getTail(), op.getTaps()});
+  auto type = cast<RankedTensorType>(op.getType());
+  Layout layout = *layoutOf(type);
+  EarlierRows rows(b, tiles[0], tiles[1], layout, type.getElementType());
+  Taps taps(b, tiles[2], layout, type.getElementType());
+  define(op.getResult(), [&](uint64_t reg) { return sumOfTaps(b, taps, rows, reg, /*first=*/0, /*direction=*/-1); });
+}
+
+void ThreadLowering::lowerConvBack(chunk::ConvBackOp op) {
+  auto tiles = gatherable(op, {op.getOperand(), op.getTaps(), op.getCarry()});
+  auto type = cast<RankedTensorType>(op.getResult().getType());
+  Layout layout = *layoutOf(type), nextLayout = *layoutOf(op.getNext().getType());
+  Type element = type.getElementType();
+  Value valid = b.truncate(scalars.lookup(op.getValid()));
+  int64_t before = cast<RankedTensorType>(op.getTaps().getType()).getDimSize(1) - 1;
+
+  // Rows of the next carry are tokens before the chunk, to which its first ones give, as far as taps reach, and, where
+  // it is shorter than that, what was left for tokens before it.
+  Taps tapsOfNext(b, tiles[1], nextLayout, element);
+  RowsFrom ofChunk(b, tiles[0], nextLayout, element, b.i32(before), valid, before);
+  RowsFrom left(b, tiles[2], nextLayout, element, valid, b.i32(before), before);
+  define(op.getNext(), [&](uint64_t reg) {
+    Value sum = sumOfTaps(b, tapsOfNext, ofChunk, reg, /*first=*/1, /*direction=*/1);
+    return arith::AddFOp::create(b, sum, left.at(reg, 0)).getResult();
+  });
+
+  Taps taps(b, tiles[1], layout, element);
+  LaterRows rows(b, tiles[0], layout, element, valid);
+  define(op.getResult(), [&](uint64_t reg) { return sumOfTaps(b, taps, rows, reg, /*first=*/0, /*direction=*/1); });
+  if (before == 0)
+    return;
+
+  // What the chunk behind has left is for the last tokens that exist, which few threads have.
+  Value firstLeft = b.sub(valid, b.i32(before));
+  Registers sums;
+  appendLive(op.getResult(), sums);
+  int64_t reach = layout.coordinate(layout.reach(Layout::Register), 0);
+  Value ofThread = b.sub(b.coordinate(layout, 0, 0), firstLeft);
+  Value hasLast = b.both(b.compare(arith::CmpIPredicate::sge, ofThread, b.i32(-reach)), b.less(ofThread, before));
+  auto condition = scf::IfOp::create(b, llvm::to_vector(ValueRange(sums).getTypes()), hasLast, /*addThenBlock=*/true,
+                                     /*addElseBlock=*/true);
+  {
+    OpBuilder::InsertionGuard guard(b);
+    b.setInsertionPointToStart(condition.elseBlock());
+    scf::YieldOp::create(b, sums);
+    b.setInsertionPointToStart(condition.thenBlock());
+    RowsFrom left(b, tiles[2], layout, element, firstLeft, b.i32(before), before);
+    Registers ofRows = registersOf(op.getResult());
+    define(op.getResult(),
+           [&](uint64_t reg) { return arith::AddFOp::create(b, ofRows[reg], left.at(reg, 0)).getResult(); });
+    Registers live;
+    appendLive(op.getResult(), live);
+    scf::YieldOp::create(b, live);
+  }
+  ValueRange results = condition.getResults();
+  takeLive(op.getResult(), op.getResult(), results);
+}
+
+//===----------------------------------------------------------------------===//
+// Delays and tails
+//===----------------------------------------------------------------------===//
+
+void ThreadLowering::lowerDelay(chunk::DelayOp op) {
+  auto tiles = gatherable(op, {op.getOperand(), op.getTail()});
+  Layout layout = *layoutOf(op.getType());
+  EarlierRows rows(b, tiles[0], tiles[1], layout, getElementTypeOrSelf(op.getType()));
+  define(op.getResult(), [&](uint64_t reg) { return rows.at(reg, -static_cast<int64_t>(op.getBy())); });
+}
+
+namespace {
+/// Rows of a tile and, before its first, of the tail that the chunk before left, both in shared memory.
+class RowsWithTail {
+public:
+  RowsWithTail(ThreadBuilder &b, const SharedTile &tile, const SharedTile &tail)
+      : b(b), rows(b, tile), before(b, tail), tailRows(tail.type.getDimSize(0)), element(tile.type.getElementType()) {}
+
+  /// The element of `row`, which may be as low as minus the rows of the tail.
+  Value at(Value row, Value column) {
+    Value inTail = b.less(row, 0);
+    Value address = b.select(inTail, before.address({b.add(row, tailRows), column}), rows.address({row, column}));
+    return b.load(address, element, 1)[0];
+  }
+
+private:
+  ThreadBuilder &b;
+  Gather rows, before;
+  int64_t tailRows;
+  Type element;
+};
+} // namespace
+
+void ThreadLowering::lowerTail(chunk::TailOp op) {
+  auto type = cast<RankedTensorType>(op.getType());
+  Layout layout = *layoutOf(type);
+  int64_t tailRows = type.getDimSize(0);
+  Value valid = b.truncate(scalars.lookup(op.getValid()));
+  SharedTile tile = gatherable(op, {op.getOperand()})[0];
+  auto lastRows = [&](function_ref<Value(Value row, Value column)> at) {
+    define(op.getResult(), [&](uint64_t reg) {
+      Value row = b.add(b.add(b.coordinate(layout, 0, reg), valid), -tailRows);
+      return at(row, b.coordinate(layout, 1, reg));
+    });
+    Registers live;
+    appendLive(op.getResult(), live);
+    scf::YieldOp::create(b, live);
+  };
+  // Hardly a chunk has fewer rows than its tail. Others do not ask for the old one, which threads would exchange first.
+  SmallVector<Type> types;
+  for (int64_t reg = 0; reg < layout.size(Layout::Register); ++reg)
+    if (ThreadBuilder::inside(layout, type.getShape(), reg) != ThreadBuilder::Inside::Never)
+      types.push_back(type.getElementType());
+  auto condition = scf::IfOp::create(b, types, b.less(valid, tailRows), /*addThenBlock=*/true, /*addElseBlock=*/true);
+  {
+    OpBuilder::InsertionGuard guard(b);
+    b.setInsertionPointToStart(condition.thenBlock());
+    auto rowsType = cast<RankedTensorType>(op.getOperand().getType());
+    SharedTile tail = gatherable(op, {op.getTail()}, inSharedMemory(rowsType) ? 0 : sharedBytesOf(rowsType))[0];
+    RowsWithTail rows(b, tile, tail);
+    lastRows([&](Value row, Value column) { return rows.at(row, column); });
+    b.setInsertionPointToStart(condition.elseBlock());
+    Gather rowsOfChunk(b, tile);
+    lastRows([&](Value row, Value column) { return rowsOfChunk.at({row, column}); });
+  }
+  ValueRange results = condition.getResults();
+  takeLive(op.getResult(), op.getResult(), results);
+}
