@@ -81,6 +81,19 @@ static bool carriesStates(ModuleOp form) {
                       [](chunk::KernelOp kernel) { return entriesOfStates(kernel) > 0; });
 }
 
+/// Whether all that is carried are sums, and rows of tails: nothing is made of a state but the next one.
+static bool carriesSumsAlone(ModuleOp form) {
+  return llvm::all_of(form.getOps<chunk::KernelOp>(), [](chunk::KernelOp kernel) {
+    return llvm::all_of(kernel.argumentsOf(chunk::ArgumentKind::State), [](BlockArgument state) {
+      return llvm::all_of(state.getUses(), [](OpOperand &use) {
+        auto product = dyn_cast<chunk::DotOp>(use.getOwner());
+        return product ? product.getAddend() == use.get()
+                       : isa<arith::AddFOp, chunk::ConvBackOp, chunk::TailOp, chunk::YieldOp>(use.getOwner());
+      });
+    });
+  });
+}
+
 llvm::Expected<Lowering::Blocks> Lowering::blocksOf(ModuleOp form) {
   constexpr int64_t fewWarps = 4;
   llvm::Expected<Needs> needs = needsOf(form, request.warps);
@@ -97,7 +110,7 @@ llvm::Expected<Lowering::Blocks> Lowering::blocksOf(ModuleOp form) {
     if (int64_t further = warpsOfOutputs(form, warpsOfWalk))
       return Blocks{needs->registers, warpsOfWalk, /*ahead=*/0, further, std::move(needs->planned)};
   bool gains = request.warps == 0 && gainsFromFewWarps(form);
-  bool hasManyBlocks = request.blocks > 1 || !carriesStates(form);
+  bool hasManyBlocks = request.blocks > 1 || !carriesStates(form) || (isOfGradient && carriesSumsAlone(form));
   if (gains || (request.warps == 0 && hasManyBlocks && mayHaveTwoBlocks(form, fewWarps))) {
     // What products keep beside tiles was seen to spill at a few more than these; of walks that keep states the
     // estimate has more than the assembler takes.
@@ -117,7 +130,7 @@ llvm::Expected<Lowering::Blocks> Lowering::blocksOf(ModuleOp form) {
 /// Whether a block of so few warps may have the states of a slice beside much else, as one of two.
 bool Lowering::mayHaveTwoBlocks(ModuleOp form, int64_t warpsOfForm) {
   constexpr int64_t mostEntriesOfThread = 64;
-  if (isCpu() || isStep() || (isOfGradient && carriesStates(form)) || bytesOf(request.element) != 2)
+  if (isCpu() || isStep() || (isOfGradient && !carriesSumsAlone(form)) || bytesOf(request.element) != 2)
     return false;
   return llvm::all_of(form.getOps<chunk::KernelOp>(), [&](chunk::KernelOp kernel) {
     return entriesOfStates(kernel) <= warpsOfForm * 32 * mostEntriesOfThread;

@@ -108,14 +108,23 @@ int64_t Gradient::mostSideBySide(const OperatorCall &call) const {
   if (int64_t forced = Knobs::instance().segments)
     return forced;
   const Manifest &manifest = kernel->code->manifest;
-  // What carries nothing but rows of tails, and sums, is done in segments that fill the chip several times.
-  int64_t blocks = signature.multiprocessors * (signature.carriesStates ? 1 : 8);
-  int64_t idle = blocks / std::max<int64_t>(signature.items(call) * manifest.slices, 1);
+  int64_t blocks = std::max<int64_t>(signature.items(call) * manifest.slices, 1);
   int64_t chunks = signature.rowOf(call).sizes[1] / manifest.chunk;
   int64_t ofLength = chunks / fewestChunks(chunks);
   if (fewestChunks(chunks) < fewestOfMany)
     ofLength = std::min(ofLength, few);
-  return std::max<int64_t>(std::min(idle, ofLength), 1);
+  if (signature.carriesStates)
+    return std::max<int64_t>(std::min(signature.multiprocessors / blocks, ofLength), 1);
+  // What carries nothing but rows of tails, and sums: those whose blocks take the least time, turn by turn. A segment
+  // walks a chunk more than it has, for what is added to the rows before it.
+  auto timeOf = [&](int64_t segments) -> int64_t {
+    return llvm::divideCeil(blocks * segments, blocksAtOnce()) * (llvm::divideCeil(chunks, segments) + 1);
+  };
+  int64_t best = 1;
+  for (int64_t segments = 2; segments <= ofLength; ++segments)
+    if (timeOf(segments) < timeOf(best))
+      best = segments;
+  return best;
 }
 
 bool Gradient::hasSmallChunks(const OperatorCall &call) const {

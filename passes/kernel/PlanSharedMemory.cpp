@@ -445,7 +445,7 @@ int64_t deepenChannels(Roles roles, int64_t bytes) {
     return blocks > 1 && SharedMemoryPlanner(roles, /*apart=*/false).plan() <= ofBlock ? ofBlock : bytes;
   if (blocks > 1 && deepen(/*apart=*/true, ofBlock, fewest + 1))
     return bytes;
-  bool hasFewWarps = FuncOp(roles[0]).getWarps() <= fewWarps && !walksInReverse(roles[0]);
+  bool hasFewWarps = FuncOp(roles[0]).getWarps() <= fewWarps;
   if (blocks > 1 && hasFewWarps && deepen(/*apart=*/false, ofBlock, fewest))
     return ofBlock;
   if (deepen(/*apart=*/true, bytes, fewest))

@@ -22,14 +22,27 @@ namespace {
 /// An operator of models/ at one width, and calls of it on a described H200 in bf16. No tensor has memory.
 class Model {
 public:
-  Model(const std::string &name, int64_t width, ElementType element = ElementType::BF16) : element(element) {
-    auto text = llvm::cantFail(
-        llvm::errorOrToExpected(llvm::MemoryBuffer::getFile(STRETTO_MODELS "/" + name + "/variant.mlir")));
-    op = llvm::cantFail(Operator::create(text->getBuffer()));
+  Model(const std::string &name, int64_t width, ElementType element = ElementType::BF16)
+      : Model(llvm::cantFail(
+                  llvm::errorOrToExpected(llvm::MemoryBuffer::getFile(STRETTO_MODELS "/" + name + "/variant.mlir")))
+                  ->getBuffer(),
+              name, width, element) {}
+
+  /// A part of a declaration with features, of those that its gradient consists of.
+  Model partOfGradient(size_t index) {
+    Call described(*this, /*batch=*/1, /*time=*/64, /*heads=*/1, /*headsOfKeys=*/1);
+    std::string text = llvm::cantFail(signatureOf(described).partOfDeclaration(index, /*ofGradient=*/true));
+    return Model(text, /*name=*/"", width, element);
+  }
+
+private:
+  Model(llvm::StringRef text, const std::string &name, int64_t width, ElementType element)
+      : element(element), width(width) {
+    op = llvm::cantFail(Operator::create(text));
     mlir::DialectRegistry registry;
     registerDialects(registry);
     mlir::MLIRContext context(registry, mlir::MLIRContext::Threading::DISABLED);
-    auto module = mlir::parseSourceString<mlir::ModuleOp>(text->getBuffer(), &context);
+    auto module = mlir::parseSourceString<mlir::ModuleOp>(text, &context);
     VariantOp variant = *module->getOps<VariantOp>().begin();
     auto sizeOf = [&](llvm::StringRef size) -> std::optional<double> {
       constexpr int64_t slots = 64, expanded = 16;
@@ -47,6 +60,7 @@ public:
     }
   }
 
+public:
   /// What there is to know of a call.
   std::string explainForward(int64_t batch, int64_t time, int64_t heads, bool isRecorded = false) {
     Call described(*this, batch, time, heads, heads);
@@ -99,6 +113,7 @@ public:
 
 private:
   ElementType element;
+  int64_t width;
   struct Argument {
     bool isOptional, isParameter;
     std::string heads;
@@ -256,6 +271,23 @@ TEST_P(ChunksTest, GradientsOfFewChunksHaveSegmentsOfTwo) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Models, ChunksTest, testing::Values("gla"),
+                         [](const testing::TestParamInfo<const char *> &info) { return info.param; });
+
+using FeaturesTest = MemoryTest;
+
+/// Blocks that carry nothing but rows of convolutions, and sums, fill the chip in as few turns as can be, as each walks
+/// a chunk more than it has: of 32 heads four segments, and of as many as there are multiprocessors none. At width 64
+/// blocks of four warps have registers and memory for two on a multiprocessor.
+TEST_P(FeaturesTest, GradientsOfFeaturesHaveFewSegments) {
+  for (auto [width, heads, segments] : std::initializer_list<std::tuple<int64_t, int64_t, int64_t>>{
+           {128, 32, 4}, {128, 8, 16}, {128, 132, 1}, {128, 256, 1}, {64, 32, 8}, {64, 256, 1}}) {
+    Model keys = Model(GetParam(), width).partOfGradient(0);
+    auto [explained, largest] = keys.explain(1, 8192, heads, heads);
+    EXPECT_EQ(explained.getAsObject()->getInteger("side_by_side").value_or(1), segments) << width << ", " << heads;
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Models, FeaturesTest, testing::Values("lawcat"),
                          [](const testing::TestParamInfo<const char *> &info) { return info.param; });
 
 using TurnsTest = MemoryTest;
