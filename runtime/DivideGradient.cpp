@@ -319,7 +319,8 @@ std::shared_ptr<const KeptStates> Gradient::statesOf(const OperatorCall &call) c
   };
   if (areFew(statesOfCall) && divisionWithStates(call))
     return statesOfCall;
-  std::shared_ptr<const KeptStates> starts = startsOf(call);
+  // Where several declarations are compiled for a call, none waits for what its gradient turns out to take.
+  std::shared_ptr<const KeptStates> starts = call.gradientBytes ? nullptr : startsOf(call);
   return areFew(starts) ? starts : nullptr;
 }
 

@@ -526,11 +526,19 @@ Keeps Operator::Signature::likelyKept(const OperatorCall &call, const GradientRe
                                                        /*divided=*/false, /*independentChunks=*/false);
   if (failed(parts) || parts->carried.empty())
     return Keeps::Nothing;
+  // The gradient of a part of a declaration has two walks where its states are wider.
+  constexpr int64_t mostWidthOfPart = 64;
+  auto isWide = [](Operation *each) {
+    auto root = dyn_cast<StateOp>(each);
+    return root && root.getType().getFirstSize() > mostWidthOfPart;
+  };
+  if (call.gradientBytes && llvm::any_of(parts->carried, isWide))
+    return Keeps::Nothing;
   // Those of several states take more than is kept, or are of chunks of fewer tokens than the call's.
   auto isState = [](Operation *each) { return isa<StateOp>(each); };
   if (parts->kept.empty() && parts->forwardResults.empty() && llvm::count_if(parts->carried, isState) == 1)
     return Keeps::Chunks;
-  return choose(call, threads, &request).segments > 1 ? Keeps::Segments : Keeps::Nothing;
+  return !call.gradientBytes && choose(call, threads, &request).segments > 1 ? Keeps::Segments : Keeps::Nothing;
 }
 
 void Operator::Signature::compileWithGradient(const OperatorCall &call, const GradientRequest &request,

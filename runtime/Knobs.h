@@ -85,8 +85,8 @@ struct Knobs {
   /// all else, where there are so many; 0: as memory allows. Default 0. May be changed at run time.
   std::atomic<int64_t> groups = 0;
 
-  /// STRETTO_KEEP_STATES: whether calls that are recorded keep states for their gradients where these take them: 1 or
-  /// 0. Default 1. May be changed at run time.
+  /// STRETTO_KEEP_STATES: whether calls that are recorded keep states for their gradients where these take them, and
+  /// features that were found before all else: 1 or 0. Default 1. May be changed at run time.
   std::atomic<bool> keepStates = true;
 
   static Knobs &instance();

@@ -264,7 +264,8 @@ STRETTO_EXPORT void strettoSetSequences(int64_t sequences);
 STRETTO_EXPORT int64_t strettoSegment(void);
 STRETTO_EXPORT void strettoSetSegment(int64_t chunks);
 
-/* Whether calls that are recorded keep states for their gradients; STRETTO_KEEP_STATES says it at first. */
+/* Whether calls that are recorded keep states, and features, for their gradients; STRETTO_KEEP_STATES says it at first.
+ */
 STRETTO_EXPORT bool strettoKeepStates(void);
 STRETTO_EXPORT void strettoSetKeepStates(bool keepStates);
 

@@ -87,9 +87,11 @@ public:
   }
 
   /// What a recorded call keeps for the gradient of all its inputs, by their names, with the chunk; "" where it keeps
-  /// nothing.
-  std::string statesKept(int64_t batch, int64_t time, int64_t heads) {
+  /// nothing. That of a part of a declaration is told how many bytes it may take.
+  std::string statesKept(int64_t batch, int64_t time, int64_t heads, bool ofPart = false) {
     Call described(*this, batch, time, heads, heads);
+    if (ofPart)
+      described.call.gradientBytes = 2 * described.largest;
     Operator::Signature &signature = signatureOf(described);
     auto kept = signature.statesKeptBy(described.call, allOf(signature), /*threads=*/1);
     return kept ? llvm::join(kept->names(), " ") + " " + std::to_string(kept->tokens) : "";
@@ -389,6 +391,9 @@ TEST_F(DescribedTest, RecordedCallsKeepWhatSegmentsBeginWith) {
                             {"supra", "S 512"},
                             {"gsa", "keys values 512"}})
     EXPECT_EQ(Model(name, /*width=*/128).statesKept(1, 8192, /*heads=*/32), kept) << name;
+  // Parts of declarations keep states of chunks alone.
+  EXPECT_EQ(Model("retention", /*width=*/128).statesKept(1, 8192, 32, /*ofPart=*/true), "");
+  EXPECT_EQ(Model("gla", /*width=*/64).statesKept(1, 8192, 32, /*ofPart=*/true), "S 64");
   // Of a walk over whole sequences they have none.
   EXPECT_EQ(Model("retention", /*width=*/128).statesKept(8, 4096, 32), "");
   // In fp32 as well.
