@@ -85,7 +85,7 @@ variable_list VariantBackward::apply(variable_list &&cotangents) {
   if (op && !at::GradMode::is_enabled() && !c10::impl::TorchDispatchModeTLS::any_modes_set()) {
     std::vector<bool> asked(wanted.begin(), wanted.end());
     std::vector<OptionalTensor> given;
-    for (const std::optional<at::Tensor> &cotangent : all)
+    for (std::optional<at::Tensor> cotangent : all)
       given.push_back(cotangent);
     at::AutoDispatchBelowAutograd guard;
     found = op->gradient(op->read(at::ArrayRef<c10::IValue>(stack.data(), op->argumentCount())), asked, given, rows,
