@@ -30,18 +30,14 @@ public:
     ofThread = b.linear(offsets(Layout::Lane), offsets(Layout::Warp));
   }
 
-  /// The offset of the thread in a row that is computed, one of the first `rows`, or null where it is 0.
-  Value offsetIn(Value row, int64_t rows) {
+  /// The address of an element in a row that is computed, one of the first `rows`.
+  Value addressOf(Value row, int64_t column, int64_t rows = std::numeric_limits<int64_t>::max()) {
     SmallVector<uint64_t> ofRows = tile.byteOffsetsOf(0);
     ofRows.truncate(std::min<size_t>(ofRows.size(), llvm::Log2_64_Ceil(rows)));
-    return b.combine(ofThread, b.linear(row, ofRows));
-  }
-  /// The address of the element whose coordinates have these parts beside an offset of the thread.
-  Value addressOf(Value offset, int64_t row, int64_t column) {
-    uint64_t own = tile.byteOffset(tile.getLayout().flat({row, column}));
+    Value offset = b.combine(ofThread, b.linear(row, ofRows));
+    uint64_t own = tile.byteOffset(tile.getLayout().flat({0, column}));
     return b.advance(tile.base, offset ? b.bitXor(offset, own) : b.i32(own));
   }
-  Value offsetOfThread() const { return ofThread; }
 
 private:
   ThreadBuilder &b;
@@ -77,7 +73,6 @@ protected:
 
   Registers loadFrom(Value address) { return b.load(address, tile.type.getElementType(), together); }
   Value numberOf(int64_t row) { return b.add(b.coordinate(layout, 0, 0), row); }
-  int64_t rowCount() const { return tile.type.getDimSize(0); }
 
   ThreadBuilder &b;
   const Layout &layout;
@@ -98,25 +93,16 @@ protected:
         addresses(b, tile, layout.basis(Layout::Lane), layout.basis(Layout::Warp)),
         reach(layout.coordinate(layout.reach(Layout::Register), 0)) {}
 
-  /// Whether registers have rows that follow one another, from a multiple of as many on.
-  bool hasRuns() const { return (reach & (reach + 1)) == 0; }
-  int64_t rowsOfRun() const { return reach + 1; }
-
-  /// That of a row which other registers have, or other threads. The rows of a run are a constant away from each other.
+  /// That of a row which other registers have, or other threads: what registers have is a constant away from the
+  /// thread's.
   Value addressOf(int64_t row, int64_t column) {
-    if (row >= 0 && (row & ~reach) == 0)
-      return addresses.at(layout.flat({row, column}));
-    int64_t own = hasRuns() ? row & reach : 0;
-    auto [offset, isNew] = offsets.try_emplace(row - own);
-    if (isNew)
-      offset->second = columns.offsetIn(numberOf(row - own), rowCount());
-    return columns.addressOf(offset->second, own, column);
+    bool isOwn = row >= 0 && (row & ~reach) == 0;
+    return isOwn ? addresses.at(layout.flat({row, column})) : columns.addressOf(numberOf(row), column);
   }
 
 private:
   Addresses addresses;
   int64_t reach;
-  llvm::SmallDenseMap<int64_t, Value> offsets;
 };
 
 /// Those before, of which the first follow the rows of a tail.
@@ -132,11 +118,7 @@ private:
     Value address = addressOf(row, column);
     if (row >= 0)
       return loadFrom(address);
-    // Before a run that is the first there is nothing but the tail.
-    Value number = numberOf(row);
-    Value before = hasRuns() && -row <= rowsOfRun()
-                       ? ofTail.addressOf(ofTail.offsetOfThread(), tailRows + row, column)
-                       : ofTail.addressOf(ofTail.offsetIn(b.add(number, tailRows), tailRows), 0, column);
+    Value number = numberOf(row), before = ofTail.addressOf(b.add(number, tailRows), column);
     return loadFrom(b.select(b.less(number, 0), before, address));
   }
 
@@ -174,8 +156,7 @@ public:
 private:
   Registers load(int64_t row, int64_t column) override {
     Value number = b.add(ofThread, row), exists = b.compare(arith::CmpIPredicate::ult, number, limit);
-    Value offset = columns.offsetIn(b.select(exists, number, b.i32(0)), most);
-    Registers loaded = loadFrom(columns.addressOf(offset, 0, column));
+    Registers loaded = loadFrom(columns.addressOf(b.select(exists, number, b.i32(0)), column, most));
     for (Value &value : loaded)
       value = b.select(exists, value, b.zero(value.getType()));
     return loaded;
