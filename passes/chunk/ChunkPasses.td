@@ -121,7 +121,9 @@ def ExpandDecay : Pass<"stretto-expand-decay", "::stretto::chunk::KernelOp"> {
     whether the factors and the operands that this needs are in range is tested once per chunk, and where they are not,
     the products are formed one by one, marked `exact`. In a walk over states in bf16 the same rows, rescaled around the
     chunk's end, serve for products, reads and writes; in a walk back, whose state is met at the chunk's end, around its
-    start, and for the sums of all gradients, which are added to what is read of the state and scaled once. Where nothing
+    start, and for the sums of all gradients, which are added to what is read of the state and scaled once. Columns of a
+    state that are tiles of their own, as a normaliser is, decay with it, and meet the same rows. A state of reverse time that
+    is only written has its start for an anchor, too. Where nothing
     but products of rows asks for an exact form, they come by halves of blocks of 2, 4, ... tokens: a query of a second
     half and a key of its first are rescaled by what each has decayed from the middle, a factor of 1 at most, and one
     product has all pairs that meet in blocks of one size. A loop over sizes, from that of the chunk on, forms them all;

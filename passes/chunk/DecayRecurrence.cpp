@@ -10,26 +10,75 @@ using namespace mlir;
 using namespace stretto;
 
 template <typename Ops> bool DecayRecurrence::meetsState(const Ops &ops) {
-  products.clear();
+  meetings = {};
   return !ops.empty() && llvm::all_of(ops, [&](auto op) { return meetsState(op.getOperand(), op.getResult()); });
 }
 
 bool DecayRecurrence::meetsState(Value rows, Value decayed) {
-  bool isAlongRows = state.getAlong() == chunk::Side::Rows;
-  auto isProduct = [&](chunk::DotOp dot, bool transposed) {
-    return dot && dot.getRight() == state.getState() && !dot.getAddend() && !dot.getTransposeLeft() &&
-           dot.getTransposeRight() == transposed && (products.push_back(dot), true);
-  };
-  if (rows.hasOneUse() && isProduct(rows.getDefiningOp<chunk::DotOp>(), isAlongRows))
-    return true;
-  return llvm::all_of(decayed.getUses(), [&](OpOperand &use) {
-    return use.getOperandNumber() == 0 && isProduct(dyn_cast<chunk::DotOp>(use.getOwner()), !isAlongRows);
-  });
+  Meetings found;
+  if (!isOfState(rows, found)) {
+    found = {};
+    auto isMeeting = [&](OpOperand &use) {
+      if (use.getOperandNumber() == 0 && isProduct(use.getOwner(), state.getAlong() != chunk::Side::Rows, found))
+        return true;
+      OpOperand *column = isa<arith::MulFOp>(use.getOwner()) ? findColumn(use.getOwner()) : nullptr;
+      return column && (found.columns.push_back(column), true);
+    };
+    if (!llvm::all_of(decayed.getUses(), isMeeting))
+      return false;
+  }
+  meetings.products.append(found.products);
+  meetings.columns.append(found.columns);
+  return true;
 }
+
+bool DecayRecurrence::isOfState(Value rows, Meetings &found) {
+  if (!rows.hasOneUse())
+    return false;
+  if (isProduct(rows.getDefiningOp(), state.getAlong() == chunk::Side::Rows, found))
+    return true;
+  auto sum = rows.getDefiningOp<arith::AddFOp>();
+  if (!sum)
+    return false;
+  if (OpOperand *column = findColumn(sum)) {
+    found.columns.push_back(column);
+    return isOfState(sum->getOperand(1 - column->getOperandNumber()), found);
+  }
+  for (unsigned side : {0, 1})
+    if (auto scaled = sum->getOperand(side).getDefiningOp<arith::MulFOp>())
+      if (OpOperand *column = findColumn(scaled)) {
+        found.columns.push_back(column);
+        return isOfState(sum->getOperand(1 - side), found);
+      }
+  return false;
+}
+
+bool DecayRecurrence::isProduct(Operation *op, bool transposed, Meetings &found) {
+  auto dot = dyn_cast_if_present<chunk::DotOp>(op);
+  bool isOfState = dot && dot.getRight() == state.getState() && !dot.getAddend() && !dot.getTransposeLeft() &&
+                   dot.getTransposeRight() == transposed;
+  return isOfState && (found.products.push_back(dot), true);
+}
+
+OpOperand *DecayRecurrence::findColumn(Operation *op) {
+  for (OpOperand &operand : op->getOpOperands())
+    if (auto row = operand.get().getDefiningOp<chunk::BroadcastOp>(); row && row.getAlong() == chunk::Side::Columns)
+      if (llvm::any_of(columns, [&](chunk::DecayStateOp column) { return column.getState() == row.getOperand(); }))
+        return &operand;
+  return nullptr;
+}
+
+/// Of a state of reverse time that no row meets, as where segments leave what the next ones begin with, the start is
+/// met.
+static bool isReverse(chunk::DecayStateOp state) { return state->getParentOfType<chunk::KernelOp>().getReverse(); }
 
 std::optional<DecayRecurrence> DecayRecurrence::of(chunk::DecayStateOp state) {
   DecayRecurrence result;
   result.state = state;
+  auto isColumn = [&](chunk::DecayStateOp op) {
+    return cast<RankedTensorType>(op.getState().getType()).getRank() == 1 && op.getForm() == state.getForm() &&
+           op.getAlong() == state.getAlong();
+  };
   result.first = state;
   std::optional<bool> before;
   auto isAlike = [&](bool own) { return before.value_or(own) == own && (before = own, true); };
@@ -38,7 +87,9 @@ std::optional<DecayRecurrence> DecayRecurrence::of(chunk::DecayStateOp state) {
       continue; // formed by itself where something is out of range
     bool isOwn =
         llvm::TypeSwitch<Operation *, bool>(user)
-            .Case([&](chunk::DecayStateOp op) { return op == state; })
+            .Case([&](chunk::DecayStateOp op) {
+              return op == state || (isColumn(op) && (result.columns.push_back(op), true));
+            })
             .Case([&](chunk::DecayDotOp op) { return result.scores.push_back(op), isAlike(op.getBefore()); })
             .Case([&](chunk::DecayMixOp op) { return result.mixes.push_back(op), isAlike(op.getBefore()); })
             .Case([&](chunk::DecayTotalsOp op) { return result.totals.push_back(op), isAlike(op.getBefore()); })
@@ -55,7 +106,8 @@ std::optional<DecayRecurrence> DecayRecurrence::of(chunk::DecayStateOp state) {
     return std::nullopt;
   if (!result.meetsState(result.fromStart)) {
     result.isMetAtEnd = true;
-    if (!result.meetsState(result.toEnd))
+    bool isOnlyWritten = result.toEnd.empty() && isReverse(state);
+    if (!isOnlyWritten && !result.meetsState(result.toEnd))
       return std::nullopt;
   }
   result.findWhatIsBehind();
@@ -74,8 +126,11 @@ void DecayRecurrence::findWhatIsBehind() {
   add(totals);
   add(fromStart);
   add(toEnd);
-  add(products);
+  add(meetings.products);
+  for (OpOperand *column : meetings.columns)
+    add(ArrayRef{column->getOwner()});
   add(ArrayRef{state});
+  add(columns);
 }
 
 bool DecayRecurrence::feedsItself() {
@@ -100,6 +155,7 @@ void DecayRecurrence::erase() {
   for (chunk::DotOp read : ofBranches)
     if (read->use_empty())
       read->erase();
+  eraseAll(columns);
   state.erase();
 }
 
@@ -492,14 +548,25 @@ void RecurrenceExpander::expand(DecayRecurrence ops, bool within) {
     multiplyBothParts(scores);
   }
   auto decayed = [&](Value state, Value factors) {
-    return mul(state, repeat(factors, tileTypeOf(state), ops.state.getAlong()));
+    bool isColumn = tileTypeOf(state).getRank() == 1;
+    return mul(state, isColumn ? factors : repeat(factors, tileTypeOf(state), ops.state.getAlong()));
+  };
+  auto replaceState = [&, total = total](chunk::DecayStateOp op, Value met) {
+    auto asMet = [&] { return met; };
+    op.replaceAllUsesWith(choose(inRange, met.getType(), asMet, [&] { return decayed(met, total); }));
   };
   Value met = decayed(ops.state.getState(), ofState);
-  for (chunk::DotOp product : ops.products)
+  for (chunk::DotOp product : ops.meetings.products)
     product.getRightMutable().assign(met);
   giveBack(ops.state, met, ofState);
-  ops.state.replaceAllUsesWith(
-      choose(inRange, met.getType(), [&] { return met; }, [&, factors = total] { return decayed(met, factors); }));
+  replaceState(ops.state, met);
+  for (chunk::DecayStateOp column : ops.columns) {
+    Value met = decayed(column.getState(), ofState);
+    for (OpOperand *row : ops.meetings.columns)
+      if (row->get().getDefiningOp<chunk::BroadcastOp>().getOperand() == column.getState())
+        row->set(repeat(met, tileTypeOf(row->get()), chunk::Side::Columns));
+    replaceState(column, met);
+  }
   for (chunk::DecayMixOp op : ops.mixes)
     mixOfRescaled(op, ops, rows);
   for (chunk::DecayTotalsOp op : ops.totals)

@@ -12,6 +12,8 @@ namespace stretto {
 /// where the state is met at its start, and the start where it is that of a cotangent, which is met at the end.
 struct DecayRecurrence {
   chunk::DecayStateOp state;
+  /// Columns of the state that are tiles of their own, as a normaliser is.
+  llvm::SmallVector<chunk::DecayStateOp, 1> columns;
   mlir::Operation *first; // of those that ask for the decay
   bool isMetAtEnd = false;
   bool before = false;
@@ -20,8 +22,13 @@ struct DecayRecurrence {
   llvm::SmallVector<chunk::DecayTotalsOp> totals;
   llvm::SmallVector<chunk::DecayFromStartOp> fromStart;
   llvm::SmallVector<chunk::DecayToEndOp> toEnd;
-  /// The products with the state: of rows that decay up to it, or whose result does.
-  llvm::SmallVector<chunk::DotOp> products;
+  /// Where rows meet the state: as the right operand of a product, and columns as a row that all tokens have. The rows
+  /// decay up to it, or the result does.
+  struct Meetings {
+    llvm::SmallVector<chunk::DotOp> products;
+    llvm::SmallVector<mlir::OpOperand *> columns;
+  };
+  Meetings meetings;
   /// Those of what is read that each branch forms by itself.
   llvm::SmallVector<chunk::DotOp> ofBranches;
   /// What is made of any of these, as weights are where rows are read with the state and fed back.
@@ -38,8 +45,13 @@ struct DecayRecurrence {
 private:
   void findWhatIsBehind();
   template <typename Ops> bool meetsState(const Ops &ops);
-  /// Whether decayed rows are a product with the state, or all that is made of them is.
+  /// Whether decayed rows are made of products with the state, or all that is made of them is.
   bool meetsState(mlir::Value rows, mlir::Value decayed);
+  /// Whether rows are a product with the state, or the sum of one and of what they have of columns.
+  bool isOfState(mlir::Value rows, Meetings &found);
+  bool isProduct(mlir::Operation *op, bool transposed, Meetings &found);
+  /// The operand that is a column as a row of each token.
+  mlir::OpOperand *findColumn(mlir::Operation *op);
 };
 
 /// Forms what decays with the channels of a state.

@@ -414,9 +414,13 @@ struct ExpandDecay : stretto::impl::ExpandDecayBase<ExpandDecay> {
     if (!inputTypeOf(kernel).isBF16() || kernel.getChunk() == 1)
       return;
     bool isAny = false, isBack = false;
-    for (chunk::DecayStateOp state : llvm::make_early_inc_range(kernel.getOps<chunk::DecayStateOp>())) {
-      if (DecayBuilder::tileTypeOf(state.getAmount()).getRank() != 2)
-        continue;
+    auto isOfChannels = [](chunk::DecayStateOp op) {
+      return DecayBuilder::tileTypeOf(op.getAmount()).getRank() == 2 &&
+             DecayBuilder::tileTypeOf(op.getState()).getRank() == 2;
+    };
+    // Vectors that are columns of a state are erased with it.
+    for (chunk::DecayStateOp state :
+         llvm::to_vector(llvm::make_filter_range(kernel.getOps<chunk::DecayStateOp>(), isOfChannels))) {
       if (auto ops = DecayRecurrence::of(state); ops && !ops->feedsItself()) {
         isAny = true;
         isBack |= ops->isMetAtEnd;
