@@ -317,6 +317,15 @@ bool isLeftOver(ChannelOp channel, ArrayRef<ChannelOp> over) {
   return llvm::any_of(over, [&](ChannelOp other) { return other.getOver() == channel.getPassed(); });
 }
 
+/// How many tiles have places where those of a channel are left over them.
+int64_t depthUnder(Roles roles, ChannelOp channel) {
+  for (FuncOp role : roles)
+    for (auto other : role.getOps<ChannelOp>())
+      if (other.getPassed() == channel.getOver())
+        return static_cast<int64_t>(other.getDepth());
+  return static_cast<int64_t>(channel.getDepth());
+}
+
 /// Whether roles read the tiles of a channel once: their place is free for the next for most of a turn.
 bool isReadOnce(Roles roles, ChannelOp channel) {
   return llvm::all_of(roles, [&](FuncOp role) {
@@ -406,8 +415,10 @@ int64_t deepenChannels(Roles roles, int64_t bytes) {
     for (ChannelOp channel : passed)
       channel.setDepth(ofPassed);
     for (int64_t depth = most / groups * groups; depth >= least; depth -= groups) {
-      for (ChannelOp channel : llvm::concat<ChannelOp>(channels, over))
+      for (ChannelOp channel : channels)
         channel.setDepth(depth);
+      for (ChannelOp channel : over)
+        channel.setDepth(depthUnder(roles, channel));
       if (SharedMemoryPlanner(roles, apart).plan() <= limit)
         return true;
       // Tiles that pass through two roles are on their way for longer than others.

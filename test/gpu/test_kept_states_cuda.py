@@ -15,13 +15,13 @@ OF_SEGMENTS = ["linear_attn", "retention", "bla", "gsa", "lolcats", "supra"]
 CLOSE = 4e-3
 
 
-def rows_of(name, batch, tokens, heads, width=128):
+def rows_of(name, batch, tokens, heads, width=128, value_width=None):
     generator = torch.Generator("cuda").manual_seed(1)
 
     def draw(*sizes):
         return torch.randn(batch, tokens, heads, *sizes, device="cuda", generator=generator)
 
-    rows = {key: draw(width) for key in ("q", "k", "v")}
+    rows = {key: draw(width) for key in ("q", "k")} | {"v": draw(value_width or width)}
     if name == "gla":
         rows["g"] = torch.nn.functional.logsigmoid(draw(width)) / 16
     elif name == "hgrn2":
@@ -74,6 +74,17 @@ def test_they_are_those_that_are_found_anew(name, batch, tokens, heads):
         assert states <= bytes_kept < 1.1 * states
     else:
         assert bytes_kept < states / 2
+
+
+@pytest.mark.parametrize("batch, tokens, heads", [(1, 8192, 32), (8, 1024, 32)])
+def test_values_whose_tiles_leave_others_one_place(batch, tokens, heads):
+    rows = rows_of("gla", batch, tokens, heads, value_width=96)
+    kept, bytes_kept, output = gradients("gla", rows, keep=True)
+    anew, _, expected = gradients("gla", rows, keep=False)
+    assert bytes_kept
+    assert (output.float() - expected.float()).norm() <= CLOSE * expected.float().norm()
+    for one, other in zip(kept, anew, strict=True):
+        assert (one.float() - other.float()).norm() <= CLOSE * other.float().norm()
 
 
 @pytest.mark.parametrize("name", KEEPING)
