@@ -49,7 +49,7 @@ int64_t Lowering::warpsOfRoles(ModuleOp form, const KernelForm &roles,
                       : roles.ahead && roles.outputs ? 16
                                                      : 0;
     // With fewer than these outputs were seen to spill, whatever the estimate.
-    constexpr int64_t fewestOfOutputs = 88, fewestOfAddresses = 12;
+    constexpr int64_t fewestOfOutputs = 88, fewestOfAddresses = 10;
     bool fits = llvm::all_of(block, [&](kernel::FuncOp role) {
       bool isOfOutputs = role.getRole().getKind() == kernel::RoleKind::Outputs;
       bool isOfMany = roles.within && role.getWarps() > walk.getWarps();

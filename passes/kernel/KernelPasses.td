@@ -103,7 +103,9 @@ def DivideRoles : Pass<"stretto-divide-roles", "::mlir::ModuleOp"> {
     With both, those who run ahead make what is left to the walk beside products of states, as tiles that are scaled, and
     pass it to the walk and to those behind it; more than four warps of them in groups, too, where they carry nothing but what
     they load for the next chunk. Then two such groups run ahead of a walk that leaves nothing but states, too, if their tiles
-    are ones that the memory system copies; that walk carries all that is left.
+    are ones that the memory system copies; that walk carries all that is left. A walk that leaves nothing else, or beside
+    which others expect a range, sums up what it multiplies over tokens, too, so that these keep nothing of it. Where outputs
+    have a part in what is expected nobody finds them behind a walk.
 
     ```mlir
     kernel.func @f(...) chunk 64 roles [#kernel.role<all, 8>] {
@@ -352,7 +354,7 @@ def OverlapProducts : Pass<"stretto-overlap-products", "::stretto::kernel::FuncO
     Operations stand in the order of how many products they wait for, one after the other, as far as registers reach: so
     what does not depend on a product, and what other products need or add to, is done while it runs. A `kernel.finish` waits for
     it where its result is first asked for, but by another product that adds to it. What is seldom wanted, on a condition or in
-    a loop there, stays as it stands.
+    a loop there, stays as it stands. Those who find outputs for a walk sum up what they have rounded before they multiply it.
 
     In a walk back, which seldom has the registers for that, a product is started before the one before it is waited for,
     where its operands are there by then; and of the products behind a choice, in whose first branch single warps form

@@ -32,6 +32,8 @@ namespace {
 class Order {
 public:
   explicit Order(Block &block) : block(block) {
+    auto function = block.getParent()->getParentOfType<FuncOp>();
+    isOfOutputs = function && function.getRole().getKind() == RoleKind::Outputs;
     int64_t ofEffects = 0;
     for (Operation &op : block) {
       int64_t count = 0;
@@ -133,7 +135,9 @@ private:
     }
     if (stored.contains(op))
       return op->getNumRegions() ? Turn::Chosen : Turn::Stored;
-    bool isOfTiles = llvm::any_of(op->getResultTypes(), llvm::IsaPred<RankedTensorType>);
+    // Those who find outputs have no registers for what is summed up beside what has been rounded of it.
+    bool sumsUp = isa<chunk::ReduceOp>(op) && isOfOutputs;
+    bool isOfTiles = !sumsUp && llvm::any_of(op->getResultTypes(), llvm::IsaPred<RankedTensorType>);
     return isOfTiles && isMemoryEffectFree(op) ? Turn::Rest : Turn::First;
   }
 
@@ -145,6 +149,7 @@ private:
   }
 
   Block &block;
+  bool isOfOutputs = false;
   DenseMap<Operation *, int64_t> before;
   DenseMap<Operation *, Turn> turns;
   llvm::DenseSet<Operation *> stored;

@@ -28,6 +28,8 @@ private:
   bool meetsChunks();
   bool isStateOfProducts(unsigned number);
   void reach();
+  void takeSumsOfOperands();
+  bool expectsOfFirst();
   DenseSet<Value> reachedByStates();
   bool isMadeOfTiles(Value value, const DenseSet<Value> &ofStates);
   void findReturned();
@@ -74,6 +76,21 @@ void RoleFinder::reach() {
   }
 }
 
+/// What a walk multiplies it sums over tokens, too: those ahead, who make it in stripes or in turns, pass it as it
+/// comes and keep nothing of it.
+void RoleFinder::takeSumsOfOperands() {
+  if (!leavesStates && loop.getBody()->getOps<chunk::ExpectOp>().empty())
+    return;
+  for (auto sums : loop.getBody()->getOps<MatvecOp>()) {
+    bool isOperand = llvm::any_of(sums.getMatrix().getUsers(),
+                                  [&](Operation *user) { return isa<chunk::DotOp>(user) && second.contains(user); });
+    if (!isOperand || second.contains(sums) || !sums.getVector().getDefiningOp<arith::ConstantOp>())
+      continue;
+    second.insert(sums);
+    reached.insert(sums.getResult());
+  }
+}
+
 bool RoleFinder::findLoop() {
   for (auto each : function.getOps<scf::ForOp>()) {
     if (loop)
@@ -113,6 +130,7 @@ bool RoleFinder::findWalk(bool ofStates) {
         isStable = false;
       }
   }
+  takeSumsOfOperands();
   for (bool isOfWalk : isOfSecond)
     isOfFirst.push_back(!isOfWalk);
   // A walk that passes its states to others, or leaves nothing else, may have matrices to make of tiles, but no
@@ -387,7 +405,22 @@ bool RoleFinder::findOutputs(bool prepares, bool isPrepared) {
     if (llvm::any_of(used, [&](Value value) { return isReached(value) && !returned.contains(value); }))
       return false;
   }
-  return llvm::any_of(second, isProduct) && llvm::any_of(second, llvm::IsaPred<StoreOp>);
+  return llvm::any_of(second, isProduct) && llvm::any_of(second, llvm::IsaPred<StoreOp>) && expectsOfFirst();
+}
+
+/// Whether what a turn expects follows from the first part alone, which ends with it.
+bool RoleFinder::expectsOfFirst() {
+  llvm::SetVector<Operation *> made;
+  for (auto expected : loop.getBody()->getOps<chunk::ExpectOp>())
+    made.insert(expected);
+  for (size_t index = 0; index < made.size(); ++index)
+    for (Value operand : made[index]->getOperands()) {
+      if (isReached(operand))
+        return false;
+      if (Operation *op = operand.getDefiningOp(); op && loop->isProperAncestor(op))
+        made.insert(op);
+    }
+  return true;
 }
 
 bool RoleDivision::isNumber(Operation *op) {

@@ -10,6 +10,7 @@ import sys
 
 import pytest
 import stretto
+from stretto import lang as sl
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "gpu"))
 from machine_code import has_operands_in_registers, kernels_of, overwritten_operands
@@ -393,6 +394,51 @@ def test_kept_states_are_stored_by_those_who_find_outputs(ptxas, tmp_path, opera
     for segments in (False, True):
         text = variant.lower("ptx", **form, segments=segments)
         assert bytes_spilled(ptxas, tmp_path, text)[0] <= most[segments]
+
+
+@stretto.variant
+def normalised_gla(
+    q: sl.Row["K"],
+    k: sl.Row["K"](heads="G"),
+    v: sl.Row["V"](heads="G"),
+    g: sl.Row["K"](heads="G"),
+    eps=sl.Option(1e-6),
+):
+    S = sl.write(sl.decay(sl.state("K", "V + 1"), log=g, along="K"), k, sl.append(v, 1.0))
+    total, weight = sl.split(sl.read(S, q, along="K"), "V")
+    return total / (weight + eps)
+
+
+def test_a_normaliser_decays_with_its_state(ptxas, tmp_path):
+    """Rows are rescaled once for a state and the column that is its normaliser: the roles of GLA have the registers for
+    that, where the walk sums up keys, and so have walks back of as many tokens.
+    """
+    settings = dict(target="sm_90a", dtype="bf16", K=128, V=128)
+    form = (0, 1, 0, 1, 0, -1, 1, -1)
+    planned = normalised_gla.lower("kernel", **settings, form=form)
+    walk, *others = (
+        planned[planned.index(f"@normalised_gla{role}(") :].split("kernel.return")[0]
+        for role in ("", ".ahead", ".outputs", ".producer")
+    )
+    assert walk.count("kernel.matvec") == 1 and others[1].count("kernel.matvec") == 1
+    assert "kernel.matvec" not in others[0] and "chunk.expect" in others[0]
+    for segments, most in ((False, 0), (True, 28)):
+        text = normalised_gla.lower("ptx", **settings, form=form, segments=segments)
+        assert bytes_spilled(ptxas, tmp_path, text)[0] <= most
+    for width, tokens, segments in ((128, 32, False), (64, 64, True)):
+        sizes = dict(target="sm_90a", dtype="bf16", K=width, V=width, backward=True, segments=segments)
+        text = normalised_gla.lower("ptx", **sizes, form=(tokens, 1, 8, 1))
+        assert bytes_spilled(ptxas, tmp_path, text)[0] == 0
+
+
+def test_tiles_that_are_left_over_others_have_as_many_places():
+    """States that are kept leave memory for one tile of keys: what is left over these has one place, too."""
+    form = dict(target="sm_90a", dtype="bf16", form=(0, 1, 0, 0, 0, -1, 1, -1), keeps="chunks", K=128, V=96)
+    planned = stretto.ops.gla.variant.lower("kernel", **form)
+    depths = dict(re.findall(r"passed (\d+) bulk depth (\d+)", planned))
+    left = set(re.findall(r"over (\d+) depth (\d+)", planned))
+    assert {depth for _, depth in left} == {"1", "3"} and all(depths[number] == depth for number, depth in left)
+    assert stretto.ops.gla.variant.lower("ptx", **form)
 
 
 def test_windows_are_met_behind_a_walk(ptxas, tmp_path):
