@@ -45,7 +45,7 @@ bool DecayRecurrence::isOfState(Value rows, Meetings &found) {
     return isOfState(sum->getOperand(1 - column->getOperandNumber()), found);
   }
   for (unsigned side : {0, 1})
-    if (auto scaled = sum->getOperand(side).getDefiningOp<arith::MulFOp>())
+    if (auto scaled = sum->getOperand(side).getDefiningOp<arith::MulFOp>(); scaled && scaled->hasOneUse())
       if (OpOperand *column = findColumn(scaled)) {
         found.columns.push_back(column);
         return isOfState(sum->getOperand(1 - side), found);

@@ -80,6 +80,61 @@ chunk.kernel @normaliser_back chunk 64 reverse (input %q: tensor<64x32xbf16>, in
   chunk.yield %d_k next %S2, %z2 : tensor<64x32xf32>, tensor<32x16xf32>, tensor<32xf32>
 }
 
+// Others may scale the column, if nobody else asks for what it is scaled to.
+// CHECK-LABEL: chunk.kernel @scaled
+// CHECK: %[[Z:.*]] = arith.mulf %z, %{{.*}} : tensor<32xf32>
+// CHECK-NEXT: %[[ROW:.*]] = chunk.broadcast %[[Z]] along columns
+// CHECK: %[[SCALED:.*]] = arith.mulf %{{.*}}, %[[ROW]] : tensor<64x32xf32>
+// CHECK: arith.addf %{{.*}}, %[[SCALED]]
+chunk.kernel @scaled chunk 64 reverse (input %q: tensor<64x32xbf16>, input %k: tensor<64x32xbf16>, input %v: tensor<64x16xbf16>, input %g: tensor<64x32xbf16>, input %w: tensor<64x64xbf16>,
+                                   state %S: tensor<32x16xf32> of "S" column 0 columns 17, state %z: tensor<32xf32> of "S" column 16 columns 17,
+                                   valid %n: index) -> (d_k: tensor<64x32xf32>) {
+  %q32 = arith.extf %q : tensor<64x32xbf16> to tensor<64x32xf32>
+  %v32 = arith.extf %v : tensor<64x16xbf16> to tensor<64x16xf32>
+  %g32 = arith.extf %g : tensor<64x32xbf16> to tensor<64x32xf32>
+  %w32 = arith.extf %w : tensor<64x64xbf16> to tensor<64x64xf32>
+  %seen = chunk.dot %v32, %S transpose_right : tensor<64x16xf32>, tensor<32x16xf32> -> tensor<64x32xf32>
+  %row = chunk.broadcast %z along columns : tensor<32xf32> to tensor<64x32xf32>
+  %scaled = arith.mulf %q32, %row : tensor<64x32xf32>
+  %both = arith.addf %seen, %scaled : tensor<64x32xf32>
+  %behind = chunk.decay_to_end %both log %g32 : tensor<64x32xf32>, tensor<64x32xf32>
+  %d_k = chunk.decay_mix %w32, %q32 log %g32 transpose add %behind : tensor<64x64xf32>, tensor<64x32xf32>, tensor<64x32xf32> -> tensor<64x32xf32>
+  %queries = chunk.decay_from_start %q32 log %g32 : tensor<64x32xf32>, tensor<64x32xf32>
+  %S1 = chunk.decay_state %S log %g32 along rows : tensor<32x16xf32>, tensor<64x32xf32>
+  %S2 = chunk.dot %queries, %v32 transpose_left add %S1 : tensor<64x32xf32>, tensor<64x16xf32> -> tensor<32x16xf32>
+  %z1 = chunk.decay_state %z log %g32 along rows : tensor<32xf32>, tensor<64x32xf32>
+  %sum = chunk.reduce sum %queries over rows : tensor<64x32xf32> -> tensor<32xf32>
+  %z2 = arith.addf %sum, %z1 : tensor<32xf32>
+  chunk.yield %d_k next %S2, %z2 : tensor<64x32xf32>, tensor<32x16xf32>, tensor<32xf32>
+}
+
+// CHECK-LABEL: chunk.kernel @shared
+// CHECK: %[[ROW:.*]] = chunk.broadcast %z along columns
+// CHECK: %[[SCALED:.*]] = arith.mulf %{{.*}}, %[[ROW]] : tensor<64x32xf32>
+// CHECK: arith.addf %{{.*}}, %[[SCALED]]
+// CHECK: chunk.yield %{{.*}}, %[[SCALED]] next
+chunk.kernel @shared chunk 64 reverse (input %q: tensor<64x32xbf16>, input %k: tensor<64x32xbf16>, input %v: tensor<64x16xbf16>, input %g: tensor<64x32xbf16>, input %w: tensor<64x64xbf16>,
+                                   state %S: tensor<32x16xf32> of "S" column 0 columns 17, state %z: tensor<32xf32> of "S" column 16 columns 17,
+                                   valid %n: index) -> (d_k: tensor<64x32xf32>, c: tensor<64x32xf32>) {
+  %q32 = arith.extf %q : tensor<64x32xbf16> to tensor<64x32xf32>
+  %v32 = arith.extf %v : tensor<64x16xbf16> to tensor<64x16xf32>
+  %g32 = arith.extf %g : tensor<64x32xbf16> to tensor<64x32xf32>
+  %w32 = arith.extf %w : tensor<64x64xbf16> to tensor<64x64xf32>
+  %seen = chunk.dot %v32, %S transpose_right : tensor<64x16xf32>, tensor<32x16xf32> -> tensor<64x32xf32>
+  %row = chunk.broadcast %z along columns : tensor<32xf32> to tensor<64x32xf32>
+  %scaled = arith.mulf %q32, %row : tensor<64x32xf32>
+  %both = arith.addf %seen, %scaled : tensor<64x32xf32>
+  %behind = chunk.decay_to_end %both log %g32 : tensor<64x32xf32>, tensor<64x32xf32>
+  %d_k = chunk.decay_mix %w32, %q32 log %g32 transpose add %behind : tensor<64x64xf32>, tensor<64x32xf32>, tensor<64x32xf32> -> tensor<64x32xf32>
+  %queries = chunk.decay_from_start %q32 log %g32 : tensor<64x32xf32>, tensor<64x32xf32>
+  %S1 = chunk.decay_state %S log %g32 along rows : tensor<32x16xf32>, tensor<64x32xf32>
+  %S2 = chunk.dot %queries, %v32 transpose_left add %S1 : tensor<64x32xf32>, tensor<64x16xf32> -> tensor<32x16xf32>
+  %z1 = chunk.decay_state %z log %g32 along rows : tensor<32xf32>, tensor<64x32xf32>
+  %sum = chunk.reduce sum %queries over rows : tensor<64x32xf32> -> tensor<32xf32>
+  %z2 = arith.addf %sum, %z1 : tensor<32xf32>
+  chunk.yield %d_k, %scaled next %S2, %z2 : tensor<64x32xf32>, tensor<64x32xf32>, tensor<32x16xf32>, tensor<32xf32>
+}
+
 // Where the state of reverse time is only written, as what segments leave is, its start is the anchor, which scores share.
 // CHECK-LABEL: chunk.kernel @only_written
 // CHECK: %[[IN_RANGE:.*]] = chunk.within
