@@ -68,15 +68,11 @@ OpOperand *DecayRecurrence::findColumn(Operation *op) {
   return nullptr;
 }
 
-/// Of a state of reverse time that no row meets, as where segments leave what the next ones begin with, the start is
-/// met.
-static bool isReverse(chunk::DecayStateOp state) { return state->getParentOfType<chunk::KernelOp>().getReverse(); }
-
 std::optional<DecayRecurrence> DecayRecurrence::of(chunk::DecayStateOp state) {
   DecayRecurrence result;
   result.state = state;
   auto isColumn = [&](chunk::DecayStateOp op) {
-    return cast<RankedTensorType>(op.getState().getType()).getRank() == 1 && op.getForm() == state.getForm() &&
+    return DecayBuilder::tileTypeOf(op.getState()).getRank() == 1 && op.getForm() == state.getForm() &&
            op.getAlong() == state.getAlong();
   };
   result.first = state;
@@ -106,7 +102,8 @@ std::optional<DecayRecurrence> DecayRecurrence::of(chunk::DecayStateOp state) {
     return std::nullopt;
   if (!result.meetsState(result.fromStart)) {
     result.isMetAtEnd = true;
-    bool isOnlyWritten = result.toEnd.empty() && isReverse(state);
+    // No row meets it where segments leave what the next ones begin with.
+    bool isOnlyWritten = result.toEnd.empty() && state->getParentOfType<chunk::KernelOp>().getReverse();
     if (!isOnlyWritten && !result.meetsState(result.toEnd))
       return std::nullopt;
   }

@@ -10,6 +10,7 @@ import sys
 
 import pytest
 import stretto
+from declarations import normalised
 from stretto import lang as sl
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "gpu"))
@@ -405,8 +406,7 @@ def normalised_gla(
     eps=sl.Option(1e-6),
 ):
     S = sl.write(sl.decay(sl.state("K", "V + 1"), log=g, along="K"), k, sl.append(v, 1.0))
-    total, weight = sl.split(sl.read(S, q, along="K"), "V")
-    return total / (weight + eps)
+    return normalised(S, q, "K", "V", eps)
 
 
 def test_a_normaliser_decays_with_its_state(ptxas, tmp_path):
