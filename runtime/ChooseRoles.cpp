@@ -211,15 +211,17 @@ bool Lowering::divideWithin(ModuleOp form, KernelForm roles) {
 /// outputs; in slices, where each chunk is little work and much waiting, two groups of either, which take chunks in
 /// turns. Blocks of four warps of which a multiprocessor has two are faster than the first; gradients, and what solves
 /// systems of equations, were not measured so (docs/performance.md).
-Lowering::Roles Lowering::rolesOfProducer(ModuleOp form, int64_t warpsOfWalk) {
+Lowering::Roles Lowering::rolesOfProducer(ModuleOp form, int64_t warpsOfWalk, bool hasTwoBlocks) {
   constexpr int64_t warpsOfGroup = 4;
   constexpr double leastAhead = 0.1;
   WalkResult systems =
       form.walk([](Operation *op) { return WalkResult(failure(isa<chunk::SolveOp, chunk::InverseOp>(op))); });
+  bool expectsRange = hasDecaysOfChannels(form);
   bool isSliced = llvm::any_of(form.getOps<chunk::KernelOp>(), [](chunk::KernelOp kernel) {
     return kernel.getSlices() > 1 && !kernel.argumentsOf(chunk::ArgumentKind::State).empty();
   });
-  if (!mayHaveRoles() || isOfGradient || systems.wasInterrupted() || (!isSliced && mayHaveTwoBlocks(form, warpsOfWalk)))
+  if (!mayHaveRoles() || isOfGradient || systems.wasInterrupted() ||
+      (!isSliced && !expectsRange && hasTwoBlocks))
     return {};
   KernelForm kernel = kernelForm();
   kernel.warps = warpsOfWalk;
@@ -242,12 +244,11 @@ Lowering::Roles Lowering::rolesOfProducer(ModuleOp form, int64_t warpsOfWalk) {
   };
   constexpr int64_t one = warpsOfGroup, two = 2 * warpsOfGroup;
   SmallVector<Roles, 4> tried = {{one, one}};
-  bool expectsRange = hasDecaysOfChannels(form);
   if (isSliced && !expectsRange)
     tried = {{two, two}, {one, two}, {one, one}, {0, two}};
   // Rows that are rescaled are most of the work: twice the warps for them, each with half as many, where these have
   // registers enough; the frame of segments takes some.
-  if (expectsRange)
+  if (expectsRange && !mayHaveTwoBlocks(form, warpsOfWalk))
     tried = {{two, one}, {one, one}};
   kernel.within = expectsRange;
   for (Roles roles : tried) {

@@ -219,6 +219,25 @@ static void negateMagnitudes(llvm::Module &module) {
     }
 }
 
+/// Subtracts numbers of 16 bits from products by instructions that ptxas makes a part of the sum: LLVM would flip the
+/// sign of the word that such a number was widened to, in a step of its own.
+static void subtractFromProducts(llvm::Module &module) {
+  using namespace llvm::PatternMatch;
+  llvm::IRBuilder<> builder(module.getContext());
+  auto *negated = llvm::InlineAsm::get(llvm::FunctionType::get(builder.getFloatTy(), builder.getFloatTy(), false),
+                                       "neg.f32 $0, $1;", "=f,f", /*hasSideEffects=*/false);
+  for (llvm::Function &function : module)
+    for (llvm::Instruction &instruction : llvm::make_early_inc_range(llvm::instructions(function))) {
+      llvm::Value *product = nullptr, *rounded = nullptr;
+      if (!match(&instruction, m_FSub(m_Value(product), m_Value(rounded))) || !match(product, m_FMul(m_Value(), m_Value())) ||
+          !match(rounded, m_BitCast(m_Value())) || !rounded->getType()->isFloatTy())
+        continue;
+      builder.SetInsertPoint(&instruction);
+      instruction.replaceAllUsesWith(builder.CreateFAdd(product, builder.CreateCall(negated, rounded)));
+      instruction.eraseFromParent();
+    }
+}
+
 namespace {
 /// Leaves a pass of those that write PTX out of the longest kernels: strength reduction of straight lines compares each
 /// sum and each address with those alike before it, which took half of LLVM's time there and left ptxas as many
@@ -291,6 +310,7 @@ FailureOr<std::string> stretto::translateToPtx(ModuleOp module, StringRef chipNa
   optimize(*llvmModule, *machine);
   widen(*llvmModule);
   negateMagnitudes(*llvmModule);
+  subtractFromProducts(*llvmModule);
   hideConstantsOfProducts(*llvmModule);
   LongKernels longKernels(*llvmModule);
   llvmContext.setOptPassGate(longKernels);

@@ -286,11 +286,15 @@ static SmallVector<Value, 2> largestMagnitudes(ThreadBuilder &b, ArrayRef<Value>
   auto bits = [&](Value number) -> Value {
     return arith::ExtUIOp::create(b, b.getI32Type(), arith::BitcastOp::create(b, b.getI16Type(), number));
   };
+  auto wordOf = [&](Value low, Value high) -> Value {
+    if (Value word = b.wordOf(low, high))
+      return word;
+    return arith::OrIOp::create(b, bits(low), arith::ShLIOp::create(b, bits(high), b.i32(16)));
+  };
   Value largest;
   for (size_t index = 0; index < numbers.size(); index += 2) {
-    Value pair = bits(numbers[index]);
-    if (index + 1 < numbers.size())
-      pair = arith::OrIOp::create(b, pair, arith::ShLIOp::create(b, bits(numbers[index + 1]), b.i32(16)));
+    bool isAlone = index + 1 == numbers.size();
+    Value pair = isAlone ? bits(numbers[index]) : wordOf(numbers[index], numbers[index + 1]);
     Value sizes = LLVM::BitcastOp::create(b, pairType, arith::AndIOp::create(b, pair, b.i32(0x7fff7fff)));
     largest = largest ? LLVM::UMaxOp::create(b, largest, sizes).getResult() : sizes;
   }

@@ -1,6 +1,8 @@
 //===- LowerElements.cpp - Elements in place ------------------------------===//
 
 #include "passes/kernel/ThreadLowering.h"
+#include "llvm/ADT/DenseSet.h"
+#include "llvm/ADT/MapVector.h"
 
 using namespace mlir;
 using namespace stretto;
@@ -143,12 +145,38 @@ LogicalResult ThreadLowering::lowerEvaluate(EvaluateOp op) {
 }
 
 void ThreadLowering::lowerMask(chunk::MaskOp op) {
+  constexpr size_t manyRows = 8;
   const Registers &source = registersOf(op.getOperand());
   Layout layout = *layoutOf(op.getType());
   Value valid = b.truncate(scalars.lookup(op.getValid()));
   Value otherwise = b.real(getElementTypeOrSelf(op.getType()), op.getOtherwise().convertToDouble());
-  define(op.getResult(),
-         [&](uint64_t reg) { return b.select(b.less(b.coordinate(layout, 0, reg), valid), source[reg], otherwise); });
+  auto masked = [&](uint64_t reg) {
+    return b.select(b.less(b.coordinate(layout, 0, reg), valid), source[reg], otherwise);
+  };
+  llvm::SmallMapVector<uint64_t, Value, 32> whole;
+  llvm::SmallDenseSet<int64_t, manyRows> rows;
+  for (auto [reg, number] : llvm::enumerate(source))
+    if (number && stripe.has(reg)) {
+      whole[reg] = number;
+      rows.insert(layout.coordinate(layout.at(Layout::Register, reg), 0));
+    }
+  // A thread that walks down columns would compare each of its rows, where all chunks of a sequence but its last have
+  // all rows. Those who run ahead have registers for a branch of the others.
+  if (function.getRole().getKind() != RoleKind::Ahead || rows.size() < manyRows)
+    return define(op.getResult(), masked);
+  auto numbers = llvm::map_to_vector(whole, [](const auto &entry) { return entry.second; });
+  auto choice = scf::IfOp::create(b, ValueRange(numbers).getTypes(), b.less(valid, op.getType().getDimSize(0)),
+                                  /*withElseRegion=*/true);
+  {
+    OpBuilder::InsertionGuard guard(b);
+    b.setInsertionPointToStart(choice.elseBlock());
+    scf::YieldOp::create(b, numbers);
+    b.setInsertionPointToStart(choice.thenBlock());
+    scf::YieldOp::create(b, llvm::map_to_vector(whole, [&](const auto &entry) { return masked(entry.first); }));
+  }
+  for (auto [entry, result] : llvm::zip_equal(whole, choice.getResults()))
+    entry.second = result;
+  define(op.getResult(), [&](uint64_t reg) { return whole.lookup(reg); });
 }
 
 Value ThreadLowering::scratchOf(Operation *op) {

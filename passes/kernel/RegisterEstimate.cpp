@@ -81,7 +81,7 @@ static int64_t registersOfStates(FuncOp function) {
 /// Shares of what a producer leaves, as roles are estimated. Where tiles are made in stripes the walk makes what it
 /// passes as it stores it, too: the assembler was seen to take a sixth less than each is estimated at.
 void RegistersOfRoles::divide(ArrayRef<FuncOp> roles, int64_t left) {
-  constexpr int64_t step = 8, fewest = 24, mostToSet = 240, ofAddresses = 32;
+  constexpr int64_t step = 8, fewest = 24, mostToSet = 240;
   const int64_t besideStates = leavesOver(roles) ? 40 : 60; // a walk that adds products of others itself
   // Those who make tiles in stripes keep the addresses of all of them; who has the memory system store what was passed,
   // where that goes.
@@ -134,7 +134,7 @@ bool RegistersOfRoles::leavesTooFew(ArrayRef<FuncOp> roles, int64_t left) {
 
 RegistersOfRoles::RegistersOfRoles(ArrayRef<FuncOp> roles) {
   constexpr int64_t ofProcessor = 65536, step = 8, fewest = 24, ofAll = 255, warpsOfGroup = 4;
-  constexpr int64_t mostToSet = 240, besideFew = 16; // what the assembler keeps of a role without products
+  constexpr int64_t ofProducer = 40, mostToSet = 240, besideFew = 16; // what the assembler keeps of a role without products
   int64_t threads = 0;
   bool areWarpgroups = true;
   for (FuncOp role : roles) {
@@ -152,9 +152,17 @@ RegistersOfRoles::RegistersOfRoles(ArrayRef<FuncOp> roles) {
     left -= registers * role.getThreads();
     threads -= role.getThreads();
   };
+  // Where others have all that they would use, a producer keeps the addresses of many tiles.
+  auto isProducer = [](FuncOp role) { return role.getRole().getKind() == RoleKind::Producer; };
+  int64_t unused = left;
+  for (FuncOp role : roles) {
+    bool isAhead = role.getRole().getKind() == RoleKind::Ahead;
+    int64_t wanted = isAhead ? estimateRegisters(role) + ofAddresses : wantedBy(role);
+    unused -= (isProducer(role) ? ofProducer : wanted) * role.getThreads();
+  }
   for (FuncOp role : roles.drop_front())
-    if (role.getRole().getKind() == RoleKind::Producer)
-      give(role, fewest);
+    if (isProducer(role))
+      give(role, unused >= 0 ? ofProducer : fewest);
   areShares = !leavesOver(roles) && leavesTooFew(roles, left);
   if (leavesOver(roles) || areShares) {
     divide(roles, left);

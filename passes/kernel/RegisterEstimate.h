@@ -36,7 +36,7 @@ private:
   static bool leavesTooFew(llvm::ArrayRef<FuncOp> roles, int64_t left);
 
   bool areShares = false; // of what a walk wants, and outputs that meet other chunks
-  static constexpr int64_t ofAssembler = 60;
+  static constexpr int64_t ofAssembler = 60, ofAddresses = 32;
   llvm::DenseMap<mlir::Operation *, int64_t> ofRoles;
 };
 

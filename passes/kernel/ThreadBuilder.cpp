@@ -158,6 +158,18 @@ Registers ThreadBuilder::unpack(Value vector) {
   return result;
 }
 
+Value ThreadBuilder::wordOf(Value low, Value high) {
+  auto first = low.getDefiningOp<LLVM::ExtractElementOp>(), second = high.getDefiningOp<LLVM::ExtractElementOp>();
+  if (!first || !second || first.getVector() != second.getVector())
+    return {};
+  std::optional<int64_t> place = getConstantIntValue(first.getPosition()), next = getConstantIntValue(second.getPosition());
+  int64_t elements = cast<VectorType>(first.getVector().getType()).getNumElements();
+  if (!place || !next || *place % 2 || *next != *place + 1 || elements % 2)
+    return {};
+  Value words = LLVM::BitcastOp::create(*this, VectorType::get({elements / 2}, getI32Type()), first.getVector());
+  return LLVM::ExtractElementOp::create(*this, words, i32(*place / 2));
+}
+
 static unsigned bytesOf(Type element, int64_t count) { return element.getIntOrFloatBitWidth() / 8 * count; }
 
 Registers ThreadBuilder::load(Value pointer, Type element, int64_t count) {

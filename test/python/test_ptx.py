@@ -502,6 +502,39 @@ def test_rows_that_are_expected_in_range_have_three_roles(ptxas, tmp_path, opera
     assert bytes_spilled(ptxas, tmp_path, variant.lower("ptx", **form, **sizes, segments=True))[0] <= most
 
 
+@pytest.mark.parametrize("operator", ["gla", "hgrn2", "rwkv6"])
+def test_rows_of_half_the_width_have_half_the_warps(ptxas, tmp_path, operator):
+    """They were seen to gain there, too, in place of two blocks of four warps that do everything. A producer keeps the
+    addresses of its tiles, as others leave registers.
+    """
+    sizes = dict.fromkeys(OPERATORS[operator], 64)
+    variant = getattr(stretto.ops, operator).variant
+    for form in ((0, 1, 0, 0, 0, -1, 1, -1), (0, 1, 0, 0, 0, -1, 2, -1)):
+        settings = dict(target="sm_90a", dtype="bf16", form=form, **sizes)
+        planned = variant.lower("kernel", **settings)
+        roles = re.findall(r"roles \[#kernel.role<([a-z]+), (\d)>\]", planned)
+        assert roles == [("walk", "4"), ("ahead", "4"), ("outputs", "4"), ("producer", "4")]
+        assert planned.count("chunk.expect") == 1 and "scf.if" not in planned
+        for segments in (False, True):
+            text = variant.lower("ptx", **settings, segments=segments)
+            assert set(spilled(ptxas, tmp_path, text)) == {("0", "0")}
+            assert re.search(r"setmaxnreg\S+\s+40;", text)
+
+
+def test_rows_are_asked_and_masked_by_few_instructions():
+    """Of words that rows came in the halves are not taken apart to ask for their range, and chunks with all of their
+    tokens compare no row of the sixteen that a thread has.
+    """
+    settings = dict.fromkeys(OPERATORS["hgrn2"], 128) | dict(target="sm_90a", dtype="bf16")
+    form = (0, 1, 0, 0, 0, -1, 1, -1)
+    assert len(re.findall(r"mov.b32\s+{%rs", stretto.ops.hgrn2.variant.lower("ptx", form=form, **settings))) <= 4
+    text = stretto.ops.hgrn2.variant.lower("llvm", form=form, **settings)
+    ahead = text[text.index("nvvm.setmaxregister  decrease 72") :]
+    ahead = ahead[: ahead.index("nvvm.setmaxregister  increase")]
+    [masked] = [block for block in re.split(r"\n  \^bb", ahead) if block.count("llvm.select") >= 32]
+    assert masked.count("llvm.icmp") == 16 and "llvm.load" not in masked
+
+
 @pytest.mark.parametrize("operator", ["simple_gla", "ssd"])
 def test_groups_ahead_of_groups_assemble_without_spills(ptxas, tmp_path, operator):
     """Two warpgroups on either side of a walk, and one that sends, share the registers."""

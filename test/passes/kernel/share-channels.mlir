@@ -91,7 +91,7 @@
 // THREADS: nvvm.barrier id = %c1_i32
 // THREADS: nvvm.barrier id = %c2_i32
 // THREADS: nvvm.barrier id = %c3_i32
-// THREADS: nvvm.setmaxregister decrease 24
+// THREADS: nvvm.setmaxregister decrease 40
 // THREADS: {kernel.roles = 128 : i64}
 // THREADS: {kernel.roles = 128 : i64}
 // THREADS: {kernel.roles = 128 : i64}
