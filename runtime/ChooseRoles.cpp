@@ -220,8 +220,7 @@ Lowering::Roles Lowering::rolesOfProducer(ModuleOp form, int64_t warpsOfWalk, bo
   bool isSliced = llvm::any_of(form.getOps<chunk::KernelOp>(), [](chunk::KernelOp kernel) {
     return kernel.getSlices() > 1 && !kernel.argumentsOf(chunk::ArgumentKind::State).empty();
   });
-  if (!mayHaveRoles() || isOfGradient || systems.wasInterrupted() ||
-      (!isSliced && !expectsRange && hasTwoBlocks))
+  if (!mayHaveRoles() || isOfGradient || systems.wasInterrupted() || (!isSliced && !expectsRange && hasTwoBlocks))
     return {};
   KernelForm kernel = kernelForm();
   kernel.warps = warpsOfWalk;

@@ -229,8 +229,9 @@ static void subtractFromProducts(llvm::Module &module) {
   for (llvm::Function &function : module)
     for (llvm::Instruction &instruction : llvm::make_early_inc_range(llvm::instructions(function))) {
       llvm::Value *product = nullptr, *rounded = nullptr;
-      if (!match(&instruction, m_FSub(m_Value(product), m_Value(rounded))) || !match(product, m_FMul(m_Value(), m_Value())) ||
-          !match(rounded, m_BitCast(m_Value())) || !rounded->getType()->isFloatTy())
+      if (!match(&instruction, m_FSub(m_Value(product), m_Value(rounded))) ||
+          !match(product, m_FMul(m_Value(), m_Value())) || !match(rounded, m_BitCast(m_Value())) ||
+          !rounded->getType()->isFloatTy())
         continue;
       builder.SetInsertPoint(&instruction);
       instruction.replaceAllUsesWith(builder.CreateFAdd(product, builder.CreateCall(negated, rounded)));

@@ -162,7 +162,8 @@ Value ThreadBuilder::wordOf(Value low, Value high) {
   auto first = low.getDefiningOp<LLVM::ExtractElementOp>(), second = high.getDefiningOp<LLVM::ExtractElementOp>();
   if (!first || !second || first.getVector() != second.getVector())
     return {};
-  std::optional<int64_t> place = getConstantIntValue(first.getPosition()), next = getConstantIntValue(second.getPosition());
+  std::optional<int64_t> place = getConstantIntValue(first.getPosition()),
+                         next = getConstantIntValue(second.getPosition());
   int64_t elements = cast<VectorType>(first.getVector().getType()).getNumElements();
   if (!place || !next || *place % 2 || *next != *place + 1 || elements % 2)
     return {};

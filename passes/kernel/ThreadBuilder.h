@@ -111,8 +111,8 @@ public:
   void store(mlir::Value pointer, mlir::ValueRange values);
   mlir::Value pack(mlir::ValueRange values);
   Registers unpack(mlir::Value vector);
-  /// The word of a vector that two numbers of 16 bits were taken from, the first of them from its lower half; null where
-  /// they come from elsewhere.
+  /// The word of a vector that two numbers of 16 bits were taken from, the first of them from its lower half; null
+  /// where they come from elsewhere.
   mlir::Value wordOf(mlir::Value low, mlir::Value high);
 
   /// Waits for all threads of the block, or of the role.
