@@ -103,10 +103,15 @@ llvm::Expected<Lowering::Blocks> Lowering::blocksOf(ModuleOp form) {
     return Blocks{needs->registers, request.warps, further, /*outputs=*/0, std::move(needs->planned)};
   // The walks of a gradient that have no results have as many warps as without roles.
   int64_t warpsOfWalk = isOfGradient ? 0 : fewWarps;
+  if (request.warps == 0 && request.ahead < 0 && request.outputs < 0)
+    if (Roles roles = rolesOfProducer(form, fewWarps); roles.outputs)
+      return Blocks{needs->registers, fewWarps, roles.ahead, roles.outputs, std::move(needs->planned)};
+  if (request.warps == 0 && request.outputs < 0)
+    if (int64_t further = warpsOfOutputs(form, warpsOfWalk))
+      return Blocks{needs->registers, warpsOfWalk, /*ahead=*/0, further, std::move(needs->planned)};
   bool gains = request.warps == 0 && gainsFromFewWarps(form);
   bool hasManyBlocks = request.blocks > 1 || !carriesStates(form) || (isOfGradient && carriesSumsAlone(form));
-  std::optional<Blocks> ofTwo;
-  if (gains || (request.warps == 0 && mayHaveTwoBlocks(form, fewWarps))) {
+  if (gains || (request.warps == 0 && hasManyBlocks && mayHaveTwoBlocks(form, fewWarps))) {
     // What products keep beside tiles was seen to spill at a few more than these; of walks that keep states the
     // estimate has more than the assembler takes.
     const int64_t registersOfTwo = carriesStates(form) ? 234 : 220;
@@ -114,16 +119,8 @@ llvm::Expected<Lowering::Blocks> Lowering::blocksOf(ModuleOp form) {
       llvm::consumeError(ofFew.takeError());
     else if ((gains && ofFew->registers <= fewRegisters) ||
              (ofFew->registers <= registersOfTwo && ofFew->bytes <= kernel::bytesOfBlock(2)))
-      ofTwo = Blocks{ofFew->registers, fewWarps, ahead, outputs, std::move(ofFew->planned)};
+      return Blocks{ofFew->registers, fewWarps, ahead, outputs, std::move(ofFew->planned)};
   }
-  if (request.warps == 0 && request.ahead < 0 && request.outputs < 0)
-    if (Roles roles = rolesOfProducer(form, fewWarps, ofTwo && mayHaveTwoBlocks(form, fewWarps)); roles.outputs)
-      return Blocks{needs->registers, fewWarps, roles.ahead, roles.outputs, std::move(needs->planned)};
-  if (request.warps == 0 && request.outputs < 0)
-    if (int64_t further = warpsOfOutputs(form, warpsOfWalk))
-      return Blocks{needs->registers, warpsOfWalk, /*ahead=*/0, further, std::move(needs->planned)};
-  if (ofTwo && (gains || hasManyBlocks))
-    return std::move(*ofTwo);
   if (request.warps == 0 && request.ahead < 0)
     if (int64_t further = warpsAhead(form, fewWarps))
       return Blocks{needs->registers, fewWarps, further, /*outputs=*/0, std::move(needs->planned)};

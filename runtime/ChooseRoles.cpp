@@ -167,10 +167,11 @@ static bool gainsBehindWalkBack(kernel::FuncOp walk, kernel::FuncOp outputs) {
          kernel::estimateWork(walk) + kernel::estimateWork(outputs) >= numbersOfByte * bytesOfTurn(walk);
 }
 
-/// Whether channels have decays of their own, so that rows are rescaled as far as their range allows it.
-static bool hasDecaysOfChannels(ModuleOp form) {
-  auto isOfChannels = [](chunk::DecayDotOp scores) {
-    return WalkResult(failure(cast<RankedTensorType>(scores.getAmount().getType()).getRank() > 1));
+/// Decays of channels, so that rows are rescaled as far as their range allows it; in the given form, if one is.
+static bool hasDecaysOfChannels(ModuleOp form, std::optional<chunk::DecayForm> of = std::nullopt) {
+  auto isOfChannels = [&](chunk::DecayDotOp scores) {
+    bool isMatrix = cast<RankedTensorType>(scores.getAmount().getType()).getRank() > 1;
+    return WalkResult(failure(isMatrix && (!of || scores.getForm() == *of)));
   };
   return form.walk(isOfChannels).wasInterrupted();
 }
@@ -211,16 +212,19 @@ bool Lowering::divideWithin(ModuleOp form, KernelForm roles) {
 /// outputs; in slices, where each chunk is little work and much waiting, two groups of either, which take chunks in
 /// turns. Blocks of four warps of which a multiprocessor has two are faster than the first; gradients, and what solves
 /// systems of equations, were not measured so (docs/performance.md).
-Lowering::Roles Lowering::rolesOfProducer(ModuleOp form, int64_t warpsOfWalk, bool hasTwoBlocks) {
+Lowering::Roles Lowering::rolesOfProducer(ModuleOp form, int64_t warpsOfWalk) {
   constexpr int64_t warpsOfGroup = 4;
   constexpr double leastAhead = 0.1;
   WalkResult systems =
       form.walk([](Operation *op) { return WalkResult(failure(isa<chunk::SolveOp, chunk::InverseOp>(op))); });
-  bool expectsRange = hasDecaysOfChannels(form);
   bool isSliced = llvm::any_of(form.getOps<chunk::KernelOp>(), [](chunk::KernelOp kernel) {
     return kernel.getSlices() > 1 && !kernel.argumentsOf(chunk::ArgumentKind::State).empty();
   });
-  if (!mayHaveRoles() || isOfGradient || systems.wasInterrupted() || (!isSliced && !expectsRange && hasTwoBlocks))
+  // Factors are multiplied by exchanges between lanes, where logarithms are added by one product: of these, three roles
+  // are faster than two blocks.
+  bool mayHaveTwo = !isSliced && mayHaveTwoBlocks(form, warpsOfWalk);
+  bool multipliesFactors = hasDecaysOfChannels(form, chunk::DecayForm::Factor);
+  if (!mayHaveRoles() || isOfGradient || systems.wasInterrupted() || (mayHaveTwo && !multipliesFactors))
     return {};
   KernelForm kernel = kernelForm();
   kernel.warps = warpsOfWalk;
@@ -243,11 +247,12 @@ Lowering::Roles Lowering::rolesOfProducer(ModuleOp form, int64_t warpsOfWalk, bo
   };
   constexpr int64_t one = warpsOfGroup, two = 2 * warpsOfGroup;
   SmallVector<Roles, 4> tried = {{one, one}};
+  bool expectsRange = hasDecaysOfChannels(form);
   if (isSliced && !expectsRange)
     tried = {{two, two}, {one, two}, {one, one}, {0, two}};
   // Rows that are rescaled are most of the work: twice the warps for them, each with half as many, where these have
   // registers enough; the frame of segments takes some.
-  if (expectsRange && !mayHaveTwoBlocks(form, warpsOfWalk))
+  if (expectsRange && !mayHaveTwo)
     tried = {{two, one}, {one, one}};
   kernel.within = expectsRange;
   for (Roles roles : tried) {

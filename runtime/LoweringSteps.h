@@ -149,7 +149,7 @@ private:
   struct Roles {
     int64_t ahead = 0, outputs = 0;
   };
-  Roles rolesOfProducer(mlir::ModuleOp form, int64_t warpsOfWalk, bool hasTwoBlocks);
+  Roles rolesOfProducer(mlir::ModuleOp form, int64_t warpsOfWalk);
   /// Whether roles that are asked for divide a walk only if it expects its rows to be in range, and do so then.
   bool divideWithin(mlir::ModuleOp form, KernelForm roles);
   mlir::LLVM::LLVMFuncOp function(llvm::StringRef symbol) {

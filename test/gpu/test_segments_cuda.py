@@ -108,15 +108,13 @@ def test_slices_walk_short_sequences_of_few_heads(name, T):
 
 @pytest.mark.parametrize("name", ["gla", "simple_gla", "linear_attn", "gsa"])
 def test_as_many_segments_as_multiprocessors_have_blocks(name):
-    """Where two blocks of four warps fit, and compute enough that they do not wait for memory alone, twice as many. GLA
-    has one, of three roles and a producer.
-    """
+    """Where two blocks of four warps fit, and compute enough that they do not wait for memory alone, twice as many."""
     case = CASES[name]
     # Shorter sequences of linear attention are walked whole, in slices.
     T = 8192 if name == "linear_attn" else 4096
     inputs = case.inputs(Shape(B=1, T=T, H=32, G=32, K=64, V=64), torch.bfloat16, DEVICE)
     found = explain(case, inputs)
-    assert found["segments"] == (4 if name in ("linear_attn", "gla") else 8)
+    assert found["segments"] == (4 if name == "linear_attn" else 8)
     o, state = case(inputs, output_final_state=True)
     with segments(1):
         expected, final = case(inputs, output_final_state=True)

@@ -502,17 +502,20 @@ def test_rows_that_are_expected_in_range_have_three_roles(ptxas, tmp_path, opera
     assert bytes_spilled(ptxas, tmp_path, variant.lower("ptx", **form, **sizes, segments=True))[0] <= most
 
 
-@pytest.mark.parametrize("operator", ["gla", "hgrn2", "rwkv6"])
-def test_rows_of_half_the_width_have_half_the_warps(ptxas, tmp_path, operator):
-    """They were seen to gain there, too, in place of two blocks of four warps that do everything. A producer keeps the
-    addresses of its tiles, as others leave registers.
+@pytest.mark.parametrize("operator, has_roles", [("hgrn2", True), ("gla", False), ("rwkv6", False)])
+def test_factors_of_half_the_width_have_roles(ptxas, tmp_path, operator, has_roles):
+    """They were seen to gain there, too, with half the warps for rows, where logarithms are as fast in two blocks of four
+    warps that do everything. A producer keeps the addresses of its tiles, as others leave registers.
     """
     sizes = dict.fromkeys(OPERATORS[operator], 64)
     variant = getattr(stretto.ops, operator).variant
-    for form in ((0, 1, 0, 0, 0, -1, 1, -1), (0, 1, 0, 0, 0, -1, 2, -1)):
-        settings = dict(target="sm_90a", dtype="bf16", form=form, **sizes)
+    for blocks in (1, 2):
+        settings = dict(target="sm_90a", dtype="bf16", form=(0, 1, 0, 0, 0, -1, blocks, -1), **sizes)
         planned = variant.lower("kernel", **settings)
         roles = re.findall(r"roles \[#kernel.role<([a-z]+), (\d)>\]", planned)
+        if not has_roles:
+            assert [role for role, _ in roles] == ["all"]
+            continue
         assert roles == [("walk", "4"), ("ahead", "4"), ("outputs", "4"), ("producer", "4")]
         assert planned.count("chunk.expect") == 1 and "scf.if" not in planned
         for segments in (False, True):
