@@ -504,8 +504,8 @@ def test_rows_that_are_expected_in_range_have_three_roles(ptxas, tmp_path, opera
 
 @pytest.mark.parametrize("operator, has_roles", [("hgrn2", True), ("gla", False), ("rwkv6", False)])
 def test_factors_of_half_the_width_have_roles(ptxas, tmp_path, operator, has_roles):
-    """They were seen to gain there, too, with half the warps for rows, where logarithms are as fast in two blocks of four
-    warps that do everything. A producer keeps the addresses of its tiles, as others leave registers.
+    """They were seen to gain there, too, with half the warps for rows, where logarithms are as fast in two blocks of
+    four warps that do everything. A producer keeps the addresses of its tiles, as others leave registers.
     """
     sizes = dict.fromkeys(OPERATORS[operator], 64)
     variant = getattr(stretto.ops, operator).variant
