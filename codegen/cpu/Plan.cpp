@@ -98,7 +98,7 @@ static bool gainsFromTiles(Operation *product) {
   int64_t rows = shapeOf(product->getResult(0))[0];
   int64_t depth = shapeOf(product->getOperand(0))[dot && dot.getTransposeLeft() ? 0 : 1];
   int64_t ofTiles = llvm::divideCeil(rows, tileRows) * (llvm::divideCeil(depth, tileDepth) * tileRows + throughMemory);
-  return ofTiles < rows * llvm::divideCeil(depth, 2);
+  return ofTiles < rows * static_cast<int64_t>(llvm::divideCeil(depth, 2));
 }
 
 void Plan::findPairs(PairProducts pairs) {

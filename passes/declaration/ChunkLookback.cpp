@@ -223,7 +223,7 @@ FailureOr<Terms> LookbackTiles::termsOf(Value row) {
 }
 
 FailureOr<PastTiles::Range> LookbackTiles::range() {
-  PastTiles::Range range = {.toEnd = op.getToEnd(), .ahead = op.getReverse()};
+  PastTiles::Range range = {.first = {}, .toEnd = op.getToEnd(), .ahead = op.getReverse()};
   if (!range.ahead) {
     range.first = b.tileOf(op.getFirst());
     return range;
