@@ -167,7 +167,8 @@ static bool gainsBehindWalkBack(kernel::FuncOp walk, kernel::FuncOp outputs) {
          kernel::estimateWork(walk) + kernel::estimateWork(outputs) >= numbersOfByte * bytesOfTurn(walk);
 }
 
-/// Decays of channels, so that rows are rescaled as far as their range allows it; in the given form, if one is.
+/// Whether channels have decays of their own, in the given form if one is, so that rows are rescaled as far as their
+/// range allows it.
 static bool hasDecaysOfChannels(ModuleOp form, std::optional<chunk::DecayForm> of = std::nullopt) {
   auto isOfChannels = [&](chunk::DecayDotOp scores) {
     bool isMatrix = cast<RankedTensorType>(scores.getAmount().getType()).getRank() > 1;
@@ -220,7 +221,7 @@ Lowering::Roles Lowering::rolesOfProducer(ModuleOp form, int64_t warpsOfWalk) {
   bool isSliced = llvm::any_of(form.getOps<chunk::KernelOp>(), [](chunk::KernelOp kernel) {
     return kernel.getSlices() > 1 && !kernel.argumentsOf(chunk::ArgumentKind::State).empty();
   });
-  // Factors are multiplied by exchanges between lanes, where logarithms are added by one product: of these, three roles
+  // One role multiplies factors by exchanges between lanes, where a product adds logarithms up: of factors, three roles
   // are faster than two blocks.
   bool mayHaveTwo = !isSliced && mayHaveTwoBlocks(form, warpsOfWalk);
   bool multipliesFactors = hasDecaysOfChannels(form, chunk::DecayForm::Factor);

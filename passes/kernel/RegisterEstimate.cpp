@@ -133,9 +133,8 @@ bool RegistersOfRoles::leavesTooFew(ArrayRef<FuncOp> roles, int64_t left) {
 }
 
 RegistersOfRoles::RegistersOfRoles(ArrayRef<FuncOp> roles) {
-  constexpr int64_t ofProcessor = 65536, step = 8, fewest = 24, ofAll = 255, warpsOfGroup = 4;
-  constexpr int64_t ofProducer = 40, mostToSet = 240,
-                    besideFew = 16; // what the assembler keeps of a role without products
+  constexpr int64_t ofProcessor = 65536, step = 8, fewest = 24, ofProducer = 40, ofAll = 255, warpsOfGroup = 4;
+  constexpr int64_t mostToSet = 240, besideFew = 16; // what the assembler keeps of a role without products
   int64_t threads = 0;
   bool areWarpgroups = true;
   for (FuncOp role : roles) {
