@@ -51,6 +51,7 @@ static void addChunkPasses(OpPassManager &manager, const PipelineOptions &option
   manager.addPass(createCSEPass());
   manager.addPass(createCanonicalizerPass());
   manager.addPass(createCSEPass());
+  manager.addNestedPass<chunk::KernelOp>(createSumTaps());
   manager.addNestedPass<chunk::KernelOp>(createMergeLookbacks());
   if (options.mergeTotals)
     manager.addNestedPass<chunk::KernelOp>(createMergeTotals());

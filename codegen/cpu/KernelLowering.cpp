@@ -180,6 +180,8 @@ void KernelLowering::emitStage(Value value) {
     computeDecayPairs(pairs);
   else if (auto conv = dyn_cast_or_null<chunk::ConvBackOp>(op); conv && value == conv.getResult())
     computeConvBack(conv);
+  else if (auto taps = dyn_cast_or_null<chunk::ConvTapsOp>(op))
+    computeConvTaps(taps);
   else if (auto sums = dyn_cast_or_null<chunk::AccumulateOp>(op))
     computeAccumulate(sums);
   else if (auto lookback = dyn_cast_or_null<chunk::LookbackOp>(op); lookback && value == op->getResult(0))

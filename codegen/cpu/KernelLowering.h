@@ -311,6 +311,7 @@ private:
   void computeAccumulate(chunk::AccumulateOp op);
   void computeDecayPairs(chunk::DecayPairsOp op);
   void computeConvBack(chunk::ConvBackOp op);
+  void computeConvTaps(chunk::ConvTapsOp op);
 
   // Lookback.cpp
   /// What a look-back keeps while it meets the tiles of other chunks.

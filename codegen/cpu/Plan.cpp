@@ -187,6 +187,7 @@ void Plan::storeOperands(chunk::KernelOp kernel) {
           stored[conv.getTaps()].transposed = true;
           stored[conv.getOperand()].rows = true;
         })
+        .Case([&](chunk::ConvTapsOp taps) { stored[taps.getWeights()].rows = true; })
         .Case([&](chunk::DecayPairsOp pairs) {
           left.push_back(pairs.getWeights());
           stored[pairs.getQuery()].rows = stored[pairs.getKey()].rows = true;

@@ -256,6 +256,31 @@ void KernelLowering::computeConvBack(chunk::ConvBackOp op) {
   storage[op.getNext()].rows = next;
 }
 
+void KernelLowering::computeConvTaps(chunk::ConvTapsOp op) {
+  int64_t tokens = shapeOf(op.getOperand())[0], channels = shapeOf(op.getOperand())[1];
+  int64_t count = shapeOf(op.getResult())[1], tailRows = shapeOf(op.getTail())[0];
+  Value weights = storage[op.getWeights()].rows, rows = history(op.getOperand(), op.getTail());
+  Value result = allocateRows(count, channels); // transposed
+  forStrips(channels, std::max<int64_t>(1, machine.registers / (2 * count)), [&](ArrayRef<Point> strip) {
+    SmallVector<Value> sums(count * strip.size(), builder.splat(0.0));
+    sums = builder.loop(builder.index(0), builder.index(tokens), sums, [&](Value token, ValueRange carried) {
+      SmallVector<Value> next;
+      for (auto [v, point] : llvm::enumerate(strip)) {
+        Value weight = builder.load(weights, {token, point.column});
+        for (int64_t j = 0; j < count; ++j) {
+          Value earlier = builder.load(rows, {builder.add(token, tailRows - j), point.column});
+          next.push_back(vector::FMAOp::create(builder, weight, earlier, carried[v * count + j]));
+        }
+      }
+      return next;
+    });
+    for (auto [v, point] : llvm::enumerate(strip))
+      for (int64_t j = 0; j < count; ++j)
+        builder.store(sums[v * count + j], result, {builder.index(count - 1 - j), point.column});
+  });
+  storage[op.getResult()].transposed = result;
+}
+
 void KernelLowering::computeAccumulate(chunk::AccumulateOp op) {
   int64_t tokens = shapeOf(op.getOperand())[0];
   bool isSum = op.getKind() == chunk::Accumulation::Sum;

@@ -184,6 +184,21 @@ LogicalResult ConvBackOp::verify() {
   return success();
 }
 
+LogicalResult ConvTapsOp::verify() {
+  ArrayRef<int64_t> weights = shapeOf(getWeights()), operand = shapeOf(getOperand()), tail = shapeOf(getTail()),
+                    result = shapeOf(getResult());
+  bool sharesChannels = weights[1] == operand[1] && tail[1] == operand[1] && result[0] == operand[1];
+  if (!sharesChannels || tail[0] < result[1] - 1)
+    return emitOpError("[conv_taps_c1] has weights of type ")
+           << getWeights().getType() << ", an operand of type " << getOperand().getType() << ", a tail of type "
+           << getTail().getType() << " and a result of type " << getType();
+  if (weights[0] != operand[0] || hasWiderOperand(*this))
+    return emitOpError("[conv_taps_c2] has weights of type ")
+           << getWeights().getType() << ", an operand of type " << getOperand().getType() << " and a result of type "
+           << getType() << ", expected as many rows and elements of the result as wide as those of any operand";
+  return verifyOneType(*this, "conv_taps_c3", getOperand(), getTail());
+}
+
 LogicalResult TailOp::verify() {
   if (shapeOf(getTail())[1] != shapeOf(getOperand())[1] ||
       getElementTypeOrSelf(getTail()) != getElementTypeOrSelf(getOperand()))

@@ -208,6 +208,15 @@ struct TileOperation {
       return sum;
     });
   }
+  LogicalResult run(ConvTapsOp) {
+    int64_t taps = y.columns();
+    return fill([&](int64_t d, int64_t column) {
+      double sum = 0;
+      for (int64_t i = 0; i < x[0]->rows(); ++i)
+        sum += x[0]->at(i, d) * rowOrTail(*x[1], *x[2], i - (taps - 1 - column), d);
+      return sum;
+    });
+  }
   LogicalResult run(DelayOp op) {
     int64_t by = op.getBy();
     return fill([&](int64_t i, int64_t d) { return rowOrTail(*x[0], *x[1], i - by, d); });
@@ -347,8 +356,8 @@ FailureOr<Tile> executeTile(Operation *op, const TileMap &tiles, int64_t valid) 
   LogicalResult executed =
       llvm::TypeSwitch<Operation *, LogicalResult>(op)
           .Case<arith::ConstantOp, BroadcastOp, ColumnsOp, RowOp, ConcatOp, DotOp, SolveOp, InverseOp, ReduceOp,
-                CausalOp, MaskOp, AgainOp, MeetOp, MiddleOp, JoinHalvesOp, ConvOp, DelayOp, TailOp, ScanOp, DecayDotOp,
-                DecayMixOp, DecayPairsOp, DecayMatrixOp, DecayFromStartOp, DecayToEndOp, DecayStateOp>(
+                CausalOp, MaskOp, AgainOp, MeetOp, MiddleOp, JoinHalvesOp, ConvOp, ConvTapsOp, DelayOp, TailOp, ScanOp,
+                DecayDotOp, DecayMixOp, DecayPairsOp, DecayMatrixOp, DecayFromStartOp, DecayToEndOp, DecayStateOp>(
               [&](auto known) { return operation.run(known); })
           .Default([](Operation *) { return failure(); });
   if (failed(executed))

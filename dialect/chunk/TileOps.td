@@ -291,6 +291,32 @@ def Chunk_ConvBackOp : Chunk_Op<"conv_back", [Pure, AllTypesMatch<["carry", "nex
   let hasVerifier = 1;
 }
 
+def Chunk_ConvTapsOp : Chunk_Op<"conv_taps", [Pure]> {
+  let summary = "the gradient of the taps of a convolution, over the tokens of a chunk";
+  let description = [{
+    `y_d,(J-1-j) = sum_i weights_id * x_(i-j)d` for the `J` columns of the result, where rows before the chunk are the
+    last rows of the tail, in time order. Like the operands of a convolution, rows and their tail may be of fewer bits
+    than the result. All rows of the chunk are met: weights of tokens that do not exist are to be 0.
+
+    Constraints: `conv_taps_c1` weights, operand, tail and result have the same channels, and the tail has at least
+    `J-1` rows; `conv_taps_c2` weights and operand have as many rows, and no operand has wider elements than the result;
+    `conv_taps_c3` operand and tail have elements of one type.
+
+    Example:
+    ```mlir
+    %d = chunk.conv_taps %dy, %x tail %tail
+      : tensor<64x128xf32>, tensor<64x128xbf16>, tensor<3x128xbf16> -> tensor<128x4xf32>
+    ```
+  }];
+  let arguments = (ins Chunk_Matrix:$weights, Chunk_Matrix:$operand, Chunk_Matrix:$tail);
+  let results = (outs Chunk_Matrix:$result);
+  let assemblyFormat = [{
+    $weights `,` $operand `tail` $tail attr-dict `:` type($weights) `,` type($operand) `,` type($tail) `->`
+    type($result)
+  }];
+  let hasVerifier = 1;
+}
+
 def Chunk_TailOp : Chunk_Op<"tail", [Pure, AllTypesMatch<["tail", "result"]>]> {
   let summary = "the last rows that exist, for the next chunk";
   let description = [{

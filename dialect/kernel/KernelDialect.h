@@ -82,6 +82,21 @@ struct InverseTiles {
   int64_t bytes() const { return sharedBytesOf(parts) + sharedBytesOf(inverses) + blocks * bytesOfBlock(); }
 };
 
+/// The shared memory in which threads that walk down columns leave what their runs of rows give to taps, each run of a
+/// column a number for each tap.
+struct TapSums {
+  explicit TapSums(chunk::ConvTapsOp op);
+
+  /// The rows and columns of each thread.
+  Layout rows;
+  /// How many threads share a column, and what each of them leaves for one tap, of as many as the result's layout has.
+  int64_t runs, taps;
+  mlir::RankedTensorType numbers;
+
+  int64_t bytesOfRun() const { return taps * sharedBytesOf(numbers); }
+  int64_t bytes() const { return runs * bytesOfRun(); }
+};
+
 /// The attribute that says where an operation's scratch region in shared memory begins, in bytes.
 inline constexpr llvm::StringLiteral scratchAttribute = "kernel.scratch";
 /// On the selections of a thread: all threads of a warp take the same of the two.

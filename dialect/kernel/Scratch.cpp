@@ -37,6 +37,16 @@ int64_t bytesOfWarps(int64_t warps, int64_t numbers, Type element) {
 }
 } // namespace
 
+TapSums::TapSums(chunk::ConvTapsOp op)
+    : rows(runLayout(cast<RankedTensorType>(op.getWeights().getType()).getShape(),
+                     layoutOf(op.getType())->size(Layout::Warp))),
+      runs(1), taps(layoutOf(op.getType())->side(1)),
+      numbers(RankedTensorType::get({rows.side(1)}, getElementTypeOrSelf(op.getType()))) {
+  for (Layout::Space space : {Layout::Lane, Layout::Warp})
+    for (uint64_t vector : rows.basis(space))
+      runs *= rows.coordinate(vector, 0) ? 2 : 1;
+}
+
 InverseTiles::InverseTiles(RankedTensorType matrix) {
   int64_t rows = int64_t(1) << paddedBits(matrix.getShape())[0];
   Type narrow = BFloat16Type::get(matrix.getContext());
@@ -160,6 +170,10 @@ int64_t stretto::kernel::scratchBytesOf(Operation *op) {
       })
       .Case([](chunk::ConvBackOp op) {
         return bytesOfCopy(op.getOperand()) + bytesOfCopy(op.getTaps()) + bytesOfCopy(op.getCarry());
+      })
+      .Case([](chunk::ConvTapsOp op) {
+        return bytesOfCopy(op.getWeights()) + bytesOfCopy(op.getOperand()) + bytesOfCopy(op.getTail()) +
+               (layoutOf(op.getType()) ? TapSums(op).bytes() : 0);
       })
       .Case<chunk::DelayOp, chunk::TailOp>(
           [](auto op) { return bytesOfCopy(op.getOperand()) + bytesOfCopy(op.getTail()); })

@@ -379,6 +379,29 @@ def MergeTotals : Pass<"stretto-merge-totals", "::stretto::chunk::KernelOp"> {
   }];
 }
 
+def SumTaps : Pass<"stretto-sum-taps", "::stretto::chunk::KernelOp"> {
+  let summary = "Finds the gradient of a convolution's taps at once";
+  let description = [{
+    Each tap has the sum over tokens of a cotangent and of an earlier row, which is a product with a column of ones for
+    each: as many tiles are multiplied, rounded, stored and met by matrix products. All of them together walk over the
+    tokens once (`chunk.conv_taps`). Only where every tap is there, of the same rows.
+
+    ```mlir
+    %y0 = arith.mulf %dy, %x
+    %d0 = chunk.dot %y0, %second transpose_left add %d        // %second, %first: columns of ones beside one of zeros
+    %x1 = chunk.delay %x by 1 tail %tail
+    %y1 = arith.mulf %dy, %x1
+    %d1 = chunk.dot %y1, %first transpose_left add %d0
+    ```
+    =>
+    ```mlir
+    %sums = chunk.conv_taps %dy, %x tail %tail
+    %d1 = arith.addf %d, %sums
+    ```
+  }];
+  let dependentDialects = ["::mlir::arith::ArithDialect"];
+}
+
 def SinkFactors : Pass<"stretto-sink-factors", "::stretto::chunk::KernelOp"> {
   let summary = "Moves factors behind products";
   let description = [{

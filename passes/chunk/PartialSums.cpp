@@ -41,6 +41,7 @@ Form formOf(Operation *op, const llvm::DenseSet<Value> &columns) {
       .Case([](TailOp op) { return Form{.terms = {&op.getOperandMutable(), &op.getTailMutable()}}; })
       .Case([](ConvOp op) { return Form{.terms = {&op.getOperandMutable(), &op.getTailMutable()}}; })
       .Case([](ConvBackOp op) { return Form{.terms = {&op.getOperandMutable(), &op.getCarryMutable()}}; })
+      .Case([](ConvTapsOp op) { return Form{.factors = {&op.getWeightsMutable()}}; })
       .Case([](ScanOp op) {
         return op.getKind() == ScanKind::Add ? Form{.terms = {&op.getOperandMutable(), &op.getCarryMutable()}} : Form();
       })

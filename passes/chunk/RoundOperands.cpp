@@ -41,6 +41,8 @@ struct RoundOperands : stretto::impl::RoundOperandsBase<RoundOperands> {
         narrow(conv.getTapsMutable());
       } else if (auto delay = dyn_cast<chunk::DelayOp>(op); delay && !sparing) {
         narrow(delay.getOperandMutable(), delay.getTailMutable());
+      } else if (auto taps = dyn_cast<chunk::ConvTapsOp>(op); taps && !sparing) {
+        narrow(taps.getOperandMutable(), taps.getTailMutable());
       } else if (auto contribution = dyn_cast<chunk::ContributeOp>(op);
                  contribution && !sparing && getOperation().getChunk() > 1) {
         roundValues(contribution);

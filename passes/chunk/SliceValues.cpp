@@ -215,7 +215,7 @@ static bool servesAnyAxis(Operation *op) {
 
 void SlicedValues::separate() {
   for (Operation &op : llvm::make_early_inc_range(*kernel.getBlock())) {
-    if (!servesAnyAxis(&op))
+    if (!servesAnyAxis(&op) || op.use_empty())
       continue;
     for (OpOperand &use : llvm::make_early_inc_range(llvm::drop_begin(op.getUses())))
       use.set(OpBuilder(&op).clone(op)->getResult(0));

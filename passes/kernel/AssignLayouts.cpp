@@ -316,11 +316,17 @@ private:
       // The same of rows behind. The threads of the rows have stored them where any others find them.
       for (OpOperand &operand : op->getOpOperands())
         if (RankedTensorType own = tileTypeOf(operand.get()); own && !inSharedMemory(own))
-          placeOperand(operand, registersFor(own));
+          placeOperand(operand, sweeps || !meetsTaps(operand.get()) ? registersFor(own) : sharedFor(own));
       RankedTensorType tile = tileTypeOf(back.getResult());
       bool isFree = !sweeps && isMadeAlone(back.getResult(), /*stored=*/true);
       setLayout(back.getResult(), isFree ? runLayout(tile.getShape(), warps) : registersFor(tile));
       setLayout(back.getNext(), registersFor(tileTypeOf(back.getNext())));
+    } else if (auto taps = dyn_cast<chunk::ConvTapsOp>(op)) {
+      // Threads walk down columns of what lies in shared memory, and leave sums of their rows there.
+      for (OpOperand &operand : op->getOpOperands())
+        if (RankedTensorType own = tileTypeOf(operand.get()); !inSharedMemory(own))
+          placeOperand(operand, sweeps ? registersFor(own) : sharedFor(own));
+      setLayout(taps.getResult(), registersFor(taps.getResult()));
     } else if (isa<chunk::ColumnsOp, chunk::TailOp>(op)) {
       // These read elements of other threads, from shared memory, where some operands are already. An operand of the
       // result's type is where the result is.
@@ -381,6 +387,11 @@ private:
       return op->emitOpError("has no form on a GPU");
     }
     return success();
+  }
+
+  /// Whether the gradient of taps takes rows from where the convolution back does.
+  static bool meetsTaps(Value rows) {
+    return llvm::any_of(rows.getUsers(), llvm::IsaPred<chunk::ConvTapsOp>);
   }
 
   /// Whether parts that are as wide as each other may stay where they are: a thread then has its columns of each.

@@ -105,6 +105,16 @@ private:
   int64_t reach;
 };
 
+/// Those of the tile itself.
+class OwnRows : public RowsOfTokens {
+public:
+  OwnRows(ThreadBuilder &b, const SharedTile &tile, const Layout &layout, Type element)
+      : RowsOfTokens(b, tile, layout, element, neighbouringBits(layout, tile)) {}
+
+private:
+  Registers load(int64_t row, int64_t column) override { return loadFrom(addressOf(row, column)); }
+};
+
 /// Those before, of which the first follow the rows of a tail.
 class EarlierRows : public RowsOfTokens {
 public:
@@ -282,6 +292,82 @@ void ThreadLowering::lowerConvBack(chunk::ConvBackOp op) {
   }
   ValueRange results = condition.getResults();
   takeLive(op.getResult(), op.getResult(), results);
+}
+
+void ThreadLowering::lowerConvTaps(chunk::ConvTapsOp op) {
+  SmallVector<Value> operands = {op.getWeights(), op.getOperand(), op.getTail()};
+  auto tiles = gatherable(op, operands);
+  auto type = cast<RankedTensorType>(op.getType());
+  Type element = type.getElementType();
+  int64_t count = type.getDimSize(1);
+  TapSums sums(op);
+  OwnRows weights(b, tiles[0], sums.rows, element);
+  EarlierRows rows(b, tiles[1], tiles[2], sums.rows, element);
+
+  // What the rows of a thread give to each of its columns.
+  llvm::SmallDenseMap<int64_t, Registers> ofColumns;
+  ArrayRef<int64_t> shape = tiles[0].type.getShape();
+  for (int64_t reg = 0; reg < sums.rows.size(Layout::Register); ++reg) {
+    if (ThreadBuilder::inside(sums.rows, shape, reg) == ThreadBuilder::Inside::Never)
+      continue;
+    Value exists = b.isInside(sums.rows, shape, reg);
+    Registers &ofTaps = ofColumns[sums.rows.coordinate(sums.rows.at(Layout::Register, reg), 1)];
+    ofTaps.resize(count);
+    for (int64_t distance = 0; distance < count; ++distance) {
+      Value product = arith::MulFOp::create(b, weights.at(reg, 0), rows.at(reg, -distance));
+      product = exists ? b.select(exists, product, b.zero(element)) : product;
+      Value &sum = ofTaps[count - 1 - distance];
+      sum = sum ? arith::AddFOp::create(b, sum, product).getResult() : product;
+    }
+  }
+
+  // Those of all threads of a column.
+  int64_t copies = 0, bytesOfTap = sharedBytesOf(sums.numbers), runs = 1;
+  for (Value operand : operands)
+    if (auto own = cast<RankedTensorType>(operand.getType()); !inSharedMemory(own))
+      copies += sharedBytesOf(own);
+  auto numbersOfRuns = [&](Layout::Space space) {
+    return llvm::map_to_vector(sums.rows.basis(space), [&](uint64_t vector) -> uint64_t {
+      return sums.rows.coordinate(vector, 0) ? std::exchange(runs, runs * 2) : 0;
+    });
+  };
+  SmallVector<uint64_t> ofLanes = numbersOfRuns(Layout::Lane), ofWarps = numbersOfRuns(Layout::Warp);
+  Value base = b.advance(scratchOf(op), copies), run = b.linear(ofLanes, ofWarps);
+  SharedTile ofAll = scratchTile(base, sums.numbers),
+             ofRun = scratchTile(run ? b.advance(base, b.mul(run, sums.bytesOfRun())) : base, sums.numbers);
+  Layout columns = sums.rows.onto(1);
+  Addresses write(b, ofRun, columns.basis(Layout::Lane), columns.basis(Layout::Warp));
+  int64_t together = int64_t(1) << neighbouringBits(columns, ofRun);
+  {
+    OpBuilder::InsertionGuard guard(b);
+    if (Value isFirst = b.isFirstCopy(sums.rows))
+      b.setInsertionPointToStart(scf::IfOp::create(b, isFirst).thenBlock());
+    for (int64_t reg = 0; reg < columns.size(Layout::Register); reg += together) {
+      uint64_t column = columns.at(Layout::Register, reg);
+      if (!ofColumns.count(columns.coordinate(column, 0)))
+        continue;
+      for (int64_t tap = 0; tap < count; ++tap) {
+        Registers numbers;
+        for (int64_t next = reg; next < reg + together; ++next) {
+          Registers ofTaps = ofColumns.lookup(columns.coordinate(columns.at(Layout::Register, next), 0));
+          numbers.push_back(ofTaps.empty() ? b.zero(element) : ofTaps[tap]);
+        }
+        b.store(b.advance(write.at(column), tap * bytesOfTap), numbers);
+      }
+    }
+  }
+  b.barrier();
+  Layout layout = *layoutOf(type);
+  Gather gather(b, ofAll);
+  define(op.getResult(), [&](uint64_t reg) {
+    Value ofTap = b.mul(b.coordinate(layout, 1, reg), bytesOfTap);
+    Value first = b.advance(gather.address({b.coordinate(layout, 0, reg)}), ofTap), sum;
+    for (int64_t number = 0; number < sums.runs; ++number) {
+      Value part = b.load(b.advance(first, number * sums.bytesOfRun()), element, 1)[0];
+      sum = sum ? arith::AddFOp::create(b, sum, part).getResult() : part;
+    }
+    return sum;
+  });
 }
 
 //===----------------------------------------------------------------------===//

@@ -359,6 +359,15 @@ void ThreadLowering::lowerReduce(chunk::ReduceOp op) {
 // Columns and rows from elsewhere
 //===----------------------------------------------------------------------===//
 
+/// The layout of a part of a tile, whose coordinates are those of the tile.
+static Layout placedIn(const Layout &tile, const Layout &part) {
+  Layout placed({tile.bitsOf(0), tile.bitsOf(1)});
+  for (Layout::Space space : {Layout::Register, Layout::Lane, Layout::Warp})
+    for (uint64_t vector : part.basis(space))
+      placed.addFlat(space, tile.flat({part.coordinate(vector, 0), part.coordinate(vector, 1)}));
+  return placed;
+}
+
 void ThreadLowering::lowerColumns(chunk::ColumnsOp op) {
   auto type = cast<RankedTensorType>(op.getOperand().getType());
   if (std::optional<Conversion> within = withinThreads(op)) {
@@ -371,8 +380,24 @@ void ThreadLowering::lowerColumns(chunk::ColumnsOp op) {
   }
   SharedTile tile = gatherable(op, {op.getOperand()})[0];
   Layout target = *layoutOf(op.getType());
-  Gather gather(b, tile);
   int64_t from = op.getFrom();
+  // A part of as many columns as the tile has in multiples of it: neighbouring columns come in one access.
+  if (type.getRank() == 2 && target.rank() == 2 && (from & (target.side(1) - 1)) == 0) {
+    Layout part = placedIn(tile.getLayout(), target);
+    uint64_t first = tile.getLayout().flat({0, from});
+    int64_t together = int64_t(1) << neighbouringBits(part, tile);
+    Addresses addresses(b, tile, part.basis(Layout::Lane), part.basis(Layout::Warp));
+    llvm::SmallDenseMap<uint64_t, Registers> known;
+    define(op.getResult(), [&](uint64_t reg) {
+      Registers &loaded = known[reg / together];
+      if (loaded.empty())
+        loaded = b.load(addresses.at(part.at(Layout::Register, reg / together * together) ^ first),
+                        type.getElementType(), together);
+      return loaded[reg % together];
+    });
+    return;
+  }
+  Gather gather(b, tile);
   bool oneColumn = type.getRank() == 2 && target.rank() == 1;
   define(op.getResult(), [&](uint64_t reg) {
     if (type.getRank() == 1)

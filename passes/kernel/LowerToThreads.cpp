@@ -197,6 +197,7 @@ LogicalResult ThreadLowering::lower(Operation *op) {
       .Case([&](chunk::ConcatOp op) { return lowerConcat(op), success(); })
       .Case([&](chunk::ConvOp op) { return lowerConv(op), success(); })
       .Case([&](chunk::ConvBackOp op) { return lowerConvBack(op), success(); })
+      .Case([&](chunk::ConvTapsOp op) { return lowerConvTaps(op), success(); })
       .Case([&](chunk::DelayOp op) { return lowerDelay(op), success(); })
       .Case([&](chunk::TailOp op) { return lowerTail(op), success(); })
       .Case([&](chunk::AccumulateOp op) { return lowerAccumulate(op), success(); })

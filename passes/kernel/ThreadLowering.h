@@ -329,6 +329,7 @@ private:
   void joinConstants(chunk::ConcatOp op);
   void lowerConv(chunk::ConvOp op);
   void lowerConvBack(chunk::ConvBackOp op);
+  void lowerConvTaps(chunk::ConvTapsOp op);
   void lowerDelay(chunk::DelayOp op);
   void lowerTail(chunk::TailOp op);
 
