@@ -89,7 +89,7 @@ struct TapSums {
 
   /// The rows and columns of each thread.
   Layout rows;
-  /// How many threads share a column, and what each of them leaves for one tap, of as many as the result's layout has.
+  /// How many threads share a column, and what each of them leaves for one tap, of a power of two.
   int64_t runs, taps;
   mlir::RankedTensorType numbers;
 

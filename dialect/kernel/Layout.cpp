@@ -427,6 +427,24 @@ Layout stretto::kernel::runLayout(ArrayRef<int64_t> shape, int64_t warps) {
   return layout;
 }
 
+Layout stretto::kernel::tapsLayout(ArrayRef<int64_t> shape, int64_t warps) {
+  Layout layout(paddedBits(shape));
+  std::array<unsigned, 2> dealt = {0, 0}, existing = {bitsToCount(shape[0]), bitsToCount(shape[1])};
+  auto deal = [&](Layout::Space space, unsigned count) {
+    for (unsigned side : {0u, 1u})
+      for (; count && dealt[side] < existing[side]; --count, ++dealt[side])
+        layout.add(space, side == 0 ? std::array<int64_t, 2>{int64_t(1) << dealt[side], 0}
+                                    : std::array<int64_t, 2>{0, int64_t(1) << dealt[side]});
+    if (space != Layout::Register)
+      layout.addCopies(space, count);
+  };
+  deal(Layout::Lane, bitsToCount(lanes));
+  deal(Layout::Warp, bitsToCount(warps));
+  existing = {layout.bitsOf(0), layout.bitsOf(1)};
+  deal(Layout::Register, std::numeric_limits<unsigned>::max());
+  return layout;
+}
+
 Layout stretto::kernel::rowsLayout(ArrayRef<int64_t> shape, int64_t warps) {
   constexpr unsigned mostTogether = 2; // bits of four columns
   Layout layout(paddedBits(shape));

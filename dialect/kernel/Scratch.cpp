@@ -40,7 +40,7 @@ int64_t bytesOfWarps(int64_t warps, int64_t numbers, Type element) {
 TapSums::TapSums(chunk::ConvTapsOp op)
     : rows(runLayout(cast<RankedTensorType>(op.getWeights().getType()).getShape(),
                      layoutOf(op.getType())->size(Layout::Warp))),
-      runs(1), taps(layoutOf(op.getType())->side(1)),
+      runs(1), taps(llvm::PowerOf2Ceil(cast<RankedTensorType>(op.getType()).getDimSize(1))),
       numbers(RankedTensorType::get({rows.side(1)}, getElementTypeOrSelf(op.getType()))) {
   for (Layout::Space space : {Layout::Lane, Layout::Warp})
     for (uint64_t vector : rows.basis(space))

@@ -326,7 +326,7 @@ private:
       for (OpOperand &operand : op->getOpOperands())
         if (RankedTensorType own = tileTypeOf(operand.get()); !inSharedMemory(own))
           placeOperand(operand, sweeps ? registersFor(own) : sharedFor(own));
-      setLayout(taps.getResult(), registersFor(taps.getResult()));
+      setLayout(taps.getResult(), layoutOfAdded(taps));
     } else if (isa<chunk::ColumnsOp, chunk::TailOp>(op)) {
       // These read elements of other threads, from shared memory, where some operands are already. An operand of the
       // result's type is where the result is.
@@ -514,13 +514,14 @@ private:
     return matvecLayout(tileTypeOf(op.getResult()).getDimSize(0), op.getTranspose(), warps);
   }
 
-  /// The reduction, total or product with a vector that a loop adds to numbers which it carries.
+  /// The reduction, total, gradient of taps or product with a vector that a loop adds to numbers which it carries.
   static Operation *addedTo(Value next) {
     SmallVector<Value> pending = {next};
-    while (isVector(next) && !pending.empty()) {
+    while (tileTypeOf(next) && !pending.empty()) {
       Value value = pending.pop_back_val();
       Operation *op = value.getDefiningOp();
-      if (isa_and_nonnull<chunk::ReduceOp, chunk::TotalOp, MatvecOp>(op))
+      if (isVector(next) ? isa_and_nonnull<chunk::ReduceOp, chunk::TotalOp, MatvecOp>(op)
+                         : isa_and_nonnull<chunk::ConvTapsOp>(op))
         return op;
       if (auto loop = dyn_cast_if_present<scf::ForOp>(op))
         pending.push_back(loop.getBody()->getTerminator()->getOperand(cast<OpResult>(value).getResultNumber()));
@@ -536,6 +537,8 @@ private:
       return registersFor(reduce.getOperand()).onto(reduce.getOver() == chunk::Side::Columns ? 0 : 1);
     if (auto total = dyn_cast<chunk::TotalOp>(op))
       return registersFor(total.getAccumulated()).onto(1);
+    if (auto taps = dyn_cast<chunk::ConvTapsOp>(op))
+      return tapsLayout(tileTypeOf(taps.getResult()).getShape(), warps);
     return layoutOfSums(cast<MatvecOp>(op));
   }
 
@@ -548,7 +551,7 @@ private:
       std::optional<Layout> own = layoutOf(initial.get().getType());
       // Where a reduction leaves them, but not where totals are, numbers take more registers than a gradient has.
       Operation *added = addedTo(next);
-      bool stays = own && !own->inSharedMemory() && (!added || (readsAllAgain && !isa<chunk::TotalOp>(added)));
+      bool stays = own && !own->inSharedMemory() && (!added || (readsAllAgain && !isa<chunk::TotalOp, chunk::ConvTapsOp>(added)));
       Layout wanted =
           added ? layoutOfAdded(added) : leftTiles.layoutFor(result).value_or(registersFor(tileTypeOf(next)));
       initial.set(stays ? initial.get() : place(initial.get(), wanted));

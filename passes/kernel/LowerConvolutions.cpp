@@ -268,30 +268,44 @@ void ThreadLowering::lowerConvBack(chunk::ConvBackOp op) {
   if (before == 0)
     return;
 
-  // What the chunk behind has left is for the last tokens that exist, which few threads have.
-  Value firstLeft = b.sub(valid, b.i32(before));
-  Registers sums;
-  appendLive(op.getResult(), sums);
-  int64_t reach = layout.coordinate(layout.reach(Layout::Register), 0);
-  Value ofThread = b.sub(b.coordinate(layout, 0, 0), firstLeft);
+  // What the chunk behind has left is for the last tokens that exist, which few threads have: of a whole chunk those of
+  // the last rows, in registers that are known.
+  auto addLeft = [&](Value isOfLast, Value firstLeft, int64_t fromRow) {
+    Registers sums;
+    appendLive(op.getResult(), sums);
+    auto condition = scf::IfOp::create(b, llvm::to_vector(ValueRange(sums).getTypes()), isOfLast,
+                                       /*addThenBlock=*/true, /*addElseBlock=*/true);
+    {
+      OpBuilder::InsertionGuard guard(b);
+      b.setInsertionPointToStart(condition.elseBlock());
+      scf::YieldOp::create(b, sums);
+      b.setInsertionPointToStart(condition.thenBlock());
+      RowsFrom left(b, tiles[2], layout, element, firstLeft, b.i32(before), before);
+      Registers ofRows = registersOf(op.getResult());
+      define(op.getResult(), [&](uint64_t reg) -> Value {
+        if (layout.coordinate(layout.at(Layout::Register, reg), 0) < fromRow)
+          return ofRows[reg];
+        return arith::AddFOp::create(b, ofRows[reg], left.at(reg, 0));
+      });
+      Registers live;
+      appendLive(op.getResult(), live);
+      scf::YieldOp::create(b, live);
+    }
+    ValueRange results = condition.getResults();
+    takeLive(op.getResult(), op.getResult(), results);
+  };
+  int64_t rowsOfChunk = type.getDimSize(0), reach = layout.coordinate(layout.reach(Layout::Register), 0);
+  Value firstRow = b.coordinate(layout, 0, 0), firstLeft = b.sub(valid, b.i32(before));
+  Value ofThread = b.sub(firstRow, firstLeft);
   Value hasLast = b.both(b.compare(arith::CmpIPredicate::sge, ofThread, b.i32(-reach)), b.less(ofThread, before));
-  auto condition = scf::IfOp::create(b, llvm::to_vector(ValueRange(sums).getTypes()), hasLast, /*addThenBlock=*/true,
-                                     /*addElseBlock=*/true);
-  {
-    OpBuilder::InsertionGuard guard(b);
-    b.setInsertionPointToStart(condition.elseBlock());
-    scf::YieldOp::create(b, sums);
-    b.setInsertionPointToStart(condition.thenBlock());
-    RowsFrom left(b, tiles[2], layout, element, firstLeft, b.i32(before), before);
-    Registers ofRows = registersOf(op.getResult());
-    define(op.getResult(),
-           [&](uint64_t reg) { return arith::AddFOp::create(b, ofRows[reg], left.at(reg, 0)).getResult(); });
-    Registers live;
-    appendLive(op.getResult(), live);
-    scf::YieldOp::create(b, live);
-  }
-  ValueRange results = condition.getResults();
-  takeLive(op.getResult(), op.getResult(), results);
+  bool hasRuns = llvm::isPowerOf2_64(reach + 1) && reach + 1 >= before && layout.side(0) == rowsOfChunk;
+  if (!hasRuns)
+    return addLeft(hasLast, firstLeft, /*fromRow=*/0);
+  Value isCut = b.less(valid, rowsOfChunk);
+  Value hasLastOfAll = b.compare(arith::CmpIPredicate::eq, firstRow, b.i32(rowsOfChunk - 1 - reach));
+  addLeft(b.both(b.compare(arith::CmpIPredicate::eq, valid, b.i32(rowsOfChunk)), hasLastOfAll),
+          b.i32(rowsOfChunk - before), /*fromRow=*/reach + 1 - before);
+  addLeft(b.both(isCut, hasLast), firstLeft, /*fromRow=*/0);
 }
 
 void ThreadLowering::lowerConvTaps(chunk::ConvTapsOp op) {
