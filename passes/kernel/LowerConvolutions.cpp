@@ -374,6 +374,8 @@ void ThreadLowering::lowerConvTaps(chunk::ConvTapsOp op) {
   Layout layout = *layoutOf(type);
   Gather gather(b, ofAll);
   define(op.getResult(), [&](uint64_t reg) {
+    if (layout.coordinate(layout.at(Layout::Register, reg), 1) >= sums.taps)
+      return b.zero(element);
     Value ofTap = b.mul(b.coordinate(layout, 1, reg), bytesOfTap);
     Value first = b.advance(gather.address({b.coordinate(layout, 0, reg)}), ofTap), sum;
     for (int64_t number = 0; number < sums.runs; ++number) {
