@@ -122,7 +122,7 @@ llvm::Expected<Lowering::Blocks> Lowering::blocksOf(ModuleOp form) {
       return Blocks{ofFew->registers, fewWarps, ahead, outputs, std::move(ofFew->planned)};
   }
   if (request.warps == 0 && request.ahead < 0)
-    if (int64_t further = warpsAhead(form, *needs->planned, fewWarps))
+    if (int64_t further = warpsAhead(form, fewWarps))
       return Blocks{needs->registers, fewWarps, further, /*outputs=*/0, std::move(needs->planned)};
   return Blocks{needs->registers, request.warps, ahead, outputs, std::move(needs->planned)};
 }

@@ -73,29 +73,16 @@ static bool isLate(kernel::ChannelOp channel) {
          });
 }
 
-/// Of the products of functions, how many warpgroups form.
-static double shareOfWarpgroups(ArrayRef<kernel::FuncOp> functions) {
-  double all = 0, ofWarpgroups = 0;
-  for (kernel::FuncOp function : functions)
-    function->walk([&](chunk::DotOp product) {
-      ++all;
-      ofWarpgroups += kernel::isOfWarpgroups(product);
-    });
-  return all > 0 ? ofWarpgroups / all : 0;
-}
-
-/// Where eight warps would do everything, as `planned`, four walk and others run ahead of them, if no tile comes later
-/// for it: as many as walk where that is about as much work, twice as many where it is more. Where it is less, or
-/// nearly all, eight warps that do everything are faster, but where they share tiles of which a warpgroup by itself
-/// forms products that two do not (docs/performance.md).
-int64_t Lowering::warpsAhead(ModuleOp form, ModuleOp planned, int64_t warpsOfWalk) {
-  constexpr double least = 0.5, leastOfWarpgroups = 0.25, asMuch = 0.6, nearlyAll = 0.82;
+/// Where eight warps would do everything, four walk and others run ahead of them, if no tile comes later for it: as
+/// many as walk where that is about as much work, twice as many where it is more. Where it is less, or nearly all,
+/// eight warps that do everything are faster (docs/performance.md).
+int64_t Lowering::warpsAhead(ModuleOp form, int64_t warpsOfWalk) {
+  constexpr double least = 0.5, asMuch = 0.6, nearlyAll = 0.82;
   // Walks that solve systems of equations, or take inverses from another kernel, were not measured so.
   WalkResult systems =
       form.walk([](Operation *op) { return WalkResult(failure(isa<chunk::SolveOp, chunk::InverseOp>(op))); });
   if (!mayHaveRoles() || isOfGradient || systems.wasInterrupted())
     return 0;
-  double ofOneRole = shareOfWarpgroups(llvm::to_vector(planned.getOps<kernel::FuncOp>()));
   auto find = [&](int64_t further) {
     KernelForm kernel = kernelForm();
     kernel.warps = warpsOfWalk;
@@ -106,8 +93,7 @@ int64_t Lowering::warpsAhead(ModuleOp form, ModuleOp planned, int64_t warpsOfWal
         return 0;
       auto before = static_cast<double>(kernel::estimateWork(beside));
       double share = before / (before + static_cast<double>(kernel::estimateWork(walk)));
-      bool formsMore = shareOfWarpgroups(walk.getRolesOfBlock()) > ofOneRole;
-      if (share < (formsMore ? leastOfWarpgroups : least) || share > nearlyAll)
+      if (share < least || share > nearlyAll)
         return 0;
       return share > asMuch ? 2 * warpsOfWalk : warpsOfWalk;
     });

@@ -141,7 +141,7 @@ private:
   bool mayHaveRoles() const;
   int64_t warpsOfRoles(mlir::ModuleOp form, const KernelForm &roles,
                        llvm::function_ref<int64_t(kernel::FuncOp walk, kernel::FuncOp beside)> wanted);
-  int64_t warpsAhead(mlir::ModuleOp form, mlir::ModuleOp planned, int64_t warpsOfWalk);
+  int64_t warpsAhead(mlir::ModuleOp form, int64_t warpsOfWalk);
   int64_t warpsAheadOfWalks(mlir::ModuleOp form);
   int64_t warpsOfOutputs(mlir::ModuleOp form, int64_t warpsOfWalk);
   /// Warps before and behind those that walk, with a producer that sends for all; none where that has not been seen to
