@@ -73,11 +73,11 @@ static bool isLate(kernel::ChannelOp channel) {
          });
 }
 
-/// Where eight warps would do everything, four walk and others run ahead of them, if no tile comes later for it: as
-/// many as walk where that is about as much work, twice as many where it is more. Where it is less, or nearly all,
-/// eight warps that do everything are faster (docs/performance.md).
+/// Where eight warps would do everything, four walk and others run ahead of them, if no tile of the walk comes later
+/// for it: as many as walk where that is a quarter of the work and more, twice as many where it is most of it. Where it
+/// is less, or nearly all, eight warps that do everything are faster (docs/performance.md).
 int64_t Lowering::warpsAhead(ModuleOp form, int64_t warpsOfWalk) {
-  constexpr double least = 0.5, asMuch = 0.6, nearlyAll = 0.82;
+  constexpr double least = 0.25, asMuch = 0.6, nearlyAll = 0.82;
   // Walks that solve systems of equations, or take inverses from another kernel, were not measured so.
   WalkResult systems =
       form.walk([](Operation *op) { return WalkResult(failure(isa<chunk::SolveOp, chunk::InverseOp>(op))); });
@@ -88,8 +88,7 @@ int64_t Lowering::warpsAhead(ModuleOp form, int64_t warpsOfWalk) {
     kernel.warps = warpsOfWalk;
     kernel.ahead = further;
     return warpsOfRoles(form, kernel, [&](kernel::FuncOp walk, kernel::FuncOp beside) -> int64_t {
-      if (llvm::any_of(walk.getOps<kernel::ChannelOp>(), isLate) ||
-          llvm::any_of(beside.getOps<kernel::ChannelOp>(), isLate))
+      if (llvm::any_of(walk.getOps<kernel::ChannelOp>(), isLate))
         return 0;
       auto before = static_cast<double>(kernel::estimateWork(beside));
       double share = before / (before + static_cast<double>(kernel::estimateWork(walk)));

@@ -635,6 +635,30 @@ chunk.kernel @conv_back_c2 chunk 16 reverse (input %x: tensor<16x8xf32>, paramet
 
 // -----
 
+chunk.kernel @conv_taps_c1 chunk 16 reverse (input %x: tensor<16x8xf32>, checkpoint %t: tensor<2x8xf32>, valid %n: index) -> (o: tensor<8x4xf32>) {
+  // expected-error @+1 {{[conv_taps_c1] has weights of type 'tensor<16x8xf32>', an operand of type 'tensor<16x8xf32>', a tail of type 'tensor<2x8xf32>' and a result of type 'tensor<8x4xf32>'}}
+  %y = chunk.conv_taps %x, %x tail %t : tensor<16x8xf32>, tensor<16x8xf32>, tensor<2x8xf32> -> tensor<8x4xf32>
+  chunk.yield %y : tensor<8x4xf32>
+}
+
+// -----
+
+chunk.kernel @conv_taps_c2 chunk 16 reverse (input %x: tensor<16x8xf32>, checkpoint %t: tensor<3x8xf32>, valid %n: index) -> (o: tensor<8x4xbf16>) {
+  // expected-error @+1 {{[conv_taps_c2] has weights of type 'tensor<16x8xf32>', an operand of type 'tensor<16x8xf32>' and a result of type 'tensor<8x4xbf16>', expected as many rows and elements of the result as wide as those of any operand}}
+  %y = chunk.conv_taps %x, %x tail %t : tensor<16x8xf32>, tensor<16x8xf32>, tensor<3x8xf32> -> tensor<8x4xbf16>
+  chunk.yield %y : tensor<8x4xbf16>
+}
+
+// -----
+
+chunk.kernel @conv_taps_c3 chunk 16 reverse (input %x: tensor<16x8xf32>, input %k: tensor<16x8xbf16>, checkpoint %t: tensor<3x8xf32>, valid %n: index) -> (o: tensor<8x4xf32>) {
+  // expected-error @+1 {{[conv_taps_c3] has a tail of 'f32', expected 'bf16' as of the operand}}
+  %y = chunk.conv_taps %x, %k tail %t : tensor<16x8xf32>, tensor<16x8xbf16>, tensor<3x8xf32> -> tensor<8x4xf32>
+  chunk.yield %y : tensor<8x4xf32>
+}
+
+// -----
+
 chunk.kernel @decay_pairs_c1 chunk 16 (input %x: tensor<16x8xf32>, valid %n: index) -> (o: tensor<16x8xf32>) {
   // expected-error @+1 {{[decay_pairs_c1] weighs rows of 'tensor<16x8xf32>' by 'tensor<16x8xf32>'}}
   %y = chunk.decay_pairs %x, %x, %x factor %x : tensor<16x8xf32>, tensor<16x8xf32>, tensor<16x8xf32>

@@ -71,6 +71,8 @@ chunk.kernel @of_gradients chunk 16 reverse (input %q: tensor<16x8xf32>, input %
   %crossing = chunk.decay_pairs %q, %q, %p factor %f seen %q : tensor<16x8xf32> kept %f : tensor<16x8xf32> : tensor<16x8xf32>, tensor<16x16xf32>, tensor<16x8xf32>
   // CHECK: chunk.decay_totals %q, %q, %{{.+}} log %f before : tensor<16x8xf32>, tensor<16x16xf32>, tensor<16x8xf32>
   %both:2 = chunk.decay_totals %q, %q, %p log %f before : tensor<16x8xf32>, tensor<16x16xf32>, tensor<16x8xf32>
+  // CHECK: chunk.conv_taps %{{.+}}, %q tail %t : tensor<16x8xf32>, tensor<16x8xf32>, tensor<3x8xf32> -> tensor<8x4xf32>
+  %d_taps = chunk.conv_taps %y, %q tail %t : tensor<16x8xf32>, tensor<16x8xf32>, tensor<3x8xf32> -> tensor<8x4xf32>
   // CHECK: chunk.conv_back %{{.+}}, %taps valid %n after %t : tensor<16x8xf32>, tensor<8x4xf32>, tensor<3x8xf32> -> tensor<16x8xf32>
   %z, %next = chunk.conv_back %y, %taps valid %n after %t : tensor<16x8xf32>, tensor<8x4xf32>, tensor<3x8xf32> -> tensor<16x8xf32>
   chunk.yield %z next %next : tensor<16x8xf32>, tensor<3x8xf32>

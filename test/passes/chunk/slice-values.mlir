@@ -182,3 +182,12 @@ chunk.kernel @apart_starts chunk 16 segments turns(checkpoint %S.left: tensor<8x
   %z1 = arith.addf %z, %z.left : tensor<8xf32>
   chunk.yield %S, %z next %S1, %z1 : tensor<8x64xf32>, tensor<8xf32>, tensor<8x64xf32>, tensor<8xf32>
 }
+
+// -----
+
+// A constant that nobody asks for.
+// CHECK-LABEL: chunk.kernel @unused chunk 16 slices 2(
+chunk.kernel @unused chunk 16 (input %v: tensor<16x64xf32>, valid %n: index) -> (o: tensor<16x64xf32>) {
+  %0 = arith.constant dense<0.0> : tensor<16x64xf32>
+  chunk.yield %v : tensor<16x64xf32>
+}

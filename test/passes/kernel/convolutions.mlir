@@ -41,6 +41,25 @@ chunk.kernel @back chunk 64 reverse (input %x: tensor<64x64xbf16>, parameter %w:
   chunk.yield %left, %u, %s, %r next %d, %e, %f : tensor<64x64xbf16>, tensor<64x64xf32>, tensor<64x64xf32>, tensor<64xf32>, tensor<3x64xf32>, tensor<3x64xf32>, tensor<3x64xf32>
 }
 
+// Taps get what threads find that walk down columns of what lies in shared memory, where the convolution back takes the
+// same rows from then. Sums lie along lanes, and so does what a loop adds them to.
+// CHECK-LABEL: kernel.func @taps
+// CHECK: scf.for {{.*}} iter_args(%{{.*}} = %{{.*}}) -> (tensor<64x4xf32, #[[TAPS:.*]]>,
+// CHECK: %[[ROWS_OF_CHUNK:.*]] = kernel.convert %{{.*}} : tensor<64x64xf32, #[[FRAGMENTS]]> -> tensor<64x64xf32, #{{.*}}>
+// CHECK: chunk.conv_back %[[ROWS_OF_CHUNK]],
+// CHECK: chunk.conv_taps %[[ROWS_OF_CHUNK]], %{{.*}} -> tensor<64x4xf32, #[[TAPS]]>
+chunk.kernel @taps chunk 64 reverse (input %x: tensor<64x64xbf16>, parameter %w: tensor<64x64xbf16>,
+                                     parameter %taps: tensor<64x4xf32>, checkpoint %t: tensor<3x64xbf16>,
+                                     state %d: tensor<64x4xf32>, state %a: tensor<3x64xf32>, valid %n: index)
+    -> (o: tensor<64x64xbf16>) {
+  %y = chunk.dot %x, %w : tensor<64x64xbf16>, tensor<64x64xbf16> -> tensor<64x64xf32>
+  %o, %b = chunk.conv_back %y, %taps valid %n after %a : tensor<64x64xf32>, tensor<64x4xf32>, tensor<3x64xf32> -> tensor<64x64xf32>
+  %left = arith.truncf %o : tensor<64x64xf32> to tensor<64x64xbf16>
+  %sums = chunk.conv_taps %y, %x tail %t : tensor<64x64xf32>, tensor<64x64xbf16>, tensor<3x64xbf16> -> tensor<64x4xf32>
+  %next = arith.addf %d, %sums : tensor<64x4xf32>
+  chunk.yield %left next %next, %b : tensor<64x64xbf16>, tensor<64x4xf32>, tensor<3x64xf32>
+}
+
 // A delay reads rows where they are as well, with neither a copy nor a barrier; constants side by side no thread asks
 // another for.
 // CHECK-LABEL: kernel.func @delays

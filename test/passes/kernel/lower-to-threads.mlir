@@ -134,6 +134,34 @@ chunk.kernel @back chunk 16 reverse (input %x: tensor<16x32xf32>, parameter %tap
   chunk.yield %o next %next : tensor<16x32xf32>, tensor<3x32xf32>
 }
 
+// A thread has a row of two channels: it multiplies it with its own row of the other tile and with the one before, leaves
+// two sums for each channel beside those of the seven other threads of these, and adds up eight of them.
+// CHECK-LABEL: llvm.func @taps
+// CHECK: scf.for
+// CHECK-COUNT-3: llvm.load %{{.*}} : !llvm.ptr<3> -> vector<2xf32>
+// CHECK-NOT: !llvm.ptr<3> -> vector<2xf32>
+// CHECK-COUNT-2: llvm.store %{{.*}}, %{{.*}} {{.*}} : vector<2xf32>, !llvm.ptr<3>
+// CHECK: nvvm.barrier
+// CHECK-COUNT-8: llvm.load %{{.*}} : !llvm.ptr<3> -> f32
+// CHECK: llvm.return
+chunk.kernel @taps chunk 8 reverse (input %dy: tensor<8x32xf32>, input %x: tensor<8x32xf32>,
+                                    checkpoint %t: tensor<1x32xf32>, state %d: tensor<32x2xf32>, valid %n: index) -> () {
+  %sums = chunk.conv_taps %dy, %x tail %t : tensor<8x32xf32>, tensor<8x32xf32>, tensor<1x32xf32> -> tensor<32x2xf32>
+  %next = arith.addf %d, %sums : tensor<32x2xf32>
+  chunk.yield next %next : tensor<32x2xf32>
+}
+
+// Columns from a multiple of their number on are as those of the whole: neighbouring ones come in one access.
+// CHECK-LABEL: llvm.func @columns
+// CHECK: llvm.load %{{.*}} : !llvm.ptr<3> -> vector<2xbf16>
+// CHECK-NOT: !llvm.ptr<3> -> bf16
+// CHECK: llvm.return
+chunk.kernel @columns chunk 16 (input %x: tensor<16x64xbf16>, valid %n: index) -> (o: tensor<16x32xf32>) {
+  %0 = chunk.columns %x from 32 : tensor<16x64xbf16> -> tensor<16x32xbf16>
+  %1 = arith.extf %0 : tensor<16x32xbf16> to tensor<16x32xf32>
+  chunk.yield %1 : tensor<16x32xf32>
+}
+
 // Matrix descriptors of a warpgroup: rows of 128 bytes in groups of eight, 1024 bytes apart, whose pieces are exchanged
 // (1 << 62 | 64 << 32), and boxes of 64 columns, 8192 bytes apart (512 << 16). Steps go along a row and into the next
 // box, or to further rows.
