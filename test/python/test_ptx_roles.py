@@ -18,24 +18,40 @@ __all__ = ["ptxas"]
 @pytest.mark.parametrize(
     "operator, width, ahead",
     [
-        *[("gla", 64, 8), ("hgrn2", 64, 8)],
+        *[("gla", 64, 8), ("hgrn2", 64, 8), ("bla", 64, 4), ("bla", 128, 4)],
         *[
             ("ssd", 128, 0),
             ("gla", 128, 0),
             ("linear_attn", 128, 0),
             ("lawcat", 64, 0),
-            ("bla", 64, 0),
             ("gated_delta_rule", 64, 0),
         ],
     ],
 )
-def test_warps_run_ahead_where_that_is_half_of_the_work(operator, width, ahead):
+def test_warps_run_ahead_where_that_is_a_quarter_of_the_work(operator, width, ahead):
     """Up to four fifths of it, and where memory suffices; none where nobody asks for them."""
     sizes = dict.fromkeys(OPERATORS[operator], width)
     variant = getattr(stretto.ops, operator).variant
     text = variant.lower("kernel", target="sm_90a", dtype="bf16", form=(0, 1, 0, 0, 0, -1), **sizes)
     assert (f"#kernel.role<ahead, {ahead}>" in text) if ahead else ("#kernel.role<ahead" not in text)
     assert "#kernel.role<ahead" not in variant.lower("kernel", target="sm_90a", dtype="bf16", **sizes)
+
+
+@pytest.mark.parametrize("segments", [False, True], ids=["whole", "segments"])
+@pytest.mark.parametrize("blocks", [1, 2])
+@pytest.mark.parametrize("modes", [8, 32])
+def test_slots_of_half_the_width_have_warps_ahead(ptxas, tmp_path, modes, blocks, segments):
+    """17 slots and 65, whose one role has eight warps. Of few slots two blocks of four that do everything are faster."""
+    variant = stretto.ops.bla.variant
+    options = {"modes": modes, "period": 4.0 * modes + 2}
+    form = (0, 1, 0, 1, 0, -1, blocks, -1)
+    text = variant.lower("ptx", target="sm_90a", dtype="bf16", K=64, V=64, segments=segments, form=form, **options)
+    warps = 4 if modes == 8 and blocks == 2 else 8
+    results = text.split(".visible .entry bla(")[1]
+    assert re.search(r"\.reqntid (\d+)", results)[1] == str(32 * warps)
+    assert set(spilled(ptxas, tmp_path, text)) == {("0", "0")}
+    kernel = variant.lower("kernel", target="sm_90a", dtype="bf16", K=64, V=64, segments=segments, form=form, **options)
+    assert ("#kernel.role<ahead, 4>" in kernel) == (warps == 8)
 
 
 @pytest.mark.parametrize("segments", [False, True], ids=["whole", "segments"])
