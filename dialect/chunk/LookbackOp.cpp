@@ -236,8 +236,8 @@ LogicalResult LookbackOp::verifyRegions() {
     if (failed(verifyPast(*this, kernel, past, type, pastTokens)))
       return failure();
   for (Operation &op : getBlock()->without_terminator()) {
-    bool reachesAcross = isa<TailOp, ConvOp, ConvTapsOp, DelayOp, MaskOp, AccumulateOp, DecayDotOp, DecayFromStartOp, DecayToEndOp,
-                             DecayStateOp, DecayMatrixOp>(op);
+    bool reachesAcross = isa<TailOp, ConvOp, ConvTapsOp, DelayOp, MaskOp, AccumulateOp, DecayDotOp, DecayFromStartOp,
+                             DecayToEndOp, DecayStateOp, DecayMatrixOp>(op);
     if (op.getNumResults() != 1 || op.getNumRegions() != 0 || reachesAcross)
       return op.emitOpError("[lookback_c6] stands in the body of a look-back");
   }

@@ -390,9 +390,7 @@ private:
   }
 
   /// Whether the gradient of taps takes rows from where the convolution back does.
-  static bool meetsTaps(Value rows) {
-    return llvm::any_of(rows.getUsers(), llvm::IsaPred<chunk::ConvTapsOp>);
-  }
+  static bool meetsTaps(Value rows) { return llvm::any_of(rows.getUsers(), llvm::IsaPred<chunk::ConvTapsOp>); }
 
   /// Whether parts that are as wide as each other may stay where they are: a thread then has its columns of each.
   bool staysInPlace(chunk::ConcatOp op) {
@@ -551,7 +549,8 @@ private:
       std::optional<Layout> own = layoutOf(initial.get().getType());
       // Where a reduction leaves them, but not where totals are, numbers take more registers than a gradient has.
       Operation *added = addedTo(next);
-      bool stays = own && !own->inSharedMemory() && (!added || (readsAllAgain && !isa<chunk::TotalOp, chunk::ConvTapsOp>(added)));
+      bool stays = own && !own->inSharedMemory() &&
+                   (!added || (readsAllAgain && !isa<chunk::TotalOp, chunk::ConvTapsOp>(added)));
       Layout wanted =
           added ? layoutOfAdded(added) : leftTiles.layoutFor(result).value_or(registersFor(tileTypeOf(next)));
       initial.set(stays ? initial.get() : place(initial.get(), wanted));

@@ -6,6 +6,7 @@
 // CHECK-DAG: #[[ROWS:.*]] = #kernel.layout<[6, 6], offset =
 // CHECK-DAG: #[[RUNS:.*]] = #kernel.layout<[6, 6], register = {{\[\[}}0, 1], [1, 0], [2, 0], [4, 0]], lane = {{\[\[}}0, 2], [0, 4], [0, 8], [0, 16], [0, 32]], warp = {{\[\[}}8, 0], [16, 0], [32, 0]]>
 // CHECK-DAG: #[[FRAGMENTS:.*]] = #kernel.layout<[6, 6], register = {{.*}}, lane = {{.*}}, warp = {{\[\[}}16, 0], [32, 0], [0, 32]]>
+// CHECK-DAG: #[[TAPS:.*]] = #kernel.layout<[6, 4], register = {{.*}}, lane = {{\[\[}}1, 0], [2, 0], [4, 0], [8, 0], [16, 0]], warp = {{\[\[}}32, 0], [0, 1], [0, 2]]>
 // CHECK-LABEL: kernel.func @convolutions
 // CHECK: chunk.conv %{{.*}} : tensor<64x64xbf16, #[[ROWS]]>, {{.*}} -> tensor<64x64xf32, #[[RUNS]]>
 // CHECK: kernel.convert %{{.*}} : tensor<64x64xbf16, #[[RUNS]]> -> tensor<64x64xbf16, #[[ROWS]]>
@@ -44,7 +45,7 @@ chunk.kernel @back chunk 64 reverse (input %x: tensor<64x64xbf16>, parameter %w:
 // Taps get what threads find that walk down columns of what lies in shared memory, where the convolution back takes the
 // same rows from then. Sums lie along lanes, and so does what a loop adds them to.
 // CHECK-LABEL: kernel.func @taps
-// CHECK: scf.for {{.*}} iter_args(%{{.*}} = %{{.*}}) -> (tensor<64x4xf32, #[[TAPS:.*]]>,
+// CHECK: scf.for {{.*}} iter_args(%{{.*}} = %{{.*}}) -> (tensor<64x4xf32, #[[TAPS]]>,
 // CHECK: %[[ROWS_OF_CHUNK:.*]] = kernel.convert %{{.*}} : tensor<64x64xf32, #[[FRAGMENTS]]> -> tensor<64x64xf32, #{{.*}}>
 // CHECK: chunk.conv_back %[[ROWS_OF_CHUNK]],
 // CHECK: chunk.conv_taps %[[ROWS_OF_CHUNK]], %{{.*}} -> tensor<64x4xf32, #[[TAPS]]>
