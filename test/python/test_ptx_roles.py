@@ -41,7 +41,7 @@ def test_warps_run_ahead_where_that_is_a_quarter_of_the_work(operator, width, ah
 @pytest.mark.parametrize("blocks", [1, 2])
 @pytest.mark.parametrize("modes", [8, 32])
 def test_slots_of_half_the_width_have_warps_ahead(ptxas, tmp_path, modes, blocks, segments):
-    """17 slots and 65, whose one role has eight warps. Of few slots two blocks of four that do everything are as fast."""
+    """17 slots and 65, whose one role has eight warps. Of few slots two blocks of one role are as fast."""
     variant = stretto.ops.bla.variant
     options = {"modes": modes, "period": 4.0 * modes + 2}
     form = (0, 1, 0, 1, 0, -1, blocks, -1)
