@@ -82,14 +82,14 @@ struct InverseTiles {
   int64_t bytes() const { return sharedBytesOf(parts) + sharedBytesOf(inverses) + blocks * bytesOfBlock(); }
 };
 
-/// The shared memory in which threads that walk down columns leave what their runs of rows give to taps, each run of a
-/// column a number for each tap.
+/// The shared memory in which threads that walk down columns leave what their runs of rows give to the taps of a
+/// convolution: a number for each run, tap and column.
 struct TapSums {
   explicit TapSums(chunk::ConvTapsOp op);
 
   /// The rows and columns of each thread.
   Layout rows;
-  /// How many threads share a column, and what each of them leaves for one tap, of a power of two.
+  /// How many threads share a column, the taps, up to a power of two, and what the threads of all columns leave for one.
   int64_t runs, taps;
   mlir::RankedTensorType numbers;
 

@@ -180,8 +180,8 @@ Layout runLayout(llvm::ArrayRef<int64_t> shape, int64_t warps);
 /// others there, then takes few accesses, at addresses that differ by what is known.
 Layout rowsLayout(llvm::ArrayRef<int64_t> shape, int64_t warps);
 
-/// Where threads add up what the taps of channels get, a number of few channels and of all their neighbours' lanes:
-/// lanes have neighbouring rows, warps other rows and then columns, registers what is left.
+/// Where threads add up what the taps of channels get: a row is a channel, and a column a tap. Lanes have neighbouring
+/// rows, warps other rows and then columns, registers what is left.
 Layout tapsLayout(llvm::ArrayRef<int64_t> shape, int64_t warps);
 
 /// The fragments of the left operand of `mma.m16n8k16` for a result whose warps stand in `grid`.
