@@ -89,7 +89,7 @@ struct TapSums {
 
   /// The rows and columns of each thread.
   Layout rows;
-  /// How many threads share a column, the taps, up to a power of two, and what the threads of all columns leave for one.
+  /// How many threads share a column; the taps, up to a power of two; and what is left for one of them.
   int64_t runs, taps;
   mlir::RankedTensorType numbers;
 
