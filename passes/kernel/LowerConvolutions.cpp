@@ -309,12 +309,11 @@ void ThreadLowering::lowerConvBack(chunk::ConvBackOp op) {
 }
 
 void ThreadLowering::lowerConvTaps(chunk::ConvTapsOp op) {
-  SmallVector<Value> operands = {op.getWeights(), op.getOperand(), op.getTail()};
-  auto tiles = gatherable(op, operands);
+  TapSums sums(op);
+  auto tiles = gatherable(op, {op.getWeights(), op.getOperand(), op.getTail()}, /*offset=*/sums.bytes());
   auto type = cast<RankedTensorType>(op.getType());
   Type element = type.getElementType();
   int64_t count = type.getDimSize(1);
-  TapSums sums(op);
   OwnRows weights(b, tiles[0], sums.rows, element);
   EarlierRows rows(b, tiles[1], tiles[2], sums.rows, element);
 
@@ -336,17 +335,14 @@ void ThreadLowering::lowerConvTaps(chunk::ConvTapsOp op) {
   }
 
   // Those of all threads of a column.
-  int64_t copies = 0, bytesOfTap = sharedBytesOf(sums.numbers), runs = 1;
-  for (Value operand : operands)
-    if (auto own = cast<RankedTensorType>(operand.getType()); !inSharedMemory(own))
-      copies += sharedBytesOf(own);
+  int64_t bytesOfTap = sharedBytesOf(sums.numbers), runs = 1;
   auto numbersOfRuns = [&](Layout::Space space) {
     return llvm::map_to_vector(sums.rows.basis(space), [&](uint64_t vector) -> uint64_t {
       return sums.rows.coordinate(vector, 0) ? std::exchange(runs, runs * 2) : 0;
     });
   };
   SmallVector<uint64_t> ofLanes = numbersOfRuns(Layout::Lane), ofWarps = numbersOfRuns(Layout::Warp);
-  Value base = b.advance(scratchOf(op), copies), run = b.linear(ofLanes, ofWarps);
+  Value base = scratchOf(op), run = b.linear(ofLanes, ofWarps);
   SharedTile ofAll = scratchTile(base, sums.numbers),
              ofRun = scratchTile(run ? b.advance(base, b.mul(run, sums.bytesOfRun())) : base, sums.numbers);
   Layout columns = sums.rows.onto(1);

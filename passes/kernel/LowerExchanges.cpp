@@ -359,15 +359,6 @@ void ThreadLowering::lowerReduce(chunk::ReduceOp op) {
 // Columns and rows from elsewhere
 //===----------------------------------------------------------------------===//
 
-/// The layout of a part of a tile, whose coordinates are those of the tile.
-static Layout placedIn(const Layout &tile, const Layout &part) {
-  Layout placed({tile.bitsOf(0), tile.bitsOf(1)});
-  for (Layout::Space space : {Layout::Register, Layout::Lane, Layout::Warp})
-    for (uint64_t vector : part.basis(space))
-      placed.addFlat(space, tile.flat({part.coordinate(vector, 0), part.coordinate(vector, 1)}));
-  return placed;
-}
-
 void ThreadLowering::lowerColumns(chunk::ColumnsOp op) {
   auto type = cast<RankedTensorType>(op.getOperand().getType());
   if (std::optional<Conversion> within = withinThreads(op)) {
@@ -381,17 +372,17 @@ void ThreadLowering::lowerColumns(chunk::ColumnsOp op) {
   SharedTile tile = gatherable(op, {op.getOperand()})[0];
   Layout target = *layoutOf(op.getType());
   int64_t from = op.getFrom();
-  // A part of as many columns as the tile has in multiples of it: neighbouring columns come in one access.
-  if (type.getRank() == 2 && target.rank() == 2 && (from & (target.side(1) - 1)) == 0) {
-    Layout part = placedIn(tile.getLayout(), target);
-    uint64_t first = tile.getLayout().flat({0, from});
-    int64_t together = int64_t(1) << neighbouringBits(part, tile);
-    Addresses addresses(b, tile, part.basis(Layout::Lane), part.basis(Layout::Warp));
+  // One of parts that lie side by side: neighbouring columns come in one access.
+  if (type.getRank() == 2 && target.rank() == 2 && from % target.side(1) == 0) {
+    Layout parts = sideBySide(target, type.getShape());
+    uint64_t first = parts.flat({0, from});
+    int64_t together = std::min(int64_t(1) << neighbouringBits(parts, tile), target.size(Layout::Register));
+    Addresses addresses(b, tile, parts.basis(Layout::Lane), parts.basis(Layout::Warp));
     llvm::SmallDenseMap<uint64_t, Registers> known;
     define(op.getResult(), [&](uint64_t reg) {
       Registers &loaded = known[reg / together];
       if (loaded.empty())
-        loaded = b.load(addresses.at(part.at(Layout::Register, reg / together * together) ^ first),
+        loaded = b.load(addresses.at(parts.at(Layout::Register, reg / together * together) ^ first),
                         type.getElementType(), together);
       return loaded[reg % together];
     });
