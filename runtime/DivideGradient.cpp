@@ -3,6 +3,7 @@
 #include "runtime/Gradient.h"
 #include "runtime/Knobs.h"
 #include "runtime/SomeSequences.h"
+#include "runtime/WholeWalks.h"
 #include <cmath>
 #include <thread>
 
@@ -115,16 +116,7 @@ int64_t Gradient::mostSideBySide(const OperatorCall &call) const {
     ofLength = std::min(ofLength, few);
   if (signature.carriesStates)
     return std::max<int64_t>(std::min(signature.multiprocessors / blocks, ofLength), 1);
-  // What carries nothing but rows of tails, and sums: those whose blocks take the least time, turn by turn. A segment
-  // walks a chunk more than it has, for what is added to the rows before it.
-  auto timeOf = [&](int64_t segments) -> int64_t {
-    return llvm::divideCeil(blocks * segments, blocksAtOnce()) * (llvm::divideCeil(chunks, segments) + 1);
-  };
-  int64_t best = 1;
-  for (int64_t segments = 2; segments <= ofLength; ++segments)
-    if (timeOf(segments) < timeOf(best))
-      best = segments;
-  return best;
+  return segmentsOfLeastTime(blocks, chunks, blocksAtOnce(), ofLength);
 }
 
 bool Gradient::hasSmallChunks(const OperatorCall &call) const {

@@ -22,9 +22,11 @@ using Part = KernelRequest::Part;
 /// Segments of fewer tokens are not worth what it takes to find their starts, one after the other, but for a few.
 static constexpr int64_t tokensOfSegment = 512, tokensOfFew = 256, few = 8;
 static constexpr int64_t fewest = 3;
-/// Where nothing is carried but rows that convolutions look back to, as many as fill the chip several times: only the
-/// chunk before a segment is read anew.
+/// Where nothing is carried but rows that convolutions look back to, only the chunk before a segment is read anew: at
+/// most as many as fill the chip several times.
 static constexpr int64_t blocksWithoutStates = 16, tokensWithoutStates = 256;
+/// More blocks than these wait for memory together.
+static constexpr int64_t mostAtOnceWithoutStates = 3;
 /// Where states feed back, there is one walk more, and a product of matrices for each start.
 static constexpr int64_t fewestFedBack = 8, mostFedBack = 32;
 
@@ -94,6 +96,9 @@ Signature::Segments::Division Signature::Segments::divide(const OperatorCall &ca
   };
   // Packed sequences are as long as others on average; the longest of them may have all tokens.
   int64_t ofEach = chunksOf(llvm::divideCeil(all, sequences));
+  if (!signature.carriesStates && results->code->cuda && !Knobs::instance().segments)
+    count = segmentsOfLeastTime(signature.items(call) * results->code->manifest.slices, ofEach,
+                                signature.multiprocessors * blocksOfMultiprocessor, count);
   return {chunksOf(signature.tokens(call)), static_cast<int64_t>(llvm::divideCeil(ofEach, std::min(ofEach, count)))};
 }
 
@@ -197,11 +202,13 @@ llvm::Expected<std::unique_ptr<Signature::Segments>> Signature::Segments::create
       return error;
   // Where little is computed, memory is what blocks wait for, and more of them would only have more states to move.
   constexpr int64_t worthTwoBlocks = 450;
-  if (form.blocks > 1 && made->results->code->manifest.work >= worthTwoBlocks) {
-    llvm::Expected<int64_t> blocks = made->results->code->cuda->residentBlocks(signature.device);
+  bool hasUse = form.blocks > 1 && made->results->code->manifest.work >= worthTwoBlocks;
+  if (const auto &cuda = made->results->code->cuda; cuda && (hasUse || !signature.carriesStates)) {
+    llvm::Expected<int64_t> blocks = cuda->residentBlocks(signature.device);
     if (!blocks)
       return blocks.takeError();
-    made->blocksOfMultiprocessor = std::clamp<int64_t>(*blocks, 1, form.blocks);
+    made->blocksOfMultiprocessor =
+        std::clamp<int64_t>(*blocks, 1, signature.carriesStates ? form.blocks : mostAtOnceWithoutStates);
   }
   return made;
 }
@@ -292,7 +299,7 @@ llvm::Expected<SegmentStarts::Places> Signature::Segments::findStarts(const Oper
   if (llvm::Error error = findInverses(signature, systems, call, ofCall, left, inverses, executor))
     return error;
   left += systems.bytes(signature, call);
-  if (tails) {
+  if (tails && range.apart > 1) {
     LaunchTensors tensors = tensorsOf(call, known, inverses);
     tensors.entries.resize(tensors.entries.size() + tails->code->manifest.arguments.size());
     tensors.segmentEnds = SegmentStarts::lend(ofTails, places, begun);

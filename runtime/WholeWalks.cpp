@@ -64,3 +64,14 @@ bool stretto::walksWholeSooner(int64_t weight, int64_t width, int64_t columns, i
   double segment = times.ofSegment / static_cast<double>(segments);
   return static_cast<double>(chunks) * slice < times.ofLaunches + static_cast<double>(chunks) * segment;
 }
+
+int64_t stretto::segmentsOfLeastTime(int64_t blocks, int64_t chunks, int64_t blocksAtOnce, int64_t most) {
+  auto timeOf = [&](int64_t segments) -> int64_t {
+    return llvm::divideCeil(blocks * segments, blocksAtOnce) * (llvm::divideCeil(chunks, segments) + 1);
+  };
+  int64_t best = 1;
+  for (int64_t segments = 2; segments <= most; ++segments)
+    if (timeOf(segments) < timeOf(best))
+      best = segments;
+  return best;
+}

@@ -18,6 +18,11 @@ std::optional<int64_t> weightOfPlainTurn(VariantOp program);
 /// slice, `width` those of the state.
 bool walksWholeSooner(int64_t weight, int64_t width, int64_t columns, int64_t chunks, int64_t segments);
 
+/// Into how many segments, `most` at most, sequences of so many chunks are best divided where nothing is carried but
+/// rows that are looked back to, and sums: those whose blocks take the least time, so many of them at once, turn by
+/// turn. A segment walks a chunk more than it has, for the rows at its end. `blocks` are those of whole sequences.
+int64_t segmentsOfLeastTime(int64_t blocks, int64_t chunks, int64_t blocksAtOnce, int64_t most);
+
 } // namespace stretto
 
 #endif // STRETTO_RUNTIME_WHOLEWALKS_H

@@ -64,9 +64,13 @@ def Kernel_SendOp : Kernel_Op<"send", [AttrSizedOperandSegments]> {
 
 def Kernel_AwaitOp : Kernel_Op<"await"> {
   let summary = "waits until everything sent so far has arrived, for all threads";
-  let description = [{ Like a `kernel.barrier`, for what has arrived too. }];
-  let arguments = (ins UnitAttr:$fence);
-  let assemblyFormat = "(`fence` $fence^)? attr-dict";
+  let description = [{
+    Like a `kernel.barrier`, for what has arrived too. With `pending` a number n, what threads have sent behind the n-th
+    await before this one may still be on its way.
+  }];
+  let arguments = (ins UnitAttr:$fence,
+                       ConfinedAttr<DefaultValuedAttr<I64Attr, "0">, [IntNonNegative]>:$pending);
+  let assemblyFormat = "(`pending` $pending^)? (`fence` $fence^)? attr-dict";
 }
 
 def Kernel_ReceiveOp : Kernel_Op<"receive", [AttrSizedOperandSegments]> {

@@ -27,6 +27,9 @@ struct ChunkCopies {
 /// Whether all that passes through a channel has its turn, as tiles that look-backs meet do.
 bool hasTurns(ChannelOp channel);
 
+/// Whether threads send a turn of segments what they keep of one, a turn or more ahead.
+bool isSentInTurns(ChannelOp channel);
+
 /// Whether a warp has matrices of eight rows of 16 bytes, or the transposes of such, as products leave and take them,
 /// each in a register of two numbers; all registers of the tile are such.
 bool hasMatrices(mlir::RankedTensorType tile);

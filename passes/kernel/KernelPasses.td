@@ -428,9 +428,10 @@ def PlanSharedMemory : Pass<"stretto-plan-shared-memory"> {
   let summary = "Decides where in shared memory tiles and scratch regions are";
   let description = [{
     Every tile has memory of its own where that suffices, and bulk channels are as deep as it allows, up to 4 tiles; with
-    less than 2 they are bulk channels no more, but for those of roles. Functions of several roles are planned together, in a module: they share
-    nothing but what they pass to each other. Where registers suffice for several blocks on a multiprocessor memory is to
-    suffice for them, too: where chunks are items of their own and tiles of others are read before most of the work on them, these come one at a time
+    less than 2 they are bulk channels no more, but for those of roles. What threads send to turns of segments is as deep,
+    as far as two blocks share a multiprocessor's memory. Functions of several roles are planned together, in a module: they share
+    nothing but what they pass to each other. Where registers suffice for two blocks on a multiprocessor, or for three that carry nothing but rows that later chunks
+    look back to, memory is to suffice for them, too: where chunks are items of their own and tiles of others are read before most of the work on them, these come one at a time
     for that, each when it has been read for the last time; so they do where there would be one block of four warps otherwise, and at last they lie where something was
     that is computed first (`kernel.late` on their channels). Where it does not suffice for all, regions up to a size have memory of their own, the smallest last of all
     without: each saves a barrier. Where memory does not suffice, outputs are stored without a stage and tiles that are never
@@ -455,7 +456,9 @@ def SendAhead : Pass<"stretto-send-ahead", "::stretto::kernel::FuncOp"> {
   let description = [{
     Counts the turns of a loop that receives tiles of bulk channels. Before it, tiles are sent for all turns but the one
     that takes the last place of the ring; in each turn, the tile that takes the place of the turn before. Nothing is sent
-    for turns that there are not. Threads wait for all copies of a turn only where other channels want it. Tiles of other
+    for turns that there are not. Threads wait for all copies of a turn only where other channels want it. Where turns are
+    segments, threads send as far ahead themselves, and a turn waits for all but what comes behind its own
+    (`kernel.await pending`). Tiles of other
     chunks, which have turns already, are sent beside the first products of a turn, so that these do not wait for it, where
     chunks are items of their own and meet all on one side of them.
 

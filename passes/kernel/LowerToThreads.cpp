@@ -180,7 +180,7 @@ LogicalResult ThreadLowering::lower(Operation *op) {
       })
       .Case([&](AwaitOp op) {
         NVVM::CpAsyncCommitGroupOp::create(b);
-        NVVM::CpAsyncWaitGroupOp::create(b, 0);
+        NVVM::CpAsyncWaitGroupOp::create(b, op.getPending());
         return lowerBarrier(op.getFence()), success();
       })
       .Case([&](chunk::DotOp op) { return lowerProduct(op); })

@@ -46,11 +46,22 @@ bool sendsFor(scf::ForOp loop, ArrayRef<ChannelOp> channels, Operation *op) {
   return result.wasInterrupted();
 }
 
-/// How many blocks a multiprocessor has registers for. Where slices divide heads there are no more blocks than
-/// multiprocessors.
+/// Whether a walk carries nothing but rows that later chunks look back to.
+bool carriesTailsAlone(FuncOp function) {
+  auto carriesTails = [](scf::ForOp loop) {
+    return loop.getNumResults() > 0 && llvm::all_of(loop.getYieldedValues(), [](Value carried) {
+             return isa_and_present<chunk::TailOp>(carried.getDefiningOp());
+           });
+  };
+  return llvm::any_of(function.getOps<scf::ForOp>(), carriesTails);
+}
+
+/// How many blocks a multiprocessor has registers for, two at most, or three of those that wait for memory, and for no
+/// chain of products. Where slices divide heads there are no more blocks than multiprocessors.
 int64_t blocksForRegisters(Roles roles) {
-  constexpr int64_t registersOfProcessor = 65536, beside = 60, mostOfThread = 255, lanes = 32, most = 2;
+  constexpr int64_t registersOfProcessor = 65536, beside = 60, mostOfThread = 255, lanes = 32;
   FuncOp function = roles[0];
+  int64_t most = carriesTailsAlone(function) ? 3 : 2;
   if (roles.size() > 1 || hasSlices(function))
     return 1;
   int64_t ofThread = std::min(estimateRegisters(function) + beside, mostOfThread);
@@ -315,6 +326,25 @@ void deepenPassed(Roles roles, SmallVector<ChannelOp> passed, int64_t limit) {
 /// Whether tiles are left over those of a channel.
 bool isLeftOver(ChannelOp channel, ArrayRef<ChannelOp> over) {
   return llvm::any_of(over, [&](ChannelOp other) { return other.getOver() == channel.getPassed(); });
+}
+
+/// Segments that come one after the other take little of what is kept of each, and wait for it: threads send for more
+/// of them ahead, as far as two blocks share the memory of a multiprocessor.
+void deepenCopiesOfTurns(FuncOp function) {
+  constexpr int64_t most = 4, blocks = 2;
+  SmallVector<ChannelOp> channels;
+  llvm::copy_if(function.getOps<ChannelOp>(), std::back_inserter(channels), isSentInTurns);
+  auto setDepth = [&](int64_t depth) {
+    for (ChannelOp channel : channels)
+      channel.setDepth(depth);
+  };
+  for (int64_t depth = most; depth > 1 && !channels.empty(); depth /= 2) {
+    setDepth(depth);
+    if (SharedMemoryPlanner(function, /*apart=*/true).plan() <= bytesOfBlock(blocks))
+      return;
+  }
+  // Where there is no such room they come one turn ahead.
+  setDepth(2);
 }
 
 /// How many tiles have places where those of a channel are left over them.
@@ -618,6 +648,7 @@ struct PlanSharedMemory : stretto::impl::PlanSharedMemoryBase<PlanSharedMemory> 
     FuncOp function = roles[0];
     for (FuncOp each : roles)
       eraseUnreadChannels(each);
+    deepenCopiesOfTurns(function);
     std::optional<int64_t> room = roles.size() == 1 ? makeRoomForOthers(function, target.sharedBytes) : std::nullopt;
     int64_t limit = room ? *room : deepenChannels(roles, target.sharedBytes);
     // Memory to spare buys barriers; where it is scarce regions share it, then channels lose their depth, and at last

@@ -65,6 +65,15 @@ bool stretto::kernel::hasTurns(ChannelOp channel) {
   });
 }
 
+bool stretto::kernel::isSentInTurns(ChannelOp channel) {
+  auto function = channel->getParentOfType<FuncOp>();
+  if (channel.getBulk() || channel.getPassed() || channel.getDepth() < 2 ||
+      !function->hasAttr(Manifest::attributeName) || !ChunkCopies::of(channel))
+    return false;
+  FailureOr<Manifest> manifest = Manifest::leftOn(function);
+  return succeeded(manifest) && manifest->segments == Manifest::Segments::Turns;
+}
+
 /// The input or checkpoint of which all tiles of a channel are, but for those that its window holds, which threads
 /// copy.
 static const Manifest::Argument *sourceOf(ChannelOp channel, const Manifest &manifest) {

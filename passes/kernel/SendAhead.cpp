@@ -182,6 +182,15 @@ void placeAwaits(scf::ForOp loop) {
   }
 }
 
+/// What threads send several turns ahead is there when its own turn begins: a turn waits for all but the tiles of those
+/// behind it. What they have sent before the loop they wait for before it.
+void awaitInTurns(scf::ForOp loop, int64_t depth) {
+  for (auto await : loop.getBody()->getOps<AwaitOp>())
+    await.setPending(depth - 2);
+  OpBuilder builder(loop);
+  AwaitOp::create(builder, loop.getLoc());
+}
+
 /// What is one number, of a parameter that is there before a loop, is made of it before the loop.
 void takeNumbersOut(scf::ForOp loop) {
   AwaitOp arrived;
@@ -378,11 +387,26 @@ void loadFirst(Block &block) {
   }
 }
 
+/// Has threads send as many turns of segments ahead as there are places for, where these are more than two.
+void sendInTurns(MutableArrayRef<ChannelOp> channels) {
+  if (channels.empty() || channels.front().getDepth() == 2)
+    return;
+  SmallVector<ChunkCopies> copies =
+      llvm::map_to_vector(channels, [](ChannelOp channel) { return *ChunkCopies::of(channel); });
+  auto loop = cast<scf::ForOp>(copies.front().receive->getParentOp());
+  auto depth = static_cast<int64_t>(channels.front().getDepth());
+  Schedule(loop, copies, walksInReverse(loop->getParentOfType<FuncOp>())).write();
+  awaitInTurns(loop, depth);
+}
+
 struct SendAhead : stretto::impl::SendAheadBase<SendAhead> {
   void runOnOperation() override {
     FuncOp function = getOperation();
     llvm::MapVector<Operation *, SmallVector<ChunkCopies>> loops;
     llvm::SetVector<Operation *> scheduled;
+    SmallVector<ChannelOp> ofTurns;
+    llvm::copy_if(function.getOps<ChannelOp>(), std::back_inserter(ofTurns), isSentInTurns);
+    sendInTurns(ofTurns);
     for (ChannelOp channel : function.getOps<ChannelOp>()) {
       if (!channel.getBulk())
         continue;

@@ -54,7 +54,7 @@ Action ThreadBlock::compileBarrierWait(NVVM::MBarrierTryWaitParityOp op) {
     waitUntil(operation, [&] {
       if ((own.phases & 1) != parity.words[first])
         return true;
-      memory.finishCopies(address.words[first]);
+      memory.finishCopiesOf(address.words[first]);
       if (own.arrived && own.expected)
         fail(operation, "a wait for a phase that is never complete: " + std::to_string(own.expected) + " bytes miss");
       return own.complete();

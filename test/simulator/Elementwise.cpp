@@ -94,15 +94,15 @@ Action ThreadBlock::compile(Operation *op) {
       .Case([&](NVVM::CpAsyncBulkSharedCTAToGlobalOp op) { return compileBulkStore(op); })
       .Case([&](NVVM::CpAsyncBulkTensorSharedCTAToGlobalOp op) { return compileBoxStore(op); })
       .Case([&](NVVM::MBarrierInvalOp op) { return compileBarrierEnd(op); })
-      .Case<scf::YieldOp, scf::ConditionOp, LLVM::ReturnOp, NVVM::CpAsyncCommitGroupOp, NVVM::FenceMbarrierInitOp,
-            NVVM::SetMaxRegisterOp, NVVM::GriddepcontrolOp, NVVM::CpAsyncBulkCommitGroupOp>(
-          [&](auto) { return Action(); })
+      .Case<scf::YieldOp, scf::ConditionOp, LLVM::ReturnOp, NVVM::FenceMbarrierInitOp, NVVM::SetMaxRegisterOp,
+            NVVM::GriddepcontrolOp, NVVM::CpAsyncBulkCommitGroupOp>([&](auto) { return Action(); })
       .Case([&](NVVM::CpAsyncBulkWaitGroupOp op) { return compileBulkWait(op); })
       .Case([&](LLVM::InlineAsmOp op) { return compileAssembly(op); })
       .Case([&](LLVM::LoadOp op) { return compileLoad(op); })
       .Case([&](LLVM::StoreOp op) { return compileStore(op); })
       .Case([&](NVVM::CpAsyncOp op) { return compileCopy(op); })
-      .Case([&](NVVM::CpAsyncWaitGroupOp) { return [this] { memory.finishCopies(); }; })
+      .Case([&](NVVM::CpAsyncCommitGroupOp) { return [this] { memory.commitCopies(); }; })
+      .Case([&](NVVM::CpAsyncWaitGroupOp op) { return [this, pending = op.getN()] { memory.finishCopies(pending); }; })
       .Case([&](NVVM::FenceProxyOp) { return [this] { memory.fence(); }; })
       .Case([&](NVVM::LdMatrixOp op) { return compileLoadMatrix(op); })
       .Case([&](NVVM::StMatrixOp op) { return compileStoreMatrix(op); })

@@ -84,8 +84,11 @@ struct Memory {
     std::vector<uint8_t> bytes;
     uint64_t barrier = 0; // that the memory system tells of the copy; 0 where threads copy
     int role = 0;
+    uint64_t group = 0; // of those that threads copy, counted in a role
   };
   std::vector<Copy> copies;
+  /// How many groups of copies a role has committed: what its threads copy next is of another.
+  std::map<int, uint64_t> groupsOfCopies;
   /// Barriers in shared memory: how many phases are complete, the bytes that the next one still expects, how many have
   /// arrived of how many.
   struct PhaseBarrier {
@@ -224,6 +227,7 @@ struct Memory {
     leaving.clear();
     met = 0;
     copies.clear();
+    groupsOfCopies.clear();
     barriers.clear();
   }
 
@@ -237,14 +241,20 @@ struct Memory {
     ofRoles[role].writer.clearThreads();
   }
 
-  /// Delivers what threads of the role have copied.
-  void finishCopies() {
-    std::erase_if(copies, [&](Copy &copy) { return !copy.barrier && copy.role == role && (deliver(copy), true); });
+  /// What threads of the role have copied since it did so before is a group.
+  void commitCopies() { ++groupsOfCopies[role]; }
+
+  /// Delivers what threads of the role have copied, but for the last groups.
+  void finishCopies(uint64_t pendingGroups) {
+    std::erase_if(copies, [&](Copy &copy) {
+      bool isDone = !copy.barrier && copy.role == role && copy.group + pendingGroups < groupsOfCopies[role];
+      return isDone && (deliver(copy), true);
+    });
   }
 
   /// Delivers what the memory system has copied and tells a barrier of: to all threads, products of warpgroups
   /// included.
-  void finishCopies(uint64_t barrier) {
+  void finishCopiesOf(uint64_t barrier) {
     std::erase_if(copies, [&](Copy &copy) { return copy.barrier == barrier && (deliver(copy), true); });
   }
 

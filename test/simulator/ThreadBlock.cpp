@@ -196,7 +196,7 @@ Action ThreadBlock::compileCopy(NVVM::CpAsyncOp op) {
       if (!memory.isExpected(address))
         memory.noteWrite(operation, address, bytes, thread, nullptr);
       memory.expect(operation, address, bytes);
-      memory.copies.push_back({offset, std::move(data), 0, role});
+      memory.copies.push_back({offset, std::move(data), 0, role, memory.groupsOfCopies[role]});
     }
   };
 }

@@ -54,3 +54,27 @@ chunk.kernel @largest_back chunk 64 reverse (input %a: tensor<64x512xbf16>, inpu
   %o = arith.addf %xy, %z : tensor<64xf32>
   chunk.yield %o next %S : tensor<64xf32>, tensor<16x16xf32>
 }
+
+// Three blocks that carry nothing but rows of earlier tokens share a multiprocessor, where their registers suffice: tiles
+// come less far ahead for that.
+// CHECK-LABEL: kernel.func @rows
+// CHECK-SAME: shared [[ROWS:[67][0-9][0-9][0-9][0-9]]] attributes
+// CHECK: kernel.channel bulk depth 3
+chunk.kernel @rows chunk 64 segments apart(input %k: tensor<64x128xbf16>, parameter %w: tensor<128x64xbf16>,
+    state %tail: tensor<3x128xbf16>, valid %n: index) -> (o: tensor<64x64xbf16>) {
+  %product = chunk.dot %k, %w : tensor<64x128xbf16>, tensor<128x64xbf16> -> tensor<64x64xf32>
+  %o = arith.truncf %product : tensor<64x64xf32> to tensor<64x64xbf16>
+  %next = chunk.tail %k valid %n after %tail : tensor<64x128xbf16>, tensor<3x128xbf16>
+  chunk.yield %o next %next : tensor<64x64xbf16>, tensor<3x128xbf16>
+}
+
+// Two do of what carries a state.
+// CHECK-LABEL: kernel.func @state
+// CHECK: kernel.channel bulk depth 4
+chunk.kernel @state chunk 64 segments apart(input %k: tensor<64x128xbf16>, parameter %w: tensor<128x64xbf16>,
+    state %sum: tensor<3x128xf32>, valid %n: index) -> (o: tensor<64x64xbf16>) {
+  %product = chunk.dot %k, %w : tensor<64x128xbf16>, tensor<128x64xbf16> -> tensor<64x64xf32>
+  %o = arith.truncf %product : tensor<64x64xf32> to tensor<64x64xbf16>
+  %next = arith.addf %sum, %sum : tensor<3x128xf32>
+  chunk.yield %o next %next : tensor<64x64xbf16>, tensor<3x128xf32>
+}

@@ -55,5 +55,19 @@ TEST_F(WholeWalksTest, ShortSequencesAreWalkedWhole) {
   EXPECT_FALSE(walksWholeSooner(1, width, 4 * columns, /*chunks=*/512, /*segments=*/4));
 }
 
+TEST(SegmentsOfLeastTimeTest, FillTheChipOnce) {
+  // 132 multiprocessors with two blocks each.
+  EXPECT_EQ(segmentsOfLeastTime(/*blocks=*/32, /*chunks=*/128, /*blocksAtOnce=*/264, /*most=*/32), 8);
+  EXPECT_EQ(segmentsOfLeastTime(256, 64, 264, 16), 1);
+  EXPECT_EQ(segmentsOfLeastTime(1, 1024, 264, 128), 128);
+}
+
+TEST(SegmentsOfLeastTimeTest, ComeInTurnsWhereOneIsLeftHalfEmpty) {
+  // 200 of 264 blocks take 65 chunks; 1000 come in four turns of 14.
+  EXPECT_EQ(segmentsOfLeastTime(200, 64, 264, 16), 5);
+  // A chunk more for each is no gain where all are at work.
+  EXPECT_EQ(segmentsOfLeastTime(264, 64, 264, 16), 1);
+}
+
 } // namespace
 } // namespace stretto
