@@ -134,6 +134,7 @@ static CacheKey keyOf(ModuleOp specialised, const KernelRequest &request) {
                                           "cotangent tails",
                                           "sum turns",
                                           "gradient",
+                                          "later",
                                           "sums",
                                           "systems",
                                           "segments",
@@ -145,6 +146,7 @@ static CacheKey keyOf(ModuleOp specialised, const KernelRequest &request) {
                                           "transitions",
                                           "writes",
                                           "starts"};
+  static_assert(std::size(parts) == static_cast<size_t>(KernelRequest::Part::Starts) + 1, "each part has its name");
   static constexpr const char *keeps[] = {"", "keeps states of chunks", "keeps states of segments"};
   return CacheKey::of({buildIdentity(), program, types, parts[static_cast<int>(request.part)],
                        std::to_string(request.slices), std::to_string(request.chunk), std::to_string(request.warps),
