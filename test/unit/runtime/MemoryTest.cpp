@@ -28,10 +28,10 @@ public:
                   ->getBuffer(),
               name, width, element) {}
 
-  /// A part of a declaration with features, of those that its gradient consists of.
-  Model partOfGradient(size_t index) {
+  /// A part of a declaration with features, of those that calls consist of, or their gradient.
+  Model part(size_t index, bool ofGradient) {
     Call described(*this, /*batch=*/1, /*time=*/64, /*heads=*/1, /*headsOfKeys=*/1);
-    std::string text = llvm::cantFail(signatureOf(described).partOfDeclaration(index, /*ofGradient=*/true));
+    std::string text = llvm::cantFail(signatureOf(described).partOfDeclaration(index, ofGradient));
     return Model(text, /*name=*/"", width, element);
   }
 
@@ -283,9 +283,24 @@ using FeaturesTest = MemoryTest;
 TEST_P(FeaturesTest, GradientsOfFeaturesHaveFewSegments) {
   for (auto [width, heads, segments] : std::initializer_list<std::tuple<int64_t, int64_t, int64_t>>{
            {128, 32, 4}, {128, 8, 16}, {128, 132, 1}, {128, 256, 1}, {64, 32, 8}, {64, 256, 1}}) {
-    Model keys = Model(GetParam(), width).partOfGradient(0);
+    Model keys = Model(GetParam(), width).part(0, /*ofGradient=*/true);
     auto [explained, largest] = keys.explain(1, 8192, heads, heads);
     EXPECT_EQ(explained.getAsObject()->getInteger("side_by_side").value_or(1), segments) << width << ", " << heads;
+  }
+}
+
+/// Features of a call, too, where a segment reads the rows of a chunk before it anew.
+TEST_P(FeaturesTest, FeaturesFillTheChipOnce) {
+  for (auto [width, batch, time, heads, segments] :
+       std::initializer_list<std::tuple<int64_t, int64_t, int64_t, int64_t, int64_t>>{{64, 1, 8192, 32, 8},
+                                                                                      {64, 1, 8192, 8, 32},
+                                                                                      {64, 1, 2048, 32, 8},
+                                                                                      {64, 8, 4096, 32, 1},
+                                                                                      {128, 1, 8192, 32, 8}}) {
+    Model features = Model(GetParam(), width).part(0, /*ofGradient=*/false);
+    llvm::json::Value found = llvm::cantFail(llvm::json::parse(features.explainForward(batch, time, heads)));
+    EXPECT_EQ(found.getAsObject()->getInteger("segments").value_or(1), segments)
+        << width << ", " << batch << ", " << time << ", " << heads;
   }
 }
 
