@@ -98,15 +98,15 @@ chunk.kernel @number chunk 16 (input %q: tensor<16x64xbf16>, parameter %w: tenso
   chunk.yield %o next %next : tensor<16x64xf32>, tensor<64x64xf32>
 }
 
-// Segments that come one after the other take little of what is kept of each: threads send it seven turns ahead, and
+// Segments that come one after the other take little of what is kept of each: threads send it three turns ahead, and
 // wait in a turn for all but what is sent for those behind it.
 // CHECK-LABEL: kernel.func @turns
-// CHECK: %[[LEFT:.*]] = kernel.channel depth 8
-// CHECK-COUNT-7: kernel.send %left at %{{.*}} to %[[LEFT]] turn
+// CHECK: %[[LEFT:.*]] = kernel.channel depth 4
+// CHECK-COUNT-3: kernel.send %left at %{{.*}} to %[[LEFT]] turn
 // CHECK-NOT: kernel.send
 // CHECK: kernel.await
 // CHECK-NEXT: scf.for
-// CHECK: kernel.await pending 6
+// CHECK: kernel.await pending 2
 // CHECK: scf.if
 // CHECK-NEXT: kernel.send %left at %{{.*}} to %[[LEFT]] turn
 // CHECK: kernel.receive %[[LEFT]]
@@ -115,26 +115,26 @@ chunk.kernel @number chunk 16 (input %q: tensor<16x64xbf16>, parameter %w: tenso
 // LOWERED-NEXT: nvvm.cp.async.wait.group 0
 // LOWERED: scf.for
 // LOWERED: nvvm.cp.async.commit.group
-// LOWERED-NEXT: nvvm.cp.async.wait.group 6
+// LOWERED-NEXT: nvvm.cp.async.wait.group 2
 chunk.kernel @turns chunk 16 segments turns(checkpoint %left: tensor<64x16xf32>, state %state: tensor<64x16xf32>,
     valid %n: index) -> (state: tensor<64x16xf32> checkpoint) {
   %sum = arith.addf %state, %left : tensor<64x16xf32>
   chunk.yield %state next %sum : tensor<64x16xf32>, tensor<64x16xf32>
 }
 
-// As far ahead as two blocks share a multiprocessor; back, too.
-// CHECK-LABEL: kernel.func @larger
+// Back, too.
+// CHECK-LABEL: kernel.func @back
 // CHECK: kernel.channel depth 4
 // CHECK: scf.for
 // CHECK: kernel.await pending 2
 // CHECK: arith.subi %{{.*}}, %c3
-chunk.kernel @larger chunk 16 reverse segments turns(checkpoint %left: tensor<64x64xf32>, state %state: tensor<64x64xf32>,
+chunk.kernel @back chunk 16 reverse segments turns(checkpoint %left: tensor<64x64xf32>, state %state: tensor<64x64xf32>,
     valid %n: index) -> (state: tensor<64x64xf32> checkpoint) {
   %sum = arith.addf %state, %left : tensor<64x64xf32>
   chunk.yield %state next %sum : tensor<64x64xf32>, tensor<64x64xf32>
 }
 
-// Where these have no room for more, what is kept comes one turn ahead.
+// Where two blocks of a multiprocessor have no room for that, one turn ahead.
 // CHECK-LABEL: kernel.func @large
 // CHECK: kernel.channel depth 2
 // CHECK: scf.for
