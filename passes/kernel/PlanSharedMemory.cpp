@@ -331,20 +331,18 @@ bool isLeftOver(ChannelOp channel, ArrayRef<ChannelOp> over) {
 /// Segments that come one after the other take little of what is kept of each, and wait for it: threads send for more
 /// of them ahead, as far as two blocks share the memory of a multiprocessor.
 void deepenCopiesOfTurns(FuncOp function) {
-  constexpr int64_t most = 4, blocks = 2;
+  constexpr int64_t most = 4, fewest = 2, blocks = 2;
   SmallVector<ChannelOp> channels;
   llvm::copy_if(function.getOps<ChannelOp>(), std::back_inserter(channels), isSentInTurns);
+  if (channels.empty())
+    return;
   auto setDepth = [&](int64_t depth) {
     for (ChannelOp channel : channels)
       channel.setDepth(depth);
   };
-  for (int64_t depth = most; depth > 1 && !channels.empty(); depth /= 2) {
-    setDepth(depth);
-    if (SharedMemoryPlanner(function, /*apart=*/true).plan() <= bytesOfBlock(blocks))
-      return;
-  }
-  // Where there is no such room they come one turn ahead.
-  setDepth(2);
+  setDepth(most);
+  if (SharedMemoryPlanner(function, /*apart=*/true).plan() > bytesOfBlock(blocks))
+    setDepth(fewest);
 }
 
 /// How many tiles have places where those of a channel are left over them.
