@@ -25,8 +25,6 @@ static constexpr int64_t fewest = 3;
 /// Where nothing is carried but rows that convolutions look back to, only the chunk before a segment is read anew: at
 /// most as many as fill the chip several times.
 static constexpr int64_t blocksWithoutStates = 16, tokensWithoutStates = 256;
-/// More blocks than these wait for memory together.
-static constexpr int64_t mostAtOnceWithoutStates = 3;
 /// Where states feed back, there is one walk more, and a product of matrices for each start.
 static constexpr int64_t fewestFedBack = 8, mostFedBack = 32;
 
@@ -208,7 +206,7 @@ llvm::Expected<std::unique_ptr<Signature::Segments>> Signature::Segments::create
     if (!blocks)
       return blocks.takeError();
     made->blocksOfMultiprocessor =
-        std::clamp<int64_t>(*blocks, 1, signature.carriesStates ? form.blocks : mostAtOnceWithoutStates);
+        std::max<int64_t>(signature.carriesStates ? std::min(*blocks, form.blocks) : *blocks, 1);
   }
   return made;
 }
