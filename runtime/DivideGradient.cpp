@@ -126,9 +126,19 @@ bool Gradient::hasSmallChunks(const OperatorCall &call) const {
   return mayBeSideBySide && chunks >= few && signature.items(call) * (chunks / 2) <= signature.multiprocessors;
 }
 
-/// What the caller says, two of the largest input, or of short sequences what the states themselves take; on a GPU
-/// always so much that nobody minds, without which few heads of few tokens would come in turns of a chunk or two.
 int64_t Gradient::enoughBytes(const OperatorCall &call) const {
+  return bytesOfInputs(call, inputsOfGradient(signature.device), call.gradientBytes);
+}
+
+/// A layer saves what a call keeps, for longer than a gradient works: of what the gradient may take two thirds.
+int64_t Gradient::keepableBytes(const OperatorCall &call) const {
+  constexpr int64_t inputs = 2;
+  return bytesOfInputs(call, inputs, call.gradientBytes * inputs / inputsOfGradient(signature.device));
+}
+
+/// So many of the largest input, unless it is said how much, or of short sequences what the states themselves take; on
+/// a GPU always so much that nobody minds, without which few heads of few tokens would come in turns of a chunk or two.
+int64_t Gradient::bytesOfInputs(const OperatorCall &call, int64_t inputs, int64_t given) const {
   int64_t largest = 0, states = 0;
   for (auto [input, view] : llvm::zip_equal(signature.op.inputs(), call.arguments))
     if (view && !input.isParameter)
@@ -136,7 +146,7 @@ int64_t Gradient::enoughBytes(const OperatorCall &call) const {
   for (const EntryShape &entry : signature.state)
     states += static_cast<int64_t>(llvm::product_of(entry.sizes)) * bytesOf(entry.type);
   constexpr int64_t little = int64_t(32) << 20;
-  return std::max({call.gradientBytes ? call.gradientBytes : 2 * largest, states * signature.sequences(call),
+  return std::max({given ? given : inputs * largest, states * signature.sequences(call),
                    signature.device >= 0 ? little : 0});
 }
 
@@ -307,7 +317,7 @@ std::shared_ptr<const KeptStates> Gradient::startsOf(const OperatorCall &call) c
 
 std::shared_ptr<const KeptStates> Gradient::statesOf(const OperatorCall &call) const {
   auto areFew = [&](const std::shared_ptr<const KeptStates> &states) {
-    return states && states->bytes(call, signature) <= enoughBytes(call);
+    return states && states->bytes(call, signature) <= keepableBytes(call);
   };
   if (areFew(statesOfCall) && divisionWithStates(call))
     return statesOfCall;

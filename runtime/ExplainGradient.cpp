@@ -149,7 +149,7 @@ std::string Signature::whySerial(const OperatorCall &call, const Choice &choice,
     return "sequences and heads fill the machine, or sequences are short, or the form is fixed";
   std::string problem;
   if (Gradient *segmented = gradientSideBySide(request, choice.form, &problem))
-    return "segments side by side do not fit two inputs: as many as there may be take " +
+    return "segments side by side do not fit memory: as many as there may be take " +
            std::to_string(segmented->workingBytes(call)) + " bytes of " + std::to_string(segmented->enoughBytes(call));
   // What a declaration lacks is said behind its place.
   StringRef reason = StringRef(problem).split("no segmented form: ").second;

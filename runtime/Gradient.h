@@ -8,7 +8,7 @@
 // Where that is divided, a kernel between them walks back and keeps the states of reverse time
 // (passes/declaration/GradientParts.h).
 //
-// Where checkpoints of all chunks would take more than two inputs do, some sequences are walked after the others, so
+// Where checkpoints of all chunks would take more than a few inputs do (inputsOfGradient), some sequences are walked after the others, so
 // far as those of a turn fill the machine. Where that does not suffice, sequences are divided into segments: a walk
 // keeps the states at the start of each segment; then, from the last segment to the first, the first kernel walks the
 // segment again from there, and the others walk it back. The first walk is by the first kernel, too, or, where
@@ -115,6 +115,8 @@ struct Operator::Signature::Gradient {
   /// thought to be enough.
   int64_t workingBytes(const OperatorCall &call) const;
   int64_t enoughBytes(const OperatorCall &call) const;
+  /// What a call may keep for it.
+  int64_t keepableBytes(const OperatorCall &call) const;
   /// Segments that are few, and the chunks of each, as what it begins with takes the time of about one, or of less
   /// where few are found.
   static constexpr int64_t few = 16, fewestOfFew = 2, fewestOfMany = 4;
@@ -270,6 +272,7 @@ private:
   /// Whether there is one that begins anew with each segment, one after the other.
   bool walksForwardAnew() const { return checkpoints && !sideBySide && !walksForwardFirst(); }
   Signature::Segments::Division forwardDivision(const OperatorCall &call, Division division) const;
+  int64_t bytesOfInputs(const OperatorCall &call, int64_t inputs, int64_t given) const;
   int64_t bytesOfForwardStarts(const OperatorCall &call, Division division) const;
   /// The chunks whose segments have places for states of reverse time: of one segment after the other, or of all where
   /// one walk forward, before all else, leaves what their tokens do to these.

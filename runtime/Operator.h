@@ -29,6 +29,11 @@ struct TensorView {
   llvm::ArrayRef<int64_t> sizes, strides;
 };
 
+/// How many of its largest input a gradient may take as memory to work with. A GPU has blocks for more at a time: turns
+/// of fewer leave it idle (docs/performance.md).
+constexpr int64_t inputsOfGradient(int device) { return device < 0 ? 2 : 3; }
+
+
 struct OperatorCall {
   /// One token for each sequence, whose rows have no axis for time, and a state that is updated where it lies.
   bool isStep = false;
@@ -50,7 +55,8 @@ struct OperatorCall {
   std::shared_ptr<const KeptStates> kept;
   void *states = nullptr;
 
-  /// Bytes that its gradient may take to work with, beyond rows that it keeps; 0: twice those of the largest input.
+  /// Bytes that its gradient may take to work with, beyond rows that it keeps; 0: as many as those of its largest input
+  /// so many times (inputsOfGradient).
   int64_t gradientBytes = 0;
 
   /// The form that its kernels are to have, where the caller chooses it.

@@ -450,6 +450,7 @@ int64_t strettoWalks() { return Knobs::instance().walks; }
 void strettoSetWalks(int64_t walks) { Knobs::instance().walks = walks; }
 int64_t strettoWalkSlices() { return Knobs::instance().walkSlices; }
 void strettoSetWalkSlices(int64_t slices) { Knobs::instance().walkSlices = slices; }
+int64_t strettoInputsOfGradient(bool onGpu) { return inputsOfGradient(onGpu ? 0 : -1); }
 int64_t strettoGroups() { return Knobs::instance().groups; }
 void strettoSetGroups(int64_t groups) { Knobs::instance().groups = groups; }
 bool strettoKeepStates() { return Knobs::instance().keepStates; }

@@ -61,7 +61,7 @@ typedef struct {
   StrettoTensor slots;
   const StrettoForm *form; /* of its kernels; null: as is chosen for such calls */
   bool savesRows;          /* rows are left for its gradient, behind the results */
-  int64_t gradientBytes;   /* of memory that its gradient may take to work with; 0: twice its largest input */
+  int64_t gradientBytes;   /* of memory that its gradient may take to work with; 0: as its largest input so many times */
 } StrettoOperatorCall;
 
 /* What a result (after batch and time) or an entry of the state (after the sequences) looks like. */
@@ -278,6 +278,9 @@ STRETTO_EXPORT void strettoSetSegments(int64_t segments);
  * many as the call leaves idle; STRETTO_SLICES says it at first. */
 STRETTO_EXPORT int64_t strettoSlices(void);
 STRETTO_EXPORT void strettoSetSlices(int64_t slices);
+
+/* How many of its largest input a gradient may take as memory to work with, of calls on a GPU or a CPU. */
+STRETTO_EXPORT int64_t strettoInputsOfGradient(bool onGpu);
 
 /* Into how many groups of sequences and heads a gradient is divided whose features were found before all else, or 0: as
  * memory allows; STRETTO_GROUPS says it at first. */

@@ -292,9 +292,10 @@ def bytes_taken(found):
 
 
 def most_bytes(found, size, device="cpu"):
-    """Twice the largest input, or what nobody minds on a GPU or where features are found before all else."""
+    """Twice the largest input, on a GPU three times, or what nobody minds there or where features are found before all
+    else."""
     little = 32 << 20 if device == "cuda" else 16 << 20 if "feature_bytes" in found else 0
-    return max(2 * size, little)
+    return max((3 if device == "cuda" else 2) * size, little)
 
 
 def walks_of(walks):
