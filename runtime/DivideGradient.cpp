@@ -146,8 +146,8 @@ int64_t Gradient::bytesOfInputs(const OperatorCall &call, int64_t inputs, int64_
   for (const EntryShape &entry : signature.state)
     states += static_cast<int64_t>(llvm::product_of(entry.sizes)) * bytesOf(entry.type);
   constexpr int64_t little = int64_t(32) << 20;
-  return std::max({given ? given : inputs * largest, states * signature.sequences(call),
-                   signature.device >= 0 ? little : 0});
+  return std::max(
+      {given ? given : inputs * largest, states * signature.sequences(call), signature.device >= 0 ? little : 0});
 }
 
 const Signature::Kernel &Gradient::walkBack() const { return cotangents ? *cotangents : *kernel; }

@@ -8,13 +8,13 @@
 // Where that is divided, a kernel between them walks back and keeps the states of reverse time
 // (passes/declaration/GradientParts.h).
 //
-// Where checkpoints of all chunks would take more than a few inputs do (inputsOfGradient), some sequences are walked after the others, so
-// far as those of a turn fill the machine. Where that does not suffice, sequences are divided into segments: a walk
-// keeps the states at the start of each segment; then, from the last segment to the first, the first kernel walks the
-// segment again from there, and the others walk it back. The first walk is by the first kernel, too, or, where
-// checkpoints are not all that it carries as it is, by one that is made when it is first needed. Where so many segments
-// would be needed that their starts take much, those of a few long ones are kept, and of the segments of one of these
-// at a time.
+// Where checkpoints of all chunks would take more than a few inputs do (inputsOfGradient), some sequences are walked
+// after the others, so far as those of a turn fill the machine. Where that does not suffice, sequences are divided into
+// segments: a walk keeps the states at the start of each segment; then, from the last segment to the first, the first
+// kernel walks the segment again from there, and the others walk it back. The first walk is by the first kernel, too,
+// or, where checkpoints are not all that it carries as it is, by one that is made when it is first needed. Where so
+// many segments would be needed that their starts take much, those of a few long ones are kept, and of the segments of
+// one of these at a time.
 //
 // Where sequences and heads are few, the walks that carry states take their segments side by side, forwards and back,
 // each after kernels that find what segments begin with (SegmentStarts.h); forwards those of the operator itself. Where

@@ -33,7 +33,6 @@ struct TensorView {
 /// of fewer leave it idle (docs/performance.md).
 constexpr int64_t inputsOfGradient(int device) { return device < 0 ? 2 : 3; }
 
-
 struct OperatorCall {
   /// One token for each sequence, whose rows have no axis for time, and a state that is updated where it lies.
   bool isStep = false;

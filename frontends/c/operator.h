@@ -61,7 +61,7 @@ typedef struct {
   StrettoTensor slots;
   const StrettoForm *form; /* of its kernels; null: as is chosen for such calls */
   bool savesRows;          /* rows are left for its gradient, behind the results */
-  int64_t gradientBytes;   /* of memory that its gradient may take to work with; 0: as its largest input so many times */
+  int64_t gradientBytes; /* of memory that its gradient may take to work with; 0: as its largest input so many times */
 } StrettoOperatorCall;
 
 /* What a result (after batch and time) or an entry of the state (after the sequences) looks like. */

@@ -75,7 +75,8 @@ std::optional<Parts::Division> Parts::divide(const Arguments &arguments, const s
     all.ofHeads += bytes.ofHeads;
     all.shared += bytes.shared;
   }
-  int64_t batch = whole.firstRow(arguments).size(0), enough = largest * strettoInputsOfGradient(whole.firstRow(arguments).is_cuda());
+  int64_t batch = whole.firstRow(arguments).size(0),
+          enough = largest * strettoInputsOfGradient(whole.firstRow(arguments).is_cuda());
   if (int64_t forced = strettoGroups())
     return Division{Groups::of(forced, batch, heads), enough, enough / 2, enough / 2};
 

@@ -183,7 +183,7 @@ protected:
 };
 class MemoryTest : public DescribedTest, public testing::WithParamInterface<const char *> {};
 
-TEST_P(MemoryTest, GradientsTakeNoMoreThanTwoInputs) {
+TEST_P(MemoryTest, GradientsTakeNoMoreThanThreeInputs) {
   constexpr int64_t width = 128;
   struct Shape {
     int64_t batch, time, heads, headsOfKeys;
@@ -396,6 +396,12 @@ TEST_F(DescribedTest, WhatIsKeptDoesNotDependOnCallsBefore) {
 
 INSTANTIATE_TEST_SUITE_P(Models, KeptStatesTest, testing::Values("gla", "hgrn2", "rwkv6", "simple_gla", "delta_rule"),
                          [](const testing::TestParamInfo<const char *> &info) { return info.param; });
+
+/// A state of 128 by 128 numbers for 64 tokens is two inputs; of more than that a call keeps what segments begin with.
+TEST_F(DescribedTest, StatesOfMoreThanTwoInputsAreNotKept) {
+  EXPECT_EQ(Model("simple_gla", /*width=*/128).statesKept(1, 8192, /*heads=*/32), "S 64");
+  EXPECT_EQ(Model("simple_gla", /*width=*/144).statesKept(1, 8192, 32), "S 2048");
+}
 
 TEST_F(DescribedTest, RecordedCallsKeepWhatSegmentsBeginWith) {
   // Whose gradients walk forward for more than states, or whose states would take too much.
