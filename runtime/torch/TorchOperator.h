@@ -56,7 +56,7 @@ struct Arguments {
   bool hasWindows = true;
   /// That of the kernels, where it is not left to be chosen.
   std::optional<StrettoForm> form = {};
-  /// Of memory that its gradient may take to work with; 0: twice its largest input.
+  /// Of memory that its gradient may take to work with; 0: as its largest input so many times.
   int64_t gradientBytes = 0;
 
   /// Axes of a row before its heads.

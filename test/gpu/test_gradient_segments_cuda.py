@@ -47,7 +47,7 @@ def test_packed_sequences(name):
 
 @pytest.mark.parametrize("name", ON_DEVICE)
 def test_few_heads_take_them(name):
-    """Without being told to, and no more than two inputs beside the rows that are kept."""
+    """Without being told to, and no more than three inputs beside the rows that are kept."""
     sizes = {} if name == "bla" else {"width": 64, "value_width": 64}
     found, size = explanation(name, 16384, torch.bfloat16, DEVICE, **sizes)
     assert found["chosen_by"] == "model"

@@ -415,6 +415,10 @@ TEST_F(DescribedTest, RecordedCallsKeepWhatSegmentsBeginWith) {
   // Parts of declarations keep states of chunks alone.
   EXPECT_EQ(Model("retention", /*width=*/128).statesKept(1, 8192, 32, /*ofPart=*/true), "");
   EXPECT_EQ(Model("gla", /*width=*/64).statesKept(1, 8192, 32, /*ofPart=*/true), "S 64");
+  // A gradient of two walks fits what it may work in beside those.
+  constexpr size_t rest = 2;
+  EXPECT_EQ(Model("supra", /*width=*/128).part(rest, /*ofGradient=*/true).statesKept(1, 8192, 32, /*ofPart=*/true),
+            "S 64");
   // Of a walk over whole sequences they have none.
   EXPECT_EQ(Model("retention", /*width=*/128).statesKept(8, 4096, 32), "");
   // In fp32 as well.
