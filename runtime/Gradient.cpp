@@ -374,6 +374,8 @@ llvm::Error Gradient::makeCotangentStarts() {
     return starts.takeError();
   cotangentStarts = std::move(*starts);
   llvm::append_range(cotangentStarts->left, ofWrites);
+  if (llvm::Error error = SegmentStarts::expectLeft(*cotangentStarts->turns, cotangentStarts->left))
+    return error;
   return makeSums(names);
 }
 
@@ -395,11 +397,14 @@ llvm::Error Gradient::makeSums(const SegmentStarts::Names &names) {
       ofSums.push_back(SegmentStarts::Kept::of(signature, last.code->manifest, argument));
   }
   std::vector<SegmentStarts::Kept> none;
-  if (!ofSums.empty())
+  if (!ofSums.empty()) {
     if (llvm::Error error =
             SegmentStarts::make(signature, requestOf(KernelRequest::Part::SumTurns), {{}, names.entries, {}}, none)
                 .moveInto(sumTurns))
       return error;
+    if (llvm::Error error = SegmentStarts::expectLeft(*sumTurns, ofSums))
+      return error;
+  }
   if (!hasTails)
     return llvm::Error::success();
   return SegmentStarts::make(signature, requestOf(KernelRequest::Part::CotangentTails), names, ofTails)
@@ -482,8 +487,10 @@ llvm::Expected<Operator::Signature::Kernel *> Gradient::kernelOfSegments() {
 llvm::Expected<Gradient *> Operator::Signature::gradientFor(const OperatorCall &call, const GradientRequest &request,
                                                             int64_t threads) {
   Choice choice = choose(call, threads, &request);
-  Gradient *segmented = choice.segments > 1 ? gradientSideBySide(request, choice.form) : nullptr;
   bool isForced = choice.by == Choice::By::Knob || choice.by == Choice::By::Caller;
+  Gradient *segmented = choice.segments == 1 ? nullptr
+                        : isForced           ? gradientSideBySide(request, choice.form)
+                                             : sideBySideFor(call, request, choice.form);
   if (segmented && (isForced || segmented->fitsSegments(call)))
     return segmented;
   // The model's form is one for segments, where there are to be some.
@@ -606,6 +613,18 @@ Gradient *Operator::Signature::gradientSideBySide(const GradientRequest &request
   if (problem)
     *problem = known.problem;
   return known.gradient.get();
+}
+
+Gradient *Operator::Signature::sideBySideFor(const OperatorCall &call, const GradientRequest &request, Form form) {
+  auto suits = [&](Gradient *each) {
+    return each && each->workingBytes(call) <= each->enoughBytes(call) && !each->leavesIdleInTurns(call);
+  };
+  Gradient *found = gradientSideBySide(request, form);
+  if (!found || suits(found) || form.walks != 0)
+    return found;
+  form.walks = 1;
+  Gradient *withOneWalk = gradientSideBySide(request, form);
+  return suits(withOneWalk) && withOneWalk->fitsSegments(call) ? withOneWalk : found;
 }
 
 bool Operator::Signature::resumes(const OperatorCall &call, const GradientRequest &request,

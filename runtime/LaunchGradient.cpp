@@ -181,8 +181,8 @@ private:
     LaunchTensors tensors = backward;
     tensors.checkpoints.clear();
     for (const Manifest::Argument &argument : gradient.sumTurns->code->manifest.arguments)
-      if (StringRef name = argument.name; name.consume_back(".left"))
-        tensors.checkpoints.push_back(SegmentStarts::placeOf(name, sumsLeft));
+      if (argument.kind == Manifest::Kind::Checkpoint)
+        tensors.checkpoints.push_back(SegmentStarts::placeOf(SegmentStarts::nameOfLeft(argument), sumsLeft));
     LaunchSegment range = rangeOf(segment);
     range.interval = division.apart;
     range.firstPlaced = range.first;

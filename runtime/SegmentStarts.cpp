@@ -1,6 +1,7 @@
 //===- SegmentStarts.cpp - What segments side by side begin with ----------===//
 
 #include "runtime/SegmentStarts.h"
+#include "passes/declaration/KernelNames.h"
 #include <utility>
 
 using namespace mlir;
@@ -70,7 +71,25 @@ llvm::Expected<SegmentStarts> SegmentStarts::create(const Signature &signature, 
   if (llvm::Error error = make(signature, turns, {{}, names.entries, {}}, starts.begun).moveInto(starts.turns))
     return error;
   llvm::erase_if(starts.left, [&](const Kept &kept) { return isKnown(kept.name); });
+  if (!walks.empty())
+    if (llvm::Error error = expectLeft(*starts.turns, starts.left))
+      return error;
   return starts;
+}
+
+StringRef SegmentStarts::nameOfLeft(const Manifest::Argument &checkpoint) {
+  StringRef name = checkpoint.name;
+  name.consume_back(leftSuffix);
+  return name;
+}
+
+llvm::Error SegmentStarts::expectLeft(const Kernel &turns, ArrayRef<Kept> left) {
+  for (const Manifest::Argument &argument : turns.code->manifest.arguments)
+    if (argument.kind == Kind::Checkpoint &&
+        llvm::none_of(left, [&](const Kept &kept) { return kept.name == nameOfLeft(argument); }))
+      return llvm::createStringError("internal: no segment leaves the '" + argument.name + "' that '" +
+                                     turns.code->manifest.symbol + "' reads");
+  return llvm::Error::success();
 }
 
 //===----------------------------------------------------------------------===//
@@ -117,11 +136,10 @@ llvm::Error SegmentStarts::find(const Signature &signature, const OperatorCall &
   tensors.entries.resize(entries + turns->code->manifest.arguments.size());
   tensors.checkpoints.clear();
   for (const Manifest::Argument &argument : turns->code->manifest.arguments) {
-    StringRef name = argument.name;
     if (argument.kind == Kind::Kept)
-      tensors.checkpoints.push_back(placeOf(name, begun));
+      tensors.checkpoints.push_back(placeOf(argument.name, begun));
     else if (argument.kind == Kind::Checkpoint)
-      tensors.checkpoints.push_back(placeOf(name.consume_back(".left") ? name : argument.name, left));
+      tensors.checkpoints.push_back(placeOf(nameOfLeft(argument), left));
   }
   LaunchSegment turn = {.first = range.first,
                         .chunks = range.chunks,

@@ -22,6 +22,10 @@ struct Operator::Signature::SegmentStarts {
   /// Takes places from memory, which begins behind them then.
   static Places lend(llvm::ArrayRef<Kept> kept, int64_t places, char *&memory);
   static LaunchTensors::Checkpoint placeOf(llvm::StringRef name, const Places &places);
+  /// What a kernel that takes turns reads of what walks have left is called as they call it, or there is no place for
+  /// it.
+  static llvm::StringRef nameOfLeft(const Manifest::Argument &checkpoint);
+  static llvm::Error expectLeft(const Kernel &turns, llvm::ArrayRef<Kept> left);
   /// So many places have the segments of a range, each of so many chunks of a kernel.
   static int64_t placesOf(const Signature &signature, const OperatorCall &call, const Kernel &kernel, int64_t chunks,
                           int64_t length);

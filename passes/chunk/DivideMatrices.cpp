@@ -5,6 +5,7 @@
 #include "mlir/IR/IRMapping.h"
 #include "mlir/IR/Matchers.h"
 #include "passes/Passes.h"
+#include "passes/declaration/KernelNames.h"
 #include "llvm/ADT/TypeSwitch.h"
 
 namespace stretto {
@@ -61,9 +62,11 @@ private:
     return type.clone({type.getDimSize(0), columns.size});
   }
 
-  /// The first panel keeps the name, others add their first column to it.
+  /// The first panel keeps the name, others add their first column to it: to that of the state where segments have left
+  /// it, as those panels of the state are called so.
   static StringAttr panelName(StringAttr name, Columns columns) {
-    return columns.from ? StringAttr::get(name.getContext(), name.getValue() + "$" + Twine(columns.from)) : name;
+    StringRef text = name, ofLeft = text.consume_back(leftSuffix) ? leftSuffix : "";
+    return columns.from ? StringAttr::get(name.getContext(), text + "$" + Twine(columns.from) + ofLeft) : name;
   }
 
   void divideArguments();

@@ -9,6 +9,7 @@
 #include "passes/declaration/ChunkEarlierReads.h"
 #include "passes/declaration/ChunkFeedback.h"
 #include "passes/declaration/ChunkRecurrence.h"
+#include "passes/declaration/KernelNames.h"
 
 using namespace mlir;
 using namespace stretto;
@@ -171,7 +172,7 @@ public:
     return block->addArgument(left.getType(), b.getLoc());
   }
   BlockArgument addLeft(BlockArgument state) {
-    return addCheckpoint(describe(state).getName().getValue() + ".left", state);
+    return addCheckpoint(describe(state).getName().getValue() + leftSuffix, state);
   }
   BlockArgument addState(BlockArgument state) {
     arguments.push_back(describe(state));

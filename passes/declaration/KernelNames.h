@@ -29,6 +29,9 @@ namespace stretto {
 /// What the names of rows that such a kernel leaves begin with, and end with where they are what rounding took.
 inline constexpr llvm::StringLiteral inversePrefix = "inverse.", inverseRestSuffix = ".rest";
 
+/// What is added to the name of a state by the kernel that reads what a segment has left in it.
+inline constexpr llvm::StringLiteral leftSuffix = ".left";
+
 } // namespace stretto
 
 #endif // STRETTO_PASSES_DECLARATION_KERNELNAMES_H

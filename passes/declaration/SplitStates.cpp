@@ -141,19 +141,36 @@ std::string SplitStatesPass::partName(StateOp root, const Part &part) {
   return name;
 }
 
-/// A slice of sums over heads is the sum of slices: so a read that is summed is taken apart where it is made.
+/// Whether a row is a read, or put together from reads and nothing else by sums.
+static bool isSumOfReads(Value row) {
+  Operation *op = row.getDefiningOp();
+  if (!op || isa<ReadOp>(op))
+    return op;
+  return isa<GroupSumOp, arith::AddFOp>(op) && llvm::all_of(op->getOperands(), isSumOfReads);
+}
+
+/// A slice of a sum, be it over heads, is the sum of slices: so a read that is summed is taken apart where it is made.
 void SplitStatesPass::sliceBeforeSums() {
-  for (auto slice : llvm::make_early_inc_range(getOperation().getBlock()->getOps<SliceOp>())) {
-    auto sum = slice.getOperand().getDefiningOp<GroupSumOp>();
-    if (!sum)
+  SmallVector<SliceOp> slices(getOperation().getBlock()->getOps<SliceOp>());
+  while (!slices.empty()) {
+    SliceOp slice = slices.pop_back_val();
+    Operation *sum = slice.getOperand().getDefiningOp();
+    if (!isa_and_nonnull<GroupSumOp>(sum) && (!isa_and_nonnull<arith::AddFOp>(sum) || !isSumOfReads(sum->getResult(0))))
       continue;
     OpBuilder builder(slice);
-    Type type = withHeads(slice.getType(), headsOf(sum.getOperand().getType()));
-    Value piece = SliceOp::create(builder, slice.getLoc(), type, sum.getOperand(), slice.getOffset());
-    slice.replaceAllUsesWith(GroupSumOp::create(builder, sum.getLoc(), slice.getType(), piece).getResult());
+    SmallVector<Value> pieces;
+    for (Value operand : sum->getOperands()) {
+      Type type = withHeads(slice.getType(), headsOf(operand.getType()));
+      slices.push_back(SliceOp::create(builder, slice.getLoc(), type, operand, slice.getOffset()));
+      pieces.push_back(slices.back());
+    }
+    Value whole = isa<GroupSumOp>(sum)
+                      ? GroupSumOp::create(builder, sum->getLoc(), slice.getType(), pieces.front()).getResult()
+                      : arith::AddFOp::create(builder, sum->getLoc(), pieces[0], pieces[1]).getResult();
+    slice.replaceAllUsesWith(whole);
     slice.erase();
-    if (sum.use_empty())
-      sum.erase();
+    if (sum->use_empty())
+      sum->erase();
   }
 }
 

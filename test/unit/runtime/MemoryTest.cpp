@@ -227,6 +227,23 @@ INSTANTIATE_TEST_SUITE_P(Models, SegmentsTest,
                          testing::Values("gla", "gsa", "lawcat", "linear_attn", "lolcats", "simple_gla", "supra"),
                          [](const testing::TestParamInfo<const char *> &info) { return info.param; });
 
+/// Two walks keep two wide states of each chunk, in turns. Few heads leave so much of the chip idle in these that one
+/// walk is sooner, which keeps none.
+TEST_F(DescribedTest, WideStatesComeInTurnsUnlessFewHeadsLeaveTheChipIdle) {
+  Model model("based", /*width=*/128);
+  struct Case {
+    int64_t heads, chunk, turns, sideBySide;
+  };
+  for (auto [heads, chunk, turns, sideBySide] : std::initializer_list<Case>{{32, 32, 8, 1}, {4, 16, 1, 16}}) {
+    auto [explained, largest] = model.explain(1, 8192, heads, heads);
+    const llvm::json::Object &found = *explained.getAsObject();
+    EXPECT_EQ(found.getInteger("segments"), turns) << heads;
+    EXPECT_EQ(found.getInteger("side_by_side").value_or(1), sideBySide) << heads;
+    for (const llvm::json::Value &kernel : *found.getArray("kernels"))
+      EXPECT_EQ(kernel.getAsObject()->getInteger("chunk"), chunk) << heads;
+  }
+}
+
 using LengthsTest = MemoryTest;
 
 TEST_P(LengthsTest, FewHeadsHaveAsManySegmentsAsTheirTokensAreWorth) {
