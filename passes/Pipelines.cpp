@@ -31,7 +31,8 @@ static void addDeclarationPasses(OpPassManager &manager, const PipelineOptions &
 }
 
 static void addChunkPasses(OpPassManager &manager, const PipelineOptions &options) {
-  manager.addNestedPass<VariantOp>(createSplitStates());
+  // Steps load an entry as it lies, whose rows need not meet any side of a fragment.
+  manager.addNestedPass<VariantOp>(createSplitStates({/*rows=*/!options.step}));
   if (options.step) {
     StepOptions step;
     step.element = options.element;

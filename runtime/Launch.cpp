@@ -145,7 +145,7 @@ static ArgumentBlock fillBlock(const Signature &signature, Signature::Kernel &ke
         break;
       }
       const LaunchTensors::Entry &entry = tensors.entries[position];
-      int64_t offset = argument.column * bytesOf(argument.type);
+      int64_t offset = argument.offset() * bytesOf(argument.type);
       int64_t places = argument.partial ? 1 : entry.strides.parts;
       block.append({word(entry.initial, offset), word(entry.final, offset), entry.strides.sequence,
                     entry.strides.head * places, entry.strides.row});

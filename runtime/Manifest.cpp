@@ -198,6 +198,7 @@ FailureOr<Manifest> Manifest::of(chunk::KernelOp kernel) {
       argument.entry = description.getEntry().getValue();
       argument.column = description.getColumn();
       argument.columns = description.getColumns();
+      argument.row = description.getRow();
     }
   }
   for (auto output : kernel.getOutputs().getAsRange<chunk::OutputAttr>()) {
@@ -265,6 +266,7 @@ std::string Manifest::toJson() const {
           json.attribute("entry", argument.entry);
           json.attribute("column", argument.column);
           json.attribute("columns", argument.columns);
+          json.attribute("row", argument.row);
           json.attribute("box", argument.box);
           json.attribute("boxRows", argument.boxRows);
         });
@@ -314,8 +316,8 @@ static bool fromJSON(const llvm::json::Value &value, Manifest::Argument &argumen
   return map && map.map("kind", argument.kind) && map.map("name", argument.name) && map.map("type", argument.type) &&
          map.map("shape", argument.shape) && map.map("group", argument.group) && map.map("sliced", argument.sliced) &&
          map.map("partial", argument.partial) && map.map("entry", argument.entry) &&
-         map.map("column", argument.column) && map.map("columns", argument.columns) && map.map("box", argument.box) &&
-         map.map("boxRows", argument.boxRows);
+         map.map("column", argument.column) && map.map("columns", argument.columns) && map.map("row", argument.row) &&
+         map.map("box", argument.box) && map.map("boxRows", argument.boxRows);
 }
 
 static bool fromJSON(const llvm::json::Value &value, Manifest &manifest, llvm::json::Path path) {

@@ -134,10 +134,12 @@ struct Manifest {
     /// A slice has its columns; or a part, the sum of which is the whole.
     bool sliced = false, partial = false;
     /// Windows: the input whose rows they hold. States: the entry of the state object that holds them, their first
-    /// column there and the entry's columns. Parameters: the same of the parameter whose columns they are, if they are
-    /// not all of it.
+    /// column there, the entry's columns and their first row. Parameters: the same of the parameter whose columns they
+    /// are, if they are not all of it.
     std::string entry;
-    int64_t column = 0, columns = 0;
+    int64_t column = 0, columns = 0, row = 0;
+    /// Where their first number lies in the entry.
+    int64_t offset() const { return row * columns + column; }
     /// Inputs, checkpoints and outputs that the memory system copies: the columns and rows of the boxes that it takes.
     int64_t box = 0, boxRows = 0;
 

@@ -57,7 +57,8 @@ def Chunk_ArgumentAttr : AttrDef<Chunk_Dialect, "Argument"> {
     is the state. For a table, the name is that of its `chunk.table`.
 
     A state is a part of an entry of the state object: the columns from `column` on of the `columns` columns of
-    `entry`. A state of one axis is one column. Where no initial state is given, a state is 0, or -inf if it is `lowest`.
+    `entry`; with `rows`, the rows of these from `row` on of the `rows` rows that the entry has. A state of one axis is
+    one column. Where no initial state is given, a state is 0, or -inf if it is `lowest`.
     A parameter may be such columns of the parameter `entry`, which is a matrix.
     A window is the entry of its own name and holds the last L rows of the input `entry` before the first token: that of
     position t is row t mod L. For other kinds `entry` is absent.
@@ -67,9 +68,16 @@ def Chunk_ArgumentAttr : AttrDef<Chunk_Dialect, "Argument"> {
                         OptionalParameter<"::mlir::StringAttr">:$entry, DefaultValuedParameter<"int64_t", "0">:$column,
                         DefaultValuedParameter<"int64_t", "0">:$columns,
                         DefaultValuedParameter<"bool", "false">:$lowest,
-                        DefaultValuedParameter<"bool", "false">:$partial);
+                        DefaultValuedParameter<"bool", "false">:$partial,
+                        DefaultValuedParameter<"int64_t", "0">:$row, DefaultValuedParameter<"int64_t", "0">:$rows);
+  let builders = [AttrBuilder<(ins "::stretto::chunk::ArgumentKind":$kind, "::mlir::StringAttr":$name,
+                                   "int64_t":$group), [{
+    return $_get($_ctxt, kind, name, group, /*sliced=*/false, /*entry=*/::mlir::StringAttr(), /*column=*/0,
+                 /*columns=*/0, /*lowest=*/false, /*partial=*/false, /*row=*/0, /*rows=*/0);
+  }]>];
   let assemblyFormat = [{ `<` custom<Kind>($kind) $name (`group` $group^)? (`sliced` $sliced^)? (`of` $entry^)?
-                          (`column` $column^)? (`columns` $columns^)? (`lowest` $lowest^)? (`partial` $partial^)? `>` }];
+                          (`column` $column^)? (`columns` $columns^)? (`lowest` $lowest^)? (`partial` $partial^)?
+                          (`row` $row^)? (`rows` $rows^)? `>` }];
 }
 def Chunk_ArgumentArrayAttr : TypedArrayAttrBase<Chunk_ArgumentAttr, "what each argument is">;
 

@@ -143,7 +143,8 @@ LogicalResult KernelExecution::bindStates() {
     if (entries.count(name))
       continue;
     bool isTail = next.getDefiningOp<TailOp>() != nullptr;
-    int64_t entryHeads = std::max<int64_t>(heads / description.getGroup(), 1), rows = typeOf(argument).getDimSize(0);
+    int64_t entryHeads = std::max<int64_t>(heads / description.getGroup(), 1);
+    int64_t rows = description.getRows() ? description.getRows() : typeOf(argument).getDimSize(0);
     Entry &entry = entries[name];
     entry.isTail = isTail;
     entry.values.shape = isTail ? SmallVector<int64_t, 4>{count, rows, entryHeads, description.getColumns()}
@@ -413,7 +414,8 @@ LogicalResult KernelExecution::runHead(Sequence sequence, int64_t head) {
       for (int64_t i = 0; i < state.rows(); ++i)
         for (int64_t j = 0; j < state.columns(); ++j)
           visit(description, state.at(i, j),
-                entry.row(sequence.index, head / description.getGroup(), i)[description.getColumn() + j]);
+                entry.row(sequence.index, head / description.getGroup(),
+                          description.getRow() + i)[description.getColumn() + j]);
     }
   };
   for (BlockArgument argument : arguments)

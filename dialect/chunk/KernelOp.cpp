@@ -33,7 +33,8 @@ int64_t stretto::chunk::columnsOfState(Type state) {
 
 /// Whether a state is all of the entry of its own name.
 static bool isWholeEntry(ArgumentAttr state, Type type) {
-  return state.getEntry() == state.getName() && state.getColumn() == 0 && state.getColumns() == columnsOfState(type);
+  return state.getEntry() == state.getName() && state.getColumn() == 0 && state.getRows() == 0 &&
+         state.getColumns() == columnsOfState(type);
 }
 
 //===----------------------------------------------------------------------===//
@@ -42,7 +43,7 @@ static bool isWholeEntry(ArgumentAttr state, Type type) {
 //   chunk.kernel @name chunk 64 reverse slices 2 segments apart recorded earlier between @other
 //       (input %q: type group 4 sliced, parameter %w: type of "parameter" column 0 columns 128, table %t: type,
 //       checkpoint %R: type
-//        state %S: type of "entry" column 64 columns 65 lowest, valid %n: index)
+//        state %S: type of "entry" column 64 columns 65 row 17 rows 273 lowest, valid %n: index)
 //       -> (o: type sliced, d_k: type group 4 partial, R: type checkpoint) attributes {...} { ... }
 //===----------------------------------------------------------------------===//
 
@@ -88,7 +89,7 @@ ParseResult KernelOp::parse(OpAsmParser &parser, OperationState &result) {
     bool sliced = succeeded(parser.parseOptionalKeyword("sliced"));
     StringAttr argumentName = builder.getStringAttr(arguments.back().ssaName.name.drop_front());
     StringAttr entry;
-    int64_t column = 0, columns = 0;
+    int64_t column = 0, columns = 0, row = 0, rows = 0;
     bool lowest = false, partial = false;
     auto parseColumns = [&]() -> ParseResult {
       if (failed(parser.parseOptionalKeyword("of")))
@@ -104,13 +105,16 @@ ParseResult KernelOp::parse(OpAsmParser &parser, OperationState &result) {
       columns = columnsOfState(arguments.back().type);
       if (parseColumns())
         return failure();
+      if (succeeded(parser.parseOptionalKeyword("row")) &&
+          (parser.parseInteger(row) || parser.parseKeyword("rows") || parser.parseInteger(rows)))
+        return failure();
       lowest = succeeded(parser.parseOptionalKeyword("lowest"));
       partial = succeeded(parser.parseOptionalKeyword("partial"));
     } else if (kind == ArgumentKind::Window && (parser.parseKeyword("of") || parser.parseAttribute(entry))) {
       return failure();
     }
     descriptions.push_back(ArgumentAttr::get(builder.getContext(), kind, argumentName, group, sliced, entry, column,
-                                             columns, lowest, partial));
+                                             columns, lowest, partial, row, rows));
     return success();
   };
   if (parser.parseCommaSeparatedList(AsmParser::Delimiter::Paren, parseArgument) || parser.parseArrow())
@@ -173,6 +177,8 @@ void KernelOp::print(OpAsmPrinter &printer) {
     if (isParameter || (description.getKind() == ArgumentKind::State && !isWholeEntry(description, argument.getType())))
       printer << " of " << description.getEntry() << " column " << description.getColumn() << " columns "
               << description.getColumns();
+    if (description.getRows())
+      printer << " row " << description.getRow() << " rows " << description.getRows();
     if (description.getLowest())
       printer << " lowest";
     if (description.getPartial())
@@ -308,6 +314,11 @@ static LogicalResult verifyArgument(KernelOp kernel, BlockArgument argument) {
     return kernel.emitOpError("[kernel_c6] the state '")
            << name << "' has type " << type << " and begins at column " << column << " of the " << columns
            << " columns of the entry " << description.getEntry();
+  int64_t row = description.getRow(), rows = description.getRows();
+  if ((row || rows) && (!isState || row < 0 || row > rows - type.getDimSize(0)))
+    return kernel.emitOpError("[kernel_c6] the argument '")
+           << name << "' has type " << type << " and begins at row " << row << " of the " << rows
+           << " rows of an entry, expected a state that the entry has";
   if (isParameter && description.getEntry() && (type.getRank() != 2 || column < 0 || column > columns - width))
     return kernel.emitOpError("[kernel_c6] the parameter '")
            << name << "' has type " << type << " and begins at column " << column << " of the " << columns

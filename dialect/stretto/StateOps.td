@@ -13,12 +13,13 @@ def Stretto_StateOp : Stretto_Op<"state", [MemoryEffects<[MemRead<Stretto_Carrie
     carried to the next token, so a decay or a write is never dead, though nothing may use its result. Under a
     condition the chain goes through both branches of an `scf.if` and on from its result.
 
-    With `of`, the state is some columns of an entry that other states share: those from `column` on, of `columns`.
+    With `of`, the state is some columns of an entry that other states share: those from `column` on, of `columns`. With
+    `rows`, it is some of their rows: those from `row` on.
 
     Constraints: `state_c1` names are distinct, except in branches of which only one is taken; `state_c2` each value
     has at most one change: a decay or write that stands in the same block, or one `scf.if` whose branches both yield
     what they make of it as the same result; `state_c3` nothing but decay, write, read, pair and `scf.if` uses a state;
-    `state_c4` the entry has the columns that the state takes, where their number is known.
+    `state_c4` the entry has the columns and rows that the state takes, where their number is known.
 
     Example:
     ```mlir
@@ -26,11 +27,12 @@ def Stretto_StateOp : Stretto_Op<"state", [MemoryEffects<[MemRead<Stretto_Carrie
     ```
   }];
   let arguments = (ins StrAttr:$name, OptionalAttr<StrAttr>:$entry, DefaultValuedAttr<I64Attr, "0">:$column,
-                       DefaultValuedAttr<I64Attr, "0">:$columns);
+                       DefaultValuedAttr<I64Attr, "0">:$columns, DefaultValuedAttr<I64Attr, "0">:$row,
+                       DefaultValuedAttr<I64Attr, "0">:$rows);
   let results = (outs Stretto_State:$result);
   let builders = [OpBuilder<(ins "::mlir::Type":$type, "::llvm::StringRef":$name)>];
-  let assemblyFormat = [{ $name (`of` $entry^ `column` custom<Number>($column) `columns` custom<Number>($columns))? attr-dict
-                          `:` type($result) }];
+  let assemblyFormat = [{ $name (`of` $entry^ `column` custom<Number>($column) `columns` custom<Number>($columns))?
+                          (`row` custom<Number>($row) `rows` custom<Number>($rows)^)? attr-dict `:` type($result) }];
   let hasVerifier = 1;
 }
 

@@ -365,14 +365,23 @@ LogicalResult PastOp::verify() {
 
 void StateOp::build(OpBuilder &builder, OperationState &state, Type type, StringRef name) {
   build(builder, state, type, builder.getStringAttr(name), /*entry=*/StringAttr(), /*column=*/IntegerAttr(),
-        /*columns=*/IntegerAttr());
+        /*columns=*/IntegerAttr(), /*row=*/IntegerAttr(), /*rows=*/IntegerAttr());
 }
 
 LogicalResult StateOp::verify() {
+  auto isWithin = [](int64_t from, int64_t size, int64_t all) {
+    return from >= 0 && (ShapedType::isDynamic(size) || from <= all - size);
+  };
   int64_t column = getColumn(), columns = getColumns(), width = getType().getSecondSize();
-  if (getEntry() && (column < 0 || (!ShapedType::isDynamic(width) && column > columns - width)))
+  if (getEntry() && !isWithin(column, width, columns))
     return emitOpError("[state_c4] takes ") << width << " columns from column " << column << " of the " << columns
                                             << " columns of '" << *getEntry() << "'";
+  int64_t row = getRow(), rows = getRows(), height = getType().getFirstSize();
+  if (!getEntry() && (row || rows))
+    return emitOpError("[state_c4] takes rows of no entry");
+  if (rows && !isWithin(row, height, rows))
+    return emitOpError("[state_c4] takes ")
+           << height << " rows from row " << row << " of the " << rows << " rows of '" << *getEntry() << "'";
   return success();
 }
 

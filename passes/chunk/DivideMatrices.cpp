@@ -134,7 +134,7 @@ void Panels::divideArguments() {
       descriptions.push_back(ArgumentAttr::get(kernel.getContext(), old.getKind(), panelName(old.getName(), columns),
                                                old.getGroup(), /*sliced=*/false, isInPanels ? StringAttr() : entry,
                                                isInPanels ? 0 : old.getColumn() + columns.from, isInPanels ? 0 : all,
-                                               old.getLowest(), old.getPartial()));
+                                               old.getLowest(), old.getPartial(), old.getRow(), old.getRows()));
     }
     divided.push_back(value);
   }

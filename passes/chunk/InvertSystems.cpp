@@ -143,9 +143,7 @@ void Inverses::finish() {
   if (left.empty())
     return inverses.erase();
   if (llvm::none_of(arguments, isValid)) {
-    arguments.push_back(ArgumentAttr::get(b.getContext(), ArgumentKind::Valid, b.getStringAttr("valid"), /*group=*/1,
-                                          /*sliced=*/false, /*entry=*/StringAttr(), /*column=*/0, /*columns=*/0,
-                                          /*lowest=*/false, /*partial=*/false));
+    arguments.push_back(ArgumentAttr::get(b.getContext(), ArgumentKind::Valid, b.getStringAttr("valid"), /*group=*/1));
     inverses.getBlock()->addArgument(b.getIndexType(), b.getLoc());
   }
   inverses.setArgumentsAttr(b.getArrayAttr(arguments));
@@ -162,10 +160,7 @@ static Value addInput(KernelOp kernel, StringAttr name, RankedTensorType type) {
       return argument;
   auto position = static_cast<unsigned>(kernel.argumentsOf(ArgumentKind::Input).back().getArgNumber() + 1);
   MLIRContext *context = kernel.getContext();
-  arguments.insert(arguments.begin() + position,
-                   ArgumentAttr::get(context, ArgumentKind::Input, name, /*group=*/1, /*sliced=*/false,
-                                     /*entry=*/StringAttr(), /*column=*/0, /*columns=*/0, /*lowest=*/false,
-                                     /*partial=*/false));
+  arguments.insert(arguments.begin() + position, ArgumentAttr::get(context, ArgumentKind::Input, name, /*group=*/1));
   kernel.setArgumentsAttr(ArrayAttr::get(context, arguments));
   return block->insertArgument(position, type, kernel.getLoc());
 }

@@ -246,9 +246,9 @@ void SlicedValues::divide() {
   SmallVector<Attribute> descriptions;
   for (auto [attribute, argument] : llvm::zip_equal(kernel.getArguments(), kernel.getBlock()->getArguments())) {
     auto old = cast<ArgumentAttr>(attribute);
-    descriptions.push_back(ArgumentAttr::get(kernel.getContext(), old.getKind(), old.getName(), old.getGroup(),
-                                             contains(argument), old.getEntry(), old.getColumn(), old.getColumns(),
-                                             old.getLowest(), partial->contains(argument)));
+    descriptions.push_back(ArgumentAttr::get(
+        kernel.getContext(), old.getKind(), old.getName(), old.getGroup(), contains(argument), old.getEntry(),
+        old.getColumn(), old.getColumns(), old.getLowest(), partial->contains(argument), old.getRow(), old.getRows()));
   }
   kernel.setArgumentsAttr(builder.getArrayAttr(descriptions));
   SmallVector<Attribute> outputs;

@@ -166,9 +166,7 @@ public:
   /// What a walk has left in a state.
   BlockArgument addCheckpoint(const Twine &name, BlockArgument left) {
     arguments.push_back(chunk::ArgumentAttr::get(b.getContext(), chunk::ArgumentKind::Checkpoint, b.getStringAttr(name),
-                                                 describe(left).getGroup(), /*sliced=*/false,
-                                                 /*entry=*/StringAttr(), /*column=*/0,
-                                                 /*columns=*/0, /*lowest=*/false, /*partial=*/false));
+                                                 describe(left).getGroup()));
     return block->addArgument(left.getType(), b.getLoc());
   }
   BlockArgument addLeft(BlockArgument state) {
@@ -186,8 +184,7 @@ public:
   /// Ends the arguments; the body follows.
   ImplicitLocOpBuilder &begin() {
     arguments.push_back(chunk::ArgumentAttr::get(b.getContext(), chunk::ArgumentKind::Valid, b.getStringAttr("valid"),
-                                                 /*group=*/1, /*sliced=*/false, /*entry=*/StringAttr(), /*column=*/0,
-                                                 /*columns=*/0, /*lowest=*/false, /*partial=*/false));
+                                                 /*group=*/1));
     block->addArgument(b.getIndexType(), b.getLoc());
     kernel.setArgumentsAttr(b.getArrayAttr(arguments));
     kernel.setOutputsAttr(b.getArrayAttr(outputs));

@@ -198,7 +198,7 @@ def Resume : Pass<"stretto-resume", "::stretto::VariantOp"> {
 }
 
 def SplitStates : Pass<"stretto-split-states", "::stretto::VariantOp"> {
-  let summary = "Divides states whose columns are written and read in parts";
+  let summary = "Divides states whose columns, or rows, are written and read in parts";
   let description = [{
     Where every row that is written is put together from parts on the state's second axis, and every read is taken
     apart at the same places, the parts never meet: each becomes a state of its own, which remains those columns of the
@@ -224,7 +224,12 @@ def SplitStates : Pass<"stretto-split-states", "::stretto::VariantOp"> {
     %num = stretto.read %S1, %q along "K" : !stretto.state<K : 16, V : 8>, !K -> !V
     %den = stretto.read %z1, %q along "K" : !stretto.state<K : 16, 1 : 1>, !K -> !number
     ```
+
+    With `rows` the same is done to rows, where features that are put together would have a wide matrix begin in the middle
+    of a fragment: of `1 + K + K*K` rows the last `K*K` become a state of their own, `row 17 rows 273` of the entry, whose
+    sides are multiples of 16; what is narrow stays together.
   }];
+  let options = [Option<"rows", "rows", "bool", "false", "Whether rows are divided, too">];
 }
 
 def Chunk : Pass<"stretto-chunk", "::mlir::ModuleOp"> {

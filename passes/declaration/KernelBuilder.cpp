@@ -45,13 +45,14 @@ SmallVector<int64_t> KernelBuilder::shapeOf(StateType type) {
 }
 
 BlockArgument KernelBuilder::addArgument(chunk::ArgumentKind kind, StringRef name, Type type, int64_t group,
-                                         StringRef entry, int64_t column, int64_t columns, bool lowest) {
+                                         StringRef entry, int64_t column, int64_t columns, bool lowest, int64_t row,
+                                         int64_t rows) {
   MLIRContext *context = variant.getContext();
   bool hasEntry = kind == chunk::ArgumentKind::State || kind == chunk::ArgumentKind::Window;
   StringAttr entryName = hasEntry ? StringAttr::get(context, entry) : StringAttr();
   descriptions.push_back(chunk::ArgumentAttr::get(context, kind, StringAttr::get(context, name), group,
                                                   /*sliced=*/false, entryName, column, columns, lowest,
-                                                  /*partial=*/false));
+                                                  /*partial=*/false, row, rows));
   return kernel.getBlock()->addArgument(type, builder->getLoc());
 }
 
@@ -223,7 +224,9 @@ BlockArgument KernelBuilder::addState(StateOp root, chunk::ArgumentKind kind, in
   StringRef entry = root.getEntry().value_or(root.getName());
   int64_t columns = root.getEntry() ? root.getColumns() : root.getType().getSecondSize();
   auto type = RankedTensorType::get(shapeOf(root.getType()), element ? element : types.compute);
-  return addArgument(kind, name.empty() ? root.getName() : name, type, group, entry, root.getColumn(), columns);
+  bool isOfEntry = kind == chunk::ArgumentKind::State;
+  return addArgument(kind, name.empty() ? root.getName() : name, type, group, entry, root.getColumn(), columns,
+                     /*lowest=*/false, isOfEntry ? root.getRow() : 0, isOfEntry ? root.getRows() : 0);
 }
 
 BlockArgument KernelBuilder::addTotalDecay(StringRef name, ArrayRef<int64_t> shape, int64_t group, bool lowest) {

@@ -78,7 +78,7 @@ public:
 private:
   mlir::BlockArgument addArgument(chunk::ArgumentKind kind, llvm::StringRef name, mlir::Type type, int64_t group,
                                   llvm::StringRef entry = {}, int64_t column = 0, int64_t columns = 0,
-                                  bool lowest = false);
+                                  bool lowest = false, int64_t row = 0, int64_t rows = 0);
   void addInputs(llvm::ArrayRef<mlir::Operation *> order, llvm::ArrayRef<mlir::Value> wanted);
   mlir::LogicalResult addTables(llvm::ArrayRef<mlir::Operation *> order);
   void addTable(mlir::Operation *op, chunk::TableOp table);

@@ -17,34 +17,54 @@ using namespace stretto;
 
 namespace {
 
-/// Consecutive columns of a state.
+/// What of a state is divided: its rows, along its first axis, or its columns.
+enum class Side { Rows, Columns };
+
+/// Consecutive columns of a state, or rows.
 struct Part {
   int64_t from, size;
-  Type row; // of these columns: a number where there is one
+  Type row;                     // along the axis that is divided: a number where there is one
+  SmallVector<unsigned> pieces; // of what is written, by position
   bool operator==(const Part &) const = default;
 };
 
-/// The parts of a state, and the one that each slice of a read takes.
+/// The parts of a state.
 struct Division {
   SmallVector<Part> parts;
-  llvm::DenseMap<Operation *, size_t> partOf;
 
   bool agreesWith(const Division &other) const {
     return llvm::equal(parts, other.parts, [](const Part &a, const Part &b) { return a.size == b.size; });
   }
+  /// The part that has so much; the number of parts where none has all of it.
+  size_t partWith(int64_t from, int64_t size) const {
+    return llvm::find_if(parts,
+                         [&](const Part &part) { return part.from <= from && from + size <= part.from + part.size; }) -
+           parts.begin();
+  }
 };
 
 struct SplitStatesPass : stretto::impl::SplitStatesBase<SplitStatesPass> {
+  using SplitStatesBase::SplitStatesBase;
+
   void runOnOperation() override;
 
 private:
   void sliceBeforeSums();
+  LogicalResult split();
   void findDivisions(const Sizes &sizes);
+  std::optional<SmallVector<Part>> partsOfRow(Value row, StateType type);
+  std::optional<SmallVector<Part>> partsOfWrites(const StateChain &chain);
+  std::optional<Division> findDivision(const StateChain &chain, const Sizes &sizes);
+  Value pieceOf(Value row, const Part &part, OpBuilder &builder);
   void splitSteps(const StateChain &chain, const Division &division);
-  void splitReads(const StateChain &chain, const Division &division);
+  void splitReads(const StateChain &chain, const Division &division, const Sizes &sizes);
   void splitPair(PairOp pair);
   std::string partName(StateOp root, const Part &part);
 
+  /// The axis that is divided.
+  StringRef axisDivided(StateType type) const { return side == Side::Rows ? type.getFirst() : type.getSecond(); }
+
+  Side side = Side::Columns;
   SmallVector<StateChain> chains;
   llvm::DenseMap<Operation *, Division> divisions; // of roots
   /// The value of each part that stands for a value of the whole.
@@ -59,35 +79,52 @@ static int64_t sizeOf(Type row) {
   return type.getRank() ? type.getDimSize(0) : 1;
 }
 
+/// Rows are divided before a wide piece that would begin in the middle of a fragment, and nowhere else.
+static bool staysTogether(const Part &before, int64_t from, int64_t size) {
+  constexpr int64_t fragment = 16, wide = 64;
+  return size < wide || (from - before.from) % fragment == 0;
+}
+
 /// The parts that a row is put together from.
-static std::optional<SmallVector<Part>> partsOfRow(Value row, StateType type) {
+std::optional<SmallVector<Part>> SplitStatesPass::partsOfRow(Value row, StateType type) {
   auto concat = row.getDefiningOp<ConcatOp>();
   if (!concat)
     return std::nullopt;
   SmallVector<Part> parts;
   int64_t from = 0;
-  for (Value piece : concat.getOperands()) {
-    auto own = cast<RankedTensorType>(piece.getType());
+  for (auto [index, piece] : llvm::enumerate(concat.getOperands())) {
+    auto own = withHeads(cast<RankedTensorType>(piece.getType()), type.getHeads());
     if (!own.hasStaticShape())
       return std::nullopt;
-    parts.push_back({from, sizeOf(own), withHeads(own, type.getHeads())});
-    from += sizeOf(own);
+    int64_t size = sizeOf(own);
+    if (side == Side::Rows && !parts.empty() && staysTogether(parts.back(), from, size)) {
+      Part &part = parts.back();
+      part.size += size;
+      part.pieces.push_back(index);
+      std::string axis = (widthOf(part.row) + widthOf(own)).str();
+      part.row =
+          RankedTensorType::get({part.size}, own.getElementType(), RowAttr::get(&getContext(), axis, type.getHeads()));
+    } else {
+      parts.push_back({from, size, own, {static_cast<unsigned>(index)}});
+    }
+    from += size;
   }
   return parts;
 }
 
 /// The parts that the rows of every write are put together from.
-static std::optional<SmallVector<Part>> partsOfWrites(const StateChain &chain) {
+std::optional<SmallVector<Part>> SplitStatesPass::partsOfWrites(const StateChain &chain) {
   StateType type = chain.getRoot().getType();
   std::optional<SmallVector<Part>> parts;
   for (Operation *step : chain.steps) {
     if (auto decay = dyn_cast<DecayOp>(step)) {
-      if (decay.getAlong() && decay.getAlong() != type.getFirst())
+      if (decay.getAlong() && *decay.getAlong() == axisDivided(type))
         return std::nullopt;
       continue;
     }
     auto write = cast<WriteOp>(step);
-    std::optional<SmallVector<Part>> written = partsOfRow(write.getSecond(), type);
+    Value row = side == Side::Rows ? write.getFirst() : write.getSecond();
+    std::optional<SmallVector<Part>> written = partsOfRow(row, type);
     if (!written || (parts && *parts != *written))
       return std::nullopt;
     parts = written;
@@ -95,42 +132,52 @@ static std::optional<SmallVector<Part>> partsOfWrites(const StateChain &chain) {
   return parts;
 }
 
-/// How the chain's columns can be divided: every read takes its row apart into parts of the writes, or has a row that
-/// is put together from such parts, of whose reads it is the sum.
-static std::optional<Division> findDivision(const StateChain &chain, const Sizes &sizes) {
+/// Where a slice begins.
+static std::optional<int64_t> offsetOf(SliceOp slice, const Sizes &sizes) {
+  llvm::Expected<std::optional<int64_t>> offset = sizes.extent(extentOf(slice.getOffset()));
+  if (offset)
+    return *offset;
+  llvm::consumeError(offset.takeError());
+  return std::nullopt;
+}
+
+/// How the chain can be divided: every read along the other axis takes its row apart into parts of the writes, or into
+/// less; others have a row that is put together from such parts, of whose reads they are the sum.
+std::optional<Division> SplitStatesPass::findDivision(const StateChain &chain, const Sizes &sizes) {
   StateType type = chain.getRoot().getType();
   std::optional<SmallVector<Part>> parts = partsOfWrites(chain);
   if (!parts || parts->size() == 1)
     return std::nullopt;
-  Division division;
-  division.parts = *parts;
+  Division division{*parts};
   for (ReadOp read : chain.reads()) {
-    if (read.getAlong() != type.getFirst()) {
+    if (read.getAlong() == axisDivided(type)) {
       if (partsOfRow(read.getRow(), type) != parts)
         return std::nullopt;
       continue;
     }
     for (Operation *user : read->getUsers()) {
       auto slice = dyn_cast<SliceOp>(user);
-      if (!slice)
+      std::optional<int64_t> offset = slice ? offsetOf(slice, sizes) : std::nullopt;
+      auto width = slice ? cast<RankedTensorType>(slice.getType()) : RankedTensorType();
+      if (!offset || !width.hasStaticShape() || division.partWith(*offset, sizeOf(width)) == parts->size())
         return std::nullopt;
-      llvm::Expected<std::optional<int64_t>> offset = sizes.extent(extentOf(slice.getOffset()));
-      if (!offset || !*offset) {
-        llvm::consumeError(offset.takeError());
-        return std::nullopt;
-      }
-      const Part *part = llvm::find_if(division.parts, [&](const Part &part) {
-        return part.from == **offset && part.row == withHeads(slice.getType(), type.getHeads());
-      });
-      if (part == division.parts.end())
-        return std::nullopt;
-      division.partOf[slice] = part - division.parts.begin();
     }
   }
   return division;
 }
 
-/// The first part keeps the state's name, others add their first column to it.
+/// What of a row that is put together a part has.
+Value SplitStatesPass::pieceOf(Value row, const Part &part, OpBuilder &builder) {
+  auto concat = row.getDefiningOp<ConcatOp>();
+  if (part.pieces.size() == 1)
+    return concat.getOperands()[part.pieces.front()];
+  SmallVector<Value> pieces =
+      llvm::map_to_vector(part.pieces, [&](unsigned piece) { return concat.getOperands()[piece]; });
+  return ConcatOp::create(builder, concat.getLoc(),
+                          withHeads(cast<RankedTensorType>(part.row), headsOf(concat.getType())), pieces);
+}
+
+/// The first part keeps the state's name, others add their first column, or row, to it.
 std::string SplitStatesPass::partName(StateOp root, const Part &part) {
   std::string name = root.getName().str();
   if (part.from == 0)
@@ -189,8 +236,8 @@ void SplitStatesPass::findDivisions(const Sizes &sizes) {
     for (auto pair : getOperation().getOps<PairOp>()) {
       auto state = divisions.find(rootOf[pair.getState()]), cotangent = divisions.find(rootOf[pair.getCotangent()]);
       bool hasState = state != divisions.end(), hasCotangent = cotangent != divisions.end();
-      bool isOfColumns = pair.getAlong() == cast<StateType>(pair.getState().getType()).getSecond();
-      if (hasState && hasCotangent && !isOfColumns && state->second.agreesWith(cotangent->second))
+      bool isOfDivided = pair.getAlong() == axisDivided(cast<StateType>(pair.getState().getType()));
+      if (hasState && hasCotangent && !isOfDivided && state->second.agreesWith(cotangent->second))
         continue;
       for (Value value : {pair.getState(), pair.getCotangent()})
         changed |= divisions.erase(rootOf[value]);
@@ -201,35 +248,41 @@ void SplitStatesPass::splitSteps(const StateChain &chain, const Division &divisi
   StateOp root = chain.getRoot();
   StateType type = root.getType();
   StringRef entry = root.getEntry().value_or(root.getName());
-  int64_t columns = root.getEntry() ? root.getColumns() : type.getSecondSize();
+  int64_t columns = root.getEntry() ? root.getColumns() : type.getSecondSize(), column = root.getColumn();
+  int64_t rows = root.getRows(), row = root.getRow();
+  if (side == Side::Rows && rows == 0)
+    rows = type.getFirstSize();
   OpBuilder builder(root);
   for (const Part &part : division.parts) {
-    StringRef axis = axisOf(part.row);
-    auto partType = StateType::get(&getContext(), type.getFirst(), axis.empty() ? "1" : axis, type.getHeads(),
-                                   type.getFirstSize(), part.size, type.getReverse());
-    partsOf[root.getResult()].push_back(
-        StateOp::create(builder, root.getLoc(), partType, builder.getStringAttr(partName(root, part)),
-                        builder.getStringAttr(entry), root.getColumn() + part.from, columns));
+    StringRef axis = axisOf(part.row).empty() ? "1" : axisOf(part.row);
+    bool ofRows = side == Side::Rows;
+    auto partType = StateType::get(&getContext(), ofRows ? axis : type.getFirst(), ofRows ? type.getSecond() : axis,
+                                   type.getHeads(), ofRows ? part.size : type.getFirstSize(),
+                                   ofRows ? type.getSecondSize() : part.size, type.getReverse());
+    partsOf[root.getResult()].push_back(StateOp::create(
+        builder, root.getLoc(), partType, builder.getStringAttr(partName(root, part)), builder.getStringAttr(entry),
+        ofRows ? column : column + part.from, columns, ofRows ? row + part.from : row, rows));
   }
   for (Operation *step : chain.steps) {
     builder.setInsertionPoint(step);
-    SmallVector<Value> before = partsOf.lookup(step->getOperand(0)), after;
-    for (auto [index, state] : llvm::enumerate(before)) {
+    SmallVector<Value> after;
+    for (auto [part, state] : llvm::zip_equal(division.parts, partsOf.lookup(step->getOperand(0)))) {
       if (auto decay = dyn_cast<DecayOp>(step)) {
         after.push_back(DecayOp::create(builder, step->getLoc(), state.getType(), state, decay.getFormAttr(),
                                         decay.getAmount(), decay.getAlongAttr()));
         continue;
       }
       auto write = cast<WriteOp>(step);
-      Value piece = write.getSecond().getDefiningOp<ConcatOp>().getOperands()[index];
-      after.push_back(
-          WriteOp::create(builder, step->getLoc(), state.getType(), state, write.getFirst(), piece, write.getAt()));
+      Value first = write.getFirst(), second = write.getSecond();
+      Value &divided = side == Side::Rows ? first : second;
+      divided = pieceOf(divided, part, builder);
+      after.push_back(WriteOp::create(builder, step->getLoc(), state.getType(), state, first, second, write.getAt()));
     }
     partsOf[step->getResult(0)] = after;
   }
 }
 
-void SplitStatesPass::splitReads(const StateChain &chain, const Division &division) {
+void SplitStatesPass::splitReads(const StateChain &chain, const Division &division, const Sizes &sizes) {
   for (ReadOp read : chain.reads()) {
     SmallVector<Value> states = partsOf.lookup(read.getState());
     OpBuilder builder(read);
@@ -237,18 +290,26 @@ void SplitStatesPass::splitReads(const StateChain &chain, const Division &divisi
       return ReadOp::create(builder, read.getLoc(), type, states[part], row, builder.getStringAttr(along),
                             read.getAt());
     };
-    if (read.getAlong() == chain.getRoot().getType().getFirst()) {
+    if (read.getAlong() != axisDivided(chain.getRoot().getType())) {
       for (Operation *user : llvm::make_early_inc_range(read->getUsers())) {
         auto slice = cast<SliceOp>(user);
-        slice.replaceAllUsesWith(
-            readPart(slice.getType(), division.partOf.lookup(slice), read.getRow(), read.getAlong()).getResult());
+        size_t number = division.partWith(*offsetOf(slice, sizes), sizeOf(slice.getType()));
+        RankedTensorType type = withHeads(cast<RankedTensorType>(division.parts[number].row), headsOf(read.getType()));
+        Value whole = readPart(type, number, read.getRow(), read.getAlong());
+        if (type != slice.getType()) {
+          Extent before = extentOf(slice.getOffset());
+          for (const Part &part : ArrayRef(division.parts).take_front(number))
+            before = before - widthOf(part.row);
+          whole = SliceOp::create(builder, slice.getLoc(), slice.getType(), whole, before.str());
+        }
+        slice.replaceAllUsesWith(whole);
         slice.erase();
       }
     } else {
       Value sum;
-      for (auto [part, piece] : llvm::enumerate(read.getRow().getDefiningOp<ConcatOp>().getOperands())) {
-        StringRef along = cast<StateType>(states[part].getType()).getSecond();
-        Value product = readPart(read.getType(), part, piece, along);
+      for (auto [number, part] : llvm::enumerate(division.parts)) {
+        StringRef along = axisDivided(cast<StateType>(states[number].getType()));
+        Value product = readPart(read.getType(), number, pieceOf(read.getRow(), part, builder), along);
         sum = sum ? arith::AddFOp::create(builder, read.getLoc(), sum, product).getResult() : product;
       }
       read.replaceAllUsesWith(sum);
@@ -268,10 +329,10 @@ void SplitStatesPass::splitPair(PairOp pair) {
   pair.erase();
 }
 
-void SplitStatesPass::runOnOperation() {
+LogicalResult SplitStatesPass::split() {
   FailureOr<Sizes> sizes = Sizes::get(getOperation(), {});
   if (failed(sizes))
-    return signalPassFailure();
+    return failure();
   sliceBeforeSums();
   chains = stateChains(getOperation());
   for (const StateChain &chain : chains)
@@ -280,7 +341,7 @@ void SplitStatesPass::runOnOperation() {
   llvm::erase_if(chains, [&](const StateChain &chain) { return !divisions.contains(chain.getRoot()); });
   for (const StateChain &chain : chains) {
     splitSteps(chain, divisions[chain.getRoot()]);
-    splitReads(chain, divisions[chain.getRoot()]);
+    splitReads(chain, divisions[chain.getRoot()], *sizes);
   }
   for (auto pair : llvm::make_early_inc_range(getOperation().getOps<PairOp>()))
     if (partsOf.contains(pair.getState()))
@@ -294,4 +355,15 @@ void SplitStatesPass::runOnOperation() {
   divisions.clear();
   partsOf.clear();
   names.clear();
+  return success();
+}
+
+void SplitStatesPass::runOnOperation() {
+  for (Side each : {Side::Columns, Side::Rows}) {
+    side = each;
+    if (each == Side::Rows && !rows)
+      continue;
+    if (failed(split()))
+      return signalPassFailure();
+  }
 }

@@ -179,7 +179,8 @@ StringRef ThreadLowering::problemOfFetch(FetchOp op) {
     int64_t width = argument.shape.size() == 2 ? argument.shape[1] : 1;
     bool isWithin = argument.column >= 0 && argument.column + width <= static_cast<int64_t>(op.getColumns());
     if (argument.kind != Manifest::Kind::State || argument.sliced || argument.entry != first->entry ||
-        argument.group != first->group || argument.columns != static_cast<int64_t>(op.getColumns()) || !isWithin)
+        argument.group != first->group || argument.row != first->row ||
+        argument.columns != static_cast<int64_t>(op.getColumns()) || !isWithin)
       return "fetches what are no parts of one entry of as many columns, which is not sliced";
   }
   return "";

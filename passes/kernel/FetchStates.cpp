@@ -56,7 +56,7 @@ struct FetchStates : stretto::impl::FetchStatesBase<FetchStates> {
     int64_t bytes = 0;
     for (BlockArgument part : parts) {
       const Manifest::Argument &argument = argumentOf(part, manifest);
-      if (argument.sliced || argument.shape.empty() || argument.columns == 0)
+      if (argument.sliced || argument.shape.empty() || argument.columns == 0 || argument.row != 0)
         return false;
       if (!llvm::all_of(part.getUsers(), llvm::IsaPred<LoadOp, SaveOp>))
         return false;

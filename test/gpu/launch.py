@@ -195,7 +195,7 @@ class Launch:
                         last = self.buffer(to_bits(np.full(start.shape, np.nan), element))
                     entries[a["entry"]] = (first, last, start, len(self.buffers) - 1)
                 first, last, start, index = entries[a["entry"]]
-                column, item = a["column"], start.itemsize
+                column, item = a["row"] * a["columns"] + a["column"], start.itemsize
                 width = shape[1] if len(shape) == 2 else 1
                 strides = [s // item for s in start.strides]
                 self.words += [first + column * item if first else 0, last + column * item if last else 0]
@@ -540,7 +540,7 @@ class GradientLaunch:
         array = self.problem["initial"][a["entry"]]
         array = array if array.ndim == 4 else array[..., None] if a["columns"] == 1 else array[:, :, None]
         address = self.once("initial " + a["entry"], array, a["type"])
-        column = a["column"] * to_bits(np.zeros(1), a["type"]).itemsize
+        column = (a["row"] * a["columns"] + a["column"]) * to_bits(np.zeros(1), a["type"]).itemsize
         return [address + column, 0, *self.strides_of(a["entry"], array.shape)]
 
     def reverse_words(self, a):
@@ -570,7 +570,7 @@ class GradientLaunch:
         # What is carried begins with what the segment behind has left.
         if any(stage.manifest is self.manifest for stage in self.stages):
             first = last
-        column = a["column"] * to_bits(np.zeros(1), a["type"]).itemsize
+        column = (a["row"] * a["columns"] + a["column"]) * to_bits(np.zeros(1), a["type"]).itemsize
         sequence, head, row = self.strides_of("_tail" if tail else "", whole)
         places = 1 if a["partial"] else parts_of_head
         return [first + column if first else 0, last + column, sequence, head * places, row]

@@ -180,7 +180,8 @@ class SegmentLaunch(GradientLaunch):
         if entry not in self.finals:
             self.finals[entry] = (len(self.buffers), a["type"])
             self.buffer(to_bits(np.full(array.shape, np.nan) if before is None else before, a["type"]))
-        return ((self.finals[entry][0] + 1) << 32) + a["column"] * to_bits(np.zeros(1), a["type"]).itemsize
+        offset = (a["row"] * a["columns"] + a["column"]) * to_bits(np.zeros(1), a["type"]).itemsize
+        return ((self.finals[entry][0] + 1) << 32) + offset
 
     def errors(self):
         result = {}

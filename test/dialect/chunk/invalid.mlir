@@ -70,6 +70,13 @@ chunk.kernel @kernel_c6 chunk 16 (input %x: tensor<16x8xf32>, state %S: tensor<8
 
 // -----
 
+// expected-error @+1 {{[kernel_c6] the argument 'S' has type 'tensor<8x8xf32>' and begins at row 4 of the 10 rows of an entry, expected a state that the entry has}}
+chunk.kernel @kernel_c6_rows chunk 16 (input %x: tensor<16x8xf32>, state %S: tensor<8x8xf32> of "S" column 0 columns 8 row 4 rows 10, valid %n: index) -> (o: tensor<16x8xf32>) {
+  chunk.yield %x next %S : tensor<16x8xf32>, tensor<8x8xf32>
+}
+
+// -----
+
 // expected-error @+1 {{[kernel_c6] the parameter 'w' has type 'tensor<8x8xf32>' and begins at column 4 of the 8 columns of "w"}}
 chunk.kernel @kernel_c6_parameter chunk 16 (input %x: tensor<16x8xf32>, parameter %w: tensor<8x8xf32> of "w" column 4 columns 8, valid %n: index) -> (o: tensor<16x8xf32>) {
   chunk.yield %x : tensor<16x8xf32>

@@ -37,6 +37,13 @@ chunk.kernel @every_argument chunk 16 slices 2 (
       : tensor<16x32xf32>, tensor<16xf32>, tensor<32x32xf32>, tensor<32xf32>, tensor<4x8xf32>
 }
 
+// CHECK-LABEL: chunk.kernel @rows_of_a_state chunk 16(
+// CHECK-SAME: state %S.17: tensor<256x8xf32> of "S" column 0 columns 9 row 17 rows 273, valid %n: index)
+chunk.kernel @rows_of_a_state chunk 16 (input %x: tensor<16x8xf32>,
+    state %S.17: tensor<256x8xf32> of "S" column 0 columns 9 row 17 rows 273, valid %n: index) -> (o: tensor<16x8xf32>) {
+  chunk.yield %x next %S.17 : tensor<16x8xf32>, tensor<256x8xf32>
+}
+
 // CHECK-LABEL: chunk.kernel @columns_of_a_parameter chunk 16(
 // CHECK-SAME: parameter %w$8: tensor<8x4xf32> of "w" column 8 columns 12,
 chunk.kernel @columns_of_a_parameter chunk 16 (input %x: tensor<16x8xf32>,

@@ -917,6 +917,24 @@ stretto.variant @state_c4() -> () {
 
 // -----
 
+// state_c4: and the rows.
+stretto.variant @state_c4_rows() -> () {
+  // expected-error @+1 {{[state_c4] takes 16 rows from row 8 of the 20 rows of 'T'}}
+  %S = stretto.state "S" of "T" column 0 columns 2 row 8 rows 20 : !stretto.state<K : 16, 2>
+  stretto.yield
+}
+
+// -----
+
+// state_c4: rows are those of an entry.
+stretto.variant @state_c4_no_entry() -> () {
+  // expected-error @+1 {{[state_c4] takes rows of no entry}}
+  %S = stretto.state "S" row 0 rows 20 : !stretto.state<K : 16, 2>
+  stretto.yield
+}
+
+// -----
+
 // state_c2: each value has at most one change: a decay or write that stands in the same block, or one scf.if whose
 // branches both yield what they make of it as the same result.
 stretto.variant @state_c2(%k: tensor<?xf64, #stretto.row<K>>, %v: tensor<?xf64, #stretto.row<V>>) -> () {

@@ -124,3 +124,15 @@ chunk.kernel @narrow_beside_wide chunk 16 (input %x: tensor<16x64xf32>, table %p
   } : tensor<64x64xf32>, tensor<64x1xf32>
   chunk.yield %x next %sums#0, %sums#1 : tensor<16x64xf32>, tensor<64x64xf32>, tensor<64x1xf32>
 }
+
+// -----
+
+// What segments have left in a state is called after its panels, of which each lies by itself.
+// CHECK-LABEL: chunk.kernel @turns chunk 16 segments turns(
+// CHECK-SAME:      checkpoint %S.left: tensor<64x32xf32>, checkpoint %S$32.left: tensor<64x32xf32>,
+// CHECK-SAME:      state %S: tensor<64x32xf32> of "S" column 0 columns 64, state %S$32: tensor<64x32xf32> of "S" column 32 columns 64,
+chunk.kernel @turns chunk 16 segments turns (checkpoint %S.left: tensor<64x64xf32>, state %S: tensor<64x64xf32>, valid %n: index)
+    -> (S: tensor<64x64xf32> checkpoint) {
+  %next = arith.addf %S, %S.left : tensor<64x64xf32>
+  chunk.yield %S next %next : tensor<64x64xf32>, tensor<64x64xf32>
+}

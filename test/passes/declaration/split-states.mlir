@@ -212,3 +212,35 @@ stretto.variant @earlier_along_columns(%k: !K, %l: !K, %v: !V) -> (!K, !K) attri
   %d = stretto.read %D1, %v1 along "V + 1" : !D, !V_plus_1 -> !K
   stretto.yield %r, %d : !K, !K
 }
+
+// -----
+
+// A slice of the sum of two reads is the sum of theirs: so both states are divided.
+
+!K = tensor<16xf64, #stretto.row<K>>
+!V = tensor<8xf64, #stretto.row<V>>
+!V_plus_1 = tensor<9xf64, #stretto.row<"V + 1">>
+!number = tensor<f64, #stretto.row<()>>
+!S = !stretto.state<K : 16, "V + 1" : 9>
+
+// CHECK-LABEL: stretto.variant @sum_of_reads(
+// CHECK-DAG:     %[[A:.*]] = stretto.write %{{.*}}, %k, %v : !state_K_by_V
+// CHECK-DAG:     %[[B:.*]] = stretto.write %{{.*}}, %l, %v : !state_K_by_V
+// CHECK-DAG:     %[[RA:.*]] = stretto.read %[[A]], %q along "K" : !state_K_by_V, !K -> !V
+// CHECK-DAG:     %[[RB:.*]] = stretto.read %[[B]], %q along "K" : !state_K_by_V, !K -> !V
+// CHECK-DAG:     arith.addf %[[RA]], %[[RB]] : !V
+// CHECK-NOT:     stretto.slice
+stretto.variant @sum_of_reads(%q: !K, %k: !K, %l: !K, %v: !V) -> (!V, !number) {
+  %one = arith.constant dense<1.0> : !number
+  %v1 = stretto.concat %v, %one : !V, !number -> !V_plus_1
+  %A0 = stretto.state "A" : !S
+  %A1 = stretto.write %A0, %k, %v1 : !S, !K, !V_plus_1
+  %B0 = stretto.state "B" : !S
+  %B1 = stretto.write %B0, %l, %v1 : !S, !K, !V_plus_1
+  %a = stretto.read %A1, %q along "K" : !S, !K -> !V_plus_1
+  %b = stretto.read %B1, %q along "K" : !S, !K -> !V_plus_1
+  %r = arith.addf %a, %b : !V_plus_1
+  %num = stretto.slice %r from "0" : !V_plus_1 -> !V
+  %den = stretto.slice %r from "V" : !V_plus_1 -> !number
+  stretto.yield %num, %den : !V, !number
+}
