@@ -292,10 +292,51 @@ static LogicalResult columnsOfElementwise(ColumnsOp op, PatternRewriter &rewrite
   return success();
 }
 
+/// Whether a tile is an input of its kernel.
+static bool isInput(Value tile) {
+  auto argument = dyn_cast<BlockArgument>(tile);
+  auto kernel = argument ? dyn_cast<KernelOp>(argument.getOwner()->getParentOp()) : KernelOp();
+  return kernel && kernel.getArgument(argument.getArgNumber()).getKind() == ArgumentKind::Input;
+}
+
+/// One column of what is made of an input, number by number, with nothing but constants, is made of the input's column:
+/// that lies where every thread finds it, so that none waits for others.
+static LogicalResult columnOfInput(ColumnsOp op, PatternRewriter &rewriter) {
+  if (typeOf(op).getRank() != 1 || typeOf(op.getOperand()).getRank() != 2)
+    return failure();
+  auto isConstant = [](Value operand) { return matchPattern(operand, m_Constant()); };
+  SmallVector<Operation *> made;
+  Value tile = op.getOperand();
+  while (Operation *each = tile.getDefiningOp()) {
+    if (!isNumberByNumber(each) || llvm::count_if(each->getOperands(), isConstant) + 1 != each->getNumOperands() ||
+        !llvm::all_of(each->getOperandTypes(), llvm::IsaPred<RankedTensorType>))
+      return failure();
+    made.push_back(each);
+    tile = *llvm::find_if_not(each->getOperands(), isConstant);
+  }
+  if (made.empty() || !isInput(tile))
+    return failure();
+  auto columnOf = [&](Value whole) -> Value {
+    return ColumnsOp::create(rewriter, op.getLoc(), typeOf(whole).clone(typeOf(op).getShape()), whole, op.getFrom());
+  };
+  Value column = columnOf(tile);
+  for (Operation *each : llvm::reverse(made)) {
+    auto operands = llvm::map_to_vector(
+        each->getOperands(), [&](Value operand) { return isConstant(operand) ? columnOf(operand) : column; });
+    OperationState state(each->getLoc(), each->getName(), operands,
+                         typeOf(each->getResult(0)).clone(typeOf(op).getShape()), each->getAttrs());
+    state.propertiesAttr = each->getPropertiesAsAttribute();
+    column = rewriter.create(state)->getResult(0);
+  }
+  rewriter.replaceOp(op, column);
+  return success();
+}
+
 void ColumnsOp::getCanonicalizationPatterns(RewritePatternSet &results, MLIRContext *) {
   results.add(columnsOfConcat);
   results.add(columnsOfBroadcast);
   results.add(columnsOfElementwise);
+  results.add(columnOfInput);
 }
 
 OpFoldResult RowOp::fold(FoldAdaptor) {

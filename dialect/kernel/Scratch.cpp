@@ -80,11 +80,16 @@ std::optional<Conversion> stretto::kernel::withinThreads(chunk::ConcatOp op) {
 }
 
 std::optional<Conversion> stretto::kernel::withinThreads(chunk::ColumnsOp op) {
-  auto type = cast<RankedTensorType>(op.getType()), whole = cast<RankedTensorType>(op.getOperand().getType());
+  return columnsWithinThreads(cast<RankedTensorType>(op.getOperand().getType()), cast<RankedTensorType>(op.getType()),
+                              static_cast<int64_t>(op.getFrom()));
+}
+
+std::optional<Conversion> stretto::kernel::columnsWithinThreads(RankedTensorType whole, RankedTensorType type,
+                                                                int64_t from) {
   std::optional<Layout> layout = layoutOf(whole), part = layoutOf(type);
   if (!layout || !part || part->rank() != 2 || layout->rank() != 2 || part->inSharedMemory() ||
       layout->inSharedMemory() || part->side(1) != type.getDimSize(1) || part->bitsOf(0) != layout->bitsOf(0) ||
-      part->bitsOf(1) >= layout->bitsOf(1) || static_cast<int64_t>(op.getFrom()) % type.getDimSize(1) != 0)
+      part->bitsOf(1) >= layout->bitsOf(1) || from % type.getDimSize(1) != 0)
     return std::nullopt;
   Conversion conversion = Conversion::between(*layout, sideBySide(*part, whole.getShape()));
   return conversion.kind == Conversion::SameRegisters ? std::optional(conversion) : std::nullopt;

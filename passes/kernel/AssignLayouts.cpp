@@ -223,6 +223,23 @@ private:
 
   void placeOperand(OpOperand &operand, const Layout &layout) { operand.set(place(operand.get(), layout)); }
 
+  /// Whether several columns or parts of a tile in registers are asked for which its threads do not have themselves.
+  bool isTakenApart(Value tile) {
+    RankedTensorType type = tileTypeOf(tile);
+    auto isOfOthers = [&](Operation *user) {
+      auto columns = dyn_cast<chunk::ColumnsOp>(user);
+      if (!columns || user->getBlock() != tile.getParentBlock())
+        return false;
+      RankedTensorType part = tileTypeOf(columns.getResult());
+      return !columnsWithinThreads(withLayout(type, registersFor(type)), withLayout(part, registersFor(part)),
+                                   static_cast<int64_t>(columns.getFrom()));
+    };
+    // The first part that is met decides for all of them.
+    if (!inSharedMemory(type) && llvm::count_if(tile.getUsers(), isOfOthers) > 1)
+      takenApart.insert(tile);
+    return takenApart.contains(tile);
+  }
+
   //===--------------------------------------------------------------------===//
   // Operations
   //===--------------------------------------------------------------------===//
@@ -327,6 +344,10 @@ private:
         if (RankedTensorType own = tileTypeOf(operand.get()); !inSharedMemory(own))
           placeOperand(operand, sweeps ? registersFor(own) : sharedFor(own));
       setLayout(taps.getResult(), layoutOfAdded(taps));
+    } else if (auto columns = dyn_cast<chunk::ColumnsOp>(op); columns && isTakenApart(columns.getOperand())) {
+      // What is taken apart is stored once, for all of its parts.
+      placeOperand(columns.getOperandMutable(), sharedFor(tileTypeOf(columns.getOperand())));
+      setLayout(columns.getResult(), registersFor(tileTypeOf(columns.getResult())));
     } else if (isa<chunk::ColumnsOp, chunk::TailOp>(op)) {
       // These read elements of other threads, from shared memory, where some operands are already. An operand of the
       // result's type is where the result is.
@@ -598,6 +619,7 @@ private:
   int64_t perAccess;
   OpBuilder builder;
   DenseMap<std::tuple<Value, Type, Block *>, Value> conversions;
+  DenseSet<Value> takenApart; // tiles that are stored for all of their parts
   DenseMap<Value, std::optional<Layout>> joined;
   FreeTiles freeTiles;
 };

@@ -439,3 +439,30 @@ chunk.kernel @scores_of_one_channel chunk 16 (input %q: tensor<16xf32>, input %g
   %p = chunk.decay_dot %column, %column log %g before : tensor<16x1xf32>, tensor<16x1xf32>, tensor<16xf32> -> tensor<16x16xf32>
   chunk.yield %p : tensor<16x16xf32>
 }
+
+// -----
+
+// One column of what is made of an input, number by number, is made of the input's column; of other tiles, and where
+// two tiles meet, it is taken of what is made.
+// CHECK-LABEL: chunk.kernel @column_of_input
+chunk.kernel @column_of_input chunk 16 (input %x: tensor<16x8xbf16>, input %y: tensor<16x8xf32>, state %S: tensor<16x8xf32>, valid %n: index)
+    -> (a: tensor<16xf32>, b: tensor<16xf32>, c: tensor<16xf32>) {
+  // CHECK-DAG: %[[HALF:.*]] = arith.constant dense<5.000000e-01> : tensor<16xf32>
+  // CHECK-DAG: %[[X:.*]] = chunk.columns %x from 3 : tensor<16x8xbf16> -> tensor<16xbf16>
+  // CHECK-DAG: %[[WIDE:.*]] = arith.extf %[[X]] : tensor<16xbf16> to tensor<16xf32>
+  // CHECK-DAG: %[[A:.*]] = arith.mulf %[[WIDE]], %[[HALF]] : tensor<16xf32>
+  // CHECK-DAG: %[[SUM:.*]] = arith.addf %y, %{{.*}} : tensor<16x8xf32>
+  // CHECK-DAG: %[[B:.*]] = chunk.columns %[[SUM]] from 3
+  // CHECK-DAG: %[[OFSTATE:.*]] = arith.mulf %S, %{{.*}} : tensor<16x8xf32>
+  // CHECK-DAG: %[[C:.*]] = chunk.columns %[[OFSTATE]] from 3
+  // CHECK: chunk.yield %[[A]], %[[B]], %[[C]]
+  %half = arith.constant dense<0.5> : tensor<16x8xf32>
+  %wide = arith.extf %x : tensor<16x8xbf16> to tensor<16x8xf32>
+  %scaled = arith.mulf %wide, %half : tensor<16x8xf32>
+  %a = chunk.columns %scaled from 3 : tensor<16x8xf32> -> tensor<16xf32>
+  %both = arith.addf %y, %scaled : tensor<16x8xf32>
+  %b = chunk.columns %both from 3 : tensor<16x8xf32> -> tensor<16xf32>
+  %ofState = arith.mulf %S, %half : tensor<16x8xf32>
+  %c = chunk.columns %ofState from 3 : tensor<16x8xf32> -> tensor<16xf32>
+  chunk.yield %a, %b, %c next %S : tensor<16xf32>, tensor<16xf32>, tensor<16xf32>, tensor<16x8xf32>
+}

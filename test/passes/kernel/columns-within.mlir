@@ -15,3 +15,21 @@ chunk.kernel @columns chunk 64 (input %x: tensor<64x64xf32>, valid %n: index) ->
   %o = math.absf %c : tensor<64x32xf32>
   chunk.yield %o : tensor<64x32xf32>
 }
+
+// Where the threads of eight do not have the columns of two parts, they store the matrix once, for both.
+// FOUR-LABEL: kernel.func @parts
+// FOUR-NOT: kernel.scratch
+// FOUR: chunk.columns %{{.*}} from 0 : tensor<64x64xf32, #registers
+// FOUR: chunk.columns %{{.*}} from 32 : tensor<64x64xf32, #registers
+// EIGHT-LABEL: kernel.func @parts
+// EIGHT: %[[STORED:.*]] = kernel.convert %{{.*}} : tensor<64x64xf32, #registers{{[0-9]*}}> -> tensor<64x64xf32, #shared
+// EIGHT-NOT: kernel.scratch
+// EIGHT: chunk.columns %[[STORED]] from 0 : tensor<64x64xf32, #shared
+// EIGHT: chunk.columns %[[STORED]] from 32 : tensor<64x64xf32, #shared
+chunk.kernel @parts chunk 64 (input %x: tensor<64x64xf32>, valid %n: index) -> (o: tensor<64x32xf32>) {
+  %y = math.exp %x : tensor<64x64xf32>
+  %a = chunk.columns %y from 0 : tensor<64x64xf32> -> tensor<64x32xf32>
+  %b = chunk.columns %y from 32 : tensor<64x64xf32> -> tensor<64x32xf32>
+  %o = arith.mulf %a, %b : tensor<64x32xf32>
+  chunk.yield %o : tensor<64x32xf32>
+}
