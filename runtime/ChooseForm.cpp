@@ -273,6 +273,11 @@ bool Lowering::dividesStates(chunk::KernelOp kernel) {
   });
 }
 
+bool Lowering::isOfTurns(StringRef kernel) const {
+  return kernel.consume_front(name) &&
+         llvm::is_contained(ArrayRef<StringRef>({suffix::starts, suffix::cotangentStarts, suffix::sumTurns}), kernel);
+}
+
 /// Divides walks that carry states and nothing else among slices, each of which has its columns of them: where heads
 /// are few, what the chunks of such a walk wait for is each other. What finds the starts of segments adds numbers up
 /// that lie in memory, and is asked for where heads are few.
@@ -283,7 +288,7 @@ void Lowering::divideWalks() {
       return llvm::any_of(parts, [&](StringRef part) { return kernel.getSymName() == name + part.str(); });
     };
     int64_t slices = 1;
-    bool isTurns = isOneOf({suffix::starts, suffix::cotangentStarts, suffix::sumTurns});
+    bool isTurns = isOfTurns(kernel.getSymName());
     if (!request.isOfSegments() && isOneOf({suffix::segmentStarts, suffix::checkpoints, suffix::cotangents}))
       slices = request.walkSlices;
     else if (!isCpu() && isTurns)

@@ -13,10 +13,12 @@ using namespace mlir;
 using namespace stretto;
 
 /// The registers of the kernel that takes the most. A chunk for itself that meets others computes an address when it
-/// wants one.
-static int64_t registersOf(ModuleOp planned) {
+/// wants one. What adds up what segments leave is divided further than others, and has little to do.
+int64_t Lowering::registersOf(ModuleOp planned) const {
   int64_t most = 0;
   for (kernel::FuncOp function : planned.getOps<kernel::FuncOp>()) {
+    if (isOfTurns(function.getName()))
+      continue;
     bool meetsOthers =
         kernel::isItemOfChunk(function) && llvm::any_of(function.getOps<kernel::ChannelOp>(), kernel::bringsMetTiles);
     int64_t ofAddresses = meetsOthers ? kernel::registersOfAddresses(function) : 0;

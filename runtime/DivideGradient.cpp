@@ -84,21 +84,15 @@ bool Gradient::fitsSegments(const OperatorCall &call) const {
   return division.apart < division.length && workingBytes(call, division) <= enoughBytes(call);
 }
 
-bool Gradient::leavesIdleInTurns(const OperatorCall &call) const {
-  // Of Based one walk takes half the time of eight turns that leave seven eighths idle, and more than of a half.
-  constexpr int64_t idle = 4;
+bool Gradient::hasOneTurn(const OperatorCall &call) const {
   Division division = divisionOf(call);
-  int64_t beside = llvm::divideCeil(division.length, division.apart);
-  int64_t blocks = beside * division.sequences * signature.heads * walkBack().code->manifest.slices;
-  return division.count() > 1 && idle * blocks <= signature.multiprocessors;
+  return division.count() == 1 && workingBytes(call, division) <= enoughBytes(call);
 }
 
 bool Gradient::carriesAlike() const {
-  // What finds where segments begin leaves nothing for the next turn.
-  const Kernel *starts = cotangentStarts ? cotangentStarts->turns.get() : nullptr;
-  return llvm::any_of(all(), [&](const Kernel *each) {
+  return llvm::any_of(all(), [](const Kernel *each) {
     const Manifest &manifest = each->code->manifest;
-    return each != starts && manifest.reverse && manifest.slices > 1 && !each->isApart() &&
+    return manifest.reverse && manifest.slices > 1 && !each->isApart() &&
            llvm::any_of(manifest.arguments, [](const Manifest::Argument &argument) {
              return argument.kind == Manifest::Kind::State && !argument.sliced && !argument.partial;
            });

@@ -616,15 +616,12 @@ Gradient *Operator::Signature::gradientSideBySide(const GradientRequest &request
 }
 
 Gradient *Operator::Signature::sideBySideFor(const OperatorCall &call, const GradientRequest &request, Form form) {
-  auto suits = [&](Gradient *each) {
-    return each && each->workingBytes(call) <= each->enoughBytes(call) && !each->leavesIdleInTurns(call);
-  };
   Gradient *found = gradientSideBySide(request, form);
-  if (!found || suits(found) || form.walks != 0)
+  if (!found || form.walks != 0 || found->hasOneTurn(call))
     return found;
   form.walks = 1;
   Gradient *withOneWalk = gradientSideBySide(request, form);
-  return suits(withOneWalk) && withOneWalk->fitsSegments(call) ? withOneWalk : found;
+  return withOneWalk && withOneWalk->fitsSegments(call) && withOneWalk->hasOneTurn(call) ? withOneWalk : found;
 }
 
 bool Operator::Signature::resumes(const OperatorCall &call, const GradientRequest &request,

@@ -111,9 +111,8 @@ struct Operator::Signature::Gradient {
   int64_t workspaceBytes(const OperatorCall &call, bool hasStates = false) const;
   /// Whether there are several segments side by side in the memory that is thought to be enough.
   bool fitsSegments(const OperatorCall &call) const;
-  /// Whether that memory has them come in turns, of which each has three quarters of the
-  /// multiprocessors idle at least.
-  bool leavesIdleInTurns(const OperatorCall &call) const;
+  /// Whether all segments are walked at once, in that memory.
+  bool hasOneTurn(const OperatorCall &call) const;
   /// Bytes of checkpoints and of parts that are added up, which grow with what is walked at a time; and how many are
   /// thought to be enough.
   int64_t workingBytes(const OperatorCall &call) const;
@@ -266,8 +265,8 @@ private:
     return signature.carriesStates && chunks < few * fewestOfMany ? fewestOfFew : fewestOfMany;
   }
   int64_t mostSideBySide(const OperatorCall &call) const;
-  /// Whether slices carry something back that is the same for all, and begin a turn with what the one before has left.
-  /// It has one place, where one slice would read what another has left for the next turn: then there is one.
+  /// Whether slices carry something back that is the same for all. It has one place, where in turns one slice would
+  /// read what another has left for the next: then there is one turn.
   bool carriesAlike() const;
   /// Whether the walk forward is one over whole sequences however these are divided, as it keeps nothing for the walk
   /// back and leaves no parts. Then only parts take memory that grows with a segment.

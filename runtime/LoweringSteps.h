@@ -78,6 +78,9 @@ private:
   /// Whether the kernels could be divided as far as asked for, or half as far, and so on.
   bool divide(mlir::OwningOpRef<mlir::ModuleOp> &kernels, int64_t slices);
   void divideWalks();
+  /// Whether a kernel finds from what segments have left where others begin, or adds that up.
+  bool isOfTurns(llvm::StringRef kernel) const;
+  int64_t registersOf(mlir::ModuleOp planned) const;
   /// Divides wide matrices into panels, where those are what fits.
   llvm::Error takePanels(mlir::ModuleOp form);
   llvm::Error takeNeededPanels();

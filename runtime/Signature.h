@@ -178,8 +178,8 @@ private:
   Gradient *ofLessMemory(Gradient *gradient, const OperatorCall &call, const GradientRequest &request, Form form);
   /// With segments side by side; null where there is none, which `problem` says why.
   Gradient *gradientSideBySide(const GradientRequest &request, const Form &form, std::string *problem = nullptr);
-  /// That of a form whose walks are left open: with one walk, which may keep nothing of chunks, where what two keep
-  /// takes more memory than is enough, or turns that leave most of the chip idle.
+  /// That of a form whose walks are left open: with one walk, which may keep nothing of chunks, where two keep so much
+  /// that segments come in turns.
   Gradient *sideBySideFor(const OperatorCall &call, const GradientRequest &request, Form form);
   /// A tuned form that cannot be used here.
   void forget(const OperatorCall &call, int64_t threads, const GradientRequest *request, llvm::StringRef problem);
