@@ -35,6 +35,10 @@ public:
     return Model(text, /*name=*/"", width, element);
   }
 
+  static Model ofText(llvm::StringRef text, int64_t width) {
+    return Model(text, /*name=*/"", width, ElementType::BF16);
+  }
+
 private:
   Model(llvm::StringRef text, const std::string &name, int64_t width, ElementType element)
       : element(element), width(width) {
@@ -242,6 +246,27 @@ TEST_F(DescribedTest, WideStatesHaveOneSliceInSegmentsSideBySide) {
       EXPECT_EQ(kernel.getAsObject()->getInteger("slices"), 1) << width << ", " << heads;
     }
   }
+}
+
+/// A state that is read as a whole is taken in panels where shared memory does not hold it: the kernel that finds where
+/// segments begin asks for what they leave by the names of the panels.
+TEST_F(DescribedTest, SegmentsLeavePanelsOfWideStates) {
+  Model model = Model::ofText(R"(
+    !K = tensor<?xf64, #stretto.row<K>>
+    !V = tensor<?xf64, #stretto.row<V>>
+    !V1 = tensor<?xf64, #stretto.row<"V + 1">>
+    !S = !stretto.state<K, "V + 1">
+    stretto.variant @wide(%q: !K, %k: !K, %v: !V) -> !V1 {
+      %one = arith.constant dense<1.0> : tensor<f64, #stretto.row<()>>
+      %S0 = stretto.state "S" : !S
+      %v1 = stretto.concat %v, %one : !V, tensor<f64, #stretto.row<()>> -> !V1
+      %S1 = stretto.write %S0, %k, %v1 : !S, !K, !V1
+      %o = stretto.read %S1, %q along "K" : !S, !K -> !V1
+      stretto.yield %o : !V1
+    })",
+                              /*width=*/256);
+  std::string explained = model.explainForward(1, 8192, 1);
+  EXPECT_NE(explained.find(R"("schedule":"segmented")"), std::string::npos) << explained;
 }
 
 using LengthsTest = MemoryTest;
