@@ -176,6 +176,30 @@ TEST_F(AlgebraTest, PartsOfAStateShareTheirScores) {
   EXPECT_NE(text.find(R"(state %S.4: tensor<8xf64> group 2 of "S" column 4 columns 8)"), std::string::npos) << text;
 }
 
+TEST_F(AlgebraTest, WideFeaturesHaveRowsOfTheirOwn) {
+  // Beside a number and a row; read along both axes, and taken apart.
+  declare(R"((%q: !K, %qq: tensor<?xf64, #stretto.row<"K*K">>, %k: !K_G, %kk: tensor<?xf64, #stretto.row<"K*K", G>>,
+              %v: !V_G, %w: !n_G, %u: !V) -> (!V, !K, tensor<?xf64, #stretto.row<"K*K">>) {
+    %0 = stretto.state "S" : !stretto.state<"K*K + K + 1", V, G>
+    %1 = stretto.decay %0 log %w : !stretto.state<"K*K + K + 1", V, G>, !n_G
+    %one = stretto.constant 1.0 : !n_G
+    %row = stretto.concat %one, %k, %kk : !n_G, !K_G, tensor<?xf64, #stretto.row<"K*K", G>> -> tensor<?xf64, #stretto.row<"K*K + K + 1", G>>
+    %2 = stretto.write %1, %row, %v : !stretto.state<"K*K + K + 1", V, G>, tensor<?xf64, #stretto.row<"K*K + K + 1", G>>, !V_G
+    %two = stretto.constant 2.0 : !n
+    %query = stretto.concat %two, %q, %qq : !n, !K, tensor<?xf64, #stretto.row<"K*K">> -> tensor<?xf64, #stretto.row<"K*K + K + 1">>
+    %a = stretto.read %2, %query along "K*K + K + 1" : !stretto.state<"K*K + K + 1", V, G>, tensor<?xf64, #stretto.row<"K*K + K + 1">> -> !V
+    %d = stretto.read %2, %u along "V" : !stretto.state<"K*K + K + 1", V, G>, !V -> tensor<?xf64, #stretto.row<"K*K + K + 1">>
+    %b = stretto.slice %d from "1" : tensor<?xf64, #stretto.row<"K*K + K + 1">> -> !K
+    %c = stretto.slice %d from "K + 1" : tensor<?xf64, #stretto.row<"K*K + K + 1">> -> tensor<?xf64, #stretto.row<"K*K">>
+    stretto.yield %a, %b, %c : !V, !K, tensor<?xf64, #stretto.row<"K*K">>
+  })");
+  expectAgreement();
+  std::string text = kernelText();
+  EXPECT_NE(text.find(R"(state %S.9: tensor<64x4xf64> group 2 of "S" column 0 columns 4 row 9 rows 73)"),
+            std::string::npos)
+      << text;
+}
+
 TEST_F(AlgebraTest, DecaysAlongTheAxisOfTheResult) {
   declare(R"((%q: !K, %k: !K_G, %v: !V_G, %g: !V_G, %k2: !K_G, %v2: !V_G, %w: !n_G, %f: !V_G)
       -> (!V, !V, !V, !V, !V, !V) {
