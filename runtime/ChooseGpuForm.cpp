@@ -12,17 +12,18 @@
 using namespace mlir;
 using namespace stretto;
 
-/// The registers of the kernel that takes the most. A chunk for itself that meets others computes an address when it
-/// wants one. What adds up what segments leave is divided further than others, and has little to do.
-int64_t Lowering::registersOf(ModuleOp planned) const {
-  int64_t most = 0;
+/// A chunk for itself that meets others computes an address when it wants one. What adds up what segments leave has as
+/// many warps as others, but slices of its own (divideWalks).
+Lowering::Registers Lowering::registersOf(ModuleOp planned) const {
+  Registers most;
   for (kernel::FuncOp function : planned.getOps<kernel::FuncOp>()) {
-    if (isOfTurns(function.getName()))
-      continue;
     bool meetsOthers =
         kernel::isItemOfChunk(function) && llvm::any_of(function.getOps<kernel::ChannelOp>(), kernel::bringsMetTiles);
     int64_t ofAddresses = meetsOthers ? kernel::registersOfAddresses(function) : 0;
-    most = std::max(most, kernel::estimateRegisters(function) - ofAddresses);
+    int64_t registers = kernel::estimateRegisters(function) - ofAddresses;
+    most.ofAll = std::max(most.ofAll, registers);
+    if (!isOfTurns(function.getName()))
+      most.ofSlices = std::max(most.ofSlices, registers);
   }
   return most;
 }
@@ -38,7 +39,7 @@ llvm::Expected<Lowering::Needs> Lowering::needsOf(ModuleOp form, int64_t warpsOf
   int64_t bytes = 0;
   for (kernel::FuncOp function : planned->getOps<kernel::FuncOp>())
     bytes = std::max(bytes, static_cast<int64_t>(*function.getShared()));
-  int64_t registers = registersOf(*planned);
+  Registers registers = registersOf(*planned);
   return Needs{registers, bytes, std::move(planned)};
 }
 
@@ -102,15 +103,15 @@ llvm::Expected<Lowering::Blocks> Lowering::blocksOf(ModuleOp form) {
   if (!needs)
     return needs.takeError();
   if (int64_t further = isOfGradient && request.outputs <= 0 ? warpsAheadOfWalks(form) : 0)
-    return Blocks{needs->registers, request.warps, further, /*outputs=*/0, std::move(needs->planned)};
+    return Blocks{needs->registers.ofSlices, request.warps, further, /*outputs=*/0, std::move(needs->planned)};
   // The walks of a gradient that have no results have as many warps as without roles.
   int64_t warpsOfWalk = isOfGradient ? 0 : fewWarps;
   if (request.warps == 0 && request.ahead < 0 && request.outputs < 0)
     if (Roles roles = rolesOfProducer(form, fewWarps); roles.outputs)
-      return Blocks{needs->registers, fewWarps, roles.ahead, roles.outputs, std::move(needs->planned)};
+      return Blocks{needs->registers.ofSlices, fewWarps, roles.ahead, roles.outputs, std::move(needs->planned)};
   if (request.warps == 0 && request.outputs < 0)
     if (int64_t further = warpsOfOutputs(form, warpsOfWalk))
-      return Blocks{needs->registers, warpsOfWalk, /*ahead=*/0, further, std::move(needs->planned)};
+      return Blocks{needs->registers.ofSlices, warpsOfWalk, /*ahead=*/0, further, std::move(needs->planned)};
   bool gains = request.warps == 0 && gainsFromFewWarps(form);
   bool hasManyBlocks = request.blocks > 1 || !carriesStates(form) || (isOfGradient && carriesSumsAlone(form));
   if (gains || (request.warps == 0 && hasManyBlocks && mayHaveTwoBlocks(form, fewWarps))) {
@@ -119,14 +120,14 @@ llvm::Expected<Lowering::Blocks> Lowering::blocksOf(ModuleOp form) {
     const int64_t registersOfTwo = carriesStates(form) ? 234 : 220;
     if (llvm::Expected<Needs> ofFew = needsOf(form, fewWarps); !ofFew)
       llvm::consumeError(ofFew.takeError());
-    else if ((gains && ofFew->registers <= fewRegisters) ||
-             (ofFew->registers <= registersOfTwo && ofFew->bytes <= kernel::bytesOfBlock(2)))
-      return Blocks{ofFew->registers, fewWarps, ahead, outputs, std::move(ofFew->planned)};
+    else if ((gains && ofFew->registers.ofAll <= fewRegisters) ||
+             (ofFew->registers.ofAll <= registersOfTwo && ofFew->bytes <= kernel::bytesOfBlock(2)))
+      return Blocks{ofFew->registers.ofSlices, fewWarps, ahead, outputs, std::move(ofFew->planned)};
   }
   if (request.warps == 0 && request.ahead < 0)
     if (int64_t further = warpsAhead(form, fewWarps))
-      return Blocks{needs->registers, fewWarps, further, /*outputs=*/0, std::move(needs->planned)};
-  return Blocks{needs->registers, request.warps, ahead, outputs, std::move(needs->planned)};
+      return Blocks{needs->registers.ofSlices, fewWarps, further, /*outputs=*/0, std::move(needs->planned)};
+  return Blocks{needs->registers.ofSlices, request.warps, ahead, outputs, std::move(needs->planned)};
 }
 
 /// Whether a block of so few warps may have the states of a slice beside much else, as one of two.
@@ -236,7 +237,7 @@ Candidate Lowering::lookAt(const Candidate::Shape &shape) {
     });
     if (error)
       return refuse(std::move(error));
-    candidate.besideTilesAside = registersOf(*blocks->planned);
+    candidate.besideTilesAside = registersOf(*blocks->planned).ofSlices;
   }
   return candidate;
 }

@@ -80,7 +80,6 @@ private:
   void divideWalks();
   /// Whether a kernel finds from what segments have left where others begin, or adds that up.
   bool isOfTurns(llvm::StringRef kernel) const;
-  int64_t registersOf(mlir::ModuleOp planned) const;
   /// Divides wide matrices into panels, where those are what fits.
   llvm::Error takePanels(mlir::ModuleOp form);
   llvm::Error takeNeededPanels();
@@ -116,10 +115,16 @@ private:
   llvm::Error take(const GpuForm &form);
   /// Takes the divided form where it is to be; whether one fits shared memory.
   llvm::Expected<bool> divideGradient(GpuForm &form);
+  /// The registers of the kernel that takes the most: of all, and of those whose slices are to be found.
+  struct Registers {
+    int64_t ofAll = 0, ofSlices = 0;
+  };
+  Registers registersOf(mlir::ModuleOp planned) const;
   /// The registers that the kernels of a chunk form keep tiles and addresses in, and the bytes of shared memory of a
   /// block, the most of all, and these kernels; an error where one does not fit.
   struct Needs {
-    int64_t registers, bytes;
+    Registers registers;
+    int64_t bytes;
     mlir::OwningOpRef<mlir::ModuleOp> planned;
   };
   llvm::Expected<Needs> needsOf(mlir::ModuleOp form, int64_t warpsOfForm);
