@@ -228,7 +228,7 @@ private:
 
   Made findAnew(Value tile) {
     Operation *op = tile.getDefiningOp();
-    if (op && isa<ConcatOp>(op))
+    if (isa_and_nonnull<ConcatOp>(op))
       return Made::OfJoined;
     if (!op || isa<BroadcastOp>(op) || op->hasTrait<OpTrait::ConstantLike>())
       return Made::OfRepeated;
@@ -247,7 +247,7 @@ private:
   void collectOthers(Value tile) {
     Operation *op = tile.getDefiningOp();
     Made made = found.lookup(tile);
-    if (made == Made::OfRepeated || (op && isa<ConcatOp>(op)))
+    if (made == Made::OfRepeated || isa_and_nonnull<ConcatOp>(op))
       return;
     auto isOther = [&](Value operand) { return found.lookup(operand) == Made::Otherwise; };
     bool isTaken =
