@@ -519,7 +519,7 @@ TEST_F(AlgebraTest, NothingCrossesSequences) {
   call.sequenceOffsets = offsets;
   call.finalState = true;
   for (auto [name, width] : {std::pair("q", 8), std::pair("k", 8), std::pair("v", 4)}) {
-    std::vector<double> numbers(21 * width);
+    std::vector<double> numbers(static_cast<size_t>(21) * width);
     for (size_t i = 0; i < numbers.size(); ++i)
       numbers[i] = std::sin(static_cast<double>(i) * (1 + width));
     row(name, width, numbers);
