@@ -36,6 +36,20 @@ static Operator::Option describeOption(StringRef name, Attribute value) {
   return option;
 }
 
+/// A part of an entry lies where the compiler has divided one, and nowhere else: memory that a call lends is that of
+/// whole states.
+static llvm::Error expectWholeStates(VariantOp declaration) {
+  StateOp part;
+  declaration.walk([&](StateOp state) {
+    part = state.getEntry() ? state : part;
+    return part ? WalkResult::interrupt() : WalkResult::advance();
+  });
+  if (!part)
+    return llvm::Error::success();
+  return llvm::createStringError("the state '" + part.getName().str() + "' is declared as a part of the entry '" +
+                                 part.getEntry()->str() + "', expected a state of its own: the compiler divides them");
+}
+
 llvm::Expected<std::unique_ptr<Operator>> Operator::create(StringRef text) {
   std::unique_ptr<Operator> op(new Operator());
   Implementation &impl = *op->implementation;
@@ -54,6 +68,8 @@ llvm::Expected<std::unique_ptr<Operator>> Operator::create(StringRef text) {
     return llvm::createStringError("a module holds %zu variants, expected one",
                                    size_t(std::distance(variants.begin(), variants.end())));
   VariantOp variant = impl.variant = *variants.begin();
+  if (llvm::Error error = expectWholeStates(variant))
+    return error;
   impl.gates = findGates(variant);
 
   op->variantName = variant.getSymName();

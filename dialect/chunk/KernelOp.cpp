@@ -315,7 +315,7 @@ static LogicalResult verifyArgument(KernelOp kernel, BlockArgument argument) {
            << name << "' has type " << type << " and begins at column " << column << " of the " << columns
            << " columns of the entry " << description.getEntry();
   int64_t row = description.getRow(), rows = description.getRows();
-  if ((row || rows) && (!isState || row < 0 || row > rows - type.getDimSize(0)))
+  if ((row || rows) && (!isState || row < 0 || rows < row || type.getDimSize(0) > rows - row))
     return kernel.emitOpError("[kernel_c6] the argument '")
            << name << "' has type " << type << " and begins at row " << row << " of the " << rows
            << " rows of an entry, expected a state that the entry has";

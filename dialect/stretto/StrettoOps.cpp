@@ -370,7 +370,7 @@ void StateOp::build(OpBuilder &builder, OperationState &state, Type type, String
 
 LogicalResult StateOp::verify() {
   auto isWithin = [](int64_t from, int64_t size, int64_t all) {
-    return from >= 0 && (ShapedType::isDynamic(size) || from <= all - size);
+    return from >= 0 && all >= from && (ShapedType::isDynamic(size) || size <= all - from);
   };
   int64_t column = getColumn(), columns = getColumns(), width = getType().getSecondSize();
   if (getEntry() && !isWithin(column, width, columns))

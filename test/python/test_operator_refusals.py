@@ -3,6 +3,7 @@ and what was expected.
 """
 
 import math
+import pathlib
 import re
 
 import pytest
@@ -235,3 +236,13 @@ def test_nothing_but_our_refusals_becomes_our_error(monkeypatch):
         stretto.ops.retention(x, x, x)
     assert not isinstance(caught.value, stretto.Error)
     assert re.search("memory|overflow|invalid|allocate", str(caught.value))
+
+
+def test_parts_of_entries(tmp_path, inputs):
+    # A state that lies in another's memory would be read and written wherever its declaration says.
+    text = (pathlib.Path(stretto.__file__).parent / "models/linear_attn/variant.mlir").read_text()
+    name = tmp_path / "variant.mlir"
+    name.write_text(text.replace('stretto.state "S"', 'stretto.state "S" of "S" column 4 columns 100000000'))
+    assert name.read_text() != text
+    with pytest.raises(RuntimeError, match="'S' is declared as a part of the entry 'S', expected a state of its own"):
+        stretto.load(name)(q=inputs["q"], k=inputs["k"], v=inputs["v"])
