@@ -617,7 +617,7 @@ Gradient *Operator::Signature::gradientSideBySide(const GradientRequest &request
 
 Gradient *Operator::Signature::sideBySideFor(const OperatorCall &call, const GradientRequest &request, Form form) {
   Gradient *found = gradientSideBySide(request, form);
-  if (!found || form.walks != 0 || found->hasOneTurn(call))
+  if (!found || form.walks != 0 || found->walks() == 1 || found->hasOneTurn(call))
     return found;
   form.walks = 1;
   Gradient *withOneWalk = gradientSideBySide(request, form);

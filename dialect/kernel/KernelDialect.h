@@ -127,6 +127,7 @@ std::optional<Conversion> withinThreads(chunk::ConcatOp op);
 /// Where each thread has all columns of the rows of which it takes some: which registers tiles as wide as the result,
 /// side by side, are in.
 std::optional<Conversion> withinThreads(chunk::ColumnsOp op);
+/// The same by the types of both, of columns from one on.
 std::optional<Conversion> columnsWithinThreads(mlir::RankedTensorType whole, mlir::RankedTensorType part, int64_t from);
 /// Whether tiles that are joined are constants of one number each, which no thread asks another for.
 bool isOfConstants(chunk::ConcatOp op);

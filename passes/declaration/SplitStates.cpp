@@ -188,12 +188,19 @@ std::string SplitStatesPass::partName(StateOp root, const Part &part) {
   return name;
 }
 
-/// Whether a row is a read, or put together from reads and nothing else by sums.
+/// Whether a row is put together from a few reads, and nothing else, by sums. Of sums of sums that are the same the
+/// slices would be as many as there are ways to the reads.
 static bool isSumOfReads(Value row) {
-  Operation *op = row.getDefiningOp();
-  if (!op || isa<ReadOp>(op))
-    return op;
-  return isa<GroupSumOp, arith::AddFOp>(op) && llvm::all_of(op->getOperands(), isSumOfReads);
+  constexpr int64_t mostOperations = 64;
+  SmallVector<Value> pending = {row};
+  for (int64_t seen = 0; !pending.empty(); ++seen) {
+    Operation *op = pending.pop_back_val().getDefiningOp();
+    if (seen == mostOperations || !isa_and_nonnull<ReadOp, GroupSumOp, arith::AddFOp>(op))
+      return false;
+    if (!isa<ReadOp>(op))
+      llvm::append_range(pending, op->getOperands());
+  }
+  return true;
 }
 
 /// A slice of a sum, be it over heads, is the sum of slices: so a read that is summed is taken apart where it is made.

@@ -244,3 +244,91 @@ stretto.variant @sum_of_reads(%q: !K, %k: !K, %l: !K, %v: !V) -> (!V, !number) {
   %den = stretto.slice %r from "V" : !V_plus_1 -> !number
   stretto.yield %num, %den : !V, !number
 }
+
+// -----
+
+// Sums of one sum would have as many slices as there are ways to its reads: they are left as they are.
+
+!K = tensor<16xf64, #stretto.row<K>>
+!V = tensor<8xf64, #stretto.row<V>>
+!V_plus_1 = tensor<9xf64, #stretto.row<"V + 1">>
+!number = tensor<f64, #stretto.row<()>>
+!S = !stretto.state<K : 16, "V + 1" : 9>
+
+// CHECK-LABEL: stretto.variant @sums_of_one_sum(
+// CHECK:         stretto.state "S" : !state_K_by_V_plus_1
+// CHECK-COUNT-64: arith.addf
+// CHECK-NOT:     arith.addf
+stretto.variant @sums_of_one_sum(%q: !K, %k: !K, %v: !V) -> !V {
+  %one = arith.constant dense<1.0> : !number
+  %v1 = stretto.concat %v, %one : !V, !number -> !V_plus_1
+  %S0 = stretto.state "S" : !S
+  %S1 = stretto.write %S0, %k, %v1 : !S, !K, !V_plus_1
+  %r0 = stretto.read %S1, %q along "K" : !S, !K -> !V_plus_1
+  %r1 = arith.addf %r0, %r0 : !V_plus_1
+  %r2 = arith.addf %r1, %r1 : !V_plus_1
+  %r3 = arith.addf %r2, %r2 : !V_plus_1
+  %r4 = arith.addf %r3, %r3 : !V_plus_1
+  %r5 = arith.addf %r4, %r4 : !V_plus_1
+  %r6 = arith.addf %r5, %r5 : !V_plus_1
+  %r7 = arith.addf %r6, %r6 : !V_plus_1
+  %r8 = arith.addf %r7, %r7 : !V_plus_1
+  %r9 = arith.addf %r8, %r8 : !V_plus_1
+  %r10 = arith.addf %r9, %r9 : !V_plus_1
+  %r11 = arith.addf %r10, %r10 : !V_plus_1
+  %r12 = arith.addf %r11, %r11 : !V_plus_1
+  %r13 = arith.addf %r12, %r12 : !V_plus_1
+  %r14 = arith.addf %r13, %r13 : !V_plus_1
+  %r15 = arith.addf %r14, %r14 : !V_plus_1
+  %r16 = arith.addf %r15, %r15 : !V_plus_1
+  %r17 = arith.addf %r16, %r16 : !V_plus_1
+  %r18 = arith.addf %r17, %r17 : !V_plus_1
+  %r19 = arith.addf %r18, %r18 : !V_plus_1
+  %r20 = arith.addf %r19, %r19 : !V_plus_1
+  %r21 = arith.addf %r20, %r20 : !V_plus_1
+  %r22 = arith.addf %r21, %r21 : !V_plus_1
+  %r23 = arith.addf %r22, %r22 : !V_plus_1
+  %r24 = arith.addf %r23, %r23 : !V_plus_1
+  %r25 = arith.addf %r24, %r24 : !V_plus_1
+  %r26 = arith.addf %r25, %r25 : !V_plus_1
+  %r27 = arith.addf %r26, %r26 : !V_plus_1
+  %r28 = arith.addf %r27, %r27 : !V_plus_1
+  %r29 = arith.addf %r28, %r28 : !V_plus_1
+  %r30 = arith.addf %r29, %r29 : !V_plus_1
+  %r31 = arith.addf %r30, %r30 : !V_plus_1
+  %r32 = arith.addf %r31, %r31 : !V_plus_1
+  %r33 = arith.addf %r32, %r32 : !V_plus_1
+  %r34 = arith.addf %r33, %r33 : !V_plus_1
+  %r35 = arith.addf %r34, %r34 : !V_plus_1
+  %r36 = arith.addf %r35, %r35 : !V_plus_1
+  %r37 = arith.addf %r36, %r36 : !V_plus_1
+  %r38 = arith.addf %r37, %r37 : !V_plus_1
+  %r39 = arith.addf %r38, %r38 : !V_plus_1
+  %r40 = arith.addf %r39, %r39 : !V_plus_1
+  %r41 = arith.addf %r40, %r40 : !V_plus_1
+  %r42 = arith.addf %r41, %r41 : !V_plus_1
+  %r43 = arith.addf %r42, %r42 : !V_plus_1
+  %r44 = arith.addf %r43, %r43 : !V_plus_1
+  %r45 = arith.addf %r44, %r44 : !V_plus_1
+  %r46 = arith.addf %r45, %r45 : !V_plus_1
+  %r47 = arith.addf %r46, %r46 : !V_plus_1
+  %r48 = arith.addf %r47, %r47 : !V_plus_1
+  %r49 = arith.addf %r48, %r48 : !V_plus_1
+  %r50 = arith.addf %r49, %r49 : !V_plus_1
+  %r51 = arith.addf %r50, %r50 : !V_plus_1
+  %r52 = arith.addf %r51, %r51 : !V_plus_1
+  %r53 = arith.addf %r52, %r52 : !V_plus_1
+  %r54 = arith.addf %r53, %r53 : !V_plus_1
+  %r55 = arith.addf %r54, %r54 : !V_plus_1
+  %r56 = arith.addf %r55, %r55 : !V_plus_1
+  %r57 = arith.addf %r56, %r56 : !V_plus_1
+  %r58 = arith.addf %r57, %r57 : !V_plus_1
+  %r59 = arith.addf %r58, %r58 : !V_plus_1
+  %r60 = arith.addf %r59, %r59 : !V_plus_1
+  %r61 = arith.addf %r60, %r60 : !V_plus_1
+  %r62 = arith.addf %r61, %r61 : !V_plus_1
+  %r63 = arith.addf %r62, %r62 : !V_plus_1
+  %r64 = arith.addf %r63, %r63 : !V_plus_1
+  %o = stretto.slice %r64 from "0" : !V_plus_1 -> !V
+  stretto.yield %o : !V
+}
