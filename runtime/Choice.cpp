@@ -130,6 +130,7 @@ std::string Signature::tuningKey(const OperatorCall &call, int64_t threads, cons
       stream << (isWanted ? " " + entry.name : "");
     for (auto [index, isGiven] : llvm::enumerate(request->results))
       stream << (isGiven ? "" : " without " + std::to_string(index));
+    stream << (request->takesSaved ? " with saved rows" : "");
   }
   stream << " " << nameOf(this->request.element);
   std::map<std::string, llvm::StringRef> types;

@@ -200,6 +200,7 @@ llvm::Expected<OwningOpRef<ModuleOp>> stretto::differentiated(VariantOp program,
   DifferentiateOptions options;
   llvm::append_range(options.wanted, request.wanted);
   llvm::append_range(options.zero, request.zero);
+  options.saved = request.takesSaved;
   passes.addPass(createDifferentiate(options));
   if (failed(passes.run(*module)))
     return diagnostics.takeError();

@@ -36,6 +36,8 @@ struct GradientOf {
   std::vector<std::string> wanted;
   /// The positions of results whose cotangent is 0.
   std::vector<int64_t> zero;
+  /// Whether it takes what the call has saved (passes/declaration/SaveRows.h).
+  bool takesSaved = false;
 };
 
 /// All that the code of a kernel depends on besides the declaration.

@@ -111,14 +111,22 @@ void Gradient::explain(llvm::json::OStream &json, const OperatorCall &call, cons
       explainCheckpoints(ofSegments, division.isNested() ? "segment of a long one" : "segment", counts.ofSegments);
     if (division.isNested())
       explainCheckpoints(ofSegments, "long segment", counts.ofLong);
-    for (const KeptRow &kept : keptRows)
+    int64_t tokens = row.sizes[0] * row.sizes[1];
+    auto explainRow = [&](const std::string &name, bool isSaved, int64_t bytes) {
       json.object([&] {
-        bool isInverse = StringRef(kept.name).starts_with(inversePrefix);
+        bool isInverse = StringRef(name).starts_with(inversePrefix);
         json.attribute("what", isInverse ? "the inverse of each chunk's system of equations"
-                                         : "a row of each token that is made of others, '" + kept.name + "'");
-        json.attribute("by_the_call", savedRows.contains(kept.name));
-        json.attribute("bytes", kept.bytes(row.sizes[0] * row.sizes[1]));
+                                         : "a row of each token that is made of others, '" + name + "'");
+        json.attribute("by_the_call", isSaved);
+        json.attribute("bytes", bytes);
       });
+    };
+    for (auto [index, shape] : llvm::enumerate(signature.savedRows))
+      if (request.takesSaved)
+        explainRow("saved_" + std::to_string(index), /*isSaved=*/true,
+                   tokens * static_cast<int64_t>(llvm::product_of(shape.sizes)) * bytesOf(shape.type));
+    for (const KeptRow &kept : keptRows)
+      explainRow(kept.name, /*isSaved=*/false, kept.bytes(tokens));
   });
   json.attribute("recomputed", "all other rows, from the inputs of their chunk and what is saved");
   json.attribute("checkpoint_bytes", checkpointBytes(atATime, division));

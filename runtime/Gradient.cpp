@@ -4,7 +4,6 @@
 #include "mlir/Pass/PassManager.h"
 #include "passes/Passes.h"
 #include "passes/declaration/GradientParts.h"
-#include "passes/declaration/KeptRows.h"
 #include "passes/declaration/KernelNames.h"
 #include "passes/declaration/SaveRows.h"
 #include "passes/declaration/Specialize.h"
@@ -46,6 +45,7 @@ static int64_t groupOf(VariantOp gradient, StringRef heads, int64_t all) {
 
 GradientOf Gradient::names(const Signature &signature, const GradientRequest &request) {
   GradientOf names;
+  names.takesSaved = request.takesSaved;
   auto add = [&](const std::string &name, bool isWanted) {
     if (isWanted)
       names.wanted.push_back(name);
@@ -110,19 +110,20 @@ llvm::Expected<std::unique_ptr<Gradient>> Gradient::create(Signature &signature,
     llvm::Expected<OwningOpRef<ModuleOp>> differentiated = stretto::differentiated(program, names);
     if (!differentiated)
       return differentiated.takeError();
-    // A call saves what the whole gradient keeps.
-    SmallVector<Value> saved = findSavedRows(program), kept = findSavedRows(program, names.wanted, names.zero);
-    if (llvm::all_of(kept, [&](Value row) { return llvm::is_contained(saved, row); }))
-      for (auto [index, row] : llvm::enumerate(kept))
-        gradient->savedRows[nameOfKeptRow(index)] = llvm::find(saved, row) - saved.begin();
     VariantOp declaration = *(*differentiated)->getOps<VariantOp>().begin();
     if (llvm::Error error = gradient->describe(declaration))
       return error;
     for (const Input &input : signature.op.inputs())
       inputs.push_back(input.name);
-    unsigned next = declaration.getArgNames().size() - llvm::count(gradient->request.results, true);
+    unsigned next = program.getArgNames().size();
     for (bool isGiven : gradient->request.results)
       inputs.push_back(isGiven ? declaration.getArgName(next++).str() : "");
+    // Rows that were saved come before results that are taken.
+    unsigned firstSaved = declaration.getArgNames().size() - declaration.getSaved().value_or(0);
+    for (unsigned row : llvm::seq<unsigned>(firstSaved, declaration.getArgNames().size()))
+      inputs.push_back(declaration.getArgName(row).str());
+    for (; next < firstSaved; ++next)
+      inputs.push_back(declaration.getArgName(next).str());
   }
   if (llvm::Error error = gradient->makeKernels(std::move(inputs), form))
     return error;
@@ -135,10 +136,11 @@ llvm::Expected<std::unique_ptr<Gradient>> Gradient::create(Signature &signature,
         .ahead = Knobs::instance().ahead.load(), .outputs = Knobs::instance().outputs.load(), .blocks = 2};
     Keeps keeps = signature.keptByFirst.load().value_or(gradient->statesOfCall ? Keeps::Chunks : Keeps::Segments);
     llvm::Expected<Segments *> ofRecorded =
-        signature.segmentsOf(ofForward, signature.mayKeep(keeps) ? keeps : Keeps::Nothing);
+        signature.segmentsOf(ofForward, gradient->request.takesSaved,
+                             signature.mayKeep(keeps) ? keeps : Keeps::Nothing);
     if (!ofRecorded) {
       llvm::consumeError(ofRecorded.takeError());
-      ofRecorded = signature.segmentsOf(ofForward);
+      ofRecorded = signature.segmentsOf(ofForward, gradient->request.takesSaved, Keeps::Nothing);
     }
     if (llvm::Error error = std::move(ofRecorded).moveInto(gradient->forwardSegments))
       return error;

@@ -200,9 +200,6 @@ private:
   /// The kernel that keeps what a walk begins with at the start of each segment.
   llvm::Expected<Kernel *> kernelOfSegments();
   std::vector<KeptRow> keptRows;
-  /// Of those that the first kernel keeps, which of the rows that a call saves each is; none where that has others to
-  /// find, too.
-  llvm::StringMap<unsigned> savedRows;
   std::unique_ptr<Kernel> systems;     // null where none takes inverses (stretto-invert-systems)
   std::unique_ptr<Kernel> checkpoints; // null where there is no walk forward
   std::unique_ptr<Kernel> keeping;     // null where that kernel or none keeps rows

@@ -99,9 +99,7 @@ public:
 private:
   using Checkpoints = SmallVector<LaunchTensors::Checkpoint, 2>;
 
-  /// Not where the call has saved all that the walk is for.
-  bool walksForward() const { return gradient.checkpoints && !takesSaved() && !division.hasStates; }
-  bool takesSaved() const { return !gradientCall.saved.empty() && !gradient.savedRows.empty(); }
+  bool walksForward() const { return gradient.checkpoints && !division.hasStates; }
 
   LaunchSegment rangeOf(int64_t segment) const {
     int64_t first = segment * division.length;
@@ -356,9 +354,7 @@ private:
     for (auto [keptRow, strides] : llvm::zip_equal(gradient.keptRows, keptStrides)) {
       strides = keptRow.strides(row.sizes[1]);
       TensorView &view = results.emplace_back();
-      auto saved = gradient.savedRows.find(keptRow.name);
-      bool isSaved = takesSaved() && saved != gradient.savedRows.end();
-      view.data = isSaved ? gradientCall.saved[saved->second].data : lend(keptRow.bytes(row.sizes[0] * row.sizes[1]));
+      view.data = lend(keptRow.bytes(row.sizes[0] * row.sizes[1]));
       view.strides = strides;
     }
   }
@@ -382,6 +378,8 @@ private:
     forward.addInputs(call);
     for (const std::optional<TensorView> &cotangent : gradientCall.resultCotangents)
       forward.inputs.push_back(cotangent ? &*cotangent : nullptr);
+    for (const TensorView &saved : gradientCall.saved)
+      forward.inputs.push_back(&saved);
     for (const TensorView &view : ArrayRef(results).drop_front(gradient.rows.size()))
       forward.inputs.push_back(&view);
     forward.results = results;

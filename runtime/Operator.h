@@ -71,10 +71,12 @@ struct GradientRequest {
   std::vector<bool> inputs, entries;
   /// Results that have a cotangent; that of the others is 0.
   std::vector<bool> results;
+  /// Whether the gradient takes what the call has saved for it.
+  bool takesSaved = false;
 
   static GradientRequest ofAll(size_t inputs, size_t entries, size_t results) {
     auto all = [](size_t count) { return std::vector<bool>(count, true); };
-    return {all(inputs), all(entries), all(results)};
+    return {all(inputs), all(entries), all(results), /*takesSaved=*/false};
   }
   auto operator<=>(const GradientRequest &) const = default;
 };
@@ -87,8 +89,8 @@ struct GradientCall {
   llvm::SmallVector<std::optional<TensorView>, 4> entryCotangents;
   /// The rows and the parts of entries that the gradient leaves.
   llvm::SmallVector<TensorView, 8> rows, entries;
-  /// Those that the call has saved, by position; none: they are found anew.
-  llvm::SmallVector<TensorView, 2> saved;
+  /// Where it takes them, the rows that the call has saved and, behind them, results (Signature::takenResults).
+  llvm::SmallVector<TensorView, 3> saved;
   /// The states that the call has kept; null: they are found anew.
   const void *states = nullptr;
   void *workspace = nullptr;

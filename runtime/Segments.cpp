@@ -116,7 +116,8 @@ static bool hasName(ArrayRef<SegmentStarts::Kept> kept, StringRef name) {
 }
 
 llvm::Expected<std::unique_ptr<Signature::Segments>> Signature::Segments::create(const Signature &signature,
-                                                                                 const Form &form, Keeps keeps) {
+                                                                                 const Form &form, bool savesRows,
+                                                                                 Keeps keeps) {
   std::unique_ptr<Segments> made(new Segments(signature));
   KernelRequest request = signature.request;
   request.take(form);
@@ -128,6 +129,7 @@ llvm::Expected<std::unique_ptr<Signature::Segments>> Signature::Segments::create
   auto requestOf = [&](Part part) {
     request.part = part;
     request.keeps = part == Part::Apart ? keeps : Keeps::Nothing;
+    request.savesRows = part == Part::Apart && savesRows;
     return request;
   };
   auto has = [&](StateEntry::Kind kind) { return llvm::is_contained(signature.carried, kind); };
@@ -147,6 +149,7 @@ llvm::Expected<std::unique_ptr<Signature::Segments>> Signature::Segments::create
   if (has(StateEntry::Kind::Scan))
     parts.append({Part::Totals, Part::TotalStarts});
   request.keeps = keeps;
+  request.savesRows = savesRows;
   signature.compileTogether(request, parts);
   llvm::Expected<std::shared_ptr<CompiledKernel>> code = signature.compile(requestOf(Part::Apart));
   if (!code)
@@ -211,11 +214,11 @@ llvm::Expected<std::unique_ptr<Signature::Segments>> Signature::Segments::create
   return made;
 }
 
-llvm::Expected<Signature::Segments *> Signature::segmentsOf(const Form &form, Keeps keeps) {
+llvm::Expected<Signature::Segments *> Signature::segmentsOf(const Form &form, bool savesRows, Keeps keeps) {
   std::lock_guard<std::mutex> lock(mutex);
-  std::unique_ptr<Segments> &made = segmented[{form, keeps}];
+  std::unique_ptr<Segments> &made = segmented[{form, savesRows, keeps}];
   if (!made)
-    if (llvm::Error error = Segments::create(*this, form, keeps).moveInto(made)) {
+    if (llvm::Error error = Segments::create(*this, form, savesRows, keeps).moveInto(made)) {
       keepsInVain = keepsInVain || keeps != Keeps::Nothing;
       return error;
     }

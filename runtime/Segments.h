@@ -29,7 +29,8 @@ class Operator::Signature::Segments {
 public:
   /// The kernels of a form for calls whose longest sequence is divided into as many segments as `count` says;
   /// that of the results keeps states for a gradient, or nothing.
-  static llvm::Expected<std::unique_ptr<Segments>> create(const Signature &signature, const Form &form, Keeps keeps);
+  static llvm::Expected<std::unique_ptr<Segments>> create(const Signature &signature, const Form &form, bool savesRows,
+                                                          Keeps keeps);
 
   /// The chunks of the longest sequence that there may be, and those of a segment.
   struct Division {

@@ -198,8 +198,10 @@ void Operator::Signature::describe(VariantOp program, const Sizes &sizes) {
   };
   for (Type type : program.getType().getResults())
     results.push_back(shapeOf(type, request.element));
-  for (Value row : isStep() ? SmallVector<Value>() : findSavedRows(program))
+  SavedRows saved = isStep() ? SavedRows() : findSavedRows(program);
+  for (Value row : saved.rows)
     savedRows.push_back(shapeOf(row.getType(), accumulatorOf(request.element)));
+  llvm::append_range(takenResults, saved.results);
   for (const StateEntry &entry : deriveState(program)) {
     bool isTail = entry.kind == StateEntry::Kind::Tail;
     carried.push_back(entry.kind);
@@ -275,7 +277,7 @@ llvm::Expected<Operator::Signature::Kernel *> Operator::Signature::kernelFor(con
 
 llvm::Expected<Operator::Signature::Kernel *> Operator::Signature::kernelFor(const OperatorCall &call, int64_t threads,
                                                                              const Choice &choice) {
-  bool savesRows = call.savesRows && !savedRows.empty();
+  bool savesRows = savesRowsFor(call);
   llvm::Expected<Kernel *> kernel = kernelOf(choice.form, savesRows, keepsOf(call));
   if (kernel || !choice.tuned)
     return kernel;

@@ -67,7 +67,8 @@ public:
   int64_t tokensOfSequence(const OperatorCall &call) const;
   /// How many blocks a call that has so many segments leaves to each multiprocessor, 2 where there are more (Form.h).
   int64_t blocksOfMultiprocessor(const OperatorCall &call, int64_t segments) const;
-  llvm::Expected<Segments *> segmentsOf(const Form &form, Keeps keeps = Keeps::Nothing);
+  llvm::Expected<Segments *> segmentsOf(const Form &form, bool savesRows, Keeps keeps);
+  bool savesRowsFor(const OperatorCall &call) const { return call.savesRows && !savedRows.empty(); }
 
   /// The form of the kernels of a call, or of its gradient, and who chose it.
   struct Choice {
@@ -123,6 +124,8 @@ public:
   std::vector<ResultShape> results;
   /// Rows that a call which saves them leaves behind its results, for its gradient (passes/declaration/SaveRows.h).
   std::vector<ResultShape> savedRows;
+  /// The positions of results that a gradient takes beside these.
+  std::vector<unsigned> takenResults;
   std::vector<EntryShape> state;
   /// Elements from sequence to sequence, head to head and row to row of each entry. Where kernels leave parts of it,
   /// a head of theirs has so many places, of which what is not in parts takes the first.
@@ -213,7 +216,7 @@ private:
   std::mutex mutex;
   // Also by whether they save rows, and keep states.
   std::map<std::tuple<Form, bool, Keeps>, std::unique_ptr<Kernel>> kernels;
-  std::map<std::pair<Form, Keeps>, std::unique_ptr<Segments>> segmented;
+  std::map<std::tuple<Form, bool, Keeps>, std::unique_ptr<Segments>> segmented;
   std::map<std::pair<GradientRequest, Form>, std::unique_ptr<Gradient>> gradients;
   std::mutex makingGradients;
   std::atomic<bool> isCompiledWithGradient = false;

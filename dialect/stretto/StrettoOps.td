@@ -26,8 +26,8 @@ def Stretto_VariantOp : Stretto_Op<"variant", [
     sizes by such expressions. A size is known where the type of a value or an entry of `axes` names it. A specialised
     variant says in the attribute `group` how many heads of its finest head set share one head of each set. What
     `stretto-differentiate` makes is marked `gradient`: its results are the gradients of its first rows, or of those that
-    `wanted` names. `saved` counts the last results, which `stretto-save-rows` adds for a gradient: they have the type of
-    arithmetic in memory.
+    `wanted` names. `saved` counts the last results, which `stretto-save-rows` adds for a gradient, or, of a gradient, the
+    last arguments, which it takes: they have the type of arithmetic in memory.
 
     Constraints: `variant_c1` arguments are rows or parameters, results rows, and every argument has one name;
     `variant_c2` argument names are identifiers and distinct; `variant_c3` an option's default is a number, a
@@ -38,7 +38,7 @@ def Stretto_VariantOp : Stretto_Op<"variant", [
     it is known; `variant_c9` expressions use known sizes and numeric options, and do not depend on themselves;
     `variant_c10` `group` gives each head set a positive integer; `variant_c11` the results of a gradient have the
     types of the first rows of real numbers among its arguments, or of the rows of real numbers that `wanted` names;
-    `variant_c12` `saved` counts some of the results behind the first, and a gradient has none.
+    `variant_c12` `saved` counts some of the results behind the first, or arguments of a gradient.
 
     Example:
     ```mlir
@@ -79,7 +79,7 @@ def Stretto_VariantOp : Stretto_Op<"variant", [
     /// The rows that a gradient of the variant is of, or that this gradient is of.
     ::llvm::SmallVector<unsigned> getDifferentiableRows();
     /// Results but for those that are saved for a gradient.
-    unsigned getResultCount() { return getType().getNumResults() - getSaved().value_or(0); }
+    unsigned getResultCount() { return getType().getNumResults() - (getGradient() ? 0 : getSaved().value_or(0)); }
   }];
 }
 

@@ -238,10 +238,14 @@ LogicalResult VariantOp::verify() {
              << TypeRange(results) << ", expected those of "
              << (isOfWanted ? "the rows that are wanted" : "its first rows") << ": " << TypeRange(rows);
   }
-  if (std::optional<uint64_t> saved = getSaved(); saved && (getGradient() || *saved >= getType().getNumResults()))
-    return emitOpError("[variant_c12] saves ")
-           << *saved << " of " << getType().getNumResults() << " results"
-           << (getGradient() ? " of a gradient, expected none" : ", expected fewer");
+  if (std::optional<uint64_t> saved = getSaved()) {
+    if (getGradient() && *saved > getType().getNumInputs())
+      return emitOpError("[variant_c12] takes ")
+             << *saved << " saved rows of " << getType().getNumInputs() << " arguments, expected no more than these";
+    if (!getGradient() && *saved >= getType().getNumResults())
+      return emitOpError("[variant_c12] saves ")
+             << *saved << " of " << getType().getNumResults() << " results, expected fewer";
+  }
   return success();
 }
 

@@ -211,6 +211,14 @@ StrettoShape strettoSignatureSaved(const StrettoSignature *signature, size_t ind
   return describe(unwrap(signature)->savedRows[index]);
 }
 
+size_t strettoSignatureTakenResultCount(const StrettoSignature *signature) {
+  return unwrap(signature)->takenResults.size();
+}
+
+size_t strettoSignatureTakenResult(const StrettoSignature *signature, size_t index) {
+  return unwrap(signature)->takenResults[index];
+}
+
 /// Tensors are described once for all that is done with a call.
 struct StrettoCheckedCall {
   OperatorCall call;
@@ -288,7 +296,7 @@ static StrettoGradientPart describePart(const Gradient::Part &part) {
 static GradientRequest requestOf(const Operator::Signature &signature, const StrettoGradientRequest &source) {
   auto flags = [](const bool *first, size_t count) { return std::vector<bool>(first, first + count); };
   return {flags(source.inputs, signature.op.inputs().size()), flags(source.entries, signature.state.size()),
-          flags(source.results, signature.results.size())};
+          flags(source.results, signature.results.size()), source.takesSaved && !signature.savedRows.empty()};
 }
 
 bool strettoSignatureResumes(const StrettoSignature *signature, const StrettoOperatorCall *call,
@@ -378,8 +386,9 @@ int strettoGradientRun(StrettoGradient *gradient, const StrettoOperatorCall *cal
   addPresent(parts.entryCotangents, tensors->entryCotangents, made.entries.size());
   llvm::append_range(parts.rows, viewsOf(tensors->rows, made.rows.size()));
   llvm::append_range(parts.entries, viewsOf(tensors->entries, made.entries.size()));
-  if (tensors->saved)
-    llvm::append_range(parts.saved, viewsOf(tensors->saved, made.signature.savedRows.size()));
+  if (made.request.takesSaved)
+    llvm::append_range(parts.saved,
+                       viewsOf(tensors->saved, made.signature.savedRows.size() + made.signature.takenResults.size()));
   parts.states = tensors->states;
   parts.workspace = tensors->workspace;
   ExecutorOf lent(*executor);

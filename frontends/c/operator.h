@@ -117,6 +117,9 @@ STRETTO_EXPORT StrettoShape strettoSignatureResult(const StrettoSignature *signa
 /* What a call that saves rows for its gradient leaves behind its results. */
 STRETTO_EXPORT size_t strettoSignatureSavedCount(const StrettoSignature *signature);
 STRETTO_EXPORT StrettoShape strettoSignatureSaved(const StrettoSignature *signature, size_t index);
+/* The results that a gradient takes beside these, by position. */
+STRETTO_EXPORT size_t strettoSignatureTakenResultCount(const StrettoSignature *signature);
+STRETTO_EXPORT size_t strettoSignatureTakenResult(const StrettoSignature *signature, size_t index);
 
 /* The same of a call that is to run. What describes its tensors outlives it; it is used by one thread. */
 STRETTO_EXPORT StrettoCheckedCall *strettoCheckedCallCreate(StrettoOperator *op, const StrettoOperatorCall *call,
@@ -155,9 +158,10 @@ typedef struct {
 } StrettoGradientPart;
 
 /* Which gradients of a call are wanted: of inputs and of entries of the initial state; and which results have a
- * cotangent, which is 0 for the others. */
+ * cotangent, which is 0 for the others; and whether it takes what the call has saved for it. */
 typedef struct {
   const bool *inputs, *entries, *results;
+  bool takesSaved;
 } StrettoGradientRequest;
 
 typedef struct {
@@ -165,7 +169,7 @@ typedef struct {
   const StrettoTensor *entryCotangents;  /* one for each part of an entry or parameter; absent for 0; of a group, all
                                             lies with the first place */
   const StrettoTensor *rows, *entries;   /* what is left: rows whose last stride is 1, and contiguous entries */
-  const StrettoTensor *saved;            /* what the call has left behind its results; null: it is found anew */
+  const StrettoTensor *saved;            /* where it takes them, the rows that the call has saved, and results */
   const void *states;                    /* the states that it has kept; null: the same */
   void *workspace;
 } StrettoGradientCall;

@@ -91,6 +91,8 @@ private:
   }
 
   LogicalResult chunkGradient(VariantOp variant, ElementTypes types) {
+    for (Attribute name : variant.getArgNames().getValue().take_back(variant.getSaved().value_or(0)))
+      types.others[cast<StringAttr>(name).str()] = types.compute;
     separateHeads(variant);
     FailureOr<GradientParts> parts = GradientParts::find(variant, chunk, divideGradients, independentChunks);
     if (failed(parts))

@@ -57,7 +57,9 @@ def Differentiate : Pass<"stretto-differentiate", "::mlir::ModuleOp"> {
     With `wanted` only the gradients of these arguments, and of the initial values of these entries of the state, are
     computed, in the order of the declaration; what nobody wants is not there, and `wanted` stands among the attributes.
     The gradient of a tail leaves with those of rows, which all are there then.
-    Results that `zero` counts have no cotangent: it is 0. What follows from that is left out, too.
+    Results that `zero` counts have no cotangent: it is 0. What follows from that is left out, too. With `saved` what
+    a call saves for its gradient are arguments behind the cotangents: results that the gradient takes as `result_0`,
+    ..., and rows as `saved_0`, ..., which `saved` counts.
 
     The rules are those of passes/declaration/Adjoint.h. A declaration whose alternatives are not decided, or that is a
     gradient itself, is refused.
@@ -94,6 +96,7 @@ def Differentiate : Pass<"stretto-differentiate", "::mlir::ModuleOp"> {
   let options = [
     ListOption<"wanted", "wanted", "std::string", "arguments and entries of the state; none: all">,
     ListOption<"zero", "zero", "int64_t", "positions of results whose cotangent is 0">,
+    Option<"saved", "saved", "bool", "false", "take what the call has saved (stretto-save-rows)">,
   ];
   let dependentDialects = ["::mlir::arith::ArithDialect", "::mlir::math::MathDialect"];
 }
@@ -101,10 +104,11 @@ def Differentiate : Pass<"stretto-differentiate", "::mlir::ModuleOp"> {
 def SaveRows : Pass<"stretto-save-rows", "::stretto::VariantOp"> {
   let summary = "Has a program leave rows that its gradient would find again";
   let description = [{
-    Rows that the gradient keeps for its walk back (passes/declaration/KeptRows.h), and that the program finds, become
-    results behind its own, which `saved` counts: a call whose gradient will be asked for runs this program, and the
-    gradient does without the walk that would find them. They have the type of arithmetic in memory. A program whose
-    gradient has to find others before it walks back is left as it is. Works on specialised declarations.
+    A few numbers of each token that are made of others, as what a softmax or a normalised state is divided by, become
+    results behind the program's own, which `saved` counts: a call whose gradient will be asked for runs this program,
+    and the gradient, which takes them and perhaps the results, reads no token and no state for them again
+    (passes/declaration/SaveRows.h). They have the type of arithmetic in memory. A program whose gradient would have to
+    keep other rows all the same (passes/declaration/KeptRows.h) is left as it is. Works on specialised declarations.
 
     ```mlir
     %kl, %lse_t, %lse_s = stretto.lookback divergence from %first { ... } : !number, !number, !number

@@ -49,7 +49,8 @@ struct DifferentiatePass : stretto::impl::DifferentiateBase<DifferentiatePass> {
 
   void runOnOperation() override {
     for (VariantOp variant : llvm::to_vector(getOperation().getOps<VariantOp>()))
-      if (IRMapping copies; failed(differentiate(variant, wanted, zero, copies)))
+      if (IRMapping copies; failed(
+              differentiate(variant, wanted, zero, copies, saved ? findSavedRows(variant) : SavedRows())))
         return signalPassFailure();
   }
 };
@@ -77,7 +78,7 @@ static LogicalResult checkNames(VariantOp variant, ArrayRef<std::string> wanted,
 }
 
 FailureOr<VariantOp> stretto::differentiate(VariantOp original, ArrayRef<std::string> wanted, ArrayRef<int64_t> zero,
-                                            IRMapping &copies) {
+                                            IRMapping &copies, const SavedRows &saved) {
   FailureOr<Sizes> sizes = Sizes::get(original, {});
   if (failed(sizes) || failed(checkNames(original, wanted, zero)))
     return failure();
@@ -97,16 +98,19 @@ FailureOr<VariantOp> stretto::differentiate(VariantOp original, ArrayRef<std::st
     attributes.push_back(variant.getArgAttrDict(i));
   Block *block = variant.getBlock();
   Operation *terminator = block->getTerminator();
+  auto addArgument = [&](Value like, std::string name) {
+    while (!taken.insert(name).second)
+      name += "_";
+    names.push_back(builder.getStringAttr(name));
+    attributes.push_back(builder.getDictionaryAttr({}));
+    return block->addArgument(like.getType(), like.getLoc());
+  };
   SmallVector<Value> cotangents(terminator->getNumOperands());
   for (auto [index, result] : llvm::enumerate(terminator->getOperands())) {
     if (llvm::is_contained(zero, static_cast<int64_t>(index)))
       continue;
     std::string name = terminator->getNumOperands() == 1 ? "d_o" : "d_o" + std::to_string(index);
-    while (!taken.insert(name).second)
-      name += "_";
-    names.push_back(builder.getStringAttr(name));
-    attributes.push_back(builder.getDictionaryAttr({}));
-    cotangents[index] = block->addArgument(result.getType(), result.getLoc());
+    cotangents[index] = addArgument(result, std::move(name));
   }
 
   // The gradient of a tail leaves with that of the rows that it goes on with: no row is left out then.
@@ -131,12 +135,25 @@ FailureOr<VariantOp> stretto::differentiate(VariantOp original, ArrayRef<std::st
       gradients.push_back(adjoint.gradientOf(block->getArgument(row)));
       wantedRows.push_back(original.getArgNames()[row]);
     }
+  // A row that was saved is what it was made of.
+  auto take = [&](Value row, std::string name) {
+    Value argument = addArgument(row, std::move(name));
+    row.replaceUsesWithIf(argument, [&](OpOperand &use) { return use.getOwner() != terminator; });
+    llvm::replace(gradients, row, argument);
+  };
+  SmallVector<Value> results(terminator->getOperands());
+  for (unsigned result : saved.results)
+    take(results[result], "result_" + std::to_string(result));
+  for (auto [index, row] : llvm::enumerate(saved.rows))
+    take(copies.lookup(row), "saved_" + std::to_string(index));
   terminator->setOperands(gradients);
   variant.setArgNamesAttr(builder.getArrayAttr(names));
   if (variant.getArgAttrsAttr())
     variant.setArgAttrsAttr(builder.getArrayAttr(attributes));
   variant.setFunctionType(builder.getFunctionType(block->getArgumentTypes(), terminator->getOperandTypes()));
   variant.setGradient(true);
+  if (!saved.rows.empty())
+    variant.setSaved(saved.rows.size());
   if (!wanted.empty())
     variant.setWantedAttr(builder.getArrayAttr(wantedRows));
   removeDead(variant, adjoint.getLeaving());

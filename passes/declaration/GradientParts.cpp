@@ -59,8 +59,6 @@ private:
   bool addsUpForParameter(const StateChain &chain) {
     return chain.getRoot().getType().getReverse() && addsUp(chain) && isOfParameter(chain);
   }
-  /// Numbers of each token.
-  static int64_t numbersOf(const SetVector<Value> &rows);
   SmallVector<unsigned> resultsOfForwardStates();
   void setApart(GradientParts &parts);
   void setAsked(GradientParts &parts);
@@ -76,13 +74,6 @@ private:
 };
 
 } // namespace
-
-int64_t PartsFinder::numbersOf(const SetVector<Value> &rows) {
-  int64_t numbers = 0;
-  for (Value row : rows)
-    numbers += cast<RankedTensorType>(row.getType()).getNumElements();
-  return numbers;
-}
 
 GradientParts PartsFinder::describe(SetVector<Value> kept, SmallVector<unsigned> forwardResults, bool findsRowsApart) {
   GradientParts parts;
@@ -268,7 +259,7 @@ FailureOr<GradientParts> PartsFinder::find() {
   FailureOr<SetVector<Value>> kept = findKeptRows(gradient);
   if (failed(kept))
     return failure();
-  int64_t numbers = numbersOf(*kept);
+  int64_t numbers = countNumbers(*kept);
   GradientParts parts = describe(std::move(*kept), {}, /*findsRowsApart=*/independentChunks && divided);
   if (failed(setSums(parts)))
     return failure();
@@ -282,7 +273,7 @@ FailureOr<GradientParts> PartsFinder::find() {
   FailureOr<SetVector<Value>> keptForNoState = findKeptRows(gradient, /*readsAnew=*/false);
   if (failed(keptForNoState))
     return failure();
-  int64_t more = numbersOf(*keptForNoState) - numbers;
+  int64_t more = countNumbers(*keptForNoState) - numbers;
   if (divided) {
     // Each of several kernels would read a state for what a token was divided by.
     constexpr int64_t few = 4;

@@ -44,6 +44,8 @@ public:
   LogicalResult run();
   /// Keeps what makes rows, of the walk forward or not.
   LogicalResult runFor(ArrayRef<Value> rows, const SetVector<Value> &known);
+  /// Keeps none but some, of what is made of forward states.
+  void runAmong(const llvm::DenseSet<Value> &some);
   SetVector<Value> kept;
 
 private:
@@ -63,7 +65,8 @@ private:
   bool readsAnew, mayBeReverse = false;
   llvm::DenseSet<Operation *> carried; // operations with tails that meet their tokens where rows are wanted
   llvm::DenseSet<Value> forward;
-  llvm::DenseSet<Value> madeOfTails; // by those of reverse time
+  std::optional<llvm::DenseSet<Value>> candidates; // all where there are none
+  llvm::DenseSet<Value> madeOfTails;               // by those of reverse time
   llvm::DenseMap<Operation *, int64_t> costs;
 };
 
@@ -91,7 +94,7 @@ void KeptRows::findMadeOfTails() {
 }
 
 int64_t KeptRows::numbersOf(Value row) {
-  if (madeOfTails.contains(row))
+  if (madeOfTails.contains(row) || (candidates && !candidates->contains(row)))
     return never;
   if ((!forward.contains(row) && !mayBeReverse) || !isRow(row.getType()) || !getElementTypeOrSelf(row).isF64())
     return never;
@@ -104,7 +107,7 @@ bool KeptRows::isToBeKept(Operation *op, Use use) {
            isa<StateOp, WriteOp, DecayOp, ReadOp, PairOp, LookbackOp, ScanOp, ConvOp, DelayOp>(op);
   auto fold = dyn_cast<LookbackOp>(op);
   bool isRead = isa<ReadOp>(op) && !isReverse(op) && !readsAnew;
-  return isRead || (fold && fold.getFold() != Fold::Sum);
+  return isRead || (fold && fold.getFold() != Fold::Sum && !candidates);
 }
 
 void KeptRows::findCosts(Use use) {
@@ -165,6 +168,16 @@ LogicalResult KeptRows::run() {
   return success();
 }
 
+void KeptRows::runAmong(const llvm::DenseSet<Value> &some) {
+  candidates = some;
+  findCosts(Use::OfToken);
+  for (Operation &op : *gradient.getBlock())
+    for (Value value : isReverse(&op) || op.hasTrait<OpTrait::IsTerminator>() ? allOperandsOf(&op) : SetVector<Value>()) {
+      [[maybe_unused]] LogicalResult found = keepFor(value, Use::OfToken, &op);
+      assert(succeeded(found) && "a token may read all anew");
+    }
+}
+
 LogicalResult KeptRows::runFor(ArrayRef<Value> rows, const SetVector<Value> &known) {
   mayBeReverse = true;
   kept = known;
@@ -183,6 +196,19 @@ FailureOr<SetVector<Value>> stretto::findRowsThatMake(VariantOp gradient, ArrayR
   if (failed(found.runFor(rows, known)))
     return failure();
   return std::move(found.kept);
+}
+
+SetVector<Value> stretto::findRowsOfStates(VariantOp gradient, const llvm::DenseSet<Value> &candidates) {
+  KeptRows rows(gradient, /*readsAnew=*/false);
+  rows.runAmong(candidates);
+  return std::move(rows.kept);
+}
+
+int64_t stretto::countNumbers(const SetVector<Value> &rows) {
+  int64_t numbers = 0;
+  for (Value row : rows)
+    numbers += cast<RankedTensorType>(row.getType()).getNumElements();
+  return numbers;
 }
 
 FailureOr<SetVector<Value>> stretto::findKeptRows(VariantOp gradient, bool readsAnew) {

@@ -29,6 +29,12 @@ mlir::FailureOr<llvm::SetVector<mlir::Value>> findRowsThatMake(VariantOp gradien
                                                                const llvm::SetVector<mlir::Value> &known,
                                                                const llvm::DenseSet<mlir::Operation *> &carried);
 
+/// Of some rows of a gradient, the fewest numbers that make what it reads of forward states, as far as they do.
+llvm::SetVector<mlir::Value> findRowsOfStates(VariantOp gradient, const llvm::DenseSet<mlir::Value> &candidates);
+
+/// The numbers of rows.
+int64_t countNumbers(const llvm::SetVector<mlir::Value> &rows);
+
 /// What an operation is computed from, its regions included.
 llvm::SetVector<mlir::Value> allOperandsOf(mlir::Operation *op);
 

@@ -1,8 +1,14 @@
 //===- SaveRows.h - Rows that a call saves for its gradient -----*- C++ -*-===//
 //
+// A call whose gradient will be asked for saves a few numbers of each token that the gradient would find again, as
+// results of its program beside its own. The gradient takes them as inputs.
+//
 // A gradient begins with a walk forward that finds rows and keeps them for the walk back (KeptRows.h). Where it finds
-// nothing but what the call itself has found, as the log-sum-exps of a divergence, a call whose gradient will be asked
-// for saves these rows: they are results of its program beside its own, and that walk is left out.
+// nothing but what the call itself has found, as the log-sum-exps of a divergence, that walk is left out.
+//
+// Where a token is divided by what it reads of a state, each kernel of the gradient would read the state again for the
+// divisor `l`, and for the cotangent of that: the call saves `l`, and the gradient takes the result `o`, too, as the
+// cotangent of `l` is that of `o` times `-o / l`.
 //
 //===----------------------------------------------------------------------===//
 #ifndef STRETTO_PASSES_DECLARATION_SAVEROWS_H
@@ -12,14 +18,19 @@
 
 namespace stretto {
 
-/// Whether there may be such rows in some program of a declaration: it folds tokens otherwise than by sums, and no
-/// state passes on what tokens leave.
+/// What a gradient takes of the call that it is of.
+struct SavedRows {
+  /// Rows of the program that are no results, and the positions of results.
+  llvm::SmallVector<mlir::Value, 2> rows;
+  llvm::SmallVector<unsigned, 1> results;
+};
+
+/// Whether there may be such rows in some program of a declaration: it folds tokens otherwise than by sums, or divides
+/// beside a state.
 bool maySaveRows(VariantOp declaration);
 
-/// The rows of a program which its gradient, of what is wanted and with cotangents of results that are 0, keeps: in
-/// its order, and all that its walk forward is for. None where that walk has to find others.
-llvm::SmallVector<mlir::Value> findSavedRows(VariantOp program, llvm::ArrayRef<std::string> wanted = {},
-                                             llvm::ArrayRef<int64_t> zero = {});
+/// What calls of a program save, or nothing.
+SavedRows findSavedRows(VariantOp program);
 
 } // namespace stretto
 

@@ -2,6 +2,7 @@
 
 #include "mlir/Transforms/RegionUtils.h"
 #include "passes/Passes.h"
+#include "mlir/Analysis/SliceAnalysis.h"
 #include "passes/kernel/KernelFolder.h"
 #include "runtime/Manifest.h"
 
@@ -300,10 +301,23 @@ void KernelFolder::makeAgain(Operation &of) {
 }
 
 void KernelFolder::emitBody() {
-  // The many tiles of a gradient are stored as soon as they are known: then they need no registers any longer.
+  // The many tiles of a gradient are stored as soon as they are known, and numbers that are saved for one on the way to
+  // results: then they need no registers any longer.
   bool early = kernel.getReverse() || keepsCheckpoints();
-  if (early)
-    store(kernel.getBlock()->getArguments());
+  auto yield = cast<chunk::YieldOp>(kernel.getBlock()->getTerminator());
+  llvm::DenseSet<Operation *> onTheWay;
+  for (Value output : yield.getOutputs())
+    if (Operation *made = output.getDefiningOp()) {
+      SetVector<Operation *> slice;
+      (void)getBackwardSlice(made, &slice);
+      onTheWay.insert_range(slice);
+    }
+  auto isEarly = [&](Value value) {
+    auto type = dyn_cast<RankedTensorType>(value.getType());
+    return early || (type && type.getRank() < 2 && onTheWay.contains(value.getDefiningOp()));
+  };
+  auto storeEarly = [&](ValueRange values) { store(llvm::filter_to_vector(values, isEarly)); };
+  storeEarly(kernel.getBlock()->getArguments());
   // What needs no states comes first, while the tiles are on their way of which those between others are made.
   bool asksForStates = bool(between);
   for (Operation &op : kernel.getBlock()->without_terminator()) {
@@ -314,12 +328,11 @@ void KernelFolder::emitBody() {
     }
     makeAgain(op);
     emit(op);
-    if (early)
-      store(op.getResults());
+    storeEarly(op.getResults());
   }
-  auto yield = cast<chunk::YieldOp>(kernel.getBlock()->getTerminator());
-  if (!early)
-    store(llvm::SmallSetVector<Value, 4>(yield.getOutputs().begin(), yield.getOutputs().end()).getArrayRef());
+  llvm::SmallSetVector<Value, 4> late(yield.getOutputs().begin(), yield.getOutputs().end());
+  late.remove_if(isEarly);
+  store(late.getArrayRef());
   carry();
 }
 

@@ -1,5 +1,6 @@
 //===- OverlapProducts.cpp - What runs beside products --------------------===//
 
+#include "mlir/Analysis/SliceAnalysis.h"
 #include "mlir/Interfaces/SideEffectInterfaces.h"
 #include "mlir/Transforms/RegionUtils.h"
 #include "passes/Passes.h"
@@ -38,12 +39,14 @@ public:
     for (Operation &op : block) {
       int64_t count = 0;
       forEachOperand(&op, [&](Operation *made) {
-        bool isWaitedFor = isProduct(made) && !isOnlyAddend(cast<chunk::DotOp>(made));
-        count = std::max(count, before.lookup(made) + (isWaitedFor ? 1 : 0));
+        bool isAsked = isProduct(made) && !isOnlyAddend(cast<chunk::DotOp>(made));
+        count = std::max(count, before.lookup(made) + (isAsked ? 1 : 0));
       });
       // What sends, stores and waits stays in its order.
       if (!isMemoryEffectFree(&op))
-        count = ofEffects = std::max(count, ofEffects);
+        count = std::max(count, ofEffects);
+      if (isWaitedFor(&op))
+        ofEffects = count;
       before[&op] = count;
     }
     for (chunk::DotOp product : block.getOps<chunk::DotOp>())
@@ -58,7 +61,9 @@ public:
           own = std::max(own, turns.lookup(made));
       });
       if (!isMemoryEffectFree(&op))
-        own = last = std::max(own, last);
+        own = std::max(own, last);
+      if (isWaitedFor(&op))
+        last = own;
       turns[&op] = own;
     }
   }
@@ -85,6 +90,12 @@ public:
   }
 
 private:
+  /// Whether what has effects comes behind an operation, as it does but for numbers that go from registers to memory.
+  static bool isWaitedFor(Operation *op) {
+    auto store = dyn_cast<StoreOp>(op);
+    return !isMemoryEffectFree(op) && !(store && cast<RankedTensorType>(store.getTile().getType()).getRank() < 2);
+  }
+
   /// A chunk for itself waits for what has just been sent for. Before that comes what asks for none of it.
   static void receiveLate(MutableArrayRef<Operation *> order) {
     auto *first = llvm::find_if(order, llvm::IsaPred<ReceiveOp>);
@@ -257,6 +268,21 @@ static void startInBranches(Block &block) {
   }
 }
 
+/// Whether what a chunk leaves is made of more than what is there on the way to one tile.
+static bool leavesSeveral(scf::ForOp loop) {
+  SmallVector<Operation *> stored;
+  for (StoreOp store : loop.getBody()->getOps<StoreOp>())
+    if (Operation *made = store.getTile().getDefiningOp())
+      stored.push_back(made);
+  return stored.size() > 1 && llvm::none_of(stored, [&](Operation *last) {
+    SetVector<Operation *> slice;
+    BackwardSliceOptions options;
+    options.omitUsesFromAbove = false;
+    return succeeded(getBackwardSlice(last, &slice, options)) &&
+           llvm::all_of(stored, [&](Operation *made) { return made == last || slice.contains(made); });
+  });
+}
+
 namespace {
 struct OverlapProducts : stretto::impl::OverlapProductsBase<OverlapProducts> {
   using OverlapProductsBase::OverlapProductsBase;
@@ -264,9 +290,7 @@ struct OverlapProducts : stretto::impl::OverlapProductsBase<OverlapProducts> {
   void runOnOperation() override {
     // What it is worth in registers: forwards have some to spare, but where one leaves several rows, as for a gradient.
     FuncOp function = getOperation();
-    bool leavesRows = llvm::any_of(function.getOps<scf::ForOp>(), [](scf::ForOp loop) {
-      return llvm::range_size(loop.getBody()->getOps<StoreOp>()) > 1;
-    });
+    bool leavesRows = llvm::any_of(function.getOps<scf::ForOp>(), leavesSeveral);
     int64_t more = walksInReverse(function) || leavesRows ? 16 : 96;
     if (walksInReverse(function) && estimateRegisters(function) <= registers)
       for (auto loop : function.getOps<scf::ForOp>())

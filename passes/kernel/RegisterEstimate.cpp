@@ -56,7 +56,16 @@ static int64_t registersOfProducts(FuncOp function) {
 
 int64_t stretto::kernel::registersOfAddresses(FuncOp function) {
   constexpr int64_t registersOfAddress = 2;
-  return registersOfAddress * function.getBlock()->getNumArguments();
+  // Numbers that another role leaves have none here.
+  ArrayRef<Manifest::Argument> described = manifestOf(function).arguments;
+  auto isOfOthers = [&](BlockArgument argument) {
+    auto view = dyn_cast<ViewType>(argument.getType());
+    bool isOutput = argument.getArgNumber() < described.size() &&
+                    described[argument.getArgNumber()].kind == Manifest::Kind::Output;
+    return isOutput && view && argument.use_empty() && view.getTile().getRank() < 2;
+  };
+  auto arguments = function.getBlock()->getArguments();
+  return registersOfAddress * static_cast<int64_t>(llvm::count_if(arguments, std::not_fn(isOfOthers)));
 }
 
 int64_t stretto::kernel::estimateRegisters(FuncOp function) {

@@ -23,6 +23,7 @@ struct VariantBackward : torch::autograd::Node {
     inputs.clear();
     initialState.clear();
     saved.clear();
+    taken.clear();
     states.reset_data();
     features.clear();
     isReleased = true;
@@ -31,8 +32,8 @@ struct VariantBackward : torch::autograd::Node {
   std::string operatorName;
   /// Absent inputs are undefined.
   std::vector<SavedVariable> inputs, initialState;
-  /// Rows that the call has saved.
-  std::vector<SavedVariable> saved;
+  /// Rows that the call has saved, and results that the gradient takes beside these.
+  std::vector<SavedVariable> saved, taken;
   /// The states that it has kept, of chunks of so many tokens, and features; and who takes these.
   SavedVariable states;
   int64_t chunkOfStates = 0;
@@ -74,11 +75,11 @@ variable_list VariantBackward::apply(variable_list &&cotangents) {
   for (size_t i = 0; i < cotangents.size(); ++i)
     if (cotangents[i].defined())
       all.set(outputs[i], cotangents[i]);
-  std::vector<at::Tensor> rows;
-  rows.reserve(saved.size());
-  for (SavedVariable &row : saved)
-    rows.push_back(row.unpack());
   Kept kept = {.states = {states.unpack(), chunkOfStates}};
+  for (SavedVariable &row : saved)
+    kept.saved.push_back(row.unpack());
+  for (SavedVariable &result : taken)
+    kept.saved.push_back(result.unpack(getptr()));
   for (SavedVariable &feature : features)
     kept.features.push_back(feature.unpack());
   std::vector<at::Tensor> found;
@@ -88,12 +89,11 @@ variable_list VariantBackward::apply(variable_list &&cotangents) {
     for (std::optional<at::Tensor> cotangent : all)
       given.push_back(cotangent);
     at::AutoDispatchBelowAutograd guard;
-    found = op->gradient(op->read(at::ArrayRef<c10::IValue>(stack.data(), op->argumentCount())), asked, given, rows,
-                         /*places=*/{}, kept);
+    found = op->gradient(op->read(at::ArrayRef<c10::IValue>(stack.data(), op->argumentCount())), asked, given, kept);
   } else {
     stack.emplace_back(wanted);
     stack.emplace_back(std::move(all));
-    rows.empty() ? stack.emplace_back() : stack.emplace_back(std::move(rows));
+    kept.saved.empty() ? stack.emplace_back() : stack.emplace_back(kept.saved);
     c10::Dispatcher::singleton().findSchemaOrThrow(name().c_str(), "").callBoxed(&stack);
     found = stack.back().toTensorVector();
   }
@@ -146,31 +146,36 @@ void RecordGradient::operator()(const c10::OperatorHandle &handle, c10::Dispatch
   const c10::IValue *first = stack->data() + stack->size() - op->argumentCount() + arguments.inputs.size();
   node->options.assign(first, first + arguments.options.size());
   node->sequenceOffsets = stack->back();
-  if (op->maySaveRows()) {
-    {
-      at::AutoDispatchBelowAutograd guard;
-      c10::Dispatcher::singleton().findSchemaOrThrow(("stretto::" + name + "_recorded").c_str(), "").callBoxed(stack);
-    }
-    for (const at::Tensor &row : torch::jit::pop(*stack).toTensorVector())
-      node->saved.emplace_back(row, /*is_output=*/false);
-  } else if (isPlain(keys)) {
+  std::vector<at::Tensor> saved;
+  std::vector<size_t> taken;
+  if (isPlain(keys)) {
     at::AutoDispatchBelowAutograd guard;
     arguments.keeps = true;
+    arguments.savesRows = op->maySaveRows();
     Outputs outputs = op->run(std::move(arguments));
+    saved = std::move(outputs.saved);
+    taken = std::move(outputs.taken);
     const auto &[memory, chunk] = outputs.kept.states;
     node->states = SavedVariable(memory, /*is_output=*/false);
     node->chunkOfStates = chunk;
     for (const at::Tensor &feature : outputs.kept.features)
       node->features.emplace_back(feature, /*is_output=*/false);
-    if (memory.defined() || !node->features.empty())
-      node->op = op;
+    node->op = op;
     torch::jit::drop(*stack, op->argumentCount());
     for (at::Tensor &result : outputs.results)
       torch::jit::push(*stack, std::move(result));
     torch::jit::push(*stack, std::move(outputs.finalState));
+  } else if (op->maySaveRows()) {
+    at::AutoDispatchBelowAutograd guard;
+    c10::Dispatcher::singleton().findSchemaOrThrow(("stretto::" + name + "_recorded").c_str(), "").callBoxed(stack);
+    saved = torch::jit::pop(*stack).toTensorVector();
+    if (!saved.empty())
+      taken = op->takenResults(arguments);
   } else {
     run();
   }
+  for (const at::Tensor &row : saved)
+    node->saved.emplace_back(row, /*is_output=*/false);
 
   auto record = [&](at::Tensor &output) {
     if (output.is_floating_point()) {
@@ -185,6 +190,8 @@ void RecordGradient::operator()(const c10::OperatorHandle &handle, c10::Dispatch
     at::Tensor result = (*stack)[stack->size() - results + i].toTensor();
     record(result);
   }
+  for (size_t index : taken)
+    node->taken.emplace_back((*stack)[stack->size() - results + index].toTensor(), /*is_output=*/true);
   for (at::Tensor &entry : finalState)
     record(entry);
   torch::jit::push(*stack, std::move(finalState));

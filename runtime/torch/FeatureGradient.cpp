@@ -180,7 +180,10 @@ std::vector<at::Tensor> Parts::gradient(const Arguments &arguments, const Divisi
       if (cotangents[i] && (group.isFirstOfHeads() || group.isAlone(*cotangents[i], /*ofSequences=*/true, axis)))
         ofGroup[i] = group.of(*cotangents[i], /*ofSequences=*/true, axis);
     }
-    Tensors found = gradientOf(argumentsOf(group, arguments), division, wanted, ofGroup, places, {});
+    Kept ofKept;
+    for (const at::Tensor &row : kept.saved)
+      ofKept.saved.push_back(group.of(row, /*ofSequences=*/true, /*axis=*/2));
+    Tensors found = gradientOf(argumentsOf(group, arguments), division, wanted, ofGroup, places, ofKept);
     auto next = found.begin();
     for (size_t place = 0; place < wanted.size(); ++place) {
       if (!wanted[place])
@@ -248,7 +251,8 @@ std::vector<at::Tensor> Parts::gradientOf(const Arguments &arguments, const Divi
   };
   std::vector<OptionalTensor> ofResults(cotangents.begin(), cotangents.begin() + static_cast<int64_t>(resultCount));
   addCotangents(ofResults, *rest, ofRest);
-  Tensors gradients = rest->op.gradient(ofRest, ofRestWanted, ofResults, {}, placesOf(*rest), {.states = kept.states});
+  Tensors gradients = rest->op.gradient(ofRest, ofRestWanted, ofResults,
+                                            {.states = kept.states, .saved = kept.saved}, placesOf(*rest));
   auto next = gradients.begin();
   for (size_t i = 0; i < ofRestWanted.size(); ++i) {
     if (!ofRestWanted[i])

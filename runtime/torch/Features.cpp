@@ -73,6 +73,7 @@ Arguments Parts::argumentsOf(const Part &part, const Arguments &arguments, const
   own.outputFinalState = arguments.outputFinalState;
   own.sequenceOffsets = arguments.sequenceOffsets;
   own.hasWindows = arguments.hasWindows;
+  own.savesRows = arguments.savesRows && &part == rest.get();
   if (division) {
     int64_t beside = &part == rest.get() ? division->besideRest : division->besideFeatures;
     own.gradientBytes = std::max(division->enough - beside, division->enough / 4);

@@ -50,10 +50,34 @@ static at::Tensor withFirstOfGroups(const at::Tensor &tensor, int64_t axis, int6
   return parts.flatten(axis, axis + 1);
 }
 
+static std::vector<StrettoShape> shapesOfSaved(const StrettoSignature *signature) {
+  std::vector<StrettoShape> shapes;
+  for (size_t i = 0; i < strettoSignatureSavedCount(signature); ++i)
+    shapes.push_back(strettoSignatureSaved(signature, i));
+  for (size_t i = 0; i < strettoSignatureTakenResultCount(signature); ++i)
+    shapes.push_back(strettoSignatureResult(signature, strettoSignatureTakenResult(signature, i)));
+  return shapes;
+}
+
+void TorchOperator::checkSaved(const at::Tensor &row, const StrettoSignature *signature,
+                               const std::vector<at::Tensor> &saved) const {
+  std::vector<StrettoShape> shapes = shapesOfSaved(signature);
+  TORCH_CHECK(saved.empty() || saved.size() == shapes.size(), "stretto: ", variant(), ": [R14] 'saved' has ",
+              saved.size(), " rows, expected ", shapes.size(),
+              ": what the recorded call has saved, and behind it the results that its gradient takes");
+  for (size_t i = 0; i < saved.size(); ++i) {
+    at::DimVector sizes = joined({row.size(0), row.size(1)}, shapes[i]);
+    at::ScalarType type = scalarTypeOf(shapes[i].element);
+    TORCH_CHECK(saved[i].sizes() == sizes && saved[i].scalar_type() == type && saved[i].device() == row.device(),
+                "stretto: ", variant(), ": [R14] the row ", i, " of 'saved' has shape ", saved[i].sizes(), " and type ",
+                saved[i].scalar_type(), " on ", saved[i].device(), ", expected ", sizes, ", ", type, " and ",
+                row.device());
+  }
+}
+
 std::vector<at::Tensor> TorchOperator::gradient(Arguments arguments, const std::vector<bool> &wanted,
                                                 const std::vector<OptionalTensor> &cotangents,
-                                                const std::vector<at::Tensor> &saved,
-                                                const std::vector<OptionalTensor> &places, const Kept &kept) const {
+                                                const Kept &kept, const std::vector<OptionalTensor> &places) const {
   checkMemory(arguments);
   std::vector<at::Tensor> of = differentiated(variant(), arguments, wanted);
   if (of.empty())
@@ -76,7 +100,8 @@ std::vector<at::Tensor> TorchOperator::gradient(Arguments arguments, const std::
   Flags ofFinal(entryCount, [&](size_t i) {
     return resultCount + i < cotangents.size() && cotangents[resultCount + i].has_value();
   });
-  StrettoGradientRequest asked = {ofInputs.data(), ofEntries.data(), ofResults.data()};
+  StrettoGradientRequest asked = {ofInputs.data(), ofEntries.data(), ofResults.data(), !kept.saved.empty()};
+  checkSaved(row, call.signature, kept.saved);
   if (arguments.hasWindows && strettoSignatureResumes(call.signature, &call.call, &asked, ofFinal.data()))
     return resumedGradient(arguments, call.signature, wanted, cotangents);
   if (const Parts *parts = partsOf(arguments, call.signature, /*ofGradient=*/true))
@@ -85,11 +110,15 @@ std::vector<at::Tensor> TorchOperator::gradient(Arguments arguments, const std::
   auto isReadable = [](const at::Tensor &row, const StrettoShape &shape) {
     return isReadableRow(row, shape.rank > 1 ? row.size(-1) : 1);
   };
+  std::deque<at::Tensor> described; // they have to outlive the call
+  auto describe = [&](at::Tensor tensor) { return describeTensor(described.emplace_back(std::move(tensor))); };
+  std::vector<StrettoTensor> ofSaved;
+  std::vector<StrettoShape> shapes = shapesOfSaved(call.signature);
+  for (size_t i = 0; i < kept.saved.size(); ++i)
+    ofSaved.push_back(describe(isReadable(kept.saved[i], shapes[i]) ? kept.saved[i] : kept.saved[i].contiguous()));
   StrettoGradient *gradient =
       checked(variant(), strettoSignatureGradient, call.signature, &call.call, &asked, lent.executor.threads);
 
-  std::deque<at::Tensor> described; // they have to outlive the call
-  auto describe = [&](at::Tensor tensor) { return describeTensor(described.emplace_back(std::move(tensor))); };
   std::vector<StrettoTensor> resultCotangents, entryCotangents, rows, entries;
   for (size_t i = 0; i < resultCount; ++i) {
     if (!cotangents[i]) {
@@ -136,20 +165,6 @@ std::vector<at::Tensor> TorchOperator::gradient(Arguments arguments, const std::
     int64_t axis = headAxis(call.signature, part);
     entryCotangents.push_back(cotangent ? describe(withFirstOfGroups(cotangent->to(options), axis, part.group))
                                         : StrettoTensor{});
-  }
-  std::vector<StrettoTensor> ofSaved;
-  size_t savedCount = strettoSignatureSavedCount(call.signature);
-  TORCH_CHECK(saved.empty() || saved.size() == savedCount, "stretto: ", variant(), ": [R14] 'saved' has ", saved.size(),
-              " rows, expected ", savedCount, ": what the recorded call has returned");
-  for (size_t i = 0; i < saved.size(); ++i) {
-    StrettoShape shape = strettoSignatureSaved(call.signature, i);
-    at::DimVector sizes = joined({batch, time}, shape);
-    TORCH_CHECK(saved[i].sizes() == sizes && saved[i].scalar_type() == scalarTypeOf(shape.element) &&
-                    saved[i].device() == row.device(),
-                "stretto: ", variant(), ": [R14] the row ", i, " of 'saved' has shape ", saved[i].sizes(), " and type ",
-                saved[i].scalar_type(), " on ", saved[i].device(), ", expected ", sizes, ", ",
-                scalarTypeOf(shape.element), " and ", row.device());
-    ofSaved.push_back(describe(saved[i].contiguous()));
   }
   // What was kept for another gradient than this one, which has other cotangents, is found anew.
   bool hasStates = false;

@@ -81,10 +81,12 @@ struct RunGradient : c10::OperatorKernel {
   RunGradient(Operator op, const std::string &) : op(std::move(op)) {}
   void operator()(const c10::OperatorHandle &, c10::DispatchKeySet, Stack *stack) {
     c10::IValue given = torch::jit::pop(*stack);
-    std::vector<at::Tensor> saved = given.isNone() ? std::vector<at::Tensor>() : given.toTensorVector();
+    Kept kept;
+    if (!given.isNone())
+      kept.saved = given.toTensorVector();
     std::vector<OptionalTensor> cotangents = torch::jit::pop(*stack).toOptionalTensorVector();
     std::vector<bool> wanted = flagsIn(torch::jit::pop(*stack));
-    std::vector<at::Tensor> gradients = op->gradient(top(*op, *stack), wanted, cotangents, saved);
+    std::vector<at::Tensor> gradients = op->gradient(top(*op, *stack), wanted, cotangents, kept);
     torch::jit::drop(*stack, op->argumentCount());
     torch::jit::push(*stack, std::move(gradients));
   }

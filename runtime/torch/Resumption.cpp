@@ -194,7 +194,7 @@ std::vector<at::Tensor> TorchOperator::resumedGradient(const Arguments &argument
       state.push_back(entries[entry] == "position" ? first - before : arguments.initialState[entry]);
   }
   call.initialState = std::move(state);
-  std::vector<at::Tensor> found = longer.gradient(call, wantedOfCall, cotangentsOfCall, /*saved=*/{});
+  std::vector<at::Tensor> found = longer.gradient(call, wantedOfCall, cotangentsOfCall);
 
   // What each input and entry of the call has of it.
   std::vector<at::Tensor> ofInputs(inputs.size()), ofEntries(entryCount), ofTails(entryCount);

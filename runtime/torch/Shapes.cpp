@@ -25,9 +25,8 @@ std::vector<c10::SymInt> joinedSymbols(std::vector<c10::SymInt> leading, const S
 }
 } // namespace
 
-Outputs TorchOperator::describe(const Arguments &arguments) const {
+StrettoSignature *TorchOperator::signatureOfShapes(const Arguments &arguments) const {
   const at::Tensor &row = firstRow(arguments);
-  checkMemory(arguments);
   std::deque<Stand> stands;
   std::vector<StrettoTensor> tensors, state;
   for (size_t i = 0; i < inputs.size(); ++i) {
@@ -57,8 +56,24 @@ Outputs TorchOperator::describe(const Arguments &arguments) const {
   call.options = words.data();
   call.initialState = state.data();
   call.initialStateCount = state.size();
-  StrettoSignature *signature = checked(variant(), strettoOperatorCheck, op.get(), &call);
+  return checked(variant(), strettoOperatorCheck, op.get(), &call);
+}
 
+std::vector<size_t> TorchOperator::takenResults(const StrettoSignature *signature) {
+  std::vector<size_t> results;
+  for (size_t i = 0; i < strettoSignatureTakenResultCount(signature); ++i)
+    results.push_back(strettoSignatureTakenResult(signature, i));
+  return results;
+}
+
+std::vector<size_t> TorchOperator::takenResults(const Arguments &arguments) const {
+  return takenResults(signatureOfShapes(arguments));
+}
+
+Outputs TorchOperator::describe(const Arguments &arguments) const {
+  const at::Tensor &row = firstRow(arguments);
+  checkMemory(arguments);
+  StrettoSignature *signature = signatureOfShapes(arguments);
   c10::SymInt sequences = row.sym_size(0);
   if (arguments.sequenceOffsets) {
     TORCH_CHECK(arguments.sequenceOffsets->dim() == 1, "stretto: ", variant(), ": [R7] 'cu_seqlens' has rank ",

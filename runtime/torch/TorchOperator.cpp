@@ -294,8 +294,9 @@ TorchOperator::Recorded TorchOperator::recorded(const Arguments &arguments) cons
   return flags;
 }
 
-StrettoKeptStates TorchOperator::prepareForGradient(const RunningCall &call, const Recorded &wanted, bool keeps,
-                                                    int64_t threads) const {
+StrettoKeptStates TorchOperator::prepareForGradient(const RunningCall &call, const Recorded &wanted,
+                                                    const Arguments &arguments, int64_t threads) const {
+  bool keeps = arguments.keeps;
   bool isFirst = !wanted.empty() && strettoSignatureAwaitsGradient(call.signature);
   if (wanted.empty() || !(isFirst || keeps))
     return {0, 0};
@@ -304,7 +305,7 @@ StrettoKeptStates TorchOperator::prepareForGradient(const RunningCall &call, con
   Flags ofInputs(inputs.size(), isWanted);
   Flags ofEntries(entries, [&](size_t i) { return isWanted(inputs.size() + i); });
   Flags ofResults(resultCount(), [](size_t) { return true; });
-  StrettoGradientRequest asked = {ofInputs.data(), ofEntries.data(), ofResults.data()};
+  StrettoGradientRequest asked = {ofInputs.data(), ofEntries.data(), ofResults.data(), arguments.savesRows};
   if (isFirst)
     strettoCheckedCallCompileWithGradient(call.get(), &asked, keeps, threads);
   return keeps ? strettoCheckedCallKeepStates(call.get(), &asked, threads) : StrettoKeptStates{0, 0};
@@ -336,7 +337,7 @@ void TorchOperator::prepare(Arguments arguments) const {
   const at::Tensor &row = firstRow(arguments);
   Lent lent(row.device());
   RunningCall call(*this, arguments);
-  prepareForGradient(call, wanted, arguments.keeps, lent.executor.threads);
+  prepareForGradient(call, wanted, arguments, lent.executor.threads);
   checked(variant(), strettoCheckedCallPrepare, call.get(), lent.executor.threads);
 }
 
@@ -364,11 +365,13 @@ Outputs TorchOperator::run(Arguments arguments) const {
     checkContents(call, arguments, lent.executor);
   if (const Parts *parts = partsOf(arguments, call.signature, /*ofGradient=*/false))
     return parts->run(arguments, wanted);
-  StrettoKeptStates kept = prepareForGradient(call, wanted, arguments.keeps, lent.executor.threads);
+  StrettoKeptStates kept = prepareForGradient(call, wanted, arguments, lent.executor.threads);
 
   int64_t bytes = checked(variant(), strettoCheckedCallPrepare, call.get(), lent.executor.threads);
   Outputs outputs = {allocateResults(call, arguments, row), allocateState(call, arguments, row),
                      allocateSaved(call, arguments, row)};
+  if (!outputs.saved.empty())
+    outputs.taken = takenResults(call.signature);
   if (kept.bytes)
     outputs.kept.states = {allocate({kept.bytes}, row.options().dtype(at::kByte)), kept.chunk};
   c10::SmallVector<StrettoTensor, 4> results, finalState;
@@ -449,7 +452,7 @@ std::string TorchOperator::explainGradient(Arguments arguments, const c10::Dict<
   Flags ofInputs(inputs.size(), [&](size_t i) { return flags[i]; });
   Flags ofEntries(flags.size() - inputs.size(), [&](size_t i) { return flags[inputs.size() + i]; });
   Flags ofResults(resultCount(), [](size_t) { return true; });
-  StrettoGradientRequest asked = {ofInputs.data(), ofEntries.data(), ofResults.data()};
+  StrettoGradientRequest asked = {ofInputs.data(), ofEntries.data(), ofResults.data(), maySaveRows()};
   char *text =
       checked(variant(), strettoExplainGradient, call.signature, &call.call, &asked, int64_t(at::get_num_threads()));
   std::string result = text;
@@ -467,7 +470,7 @@ std::string TorchOperator::runTuner(const Arguments &arguments, const std::vecto
   Flags ofEntries(entries, [&](size_t i) { return isWanted(inputs.size() + i); });
   Flags ofResults(resultCount(), [](size_t) { return true; });
   Flags ofFinal(entries, [](size_t) { return false; });
-  StrettoGradientRequest asked = {ofInputs.data(), ofEntries.data(), ofResults.data()};
+  StrettoGradientRequest asked = {ofInputs.data(), ofEntries.data(), ofResults.data(), maySaveRows()};
   TORCH_CHECK(!wanted || !strettoSignatureResumes(call.signature, &call.call, &asked, ofFinal.data()),
               "stretto: ", variant(),
               ": [R14] the gradient of a call that continues from windows is that of a longer one, and is not tuned");

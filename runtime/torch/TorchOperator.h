@@ -74,11 +74,15 @@ struct ChunkStates {
 /// the states are those of the rest, and features are all that it has been given, or none.
 struct Kept {
   ChunkStates states = {};
+  /// The rows that it has saved, and behind them the results that its gradient takes, too; or nothing.
+  std::vector<at::Tensor> saved = {};
   std::vector<at::Tensor> features = {};
 };
 
 struct Outputs {
   std::vector<at::Tensor> results, finalState, saved;
+  /// The positions of the results that a gradient takes beside what was saved.
+  std::vector<size_t> taken = {};
   Kept kept = {};
 };
 
@@ -117,16 +121,18 @@ public:
 
   /// The gradients of a call that are wanted: of inputs, then of entries of the initial state. `wanted` has a word for
   /// each of all of these; `cotangents` are those of the results, then of all entries of the final state, which may be
-  /// absent for 0; `saved` is what the call has saved, or nothing, and `kept` what it has kept. Rows that no two parts
-  /// of a gradient leave together are left where `places`, one for each input, says so.
+  /// absent for 0. Rows that no two parts of a gradient leave together are left where `places`, one for each input, says
+  /// so.
   std::vector<at::Tensor> gradient(Arguments arguments, const std::vector<bool> &wanted,
-                                   const std::vector<OptionalTensor> &cotangents, const std::vector<at::Tensor> &saved,
-                                   const std::vector<OptionalTensor> &places = {}, const Kept &kept = {}) const;
+                                   const std::vector<OptionalTensor> &cotangents, const Kept &kept = {},
+                                   const std::vector<OptionalTensor> &places = {}) const;
   std::vector<at::Tensor> describeGradient(const Arguments &arguments, const std::vector<bool> &wanted) const;
   /// gla_backward(the arguments of gla, bool[] wanted, Tensor?[] cotangents, Tensor[]? saved=None) -> Tensor[]
   std::string gradientSchema(const std::string &name) const;
   /// Whether calls whose gradient will be asked for are recorded ones.
   bool maySaveRows() const { return strettoOperatorMaySaveRows(op.get()); }
+  /// The positions of the results that the gradient of a call takes beside the rows that are saved.
+  std::vector<size_t> takenResults(const Arguments &arguments) const;
   size_t resultCount() const { return strettoOperatorResultCount(op.get()); }
 
   /// Whether no tensor among the arguments of a call, or in their lists, asks for a gradient or carries one forwards:
@@ -144,6 +150,8 @@ public:
 
   /// What a declaration with feature maps consists of (Features.h).
   class Parts;
+
+  static std::vector<size_t> takenResults(const StrettoSignature *signature);
 
   ~TorchOperator();
 
@@ -180,6 +188,8 @@ private:
   /// Gives tensors the strides that kernels read, by copies where they have others; a state that is to be updated is
   /// refused then.
   void arrange(Arguments &arguments) const;
+  /// What tensors without memory, whose batch and time may be symbols, would be called with.
+  StrettoSignature *signatureOfShapes(const Arguments &arguments) const;
   /// The axis of heads in a part of a gradient that has one for sequences.
   static int64_t headAxis(StrettoSignature *signature, const StrettoGradientPart &part);
   /// Which inputs, then which entries of the initial state, a gradient is recorded of; none where it is of none.
@@ -187,13 +197,15 @@ private:
   Recorded recorded(const Arguments &arguments) const;
   /// Has the kernels of a call on a GPU and of its gradient compiled at the same time, if the latter will be asked for;
   /// what of the states the call then keeps for it, if it may.
-  StrettoKeptStates prepareForGradient(const RunningCall &call, const Recorded &wanted, bool keeps,
+  StrettoKeptStates prepareForGradient(const RunningCall &call, const Recorded &wanted, const Arguments &arguments,
                                        int64_t threads) const;
   /// Checks the contents of the tensors of a call, of those on devices copies.
   void checkContents(const RunningCall &call, const Arguments &arguments, const StrettoExecutor &executor) const;
   /// Memory for the results of a call on `row`.
   std::vector<at::Tensor> allocateResults(const RunningCall &call, const Arguments &arguments,
                                           const at::Tensor &row) const;
+  /// Refuses saved rows that are not those of a call.
+  void checkSaved(const at::Tensor &row, const StrettoSignature *signature, const std::vector<at::Tensor> &saved) const;
   /// Memory for the rows that a call saves, if it does.
   static std::vector<at::Tensor> allocateSaved(const RunningCall &call, const Arguments &arguments,
                                                const at::Tensor &row);

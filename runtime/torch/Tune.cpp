@@ -112,11 +112,12 @@ std::string TorchOperator::tune(Arguments arguments, const c10::Dict<std::string
 
   std::vector<bool> flags;
   std::vector<OptionalTensor> cotangents;
+  Kept kept;
   std::optional<DeviceClock> clock;
   auto call = [&](const StrettoForm &form) {
     Arguments inForm = arguments;
     inForm.form = form;
-    return clock->time([&] { wanted ? void(gradient(inForm, flags, cotangents, {})) : void(run(inForm)); });
+    return clock->time([&] { wanted ? void(gradient(inForm, flags, cotangents, kept)) : void(run(inForm)); });
   };
   auto prepare = [&](StrettoSignature *signature) {
     clock.emplace(device, strettoSignatureCacheBytes(signature));
@@ -136,8 +137,14 @@ std::string TorchOperator::tune(Arguments arguments, const c10::Dict<std::string
     if (wanted) {
       flags = wantedOf(arguments, *wanted, signature);
       flags.resize(inputs.size() + arguments.initialState.size());
-      for (const at::Tensor &result : run(arguments).results)
+      Arguments recorded = arguments;
+      recorded.savesRows = maySaveRows();
+      Outputs outputs = run(recorded);
+      for (const at::Tensor &result : outputs.results)
         cotangents.emplace_back(at::randn_like(result));
+      kept.saved = outputs.saved;
+      for (size_t result : outputs.taken)
+        kept.saved.push_back(outputs.results[result]);
     }
     return tuning;
   };

@@ -7,7 +7,7 @@ import stretto
 import torch
 from test_lookback_gradients import gradients, relation_loss
 from test_lookbacks import RELATIONS, relation
-from test_saved_rows import BOUNDS, SAVING, log_sum_exps, recorded
+from test_saved_rows import BOUNDS, SAVING, check_normalisers, check_what_calls_save, log_sum_exps, recorded
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="PyTorch sees no GPU")
 
@@ -82,3 +82,16 @@ def test_a_compiled_call_is_the_same():
     compiled = torch.compile(stretto.ops.relation_kl, fullgraph=True)
     (found,) = torch.autograd.grad(compiled(q_s, q_t), q_s)
     torch.testing.assert_close(found, expected, rtol=1e-2, atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    "dtype, bound", [(torch.float32, 1e-4), (torch.bfloat16, 2e-2), (torch.float16, 4e-3)], ids=str
+)
+@pytest.mark.parametrize("shape", [(2, 150, 4, 32), (1, 1500, 4, 64), (1, 700, 2, 128)], ids=str)
+def test_normalisers_are_saved(shape, dtype, bound):
+    check_normalisers(dtype, bound, shape, DEVICE)
+
+
+@DTYPES
+def test_what_calls_save(dtype):
+    check_what_calls_save("normalised_gla", dtype, DEVICE)

@@ -203,6 +203,34 @@ def test_a_normaliser_decays_with_its_state(ptxas, tmp_path):
         assert bytes_spilled(ptxas, tmp_path, text)[0] == 0
 
 
+def test_a_normaliser_is_saved_beside_the_result(ptxas, tmp_path):
+    """Those who find outputs leave it on the way, with as many warps and products under way as without it. No kernel of
+    the gradient reads the state for the result again.
+    """
+    settings = dict(target="sm_90a", dtype="bf16", K=128, V=128, form=(0, 1, 0, 1, 0, -1, 1, -1))
+    made = {}
+    for saved in (False, True):
+        planned = normalised_gla.lower("kernel", **settings, saved=saved)
+        roles = re.findall(r"#kernel.role<(\w+), (\d+)>", planned)
+        outputs = planned[planned.index("@normalised_gla.outputs(") : planned.index("@normalised_gla.producer(")]
+        products = re.findall(r"chunk\.dot|kernel\.finish|kernel\.matvec", outputs)
+        text = normalised_gla.lower("ptx", **settings, saved=saved)
+        assert bytes_spilled(ptxas, tmp_path, text)[0] == 0
+        made[saved] = roles, products, re.findall(r"setmaxnreg\S* \s*(\d+)", text)
+        assert outputs.count("to %saved.0 at") == saved
+    assert made[True] == made[False]
+    counts = {}
+    for saved in (False, True):
+        text = stretto.ops.lawcat.variant.lower(
+            "ptx", target="sm_90a", dtype="bf16", D=64, V=64, backward=True, segments=True, saved=saved
+        )
+        assert sum(bytes_spilled(ptxas, tmp_path, text)) == 0
+        bodies = {body.split("(")[0]: body for body in text.split(".visible .entry ")[1:]}
+        walks = ("cotangent_writes", "cotangents")
+        counts[saved] = [bodies[f"lawcat_backward_{walk}"].count("mma.sync") for walk in walks]
+    assert all(3 * few <= many for few, many in zip(counts[True], counts[False], strict=True))
+
+
 def test_tiles_that_are_left_over_others_have_as_many_places():
     """States that are kept leave memory for one tile of keys: what is left over these has one place, too."""
     form = dict(target="sm_90a", dtype="bf16", form=(0, 1, 0, 0, 0, -1, 1, -1), keeps="chunks", K=128, V=96)

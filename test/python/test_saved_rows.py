@@ -2,14 +2,22 @@
 that finds it, and that PyTorch sees an operator like others.
 """
 
+import pathlib
+import sys
+
 import pytest
 import stretto
 import torch
 from functorch.compile import make_boxed_func
+from stretto import lang as sl
 from test_lookback_gradients import gradients, relation_loss
 from test_lookbacks import RELATIONS, relation
 from torch._dynamo.backends.common import aot_autograd
 from torch.utils.checkpoint import checkpoint
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "bench"))
+from baselines import inputs
+from operators import OPERATORS
 
 # Of scores in 16 bits, whose queries are scaled before they are multiplied.
 BOUNDS = {torch.float64: 1e-10, torch.float32: 1e-4, torch.float16: 4e-3, torch.bfloat16: 3e-2}
@@ -98,6 +106,121 @@ def test_a_recorded_call_is_not_differentiated():
     q = torch.randn(1, 8, 2, 16, requires_grad=True)
     with pytest.raises(RuntimeError, match=r"\[R14\] a recorded call has no gradient; call the operator itself"):
         torch.ops.stretto.relation_kl_recorded(q, q)
+
+
+@stretto.variant
+def normalised_gla(q: sl.Row["K"], k: sl.Row["K"](heads="G"), v: sl.Row["V"](heads="G"), g: sl.Row["K"](heads="G")):
+    S = sl.decay(sl.state("K", "V + 1"), log=g, along="K")
+    S = sl.write(S, k, sl.append(v, 1.0))
+    numerator, denominator = sl.split(sl.read(S, q, along="K"), "V")
+    return numerator / denominator
+
+
+def decayed_sums(q, k, v, g):
+    """The same by its definition in fp64, a token after the other, and what its tokens are divided by."""
+    keys, state, rows, sums = 0, 0, [], []
+    k, v, g = (x.repeat_interleave(q.shape[2] // x.shape[2], 2) for x in (k, v, g))
+    for t in range(q.shape[1]):
+        decay = g[:, t].exp()
+        keys = decay * keys + k[:, t]
+        state = decay[..., None] * state + k[:, t, :, :, None] * v[:, t, :, None]
+        sums.append((q[:, t] * keys).sum(-1))
+        rows.append((q[:, t, :, None] @ state)[..., 0, :] / sums[-1][..., None])
+    return torch.stack(rows, 1), torch.stack(sums, 1)
+
+
+# How many rows calls save, with which their gradients take the result.
+SAVED = {"normalised_gla": 1, "lawcat": 1, "linear_attn_normalized": 0, "swa": 0, "lolcats": 0, "supra": 0, "gla": 0}
+
+
+def leaves_of(name, shape=(2, 70, 2, 16), key_heads=None, dtype=torch.float64, device="cpu"):
+    B, T, H, D = shape
+    made_as = "gla" if name == "normalised_gla" else name
+    given = inputs.make(made_as, B, T, H, D, dtype=torch.float64, device=device, key_heads=key_heads)
+    if name == "normalised_gla":
+        given |= {key: given[key].exp() for key in "qk"}
+    return {key: x.to(dtype).requires_grad_() for key, x in given.items()}
+
+
+def run(name, leaves):
+    return normalised_gla(**leaves) if name == "normalised_gla" else OPERATORS[name].call()(**leaves)
+
+
+def gradients_of(name, leaves):
+    o = run(name, leaves)
+    cotangent = torch.randn(o.shape, dtype=torch.float64, generator=torch.Generator().manual_seed(1)).to(o)
+    return torch.autograd.grad(o, leaves.values(), cotangent)
+
+
+def check_what_calls_save(name, dtype=torch.float64, device="cpu"):
+    """A graph holds a few numbers of each token, and the result; the gradient is made of these."""
+    leaves = leaves_of(name, dtype=dtype, device=device)
+    given = {x.data_ptr() for x in leaves.values()}
+    expected = gradients_of(name, leaves)
+    B, T, H = leaves["q"].shape[:3]
+    for shape in ((B, T, H), (B, T, H, leaves["v"].shape[-1])):
+        met = []
+
+        def unpack(x, shape=shape, met=met):
+            if x.shape != shape or x.data_ptr() in given:
+                return x
+            met.append(x)
+            return x * 1.5
+
+        with torch.autograd.graph.saved_tensors_hooks(lambda x: x, unpack):
+            found = gradients_of(name, leaves)
+        assert len(met) == SAVED[name]
+        same = all(torch.equal(a, b) for a, b in zip(found, expected, strict=True))
+        assert same == (not met)
+
+
+@pytest.mark.parametrize("name", SAVED)
+def test_what_calls_save(name):
+    check_what_calls_save(name)
+
+
+def check_normalisers(dtype, bound, shape=(2, 150, 4, 32), device="cpu"):
+    """What tokens are divided by, and gradients that are made of it, against the definition in fp64."""
+    leaves = leaves_of("normalised_gla", shape, key_heads=2, dtype=dtype, device=device)
+    packed = []
+    with torch.autograd.graph.saved_tensors_hooks(lambda x: packed.append(x) or x, lambda x: x):
+        o = run("normalised_gla", leaves)
+    (found,) = (x for x in packed if x.dim() == 3)
+    assert found.dtype == torch.promote_types(dtype, torch.float32)
+    assert any(x.data_ptr() == o.data_ptr() for x in packed)
+    wide = {key: x.detach().double().cpu().requires_grad_() for key, x in leaves.items()}
+    rows, sums = decayed_sums(**wide)
+    assert ((found.cpu() - sums).abs() / sums).max() < bound
+    cotangent = torch.randn(o.shape, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
+    expected = torch.autograd.grad(rows, wide.values(), cotangent)
+    for a, b in zip(torch.autograd.grad(o, leaves.values(), cotangent.to(o)), expected, strict=True):
+        assert (a.double().cpu() - b).norm() / b.norm() < bound
+
+
+@pytest.mark.parametrize("dtype, bound", [(torch.float64, 1e-10), (torch.float32, 1e-4), (torch.bfloat16, 2e-2)])
+def test_normalisers_are_saved(dtype, bound):
+    check_normalisers(dtype, bound)
+
+
+@pytest.mark.parametrize("T", [1, 64, 70, 200])
+def test_gradients_that_find_all_anew_are_the_same(T):
+    leaves = leaves_of("lawcat", (2, T, 2, 16))
+    given = [x.detach() for x in leaves.values()]
+    o, _, saved = torch.ops.stretto.lawcat_recorded(*given)
+    wanted = [True] * len(given)
+    cotangent = torch.randn(o.shape, dtype=o.dtype, generator=torch.Generator().manual_seed(1))
+    backward = torch.ops.stretto.lawcat_backward
+    anew, found = (backward(*given, wanted=wanted, cotangents=[cotangent], saved=rows) for rows in (None, [*saved, o]))
+    for a, b in zip(found, anew, strict=True):
+        torch.testing.assert_close(a, b, rtol=1e-10, atol=1e-10 * max(b.abs().max().item(), 1))
+    with pytest.raises(RuntimeError, match=r"\[R14\] 'saved' has 1 rows, expected 2"):
+        backward(*given, wanted=wanted, cotangents=[cotangent], saved=saved)
+
+
+def test_a_result_that_was_changed_is_refused():
+    loss = run("lawcat", leaves_of("lawcat")).mul_(2).sum()
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        loss.backward()
 
 
 def test_softmax_saves_nothing():

@@ -83,9 +83,10 @@ class Variant(ABC):
         structure, numeric = self.signature.split(options)
         return self.program(structure, present), numeric
 
-    def _backward(self, module: Module, wanted: Sequence[str]) -> Module:
+    def _backward(self, module: Module, wanted: Sequence[str], saved: bool = False) -> Module:
         """The declaration of the gradient of a program, of all that has one unless some is named."""
-        pipeline = f"stretto-differentiate{{wanted={','.join(wanted)}}}" if wanted else "stretto-differentiate"
+        options = [f"wanted={','.join(wanted)}"] * bool(wanted) + ["saved=true"] * saved
+        pipeline = f"stretto-differentiate{{{' '.join(options)}}}" if options else "stretto-differentiate"
         return module.run(pipeline).variant(f"{self.signature.name}_backward")
 
     def mlir(self, backward: bool = False, wanted: Sequence[str] = (), **settings) -> str:
@@ -106,6 +107,7 @@ class Variant(ABC):
         step: bool = False,
         segments: bool = False,
         keeps: str = "nothing",
+        saved: bool = False,
         form: Sequence[int] | None = None,
         **settings,
     ) -> str:
@@ -113,7 +115,8 @@ class Variant(ABC):
         (GPU). The target is "cpu" or a chip such as "sm_90a". Beside options, the settings are sizes and head counts
         (`K=64`, `H=8`); a size that is not given is 128, a number of heads 1. With `backward` it is the gradient, of
         what `wanted` names or of all, with `step` what one token does, with `segments` the kernels that walk segments
-        of a sequence side by side; with `keeps` the kernel of the results is that of a call which is recorded, and
+        of a sequence side by side; with `saved` the kernel of the results saves rows for its gradient, which takes
+        them, if there are some; with `keeps` the kernel of the results is that of a call which is recorded, and
         keeps the states at the start of each of its "chunks" for its gradient, or of "segments" that a launch
         chooses. `form` fixes what the model would choose: the tokens of a chunk, the slices of the values, the warps
         of a block, the walks back of a gradient, the slices of those of its walks that carry states alone (0, or left
@@ -149,7 +152,9 @@ class Variant(ABC):
             options=numeric,
         )
         if backward:
-            module = self._backward(module, wanted)
+            module = self._backward(module, wanted, saved)
+        elif saved:
+            module = module.run("stretto.variant(stretto-save-rows)").variant(self.signature.name)
         if stage == "stretto":
             return str(module)
         part = "step" if step else "segments" if segments else "results"

@@ -332,10 +332,10 @@ stretto.variant @variant_c12(%n: tensor<f64, #stretto.row<()>>) -> tensor<f64, #
 
 // -----
 
-// variant_c12: a gradient saves none.
-// expected-error @+1 {{[variant_c12] saves 1 of 2 results of a gradient, expected none}}
+// variant_c12: a gradient takes rows that were saved as arguments.
+// expected-error @+1 {{[variant_c12] takes 3 saved rows of 2 arguments, expected no more than these}}
 stretto.variant @variant_c12_gradient(%a: tensor<f64, #stretto.row<()>>, %b: tensor<f64, #stretto.row<()>>)
-    -> (tensor<f64, #stretto.row<()>>, tensor<f64, #stretto.row<()>>) attributes {gradient, saved = 1 : i64} {
+    -> (tensor<f64, #stretto.row<()>>, tensor<f64, #stretto.row<()>>) attributes {gradient, saved = 3 : i64} {
   stretto.yield %a, %b : tensor<f64, #stretto.row<()>>, tensor<f64, #stretto.row<()>>
 }
 

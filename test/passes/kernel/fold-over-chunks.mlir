@@ -345,3 +345,24 @@ chunk.kernel @turns chunk 16 segments turns(checkpoint %left: tensor<8x8xf32>, s
   %next = arith.addf %state, %left : tensor<8x8xf32>
   chunk.yield %state next %next : tensor<8x8xf32>, tensor<8x8xf32>
 }
+
+// -----
+
+// Numbers on the way to another output are stored as soon as they are known, others at the end.
+
+// CHECK-LABEL: kernel.func @numbers
+// CHECK: %[[SUM:.*]] = chunk.reduce sum
+// CHECK-NEXT: kernel.store %[[SUM]] to %l
+// CHECK: %[[O:.*]] = arith.divf
+// CHECK: %[[OTHER:.*]] = math.exp
+// CHECK: kernel.store %[[O]] to %o
+// CHECK: kernel.store %[[OTHER]] to %m
+// CHECK-NOT: kernel.store
+chunk.kernel @numbers chunk 16 (input %x: tensor<16x32xf32>, valid %n: index)
+    -> (o: tensor<16x32xf32>, l: tensor<16xf32>, m: tensor<16xf32>) {
+  %l = chunk.reduce sum %x over columns : tensor<16x32xf32> -> tensor<16xf32>
+  %ls = chunk.broadcast %l along rows : tensor<16xf32> to tensor<16x32xf32>
+  %o = arith.divf %x, %ls : tensor<16x32xf32>
+  %m = math.exp %l : tensor<16xf32>
+  chunk.yield %o, %l, %m : tensor<16x32xf32>, tensor<16xf32>, tensor<16xf32>
+}
