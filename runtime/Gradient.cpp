@@ -135,9 +135,8 @@ llvm::Expected<std::unique_ptr<Gradient>> Gradient::create(Signature &signature,
     Form ofForward = {
         .ahead = Knobs::instance().ahead.load(), .outputs = Knobs::instance().outputs.load(), .blocks = 2};
     Keeps keeps = signature.keptByFirst.load().value_or(gradient->statesOfCall ? Keeps::Chunks : Keeps::Segments);
-    llvm::Expected<Segments *> ofRecorded =
-        signature.segmentsOf(ofForward, gradient->request.takesSaved,
-                             signature.mayKeep(keeps) ? keeps : Keeps::Nothing);
+    llvm::Expected<Segments *> ofRecorded = signature.segmentsOf(ofForward, gradient->request.takesSaved,
+                                                                 signature.mayKeep(keeps) ? keeps : Keeps::Nothing);
     if (!ofRecorded) {
       llvm::consumeError(ofRecorded.takeError());
       ofRecorded = signature.segmentsOf(ofForward, gradient->request.takesSaved, Keeps::Nothing);
@@ -257,6 +256,14 @@ llvm::Error Gradient::makeKernels(std::vector<std::string> inputs, const Form &f
   bool keepsForSums = keptBack.size() > keptByResults.size();
   bool addsUpApart =
       keepsForSums || llvm::any_of(entryNames, [&](StringRef entry) { return !carriedBack.contains(entry); });
+  if (addsUpApart) {
+    if (llvm::Error error = compileTo(KernelRequest::Part::Sums, addingUp))
+      return error;
+    for (const Manifest::Argument &argument : addingUp->manifest.arguments)
+      if (argument.kind == Manifest::Kind::Input && !llvm::is_contained(inputNames, argument.name) &&
+          !keptBack.contains(argument.name))
+        asked.push_back(argument.name);
+  }
   auto noteKeptRows = [&](const Manifest &manifest) {
     for (KeptRow &row : KeptRow::of(manifest, signature.heads, resultNames)) {
       resultNames.push_back(row.name);
@@ -305,12 +312,8 @@ llvm::Error Gradient::makeKernels(std::vector<std::string> inputs, const Form &f
   }
   if (resultsKeepRows || addsUpApart)
     noteKeptRows(code->manifest);
-  if (addsUpApart) {
-    if (ofLater)
-      noteKeptRows(ofLater->manifest);
-    if (llvm::Error error = compileTo(KernelRequest::Part::Sums, addingUp))
-      return error;
-  }
+  if (addsUpApart && ofLater)
+    noteKeptRows(ofLater->manifest);
   auto make = [&](std::shared_ptr<CompiledKernel> &made, std::unique_ptr<Kernel> &kernel) -> llvm::Error {
     if (!made)
       return llvm::Error::success();

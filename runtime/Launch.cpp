@@ -274,7 +274,8 @@ llvm::Expected<Operator::Prepared> Operator::prepare(Signature &signature, const
     return prepared;
   Signature::Choice choice = signature.choose(call, threads);
   if (choice.segments > 1) {
-    if (llvm::Error error = signature.segmentsOf(choice.form, signature.savesRowsFor(call), keepsOf(call)).moveInto(prepared.segments))
+    if (llvm::Error error =
+            signature.segmentsOf(choice.form, signature.savesRowsFor(call), keepsOf(call)).moveInto(prepared.segments))
       return error;
     prepared.count = choice.segments;
     prepared.workspaceBytes = prepared.segments->workspaceBytes(call, choice.segments);
@@ -387,7 +388,8 @@ llvm::Expected<std::string> Operator::explain(Signature &signature, const Operat
   Signature::Choice choice = signature.choose(call, threads);
   Signature::Segments *segments = nullptr;
   if (choice.segments > 1)
-    if (llvm::Error error = signature.segmentsOf(choice.form, signature.savesRowsFor(call), keepsOf(call)).moveInto(segments))
+    if (llvm::Error error =
+            signature.segmentsOf(choice.form, signature.savesRowsFor(call), keepsOf(call)).moveInto(segments))
       return error;
   const Signature::Kernel *kernel = segments ? &segments->lastKernel() : nullptr;
   if (!segments)

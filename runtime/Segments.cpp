@@ -115,9 +115,8 @@ static bool hasName(ArrayRef<SegmentStarts::Kept> kept, StringRef name) {
   return llvm::any_of(kept, [&](const SegmentStarts::Kept &each) { return each.name == name; });
 }
 
-llvm::Expected<std::unique_ptr<Signature::Segments>> Signature::Segments::create(const Signature &signature,
-                                                                                 const Form &form, bool savesRows,
-                                                                                 Keeps keeps) {
+llvm::Expected<std::unique_ptr<Signature::Segments>>
+Signature::Segments::create(const Signature &signature, const Form &form, bool savesRows, Keeps keeps) {
   std::unique_ptr<Segments> made(new Segments(signature));
   KernelRequest request = signature.request;
   request.take(form);

@@ -49,8 +49,8 @@ struct DifferentiatePass : stretto::impl::DifferentiateBase<DifferentiatePass> {
 
   void runOnOperation() override {
     for (VariantOp variant : llvm::to_vector(getOperation().getOps<VariantOp>()))
-      if (IRMapping copies; failed(
-              differentiate(variant, wanted, zero, copies, saved ? findSavedRows(variant) : SavedRows())))
+      if (IRMapping copies;
+          failed(differentiate(variant, wanted, zero, copies, saved ? findSavedRows(variant) : SavedRows())))
         return signalPassFailure();
   }
 };

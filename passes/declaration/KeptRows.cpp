@@ -172,7 +172,8 @@ void KeptRows::runAmong(const llvm::DenseSet<Value> &some) {
   candidates = some;
   findCosts(Use::OfToken);
   for (Operation &op : *gradient.getBlock())
-    for (Value value : isReverse(&op) || op.hasTrait<OpTrait::IsTerminator>() ? allOperandsOf(&op) : SetVector<Value>()) {
+    for (Value value :
+         isReverse(&op) || op.hasTrait<OpTrait::IsTerminator>() ? allOperandsOf(&op) : SetVector<Value>()) {
       [[maybe_unused]] LogicalResult found = keepFor(value, Use::OfToken, &op);
       assert(succeeded(found) && "a token may read all anew");
     }

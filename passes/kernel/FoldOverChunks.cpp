@@ -1,8 +1,8 @@
 //===- FoldOverChunks.cpp - What a block does, chunk after chunk ----------===//
 
+#include "mlir/Analysis/SliceAnalysis.h"
 #include "mlir/Transforms/RegionUtils.h"
 #include "passes/Passes.h"
-#include "mlir/Analysis/SliceAnalysis.h"
 #include "passes/kernel/KernelFolder.h"
 #include "runtime/Manifest.h"
 

@@ -275,12 +275,12 @@ static bool leavesSeveral(scf::ForOp loop) {
     if (Operation *made = store.getTile().getDefiningOp())
       stored.push_back(made);
   return stored.size() > 1 && llvm::none_of(stored, [&](Operation *last) {
-    SetVector<Operation *> slice;
-    BackwardSliceOptions options;
-    options.omitUsesFromAbove = false;
-    return succeeded(getBackwardSlice(last, &slice, options)) &&
-           llvm::all_of(stored, [&](Operation *made) { return made == last || slice.contains(made); });
-  });
+           SetVector<Operation *> slice;
+           BackwardSliceOptions options;
+           options.omitUsesFromAbove = false;
+           return succeeded(getBackwardSlice(last, &slice, options)) &&
+                  llvm::all_of(stored, [&](Operation *made) { return made == last || slice.contains(made); });
+         });
 }
 
 namespace {

@@ -60,8 +60,8 @@ int64_t stretto::kernel::registersOfAddresses(FuncOp function) {
   ArrayRef<Manifest::Argument> described = manifestOf(function).arguments;
   auto isOfOthers = [&](BlockArgument argument) {
     auto view = dyn_cast<ViewType>(argument.getType());
-    bool isOutput = argument.getArgNumber() < described.size() &&
-                    described[argument.getArgNumber()].kind == Manifest::Kind::Output;
+    bool isOutput =
+        argument.getArgNumber() < described.size() && described[argument.getArgNumber()].kind == Manifest::Kind::Output;
     return isOutput && view && argument.use_empty() && view.getTile().getRank() < 2;
   };
   auto arguments = function.getBlock()->getArguments();

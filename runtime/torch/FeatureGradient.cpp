@@ -182,7 +182,7 @@ std::vector<at::Tensor> Parts::gradient(const Arguments &arguments, const Divisi
     }
     Kept ofKept;
     for (const at::Tensor &row : kept.saved)
-      ofKept.saved.push_back(group.of(row, /*ofSequences=*/true, /*axis=*/2));
+      ofKept.saved.push_back(group.of(row, /*ofSequences=*/true, /*headAxis=*/2));
     Tensors found = gradientOf(argumentsOf(group, arguments), division, wanted, ofGroup, places, ofKept);
     auto next = found.begin();
     for (size_t place = 0; place < wanted.size(); ++place) {
@@ -251,8 +251,8 @@ std::vector<at::Tensor> Parts::gradientOf(const Arguments &arguments, const Divi
   };
   std::vector<OptionalTensor> ofResults(cotangents.begin(), cotangents.begin() + static_cast<int64_t>(resultCount));
   addCotangents(ofResults, *rest, ofRest);
-  Tensors gradients = rest->op.gradient(ofRest, ofRestWanted, ofResults,
-                                            {.states = kept.states, .saved = kept.saved}, placesOf(*rest));
+  Tensors gradients =
+      rest->op.gradient(ofRest, ofRestWanted, ofResults, {.states = kept.states, .saved = kept.saved}, placesOf(*rest));
   auto next = gradients.begin();
   for (size_t i = 0; i < ofRestWanted.size(); ++i) {
     if (!ofRestWanted[i])

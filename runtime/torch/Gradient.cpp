@@ -52,6 +52,7 @@ static at::Tensor withFirstOfGroups(const at::Tensor &tensor, int64_t axis, int6
 
 static std::vector<StrettoShape> shapesOfSaved(const StrettoSignature *signature) {
   std::vector<StrettoShape> shapes;
+  shapes.reserve(strettoSignatureSavedCount(signature) + strettoSignatureTakenResultCount(signature));
   for (size_t i = 0; i < strettoSignatureSavedCount(signature); ++i)
     shapes.push_back(strettoSignatureSaved(signature, i));
   for (size_t i = 0; i < strettoSignatureTakenResultCount(signature); ++i)
@@ -76,8 +77,8 @@ void TorchOperator::checkSaved(const at::Tensor &row, const StrettoSignature *si
 }
 
 std::vector<at::Tensor> TorchOperator::gradient(Arguments arguments, const std::vector<bool> &wanted,
-                                                const std::vector<OptionalTensor> &cotangents,
-                                                const Kept &kept, const std::vector<OptionalTensor> &places) const {
+                                                const std::vector<OptionalTensor> &cotangents, const Kept &kept,
+                                                const std::vector<OptionalTensor> &places) const {
   checkMemory(arguments);
   std::vector<at::Tensor> of = differentiated(variant(), arguments, wanted);
   if (of.empty())
@@ -113,6 +114,7 @@ std::vector<at::Tensor> TorchOperator::gradient(Arguments arguments, const std::
   std::deque<at::Tensor> described; // they have to outlive the call
   auto describe = [&](at::Tensor tensor) { return describeTensor(described.emplace_back(std::move(tensor))); };
   std::vector<StrettoTensor> ofSaved;
+  ofSaved.reserve(kept.saved.size());
   std::vector<StrettoShape> shapes = shapesOfSaved(call.signature);
   for (size_t i = 0; i < kept.saved.size(); ++i)
     ofSaved.push_back(describe(isReadable(kept.saved[i], shapes[i]) ? kept.saved[i] : kept.saved[i].contiguous()));

@@ -60,9 +60,9 @@ StrettoSignature *TorchOperator::signatureOfShapes(const Arguments &arguments) c
 }
 
 std::vector<size_t> TorchOperator::takenResults(const StrettoSignature *signature) {
-  std::vector<size_t> results;
-  for (size_t i = 0; i < strettoSignatureTakenResultCount(signature); ++i)
-    results.push_back(strettoSignatureTakenResult(signature, i));
+  std::vector<size_t> results(strettoSignatureTakenResultCount(signature));
+  for (size_t i = 0; i < results.size(); ++i)
+    results[i] = strettoSignatureTakenResult(signature, i);
   return results;
 }
 

@@ -121,8 +121,8 @@ public:
 
   /// The gradients of a call that are wanted: of inputs, then of entries of the initial state. `wanted` has a word for
   /// each of all of these; `cotangents` are those of the results, then of all entries of the final state, which may be
-  /// absent for 0. Rows that no two parts of a gradient leave together are left where `places`, one for each input, says
-  /// so.
+  /// absent for 0. Rows that no two parts of a gradient leave together are left where `places`, one for each input,
+  /// says so.
   std::vector<at::Tensor> gradient(Arguments arguments, const std::vector<bool> &wanted,
                                    const std::vector<OptionalTensor> &cotangents, const Kept &kept = {},
                                    const std::vector<OptionalTensor> &places = {}) const;
