@@ -158,16 +158,6 @@ public:
     }
     SmallVector<Value> outputs(yield.getOutputs());
     sortByRoom(outputs);
-    // An output that another is made of is there on the way.
-    llvm::DenseSet<Operation *> onTheWay;
-    for (Value output : outputs)
-      if (Operation *made = output.getDefiningOp()) {
-        SetVector<Operation *> slice;
-        (void)getBackwardSlice(made, &slice);
-        onTheWay.insert_range(slice);
-      }
-    std::stable_partition(outputs.begin(), outputs.end(),
-                          [&](Value output) { return !onTheWay.contains(output.getDefiningOp()); });
     // Rows that are kept are asked for by all else.
     if (keepsRows)
       std::stable_partition(outputs.begin(), outputs.end(),

@@ -148,6 +148,23 @@ def test_nothing_is_kept_without_a_place(environment, tmp_path, tuned, by):
     assert not (tmp_path / "state/stretto/tuned").exists()
 
 
+def test_gradients_that_take_saved_rows_have_forms_of_their_own(environment):
+    """They have other kernels than those that find all anew."""
+    program = """
+        for name in ("lawcat", "gla"):
+            case, inputs = call(name, gradients=True)
+            variant(case).tune(**inputs, seconds=0)
+        for entry in json.loads(torch.ops.stretto._tuned_table())["entries"]:
+            words = entry["key"].split()
+            print(words[0], "gradient" in words, "with saved rows" in entry["key"])
+    """
+    out, _ = run({**environment, "STRETTO_CACHE_DIR": ""}, program)
+    found = {tuple(line.split()) for line in out.splitlines()}
+    rests = {line for line in found if line[0].startswith("lawcat") and line[1] == "True"}
+    assert any(line[2] == "True" for line in rests)
+    assert {line[1:] for line in found if line[0] == "gla"} == {("False", "False"), ("True", "False")}
+
+
 def test_every_form_computes_the_same(environment, tmp_path):
     """Any form that a tuner may choose, forced by a shipped table."""
     program = """
