@@ -123,7 +123,7 @@ void Gradient::explain(llvm::json::OStream &json, const OperatorCall &call, cons
     };
     for (auto [index, shape] : llvm::enumerate(signature.savedRows))
       if (request.takesSaved)
-        explainRow("saved_" + std::to_string(index), /*isSaved=*/true,
+        explainRow(inputNames[signature.op.inputs().size() + signature.results.size() + index], /*isSaved=*/true,
                    tokens * static_cast<int64_t>(llvm::product_of(shape.sizes)) * bytesOf(shape.type));
     for (const KeptRow &kept : keptRows)
       explainRow(kept.name, /*isSaved=*/false, kept.bytes(tokens));

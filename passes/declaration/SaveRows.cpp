@@ -100,7 +100,7 @@ static SavedRows rowsOfFolds(VariantOp program) {
 /// Where the walk back asks for forward states all the same, each kernel would read them for what a token was divided
 /// by. Otherwise the walk forward, which is there in any case, finds that.
 static SavedRows rowsOfStates(VariantOp program) {
-  // Beside look-backs there is no memory for the results (docs/performance.md).
+  // Beside look-backs chunks become too short for warpgroups with the results (docs/performance.md).
   WalkResult looksBack = program.walk([](LookbackOp) { return WalkResult::interrupt(); });
   if (looksBack.wasInterrupted())
     return {};

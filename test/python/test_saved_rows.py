@@ -268,6 +268,30 @@ def test_compiled_calls_save_rows(dynamic):
     assert "stretto.relation_kl.default" not in graphs
 
 
+@pytest.mark.parametrize("dynamic", [False, True])
+def test_compiled_calls_hand_results_on(dynamic):
+    torch._dynamo.reset()
+    graphs = []
+
+    def keep(graph, _):
+        graphs.extend(graph.graph.nodes)
+        return make_boxed_func(graph.forward)
+
+    backend = aot_autograd(fw_compiler=keep, bw_compiler=keep)
+    compiled = torch.compile(
+        lambda **leaves: stretto.ops.lawcat(**leaves)[0] * 1.0, fullgraph=True, dynamic=dynamic, backend=backend
+    )
+    for T in (70, 90):
+        leaves = leaves_of("lawcat", (1, T, 2, 16))
+        found = torch.autograd.grad(compiled(**leaves).sum(), leaves.values())
+        expected = torch.autograd.grad(run("lawcat", leaves).sum(), leaves.values())
+        for a, b in zip(found, expected, strict=True):
+            torch.testing.assert_close(a, b, rtol=0, atol=1e-12)
+    (backward, *_) = (node for node in graphs if str(node.target) == "stretto.lawcat_backward.default")
+    (saved,) = (given for given in (*backward.args, *backward.kwargs.values())[-1:])
+    assert "stretto.lawcat_recorded.default" in {str(node.target) for node in graphs} and len(saved) == 2
+
+
 def test_saved_rows_are_seen_by_hooks_and_made_again_by_checkpoints():
     q, k = (torch.randn(1, 70, 2, 16, dtype=torch.float64) for _ in range(2))
     q.requires_grad_()
