@@ -2,6 +2,7 @@
 
 #include "passes/chunk/DecayBuilder.h"
 #include "mlir/Dialect/SCF/IR/SCF.h"
+#include "mlir/IR/IRMapping.h"
 #include "mlir/IR/Matchers.h"
 #include "passes/declaration/KernelNames.h"
 #include <cmath>
@@ -128,8 +129,17 @@ Value DecayBuilder::joinHalves(Value second, Value first, Value halved) {
 Value DecayBuilder::toMiddle(const Decayed &decayed, Value halved) {
   // First, so that what else is taken of the sums comes from where other threads find them.
   Value middle = chunk::MiddleOp::create(builder, decayed.sums.getType(), decayed.sums, halved, tokens);
-  Value own = joinHalves(decayed.upTo, decayed.sums, halved);
+  Value own = decayed.sums;
+  if (decayed.before) {
+    Value none = splat(decayed.sums, 0);
+    own = sub(own, joinHalves(binaryLogs(again(decayed.amount)), none, halved));
+  }
   return exp2(arith::NegFOp::create(builder, math::AbsFOp::create(builder, sub(own, middle))));
+}
+
+DecayBuilder::Decayed DecayBuilder::decayOf(Value amount, bool before, const KnownLogs &known) {
+  Value sums = known.sums ? toBaseTwo(known.sums) : binarySums(amount);
+  return {amount, sums, before, known.areNear};
 }
 
 DecayBuilder::RowsOfHalves DecayBuilder::rowsOfHalves(Value query, Value key) {
@@ -193,6 +203,43 @@ Value DecayBuilder::dotByHalves(Value query, Value key, const Decayed &decayed) 
   return times(choose(inRange, type, together, ofThemselves), factor);
 }
 
+Value DecayBuilder::sumsByHalves(Value weights, Value rows, bool transpose, const Decayed &decayed) {
+  auto zerosLike = [&](Value tile) -> Value {
+    return arith::ConstantOp::create(builder, cast<TypedAttr>(builder.getZeroAttr(tile.getType())));
+  };
+  auto index = [&](int64_t number) -> Value { return arith::ConstantIndexOp::create(builder, number); };
+  auto loop = scf::ForOp::create(builder, index(0), index(llvm::Log2_64(tokens)), index(1), zerosLike(rows));
+  OpBuilder::InsertionGuard guard(builder);
+  builder.setInsertionPointToStart(loop.getBody());
+  Value halved = loop.getInductionVar(), factors = toMiddle(decayed, halved);
+  Value given = asTheyCame(weights);
+  bool areOperands = getElementTypeOrSelf(given) == operandType;
+  Value met = areOperands ? given : weights;
+  Value pairs = widened(
+      chunk::MeetOp::create(builder, met.getType(), met, zerosLike(met), halved, tokens, /*whole=*/false),
+      tileTypeOf(weights).getElementType());
+  // Each turn takes rows from where they lie. The gradient of a decay is a difference of sums, which those of operands
+  // without their rests would not leave. Where nothing decays numbers of operands are multiplied, whose products fp32
+  // has: what both sums have of them cancels.
+  auto bothParts = [&](Value whole) -> Operand {
+    Value most = rounded(whole);
+    return {whole, most, rounded(sub(whole, most))};
+  };
+  Value sum = product(areOperands ? Operand{pairs, pairs, Value()} : bothParts(pairs), bothParts(mul(rounded(again(rows)), factors)),
+                      rows.getType(), /*addend=*/Value(), transpose, /*transposeRight=*/false);
+  scf::YieldOp::create(builder, add(loop.getRegionIterArg(0), mul(sum, factors)));
+  return loop.getResult(0);
+}
+
+Value DecayBuilder::ofThemselves(Value weights, Value rows) {
+  RankedTensorType type = tileTypeOf(weights);
+  Value none = arith::ConstantOp::create(builder, cast<TypedAttr>(builder.getZeroAttr(type)));
+  Value own = chunk::MeetOp::create(builder, type, weights, none, /*halved=*/Value(), /*block=*/1, /*whole=*/false);
+  Value numbers = chunk::ReduceOp::create(builder, type.clone({tokens}), chunk::Reduction::Sum, own,
+                                          chunk::Side::Columns);
+  return scaleRows(rows, repeat(numbers, tileTypeOf(rows), chunk::Side::Rows));
+}
+
 Value DecayBuilder::areNear(Value amount, const RowsOfHalves &rows) {
   constexpr int64_t half = rescaledTokens / 2;
   double mostOfToken = std::min(std::log(factorLimit()) / static_cast<double>(half), -chunk::noFactor);
@@ -229,15 +276,21 @@ Value DecayBuilder::exactly(Operation *op) {
 }
 
 Value DecayBuilder::exactly(chunk::DecayDotOp scores, const KnownLogs &known) {
-  if (scores.getForm() != chunk::DecayForm::Log || !gainsFromHalves())
+  if (!gainsFromHalves(scores.getForm()))
     return exactly(builder.clone(*scores));
-  Value sums = known.sums ? toBaseTwo(known.sums) : binarySums(scores.getAmount());
-  Value upTo = scores.getBefore() ? sub(sums, binaryLogs(scores.getAmount())) : sums;
-  return dotByHalves(scores.getQuery(), scores.getKey(),
-                     {scores.getAmount(), sums, upTo, scores.getBefore(), known.areNear});
+  return dotByHalves(scores.getQuery(), scores.getKey(), decayOf(scores.getAmount(), scores.getBefore(), known));
+}
+
+Value DecayBuilder::exactly(chunk::DecayDotOp scores) {
+  if (!gainsFromHalves(scores.getForm()))
+    return exactly(builder.clone(*scores));
+  return dotByHalves(scores.getQuery(), scores.getKey(), decayAgain(scores.getAmount(), scores.getBefore()));
 }
 
 Value DecayBuilder::exactTotal(chunk::DecayTotalsOp op, Value weights, bool ofKeys) {
+  if (gainsFromHalves(op.getForm()))
+    return mul(rounded(ofKeys ? op.getKey() : op.getQuery()), sumsByHalves(weights, ofKeys ? op.getQuery() : op.getKey(), ofKeys,
+                                                                  decayAgain(op.getAmount(), op.getBefore())));
   Value query = rounded(op.getQuery()), key = rounded(op.getKey());
   Value strict = causal(weights, /*strict=*/true);
   auto mix = chunk::DecayMixOp::create(builder, query.getType(), strict, ofKeys ? query : key, op.getForm(),
@@ -313,6 +366,16 @@ void DecayBuilder::multiplyBothParts(Value whole, std::optional<Operand> known) 
     product.getLeftMutable().assign(parts.rounded);
     product.getAddendMutable().assign(ofRest);
   }
+}
+
+Value DecayBuilder::again(Value numbers) {
+  Operation *made = numbers.getDefiningOp();
+  bool isScaled = isa_and_nonnull<arith::MulFOp>(made) && matchPattern(made->getOperand(1), m_Constant());
+  if (!isScaled && !isa_and_nonnull<arith::ExtFOp, chunk::MaskOp>(made))
+    return chunk::AgainOp::create(builder, numbers);
+  IRMapping mapping;
+  mapping.map(made->getOperand(0), again(made->getOperand(0)));
+  return builder.clone(*made, mapping)->getResult(0);
 }
 
 Value DecayBuilder::widened(Value rows, Type element) {

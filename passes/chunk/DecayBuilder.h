@@ -125,10 +125,10 @@ protected:
   /// Tokens of blocks in which rows are rescaled around the middle where the range of factors allows it.
   static constexpr int64_t rescaledTokens = 8;
 
-  /// What decays, and binary logarithms of what has decayed up to each token, and up to where it reads; and whether
-  /// tokens of a small block are near, if that is known.
+  /// What decays, and binary logarithms of what has decayed up to each token; whether a token reads before its own
+  /// decay, and whether tokens of a small block are near, if that is known.
   struct Decayed {
-    mlir::Value amount, sums, upTo;
+    mlir::Value amount, sums;
     bool before;
     mlir::Value areNear;
   };
@@ -139,7 +139,12 @@ protected:
   };
 
   /// Whether products of whole tiles, one for each size of blocks, cost less than walking from token to token.
-  bool gainsFromHalves() { return tokens >= 32 && llvm::isPowerOf2_64(tokens); }
+  bool gainsFromHalves(chunk::DecayForm form) {
+    return form == chunk::DecayForm::Log && tokens >= 32 && llvm::isPowerOf2_64(tokens);
+  }
+  Decayed decayOf(mlir::Value amount, bool before, const KnownLogs &known = {});
+  /// The same of logarithms that are summed up anew, so that neither they nor their sums are kept for it.
+  Decayed decayAgain(mlir::Value amount, bool before) { return decayOf(again(amount), before); }
   /// Of blocks of a chunk that has been halved so many times.
   mlir::Value joinHalves(mlir::Value second, mlir::Value first, mlir::Value halved);
   /// The decay between each token and the middle of its block.
@@ -155,6 +160,11 @@ protected:
   mlir::Value areNear(mlir::Value amount, const RowsOfHalves &rows);
   /// `y_ij = sum_d q_id k_jd 2^(b_i - b_j)`
   mlir::Value dotByHalves(mlir::Value query, mlir::Value key, const Decayed &decayed);
+  /// Of the pairs of different tokens `y_id = sum_j w_ij x_jd 2^(b_i - b_j)`, or of the weights transposed
+  /// `y_jd = sum_i w_ij x_id 2^(b_i - b_j)`, of rows as operands are rounded.
+  mlir::Value sumsByHalves(mlir::Value weights, mlir::Value rows, bool transpose, const Decayed &decayed);
+  /// What a token weighs its own row with, times that row.
+  mlir::Value ofThemselves(mlir::Value weights, mlir::Value rows);
 
   //===--------------------------------------------------------------------===//
   // Choices
@@ -171,11 +181,14 @@ protected:
   mlir::Value exactly(mlir::Operation *op);
   /// The products of rows where no range is asked for.
   mlir::Value exactly(chunk::DecayDotOp scores, const KnownLogs &known);
+  mlir::Value exactly(chunk::DecayDotOp scores);
   mlir::Value exactTotal(chunk::DecayTotalsOp op, mlir::Value weights, bool ofKeys);
 
   /// Rows as operands of products are rounded, in the type of sums.
   mlir::Value rounded(mlir::Value rows);
   mlir::Value widened(mlir::Value rows, mlir::Type element);
+  /// Numbers of memory, of which nothing is the same as what is made of them elsewhere.
+  mlir::Value again(mlir::Value numbers);
 
   //===--------------------------------------------------------------------===//
   // Rests

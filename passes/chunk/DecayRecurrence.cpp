@@ -231,7 +231,7 @@ RecurrenceExpander::Rescaling RecurrenceExpander::rescaledByLogs(DecayRecurrence
     Value asGiven = sumsByProduct(amount, /*reverse=*/false, /*exclusive=*/false);
     inRange = within(ops, rows, asGiven, std::log(factorLimit()), /*rising=*/true);
     auto exactSums = [&] { return sumsOfLogs(amount); };
-    if (ops.scores.size() == 1 && !ops.before && gainsFromHalves()) {
+    if (ops.scores.size() == 1 && !ops.before && gainsFromHalves(chunk::DecayForm::Log)) {
       // Where no logarithm is floored these sums are those of floored ones. Products by halves ask for that in any
       // case.
       chunk::DecayDotOp scores = ops.scores.front();
@@ -415,16 +415,24 @@ void RecurrenceExpander::mixOfRescaled(chunk::DecayMixOp op, DecayRecurrence &op
     return results;
   };
   auto exact = [&, factor = factor, factors = factors]() -> SmallVector<Value> {
-    auto mix = cast<chunk::DecayMixOp>(builder.clone(*op));
-    mix.getAddendMutable().clear();
-    mix.getWeightsMutable().assign(weights.rounded);
-    SmallVector<Value> results = {times(exactly(mix), factor)};
+    Value ofOthers, sum;
+    if (gainsFromHalves(op.getForm())) {
+      ofOthers = sumsByHalves(weights.rounded, op.getRows(), ofKeys, decayAgain(op.getAmount(), op.getBefore()));
+      sum = op.getBefore() ? ofOthers : add(ofOthers, ofThemselves(weights.rounded, op.getRows()));
+    } else {
+      auto mix = cast<chunk::DecayMixOp>(builder.clone(*op));
+      mix.getAddendMutable().clear();
+      mix.getWeightsMutable().assign(weights.rounded);
+      sum = exactly(mix);
+    }
+    SmallVector<Value> results = {times(sum, factor)};
     Value seen = seenInBranch();
     Value ofSeen = seen ? mul(seen, factors) : Value();
     if (seen)
       results[0] = add(ofSeen, results[0]);
     if (total)
-      results.push_back(add(totalWith(seen, ofSeen), exactTotal(total->op, weights.rounded, ofKeys)));
+      results.push_back(add(totalWith(seen, ofSeen), ofOthers ? mul(rounded(ownRows), ofOthers)
+                                                              : exactTotal(total->op, weights.rounded, ofKeys)));
     return results;
   };
   SmallVector<Type, 2> types(total ? 2 : 1, op.getType());
@@ -530,14 +538,13 @@ void RecurrenceExpander::expand(DecayRecurrence ops, bool within) {
   rows.rescaling.sumsInRange = withinSums(ops, rows);
   rescale(rows, ops.before);
   const auto &[inRange, ofQueries, ofKeys, ofState, total, sumsInRange, known] = rows.rescaling;
-  // Where sums are formed token by token, products by halves would gain little, and keep what they are made of.
   bool isAlone = ops.mixes.empty() && ops.totals.empty();
   for (chunk::DecayDotOp op : ops.scores) {
     auto plain = [&] {
       Operand query = rescaled(rows.queries, op.getQuery()), key = rescaled(rows.keys, op.getKey());
       return causal(scoresOf(query, key, op.getType()), op.getBefore());
     };
-    auto exact = [&, known = known] { return isAlone ? exactly(op, known) : exactly(builder.clone(*op)); };
+    auto exact = [&, known = known] { return isAlone ? exactly(op, known) : exactly(op); };
     Value scores = choose(inRange, op.getType(), plain, exact);
     if (ops.before && !isReverse)
       scores = meetingItself(op, scores);

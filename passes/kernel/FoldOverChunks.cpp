@@ -350,7 +350,10 @@ void KernelFolder::emit(Operation &op) {
   else if (auto again = dyn_cast<chunk::AgainOp>(op))
     mapping.map(again.getResult(), mapping.lookup(again.getOperand()));
   else if (op.getNumResults() != 1 || !mapping.contains(op.getResult(0))) // else a look-back began with the sum
-    builder.clone(op, mapping);
+    builder.clone(op, mapping)->walk([](chunk::AgainOp again) {
+      again.replaceAllUsesWith(again.getOperand());
+      again.erase();
+    });
 }
 
 void KernelFolder::carry() {
