@@ -215,9 +215,9 @@ Value DecayBuilder::sumsByHalves(Value weights, Value rows, bool transpose, cons
   Value given = asTheyCame(weights);
   bool areOperands = getElementTypeOrSelf(given) == operandType;
   Value met = areOperands ? given : weights;
-  Value pairs = widened(
-      chunk::MeetOp::create(builder, met.getType(), met, zerosLike(met), halved, tokens, /*whole=*/false),
-      tileTypeOf(weights).getElementType());
+  Value pairs =
+      widened(chunk::MeetOp::create(builder, met.getType(), met, zerosLike(met), halved, tokens, /*whole=*/false),
+              tileTypeOf(weights).getElementType());
   // Each turn takes rows from where they lie. The gradient of a decay is a difference of sums, which those of operands
   // without their rests would not leave. Where nothing decays numbers of operands are multiplied, whose products fp32
   // has: what both sums have of them cancels.
@@ -225,8 +225,9 @@ Value DecayBuilder::sumsByHalves(Value weights, Value rows, bool transpose, cons
     Value most = rounded(whole);
     return {whole, most, rounded(sub(whole, most))};
   };
-  Value sum = product(areOperands ? Operand{pairs, pairs, Value()} : bothParts(pairs), bothParts(mul(rounded(again(rows)), factors)),
-                      rows.getType(), /*addend=*/Value(), transpose, /*transposeRight=*/false);
+  Value sum = product(areOperands ? Operand{pairs, pairs, Value()} : bothParts(pairs),
+                      bothParts(mul(rounded(again(rows)), factors)), rows.getType(), /*addend=*/Value(), transpose,
+                      /*transposeRight=*/false);
   scf::YieldOp::create(builder, add(loop.getRegionIterArg(0), mul(sum, factors)));
   return loop.getResult(0);
 }
@@ -235,8 +236,8 @@ Value DecayBuilder::ofThemselves(Value weights, Value rows) {
   RankedTensorType type = tileTypeOf(weights);
   Value none = arith::ConstantOp::create(builder, cast<TypedAttr>(builder.getZeroAttr(type)));
   Value own = chunk::MeetOp::create(builder, type, weights, none, /*halved=*/Value(), /*block=*/1, /*whole=*/false);
-  Value numbers = chunk::ReduceOp::create(builder, type.clone({tokens}), chunk::Reduction::Sum, own,
-                                          chunk::Side::Columns);
+  Value numbers =
+      chunk::ReduceOp::create(builder, type.clone({tokens}), chunk::Reduction::Sum, own, chunk::Side::Columns);
   return scaleRows(rows, repeat(numbers, tileTypeOf(rows), chunk::Side::Rows));
 }
 
@@ -289,8 +290,9 @@ Value DecayBuilder::exactly(chunk::DecayDotOp scores) {
 
 Value DecayBuilder::exactTotal(chunk::DecayTotalsOp op, Value weights, bool ofKeys) {
   if (gainsFromHalves(op.getForm()))
-    return mul(rounded(ofKeys ? op.getKey() : op.getQuery()), sumsByHalves(weights, ofKeys ? op.getQuery() : op.getKey(), ofKeys,
-                                                                  decayAgain(op.getAmount(), op.getBefore())));
+    return mul(rounded(ofKeys ? op.getKey() : op.getQuery()),
+               sumsByHalves(weights, ofKeys ? op.getQuery() : op.getKey(), ofKeys,
+                            decayAgain(op.getAmount(), op.getBefore())));
   Value query = rounded(op.getQuery()), key = rounded(op.getKey());
   Value strict = causal(weights, /*strict=*/true);
   auto mix = chunk::DecayMixOp::create(builder, query.getType(), strict, ofKeys ? query : key, op.getForm(),

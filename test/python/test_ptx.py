@@ -362,8 +362,9 @@ def test_walks_back_form_tokens_across(ptxas, tmp_path, operator, most):
     instructions = kernels_of(tmp_path / "kernel.cubin")[f"{operator}_backward"]
 
     assert sum("HGMMA" in line for line in instructions) >= 48
-    assert sum("HMMA" in line for line in instructions) <= 40
-    assert sum("LDSM" in line for line in instructions) <= 130
+    # With those of the branch that forms pairs exactly.
+    assert sum("HMMA" in line for line in instructions) <= 56
+    assert sum("LDSM" in line for line in instructions) <= 152
     assert sum("BAR.SYNC" in line for line in instructions) <= 33
 
 

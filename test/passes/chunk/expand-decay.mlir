@@ -365,14 +365,14 @@ chunk.kernel @sums_of_two chunk 32 (input %q: tensor<32x32xf16>, input %g: tenso
 // CHECK: scf.if
 // CHECK: } else {
 // CHECK: %[[B:.*]] = arith.mulf %[[SUM]]
-// CHECK: %[[UPTO:.*]] = arith.subf %[[B]]
 // CHECK: %[[SIZES:.*]] = arith.constant 5 : index
 // CHECK: %[[NONE:.*]] = arith.constant dense<0.000000e+00> : tensor<32x32xf32>
 // CHECK: %[[ALL:.*]] = scf.for %[[I:[^ ]*]] = %{{.*}} to %[[SIZES]] step %{{.*}} iter_args(%[[OTHERS:.*]] = %[[NONE]])
 // CHECK: %[[JOINED:.*]] = chunk.join_halves %q, %k block 32 halved %[[I]] : tensor<32x16xbf16>
 // CHECK: %[[WIDE:.*]] = arith.extf %[[JOINED]]
 // CHECK: %[[MIDDLE:.*]] = chunk.middle %[[B]] block 32 halved %[[I]]
-// CHECK: %[[OWN:.*]] = chunk.join_halves %[[UPTO]], %[[B]] block 32 halved %[[I]]
+// CHECK: %[[NEXT:.*]] = chunk.join_halves %{{.*}}, %{{.*}} block 32 halved %[[I]] : tensor<32x16xf32>
+// CHECK: %[[OWN:.*]] = arith.subf %[[B]], %[[NEXT]]
 // CHECK: %[[D:.*]] = arith.subf %[[OWN]], %[[MIDDLE]]
 // CHECK: math.absf %[[D]]
 // CHECK: arith.negf
@@ -400,6 +400,36 @@ chunk.kernel @by_halves chunk 32 (input %q: tensor<32x16xbf16>, input %k: tensor
   %y = chunk.decay_to_end %k32 log %g : tensor<32x16xf32>, tensor<32x16xf32>
   %next = chunk.dot %y, %v32 transpose_left add %s : tensor<32x16xf32>, tensor<32x8xf32> -> tensor<16x8xf32>
   chunk.yield %o next %next : tensor<32x8xf32>, tensor<16x8xf32>
+}
+
+// So do sums over pairs, of rows and of the results that have decayed to the middle; each turn takes rows from where
+// they lie, and multiplies what rounding takes of them, too.
+// CHECK-LABEL: chunk.kernel @totals_by_halves
+// CHECK: scf.if
+// CHECK: } else {
+// CHECK: %[[B:.*]] = arith.mulf
+// CHECK: %[[SUM:.*]] = scf.for %[[I:[^ ]*]] = %{{.*}} iter_args(%[[OTHERS:.*]] = %{{.*}}) -> (tensor<32x16xf32>)
+// CHECK: chunk.middle %[[B]] block 32 halved %[[I]]
+// CHECK: %[[F:.*]] = math.exp2
+// CHECK: %[[P:.*]] = chunk.meet %{{.*}} else %{{.*}} block 32 halved %[[I]] : tensor<32x32xf32>
+// CHECK: chunk.again
+// CHECK: %[[ROWS:.*]] = arith.mulf %{{.*}}, %[[F]]
+// CHECK: %[[REST:.*]] = arith.subf %[[ROWS]]
+// CHECK: %[[Y:.*]] = chunk.dot {{.*}} : tensor<32x32xf32>, tensor<32x16xf32>
+// CHECK: %[[MET:.*]] = arith.mulf %{{.*}}, %[[F]]
+// CHECK: %[[NEXT:.*]] = arith.addf %[[OTHERS]], %[[MET]]
+// CHECK: scf.yield %[[NEXT]]
+// CHECK: arith.mulf %{{.*}}, %[[SUM]]
+// CHECK: scf.for
+// CHECK: chunk.dot {{.*}} transpose_left
+// CHECK-NOT: chunk.decay_mix
+chunk.kernel @totals_by_halves chunk 32 reverse (input %q: tensor<32x16xbf16>, input %k: tensor<32x16xbf16>,
+                                                 input %w: tensor<32x32xf32>, input %g: tensor<32x16xf32>, valid %n: index)
+    -> (o: tensor<32x16xf32>, p: tensor<32x16xf32>) {
+  %q32 = arith.extf %q : tensor<32x16xbf16> to tensor<32x16xf32>
+  %k32 = arith.extf %k : tensor<32x16xbf16> to tensor<32x16xf32>
+  %o, %p = chunk.decay_totals %q32, %k32, %w log %g : tensor<32x16xf32>, tensor<32x32xf32>, tensor<32x16xf32>
+  chunk.yield %o, %p : tensor<32x16xf32>, tensor<32x16xf32>
 }
 
 // Where tokens read their own, rows of blocks of 8 are rescaled around the middle if logarithms of -15 a token allow it:
