@@ -140,7 +140,7 @@ protected:
 
   /// Whether products of whole tiles, one for each size of blocks, cost less than walking from token to token.
   bool gainsFromHalves(chunk::DecayForm form) {
-    return form == chunk::DecayForm::Log && tokens >= 32 && llvm::isPowerOf2_64(tokens);
+    return hasRoomForHalves && form == chunk::DecayForm::Log && tokens >= 32 && llvm::isPowerOf2_64(tokens);
   }
   Decayed decayOf(mlir::Value amount, bool before, const KnownLogs &known = {});
   /// The same of logarithms that are summed up anew, so that neither they nor their sums are kept for it.
@@ -224,6 +224,8 @@ protected:
   int64_t warps;
   /// Of fp16, which has 11 bits, no rests are multiplied.
   bool multipliesRests;
+  /// Whether registers suffice for what products by halves are made of.
+  bool hasRoomForHalves = true;
 
 private:
   /// Whether a kernel has no more than one recurrence, and solves no systems of equations: what several have in common,

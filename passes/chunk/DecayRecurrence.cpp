@@ -531,6 +531,9 @@ void RecurrenceExpander::giveBack(chunk::DecayStateOp state, Value met, Value fa
 
 void RecurrenceExpander::expand(DecayRecurrence ops, bool within) {
   RescaledRows rows = rowsOf(ops);
+  bool isAlone = ops.mixes.empty() && ops.totals.empty();
+  // Where a normaliser goes back beside its state, ordinary decays would pay for it with spills.
+  hasRoomForHalves = isAlone || ops.columns.empty();
   bool isLog = ops.state.getForm() == chunk::DecayForm::Log;
   rows.rescaling = within && canExpectRange(ops, rows) ? rescaledWithin(ops, rows)
                    : isLog                             ? rescaledByLogs(ops, rows)
@@ -538,7 +541,6 @@ void RecurrenceExpander::expand(DecayRecurrence ops, bool within) {
   rows.rescaling.sumsInRange = withinSums(ops, rows);
   rescale(rows, ops.before);
   const auto &[inRange, ofQueries, ofKeys, ofState, total, sumsInRange, known] = rows.rescaling;
-  bool isAlone = ops.mixes.empty() && ops.totals.empty();
   for (chunk::DecayDotOp op : ops.scores) {
     auto plain = [&] {
       Operand query = rescaled(rows.queries, op.getQuery()), key = rescaled(rows.keys, op.getKey());
