@@ -128,8 +128,8 @@ def ExpandDecay : Pass<"stretto-expand-decay", "::stretto::chunk::KernelOp"> {
     half and a key of its first are rescaled by what each has decayed from the middle, a factor of 1 at most, and one
     product has all pairs that meet in blocks of one size. A loop over sizes, from that of the chunk on, forms them all;
     where pairs within eight tokens are in range it ends before these. Sums over pairs, and totals of such sums, come
-    from products with the weights of the pairs that meet, and are rescaled behind them; a normaliser beside its state
-    in a walk back leaves no registers for that. A `decay_mix` is formed alike: its rows are rescaled before the
+    from products with the weights of the pairs that meet, and are rescaled behind them; what solves
+    systems, has several recurrences, or a normaliser beside its state in a walk back leaves no registers for that. A `decay_mix` is formed alike: its rows are rescaled before the
     plain product, and its sums after it. The range is e^60, e^8 for operands of fp16, and e^20 for fp32,
     whose rounding of longer sums would show. Where all channels share
     a factor and inputs have 16 bits, every factor is the exponential of a difference of one token's sum and another's:

@@ -19,7 +19,7 @@ public:
   DecayBuilder(chunk::KernelOp kernel, mlir::Operation *op, int64_t warps)
       : builder(op->getLoc(), op), tokens(kernel.getChunk()), operandType(inputTypeOf(kernel)),
         isReverse(kernel.getReverse()), keepsStates(leavesCheckpoints(kernel)), warps(warps),
-        multipliesRests(hasRests(kernel)) {}
+        multipliesRests(hasRests(kernel)), hasRoomForHalves(multipliesRests) {}
 
   /// Whether products of a kernel have what rounding takes of their operands.
   static bool hasRests(chunk::KernelOp kernel) {
@@ -224,8 +224,9 @@ protected:
   int64_t warps;
   /// Of fp16, which has 11 bits, no rests are multiplied.
   bool multipliesRests;
-  /// Whether registers suffice for what products by halves are made of.
-  bool hasRoomForHalves = true;
+  /// Whether registers suffice for what products by halves are made of: not beside systems of equations or other
+  /// recurrences, where chunks would have fewer tokens for it.
+  bool hasRoomForHalves;
 
 private:
   /// Whether a kernel has no more than one recurrence, and solves no systems of equations: what several have in common,

@@ -533,7 +533,7 @@ void RecurrenceExpander::expand(DecayRecurrence ops, bool within) {
   RescaledRows rows = rowsOf(ops);
   bool isAlone = ops.mixes.empty() && ops.totals.empty();
   // Where a normaliser goes back beside its state, ordinary decays would pay for it with spills.
-  hasRoomForHalves = isAlone || ops.columns.empty();
+  hasRoomForHalves = isAlone || (hasRoomForHalves && ops.columns.empty());
   bool isLog = ops.state.getForm() == chunk::DecayForm::Log;
   rows.rescaling = within && canExpectRange(ops, rows) ? rescaledWithin(ops, rows)
                    : isLog                             ? rescaledByLogs(ops, rows)
