@@ -35,8 +35,13 @@ private:
   LogicalResult bindStates();
   LogicalResult runHead(Sequence sequence, int64_t head);
   LogicalResult runChunk(Sequence sequence, int64_t head, int64_t start, SmallVectorImpl<Tile> &states);
+  /// Executes what looks at the tiles of a chunk alone.
+  LogicalResult runOnTiles(Operation &op, TileMap &tiles, int64_t valid);
+  /// The same of a block within a chunk; fills what it yields.
+  LogicalResult runBlock(Block &block, TileMap &tiles, int64_t valid, SmallVectorImpl<Tile> &yielded);
   /// Executes a loop within a chunk, over indices.
   LogicalResult runLoop(scf::ForOp loop, TileMap &tiles, int64_t valid);
+  LogicalResult runChoice(scf::IfOp choice, TileMap &tiles, int64_t valid);
   int64_t firstPast(int64_t sequence);
   LogicalResult runLookback(LookbackOp op, TileMap &tiles, Sequence sequence, int64_t head, int64_t start,
                             int64_t valid);
@@ -278,23 +283,8 @@ LogicalResult KernelExecution::runChunk(Sequence sequence, int64_t head, int64_t
         return failure();
       continue;
     }
-    if (auto conv = dyn_cast<ConvBackOp>(op)) {
-      std::tie(tiles[conv.getResult()], tiles[conv.getNext()]) = executeConvBack(conv, tiles, valid);
-      continue;
-    }
-    if (auto totals = dyn_cast<DecayTotalsOp>(op)) {
-      std::tie(tiles[totals.getOfQueries()], tiles[totals.getOfKeys()]) = executeDecayTotals(totals, tiles);
-      continue;
-    }
-    if (auto loop = dyn_cast<scf::ForOp>(op)) {
-      if (failed(runLoop(loop, tiles, valid)))
-        return failure();
-      continue;
-    }
-    FailureOr<Tile> tile = executeTile(&op, tiles, valid);
-    if (failed(tile))
+    if (failed(runOnTiles(op, tiles, valid)))
       return failure();
-    tiles[op.getResult(0)] = std::move(*tile);
   }
   auto yield = cast<YieldOp>(kernel.getBlock()->getTerminator());
   for (auto [result, output, description] :
@@ -314,28 +304,60 @@ LogicalResult KernelExecution::runChunk(Sequence sequence, int64_t head, int64_t
   return success();
 }
 
+LogicalResult KernelExecution::runOnTiles(Operation &op, TileMap &tiles, int64_t valid) {
+  if (auto conv = dyn_cast<ConvBackOp>(op)) {
+    std::tie(tiles[conv.getResult()], tiles[conv.getNext()]) = executeConvBack(conv, tiles, valid);
+    return success();
+  }
+  if (auto totals = dyn_cast<DecayTotalsOp>(op)) {
+    std::tie(tiles[totals.getOfQueries()], tiles[totals.getOfKeys()]) = executeDecayTotals(totals, tiles);
+    return success();
+  }
+  if (auto loop = dyn_cast<scf::ForOp>(op))
+    return runLoop(loop, tiles, valid);
+  if (auto choice = dyn_cast<scf::IfOp>(op))
+    return runChoice(choice, tiles, valid);
+  if (op.getNumResults() != 1)
+    return op.emitError() << "the interpreter of the chunk level does not know this operation";
+  FailureOr<Tile> tile = executeTile(&op, tiles, valid);
+  if (failed(tile))
+    return failure();
+  tiles[op.getResult(0)] = std::move(*tile);
+  return success();
+}
+
+LogicalResult KernelExecution::runBlock(Block &block, TileMap &tiles, int64_t valid, SmallVectorImpl<Tile> &yielded) {
+  for (Operation &op : block.without_terminator())
+    if (failed(runOnTiles(op, tiles, valid)))
+      return failure();
+  yielded.clear();
+  for (Value value : block.getTerminator()->getOperands())
+    yielded.push_back(tiles[value]);
+  return success();
+}
+
+LogicalResult KernelExecution::runChoice(scf::IfOp choice, TileMap &tiles, int64_t valid) {
+  Block *chosen = tiles[choice.getCondition()].values[0] != 0 ? choice.thenBlock() : choice.elseBlock();
+  SmallVector<Tile> yielded;
+  if (chosen && failed(runBlock(*chosen, tiles, valid, yielded)))
+    return failure();
+  for (auto [result, tile] : llvm::zip_equal(choice.getResults(), yielded))
+    tiles[result] = std::move(tile);
+  return success();
+}
+
 LogicalResult KernelExecution::runLoop(scf::ForOp loop, TileMap &tiles, int64_t valid) {
   auto bound = [&](Value index) { return static_cast<int64_t>(tiles[index].values[0]); };
   int64_t end = bound(loop.getUpperBound()), step = bound(loop.getStep());
   if (step < 1)
     return loop.emitOpError("has a step of ") << step << ", expected 1 or more";
-  auto carriedOf = [&](ValueRange values) {
-    return llvm::map_to_vector(values, [&](Value value) { return tiles[value]; });
-  };
-  SmallVector<Tile> carried = carriedOf(loop.getInitArgs());
+  SmallVector<Tile> carried = llvm::map_to_vector(loop.getInitArgs(), [&](Value value) { return tiles[value]; });
   for (int64_t index = bound(loop.getLowerBound()); index < end; index += step) {
     tiles[loop.getInductionVar()] = Tile({}, static_cast<double>(index));
     for (auto [argument, tile] : llvm::zip_equal(loop.getRegionIterArgs(), carried))
       tiles[argument] = std::move(tile);
-    for (Operation &op : loop.getBody()->without_terminator()) {
-      if (op.getNumResults() != 1)
-        return op.emitOpError("has ") << op.getNumResults() << " results within a loop, expected one";
-      FailureOr<Tile> tile = executeTile(&op, tiles, valid);
-      if (failed(tile))
-        return failure();
-      tiles[op.getResult(0)] = std::move(*tile);
-    }
-    carried = carriedOf(loop.getBody()->getTerminator()->getOperands());
+    if (failed(runBlock(*loop.getBody(), tiles, valid, carried)))
+      return failure();
   }
   for (auto [result, tile] : llvm::zip_equal(loop.getResults(), carried))
     tiles[result] = std::move(tile);

@@ -187,6 +187,24 @@ struct TileOperation {
     int64_t block = blockOf(op);
     return fill([&](int64_t i, int64_t j) { return (i % block >= block / 2 ? x[0] : x[1])->at(i, j); });
   }
+  LogicalResult run(WithinOp op) {
+    bool isWithin = true;
+    for (auto [tile, limit] : llvm::zip_equal(x, op.getLimits()))
+      isWithin &= llvm::all_of(tile->values, [&](double number) { return std::abs(number) <= limit; });
+    y.values[0] = isWithin;
+    return success();
+  }
+  LogicalResult run(AccumulateOp op) {
+    bool isSum = op.getKind() == Accumulation::Sum;
+    return fill([&](int64_t i, int64_t j) {
+      int64_t first = op.getReverse() ? i + op.getExclusive() : 0;
+      int64_t end = op.getReverse() ? x[0]->rows() : i + !op.getExclusive();
+      double result = isSum ? 0 : 1;
+      for (int64_t u = first; u < end; ++u)
+        result = isSum ? result + x[0]->at(u, j) : result * x[0]->at(u, j);
+      return result;
+    });
+  }
   LogicalResult run(MaskOp op) {
     double otherwise = op.getOtherwise().convertToDouble();
     return fill([&](int64_t i, int64_t j) { return i < valid ? x[0]->at(i, j) : otherwise; });
@@ -356,9 +374,9 @@ FailureOr<Tile> executeTile(Operation *op, const TileMap &tiles, int64_t valid) 
   LogicalResult executed =
       llvm::TypeSwitch<Operation *, LogicalResult>(op)
           .Case<arith::ConstantOp, BroadcastOp, ColumnsOp, RowOp, ConcatOp, DotOp, SolveOp, InverseOp, ReduceOp,
-                CausalOp, MaskOp, AgainOp, MeetOp, MiddleOp, JoinHalvesOp, ConvOp, ConvTapsOp, DelayOp, TailOp, ScanOp,
-                DecayDotOp, DecayMixOp, DecayPairsOp, DecayMatrixOp, DecayFromStartOp, DecayToEndOp, DecayStateOp>(
-              [&](auto known) { return operation.run(known); })
+                CausalOp, WithinOp, AccumulateOp, MaskOp, AgainOp, MeetOp, MiddleOp, JoinHalvesOp, ConvOp, ConvTapsOp,
+                DelayOp, TailOp, ScanOp, DecayDotOp, DecayMixOp, DecayPairsOp, DecayMatrixOp, DecayFromStartOp,
+                DecayToEndOp, DecayStateOp>([&](auto known) { return operation.run(known); })
           .Default([](Operation *) { return failure(); });
   if (failed(executed))
     return op->emitError() << "the interpreter of the chunk level does not know this operation";

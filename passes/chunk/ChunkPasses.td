@@ -124,13 +124,12 @@ def ExpandDecay : Pass<"stretto-expand-decay", "::stretto::chunk::KernelOp"> {
     start, and for the sums of all gradients, which are added to what is read of the state and scaled once. Columns of a
     state that are tiles of their own, as a normaliser is, decay with it, and meet the same rows. A state of reverse time that
     is only written has its start for an anchor, too. In chunks of 32 tokens and more exact forms of logarithms come by
-    halves of blocks of 2, 4, ... tokens: a query of a second
-    half and a key of its first are rescaled by what each has decayed from the middle, a factor of 1 at most, and one
-    product has all pairs that meet in blocks of one size. A loop over sizes, from that of the chunk on, forms them all;
+    halves of blocks of 2, 4, ... tokens: a query of a second half and a key of its first are rescaled by what each has
+    decayed from the middle, a factor of 1 at most, and one product has all pairs that meet in blocks of one size. A loop over sizes, from that of the chunk on, forms them all;
     where pairs within eight tokens are in range it ends before these. Sums over pairs, and totals of such sums, come
-    from products with the weights of the pairs that meet, and are rescaled behind them; what solves
-    systems, has several recurrences, or a normaliser beside its state in a walk back leaves no registers for that. A `decay_mix` is formed alike: its rows are rescaled before the
-    plain product, and its sums after it. The range is e^60, e^8 for operands of fp16, and e^20 for fp32,
+    from products with the weights of the pairs that meet, and are rescaled behind them; what solves systems, has several
+    recurrences, or a normaliser beside its state in a walk back leaves no registers for that. A `decay_mix` is formed
+    alike: its rows are rescaled before the plain product, and its sums after it. The range is e^60, e^8 for operands of fp16, and e^20 for fp32,
     whose rounding of longer sums would show. Where all channels share
     a factor and inputs have 16 bits, every factor is the exponential of a difference of one token's sum and another's:
     their rounding does not show. A logarithm below -110, whose factor fp32 does not have, counts as that, so that

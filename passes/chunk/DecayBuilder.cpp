@@ -85,6 +85,10 @@ Value DecayBuilder::splat(Value like, double number) {
   return arith::ConstantOp::create(builder, numbers);
 }
 
+Value DecayBuilder::zeros(Type type) {
+  return arith::ConstantOp::create(builder, cast<TypedAttr>(builder.getZeroAttr(type)));
+}
+
 Value DecayBuilder::sumsOfTokens(chunk::DecayForm form, Value amount) {
   bool areEnough = form == chunk::DecayForm::Log && tileTypeOf(amount).getRank() == 1 && tokens > 1 &&
                    operandType.getIntOrFloatBitWidth() == 16;
@@ -130,16 +134,24 @@ Value DecayBuilder::toMiddle(const Decayed &decayed, Value halved) {
   // First, so that what else is taken of the sums comes from where other threads find them.
   Value middle = chunk::MiddleOp::create(builder, decayed.sums.getType(), decayed.sums, halved, tokens);
   Value own = decayed.sums;
-  if (decayed.before) {
-    Value none = splat(decayed.sums, 0);
-    own = sub(own, joinHalves(binaryLogs(again(decayed.amount)), none, halved));
-  }
+  if (decayed.before)
+    own = sub(own, joinHalves(binaryLogs(again(decayed.amount)), zeros(own.getType()), halved));
   return exp2(arith::NegFOp::create(builder, math::AbsFOp::create(builder, sub(own, middle))));
 }
 
 DecayBuilder::Decayed DecayBuilder::decayOf(Value amount, bool before, const KnownLogs &known) {
-  Value sums = known.sums ? toBaseTwo(known.sums) : binarySums(amount);
-  return {amount, sums, before, known.areNear};
+  if (known.sums)
+    return {amount, toBaseTwo(known.sums), before, known.areNear};
+  amount = again(amount);
+  return {amount, binarySums(amount), before, known.areNear};
+}
+
+Value DecayBuilder::overSizes(Value sizes, Type type, function_ref<Value(Value tile, Value halved)> next) {
+  auto loop = scf::ForOp::create(builder, indexOf(0), sizes, indexOf(1), zeros(type));
+  OpBuilder::InsertionGuard guard(builder);
+  builder.setInsertionPointToStart(loop.getBody());
+  scf::YieldOp::create(builder, next(loop.getRegionIterArg(0), loop.getInductionVar()));
+  return loop.getResult(0);
 }
 
 DecayBuilder::RowsOfHalves DecayBuilder::rowsOfHalves(Value query, Value key) {
@@ -157,7 +169,6 @@ Value DecayBuilder::dotByHalves(Value query, Value key, const Decayed &decayed) 
   auto dot = [&](Value left, Value right) -> Value {
     return chunk::DotOp::create(builder, type, left, right, Value(), false, /*transpose_right=*/true);
   };
-  auto index = [&](int64_t number) -> Value { return arith::ConstantIndexOp::create(builder, number); };
   // Constant factors are those of the products.
   RowsOfHalves rowsOf = rowsOfHalves(query, key);
   const auto &[queries, keys, second, first] = rowsOf;
@@ -167,16 +178,9 @@ Value DecayBuilder::dotByHalves(Value query, Value key, const Decayed &decayed) 
     return chunk::MeetOp::create(builder, type, dot(rows, rows), others, halved, tokens, /*whole=*/false);
   };
   // Of the chunk itself as a block, and of so many sizes in all.
-  auto inHalves = [&](Value sizes) -> Value {
-    Value none = arith::ConstantOp::create(builder, cast<TypedAttr>(builder.getZeroAttr(type)));
-    auto loop = scf::ForOp::create(builder, index(0), sizes, index(1), none);
-    OpBuilder::InsertionGuard guard(builder);
-    builder.setInsertionPointToStart(loop.getBody());
-    scf::YieldOp::create(builder, meetInHalves(loop.getRegionIterArg(0), loop.getInductionVar()));
-    return loop.getResult(0);
-  };
+  auto inHalves = [&](Value sizes) { return overSizes(sizes, type, meetInHalves); };
   double factor = queries.factor * keys.factor;
-  Value allSizes = index(llvm::Log2_64(tokens));
+  Value allSizes = indexOf(llvm::Log2_64(tokens));
   // What reads before its own token has logarithms of its own for that, beside which registers do not suffice for more.
   if (decayed.before)
     return times(inHalves(allSizes), factor);
@@ -184,7 +188,7 @@ Value DecayBuilder::dotByHalves(Value query, Value key, const Decayed &decayed) 
   // Those of a small block are near enough, as a rule, that one product of rows around its middle has all pairs. Tested
   // first, as sums take the registers of what is tested.
   Value inRange = decayed.areNear ? decayed.areNear : areNear(decayed.amount, rowsOf);
-  Value largeSizes = index(llvm::Log2_64(tokens / rescaledTokens));
+  Value largeSizes = indexOf(llvm::Log2_64(tokens / rescaledTokens));
   Value others = inHalves(arith::SelectOp::create(builder, inRange, largeSizes, allSizes));
   auto meet = [&](Value products, int64_t block, bool whole) -> Value {
     return chunk::MeetOp::create(builder, type, products, others, /*halved=*/Value(), block, whole);
@@ -204,38 +208,33 @@ Value DecayBuilder::dotByHalves(Value query, Value key, const Decayed &decayed) 
 }
 
 Value DecayBuilder::sumsByHalves(Value weights, Value rows, bool transpose, const Decayed &decayed) {
-  auto zerosLike = [&](Value tile) -> Value {
-    return arith::ConstantOp::create(builder, cast<TypedAttr>(builder.getZeroAttr(tile.getType())));
-  };
-  auto index = [&](int64_t number) -> Value { return arith::ConstantIndexOp::create(builder, number); };
-  auto loop = scf::ForOp::create(builder, index(0), index(llvm::Log2_64(tokens)), index(1), zerosLike(rows));
-  OpBuilder::InsertionGuard guard(builder);
-  builder.setInsertionPointToStart(loop.getBody());
-  Value halved = loop.getInductionVar(), factors = toMiddle(decayed, halved);
   Value given = asTheyCame(weights);
   bool areOperands = getElementTypeOrSelf(given) == operandType;
   Value met = areOperands ? given : weights;
-  Value pairs =
-      widened(chunk::MeetOp::create(builder, met.getType(), met, zerosLike(met), halved, tokens, /*whole=*/false),
-              tileTypeOf(weights).getElementType());
-  // Each turn takes rows from where they lie. The gradient of a decay is a difference of sums, which those of operands
-  // without their rests would not leave. Where nothing decays numbers of operands are multiplied, whose products fp32
-  // has: what both sums have of them cancels.
+  // The gradient of a decay is a difference of sums, which those of operands without their rests would not leave.
   auto bothParts = [&](Value whole) -> Operand {
     Value most = rounded(whole);
     return {whole, most, rounded(sub(whole, most))};
   };
-  Value sum = product(areOperands ? Operand{pairs, pairs, Value()} : bothParts(pairs),
-                      bothParts(mul(rounded(again(rows)), factors)), rows.getType(), /*addend=*/Value(), transpose,
-                      /*transposeRight=*/false);
-  scf::YieldOp::create(builder, add(loop.getRegionIterArg(0), mul(sum, factors)));
-  return loop.getResult(0);
+  auto next = [&](Value others, Value halved) {
+    Value factors = toMiddle(decayed, halved);
+    Value pairs = widened(chunk::MeetOp::create(builder, met.getType(), met, zeros(met.getType()), halved, tokens,
+                                                /*whole=*/false),
+                          tileTypeOf(weights).getElementType());
+    // Each turn takes rows from where they lie. Where nothing decays numbers of operands are multiplied, whose products
+    // fp32 has: what both sums have of them cancels.
+    Value sum = product(areOperands ? Operand{pairs, pairs, Value()} : bothParts(pairs),
+                        bothParts(mul(rounded(again(rows)), factors)), rows.getType(), /*addend=*/Value(), transpose,
+                        /*transposeRight=*/false);
+    return add(others, mul(sum, factors));
+  };
+  return overSizes(indexOf(llvm::Log2_64(tokens)), rows.getType(), next);
 }
 
-Value DecayBuilder::ofThemselves(Value weights, Value rows) {
+Value DecayBuilder::ofItself(Value weights, Value rows) {
   RankedTensorType type = tileTypeOf(weights);
-  Value none = arith::ConstantOp::create(builder, cast<TypedAttr>(builder.getZeroAttr(type)));
-  Value own = chunk::MeetOp::create(builder, type, weights, none, /*halved=*/Value(), /*block=*/1, /*whole=*/false);
+  Value own =
+      chunk::MeetOp::create(builder, type, weights, zeros(type), /*halved=*/Value(), /*block=*/1, /*whole=*/false);
   Value numbers =
       chunk::ReduceOp::create(builder, type.clone({tokens}), chunk::Reduction::Sum, own, chunk::Side::Columns);
   return scaleRows(rows, repeat(numbers, tileTypeOf(rows), chunk::Side::Rows));
@@ -282,17 +281,11 @@ Value DecayBuilder::exactly(chunk::DecayDotOp scores, const KnownLogs &known) {
   return dotByHalves(scores.getQuery(), scores.getKey(), decayOf(scores.getAmount(), scores.getBefore(), known));
 }
 
-Value DecayBuilder::exactly(chunk::DecayDotOp scores) {
-  if (!gainsFromHalves(scores.getForm()))
-    return exactly(builder.clone(*scores));
-  return dotByHalves(scores.getQuery(), scores.getKey(), decayAgain(scores.getAmount(), scores.getBefore()));
-}
-
 Value DecayBuilder::exactTotal(chunk::DecayTotalsOp op, Value weights, bool ofKeys) {
   if (gainsFromHalves(op.getForm()))
-    return mul(rounded(ofKeys ? op.getKey() : op.getQuery()),
-               sumsByHalves(weights, ofKeys ? op.getQuery() : op.getKey(), ofKeys,
-                            decayAgain(op.getAmount(), op.getBefore())));
+    return mul(
+        rounded(ofKeys ? op.getKey() : op.getQuery()),
+        sumsByHalves(weights, ofKeys ? op.getQuery() : op.getKey(), ofKeys, decayOf(op.getAmount(), op.getBefore())));
   Value query = rounded(op.getQuery()), key = rounded(op.getKey());
   Value strict = causal(weights, /*strict=*/true);
   auto mix = chunk::DecayMixOp::create(builder, query.getType(), strict, ofKeys ? query : key, op.getForm(),

@@ -96,6 +96,8 @@ protected:
   mlir::Value times(mlir::Value tile, double factor) { return factor == 1 ? tile : mul(tile, splat(tile, factor)); }
 
   mlir::Value splat(mlir::Value like, double number);
+  mlir::Value zeros(mlir::Type type);
+  mlir::Value indexOf(int64_t number) { return mlir::arith::ConstantIndexOp::create(builder, number); }
   /// Sums of these over the tokens of the chunk, of which all factors are made, as differences. Their rounding is a
   /// relative error of a factor of 2^-24 of the largest sum: operands of 16 bits do not show it, those of fp32 would.
   mlir::Value sumsOfTokens(chunk::DecayForm form, mlir::Value amount);
@@ -142,9 +144,11 @@ protected:
   bool gainsFromHalves(chunk::DecayForm form) {
     return hasRoomForHalves && form == chunk::DecayForm::Log && tokens >= 32 && llvm::isPowerOf2_64(tokens);
   }
+  /// Logarithms of which nothing is known are summed up anew, so that neither they nor sums of them are kept for that.
   Decayed decayOf(mlir::Value amount, bool before, const KnownLogs &known = {});
-  /// The same of logarithms that are summed up anew, so that neither they nor their sums are kept for it.
-  Decayed decayAgain(mlir::Value amount, bool before) { return decayOf(again(amount), before); }
+  /// A tile that begins with zeros and goes on with each of so many sizes, from that of the chunk on.
+  mlir::Value overSizes(mlir::Value sizes, mlir::Type type,
+                        llvm::function_ref<mlir::Value(mlir::Value tile, mlir::Value halved)> next);
   /// Of blocks of a chunk that has been halved so many times.
   mlir::Value joinHalves(mlir::Value second, mlir::Value first, mlir::Value halved);
   /// The decay between each token and the middle of its block.
@@ -164,7 +168,7 @@ protected:
   /// `y_jd = sum_i w_ij x_id 2^(b_i - b_j)`, of rows as operands are rounded.
   mlir::Value sumsByHalves(mlir::Value weights, mlir::Value rows, bool transpose, const Decayed &decayed);
   /// What a token weighs its own row with, times that row.
-  mlir::Value ofThemselves(mlir::Value weights, mlir::Value rows);
+  mlir::Value ofItself(mlir::Value weights, mlir::Value rows);
 
   //===--------------------------------------------------------------------===//
   // Choices
@@ -181,7 +185,6 @@ protected:
   mlir::Value exactly(mlir::Operation *op);
   /// The products of rows where no range is asked for.
   mlir::Value exactly(chunk::DecayDotOp scores, const KnownLogs &known);
-  mlir::Value exactly(chunk::DecayDotOp scores);
   mlir::Value exactTotal(chunk::DecayTotalsOp op, mlir::Value weights, bool ofKeys);
 
   /// Rows as operands of products are rounded, in the type of sums.
@@ -224,8 +227,8 @@ protected:
   int64_t warps;
   /// Of fp16, which has 11 bits, no rests are multiplied.
   bool multipliesRests;
-  /// Whether registers suffice for what products by halves are made of: not beside systems of equations or other
-  /// recurrences, where chunks would have fewer tokens for it.
+  /// Whether registers suffice for what products by halves are made of: not, as a rule, where no rests are multiplied,
+  /// beside systems of equations or other recurrences, where chunks would have fewer tokens for it.
   bool hasRoomForHalves;
 
 private:

@@ -417,8 +417,8 @@ void RecurrenceExpander::mixOfRescaled(chunk::DecayMixOp op, DecayRecurrence &op
   auto exact = [&, factor = factor, factors = factors]() -> SmallVector<Value> {
     Value ofOthers, sum;
     if (gainsFromHalves(op.getForm())) {
-      ofOthers = sumsByHalves(weights.rounded, op.getRows(), ofKeys, decayAgain(op.getAmount(), op.getBefore()));
-      sum = op.getBefore() ? ofOthers : add(ofOthers, ofThemselves(weights.rounded, op.getRows()));
+      ofOthers = sumsByHalves(weights.rounded, op.getRows(), ofKeys, decayOf(op.getAmount(), op.getBefore()));
+      sum = op.getBefore() ? ofOthers : add(ofOthers, ofItself(weights.rounded, op.getRows()));
     } else {
       auto mix = cast<chunk::DecayMixOp>(builder.clone(*op));
       mix.getAddendMutable().clear();
@@ -546,7 +546,7 @@ void RecurrenceExpander::expand(DecayRecurrence ops, bool within) {
       Operand query = rescaled(rows.queries, op.getQuery()), key = rescaled(rows.keys, op.getKey());
       return causal(scoresOf(query, key, op.getType()), op.getBefore());
     };
-    auto exact = [&, known = known] { return isAlone ? exactly(op, known) : exactly(op); };
+    auto exact = [&, known = known] { return exactly(op, isAlone ? known : KnownLogs()); };
     Value scores = choose(inRange, op.getType(), plain, exact);
     if (ops.before && !isReverse)
       scores = meetingItself(op, scores);

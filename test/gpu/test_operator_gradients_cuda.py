@@ -79,6 +79,14 @@ def test_regimes_of_decay(name, regime):
     check_on_device(name, torch.float32, tokens=100, regime=regime, **(options | WIDE.get(name, {})))
 
 
+@pytest.mark.parametrize("regime", REGIMES)
+@pytest.mark.parametrize("width", [64, 128])
+@pytest.mark.parametrize("name", ["gla", "rwkv6"])
+def test_regimes_of_decay_by_halves(name, width, regime):
+    """Chunks of 32 tokens and more form pairs out of range from products."""
+    check_on_device(name, torch.bfloat16, tokens=100, width=width, value_width=width, regime=regime)
+
+
 @pytest.mark.parametrize("name", ["gla", "simple_gla", "linear_attn", "delta_rule", "gsa", "ssd", "lawcat"])
 @pytest.mark.parametrize(("heads", "key_heads"), [(1, 1), (6, 3), (4, 4), (4, 1)])
 def test_grouped_heads(name, heads, key_heads):

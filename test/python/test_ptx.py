@@ -368,6 +368,16 @@ def test_walks_back_form_tokens_across(ptxas, tmp_path, operator, most):
     assert sum("BAR.SYNC" in line for line in instructions) <= 39
 
 
+@pytest.mark.parametrize("width", [64, 128])
+@pytest.mark.parametrize(("operator", "are_by_halves"), [("gla", True), ("rwkv6", True), ("hgrn2", False)])
+def test_gradients_out_of_range_come_by_halves(operator, are_by_halves, width):
+    """Pairs that no rescaled rows have in range come from products, and from no walk over tokens, where decays are
+    logarithms."""
+    planned = lower(operator, "bf16", width, "kernel", backward=True)
+    assert ("chunk.decay_mix" in planned or "chunk.decay_dot" in planned) != are_by_halves
+    assert ("chunk.middle" in planned) == are_by_halves
+
+
 @pytest.mark.parametrize("operator", {**OPERATORS, **LOOKBACKS})
 def test_gradients_in_segments_assemble_without_spills(ptxas, tmp_path, operator, request):
     if operator in WITHOUT_GRADIENT_SEGMENTS:
