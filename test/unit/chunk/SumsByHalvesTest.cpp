@@ -106,7 +106,7 @@ TEST_F(SumsByHalvesTest, AreWhatTheOperationsSay) {
       EXPECT_NE(expanded.find("chunk.middle"), std::string::npos);
       // Logarithms to the base 2 have a constant of fp32.
       ASSERT_EQ(wanted.size(), found.size());
-      ASSERT_EQ(wanted.size(), size_t(4 * 2 * tokens));
+      ASSERT_EQ(wanted.size(), 4 * size_t(2) * tokens);
       for (size_t i = 0; i < wanted.size(); ++i)
         EXPECT_NEAR(found[i], wanted[i], 1e-6) << strength << (before ? ", before, " : ", ") << i;
     }
